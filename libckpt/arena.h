@@ -1,0 +1,40 @@
+/* arena.h - bump allocation with a hard limit: one arena per index or plan, freed with its owner.
+ *
+ * Memory is zeroed and aligned to 8 bytes. Nothing is freed before the
+ * whole arena is. The limit counts what was taken from the system. */
+#ifndef CKPT_ARENA_H
+#define CKPT_ARENA_H
+
+#include "ckpt.h"
+
+typedef struct ckpt_arena_block ckpt_arena_block;
+
+typedef struct ckpt_arena {
+  ckpt_arena_block *blocks;
+  size_t n_used, n_free; /* bytes in the newest block */
+  uint64_t n_taken;      /* bytes taken from the system so far */
+  uint64_t limit;        /* n_taken never exceeds it */
+} ckpt_arena;
+
+/* An empty arena that will take at most `limit` bytes. */
+void ckpt_arena_init(ckpt_arena *arena, uint64_t limit);
+
+/* n_bytes of zeroed memory; NULL when the limit or the system's memory is reached (CKPT_TRY_ALLOC reports it). */
+void *ckpt_arena_alloc(ckpt_arena *arena, size_t n_bytes);
+
+/* n_items of item_bytes each; NULL also when the product overflows. */
+void *ckpt_arena_array(ckpt_arena *arena, size_t n_items, size_t item_bytes);
+
+/* A terminated copy of text[0, n_bytes). */
+char *ckpt_arena_text(ckpt_arena *arena, const char *text, size_t n_bytes);
+
+/* A terminated copy of a string. */
+char *ckpt_arena_copy(ckpt_arena *arena, const char *text);
+
+/* printf into the arena. */
+char *ckpt_arena_printf(ckpt_arena *arena, const char *format, ...) CKPT_PRINTF(2, 3);
+
+/* Frees everything; the arena is empty and usable again. */
+void ckpt_arena_free(ckpt_arena *arena);
+
+#endif

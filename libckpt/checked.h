@@ -1,0 +1,56 @@
+/* checked.h - the one place where sizes that come from a file are added and multiplied.
+ *
+ * Each function returns false when the result does not fit 64 bits, leaving *out alone. The lint test forbids raw
+ * arithmetic on sizes elsewhere in readers. */
+#ifndef CKPT_CHECKED_H
+#define CKPT_CHECKED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* a + b */
+static inline bool ckpt_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
+  uint64_t sum;
+  if (__builtin_add_overflow(a, b, &sum)) return false;
+  *out = sum;
+  return true;
+}
+
+/* a * b */
+static inline bool ckpt_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
+  uint64_t product;
+  if (__builtin_mul_overflow(a, b, &product)) return false;
+  *out = product;
+  return true;
+}
+
+/* value rounded up to a multiple of alignment (not zero) */
+static inline bool ckpt_align_u64(uint64_t value, uint64_t alignment, uint64_t *out) {
+  uint64_t rest = value % alignment;
+  if (rest == 0) {
+    *out = value;
+    return true;
+  }
+  return ckpt_add_u64(value, alignment - rest, out);
+}
+
+/* Whether [offset, offset + length) lies in [0, size). */
+static inline bool ckpt_range_within(uint64_t offset, uint64_t length, uint64_t size) {
+  return offset <= size && length <= size - offset;
+}
+
+/* Product of n extents; 1 when n is 0. Zero extents make it 0 even where the rest would overflow. */
+static inline bool ckpt_product_u64(const uint64_t *extents, uint32_t n, uint64_t *out) {
+  uint64_t product = 1;
+  for (uint32_t i = 0; i < n; i++)
+    if (extents[i] == 0) {
+      *out = 0;
+      return true;
+    }
+  for (uint32_t i = 0; i < n; i++)
+    if (!ckpt_mul_u64(product, extents[i], &product)) return false;
+  *out = product;
+  return true;
+}
+
+#endif

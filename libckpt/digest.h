@@ -1,0 +1,48 @@
+/* digest.h - the content digest ckpt1: docs/digest.md is its specification, this file its one implementation.
+ *
+ * A tensor's row-major little-endian bytes are cut into leaves of 1 MiB (the last one short; none for an empty tensor).
+ * tensor = SHA-256("ckpt1 tensor\n" dtype "\n" rank (u64) shape (u64 each) n_bytes (u64) leaf digests...)
+ * model  = SHA-256("ckpt1 model\n" n_tensors (u64), then per tensor in byte order of names: n_name (u64) name tensor)
+ * Leaf = SHA-256(bytes). Integers little-endian. */
+#ifndef CKPT_DIGEST_H
+#define CKPT_DIGEST_H
+
+#include "ckpt.h"
+
+#define CKPT_LEAF_BYTES (UINT64_C(1) << 20)
+
+typedef struct ckpt_hasher ckpt_hasher; /* one SHA-256 context, reusable; one per thread */
+
+/* A reusable context; free with ckpt_hasher_free (NULL is fine). */
+ckpt_status ckpt_hasher_new(ckpt_hasher **out, ckpt_error *err);
+void ckpt_hasher_free(ckpt_hasher *hasher); /* as above */
+
+/* SHA-256 in steps: begin, add any number of times, end. These fail only where OpenSSL does (EINTERNAL). */
+ckpt_status ckpt_hasher_begin(ckpt_hasher *hasher, ckpt_error *err);
+ckpt_status ckpt_hasher_add(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, ckpt_error *err); /* as above */
+ckpt_status ckpt_hasher_end(ckpt_hasher *hasher, uint8_t digest[32], ckpt_error *err);                /* as above */
+
+/* SHA-256 of one leaf. */
+ckpt_status ckpt_digest_leaf(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, uint8_t leaf[32], ckpt_error *err);
+
+/* Number of leaves of n_bytes. */
+uint64_t ckpt_digest_n_leaves(uint64_t n_bytes);
+
+/* A tensor's digest from its description and leaves (n_leaves(n_bytes) of 32 bytes). */
+ckpt_status ckpt_digest_tensor(ckpt_hasher *hasher, ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
+                               uint64_t n_bytes, const uint8_t *leaves, ckpt_digest *out, ckpt_error *err);
+
+/* One tensor of a model. */
+typedef struct ckpt_digest_entry {
+  const char *name;
+  ckpt_digest digest;
+} ckpt_digest_entry;
+
+/* A model's digest; entries are sorted by name in place. */
+ckpt_status ckpt_digest_model(ckpt_hasher *hasher, ckpt_digest_entry *entries, size_t n, ckpt_digest *out,
+                              ckpt_error *err);
+
+/* Parses "ckpt1:<64 hex>"; false if it is not one. */
+bool ckpt_digest_parse(const char *text, ckpt_digest *out);
+
+#endif

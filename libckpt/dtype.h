@@ -1,0 +1,31 @@
+/* dtype.h - the table of element types: ckpt_dtype.def as data. */
+#ifndef CKPT_DTYPE_H
+#define CKPT_DTYPE_H
+
+#include "ckpt.h"
+
+typedef enum ckpt_dtype_kind {
+  CKPT_KIND_NONE,
+  CKPT_KIND_BOOL,
+  CKPT_KIND_UINT,
+  CKPT_KIND_INT,
+  CKPT_KIND_FLOAT,
+  CKPT_KIND_COMPLEX
+} ckpt_dtype_kind;
+
+typedef struct ckpt_dtype_row {
+  const char *name;
+  uint32_t block_elements, block_bytes;
+  ckpt_dtype_kind kind;
+} ckpt_dtype_row;
+
+/* The row of a dtype; that of NONE ("none", 1, 0) for ids out of range. */
+const ckpt_dtype_row *ckpt_dtype_get(ckpt_dtype dtype);
+
+/* Bytes of n_elements; false if they are no whole number of blocks or the size overflows. */
+bool ckpt_dtype_bytes(ckpt_dtype dtype, uint64_t n_elements, uint64_t *n_bytes);
+
+/* Whether a cast may touch it: the FLOAT kind. */
+bool ckpt_dtype_is_float(ckpt_dtype dtype);
+
+#endif

@@ -1,0 +1,47 @@
+/* extent.h - where the bytes of a tensor are.
+ *
+ * An extent is a stored range of one file, the decoders between it and plain bytes, and the part of the tensor those
+ * bytes hold: either a flat range of its row-major elements, or a box (with element strides of its own where the box is
+ * not stored row-major: a view, a transposed shard, an expanded axis with stride 0). A whole file, a shard, a DCP box,
+ * a ZeRO partition and a padding are all extents. Everything is counted in units: blocks of the dtype, which for most
+ * dtypes are elements; the last axis is divided by the block (dtype.h), so a box never cuts a block. */
+#ifndef CKPT_EXTENT_H
+#define CKPT_EXTENT_H
+
+#include "ckpt.h"
+
+#define CKPT_FILE_ZERO UINT32_MAX /* a literal of zeros: no file is read */
+
+/* A chain of at most two decoders, inner one first: what turns the stored range into plain bytes. */
+typedef enum ckpt_decoder {
+  CKPT_DECODE_RAW,          /* the stored bytes themselves: random access */
+  CKPT_DECODE_SWAPPED,      /* big-endian elements: random access */
+  CKPT_DECODE_TORCH_RECORD, /* a torch.save zip inside the slice; its one tensor record is found on first touch */
+  CKPT_DECODE_INFLATE,      /* raw deflate: sequential */
+  CKPT_DECODE_ZSTD,         /* sequential */
+  CKPT_DECODE_VARINT,       /* packed base-128 integers, protobuf's: sequential */
+  CKPT_N_DECODERS
+} ckpt_decoder;
+
+typedef enum ckpt_extent_form { CKPT_EXTENT_FLAT, CKPT_EXTENT_BOX, CKPT_EXTENT_STRIDED } ckpt_extent_form;
+
+struct ckpt_extent {
+  uint64_t offset;   /* of the stored range in its file, bytes */
+  uint64_t n_stored; /* bytes of the stored range */
+  uint64_t skip;     /* decoded bytes before the extent's first unit */
+  uint32_t file;     /* number in the index's source, or CKPT_FILE_ZERO */
+  uint8_t chain[2];  /* ckpt_decoder; RAW ends it */
+  uint16_t pad;      /* zero */
+  union {
+    struct {
+      uint64_t start, count; /* FLAT: units [start, start + count) of the row-major tensor */
+    };
+    const uint64_t *box; /* BOX: rank starts, rank counts (units). STRIDED: and rank strides (units, signed as int64) */
+  };
+};
+
+/* The shape of a tensor in units: its axes, the last divided by the block; one axis of n_elements / block where that
+ * does not divide; {1} for a scalar. Returns the rank (1..CKPT_MAX_RANK). */
+uint32_t ckpt_unit_shape(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape, uint64_t n_elements, uint64_t *units);
+
+#endif

@@ -1,0 +1,67 @@
+/* format.h - a format is two functions: bytes to index, and index to segments.
+ *
+ * Both are pure in the headers that they see: no clock, no environment, no payload. Rows stand in formats/registry.c
+ * (list: formats.def), in the order in which they are asked; adding a format is one file and one row. */
+#ifndef CKPT_FORMAT_H
+#define CKPT_FORMAT_H
+
+#include "layout.h"
+
+/* What a path looks like before anything is parsed. */
+typedef struct ckpt_probe {
+  const char *path;
+  bool is_folder;
+  const uint8_t *head;       /* first bytes of a file */
+  size_t n_head;             /* at most 4,096 */
+  uint64_t n_bytes;          /* of the file */
+  const ckpt_entry *entries; /* of a folder, sorted */
+  size_t n_entries;
+} ckpt_probe;
+
+/* What a format can hold: drives normalize's losses, refusals and the convert matrix. */
+typedef struct ckpt_caps {
+  bool can_write, is_folder;
+  bool aliases;          /* several names of one tensor */
+  bool objects;          /* anything but tensors and string metadata */
+  bool training_state;   /* default --include is all */
+  bool side_files;
+  uint64_t dtypes;       /* bit i: ckpt_dtype i */
+  uint32_t max_rank;
+} ckpt_caps;
+
+/* What normalize dropped or changed; texts are in the described index's arena. */
+typedef struct ckpt_losses {
+  const char **texts; /* "exp_avg 30.4 GB", "3 objects", "alias lm_head.weight (kept as model.embed_tokens.weight)" */
+  uint32_t n, capacity;
+  ckpt_arena *arena;
+} ckpt_losses;
+
+/* Adds a loss. */
+ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) CKPT_PRINTF(3, 4);
+
+typedef struct ckpt_format {
+  const char *name;
+  const char *suffixes; /* space separated, with dots: ".safetensors"; the first is the usual one */
+  ckpt_caps caps;
+  /* Whether this is our format; cheap and certain. */
+  bool (*probe)(const ckpt_probe *probe);
+  /* Builds the index of path (root: its folder or itself; name: file below it, NULL for a folder). */
+  ckpt_status (*open)(ckpt_index **out, const ckpt_probe *probe, ckpt_source *source, const char *name,
+                      const ckpt_open_options *options, ckpt_error *err);
+  /* Edits a description (ckpt_index_describe) into what the format can hold, before it is finished: drops tensors
+   * (from `tensors`), renames, changes dtypes (the plan casts), drops aliases. NULL: only caps apply. */
+  ckpt_status (*normalize)(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+  /* Files and segments for a normalized, finished description. NULL where caps.can_write is false. */
+  ckpt_status (*layout)(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
+} ckpt_format;
+
+extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/registry.c */
+
+/* The row with this name, or whose suffix ends path; NULL if none. */
+const ckpt_format *ckpt_format_find(const char *name);
+const ckpt_format *ckpt_format_of_suffix(const char *path); /* as above */
+
+/* caps, then the row's own normalize, then ckpt_index_finish. */
+ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+
+#endif

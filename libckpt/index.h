@@ -1,0 +1,98 @@
+/* index.h - the result of opening anything: immutable named tensors over bytes, objects, metadata, side files.
+ *
+ * A format's `open` builds an index: ckpt_index_new, ckpt_index_add for each tensor, ckpt_index_finish. Finishing sorts
+ * by name, refuses duplicates, checks every extent against its file and that the extents of each tensor cover it with
+ * neither hole nor overlap (identical boxes are replicas; the first is kept). Memory comes from one arena: at most 400
+ * bytes per extent when finished, 1,200 while opening. */
+#ifndef CKPT_INDEX_H
+#define CKPT_INDEX_H
+
+#include "arena.h"
+#include "extent.h"
+#include "object.h"
+#include "source.h"
+
+/* A file carried as bytes: config, tokenizer, licence. */
+typedef struct ckpt_side_file {
+  const char *name; /* below the root */
+  uint32_t file;    /* number in the source */
+  uint64_t n_bytes;
+  const char *text; /* NULL, or the n_bytes that replace the stored ones (a spliced config) */
+} ckpt_side_file;
+
+/* One entry of string metadata. */
+typedef struct ckpt_meta {
+  const char *key, *value;
+} ckpt_meta;
+
+/* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
+typedef struct ckpt_note {
+  const char *text;
+  bool is_problem; /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
+} ckpt_note;
+
+struct ckpt_index {
+  ckpt_arena arena;
+  ckpt_source *source;   /* owned; NULL for an index that only describes */
+  const char *path;      /* as the user gave it */
+  const char *format;    /* name of the format row */
+  const char *architecture, *names, *writer; /* as ckpt_info */
+  int64_t step;
+  ckpt_tensor *tensors;  /* in the order they were added: source order */
+  uint32_t n_tensors, capacity;
+  uint32_t *by_name;     /* n_tensors numbers in byte order of names; NULL before finish */
+  const char **alias_names; /* every alias in byte order, with its tensor in alias_tensors */
+  uint32_t *alias_tensors;
+  uint32_t n_aliases;
+  uint64_t n_extents;
+  ckpt_meta *metadata;
+  uint32_t n_metadata, metadata_capacity;
+  ckpt_side_file *side_files;
+  uint32_t n_side_files, side_capacity;
+  ckpt_note *notes;
+  uint32_t n_notes, note_capacity;
+  ckpt_object *objects;  /* a DICT, or NULL */
+};
+
+/* An empty index that owns source (even on failure). path and format are copied. */
+ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *path, const char *format,
+                           const ckpt_open_options *options, ckpt_error *err);
+
+/* Describes one tensor. name and shape are copied; extents are copied too, with boxes taken as arena pointers.
+ * Checks: name not empty and at most 4,096 bytes of UTF-8 without NUL, rank, dtype, whole blocks, sizes without
+ * overflow. On success *number is its place in `tensors`; number may be NULL. */
+ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, ckpt_dtype dtype, uint32_t rank,
+                           const uint64_t *shape, ckpt_role role, const ckpt_extent *extents, uint32_t n_extents,
+                           uint32_t *number, ckpt_error *err);
+
+/* Adds another name for a tensor already added. */
+ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
+
+/* Metadata, side files and notes; text is copied. */
+ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
+ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
+                                     ckpt_error *err);                                             /* as above */
+ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...)
+    CKPT_PRINTF(4, 5);                                                                             /* as above */
+
+/* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). */
+ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
+
+/* A new index of the same tensors, metadata, objects and side files that only describes (no extents, no source): what
+ * normalize edits and layout reads. Tensor i has origin i. Borrows strings and boxes from `from`. */
+ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_error *err);
+
+/* The side file with this name, or NULL. */
+const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name);
+
+/* A side file's bytes as terminated arena text (at most max_bytes, ELIMIT beyond). */
+ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, uint64_t max_bytes, const char **text,
+                                 ckpt_error *err);
+
+/* Unit shape of a tensor of the index; see ckpt_unit_shape. */
+uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units);
+
+/* Role of a name: "parameter" and so on; CKPT_N_ROLES if unknown. */
+ckpt_role ckpt_role_parse(const char *name);
+
+#endif

@@ -1,0 +1,42 @@
+/* out.h - a counting, buffered byte stream: what literals and footers are printed to.
+ *
+ * The same generator runs twice: against a counting stream for its size (nothing is kept), and against a sink when it
+ * is written. After a failure every call does nothing; the first failure is returned by ckpt_out_end. */
+#ifndef CKPT_OUT_H
+#define CKPT_OUT_H
+
+#include "sink.h"
+
+typedef struct ckpt_out {
+  uint64_t n_bytes; /* produced so far */
+  ckpt_sink *sink;  /* NULL: only counts */
+  uint32_t file;
+  uint64_t offset;  /* of the first byte in the file */
+  uint8_t *window;  /* n_window bytes, the caller's; NULL when counting */
+  size_t n_window, n_pending;
+  ckpt_status status;
+  ckpt_error *err;
+} ckpt_out;
+
+/* A stream that counts, and one that writes to [offset, ...) of a sink's file through the caller's window. */
+void ckpt_out_count(ckpt_out *out, ckpt_error *err);
+void ckpt_out_sink(ckpt_out *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,
+                   ckpt_error *err); /* as above */
+
+/* Appends bytes, text, repeated bytes, a little-endian integer of 1..8 bytes, formatted text (at most 512 bytes). */
+void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes);
+void ckpt_out_text(ckpt_out *out, const char *text);                                          /* as above */
+void ckpt_out_fill(ckpt_out *out, uint8_t byte, uint64_t n_bytes);                            /* as above */
+void ckpt_out_le(ckpt_out *out, uint64_t value, unsigned n_bytes);                            /* as above */
+void ckpt_out_printf(ckpt_out *out, const char *format, ...) CKPT_PRINTF(2, 3);               /* as above */
+
+/* Appends text as a JSON string with its quotes: only `"`, `\` and control characters are escaped (as serde_json). */
+void ckpt_out_json(ckpt_out *out, const char *text, size_t n_bytes);
+
+/* Fails the stream from inside a generator. */
+void ckpt_out_fail(ckpt_out *out, ckpt_status status);
+
+/* Writes what is pending and returns the first failure. */
+ckpt_status ckpt_out_end(ckpt_out *out);
+
+#endif

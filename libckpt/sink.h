@@ -1,0 +1,76 @@
+/* sink.h - positional bytes out, and how they become visible: all or nothing.
+ *
+ * A sink is one output of a run: a file or a folder of files. Its life: open (names and sizes known or unknown),
+ * write_at from many threads, seal (fsync of every file), publish, or abandon at any time before. File sinks write to a
+ * temporary sibling `.<name>.ckpt-tmp.<random>` (O_EXCL), preallocate known sizes (ENOSPC at once, with both numbers),
+ * and publish by rename: RENAME_NOREPLACE, or with force RENAME_EXCHANGE and removal of the old one; where the file
+ * system lacks these, two renames. The parent folder is synced. An existing empty folder is staged inside and its
+ * entries renamed, index and config files last. At most CKPT_MAX_DESCRIPTORS files are open at once.
+ *
+ * With force a folder is replaced only if every entry in it is one that this sink writes: others fail with EEXIST and a
+ * list, before anything is written. */
+#ifndef CKPT_SINK_H
+#define CKPT_SINK_H
+
+#include "ckpt.h"
+
+typedef struct ckpt_sink ckpt_sink;
+
+typedef struct ckpt_sink_file {
+  const char *name;  /* below the output folder; NULL when the output is itself one file */
+  uint64_t n_bytes;  /* CKPT_SIZE_UNKNOWN behind an encoder */
+} ckpt_sink_file;
+
+#define CKPT_SIZE_UNKNOWN UINT64_MAX
+
+/* What a sealed file is: gathered across ranks, given to footers, stated in receipts. */
+typedef struct ckpt_seal {
+  const char *name; /* borrowed from the sink */
+  uint64_t n_bytes;
+} ckpt_seal;
+
+/* The slots of a sink; each takes the owner's ctx. Positional and safe from many threads. */
+typedef struct ckpt_sink_ops {
+  ckpt_status (*open)(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err);
+  ckpt_status (*write_at)(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes, ckpt_error *err);
+  /* What was written, back again; needed for digests of rows that are not written in order. */
+  ckpt_status (*read_at)(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err);
+  /* Sync every file; an unknown size is set to the highest byte written. */
+  ckpt_status (*seal)(void *ctx, ckpt_error *err);
+  ckpt_status (*publish)(void *ctx, ckpt_error *err);
+  void (*abandon)(void *ctx); /* before publish: removes everything; after: nothing */
+  void (*close)(void *ctx);   /* abandons what is unpublished and frees ctx */
+} ckpt_sink_ops;
+
+/* A sink that writes path: one file, or a folder when is_folder. Fails with EEXIST when path exists (an empty folder
+ * is fine for a folder) unless force. Nothing is created before ckpt_sink_open. */
+ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bool force, ckpt_error *err);
+
+/* A sink into memory, for tests and embedding. ckpt_sink_bytes gives a file's bytes after seal. */
+ckpt_status ckpt_sink_memory(ckpt_sink **out, ckpt_error *err);
+const void *ckpt_sink_bytes(const ckpt_sink *sink, uint32_t file, uint64_t *n_bytes); /* borrowed; NULL if not memory */
+
+/* A sink with the caller's own ops. */
+ckpt_status ckpt_sink_custom(ckpt_sink **out, const ckpt_sink_ops *ops, void *ctx, ckpt_error *err);
+
+/* The slots of ckpt_sink_ops, in order of a sink's life. */
+ckpt_status ckpt_sink_open(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err);
+ckpt_status ckpt_sink_write(ckpt_sink *sink, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
+                            ckpt_error *err);                                              /* as the slot */
+ckpt_status ckpt_sink_read(ckpt_sink *sink, uint32_t file, uint64_t offset, void *dst, size_t n_bytes,
+                           ckpt_error *err);                                               /* as the slot */
+ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err);                              /* as the slot */
+ckpt_status ckpt_sink_publish(ckpt_sink *sink, ckpt_error *err);                           /* as the slot */
+void ckpt_sink_abandon(ckpt_sink *sink);                                                   /* as the slot */
+void ckpt_sink_free(ckpt_sink *sink);                                                      /* NULL is fine */
+
+/* Seals and publishes several sinks in order, or abandons all that are not yet published. */
+ckpt_status ckpt_sink_commit(ckpt_sink *const *sinks, uint32_t n, ckpt_error *err);
+
+/* Bytes written so far, all threads. */
+uint64_t ckpt_sink_bytes_written(const ckpt_sink *sink);
+
+/* One small file written the same way (receipts, manifests): temporary sibling, fsync, rename. */
+ckpt_status ckpt_write_file(const char *path, const void *bytes, size_t n_bytes, bool force, ckpt_error *err);
+
+#endif
