@@ -7,17 +7,18 @@
 
 #include "index.h"
 
+/* What another dialect does to a tensor besides renaming it: bits, since GPT-2's c_attn is fused and transposed. */
 typedef enum ckpt_name_note {
-  CKPT_NAME_PLAIN,
-  CKPT_NAME_ROPE_PERMUTE,  /* GGUF and Meta interleave rotary pairs: rows of each head are permuted */
-  CKPT_NAME_TRANSPOSE,     /* stored (in, out) in the Hugging Face model (GPT-2's Conv1D) */
-  CKPT_NAME_FUSED_QKV      /* q, k and v in one tensor */
+  CKPT_NAME_PLAIN = 0,
+  CKPT_NAME_ROPE_PERMUTE = 1, /* GGUF and Meta interleave rotary pairs: rows of each head are permuted */
+  CKPT_NAME_TRANSPOSE = 2,    /* stored (in, out) in the Hugging Face model (GPT-2's Conv1D) */
+  CKPT_NAME_FUSED_QKV = 4     /* q, k and v in one tensor */
 } ckpt_name_note;
 
 typedef struct ckpt_arch_name {
   const char *hf, *gguf, *meta; /* patterns; NULL where the dialect has none */
-  ckpt_name_note note;
-  int8_t split_axis;            /* of tensor parallelism: 0 column, 1 row, -1 replicated */
+  uint8_t notes;                /* ckpt_name_note bits */
+  int8_t split_axis;            /* of the Hugging Face tensor, that tensor parallelism cuts; -1 replicated */
   ckpt_role role;
 } ckpt_arch_name;
 
@@ -28,13 +29,15 @@ typedef struct ckpt_arch_tie {
 } ckpt_arch_tie;
 
 typedef struct ckpt_arch {
-  const char *name;              /* "llama": GGUF's and config's model_type alike where they agree */
-  uint32_t revision;             /* of this table; stands in digests' naming */
+  const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
+  uint32_t revision;              /* of this table; stands in digests' naming */
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
-  const char *base_prefix;       /* "model." or "transformer.": absent in checkpoints of the bare model */
-  const ckpt_arch_name *names;   /* hf NULL ends */
-  const ckpt_arch_tie *ties;     /* kept NULL ends */
+  const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
+  const ckpt_arch_name *names;    /* hf NULL ends */
+  const ckpt_arch_tie *ties;      /* kept NULL ends */
 } ckpt_arch;
+
+#define CKPT_MAX_TIES 32 /* ties of one row */
 
 extern const ckpt_arch *const ckpt_archs[]; /* NULL-terminated; formats/registry.c */
 
@@ -47,10 +50,19 @@ const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, u
 /* Fills a pattern's `#` with numbers, in order; arena text. */
 char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *arena);
 
-/* Gives an opened, not yet finished index its canonical names: wrapper prefixes (`module.`, `_orig_mod.`,
- * `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.`) go, a bare model's names get the base prefix where the
- * architecture (from config.json among the side files) is known; sets architecture, names. Names that collide
- * afterwards are EEXIST. With stored_names it only sets names = "stored". */
+/* Gives an opened, not yet finished index its canonical names. Wrapper prefixes go (`module.` at the start;
+ * `_orig_mod.`, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.` wherever they are whole components), also inside
+ * `optimizer.state.<parameter>.<leaf>`; names of role OTHER stay. Where config.json among the side files names a known
+ * architecture, a bare model's names get the base prefix, roles come from the row, and the pairs that the config ties
+ * become one tensor under the kept name with the tied one as alias unless both are stored (ckpt_arch_tied_pair).
+ * An alias group is called by the kept name of a tie, else by its first in byte order.
+ * Sets architecture and names: "hf:<architecture>/<revision>"; without a known architecture "stored", or "hf:any/1"
+ * where wrapper prefixes were removed. With stored_names it only sets names = "stored".
+ * Fails with EEXIST where names collide afterwards, and as ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, ckpt_error *err);
+
+/* The i-th pair of tensors that are both stored though the config ties them: they must hold the same bytes and count
+ * once, under kept's name. index is finished; false past the last pair. */
+bool ckpt_arch_tied_pair(const ckpt_index *index, size_t i, const ckpt_tensor **kept, const ckpt_tensor **tied);
 
 #endif

@@ -46,7 +46,7 @@ void *ckpt_arena_alloc(ckpt_arena *arena, size_t n_bytes) {
     }
     return block->bytes;
   }
-  size_t n_block = arena->n_taken < FIRST_BLOCK ? FIRST_BLOCK
+  size_t n_block = arena->n_taken < FIRST_BLOCK     ? FIRST_BLOCK
                    : arena->n_taken > LARGEST_BLOCK ? LARGEST_BLOCK
                                                     : (size_t)arena->n_taken;
   if (n_block < n_rounded) n_block = n_rounded;

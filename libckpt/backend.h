@@ -9,9 +9,9 @@
 
 /* What a cast did to finite values: kept per tile, merged by addition and max. */
 typedef struct ckpt_cast_stats {
-  uint64_t n_overflow;  /* finite sources that became infinite or were clamped to the largest value */
-  double largest;       /* largest magnitude among those */
-  uint64_t n_nan_lost;  /* NaN sources that the target cannot hold (f8_e8m0 can, f4 and f6 cannot) */
+  uint64_t n_overflow; /* finite sources that became infinite or were clamped to the largest value */
+  double largest;      /* largest magnitude among those */
+  uint64_t n_nan_lost; /* NaN sources that the target cannot hold (f8_e8m0 can, f4 and f6 cannot) */
 } ckpt_cast_stats;
 
 typedef struct ckpt_backend {

@@ -74,9 +74,29 @@ CKPT_API const char *ckpt_version(void);
 /* Ids are stable; the table behind them is libckpt/dtype.def. */
 typedef enum ckpt_dtype {
   CKPT_DTYPE_NONE = 0,
-  CKPT_BOOL, CKPT_U8, CKPT_U16, CKPT_U32, CKPT_U64, CKPT_I8, CKPT_I16, CKPT_I32, CKPT_I64, CKPT_F64, CKPT_F32,
-  CKPT_F16, CKPT_BF16, CKPT_F8_E4M3, CKPT_F8_E5M2, CKPT_F8_E8M0, CKPT_F8_E4M3FNUZ, CKPT_F8_E5M2FNUZ,
-  CKPT_F6_E2M3, CKPT_F6_E3M2, CKPT_F4_E2M1, CKPT_C64, CKPT_C128,
+  CKPT_BOOL,
+  CKPT_U8,
+  CKPT_U16,
+  CKPT_U32,
+  CKPT_U64,
+  CKPT_I8,
+  CKPT_I16,
+  CKPT_I32,
+  CKPT_I64,
+  CKPT_F64,
+  CKPT_F32,
+  CKPT_F16,
+  CKPT_BF16,
+  CKPT_F8_E4M3,
+  CKPT_F8_E5M2,
+  CKPT_F8_E8M0,
+  CKPT_F8_E4M3FNUZ,
+  CKPT_F8_E5M2FNUZ,
+  CKPT_F6_E2M3,
+  CKPT_F6_E3M2,
+  CKPT_F4_E2M1,
+  CKPT_C64,
+  CKPT_C128,
   CKPT_N_DTYPES
 } ckpt_dtype;
 
@@ -116,12 +136,12 @@ typedef struct ckpt_tensor {
   uint64_t n_bytes;           /* row-major size, n_elements in blocks of the dtype */
   const ckpt_extent *extents; /* where the bytes are; see ckpt_tensor_extents */
   uint32_t n_extents;
-  uint32_t storage;           /* equal for tensors that share memory; 0 means its own */
-  uint8_t rank;               /* 0..CKPT_MAX_RANK */
-  uint8_t dtype;              /* ckpt_dtype */
-  uint8_t role;               /* ckpt_role */
-  uint8_t extent_form;        /* internal: flat or boxed extents */
-  uint32_t origin;            /* internal: number of the tensor this one was described from */
+  uint32_t storage;    /* equal for tensors that share memory; 0 means its own */
+  uint8_t rank;        /* 0..CKPT_MAX_RANK */
+  uint8_t dtype;       /* ckpt_dtype */
+  uint8_t role;        /* ckpt_role */
+  uint8_t extent_form; /* internal: flat or boxed extents */
+  uint32_t origin;     /* internal: number of the tensor this one was described from */
 } ckpt_tensor;
 
 /* Bounds for hostile or very large input; zero means the default in parentheses. */
@@ -159,15 +179,15 @@ CKPT_API const char *ckpt_index_metadata(const ckpt_index *index, const char *ke
 /* What was opened. Strings are borrowed from the index; "" where unknown. */
 typedef struct ckpt_info {
   size_t struct_size;
-  const char *format;       /* "safetensors", "hf", ... */
+  const char *format; /* "safetensors", "hf", ... */
   const char *path;
   const char *architecture; /* name of the architecture row, e.g. "llama", or "" */
   const char *names;        /* "stored" or "hf:<architecture>/<revision>" */
   const char *writer;       /* program that wrote it, where the format says */
   int64_t step;             /* training step, -1 if unknown */
   uint32_t n_files;
-  uint64_t n_parameters;    /* elements of role parameter */
-  uint64_t n_bytes;         /* row-major bytes of all tensors */
+  uint64_t n_parameters; /* elements of role parameter */
+  uint64_t n_bytes;      /* row-major bytes of all tensors */
 } ckpt_info;
 
 /* Fills out (its struct_size must be set). */
@@ -176,16 +196,15 @@ CKPT_API void ckpt_index_info(const ckpt_index *index, ckpt_info *out);
 /* Where one stored piece of a tensor is, for callers with their own I/O. */
 typedef struct ckpt_extent_view {
   size_t struct_size;
-  const char *file;         /* path that can be opened; NULL for memory and zeros */
-  uint64_t offset, n_bytes; /* stored range */
+  const char *file;                                    /* path that can be opened; NULL for memory and zeros */
+  uint64_t offset, n_bytes;                            /* stored range */
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK]; /* box of the tensor it holds; flat: start[0], count[0] */
-  bool flat;                /* a range of row-major elements instead of a box */
-  bool raw;                 /* bytes are the elements, contiguous; false: a decoder or strides stand between */
+  bool flat;                                           /* a range of row-major elements instead of a box */
+  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between */
 } ckpt_extent_view;
 
 /* Fills out with the i-th extent of tensor; false past the last one. */
-CKPT_API bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i,
-                                  ckpt_extent_view *out);
+CKPT_API bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out);
 
 /* A box of a tensor, in elements; rank comes from the tensor. */
 typedef struct ckpt_box {
@@ -195,9 +214,8 @@ typedef struct ckpt_box {
 /* Reads a tensor, or a box of it, row-major into dst, gathered from its shards and cast to `as`
  * (CKPT_DTYPE_NONE: as stored). n_bytes must be exactly the size of the result.
  * Fails with EINVAL (size, box), EIO, EFORMAT, EUNSUPPORTED (cast), EVALUE (overflowing cast). */
-CKPT_API CKPT_USE_RESULT ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor,
-                                               const ckpt_box *box, ckpt_dtype as, void *dst, size_t n_bytes,
-                                               ckpt_error *err);
+CKPT_API CKPT_USE_RESULT ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box,
+                                               ckpt_dtype as, void *dst, size_t n_bytes, ckpt_error *err);
 
 /* ---- content digest ------------------------------------------------------------------------------------------ */
 
@@ -215,19 +233,19 @@ typedef void ckpt_progress(void *arg, uint64_t n_read, uint64_t n_total);
 /* How to run; all fields optional. */
 typedef struct ckpt_run_options {
   size_t struct_size;
-  uint64_t memory;             /* bytes for tiles, windows and footers (128 MiB) */
-  uint32_t n_threads;          /* 0: one per processor */
+  uint64_t memory;    /* bytes for tiles, windows and footers (128 MiB) */
+  uint32_t n_threads; /* 0: one per processor */
   ckpt_progress *progress;
   void *progress_arg;
-  const volatile int *cancel;  /* non-zero: stop, remove temporary files, fail with ECANCELED */
-  const char *trace;           /* path of a JSON-lines trace, or NULL */
+  const volatile int *cancel; /* non-zero: stop, remove temporary files, fail with ECANCELED */
+  const char *trace;          /* path of a JSON-lines trace, or NULL */
 } ckpt_run_options;
 
 /* What to digest. */
 typedef struct ckpt_hash_options {
   size_t struct_size;
-  ckpt_dtype cast;             /* digest of the values as this dtype; NONE: as stored */
-  const char *include;         /* "model" (default), "optimizer" or "all" */
+  ckpt_dtype cast;     /* digest of the values as this dtype; NONE: as stored */
+  const char *include; /* "model" (default), "optimizer" or "all" */
   const ckpt_run_options *run;
 } ckpt_hash_options;
 
@@ -246,17 +264,17 @@ CKPT_API void ckpt_plan_free(ckpt_plan *plan); /* NULL is fine */
 
 /* Adds an output that `ckpt_plan_run` writes and commits; *sink numbers it (0, 1, ...). format: "safetensors",
  * "hf", ...; NULL takes it from the suffix. An existing path fails with EEXIST unless force. */
-CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format,
-                                                      bool force, uint32_t *sink, ckpt_error *err);
+CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force,
+                                                      uint32_t *sink, ckpt_error *err);
 
 /* Adds the row (sink, name <- expr). The name must be new in its sink. */
-CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name,
-                                                   ckpt_expr *expr, ckpt_error *err);
+CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
+                                                   ckpt_error *err);
 
 /* Checks every row (shapes, dtypes, memory) without reading tensor data; peak and rows may be NULL.
  * peak: bytes that the run will hold at most, under `options->memory`. ELIMIT names the row that cannot fit. */
-CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt_run_options *options,
-                                                     uint64_t *peak, size_t *n_rows, ckpt_error *err);
+CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt_run_options *options, uint64_t *peak,
+                                                     size_t *n_rows, ckpt_error *err);
 
 /* Runs the plan and commits its outputs: all or nothing for each. Blocks on the file system. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
@@ -267,8 +285,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_r
  * permute: axis i of the result is axis order[i] of x. reshape: same elements. concat: along an existing axis. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index,
                                                     const ckpt_tensor *tensor, ckpt_error *err);
-CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype,
-                                                      uint32_t rank, const uint64_t *shape, const void *data,
+CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype, uint32_t rank,
+                                                      const uint64_t *shape, const void *data,
                                                       ckpt_error *err); /* see read */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype,
                                                     ckpt_error *err); /* see read */
@@ -283,7 +301,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan
 
 /* ---- whole verbs ------------------------------------------------------------------------------------------------ */
 
-/* One `PATTERN=DTYPE` of a conversion; patterns are globs on tensor names, `re:` in front makes a regular expression. */
+/* One `PATTERN=DTYPE` of a conversion; patterns are globs on tensor names, `re:` in front makes a regular expression.
+ */
 typedef struct ckpt_cast_rule {
   const char *pattern;
   ckpt_dtype dtype;
@@ -292,19 +311,19 @@ typedef struct ckpt_cast_rule {
 /* What `ckpt convert` does, without a process. */
 typedef struct ckpt_convert_options {
   size_t struct_size;
-  const char *input;                /* path */
-  const char *output;               /* path */
-  const char *to;                   /* output format, or NULL: from the suffix, "hf" for a folder */
-  const ckpt_cast_rule *casts;      /* first matching rule wins; pattern NULL matches every floating tensor */
+  const char *input;           /* path */
+  const char *output;          /* path */
+  const char *to;              /* output format, or NULL: from the suffix, "hf" for a folder */
+  const ckpt_cast_rule *casts; /* first matching rule wins; pattern NULL matches every floating tensor */
   size_t n_casts;
-  const char *const *match;         /* keep only these patterns (NULL-terminated), or NULL */
-  const char *const *exclude;       /* drop these patterns (NULL-terminated), or NULL */
-  const char *const *rename;        /* "s/re/replacement/" rules in order (NULL-terminated), or NULL */
-  const char *include;              /* "model", "optimizer", "all"; NULL: the output format's default */
-  uint64_t shard_size;              /* bytes; 0: 5 GB for hf */
+  const char *const *match;   /* keep only these patterns (NULL-terminated), or NULL */
+  const char *const *exclude; /* drop these patterns (NULL-terminated), or NULL */
+  const char *const *rename;  /* "s/re/replacement/" rules in order (NULL-terminated), or NULL */
+  const char *include;        /* "model", "optimizer", "all"; NULL: the output format's default */
+  uint64_t shard_size;        /* bytes; 0: 5 GB for hf */
   bool force, allow_overflow, stored_names;
   const ckpt_run_options *run;
-  ckpt_digest *digest;              /* receives the output's content digest, or NULL */
+  ckpt_digest *digest; /* receives the output's content digest, or NULL */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run; nothing is left behind on failure. */

@@ -17,7 +17,8 @@ typedef struct ckpt_hasher ckpt_hasher; /* one SHA-256 context, reusable; one pe
 ckpt_status ckpt_hasher_new(ckpt_hasher **out, ckpt_error *err);
 void ckpt_hasher_free(ckpt_hasher *hasher); /* as above */
 
-/* SHA-256 in steps: begin, add any number of times, end. These fail only where OpenSSL does (EINTERNAL). */
+/* SHA-256 in steps: begin, add any number of times, end. These fail only where OpenSSL does: begin with
+ * ENOMEM, the others with EINTERNAL. */
 ckpt_status ckpt_hasher_begin(ckpt_hasher *hasher, ckpt_error *err);
 ckpt_status ckpt_hasher_add(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, ckpt_error *err); /* as above */
 ckpt_status ckpt_hasher_end(ckpt_hasher *hasher, uint8_t digest[32], ckpt_error *err);                /* as above */

@@ -20,22 +20,22 @@ ckpt_status ckpt_fail_errno(ckpt_error *err, const char *file, const char *forma
 ckpt_status ckpt_fail_at(ckpt_status status, ckpt_error *err, const char *file, const char *tensor);
 
 /* Returns from the enclosing function when expr fails. */
-#define CKPT_TRY(expr)                                   \
-  do {                                                   \
-    ckpt_status ckpt_try_status_ = (expr);               \
+#define CKPT_TRY(expr)                                        \
+  do {                                                        \
+    ckpt_status ckpt_try_status_ = (expr);                    \
     if (ckpt_try_status_ != CKPT_OK) return ckpt_try_status_; \
   } while (0)
 
 /* The same for functions that own resources: jumps to `done` with `status` set. */
-#define CKPT_TRY_GOTO(expr)                  \
-  do {                                       \
+#define CKPT_TRY_GOTO(expr)                      \
+  do {                                           \
     if ((status = (expr)) != CKPT_OK) goto done; \
   } while (0)
 
 /* Returns ENOMEM when an allocation gave NULL. */
-#define CKPT_TRY_ALLOC(pointer, err)                                                             \
-  do {                                                                                           \
-    if ((pointer) == NULL) return ckpt_fail((err), CKPT_ENOMEM, NULL, NULL, "out of memory");    \
+#define CKPT_TRY_ALLOC(pointer, err)                                                          \
+  do {                                                                                        \
+    if ((pointer) == NULL) return ckpt_fail((err), CKPT_ENOMEM, NULL, NULL, "out of memory"); \
   } while (0)
 
 #endif

@@ -36,7 +36,7 @@ struct ckpt_extent {
     struct {
       uint64_t start, count; /* FLAT: units [start, start + count) of the row-major tensor */
     };
-    const uint64_t *box; /* BOX: rank starts, rank counts (units). STRIDED: and rank strides (units, signed as int64) */
+    const uint64_t *box; /* BOX: rank starts, rank counts (units). STRIDED: and rank strides (units, not negative) */
   };
 };
 

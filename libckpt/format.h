@@ -21,11 +21,11 @@ typedef struct ckpt_probe {
 /* What a format can hold: drives normalize's losses, refusals and the convert matrix. */
 typedef struct ckpt_caps {
   bool can_write, is_folder;
-  bool aliases;          /* several names of one tensor */
-  bool objects;          /* anything but tensors and string metadata */
-  bool training_state;   /* default --include is all */
+  bool aliases;        /* several names of one tensor */
+  bool objects;        /* anything but tensors and string metadata */
+  bool training_state; /* default --include is all */
   bool side_files;
-  uint64_t dtypes;       /* bit i: ckpt_dtype i */
+  uint64_t dtypes; /* bit i: ckpt_dtype i */
   uint32_t max_rank;
 } ckpt_caps;
 
@@ -45,7 +45,8 @@ typedef struct ckpt_format {
   ckpt_caps caps;
   /* Whether this is our format; cheap and certain. */
   bool (*probe)(const ckpt_probe *probe);
-  /* Builds the index of path (root: its folder or itself; name: file below it, NULL for a folder). */
+  /* Builds the index of path (root: its folder or itself; name: file below it, NULL for a folder). Owns source from
+   * the call on, also when it fails (ckpt_index_new takes it over). */
   ckpt_status (*open)(ckpt_index **out, const ckpt_probe *probe, ckpt_source *source, const char *name,
                       const ckpt_open_options *options, ckpt_error *err);
   /* Edits a description (ckpt_index_describe) into what the format can hold, before it is finished: drops tensors

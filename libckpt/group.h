@@ -1,6 +1,7 @@
 /* group.h - the ranks that share one run: each writes its own files, rank 0 the footers, one commit for all.
  *
- * `self` below is the group of one. Threads, MPI and NCCL's store live outside libckpt and fill the same three slots. */
+ * `self` below is the group of one. Threads, MPI and NCCL's store live outside libckpt and fill the same three slots.
+ */
 #ifndef CKPT_GROUP_H
 #define CKPT_GROUP_H
 
@@ -15,6 +16,7 @@ typedef struct ckpt_group {
   ckpt_status (*barrier)(void *ctx, ckpt_error *err);
 } ckpt_group;
 
+/* The group of one: what a run without ranks uses. */
 extern const ckpt_group ckpt_group_self;
 
 #endif

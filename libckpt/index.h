@@ -33,14 +33,15 @@ typedef struct ckpt_note {
 
 struct ckpt_index {
   ckpt_arena arena;
-  ckpt_source *source;   /* owned; NULL for an index that only describes */
-  const char *path;      /* as the user gave it */
-  const char *format;    /* name of the format row */
+  ckpt_source *source;                       /* owned; NULL for an index that only describes */
+  const char *path;                          /* as the user gave it */
+  const char *format;                        /* name of the format row */
   const char *architecture, *names, *writer; /* as ckpt_info */
+  uint32_t ties; /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
   int64_t step;
-  ckpt_tensor *tensors;  /* in the order they were added: source order */
+  ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
-  uint32_t *by_name;     /* n_tensors numbers in byte order of names; NULL before finish */
+  uint32_t *by_name;        /* n_tensors numbers in byte order of names; NULL before finish */
   const char **alias_names; /* every alias in byte order, with its tensor in alias_tensors */
   uint32_t *alias_tensors;
   uint32_t n_aliases;
@@ -51,7 +52,7 @@ struct ckpt_index {
   uint32_t n_side_files, side_capacity;
   ckpt_note *notes;
   uint32_t n_notes, note_capacity;
-  ckpt_object *objects;  /* a DICT, or NULL */
+  ckpt_object *objects; /* a DICT, or NULL */
 };
 
 /* An empty index that owns source (even on failure). path and format are copied. */
@@ -71,9 +72,9 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
-                                     ckpt_error *err);                                             /* as above */
+                                     ckpt_error *err); /* as above */
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...)
-    CKPT_PRINTF(4, 5);                                                                             /* as above */
+    CKPT_PRINTF(4, 5); /* as above */
 
 /* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). */
 ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);

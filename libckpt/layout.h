@@ -1,9 +1,9 @@
 /* layout.h - what a format's `layout` returns: for each file of an output, its segments in order.
  *
- * A segment is a literal (printed by a generator when it is written), a tensor or a box of one (placed by the run, maybe
- * behind an encoder, maybe with a checksum), a side file, or a footer (a literal that is printed after everything before
- * it is written and sealed: it sees sizes, offsets and checksums). Sizes are known before the run except behind an
- * encoder. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish computes them. */
+ * A segment is a literal (printed by a generator when it is written), a tensor or a box of one (placed by the run,
+ * maybe behind an encoder, maybe with a checksum), a side file, or a footer (a literal that is printed after everything
+ * before it is written and sealed: it sees sizes, offsets and checksums). Sizes are known before the run except behind
+ * an encoder. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish computes them. */
 #ifndef CKPT_LAYOUT_H
 #define CKPT_LAYOUT_H
 
@@ -29,29 +29,29 @@ typedef struct ckpt_segment {
   ckpt_segment_kind kind;
   ckpt_encoder encoder;
   ckpt_checksum checksum;
-  uint8_t level;         /* of the encoder */
-  uint32_t tensor;       /* TENSOR: number in the described index */
-  const uint64_t *box;   /* TENSOR: rank starts, rank counts in units; NULL for the whole */
+  uint8_t level;       /* of the encoder */
+  uint32_t tensor;     /* TENSOR: number in the described index */
+  const uint64_t *box; /* TENSOR: rank starts, rank counts in units; NULL for the whole */
   const ckpt_side_file *side;
   ckpt_generator *print; /* LITERAL, FOOTER */
   const void *arg;
-  uint64_t offset;       /* in its file; CKPT_SIZE_UNKNOWN until an encoder before it has finished */
-  uint64_t n_bytes;      /* in its file */
-  uint64_t n_raw;        /* before the encoder */
-  uint32_t crc32;        /* of the raw bytes, set by the run where `checksum` asks for it */
+  uint64_t offset;  /* in its file; CKPT_SIZE_UNKNOWN until an encoder before it has finished */
+  uint64_t n_bytes; /* in its file */
+  uint64_t n_raw;   /* before the encoder */
+  uint32_t crc32;   /* of the raw bytes, set by the run where `checksum` asks for it */
 } ckpt_segment;
 
 typedef struct ckpt_layout_file {
-  const char *name;       /* below the output folder; NULL where the output is one file */
+  const char *name; /* below the output folder; NULL where the output is one file */
   ckpt_segment *segments;
   uint32_t n_segments, capacity;
-  uint64_t n_bytes;       /* CKPT_SIZE_UNKNOWN behind an encoder */
-  uint32_t rank;          /* of the group member that writes it */
+  uint64_t n_bytes; /* CKPT_SIZE_UNKNOWN behind an encoder */
+  uint32_t rank;    /* of the group member that writes it */
 } ckpt_layout_file;
 
 struct ckpt_layout {
-  ckpt_arena *arena;        /* the plan's */
-  const ckpt_index *index;  /* what is laid out: describes only */
+  ckpt_arena *arena;       /* the plan's */
+  const ckpt_index *index; /* what is laid out: describes only */
   ckpt_layout_file *files;
   uint32_t n_files, capacity;
   bool is_folder;
@@ -59,23 +59,23 @@ struct ckpt_layout {
 
 /* What the caller may ask of a layout; formats ignore what they have no use for. */
 typedef struct ckpt_layout_options {
-  uint64_t shard_size;          /* bytes per file, 0: the format's default */
-  uint32_t world;               /* files or ranks of a distributed format, 0: 1 */
-  int zstd_level;               /* 0: none */
-  bool is_folder;               /* the output path is a folder */
-  const char *dtype_written;    /* name that config files state as dtype, or NULL to leave them */
+  uint64_t shard_size;       /* bytes per file, 0: the format's default */
+  uint32_t world;            /* files or ranks of a distributed format, 0: 1 */
+  int zstd_level;            /* 0: none */
+  bool is_folder;            /* the output path is a folder */
+  const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;
 
 /* Appends a file; segments are appended to the newest file. All return ENOMEM or ELIMIT only. */
 ckpt_status ckpt_layout_file_add(ckpt_layout *layout, const char *name, ckpt_error *err);
 ckpt_status ckpt_layout_literal(ckpt_layout *layout, ckpt_generator *print, const void *arg,
-                                ckpt_error *err);                                               /* as above */
+                                ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_encoder encoder,
-                               int level, ckpt_checksum checksum, ckpt_error *err);             /* as above */
+                               int level, ckpt_checksum checksum, ckpt_error *err);                  /* as above */
 ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *side, ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
-                               ckpt_error *err);                                                /* as above */
-ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err);          /* as above */
+                               ckpt_error *err);                                       /* as above */
+ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err); /* as above */
 
 /* Computes sizes and offsets; checks that every tensor of the index is placed exactly once (EINTERNAL otherwise). */
 ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err);

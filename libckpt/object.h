@@ -21,10 +21,10 @@
 #define CKPT_STATE_TRAINER "trainer"                     /* dict: step, epoch, best_metric, ... */
 
 typedef enum ckpt_object_kind {
-  CKPT_OBJECT_NONE,    /* Python's None, JSON's null */
+  CKPT_OBJECT_NONE, /* Python's None, JSON's null */
   CKPT_OBJECT_BOOL,
-  CKPT_OBJECT_INT,     /* fits int64_t */
-  CKPT_OBJECT_BIGINT,  /* decimal text */
+  CKPT_OBJECT_INT,    /* fits int64_t */
+  CKPT_OBJECT_BIGINT, /* decimal text */
   CKPT_OBJECT_FLOAT,
   CKPT_OBJECT_TEXT,    /* UTF-8, n bytes */
   CKPT_OBJECT_BYTES,   /* n bytes */
@@ -45,7 +45,7 @@ struct ckpt_object {
     bool boolean;
     int64_t integer;
     double number;
-    const char *text;    /* TEXT, BIGINT; terminated, may contain NUL before n */
+    const char *text; /* TEXT, BIGINT; terminated, may contain NUL before n */
     const uint8_t *bytes;
     ckpt_object **items; /* LIST, TUPLE, SET: n; DICT: 2 n; FOREIGN: n */
     uint32_t tensor;
@@ -55,12 +55,12 @@ struct ckpt_object {
 
 /* Constructors: a new node in the arena, NULL when it is full. Text and bytes are copied. */
 ckpt_object *ckpt_object_none(ckpt_arena *arena);
-ckpt_object *ckpt_object_bool(ckpt_arena *arena, bool value);                              /* as above */
-ckpt_object *ckpt_object_int(ckpt_arena *arena, int64_t value);                            /* as above */
-ckpt_object *ckpt_object_float(ckpt_arena *arena, double value);                           /* as above */
-ckpt_object *ckpt_object_text(ckpt_arena *arena, const char *text, uint64_t n_bytes);      /* as above */
-ckpt_object *ckpt_object_bytes(ckpt_arena *arena, const void *bytes, uint64_t n_bytes);    /* as above */
-ckpt_object *ckpt_object_tensor(ckpt_arena *arena, uint32_t tensor);                       /* as above */
+ckpt_object *ckpt_object_bool(ckpt_arena *arena, bool value);                           /* as above */
+ckpt_object *ckpt_object_int(ckpt_arena *arena, int64_t value);                         /* as above */
+ckpt_object *ckpt_object_float(ckpt_arena *arena, double value);                        /* as above */
+ckpt_object *ckpt_object_text(ckpt_arena *arena, const char *text, uint64_t n_bytes);   /* as above */
+ckpt_object *ckpt_object_bytes(ckpt_arena *arena, const void *bytes, uint64_t n_bytes); /* as above */
+ckpt_object *ckpt_object_tensor(ckpt_arena *arena, uint32_t tensor);                    /* as above */
 /* A LIST, TUPLE, SET, DICT or FOREIGN with room for n items or pairs, all NULL. name only for FOREIGN. */
 ckpt_object *ckpt_object_new(ckpt_arena *arena, ckpt_object_kind kind, uint64_t n, const char *name);
 

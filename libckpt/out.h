@@ -11,8 +11,8 @@ typedef struct ckpt_out {
   uint64_t n_bytes; /* produced so far */
   ckpt_sink *sink;  /* NULL: only counts */
   uint32_t file;
-  uint64_t offset;  /* of the first byte in the file */
-  uint8_t *window;  /* n_window bytes, the caller's; NULL when counting */
+  uint64_t offset; /* of the first byte in the file */
+  uint8_t *window; /* n_window bytes, the caller's; NULL when counting */
   size_t n_window, n_pending;
   ckpt_status status;
   ckpt_error *err;
@@ -25,10 +25,10 @@ void ckpt_out_sink(ckpt_out *out, ckpt_sink *sink, uint32_t file, uint64_t offse
 
 /* Appends bytes, text, repeated bytes, a little-endian integer of 1..8 bytes, formatted text (at most 512 bytes). */
 void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes);
-void ckpt_out_text(ckpt_out *out, const char *text);                                          /* as above */
-void ckpt_out_fill(ckpt_out *out, uint8_t byte, uint64_t n_bytes);                            /* as above */
-void ckpt_out_le(ckpt_out *out, uint64_t value, unsigned n_bytes);                            /* as above */
-void ckpt_out_printf(ckpt_out *out, const char *format, ...) CKPT_PRINTF(2, 3);               /* as above */
+void ckpt_out_text(ckpt_out *out, const char *text);                            /* as above */
+void ckpt_out_fill(ckpt_out *out, uint8_t byte, uint64_t n_bytes);              /* as above */
+void ckpt_out_le(ckpt_out *out, uint64_t value, unsigned n_bytes);              /* as above */
+void ckpt_out_printf(ckpt_out *out, const char *format, ...) CKPT_PRINTF(2, 3); /* as above */
 
 /* Appends text as a JSON string with its quotes: only `"`, `\` and control characters are escaped (as serde_json). */
 void ckpt_out_json(ckpt_out *out, const char *text, size_t n_bytes);

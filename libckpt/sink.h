@@ -17,8 +17,8 @@
 typedef struct ckpt_sink ckpt_sink;
 
 typedef struct ckpt_sink_file {
-  const char *name;  /* below the output folder; NULL when the output is itself one file */
-  uint64_t n_bytes;  /* CKPT_SIZE_UNKNOWN behind an encoder */
+  const char *name; /* below the output folder; NULL when the output is itself one file */
+  uint64_t n_bytes; /* CKPT_SIZE_UNKNOWN behind an encoder */
 } ckpt_sink_file;
 
 #define CKPT_SIZE_UNKNOWN UINT64_MAX
@@ -56,13 +56,13 @@ ckpt_status ckpt_sink_custom(ckpt_sink **out, const ckpt_sink_ops *ops, void *ct
 /* The slots of ckpt_sink_ops, in order of a sink's life. */
 ckpt_status ckpt_sink_open(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err);
 ckpt_status ckpt_sink_write(ckpt_sink *sink, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
-                            ckpt_error *err);                                              /* as the slot */
+                            ckpt_error *err); /* as the slot */
 ckpt_status ckpt_sink_read(ckpt_sink *sink, uint32_t file, uint64_t offset, void *dst, size_t n_bytes,
-                           ckpt_error *err);                                               /* as the slot */
-ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err);                              /* as the slot */
-ckpt_status ckpt_sink_publish(ckpt_sink *sink, ckpt_error *err);                           /* as the slot */
-void ckpt_sink_abandon(ckpt_sink *sink);                                                   /* as the slot */
-void ckpt_sink_free(ckpt_sink *sink);                                                      /* NULL is fine */
+                           ckpt_error *err);                     /* as the slot */
+ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err);    /* as the slot */
+ckpt_status ckpt_sink_publish(ckpt_sink *sink, ckpt_error *err); /* as the slot */
+void ckpt_sink_abandon(ckpt_sink *sink);                         /* as the slot */
+void ckpt_sink_free(ckpt_sink *sink);                            /* NULL is fine */
 
 /* Seals and publishes several sinks in order, or abandons all that are not yet published. */
 ckpt_status ckpt_sink_commit(ckpt_sink *const *sinks, uint32_t n, ckpt_error *err);

@@ -49,10 +49,10 @@ void ckpt_source_prefetch(ckpt_source *source, uint32_t file, uint64_t offset, u
 
 /* Number of files, name below the root, path that can be opened (root joined with name), and size. */
 uint32_t ckpt_source_count(const ckpt_source *source);
-const char *ckpt_source_name(const ckpt_source *source, uint32_t file);  /* borrowed */
-const char *ckpt_source_path(const ckpt_source *source, uint32_t file);  /* borrowed */
-uint64_t ckpt_source_size(const ckpt_source *source, uint32_t file);     /* bytes */
-const char *ckpt_source_root(const ckpt_source *source);                 /* folder; "" for memory */
+const char *ckpt_source_name(const ckpt_source *source, uint32_t file); /* borrowed */
+const char *ckpt_source_path(const ckpt_source *source, uint32_t file); /* borrowed */
+uint64_t ckpt_source_size(const ckpt_source *source, uint32_t file);    /* bytes */
+const char *ckpt_source_root(const ckpt_source *source);                /* folder; "" for memory */
 
 /* Bytes read so far through ckpt_source_read, all threads: what tests count. */
 uint64_t ckpt_source_bytes_read(const ckpt_source *source);

@@ -1,0 +1,52 @@
+/* gpt2.c - names of GPT-2.
+ *
+ * Sources: the state dict of transformers' GPT2LMHeadModel; gguf's tensor name map. Its Conv1D modules store matrices
+ * as (in, out), the transpose of a Linear's and of GGUF's: so tensor parallelism splits a column-parallel matrix along
+ * axis 1 here. c_attn is q, k and v side by side along its last axis, in each of which heads are split. */
+#include "libckpt/arch.h"
+
+#define PARAMETER(hf, gguf, note, split_axis) \
+  { hf, gguf, NULL, CKPT_NAME_##note, split_axis, CKPT_ROLE_PARAMETER }
+#define BUFFER(hf) \
+  { hf, NULL, NULL, CKPT_NAME_PLAIN, -1, CKPT_ROLE_BUFFER }
+#define BLOCK "transformer.h.#."
+
+static const char *const model_types[] = {"gpt2", NULL};
+
+static const ckpt_arch_name names[] = {
+    PARAMETER("transformer.wte.weight", "token_embd.weight", PLAIN, 0),
+    PARAMETER("transformer.wpe.weight", "position_embd.weight", PLAIN, -1),
+    PARAMETER(BLOCK "ln_1.weight", "blk.#.attn_norm.weight", PLAIN, -1),
+    PARAMETER(BLOCK "ln_1.bias", "blk.#.attn_norm.bias", PLAIN, -1),
+    PARAMETER(BLOCK "attn.c_attn.weight", "blk.#.attn_qkv.weight", FUSED_QKV | CKPT_NAME_TRANSPOSE, 1),
+    PARAMETER(BLOCK "attn.c_attn.bias", "blk.#.attn_qkv.bias", FUSED_QKV, 0),
+    PARAMETER(BLOCK "attn.c_proj.weight", "blk.#.attn_output.weight", TRANSPOSE, 0),
+    PARAMETER(BLOCK "attn.c_proj.bias", "blk.#.attn_output.bias", PLAIN, -1),
+    PARAMETER(BLOCK "ln_2.weight", "blk.#.ffn_norm.weight", PLAIN, -1),
+    PARAMETER(BLOCK "ln_2.bias", "blk.#.ffn_norm.bias", PLAIN, -1),
+    PARAMETER(BLOCK "mlp.c_fc.weight", "blk.#.ffn_up.weight", TRANSPOSE, 1),
+    PARAMETER(BLOCK "mlp.c_fc.bias", "blk.#.ffn_up.bias", PLAIN, 0),
+    PARAMETER(BLOCK "mlp.c_proj.weight", "blk.#.ffn_down.weight", TRANSPOSE, 0),
+    PARAMETER(BLOCK "mlp.c_proj.bias", "blk.#.ffn_down.bias", PLAIN, -1),
+    PARAMETER("transformer.ln_f.weight", "output_norm.weight", PLAIN, -1),
+    PARAMETER("transformer.ln_f.bias", "output_norm.bias", PLAIN, -1),
+    PARAMETER("lm_head.weight", "output.weight", PLAIN, 0),
+
+    /* The causal mask and its fill value, written by older transformers (openai-community/gpt2 has the first). */
+    BUFFER(BLOCK "attn.bias"),
+    BUFFER(BLOCK "attn.masked_bias"),
+    {0},
+};
+
+static const ckpt_arch_tie ties[] = {
+    {"transformer.wte.weight", "lm_head.weight", "tie_word_embeddings", true},
+    {0},
+};
+
+extern const ckpt_arch ckpt_arch_gpt2;
+const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",
+                                  .revision = 1,
+                                  .model_types = model_types,
+                                  .base_prefix = "transformer.",
+                                  .names = names,
+                                  .ties = ties};

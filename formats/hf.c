@@ -1,0 +1,190 @@
+/* hf.c - a Hugging Face folder: safetensors weights with the files that belong to them.
+ *
+ *   model.safetensors                      the weights, or
+ *   model-00001-of-00003.safetensors ...   shards, and
+ *   model.safetensors.index.json           {"metadata":{...},"weight_map":{"<tensor>":"<shard>",...}}
+ *   config.json, tokenizer.json, ...       side files, carried as bytes
+ *
+ * The index file comes before a single file; without either a complete numbered set, or the only safetensors file. */
+#include "formats/hf.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "libckpt/arch.h"
+#include "libckpt/codec/safetensors.h"
+#include "libckpt/error.h"
+
+#define SUFFIX ".safetensors"
+
+bool ckpt_hf_has_suffix(const char *text, const char *suffix) {
+  size_t n_text = strlen(text), n_suffix = strlen(suffix);
+  return n_text > n_suffix && strcasecmp(text + n_text - n_suffix, suffix) == 0;
+}
+
+/* Whether this is the text of an index file of safetensors shards: its first bytes name both. */
+static bool is_index_text(const uint8_t *head, size_t n_head) {
+  size_t i = 0;
+  while (i < n_head && (head[i] == ' ' || head[i] == '\n' || head[i] == '\r' || head[i] == '\t')) i++;
+  return i < n_head && head[i] == '{' && memmem(head, n_head, "\"weight_map\"", 12) != NULL &&
+         memmem(head, n_head, SUFFIX "\"", sizeof SUFFIX) != NULL;
+}
+
+static bool probe(const ckpt_probe *p) {
+  if (!p->is_folder) return is_index_text(p->head, p->n_head);
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (p->entries[i].is_file && (ckpt_hf_has_suffix(p->entries[i].name, SUFFIX) ||
+                                  ckpt_hf_has_suffix(p->entries[i].name, CKPT_HF_INDEX_SUFFIX)))
+      return true;
+  return false;
+}
+
+static ckpt_status add_file(ckpt_index *index, const char *name, ckpt_error *err) {
+  uint32_t file;
+  uint64_t size;
+  CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
+  return ckpt_safetensors_read(index, file, err);
+}
+
+static ckpt_status read_single(ckpt_index *index, const char *name, ckpt_error *err) {
+  CKPT_TRY(add_file(index, name, err));
+  return ckpt_safetensors_merge(index, err);
+}
+
+/* ---- which file holds the weights ---- */
+
+static bool has_file(const ckpt_probe *p, const char *name) {
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (p->entries[i].is_file && strcmp(p->entries[i].name, name) == 0) return true;
+  return false;
+}
+
+/* The only file with this suffix, NULL if there are none or several. */
+static const char *only_file(const ckpt_probe *p, const char *suffix) {
+  const char *found = NULL;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    if (!p->entries[i].is_file || !ckpt_hf_has_suffix(p->entries[i].name, suffix)) continue;
+    if (found != NULL) return NULL;
+    found = p->entries[i].name;
+  }
+  return found;
+}
+
+/* One of `<prefix>-00001-of-00003.safetensors`; false for other names. */
+static bool parse_numbered(const char *name, size_t *n_prefix, unsigned *number, unsigned *total) {
+  const char *of = strstr(name, "-of-");
+  for (const char *next; of != NULL && (next = strstr(of + 1, "-of-")) != NULL;) of = next;
+  if (of == NULL || !ckpt_hf_has_suffix(name, SUFFIX)) return false;
+  const char *start = of;
+  while (start > name && start[-1] >= '0' && start[-1] <= '9') start--;
+  int n_read = 0;
+  if (start == of || start == name || start[-1] != '-' || of - start > 9) return false;
+  if (sscanf(start, "%9u-of-%9u%n", number, total, &n_read) != 2) return false;
+  if (strcasecmp(start + n_read, SUFFIX) != 0) return false;
+  *n_prefix = (size_t)(start - name);
+  return true;
+}
+
+/* Reads the files of a complete numbered set, if the folder holds exactly one. Entries are sorted, so numbers of equal
+ * width come in order. */
+static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *is_found, ckpt_error *err) {
+  const char *first = NULL;
+  size_t n_first = 0, n_prefix;
+  unsigned number, total, n_wanted = 0, n = 0;
+  *is_found = false;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    const char *name = p->entries[i].name;
+    if (!p->entries[i].is_file || !parse_numbered(name, &n_prefix, &number, &total)) continue;
+    if (first == NULL) {
+      first = name;
+      n_first = n_prefix;
+      n_wanted = total;
+    }
+    if (n_prefix != n_first || memcmp(name, first, n_prefix) != 0 || total != n_wanted) return CKPT_OK;
+    if (number != ++n)
+      return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "file %u of the %u called %.*s... is missing (download it)",
+                       n, n_wanted, (int)n_first, first);
+  }
+  if (first == NULL) return CKPT_OK;
+  if (n != n_wanted)
+    return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "file %u of the %u called %.*s... is missing (download it)",
+                     n + 1, n_wanted, (int)n_first, first);
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (p->entries[i].is_file && parse_numbered(p->entries[i].name, &n_prefix, &number, &total))
+      CKPT_TRY(add_file(index, p->entries[i].name, err));
+  *is_found = true;
+  CKPT_TRY(ckpt_safetensors_merge(index, err));
+  return ckpt_index_note(index, true, err, "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u files %.*s...",
+                         (int)n_first - 1, first, n_wanted, (int)n_first, first);
+}
+
+static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {
+  char list[512] = "";
+  size_t n_list = 0, n_files = 0;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    if (!p->entries[i].is_file || !ckpt_hf_has_suffix(p->entries[i].name, SUFFIX)) continue;
+    n_files++;
+    int n = snprintf(list + n_list, sizeof list - n_list, " %s", p->entries[i].name);
+    if (n > 0 && (size_t)n < sizeof list - n_list)
+      n_list += (size_t)n;
+    else
+      list[n_list] = '\0';
+  }
+  return ckpt_fail(err, CKPT_EINVAL, p->path, NULL,
+                   "holds %zu safetensors files that are no set, and no model.safetensors; name one of them:%s",
+                   n_files, list);
+}
+
+static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const char *name, ckpt_error *err) {
+  static const char *const usual = "model.safetensors", *const usual_index = "model" CKPT_HF_INDEX_SUFFIX;
+  if (name != NULL) return ckpt_hf_read_shards(index, name, err);
+  if (has_file(p, usual_index)) return ckpt_hf_read_shards(index, usual_index, err);
+  if (has_file(p, usual)) return read_single(index, usual, err);
+  const char *only = only_file(p, CKPT_HF_INDEX_SUFFIX);
+  if (only != NULL) return ckpt_hf_read_shards(index, only, err);
+  bool is_found;
+  CKPT_TRY(read_numbered(index, p, &is_found, err));
+  if (is_found) return CKPT_OK;
+  only = only_file(p, SUFFIX);
+  return only != NULL ? read_single(index, only, err) : refuse_several(p, err);
+}
+
+/* ---- the row ---- */
+
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name, bool stored_names,
+                              ckpt_error *err) {
+  if (ckpt_source_root(index->source)[0] == '\0')
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "an index file in memory has no shards beside it");
+  CKPT_TRY(read_weights(index, p, name, err));
+  CKPT_TRY(ckpt_hf_read_side_files(index, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, stored_names, err));
+  return ckpt_index_finish(index, err);
+}
+
+static ckpt_status open_folder(ckpt_index **out, const ckpt_probe *p, ckpt_source *source, const char *name,
+                               const ckpt_open_options *options, ckpt_error *err) {
+  ckpt_index *index;
+  CKPT_TRY(ckpt_index_new(&index, source, p->path, "hf", options, err));
+  ckpt_status status = read_index(index, p, name, options != NULL && options->stored_names, err);
+  if (status != CKPT_OK) {
+    ckpt_index_free(index);
+    return ckpt_fail_at(status, err, p->path, NULL);
+  }
+  *out = index;
+  return CKPT_OK;
+}
+
+const ckpt_format ckpt_format_hf = {
+    .name = "hf",
+    .suffixes = "",
+    .caps = {.can_write = true,
+             .is_folder = true,
+             .side_files = true,
+             .dtypes = CKPT_SAFETENSORS_DTYPES,
+             .max_rank = CKPT_MAX_RANK},
+    .probe = probe,
+    .open = open_folder,
+    .normalize = ckpt_hf_normalize,
+    .layout = ckpt_hf_layout,
+};

@@ -1,0 +1,26 @@
+/* hf.h - the parts of the Hugging Face folder format: hf.c (what is in a folder, the row), hf_shards.c (the index
+ * file), hf_side.c (everything beside the weights), hf_layout.c (writing). Not for other formats. */
+#ifndef CKPT_FORMATS_HF_H
+#define CKPT_FORMATS_HF_H
+
+#include "libckpt/format.h"
+
+#define CKPT_HF_INDEX_SUFFIX ".safetensors.index.json"
+
+/* Reads the shards that an index file below the index's root names, and checks both against each other. EFORMAT,
+ * ENOTFOUND (missing shards), ELIMIT, EIO, ENOMEM; problem notes where they disagree without doubt about the data. */
+ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_error *err);
+
+/* Adds every other file below the root that belongs to the model as a side file, config.json's text included; notes
+ * what is left: weights in other files, training state, what is too large or cannot be followed. The source holds the
+ * files that were read as weights. */
+ckpt_status ckpt_hf_read_side_files(ckpt_index *index, ckpt_error *err);
+
+/* As ckpt_format's slots. */
+ckpt_status ckpt_hf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
+
+/* Whether text ends with suffix, whatever its case; text that is the suffix does not. */
+bool ckpt_hf_has_suffix(const char *text, const char *suffix);
+
+#endif

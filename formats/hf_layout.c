@@ -1,0 +1,222 @@
+/* hf_layout.c - a Hugging Face folder as transformers 5 writes it: shards cut as huggingface_hub cuts them, tensors in
+ * byte order of names, then the index file, then side files, with the dtype in config.json following what was written.
+ *
+ * The index file is what Python's json.dumps(index, indent=2, sort_keys=True) and a line feed give: keys in order of
+ * code points, which is byte order, and ASCII only. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/hf.h"
+#include "libckpt/arch.h"
+#include "libckpt/codec/json_splice.h"
+#include "libckpt/codec/safetensors.h"
+#include "libckpt/error.h"
+
+#define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
+
+typedef unsigned long long ull;
+
+/* How tensors fall into shards. */
+typedef struct shards {
+  uint32_t *of;      /* shard of each tensor number, from 0 */
+  uint32_t *tensors; /* numbers, those of one shard beside each other */
+  uint32_t *first;   /* n + 1 places in tensors */
+  uint32_t n;
+} shards;
+
+/* ---- cutting ---- */
+
+/* huggingface_hub's rule: a tensor above the limit is a shard by itself; else the current shard is closed when the
+ * tensor no longer fits. Shards are numbered when they are closed, so one large tensor comes before what is open. */
+static ckpt_status cut(shards *s, const ckpt_index *index, uint64_t limit, ckpt_arena *arena, ckpt_error *err) {
+  uint32_t n = index->n_tensors, n_groups = 1;
+  s->of = ckpt_arena_array(arena, n, sizeof *s->of);
+  uint32_t *closed = ckpt_arena_array(arena, (size_t)n + 1, sizeof *closed); /* shard of each group */
+  if (s->of == NULL || closed == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  uint32_t open = 0; /* the group that takes what fits */
+  uint64_t n_open = 0;
+  bool is_used = false;
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t number = index->by_name[i];
+    uint64_t n_bytes = index->tensors[number].n_bytes;
+    if (n_bytes > limit) {
+      closed[n_groups] = s->n++;
+      s->of[number] = n_groups++;
+      continue;
+    }
+    if (n_bytes > limit - n_open) {
+      closed[open] = s->n++;
+      open = n_groups++;
+      n_open = 0;
+    }
+    s->of[number] = open;
+    n_open += n_bytes;
+    is_used = true;
+  }
+  if (is_used) closed[open] = s->n++;
+  for (uint32_t i = 0; i < n; i++) s->of[i] = closed[s->of[i]];
+  if (s->n == 0) s->n = 1; /* a model without tensors */
+  return CKPT_OK;
+}
+
+/* Lists each shard's tensors. */
+static ckpt_status list(shards *s, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err) {
+  s->tensors = ckpt_arena_array(arena, index->n_tensors, sizeof *s->tensors);
+  s->first = ckpt_arena_array(arena, (size_t)s->n + 2, sizeof *s->first);
+  if (s->tensors == NULL || s->first == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  uint32_t *next = s->first + 1; /* next[k] ends as first[k + 1] */
+  for (uint32_t i = 0; i < index->n_tensors; i++) next[s->of[i] + 1]++;
+  for (uint32_t k = 1; k <= s->n; k++) next[k] += next[k - 1];
+  for (uint32_t i = 0; i < index->n_tensors; i++) s->tensors[next[s->of[i]]++] = i;
+  return CKPT_OK;
+}
+
+/* ---- the index file ---- */
+
+/* Text as json.dumps prints it: non-ASCII characters as UTF-16 escapes. The text is UTF-8 (ckpt_index_add). */
+static void print_ascii(ckpt_out *out, const char *text) {
+  const uint8_t *at = (const uint8_t *)text;
+  ckpt_out_text(out, "\"");
+  while (*at != 0) {
+    const uint8_t *run = at;
+    while (*at >= 0x20 && *at < 0x80 && *at != '"' && *at != '\\') at++;
+    ckpt_out_bytes(out, run, (size_t)(at - run));
+    if (*at == 0) break;
+    uint32_t code = *at++;
+    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    const char *found = code < 0x80 ? strchr(special, (int)code) : NULL;
+    int n_more = code >= 0xF0 ? 3 : code >= 0xE0 ? 2 : code >= 0xC0 ? 1 : 0;
+    if (n_more != 0) code &= 0x3Fu >> n_more;
+    for (; n_more > 0; n_more--) code = code << 6 | (*at++ & 0x3F);
+    if (found != NULL)
+      ckpt_out_printf(out, "\\%c", letters[found - special]);
+    else if (code < 0x10000)
+      ckpt_out_printf(out, "\\u%04x", (unsigned)code);
+    else
+      ckpt_out_printf(out, "\\u%04x\\u%04x", (unsigned)(0xD7C0 + (code >> 10)), (unsigned)(0xDC00 + (code & 0x3FF)));
+  }
+  ckpt_out_text(out, "\"");
+}
+
+static void print_index(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+  const shards *s = arg;
+  const ckpt_index *index = layout->index;
+  uint64_t n_parameters = 0, n_bytes = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    if (index->tensors[i].role == CKPT_ROLE_PARAMETER) n_parameters += index->tensors[i].n_elements;
+    n_bytes += index->tensors[i].n_bytes;
+  }
+  ckpt_out_printf(out, "{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n    \"total_size\": %llu\n  },\n",
+                  (ull)n_parameters, (ull)n_bytes);
+  ckpt_out_text(out, "  \"weight_map\": {");
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    uint32_t number = index->by_name[i];
+    ckpt_out_text(out, i == 0 ? "\n    " : ",\n    ");
+    print_ascii(out, index->tensors[number].name);
+    ckpt_out_printf(out, ": \"model-%05u-of-%05u.safetensors\"", s->of[number] + 1, s->n);
+  }
+  ckpt_out_text(out, "\n  }\n}\n");
+}
+
+/* ---- side files ---- */
+
+/* The text of config.json with key's value replaced by dtype, where it has the key and says another. */
+static ckpt_status splice_dtype(ckpt_side_file *side, const char *key, const char *dtype, ckpt_arena *arena,
+                                ckpt_error *err) {
+  ckpt_json_place place;
+  CKPT_TRY(ckpt_json_find(side->text, (size_t)side->n_bytes, key, &place, side->name, err));
+  if (!place.is_found || (place.token != CKPT_JSON_STRING && place.token != CKPT_JSON_NULL)) return CKPT_OK;
+  char *value = ckpt_arena_printf(arena, "\"%s\"", dtype);
+  char *old = ckpt_arena_text(arena, side->text + place.start, (size_t)(place.stop - place.start));
+  if (value == NULL || old == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (strcmp(value, old) == 0) return CKPT_OK;
+  if (place.token == CKPT_JSON_STRING) { /* "torch.float32" says the same as "float32" */
+    old[strlen(old) - 1] = '\0';
+    ckpt_dtype said = ckpt_dtype_parse(old + 1);
+    if (said != CKPT_DTYPE_NONE && said == ckpt_dtype_parse(dtype)) return CKPT_OK;
+  }
+  size_t n;
+  CKPT_TRY(ckpt_json_splice(&side->text, &n, side->text, (size_t)side->n_bytes, key, value, arena, side->name, err));
+  side->n_bytes = n;
+  return CKPT_OK;
+}
+
+static ckpt_status lay_side_file(ckpt_layout *layout, const ckpt_side_file *side, const char *dtype, ckpt_error *err) {
+  CKPT_TRY(ckpt_layout_file_add(layout, side->name, err));
+  if (dtype == NULL || side->text == NULL || strcmp(side->name, "config.json") != 0)
+    return ckpt_layout_side_file(layout, side, err);
+  ckpt_side_file *spliced = ckpt_arena_alloc(layout->arena, sizeof *spliced);
+  CKPT_TRY_ALLOC(spliced, err);
+  *spliced = *side;
+  static const char *const keys[] = {"dtype", "torch_dtype", "text_config.dtype", "text_config.torch_dtype"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    CKPT_TRY(splice_dtype(spliced, keys[i], dtype, layout->arena, err));
+  return ckpt_layout_side_file(layout, spliced, err);
+}
+
+/* ---- the folder ---- */
+
+/* The index's metadata with format "pt", without which transformers refuses a file. */
+static ckpt_status make_metadata(ckpt_meta **out, uint32_t *n, const ckpt_layout *layout, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  ckpt_meta *metadata = ckpt_arena_array(layout->arena, (size_t)index->n_metadata + 1, sizeof *metadata);
+  CKPT_TRY_ALLOC(metadata, err);
+  *n = 0;
+  metadata[(*n)++] = (ckpt_meta){"format", "pt"};
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (strcmp(index->metadata[i].key, "format") != 0) metadata[(*n)++] = index->metadata[i];
+  *out = metadata;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  shards *s = ckpt_arena_alloc(layout->arena, sizeof *s);
+  CKPT_TRY_ALLOC(s, err);
+  ckpt_meta *metadata = NULL;
+  uint32_t n_metadata = 0;
+  CKPT_TRY(make_metadata(&metadata, &n_metadata, layout, err));
+  CKPT_TRY(cut(s, index, options->shard_size != 0 ? options->shard_size : DEFAULT_SHARD_BYTES, layout->arena, err));
+  CKPT_TRY(list(s, index, layout->arena, err));
+  layout->is_folder = true;
+  for (uint32_t k = 0; k < s->n; k++) {
+    char name[64] = "model.safetensors";
+    if (s->n > 1) snprintf(name, sizeof name, "model-%05u-of-%05u.safetensors", k + 1, s->n);
+    CKPT_TRY(ckpt_layout_file_add(layout, name, err));
+    CKPT_TRY(ckpt_safetensors_lay(layout, s->tensors + s->first[k], s->first[k + 1] - s->first[k], metadata, n_metadata,
+                                  err));
+  }
+  if (s->n > 1) {
+    CKPT_TRY(ckpt_layout_file_add(layout, "model" CKPT_HF_INDEX_SUFFIX, err));
+    CKPT_TRY(ckpt_layout_literal(layout, print_index, s, err));
+  }
+  for (uint32_t i = 0; i < index->n_side_files; i++)
+    CKPT_TRY(lay_side_file(layout, &index->side_files[i], options->dtype_written, err));
+  return CKPT_OK;
+}
+
+/* A tie that config.json states needs no second name in the file: whoever reads the folder ties again. */
+ckpt_status ckpt_hf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  (void)losses;
+  const ckpt_arch *arch = ckpt_arch_find(described->architecture);
+  if (arch == NULL || ckpt_index_side_file(described, "config.json") == NULL) return CKPT_OK;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    ckpt_tensor *tensor = &described->tensors[i];
+    uint32_t n = 0, n_kept = 0;
+    while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
+    if (n == 0) continue;
+    const char **kept = ckpt_arena_array(&described->arena, (size_t)n + 1, sizeof *kept);
+    CKPT_TRY_ALLOC(kept, err);
+    for (uint32_t k = 0; k < n; k++) {
+      bool is_stated = false;
+      for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++)
+        if ((described->ties >> t & 1) != 0 && strcmp(arch->ties[t].kept, tensor->name) == 0 &&
+            strcmp(arch->ties[t].tied, tensor->aliases[k]) == 0)
+          is_stated = true;
+      if (!is_stated) kept[n_kept++] = tensor->aliases[k];
+    }
+    tensor->aliases = n_kept == 0 ? NULL : kept;
+    described->n_aliases -= n - n_kept;
+  }
+  return CKPT_OK;
+}

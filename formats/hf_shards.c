@@ -1,0 +1,222 @@
+/* hf_shards.c - the index file of a sharded folder, against its shards. See hf.c for its form.
+ *
+ * Both are streamed: once over weight_map to find and read the shards, once more to check each of its names against
+ * what the shards hold. Names resolve beneath the folder (source.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/hf.h"
+#include "libckpt/checked.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/codec/name_table.h"
+#include "libckpt/codec/safetensors.h"
+#include "libckpt/error.h"
+
+enum { MAX_TEXT_BYTES = 4096, MAX_LISTED = 8 };
+
+typedef unsigned long long ull;
+
+typedef struct map map;
+struct map {
+  ckpt_index *index;
+  uint32_t file; /* of the index file */
+  const char *path;
+  bool has_weights, has_total;
+  uint64_t total; /* metadata's total_size */
+  /* Called for each entry of weight_map. */
+  ckpt_status (*visit)(map *m, const char *tensor, const char *shard, ckpt_error *err);
+  char shard[MAX_TEXT_BYTES + 1]; /* of the entry before, numbered shard_file: most entries repeat it */
+  uint32_t shard_file;
+  const char *missing[MAX_LISTED]; /* names of shards that are not there */
+  size_t n_missing;
+  ckpt_name_table *table; /* second walk: tensors of the shards */
+  uint8_t *seen;          /* second walk: bit i: tensor i is in the map */
+  uint64_t n_bytes;       /* second walk: of the tensors in the map */
+};
+
+/* ---- walking ---- */
+
+static ckpt_status walk_weights(map *m, ckpt_json *json, ckpt_error *err) {
+  char tensor[MAX_TEXT_BYTES + 1];
+  ckpt_json_token token;
+  if (m->has_weights) return ckpt_json_fail(json, err, "weight_map is given twice");
+  m->has_weights = true;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "weight_map", err));
+  for (;;) {
+    size_t n;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    const char *text = ckpt_json_text(json, &n);
+    if (strlen(text) != n) return ckpt_json_fail(json, err, "a tensor name holds a NUL character");
+    memcpy(tensor, text, n + 1);
+    CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_STRING, "a value of weight_map", err));
+    text = ckpt_json_text(json, &n);
+    if (n == 0 || strlen(text) != n)
+      return ckpt_json_fail(json, err, "the file of '%.80s' %s", tensor, n == 0 ? "is empty" : "holds a NUL character");
+    CKPT_TRY(m->visit(m, tensor, text, err));
+  }
+}
+
+static ckpt_status walk_metadata(map *m, ckpt_json *json, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_next(json, &token, err));
+  if (token != CKPT_JSON_OBJECT) return ckpt_json_skip_rest(json, token, err);
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    bool is_total = strcmp(ckpt_json_text(json, NULL), "total_size") == 0;
+    if (!is_total) {
+      CKPT_TRY(ckpt_json_skip(json, err));
+      continue;
+    }
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    CKPT_TRY(ckpt_json_skip_rest(json, token, err));
+    m->has_total = token == CKPT_JSON_NUMBER && ckpt_json_u64(json, &m->total); /* some writers put a float there */
+  }
+}
+
+static ckpt_status walk_keys(map *m, ckpt_json *json, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "an index file", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) break;
+    const char *key = ckpt_json_text(json, NULL);
+    if (strcmp(key, "weight_map") == 0)
+      CKPT_TRY(walk_weights(m, json, err));
+    else if (strcmp(key, "metadata") == 0)
+      CKPT_TRY(walk_metadata(m, json, err));
+    else
+      CKPT_TRY(ckpt_json_skip(json, err));
+  }
+  if (!m->has_weights) return ckpt_json_fail(json, err, "weight_map is missing");
+  return ckpt_json_next(json, &token, err); /* the end, or an error */
+}
+
+static ckpt_status walk(map *m, ckpt_error *err) {
+  ckpt_source *source = m->index->source;
+  ckpt_json *json;
+  m->has_weights = false;
+  m->shard[0] = '\0';
+  uint64_t n_bytes = ckpt_source_size(source, m->file);
+  CKPT_TRY(ckpt_json_new_source(&json, source, m->file, 0, n_bytes, MAX_TEXT_BYTES, true, err));
+  ckpt_status status = walk_keys(m, json, err);
+  ckpt_json_free(json);
+  return ckpt_fail_at(status, err, m->path, NULL);
+}
+
+/* ---- first walk: the shards ---- */
+
+static ckpt_status note_missing(map *m, const char *shard, ckpt_error *err) {
+  for (size_t i = 0; i < m->n_missing; i++)
+    if (strcmp(m->missing[i], shard) == 0) return CKPT_OK;
+  if (m->n_missing == MAX_LISTED) return CKPT_OK;
+  m->missing[m->n_missing] = ckpt_arena_copy(&m->index->arena, shard);
+  CKPT_TRY_ALLOC(m->missing[m->n_missing], err);
+  m->n_missing++;
+  return CKPT_OK;
+}
+
+/* Numbers a shard, reading it when it is new. Once one is missing the rest is only looked for. */
+static ckpt_status visit_shard(map *m, const char *tensor, const char *shard, ckpt_error *err) {
+  (void)tensor;
+  if (strcmp(shard, m->shard) == 0) return CKPT_OK;
+  memcpy(m->shard, shard, strlen(shard) + 1);
+  ckpt_source *source = m->index->source;
+  uint32_t n_files = ckpt_source_count(source);
+  uint64_t size;
+  ckpt_error absent = {0};
+  ckpt_status status = ckpt_source_add(source, shard, &m->shard_file, &size, &absent);
+  if (status == CKPT_ENOTFOUND) return note_missing(m, shard, err);
+  if (status != CKPT_OK)
+    return ckpt_fail(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, "%s", absent.message);
+  if (m->shard_file < n_files || m->n_missing != 0) return CKPT_OK;
+  return ckpt_safetensors_read(m->index, m->shard_file, err);
+}
+
+static ckpt_status refuse_missing(const map *m, ckpt_error *err) {
+  char list[1024] = "";
+  size_t n = 0;
+  for (size_t i = 0; i < m->n_missing; i++) {
+    size_t n_name = strlen(m->missing[i]);
+    if (n_name + 2 > sizeof list - n) break;
+    list[n++] = ' ';
+    memcpy(list + n, m->missing[i], n_name + 1);
+    n += n_name;
+  }
+  return ckpt_fail(err, CKPT_ENOTFOUND, m->path, NULL, "%s missing:%.700s%s (download %s)",
+                   m->n_missing == 1 ? "a shard is" : "shards are", list, m->n_missing == MAX_LISTED ? " ..." : "",
+                   m->n_missing == 1 ? "it" : "them");
+}
+
+/* ---- second walk: each name against the shards ---- */
+
+static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, ckpt_error *err) {
+  ckpt_source *source = m->index->source;
+  if (strcmp(shard, m->shard) != 0) {
+    uint64_t size;
+    memcpy(m->shard, shard, strlen(shard) + 1);
+    CKPT_TRY(ckpt_source_add(source, shard, &m->shard_file, &size, err));
+  }
+  int64_t number = ckpt_name_table_find(m->table, tensor);
+  if (number < 0)
+    return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "should be in %.200s, which does not hold it", shard);
+  const ckpt_tensor *found = &m->index->tensors[number];
+  if (found->extents[0].file != m->shard_file)
+    return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "should be in %.200s, but is in %.200s", shard,
+                     ckpt_source_name(source, found->extents[0].file));
+  uint8_t bit = (uint8_t)(1u << (number & 7));
+  if (m->seen[number >> 3] & bit) return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "stands twice in weight_map");
+  m->seen[number >> 3] |= bit;
+  if (!ckpt_add_u64(m->n_bytes, found->n_bytes, &m->n_bytes))
+    return ckpt_fail(err, CKPT_EFORMAT, m->path, NULL, "tensors of more than 2^64 bytes");
+  return CKPT_OK;
+}
+
+/* What the map and the shards disagree about without harm. */
+static ckpt_status note_differences(const map *m, ckpt_error *err) {
+  const char *name = ckpt_source_name(m->index->source, m->file), *first = NULL;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->index->n_tensors; i++) {
+    if (m->seen[i >> 3] >> (i & 7) & 1) continue;
+    if (n++ == 0) first = m->index->tensors[i].name;
+  }
+  if (n != 0)
+    CKPT_TRY(ckpt_index_note(m->index, true, err, "%s does not name what its shards hold: '%.200s'%s (%u)", name, first,
+                             n > 1 ? ", ..." : "", n));
+  if (m->has_total && m->total != m->n_bytes)
+    CKPT_TRY(ckpt_index_note(m->index, true, err, "%s says total_size %llu, its tensors have %llu bytes", name,
+                             (ull)m->total, (ull)m->n_bytes));
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_error *err) {
+  map *m = calloc(1, sizeof *m);
+  CKPT_TRY_ALLOC(m, err);
+  m->index = index;
+  uint64_t size;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_source_add(index->source, index_name, &m->file, &size, err));
+  m->path = ckpt_source_path(index->source, m->file);
+  m->visit = visit_shard;
+  CKPT_TRY_GOTO(walk(m, err));
+  if (m->n_missing != 0) {
+    status = refuse_missing(m, err);
+    goto done;
+  }
+  CKPT_TRY_GOTO(ckpt_safetensors_merge(index, err));
+  CKPT_TRY_GOTO(ckpt_name_table_new(&m->table, index, err));
+  m->seen = calloc(index->n_tensors / 8 + 1, 1);
+  if (m->seen == NULL) {
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    goto done;
+  }
+  m->visit = visit_tensor;
+  CKPT_TRY_GOTO(walk(m, err));
+  status = note_differences(m, err);
+done:
+  ckpt_name_table_free(m->table);
+  free(m->seen);
+  free(m);
+  return status;
+}

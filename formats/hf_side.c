@@ -1,0 +1,174 @@
+/* hf_side.c - what lies beside the weights of a Hugging Face folder: carried, or named in a note.
+ *
+ * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
+ * was read, the others are copies of the same model), training state, dot files, checkpoints inside the folder, and
+ * files above 2 GiB. Nothing that is left out goes unmentioned, but for dot files and byte code. */
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/hf.h"
+#include "libckpt/config.h"
+#include "libckpt/error.h"
+
+enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000 };
+#define MAX_SIDE_BYTES (UINT64_C(2) << 30)
+
+/* clang-format off */
+static const char *const weight_patterns[] = {
+    "*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.hdf5", "*.msgpack", "*.gguf", "*.ggml", "*.onnx",
+    "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", "*.pkl", "*.pickle", "*.mlmodel",
+    "*.pte", "*.engine", "*.pdparams", "*.params", "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json",
+    "*.msgpack.index.json", NULL};
+static const char *const training_patterns[] = {
+    "optimizer.pt", "optimizer.bin", "scheduler.pt", "scheduler.bin", "scaler.pt", "rng_state*.pth",
+    "trainer_state.json", "training_args.bin", "random_states_*.pkl", "zero_to_fp32.py", "latest", NULL};
+static const char *const training_folders[] = {
+    "checkpoint-*", "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
+/* clang-format on */
+
+/* Names for one note: as many as fit, and how many there were. */
+typedef struct names {
+  char text[600];
+  size_t n_text, n, n_shown;
+} names;
+
+typedef struct side_reader {
+  ckpt_index *index;
+  char **read; /* sorted names of the files that were read as weights */
+  size_t n_read;
+  size_t n_carried;
+  names weights, training, left;
+} side_reader;
+
+static bool matches(const char *const *patterns, const char *name) {
+  for (; *patterns != NULL; patterns++)
+    if (fnmatch(*patterns, name, FNM_CASEFOLD) == 0) return true;
+  return false;
+}
+
+static void add_name(names *list, const char *name, const char *suffix) {
+  list->n++;
+  if (list->n_shown + 1 != list->n) return; /* one did not fit: the rest is only counted */
+  size_t n_room = sizeof list->text - list->n_text;
+  int n = snprintf(list->text + list->n_text, n_room, "%s%s%s", list->n == 1 ? "" : ", ", name, suffix);
+  if (n > 0 && (size_t)n < n_room) {
+    list->n_text += (size_t)n;
+    list->n_shown++;
+  } else {
+    list->text[list->n_text] = '\0';
+  }
+}
+
+static ckpt_status write_note(const side_reader *r, const names *list, const char *what, const char *why,
+                              ckpt_error *err) {
+  char more[40] = "";
+  if (list->n == 0) return CKPT_OK;
+  if (list->n > list->n_shown) snprintf(more, sizeof more, " and %zu more", list->n - list->n_shown);
+  return ckpt_index_note(r->index, false, err, "%s %s%s%s", what, list->text, more, why);
+}
+
+static int compare_texts(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static bool was_read(const side_reader *r, const char *name) {
+  return r->n_read != 0 && bsearch(&name, r->read, r->n_read, sizeof *r->read, compare_texts) != NULL;
+}
+
+/* A regular file, by its name in its folder and its path below the root. */
+static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char *path, ckpt_error *err) {
+  if (was_read(r, path)) return CKPT_OK;
+  if (matches(training_patterns, entry->name)) {
+    add_name(&r->training, path, "");
+  } else if (matches(weight_patterns, entry->name)) {
+    add_name(&r->weights, path, "");
+  } else if (entry->n_bytes > MAX_SIDE_BYTES) {
+    add_name(&r->left, path, " (larger than 2 GiB)");
+  } else if (r->n_carried == MAX_SIDE_FILES) {
+    add_name(&r->left, path, "");
+  } else {
+    uint32_t file;
+    uint64_t size;
+    r->n_carried++;
+    CKPT_TRY(ckpt_source_add(r->index->source, path, &file, &size, err));
+    CKPT_TRY(ckpt_index_add_side_file(r->index, path, file, size, err));
+  }
+  return CKPT_OK;
+}
+
+/* Everything in the folder `sub` below the root ("" for the root), which is `depth` folders down. */
+static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n_entries = 0;
+  ckpt_status status;
+  char path[PATH_MAX];
+  CKPT_TRY_GOTO(ckpt_list(&entries, &n_entries, ckpt_source_root(r->index->source), sub, err));
+  for (size_t i = 0; i < n_entries; i++) {
+    const ckpt_entry *entry = &entries[i];
+    if (entry->name[0] == '.' || strcmp(entry->name, "__pycache__") == 0) continue;
+    int n = snprintf(path, sizeof path, "%s%s%s", sub, sub[0] == '\0' ? "" : "/", entry->name);
+    if (n < 0 || (size_t)n >= sizeof path)
+      add_name(&r->left, entry->name, " (path too long)");
+    else if (entry->is_file)
+      CKPT_TRY_GOTO(take_file(r, entry, path, err));
+    else if (!entry->is_folder)
+      add_name(&r->left, path, " (no regular file of this folder)");
+    else if (matches(training_folders, entry->name))
+      add_name(&r->training, path, "/");
+    else if (depth == MAX_DEPTH)
+      add_name(&r->left, path, "/ (too deep)");
+    else
+      CKPT_TRY_GOTO(take_folder(r, path, depth + 1, err));
+  }
+done:
+  ckpt_list_free(entries, n_entries);
+  return status;
+}
+
+/* Config is kept as text: writing may have to splice the dtype into it. */
+static ckpt_status load_config(ckpt_index *index, ckpt_error *err) {
+  for (uint32_t i = 0; i < index->n_side_files; i++) {
+    ckpt_side_file *side = &index->side_files[i];
+    if (strcmp(side->name, "config.json") != 0) continue;
+    const char *text;
+    CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
+    side->text = text;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status take_all(side_reader *r, ckpt_error *err) {
+  CKPT_TRY(take_folder(r, "", 0, err));
+  CKPT_TRY(write_note(r, &r->weights, "also holds other weights, not read or carried:", "", err));
+  CKPT_TRY(write_note(r, &r->training, "also holds training state, not read or carried:", "", err));
+  CKPT_TRY(write_note(r, &r->left, "files not carried:", "", err));
+  return load_config(r->index, err);
+}
+
+ckpt_status ckpt_hf_read_side_files(ckpt_index *index, ckpt_error *err) {
+  side_reader *r = calloc(1, sizeof *r);
+  CKPT_TRY_ALLOC(r, err);
+  ckpt_status status;
+  uint32_t n = ckpt_source_count(index->source);
+  r->index = index;
+  r->read = calloc(n, sizeof *r->read);
+  if (r->read == NULL) {
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    goto done;
+  }
+  for (; r->n_read < n; r->n_read++) {
+    r->read[r->n_read] = strdup(ckpt_source_name(index->source, (uint32_t)r->n_read));
+    if (r->read[r->n_read] == NULL) {
+      status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+      goto done;
+    }
+  }
+  qsort(r->read, r->n_read, sizeof *r->read, compare_texts);
+  status = take_all(r, err);
+done:
+  for (size_t i = 0; i < r->n_read; i++) free(r->read[i]);
+  free(r->read);
+  free(r);
+  return status;
+}

@@ -1,0 +1,24 @@
+/* registry.c - the tables that libckpt declares: formats.def and arch/archs.def as arrays. */
+#include "libckpt/arch.h"
+#include "libckpt/format.h"
+
+#define CKPT_FORMAT(name) extern const ckpt_format ckpt_format_##name;
+#include "formats/formats.def"
+#undef CKPT_FORMAT
+#define CKPT_ARCH(name) extern const ckpt_arch ckpt_arch_##name;
+#include "formats/arch/archs.def"
+#undef CKPT_ARCH
+
+const ckpt_format *const ckpt_formats[] = {
+#define CKPT_FORMAT(name) &ckpt_format_##name,
+#include "formats/formats.def"
+#undef CKPT_FORMAT
+    NULL,
+};
+
+const ckpt_arch *const ckpt_archs[] = {
+#define CKPT_ARCH(name) &ckpt_arch_##name,
+#include "formats/arch/archs.def"
+#undef CKPT_ARCH
+    NULL,
+};

@@ -1,0 +1,71 @@
+/* arch.c - looking things up in the architecture rows: a `#` of a pattern stands for one decimal number without leading
+ * zeros, so that matching a name and filling the pattern again gives the same bytes. */
+#include "arch.h"
+
+#include <string.h>
+
+#include "checked.h"
+
+enum { MAX_NUMBERS = 2 };
+
+const ckpt_arch *ckpt_arch_find(const char *model_type) {
+  for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++) {
+    if (strcmp((*arch)->name, model_type) == 0) return *arch;
+    for (const char *const *type = (*arch)->model_types; *type != NULL; type++)
+      if (strcmp(*type, model_type) == 0) return *arch;
+  }
+  return NULL;
+}
+
+/* Reads a decimal number at *text and moves past it; false if there is none or it does not fit. */
+static bool read_number(const char **text, uint64_t *number) {
+  const char *at = *text;
+  uint64_t value = 0;
+  if (*at < '0' || *at > '9' || (*at == '0' && at[1] >= '0' && at[1] <= '9')) return false;
+  for (; *at >= '0' && *at <= '9'; at++)
+    if (!ckpt_mul_u64(value, 10, &value) || !ckpt_add_u64(value, (uint64_t)(*at - '0'), &value)) return false;
+  *text = at;
+  *number = value;
+  return true;
+}
+
+static bool matches(const char *pattern, const char *name, uint64_t *numbers) {
+  size_t n = 0;
+  for (; *pattern != '\0'; pattern++) {
+    if (*pattern == '#') {
+      if (n == MAX_NUMBERS || !read_number(&name, &numbers[n++])) return false;
+    } else if (*name++ != *pattern) {
+      return false;
+    }
+  }
+  return *name == '\0';
+}
+
+const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, uint64_t *numbers) {
+  for (const ckpt_arch_name *row = arch->names; row->hf != NULL; row++)
+    if (matches(row->hf, name, numbers)) return row;
+  return NULL;
+}
+
+char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *arena) {
+  const char *first = strchr(pattern, '#');
+  if (first == NULL) return ckpt_arena_copy(arena, pattern);
+  const char *second = strchr(first + 1, '#');
+  if (second == NULL)
+    return ckpt_arena_printf(arena, "%.*s%llu%s", (int)(first - pattern), pattern, (unsigned long long)numbers[0],
+                             first + 1);
+  return ckpt_arena_printf(arena, "%.*s%llu%.*s%llu%s", (int)(first - pattern), pattern, (unsigned long long)numbers[0],
+                           (int)(second - first - 1), first + 1, (unsigned long long)numbers[1], second + 1);
+}
+
+bool ckpt_arch_tied_pair(const ckpt_index *index, size_t i, const ckpt_tensor **kept, const ckpt_tensor **tied) {
+  const ckpt_arch *arch = ckpt_arch_find(index->architecture);
+  if (arch == NULL) return false;
+  for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++) {
+    if ((index->ties >> t & 1) == 0) continue;
+    *kept = ckpt_index_find(index, arch->ties[t].kept);
+    *tied = ckpt_index_find(index, arch->ties[t].tied);
+    if (*kept != NULL && *tied != NULL && *kept != *tied && i-- == 0) return true;
+  }
+  return false;
+}

@@ -1,0 +1,32 @@
+/* batch.h - collecting pieces with the same leaves, and planning tiles and memory for each collection. */
+#ifndef CKPT_BATCH_H
+#define CKPT_BATCH_H
+
+#include "plan.h"
+
+/* State while a plan is being checked. */
+typedef struct ckpt_batcher {
+  ckpt_plan *plan;
+  uint32_t *table; /* open addressing: batch number + 1, by the hash of its leaves */
+  uint32_t n_table;
+  uint64_t *hashes; /* of each batch's leaves as first named */
+  uint32_t hash_capacity;
+  ckpt_leaf *leaves;       /* of the piece being added */
+  uint32_t *value_batches; /* batch that computes each of the plan's values */
+  uint32_t lane;           /* of the row being added; 0: none */
+  uint64_t segment;        /* of that row in its lane */
+} ckpt_batcher;
+
+/* An empty batcher for the plan; release with ckpt_batcher_end. ENOMEM. */
+ckpt_status ckpt_batcher_start(ckpt_batcher *batcher, ckpt_plan *plan, ckpt_error *err);
+
+/* Adds a piece to the batch with its leaves, or to a new one. */
+ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error *err);
+
+/* Orders the plan's batches and plans tiles, workers and memory (tiles.c). ELIMIT names the row that cannot fit. */
+ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err);
+
+/* Frees the batcher's own memory. */
+void ckpt_batcher_end(ckpt_batcher *batcher);
+
+#endif

@@ -1,0 +1,63 @@
+/* cache.c - <cache>/models--org--name/{refs/<ref>, snapshots/<commit>/}, as the Hugging Face hub documents it. */
+#include "cache.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error.h"
+
+/* Whether text[0, n) may be a part of `org/name`: no path tricks. */
+static bool is_part(const char *text, size_t n) {
+  if (n == 0 || n > 96 || text[0] == '.' || text[0] == '-') return false;
+  for (size_t i = 0; i < n; i++)
+    if (!isalnum((unsigned char)text[i]) && strchr("._-", text[i]) == NULL) return false;
+  return memmem(text, n, "..", 2) == NULL && memmem(text, n, "--", 2) == NULL;
+}
+
+static bool cache_root(char *out, size_t n) {
+  const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"), *user = getenv("HOME");
+  int length = hub != NULL && *hub     ? snprintf(out, n, "%s", hub)
+               : home != NULL && *home ? snprintf(out, n, "%s/hub", home)
+               : user != NULL && *user ? snprintf(out, n, "%s/.cache/huggingface/hub", user)
+                                       : -1;
+  return length > 0 && (size_t)length < n;
+}
+
+/* The commit that refs/<revision> names, or the revision itself when there is no such ref. */
+static void resolve_revision(const char *model, const char *revision, char *commit, size_t n_commit) {
+  char path[PATH_MAX];
+  snprintf(commit, n_commit, "%s", revision);
+  if ((size_t)snprintf(path, sizeof path, "%s/refs/%s", model, revision) >= sizeof path) return;
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  char text[128];
+  ssize_t n = read(file, text, sizeof text - 1);
+  close(file);
+  while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
+  if (n > 0 && is_part(text, (size_t)n)) snprintf(commit, n_commit, "%.*s", (int)n, text);
+}
+
+ckpt_status ckpt_cache_find(char *path, size_t n_path, const char *reference, ckpt_error *err) {
+  const char *slash = strchr(reference, '/'), *at = strchr(reference, '@');
+  const char *end = at != NULL ? at : reference + strlen(reference);
+  const char *revision = at != NULL ? at + 1 : "main";
+  if (slash == NULL || slash > end || !is_part(reference, (size_t)(slash - reference)) ||
+      !is_part(slash + 1, (size_t)(end - slash - 1)) || !is_part(revision, strlen(revision)))
+    return ckpt_fail(err, CKPT_ENOTFOUND, reference, NULL, "no such file or folder");
+  char root[PATH_MAX / 2], model[PATH_MAX], commit[128];
+  int n_org = (int)(slash - reference), n_name = (int)(end - slash - 1);
+  if (cache_root(root, sizeof root)) {
+    snprintf(model, sizeof model, "%s/models--%.*s--%.*s", root, n_org, reference, n_name, slash + 1);
+    resolve_revision(model, revision, commit, sizeof commit);
+    int n = snprintf(path, n_path, "%s/snapshots/%s", model, commit);
+    if (n > 0 && (size_t)n < n_path && access(path, R_OK) == 0) return CKPT_OK;
+  }
+  return ckpt_fail(err, CKPT_ENOTFOUND, reference, NULL,
+                   "neither a local path nor in the Hugging Face cache (fetch it with: hf download %.*s%s%s)",
+                   (int)(end - reference), reference, at != NULL ? " --revision " : "", at != NULL ? revision : "");
+}

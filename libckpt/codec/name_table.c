@@ -1,0 +1,78 @@
+/* name_table.c - one sorted array of (hash, tensor number). */
+#include "libckpt/codec/name_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/error.h"
+
+typedef struct row {
+  uint64_t hash;
+  uint32_t number;
+} row;
+
+struct ckpt_name_table {
+  const ckpt_index *index;
+  uint32_t n;
+  row *rows;
+};
+
+/* FNV-1a */
+static uint64_t hash_name(const char *name) {
+  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  for (; *name != '\0'; name++) hash = (hash ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
+  return hash;
+}
+
+static int compare_rows(const void *a, const void *b, void *tensors) {
+  const row *x = a, *y = b;
+  if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+  int order = strcmp(((const ckpt_tensor *)tensors)[x->number].name, ((const ckpt_tensor *)tensors)[y->number].name);
+  return order != 0 ? order : x->number < y->number ? -1 : x->number > y->number;
+}
+
+ckpt_status ckpt_name_table_new(ckpt_name_table **out, const ckpt_index *index, ckpt_error *err) {
+  ckpt_name_table *table = malloc(sizeof *table);
+  CKPT_TRY_ALLOC(table, err);
+  row *rows = calloc((size_t)index->n_tensors + 1, sizeof *rows);
+  if (rows == NULL) free(table);
+  CKPT_TRY_ALLOC(rows, err);
+  *table = (ckpt_name_table){index, index->n_tensors, rows};
+  for (uint32_t i = 0; i < table->n; i++) table->rows[i] = (row){hash_name(index->tensors[i].name), i};
+  qsort_r(table->rows, table->n, sizeof *table->rows, compare_rows, index->tensors);
+  *out = table;
+  return CKPT_OK;
+}
+
+void ckpt_name_table_free(ckpt_name_table *table) {
+  if (table == NULL) return;
+  free(table->rows);
+  free(table);
+}
+
+int64_t ckpt_name_table_find(const ckpt_name_table *table, const char *name) {
+  uint64_t hash = hash_name(name);
+  for (uint32_t low = 0, high = table->n; low < high;) {
+    uint32_t middle = low + (high - low) / 2;
+    const row *at = &table->rows[middle];
+    int order = hash != at->hash ? (hash < at->hash ? -1 : 1) : strcmp(name, table->index->tensors[at->number].name);
+    if (order == 0) return at->number;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return -1;
+}
+
+bool ckpt_name_table_twice(const ckpt_name_table *table, uint32_t *first, uint32_t *second) {
+  for (uint32_t i = 1; i < table->n; i++) {
+    const row *a = &table->rows[i - 1], *b = &table->rows[i];
+    if (a->hash != b->hash) continue;
+    if (strcmp(table->index->tensors[a->number].name, table->index->tensors[b->number].name) != 0) continue;
+    *first = a->number;
+    *second = b->number;
+    return true;
+  }
+  return false;
+}

@@ -1,0 +1,350 @@
+/* safetensors_read.c - a safetensors header into an index, by streaming: see safetensors.h for the bytes.
+ *
+ * Strict where the reference crate is strict, with three differences on purpose: holes and trailing bytes are noted
+ * instead of refused (other writers leave them), a name that stands twice is refused (the crate keeps one of the two),
+ * and serde's other spellings (a tensor as an array, a dtype as an object) are refused. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/checked.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/codec/name_table.h"
+#include "libckpt/codec/safetensors.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+
+enum { MAX_NAME_BYTES = 4096, LENGTH_BYTES = 8 };
+
+typedef unsigned long long ull;
+
+/* Where a tensor's bytes are in the payload. */
+typedef struct range {
+  uint64_t begin, end;
+  uint32_t number; /* of the tensor in the index */
+} range;
+
+typedef struct reader {
+  ckpt_index *index;
+  ckpt_json *json;
+  uint32_t file;
+  const char *path; /* for messages */
+  uint64_t payload; /* offset of the payload in the file */
+  uint64_t n_payload;
+  range *ranges;
+  uint32_t n_ranges, capacity;
+  bool has_metadata;
+  char name[MAX_NAME_BYTES + 1]; /* of the tensor being read */
+} reader;
+
+/* One header entry. */
+typedef struct entry {
+  bool has_dtype, has_shape, has_offsets;
+  ckpt_dtype dtype;
+  uint32_t rank;
+  uint64_t shape[CKPT_MAX_RANK], offsets[2];
+} entry;
+
+bool ckpt_safetensors_probe(const uint8_t *head, size_t n_head) {
+  if (n_head <= LENGTH_BYTES || head[5] != 0 || head[6] != 0 || head[7] != 0) return false; /* text has no zeros */
+  size_t i = LENGTH_BYTES;
+  while (i < n_head && (head[i] == ' ' || head[i] == '\n' || head[i] == '\r' || head[i] == '\t')) i++;
+  return i < n_head && head[i] == '{';
+}
+
+/* ---- one tensor ---- */
+
+/* The last token, a number, as an unsigned integer. */
+static ckpt_status take_integer(reader *r, const char *what, uint64_t *out, ckpt_error *err) {
+  if (ckpt_json_u64(r->json, out)) return CKPT_OK;
+  return ckpt_json_fail(r->json, err, "%s holds %.40s, not a whole number from 0 to 2^64 - 1", what,
+                        ckpt_json_text(r->json, NULL));
+}
+
+static ckpt_status read_offset(reader *r, const char *what, uint64_t *out, ckpt_error *err) {
+  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_NUMBER, what, err));
+  return take_integer(r, what, out, err);
+}
+
+static ckpt_status read_shape(reader *r, entry *e, ckpt_error *err) {
+  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_ARRAY, "shape", err));
+  for (e->rank = 0;; e->rank++) {
+    ckpt_json_token token;
+    CKPT_TRY(ckpt_json_next(r->json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) return CKPT_OK;
+    if (token != CKPT_JSON_NUMBER)
+      return ckpt_json_fail(r->json, err, "shape has to hold numbers, not %s", ckpt_json_token_name(token));
+    if (e->rank == CKPT_MAX_RANK) return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "more than %d axes", CKPT_MAX_RANK);
+    CKPT_TRY(take_integer(r, "shape", &e->shape[e->rank], err));
+  }
+}
+
+static ckpt_status read_dtype(reader *r, ckpt_dtype *dtype, ckpt_error *err) {
+  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_STRING, "dtype", err));
+  const char *text = ckpt_json_text(r->json, NULL);
+  *dtype = ckpt_safetensors_dtype_parse(text);
+  if (*dtype != CKPT_DTYPE_NONE) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "dtype '%.40s' is none that safetensors defines", text);
+}
+
+/* One field of an entry, its key read. Unknown fields are skipped, as the reference does. */
+static ckpt_status read_field(reader *r, entry *e, ckpt_error *err) {
+  const char *key = ckpt_json_text(r->json, NULL);
+  bool *seen = strcmp(key, "dtype") == 0          ? &e->has_dtype
+               : strcmp(key, "shape") == 0        ? &e->has_shape
+               : strcmp(key, "data_offsets") == 0 ? &e->has_offsets
+                                                  : NULL;
+  if (seen == NULL) return ckpt_json_skip(r->json, err);
+  if (*seen) return ckpt_json_fail(r->json, err, "%s is given twice", key);
+  *seen = true;
+  if (seen == &e->has_dtype) return read_dtype(r, &e->dtype, err);
+  if (seen == &e->has_shape) return read_shape(r, e, err);
+  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_ARRAY, "data_offsets", err));
+  CKPT_TRY(read_offset(r, "data_offsets[0]", &e->offsets[0], err));
+  CKPT_TRY(read_offset(r, "data_offsets[1]", &e->offsets[1], err));
+  return ckpt_json_expect(r->json, CKPT_JSON_ARRAY_END, "data_offsets[2]", err);
+}
+
+/* Role of a name: optimizer tensors of a flat file are called optimizer.state.<parameter>.<role>. */
+static ckpt_role role_of(const char *name) {
+  if (strncmp(name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) != 0) return CKPT_ROLE_PARAMETER;
+  ckpt_role role = ckpt_role_parse(strrchr(name, '.') + 1);
+  return role == CKPT_N_ROLES ? CKPT_ROLE_OTHER : role;
+}
+
+static ckpt_status keep_range(reader *r, const entry *e, uint32_t number, ckpt_error *err) {
+  if (r->n_ranges == CKPT_SAFETENSORS_MAX_TENSORS)
+    return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "more than %u tensors", CKPT_SAFETENSORS_MAX_TENSORS);
+  if (r->n_ranges == r->capacity) {
+    uint32_t wanted = r->capacity == 0 ? 64 : r->capacity * 2;
+    range *moved = reallocarray(r->ranges, wanted, sizeof *moved);
+    CKPT_TRY_ALLOC(moved, err);
+    r->ranges = moved;
+    r->capacity = wanted;
+  }
+  r->ranges[r->n_ranges++] = (range){e->offsets[0], e->offsets[1], number};
+  return CKPT_OK;
+}
+
+/* Checks what can be said of one entry alone and adds it to the index. */
+static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
+  const char *missing = !e->has_dtype ? "dtype" : !e->has_shape ? "shape" : !e->has_offsets ? "data_offsets" : NULL;
+  if (missing != NULL) return ckpt_json_fail(r->json, err, "%s is missing", missing);
+  if (e->offsets[1] < e->offsets[0] || e->offsets[1] > INT64_MAX - r->payload)
+    return ckpt_json_fail(r->json, err, "data_offsets [%llu, %llu] are no range", (ull)e->offsets[0],
+                          (ull)e->offsets[1]);
+  ckpt_extent extent = {
+      .offset = r->payload + e->offsets[0], .n_stored = e->offsets[1] - e->offsets[0], .file = r->file};
+  extent.count = extent.n_stored / ckpt_dtype_get(e->dtype)->block_bytes; /* right where the size is, see below */
+  uint32_t number;
+  CKPT_TRY(ckpt_index_add(r->index, r->name, strlen(r->name), e->dtype, e->rank, e->shape, role_of(r->name), &extent, 1,
+                          &number, err));
+  const ckpt_tensor *tensor = &r->index->tensors[number];
+  if (extent.n_stored != tensor->n_bytes)
+    return ckpt_json_fail(r->json, err, "%llu elements of %s need %llu bytes, data_offsets [%llu, %llu] hold %llu",
+                          (ull)tensor->n_elements, ckpt_dtype_name(e->dtype), (ull)tensor->n_bytes, (ull)e->offsets[0],
+                          (ull)e->offsets[1], (ull)extent.n_stored);
+  return keep_range(r, e, number, err);
+}
+
+/* The value of a key that names a tensor. */
+static ckpt_status read_tensor(reader *r, ckpt_error *err) {
+  entry e = {0};
+  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_OBJECT, "what describes a tensor", err));
+  for (;;) {
+    ckpt_json_token token;
+    CKPT_TRY(ckpt_json_next(r->json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return add_tensor(r, &e, err);
+    CKPT_TRY(read_field(r, &e, err));
+  }
+}
+
+/* ---- metadata ---- */
+
+static int compare_meta(const void *a, const void *b) {
+  const ckpt_meta *x = a, *y = b;
+  int order = strcmp(x->key, y->key);
+  return order != 0 ? order : strcmp(x->value, y->value);
+}
+
+/* The last string as arena text; NUL inside would be lost. */
+static ckpt_status take_text(reader *r, const char **out, ckpt_error *err) {
+  size_t n;
+  const char *text = ckpt_json_text(r->json, &n);
+  if (strlen(text) != n) return ckpt_json_fail(r->json, err, "__metadata__ holds a NUL character");
+  *out = ckpt_arena_text(&r->index->arena, text, n);
+  CKPT_TRY_ALLOC(*out, err);
+  return CKPT_OK;
+}
+
+static ckpt_status read_metadata(reader *r, ckpt_error *err) {
+  ckpt_index *index = r->index;
+  uint32_t first = index->n_metadata;
+  ckpt_json_token token;
+  if (r->has_metadata) return ckpt_json_fail(r->json, err, "__metadata__ is given twice");
+  r->has_metadata = true;
+  CKPT_TRY(ckpt_json_next(r->json, &token, err));
+  if (token == CKPT_JSON_NULL) return CKPT_OK; /* as the reference */
+  if (token != CKPT_JSON_OBJECT)
+    return ckpt_json_fail(r->json, err, "__metadata__ has to be an object, not %s", ckpt_json_token_name(token));
+  for (;;) {
+    const char *key, *value;
+    CKPT_TRY(ckpt_json_next(r->json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) break;
+    if (index->n_metadata - first == CKPT_SAFETENSORS_MAX_TENSORS)
+      return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "more than %u metadata entries", CKPT_SAFETENSORS_MAX_TENSORS);
+    CKPT_TRY(take_text(r, &key, err));
+    CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_STRING, "a value of __metadata__", err));
+    CKPT_TRY(take_text(r, &value, err));
+    CKPT_TRY(ckpt_index_set_metadata(index, key, value, err));
+  }
+  ckpt_meta *own = index->metadata + first;
+  uint32_t n = index->n_metadata - first;
+  if (n != 0) qsort(own, n, sizeof *own, compare_meta);
+  for (uint32_t i = 1; i < n; i++)
+    if (strcmp(own[i - 1].key, own[i].key) == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "__metadata__ has the key '%.80s' twice", own[i].key);
+  return CKPT_OK;
+}
+
+/* ---- the whole header ---- */
+
+static ckpt_status read_entries(reader *r, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_OBJECT, "the header", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(r->json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) break;
+    size_t n_name;
+    const char *name = ckpt_json_text(r->json, &n_name);
+    if (n_name > MAX_NAME_BYTES)
+      return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "a tensor name of %zu bytes (at most %d)", n_name,
+                       MAX_NAME_BYTES);
+    if (n_name == 0 || strlen(name) != n_name)
+      return ckpt_json_fail(r->json, err, "a tensor name %s", n_name == 0 ? "is empty" : "holds a NUL character");
+    memcpy(r->name, name, n_name + 1);
+    if (strcmp(name, "__metadata__") == 0) {
+      CKPT_TRY(read_metadata(r, err));
+      continue;
+    }
+    ckpt_status status = read_tensor(r, err);
+    if (status != CKPT_OK) return ckpt_fail_at(status, err, r->path, r->name);
+  }
+  return ckpt_json_next(r->json, &token, err); /* the end, or an error */
+}
+
+static int compare_ranges(const void *a, const void *b) {
+  const range *x = a, *y = b;
+  if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+  if (x->end != y->end) return x->end < y->end ? -1 : 1;
+  return x->number < y->number ? -1 : 1;
+}
+
+/* The tensors' ranges against each other and the payload: overlap is refused, what no tensor owns is noted. */
+static ckpt_status check_ranges(reader *r, ckpt_error *err) {
+  const ckpt_tensor *tensors = r->index->tensors, *before = NULL;
+  const char *name = ckpt_source_name(r->index->source, r->file);
+  uint64_t at = 0, n_missing = 0, n_misplaced = 0;
+  if (r->n_ranges != 0) qsort(r->ranges, r->n_ranges, sizeof *r->ranges, compare_ranges);
+  for (uint32_t i = 0; i < r->n_ranges; i++) {
+    const range *own = &r->ranges[i];
+    if (own->begin == own->end && own->begin != at) {
+      n_misplaced++;
+      continue;
+    }
+    if (own->begin < at)
+      return ckpt_fail(err, CKPT_EFORMAT, r->path, tensors[own->number].name,
+                       "overlaps '%.80s' (begins at byte %llu of the payload, that one ends at %llu)", before->name,
+                       (ull)own->begin, (ull)at);
+    n_missing += own->begin - at;
+    at = own->end;
+    before = &tensors[own->number];
+  }
+  if (at > r->n_payload)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
+                     "truncated: the header says %llu bytes, the file has %llu (download it again)",
+                     (ull)(r->payload + at), (ull)(r->payload + r->n_payload));
+  if (n_missing != 0)
+    CKPT_TRY(
+        ckpt_index_note(r->index, true, err, "%s: %llu bytes between tensors belong to none", name, (ull)n_missing));
+  if (n_misplaced != 0)
+    CKPT_TRY(ckpt_index_note(r->index, true, err, "%s: empty tensors with offsets inside another or past the end: %llu",
+                             name, (ull)n_misplaced));
+  if (at < r->n_payload)
+    CKPT_TRY(
+        ckpt_index_note(r->index, true, err, "%s: %llu bytes follow the last tensor", name, (ull)(r->n_payload - at)));
+  return CKPT_OK;
+}
+
+/* The header's length, checked against the file before anything is allocated. */
+static ckpt_status read_length(reader *r, uint64_t *n_header, ckpt_error *err) {
+  uint8_t bytes[LENGTH_BYTES];
+  uint64_t size = ckpt_source_size(r->index->source, r->file);
+  if (size < LENGTH_BYTES)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
+                     "truncated: %llu bytes do not hold the length of a header (download it again)", (ull)size);
+  CKPT_TRY(ckpt_source_read(r->index->source, r->file, 0, bytes, sizeof bytes, err));
+  if (memcmp(bytes, "version ", sizeof bytes) == 0)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "a Git LFS pointer, not the weights (run git lfs pull)");
+  *n_header = 0;
+  for (int i = LENGTH_BYTES; i-- > 0;) *n_header = *n_header << 8 | bytes[i];
+  if (*n_header > CKPT_SAFETENSORS_MAX_HEADER)
+    return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "a header of %llu bytes (at most %llu)", (ull)*n_header,
+                     (ull)CKPT_SAFETENSORS_MAX_HEADER);
+  if (*n_header > size - LENGTH_BYTES)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
+                     "truncated: the header says it is %llu bytes long, the file has %llu (download it again)",
+                     (ull)*n_header, (ull)size);
+  r->payload = LENGTH_BYTES + *n_header;
+  r->n_payload = size - r->payload;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *err) {
+  reader r = {.index = index, .file = file, .path = ckpt_source_path(index->source, file)};
+  uint64_t n_header = 0;
+  CKPT_TRY(read_length(&r, &n_header, err));
+  CKPT_TRY(ckpt_json_new_source(&r.json, index->source, file, LENGTH_BYTES, n_header, (size_t)n_header, false, err));
+  ckpt_status status = read_entries(&r, err);
+  if (status == CKPT_OK) status = check_ranges(&r, err);
+  ckpt_json_free(r.json);
+  free(r.ranges);
+  return ckpt_fail_at(status, err, r.path, NULL);
+}
+
+/* ---- several files ---- */
+
+static ckpt_status merge_metadata(ckpt_index *index, ckpt_error *err) {
+  uint32_t n = 0;
+  if (index->n_metadata != 0) qsort(index->metadata, index->n_metadata, sizeof *index->metadata, compare_meta);
+  for (uint32_t i = 0; i < index->n_metadata; i++) {
+    const ckpt_meta *own = &index->metadata[i], *kept = n == 0 ? NULL : &index->metadata[n - 1];
+    if (kept == NULL || strcmp(kept->key, own->key) != 0)
+      index->metadata[n++] = *own;
+    else if (strcmp(kept->value, own->value) != 0)
+      CKPT_TRY(ckpt_index_note(index, false, err, "metadata '%.80s' differs between files, '%.80s' is kept", own->key,
+                               kept->value));
+  }
+  index->n_metadata = n;
+  return CKPT_OK;
+}
+
+static ckpt_status refuse_twice(const ckpt_index *index, const ckpt_name_table *table, ckpt_error *err) {
+  uint32_t a, b;
+  if (!ckpt_name_table_twice(table, &a, &b)) return CKPT_OK;
+  const ckpt_tensor *first = &index->tensors[a], *second = &index->tensors[b];
+  uint32_t file_a = first->extents[0].file, file_b = second->extents[0].file;
+  if (file_a == file_b)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file_a), first->name,
+                     "stands twice in the header");
+  return ckpt_fail(err, CKPT_EFORMAT, index->path, first->name, "stands in two files: %s and %s",
+                   ckpt_source_name(index->source, file_a), ckpt_source_name(index->source, file_b));
+}
+
+ckpt_status ckpt_safetensors_merge(ckpt_index *index, ckpt_error *err) {
+  ckpt_name_table *table;
+  CKPT_TRY(merge_metadata(index, err));
+  CKPT_TRY(ckpt_name_table_new(&table, index, err));
+  ckpt_status status = refuse_twice(index, table, err);
+  ckpt_name_table_free(table);
+  return status;
+}

@@ -1,0 +1,165 @@
+/* config.c - config.json through jansson, with what Python writes and jansson refuses made harmless first.
+ *
+ * One pass over a copy of the text bounds nesting and the number of values (jansson builds its DOM before anyone could
+ * count, at up to 150 bytes per byte of text) and overwrites NaN, Infinity and out-of-range numbers outside strings
+ * with an empty list of the same length: positions in messages stay true, and a lookup finds no value of its type. */
+#include "config.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+
+enum { MAX_DEPTH = 64, MAX_VALUES = 1000000 };
+
+struct ckpt_config {
+  json_t *root;
+};
+
+static void blank(char *token, size_t n) {
+  memset(token, ' ', n);
+  token[0] = '[';
+  token[1] = ']';
+}
+
+/* The string that opens at text: its length with both quotes, or up to the end where it is not closed. */
+static size_t string_length(const char *text) {
+  size_t i = 1;
+  for (; text[i] != '\0'; i++) {
+    if (text[i] == '"') return i + 1;
+    if (text[i] == '\\' && text[i + 1] != '\0') i++;
+  }
+  return i;
+}
+
+/* Length of a run of characters that a number or word is made of, after blanking what jansson cannot represent. */
+static size_t take_token(char *token) {
+  size_t n = strspn(token, "+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+  char after = token[n];
+  token[n] = '\0';
+  bool is_number = token[strspn(token, "+-.0123456789eE")] == '\0', is_real = strpbrk(token, ".eE") != NULL;
+  bool refused = strcmp(token, "NaN") == 0 || strcmp(token, "Infinity") == 0 || strcmp(token, "-Infinity") == 0;
+  if (is_number && n > 1) {
+    errno = 0;
+    if (is_real)
+      refused = isinf(strtod(token, NULL));
+    else
+      refused = strtoll(token, NULL, 10) != 0 && errno == ERANGE; /* clamped */
+  }
+  token[n] = after;
+  if (refused) blank(token, n);
+  return n;
+}
+
+static ckpt_status prepare(char *text, ckpt_error *err) {
+  size_t depth = 0, n_values = 0;
+  for (size_t i = 0; text[i] != '\0';) {
+    char c = text[i];
+    if (c == '"') {
+      i += string_length(text + i);
+      continue;
+    }
+    if (c == '-' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')) {
+      i += take_token(text + i);
+      continue;
+    }
+    if (c == '{' || c == '[') {
+      n_values++;
+      if (++depth > MAX_DEPTH) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "JSON nested deeper than %d", MAX_DEPTH);
+    }
+    if ((c == '}' || c == ']') && depth != 0) depth--;
+    if (c == ',' && ++n_values > MAX_VALUES)
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d JSON values", MAX_VALUES);
+    i++;
+  }
+  return CKPT_OK;
+}
+
+/* jansson reports most failed allocations as errors of syntax: only errno tells. It quotes the text near an error:
+ * nothing of that may reach a terminal as a control sequence. */
+static ckpt_status fail_json(json_error_t *error, ckpt_error *err) {
+  if (errno == ENOMEM) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (char *c = error->text; *c != '\0'; c++)
+    if (*c < ' ' || *c > '~') *c = '?';
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "not valid JSON: %s (line %d, column %d)", error->text, error->line,
+                   error->column);
+}
+
+static ckpt_status parse(ckpt_config *config, const char *text, uint64_t n_bytes, ckpt_error *err) {
+  if (n_bytes > CKPT_CONFIG_MAX_BYTES)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%llu bytes of JSON (at most %llu are read)",
+                     (unsigned long long)n_bytes, (unsigned long long)CKPT_CONFIG_MAX_BYTES);
+  if (memchr(text, '\0', (size_t)n_bytes) != NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "not valid JSON: holds a NUL byte");
+  char *copy = strndup(text, (size_t)n_bytes);
+  CKPT_TRY_ALLOC(copy, err);
+  ckpt_status status;
+  CKPT_TRY_GOTO(prepare(copy, err));
+  json_error_t error;
+  errno = 0;
+  config->root = json_loadb(copy, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
+  if (config->root == NULL)
+    status = fail_json(&error, err);
+  else if (!json_is_object(config->root))
+    status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "not a JSON object");
+done:
+  free(copy);
+  return status;
+}
+
+ckpt_status ckpt_config_parse(ckpt_config **out, const char *text, uint64_t n_bytes, const char *file,
+                              ckpt_error *err) {
+  ckpt_config *config = calloc(1, sizeof *config);
+  CKPT_TRY_ALLOC(config, err);
+  ckpt_status status = parse(config, text, n_bytes, err);
+  if (status == CKPT_OK)
+    *out = config;
+  else
+    ckpt_config_free(config);
+  return ckpt_fail_at(status, err, file, NULL);
+}
+
+void ckpt_config_free(ckpt_config *config) {
+  if (config == NULL) return;
+  json_decref(config->root);
+  free(config);
+}
+
+static const json_t *find(const ckpt_config *config, const char *key) {
+  const json_t *value = config->root;
+  for (;;) {
+    const char *dot = strchrnul(key, '.');
+    value = json_object_getn(value, key, (size_t)(dot - key));
+    if (value == NULL || *dot == '\0') return value;
+    key = dot + 1;
+  }
+}
+
+bool ckpt_config_text(const ckpt_config *config, const char *key, const char **value) {
+  const json_t *found = find(config, key);
+  if (!json_is_string(found)) return false;
+  *value = json_string_value(found);
+  return true;
+}
+
+bool ckpt_config_bool(const ckpt_config *config, const char *key, bool *value) {
+  const json_t *found = find(config, key);
+  if (!json_is_boolean(found)) return false;
+  *value = json_is_true(found);
+  return true;
+}
+
+bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value) {
+  const json_t *found = find(config, key);
+  if (!json_is_integer(found)) return false;
+  *value = json_integer_value(found);
+  return true;
+}
+
+bool ckpt_config_has(const ckpt_config *config, const char *key) {
+  const json_t *found = find(config, key);
+  return found != NULL && !json_is_null(found);
+}

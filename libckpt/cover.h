@@ -1,0 +1,13 @@
+/* cover.h - do the extents of a tensor cover it exactly? */
+#ifndef CKPT_COVER_H
+#define CKPT_COVER_H
+
+#include "extent.h"
+#include "source.h"
+
+/* Sorts the tensor's extents, drops replicas (identical flat ranges or boxes; the first stays), and checks that each
+ * lies in its file and in the tensor, and that together they cover every unit once. Time n log n in the number of
+ * extents. Fails with EFORMAT. */
+ckpt_status ckpt_cover_check(ckpt_tensor *tensor, const ckpt_source *source, ckpt_error *err);
+
+#endif

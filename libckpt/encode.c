@@ -1,0 +1,138 @@
+/* encode.c - see encode.h. zstd's framing is the same for the same libzstd version, level and input. */
+#include "encode.h"
+
+#include <stdlib.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "error.h"
+
+enum { BUFFER_BYTES = 256 << 10 };
+
+struct ckpt_lane {
+  ckpt_output *output;
+  uint32_t file, next; /* next: segment that is being written or comes next */
+  uint64_t at;         /* in the file */
+  uint64_t n_left;     /* raw bytes that the open segment still expects */
+  bool is_open;
+  ZSTD_CCtx *zstd;
+  uint8_t buffer[BUFFER_BYTES];
+};
+
+ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, ckpt_error *err) {
+  ckpt_lane *lane = malloc(sizeof *lane);
+  CKPT_TRY_ALLOC(lane, err);
+  *lane = (ckpt_lane){.output = output, .file = file, .zstd = ZSTD_createCCtx()};
+  *out = lane;
+  if (lane->zstd != NULL) return CKPT_OK;
+  ckpt_lane_free(lane);
+  return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+}
+
+void ckpt_lane_free(ckpt_lane *lane) {
+  if (lane == NULL) return;
+  ZSTD_freeCCtx(lane->zstd);
+  free(lane);
+}
+
+ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err) {
+  uint32_t file = number - 1, output = 0;
+  while (file >= plan->outputs[output].layout.n_files) file -= plan->outputs[output++].layout.n_files;
+  return ckpt_lane_new(out, &plan->outputs[output], file, err);
+}
+
+bool ckpt_file_has_lane(const ckpt_layout_file *file) {
+  for (uint32_t s = 0; s < file->n_segments; s++)
+    if (file->segments[s].encoder != CKPT_ENCODE_RAW) return true;
+  return false;
+}
+
+bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t tensor) {
+  return lane->output == output && output->described->tensors[tensor].extents[0].file == lane->file;
+}
+
+static ckpt_status put(ckpt_lane *lane, const void *bytes, size_t n_bytes, ckpt_error *err) {
+  CKPT_TRY(ckpt_sink_write(lane->output->sink, lane->file, lane->at, bytes, n_bytes, err));
+  lane->at += n_bytes;
+  return CKPT_OK;
+}
+
+static ckpt_status encode(ckpt_lane *lane, const void *bytes, size_t n_bytes, ZSTD_EndDirective how, ckpt_error *err) {
+  ZSTD_inBuffer in = {bytes, n_bytes, 0};
+  for (size_t n_left = 1; n_left != 0 || in.pos < in.size;) {
+    ZSTD_outBuffer out = {lane->buffer, BUFFER_BYTES, 0};
+    n_left = ZSTD_compressStream2(lane->zstd, &out, &in, how);
+    if (ZSTD_isError(n_left)) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "zstd: %s", ZSTD_getErrorName(n_left));
+    CKPT_TRY(put(lane, lane->buffer, out.pos, err));
+    if (how == ZSTD_e_continue && in.pos == in.size) break;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status open_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
+  segment->offset = lane->at;
+  segment->crc32 = (uint32_t)crc32(0, NULL, 0);
+  lane->n_left = segment->n_raw;
+  lane->is_open = true;
+  if (segment->encoder == CKPT_ENCODE_RAW) return CKPT_OK;
+  size_t results[] = {ZSTD_CCtx_reset(lane->zstd, ZSTD_reset_session_and_parameters),
+                      ZSTD_CCtx_setParameter(lane->zstd, ZSTD_c_compressionLevel, segment->level),
+                      ZSTD_CCtx_setParameter(lane->zstd, ZSTD_c_checksumFlag, 1),
+                      ZSTD_CCtx_setPledgedSrcSize(lane->zstd, segment->n_raw)};
+  for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+    if (ZSTD_isError(results[i]))
+      return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "zstd: %s", ZSTD_getErrorName(results[i]));
+  return CKPT_OK;
+}
+
+static ckpt_status close_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
+  if (segment->encoder != CKPT_ENCODE_RAW) CKPT_TRY(encode(lane, NULL, 0, ZSTD_e_end, err));
+  segment->n_bytes = lane->at - segment->offset;
+  lane->is_open = false;
+  lane->next++;
+  return CKPT_OK;
+}
+
+/* Writes segments that need no tensor bytes, up to the next one that does (or a footer). */
+static ckpt_status advance(ckpt_lane *lane, ckpt_error *err) {
+  ckpt_layout_file *file = &lane->output->layout.files[lane->file];
+  for (; lane->next < file->n_segments && !lane->is_open;) {
+    ckpt_segment *segment = &file->segments[lane->next];
+    if (segment->kind == CKPT_SEGMENT_FOOTER) return CKPT_OK;
+    if (segment->kind == CKPT_SEGMENT_SIDE_FILE)
+      return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "a side file behind an encoder");
+    if (segment->kind == CKPT_SEGMENT_TENSOR) {
+      CKPT_TRY(open_segment(lane, segment, err));
+      if (segment->n_raw != 0) return CKPT_OK;
+      CKPT_TRY(close_segment(lane, segment, err));
+      continue;
+    }
+    ckpt_out out;
+    segment->offset = lane->at;
+    ckpt_out_sink(&out, lane->output->sink, lane->file, lane->at, lane->buffer, BUFFER_BYTES, err);
+    segment->print(&lane->output->layout, segment->arg, &out);
+    CKPT_TRY(ckpt_out_end(&out));
+    lane->at += out.n_bytes;
+    lane->next++;
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_lane_take(ckpt_lane *lane, uint32_t tensor, const void *bytes, size_t n_bytes, ckpt_error *err) {
+  CKPT_TRY(advance(lane, err));
+  ckpt_layout_file *file = &lane->output->layout.files[lane->file];
+  ckpt_segment *segment = lane->is_open ? &file->segments[lane->next] : NULL;
+  if (segment == NULL || segment->tensor != tensor || n_bytes > lane->n_left)
+    return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "encoded tensors out of order (%u)", tensor);
+  if (segment->checksum == CKPT_CHECKSUM_CRC32) segment->crc32 = (uint32_t)crc32_z(segment->crc32, bytes, n_bytes);
+  CKPT_TRY(segment->encoder == CKPT_ENCODE_RAW ? put(lane, bytes, n_bytes, err)
+                                               : encode(lane, bytes, n_bytes, ZSTD_e_continue, err));
+  lane->n_left -= n_bytes;
+  return lane->n_left == 0 ? close_segment(lane, segment, err) : CKPT_OK;
+}
+
+ckpt_status ckpt_lane_finish(ckpt_lane *lane, ckpt_error *err) {
+  CKPT_TRY(advance(lane, err));
+  if (lane->is_open) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "an encoded tensor is not complete");
+  return CKPT_OK;
+}

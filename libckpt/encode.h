@@ -1,0 +1,31 @@
+/* encode.h - a file behind an encoder is written from front to back by one worker: its lane.
+ *
+ * The lane prints the file's literals as it passes them, compresses each tensor segment into one zstd frame with its
+ * size pledged, and sets each segment's offset and size for the footers. */
+#ifndef CKPT_ENCODE_H
+#define CKPT_ENCODE_H
+
+#include "plan.h"
+
+typedef struct ckpt_lane ckpt_lane;
+
+/* The lane of one file of an output. */
+ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, ckpt_error *err);
+
+/* The lane that the plan numbered (see ckpt_batch.lane). */
+ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err);
+
+/* Whether a file has an encoder in it, and so is written by a lane. */
+bool ckpt_file_has_lane(const ckpt_layout_file *file);
+
+/* Whether tensor number `tensor` of output goes through this lane. */
+bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t tensor);
+
+/* The next bytes of tensor number `tensor` of the output's description, in order. */
+ckpt_status ckpt_lane_take(ckpt_lane *lane, uint32_t tensor, const void *bytes, size_t n_bytes, ckpt_error *err);
+
+/* Everything after the last tensor, up to the first footer. */
+ckpt_status ckpt_lane_finish(ckpt_lane *lane, ckpt_error *err);
+void ckpt_lane_free(ckpt_lane *lane); /* NULL is fine */
+
+#endif

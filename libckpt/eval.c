@@ -1,0 +1,251 @@
+/* eval.c - see eval.h. */
+#include "eval.h"
+
+#include <string.h>
+
+#include "dtype.h"
+#include "error.h"
+#include "lower.h"
+
+static uint32_t count_nodes(const ckpt_expr *node) {
+  uint32_t n = 1;
+  for (uint32_t i = 0; i < node->n_args; i++) n += count_nodes(node->args[i]);
+  return n;
+}
+
+void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves) {
+  *n_nodes = *n_leaves = 1;
+  for (uint32_t i = 0; i < plan->n_pieces; i++) {
+    uint32_t n = count_nodes(plan->pieces[i].expr);
+    if (n > *n_nodes) *n_nodes = n;
+  }
+  for (uint32_t i = 0; i < plan->n_batches; i++)
+    if (plan->batches[i].n_leaves > *n_leaves) *n_leaves = plan->batches[i].n_leaves;
+}
+
+static ckpt_status take(ckpt_tile *tile, uint64_t n_bytes, void **out, ckpt_error *err) {
+  uint64_t n = (n_bytes + 63) & ~UINT64_C(63);
+  if (n > tile->n_workspace - tile->n_used)
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a tile needs %llu bytes more than planned (%llu of %llu used)",
+                     (unsigned long long)n, (unsigned long long)tile->n_used, (unsigned long long)tile->n_workspace);
+  *out = tile->workspace + tile->n_used;
+  tile->n_used += n;
+  return CKPT_OK;
+}
+
+typedef struct reshaped_read {
+  ckpt_mover *mover;
+  const ckpt_tensor *tensor;
+  const ckpt_view *view;
+  const uint64_t *start; /* of the box, in the view's shape */
+  uint64_t units[CKPT_MAX_RANK], zeros[CKPT_MAX_RANK];
+  uint32_t unit_bytes;
+  uint8_t *out;
+} reshaped_read;
+
+/* A box of a reshaped tensor is a set of flat runs of the tensor itself. */
+static ckpt_status visit_reshaped(void *arg, const uint64_t *from, const uint64_t *count, ckpt_error *err) {
+  reshaped_read *r = arg;
+  uint32_t rank = r->view->rank, inner = rank;
+  uint64_t run = 1, at[CKPT_MAX_RANK] = {0}, strides[CKPT_MAX_RANK], stride = 1;
+  for (uint32_t axis = rank; axis-- > 0;) {
+    strides[axis] = stride;
+    stride *= r->view->shape[axis];
+  }
+  while (inner > 0) {
+    run *= count[--inner];
+    if (count[inner] != r->view->shape[inner]) break;
+  }
+  for (;;) {
+    uint64_t begin = 0;
+    for (uint32_t axis = 0; axis < rank; axis++) begin += (r->start[axis] + from[axis] + at[axis]) * strides[axis];
+    CKPT_TRY(ckpt_place(r->mover, r->tensor, r->zeros, r->units, begin, run, r->out, err));
+    r->out += run * r->unit_bytes;
+    uint32_t axis = inner;
+    while (axis > 0 && ++at[axis - 1] == count[axis - 1]) at[--axis] = 0;
+    if (axis == 0) return CKPT_OK;
+  }
+}
+
+/* Reads units [begin, begin + n) of a box of a leaf, row-major. */
+static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *start, const uint64_t *count,
+                            uint64_t begin, uint64_t n, void *out, ckpt_error *err) {
+  const ckpt_leaf *leaf = &tile->batch->leaves[number];
+  const ckpt_expr *node = leaf->expr;
+  if (node->memory != NULL) {
+    ckpt_place_memory(node->memory, leaf->unit_bytes, leaf->view.rank, leaf->view.shape, start, count, begin, n, out);
+    return CKPT_OK;
+  }
+  ckpt_reader *reader = &tile->readers[number % CKPT_TILE_READERS];
+  if (reader->source != node->index->source) ckpt_reader_reset(reader);
+  reader->source = node->index->source;
+  ckpt_mover mover = {.reader = *reader, .window = tile->window};
+  ckpt_status status;
+  if (leaf->is_native) {
+    status = ckpt_place(&mover, node->tensor, start, count, begin, n, out, err);
+  } else {
+    reshaped_read r = {.mover = &mover,
+                       .tensor = node->tensor,
+                       .view = &leaf->view,
+                       .start = start,
+                       .unit_bytes = leaf->unit_bytes,
+                       .out = out};
+    ckpt_tensor_units(node->tensor, r.units);
+    status = ckpt_split_range(leaf->view.rank, count, begin, n, visit_reshaped, &r, err);
+  }
+  *reader = mover.reader;
+  return ckpt_fail_at(status, err, NULL, node->tensor->name);
+}
+
+ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t first_row, uint64_t n_rows,
+                           ckpt_error *err) {
+  tile->batch = batch;
+  tile->first_row = first_row;
+  tile->n_rows = n_rows;
+  tile->n_used = 0;
+  for (uint32_t i = 0; i < batch->n_leaves; i++) {
+    const ckpt_leaf *leaf = &batch->leaves[i];
+    uint64_t per_row = leaf->n_units / batch->n_rows;
+    uint64_t n_units = leaf->is_whole ? leaf->n_units : per_row * n_rows;
+    bool is_in_memory = leaf->expr->memory != NULL && leaf->cut_axis == 0 && leaf->n_bytes == leaf->expr->n_bytes;
+    if (is_in_memory) { /* already packed: used where it is */
+      tile->leaves[i] =
+          (const uint8_t *)leaf->expr->memory + (leaf->is_whole ? 0 : per_row * first_row * leaf->unit_bytes);
+      continue;
+    }
+    void *bytes = NULL;
+    CKPT_TRY(take(tile, n_units * leaf->unit_bytes, &bytes, err));
+    uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], begin = leaf->is_whole ? 0 : per_row * first_row;
+    memcpy(start, leaf->view.start, sizeof start);
+    memcpy(count, leaf->view.count, sizeof count);
+    if (leaf->cut_axis != 0 && !leaf->is_whole) {
+      uint64_t per_step = leaf->view.count[leaf->cut_axis] / batch->n_rows;
+      start[leaf->cut_axis] += first_row * per_step;
+      count[leaf->cut_axis] = n_rows * per_step;
+      begin = 0;
+    }
+    CKPT_TRY(read_box(tile, i, start, count, begin, n_units, bytes, err));
+    tile->leaves[i] = bytes;
+  }
+  tile->n_leaf_bytes = tile->n_used;
+  return CKPT_OK;
+}
+
+/* Copies a view out of its leaf's tile: [outer rows][sub-box of the hull below them], permuted. */
+static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_view *view, bool is_whole,
+                      const uint8_t *in, uint8_t *out) {
+  uint32_t rank = view->rank, lead = 0;
+  uint64_t box[CKPT_MAX_RANK], held[CKPT_MAX_RANK], start[CKPT_MAX_RANK], n_outer = 1;
+  memcpy(held, leaf->view.count, sizeof held);
+  memcpy(box, view->count, sizeof box);
+  for (uint32_t axis = 0; axis < rank; axis++) start[axis] = view->start[axis] - leaf->view.start[axis];
+  if (is_whole) {
+    n_outer = 1;
+  } else if (leaf->cut_axis != 0) {
+    held[leaf->cut_axis] = box[leaf->cut_axis] =
+        tile->n_rows * (leaf->view.count[leaf->cut_axis] / tile->batch->n_rows);
+  } else {
+    uint64_t n_below = 1;
+    for (uint32_t axis = 0; axis < rank; axis++) n_below *= held[axis];
+    for (; lead < rank; lead++) { /* axes that tiles cut: view and hull agree there */
+      if (view->order[lead] != lead || start[lead] != 0 || box[lead] != held[lead]) break;
+      n_below /= held[lead];
+    }
+    n_outer = tile->n_rows * (leaf->n_units / tile->batch->n_rows) / n_below;
+  }
+  uint64_t in_bytes = leaf->unit_bytes, out_bytes = leaf->unit_bytes, units[CKPT_MAX_RANK];
+  uint8_t order[CKPT_MAX_RANK];
+  uint32_t inner = rank - lead;
+  for (uint32_t axis = 0; axis < inner; axis++) {
+    units[axis] = box[lead + axis];
+    order[axis] = (uint8_t)(view->order[lead + axis] - lead);
+    in_bytes *= held[lead + axis];
+    out_bytes *= units[axis];
+  }
+  for (uint64_t outer = 0; outer < n_outer; outer++, in += in_bytes, out += out_bytes)
+    ckpt_view_copy(in, out, inner, held + lead, start + lead, units, order, leaf->unit_bytes);
+}
+
+static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, const void **out, ckpt_error *err);
+
+/* Evaluates the arguments of a node into consecutive places of the pointer arrays. */
+static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, ckpt_op_call *call,
+                             ckpt_error *err) {
+  uint32_t base = tile->n_pointers;
+  tile->n_pointers += node->n_args;
+  for (uint32_t i = 0; i < node->n_args; i++) {
+    bool whole = is_whole || (node->op->whole_args >> i & 1);
+    CKPT_TRY(eval(tile, node->args[i], whole, &tile->pointers[base + i], err));
+    tile->counts[base + i] = ckpt_tile_elements(tile->batch, node->args[i], whole, tile->n_rows);
+  }
+  call->node = node;
+  call->backend = tile->backend;
+  call->args = tile->pointers + base;
+  call->n_elements_of = tile->counts + base;
+  call->n_elements = ckpt_tile_elements(tile->batch, node, is_whole, tile->n_rows);
+  call->begin = is_whole ? 0 : node->n_elements / tile->batch->n_rows * tile->first_row;
+  call->stats = &tile->stats;
+  return CKPT_OK;
+}
+
+static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, const void **out, ckpt_error *err) {
+  const ckpt_dtype_row *row = ckpt_dtype_get(node->dtype);
+  uint64_t n_bytes =
+      ckpt_tile_elements(tile->batch, node, is_whole, tile->n_rows) / row->block_elements * row->block_bytes;
+  void *buffer = NULL;
+  if (node->op->rule == CKPT_RULE_LEAF) {
+    bool is_direct;
+    uint32_t number = ckpt_batch_leaf(tile->batch, node, is_whole, &is_direct);
+    *out = tile->leaves[number];
+    if (is_direct) return CKPT_OK;
+    CKPT_TRY(take(tile, n_bytes, &buffer, err));
+    ckpt_view view;
+    ckpt_leaf_view(node, &view);
+    view_copy(tile, &tile->batch->leaves[number], &view, is_whole, *out, buffer);
+    *out = buffer;
+    return CKPT_OK;
+  }
+  ckpt_op_call call = {0};
+  const void *values[8];
+  CKPT_TRY(eval_args(tile, node, is_whole, &call, err));
+  CKPT_TRY(take(tile, n_bytes, &buffer, err));
+  if (node->n_prologue > sizeof values / sizeof *values)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u prologues of one operation", node->n_prologue);
+  for (uint32_t i = 0; i < node->n_prologue; i++) values[i] = tile->plan->values[node->prologue[i]->value - 1];
+  call.values = values;
+  call.out = buffer;
+  *out = buffer;
+  return node->op->run(&call, err);
+}
+
+/* Cuts a reduction's tile into partials of CKPT_REDUCE_ELEMENTS. */
+static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, uint8_t *partials, ckpt_error *err) {
+  ckpt_op_call whole = {0};
+  CKPT_TRY(eval_args(tile, node, false, &whole, err));
+  const void *args[8];
+  if (node->n_args > sizeof args / sizeof *args)
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "%u arguments", node->n_args);
+  for (uint64_t at = 0; at < whole.n_elements; at += CKPT_REDUCE_ELEMENTS) {
+    uint64_t n = whole.n_elements - at < CKPT_REDUCE_ELEMENTS ? whole.n_elements - at : CKPT_REDUCE_ELEMENTS;
+    for (uint32_t i = 0; i < node->n_args; i++) {
+      const ckpt_dtype_row *row = ckpt_dtype_get(node->args[i]->dtype);
+      args[i] = (const uint8_t *)whole.args[i] + at / row->block_elements * row->block_bytes;
+    }
+    ckpt_op_call call = whole;
+    call.args = args;
+    call.begin = whole.begin + at;
+    call.n_elements = n;
+    node->op->partial(&call, partials + at / CKPT_REDUCE_ELEMENTS * node->op->value_bytes);
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, uint8_t *partials, const void **bytes,
+                           ckpt_error *err) {
+  tile->n_used = tile->n_leaf_bytes;
+  tile->n_pointers = 0;
+  tile->stats = (ckpt_cast_stats){0};
+  *bytes = NULL;
+  if (piece->expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, piece->expr, partials, err);
+  return eval(tile, piece->expr, false, bytes, err);
+}

@@ -1,0 +1,43 @@
+/* eval.h - one tile of a batch: its leaves are read once, then expressions are evaluated on them.
+ *
+ * A ckpt_tile belongs to one worker and allocates nothing: buffers come from the worker's workspace, which tiles.c has
+ * sized, pointers from arrays sized for the plan's largest expression. */
+#ifndef CKPT_EVAL_H
+#define CKPT_EVAL_H
+
+#include "place.h"
+#include "plan.h"
+
+/* Decoder cursors that one worker keeps at a time. */
+enum { CKPT_TILE_READERS = 4 };
+
+typedef struct ckpt_tile {
+  const ckpt_plan *plan;
+  const ckpt_batch *batch;
+  const ckpt_backend *backend;
+  uint64_t first_row, n_rows;
+  uint8_t *workspace; /* aligned to 64 bytes */
+  uint64_t n_workspace, n_used;
+  uint64_t n_leaf_bytes; /* of it taken by leaves: pieces start anew behind them */
+  const void **leaves;   /* bytes of each leaf of the batch in this tile */
+  const void **pointers; /* argument lists of expressions under evaluation */
+  uint64_t *counts;      /* their elements */
+  uint32_t n_pointers;
+  ckpt_reader readers[CKPT_TILE_READERS]; /* cursors of sequential leaves, by leaf number */
+  uint8_t *window;                        /* CKPT_WINDOW_BYTES */
+  ckpt_cast_stats stats;                  /* of the piece being evaluated */
+} ckpt_tile;
+
+/* Nodes and leaves at most, over all of a plan's pieces: lengths of pointers, counts and leaves. */
+void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves);
+
+/* Reads the leaves of rows [first_row, first_row + n_rows) of the batch. */
+ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t first_row, uint64_t n_rows,
+                           ckpt_error *err);
+
+/* Evaluates a piece on the tile: *bytes is its result (borrowed, until the next piece), n elements from flat index
+ * `begin` of the piece. For a reduction bytes is NULL: partials go to partials + i * value_bytes, i counted from 0. */
+ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, uint8_t *partials, const void **bytes,
+                           ckpt_error *err);
+
+#endif

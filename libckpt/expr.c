@@ -1,0 +1,169 @@
+/* expr.c - building expressions: shapes and dtypes are inferred here, once, so that everything after can trust them. */
+#include <string.h>
+
+#include "checked.h"
+#include "dtype.h"
+#include "error.h"
+#include "plan.h"
+
+typedef unsigned long long ull;
+
+ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype, uint32_t rank,
+                          const uint64_t *shape, uint32_t n_args, ckpt_error *err) {
+  if (rank > CKPT_MAX_RANK) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u axes (at most %d)", rank, CKPT_MAX_RANK);
+  ckpt_expr *node = ckpt_arena_alloc(arena, sizeof *node);
+  CKPT_TRY_ALLOC(node, err);
+  node->op = op;
+  node->dtype = (uint8_t)dtype;
+  node->rank = (uint8_t)rank;
+  node->n_args = n_args;
+  if (rank != 0) {
+    uint64_t *copy = ckpt_arena_array(arena, rank, sizeof *copy);
+    CKPT_TRY_ALLOC(copy, err);
+    memcpy(copy, shape, rank * sizeof *copy);
+    node->shape = copy;
+  }
+  if (n_args != 0) {
+    node->args = ckpt_arena_array(arena, n_args, sizeof *node->args);
+    CKPT_TRY_ALLOC(node->args, err);
+  }
+  if (!ckpt_product_u64(shape, rank, &node->n_elements) || !ckpt_dtype_bytes(dtype, node->n_elements, &node->n_bytes) ||
+      node->n_bytes > INT64_MAX)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "a result of %llu elements is no whole number of %s blocks, or too large", (ull)node->n_elements,
+                     ckpt_dtype_name(dtype));
+  *out = node;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
+                           ckpt_error *err) {
+  ckpt_expr *node = ckpt_arena_alloc(&plan->arena, sizeof *node);
+  CKPT_TRY_ALLOC(node, err);
+  *node = (ckpt_expr){.op = &ckpt_op_read,
+                      .rank = tensor->rank,
+                      .dtype = tensor->dtype,
+                      .shape = tensor->shape,
+                      .n_elements = tensor->n_elements,
+                      .n_bytes = tensor->n_bytes,
+                      .index = index,
+                      .tensor = tensor};
+  *out = node;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
+                             const void *data, ckpt_error *err) {
+  if (dtype <= CKPT_DTYPE_NONE || dtype >= CKPT_N_DTYPES)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "dtype number %d", (int)dtype);
+  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
+  (*out)->memory = data;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
+  if (x->dtype == dtype) {
+    *out = x;
+    return CKPT_OK;
+  }
+  if (!ckpt_backend_reference.can_cast(x->dtype, dtype))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "no cast from %s to %s", ckpt_dtype_name(x->dtype),
+                     ckpt_dtype_name(dtype));
+  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_cast, dtype, x->rank, x->shape, 1, err));
+  (*out)->args[0] = x;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_slice(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t axis, uint64_t start,
+                            uint64_t count, ckpt_error *err) {
+  if (axis >= x->rank || !ckpt_range_within(start, count, x->shape[axis]))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "slice [%llu, %llu) of axis %u does not fit %u axes (%llu there)",
+                     (ull)start, (ull)(start + count), axis, x->rank, axis < x->rank ? (ull)x->shape[axis] : 0);
+  uint64_t shape[CKPT_MAX_RANK];
+  memcpy(shape, x->shape, x->rank * sizeof *shape);
+  shape[axis] = count;
+  ckpt_slice_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
+  CKPT_TRY_ALLOC(params, err);
+  *params = (ckpt_slice_params){axis, start, count};
+  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_slice, x->dtype, x->rank, shape, 1, err));
+  (*out)->args[0] = x;
+  (*out)->params = params;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const uint32_t *order, ckpt_error *err) {
+  uint64_t shape[CKPT_MAX_RANK];
+  uint32_t seen = 0, rank = x->rank < CKPT_MAX_RANK ? x->rank : CKPT_MAX_RANK;
+  ckpt_order_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
+  CKPT_TRY_ALLOC(params, err);
+  for (uint32_t axis = 0; axis < rank; axis++) {
+    if (order[axis] >= rank || seen >> order[axis] & 1)
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "not a permutation of %u axes", rank);
+    seen |= UINT32_C(1) << order[axis];
+    params->order[axis] = (uint8_t)order[axis];
+    shape[axis] = x->shape[order[axis]];
+  }
+  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_permute, x->dtype, x->rank, shape, 1, err));
+  (*out)->args[0] = x;
+  (*out)->params = params;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
+                              ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_reshape, x->dtype, rank, shape, 1, err));
+  if ((*out)->n_elements != x->n_elements)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "reshape of %llu elements to %llu", (ull)x->n_elements,
+                     (ull)(*out)->n_elements);
+  (*out)->args[0] = x;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *const *xs, uint32_t n, uint32_t axis,
+                             ckpt_error *err) {
+  if (n == 0 || axis >= xs[0]->rank)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "concat of %u along axis %u", n, axis);
+  uint64_t shape[CKPT_MAX_RANK];
+  memcpy(shape, xs[0]->shape, xs[0]->rank * sizeof *shape);
+  for (uint32_t i = 1; i < n; i++) {
+    bool fits = xs[i]->rank == xs[0]->rank && xs[i]->dtype == xs[0]->dtype;
+    for (uint32_t k = 0; fits && k < xs[0]->rank; k++) fits = k == axis || xs[i]->shape[k] == shape[k];
+    if (!fits || !ckpt_add_u64(shape[axis], xs[i]->shape[axis], &shape[axis]))
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "concat: part %u differs in rank, dtype or shape", i);
+  }
+  ckpt_axis_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
+  CKPT_TRY_ALLOC(params, err);
+  params->axis = axis;
+  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_concat, xs[0]->dtype, xs[0]->rank, shape, n, err));
+  memcpy((*out)->args, xs, n * sizeof *xs);
+  (*out)->params = params;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
+                            ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
+  const ckpt_expr *x = args[0];
+  for (uint32_t i = 1; i < n_args; i++) {
+    if (op->whole_args >> i & 1) continue;
+    bool fits = args[i]->rank == x->rank;
+    for (uint32_t k = 0; fits && k < x->rank; k++) fits = args[i]->shape[k] == x->shape[k];
+    if (!fits) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: arguments differ in shape", op->name);
+  }
+  CKPT_TRY(ckpt_expr_new(out, &plan->arena, op, dtype, x->rank, x->shape, n_args, err));
+  memcpy((*out)->args, args, n_args * sizeof *args);
+  (*out)->params = params;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_add_prologue(ckpt_expr *node, ckpt_plan *plan, ckpt_expr *reduction, ckpt_error *err) {
+  if (reduction->op->rule != CKPT_RULE_REDUCE)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s is no reduction", reduction->op->name);
+  ckpt_expr **grown = ckpt_arena_array(&plan->arena, node->n_prologue + 1, sizeof *grown);
+  CKPT_TRY_ALLOC(grown, err);
+  if (node->n_prologue != 0) memcpy(grown, node->prologue, node->n_prologue * sizeof *grown);
+  grown[node->n_prologue++] = reduction;
+  node->prologue = grown;
+  if (reduction->value != 0) return CKPT_OK; /* shared with another node: computed once */
+  const void *value;
+  return ckpt_plan_reduce(plan, reduction->op->name, reduction, &value, err);
+}

@@ -1,0 +1,89 @@
+/* format.c - looking formats up, and what their capabilities do to a description. */
+#include "format.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "dtype.h"
+#include "error.h"
+
+const ckpt_format *ckpt_format_find(const char *name) {
+  for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
+    if (strcasecmp((*format)->name, name) == 0) return *format;
+  return NULL;
+}
+
+const ckpt_format *ckpt_format_of_suffix(const char *path) {
+  size_t n_path = strlen(path);
+  for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++) {
+    for (const char *suffix = (*format)->suffixes; suffix != NULL && *suffix != '\0';) {
+      size_t n = strcspn(suffix, " ");
+      if (n < n_path && strncasecmp(path + n_path - n, suffix, n) == 0) return *format;
+      suffix += n + strspn(suffix + n, " ");
+    }
+  }
+  return NULL;
+}
+
+ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
+  if (losses->n == losses->capacity) {
+    uint32_t capacity = losses->capacity == 0 ? 8 : 2 * losses->capacity;
+    const char **texts = ckpt_arena_array(losses->arena, capacity, sizeof *texts);
+    CKPT_TRY_ALLOC(texts, err);
+    if (losses->n != 0) memcpy(texts, losses->texts, losses->n * sizeof *texts);
+    losses->texts = texts;
+    losses->capacity = capacity;
+  }
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  const char *copy = ckpt_arena_copy(losses->arena, text);
+  CKPT_TRY_ALLOC(copy, err);
+  losses->texts[losses->n++] = copy;
+  return CKPT_OK;
+}
+
+/* Refuses tensors that no cast can fit; what the caller should do is in the message. */
+static ckpt_status check_tensors(const ckpt_format *format, const ckpt_index *described, ckpt_error *err) {
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    if (!(format->caps.dtypes >> tensor->dtype & 1))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s cannot hold %s (choose another with --dtype)",
+                       format->name, ckpt_dtype_name(tensor->dtype));
+    if (tensor->rank > format->caps.max_rank)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%u axes, %s holds at most %u", tensor->rank,
+                       format->name, format->caps.max_rank);
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    ckpt_tensor *tensor = &described->tensors[i];
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+      CKPT_TRY(ckpt_losses_add(losses, err, "name %s (tied to %s)", *alias, tensor->name));
+    tensor->aliases = NULL;
+  }
+  described->n_aliases = 0;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  if (format->normalize != NULL) CKPT_TRY(format->normalize(described, losses, err));
+  CKPT_TRY(check_tensors(format, described, err));
+  if (!format->caps.aliases && described->n_aliases != 0) CKPT_TRY(drop_aliases(described, losses, err));
+  if (!format->caps.objects && described->objects != NULL) {
+    CKPT_TRY(ckpt_losses_add(losses, err, "%llu objects", (unsigned long long)described->objects->n));
+    described->objects = NULL;
+  }
+  if (!format->caps.side_files && described->n_side_files != 0) {
+    CKPT_TRY(ckpt_losses_add(losses, err, "%u side files (%s%s)", described->n_side_files,
+                             described->side_files[0].name, described->n_side_files > 1 ? ", ..." : ""));
+    described->n_side_files = 0;
+  }
+  return ckpt_index_finish(described, err);
+}

@@ -1,0 +1,412 @@
+/* index.c - building, finishing and looking up an index: see index.h for the life cycle. */
+#include "index.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checked.h"
+#include "cover.h"
+#include "dtype.h"
+#include "error.h"
+
+enum { MAX_NAME_BYTES = 4096 };
+#define DEFAULT_MAX_INDEX_BYTES (UINT64_C(8) << 30)
+#define MAX_TENSORS UINT32_C(16000000)
+
+ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *path, const char *format,
+                           const ckpt_open_options *options, ckpt_error *err) {
+  ckpt_index *index = calloc(1, sizeof *index);
+  if (index == NULL) ckpt_source_free(source);
+  CKPT_TRY_ALLOC(index, err);
+  uint64_t limit =
+      options != NULL && options->max_index_bytes != 0 ? options->max_index_bytes : DEFAULT_MAX_INDEX_BYTES;
+  ckpt_arena_init(&index->arena, limit);
+  index->source = source;
+  index->path = ckpt_arena_copy(&index->arena, path);
+  index->format = ckpt_arena_copy(&index->arena, format);
+  index->architecture = index->writer = "";
+  index->names = "stored";
+  index->step = -1;
+  if (index->path == NULL || index->format == NULL) {
+    ckpt_index_free(index);
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  *out = index;
+  return CKPT_OK;
+}
+
+void ckpt_index_free(ckpt_index *index) {
+  if (index == NULL) return;
+  ckpt_source_free(index->source);
+  ckpt_arena_free(&index->arena);
+  free(index->tensors);
+  free(index->metadata);
+  free(index->side_files);
+  free(index->notes);
+  free(index);
+}
+
+/* Makes room for one more item in a growing array of the index. */
+static ckpt_status grow(void *items, uint32_t n, uint32_t *capacity, size_t item_bytes, ckpt_error *err) {
+  if (n < *capacity) return CKPT_OK;
+  if (n >= MAX_TENSORS) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %u entries", MAX_TENSORS);
+  uint32_t wanted = *capacity == 0 ? 16 : *capacity + *capacity / 2;
+  void *moved = reallocarray(*(void **)items, wanted, item_bytes);
+  CKPT_TRY_ALLOC(moved, err);
+  *(void **)items = moved;
+  *capacity = wanted;
+  return CKPT_OK;
+}
+
+/* Whether text[0, n) is UTF-8 without NUL: no overlong forms, surrogates or values past U+10FFFF. */
+static bool is_name_text(const char *text, size_t n) {
+  const uint8_t *s = (const uint8_t *)text;
+  for (size_t i = 0; i < n;) {
+    uint8_t lead = s[i++];
+    if (lead == 0) return false;
+    if (lead < 0x80) continue;
+    unsigned n_more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+    if (lead < 0xC2 || lead > 0xF4 || n - i < n_more) return false;
+    uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (s[i] < low || s[i] > high) return false;
+    for (unsigned k = 1; k < n_more; k++)
+      if ((s[i + k] & 0xC0) != 0x80) return false;
+    i += n_more;
+  }
+  return true;
+}
+
+/* Sizes of a tensor from its shape: elements and bytes, in whole blocks. */
+static ckpt_status measure(ckpt_tensor *tensor, ckpt_error *err) {
+  if (!ckpt_product_u64(tensor->shape, tensor->rank, &tensor->n_elements))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, tensor->name, "shape has more than 2^64 elements");
+  const ckpt_dtype_row *row = ckpt_dtype_get(tensor->dtype);
+  if (!ckpt_dtype_bytes(tensor->dtype, tensor->n_elements, &tensor->n_bytes) || tensor->n_bytes > INT64_MAX)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, tensor->name,
+                     "%llu elements of %s are no whole number of blocks of %u, or too many",
+                     (unsigned long long)tensor->n_elements, row->name, row->block_elements);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, ckpt_dtype dtype, uint32_t rank,
+                           const uint64_t *shape, ckpt_role role, const ckpt_extent *extents, uint32_t n_extents,
+                           uint32_t *number, ckpt_error *err) {
+  if (n_name == 0 || n_name > MAX_NAME_BYTES)
+    return ckpt_fail(err, n_name == 0 ? CKPT_EFORMAT : CKPT_ELIMIT, NULL, NULL,
+                     "a tensor name of %zu bytes (1 to %d are accepted)", n_name, MAX_NAME_BYTES);
+  if (!is_name_text(name, n_name))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor name is not UTF-8 text or holds a NUL");
+  CKPT_TRY(grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
+  ckpt_arena *arena = &index->arena;
+  ckpt_tensor tensor = {.n_extents = n_extents, .rank = (uint8_t)rank, .dtype = (uint8_t)dtype, .role = (uint8_t)role};
+  tensor.name = ckpt_arena_text(arena, name, n_name);
+  CKPT_TRY_ALLOC(tensor.name, err);
+  if (rank > CKPT_MAX_RANK)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, tensor.name, "%u axes (at most %d)", rank, CKPT_MAX_RANK);
+  if (dtype <= CKPT_DTYPE_NONE || dtype >= CKPT_N_DTYPES)
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, tensor.name, "dtype number %d", (int)dtype);
+  if (rank != 0) {
+    uint64_t *copy = ckpt_arena_array(arena, rank, sizeof *shape);
+    CKPT_TRY_ALLOC(copy, err);
+    memcpy(copy, shape, rank * sizeof *shape);
+    tensor.shape = copy;
+  }
+  CKPT_TRY(measure(&tensor, err));
+  if (n_extents != 0) {
+    ckpt_extent *copy = ckpt_arena_array(arena, n_extents, sizeof *extents);
+    CKPT_TRY_ALLOC(copy, err);
+    memcpy(copy, extents, n_extents * sizeof *extents);
+    tensor.extents = copy;
+  }
+  tensor.origin = index->n_tensors;
+  if (number != NULL) *number = index->n_tensors;
+  index->tensors[index->n_tensors++] = tensor;
+  index->n_extents += n_extents;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err) {
+  ckpt_tensor *tensor = &index->tensors[number];
+  size_t n = 0;
+  while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
+  const char **aliases = ckpt_arena_array(&index->arena, n + 2, sizeof *aliases);
+  CKPT_TRY_ALLOC(aliases, err);
+  if (n != 0) memcpy(aliases, tensor->aliases, n * sizeof *aliases);
+  aliases[n] = ckpt_arena_copy(&index->arena, name);
+  CKPT_TRY_ALLOC(aliases[n], err);
+  tensor->aliases = aliases;
+  index->n_aliases++;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err) {
+  CKPT_TRY(grow(&index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
+  ckpt_meta meta = {ckpt_arena_copy(&index->arena, key), ckpt_arena_copy(&index->arena, value)};
+  if (meta.key == NULL || meta.value == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  index->metadata[index->n_metadata++] = meta;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
+                                     ckpt_error *err) {
+  CKPT_TRY(grow(&index->side_files, index->n_side_files, &index->side_capacity, sizeof *index->side_files, err));
+  ckpt_side_file side = {.name = ckpt_arena_copy(&index->arena, name), .file = file, .n_bytes = n_bytes};
+  CKPT_TRY_ALLOC(side.name, err);
+  index->side_files[index->n_side_files++] = side;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...) {
+  CKPT_TRY(grow(&index->notes, index->n_notes, &index->note_capacity, sizeof *index->notes, err));
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  ckpt_note note = {ckpt_arena_copy(&index->arena, text), is_problem};
+  CKPT_TRY_ALLOC(note.text, err);
+  index->notes[index->n_notes++] = note;
+  return CKPT_OK;
+}
+
+static int compare_numbers(const void *a, const void *b, void *tensors) {
+  return strcmp(((const ckpt_tensor *)tensors)[*(const uint32_t *)a].name,
+                ((const ckpt_tensor *)tensors)[*(const uint32_t *)b].name);
+}
+
+typedef struct alias_row {
+  const char *name;
+  uint32_t tensor;
+} alias_row;
+
+static int compare_aliases(const void *a, const void *b) {
+  return strcmp(((const alias_row *)a)->name, ((const alias_row *)b)->name);
+}
+
+static ckpt_status refuse_duplicate(const ckpt_index *index, const char *name, ckpt_error *err) {
+  return index->source != NULL ? ckpt_fail(err, CKPT_EFORMAT, index->path, name, "appears twice")
+                               : ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
+}
+
+/* The place of name in the sorted tensors, or -1. */
+static int64_t find_number(const ckpt_index *index, const char *name) {
+  for (uint32_t low = 0, high = index->n_tensors; low < high;) {
+    uint32_t middle = low + (high - low) / 2;
+    int order = strcmp(name, index->tensors[index->by_name[middle]].name);
+    if (order == 0) return index->by_name[middle];
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return -1;
+}
+
+static ckpt_status sort_names(ckpt_index *index, ckpt_error *err) {
+  index->by_name = ckpt_arena_array(&index->arena, index->n_tensors, sizeof *index->by_name);
+  CKPT_TRY_ALLOC(index->by_name, err);
+  for (uint32_t i = 0; i < index->n_tensors; i++) index->by_name[i] = i;
+  qsort_r(index->by_name, index->n_tensors, sizeof *index->by_name, compare_numbers, index->tensors);
+  for (uint32_t i = 1; i < index->n_tensors; i++) {
+    const char *name = index->tensors[index->by_name[i]].name;
+    if (strcmp(index->tensors[index->by_name[i - 1]].name, name) == 0) return refuse_duplicate(index, name, err);
+  }
+  return CKPT_OK;
+}
+
+/* Sorts the aliases into two parallel arrays and refuses one that is also a name or another alias. */
+static ckpt_status sort_aliases(ckpt_index *index, ckpt_error *err) {
+  if (index->n_aliases == 0) return CKPT_OK;
+  alias_row *rows = ckpt_arena_array(&index->arena, index->n_aliases, sizeof *rows);
+  index->alias_names = ckpt_arena_array(&index->arena, index->n_aliases, sizeof *index->alias_names);
+  index->alias_tensors = ckpt_arena_array(&index->arena, index->n_aliases, sizeof *index->alias_tensors);
+  if (rows == NULL || index->alias_names == NULL || index->alias_tensors == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    for (const char *const *alias = index->tensors[i].aliases; alias != NULL && *alias != NULL; alias++)
+      if (n < index->n_aliases) rows[n++] = (alias_row){*alias, i};
+  index->n_aliases = n; /* fewer than were added when a normalize dropped tensors */
+  qsort(rows, n, sizeof *rows, compare_aliases);
+  for (uint32_t i = 0; i < n; i++) {
+    if (find_number(index, rows[i].name) >= 0 || (i != 0 && strcmp(rows[i - 1].name, rows[i].name) == 0))
+      return refuse_duplicate(index, rows[i].name, err);
+    index->alias_names[i] = rows[i].name;
+    index->alias_tensors[i] = rows[i].tensor;
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
+  if (index->n_tensors != 0) {
+    void *fitted = reallocarray(index->tensors, index->n_tensors, sizeof *index->tensors);
+    if (fitted != NULL) {
+      index->tensors = fitted;
+      index->capacity = index->n_tensors;
+    }
+  }
+  CKPT_TRY(sort_names(index, err));
+  CKPT_TRY(sort_aliases(index, err));
+  if (index->source == NULL) return CKPT_OK;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    ckpt_status status = ckpt_cover_check(&index->tensors[i], index->source, err);
+    if (status != CKPT_OK) return ckpt_fail_at(status, err, index->path, index->tensors[i].name);
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_error *err) {
+  ckpt_index *index;
+  CKPT_TRY(ckpt_index_new(&index, NULL, from->path, from->format, NULL, err));
+  index->architecture = from->architecture;
+  index->names = from->names;
+  index->ties = from->ties;
+  index->writer = from->writer;
+  index->step = from->step;
+  index->objects = from->objects;
+  index->n_aliases = from->n_aliases;
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    CKPT_TRY_GOTO(grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
+    ckpt_tensor tensor = from->tensors[i];
+    tensor.extents = NULL;
+    tensor.n_extents = 0;
+    tensor.origin = i;
+    index->tensors[index->n_tensors++] = tensor;
+  }
+  for (uint32_t i = 0; i < from->n_metadata; i++)
+    CKPT_TRY_GOTO(ckpt_index_set_metadata(index, from->metadata[i].key, from->metadata[i].value, err));
+  for (uint32_t i = 0; i < from->n_side_files; i++) {
+    const ckpt_side_file *side = &from->side_files[i];
+    CKPT_TRY_GOTO(ckpt_index_add_side_file(index, side->name, side->file, side->n_bytes, err));
+    index->side_files[i].text = side->text;
+  }
+done:
+  if (status != CKPT_OK)
+    ckpt_index_free(index);
+  else
+    *out = index;
+  return status;
+}
+
+size_t ckpt_index_count(const ckpt_index *index) { return index->n_tensors; }
+
+const ckpt_tensor *ckpt_index_at(const ckpt_index *index, size_t i) {
+  return i < index->n_tensors ? &index->tensors[index->by_name[i]] : NULL;
+}
+
+const ckpt_tensor *ckpt_index_find(const ckpt_index *index, const char *name) {
+  int64_t number = find_number(index, name);
+  if (number >= 0) return &index->tensors[number];
+  for (uint32_t low = 0, high = index->n_aliases; low < high;) {
+    uint32_t middle = low + (high - low) / 2;
+    int order = strcmp(name, index->alias_names[middle]);
+    if (order == 0) return &index->tensors[index->alias_tensors[middle]];
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return NULL;
+}
+
+const char *ckpt_index_metadata(const ckpt_index *index, const char *key) {
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (strcmp(index->metadata[i].key, key) == 0) return index->metadata[i].value;
+  return NULL;
+}
+
+void ckpt_index_info(const ckpt_index *index, ckpt_info *out) {
+  ckpt_info info = {.struct_size = sizeof info,
+                    .format = index->format,
+                    .path = index->path,
+                    .architecture = index->architecture,
+                    .names = index->names,
+                    .writer = index->writer,
+                    .step = index->step,
+                    .n_files = index->source == NULL ? 0 : ckpt_source_count(index->source)};
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    if (tensor->role == CKPT_ROLE_PARAMETER) info.n_parameters += tensor->n_elements;
+    info.n_bytes += tensor->n_bytes;
+  }
+  size_t n = out->struct_size < sizeof info ? out->struct_size : sizeof info;
+  info.struct_size = out->struct_size;
+  memcpy(out, &info, n);
+}
+
+const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name) {
+  for (uint32_t i = 0; i < index->n_side_files; i++)
+    if (strcmp(index->side_files[i].name, name) == 0) return &index->side_files[i];
+  return NULL;
+}
+
+ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, uint64_t max_bytes, const char **text,
+                                 ckpt_error *err) {
+  const char *file = side->text != NULL ? side->name : ckpt_source_path(index->source, side->file);
+  if (side->n_bytes > max_bytes)
+    return ckpt_fail(err, CKPT_ELIMIT, file, NULL, "%llu bytes, at most %llu are read",
+                     (unsigned long long)side->n_bytes, (unsigned long long)max_bytes);
+  char *copy = ckpt_arena_alloc(&index->arena, (size_t)side->n_bytes + 1);
+  CKPT_TRY_ALLOC(copy, err);
+  if (side->text != NULL)
+    memcpy(copy, side->text, (size_t)side->n_bytes);
+  else
+    CKPT_TRY(ckpt_source_read(index->source, side->file, 0, copy, (size_t)side->n_bytes, err));
+  *text = copy;
+  return CKPT_OK;
+}
+
+bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out) {
+  if (i >= tensor->n_extents) return false;
+  const ckpt_extent *extent = &tensor->extents[i];
+  ckpt_extent_view view = {.struct_size = out->struct_size, .offset = extent->offset, .n_bytes = extent->n_stored};
+  view.flat = tensor->extent_form == CKPT_EXTENT_FLAT;
+  view.raw = extent->chain[0] == CKPT_DECODE_RAW && tensor->extent_form != CKPT_EXTENT_STRIDED;
+  if (extent->file != CKPT_FILE_ZERO) view.file = ckpt_source_path(index->source, extent->file);
+  if (view.raw) view.offset += extent->skip, view.n_bytes -= extent->skip;
+  uint32_t block = ckpt_dtype_get(tensor->dtype)->block_elements;
+  if (view.flat) {
+    view.start[0] = extent->start * block;
+    view.count[0] = extent->count * block;
+  } else {
+    uint64_t units[CKPT_MAX_RANK];
+    uint32_t rank = ckpt_tensor_units(tensor, units);
+    for (uint32_t axis = 0; axis < rank; axis++) {
+      uint32_t scale = axis + 1 == rank ? block : 1;
+      view.start[axis] = extent->box[axis] * scale;
+      view.count[axis] = extent->box[rank + axis] * scale;
+    }
+  }
+  memcpy(out, &view, out->struct_size < sizeof view ? out->struct_size : sizeof view);
+  return true;
+}
+
+uint32_t ckpt_unit_shape(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape, uint64_t n_elements, uint64_t *units) {
+  uint32_t block = ckpt_dtype_get(dtype)->block_elements;
+  if (rank == 0 || shape[rank - 1] % block != 0) {
+    units[0] = n_elements / block;
+    return 1;
+  }
+  memcpy(units, shape, rank * sizeof *units);
+  units[rank - 1] /= block;
+  return rank;
+}
+
+uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units) {
+  return ckpt_unit_shape(tensor->dtype, tensor->rank, tensor->shape, tensor->n_elements, units);
+}
+
+static const char *const role_names[CKPT_N_ROLES] = {"parameter",  "buffer",   "master", "exp_avg",
+                                                     "exp_avg_sq", "momentum", "step",   "other"};
+
+const char *ckpt_role_name(ckpt_role role) { return (unsigned)role < CKPT_N_ROLES ? role_names[role] : "other"; }
+
+ckpt_role ckpt_role_parse(const char *name) {
+  int role = 0;
+  while (role < CKPT_N_ROLES && strcmp(role_names[role], name) != 0) role++;
+  return (ckpt_role)role;
+}

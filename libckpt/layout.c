@@ -1,0 +1,127 @@
+/* layout.c - collecting segments and computing where each stands; see layout.h. */
+#include "layout.h"
+
+#include <string.h>
+
+#include "checked.h"
+#include "dtype.h"
+#include "error.h"
+
+static ckpt_status grow(ckpt_arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t item_bytes,
+                        ckpt_error *err) {
+  if (n < *capacity) return CKPT_OK;
+  uint32_t wanted = *capacity == 0 ? 4 : *capacity * 2;
+  void *moved = wanted < *capacity ? NULL : ckpt_arena_array(arena, wanted, item_bytes);
+  CKPT_TRY_ALLOC(moved, err);
+  if (n != 0) memcpy(moved, *(void **)items, n * item_bytes);
+  *(void **)items = moved;
+  *capacity = wanted;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_layout_file_add(ckpt_layout *layout, const char *name, ckpt_error *err) {
+  CKPT_TRY(grow(layout->arena, &layout->files, layout->n_files, &layout->capacity, sizeof *layout->files, err));
+  ckpt_layout_file file = {0};
+  if (name != NULL) {
+    file.name = ckpt_arena_copy(layout->arena, name);
+    CKPT_TRY_ALLOC(file.name, err);
+  }
+  layout->files[layout->n_files++] = file;
+  return CKPT_OK;
+}
+
+static ckpt_status add(ckpt_layout *layout, ckpt_segment segment, ckpt_error *err) {
+  ckpt_layout_file *file = &layout->files[layout->n_files - 1];
+  CKPT_TRY(grow(layout->arena, &file->segments, file->n_segments, &file->capacity, sizeof *file->segments, err));
+  file->segments[file->n_segments++] = segment;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_layout_literal(ckpt_layout *layout, ckpt_generator *print, const void *arg, ckpt_error *err) {
+  return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_LITERAL, .print = print, .arg = arg}, err);
+}
+
+ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_encoder encoder,
+                               int level, ckpt_checksum checksum, ckpt_error *err) {
+  ckpt_segment segment = {.kind = CKPT_SEGMENT_TENSOR,
+                          .encoder = encoder,
+                          .checksum = checksum,
+                          .level = (uint8_t)level,
+                          .tensor = tensor,
+                          .box = box};
+  return add(layout, segment, err);
+}
+
+ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *side, ckpt_error *err) {
+  return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_SIDE_FILE, .side = side, .n_bytes = side->n_bytes}, err);
+}
+
+ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const void *arg, ckpt_error *err) {
+  return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_FOOTER, .print = print, .arg = arg}, err);
+}
+
+static void print_zeros(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+  (void)layout;
+  ckpt_out_fill(out, 0, *(const uint64_t *)arg);
+}
+
+ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err) {
+  if (n_bytes == 0) return CKPT_OK;
+  uint64_t *arg = ckpt_arena_alloc(layout->arena, sizeof *arg);
+  CKPT_TRY_ALLOC(arg, err);
+  *arg = n_bytes;
+  return ckpt_layout_literal(layout, print_zeros, arg, err);
+}
+
+/* Bytes of a tensor segment before its encoder. */
+static ckpt_status measure_tensor(const ckpt_layout *layout, ckpt_segment *segment, uint64_t *placed, ckpt_error *err) {
+  if (segment->tensor >= layout->index->n_tensors)
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "layout places tensor number %u", segment->tensor);
+  const ckpt_tensor *tensor = &layout->index->tensors[segment->tensor];
+  segment->n_raw = tensor->n_bytes;
+  if (segment->box != NULL) {
+    uint64_t units[CKPT_MAX_RANK], volume;
+    uint32_t rank = ckpt_tensor_units(tensor, units);
+    if (!ckpt_product_u64(segment->box + rank, rank, &volume))
+      return ckpt_fail(err, CKPT_EINTERNAL, NULL, tensor->name, "layout places a box that overflows");
+    segment->n_raw = volume * ckpt_dtype_get(tensor->dtype)->block_bytes;
+  }
+  segment->n_bytes = segment->encoder == CKPT_ENCODE_RAW ? segment->n_raw : CKPT_SIZE_UNKNOWN;
+  placed[segment->tensor] += segment->n_raw;
+  return CKPT_OK;
+}
+
+static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint64_t *placed, ckpt_error *err) {
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < file->n_segments; i++) {
+    ckpt_segment *segment = &file->segments[i];
+    segment->offset = offset;
+    if (segment->kind == CKPT_SEGMENT_TENSOR) CKPT_TRY(measure_tensor(layout, segment, placed, err));
+    if (segment->kind == CKPT_SEGMENT_LITERAL) {
+      ckpt_out out;
+      ckpt_out_count(&out, err);
+      segment->print(layout, segment->arg, &out);
+      CKPT_TRY(ckpt_out_end(&out));
+      segment->n_bytes = segment->n_raw = out.n_bytes;
+    }
+    if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = CKPT_SIZE_UNKNOWN;
+    if (offset == CKPT_SIZE_UNKNOWN || segment->n_bytes == CKPT_SIZE_UNKNOWN)
+      offset = CKPT_SIZE_UNKNOWN;
+    else if (!ckpt_add_u64(offset, segment->n_bytes, &offset) || offset > INT64_MAX)
+      return ckpt_fail(err, CKPT_ELIMIT, file->name, NULL, "the file would be larger than 2^63 bytes");
+  }
+  file->n_bytes = offset;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  uint64_t *placed = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *placed);
+  CKPT_TRY_ALLOC(placed, err);
+  for (uint32_t i = 0; i < layout->n_files; i++) CKPT_TRY(place_file(layout, &layout->files[i], placed, err));
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (placed[i] != index->tensors[i].n_bytes)
+      return ckpt_fail(err, CKPT_EINTERNAL, NULL, index->tensors[i].name, "layout places %llu of %llu bytes",
+                       (unsigned long long)placed[i], (unsigned long long)index->tensors[i].n_bytes);
+  return CKPT_OK;
+}

@@ -1,0 +1,297 @@
+/* lower.c - pushing structure down and concat up: see lower.h. Each rule is one function. */
+#include "lower.h"
+
+#include <string.h>
+
+#include "dtype.h"
+#include "error.h"
+
+static ckpt_status push(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err);
+
+bool ckpt_concat_is_leading(const ckpt_expr *node) {
+  if (node->op != &ckpt_op_concat) return false;
+  const ckpt_axis_params *params = node->params;
+  for (uint32_t axis = 0; axis < params->axis; axis++)
+    if (node->shape[axis] != 1) return false;
+  return true;
+}
+
+void ckpt_leaf_view(const ckpt_expr *node, ckpt_view *view) {
+  if (node->view != NULL) {
+    *view = *node->view;
+    return;
+  }
+  *view = (ckpt_view){0};
+  view->rank = ckpt_unit_shape(node->dtype, node->rank, node->shape, node->n_elements, view->shape);
+  memcpy(view->count, view->shape, sizeof view->count);
+  for (uint32_t axis = 0; axis < view->rank; axis++) view->order[axis] = (uint8_t)axis;
+}
+
+/* A copy of node with the structure's shape and its own argument array. */
+static ckpt_status reshaped_copy(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *node, const ckpt_expr *shape_of,
+                                 ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_new(out, arena, node->op, node->dtype, shape_of->rank, shape_of->shape, node->n_args, err));
+  if (node->n_args != 0) memcpy((*out)->args, node->args, node->n_args * sizeof *node->args);
+  ckpt_expr *copy = *out;
+  copy->params = node->params;
+  copy->index = node->index, copy->tensor = node->tensor, copy->memory = node->memory, copy->view = node->view;
+  copy->prologue = node->prologue, copy->n_prologue = node->n_prologue, copy->value = node->value;
+  return CKPT_OK;
+}
+
+/* The structure as an operation in memory: what remains when no rule applies. */
+static ckpt_status keep(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+  CKPT_TRY(reshaped_copy(out, arena, s, s, err));
+  (*out)->args[0] = x;
+  return CKPT_OK;
+}
+
+/* Whether the leaf's logical shape is what its view shows, so that axes mean the same in both. */
+static bool view_is_regular(const ckpt_expr *leaf, const ckpt_view *view) {
+  uint64_t units[CKPT_MAX_RANK];
+  if (ckpt_unit_shape(leaf->dtype, leaf->rank, leaf->shape, leaf->n_elements, units) != view->rank ||
+      view->rank != leaf->rank)
+    return false;
+  for (uint32_t axis = 0; axis < view->rank; axis++)
+    if (units[axis] != view->count[view->order[axis]]) return false;
+  return true;
+}
+
+static bool view_slice(ckpt_view *view, const ckpt_slice_params *params, uint32_t block) {
+  uint64_t unit = params->axis + 1 == view->rank ? block : 1;
+  if (params->start % unit != 0 || params->count % unit != 0) return false;
+  uint32_t axis = view->order[params->axis];
+  view->start[axis] += params->start / unit;
+  view->count[axis] = params->count / unit;
+  return true;
+}
+
+static bool view_permute(ckpt_view *view, const ckpt_order_params *params, uint32_t block) {
+  if (block > 1 && params->order[view->rank - 1] != view->rank - 1) return false;
+  uint8_t order[CKPT_MAX_RANK];
+  for (uint32_t axis = 0; axis < view->rank; axis++) order[axis] = view->order[params->order[axis]];
+  memcpy(view->order, order, view->rank);
+  return true;
+}
+
+/* Takes a contiguous view as another shape, where its start and the whole divide by the new rows. */
+static bool view_reshape(ckpt_view *view, const ckpt_expr *s) {
+  uint64_t begin = 0, n_units = 1, total = 1, units[CKPT_MAX_RANK];
+  bool inner_is_full = true;
+  for (uint32_t axis = view->rank; axis-- > 0;) {
+    if (view->order[axis] != axis || (!inner_is_full && view->count[axis] != 1)) return false;
+    begin += view->start[axis] * total;
+    n_units *= view->count[axis];
+    total *= view->shape[axis];
+    inner_is_full = inner_is_full && view->count[axis] == view->shape[axis];
+  }
+  uint32_t rank = ckpt_unit_shape(s->dtype, s->rank, s->shape, s->n_elements, units);
+  uint64_t inner = units[0] == 0 ? 0 : n_units / units[0];
+  if (inner == 0 || begin % inner != 0 || total % inner != 0) return false;
+  ckpt_view new_view = {.rank = rank};
+  memcpy(new_view.shape, units, sizeof units);
+  memcpy(new_view.count, units, sizeof units);
+  new_view.shape[0] = total / inner;
+  new_view.start[0] = begin / inner;
+  for (uint32_t axis = 0; axis < rank; axis++) new_view.order[axis] = (uint8_t)axis;
+  *view = new_view;
+  return true;
+}
+
+static ckpt_status push_leaf(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+  ckpt_view *view = ckpt_arena_alloc(arena, sizeof *view);
+  CKPT_TRY_ALLOC(view, err);
+  ckpt_leaf_view(x, view);
+  uint32_t block = ckpt_dtype_get(x->dtype)->block_elements;
+  bool folds;
+  if (s->op == &ckpt_op_reshape)
+    folds = view_reshape(view, s) || true; /* flat order stays: only the logical shape changes */
+  else if (!view_is_regular(x, view))
+    folds = false;
+  else
+    folds = s->op == &ckpt_op_slice ? view_slice(view, s->params, block) : view_permute(view, s->params, block);
+  if (!folds) return keep(out, arena, s, x, err);
+  CKPT_TRY(reshaped_copy(out, arena, x, s, err));
+  (*out)->view = view;
+  return CKPT_OK;
+}
+
+/* structure(f(a, b)) = f(structure(a), structure(b)) */
+static ckpt_status push_through(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+  ckpt_expr *copy;
+  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
+  for (uint32_t i = 0; i < x->n_args; i++)
+    if (!(x->op->whole_args >> i & 1)) {
+      ckpt_expr structure = *s;
+      structure.dtype = x->args[i]->dtype;
+      CKPT_TRY(push(&copy->args[i], arena, &structure, x->args[i], err));
+    }
+  *out = copy;
+  return CKPT_OK;
+}
+
+/* The structure's node with another shape and, for slices, other parameters. */
+static ckpt_status vary(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_dtype dtype, uint32_t rank,
+                        const uint64_t *shape, const void *params, ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_new(out, arena, s->op, dtype, rank, shape, 1, err));
+  (*out)->params = params;
+  return CKPT_OK;
+}
+
+static ckpt_status slice_of(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
+                            uint64_t count, ckpt_error *err) {
+  if (count == x->shape[axis]) {
+    *out = x;
+    return CKPT_OK;
+  }
+  uint64_t shape[CKPT_MAX_RANK];
+  memcpy(shape, x->shape, x->rank * sizeof *shape);
+  shape[axis] = count;
+  ckpt_slice_params *params = ckpt_arena_alloc(arena, sizeof *params);
+  CKPT_TRY_ALLOC(params, err);
+  *params = (ckpt_slice_params){axis, start, count};
+  ckpt_expr *s;
+  CKPT_TRY(ckpt_expr_new(&s, arena, &ckpt_op_slice, x->dtype, x->rank, shape, 1, err));
+  s->params = params;
+  return push(out, arena, s, x, err);
+}
+
+static ckpt_status concat_slice(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+  const ckpt_slice_params *slice = s->params;
+  uint32_t along = ((const ckpt_axis_params *)x->params)->axis, n = 0;
+  ckpt_expr *copy;
+  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
+  uint64_t begin = 0, end = slice->start + slice->count;
+  for (uint32_t i = 0; i < x->n_args; i++) {
+    ckpt_expr *part = x->args[i];
+    uint64_t size = part->shape[along];
+    if (slice->axis != along) {
+      CKPT_TRY(slice_of(&copy->args[n++], arena, part, slice->axis, slice->start, slice->count, err));
+    } else if (begin < end && begin + size > slice->start) {
+      uint64_t low = slice->start > begin ? slice->start - begin : 0;
+      uint64_t high = end < begin + size ? end - begin : size;
+      CKPT_TRY(slice_of(&copy->args[n++], arena, part, along, low, high - low, err));
+    }
+    begin += size;
+  }
+  copy->n_args = n;
+  *out = n == 1 ? copy->args[0] : copy;
+  return n == 0 ? keep(out, arena, s, x, err) : CKPT_OK;
+}
+
+static ckpt_status concat_permute(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x,
+                                  ckpt_error *err) {
+  const ckpt_order_params *order = s->params;
+  ckpt_axis_params *params = ckpt_arena_alloc(arena, sizeof *params);
+  CKPT_TRY_ALLOC(params, err);
+  while (order->order[params->axis] != ((const ckpt_axis_params *)x->params)->axis) params->axis++;
+  ckpt_expr *copy;
+  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
+  copy->params = params;
+  for (uint32_t i = 0; i < x->n_args; i++) {
+    uint64_t shape[CKPT_MAX_RANK];
+    for (uint32_t axis = 0; axis < x->rank; axis++) shape[axis] = x->args[i]->shape[order->order[axis]];
+    ckpt_expr *part;
+    CKPT_TRY(vary(&part, arena, s, x->dtype, x->rank, shape, order, err));
+    CKPT_TRY(push(&copy->args[i], arena, part, x->args[i], err));
+  }
+  *out = copy;
+  return CKPT_OK;
+}
+
+/* Flat order stays, so the parts stay as they are: the concat is of flat ranges from here on. */
+static ckpt_status concat_reshape(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x,
+                                  ckpt_error *err) {
+  uint32_t lead = 0;
+  while (lead + 1 < s->rank && s->shape[lead] == 1) lead++;
+  uint64_t inner = 1;
+  for (uint32_t axis = lead + 1; axis < s->rank; axis++) inner *= s->shape[axis];
+  bool divides = s->rank != 0 && inner != 0;
+  for (uint32_t i = 0; divides && i < x->n_args; i++) divides = x->args[i]->n_elements % inner == 0;
+  ckpt_axis_params *params = ckpt_arena_alloc(arena, sizeof *params);
+  CKPT_TRY_ALLOC(params, err);
+  params->axis = divides ? lead : 0;
+  ckpt_expr *copy;
+  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
+  copy->params = params;
+  for (uint32_t i = 0; divides && i < x->n_args; i++) {
+    uint64_t shape[CKPT_MAX_RANK];
+    memcpy(shape, s->shape, s->rank * sizeof *shape);
+    shape[lead] = x->args[i]->n_elements / inner;
+    ckpt_expr *part;
+    CKPT_TRY(vary(&part, arena, s, x->dtype, s->rank, shape, NULL, err));
+    CKPT_TRY(push(&copy->args[i], arena, part, x->args[i], err));
+  }
+  *out = copy;
+  return CKPT_OK;
+}
+
+/* Whether the concat's parts still have its rank, so that slices and permutations have meaning in them. */
+static bool concat_is_regular(const ckpt_expr *x) {
+  for (uint32_t i = 0; i < x->n_args; i++) {
+    if (x->args[i]->rank != x->rank) return false;
+    for (uint32_t axis = 0; axis < x->rank; axis++)
+      if (axis != ((const ckpt_axis_params *)x->params)->axis && x->args[i]->shape[axis] != x->shape[axis])
+        return false;
+  }
+  return true;
+}
+
+static ckpt_status push(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+  if (x->op->rule == CKPT_RULE_LEAF) return push_leaf(out, arena, s, x, err);
+  if (x->op->rule == CKPT_RULE_FLAT) return push_through(out, arena, s, x, err);
+  if (x->op->rule == CKPT_RULE_ROW) {
+    const ckpt_slice_params *slice = s->params;
+    if (s->op == &ckpt_op_slice && slice->axis + 1 < x->rank) return push_through(out, arena, s, x, err);
+  }
+  if (x->op == &ckpt_op_concat) {
+    if (s->op == &ckpt_op_reshape && ckpt_concat_is_leading(x)) return concat_reshape(out, arena, s, x, err);
+    if (s->op == &ckpt_op_slice && concat_is_regular(x)) return concat_slice(out, arena, s, x, err);
+    if (s->op == &ckpt_op_permute && concat_is_regular(x)) return concat_permute(out, arena, s, x, err);
+  }
+  return keep(out, arena, s, x, err);
+}
+
+/* f(concat(a, b), c) = concat(f(a, slice c), f(b, slice c)) for a concat along the leading axis. */
+static ckpt_status raise_concat(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *node, const ckpt_expr *concat,
+                                ckpt_error *err) {
+  uint32_t along = ((const ckpt_axis_params *)concat->params)->axis;
+  ckpt_expr *top;
+  CKPT_TRY(ckpt_expr_new(&top, arena, &ckpt_op_concat, node->dtype, node->rank, node->shape, concat->n_args, err));
+  top->params = concat->params;
+  uint64_t begin = 0;
+  for (uint32_t i = 0; i < concat->n_args; i++) {
+    const ckpt_expr *part = concat->args[i];
+    ckpt_expr *copy;
+    CKPT_TRY(reshaped_copy(&copy, arena, node, part, err));
+    for (uint32_t k = 0; k < node->n_args; k++)
+      if (!(node->op->whole_args >> k & 1))
+        CKPT_TRY(slice_of(&copy->args[k], arena, node->args[k], along, begin, part->shape[along], err));
+    begin += part->shape[along];
+    CKPT_TRY(ckpt_lower(&top->args[i], arena, copy, err));
+  }
+  *out = top;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_error *err) {
+  *out = in;
+  if (in->op->rule == CKPT_RULE_LEAF) return CKPT_OK;
+  if (in->op->rule == CKPT_RULE_STRUCTURE) {
+    ckpt_expr *x;
+    CKPT_TRY(ckpt_lower(&x, arena, in->args[0], err));
+    return push(out, arena, in, x, err);
+  }
+  ckpt_expr *node;
+  CKPT_TRY(reshaped_copy(&node, arena, in, in, err));
+  *out = node;
+  for (uint32_t i = 0; i < in->n_args; i++) CKPT_TRY(ckpt_lower(&node->args[i], arena, in->args[i], err));
+  bool can_raise = in->op->rule == CKPT_RULE_FLAT || (in->op->rule == CKPT_RULE_ROW && in->rank > 1);
+  for (uint32_t i = 0; can_raise && i < in->n_args; i++) {
+    const ckpt_expr *arg = node->args[i];
+    if (in->op->whole_args >> i & 1 || !ckpt_concat_is_leading(arg) || !concat_is_regular(arg)) continue;
+    if (in->op->rule == CKPT_RULE_ROW && ((const ckpt_axis_params *)arg->params)->axis + 1 == arg->rank) continue;
+    return raise_concat(out, arena, node, arg, err);
+  }
+  return CKPT_OK;
+}

@@ -1,0 +1,20 @@
+/* lower.h - rewriting an expression so that structure stands only where it costs nothing.
+ *
+ * Slices, permutations and reshapes sink through elementwise (and, where they keep rows whole, row) operations down to
+ * the leaves, where they become views; a concat along the leading axis rises to the top, where it cuts the row into
+ * pieces. What cannot be rewritten stays an operation in memory. The value of the expression does not change. */
+#ifndef CKPT_LOWER_H
+#define CKPT_LOWER_H
+
+#include "op.h"
+
+/* The rewritten expression, its new nodes in arena; nodes that need no change are shared with `in`. */
+ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_error *err);
+
+/* Whether node is a concat whose parts follow each other in the row-major result: axes before its own are all 1. */
+bool ckpt_concat_is_leading(const ckpt_expr *node);
+
+/* The view of a LEAF node, the whole one where node->view is NULL. */
+void ckpt_leaf_view(const ckpt_expr *node, ckpt_view *view);
+
+#endif

@@ -1,0 +1,218 @@
+/* names.c - canonical names: what a checkpoint's writer wrapped around a model's own names is taken off again.
+ *
+ * Runs once between a format's open and ckpt_index_finish, over the names in the index's arena. A shorter name is
+ * written over the longer one in place, so that 500,000 wrapped names cost no memory. Rules of what is a wrapper, and
+ * how they are recorded ("hf:any/1"), are part of the digest's naming: docs/digest.md. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "arch.h"
+#include "config.h"
+#include "error.h"
+
+enum { WRAPPER_REVISION = 1 };
+
+/* Torch's compile, FSDP and activation checkpointing; `module.` is DDP's and counts only at the start. */
+static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "module."};
+enum { N_WRAPPERS = sizeof wrappers / sizeof *wrappers, N_INNER_WRAPPERS = N_WRAPPERS - 1 };
+
+typedef struct namer {
+  ckpt_index *index;
+  const ckpt_arch *arch; /* NULL if unknown */
+  bool changed;          /* some name is no longer the stored one */
+} namer;
+
+/* ---- one name ---------------------------------------------------------------------------------------------- */
+
+/* Bytes of wrappers at text, which something must follow. */
+static size_t wrapped_bytes(const char *text, size_t n, size_t n_wrappers) {
+  size_t at = 0;
+  for (size_t w = 0; w < n_wrappers; w++) {
+    size_t n_wrapper = strlen(wrappers[w]);
+    if (n - at <= n_wrapper || memcmp(text + at, wrappers[w], n_wrapper) != 0) continue;
+    at += n_wrapper;
+    w = SIZE_MAX; /* they nest in any order: look again from the first */
+  }
+  return at;
+}
+
+/* Removes wrapper components from text[0, n) in place; the new length. */
+static size_t unwrap(char *text, size_t n) {
+  size_t n_kept = 0, at = wrapped_bytes(text, n, N_WRAPPERS);
+  while (at < n) {
+    char c = text[n_kept++] = text[at++];
+    if (c == '.') at += wrapped_bytes(text + at, n - at, N_INNER_WRAPPERS);
+  }
+  return n_kept;
+}
+
+/* The part of a name that is a parameter's: all of it, or P in `optimizer.state.P.leaf`. */
+static size_t parameter_part(const char *name, size_t *n) {
+  size_t start = strlen(CKPT_STATE_PREFIX);
+  const char *leaf = strrchr(name, '.');
+  *n = strlen(name);
+  if (strncmp(name, CKPT_STATE_PREFIX, start) != 0 || leaf <= name + start) return 0;
+  *n = (size_t)(leaf - name) - start;
+  return start;
+}
+
+/* Whether the row knows base_prefix + name[start, start + n) and not the part as it stands; *prefixed is then the whole
+ * name with it, in the arena. */
+static ckpt_status add_base_prefix(namer *naming, const char *name, size_t start, size_t n, const char **prefixed,
+                                   ckpt_error *err) {
+  const ckpt_arch *arch = naming->arch;
+  uint64_t numbers[2];
+  size_t n_prefix = strlen(arch->base_prefix);
+  char bare[256]; /* longer than any name of a row: what does not fit matches nothing */
+  if (n >= sizeof bare - n_prefix) return CKPT_OK;
+  memcpy(bare, arch->base_prefix, n_prefix);
+  memcpy(bare + n_prefix, name + start, n);
+  bare[n_prefix + n] = '\0';
+  if (ckpt_arch_match(arch, bare + n_prefix, numbers) != NULL || ckpt_arch_match(arch, bare, numbers) == NULL)
+    return CKPT_OK;
+  *prefixed = ckpt_arena_printf(&naming->index->arena, "%.*s%s%s", (int)start, name, bare, name + start + n);
+  CKPT_TRY_ALLOC(*prefixed, err);
+  naming->changed = true;
+  return CKPT_OK;
+}
+
+/* Makes *name canonical. Names are the index's own arena text, so that unwrapping in place is ours to do. */
+static ckpt_status canonical(namer *naming, const char **name, ckpt_error *err) {
+  char *text = (char *)(uintptr_t)*name;
+  size_t n, start = parameter_part(text, &n), n_kept = unwrap(text + start, n);
+  if (n_kept != n) {
+    memmove(text + start + n_kept, text + start + n, strlen(text + start + n) + 1);
+    naming->changed = true;
+  }
+  return naming->arch == NULL ? CKPT_OK : add_base_prefix(naming, text, start, n_kept, name, err);
+}
+
+/* ---- all names --------------------------------------------------------------------------------------------- */
+
+/* Whether name is the kept side of a tie. */
+static bool is_kept(const ckpt_arch *arch, const char *name) {
+  for (const ckpt_arch_tie *tie = arch == NULL ? NULL : arch->ties; tie != NULL && tie->kept != NULL; tie++)
+    if (strcmp(tie->kept, name) == 0) return true;
+  return false;
+}
+
+/* Calls an alias group by the kept name of a tie, else by its first name in byte order. */
+static void choose_name(const namer *naming, ckpt_tensor *tensor, const char **aliases) {
+  for (; *aliases != NULL; aliases++) {
+    bool kept = is_kept(naming->arch, tensor->name);
+    if (kept || (!is_kept(naming->arch, *aliases) && strcmp(tensor->name, *aliases) < 0)) continue;
+    const char *name = tensor->name;
+    tensor->name = *aliases;
+    *aliases = name;
+  }
+}
+
+static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_error *err) {
+  if (tensor->role == CKPT_ROLE_OTHER) return CKPT_OK;
+  CKPT_TRY(canonical(naming, &tensor->name, err));
+  if (tensor->aliases != NULL) {
+    const char **aliases = (const char **)(uintptr_t)tensor->aliases;
+    for (size_t i = 0; aliases[i] != NULL; i++) CKPT_TRY(canonical(naming, &aliases[i], err));
+    choose_name(naming, tensor, aliases);
+  }
+  uint64_t numbers[2];
+  const ckpt_arch_name *row = naming->arch == NULL ? NULL : ckpt_arch_match(naming->arch, tensor->name, numbers);
+  if (row != NULL && tensor->role == CKPT_ROLE_PARAMETER) tensor->role = (uint8_t)row->role;
+  return CKPT_OK;
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Refuses names that only renaming made equal. */
+static ckpt_status check_collisions(const ckpt_index *index, ckpt_error *err) {
+  const char **names = reallocarray(NULL, (size_t)index->n_tensors + index->n_aliases, sizeof *names);
+  CKPT_TRY_ALLOC(names, err);
+  size_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    names[n++] = index->tensors[i].name;
+    for (const char *const *alias = index->tensors[i].aliases; alias != NULL && *alias != NULL; alias++)
+      names[n++] = *alias;
+  }
+  qsort(names, n, sizeof *names, compare_names);
+  ckpt_status status = CKPT_OK;
+  for (size_t i = 1; i < n && status == CKPT_OK; i++)
+    if (strcmp(names[i - 1], names[i]) == 0)
+      status = ckpt_fail(err, CKPT_EEXIST, index->path, names[i],
+                         "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
+  free(names);
+  return status;
+}
+
+/* ---- ties -------------------------------------------------------------------------------------------------- */
+
+/* The tensor with this name, by number; aliases too. n_tensors if there is none. */
+static uint32_t find_unsorted(const ckpt_index *index, const char *name) {
+  uint32_t i = 0;
+  for (; i < index->n_tensors; i++) {
+    if (strcmp(index->tensors[i].name, name) == 0) break;
+    const char *const *alias = index->tensors[i].aliases;
+    while (alias != NULL && *alias != NULL && strcmp(*alias, name) != 0) alias++;
+    if (alias != NULL && *alias != NULL) break;
+  }
+  return i;
+}
+
+/* A pair that the config ties is one tensor: where one of the two is stored, the other becomes its alias. */
+static ckpt_status apply_tie(ckpt_index *index, uint32_t number, const ckpt_arch_tie *tie, ckpt_error *err) {
+  index->ties |= UINT32_C(1) << number;
+  uint32_t kept = find_unsorted(index, tie->kept), tied = find_unsorted(index, tie->tied), none = index->n_tensors;
+  if (kept != none && tied == none) return ckpt_index_alias(index, kept, tie->tied, err);
+  if (kept != none || tied == none) return CKPT_OK;
+  CKPT_TRY(ckpt_index_alias(index, tied, tie->kept, err));
+  choose_name(&(namer){.index = index, .arch = ckpt_arch_find(index->architecture)}, &index->tensors[tied],
+              (const char **)(uintptr_t)index->tensors[tied].aliases);
+  return CKPT_OK;
+}
+
+static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ckpt_config *config, ckpt_error *err) {
+  for (uint32_t i = 0; i < CKPT_MAX_TIES && arch->ties[i].kept != NULL; i++) {
+    bool is_tied = arch->ties[i].by_default;
+    (void)ckpt_config_bool(config, arch->ties[i].config_key, &is_tied);
+    if (is_tied) CKPT_TRY(apply_tie(index, i, &arch->ties[i], err));
+  }
+  return CKPT_OK;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------- */
+
+/* The config among the side files; *out stays NULL where there is none. */
+static ckpt_status read_config(ckpt_index *index, ckpt_config **out, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+  if (side == NULL) return CKPT_OK;
+  const char *text, *file = side->text != NULL ? side->name : ckpt_source_path(index->source, side->file);
+  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
+  return ckpt_config_parse(out, text, side->n_bytes, file, err);
+}
+
+static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error *err) {
+  ckpt_index *index = naming->index;
+  const char *model_type = "";
+  if (config != NULL) (void)ckpt_config_text(config, "model_type", &model_type);
+  naming->arch = ckpt_arch_find(model_type);
+  for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(canonical_tensor(naming, &index->tensors[i], err));
+  if (naming->changed) CKPT_TRY(check_collisions(index, err));
+  if (naming->arch != NULL)
+    index->names = ckpt_arena_printf(&index->arena, "hf:%s/%u", naming->arch->name, naming->arch->revision);
+  else if (naming->changed)
+    index->names = ckpt_arena_printf(&index->arena, "hf:any/%d", WRAPPER_REVISION);
+  CKPT_TRY_ALLOC(index->names, err);
+  if (naming->arch == NULL) return CKPT_OK;
+  index->architecture = naming->arch->name;
+  return apply_ties(index, naming->arch, config, err);
+}
+
+ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, ckpt_error *err) {
+  index->names = "stored";
+  if (stored_names) return CKPT_OK;
+  ckpt_config *config = NULL;
+  CKPT_TRY(read_config(index, &config, err));
+  namer naming = {.index = index};
+  ckpt_status status = name_all(&naming, config, err);
+  ckpt_config_free(config);
+  return status;
+}

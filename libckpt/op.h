@@ -1,0 +1,124 @@
+/* op.h - what an expression's node does: one row per operation (ops.def), one file per operation (ops/).
+ *
+ * The run evaluates an expression over flat, row-major tiles of its output. The rule of an operation says which tiles
+ * it may be asked for, and so what a tile of its output needs of its arguments: FLAT    any range; the same range of
+ * each argument of the same shape ROW     whole rows of the last axis OUTER   whole blocks below `outer` leading axes
+ * (concat along an inner axis): the same leading range of each argument WHOLE   everything at once (rare) REDUCE
+ * consumes tiles of its arguments (multiples of 2^16 elements) and gives one small value; root of a row only An
+ * argument marked `whole_args` bit i is needed whole for every tile (a small factor). LEAF and STRUCTURE nodes are the
+ * run's own: lower.c turns slices, permutations and reshapes into views of leaves. */
+#ifndef CKPT_OP_H
+#define CKPT_OP_H
+
+#include "arena.h"
+#include "backend.h"
+#include "index.h"
+
+typedef enum ckpt_rule {
+  CKPT_RULE_LEAF,
+  CKPT_RULE_STRUCTURE,
+  CKPT_RULE_FLAT,
+  CKPT_RULE_ROW,
+  CKPT_RULE_OUTER,
+  CKPT_RULE_WHOLE,
+  CKPT_RULE_REDUCE
+} ckpt_rule;
+
+/* Elements per partial of a reduction: partials are made in order within it and combined in index order, so that the
+ * result depends on neither tiles nor threads. */
+#define CKPT_REDUCE_ELEMENTS (UINT64_C(1) << 16)
+
+/* One tile's work. Buffers are packed; n_args and args follow the node's. */
+typedef struct ckpt_op_call {
+  const ckpt_expr *node;
+  const ckpt_backend *backend;
+  const void *const *args;
+  const uint64_t *n_elements_of; /* elements in each argument's buffer */
+  const void *const *values;     /* results of the node's prologue */
+  void *out;
+  uint64_t begin, n_elements; /* of the output: flat range */
+  ckpt_cast_stats *stats;     /* of the row; casts add to it */
+} ckpt_op_call;
+
+typedef struct ckpt_op {
+  const char *name;
+  ckpt_rule rule;
+  uint32_t whole_args;  /* bit i: argument i is needed whole */
+  uint32_t value_bytes; /* REDUCE: size of its value, also of a partial */
+  /* Computes out; pure but for stats. Failing stops the run. */
+  ckpt_status (*run)(const ckpt_op_call *call, ckpt_error *err);
+  /* REDUCE: makes one partial of at most CKPT_REDUCE_ELEMENTS elements, first at flat index begin. */
+  void (*partial)(const ckpt_op_call *call, void *partial);
+  /* REDUCE: folds the next partial, in index order, into value (zeroed at first). */
+  void (*combine)(void *value, const void *partial);
+} ckpt_op;
+
+/* How a leaf is seen: a box of its bytes taken as `shape`, axes then permuted. All in units of its dtype. */
+typedef struct ckpt_view {
+  uint32_t rank;
+  uint64_t shape[CKPT_MAX_RANK]; /* what the row-major units are taken as */
+  uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK];
+  uint8_t order[CKPT_MAX_RANK]; /* axis i of the view is axis order[i] of the box */
+} ckpt_view;
+
+/* A node of a row's tree: arguments, result, and what its operation needs. Owned by the plan's arena. */
+struct ckpt_expr {
+  const ckpt_op *op;
+  ckpt_expr **args;
+  uint32_t n_args;
+  uint8_t rank, dtype;
+  const uint64_t *shape; /* elements */
+  uint64_t n_elements, n_bytes;
+  const ckpt_index *index;   /* LEAF */
+  const ckpt_tensor *tensor; /* LEAF; of a memory leaf it has no extents */
+  const void *memory;        /* LEAF: the bytes themselves, or NULL */
+  const ckpt_view *view;     /* LEAF: NULL for the whole, unpermuted */
+  const void *params;        /* the operation's own: slice, axis, order */
+  ckpt_expr **prologue;      /* reductions run before; their values come in the call */
+  uint32_t n_prologue;
+  uint32_t value; /* REDUCE in a plan: number of its value, plus one */
+};
+
+#define CKPT_OP(name) extern const ckpt_op ckpt_op_##name;
+#include "ops.def"
+#undef CKPT_OP
+
+/* A new node in the plan's arena with room for n_args; shape is copied. n_elements and n_bytes follow from it.
+ * Fails with EINVAL (rank, blocks, overflow) or ENOMEM. */
+ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype, uint32_t rank,
+                          const uint64_t *shape, uint32_t n_args, ckpt_error *err);
+
+/* An elementwise (or other) operation over args of equal shape, giving dtype: how tests and recipes apply ops. */
+ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
+                            ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err);
+
+/* Makes `reduction` (a node whose op is REDUCE) run before any row that holds node; its value reaches node's op. */
+ckpt_status ckpt_expr_add_prologue(ckpt_expr *node, ckpt_plan *plan, ckpt_expr *reduction, ckpt_error *err);
+
+/* Parameters of STRUCTURE nodes. */
+typedef struct ckpt_slice_params {
+  uint32_t axis;
+  uint64_t start, count;
+} ckpt_slice_params;
+typedef struct ckpt_order_params {
+  uint8_t order[CKPT_MAX_RANK];
+} ckpt_order_params;
+typedef struct ckpt_axis_params {
+  uint32_t axis;
+} ckpt_axis_params;
+
+/* Values of the statistics reductions (ops/stats.c, ops/compare.c). */
+typedef struct ckpt_stats {
+  double min, max, sum, sum_sq; /* over values that are not NaN; min and max over finite ones */
+  uint64_t n, n_nan, n_inf, n_zero, n_finite;
+} ckpt_stats;
+typedef struct ckpt_difference {
+  double max_abs, max_rel, sum_sq; /* of a - b; NaN against NaN is equal, NaN against a number infinite */
+  uint64_t n, n_different;         /* elements; those that differ by more than atol + rtol * |b| */
+  uint64_t first;                  /* flat index of the first of them, UINT64_MAX if none */
+} ckpt_difference;
+typedef struct ckpt_tolerance {
+  double atol, rtol;
+} ckpt_tolerance; /* params of `compare` */
+
+#endif

@@ -1,0 +1,167 @@
+/* open.c - from a path to an index: what it is decides its content, never its suffix alone.
+ *
+ * A file is asked of each format by its first bytes, a folder by its entries. A folder that is no checkpoint itself is
+ * searched one level down; exactly one subfolder may be one. A name `org/name[@revision]` that is no local path is
+ * looked up in the Hugging Face cache by cache.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "error.h"
+#include "format.h"
+
+enum { HEAD_BYTES = 4096 };
+
+static const ckpt_format *ask_formats(const ckpt_probe *probe) {
+  for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
+    if ((*format)->probe(probe)) return *format;
+  return NULL;
+}
+
+static ckpt_status refuse_unknown(const ckpt_probe *probe, ckpt_error *err) {
+  if (probe->n_bytes == 0) return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "the file is empty");
+  const ckpt_format *named = ckpt_format_of_suffix(probe->path);
+  const uint8_t *head = probe->head;
+  const char *seen = NULL;
+  if (probe->n_head >= 43 && memcmp(head, "version https://git-lfs.github.com/spec/v1", 42) == 0)
+    seen = "a Git LFS pointer, not the weights (run git lfs pull)";
+  else if (probe->n_head >= 4 && memcmp(head, "PK\3\4", 4) == 0)
+    seen = "a zip archive, perhaps PyTorch's, which this version does not read";
+  else if (probe->n_head >= 4 && memcmp(head, "GGUF", 4) == 0)
+    seen = "a GGUF file, which this version does not read";
+  else if (probe->n_head >= 5 && (memcmp(head, "<html", 5) == 0 || memcmp(head, "<!DOC", 5) == 0))
+    seen = "an HTML page, perhaps a failed download";
+  if (seen != NULL) return ckpt_fail(err, CKPT_EUNSUPPORTED, probe->path, NULL, "%s", seen);
+  if (named != NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
+                     "named as %s, but its content is not (%llu bytes; truncated or damaged?)", named->name,
+                     (unsigned long long)probe->n_bytes);
+  return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "not a checkpoint of a known format (%llu bytes)",
+                   (unsigned long long)probe->n_bytes);
+}
+
+/* Splits path into its folder and the name in it; both are the caller's to free. */
+static ckpt_status split_path(const char *path, char **folder, char **name, ckpt_error *err) {
+  const char *slash = strrchr(path, '/');
+  *name = strdup(slash == NULL ? path : slash + 1);
+  *folder = slash == NULL ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+  if (*name != NULL && *folder != NULL) return CKPT_OK;
+  free(*name), free(*folder);
+  *name = *folder = NULL;
+  return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+}
+
+static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open_options *options, ckpt_error *err) {
+  char *folder = NULL, *name = NULL;
+  uint8_t head[HEAD_BYTES];
+  ckpt_source *source = NULL;
+  ckpt_probe probe = {.path = path, .head = head};
+  uint32_t file;
+  CKPT_TRY(split_path(path, &folder, &name, err));
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_source_open(&source, path, err));
+  CKPT_TRY_GOTO(ckpt_source_add(source, name, &file, &probe.n_bytes, err));
+  probe.n_head = probe.n_bytes < HEAD_BYTES ? (size_t)probe.n_bytes : HEAD_BYTES;
+  CKPT_TRY_GOTO(ckpt_source_read(source, file, 0, head, probe.n_head, err));
+  const ckpt_format *format = ask_formats(&probe);
+  if (format == NULL) {
+    status = refuse_unknown(&probe, err);
+    goto done;
+  }
+  status = format->open(out, &probe, source, name, options, err);
+  source = NULL; /* the format's, even on failure */
+done:
+  ckpt_source_free(source);
+  free(folder), free(name);
+  return ckpt_fail_at(status, err, path, NULL);
+}
+
+static ckpt_status open_folder(ckpt_index **out, const char *path, bool *is_checkpoint,
+                               const ckpt_open_options *options, ckpt_error *err) {
+  ckpt_source *source = NULL;
+  ckpt_entry *entries = NULL;
+  ckpt_probe probe = {.path = path, .is_folder = true};
+  *is_checkpoint = true;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_list(&entries, &probe.n_entries, path, "", err));
+  probe.entries = entries;
+  const ckpt_format *format = ask_formats(&probe);
+  *is_checkpoint = format != NULL;
+  if (format == NULL) goto done;
+  CKPT_TRY_GOTO(ckpt_source_open(&source, path, err));
+  status = format->open(out, &probe, source, NULL, options, err);
+  source = NULL;
+done:
+  ckpt_source_free(source);
+  ckpt_list_free(entries, probe.n_entries);
+  return ckpt_fail_at(status, err, path, NULL);
+}
+
+/* The one subfolder that is a checkpoint; several of equal rank are an error that lists them. */
+static ckpt_status find_below(char *found, const char *path, ckpt_error *err) {
+  ckpt_entry *entries = NULL, *below = NULL;
+  size_t n_entries = 0, n_below = 0, n_found = 0, n_list = 0;
+  char child[PATH_MAX], list[512] = "";
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_list(&entries, &n_entries, path, "", err));
+  for (size_t i = 0; i < n_entries; i++) {
+    if (!entries[i].is_folder || entries[i].name[0] == '.') continue;
+    if ((size_t)snprintf(child, sizeof child, "%s/%s", path, entries[i].name) >= sizeof child) continue;
+    CKPT_TRY_GOTO(ckpt_list(&below, &n_below, child, "", err));
+    ckpt_probe probe = {.path = child, .is_folder = true, .entries = below, .n_entries = n_below};
+    bool is_checkpoint = ask_formats(&probe) != NULL;
+    ckpt_list_free(below, n_below);
+    below = NULL;
+    if (!is_checkpoint) continue;
+    if (n_found++ == 0) memcpy(found, child, strlen(child) + 1);
+    int n = snprintf(list + n_list, sizeof list - n_list, "%s%s", n_list == 0 ? "" : " ", entries[i].name);
+    if (n > 0 && (size_t)n < sizeof list - n_list) n_list += (size_t)n;
+  }
+  if (n_found == 0)
+    status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "holds no checkpoint of a known format (%zu entries)", n_entries);
+  else if (n_found > 1)
+    status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "holds %zu checkpoints, name one of them: %s", n_found, list);
+done:
+  ckpt_list_free(entries, n_entries);
+  return status;
+}
+
+ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_options *options, ckpt_error *err) {
+  *out = NULL;
+  char found[PATH_MAX];
+  struct stat stat_buffer;
+  if (stat(path, &stat_buffer) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return ckpt_fail_errno(err, path, "cannot be opened");
+    CKPT_TRY(ckpt_cache_find(found, sizeof found, path, err));
+    path = found;
+  } else if (!S_ISDIR(stat_buffer.st_mode)) {
+    return open_file(out, path, options, err);
+  }
+  bool is_checkpoint;
+  CKPT_TRY(open_folder(out, path, &is_checkpoint, options, err));
+  if (is_checkpoint) return CKPT_OK;
+  char below[PATH_MAX];
+  CKPT_TRY(find_below(below, path, err));
+  return open_folder(out, below, &is_checkpoint, options, err);
+}
+
+ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes, const char *name,
+                             const ckpt_open_options *options, ckpt_error *err) {
+  *out = NULL;
+  ckpt_source *source;
+  CKPT_TRY(ckpt_source_memory(&source, data, n_bytes, name, err));
+  ckpt_probe probe = {
+      .path = name, .head = data, .n_head = n_bytes < HEAD_BYTES ? n_bytes : HEAD_BYTES, .n_bytes = n_bytes};
+  const ckpt_format *format = ask_formats(&probe);
+  if (format == NULL) {
+    ckpt_source_free(source);
+    return refuse_unknown(&probe, err);
+  }
+  return ckpt_fail_at(format->open(out, &probe, source, name, options, err), err, name, NULL);
+}

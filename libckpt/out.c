@@ -1,0 +1,130 @@
+/* out.c - the counting, buffered byte stream: one generator gives a literal's size and, later, its bytes. */
+#include "out.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checked.h"
+#include "error.h"
+
+void ckpt_out_count(ckpt_out *out, ckpt_error *err) { *out = (ckpt_out){.err = err}; }
+
+void ckpt_out_sink(ckpt_out *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,
+                   ckpt_error *err) {
+  *out = (ckpt_out){.sink = sink, .file = file, .offset = offset, .window = window, .n_window = n_window, .err = err};
+}
+
+void ckpt_out_fail(ckpt_out *out, ckpt_status status) {
+  if (out->status == CKPT_OK) out->status = status;
+}
+
+/* Counts n_bytes more; false when nothing is to be done with them. */
+static bool count(ckpt_out *out, uint64_t n_bytes) {
+  if (out->status != CKPT_OK) return false;
+  uint64_t end;
+  if (!ckpt_add_u64(out->n_bytes, n_bytes, &out->n_bytes) || !ckpt_add_u64(out->offset, out->n_bytes, &end)) {
+    ckpt_out_fail(out, ckpt_fail(out->err, CKPT_ELIMIT, NULL, NULL, "output is larger than 2^64 bytes"));
+    return false;
+  }
+  return out->sink != NULL;
+}
+
+/* Hands the pending bytes to the sink; n_bytes of the stream beyond them are counted but not in the window. */
+static void flush(ckpt_out *out, uint64_t n_behind) {
+  if (out->n_pending == 0 || out->status != CKPT_OK) return;
+  uint64_t at = out->offset + out->n_bytes - n_behind - out->n_pending;
+  ckpt_out_fail(out, ckpt_sink_write(out->sink, out->file, at, out->window, out->n_pending, out->err));
+  out->n_pending = 0;
+}
+
+void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes) {
+  if (!count(out, n_bytes)) return;
+  const uint8_t *from = bytes;
+  while (n_bytes > 0 && out->status == CKPT_OK) {
+    if (out->n_pending == 0 && n_bytes >= out->n_window) { /* what fills a window needs none */
+      ckpt_out_fail(
+          out, ckpt_sink_write(out->sink, out->file, out->offset + out->n_bytes - n_bytes, from, n_bytes, out->err));
+      return;
+    }
+    size_t n_room = out->n_window - out->n_pending, n = n_bytes < n_room ? n_bytes : n_room;
+    memcpy(out->window + out->n_pending, from, n);
+    out->n_pending += n;
+    from += n;
+    n_bytes -= n;
+    if (out->n_pending == out->n_window) flush(out, n_bytes);
+  }
+}
+
+void ckpt_out_text(ckpt_out *out, const char *text) { ckpt_out_bytes(out, text, strlen(text)); }
+
+void ckpt_out_fill(ckpt_out *out, uint8_t byte, uint64_t n_bytes) {
+  if (out->sink == NULL) {
+    (void)count(out, n_bytes);
+    return;
+  }
+  uint8_t block[4096];
+  memset(block, byte, n_bytes < sizeof block ? (size_t)n_bytes : sizeof block);
+  while (n_bytes > 0 && out->status == CKPT_OK) {
+    size_t n = n_bytes < sizeof block ? (size_t)n_bytes : sizeof block;
+    ckpt_out_bytes(out, block, n);
+    n_bytes -= n;
+  }
+}
+
+void ckpt_out_le(ckpt_out *out, uint64_t value, unsigned n_bytes) {
+  uint8_t bytes[8];
+  for (unsigned i = 0; i < n_bytes && i < sizeof bytes; i++) bytes[i] = (uint8_t)(value >> (8 * i));
+  ckpt_out_bytes(out, bytes, n_bytes < sizeof bytes ? n_bytes : sizeof bytes);
+}
+
+void ckpt_out_printf(ckpt_out *out, const char *format, ...) {
+  char text[513];
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  if (n < 0 || (size_t)n >= sizeof text) {
+    if (out->status == CKPT_OK)
+      ckpt_out_fail(out, ckpt_fail(out->err, CKPT_EINTERNAL, NULL, NULL, "formatted text of %d bytes", n));
+    return;
+  }
+  ckpt_out_bytes(out, text, (size_t)n);
+}
+
+/* The letter of a character with a short escape, 0 if it has none. */
+static char short_escape(uint8_t c) {
+  switch (c) {
+    case '"': return '"';
+    case '\\': return '\\';
+    case '\b': return 'b';
+    case '\f': return 'f';
+    case '\n': return 'n';
+    case '\r': return 'r';
+    case '\t': return 't';
+    default: return 0;
+  }
+}
+
+void ckpt_out_json(ckpt_out *out, const char *text, size_t n_bytes) {
+  ckpt_out_bytes(out, "\"", 1);
+  size_t start = 0;
+  for (size_t i = 0; i < n_bytes; i++) {
+    uint8_t c = (uint8_t)text[i];
+    char letter = short_escape(c);
+    if (c >= 0x20 && letter == 0) continue;
+    ckpt_out_bytes(out, text + start, i - start);
+    start = i + 1;
+    if (letter != 0)
+      ckpt_out_bytes(out, (char[]){'\\', letter}, 2);
+    else
+      ckpt_out_printf(out, "\\u%04x", c);
+  }
+  ckpt_out_bytes(out, text + start, n_bytes - start);
+  ckpt_out_bytes(out, "\"", 1);
+}
+
+ckpt_status ckpt_out_end(ckpt_out *out) {
+  flush(out, 0);
+  return out->status;
+}

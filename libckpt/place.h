@@ -1,0 +1,44 @@
+/* place.h - moving a part of a tensor between a packed buffer and the extents that hold it, in large pieces.
+ *
+ * The part is a flat, row-major range of a box of the tensor (all in units, see extent.h). Reading gathers it from the
+ * extents of an index, through decoders; writing scatters it to the extents of a layout. Both are one walk: each extent
+ * is intersected with the part, adjacent axes are merged, and what remains are runs of equal length. Long runs move
+ * directly; short ones that lie close together are read through a window and copied out of it, or packed into a window
+ * and written at once. */
+#ifndef CKPT_PLACE_H
+#define CKPT_PLACE_H
+
+#include "decode.h"
+#include "index.h"
+#include "sink.h"
+
+#define CKPT_WINDOW_BYTES (256u << 10)
+
+/* One thread's means of moving bytes: either a reader (gather) or a sink (scatter). */
+typedef struct ckpt_mover {
+  ckpt_reader reader;
+  ckpt_sink *sink; /* NULL: gather */
+  uint8_t *window; /* CKPT_WINDOW_BYTES, the caller's */
+} ckpt_mover;
+
+/* Moves units [begin, begin + n) of the box (start, count; tensor's unit rank) between the tensor's extents and buffer,
+ * which holds n units row-major. Fails with EIO, EFORMAT (decoders; extents that do not cover the range). */
+ckpt_status ckpt_place(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,
+                       uint64_t begin, uint64_t n, void *buffer, ckpt_error *err);
+
+/* The same for a tensor whose bytes are all in one block of memory, row-major: copies. */
+void ckpt_place_memory(const void *bytes, uint32_t unit_bytes, uint32_t rank, const uint64_t *units,
+                       const uint64_t *start, const uint64_t *count, uint64_t begin, uint64_t n, void *buffer);
+
+/* Calls visit for each of the at most 2 rank - 1 boxes that a flat range [begin, begin + n) of a box of `count`
+ * consists of, in order. box_start is relative to the box. */
+typedef ckpt_status ckpt_box_visit(void *arg, const uint64_t *box_start, const uint64_t *box_count, ckpt_error *err);
+ckpt_status ckpt_split_range(uint32_t rank, const uint64_t *count, uint64_t begin, uint64_t n, ckpt_box_visit *visit,
+                             void *arg, ckpt_error *err); /* as above */
+
+/* Copies the box (start, count) of a packed array of shape `held`, its axes in another order: axis i of out is axis
+ * order[i] of the box. */
+void ckpt_view_copy(const void *in, void *out, uint32_t rank, const uint64_t *held, const uint64_t *start,
+                    const uint64_t *count, const uint8_t *order, uint32_t unit_bytes);
+
+#endif

@@ -1,0 +1,222 @@
+/* plan.c - building and printing plans; check.c looks at them, run.c runs them. */
+#include "plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "error.h"
+
+ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err) {
+  ckpt_plan *plan = calloc(1, sizeof *plan);
+  CKPT_TRY_ALLOC(plan, err);
+  ckpt_arena_init(&plan->arena, UINT64_MAX);
+  ckpt_arena_init(&plan->work, UINT64_MAX);
+  plan->wants_digests = true;
+  *out = plan;
+  return CKPT_OK;
+}
+
+void ckpt_plan_free(ckpt_plan *plan) {
+  if (plan == NULL) return;
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    ckpt_sink_free(plan->outputs[i].sink);
+    ckpt_index_free(plan->outputs[i].described);
+  }
+  ckpt_arena_free(&plan->arena);
+  ckpt_arena_free(&plan->work);
+  free(plan->rows);
+  free(plan->outputs);
+  free(plan->values);
+  free(plan->pieces);
+  free(plan->batches);
+  free(plan);
+}
+
+static ckpt_status grow(void *items, uint32_t n, uint32_t *capacity, size_t item_bytes, ckpt_error *err) {
+  if (n < *capacity) return CKPT_OK;
+  uint32_t wanted = *capacity < 8 ? 8 : *capacity + *capacity / 2;
+  void *moved = wanted < *capacity ? NULL : reallocarray(*(void **)items, wanted, item_bytes);
+  CKPT_TRY_ALLOC(moved, err);
+  *(void **)items = moved;
+  *capacity = wanted;
+  return CKPT_OK;
+}
+
+static ckpt_status add_output(ckpt_plan *plan, ckpt_output output, uint32_t *number, ckpt_error *err) {
+  CKPT_TRY(grow(&plan->outputs, plan->n_outputs, &plan->output_capacity, sizeof *plan->outputs, err));
+  CKPT_TRY(ckpt_index_new(&output.described, NULL, output.path, output.format->name, NULL, err));
+  output.losses.arena = &output.described->arena;
+  *number = plan->n_outputs;
+  plan->outputs[plan->n_outputs++] = output;
+  plan->is_checked = false;
+  return CKPT_OK;
+}
+
+/* Appends printf text to a line of fixed size; what does not fit is cut. */
+static void append(char *line, size_t n_line, const char *format, ...) CKPT_PRINTF(3, 4);
+static void append(char *line, size_t n_line, const char *format, ...) {
+  size_t n = strlen(line);
+  __builtin_va_list args;
+  __builtin_va_start(args, format);
+  vsnprintf(line + n, n_line - n, format, args);
+  __builtin_va_end(args);
+}
+
+/* Whether the path is or ends as a folder. */
+static bool names_folder(const char *path) {
+  struct stat found;
+  size_t n = strlen(path);
+  return (n != 0 && path[n - 1] == '/') || (stat(path, &found) == 0 && S_ISDIR(found.st_mode));
+}
+
+/* The format that a path without --to asks for: its suffix's, a Hugging Face folder where it has none. */
+static const ckpt_format *format_of_path(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+  bool has_suffix = *name != '\0' && strchr(name + 1, '.') != NULL;
+  return names_folder(path) || !has_suffix ? ckpt_format_find("hf") : ckpt_format_of_suffix(path);
+}
+
+static ckpt_status refuse_format(const char *path, const char *format, ckpt_error *err) {
+  char list[256] = "";
+  for (const ckpt_format *const *row = ckpt_formats; *row != NULL; row++)
+    if ((*row)->layout != NULL) append(list, sizeof list, "%s%s", list[0] == '\0' ? "" : " ", (*row)->name);
+  if (format != NULL)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "format '%s' is none that can be written: %s", format, list);
+  return ckpt_fail(err, CKPT_EINVAL, path, NULL,
+                   "its suffix names no format that can be written; say which with --to: %s", list);
+}
+
+ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force, uint32_t *sink,
+                             ckpt_error *err) {
+  const ckpt_format *row = format != NULL ? ckpt_format_find(format) : format_of_path(path);
+  if (row == NULL || row->layout == NULL) return refuse_format(path, format, err);
+  ckpt_output output = {.format = row, .force = force};
+  output.options.is_folder = row->caps.is_folder || names_folder(path);
+  if (output.options.is_folder && !row->caps.is_folder)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a folder; %s is one file (name a file in it)", row->name);
+  output.path = ckpt_arena_copy(&plan->arena, path);
+  CKPT_TRY_ALLOC(output.path, err);
+  CKPT_TRY(ckpt_sink_path(&output.sink, path, output.options.is_folder, force, err));
+  ckpt_status status = add_output(plan, output, sink, err);
+  if (status != CKPT_OK) ckpt_sink_free(output.sink);
+  return status;
+}
+
+ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_format *format,
+                                  const ckpt_layout_options *options, uint32_t *number, ckpt_error *err) {
+  ckpt_output output = {.path = "", .format = format, .sink = sink};
+  if (options != NULL) output.options = *options;
+  ckpt_status status = add_output(plan, output, number, err);
+  if (status != CKPT_OK) ckpt_sink_free(sink);
+  return status;
+}
+
+static ckpt_status add_row(ckpt_plan *plan, ckpt_row row, uint32_t *number, ckpt_error *err) {
+  CKPT_TRY(grow(&plan->rows, plan->n_rows, &plan->row_capacity, sizeof *plan->rows, err));
+  if (number != NULL) *number = plan->n_rows;
+  plan->rows[plan->n_rows++] = row;
+  plan->is_checked = false;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
+                               const ckpt_tensor *like, uint32_t *row, ckpt_error *err) {
+  if (sink != CKPT_NO_SINK && sink >= plan->n_outputs)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, name, "the plan has no output number %u", sink);
+  if (expr->op->rule == CKPT_RULE_REDUCE)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, name, "%s is a reduction, not a tensor", expr->op->name);
+  ckpt_row added = {.sink = sink, .expr = expr, .wants_digest = true};
+  ckpt_role role = like != NULL ? (ckpt_role)like->role : CKPT_ROLE_PARAMETER;
+  if (sink == CKPT_NO_SINK) {
+    added.name = ckpt_arena_copy(&plan->arena, name);
+    CKPT_TRY_ALLOC(added.name, err);
+    return add_row(plan, added, row, err);
+  }
+  ckpt_index *described = plan->outputs[sink].described;
+  uint32_t number;
+  CKPT_TRY(
+      ckpt_index_add(described, name, strlen(name), expr->dtype, expr->rank, expr->shape, role, NULL, 0, &number, err));
+  described->tensors[number].origin = plan->n_rows;
+  added.name = described->tensors[number].name;
+  for (const char *const *alias = like != NULL ? like->aliases : NULL; alias != NULL && *alias != NULL; alias++)
+    CKPT_TRY(ckpt_index_alias(described, number, *alias, err));
+  return add_row(plan, added, row, err);
+}
+
+ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr, ckpt_error *err) {
+  return ckpt_plan_add_like(plan, sink, name, expr, NULL, NULL, err);
+}
+
+ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_error *err) {
+  ckpt_output *output = &plan->outputs[sink];
+  ckpt_index *described = output->described;
+  output->carried = from;
+  described->architecture = from->architecture;
+  described->names = from->names;
+  described->ties = from->ties;
+  described->objects = from->objects;
+  described->step = from->step;
+  for (uint32_t i = 0; i < from->n_metadata; i++)
+    CKPT_TRY(ckpt_index_set_metadata(described, from->metadata[i].key, from->metadata[i].value, err));
+  for (uint32_t i = 0; i < from->n_side_files; i++) {
+    const ckpt_side_file *side = &from->side_files[i];
+    CKPT_TRY(ckpt_index_add_side_file(described, side->name, side->file, side->n_bytes, err));
+    described->side_files[described->n_side_files - 1].text = side->text;
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduction, const void **value,
+                             ckpt_error *err) {
+  if (reduction->op->rule != CKPT_RULE_REDUCE)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, name, "%s is no reduction", reduction->op->name);
+  CKPT_TRY(grow(&plan->values, plan->n_values, &plan->value_capacity, sizeof *plan->values, err));
+  void *memory = ckpt_arena_alloc(&plan->arena, reduction->op->value_bytes);
+  ckpt_row row = {
+      .sink = CKPT_VALUE_SINK, .name = ckpt_arena_copy(&plan->arena, name), .expr = reduction, .value = plan->n_values};
+  CKPT_TRY_ALLOC(row.name, err);
+  CKPT_TRY_ALLOC(memory, err);
+  CKPT_TRY(add_row(plan, row, NULL, err));
+  plan->values[plan->n_values++] = memory;
+  reduction->value = plan->n_values;
+  *value = memory;
+  return CKPT_OK;
+}
+
+static void print_expr(char *line, size_t n_line, const ckpt_expr *node, int depth) {
+  if (node->op->rule == CKPT_RULE_LEAF) {
+    append(line, n_line, "%s(%s)", node->op->name, node->tensor != NULL ? node->tensor->name : "");
+    return;
+  }
+  append(line, n_line, "%s(", node->op->name);
+  for (uint32_t i = 0; i < node->n_args && depth < 16; i++) {
+    if (i == 4 && node->n_args > 5) {
+      append(line, n_line, ", ... %u more", node->n_args - i);
+      break;
+    }
+    if (i != 0) append(line, n_line, ", ");
+    print_expr(line, n_line, node->args[i], depth + 1);
+  }
+  if (node->op == &ckpt_op_cast) append(line, n_line, ", %s", ckpt_dtype_name(node->dtype));
+  append(line, n_line, ")");
+}
+
+ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,
+                            ckpt_error *err) {
+  if (!plan->is_checked) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the plan has not been checked");
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    const ckpt_row *row = &plan->rows[i];
+    if (row->sink < plan->n_outputs && row->tensor == NULL) continue; /* dropped by the format */
+    char line[4096] = "";
+    append(line, sizeof line, "%s %s [", row->tensor != NULL ? row->tensor->name : row->name,
+           ckpt_dtype_name(row->expr->dtype));
+    for (uint32_t axis = 0; axis < row->expr->rank; axis++)
+      append(line, sizeof line, "%s%llu", axis != 0 ? ", " : "", (unsigned long long)row->expr->shape[axis]);
+    append(line, sizeof line, "] <- ");
+    print_expr(line, sizeof line, row->expr, 0);
+    print(arg, line);
+  }
+  return CKPT_OK;
+}

@@ -1,0 +1,129 @@
+/* plan.h - rows (sink, name <- expression), the outputs they go to, and what `check` makes of them.
+ *
+ * check turns rows into pieces (contiguous flat ranges of a row's output whose expression has no concat left) and
+ * pieces with the same leaves into batches ("groups" in docs/architecture.md): each tile of a batch reads each leaf
+ * once and evaluates every piece on it. Peak memory is added up here, before any byte is read or written. */
+#ifndef CKPT_PLAN_H
+#define CKPT_PLAN_H
+
+#include "digest.h"
+#include "format.h"
+#include "group.h"
+#include "op.h"
+
+#define CKPT_NO_SINK UINT32_MAX          /* evaluated and digested, written nowhere */
+#define CKPT_VALUE_SINK (UINT32_MAX - 1) /* a reduction: its value is kept in the plan */
+
+typedef struct ckpt_row {
+  uint32_t sink;
+  const char *name; /* as added; the format may rename it in its description */
+  ckpt_expr *expr;
+  const ckpt_tensor *tensor; /* after check: what is written, with its places in the output as extents */
+  uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
+  bool wants_digest;
+  ckpt_digest digest;    /* after the run */
+  ckpt_cast_stats stats; /* after the run: what casts did to finite values */
+} ckpt_row;
+
+typedef struct ckpt_output {
+  const char *path;
+  const ckpt_format *format;
+  ckpt_layout_options options;
+  bool force;
+  ckpt_sink *sink;       /* owned; made by check for a path, or given */
+  ckpt_index *described; /* owned: tensors as the format holds them */
+  ckpt_layout layout;
+  ckpt_losses losses;
+  const ckpt_index *carried; /* whose side files are copied; NULL: none */
+  ckpt_digest digest;        /* after the run: of the output's content */
+} ckpt_output;
+
+/* A leaf of a batch: the box of one tensor that its pieces see, read once per tile. A tile holds a flat range of that
+ * box, or, where pieces see it with another axis outermost, the box with that axis restricted. */
+typedef struct ckpt_leaf {
+  const ckpt_expr *expr;     /* first leaf node that named it: tensor, index, memory */
+  ckpt_view view;            /* hull of the pieces' views; order is the identity */
+  uint64_t n_units, n_bytes; /* of the hull */
+  uint32_t unit_bytes;
+  uint32_t cut_axis; /* 0: flat ranges */
+  bool is_native;    /* view.shape is the tensor's own */
+  bool is_whole;     /* every tile needs all of it */
+} ckpt_leaf;
+
+/* A contiguous flat range of a row's output, evaluated over the tiles of its batch. Counted in elements. */
+typedef struct ckpt_piece {
+  uint32_t row;
+  uint32_t next; /* piece of the same batch, or UINT32_MAX */
+  uint64_t begin, n_elements;
+  ckpt_expr *expr;
+} ckpt_piece;
+
+typedef struct ckpt_batch {
+  uint32_t first_piece, last_piece, n_pieces;
+  ckpt_leaf *leaves;
+  uint32_t n_leaves;
+  uint32_t lane;   /* file behind an encoder, plus one: its batches are one sequence; 0: none */
+  uint64_t n_rows; /* how finely it can be cut: tiles are whole rows */
+  uint64_t tile_rows, n_tiles;
+  uint64_t tile_bytes; /* memory of one tile: leaves and buffers */
+  uint64_t order[4];   /* lane or index, file, offset of the first leaf, level: reads stay in source order */
+  bool in_order;       /* tiles by one worker, one after the other: sequential decoders, encoders */
+  bool exclusive;      /* needs more than a worker's share: runs alone, with all of the workspace */
+  bool waits;          /* starts when every batch before it is done */
+} ckpt_batch;
+
+struct ckpt_plan {
+  ckpt_arena arena;
+  ckpt_row *rows;
+  uint32_t n_rows, row_capacity;
+  ckpt_output *outputs;
+  uint32_t n_outputs, output_capacity;
+  void **values; /* results of reductions */
+  uint32_t n_values, value_capacity;
+  bool wants_digests;  /* of every written row; default true */
+  bool allow_overflow; /* casts that overflow are counted, not refused */
+  /* made by check: */
+  ckpt_arena work;
+  ckpt_piece *pieces;
+  uint32_t n_pieces, piece_capacity;
+  ckpt_batch *batches;
+  uint32_t n_batches, batch_capacity;
+  bool is_checked;
+  uint32_t n_threads;               /* wanted */
+  uint32_t n_workers, n_leaf_slots; /* planned; 1 MiB buffers for digest leaves that tiles cut */
+  uint64_t workspace_bytes;   /* n_workers shares */
+  uint64_t share_bytes;             /* workspace of each worker */
+  uint64_t memory;                  /* the budget it was checked for */
+  uint64_t peak;                    /* planned, at most memory */
+  uint64_t n_bytes_read, n_bytes_written;
+};
+
+/* An output through a sink of the caller's (owned by the plan from now on): tests, memory, devices. */
+ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_format *format,
+                                  const ckpt_layout_options *options, uint32_t *number, ckpt_error *err);
+
+/* Adds a row whose description (role, aliases) follows `like`; sink may be CKPT_NO_SINK. *row numbers it. */
+ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
+                               const ckpt_tensor *like, uint32_t *row, ckpt_error *err);
+
+/* Carries metadata, side files and objects of an index into an output. */
+ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_error *err);
+
+/* Adds a reduction; *value is borrowed from the plan and filled by the run (op->value_bytes). */
+ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduction, const void **value,
+                             ckpt_error *err);
+
+/* Looks at every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. */
+ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
+
+/* Prints the checked plan, a line per row: sink, name, dtype, shape, expression. */
+ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,
+                            ckpt_error *err);
+
+/* Elements of node's result in a tile of n_rows of the batch; all of them where it is needed whole. */
+uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows);
+
+/* Number of the batch's leaf that a LEAF node sees, and whether its tile is the node's result as it stands. */
+uint32_t ckpt_batch_leaf(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct);
+
+#endif

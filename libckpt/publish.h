@@ -1,0 +1,25 @@
+/* publish.h - the renames that make an output visible, and what stands for them where a file system lacks them. */
+#ifndef CKPT_PUBLISH_H
+#define CKPT_PUBLISH_H
+
+#include <limits.h>
+
+#include "ckpt.h"
+
+/* A temporary sibling of name: `.<name>.ckpt-tmp.<6 random characters>`, name cut to fit. */
+ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_error *err);
+
+/* Renames from to to, which must not exist (EEXIST). The folders are descriptors; path is the output, for messages.
+ * Where RENAME_NOREPLACE is missing: link and unlink for a file, else a look before the rename. */
+ckpt_status ckpt_rename_new(int from_folder, const char *from, int to_folder, const char *to, const char *path,
+                            ckpt_error *err);
+ckpt_status ckpt_rename_new_portably(int from_folder, const char *from, int to_folder, const char *to, const char *path,
+                                     ckpt_error *err); /* the substitute alone, for tests */
+
+/* Exchanges two names of a folder. Where RENAME_EXCHANGE is missing: three renames, undone if the second fails; a kill
+ * in between leaves the old one at another temporary name. */
+ckpt_status ckpt_exchange(int folder, const char *from, const char *to, const char *path, ckpt_error *err);
+ckpt_status ckpt_exchange_portably(int folder, const char *from, const char *to, const char *path,
+                                   ckpt_error *err); /* the substitute alone, for tests */
+
+#endif

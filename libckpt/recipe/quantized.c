@@ -1,0 +1,55 @@
+/* quantized.c - see quantized.h. Names as GPTQ, AWQ, compressed-tensors, FP8 and MXFP4 writers give them. */
+#include "libckpt/recipe/quantized.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/config.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+
+ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized, ckpt_error *err) {
+  *is_quantized = false;
+  const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, CKPT_CONFIG_MAX_BYTES + 4096);
+  ckpt_config *config = NULL;
+  char *text = ckpt_arena_text(&arena, "", (size_t)side->n_bytes);
+  ckpt_status status = text == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  if (status == CKPT_OK && side->text != NULL) memcpy(text, side->text, (size_t)side->n_bytes);
+  if (status == CKPT_OK && side->text == NULL)
+    status = ckpt_source_read(index->source, side->file, 0, text, (size_t)side->n_bytes, err);
+  if (status == CKPT_OK) status = ckpt_config_parse(&config, text, side->n_bytes, side->name, err);
+  if (status == CKPT_OK) *is_quantized = ckpt_config_has(config, "quantization_config");
+  ckpt_config_free(config);
+  ckpt_arena_free(&arena);
+  return status;
+}
+
+static bool ends_with(const char *name, const char *ending) {
+  size_t n_name = strlen(name), n = strlen(ending);
+  return n_name >= n && strcmp(name + n_name - n, ending) == 0;
+}
+
+ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
+                                  ckpt_error *err) {
+  static const char *const beside[] = {"_scale_inv", "_scale", "_scales", ".scale", "_absmax", ".absmax"};
+  static const char *const scales[] = {"_scale_inv", "_scale",  "_scales", ".scales",
+                                       ".scale",     "_absmax", ".absmax", "_zero_point"};
+  char name[4200];
+  for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+    snprintf(name, sizeof name, "%s%s", tensor->name, beside[i]);
+    if (ckpt_index_find(index, name) != NULL)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                       "is quantized: its values need %s, and a cast alone would be wrong (leave it out of --dtype)",
+                       name);
+  }
+  bool is_small = ckpt_dtype_get(tensor->dtype)->block_bytes == 1 || ckpt_dtype_get(tensor->dtype)->block_elements > 1;
+  bool is_scale = false;
+  for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) is_scale = is_scale || ends_with(tensor->name, scales[i]);
+  if (is_quantized && (is_small || is_scale))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                     "belongs to a quantized model (quantization_config in config.json): a cast alone would be wrong");
+  return CKPT_OK;
+}

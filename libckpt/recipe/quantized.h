@@ -1,0 +1,15 @@
+/* quantized.h - weights that mean nothing without their scales: recognised here, so that no cast takes them alone. */
+#ifndef CKPT_RECIPE_QUANTIZED_H
+#define CKPT_RECIPE_QUANTIZED_H
+
+#include "libckpt/index.h"
+
+/* Whether config.json beside the index states a quantization_config. */
+ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized, ckpt_error *err);
+
+/* EUNSUPPORTED when casting tensor would read a quantized weight, or what belongs to one, alone: its scales stand
+ * beside it (`<name>_scale_inv`, `<name>_scale`, ...), or it is itself such a scale and the config says quantized. */
+ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
+                                  ckpt_error *err);
+
+#endif

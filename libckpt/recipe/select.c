@@ -1,0 +1,162 @@
+/* select.c - see select.h. */
+#include "libckpt/recipe/select.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/pattern.h"
+
+struct ckpt_selection {
+  const ckpt_convert_options *options; /* the caller's: texts for messages */
+  const char *include;
+  ckpt_pattern **match, **exclude, **casts; /* casts[i] NULL: every floating tensor */
+  ckpt_renaming **rename;
+  size_t n_match, n_exclude, n_rename;
+  uint64_t *n_cast; /* floating tensors that each cast rule decided */
+  ckpt_left_out left_out;
+};
+
+bool ckpt_role_included(const char *include, ckpt_role role, bool *known) {
+  bool is_model = role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
+  *known = true;
+  if (strcmp(include, "all") == 0) return true;
+  if (strcmp(include, "model") == 0) return is_model;
+  *known = strcmp(include, "optimizer") == 0;
+  return !is_model && role != CKPT_ROLE_OTHER;
+}
+
+static size_t count(const char *const *texts) {
+  size_t n = 0;
+  while (texts != NULL && texts[n] != NULL) n++;
+  return n;
+}
+
+static ckpt_status compile(ckpt_pattern ***out, size_t *n_out, const char *const *texts, ckpt_error *err) {
+  *n_out = count(texts);
+  *out = calloc(*n_out + 1, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  for (size_t i = 0; i < *n_out; i++) CKPT_TRY(ckpt_pattern_new(&(*out)[i], texts[i], err));
+  return CKPT_OK;
+}
+
+static ckpt_status compile_all(ckpt_selection *s, ckpt_error *err) {
+  const ckpt_convert_options *options = s->options;
+  bool known;
+  ckpt_role_included(s->include, CKPT_ROLE_PARAMETER, &known);
+  if (!known)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "include '%s' is none of model, optimizer, all", s->include);
+  CKPT_TRY(compile(&s->match, &s->n_match, options->match, err));
+  CKPT_TRY(compile(&s->exclude, &s->n_exclude, options->exclude, err));
+  s->n_rename = count(options->rename);
+  s->rename = calloc(s->n_rename + 1, sizeof *s->rename);
+  s->casts = calloc(options->n_casts + 1, sizeof *s->casts);
+  s->n_cast = calloc(options->n_casts + 1, sizeof *s->n_cast);
+  if (s->rename == NULL || s->casts == NULL || s->n_cast == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (size_t i = 0; i < s->n_rename; i++) CKPT_TRY(ckpt_renaming_new(&s->rename[i], options->rename[i], err));
+  for (size_t i = 0; i < options->n_casts; i++)
+    if (options->casts[i].pattern != NULL) CKPT_TRY(ckpt_pattern_new(&s->casts[i], options->casts[i].pattern, err));
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_selection_new(ckpt_selection **out, const ckpt_convert_options *options, const char *include,
+                               ckpt_error *err) {
+  ckpt_selection *selection = calloc(1, sizeof *selection);
+  CKPT_TRY_ALLOC(selection, err);
+  selection->options = options;
+  selection->include = include != NULL ? include : "model";
+  ckpt_status status = compile_all(selection, err);
+  if (status != CKPT_OK) {
+    ckpt_selection_free(selection);
+    return status;
+  }
+  *out = selection;
+  return CKPT_OK;
+}
+
+void ckpt_selection_free(ckpt_selection *selection) {
+  if (selection == NULL) return;
+  for (size_t i = 0; selection->match != NULL && i < selection->n_match; i++) ckpt_pattern_free(selection->match[i]);
+  for (size_t i = 0; selection->exclude != NULL && i < selection->n_exclude; i++)
+    ckpt_pattern_free(selection->exclude[i]);
+  for (size_t i = 0; selection->rename != NULL && i < selection->n_rename; i++)
+    ckpt_renaming_free(selection->rename[i]);
+  for (size_t i = 0; selection->casts != NULL && i < selection->options->n_casts; i++)
+    ckpt_pattern_free(selection->casts[i]);
+  free(selection->match);
+  free(selection->exclude);
+  free(selection->rename);
+  free(selection->casts);
+  free(selection->n_cast);
+  free(selection);
+}
+
+/* Whether any pattern matches; every one is asked, so that each knows what it matched. */
+static ckpt_status any_match(ckpt_pattern **patterns, size_t n, const char *name, bool *out, ckpt_error *err) {
+  *out = false;
+  for (size_t i = 0; i < n; i++) {
+    bool matched = false;
+    CKPT_TRY(ckpt_pattern_match(patterns[i], name, &matched, err));
+    *out = *out || matched;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_dtype *dtype, ckpt_error *err) {
+  *dtype = CKPT_DTYPE_NONE;
+  bool is_decided = !ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+  for (size_t i = 0; i < s->options->n_casts; i++) {
+    bool matched = s->casts[i] == NULL;
+    if (!matched) CKPT_TRY(ckpt_pattern_match(s->casts[i], tensor->name, &matched, err));
+    if (!matched || is_decided) continue;
+    is_decided = true;
+    s->n_cast[i]++;
+    *dtype = s->options->casts[i].dtype;
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *tensor, ckpt_arena *arena,
+                                const char **name, ckpt_dtype *dtype, ckpt_error *err) {
+  ckpt_selection *s = selection;
+  bool known, matched = false, excluded = false;
+  *name = NULL;
+  *dtype = CKPT_DTYPE_NONE;
+  CKPT_TRY(any_match(s->match, s->n_match, tensor->name, &matched, err));
+  CKPT_TRY(any_match(s->exclude, s->n_exclude, tensor->name, &excluded, err));
+  if (!ckpt_role_included(s->include, (ckpt_role)tensor->role, &known)) {
+    s->left_out.n_bytes[tensor->role] += tensor->n_bytes;
+    s->left_out.n_tensors[tensor->role]++;
+    return CKPT_OK;
+  }
+  if ((s->n_match != 0 && !matched) || excluded) {
+    s->left_out.n_unmatched++;
+    return CKPT_OK;
+  }
+  CKPT_TRY(find_cast(s, tensor, dtype, err));
+  *name = tensor->name;
+  for (size_t i = 0; i < s->n_rename; i++) CKPT_TRY(ckpt_renaming_apply(s->rename[i], *name, arena, name, err));
+  return CKPT_OK;
+}
+
+static ckpt_status refuse_idle(const char *what, const char *text, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "%s '%s' matches no tensor (ckpt ls lists the names)", what, text);
+}
+
+ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *err) {
+  const ckpt_selection *s = selection;
+  for (size_t i = 0; i < s->n_match; i++)
+    if (ckpt_pattern_n_matched(s->match[i]) == 0) return refuse_idle("--match", s->options->match[i], err);
+  for (size_t i = 0; i < s->n_exclude; i++)
+    if (ckpt_pattern_n_matched(s->exclude[i]) == 0) return refuse_idle("--exclude", s->options->exclude[i], err);
+  for (size_t i = 0; i < s->n_rename; i++)
+    if (ckpt_renaming_n_matched(s->rename[i]) == 0) return refuse_idle("--rename", s->options->rename[i], err);
+  for (size_t i = 0; i < s->options->n_casts; i++)
+    if (s->casts[i] != NULL && ckpt_pattern_n_matched(s->casts[i]) == 0)
+      return refuse_idle("--dtype", s->options->casts[i].pattern, err);
+  return CKPT_OK;
+}
+
+const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection) { return &selection->left_out; }

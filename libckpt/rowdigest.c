@@ -1,0 +1,194 @@
+/* rowdigest.c - see rowdigest.h. The mutex guards states and slots; hashing and copying happen outside it. */
+#include "rowdigest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtype.h"
+#include "error.h"
+#include "place.h"
+
+ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, ckpt_error *err) {
+  *digests = (ckpt_row_digests){.plan = plan, .n_slots = plan->n_leaf_slots};
+  pthread_mutex_init(&digests->mutex, NULL);
+  digests->rows = calloc(plan->n_rows + 1, sizeof *digests->rows);
+  digests->slots = calloc(digests->n_slots + 1, sizeof *digests->slots);
+  digests->slot_memory = calloc(digests->n_slots + 1, CKPT_LEAF_BYTES);
+  if (digests->rows == NULL || digests->slots == NULL || digests->slot_memory == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < digests->n_slots; i++) digests->slots[i].bytes = digests->slot_memory + i * CKPT_LEAF_BYTES;
+  for (uint32_t i = 0; i < plan->n_rows; i++) digests->rows[i].n_left = plan->rows[i].expr->n_bytes;
+  return CKPT_OK;
+}
+
+void ckpt_row_digests_end(ckpt_row_digests *digests) {
+  for (uint32_t i = 0; digests->rows != NULL && i < digests->plan->n_rows; i++) free(digests->rows[i].leaves);
+  free(digests->rows);
+  free(digests->slots);
+  free(digests->slot_memory);
+  pthread_mutex_destroy(&digests->mutex);
+}
+
+/* Bytes of one of the row's leaves. */
+static uint64_t leaf_bytes(const ckpt_row *row, uint64_t leaf) {
+  uint64_t rest = row->expr->n_bytes - leaf * CKPT_LEAF_BYTES;
+  return rest < CKPT_LEAF_BYTES ? rest : CKPT_LEAF_BYTES;
+}
+
+/* The slot of a leaf, taken if need be; NULL when none is free. Holds the mutex. */
+static ckpt_leaf_slot *find_slot(ckpt_row_digests *digests, uint32_t row, uint64_t leaf) {
+  ckpt_leaf_slot *empty = NULL;
+  for (uint32_t i = 0; i < digests->n_slots; i++) {
+    ckpt_leaf_slot *slot = &digests->slots[i];
+    if (slot->n_filled != 0 && slot->row == row && slot->leaf == leaf) return slot;
+    if (slot->n_filled == 0) empty = slot;
+  }
+  if (empty != NULL) empty->row = row, empty->leaf = leaf;
+  return empty;
+}
+
+/* A part of a leaf goes to its slot; the part that completes it hashes it. n_filled starts at 1 while bytes are on
+ * their way, so that a slot with nothing copied yet is not free. */
+static ckpt_status take_part(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint64_t leaf,
+                             uint64_t at, const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err) {
+  const ckpt_row *row = &digests->plan->rows[number];
+  ckpt_row_state *state = &digests->rows[number];
+  pthread_mutex_lock(&digests->mutex);
+  ckpt_leaf_slot *slot = state->reads_back ? NULL : find_slot(digests, number, leaf);
+  if (slot == NULL) {
+    state->reads_back = true;
+    for (uint32_t i = 0; i < digests->n_slots; i++)
+      if (digests->slots[i].row == number) digests->slots[i].n_filled = 0;
+  } else if (slot->n_filled == 0) {
+    slot->n_filled = 1;
+  }
+  bool ends_here = false;
+  if (slot != NULL) {
+    memcpy(slot->bytes + at, bytes, n_bytes);
+    slot->n_filled += n_bytes;
+    ends_here = slot->n_filled - 1 == leaf_bytes(row, leaf);
+  }
+  pthread_mutex_unlock(&digests->mutex);
+  if (slot == NULL && row->sink >= digests->plan->n_outputs)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, row->name,
+                     "its digest needs more buffers than the memory limit allows (raise --memory)");
+  if (!ends_here) return CKPT_OK;
+  CKPT_TRY(ckpt_digest_leaf(hasher, slot->bytes, (size_t)leaf_bytes(row, leaf), state->leaves + 32 * leaf, err));
+  pthread_mutex_lock(&digests->mutex);
+  slot->n_filled = 0;
+  pthread_mutex_unlock(&digests->mutex);
+  return CKPT_OK;
+}
+
+/* Counts bytes in and, with the last of them, makes the row's digest. */
+static ckpt_status arrive(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint64_t n_bytes,
+                          ckpt_error *err) {
+  ckpt_row *row = &digests->plan->rows[number];
+  ckpt_row_state *state = &digests->rows[number];
+  pthread_mutex_lock(&digests->mutex);
+  state->n_left -= n_bytes;
+  bool is_last = state->n_left == 0 && !state->reads_back;
+  pthread_mutex_unlock(&digests->mutex);
+  if (!is_last) return CKPT_OK;
+  CKPT_TRY(ckpt_digest_tensor(hasher, (ckpt_dtype)row->expr->dtype, row->expr->rank, row->expr->shape,
+                              row->expr->n_bytes, state->leaves, &row->digest, err));
+  free(state->leaves);
+  state->leaves = NULL;
+  state->is_done = true;
+  return CKPT_OK;
+}
+
+static ckpt_status make_leaves(ckpt_row_digests *digests, uint32_t number, ckpt_error *err) {
+  ckpt_row_state *state = &digests->rows[number];
+  pthread_mutex_lock(&digests->mutex);
+  if (state->leaves == NULL)
+    state->leaves = calloc(ckpt_digest_n_leaves(digests->plan->rows[number].expr->n_bytes) + 1, 32);
+  bool failed = state->leaves == NULL;
+  pthread_mutex_unlock(&digests->mutex);
+  return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+}
+
+ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint64_t offset,
+                                  const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err) {
+  const ckpt_row *row = &digests->plan->rows[number];
+  CKPT_TRY(make_leaves(digests, number, err));
+  uint64_t end = offset + n_bytes;
+  for (uint64_t at = offset; at < end;) {
+    uint64_t leaf = at / CKPT_LEAF_BYTES, begin = leaf * CKPT_LEAF_BYTES, size = leaf_bytes(row, leaf);
+    uint64_t stop = begin + size < end ? begin + size : end;
+    if (at == begin && stop == begin + size)
+      CKPT_TRY(ckpt_digest_leaf(hasher, bytes, (size_t)size, digests->rows[number].leaves + 32 * leaf, err));
+    else
+      CKPT_TRY(take_part(digests, hasher, number, leaf, at - begin, bytes, stop - at, err));
+    bytes += stop - at;
+    at = stop;
+  }
+  return arrive(digests, hasher, number, n_bytes, err);
+}
+
+/* ---- rows that tiles could not finish -----------------------------------------------------------------------------
+ */
+
+static ckpt_status read_sink(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
+  return ckpt_sink_read(ctx, file, offset, dst, n_bytes, err);
+}
+
+static const ckpt_source_ops sink_ops = {.read_at = read_sink};
+
+static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint8_t *window,
+                             ckpt_error *err) {
+  ckpt_row *row = &digests->plan->rows[number];
+  ckpt_output *output = &digests->plan->outputs[row->sink];
+  ckpt_row_state *state = &digests->rows[number];
+  uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK] = {0};
+  ckpt_tensor_units(row->tensor, units);
+  uint32_t unit_bytes = ckpt_dtype_get(row->tensor->dtype)->block_bytes, file;
+  ckpt_mover mover = {.window = window};
+  uint8_t *leaf_memory = malloc(CKPT_LEAF_BYTES + unit_bytes);
+  CKPT_TRY_ALLOC(leaf_memory, err);
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_source_custom(&mover.reader.source, &sink_ops, output->sink, err));
+  for (uint32_t f = 0; f < output->layout.n_files; f++)
+    CKPT_TRY_GOTO(ckpt_source_declare(mover.reader.source,
+                                      output->layout.files[f].name != NULL ? output->layout.files[f].name : "output",
+                                      UINT64_MAX, &file, err));
+  CKPT_TRY_GOTO(make_leaves(digests, number, err));
+  uint64_t n_units = row->tensor->n_bytes / unit_bytes, n_step = CKPT_LEAF_BYTES / unit_bytes;
+  if (CKPT_LEAF_BYTES % unit_bytes != 0) {
+    status =
+        ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, row->name, "its blocks of %u bytes cannot be read back", unit_bytes);
+    goto done;
+  }
+  for (uint64_t at = 0, leaf = 0; at < n_units; at += n_step, leaf++) {
+    uint64_t n = n_units - at < n_step ? n_units - at : n_step;
+    CKPT_TRY_GOTO(ckpt_place(&mover, row->tensor, start, units, at, n, leaf_memory, err));
+    CKPT_TRY_GOTO(ckpt_digest_leaf(hasher, leaf_memory, (size_t)(n * unit_bytes), state->leaves + 32 * leaf, err));
+  }
+  state->reads_back = false;
+  state->n_left = 0;
+  status = arrive(digests, hasher, number, 0, err);
+done:
+  ckpt_reader_reset(&mover.reader);
+  ckpt_source_free(mover.reader.source);
+  free(leaf_memory);
+  return status;
+}
+
+ckpt_status ckpt_row_digests_finish(ckpt_row_digests *digests, ckpt_hasher *hasher, uint8_t *window, size_t n_window,
+                                    ckpt_error *err) {
+  if (n_window < CKPT_WINDOW_BYTES) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "window of %zu bytes", n_window);
+  ckpt_plan *plan = digests->plan;
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    const ckpt_row *row = &plan->rows[i];
+    bool is_dropped = row->sink < plan->n_outputs && row->tensor == NULL;
+    if (row->sink == CKPT_VALUE_SINK || is_dropped || digests->rows[i].is_done || !row->wants_digest) continue;
+    if (row->expr->n_bytes == 0)
+      CKPT_TRY(arrive(digests, hasher, i, 0, err));
+    else if (digests->rows[i].reads_back)
+      CKPT_TRY(read_back(digests, hasher, i, window, err));
+    else
+      return ckpt_fail(err, CKPT_EINTERNAL, NULL, row->name, "%llu bytes never arrived",
+                       (unsigned long long)digests->rows[i].n_left);
+  }
+  return CKPT_OK;
+}

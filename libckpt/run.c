@@ -1,0 +1,489 @@
+/* run.c - the one loop that moves tensor bytes.
+ *
+ * Workers claim tiles in batch order; each reads, evaluates, digests and writes its tile, so that one worker's I/O
+ * overlaps another's computation. A batch with a sequential decoder or encoder is claimed as a whole (all batches of
+ * one encoded file together); a batch that needs the whole workspace, or values of earlier ones, waits until it is
+ * alone. Then footers are printed, overflowing casts refused, digests completed, and everything is committed, or
+ * nothing is. */
+#include "run.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtype.h"
+#include "encode.h"
+#include "error.h"
+#include "eval.h"
+#include "rowdigest.h"
+#include "trace.h"
+
+typedef struct worker worker;
+
+typedef struct run {
+  ckpt_plan *plan;
+  const ckpt_run_options *options;
+  const ckpt_backend *backend;
+  ckpt_row_digests digests;
+  ckpt_trace *trace;  /* NULL: none */
+  uint8_t *workspace; /* n_workers shares */
+  uint8_t *window;    /* for literals, side files and footers */
+  worker *workers;
+  uint32_t n_nodes, n_leaves;
+  pthread_mutex_t mutex; /* guards everything below */
+  pthread_cond_t changed;
+  uint8_t **partials;   /* of each value under way: value_bytes per CKPT_REDUCE_ELEMENTS of the argument */
+  uint64_t *tiles_left; /* of each batch */
+  uint32_t next_batch;
+  uint64_t next_tile;
+  uint32_t n_active; /* claims under way */
+  bool is_exclusive; /* one of them has the whole workspace */
+  uint64_t n_bytes_done;
+  ckpt_status status; /* the first failure ends the run */
+  ckpt_error error;
+} run;
+
+struct worker {
+  run *r;
+  ckpt_tile tile;
+  ckpt_hasher *hasher;
+  ckpt_lane *lane;
+  pthread_t thread;
+  bool is_started;
+};
+
+typedef struct claim {
+  uint32_t batch, n_batches; /* more than one only for a lane */
+  uint64_t tile, n_tiles;    /* of the first batch; the others are claimed whole */
+  bool is_exclusive;
+} claim;
+
+static bool is_cancelled(const run *r) {
+  return r->options != NULL && r->options->cancel != NULL && *r->options->cancel != 0;
+}
+
+static void fail(run *r, ckpt_status status, const ckpt_error *error) {
+  pthread_mutex_lock(&r->mutex);
+  if (r->status == CKPT_OK) {
+    r->status = status;
+    r->error = *error;
+  }
+  pthread_cond_broadcast(&r->changed);
+  pthread_mutex_unlock(&r->mutex);
+}
+
+/* ---- claiming ------------------------------------------------------------------------------------------------ */
+
+/* The next piece of work, in order; false when it must wait, or when there is none left. Holds the mutex. */
+static bool try_claim(run *r, claim *out, bool *must_wait) {
+  const ckpt_plan *plan = r->plan;
+  *must_wait = false;
+  if (r->status != CKPT_OK || r->next_batch == plan->n_batches || is_cancelled(r)) return false;
+  const ckpt_batch *batch = &plan->batches[r->next_batch];
+  *out = (claim){
+      .batch = r->next_batch, .n_batches = 1, .tile = r->next_tile, .n_tiles = 1, .is_exclusive = batch->exclusive};
+  if (batch->in_order) out->n_tiles = batch->n_tiles;
+  for (uint32_t b = out->batch + 1; batch->lane != 0 && b < plan->n_batches && plan->batches[b].lane == batch->lane;
+       b++) {
+    out->n_batches++;
+    out->is_exclusive = out->is_exclusive || plan->batches[b].exclusive;
+  }
+  bool waits = batch->waits && r->next_tile == 0;
+  *must_wait = r->is_exclusive || (r->n_active != 0 && (waits || out->is_exclusive));
+  if (*must_wait) return false;
+  r->next_tile += out->n_tiles;
+  if (r->next_tile >= batch->n_tiles) {
+    r->next_batch += out->n_batches;
+    r->next_tile = 0;
+  }
+  r->is_exclusive = out->is_exclusive;
+  r->n_active++;
+  return true;
+}
+
+static bool next_claim(run *r, claim *out) {
+  pthread_mutex_lock(&r->mutex);
+  bool must_wait, is_claimed;
+  while (!(is_claimed = try_claim(r, out, &must_wait)) && must_wait) pthread_cond_wait(&r->changed, &r->mutex);
+  pthread_mutex_unlock(&r->mutex);
+  return is_claimed;
+}
+
+static void finish_claim(run *r) {
+  pthread_mutex_lock(&r->mutex);
+  r->n_active--;
+  r->is_exclusive = false;
+  pthread_cond_broadcast(&r->changed);
+  pthread_mutex_unlock(&r->mutex);
+}
+
+/* ---- one tile --------------------------------------------------------------------------------------------------- */
+
+/* Where the partials of a reduction's tile go; made with its first tile. */
+static ckpt_status find_partials(run *r, const ckpt_row *row, uint64_t first_element, uint8_t **out, ckpt_error *err) {
+  pthread_mutex_lock(&r->mutex);
+  uint8_t **partials = &r->partials[row->value];
+  uint64_t n = (row->expr->n_elements + CKPT_REDUCE_ELEMENTS - 1) / CKPT_REDUCE_ELEMENTS;
+  if (*partials == NULL) *partials = calloc((size_t)n, row->expr->op->value_bytes);
+  *out = *partials == NULL ? NULL : *partials + first_element / CKPT_REDUCE_ELEMENTS * row->expr->op->value_bytes;
+  pthread_mutex_unlock(&r->mutex);
+  CKPT_TRY_ALLOC(*out, err);
+  return CKPT_OK;
+}
+
+/* With the last tile of a batch its reductions get their values. */
+static void finish_tile(run *r, uint32_t number, uint64_t n_read) {
+  const ckpt_batch *batch = &r->plan->batches[number];
+  pthread_mutex_lock(&r->mutex);
+  bool is_last = --r->tiles_left[number] == 0;
+  r->n_bytes_done += n_read;
+  if (r->options != NULL && r->options->progress != NULL)
+    r->options->progress(r->options->progress_arg, r->n_bytes_done, r->plan->n_bytes_read);
+  for (uint32_t p = is_last ? batch->first_piece : UINT32_MAX; p != UINT32_MAX; p = r->plan->pieces[p].next) {
+    const ckpt_row *row = &r->plan->rows[r->plan->pieces[p].row];
+    if (row->sink != CKPT_VALUE_SINK) continue;
+    const ckpt_op *op = row->expr->op;
+    uint64_t n = (row->expr->n_elements + CKPT_REDUCE_ELEMENTS - 1) / CKPT_REDUCE_ELEMENTS;
+    for (uint64_t i = 0; i < n; i++)
+      op->combine(r->plan->values[row->value], r->partials[row->value] + i * op->value_bytes);
+    free(r->partials[row->value]);
+    r->partials[row->value] = NULL;
+  }
+  pthread_mutex_unlock(&r->mutex);
+}
+
+/* Writes and digests a piece's result for the tile. */
+static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes, uint64_t *n_written,
+                           ckpt_error *err) {
+  ckpt_plan *plan = w->r->plan;
+  const ckpt_row *row = &plan->rows[piece->row];
+  const ckpt_batch *batch = w->tile.batch;
+  const ckpt_dtype_row *dtype = ckpt_dtype_get(piece->expr->dtype);
+  uint64_t per_row = piece->n_elements / batch->n_rows;
+  uint64_t begin = (piece->begin + per_row * w->tile.first_row) / dtype->block_elements;
+  uint64_t n_units = per_row * w->tile.n_rows / dtype->block_elements, n_bytes = n_units * dtype->block_bytes;
+  if (row->wants_digest && plan->wants_digests)
+    CKPT_TRY(
+        ckpt_row_digests_take(&w->r->digests, w->hasher, piece->row, begin * dtype->block_bytes, bytes, n_bytes, err));
+  if (row->sink >= plan->n_outputs) return CKPT_OK;
+  *n_written += n_bytes;
+  ckpt_output *output = &plan->outputs[row->sink];
+  uint32_t tensor = (uint32_t)(row->tensor - output->layout.index->tensors);
+  if (w->lane != NULL && ckpt_lane_holds(w->lane, output, tensor))
+    return ckpt_lane_take(w->lane, tensor, bytes, (size_t)n_bytes, err);
+  uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK] = {0};
+  ckpt_tensor_units(row->tensor, units);
+  ckpt_mover mover = {.sink = output->sink, .window = w->tile.window};
+  return ckpt_place(&mover, row->tensor, start, units, begin, n_units, (void *)bytes, err);
+}
+
+static void merge_stats(run *r, ckpt_row *row, const ckpt_cast_stats *stats) {
+  if (stats->n_overflow == 0 && stats->n_nan_lost == 0) return;
+  pthread_mutex_lock(&r->mutex);
+  row->stats.n_overflow += stats->n_overflow;
+  row->stats.n_nan_lost += stats->n_nan_lost;
+  if (stats->largest > row->stats.largest) row->stats.largest = stats->largest;
+  pthread_mutex_unlock(&r->mutex);
+}
+
+static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ckpt_error *err) {
+  run *r = w->r;
+  const ckpt_batch *batch = &r->plan->batches[number];
+  uint64_t first = tile_number * batch->tile_rows, n_rows = batch->n_rows - first, n_read = 0, n_written = 0,
+           n_used = 0;
+  if (n_rows > batch->tile_rows) n_rows = batch->tile_rows;
+  uint64_t started = ckpt_trace_now();
+  CKPT_TRY(ckpt_tile_read(&w->tile, batch, first, n_rows, err));
+  for (uint32_t i = 0; i < batch->n_leaves; i++)
+    n_read += batch->leaves[i].is_whole ? batch->leaves[i].n_bytes : batch->leaves[i].n_bytes / batch->n_rows * n_rows;
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = r->plan->pieces[p].next) {
+    const ckpt_piece *piece = &r->plan->pieces[p];
+    ckpt_row *row = &r->plan->rows[piece->row];
+    uint8_t *partials = NULL;
+    const void *bytes;
+    ckpt_status status = CKPT_OK;
+    if (row->sink == CKPT_VALUE_SINK)
+      status = find_partials(r, row, piece->n_elements / batch->n_rows * first, &partials, err);
+    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, partials, &bytes, err);
+    if (status == CKPT_OK && bytes != NULL) status = deliver(w, piece, bytes, &n_written, err);
+    if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, row->name);
+    merge_stats(r, row, &w->tile.stats);
+    if (w->tile.n_used > n_used) n_used = w->tile.n_used;
+  }
+  if (r->trace != NULL) ckpt_trace_tile(r->trace, number, n_read, n_written, n_used, ckpt_trace_now() - started);
+  finish_tile(r, number, n_read);
+  return CKPT_OK;
+}
+
+static ckpt_status run_claim(worker *w, const claim *c, ckpt_error *err) {
+  run *r = w->r;
+  const ckpt_plan *plan = r->plan;
+  w->tile.workspace = r->workspace + (c->is_exclusive ? 0 : plan->share_bytes * (uint64_t)(w - r->workers));
+  w->tile.n_workspace = c->is_exclusive ? plan->workspace_bytes : plan->share_bytes;
+  if (plan->batches[c->batch].lane != 0) CKPT_TRY(ckpt_lane_of(&w->lane, r->plan, plan->batches[c->batch].lane, err));
+  ckpt_status status = CKPT_OK;
+  for (uint32_t b = c->batch; b < c->batch + c->n_batches && status == CKPT_OK; b++) {
+    uint64_t end = plan->batches[b].in_order ? plan->batches[b].n_tiles : c->tile + c->n_tiles;
+    for (uint64_t t = c->tile; t < end && status == CKPT_OK && !is_cancelled(r); t++) status = run_tile(w, b, t, err);
+  }
+  if (w->lane != NULL && status == CKPT_OK && !is_cancelled(r)) status = ckpt_lane_finish(w->lane, err);
+  ckpt_lane_free(w->lane);
+  w->lane = NULL;
+  for (uint32_t i = 0; i < CKPT_TILE_READERS; i++) ckpt_reader_reset(&w->tile.readers[i]);
+  return status;
+}
+
+static void *work(void *arg) {
+  worker *w = arg;
+  claim c;
+  while (next_claim(w->r, &c)) {
+    ckpt_error error = {0};
+    ckpt_status status = run_claim(w, &c, &error);
+    if (status != CKPT_OK) fail(w->r, status, &error);
+    finish_claim(w->r);
+  }
+  return NULL;
+}
+
+/* ---- workers ------------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
+  w->r = r;
+  w->tile = (ckpt_tile){.plan = r->plan, .backend = r->backend};
+  w->tile.leaves = calloc(r->n_leaves, sizeof *w->tile.leaves);
+  w->tile.pointers = calloc(r->n_nodes, sizeof *w->tile.pointers);
+  w->tile.counts = calloc(r->n_nodes, sizeof *w->tile.counts);
+  w->tile.window = malloc(CKPT_WINDOW_BYTES);
+  CKPT_TRY(ckpt_hasher_new(&w->hasher, err));
+  bool failed = w->tile.leaves == NULL || w->tile.pointers == NULL || w->tile.counts == NULL || w->tile.window == NULL;
+  return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+}
+
+static void worker_free(worker *w) {
+  free(w->tile.leaves);
+  free(w->tile.pointers);
+  free(w->tile.counts);
+  free(w->tile.window);
+  ckpt_hasher_free(w->hasher);
+}
+
+static ckpt_status run_tiles(run *r, ckpt_error *err) {
+  uint32_t n_workers = r->plan->n_workers;
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < n_workers && status == CKPT_OK; i++) status = worker_init(&r->workers[i], r, err);
+  for (uint32_t i = 1; i < n_workers && status == CKPT_OK; i++) /* fewer threads than planned only cost time */
+    r->workers[i].is_started = pthread_create(&r->workers[i].thread, NULL, work, &r->workers[i]) == 0;
+  if (status == CKPT_OK) work(&r->workers[0]);
+  for (uint32_t i = 1; i < n_workers; i++)
+    if (r->workers[i].is_started) pthread_join(r->workers[i].thread, NULL);
+  if (status != CKPT_OK) return status;
+  if (r->status != CKPT_OK) return ckpt_fail(err, r->status, r->error.file, r->error.tensor, "%s", r->error.message);
+  if (is_cancelled(r)) return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written");
+  return CKPT_OK;
+}
+
+/* ---- outputs -------------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status open_output(ckpt_output *output, ckpt_error *err) {
+  const ckpt_layout *layout = &output->layout;
+  ckpt_sink_file *files = calloc(layout->n_files + 1, sizeof *files);
+  CKPT_TRY_ALLOC(files, err);
+  for (uint32_t f = 0; f < layout->n_files; f++)
+    files[f] = (ckpt_sink_file){layout->files[f].name, layout->files[f].n_bytes};
+  ckpt_status status = ckpt_sink_open(output->sink, files, layout->n_files, err);
+  free(files);
+  return status;
+}
+
+static ckpt_status copy_side_file(run *r, ckpt_output *output, uint32_t file, const ckpt_segment *segment,
+                                  ckpt_error *err) {
+  const ckpt_side_file *side = segment->side;
+  if (side->text != NULL)
+    return ckpt_sink_write(output->sink, file, segment->offset, side->text, (size_t)side->n_bytes, err);
+  if (output->carried == NULL) return ckpt_fail(err, CKPT_EINTERNAL, side->name, NULL, "a side file of no source");
+  for (uint64_t at = 0; at < side->n_bytes;) {
+    size_t n = side->n_bytes - at < CKPT_WINDOW_BYTES ? (size_t)(side->n_bytes - at) : CKPT_WINDOW_BYTES;
+    CKPT_TRY(ckpt_source_read(output->carried->source, side->file, at, r->window, n, err));
+    CKPT_TRY(ckpt_sink_write(output->sink, file, segment->offset + at, r->window, n, err));
+    at += n;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status print_segment(run *r, ckpt_output *output, uint32_t file, ckpt_segment *segment, ckpt_error *err) {
+  ckpt_out out;
+  ckpt_out_sink(&out, output->sink, file, segment->offset, r->window, CKPT_WINDOW_BYTES, err);
+  segment->print(&output->layout, segment->arg, &out);
+  CKPT_TRY(ckpt_out_end(&out));
+  if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = out.n_bytes;
+  return CKPT_OK;
+}
+
+/* Literals and side files of every file whose places are known; lanes print their own. */
+static ckpt_status print_literals(run *r, ckpt_output *output, ckpt_error *err) {
+  for (uint32_t f = 0; f < output->layout.n_files; f++) {
+    ckpt_layout_file *file = &output->layout.files[f];
+    for (uint32_t s = 0; s < file->n_segments && !ckpt_file_has_lane(file); s++) {
+      ckpt_segment *segment = &file->segments[s];
+      if (segment->kind == CKPT_SEGMENT_LITERAL && segment->offset != CKPT_SIZE_UNKNOWN)
+        CKPT_TRY(print_segment(r, output, f, segment, err));
+      if (segment->kind == CKPT_SEGMENT_SIDE_FILE) CKPT_TRY(copy_side_file(r, output, f, segment, err));
+    }
+  }
+  return CKPT_OK;
+}
+
+/* Footers in order, and literals behind them: everything before has its size by now. */
+static ckpt_status print_footers(run *r, ckpt_output *output, ckpt_error *err) {
+  for (uint32_t f = 0; f < output->layout.n_files; f++) {
+    ckpt_layout_file *file = &output->layout.files[f];
+    bool is_late = false;
+    for (uint32_t s = 0; s < file->n_segments; s++) {
+      ckpt_segment *segment = &file->segments[s];
+      is_late = is_late || segment->kind == CKPT_SEGMENT_FOOTER;
+      if (!is_late) continue;
+      segment->offset = s == 0 ? 0 : file->segments[s - 1].offset + file->segments[s - 1].n_bytes;
+      CKPT_TRY(print_segment(r, output, f, segment, err));
+    }
+    if (file->n_segments != 0)
+      file->n_bytes = file->segments[file->n_segments - 1].offset + file->segments[file->n_segments - 1].n_bytes;
+  }
+  return CKPT_OK;
+}
+
+/* Files behind an encoder of which no tensor has elements: no worker came by. */
+static ckpt_status write_empty_lanes(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+  for (uint32_t f = 0; f < output->layout.n_files; f++) {
+    const ckpt_layout_file *file = &output->layout.files[f];
+    uint64_t n_raw = 0;
+    for (uint32_t s = 0; s < file->n_segments; s++)
+      if (file->segments[s].kind == CKPT_SEGMENT_TENSOR) n_raw += file->segments[s].n_raw;
+    if (!ckpt_file_has_lane(file) || n_raw != 0) continue;
+    ckpt_lane *lane;
+    CKPT_TRY(ckpt_lane_new(&lane, output, f, err));
+    ckpt_status status = ckpt_lane_finish(lane, err);
+    ckpt_lane_free(lane);
+    CKPT_TRY(status);
+  }
+  (void)plan;
+  return CKPT_OK;
+}
+
+/* The first row, in the plan's order, whose cast made a finite value infinite or clamped it. */
+static ckpt_status check_overflow(const ckpt_plan *plan, ckpt_error *err) {
+  if (plan->allow_overflow) return CKPT_OK;
+  uint64_t n_rows = 0;
+  const ckpt_row *first = NULL;
+  for (uint32_t i = 0; i < plan->n_rows; i++)
+    if (plan->rows[i].stats.n_overflow != 0 && n_rows++ == 0) first = &plan->rows[i];
+  if (first == NULL) return CKPT_OK;
+  char others[64] = "";
+  if (n_rows > 1) snprintf(others, sizeof others, "; %llu more tensors too", (unsigned long long)(n_rows - 1));
+  return ckpt_fail(err, CKPT_EVALUE, NULL, first->name,
+                   "%llu values do not fit %s, the largest is %g%s (another --dtype, or --allow-overflow)",
+                   (unsigned long long)first->stats.n_overflow, ckpt_dtype_name((ckpt_dtype)first->expr->dtype),
+                   first->stats.largest, others);
+}
+
+static ckpt_status digest_output(const ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+  const ckpt_index *index = output->described;
+  ckpt_digest *digests = calloc(index->n_tensors + 1, sizeof *digests);
+  CKPT_TRY_ALLOC(digests, err);
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    digests[i] = plan->rows[index->tensors[index->by_name[i]].origin].digest;
+  ckpt_status status = ckpt_digest_index(index, digests, &output->digest, err);
+  free(digests);
+  return status;
+}
+
+static ckpt_status write_outputs(run *r, ckpt_error *err) {
+  ckpt_plan *plan = r->plan;
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    ckpt_status status = open_output(&plan->outputs[i], err);
+    if (status == CKPT_OK) status = print_literals(r, &plan->outputs[i], err);
+    if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
+  }
+  CKPT_TRY(run_tiles(r, err));
+  CKPT_TRY(check_overflow(plan, err));
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    CKPT_TRY(write_empty_lanes(plan, &plan->outputs[i], err));
+    CKPT_TRY(print_footers(r, &plan->outputs[i], err));
+  }
+  if (!plan->wants_digests) return CKPT_OK;
+  CKPT_TRY(ckpt_row_digests_finish(&r->digests, r->workers[0].hasher, r->window, CKPT_WINDOW_BYTES, err));
+  for (uint32_t i = 0; i < plan->n_outputs; i++) CKPT_TRY(digest_output(plan, &plan->outputs[i], err));
+  return CKPT_OK;
+}
+
+/* ---- the run
+ * ---------------------------------------------------------------------------------------------------------- */
+
+static ckpt_status run_init(run *r, ckpt_error *err) {
+  ckpt_plan *plan = r->plan;
+  pthread_mutex_init(&r->mutex, NULL);
+  pthread_cond_init(&r->changed, NULL);
+  ckpt_tile_needs(plan, &r->n_nodes, &r->n_leaves);
+  CKPT_TRY(ckpt_row_digests_start(&r->digests, plan, err));
+  r->workers = calloc(plan->n_workers, sizeof *r->workers);
+  r->partials = calloc((size_t)plan->n_values + 1, sizeof *r->partials);
+  r->tiles_left = calloc((size_t)plan->n_batches + 1, sizeof *r->tiles_left);
+  r->window = malloc(CKPT_WINDOW_BYTES);
+  r->workspace = aligned_alloc(64, (size_t)plan->workspace_bytes);
+  if (r->workers == NULL || r->partials == NULL || r->tiles_left == NULL || r->window == NULL || r->workspace == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < plan->n_batches; i++) r->tiles_left[i] = plan->batches[i].n_tiles;
+  for (uint32_t i = 0; i < plan->n_rows; i++) plan->rows[i].stats = (ckpt_cast_stats){0};
+  for (uint32_t i = 0; i < plan->n_rows; i++)
+    if (plan->rows[i].sink == CKPT_VALUE_SINK)
+      memset(plan->values[plan->rows[i].value], 0, plan->rows[i].expr->op->value_bytes);
+  if (r->options != NULL && r->options->trace != NULL)
+    CKPT_TRY(ckpt_trace_open(&r->trace, r->options->trace, plan, err));
+  return CKPT_OK;
+}
+
+static void run_free(run *r) {
+  for (uint32_t i = 0; r->workers != NULL && i < r->plan->n_workers; i++) worker_free(&r->workers[i]);
+  for (uint32_t i = 0; r->partials != NULL && i < r->plan->n_values; i++) free(r->partials[i]);
+  ckpt_row_digests_end(&r->digests);
+  free(r->workers);
+  free(r->partials);
+  free(r->tiles_left);
+  free(r->window);
+  free(r->workspace);
+  pthread_cond_destroy(&r->changed);
+  pthread_mutex_destroy(&r->mutex);
+}
+
+static ckpt_status commit(ckpt_plan *plan, bool keeps_staged, ckpt_error *err) {
+  ckpt_sink **sinks = calloc((size_t)plan->n_outputs + 1, sizeof *sinks);
+  CKPT_TRY_ALLOC(sinks, err);
+  for (uint32_t i = 0; i < plan->n_outputs; i++) sinks[i] = plan->outputs[i].sink;
+  ckpt_status status = CKPT_OK;
+  if (keeps_staged)
+    for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) status = ckpt_sink_seal(sinks[i], err);
+  else
+    status = ckpt_sink_commit(sinks, plan->n_outputs, err);
+  free(sinks);
+  return status;
+}
+
+ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, const ckpt_backend *backend,
+                             bool keeps_staged, ckpt_error *err) {
+  CKPT_TRY(ckpt_plan_prepare(plan, options, err));
+  run r = {.plan = plan, .options = options, .backend = backend};
+  ckpt_status status = run_init(&r, err);
+  if (status == CKPT_OK) status = write_outputs(&r, err);
+  ckpt_status traced = ckpt_trace_close(r.trace, status == CKPT_OK ? err : NULL);
+  if (status == CKPT_OK) status = traced;
+  run_free(&r);
+  if (status == CKPT_OK) status = commit(plan, keeps_staged, err);
+  for (uint32_t i = 0; i < plan->n_outputs && status != CKPT_OK; i++) ckpt_sink_abandon(plan->outputs[i].sink);
+  return status;
+}
+
+ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err) {
+  return ckpt_plan_run_on(plan, options, &ckpt_backend_cpu, false, err);
+}

@@ -1,0 +1,458 @@
+/* sink_path.c - a sink that writes a file or a folder: staged beside its final place, published by rename.
+ *
+ * Staged means: a file is written as a temporary sibling, a folder's files in a temporary sibling folder, or, where the
+ * output is an existing empty folder, in a temporary folder inside it whose entries are renamed out. Only names that
+ * this sink made are ever removed (tree.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "checked.h"
+#include "descriptors.h"
+#include "error.h"
+#include "publish.h"
+#include "sink.h"
+#include "source.h"
+#include "tree.h"
+
+/* Dirty bytes of one file after which the kernel is told to start writing them, so that the sync at the end is short
+ * and memory does not fill with them. */
+#define WRITEBACK_BYTES (UINT64_C(32) << 20)
+
+typedef struct output_file {
+  char *name; /* below the sink's folder; the temporary name where the output is one file */
+  char *path; /* where it will be: for messages */
+  uint64_t n_bytes;
+  bool is_created;
+  _Atomic uint64_t n_written;
+} output_file;
+
+typedef struct path_sink {
+  char *path; /* as the user wrote it, without slashes at its end */
+  bool is_folder, force;
+  bool is_replacing; /* a folder stands there that is to be exchanged */
+  bool is_inside;    /* an empty folder stands there: parent is that folder */
+  bool is_staged, is_published;
+  char *parent_path, *name; /* real path of the folder that holds name */
+  char stage[NAME_MAX + 1]; /* temporary name in parent */
+  int parent;
+  int folder; /* what file names are relative to: the staged folder, or the parent itself */
+  output_file *files;
+  uint32_t n_files;
+  ckpt_tree tree; /* of a folder */
+  ckpt_descriptors *descriptors;
+} path_sink;
+
+/* ---- where it goes ---------------------------------------------------------------------------------------------- */
+
+/* Splits a path into parent and name. */
+static ckpt_status split(path_sink *sink, const char *path, ckpt_error *err) {
+  const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+  if (*name == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+    return ckpt_fail(err, CKPT_EINVAL, sink->path, NULL, "cannot be an output");
+  sink->name = strdup(name);
+  sink->parent_path = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+  CKPT_TRY_ALLOC(sink->name, err);
+  CKPT_TRY_ALLOC(sink->parent_path, err);
+  struct stat st;
+  if (stat(sink->parent_path, &st) != 0) return ckpt_fail_errno(err, sink->path, "the folder above cannot be used");
+  if (S_ISDIR(st.st_mode)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, sink->path, NULL, "'%s' is no folder", sink->parent_path);
+}
+
+/* A folder stands where the output goes; links to it stand for it. */
+static ckpt_status meet_folder(path_sink *sink, ckpt_error *err) {
+  ckpt_status status = CKPT_OK;
+  char *real = realpath(sink->path, NULL);
+  int fd = real == NULL ? -1 : open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    status = ckpt_fail_errno(err, sink->path, "cannot be used");
+    goto done;
+  }
+  ckpt_error not_empty = {CKPT_OK, "", "", ""};
+  status = ckpt_tree_covers(&(ckpt_tree){NULL, 0}, fd, sink->path, &not_empty);
+  if (status == CKPT_OK) {
+    sink->is_inside = true;
+    sink->parent_path = strdup(real);
+    sink->name = strdup(strrchr(real, '/') + 1);
+    status = sink->parent_path == NULL || sink->name == NULL ? CKPT_ENOMEM : CKPT_OK;
+  } else if (status == CKPT_EEXIST && sink->force) {
+    sink->is_replacing = true;
+    status = split(sink, real, err);
+  } else {
+    (void)ckpt_fail(err, status, sink->path, NULL, "%s", not_empty.message);
+  }
+done:
+  if (fd >= 0) close(fd);
+  free(real);
+  return status == CKPT_ENOMEM ? ckpt_fail(err, status, NULL, NULL, "out of memory") : status;
+}
+
+/* Looks at what stands at the path and settles how it will be published. */
+static ckpt_status settle(path_sink *sink, ckpt_error *err) {
+  struct stat st;
+  if (lstat(sink->path, &st) != 0) {
+    if (errno != ENOENT) return ckpt_fail_errno(err, sink->path, "cannot be an output");
+    return split(sink, sink->path, err);
+  }
+  if (sink->is_folder && stat(sink->path, &st) == 0 && S_ISDIR(st.st_mode)) return meet_folder(sink, err);
+  if (sink->is_folder) return ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "exists and is no folder");
+  if (!S_ISREG(st.st_mode))
+    return ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "exists and is no regular file (a %s is never replaced)",
+                     S_ISDIR(st.st_mode)   ? "folder"
+                     : S_ISLNK(st.st_mode) ? "link"
+                                           : "device, socket or pipe");
+  if (!sink->force) return ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "exists (--force replaces it)");
+  return split(sink, sink->path, err);
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static int open_output_file(void *owner, uint32_t file) {
+  path_sink *sink = owner;
+  output_file *f = &sink->files[file];
+  int fd = openat(sink->folder, f->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (f->is_created ? 0 : O_CREAT | O_EXCL),
+                  0666); /* the umask applies */
+  if (fd < 0) return -errno;
+  f->is_created = true;
+  return fd;
+}
+
+/* "folder/name", or a copy of one of them when the other is NULL. */
+static char *join(const char *folder, const char *name) {
+  size_t n_folder = folder == NULL ? 0 : strlen(folder), n_name = name == NULL ? 0 : strlen(name);
+  char *path = malloc(n_folder + 1 + n_name + 1);
+  if (path == NULL) return NULL;
+  if (n_folder > 0) memcpy(path, folder, n_folder);
+  if (n_folder > 0 && n_name > 0) path[n_folder++] = '/';
+  if (n_name > 0) memcpy(path + n_folder, name, n_name);
+  path[n_folder + n_name] = '\0';
+  return path;
+}
+
+/* Copies what is to be written and, for a folder, makes its tree. */
+static ckpt_status copy_files(path_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+  if (!sink->is_folder && n_files != 1)
+    return ckpt_fail(err, CKPT_EINTERNAL, sink->path, NULL, "%" PRIu32 " files for one", n_files);
+  sink->files = calloc(n_files == 0 ? 1 : n_files, sizeof *sink->files);
+  CKPT_TRY_ALLOC(sink->files, err);
+  for (; sink->n_files < n_files; sink->n_files++) {
+    output_file *f = &sink->files[sink->n_files];
+    const char *name = files[sink->n_files].name;
+    if (sink->is_folder == (name == NULL))
+      return ckpt_fail(err, CKPT_EINTERNAL, sink->path, NULL, "a folder's files have names, a file has none");
+    f->n_bytes = files[sink->n_files].n_bytes;
+    f->name = join(NULL, sink->is_folder ? name : sink->stage);
+    f->path = join(sink->path, name);
+    if (f->name == NULL || f->path == NULL) {
+      free(f->name), free(f->path);
+      return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    }
+    if (f->n_bytes != CKPT_SIZE_UNKNOWN && f->n_bytes > INT64_MAX) {
+      sink->n_files++; /* so that it is freed */
+      return ckpt_fail(err, CKPT_ELIMIT, f->path, NULL, "%" PRIu64 " bytes are too large for a file", f->n_bytes);
+    }
+  }
+  if (!sink->is_folder) return CKPT_OK;
+  const char **names = calloc(n_files == 0 ? 1 : n_files, sizeof *names);
+  CKPT_TRY_ALLOC(names, err);
+  for (uint32_t i = 0; i < n_files; i++) names[i] = sink->files[i].name;
+  return ckpt_tree_init(&sink->tree, names, n_files, sink->path, err);
+}
+
+/* What a file system has left for us, and what the outputs of known size need. */
+typedef struct disk_space {
+  uint64_t n_needed, n_available;
+} disk_space;
+
+static ckpt_status fail_space(const path_sink *sink, const disk_space *space, ckpt_error *err) {
+  return ckpt_fail_errno(err, sink->path, "not enough space: %" PRIu64 " bytes needed, %" PRIu64 " available",
+                         space->n_needed, space->n_available);
+}
+
+static ckpt_status measure_space(disk_space *space, const path_sink *sink, ckpt_error *err) {
+  struct statvfs st;
+  space->n_needed = 0;
+  if (fstatvfs(sink->parent, &st) != 0 || !ckpt_mul_u64(st.f_bavail, st.f_frsize, &space->n_available))
+    space->n_available = UINT64_MAX;
+  for (uint32_t i = 0; i < sink->n_files; i++)
+    if (sink->files[i].n_bytes != CKPT_SIZE_UNKNOWN &&
+        !ckpt_add_u64(space->n_needed, sink->files[i].n_bytes, &space->n_needed))
+      return ckpt_fail(err, CKPT_ELIMIT, sink->path, NULL, "the output is larger than 2^64 bytes");
+  return CKPT_OK;
+}
+
+/* Gives a new file its size, with blocks behind it where the file system can promise them. */
+static ckpt_status preallocate(const path_sink *sink, const output_file *f, int fd, const disk_space *space,
+                               ckpt_error *err) {
+  if (f->n_bytes == CKPT_SIZE_UNKNOWN || f->n_bytes == 0) return CKPT_OK;
+  int failed;
+  do {
+    failed = fallocate(fd, 0, 0, (off_t)f->n_bytes);
+  } while (failed != 0 && errno == EINTR);
+  if (failed == 0) return CKPT_OK;
+  if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) { /* no promise: at least compare and set the size */
+    errno = ENOSPC;
+    if (space->n_needed > space->n_available) return fail_space(sink, space, err);
+    if (ftruncate(fd, (off_t)f->n_bytes) == 0) return CKPT_OK;
+  }
+  if (errno == ENOSPC || errno == EDQUOT) return fail_space(sink, space, err);
+  return ckpt_fail_errno(err, f->path, "cannot be made %" PRIu64 " bytes long", f->n_bytes);
+}
+
+static ckpt_status create_files(path_sink *sink, ckpt_error *err) {
+  disk_space space;
+  CKPT_TRY(measure_space(&space, sink, err));
+  CKPT_TRY(ckpt_descriptors_new(&sink->descriptors, CKPT_MAX_DESCRIPTORS, false, open_output_file, sink, err));
+  CKPT_TRY(ckpt_descriptors_grow(sink->descriptors, sink->n_files, err));
+  for (uint32_t i = 0; i < sink->n_files; i++) {
+    int fd;
+    CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, i, sink->files[i].path, &fd, err));
+    ckpt_status status = preallocate(sink, &sink->files[i], fd, &space, err);
+    ckpt_descriptors_release(sink->descriptors, i);
+    CKPT_TRY(status);
+  }
+  return CKPT_OK;
+}
+
+/* Whether force may replace the folder that stands there: only by files of the same names. */
+static ckpt_status check_replaced(const path_sink *sink, ckpt_error *err) {
+  int old = openat(sink->parent, sink->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (old < 0) return ckpt_fail_errno(err, sink->path, "cannot be replaced");
+  ckpt_status status = ckpt_tree_covers(&sink->tree, old, sink->path, err);
+  close(old);
+  return status;
+}
+
+static ckpt_status path_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+  path_sink *sink = ctx;
+  CKPT_TRY(ckpt_temporary_name(sink->stage, sink->name, err));
+  CKPT_TRY(copy_files(sink, files, n_files, err));
+  sink->parent = open(sink->parent_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (sink->parent < 0) return ckpt_fail_errno(err, sink->path, "the folder above cannot be used");
+  if (sink->is_replacing) CKPT_TRY(check_replaced(sink, err));
+  if (sink->is_folder) {
+    if (mkdirat(sink->parent, sink->stage, 0777) != 0)
+      return ckpt_fail_errno(err, sink->path, "cannot make a folder for it");
+    sink->is_staged = true;
+    sink->folder = openat(sink->parent, sink->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (sink->folder < 0) return ckpt_fail_errno(err, sink->path, "cannot open the folder made for it");
+    CKPT_TRY(ckpt_tree_make_folders(&sink->tree, sink->folder, sink->path, err));
+  } else {
+    sink->folder = sink->parent;
+  }
+  return create_files(sink, err);
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------ */
+
+static ckpt_status path_write_at(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
+                                 ckpt_error *err) {
+  path_sink *sink = ctx;
+  output_file *f = &sink->files[file];
+  int fd;
+  CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, file, f->path, &fd, err));
+  ckpt_status status = ckpt_write_exactly(fd, f->path, offset, src, n_bytes, err);
+  uint64_t before = atomic_fetch_add_explicit(&f->n_written, n_bytes, memory_order_relaxed);
+  if (status == CKPT_OK && (before + n_bytes) / WRITEBACK_BYTES != before / WRITEBACK_BYTES)
+    (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE); /* only a hint */
+  ckpt_descriptors_release(sink->descriptors, file);
+  return status;
+}
+
+static ckpt_status path_read_at(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
+  path_sink *sink = ctx;
+  int fd;
+  CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, file, sink->files[file].path, &fd, err));
+  ckpt_status status = ckpt_read_exactly(fd, sink->files[file].path, offset, dst, n_bytes, err);
+  ckpt_descriptors_release(sink->descriptors, file);
+  return status;
+}
+
+static ckpt_status sync_file(path_sink *sink, uint32_t file, ckpt_error *err) {
+  int fd, failed;
+  CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, file, sink->files[file].path, &fd, err));
+  do {
+    failed = fsync(fd);
+  } while (failed != 0 && errno == EINTR);
+  ckpt_status status = failed == 0 ? CKPT_OK : ckpt_fail_errno(err, sink->files[file].path, "cannot be synced");
+  ckpt_descriptors_release(sink->descriptors, file);
+  return status;
+}
+
+static ckpt_status path_seal(void *ctx, ckpt_error *err) {
+  path_sink *sink = ctx;
+  for (uint32_t i = 0; i < sink->n_files; i++) CKPT_TRY(sync_file(sink, i, err));
+  CKPT_TRY(ckpt_fail_at(ckpt_descriptors_close(sink->descriptors, err), err, sink->path, NULL));
+  return sink->is_folder ? ckpt_tree_sync_folders(&sink->tree, sink->folder, sink->path, err) : CKPT_OK;
+}
+
+/* ---- publishing ------------------------------------------------------------------------------------------------- */
+
+static ckpt_status publish_file(path_sink *sink, ckpt_error *err) {
+  struct stat st;
+  if (!sink->force) return ckpt_rename_new(sink->parent, sink->stage, sink->parent, sink->name, sink->path, err);
+  if (fstatat(sink->parent, sink->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode))
+    return ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "is no regular file any more, and is not replaced");
+  if (renameat(sink->parent, sink->stage, sink->parent, sink->name) == 0) return CKPT_OK;
+  return ckpt_fail_errno(err, sink->path, "cannot be renamed into place");
+}
+
+/* Exchanges the staged folder with the old one and removes that, which then has the temporary name. */
+static ckpt_status replace_folder(path_sink *sink, ckpt_error *err) {
+  CKPT_TRY(check_replaced(sink, err));
+  int old = openat(sink->parent, sink->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (old < 0) return ckpt_fail_errno(err, sink->path, "cannot be replaced");
+  ckpt_status status = ckpt_exchange(sink->parent, sink->stage, sink->name, sink->path, err);
+  if (status == CKPT_OK) {
+    sink->is_published = true;
+    ckpt_tree_remove(&sink->tree, old);
+    if (unlinkat(sink->parent, sink->stage, AT_REMOVEDIR) != 0)
+      status = ckpt_fail_errno(err, sink->path, "is written, but the old one cannot be removed and stays as '%s'",
+                               sink->stage);
+  }
+  close(old);
+  return status;
+}
+
+/* When a top-level entry is renamed: 0 first; what makes a folder a checkpoint comes last. */
+static int publish_turn(const char *name, size_t n) {
+  static const char index[] = ".index.json", config[] = "config.json";
+  if (n == sizeof config - 1 && memcmp(name, config, n) == 0) return 2;
+  return n >= sizeof index - 1 && memcmp(name + n - (sizeof index - 1), index, sizeof index - 1) == 0 ? 1 : 0;
+}
+
+/* Renames the first `limit` top-level entries, in order of their turns, out of the staged folder or back into it.
+ * *n_moved counts them. */
+static ckpt_status move_entries(const path_sink *sink, bool is_back, uint32_t limit, uint32_t *n_moved,
+                                ckpt_error *err) {
+  const ckpt_tree *tree = &sink->tree;
+  for (int turn = 0; turn <= 2; turn++) {
+    for (uint32_t i = 0; i < tree->n_names; i++) {
+      char entry[NAME_MAX + 1];
+      const char *name = tree->names[i], *before = i == 0 ? "" : tree->names[i - 1];
+      size_t n = strcspn(name, "/");
+      if (strcspn(before, "/") == n && memcmp(before, name, n) == 0) continue; /* an entry met already */
+      if (publish_turn(name, n) != turn) continue;
+      if (*n_moved == limit) return CKPT_OK;
+      memcpy(entry, name, n);
+      entry[n] = '\0';
+      if (is_back)
+        (void)renameat(sink->parent, entry, sink->folder, entry);
+      else
+        CKPT_TRY(ckpt_rename_new(sink->folder, entry, sink->parent, entry, sink->path, err));
+      ++*n_moved;
+    }
+  }
+  return CKPT_OK;
+}
+
+/* Renames the entries out of the folder staged inside; what was moved before a failure goes back. */
+static ckpt_status fill_folder(path_sink *sink, ckpt_error *err) {
+  uint32_t n_moved = 0, n_back = 0;
+  ckpt_status status = move_entries(sink, false, UINT32_MAX, &n_moved, err);
+  if (status != CKPT_OK) {
+    (void)move_entries(sink, true, n_moved, &n_back, NULL);
+    return status;
+  }
+  sink->is_published = true;
+  (void)unlinkat(sink->parent, sink->stage, AT_REMOVEDIR);
+  return CKPT_OK;
+}
+
+static ckpt_status path_publish(void *ctx, ckpt_error *err) {
+  path_sink *sink = ctx;
+  (void)ckpt_descriptors_close(sink->descriptors, NULL); /* read back after the seal; nothing written since */
+  if (!sink->is_folder)
+    CKPT_TRY(publish_file(sink, err));
+  else if (sink->is_inside)
+    CKPT_TRY(fill_folder(sink, err));
+  else if (sink->is_replacing)
+    CKPT_TRY(replace_folder(sink, err));
+  else
+    CKPT_TRY(ckpt_rename_new(sink->parent, sink->stage, sink->parent, sink->name, sink->path, err));
+  sink->is_published = true;
+  return ckpt_sync_folder(sink->parent, sink->path, err);
+}
+
+/* Whether the temporary name still is the folder that was made under it: a publish that failed late moved it. */
+static bool is_at_stage(const path_sink *sink) {
+  struct stat made, there;
+  return sink->folder >= 0 && fstat(sink->folder, &made) == 0 &&
+         fstatat(sink->parent, sink->stage, &there, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == there.st_dev &&
+         made.st_ino == there.st_ino;
+}
+
+static void path_abandon(void *ctx) {
+  path_sink *sink = ctx;
+  if (sink->is_published) return;
+  if (sink->is_staged && is_at_stage(sink)) ckpt_tree_remove(&sink->tree, sink->folder);
+  if (sink->is_staged) (void)unlinkat(sink->parent, sink->stage, AT_REMOVEDIR);
+  if (!sink->is_folder && sink->n_files == 1 && sink->files[0].is_created) (void)unlinkat(sink->parent, sink->stage, 0);
+  sink->is_published = true; /* there is nothing left to remove */
+}
+
+static void path_close(void *ctx) {
+  path_sink *sink = ctx;
+  path_abandon(sink);
+  ckpt_descriptors_free(sink->descriptors);
+  if (sink->folder >= 0 && sink->folder != sink->parent) close(sink->folder);
+  if (sink->parent >= 0) close(sink->parent);
+  for (uint32_t i = 0; i < sink->n_files; i++) free(sink->files[i].name), free(sink->files[i].path);
+  free(sink->files);
+  free(sink->tree.names);
+  free(sink->path), free(sink->parent_path), free(sink->name);
+  free(sink);
+}
+
+static const ckpt_sink_ops path_ops = {
+    .open = path_open,
+    .write_at = path_write_at,
+    .read_at = path_read_at,
+    .seal = path_seal,
+    .publish = path_publish,
+    .abandon = path_abandon,
+    .close = path_close,
+};
+
+ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bool force, ckpt_error *err) {
+  *out = NULL;
+  path_sink *sink = calloc(1, sizeof *sink);
+  CKPT_TRY_ALLOC(sink, err);
+  sink->is_folder = is_folder;
+  sink->force = force;
+  sink->parent = sink->folder = -1;
+  size_t n = strlen(path);
+  while (is_folder && n > 1 && path[n - 1] == '/') n--;
+  sink->path = strndup(path, n);
+  ckpt_status status = CKPT_ENOMEM;
+  if (sink->path == NULL)
+    (void)ckpt_fail(err, status, NULL, NULL, "out of memory");
+  else
+    status = n == 0 ? ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the output's path is empty") : settle(sink, err);
+  if (status != CKPT_OK) {
+    path_close(sink);
+    return status;
+  }
+  return ckpt_sink_custom(out, &path_ops, sink, err);
+}
+
+ckpt_status ckpt_write_file(const char *path, const void *bytes, size_t n_bytes, bool force, ckpt_error *err) {
+  ckpt_sink *sink;
+  ckpt_status status;
+  CKPT_TRY(ckpt_sink_path(&sink, path, false, force, err));
+  CKPT_TRY_GOTO(ckpt_sink_open(sink, &(ckpt_sink_file){.name = NULL, .n_bytes = n_bytes}, 1, err));
+  CKPT_TRY_GOTO(ckpt_sink_write(sink, 0, 0, bytes, n_bytes, err));
+  CKPT_TRY_GOTO(ckpt_sink_commit(&sink, 1, err));
+done:
+  ckpt_sink_free(sink);
+  return status;
+}

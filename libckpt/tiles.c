@@ -1,0 +1,200 @@
+/* tiles.c - how finely each batch can be cut, how large its tiles are, and what the run will hold at most.
+ *
+ * The workspace is cut into equal shares, one per worker. A batch whose smallest tile needs more than a share runs
+ * alone with the whole workspace; one that needs more than that is refused here, before a byte is read. Tile edges fall
+ * on digest leaves where that costs nothing, and on partials of reductions always. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch.h"
+#include "dtype.h"
+#include "error.h"
+#include "lower.h"
+#include "place.h"
+
+#define TILE_TARGET_BYTES (UINT64_C(4) << 20)
+
+typedef unsigned long long ull;
+
+static uint64_t gcd(uint64_t a, uint64_t b) {
+  while (b != 0) {
+    uint64_t rest = a % b;
+    a = b, b = rest;
+  }
+  return a;
+}
+
+/* How many rows a leaf can be cut into for this node: leading axes on which view and hull agree; every unit where they
+ * are the same. */
+static uint64_t leaf_rows(const ckpt_batch *batch, const ckpt_expr *node) {
+  bool is_direct;
+  const ckpt_leaf *leaf = &batch->leaves[ckpt_batch_leaf(batch, node, false, &is_direct)];
+  if (is_direct) return leaf->n_units;
+  ckpt_view view;
+  ckpt_leaf_view(node, &view);
+  if (view.order[0] != 0) return view.count[view.order[0]];
+  uint64_t n_rows = 1;
+  for (uint32_t axis = 0; axis < view.rank; axis++) {
+    if (view.order[axis] != axis || view.start[axis] != leaf->view.start[axis] ||
+        view.count[axis] != leaf->view.count[axis])
+      break;
+    n_rows *= view.count[axis];
+  }
+  return n_rows;
+}
+
+/* How many rows node can be cut into: every tile edge then falls on whole blocks, rows or units of all it depends on.
+ */
+static uint64_t node_rows(const ckpt_batch *batch, const ckpt_expr *node) {
+  uint64_t n_rows = node->n_elements / ckpt_dtype_get(node->dtype)->block_elements;
+  switch (node->op->rule) {
+    case CKPT_RULE_LEAF: return leaf_rows(batch, node);
+    case CKPT_RULE_STRUCTURE:
+    case CKPT_RULE_WHOLE: return 1;
+    case CKPT_RULE_ROW: n_rows = node->rank == 0 ? 1 : node->n_elements / node->shape[node->rank - 1]; break;
+    case CKPT_RULE_OUTER:
+      n_rows = 1;
+      for (uint32_t axis = 0; axis < ((const ckpt_axis_params *)node->params)->axis; axis++)
+        n_rows *= node->shape[axis];
+      break;
+    case CKPT_RULE_FLAT:
+    case CKPT_RULE_REDUCE: break;
+  }
+  for (uint32_t i = 0; i < node->n_args; i++)
+    if (!(node->op->whole_args >> i & 1)) n_rows = gcd(n_rows, node_rows(batch, node->args[i]));
+  return n_rows;
+}
+
+uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows) {
+  return is_whole ? node->n_elements : node->n_elements / batch->n_rows * n_rows;
+}
+
+static uint64_t padded(uint64_t n_bytes) { return (n_bytes + 63) & ~UINT64_C(63); }
+
+/* Buffers for evaluating node on a tile of n_rows, leaves' own tiles apart. */
+static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows) {
+  uint64_t n_bytes = 0;
+  const ckpt_dtype_row *row = ckpt_dtype_get(node->dtype);
+  uint64_t n_own = padded(ckpt_tile_elements(batch, node, is_whole, n_rows) / row->block_elements * row->block_bytes);
+  if (node->op->rule == CKPT_RULE_LEAF) {
+    bool is_direct;
+    ckpt_batch_leaf(batch, node, is_whole, &is_direct);
+    return is_direct ? 0 : n_own;
+  }
+  for (uint32_t i = 0; i < node->n_args; i++)
+    n_bytes += buffer_bytes(batch, node->args[i], is_whole || (node->op->whole_args >> i & 1), n_rows);
+  return n_bytes + (node->op->rule == CKPT_RULE_REDUCE ? padded(node->op->value_bytes) : n_own);
+}
+
+static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
+  uint64_t n_leaves = 0, n_buffers = 0;
+  for (uint32_t i = 0; i < batch->n_leaves; i++) {
+    const ckpt_leaf *leaf = &batch->leaves[i];
+    n_leaves += padded(leaf->is_whole ? leaf->n_bytes : leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes);
+  }
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
+    uint64_t n = buffer_bytes(batch, plan->pieces[p].expr, false, n_rows);
+    if (n > n_buffers) n_buffers = n; /* pieces of a tile follow each other in the same buffers */
+  }
+  return n_leaves + n_buffers;
+}
+
+/* Rows that tiles must be a multiple of (reductions), and had better be (digest leaves); 0 where that is too many. */
+static void quanta(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t *must, uint64_t *better) {
+  *must = *better = 1;
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
+    const ckpt_piece *piece = &plan->pieces[p];
+    uint64_t per_row = piece->n_elements / batch->n_rows;
+    if (piece->expr->op->rule == CKPT_RULE_REDUCE) {
+      uint64_t rows = CKPT_REDUCE_ELEMENTS / gcd(CKPT_REDUCE_ELEMENTS, per_row);
+      *must = *must / gcd(*must, rows) * rows;
+    } else {
+      const ckpt_dtype_row *row = ckpt_dtype_get(piece->expr->dtype);
+      uint64_t n_bytes = per_row / row->block_elements * row->block_bytes;
+      uint64_t rows = CKPT_LEAF_BYTES / gcd(CKPT_LEAF_BYTES, n_bytes);
+      if (*better != 0) *better = *better / gcd(*better, rows) * rows;
+      if (*better > UINT64_C(1) << 40) *better = 0;
+    }
+  }
+  if (*better != 0) *better = *better / gcd(*better, *must) * *must;
+}
+
+static ckpt_status refuse(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t needed, uint64_t available,
+                          ckpt_error *err) {
+  uint32_t widest = batch->first_piece;
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+    if (buffer_bytes(batch, plan->pieces[p].expr, false, 1) > buffer_bytes(batch, plan->pieces[widest].expr, false, 1))
+      widest = p;
+  return ckpt_fail(err, CKPT_ELIMIT, NULL, plan->rows[plan->pieces[widest].row].name,
+                   "needs %llu bytes at once, %llu are left of the memory limit of %llu (raise --memory)", (ull)needed,
+                   (ull)available, (ull)plan->memory);
+}
+
+static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t workspace, ckpt_error *err) {
+  batch->n_rows = 0;
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+    batch->n_rows = gcd(batch->n_rows, node_rows(batch, plan->pieces[p].expr));
+  for (uint32_t i = 0; i < batch->n_leaves; i++) {
+    const ckpt_leaf *leaf = &batch->leaves[i];
+    plan->n_bytes_read += leaf->n_bytes;
+    if (!leaf->is_whole)
+      batch->n_rows = gcd(batch->n_rows, leaf->cut_axis != 0 ? leaf->view.count[leaf->cut_axis] : leaf->n_units);
+  }
+  uint64_t must, better;
+  quanta(plan, batch, &must, &better);
+  if (must > batch->n_rows) must = batch->n_rows;
+  uint64_t least = tile_bytes(plan, batch, must), share = plan->share_bytes;
+  batch->exclusive = least > share;
+  if (least > workspace) return refuse(plan, batch, least, workspace, err);
+  uint64_t room = batch->exclusive ? workspace : share;
+  uint64_t per_row = tile_bytes(plan, batch, 64 * must) / (64 * must) + 1;
+  uint64_t target = room < 3 * TILE_TARGET_BYTES ? room : 3 * TILE_TARGET_BYTES;
+  if (batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0) target = room; /* long runs need wide tiles */
+  uint64_t n_rows = target / per_row / must * must;
+  if (n_rows < must) n_rows = must;
+  while (n_rows > must && tile_bytes(plan, batch, n_rows) > room) n_rows = n_rows / 2 / must * must;
+  if (n_rows < must) n_rows = must;
+  if (better != 0 && better <= n_rows) n_rows = n_rows / better * better;
+  batch->tile_rows = n_rows < batch->n_rows ? n_rows : batch->n_rows;
+  batch->n_tiles = batch->n_rows / batch->tile_rows + (batch->n_rows % batch->tile_rows != 0);
+  batch->tile_bytes = tile_bytes(plan, batch, batch->tile_rows);
+  return CKPT_OK;
+}
+
+static int compare_batches(const void *a, const void *b) {
+  const ckpt_batch *x = a, *y = b;
+  for (int i = 0; i < 4; i++)
+    if (x->order[i] != y->order[i]) return x->order[i] < y->order[i] ? -1 : 1;
+  return x->first_piece < y->first_piece ? -1 : 1;
+}
+
+ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err) {
+  if (plan->n_batches != 0) qsort(plan->batches, plan->n_batches, sizeof *plan->batches, compare_batches);
+  uint64_t per_worker = CKPT_WINDOW_BYTES, cursors = 0;
+  for (uint32_t i = 0; i < plan->n_batches && cursors == 0; i++)
+    if (plan->batches[i].in_order) cursors = CKPT_CURSOR_BYTES;
+  per_worker += cursors;
+  /* One worker more than processors, so that reads and writes of one overlap the work of another. */
+  uint64_t n_workers = plan->n_threads > 1 ? (uint64_t)plan->n_threads + 1 : 1;
+  while (n_workers > 1 && n_workers * (per_worker + (UINT64_C(2) << 20)) > plan->memory / 2) n_workers--;
+  plan->n_leaf_slots = (uint32_t)(plan->memory / (16 * CKPT_LEAF_BYTES));
+  if (plan->n_leaf_slots > 2 * n_workers + 2) plan->n_leaf_slots = (uint32_t)(2 * n_workers + 2);
+  uint64_t fixed = n_workers * per_worker + plan->n_leaf_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
+  if (fixed >= plan->memory)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                     "the memory limit of %llu bytes is too low, at least %llu are needed (raise --memory)",
+                     (ull)plan->memory, (ull)(fixed + (UINT64_C(1) << 20)));
+  uint64_t workspace = plan->memory - fixed;
+  plan->n_workers = (uint32_t)n_workers;
+  plan->share_bytes = workspace / n_workers & ~UINT64_C(63);
+  plan->workspace_bytes = plan->share_bytes * n_workers;
+  uint64_t largest = 0;
+  for (uint32_t i = 0; i < plan->n_batches; i++) {
+    ckpt_batch *batch = &plan->batches[i];
+    CKPT_TRY(plan_batch(plan, batch, plan->workspace_bytes, err));
+    uint64_t n = batch->exclusive ? batch->tile_bytes : batch->tile_bytes * n_workers;
+    if (n > largest) largest = n;
+  }
+  plan->peak = fixed + largest;
+  return CKPT_OK;
+}

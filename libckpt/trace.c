@@ -1,0 +1,103 @@
+/* trace.c - see trace.h. */
+#include "trace.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "error.h"
+
+struct ckpt_trace {
+  FILE *file;
+  const ckpt_plan *plan;
+  char *path;
+  pthread_mutex_t mutex;
+  uint64_t n_read, n_written, n_tiles;
+};
+
+uint64_t ckpt_trace_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+ckpt_status ckpt_trace_open(ckpt_trace **out, const char *path, const ckpt_plan *plan, ckpt_error *err) {
+  ckpt_trace *trace = calloc(1, sizeof *trace);
+  CKPT_TRY_ALLOC(trace, err);
+  trace->plan = plan;
+  trace->path = strdup(path);
+  pthread_mutex_init(&trace->mutex, NULL);
+  trace->file = trace->path == NULL ? NULL : fopen(path, "we");
+  *out = trace;
+  if (trace->file != NULL) return CKPT_OK;
+  ckpt_status status = ckpt_fail_errno(err, path, "the trace cannot be written");
+  free(trace->path);
+  free(trace);
+  *out = NULL;
+  return status;
+}
+
+static void put(FILE *file, const char *text) { (void)fwrite(text, 1, strlen(text), file); }
+
+/* A JSON string; names are UTF-8, so only quotes, backslashes and control characters need care. */
+static void put_text(FILE *file, const char *text) {
+  fputc('"', file);
+  for (; *text != '\0'; text++) {
+    unsigned char byte = (unsigned char)*text;
+    char escaped[8];
+    if (byte >= 0x20 && byte != '"' && byte != '\\') {
+      fputc(byte, file);
+    } else {
+      snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+      put(file, escaped);
+    }
+  }
+  fputc('"', file);
+}
+
+static void put_field(FILE *file, const char *text, uint64_t value) {
+  char line[64];
+  snprintf(line, sizeof line, "%s%llu", text, (unsigned long long)value);
+  put(file, line);
+}
+
+void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_t n_written, uint64_t n_used,
+                     uint64_t ns) {
+  const ckpt_batch *group = &trace->plan->batches[batch];
+  FILE *file = trace->file;
+  char ms[32];
+  snprintf(ms, sizeof ms, ",\"ms\":%.3f}\n", (double)ns / 1e6);
+  pthread_mutex_lock(&trace->mutex);
+  trace->n_read += n_read;
+  trace->n_written += n_written;
+  trace->n_tiles++;
+  put_field(file, "{\"group\":", batch);
+  put(file, ",\"leaves\":[");
+  for (uint32_t i = 0; i < group->n_leaves; i++) {
+    if (i != 0) fputc(',', file);
+    put_text(file, group->leaves[i].expr->tensor != NULL ? group->leaves[i].expr->tensor->name : "");
+  }
+  put_field(file, "],\"read\":", n_read);
+  put_field(file, ",\"written\":", n_written);
+  put_field(file, ",\"bytes\":", n_used);
+  put(file, ms);
+  pthread_mutex_unlock(&trace->mutex);
+}
+
+ckpt_status ckpt_trace_close(ckpt_trace *trace, ckpt_error *err) {
+  if (trace == NULL) return CKPT_OK;
+  put_field(trace->file, "{\"total\":{\"read\":", trace->n_read);
+  put_field(trace->file, ",\"written\":", trace->n_written);
+  put_field(trace->file, ",\"planned_peak\":", trace->plan->peak);
+  put_field(trace->file, ",\"tiles\":", trace->n_tiles);
+  put(trace->file, "}}\n");
+  ckpt_status status = CKPT_OK;
+  bool failed = ferror(trace->file) != 0;
+  if (fclose(trace->file) != 0 || failed) status = ckpt_fail_errno(err, trace->path, "the trace cannot be written");
+  pthread_mutex_destroy(&trace->mutex);
+  free(trace->path);
+  free(trace);
+  return status;
+}

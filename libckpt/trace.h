@@ -1,0 +1,25 @@
+/* trace.h - what a run read and wrote, as JSON lines: proof for tests of "one read" and "peak <= planned".
+ *
+ * One line per tile as it finishes: {"group":i,"leaves":["name",...],"read":n,"written":n,"bytes":workspace
+ * used,"ms":x}; a last line {"total":{"read","written","planned_peak","tiles"}}. */
+#ifndef CKPT_TRACE_H
+#define CKPT_TRACE_H
+
+#include "plan.h"
+
+typedef struct ckpt_trace ckpt_trace;
+
+/* Nanoseconds of a monotonic clock. */
+uint64_t ckpt_trace_now(void);
+
+/* Creates or truncates the file. Its lines are buffered; a failed write is reported by ckpt_trace_close. */
+ckpt_status ckpt_trace_open(ckpt_trace **out, const char *path, const ckpt_plan *plan, ckpt_error *err);
+
+/* One tile; safe from many threads. */
+void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_t n_written, uint64_t n_used,
+                     uint64_t ns);
+
+/* Writes the last line and closes; NULL is fine. */
+ckpt_status ckpt_trace_close(ckpt_trace *trace, ckpt_error *err);
+
+#endif

@@ -1,0 +1,190 @@
+/* tree.c - the names of a folder output: checked, made, synced, removed, compared with what is there.
+ *
+ * In byte order all names of one subfolder stand together, so a subfolder is met first where the name before does not
+ * share it: every pass over the subfolders is linear and needs no set. */
+#include "tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "contained.h"
+#include "error.h"
+
+enum { MAX_DEPTH = 32, MAX_LISTED = 5 };
+
+static bool is_plain_name(const char *name) {
+  if (!ckpt_name_is_contained(name) || strlen(name) >= PATH_MAX - 1) return false;
+  uint32_t depth = 0;
+  for (const char *part = name;; part++) {
+    size_t n = strcspn(part, "/");
+    if (n > NAME_MAX || (n == 1 && *part == '.') || ++depth > MAX_DEPTH) return false;
+    part += n;
+    if (*part == '\0') return true;
+  }
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+ckpt_status ckpt_tree_init(ckpt_tree *tree, const char **names, uint32_t n_names, const char *path, ckpt_error *err) {
+  *tree = (ckpt_tree){names, n_names};
+  for (uint32_t i = 0; i < n_names; i++)
+    if (!is_plain_name(names[i]))
+      return ckpt_fail(err, CKPT_EINVAL, path, NULL,
+                       "'%s' cannot name a file below it (relative, no '.' or '..', at most %d levels)", names[i],
+                       MAX_DEPTH);
+  if (n_names > 1) qsort(names, n_names, sizeof *names, compare_names);
+  for (uint32_t i = 1; i < n_names; i++)
+    if (strcmp(names[i - 1], names[i]) == 0)
+      return ckpt_fail(err, CKPT_EEXIST, path, NULL, "two files would have the name '%s'", names[i]);
+  return CKPT_OK;
+}
+
+/* Whether the subfolder names[i][0, n) is met first at i. */
+static bool is_first_of_folder(const ckpt_tree *tree, uint32_t i, size_t n) {
+  return i == 0 || strncmp(tree->names[i - 1], tree->names[i], n + 1) != 0;
+}
+
+/* Calls visit for every subfolder, parents first. Stops at the first failure. */
+static ckpt_status each_folder(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err,
+                               ckpt_status (*visit)(int folder, const char *sub, const char *path, ckpt_error *err)) {
+  char sub[PATH_MAX];
+  for (uint32_t i = 0; i < tree->n_names; i++) {
+    const char *name = tree->names[i];
+    for (const char *slash = strchr(name, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+      size_t n = (size_t)(slash - name);
+      if (!is_first_of_folder(tree, i, n)) continue;
+      memcpy(sub, name, n);
+      sub[n] = '\0';
+      CKPT_TRY(visit(folder, sub, path, err));
+    }
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status make_folder(int folder, const char *sub, const char *path, ckpt_error *err) {
+  if (mkdirat(folder, sub, 0777) == 0) return CKPT_OK;
+  return ckpt_fail_errno(err, path, "cannot make the folder '%s'", sub);
+}
+
+static ckpt_status sync_subfolder(int folder, const char *sub, const char *path, ckpt_error *err) {
+  int fd = openat(folder, sub, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return ckpt_fail_errno(err, path, "cannot sync the folder '%s'", sub);
+  ckpt_status status = ckpt_sync_folder(fd, path, err);
+  close(fd);
+  return status;
+}
+
+ckpt_status ckpt_tree_make_folders(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err) {
+  return each_folder(tree, folder, path, err, make_folder);
+}
+
+ckpt_status ckpt_tree_sync_folders(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err) {
+  CKPT_TRY(each_folder(tree, folder, path, err, sync_subfolder));
+  return ckpt_sync_folder(folder, path, err);
+}
+
+ckpt_status ckpt_sync_folder(int folder, const char *path, ckpt_error *err) {
+  int failed;
+  do {
+    failed = fsync(folder);
+  } while (failed != 0 && errno == EINTR);
+  if (failed == 0 || errno == EINVAL || errno == EOPNOTSUPP) return CKPT_OK;
+  return ckpt_fail_errno(err, path, "cannot sync its folder");
+}
+
+void ckpt_tree_remove(const ckpt_tree *tree, int folder) {
+  char sub[PATH_MAX];
+  for (uint32_t i = tree->n_names; i-- > 0;) {
+    const char *name = tree->names[i];
+    (void)unlinkat(folder, name, 0);
+    for (size_t n = strlen(name); n-- > 0;) {
+      if (name[n] != '/') continue;
+      if (!is_first_of_folder(tree, i, n)) break; /* then its parents have names before it too */
+      memcpy(sub, name, n);
+      sub[n] = '\0';
+      (void)unlinkat(folder, sub, AT_REMOVEDIR);
+    }
+  }
+}
+
+/* What a folder holds beyond the tree. */
+typedef struct foreign {
+  const ckpt_tree *tree;
+  char list[512];
+  size_t n_list;
+  uint64_t n;
+} foreign;
+
+static void add_foreign(foreign *f, const char *name) {
+  if (f->n++ >= MAX_LISTED) return;
+  int n = snprintf(f->list + f->n_list, sizeof f->list - f->n_list, "%s%s", f->n == 1 ? "" : ", ", name);
+  f->n_list += n > 0 && (size_t)n < sizeof f->list - f->n_list ? (size_t)n : 0;
+}
+
+/* Whether a name of the tree is `name` (a file), or begins with it (a subfolder, name ending with a slash). */
+static bool has_name(const ckpt_tree *tree, const char *name, bool is_folder) {
+  uint32_t low = 0, high = tree->n_names;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (strcmp(tree->names[middle], name) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == tree->n_names) return false;
+  return is_folder ? strncmp(tree->names[low], name, strlen(name)) == 0 : strcmp(tree->names[low], name) == 0;
+}
+
+/* Compares one folder; prefix is its name below the output, ending with a slash, or "". It enters only subfolders of
+ * the tree, so its depth is bounded by MAX_DEPTH. Returns 0 or errno. */
+static int find_foreign(foreign *f, int folder, const char *prefix) {
+  DIR *dir = fdopendir(folder); /* owns folder now */
+  if (dir == NULL) {
+    int code = errno;
+    close(folder);
+    return code;
+  }
+  const struct dirent *entry;
+  int code = 0;
+  while (code == 0 && (errno = 0, entry = readdir(dir)) != NULL) {
+    char name[PATH_MAX];
+    struct stat st;
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    int n = snprintf(name, sizeof name - 1, "%s%s", prefix, entry->d_name);
+    bool is_known = n > 0 && (size_t)n < sizeof name - 1 && strcmp(entry->d_name, ".git") != 0 &&
+                    fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    bool is_folder = is_known && S_ISDIR(st.st_mode);
+    if (is_folder) memcpy(name + n, "/", 2);
+    if (!is_known || (!is_folder && !S_ISREG(st.st_mode)) || !has_name(f->tree, name, is_folder)) {
+      add_foreign(f, name);
+    } else if (is_folder) {
+      int below = openat(dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      code = below < 0 ? errno : find_foreign(f, below, name);
+    }
+  }
+  if (code == 0) code = errno;
+  closedir(dir);
+  return code;
+}
+
+ckpt_status ckpt_tree_covers(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err) {
+  foreign f = {.tree = tree};
+  int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a position of its own in the folder */
+  if (fd < 0 || (errno = find_foreign(&f, fd, "")) != 0) return ckpt_fail_errno(err, path, "cannot list this folder");
+  if (f.n == 0) return CKPT_OK;
+  if (tree->n_names == 0)
+    return ckpt_fail(err, CKPT_EEXIST, path, NULL,
+                     "exists and is not empty (%llu entries: %s%s; --force replaces files that would be written anew)",
+                     (unsigned long long)f.n, f.list, f.n > MAX_LISTED ? ", ..." : "");
+  return ckpt_fail(err, CKPT_EEXIST, path, NULL,
+                   "not replaced: it holds %llu entries that would not be written anew: %s%s (move them away, or "
+                   "choose another output)",
+                   (unsigned long long)f.n, f.list, f.n > MAX_LISTED ? ", ..." : "");
+}

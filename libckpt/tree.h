@@ -1,0 +1,34 @@
+/* tree.h - the files that a folder output consists of, as names below a folder, and what is done to all of them.
+ *
+ * Everything that removes files goes through here, by these names: nothing that we did not write is ever deleted. */
+#ifndef CKPT_TREE_H
+#define CKPT_TREE_H
+
+#include "ckpt.h"
+
+typedef struct ckpt_tree {
+  const char **names; /* in byte order, each once, relative with '/' between components */
+  uint32_t n_names;
+} ckpt_tree;
+
+/* Checks and sorts names in place: EINVAL for one that is not plainly below a folder (empty, absolute, `.` or `..` in
+ * it, too long or deep), EEXIST for two that are equal. path is the output, for messages. */
+ckpt_status ckpt_tree_init(ckpt_tree *tree, const char **names, uint32_t n_names, const char *path, ckpt_error *err);
+
+/* Makes the subfolders that the names need. */
+ckpt_status ckpt_tree_make_folders(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err);
+
+/* Syncs folder and the subfolders. */
+ckpt_status ckpt_tree_sync_folders(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err);
+
+/* Removes the named files and then the subfolders that are empty; what is missing is fine. */
+void ckpt_tree_remove(const ckpt_tree *tree, int folder);
+
+/* EEXIST with a list when folder holds anything but regular files of these names in their subfolders; `.git` never
+ * passes. An empty tree (n_names 0) asks whether the folder is empty. */
+ckpt_status ckpt_tree_covers(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err);
+
+/* fsync of a folder, quietly where its file system cannot. */
+ckpt_status ckpt_sync_folder(int folder, const char *path, ckpt_error *err);
+
+#endif

@@ -1,0 +1,187 @@
+// What the format tests share: opening, and writing a layout to memory without the run loop, so that formats are tested
+// before and apart from it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "libckpt/format.h"
+}
+
+namespace formats_testing {
+
+using Files = std::map<std::string, std::string>;  // name to bytes; "" where the output is one file
+using IndexPointer = std::unique_ptr<ckpt_index, decltype(&ckpt_index_free)>;
+
+inline std::string slurp(const std::string &path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path;
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+inline void spill(const std::string &path, const std::string &bytes) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+// A folder of its own for each test, removed with it.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ckpt-formats-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder &) = delete;
+  Folder &operator=(const Folder &) = delete;
+  std::string operator/(const std::string &name) const { return path_ + "/" + name; }
+  const std::string &path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline std::string text_of(const ckpt_error &err) {
+  char text[2048];
+  return ckpt_error_text(&err, text, sizeof text);
+}
+
+// The index of path, or null with err filled.
+inline IndexPointer open(const std::string &path, ckpt_error *err, bool stored_names = true) {
+  ckpt_open_options options = {};
+  options.struct_size = sizeof options;
+  options.stored_names = stored_names;
+  ckpt_index *index = nullptr;
+  ckpt_status status = ckpt_open(&index, path.c_str(), &options, err);
+  EXPECT_EQ(status == CKPT_OK, index != nullptr);
+  return IndexPointer(index, ckpt_index_free);
+}
+
+inline IndexPointer open_bytes(const std::string &bytes, ckpt_error *err, bool stored_names = true) {
+  ckpt_open_options options = {};
+  options.struct_size = sizeof options;
+  options.stored_names = stored_names;
+  ckpt_index *index = nullptr;
+  ckpt_status status = ckpt_open_memory(&index, bytes.data(), bytes.size(), "memory", &options, err);
+  EXPECT_EQ(status == CKPT_OK, index != nullptr);
+  return IndexPointer(index, ckpt_index_free);
+}
+
+// A tensor's bytes; its extents have to be raw and in order.
+inline std::string bytes_of(const ckpt_index *index, const ckpt_tensor *tensor) {
+  std::string bytes;
+  for (uint32_t i = 0; i < tensor->n_extents; i++) {
+    std::string piece(tensor->extents[i].n_stored, '\0');
+    EXPECT_EQ(ckpt_source_read(index->source, tensor->extents[i].file, tensor->extents[i].offset, piece.data(),
+                               piece.size(), nullptr),
+              CKPT_OK);
+    bytes += piece;
+  }
+  EXPECT_EQ(bytes.size(), tensor->n_bytes) << tensor->name;
+  return bytes;
+}
+
+inline std::string bytes_of(const ckpt_index *index, const ckpt_side_file *side) {
+  if (side->text != nullptr) return std::string(side->text, side->n_bytes);
+  std::string bytes(side->n_bytes, '\0');
+  EXPECT_EQ(ckpt_source_read(index->source, side->file, 0, bytes.data(), bytes.size(), nullptr), CKPT_OK);
+  return bytes;
+}
+
+// One segment at its place in a memory sink.
+inline void write_segment(const ckpt_layout *layout, const ckpt_index *from, ckpt_sink *sink, uint32_t file,
+                          const ckpt_segment *segment) {
+  std::string bytes;
+  char window[100];  // small: generators must not depend on it
+  ckpt_out out;
+  switch (segment->kind) {
+    case CKPT_SEGMENT_LITERAL:
+    case CKPT_SEGMENT_FOOTER:
+      ckpt_out_sink(&out, sink, file, segment->offset, window, sizeof window, nullptr);
+      segment->print(layout, segment->arg, &out);
+      ASSERT_EQ(ckpt_out_end(&out), CKPT_OK);
+      ASSERT_EQ(out.n_bytes, segment->n_bytes);
+      return;
+    case CKPT_SEGMENT_TENSOR:
+      bytes = bytes_of(from, &from->tensors[layout->index->tensors[segment->tensor].origin]);
+      break;
+    case CKPT_SEGMENT_SIDE_FILE: bytes = bytes_of(from, segment->side); break;
+  }
+  ASSERT_EQ(bytes.size(), segment->n_bytes);
+  ASSERT_EQ(ckpt_sink_write(sink, file, segment->offset, bytes.data(), bytes.size(), nullptr), CKPT_OK);
+}
+
+// What `format` writes for an index: its files. A failure gives none and fills err; losses are the loss texts.
+inline Files write(const char *format_name, const ckpt_index *from, ckpt_layout_options options, ckpt_error *err,
+                   std::vector<std::string> *losses_out = nullptr) {
+  const ckpt_format *format = ckpt_format_find(format_name);
+  ckpt_index *described = nullptr;
+  EXPECT_EQ(ckpt_index_describe(&described, from, err), CKPT_OK);
+  ckpt_losses losses = {};
+  losses.arena = &described->arena;
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, UINT64_C(1) << 32);
+  ckpt_layout layout = {};
+  layout.arena = &arena;
+  layout.index = described;
+  Files files;
+  ckpt_status status = ckpt_normalize(format, described, &losses, err);
+  for (uint32_t i = 0; losses_out != nullptr && i < losses.n; i++) losses_out->push_back(losses.texts[i]);
+  if (status == CKPT_OK) status = format->layout(&layout, &options, err);
+  if (status == CKPT_OK) status = ckpt_layout_finish(&layout, err);
+  if (status == CKPT_OK) {
+    ckpt_sink *sink = nullptr;
+    EXPECT_EQ(ckpt_sink_memory(&sink, nullptr), CKPT_OK);
+    std::vector<ckpt_sink_file> wanted;
+    for (uint32_t i = 0; i < layout.n_files; i++) wanted.push_back({layout.files[i].name, layout.files[i].n_bytes});
+    EXPECT_EQ(ckpt_sink_open(sink, wanted.data(), layout.n_files, nullptr), CKPT_OK);
+    for (uint32_t i = 0; i < layout.n_files; i++)
+      for (uint32_t k = 0; k < layout.files[i].n_segments; k++)
+        write_segment(&layout, from, sink, i, &layout.files[i].segments[k]);
+    EXPECT_EQ(ckpt_sink_seal(sink, nullptr), CKPT_OK);
+    for (uint32_t i = 0; i < layout.n_files; i++) {
+      uint64_t n;
+      const void *bytes = ckpt_sink_bytes(sink, i, &n);
+      files[layout.files[i].name == nullptr ? "" : layout.files[i].name] =
+          std::string(static_cast<const char *>(bytes), n);
+    }
+    ckpt_sink_free(sink);
+  }
+  ckpt_index_free(described);
+  ckpt_arena_free(&arena);
+  return files;
+}
+
+inline void spill(const Folder &folder, const Files &files) {
+  for (const auto &file : files) spill(folder / file.first, file.second);
+}
+
+// Notes as text, problems marked with "! ".
+inline std::vector<std::string> notes_of(const ckpt_index *index) {
+  std::vector<std::string> notes;
+  for (uint32_t i = 0; i < index->n_notes; i++)
+    notes.push_back((index->notes[i].is_problem ? "! " : "") + std::string(index->notes[i].text));
+  return notes;
+}
+
+// A safetensors file: header text and payload.
+inline std::string safetensors(const std::string &header, const std::string &payload) {
+  std::string bytes(8, '\0');
+  for (int i = 0; i < 8; i++) bytes[static_cast<size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  return bytes + header + payload;
+}
+
+}  // namespace formats_testing

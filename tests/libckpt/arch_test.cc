@@ -1,0 +1,143 @@
+// Tests of the architecture rows: every name fills and matches both ways, and rows know what transformers writes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+extern "C" {
+#include "libckpt/arch.h"
+}
+
+namespace {
+
+std::string Fill(const char *pattern, uint64_t a, uint64_t b = 0) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, 1 << 16);
+  uint64_t numbers[2] = {a, b};
+  std::string text = ckpt_arch_fill(pattern, numbers, &arena);
+  ckpt_arena_free(&arena);
+  return text;
+}
+
+size_t Holes(const std::string &pattern) { return std::count(pattern.begin(), pattern.end(), '#'); }
+
+TEST(Arch, FindsByModelTypeAndRowName) {
+  ASSERT_NE(ckpt_arch_find("llama"), nullptr);
+  EXPECT_STREQ(ckpt_arch_find("llama")->name, "llama");
+  EXPECT_EQ(ckpt_arch_find("mistral"), ckpt_arch_find("llama"));
+  EXPECT_STREQ(ckpt_arch_find("gpt2")->name, "gpt2");
+  for (const char *unknown : {"", "Llama", "llama2", "t5"}) EXPECT_EQ(ckpt_arch_find(unknown), nullptr) << unknown;
+}
+
+TEST(Arch, FillsInOrder) {
+  EXPECT_EQ(Fill("plain", 1), "plain");
+  EXPECT_EQ(Fill("a.#.b", 12), "a.12.b");
+  EXPECT_EQ(Fill("#.#", 3, UINT64_MAX), "3.18446744073709551615");
+}
+
+TEST(Arch, MatchesWholeNamesWithPlainNumbers) {
+  const ckpt_arch *llama = ckpt_arch_find("llama");
+  uint64_t numbers[2] = {77, 77};
+  const ckpt_arch_name *row = ckpt_arch_match(llama, "model.layers.31.self_attn.q_proj.weight", numbers);
+  ASSERT_NE(row, nullptr);
+  EXPECT_STREQ(row->gguf, "blk.#.attn_q.weight");
+  EXPECT_STREQ(row->meta, "layers.#.attention.wq.weight");
+  EXPECT_EQ(row->notes, CKPT_NAME_ROPE_PERMUTE);
+  EXPECT_EQ(row->split_axis, 0);
+  EXPECT_EQ(numbers[0], 31u);
+  for (const char *name :
+       {"", "model", "model.layers..self_attn.q_proj.weight", "model.layers.01.self_attn.q_proj.weight",
+        "model.layers.x.self_attn.q_proj.weight", "model.layers.-1.self_attn.q_proj.weight",
+        "model.layers.18446744073709551616.self_attn.q_proj.weight", "model.layers.1.self_attn.q_proj.weight.x",
+        "model.layers.1.self_attn.q_proj.weigh", "model.layers.1", "layers.1.self_attn.q_proj.weight"})
+    EXPECT_EQ(ckpt_arch_match(llama, name, numbers), nullptr) << name;
+  EXPECT_NE(ckpt_arch_match(llama, "model.layers.18446744073709551615.mlp.up_proj.weight", numbers), nullptr);
+}
+
+TEST(Arch, EveryRowIsSoundBothWays) {
+  for (const ckpt_arch *const *arch = ckpt_archs; *arch != nullptr; arch++) {
+    SCOPED_TRACE((*arch)->name);
+    EXPECT_EQ(ckpt_arch_find((*arch)->name), *arch);
+    EXPECT_GE((*arch)->revision, 1u);
+    std::string prefix = (*arch)->base_prefix;
+    EXPECT_EQ(prefix.back(), '.');
+    std::set<std::string> hf, gguf, meta;
+    for (const ckpt_arch_name *row = (*arch)->names; row->hf != nullptr; row++) {
+      SCOPED_TRACE(row->hf);
+      EXPECT_TRUE(hf.insert(row->hf).second);
+      for (const auto &[pattern, seen] : {std::pair(row->gguf, &gguf), std::pair(row->meta, &meta)}) {
+        if (pattern == nullptr) continue;
+        EXPECT_EQ(Holes(pattern), Holes(row->hf)) << pattern;
+        EXPECT_TRUE(seen->insert(pattern).second) << pattern;
+      }
+      EXPECT_TRUE(row->role == CKPT_ROLE_PARAMETER || row->role == CKPT_ROLE_BUFFER);
+      EXPECT_GE(row->split_axis, -1);
+      EXPECT_LE(row->split_axis, 1);
+      uint64_t numbers[2];
+      EXPECT_EQ(ckpt_arch_match(*arch, Fill(row->hf, 10, 7).c_str(), numbers), row);
+      if (Holes(row->hf) > 0) {
+        EXPECT_EQ(numbers[0], 10u);
+      }
+      // A bare model's name must never be a whole model's name: adding the prefix would be ambiguous.
+      std::string name = row->hf;
+      if (name.compare(0, prefix.size(), prefix) == 0) {
+        EXPECT_EQ(ckpt_arch_match(*arch, Fill(name.c_str() + prefix.size(), 10, 7).c_str(), numbers), nullptr);
+      }
+    }
+    size_t n_ties = 0;
+    for (const ckpt_arch_tie *tie = (*arch)->ties; tie->kept != nullptr; tie++, n_ties++) {
+      EXPECT_TRUE(hf.count(tie->kept)) << tie->kept;
+      EXPECT_TRUE(hf.count(tie->tied)) << tie->tied;
+    }
+    EXPECT_LE(n_ties, size_t{CKPT_MAX_TIES});
+  }
+}
+
+// Names of `state_dict()` as transformers 5.23 gives them for one layer.
+TEST(Arch, RowsKnowWhatTransformersWrites) {
+  const char *llama[] = {"model.embed_tokens.weight",
+                         "model.norm.weight",
+                         "lm_head.weight",
+                         "model.layers.0.input_layernorm.weight",
+                         "model.layers.0.post_attention_layernorm.weight",
+                         "model.layers.0.self_attn.q_proj.weight",
+                         "model.layers.0.self_attn.q_proj.bias",
+                         "model.layers.0.self_attn.k_proj.weight",
+                         "model.layers.0.self_attn.k_proj.bias",
+                         "model.layers.0.self_attn.v_proj.weight",
+                         "model.layers.0.self_attn.v_proj.bias",
+                         "model.layers.0.self_attn.o_proj.weight",
+                         "model.layers.0.self_attn.o_proj.bias",
+                         "model.layers.0.mlp.gate_proj.weight",
+                         "model.layers.0.mlp.gate_proj.bias",
+                         "model.layers.0.mlp.up_proj.weight",
+                         "model.layers.0.mlp.up_proj.bias",
+                         "model.layers.0.mlp.down_proj.weight",
+                         "model.layers.0.mlp.down_proj.bias"};
+  const char *gpt2[] = {"transformer.wte.weight",
+                        "transformer.wpe.weight",
+                        "transformer.ln_f.weight",
+                        "transformer.ln_f.bias",
+                        "lm_head.weight",
+                        "transformer.h.0.ln_1.weight",
+                        "transformer.h.0.ln_1.bias",
+                        "transformer.h.0.attn.c_attn.weight",
+                        "transformer.h.0.attn.c_attn.bias",
+                        "transformer.h.0.attn.c_proj.weight",
+                        "transformer.h.0.attn.c_proj.bias",
+                        "transformer.h.0.ln_2.weight",
+                        "transformer.h.0.ln_2.bias",
+                        "transformer.h.0.mlp.c_fc.weight",
+                        "transformer.h.0.mlp.c_fc.bias",
+                        "transformer.h.0.mlp.c_proj.weight",
+                        "transformer.h.0.mlp.c_proj.bias"};
+  uint64_t numbers[2];
+  for (const char *name : llama) EXPECT_NE(ckpt_arch_match(ckpt_arch_find("llama"), name, numbers), nullptr) << name;
+  for (const char *name : gpt2) EXPECT_NE(ckpt_arch_match(ckpt_arch_find("gpt2"), name, numbers), nullptr) << name;
+  const ckpt_arch_name *mask = ckpt_arch_match(ckpt_arch_find("gpt2"), "transformer.h.3.attn.bias", numbers);
+  ASSERT_NE(mask, nullptr);
+  EXPECT_EQ(mask->role, CKPT_ROLE_BUFFER);
+}
+
+}  // namespace

@@ -1,0 +1,147 @@
+// Tests of config.json reading: what Python writes is read, what is malformed or too large is refused by place.
+#include <gtest/gtest.h>
+
+#include <string>
+
+extern "C" {
+#include "libckpt/config.h"
+}
+
+namespace {
+
+struct Config {
+  explicit Config(const std::string &text) {
+    // A copy of exact size, so that a sanitizer sees any read past it.
+    std::string exact(text);
+    status = ckpt_config_parse(&config, exact.data(), exact.size(), "config.json", &err);
+  }
+  ~Config() { ckpt_config_free(config); }
+  std::string Text(const char *key) {
+    const char *value = "absent";
+    return ckpt_config_text(config, key, &value) ? std::string("=") + value : value;
+  }
+  int64_t Int(const char *key) {
+    int64_t value = -1;
+    return ckpt_config_int(config, key, &value) ? value : -1;
+  }
+
+  ckpt_config *config = nullptr;
+  ckpt_error err = {};
+  ckpt_status status;
+};
+
+TEST(Config, ReadsByDottedKey) {
+  Config config(
+      R"({"model_type": "llama", "n": 7, "tie": true, "no": null, "rope": {"type": "yarn", "deep": {"k": -2}}})");
+  ASSERT_EQ(config.status, CKPT_OK) << config.err.message;
+  EXPECT_EQ(config.Text("model_type"), "=llama");
+  EXPECT_EQ(config.Text("rope.type"), "=yarn");
+  EXPECT_EQ(config.Int("rope.deep.k"), -2);
+  EXPECT_EQ(config.Int("n"), 7);
+  bool tie = false;
+  EXPECT_TRUE(ckpt_config_bool(config.config, "tie", &tie));
+  EXPECT_TRUE(tie);
+  for (const char *key : {"absent", "", ".", "rope.", "rope.type.x", "n.x", "rope", "n", "no", "tie"})
+    EXPECT_EQ(config.Text(key), "absent") << key;
+  EXPECT_FALSE(ckpt_config_bool(config.config, "n", &tie));
+  EXPECT_EQ(config.Int("tie"), -1);
+}
+
+TEST(Config, ReadsWhatPythonWrites) {
+  Config config(R"({"a": NaN, "b": [Infinity, -Infinity, NaN], "c": "NaN \" Infinity", "NaN": "k\\",
+    "big": 1000000000000000019884624838656, "max": 9223372036854775807, "min": -9223372036854775808,
+    "over": 9223372036854775808, "huge": 1e999, "real": -1e999, "last": 3})");
+  ASSERT_EQ(config.status, CKPT_OK) << config.err.message;
+  EXPECT_EQ(config.Text("c"), "=NaN \" Infinity");
+  EXPECT_EQ(config.Text("NaN"), "=k\\");
+  EXPECT_EQ(config.Int("max"), INT64_MAX);
+  EXPECT_EQ(config.Int("min"), INT64_MIN);
+  for (const char *key : {"a", "big", "over", "huge", "real"}) {
+    EXPECT_EQ(config.Int(key), -1) << key;
+    EXPECT_EQ(config.Text(key), "absent") << key;
+  }
+  EXPECT_EQ(config.Int("last"), 3);
+}
+
+TEST(Config, RefusesWhatIsNotJson) {
+  for (const char *text : {"",
+                           " ",
+                           "{",
+                           "{\"a\":}",
+                           "[1]",
+                           "7",
+                           "null",
+                           "{\"a\":1}x",
+                           "{\"a\":NaNx}",
+                           "{\"a\":-NaN}",
+                           "{\"a\":1NaN}",
+                           "{\"a\":Infinit}",
+                           "{NaN:1}",
+                           "{\"a\":01}",
+                           "{\"a\":\"\\u0000\"}",
+                           "{\"a\":\"\xFF\"}",
+                           "{\"a",
+                           "{\"a\\",
+                           "{\"a\":+1}",
+                           "{'a':1}",
+                           "{\"a\":1,}",
+                           "\xEF\xBB\xBF{}",
+                           "{\"a\":nan}",
+                           "{\"a\":NaN",
+                           "NaN"}) {
+    Config config(text);
+    EXPECT_EQ(config.status, CKPT_EFORMAT) << text;
+    EXPECT_STREQ(config.err.file, "config.json");
+  }
+  Config nul(std::string("{\"a\":1}\0", 8));
+  EXPECT_EQ(nul.status, CKPT_EFORMAT);
+}
+
+TEST(Config, NamesThePlaceWithoutControlCharacters) {
+  Config config("{\"a\": NaN,\n  \"b\": \x1b[31m}");
+  ASSERT_EQ(config.status, CKPT_EFORMAT);
+  EXPECT_STREQ(config.err.message, "not valid JSON: invalid token near '?' (line 2, column 8)");
+}
+
+TEST(Config, RefusesDuplicateKeys) {
+  Config config("{\"a\": 1, \"b\": {\"x\": 1, \"x\": 2}}");
+  ASSERT_EQ(config.status, CKPT_EFORMAT);
+  EXPECT_NE(std::string(config.err.message).find("duplicate object key near '\"x\"'"), std::string::npos)
+      << config.err.message;
+}
+
+std::string Nested(int depth) {
+  std::string text = "{\"a\":";
+  for (int i = 1; i < depth; i++) text += "[";
+  text += "1";
+  for (int i = 1; i < depth; i++) text += "]";
+  return text + "}";
+}
+
+TEST(Config, DepthIsBounded) {
+  EXPECT_EQ(Config(Nested(64)).status, CKPT_OK);
+  Config deep(Nested(65));
+  EXPECT_EQ(deep.status, CKPT_ELIMIT);
+  EXPECT_STREQ(deep.err.message, "JSON nested deeper than 64");
+  EXPECT_EQ(Config(std::string(1000000, '[')).status, CKPT_ELIMIT);
+}
+
+TEST(Config, NumberOfValuesIsBounded) {
+  auto list = [](int n) {  // n commas and brackets, its own and the object's included
+    std::string text = "{\"a\":[0";
+    for (int i = 2; i < n; i++) text += ",0";
+    return text + "]}";
+  };
+  EXPECT_EQ(Config(list(1000000)).status, CKPT_OK);
+  EXPECT_EQ(Config(list(1000001)).status, CKPT_ELIMIT);
+}
+
+TEST(Config, SizeIsBounded) {
+  std::string text = "{}" + std::string(CKPT_CONFIG_MAX_BYTES - 2, ' ');
+  EXPECT_EQ(Config(text).status, CKPT_OK);
+  Config large(text + " ");
+  EXPECT_EQ(large.status, CKPT_ELIMIT);
+  EXPECT_STREQ(large.err.message, "67108865 bytes of JSON (at most 67108864 are read)");
+}
+
+}  // namespace

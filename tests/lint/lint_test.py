@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Proves that lint.py can fail: each rule meets snippets it must refuse, at the line given, and ones it must not."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lint
+
+# rule, path, snippet, lines that must be found
+CASES = [
+    (lint.arrow, "libckpt/a.c", '#include "index.h"\n#include "libckpt/plan.h"\n#include <stdio.h>\n', []),
+    (lint.arrow, "libckpt/codec/a.c", '#include "../index.h"\n#include "json.h"\n', []),
+    (lint.arrow, "libckpt/a.c", '#include "index.h"\n#include "formats/registry.h"\n', [2]),
+    (lint.arrow, "libckpt/a.c", '#include "../formats/registry.h"\n', [1]),
+    (lint.arrow, "libckpt/a.c", '  # include "tools/cli.h"\n', [1]),
+    (lint.arrow, "formats/a.c", '#include "kernels/ref/cast.h"\n', [1]),
+    (lint.arrow, "formats/a.c", '#include "tests/fake.h"\n', [1]),
+    (lint.arrow, "formats/gguf.c", '#include "safetensors.h"\n', [1]),
+    (lint.arrow, "formats/gguf.c", '#include "gguf.h"\n#include "formats.def"\n', []),
+    (lint.arrow, "formats/gguf_write.c", '#include "formats/gguf.h"\n', []),
+    (lint.arrow, "formats/registry.c", '#include "formats/gguf.h"\n#include "arch/archs.def"\n', []),
+    (lint.arrow, "kernels/ref/a.c", '#include "libckpt/backend.h"\n#include "float_format.h"\n', []),
+    (lint.arrow, "kernels/ref/a.c", '#include "formats/gguf.h"\n', [1]),
+    (lint.arrow, "tools/a.c", '#include "libckpt/ckpt.h"\n#include "formats/a.h"\n#include "cli.h"\n', []),
+    (lint.arrow, "tools/a.c", '#include "tests/fake.h"\n', [1]),
+    (lint.file_length, "libckpt/a.c", "int x;\n" * 800, []),
+    (lint.file_length, "libckpt/a.c", "int x;\n" * 801, [801]),
+    (lint.function_length, "libckpt/a.c", "static int f(int a,\n             int b) {\n" + "  a++;\n" * 77 + "}\n", []),
+    (lint.function_length, "libckpt/a.c", "static int f(int a,\n             int b) {\n" + "  a++;\n" * 78 + "}\n", [1]),
+    (lint.function_length, "libckpt/a.c", "int g(void);\n\nint f(void)\n{\n" + "\n\n  a++;\n" * 27 + "}\n", [3]),
+    (lint.function_length, "libckpt/a.c", "static const int rows[] = {\n" + "  1,\n" * 200 + "};\n", []),
+    (lint.calls, "libckpt/a.c", "  strcpy(a, b);\n  x = sprintf (a, b);\n  abort();\n", [1, 2, 3]),
+    (lint.calls, "libckpt/a.c", '  f("strcpy(a)"); /* abort() */\n  // exit(1)\n  my_exit(1);\n', []),
+    (lint.calls, "libckpt/a.c", "  fprintf(stderr, text);\n", [1, 1]),
+    (lint.calls, "kernels/ref/a.c", "  printf(text);\n  exit(1);\n", [1, 2]),
+    (lint.calls, "tools/a.c", "  printf(text);\n  exit(1);\n", []),
+    (lint.calls, "tools/a.c", "  system(text);\n  n = atoi(text);\n", [1, 2]),
+    (lint.calls, "formats/a.c", "  time(NULL);\n  srand(rand());\n  getenv(name);\n", [1, 2, 3]),
+    (lint.calls, "formats/a.c", "  format->open(path);\n  options.time(1);\n  ckpt_open(path);\n", []),
+    (lint.calls, "formats/a.c", "  fd = open(path, O_RDONLY);\n", [1]),
+    (lint.calls, "libckpt/source_file.c", "  fd = open(path, O_RDONLY);\n", []),
+    (lint.raw_product, "libckpt/a.c", "  p = malloc(n * 4);\n", [1]),
+    (lint.raw_product, "libckpt/a.c", "  p = malloc((n + 1) * sizeof *p);\n", [1]),
+    (lint.raw_product, "formats/a.c", "  p = ckpt_arena_alloc(arena,\n                       n * size);\n", [1]),
+    (lint.raw_product, "libckpt/a.c", "  p = malloc(sizeof *p);\n  q = calloc(n, sizeof *q);\n  r = a * b;\n", []),
+    (lint.comments, "libckpt/ckpt.h", "/* Says. */\nint f(int a,\n      int b);\nint g(void); /* as above */\n", []),
+    (lint.comments, "libckpt/ckpt.h", "/* Says. */\nint f(void);\nint g(void);\n", [3]),
+    (lint.comments, "libckpt/ckpt.h", "/* Says. */\n\nint g(void);\n", [3]),
+    (lint.comments, "libckpt/ckpt.h", "typedef struct ckpt_x ckpt_x;\nstruct ckpt_x {\n  int a; /* says */\n};\n", [2]),
+    (lint.comments, "libckpt/ckpt.h", '/* Says. */\ntypedef struct a {\n  int b;\n} a;\nextern "C" {\n', []),
+    (lint.comments, "formats/a.h", "typedef enum a {\n  B\n} a;\n\nextern int f(void);\n", [5]),
+    (lint.comments, "libckpt/a.h", "/* Says. */\nstatic inline int f(int a) {\n  return a;\n}\nint g(void);\n", [5]),
+    (lint.opening, "libckpt/a.c", "/* a.c - says. */\n", []),
+    (lint.opening, "libckpt/a.c", "#include <stdio.h>\n", [1]),
+    (lint.spelling, "libckpt/a.c", "int a;\n\tint b;\nint c; \n" + "x" * 121 + "\nint d;", [2, 3, 4, 5]),
+    (lint.spelling, "libckpt/a.c", "x" * 120 + "\n", []),
+    (lint.spelling, "libckpt/a.c", 'f("/tmp/x");\nf("a/tmp/x");\n// see /home/me/x\n// ./work/x\n', [1, 3]),
+    (lint.spelling, "libckpt/a.h", "typedef unsigned my_size_t;\ntypedef struct a {\n  size_t b;\n} a_t;\nuint8_t c;\n", [1, 4]),
+]
+
+
+class Lint(unittest.TestCase):
+    def test_each_rule(self):
+        for rule, path, snippet, lines in CASES:
+            with self.subTest(rule=rule.__name__, path=path, snippet=snippet[:80]):
+                self.assertEqual([line for line, _ in rule(path, snippet, lint.code_of(snippet))], lines)
+
+    def test_every_rule_has_a_case_that_fails(self):
+        self.assertEqual({rule for rule, _, _, lines in CASES if lines}, set(lint.RULES))
+
+    def test_code_keeps_its_lines(self):
+        self.assertEqual(lint.code_of('a /* b\nc */ d "e\\"f" // g\n\'"\' h'), 'a     \n     d "    "     \n\' \' h')
+
+    def test_nothing_to_check_is_a_failure(self):
+        self.assertEqual(lint.main(os.path.join(os.path.dirname(os.path.abspath(__file__)), "no-such-folder")), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

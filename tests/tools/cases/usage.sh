@@ -1,0 +1,36 @@
+# Every kind of wrong usage: exit 2, what is wrong, and what would be right.
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" 2>&1
+  echo "exit $?"
+}
+try
+try lst
+try frobnicate
+try merge base --adapter x
+try help mrege
+try help quantize
+try ls
+try ls a b
+try ls --mtach x p
+try ls a --adapter x
+try ls --include modle p
+try ls a --progress sometimes
+try convert a
+try convert a -o
+try convert a -o b --dtype bf61
+try convert a -o b --dtype 'x*='
+try convert a -o b --to gguf
+try convert a -o b --to ggfu
+try convert a -o b --memory 12Q
+try convert a -o b --memory 0
+try convert a -o b --threads two
+try convert a -o b --force=1
+try convert a -o b --zstd 3
+try convert a -o b --force --receipt
+try split a -o b
+try diff a
+try diff a b --atol=-1
+try diff --weights master a b
+try ls a --memory 1M --memory 2M
+try "$(printf 'a\033[2Jb')"

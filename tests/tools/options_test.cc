@@ -1,0 +1,237 @@
+// The parser of option tables, the values of options, and the tables themselves.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "libckpt/error.h"
+#include "tools/values.h"
+}
+
+namespace {
+
+const ckpt_option kOptions[] = {{"match", 'm', CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "P", "h"},
+                                {"level", 0, CKPT_OPTION_INTEGER, 0, "N", "h"},
+                                {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "h"},
+                                {"cast", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[P=]D", "h"},
+                                {"requantize", 0, CKPT_OPTION_FLAG, CKPT_OPTION_LATER, nullptr, ""},
+                                {nullptr, 0, CKPT_OPTION_FLAG, 0, nullptr, nullptr}};
+
+ckpt_verb TestVerb() {
+  ckpt_verb verb = {};
+  verb.name = "try";
+  verb.forms = "try A B -o OUT";
+  verb.options = kOptions;
+  verb.sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT;
+  verb.min_inputs = 1;
+  verb.max_inputs = 3;
+  return verb;
+}
+
+struct Parsed {
+  ckpt_verb verb = TestVerb();
+  std::vector<std::string> words;
+  std::vector<char *> argv;
+  ckpt_args *args = nullptr;
+  ckpt_error err = {};
+  ckpt_status status;
+
+  explicit Parsed(std::vector<std::string> line) : words(std::move(line)) {
+    for (auto &word : words) argv.push_back(word.data());
+    status = ckpt_args_parse(&args, &verb, static_cast<int>(argv.size()), argv.data(), &err);
+  }
+  Parsed(const Parsed &) = delete;
+  ~Parsed() { ckpt_args_free(args); }
+};
+
+std::string Message(std::vector<std::string> line) {
+  Parsed parsed(std::move(line));
+  EXPECT_EQ(parsed.status, CKPT_EINVAL);
+  EXPECT_EQ(parsed.args, nullptr);
+  return parsed.err.message;
+}
+
+TEST(Options, AnyOrderBothFormsAndShort) {
+  Parsed p({"--level=3", "a", "-o", "out", "--match", "x*", "b", "-mre:y", "--force", "-o=other"});
+  ASSERT_EQ(p.status, CKPT_OK) << p.err.message;
+  ASSERT_EQ(p.args->n_inputs, 2u);
+  EXPECT_STREQ(p.args->inputs[0], "a");
+  EXPECT_STREQ(p.args->inputs[1], "b");
+  EXPECT_EQ(ckpt_args_size(p.args, "level", 0), 3u);
+  EXPECT_TRUE(ckpt_args_has(p.args, "force"));
+  EXPECT_FALSE(ckpt_args_has(p.args, "json"));
+  const char *const *texts;
+  ASSERT_EQ(ckpt_args_texts(&texts, p.args, "match", nullptr), CKPT_OK);
+  EXPECT_STREQ(texts[0], "x*");
+  EXPECT_STREQ(texts[1], "re:y");
+  EXPECT_EQ(texts[2], nullptr);
+  EXPECT_STREQ(ckpt_args_text(p.args, "output", nullptr), "other");
+  ASSERT_EQ(ckpt_args_texts(&texts, p.args, "cast", nullptr), CKPT_OK);
+  EXPECT_EQ(texts, nullptr);
+}
+
+TEST(Options, DoubleDashEndsOptionsAndDashIsAnInput) {
+  Parsed p({"-o", "out", "-", "--", "--force", "-x"});
+  ASSERT_EQ(p.status, CKPT_OK) << p.err.message;
+  ASSERT_EQ(p.args->n_inputs, 3u);
+  EXPECT_STREQ(p.args->inputs[0], "-");
+  EXPECT_STREQ(p.args->inputs[1], "--force");
+  EXPECT_STREQ(p.args->inputs[2], "-x");
+  EXPECT_FALSE(ckpt_args_has(p.args, "force"));
+}
+
+TEST(Options, ModifiersBelongToTheInputBefore) {
+  Parsed p({"a", "--weights", "master", "b", "-o", "out", "--names", "stored", "c", "--weights", "model"});
+  ASSERT_EQ(p.status, CKPT_OK) << p.err.message;
+  EXPECT_STREQ(ckpt_args_of(p.args, "weights", 0)->text, "master");
+  EXPECT_EQ(ckpt_args_of(p.args, "weights", 1), nullptr);
+  EXPECT_STREQ(ckpt_args_of(p.args, "weights", 2)->text, "model");
+  EXPECT_NE(ckpt_args_of(p.args, "names", 1), nullptr);
+  EXPECT_EQ(ckpt_args_of(p.args, "names", 0), nullptr);
+
+  Parsed before({"--weights", "model", "a", "-o", "out"});
+  ASSERT_EQ(before.status, CKPT_OK) << before.err.message;
+  EXPECT_STREQ(ckpt_args_of(before.args, "weights", 0)->text, "model");
+  EXPECT_EQ(Message({"--weights", "model", "a", "b", "-o", "out"}),
+            "try: --weights stands after the input that it belongs to");
+}
+
+TEST(Options, CastSplitsAtTheLastEqualsSign) {
+  Parsed p({"a", "-o", "out", "--cast", "re:a=b=BF16", "--cast=torch.half"});
+  ASSERT_EQ(p.status, CKPT_OK) << p.err.message;
+  uint32_t at = 0;
+  const ckpt_arg *first = ckpt_args_next(p.args, "cast", &at), *second = ckpt_args_next(p.args, "cast", &at);
+  EXPECT_STREQ(first->pattern, "re:a=b");
+  EXPECT_EQ(first->dtype, CKPT_BF16);
+  EXPECT_EQ(second->pattern, nullptr);
+  EXPECT_EQ(second->dtype, CKPT_F16);
+  EXPECT_EQ(ckpt_args_next(p.args, "cast", &at), nullptr);
+}
+
+TEST(Options, WrongUsageNamesWhatIsWrong) {
+  EXPECT_EQ(Message({"-o", "out"}), "try: the input is missing: ckpt try A B -o OUT");
+  EXPECT_EQ(Message({"a"}), "try: -o, --output is missing: ckpt try A B -o OUT");
+  EXPECT_EQ(Message({"a", "b", "c", "d", "-o", "x"}), "try: unexpected argument 'd' (ckpt try A B -o OUT)");
+  EXPECT_EQ(Message({"a", "-o"}), "try: --output needs a value: --output PATH");
+  EXPECT_EQ(Message({"a", "-o", "--force"}), "try: --output needs a value: --output PATH");
+  EXPECT_EQ(Message({"a", "-o="}), "try: --output: its value is empty");
+  EXPECT_EQ(Message({"a", "--force=yes"}), "try: --force takes no value");
+  EXPECT_EQ(Message({"a", "--mtach", "x"}), "try: unknown option '--mtach', did you mean '--match'?");
+  EXPECT_EQ(Message({"a", "--mem", "1"}), "try: unknown option '--mem', did you mean '--memory'?");
+  EXPECT_EQ(Message({"a", "--zebra=1"}), "try: unknown option '--zebra' (ckpt help try lists them)");
+  EXPECT_EQ(Message({"a", "-q"}), "try: unknown option '-q' (ckpt help try lists them)");
+  EXPECT_EQ(Message({"a", "--level", "1", "--level", "2", "-o", "x"}), "try: --level is given 2 times");
+  EXPECT_EQ(Message({"a", "--level", "4294967296"}), "try: --level '4294967296' is not a whole number");
+  EXPECT_EQ(Message({"a", "--atol", "nan"}), "try: --atol 'nan' is not a number (1e-3, 0.5; not negative)");
+  EXPECT_EQ(Message({"a", "--atol=-1"}), "try: --atol '-1' is not a number (1e-3, 0.5; not negative)");
+  EXPECT_EQ(Message({"a", "--progress", "auto|always"}),
+            "try: --progress 'auto|always' is not one of auto|always|never");
+  EXPECT_EQ(Message({"a", "--cast", "=f32"}).substr(0, 37), "try: --cast '=f32' is not one of bool");
+  EXPECT_EQ(Message({"a", "--requantize"}),
+            std::string("try: --requantize: this version does not have it yet (") + ckpt_version() + ")");
+}
+
+TEST(Options, HelpWinsOverEverythingElse) {
+  Parsed p({"--zebra", "--help"});
+  ASSERT_EQ(p.status, CKPT_OK);
+  EXPECT_TRUE(p.args->help);
+  Parsed after({"a", "-o", "x", "--", "--help"});
+  ASSERT_EQ(after.status, CKPT_OK);
+  EXPECT_FALSE(after.args->help);
+}
+
+TEST(Values, Sizes) {
+  const struct {
+    const char *text;
+    uint64_t n_bytes;  // 0: refused
+  } cases[] = {{"1", 1},
+               {"4096", 4096},
+               {"128M", UINT64_C(128) << 20},
+               {"1.5G", UINT64_C(3) << 29},
+               {"1.5gb", 1500000000},
+               {"5GB", UINT64_C(5000000000)},
+               {"2T", UINT64_C(2) << 40},
+               {"0.25k", 256},
+               {"1.000001MB", 1000001},
+               {"18446744073709551615", UINT64_MAX},
+               {"18446744073709551616", 0},
+               {"16777216T", 0},
+               {"16777215.999999T", UINT64_C(18446744073708452104)},
+               {"", 0},
+               {"0", 0},
+               {"0.0M", 0},
+               {"1.5", 0},
+               {"1.M", 0},
+               {".5M", 0},
+               {"-1", 0},
+               {"+1", 0},
+               {" 1", 0},
+               {"1 M", 0},
+               {"1MiB", 0},
+               {"12Q", 0},
+               {"1.0000001G", 0},
+               {"0x10", 0}};
+  for (const auto &one : cases) {
+    uint64_t n_bytes = 0;
+    EXPECT_EQ(ckpt_value_size(one.text, &n_bytes), one.n_bytes != 0) << one.text;
+    if (one.n_bytes != 0) {
+      EXPECT_EQ(n_bytes, one.n_bytes) << one.text;
+    }
+  }
+}
+
+TEST(Values, EditDistance) {
+  EXPECT_EQ(ckpt_value_distance("", ""), 0u);
+  EXPECT_EQ(ckpt_value_distance("", "abc"), 3u);
+  EXPECT_EQ(ckpt_value_distance("abc", ""), 3u);
+  EXPECT_EQ(ckpt_value_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(ckpt_value_distance("mtach", "match"), 1u);
+  EXPECT_EQ(ckpt_value_distance("abcd", "badc"), 2u);
+  EXPECT_EQ(ckpt_value_distance(std::string(1000, 'a').c_str(), std::string(1000, 'b').c_str()), 64u);
+}
+
+TEST(Values, NearestIsNearOrNothing) {
+  const char *nearest = nullptr;
+  for (const char *name : {"inspect", "diff", "split"}) ckpt_value_nearest("insepct", name, &nearest);
+  EXPECT_STREQ(nearest, "inspect");
+  nearest = nullptr;
+  for (const char *name : {"inspect", "diff", "split"}) ckpt_value_nearest("frobnicate", name, &nearest);
+  EXPECT_EQ(nearest, nullptr);
+}
+
+// What every table must satisfy, so that a new row cannot break help, completion or the parser.
+TEST(Tables, AreSound) {
+  std::set<std::string> verbs;
+  for (size_t v = 0; ckpt_verbs[v] != nullptr; v++) {
+    const ckpt_verb *verb = ckpt_verbs[v];
+    SCOPED_TRACE(verb->name);
+    EXPECT_TRUE(verbs.insert(verb->name).second);
+    EXPECT_EQ(ckpt_verb_find(verb->name), verb);
+    std::string forms = verb->forms;
+    EXPECT_EQ(forms.compare(0, strlen(verb->name) + 1, std::string(verb->name) + " "), 0);
+    EXPECT_LE(verb->min_inputs, verb->max_inputs);
+    EXPECT_EQ(verb->json != nullptr, (verb->sets & CKPT_SET_RUN) != 0);
+    std::set<std::string> names;
+    std::set<char> letters = {'h'};
+    const char *section = nullptr;
+    const ckpt_option *option;
+    for (size_t i = 0; (option = ckpt_verb_option(verb, i, &section)) != nullptr; i++) {
+      SCOPED_TRACE(option->name);
+      EXPECT_NE(section, nullptr);
+      EXPECT_TRUE(names.insert(option->name).second);
+      EXPECT_TRUE(option->letter == 0 || letters.insert(option->letter).second);
+      EXPECT_EQ(option->metavar == nullptr, option->kind == CKPT_OPTION_FLAG);
+      if (option->flags & CKPT_OPTION_LATER) continue;
+      std::string help = option->help;
+      ASSERT_FALSE(help.empty());
+      EXPECT_NE(help.back(), '.');
+    }
+  }
+  for (size_t i = 0; ckpt_later_verbs[i].name != nullptr; i++)
+    EXPECT_TRUE(verbs.insert(ckpt_later_verbs[i].name).second) << ckpt_later_verbs[i].name;
+}
+
+}  // namespace

@@ -1,0 +1,290 @@
+/* cmd_cat.c - `ckpt cat`: the values of one tensor, or of a box of it, read in blocks of a few MiB.
+ *
+ * Floats of at most 32 bits are read as f32, which holds each of them exactly, and printed with as many digits as it
+ * takes to read them back. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "input.h"
+#include "json_writer.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "report.h"
+#include "shared_options.h"
+#include "slice.h"
+#include "text.h"
+
+enum { BLOCK_ELEMENTS = 1 << 18 }; /* a multiple of every dtype's block */
+
+static const ckpt_option options[] = {
+    {"raw", 0, CKPT_OPTION_FLAG, 0, NULL, "the bytes themselves on stdout: row-major, little-endian"}, CKPT_OPTION_END};
+
+/* A slice in row-major order, block by block. */
+typedef struct block_reader {
+  const ckpt_index *index;
+  const ckpt_slice *slice;
+  ckpt_dtype as;
+  uint32_t axis;    /* blocks are ranges of this axis, whole in those after it, one index in those before */
+  uint64_t n_inner; /* elements of one step along it */
+  ckpt_box at;      /* the block to be read next; count[axis] is set when it is */
+  uint8_t *block;
+  uint64_t n_block; /* elements in it */
+  uint64_t n_left;  /* elements of the slice not read yet */
+} block_reader;
+
+static ckpt_status begin_blocks(block_reader *out, const ckpt_index *index, const ckpt_slice *slice, bool raw,
+                                ckpt_error *err) {
+  ckpt_dtype stored = (ckpt_dtype)slice->tensor->dtype;
+  bool widen = !raw && ckpt_dtype_is_float(stored) && stored != CKPT_F64;
+  uint32_t rank = slice->tensor->rank;
+  *out =
+      (block_reader){.index = index, .slice = slice, .as = widen ? CKPT_F32 : stored, .n_inner = 1, .at = slice->box};
+  out->n_left = slice->n_elements;
+  if (out->n_left == 0) return CKPT_OK;
+  for (out->axis = rank == 0 ? 0 : rank - 1; out->axis > 0; out->axis--) {
+    if (out->n_inner * slice->box.count[out->axis] > BLOCK_ELEMENTS) break; /* counts are not zero here */
+    out->n_inner *= slice->box.count[out->axis];
+  }
+  for (uint32_t i = 0; i < out->axis; i++) out->at.count[i] = 1;
+  const ckpt_dtype_row *row = ckpt_dtype_get(out->as);
+  out->block = calloc(BLOCK_ELEMENTS / row->block_elements, row->block_bytes);
+  CKPT_TRY_ALLOC(out->block, err);
+  return CKPT_OK;
+}
+
+/* The block after the last one: along the axis, then the axes before it, as an odometer. */
+static void advance(block_reader *reader) {
+  const ckpt_box *box = &reader->slice->box;
+  uint32_t i = reader->axis;
+  reader->at.start[i] += reader->at.count[i];
+  while (i > 0 && reader->at.start[i] == box->start[i] + box->count[i]) {
+    reader->at.start[i] = box->start[i];
+    reader->at.start[--i]++;
+  }
+}
+
+/* Reads the next block; n_block is 0 after the last one. */
+static ckpt_status next_block(block_reader *reader, ckpt_error *err) {
+  const ckpt_tensor *tensor = reader->slice->tensor;
+  const ckpt_box *box = &reader->slice->box;
+  reader->n_block = 0;
+  if (reader->n_left == 0) return CKPT_OK;
+  uint64_t n_steps = 1;
+  if (tensor->rank > 0) {
+    uint64_t n_rest = box->start[reader->axis] + box->count[reader->axis] - reader->at.start[reader->axis];
+    n_steps = BLOCK_ELEMENTS / reader->n_inner;
+    if (n_steps > n_rest) n_steps = n_rest;
+    reader->at.count[reader->axis] = n_steps;
+  }
+  uint64_t n_bytes;
+  reader->n_block = n_steps * reader->n_inner;
+  if (!ckpt_dtype_bytes(reader->as, reader->n_block, &n_bytes))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "a box of %s must end at a multiple of %u elements",
+                     ckpt_dtype_name(reader->as), ckpt_dtype_get(reader->as)->block_elements);
+  CKPT_TRY(ckpt_read(reader->index, tensor, tensor->rank == 0 ? NULL : &reader->at, reader->as, reader->block, n_bytes,
+                     err));
+  reader->n_left -= reader->n_block;
+  if (reader->n_left > 0) advance(reader);
+  return CKPT_OK;
+}
+
+/* ---- one value
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct scalar {
+  ckpt_dtype_kind kind;
+  bool is_single;   /* parts came from 32 bits, and are printed with the digits that those need */
+  double parts[2];  /* FLOAT: the first; COMPLEX: both */
+  uint64_t integer; /* BOOL, UINT, INT (sign-extended) */
+} scalar;
+
+/* The i-th element of a block; the machine is little-endian, as the bytes are. */
+static scalar scalar_at(ckpt_dtype dtype, const uint8_t *block, uint64_t i) {
+  const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
+  const uint8_t *at = block + i * row->block_bytes;
+  scalar value = {.kind = row->kind, .is_single = dtype == CKPT_F32 || dtype == CKPT_C64};
+  if (row->kind != CKPT_KIND_FLOAT && row->kind != CKPT_KIND_COMPLEX) {
+    unsigned n_unused = 64 - 8 * row->block_bytes;
+    memcpy(&value.integer, at, row->block_bytes);
+    if (row->kind == CKPT_KIND_INT) value.integer = (uint64_t)((int64_t)(value.integer << n_unused) >> n_unused);
+    return value;
+  }
+  for (size_t part = 0; part < (row->kind == CKPT_KIND_COMPLEX ? 2 : 1); part++) {
+    float single;
+    memcpy(&single, at + part * sizeof single, sizeof single);
+    value.parts[part] = (double)single;
+    if (!value.is_single) memcpy(&value.parts[part], at + part * sizeof(double), sizeof(double));
+  }
+  return value;
+}
+
+static void print_part(const scalar *value, int part, const char *plus) {
+  char text[32];
+  if (value->is_single)
+    ckpt_text_float((float)value->parts[part], text);
+  else
+    ckpt_text_number(value->parts[part], text);
+  printf("%s%s", text[0] == '-' ? "" : plus, text);
+}
+
+static void print_value(const scalar *value) {
+  switch (value->kind) {
+    case CKPT_KIND_NONE: break;
+    case CKPT_KIND_BOOL: fputs(value->integer ? "true" : "false", stdout); break;
+    case CKPT_KIND_UINT: printf("%" PRIu64, value->integer); break;
+    case CKPT_KIND_INT: printf("%" PRId64, (int64_t)value->integer); break;
+    case CKPT_KIND_FLOAT: print_part(value, 0, ""); break;
+    case CKPT_KIND_COMPLEX:
+      print_part(value, 0, "");
+      print_part(value, 1, "+");
+      putchar('j');
+      break;
+  }
+}
+
+static void write_part(ckpt_emitter *json, const char *key, const scalar *value, int part) {
+  if (value->is_single)
+    ckpt_emit_float(json, key, (float)value->parts[part]);
+  else
+    ckpt_emit_number(json, key, value->parts[part]);
+}
+
+static void write_value(ckpt_emitter *json, const char *key, const scalar *value) {
+  switch (value->kind) {
+    case CKPT_KIND_NONE: break;
+    case CKPT_KIND_BOOL: ckpt_emit_bool(json, key, value->integer != 0); break;
+    case CKPT_KIND_UINT: ckpt_emit_u64(json, key, value->integer); break;
+    case CKPT_KIND_INT: ckpt_emit_i64(json, key, (int64_t)value->integer); break;
+    case CKPT_KIND_FLOAT: write_part(json, key, value, 0); break;
+    case CKPT_KIND_COMPLEX:
+      ckpt_emit_array(json, key);
+      write_part(json, NULL, value, 0);
+      write_part(json, NULL, value, 1);
+      ckpt_emit_end(json);
+      break;
+  }
+}
+
+/* ---- three ways to print them; the first block has been read ---------------------------------------------------- */
+
+static ckpt_status print_raw(block_reader *reader, ckpt_error *err) {
+  while (reader->n_block > 0 && !ferror(stdout)) {
+    uint64_t n_bytes;
+    if (!ckpt_dtype_bytes(reader->as, reader->n_block, &n_bytes)) return CKPT_EINTERNAL;
+    fwrite(reader->block, 1, n_bytes, stdout);
+    CKPT_TRY(next_block(reader, err));
+  }
+  return CKPT_OK;
+}
+
+/* How many axes of the result, from the last, end with element number i. */
+static uint32_t axes_ended(const ckpt_slice *slice, uint64_t i) {
+  uint32_t n = 0;
+  uint64_t product = 1;
+  while (n < slice->rank) {
+    product *= slice->shape[slice->rank - 1 - n];
+    if ((i + 1) % product != 0) break;
+    n++;
+  }
+  return n;
+}
+
+/* A line per row of the last axis, an empty line wherever an outer axis ends. */
+static ckpt_status print_text(block_reader *reader, ckpt_error *err) {
+  uint64_t n_printed = 0, n_total = reader->slice->n_elements;
+  while (reader->n_block > 0 && !ferror(stdout)) {
+    for (uint64_t i = 0; i < reader->n_block; i++, n_printed++) {
+      scalar value = scalar_at(reader->as, reader->block, i);
+      print_value(&value);
+      uint32_t n_ended = axes_ended(reader->slice, n_printed);
+      bool is_last = n_printed + 1 == n_total;
+      fputs(is_last || n_ended == 1 ? "\n" : n_ended > 1 ? "\n\n" : " ", stdout);
+    }
+    CKPT_TRY(next_block(reader, err));
+  }
+  return CKPT_OK;
+}
+
+/* Nested as the shape is; one empty array where there is no element. */
+static ckpt_status write_values(ckpt_emitter *json, block_reader *reader, ckpt_error *err) {
+  const ckpt_slice *slice = reader->slice;
+  uint64_t n_written = 0;
+  uint32_t n_open = 0;
+  if (slice->n_elements == 0) {
+    ckpt_emit_array(json, "values");
+    ckpt_emit_end(json);
+  }
+  while (reader->n_block > 0 && !ferror(stdout)) {
+    for (uint64_t i = 0; i < reader->n_block; i++, n_written++) {
+      for (; n_open < slice->rank; n_open++) ckpt_emit_array(json, n_open == 0 ? "values" : NULL);
+      scalar value = scalar_at(reader->as, reader->block, i);
+      write_value(json, slice->rank == 0 ? "values" : NULL, &value);
+      for (uint32_t n = axes_ended(slice, n_written); n > 0; n--, n_open--) ckpt_emit_end(json);
+    }
+    CKPT_TRY(next_block(reader, err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status write_json(block_reader *reader, ckpt_error *err) {
+  const ckpt_slice *slice = reader->slice;
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_text(&json, "name", slice->tensor->name);
+  ckpt_emit_text(&json, "dtype", ckpt_dtype_name((ckpt_dtype)slice->tensor->dtype));
+  ckpt_emit_array(&json, "shape");
+  for (uint32_t i = 0; i < slice->rank; i++) ckpt_emit_u64(&json, NULL, slice->shape[i]);
+  ckpt_emit_end(&json);
+  CKPT_TRY(write_values(&json, reader, err));
+  ckpt_emit_end(&json);
+  return CKPT_OK;
+}
+
+static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+  ckpt_slice slice;
+  block_reader reader = {0};
+  bool raw = ckpt_args_has(args, "raw");
+  if (raw && args->json) return ckpt_args_fail(args, err, "--raw and --json exclude each other");
+  if (raw && isatty(STDOUT_FILENO)) return ckpt_args_fail(args, err, "--raw is not for a terminal (redirect it)");
+  CKPT_TRY(ckpt_slice_parse(&slice, index, args->inputs[1], err));
+  ckpt_status status = begin_blocks(&reader, index, &slice, raw, err);
+  if (status == CKPT_OK)
+    status = next_block(&reader, err); /* before anything is printed: most failures are seen here */
+  if (status == CKPT_OK) status = (raw ? print_raw : args->json ? write_json : print_text)(&reader, err);
+  free(reader.block);
+  return status;
+}
+
+static int run(ckpt_args *args) {
+  ckpt_error err = {0};
+  ckpt_input input;
+  ckpt_status status = ckpt_input_open(&input, args, 0, &err);
+  if (status == CKPT_OK) status = cat(args, input.index, &err);
+  ckpt_input_close(&input);
+  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
+
+const ckpt_verb ckpt_verb_cat = {
+    .name = "cat",
+    .forms = "cat PATH TENSOR[a:b,c:d] [--raw]",
+    .summary = "print the values of a tensor",
+    .details =
+        "A range per axis, as Python slices without a step: a:b, a:, :b, :, or one index; negative numbers count "
+        "from the end. Axes that are not named are taken whole. Quote the argument: the shell reads brackets. "
+        "A line per row of the last axis, with as many digits as it takes to read each value back.\n\n"
+        "  ckpt cat model.safetensors 'model.norm.weight[0:8]'",
+    .json =
+        "{\"status\",\"name\",\"dtype\",\"shape\",\"values\"}: values nested as the shape is; NaN and infinities are "
+        "null, complex numbers [re,im]",
+    .options = options,
+    .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .run = run,
+};

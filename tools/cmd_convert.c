@@ -1,0 +1,46 @@
+/* cmd_convert.c - `ckpt convert`: any checkpoint in, any format out. */
+#include "options.h"
+#include "shared_options.h"
+
+static const ckpt_option options[] = {
+    {"to", 0, CKPT_OPTION_FORMAT, 0, "FORMAT", "output format (default: by the suffix; a folder is hf)"},
+    {"dtype", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[PATTERN=]DTYPE",
+     "cast floating tensors, all or those that match; the first matching rule wins"},
+    CKPT_OPTION_ALLOW_OVERFLOW_ROW,
+    CKPT_OPTION_INCLUDE_ROW("by format"),
+    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "keep only tensors that match one of these"},
+    {"exclude", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "drop tensors that match"},
+    {"rename", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "s/RE/REPL/", "rename tensors; rules apply in order"},
+    {"shard-size", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bytes per file of a folder (default 5GB)"},
+    CKPT_OPTION_LATER_ROW("zstd", CKPT_OPTION_INTEGER, "LEVEL"),
+    CKPT_OPTION_LATER_ROW("set", CKPT_OPTION_TEXT, "KEY=VALUE"),
+    CKPT_OPTION_LATER_ROW("remove", CKPT_OPTION_TEXT, "KEY"),
+    CKPT_OPTION_LATER_ROW("pre", CKPT_OPTION_TEXT, "NAME"),
+    CKPT_OPTION_LATER_ROW("opset", CKPT_OPTION_INTEGER, "N"),
+    CKPT_OPTION_LATER_ROW("dialect", CKPT_OPTION_TEXT, "NAME"),
+    CKPT_OPTION_LATER_ROW("kv-cache", CKPT_OPTION_FLAG, NULL),
+    CKPT_OPTION_LATER_ROW("external-data", CKPT_OPTION_FLAG, NULL),
+    CKPT_OPTION_LATER_ROW("link", CKPT_OPTION_FLAG, NULL),
+    CKPT_OPTION_LATER_ROW("graph", CKPT_OPTION_PATH, "FILE"),
+    CKPT_OPTION_LATER_ROW("quantize", CKPT_OPTION_TEXT, "KIND"),
+    CKPT_OPTION_END};
+
+const ckpt_verb ckpt_verb_convert = {
+    .name = "convert",
+    .forms =
+        "convert IN -o OUT [--to FORMAT] [--dtype [PATTERN=]DTYPE]... [--include WHAT]\n"
+        "convert IN -o OUT [--match PATTERN] [--exclude PATTERN] [--rename s/RE/REPL/]",
+    .summary = "write a checkpoint in another format, dtype or selection",
+    .details =
+        "Reads IN once, in bounded memory, and writes OUT: nothing at its path until it is whole. Prints the "
+        "content digest of what was written. What the output cannot hold, or the selection left out, is said.\n\n"
+        "  ckpt convert llama/ -o llama.safetensors --dtype bf16\n"
+        "  ckpt convert llama/ -o small/ --exclude '*.lora_*' --shard-size 2GB",
+    .json =
+        "{\"status\",\"output\",\"format\",\"n_tensors\",\"n_params\",\"n_bytes\",\"dtype\",\"weights\",\"dropped\","
+        "\"digest\",\"seconds\",\"peak_bytes\"}; several outputs: {\"status\",\"outputs\":[...]}",
+    .options = options,
+    .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+};

@@ -1,0 +1,13 @@
+/* cmd_join.c - `ckpt join`: shards into one file. */
+#include "options.h"
+
+const ckpt_verb ckpt_verb_join = {
+    .name = "join",
+    .forms = "join IN -o OUT",
+    .summary = "put the shards of a checkpoint together",
+    .details = "IN is a folder of shards, or their index; OUT is one file.",
+    .json = "as convert",
+    .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+};

@@ -1,0 +1,188 @@
+/* cmd_ls.c - `ckpt ls`: a line per tensor, in byte order of names. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "input.h"
+#include "json_writer.h"
+#include "libckpt/error.h"
+#include "libckpt/pattern.h"
+#include "report.h"
+#include "shared_options.h"
+#include "text.h"
+
+static const ckpt_option options[] = {
+    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "only tensors whose name matches one of these"},
+    CKPT_OPTION_INCLUDE_ROW("model"),
+    {"stats", 0, CKPT_OPTION_FLAG, 0, NULL, "read the values too: min, max, mean, std, nan, inf, zeros"},
+    CKPT_OPTION_END};
+
+/* What is listed, in order. */
+typedef struct listing {
+  const ckpt_tensor **tensors;
+  size_t n;
+} listing;
+
+/* ---- which tensors ------------------------------------------------------------------------------------------- */
+
+static ckpt_status compile_patterns(ckpt_pattern ***out, size_t *n, ckpt_args *args, ckpt_error *err) {
+  uint32_t at = 0;
+  *n = 0;
+  *out = ckpt_arena_array(&args->arena, (size_t)args->n_options + 1, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  for (const ckpt_arg *arg; (arg = ckpt_args_next(args, "match", &at)) != NULL;) {
+    CKPT_TRY(ckpt_pattern_new(&(*out)[*n], arg->text, err));
+    (*n)++;
+  }
+  return CKPT_OK;
+}
+
+/* Whether one of the patterns matches, or there is none. All are asked: each must match something in the end. */
+static ckpt_status matches(ckpt_pattern **patterns, size_t n, const char *name, bool *result, ckpt_error *err) {
+  *result = n == 0;
+  for (size_t i = 0; i < n; i++) {
+    bool matched;
+    CKPT_TRY(ckpt_pattern_match(patterns[i], name, &matched, err));
+    *result |= matched;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status list(listing *out, ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+  const char *include = ckpt_args_text(args, "include", "model");
+  ckpt_pattern **patterns = NULL;
+  size_t n_patterns = 0, n = ckpt_index_count(index);
+  ckpt_status status;
+  CKPT_TRY_GOTO(compile_patterns(&patterns, &n_patterns, args, err));
+  out->tensors = calloc(n + 1, sizeof *out->tensors);
+  CKPT_TRY_GOTO(out->tensors != NULL ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory"));
+  for (size_t i = 0; i < n; i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(index, i);
+    bool wanted = ckpt_input_includes(include, (ckpt_role)tensor->role);
+    if (wanted) CKPT_TRY_GOTO(matches(patterns, n_patterns, tensor->name, &wanted, err));
+    if (wanted) out->tensors[out->n++] = tensor;
+  }
+  uint32_t at = 0;
+  for (size_t i = 0; i < n_patterns && status == CKPT_OK; i++) {
+    const char *text = ckpt_args_next(args, "match", &at)->text;
+    if (ckpt_pattern_n_matched(patterns[i]) == 0)
+      status = ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "--match '%s' matches no tensor", text);
+  }
+done:
+  for (size_t i = 0; i < n_patterns; i++) ckpt_pattern_free(patterns[i]);
+  return status;
+}
+
+/* ---- as text and as JSON ----------------------------------------------------------------------------------------- */
+
+static const char *shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes) {
+  size_t n = (size_t)snprintf(out, n_bytes, "[");
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    n += (size_t)snprintf(out + n, n_bytes - n, "%s%" PRIu64, i ? "," : "", tensor->shape[i]);
+  snprintf(out + n, n_bytes - n, "]");
+  return out;
+}
+
+enum { SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
+
+static void print_lines(const listing *rows) {
+  size_t name_width = 0, shape_width = 0;
+  int dtype_width = 0;
+  char shape[SHAPE_TEXT];
+  for (size_t i = 0; i < rows->n; i++) {
+    const ckpt_tensor *tensor = rows->tensors[i];
+    size_t n_name = ckpt_text_columns(tensor->name), n_shape = strlen(shape_text(tensor, shape, sizeof shape));
+    int n_dtype = (int)strlen(ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+    if (n_name > name_width) name_width = n_name;
+    if (n_shape > shape_width) shape_width = n_shape;
+    if (n_dtype > dtype_width) dtype_width = n_dtype;
+  }
+  if (name_width > 120) name_width = 120; /* one monstrous name does not push every line off the screen */
+  for (size_t i = 0; i < rows->n && !ferror(stdout); i++) {
+    const ckpt_tensor *tensor = rows->tensors[i];
+    size_t n_name = ckpt_text_print(stdout, tensor->name);
+    printf("%*s  %-*s  %-*s  %12" PRIu64, n_name < name_width ? (int)(name_width - n_name) : 0, "", dtype_width,
+           ckpt_dtype_name((ckpt_dtype)tensor->dtype), (int)shape_width, shape_text(tensor, shape, sizeof shape),
+           tensor->n_bytes);
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++) {
+      fputs("  = ", stdout);
+      ckpt_text_print(stdout, *alias);
+    }
+    putchar('\n');
+  }
+}
+
+static void write_tensor(ckpt_emitter *json, const ckpt_tensor *tensor) {
+  ckpt_emit_object(json, NULL);
+  ckpt_emit_text(json, "name", tensor->name);
+  if (tensor->aliases != NULL) {
+    ckpt_emit_array(json, "aliases");
+    for (const char *const *alias = tensor->aliases; *alias != NULL; alias++) ckpt_emit_text(json, NULL, *alias);
+    ckpt_emit_end(json);
+  }
+  ckpt_emit_text(json, "dtype", ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+  ckpt_emit_array(json, "shape");
+  for (uint32_t i = 0; i < tensor->rank; i++) ckpt_emit_u64(json, NULL, tensor->shape[i]);
+  ckpt_emit_end(json);
+  ckpt_emit_u64(json, "n_bytes", tensor->n_bytes);
+  ckpt_emit_text(json, "role", ckpt_role_name((ckpt_role)tensor->role));
+  ckpt_emit_u64(json, "n_extents", tensor->n_extents);
+  ckpt_emit_end(json);
+}
+
+static void write_json(const ckpt_index *index, const listing *rows) {
+  uint64_t n_params = 0, n_bytes = 0; /* of what is listed */
+  for (size_t i = 0; i < rows->n; i++) {
+    if (rows->tensors[i]->role == CKPT_ROLE_PARAMETER) n_params += rows->tensors[i]->n_elements;
+    n_bytes += rows->tensors[i]->n_bytes;
+  }
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_text(&json, "format", index->format);
+  ckpt_emit_u64(&json, "n_params", n_params);
+  ckpt_emit_u64(&json, "n_bytes", n_bytes);
+  ckpt_emit_array(&json, "tensors");
+  for (size_t i = 0; i < rows->n; i++) write_tensor(&json, rows->tensors[i]);
+  ckpt_emit_end(&json);
+  ckpt_emit_end(&json);
+}
+
+static int run(ckpt_args *args) {
+  ckpt_error err = {0};
+  ckpt_input input;
+  listing rows = {0};
+  ckpt_status status = ckpt_input_open(&input, args, 0, &err);
+  if (status == CKPT_OK && ckpt_args_has(args, "stats"))
+    status = ckpt_fail(&err, CKPT_EUNSUPPORTED, NULL, NULL, "ls: --stats is not built yet");
+  if (status == CKPT_OK) status = list(&rows, args, input.index, &err);
+  if (status == CKPT_OK) {
+    ckpt_input_print_notes(args, &input);
+    if (args->json)
+      write_json(input.index, &rows);
+    else
+      print_lines(&rows);
+  }
+  free(rows.tensors);
+  ckpt_input_close(&input);
+  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
+
+const ckpt_verb ckpt_verb_ls = {
+    .name = "ls",
+    .forms = "ls PATH [--match PATTERN] [--include WHAT] [--stats]",
+    .summary = "list tensors",
+    .details =
+        "Prints a line per tensor, in byte order of names: name, dtype, shape, bytes; `= NAME` where it has "
+        "another name too. Reads headers only, unless --stats is given.",
+    .json =
+        "{\"status\",\"format\",\"n_params\",\"n_bytes\",\"tensors\":[{\"name\",\"dtype\",\"shape\",\"n_bytes\","
+        "\"role\",\"n_extents\"}]}; --stats adds \"min\",\"max\",\"mean\",\"std\",\"nan\",\"inf\",\"zeros\"",
+    .options = options,
+    .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .run = run,
+};

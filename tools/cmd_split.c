@@ -1,0 +1,20 @@
+/* cmd_split.c - `ckpt split`: one checkpoint into shards. */
+#include "options.h"
+#include "shared_options.h"
+
+static const ckpt_option options[] = {
+    {"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE", "bytes per file, at most"}, CKPT_OPTION_END};
+
+const ckpt_verb ckpt_verb_split = {
+    .name = "split",
+    .forms = "split IN -o OUT --shard-size SIZE",
+    .summary = "cut a checkpoint into shards",
+    .details =
+        "Writes the folder OUT: shards of at most SIZE bytes and their index, side files carried. A tensor is "
+        "never cut; one that is larger than SIZE has a shard of its own.",
+    .json = "as convert",
+    .options = options,
+    .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+};

@@ -1,0 +1,76 @@
+/* input.c - see input.h. */
+#include "input.h"
+
+#include <string.h>
+
+#include "libckpt/error.h"
+#include "report.h"
+
+bool ckpt_input_includes(const char *what, ckpt_role role) {
+  bool is_model = role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
+  if (strcmp(what, "model") == 0) return is_model;
+  if (strcmp(what, "optimizer") == 0) return !is_model && role != CKPT_ROLE_OTHER;
+  return true;
+}
+
+static bool is_model(const ckpt_tensor *tensor) { return ckpt_input_includes("model", (ckpt_role)tensor->role); }
+
+static bool same_shape(const ckpt_tensor *a, const ckpt_tensor *b) {
+  if (a->rank != b->rank) return false;
+  for (uint32_t i = 0; i < a->rank; i++)
+    if (a->shape[i] != b->shape[i]) return false;
+  return true;
+}
+
+/* Every model tensor of one stands in the other, and with the same shape. */
+static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_error *err) {
+  const char *path = input->index->path;
+  for (size_t i = 0; i < ckpt_index_count(input->like); i++) {
+    const ckpt_tensor *wanted = ckpt_index_at(input->like, i);
+    if (!is_model(wanted)) continue;
+    const ckpt_tensor *tensor = ckpt_index_find(input->index, wanted->name);
+    if (tensor == NULL)
+      return ckpt_fail(err, CKPT_EDIFFERENT, path, wanted->name, "missing, but %s has it (--like)", like_path);
+    if (!same_shape(tensor, wanted))
+      return ckpt_fail(err, CKPT_EDIFFERENT, path, wanted->name, "not of the shape that it has in %s (--like)",
+                       like_path);
+  }
+  for (size_t i = 0; i < ckpt_index_count(input->index); i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(input->index, i);
+    if (is_model(tensor) && ckpt_index_find(input->like, tensor->name) == NULL)
+      return ckpt_fail(err, CKPT_EDIFFERENT, path, tensor->name, "extra: %s does not have it (--like)", like_path);
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status check_weights(const ckpt_input *input, ckpt_error *err) {
+  if (input->weights == NULL || strcmp(input->weights, "master") != 0) return CKPT_OK;
+  for (size_t i = 0; i < ckpt_index_count(input->index); i++)
+    if (ckpt_index_at(input->index, i)->role == CKPT_ROLE_MASTER) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ENOTFOUND, input->index->path, NULL,
+                   "holds no master weights (leave out --weights master)");
+}
+
+ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
+  *out = (ckpt_input){0};
+  const ckpt_arg *like = ckpt_args_of(args, "like", number), *weights = ckpt_args_of(args, "weights", number);
+  ckpt_open_options options = {.struct_size = sizeof options,
+                               .stored_names = ckpt_args_of(args, "names", number) != NULL};
+  CKPT_TRY(ckpt_open(&out->index, args->inputs[number], &options, err));
+  out->weights = weights == NULL ? NULL : weights->text;
+  CKPT_TRY(check_weights(out, err));
+  if (like == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_open(&out->like, like->text, &options, err));
+  return check_like(out, like->text, err);
+}
+
+void ckpt_input_close(ckpt_input *input) {
+  ckpt_index_free(input->index);
+  ckpt_index_free(input->like);
+  *input = (ckpt_input){0};
+}
+
+void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input) {
+  for (uint32_t i = 0; i < input->index->n_notes; i++)
+    ckpt_report_note(args, "%s: %s", input->index->path, input->index->notes[i].text);
+}

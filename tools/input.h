@@ -1,0 +1,25 @@
+/* input.h - an input of a verb: the index that its path and modifiers stand for. */
+#ifndef CKPT_TOOLS_INPUT_H
+#define CKPT_TOOLS_INPUT_H
+
+#include "libckpt/index.h"
+#include "options.h"
+
+typedef struct ckpt_input {
+  ckpt_index *index;
+  ckpt_index *like;    /* the model of --like, whose tensors `index` has been found to cover; NULL without */
+  const char *weights; /* "master" or "model" as asked for; NULL: the default */
+} ckpt_input;
+
+/* Opens input `number` with its modifiers. Close it whatever the result. Fails as ckpt_open does, EDIFFERENT where
+ * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights. */
+ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err);
+void ckpt_input_close(ckpt_input *input); /* a zeroed one is fine */
+
+/* Prints the index's notes to stderr, unless --quiet. */
+void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input);
+
+/* Whether a tensor of this role takes part in `--include what`: model, optimizer or all. */
+bool ckpt_input_includes(const char *what, ckpt_role role);
+
+#endif

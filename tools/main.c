@@ -1,0 +1,54 @@
+/* main.c - the `ckpt` command: finds the verb, reads its command line by its table, runs it. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "help.h"
+#include "report.h"
+
+/* A standard descriptor that is closed would become the number of the next file we open, and be written over. */
+static void keep_standard_descriptors(void) {
+  for (int fd = 0; fd <= 2; fd++)
+    if (fcntl(fd, F_GETFD) == -1) {
+      int opened = open("/dev/null", O_RDONLY);
+      (void)opened; /* the lowest free number: fd itself */
+    }
+}
+
+static int run_verb(const char *name, int argc, char **argv) {
+  const ckpt_verb *verb;
+  ckpt_args *args = NULL;
+  ckpt_error err = {0};
+  bool json = ckpt_args_says(argc, argv, "--json");
+  if (ckpt_verb_get(&verb, name, &err) != CKPT_OK) return ckpt_report_failure(json, &err);
+  if (ckpt_args_parse(&args, verb, argc, argv, &err) != CKPT_OK) return ckpt_report_failure(json, &err);
+  int status = CKPT_EXIT_DONE;
+  if (args->help)
+    ckpt_help_verb(stdout, verb);
+  else if (verb->run != NULL)
+    status = verb->run(args);
+  else
+    status = ckpt_report_failure(json, &(ckpt_error){.status = CKPT_EUNSUPPORTED, .message = "not built yet"});
+  ckpt_args_free(args);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  keep_standard_descriptors();
+  signal(SIGPIPE, SIG_IGN); /* a reader that goes away must not leave temporary files behind */
+  const char *first = argc > 1 ? argv[1] : "";
+  int status = CKPT_EXIT_DONE;
+  if (argc < 2) {
+    ckpt_help_all(stderr);
+    status = CKPT_EXIT_USAGE;
+  } else if (strcmp(first, "--version") == 0) {
+    printf("ckpt %s\n", ckpt_version());
+  } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
+    ckpt_help_all(stdout);
+  } else {
+    status = run_verb(first, argc - 2, argv + 2);
+  }
+  return ckpt_report_finish(status);
+}

@@ -1,0 +1,137 @@
+/* options.h - one table per verb, and the parser that reads a command line by it.
+ *
+ * The table is the only place that knows a verb's options: parser, `--help`, man page, completions and docs/cli.md all
+ * come from it. Options and inputs may stand in any order; `--name value` and `--name=value` are the same; `--` ends
+ * options. Each occurrence keeps its place among the inputs, so that a modifier belongs to the input before it. */
+#ifndef CKPT_TOOLS_OPTIONS_H
+#define CKPT_TOOLS_OPTIONS_H
+
+#include "libckpt/arena.h"
+
+/* What an option's value is; the parser checks it, and completion offers it. */
+typedef enum ckpt_option_kind {
+  CKPT_OPTION_FLAG, /* no value */
+  CKPT_OPTION_TEXT,
+  CKPT_OPTION_PATH,
+  CKPT_OPTION_PATTERN, /* a glob, or re: and a regular expression */
+  CKPT_OPTION_CHOICE,  /* one of the words that the metavar lists: "a|b|c" */
+  CKPT_OPTION_FORMAT,  /* an output format of the registry */
+  CKPT_OPTION_DTYPE,
+  CKPT_OPTION_CAST,    /* DTYPE, or PATTERN=DTYPE */
+  CKPT_OPTION_SIZE,    /* bytes: 1.5G, 500MB, 4096; at least 1 */
+  CKPT_OPTION_INTEGER, /* 0..2^32-1 */
+  CKPT_OPTION_NUMBER   /* finite, not negative */
+} ckpt_option_kind;
+
+enum {
+  CKPT_OPTION_REQUIRED = 1,
+  CKPT_OPTION_REPEATED = 2, /* may stand several times; others are an error then */
+  CKPT_OPTION_MODIFIER = 4, /* belongs to the input before it */
+  CKPT_OPTION_LATER = 8     /* known, but not in this version: exit 2 */
+};
+
+typedef struct ckpt_option {
+  const char *name; /* without dashes; NULL ends a table */
+  char letter;      /* of the short form, or 0 */
+  ckpt_option_kind kind;
+  unsigned flags;
+  const char *metavar; /* of the value; NULL for a flag */
+  const char *help;    /* lower case, no full stop */
+} ckpt_option;
+
+/* Tables that verbs share; each is a section of the help. */
+enum {
+  CKPT_SET_RUN = 1,   /* --plan --memory --threads --trace --progress --quiet --json: every verb but help */
+  CKPT_SET_INPUT = 2, /* modifiers of an input: every verb that reads a model */
+  CKPT_SET_OUTPUT = 4 /* -o (required, repeated), --force, --receipt: every verb that writes one */
+};
+
+typedef struct ckpt_args ckpt_args;
+
+/* A verb: one file cmd_<name>.c that defines `const ckpt_verb ckpt_verb_<name>`, and one row in commands.def. */
+typedef struct ckpt_verb {
+  const char *name;
+  const char *forms;   /* usage without "ckpt ", one per line */
+  const char *summary; /* one line, lower case, no full stop */
+  const char *details; /* paragraphs with an empty line between; lines that begin with two spaces stay as they are */
+  const char *json;    /* shape of --json, or NULL */
+  const ckpt_option *options; /* its own, or NULL */
+  unsigned sets;
+  uint32_t min_inputs, max_inputs;
+  int (*run)(ckpt_args *args); /* returns the exit status; NULL while it is not written */
+} ckpt_verb;
+
+/* A verb of a later version. */
+typedef struct ckpt_later_verb {
+  const char *name, *summary;
+} ckpt_later_verb;
+
+extern const ckpt_verb *const ckpt_verbs[];      /* in the order of help; NULL ends */
+extern const ckpt_later_verb ckpt_later_verbs[]; /* name NULL ends */
+
+/* The verb with this name; NULL if there is none. */
+const ckpt_verb *ckpt_verb_find(const char *name);
+
+/* The same, or EINVAL with a message: a verb of a later version, or the nearest name. */
+ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *err);
+
+/* The i-th option of a verb, its own first, then its sets in order; NULL past the end. *section (may be NULL) is the
+ * title under which help lists it. */
+const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section);
+
+/* One occurrence of an option. */
+typedef struct ckpt_arg {
+  const ckpt_option *option;
+  const char *text;    /* as given; NULL for a flag */
+  const char *pattern; /* CAST: what stands before the "=", or NULL */
+  int64_t after;       /* number of the input before it, -1 if none */
+  union {
+    uint64_t size; /* SIZE, INTEGER */
+    double number;
+    ckpt_dtype dtype; /* DTYPE, CAST */
+  };
+} ckpt_arg;
+
+/* A command line that has been read and checked. */
+struct ckpt_args {
+  ckpt_arena arena;
+  const ckpt_verb *verb;
+  const char **inputs; /* borrowed from argv */
+  ckpt_arg *options;   /* in order */
+  uint32_t n_inputs, n_options;
+  bool help; /* --help stands somewhere: nothing else was checked */
+  bool json; /* --json stands somewhere */
+};
+
+/* Whether a word stands in argv[0, argc) before "--": for what must be known even when the rest is wrong. */
+bool ckpt_args_says(int argc, char **argv, const char *word);
+
+/* Reads argv[0, argc), which begins after the verb. Every failure is EINVAL with a message that names option, value and
+ * what is accepted. Free with ckpt_args_free. */
+ckpt_status ckpt_args_parse(ckpt_args **out, const ckpt_verb *verb, int argc, char **argv, ckpt_error *err);
+void ckpt_args_free(ckpt_args *args); /* NULL is fine */
+
+/* The next occurrence of an option at or after *at, which moves past it; NULL when there is none. The name must stand
+ * in the verb's table (asserted). */
+const ckpt_arg *ckpt_args_next(const ckpt_args *args, const char *name, uint32_t *at);
+
+/* The occurrence of an option that is not repeated, or the last one; NULL if it is not given. */
+const ckpt_arg *ckpt_args_get(const ckpt_args *args, const char *name);
+
+/* The occurrence that belongs to an input: the last one between it and the next. With one input, anywhere. */
+const ckpt_arg *ckpt_args_of(const ckpt_args *args, const char *name, uint32_t input);
+
+/* Whether an option is given; its text or value, else the default. */
+bool ckpt_args_has(const ckpt_args *args, const char *name);
+const char *ckpt_args_text(const ckpt_args *args, const char *name, const char *if_absent); /* as above */
+uint64_t ckpt_args_size(const ckpt_args *args, const char *name, uint64_t if_absent);       /* as above */
+double ckpt_args_number(const ckpt_args *args, const char *name, double if_absent);         /* as above */
+ckpt_dtype ckpt_args_dtype(const ckpt_args *args, const char *name);                        /* NONE if absent */
+
+/* All texts of a repeated option, NULL-terminated, in the args' arena; NULL if it is not given. */
+ckpt_status ckpt_args_texts(const char *const **out, ckpt_args *args, const char *name, ckpt_error *err);
+
+/* Fails with EINVAL and a message that begins with the verb: for what a table cannot say. */
+ckpt_status ckpt_args_fail(const ckpt_args *args, ckpt_error *err, const char *format, ...) CKPT_PRINTF(3, 4);
+
+#endif

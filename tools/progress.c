@@ -1,0 +1,90 @@
+/* progress.c - see progress.h. Updates come from the run's threads, one at a time. */
+#include "progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "report.h"
+#include "text.h"
+
+enum { LINE = 256 };
+
+static const double first_after = 0.3, redraw_after = 0.1, print_after = 1.0; /* seconds */
+
+static double monotonic_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+void ckpt_meter_begin(ckpt_meter *meter, const char *mode) {
+  *meter = (ckpt_meter){.fd = STDERR_FILENO, .now = monotonic_now, .is_terminal = isatty(STDERR_FILENO) == 1};
+  meter->is_active = strcmp(mode, "always") == 0 || (strcmp(mode, "auto") == 0 && meter->is_terminal);
+  meter->started = meter->now();
+  meter->drawn = meter->started - 1;
+}
+
+/* A line that cannot be written is lost: progress is never a reason to fail. */
+static void put(const ckpt_meter *meter, const char *text, size_t n) {
+  ssize_t n_written = write(meter->fd, text, n);
+  (void)n_written;
+}
+
+static size_t format_line(const ckpt_meter *meter, double elapsed, char *line) {
+  char done[32], total[32], rate[32], left[48], peak[32];
+  double n_read = (double)meter->n_read, n_total = (double)meter->n_total;
+  double per_second = elapsed > 0 ? n_read / elapsed : 0;
+  double share = n_total > 0 ? n_read / n_total : 0;
+  int n =
+      snprintf(line, LINE, "%3d%%  %s of %s  %s/s  %s left  peak %s", (int)(100 * (share < 1 ? share : 1)),
+               ckpt_text_size(meter->n_read, done), ckpt_text_size(meter->n_total, total),
+               ckpt_text_size((uint64_t)per_second, rate),
+               per_second > 0 && n_total >= n_read ? ckpt_text_duration((n_total - n_read) / per_second, left) : "?",
+               ckpt_text_size(ckpt_report_peak(), peak));
+  return n < LINE ? (size_t)n : LINE - 1;
+}
+
+/* Over the old line: carriage return, the new one, blanks where the old one was longer. */
+static void redraw(ckpt_meter *meter, const char *line, size_t n) {
+  struct winsize window;
+  size_t n_columns = ioctl(meter->fd, TIOCGWINSZ, &window) == 0 && window.ws_col > 1 ? window.ws_col : 80;
+  char text[2 * LINE + 2];
+  if (n > n_columns - 1) n = n_columns - 1;
+  size_t n_blank = meter->n_shown > n ? meter->n_shown - n : 0;
+  text[0] = '\r';
+  memcpy(text + 1, line, n);
+  memset(text + 1 + n, ' ', n_blank);
+  size_t n_text = 1 + n + n_blank;
+  if (n == 0) text[n_text++] = '\r';
+  put(meter, text, n_text);
+  meter->n_shown = n;
+}
+
+void ckpt_meter_update(void *arg, uint64_t n_read, uint64_t n_total) {
+  ckpt_meter *meter = arg;
+  if (!meter->is_active) return;
+  meter->n_read = n_read;
+  meter->n_total = n_total;
+  double now = meter->now();
+  bool is_first = meter->drawn < meter->started;
+  double due =
+      is_first ? meter->started + first_after : meter->drawn + (meter->is_terminal ? redraw_after : print_after);
+  if (now < due) return;
+  meter->drawn = now;
+  char line[LINE + 1];
+  size_t n = format_line(meter, now - meter->started, line);
+  if (meter->is_terminal) {
+    redraw(meter, line, n);
+  } else {
+    line[n] = '\n';
+    put(meter, line, n + 1);
+  }
+}
+
+void ckpt_meter_end(ckpt_meter *meter) {
+  if (meter->n_shown > 0) redraw(meter, "", 0);
+  meter->is_active = false;
+}

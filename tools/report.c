@@ -1,0 +1,165 @@
+/* report.c - see report.h. */
+#include "report.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "json_writer.h"
+#include "text.h"
+
+/* ---- errors and notes -------------------------------------------------------------------------------------------- */
+
+static void print_line(const char *head, const char *text) {
+  fputs(head, stderr);
+  ckpt_text_print(stderr, text);
+  putc('\n', stderr);
+}
+
+static const char *or_null(const char *text) { return text[0] == '\0' ? NULL : text; }
+
+int ckpt_report_failure(bool json, const ckpt_error *err) {
+  char text[2048];
+  print_line("ckpt: ", ckpt_error_text(err, text, sizeof text));
+  if (json) {
+    ckpt_emitter out;
+    ckpt_emit_begin(&out, stdout);
+    ckpt_emit_object(&out, NULL);
+    ckpt_emit_text(&out, "status", "error");
+    ckpt_emit_object(&out, "error");
+    ckpt_emit_text(&out, "file", or_null(err->file));
+    ckpt_emit_text(&out, "tensor", or_null(err->tensor));
+    ckpt_emit_text(&out, "message", err->message);
+    ckpt_emit_end(&out);
+    ckpt_emit_end(&out);
+  }
+  if (err->status == CKPT_EINVAL) return CKPT_EXIT_USAGE;
+  if (err->status == CKPT_ECANCELED && ckpt_job_signal() != 0) return 128 + ckpt_job_signal();
+  return CKPT_EXIT_FAILED;
+}
+
+int ckpt_report_error(const ckpt_args *args, const ckpt_error *err) { return ckpt_report_failure(args->json, err); }
+
+void ckpt_report_note(const ckpt_args *args, const char *format, ...) {
+  if (ckpt_args_has(args, "quiet")) return;
+  char text[2048];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  print_line("ckpt: note: ", text);
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------------------------
+ */
+
+void ckpt_report_digest(const ckpt_digest *digest, const char *path) {
+  char text[80];
+  printf("%s%s  ", ckpt_text_is_plain(path) ? "" : "\\", ckpt_digest_text(digest, text));
+  ckpt_text_print(stdout, path);
+  putchar('\n');
+}
+
+static void print_closing(const ckpt_job *job, const ckpt_written *outputs, size_t n) {
+  uint64_t n_bytes = 0;
+  for (size_t i = 0; i < n; i++) n_bytes += outputs[i].n_bytes;
+  char size[32], duration[48], rate[32], peak[32];
+  double per_second = job->seconds > 0 ? (double)n_bytes / job->seconds : 0;
+  fprintf(stderr, "%s in %s, %s/s, peak memory %s\n", ckpt_text_size(n_bytes, size),
+          ckpt_text_duration(job->seconds, duration), ckpt_text_size((uint64_t)per_second, rate),
+          ckpt_text_size(ckpt_report_peak(), peak));
+  for (size_t i = 0; i < n; i++) {
+    const ckpt_written *output = &outputs[i];
+    for (size_t d = 0; output->dropped != NULL && output->dropped[d] != NULL; d++) {
+      fputs(d == 0 ? "not written: " : ", ", stderr);
+      ckpt_text_print(stderr, output->dropped[d]);
+    }
+    if (output->dropped != NULL && output->dropped[0] != NULL) {
+      if (output->dropped_remedy != NULL) fprintf(stderr, " (%s)", output->dropped_remedy);
+      putc('\n', stderr);
+    }
+    for (size_t k = 0; output->notes != NULL && output->notes[k] != NULL; k++) print_line("", output->notes[k]);
+  }
+}
+
+static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_written *output) {
+  char digest[80];
+  ckpt_emit_text(json, "output", output->path);
+  ckpt_emit_text(json, "format", output->format);
+  ckpt_emit_u64(json, "n_tensors", output->n_tensors);
+  ckpt_emit_u64(json, "n_params", output->n_params);
+  ckpt_emit_u64(json, "n_bytes", output->n_bytes);
+  ckpt_emit_text(json, "dtype", output->dtype);
+  ckpt_emit_text(json, "weights", output->weights);
+  ckpt_emit_array(json, "dropped");
+  for (size_t i = 0; output->dropped != NULL && output->dropped[i] != NULL; i++)
+    ckpt_emit_text(json, NULL, output->dropped[i]);
+  ckpt_emit_end(json);
+  ckpt_emit_text(json, "digest", ckpt_digest_text(&output->digest, digest));
+  ckpt_emit_number(json, "seconds", job->seconds);
+  ckpt_emit_u64(json, "peak_bytes", ckpt_report_peak());
+}
+
+int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_written *outputs, size_t n) {
+  if (args->json) {
+    ckpt_emitter json;
+    ckpt_emit_begin(&json, stdout);
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "status", "ok");
+    if (n == 1) {
+      write_fields(&json, job, &outputs[0]);
+    } else {
+      ckpt_emit_array(&json, "outputs");
+      for (size_t i = 0; i < n; i++) {
+        ckpt_emit_object(&json, NULL);
+        write_fields(&json, job, &outputs[i]);
+        ckpt_emit_end(&json);
+      }
+      ckpt_emit_end(&json);
+    }
+    ckpt_emit_end(&json);
+  } else {
+    for (size_t i = 0; i < n; i++) ckpt_report_digest(&outputs[i].digest, outputs[i].path);
+  }
+  fflush(stdout); /* results come before the closing lines where both go to one place */
+  if (!ckpt_args_has(args, "quiet")) print_closing(job, outputs, n);
+  return CKPT_EXIT_DONE;
+}
+
+/* ---- the process ---------------------------------------------------------------------------------------------------
+ */
+
+uint64_t ckpt_report_peak(void) {
+  /* getrusage counts what the process was before exec, too: a large parent would be taken for our own memory. */
+  FILE *file = fopen("/proc/self/status", "re");
+  char line[256];
+  unsigned long long n_kib = 0;
+  while (file != NULL && n_kib == 0 && fgets(line, sizeof line, file) != NULL)
+    if (strncmp(line, "VmHWM:", 6) == 0) n_kib = strtoull(line + 6, NULL, 10);
+  if (file != NULL) fclose(file);
+  struct rusage usage;
+  if (n_kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0) n_kib = (unsigned long long)usage.ru_maxrss;
+  return (uint64_t)n_kib * 1024;
+}
+
+/* Whether stdout is a pipe or socket that nobody reads any more. */
+static bool reader_is_gone(void) {
+  struct pollfd poll_stdout = {.fd = STDOUT_FILENO, .events = POLLOUT};
+  return poll(&poll_stdout, 1, 0) == 1 && (poll_stdout.revents & POLLERR) != 0;
+}
+
+int ckpt_report_finish(int status) {
+  errno = 0;
+  if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+  int code = errno; /* 0 where the failure came before this flush */
+  if (reader_is_gone()) return 128 + SIGPIPE;
+  fprintf(stderr, "ckpt: stdout: cannot write the result: %s\n",
+          code != 0 ? strerror(code) : "an earlier write failed (is the disk full?)");
+  return status == CKPT_EXIT_DONE ? CKPT_EXIT_FAILED : status;
+}

@@ -1,0 +1,26 @@
+/* shared_options.h - rows that several verbs have in their own tables, written once. */
+#ifndef CKPT_TOOLS_SHARED_OPTIONS_H
+#define CKPT_TOOLS_SHARED_OPTIONS_H
+
+#include "options.h"
+
+#define CKPT_OPTION_END \
+  { NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL }
+
+/* Which roles take part; what is the default differs. */
+#define CKPT_OPTION_INCLUDE_ROW(if_absent)                                                \
+  {                                                                                       \
+    "include", 0, CKPT_OPTION_CHOICE, 0, "model|optimizer|all",                           \
+        "parameters and buffers, optimizer states, or everything (default " if_absent ")" \
+  }
+
+#define CKPT_OPTION_CAST_ROW \
+  { "cast", 0, CKPT_OPTION_DTYPE, 0, "DTYPE", "take floating tensors as this dtype (rounds to nearest even)" }
+
+#define CKPT_OPTION_ALLOW_OVERFLOW_ROW \
+  { "allow-overflow", 0, CKPT_OPTION_FLAG, 0, NULL, "let a cast make finite values infinite, or clamp them" }
+
+#define CKPT_OPTION_LATER_ROW(name, value_kind, value) \
+  { name, 0, value_kind, CKPT_OPTION_LATER, value, "" }
+
+#endif

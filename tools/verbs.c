@@ -1,0 +1,93 @@
+/* verbs.c - commands.def as tables, and the options that verbs share. */
+#include <string.h>
+
+#include "libckpt/error.h"
+#include "options.h"
+#include "values.h"
+
+#define CKPT_VERB(id) extern const ckpt_verb ckpt_verb_##id;
+#define CKPT_LATER_VERB(name, summary)
+#include "commands.def"
+#undef CKPT_VERB
+#undef CKPT_LATER_VERB
+
+const ckpt_verb *const ckpt_verbs[] = {
+#define CKPT_VERB(id) &ckpt_verb_##id,
+#define CKPT_LATER_VERB(name, summary)
+#include "commands.def"
+#undef CKPT_VERB
+#undef CKPT_LATER_VERB
+    NULL};
+
+const ckpt_later_verb ckpt_later_verbs[] = {
+#define CKPT_VERB(id)
+#define CKPT_LATER_VERB(name, summary) {name, summary},
+#include "commands.def"
+#undef CKPT_VERB
+#undef CKPT_LATER_VERB
+    {NULL, NULL}};
+
+static const ckpt_option run_options[] = {
+    {"plan", 0, CKPT_OPTION_FLAG, 0, NULL, "print what would be read and written, peak memory and time; write nothing"},
+    {"memory", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bound on tiles, windows and footers (default 128M)"},
+    {"threads", 0, CKPT_OPTION_INTEGER, 0, "N", "threads that compute (default one per processor)"},
+    {"trace", 0, CKPT_OPTION_PATH, 0, "FILE", "write what was read, written and when, as JSON lines"},
+    {"progress", 0, CKPT_OPTION_CHOICE, 0, "auto|always|never",
+     "progress on stderr (default auto: only on a terminal)"},
+    {"quiet", 0, CKPT_OPTION_FLAG, 0, NULL, "no progress, notes or closing lines; only results and errors"},
+    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "one JSON object on stdout"},
+    {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
+
+static const ckpt_option input_options[] = {
+    {"adapter", 0, CKPT_OPTION_TEXT, CKPT_OPTION_MODIFIER | CKPT_OPTION_REPEATED | CKPT_OPTION_LATER, "DIR[=SCALE]",
+     "with this adapter added"},
+    {"weights", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_MODIFIER, "master|model",
+     "which copy of a mixed-precision checkpoint stands for the parameters (default master where there is one)"},
+    {"like", 0, CKPT_OPTION_PATH, CKPT_OPTION_MODIFIER, "MODEL",
+     "config, tokenizer, names and coverage from the model that this was trained from"},
+    {"names", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_MODIFIER, "stored", "tensor names as they stand in the file"},
+    {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
+
+static const ckpt_option output_options[] = {
+    {"output", 'o', CKPT_OPTION_PATH, CKPT_OPTION_REQUIRED | CKPT_OPTION_REPEATED, "PATH",
+     "where to write; several outputs come from one read"},
+    {"force", 0, CKPT_OPTION_FLAG, 0, NULL, "replace an existing output, once the new one is whole"},
+    {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "write inputs, options, decisions and digests as JSON"},
+    {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
+
+const ckpt_verb *ckpt_verb_find(const char *name) {
+  for (size_t i = 0; ckpt_verbs[i] != NULL; i++)
+    if (strcmp(ckpt_verbs[i]->name, name) == 0) return ckpt_verbs[i];
+  return NULL;
+}
+
+ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *err) {
+  const char *nearest = NULL;
+  *out = ckpt_verb_find(name);
+  if (*out != NULL) return CKPT_OK;
+  for (size_t i = 0; ckpt_later_verbs[i].name != NULL; i++)
+    if (strcmp(ckpt_later_verbs[i].name, name) == 0)
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s (%s): this version does not have it yet (%s)", name,
+                       ckpt_later_verbs[i].summary, ckpt_version());
+  for (size_t i = 0; ckpt_verbs[i] != NULL; i++) ckpt_value_nearest(name, ckpt_verbs[i]->name, &nearest);
+  if (nearest != NULL)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "unknown verb '%s', did you mean '%s'?", name, nearest);
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "unknown verb '%s' (ckpt help lists them)", name);
+}
+
+const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section) {
+  const struct {
+    const ckpt_option *options;
+    const char *title;
+  } tables[] = {{verb->options, "Options"},
+                {verb->sets & CKPT_SET_OUTPUT ? output_options : NULL, "Output"},
+                {verb->sets & CKPT_SET_INPUT ? input_options : NULL, "Input, each after the path that it belongs to"},
+                {verb->sets & CKPT_SET_RUN ? run_options : NULL, "Common"}};
+  for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+    for (const ckpt_option *option = tables[t].options; option != NULL && option->name != NULL; option++)
+      if (i-- == 0) {
+        if (section != NULL) *section = tables[t].title;
+        return option;
+      }
+  return NULL;
+}
