@@ -28,6 +28,13 @@ typedef struct ckpt_arch_tie {
   bool by_default;         /* where config has no such key */
 } ckpt_arch_tie;
 
+/* What config.json says a tensor's axes are: a product (with "/") of its integer keys and of numbers for each axis, "|"
+ * between alternatives where a key is absent ("n_inner|4*n_embd"). What no key decides is not checked. */
+typedef struct ckpt_arch_shape {
+  const char *hf;      /* pattern */
+  const char *axes[3]; /* NULL ends */
+} ckpt_arch_shape;
+
 typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
   uint32_t revision;              /* of this table; stands in digests' naming */
@@ -35,6 +42,8 @@ typedef struct ckpt_arch {
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
   const ckpt_arch_name *names;    /* hf NULL ends */
   const ckpt_arch_tie *ties;      /* kept NULL ends */
+  const ckpt_arch_shape *shapes;  /* hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
+  const char *n_layers;           /* config key: how many numbers the first `#` of names takes */
 } ckpt_arch;
 
 #define CKPT_MAX_TIES 32 /* ties of one row */

@@ -9,14 +9,18 @@
 #include "error.h"
 #include "lower.h"
 
-enum { MAX_LEAVES = 4096 };
+enum { MAX_LEAVES = 4096, LEVEL = CKPT_N_ORDER - 1 };
 
 ckpt_status ckpt_batcher_start(ckpt_batcher *batcher, ckpt_plan *plan, ckpt_error *err) {
   *batcher = (ckpt_batcher){.plan = plan, .n_table = 1024};
   batcher->table = calloc(batcher->n_table, sizeof *batcher->table);
   batcher->leaves = calloc(MAX_LEAVES, sizeof *batcher->leaves);
-  batcher->value_batches = calloc(plan->n_values + 1, sizeof *batcher->value_batches);
-  if (batcher->table != NULL && batcher->leaves != NULL && batcher->value_batches != NULL) return CKPT_OK;
+  batcher->views = calloc(MAX_LEAVES, sizeof *batcher->views);
+  size_t n_values = (size_t)plan->n_values + 1;
+  batcher->value_batches = reallocarray(NULL, n_values, sizeof *batcher->value_batches);
+  if (batcher->value_batches != NULL) memset(batcher->value_batches, 0xFF, n_values * sizeof *batcher->value_batches);
+  if (batcher->table != NULL && batcher->leaves != NULL && batcher->views != NULL && batcher->value_batches != NULL)
+    return CKPT_OK;
   ckpt_batcher_end(batcher);
   return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }
@@ -25,6 +29,7 @@ void ckpt_batcher_end(ckpt_batcher *batcher) {
   free(batcher->table);
   free(batcher->hashes);
   free(batcher->leaves);
+  free(batcher->views);
   free(batcher->value_batches);
 }
 
@@ -36,25 +41,26 @@ static bool view_is_whole(const ckpt_view *view) {
   return true;
 }
 
-/* The leaf as a batch would read it for this node alone. */
-static void leaf_of(ckpt_leaf *leaf, const ckpt_expr *node, bool is_whole) {
-  *leaf = (ckpt_leaf){.expr = node, .is_whole = is_whole, .unit_bytes = ckpt_dtype_get(node->dtype)->block_bytes};
-  ckpt_leaf_view(node, &leaf->view);
-  ckpt_view native = {0};
+/* The leaf as a batch would read it for this node alone; its view is written to *view. */
+static void leaf_of(ckpt_leaf *leaf, ckpt_view *view, const ckpt_expr *node, bool is_whole) {
+  *leaf = (ckpt_leaf){.expr = node,
+                      .view = view,
+                      .is_whole = is_whole,
+                      .unit_bytes = ckpt_dtype_get((ckpt_dtype)node->dtype)->block_bytes};
+  ckpt_leaf_view(node, view);
   if (node->tensor != NULL) {
+    ckpt_view native = {0};
     native.rank = ckpt_tensor_units(node->tensor, native.shape);
-    if (view_is_whole(&leaf->view)) { /* however it was reshaped, it is all of it, in order */
-      leaf->view = native;
-      memcpy(leaf->view.count, native.shape, sizeof native.shape);
-    }
-    leaf->is_native = leaf->view.rank == native.rank &&
-                      memcmp(leaf->view.shape, native.shape, native.rank * sizeof *native.shape) == 0;
+    memcpy(native.count, native.shape, sizeof native.count);
+    if (view_is_whole(view)) *view = native; /* however it was reshaped, it is all of it, in order */
+    leaf->is_native =
+        view->rank == native.rank && memcmp(view->shape, native.shape, native.rank * sizeof *native.shape) == 0;
   }
-  leaf->cut_axis = leaf->view.order[0];
+  leaf->cut_axis = view->order[0];
   leaf->n_units = 1;
-  for (uint32_t axis = 0; axis < leaf->view.rank; axis++) {
-    leaf->view.order[axis] = (uint8_t)axis;
-    leaf->n_units *= leaf->view.count[axis];
+  for (uint32_t axis = 0; axis < view->rank; axis++) {
+    view->order[axis] = (uint8_t)axis;
+    leaf->n_units *= view->count[axis];
   }
   leaf->n_bytes = leaf->n_units * leaf->unit_bytes;
 }
@@ -66,50 +72,70 @@ static const void *leaf_identity(const ckpt_leaf *leaf) {
 /* Whether two leaves can be one read: same tensor seen alike, same rows. */
 static bool leaves_match(const ckpt_leaf *a, const ckpt_leaf *b) {
   if (leaf_identity(a) != leaf_identity(b) || a->is_whole != b->is_whole || a->cut_axis != b->cut_axis ||
-      a->view.rank != b->view.rank || a->unit_bytes != b->unit_bytes ||
-      memcmp(a->view.shape, b->view.shape, a->view.rank * sizeof *a->view.shape) != 0)
+      a->view->rank != b->view->rank || a->unit_bytes != b->unit_bytes ||
+      memcmp(a->view->shape, b->view->shape, a->view->rank * sizeof *a->view->shape) != 0)
     return false;
-  uint32_t n_fixed = a->cut_axis != 0 || a->is_whole ? a->view.rank : 1;
-  return memcmp(a->view.start, b->view.start, n_fixed * sizeof *a->view.start) == 0 &&
-         memcmp(a->view.count, b->view.count, n_fixed * sizeof *a->view.count) == 0;
+  /* Tiles cut the first axis that has a length: leaves of one read agree there, and grow a hull over those behind it */
+  uint32_t n_fixed = a->cut_axis != 0 || a->is_whole ? a->view->rank : 1;
+  while (n_fixed < a->view->rank && a->view->count[n_fixed - 1] == 1) n_fixed++;
+  return memcmp(a->view->start, b->view->start, n_fixed * sizeof *a->view->start) == 0 &&
+         memcmp(a->view->count, b->view->count, n_fixed * sizeof *a->view->count) == 0;
 }
 
-/* Grows the hull of `into` over the other's box. */
-static void leaf_merge(ckpt_leaf *into, const ckpt_leaf *other) {
+/* Grows the hull of `into` over the other's box; a hull that grows moves to *grown. */
+static void leaf_merge(ckpt_leaf *into, const ckpt_leaf *other, ckpt_view *grown) {
+  ckpt_view hull = *into->view;
   into->n_units = 1;
-  for (uint32_t axis = 0; axis < into->view.rank; axis++) {
-    uint64_t *start = &into->view.start[axis], *count = &into->view.count[axis];
-    uint64_t end_a = *start + *count, end_b = other->view.start[axis] + other->view.count[axis];
-    if (other->view.start[axis] < *start) *start = other->view.start[axis];
+  for (uint32_t axis = 0; axis < hull.rank; axis++) {
+    uint64_t *start = &hull.start[axis], *count = &hull.count[axis];
+    uint64_t end_a = *start + *count, end_b = other->view->start[axis] + other->view->count[axis];
+    if (other->view->start[axis] < *start) *start = other->view->start[axis];
     *count = (end_a > end_b ? end_a : end_b) - *start;
     into->n_units *= *count;
   }
   into->n_bytes = into->n_units * into->unit_bytes;
+  if (memcmp(&hull, into->view, sizeof hull) == 0) return;
+  *grown = hull;
+  into->view = grown;
+}
+
+/* Whether merging would move the hull. */
+static bool leaf_grows(const ckpt_leaf *into, const ckpt_leaf *other) {
+  for (uint32_t axis = 0; axis < into->view->rank; axis++)
+    if (other->view->start[axis] < into->view->start[axis] ||
+        other->view->start[axis] + other->view->count[axis] > into->view->start[axis] + into->view->count[axis])
+      return true;
+  return false;
 }
 
 /* Collects the distinct leaves of an expression, in the order of evaluation. */
-static ckpt_status collect(const ckpt_expr *node, bool is_whole, ckpt_leaf *leaves, uint32_t *n, ckpt_error *err) {
+static ckpt_status collect(ckpt_batcher *batcher, const ckpt_expr *node, bool is_whole, uint32_t *n, ckpt_error *err) {
+  ckpt_leaf *leaves = batcher->leaves;
   if (node->op->rule == CKPT_RULE_LEAF) {
     ckpt_leaf leaf;
-    leaf_of(&leaf, node, is_whole);
+    ckpt_view view;
+    leaf_of(&leaf, &view, node, is_whole);
     for (uint32_t i = 0; i < *n; i++)
       if (leaves_match(&leaves[i], &leaf)) {
-        leaf_merge(&leaves[i], &leaf);
+        leaf_merge(&leaves[i], &leaf, &batcher->views[i]);
         return CKPT_OK;
       }
     if (*n == MAX_LEAVES)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d tensors in one expression", MAX_LEAVES);
+    batcher->views[*n] = view;
+    leaf.view = &batcher->views[*n];
     leaves[(*n)++] = leaf;
     return CKPT_OK;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
-    CKPT_TRY(collect(node->args[i], is_whole || (node->op->whole_args >> i & 1), leaves, n, err));
+    CKPT_TRY(collect(batcher, node->args[i], is_whole || (node->op->whole_args >> i & 1), n, err));
   return CKPT_OK;
 }
 
 uint32_t ckpt_batch_leaf(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct) {
   ckpt_leaf wanted;
-  leaf_of(&wanted, node, is_whole);
+  ckpt_view read;
+  leaf_of(&wanted, &read, node, is_whole);
   uint32_t number = 0;
   while (number + 1 < batch->n_leaves && !leaves_match(&batch->leaves[number], &wanted)) number++;
   ckpt_view view;
@@ -126,29 +152,36 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
-/* How many prologues deep an expression is; `after` becomes the order of the latest batch that it must follow. */
-static uint64_t level_of(const ckpt_batcher *batcher, const ckpt_expr *node, uint64_t after[4]) {
-  uint64_t level = 0;
-  for (uint32_t i = 0; i < node->n_prologue; i++) {
-    const ckpt_batch *batch = &batcher->plan->batches[batcher->value_batches[node->prologue[i]->value - 1]];
-    if (level == 0 || memcmp(batch->order, after, sizeof batch->order) > 0)
-      memcpy(after, batch->order, sizeof batch->order);
-    if (batch->order[3] + 1 > level) level = batch->order[3] + 1;
-  }
-  for (uint32_t i = 0; i < node->n_args; i++) {
-    uint64_t below = level_of(batcher, node->args[i], after);
-    if (below > level) level = below;
-  }
-  return level;
+int ckpt_compare_orders(const uint64_t *a, const uint64_t *b) {
+  for (int i = 0; i < CKPT_N_ORDER; i++)
+    if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+  return 0;
 }
 
-static void source_order(const ckpt_leaf *leaf, uint64_t order[4]) {
+/* How many prologues deep an expression is (*level, 0 at first); `after` becomes the order of the latest batch that it
+ * must follow. */
+static ckpt_status find_level(const ckpt_batcher *batcher, const ckpt_expr *node, uint64_t *after, uint64_t *level,
+                              ckpt_error *err) {
+  for (uint32_t i = 0; i < node->n_prologue; i++) {
+    const ckpt_expr *reduction = node->prologue[i];
+    uint32_t number = batcher->value_batches[reduction->value - 1];
+    if (number == UINT32_MAX && reduction->n_elements == 0) continue; /* its value is that of nothing */
+    if (number == UINT32_MAX)
+      return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a reduction was added after the row that needs it");
+    const ckpt_batch *batch = &batcher->plan->batches[number];
+    if (*level == 0 || ckpt_compare_orders(batch->order, after) > 0) memcpy(after, batch->order, sizeof batch->order);
+    if (batch->order[LEVEL] + 1 > *level) *level = batch->order[LEVEL] + 1;
+  }
+  for (uint32_t i = 0; i < node->n_args; i++) CKPT_TRY(find_level(batcher, node->args[i], after, level, err));
+  return CKPT_OK;
+}
+
+static void source_order(const ckpt_leaf *leaf, uint64_t *order) {
   const ckpt_tensor *tensor = leaf->expr->tensor;
   order[0] = 1;
-  order[1] = order[2] = 0;
   if (tensor == NULL || tensor->n_extents == 0) return;
   order[1] = tensor->extents[0].file;
-  order[2] = tensor->extents[0].offset + leaf->view.start[0];
+  order[2] = tensor->extents[0].offset + leaf->view->start[0];
 }
 
 static ckpt_status insert(ckpt_batcher *batcher, uint64_t hash, uint32_t number, ckpt_error *err) {
@@ -179,8 +212,11 @@ static ckpt_status insert(ckpt_batcher *batcher, uint64_t hash, uint32_t number,
   return CKPT_OK;
 }
 
-static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n, uint64_t level, uint32_t lane) {
-  if (batch->n_leaves != n || batch->order[3] != level || (lane != 0 && batch->lane != 0)) return false;
+/* Values are computed outside lanes, so that whoever needs one can be ordered behind it. */
+static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n, uint64_t level, uint32_t lane,
+                        bool is_value) {
+  if (batch->n_leaves != n || batch->order[LEVEL] != level || (lane != 0 && batch->lane != 0)) return false;
+  if ((lane != 0 && batch->has_value) || (is_value && batch->lane != 0)) return false;
   for (uint32_t i = 0; i < n; i++)
     if (!leaves_match(&batch->leaves[i], &leaves[i])) return false;
   return true;
@@ -196,6 +232,21 @@ static ckpt_status grow(void *items, uint32_t n, uint32_t *capacity, size_t item
   return CKPT_OK;
 }
 
+/* Points *view at an equal one in the plan's memory: tensors of one shape, one after the other, share it. */
+static ckpt_status share_view(ckpt_batcher *batcher, const ckpt_view **view, ckpt_error *err) {
+  const size_t n_recent = sizeof batcher->recent / sizeof *batcher->recent;
+  for (size_t i = 0; i < n_recent; i++)
+    if (batcher->recent[i] != NULL && memcmp(batcher->recent[i], *view, sizeof **view) == 0) {
+      *view = batcher->recent[i];
+      return CKPT_OK;
+    }
+  ckpt_view *copy = ckpt_arena_alloc(&batcher->plan->work, sizeof *copy);
+  CKPT_TRY_ALLOC(copy, err);
+  *copy = **view;
+  *view = batcher->recent[batcher->n_shared++ % n_recent] = copy;
+  return CKPT_OK;
+}
+
 static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_leaf *leaves, uint32_t n, const uint64_t *after,
                              uint64_t level, ckpt_error *err) {
   ckpt_plan *plan = batcher->plan;
@@ -203,12 +254,15 @@ static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_leaf *leaves, uin
   ckpt_batch batch = {.n_leaves = n, .first_piece = UINT32_MAX, .waits = level != 0};
   batch.leaves = ckpt_arena_array(&plan->work, n, sizeof *leaves);
   CKPT_TRY_ALLOC(batch.leaves, err);
-  if (n != 0) memcpy(batch.leaves, leaves, n * sizeof *leaves);
+  for (uint32_t i = 0; i < n; i++) {
+    batch.leaves[i] = leaves[i];
+    CKPT_TRY(share_view(batcher, &batch.leaves[i].view, err));
+  }
   if (level != 0)
     memcpy(batch.order, after, sizeof batch.order);
   else if (n != 0)
     source_order(&leaves[0], batch.order);
-  batch.order[3] = level;
+  batch.order[LEVEL] = level;
   for (uint32_t i = 0; i < n; i++) {
     const ckpt_tensor *tensor = leaves[i].expr->tensor;
     for (uint32_t k = 0; tensor != NULL && k < tensor->n_extents && !batch.in_order; k++)
@@ -222,17 +276,19 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
   ckpt_plan *plan = batcher->plan;
   ckpt_leaf *leaves = batcher->leaves;
   uint32_t n = 0;
-  CKPT_TRY(collect(piece.expr, false, leaves, &n, err));
-  uint64_t after[4] = {0};
-  uint64_t level = level_of(batcher, piece.expr, after), hash = mix(level, n);
+  CKPT_TRY(collect(batcher, piece.expr, false, &n, err));
+  uint64_t after[CKPT_N_ORDER] = {0}, level = 0;
+  CKPT_TRY(find_level(batcher, piece.expr, after, &level, err));
+  bool is_value = plan->rows[piece.row].sink == CKPT_VALUE_SINK;
+  uint64_t hash = mix(level, n);
   for (uint32_t i = 0; i < n; i++) {
     hash = mix(hash, (uint64_t)(uintptr_t)leaf_identity(&leaves[i]));
-    hash = mix(hash, leaves[i].view.start[0] * 3 + leaves[i].view.count[0]);
+    hash = mix(hash, leaves[i].view->start[0] * 3 + leaves[i].view->count[0]);
   }
   uint32_t at = (uint32_t)hash & (batcher->n_table - 1), number = UINT32_MAX;
   for (; batcher->table[at] != 0; at = (at + 1) & (batcher->n_table - 1))
     if (batcher->hashes[batcher->table[at] - 1] == hash &&
-        batch_takes(&plan->batches[batcher->table[at] - 1], leaves, n, level, batcher->lane)) {
+        batch_takes(&plan->batches[batcher->table[at] - 1], leaves, n, level, batcher->lane, is_value)) {
       number = batcher->table[at] - 1;
       break;
     }
@@ -242,12 +298,19 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
     CKPT_TRY(insert(batcher, hash, number, err));
   }
   ckpt_batch *batch = &plan->batches[number];
-  if (plan->rows[piece.row].sink == CKPT_VALUE_SINK) batcher->value_batches[plan->rows[piece.row].value] = number;
-  for (uint32_t i = 0; i < n; i++) leaf_merge(&batch->leaves[i], &leaves[i]);
+  if (is_value) batcher->value_batches[plan->rows[piece.row].value] = number;
+  batch->has_value = batch->has_value || is_value;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!leaf_grows(&batch->leaves[i], &leaves[i])) continue;
+    ckpt_view *grown = ckpt_arena_alloc(&plan->work, sizeof *grown);
+    CKPT_TRY_ALLOC(grown, err);
+    leaf_merge(&batch->leaves[i], &leaves[i], grown);
+  }
   if (batcher->lane != 0) {
     batch->lane = batcher->lane;
     batch->in_order = true;
     batch->order[0] = 0, batch->order[1] = batcher->lane, batch->order[2] = batcher->segment;
+    batch->order[3] = piece.begin;
   }
   CKPT_TRY(grow(&plan->pieces, plan->n_pieces, &plan->piece_capacity, sizeof *plan->pieces, err));
   plan->pieces[plan->n_pieces] = piece;

@@ -11,8 +11,11 @@ typedef struct ckpt_batcher {
   uint32_t n_table;
   uint64_t *hashes; /* of each batch's leaves as first named */
   uint32_t hash_capacity;
-  ckpt_leaf *leaves;       /* of the piece being added */
-  uint32_t *value_batches; /* batch that computes each of the plan's values */
+  ckpt_leaf *leaves;           /* of the piece being added */
+  ckpt_view *views;            /* of those leaves */
+  const ckpt_view *recent[16]; /* the last ones made: see share_view */
+  size_t n_shared;
+  uint32_t *value_batches; /* batch that computes each of the plan's values, UINT32_MAX for none */
   uint32_t lane;           /* of the row being added; 0: none */
   uint64_t segment;        /* of that row in its lane */
 } ckpt_batcher;
@@ -25,6 +28,9 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
 
 /* Orders the plan's batches and plans tiles, workers and memory (tiles.c). ELIMIT names the row that cannot fit. */
 ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err);
+
+/* Order of two batches by their keys: negative, zero or positive. */
+int ckpt_compare_orders(const uint64_t *a, const uint64_t *b);
 
 /* Frees the batcher's own memory. */
 void ckpt_batcher_end(ckpt_batcher *batcher);

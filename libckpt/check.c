@@ -12,6 +12,21 @@
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 
+static int compare_boxes(const void *a, const void *b, void *rank) {
+  const uint64_t *x = ((const ckpt_extent *)a)->box, *y = ((const ckpt_extent *)b)->box;
+  for (uint32_t i = 0; i < *(const uint32_t *)rank; i++)
+    if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+  return 0;
+}
+
+/* The walk of place.c takes boxes in order of where they start, whatever order the files have them in. */
+static void sort_boxes(ckpt_tensor *tensor) {
+  uint64_t units[CKPT_MAX_RANK];
+  uint32_t rank = ckpt_tensor_units(tensor, units);
+  if (tensor->extent_form == CKPT_EXTENT_BOX && tensor->n_extents > 1)
+    qsort_r((ckpt_extent *)tensor->extents, tensor->n_extents, sizeof *tensor->extents, compare_boxes, &rank);
+}
+
 /* Gives each described tensor its places in the output, as extents that scattering walks. */
 static ckpt_status place_tensors(ckpt_output *output, ckpt_error *err) {
   ckpt_index *described = output->described;
@@ -39,6 +54,7 @@ static ckpt_status place_tensors(ckpt_output *output, ckpt_error *err) {
       tensor->extent_form = segment->box != NULL ? CKPT_EXTENT_BOX : CKPT_EXTENT_FLAT;
       ((ckpt_extent *)tensor->extents)[tensor->n_extents++] = extent;
     }
+  for (uint32_t i = 0; i < described->n_tensors; i++) sort_boxes(&described->tensors[i]);
   return CKPT_OK;
 }
 
@@ -72,12 +88,12 @@ static uint32_t lane_of(const ckpt_plan *plan, const ckpt_row *row, uint64_t *se
     const ckpt_segment *at = &layout->files[file].segments[s];
     if (at->kind == CKPT_SEGMENT_TENSOR && at->tensor == (uint32_t)(row->tensor - layout->index->tensors)) *segment = s;
   }
-  return ckpt_file_has_lane(&layout->files[file]) ? lane + file : 0;
+  return layout->files[file].has_encoder ? lane + file : 0;
 }
 
 static bool has_encoder(const ckpt_output *output) {
   for (uint32_t f = 0; f < output->layout.n_files; f++)
-    if (ckpt_file_has_lane(&output->layout.files[f])) return true;
+    if (output->layout.files[f].has_encoder) return true;
   return false;
 }
 

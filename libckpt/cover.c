@@ -47,11 +47,20 @@ static ckpt_status check_bytes(const ckpt_tensor *tensor, const ckpt_extent *ext
   return CKPT_OK;
 }
 
+/* Of replicas the one that lies first stays, whatever the sort does with equals. */
+static int compare_places(const ckpt_extent *x, const ckpt_extent *y) {
+  return x->file != y->file ? (x->file < y->file ? -1 : 1) : (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static bool is_same_flat(const ckpt_extent *x, const ckpt_extent *y) {
+  return x->start == y->start && x->count == y->count;
+}
+
 static int compare_flat(const void *a, const void *b) {
   const ckpt_extent *x = a, *y = b;
   return x->start != y->start   ? (x->start < y->start ? -1 : 1)
          : x->count != y->count ? (x->count < y->count ? -1 : 1)
-                                : 0;
+                                : compare_places(x, y);
 }
 
 static ckpt_status check_flat(ckpt_tensor *tensor, ckpt_extent *extents, uint64_t n_units, const ckpt_source *source,
@@ -62,7 +71,7 @@ static ckpt_status check_flat(ckpt_tensor *tensor, ckpt_extent *extents, uint64_
   for (uint32_t i = 0; i < tensor->n_extents; i++) {
     const ckpt_extent *extent = &extents[i];
     if (extent->count == 0) continue;
-    bool is_replica = n_kept != 0 && compare_flat(extent, &extents[n_kept - 1]) == 0;
+    bool is_replica = n_kept != 0 && is_same_flat(extent, &extents[n_kept - 1]);
     if (!is_replica && extent->start != next)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s at element %llu (stored pieces reach %llu of %llu)",
                        extent->start < next ? "stored pieces overlap" : "a stored piece is missing",
@@ -84,7 +93,7 @@ static int compare_boxes(const void *a, const void *b, void *rank) {
   const uint64_t *x = ((const ckpt_extent *)a)->box, *y = ((const ckpt_extent *)b)->box;
   for (uint32_t i = 0; i < 2 * *(const uint32_t *)rank; i++)
     if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
-  return 0;
+  return compare_places(a, b);
 }
 
 static uint64_t mix(uint64_t x) {
@@ -127,7 +136,7 @@ static ckpt_status check_boxes(ckpt_tensor *tensor, ckpt_extent *extents, const 
     if (tensor->extent_form == CKPT_EXTENT_STRIDED && !stride_reach(extent->box, rank, &last))
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "strides are negative or too large");
     CKPT_TRY(check_bytes(tensor, extent, last + 1, source, err));
-    if (n_kept != 0 && compare_boxes(extent, &extents[n_kept - 1], &rank) == 0) continue;
+    if (n_kept != 0 && memcmp(extent->box, extents[n_kept - 1].box, 2 * rank * sizeof *extent->box) == 0) continue;
     add_corners(start, count, rank, have);
     n_held += volume;
     extents[n_kept++] = *extent;

@@ -33,6 +33,17 @@ static ckpt_decoder sequential_part(const ckpt_extent *extent) {
   return CKPT_DECODE_RAW;
 }
 
+/* Why a chain cannot be read, or NULL: one sequential decoder at most, integers of at most 8 bytes behind varint. */
+static const char *chain_defect(const ckpt_extent *extent, uint32_t unit_bytes) {
+  int n_sequential = 0;
+  for (int i = 0; i < 2; i++) {
+    if (extent->chain[i] == CKPT_DECODE_TORCH_RECORD) return "torch records are not read by this version";
+    if (extent->chain[i] == CKPT_DECODE_VARINT && unit_bytes > 8) return "varints of more than 8 bytes";
+    n_sequential += extent->chain[i] >= CKPT_DECODE_INFLATE;
+  }
+  return n_sequential > 1 ? "one compression inside another" : NULL;
+}
+
 bool ckpt_extent_is_sequential(const ckpt_extent *extent) { return sequential_part(extent) != CKPT_DECODE_RAW; }
 
 void ckpt_reader_reset(ckpt_reader *reader) {
@@ -199,9 +210,9 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
     memset(dst, 0, n_bytes);
     return CKPT_OK;
   }
-  if (extent->chain[0] == CKPT_DECODE_TORCH_RECORD || extent->chain[1] == CKPT_DECODE_TORCH_RECORD)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_source_path(reader->source, extent->file), NULL,
-                     "torch records are not read by this version");
+  const char *defect = chain_defect(extent, unit_bytes);
+  if (defect != NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_source_path(reader->source, extent->file), NULL, "%s", defect);
   if (ckpt_extent_is_sequential(extent))
     CKPT_TRY(read_sequential(reader, extent, unit_bytes, at, dst, n_bytes, err));
   else

@@ -41,12 +41,6 @@ ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt
   return ckpt_lane_new(out, &plan->outputs[output], file, err);
 }
 
-bool ckpt_file_has_lane(const ckpt_layout_file *file) {
-  for (uint32_t s = 0; s < file->n_segments; s++)
-    if (file->segments[s].encoder != CKPT_ENCODE_RAW) return true;
-  return false;
-}
-
 bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t tensor) {
   return lane->output == output && output->described->tensors[tensor].extents[0].file == lane->file;
 }
@@ -88,6 +82,11 @@ static ckpt_status open_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_err
 static ckpt_status close_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
   if (segment->encoder != CKPT_ENCODE_RAW) CKPT_TRY(encode(lane, NULL, 0, ZSTD_e_end, err));
   segment->n_bytes = lane->at - segment->offset;
+  const ckpt_tensor *tensor = &lane->output->described->tensors[segment->tensor];
+  ckpt_extent *extent = (ckpt_extent *)tensor->extents; /* the output's own: now it can be read back */
+  extent->offset = segment->offset;
+  extent->n_stored = segment->n_bytes;
+  if (segment->encoder == CKPT_ENCODE_ZSTD) extent->chain[0] = CKPT_DECODE_ZSTD;
   lane->is_open = false;
   lane->next++;
   return CKPT_OK;

@@ -15,9 +15,6 @@ ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, c
 /* The lane that the plan numbered (see ckpt_batch.lane). */
 ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err);
 
-/* Whether a file has an encoder in it, and so is written by a lane. */
-bool ckpt_file_has_lane(const ckpt_layout_file *file);
-
 /* Whether tensor number `tensor` of output goes through this lane. */
 bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t tensor);
 

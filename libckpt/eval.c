@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "checked.h"
 #include "dtype.h"
 #include "error.h"
 #include "lower.h"
@@ -72,8 +73,9 @@ static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *st
                             uint64_t begin, uint64_t n, void *out, ckpt_error *err) {
   const ckpt_leaf *leaf = &tile->batch->leaves[number];
   const ckpt_expr *node = leaf->expr;
+  if (n == 0) return CKPT_OK; /* memory without elements may be NULL */
   if (node->memory != NULL) {
-    ckpt_place_memory(node->memory, leaf->unit_bytes, leaf->view.rank, leaf->view.shape, start, count, begin, n, out);
+    ckpt_place_memory(node->memory, leaf->unit_bytes, leaf->view->rank, leaf->view->shape, start, count, begin, n, out);
     return CKPT_OK;
   }
   ckpt_reader *reader = &tile->readers[number % CKPT_TILE_READERS];
@@ -86,12 +88,12 @@ static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *st
   } else {
     reshaped_read r = {.mover = &mover,
                        .tensor = node->tensor,
-                       .view = &leaf->view,
+                       .view = leaf->view,
                        .start = start,
                        .unit_bytes = leaf->unit_bytes,
                        .out = out};
     ckpt_tensor_units(node->tensor, r.units);
-    status = ckpt_split_range(leaf->view.rank, count, begin, n, visit_reshaped, &r, err);
+    status = ckpt_split_range(leaf->view->rank, count, begin, n, visit_reshaped, &r, err);
   }
   *reader = mover.reader;
   return ckpt_fail_at(status, err, NULL, node->tensor->name);
@@ -107,7 +109,9 @@ ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t fi
     const ckpt_leaf *leaf = &batch->leaves[i];
     uint64_t per_row = leaf->n_units / batch->n_rows;
     uint64_t n_units = leaf->is_whole ? leaf->n_units : per_row * n_rows;
-    bool is_in_memory = leaf->expr->memory != NULL && leaf->cut_axis == 0 && leaf->n_bytes == leaf->expr->n_bytes;
+    uint64_t n_stored; /* units of the memory that the view is of */
+    bool is_in_memory = leaf->expr->memory != NULL && leaf->cut_axis == 0 &&
+                        ckpt_product_u64(leaf->view->shape, leaf->view->rank, &n_stored) && leaf->n_units == n_stored;
     if (is_in_memory) { /* already packed: used where it is */
       tile->leaves[i] =
           (const uint8_t *)leaf->expr->memory + (leaf->is_whole ? 0 : per_row * first_row * leaf->unit_bytes);
@@ -116,10 +120,10 @@ ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t fi
     void *bytes = NULL;
     CKPT_TRY(take(tile, n_units * leaf->unit_bytes, &bytes, err));
     uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], begin = leaf->is_whole ? 0 : per_row * first_row;
-    memcpy(start, leaf->view.start, sizeof start);
-    memcpy(count, leaf->view.count, sizeof count);
+    memcpy(start, leaf->view->start, sizeof start);
+    memcpy(count, leaf->view->count, sizeof count);
     if (leaf->cut_axis != 0 && !leaf->is_whole) {
-      uint64_t per_step = leaf->view.count[leaf->cut_axis] / batch->n_rows;
+      uint64_t per_step = leaf->view->count[leaf->cut_axis] / batch->n_rows;
       start[leaf->cut_axis] += first_row * per_step;
       count[leaf->cut_axis] = n_rows * per_step;
       begin = 0;
@@ -136,14 +140,14 @@ static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_v
                       const uint8_t *in, uint8_t *out) {
   uint32_t rank = view->rank, lead = 0;
   uint64_t box[CKPT_MAX_RANK], held[CKPT_MAX_RANK], start[CKPT_MAX_RANK], n_outer = 1;
-  memcpy(held, leaf->view.count, sizeof held);
+  memcpy(held, leaf->view->count, sizeof held);
   memcpy(box, view->count, sizeof box);
-  for (uint32_t axis = 0; axis < rank; axis++) start[axis] = view->start[axis] - leaf->view.start[axis];
+  for (uint32_t axis = 0; axis < rank; axis++) start[axis] = view->start[axis] - leaf->view->start[axis];
   if (is_whole) {
     n_outer = 1;
   } else if (leaf->cut_axis != 0) {
     held[leaf->cut_axis] = box[leaf->cut_axis] =
-        tile->n_rows * (leaf->view.count[leaf->cut_axis] / tile->batch->n_rows);
+        tile->n_rows * (leaf->view->count[leaf->cut_axis] / tile->batch->n_rows);
   } else {
     uint64_t n_below = 1;
     for (uint32_t axis = 0; axis < rank; axis++) n_below *= held[axis];

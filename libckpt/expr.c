@@ -94,6 +94,7 @@ ckpt_status ckpt_expr_slice(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint
 ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const uint32_t *order, ckpt_error *err) {
   uint64_t shape[CKPT_MAX_RANK];
   uint32_t seen = 0, rank = x->rank < CKPT_MAX_RANK ? x->rank : CKPT_MAX_RANK;
+  bool is_identity = true;
   ckpt_order_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
   CKPT_TRY_ALLOC(params, err);
   for (uint32_t axis = 0; axis < rank; axis++) {
@@ -102,6 +103,11 @@ ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, co
     seen |= UINT32_C(1) << order[axis];
     params->order[axis] = (uint8_t)order[axis];
     shape[axis] = x->shape[order[axis]];
+    is_identity = is_identity && order[axis] == axis;
+  }
+  if (is_identity) {
+    *out = x;
+    return CKPT_OK;
   }
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_permute, x->dtype, x->rank, shape, 1, err));
   (*out)->args[0] = x;

@@ -45,6 +45,7 @@ void ckpt_index_free(ckpt_index *index) {
   free(index->metadata);
   free(index->side_files);
   free(index->notes);
+  free(index->composites);
   free(index);
 }
 
@@ -142,6 +143,29 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
   return CKPT_OK;
 }
 
+ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err) {
+  CKPT_TRY(grow(&index->composites, index->n_composites, &index->composite_capacity, sizeof *index->composites, err));
+  if (composite->rank > CKPT_MAX_RANK)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, composite->name, "%u axes (at most %d)", composite->rank, CKPT_MAX_RANK);
+  ckpt_composite copy = *composite;
+  size_t n = 0;
+  while (composite->components[n] != NULL) n++;
+  const char **components = ckpt_arena_array(&index->arena, n + 1, sizeof *components);
+  uint64_t *shape = ckpt_arena_array(&index->arena, composite->rank, sizeof *shape);
+  copy.name = ckpt_arena_copy(&index->arena, composite->name);
+  if (components == NULL || shape == NULL || copy.name == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (composite->rank != 0) memcpy(shape, composite->shape, composite->rank * sizeof *shape);
+  for (size_t i = 0; i < n; i++) {
+    components[i] = ckpt_arena_copy(&index->arena, composite->components[i]);
+    CKPT_TRY_ALLOC(components[i], err);
+  }
+  copy.components = components;
+  copy.shape = shape;
+  index->composites[index->n_composites++] = copy;
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err) {
   CKPT_TRY(grow(&index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
   ckpt_meta meta = {ckpt_arena_copy(&index->arena, key), ckpt_arena_copy(&index->arena, value)};
@@ -191,12 +215,11 @@ static ckpt_status refuse_duplicate(const ckpt_index *index, const char *name, c
                                : ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
 }
 
-/* The place of name in the sorted tensors, or -1. */
-static int64_t find_number(const ckpt_index *index, const char *name) {
+int64_t ckpt_index_place(const ckpt_index *index, const char *name) {
   for (uint32_t low = 0, high = index->n_tensors; low < high;) {
     uint32_t middle = low + (high - low) / 2;
     int order = strcmp(name, index->tensors[index->by_name[middle]].name);
-    if (order == 0) return index->by_name[middle];
+    if (order == 0) return middle;
     if (order < 0)
       high = middle;
     else
@@ -232,7 +255,7 @@ static ckpt_status sort_aliases(ckpt_index *index, ckpt_error *err) {
   index->n_aliases = n; /* fewer than were added when a normalize dropped tensors */
   qsort(rows, n, sizeof *rows, compare_aliases);
   for (uint32_t i = 0; i < n; i++) {
-    if (find_number(index, rows[i].name) >= 0 || (i != 0 && strcmp(rows[i - 1].name, rows[i].name) == 0))
+    if (ckpt_index_place(index, rows[i].name) >= 0 || (i != 0 && strcmp(rows[i - 1].name, rows[i].name) == 0))
       return refuse_duplicate(index, rows[i].name, err);
     index->alias_names[i] = rows[i].name;
     index->alias_tensors[i] = rows[i].tensor;
@@ -250,6 +273,10 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
   }
   CKPT_TRY(sort_names(index, err));
   CKPT_TRY(sort_aliases(index, err));
+  for (uint32_t i = 0; i < index->n_composites; i++)
+    for (const char *const *name = index->composites[i].components; *name != NULL; name++)
+      if (ckpt_index_place(index, *name) < 0)
+        return ckpt_fail(err, CKPT_EFORMAT, index->path, index->composites[i].name, "its part %s is missing", *name);
   if (index->source == NULL) return CKPT_OK;
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     ckpt_status status = ckpt_cover_check(&index->tensors[i], index->source, err);
@@ -277,6 +304,8 @@ ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_e
     tensor.origin = i;
     index->tensors[index->n_tensors++] = tensor;
   }
+  for (uint32_t i = 0; i < from->n_composites; i++)
+    CKPT_TRY_GOTO(ckpt_index_add_composite(index, &from->composites[i], err));
   for (uint32_t i = 0; i < from->n_metadata; i++)
     CKPT_TRY_GOTO(ckpt_index_set_metadata(index, from->metadata[i].key, from->metadata[i].value, err));
   for (uint32_t i = 0; i < from->n_side_files; i++) {
@@ -299,8 +328,8 @@ const ckpt_tensor *ckpt_index_at(const ckpt_index *index, size_t i) {
 }
 
 const ckpt_tensor *ckpt_index_find(const ckpt_index *index, const char *name) {
-  int64_t number = find_number(index, name);
-  if (number >= 0) return &index->tensors[number];
+  int64_t place = ckpt_index_place(index, name);
+  if (place >= 0) return &index->tensors[index->by_name[place]];
   for (uint32_t low = 0, high = index->n_aliases; low < high;) {
     uint32_t middle = low + (high - low) / 2;
     int order = strcmp(name, index->alias_names[middle]);

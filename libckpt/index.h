@@ -20,6 +20,18 @@ typedef struct ckpt_side_file {
   const char *text; /* NULL, or the n_bytes that replace the stored ones (a spliced config) */
 } ckpt_side_file;
 
+/* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`) or quantized (`w`, `w.scale`, ...).
+ * The components are ordinary tensors of the index, which every format can move; what reads them together goes by this. */
+typedef enum ckpt_composite_kind { CKPT_COMPOSITE_SPARSE_COO, CKPT_COMPOSITE_QUANTIZED } ckpt_composite_kind;
+typedef struct ckpt_composite {
+  const char *name; /* of the logical tensor */
+  ckpt_composite_kind kind;
+  ckpt_dtype dtype; /* of its values when put together */
+  uint32_t rank;
+  const uint64_t *shape;
+  const char *const *components; /* tensor names, NULL-terminated */
+} ckpt_composite;
+
 /* One entry of string metadata. */
 typedef struct ckpt_meta {
   const char *key, *value;
@@ -45,6 +57,8 @@ struct ckpt_index {
   const char **alias_names; /* every alias in byte order, with its tensor in alias_tensors */
   uint32_t *alias_tensors;
   uint32_t n_aliases;
+  ckpt_composite *composites;
+  uint32_t n_composites, composite_capacity;
   uint64_t n_extents;
   ckpt_meta *metadata;
   uint32_t n_metadata, metadata_capacity;
@@ -69,6 +83,10 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
 /* Adds another name for a tensor already added. */
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
 
+/* Says that the named tensors (NULL-terminated) are parts of one; everything is copied. The finished index has them all:
+ * EFORMAT names one that is missing. */
+ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err);
+
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
@@ -82,6 +100,9 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
 /* A new index of the same tensors, metadata, objects and side files that only describes (no extents, no source): what
  * normalize edits and layout reads. Tensor i has origin i. Borrows strings and boxes from `from`. */
 ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_error *err);
+
+/* Place of the tensor with this name (no alias) in byte order of names, what ckpt_index_at takes; -1 if there is none. */
+int64_t ckpt_index_place(const ckpt_index *index, const char *name);
 
 /* The side file with this name, or NULL. */
 const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name);

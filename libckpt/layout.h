@@ -46,6 +46,8 @@ typedef struct ckpt_layout_file {
   ckpt_segment *segments;
   uint32_t n_segments, capacity;
   uint64_t n_bytes; /* CKPT_SIZE_UNKNOWN behind an encoder */
+  bool is_cloned;   /* shares the blocks of an equal input file (clone.c): nothing else is written to it */
+  bool has_encoder; /* of any segment: the file is written from front to back, by its lane */
   uint32_t rank;    /* of the group member that writes it */
 } ckpt_layout_file;
 

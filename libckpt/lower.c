@@ -116,16 +116,33 @@ static ckpt_status push_leaf(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr
   return CKPT_OK;
 }
 
+/* Whether the structure, which suits the blocks of node's result, suits those of all its arguments. */
+static bool suits_args(const ckpt_expr *s, const ckpt_expr *node) {
+  for (uint32_t i = 0; i < node->n_args; i++) {
+    uint32_t block = ckpt_dtype_get(node->args[i]->dtype)->block_elements;
+    if (block == 1) continue;
+    if (s->op == &ckpt_op_slice) {
+      const ckpt_slice_params *params = s->params;
+      bool is_last = params->axis + 1 == node->rank;
+      if (node->shape[node->rank - 1] % block != 0) return false;
+      if (is_last && (params->start % block != 0 || params->count % block != 0)) return false;
+    } else if (s->op == &ckpt_op_permute && node->rank != 0) {
+      if (((const ckpt_order_params *)s->params)->order[node->rank - 1] != node->rank - 1) return false;
+      if (node->shape[node->rank - 1] % block != 0) return false;
+    }
+  }
+  return true;
+}
+
 /* structure(f(a, b)) = f(structure(a), structure(b)) */
 static ckpt_status push_through(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
   ckpt_expr *copy;
   CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
-  for (uint32_t i = 0; i < x->n_args; i++)
-    if (!(x->op->whole_args >> i & 1)) {
-      ckpt_expr structure = *s;
-      structure.dtype = x->args[i]->dtype;
-      CKPT_TRY(push(&copy->args[i], arena, &structure, x->args[i], err));
-    }
+  for (uint32_t i = 0; i < x->n_args; i++) {
+    ckpt_expr structure = *s;
+    structure.dtype = x->args[i]->dtype;
+    CKPT_TRY(push(&copy->args[i], arena, &structure, x->args[i], err));
+  }
   *out = copy;
   return CKPT_OK;
 }
@@ -239,8 +256,10 @@ static bool concat_is_regular(const ckpt_expr *x) {
 
 static ckpt_status push(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
   if (x->op->rule == CKPT_RULE_LEAF) return push_leaf(out, arena, s, x, err);
-  if (x->op->rule == CKPT_RULE_FLAT) return push_through(out, arena, s, x, err);
-  if (x->op->rule == CKPT_RULE_ROW) {
+  /* with a whole argument the result depends on where an element stands */
+  bool can_push = x->op->whole_args == 0 && suits_args(s, x);
+  if (x->op->rule == CKPT_RULE_FLAT && can_push) return push_through(out, arena, s, x, err);
+  if (x->op->rule == CKPT_RULE_ROW && can_push) {
     const ckpt_slice_params *slice = s->params;
     if (s->op == &ckpt_op_slice && slice->axis + 1 < x->rank) return push_through(out, arena, s, x, err);
   }
@@ -261,11 +280,12 @@ static ckpt_status raise_concat(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *n
   top->params = concat->params;
   uint64_t begin = 0;
   for (uint32_t i = 0; i < concat->n_args; i++) {
-    const ckpt_expr *part = concat->args[i];
-    ckpt_expr *copy;
+    ckpt_expr *part = concat->args[i], *copy;
     CKPT_TRY(reshaped_copy(&copy, arena, node, part, err));
     for (uint32_t k = 0; k < node->n_args; k++)
-      if (!(node->op->whole_args >> k & 1))
+      if (node->args[k] == concat) /* not a slice of it, which would be itself where the other parts are empty */
+        copy->args[k] = part;
+      else
         CKPT_TRY(slice_of(&copy->args[k], arena, node->args[k], along, begin, part->shape[along], err));
     begin += part->shape[along];
     CKPT_TRY(ckpt_lower(&top->args[i], arena, copy, err));
@@ -287,9 +307,10 @@ ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_e
   *out = node;
   for (uint32_t i = 0; i < in->n_args; i++) CKPT_TRY(ckpt_lower(&node->args[i], arena, in->args[i], err));
   bool can_raise = in->op->rule == CKPT_RULE_FLAT || (in->op->rule == CKPT_RULE_ROW && in->rank > 1);
+  can_raise = can_raise && in->op->whole_args == 0; /* which makes results depend on where an element stands */
   for (uint32_t i = 0; can_raise && i < in->n_args; i++) {
     const ckpt_expr *arg = node->args[i];
-    if (in->op->whole_args >> i & 1 || !ckpt_concat_is_leading(arg) || !concat_is_regular(arg)) continue;
+    if (!ckpt_concat_is_leading(arg) || !concat_is_regular(arg)) continue;
     if (in->op->rule == CKPT_RULE_ROW && ((const ckpt_axis_params *)arg->params)->axis + 1 == arg->rank) continue;
     return raise_concat(out, arena, node, arg, err);
   }

@@ -107,15 +107,17 @@ typedef struct ckpt_axis_params {
   uint32_t axis;
 } ckpt_axis_params;
 
-/* Values of the statistics reductions (ops/stats.c, ops/compare.c). */
+/* Values of the statistics reductions (ops/stats.c, ops/compare.c); their arguments may have any dtype, complex ones
+ * compared only with complex ones. */
 typedef struct ckpt_stats {
-  double min, max, sum, sum_sq; /* over values that are not NaN; min and max over finite ones */
+  double min, max, sum, sum_sq; /* over finite values; min and max 0 where there is none */
   uint64_t n, n_nan, n_inf, n_zero, n_finite;
 } ckpt_stats;
 typedef struct ckpt_difference {
   double max_abs, max_rel, sum_sq; /* of a - b; NaN against NaN is equal, NaN against a number infinite */
   uint64_t n, n_different;         /* elements; those that differ by more than atol + rtol * |b| */
   uint64_t first;                  /* flat index of the first of them, UINT64_MAX if none */
+  uint64_t n_bits, first_bits;     /* the same for elements whose bits differ, where both have one dtype; else none */
 } ckpt_difference;
 typedef struct ckpt_tolerance {
   double atol, rtol;

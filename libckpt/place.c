@@ -92,11 +92,18 @@ static ckpt_status read_run(ckpt_mover *mover, const ckpt_extent *extent, uint32
   return CKPT_OK;
 }
 
+/* Every byte of an output's raw tensors goes through here. */
+static ckpt_status write_bytes(ckpt_mover *mover, const ckpt_extent *extent, uint64_t at, const uint8_t *bytes,
+                               size_t n_bytes, ckpt_error *err) {
+  if (mover->layout != NULL) ckpt_checksum_add(mover->layout, extent, at, bytes, n_bytes);
+  return ckpt_sink_write(mover->sink, extent->file, extent->offset + at, bytes, n_bytes, err);
+}
+
 static ckpt_status flush(ckpt_mover *mover, const ckpt_extent *extent, window *held, ckpt_error *err) {
   if (held->n == 0) return CKPT_OK;
   size_t n = held->n;
   held->n = 0;
-  return ckpt_sink_write(mover->sink, extent->file, extent->offset + (uint64_t)held->from, mover->window, n, err);
+  return write_bytes(mover, extent, (uint64_t)held->from, mover->window, n, err);
 }
 
 static ckpt_status write_run(ckpt_mover *mover, const ckpt_extent *extent, uint64_t run_bytes, int64_t at, window *held,
@@ -104,7 +111,7 @@ static ckpt_status write_run(ckpt_mover *mover, const ckpt_extent *extent, uint6
   bool follows = held->n != 0 && at == held->from + (int64_t)held->n && held->n + run_bytes <= CKPT_WINDOW_BYTES;
   if (!follows) CKPT_TRY(flush(mover, extent, held, err));
   if (run_bytes >= CKPT_WINDOW_BYTES / 2)
-    return ckpt_sink_write(mover->sink, extent->file, extent->offset + (uint64_t)at, src, run_bytes, err);
+    return write_bytes(mover, extent, (uint64_t)at, src, run_bytes, err);
   if (!follows) held->from = at;
   memcpy(mover->window + held->n, src, run_bytes);
   held->n += run_bytes;
@@ -136,6 +143,7 @@ typedef struct part {
   ckpt_mover *mover;
   const ckpt_tensor *tensor;
   uint32_t rank, unit_bytes;
+  uint32_t swap_bytes;               /* what `swapped` turns around: half of a complex unit */
   uint64_t units[CKPT_MAX_RANK];     /* the tensor's */
   const uint64_t *start;             /* of the outer box, tensor coordinates */
   uint64_t box_start[CKPT_MAX_RANK]; /* of this box, tensor coordinates */
@@ -165,7 +173,7 @@ static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *
   w.stored_at = stored_at * p->unit_bytes + (int64_t)(p->mover->sink == NULL ? extent->skip : 0);
   w.packed_at = packed_at * p->unit_bytes;
   walk_finish(&w, p->unit_bytes);
-  CKPT_TRY(walk_move(p->mover, extent, &w, p->unit_bytes, p->buffer, err));
+  CKPT_TRY(walk_move(p->mover, extent, &w, p->swap_bytes, p->buffer, err));
   p->n_moved += n;
   return CKPT_OK;
 }
@@ -253,7 +261,9 @@ static ckpt_status visit_part(void *arg, const uint64_t *from, const uint64_t *c
 ckpt_status ckpt_place(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,
                        uint64_t begin, uint64_t n, void *buffer, ckpt_error *err) {
   part p = {.mover = mover, .tensor = tensor, .start = start, .buffer = buffer};
-  p.unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
+  const ckpt_dtype_row *dtype = ckpt_dtype_get(tensor->dtype);
+  p.unit_bytes = dtype->block_bytes;
+  p.swap_bytes = dtype->kind == CKPT_KIND_COMPLEX ? dtype->block_bytes / 2 : dtype->block_bytes;
   p.rank = ckpt_tensor_units(tensor, p.units);
   return ckpt_fail_at(ckpt_split_range(p.rank, count, begin, n, visit_part, &p, err), err, NULL, tensor->name);
 }

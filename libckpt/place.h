@@ -8,6 +8,7 @@
 #ifndef CKPT_PLACE_H
 #define CKPT_PLACE_H
 
+#include "checksum.h"
 #include "decode.h"
 #include "index.h"
 #include "sink.h"
@@ -17,8 +18,9 @@
 /* One thread's means of moving bytes: either a reader (gather) or a sink (scatter). */
 typedef struct ckpt_mover {
   ckpt_reader reader;
-  ckpt_sink *sink; /* NULL: gather */
-  uint8_t *window; /* CKPT_WINDOW_BYTES, the caller's */
+  ckpt_sink *sink;     /* NULL: gather */
+  ckpt_layout *layout; /* scatter: keeps the checksums of what is written; may be NULL */
+  uint8_t *window;     /* CKPT_WINDOW_BYTES, the caller's */
 } ckpt_mover;
 
 /* Moves units [begin, begin + n) of the box (start, count; tensor's unit rank) between the tensor's extents and buffer,

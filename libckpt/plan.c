@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "error.h"
+#include "sink_parts.h"
 
 ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err) {
   ckpt_plan *plan = calloc(1, sizeof *plan);
@@ -88,6 +89,25 @@ static ckpt_status refuse_format(const char *path, const char *format, ckpt_erro
                    "its suffix names no format that can be written; say which with --to: %s", list);
 }
 
+/* What follows folder in a path below it; NULL where the path is not below it. */
+static const char *below(const char *folder, const char *path) {
+  size_t n = strlen(folder);
+  while (n > 1 && folder[n - 1] == '/') n--;
+  if (n == 0 || strncmp(path, folder, n) != 0 || path[n] != '/') return NULL;
+  path += n + strspn(path + n, "/");
+  return *path == '\0' ? NULL : path;
+}
+
+ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
+                           ckpt_error *err) {
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    ckpt_output *output = &plan->outputs[i];
+    const char *name = output->options.is_folder ? below(output->path, path) : NULL;
+    if (name != NULL) return ckpt_sink_below(out, &output->sink, name, err);
+  }
+  return ckpt_sink_path(out, path, is_folder, force, err);
+}
+
 ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force, uint32_t *sink,
                              ckpt_error *err) {
   const ckpt_format *row = format != NULL ? ckpt_format_find(format) : format_of_path(path);
@@ -98,7 +118,7 @@ ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *form
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a folder; %s is one file (name a file in it)", row->name);
   output.path = ckpt_arena_copy(&plan->arena, path);
   CKPT_TRY_ALLOC(output.path, err);
-  CKPT_TRY(ckpt_sink_path(&output.sink, path, output.options.is_folder, force, err));
+  CKPT_TRY(ckpt_plan_sink(plan, path, output.options.is_folder, force, &output.sink, err));
   ckpt_status status = add_output(plan, output, sink, err);
   if (status != CKPT_OK) ckpt_sink_free(output.sink);
   return status;
@@ -130,11 +150,14 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
   ckpt_row added = {.sink = sink, .expr = expr, .wants_digest = true};
   ckpt_role role = like != NULL ? (ckpt_role)like->role : CKPT_ROLE_PARAMETER;
   if (sink == CKPT_NO_SINK) {
-    added.name = ckpt_arena_copy(&plan->arena, name);
+    bool is_borrowed = like != NULL && name == like->name; /* its index outlives the plan */
+    added.name = is_borrowed ? name : ckpt_arena_copy(&plan->arena, name);
     CKPT_TRY_ALLOC(added.name, err);
     return add_row(plan, added, row, err);
   }
   ckpt_index *described = plan->outputs[sink].described;
+  if (plan->outputs[sink].layout.files != NULL) /* its tensors have their places: none can be added */
+    return ckpt_fail(err, CKPT_EINVAL, NULL, name, "the plan was checked already; add all rows before");
   uint32_t number;
   CKPT_TRY(
       ckpt_index_add(described, name, strlen(name), expr->dtype, expr->rank, expr->shape, role, NULL, 0, &number, err));

@@ -42,7 +42,7 @@ typedef struct ckpt_output {
  * box, or, where pieces see it with another axis outermost, the box with that axis restricted. */
 typedef struct ckpt_leaf {
   const ckpt_expr *expr;     /* first leaf node that named it: tensor, index, memory */
-  ckpt_view view;            /* hull of the pieces' views; order is the identity */
+  const ckpt_view *view;     /* hull of the pieces' views; order is the identity */
   uint64_t n_units, n_bytes; /* of the hull */
   uint32_t unit_bytes;
   uint32_t cut_axis; /* 0: flat ranges */
@@ -58,6 +58,8 @@ typedef struct ckpt_piece {
   ckpt_expr *expr;
 } ckpt_piece;
 
+enum { CKPT_N_ORDER = 5 };
+
 typedef struct ckpt_batch {
   uint32_t first_piece, last_piece, n_pieces;
   ckpt_leaf *leaves;
@@ -66,10 +68,13 @@ typedef struct ckpt_batch {
   uint64_t n_rows; /* how finely it can be cut: tiles are whole rows */
   uint64_t tile_rows, n_tiles;
   uint64_t tile_bytes; /* memory of one tile: leaves and buffers */
-  uint64_t order[4];   /* lane or index, file, offset of the first leaf, level: reads stay in source order */
+  /* Reads stay in source order: class (0 lane, 1 other, 2 lane that needs values), file (lane), offset of the first
+   * leaf (segment), 0 (first element in the row), level: how many reductions deep its values are. */
+  uint64_t order[CKPT_N_ORDER];
   bool in_order;       /* tiles by one worker, one after the other: sequential decoders, encoders */
   bool exclusive;      /* needs more than a worker's share: runs alone, with all of the workspace */
   bool waits;          /* starts when every batch before it is done */
+  bool has_value;      /* a piece is a reduction */
 } ckpt_batch;
 
 struct ckpt_plan {
@@ -91,7 +96,7 @@ struct ckpt_plan {
   bool is_checked;
   uint32_t n_threads;               /* wanted */
   uint32_t n_workers, n_leaf_slots; /* planned; 1 MiB buffers for digest leaves that tiles cut */
-  uint64_t workspace_bytes;   /* n_workers shares */
+  uint64_t workspace_bytes;         /* n_workers shares */
   uint64_t share_bytes;             /* workspace of each worker */
   uint64_t memory;                  /* the budget it was checked for */
   uint64_t peak;                    /* planned, at most memory */
@@ -101,6 +106,11 @@ struct ckpt_plan {
 /* An output through a sink of the caller's (owned by the plan from now on): tests, memory, devices. */
 ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_format *format,
                                   const ckpt_layout_options *options, uint32_t *number, ckpt_error *err);
+
+/* A sink for one more file or folder, the caller's: a part of the output whose folder the path names (sink_parts.h), to
+ * be opened before the run, else one of its own. */
+ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
+                           ckpt_error *err);
 
 /* Adds a row whose description (role, aliases) follows `like`; sink may be CKPT_NO_SINK. *row numbers it. */
 ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,

@@ -57,8 +57,11 @@ static ckpt_status take_part(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
   ckpt_leaf_slot *slot = state->reads_back ? NULL : find_slot(digests, number, leaf);
   if (slot == NULL) {
     state->reads_back = true;
-    for (uint32_t i = 0; i < digests->n_slots; i++)
-      if (digests->slots[i].row == number) digests->slots[i].n_filled = 0;
+    for (uint32_t i = 0; i < digests->n_slots; i++) { /* but for full ones: somebody is hashing them */
+      ckpt_leaf_slot *held = &digests->slots[i];
+      if (held->n_filled != 0 && held->row == number && held->n_filled - 1 < leaf_bytes(row, held->leaf))
+        held->n_filled = 0;
+    }
   } else if (slot->n_filled == 0) {
     slot->n_filled = 1;
   }
@@ -153,16 +156,17 @@ static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
                                       output->layout.files[f].name != NULL ? output->layout.files[f].name : "output",
                                       UINT64_MAX, &file, err));
   CKPT_TRY_GOTO(make_leaves(digests, number, err));
-  uint64_t n_units = row->tensor->n_bytes / unit_bytes, n_step = CKPT_LEAF_BYTES / unit_bytes;
-  if (CKPT_LEAF_BYTES % unit_bytes != 0) {
-    status =
-        ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, row->name, "its blocks of %u bytes cannot be read back", unit_bytes);
-    goto done;
-  }
-  for (uint64_t at = 0, leaf = 0; at < n_units; at += n_step, leaf++) {
-    uint64_t n = n_units - at < n_step ? n_units - at : n_step;
-    CKPT_TRY_GOTO(ckpt_place(&mover, row->tensor, start, units, at, n, leaf_memory, err));
-    CKPT_TRY_GOTO(ckpt_digest_leaf(hasher, leaf_memory, (size_t)(n * unit_bytes), state->leaves + 32 * leaf, err));
+  uint64_t n_units = row->tensor->n_bytes / unit_bytes, at = 0, n_leaves = ckpt_digest_n_leaves(row->tensor->n_bytes);
+  size_t n_held = 0; /* a unit may stand across the edge of two leaves */
+  for (uint64_t leaf = 0; leaf < n_leaves; leaf++) {
+    size_t size = (size_t)leaf_bytes(row, leaf);
+    uint64_t n = (size - n_held + unit_bytes - 1) / unit_bytes;
+    if (n > n_units - at) n = n_units - at;
+    CKPT_TRY_GOTO(ckpt_place(&mover, row->tensor, start, units, at, n, leaf_memory + n_held, err));
+    CKPT_TRY_GOTO(ckpt_digest_leaf(hasher, leaf_memory, size, state->leaves + 32 * leaf, err));
+    at += n;
+    n_held += (size_t)n * unit_bytes - size;
+    memmove(leaf_memory, leaf_memory + size, n_held);
   }
   state->reads_back = false;
   state->n_left = 0;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clone.h"
 #include "dtype.h"
 #include "encode.h"
 #include "error.h"
@@ -59,8 +60,10 @@ typedef struct claim {
   bool is_exclusive;
 } claim;
 
-static bool is_cancelled(const run *r) {
-  return r->options != NULL && r->options->cancel != NULL && *r->options->cancel != 0;
+/* Whoever sees the flag ends the run with it: the caller may clear it again. */
+static ckpt_status check_cancel(const run *r, ckpt_error *err) {
+  bool is_set = r->options != NULL && r->options->cancel != NULL && *r->options->cancel != 0;
+  return is_set ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written") : CKPT_OK;
 }
 
 static void fail(run *r, ckpt_status status, const ckpt_error *error) {
@@ -79,7 +82,7 @@ static void fail(run *r, ckpt_status status, const ckpt_error *error) {
 static bool try_claim(run *r, claim *out, bool *must_wait) {
   const ckpt_plan *plan = r->plan;
   *must_wait = false;
-  if (r->status != CKPT_OK || r->next_batch == plan->n_batches || is_cancelled(r)) return false;
+  if (r->status != CKPT_OK || r->next_batch == plan->n_batches) return false;
   const ckpt_batch *batch = &plan->batches[r->next_batch];
   *out = (claim){
       .batch = r->next_batch, .n_batches = 1, .tile = r->next_tile, .n_tiles = 1, .is_exclusive = batch->exclusive};
@@ -170,11 +173,12 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
   *n_written += n_bytes;
   ckpt_output *output = &plan->outputs[row->sink];
   uint32_t tensor = (uint32_t)(row->tensor - output->layout.index->tensors);
+  if (row->tensor->n_extents == 1 && output->layout.files[row->tensor->extents[0].file].is_cloned) return CKPT_OK;
   if (w->lane != NULL && ckpt_lane_holds(w->lane, output, tensor))
     return ckpt_lane_take(w->lane, tensor, bytes, (size_t)n_bytes, err);
   uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK] = {0};
   ckpt_tensor_units(row->tensor, units);
-  ckpt_mover mover = {.sink = output->sink, .window = w->tile.window};
+  ckpt_mover mover = {.sink = output->sink, .layout = &output->layout, .window = w->tile.window};
   return ckpt_place(&mover, row->tensor, start, units, begin, n_units, (void *)bytes, err);
 }
 
@@ -225,9 +229,12 @@ static ckpt_status run_claim(worker *w, const claim *c, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   for (uint32_t b = c->batch; b < c->batch + c->n_batches && status == CKPT_OK; b++) {
     uint64_t end = plan->batches[b].in_order ? plan->batches[b].n_tiles : c->tile + c->n_tiles;
-    for (uint64_t t = c->tile; t < end && status == CKPT_OK && !is_cancelled(r); t++) status = run_tile(w, b, t, err);
+    for (uint64_t t = c->tile; t < end && status == CKPT_OK; t++) {
+      status = check_cancel(r, err);
+      if (status == CKPT_OK) status = run_tile(w, b, t, err);
+    }
   }
-  if (w->lane != NULL && status == CKPT_OK && !is_cancelled(r)) status = ckpt_lane_finish(w->lane, err);
+  if (w->lane != NULL && status == CKPT_OK) status = ckpt_lane_finish(w->lane, err);
   ckpt_lane_free(w->lane);
   w->lane = NULL;
   for (uint32_t i = 0; i < CKPT_TILE_READERS; i++) ckpt_reader_reset(&w->tile.readers[i]);
@@ -280,8 +287,7 @@ static ckpt_status run_tiles(run *r, ckpt_error *err) {
     if (r->workers[i].is_started) pthread_join(r->workers[i].thread, NULL);
   if (status != CKPT_OK) return status;
   if (r->status != CKPT_OK) return ckpt_fail(err, r->status, r->error.file, r->error.tensor, "%s", r->error.message);
-  if (is_cancelled(r)) return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written");
-  return CKPT_OK;
+  return check_cancel(r, err);
 }
 
 /* ---- outputs -------------------------------------------------------------------------------------------------------
@@ -326,7 +332,7 @@ static ckpt_status print_segment(run *r, ckpt_output *output, uint32_t file, ckp
 static ckpt_status print_literals(run *r, ckpt_output *output, ckpt_error *err) {
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     ckpt_layout_file *file = &output->layout.files[f];
-    for (uint32_t s = 0; s < file->n_segments && !ckpt_file_has_lane(file); s++) {
+    for (uint32_t s = 0; s < file->n_segments && !file->has_encoder && !file->is_cloned; s++) {
       ckpt_segment *segment = &file->segments[s];
       if (segment->kind == CKPT_SEGMENT_LITERAL && segment->offset != CKPT_SIZE_UNKNOWN)
         CKPT_TRY(print_segment(r, output, f, segment, err));
@@ -361,7 +367,7 @@ static ckpt_status write_empty_lanes(ckpt_plan *plan, ckpt_output *output, ckpt_
     uint64_t n_raw = 0;
     for (uint32_t s = 0; s < file->n_segments; s++)
       if (file->segments[s].kind == CKPT_SEGMENT_TENSOR) n_raw += file->segments[s].n_raw;
-    if (!ckpt_file_has_lane(file) || n_raw != 0) continue;
+    if (!file->has_encoder || n_raw != 0) continue;
     ckpt_lane *lane;
     CKPT_TRY(ckpt_lane_new(&lane, output, f, err));
     ckpt_status status = ckpt_lane_finish(lane, err);
@@ -390,10 +396,10 @@ static ckpt_status check_overflow(const ckpt_plan *plan, ckpt_error *err) {
 
 static ckpt_status digest_output(const ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   const ckpt_index *index = output->described;
-  ckpt_digest *digests = calloc(index->n_tensors + 1, sizeof *digests);
+  const ckpt_digest **digests = calloc((size_t)index->n_tensors + 1, sizeof *digests);
   CKPT_TRY_ALLOC(digests, err);
   for (uint32_t i = 0; i < index->n_tensors; i++)
-    digests[i] = plan->rows[index->tensors[index->by_name[i]].origin].digest;
+    digests[i] = &plan->rows[index->tensors[index->by_name[i]].origin].digest;
   ckpt_status status = ckpt_digest_index(index, digests, &output->digest, err);
   free(digests);
   return status;
@@ -403,6 +409,10 @@ static ckpt_status write_outputs(run *r, ckpt_error *err) {
   ckpt_plan *plan = r->plan;
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     ckpt_status status = open_output(&plan->outputs[i], err);
+    if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
+  }
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    ckpt_status status = ckpt_clone_files(plan, &plan->outputs[i], err);
     if (status == CKPT_OK) status = print_literals(r, &plan->outputs[i], err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
   }

@@ -10,8 +10,10 @@
 ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, const ckpt_backend *backend,
                              bool keeps_staged, ckpt_error *err);
 
-/* The content digest of an output's description or an index, from the digests of its tensors (entry i: tensor i in byte
- * order of names): stored pairs that the config ties count once if equal, else EDIFFERENT. */
-ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *digests, ckpt_digest *out, ckpt_error *err);
+/* The content digest of an output's description or an index from its tensors' digests: digests[i] points at that of the
+ * i-th tensor in byte order of names, NULL where it takes no part. Stored pairs that the config ties count once if equal,
+ * else EDIFFERENT. */
+ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *const *digests, ckpt_digest *out,
+                              ckpt_error *err);
 
 #endif

@@ -35,6 +35,8 @@ ckpt_status ckpt_sink_custom(ckpt_sink **out, const ckpt_sink_ops *ops, void *ct
   return CKPT_OK;
 }
 
+void *ckpt_sink_ctx(const ckpt_sink *sink, const ckpt_sink_ops *ops) { return sink->ops == ops ? sink->ctx : NULL; }
+
 static ckpt_status expect(const ckpt_sink *sink, bool is_fine, const char *verb, ckpt_error *err) {
   if (is_fine) return CKPT_OK;
   return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a sink in state %d cannot %s", (int)sink->state, verb);
@@ -76,6 +78,10 @@ ckpt_status ckpt_sink_read(ckpt_sink *sink, uint32_t file, uint64_t offset, void
   CKPT_TRY(expect(sink, sink->state == SINK_OPEN || sink->state == SINK_SEALED, "read", err));
   CKPT_TRY(check_range(sink, file, offset, n_bytes, err));
   return sink->ops->read_at(sink->ctx, file, offset, dst, n_bytes, err);
+}
+
+bool ckpt_sink_clone(ckpt_sink *sink, uint32_t file, int from) {
+  return sink->state == SINK_OPEN && sink->ops->clone != NULL && sink->ops->clone(sink->ctx, file, from);
 }
 
 ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err) {

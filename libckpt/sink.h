@@ -40,6 +40,9 @@ typedef struct ckpt_sink_ops {
   ckpt_status (*publish)(void *ctx, ckpt_error *err);
   void (*abandon)(void *ctx); /* before publish: removes everything; after: nothing */
   void (*close)(void *ctx);   /* abandons what is unpublished and frees ctx */
+  /* Makes a file share all blocks of an open one of the same size (reflink); false where that is not possible. NULL:
+   * never. */
+  bool (*clone)(void *ctx, uint32_t file, int from);
 } ckpt_sink_ops;
 
 /* A sink that writes path: one file, or a folder when is_folder. Fails with EEXIST when path exists (an empty folder
@@ -53,12 +56,16 @@ const void *ckpt_sink_bytes(const ckpt_sink *sink, uint32_t file, uint64_t *n_by
 /* A sink with the caller's own ops. */
 ckpt_status ckpt_sink_custom(ckpt_sink **out, const ckpt_sink_ops *ops, void *ctx, ckpt_error *err);
 
+/* The ctx of a sink made with these ops; NULL for another kind. */
+void *ckpt_sink_ctx(const ckpt_sink *sink, const ckpt_sink_ops *ops);
+
 /* The slots of ckpt_sink_ops, in order of a sink's life. */
 ckpt_status ckpt_sink_open(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err);
 ckpt_status ckpt_sink_write(ckpt_sink *sink, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
                             ckpt_error *err); /* as the slot */
 ckpt_status ckpt_sink_read(ckpt_sink *sink, uint32_t file, uint64_t offset, void *dst, size_t n_bytes,
                            ckpt_error *err);                     /* as the slot */
+bool ckpt_sink_clone(ckpt_sink *sink, uint32_t file, int from); /* as the slot */
 ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err);    /* as the slot */
 ckpt_status ckpt_sink_publish(ckpt_sink *sink, ckpt_error *err); /* as the slot */
 void ckpt_sink_abandon(ckpt_sink *sink);                         /* as the slot */

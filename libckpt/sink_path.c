@@ -7,10 +7,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -277,6 +279,15 @@ static ckpt_status path_read_at(void *ctx, uint32_t file, uint64_t offset, void 
   return status;
 }
 
+static bool path_clone(void *ctx, uint32_t file, int from) {
+  path_sink *sink = ctx;
+  int fd;
+  if (ckpt_descriptors_acquire(sink->descriptors, file, sink->files[file].path, &fd, NULL) != CKPT_OK) return false;
+  bool is_cloned = ioctl(fd, FICLONE, from) == 0;
+  ckpt_descriptors_release(sink->descriptors, file);
+  return is_cloned;
+}
+
 static ckpt_status sync_file(path_sink *sink, uint32_t file, ckpt_error *err) {
   int fd, failed;
   CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, file, sink->files[file].path, &fd, err));
@@ -417,6 +428,7 @@ static const ckpt_sink_ops path_ops = {
     .open = path_open,
     .write_at = path_write_at,
     .read_at = path_read_at,
+    .clone = path_clone,
     .seal = path_seal,
     .publish = path_publish,
     .abandon = path_abandon,

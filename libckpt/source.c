@@ -223,6 +223,13 @@ ckpt_status ckpt_source_read(ckpt_source *source, uint32_t file, uint64_t offset
   return CKPT_OK;
 }
 
+bool ckpt_source_lend(ckpt_source *source, uint32_t file, int *fd) {
+  return source->descriptors != NULL && file < source->n_files &&
+         ckpt_descriptors_acquire(source->descriptors, file, source->files[file]->path, fd, NULL) == CKPT_OK;
+}
+
+void ckpt_source_take_back(ckpt_source *source, uint32_t file) { ckpt_descriptors_release(source->descriptors, file); }
+
 void ckpt_source_prefetch(ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes) {
   int fd;
   if (source->descriptors == NULL || file >= source->n_files || offset >= source->files[file]->n_bytes) return;
@@ -254,22 +261,29 @@ void ckpt_source_free(ckpt_source *source) {
   free(source);
 }
 
-/* What an entry is: links are followed as contained open would. `sub` ends with a slash or is empty. */
-static void describe_entry(ckpt_entry *entry, const ckpt_root *root, int folder, const char *sub) {
+/* What an entry is: links are followed as contained open would, and one that leads nowhere or out is nothing. `sub`
+ * ends with a slash or is empty. A file that cannot be looked at is a failure: without it this would be another
+ * checkpoint. */
+static ckpt_status describe_entry(ckpt_entry *entry, const ckpt_root *root, int folder, const char *sub,
+                                  ckpt_error *err) {
   struct stat st;
-  if (fstatat(folder, entry->name, &st, AT_SYMLINK_NOFOLLOW) != 0) return;
+  if (fstatat(folder, entry->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+    return errno == ENOENT ? CKPT_OK : ckpt_fail_errno(err, entry->name, "cannot be looked at"); /* gone meanwhile */
   if (S_ISLNK(st.st_mode)) {
     char name[PATH_MAX];
-    if ((size_t)snprintf(name, sizeof name, "%s%s", sub, entry->name) >= sizeof name) return;
+    if ((size_t)snprintf(name, sizeof name, "%s%s", sub, entry->name) >= sizeof name) return CKPT_OK;
     int fd = ckpt_contained_open(root, name, O_PATH);
-    if (fd < 0) return;
+    if (fd == -ENOENT || fd == -EXDEV || fd == -ELOOP || fd == -ENOTDIR || fd == -ENAMETOOLONG) return CKPT_OK;
+    if (fd < 0) return ckpt_fail_open(err, entry->name, -fd);
     int failed = fstat(fd, &st);
+    if (failed != 0) (void)ckpt_fail_errno(err, entry->name, "cannot be looked at");
     close(fd);
-    if (failed != 0) return;
+    if (failed != 0) return CKPT_EIO;
   }
   entry->is_folder = S_ISDIR(st.st_mode);
   entry->is_file = S_ISREG(st.st_mode);
   entry->n_bytes = entry->is_file ? (uint64_t)st.st_size : 0;
+  return CKPT_OK;
 }
 
 static int compare_entries(const void *a, const void *b) {
@@ -322,7 +336,7 @@ ckpt_status ckpt_list(ckpt_entry **out, size_t *n, const char *root, const char 
     goto done;
   }
   CKPT_TRY_GOTO(read_names(out, n, folder, path, err));
-  for (size_t i = 0; i < *n; i++) describe_entry(&(*out)[i], &contained, dirfd(folder), prefix);
+  for (size_t i = 0; i < *n; i++) CKPT_TRY_GOTO(describe_entry(&(*out)[i], &contained, dirfd(folder), prefix, err));
   if (*n > 1) qsort(*out, *n, sizeof **out, compare_entries);
 done:
   if (folder != NULL) closedir(folder);

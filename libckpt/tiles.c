@@ -35,8 +35,8 @@ static uint64_t leaf_rows(const ckpt_batch *batch, const ckpt_expr *node) {
   if (view.order[0] != 0) return view.count[view.order[0]];
   uint64_t n_rows = 1;
   for (uint32_t axis = 0; axis < view.rank; axis++) {
-    if (view.order[axis] != axis || view.start[axis] != leaf->view.start[axis] ||
-        view.count[axis] != leaf->view.count[axis])
+    if (view.order[axis] != axis || view.start[axis] != leaf->view->start[axis] ||
+        view.count[axis] != leaf->view->count[axis])
       break;
     n_rows *= view.count[axis];
   }
@@ -46,6 +46,7 @@ static uint64_t leaf_rows(const ckpt_batch *batch, const ckpt_expr *node) {
 /* How many rows node can be cut into: every tile edge then falls on whole blocks, rows or units of all it depends on.
  */
 static uint64_t node_rows(const ckpt_batch *batch, const ckpt_expr *node) {
+  if (node->n_elements == 0) return 0; /* an empty part of a concat: fits any tile */
   uint64_t n_rows = node->n_elements / ckpt_dtype_get(node->dtype)->block_elements;
   switch (node->op->rule) {
     case CKPT_RULE_LEAF: return leaf_rows(batch, node);
@@ -138,7 +139,7 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
     const ckpt_leaf *leaf = &batch->leaves[i];
     plan->n_bytes_read += leaf->n_bytes;
     if (!leaf->is_whole)
-      batch->n_rows = gcd(batch->n_rows, leaf->cut_axis != 0 ? leaf->view.count[leaf->cut_axis] : leaf->n_units);
+      batch->n_rows = gcd(batch->n_rows, leaf->cut_axis != 0 ? leaf->view->count[leaf->cut_axis] : leaf->n_units);
   }
   uint64_t must, better;
   quanta(plan, batch, &must, &better);
@@ -163,12 +164,29 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
 
 static int compare_batches(const void *a, const void *b) {
   const ckpt_batch *x = a, *y = b;
-  for (int i = 0; i < 4; i++)
-    if (x->order[i] != y->order[i]) return x->order[i] < y->order[i] ? -1 : 1;
-  return x->first_piece < y->first_piece ? -1 : 1;
+  int order = ckpt_compare_orders(x->order, y->order);
+  return order != 0 ? order : x->first_piece < y->first_piece ? -1 : 1;
+}
+
+/* A lane of which any tensor needs a value runs after everything that computes values. */
+static ckpt_status delay_lanes(ckpt_plan *plan, ckpt_error *err) {
+  uint32_t n_lanes = 1;
+  for (uint32_t i = 0; i < plan->n_outputs; i++) n_lanes += plan->outputs[i].layout.n_files;
+  bool *waits = ckpt_arena_array(&plan->work, n_lanes, sizeof *waits);
+  CKPT_TRY_ALLOC(waits, err);
+  for (uint32_t i = 0; i < plan->n_batches; i++)
+    if (plan->batches[i].waits) waits[plan->batches[i].lane] = true;
+  for (uint32_t i = 0; i < plan->n_batches; i++) {
+    ckpt_batch *batch = &plan->batches[i];
+    if (batch->lane == 0 || !waits[batch->lane]) continue;
+    batch->order[0] = 2;
+    batch->waits = true;
+  }
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err) {
+  CKPT_TRY(delay_lanes(plan, err));
   if (plan->n_batches != 0) qsort(plan->batches, plan->n_batches, sizeof *plan->batches, compare_batches);
   uint64_t per_worker = CKPT_WINDOW_BYTES, cursors = 0;
   for (uint32_t i = 0; i < plan->n_batches && cursors == 0; i++)

@@ -1,6 +1,8 @@
 /* cmd_convert.c - `ckpt convert`: any checkpoint in, any format out. */
-#include "options.h"
+#include "libckpt/error.h"
+#include "report.h"
 #include "shared_options.h"
+#include "writing.h"
 
 static const ckpt_option options[] = {
     {"to", 0, CKPT_OPTION_FORMAT, 0, "FORMAT", "output format (default: by the suffix; a folder is hf)"},
@@ -25,6 +27,36 @@ static const ckpt_option options[] = {
     CKPT_OPTION_LATER_ROW("quantize", CKPT_OPTION_TEXT, "KIND"),
     CKPT_OPTION_END};
 
+static ckpt_status read_casts(ckpt_args *args, ckpt_convert_options *selection, ckpt_error *err) {
+  size_t n = 0;
+  for (uint32_t at = 0; ckpt_args_next(args, "dtype", &at) != NULL;) n++;
+  ckpt_cast_rule *rules = ckpt_arena_array(&args->arena, n + 1, sizeof *rules);
+  CKPT_TRY_ALLOC(rules, err);
+  n = 0;
+  const ckpt_arg *arg;
+  for (uint32_t at = 0; (arg = ckpt_args_next(args, "dtype", &at)) != NULL; n++)
+    rules[n] = (ckpt_cast_rule){arg->pattern, arg->dtype};
+  selection->casts = rules;
+  selection->n_casts = n;
+  return CKPT_OK;
+}
+
+static ckpt_status read_selection(ckpt_args *args, ckpt_convert_options *selection, ckpt_error *err) {
+  *selection = (ckpt_convert_options){.include = ckpt_args_text(args, "include", NULL),
+                                      .allow_overflow = ckpt_args_has(args, "allow-overflow")};
+  CKPT_TRY(ckpt_args_texts(&selection->match, args, "match", err));
+  CKPT_TRY(ckpt_args_texts(&selection->exclude, args, "exclude", err));
+  CKPT_TRY(ckpt_args_texts(&selection->rename, args, "rename", err));
+  return read_casts(args, selection, err);
+}
+
+static int run(ckpt_args *args) {
+  ckpt_writing writing = {.to = ckpt_args_text(args, "to", NULL), .shard_size = ckpt_args_size(args, "shard-size", 0)};
+  ckpt_error err = {0};
+  if (read_selection(args, &writing.selection, &err) != CKPT_OK) return ckpt_report_error(args, &err);
+  return ckpt_writing_run(args, &writing);
+}
+
 const ckpt_verb ckpt_verb_convert = {
     .name = "convert",
     .forms =
@@ -43,4 +75,5 @@ const ckpt_verb ckpt_verb_convert = {
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,
     .max_inputs = 1,
+    .run = run,
 };

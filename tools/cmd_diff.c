@@ -1,6 +1,17 @@
 /* cmd_diff.c - `ckpt diff`: what two checkpoints do not have in common. */
-#include "options.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "input.h"
+#include "json_writer.h"
+#include "libckpt/error.h"
+#include "libckpt/recipe/diff.h"
+#include "proving.h"
+#include "report.h"
 #include "shared_options.h"
+#include "text.h"
 
 static const ckpt_option options[] = {
     {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "values differ only past this absolute difference (default 0)"},
@@ -12,18 +23,217 @@ static const ckpt_option options[] = {
     CKPT_OPTION_LATER_ROW("imatrix", CKPT_OPTION_PATH, "FILE"),
     CKPT_OPTION_END};
 
+/* The lists of the result, in the order in which they are shown. */
+typedef enum list { LIST_ONLY_A, LIST_ONLY_B, LIST_DTYPE, LIST_SHAPE, LIST_VALUE, N_LISTS } list;
+
+static const char *const list_keys[N_LISTS] = {"only_a", "only_b", "dtype", "shape", "value"};
+
+/* A tensor of another dtype whose values were compared, too, and differ stands in two lists. */
+static bool is_in(const ckpt_diff_pair *pair, list which) {
+  ckpt_diff_kind kind = ckpt_diff_judge(pair);
+  switch (which) {
+    case LIST_ONLY_A: return kind == CKPT_DIFF_ONLY_A;
+    case LIST_ONLY_B: return kind == CKPT_DIFF_ONLY_B;
+    case LIST_DTYPE: return kind == CKPT_DIFF_DTYPE || kind == CKPT_DIFF_DTYPE_ONLY;
+    case LIST_SHAPE: return kind == CKPT_DIFF_SHAPE;
+    default: return kind == CKPT_DIFF_VALUE || (kind == CKPT_DIFF_DTYPE && pair->difference != NULL);
+  }
+}
+
+/* Differences in bits alone: -0.0 against 0.0, NaNs of other bits. */
+static bool is_bits_only(const ckpt_diff_pair *pair) { return !pair->by_value && pair->difference->n_different == 0; }
+
+static double rmse(const ckpt_difference *d) { return d->n == 0 ? 0 : sqrt(d->sum_sq / (double)d->n); }
+
+/* ---- text ---------------------------------------------------------------------------------------------------------
+ */
+
+/* "[2,3]", of a shape or of the place of a flat index in it. */
+static void print_place(const ckpt_tensor *tensor, const uint64_t *flat) {
+  uint64_t below[CKPT_MAX_RANK + 1];
+  below[tensor->rank] = 1;
+  for (uint32_t i = tensor->rank; i-- > 0;) below[i] = below[i + 1] * (tensor->shape[i] == 0 ? 1 : tensor->shape[i]);
+  putchar('[');
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    printf("%s%" PRIu64, i == 0 ? "" : ",", flat == NULL ? tensor->shape[i] : *flat % below[i] / below[i + 1]);
+  putchar(']');
+}
+
+static void print_value(const ckpt_diff_pair *pair) {
+  char number[32], count[32], all[32];
+  uint64_t first, n = ckpt_diff_count(pair, &first);
+  const ckpt_difference *d = pair->difference;
+  printf("%s of %s differ, first at ", ckpt_text_count(n, count), ckpt_text_count(d->n, all));
+  print_place(pair->a, &first);
+  if (is_bits_only(pair)) {
+    fputs(", in bits only, not in value", stdout);
+    return;
+  }
+  printf(", max abs %s", ckpt_text_number(d->max_abs, number));
+  printf(", max rel %s", ckpt_text_number(d->max_rel, number));
+  printf(", rmse %s", ckpt_text_number(rmse(d), number));
+}
+
+static void print_pair(const ckpt_diff_pair *pair, list which) {
+  static const char *const heads[N_LISTS] = {"only in A", "only in B", "dtype", "shape", "value"};
+  const ckpt_tensor *tensor = pair->a != NULL ? pair->a : pair->b;
+  printf("%-9s  ", heads[which]);
+  ckpt_text_print(stdout, pair->name);
+  fputs("  ", stdout);
+  if (which == LIST_ONLY_A || which == LIST_ONLY_B) {
+    printf("%s ", ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+    print_place(tensor, NULL);
+  } else if (which == LIST_DTYPE) {
+    printf("%s in A, %s in B", ckpt_dtype_name(pair->dtype_a), ckpt_dtype_name(pair->dtype_b));
+    if (ckpt_diff_judge(pair) == CKPT_DIFF_DTYPE_ONLY) fputs(" (values within the tolerance)", stdout);
+  } else if (which == LIST_SHAPE) {
+    print_place(pair->a, NULL);
+    fputs(" in A, ", stdout);
+    print_place(pair->b, NULL);
+    fputs(" in B", stdout);
+  } else {
+    print_value(pair);
+  }
+  putchar('\n');
+}
+
+static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_different) {
+  for (int which = 0; which < N_LISTS; which++)
+    for (size_t i = 0; n_in[which] != 0 && i < diff->n && !ferror(stdout); i++)
+      if (is_in(&diff->pairs[i], (list)which)) print_pair(&diff->pairs[i], (list)which);
+  char count[32], different[32];
+  if (n_different == 0)
+    printf("equal: %s tensors\n", ckpt_text_count(diff->n, count));
+  else
+    printf("different: %s of %s tensors\n", ckpt_text_count(n_different, different), ckpt_text_count(diff->n, count));
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------------------
+ */
+
+static void write_shape(ckpt_emitter *json, const char *key, const ckpt_tensor *tensor) {
+  ckpt_emit_array(json, key);
+  for (uint32_t i = 0; i < tensor->rank; i++) ckpt_emit_u64(json, NULL, tensor->shape[i]);
+  ckpt_emit_end(json);
+}
+
+static void write_pair(ckpt_emitter *json, const ckpt_diff_pair *pair, list which) {
+  if (which == LIST_ONLY_A || which == LIST_ONLY_B) {
+    ckpt_emit_text(json, NULL, pair->name);
+    return;
+  }
+  ckpt_emit_object(json, NULL);
+  ckpt_emit_text(json, "name", pair->name);
+  if (which == LIST_DTYPE) {
+    ckpt_emit_text(json, "a", ckpt_dtype_name(pair->dtype_a));
+    ckpt_emit_text(json, "b", ckpt_dtype_name(pair->dtype_b));
+    if (pair->difference != NULL) ckpt_emit_bool(json, "within_tolerance", ckpt_diff_count(pair, NULL) == 0);
+  } else if (which == LIST_SHAPE) {
+    write_shape(json, "a", pair->a);
+    write_shape(json, "b", pair->b);
+  } else {
+    uint64_t first;
+    ckpt_emit_number(json, "max_abs", pair->difference->max_abs);
+    ckpt_emit_number(json, "max_rel", pair->difference->max_rel);
+    ckpt_emit_number(json, "rmse", rmse(pair->difference));
+    ckpt_emit_u64(json, "n_different", ckpt_diff_count(pair, &first));
+    ckpt_emit_u64(json, "n", pair->difference->n);
+    ckpt_emit_u64(json, "first", first);
+    ckpt_emit_bool(json, "bits_only", is_bits_only(pair));
+  }
+  ckpt_emit_end(json);
+}
+
+static void write_json(const ckpt_diff *diff, size_t n_different) {
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", n_different == 0 ? "ok" : "different");
+  ckpt_emit_bool(&json, "equal", n_different == 0);
+  for (int which = 0; which < N_LISTS; which++) {
+    ckpt_emit_array(&json, list_keys[which]);
+    for (size_t i = 0; i < diff->n; i++)
+      if (is_in(&diff->pairs[i], (list)which)) write_pair(&json, &diff->pairs[i], (list)which);
+    ckpt_emit_end(&json);
+  }
+  ckpt_emit_u64(&json, "n_tensors", diff->n);
+  ckpt_emit_end(&json);
+}
+
+/* ---- the verb -----------------------------------------------------------------------------------------------------
+ */
+
+static void print_notes(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input inputs[2]) {
+  ckpt_input_print_notes(args, &inputs[0]);
+  ckpt_input_print_notes(args, &inputs[1]);
+  if (strcmp(inputs[0].index->names, inputs[1].index->names) != 0)
+    ckpt_report_note(args, "names are %s in A and %s in B", inputs[0].index->names, inputs[1].index->names);
+  for (size_t i = 0; i < diff->n; i++)
+    if (ckpt_diff_judge(&diff->pairs[i]) == CKPT_DIFF_TIED)
+      ckpt_report_note(args, "%s is stored in %s only, and equal to %s, to which the config ties it",
+                       diff->pairs[i].name, diff->pairs[i].a != NULL ? "A" : "B", diff->pairs[i].kept->name);
+}
+
+static int report(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input inputs[2]) {
+  size_t n_in[N_LISTS] = {0}, n_different = 0;
+  for (size_t i = 0; i < diff->n; i++) {
+    n_different += ckpt_diff_counts(ckpt_diff_judge(&diff->pairs[i]));
+    for (int which = 0; which < N_LISTS; which++) n_in[which] += is_in(&diff->pairs[i], (list)which);
+  }
+  print_notes(args, diff, inputs);
+  if (args->json)
+    write_json(diff, n_different);
+  else
+    print_text(diff, n_in, n_different);
+  return n_different == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
+}
+
+static int run(ckpt_args *args) {
+  const ckpt_diff_options diff_options = {
+      .include = ckpt_args_text(args, "include", "model"),
+      .cast = ckpt_args_dtype(args, "cast"),
+      .has_tolerance = ckpt_args_has(args, "atol") || ckpt_args_has(args, "rtol"),
+      .tolerance = {ckpt_args_number(args, "atol", 0), ckpt_args_number(args, "rtol", 0)}};
+  ckpt_error err = {0};
+  ckpt_input inputs[2] = {{0}, {0}};
+  ckpt_plan *plan = NULL;
+  ckpt_diff *diff = NULL;
+  bool is_printed = false;
+  int exit_status = CKPT_EXIT_DONE;
+  ckpt_status status = ckpt_input_open(&inputs[0], args, 0, &err);
+  if (status == CKPT_OK) status = ckpt_input_open(&inputs[1], args, 1, &err);
+  if (status == CKPT_OK) status = ckpt_plan_new(&plan, &err);
+  if (status == CKPT_OK) {
+    plan->allow_overflow = ckpt_args_has(args, "allow-overflow");
+    status = ckpt_diff_plan(&diff, plan, inputs[0].index, inputs[1].index, &diff_options, &err);
+  }
+  if (status == CKPT_OK) status = ckpt_proving_run(args, plan, &is_printed, &err);
+  if (status == CKPT_OK && !is_printed) exit_status = report(args, diff, inputs);
+  ckpt_diff_free(diff);
+  ckpt_plan_free(plan);
+  ckpt_input_close(&inputs[0]);
+  ckpt_input_close(&inputs[1]);
+  return status == CKPT_OK ? exit_status : ckpt_report_error(args, &err);
+}
+
 const ckpt_verb ckpt_verb_diff = {
     .name = "diff",
     .forms = "diff A B [--atol X] [--rtol X] [--cast DTYPE] [--include WHAT]",
     .summary = "compare two checkpoints",
     .details =
         "Names only in A, only in B, different dtypes, shapes and values (largest absolute and relative "
-        "difference, count, first index). Formats and shards may differ. Exit 0 when equal, 1 when different.",
+        "difference, count, first index). Formats and shards may differ. Exit 0 when equal, 1 when different.\n\n"
+        "Without a tolerance tensors are equal where their bits are: -0.0 and 0.0 differ, and so do NaNs of other "
+        "bits (`bits only`). With --atol or --rtol floating tensors are equal where |a - b| <= atol + rtol * |b|, "
+        "NaN against NaN being equal; another dtype is then listed, but is no difference by itself. Integers are "
+        "compared by bits in any case. Weights that the config ties may be stored once or twice.",
     .json =
         "{\"status\",\"equal\",\"only_a\":[],\"only_b\":[],\"dtype\":[],\"shape\":[],\"value\":[{\"name\",\"max_abs\","
-        "\"max_rel\",\"rmse\",\"n_different\"}]}",
+        "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\"}; numbers that are "
+        "infinite are null",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 2,
     .max_inputs = 2,
+    .run = run,
 };

@@ -1,6 +1,23 @@
-/* cmd_hash.c - `ckpt hash`: the content digest, whatever the format, shards and file names. */
-#include "options.h"
+/* cmd_hash.c - `ckpt hash`: the content digest, whatever the format, shards and file names; `--check` of lists of them;
+ * `--files`, the SHA-256 of each file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "input.h"
+#include "job.h"
+#include "json_writer.h"
+#include "libckpt/error.h"
+#include "libckpt/recipe/apart.h"
+#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/files.h"
+#include "libckpt/recipe/manifest.h"
+#include "proving.h"
+#include "report.h"
 #include "shared_options.h"
+#include "text.h"
 
 static const ckpt_option options[] = {
     {"tensors", 0, CKPT_OPTION_FLAG, 0, NULL, "a digest per tensor, in name order"},
@@ -13,6 +30,342 @@ static const ckpt_option options[] = {
     {"files", 0, CKPT_OPTION_FLAG, 0, NULL, "SHA-256 of each file, as sha256sum prints it"},
     CKPT_OPTION_END};
 
+/* ---- one digest ---------------------------------------------------------------------------------------------------
+ */
+
+/* A path that has been hashed; with --plan there is no manifest. */
+typedef struct hashed {
+  const char *path;
+  ckpt_manifest *manifest; /* owned */
+  uint64_t n_bytes;
+} hashed;
+
+static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+  const ckpt_hash_options hash_options = {.struct_size = sizeof hash_options,
+                                          .cast = ckpt_args_dtype(args, "cast"),
+                                          .include = ckpt_args_text(args, "include", "model")};
+  ckpt_plan *plan;
+  bool is_printed;
+  CKPT_TRY(ckpt_plan_new(&plan, err));
+  plan->allow_overflow = ckpt_args_has(args, "allow-overflow");
+  ckpt_status status = ckpt_hash_plan(plan, index, &hash_options, err);
+  if (status == CKPT_OK) status = ckpt_proving_run(args, plan, &is_printed, err);
+  if (status == CKPT_OK && !is_printed)
+    status = ckpt_manifest_new(&out->manifest, plan, index, &hash_options, NULL, err);
+  for (uint32_t i = 0; i < plan->n_rows; i++) out->n_bytes += plan->rows[i].expr->n_bytes;
+  ckpt_plan_free(plan);
+  return ckpt_fail_at(status, err, index->path, NULL);
+}
+
+/* The manifest's place, before anything is read. */
+static ckpt_status check_output(const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+  const char *path = ckpt_args_text(args, "output", NULL);
+  struct stat found;
+  if (path == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_keeps_apart(index, NULL, path, err));
+  if (lstat(path, &found) == 0 && !ckpt_args_has(args, "force"))
+    return ckpt_fail(err, CKPT_EEXIST, path, NULL, "is there already (--force replaces it)");
+  return CKPT_OK;
+}
+
+static ckpt_status hash_input(hashed *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
+  ckpt_input input;
+  out->path = args->inputs[number];
+  ckpt_status status = ckpt_input_open(&input, args, number, err);
+  if (status == CKPT_OK) ckpt_input_print_notes(args, &input);
+  if (status == CKPT_OK) status = check_output(args, input.index, err);
+  if (status == CKPT_OK) status = hash_index(out, args, input.index, err);
+  ckpt_input_close(&input);
+  return status;
+}
+
+static void print_text(const ckpt_args *args, const hashed *h) {
+  if (!ckpt_args_has(args, "tensors")) {
+    ckpt_report_digest(&h->manifest->digest, h->path);
+    return;
+  }
+  for (size_t i = 0; i < h->manifest->n && !ferror(stdout); i++)
+    ckpt_report_digest(&h->manifest->entries[i].digest, h->manifest->entries[i].name);
+}
+
+static void write_hash(ckpt_emitter *json, const ckpt_args *args, const hashed *h) {
+  char digest[80];
+  ckpt_emit_object(json, NULL);
+  ckpt_emit_text(json, "path", h->path);
+  ckpt_emit_text(json, "digest", ckpt_digest_text(&h->manifest->digest, digest));
+  ckpt_emit_text(json, "names", h->manifest->names);
+  ckpt_emit_u64(json, "n_tensors", h->manifest->n);
+  ckpt_emit_u64(json, "n_bytes", h->n_bytes);
+  if (ckpt_args_has(args, "tensors")) {
+    ckpt_emit_array(json, "tensors");
+    for (size_t i = 0; i < h->manifest->n; i++) {
+      ckpt_emit_object(json, NULL);
+      ckpt_emit_text(json, "name", h->manifest->entries[i].name);
+      ckpt_emit_text(json, "digest", ckpt_digest_text(&h->manifest->entries[i].digest, digest));
+      ckpt_emit_end(json);
+    }
+    ckpt_emit_end(json);
+  }
+  ckpt_emit_end(json);
+}
+
+static void write_hashes(const ckpt_args *args, const hashed *hashes) {
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_array(&json, "hashes");
+  for (uint32_t i = 0; i < args->n_inputs; i++) write_hash(&json, args, &hashes[i]);
+  ckpt_emit_end(&json);
+  ckpt_emit_end(&json);
+}
+
+/* Text appears path by path, JSON once all have succeeded. */
+static int run_hash(ckpt_args *args) {
+  ckpt_error err = {0};
+  hashed *hashes = calloc(args->n_inputs, sizeof *hashes);
+  ckpt_status status = CKPT_OK;
+  if (hashes == NULL) status = ckpt_fail(&err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  bool is_plan = ckpt_args_has(args, "plan");
+  for (uint32_t i = 0; i < args->n_inputs && status == CKPT_OK; i++) {
+    status = hash_input(&hashes[i], args, i, &err);
+    if (status == CKPT_OK && ckpt_args_has(args, "output") && !is_plan)
+      status = ckpt_manifest_write(hashes[i].manifest, ckpt_args_text(args, "output", NULL),
+                                   ckpt_args_has(args, "force"), &err);
+    if (status == CKPT_OK && !args->json && !is_plan) print_text(args, &hashes[i]);
+  }
+  if (status == CKPT_OK && args->json && !is_plan) write_hashes(args, hashes);
+  for (uint32_t i = 0; hashes != NULL && i < args->n_inputs; i++) ckpt_manifest_free(hashes[i].manifest);
+  free(hashes);
+  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
+
+/* ---- --check ------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct checked {
+  ckpt_digest expected, actual;
+  bool is_equal, is_read;
+  char error[1800]; /* why it could not be read */
+} checked;
+
+static bool is_digest(const char *text) {
+  ckpt_digest ignored;
+  return ckpt_digest_parse(text, &ignored);
+}
+
+/* What cannot be opened or read is a result, as for sha256sum; a cancelled run is none. */
+static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_listed *listed, ckpt_error *err) {
+  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = ckpt_args_has(args, "names")};
+  ckpt_index *index = NULL;
+  ckpt_error error = {0};
+  hashed h = {.path = listed->path};
+  ckpt_digest_parse(listed->sum, &out->expected);
+  ckpt_status status = ckpt_open(&index, listed->path, &open, &error);
+  if (status == CKPT_OK) status = hash_index(&h, args, index, &error);
+  if (status == CKPT_OK) {
+    out->actual = h.manifest->digest;
+    out->is_read = true;
+    out->is_equal = memcmp(&out->actual, &out->expected, sizeof out->actual) == 0;
+  }
+  ckpt_manifest_free(h.manifest);
+  ckpt_index_free(index);
+  if (status == CKPT_ECANCELED || status == CKPT_ENOMEM || status == CKPT_EINTERNAL || status == CKPT_EINVAL) {
+    *err = error;
+    return status;
+  }
+  if (status != CKPT_OK) {
+    ckpt_fail_at(status, &error, listed->path, NULL);
+    ckpt_error_text(&error, out->error, sizeof out->error);
+  }
+  return CKPT_OK;
+}
+
+static void print_checked(const ckpt_args *args, const ckpt_listed *listed, const checked *one) {
+  if (one->error[0] != '\0') ckpt_report_note(args, "%s", one->error);
+  ckpt_text_print(stdout, listed->path);
+  puts(one->is_equal ? ": OK" : one->is_read ? ": FAILED" : ": FAILED open or read");
+  fflush(stdout);
+}
+
+static void write_checked(const ckpt_listed *listed, const checked *results, size_t n, size_t n_equal) {
+  char digest[80];
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", n_equal == n ? "ok" : "different");
+  ckpt_emit_array(&json, "checked");
+  for (size_t i = 0; i < n; i++) {
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "path", listed[i].path);
+    ckpt_emit_text(&json, "expected", ckpt_digest_text(&results[i].expected, digest));
+    ckpt_emit_text(&json, "digest", results[i].is_read ? ckpt_digest_text(&results[i].actual, digest) : NULL);
+    ckpt_emit_bool(&json, "equal", results[i].is_equal);
+    if (!results[i].is_read) ckpt_emit_text(&json, "error", results[i].error);
+    ckpt_emit_end(&json);
+  }
+  ckpt_emit_end(&json);
+  ckpt_emit_end(&json);
+}
+
+/* A manifest is no list, though it holds digests too: say what checks it. */
+static ckpt_status refuse_manifest(const char *path, ckpt_error *err) {
+  FILE *file = strcmp(path, "-") == 0 ? NULL : fopen(path, "re");
+  int first = file == NULL ? EOF : getc(file);
+  if (file != NULL) fclose(file);
+  if (first != '{') return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a manifest, not a list (ckpt verify PATH --manifest %s)", path);
+}
+
+static int run_check(ckpt_args *args, const char *path) {
+  ckpt_error err = {0};
+  ckpt_listed *listed = NULL;
+  checked *results = NULL;
+  size_t n = 0, n_equal = 0;
+  ckpt_status status = refuse_manifest(path, &err);
+  if (status == CKPT_OK)
+    status = ckpt_proving_read_list(&listed, &n, args, path, is_digest, "ckpt1:<64 hex>  PATH", &err);
+  if (status == CKPT_OK && (results = calloc(n, sizeof *results)) == NULL)
+    status = ckpt_fail(&err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (size_t i = 0; i < n && status == CKPT_OK; i++) {
+    status = check_one(&results[i], args, &listed[i], &err);
+    if (status != CKPT_OK) break;
+    n_equal += results[i].is_equal;
+    if (!args->json) print_checked(args, &listed[i], &results[i]);
+  }
+  if (status == CKPT_OK && args->json) write_checked(listed, results, n, n_equal);
+  free(results);
+  if (status != CKPT_OK) return ckpt_report_error(args, &err);
+  if (n_equal != n && !args->json)
+    fprintf(stderr, "ckpt: %zu of %zu digests did NOT match (ckpt diff, or ckpt verify --manifest, says where)\n",
+            n - n_equal, n);
+  return n_equal == n ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
+}
+
+/* ---- --files ------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct file_line {
+  char *path; /* owned */
+  uint8_t sha256[32];
+} file_line;
+
+typedef struct file_lines {
+  file_line *lines;
+  size_t n;
+} file_lines;
+
+static int by_path(const void *a, const void *b) {
+  return strcmp(((const file_line *)a)->path, ((const file_line *)b)->path);
+}
+
+/* Every file of one input, side files too. */
+static ckpt_status sum_input(file_lines *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
+  ckpt_input input;
+  ckpt_file_sum *sums = NULL;
+  ckpt_job job;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_input_open(&input, args, number, err));
+  ckpt_input_print_notes(args, &input);
+  ckpt_source *source = input.index->source;
+  uint32_t n = ckpt_source_count(source);
+  sums = calloc((size_t)n + 1, sizeof *sums);
+  file_line *lines = reallocarray(out->lines, out->n + n + 1, sizeof *lines);
+  if (lines != NULL) out->lines = lines;
+  if (sums == NULL || lines == NULL) {
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    goto done;
+  }
+  for (uint32_t i = 0; i < n; i++) sums[i].file = i;
+  ckpt_job_begin(&job, args);
+  status = ckpt_sum_files(source, sums, n, &job.run, err);
+  ckpt_job_end(&job);
+  for (uint32_t i = 0; i < n && status == CKPT_OK; i++) {
+    file_line line = {.path = strdup(ckpt_source_path(source, i))};
+    memcpy(line.sha256, sums[i].sha256, sizeof line.sha256);
+    if (line.path == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    if (line.path != NULL) lines[out->n++] = line;
+  }
+done:
+  free(sums);
+  ckpt_input_close(&input);
+  return status;
+}
+
+static void print_files(const ckpt_args *args, const file_lines *files) {
+  char hex[65];
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  if (args->json) {
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "status", "ok");
+    ckpt_emit_array(&json, "files");
+  }
+  for (size_t i = 0; i < files->n; i++) {
+    ckpt_sum_text(files->lines[i].sha256, hex);
+    if (!args->json) {
+      ckpt_proving_print_sum(hex, files->lines[i].path);
+      continue;
+    }
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "path", files->lines[i].path);
+    ckpt_emit_text(&json, "sha256", hex);
+    ckpt_emit_end(&json);
+  }
+  if (!args->json) return;
+  ckpt_emit_end(&json);
+  ckpt_emit_end(&json);
+}
+
+static int run_files(ckpt_args *args) {
+  ckpt_error err = {0};
+  file_lines files = {0};
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < args->n_inputs && status == CKPT_OK; i++) {
+    size_t first = files.n;
+    status = sum_input(&files, args, i, &err);
+    if (files.n != first) qsort(files.lines + first, files.n - first, sizeof *files.lines, by_path);
+  }
+  if (status == CKPT_OK) print_files(args, &files);
+  for (size_t i = 0; i < files.n; i++) free(files.lines[i].path);
+  free(files.lines);
+  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
+
+/* ---- the verb -----------------------------------------------------------------------------------------------------
+ */
+
+/* What the table cannot say about which options go together. */
+static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {
+  static const char *const digest_only[] = {"tensors", "output", "cast", "include", "allow-overflow"};
+  bool is_check = ckpt_args_has(args, "check"), is_files = ckpt_args_has(args, "files");
+  if (is_check && is_files) return ckpt_args_fail(args, err, "--check and --files exclude each other");
+  if (is_check && args->n_inputs != 0)
+    return ckpt_args_fail(args, err, "--check takes its paths from FILE (unexpected argument '%s')", args->inputs[0]);
+  if (is_check && ckpt_args_has(args, "plan")) return ckpt_args_fail(args, err, "--check has no --plan");
+  if (!is_check && args->n_inputs == 0)
+    return ckpt_args_fail(args, err, "the input is missing: ckpt hash PATH..., or --check FILE");
+  for (size_t i = 0; i < sizeof digest_only / sizeof *digest_only; i++)
+    if (ckpt_args_has(args, digest_only[i]) && (is_files || (is_check && i < 2)))
+      return ckpt_args_fail(args, err, "--%s has no meaning with --%s", digest_only[i], is_files ? "files" : "check");
+  if (is_files && ckpt_args_has(args, "plan")) return ckpt_args_fail(args, err, "--files has no --plan");
+  if (ckpt_args_has(args, "output") && args->n_inputs > 1)
+    return ckpt_args_fail(args, err, "-o writes the manifest of one input, %u are given", args->n_inputs);
+  if (args->json && ckpt_args_has(args, "plan") && args->n_inputs > 1)
+    return ckpt_args_fail(args, err, "--plan --json is of one input, %u are given", args->n_inputs);
+  if (ckpt_args_has(args, "force") && !ckpt_args_has(args, "output"))
+    return ckpt_args_fail(args, err, "--force is for -o");
+  return CKPT_OK;
+}
+
+static int run(ckpt_args *args) {
+  ckpt_error err = {0};
+  const char *list = ckpt_args_text(args, "check", NULL);
+  if (check_args(args, &err) != CKPT_OK) return ckpt_report_error(args, &err);
+  if (list != NULL) return run_check(args, list);
+  return ckpt_args_has(args, "files") ? run_files(args) : run_hash(args);
+}
+
 const ckpt_verb ckpt_verb_hash = {
     .name = "hash",
     .forms =
@@ -24,6 +377,9 @@ const ckpt_verb ckpt_verb_hash = {
         "Prints `ckpt1:<64 hex>  PATH`. The digest is over names, dtypes, shapes and values: the same model has "
         "the same digest in every format, however it is sharded, ordered or named on disk. Where a format lost "
         "bits or tensors a note says so; compare across with --cast f32.\n\n"
+        "A manifest (-o) records each tensor's digest, the naming, --include and --cast; `ckpt verify --manifest` "
+        "checks against it and names the tensors that differ. With --check, give --cast, --include and --names as "
+        "they were given for the list.\n\n"
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =
         "{\"status\",\"hashes\":[{\"path\",\"digest\",\"names\",\"n_tensors\",\"n_bytes\",\"tensors\":[{\"name\","
@@ -33,4 +389,5 @@ const ckpt_verb ckpt_verb_hash = {
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 0,
     .max_inputs = UINT32_MAX,
+    .run = run,
 };

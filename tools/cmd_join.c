@@ -1,5 +1,10 @@
 /* cmd_join.c - `ckpt join`: shards into one file. */
-#include "options.h"
+#include "writing.h"
+
+static int run(ckpt_args *args) {
+  const ckpt_writing writing = {.selection = {.include = "all"}, .is_one_file = true};
+  return ckpt_writing_run(args, &writing);
+}
 
 const ckpt_verb ckpt_verb_join = {
     .name = "join",
@@ -10,4 +15,5 @@ const ckpt_verb ckpt_verb_join = {
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,
     .max_inputs = 1,
+    .run = run,
 };

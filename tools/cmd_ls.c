@@ -8,6 +8,7 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/pattern.h"
+#include "ls_stats.h"
 #include "report.h"
 #include "shared_options.h"
 #include "text.h"
@@ -86,7 +87,7 @@ static const char *shape_text(const ckpt_tensor *tensor, char *out, size_t n_byt
 
 enum { SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
 
-static void print_lines(const listing *rows) {
+static void print_lines(const listing *rows, const ckpt_ls_stats *stats) {
   size_t name_width = 0, shape_width = 0;
   int dtype_width = 0;
   char shape[SHAPE_TEXT];
@@ -105,6 +106,7 @@ static void print_lines(const listing *rows) {
     printf("%*s  %-*s  %-*s  %12" PRIu64, n_name < name_width ? (int)(name_width - n_name) : 0, "", dtype_width,
            ckpt_dtype_name((ckpt_dtype)tensor->dtype), (int)shape_width, shape_text(tensor, shape, sizeof shape),
            tensor->n_bytes);
+    ckpt_ls_stats_print(stats, i);
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++) {
       fputs("  = ", stdout);
       ckpt_text_print(stdout, *alias);
@@ -113,7 +115,7 @@ static void print_lines(const listing *rows) {
   }
 }
 
-static void write_tensor(ckpt_emitter *json, const ckpt_tensor *tensor) {
+static void write_tensor(ckpt_emitter *json, const ckpt_tensor *tensor, const ckpt_ls_stats *stats, size_t i_stats) {
   ckpt_emit_object(json, NULL);
   ckpt_emit_text(json, "name", tensor->name);
   if (tensor->aliases != NULL) {
@@ -128,10 +130,11 @@ static void write_tensor(ckpt_emitter *json, const ckpt_tensor *tensor) {
   ckpt_emit_u64(json, "n_bytes", tensor->n_bytes);
   ckpt_emit_text(json, "role", ckpt_role_name((ckpt_role)tensor->role));
   ckpt_emit_u64(json, "n_extents", tensor->n_extents);
+  ckpt_ls_stats_emit(stats, i_stats, json);
   ckpt_emit_end(json);
 }
 
-static void write_json(const ckpt_index *index, const listing *rows) {
+static void write_json(const ckpt_index *index, const listing *rows, const ckpt_ls_stats *stats) {
   uint64_t n_params = 0, n_bytes = 0; /* of what is listed */
   for (size_t i = 0; i < rows->n; i++) {
     if (rows->tensors[i]->role == CKPT_ROLE_PARAMETER) n_params += rows->tensors[i]->n_elements;
@@ -145,7 +148,7 @@ static void write_json(const ckpt_index *index, const listing *rows) {
   ckpt_emit_u64(&json, "n_params", n_params);
   ckpt_emit_u64(&json, "n_bytes", n_bytes);
   ckpt_emit_array(&json, "tensors");
-  for (size_t i = 0; i < rows->n; i++) write_tensor(&json, rows->tensors[i]);
+  for (size_t i = 0; i < rows->n; i++) write_tensor(&json, rows->tensors[i], stats, i);
   ckpt_emit_end(&json);
   ckpt_emit_end(&json);
 }
@@ -154,17 +157,18 @@ static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_input input;
   listing rows = {0};
+  ckpt_ls_stats stats = {0};
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
-  if (status == CKPT_OK && ckpt_args_has(args, "stats"))
-    status = ckpt_fail(&err, CKPT_EUNSUPPORTED, NULL, NULL, "ls: --stats is not built yet");
   if (status == CKPT_OK) status = list(&rows, args, input.index, &err);
-  if (status == CKPT_OK) {
+  if (status == CKPT_OK) status = ckpt_ls_stats_read(&stats, args, input.index, rows.tensors, rows.n, &err);
+  if (status == CKPT_OK && !stats.is_printed) {
     ckpt_input_print_notes(args, &input);
     if (args->json)
-      write_json(input.index, &rows);
+      write_json(input.index, &rows, &stats);
     else
-      print_lines(&rows);
+      print_lines(&rows, &stats);
   }
+  ckpt_ls_stats_free(&stats);
   free(rows.tensors);
   ckpt_input_close(&input);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);

@@ -1,9 +1,17 @@
 /* cmd_split.c - `ckpt split`: one checkpoint into shards. */
-#include "options.h"
 #include "shared_options.h"
+#include "writing.h"
 
 static const ckpt_option options[] = {
     {"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE", "bytes per file, at most"}, CKPT_OPTION_END};
+
+static int run(ckpt_args *args) {
+  const ckpt_writing writing = {.selection = {.include = "all"},
+                                .to = "hf",
+                                .is_folder = true,
+                                .shard_size = ckpt_args_size(args, "shard-size", 0)};
+  return ckpt_writing_run(args, &writing);
+}
 
 const ckpt_verb ckpt_verb_split = {
     .name = "split",
@@ -17,4 +25,5 @@ const ckpt_verb ckpt_verb_split = {
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,
     .max_inputs = 1,
+    .run = run,
 };

@@ -128,7 +128,7 @@ static void print_zsh(FILE *out) {
   }
   fputs(
       "  )\n"
-      "  if (( CURRENT == 2 )) || [[ $words[2] == help && CURRENT == 3 && $words[3] != -* ]]; then\n"
+      "  if (( CURRENT == 2 )) || [[ $words[2] == help && $CURRENT == 3 && $words[3] != -* ]]; then\n"
       "    _describe verb verbs\n"
       "    return\n"
       "  fi\n"

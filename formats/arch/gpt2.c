@@ -43,10 +43,26 @@ static const ckpt_arch_tie ties[] = {
     {0},
 };
 
+static const ckpt_arch_shape shapes[] = {
+    {"transformer.wte.weight", {"vocab_size", "n_embd"}},
+    {"transformer.wpe.weight", {"n_positions", "n_embd"}},
+    {BLOCK "ln_1.weight", {"n_embd"}},
+    {BLOCK "attn.c_attn.weight", {"n_embd", "3*n_embd"}},
+    {BLOCK "attn.c_proj.weight", {"n_embd", "n_embd"}},
+    {BLOCK "ln_2.weight", {"n_embd"}},
+    {BLOCK "mlp.c_fc.weight", {"n_embd", "n_inner|4*n_embd"}},
+    {BLOCK "mlp.c_proj.weight", {"n_inner|4*n_embd", "n_embd"}},
+    {"transformer.ln_f.weight", {"n_embd"}},
+    {"lm_head.weight", {"vocab_size", "n_embd"}},
+    {0},
+};
+
 extern const ckpt_arch ckpt_arch_gpt2;
 const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",
                                   .revision = 1,
                                   .model_types = model_types,
                                   .base_prefix = "transformer.",
                                   .names = names,
-                                  .ties = ties};
+                                  .ties = ties,
+                                  .shapes = shapes,
+                                  .n_layers = "n_layer"};

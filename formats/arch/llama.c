@@ -47,6 +47,31 @@ static const ckpt_arch_tie ties[] = {
     {0},
 };
 
+#define HEADS "num_attention_heads*head_dim|hidden_size"
+#define KV_HEADS "num_key_value_heads*head_dim|num_key_value_heads*hidden_size/num_attention_heads|" HEADS
+
+static const ckpt_arch_shape shapes[] = {
+    {"model.embed_tokens.weight", {"vocab_size", "hidden_size"}},
+    {LAYER "input_layernorm.weight", {"hidden_size"}},
+    {LAYER "self_attn.q_proj.weight", {HEADS, "hidden_size"}},
+    {LAYER "self_attn.k_proj.weight", {KV_HEADS, "hidden_size"}},
+    {LAYER "self_attn.v_proj.weight", {KV_HEADS, "hidden_size"}},
+    {LAYER "self_attn.o_proj.weight", {"hidden_size", HEADS}},
+    {LAYER "post_attention_layernorm.weight", {"hidden_size"}},
+    {LAYER "mlp.gate_proj.weight", {"intermediate_size", "hidden_size"}},
+    {LAYER "mlp.up_proj.weight", {"intermediate_size", "hidden_size"}},
+    {LAYER "mlp.down_proj.weight", {"hidden_size", "intermediate_size"}},
+    {"model.norm.weight", {"hidden_size"}},
+    {"lm_head.weight", {"vocab_size", "hidden_size"}},
+    {0},
+};
+
 extern const ckpt_arch ckpt_arch_llama;
-const ckpt_arch ckpt_arch_llama = {
-    .name = "llama", .revision = 1, .model_types = model_types, .base_prefix = "model.", .names = names, .ties = ties};
+const ckpt_arch ckpt_arch_llama = {.name = "llama",
+                                   .revision = 1,
+                                   .model_types = model_types,
+                                   .base_prefix = "model.",
+                                   .names = names,
+                                   .ties = ties,
+                                   .shapes = shapes,
+                                   .n_layers = "num_hidden_layers"};

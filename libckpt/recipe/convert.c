@@ -5,9 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/arch.h"
+#include "libckpt/backend.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/quantized.h"
+#include "libckpt/recipe/receipt.h"
 #include "libckpt/run.h"
 
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
@@ -45,8 +49,8 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_left_out *left_o
       CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
                                human(left_out->n_bytes[role], size, sizeof size)));
   if (left_out->n_unmatched != 0)
-    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensors by --match or --exclude",
-                             (unsigned long long)left_out->n_unmatched));
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
+                             (unsigned long long)left_out->n_unmatched, left_out->n_unmatched == 1 ? "" : "s"));
   return CKPT_OK;
 }
 
@@ -71,24 +75,100 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   return ckpt_selection_finish(selection, err);
 }
 
-static ckpt_status add_target(ckpt_plan *plan, const ckpt_index *from, const ckpt_convert_target *target,
-                              const ckpt_convert_options *options, bool is_quantized, ckpt_error *err) {
+/* Side files, naming and ties come from the model of --like; metadata and objects stay those of the input. */
+static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_request *request, ckpt_error *err) {
+  const ckpt_index *like = request->like;
+  CKPT_TRY(ckpt_plan_carry(plan, sink, request->from, err));
+  if (like == NULL) return CKPT_OK;
+  ckpt_output *output = &plan->outputs[sink];
+  ckpt_index *described = output->described;
+  output->carried = like;
+  described->architecture = like->architecture;
+  described->names = like->names;
+  described->ties = like->ties;
+  described->n_side_files = 0;
+  for (uint32_t i = 0; i < like->n_side_files; i++) {
+    const ckpt_side_file *side = &like->side_files[i];
+    CKPT_TRY(ckpt_index_add_side_file(described, side->name, side->file, side->n_bytes, err));
+    described->side_files[described->n_side_files - 1].text = side->text;
+  }
+  return CKPT_OK;
+}
+
+/* ---- a sink into nothing, for replays ------------------------------------------------------------------------------
+ */
+
+static ckpt_status nothing_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+  (void)ctx, (void)files, (void)n_files, (void)err;
+  return CKPT_OK;
+}
+
+static ckpt_status nothing_write(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
+                                 ckpt_error *err) {
+  (void)ctx, (void)file, (void)offset, (void)src, (void)n_bytes, (void)err;
+  return CKPT_OK;
+}
+
+static ckpt_status nothing_read(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
+  (void)ctx, (void)dst;
+  return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "%zu bytes at %llu of file %u were written nowhere", n_bytes,
+                   (unsigned long long)offset, file);
+}
+
+static ckpt_status nothing_done(void *ctx, ckpt_error *err) {
+  (void)ctx, (void)err;
+  return CKPT_OK;
+}
+
+static void nothing_close(void *ctx) { (void)ctx; }
+
+static const ckpt_sink_ops nothing = {
+    .open = nothing_open,
+    .write_at = nothing_write,
+    .read_at = nothing_read,
+    .seal = nothing_done,
+    .publish = nothing_done,
+    .abandon = nothing_close,
+    .close = nothing_close,
+};
+
+static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *target, uint32_t *sink, ckpt_error *err) {
+  const ckpt_format *format = target->to == NULL ? NULL : ckpt_format_find(target->to);
+  if (format == NULL || format->layout == NULL)
+    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "format '%s' is none that can be written",
+                     target->to == NULL ? "" : target->to);
+  const ckpt_layout_options options = {.is_folder = format->caps.is_folder};
+  ckpt_sink *discarding;
+  CKPT_TRY(ckpt_sink_custom(&discarding, &nothing, NULL, err));
+  CKPT_TRY(ckpt_plan_output_sink(plan, discarding, format, &options, sink, err));
+  plan->outputs[*sink].path = ckpt_arena_copy(&plan->arena, target->path);
+  CKPT_TRY_ALLOC(plan->outputs[*sink].path, err);
+  return CKPT_OK;
+}
+
+/* ---- targets -------------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
+                              bool is_quantized, ckpt_error *err) {
+  const ckpt_convert_options *options = request->options;
   uint32_t sink;
-  CKPT_TRY(ckpt_plan_output(plan, target->path, target->to, options->force, &sink, err));
+  if (request->discards)
+    CKPT_TRY(add_discarded(plan, target, &sink, err));
+  else
+    CKPT_TRY(ckpt_plan_output(plan, target->path, target->to, options->force, &sink, err));
   ckpt_output *output = &plan->outputs[sink];
   output->options.shard_size = target->shard_size;
-  const char *include = options->include;
-  if (include == NULL) include = output->format->caps.training_state ? "all" : "model";
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
-  CKPT_TRY(ckpt_plan_carry(plan, sink, from, err));
-  CKPT_TRY(ckpt_selection_new(&selection, options, include, err));
-  CKPT_TRY_GOTO(add_rows(plan, sink, from, selection, is_quantized, &t, err));
+  CKPT_TRY(carry(plan, sink, request, err));
+  CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), err));
+  CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
   output->options.dtype_written = is_quantized ? NULL : dtype_written(&t);
   if (output->described->n_tensors == 0)
-    status =
-        ckpt_fail(err, CKPT_EINVAL, from->path, NULL, "no tensor is left to write (%u in the input)", from->n_tensors);
+    status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
+                       request->from->n_tensors);
   else
     status = say_left_out(output, ckpt_selection_left_out(selection), err);
 done:
@@ -96,14 +176,119 @@ done:
   return status;
 }
 
-ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_index *from, const ckpt_convert_target *targets,
-                              uint32_t n_targets, const ckpt_convert_options *options, ckpt_error *err) {
-  bool is_quantized;
-  CKPT_TRY(ckpt_index_is_quantized(from, &is_quantized, err));
-  plan->allow_overflow = options->allow_overflow;
-  for (uint32_t i = 0; i < n_targets; i++) CKPT_TRY(add_target(plan, from, &targets[i], options, is_quantized, err));
+const char *ckpt_convert_include(const ckpt_convert_options *options, const ckpt_format *format) {
+  if (options->include != NULL) return options->include;
+  return format->caps.training_state ? "all" : "model";
+}
+
+ckpt_status ckpt_convert_keeps_apart(const ckpt_convert_request *request, const char *path, ckpt_error *err) {
+  CKPT_TRY(ckpt_keeps_apart(request->from, request->options->input, path, err));
+  return request->like == NULL ? CKPT_OK : ckpt_keeps_apart(request->like, request->like_path, path, err);
+}
+
+ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  bool is_quantized, like_is_quantized = false;
+  CKPT_TRY(ckpt_index_is_quantized(request->from, &is_quantized, err));
+  if (request->like != NULL) CKPT_TRY(ckpt_index_is_quantized(request->like, &like_is_quantized, err));
+  plan->allow_overflow = request->options->allow_overflow;
+  for (uint32_t i = 0; i < request->n_targets && !request->discards; i++) {
+    CKPT_TRY(ckpt_convert_keeps_apart(request, request->targets[i].path, err));
+    for (uint32_t k = 0; k < i; k++)
+      if (ckpt_same_place(request->targets[i].path, request->targets[k].path))
+        return ckpt_fail(err, CKPT_EINVAL, request->targets[i].path, NULL, "is given twice as output");
+  }
+  for (uint32_t i = 0; i < request->n_targets; i++)
+    CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, err));
   return CKPT_OK;
 }
+
+/* ---- digests as a reader finds them ---------------------------------------------------------------------------- */
+
+/* The output as it will be opened: names and ties follow from what is written in it, config.json included. */
+static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_error *err) {
+  const ckpt_index *described = output->described;
+  ckpt_index *index;
+  CKPT_TRY(ckpt_index_new(&index, NULL, output->path, output->format->name, NULL, err));
+  *out = index;
+  bool known;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    uint32_t number;
+    if (!ckpt_role_included("model", (ckpt_role)tensor->role, &known)) continue;
+    CKPT_TRY(ckpt_index_add(index, tensor->name, strlen(tensor->name), (ckpt_dtype)tensor->dtype, tensor->rank,
+                            tensor->shape, (ckpt_role)tensor->role, NULL, 0, &number, err));
+    index->tensors[number].origin = tensor->origin;
+  }
+  const ckpt_side_file *config = ckpt_index_side_file(described, "config.json");
+  if (config != NULL && config->text != NULL) {
+    CKPT_TRY(ckpt_index_add_side_file(index, config->name, 0, config->n_bytes, err));
+    index->side_files[0].text = config->text;
+  }
+  CKPT_TRY(ckpt_index_canonical_names(index, false, err));
+  return ckpt_index_finish(index, err);
+}
+
+static ckpt_status digest_outputs(ckpt_plan *plan, ckpt_error *err) {
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
+    ckpt_index *index = NULL;
+    const ckpt_digest **digests = calloc((size_t)plan->outputs[i].described->n_tensors + 1, sizeof *digests);
+    CKPT_TRY_ALLOC(digests, err);
+    status = reopen(&index, &plan->outputs[i], err);
+    for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++)
+      digests[k] = &plan->rows[index->tensors[index->by_name[k]].origin].digest;
+    if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
+    ckpt_index_free(index);
+    free(digests);
+  }
+  return status;
+}
+
+static ckpt_status commit(ckpt_plan *plan, ckpt_sink *receipt, ckpt_error *err) {
+  ckpt_sink **sinks = calloc((size_t)plan->n_outputs + 1, sizeof *sinks);
+  CKPT_TRY_ALLOC(sinks, err);
+  uint32_t n = 0;
+  while (n < plan->n_outputs) {
+    sinks[n] = plan->outputs[n].sink;
+    n++;
+  }
+  if (receipt != NULL) sinks[n++] = receipt;
+  ckpt_status status = ckpt_sink_commit(sinks, n, err);
+  free(sinks);
+  return status;
+}
+
+/* Once the formats have named and cast them, rows of a replay go nowhere but into their digests. */
+static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ckpt_error *err) {
+  CKPT_TRY(ckpt_plan_prepare(plan, run, err));
+  for (uint32_t i = 0; i < plan->n_rows; i++)
+    if (plan->rows[i].tensor != NULL) plan->rows[i].sink = CKPT_NO_SINK;
+  plan->is_checked = false;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
+                             ckpt_sink *receipt, ckpt_error *err) {
+  const ckpt_sink_file file = {.name = NULL, .n_bytes = CKPT_SIZE_UNKNOWN};
+  ckpt_status status;
+  if (receipt != NULL) CKPT_TRY(ckpt_sink_open(receipt, &file, 1, err));
+  if (request->discards) CKPT_TRY_GOTO(discard_rows(plan, run, err));
+  CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, &ckpt_backend_cpu, true, err));
+  CKPT_TRY_GOTO(digest_outputs(plan, err));
+  if (receipt != NULL) CKPT_TRY_GOTO(ckpt_receipt_write(plan, request, receipt, err));
+  if (run != NULL && run->cancel != NULL && *run->cancel != 0) {
+    status = ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written");
+    goto done;
+  }
+  status = commit(plan, receipt, err);
+done:
+  for (uint32_t i = 0; i < plan->n_outputs && status != CKPT_OK; i++) ckpt_sink_abandon(plan->outputs[i].sink);
+  if (receipt != NULL && status != CKPT_OK) ckpt_sink_abandon(receipt);
+  return status;
+}
+
+/* ---- the library's own verb ----------------------------------------------------------------------------------------
+ */
 
 ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   ckpt_convert_options known = {0};
@@ -117,8 +302,10 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY_GOTO(ckpt_open(&index, known.input, &open, err));
   CKPT_TRY_GOTO(ckpt_plan_new(&plan, err));
-  CKPT_TRY_GOTO(ckpt_convert_plan(plan, index, &target, 1, &known, err));
-  CKPT_TRY_GOTO(ckpt_plan_run(plan, known.run, err));
+  const ckpt_convert_request request = {
+      .verb = "convert", .from = index, .targets = &target, .n_targets = 1, .options = &known};
+  CKPT_TRY_GOTO(ckpt_convert_plan(plan, &request, err));
+  CKPT_TRY_GOTO(ckpt_convert_run(plan, &request, known.run, NULL, err));
   if (known.digest != NULL) *known.digest = plan->outputs[0].digest;
 done:
   ckpt_plan_free(plan);

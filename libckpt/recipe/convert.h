@@ -11,11 +11,34 @@ typedef struct ckpt_convert_target {
   uint64_t shard_size;
 } ckpt_convert_target;
 
-/* Fills an empty plan with the rows of converting `from` to every target in one read: outputs are numbered as the
- * targets. Fails with EINVAL, EEXIST (output, colliding names), ENOTFOUND (idle patterns), EUNSUPPORTED (a cast of a
- * weight that needs its scales). */
-ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_index *from, const ckpt_convert_target *targets,
-                              uint32_t n_targets, const ckpt_convert_options *options, ckpt_error *err);
+/* All that a writing verb was asked for. Everything is borrowed. */
+typedef struct ckpt_convert_request {
+  const char *verb; /* "convert", "split", "join": for receipts */
+  const ckpt_index *from;
+  const ckpt_index *like; /* the model whose side files, naming and ties the outputs get; NULL: those of from */
+  const char *like_path;  /* as the user gave it */
+  const ckpt_convert_target *targets;
+  uint32_t n_targets;
+  const ckpt_convert_options *options; /* but for output, to, shard_size (in targets), run and digest */
+  bool discards;                       /* outputs are described and digested, but written nowhere: a replay */
+} ckpt_convert_request;
+
+/* Fills an empty plan with the rows of a conversion to every target in one read: outputs are numbered as the targets.
+ * Fails with EINVAL (also for an output that is, lies in, or contains an input), EEXIST (output, colliding names),
+ * ENOTFOUND (idle patterns, nothing left to write), EUNSUPPORTED (a cast of a weight that needs its scales). */
+ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err);
+
+/* What --include is for an output of this format: as asked for, or the format's default. */
+const char *ckpt_convert_include(const ckpt_convert_options *options, const ckpt_format *format);
+
+/* Refuses (EINVAL) a path to be written that is one of the request's inputs, lies in one or contains one. */
+ckpt_status ckpt_convert_keeps_apart(const ckpt_convert_request *request, const char *path, ckpt_error *err);
+
+/* Runs a convert plan and commits its outputs in order, then the receipt where there is one (a sink not open yet, the
+ * caller's; see ckpt_plan_sink and ckpt_receipt_plan). Outputs have the digest that their readers will find (`ckpt
+ * hash`): of the tensors of the model, by the names that they have for whoever opens the output. */
+ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
+                             ckpt_sink *receipt, ckpt_error *err);
 
 /* Adds rows of the digest of `from` to a plan: one per selected tensor, written nowhere. */
 ckpt_status ckpt_hash_plan(ckpt_plan *plan, const ckpt_index *from, const ckpt_hash_options *options, ckpt_error *err);

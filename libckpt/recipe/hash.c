@@ -33,30 +33,22 @@ ckpt_status ckpt_hash_plan(ckpt_plan *plan, const ckpt_index *from, const ckpt_h
 
 ckpt_status ckpt_hash_result(const ckpt_plan *plan, const ckpt_index *from, ckpt_digest *out,
                              ckpt_digest_entry *entries, ckpt_error *err) {
-  ckpt_index *described = NULL;
-  ckpt_digest *digests = calloc((size_t)plan->n_rows + 1, sizeof *digests);
-  ckpt_status status;
-  CKPT_TRY_ALLOC(digests, err);
-  CKPT_TRY_GOTO(ckpt_index_new(&described, NULL, from->path, from->format, NULL, err));
-  described->architecture = from->architecture;
-  described->ties = from->ties;
-  for (uint32_t i = 0; i < plan->n_rows; i++) {
-    const ckpt_row *row = &plan->rows[i];
-    if (row->sink != CKPT_NO_SINK) continue;
-    uint32_t number;
-    CKPT_TRY_GOTO(ckpt_index_add(described, row->name, strlen(row->name), (ckpt_dtype)row->expr->dtype, row->expr->rank,
-                                 row->expr->shape, CKPT_ROLE_PARAMETER, NULL, 0, &number, err));
-    described->tensors[number].origin = i;
+  const ckpt_row **rows = calloc((size_t)from->n_tensors + 1, sizeof *rows);
+  const ckpt_digest **digests = calloc((size_t)from->n_tensors + 1, sizeof *digests);
+  ckpt_status status = CKPT_OK;
+  size_t n = 0;
+  if (rows == NULL || digests == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < plan->n_rows && status == CKPT_OK; i++) {
+    int64_t place = plan->rows[i].sink == CKPT_NO_SINK ? ckpt_index_place(from, plan->rows[i].name) : -1;
+    if (place >= 0) rows[place] = &plan->rows[i];
   }
-  CKPT_TRY_GOTO(ckpt_index_finish(described, err));
-  for (uint32_t i = 0; i < described->n_tensors; i++) {
-    const ckpt_row *row = &plan->rows[described->tensors[described->by_name[i]].origin];
-    digests[i] = row->digest;
-    if (entries != NULL) entries[i] = (ckpt_digest_entry){row->name, row->digest};
+  for (uint32_t i = 0; i < from->n_tensors && status == CKPT_OK; i++) {
+    if (rows[i] == NULL) continue;
+    digests[i] = &rows[i]->digest;
+    if (entries != NULL) entries[n++] = (ckpt_digest_entry){rows[i]->name, rows[i]->digest};
   }
-  status = ckpt_digest_index(described, digests, out, err);
-done:
-  ckpt_index_free(described);
+  if (status == CKPT_OK) status = ckpt_digest_index(from, digests, out, err);
+  free(rows);
   free(digests);
   return status;
 }

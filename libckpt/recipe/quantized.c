@@ -15,7 +15,7 @@ ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized,
   ckpt_arena arena;
   ckpt_arena_init(&arena, CKPT_CONFIG_MAX_BYTES + 4096);
   ckpt_config *config = NULL;
-  char *text = ckpt_arena_text(&arena, "", (size_t)side->n_bytes);
+  char *text = ckpt_arena_array(&arena, (size_t)side->n_bytes + 1, 1);
   ckpt_status status = text == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
   if (status == CKPT_OK && side->text != NULL) memcpy(text, side->text, (size_t)side->n_bytes);
   if (status == CKPT_OK && side->text == NULL)

@@ -458,7 +458,8 @@ TEST(SinkCommit, SealsAllThenPublishesInOrder) {
         return CKPT_OK;
       },
       [](void *ctx) { log += std::string("abandon ") + static_cast<Named *>(ctx)->name + ","; },
-      [](void *ctx) { log += std::string("close ") + static_cast<Named *>(ctx)->name + ","; }};
+      [](void *ctx) { log += std::string("close ") + static_cast<Named *>(ctx)->name + ","; },
+      nullptr};
   for (bool fails : {false, true}) {
     Named x = {"x", false}, y = {"y", fails};
     Sink sx, sy;

@@ -1,4 +1,4 @@
-"""Writes the seeds of tests/fuzz/corpus/{json,safetensors,hf_index}: small inputs that reach different code.
+"""Writes the seeds of tests/fuzz/corpus: small inputs that reach different code.
 
 python make_fuzz_corpus.py
 """
@@ -30,3 +30,59 @@ write("hf_index", "good", '{"metadata":{"total_size":2},"weight_map":{"x":"a.saf
 write("hf_index", "missing", '{"weight_map":{"x":"a.safetensors","y":"c.safetensors"}}')
 write("hf_index", "other", '{"weight_map":{"y":"a.safetensors"},"metadata":null,"more":[{}]}')
 write("hf_index", "escape", '{"weight_map":{"x":"../../etc/hostname","y":"./b.safetensors"}}')
+
+# fuzz_open: which name, and is it only a header; length; bytes.
+NAMES = ["model.safetensors.index.json", "model.safetensors", "model-00001-of-00002.safetensors",
+         "model-00002-of-00002.safetensors", "config.json", "a.safetensors", "sub/b.safetensors", "tokenizer.json",
+         "generation_config.json", "pytorch_model.bin", "adapter_config.json", "checkpoint-5/model.safetensors",
+         "model-00001-of-00003.safetensors", "model.safetensors.index.json.lock", "README.md", "x.index.json"]
+
+
+def folder(files):
+    return b"".join(bytes([NAMES.index(name) + (128 if name.endswith(".safetensors") else 0)])
+                    + len(text).to_bytes(2, "little") + text.encode() for name, text in files.items())
+
+
+def header(tensors, metadata=""):
+    rows, at = [metadata] if metadata else [], 0
+    for name, (dtype, shape, n) in tensors.items():
+        rows.append('"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}' % (name, dtype, shape, at, at + n))
+        at += n
+    return "{%s}" % ",".join(rows)
+
+
+one = header({"a": ("F32", [2], 8), "b": ("BF16", [2, 3], 12), "s": ("I64", [], 8)}, '"__metadata__":{"format":"pt"}')
+half = {"model.embed_tokens.weight": ("BF16", [4, 2], 16), "model.norm.weight": ("BF16", [2], 4)}
+rest = {"lm_head.weight": ("BF16", [4, 2], 16), "model.layers.0.self_attn.q_proj.weight": ("F8_E4M3", [2, 2], 4)}
+llama = '{"architectures":["LlamaForCausalLM"],"model_type":"llama","tie_word_embeddings":%s,"torch_dtype":"bfloat16"}'
+shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+index = '{"metadata":{"total_size":40},"weight_map":{%s}}' % ",".join(
+    '"%s":"%s"' % (name, shard) for tensors, shard in zip((half, rest), shards) for name in tensors)
+write("open", "one", folder({"model.safetensors": one}))
+write("open", "sharded", folder({"model.safetensors.index.json": index, shards[0]: header(half), shards[1]: header(rest),
+                                 "config.json": llama % "false", "tokenizer.json": "{}", "README.md": "text"}))
+write("open", "no-index", folder({shards[0]: header(half), shards[1]: header(rest), "config.json": llama % "true"}))
+write("open", "tied", folder({"model.safetensors": header(half), "config.json": llama % "true"}))
+write("open", "wrapped", folder({"a.safetensors": header({"module._orig_mod." + n: t for n, t in half.items()})}))
+write("open", "gpt2", folder({"model.safetensors": header({"wte.weight": ("F16", [4, 2], 16), "h.0.attn.bias": ("BOOL", [4], 4)}),
+                              "config.json": '{"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"}'}))
+write("open", "quantized", folder({"model.safetensors": header({"w": ("U8", [4], 4), "w.scale": ("F32", [1], 4)}),
+                                   "config.json": '{"quantization_config":{"quant_method":"awq"}}'}))
+write("open", "subfolder", folder({"checkpoint-5/model.safetensors": one, "sub/b.safetensors": one}))
+
+zero = "ckpt1:" + "00" * 32
+write("manifest", "two", """{"ckpt_manifest": 1, "digest": "%s", "names": "stored", "include": "model", "cast": "f32", "tensors": [
+ {"name": "a", "dtype": "bf16", "shape": [2, 3], "digest": "%s"},
+ {"name": "b\\u00e9", "dtype": "f4_e2m1", "shape": [], "digest": "%s"}
+]}""" % (zero, zero, zero))
+write("manifest", "empty", '{"ckpt_manifest": 1, "digest": "%s", "names": "x", "include": "all", "cast": null, "tensors": []}' % zero)
+write("receipt", "one", """{"ckpt_receipt":1,"version":"0.1.0","verb":"convert",
+ "options":{"names":null,"like":null,"include":null,"allow_overflow":false,"dtype":[{"pattern":"a*","dtype":"bf16"}],"match":[],"exclude":["b"],"rename":["s.a.c."]},
+ "inputs":[{"path":"@in.safetensors","format":"safetensors","names":"stored","include":"model","digest":"%s"}],
+ "outputs":[{"path":"@out.safetensors","format":"safetensors","shard_size":0,"digest":"%s","n_tensors":1,"n_bytes":96,"tensors":[
+  {"name":"a","source":"a","from":"f32","to":"bf16","n_bytes":4,"digest":"%s"}]}]}""" % (zero, zero, zero))
+write("receipt", "folder", """{"ckpt_receipt":1,"verb":"split","options":{},"inputs":[{"path":"@in.safetensors"}],
+ "outputs":[{"path":"@out.safetensors","format":"hf","shard_size":8,"digest":"%s"}]}""" % zero)
+write("pattern", "glob", "model.*.[!a-z]?\\*\nmodel.x.0a*\nmodel.x.0a\n")
+write("pattern", "expression", "re:^(a+)+$\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\naa\n")
+write("pattern", "renaming", "s/layers\\.([0-9]+)/h.\\1&\\\\/g\nmodel.layers.10.layers.2\n\u00e9\n")

@@ -1,6 +1,68 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # The commands of `./dev demo`; frame.sh defines say, run and $data. Each feature adds its lines here.
+cp -r "$data/llama-tiny" .
+mkdir hostile
+cp "$data"/../golden-errors/safetensors/{overlap,shape-overflows,payload-truncated}.safetensors hostile
+cp -r "$data/../golden-errors/hf/map-escapes" hostile
 
-say 'what is in a checkpoint?'
-run "ckpt inspect $data/llama-tiny"
-run "ckpt ls $data/llama-tiny"
+say 'a sharded Hugging Face folder, as transformers wrote it (tests/data/llama-tiny): what is in it?'
+run "ckpt inspect llama-tiny"
+run "ckpt ls llama-tiny --match 'model.layers.0.*'"
+run "ckpt cat llama-tiny 'model.layers.0.self_attn.q_proj.weight[0:2,0:4]'"
+
+say 'its content digest: names, dtypes, shapes and values, whatever the files; and a manifest with a digest per tensor'
+run "ckpt hash llama-tiny -o llama.manifest.json | tee llama.sum"
+
+say 'to one file, and from there back to a folder with other shards'
+run "ckpt convert llama-tiny -o one.safetensors"
+run "ckpt split one.safetensors -o shards --shard-size 100KB"
+run "ls shards"
+run "ckpt join shards -o joined.safetensors"
+
+say 'nothing changed: the same digest, no difference, and the joined file is the first one byte for byte'
+run "ckpt hash llama-tiny one.safetensors shards"
+run "ckpt diff llama-tiny shards"
+run "ckpt verify shards --manifest llama.manifest.json"
+run "cmp one.safetensors joined.safetensors"
+
+say 'several outputs from one read, with a receipt; the receipt says how to make them again, and verify does'
+run "ckpt convert llama-tiny -o bf16.safetensors -o copy --receipt receipt.json"
+run "ckpt verify bf16.safetensors --receipt receipt.json"
+
+say 'casts round to nearest even; one tensor may keep its precision'
+run "ckpt convert llama-tiny -o f16 --dtype '*norm.weight=f32' --dtype f16"
+run "ckpt ls f16 --match 'model.layers.0.*'"
+run 1 "ckpt diff llama-tiny f16 | tail -n 4"
+run "ckpt diff llama-tiny f16 --cast f32 --atol 1e-6"
+
+say 'a value that does not fit is refused, and no file is left'
+{
+  printf '\x38\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  '
+  printf '\0\0\x80\x3f\0\xb8\x88\x47'
+} > large.safetensors
+run "ckpt cat large.safetensors w"
+run 1 "ckpt convert large.safetensors -o small.safetensors --dtype f16"
+run "test ! -e small.safetensors"
+
+say 'one flipped byte in a copy is caught, and the tensor is named'
+cp -r copy damaged
+n_bytes=$(stat -c %s damaged/model.safetensors)
+run "printf '\\xff' | dd of=damaged/model.safetensors bs=1 seek=$((n_bytes - 1000)) conv=notrunc status=none"
+sed 's,  .*,  damaged,' llama.sum > damaged.sum
+run 1 "ckpt hash --check damaged.sum"
+run 1 "ckpt diff llama-tiny damaged"
+run 1 "ckpt verify damaged --manifest llama.manifest.json"
+
+say 'hostile files are refused, with what is wrong with them'
+run 1 "ckpt ls hostile/overlap.safetensors"
+run 1 "ckpt ls hostile/shape-overflows.safetensors"
+run 1 "ckpt ls hostile/map-escapes"
+run 1 "ckpt convert hostile/payload-truncated.safetensors -o never.safetensors"
+
+say 'what is there is not overwritten, unless told so'
+run 1 "ckpt convert llama-tiny -o one.safetensors"
+run "ckpt convert llama-tiny -o one.safetensors --force"
+
+say 'wrong usage is exit 2, and says what was meant'
+run 2 "ckpt hassh one.safetensors"
+run 2 "ckpt convert one.safetensors -o two.tensors"

@@ -6,8 +6,8 @@
 #   run 'command'           must exit 0
 #   run 1 'command'         must exit 1: refused, different
 #
-# A command is one string of shell, so that what is printed can be pasted; `ckpt` is the one just built, and
-# $data is tests/data. Preparations that no user would type (planting a flipped byte) are plain lines of shell.
+# A command is one string of shell, so that what is printed can be pasted (in build/demo); `ckpt` is the one just built,
+# and $data is tests/data. Preparations that no user would type are plain lines of shell.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export PATH=$root/build/bin:$PATH LC_ALL=C.UTF-8
@@ -24,7 +24,7 @@ run() {
     expected=$1
     shift
   fi
-  printf '%s$ %s%s\n' "$bold" "${*//$data/tests\/data}" "$plain"
+  printf '%s$ %s%s\n' "$bold" "$*" "$plain"
   (set -o pipefail; eval "$*") 2>&1 < /dev/null
   status=$?
   n_commands=$((n_commands + 1))

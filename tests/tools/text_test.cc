@@ -50,7 +50,8 @@ TEST(Text, HostileNamesCannotActOnATerminal) {
             "\\u009b31m");  // C1 control sequence introducer
   EXPECT_EQ(Safe("a\xe2\x80\xae"
                  "b"),
-            "a\\u202eb");  // right-to-left override
+            "a\\u202eb");                  // right-to-left override
+  EXPECT_EQ(Safe("\xd8\x9c"), "\\u061c");  // Arabic letter mark
   EXPECT_EQ(Safe("\xff"
                  "a\xc3"),
             "\\xffa\\xc3");                                              // no UTF-8

@@ -1,0 +1,13 @@
+/* clone.h - output files that equal an input file byte for byte need not be written where the file system shares
+ * blocks. */
+#ifndef CKPT_CLONE_H
+#define CKPT_CLONE_H
+
+#include "plan.h"
+
+/* Looks at each file of an opened output: when it is a side file, or its tensors are read as stored from the same
+ * places of one input file of the same size whose other bytes equal its literals, its blocks are shared (FICLONE) and
+ * is_cloned is set. Where the file system cannot, nothing changes. Fails with EIO or ENOMEM only. */
+ckpt_status ckpt_clone_files(ckpt_plan *plan, ckpt_output *output, ckpt_error *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* apart.h - outputs stay away from inputs: real paths compared before anything is written. */
+#ifndef CKPT_RECIPE_APART_H
+#define CKPT_RECIPE_APART_H
+
+#include "libckpt/index.h"
+
+/* EINVAL when writing `output` would touch what index is read from: it is the input or a file of it, lies in the input
+ * folder, or is a folder around a file of it. given is the input as the user named it; NULL: index->path. */
+ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, ckpt_error *err);
+
+/* Whether two paths, which need not exist, name the same place. */
+bool ckpt_same_place(const char *a, const char *b);
+
+#endif

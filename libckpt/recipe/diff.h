@@ -1,0 +1,62 @@
+/* diff.h - two indexes as one plan that finds every difference between them in one read of each.
+ *
+ * Tensors meet by name or alias, whatever format, shards and order. Without a tolerance two tensors are equal where all
+ * their bits are: -0.0 against 0.0 or another NaN payload is a difference (max_abs 0, counted in n_bits). With one,
+ * floating and complex tensors are equal where |a - b| <= atol + rtol * |b| throughout, NaN against NaN counting as
+ * equal; a difference in dtype alone is then none. All other dtypes are compared by bits in any case.
+ * A pair that the config ties counts as one tensor: stored once on one side and twice, equal, on the other is equal. */
+#ifndef CKPT_RECIPE_DIFF_H
+#define CKPT_RECIPE_DIFF_H
+
+#include "libckpt/plan.h"
+
+typedef struct ckpt_diff_options {
+  const char *include; /* NULL: "model" */
+  ckpt_dtype cast;     /* both sides are taken as this dtype first; NONE: as stored */
+  bool has_tolerance;
+  ckpt_tolerance tolerance;
+} ckpt_diff_options;
+
+/* A tensor of either side, or one of each. Borrowed from the indexes and the plan. */
+typedef struct ckpt_diff_pair {
+  const char *name;                  /* in a, else in b */
+  const ckpt_tensor *a, *b;          /* NULL: not there */
+  const ckpt_tensor *kept;           /* one side NULL: the tensor that the config ties this one to, compared with it */
+  ckpt_dtype dtype_a, dtype_b;       /* after the cast */
+  bool by_value;                     /* within the tolerance is equal; else bits decide */
+  bool has_shapes;                   /* one shape on both sides */
+  const ckpt_difference *difference; /* NULL: not compared (shape, dtype, only one side) */
+} ckpt_diff_pair;
+
+/* In byte order of names. Freed with ckpt_diff_free, before or after the plan. */
+typedef struct ckpt_diff {
+  ckpt_diff_pair *pairs;
+  size_t n;
+} ckpt_diff;
+
+/* What a pair has come to, after the run. */
+typedef enum ckpt_diff_kind {
+  CKPT_DIFF_EQUAL,
+  CKPT_DIFF_TIED, /* stored by one side only, but equal to what the config ties it to: no difference */
+  CKPT_DIFF_ONLY_A,
+  CKPT_DIFF_ONLY_B,
+  CKPT_DIFF_SHAPE,
+  CKPT_DIFF_DTYPE,      /* decides: values were not compared, or bits cannot be */
+  CKPT_DIFF_DTYPE_ONLY, /* another dtype, but every value within the tolerance: no difference */
+  CKPT_DIFF_VALUE
+} ckpt_diff_kind;
+
+/* Adds the rows of the comparison to an empty plan. Fails with EINVAL (include), EUNSUPPORTED (casts of weights that
+ * need their scales). */
+ckpt_status ckpt_diff_plan(ckpt_diff **out, ckpt_plan *plan, const ckpt_index *a, const ckpt_index *b,
+                           const ckpt_diff_options *options, ckpt_error *err);
+void ckpt_diff_free(ckpt_diff *diff); /* NULL is fine */
+
+/* After the run: what a pair is; how many of its elements differ, and the first of them. */
+ckpt_diff_kind ckpt_diff_judge(const ckpt_diff_pair *pair);
+uint64_t ckpt_diff_count(const ckpt_diff_pair *pair, uint64_t *first); /* as above */
+
+/* Whether a kind makes the two sides different. */
+bool ckpt_diff_counts(ckpt_diff_kind kind);
+
+#endif

@@ -1,0 +1,52 @@
+/* manifest.h - the digests of a checkpoint as a file: written by `ckpt hash -o`, checked by `ckpt verify --manifest`.
+ *
+ * JSON, the same bytes for the same content whatever the format, shards and paths; a line per tensor, names in byte
+ * order, the tied copy of a pair left out:
+ *
+ *   {"ckpt_manifest": 1, "digest": "ckpt1:...", "names": "hf:llama/1", "include": "model", "cast": null,
+ *    "tensors": [
+ *     {"name": "...", "dtype": "bf16", "shape": [64, 64], "digest": "ckpt1:..."},
+ *     ...
+ *   ]}
+ *
+ * `names` is the naming that the digests are over, with the revision of its table; a check recomputes with it. */
+#ifndef CKPT_RECIPE_MANIFEST_H
+#define CKPT_RECIPE_MANIFEST_H
+
+#include "libckpt/plan.h"
+
+#define CKPT_MANIFEST_VERSION 1
+
+typedef struct ckpt_manifest_entry {
+  const char *name;
+  const uint64_t *shape;
+  ckpt_digest digest;
+  uint8_t dtype, rank;
+} ckpt_manifest_entry;
+
+typedef struct ckpt_manifest {
+  ckpt_arena arena; /* of names and shapes */
+  ckpt_digest digest;
+  const char *names, *include;
+  ckpt_dtype cast;
+  ckpt_manifest_entry *entries; /* in byte order of names */
+  size_t n, capacity;
+} ckpt_manifest;
+
+/* The manifest of a hash plan (ckpt_hash_plan) that has run; it copies what it needs. With a NULL *digest_error a
+ * failure to form the digest of the whole (a tied pair that differs) is a failure, else it stands there and `digest` is
+ * zero. Free with ckpt_manifest_free. */
+ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_plan *plan, const ckpt_index *from,
+                              const ckpt_hash_options *options, ckpt_error *digest_error, ckpt_error *err);
+void ckpt_manifest_free(ckpt_manifest *manifest); /* NULL is fine */
+
+/* Writes it, atomically. Fails with EEXIST unless force, and EIO. */
+ckpt_status ckpt_manifest_write(const ckpt_manifest *manifest, const char *path, bool force, ckpt_error *err);
+
+/* Reads one: EFORMAT for what is none, EUNSUPPORTED for a later version, ELIMIT above 1,000,000 tensors. */
+ckpt_status ckpt_manifest_read(ckpt_manifest **out, const char *path, ckpt_error *err);
+
+/* The entry with this name, or NULL. */
+const ckpt_manifest_entry *ckpt_manifest_find(const ckpt_manifest *manifest, const char *name);
+
+#endif

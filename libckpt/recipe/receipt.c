@@ -1,0 +1,204 @@
+/* receipt.c - writing receipts; replay.c reads them.
+ *
+ *   {"ckpt_receipt":1,"version","verb",
+ *    "options":{"names","like","include","shard_size","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
+ *               "exclude":[..],"rename":[..]},
+ *    "inputs":[{"path","format","names","include","digest"}],
+ *    "outputs":[{"path","format","shard_size","digest","n_tensors","n_bytes",
+ *                "tensors":[{"name","source","from","to","n_bytes","digest"}]}]}
+ *
+ * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
+ * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
+#include "libckpt/recipe/receipt.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/error.h"
+#include "libckpt/out.h"
+#include "libckpt/run.h"
+
+enum { WINDOW_BYTES = 1 << 16 };
+
+typedef unsigned long long ull;
+
+/* ---- the input's digest ---------------------------------------------------------------------------------------------
+ */
+
+/* What of the input counts: --include of the outputs, everything where they differ. */
+static const char *input_include(const ckpt_plan *plan, const ckpt_convert_request *request) {
+  const char *include = ckpt_convert_include(request->options, plan->outputs[0].format);
+  for (uint32_t i = 1; i < plan->n_outputs; i++)
+    if (strcmp(include, ckpt_convert_include(request->options, plan->outputs[i].format)) != 0) return "all";
+  return include;
+}
+
+/* The row, plus one, that has the digest of each tensor of the input as stored; 0: none. free() it. */
+static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
+  uint32_t *rows = *out = calloc((size_t)from->n_tensors + 1, sizeof *rows);
+  CKPT_TRY_ALLOC(rows, err);
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    const ckpt_row *row = &plan->rows[i];
+    const ckpt_expr *leaf = row->expr;
+    bool is_dropped = plan->is_checked && row->sink < plan->n_outputs && row->tensor == NULL;
+    if (leaf->op->rule == CKPT_RULE_LEAF && leaf->index == from && leaf->view == NULL && !is_dropped &&
+        row->sink != CKPT_VALUE_SINK)
+      rows[leaf->tensor - from->tensors] = i + 1;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status check_text(const char *text, ckpt_error *err) {
+  json_t *json = json_string(text);
+  bool is_text = json != NULL;
+  json_decref(json);
+  if (is_text) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, text, NULL, "is no UTF-8 text, and a receipt cannot name it");
+}
+
+ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  const ckpt_index *from = request->from;
+  const char *include = input_include(plan, request);
+  uint32_t *rows;
+  bool known;
+  CKPT_TRY(check_text(request->options->input, err));
+  if (request->like_path != NULL) CKPT_TRY(check_text(request->like_path, err));
+  for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
+  CKPT_TRY(find_rows(&rows, plan, from, err));
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < from->n_tensors && status == CKPT_OK; i++) {
+    const ckpt_tensor *tensor = &from->tensors[i];
+    ckpt_expr *expr;
+    if (rows[i] != 0 || !ckpt_role_included(include, (ckpt_role)tensor->role, &known)) continue;
+    status = ckpt_expr_read(&expr, plan, from, tensor, err);
+    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, expr, tensor, NULL, err);
+  }
+  free(rows);
+  return status;
+}
+
+ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                               ckpt_error *err) {
+  const ckpt_index *from = request->from;
+  const char *include = input_include(plan, request);
+  uint32_t *rows = NULL;
+  bool known;
+  const ckpt_digest **digests = calloc((size_t)from->n_tensors + 1, sizeof *digests);
+  CKPT_TRY_ALLOC(digests, err);
+  ckpt_status status;
+  CKPT_TRY_GOTO(find_rows(&rows, plan, from, err));
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    const ckpt_tensor *tensor = &from->tensors[from->by_name[i]];
+    uint32_t row = rows[from->by_name[i]];
+    if (!ckpt_role_included(include, (ckpt_role)tensor->role, &known)) continue;
+    if (row == 0) {
+      status = ckpt_fail(err, CKPT_EINTERNAL, NULL, tensor->name, "has no row with its digest");
+      goto done;
+    }
+    digests[i] = &plan->rows[row - 1].digest;
+  }
+  status = ckpt_digest_index(from, digests, out, err);
+done:
+  free(rows);
+  free(digests);
+  return status;
+}
+
+/* ---- printing ------------------------------------------------------------------------------------------------------
+ */
+
+static void print_text(ckpt_out *out, const char *before, const char *text) {
+  ckpt_out_text(out, before);
+  if (text == NULL)
+    ckpt_out_text(out, "null");
+  else
+    ckpt_out_json(out, text, strlen(text));
+}
+
+static void print_digest(ckpt_out *out, const ckpt_digest *digest) {
+  char text[80];
+  print_text(out, ",\"digest\":", ckpt_digest_text(digest, text));
+}
+
+static void print_list(ckpt_out *out, const char *key, const char *const *texts) {
+  ckpt_out_printf(out, ",\"%s\":[", key);
+  for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) print_text(out, i == 0 ? "" : ",", texts[i]);
+  ckpt_out_text(out, "]");
+}
+
+static void print_options(ckpt_out *out, const ckpt_convert_request *request) {
+  const ckpt_convert_options *options = request->options;
+  print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
+  print_text(out, ",\"like\":", request->like_path);
+  print_text(out, ",\"include\":", options->include);
+  ckpt_out_printf(out, ",\"allow_overflow\":%s,\"dtype\":[", options->allow_overflow ? "true" : "false");
+  for (size_t i = 0; i < options->n_casts; i++) {
+    print_text(out, i == 0 ? "{\"pattern\":" : ",{\"pattern\":", options->casts[i].pattern);
+    print_text(out, ",\"dtype\":", ckpt_dtype_name(options->casts[i].dtype));
+    ckpt_out_text(out, "}");
+  }
+  ckpt_out_text(out, "]");
+  print_list(out, "match", options->match);
+  print_list(out, "exclude", options->exclude);
+  print_list(out, "rename", options->rename);
+  ckpt_out_text(out, "},\n");
+}
+
+/* The tensor of the input that a row is made from: its first leaf. */
+static const ckpt_tensor *source_of(const ckpt_expr *expr) {
+  while (expr->n_args != 0) expr = expr->args[0];
+  return expr->tensor;
+}
+
+static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, const ckpt_convert_target *target) {
+  const ckpt_output *output = &plan->outputs[number];
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < output->layout.n_files; i++) n_bytes += output->layout.files[i].n_bytes;
+  print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", target->path);
+  print_text(out, ",\"format\":", output->format->name);
+  ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)target->shard_size);
+  print_digest(out, &output->digest);
+  ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"tensors\":[\n", output->described->n_tensors,
+                  (ull)n_bytes);
+  bool is_first = true;
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    const ckpt_row *row = &plan->rows[i];
+    if (row->sink != number || row->tensor == NULL) continue;
+    const ckpt_tensor *source = source_of(row->expr);
+    print_text(out, is_first ? "   {\"name\":" : ",\n   {\"name\":", row->tensor->name);
+    print_text(out, ",\"source\":", source == NULL ? NULL : source->name);
+    print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));
+    print_text(out, ",\"to\":", ckpt_dtype_name((ckpt_dtype)row->tensor->dtype));
+    ckpt_out_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);
+    print_digest(out, &row->digest);
+    ckpt_out_text(out, "}");
+    is_first = false;
+  }
+  ckpt_out_text(out, "]}");
+}
+
+ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
+                               ckpt_error *err) {
+  ckpt_digest digest;
+  CKPT_TRY(ckpt_receipt_input(plan, request, &digest, err));
+  void *window = malloc(WINDOW_BYTES);
+  CKPT_TRY_ALLOC(window, err);
+  ckpt_out out;
+  ckpt_out_sink(&out, sink, 0, 0, window, WINDOW_BYTES, err);
+  print_text(&out, "{\"ckpt_receipt\":1,\n \"version\":", ckpt_version());
+  print_text(&out, ",\n \"verb\":", request->verb);
+  ckpt_out_text(&out, ",\n");
+  print_options(&out, request);
+  print_text(&out, " \"inputs\":[\n  {\"path\":", request->options->input);
+  print_text(&out, ",\"format\":", request->from->format);
+  print_text(&out, ",\"names\":", request->from->names);
+  print_text(&out, ",\"include\":", input_include(plan, request));
+  print_digest(&out, &digest);
+  ckpt_out_text(&out, "}],\n \"outputs\":[\n");
+  for (uint32_t i = 0; i < plan->n_outputs; i++) print_output(&out, plan, i, &request->targets[i]);
+  ckpt_out_text(&out, "]}\n");
+  ckpt_status status = ckpt_out_end(&out);
+  free(window);
+  return status;
+}

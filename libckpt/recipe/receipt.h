@@ -1,0 +1,32 @@
+/* receipt.h - what a writing verb did, so that it can be done again: inputs, options, decisions, digests.
+ *
+ * A receipt is JSON without times or host names: the same run gives the same bytes. Replaying one opens its inputs
+ * anew, rebuilds the plan from verb and options, and runs it into the digest, writing nothing. */
+#ifndef CKPT_RECIPE_RECEIPT_H
+#define CKPT_RECIPE_RECEIPT_H
+
+#include "libckpt/recipe/convert.h"
+
+/* Adds to a convert plan what its receipt needs beyond it: rows (written nowhere) of the input tensors whose digest no
+ * written row gives. They share the plan's read. Call it after ckpt_convert_plan, before the run. */
+ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err);
+
+/* Prints the receipt of a plan that has run to the one file of an open sink. */
+ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
+                               ckpt_error *err);
+
+/* The content digest of the request's input, from the rows of a plan that has run. */
+ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                               ckpt_error *err);
+
+/* Told of each thing in which a replay differs from its receipt: file, tensor and message; the status is EDIFFERENT. */
+typedef void ckpt_receipt_problem(void *arg, const ckpt_error *problem);
+
+/* Replays the receipt at path `receipt` and compares with what it records of `output`, which is one of its outputs (by
+ * its path; the only one where it has one), and with what stands there now. Reads inputs and output once. Succeeds
+ * when it could compare: then `report` (arg first) has been called for each difference. Fails with EFORMAT for what is
+ * no receipt, ENOTFOUND (receipt, input, output not among several), and as ckpt_open and a run do. */
+ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
+                                ckpt_receipt_problem *report, void *arg, ckpt_error *err);
+
+#endif

@@ -1,0 +1,221 @@
+/* verify.c - findings, and what is found in structure, values, digests and files; verify_config.c has the rest. */
+#include "libckpt/recipe/verify.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/error.h"
+#include "libckpt/recipe/stats.h"
+
+typedef unsigned long long ull;
+
+/* ---- findings --------------------------------------------------------------------------------------------------- */
+
+static const char *copy_or_null(ckpt_arena *arena, const char *text, bool *failed) {
+  const char *copy = text == NULL || text[0] == '\0' ? NULL : ckpt_arena_copy(arena, text);
+  *failed = *failed || (copy == NULL && text != NULL && text[0] != '\0');
+  return copy;
+}
+
+ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                              const char *tensor, const char *format, ...) {
+  char text[2048];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  if (findings->n == findings->capacity) {
+    size_t capacity = findings->capacity < 16 ? 16 : findings->capacity * 2;
+    ckpt_finding *moved = reallocarray(findings->items, capacity, sizeof *moved);
+    CKPT_TRY_ALLOC(moved, err);
+    findings->items = moved;
+    findings->capacity = capacity;
+  }
+  bool failed = false;
+  if (findings->arena.limit == 0) ckpt_arena_init(&findings->arena, UINT64_MAX);
+  ckpt_finding finding = {.kind = kind};
+  finding.file = copy_or_null(&findings->arena, file, &failed);
+  finding.tensor = copy_or_null(&findings->arena, tensor, &failed);
+  finding.message = copy_or_null(&findings->arena, text, &failed);
+  if (failed) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  findings->items[findings->n++] = finding;
+  findings->n_of[kind]++;
+  return CKPT_OK;
+}
+
+void ckpt_findings_free(ckpt_findings *findings) {
+  ckpt_arena_free(&findings->arena);
+  free(findings->items);
+  *findings = (ckpt_findings){0};
+}
+
+/* The file that a tensor begins in: where to look, and what to download again. */
+static const char *file_of(const ckpt_index *index, const char *name) {
+  const ckpt_tensor *tensor = ckpt_index_find(index, name);
+  bool is_known = tensor != NULL && tensor->n_extents != 0 && index->source != NULL &&
+                  tensor->extents[0].file < ckpt_source_count(index->source);
+  return is_known ? ckpt_source_path(index->source, tensor->extents[0].file) : index->path;
+}
+
+/* ---- structure -------------------------------------------------------------------------------------------------- */
+
+/* Number and total of a file called `...-00002-of-00003.<suffix>`. */
+static bool parse_numbered(const char *name, size_t *n_prefix, unsigned *number, unsigned *total) {
+  const char *of = strstr(name, "-of-");
+  for (const char *next; of != NULL && (next = strstr(of + 1, "-of-")) != NULL;) of = next;
+  const char *start = of;
+  while (start != NULL && start > name && start[-1] >= '0' && start[-1] <= '9') start--;
+  if (start == NULL || start == of || of - start > 9 || start == name || start[-1] != '-') return false;
+  *n_prefix = (size_t)(start - name);
+  return sscanf(start, "%9u-of-%9u", number, total) == 2;
+}
+
+/* Every number of the set that the files of weights belong to must be there: an index may well name fewer. Counts the
+ * files that hold tensors. */
+static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *index, uint32_t *n_holding,
+                                  ckpt_error *err) {
+  uint32_t n_files = ckpt_source_count(index->source);
+  unsigned number, total, n_total = 0, n_seen = 0;
+  size_t n_prefix;
+  const char *first = NULL;
+  bool *holds = calloc((size_t)n_files + 1, sizeof *holds), is_mixed = false;
+  CKPT_TRY_ALLOC(holds, err);
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    for (uint32_t k = 0; k < index->tensors[i].n_extents; k++)
+      if (index->tensors[i].extents[k].file < n_files) holds[index->tensors[i].extents[k].file] = true;
+  for (uint32_t i = 0; i < n_files; i++) {
+    const char *name = ckpt_source_name(index->source, i);
+    *n_holding += holds[i];
+    if (!holds[i] || !parse_numbered(name, &n_prefix, &number, &total)) continue;
+    if (first == NULL) n_total = total;
+    first = name;
+    is_mixed = is_mixed || total != n_total || number == 0 || number > total;
+    n_seen++;
+  }
+  free(holds);
+  if (first == NULL) return CKPT_OK;
+  if (is_mixed || n_seen > n_total)
+    return ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL,
+                             "its %u numbered files are not of one set (like %s)", n_seen, first);
+  if (n_seen < n_total)
+    return ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL,
+                             "tensors come from %u of the %u numbered files (like %s)", n_seen, n_total, first);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+  size_t n_problems = findings->n_of[CKPT_PROBLEM];
+  uint32_t n_files = 0;
+  for (uint32_t i = 0; i < index->n_notes; i++)
+    if (index->notes[i].is_problem)
+      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL, "%s", index->notes[i].text));
+  if (index->source != NULL) CKPT_TRY(check_numbered(findings, index, &n_files, err));
+  if (index->n_tensors == 0)
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, index->path, NULL, "holds no tensors"));
+  if (findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
+  return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL,
+                           "structure: %u tensors in %u file%s, no hole, no overlap", index->n_tensors, n_files,
+                           n_files == 1 ? "" : "s");
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, ckpt_error *err) {
+  checks->stats = calloc((size_t)index->n_tensors + 1, sizeof *checks->stats);
+  CKPT_TRY_ALLOC(checks->stats, err);
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    CKPT_TRY(ckpt_stats_add(plan, index, &index->tensors[i], &checks->stats[i], err));
+  return CKPT_OK;
+}
+
+void ckpt_value_checks_free(ckpt_value_checks *checks) {
+  free(checks->stats);
+  *checks = (ckpt_value_checks){0};
+}
+
+ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks *checks, const ckpt_index *index,
+                               ckpt_error *err) {
+  for (uint32_t k = 0; k < index->n_tensors; k++) {
+    uint32_t i = index->by_name[k];
+    const ckpt_tensor *tensor = &index->tensors[i];
+    const ckpt_stats *stats = checks->stats[i];
+    bool is_weight = tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_MASTER;
+    const char *role = ckpt_role_name((ckpt_role)tensor->role);
+    const char *file = file_of(index, tensor->name);
+    ckpt_finding_kind kind = is_weight ? CKPT_PROBLEM : CKPT_WARNING;
+    if (stats->n_nan != 0)
+      CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with NaN (%llu of %llu values)", role,
+                                 (ull)stats->n_nan, (ull)stats->n));
+    if (stats->n_inf != 0)
+      CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with infinities (%llu of %llu values)",
+                                 role, (ull)stats->n_inf, (ull)stats->n));
+    if (is_weight && tensor->rank >= 2 && stats->n != 0 && stats->n_zero == stats->n)
+      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, file, tensor->name, "all of its %llu values are 0",
+                                 (ull)stats->n));
+  }
+  return CKPT_OK;
+}
+
+/* ---- digests ------------------------------------------------------------------------------------------------------
+ */
+
+static bool same_shape(const ckpt_manifest_entry *a, const ckpt_manifest_entry *b) {
+  return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
+                                 const ckpt_manifest *expected, const char *expected_path, ckpt_error *err) {
+  size_t n_problems = findings->n_of[CKPT_PROBLEM];
+  if (strcmp(actual->names, expected->names) != 0)
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, expected_path, NULL,
+                               "is over names of %s, the checkpoint's are of %s (a config.json decides)",
+                               expected->names, actual->names));
+  for (size_t i = 0; i < expected->n; i++) {
+    const ckpt_manifest_entry *wanted = &expected->entries[i], *found = ckpt_manifest_find(actual, wanted->name);
+    const char *what = NULL;
+    if (found == NULL)
+      what = "missing, but listed in";
+    else if (found->dtype != wanted->dtype)
+      what = "its dtype differs from";
+    else if (!same_shape(found, wanted))
+      what = "its shape differs from";
+    else if (memcmp(&found->digest, &wanted->digest, sizeof found->digest) != 0)
+      what = "its bytes differ from";
+    if (what == NULL) continue;
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file_of(index, wanted->name), wanted->name, "%s %s", what,
+                               expected_path));
+  }
+  for (size_t i = 0; i < actual->n; i++)
+    if (ckpt_manifest_find(expected, actual->entries[i].name) == NULL)
+      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file_of(index, actual->entries[i].name),
+                                 actual->entries[i].name, "extra, not listed in %s", expected_path));
+  if (findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
+  return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "bytes: %zu tensors are those of %s", expected->n,
+                           expected_path);
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------------
+ */
+
+ckpt_status ckpt_verify_files(ckpt_findings *findings, ckpt_source *source, const ckpt_file_sum *promised, size_t n,
+                              const char *promise, const ckpt_run_options *run, size_t *n_equal, ckpt_error *err) {
+  *n_equal = 0;
+  ckpt_file_sum *sums = calloc(n + 1, sizeof *sums);
+  CKPT_TRY_ALLOC(sums, err);
+  for (size_t i = 0; i < n; i++) sums[i].file = promised[i].file;
+  ckpt_status status = ckpt_sum_files(source, sums, n, run, err);
+  for (size_t i = 0; i < n && status == CKPT_OK; i++) {
+    if (memcmp(sums[i].sha256, promised[i].sha256, sizeof sums[i].sha256) == 0) {
+      ++*n_equal;
+      continue;
+    }
+    char hex[65];
+    status = ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(source, sums[i].file), NULL,
+                               "its SHA-256 is %s, not that of %s (download it again)",
+                               ckpt_sum_text(sums[i].sha256, hex), promise);
+  }
+  free(sums);
+  return status;
+}

@@ -1,0 +1,71 @@
+/* verify.h - everything that can be found wrong with a checkpoint: all of it, not only the first.
+ *
+ * Findings are problems, warnings, what was proven and what could not be. Structure and config need headers and side
+ * files only; values and digests are one plan, in which each tensor is read once; sums of whole files are read beside
+ * it. Functions fail only where nothing can be said (memory, I/O, cancelled, a bad argument): what is wrong with the
+ * checkpoint is a finding, never a failure. */
+#ifndef CKPT_RECIPE_VERIFY_H
+#define CKPT_RECIPE_VERIFY_H
+
+#include "libckpt/recipe/files.h"
+#include "libckpt/recipe/manifest.h"
+
+typedef enum ckpt_finding_kind {
+  CKPT_PROBLEM,
+  CKPT_WARNING,
+  CKPT_PROVEN,
+  CKPT_UNPROVEN,
+  CKPT_N_FINDING_KINDS
+} ckpt_finding_kind;
+
+typedef struct ckpt_finding {
+  ckpt_finding_kind kind;
+  const char *file, *tensor; /* NULL: of no one */
+  const char *message;
+} ckpt_finding;
+
+/* Zero-initialise it. */
+typedef struct ckpt_findings {
+  ckpt_arena arena;
+  ckpt_finding *items; /* in the order of finding */
+  size_t n, capacity;
+  size_t n_of[CKPT_N_FINDING_KINDS];
+} ckpt_findings;
+
+/* Adds one; texts are copied. ENOMEM. */
+ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                              const char *tensor, const char *format, ...) CKPT_PRINTF(6, 7);
+void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */
+
+/* What opening noted against the format, and files of a numbered set that is not whole. */
+ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+
+/* config.json against names and shapes (of known architectures), layers without gaps, ties; token ids of the tokenizer
+ * and of the config against the rows of the embedding. A side file that cannot be read is a problem too. */
+ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+
+/* Statistics of every tensor, by their place in the index. */
+typedef struct ckpt_value_checks {
+  const ckpt_stats **stats; /* n_tensors; owned */
+} ckpt_value_checks;
+
+/* Adds the rows that ckpt_verify_values looks at once the plan has run. Zero-initialise checks, free with
+ * ckpt_value_checks_free. */
+ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, ckpt_error *err);
+void ckpt_value_checks_free(ckpt_value_checks *checks); /* a zeroed one is fine */
+
+/* NaN and infinities (problems in parameters and their master copies, else warnings), matrices of zeros (warnings). */
+ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks *checks, const ckpt_index *index,
+                               ckpt_error *err);
+
+/* What differs between the manifest of an index and the one it must match, tensor by tensor. */
+ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
+                                 const ckpt_manifest *expected, const char *expected_path, ckpt_error *err);
+
+/* Files of the checkpoint against the sums they must have: pairs of a number in the source and what is promised.
+ * `promise` says by whom ("SUMS", "the name of its blob in the cache"). Adds a problem for each that differs; *n_equal
+ * counts the others. */
+ckpt_status ckpt_verify_files(ckpt_findings *findings, ckpt_source *source, const ckpt_file_sum *promised, size_t n,
+                              const char *promise, const ckpt_run_options *run, size_t *n_equal, ckpt_error *err);
+
+#endif

@@ -1,0 +1,423 @@
+/* verify_config.c - config.json and the tokenizer against the tensors: see verify.h.
+ *
+ * What config.json must say about names and shapes stands in the architecture's row (arch.h); an architecture without
+ * one is said to be unproven. The tokenizer is streamed: a vocabulary is never held. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/arch.h"
+#include "libckpt/checked.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/config.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/recipe/verify.h"
+
+enum { MAX_TOKEN_BYTES = 1 << 20, MAX_LAYERS = 100000 };
+
+typedef unsigned long long ull;
+
+typedef struct checker {
+  ckpt_findings *findings;
+  const ckpt_index *index;
+  const ckpt_arch *arch;
+  const ckpt_config *config;
+  const char *config_path;
+  bool is_quantized;
+} checker;
+
+/* ---- axes and shapes ----------------------------------------------------------------------------------------------
+ */
+
+/* A number, or a positive integer of the config. */
+static bool factor(const ckpt_config *config, const char *text, size_t n, uint64_t *value) {
+  char key[64];
+  if (n == 0 || n >= sizeof key) return false;
+  memcpy(key, text, n);
+  key[n] = '\0';
+  int64_t number = strtoll(key, NULL, 10);
+  if (number == 0 && !ckpt_config_int(config, key, &number)) return false;
+  *value = (uint64_t)number;
+  return number > 0;
+}
+
+/* A product like "a*b/c" of n characters; false where a key of it is absent. */
+static bool product(const ckpt_config *config, const char *text, size_t n, uint64_t *out) {
+  char sign = '*';
+  *out = 1;
+  for (size_t at = 0; at < n; at++) { /* past the sign */
+    size_t length = strcspn(text + at, "*/|");
+    uint64_t value;
+    if (!factor(config, text + at, length, &value)) return false;
+    if (sign == '*' && !ckpt_mul_u64(*out, value, out)) return false;
+    if (sign == '/') *out /= value;
+    at += length;
+    sign = text[at];
+  }
+  return true;
+}
+
+/* What an axis must be: the first alternative whose keys are all there. False where the config does not decide it. */
+static bool axis_extent(const ckpt_config *config, const char *text, uint64_t *out) {
+  for (;; text++) {
+    size_t n = strcspn(text, "|");
+    if (product(config, text, n, out)) return true;
+    text += n;
+    if (*text == '\0') return false;
+  }
+}
+
+static const ckpt_arch_shape *shape_of(const ckpt_arch *arch, const char *pattern) {
+  const ckpt_arch_shape *row = arch->shapes;
+  while (row->hf != NULL && strcmp(row->hf, pattern) != 0) row++;
+  return row->hf == NULL ? NULL : row;
+}
+
+static ckpt_status check_shape(checker *c, const ckpt_tensor *tensor, const ckpt_arch_shape *row, ckpt_error *err) {
+  char is[128] = "", wanted[128] = "", said[256] = "";
+  size_t n_is = 0, n_wanted = 0, n_said = 0;
+  bool differs = false;
+  uint32_t n_axes = 0;
+  for (; n_axes < 3 && row->axes[n_axes] != NULL; n_axes++) {
+    uint64_t extent = 0;
+    bool is_known = axis_extent(c->config, row->axes[n_axes], &extent);
+    differs = differs || n_axes >= tensor->rank || (is_known && tensor->shape[n_axes] != extent);
+    n_wanted += (size_t)snprintf(wanted + n_wanted, sizeof wanted - n_wanted, is_known ? "%s%llu" : "%s?",
+                                 n_axes == 0 ? "" : ", ", (ull)extent);
+    n_said += (size_t)snprintf(said + n_said, sizeof said - n_said, "%s%.*s", n_axes == 0 ? "" : ", ",
+                               (int)strcspn(row->axes[n_axes], "|"), row->axes[n_axes]);
+  }
+  if (!differs && n_axes == tensor->rank) return CKPT_OK;
+  for (uint32_t axis = 0; axis < tensor->rank && n_is < sizeof is; axis++)
+    n_is += (size_t)snprintf(is + n_is, sizeof is - n_is, "%s%llu", axis == 0 ? "" : ", ", (ull)tensor->shape[axis]);
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, tensor->name,
+                           "its shape is [%s], config.json says [%s] (%s)", is, wanted, said);
+}
+
+static bool is_tied_name(const ckpt_arch *arch, const char *name) {
+  for (const ckpt_arch_tie *tie = arch->ties; tie->kept != NULL; tie++)
+    if (strcmp(tie->tied, name) == 0) return true;
+  return false;
+}
+
+static ckpt_status check_shapes(checker *c, ckpt_error *err) {
+  uint64_t numbers[2];
+  for (uint32_t k = 0; k < c->index->n_tensors; k++) {
+    const ckpt_tensor *tensor = &c->index->tensors[c->index->by_name[k]];
+    const ckpt_arch_name *name = ckpt_arch_match(c->arch, tensor->name, numbers);
+    const ckpt_arch_shape *row = name == NULL ? NULL : shape_of(c->arch, name->hf);
+    if (row != NULL) CKPT_TRY(check_shape(c, tensor, row, err));
+  }
+  for (const ckpt_arch_shape *row = c->arch->shapes; row->hf != NULL; row++)
+    if (strchr(row->hf, '#') == NULL && !is_tied_name(c->arch, row->hf) && ckpt_index_find(c->index, row->hf) == NULL)
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, row->hf,
+                                 "missing: every model of the architecture %s has it", c->arch->name));
+  return CKPT_OK;
+}
+
+/* ---- layers --------------------------------------------------------------------------------------------------------
+ */
+
+/* Each kind of tensor that some layer has, every layer of the config must have, and no other. */
+static ckpt_status check_layer_row(checker *c, const ckpt_arch_name *row, uint64_t n_layers, ckpt_arena *arena,
+                                   size_t *n_missing, ckpt_error *err) {
+  uint64_t n_found = 0, numbers[2];
+  for (uint32_t i = 0; i < c->index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &c->index->tensors[i];
+    if (ckpt_arch_match(c->arch, tensor->name, numbers) != row) continue;
+    n_found++;
+    if (numbers[0] >= n_layers)
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, tensor->name,
+                                 "of layer %llu, but config.json says %s %llu", (ull)numbers[0], c->arch->n_layers,
+                                 (ull)n_layers));
+  }
+  for (uint64_t layer = 0; n_found != 0 && layer < n_layers; layer++) {
+    const char *name = ckpt_arch_fill(row->hf, &layer, arena);
+    CKPT_TRY_ALLOC(name, err);
+    if (ckpt_index_find(c->index, name) != NULL || ++*n_missing > 100) continue;
+    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, name,
+                               "missing: other layers have it, and config.json says %s %llu", c->arch->n_layers,
+                               (ull)n_layers));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status check_layers(checker *c, ckpt_error *err) {
+  int64_t n_layers;
+  size_t n_missing = 0;
+  if (c->arch->n_layers == NULL || !ckpt_config_int(c->config, c->arch->n_layers, &n_layers)) return CKPT_OK;
+  if (n_layers < 1 || n_layers > MAX_LAYERS)
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is %lld", c->arch->n_layers,
+                             (long long)n_layers);
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, UINT64_MAX);
+  ckpt_status status = CKPT_OK;
+  for (const ckpt_arch_name *row = c->arch->names; row->hf != NULL && status == CKPT_OK; row++) {
+    const char *number = strchr(row->hf, '#');
+    if (number == NULL || strchr(number + 1, '#') != NULL || row->role != CKPT_ROLE_PARAMETER) continue;
+    status = check_layer_row(c, row, (uint64_t)n_layers, &arena, &n_missing, err);
+  }
+  ckpt_arena_free(&arena);
+  if (status == CKPT_OK && n_missing > 100)
+    status = ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, NULL, "%zu more tensors are missing",
+                               n_missing - 100);
+  return status;
+}
+
+/* ---- ties ----------------------------------------------------------------------------------------------------------
+ */
+
+static bool ends_with(const char *text, const char *ending) {
+  size_t n_text = strlen(text), n = strlen(ending);
+  return n_text >= n && strcmp(text + n_text - n, ending) == 0;
+}
+
+/* Whether the config's `architectures` names a model with a head over the vocabulary. */
+static ckpt_status has_head(const ckpt_side_file *side, const char *text, bool *out, ckpt_error *err) {
+  ckpt_json *json;
+  ckpt_json_token token;
+  ckpt_status status;
+  *out = false;
+  CKPT_TRY(ckpt_json_new_text(&json, text, (size_t)side->n_bytes, true, NULL, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a config", err));
+  for (bool is_done = false; !is_done;) {
+    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
+    is_done = token == CKPT_JSON_OBJECT_END || strcmp(ckpt_json_text(json, NULL), "architectures") == 0;
+    if (!is_done) CKPT_TRY_GOTO(ckpt_json_skip(json, err));
+  }
+  if (token == CKPT_JSON_OBJECT_END) goto done;
+  for (;;) {
+    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY) continue;
+    if (token != CKPT_JSON_STRING) break;
+    const char *name = ckpt_json_text(json, NULL);
+    *out = *out || ends_with(name, "ForCausalLM") || ends_with(name, "LMHeadModel");
+  }
+done:
+  ckpt_json_free(json);
+  return status;
+}
+
+static ckpt_status check_ties(checker *c, bool is_head_wanted, ckpt_error *err) {
+  for (uint32_t t = 0; c->arch->ties[t].kept != NULL && t < CKPT_MAX_TIES; t++) {
+    const ckpt_arch_tie *tie = &c->arch->ties[t];
+    bool is_tied = c->index->ties >> t & 1;
+    if (is_tied || !is_head_wanted || ckpt_index_find(c->index, tie->tied) != NULL) continue;
+    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, tie->tied,
+                               "missing: config.json does not tie it to %s (%s)", tie->kept, tie->config_key));
+  }
+  return CKPT_OK;
+}
+
+/* ---- token ids -----------------------------------------------------------------------------------------------------
+ */
+
+typedef struct token_ids {
+  uint64_t largest;
+  bool has_any;
+} token_ids;
+
+static ckpt_status take_id(ckpt_json *json, token_ids *ids, ckpt_error *err) {
+  uint64_t id;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "a token's id", err));
+  if (!ckpt_json_u64(json, &id)) return ckpt_json_fail(json, err, "a token's id is a whole number");
+  if (!ids->has_any || id > ids->largest) ids->largest = id;
+  ids->has_any = true;
+  return CKPT_OK;
+}
+
+/* {"token": id, ...}, its OBJECT read already. */
+static ckpt_status read_vocabulary(ckpt_json *json, token_ids *ids, ckpt_error *err) {
+  ckpt_json_token token;
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    CKPT_TRY(take_id(json, ids, err));
+  }
+}
+
+/* model.vocab: an object, or a list in which ids are places (Unigram). */
+static ckpt_status read_model(ckpt_json *json, token_ids *ids, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a tokenizer's model", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    if (strcmp(ckpt_json_text(json, NULL), "vocab") != 0) {
+      CKPT_TRY(ckpt_json_skip(json, err));
+      continue;
+    }
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT) {
+      CKPT_TRY(read_vocabulary(json, ids, err));
+    } else if (token == CKPT_JSON_ARRAY) {
+      uint64_t n = 0;
+      for (;; n++) {
+        CKPT_TRY(ckpt_json_next(json, &token, err));
+        if (token == CKPT_JSON_ARRAY_END) break;
+        CKPT_TRY(ckpt_json_skip_rest(json, token, err));
+      }
+      if (n != 0 && (!ids->has_any || n - 1 > ids->largest)) *ids = (token_ids){n - 1, true};
+    } else {
+      return ckpt_json_fail(json, err, "a vocabulary is an object or a list");
+    }
+  }
+}
+
+static ckpt_status read_added(ckpt_json *json, token_ids *ids, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "added_tokens", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) return CKPT_OK;
+    if (token != CKPT_JSON_OBJECT) return ckpt_json_fail(json, err, "an added token is an object");
+    for (;;) {
+      CKPT_TRY(ckpt_json_next(json, &token, err));
+      if (token == CKPT_JSON_OBJECT_END) break;
+      bool is_id = strcmp(ckpt_json_text(json, NULL), "id") == 0;
+      CKPT_TRY(is_id ? take_id(json, ids, err) : ckpt_json_skip(json, err));
+    }
+  }
+}
+
+static ckpt_status read_tokenizer(ckpt_json *json, token_ids *ids, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a tokenizer", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) break;
+    const char *key = ckpt_json_text(json, NULL);
+    if (strcmp(key, "model") == 0)
+      CKPT_TRY(read_model(json, ids, err));
+    else if (strcmp(key, "added_tokens") == 0)
+      CKPT_TRY(read_added(json, ids, err));
+    else
+      CKPT_TRY(ckpt_json_skip(json, err));
+  }
+  return ckpt_json_next(json, &token, err);
+}
+
+static ckpt_status read_added_file(ckpt_json *json, token_ids *ids, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "added tokens", err));
+  CKPT_TRY(read_vocabulary(json, ids, err));
+  return ckpt_json_next(json, &token, err);
+}
+
+/* Whether what went wrong is the file's fault: then it is a finding. */
+static bool is_defect(ckpt_status status) { return status == CKPT_EFORMAT || status == CKPT_ELIMIT; }
+
+/* One file of tokens, if it is there, against the number of rows. */
+static ckpt_status check_tokens(checker *c, const char *name, uint64_t n_rows,
+                                ckpt_status (*read)(ckpt_json *json, token_ids *ids, ckpt_error *err),
+                                ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(c->index, name);
+  if (side == NULL) return CKPT_OK;
+  const char *path = ckpt_source_path(c->index->source, side->file);
+  token_ids ids = {0};
+  ckpt_json *json;
+  ckpt_error defect = {0};
+  CKPT_TRY(ckpt_json_new_source(&json, c->index->source, side->file, 0, side->n_bytes, MAX_TOKEN_BYTES, true, err));
+  ckpt_status status = read(json, &ids, &defect);
+  ckpt_json_free(json);
+  if (is_defect(status)) return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, NULL, "%s", defect.message);
+  if (status != CKPT_OK) return ckpt_fail(err, status, path, NULL, "%s", defect.message);
+  if (!ids.has_any) return CKPT_OK;
+  if (ids.largest >= n_rows)
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, NULL,
+                             "its largest token id is %llu, the embedding has %llu rows", (ull)ids.largest,
+                             (ull)n_rows);
+  return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL,
+                           "tokenizer: ids of %s up to %llu, %llu rows in the embedding", name, (ull)ids.largest,
+                           (ull)n_rows);
+}
+
+/* Rows of the embedding; of an unknown architecture what the config says. */
+static bool vocabulary_rows(const checker *c, uint64_t *n_rows) {
+  int64_t n;
+  const ckpt_tensor *embedding = NULL;
+  if (c->arch != NULL && c->arch->shapes != NULL && !c->is_quantized)
+    embedding = ckpt_index_find(c->index, c->arch->shapes[0].hf);
+  if (embedding != NULL && embedding->rank == 2) {
+    *n_rows = embedding->shape[0];
+    return true;
+  }
+  if (c->config == NULL || !ckpt_config_int(c->config, "vocab_size", &n) || n < 1) return false;
+  *n_rows = (uint64_t)n;
+  return true;
+}
+
+static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
+  static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+  uint64_t n_rows;
+  int64_t id;
+  if (!vocabulary_rows(c, &n_rows)) return CKPT_OK;
+  for (size_t i = 0; c->config != NULL && i < sizeof keys / sizeof *keys; i++)
+    if (ckpt_config_int(c->config, keys[i], &id) && id >= 0 && (uint64_t)id >= n_rows)
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_WARNING, c->config_path, NULL,
+                                 "%s is %lld, the embedding has %llu rows", keys[i], (long long)id, (ull)n_rows));
+  CKPT_TRY(check_tokens(c, "tokenizer.json", n_rows, read_tokenizer, err));
+  return check_tokens(c, "added_tokens.json", n_rows, read_added_file, err);
+}
+
+/* ---- all of it -----------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, const char *text, ckpt_error *err) {
+  size_t n_problems = c->findings->n_of[CKPT_PROBLEM];
+  bool is_head_wanted;
+  if (c->arch == NULL || c->arch->shapes == NULL || c->is_quantized)
+    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL, "config: %s",
+                             c->is_quantized
+                                 ? "the shapes of a quantized model are not known to it"
+                                 : "names and shapes were not compared (unknown model_type, or names as stored)");
+  CKPT_TRY(has_head(side, text, &is_head_wanted, err));
+  CKPT_TRY(check_shapes(c, err));
+  CKPT_TRY(check_layers(c, err));
+  CKPT_TRY(check_ties(c, is_head_wanted, err));
+  if (c->findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL, "config: names and shapes are those of %s",
+                           c->arch->name);
+}
+
+/* The whole text of a side file, terminated; free() it. */
+static ckpt_status load(const ckpt_index *index, const ckpt_side_file *side, char **out, ckpt_error *err) {
+  *out = calloc((size_t)side->n_bytes + 1, 1);
+  CKPT_TRY_ALLOC(*out, err);
+  if (side->text == NULL) return ckpt_source_read(index->source, side->file, 0, *out, (size_t)side->n_bytes, err);
+  memcpy(*out, side->text, (size_t)side->n_bytes);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+  checker c = {.findings = findings, .index = index, .arch = ckpt_arch_find(index->architecture)};
+  const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+  ckpt_config *config = NULL;
+  char *text = NULL;
+  ckpt_status status = CKPT_OK;
+  if (index->source == NULL) return CKPT_OK;
+  if (side == NULL) {
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "config: there is none beside the tensors"));
+  } else if (side->n_bytes > CKPT_CONFIG_MAX_BYTES) {
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL, "config.json has %llu bytes",
+                               (ull)side->n_bytes));
+  } else {
+    ckpt_error defect = {0};
+    c.config_path = ckpt_source_path(index->source, side->file);
+    CKPT_TRY_GOTO(load(index, side, &text, err));
+    status = ckpt_config_parse(&config, text, side->n_bytes, NULL, &defect);
+    if (is_defect(status))
+      CKPT_TRY_GOTO(ckpt_findings_add(findings, err, CKPT_PROBLEM, c.config_path, NULL, "%s", defect.message));
+    else if (status != CKPT_OK)
+      CKPT_TRY_GOTO(ckpt_fail(err, status, c.config_path, NULL, "%s", defect.message));
+    c.config = config;
+    c.is_quantized = config != NULL && ckpt_config_has(config, "quantization_config");
+    if (config != NULL) CKPT_TRY_GOTO(check_architecture(&c, side, text, err));
+  }
+  status = check_vocabulary(&c, err);
+done:
+  ckpt_config_free(config);
+  free(text);
+  return status;
+}

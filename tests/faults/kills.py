@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Kills conversions at random instants: what stands at the output is the old one or the new one, whole.
+
+    kills.py CKPT
+
+SIGKILL, SIGINT and SIGTERM while a model is converted to a new file, over a file, to a new folder and over a folder.
+After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
+their names; the same command then succeeds. 10 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED repeats a draw.
+"""
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CKPT = sys.argv[1]
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 10
+SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
+SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
+TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
+N_TENSORS, N_ELEMENTS = 120, 96 * 1024
+
+
+def write_model(path):
+    """A model large enough that a kill meets every part of a run."""
+    header, block = {}, random.Random(7).randbytes(2 * N_ELEMENTS)
+    block = bytes(b & 0x3F if i % 2 else b for i, b in enumerate(block))  # BF16 without infinities
+    for i in range(N_TENSORS):
+        header["layers.%d.weight" % i] = {"dtype": "BF16", "shape": [96, 1024],
+                                          "data_offsets": [i * len(block), (i + 1) * len(block)]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + block * N_TENSORS)
+
+
+def contents(path):
+    """Hashes of a file or of a folder's files; None where there is nothing."""
+    if os.path.isdir(path):
+        return {name: contents(os.path.join(path, name)) for name in sorted(os.listdir(path))}
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def main():
+    random.seed(SEED)
+    problems, met, left_behind = [], {}, 0
+    with tempfile.TemporaryDirectory(prefix="ckpt-kills-") as base:
+        model, old, work = (os.path.join(base, name) for name in ("model.safetensors", "old", "work"))
+        write_model(model)
+        os.mkdir(old)
+        forms = {"out.safetensors": ["--dtype", "f32"], "out": ["--shard-size", "2MB"]}
+        new, seconds = {}, {}
+        for output, options in forms.items():
+            command = [CKPT, "convert", model, "-o", os.path.join(old, output), "--quiet"]
+            subprocess.run(command + (["--dtype", "f16"] if output != "out" else options), check=True, capture_output=True)
+            os.mkdir(work)
+            started = time.monotonic()
+            command[4] = os.path.join(work, output)
+            subprocess.run(command + options, check=True, capture_output=True)
+            seconds[output] = time.monotonic() - started
+            new[output] = contents(command[4])
+            shutil.rmtree(work)
+        with open(os.path.join(old, "out", "model.safetensors.index.json"), "a") as f:
+            f.write("\n")  # the old folder is another one, with the same names
+        for i in range(N_KILLS):
+            number = SIGNALS[i % len(SIGNALS)]
+            output, force = list(forms)[i // 3 % 2], i % 2 == 0
+            os.mkdir(work)
+            path = os.path.join(work, output)
+            if force:
+                (shutil.copytree if output == "out" else shutil.copy)(os.path.join(old, output), path)
+            before = contents(path)
+            command = [CKPT, "convert", model, "-o", path, "--quiet", *forms[output], *(["--force"] if force else [])]
+            delay = random.uniform(0, 1.3 * seconds[output])
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            time.sleep(delay)
+            process.send_signal(number)
+            message = process.communicate(timeout=60)[1]
+            after = contents(path)
+            state = "new" if after == new[output] else "old" if after == before else "broken"
+            what = "%s after %.3f s of %s%s" % (signal.Signals(number).name, delay, output, " --force" if force else "")
+            met[state] = met.get(state, 0) + 1
+            if state == "broken" or (process.returncode == 0 and state != "new"):
+                problems.append("%s: %s at the output, exit %d: %s" % (what, state, process.returncode, message))
+            others = [name for name in os.listdir(work) if name != output]
+            left_behind += len(others)
+            if any(not TEMPORARY.match(name) for name in others):
+                problems.append("%s: left %s" % (what, others))
+            if number != signal.SIGKILL and process.returncode == 1 and others:
+                problems.append("%s: left %s though it could clean up" % (what, others))
+            if number != signal.SIGKILL and process.returncode not in (0, 1, -number):
+                problems.append("%s: exit %d: %s" % (what, process.returncode, message))
+            if number != signal.SIGKILL and process.returncode == 1 and not message.startswith("ckpt: "):
+                problems.append("%s: no message: %s" % (what, message))
+            again = subprocess.run(command + ["--force"] * (not force), capture_output=True, text=True)
+            if again.returncode != 0 or contents(path) != new[output]:
+                problems.append("%s: cannot be run again: %s" % (what, again.stderr))
+            shutil.rmtree(work)
+    print("seed %d: %d kills; at the output: %s; %d temporary names left by SIGKILL" % (SEED, N_KILLS, met, left_behind))
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+sys.exit(main())

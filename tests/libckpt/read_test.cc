@@ -1,0 +1,67 @@
+// ckpt_read against the oracle: tensors stored in every way, whole and in boxes, as stored and cast.
+#include <gtest/gtest.h>
+
+#include "tests/libckpt/fake_format.h"
+
+namespace {
+
+using namespace fake;
+
+TEST(Read, BoxesOfEveryExtentFormMatchTheOracle) {
+  for (uint64_t seed = first_seed(); seed < first_seed() + n_cases(60); seed++) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Store store(&random);
+    for (int i = 0; i < 6; i++) {
+      ckpt_dtype dtype = random_dtype(&random);
+      store.add("t" + std::to_string(i), random_array(&random, dtype, random_shape(&random, dtype, 5, 40000)));
+    }
+    ckpt_error err = {};
+    IndexPointer index = store.build(&err);
+    ASSERT_TRUE(index) << text_of(err);
+    for (const Stored &stored : store.tensors()) {
+      SCOPED_TRACE(stored.name + " " + ckpt_dtype_name(stored.array.dtype));
+      const ckpt_tensor *tensor = ckpt_index_find(index.get(), stored.name.c_str());
+      Array part = stored.array;
+      ckpt_box box = {};
+      uint64_t block = ckpt_dtype_get(part.dtype)->block_elements;
+      for (uint32_t axis = 0; axis < tensor->rank; axis++) {
+        uint64_t unit = axis + 1 == tensor->rank ? block : 1, n = stored.array.shape[axis] / unit;
+        uint64_t start = random.between(0, n), count = random.between(0, n - start);
+        box.start[axis] = start * unit, box.count[axis] = count * unit;
+        part = slice(part, axis, box.start[axis], box.count[axis]);
+      }
+      std::vector<uint8_t> got(part.bytes.size());
+      EXPECT_EQ(ckpt_read(index.get(), tensor, &box, CKPT_DTYPE_NONE, got.data(), got.size(), &err), CKPT_OK)
+          << text_of(err);
+      EXPECT_EQ(got, part.bytes);
+      EXPECT_EQ(read_all(index.get(), tensor), stored.array.bytes);
+      if (part.dtype == CKPT_F16) {
+        Array wide = cast(part, CKPT_F32);
+        std::vector<uint8_t> converted(wide.bytes.size());
+        EXPECT_EQ(ckpt_read(index.get(), tensor, &box, CKPT_F32, converted.data(), converted.size(), &err), CKPT_OK);
+        EXPECT_EQ(converted, wide.bytes);
+      }
+    }
+  }
+}
+
+TEST(Read, RefusesWhatDoesNotFit) {
+  Random random(1);
+  Store store(&random);
+  store.add_plain("x", random_array(&random, CKPT_F32, {4, 6}));
+  store.add_plain("q", random_array(&random, CKPT_F4_E2M1, {4, 6}));
+  ckpt_error err = {};
+  IndexPointer index = store.build(&err);
+  ASSERT_TRUE(index) << text_of(err);
+  const ckpt_tensor *x = ckpt_index_find(index.get(), "x"), *q = ckpt_index_find(index.get(), "q");
+  std::vector<uint8_t> out(96);
+  ckpt_box past = {{1, 0}, {4, 6}}, wraps = {{1, 0}, {UINT64_MAX, 6}}, cut = {{0, 1}, {4, 2}};
+  EXPECT_EQ(ckpt_read(index.get(), x, &past, CKPT_DTYPE_NONE, out.data(), 96, nullptr), CKPT_EINVAL);
+  EXPECT_EQ(ckpt_read(index.get(), x, &wraps, CKPT_DTYPE_NONE, out.data(), 96, nullptr), CKPT_EINVAL);
+  EXPECT_EQ(ckpt_read(index.get(), x, nullptr, CKPT_DTYPE_NONE, out.data(), 95, nullptr), CKPT_EINVAL);
+  EXPECT_EQ(ckpt_read(index.get(), q, &cut, CKPT_DTYPE_NONE, out.data(), 4, nullptr), CKPT_EUNSUPPORTED);
+  EXPECT_EQ(ckpt_read(index.get(), x, nullptr, CKPT_DTYPE_NONE, out.data(), 96, nullptr), CKPT_OK);
+}
+
+}  // namespace

@@ -1,0 +1,398 @@
+// The loop's promises, one by one: each leaf is read once, reductions do not depend on tiles, lanes keep their order,
+// values are there before they are used, cancelling and refusing leave nothing.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake_ops.h"
+
+namespace {
+
+using namespace fake;
+
+class Run : public testing::Test {
+ protected:
+  Run() : random_(first_seed()), store_(&random_, 1) { EXPECT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK); }
+  ~Run() override { ckpt_plan_free(plan_); }
+
+  const Array &plain(const std::string &name, ckpt_dtype dtype, const Shape &shape) {
+    return store_.add_plain(name, random_array(&random_, dtype, shape)).array;
+  }
+  void open() {
+    index_ = store_.build(&err_, &reads_);
+    ASSERT_TRUE(index_) << text_of(err_);
+  }
+  ckpt_expr *read(const std::string &name) {
+    ckpt_expr *expr = nullptr;
+    EXPECT_EQ(ckpt_expr_read(&expr, plan_, index_.get(), ckpt_index_find(index_.get(), name.c_str()), &err_), CKPT_OK);
+    return expr;
+  }
+  ckpt_expr *slice(ckpt_expr *x, uint32_t axis, uint64_t start, uint64_t count) {
+    EXPECT_EQ(ckpt_expr_slice(&x, plan_, x, axis, start, count, &err_), CKPT_OK);
+    return x;
+  }
+  ckpt_expr *concat(std::vector<ckpt_expr *> xs, uint32_t axis) {
+    ckpt_expr *out = nullptr;
+    EXPECT_EQ(ckpt_expr_concat(&out, plan_, xs.data(), static_cast<uint32_t>(xs.size()), axis, &err_), CKPT_OK);
+    return out;
+  }
+  ckpt_expr *apply(const ckpt_op &op, std::vector<ckpt_expr *> args, const void *params = nullptr) {
+    ckpt_expr *out = nullptr;
+    EXPECT_EQ(ckpt_expr_apply(&out, plan_, &op, CKPT_F32, args.data(), static_cast<uint32_t>(args.size()), params, &err_),
+              CKPT_OK);
+    return out;
+  }
+  void add(uint32_t sink, const std::string &name, ckpt_expr *expr) {
+    EXPECT_EQ(ckpt_plan_add_like(plan_, sink, name.c_str(), expr, nullptr, nullptr, &err_), CKPT_OK) << text_of(err_);
+  }
+  uint32_t output(int zstd_level = 0, uint32_t world = 1) {
+    sinks_.emplace_back();
+    return add_output(plan_, &sinks_.back(), &format, world, zstd_level);
+  }
+  ckpt_run_options options(uint64_t memory_mib = 0, uint32_t n_threads = 2) {
+    ckpt_run_options o = {};
+    o.struct_size = sizeof o;
+    o.memory = memory_mib << 20;
+    o.n_threads = n_threads;
+    return o;
+  }
+  ckpt_status run(const ckpt_run_options &o) {
+    err_ = {};
+    return ckpt_plan_run(plan_, &o, &err_);
+  }
+  void run_well(const ckpt_run_options &o) { ASSERT_EQ(run(o), CKPT_OK) << text_of(err_); }
+  std::vector<uint8_t> written(uint32_t sink, const std::string &name) {
+    ckpt_error err = {};
+    IndexPointer opened = open_fake(sinks_[sink].files, &err);
+    if (!opened) return {};
+    return read_all(opened.get(), ckpt_index_find(opened.get(), name.c_str()));
+  }
+  uint64_t bytes_read() { return ckpt_source_bytes_read(index_->source); }
+
+  Random random_;
+  Store store_;
+  Faults reads_;
+  IndexPointer index_{nullptr, ckpt_index_free};
+  ckpt_plan *plan_ = nullptr;
+  std::deque<MemorySink> sinks_;
+  ckpt_error err_ = {};
+};
+
+// ---- one read -------------------------------------------------------------------------------------------------------
+
+TEST_F(Run, ColumnsOfOneTensorAreOneRead) {
+  const Array &qkv = plain("qkv", CKPT_F32, {1000, 3 * 700});
+  open();
+  output(), output(3);
+  for (uint32_t k = 0; k < 3; k++) {
+    add(0, std::string("qkv").substr(k, 1), slice(read("qkv"), 1, 700 * k, 700));
+    add(1, std::string("qkv").substr(k, 1), slice(read("qkv"), 1, 700 * k, 700));
+    add(CKPT_NO_SINK, "digest" + std::to_string(k), slice(read("qkv"), 1, 700 * k, 700));
+  }
+  run_well(options());
+  // a lane reads each of its tensors by itself, but the raw output and the digests share one read
+  uint64_t shared = bytes_read();
+  EXPECT_LE(shared, 4 * qkv.bytes.size());
+  for (uint32_t k = 0; k < 3; k++)
+    for (uint32_t sink = 0; sink < 2; sink++)
+      EXPECT_EQ(written(sink, std::string("qkv").substr(k, 1)), fake::slice(qkv, 1, 700 * k, 700).bytes);
+}
+
+TEST_F(Run, SeveralOutputsOfOneTensorAreOneRead) {
+  const Array &x = plain("x", CKPT_F32, {3000, 500});
+  open();
+  std::string trace = testing::TempDir() + "/ckpt-run-trace-" + std::to_string(getpid());
+  output(), output(0, 4);
+  for (uint32_t k = 0; k < 3; k++) add(0, "c" + std::to_string(k), slice(read("x"), 1, 100 * k, 100 + k));
+  add(1, "x", read("x"));
+  add(1, "sum", apply(row_sum, {read("x")}));
+  add(CKPT_NO_SINK, "half", read("x"));
+  ckpt_run_options o = options();
+  o.trace = trace.c_str();
+  run_well(o);
+  EXPECT_EQ(bytes_read(), x.bytes.size());
+  std::ifstream in(trace);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_NE(text.find("{\"total\":{\"read\":" + std::to_string(x.bytes.size())), std::string::npos) << text;
+  EXPECT_EQ(written(1, "x"), x.bytes);
+  EXPECT_EQ(written(0, "c2"), fake::slice(x, 1, 200, 102).bytes);
+  unlink(trace.c_str());
+}
+
+TEST_F(Run, StackingExpertsReadsEachOnce) {
+  std::vector<Array> experts;
+  for (int i = 0; i < 8; i++) experts.push_back(plain("e" + std::to_string(i), CKPT_F32, {300, 400}));
+  open();
+  output();
+  std::vector<ckpt_expr *> parts;
+  uint64_t shape[] = {1, 300, 400};
+  for (int i = 0; i < 8; i++) {
+    ckpt_expr *one = nullptr;
+    ASSERT_EQ(ckpt_expr_reshape(&one, plan_, read("e" + std::to_string(i)), 3, shape, &err_), CKPT_OK);
+    parts.push_back(one);
+  }
+  add(0, "stack", concat(parts, 0));
+  run_well(options());
+  EXPECT_EQ(bytes_read(), 8 * experts[0].bytes.size());
+  for (Array &e : experts) e.shape = {1, 300, 400};
+  EXPECT_EQ(written(0, "stack"), fake::concat(experts, 0).bytes);
+}
+
+TEST_F(Run, AColumnSliceReadsOnlyItsThird) {
+  const Array &x = plain("x", CKPT_F32, {60, 3 * 30000});  // runs far apart: no window reads across
+  open();
+  output();
+  add(0, "y", slice(read("x"), 1, 30000, 30000));
+  run_well(options());
+  EXPECT_EQ(bytes_read(), x.bytes.size() / 3);
+}
+
+// Reductions of a tensor and a copy of it: one read too.
+TEST_F(Run, AReductionSharesTheReadOfACopy) {
+  const Array &x = plain("x", CKPT_F32, {700, 800});
+  open();
+  output();
+  const void *value = nullptr;
+  ASSERT_EQ(ckpt_plan_reduce(plan_, "norm", apply(sum_sq, {read("x")}), &value, &err_), CKPT_OK);
+  add(0, "x", read("x"));
+  run_well(options());
+  EXPECT_EQ(bytes_read(), x.bytes.size());
+  double wanted = reduce_sum_sq(x);
+  EXPECT_EQ(memcmp(value, &wanted, 8), 0);
+}
+
+// ---- order ----------------------------------------------------------------------------------------------------------
+
+// A part of a lane's tensor that a raw output reads first: the lane's bytes still come in their order.
+TEST_F(Run, ALaneKeepsItsOrderWhoeverReadsFirst) {
+  const Array &a = plain("a", CKPT_F32, {50, 20}), &b = plain("b", CKPT_F32, {30, 20});
+  open();
+  output(), output(3);
+  add(0, "b", read("b"));
+  for (const char *name : {"p", "q"}) add(1, name, read("a"));  // the third tensor is the encoded one
+  add(1, "joined", concat({read("a"), read("b"), read("a")}, 0));
+  run_well(options());
+  EXPECT_EQ(written(1, "joined"), fake::concat({a, b, a}, 0).bytes);
+}
+
+// The lane's value is that of everything, computed before its first byte.
+TEST_F(Run, ALaneWaitsForItsValues) {
+  const Array &x = plain("x", CKPT_F32, {900, 700}), &y = plain("y", CKPT_F32, {40, 70});
+  open();
+  output(3);
+  add(0, "p", read("y")), add(0, "q", read("x"));
+  ckpt_expr *normed = apply(divide, {read("x")});
+  ASSERT_EQ(ckpt_expr_add_prologue(normed, plan_, apply(sum_sq, {read("x")}), &err_), CKPT_OK);
+  add(0, "normed", normed);
+  run_well(options(0, 4));
+  double sum = reduce_sum_sq(x);
+  EXPECT_EQ(written(0, "normed"), fake::apply(divide, {&x}, &sum).bytes);
+  EXPECT_EQ(written(0, "p"), y.bytes);
+}
+
+// Values of several tensors, in an order that is not that of the file, one behind another.
+TEST_F(Run, PrologueBehindPrologueInAnyOrderOfFiles) {
+  std::vector<Array> xs;
+  for (int i = 0; i < 6; i++) xs.push_back(plain("x" + std::to_string(i), CKPT_F32, {100, 50}));
+  open();
+  output();
+  ckpt_expr *node = read("x0");
+  Array wanted = xs[0];
+  for (int i : {5, 2, 4, 1, 3}) {
+    ckpt_expr *reduction = apply(sum_sq, {apply(fake::add, {node, read("x" + std::to_string(i))})});
+    Array sum = fake::apply(fake::add, {&wanted, &xs[static_cast<size_t>(i)]});
+    double value = reduce_sum_sq(sum);
+    node = apply(divide, {node});
+    ASSERT_EQ(ckpt_expr_add_prologue(node, plan_, reduction, &err_), CKPT_OK);
+    wanted = fake::apply(divide, {&wanted}, &value);
+  }
+  add(0, "y", node);
+  run_well(options(0, 3));
+  EXPECT_EQ(written(0, "y"), wanted.bytes);
+}
+
+// Where an element stands matters with a whole argument: slices and concats must not move it.
+TEST_F(Run, StructureDoesNotMoveWhatDependsOnItsPlace) {
+  const Array &x = plain("x", CKPT_F32, {40, 5}), &w = plain("w", CKPT_F32, {7}), &y = plain("y", CKPT_F32, {13, 5});
+  open();
+  output();
+  add(0, "sliced", slice(apply(bias, {read("x"), read("w")}), 0, 9, 20));
+  add(0, "joined", apply(bias, {concat({read("y"), read("x")}, 0), read("w")}));
+  run_well(options());
+  EXPECT_EQ(written(0, "sliced"), fake::slice(fake::apply(bias, {&x, &w}), 0, 9, 20).bytes);
+  Array joined = fake::concat({y, x}, 0);
+  EXPECT_EQ(written(0, "joined"), fake::apply(bias, {&joined, &w}).bytes);
+}
+
+// Parts without elements neither confuse the order nor send lowering round in circles.
+TEST_F(Run, EmptyPartsOfConcats) {
+  const Array &x = plain("x", CKPT_F32, {4, 5}), &w = plain("none", CKPT_F32, {0, 5});
+  plain("thin", CKPT_F32, {4, 0});
+  open();
+  output();
+  ckpt_expr *both = concat({read("none"), read("x"), read("none")}, 0);
+  add(0, "sum", apply(fake::add, {both, concat({read("x"), read("none")}, 0)}));
+  add(0, "rows", concat({apply(row_sum, {read("thin")}), read("x")}, 1));
+  add(0, "nothing", concat({read("none"), read("none")}, 0));
+  ckpt_expr *over_nothing = apply(divide, {read("x")});
+  ASSERT_EQ(ckpt_expr_add_prologue(over_nothing, plan_, apply(sum_sq, {read("none")}), &err_), CKPT_OK);
+  add(0, "over nothing", over_nothing);
+  run_well(options());
+  EXPECT_EQ(written(0, "sum"), fake::apply(fake::add, {&x, &x}).bytes);
+  EXPECT_EQ(written(0, "rows"), x.bytes);
+  EXPECT_EQ(written(0, "over nothing"), x.bytes);
+  EXPECT_EQ(written(0, "nothing"), w.bytes);
+}
+
+TEST_F(Run, ASliceThatCutsBlocksOfWhatItIsCastFrom) {
+  const Array &x = plain("x", CKPT_F4_E2M1, {6, 8});
+  open();
+  output();
+  ckpt_expr *wide = nullptr;
+  ASSERT_EQ(ckpt_expr_cast(&wide, plan_, read("x"), CKPT_F32, &err_), CKPT_OK);
+  add(0, "y", slice(wide, 1, 3, 3));
+  run_well(options());
+  EXPECT_EQ(written(0, "y"), fake::slice(cast(x, CKPT_F32), 1, 3, 3).bytes);
+}
+
+TEST_F(Run, PartOfMemoryIsNotItsBeginning) {
+  plain("x", CKPT_F32, {2, 3});
+  open();
+  output();
+  Array memory = random_array(&random_, CKPT_F32, {5, 3});
+  ckpt_expr *m = nullptr;
+  ASSERT_EQ(ckpt_expr_memory(&m, plan_, CKPT_F32, 2, memory.shape.data(), memory.bytes.data(), &err_), CKPT_OK);
+  add(0, "y", slice(m, 0, 3, 2));
+  run_well(options());
+  EXPECT_EQ(written(0, "y"), fake::slice(memory, 0, 3, 2).bytes);
+}
+
+// ---- reductions -----------------------------------------------------------------------------------------------------
+
+TEST_F(Run, ReductionsAreTheSameBitForBit) {
+  plain("x", CKPT_F32, {1300, 777}), plain("y", CKPT_F32, {1300, 777});
+  open();
+  std::vector<std::vector<uint8_t>> first;
+  for (int round = 0; round < 6; round++) {
+    ckpt_plan_free(plan_);
+    ASSERT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK);
+    ckpt_expr *x = nullptr, *y = nullptr;
+    ASSERT_EQ(ckpt_expr_cast(&x, plan_, read("x"), CKPT_F64, &err_), CKPT_OK);
+    ASSERT_EQ(ckpt_expr_cast(&y, plan_, read("y"), CKPT_F64, &err_), CKPT_OK);
+    static const ckpt_tolerance tolerance = {0, 0.5};
+    const void *values[3];
+    ASSERT_EQ(ckpt_plan_reduce(plan_, "stats", apply(ckpt_op_stats, {x}), &values[0], &err_), CKPT_OK);
+    ASSERT_EQ(ckpt_plan_reduce(plan_, "compare", apply(ckpt_op_compare, {x, y}, &tolerance), &values[1], &err_), CKPT_OK);
+    ASSERT_EQ(ckpt_plan_reduce(plan_, "sum", apply(sum_sq, {read("x")}), &values[2], &err_), CKPT_OK);
+    ckpt_run_options o = options(round == 0 ? 200 : 4 + 7 * static_cast<uint64_t>(round), static_cast<uint32_t>(round + 1));
+    ASSERT_EQ(ckpt_plan_check(plan_, &o, nullptr, nullptr, &err_), CKPT_OK) << text_of(err_);
+    for (uint32_t b = 0; b < plan_->n_batches && round > 2; b++) {  // as small as they may be
+      ckpt_batch *batch = &plan_->batches[b];
+      uint64_t per_row = 1300 * 777 / batch->n_rows;
+      batch->tile_rows = CKPT_REDUCE_ELEMENTS / per_row;
+      ASSERT_EQ(CKPT_REDUCE_ELEMENTS % per_row, 0u);
+      batch->n_tiles = (batch->n_rows + batch->tile_rows - 1) / batch->tile_rows;
+    }
+    run_well(o);
+    size_t sizes[] = {ckpt_op_stats.value_bytes, ckpt_op_compare.value_bytes, sum_sq.value_bytes};
+    for (int i = 0; i < 3; i++) {
+      const uint8_t *bytes = static_cast<const uint8_t *>(values[i]);
+      std::vector<uint8_t> value(bytes, bytes + sizes[i]);
+      if (round == 0)
+        first.push_back(value);
+      else
+        EXPECT_EQ(value, first[static_cast<size_t>(i)]) << "reduction " << i << " round " << round;
+    }
+  }
+}
+
+// ---- refusing, cancelling -------------------------------------------------------------------------------------------
+
+TEST_F(Run, WhatCannotFitIsRefusedBeforeAnythingIsWritten) {
+  plain("x", CKPT_F32, {3, 3000000});
+  open();
+  output();
+  add(0, "wide row", apply(row_sum, {read("x")}));
+  EXPECT_EQ(run(options(16, 1)), CKPT_ELIMIT);
+  EXPECT_STREQ(err_.tensor, "wide row");
+  EXPECT_NE(std::string(err_.message).find("needs 24000000 bytes at once"), std::string::npos) << err_.message;
+  EXPECT_NE(std::string(err_.message).find("memory limit of 16777216 (raise --memory)"), std::string::npos);
+  EXPECT_TRUE(sinks_[0].names.empty());
+  EXPECT_EQ(bytes_read(), 0u);
+  run_well(options(64, 1));
+}
+
+TEST_F(Run, MemoryTooSmallForAnything) {
+  plain("x", CKPT_F32, {3});
+  open();
+  output();
+  add(0, "x", read("x"));
+  ckpt_run_options o = options();
+  o.memory = 1000;
+  EXPECT_EQ(run(o), CKPT_ELIMIT);
+  EXPECT_NE(std::string(err_.message).find("the memory limit of 1000 bytes is too low"), std::string::npos);
+  EXPECT_TRUE(sinks_[0].names.empty());
+}
+
+struct Canceller {
+  volatile int flag = 0;
+  int calls = 0, at = 0;
+  bool clears = false;
+  static void progress(void *arg, uint64_t, uint64_t) {
+    Canceller *c = static_cast<Canceller *>(arg);
+    if (++c->calls == c->at) c->flag = 1;
+    if (c->clears && c->calls > c->at) c->flag = 0;
+  }
+};
+
+TEST_F(Run, CancellingAtAnyTileLeavesNothing) {
+  for (int i = 0; i < 12; i++) plain("x" + std::to_string(i), CKPT_F32, {1000});
+  open();
+  for (int at = 0; at <= 36; at += 5) {
+    ckpt_plan_free(plan_);
+    ASSERT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK);
+    sinks_.clear();
+    output(), output(3, 2);
+    for (int i = 0; i < 12; i++)
+      for (uint32_t sink : {0u, 1u}) add(sink, "x" + std::to_string(i), read("x" + std::to_string(i)));
+    Canceller canceller;
+    canceller.at = at;
+    canceller.flag = at == 0;
+    ckpt_run_options o = options(64, static_cast<uint32_t>(at % 4 + 1));
+    o.progress = Canceller::progress;
+    o.progress_arg = &canceller;
+    o.cancel = &canceller.flag;
+    ckpt_status status = run(o);
+    if (canceller.calls < at) {
+      EXPECT_EQ(status, CKPT_OK);
+      continue;
+    }
+    EXPECT_EQ(status, CKPT_ECANCELED) << at;
+    EXPECT_STREQ(err_.message, "cancelled; nothing was written");
+    for (const MemorySink &sink : sinks_) EXPECT_TRUE(sink.is_abandoned && !sink.is_published);
+  }
+}
+
+TEST_F(Run, EveryFailingReadEndsTheRun) {
+  for (int i = 0; i < 9; i++) plain("x" + std::to_string(i), CKPT_F32, {100, 10});
+  open();
+  for (long n = 1; n <= 12; n++) {
+    ckpt_plan_free(plan_);
+    ASSERT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK);
+    sinks_.clear();
+    output(3, 3);
+    for (int i = 0; i < 9; i++) add(0, "x" + std::to_string(i), read("x" + std::to_string(i)));
+    reads_.n_calls = 0;
+    reads_.fail_at = n;
+    ckpt_status status = run(options(64, static_cast<uint32_t>(n % 3 + 1)));
+    EXPECT_EQ(status, reads_.n_calls >= n ? CKPT_EIO : CKPT_OK);
+    EXPECT_EQ(sinks_[0].is_published, status == CKPT_OK);
+    EXPECT_EQ(sinks_[0].is_abandoned, status != CKPT_OK);
+    EXPECT_STREQ(err_.file, status == CKPT_OK ? "" : "file-0");
+  }
+}
+
+}  // namespace

@@ -1,0 +1,198 @@
+// Manifests survive being written and read, damaged ones are refused; findings; sums of whole files.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "prove_testing.h"
+
+extern "C" {
+#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/verify.h"
+}
+
+namespace {
+
+using prove::Bytes;
+using prove::Opened;
+using prove::Stored;
+
+struct Folder {
+  char path[64] = "/tmp/ckpt-verify-XXXXXX";
+  std::vector<std::string> files;
+  Folder() { EXPECT_NE(mkdtemp(path), nullptr); }
+  ~Folder() {
+    for (const auto &file : files) unlink(file.c_str());
+    rmdir(path);
+  }
+  std::string File(const std::string &name) {
+    files.push_back(std::string(path) + "/" + name);
+    return files.back();
+  }
+};
+
+struct ManifestDeleter {
+  void operator()(ckpt_manifest *manifest) const { ckpt_manifest_free(manifest); }
+};
+using Manifest = std::unique_ptr<ckpt_manifest, ManifestDeleter>;
+
+Manifest ManifestOf(const ckpt_index *index, ckpt_dtype cast = CKPT_DTYPE_NONE) {
+  ckpt_hash_options options = {};
+  options.struct_size = sizeof options;
+  options.cast = cast;
+  auto plan = prove::NewPlan();
+  ckpt_manifest *manifest = nullptr;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_hash_plan(plan.get(), index, &options, &err), CKPT_OK) << err.message;
+  prove::Run(plan.get());
+  EXPECT_EQ(ckpt_manifest_new(&manifest, plan.get(), index, &options, nullptr, &err), CKPT_OK) << err.message;
+  return Manifest(manifest);
+}
+
+std::vector<Stored> Tensors() {
+  return {{"b \\u00e9\\\" \\\\", "F32", {2, 3}, std::string(24, 'a')},
+          {"a", "I64", {}, std::string(8, 'b')},
+          {"empty", "F16", {0, 5}, ""}};
+}
+
+Manifest Read(const std::string &path, ckpt_status expected, ckpt_error *err) {
+  ckpt_manifest *manifest = nullptr;
+  EXPECT_EQ(ckpt_manifest_read(&manifest, path.c_str(), err), expected) << err->message;
+  return Manifest(manifest);
+}
+
+TEST(Manifest, IsReadAsItWasWritten) {
+  Folder folder;
+  Opened file(Tensors());
+  auto written = ManifestOf(file.index, CKPT_BF16);
+  std::string path = folder.File("m.json");
+  ckpt_error err = {};
+  ASSERT_EQ(ckpt_manifest_write(written.get(), path.c_str(), false, &err), CKPT_OK) << err.message;
+  EXPECT_EQ(ckpt_manifest_write(written.get(), path.c_str(), false, nullptr), CKPT_EEXIST);
+  auto read = Read(path, CKPT_OK, &err);
+  ASSERT_EQ(read->n, 3u);
+  EXPECT_EQ(read->cast, CKPT_BF16);
+  EXPECT_STREQ(read->names, "stored");
+  EXPECT_EQ(memcmp(&read->digest, &written->digest, sizeof read->digest), 0);
+  EXPECT_STREQ(read->entries[1].name, "b \u00e9\" \\");
+  EXPECT_EQ(read->entries[1].dtype, CKPT_BF16);
+  ckpt_findings findings = {};
+  EXPECT_EQ(ckpt_verify_manifest(&findings, file.index, written.get(), read.get(), "m.json", nullptr), CKPT_OK);
+  EXPECT_EQ(findings.n_of[CKPT_PROBLEM], 0u);
+  EXPECT_EQ(findings.n_of[CKPT_PROVEN], 1u);
+  ckpt_findings_free(&findings);
+}
+
+TEST(Manifest, CutAnywhereIsRefused) {
+  Folder folder;
+  Opened file(Tensors());
+  auto written = ManifestOf(file.index);
+  std::string whole = folder.File("m.json"), cut = folder.File("cut.json");
+  ASSERT_EQ(ckpt_manifest_write(written.get(), whole.c_str(), false, nullptr), CKPT_OK);
+  std::ifstream stream(whole);
+  std::stringstream text;
+  text << stream.rdbuf();
+  std::string bytes = text.str();
+  ASSERT_EQ(bytes.substr(bytes.size() - 2), "}\n");
+  for (size_t n = 0; n + 1 < bytes.size(); n++) {
+    std::ofstream(cut) << bytes.substr(0, n);
+    ckpt_error err = {};
+    Read(cut, CKPT_EFORMAT, &err);
+  }
+}
+
+TEST(Manifest, EachDifferenceIsAProblemOfItsTensor) {
+  Opened file(Tensors());
+  auto changed = Tensors();
+  changed[0].bytes[7] = 'x';
+  changed[1].dtype = "F64";
+  changed[2].name = "renamed";
+  Opened other(changed);
+  auto expected = ManifestOf(file.index), actual = ManifestOf(other.index);
+  ckpt_findings findings = {};
+  ASSERT_EQ(ckpt_verify_manifest(&findings, other.index, actual.get(), expected.get(), "m.json", nullptr), CKPT_OK);
+  std::string all;
+  for (size_t i = 0; i < findings.n; i++)
+    all += std::string(findings.items[i].tensor) + ": " + findings.items[i].message + "\n";
+  EXPECT_EQ(all,
+            "a: its dtype differs from m.json\n"
+            "b \u00e9\" \\: its bytes differ from m.json\n"
+            "empty: missing, but listed in m.json\n"
+            "renamed: extra, not listed in m.json\n");
+  EXPECT_EQ(findings.n_of[CKPT_PROBLEM], 4u);
+  ckpt_findings_free(&findings);
+}
+
+TEST(Verify, ValuesByRole) {
+  Opened file({{"nan", "F32", {1}, Bytes<float>({NAN})},
+               {"zeros", "F32", {2, 2}, std::string(16, '\0')},
+               {"zero", "F32", {4}, std::string(16, '\0')},
+               {"fine", "F32", {1}, Bytes<float>({1})}});
+  for (ckpt_role role : {CKPT_ROLE_PARAMETER, CKPT_ROLE_BUFFER}) {
+    for (uint32_t i = 0; i < file.index->n_tensors; i++) file.index->tensors[i].role = role;
+    auto plan = prove::NewPlan();
+    ckpt_value_checks checks = {};
+    ckpt_findings findings = {};
+    ASSERT_EQ(ckpt_verify_plan(&checks, plan.get(), file.index, nullptr), CKPT_OK);
+    prove::Run(plan.get());
+    ASSERT_EQ(ckpt_verify_values(&findings, &checks, file.index, nullptr), CKPT_OK);
+    bool is_parameter = role == CKPT_ROLE_PARAMETER;
+    EXPECT_EQ(findings.n_of[CKPT_PROBLEM], is_parameter ? 1u : 0u);
+    EXPECT_EQ(findings.n_of[CKPT_WARNING], 1u);
+    ASSERT_GE(findings.n, 1u);
+    EXPECT_STREQ(findings.items[0].tensor, "nan");
+    ckpt_value_checks_free(&checks);
+    ckpt_findings_free(&findings);
+  }
+}
+
+TEST(Files, SumsOfManyFilesByAnyThreads) {
+  Folder folder;
+  std::vector<std::string> names;
+  for (int i = 0; i < 9; i++) {
+    names.push_back("f" + std::to_string(i));
+    std::ofstream(folder.File(names.back())) << (i == 0 ? "" : i == 1 ? "abc" : std::string(700000 * i, 'a' + i));
+  }
+  const char *empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+  const char *abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+  std::vector<ckpt_file_sum> first;
+  for (uint32_t n_threads : {1u, 4u, 100u}) {
+    ckpt_source *source = nullptr;
+    ASSERT_EQ(ckpt_source_open(&source, folder.path, nullptr), CKPT_OK);
+    std::vector<ckpt_file_sum> sums(names.size());
+    uint64_t size;
+    for (size_t i = 0; i < names.size(); i++)
+      ASSERT_EQ(ckpt_source_add(source, names[i].c_str(), &sums[i].file, &size, nullptr), CKPT_OK);
+    ckpt_run_options run = {};
+    run.struct_size = sizeof run;
+    run.n_threads = n_threads;
+    ckpt_error err = {};
+    ASSERT_EQ(ckpt_sum_files(source, sums.data(), sums.size(), &run, &err), CKPT_OK) << err.message;
+    char text[65];
+    EXPECT_STREQ(ckpt_sum_text(sums[0].sha256, text), empty);
+    EXPECT_STREQ(ckpt_sum_text(sums[1].sha256, text), abc);
+    if (first.empty()) first = sums;
+    for (size_t i = 0; i < sums.size(); i++) EXPECT_EQ(memcmp(sums[i].sha256, first[i].sha256, 32), 0);
+    volatile int cancel = 1;
+    run.cancel = &cancel;
+    EXPECT_EQ(ckpt_sum_files(source, sums.data(), sums.size(), &run, &err), CKPT_ECANCELED);
+    ckpt_source_free(source);
+  }
+}
+
+TEST(Files, SumsAreReadStrictly) {
+  uint8_t sum[32];
+  std::string hex(64, 'A');
+  EXPECT_TRUE(ckpt_sum_parse(hex.c_str(), sum));
+  EXPECT_EQ(sum[31], 0xAA);
+  EXPECT_FALSE(ckpt_sum_parse((hex + "0").c_str(), sum));
+  EXPECT_FALSE(ckpt_sum_parse(hex.substr(1).c_str(), sum));
+  EXPECT_FALSE(ckpt_sum_parse("", sum));
+  hex[63] = 'g';
+  EXPECT_FALSE(ckpt_sum_parse(hex.c_str(), sum));
+}
+
+}  // namespace

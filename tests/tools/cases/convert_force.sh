@@ -1,0 +1,11 @@
+# --force replaces a file or a folder by a whole new one, and no file that is not its own.
+ckpt convert $DATA/llama-tiny -o folder --quiet
+ckpt convert $DATA/llama-tiny -o folder --dtype f32 --force --quiet
+ckpt ls folder | head -1
+touch folder/notes.txt
+ckpt convert $DATA/llama-tiny -o folder --force --quiet || echo exit $?
+ls folder
+ckpt convert $DATA/gpt2-tiny -o file.safetensors --quiet
+ckpt convert $DATA/gpt2-tiny -o file.safetensors --dtype bf16 --force --quiet
+ckpt ls file.safetensors | head -1
+ls -A

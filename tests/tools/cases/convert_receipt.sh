@@ -1,0 +1,14 @@
+# A receipt is a function of what was done: the same bytes again, whatever the threads.
+cp -r $DATA/llama-tiny in
+ckpt convert in -o out.safetensors --match '*.0.*' --rename 's/model.layers.0/first/' --dtype '*norm*=f32' --receipt r.json --quiet
+cat r.json
+ckpt convert in -o out.safetensors --match '*.0.*' --rename 's/model.layers.0/first/' --dtype '*norm*=f32' --receipt r2.json \
+  --quiet --threads 1 --memory 4M --force >/dev/null
+cmp r.json r2.json && echo same
+ckpt convert in -o out.safetensors --receipt r.json --quiet --force >/dev/null
+sed -nE 's/.*"names":"hf.*"digest":"(.*)".*/\1  in/p' r.json
+ckpt join in -o j.safetensors --receipt join.json --quiet
+sed -n 3p join.json
+printf 'ckpt1' >in/$(printf 'caf\351')
+ckpt convert in -o $(printf 'caf\351').safetensors --receipt r3.json --quiet || echo exit $?
+ls

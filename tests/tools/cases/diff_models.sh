@@ -1,0 +1,46 @@
+# The same model in other packaging is equal; a flipped byte is found by name; ties; one read of each side.
+tiny() { python3 "$DATA/../tools/tiny.py" "$@"; }
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" 2>&1
+  echo "exit $?"
+}
+cp -r "$DATA/llama-tiny" llama
+ckpt convert llama -o one.safetensors --quiet > /dev/null
+try diff llama one.safetensors
+ckpt convert llama -o f32 --dtype f32 --quiet > /dev/null
+try diff llama f32 --cast f32
+try diff llama f32 --atol 0 --quiet | tail -2
+ckpt diff llama f32 | head -2
+try diff llama "$DATA/gpt2-tiny" --quiet | tail -2
+cp -r llama bad
+printf '\125' | dd of=bad/model-00002-of-00003.safetensors bs=1 seek=100001 conv=notrunc 2> /dev/null
+try diff llama bad
+for threads in 1 2 3; do
+  ckpt diff f32 "$DATA/llama-tiny" --json --cast bf16 --threads $threads --memory 16M | cksum
+  ckpt diff bad f32 --json --rtol 0 --threads $threads --memory 16M | cksum
+done | uniq -c
+ckpt diff llama bad --trace trace > /dev/null
+python3 - <<'END'
+import json
+tiles = [json.loads(line) for line in open("trace")]
+payload = sum(one["read"] for one in tiles if "group" in one)
+print("read", payload, "of twice", payload / 2)
+END
+
+# wte is tied to lm_head: stored once or twice is the same model, stored twice and unequal is not.
+config='{"model_type": "gpt2", "tie_word_embeddings": true}'
+mkdir once twice unequal
+for folder in once twice unequal; do echo "$config" > $folder/config.json; done
+tiny once/model.safetensors 'wte.weight F32 2,2 1,2,3,4'
+tiny twice/model.safetensors 'transformer.wte.weight F32 2,2 1,2,3,4' 'lm_head.weight F32 2,2 1,2,3,4'
+tiny unequal/model.safetensors 'transformer.wte.weight F32 2,2 1,2,3,4' 'lm_head.weight F32 2,2 1,2,3,5'
+tiny bare.safetensors 'transformer.wte.weight F32 2,2 1,2,3,4'
+try diff once twice
+try diff twice once
+try diff twice bare.safetensors
+try diff bare.safetensors twice
+try diff twice unequal
+try diff unequal bare.safetensors
+try verify unequal
+ckpt hash once twice | cut -c1-70 | uniq -c | cut -c1-20

@@ -1,0 +1,175 @@
+/* proving.c - see proving.h. */
+#include "proving.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "job.h"
+#include "json_writer.h"
+#include "libckpt/error.h"
+#include "text.h"
+
+/* ---- running ------------------------------------------------------------------------------------------------------
+ */
+
+static void print_row(void *arg, const char *line) {
+  (void)arg;
+  ckpt_text_print(stdout, line);
+  putchar('\n');
+}
+
+static void emit_row(void *arg, const char *line) { ckpt_emit_text(arg, NULL, line); }
+
+static ckpt_status show_plan(const ckpt_args *args, const ckpt_plan *plan, ckpt_error *err) {
+  char read[32], peak[32];
+  if (!args->json) {
+    CKPT_TRY(ckpt_plan_print(plan, print_row, NULL, err));
+    printf("reads %s, writes nothing, memory %s\n", ckpt_text_size(plan->n_bytes_read, read),
+           ckpt_text_size(plan->peak, peak));
+    return CKPT_OK;
+  }
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_array(&json, "rows");
+  CKPT_TRY(ckpt_plan_print(plan, emit_row, &json, err));
+  ckpt_emit_end(&json);
+  ckpt_emit_u64(&json, "n_bytes_read", plan->n_bytes_read);
+  ckpt_emit_u64(&json, "n_bytes_written", 0);
+  ckpt_emit_u64(&json, "peak_bytes", plan->peak);
+  ckpt_emit_end(&json);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_proving_run(const ckpt_args *args, ckpt_plan *plan, bool *is_printed, ckpt_error *err) {
+  ckpt_job job;
+  *is_printed = ckpt_args_has(args, "plan");
+  ckpt_job_begin(&job, args);
+  ckpt_status status = ckpt_plan_prepare(plan, &job.run, err);
+  if (status == CKPT_OK && !*is_printed) status = ckpt_plan_run(plan, &job.run, err);
+  ckpt_job_end(&job);
+  if (status == CKPT_OK && *is_printed) status = show_plan(args, plan, err);
+  return status;
+}
+
+/* ---- lists --------------------------------------------------------------------------------------------------------
+ */
+
+/* Hex digits of an escape. */
+static bool read_hex(const char *text, int n_digits, uint32_t *value) {
+  *value = 0;
+  for (int i = 0; i < n_digits; i++) {
+    const char *digits = "0123456789abcdef", *digit = text[i] == '\0' ? NULL : strchr(digits, text[i]);
+    if (digit == NULL) return false;
+    *value = *value << 4 | (uint32_t)(digit - digits);
+  }
+  return true;
+}
+
+static char *put_utf8(char *out, uint32_t c) {
+  static const uint8_t lead[] = {0, 0, 0xC0, 0xE0, 0xF0};
+  int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+  for (int i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+  out[0] = (char)(n == 1 ? c : lead[n] | c);
+  return out + n;
+}
+
+/* Undoes both sha256sum's escapes (\\ \n \r) and those of ckpt_text_print (\xHH \uHHHH \UHHHHHHHH), in place. */
+static bool unescape(char *text) {
+  char *out = text;
+  for (const char *at = text; *at != '\0';) {
+    uint32_t value;
+    if (*at != '\\') {
+      *out++ = *at++;
+      continue;
+    }
+    char kind = at[1];
+    int n_digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
+    if (n_digits != 0) {
+      if (!read_hex(at + 2, n_digits, &value) || value == 0 || value > 0x10FFFF) return false;
+      if (kind == 'x')
+        *out++ = (char)value;
+      else
+        out = put_utf8(out, value);
+    } else {
+      if (kind != '\\' && kind != 'n' && kind != 'r') return false;
+      *out++ = (char)(kind == 'n' ? '\n' : kind == 'r' ? '\r' : '\\');
+    }
+    at += 2 + n_digits;
+  }
+  *out = '\0';
+  return true;
+}
+
+static bool parse_line(char *line, ckpt_listed *out, bool (*is_sum)(const char *text)) {
+  bool is_escaped = line[0] == '\\';
+  char *sum = line + is_escaped, *space = strchr(sum, ' ');
+  if (space == NULL || (space[1] != ' ' && space[1] != '*') || space[2] == '\0') return false;
+  *space = '\0';
+  out->sum = sum;
+  out->path = space + 2;
+  return is_sum(sum) && (!is_escaped || unescape(space + 2));
+}
+
+static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt_args *args, const char *path,
+                              bool (*is_sum)(const char *text), const char *what, ckpt_error *err) {
+  char *line = NULL;
+  size_t n_line = 0, n = 0, capacity = 0;
+  ckpt_status status = CKPT_OK;
+  ckpt_listed *listed = NULL;
+  ssize_t length;
+  for (uint32_t number = 1; status == CKPT_OK && (length = getline(&line, &n_line, file)) != -1; number++) {
+    while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) line[--length] = '\0';
+    if (length == 0 || line[0] == '#') continue;
+    if (n == capacity) {
+      capacity = capacity == 0 ? 64 : capacity * 2;
+      ckpt_listed *moved = ckpt_arena_array(&args->arena, capacity, sizeof *moved);
+      if (moved != NULL && n != 0) memcpy(moved, listed, n * sizeof *listed);
+      listed = moved;
+    }
+    char *copy = listed == NULL ? NULL : ckpt_arena_text(&args->arena, line, (size_t)length);
+    if (copy == NULL)
+      status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    else if (strlen(copy) != (size_t)length || !parse_line(copy, &listed[n], is_sum))
+      status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "line %u is not `%s`", number, what);
+    else
+      listed[n++].line = number;
+  }
+  free(line);
+  if (status == CKPT_OK && ferror(file)) status = ckpt_fail_errno(err, path, "cannot read");
+  if (status == CKPT_OK && n == 0) status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "holds no line `%s`", what);
+  *out = listed;
+  *n_out = n;
+  return status;
+}
+
+ckpt_status ckpt_proving_read_list(ckpt_listed **out, size_t *n, ckpt_args *args, const char *path,
+                                   bool (*is_sum)(const char *text), const char *what, ckpt_error *err) {
+  bool is_stdin = strcmp(path, "-") == 0;
+  FILE *file = is_stdin ? stdin : fopen(path, "re");
+  if (file == NULL) return ckpt_fail_errno(err, path, "cannot open");
+  ckpt_status status = read_lines(file, out, n, args, path, is_sum, what, err);
+  if (!is_stdin) fclose(file);
+  return status;
+}
+
+void ckpt_proving_print_sum(const char *sum, const char *path) {
+  bool is_escaped = strpbrk(path, "\\\n\r") != NULL;
+  printf("%s%s  ", is_escaped ? "\\" : "", sum);
+  if (!ckpt_text_is_plain(path) &&
+      isatty(STDOUT_FILENO)) { /* sha256sum would want it raw; a terminal must not get it */
+    ckpt_text_print(stdout, path);
+    path = "";
+  }
+  for (; *path != '\0'; path++) {
+    const char *escape = *path == '\\' ? "\\\\" : *path == '\n' ? "\\n" : *path == '\r' ? "\\r" : NULL;
+    if (escape != NULL)
+      fputs(escape, stdout);
+    else
+      putchar(*path);
+  }
+  putchar('\n');
+}

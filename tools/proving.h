@@ -1,0 +1,28 @@
+/* proving.h - what the verbs that read everything and write nothing share: hash, diff, verify, ls --stats. */
+#ifndef CKPT_TOOLS_PROVING_H
+#define CKPT_TOOLS_PROVING_H
+
+#include "libckpt/plan.h"
+#include "options.h"
+
+/* Runs a plan without outputs as the command line says (memory, threads, trace, progress, signals). With --plan it is
+ * printed instead, and *is_printed is set: then there is nothing more to say. */
+ckpt_status ckpt_proving_run(const ckpt_args *args, ckpt_plan *plan, bool *is_printed, ckpt_error *err);
+
+/* One line of a list of sums, as sha256sum writes them and ckpt hash does. */
+typedef struct ckpt_listed {
+  const char *sum;  /* what stands before the two spaces */
+  const char *path; /* unescaped */
+  uint32_t line;
+} ckpt_listed;
+
+/* Reads a list; path "-" is stdin. A line that is not `<sum>  <path>` with a sum that is_sum accepts is EFORMAT (what
+ * says what it should be), and so is a list without lines. Empty lines and those that begin with # are none. Memory
+ * from the args' arena. */
+ckpt_status ckpt_proving_read_list(ckpt_listed **out, size_t *n, ckpt_args *args, const char *path,
+                                   bool (*is_sum)(const char *text), const char *what, ckpt_error *err);
+
+/* `<sum>  <path>` on stdout, with a backslash in front where path had to be escaped, as sha256sum does. */
+void ckpt_proving_print_sum(const char *sum, const char *path);
+
+#endif

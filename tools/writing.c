@@ -1,0 +1,268 @@
+/* writing.c - see writing.h. In this order: open the input, refuse, plan, run, commit, say what was done. Nothing is
+ * created before every refusal that the command line, the headers and the paths allow has been made. */
+#include "writing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "input.h"
+#include "json_writer.h"
+#include "libckpt/error.h"
+#include "libckpt/recipe/apart.h"
+#include "libckpt/recipe/receipt.h"
+#include "report.h"
+#include "text.h"
+
+typedef struct job {
+  ckpt_args *args;
+  const ckpt_writing *writing;
+  ckpt_input input;
+  ckpt_convert_options options;
+  ckpt_convert_target *targets;
+  ckpt_convert_request request;
+  ckpt_plan *plan;
+  ckpt_sink *receipt; /* NULL without --receipt */
+} job;
+
+/* ---- planning ------------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status make_request(job *j, ckpt_error *err) {
+  ckpt_args *args = j->args;
+  const char *const *outputs;
+  uint32_t n = 0;
+  const ckpt_arg *like = ckpt_args_of(args, "like", 0);
+  CKPT_TRY(ckpt_args_texts(&outputs, args, "output", err));
+  while (outputs[n] != NULL) n++;
+  j->targets = ckpt_arena_array(&args->arena, n, sizeof *j->targets);
+  CKPT_TRY_ALLOC(j->targets, err);
+  for (uint32_t i = 0; i < n; i++)
+    j->targets[i] = (ckpt_convert_target){outputs[i], j->writing->to, j->writing->shard_size};
+  j->options = j->writing->selection;
+  j->options.struct_size = sizeof j->options;
+  j->options.input = args->inputs[0];
+  j->options.force = ckpt_args_has(args, "force");
+  j->options.stored_names = ckpt_args_of(args, "names", 0) != NULL;
+  j->request = (ckpt_convert_request){.verb = args->verb->name,
+                                      .from = j->input.index,
+                                      .like = j->input.like,
+                                      .like_path = like == NULL ? NULL : like->text,
+                                      .targets = j->targets,
+                                      .n_targets = n,
+                                      .options = &j->options};
+  return CKPT_OK;
+}
+
+static ckpt_status plan_receipt(job *j, ckpt_error *err) {
+  const char *path = ckpt_args_text(j->args, "receipt", NULL);
+  if (path == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_convert_keeps_apart(&j->request, path, err));
+  for (uint32_t i = 0; i < j->request.n_targets; i++)
+    if (ckpt_same_place(j->targets[i].path, path))
+      return ckpt_args_fail(j->args, err, "--receipt %s is an output too", path);
+  CKPT_TRY(ckpt_plan_sink(j->plan, path, false, j->options.force, &j->receipt, err));
+  return ckpt_receipt_plan(j->plan, &j->request, err);
+}
+
+/* What the verb writes, a file or a folder, against what the outputs are called. */
+static ckpt_status check_forms(const job *j, ckpt_error *err) {
+  for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
+    const ckpt_output *output = &j->plan->outputs[i];
+    const ckpt_format *named = ckpt_format_of_suffix(output->path);
+    if (j->writing->is_one_file && output->options.is_folder)
+      return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors)",
+                            output->path);
+    if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
+      return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *err) {
+  CKPT_TRY(make_request(j, err));
+  CKPT_TRY(ckpt_plan_new(&j->plan, err));
+  CKPT_TRY(ckpt_convert_plan(j->plan, &j->request, err));
+  CKPT_TRY(check_forms(j, err));
+  CKPT_TRY(plan_receipt(j, err));
+  return ckpt_plan_prepare(j->plan, run, err);
+}
+
+/* ---- results -------------------------------------------------------------------------------------------------------
+ */
+
+static bool holds_config(const ckpt_output *output) {
+  return ckpt_index_side_file(output->described, "config.json") != NULL;
+}
+
+/* Whether --include all would write tensors that are left out now. */
+static bool leaves_roles_out(const job *j, const ckpt_output *output) {
+  const char *include = ckpt_convert_include(&j->options, output->format);
+  bool known;
+  for (uint32_t i = 0; i < j->input.index->n_tensors; i++)
+    if (!ckpt_role_included(include, (ckpt_role)j->input.index->tensors[i].role, &known)) return true;
+  return false;
+}
+
+/* Bytes of an output's files. */
+static uint64_t output_bytes(const ckpt_output *output) {
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < output->layout.n_files; i++)
+    if (output->layout.files[i].n_bytes != CKPT_SIZE_UNKNOWN) n_bytes += output->layout.files[i].n_bytes;
+  return n_bytes;
+}
+
+static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
+  static const char *const no_config[] = {"no config.json, transformers cannot load this folder (--like MODEL)", NULL};
+  const char **dropped = ckpt_arena_array(&j->args->arena, (size_t)output->losses.n + 1, sizeof *dropped);
+  CKPT_TRY_ALLOC(dropped, err);
+  for (uint32_t i = 0; i < output->losses.n; i++) dropped[i] = output->losses.texts[i];
+  *written = (ckpt_written){.path = output->path,
+                            .format = output->format->name,
+                            .n_tensors = output->described->n_tensors,
+                            .n_bytes = output_bytes(output),
+                            .dropped = dropped,
+                            .digest = output->digest};
+  int dtype = CKPT_DTYPE_NONE;
+  bool is_mixed = false;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &output->described->tensors[i];
+    if (tensor->role != CKPT_ROLE_PARAMETER) continue;
+    written->n_params += tensor->n_elements;
+    is_mixed = is_mixed || (dtype != CKPT_DTYPE_NONE && dtype != tensor->dtype);
+    dtype = tensor->dtype;
+  }
+  written->dtype = is_mixed ? "mixed" : dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name((ckpt_dtype)dtype);
+  if (leaves_roles_out(j, output)) written->dropped_remedy = "--include all";
+  if (strcmp(output->format->name, "hf") == 0 && !holds_config(output)) written->notes = no_config;
+  return CKPT_OK;
+}
+
+static ckpt_status describe_all(const job *j, ckpt_written **out, ckpt_error *err) {
+  *out = ckpt_arena_array(&j->args->arena, j->plan->n_outputs, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  for (uint32_t i = 0; i < j->plan->n_outputs; i++) CKPT_TRY(describe(j, &j->plan->outputs[i], &(*out)[i], err));
+  return CKPT_OK;
+}
+
+/* ---- --plan --------------------------------------------------------------------------------------------------------
+ */
+
+/* What --plan takes reading and writing to cost: it says so beside the time. */
+#define PLANNED_BYTES_PER_SECOND 1e9
+
+static void print_row(void *arg, const char *line) {
+  (void)arg;
+  ckpt_text_print(stdout, line);
+  putchar('\n');
+}
+
+/* Rows come in the order of the plan, and those of one output stand together: a new one opens the next object. */
+typedef struct row_writer {
+  ckpt_emitter *json;
+  const ckpt_plan *plan;
+  uint32_t row, sink;
+} row_writer;
+
+static void emit_row(void *arg, const char *line) {
+  row_writer *w = arg;
+  const ckpt_row *row;
+  do {
+    row = &w->plan->rows[w->row++];
+  } while (row->sink < w->plan->n_outputs && row->tensor == NULL); /* not printed */
+  if (row->sink != w->sink) return;
+  const char *from = strstr(line, "] <- ");
+  ckpt_emit_object(w->json, NULL);
+  ckpt_emit_text(w->json, "name", row->tensor != NULL ? row->tensor->name : row->name);
+  ckpt_emit_text(w->json, "dtype", ckpt_dtype_name((ckpt_dtype)row->expr->dtype));
+  ckpt_emit_array(w->json, "shape");
+  for (uint32_t axis = 0; axis < row->expr->rank; axis++) ckpt_emit_u64(w->json, NULL, row->expr->shape[axis]);
+  ckpt_emit_end(w->json);
+  ckpt_emit_text(w->json, "from", from == NULL ? line : from + strlen("] <- "));
+  ckpt_emit_end(w->json);
+}
+
+static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double seconds, ckpt_error *err) {
+  const ckpt_plan *plan = j->plan;
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_array(&json, "outputs");
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "output", outputs[i].path);
+    ckpt_emit_text(&json, "format", outputs[i].format);
+    ckpt_emit_u64(&json, "n_tensors", outputs[i].n_tensors);
+    ckpt_emit_u64(&json, "n_params", outputs[i].n_params);
+    ckpt_emit_u64(&json, "n_bytes", outputs[i].n_bytes);
+    ckpt_emit_text(&json, "dtype", outputs[i].dtype);
+    ckpt_emit_array(&json, "dropped");
+    for (size_t k = 0; outputs[i].dropped[k] != NULL; k++) ckpt_emit_text(&json, NULL, outputs[i].dropped[k]);
+    ckpt_emit_end(&json);
+    ckpt_emit_array(&json, "rows");
+    row_writer writer = {.json = &json, .plan = plan, .sink = i};
+    CKPT_TRY(ckpt_plan_print(plan, emit_row, &writer, err));
+    ckpt_emit_end(&json);
+    ckpt_emit_end(&json);
+  }
+  ckpt_emit_end(&json);
+  ckpt_emit_u64(&json, "n_bytes_read", plan->n_bytes_read);
+  ckpt_emit_u64(&json, "n_bytes_written", plan->n_bytes_written);
+  ckpt_emit_u64(&json, "peak_bytes", plan->peak);
+  ckpt_emit_number(&json, "seconds", seconds);
+  ckpt_emit_end(&json);
+  return CKPT_OK;
+}
+
+static ckpt_status show_plan(const job *j, ckpt_error *err) {
+  const ckpt_plan *plan = j->plan;
+  ckpt_written *outputs;
+  char read[32], write[32], peak[32], count[32], duration[48];
+  double seconds = ((double)plan->n_bytes_read + (double)plan->n_bytes_written) / PLANNED_BYTES_PER_SECOND;
+  CKPT_TRY(describe_all(j, &outputs, err));
+  if (j->args->json) return emit_plan(j, outputs, seconds, err);
+  CKPT_TRY(ckpt_plan_print(plan, print_row, NULL, err));
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    ckpt_text_print(stdout, outputs[i].path);
+    printf(": %s, %s tensors, %s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
+           ckpt_text_size(outputs[i].n_bytes, write));
+    for (size_t k = 0; outputs[i].dropped[k] != NULL; k++) {
+      fputs(k == 0 ? "not written: " : ", ", stdout);
+      ckpt_text_print(stdout, outputs[i].dropped[k]);
+    }
+    if (outputs[i].dropped[0] != NULL)
+      printf(outputs[i].dropped_remedy != NULL ? " (%s)\n" : "\n", outputs[i].dropped_remedy);
+    for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
+  }
+  printf("reads %s, writes %s, memory %s, about %s where both go at 1 GB/s\n", ckpt_text_size(plan->n_bytes_read, read),
+         ckpt_text_size(plan->n_bytes_written, write), ckpt_text_size(plan->peak, peak),
+         ckpt_text_duration(seconds, duration));
+  return CKPT_OK;
+}
+
+/* ---- the verb ------------------------------------------------------------------------------------------------------
+ */
+
+int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
+  job j = {.args = args, .writing = writing};
+  ckpt_error err = {0};
+  ckpt_written *outputs = NULL;
+  ckpt_status status = ckpt_input_open(&j.input, args, 0, &err);
+  if (status == CKPT_OK) {
+    ckpt_job run;
+    ckpt_input_print_notes(args, &j.input);
+    ckpt_job_begin(&run, args);
+    status = make_plan(&j, &run.run, &err);
+    bool is_run = status == CKPT_OK && !ckpt_args_has(args, "plan");
+    if (is_run) status = ckpt_convert_run(j.plan, &j.request, &run.run, j.receipt, &err);
+    ckpt_job_end(&run);
+    if (status == CKPT_OK && is_run) status = describe_all(&j, &outputs, &err);
+    if (status == CKPT_OK && is_run) ckpt_report_written(args, &run, outputs, j.plan->n_outputs);
+    if (status == CKPT_OK && !is_run) status = show_plan(&j, &err);
+  }
+  ckpt_sink_free(j.receipt);
+  ckpt_plan_free(j.plan);
+  ckpt_input_close(&j.input);
+  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
