@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -42,13 +43,20 @@ struct ckpt_descriptors {
   void *owner;
 };
 
+/* At most a quarter of what the process may open: a run has several caches, and opens folders besides. */
+static uint32_t affordable(uint32_t limit) {
+  struct rlimit allowed;
+  if (getrlimit(RLIMIT_NOFILE, &allowed) != 0 || allowed.rlim_cur / 4 >= limit) return limit;
+  return allowed.rlim_cur < 16 ? 4 : (uint32_t)(allowed.rlim_cur / 4);
+}
+
 ckpt_status ckpt_descriptors_new(ckpt_descriptors **out, uint32_t limit, bool is_read_only, ckpt_open_file open_file,
                                  void *owner, ckpt_error *err) {
   ckpt_descriptors *cache = *out = calloc(1, sizeof *cache);
   CKPT_TRY_ALLOC(cache, err);
   pthread_mutex_init(&cache->mutex, NULL);
   pthread_cond_init(&cache->released, NULL);
-  cache->limit = limit;
+  cache->limit = affordable(limit);
   cache->newest = cache->oldest = NO_FILE;
   cache->is_read_only = is_read_only;
   cache->open_file = open_file;

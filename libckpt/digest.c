@@ -21,7 +21,8 @@ struct ckpt_hasher {
 ckpt_status ckpt_hasher_new(ckpt_hasher **out, ckpt_error *err) {
   ckpt_hasher *hasher = calloc(1, sizeof *hasher);
   CKPT_TRY_ALLOC(hasher, err);
-  hasher->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+  /* OpenSSL does not survive a failed start of its own: look at it before use. */
+  if (OSSL_LIB_CTX_get0_global_default() != NULL) hasher->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
   hasher->context = EVP_MD_CTX_new();
   if (hasher->sha256 == NULL || hasher->context == NULL) {
     ckpt_hasher_free(hasher);

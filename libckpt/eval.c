@@ -205,7 +205,7 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
     CKPT_TRY(take(tile, n_bytes, &buffer, err));
     ckpt_view view;
     ckpt_leaf_view(node, &view);
-    view_copy(tile, &tile->batch->leaves[number], &view, is_whole, *out, buffer);
+    if (n_bytes != 0) view_copy(tile, &tile->batch->leaves[number], &view, is_whole, *out, buffer);
     *out = buffer;
     return CKPT_OK;
   }

@@ -20,8 +20,9 @@ typedef struct ckpt_side_file {
   const char *text; /* NULL, or the n_bytes that replace the stored ones (a spliced config) */
 } ckpt_side_file;
 
-/* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`) or quantized (`w`, `w.scale`, ...).
- * The components are ordinary tensors of the index, which every format can move; what reads them together goes by this. */
+/* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`) or quantized (`w`, `w.scale`).
+ * The components are ordinary tensors of the index, which every format can move; what reads them together goes by this.
+ */
 typedef enum ckpt_composite_kind { CKPT_COMPOSITE_SPARSE_COO, CKPT_COMPOSITE_QUANTIZED } ckpt_composite_kind;
 typedef struct ckpt_composite {
   const char *name; /* of the logical tensor */
@@ -83,8 +84,8 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
 /* Adds another name for a tensor already added. */
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
 
-/* Says that the named tensors (NULL-terminated) are parts of one; everything is copied. The finished index has them all:
- * EFORMAT names one that is missing. */
+/* Says that the named tensors (NULL-terminated) are parts of one; everything is copied. The finished index has them
+ * all: EFORMAT names one that is missing. */
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err);
 
 /* Metadata, side files and notes; text is copied. */
@@ -101,7 +102,7 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
  * normalize edits and layout reads. Tensor i has origin i. Borrows strings and boxes from `from`. */
 ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_error *err);
 
-/* Place of the tensor with this name (no alias) in byte order of names, what ckpt_index_at takes; -1 if there is none. */
+/* Place of the tensor with this name (no alias) in byte order of names, what ckpt_index_at takes; -1: there is none. */
 int64_t ckpt_index_place(const ckpt_index *index, const char *name);
 
 /* The side file with this name, or NULL. */

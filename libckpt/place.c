@@ -110,8 +110,7 @@ static ckpt_status write_run(ckpt_mover *mover, const ckpt_extent *extent, uint6
                              const uint8_t *src, ckpt_error *err) {
   bool follows = held->n != 0 && at == held->from + (int64_t)held->n && held->n + run_bytes <= CKPT_WINDOW_BYTES;
   if (!follows) CKPT_TRY(flush(mover, extent, held, err));
-  if (run_bytes >= CKPT_WINDOW_BYTES / 2)
-    return write_bytes(mover, extent, (uint64_t)at, src, run_bytes, err);
+  if (run_bytes >= CKPT_WINDOW_BYTES / 2) return write_bytes(mover, extent, (uint64_t)at, src, run_bytes, err);
   if (!follows) held->from = at;
   memcpy(mover->window + held->n, src, run_bytes);
   held->n += run_bytes;

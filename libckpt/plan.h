@@ -58,6 +58,7 @@ typedef struct ckpt_piece {
   ckpt_expr *expr;
 } ckpt_piece;
 
+/* Keys that batches are ordered by. */
 enum { CKPT_N_ORDER = 5 };
 
 typedef struct ckpt_batch {

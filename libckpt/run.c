@@ -62,7 +62,8 @@ typedef struct claim {
 
 /* Whoever sees the flag ends the run with it: the caller may clear it again. */
 static ckpt_status check_cancel(const run *r, ckpt_error *err) {
-  bool is_set = r->options != NULL && r->options->cancel != NULL && *r->options->cancel != 0;
+  const volatile int *cancel = r->options != NULL ? r->options->cancel : NULL;
+  bool is_set = cancel != NULL && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0;
   return is_set ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written") : CKPT_OK;
 }
 

@@ -38,6 +38,7 @@ static int run_verb(const char *name, int argc, char **argv) {
 int main(int argc, char **argv) {
   keep_standard_descriptors();
   signal(SIGPIPE, SIG_IGN); /* a reader that goes away must not leave temporary files behind */
+  signal(SIGXFSZ, SIG_IGN); /* nor a limit on the size of files */
   const char *first = argc > 1 ? argv[1] : "";
   int status = CKPT_EXIT_DONE;
   if (argc < 2) {

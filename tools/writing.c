@@ -151,35 +151,38 @@ static ckpt_status describe_all(const job *j, ckpt_written **out, ckpt_error *er
 /* What --plan takes reading and writing to cost: it says so beside the time. */
 #define PLANNED_BYTES_PER_SECOND 1e9
 
-static void print_row(void *arg, const char *line) {
-  (void)arg;
-  ckpt_text_print(stdout, line);
-  putchar('\n');
+/* Goes through the rows as ckpt_plan_print does, for those of one output. */
+typedef struct row_printer {
+  const ckpt_plan *plan;
+  ckpt_emitter *json; /* NULL: lines */
+  uint32_t row, sink;
+} row_printer;
+
+static void emit_row(ckpt_emitter *json, const ckpt_row *row, const char *line) {
+  const char *from = strstr(line, "] <- ");
+  ckpt_emit_object(json, NULL);
+  ckpt_emit_text(json, "name", row->tensor->name);
+  ckpt_emit_text(json, "dtype", ckpt_dtype_name((ckpt_dtype)row->expr->dtype));
+  ckpt_emit_array(json, "shape");
+  for (uint32_t axis = 0; axis < row->expr->rank; axis++) ckpt_emit_u64(json, NULL, row->expr->shape[axis]);
+  ckpt_emit_end(json);
+  ckpt_emit_text(json, "from", from == NULL ? line : from + strlen("] <- "));
+  ckpt_emit_end(json);
 }
 
-/* Rows come in the order of the plan, and those of one output stand together: a new one opens the next object. */
-typedef struct row_writer {
-  ckpt_emitter *json;
-  const ckpt_plan *plan;
-  uint32_t row, sink;
-} row_writer;
-
-static void emit_row(void *arg, const char *line) {
-  row_writer *w = arg;
+static void print_row(void *arg, const char *line) {
+  row_printer *printer = arg;
   const ckpt_row *row;
   do {
-    row = &w->plan->rows[w->row++];
-  } while (row->sink < w->plan->n_outputs && row->tensor == NULL); /* not printed */
-  if (row->sink != w->sink) return;
-  const char *from = strstr(line, "] <- ");
-  ckpt_emit_object(w->json, NULL);
-  ckpt_emit_text(w->json, "name", row->tensor != NULL ? row->tensor->name : row->name);
-  ckpt_emit_text(w->json, "dtype", ckpt_dtype_name((ckpt_dtype)row->expr->dtype));
-  ckpt_emit_array(w->json, "shape");
-  for (uint32_t axis = 0; axis < row->expr->rank; axis++) ckpt_emit_u64(w->json, NULL, row->expr->shape[axis]);
-  ckpt_emit_end(w->json);
-  ckpt_emit_text(w->json, "from", from == NULL ? line : from + strlen("] <- "));
-  ckpt_emit_end(w->json);
+    row = &printer->plan->rows[printer->row++];
+  } while (row->sink < printer->plan->n_outputs && row->tensor == NULL); /* dropped by its format: not printed */
+  if (row->sink != printer->sink) return;
+  if (printer->json != NULL) {
+    emit_row(printer->json, row, line);
+    return;
+  }
+  ckpt_text_print(stdout, line);
+  putchar('\n');
 }
 
 static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double seconds, ckpt_error *err) {
@@ -201,8 +204,8 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double s
     for (size_t k = 0; outputs[i].dropped[k] != NULL; k++) ckpt_emit_text(&json, NULL, outputs[i].dropped[k]);
     ckpt_emit_end(&json);
     ckpt_emit_array(&json, "rows");
-    row_writer writer = {.json = &json, .plan = plan, .sink = i};
-    CKPT_TRY(ckpt_plan_print(plan, emit_row, &writer, err));
+    row_printer printer = {.plan = plan, .json = &json, .sink = i};
+    CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
     ckpt_emit_end(&json);
     ckpt_emit_end(&json);
   }
@@ -218,15 +221,17 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double s
 static ckpt_status show_plan(const job *j, ckpt_error *err) {
   const ckpt_plan *plan = j->plan;
   ckpt_written *outputs;
+  uint64_t n_digested = 0;
   char read[32], write[32], peak[32], count[32], duration[48];
   double seconds = ((double)plan->n_bytes_read + (double)plan->n_bytes_written) / PLANNED_BYTES_PER_SECOND;
   CKPT_TRY(describe_all(j, &outputs, err));
   if (j->args->json) return emit_plan(j, outputs, seconds, err);
-  CKPT_TRY(ckpt_plan_print(plan, print_row, NULL, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    row_printer printer = {.plan = plan, .sink = i};
+    CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
     ckpt_text_print(stdout, outputs[i].path);
-    printf(": %s, %s tensors, %s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
-           ckpt_text_size(outputs[i].n_bytes, write));
+    printf(": %s, %s tensor%s, %s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
+           outputs[i].n_tensors == 1 ? "" : "s", ckpt_text_size(outputs[i].n_bytes, write));
     for (size_t k = 0; outputs[i].dropped[k] != NULL; k++) {
       fputs(k == 0 ? "not written: " : ", ", stdout);
       ckpt_text_print(stdout, outputs[i].dropped[k]);
@@ -235,6 +240,10 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
       printf(outputs[i].dropped_remedy != NULL ? " (%s)\n" : "\n", outputs[i].dropped_remedy);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
   }
+  for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].sink == CKPT_NO_SINK;
+  if (n_digested != 0)
+    printf("%s more tensor%s read for the input's digest in the receipt\n", ckpt_text_count(n_digested, count),
+           n_digested == 1 ? "" : "s");
   printf("reads %s, writes %s, memory %s, about %s where both go at 1 GB/s\n", ckpt_text_size(plan->n_bytes_read, read),
          ckpt_text_size(plan->n_bytes_written, write), ckpt_text_size(plan->peak, peak),
          ckpt_text_duration(seconds, duration));

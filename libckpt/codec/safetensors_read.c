@@ -197,9 +197,10 @@ static ckpt_status read_metadata(reader *r, ckpt_error *err) {
     CKPT_TRY(take_text(r, &value, err));
     CKPT_TRY(ckpt_index_set_metadata(index, key, value, err));
   }
-  ckpt_meta *own = index->metadata + first;
   uint32_t n = index->n_metadata - first;
-  if (n != 0) qsort(own, n, sizeof *own, compare_meta);
+  if (n == 0) return CKPT_OK;
+  ckpt_meta *own = index->metadata + first;
+  qsort(own, n, sizeof *own, compare_meta);
   for (uint32_t i = 1; i < n; i++)
     if (strcmp(own[i - 1].key, own[i].key) == 0)
       return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "__metadata__ has the key '%.80s' twice", own[i].key);

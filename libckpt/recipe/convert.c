@@ -72,7 +72,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
   }
-  return ckpt_selection_finish(selection, err);
+  return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
 }
 
 /* Side files, naming and ties come from the model of --like; metadata and objects stay those of the input. */
@@ -282,6 +282,7 @@ ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *reques
   }
   status = commit(plan, receipt, err);
 done:
+  if (status == CKPT_EVALUE) (void)ckpt_fail_at(status, err, request->from->path, NULL);
   for (uint32_t i = 0; i < plan->n_outputs && status != CKPT_OK; i++) ckpt_sink_abandon(plan->outputs[i].sink);
   if (receipt != NULL && status != CKPT_OK) ckpt_sink_abandon(receipt);
   return status;

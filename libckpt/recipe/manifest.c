@@ -2,6 +2,7 @@
  * memory for the text. */
 #include "libckpt/recipe/manifest.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,7 @@ done:
 static ckpt_status fetch(void *arg, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
   for (size_t done = 0; done < n_bytes;) {
     ssize_t n = pread(*(const int *)arg, (char *)dst + done, n_bytes - done, (off_t)(offset + done));
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ckpt_fail_errno(err, NULL, "cannot read");
     if (n == 0) return ckpt_fail(err, CKPT_EIO, NULL, NULL, "shrank while being read");
     done += (size_t)n;
@@ -272,6 +274,7 @@ static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char
   const char *text;
   unsigned number = 0;
   uint64_t version;
+  bool known;
   while (number < 6 && strcmp(keys[number], key) != 0) number++;
   if (number == 6) return ckpt_json_skip(json, err);
   if (*seen >> number & 1) return ckpt_json_fail(json, err, "%s is given twice", keys[number]);
@@ -287,6 +290,8 @@ static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char
     case 2:
     case 3:
       CKPT_TRY(read_text(json, keys[number], &text, err));
+      if (number == 3 && (ckpt_role_included(text, CKPT_ROLE_PARAMETER, &known), !known))
+        return ckpt_json_fail(json, err, "include '%.40s' is none of model, optimizer, all", text);
       text = ckpt_arena_copy(&manifest->arena, text);
       CKPT_TRY_ALLOC(text, err);
       *(number == 2 ? &manifest->names : &manifest->include) = text;
@@ -325,7 +330,9 @@ ckpt_status ckpt_manifest_read(ckpt_manifest **out, const char *path, ckpt_error
   ckpt_status status;
   if (fstat(fd, &found) != 0) {
     status = ckpt_fail_errno(err, path, "cannot open the manifest");
-  } else if (!S_ISREG(found.st_mode)) {
+    goto done;
+  }
+  if (!S_ISREG(found.st_mode)) {
     status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is no regular file");
     goto done;
   }

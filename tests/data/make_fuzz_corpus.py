@@ -68,6 +68,7 @@ write("open", "gpt2", folder({"model.safetensors": header({"wte.weight": ("F16",
                               "config.json": '{"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"}'}))
 write("open", "quantized", folder({"model.safetensors": header({"w": ("U8", [4], 4), "w.scale": ("F32", [1], 4)}),
                                    "config.json": '{"quantization_config":{"quant_method":"awq"}}'}))
+write("open", "metadata-empty", folder({"model.safetensors": '{"__metadata__":{}'}))
 write("open", "subfolder", folder({"checkpoint-5/model.safetensors": one, "sub/b.safetensors": one}))
 
 zero = "ckpt1:" + "00" * 32
@@ -76,6 +77,7 @@ write("manifest", "two", """{"ckpt_manifest": 1, "digest": "%s", "names": "store
  {"name": "b\\u00e9", "dtype": "f4_e2m1", "shape": [], "digest": "%s"}
 ]}""" % (zero, zero, zero))
 write("manifest", "empty", '{"ckpt_manifest": 1, "digest": "%s", "names": "x", "include": "all", "cast": null, "tensors": []}' % zero)
+write("manifest", "include", '{"ckpt_manifest": 1, "digest": "%s", "names": "x", "include": "o\\\\d", "cast": null, "tensors": []}' % zero)
 write("receipt", "one", """{"ckpt_receipt":1,"version":"0.1.0","verb":"convert",
  "options":{"names":null,"like":null,"include":null,"allow_overflow":false,"dtype":[{"pattern":"a*","dtype":"bf16"}],"match":[],"exclude":["b"],"rename":["s.a.c."]},
  "inputs":[{"path":"@in.safetensors","format":"safetensors","names":"stored","include":"model","digest":"%s"}],

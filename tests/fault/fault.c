@@ -116,12 +116,12 @@ void *__libc_calloc(size_t n, size_t n_bytes);
 void *__libc_realloc(void *old, size_t n_bytes);
 void *__libc_memalign(size_t alignment, size_t n_bytes);
 
-#define FAIL(kind, code, value)  \
-  do {                           \
-    if (fails(kind)) {           \
-      errno = (code);            \
-      return (value);            \
-    }                            \
+#define FAIL(kind, code, value) \
+  do {                          \
+    if (fails(kind)) {          \
+      errno = (code);           \
+      return (value);           \
+    }                           \
   } while (0)
 
 EXPORT void *malloc(size_t n_bytes) {
@@ -242,9 +242,9 @@ static int open_at(int folder, const char *path, int flags, mode_t mode) {
 }
 
 /* The mode is there only when a file may be created; reading it otherwise is harmless here. */
-#define WITH_MODE(mode, last)             \
-  va_list args;                           \
-  va_start(args, last);                   \
+#define WITH_MODE(mode, last)              \
+  va_list args;                            \
+  va_start(args, last);                    \
   mode_t mode = (mode_t)va_arg(args, int); \
   va_end(args)
 

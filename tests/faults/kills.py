@@ -94,12 +94,13 @@ def main():
             left_behind += len(others)
             if any(not TEMPORARY.match(name) for name in others):
                 problems.append("%s: left %s" % (what, others))
-            if number != signal.SIGKILL and process.returncode == 1 and others:
-                problems.append("%s: left %s though it could clean up" % (what, others))
-            if number != signal.SIGKILL and process.returncode not in (0, 1, -number):
-                problems.append("%s: exit %d: %s" % (what, process.returncode, message))
-            if number != signal.SIGKILL and process.returncode == 1 and not message.startswith("ckpt: "):
-                problems.append("%s: no message: %s" % (what, message))
+            if number != signal.SIGKILL:
+                if others:
+                    problems.append("%s: left %s though it could clean up" % (what, others))
+                if process.returncode not in (0, 128 + number, -number):  # the last: before or after the run itself
+                    problems.append("%s: exit %d: %s" % (what, process.returncode, message))
+                if process.returncode > 0 and not message.startswith("ckpt: "):
+                    problems.append("%s: no message" % what)
             again = subprocess.run(command + ["--force"] * (not force), capture_output=True, text=True)
             if again.returncode != 0 or contents(path) != new[output]:
                 problems.append("%s: cannot be run again: %s" % (what, again.stderr))

@@ -87,13 +87,16 @@ TEST(Cover, BoxHolesOverlapsAndReplicas) {
 }
 
 TEST(Cover, StridesStayInTheirBytes) {
-  auto strided = [](const Shape &box, uint64_t n_stored) { return finish({3, 4}, {{box, 0, n_stored}}, CKPT_EXTENT_STRIDED); };
+  auto strided = [](const Shape &box, uint64_t n_stored) {
+    return finish({3, 4}, {{box, 0, n_stored}}, CKPT_EXTENT_STRIDED);
+  };
   EXPECT_EQ(strided({0, 0, 3, 4, 1, 3}, 12), "");   // transposed
   EXPECT_EQ(strided({0, 0, 3, 4, 0, 1}, 4), "");    // expanded
   EXPECT_EQ(strided({0, 0, 3, 4, 10, 2}, 27), "");  // with gaps
   EXPECT_NE(strided({0, 0, 3, 4, 10, 2}, 26).find("needs 27 bytes"), std::string::npos);
   EXPECT_NE(strided({0, 0, 3, 4, UINT64_MAX, 1}, 12).find("strides are negative"), std::string::npos);
-  EXPECT_NE(strided({0, 0, 3, 4, INT64_MAX, INT64_MAX}, 12).find("strides are negative or too large"), std::string::npos);
+  EXPECT_NE(strided({0, 0, 3, 4, INT64_MAX, INT64_MAX}, 12).find("strides are negative or too large"),
+            std::string::npos);
 }
 
 TEST(Cover, RandomGridsPassAndOneChangedNumberIsSeen) {
@@ -132,7 +135,8 @@ TEST(Cover, AMillionBoxesTakeSeconds) {
   const uint64_t n = 1000;  // a grid of n x n boxes of 2 x 3 units, shuffled
   ckpt_error err = {};
   ckpt_index *index = nullptr;
-  ASSERT_EQ(ckpt_index_new(&index, memory_source({{"file", std::string(6, 'x')}}), "test", "fake", nullptr, &err), CKPT_OK);
+  ASSERT_EQ(ckpt_index_new(&index, memory_source({{"file", std::string(6, 'x')}}), "test", "fake", nullptr, &err),
+            CKPT_OK);
   IndexPointer owner(index, ckpt_index_free);
   std::vector<uint64_t> boxes(4 * n * n);
   std::vector<ckpt_extent> extents(n * n);

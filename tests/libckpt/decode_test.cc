@@ -111,8 +111,9 @@ TEST(Decode, CutOffAndDamagedStreamsAreRefused) {
   for (int i = 0; i < 100; i++) varints += varint(1000 + static_cast<uint64_t>(i));
   std::string deflated(compressBound(text.size()), '\0');
   uLongf n = deflated.size();
-  ASSERT_EQ(compress(reinterpret_cast<Bytef *>(&deflated[0]), &n, reinterpret_cast<const Bytef *>(text.data()), text.size()),
-            Z_OK);
+  ASSERT_EQ(
+      compress(reinterpret_cast<Bytef *>(&deflated[0]), &n, reinterpret_cast<const Bytef *>(text.data()), text.size()),
+      Z_OK);
   deflated = deflated.substr(2, n - 6);  // zlib's wrapper apart
   for (size_t cut = 0; cut < deflated.size(); cut += 1 + cut / 2) {
     Reader reader(deflated);
@@ -151,7 +152,8 @@ TEST(Decode, BigEndianComplexNumbersAreTwoParts) {
   IndexPointer owner(index, ckpt_index_free);
   ckpt_extent extent = extent_of(8, CKPT_DECODE_SWAPPED);
   extent.count = 1;
-  ASSERT_EQ(ckpt_index_add(index, "z", 1, CKPT_C64, 0, nullptr, CKPT_ROLE_PARAMETER, &extent, 1, nullptr, &err), CKPT_OK);
+  ASSERT_EQ(ckpt_index_add(index, "z", 1, CKPT_C64, 0, nullptr, CKPT_ROLE_PARAMETER, &extent, 1, nullptr, &err),
+            CKPT_OK);
   ASSERT_EQ(ckpt_index_finish(index, &err), CKPT_OK) << text_of(err);
   float parts[2];
   std::vector<uint8_t> bytes = read_all(index, &index->tensors[0]);

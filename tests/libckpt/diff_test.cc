@@ -110,6 +110,7 @@ TEST(Diff, IntegersBeyondF64AreExact) {
     Result result;
     Diff(&result, left, right, options);
     EXPECT_EQ(ckpt_diff_count(result.Find("i"), nullptr), 2u);
+    EXPECT_EQ(result.Find("i")->difference->n_different, 2u);
     EXPECT_EQ(result.Find("u")->difference->max_abs, 1);
     EXPECT_EQ(result.Kind("u"), CKPT_DIFF_VALUE);
   }

@@ -1,3 +1,4 @@
+// The oracle: see fake_array.h.
 #include "tests/libckpt/fake_array.h"
 
 #include <openssl/evp.h>

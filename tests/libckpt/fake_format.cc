@@ -1,3 +1,4 @@
+// The format of the tests: see fake_format.h. index.txt is lines of words, names and texts in hex.
 #include "tests/libckpt/fake_format.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,8 @@ std::vector<uint8_t> read_all(const ckpt_index *index, const ckpt_tensor *tensor
   return bytes;
 }
 
-// ---- objects as text: one token per node, children behind it -----------------------------------------------------------
+// ---- objects as text: one token per node, children behind it
+// -----------------------------------------------------------
 
 static std::string hex(const std::string &text) {
   std::string out = "x";
@@ -222,7 +224,8 @@ static ckpt_status lay(ckpt_layout *layout, const ckpt_layout_options *options, 
   return ckpt_layout_footer(layout, print_index, nullptr, err);
 }
 
-// ---- normalize and open -----------------------------------------------------------------------------------------------
+// ---- normalize and open
+// -----------------------------------------------------------------------------------------------
 
 static ckpt_status normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   uint32_t n = 0;
@@ -359,11 +362,11 @@ IndexPointer open_fake(const std::map<std::string, std::string> &files, ckpt_err
   return IndexPointer(index, ckpt_index_free);
 }
 
-// ---- checks -----------------------------------------------------------------------------------------------------------
+// ---- checks
+// -----------------------------------------------------------------------------------------------------------
 
 std::string check_checksums(const std::map<std::string, std::string> &files) {
   std::istringstream lines(files.at("index.txt"));
-  uint64_t n_checked = 0;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream in(line);
     std::string word, file;
@@ -379,13 +382,13 @@ std::string check_checksums(const std::map<std::string, std::string> &files) {
     if (bytes.size() != n_raw) return line + ": cut off";
     uint64_t wanted = crc32_z(0, reinterpret_cast<const Bytef *>(bytes.data()), bytes.size());
     if (checksum == CKPT_CHECKSUM_CRC32 && crc != wanted) return line + ": crc32 is " + std::to_string(wanted);
-    n_checked += checksum == CKPT_CHECKSUM_CRC32;
   }
   for (const auto &file : files) {
     bool is_part = file.first.rfind("part-", 0) == 0 || file.first == "z.bin";
     if (!is_part) continue;
     if (file.second.rfind("FAKE part ", 0) != 0) return file.first + " has no header";
-    if (file.second.size() < 4 || file.second.substr(file.second.size() - 4) != "END\n") return file.first + " has no end";
+    if (file.second.size() < 4 || file.second.substr(file.second.size() - 4) != "END\n")
+      return file.first + " has no end";
   }
   return "";
 }
@@ -430,7 +433,8 @@ std::string difference(const ckpt_index *a, const ckpt_index *b) {
   if (a->n_metadata != b->n_metadata || a->n_side_files != b->n_side_files) return "number of metadata or side files";
   for (uint32_t i = 0; i < a->n_metadata; i++) {
     const char *value = ckpt_index_metadata(b, a->metadata[i].key);
-    if (value == nullptr || strcmp(value, a->metadata[i].value) != 0) return std::string("metadata ") + a->metadata[i].key;
+    if (value == nullptr || strcmp(value, a->metadata[i].value) != 0)
+      return std::string("metadata ") + a->metadata[i].key;
   }
   for (uint32_t i = 0; i < a->n_side_files; i++) {
     const ckpt_side_file *side = ckpt_index_side_file(b, a->side_files[i].name);

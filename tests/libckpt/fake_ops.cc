@@ -1,3 +1,4 @@
+// Operations of the tests: see fake_ops.h.
 #include "tests/libckpt/fake_ops.h"
 
 #include <cmath>

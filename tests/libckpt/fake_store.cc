@@ -1,3 +1,4 @@
+// Storing arrays in every way: see fake_store.h.
 #include "tests/libckpt/fake_store.h"
 
 #include <zlib.h>
@@ -38,7 +39,8 @@ ckpt_source *memory_source(const std::vector<std::pair<std::string, std::string>
   if (ckpt_source_custom(&source, &source_ops, context, nullptr) != CKPT_OK) return nullptr;
   uint32_t number;
   for (const auto &file : files)
-    if (ckpt_source_declare(source, file.first.c_str(), file.second.size(), &number, nullptr) != CKPT_OK) return nullptr;
+    if (ckpt_source_declare(source, file.first.c_str(), file.second.size(), &number, nullptr) != CKPT_OK)
+      return nullptr;
   return source;
 }
 
@@ -240,7 +242,8 @@ void Store::add_flat(Stored *tensor, bool sequential) {
     if (random_->chance(10)) tensor->extents.push_back(extent);  // a replica
     at += n;
   }
-  for (size_t i = tensor->extents.size(); i > 1; i--) std::swap(tensor->extents[i - 1], tensor->extents[random_->below(i)]);
+  for (size_t i = tensor->extents.size(); i > 1; i--)
+    std::swap(tensor->extents[i - 1], tensor->extents[random_->below(i)]);
 }
 
 void Store::add_box(Stored *tensor, const Shape &start, const Shape &count, const Shape &strides, ckpt_extent extent) {

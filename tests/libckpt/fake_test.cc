@@ -7,7 +7,6 @@
 
 #include "tests/libckpt/fake_format.h"
 
-
 namespace {
 
 using namespace fake;
@@ -81,7 +80,8 @@ TEST(Fake, RoundTripKeepsEverything) {
     IndexPointer index = random_index(&random, true, &err);
     ASSERT_TRUE(index);
     add_objects(index.get());
-    ASSERT_EQ(ckpt_index_add_side_file(index.get(), "config.json", 1, ckpt_source_size(index->source, 1), &err), CKPT_OK);
+    ASSERT_EQ(ckpt_index_add_side_file(index.get(), "config.json", 1, ckpt_source_size(index->source, 1), &err),
+              CKPT_OK);
     Plan p;
     MemorySink sink;
     uint32_t output = add_output(p.plan, &sink, &format, static_cast<uint32_t>(random.between(1, 5)),
@@ -100,7 +100,8 @@ TEST(Fake, RoundTripKeepsEverything) {
     ASSERT_NE(narrow, nullptr);
     EXPECT_EQ(narrow->dtype, CKPT_F32);
     const ckpt_tensor *wide = ckpt_index_find(index.get(), "narrow.y");
-    Array wanted = cast(Array{CKPT_F64, Shape(wide->shape, wide->shape + wide->rank), read_all(index.get(), wide)}, CKPT_F32);
+    Array wanted =
+        cast(Array{CKPT_F64, Shape(wide->shape, wide->shape + wide->rank), read_all(index.get(), wide)}, CKPT_F32);
     EXPECT_EQ(read_all(again.get(), narrow), wanted.bytes);
     EXPECT_EQ(ckpt_index_find(again.get(), "tied.two"), ckpt_index_find(again.get(), "w"));
     EXPECT_EQ(ckpt_index_find(again.get(), CKPT_STATE_PREFIX "w.exp_avg")->role, CKPT_ROLE_EXP_AVG);

@@ -107,8 +107,8 @@ TEST_F(Plan, LayoutsThatCannotBeWrittenAreOurBug) {
       static const uint64_t box[] = {0, 0, 4, 6};
       if (status == CKPT_OK && what == 2) status = ckpt_layout_footer(layout, footer, nullptr, err);
       for (int i = 0; status == CKPT_OK && i < what; i++)
-        status = ckpt_layout_tensor(layout, 0, what == 3 ? box : nullptr, what == 3 ? CKPT_ENCODE_ZSTD : CKPT_ENCODE_RAW,
-                                    3, CKPT_CHECKSUM_NONE, err);
+        status = ckpt_layout_tensor(layout, 0, what == 3 ? box : nullptr,
+                                    what == 3 ? CKPT_ENCODE_ZSTD : CKPT_ENCODE_RAW, 3, CKPT_CHECKSUM_NONE, err);
       return status;
     };
     if (defect == 1) continue;  // once is right

@@ -41,8 +41,9 @@ class Run : public testing::Test {
   }
   ckpt_expr *apply(const ckpt_op &op, std::vector<ckpt_expr *> args, const void *params = nullptr) {
     ckpt_expr *out = nullptr;
-    EXPECT_EQ(ckpt_expr_apply(&out, plan_, &op, CKPT_F32, args.data(), static_cast<uint32_t>(args.size()), params, &err_),
-              CKPT_OK);
+    EXPECT_EQ(
+        ckpt_expr_apply(&out, plan_, &op, CKPT_F32, args.data(), static_cast<uint32_t>(args.size()), params, &err_),
+        CKPT_OK);
     return out;
   }
   void add(uint32_t sink, const std::string &name, ckpt_expr *expr) {
@@ -214,6 +215,50 @@ TEST_F(Run, PrologueBehindPrologueInAnyOrderOfFiles) {
   EXPECT_EQ(written(0, "y"), wanted.bytes);
 }
 
+// Two values of one row: it follows the later one, also where offsets differ in more than their lowest byte.
+TEST_F(Run, ARowFollowsTheLastOfItsValues) {
+  const Array &x = plain("x", CKPT_F32, {60});
+  plain("pad", CKPT_U8, {11});
+  const Array &b = plain("b", CKPT_F32, {1});  // at 251
+  plain("gap", CKPT_U8, {1});
+  const Array &a = plain("a", CKPT_F32, {300, 7});  // at 256
+  open();
+  output();
+  std::vector<ckpt_expr *> parts;
+  for (const char *name : {"a", "b"}) {
+    parts.push_back(apply(divide, {read("x")}));
+    ASSERT_EQ(ckpt_expr_add_prologue(parts.back(), plan_, apply(sum_sq, {read(name)}), &err_), CKPT_OK);
+  }
+  add(0, "y", apply(fake::add, parts));
+  run_well(options(0, 3));
+  double sum_a = reduce_sum_sq(a), sum_b = reduce_sum_sq(b);
+  Array by_a = fake::apply(divide, {&x}, &sum_a), by_b = fake::apply(divide, {&x}, &sum_b);
+  EXPECT_EQ(written(0, "y"), fake::apply(fake::add, {&by_a, &by_b}).bytes);
+}
+
+// Digests of rows that tiles cut and for which there is no buffer: read back, blocks of 3 bytes and zstd frames too.
+TEST_F(Run, RowsAreReadBackForTheirDigests) {
+  std::vector<Array> xs = {plain("a", CKPT_F6_E2M3, {1024, 2048}), plain("b", CKPT_F32, {600, 700}),
+                           plain("c", CKPT_BF16, {900, 1000})};
+  for (const char *name : {"d", "e", "f"}) xs.push_back(plain(name, CKPT_U8, {1500000}));
+  open();
+  output(3, 2);
+  for (const char *name : {"a", "b", "c", "d", "e", "f"}) add(0, name, read(name));  // whole, in boxes, encoded, ...
+  ckpt_run_options o = options();
+  ASSERT_EQ(ckpt_plan_check(plan_, &o, nullptr, nullptr, &err_), CKPT_OK) << text_of(err_);
+  plan_->n_leaf_slots = 0;
+  for (uint32_t b = 0; b < plan_->n_batches; b++) {
+    ckpt_batch *batch = &plan_->batches[b];
+    batch->tile_rows = batch->n_rows / 7 + 1;
+    batch->n_tiles = (batch->n_rows + batch->tile_rows - 1) / batch->tile_rows;
+  }
+  run_well(o);
+  for (uint32_t i = 0; i < 6; i++) {
+    ckpt_digest wanted = digest_of(xs[i]);
+    EXPECT_EQ(memcmp(&plan_->rows[i].digest, &wanted, sizeof wanted), 0) << i;
+  }
+}
+
 // Where an element stands matters with a whole argument: slices and concats must not move it.
 TEST_F(Run, StructureDoesNotMoveWhatDependsOnItsPlace) {
   const Array &x = plain("x", CKPT_F32, {40, 5}), &w = plain("w", CKPT_F32, {7}), &y = plain("y", CKPT_F32, {13, 5});
@@ -230,10 +275,24 @@ TEST_F(Run, StructureDoesNotMoveWhatDependsOnItsPlace) {
 // Parts without elements neither confuse the order nor send lowering round in circles.
 TEST_F(Run, EmptyPartsOfConcats) {
   const Array &x = plain("x", CKPT_F32, {4, 5}), &w = plain("none", CKPT_F32, {0, 5});
-  plain("thin", CKPT_F32, {4, 0});
+  plain("thin", CKPT_F32, {4, 0}), plain("deep", CKPT_F32, {4, 3, 0});
+  const Array &y = plain("y", CKPT_F32, {4, 5, 3});
   open();
   output();
   ckpt_expr *both = concat({read("none"), read("x"), read("none")}, 0);
+  uint32_t turned[] = {1, 0};
+  ckpt_expr *thin = nullptr;
+  ASSERT_EQ(ckpt_expr_permute(&thin, plan_, read("thin"), turned, &err_), CKPT_OK);
+  thin = concat({thin, slice(read("thin"), 0, 0, 0)}, 1);
+  add(0, "thin", thin);
+  ASSERT_EQ(ckpt_expr_permute(&thin, plan_, read("none"), turned, &err_), CKPT_OK);
+  ckpt_expr *turned_x = nullptr;
+  ASSERT_EQ(ckpt_expr_permute(&turned_x, plan_, read("x"), turned, &err_), CKPT_OK);
+  add(0, "turned", concat({thin, turned_x}, 1));
+  uint32_t inner[] = {0, 2, 1};
+  ckpt_expr *deep = nullptr;
+  ASSERT_EQ(ckpt_expr_permute(&deep, plan_, read("deep"), inner, &err_), CKPT_OK);
+  add(0, "deep", concat({deep, read("y")}, 1));
   add(0, "sum", apply(fake::add, {both, concat({read("x"), read("none")}, 0)}));
   add(0, "rows", concat({apply(row_sum, {read("thin")}), read("x")}, 1));
   add(0, "nothing", concat({read("none"), read("none")}, 0));
@@ -243,6 +302,8 @@ TEST_F(Run, EmptyPartsOfConcats) {
   run_well(options());
   EXPECT_EQ(written(0, "sum"), fake::apply(fake::add, {&x, &x}).bytes);
   EXPECT_EQ(written(0, "rows"), x.bytes);
+  EXPECT_EQ(written(0, "deep"), y.bytes);
+  EXPECT_EQ(written(0, "turned"), fake::permute(x, {1, 0}).bytes);
   EXPECT_EQ(written(0, "over nothing"), x.bytes);
   EXPECT_EQ(written(0, "nothing"), w.bytes);
 }
@@ -285,9 +346,11 @@ TEST_F(Run, ReductionsAreTheSameBitForBit) {
     static const ckpt_tolerance tolerance = {0, 0.5};
     const void *values[3];
     ASSERT_EQ(ckpt_plan_reduce(plan_, "stats", apply(ckpt_op_stats, {x}), &values[0], &err_), CKPT_OK);
-    ASSERT_EQ(ckpt_plan_reduce(plan_, "compare", apply(ckpt_op_compare, {x, y}, &tolerance), &values[1], &err_), CKPT_OK);
+    ASSERT_EQ(ckpt_plan_reduce(plan_, "compare", apply(ckpt_op_compare, {x, y}, &tolerance), &values[1], &err_),
+              CKPT_OK);
     ASSERT_EQ(ckpt_plan_reduce(plan_, "sum", apply(sum_sq, {read("x")}), &values[2], &err_), CKPT_OK);
-    ckpt_run_options o = options(round == 0 ? 200 : 4 + 7 * static_cast<uint64_t>(round), static_cast<uint32_t>(round + 1));
+    ckpt_run_options o =
+        options(round == 0 ? 200 : 4 + 7 * static_cast<uint64_t>(round), static_cast<uint32_t>(round + 1));
     ASSERT_EQ(ckpt_plan_check(plan_, &o, nullptr, nullptr, &err_), CKPT_OK) << text_of(err_);
     for (uint32_t b = 0; b < plan_->n_batches && round > 2; b++) {  // as small as they may be
       ckpt_batch *batch = &plan_->batches[b];
@@ -340,11 +403,9 @@ TEST_F(Run, MemoryTooSmallForAnything) {
 struct Canceller {
   volatile int flag = 0;
   int calls = 0, at = 0;
-  bool clears = false;
   static void progress(void *arg, uint64_t, uint64_t) {
     Canceller *c = static_cast<Canceller *>(arg);
-    if (++c->calls == c->at) c->flag = 1;
-    if (c->clears && c->calls > c->at) c->flag = 0;
+    if (++c->calls == c->at) __atomic_store_n(&c->flag, 1, __ATOMIC_RELAXED);
   }
 };
 

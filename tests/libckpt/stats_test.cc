@@ -119,6 +119,17 @@ TEST(Stats, SpecialValues) {
   EXPECT_EQ(stats.n_zero, 2u);
 }
 
+TEST(Stats, PackedDtypesBeyondOneBlock) {
+  Opened file({{"f4", "F4", {5000}, std::string(2499, '\x21') + "\x75"},
+               {"f6", "F6_E2M3", {4000}, std::string(2999, '\0') + "\x7c"}});
+  ckpt_stats stats = StatsOf(file.index, "f4");
+  EXPECT_EQ(stats.max, 6);  // the last one
+  EXPECT_EQ(stats.sum, 2499 * (0.5 + 1) + 3 + 6);
+  stats = StatsOf(file.index, "f6");
+  EXPECT_EQ(stats.n_zero, 3999u);
+  EXPECT_EQ(stats.max, 7.5);
+}
+
 TEST(Stats, ShareTheReadWithADigest) {
   std::vector<float> values(1 << 18, 1.5f);
   Opened file({{"x", "F32", {512, 512}, Bytes(values)}, {"y", "F32", {512, 512}, Bytes(values)}});

@@ -1,22 +1,14 @@
 # A cast that loses values is refused, and so is one of weights that mean nothing without their scales.
-tensor() { # FILE NAME=DTYPE:SHAPE:HEX...
-  python3 - "$@" <<'END'
-import json, struct, sys
-header, data = {}, b""
-for one in sys.argv[2:]:
-    name, rest = one.split("=")
-    dtype, shape, value = rest.split(":")
-    value = bytes.fromhex(value)
-    header[name] = {"dtype": dtype, "shape": json.loads(shape), "data_offsets": [len(data), len(data) + len(value)]}
-    data += value
-text = json.dumps(header).encode()
-text += b" " * (-len(text) % 8)
-open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)
-END
+st() { # FILE HEADER PAYLOAD: a safetensors file; the payload with printf's escapes
+  n=$(((${#2} + 7) / 8 * 8))
+  printf "$(printf '\\%03o\\%03o\\000\\000\\000\\000\\000\\000' $((n % 256)) $((n / 256)))" >$1
+  printf "%-${n}s$3" "$2" >>$1
 }
 try() { ckpt "$@" --quiet || echo "  exit $?" >&2; }
 
-tensor big.safetensors w=F32:[3]:0000803f00247449000080ff n=I64:[1]:0100000000000000 # 1, 1000000, -inf
+one='\000\000\200\077' # 1 in F32
+st big.safetensors '{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},"n":{"dtype":"I64","shape":[1],"data_offsets":[12,20]}}' \
+  "$one"'\000\044\164\111\000\000\200\377\001\000\000\000\000\000\000\000' # 1, 1000000, -inf; 1
 try convert big.safetensors -o x.safetensors --dtype f16
 try convert big.safetensors -o x.safetensors --dtype f16 --json
 ls x.safetensors 2>/dev/null
@@ -26,7 +18,8 @@ ckpt cat x.safetensors n
 try convert big.safetensors -o y.safetensors --dtype bf16
 ckpt cat y.safetensors w
 
-tensor fp8.safetensors w=F8_E4M3:[2]:3838 w_scale_inv=F32:[1]:0000803f plain=F32:[1]:0000803f
+st fp8.safetensors '{"plain":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[4,8]},"w_scale_inv":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}' \
+  "$one"'\070\070\070\070'"$one"
 try convert fp8.safetensors -o z.safetensors --dtype bf16
 try convert fp8.safetensors -o z.safetensors --dtype 'plain=bf16'
 try convert fp8.safetensors -o as-stored.safetensors
@@ -35,8 +28,8 @@ ckpt ls z.safetensors
 # The config ties the two: what would make them differ is no cast.
 mkdir tied && cp $DATA/llama-tiny/tokenizer.json tied
 echo '{"model_type": "llama", "tie_word_embeddings": true}' >tied/config.json
-tensor tied/model.safetensors model.embed_tokens.weight=F32:[1,2]:0000803f00000040 \
-  lm_head.weight=F32:[1,2]:0000803f00000040
+st tied/model.safetensors '{"lm_head.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"model.embed_tokens.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[4,8]}}' \
+  "$one$one"
 try convert tied -o t --dtype bf16
 try convert tied -o u --dtype 'lm_head*=bf16'
 ls -A

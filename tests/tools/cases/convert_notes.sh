@@ -8,14 +8,14 @@ ckpt convert one.safetensors -o bare 2>&1 >/dev/null | closing
 ckpt convert one.safetensors -o bare2 --quiet 2>&1 >/dev/null
 
 # optimizer states of a flat file
-python3 - <<'END'
-import json, struct
-names = ["w"] + ["optimizer.state.w." + s for s in ("exp_avg", "exp_avg_sq", "step")]
-header = {n: {"dtype": "F32", "shape": [4], "data_offsets": [16 * i, 16 * i + 16]} for i, n in enumerate(names)}
-text = json.dumps(header).encode()
-text += b" " * (-len(text) % 8)
-open("state.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(64))
-END
+st() { # FILE HEADER PAYLOAD: a safetensors file; the payload with printf's escapes
+  n=$(((${#2} + 7) / 8 * 8))
+  printf "$(printf '\\%03o\\%03o\\000\\000\\000\\000\\000\\000' $((n % 256)) $((n / 256)))" >$1
+  printf "%-${n}s$3" "$2" >>$1
+}
+one='"dtype":"F32","shape":[4]' zeros='\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000'
+st state.safetensors '{"optimizer.state.w.exp_avg":{'$one',"data_offsets":[0,16]},"optimizer.state.w.exp_avg_sq":{'$one',"data_offsets":[16,32]},"optimizer.state.w.step":{'$one',"data_offsets":[32,48]},"w":{'$one',"data_offsets":[48,64]}}' \
+  $zeros$zeros$zeros$zeros
 ckpt convert state.safetensors -o model.safetensors 2>&1 | closing
 ckpt convert state.safetensors -o all.safetensors --include all 2>&1 | closing
 ckpt convert state.safetensors -o optimizer.safetensors --include optimizer 2>&1 | closing

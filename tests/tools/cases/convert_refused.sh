@@ -1,9 +1,11 @@
 # What cannot be is refused with a message that says what to do, before anything is written.
 cp -r $DATA/llama-tiny in
+cp -r $DATA/gpt2-tiny gpt2
+ckpt join in -o whole.safetensors --quiet >/dev/null
 cp in/model-00001-of-00003.safetensors a.safetensors
 mkdir empty kept && touch kept/mine
 ckpt convert a.safetensors -o there.safetensors --quiet >there.sum
-find . | sort >before
+touch before && find . | sort >before
 try() {
   echo "$ ckpt $*" >&2
   ckpt "$@" || echo "  exit $?" >&2
@@ -31,7 +33,7 @@ try convert a.safetensors -o . --force
 ln -s in link
 try convert in -o link/x.safetensors
 rm link
-try convert a.safetensors --like in -o in --force
+try convert whole.safetensors --like in -o in --force
 try convert a.safetensors -o x.safetensors --receipt a.safetensors --force
 try convert in -o x.safetensors --receipt in/receipt.json
 try convert a.safetensors -o x.safetensors --receipt x.safetensors
@@ -57,7 +59,7 @@ try convert a.safetensors -o x.safetensors --exclude '*'
 try convert a.safetensors -o x.safetensors --rename 's/.*/same/'
 try convert a.safetensors -o x.safetensors --rename 's/(/x/'
 try convert a.safetensors --like in -o x
-try convert in --like $DATA/gpt2-tiny -o x
+try convert in --like gpt2 -o x
 try convert a.safetensors -o x.safetensors --memory 1K
 try convert a.safetensors -o there.safetensors --json --quiet
 

@@ -19,7 +19,7 @@ try diff llama bad
 for threads in 1 2 3; do
   ckpt diff f32 "$DATA/llama-tiny" --json --cast bf16 --threads $threads --memory 16M | cksum
   ckpt diff bad f32 --json --rtol 0 --threads $threads --memory 16M | cksum
-done | uniq -c
+done | sort | uniq -c
 ckpt diff llama bad --trace trace > /dev/null
 python3 - <<'END'
 import json

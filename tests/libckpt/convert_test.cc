@@ -1,0 +1,226 @@
+// What convert adds to plans and sinks: the digest that readers find, outputs away from inputs, outputs in one folder.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+extern "C" {
+#include "libckpt/recipe/apart.h"
+#include "libckpt/recipe/convert.h"
+#include "libckpt/sink_parts.h"
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const char *const kLlama = CKPT_TESTS_DIR "/data/llama-tiny";
+const char *const kGpt2 = CKPT_TESTS_DIR "/data/gpt2-tiny";
+
+class Convert : public testing::Test {
+ protected:
+  Convert() {
+    std::string pattern = (fs::temp_directory_path() / "ckpt-convert-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    options_.struct_size = sizeof options_;
+    options_.digest = &digest_;
+  }
+  ~Convert() override { fs::remove_all(folder_); }
+
+  std::string Path(const std::string &name) { return (folder_ / name).string(); }
+
+  ckpt_status Run(const std::string &input, const std::string &output) {
+    err_ = {};
+    options_.input = input.c_str();
+    options_.output = output.c_str();
+    return ckpt_convert(&options_, &err_);
+  }
+
+  // What `ckpt hash` prints of a path.
+  static std::string Hash(const std::string &path, bool stored_names = false) {
+    ckpt_open_options options = {};
+    options.struct_size = sizeof options;
+    options.stored_names = stored_names;
+    ckpt_index *index = nullptr;
+    ckpt_digest digest = {};
+    ckpt_error err = {};
+    ckpt_status status = ckpt_open(&index, path.c_str(), &options, &err);
+    if (status == CKPT_OK) status = ckpt_hash(index, nullptr, &digest, &err);
+    EXPECT_EQ(status, CKPT_OK) << err.message;
+    ckpt_index_free(index);
+    char text[80];
+    return ckpt_digest_text(&digest, text);
+  }
+
+  std::string Digest() {
+    char text[80];
+    return ckpt_digest_text(&digest_, text);
+  }
+
+  size_t CountEntries() {
+    size_t n = 0;
+    for (const auto &entry : fs::directory_iterator(folder_)) n += entry.exists();
+    return n;
+  }
+
+  fs::path folder_;
+  ckpt_convert_options options_ = {};
+  ckpt_digest digest_ = {};
+  ckpt_error err_ = {};
+};
+
+// ---- digests --------------------------------------------------------------------------------------------------
+
+TEST_F(Convert, TheDigestIsWhatAReaderFinds) {
+  for (const char *model : {kLlama, kGpt2}) {
+    ASSERT_EQ(Run(model, Path("folder")), CKPT_OK) << err_.message;
+    EXPECT_EQ(Digest(), Hash(model));
+    EXPECT_EQ(Digest(), Hash(Path("folder")));
+    ASSERT_EQ(Run(model, Path("file.safetensors")), CKPT_OK) << err_.message;
+    EXPECT_EQ(Digest(), Hash(Path("file.safetensors")));
+    options_.force = true;
+  }
+}
+
+TEST_F(Convert, TheDigestFollowsTheNamesThatTheConfigGives) {
+  // The names of the bare model are written; who opens the folder gives them the prefix again.
+  const char *bare[] = {"s/^model\\.//", nullptr};
+  options_.rename = bare;
+  ASSERT_EQ(Run(kLlama, Path("folder")), CKPT_OK) << err_.message;
+  EXPECT_EQ(Digest(), Hash(kLlama));
+  EXPECT_EQ(Digest(), Hash(Path("folder")));
+  EXPECT_NE(Digest(), Hash(Path("folder"), true));
+  // Without a config beside it the same names stay as they are.
+  ASSERT_EQ(Run(kLlama, Path("file.safetensors")), CKPT_OK) << err_.message;
+  EXPECT_EQ(Digest(), Hash(Path("file.safetensors")));
+  EXPECT_NE(Digest(), Hash(kLlama));
+}
+
+TEST_F(Convert, NothingAppearsWhereReadersWouldFail) {
+  // Both names are fine as written, but a reader removes the wrapper from one and finds the other.
+  const char *wrap[] = {"s/^lm_head\\.weight$/module.model.norm.weight/", nullptr};
+  options_.rename = wrap;
+  EXPECT_EQ(Run(kLlama, Path("folder")), CKPT_EEXIST) << err_.message;
+  EXPECT_EQ(CountEntries(), 0u);
+}
+
+TEST_F(Convert, AnOverflowLeavesNothingAndNamesTheInput) {
+  ckpt_cast_rule casts[] = {{nullptr, CKPT_F32}};
+  std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   )";
+  std::ofstream file(Path("in.safetensors"), std::ios::binary);
+  uint64_t n_header = header.size();
+  float value = 1e6f;
+  file.write(reinterpret_cast<char *>(&n_header), 8) << header;
+  file.write(reinterpret_cast<char *>(&value), 4);
+  file.close();
+  options_.casts = casts;
+  options_.n_casts = 1;
+  ASSERT_EQ(Run(Path("in.safetensors"), Path("same.safetensors")), CKPT_OK) << err_.message;
+  casts[0].dtype = CKPT_F16;
+  EXPECT_EQ(Run(Path("in.safetensors"), Path("out")), CKPT_EVALUE);
+  EXPECT_EQ(err_.file, Path("in.safetensors"));
+  EXPECT_STREQ(err_.tensor, "w");
+  EXPECT_EQ(CountEntries(), 2u);
+}
+
+// ---- apart ----------------------------------------------------------------------------------------------------
+
+TEST_F(Convert, LinksDoNotHideAnInput) {
+  // As in the Hugging Face cache: a snapshot of links to blobs.
+  fs::path model = folder_ / "models--o--n", snapshot = model / "snapshots/abc";
+  fs::create_directories(model / "blobs");
+  fs::create_directories(snapshot);
+  fs::copy_file(std::string(kGpt2) + "/model.safetensors", model / "blobs/b1");
+  fs::create_symlink("../../blobs/b1", snapshot / "model.safetensors");
+  options_.force = true;
+  std::string before = Hash(snapshot.string());
+  EXPECT_EQ(Run(snapshot.string(), (model / "blobs/b1").string()), CKPT_EINVAL);
+  options_.to = "safetensors";
+  EXPECT_EQ(Run(snapshot.string(), (model / "blobs/b1").string()), CKPT_EINVAL);
+  EXPECT_NE(std::string(err_.message).find("is a file of the input"), std::string::npos) << err_.message;
+  options_.to = nullptr;
+  EXPECT_EQ(Run(snapshot.string(), model.string()), CKPT_EINVAL);
+  EXPECT_EQ(Run(snapshot.string(), (snapshot / "sub").string()), CKPT_EINVAL);
+  fs::create_directory_symlink(snapshot, folder_ / "link");
+  EXPECT_EQ(Run((folder_ / "link").string(), (snapshot / "sub").string()), CKPT_EINVAL);
+  EXPECT_EQ(Run(snapshot.string(), (folder_ / "link/new").string()), CKPT_EINVAL);
+  EXPECT_EQ(Hash(snapshot.string()), before);
+  EXPECT_EQ(Run(snapshot.string(), (folder_ / "beside").string()), CKPT_OK) << err_.message;
+}
+
+TEST_F(Convert, PlacesAreComparedWhereverTheyEnd) {
+  fs::create_directory(folder_ / "a");
+  fs::create_directory_symlink(folder_ / "a", folder_ / "l");
+  EXPECT_TRUE(ckpt_same_place(Path("a").c_str(), Path("l").c_str()));
+  EXPECT_TRUE(ckpt_same_place(Path("a/").c_str(), Path("./a").c_str()));
+  EXPECT_TRUE(ckpt_same_place(Path("a/x/y").c_str(), Path("l//x/y/").c_str()));
+  EXPECT_FALSE(ckpt_same_place(Path("a/x").c_str(), Path("a/xy").c_str()));
+  EXPECT_FALSE(ckpt_same_place(Path("a").c_str(), Path("ab").c_str()));
+  EXPECT_TRUE(ckpt_same_place("none", "./none"));
+  EXPECT_TRUE(ckpt_same_place("/", "//"));
+  EXPECT_FALSE(ckpt_same_place("/none", "none"));
+}
+
+// ---- parts ----------------------------------------------------------------------------------------------------
+
+class Parts : public Convert {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(ckpt_sink_path(&folder_sink_, Path("out").c_str(), true, false, &err_), CKPT_OK);
+    ASSERT_EQ(ckpt_sink_below(&one_, &folder_sink_, "sub/one", &err_), CKPT_OK);
+    ASSERT_EQ(ckpt_sink_below(&two_, &folder_sink_, "two", &err_), CKPT_OK);
+  }
+  void TearDown() override {
+    ckpt_sink_free(folder_sink_);
+    ckpt_sink_free(two_);
+    ckpt_sink_free(one_);
+  }
+  ckpt_status Open(const char *first, const char *second) {
+    const ckpt_sink_file own[] = {{"a", 1}, {first, 1}}, file = {nullptr, CKPT_SIZE_UNKNOWN}, inside = {second, 1};
+    ckpt_status status = ckpt_sink_open(folder_sink_, own, 2, &err_);
+    if (status == CKPT_OK) status = ckpt_sink_open(one_, &file, 1, &err_);
+    return status == CKPT_OK ? ckpt_sink_open(two_, &inside, 1, &err_) : status;
+  }
+  ckpt_sink *folder_sink_ = nullptr, *one_ = nullptr, *two_ = nullptr;
+};
+
+TEST_F(Parts, AppearTogether) {
+  ASSERT_EQ(Open("b", "c"), CKPT_OK) << err_.message;
+  ckpt_sink *all[] = {folder_sink_, one_, two_};
+  EXPECT_EQ(ckpt_sink_write(folder_sink_, 0, 0, "A", 1, &err_), CKPT_OK);
+  EXPECT_EQ(ckpt_sink_write(folder_sink_, 1, 0, "B", 1, &err_), CKPT_OK);
+  EXPECT_EQ(ckpt_sink_write(one_, 0, 0, "12345", 5, &err_), CKPT_OK);
+  EXPECT_EQ(ckpt_sink_write(two_, 0, 0, "C", 1, &err_), CKPT_OK);
+  char back = 0;
+  EXPECT_EQ(ckpt_sink_read(two_, 0, 0, &back, 1, &err_), CKPT_OK);
+  EXPECT_EQ(back, 'C');
+  for (ckpt_sink *sink : all) ASSERT_EQ(ckpt_sink_seal(sink, &err_), CKPT_OK) << err_.message;
+  for (ckpt_sink *sink : all) {
+    EXPECT_FALSE(fs::exists(folder_ / "out"));
+    ASSERT_EQ(ckpt_sink_publish(sink, &err_), CKPT_OK) << err_.message;
+  }
+  const std::map<std::string, std::string> expected = {{"a", "A"}, {"b", "B"}, {"sub/one", "12345"}, {"two/c", "C"}};
+  for (const auto &[name, bytes] : expected) {
+    std::ifstream file(folder_ / "out" / name);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), bytes) << name;
+  }
+}
+
+TEST_F(Parts, GoTogetherToo) {
+  ASSERT_EQ(Open("b", "c"), CKPT_OK) << err_.message;
+  ASSERT_EQ(ckpt_sink_seal(folder_sink_, &err_), CKPT_OK);
+  ckpt_sink_abandon(two_);
+  EXPECT_NE(ckpt_sink_write(one_, 0, 0, "x", 1, &err_), CKPT_OK);
+  EXPECT_EQ(CountEntries(), 0u);
+}
+
+TEST_F(Parts, ShareOneSetOfNames) {
+  EXPECT_EQ(Open("two/c", "c"), CKPT_EEXIST);
+  EXPECT_EQ(CountEntries(), 0u);
+}
+
+}  // namespace

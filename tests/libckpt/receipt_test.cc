@@ -1,0 +1,243 @@
+// Receipts: a function of what was done, at no second read, and replayed they find whatever has changed since.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "libckpt/recipe/receipt.h"
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const char *const kLlama = CKPT_TESTS_DIR "/data/llama-tiny";
+const char *const kGpt2 = CKPT_TESTS_DIR "/data/gpt2-tiny";
+
+class Receipt : public testing::Test {
+ protected:
+  Receipt() {
+    std::string pattern = (fs::temp_directory_path() / "ckpt-receipt-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    options_.struct_size = sizeof options_;
+  }
+  ~Receipt() override { fs::remove_all(folder_); }
+
+  std::string Path(const std::string &name) { return (folder_ / name).string(); }
+
+  // A model of our own that may be changed.
+  std::string Copy(const char *model) {
+    fs::remove_all(folder_ / "in");
+    fs::copy(model, folder_ / "in");
+    return Path("in");
+  }
+
+  // Converts to every output, with the receipt r.json.
+  void Write(const std::string &input, const std::vector<std::string> &outputs, const char *like = nullptr) {
+    ckpt_error err = {};
+    ckpt_index *from = nullptr, *model = nullptr;
+    ckpt_plan *plan = nullptr;
+    ckpt_sink *sink = nullptr;
+    ckpt_open_options open = {};
+    open.struct_size = sizeof open;
+    open.stored_names = options_.stored_names;
+    ASSERT_EQ(ckpt_open(&from, input.c_str(), &open, &err), CKPT_OK) << err.message;
+    if (like != nullptr) {
+      ASSERT_EQ(ckpt_open(&model, like, &open, &err), CKPT_OK) << err.message;
+    }
+    std::vector<ckpt_convert_target> targets;
+    for (const auto &output : outputs) targets.push_back({output.c_str(), nullptr, 0});
+    options_.input = input.c_str();
+    options_.force = true;
+    ckpt_convert_request request = {};
+    request.verb = "convert";
+    request.from = from;
+    request.like = model;
+    request.like_path = like;
+    request.targets = targets.data();
+    request.n_targets = static_cast<uint32_t>(targets.size());
+    request.options = &options_;
+    ASSERT_EQ(ckpt_plan_new(&plan, &err), CKPT_OK);
+    ASSERT_EQ(ckpt_convert_plan(plan, &request, &err), CKPT_OK) << err.message;
+    ASSERT_EQ(ckpt_plan_sink(plan, Path("r.json").c_str(), false, true, &sink, &err), CKPT_OK) << err.message;
+    ASSERT_EQ(ckpt_plan_prepare(plan, nullptr, &err), CKPT_OK) << err.message;
+    uint64_t n_without = plan->n_bytes_read;
+    ASSERT_EQ(ckpt_receipt_plan(plan, &request, &err), CKPT_OK) << err.message;
+    ASSERT_EQ(ckpt_convert_run(plan, &request, nullptr, sink, &err), CKPT_OK) << err.message;
+    n_more_read_ = plan->n_bytes_read - n_without;
+    ckpt_sink_free(sink);
+    ckpt_plan_free(plan);
+    ckpt_index_free(from);
+    ckpt_index_free(model);
+  }
+
+  // The problems that a replay finds, "tensor: message" or "message"; the failure alone where it fails.
+  std::vector<std::string> Replay(const std::string &output, ckpt_status expected = CKPT_OK) {
+    std::vector<std::string> problems;
+    ckpt_error err = {};
+    auto report = [](void *arg, const ckpt_error *problem) {
+      EXPECT_EQ(problem->status, CKPT_EDIFFERENT);
+      EXPECT_STRNE(problem->file, "");
+      std::string tensor = problem->tensor;
+      static_cast<std::vector<std::string> *>(arg)->push_back(tensor + (tensor.empty() ? "" : ": ") + problem->message);
+    };
+    ckpt_status status = ckpt_receipt_replay(Path("r.json").c_str(), output.c_str(), nullptr, report, &problems, &err);
+    EXPECT_EQ(status, expected) << err.message;
+    if (status != CKPT_OK) return {err.message};
+    return problems;
+  }
+
+  static std::string Read(const std::string &path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  static void Replace(const std::string &path, const std::string &from, const std::string &to) {
+    std::string text = Read(path);
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    std::ofstream(path, std::ios::binary) << text;
+  }
+
+  // Flips a bit of a file's last byte, which belongs to a tensor.
+  static void Damage(const std::string &path) {
+    std::string bytes = Read(path);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+
+  fs::path folder_;
+  ckpt_convert_options options_ = {};
+  uint64_t n_more_read_ = 0;
+};
+
+using Problems = std::vector<std::string>;
+
+TEST_F(Receipt, ReplaysWhatWasDone) {
+  const char *match[] = {"*.0.*", "model.norm*", nullptr}, *exclude[] = {"*mlp*", nullptr};
+  const char *rename[] = {"s/^model\\.//", nullptr};
+  const ckpt_cast_rule casts[] = {{"*norm*", CKPT_F32}, {nullptr, CKPT_F16}};
+  Write(kLlama, {Path("plain")});
+  EXPECT_EQ(Replay(Path("plain")), Problems());
+  Write(kGpt2, {Path("tied.safetensors")});
+  EXPECT_EQ(Replay(Path("tied.safetensors")), Problems());
+  Write(Path("plain/model.safetensors"), {Path("like")}, kLlama);
+  EXPECT_EQ(Replay(Path("like")), Problems());
+  options_.stored_names = true;
+  Write(kGpt2, {Path("stored.safetensors")});
+  EXPECT_EQ(Replay(Path("stored.safetensors")), Problems());
+  options_.stored_names = false;
+  options_.match = match, options_.exclude = exclude, options_.rename = rename;
+  options_.casts = casts, options_.n_casts = 2;
+  Write(kLlama, {Path("some"), Path("some/extra.safetensors"), Path("other.safetensors")});
+  for (const char *output : {"some", "some/extra.safetensors", "other.safetensors"})
+    EXPECT_EQ(Replay(Path(output)), Problems());
+}
+
+TEST_F(Receipt, CostsNoSecondRead) {
+  const ckpt_cast_rule casts[] = {{nullptr, CKPT_F32}};
+  Write(kLlama, {Path("plain")});
+  EXPECT_EQ(n_more_read_, 0u);
+  options_.casts = casts, options_.n_casts = 1;
+  Write(kLlama, {Path("cast")});
+  EXPECT_EQ(n_more_read_, 0u);
+}
+
+TEST_F(Receipt, ReplayingWritesNothing) {
+  Write(kLlama, {Path("out")});
+  auto list = [this] {
+    std::vector<std::string> all;
+    for (const auto &entry : fs::recursive_directory_iterator(folder_))
+      all.push_back(entry.path().string() + " " + std::to_string(entry.last_write_time().time_since_epoch().count()));
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  auto before = list();
+  EXPECT_EQ(Replay(Path("out")), Problems());
+  EXPECT_EQ(list(), before);
+}
+
+TEST_F(Receipt, AnOutputThatMovedIsStillTheOne) {
+  Write(kGpt2, {Path("out")});
+  fs::rename(folder_ / "out", folder_ / "moved");
+  EXPECT_EQ(Replay(Path("moved")), Problems());
+}
+
+TEST_F(Receipt, AChangedOutputIsFound) {
+  Write(kLlama, {Path("out.safetensors")});
+  Damage(Path("out.safetensors"));
+  EXPECT_EQ(Replay(Path("out.safetensors")),
+            Problems({"model.norm.weight: the output has other values, dtype or shape than the receipt says"}));
+}
+
+TEST_F(Receipt, AChangedInputIsFound) {
+  std::string in = Copy(kLlama);
+  Write(in, {Path("out.safetensors")});
+  Damage(in + "/model-00003-of-00003.safetensors");
+  Problems problems = Replay(Path("out.safetensors"));
+  ASSERT_EQ(problems.size(), 3u);
+  EXPECT_EQ(problems[0].rfind("the input has changed (then ckpt1:", 0), 0u) << problems[0];
+  EXPECT_NE(problems[1].find(": the replay has other values"), std::string::npos) << problems[1];
+  EXPECT_EQ(problems[2], "the replay gives another content digest than the receipt says");
+}
+
+TEST_F(Receipt, OtherTensorsAreFound) {
+  Write(kGpt2, {Path("out.safetensors")});
+  const char *exclude[] = {"*wpe*", nullptr}, *rename[] = {"s/ln_f/ln_g/", nullptr};
+  fs::rename(folder_ / "r.json", folder_ / "first.json");
+  options_.exclude = exclude, options_.rename = rename;
+  Write(kGpt2, {Path("out.safetensors")});
+  fs::rename(folder_ / "first.json", folder_ / "r.json");
+  EXPECT_EQ(Replay(Path("out.safetensors")),
+            Problems({"transformer.ln_f.bias: the receipt lists it, the output does not have it",
+                      "transformer.ln_f.weight: the receipt lists it, the output does not have it",
+                      "transformer.wpe.weight: the receipt lists it, the output does not have it",
+                      "the output has 2 tensors that the receipt does not list"}));
+}
+
+TEST_F(Receipt, AForgedReceiptIsFound) {
+  Write(kGpt2, {Path("out.safetensors")});
+  std::string text = Read(Path("r.json"));
+  Replace(Path("r.json"), R"("names":"hf:gpt2/)", R"("names":"hf:gpt2/9)");
+  Problems problems = Replay(Path("out.safetensors"));
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].rfind("its tensors were named by hf:gpt2/9", 0), 0u) << problems[0];
+  std::ofstream(Path("r.json")) << text;
+  Replace(Path("r.json"), R"("dtype":[])", R"("dtype":[{"pattern":"*wpe*","dtype":"f16"}])");
+  problems = Replay(Path("out.safetensors"));
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[0], "transformer.wpe.weight: the replay has other values, dtype or shape than the receipt says");
+}
+
+TEST_F(Receipt, WhatIsNoneIsRefused) {
+  Write(kGpt2, {Path("out.safetensors"), Path("two.safetensors")});
+  std::string text = Read(Path("r.json"));
+  EXPECT_EQ(Replay(Path("three.safetensors"), CKPT_ENOTFOUND),
+            Problems({"has 2 outputs, and none of them is " + Path("three.safetensors")}));
+  for (const char *bad :
+       {"[]", "{}", "{\"ckpt_receipt\":2}", "{\"ckpt_receipt\":1}", "", "{\"a\":1,\"a\":1}", "nul\0l"}) {
+    std::ofstream(Path("r.json")) << bad;
+    Replay(Path("out.safetensors"), CKPT_EFORMAT);
+  }
+  for (size_t n = 0; n + 1 < text.size(); n += 97) {
+    std::ofstream(Path("r.json")) << text.substr(0, n);
+    Replay(Path("out.safetensors"), CKPT_EFORMAT);
+  }
+  fs::remove(folder_ / "r.json");
+  Replay(Path("out.safetensors"), CKPT_ENOTFOUND);
+}
+
+TEST_F(Receipt, AMissingInputIsAFailure) {
+  std::string in = Copy(kGpt2);
+  Write(in, {Path("out.safetensors")});
+  fs::remove_all(in);
+  Replay(Path("out.safetensors"), CKPT_ENOTFOUND);
+}
+
+}  // namespace
