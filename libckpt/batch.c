@@ -213,9 +213,10 @@ static ckpt_status insert(ckpt_batcher *batcher, uint64_t hash, uint32_t number,
 }
 
 /* Values are computed outside lanes, so that whoever needs one can be ordered behind it. */
-static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n, uint64_t level, uint32_t lane,
-                        bool is_value) {
+static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n, uint64_t level,
+                        const uint64_t *after, uint32_t lane, bool is_value) {
   if (batch->n_leaves != n || batch->order[LEVEL] != level || (lane != 0 && batch->lane != 0)) return false;
+  if (level != 0 && ckpt_compare_orders(after, batch->order) > 0) return false; /* runs before a value is there */
   if ((lane != 0 && batch->has_value) || (is_value && batch->lane != 0)) return false;
   for (uint32_t i = 0; i < n; i++)
     if (!leaves_match(&batch->leaves[i], &leaves[i])) return false;
@@ -288,7 +289,7 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
   uint32_t at = (uint32_t)hash & (batcher->n_table - 1), number = UINT32_MAX;
   for (; batcher->table[at] != 0; at = (at + 1) & (batcher->n_table - 1))
     if (batcher->hashes[batcher->table[at] - 1] == hash &&
-        batch_takes(&plan->batches[batcher->table[at] - 1], leaves, n, level, batcher->lane, is_value)) {
+        batch_takes(&plan->batches[batcher->table[at] - 1], leaves, n, level, after, batcher->lane, is_value)) {
       number = batcher->table[at] - 1;
       break;
     }

@@ -5,27 +5,13 @@
 
 #include "batch.h"
 #include "checked.h"
+#include "cover.h"
 #include "dtype.h"
 #include "encode.h"
 #include "error.h"
 #include "lower.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
-
-static int compare_boxes(const void *a, const void *b, void *rank) {
-  const uint64_t *x = ((const ckpt_extent *)a)->box, *y = ((const ckpt_extent *)b)->box;
-  for (uint32_t i = 0; i < *(const uint32_t *)rank; i++)
-    if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
-  return 0;
-}
-
-/* The walk of place.c takes boxes in order of where they start, whatever order the files have them in. */
-static void sort_boxes(ckpt_tensor *tensor) {
-  uint64_t units[CKPT_MAX_RANK];
-  uint32_t rank = ckpt_tensor_units(tensor, units);
-  if (tensor->extent_form == CKPT_EXTENT_BOX && tensor->n_extents > 1)
-    qsort_r((ckpt_extent *)tensor->extents, tensor->n_extents, sizeof *tensor->extents, compare_boxes, &rank);
-}
 
 /* Gives each described tensor its places in the output, as extents that scattering walks. */
 static ckpt_status place_tensors(ckpt_output *output, ckpt_error *err) {
@@ -54,12 +40,16 @@ static ckpt_status place_tensors(ckpt_output *output, ckpt_error *err) {
       tensor->extent_form = segment->box != NULL ? CKPT_EXTENT_BOX : CKPT_EXTENT_FLAT;
       ((ckpt_extent *)tensor->extents)[tensor->n_extents++] = extent;
     }
-  for (uint32_t i = 0; i < described->n_tensors; i++) sort_boxes(&described->tensors[i]);
+  for (uint32_t i = 0; i < described->n_tensors; i++) /* whatever order the files have them in */
+    if (described->tensors[i].extent_form == CKPT_EXTENT_BOX) ckpt_sort_boxes(&described->tensors[i]);
   return CKPT_OK;
 }
 
 static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
-  if (output->layout.files != NULL) return CKPT_OK;
+  if (output->is_laid_out) return CKPT_OK;
+  if (output->is_started) /* normalize cannot be undone, so neither can a failure */
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the plan failed its check before; make a new one");
+  output->is_started = true;
   ckpt_index *described = output->described;
   output->losses.arena = &described->arena;
   CKPT_TRY(ckpt_normalize(output->format, described, &output->losses, err));
@@ -75,6 +65,7 @@ static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_err
     ckpt_status status = ckpt_expr_cast(&row->expr, plan, row->expr, (ckpt_dtype)tensor->dtype, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, tensor->name);
   }
+  output->is_laid_out = true;
   return CKPT_OK;
 }
 

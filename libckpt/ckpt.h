@@ -142,6 +142,7 @@ typedef struct ckpt_tensor {
   uint8_t role;        /* ckpt_role */
   uint8_t extent_form; /* internal: flat or boxed extents */
   uint32_t origin;     /* internal: number of the tensor this one was described from */
+  uint64_t longest;    /* internal: units on the first axis of the longest boxed extent */
 } ckpt_tensor;
 
 /* Bounds for hostile or very large input; zero means the default in parentheses. */
@@ -149,6 +150,7 @@ typedef struct ckpt_open_options {
   size_t struct_size;
   uint64_t max_index_bytes; /* memory of the index itself (8 GiB) */
   bool stored_names;        /* keep the names that stand in the file (--names stored) */
+  const char *weights; /* copy that stands for the parameters: "master" or "model"; NULL: master where there is one */
 } ckpt_open_options;
 
 /* Opens a file or folder of any known format, recognised by content. Reads headers only.

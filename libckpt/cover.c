@@ -96,6 +96,16 @@ static int compare_boxes(const void *a, const void *b, void *rank) {
   return compare_places(a, b);
 }
 
+void ckpt_sort_boxes(ckpt_tensor *tensor) {
+  uint64_t units[CKPT_MAX_RANK];
+  uint32_t rank = ckpt_tensor_units(tensor, units);
+  ckpt_extent *extents = (ckpt_extent *)tensor->extents;
+  if (tensor->n_extents > 1) qsort_r(extents, tensor->n_extents, sizeof *extents, compare_boxes, &rank);
+  tensor->longest = 0;
+  for (uint32_t i = 0; i < tensor->n_extents; i++)
+    if (extents[i].box[rank] > tensor->longest) tensor->longest = extents[i].box[rank];
+}
+
 static uint64_t mix(uint64_t x) {
   x ^= x >> 30, x *= UINT64_C(0xbf58476d1ce4e5b9);
   x ^= x >> 27, x *= UINT64_C(0x94d049bb133111eb);
@@ -118,7 +128,7 @@ static void add_corners(const uint64_t *start, const uint64_t *count, uint32_t r
 
 static ckpt_status check_boxes(ckpt_tensor *tensor, ckpt_extent *extents, const uint64_t *units, uint32_t rank,
                                uint64_t n_units, const ckpt_source *source, ckpt_error *err) {
-  if (tensor->n_extents > 1) qsort_r(extents, tensor->n_extents, sizeof *extents, compare_boxes, &rank);
+  ckpt_sort_boxes(tensor);
   static const uint64_t zeros[CKPT_MAX_RANK];
   uint64_t want[2] = {0, 0}, have[2] = {0, 0}, n_held = 0;
   uint32_t n_kept = 0;

@@ -10,4 +10,7 @@
  * extents. Fails with EFORMAT. */
 ckpt_status ckpt_cover_check(ckpt_tensor *tensor, const ckpt_source *source, ckpt_error *err);
 
+/* Sorts the boxed extents of a tensor, its own, by their starts, and notes the longest: what ckpt_place relies on. */
+void ckpt_sort_boxes(ckpt_tensor *tensor);
+
 #endif

@@ -131,11 +131,19 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
 
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err) {
   ckpt_tensor *tensor = &index->tensors[number];
-  size_t n = 0;
+  /* The list of the tensor that got the last alias has room and a known length; any other may be another index's. */
+  bool is_last = index->alias_list != NULL && index->alias_list == (const char **)tensor->aliases;
+  size_t n = is_last ? index->n_alias_list : 0;
   while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
-  const char **aliases = ckpt_arena_array(&index->arena, n + 2, sizeof *aliases);
-  CKPT_TRY_ALLOC(aliases, err);
-  if (n != 0) memcpy(aliases, tensor->aliases, n * sizeof *aliases);
+  const char **aliases = index->alias_list;
+  if (!is_last || n + 1 >= index->alias_room) {
+    index->alias_room = 2 * n + 2;
+    aliases = ckpt_arena_array(&index->arena, index->alias_room, sizeof *aliases);
+    CKPT_TRY_ALLOC(aliases, err);
+    if (n != 0) memcpy(aliases, tensor->aliases, n * sizeof *aliases);
+  }
+  index->alias_list = aliases;
+  index->n_alias_list = n;
   aliases[n] = ckpt_arena_copy(&index->arena, name);
   CKPT_TRY_ALLOC(aliases[n], err);
   tensor->aliases = aliases;

@@ -50,7 +50,9 @@ struct ckpt_index {
   const char *path;                          /* as the user gave it */
   const char *format;                        /* name of the format row */
   const char *architecture, *names, *writer; /* as ckpt_info */
-  uint32_t ties; /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
+  const char *weights_note; /* that choice in words, one of the notes; NULL as above */
   int64_t step;
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
@@ -58,6 +60,8 @@ struct ckpt_index {
   const char **alias_names; /* every alias in byte order, with its tensor in alias_tensors */
   uint32_t *alias_tensors;
   uint32_t n_aliases;
+  const char **alias_list; /* the list that grew last: its names, and room with the NULL */
+  size_t n_alias_list, alias_room;
   ckpt_composite *composites;
   uint32_t n_composites, composite_capacity;
   uint64_t n_extents;

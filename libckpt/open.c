@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "error.h"
 #include "format.h"
+#include "weights.h"
 
 enum { HEAD_BYTES = 4096 };
 
@@ -46,6 +47,20 @@ static ckpt_status refuse_unknown(const ckpt_probe *probe, ckpt_error *err) {
                    (unsigned long long)probe->n_bytes);
 }
 
+/* The format's open, owning source from the call on, and then what is the same for every format. */
+static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ckpt_probe *probe, ckpt_source *source,
+                           const char *name, const ckpt_open_options *options, ckpt_error *err) {
+  ckpt_open_options known = {0};
+  if (options != NULL)
+    memcpy(&known, options, options->struct_size < sizeof known ? options->struct_size : sizeof known);
+  CKPT_TRY(format->open(out, probe, source, name, options, err));
+  ckpt_status status = ckpt_index_choose_weights(*out, known.weights, err);
+  if (status == CKPT_OK) return CKPT_OK;
+  ckpt_index_free(*out);
+  *out = NULL;
+  return status;
+}
+
 /* Splits path into its folder and the name in it; both are the caller's to free. */
 static ckpt_status split_path(const char *path, char **folder, char **name, ckpt_error *err) {
   const char *slash = strrchr(path, '/');
@@ -74,7 +89,7 @@ static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open
     status = refuse_unknown(&probe, err);
     goto done;
   }
-  status = format->open(out, &probe, source, name, options, err);
+  status = open_as(format, out, &probe, source, name, options, err);
   source = NULL; /* the format's, even on failure */
 done:
   ckpt_source_free(source);
@@ -95,7 +110,7 @@ static ckpt_status open_folder(ckpt_index **out, const char *path, bool *is_chec
   *is_checkpoint = format != NULL;
   if (format == NULL) goto done;
   CKPT_TRY_GOTO(ckpt_source_open(&source, path, err));
-  status = format->open(out, &probe, source, NULL, options, err);
+  status = open_as(format, out, &probe, source, NULL, options, err);
   source = NULL;
 done:
   ckpt_source_free(source);
@@ -163,5 +178,5 @@ ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes,
     ckpt_source_free(source);
     return refuse_unknown(&probe, err);
   }
-  return ckpt_fail_at(format->open(out, &probe, source, name, options, err), err, name, NULL);
+  return ckpt_fail_at(open_as(format, out, &probe, source, name, options, err), err, name, NULL);
 }

@@ -226,8 +226,17 @@ static ckpt_status move_flat(part *p, ckpt_error *err) {
 }
 
 static ckpt_status move_boxes(part *p, ckpt_error *err) {
-  for (uint32_t i = 0; i < p->tensor->n_extents; i++) {
-    const ckpt_extent *extent = &p->tensor->extents[i];
+  const ckpt_extent *extents = p->tensor->extents;
+  uint32_t first = 0;
+  for (uint32_t last = p->tensor->n_extents; first < last;) { /* the first box that can reach the part */
+    uint32_t middle = first + (last - first) / 2;
+    if (extents[middle].box[0] + p->tensor->longest <= p->box_start[0])
+      first = middle + 1;
+    else
+      last = middle;
+  }
+  for (uint32_t i = first; i < p->tensor->n_extents; i++) {
+    const ckpt_extent *extent = &extents[i];
     const uint64_t *count = extent->box + p->rank;
     if (extent->box[0] >= p->box_start[0] + p->box_count[0]) break; /* sorted by their first axis */
     int64_t strides[CKPT_MAX_RANK];

@@ -33,6 +33,7 @@ typedef struct ckpt_output {
   ckpt_sink *sink;       /* owned; made by check for a path, or given */
   ckpt_index *described; /* owned: tensors as the format holds them */
   ckpt_layout layout;
+  bool is_started, is_laid_out; /* by check: description and layout */
   ckpt_losses losses;
   const ckpt_index *carried; /* whose side files are copied; NULL: none */
   ckpt_digest digest;        /* after the run: of the output's content */
@@ -72,10 +73,11 @@ typedef struct ckpt_batch {
   /* Reads stay in source order: class (0 lane, 1 other, 2 lane that needs values), file (lane), offset of the first
    * leaf (segment), 0 (first element in the row), level: how many reductions deep its values are. */
   uint64_t order[CKPT_N_ORDER];
-  bool in_order;       /* tiles by one worker, one after the other: sequential decoders, encoders */
-  bool exclusive;      /* needs more than a worker's share: runs alone, with all of the workspace */
-  bool waits;          /* starts when every batch before it is done */
-  bool has_value;      /* a piece is a reduction */
+  bool in_order;   /* tiles by one worker, one after the other: sequential decoders, encoders */
+  bool has_cursor; /* a decoder or encoder is why */
+  bool exclusive;  /* needs more than a worker's share: runs alone, with all of the workspace */
+  bool waits;      /* starts when every batch before it is done */
+  bool has_value;  /* a piece is a reduction */
 } ckpt_batch;
 
 struct ckpt_plan {
@@ -97,6 +99,7 @@ struct ckpt_plan {
   bool is_checked;
   uint32_t n_threads;               /* wanted */
   uint32_t n_workers, n_leaf_slots; /* planned; 1 MiB buffers for digest leaves that tiles cut */
+  uint32_t n_reserved_slots;        /* of them, for rows that cannot be read back */
   uint64_t workspace_bytes;         /* n_workers shares */
   uint64_t share_bytes;             /* workspace of each worker */
   uint64_t memory;                  /* the budget it was checked for */

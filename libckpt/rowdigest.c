@@ -35,13 +35,15 @@ static uint64_t leaf_bytes(const ckpt_row *row, uint64_t leaf) {
   return rest < CKPT_LEAF_BYTES ? rest : CKPT_LEAF_BYTES;
 }
 
-/* The slot of a leaf, taken if need be; NULL when none is free. Holds the mutex. */
+/* The slot of a leaf, taken if need be; NULL when none is free. Rows that can be read back leave the reserved slots to
+ * those that cannot. Holds the mutex. */
 static ckpt_leaf_slot *find_slot(ckpt_row_digests *digests, uint32_t row, uint64_t leaf) {
+  bool is_written = digests->plan->rows[row].sink < digests->plan->n_outputs;
   ckpt_leaf_slot *empty = NULL;
-  for (uint32_t i = 0; i < digests->n_slots; i++) {
+  for (uint32_t i = is_written ? digests->plan->n_reserved_slots : 0; i < digests->n_slots; i++) {
     ckpt_leaf_slot *slot = &digests->slots[i];
     if (slot->n_filled != 0 && slot->row == row && slot->leaf == leaf) return slot;
-    if (slot->n_filled == 0) empty = slot;
+    if (slot->n_filled == 0 && empty == NULL) empty = slot;
   }
   if (empty != NULL) empty->row = row, empty->leaf = leaf;
   return empty;

@@ -379,16 +379,20 @@ static ckpt_status write_empty_lanes(ckpt_plan *plan, ckpt_output *output, ckpt_
   return CKPT_OK;
 }
 
-/* The first row, in the plan's order, whose cast made a finite value infinite or clamped it. */
+/* The first row, in the plan's order, whose cast made a finite value infinite, clamped it, or made a NaN a number. */
 static ckpt_status check_overflow(const ckpt_plan *plan, ckpt_error *err) {
   if (plan->allow_overflow) return CKPT_OK;
   uint64_t n_rows = 0;
   const ckpt_row *first = NULL;
   for (uint32_t i = 0; i < plan->n_rows; i++)
-    if (plan->rows[i].stats.n_overflow != 0 && n_rows++ == 0) first = &plan->rows[i];
+    if (plan->rows[i].stats.n_overflow + plan->rows[i].stats.n_nan_lost != 0 && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
   char others[64] = "";
   if (n_rows > 1) snprintf(others, sizeof others, "; %llu more tensors too", (unsigned long long)(n_rows - 1));
+  if (first->stats.n_overflow == 0)
+    return ckpt_fail(
+        err, CKPT_EVALUE, NULL, first->name, "%llu NaN have no form in %s%s (another --dtype, or --allow-overflow)",
+        (unsigned long long)first->stats.n_nan_lost, ckpt_dtype_name((ckpt_dtype)first->expr->dtype), others);
   return ckpt_fail(err, CKPT_EVALUE, NULL, first->name,
                    "%llu values do not fit %s, the largest is %g%s (another --dtype, or --allow-overflow)",
                    (unsigned long long)first->stats.n_overflow, ckpt_dtype_name((ckpt_dtype)first->expr->dtype),
@@ -487,7 +491,7 @@ ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, c
   run r = {.plan = plan, .options = options, .backend = backend};
   ckpt_status status = run_init(&r, err);
   if (status == CKPT_OK) status = write_outputs(&r, err);
-  ckpt_status traced = ckpt_trace_close(r.trace, status == CKPT_OK ? err : NULL);
+  ckpt_status traced = ckpt_trace_close(r.trace, status == CKPT_OK, status == CKPT_OK ? err : NULL);
   if (status == CKPT_OK) status = traced;
   run_free(&r);
   if (status == CKPT_OK) status = commit(plan, keeps_staged, err);

@@ -54,6 +54,11 @@ static ckpt_status part_read_at(void *ctx, uint32_t file, uint64_t offset, void 
   return ckpt_sink_read(part->folder->sink, part->first_file + file, offset, dst, n_bytes, err);
 }
 
+static bool part_clone(void *ctx, uint32_t file, int from) {
+  sink_part *part = ctx;
+  return ckpt_sink_clone(part->folder->sink, part->first_file + file, from);
+}
+
 static ckpt_status part_seal(void *ctx, ckpt_error *err) {
   shared_folder *folder = ((sink_part *)ctx)->folder;
   return ++folder->n_sealed < folder->n_parts ? CKPT_OK : ckpt_sink_seal(folder->sink, err);
@@ -87,6 +92,7 @@ static const ckpt_sink_ops part_ops = {
     .publish = part_publish,
     .abandon = part_abandon,
     .close = part_close,
+    .clone = part_clone,
 };
 
 /* On failure a folder without parts is freed. */

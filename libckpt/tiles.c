@@ -87,17 +87,21 @@ static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, boo
   return n_bytes + (node->op->rule == CKPT_RULE_REDUCE ? padded(node->op->value_bytes) : n_own);
 }
 
+/* a + b, at most UINT64_MAX. */
+static uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
 static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
   uint64_t n_leaves = 0, n_buffers = 0;
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
     const ckpt_leaf *leaf = &batch->leaves[i];
-    n_leaves += padded(leaf->is_whole ? leaf->n_bytes : leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes);
+    n_leaves = add(n_leaves,
+                   padded(leaf->is_whole ? leaf->n_bytes : leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes));
   }
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
     uint64_t n = buffer_bytes(batch, plan->pieces[p].expr, false, n_rows);
     if (n > n_buffers) n_buffers = n; /* pieces of a tile follow each other in the same buffers */
   }
-  return n_leaves + n_buffers;
+  return add(n_leaves, n_buffers);
 }
 
 /* Rows that tiles must be a multiple of (reductions), and had better be (digest leaves); 0 where that is too many. */
@@ -131,6 +135,34 @@ static ckpt_status refuse(const ckpt_plan *plan, const ckpt_batch *batch, uint64
                    (ull)available, (ull)plan->memory);
 }
 
+/* Most rows of one batch whose digests cannot be made by reading back: they are written nowhere. */
+static uint64_t most_unwritten(const ckpt_plan *plan) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < plan->n_batches && plan->wants_digests; i++) {
+    uint64_t n = 0;
+    for (uint32_t p = plan->batches[i].first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+      n += plan->rows[plan->pieces[p].row].sink == CKPT_NO_SINK;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Whether tiles of the batch cut digest leaves of a row that is written nowhere: then they must come in order, so that
+ * one leaf at a time is open. */
+static bool cuts_unwritten_leaves(const ckpt_plan *plan, const ckpt_batch *batch) {
+  if (batch->n_tiles == 1 || !plan->wants_digests) return false;
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
+    const ckpt_piece *piece = &plan->pieces[p];
+    const ckpt_dtype_row *row = ckpt_dtype_get((ckpt_dtype)piece->expr->dtype);
+    uint64_t per_tile = piece->n_elements / batch->n_rows * batch->tile_rows;
+    if (plan->rows[piece->row].sink == CKPT_NO_SINK &&
+        (per_tile / row->block_elements * row->block_bytes % CKPT_LEAF_BYTES != 0 ||
+         piece->begin / row->block_elements * row->block_bytes % CKPT_LEAF_BYTES != 0))
+      return true;
+  }
+  return false;
+}
+
 static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t workspace, ckpt_error *err) {
   batch->n_rows = 0;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
@@ -159,6 +191,7 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   batch->tile_rows = n_rows < batch->n_rows ? n_rows : batch->n_rows;
   batch->n_tiles = batch->n_rows / batch->tile_rows + (batch->n_rows % batch->tile_rows != 0);
   batch->tile_bytes = tile_bytes(plan, batch, batch->tile_rows);
+  batch->in_order = batch->in_order || cuts_unwritten_leaves(plan, batch);
   return CKPT_OK;
 }
 
@@ -185,27 +218,61 @@ static ckpt_status delay_lanes(ckpt_plan *plan, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err) {
-  CKPT_TRY(delay_lanes(plan, err));
-  if (plan->n_batches != 0) qsort(plan->batches, plan->n_batches, sizeof *plan->batches, compare_batches);
-  uint64_t per_worker = CKPT_WINDOW_BYTES, cursors = 0;
+/* Memory of the plan itself, as far as the allowance of the indexes (400 bytes per extent) and 8 of the 32 MiB that a
+ * process may have besides do not cover it: it is taken from the budget, so that the rule holds for any number of rows.
+ */
+static uint64_t plan_bytes(const ckpt_plan *plan) {
+  enum { INDEX_ALLOWANCE = 400, MAX_INDEXES = 8, DIGEST_BYTES = 96 };
+  const ckpt_index *indexes[MAX_INDEXES];
+  uint32_t n_indexes = 0;
+  uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = UINT64_C(8) << 20;
+  taken += plan->row_capacity * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->piece_capacity * sizeof(ckpt_piece) +
+           plan->batch_capacity * (sizeof(ckpt_batch) + sizeof(uint64_t));
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    const ckpt_index *described = plan->outputs[i].described;
+    taken += described->arena.n_taken + described->capacity * sizeof(ckpt_tensor);
+    allowed += (uint64_t)described->n_tensors * INDEX_ALLOWANCE;
+  }
+  for (uint32_t b = 0; b < plan->n_batches && n_indexes < MAX_INDEXES; b++)
+    for (uint32_t l = 0; l < plan->batches[b].n_leaves && n_indexes < MAX_INDEXES; l++) {
+      const ckpt_index *index = plan->batches[b].leaves[l].expr->index;
+      bool is_known = index == NULL;
+      for (uint32_t i = 0; i < n_indexes; i++) is_known = is_known || indexes[i] == index;
+      if (is_known) continue;
+      indexes[n_indexes++] = index;
+      uint64_t n_index = index->arena.n_taken + index->capacity * sizeof(ckpt_tensor);
+      uint64_t n_allowed = index->n_extents * INDEX_ALLOWANCE;
+      if (n_allowed > n_index) allowed += n_allowed - n_index;
+    }
+  return taken > allowed ? taken - allowed : 0;
+}
+
+/* Divides the memory and plans every batch. reserves: keep slots for leaves of rows that are written nowhere. */
+static ckpt_status divide(ckpt_plan *plan, bool reserves, ckpt_error *err) {
+  uint64_t per_worker = CKPT_WINDOW_BYTES, cursors = 0, least_share = UINT64_C(2) << 20;
   for (uint32_t i = 0; i < plan->n_batches && cursors == 0; i++)
-    if (plan->batches[i].in_order) cursors = CKPT_CURSOR_BYTES;
+    if (plan->batches[i].has_cursor) cursors = CKPT_CURSOR_BYTES;
   per_worker += cursors;
-  /* One worker more than processors, so that reads and writes of one overlap the work of another. */
+  /* One worker more than processors, so that reads and writes of one overlap the work of another; as many as half of
+   * the memory feeds. */
+  uint64_t per_batch = reserves ? most_unwritten(plan) : 0, own = plan_bytes(plan);
   uint64_t n_workers = plan->n_threads > 1 ? (uint64_t)plan->n_threads + 1 : 1;
-  while (n_workers > 1 && n_workers * (per_worker + (UINT64_C(2) << 20)) > plan->memory / 2) n_workers--;
-  plan->n_leaf_slots = (uint32_t)(plan->memory / (16 * CKPT_LEAF_BYTES));
-  if (plan->n_leaf_slots > 2 * n_workers + 2) plan->n_leaf_slots = (uint32_t)(2 * n_workers + 2);
-  uint64_t fixed = n_workers * per_worker + plan->n_leaf_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
+  uint64_t most = plan->memory / 2 / (per_worker + least_share + per_batch * CKPT_LEAF_BYTES);
+  if (n_workers > most) n_workers = most == 0 ? 1 : most;
+  uint64_t n_reserved = per_batch == 0 ? 0 : n_workers * per_batch + 1, n_more = plan->memory / (16 * CKPT_LEAF_BYTES);
+  if (n_more > 2 * n_workers + 2) n_more = 2 * n_workers + 2;
+  uint64_t fixed = own + n_workers * per_worker + (n_reserved + n_more) * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
   if (fixed >= plan->memory)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                     "the memory limit of %llu bytes is too low, at least %llu are needed (raise --memory)",
-                     (ull)plan->memory, (ull)(fixed + (UINT64_C(1) << 20)));
-  uint64_t workspace = plan->memory - fixed;
+                     "the memory limit of %llu bytes is too low: %llu are needed before any tile, %llu of them for the "
+                     "plan of %u rows (raise --memory)",
+                     (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows);
+  plan->n_reserved_slots = (uint32_t)n_reserved;
+  plan->n_leaf_slots = (uint32_t)(n_reserved + n_more);
   plan->n_workers = (uint32_t)n_workers;
-  plan->share_bytes = workspace / n_workers & ~UINT64_C(63);
+  plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);
   plan->workspace_bytes = plan->share_bytes * n_workers;
+  plan->n_bytes_read = 0;
   uint64_t largest = 0;
   for (uint32_t i = 0; i < plan->n_batches; i++) {
     ckpt_batch *batch = &plan->batches[i];
@@ -215,4 +282,14 @@ ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err) {
   }
   plan->peak = fixed + largest;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err) {
+  CKPT_TRY(delay_lanes(plan, err));
+  if (plan->n_batches != 0) qsort(plan->batches, plan->n_batches, sizeof *plan->batches, compare_batches);
+  for (uint32_t i = 0; i < plan->n_batches; i++) plan->batches[i].has_cursor = plan->batches[i].in_order;
+  CKPT_TRY(divide(plan, false, err));
+  bool cuts = false;
+  for (uint32_t i = 0; i < plan->n_batches && !cuts; i++) cuts = cuts_unwritten_leaves(plan, &plan->batches[i]);
+  return cuts ? divide(plan, true, err) : CKPT_OK;
 }

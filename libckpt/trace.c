@@ -1,11 +1,13 @@
 /* trace.c - see trace.h. */
 #include "trace.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "error.h"
 
@@ -29,10 +31,12 @@ ckpt_status ckpt_trace_open(ckpt_trace **out, const char *path, const ckpt_plan 
   trace->plan = plan;
   trace->path = strdup(path);
   pthread_mutex_init(&trace->mutex, NULL);
-  trace->file = trace->path == NULL ? NULL : fopen(path, "we");
+  trace->file = trace->path == NULL ? NULL : fopen(path, "wxe"); /* x: never over a file that is there */
   *out = trace;
   if (trace->file != NULL) return CKPT_OK;
-  ckpt_status status = ckpt_fail_errno(err, path, "the trace cannot be written");
+  ckpt_status status = errno == EEXIST
+                           ? ckpt_fail(err, CKPT_EEXIST, path, NULL, "exists already; a trace needs a new file")
+                           : ckpt_fail_errno(err, path, "the trace cannot be written");
   free(trace->path);
   free(trace);
   *out = NULL;
@@ -86,7 +90,7 @@ void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_
   pthread_mutex_unlock(&trace->mutex);
 }
 
-ckpt_status ckpt_trace_close(ckpt_trace *trace, ckpt_error *err) {
+ckpt_status ckpt_trace_close(ckpt_trace *trace, bool keep, ckpt_error *err) {
   if (trace == NULL) return CKPT_OK;
   put_field(trace->file, "{\"total\":{\"read\":", trace->n_read);
   put_field(trace->file, ",\"written\":", trace->n_written);
@@ -96,6 +100,7 @@ ckpt_status ckpt_trace_close(ckpt_trace *trace, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   bool failed = ferror(trace->file) != 0;
   if (fclose(trace->file) != 0 || failed) status = ckpt_fail_errno(err, trace->path, "the trace cannot be written");
+  if (!keep || status != CKPT_OK) unlink(trace->path);
   pthread_mutex_destroy(&trace->mutex);
   free(trace->path);
   free(trace);

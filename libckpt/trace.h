@@ -12,14 +12,14 @@ typedef struct ckpt_trace ckpt_trace;
 /* Nanoseconds of a monotonic clock. */
 uint64_t ckpt_trace_now(void);
 
-/* Creates or truncates the file. Its lines are buffered; a failed write is reported by ckpt_trace_close. */
+/* Creates the file, EEXIST where there is one. Its lines are buffered; a failed write is reported by ckpt_trace_close. */
 ckpt_status ckpt_trace_open(ckpt_trace **out, const char *path, const ckpt_plan *plan, ckpt_error *err);
 
 /* One tile; safe from many threads. */
 void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_t n_written, uint64_t n_used,
                      uint64_t ns);
 
-/* Writes the last line and closes; NULL is fine. */
-ckpt_status ckpt_trace_close(ckpt_trace *trace, ckpt_error *err);
+/* Writes the last line and closes, or removes the file of a run that failed; NULL is fine. */
+ckpt_status ckpt_trace_close(ckpt_trace *trace, bool keep, ckpt_error *err);
 
 #endif

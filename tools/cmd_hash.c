@@ -156,7 +156,9 @@ static bool is_digest(const char *text) {
 
 /* What cannot be opened or read is a result, as for sha256sum; a cancelled run is none. */
 static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_listed *listed, ckpt_error *err) {
-  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = ckpt_args_has(args, "names")};
+  const ckpt_open_options open = {.struct_size = sizeof open,
+                                  .stored_names = ckpt_args_has(args, "names"),
+                                  .weights = ckpt_args_text(args, "weights", NULL)};
   ckpt_index *index = NULL;
   ckpt_error error = {0};
   hashed h = {.path = listed->path};

@@ -62,7 +62,7 @@ static ckpt_status check_args(verification *v, ckpt_error *err) {
 static ckpt_status take_naming(verification *v, ckpt_error *err) {
   if (v->expected == NULL || strcmp(v->expected->names, "stored") != 0) return CKPT_OK;
   if (strcmp(v->input.index->names, "stored") == 0) return CKPT_OK;
-  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true};
+  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true, .weights = v->input.weights};
   ckpt_index_free(v->input.index);
   v->input.index = NULL;
   return ckpt_open(&v->input.index, v->args->inputs[0], &open, err);

@@ -43,23 +43,15 @@ static ckpt_status check_like(const ckpt_input *input, const char *like_path, ck
   return CKPT_OK;
 }
 
-static ckpt_status check_weights(const ckpt_input *input, ckpt_error *err) {
-  if (input->weights == NULL || strcmp(input->weights, "master") != 0) return CKPT_OK;
-  for (size_t i = 0; i < ckpt_index_count(input->index); i++)
-    if (ckpt_index_at(input->index, i)->role == CKPT_ROLE_MASTER) return CKPT_OK;
-  return ckpt_fail(err, CKPT_ENOTFOUND, input->index->path, NULL,
-                   "holds no master weights (leave out --weights master)");
-}
-
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
   *out = (ckpt_input){0};
   const ckpt_arg *like = ckpt_args_of(args, "like", number), *weights = ckpt_args_of(args, "weights", number);
   ckpt_open_options options = {.struct_size = sizeof options,
                                .stored_names = ckpt_args_of(args, "names", number) != NULL};
+  options.weights = out->weights = weights == NULL ? NULL : weights->text;
   CKPT_TRY(ckpt_open(&out->index, args->inputs[number], &options, err));
-  out->weights = weights == NULL ? NULL : weights->text;
-  CKPT_TRY(check_weights(out, err));
   if (like == NULL) return CKPT_OK;
+  options.weights = NULL;
   CKPT_TRY(ckpt_open(&out->like, like->text, &options, err));
   return check_like(out, like->text, err);
 }
@@ -71,6 +63,10 @@ void ckpt_input_close(ckpt_input *input) {
 }
 
 void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input) {
-  for (uint32_t i = 0; i < input->index->n_notes; i++)
-    ckpt_report_note(args, "%s: %s", input->index->path, input->index->notes[i].text);
+  bool has_closing_lines = (args->verb->sets & CKPT_SET_OUTPUT) != 0; /* the weights are said there */
+  for (uint32_t i = 0; i < input->index->n_notes; i++) {
+    const char *text = input->index->notes[i].text;
+    if (text != input->index->weights_note || !has_closing_lines)
+      ckpt_report_note(args, "%s: %s", input->index->path, text);
+  }
 }

@@ -16,7 +16,7 @@ typedef struct ckpt_input {
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err);
 void ckpt_input_close(ckpt_input *input); /* a zeroed one is fine */
 
-/* Prints the index's notes to stderr, unless --quiet. */
+/* Prints the index's notes to stderr, unless --quiet. A writing verb has a closing line for the weights instead. */
 void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input);
 
 /* Whether a tensor of this role takes part in `--include what`: model, optimizer or all. */

@@ -11,6 +11,7 @@
 #include "libckpt/error.h"
 #include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/receipt.h"
+#include "libckpt/weights.h"
 #include "report.h"
 #include "text.h"
 
@@ -100,7 +101,9 @@ static bool leaves_roles_out(const job *j, const ckpt_output *output) {
   const char *include = ckpt_convert_include(&j->options, output->format);
   bool known;
   for (uint32_t i = 0; i < j->input.index->n_tensors; i++)
-    if (!ckpt_role_included(include, (ckpt_role)j->input.index->tensors[i].role, &known)) return true;
+    if (!ckpt_role_included(include, (ckpt_role)j->input.index->tensors[i].role, &known) &&
+        !ckpt_master_stands(j->input.index, &j->input.index->tensors[i]))
+      return true;
   return false;
 }
 
@@ -112,16 +115,30 @@ static uint64_t output_bytes(const ckpt_output *output) {
   return n_bytes;
 }
 
+enum { MAX_NOTES = 2 };
+
+/* Lines about an output; what holds for all of them is said with the first. */
+static void written_notes(const job *j, const ckpt_output *output, const char *notes[MAX_NOTES + 1]) {
+  size_t n = 0;
+  if (output == j->plan->outputs && j->input.index->weights_note != NULL) notes[n++] = j->input.index->weights_note;
+  if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
+    notes[n++] = "no config.json, transformers cannot load this folder (--like MODEL)";
+  notes[n] = NULL;
+}
+
 static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
-  static const char *const no_config[] = {"no config.json, transformers cannot load this folder (--like MODEL)", NULL};
   const char **dropped = ckpt_arena_array(&j->args->arena, (size_t)output->losses.n + 1, sizeof *dropped);
-  CKPT_TRY_ALLOC(dropped, err);
+  const char **notes = ckpt_arena_array(&j->args->arena, MAX_NOTES + 1, sizeof *notes);
+  if (dropped == NULL || notes == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  written_notes(j, output, notes);
   for (uint32_t i = 0; i < output->losses.n; i++) dropped[i] = output->losses.texts[i];
   *written = (ckpt_written){.path = output->path,
                             .format = output->format->name,
                             .n_tensors = output->described->n_tensors,
                             .n_bytes = output_bytes(output),
+                            .weights = j->input.index->weights,
                             .dropped = dropped,
+                            .notes = notes,
                             .digest = output->digest};
   int dtype = CKPT_DTYPE_NONE;
   bool is_mixed = false;
@@ -134,7 +151,6 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
   }
   written->dtype = is_mixed ? "mixed" : dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name((ckpt_dtype)dtype);
   if (leaves_roles_out(j, output)) written->dropped_remedy = "--include all";
-  if (strcmp(output->format->name, "hf") == 0 && !holds_config(output)) written->notes = no_config;
   return CKPT_OK;
 }
 
@@ -200,6 +216,7 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double s
     ckpt_emit_u64(&json, "n_params", outputs[i].n_params);
     ckpt_emit_u64(&json, "n_bytes", outputs[i].n_bytes);
     ckpt_emit_text(&json, "dtype", outputs[i].dtype);
+    ckpt_emit_text(&json, "weights", outputs[i].weights);
     ckpt_emit_array(&json, "dropped");
     for (size_t k = 0; outputs[i].dropped[k] != NULL; k++) ckpt_emit_text(&json, NULL, outputs[i].dropped[k]);
     ckpt_emit_end(&json);

@@ -13,6 +13,7 @@
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/run.h"
+#include "libckpt/weights.h"
 
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
 typedef struct totals {
@@ -29,6 +30,8 @@ static const char *dtype_written(const totals *t) {
     case CKPT_F32: return "float32";
     case CKPT_F16: return "float16";
     case CKPT_BF16: return "bfloat16";
+    case CKPT_F8_E4M3: return "float8_e4m3fn";
+    case CKPT_F8_E5M2: return "float8_e5m2";
     default: return NULL;
   }
 }
@@ -40,6 +43,17 @@ static const char *human(uint64_t n_bytes, char *out, size_t n) {
   for (; value >= 1000 && unit < 4; unit++) value /= 1000;
   snprintf(out, n, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
   return out;
+}
+
+/* Masters that stand for parameters were not left out: they were read as these. */
+static ckpt_left_out less_standing(const ckpt_left_out *left_out, const ckpt_index *from) {
+  ckpt_left_out rest = *left_out;
+  for (uint32_t i = 0; i < from->n_tensors && rest.n_tensors[CKPT_ROLE_MASTER] != 0; i++) {
+    if (!ckpt_master_stands(from, &from->tensors[i])) continue;
+    rest.n_tensors[CKPT_ROLE_MASTER]--;
+    rest.n_bytes[CKPT_ROLE_MASTER] -= from->tensors[i].n_bytes;
+  }
+  return rest;
 }
 
 static ckpt_status say_left_out(ckpt_output *output, const ckpt_left_out *left_out, ckpt_error *err) {
@@ -169,8 +183,10 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   if (output->described->n_tensors == 0)
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);
-  else
-    status = say_left_out(output, ckpt_selection_left_out(selection), err);
+  else {
+    const ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
+    status = say_left_out(output, &left_out, err);
+  }
 done:
   ckpt_selection_free(selection);
   return status;

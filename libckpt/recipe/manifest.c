@@ -104,8 +104,14 @@ ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_plan *plan, const 
   CKPT_TRY(manifest_alloc(&manifest, err));
   ckpt_status status = fill(manifest, plan, from, options, err);
   if (status == CKPT_OK) {
-    status = ckpt_hash_result(plan, from, &manifest->digest, NULL, digest_error != NULL ? digest_error : err);
-    if (status == CKPT_EDIFFERENT && digest_error != NULL) status = CKPT_OK;
+    ckpt_error defect = {0};
+    status = ckpt_hash_result(plan, from, &manifest->digest, NULL, &defect);
+    if (status == CKPT_EDIFFERENT && digest_error != NULL) {
+      *digest_error = defect;
+      status = CKPT_OK;
+    } else if (status != CKPT_OK) {
+      status = ckpt_fail(err, status, defect.file, defect.tensor, "%s", defect.message);
+    }
   }
   if (status == CKPT_OK)
     *out = manifest;

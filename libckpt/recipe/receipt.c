@@ -1,7 +1,7 @@
 /* receipt.c - writing receipts; replay.c reads them.
  *
  *   {"ckpt_receipt":1,"version","verb",
- *    "options":{"names","like","include","shard_size","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
+ *    "options":{"names","weights","like","include","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
  *               "exclude":[..],"rename":[..]},
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","digest","n_tensors","n_bytes",
@@ -11,6 +11,7 @@
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
 #include "libckpt/recipe/receipt.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,10 @@ static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_i
 }
 
 static ckpt_status check_text(const char *text, ckpt_error *err) {
+  errno = 0; /* jansson returns NULL for either reason, but only an allocator sets it */
   json_t *json = json_string(text);
   bool is_text = json != NULL;
+  if (!is_text && errno == ENOMEM) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   json_decref(json);
   if (is_text) return CKPT_OK;
   return ckpt_fail(err, CKPT_EINVAL, text, NULL, "is no UTF-8 text, and a receipt cannot name it");
@@ -130,6 +133,7 @@ static void print_list(ckpt_out *out, const char *key, const char *const *texts)
 static void print_options(ckpt_out *out, const ckpt_convert_request *request) {
   const ckpt_convert_options *options = request->options;
   print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
+  if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
   print_text(out, ",\"like\":", request->like_path);
   print_text(out, ",\"include\":", options->include);
   ckpt_out_printf(out, ",\"allow_overflow\":%s,\"dtype\":[", options->allow_overflow ? "true" : "false");

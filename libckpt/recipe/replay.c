@@ -134,8 +134,10 @@ static ckpt_status read_request(recorded *r, ckpt_error *err) {
   CKPT_TRY(read_list(r, options, "exclude", &r->options.exclude, err));
   CKPT_TRY(read_list(r, options, "rename", &r->options.rename, err));
   CKPT_TRY(read_targets(r, err));
-  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = r->options.stored_names};
+  ckpt_open_options open = {.struct_size = sizeof open, .stored_names = r->options.stored_names};
+  open.weights = text(options, "weights");
   CKPT_TRY(ckpt_open(&r->from, r->options.input, &open, err));
+  open.weights = NULL;
   r->request.like_path = text(options, "like");
   if (r->request.like_path != NULL) CKPT_TRY(ckpt_open(&r->like, r->request.like_path, &open, err));
   r->request.verb = text(r->root, "verb");
@@ -253,10 +255,10 @@ done:
   return status;
 }
 
-/* What stands at the output now, under the names that are written in it. */
+/* What stands at the output now: the names that are written in it, and the parameters as stored. */
 static ckpt_status look(const recorded *r, const char *path, uint32_t number, const ckpt_run_options *run,
                         const reporter *to, ckpt_error *err) {
-  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true};
+  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true, .weights = "model"};
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   ckpt_index *index = NULL;
   ckpt_plan *plan = NULL;

@@ -138,6 +138,12 @@ STRICTER = ["twice", "tensor name", "at most 8", "NUL", "surrogate", "nested dee
 TOLERATED = ["incomplete metadata, file not fully covered"]  # bytes at the end, which other writers leave
 
 
+def is_about_an_empty_tensor(theirs, listing):
+    """Whether the reference minds where a tensor without bytes lies."""
+    found = re.search("invalid offset for tensor `(.*)`", theirs, re.S)
+    return found and any(t["name"] == found[1] and t["n_bytes"] == 0 for t in json.loads(listing)["tensors"])
+
+
 def has_twice(bytes_):
     """Whether the header has a key twice, of which the reference takes the last."""
     found = []
@@ -182,7 +188,8 @@ def test_what_is_refused(folder):
             elif verdict == ("accept", "refuse") and not (
                     has_twice(case) or any(text in done.stdout for text in STRICTER)):
                 problems.append("refused: %s: %s" % (done.stdout.strip(), case))
-            elif verdict == ("refuse", "accept") and not any(text in theirs for text in TOLERATED):
+            elif verdict == ("refuse", "accept") and not any(text in theirs for text in TOLERATED) and not (
+                    is_about_an_empty_tensor(theirs, done.stdout)):
                 problems.append("accepted, though %s: %s" % (theirs, case))
             elif verdict == ("accept", "accept"):
                 ours = {t["name"]: tuple(t["shape"]) for t in json.loads(done.stdout)["tensors"]}

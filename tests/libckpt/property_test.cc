@@ -370,6 +370,7 @@ TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
       c.plan()->n_leaf_slots = round == 2 ? static_cast<uint32_t>(how.below(3)) : 64;
       if (round == 2) c.skip_digests();
       if (round != 0) c.shrink_tiles(&how);
+      unlink(trace.c_str());
       ASSERT_EQ(ckpt_plan_run(c.plan(), &options, &err), CKPT_OK) << text_of(err);
       ASSERT_NO_FATAL_FAILURE(c.check_results());
       check_trace(trace, c.plan());

@@ -113,6 +113,7 @@ TEST_F(Run, SeveralOutputsOfOneTensorAreOneRead) {
   add(CKPT_NO_SINK, "half", read("x"));
   ckpt_run_options o = options();
   o.trace = trace.c_str();
+  unlink(trace.c_str());
   run_well(o);
   EXPECT_EQ(bytes_read(), x.bytes.size());
   std::ifstream in(trace);
@@ -234,6 +235,22 @@ TEST_F(Run, ARowFollowsTheLastOfItsValues) {
   double sum_a = reduce_sum_sq(a), sum_b = reduce_sum_sq(b);
   Array by_a = fake::apply(divide, {&x}, &sum_a), by_b = fake::apply(divide, {&x}, &sum_b);
   EXPECT_EQ(written(0, "y"), fake::apply(fake::add, {&by_a, &by_b}).bytes);
+}
+
+// Rows that read the same but need values of different places: one read must not put one before its value.
+TEST_F(Run, RowsOfOneReadWithValuesOfDifferentPlaces) {
+  const Array &x = plain("x", CKPT_F32, {60}), &z = plain("z", CKPT_F32, {300, 7});
+  open();
+  output();
+  for (const char *name : {"x", "z"}) {
+    ckpt_expr *y = apply(divide, {read("x")});
+    ASSERT_EQ(ckpt_expr_add_prologue(y, plan_, apply(sum_sq, {read(name)}), &err_), CKPT_OK);
+    add(0, std::string("by ") + name, y);
+  }
+  run_well(options(0, 3));
+  double sum_x = reduce_sum_sq(x), sum_z = reduce_sum_sq(z);
+  EXPECT_EQ(written(0, "by x"), fake::apply(divide, {&x}, &sum_x).bytes);
+  EXPECT_EQ(written(0, "by z"), fake::apply(divide, {&x}, &sum_z).bytes);
 }
 
 // Digests of rows that tiles cut and for which there is no buffer: read back, blocks of 3 bytes and zstd frames too.

@@ -1,0 +1,110 @@
+/* weights.c - see weights.h.
+ *
+ * Runs once, between a format's open and the caller, so that every reader of the index sees the same parameters.
+ * Extents are shared, not copied: the bytes of a master were checked when the index was finished. */
+#include "weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+
+#define MASTER_SUFFIX ".master"
+enum { N_PREFIX = sizeof CKPT_STATE_PREFIX - 1, N_SUFFIX = sizeof MASTER_SUFFIX - 1, NAME_BYTES = 8192 };
+
+/* One dtype of all tensors seen, or more than one. */
+typedef struct common_dtype {
+  ckpt_dtype dtype;
+  bool is_mixed;
+} common_dtype;
+
+static void see(common_dtype *common, uint8_t dtype) {
+  common->is_mixed = common->is_mixed || (common->dtype != CKPT_DTYPE_NONE && common->dtype != (ckpt_dtype)dtype);
+  common->dtype = (ckpt_dtype)dtype;
+}
+
+static const char *dtype_text(const common_dtype *common) {
+  return common->is_mixed ? "mixed" : ckpt_dtype_name(common->dtype);
+}
+
+static const ckpt_tensor *find_named(const ckpt_index *index, const char *parameter) {
+  char name[NAME_BYTES];
+  int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s" MASTER_SUFFIX, parameter);
+  const ckpt_tensor *tensor = n < 0 || n >= NAME_BYTES ? NULL : ckpt_index_find(index, name);
+  return tensor != NULL && tensor->role == CKPT_ROLE_MASTER ? tensor : NULL;
+}
+
+/* The master of a parameter, under its name or, failing that, the first of its aliases that has one. */
+static const ckpt_tensor *find_master(const ckpt_index *index, const ckpt_tensor *parameter) {
+  const ckpt_tensor *master = find_named(index, parameter->name);
+  for (const char *const *alias = parameter->aliases; master == NULL && alias != NULL && *alias != NULL; alias++)
+    master = find_named(index, *alias);
+  return master;
+}
+
+static bool holds_masters(const ckpt_index *index) {
+  uint32_t i = 0;
+  while (i < index->n_tensors && index->tensors[i].role != CKPT_ROLE_MASTER) i++;
+  return i < index->n_tensors;
+}
+
+static ckpt_status stand_in(const ckpt_index *index, ckpt_tensor *parameter, const ckpt_tensor *master,
+                            ckpt_error *err) {
+  if (parameter->rank != master->rank ||
+      (master->rank != 0 && memcmp(parameter->shape, master->shape, master->rank * sizeof *master->shape) != 0))
+    return ckpt_fail(err, CKPT_EFORMAT, index->path, parameter->name,
+                     "its master copy %s has another shape (--weights model leaves masters alone)", master->name);
+  parameter->dtype = master->dtype;
+  parameter->n_bytes = master->n_bytes;
+  parameter->extents = master->extents;
+  parameter->n_extents = master->n_extents;
+  parameter->extent_form = master->extent_form;
+  parameter->storage = master->storage;
+  return CKPT_OK;
+}
+
+static ckpt_status note_choice(ckpt_index *index, const common_dtype *stored, const common_dtype *masters,
+                               ckpt_error *err) {
+  if (strcmp(index->weights, "master") == 0)
+    CKPT_TRY(ckpt_index_note(index, false, err, "weights: master %s (stored parameters are %s; --weights model)",
+                             dtype_text(masters), dtype_text(stored)));
+  else
+    CKPT_TRY(ckpt_index_note(index, false, err, "weights: model %s (master copies are %s; --weights master)",
+                             dtype_text(stored), dtype_text(masters)));
+  index->weights_note = index->notes[index->n_notes - 1].text;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ckpt_error *err) {
+  bool is_model = weights != NULL && strcmp(weights, "model") == 0;
+  if (weights != NULL && !is_model && strcmp(weights, "master") != 0)
+    return ckpt_fail(err, CKPT_EINVAL, index->path, NULL, "weights '%s' are neither master nor model", weights);
+  common_dtype stored = {0}, masters = {0};
+  uint32_t n_tensors = holds_masters(index) ? index->n_tensors : 0;
+  for (uint32_t i = 0; i < n_tensors; i++) {
+    ckpt_tensor *parameter = &index->tensors[i];
+    const ckpt_tensor *master = parameter->role == CKPT_ROLE_PARAMETER ? find_master(index, parameter) : NULL;
+    if (master == NULL) continue;
+    see(&stored, parameter->dtype);
+    see(&masters, master->dtype);
+    if (!is_model) CKPT_TRY(stand_in(index, parameter, master, err));
+  }
+  if (masters.dtype != CKPT_DTYPE_NONE) {
+    index->weights = is_model ? "model" : "master";
+    return note_choice(index, &stored, &masters, err);
+  }
+  if (weights == NULL || is_model) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "holds no master weights (leave out --weights master)");
+}
+
+bool ckpt_master_stands(const ckpt_index *index, const ckpt_tensor *tensor) {
+  if (tensor->role != CKPT_ROLE_MASTER || index->weights == NULL || strcmp(index->weights, "master") != 0) return false;
+  char name[NAME_BYTES];
+  size_t n = strlen(tensor->name);
+  if (n <= N_PREFIX + N_SUFFIX || n - N_PREFIX - N_SUFFIX >= sizeof name) return false;
+  n -= N_PREFIX + N_SUFFIX;
+  memcpy(name, tensor->name + N_PREFIX, n);
+  name[n] = '\0';
+  const ckpt_tensor *parameter = ckpt_index_find(index, name);
+  return parameter != NULL && parameter->role == CKPT_ROLE_PARAMETER && find_master(index, parameter) == tensor;
+}

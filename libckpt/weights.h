@@ -1,0 +1,16 @@
+/* weights.h - which copy of a mixed-precision checkpoint stands for the parameters: the stored or the master one. */
+#ifndef CKPT_WEIGHTS_H
+#define CKPT_WEIGHTS_H
+
+#include "index.h"
+
+/* Lets the masters (`optimizer.state.P.master`) of a finished index stand for their parameters P, which take over dtype
+ * and extents; the masters stay tensors of their own. weights: "master", "model" (nothing is changed) or NULL: "master"
+ * where there is one. Sets index->weights and adds the note index->weights_note where there was a choice.
+ * Fails with EINVAL (another weights), ENOTFOUND ("master", and no parameter has one), EFORMAT (another shape). */
+ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ckpt_error *err);
+
+/* Whether tensor is a master that stands for a parameter of the opened index, so that leaving it out loses nothing. */
+bool ckpt_master_stands(const ckpt_index *index, const ckpt_tensor *tensor);
+
+#endif
