@@ -12,7 +12,7 @@ typedef struct ckpt_trace ckpt_trace;
 /* Nanoseconds of a monotonic clock. */
 uint64_t ckpt_trace_now(void);
 
-/* Creates the file, EEXIST where there is one. Its lines are buffered; a failed write is reported by ckpt_trace_close. */
+/* Creates the file, EEXIST where there is one. Lines are buffered; a failed write is reported by ckpt_trace_close. */
 ckpt_status ckpt_trace_open(ckpt_trace **out, const char *path, const ckpt_plan *plan, ckpt_error *err);
 
 /* One tile; safe from many threads. */
