@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <zlib.h>
+#define ZSTD_STATIC_LINKING_ONLY /* ZSTD_estimateCStreamSize */
 #include <zstd.h>
 
 #include "error.h"
@@ -18,6 +19,8 @@ struct ckpt_lane {
   ZSTD_CCtx *zstd;
   uint8_t buffer[BUFFER_BYTES];
 };
+
+uint64_t ckpt_encoder_bytes(int level) { return ZSTD_estimateCStreamSize(level) + sizeof(ckpt_lane); }
 
 ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, ckpt_error *err) {
   ckpt_lane *lane = malloc(sizeof *lane);

@@ -9,6 +9,9 @@
 
 typedef struct ckpt_lane ckpt_lane;
 
+/* Memory that a lane may hold at this zstd level. */
+uint64_t ckpt_encoder_bytes(int level);
+
 /* The lane of one file of an output. */
 ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, ckpt_error *err);
 

@@ -8,7 +8,9 @@
 
 #include "batch.h"
 #include "dtype.h"
+#include "encode.h"
 #include "error.h"
+#include "eval.h"
 #include "lower.h"
 #include "place.h"
 
@@ -247,12 +249,31 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
   return taken > allowed ? taken - allowed : 0;
 }
 
+/* What one worker's decoders and encoder may hold at a time. */
+static uint64_t cursor_bytes(const ckpt_plan *plan) {
+  uint64_t n_cursors = 0, n_encoder = 0;
+  for (uint32_t b = 0; b < plan->n_batches; b++) {
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < plan->batches[b].n_leaves && plan->batches[b].has_cursor && n < CKPT_TILE_READERS; l++) {
+      const ckpt_tensor *tensor = plan->batches[b].leaves[l].expr->tensor;
+      n += tensor != NULL && tensor->n_extents != 0 && ckpt_extent_is_sequential(&tensor->extents[0]);
+    }
+    if (n > n_cursors) n_cursors = n;
+  }
+  for (uint32_t i = 0; i < plan->n_outputs; i++)
+    for (uint32_t f = 0; f < plan->outputs[i].layout.n_files; f++) {
+      const ckpt_layout_file *file = &plan->outputs[i].layout.files[f];
+      for (uint32_t s = 0; s < file->n_segments && file->has_encoder; s++) {
+        uint64_t n = file->segments[s].encoder == CKPT_ENCODE_RAW ? 0 : ckpt_encoder_bytes(file->segments[s].level);
+        if (n > n_encoder) n_encoder = n;
+      }
+    }
+  return n_cursors * CKPT_CURSOR_BYTES + n_encoder;
+}
+
 /* Divides the memory and plans every batch. reserves: keep slots for leaves of rows that are written nowhere. */
 static ckpt_status divide(ckpt_plan *plan, bool reserves, ckpt_error *err) {
-  uint64_t per_worker = CKPT_WINDOW_BYTES, cursors = 0, least_share = UINT64_C(2) << 20;
-  for (uint32_t i = 0; i < plan->n_batches && cursors == 0; i++)
-    if (plan->batches[i].has_cursor) cursors = CKPT_CURSOR_BYTES;
-  per_worker += cursors;
+  uint64_t per_worker = CKPT_WINDOW_BYTES + cursor_bytes(plan), least_share = UINT64_C(2) << 20;
   /* One worker more than processors, so that reads and writes of one overlap the work of another; as many as half of
    * the memory feeds. */
   uint64_t per_batch = reserves ? most_unwritten(plan) : 0, own = plan_bytes(plan);

@@ -172,7 +172,7 @@ static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_lis
   }
   ckpt_manifest_free(h.manifest);
   ckpt_index_free(index);
-  if (status == CKPT_ECANCELED || status == CKPT_ENOMEM || status == CKPT_EINTERNAL || status == CKPT_EINVAL) {
+  if (status == CKPT_ECANCELED || status == CKPT_ENOMEM || status == CKPT_EINTERNAL) {
     *err = error;
     return status;
   }
@@ -212,7 +212,9 @@ static void write_checked(const ckpt_listed *listed, const checked *results, siz
 
 /* A manifest is no list, though it holds digests too: say what checks it. */
 static ckpt_status refuse_manifest(const char *path, ckpt_error *err) {
-  FILE *file = strcmp(path, "-") == 0 ? NULL : fopen(path, "re");
+  struct stat found; /* a pipe can be read only once */
+  bool is_file = strcmp(path, "-") != 0 && stat(path, &found) == 0 && S_ISREG(found.st_mode);
+  FILE *file = is_file ? fopen(path, "re") : NULL;
   int first = file == NULL ? EOF : getc(file);
   if (file != NULL) fclose(file);
   if (first != '{') return CKPT_OK;
@@ -351,6 +353,8 @@ static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {
     if (ckpt_args_has(args, digest_only[i]) && (is_files || (is_check && i < 2)))
       return ckpt_args_fail(args, err, "--%s has no meaning with --%s", digest_only[i], is_files ? "files" : "check");
   if (is_files && ckpt_args_has(args, "plan")) return ckpt_args_fail(args, err, "--files has no --plan");
+  if (ckpt_args_has(args, "trace") && (is_check || args->n_inputs > 1))
+    return ckpt_args_fail(args, err, "--trace follows one run: give one input");
   if (ckpt_args_has(args, "output") && args->n_inputs > 1)
     return ckpt_args_fail(args, err, "-o writes the manifest of one input, %u are given", args->n_inputs);
   if (args->json && ckpt_args_has(args, "plan") && args->n_inputs > 1)

@@ -55,13 +55,22 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   return CKPT_OK;
 }
 
-static ckpt_status plan_receipt(job *j, ckpt_error *err) {
-  const char *path = ckpt_args_text(j->args, "receipt", NULL);
-  if (path == NULL) return CKPT_OK;
+/* A file that an option names must be none of the inputs' and none of the outputs. */
+static ckpt_status check_apart(const job *j, const char *option, const char *path, ckpt_error *err) {
   CKPT_TRY(ckpt_convert_keeps_apart(&j->request, path, err));
   for (uint32_t i = 0; i < j->request.n_targets; i++)
     if (ckpt_same_place(j->targets[i].path, path))
-      return ckpt_args_fail(j->args, err, "--receipt %s is an output too", path);
+      return ckpt_args_fail(j->args, err, "--%s %s is an output too", option, path);
+  return CKPT_OK;
+}
+
+static ckpt_status plan_receipt(job *j, ckpt_error *err) {
+  const char *path = ckpt_args_text(j->args, "receipt", NULL), *trace = ckpt_args_text(j->args, "trace", NULL);
+  if (trace != NULL) CKPT_TRY(check_apart(j, "trace", trace, err));
+  if (trace != NULL && path != NULL && ckpt_same_place(path, trace))
+    return ckpt_args_fail(j->args, err, "--trace %s is the receipt too", trace);
+  if (path == NULL) return CKPT_OK;
+  CKPT_TRY(check_apart(j, "receipt", path, err));
   CKPT_TRY(ckpt_plan_sink(j->plan, path, false, j->options.force, &j->receipt, err));
   return ckpt_receipt_plan(j->plan, &j->request, err);
 }
