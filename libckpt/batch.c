@@ -7,6 +7,7 @@
 #include "decode.h"
 #include "dtype.h"
 #include "error.h"
+#include "grow.h"
 #include "lower.h"
 
 enum { MAX_LEAVES = 4096, LEVEL = CKPT_N_ORDER - 1 };
@@ -223,16 +224,6 @@ static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32
   return true;
 }
 
-static ckpt_status grow(void *items, uint32_t n, uint32_t *capacity, size_t item_bytes, ckpt_error *err) {
-  if (n < *capacity) return CKPT_OK;
-  uint32_t wanted = *capacity < 64 ? 64 : *capacity + *capacity / 2;
-  void *moved = wanted < *capacity ? NULL : reallocarray(*(void **)items, wanted, item_bytes);
-  CKPT_TRY_ALLOC(moved, err);
-  *(void **)items = moved;
-  *capacity = wanted;
-  return CKPT_OK;
-}
-
 /* Points *view at an equal one in the plan's memory: tensors of one shape, one after the other, share it. */
 static ckpt_status share_view(ckpt_batcher *batcher, const ckpt_view **view, ckpt_error *err) {
   const size_t n_recent = sizeof batcher->recent / sizeof *batcher->recent;
@@ -251,7 +242,7 @@ static ckpt_status share_view(ckpt_batcher *batcher, const ckpt_view **view, ckp
 static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_leaf *leaves, uint32_t n, const uint64_t *after,
                              uint64_t level, ckpt_error *err) {
   ckpt_plan *plan = batcher->plan;
-  CKPT_TRY(grow(&plan->batches, plan->n_batches, &plan->batch_capacity, sizeof *plan->batches, err));
+  CKPT_TRY(ckpt_grow(&plan->batches, plan->n_batches, &plan->batch_capacity, sizeof *plan->batches, err));
   ckpt_batch batch = {.n_leaves = n, .first_piece = UINT32_MAX, .waits = level != 0};
   batch.leaves = ckpt_arena_array(&plan->work, n, sizeof *leaves);
   CKPT_TRY_ALLOC(batch.leaves, err);
@@ -313,7 +304,7 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
     batch->order[0] = 0, batch->order[1] = batcher->lane, batch->order[2] = batcher->segment;
     batch->order[3] = piece.begin;
   }
-  CKPT_TRY(grow(&plan->pieces, plan->n_pieces, &plan->piece_capacity, sizeof *plan->pieces, err));
+  CKPT_TRY(ckpt_grow(&plan->pieces, plan->n_pieces, &plan->piece_capacity, sizeof *plan->pieces, err));
   plan->pieces[plan->n_pieces] = piece;
   if (batch->first_piece == UINT32_MAX)
     batch->first_piece = plan->n_pieces;

@@ -10,10 +10,10 @@
 #include "cover.h"
 #include "dtype.h"
 #include "error.h"
+#include "grow.h"
 
 enum { MAX_NAME_BYTES = 4096 };
 #define DEFAULT_MAX_INDEX_BYTES (UINT64_C(8) << 30)
-#define MAX_TENSORS UINT32_C(16000000)
 
 ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *path, const char *format,
                            const ckpt_open_options *options, ckpt_error *err) {
@@ -47,18 +47,6 @@ void ckpt_index_free(ckpt_index *index) {
   free(index->notes);
   free(index->composites);
   free(index);
-}
-
-/* Makes room for one more item in a growing array of the index. */
-static ckpt_status grow(void *items, uint32_t n, uint32_t *capacity, size_t item_bytes, ckpt_error *err) {
-  if (n < *capacity) return CKPT_OK;
-  if (n >= MAX_TENSORS) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %u entries", MAX_TENSORS);
-  uint32_t wanted = *capacity == 0 ? 16 : *capacity + *capacity / 2;
-  void *moved = reallocarray(*(void **)items, wanted, item_bytes);
-  CKPT_TRY_ALLOC(moved, err);
-  *(void **)items = moved;
-  *capacity = wanted;
-  return CKPT_OK;
 }
 
 /* Whether text[0, n) is UTF-8 without NUL: no overlong forms, surrogates or values past U+10FFFF. */
@@ -100,7 +88,7 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
                      "a tensor name of %zu bytes (1 to %d are accepted)", n_name, MAX_NAME_BYTES);
   if (!is_name_text(name, n_name))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor name is not UTF-8 text or holds a NUL");
-  CKPT_TRY(grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
+  CKPT_TRY(ckpt_grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
   ckpt_arena *arena = &index->arena;
   ckpt_tensor tensor = {.n_extents = n_extents, .rank = (uint8_t)rank, .dtype = (uint8_t)dtype, .role = (uint8_t)role};
   tensor.name = ckpt_arena_text(arena, name, n_name);
@@ -152,7 +140,8 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
 }
 
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err) {
-  CKPT_TRY(grow(&index->composites, index->n_composites, &index->composite_capacity, sizeof *index->composites, err));
+  CKPT_TRY(
+      ckpt_grow(&index->composites, index->n_composites, &index->composite_capacity, sizeof *index->composites, err));
   if (composite->rank > CKPT_MAX_RANK)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, composite->name, "%u axes (at most %d)", composite->rank, CKPT_MAX_RANK);
   ckpt_composite copy = *composite;
@@ -175,7 +164,7 @@ ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *co
 }
 
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err) {
-  CKPT_TRY(grow(&index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
+  CKPT_TRY(ckpt_grow(&index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
   ckpt_meta meta = {ckpt_arena_copy(&index->arena, key), ckpt_arena_copy(&index->arena, value)};
   if (meta.key == NULL || meta.value == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   index->metadata[index->n_metadata++] = meta;
@@ -184,7 +173,7 @@ ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const ch
 
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
                                      ckpt_error *err) {
-  CKPT_TRY(grow(&index->side_files, index->n_side_files, &index->side_capacity, sizeof *index->side_files, err));
+  CKPT_TRY(ckpt_grow(&index->side_files, index->n_side_files, &index->side_capacity, sizeof *index->side_files, err));
   ckpt_side_file side = {.name = ckpt_arena_copy(&index->arena, name), .file = file, .n_bytes = n_bytes};
   CKPT_TRY_ALLOC(side.name, err);
   index->side_files[index->n_side_files++] = side;
@@ -192,7 +181,7 @@ ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32
 }
 
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...) {
-  CKPT_TRY(grow(&index->notes, index->n_notes, &index->note_capacity, sizeof *index->notes, err));
+  CKPT_TRY(ckpt_grow(&index->notes, index->n_notes, &index->note_capacity, sizeof *index->notes, err));
   char text[1024];
   va_list args;
   va_start(args, format);
@@ -305,7 +294,7 @@ ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_e
   index->n_aliases = from->n_aliases;
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < from->n_tensors; i++) {
-    CKPT_TRY_GOTO(grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
+    CKPT_TRY_GOTO(ckpt_grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
     ckpt_tensor tensor = from->tensors[i];
     tensor.extents = NULL;
     tensor.n_extents = 0;

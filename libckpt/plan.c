@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "error.h"
+#include "grow.h"
 #include "sink_parts.h"
 
 ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err) {
@@ -35,18 +36,8 @@ void ckpt_plan_free(ckpt_plan *plan) {
   free(plan);
 }
 
-static ckpt_status grow(void *items, uint32_t n, uint32_t *capacity, size_t item_bytes, ckpt_error *err) {
-  if (n < *capacity) return CKPT_OK;
-  uint32_t wanted = *capacity < 8 ? 8 : *capacity + *capacity / 2;
-  void *moved = wanted < *capacity ? NULL : reallocarray(*(void **)items, wanted, item_bytes);
-  CKPT_TRY_ALLOC(moved, err);
-  *(void **)items = moved;
-  *capacity = wanted;
-  return CKPT_OK;
-}
-
 static ckpt_status add_output(ckpt_plan *plan, ckpt_output output, uint32_t *number, ckpt_error *err) {
-  CKPT_TRY(grow(&plan->outputs, plan->n_outputs, &plan->output_capacity, sizeof *plan->outputs, err));
+  CKPT_TRY(ckpt_grow(&plan->outputs, plan->n_outputs, &plan->output_capacity, sizeof *plan->outputs, err));
   CKPT_TRY(ckpt_index_new(&output.described, NULL, output.path, output.format->name, NULL, err));
   output.losses.arena = &output.described->arena;
   *number = plan->n_outputs;
@@ -134,7 +125,7 @@ ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_f
 }
 
 static ckpt_status add_row(ckpt_plan *plan, ckpt_row row, uint32_t *number, ckpt_error *err) {
-  CKPT_TRY(grow(&plan->rows, plan->n_rows, &plan->row_capacity, sizeof *plan->rows, err));
+  CKPT_TRY(ckpt_grow(&plan->rows, plan->n_rows, &plan->row_capacity, sizeof *plan->rows, err));
   if (number != NULL) *number = plan->n_rows;
   plan->rows[plan->n_rows++] = row;
   plan->is_checked = false;
@@ -195,7 +186,7 @@ ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduc
                              ckpt_error *err) {
   if (reduction->op->rule != CKPT_RULE_REDUCE)
     return ckpt_fail(err, CKPT_EINVAL, NULL, name, "%s is no reduction", reduction->op->name);
-  CKPT_TRY(grow(&plan->values, plan->n_values, &plan->value_capacity, sizeof *plan->values, err));
+  CKPT_TRY(ckpt_grow(&plan->values, plan->n_values, &plan->value_capacity, sizeof *plan->values, err));
   void *memory = ckpt_arena_alloc(&plan->arena, reduction->op->value_bytes);
   ckpt_row row = {
       .sink = CKPT_VALUE_SINK, .name = ckpt_arena_copy(&plan->arena, name), .expr = reduction, .value = plan->n_values};
