@@ -71,21 +71,6 @@ static const char *only_file(const ckpt_probe *p, const char *suffix) {
   return found;
 }
 
-/* One of `<prefix>-00001-of-00003.safetensors`; false for other names. */
-static bool parse_numbered(const char *name, size_t *n_prefix, unsigned *number, unsigned *total) {
-  const char *of = strstr(name, "-of-");
-  for (const char *next; of != NULL && (next = strstr(of + 1, "-of-")) != NULL;) of = next;
-  if (of == NULL || !ckpt_hf_has_suffix(name, SUFFIX)) return false;
-  const char *start = of;
-  while (start > name && start[-1] >= '0' && start[-1] <= '9') start--;
-  int n_read = 0;
-  if (start == of || start == name || start[-1] != '-' || of - start > 9) return false;
-  if (sscanf(start, "%9u-of-%9u%n", number, total, &n_read) != 2) return false;
-  if (strcasecmp(start + n_read, SUFFIX) != 0) return false;
-  *n_prefix = (size_t)(start - name);
-  return true;
-}
-
 /* Reads the files of a complete numbered set, if the folder holds exactly one. Entries are sorted, so numbers of equal
  * width come in order. */
 static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *is_found, ckpt_error *err) {
@@ -95,7 +80,7 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
   *is_found = false;
   for (size_t i = 0; i < p->n_entries; i++) {
     const char *name = p->entries[i].name;
-    if (!p->entries[i].is_file || !parse_numbered(name, &n_prefix, &number, &total)) continue;
+    if (!p->entries[i].is_file || !ckpt_safetensors_numbered(name, &n_prefix, &number, &total)) continue;
     if (first == NULL) {
       first = name;
       n_first = n_prefix;
@@ -111,7 +96,7 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
     return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "file %u of the %u called %.*s... is missing (download it)",
                      n + 1, n_wanted, (int)n_first, first);
   for (size_t i = 0; i < p->n_entries; i++)
-    if (p->entries[i].is_file && parse_numbered(p->entries[i].name, &n_prefix, &number, &total))
+    if (p->entries[i].is_file && ckpt_safetensors_numbered(p->entries[i].name, &n_prefix, &number, &total))
       CKPT_TRY(add_file(index, p->entries[i].name, err));
   *is_found = true;
   CKPT_TRY(ckpt_safetensors_merge(index, err));

@@ -21,6 +21,12 @@ static ckpt_status read_index(ckpt_index *index, const char *name, bool stored_n
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
   CKPT_TRY(ckpt_safetensors_read(index, file, err));
   CKPT_TRY(ckpt_safetensors_merge(index, err));
+  size_t n_prefix;
+  unsigned number, total;
+  const char *slash = strrchr(name, '/');
+  if (ckpt_safetensors_numbered(slash == NULL ? name : slash + 1, &n_prefix, &number, &total) && total > 1)
+    CKPT_TRY(ckpt_index_note(index, false, err, "is file %u of %u of a model (name the folder, or its index, for all)",
+                             number, total));
   CKPT_TRY(ckpt_index_canonical_names(index, stored_names, err));
   return ckpt_index_finish(index, err);
 }

@@ -12,7 +12,8 @@ typedef enum ckpt_name_note {
   CKPT_NAME_PLAIN = 0,
   CKPT_NAME_ROPE_PERMUTE = 1, /* GGUF and Meta interleave rotary pairs: rows of each head are permuted */
   CKPT_NAME_TRANSPOSE = 2,    /* stored (in, out) in the Hugging Face model (GPT-2's Conv1D) */
-  CKPT_NAME_FUSED_QKV = 4     /* q, k and v in one tensor */
+  CKPT_NAME_FUSED_QKV = 4,    /* q, k and v in one tensor */
+  CKPT_NAME_OPTIONAL = 8      /* only some models of the family have it */
 } ckpt_name_note;
 
 typedef struct ckpt_arch_name {

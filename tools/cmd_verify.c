@@ -277,7 +277,7 @@ static ckpt_status check_sums(verification *v, bool *is_whole, ckpt_error *err) 
   if (status == CKPT_OK) status = check_files(v, promised, n, sums, &n_equal, err);
   *is_whole = status == CKPT_OK && n_equal == n && covers_weights(v->input.index, promised, n);
   if (status == CKPT_OK && v->findings.n_of[CKPT_PROBLEM] == n_problems)
-    status = ckpt_findings_add(&v->findings, err, *is_whole ? CKPT_PROVEN : CKPT_UNPROVEN, NULL, NULL,
+    status = ckpt_findings_add(&v->findings, err, *is_whole ? CKPT_PROVEN : CKPT_PROBLEM, NULL, NULL,
                                *is_whole ? "bytes: SHA-256 of %zu file%s is that in %s"
                                          : "bytes: SHA-256 of %zu file%s is that in %s, but not every file of tensors "
                                            "stands there",

@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -10,8 +11,19 @@ enum { N_SIGNALS = sizeof signals / sizeof *signals };
 static volatile int received; /* the first signal of the running job */
 static struct sigaction previous[N_SIGNALS];
 
+static double first_at; /* seconds of a monotonic clock */
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A terminal, a shell and `timeout` may each deliver one interruption: what comes within half a second is the same one,
+ * and the run still removes its temporary files. */
 static void on_signal(int number) {
-  if (received != 0) _exit(128 + number);
+  if (received != 0 && seconds() - first_at > 0.5) _exit(128 + number);
+  if (received == 0) first_at = seconds();
   received = number;
 }
 

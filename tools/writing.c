@@ -79,6 +79,8 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
 static ckpt_status check_forms(const job *j, ckpt_error *err) {
   for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
     const ckpt_output *output = &j->plan->outputs[i];
+    if (strcmp(output->path, "-") == 0)
+      return ckpt_args_fail(j->args, err, "-o - : a checkpoint cannot be written to stdout (./- is a file named -)");
     const ckpt_format *named = ckpt_format_of_suffix(output->path);
     if (j->writing->is_one_file && output->options.is_folder)
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors)",
@@ -279,6 +281,29 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
 /* ---- the verb ------------------------------------------------------------------------------------------------------
  */
 
+/* What --allow-overflow let pass: never in silence. */
+static void say_overflow(const job *j) {
+  uint64_t n_tensors = 0, n_values = 0, n_nan = 0;
+  const ckpt_row *worst = NULL;
+  for (uint32_t i = 0; i < j->plan->n_rows; i++) {
+    const ckpt_row *row = &j->plan->rows[i];
+    if (row->stats.n_overflow + row->stats.n_nan_lost == 0) continue;
+    n_tensors++;
+    n_values += row->stats.n_overflow;
+    n_nan += row->stats.n_nan_lost;
+    if (worst == NULL || row->stats.largest > worst->stats.largest) worst = row;
+  }
+  if (worst == NULL || ckpt_args_has(j->args, "quiet")) return;
+  char values[32], nans[32], tensors[32];
+  fprintf(stderr,
+          "overflow allowed: %s values became infinite or were clamped, %s NaN became numbers, in %s tensors; "
+          "the largest is %g in ",
+          ckpt_text_count(n_values, values), ckpt_text_count(n_nan, nans), ckpt_text_count(n_tensors, tensors),
+          worst->stats.largest);
+  ckpt_text_print(stderr, worst->name);
+  fputc('\n', stderr);
+}
+
 int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   job j = {.args = args, .writing = writing};
   ckpt_error err = {0};
@@ -294,6 +319,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
     ckpt_job_end(&run);
     if (status == CKPT_OK && is_run) status = describe_all(&j, &outputs, &err);
     if (status == CKPT_OK && is_run) ckpt_report_written(args, &run, outputs, j.plan->n_outputs);
+    if (status == CKPT_OK && is_run) say_overflow(&j);
     if (status == CKPT_OK && !is_run) status = show_plan(&j, &err);
   }
   ckpt_sink_free(j.receipt);

@@ -28,13 +28,13 @@ static const ckpt_arch_name names[] = {
     PARAMETER("lm_head.weight", "output.weight", "output.weight", PLAIN, 0),
 
     /* Only with attention_bias or mlp_bias in the config. The bias of a row-split matrix is added once: replicated. */
-    PARAMETER(LAYER "self_attn.q_proj.bias", "blk.#.attn_q.bias", NULL, ROPE_PERMUTE, 0),
-    PARAMETER(LAYER "self_attn.k_proj.bias", "blk.#.attn_k.bias", NULL, ROPE_PERMUTE, 0),
-    PARAMETER(LAYER "self_attn.v_proj.bias", "blk.#.attn_v.bias", NULL, PLAIN, 0),
-    PARAMETER(LAYER "self_attn.o_proj.bias", "blk.#.attn_output.bias", NULL, PLAIN, -1),
-    PARAMETER(LAYER "mlp.gate_proj.bias", "blk.#.ffn_gate.bias", NULL, PLAIN, 0),
-    PARAMETER(LAYER "mlp.up_proj.bias", "blk.#.ffn_up.bias", NULL, PLAIN, 0),
-    PARAMETER(LAYER "mlp.down_proj.bias", "blk.#.ffn_down.bias", NULL, PLAIN, -1),
+    PARAMETER(LAYER "self_attn.q_proj.bias", "blk.#.attn_q.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
+    PARAMETER(LAYER "self_attn.k_proj.bias", "blk.#.attn_k.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
+    PARAMETER(LAYER "self_attn.v_proj.bias", "blk.#.attn_v.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
+    PARAMETER(LAYER "self_attn.o_proj.bias", "blk.#.attn_output.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, -1),
+    PARAMETER(LAYER "mlp.gate_proj.bias", "blk.#.ffn_gate.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
+    PARAMETER(LAYER "mlp.up_proj.bias", "blk.#.ffn_up.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
+    PARAMETER(LAYER "mlp.down_proj.bias", "blk.#.ffn_down.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, -1),
 
     /* Written by transformers before 4.32; recomputed from the config by later ones. */
     BUFFER(LAYER "self_attn.rotary_emb.inv_freq"),

@@ -36,4 +36,7 @@ ckpt_dtype ckpt_safetensors_dtype_parse(const char *name);
 ckpt_status ckpt_safetensors_lay(ckpt_layout *layout, uint32_t *tensors, uint32_t n, ckpt_meta *metadata,
                                  uint32_t n_metadata, ckpt_error *err);
 
+/* Whether a file is called `<prefix>-00001-of-00003.safetensors`: bytes of `<prefix>-`, its number and their total. */
+bool ckpt_safetensors_numbered(const char *name, size_t *n_prefix, unsigned *number, unsigned *total);
+
 #endif

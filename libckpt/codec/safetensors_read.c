@@ -3,8 +3,10 @@
  * Strict where the reference crate is strict, with three differences on purpose: holes and trailing bytes are noted
  * instead of refused (other writers leave them), a name that stands twice is refused (the crate keeps one of the two),
  * and serde's other spellings (a tensor as an array, a dtype as an object) are refused. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "libckpt/checked.h"
 #include "libckpt/codec/json.h"
@@ -348,4 +350,20 @@ ckpt_status ckpt_safetensors_merge(ckpt_index *index, ckpt_error *err) {
   ckpt_status status = refuse_twice(index, table, err);
   ckpt_name_table_free(table);
   return status;
+}
+
+bool ckpt_safetensors_numbered(const char *name, size_t *n_prefix, unsigned *number, unsigned *total) {
+  static const char suffix[] = ".safetensors";
+  const size_t n_suffix = sizeof suffix - 1;
+  const char *of = strstr(name, "-of-");
+  for (const char *next; of != NULL && (next = strstr(of + 1, "-of-")) != NULL;) of = next;
+  if (of == NULL || strlen(name) < n_suffix || strcasecmp(name + strlen(name) - n_suffix, suffix) != 0) return false;
+  const char *start = of;
+  while (start > name && start[-1] >= '0' && start[-1] <= '9') start--;
+  int n_read = 0;
+  if (start == of || start == name || start[-1] != '-' || of - start > 9) return false;
+  if (sscanf(start, "%9u-of-%9u%n", number, total, &n_read) != 2) return false;
+  if (strcasecmp(start + n_read, suffix) != 0) return false;
+  *n_prefix = (size_t)(start - name);
+  return true;
 }

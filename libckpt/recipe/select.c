@@ -14,7 +14,8 @@ struct ckpt_selection {
   ckpt_pattern **match, **exclude, **casts; /* casts[i] NULL: every floating tensor */
   ckpt_renaming **rename;
   size_t n_match, n_exclude, n_rename;
-  uint64_t *n_cast; /* floating tensors that each cast rule decided */
+  uint64_t *n_floats; /* floating tensors that each cast rule matched */
+  uint64_t *n_cast;   /* floating tensors that each cast rule decided */
   ckpt_left_out left_out;
 };
 
@@ -53,7 +54,8 @@ static ckpt_status compile_all(ckpt_selection *s, ckpt_error *err) {
   s->rename = calloc(s->n_rename + 1, sizeof *s->rename);
   s->casts = calloc(options->n_casts + 1, sizeof *s->casts);
   s->n_cast = calloc(options->n_casts + 1, sizeof *s->n_cast);
-  if (s->rename == NULL || s->casts == NULL || s->n_cast == NULL)
+  s->n_floats = calloc(options->n_casts + 1, sizeof *s->n_floats);
+  if (s->rename == NULL || s->casts == NULL || s->n_cast == NULL || s->n_floats == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (size_t i = 0; i < s->n_rename; i++) CKPT_TRY(ckpt_renaming_new(&s->rename[i], options->rename[i], err));
   for (size_t i = 0; i < options->n_casts; i++)
@@ -90,6 +92,7 @@ void ckpt_selection_free(ckpt_selection *selection) {
   free(selection->rename);
   free(selection->casts);
   free(selection->n_cast);
+  free(selection->n_floats);
   free(selection);
 }
 
@@ -110,6 +113,7 @@ static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_
   for (size_t i = 0; i < s->options->n_casts; i++) {
     bool matched = s->casts[i] == NULL;
     if (!matched) CKPT_TRY(ckpt_pattern_match(s->casts[i], tensor->name, &matched, err));
+    s->n_floats[i] += matched && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
     if (!matched || is_decided) continue;
     is_decided = true;
     s->n_cast[i]++;
@@ -156,6 +160,11 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
   for (size_t i = 0; i < s->options->n_casts; i++)
     if (s->casts[i] != NULL && ckpt_pattern_n_matched(s->casts[i]) == 0)
       return refuse_idle("--dtype", s->options->casts[i].pattern, err);
+  for (size_t i = 0; i < s->options->n_casts; i++) /* earlier rules took all that it matches */
+    if (s->casts[i] != NULL && s->n_cast[i] == 0 && s->n_floats[i] != 0)
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                       "--dtype '%s=%s' decides nothing: an earlier rule matches first (put it before)",
+                       s->options->casts[i].pattern, ckpt_dtype_name(s->options->casts[i].dtype));
   return CKPT_OK;
 }
 

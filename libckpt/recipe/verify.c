@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/stats.h"
 
@@ -61,17 +62,6 @@ static const char *file_of(const ckpt_index *index, const char *name) {
 
 /* ---- structure -------------------------------------------------------------------------------------------------- */
 
-/* Number and total of a file called `...-00002-of-00003.<suffix>`. */
-static bool parse_numbered(const char *name, size_t *n_prefix, unsigned *number, unsigned *total) {
-  const char *of = strstr(name, "-of-");
-  for (const char *next; of != NULL && (next = strstr(of + 1, "-of-")) != NULL;) of = next;
-  const char *start = of;
-  while (start != NULL && start > name && start[-1] >= '0' && start[-1] <= '9') start--;
-  if (start == NULL || start == of || of - start > 9 || start == name || start[-1] != '-') return false;
-  *n_prefix = (size_t)(start - name);
-  return sscanf(start, "%9u-of-%9u", number, total) == 2;
-}
-
 /* Every number of the set that the files of weights belong to must be there: an index may well name fewer. Counts the
  * files that hold tensors. */
 static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *index, uint32_t *n_holding,
@@ -88,7 +78,7 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
   for (uint32_t i = 0; i < n_files; i++) {
     const char *name = ckpt_source_name(index->source, i);
     *n_holding += holds[i];
-    if (!holds[i] || !parse_numbered(name, &n_prefix, &number, &total)) continue;
+    if (!holds[i] || !ckpt_safetensors_numbered(name, &n_prefix, &number, &total)) continue;
     if (first == NULL) n_total = total;
     first = name;
     is_mixed = is_mixed || total != n_total || number == 0 || number > total;

@@ -119,7 +119,8 @@ static ckpt_status check_shapes(checker *c, ckpt_error *err) {
 /* ---- layers --------------------------------------------------------------------------------------------------------
  */
 
-/* Each kind of tensor that some layer has, every layer of the config must have, and no other. */
+/* Every layer of the config has each kind of tensor, and no other layer has; an optional kind all layers have or none.
+ */
 static ckpt_status check_layer_row(checker *c, const ckpt_arch_name *row, uint64_t n_layers, ckpt_arena *arena,
                                    size_t *n_missing, ckpt_error *err) {
   uint64_t n_found = 0, numbers[2];
@@ -132,7 +133,12 @@ static ckpt_status check_layer_row(checker *c, const ckpt_arch_name *row, uint64
                                  "of layer %llu, but config.json says %s %llu", (ull)numbers[0], c->arch->n_layers,
                                  (ull)n_layers));
   }
-  for (uint64_t layer = 0; n_found != 0 && layer < n_layers; layer++) {
+  if (n_found == 0) {
+    if (row->notes & CKPT_NAME_OPTIONAL || c->is_quantized) return CKPT_OK; /* packed under other names */
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, row->hf,
+                             "missing from every layer (# is its number)");
+  }
+  for (uint64_t layer = 0; layer < n_layers; layer++) {
     const char *name = ckpt_arch_fill(row->hf, &layer, arena);
     CKPT_TRY_ALLOC(name, err);
     if (ckpt_index_find(c->index, name) != NULL || ++*n_missing > 100) continue;

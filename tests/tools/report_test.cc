@@ -167,6 +167,8 @@ TEST(Job, TheSecondSignalEnds) {
               ckpt_job job;
               ckpt_job_begin(&job, args.args);
               raise(SIGINT);
+              raise(SIGINT);  // a second delivery of the same interruption
+              usleep(600 * 1000);
               raise(SIGINT);
               return 1;
             }),
