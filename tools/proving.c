@@ -121,7 +121,16 @@ static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt
   ckpt_status status = CKPT_OK;
   ckpt_listed *listed = NULL;
   ssize_t length;
-  for (uint32_t number = 1; status == CKPT_OK && (length = getline(&line, &n_line, file)) != -1; number++) {
+  enum { MAX_LINE_BYTES = 64 << 10, MAX_LINES = 10 << 20 };
+  line = malloc(n_line = MAX_LINE_BYTES);
+  if (line == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t number = 1; status == CKPT_OK && fgets(line, (int)n_line, file) != NULL; number++) {
+    length = (ssize_t)strlen(line);
+    if (number > MAX_LINES || length == 0 || (line[length - 1] != '\n' && !feof(file))) {
+      status = ckpt_fail(err, CKPT_ELIMIT, path, NULL,
+                         "line %u is longer than %d bytes, holds a NUL, or is one too many", number, MAX_LINE_BYTES);
+      break;
+    }
     while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) line[--length] = '\0';
     if (length == 0 || line[0] == '#') continue;
     if (n == capacity) {

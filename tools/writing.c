@@ -316,6 +316,12 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
     status = make_plan(&j, &run.run, &err);
     bool is_run = status == CKPT_OK && !ckpt_args_has(args, "plan");
     if (is_run) status = ckpt_convert_run(j.plan, &j.request, &run.run, j.receipt, &err);
+    if (status != CKPT_OK) { /* temporary files go while a second signal cannot yet end the process */
+      ckpt_sink_free(j.receipt);
+      ckpt_plan_free(j.plan);
+      j.receipt = NULL;
+      j.plan = NULL;
+    }
     ckpt_job_end(&run);
     if (status == CKPT_OK && is_run) status = describe_all(&j, &outputs, &err);
     if (status == CKPT_OK && is_run) ckpt_report_written(args, &run, outputs, j.plan->n_outputs);

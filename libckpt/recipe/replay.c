@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "libckpt/backend.h"
 #include "libckpt/error.h"
@@ -50,6 +51,9 @@ static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) 
 
 static ckpt_status parse(recorded *r, ckpt_error *err) {
   json_error_t defect;
+  struct stat found; /* a pipe would block, and has no size to bound */
+  if (stat(r->path, &found) != 0) return ckpt_fail_errno(err, r->path, "cannot be opened");
+  if (!S_ISREG(found.st_mode)) return ckpt_fail(err, CKPT_EINVAL, r->path, NULL, "is no regular file");
   FILE *file = fopen(r->path, "re");
   if (file == NULL) return ckpt_fail_errno(err, r->path, "cannot be opened");
   bool fits = fseeko(file, 0, SEEK_END) == 0 && ftello(file) >= 0 && (uint64_t)ftello(file) <= MAX_RECEIPT_BYTES;
