@@ -15,4 +15,4 @@ ls
 mkdir two && cp -r m two/a && cp -r m two/b
 { echo "ckpt1:$(printf '%064d' 0)  two"; ckpt hash m; } | ckpt hash --check - 2>&1
 echo $?
-ckpt hash --check <(ckpt hash m)
+ckpt hash m | ckpt hash --check /dev/stdin
