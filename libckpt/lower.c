@@ -104,9 +104,10 @@ static ckpt_status push_leaf(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr
   ckpt_leaf_view(x, view);
   uint32_t block = ckpt_dtype_get(x->dtype)->block_elements;
   bool folds;
-  if (s->op == &ckpt_op_reshape)
-    folds = view_reshape(view, s) || true; /* flat order stays: only the logical shape changes */
-  else if (!view_is_regular(x, view))
+  if (s->op == &ckpt_op_reshape) {
+    folds = true; /* flat order stays: where no view has the new shape, only the logical shape changes */
+    (void)view_reshape(view, s);
+  } else if (!view_is_regular(x, view))
     folds = false;
   else
     folds = s->op == &ckpt_op_slice ? view_slice(view, s->params, block) : view_permute(view, s->params, block);

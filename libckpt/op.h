@@ -1,12 +1,16 @@
 /* op.h - what an expression's node does: one row per operation (ops.def), one file per operation (ops/).
  *
  * The run evaluates an expression over flat, row-major tiles of its output. The rule of an operation says which tiles
- * it may be asked for, and so what a tile of its output needs of its arguments: FLAT    any range; the same range of
- * each argument of the same shape ROW     whole rows of the last axis OUTER   whole blocks below `outer` leading axes
- * (concat along an inner axis): the same leading range of each argument WHOLE   everything at once (rare) REDUCE
- * consumes tiles of its arguments (multiples of 2^16 elements) and gives one small value; root of a row only An
- * argument marked `whole_args` bit i is needed whole for every tile (a small factor). LEAF and STRUCTURE nodes are the
- * run's own: lower.c turns slices, permutations and reshapes into views of leaves. */
+ * it may be asked for, and so what a tile of its output needs of its arguments:
+ *
+ * - FLAT: any range; the same range of each argument of the same shape.
+ * - ROW: whole rows of the last axis.
+ * - OUTER: whole blocks below the leading axes (concat along an inner axis); the same leading range of each argument.
+ * - WHOLE: everything at once (rare).
+ * - REDUCE: consumes tiles (multiples of 2^16 elements) and gives one small value; root of a row only.
+ *
+ * An argument marked `whole_args` bit i is needed whole for every tile (a small factor). LEAF and STRUCTURE nodes are
+ * the run's own: lower.c turns slices, permutations and reshapes into views of leaves. */
 #ifndef CKPT_OP_H
 #define CKPT_OP_H
 

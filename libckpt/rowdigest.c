@@ -1,4 +1,4 @@
-/* rowdigest.c - see rowdigest.h. The mutex guards states and slots; hashing and copying happen outside it. */
+/* rowdigest.c - see rowdigest.h. The mutex guards states and slots; hashing happens outside it. */
 #include "rowdigest.h"
 
 #include <stdlib.h>

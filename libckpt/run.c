@@ -362,7 +362,7 @@ static ckpt_status print_footers(run *r, ckpt_output *output, ckpt_error *err) {
 }
 
 /* Files behind an encoder of which no tensor has elements: no worker came by. */
-static ckpt_status write_empty_lanes(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+static ckpt_status write_empty_lanes(ckpt_output *output, ckpt_error *err) {
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     const ckpt_layout_file *file = &output->layout.files[f];
     uint64_t n_raw = 0;
@@ -375,7 +375,6 @@ static ckpt_status write_empty_lanes(ckpt_plan *plan, ckpt_output *output, ckpt_
     ckpt_lane_free(lane);
     CKPT_TRY(status);
   }
-  (void)plan;
   return CKPT_OK;
 }
 
@@ -424,7 +423,7 @@ static ckpt_status write_outputs(run *r, ckpt_error *err) {
   CKPT_TRY(run_tiles(r, err));
   CKPT_TRY(check_overflow(plan, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    CKPT_TRY(write_empty_lanes(plan, &plan->outputs[i], err));
+    CKPT_TRY(write_empty_lanes(&plan->outputs[i], err));
     CKPT_TRY(print_footers(r, &plan->outputs[i], err));
   }
   if (!plan->wants_digests) return CKPT_OK;

@@ -35,7 +35,7 @@ typedef struct ckpt_sink_ops {
   ckpt_status (*write_at)(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes, ckpt_error *err);
   /* What was written, back again; needed for digests of rows that are not written in order. */
   ckpt_status (*read_at)(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err);
-  /* Sync every file; an unknown size is set to the highest byte written. */
+  /* Sync every file; one of unknown size ends where it was last written. */
   ckpt_status (*seal)(void *ctx, ckpt_error *err);
   ckpt_status (*publish)(void *ctx, ckpt_error *err);
   void (*abandon)(void *ctx); /* before publish: removes everything; after: nothing */
