@@ -183,6 +183,7 @@ ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *optio
     char name[64] = "model.safetensors";
     if (s->n > 1) snprintf(name, sizeof name, "model-%05u-of-%05u.safetensors", k + 1, s->n);
     CKPT_TRY(ckpt_layout_file_add(layout, name, err));
+    layout->files[layout->n_files - 1].rank = k;
     CKPT_TRY(ckpt_safetensors_lay(layout, s->tensors + s->first[k], s->first[k + 1] - s->first[k], metadata, n_metadata,
                                   err));
   }

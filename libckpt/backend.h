@@ -14,6 +14,13 @@ typedef struct ckpt_cast_stats {
   uint64_t n_nan_lost; /* NaN sources that the target cannot hold (f8_e8m0 can, f4 and f6 cannot) */
 } ckpt_cast_stats;
 
+/* Adds what happened in another part of the same values. */
+static inline void ckpt_cast_stats_add(ckpt_cast_stats *into, const ckpt_cast_stats *from) {
+  into->n_overflow += from->n_overflow;
+  into->n_nan_lost += from->n_nan_lost;
+  if (from->largest > into->largest) into->largest = from->largest;
+}
+
 typedef struct ckpt_backend {
   const char *name;
   /* Whether src can be cast to dst. */

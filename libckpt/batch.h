@@ -16,8 +16,8 @@ typedef struct ckpt_batcher {
   const ckpt_view *recent[16]; /* the last ones made: see share_view */
   size_t n_shared;
   uint32_t *value_batches; /* batch that computes each of the plan's values, UINT32_MAX for none */
-  uint32_t lane;           /* of the row being added; 0: none */
-  uint64_t segment;        /* of that row in its lane */
+  uint32_t lane;           /* of the segment being added; 0: none */
+  uint64_t segment;        /* its number in its file */
 } ckpt_batcher;
 
 /* An empty batcher for the plan; release with ckpt_batcher_end. ENOMEM. */

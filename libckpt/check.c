@@ -13,10 +13,9 @@
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 
-/* Gives each described tensor its places in the output, as extents that scattering walks. */
-static ckpt_status place_tensors(ckpt_output *output, ckpt_error *err) {
+/* Room for one extent per segment of each tensor. */
+static ckpt_status count_places(ckpt_output *output, ckpt_error *err) {
   ckpt_index *described = output->described;
-  ckpt_arena *arena = &described->arena;
   for (uint32_t f = 0; f < output->layout.n_files; f++)
     for (uint32_t s = 0; s < output->layout.files[f].n_segments; s++) {
       const ckpt_segment *segment = &output->layout.files[f].segments[s];
@@ -24,16 +23,22 @@ static ckpt_status place_tensors(ckpt_output *output, ckpt_error *err) {
     }
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     ckpt_tensor *tensor = &described->tensors[i];
-    tensor->extents = ckpt_arena_array(arena, tensor->n_extents, sizeof *tensor->extents);
+    tensor->extents = ckpt_arena_array(&described->arena, tensor->n_extents, sizeof *tensor->extents);
     CKPT_TRY_ALLOC(tensor->extents, err);
-    tensor->n_extents = 0;
   }
+  return CKPT_OK;
+}
+
+void ckpt_output_place(ckpt_output *output) {
+  ckpt_index *described = output->described;
+  for (uint32_t i = 0; i < described->n_tensors; i++) described->tensors[i].n_extents = 0;
   for (uint32_t f = 0; f < output->layout.n_files; f++)
     for (uint32_t s = 0; s < output->layout.files[f].n_segments; s++) {
       const ckpt_segment *segment = &output->layout.files[f].segments[s];
       if (segment->kind != CKPT_SEGMENT_TENSOR) continue;
       ckpt_tensor *tensor = &described->tensors[segment->tensor];
-      ckpt_extent extent = {.file = f, .offset = segment->offset, .n_stored = segment->n_raw};
+      ckpt_extent extent = {.file = f, .offset = segment->offset, .n_stored = segment->n_bytes};
+      if (segment->encoder == CKPT_ENCODE_ZSTD) extent.chain[0] = CKPT_DECODE_ZSTD;
       extent.start = 0;
       extent.count = tensor->n_elements / ckpt_dtype_get(tensor->dtype)->block_elements;
       if (segment->box != NULL) extent.box = segment->box;
@@ -42,7 +47,6 @@ static ckpt_status place_tensors(ckpt_output *output, ckpt_error *err) {
     }
   for (uint32_t i = 0; i < described->n_tensors; i++) /* whatever order the files have them in */
     if (described->tensors[i].extent_form == CKPT_EXTENT_BOX) ckpt_sort_boxes(&described->tensors[i]);
-  return CKPT_OK;
 }
 
 static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
@@ -57,7 +61,8 @@ static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_err
       (ckpt_layout){.arena = &described->arena, .index = described, .is_folder = output->options.is_folder};
   CKPT_TRY(output->format->layout(&output->layout, &output->options, err));
   CKPT_TRY(ckpt_layout_finish(&output->layout, err));
-  CKPT_TRY(place_tensors(output, err));
+  CKPT_TRY(count_places(output, err));
+  ckpt_output_place(output);
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     ckpt_row *row = &plan->rows[tensor->origin];
@@ -69,76 +74,128 @@ static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_err
   return CKPT_OK;
 }
 
-/* The row's file behind an encoder, plus one, counted over all outputs, and its segment there; 0 for all others. */
-static uint32_t lane_of(const ckpt_plan *plan, const ckpt_row *row, uint64_t *segment) {
-  if (row->sink >= plan->n_outputs || row->tensor->n_extents == 0) return 0;
-  const ckpt_layout *layout = &plan->outputs[row->sink].layout;
-  uint32_t lane = 1, file = row->tensor->extents[0].file;
-  for (uint32_t i = 0; i < row->sink; i++) lane += plan->outputs[i].layout.n_files;
-  for (uint32_t s = 0; s < layout->files[file].n_segments; s++) {
-    const ckpt_segment *at = &layout->files[file].segments[s];
-    if (at->kind == CKPT_SEGMENT_TENSOR && at->tensor == (uint32_t)(row->tensor - layout->index->tensors)) *segment = s;
-  }
-  return layout->files[file].has_encoder ? lane + file : 0;
-}
-
 static bool has_encoder(const ckpt_output *output) {
   for (uint32_t f = 0; f < output->layout.n_files; f++)
     if (output->layout.files[f].has_encoder) return true;
   return false;
 }
 
-/* Cuts an expression at its leading concats into pieces. */
-static ckpt_status cut(ckpt_batcher *batcher, uint32_t row, ckpt_expr *node, uint64_t begin, ckpt_error *err) {
+bool ckpt_plan_writes(const ckpt_plan *plan, const ckpt_layout_file *file) {
+  return file->rank % plan->n_ranks == plan->rank;
+}
+
+bool ckpt_row_is_boxed(const ckpt_plan *plan, const ckpt_row *row) {
+  return row->sink < plan->n_outputs && row->tensor != NULL && plan->outputs[row->sink].by_segment &&
+         row->tensor->extent_form == CKPT_EXTENT_BOX;
+}
+
+bool ckpt_plan_digests(const ckpt_plan *plan, uint32_t number) {
+  const ckpt_row *row = &plan->rows[number];
+  if (!row->wants_digest || row->sink == CKPT_VALUE_SINK) return false;
+  if (row->sink < plan->n_outputs && row->tensor == NULL) return false; /* the format dropped it */
+  bool is_in_one_file = row->sink < plan->n_outputs && row->tensor->n_extents == 1;
+  if (!is_in_one_file || ckpt_row_is_boxed(plan, row)) return number % plan->n_ranks == plan->rank;
+  return ckpt_plan_writes(plan, &plan->outputs[row->sink].layout.files[row->tensor->extents[0].file]);
+}
+
+/* Cuts an expression at its leading concats into pieces; `piece` says what they fill. */
+static ckpt_status cut(ckpt_batcher *batcher, ckpt_piece *piece, ckpt_expr *node, ckpt_error *err) {
   if (!ckpt_concat_is_leading(node)) {
-    ckpt_piece piece = {.row = row, .next = UINT32_MAX, .begin = begin, .n_elements = node->n_elements, .expr = node};
-    return node->n_elements == 0 ? CKPT_OK : ckpt_batcher_add(batcher, piece, err);
+    piece->n_elements = node->n_elements;
+    piece->expr = node;
+    if (node->n_elements != 0) CKPT_TRY(ckpt_batcher_add(batcher, *piece, err));
+    piece->begin += node->n_elements;
+    return CKPT_OK;
   }
   for (uint32_t i = 0; i < node->n_args; i++) {
-    if (begin % ckpt_dtype_get(node->dtype)->block_elements != 0)
+    if (piece->begin % ckpt_dtype_get(node->dtype)->block_elements != 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a concat cuts a block of %s", ckpt_dtype_name(node->dtype));
-    CKPT_TRY(cut(batcher, row, node->args[i], begin, err));
-    begin += node->args[i]->n_elements;
+    CKPT_TRY(cut(batcher, piece, node->args[i], err));
   }
   return CKPT_OK;
 }
 
-static ckpt_status prepare_row(ckpt_plan *plan, ckpt_batcher *batcher, uint32_t number, const bool *encodes,
-                               ckpt_error *err) {
+static ckpt_status prepare_row(ckpt_plan *plan, ckpt_batcher *batcher, uint32_t number, ckpt_error *err) {
   ckpt_row *row = &plan->rows[number];
-  if (row->sink < plan->n_outputs && row->tensor == NULL) return CKPT_OK; /* the format dropped it */
   ckpt_expr *lowered;
+  if (row->sink < plan->n_outputs) {
+    if (row->tensor == NULL || plan->outputs[row->sink].by_segment) return CKPT_OK; /* dropped, or cut by segment */
+    plan->n_bytes_written += row->tensor->n_bytes;
+  } else if (row->sink == CKPT_NO_SINK && number % plan->n_ranks != plan->rank) {
+    return CKPT_OK;
+  }
   CKPT_TRY(ckpt_lower(&lowered, &plan->work, row->expr, err));
+  return cut(batcher, &(ckpt_piece){.row = number, .next = UINT32_MAX}, lowered, err);
+}
+
+/* What a segment holds of its row's result. */
+static ckpt_status slice_box(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const uint64_t *box, ckpt_error *err) {
+  uint32_t rank = x->rank;
+  for (uint32_t axis = 0; axis < rank; axis++) {
+    uint64_t unit = axis + 1 == rank ? ckpt_dtype_get(x->dtype)->block_elements : 1;
+    if (box[rank + axis] * unit != x->shape[axis])
+      CKPT_TRY(ckpt_expr_slice_in(&x, &plan->work, x, axis, box[axis] * unit, box[rank + axis] * unit, err));
+  }
+  *out = x;
+  return CKPT_OK;
+}
+
+/* Pieces for every segment of the rank's own files. */
+static ckpt_status prepare_segments(ckpt_plan *plan, ckpt_batcher *batcher, const ckpt_output *output,
+                                    ckpt_error *err) {
+  for (uint32_t f = 0; f < output->layout.n_files; f++) {
+    const ckpt_layout_file *file = &output->layout.files[f];
+    for (uint32_t s = 0; s < file->n_segments && ckpt_plan_writes(plan, file); s++) {
+      ckpt_segment *segment = &file->segments[s];
+      if (segment->kind != CKPT_SEGMENT_TENSOR || segment->n_raw == 0) continue;
+      const ckpt_tensor *tensor = &output->described->tensors[segment->tensor];
+      ckpt_expr *expr = plan->rows[tensor->origin].expr;
+      ckpt_status status = CKPT_OK;
+      if (segment->box != NULL) status = slice_box(&expr, plan, expr, segment->box, err);
+      if (status == CKPT_OK) status = ckpt_lower(&expr, &plan->work, expr, err);
+      batcher->segment = s;
+      batcher->lane = file->has_encoder ? ckpt_lane_number(plan, output, f) : 0;
+      ckpt_piece piece = {.row = tensor->origin, .next = UINT32_MAX, .segment = segment, .file = f};
+      if (status == CKPT_OK) status = cut(batcher, &piece, expr, err);
+      if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, tensor->name);
+      plan->n_bytes_written += segment->n_raw;
+    }
+  }
   batcher->lane = 0;
-  if (row->sink < plan->n_outputs && encodes[row->sink]) batcher->lane = lane_of(plan, row, &batcher->segment);
-  if (row->sink < plan->n_outputs) plan->n_bytes_written += row->tensor->n_bytes;
-  return cut(batcher, number, lowered, 0, err);
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err) {
   uint64_t memory = options != NULL && options->memory != 0 ? options->memory : DEFAULT_MEMORY;
   uint32_t n_threads =
       options != NULL && options->n_threads != 0 ? options->n_threads : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-  if (plan->is_checked && plan->memory == memory && plan->n_threads == n_threads) return CKPT_OK;
+  const ckpt_group *group = options != NULL && options->group != NULL ? options->group : &ckpt_group_self;
+  if (group->size == 0 || group->rank >= group->size)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "rank %u of %u ranks", group->rank, group->size);
+  if (plan->is_checked && plan->memory == memory && plan->n_threads == n_threads && plan->rank == group->rank &&
+      plan->n_ranks == group->size)
+    return CKPT_OK;
   ckpt_arena_free(&plan->work);
   plan->n_pieces = plan->n_batches = 0;
   plan->n_bytes_read = plan->n_bytes_written = 0;
   plan->memory = memory;
   plan->n_threads = n_threads;
-  bool *encodes = ckpt_arena_array(&plan->work, plan->n_outputs, sizeof *encodes);
-  CKPT_TRY_ALLOC(encodes, err);
+  plan->rank = group->rank;
+  plan->n_ranks = group->size;
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     ckpt_status status = prepare_output(plan, &plan->outputs[i], err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
-    encodes[i] = has_encoder(&plan->outputs[i]);
+    plan->outputs[i].by_segment = plan->n_ranks > 1 || has_encoder(&plan->outputs[i]);
   }
   ckpt_batcher batcher;
   CKPT_TRY(ckpt_batcher_start(&batcher, plan, err));
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_rows && status == CKPT_OK; i++) {
-    status = prepare_row(plan, &batcher, i, encodes, err);
+    status = prepare_row(plan, &batcher, i, err);
     if (status != CKPT_OK) ckpt_fail_at(status, err, NULL, plan->rows[i].name);
   }
+  for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++)
+    if (plan->outputs[i].by_segment) status = prepare_segments(plan, &batcher, &plan->outputs[i], err);
   if (status == CKPT_OK) status = ckpt_plan_tiles(plan, err);
   ckpt_batcher_end(&batcher);
   plan->is_checked = status == CKPT_OK;

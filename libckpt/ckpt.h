@@ -232,6 +232,17 @@ CKPT_API const char *ckpt_digest_text(const ckpt_digest *digest, char *out);
 /* Called between tiles from one of the run's threads, never from two at once. n_total is what the run will read. */
 typedef void ckpt_progress(void *arg, uint64_t n_read, uint64_t n_total);
 
+/* The ranks of one job that run one plan together. Each builds the same plan (where its data lies may differ, nothing
+ * else) and calls ckpt_plan_run with its own rank: it writes the files that are its own, rank 0 commits them all, and
+ * every rank returns the same status. The bytes do not depend on the number of ranks. */
+typedef struct ckpt_group {
+  void *ctx;
+  uint32_t rank, size;
+  /* Gathers n_bytes of every rank, in rank order, into dst (size * n_bytes). Blocks until all ranks have called; fails
+   * where the caller's transport does. */
+  ckpt_status (*all_gather)(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err);
+} ckpt_group;
+
 /* How to run; all fields optional. */
 typedef struct ckpt_run_options {
   size_t struct_size;
@@ -240,7 +251,8 @@ typedef struct ckpt_run_options {
   ckpt_progress *progress;
   void *progress_arg;
   const volatile int *cancel; /* non-zero: stop, remove temporary files, fail with ECANCELED */
-  const char *trace;          /* path of a JSON-lines trace, or NULL */
+  const char *trace;          /* path of a JSON-lines trace, or NULL; rank k > 0 of a group adds ".k" */
+  const ckpt_group *group;    /* NULL: this process alone */
 } ckpt_run_options;
 
 /* What to digest. */

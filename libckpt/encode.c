@@ -38,14 +38,20 @@ void ckpt_lane_free(ckpt_lane *lane) {
   free(lane);
 }
 
+uint32_t ckpt_lane_number(const ckpt_plan *plan, const ckpt_output *output, uint32_t file) {
+  uint32_t number = file + 1;
+  for (const ckpt_output *before = plan->outputs; before != output; before++) number += before->layout.n_files;
+  return number;
+}
+
 ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err) {
   uint32_t file = number - 1, output = 0;
   while (file >= plan->outputs[output].layout.n_files) file -= plan->outputs[output++].layout.n_files;
   return ckpt_lane_new(out, &plan->outputs[output], file, err);
 }
 
-bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t tensor) {
-  return lane->output == output && output->described->tensors[tensor].extents[0].file == lane->file;
+bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t file) {
+  return lane->output == output && lane->file == file;
 }
 
 static ckpt_status put(ckpt_lane *lane, const void *bytes, size_t n_bytes, ckpt_error *err) {
@@ -85,11 +91,6 @@ static ckpt_status open_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_err
 static ckpt_status close_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
   if (segment->encoder != CKPT_ENCODE_RAW) CKPT_TRY(encode(lane, NULL, 0, ZSTD_e_end, err));
   segment->n_bytes = lane->at - segment->offset;
-  const ckpt_tensor *tensor = &lane->output->described->tensors[segment->tensor];
-  ckpt_extent *extent = (ckpt_extent *)tensor->extents; /* the output's own: now it can be read back */
-  extent->offset = segment->offset;
-  extent->n_stored = segment->n_bytes;
-  if (segment->encoder == CKPT_ENCODE_ZSTD) extent->chain[0] = CKPT_DECODE_ZSTD;
   lane->is_open = false;
   lane->next++;
   return CKPT_OK;
@@ -120,12 +121,13 @@ static ckpt_status advance(ckpt_lane *lane, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_lane_take(ckpt_lane *lane, uint32_t tensor, const void *bytes, size_t n_bytes, ckpt_error *err) {
+ckpt_status ckpt_lane_take(ckpt_lane *lane, const ckpt_segment *wanted, const void *bytes, size_t n_bytes,
+                           ckpt_error *err) {
   CKPT_TRY(advance(lane, err));
   ckpt_layout_file *file = &lane->output->layout.files[lane->file];
   ckpt_segment *segment = lane->is_open ? &file->segments[lane->next] : NULL;
-  if (segment == NULL || segment->tensor != tensor || n_bytes > lane->n_left)
-    return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "encoded tensors out of order (%u)", tensor);
+  if (segment == NULL || segment != wanted || n_bytes > lane->n_left)
+    return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "encoded tensors out of order (%u)", wanted->tensor);
   if (segment->checksum == CKPT_CHECKSUM_CRC32) segment->crc32 = (uint32_t)crc32_z(segment->crc32, bytes, n_bytes);
   CKPT_TRY(segment->encoder == CKPT_ENCODE_RAW ? put(lane, bytes, n_bytes, err)
                                                : encode(lane, bytes, n_bytes, ZSTD_e_continue, err));

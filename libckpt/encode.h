@@ -15,14 +15,16 @@ uint64_t ckpt_encoder_bytes(int level);
 /* The lane of one file of an output. */
 ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, ckpt_error *err);
 
-/* The lane that the plan numbered (see ckpt_batch.lane). */
-ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err);
+/* The number of an output's file among the files of all outputs, plus one (see ckpt_batch.lane), and its lane. */
+uint32_t ckpt_lane_number(const ckpt_plan *plan, const ckpt_output *output, uint32_t file);
+ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err); /* as above */
 
-/* Whether tensor number `tensor` of output goes through this lane. */
-bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t tensor);
+/* Whether what fills this segment goes through the lane. */
+bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t file);
 
-/* The next bytes of tensor number `tensor` of the output's description, in order. */
-ckpt_status ckpt_lane_take(ckpt_lane *lane, uint32_t tensor, const void *bytes, size_t n_bytes, ckpt_error *err);
+/* The next bytes of a segment of the lane's file, in order. */
+ckpt_status ckpt_lane_take(ckpt_lane *lane, const ckpt_segment *segment, const void *bytes, size_t n_bytes,
+                           ckpt_error *err);
 
 /* Everything after the last tensor, up to the first footer. */
 ckpt_status ckpt_lane_finish(ckpt_lane *lane, ckpt_error *err);

@@ -76,16 +76,21 @@ ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_
 
 ckpt_status ckpt_expr_slice(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t axis, uint64_t start,
                             uint64_t count, ckpt_error *err) {
+  return ckpt_expr_slice_in(out, &plan->arena, x, axis, start, count, err);
+}
+
+ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
+                               uint64_t count, ckpt_error *err) {
   if (axis >= x->rank || !ckpt_range_within(start, count, x->shape[axis]))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "slice [%llu, %llu) of axis %u does not fit %u axes (%llu there)",
                      (ull)start, (ull)(start + count), axis, x->rank, axis < x->rank ? (ull)x->shape[axis] : 0);
   uint64_t shape[CKPT_MAX_RANK];
   memcpy(shape, x->shape, x->rank * sizeof *shape);
   shape[axis] = count;
-  ckpt_slice_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
+  ckpt_slice_params *params = ckpt_arena_alloc(arena, sizeof *params);
   CKPT_TRY_ALLOC(params, err);
   *params = (ckpt_slice_params){axis, start, count};
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_slice, x->dtype, x->rank, shape, 1, err));
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_slice, x->dtype, x->rank, shape, 1, err));
   (*out)->args[0] = x;
   (*out)->params = params;
   return CKPT_OK;

@@ -1,22 +1,26 @@
-/* group.h - the ranks that share one run: each writes its own files, rank 0 the footers, one commit for all.
+/* group.h - how the ranks of a ckpt_group (ckpt.h) agree and exchange: on nothing but all_gather.
  *
- * `self` below is the group of one. Threads, MPI and NCCL's store live outside libckpt and fill the same three slots.
- */
+ * A run is a sequence of phases. Each ends with ckpt_group_agree, so that a rank that fails takes all with it and none
+ * waits for ever; within a phase that exchanges, the exchange comes first. */
 #ifndef CKPT_GROUP_H
 #define CKPT_GROUP_H
 
 #include "ckpt.h"
 
-typedef struct ckpt_group {
-  void *ctx;
-  uint32_t rank, size;
-  /* Gathers n_bytes of every rank, in rank order, into dst (size * n_bytes). Blocks until all have called. */
-  ckpt_status (*all_gather)(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err);
-  /* Returns when every rank has called. */
-  ckpt_status (*barrier)(void *ctx, ckpt_error *err);
-} ckpt_group;
-
 /* The group of one: what a run without ranks uses. */
 extern const ckpt_group ckpt_group_self;
+
+/* Ends a phase with this rank's outcome; *err holds its message if it failed. All ranks return the same: OK if all are,
+ * else the status and message of the first rank that failed. */
+ckpt_status ckpt_group_agree(const ckpt_group *group, ckpt_status status, ckpt_error *err);
+
+/* Yields this rank's next item; false after the last. Takes an item of any rank, in order within that rank. */
+typedef bool ckpt_group_give(void *arg, void *item);
+typedef ckpt_status ckpt_group_take(void *arg, const void *item, ckpt_error *err); /* as above */
+
+/* Hands every item (item_bytes each) that any rank gives to every rank's take, in blocks of bounded size; a rank takes
+ * back its own too. Does nothing in a group of one. */
+ckpt_status ckpt_group_exchange(const ckpt_group *group, size_t item_bytes, ckpt_group_give *give,
+                                ckpt_group_take *take, void *arg, ckpt_error *err);
 
 #endif

@@ -93,17 +93,15 @@ static ckpt_status measure_tensor(const ckpt_layout *layout, ckpt_segment *segme
 
 static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint64_t *placed, ckpt_error *err) {
   uint64_t offset = 0;
-  bool has_footer = false, has_box = false;
+  bool has_footer = false;
   for (uint32_t i = 0; i < file->n_segments; i++) {
     ckpt_segment *segment = &file->segments[i];
     segment->offset = offset;
     file->has_encoder = file->has_encoder || segment->encoder != CKPT_ENCODE_RAW;
     bool is_printed = segment->kind == CKPT_SEGMENT_LITERAL || segment->kind == CKPT_SEGMENT_FOOTER;
     has_footer = has_footer || segment->kind == CKPT_SEGMENT_FOOTER;
-    has_box = has_box || segment->box != NULL;
-    if ((has_footer && !is_printed) || (file->has_encoder && has_box))
-      return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "layout has %s",
-                       has_footer && !is_printed ? "a tensor behind a footer" : "a box in a file with an encoder");
+    if (has_footer && !is_printed)
+      return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "layout has a tensor behind a footer");
     if (segment->kind == CKPT_SEGMENT_TENSOR) CKPT_TRY(measure_tensor(layout, segment, placed, err));
     if (segment->kind == CKPT_SEGMENT_LITERAL) {
       ckpt_out out;

@@ -48,7 +48,7 @@ typedef struct ckpt_layout_file {
   uint64_t n_bytes; /* CKPT_SIZE_UNKNOWN behind an encoder */
   bool is_cloned;   /* shares the blocks of an equal input file (clone.c): nothing else is written to it */
   bool has_encoder; /* of any segment: the file is written from front to back, by its lane */
-  uint32_t rank;    /* of the group member that writes it */
+  uint32_t rank;    /* of the group member that writes it, modulo the group's size */
 } ckpt_layout_file;
 
 struct ckpt_layout {

@@ -92,6 +92,10 @@ struct ckpt_expr {
 ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype, uint32_t rank,
                           const uint64_t *shape, uint32_t n_args, ckpt_error *err);
 
+/* ckpt_expr_slice with its node in another arena. */
+ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
+                               uint64_t count, ckpt_error *err);
+
 /* An elementwise (or other) operation over args of equal shape, giving dtype: how tests and recipes apply ops. */
 ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
                             ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err);

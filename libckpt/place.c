@@ -99,6 +99,11 @@ static ckpt_status write_bytes(ckpt_mover *mover, const ckpt_extent *extent, uin
   return ckpt_sink_write(mover->sink, extent->file, extent->offset + at, bytes, n_bytes, err);
 }
 
+ckpt_status ckpt_place_segment(ckpt_mover *mover, uint32_t file, const ckpt_segment *segment, uint64_t at,
+                               const void *bytes, size_t n_bytes, ckpt_error *err) {
+  return write_bytes(mover, &(ckpt_extent){.file = file, .offset = segment->offset}, at, bytes, n_bytes, err);
+}
+
 static ckpt_status flush(ckpt_mover *mover, const ckpt_extent *extent, window *held, ckpt_error *err) {
   if (held->n == 0) return CKPT_OK;
   size_t n = held->n;

@@ -28,7 +28,11 @@ typedef struct ckpt_mover {
 ckpt_status ckpt_place(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,
                        uint64_t begin, uint64_t n, void *buffer, ckpt_error *err);
 
-/* The same for a tensor whose bytes are all in one block of memory, row-major: copies. */
+/* Writes n_bytes that stand `at` bytes into a raw tensor segment of the layout's file. */
+ckpt_status ckpt_place_segment(ckpt_mover *mover, uint32_t file, const ckpt_segment *segment, uint64_t at,
+                               const void *bytes, size_t n_bytes, ckpt_error *err);
+
+/* The same as ckpt_place for a tensor whose bytes are all in one block of memory, row-major: copies. */
 void ckpt_place_memory(const void *bytes, uint32_t unit_bytes, uint32_t rank, const uint64_t *units,
                        const uint64_t *start, const uint64_t *count, uint64_t begin, uint64_t n, void *buffer);
 

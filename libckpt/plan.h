@@ -34,6 +34,7 @@ typedef struct ckpt_output {
   ckpt_index *described; /* owned: tensors as the format holds them */
   ckpt_layout layout;
   bool is_started, is_laid_out; /* by check: description and layout */
+  bool by_segment; /* pieces fill one segment each: several ranks write, or an encoder needs them in order */
   ckpt_losses losses;
   const ckpt_index *carried; /* whose side files are copied; NULL: none */
   ckpt_digest digest;        /* after the run: of the output's content */
@@ -51,12 +52,15 @@ typedef struct ckpt_leaf {
   bool is_whole;     /* every tile needs all of it */
 } ckpt_leaf;
 
-/* A contiguous flat range of a row's output, evaluated over the tiles of its batch. Counted in elements. */
+/* A contiguous flat range of a row's output, or of one segment's part of it, evaluated over the tiles of its batch.
+ * Counted in elements. */
 typedef struct ckpt_piece {
   uint32_t row;
   uint32_t next; /* piece of the same batch, or UINT32_MAX */
   uint64_t begin, n_elements;
   ckpt_expr *expr;
+  ckpt_segment *segment; /* what it fills, in `file` of the row's output; NULL: all places of the row's tensor */
+  uint32_t file;
 } ckpt_piece;
 
 /* Keys that batches are ordered by. */
@@ -98,8 +102,8 @@ struct ckpt_plan {
   uint32_t n_batches, batch_capacity;
   bool is_checked;
   uint32_t n_threads;               /* wanted */
+  uint32_t rank, n_ranks;           /* of the group that it was checked for */
   uint32_t n_workers, n_leaf_slots; /* planned; 1 MiB buffers for digest leaves that tiles cut */
-  uint32_t n_reserved_slots;        /* of them, for rows that cannot be read back */
   uint64_t workspace_bytes;         /* n_workers shares */
   uint64_t share_bytes;             /* workspace of each worker */
   uint64_t memory;                  /* the budget it was checked for */
@@ -127,12 +131,24 @@ ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
 ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduction, const void **value,
                              ckpt_error *err);
 
-/* Looks at every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. */
+/* Looks at every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. Of a group, a
+ * rank gets the pieces that fill its own files, every reduction, and its share of the rows that are written nowhere. */
 ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
 /* Prints the checked plan, a line per row: sink, name, dtype, shape, expression. */
 ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,
                             ckpt_error *err);
+
+/* Whether the plan's rank writes the file, and whether it makes the digest of a row of the plan. */
+bool ckpt_plan_writes(const ckpt_plan *plan, const ckpt_layout_file *file);
+bool ckpt_plan_digests(const ckpt_plan *plan, uint32_t row); /* as above */
+
+/* Whether a row's tensor is cut into boxes that are written one by one: its digest is made by reading back. */
+bool ckpt_row_is_boxed(const ckpt_plan *plan, const ckpt_row *row);
+
+/* Gives each described tensor its places in the output, as extents that scattering walks; again when encoders have
+ * finished, so that they can be read back. */
+void ckpt_output_place(ckpt_output *output);
 
 /* Elements of node's result in a tile of n_rows of the batch; all of them where it is needed whole. */
 uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows);

@@ -17,7 +17,10 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
   if (digests->rows == NULL || digests->slots == NULL || digests->slot_memory == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < digests->n_slots; i++) digests->slots[i].bytes = digests->slot_memory + i * CKPT_LEAF_BYTES;
-  for (uint32_t i = 0; i < plan->n_rows; i++) digests->rows[i].n_left = plan->rows[i].expr->n_bytes;
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    digests->rows[i].n_left = plan->rows[i].expr->n_bytes;
+    digests->rows[i].reads_back = ckpt_row_is_boxed(plan, &plan->rows[i]);
+  }
   return CKPT_OK;
 }
 
@@ -35,12 +38,10 @@ static uint64_t leaf_bytes(const ckpt_row *row, uint64_t leaf) {
   return rest < CKPT_LEAF_BYTES ? rest : CKPT_LEAF_BYTES;
 }
 
-/* The slot of a leaf, taken if need be; NULL when none is free. Rows that can be read back leave the reserved slots to
- * those that cannot. Holds the mutex. */
+/* The slot of a leaf, taken if need be; NULL when none is free. Holds the mutex. */
 static ckpt_leaf_slot *find_slot(ckpt_row_digests *digests, uint32_t row, uint64_t leaf) {
-  bool is_written = digests->plan->rows[row].sink < digests->plan->n_outputs;
   ckpt_leaf_slot *empty = NULL;
-  for (uint32_t i = is_written ? digests->plan->n_reserved_slots : 0; i < digests->n_slots; i++) {
+  for (uint32_t i = 0; i < digests->n_slots; i++) {
     ckpt_leaf_slot *slot = &digests->slots[i];
     if (slot->n_filled != 0 && slot->row == row && slot->leaf == leaf) return slot;
     if (slot->n_filled == 0 && empty == NULL) empty = slot;
@@ -74,9 +75,6 @@ static ckpt_status take_part(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
     ends_here = slot->n_filled - 1 == leaf_bytes(row, leaf);
   }
   pthread_mutex_unlock(&digests->mutex);
-  if (slot == NULL && row->sink >= digests->plan->n_outputs)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, row->name,
-                     "its digest needs more buffers than the memory limit allows (raise --memory)");
   if (!ends_here) return CKPT_OK;
   CKPT_TRY(ckpt_digest_leaf(hasher, slot->bytes, (size_t)leaf_bytes(row, leaf), state->leaves + 32 * leaf, err));
   pthread_mutex_lock(&digests->mutex);
@@ -180,14 +178,21 @@ done:
   return status;
 }
 
+bool ckpt_row_digests_restart(ckpt_row_digests *digests, uint32_t row) {
+  ckpt_row_state *state = &digests->rows[row];
+  if (!state->reads_back || digests->plan->rows[row].sink < digests->plan->n_outputs) return false;
+  state->reads_back = false;
+  state->n_left = digests->plan->rows[row].expr->n_bytes;
+  return true;
+}
+
 ckpt_status ckpt_row_digests_finish(ckpt_row_digests *digests, ckpt_hasher *hasher, uint8_t *window, size_t n_window,
                                     ckpt_error *err) {
   if (n_window < CKPT_WINDOW_BYTES) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "window of %zu bytes", n_window);
   ckpt_plan *plan = digests->plan;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
-    bool is_dropped = row->sink < plan->n_outputs && row->tensor == NULL;
-    if (row->sink == CKPT_VALUE_SINK || is_dropped || digests->rows[i].is_done || !row->wants_digest) continue;
+    if (digests->rows[i].is_done || !ckpt_plan_digests(plan, i)) continue;
     if (row->expr->n_bytes == 0)
       CKPT_TRY(arrive(digests, hasher, i, 0, err));
     else if (digests->rows[i].reads_back)

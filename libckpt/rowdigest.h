@@ -2,7 +2,7 @@
  *
  * A tile hashes the whole leaves in its range itself; the ends that belong to leaves shared with a neighbour are copied
  * into one of a fixed number of 1 MiB slots, and whoever fills a slot hashes it. When no slot is free the row is
- * marked: the run reads it back from its sink before the commit. */
+ * marked: the run reads it back from its sink before the commit, or computes it once more where it has none. */
 #ifndef CKPT_ROWDIGEST_H
 #define CKPT_ROWDIGEST_H
 
@@ -37,6 +37,10 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
 /* Takes bytes [offset, offset + n_bytes) of a row's result. Safe from many threads, each with its own hasher. */
 ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t row, uint64_t offset,
                                   const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err);
+
+/* Whether a row that is written nowhere found no slot: then it starts anew, and its bytes must come once more, in
+ * order. Not while tiles run. */
+bool ckpt_row_digests_restart(ckpt_row_digests *digests, uint32_t row);
 
 /* Digests rows without elements and rows that have to be read back, through window (n_window bytes, at least a leaf).
  */

@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clone.h"
 #include "dtype.h"
 #include "encode.h"
 #include "error.h"
 #include "eval.h"
+#include "group.h"
+#include "output.h"
 #include "rowdigest.h"
 #include "trace.h"
 
@@ -26,6 +27,7 @@ typedef struct run {
   ckpt_plan *plan;
   const ckpt_run_options *options;
   const ckpt_backend *backend;
+  const ckpt_group *group;
   ckpt_row_digests digests;
   ckpt_trace *trace;  /* NULL: none */
   uint8_t *workspace; /* n_workers shares */
@@ -157,6 +159,23 @@ static void finish_tile(run *r, uint32_t number, uint64_t n_read) {
   pthread_mutex_unlock(&r->mutex);
 }
 
+/* Writes units [begin, begin + n) of a piece's row, or of its segment, to the output. */
+static ckpt_status put(worker *w, const ckpt_piece *piece, ckpt_output *output, uint64_t begin, uint64_t n_units,
+                       const void *bytes, size_t n_bytes, ckpt_error *err) {
+  const ckpt_tensor *tensor = w->r->plan->rows[piece->row].tensor;
+  uint32_t file = piece->segment != NULL ? piece->file : tensor->extents[0].file;
+  bool is_in_one_file = piece->segment != NULL || tensor->n_extents == 1;
+  if (is_in_one_file && output->layout.files[file].is_cloned) return CKPT_OK;
+  if (w->lane != NULL && ckpt_lane_holds(w->lane, output, file))
+    return ckpt_lane_take(w->lane, piece->segment, bytes, n_bytes, err);
+  ckpt_mover mover = {.sink = output->sink, .layout = &output->layout, .window = w->tile.window};
+  if (piece->segment != NULL)
+    return ckpt_place_segment(&mover, file, piece->segment, begin * (n_bytes / n_units), bytes, n_bytes, err);
+  uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK] = {0};
+  ckpt_tensor_units(tensor, units);
+  return ckpt_place(&mover, tensor, start, units, begin, n_units, (void *)bytes, err);
+}
+
 /* Writes and digests a piece's result for the tile. */
 static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes, uint64_t *n_written,
                            ckpt_error *err) {
@@ -167,28 +186,19 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
   uint64_t per_row = piece->n_elements / batch->n_rows;
   uint64_t begin = (piece->begin + per_row * w->tile.first_row) / dtype->block_elements;
   uint64_t n_units = per_row * w->tile.n_rows / dtype->block_elements, n_bytes = n_units * dtype->block_bytes;
-  if (row->wants_digest && plan->wants_digests)
+  bool is_boxed = piece->segment != NULL && piece->segment->box != NULL;
+  if (row->wants_digest && plan->wants_digests && !is_boxed)
     CKPT_TRY(
         ckpt_row_digests_take(&w->r->digests, w->hasher, piece->row, begin * dtype->block_bytes, bytes, n_bytes, err));
   if (row->sink >= plan->n_outputs) return CKPT_OK;
   *n_written += n_bytes;
-  ckpt_output *output = &plan->outputs[row->sink];
-  uint32_t tensor = (uint32_t)(row->tensor - output->layout.index->tensors);
-  if (row->tensor->n_extents == 1 && output->layout.files[row->tensor->extents[0].file].is_cloned) return CKPT_OK;
-  if (w->lane != NULL && ckpt_lane_holds(w->lane, output, tensor))
-    return ckpt_lane_take(w->lane, tensor, bytes, (size_t)n_bytes, err);
-  uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK] = {0};
-  ckpt_tensor_units(row->tensor, units);
-  ckpt_mover mover = {.sink = output->sink, .layout = &output->layout, .window = w->tile.window};
-  return ckpt_place(&mover, row->tensor, start, units, begin, n_units, (void *)bytes, err);
+  return put(w, piece, &plan->outputs[row->sink], begin, n_units, bytes, (size_t)n_bytes, err);
 }
 
 static void merge_stats(run *r, ckpt_row *row, const ckpt_cast_stats *stats) {
   if (stats->n_overflow == 0 && stats->n_nan_lost == 0) return;
   pthread_mutex_lock(&r->mutex);
-  row->stats.n_overflow += stats->n_overflow;
-  row->stats.n_nan_lost += stats->n_nan_lost;
-  if (stats->largest > row->stats.largest) row->stats.largest = stats->largest;
+  ckpt_cast_stats_add(&row->stats, stats);
   pthread_mutex_unlock(&r->mutex);
 }
 
@@ -291,144 +301,20 @@ static ckpt_status run_tiles(run *r, ckpt_error *err) {
   return check_cancel(r, err);
 }
 
-/* ---- outputs -------------------------------------------------------------------------------------------------------
- */
-
-static ckpt_status open_output(ckpt_output *output, ckpt_error *err) {
-  const ckpt_layout *layout = &output->layout;
-  ckpt_sink_file *files = calloc(layout->n_files + 1, sizeof *files);
-  CKPT_TRY_ALLOC(files, err);
-  for (uint32_t f = 0; f < layout->n_files; f++)
-    files[f] = (ckpt_sink_file){layout->files[f].name, layout->files[f].n_bytes};
-  ckpt_status status = ckpt_sink_open(output->sink, files, layout->n_files, err);
-  free(files);
-  return status;
-}
-
-static ckpt_status copy_side_file(run *r, ckpt_output *output, uint32_t file, const ckpt_segment *segment,
-                                  ckpt_error *err) {
-  const ckpt_side_file *side = segment->side;
-  if (side->text != NULL)
-    return ckpt_sink_write(output->sink, file, segment->offset, side->text, (size_t)side->n_bytes, err);
-  if (output->carried == NULL) return ckpt_fail(err, CKPT_EINTERNAL, side->name, NULL, "a side file of no source");
-  for (uint64_t at = 0; at < side->n_bytes;) {
-    size_t n = side->n_bytes - at < CKPT_WINDOW_BYTES ? (size_t)(side->n_bytes - at) : CKPT_WINDOW_BYTES;
-    CKPT_TRY(ckpt_source_read(output->carried->source, side->file, at, r->window, n, err));
-    CKPT_TRY(ckpt_sink_write(output->sink, file, segment->offset + at, r->window, n, err));
-    at += n;
-  }
-  return CKPT_OK;
-}
-
-static ckpt_status print_segment(run *r, ckpt_output *output, uint32_t file, ckpt_segment *segment, ckpt_error *err) {
-  ckpt_out out;
-  ckpt_out_sink(&out, output->sink, file, segment->offset, r->window, CKPT_WINDOW_BYTES, err);
-  segment->print(&output->layout, segment->arg, &out);
-  CKPT_TRY(ckpt_out_end(&out));
-  if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = out.n_bytes;
-  return CKPT_OK;
-}
-
-/* Literals and side files of every file whose places are known; lanes print their own. */
-static ckpt_status print_literals(run *r, ckpt_output *output, ckpt_error *err) {
-  for (uint32_t f = 0; f < output->layout.n_files; f++) {
-    ckpt_layout_file *file = &output->layout.files[f];
-    for (uint32_t s = 0; s < file->n_segments && !file->has_encoder && !file->is_cloned; s++) {
-      ckpt_segment *segment = &file->segments[s];
-      if (segment->kind == CKPT_SEGMENT_LITERAL && segment->offset != CKPT_SIZE_UNKNOWN)
-        CKPT_TRY(print_segment(r, output, f, segment, err));
-      if (segment->kind == CKPT_SEGMENT_SIDE_FILE) CKPT_TRY(copy_side_file(r, output, f, segment, err));
-    }
-  }
-  return CKPT_OK;
-}
-
-/* Footers in order, and literals behind them: everything before has its size by now. */
-static ckpt_status print_footers(run *r, ckpt_output *output, ckpt_error *err) {
-  for (uint32_t f = 0; f < output->layout.n_files; f++) {
-    ckpt_layout_file *file = &output->layout.files[f];
-    bool is_late = false;
-    for (uint32_t s = 0; s < file->n_segments; s++) {
-      ckpt_segment *segment = &file->segments[s];
-      is_late = is_late || segment->kind == CKPT_SEGMENT_FOOTER;
-      if (!is_late) continue;
-      segment->offset = s == 0 ? 0 : file->segments[s - 1].offset + file->segments[s - 1].n_bytes;
-      CKPT_TRY(print_segment(r, output, f, segment, err));
-    }
-    if (file->n_segments != 0)
-      file->n_bytes = file->segments[file->n_segments - 1].offset + file->segments[file->n_segments - 1].n_bytes;
-  }
-  return CKPT_OK;
-}
-
 /* Files behind an encoder of which no tensor has elements: no worker came by. */
-static ckpt_status write_empty_lanes(ckpt_output *output, ckpt_error *err) {
+static ckpt_status write_empty_lanes(const ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     const ckpt_layout_file *file = &output->layout.files[f];
     uint64_t n_raw = 0;
     for (uint32_t s = 0; s < file->n_segments; s++)
       if (file->segments[s].kind == CKPT_SEGMENT_TENSOR) n_raw += file->segments[s].n_raw;
-    if (!file->has_encoder || n_raw != 0) continue;
+    if (!file->has_encoder || n_raw != 0 || !ckpt_plan_writes(plan, file)) continue;
     ckpt_lane *lane;
     CKPT_TRY(ckpt_lane_new(&lane, output, f, err));
     ckpt_status status = ckpt_lane_finish(lane, err);
     ckpt_lane_free(lane);
     CKPT_TRY(status);
   }
-  return CKPT_OK;
-}
-
-/* The first row, in the plan's order, whose cast made a finite value infinite, clamped it, or made a NaN a number. */
-static ckpt_status check_overflow(const ckpt_plan *plan, ckpt_error *err) {
-  if (plan->allow_overflow) return CKPT_OK;
-  uint64_t n_rows = 0;
-  const ckpt_row *first = NULL;
-  for (uint32_t i = 0; i < plan->n_rows; i++)
-    if (plan->rows[i].stats.n_overflow + plan->rows[i].stats.n_nan_lost != 0 && n_rows++ == 0) first = &plan->rows[i];
-  if (first == NULL) return CKPT_OK;
-  char others[64] = "";
-  if (n_rows > 1) snprintf(others, sizeof others, "; %llu more tensors too", (unsigned long long)(n_rows - 1));
-  if (first->stats.n_overflow == 0)
-    return ckpt_fail(
-        err, CKPT_EVALUE, NULL, first->name, "%llu NaN have no form in %s%s (another --dtype, or --allow-overflow)",
-        (unsigned long long)first->stats.n_nan_lost, ckpt_dtype_name((ckpt_dtype)first->expr->dtype), others);
-  return ckpt_fail(err, CKPT_EVALUE, NULL, first->name,
-                   "%llu values do not fit %s, the largest is %g%s (another --dtype, or --allow-overflow)",
-                   (unsigned long long)first->stats.n_overflow, ckpt_dtype_name((ckpt_dtype)first->expr->dtype),
-                   first->stats.largest, others);
-}
-
-static ckpt_status digest_output(const ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
-  const ckpt_index *index = output->described;
-  const ckpt_digest **digests = calloc((size_t)index->n_tensors + 1, sizeof *digests);
-  CKPT_TRY_ALLOC(digests, err);
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    digests[i] = &plan->rows[index->tensors[index->by_name[i]].origin].digest;
-  ckpt_status status = ckpt_digest_index(index, digests, &output->digest, err);
-  free(digests);
-  return status;
-}
-
-static ckpt_status write_outputs(run *r, ckpt_error *err) {
-  ckpt_plan *plan = r->plan;
-  for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    ckpt_status status = open_output(&plan->outputs[i], err);
-    if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
-  }
-  for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    ckpt_status status = ckpt_clone_files(plan, &plan->outputs[i], err);
-    if (status == CKPT_OK) status = print_literals(r, &plan->outputs[i], err);
-    if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
-  }
-  CKPT_TRY(run_tiles(r, err));
-  CKPT_TRY(check_overflow(plan, err));
-  for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    CKPT_TRY(write_empty_lanes(&plan->outputs[i], err));
-    CKPT_TRY(print_footers(r, &plan->outputs[i], err));
-  }
-  if (!plan->wants_digests) return CKPT_OK;
-  CKPT_TRY(ckpt_row_digests_finish(&r->digests, r->workers[0].hasher, r->window, CKPT_WINDOW_BYTES, err));
-  for (uint32_t i = 0; i < plan->n_outputs; i++) CKPT_TRY(digest_output(plan, &plan->outputs[i], err));
   return CKPT_OK;
 }
 
@@ -471,29 +357,109 @@ static void run_free(run *r) {
   pthread_mutex_destroy(&r->mutex);
 }
 
-static ckpt_status commit(ckpt_plan *plan, bool keeps_staged, ckpt_error *err) {
-  ckpt_sink **sinks = calloc((size_t)plan->n_outputs + 1, sizeof *sinks);
-  CKPT_TRY_ALLOC(sinks, err);
-  for (uint32_t i = 0; i < plan->n_outputs; i++) sinks[i] = plan->outputs[i].sink;
+/* ---- the phases: all ranks go through them together, and end with the same status ---------------------------------
+ */
+
+static ckpt_status open_phase(run *r, ckpt_error *err) { return ckpt_outputs_open(r->plan, r->group, err); }
+
+static ckpt_status tiles_phase(run *r, ckpt_error *err) {
+  CKPT_TRY(ckpt_outputs_begin(r->plan, r->window, err));
+  CKPT_TRY(run_tiles(r, err));
+  for (uint32_t i = 0; i < r->plan->n_outputs; i++) CKPT_TRY(write_empty_lanes(r->plan, &r->plan->outputs[i], err));
+  return CKPT_OK;
+}
+
+static ckpt_status settle_phase(run *r, ckpt_error *err) { return ckpt_outputs_settle(r->plan, r->group, err); }
+
+/* Digests may be read back from what other ranks wrote: it is synced before. */
+static ckpt_status end_phase(run *r, ckpt_error *err) {
+  CKPT_TRY(ckpt_outputs_end(r->plan, r->window, err));
+  for (uint32_t i = 0; i < r->plan->n_outputs && r->group->size > 1; i++)
+    CKPT_TRY(ckpt_sink_seal(r->plan->outputs[i].sink, err));
+  return CKPT_OK;
+}
+
+/* Evaluates one piece on all its tiles once more, for the digest of its row. */
+static ckpt_status recompute_piece(run *r, uint32_t number, const ckpt_piece *piece, ckpt_error *err) {
+  worker *w = &r->workers[0];
+  const ckpt_batch *batch = &r->plan->batches[number];
+  w->tile.workspace = r->workspace;
+  w->tile.n_workspace = r->plan->workspace_bytes;
   ckpt_status status = CKPT_OK;
-  if (keeps_staged)
-    for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) status = ckpt_sink_seal(sinks[i], err);
-  else
-    status = ckpt_sink_commit(sinks, plan->n_outputs, err);
-  free(sinks);
+  for (uint64_t t = 0; t < batch->n_tiles && status == CKPT_OK; t++) {
+    uint64_t first = t * batch->tile_rows, n_rows = batch->n_rows - first, n_written = 0;
+    if (n_rows > batch->tile_rows) n_rows = batch->tile_rows;
+    const void *bytes;
+    status = check_cancel(r, err);
+    if (status == CKPT_OK) status = ckpt_tile_read(&w->tile, batch, first, n_rows, err);
+    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, NULL, &bytes, err);
+    if (status == CKPT_OK) status = deliver(w, piece, bytes, &n_written, err);
+  }
+  for (uint32_t i = 0; i < CKPT_TILE_READERS; i++) ckpt_reader_reset(&w->tile.readers[i]);
   return status;
 }
 
+typedef struct again {
+  const ckpt_piece *piece;
+  uint32_t batch;
+} again;
+
+static int compare_again(const void *a, const void *b) {
+  const ckpt_piece *x = ((const again *)a)->piece, *y = ((const again *)b)->piece;
+  if (x->row != y->row) return x->row < y->row ? -1 : 1;
+  return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Rows that are written nowhere, and whose pieces came in such an order that leaves of their digests found no slot, are
+ * computed once more, piece after piece. */
+static ckpt_status recompute_rows(run *r, ckpt_error *err) {
+  const ckpt_plan *plan = r->plan;
+  bool *is_again = calloc((size_t)plan->n_rows + 1, sizeof *is_again);
+  CKPT_TRY_ALLOC(is_again, err);
+  uint32_t n_rows = 0, n = 0;
+  for (uint32_t i = 0; i < plan->n_rows; i++) n_rows += is_again[i] = ckpt_row_digests_restart(&r->digests, i);
+  for (uint32_t p = 0; p < plan->n_pieces; p++) n += is_again[plan->pieces[p].row];
+  again *pieces = n_rows == 0 ? NULL : calloc(n, sizeof *pieces);
+  ckpt_status status =
+      n_rows != 0 && pieces == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  n = 0;
+  for (uint32_t b = 0; b < plan->n_batches && pieces != NULL; b++)
+    for (uint32_t p = plan->batches[b].first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+      if (is_again[plan->pieces[p].row]) pieces[n++] = (again){&plan->pieces[p], b};
+  if (n != 0) qsort(pieces, n, sizeof *pieces, compare_again);
+  for (uint32_t i = 0; i < n && status == CKPT_OK; i++)
+    status = ckpt_fail_at(recompute_piece(r, pieces[i].batch, pieces[i].piece, err), err, NULL,
+                          plan->rows[pieces[i].piece->row].name);
+  free(pieces);
+  free(is_again);
+  return status;
+}
+
+static ckpt_status rows_phase(run *r, ckpt_error *err) {
+  if (!r->plan->wants_digests) return CKPT_OK;
+  CKPT_TRY(recompute_rows(r, err));
+  return ckpt_row_digests_finish(&r->digests, r->workers[0].hasher, r->window, CKPT_WINDOW_BYTES, err);
+}
+
+static ckpt_status digest_phase(run *r, ckpt_error *err) { return ckpt_outputs_digest(r->plan, r->group, err); }
+
 ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, const ckpt_backend *backend,
                              bool keeps_staged, ckpt_error *err) {
-  CKPT_TRY(ckpt_plan_prepare(plan, options, err));
-  run r = {.plan = plan, .options = options, .backend = backend};
-  ckpt_status status = run_init(&r, err);
-  if (status == CKPT_OK) status = write_outputs(&r, err);
+  static ckpt_status (*const phases[])(run *, ckpt_error *) = {open_phase, tiles_phase, settle_phase,
+                                                               end_phase,  rows_phase,  digest_phase};
+  ckpt_error own = {0};
+  if (err == NULL) err = &own; /* other ranks want to know */
+  const ckpt_group *group = options != NULL && options->group != NULL ? options->group : &ckpt_group_self;
+  run r = {.plan = plan, .options = options, .backend = backend, .group = group};
+  ckpt_status status = ckpt_group_agree(group, ckpt_plan_prepare(plan, options, err), err);
+  if (status != CKPT_OK) return status;
+  status = ckpt_group_agree(group, run_init(&r, err), err);
+  for (size_t i = 0; i < sizeof phases / sizeof *phases && status == CKPT_OK; i++)
+    status = ckpt_group_agree(group, phases[i](&r, err), err);
   ckpt_status traced = ckpt_trace_close(r.trace, status == CKPT_OK, status == CKPT_OK ? err : NULL);
-  if (status == CKPT_OK) status = traced;
   run_free(&r);
-  if (status == CKPT_OK) status = commit(plan, keeps_staged, err);
+  if (status == CKPT_OK) status = ckpt_group_agree(group, traced, err);
+  if (status == CKPT_OK) status = ckpt_group_agree(group, ckpt_outputs_commit(plan, keeps_staged, err), err);
   for (uint32_t i = 0; i < plan->n_outputs && status != CKPT_OK; i++) ckpt_sink_abandon(plan->outputs[i].sink);
   return status;
 }

@@ -19,6 +19,7 @@ struct ckpt_sink {
   const ckpt_sink_ops *ops;
   void *ctx;
   sink_state state;
+  bool is_joined;  /* another rank's sink opened it, and publishes or removes it */
   uint64_t *sizes; /* as given to open */
   uint32_t n_files;
   _Atomic uint64_t n_bytes_written;
@@ -42,16 +43,35 @@ static ckpt_status expect(const ckpt_sink *sink, bool is_fine, const char *verb,
   return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a sink in state %d cannot %s", (int)sink->state, verb);
 }
 
-ckpt_status ckpt_sink_open(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+static ckpt_status start(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
   CKPT_TRY(expect(sink, sink->state == SINK_NEW, "open", err));
   sink->sizes = calloc(n_files == 0 ? 1 : n_files, sizeof *sink->sizes);
   CKPT_TRY_ALLOC(sink->sizes, err);
   for (uint32_t i = 0; i < n_files; i++) sink->sizes[i] = files[i].n_bytes;
   sink->n_files = n_files;
-  ckpt_status status = sink->ops->open(sink->ctx, files, n_files, err);
   sink->state = SINK_OPEN;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_sink_open(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+  CKPT_TRY(start(sink, files, n_files, err));
+  ckpt_status status = sink->ops->open(sink->ctx, files, n_files, err);
   if (status != CKPT_OK) ckpt_sink_abandon(sink);
   return status;
+}
+
+ckpt_status ckpt_sink_share(ckpt_sink *sink, char token[CKPT_TOKEN_BYTES], ckpt_error *err) {
+  CKPT_TRY(expect(sink, sink->state == SINK_OPEN, "be shared", err));
+  if (sink->ops->share == NULL || sink->ops->join == NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "this output cannot be written by several ranks");
+  return sink->ops->share(sink->ctx, token, err);
+}
+
+ckpt_status ckpt_sink_join(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, const char *token,
+                           ckpt_error *err) {
+  CKPT_TRY(start(sink, files, n_files, err));
+  sink->is_joined = true;
+  return sink->ops->join(sink->ctx, files, n_files, token, err);
 }
 
 /* Whether [offset, offset + n_bytes) may be touched in a file. */
@@ -85,6 +105,7 @@ bool ckpt_sink_clone(ckpt_sink *sink, uint32_t file, int from) {
 }
 
 ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err) {
+  if (sink->state == SINK_SEALED) return CKPT_OK;
   CKPT_TRY(expect(sink, sink->state == SINK_OPEN, "seal", err));
   CKPT_TRY(sink->ops->seal(sink->ctx, err));
   sink->state = SINK_SEALED;
@@ -93,14 +114,14 @@ ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err) {
 
 ckpt_status ckpt_sink_publish(ckpt_sink *sink, ckpt_error *err) {
   CKPT_TRY(expect(sink, sink->state == SINK_SEALED, "publish", err));
-  CKPT_TRY(sink->ops->publish(sink->ctx, err));
+  if (!sink->is_joined) CKPT_TRY(sink->ops->publish(sink->ctx, err));
   sink->state = SINK_PUBLISHED;
   return CKPT_OK;
 }
 
 void ckpt_sink_abandon(ckpt_sink *sink) {
   if (sink->state != SINK_OPEN && sink->state != SINK_SEALED) return;
-  sink->ops->abandon(sink->ctx);
+  if (!sink->is_joined) sink->ops->abandon(sink->ctx);
   sink->state = SINK_ABANDONED;
 }
 
@@ -114,8 +135,7 @@ void ckpt_sink_free(ckpt_sink *sink) {
 
 ckpt_status ckpt_sink_commit(ckpt_sink *const *sinks, uint32_t n, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
-  for (uint32_t i = 0; i < n && status == CKPT_OK; i++)
-    if (sinks[i]->state != SINK_SEALED) status = ckpt_sink_seal(sinks[i], err);
+  for (uint32_t i = 0; i < n && status == CKPT_OK; i++) status = ckpt_sink_seal(sinks[i], err);
   for (uint32_t i = 0; i < n && status == CKPT_OK; i++) status = ckpt_sink_publish(sinks[i], err);
   if (status != CKPT_OK)
     for (uint32_t i = 0; i < n; i++) ckpt_sink_abandon(sinks[i]);

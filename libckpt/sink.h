@@ -22,12 +22,7 @@ typedef struct ckpt_sink_file {
 } ckpt_sink_file;
 
 #define CKPT_SIZE_UNKNOWN UINT64_MAX
-
-/* What a sealed file is: gathered across ranks, given to footers, stated in receipts. */
-typedef struct ckpt_seal {
-  const char *name; /* borrowed from the sink */
-  uint64_t n_bytes;
-} ckpt_seal;
+#define CKPT_TOKEN_BYTES 260 /* a file name, terminated */
 
 /* The slots of a sink; each takes the owner's ctx. Positional and safe from many threads. */
 typedef struct ckpt_sink_ops {
@@ -40,6 +35,10 @@ typedef struct ckpt_sink_ops {
   ckpt_status (*publish)(void *ctx, ckpt_error *err);
   void (*abandon)(void *ctx); /* before publish: removes everything; after: nothing */
   void (*close)(void *ctx);   /* abandons what is unpublished and frees ctx */
+  /* For ranks that write one output: what the others need to join what open made, as text; and joining it in place of
+   * opening it. What joined is neither published nor removed by its own sink. NULL: it cannot be shared. */
+  ckpt_status (*share)(void *ctx, char token[CKPT_TOKEN_BYTES], ckpt_error *err);
+  ckpt_status (*join)(void *ctx, const ckpt_sink_file *files, uint32_t n_files, const char *token, ckpt_error *err);
   /* Makes a file share all blocks of an open one of the same size (reflink); false where that is not possible. NULL:
    * never. */
   bool (*clone)(void *ctx, uint32_t file, int from);
@@ -61,11 +60,14 @@ void *ckpt_sink_ctx(const ckpt_sink *sink, const ckpt_sink_ops *ops);
 
 /* The slots of ckpt_sink_ops, in order of a sink's life. */
 ckpt_status ckpt_sink_open(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err);
+ckpt_status ckpt_sink_share(ckpt_sink *sink, char token[CKPT_TOKEN_BYTES], ckpt_error *err); /* as the slot */
+ckpt_status ckpt_sink_join(ckpt_sink *sink, const ckpt_sink_file *files, uint32_t n_files, const char *token,
+                           ckpt_error *err); /* as the slot */
 ckpt_status ckpt_sink_write(ckpt_sink *sink, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
                             ckpt_error *err); /* as the slot */
 ckpt_status ckpt_sink_read(ckpt_sink *sink, uint32_t file, uint64_t offset, void *dst, size_t n_bytes,
                            ckpt_error *err);                     /* as the slot */
-bool ckpt_sink_clone(ckpt_sink *sink, uint32_t file, int from); /* as the slot */
+bool ckpt_sink_clone(ckpt_sink *sink, uint32_t file, int from);  /* as the slot */
 ckpt_status ckpt_sink_seal(ckpt_sink *sink, ckpt_error *err);    /* as the slot */
 ckpt_status ckpt_sink_publish(ckpt_sink *sink, ckpt_error *err); /* as the slot */
 void ckpt_sink_abandon(ckpt_sink *sink);                         /* as the slot */

@@ -27,8 +27,9 @@ static char *name_below(const char *name, const char *file) {
   return joined;
 }
 
-static ckpt_status part_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
-  sink_part *part = ctx;
+/* Opens the folder, or joins it by a token, with the files of its last part. */
+static ckpt_status open_or_join(sink_part *part, const ckpt_sink_file *files, uint32_t n_files, const char *token,
+                                ckpt_error *err) {
   shared_folder *folder = part->folder;
   ckpt_sink_file *grown = reallocarray(folder->files, (size_t)folder->n_files + n_files + 1, sizeof *grown);
   CKPT_TRY_ALLOC(grown, err);
@@ -40,7 +41,21 @@ static ckpt_status part_open(void *ctx, const ckpt_sink_file *files, uint32_t n_
     folder->files[folder->n_files++] = (ckpt_sink_file){name, files[i].n_bytes};
   }
   if (++folder->n_opened < folder->n_parts) return CKPT_OK;
-  return ckpt_sink_open(folder->sink, folder->files, folder->n_files, err);
+  return token == NULL ? ckpt_sink_open(folder->sink, folder->files, folder->n_files, err)
+                       : ckpt_sink_join(folder->sink, folder->files, folder->n_files, token, err);
+}
+
+static ckpt_status part_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+  return open_or_join(ctx, files, n_files, NULL, err);
+}
+
+static ckpt_status part_share(void *ctx, char token[CKPT_TOKEN_BYTES], ckpt_error *err) {
+  return ckpt_sink_share(((sink_part *)ctx)->folder->sink, token, err);
+}
+
+static ckpt_status part_join(void *ctx, const ckpt_sink_file *files, uint32_t n_files, const char *token,
+                             ckpt_error *err) {
+  return open_or_join(ctx, files, n_files, token, err);
 }
 
 static ckpt_status part_write_at(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
@@ -86,6 +101,8 @@ static void part_close(void *ctx) {
 
 static const ckpt_sink_ops part_ops = {
     .open = part_open,
+    .share = part_share,
+    .join = part_join,
     .write_at = part_write_at,
     .read_at = part_read_at,
     .seal = part_seal,

@@ -43,6 +43,7 @@ typedef struct path_sink {
   bool is_replacing; /* a folder stands there that is to be exchanged */
   bool is_inside;    /* an empty folder stands there: parent is that folder */
   bool is_staged, is_published;
+  bool is_joined;           /* another rank made the files, and publishes them */
   char *parent_path, *name; /* real path of the folder that holds name */
   char stage[NAME_MAX + 1]; /* temporary name in parent */
   int parent;
@@ -254,6 +255,36 @@ static ckpt_status path_open(void *ctx, const ckpt_sink_file *files, uint32_t n_
   return create_files(sink, err);
 }
 
+/* The temporary name: the others find it beside the same output. */
+static ckpt_status path_share(void *ctx, char token[CKPT_TOKEN_BYTES], ckpt_error *err) {
+  const path_sink *sink = ctx;
+  if (strlen(sink->stage) >= CKPT_TOKEN_BYTES) return ckpt_fail(err, CKPT_EINTERNAL, sink->path, NULL, "long name");
+  memcpy(token, sink->stage, strlen(sink->stage) + 1);
+  return CKPT_OK;
+}
+
+static ckpt_status path_join(void *ctx, const ckpt_sink_file *files, uint32_t n_files, const char *token,
+                             ckpt_error *err) {
+  path_sink *sink = ctx;
+  sink->is_joined = sink->is_published = true; /* there is nothing to remove for this one */
+  if (token[0] != '.' || strchr(token, '/') != NULL || strlen(token) >= sizeof sink->stage)
+    return ckpt_fail(err, CKPT_EINVAL, sink->path, NULL, "'%s' is no temporary name of rank 0", token);
+  memcpy(sink->stage, token, strlen(token) + 1);
+  CKPT_TRY(copy_files(sink, files, n_files, err));
+  for (uint32_t i = 0; i < n_files; i++) sink->files[i].is_created = true;
+  sink->parent = open(sink->parent_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (sink->parent < 0) return ckpt_fail_errno(err, sink->path, "the folder above cannot be used");
+  sink->folder = sink->parent;
+  if (sink->is_folder) sink->folder = openat(sink->parent, token, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (sink->folder < 0)
+    return ckpt_fail_errno(err, sink->path,
+                           "'%s', which rank 0 made, is not seen here: ranks that write one output need one "
+                           "file system",
+                           token);
+  CKPT_TRY(ckpt_descriptors_new(&sink->descriptors, CKPT_MAX_DESCRIPTORS, false, open_output_file, sink, err));
+  return ckpt_descriptors_grow(sink->descriptors, n_files, err);
+}
+
 /* ---- bytes ------------------------------------------------------------------------------------------------------ */
 
 static ckpt_status path_write_at(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
@@ -301,7 +332,8 @@ static ckpt_status sync_file(path_sink *sink, uint32_t file, ckpt_error *err) {
 
 static ckpt_status path_seal(void *ctx, ckpt_error *err) {
   path_sink *sink = ctx;
-  for (uint32_t i = 0; i < sink->n_files; i++) CKPT_TRY(sync_file(sink, i, err));
+  for (uint32_t i = 0; i < sink->n_files; i++)
+    if (!sink->is_joined || sink->files[i].n_written != 0) CKPT_TRY(sync_file(sink, i, err));
   CKPT_TRY(ckpt_fail_at(ckpt_descriptors_close(sink->descriptors, err), err, sink->path, NULL));
   return sink->is_folder ? ckpt_tree_sync_folders(&sink->tree, sink->folder, sink->path, err) : CKPT_OK;
 }
@@ -426,6 +458,8 @@ static void path_close(void *ctx) {
 
 static const ckpt_sink_ops path_ops = {
     .open = path_open,
+    .share = path_share,
+    .join = path_join,
     .write_at = path_write_at,
     .read_at = path_read_at,
     .clone = path_clone,

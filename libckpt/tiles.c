@@ -137,20 +137,8 @@ static ckpt_status refuse(const ckpt_plan *plan, const ckpt_batch *batch, uint64
                    (ull)available, (ull)plan->memory);
 }
 
-/* Most rows of one batch whose digests cannot be made by reading back: they are written nowhere. */
-static uint64_t most_unwritten(const ckpt_plan *plan) {
-  uint64_t most = 0;
-  for (uint32_t i = 0; i < plan->n_batches && plan->wants_digests; i++) {
-    uint64_t n = 0;
-    for (uint32_t p = plan->batches[i].first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
-      n += plan->rows[plan->pieces[p].row].sink == CKPT_NO_SINK;
-    if (n > most) most = n;
-  }
-  return most;
-}
-
-/* Whether tiles of the batch cut digest leaves of a row that is written nowhere: then they must come in order, so that
- * one leaf at a time is open. */
+/* Whether tiles of the batch cut digest leaves of a row that is written nowhere: then they had better come in order, so
+ * that one leaf at a time is open. */
 static bool cuts_unwritten_leaves(const ckpt_plan *plan, const ckpt_batch *batch) {
   if (batch->n_tiles == 1 || !plan->wants_digests) return false;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
@@ -271,25 +259,25 @@ static uint64_t cursor_bytes(const ckpt_plan *plan) {
   return n_cursors * CKPT_CURSOR_BYTES + n_encoder;
 }
 
-/* Divides the memory and plans every batch. reserves: keep slots for leaves of rows that are written nowhere. */
-static ckpt_status divide(ckpt_plan *plan, bool reserves, ckpt_error *err) {
+/* Divides the memory and plans every batch. */
+static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   uint64_t per_worker = CKPT_WINDOW_BYTES + cursor_bytes(plan), least_share = UINT64_C(2) << 20;
   /* One worker more than processors, so that reads and writes of one overlap the work of another; as many as half of
    * the memory feeds. */
-  uint64_t per_batch = reserves ? most_unwritten(plan) : 0, own = plan_bytes(plan);
+  uint64_t own = plan_bytes(plan);
   uint64_t n_workers = plan->n_threads > 1 ? (uint64_t)plan->n_threads + 1 : 1;
-  uint64_t most = plan->memory / 2 / (per_worker + least_share + per_batch * CKPT_LEAF_BYTES);
+  uint64_t most = plan->memory / 2 / (per_worker + least_share + CKPT_LEAF_BYTES);
   if (n_workers > most) n_workers = most == 0 ? 1 : most;
-  uint64_t n_reserved = per_batch == 0 ? 0 : n_workers * per_batch + 1, n_more = plan->memory / (16 * CKPT_LEAF_BYTES);
-  if (n_more > 2 * n_workers + 2) n_more = 2 * n_workers + 2;
-  uint64_t fixed = own + n_workers * per_worker + (n_reserved + n_more) * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
+  uint64_t n_slots = plan->memory / (16 * CKPT_LEAF_BYTES);
+  if (n_slots > 2 * n_workers + 2) n_slots = 2 * n_workers + 2;
+  if (n_slots < n_workers) n_slots = n_workers;
+  uint64_t fixed = own + n_workers * per_worker + n_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
   if (fixed >= plan->memory)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "the memory limit of %llu bytes is too low: %llu are needed before any tile, %llu of them for the "
                      "plan of %u rows (raise --memory)",
                      (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows);
-  plan->n_reserved_slots = (uint32_t)n_reserved;
-  plan->n_leaf_slots = (uint32_t)(n_reserved + n_more);
+  plan->n_leaf_slots = (uint32_t)n_slots;
   plan->n_workers = (uint32_t)n_workers;
   plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);
   plan->workspace_bytes = plan->share_bytes * n_workers;
@@ -309,8 +297,5 @@ ckpt_status ckpt_plan_tiles(ckpt_plan *plan, ckpt_error *err) {
   CKPT_TRY(delay_lanes(plan, err));
   if (plan->n_batches != 0) qsort(plan->batches, plan->n_batches, sizeof *plan->batches, compare_batches);
   for (uint32_t i = 0; i < plan->n_batches; i++) plan->batches[i].has_cursor = plan->batches[i].in_order;
-  CKPT_TRY(divide(plan, false, err));
-  bool cuts = false;
-  for (uint32_t i = 0; i < plan->n_batches && !cuts; i++) cuts = cuts_unwritten_leaves(plan, &plan->batches[i]);
-  return cuts ? divide(plan, true, err) : CKPT_OK;
+  return divide(plan, err);
 }

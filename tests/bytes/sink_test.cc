@@ -459,6 +459,8 @@ TEST(SinkCommit, SealsAllThenPublishesInOrder) {
       },
       [](void *ctx) { log += std::string("abandon ") + static_cast<Named *>(ctx)->name + ","; },
       [](void *ctx) { log += std::string("close ") + static_cast<Named *>(ctx)->name + ","; },
+      nullptr,
+      nullptr,
       nullptr};
   for (bool fails : {false, true}) {
     Named x = {"x", false}, y = {"y", fails};

@@ -196,7 +196,7 @@ static ckpt_status lay_part(ckpt_layout *layout, uint32_t k, uint32_t world, con
   uint32_t *number = static_cast<uint32_t *>(ckpt_arena_alloc(layout->arena, sizeof *number));
   *number = layout->n_files;
   CKPT_TRY(ckpt_layout_file_add(layout, is_encoded ? "z.bin" : name, err));
-  layout->files[*number].rank = is_encoded ? 0 : k;
+  layout->files[*number].rank = is_encoded ? 1 : k;
   CKPT_TRY(ckpt_layout_literal(layout, print_header, is_encoded ? "z" : name + 5, err));
   for (uint32_t n = 0; n < layout->index->n_tensors; n++) {
     uint32_t i = layout->index->n_tensors - 1 - n;  // not in the order of names
@@ -205,8 +205,9 @@ static ckpt_status lay_part(ckpt_layout *layout, uint32_t k, uint32_t world, con
     // boxes: part 0 holds the last one, so that extents are not in the order of boxes
     uint64_t *box = way == Way::kBoxes ? box_of(layout, &layout->index->tensors[i], world - 1 - k, world) : nullptr;
     CKPT_TRY(ckpt_layout_zeros(layout, (i * 7) % 13, err));
-    CKPT_TRY(ckpt_layout_tensor(layout, i, box, way == Way::kEncoded ? CKPT_ENCODE_ZSTD : CKPT_ENCODE_RAW,
-                                options->zstd_level, i % 5 == 4 ? CKPT_CHECKSUM_NONE : CKPT_CHECKSUM_CRC32, err));
+    bool is_frame = way == Way::kEncoded || (way == Way::kBoxes && options->zstd_level != 0 && k % 2 == 1);
+    CKPT_TRY(ckpt_layout_tensor(layout, i, box, is_frame ? CKPT_ENCODE_ZSTD : CKPT_ENCODE_RAW, options->zstd_level,
+                                i % 5 == 4 ? CKPT_CHECKSUM_NONE : CKPT_CHECKSUM_CRC32, err));
   }
   CKPT_TRY(ckpt_layout_footer(layout, print_crcs, number, err));
   return ckpt_layout_literal(layout, print_end, nullptr, err);

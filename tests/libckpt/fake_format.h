@@ -3,7 +3,7 @@
 // literals behind footers, aliases, roles, objects, side files; `normalize` drops, casts and says so.
 //
 //   part-<k>.bin  "FAKE part <k>\n", tensor segments with zeros between them, footer "crc <hex>...\n", "END\n"
-//   z.bin         (with zstd_level) the same with every third tensor as a zstd frame
+//   z.bin         (with zstd_level) the same with every third tensor as a zstd frame; boxes in odd parts are frames too
 //   side files    as they are
 //   index.txt     one footer: everything that `open` needs, sizes, offsets and checksums of all files included
 //

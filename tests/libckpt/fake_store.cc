@@ -52,7 +52,6 @@ static ckpt_status sink_fault(MemorySink *sink, ckpt_error *err) {
 
 static ckpt_status sink_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
   MemorySink *sink = static_cast<MemorySink *>(ctx);
-  sink->mutex = new std::mutex;
   for (uint32_t i = 0; i < n_files; i++) {
     sink->names.push_back(files[i].name == nullptr ? "" : files[i].name);
     sink->files[sink->names.back()].resize(files[i].n_bytes == CKPT_SIZE_UNKNOWN ? 0 : files[i].n_bytes);
@@ -60,10 +59,25 @@ static ckpt_status sink_open(void *ctx, const ckpt_sink_file *files, uint32_t n_
   return sink_fault(sink, err);
 }
 
+static ckpt_status sink_share(void *ctx, char *token, ckpt_error *err) {
+  snprintf(token, CKPT_TOKEN_BYTES, "%p", ctx);
+  return sink_fault(static_cast<MemorySink *>(ctx), err);
+}
+
+static ckpt_status sink_join(void *ctx, const ckpt_sink_file *, uint32_t n_files, const char *token, ckpt_error *err) {
+  MemorySink *sink = static_cast<MemorySink *>(ctx);
+  char wanted[CKPT_TOKEN_BYTES];
+  snprintf(wanted, sizeof wanted, "%p", ctx);
+  if (strcmp(token, wanted) != 0 || n_files != sink->names.size())
+    return ckpt_fail(err, CKPT_EINTERNAL, nullptr, nullptr, "joins %s, not %s", token, wanted);
+  sink->n_joined++;
+  return sink_fault(sink, err);
+}
+
 static ckpt_status sink_write(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
                               ckpt_error *err) {
   MemorySink *sink = static_cast<MemorySink *>(ctx);
-  std::lock_guard<std::mutex> lock(*sink->mutex);
+  std::lock_guard<std::mutex> lock(sink->mutex);
   std::string &bytes = sink->files[sink->names[file]];
   if (bytes.size() < offset + n_bytes) bytes.resize(offset + n_bytes);
   if (n_bytes != 0) memcpy(&bytes[offset], src, n_bytes);
@@ -72,7 +86,7 @@ static ckpt_status sink_write(void *ctx, uint32_t file, uint64_t offset, const v
 
 static ckpt_status sink_read(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
   MemorySink *sink = static_cast<MemorySink *>(ctx);
-  std::lock_guard<std::mutex> lock(*sink->mutex);
+  std::lock_guard<std::mutex> lock(sink->mutex);
   const std::string &bytes = sink->files[sink->names[file]];
   if (offset > bytes.size() || n_bytes > bytes.size() - offset)
     return ckpt_fail(err, CKPT_EIO, nullptr, nullptr, "reads back what was never written");
@@ -93,8 +107,6 @@ static void sink_abandon(void *ctx) { static_cast<MemorySink *>(ctx)->is_abandon
 
 static void sink_close(void *ctx) {
   MemorySink *sink = static_cast<MemorySink *>(ctx);
-  delete sink->mutex;
-  sink->mutex = nullptr;
   sink->is_closed = true;
 }
 
@@ -107,6 +119,8 @@ static ckpt_sink_ops make_sink_ops() {
   ops.publish = sink_publish;
   ops.abandon = sink_abandon;
   ops.close = sink_close;
+  ops.share = sink_share;
+  ops.join = sink_join;
   return ops;
 }
 

@@ -31,7 +31,8 @@ struct MemorySink {
   std::vector<std::string> names;
   std::atomic<bool> is_published{false}, is_abandoned{false}, is_closed{false};
   Faults *faults = nullptr;
-  std::mutex *mutex = nullptr;  // made by open
+  std::mutex mutex;
+  std::atomic<int> n_joined{0};
 };
 ckpt_sink *counting_sink(MemorySink *into, Faults *faults = nullptr);
 
