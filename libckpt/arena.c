@@ -12,6 +12,7 @@ enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
 
 struct ckpt_arena_block {
   ckpt_arena_block *next;
+  size_t n_bytes; /* with this head */
   uint64_t bytes[];
 };
 
@@ -21,8 +22,13 @@ static ckpt_arena_block *block_new(ckpt_arena *arena, size_t n_bytes) {
   uint64_t n_block;
   if (!ckpt_add_u64(n_bytes, sizeof(ckpt_arena_block), &n_block) || n_block > SIZE_MAX) return NULL;
   if (n_block > arena->limit - arena->n_taken) return NULL;
-  ckpt_arena_block *block = calloc(1, (size_t)n_block);
-  if (block != NULL) arena->n_taken += n_block;
+  bool is_given = arena->from.allocate != NULL;
+  ckpt_arena_block *block =
+      is_given ? arena->from.allocate(arena->from.ctx, (size_t)n_block) : calloc(1, (size_t)n_block);
+  if (block == NULL) return NULL;
+  if (is_given) memset(block, 0, (size_t)n_block);
+  block->n_bytes = (size_t)n_block;
+  arena->n_taken += n_block;
   return block;
 }
 
@@ -89,7 +95,10 @@ char *ckpt_arena_printf(ckpt_arena *arena, const char *format, ...) {
 void ckpt_arena_free(ckpt_arena *arena) {
   for (ckpt_arena_block *block = arena->blocks, *next; block != NULL; block = next) {
     next = block->next;
-    free(block);
+    if (arena->from.release != NULL)
+      arena->from.release(arena->from.ctx, block, block->n_bytes);
+    else
+      free(block);
   }
-  ckpt_arena_init(arena, arena->limit);
+  *arena = (ckpt_arena){.limit = arena->limit, .from = arena->from};
 }

@@ -1,4 +1,4 @@
-/* backend.h - the kernels a run may use: a const row, given in the run's internal options; libckpt knows no kernel.
+/* backend.h - the kernels a run may use: a const row, given in the run options.
  *
  * An empty slot means the reference one (kernels/ref, declared extern as ckpt_backend_reference). All slots work on
  * packed buffers in host memory, are pure, and may be called from many threads at once. */
@@ -21,7 +21,7 @@ static inline void ckpt_cast_stats_add(ckpt_cast_stats *into, const ckpt_cast_st
   if (from->largest > into->largest) into->largest = from->largest;
 }
 
-typedef struct ckpt_backend {
+struct ckpt_backend {
   const char *name;
   /* Whether src can be cast to dst. */
   bool (*can_cast)(ckpt_dtype src, ckpt_dtype dst);
@@ -30,7 +30,7 @@ typedef struct ckpt_backend {
    * dst's range follow the same rule and are counted in *stats (added to). */
   void (*cast)(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype, const void *src, size_t n_elements,
                ckpt_cast_stats *stats);
-} ckpt_backend;
+};
 
 extern const ckpt_backend ckpt_backend_reference; /* kernels/ref: the definition */
 extern const ckpt_backend ckpt_backend_cpu;       /* kernels/cpu: dispatched at run time, equal bit for bit */

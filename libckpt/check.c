@@ -10,6 +10,7 @@
 #include "encode.h"
 #include "error.h"
 #include "lower.h"
+#include "options.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 
@@ -204,7 +205,9 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
 
 ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt_run_options *options, uint64_t *peak, size_t *n_rows,
                             ckpt_error *err) {
-  CKPT_TRY(ckpt_plan_prepare(plan, options, err));
+  ckpt_run_options known;
+  CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
+  CKPT_TRY(ckpt_plan_prepare(plan, &known, err));
   if (peak != NULL) *peak = plan->peak;
   if (n_rows != NULL) *n_rows = plan->n_rows;
   return CKPT_OK;

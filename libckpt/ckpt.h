@@ -145,12 +145,21 @@ typedef struct ckpt_tensor {
   uint64_t longest;    /* internal: units on the first axis of the longest boxed extent */
 } ckpt_tensor;
 
+/* Where the large memory comes from: an index, or a run's tiles. Both may be called from several threads.
+ * What is small or belongs to other libraries stays with malloc. */
+typedef struct ckpt_allocator {
+  void *ctx;
+  void *(*allocate)(void *ctx, size_t n_bytes); /* aligned to 64 bytes; NULL: there is none (ENOMEM) */
+  void (*release)(void *ctx, void *memory, size_t n_bytes);
+} ckpt_allocator;
+
 /* Bounds for hostile or very large input; zero means the default in parentheses. */
 typedef struct ckpt_open_options {
   size_t struct_size;
   uint64_t max_index_bytes; /* memory of the index itself (8 GiB) */
   bool stored_names;        /* keep the names that stand in the file (--names stored) */
   const char *weights; /* copy that stands for the parameters: "master" or "model"; NULL: master where there is one */
+  const ckpt_allocator *allocator; /* of the index's memory, copied; NULL: malloc */
 } ckpt_open_options;
 
 /* Opens a file or folder of any known format, recognised by content. Reads headers only.
@@ -215,7 +224,7 @@ typedef struct ckpt_box {
 
 /* Reads a tensor, or a box of it, row-major into dst, gathered from its shards and cast to `as`
  * (CKPT_DTYPE_NONE: as stored). n_bytes must be exactly the size of the result.
- * Fails with EINVAL (size, box), EIO, EFORMAT, EUNSUPPORTED (cast), EVALUE (overflowing cast). */
+ * Fails with EINVAL (size, box), EIO, EFORMAT, EUNSUPPORTED (cast), EVALUE (overflowing cast). Blocks on reading. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box,
                                                ckpt_dtype as, void *dst, size_t n_bytes, ckpt_error *err);
 
@@ -243,6 +252,11 @@ typedef struct ckpt_group {
   ckpt_status (*all_gather)(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err);
 } ckpt_group;
 
+/* The kernels that a run computes with: "cpu" (chosen for this processor) or "reference" (plain C, the definition).
+ * All give the same bytes. */
+typedef struct ckpt_backend ckpt_backend;
+CKPT_API const ckpt_backend *ckpt_backend_find(const char *name); /* NULL where there is none of this name */
+
 /* How to run; all fields optional. */
 typedef struct ckpt_run_options {
   size_t struct_size;
@@ -250,9 +264,11 @@ typedef struct ckpt_run_options {
   uint32_t n_threads; /* 0: one per processor */
   ckpt_progress *progress;
   void *progress_arg;
-  const volatile int *cancel; /* non-zero: stop, remove temporary files, fail with ECANCELED */
-  const char *trace;          /* path of a JSON-lines trace, or NULL; rank k > 0 of a group adds ".k" */
-  const ckpt_group *group;    /* NULL: this process alone */
+  const volatile int *cancel;      /* non-zero: stop, remove temporary files, fail with ECANCELED */
+  const char *trace;               /* path of a JSON-lines trace, or NULL; rank k > 0 of a group adds ".k" */
+  const ckpt_group *group;         /* NULL: this process alone */
+  const ckpt_backend *backend;     /* NULL: "cpu" */
+  const ckpt_allocator *allocator; /* of tiles; NULL: malloc */
 } ckpt_run_options;
 
 /* What to digest. */
@@ -263,7 +279,7 @@ typedef struct ckpt_hash_options {
   const ckpt_run_options *run;
 } ckpt_hash_options;
 
-/* The content digest of an index. Reads every byte of its tensors once. */
+/* The content digest of an index. Reads every byte of its tensors once, and blocks on that. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
                                                ckpt_digest *out, ckpt_error *err);
 
@@ -290,7 +306,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sin
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt_run_options *options, uint64_t *peak,
                                                      size_t *n_rows, ckpt_error *err);
 
-/* Runs the plan and commits its outputs: all or nothing for each. Blocks on the file system. */
+/* Runs the plan and commits its outputs: all or nothing for each. Blocks on reading the inputs, writing and syncing the
+ * outputs and, in a group, on the other ranks. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
 /* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, dtype), ENOMEM.
@@ -338,9 +355,11 @@ typedef struct ckpt_convert_options {
   bool force, allow_overflow, stored_names;
   const ckpt_run_options *run;
   ckpt_digest *digest; /* receives the output's content digest, or NULL */
+  const char *weights; /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
 } ckpt_convert_options;
 
-/* Converts and commits. Fails like ckpt_open and ckpt_plan_run; nothing is left behind on failure. */
+/* Converts and commits. Fails like ckpt_open and ckpt_plan_run; nothing is left behind on failure. Blocks on reading
+ * the input, writing and syncing the output. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err);
 
 #ifdef __cplusplus

@@ -23,6 +23,7 @@ ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *pa
   uint64_t limit =
       options != NULL && options->max_index_bytes != 0 ? options->max_index_bytes : DEFAULT_MAX_INDEX_BYTES;
   ckpt_arena_init(&index->arena, limit);
+  if (options != NULL && options->allocator != NULL) index->arena.from = *options->allocator;
   index->source = source;
   index->path = ckpt_arena_copy(&index->arena, path);
   index->format = ckpt_arena_copy(&index->arena, format);

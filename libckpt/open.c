@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "error.h"
 #include "format.h"
+#include "options.h"
 #include "weights.h"
 
 enum { HEAD_BYTES = 4096 };
@@ -50,11 +51,8 @@ static ckpt_status refuse_unknown(const ckpt_probe *probe, ckpt_error *err) {
 /* The format's open, owning source from the call on, and then what is the same for every format. */
 static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ckpt_probe *probe, ckpt_source *source,
                            const char *name, const ckpt_open_options *options, ckpt_error *err) {
-  ckpt_open_options known = {0};
-  if (options != NULL)
-    memcpy(&known, options, options->struct_size < sizeof known ? options->struct_size : sizeof known);
   CKPT_TRY(format->open(out, probe, source, name, options, err));
-  ckpt_status status = ckpt_index_choose_weights(*out, known.weights, err);
+  ckpt_status status = ckpt_index_choose_weights(*out, options->weights, err);
   if (status == CKPT_OK) return CKPT_OK;
   ckpt_index_free(*out);
   *out = NULL;
@@ -147,8 +145,10 @@ done:
   return status;
 }
 
-ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_options *options, ckpt_error *err) {
+ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_options *given, ckpt_error *err) {
   *out = NULL;
+  ckpt_open_options options;
+  CKPT_TRY(ckpt_options_take(&options, sizeof options, given, err));
   char found[PATH_MAX];
   struct stat stat_buffer;
   if (stat(path, &stat_buffer) != 0) {
@@ -156,19 +156,21 @@ ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_option
     CKPT_TRY(ckpt_cache_find(found, sizeof found, path, err));
     path = found;
   } else if (!S_ISDIR(stat_buffer.st_mode)) {
-    return open_file(out, path, options, err);
+    return open_file(out, path, &options, err);
   }
   bool is_checkpoint;
-  CKPT_TRY(open_folder(out, path, &is_checkpoint, options, err));
+  CKPT_TRY(open_folder(out, path, &is_checkpoint, &options, err));
   if (is_checkpoint) return CKPT_OK;
   char below[PATH_MAX];
   CKPT_TRY(find_below(below, path, err));
-  return open_folder(out, below, &is_checkpoint, options, err);
+  return open_folder(out, below, &is_checkpoint, &options, err);
 }
 
 ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes, const char *name,
-                             const ckpt_open_options *options, ckpt_error *err) {
+                             const ckpt_open_options *given, ckpt_error *err) {
   *out = NULL;
+  ckpt_open_options options;
+  CKPT_TRY(ckpt_options_take(&options, sizeof options, given, err));
   ckpt_source *source;
   CKPT_TRY(ckpt_source_memory(&source, data, n_bytes, name, err));
   ckpt_probe probe = {
@@ -178,5 +180,5 @@ ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes,
     ckpt_source_free(source);
     return refuse_unknown(&probe, err);
   }
-  return ckpt_fail_at(open_as(format, out, &probe, source, name, options, err), err, name, NULL);
+  return ckpt_fail_at(open_as(format, out, &probe, source, name, &options, err), err, name, NULL);
 }

@@ -17,6 +17,7 @@
 #include "error.h"
 #include "eval.h"
 #include "group.h"
+#include "options.h"
 #include "output.h"
 #include "rowdigest.h"
 #include "trace.h"
@@ -28,6 +29,7 @@ typedef struct run {
   const ckpt_run_options *options;
   const ckpt_backend *backend;
   const ckpt_group *group;
+  const ckpt_allocator *allocator; /* of the workspace; NULL: malloc */
   ckpt_row_digests digests;
   ckpt_trace *trace;  /* NULL: none */
   uint8_t *workspace; /* n_workers shares */
@@ -331,7 +333,9 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
   r->partials = calloc((size_t)plan->n_values + 1, sizeof *r->partials);
   r->tiles_left = calloc((size_t)plan->n_batches + 1, sizeof *r->tiles_left);
   r->window = malloc(CKPT_WINDOW_BYTES);
-  r->workspace = aligned_alloc(64, (size_t)plan->workspace_bytes);
+  r->allocator = r->options != NULL ? r->options->allocator : NULL;
+  r->workspace = r->allocator != NULL ? r->allocator->allocate(r->allocator->ctx, (size_t)plan->workspace_bytes)
+                                      : aligned_alloc(64, (size_t)plan->workspace_bytes);
   if (r->workers == NULL || r->partials == NULL || r->tiles_left == NULL || r->window == NULL || r->workspace == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < plan->n_batches; i++) r->tiles_left[i] = plan->batches[i].n_tiles;
@@ -352,7 +356,10 @@ static void run_free(run *r) {
   free(r->partials);
   free(r->tiles_left);
   free(r->window);
-  free(r->workspace);
+  if (r->allocator == NULL)
+    free(r->workspace);
+  else if (r->workspace != NULL)
+    r->allocator->release(r->allocator->ctx, r->workspace, (size_t)r->plan->workspace_bytes);
   pthread_cond_destroy(&r->changed);
   pthread_mutex_destroy(&r->mutex);
 }
@@ -443,14 +450,14 @@ static ckpt_status rows_phase(run *r, ckpt_error *err) {
 
 static ckpt_status digest_phase(run *r, ckpt_error *err) { return ckpt_outputs_digest(r->plan, r->group, err); }
 
-ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, const ckpt_backend *backend,
-                             bool keeps_staged, ckpt_error *err) {
+ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, bool keeps_staged, ckpt_error *err) {
   static ckpt_status (*const phases[])(run *, ckpt_error *) = {open_phase, tiles_phase, settle_phase,
                                                                end_phase,  rows_phase,  digest_phase};
   ckpt_error own = {0};
   if (err == NULL) err = &own; /* other ranks want to know */
   const ckpt_group *group = options != NULL && options->group != NULL ? options->group : &ckpt_group_self;
-  run r = {.plan = plan, .options = options, .backend = backend, .group = group};
+  run r = {.plan = plan, .options = options, .backend = &ckpt_backend_cpu, .group = group};
+  if (options != NULL && options->backend != NULL) r.backend = options->backend;
   ckpt_status status = ckpt_group_agree(group, ckpt_plan_prepare(plan, options, err), err);
   if (status != CKPT_OK) return status;
   status = ckpt_group_agree(group, run_init(&r, err), err);
@@ -465,5 +472,7 @@ ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, c
 }
 
 ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err) {
-  return ckpt_plan_run_on(plan, options, &ckpt_backend_cpu, false, err);
+  ckpt_run_options known;
+  CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
+  return ckpt_plan_run_on(plan, &known, false, err);
 }

@@ -29,9 +29,12 @@ ckpt_status ckpt_trace_open(ckpt_trace **out, const char *path, const ckpt_plan 
   ckpt_trace *trace = calloc(1, sizeof *trace);
   CKPT_TRY_ALLOC(trace, err);
   trace->plan = plan;
-  trace->path = strdup(path);
+  if (plan->rank == 0)
+    trace->path = strdup(path);
+  else if (asprintf(&trace->path, "%s.%u", path, plan->rank) < 0)
+    trace->path = NULL;
   pthread_mutex_init(&trace->mutex, NULL);
-  trace->file = trace->path == NULL ? NULL : fopen(path, "wxe"); /* x: never over a file that is there */
+  trace->file = trace->path == NULL ? NULL : fopen(trace->path, "wxe"); /* x: never over a file that is there */
   *out = trace;
   if (trace->file != NULL) return CKPT_OK;
   ckpt_status status = errno == EEXIST

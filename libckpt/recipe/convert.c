@@ -9,6 +9,7 @@
 #include "libckpt/backend.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/options.h"
 #include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
@@ -289,7 +290,7 @@ ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *reques
   ckpt_status status;
   if (receipt != NULL) CKPT_TRY(ckpt_sink_open(receipt, &file, 1, err));
   if (request->discards) CKPT_TRY_GOTO(discard_rows(plan, run, err));
-  CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, &ckpt_backend_cpu, true, err));
+  CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, true, err));
   CKPT_TRY_GOTO(digest_outputs(plan, err));
   if (receipt != NULL) CKPT_TRY_GOTO(ckpt_receipt_write(plan, request, receipt, err));
   if (run != NULL && run->cancel != NULL && *run->cancel != 0) {
@@ -308,12 +309,15 @@ done:
  */
 
 ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
-  ckpt_convert_options known = {0};
-  memcpy(&known, options, options->struct_size < sizeof known ? options->struct_size : sizeof known);
+  ckpt_convert_options known;
+  ckpt_run_options run;
+  CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
+  CKPT_TRY(ckpt_options_take(&run, sizeof run, known.run, err));
   ckpt_index *index = NULL;
   ckpt_plan *plan = NULL;
   ckpt_status status;
-  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = known.stored_names};
+  const ckpt_open_options open = {
+      .struct_size = sizeof open, .stored_names = known.stored_names, .weights = known.weights};
   const ckpt_convert_target target = {known.output, known.to, known.shard_size};
   if (known.input == NULL || known.output == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
@@ -322,7 +326,7 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   const ckpt_convert_request request = {
       .verb = "convert", .from = index, .targets = &target, .n_targets = 1, .options = &known};
   CKPT_TRY_GOTO(ckpt_convert_plan(plan, &request, err));
-  CKPT_TRY_GOTO(ckpt_convert_run(plan, &request, known.run, NULL, err));
+  CKPT_TRY_GOTO(ckpt_convert_run(plan, &request, &run, NULL, err));
   if (known.digest != NULL) *known.digest = plan->outputs[0].digest;
 done:
   ckpt_plan_free(plan);

@@ -4,6 +4,7 @@
 
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/options.h"
 #include "libckpt/recipe/convert.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/run.h"
@@ -54,9 +55,8 @@ ckpt_status ckpt_hash_result(const ckpt_plan *plan, const ckpt_index *from, ckpt
 }
 
 ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options, ckpt_digest *out, ckpt_error *err) {
-  ckpt_hash_options known = {0};
-  if (options != NULL)
-    memcpy(&known, options, options->struct_size < sizeof known ? options->struct_size : sizeof known);
+  ckpt_hash_options known;
+  CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
   ckpt_plan *plan;
   CKPT_TRY(ckpt_plan_new(&plan, err));
   ckpt_status status = ckpt_hash_plan(plan, index, &known, err);

@@ -299,9 +299,9 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   CKPT_TRY_GOTO(read_request(&r, err));
   CKPT_TRY_GOTO(find_output(&r, output, &number, err));
   CKPT_TRY_GOTO(replay(&r, run, &to, err));
-  ckpt_run_options second = {0}; /* the trace is that of the replay */
-  if (run != NULL) memcpy(&second, run, run->struct_size < sizeof second ? run->struct_size : sizeof second);
-  second.trace = NULL;
+  ckpt_run_options second = {.struct_size = sizeof second};
+  if (run != NULL) second = *run;
+  second.trace = NULL; /* that is the replay's */
   status = look(&r, output, number, &second, &to, err);
 done:
   ckpt_index_free(r.from);

@@ -473,4 +473,87 @@ TEST_F(Run, EveryFailingReadEndsTheRun) {
   }
 }
 
+// The caller's allocator gives the index and the workspace, and gets back what it gave.
+TEST_F(Run, LargeMemoryComesFromTheCallersAllocator) {
+  struct Counts {
+    std::atomic<uint64_t> n_bytes{0}, n_most{0}, n_calls{0};
+  } counts;
+  ckpt_allocator allocator = {};
+  allocator.ctx = &counts;
+  allocator.allocate = [](void *ctx, size_t n_bytes) {
+    Counts *c = static_cast<Counts *>(ctx);
+    c->n_bytes += n_bytes;
+    c->n_calls++;
+    if (c->n_bytes > c->n_most) c->n_most = c->n_bytes.load();
+    void *memory = aligned_alloc(64, (n_bytes + 63) / 64 * 64);
+    memset(memory, 0xEE, n_bytes);
+    return memory;
+  };
+  allocator.release = [](void *ctx, void *memory, size_t n_bytes) {
+    static_cast<Counts *>(ctx)->n_bytes -= n_bytes;
+    free(memory);
+  };
+  std::string path = testing::TempDir() + "ckpt-allocator-" + std::to_string(getpid()) + ".safetensors";
+  const Array &x = plain("x", CKPT_F32, {300, 1000});
+  open();
+  uint32_t sink;
+  ASSERT_EQ(ckpt_plan_output(plan_, path.c_str(), nullptr, true, &sink, &err_), CKPT_OK) << text_of(err_);
+  add(sink, "x", read("x"));
+  ckpt_run_options o = options();
+  o.allocator = &allocator;
+  ASSERT_EQ(ckpt_plan_run(plan_, &o, &err_), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(counts.n_bytes, 0u);
+  EXPECT_EQ(counts.n_calls, 1u);
+  EXPECT_EQ(counts.n_most, plan_->workspace_bytes);
+  ckpt_open_options with = {};
+  with.struct_size = sizeof with;
+  with.allocator = &allocator;
+  ckpt_index *index = nullptr;
+  ASSERT_EQ(ckpt_open(&index, path.c_str(), &with, &err_), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(counts.n_bytes, index->arena.n_taken);
+  EXPECT_EQ(read_all(index, ckpt_index_find(index, "x")), x.bytes);
+  ckpt_index_free(index);
+  EXPECT_EQ(counts.n_bytes, 0u);
+  unlink(path.c_str());
+}
+
+TEST_F(Run, AnyBackendAndAnyVersionOfTheOptions) {
+  EXPECT_EQ(ckpt_backend_find("abacus"), nullptr);
+  const Array &x = plain("x", CKPT_F32, {100, 100});
+  open();
+  output();
+  ckpt_expr *half = nullptr;
+  ASSERT_EQ(ckpt_expr_cast(&half, plan_, read("x"), CKPT_BF16, &err_), CKPT_OK);
+  add(0, "x", half);
+  ckpt_run_options o = options();
+  o.backend = ckpt_backend_find("reference");
+  ASSERT_NE(o.backend, nullptr);
+  static uint64_t n_calls = 0;
+  ckpt_backend counting = *o.backend;
+  counting.cast = [](ckpt_dtype to, void *dst, ckpt_dtype from, const void *src, size_t n, ckpt_cast_stats *stats) {
+    n_calls++;
+    ckpt_backend_reference.cast(to, dst, from, src, n, stats);
+  };
+  o.backend = &counting;
+  ckpt_error err = {};
+  o.struct_size = 0;
+  EXPECT_EQ(ckpt_plan_run(plan_, &o, &err), CKPT_EINVAL);
+  EXPECT_STREQ(err.message, "an option struct has struct_size 0 (set it to its sizeof)");
+  o.struct_size = sizeof o;
+  run_well(o);
+  EXPECT_GT(n_calls, 0u);
+  ckpt_digest wanted = digest_of(cast(x, CKPT_BF16));
+  EXPECT_EQ(memcmp(&plan_->rows[0].digest, &wanted, sizeof wanted), 0);
+  // a caller that was built before there were backends
+  n_calls = 0;
+  o.struct_size = offsetof(ckpt_run_options, backend);
+  ckpt_plan_free(plan_);
+  ASSERT_EQ(ckpt_plan_new(&plan_, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_cast(&half, plan_, read("x"), CKPT_BF16, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_plan_add_like(plan_, CKPT_NO_SINK, "x", half, nullptr, nullptr, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_plan_run(plan_, &o, &err_), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(n_calls, 0u);
+  EXPECT_EQ(memcmp(&plan_->rows[0].digest, &wanted, sizeof wanted), 0);
+}
+
 }  // namespace
