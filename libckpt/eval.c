@@ -99,35 +99,61 @@ static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *st
   return ckpt_fail_at(status, err, NULL, node->tensor->name);
 }
 
-ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t first_row, uint64_t n_rows,
-                           ckpt_error *err) {
+/* Which of its rows or cells a tile is. */
+static void find_tile(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number) {
   tile->batch = batch;
-  tile->first_row = first_row;
-  tile->n_rows = n_rows;
   tile->n_used = 0;
+  if (batch->block != NULL) {
+    tile->part = ckpt_block_at(batch->block, number);
+    tile->n_rows = tile->part.n_rows * tile->part.n_cols;
+    return;
+  }
+  tile->first_row = number * batch->tile_rows;
+  tile->n_rows = batch->n_rows - tile->first_row;
+  if (tile->n_rows > batch->tile_rows) tile->n_rows = batch->tile_rows;
+}
+
+/* The box of a leaf that the tile sees where that is no flat range of it. */
+static void find_box(const ckpt_tile *tile, const ckpt_leaf *leaf, uint64_t *start, uint64_t *count) {
+  const ckpt_block *block = tile->batch->block;
+  if (block == NULL) {
+    uint64_t per_step = leaf->view->count[leaf->cut_axis] / tile->batch->n_rows;
+    start[leaf->cut_axis] += tile->first_row * per_step;
+    count[leaf->cut_axis] = tile->n_rows * per_step;
+    return;
+  }
+  uint64_t outer = tile->part.outer;
+  for (uint32_t axis = block->lead; axis-- > 0; outer /= leaf->view->count[axis]) {
+    start[axis] += outer % leaf->view->count[axis];
+    count[axis] = 1;
+  }
+  start[block->row_axis] += tile->part.first_row;
+  count[block->row_axis] = tile->part.n_rows;
+  start[block->lead] += tile->part.first_col;
+  count[block->lead] = tile->part.n_cols;
+}
+
+ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err) {
+  find_tile(tile, batch, number);
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
     const ckpt_leaf *leaf = &batch->leaves[i];
+    bool is_range = leaf->is_whole || (leaf->cut_axis == 0 && batch->block == NULL);
     uint64_t per_row = leaf->n_units / batch->n_rows;
-    uint64_t n_units = leaf->is_whole ? leaf->n_units : per_row * n_rows;
+    uint64_t n_units = leaf->is_whole ? leaf->n_units : per_row * tile->n_rows;
+    uint64_t begin = leaf->is_whole || !is_range ? 0 : per_row * tile->first_row;
     uint64_t n_stored; /* units of the memory that the view is of */
-    bool is_in_memory = leaf->expr->memory != NULL && leaf->cut_axis == 0 &&
+    bool is_in_memory = leaf->expr->memory != NULL && is_range && leaf->cut_axis == 0 &&
                         ckpt_product_u64(leaf->view->shape, leaf->view->rank, &n_stored) && leaf->n_units == n_stored;
     if (is_in_memory) { /* already packed: used where it is */
-      tile->leaves[i] =
-          (const uint8_t *)leaf->expr->memory + (leaf->is_whole ? 0 : per_row * first_row * leaf->unit_bytes);
+      tile->leaves[i] = (const uint8_t *)leaf->expr->memory + begin * leaf->unit_bytes;
       continue;
     }
     void *bytes = NULL;
     CKPT_TRY(take(tile, n_units * leaf->unit_bytes, &bytes, err));
-    uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], begin = leaf->is_whole ? 0 : per_row * first_row;
+    uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK];
     memcpy(start, leaf->view->start, sizeof start);
     memcpy(count, leaf->view->count, sizeof count);
-    if (leaf->cut_axis != 0 && !leaf->is_whole) {
-      uint64_t per_step = leaf->view->count[leaf->cut_axis] / batch->n_rows;
-      start[leaf->cut_axis] += first_row * per_step;
-      count[leaf->cut_axis] = n_rows * per_step;
-      begin = 0;
-    }
+    if (!is_range) find_box(tile, leaf, start, count);
     CKPT_TRY(read_box(tile, i, start, count, begin, n_units, bytes, err));
     tile->leaves[i] = bytes;
   }
@@ -143,12 +169,11 @@ static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_v
   memcpy(held, leaf->view->count, sizeof held);
   memcpy(box, view->count, sizeof box);
   for (uint32_t axis = 0; axis < rank; axis++) start[axis] = view->start[axis] - leaf->view->start[axis];
-  if (is_whole) {
-    n_outer = 1;
-  } else if (leaf->cut_axis != 0) {
-    held[leaf->cut_axis] = box[leaf->cut_axis] =
-        tile->n_rows * (leaf->view->count[leaf->cut_axis] / tile->batch->n_rows);
-  } else {
+  if (!is_whole && (leaf->cut_axis != 0 || tile->batch->block != NULL)) {
+    uint64_t first[CKPT_MAX_RANK] = {0};
+    find_box(tile, leaf, first, held);
+    memcpy(box, held, sizeof box); /* such leaves are no hulls (leaves_match, ckpt_block_find) */
+  } else if (!is_whole) {
     uint64_t n_below = 1;
     for (uint32_t axis = 0; axis < rank; axis++) n_below *= held[axis];
     for (; lead < rank; lead++) { /* axes that tiles cut: view and hull agree there */

@@ -5,6 +5,7 @@
 #ifndef CKPT_EVAL_H
 #define CKPT_EVAL_H
 
+#include "blocks.h"
 #include "place.h"
 #include "plan.h"
 
@@ -16,7 +17,8 @@ typedef struct ckpt_tile {
   const ckpt_batch *batch;
   const ckpt_backend *backend;
   uint64_t first_row, n_rows;
-  uint8_t *workspace; /* aligned to 64 bytes */
+  ckpt_block_part part; /* of a batch in blocks, where n_rows counts cells */
+  uint8_t *workspace;   /* aligned to 64 bytes */
   uint64_t n_workspace, n_used;
   uint64_t n_leaf_bytes; /* of it taken by leaves: pieces start anew behind them */
   const void **leaves;   /* bytes of each leaf of the batch in this tile */
@@ -31,9 +33,8 @@ typedef struct ckpt_tile {
 /* Nodes and leaves at most, over all of a plan's pieces: lengths of pointers, counts and leaves. */
 void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves);
 
-/* Reads the leaves of rows [first_row, first_row + n_rows) of the batch. */
-ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t first_row, uint64_t n_rows,
-                           ckpt_error *err);
+/* Reads the leaves of the batch's tile `number`. */
+ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
 /* Evaluates a piece on the tile: *bytes is its result (borrowed, until the next piece), n elements from flat index
  * `begin` of the piece. For a reduction bytes is NULL: partials go to partials + i * value_bytes, i counted from 0. */

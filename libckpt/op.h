@@ -3,7 +3,8 @@
  * The run evaluates an expression over flat, row-major tiles of its output. The rule of an operation says which tiles
  * it may be asked for, and so what a tile of its output needs of its arguments:
  *
- * - FLAT: any range; the same range of each argument of the same shape.
+ * - FLAT: any range; the same range of each argument of the same shape. Where it is_pointwise, any set of elements:
+ *   then a transposition is cut into blocks (blocks.h).
  * - ROW: whole rows of the last axis.
  * - OUTER: whole blocks below the leading axes (concat along an inner axis); the same leading range of each argument.
  * - WHOLE: everything at once (rare).
@@ -47,6 +48,7 @@ typedef struct ckpt_op_call {
 typedef struct ckpt_op {
   const char *name;
   ckpt_rule rule;
+  bool is_pointwise;    /* FLAT: an element depends on nothing but the arguments' elements there, not on its place */
   uint32_t whole_args;  /* bit i: argument i is needed whole */
   uint32_t value_bytes; /* REDUCE: size of its value, also of a partial */
   /* Computes out; pure but for stats. Failing stops the run. */

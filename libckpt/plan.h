@@ -63,6 +63,8 @@ typedef struct ckpt_piece {
   uint32_t file;
 } ckpt_piece;
 
+typedef struct ckpt_block ckpt_block;
+
 /* Keys that batches are ordered by. */
 enum { CKPT_N_ORDER = 5 };
 
@@ -73,6 +75,7 @@ typedef struct ckpt_batch {
   uint32_t lane;   /* file behind an encoder, plus one: its batches are one sequence; 0: none */
   uint64_t n_rows; /* how finely it can be cut: tiles are whole rows */
   uint64_t tile_rows, n_tiles;
+  ckpt_block *block;   /* tiles are blocks, rows are cells (blocks.h); NULL: tiles are ranges of rows */
   uint64_t tile_bytes; /* memory of one tile: leaves and buffers */
   /* Reads stay in source order: class (0 lane, 1 other, 2 lane that needs values), file (lane), offset of the first
    * leaf (segment), 0 (first element in the row), level: how many reductions deep its values are. */

@@ -21,6 +21,10 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
     digests->rows[i].n_left = plan->rows[i].expr->n_bytes;
     digests->rows[i].reads_back = ckpt_row_is_boxed(plan, &plan->rows[i]);
   }
+  for (uint32_t b = 0; b < plan->n_batches; b++)
+    for (uint32_t p = plan->batches[b].block == NULL ? UINT32_MAX : plan->batches[b].first_piece; p != UINT32_MAX;
+         p = plan->pieces[p].next)
+      digests->rows[plan->pieces[p].row].reads_back = true;
   return CKPT_OK;
 }
 

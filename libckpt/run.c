@@ -178,6 +178,22 @@ static ckpt_status put(worker *w, const ckpt_piece *piece, ckpt_output *output, 
   return ckpt_place(&mover, tensor, start, units, begin, n_units, (void *)bytes, err);
 }
 
+/* Writes a block: a run of columns for each of its rows. */
+static ckpt_status put_block(worker *w, const ckpt_piece *piece, ckpt_output *output, const uint8_t *bytes,
+                             ckpt_error *err) {
+  const ckpt_block *block = w->tile.batch->block;
+  const ckpt_block_part *part = &w->tile.part;
+  const ckpt_dtype_row *dtype = ckpt_dtype_get(piece->expr->dtype);
+  uint64_t per_cell = piece->n_elements / w->tile.batch->n_rows / block->n_between / dtype->block_elements;
+  uint64_t first = piece->begin / dtype->block_elements, n_units = part->n_cols * per_cell;
+  for (uint64_t r = 0; r < part->n_rows * block->n_between; r++, bytes += n_units * dtype->block_bytes) {
+    uint64_t row = (part->outer * block->n_rows + part->first_row) * block->n_between + r;
+    uint64_t begin = first + (row * block->n_cols + part->first_col) * per_cell;
+    CKPT_TRY(put(w, piece, output, begin, n_units, bytes, (size_t)(n_units * dtype->block_bytes), err));
+  }
+  return CKPT_OK;
+}
+
 /* Writes and digests a piece's result for the tile. */
 static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes, uint64_t *n_written,
                            ckpt_error *err) {
@@ -186,14 +202,15 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
   const ckpt_batch *batch = w->tile.batch;
   const ckpt_dtype_row *dtype = ckpt_dtype_get(piece->expr->dtype);
   uint64_t per_row = piece->n_elements / batch->n_rows;
-  uint64_t begin = (piece->begin + per_row * w->tile.first_row) / dtype->block_elements;
   uint64_t n_units = per_row * w->tile.n_rows / dtype->block_elements, n_bytes = n_units * dtype->block_bytes;
+  if (row->sink < plan->n_outputs) *n_written += n_bytes;
+  if (batch->block != NULL) return put_block(w, piece, &plan->outputs[row->sink], bytes, err);
+  uint64_t begin = (piece->begin + per_row * w->tile.first_row) / dtype->block_elements;
   bool is_boxed = piece->segment != NULL && piece->segment->box != NULL;
   if (row->wants_digest && plan->wants_digests && !is_boxed)
     CKPT_TRY(
         ckpt_row_digests_take(&w->r->digests, w->hasher, piece->row, begin * dtype->block_bytes, bytes, n_bytes, err));
   if (row->sink >= plan->n_outputs) return CKPT_OK;
-  *n_written += n_bytes;
   return put(w, piece, &plan->outputs[row->sink], begin, n_units, bytes, (size_t)n_bytes, err);
 }
 
@@ -207,13 +224,11 @@ static void merge_stats(run *r, ckpt_row *row, const ckpt_cast_stats *stats) {
 static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ckpt_error *err) {
   run *r = w->r;
   const ckpt_batch *batch = &r->plan->batches[number];
-  uint64_t first = tile_number * batch->tile_rows, n_rows = batch->n_rows - first, n_read = 0, n_written = 0,
-           n_used = 0;
-  if (n_rows > batch->tile_rows) n_rows = batch->tile_rows;
-  uint64_t started = ckpt_trace_now();
-  CKPT_TRY(ckpt_tile_read(&w->tile, batch, first, n_rows, err));
+  uint64_t n_read = 0, n_written = 0, n_used = 0, started = ckpt_trace_now();
+  CKPT_TRY(ckpt_tile_read(&w->tile, batch, tile_number, err));
   for (uint32_t i = 0; i < batch->n_leaves; i++)
-    n_read += batch->leaves[i].is_whole ? batch->leaves[i].n_bytes : batch->leaves[i].n_bytes / batch->n_rows * n_rows;
+    n_read += batch->leaves[i].is_whole ? batch->leaves[i].n_bytes
+                                        : batch->leaves[i].n_bytes / batch->n_rows * w->tile.n_rows;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = r->plan->pieces[p].next) {
     const ckpt_piece *piece = &r->plan->pieces[p];
     ckpt_row *row = &r->plan->rows[piece->row];
@@ -221,7 +236,7 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
     const void *bytes;
     ckpt_status status = CKPT_OK;
     if (row->sink == CKPT_VALUE_SINK)
-      status = find_partials(r, row, piece->n_elements / batch->n_rows * first, &partials, err);
+      status = find_partials(r, row, piece->n_elements / batch->n_rows * w->tile.first_row, &partials, err);
     if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, partials, &bytes, err);
     if (status == CKPT_OK && bytes != NULL) status = deliver(w, piece, bytes, &n_written, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, row->name);
@@ -394,11 +409,10 @@ static ckpt_status recompute_piece(run *r, uint32_t number, const ckpt_piece *pi
   w->tile.n_workspace = r->plan->workspace_bytes;
   ckpt_status status = CKPT_OK;
   for (uint64_t t = 0; t < batch->n_tiles && status == CKPT_OK; t++) {
-    uint64_t first = t * batch->tile_rows, n_rows = batch->n_rows - first, n_written = 0;
-    if (n_rows > batch->tile_rows) n_rows = batch->tile_rows;
+    uint64_t n_written = 0;
     const void *bytes;
     status = check_cancel(r, err);
-    if (status == CKPT_OK) status = ckpt_tile_read(&w->tile, batch, first, n_rows, err);
+    if (status == CKPT_OK) status = ckpt_tile_read(&w->tile, batch, t, err);
     if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, NULL, &bytes, err);
     if (status == CKPT_OK) status = deliver(w, piece, bytes, &n_written, err);
   }

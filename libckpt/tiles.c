@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "batch.h"
+#include "blocks.h"
 #include "dtype.h"
 #include "encode.h"
 #include "error.h"
@@ -153,8 +154,35 @@ static bool cuts_unwritten_leaves(const ckpt_plan *plan, const ckpt_batch *batch
   return false;
 }
 
+/* Bytes that a tile of n_rows reads in one run, where it restricts an inner axis of what is stored. */
+static uint64_t run_bytes(const ckpt_batch *batch, uint64_t n_rows) {
+  const ckpt_leaf *leaf = &batch->leaves[0];
+  uint64_t n_units = leaf->view->count[leaf->cut_axis] / batch->n_rows * n_rows;
+  for (uint32_t axis = leaf->cut_axis + 1; axis < leaf->view->rank; axis++) n_units *= leaf->view->count[axis];
+  return n_units * leaf->unit_bytes;
+}
+
+/* Cuts the batch into blocks that fit a worker's share, or, one at a time, the workspace; false where none fits. */
+static ckpt_status plan_blocks(ckpt_plan *plan, ckpt_batch *batch, const ckpt_block *found, uint64_t workspace,
+                               ckpt_error *err) {
+  batch->block = ckpt_arena_alloc(&plan->work, sizeof *batch->block);
+  CKPT_TRY_ALLOC(batch->block, err);
+  *batch->block = *found;
+  batch->n_rows = found->n_outer * found->n_rows * found->n_cols;
+  uint64_t least = tile_bytes(plan, batch, 1);
+  if (least > workspace) return refuse(plan, batch, least, workspace, err);
+  batch->exclusive = least > plan->share_bytes;
+  uint64_t room = batch->exclusive ? workspace : plan->share_bytes, n_cells = found->n_rows * found->n_cols;
+  while (n_cells > 1 && tile_bytes(plan, batch, n_cells) > room) n_cells -= n_cells / 8 + 1;
+  batch->n_tiles = ckpt_block_cut(batch->block, n_cells);
+  batch->tile_rows = batch->block->tile_rows * batch->block->tile_cols;
+  batch->tile_bytes = tile_bytes(plan, batch, batch->tile_rows);
+  return CKPT_OK;
+}
+
 static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t workspace, ckpt_error *err) {
   batch->n_rows = 0;
+  batch->block = NULL;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
     batch->n_rows = gcd(batch->n_rows, node_rows(batch, plan->pieces[p].expr));
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
@@ -167,17 +195,23 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   quanta(plan, batch, &must, &better);
   if (must > batch->n_rows) must = batch->n_rows;
   uint64_t least = tile_bytes(plan, batch, must), share = plan->share_bytes;
+  ckpt_block block;
+  if (least > share && ckpt_block_find(plan, batch, &block)) return plan_blocks(plan, batch, &block, workspace, err);
   batch->exclusive = least > share;
   if (least > workspace) return refuse(plan, batch, least, workspace, err);
   uint64_t room = batch->exclusive ? workspace : share;
   uint64_t per_row = tile_bytes(plan, batch, 64 * must) / (64 * must) + 1;
   uint64_t target = room < 3 * TILE_TARGET_BYTES ? room : 3 * TILE_TARGET_BYTES;
-  if (batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0) target = room; /* long runs need wide tiles */
+  bool cuts_columns = batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0 && !batch->leaves[0].is_whole;
+  if (cuts_columns) target = room; /* long runs need wide tiles */
   uint64_t n_rows = target / per_row / must * must;
   if (n_rows < must) n_rows = must;
   while (n_rows > must && tile_bytes(plan, batch, n_rows) > room) n_rows = n_rows / 2 / must * must;
   if (n_rows < must) n_rows = must;
   if (better != 0 && better <= n_rows) n_rows = n_rows / better * better;
+  if (cuts_columns && n_rows < batch->n_rows && run_bytes(batch, n_rows) < CKPT_BLOCK_RUN_BYTES &&
+      ckpt_block_find(plan, batch, &block))
+    return plan_blocks(plan, batch, &block, workspace, err);
   batch->tile_rows = n_rows < batch->n_rows ? n_rows : batch->n_rows;
   batch->n_tiles = batch->n_rows / batch->tile_rows + (batch->n_rows % batch->tile_rows != 0);
   batch->tile_bytes = tile_bytes(plan, batch, batch->tile_rows);

@@ -9,4 +9,4 @@ static ckpt_status run_cast(const ckpt_op_call *call, ckpt_error *err) {
   return CKPT_OK;
 }
 
-const ckpt_op ckpt_op_cast = {.name = "cast", .rule = CKPT_RULE_FLAT, .run = run_cast};
+const ckpt_op ckpt_op_cast = {.name = "cast", .rule = CKPT_RULE_FLAT, .is_pointwise = true, .run = run_cast};

@@ -8,6 +8,7 @@
 #include <vector>
 
 extern "C" {
+#include "libckpt/blocks.h"
 #include "libckpt/dtype.h"
 #include "libckpt/plan.h"
 }

@@ -67,6 +67,19 @@ class Case {
   void shrink_tiles(Random *random) {
     for (uint32_t b = 0; b < plan_->n_batches; b++) {
       ckpt_batch *batch = &plan_->batches[b];
+      ckpt_block found;
+      if (batch->block == nullptr && random->chance(70) && ckpt_block_find(plan_, batch, &found)) {
+        blocks_.push_back(found);  // as if rows of the output were read in runs that are too short
+        batch->block = &blocks_.back();
+        batch->n_rows = found.n_outer * found.n_rows * found.n_cols;
+        batch->tile_rows = std::min<uint64_t>(batch->tile_rows, found.n_rows * found.n_cols);
+        n_blocks_++;
+      }
+      if (batch->block != nullptr) {
+        batch->n_tiles = ckpt_block_cut(batch->block, random->between(1, batch->tile_rows));
+        batch->tile_rows = batch->block->tile_rows * batch->block->tile_cols;
+        continue;
+      }
       uint64_t must = 1;
       for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan_->pieces[p].next)
         if (plan_->pieces[p].expr->op->rule == CKPT_RULE_REDUCE)
@@ -118,6 +131,7 @@ class Case {
   }
 
   ckpt_plan *plan() { return plan_; }
+  uint64_t n_blocks() const { return n_blocks_; }
   ckpt_index *index() { return index_.get(); }
   const Store &store() { return store_; }
   MemorySink *sink(int i) { return sinks_[i].get(); }
@@ -331,6 +345,8 @@ class Case {
   IndexPointer index_{nullptr, ckpt_index_free};
   ckpt_plan *plan_ = nullptr;
   std::deque<Array> memory_;
+  std::deque<ckpt_block> blocks_;
+  uint64_t n_blocks_ = 0;
   std::vector<Row> rows_;
   std::vector<Reduction> reductions_;
   std::shared_ptr<MemorySink> sinks_[2];

@@ -88,7 +88,12 @@ static ckpt_op reduction() {
   return op;
 }
 
-const ckpt_op add = row("add", CKPT_RULE_FLAT, run_add);
+static ckpt_op pointwise(ckpt_op op) {
+  op.is_pointwise = true;
+  return op;
+}
+
+const ckpt_op add = pointwise(row("add", CKPT_RULE_FLAT, run_add));
 const ckpt_op row_sum = row("row_sum", CKPT_RULE_ROW, run_row_sum);
 const ckpt_op reverse = row("reverse", CKPT_RULE_WHOLE, run_reverse);
 const ckpt_op bias = row("bias", CKPT_RULE_FLAT, run_bias, 2);

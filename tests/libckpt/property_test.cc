@@ -33,6 +33,7 @@ void check_trace(const std::string &path, const ckpt_plan *plan) {
 
 TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
   std::string trace = testing::TempDir() + "/ckpt-trace-" + std::to_string(getpid());
+  uint64_t n_blocks = 0;
   for (uint64_t seed = first_seed(); seed < first_seed() + n_cases(40); seed++) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " (CKPT_TEST_SEED)");
     Case c(seed);
@@ -61,7 +62,9 @@ TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
       }
       if (HasFailure()) return;
     }
+    n_blocks += c.n_blocks();
   }
+  EXPECT_GT(n_blocks, 0u);
   unlink(trace.c_str());
 }
 

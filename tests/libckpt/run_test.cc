@@ -15,7 +15,14 @@ using namespace fake;
 
 class Run : public testing::Test {
  protected:
-  Run() : random_(first_seed()), store_(&random_, 1) { EXPECT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK); }
+  Run() : random_(first_seed()), store_(&random_, 1) {}
+  void SetUp() override {  // everything anew
+    ckpt_plan_free(plan_);
+    sinks_.clear();
+    index_ = nullptr;
+    store_ = Store(&random_, 1);
+    ASSERT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK);
+  }
   ~Run() override { ckpt_plan_free(plan_); }
 
   const Array &plain(const std::string &name, ckpt_dtype dtype, const Shape &shape) {
@@ -273,6 +280,40 @@ TEST_F(Run, RowsAreReadBackForTheirDigests) {
   for (uint32_t i = 0; i < 6; i++) {
     ckpt_digest wanted = digest_of(xs[i]);
     EXPECT_EQ(memcmp(&plan_->rows[i].digest, &wanted, sizeof wanted), 0) << i;
+  }
+}
+
+// A transposition that does not fit is cut into blocks: runs of some kilobytes on both sides, every byte read once.
+TEST_F(Run, ATransposeIsCutIntoBlocks) {
+  struct {
+    Shape shape;
+    std::vector<uint32_t> order;
+  } const cases[] = {{{3000, 2500}, {1, 0}}, {{2, 2000, 1700}, {0, 2, 1}}, {{1500, 3, 1700}, {2, 1, 0}}};
+  for (const auto &test : cases) {
+    for (ckpt_dtype to : {CKPT_F32, CKPT_BF16}) {
+      SetUp();
+      const Array x = plain("x", CKPT_F32, test.shape);
+      open();
+      output();
+      ckpt_expr *expr = read("x");
+      ASSERT_EQ(ckpt_expr_permute(&expr, plan_, expr, test.order.data(), &err_), CKPT_OK);
+      ASSERT_EQ(ckpt_expr_cast(&expr, plan_, expr, to, &err_), CKPT_OK);
+      add(0, "x", expr);
+      plan_->allow_overflow = true;
+      ckpt_run_options o = options(16, 1);
+      ASSERT_EQ(ckpt_plan_check(plan_, &o, nullptr, nullptr, &err_), CKPT_OK) << text_of(err_);
+      const ckpt_batch *batch = &plan_->batches[0];
+      ASSERT_NE(batch->block, nullptr);
+      EXPECT_GT(batch->n_tiles, 1u);
+      EXPECT_GE(batch->block->tile_rows * 4, 1500u);
+      EXPECT_GE(batch->block->tile_cols * 4, 1500u);
+      run_well(o);
+      Array wanted = cast(permute(x, test.order), to);
+      EXPECT_EQ(written(0, "x"), wanted.bytes);
+      ckpt_digest digest = digest_of(wanted);
+      EXPECT_EQ(memcmp(&plan_->rows[0].digest, &digest, sizeof digest), 0);
+      EXPECT_LT(bytes_read(), x.bytes.size() * 2);  // gaps no longer than runs are read with them
+    }
   }
 }
 
