@@ -9,7 +9,8 @@
 
 #include "plan.h"
 
-enum { CKPT_BLOCK_RUN_BYTES = 4096 };
+/* Shorter runs of a transposed tensor are a reason for blocks. */
+#define CKPT_BLOCK_RUN_BYTES 4096
 
 /* How the leaves of a batch, which are all seen alike, are cut. A cell is one place on both cut axes; the batch's rows
  * (plan.h) are cells. */
