@@ -7,17 +7,21 @@
 
 #include "ckpt.h"
 
-/* What a cast did to finite values: kept per tile, merged by addition and max. */
+/* What casts did to values: kept per tile, merged by addition, max and or. Not counted by a cast to the same dtype. */
 typedef struct ckpt_cast_stats {
-  uint64_t n_overflow; /* finite sources that became infinite or were clamped to the largest value */
-  double largest;      /* largest magnitude among those */
-  uint64_t n_nan_lost; /* NaN sources that the target cannot hold (f8_e8m0 can, f4 and f6 cannot) */
+  uint64_t n_overflow;  /* sources that became infinite, or NaN, or were clamped to the largest value (infinity too) */
+  double largest;       /* largest magnitude among those */
+  uint64_t n_nan_lost;  /* NaN sources that the target cannot hold (f8_e8m0 can, f4 and f6 cannot) */
+  uint64_t n_underflow; /* sources other than zero that became zero */
+  bool has_nonzero;     /* some result is not zero */
 } ckpt_cast_stats;
 
 /* Adds what happened in another part of the same values. */
 static inline void ckpt_cast_stats_add(ckpt_cast_stats *into, const ckpt_cast_stats *from) {
   into->n_overflow += from->n_overflow;
   into->n_nan_lost += from->n_nan_lost;
+  into->n_underflow += from->n_underflow;
+  into->has_nonzero = into->has_nonzero || from->has_nonzero;
   if (from->largest > into->largest) into->largest = from->largest;
 }
 
@@ -26,8 +30,8 @@ struct ckpt_backend {
   /* Whether src can be cast to dst. */
   bool (*can_cast)(ckpt_dtype src, ckpt_dtype dst);
   /* n_elements (whole blocks of both dtypes) from src to dst; buffers do not overlap. Rounds once, to nearest even.
-   * Infinity goes to infinity where dst has one, else to NaN where it has that, else it is clamped; finite values past
-   * dst's range follow the same rule and are counted in *stats (added to). */
+   * Infinity goes where the dtype's row in docs/casts.md says, finite values past dst's range too. What it did is added
+   * to *stats. */
   void (*cast)(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype, const void *src, size_t n_elements,
                ckpt_cast_stats *stats);
 };

@@ -39,14 +39,10 @@ static inline bool ckpt_range_within(uint64_t offset, uint64_t length, uint64_t 
   return offset <= size && length <= size - offset;
 }
 
-/* Product of n extents; 1 when n is 0. Zero extents make it 0 even where the rest would overflow. */
+/* Product of n extents; 1 when n is 0. Multiplied in order, as safetensors and PyTorch do: a zero before the overflow
+ * makes it 0, one behind it comes too late. */
 static inline bool ckpt_product_u64(const uint64_t *extents, uint32_t n, uint64_t *out) {
   uint64_t product = 1;
-  for (uint32_t i = 0; i < n; i++)
-    if (extents[i] == 0) {
-      *out = 0;
-      return true;
-    }
   for (uint32_t i = 0; i < n; i++)
     if (!ckpt_mul_u64(product, extents[i], &product)) return false;
   *out = product;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,4 +163,12 @@ bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value)
 bool ckpt_config_has(const ckpt_config *config, const char *key) {
   const json_t *found = find(config, key);
   return found != NULL && !json_is_null(found);
+}
+
+void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n) {
+  const json_t *found = find(config, key);
+  bool is_blanked = json_is_array(found) && json_array_size(found) == 0;
+  size_t n_text = json_dumpb(found, out, n - 1, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+  out[n_text < n ? n_text : n - 1] = '\0';
+  if (is_blanked) snprintf(out, n, "no finite number of 64 bits");
 }

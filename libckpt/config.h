@@ -22,6 +22,9 @@ bool ckpt_config_text(const ckpt_config *config, const char *key, const char **v
 bool ckpt_config_bool(const ckpt_config *config, const char *key, bool *value);   /* as above */
 bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value); /* as above */
 
+/* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
+void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);
+
 /* Whether a dotted key stands there with any value but null. */
 bool ckpt_config_has(const ckpt_config *config, const char *key);
 

@@ -172,7 +172,13 @@ static ckpt_status apply_tie(ckpt_index *index, uint32_t number, const ckpt_arch
 static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ckpt_config *config, ckpt_error *err) {
   for (uint32_t i = 0; i < CKPT_MAX_TIES && arch->ties[i].kept != NULL; i++) {
     bool is_tied = arch->ties[i].by_default;
-    (void)ckpt_config_bool(config, arch->ties[i].config_key, &is_tied);
+    const char *key = arch->ties[i].config_key;
+    if (!ckpt_config_bool(config, key, &is_tied) && ckpt_config_has(config, key)) {
+      char shown[40];
+      ckpt_config_show(config, key, shown, sizeof shown);
+      CKPT_TRY(ckpt_index_note(index, true, err, "config.json: %s is neither true nor false (%s), taken as %s", key,
+                               shown, is_tied ? "true" : "false"));
+    }
     if (is_tied) CKPT_TRY(apply_tie(index, i, &arch->ties[i], err));
   }
   return CKPT_OK;

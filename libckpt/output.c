@@ -214,7 +214,10 @@ static ckpt_status take_seal(void *arg, const void *item, ckpt_error *err) {
   return CKPT_OK;
 }
 
-static bool is_clean(const ckpt_cast_stats *stats) { return stats->n_overflow == 0 && stats->n_nan_lost == 0; }
+/* Nothing to tell. That something is not zero has to be told: another rank may hold the zeros. */
+static bool is_clean(const ckpt_cast_stats *stats) {
+  return stats->n_overflow + stats->n_nan_lost + stats->n_underflow == 0 && !stats->has_nonzero;
+}
 
 /* This rank's counts leave the rows as they are told: taking them back with the others' adds them up. Every rank
  * computes all values, whose counts are alike. */
@@ -239,20 +242,30 @@ static ckpt_status take_stats(void *arg, const void *item, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* The first row, in the plan's order, whose cast made a finite value infinite, clamped it, or made a NaN a number. */
-static ckpt_status check_overflow(const ckpt_plan *plan, ckpt_error *err) {
+static bool is_damaged(const ckpt_cast_stats *stats) {
+  return stats->n_overflow + stats->n_nan_lost != 0 || (stats->n_underflow != 0 && !stats->has_nonzero);
+}
+
+/* The first row, in the plan's order, whose cast made a value infinite, clamped it, made a NaN a number, or left
+ * nothing of a tensor but zeros. */
+static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
   if (plan->allow_overflow) return CKPT_OK;
   uint64_t n_rows = 0;
   const ckpt_row *first = NULL;
   for (uint32_t i = 0; i < plan->n_rows; i++)
-    if (plan->rows[i].stats.n_overflow + plan->rows[i].stats.n_nan_lost != 0 && n_rows++ == 0) first = &plan->rows[i];
+    if (is_damaged(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
   char others[64] = "";
   if (n_rows > 1) snprintf(others, sizeof others, "; %llu more tensors too", (unsigned long long)(n_rows - 1));
-  if (first->stats.n_overflow == 0)
+  if (first->stats.n_overflow == 0 && first->stats.n_nan_lost != 0)
     return ckpt_fail(
         err, CKPT_EVALUE, NULL, first->name, "%llu NaN have no form in %s%s (another --dtype, or --allow-overflow)",
         (unsigned long long)first->stats.n_nan_lost, ckpt_dtype_name((ckpt_dtype)first->expr->dtype), others);
+  if (first->stats.n_overflow == 0)
+    return ckpt_fail(err, CKPT_EVALUE, NULL, first->name,
+                     "all %llu values that are not zero become zero in %s%s (another --dtype, or --allow-overflow)",
+                     (unsigned long long)first->stats.n_underflow, ckpt_dtype_name((ckpt_dtype)first->expr->dtype),
+                     others);
   return ckpt_fail(err, CKPT_EVALUE, NULL, first->name,
                    "%llu values do not fit %s, the largest is %g%s (another --dtype, or --allow-overflow)",
                    (unsigned long long)first->stats.n_overflow, ckpt_dtype_name((ckpt_dtype)first->expr->dtype),
@@ -263,7 +276,7 @@ ckpt_status ckpt_outputs_settle(ckpt_plan *plan, const ckpt_group *group, ckpt_e
   settling s = {.plan = plan};
   CKPT_TRY(ckpt_group_exchange(group, sizeof(seal), give_seal, take_seal, &s, err));
   CKPT_TRY(ckpt_group_exchange(group, sizeof(row_stats), give_stats, take_stats, &s, err));
-  return check_overflow(plan, err);
+  return check_damage(plan, err);
 }
 
 /* ---- digests and commit ------------------------------------------------------------------------------------------ */

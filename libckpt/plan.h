@@ -22,7 +22,7 @@ typedef struct ckpt_row {
   uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
   bool wants_digest;
   ckpt_digest digest;    /* after the run */
-  ckpt_cast_stats stats; /* after the run: what casts did to finite values */
+  ckpt_cast_stats stats; /* after the run: what casts did to values */
 } ckpt_row;
 
 typedef struct ckpt_output {
@@ -96,7 +96,7 @@ struct ckpt_plan {
   void **values; /* results of reductions */
   uint32_t n_values, value_capacity;
   bool wants_digests;  /* of every written row; default true */
-  bool allow_overflow; /* casts that overflow are counted, not refused */
+  bool allow_overflow; /* what casts damage is counted, not refused */
   /* made by check: */
   ckpt_arena work;
   ckpt_piece *pieces;

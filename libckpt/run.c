@@ -215,7 +215,7 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
 }
 
 static void merge_stats(run *r, ckpt_row *row, const ckpt_cast_stats *stats) {
-  if (stats->n_overflow == 0 && stats->n_nan_lost == 0) return;
+  if (stats->n_overflow + stats->n_nan_lost + stats->n_underflow == 0 && !stats->has_nonzero) return;
   pthread_mutex_lock(&r->mutex);
   ckpt_cast_stats_add(&row->stats, stats);
   pthread_mutex_unlock(&r->mutex);

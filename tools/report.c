@@ -101,6 +101,15 @@ static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_wri
   for (size_t i = 0; output->dropped != NULL && output->dropped[i] != NULL; i++)
     ckpt_emit_text(json, NULL, output->dropped[i]);
   ckpt_emit_end(json);
+  ckpt_emit_u64(json, "n_underflow", output->n_underflow);
+  ckpt_emit_array(json, "underflowed");
+  for (size_t i = 0; i < output->n_underflowed; i++) {
+    ckpt_emit_object(json, NULL);
+    ckpt_emit_text(json, "name", output->underflowed[i].name);
+    ckpt_emit_u64(json, "n", output->underflowed[i].n);
+    ckpt_emit_end(json);
+  }
+  ckpt_emit_end(json);
   ckpt_emit_text(json, "digest", ckpt_digest_text(&output->digest, digest));
   ckpt_emit_number(json, "seconds", job->seconds);
   ckpt_emit_u64(json, "peak_bytes", ckpt_report_peak());

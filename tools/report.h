@@ -18,6 +18,12 @@ int ckpt_report_error(const ckpt_args *args, const ckpt_error *err);
 /* A line `ckpt: note: <text>` on stderr, unless --quiet. */
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
 
+/* A tensor of which a cast made values zero that were not. */
+typedef struct ckpt_underflowed {
+  const char *name;
+  uint64_t n; /* of its values */
+} ckpt_underflowed;
+
 /* One output of a writing verb. */
 typedef struct ckpt_written {
   const char *path, *format;
@@ -27,6 +33,9 @@ typedef struct ckpt_written {
   const char *const *dropped; /* "exp_avg 30.4 GB", "3 objects": NULL-terminated, or NULL */
   const char *dropped_remedy; /* "--include all", or NULL */
   const char *const *notes;   /* whole lines for stderr: NULL-terminated, or NULL */
+  uint64_t n_underflow;       /* values that casts made zero, of all tensors */
+  const ckpt_underflowed *underflowed;
+  size_t n_underflowed; /* the first tensors of them */
   ckpt_digest digest;
 } ckpt_written;
 

@@ -10,6 +10,7 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/apart.h"
+#include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/weights.h"
 #include "report.h"
@@ -126,14 +127,67 @@ static uint64_t output_bytes(const ckpt_output *output) {
   return n_bytes;
 }
 
-enum { MAX_NOTES = 2 };
+enum { MAX_NOTES = 4, MAX_UNDERFLOWED = 100 };
+
+static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
+  return &j->plan->rows[output->described->tensors[tensor].origin];
+}
+
+/* What casts made zero, and a line about it in *note; NULL where nothing was lost. */
+static ckpt_status describe_underflow(const job *j, const ckpt_output *output, ckpt_written *written, const char **note,
+                                      ckpt_error *err) {
+  ckpt_underflowed *list = ckpt_arena_array(&j->args->arena, MAX_UNDERFLOWED, sizeof *list);
+  CKPT_TRY_ALLOC(list, err);
+  uint64_t n_tensors = 0, n_zero = 0;
+  const ckpt_row *worst = NULL;
+  *note = NULL;
+  written->underflowed = list;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const ckpt_row *row = row_of(j, output, i);
+    if (row->stats.n_underflow == 0) continue;
+    if (n_tensors++ < MAX_UNDERFLOWED)
+      list[written->n_underflowed++] = (ckpt_underflowed){row->tensor->name, row->stats.n_underflow};
+    if (worst == NULL || row->stats.n_underflow > worst->stats.n_underflow) worst = row;
+    written->n_underflow += row->stats.n_underflow;
+    n_zero += !row->stats.has_nonzero;
+  }
+  if (worst == NULL) return CKPT_OK;
+  char tensors[32], values[32], most[32], of[32], zero[64] = "";
+  if (n_zero != 0)
+    snprintf(zero, sizeof zero, ", %s of them %s nothing else", ckpt_text_count(n_zero, most),
+             n_zero == 1 ? "has" : "have");
+  *note = ckpt_arena_printf(&j->args->arena, "underflow: %s tensor%s lost %s nonzero value%s to zero%s (most: %s, %s of %s)",
+                            ckpt_text_count(n_tensors, tensors), n_tensors == 1 ? "" : "s",
+                            ckpt_text_count(written->n_underflow, values), written->n_underflow == 1 ? "" : "s", zero,
+                            worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
+                            ckpt_text_count(worst->tensor->n_elements, of));
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
+/* A config.json that is carried along and promises scales that the tensors written have not; else NULL. */
+static ckpt_status describe_stale(const job *j, const ckpt_output *output, const char **note, ckpt_error *err) {
+  ckpt_quantization quantization = {0};
+  *note = NULL;
+  if (output->format->caps.side_files) CKPT_TRY(ckpt_index_quantization(output->described, &quantization, err));
+  if (!quantization.is_stated || quantization.is_present) return CKPT_OK;
+  *note = ckpt_arena_printf(&j->args->arena,
+                            "config.json says quantization_config (%s), but no tensor is quantized: transformers will "
+                            "miss the scales (remove it from config.json)",
+                            quantization.method);
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
 
 /* Lines about an output; what holds for all of them is said with the first. */
-static void written_notes(const job *j, const ckpt_output *output, const char *notes[MAX_NOTES + 1]) {
+static void written_notes(const job *j, const ckpt_output *output, const char *underflow,
+                          const char *stale, const char *notes[MAX_NOTES + 1]) {
   size_t n = 0;
   if (output == j->plan->outputs && j->input.index->weights_note != NULL) notes[n++] = j->input.index->weights_note;
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
     notes[n++] = "no config.json, transformers cannot load this folder (--like MODEL)";
+  if (stale != NULL) notes[n++] = stale;
+  if (underflow != NULL) notes[n++] = underflow;
   notes[n] = NULL;
 }
 
@@ -141,7 +195,6 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
   const char **dropped = ckpt_arena_array(&j->args->arena, (size_t)output->losses.n + 1, sizeof *dropped);
   const char **notes = ckpt_arena_array(&j->args->arena, MAX_NOTES + 1, sizeof *notes);
   if (dropped == NULL || notes == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  written_notes(j, output, notes);
   for (uint32_t i = 0; i < output->losses.n; i++) dropped[i] = output->losses.texts[i];
   *written = (ckpt_written){.path = output->path,
                             .format = output->format->name,
@@ -151,6 +204,11 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
                             .dropped = dropped,
                             .notes = notes,
                             .digest = output->digest};
+  const char *underflow;
+  CKPT_TRY(describe_underflow(j, output, written, &underflow, err));
+  const char *stale;
+  CKPT_TRY(describe_stale(j, output, &stale, err));
+  written_notes(j, output, underflow, stale, notes);
   int dtype = CKPT_DTYPE_NONE;
   bool is_mixed = false;
   for (uint32_t i = 0; i < output->described->n_tensors; i++) {

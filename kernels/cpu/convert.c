@@ -5,8 +5,8 @@
  *   f32 f16 bf16           to f32, then from f32, block by block (see convert.h)
  *   all others             the reference
  *
- * Bits and statistics equal the reference's. Statistics cost one comparison per vector: only a block in which some
- * source is out of the target's range is looked at element by element. */
+ * Bits and statistics equal the reference's. Kernels count what became zero and keep the greatest magnitude: only a
+ * block in which some source is out of the target's range is looked at element by element. */
 #include "convert.h"
 
 #include <string.h>
@@ -31,23 +31,39 @@ const ckpt_convert_level *ckpt_convert_level_at(size_t i) { return i == 0 ? &ckp
 
 static bool is_big_endian(void) { return *(const uint8_t *)&(const uint16_t){0x0100} == 1; }
 
-/* Counts what the reference counts, for sources already known to hold something to count. */
+/* Greatest magnitudes, as kernels see them, that stay finite and that become zero. F32 stands for f64 to f32. */
+static const struct {
+  uint64_t limit, lost;
+} ranges[CKPT_N_DTYPES] = {
+    [CKPT_F32] = {CKPT_LIMIT_F64_TO_F32, CKPT_LOST_F64_TO_F32}, [CKPT_F16] = {CKPT_LIMIT_F16, CKPT_LOST_F16},
+    [CKPT_BF16] = {CKPT_LIMIT_BF16, CKPT_LOST_BF16},            [CKPT_F8_E4M3] = {CKPT_LIMIT_E4M3, CKPT_LOST_E4M3},
+    [CKPT_F8_E5M2] = {CKPT_LIMIT_E5M2, CKPT_LOST_E5M2},
+};
+
+/* Counts what the reference counts. */
 static void count(ckpt_dtype dst_dtype, ckpt_dtype src_dtype, const void *src, size_t n, ckpt_cast_stats *stats) {
   for (size_t i = 0; i < n; i++)
     ckpt_float_encode(dst_dtype, ckpt_float_decode(src_dtype, ckpt_float_load(src_dtype, src, i)), stats);
 }
 
-/* Runs kernels[dtype] of the level on the whole steps and of the scalar level on the rest. */
-static bool apply_widen(const ckpt_convert_level *level, ckpt_dtype dtype, char *f32, const char *src, size_t n) {
-  size_t head = n - n % CKPT_CONVERT_STEP, n_bytes = ckpt_dtype_get(dtype)->block_bytes;
-  bool look = level->widen[dtype](f32, src, head);
-  return ckpt_convert_scalar.widen[dtype](f32 + head * 4, src + head * n_bytes, n - head) || look;
+/* Runs a kernel on the whole steps and the scalar level's on the rest. */
+static ckpt_convert_seen apply(ckpt_convert_kernel *kernel, ckpt_convert_kernel *rest, char *dst, size_t dst_bytes,
+                               const char *src, size_t src_bytes, size_t n) {
+  size_t head = n - n % CKPT_CONVERT_STEP;
+  ckpt_convert_seen seen = kernel(dst, src, head);
+  if (head == n) return seen;
+  ckpt_convert_seen tail = rest(dst + head * dst_bytes, src + head * src_bytes, n - head);
+  return (ckpt_convert_seen){tail.largest > seen.largest ? tail.largest : seen.largest,
+                             tail.n_underflow + seen.n_underflow};
 }
 
-static bool apply_narrow(const ckpt_convert_level *level, ckpt_dtype dtype, char *dst, const char *f32, size_t n) {
-  size_t head = n - n % CKPT_CONVERT_STEP, n_bytes = ckpt_dtype_get(dtype)->block_bytes;
-  bool look = level->narrow[dtype](dst, f32, head);
-  return ckpt_convert_scalar.narrow[dtype](dst + head * n_bytes, f32 + head * 4, n - head) || look;
+/* Adds what kernels saw of a block. Sources out of range are rare, and the reference knows what to say of them. */
+static void take_seen(const ckpt_convert_seen *seen, ckpt_dtype dst_dtype, ckpt_dtype src_dtype, const void *src,
+                      size_t n, ckpt_cast_stats *stats) {
+  uint64_t n_underflow = stats->n_underflow + seen->n_underflow;
+  if (seen->largest > ranges[dst_dtype].limit) count(dst_dtype, src_dtype, src, n, stats);
+  stats->n_underflow = n_underflow;
+  stats->has_nonzero |= seen->largest > ranges[dst_dtype].lost;
 }
 
 static void cast_through_f32(const ckpt_convert_level *level, ckpt_dtype dst_dtype, char *dst, ckpt_dtype src_dtype,
@@ -57,14 +73,15 @@ static void cast_through_f32(const ckpt_convert_level *level, ckpt_dtype dst_dty
   for (size_t n; n_elements > 0; src += n * src_bytes, dst += n * dst_bytes, n_elements -= n) {
     n = n_elements < BLOCK ? n_elements : BLOCK;
     const char *f32 = src;
-    bool look = false;
+    ckpt_convert_seen seen = {0};
     if (src_dtype != CKPT_F32) {
       char *widened = dst_dtype == CKPT_F32 ? dst : buffer;
-      look = apply_widen(level, src_dtype, widened, src, n);
+      seen = apply(level->widen[src_dtype], ckpt_convert_scalar.widen[src_dtype], widened, 4, src, src_bytes, n);
       f32 = widened;
     }
-    if (dst_dtype != CKPT_F32) look = apply_narrow(level, dst_dtype, dst, f32, n);
-    if (look) count(dst_dtype, src_dtype, src, n, stats);
+    if (dst_dtype != CKPT_F32)
+      seen = apply(level->narrow[dst_dtype], ckpt_convert_scalar.narrow[dst_dtype], dst, dst_bytes, f32, 4, n);
+    take_seen(&seen, dst_dtype, src_dtype, src, n, stats);
   }
 }
 
@@ -91,10 +108,12 @@ static void cast_by_table(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype,
     case 4: LOOK_UP(uint32_t); break;
     default: LOOK_UP(uint64_t); break;
   }
-  if (any.n_overflow == 0) return; /* NaN is never lost in a format of whole bytes */
+  if (any.n_overflow + any.n_underflow == 0) return; /* NaN is never lost in a format of whole bytes */
   for (size_t i = 0; i < n_elements; i++) {
     const ckpt_cast_stats *s = &per_code[src[i]];
     stats->n_overflow += s->n_overflow;
+    stats->n_underflow += s->n_underflow;
+    stats->has_nonzero |= s->has_nonzero;
     if (s->largest > stats->largest) stats->largest = s->largest;
   }
 }

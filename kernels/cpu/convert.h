@@ -10,9 +10,14 @@
 /* Kernels of vector levels take multiples of this many elements; the scalar level takes the rest. */
 #define CKPT_CONVERT_STEP 32
 
-/* src and dst may have any alignment. Returns whether some source may have overflowed (infinity and NaN also say so);
- * the caller then looks at each. */
-typedef bool ckpt_convert_kernel(void *dst, const void *src, size_t n_elements);
+/* What a kernel that rounds saw of its sources; exact ones say nothing. */
+typedef struct ckpt_convert_seen {
+  uint64_t largest;     /* bits of the greatest magnitude; infinity and NaN are greater than numbers */
+  uint64_t n_underflow; /* magnitudes that became zero and were not */
+} ckpt_convert_seen;
+
+/* src and dst may have any alignment. At most 2^32 elements. */
+typedef ckpt_convert_seen ckpt_convert_kernel(void *dst, const void *src, size_t n_elements);
 
 /* An empty slot means that the level has no kernel of its own for the dtype. */
 typedef struct ckpt_convert_level {
@@ -42,17 +47,28 @@ typedef struct ckpt_narrow8 {
   uint32_t min_normal; /* f32 bits of the smallest normal */
   uint32_t magic;      /* f32 bits of the power of two whose unit in the last place is the smallest subnormal */
   uint32_t limit;      /* f32 bits of the greatest magnitude that rounds to a finite code */
+  uint32_t lost;       /* f32 bits of the greatest magnitude that rounds to zero */
   uint32_t overflow;
 } ckpt_narrow8;
 
-/* Overflows to 448. */
-static const ckpt_narrow8 ckpt_narrow_e4m3 = {20, 120u << 3, 0x3c800000, 0x46800000, 0x43e80000, 0x7e};
-/* Overflows to infinity. */
-static const ckpt_narrow8 ckpt_narrow_e5m2 = {21, 112u << 2, 0x38800000, 0x43000000, 0x476fffff, 0x7c};
-
-/* The greatest f32 magnitudes that stay finite, as bits; for f64 to f32 those of the f64. */
+/* The greatest f32 magnitudes that stay finite, and the greatest that become zero, as bits; for f64 to f32 those of the
+ * f64. */
 #define CKPT_LIMIT_BF16 0x7f7f7fffu
 #define CKPT_LIMIT_F16 0x477fefffu
+#define CKPT_LIMIT_E4M3 0x43e80000u
+#define CKPT_LIMIT_E5M2 0x476fffffu
 #define CKPT_LIMIT_F64_TO_F32 0x47efffffefffffffu
+#define CKPT_LOST_BF16 0x00008000u
+#define CKPT_LOST_F16 0x33000000u
+#define CKPT_LOST_E4M3 0x3a800000u
+#define CKPT_LOST_E5M2 0x37000000u
+#define CKPT_LOST_F64_TO_F32 0x3690000000000000u
+
+/* Overflows to 448. */
+static const ckpt_narrow8 ckpt_narrow_e4m3 = {20,         120u << 3,       0x3c800000,     0x46800000,
+                                              CKPT_LIMIT_E4M3, CKPT_LOST_E4M3, 0x7e};
+/* Overflows to infinity. */
+static const ckpt_narrow8 ckpt_narrow_e5m2 = {21,         112u << 2,       0x38800000,     0x43000000,
+                                              CKPT_LIMIT_E5M2, CKPT_LOST_E5M2, 0x7c};
 
 #endif

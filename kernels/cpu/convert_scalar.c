@@ -25,12 +25,18 @@ static uint32_t bits_of(float value) {
   return bits;
 }
 
-static bool widen_bf16(void *dst, const void *src, size_t n) {
-  for (size_t i = 0; i < n; i++) STORE(uint32_t, dst, i, (uint32_t)LOAD(uint16_t, src, i) << 16);
-  return false;
+/* Takes note of a magnitude; zero wraps around and is never lost. */
+static void see(ckpt_convert_seen *seen, uint64_t magnitude, uint64_t lost) {
+  if (magnitude > seen->largest) seen->largest = magnitude;
+  seen->n_underflow += magnitude - 1 < lost;
 }
 
-static bool widen_f16(void *dst, const void *src, size_t n) {
+static ckpt_convert_seen widen_bf16(void *dst, const void *src, size_t n) {
+  for (size_t i = 0; i < n; i++) STORE(uint32_t, dst, i, (uint32_t)LOAD(uint16_t, src, i) << 16);
+  return (ckpt_convert_seen){0};
+}
+
+static ckpt_convert_seen widen_f16(void *dst, const void *src, size_t n) {
   for (size_t i = 0; i < n; i++) {
     uint32_t half = LOAD(uint16_t, src, i), magnitude = half & 0x7fff, bits;
     if (magnitude < 0x0400) /* subnormal: counts units of 2^-24 */
@@ -41,22 +47,22 @@ static bool widen_f16(void *dst, const void *src, size_t n) {
       bits = magnitude << 13 | F32_INFINITY | (magnitude > 0x7c00 ? F32_QUIET : 0);
     STORE(uint32_t, dst, i, bits | (half & 0x8000) << 16);
   }
-  return false;
+  return (ckpt_convert_seen){0};
 }
 
-static bool narrow_bf16(void *dst, const void *src, size_t n) {
-  bool look = false;
+static ckpt_convert_seen narrow_bf16(void *dst, const void *src, size_t n) {
+  ckpt_convert_seen seen = {0};
   for (size_t i = 0; i < n; i++) {
     uint32_t bits = LOAD(uint32_t, src, i), magnitude = bits & ~F32_SIGN;
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     STORE(uint16_t, dst, i, (uint16_t)(magnitude > F32_INFINITY ? 0x7fc0 : rounded));
-    look |= magnitude > CKPT_LIMIT_BF16;
+    see(&seen, magnitude, CKPT_LOST_BF16);
   }
-  return look;
+  return seen;
 }
 
-static bool narrow_f16(void *dst, const void *src, size_t n) {
-  bool look = false;
+static ckpt_convert_seen narrow_f16(void *dst, const void *src, size_t n) {
+  ckpt_convert_seen seen = {0};
   for (size_t i = 0; i < n; i++) {
     uint32_t bits = LOAD(uint32_t, src, i), magnitude = bits & ~F32_SIGN, half;
     if (magnitude > F32_INFINITY)
@@ -68,13 +74,13 @@ static bool narrow_f16(void *dst, const void *src, size_t n) {
     else
       half = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
     STORE(uint16_t, dst, i, (uint16_t)(half | (bits >> 16 & 0x8000)));
-    look |= magnitude > CKPT_LIMIT_F16;
+    see(&seen, magnitude, CKPT_LOST_F16);
   }
-  return look;
+  return seen;
 }
 
-static bool narrow8(uint8_t *dst, const void *src, size_t n, const ckpt_narrow8 *f) {
-  bool look = false;
+static ckpt_convert_seen narrow8(uint8_t *dst, const void *src, size_t n, const ckpt_narrow8 *f) {
+  ckpt_convert_seen seen = {0};
   for (size_t i = 0; i < n; i++) {
     uint32_t bits = LOAD(uint32_t, src, i), magnitude = bits & ~F32_SIGN, code;
     if (magnitude > F32_INFINITY)
@@ -86,33 +92,33 @@ static bool narrow8(uint8_t *dst, const void *src, size_t n, const ckpt_narrow8 
     else
       code = ((magnitude + ((1u << (f->shift - 1)) - 1) + (magnitude >> f->shift & 1)) >> f->shift) - f->rebias;
     dst[i] = (uint8_t)(code | (bits >> 24 & 0x80));
-    look |= magnitude > f->limit;
+    see(&seen, magnitude, f->lost);
   }
-  return look;
+  return seen;
 }
 
-static bool narrow_e4m3(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e4m3); }
-static bool narrow_e5m2(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e5m2); }
+static ckpt_convert_seen narrow_e4m3(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e4m3); }
+static ckpt_convert_seen narrow_e5m2(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e5m2); }
 
 /* What a processor does to a NaN differs between them, so these two stay with integers. */
-static bool widen_f64(void *dst, const void *src, size_t n) {
+static ckpt_convert_seen widen_f64(void *dst, const void *src, size_t n) {
   ckpt_cast_stats ignored = {0};
-  bool look = false;
+  ckpt_convert_seen seen = {0};
   for (size_t i = 0; i < n; i++) {
     uint64_t bits = ckpt_float_decode(CKPT_F64, LOAD(uint64_t, src, i));
     STORE(uint32_t, dst, i, (uint32_t)ckpt_float_encode(CKPT_F32, bits, &ignored));
-    look |= (bits & ~((uint64_t)1 << 63)) > CKPT_LIMIT_F64_TO_F32;
+    see(&seen, bits & ~((uint64_t)1 << 63), CKPT_LOST_F64_TO_F32);
   }
-  return look;
+  return seen;
 }
 
-static bool narrow_f64(void *dst, const void *src, size_t n) {
+static ckpt_convert_seen narrow_f64(void *dst, const void *src, size_t n) {
   ckpt_cast_stats ignored = {0};
   for (size_t i = 0; i < n; i++) {
     uint64_t bits = ckpt_float_decode(CKPT_F32, LOAD(uint32_t, src, i));
     STORE(uint64_t, dst, i, ckpt_float_encode(CKPT_F64, bits, &ignored));
   }
-  return false;
+  return (ckpt_convert_seen){0};
 }
 
 const ckpt_convert_level ckpt_convert_scalar = {

@@ -90,6 +90,7 @@ static void count_overflow(uint64_t magnitude, ckpt_cast_stats *stats) {
 /* As PyTorch: the sign is dropped, ties go up, and everything above 2^-127 and below 2^-126 becomes the latter. */
 static uint64_t encode_e8m0(uint64_t bits, ckpt_cast_stats *stats) {
   uint64_t magnitude = bits & ~F64_SIGN, half = (uint64_t)1 << (F64_MANTISSA - 1);
+  stats->has_nonzero = true; /* it has no zero */
   if (magnitude >= F64_INFINITY) return 0xff;
   uint64_t smallest = (uint64_t)(F64_BIAS - 127) << F64_MANTISSA, next = smallest + ((uint64_t)1 << F64_MANTISSA);
   uint64_t code = magnitude <= smallest ? 0 : magnitude < next ? 1 : ((magnitude + half - smallest) >> F64_MANTISSA);
@@ -99,6 +100,7 @@ static uint64_t encode_e8m0(uint64_t bits, ckpt_cast_stats *stats) {
 }
 
 static uint64_t encode_nan(const float_format *f, uint64_t magnitude, uint64_t sign, ckpt_cast_stats *stats) {
+  stats->has_nonzero = true;
   if (f->nan == 0) {
     stats->n_nan_lost++;
     return f->largest;
@@ -113,6 +115,7 @@ uint64_t ckpt_float_encode(ckpt_dtype dtype, uint64_t bits, ckpt_cast_stats *sta
   uint64_t magnitude = bits & ~F64_SIGN;
   uint64_t sign = bits & F64_SIGN ? (uint64_t)1 << (ckpt_float_width(dtype) - 1) : 0;
   if (magnitude > F64_INFINITY) return encode_nan(f, magnitude, sign, stats);
+  stats->has_nonzero |= dtype == CKPT_F64 && magnitude != 0;
   if (dtype == CKPT_F64) return bits;
 
   uint64_t code = f->largest + 1;
@@ -128,9 +131,12 @@ uint64_t ckpt_float_encode(ckpt_dtype dtype, uint64_t bits, ckpt_cast_stats *sta
     if (exponent > 1) code += (uint64_t)(exponent - 1) << f->n_mantissa;
   }
   if (code > f->largest) {
-    if (magnitude < F64_INFINITY) count_overflow(magnitude, stats);
+    /* An infinity is lost only where it becomes a number. */
+    if (magnitude < F64_INFINITY || f->overflow == f->largest) count_overflow(magnitude, stats);
     code = f->overflow;
   }
+  stats->n_underflow += code == 0 && magnitude != 0;
+  stats->has_nonzero |= code != 0;
   return f->traits & FNUZ && (code == 0 || code == f->nan) ? code : code | sign;
 }
 

@@ -14,7 +14,7 @@ uint32_t ckpt_float_width(ckpt_dtype dtype);
 /* The binary64 bits of a code of a FLOAT dtype. */
 uint64_t ckpt_float_decode(ckpt_dtype dtype, uint64_t code);
 
-/* The code of dtype nearest to the binary64 `bits`, ties to even. Counts overflow and lost NaN in *stats. */
+/* The code of dtype nearest to the binary64 `bits`, ties to even. Adds to *stats what it did. */
 uint64_t ckpt_float_encode(ckpt_dtype dtype, uint64_t bits, ckpt_cast_stats *stats);
 
 /* Element i of packed or plain elements of dtype: its code. Bytes are little-endian on every host. */

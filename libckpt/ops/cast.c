@@ -1,4 +1,4 @@
-/* cast.c - the one node that rounds: to nearest even, by the run's backend, counting what became infinite or clamped.
+/* cast.c - the one node that rounds: to nearest even, by the run's backend, counting what became infinite, clamped or zero.
  */
 #include "libckpt/op.h"
 

@@ -19,20 +19,28 @@
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
 typedef struct totals {
   uint64_t n_bytes[CKPT_N_DTYPES]; /* of parameters, as written */
+  bool is_cast[CKPT_N_DTYPES];     /* some of them were cast to it */
 } totals;
 
-/* Name by which config.json knows the dtype that most parameter bytes have; NULL where it has no such name. */
-static const char *dtype_written(const totals *t) {
-  int most = 0;
+/* The floating dtype that most parameter bytes have, or NONE. */
+static ckpt_dtype most_written(const totals *t) {
+  int most = CKPT_DTYPE_NONE;
   for (int i = 1; i < CKPT_N_DTYPES; i++)
     if (ckpt_dtype_is_float((ckpt_dtype)i) && t->n_bytes[i] > t->n_bytes[most]) most = i;
-  switch (most) {
+  return (ckpt_dtype)most;
+}
+
+/* Name by which config.json knows a dtype, that of torch; NULL where no model can be loaded in it. */
+static const char *config_dtype(ckpt_dtype dtype) {
+  switch (dtype) {
     case CKPT_F64: return "float64";
     case CKPT_F32: return "float32";
     case CKPT_F16: return "float16";
     case CKPT_BF16: return "bfloat16";
     case CKPT_F8_E4M3: return "float8_e4m3fn";
     case CKPT_F8_E5M2: return "float8_e5m2";
+    case CKPT_F8_E4M3FNUZ: return "float8_e4m3fnuz";
+    case CKPT_F8_E5M2FNUZ: return "float8_e5m2fnuz";
     default: return NULL;
   }
 }
@@ -86,6 +94,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, name, expr, tensor, NULL, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
+    t->is_cast[expr->dtype] = t->is_cast[expr->dtype] || expr->dtype != tensor->dtype;
   }
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
 }
@@ -180,7 +189,14 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(carry(plan, sink, request, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), err));
   CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
-  output->options.dtype_written = is_quantized ? NULL : dtype_written(&t);
+  const ckpt_dtype most = most_written(&t);
+  output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
+  if (t.is_cast[most] && config_dtype(most) == NULL && output->format->caps.side_files &&
+      ckpt_index_side_file(output->described, "config.json") != NULL)
+    CKPT_TRY_GOTO(ckpt_fail(err, CKPT_EUNSUPPORTED, target->path, NULL,
+                            "config.json has no name for %s, no model can be loaded in it (a file, -o "
+                            "NAME.safetensors, can hold it)",
+                            ckpt_dtype_name(most)));
   if (output->described->n_tensors == 0)
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);

@@ -8,8 +8,34 @@
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 
-ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized, ckpt_error *err) {
-  *is_quantized = false;
+enum { MAX_NAME = 4200 };
+
+static bool ends_with(const char *name, const char *ending) {
+  size_t n_name = strlen(name), n = strlen(ending);
+  return n_name >= n && strcmp(name + n_name - n, ending) == 0;
+}
+
+/* The scales that stand beside a tensor: their name in name[4200], or false. */
+static bool has_scales(const ckpt_index *index, const ckpt_tensor *tensor, char *name) {
+  static const char *const beside[] = {"_scale_inv", "_scale", "_scales", ".scale", "_absmax", ".absmax"};
+  for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+    snprintf(name, MAX_NAME, "%s%s", tensor->name, beside[i]);
+    if (ckpt_index_find(index, name) != NULL) return true;
+  }
+  return false;
+}
+
+/* Integers of less than 64 bits are packed values (GPTQ's qweight) or codes; positions and counters have 64. */
+static bool is_quantized_tensor(const ckpt_index *index, const ckpt_tensor *tensor) {
+  const ckpt_dtype_row *dtype = ckpt_dtype_get(tensor->dtype);
+  char name[MAX_NAME];
+  bool is_float = ckpt_dtype_is_float((ckpt_dtype)tensor->dtype), is_plain = dtype->block_elements == 1;
+  if (tensor->role != CKPT_ROLE_PARAMETER || tensor->dtype == CKPT_BOOL) return false;
+  return !is_plain || dtype->block_bytes < (is_float ? 2 : 8) || has_scales(index, tensor, name);
+}
+
+ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *out, ckpt_error *err) {
+  *out = (ckpt_quantization){0};
   const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
   if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
   ckpt_arena arena;
@@ -21,30 +47,35 @@ ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized,
   if (status == CKPT_OK && side->text == NULL)
     status = ckpt_source_read(index->source, side->file, 0, text, (size_t)side->n_bytes, err);
   if (status == CKPT_OK) status = ckpt_config_parse(&config, text, side->n_bytes, side->name, err);
-  if (status == CKPT_OK) *is_quantized = ckpt_config_has(config, "quantization_config");
+  if (status == CKPT_OK && ckpt_config_has(config, "quantization_config")) {
+    const char *method = "";
+    (void)ckpt_config_text(config, "quantization_config.quant_method", &method);
+    snprintf(out->method, sizeof out->method, "%s", method);
+    out->is_stated = true;
+    for (uint32_t i = 0; i < index->n_tensors; i++)
+      out->is_present = out->is_present || is_quantized_tensor(index, &index->tensors[i]);
+  }
   ckpt_config_free(config);
   ckpt_arena_free(&arena);
   return status;
 }
 
-static bool ends_with(const char *name, const char *ending) {
-  size_t n_name = strlen(name), n = strlen(ending);
-  return n_name >= n && strcmp(name + n_name - n, ending) == 0;
+ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized, ckpt_error *err) {
+  ckpt_quantization quantization;
+  CKPT_TRY(ckpt_index_quantization(index, &quantization, err));
+  *is_quantized = quantization.is_stated && quantization.is_present;
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err) {
-  static const char *const beside[] = {"_scale_inv", "_scale", "_scales", ".scale", "_absmax", ".absmax"};
   static const char *const scales[] = {"_scale_inv", "_scale",  "_scales", ".scales",
                                        ".scale",     "_absmax", ".absmax", "_zero_point"};
-  char name[4200];
-  for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-    snprintf(name, sizeof name, "%s%s", tensor->name, beside[i]);
-    if (ckpt_index_find(index, name) != NULL)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "is quantized: its values need %s, and a cast alone would be wrong (leave it out of --dtype)",
-                       name);
-  }
+  char name[MAX_NAME];
+  if (has_scales(index, tensor, name))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                     "is quantized: its values need %s, and a cast alone would be wrong (leave it out of --dtype)",
+                     name);
   bool is_small = ckpt_dtype_get(tensor->dtype)->block_bytes == 1 || ckpt_dtype_get(tensor->dtype)->block_elements > 1;
   bool is_scale = false;
   for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) is_scale = is_scale || ends_with(tensor->name, scales[i]);

@@ -4,7 +4,17 @@
 
 #include "libckpt/index.h"
 
-/* Whether config.json beside the index states a quantization_config. */
+/* The two can disagree: a model that was dequantized often keeps the config of what it was. */
+typedef struct ckpt_quantization {
+  bool is_stated;  /* config.json has a quantization_config */
+  bool is_present; /* some tensor is quantized */
+  char method[32]; /* its quant_method; empty where there is none */
+} ckpt_quantization;
+
+/* What config.json beside the index and its tensors say; index is finished. */
+ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *out, ckpt_error *err);
+
+/* Whether both say so. */
 ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized, ckpt_error *err);
 
 /* EUNSUPPORTED when casting tensor would read a quantized weight, or what belongs to one, alone: its scales stand

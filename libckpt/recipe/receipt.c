@@ -5,7 +5,7 @@
  *               "exclude":[..],"rename":[..]},
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","digest","n_tensors","n_bytes",
- *                "tensors":[{"name","source","from","to","n_bytes","digest"}]}]}
+ *                "tensors":[{"name","source","from","to","n_bytes","n_underflow" where a cast made values zero,"digest"}]}]}
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -175,6 +175,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
     print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));
     print_text(out, ",\"to\":", ckpt_dtype_name((ckpt_dtype)row->tensor->dtype));
     ckpt_out_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);
+    if (row->stats.n_underflow != 0) ckpt_out_printf(out, ",\"n_underflow\":%llu", (ull)row->stats.n_underflow);
     print_digest(out, &row->digest);
     ckpt_out_text(out, "}");
     is_first = false;

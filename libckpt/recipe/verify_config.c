@@ -12,9 +12,10 @@
 #include "libckpt/config.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/verify.h"
 
-enum { MAX_TOKEN_BYTES = 1 << 20, MAX_LAYERS = 100000 };
+enum { MAX_TOKEN_BYTES = 1 << 20, MAX_LAYERS = 100000, MAX_SAID = 16 };
 
 typedef unsigned long long ull;
 
@@ -25,6 +26,9 @@ typedef struct checker {
   const ckpt_config *config;
   const char *config_path;
   bool is_quantized;
+  char said[MAX_SAID][64]; /* keys of numbers that are none */
+  size_t n_said;
+  const char *undecided; /* an axis that no key of the config decides, or NULL */
 } checker;
 
 /* ---- axes and shapes ----------------------------------------------------------------------------------------------
@@ -50,7 +54,7 @@ static bool product(const ckpt_config *config, const char *text, size_t n, uint6
     size_t length = strcspn(text + at, "*/|");
     uint64_t value;
     if (!factor(config, text + at, length, &value)) return false;
-    if (sign == '*' && !ckpt_mul_u64(*out, value, out)) return false;
+    if (sign == '*' && !ckpt_mul_u64(*out, value, out)) *out = UINT64_MAX; /* no tensor has such an axis */
     if (sign == '/') *out /= value;
     at += length;
     sign = text[at];
@@ -82,6 +86,7 @@ static ckpt_status check_shape(checker *c, const ckpt_tensor *tensor, const ckpt
   for (; n_axes < 3 && row->axes[n_axes] != NULL; n_axes++) {
     uint64_t extent = 0;
     bool is_known = axis_extent(c->config, row->axes[n_axes], &extent);
+    if (!is_known && c->undecided == NULL) c->undecided = row->axes[n_axes];
     differs = differs || n_axes >= tensor->rank || (is_known && tensor->shape[n_axes] != extent);
     n_wanted += (size_t)snprintf(wanted + n_wanted, sizeof wanted - n_wanted, is_known ? "%s%llu" : "%s?",
                                  n_axes == 0 ? "" : ", ", (ull)extent);
@@ -113,6 +118,39 @@ static ckpt_status check_shapes(checker *c, ckpt_error *err) {
     if (strchr(row->hf, '#') == NULL && !is_tied_name(c->arch, row->hf) && ckpt_index_find(c->index, row->hf) == NULL)
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, row->hf,
                                  "missing: every model of the architecture %s has it", c->arch->name));
+  return CKPT_OK;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------
+ */
+
+/* A key of the architecture that stands there but is no positive integer would count as absent below. */
+static ckpt_status check_number(checker *c, const char *key, ckpt_error *err) {
+  int64_t value;
+  char shown[40];
+  if (!ckpt_config_has(c->config, key) || (ckpt_config_int(c->config, key, &value) && value > 0)) return CKPT_OK;
+  for (size_t i = 0; i < c->n_said; i++)
+    if (strcmp(c->said[i], key) == 0) return CKPT_OK;
+  if (c->n_said < MAX_SAID) snprintf(c->said[c->n_said++], sizeof c->said[0], "%s", key);
+  ckpt_config_show(c->config, key, shown, sizeof shown);
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no whole number above 0 (%s)",
+                           key, shown);
+}
+
+/* Every number by which tensors are judged; of an unknown architecture the size of the vocabulary alone. */
+static ckpt_status check_numbers(checker *c, ckpt_error *err) {
+  CKPT_TRY(check_number(c, "vocab_size", err));
+  if (c->arch == NULL || c->arch->shapes == NULL) return CKPT_OK;
+  if (c->arch->n_layers != NULL) CKPT_TRY(check_number(c, c->arch->n_layers, err));
+  for (const ckpt_arch_shape *row = c->arch->shapes; row->hf != NULL; row++)
+    for (uint32_t axis = 0; axis < 3 && row->axes[axis] != NULL; axis++)
+      for (const char *at = row->axes[axis]; *at != '\0'; at += *at != '\0') {
+        size_t n = strcspn(at, "*/|");
+        char key[64];
+        snprintf(key, sizeof key, "%.*s", (int)n, at);
+        CKPT_TRY(check_number(c, key, err));
+        at += n;
+      }
   return CKPT_OK;
 }
 
@@ -152,8 +190,12 @@ static ckpt_status check_layer_row(checker *c, const ckpt_arch_name *row, uint64
 static ckpt_status check_layers(checker *c, ckpt_error *err) {
   int64_t n_layers;
   size_t n_missing = 0;
-  if (c->arch->n_layers == NULL || !ckpt_config_int(c->config, c->arch->n_layers, &n_layers)) return CKPT_OK;
-  if (n_layers < 1 || n_layers > MAX_LAYERS)
+  if (c->arch->n_layers == NULL) return CKPT_OK;
+  if (!ckpt_config_int(c->config, c->arch->n_layers, &n_layers) || n_layers < 1) { /* check_numbers has judged it */
+    c->undecided = c->arch->n_layers;
+    return CKPT_OK;
+  }
+  if (n_layers > MAX_LAYERS)
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is %lld", c->arch->n_layers,
                              (long long)n_layers);
   ckpt_arena arena;
@@ -358,7 +400,11 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
   static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
   uint64_t n_rows;
   int64_t id;
-  if (!vocabulary_rows(c, &n_rows)) return CKPT_OK;
+  if (!vocabulary_rows(c, &n_rows)) {
+    if (ckpt_index_side_file(c->index, "tokenizer.json") == NULL) return CKPT_OK;
+    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "tokenizer: its ids were not compared (no vocab_size in config.json)");
+  }
   for (size_t i = 0; c->config != NULL && i < sizeof keys / sizeof *keys; i++)
     if (ckpt_config_int(c->config, keys[i], &id) && id >= 0 && (uint64_t)id >= n_rows)
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_WARNING, c->config_path, NULL,
@@ -373,6 +419,7 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
 static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, const char *text, ckpt_error *err) {
   size_t n_problems = c->findings->n_of[CKPT_PROBLEM];
   bool is_head_wanted;
+  CKPT_TRY(check_numbers(c, err));
   if (c->arch == NULL || c->arch->shapes == NULL || c->is_quantized)
     return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL, "config: %s",
                              c->is_quantized
@@ -383,8 +430,22 @@ static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, co
   CKPT_TRY(check_layers(c, err));
   CKPT_TRY(check_ties(c, is_head_wanted, err));
   if (c->findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
+  if (c->undecided != NULL)
+    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "config: not all names and shapes of %s could be compared (config.json has no %.*s)",
+                             c->arch->name, (int)strcspn(c->undecided, "|"), c->undecided);
   return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL, "config: names and shapes are those of %s",
                            c->arch->name);
+}
+
+/* A model that was dequantized and kept its config cannot be loaded: readers look for scales. */
+static ckpt_status check_quantization(checker *c, ckpt_error *err) {
+  ckpt_quantization quantization;
+  CKPT_TRY(ckpt_index_quantization(c->index, &quantization, err));
+  c->is_quantized = quantization.is_stated && quantization.is_present;
+  if (!quantization.is_stated || quantization.is_present) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL,
+                           "says quantization_config (%s), but no tensor is quantized", quantization.method);
 }
 
 /* The whole text of a side file, terminated; free() it. */
@@ -418,7 +479,7 @@ ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index,
     else if (status != CKPT_OK)
       CKPT_TRY_GOTO(ckpt_fail(err, status, c.config_path, NULL, "%s", defect.message));
     c.config = config;
-    c.is_quantized = config != NULL && ckpt_config_has(config, "quantization_config");
+    if (config != NULL) CKPT_TRY_GOTO(check_quantization(&c, err));
     if (config != NULL) CKPT_TRY_GOTO(check_architecture(&c, side, text, err));
   }
   status = check_vocabulary(&c, err);

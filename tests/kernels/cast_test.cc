@@ -128,7 +128,32 @@ TEST(Cast, OverflowsAsEachFormatDoesAndCounts) {
     EXPECT_EQ(stats.largest, 1e300);
     EXPECT_EQ(encode(r.dtype, INFINITY, &stats), r.beyond);
     EXPECT_EQ(encode(r.dtype, -INFINITY, &stats), r.minus);
-    EXPECT_EQ(stats.n_overflow, 2u) << "infinity is no finite source";
+    bool is_number = std::isfinite(value_of(r.dtype, r.beyond));
+    EXPECT_EQ(stats.n_overflow, is_number ? 4u : 2u) << "an infinity is lost where it becomes a number";
+    EXPECT_EQ(stats.largest, is_number ? INFINITY : 1e300);
+    EXPECT_EQ(stats.n_underflow, 0u);
+  }
+}
+
+TEST(Cast, CountsWhatBecameZero) {
+  for (const Range &r : {Range{CKPT_F32, 0x1p-150, 1, 0x80000001}, Range{CKPT_F16, 0x1p-25, 1, 0x8001},
+                         Range{CKPT_BF16, 0x1p-134, 1, 0x8001}, Range{CKPT_F8_E4M3, 0x1p-10, 1, 0x81},
+                         Range{CKPT_F8_E5M2, 0x1p-17, 1, 0x81}, Range{CKPT_F8_E4M3FNUZ, 0x1p-11, 1, 0x81},
+                         Range{CKPT_F6_E2M3, 0.0625, 1, 0x21}, Range{CKPT_F4_E2M1, 0.25, 1, 0x9}}) {
+    SCOPED_TRACE(ckpt_dtype_name(r.dtype));
+    ckpt_cast_stats stats = {};
+    EXPECT_EQ(encode(r.dtype, 0, &stats), 0u);
+    EXPECT_EQ(value_of(r.dtype, encode(r.dtype, -0.0, &stats)), 0);
+    EXPECT_EQ(stats.n_underflow, 0u) << "zero is no loss";
+    EXPECT_EQ(value_of(r.dtype, encode(r.dtype, r.last, &stats)), 0);
+    EXPECT_EQ(value_of(r.dtype, encode(r.dtype, -r.last, &stats)), 0);
+    EXPECT_EQ(value_of(r.dtype, encode(r.dtype, 0x1p-1070, &stats)), 0);
+    EXPECT_EQ(stats.n_underflow, 3u);
+    EXPECT_FALSE(stats.has_nonzero);
+    EXPECT_EQ(encode(r.dtype, std::nextafter(r.last, 1), &stats), r.beyond);
+    EXPECT_TRUE(stats.has_nonzero);
+    EXPECT_EQ(encode(r.dtype, std::nextafter(-r.last, -1), &stats), r.minus);
+    EXPECT_EQ(stats.n_underflow, 3u);
   }
 }
 

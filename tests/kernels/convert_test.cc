@@ -27,6 +27,8 @@ void expect_like_reference(ckpt_dtype dst, ckpt_dtype src, const std::string &fr
     EXPECT_EQ(stats.n_overflow, expected.n_overflow);
     EXPECT_EQ(stats.largest, expected.largest);
     EXPECT_EQ(stats.n_nan_lost, expected.n_nan_lost);
+    EXPECT_EQ(stats.n_underflow, expected.n_underflow);
+    EXPECT_EQ(stats.has_nonzero && expected.n_underflow != 0, expected.has_nonzero && expected.n_underflow != 0);
     if (got == want) continue;
     for (size_t i = 0; i < n; i++)
       ASSERT_EQ(ckpt_float_load(dst, got.data(), i), ckpt_float_load(dst, want.data(), i))
@@ -65,7 +67,7 @@ uint64_t code_of(ckpt_dtype dtype, double value) {
 
 struct Limit {
   ckpt_dtype dst, src;
-  uint64_t overflows; // the least code of src that does; the one below does not
+  uint64_t overflows;  // the least code of src that does, or that keeps a value; the one below does not
 };
 
 // One overflow anywhere in a tensor is found, alone in its block or beside an infinity, and nothing else is counted.
@@ -80,19 +82,45 @@ TEST(Convert, FindsOneOverflow) {
   for (const Limit &limit : limits)
     for (size_t at : {0, 31, 32, 1023, 1024, 1500, 2055})
       for (bool infinity_too : {false, true}) {
+        // An infinity is lost where it becomes a number.
+        unsigned lost = infinity_too && (limit.dst == CKPT_F8_E4M3 || limit.dst == CKPT_F4_E2M1);
         SCOPED_TRACE(std::string(ckpt_dtype_name(limit.src)) + " -> " + ckpt_dtype_name(limit.dst));
         std::vector<uint64_t> codes(2056, code_of(limit.src, 1));
         if (infinity_too) codes[(at + 7) % 2056] = code_of(limit.src, 1 / 0.0);
         for (int over : {0, 1}) {
           codes[at] = (limit.overflows - 1 + over) | 1ull << (ckpt_float_width(limit.src) - 1); // negative
           std::string from = packed(limit.src, codes), to(bytes_of(limit.dst, codes.size()), '\0');
-          ckpt_cast_stats stats = {5, 1e-9, 7};
+          ckpt_cast_stats stats = {5, 1e-9, 7, 9, false};
           ckpt_backend_cpu.cast(limit.dst, &to[0], limit.src, from.data(), codes.size(), &stats);
-          EXPECT_EQ(stats.n_overflow, 5u + over);
-          EXPECT_EQ(stats.largest > 1, over == 1);
+          EXPECT_EQ(stats.n_overflow, 5u + over + lost);
+          EXPECT_EQ(stats.largest > 1, over + lost != 0);
           EXPECT_EQ(stats.n_nan_lost, 7u);
+          EXPECT_EQ(stats.n_underflow, 9u);
           expect_like_reference(limit.dst, limit.src, from, codes.size(), 0);
         }
+      }
+}
+
+// The greatest code that becomes zero is counted wherever it stands, the next one keeps its value, zeros are no loss.
+TEST(Convert, FindsOneUnderflow) {
+  const Limit limits[] = {
+      {CKPT_BF16, CKPT_F32, 0x00008001},    {CKPT_F16, CKPT_F32, 0x33000001},   {CKPT_F8_E4M3, CKPT_F32, 0x3a800001},
+      {CKPT_F8_E5M2, CKPT_F32, 0x37000001}, {CKPT_F16, CKPT_BF16, 0x3301},      {CKPT_F8_E4M3, CKPT_F16, 0x1401},
+      {CKPT_F32, CKPT_F64, 0x3690000000000001}, {CKPT_F8_E4M3, CKPT_F8_E5M2, 0x15}, {CKPT_F4_E2M1, CKPT_F16, 0x3401},
+      {CKPT_F8_E4M3FNUZ, CKPT_BF16, 0x3a01},
+  };
+  for (const Limit &limit : limits)
+    for (size_t at : {0, 31, 32, 1023, 1024, 1500, 2055})
+      for (int lost : {0, 1}) {
+        SCOPED_TRACE(std::string(ckpt_dtype_name(limit.src)) + " -> " + ckpt_dtype_name(limit.dst));
+        std::vector<uint64_t> codes(2056, 0);
+        codes[at] = (limit.overflows - lost) | 1ull << (ckpt_float_width(limit.src) - 1);  // negative
+        std::string from = packed(limit.src, codes), to(bytes_of(limit.dst, codes.size()), '\0');
+        ckpt_cast_stats stats = {};
+        ckpt_backend_cpu.cast(limit.dst, &to[0], limit.src, from.data(), codes.size(), &stats);
+        EXPECT_EQ(stats.n_underflow, lost);
+        EXPECT_EQ(stats.has_nonzero, lost == 0);
+        expect_like_reference(limit.dst, limit.src, from, codes.size(), 0);
       }
 }
 
