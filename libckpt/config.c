@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,10 +164,25 @@ bool ckpt_config_has(const ckpt_config *config, const char *key) {
   return found != NULL && !json_is_null(found);
 }
 
+typedef struct shown {
+  char *text;
+  size_t n, capacity;
+} shown;
+
+static int show(const char *text, size_t n, void *arg) {
+  shown *to = arg;
+  if (n > to->capacity - to->n) n = to->capacity - to->n;
+  memcpy(to->text + to->n, text, n);
+  to->n += n;
+  return 0;
+}
+
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n) {
   const json_t *found = find(config, key);
-  bool is_blanked = json_is_array(found) && json_array_size(found) == 0;
-  size_t n_text = json_dumpb(found, out, n - 1, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-  out[n_text < n ? n_text : n - 1] = '\0';
-  if (is_blanked) snprintf(out, n, "no finite number of 64 bits");
+  shown to = {.text = out, .capacity = n - 1};
+  if (json_is_array(found) && json_array_size(found) == 0)
+    (void)show("no finite number of 64 bits", sizeof "no finite number of 64 bits" - 1, &to);
+  else if (found != NULL)
+    (void)json_dump_callback(found, show, &to, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+  out[to.n] = '\0';
 }

@@ -17,8 +17,11 @@
 #define CKPT_OPTION_CAST_ROW \
   { "cast", 0, CKPT_OPTION_DTYPE, 0, "DTYPE", "take floating tensors as this dtype (rounds to nearest even)" }
 
-#define CKPT_OPTION_ALLOW_OVERFLOW_ROW \
-  { "allow-overflow", 0, CKPT_OPTION_FLAG, 0, NULL, "let a cast make finite values infinite, or clamp them" }
+#define CKPT_OPTION_ALLOW_OVERFLOW_ROW                                                 \
+  {                                                                                    \
+    "allow-overflow", 0, CKPT_OPTION_FLAG, 0, NULL,                                    \
+        "let a cast make values infinite, clamp them, or leave only zeros of a tensor" \
+  }
 
 #define CKPT_OPTION_LATER_ROW(name, value_kind, value) \
   { name, 0, value_kind, CKPT_OPTION_LATER, value, "" }

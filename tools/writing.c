@@ -153,14 +153,12 @@ static ckpt_status describe_underflow(const job *j, const ckpt_output *output, c
   }
   if (worst == NULL) return CKPT_OK;
   char tensors[32], values[32], most[32], of[32], zero[64] = "";
-  if (n_zero != 0)
-    snprintf(zero, sizeof zero, ", %s of them %s nothing else", ckpt_text_count(n_zero, most),
-             n_zero == 1 ? "has" : "have");
-  *note = ckpt_arena_printf(&j->args->arena, "underflow: %s tensor%s lost %s nonzero value%s to zero%s (most: %s, %s of %s)",
-                            ckpt_text_count(n_tensors, tensors), n_tensors == 1 ? "" : "s",
-                            ckpt_text_count(written->n_underflow, values), written->n_underflow == 1 ? "" : "s", zero,
-                            worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
-                            ckpt_text_count(worst->tensor->n_elements, of));
+  if (n_zero != 0) snprintf(zero, sizeof zero, ", in %s of them all", ckpt_text_count(n_zero, most));
+  *note = ckpt_arena_printf(
+      &j->args->arena, "underflow: %s tensor%s lost %s nonzero value%s to zero%s (most: %s, %s of %s)",
+      ckpt_text_count(n_tensors, tensors), n_tensors == 1 ? "" : "s", ckpt_text_count(written->n_underflow, values),
+      written->n_underflow == 1 ? "" : "s", zero, worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
+      ckpt_text_count(worst->tensor->n_elements, of));
   CKPT_TRY_ALLOC(*note, err);
   return CKPT_OK;
 }
@@ -180,8 +178,8 @@ static ckpt_status describe_stale(const job *j, const ckpt_output *output, const
 }
 
 /* Lines about an output; what holds for all of them is said with the first. */
-static void written_notes(const job *j, const ckpt_output *output, const char *underflow,
-                          const char *stale, const char *notes[MAX_NOTES + 1]) {
+static void written_notes(const job *j, const ckpt_output *output, const char *underflow, const char *stale,
+                          const char *notes[MAX_NOTES + 1]) {
   size_t n = 0;
   if (output == j->plan->outputs && j->input.index->weights_note != NULL) notes[n++] = j->input.index->weights_note;
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))

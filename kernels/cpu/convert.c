@@ -35,8 +35,10 @@ static bool is_big_endian(void) { return *(const uint8_t *)&(const uint16_t){0x0
 static const struct {
   uint64_t limit, lost;
 } ranges[CKPT_N_DTYPES] = {
-    [CKPT_F32] = {CKPT_LIMIT_F64_TO_F32, CKPT_LOST_F64_TO_F32}, [CKPT_F16] = {CKPT_LIMIT_F16, CKPT_LOST_F16},
-    [CKPT_BF16] = {CKPT_LIMIT_BF16, CKPT_LOST_BF16},            [CKPT_F8_E4M3] = {CKPT_LIMIT_E4M3, CKPT_LOST_E4M3},
+    [CKPT_F32] = {CKPT_LIMIT_F64_TO_F32, CKPT_LOST_F64_TO_F32},
+    [CKPT_F16] = {CKPT_LIMIT_F16, CKPT_LOST_F16},
+    [CKPT_BF16] = {CKPT_LIMIT_BF16, CKPT_LOST_BF16},
+    [CKPT_F8_E4M3] = {CKPT_LIMIT_E4M3, CKPT_LOST_E4M3},
     [CKPT_F8_E5M2] = {CKPT_LIMIT_E5M2, CKPT_LOST_E5M2},
 };
 
@@ -85,9 +87,9 @@ static void cast_through_f32(const ckpt_convert_level *level, ckpt_dtype dst_dty
   }
 }
 
-#define LOOK_UP(type)                                                                    \
-  do {                                                                                   \
-    for (size_t i = 0; i < n_elements; i++)                                              \
+#define LOOK_UP(type)                                                                      \
+  do {                                                                                     \
+    for (size_t i = 0; i < n_elements; i++)                                                \
       memcpy((char *)dst + i * sizeof(type), table + src[i] * sizeof(type), sizeof(type)); \
   } while (0)
 

@@ -65,10 +65,10 @@ typedef struct ckpt_narrow8 {
 #define CKPT_LOST_F64_TO_F32 0x3690000000000000u
 
 /* Overflows to 448. */
-static const ckpt_narrow8 ckpt_narrow_e4m3 = {20,         120u << 3,       0x3c800000,     0x46800000,
-                                              CKPT_LIMIT_E4M3, CKPT_LOST_E4M3, 0x7e};
+static const ckpt_narrow8 ckpt_narrow_e4m3 = {20,  120u << 3, 0x3c800000, 0x46800000, CKPT_LIMIT_E4M3, CKPT_LOST_E4M3,
+                                              0x7e};
 /* Overflows to infinity. */
-static const ckpt_narrow8 ckpt_narrow_e5m2 = {21,         112u << 2,       0x38800000,     0x43000000,
-                                              CKPT_LIMIT_E5M2, CKPT_LOST_E5M2, 0x7c};
+static const ckpt_narrow8 ckpt_narrow_e5m2 = {21,  112u << 2, 0x38800000, 0x43000000, CKPT_LIMIT_E5M2, CKPT_LOST_E5M2,
+                                              0x7c};
 
 #endif

@@ -155,14 +155,21 @@ AVX2 static inline ckpt_convert_seen narrow8(void *dst, const void *src, size_t 
   return seen_of(&seen);
 }
 
-AVX2 static ckpt_convert_seen narrow_e4m3(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e4m3); }
-AVX2 static ckpt_convert_seen narrow_e5m2(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e5m2); }
+AVX2 static ckpt_convert_seen narrow_e4m3(void *dst, const void *src, size_t n) {
+  return narrow8(dst, src, n, &ckpt_narrow_e4m3);
+}
+AVX2 static ckpt_convert_seen narrow_e5m2(void *dst, const void *src, size_t n) {
+  return narrow8(dst, src, n, &ckpt_narrow_e5m2);
+}
 
 const ckpt_convert_level ckpt_convert_avx2 = {
     .name = "avx2",
     .widen = {[CKPT_F64] = widen_f64, [CKPT_F16] = widen_f16, [CKPT_BF16] = widen_bf16},
-    .narrow = {[CKPT_F64] = narrow_f64, [CKPT_F16] = narrow_f16, [CKPT_BF16] = narrow_bf16,
-               [CKPT_F8_E4M3] = narrow_e4m3, [CKPT_F8_E5M2] = narrow_e5m2},
+    .narrow = {[CKPT_F64] = narrow_f64,
+               [CKPT_F16] = narrow_f16,
+               [CKPT_BF16] = narrow_bf16,
+               [CKPT_F8_E4M3] = narrow_e4m3,
+               [CKPT_F8_E5M2] = narrow_e5m2},
 };
 #else
 typedef int ckpt_convert_avx2_is_empty; /* ISO C wants a declaration in every file */

@@ -82,8 +82,8 @@ AVX512 static ckpt_convert_seen narrow_bf16(void *dst, const void *src, size_t n
     see(&seen, magnitude, CKPT_LOST_BF16);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __m512i code = _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 16), above(magnitude, 0x7f800000),
-                                         _mm512_set1_epi32(0x7fc0));
+    __m512i code =
+        _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 16), above(magnitude, 0x7f800000), _mm512_set1_epi32(0x7fc0));
     _mm256_storeu_si256((__m256i *)((char *)dst + 2 * i), _mm512_cvtepi32_epi16(code));
   }
   return seen_of(&seen);
@@ -122,14 +122,21 @@ AVX512 static inline ckpt_convert_seen narrow8(void *dst, const void *src, size_
   return seen_of(&seen);
 }
 
-AVX512 static ckpt_convert_seen narrow_e4m3(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e4m3); }
-AVX512 static ckpt_convert_seen narrow_e5m2(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e5m2); }
+AVX512 static ckpt_convert_seen narrow_e4m3(void *dst, const void *src, size_t n) {
+  return narrow8(dst, src, n, &ckpt_narrow_e4m3);
+}
+AVX512 static ckpt_convert_seen narrow_e5m2(void *dst, const void *src, size_t n) {
+  return narrow8(dst, src, n, &ckpt_narrow_e5m2);
+}
 
 const ckpt_convert_level ckpt_convert_avx512 = {
     .name = "avx512",
     .widen = {[CKPT_F64] = widen_f64, [CKPT_F16] = widen_f16, [CKPT_BF16] = widen_bf16},
-    .narrow = {[CKPT_F64] = narrow_f64, [CKPT_F16] = narrow_f16, [CKPT_BF16] = narrow_bf16,
-               [CKPT_F8_E4M3] = narrow_e4m3, [CKPT_F8_E5M2] = narrow_e5m2},
+    .narrow = {[CKPT_F64] = narrow_f64,
+               [CKPT_F16] = narrow_f16,
+               [CKPT_BF16] = narrow_bf16,
+               [CKPT_F8_E4M3] = narrow_e4m3,
+               [CKPT_F8_E5M2] = narrow_e5m2},
 };
 #else
 typedef int ckpt_convert_avx512_is_empty; /* ISO C wants a declaration in every file */

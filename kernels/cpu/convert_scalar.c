@@ -97,8 +97,12 @@ static ckpt_convert_seen narrow8(uint8_t *dst, const void *src, size_t n, const 
   return seen;
 }
 
-static ckpt_convert_seen narrow_e4m3(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e4m3); }
-static ckpt_convert_seen narrow_e5m2(void *dst, const void *src, size_t n) { return narrow8(dst, src, n, &ckpt_narrow_e5m2); }
+static ckpt_convert_seen narrow_e4m3(void *dst, const void *src, size_t n) {
+  return narrow8(dst, src, n, &ckpt_narrow_e4m3);
+}
+static ckpt_convert_seen narrow_e5m2(void *dst, const void *src, size_t n) {
+  return narrow8(dst, src, n, &ckpt_narrow_e5m2);
+}
 
 /* What a processor does to a NaN differs between them, so these two stay with integers. */
 static ckpt_convert_seen widen_f64(void *dst, const void *src, size_t n) {
@@ -124,6 +128,9 @@ static ckpt_convert_seen narrow_f64(void *dst, const void *src, size_t n) {
 const ckpt_convert_level ckpt_convert_scalar = {
     .name = "scalar",
     .widen = {[CKPT_F64] = widen_f64, [CKPT_F16] = widen_f16, [CKPT_BF16] = widen_bf16},
-    .narrow = {[CKPT_F64] = narrow_f64, [CKPT_F16] = narrow_f16, [CKPT_BF16] = narrow_bf16,
-               [CKPT_F8_E4M3] = narrow_e4m3, [CKPT_F8_E5M2] = narrow_e5m2},
+    .narrow = {[CKPT_F64] = narrow_f64,
+               [CKPT_F16] = narrow_f16,
+               [CKPT_BF16] = narrow_bf16,
+               [CKPT_F8_E4M3] = narrow_e4m3,
+               [CKPT_F8_E5M2] = narrow_e5m2},
 };

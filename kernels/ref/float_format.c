@@ -55,9 +55,7 @@ uint32_t ckpt_float_width(ckpt_dtype dtype) {
 
 /* A power of two, 2^(code - 127), and one NaN. PyTorch widens its NaN, and that of fnuz, to a signaling one. */
 #define LONE_NAN (F64_INFINITY | (uint64_t)1 << (F64_MANTISSA - 23))
-static uint64_t decode_e8m0(uint64_t code) {
-  return code == 0xff ? LONE_NAN : (code + F64_BIAS - 127) << F64_MANTISSA;
-}
+static uint64_t decode_e8m0(uint64_t code) { return code == 0xff ? LONE_NAN : (code + F64_BIAS - 127) << F64_MANTISSA; }
 
 uint64_t ckpt_float_decode(ckpt_dtype dtype, uint64_t code) {
   if (dtype == CKPT_F8_E8M0) return decode_e8m0(code);

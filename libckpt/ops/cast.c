@@ -1,4 +1,5 @@
-/* cast.c - the one node that rounds: to nearest even, by the run's backend, counting what became infinite, clamped or zero.
+/* cast.c - the one node that rounds: to nearest even, by the run's backend, counting what became infinite, clamped or
+ * zero.
  */
 #include "libckpt/op.h"
 

@@ -5,7 +5,8 @@
  *               "exclude":[..],"rename":[..]},
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","digest","n_tensors","n_bytes",
- *                "tensors":[{"name","source","from","to","n_bytes","n_underflow" where a cast made values zero,"digest"}]}]}
+ *                "tensors":[{"name","source","from","to","n_bytes","n_underflow" where a cast made values
+ * zero,"digest"}]}]}
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */

@@ -405,10 +405,17 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
     return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "tokenizer: its ids were not compared (no vocab_size in config.json)");
   }
-  for (size_t i = 0; c->config != NULL && i < sizeof keys / sizeof *keys; i++)
-    if (ckpt_config_int(c->config, keys[i], &id) && id >= 0 && (uint64_t)id >= n_rows)
+  for (size_t i = 0; c->config != NULL && i < sizeof keys / sizeof *keys; i++) {
+    char shown[40] = "[";
+    bool is_number = ckpt_config_int(c->config, keys[i], &id);
+    if (is_number && id >= 0 && (uint64_t)id >= n_rows)
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_WARNING, c->config_path, NULL,
                                  "%s is %lld, the embedding has %llu rows", keys[i], (long long)id, (ull)n_rows));
+    if (!is_number && ckpt_config_has(c->config, keys[i])) ckpt_config_show(c->config, keys[i], shown, sizeof shown);
+    if (shown[0] != '[') /* several ids may end a text */
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no token id (%s)",
+                                 keys[i], shown));
+  }
   CKPT_TRY(check_tokens(c, "tokenizer.json", n_rows, read_tokenizer, err));
   return check_tokens(c, "added_tokens.json", n_rows, read_added_file, err);
 }

@@ -63,6 +63,7 @@ FILES = {
     "shape-text": file(one(shape=["1"])),
     "shape-too-many-axes": file(one(shape=[1] * 9)),
     "shape-overflows": file(one(shape=[2**32, 2**32])),
+    "shape-overflows-before-zero": file(one(shape=[2**62, 2**62, 0], data_offsets=[0, 0]), 0),
     "shape-past-64-bits": file('{"a":{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4]}}'),
     "size-wrong": file(one(shape=[2])),
     "size-of-half-blocks": file(one(dtype="F4", shape=[3], data_offsets=[0, 2]), 2),

@@ -62,7 +62,7 @@ TEST(Cast, DecodesWhatTheFormatsSay) {
 TEST(Cast, RoundsOnceToTheNearestValueTiesToEven) {
   for (ckpt_dtype dtype : float_dtypes()) {
     if (ckpt_float_width(dtype) > 16 || dtype == CKPT_F8_E8M0) continue;
-    std::vector<uint64_t> codes; // finite magnitudes, ascending
+    std::vector<uint64_t> codes;  // finite magnitudes, ascending
     for (uint64_t code = 0; code < 1u << (ckpt_float_width(dtype) - 1); code++)
       if (std::isfinite(value_of(dtype, code))) codes.push_back(code);
     uint64_t sign = 1u << (ckpt_float_width(dtype) - 1);
@@ -106,16 +106,11 @@ struct Range {
 
 TEST(Cast, OverflowsAsEachFormatDoesAndCounts) {
   const Range ranges[] = {
-      {CKPT_F32, 0x1.fffffefffffffp127, 0x7f800000, 0xff800000},
-      {CKPT_F16, 0x1.ffdffffffffffp15, 0x7c00, 0xfc00},
-      {CKPT_BF16, 0x1.fefffffffffffp127, 0x7f80, 0xff80},
-      {CKPT_F8_E4M3, 464, 0x7e, 0xfe},
-      {CKPT_F8_E5M2, 0x1.dffffffffffffp15, 0x7c, 0xfc},
-      {CKPT_F8_E4M3FNUZ, 0x1.effffffffffffp7, 0x80, 0x80},
-      {CKPT_F8_E5M2FNUZ, 0x1.dffffffffffffp15, 0x80, 0x80},
-      {CKPT_F6_E2M3, 0x1.effffffffffffp2, 0x1f, 0x3f},
-      {CKPT_F6_E3M2, 0x1.dffffffffffffp4, 0x1f, 0x3f},
-      {CKPT_F4_E2M1, 0x1.bffffffffffffp2, 0x7, 0xf},
+      {CKPT_F32, 0x1.fffffefffffffp127, 0x7f800000, 0xff800000}, {CKPT_F16, 0x1.ffdffffffffffp15, 0x7c00, 0xfc00},
+      {CKPT_BF16, 0x1.fefffffffffffp127, 0x7f80, 0xff80},        {CKPT_F8_E4M3, 464, 0x7e, 0xfe},
+      {CKPT_F8_E5M2, 0x1.dffffffffffffp15, 0x7c, 0xfc},          {CKPT_F8_E4M3FNUZ, 0x1.effffffffffffp7, 0x80, 0x80},
+      {CKPT_F8_E5M2FNUZ, 0x1.dffffffffffffp15, 0x80, 0x80},      {CKPT_F6_E2M3, 0x1.effffffffffffp2, 0x1f, 0x3f},
+      {CKPT_F6_E3M2, 0x1.dffffffffffffp4, 0x1f, 0x3f},           {CKPT_F4_E2M1, 0x1.bffffffffffffp2, 0x7, 0xf},
   };
   for (const Range &r : ranges) {
     SCOPED_TRACE(ckpt_dtype_name(r.dtype));

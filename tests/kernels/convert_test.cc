@@ -73,11 +73,16 @@ struct Limit {
 // One overflow anywhere in a tensor is found, alone in its block or beside an infinity, and nothing else is counted.
 TEST(Convert, FindsOneOverflow) {
   const Limit limits[] = {
-      {CKPT_BF16, CKPT_F32, 0x7f7f8000},   {CKPT_F16, CKPT_F32, 0x477ff000},
-      {CKPT_F8_E4M3, CKPT_F32, 0x43e80001}, {CKPT_F8_E5M2, CKPT_F32, 0x47700000},
-      {CKPT_F16, CKPT_BF16, 0x4780},       {CKPT_F8_E4M3, CKPT_F16, 0x5f41},
-      {CKPT_F32, CKPT_F64, 0x47effffff0000000}, {CKPT_F8_E4M3, CKPT_F8_E5M2, 0x60},
-      {CKPT_F8_E4M3FNUZ, CKPT_BF16, 0x4378}, {CKPT_F4_E2M1, CKPT_F16, 0x4700},
+      {CKPT_BF16, CKPT_F32, 0x7f7f8000},
+      {CKPT_F16, CKPT_F32, 0x477ff000},
+      {CKPT_F8_E4M3, CKPT_F32, 0x43e80001},
+      {CKPT_F8_E5M2, CKPT_F32, 0x47700000},
+      {CKPT_F16, CKPT_BF16, 0x4780},
+      {CKPT_F8_E4M3, CKPT_F16, 0x5f41},
+      {CKPT_F32, CKPT_F64, 0x47effffff0000000},
+      {CKPT_F8_E4M3, CKPT_F8_E5M2, 0x60},
+      {CKPT_F8_E4M3FNUZ, CKPT_BF16, 0x4378},
+      {CKPT_F4_E2M1, CKPT_F16, 0x4700},
   };
   for (const Limit &limit : limits)
     for (size_t at : {0, 31, 32, 1023, 1024, 1500, 2055})
@@ -88,7 +93,7 @@ TEST(Convert, FindsOneOverflow) {
         std::vector<uint64_t> codes(2056, code_of(limit.src, 1));
         if (infinity_too) codes[(at + 7) % 2056] = code_of(limit.src, 1 / 0.0);
         for (int over : {0, 1}) {
-          codes[at] = (limit.overflows - 1 + over) | 1ull << (ckpt_float_width(limit.src) - 1); // negative
+          codes[at] = (limit.overflows - 1 + over) | 1ull << (ckpt_float_width(limit.src) - 1);  // negative
           std::string from = packed(limit.src, codes), to(bytes_of(limit.dst, codes.size()), '\0');
           ckpt_cast_stats stats = {5, 1e-9, 7, 9, false};
           ckpt_backend_cpu.cast(limit.dst, &to[0], limit.src, from.data(), codes.size(), &stats);
@@ -104,9 +109,15 @@ TEST(Convert, FindsOneOverflow) {
 // The greatest code that becomes zero is counted wherever it stands, the next one keeps its value, zeros are no loss.
 TEST(Convert, FindsOneUnderflow) {
   const Limit limits[] = {
-      {CKPT_BF16, CKPT_F32, 0x00008001},    {CKPT_F16, CKPT_F32, 0x33000001},   {CKPT_F8_E4M3, CKPT_F32, 0x3a800001},
-      {CKPT_F8_E5M2, CKPT_F32, 0x37000001}, {CKPT_F16, CKPT_BF16, 0x3301},      {CKPT_F8_E4M3, CKPT_F16, 0x1401},
-      {CKPT_F32, CKPT_F64, 0x3690000000000001}, {CKPT_F8_E4M3, CKPT_F8_E5M2, 0x15}, {CKPT_F4_E2M1, CKPT_F16, 0x3401},
+      {CKPT_BF16, CKPT_F32, 0x00008001},
+      {CKPT_F16, CKPT_F32, 0x33000001},
+      {CKPT_F8_E4M3, CKPT_F32, 0x3a800001},
+      {CKPT_F8_E5M2, CKPT_F32, 0x37000001},
+      {CKPT_F16, CKPT_BF16, 0x3301},
+      {CKPT_F8_E4M3, CKPT_F16, 0x1401},
+      {CKPT_F32, CKPT_F64, 0x3690000000000001},
+      {CKPT_F8_E4M3, CKPT_F8_E5M2, 0x15},
+      {CKPT_F4_E2M1, CKPT_F16, 0x3401},
       {CKPT_F8_E4M3FNUZ, CKPT_BF16, 0x3a01},
   };
   for (const Limit &limit : limits)

@@ -144,4 +144,18 @@ TEST(Config, SizeIsBounded) {
   EXPECT_STREQ(large.err.message, "67108865 bytes of JSON (at most 67108864 are read)");
 }
 
+TEST(Config, ShowsValues) {
+  Config config(
+      R"({"a": "4\u00e96", "b": 4096.5, "c": 1e400, "d": [1, {"x": 2}], "e": "0123456789012345678901234567"})");
+  ASSERT_EQ(config.status, CKPT_OK) << config.err.message;
+  const std::pair<const char *, const char *> shown[] = {{"a", R"("4\u00E96")"},          {"b", "4096.5"},
+                                                         {"c", "no finite number of"},    {"d", R"([1,{"x":2}])"},
+                                                         {"e", R"("012345678901234567)"}, {"none", ""}};
+  for (const auto &[key, want] : shown) {
+    char text[20] = "untouched";
+    ckpt_config_show(config.config, key, text, sizeof text);
+    EXPECT_STREQ(text, want) << key;
+  }
+}
+
 }  // namespace

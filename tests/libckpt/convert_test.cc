@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <vector>
 
 extern "C" {
 #include "libckpt/recipe/apart.h"
@@ -108,15 +110,19 @@ TEST_F(Convert, NothingAppearsWhereReadersWouldFail) {
   EXPECT_EQ(CountEntries(), 0u);
 }
 
+// One f32 tensor "w".
+void WriteOne(const std::string &path, const std::vector<float> &values) {
+  std::string size = std::to_string(values.size()), end = std::to_string(4 * values.size());
+  std::string header = R"({"w":{"dtype":"F32","shape":[)" + size + R"(],"data_offsets":[0,)" + end + "]}}";
+  uint64_t n_header = header.size();
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<char *>(&n_header), 8) << header;
+  file.write(reinterpret_cast<const char *>(values.data()), static_cast<std::streamsize>(4 * values.size()));
+}
+
 TEST_F(Convert, AnOverflowLeavesNothingAndNamesTheInput) {
   ckpt_cast_rule casts[] = {{nullptr, CKPT_F32}};
-  std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}   )";
-  std::ofstream file(Path("in.safetensors"), std::ios::binary);
-  uint64_t n_header = header.size();
-  float value = 1e6f;
-  file.write(reinterpret_cast<char *>(&n_header), 8) << header;
-  file.write(reinterpret_cast<char *>(&value), 4);
-  file.close();
+  WriteOne(Path("in.safetensors"), {1e6f});
   options_.casts = casts;
   options_.n_casts = 1;
   ASSERT_EQ(Run(Path("in.safetensors"), Path("same.safetensors")), CKPT_OK) << err_.message;
@@ -125,6 +131,52 @@ TEST_F(Convert, AnOverflowLeavesNothingAndNamesTheInput) {
   EXPECT_EQ(err_.file, Path("in.safetensors"));
   EXPECT_STREQ(err_.tensor, "w");
   EXPECT_EQ(CountEntries(), 2u);
+}
+
+TEST_F(Convert, NothingButZerosIsRefused) {
+  ckpt_cast_rule casts[] = {{nullptr, CKPT_F16}};
+  options_.casts = casts;
+  options_.n_casts = 1;
+  // Over many tiles: only the last value, or none, is kept.
+  std::vector<float> values(3 << 20, -1e-9f);
+  values[7] = 0;
+  WriteOne(Path("lost.safetensors"), values);
+  EXPECT_EQ(Run(Path("lost.safetensors"), Path("out")), CKPT_EVALUE);
+  EXPECT_EQ(err_.file, Path("lost.safetensors"));
+  EXPECT_STREQ(err_.tensor, "w");
+  EXPECT_NE(std::string(err_.message).find("all 3145727 values"), std::string::npos) << err_.message;
+  EXPECT_EQ(CountEntries(), 1u);
+  options_.allow_overflow = true;
+  EXPECT_EQ(Run(Path("lost.safetensors"), Path("out.safetensors")), CKPT_OK) << err_.message;
+  options_.allow_overflow = false;
+  values.back() = 1;
+  WriteOne(Path("kept.safetensors"), values);
+  EXPECT_EQ(Run(Path("kept.safetensors"), Path("kept16.safetensors")), CKPT_OK) << err_.message;
+  WriteOne(Path("zeros.safetensors"), {0, -0.0f});
+  EXPECT_EQ(Run(Path("zeros.safetensors"), Path("zeros16.safetensors")), CKPT_OK) << "zeros are no loss";
+}
+
+TEST_F(Convert, AnInfinityThatBecomesANumberIsRefused) {
+  ckpt_cast_rule casts[] = {{nullptr, CKPT_F8_E4M3}};
+  options_.casts = casts;
+  options_.n_casts = 1;
+  WriteOne(Path("in.safetensors"), {1, -INFINITY});
+  EXPECT_EQ(Run(Path("in.safetensors"), Path("e4m3.safetensors")), CKPT_EVALUE);
+  EXPECT_NE(std::string(err_.message).find("the largest is inf"), std::string::npos) << err_.message;
+  casts[0].dtype = CKPT_F8_E5M2;  // has one
+  EXPECT_EQ(Run(Path("in.safetensors"), Path("e5m2.safetensors")), CKPT_OK) << err_.message;
+}
+
+TEST_F(Convert, AModelFolderHasADtypeThatConfigsCanName) {
+  ckpt_cast_rule casts[] = {{nullptr, CKPT_F8_E8M0}};
+  options_.casts = casts;
+  options_.n_casts = 1;
+  options_.allow_overflow = true;  // signs are lost
+  EXPECT_EQ(Run(kLlama, Path("folder")), CKPT_EUNSUPPORTED);
+  EXPECT_EQ(CountEntries(), 0u);
+  EXPECT_EQ(Run(kLlama, Path("file.safetensors")), CKPT_OK) << err_.message;
+  casts[0].pattern = "*norm*";  // most of it stays loadable
+  EXPECT_EQ(Run(kLlama, Path("mixed")), CKPT_OK) << err_.message;
 }
 
 // ---- apart ----------------------------------------------------------------------------------------------------

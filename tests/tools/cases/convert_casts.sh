@@ -25,6 +25,17 @@ try convert fp8.safetensors -o z.safetensors --dtype 'plain=bf16'
 try convert fp8.safetensors -o as-stored.safetensors
 ckpt ls z.safetensors
 
+# Values that become zero are counted and said; a tensor of which nothing else is left is refused.
+lost() { ckpt "$@" 2>&1 | grep "underflow\|ckpt"; }
+python3 $DATA/../tools/tiny.py small.safetensors 'a F32 4 1,1e-9,-1e-9,0' 'b F32 3 1,1e-12,2' 'z F32 2 0'
+lost convert small.safetensors -o small16.safetensors --dtype f16 --receipt small16.json
+grep -o '"name":"[abz]"\|"n_underflow":[0-9]*' small16.json
+ckpt convert small.safetensors -o s.safetensors --dtype f16 --json 2>/dev/null | grep -o '"n_underflow".*}\]'
+ckpt convert small.safetensors -o s32.safetensors --dtype bf16 --json 2>/dev/null | grep -o '"n_underflow".*\],'
+python3 $DATA/../tools/tiny.py gone.safetensors 'a F32 2 1' 'v F32 3 1e-9,0,2e-9'
+try convert gone.safetensors -o g.safetensors --dtype f16
+lost convert gone.safetensors -o g.safetensors --dtype f16 --allow-overflow
+
 # The config ties the two: what would make them differ is no cast.
 mkdir tied && cp $DATA/llama-tiny/tokenizer.json tied
 echo '{"model_type": "llama", "tie_word_embeddings": true}' >tied/config.json
