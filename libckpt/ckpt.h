@@ -297,7 +297,8 @@ CKPT_API void ckpt_plan_free(ckpt_plan *plan); /* NULL is fine */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force,
                                                       uint32_t *sink, ckpt_error *err);
 
-/* Adds the row (sink, name <- expr). The name must be new in its sink. */
+/* Adds the row (sink, name <- expr). The name must be new in its sink. ELIMIT: more than 65,536 operations (what
+ * several others take as argument counts once for each), or 256 inside each other. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
                                                    ckpt_error *err);
 

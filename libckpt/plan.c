@@ -132,12 +132,31 @@ static ckpt_status add_row(ckpt_plan *plan, ckpt_row row, uint32_t *number, ckpt
   return CKPT_OK;
 }
 
+enum { MAX_DEPTH = 256, MAX_NODES = 1 << 16 };
+
+/* Whether an expression has at most n_left nodes: nodes that are shared count each time, as everything that follows
+ * walks them each time. */
+static bool is_within(const ckpt_expr *node, uint32_t depth, uint32_t *n_left) {
+  if (depth == 0 || *n_left == 0) return false;
+  --*n_left;
+  for (uint32_t i = 0; i < node->n_args; i++)
+    if (!is_within(node->args[i], depth - 1, n_left)) return false;
+  return true;
+}
+
+static ckpt_status check_size(const char *name, const ckpt_expr *expr, ckpt_error *err) {
+  if (is_within(expr, MAX_DEPTH, &(uint32_t){MAX_NODES})) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ELIMIT, NULL, name, "an expression of more than %d operations, or %d inside each other",
+                   MAX_NODES, MAX_DEPTH);
+}
+
 ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
                                const ckpt_tensor *like, uint32_t *row, ckpt_error *err) {
   if (sink != CKPT_NO_SINK && sink >= plan->n_outputs)
     return ckpt_fail(err, CKPT_EINVAL, NULL, name, "the plan has no output number %u", sink);
   if (expr->op->rule == CKPT_RULE_REDUCE)
     return ckpt_fail(err, CKPT_EINVAL, NULL, name, "%s is a reduction, not a tensor", expr->op->name);
+  CKPT_TRY(check_size(name, expr, err));
   ckpt_row added = {.sink = sink, .expr = expr, .wants_digest = true};
   ckpt_role role = like != NULL ? (ckpt_role)like->role : CKPT_ROLE_PARAMETER;
   if (sink == CKPT_NO_SINK) {
@@ -186,6 +205,7 @@ ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduc
                              ckpt_error *err) {
   if (reduction->op->rule != CKPT_RULE_REDUCE)
     return ckpt_fail(err, CKPT_EINVAL, NULL, name, "%s is no reduction", reduction->op->name);
+  CKPT_TRY(check_size(name, reduction, err));
   CKPT_TRY(ckpt_grow(&plan->values, plan->n_values, &plan->value_capacity, sizeof *plan->values, err));
   void *memory = ckpt_arena_alloc(&plan->arena, reduction->op->value_bytes);
   ckpt_row row = {

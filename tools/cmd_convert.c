@@ -70,7 +70,8 @@ const ckpt_verb ckpt_verb_convert = {
         "  ckpt convert llama/ -o small/ --exclude '*.lora_*' --shard-size 2GB",
     .json =
         "{\"status\",\"output\",\"format\",\"n_tensors\",\"n_params\",\"n_bytes\",\"dtype\",\"weights\",\"dropped\","
-        "\"digest\",\"seconds\",\"peak_bytes\"}; several outputs: {\"status\",\"outputs\":[...]}",
+        "\"n_underflow\",\"underflowed\":[{\"name\",\"n\"}],\"digest\",\"seconds\",\"peak_bytes\"}; several outputs: "
+        "{\"status\",\"outputs\":[...]}",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,

@@ -48,6 +48,27 @@ TEST_F(Plan, BuildersRefuseWhatHasNoShape) {
   EXPECT_EQ(ckpt_expr_cast(&out, plan_, x_, CKPT_I32, nullptr), CKPT_EUNSUPPORTED);
 }
 
+// A shared argument is walked once for each place where it stands: doubling must not take the time of a power of two.
+TEST_F(Plan, ExpressionsAreBounded) {
+  uint32_t output = add_output(plan_, &sink_, &format, 1, 0);
+  ckpt_expr *wide = x_, *deep = x_, *reduction = nullptr;
+  const void *value;
+  for (int i = 0; i < 60; i++) {
+    ckpt_expr *pair[] = {wide, wide};
+    if (i == 10) EXPECT_EQ(ckpt_plan_add(plan_, output, "fits", wide, &err_), CKPT_OK) << err_.message;
+    ASSERT_EQ(ckpt_expr_apply(&wide, plan_, &add, CKPT_F32, pair, 2, nullptr, &err_), CKPT_OK);
+  }
+  for (int i = 0; i < 100000; i++)
+    ASSERT_EQ(ckpt_expr_cast(&deep, plan_, deep, i % 2 == 0 ? CKPT_F64 : CKPT_F32, &err_), CKPT_OK);
+  EXPECT_EQ(ckpt_plan_add(plan_, output, "wide", wide, &err_), CKPT_ELIMIT);
+  EXPECT_STREQ(err_.tensor, "wide");
+  EXPECT_EQ(ckpt_plan_add(plan_, output, "deep", deep, nullptr), CKPT_ELIMIT);
+  ASSERT_EQ(ckpt_expr_apply(&reduction, plan_, &sum_sq, CKPT_F32, &wide, 1, nullptr, &err_), CKPT_OK);
+  EXPECT_EQ(ckpt_plan_reduce(plan_, "sum", reduction, &value, nullptr), CKPT_ELIMIT);
+  EXPECT_EQ(ckpt_plan_run(plan_, nullptr, nullptr), CKPT_OK) << "what was refused is not in the plan";
+  EXPECT_EQ(sink_.names.size(), 1u);
+}
+
 TEST_F(Plan, TwoRowsOfOneNameAreRefused) {
   uint32_t output = add_output(plan_, &sink_, &format, 1, 0);
   EXPECT_EQ(ckpt_plan_add(plan_, output, "x", x_, &err_), CKPT_OK);
