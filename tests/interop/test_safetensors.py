@@ -90,6 +90,26 @@ def test_casts_are_those_of_torch(folder):
                 assert same(tensor, wanted), "%s -> %s" % (key, name)
 
 
+def test_what_casts_lose_is_what_torch_loses(folder):
+    """Every value of the 16-bit dtypes, f32 over the whole range; infinities where they become numbers."""
+    edges = torch.cat([torch.tensor([0.0, -0.0]), torch.logspace(-150, 40, 200000, base=2), torch.full((100000,), 1e-12)])
+    codes = torch.arange(0, 65536).to(torch.int32).to(torch.uint16)
+    path, out = folder + "/m.safetensors", folder + "/out.safetensors"
+    sources = {"f32": torch.cat([edges, -edges]), "f16": codes.view(torch.float16), "bf16": codes.clone().view(torch.bfloat16)}
+    save_file(sources, path)
+    for name, dtype in (("f16", torch.float16), ("bf16", torch.bfloat16), ("f8_e4m3", torch.float8_e4m3fn),
+                        ("f8_e5m2", torch.float8_e5m2)):
+        said = json.loads(ckpt("convert", path, "-o", out, "--dtype", name, "--allow-overflow", "--force", "--json"))
+        lost = {key: int(((t != 0) & (t.to(dtype).float() == 0)).sum()) for key, t in sources.items() if t.dtype != dtype}
+        assert {t["name"]: t["n"] for t in said["underflowed"]} == {key: n for key, n in lost.items() if n}, name
+        assert said["n_underflow"] == sum(lost.values()), name
+    for source in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        save_file({"w": torch.tensor([1.0, float("-inf")], dtype=source)}, path)
+        for name, dtype in (("f8_e4m3", torch.float8_e4m3fn), ("f8_e5m2", torch.float8_e5m2), ("bf16", torch.bfloat16)):
+            becomes_a_number = bool(torch.tensor(float("inf")).to(dtype).float().isfinite())
+            ckpt("convert", path, "-o", out, "--dtype", name, "--force", status=int(becomes_a_number))
+
+
 NUMBERS = ["0", "1", "2", "4", "12", "16", "17", "-1", "1.0", "1e1", "01", "18446744073709551615", "18446744073709551616"]
 PIECES = ['"', "{", "}", "[", "]", ",", ":", "\\", "\\u00e9", "\\ud83d\\ude00", "\0", "\u20ac", "null", "true", "[]", "{}", '"F32"', '"I8"', '"F4"',
           '"dtype":"I8",', '"shape":[0],', '"__metadata__":{},', '"x":1,', '"a":', "\n", " ", "\t"]
