@@ -6,15 +6,29 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "checked.h"
+#include "codec/torch_record.h"
 #include "error.h"
 
-enum { INPUT_BYTES = 64 << 10, SKIP_BYTES = 32 << 10, ZSTD_WINDOW_LOG = 23 };
+/* INFLATE_BYTES: what zlib takes for a window of 32 KiB, its state, and a little. */
+enum { INPUT_BYTES = 64 << 10, SKIP_BYTES = 32 << 10, ZSTD_WINDOW_LOG = 23, INFLATE_BYTES = 48 << 10 };
+
+typedef unsigned long long ull;
+
+/* A compressed range of a file: an extent's, or a record's within it. */
+typedef struct stream {
+  const ckpt_extent *extent; /* whose it is: the key */
+  uint32_t file;
+  uint64_t offset, n_stored;
+  ckpt_decoder decoder;
+} stream;
 
 struct ckpt_cursor {
-  const ckpt_extent *extent;
+  ckpt_cursor *next;
+  ckpt_source *source;
+  stream stream;
   uint64_t at;      /* decoded bytes produced so far */
   uint64_t n_taken; /* stored bytes read so far */
-  ckpt_decoder decoder;
   union {
     z_stream inflate;
     ZSTD_DStream *zstd;
@@ -27,44 +41,88 @@ struct ckpt_cursor {
   uint8_t input[INPUT_BYTES];
 };
 
+/* Records found last, each at the place that its extent's address gives. */
+enum { N_FOUND = 128 };
+struct ckpt_found_record {
+  const ckpt_extent *extent;
+  ckpt_torch_record record;
+};
+
 static ckpt_decoder sequential_part(const ckpt_extent *extent) {
   for (int i = 0; i < 2; i++)
     if (extent->chain[i] >= CKPT_DECODE_INFLATE) return extent->chain[i];
   return CKPT_DECODE_RAW;
 }
 
-/* Why a chain cannot be read, or NULL: one sequential decoder at most, integers of at most 8 bytes behind varint. */
+static bool has_record(const ckpt_extent *extent) {
+  return extent->chain[0] == CKPT_DECODE_TORCH_RECORD || extent->chain[1] == CKPT_DECODE_TORCH_RECORD;
+}
+
+/* Why a chain cannot be read, or NULL: one sequential decoder at most, integers of at most 8 bytes behind varint, a
+ * torch.save archive as stored or compressed as a whole. */
 static const char *chain_defect(const ckpt_extent *extent, uint32_t unit_bytes) {
   int n_sequential = 0;
   for (int i = 0; i < 2; i++) {
-    if (extent->chain[i] == CKPT_DECODE_TORCH_RECORD) return "torch records are not read by this version";
     if (extent->chain[i] == CKPT_DECODE_VARINT && unit_bytes > 8) return "varints of more than 8 bytes";
     n_sequential += extent->chain[i] >= CKPT_DECODE_INFLATE;
   }
+  if (has_record(extent) && (extent->chain[0] == CKPT_DECODE_TORCH_RECORD
+                                 ? extent->chain[1] != CKPT_DECODE_RAW
+                                 : extent->chain[0] != CKPT_DECODE_INFLATE && extent->chain[0] != CKPT_DECODE_ZSTD))
+    return "a torch record among decoders that it does not go with";
   return n_sequential > 1 ? "one compression inside another" : NULL;
 }
 
 bool ckpt_extent_is_sequential(const ckpt_extent *extent) { return sequential_part(extent) != CKPT_DECODE_RAW; }
 
-void ckpt_reader_reset(ckpt_reader *reader) {
-  ckpt_cursor *cursor = reader->cursor;
-  if (cursor == NULL) return;
-  if (cursor->decoder == CKPT_DECODE_INFLATE) inflateEnd(&cursor->inflate);
-  if (cursor->decoder == CKPT_DECODE_ZSTD) ZSTD_freeDStream(cursor->zstd);
+/* ---- cursors -------------------------------------------------------------------------------------------------------
+ */
+
+static void cursor_free(ckpt_cursor *cursor) {
+  if (cursor->stream.decoder == CKPT_DECODE_INFLATE) inflateEnd(&cursor->inflate);
+  if (cursor->stream.decoder == CKPT_DECODE_ZSTD) ZSTD_freeDStream(cursor->zstd);
   free(cursor);
-  reader->cursor = NULL;
 }
 
-static ckpt_status cursor_start(ckpt_reader *reader, const ckpt_extent *extent, ckpt_error *err) {
-  ckpt_reader_reset(reader);
+void ckpt_reader_reset(ckpt_reader *reader) {
+  for (ckpt_cursor *cursor; (cursor = reader->cursors) != NULL;) {
+    reader->cursors = cursor->next;
+    cursor_free(cursor);
+  }
+  free(reader->records);
+  reader->records = NULL;
+}
+
+static uint64_t cursor_bytes(const ckpt_cursor *cursor) {
+  return sizeof *cursor + (cursor->stream.decoder == CKPT_DECODE_ZSTD      ? ZSTD_sizeof_DStream(cursor->zstd)
+                           : cursor->stream.decoder == CKPT_DECODE_INFLATE ? INFLATE_BYTES
+                                                                           : 0);
+}
+
+/* Drops cursors until one more fits, whatever its window. */
+static void make_room(ckpt_reader *reader) {
+  uint64_t n_bytes = CKPT_CURSOR_BYTES;
+  ckpt_cursor **link = &reader->cursors;
+  while (*link != NULL && n_bytes + cursor_bytes(*link) <= reader->max_bytes) {
+    n_bytes += cursor_bytes(*link);
+    link = &(*link)->next;
+  }
+  for (ckpt_cursor *cursor; (cursor = *link) != NULL;) {
+    *link = cursor->next;
+    cursor_free(cursor);
+  }
+}
+
+static ckpt_status cursor_start(ckpt_reader *reader, const stream *of, ckpt_error *err) {
+  make_room(reader);
   ckpt_cursor *cursor = calloc(1, sizeof *cursor);
   CKPT_TRY_ALLOC(cursor, err);
-  cursor->extent = extent;
-  cursor->decoder = sequential_part(extent);
+  cursor->source = reader->source;
+  cursor->stream = *of;
   bool started = true;
-  if (cursor->decoder == CKPT_DECODE_INFLATE) {
+  if (of->decoder == CKPT_DECODE_INFLATE) {
     started = inflateInit2(&cursor->inflate, -MAX_WBITS) == Z_OK;
-  } else if (cursor->decoder == CKPT_DECODE_ZSTD) {
+  } else if (of->decoder == CKPT_DECODE_ZSTD) {
     cursor->zstd = ZSTD_createDStream();
     started = cursor->zstd != NULL &&
               !ZSTD_isError(ZSTD_DCtx_setParameter(cursor->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG));
@@ -74,35 +132,58 @@ static ckpt_status cursor_start(ckpt_reader *reader, const ckpt_extent *extent, 
     free(cursor);
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
-  reader->cursor = cursor;
+  cursor->next = reader->cursors;
+  reader->cursors = cursor;
+  return CKPT_OK;
+}
+
+/* Makes the stream's cursor the first one, not past `at`. */
+static ckpt_status cursor_at(ckpt_reader *reader, const stream *of, uint64_t at, ckpt_error *err) {
+  for (ckpt_cursor **link = &reader->cursors; *link != NULL; link = &(*link)->next) {
+    ckpt_cursor *cursor = *link;
+    if (cursor->stream.extent != of->extent) continue;
+    *link = cursor->next;
+    if (cursor->at > at) {
+      cursor_free(cursor);
+      break;
+    }
+    cursor->next = reader->cursors;
+    reader->cursors = cursor;
+    return CKPT_OK;
+  }
+  return cursor_start(reader, of, err);
+}
+
+static ckpt_status take_input(ckpt_cursor *cursor, size_t n_kept, ckpt_error *err) {
+  uint64_t n_left = cursor->stream.n_stored - cursor->n_taken;
+  size_t n_more = n_left < INPUT_BYTES - n_kept ? (size_t)n_left : INPUT_BYTES - n_kept;
+  cursor->n_input = n_kept;
+  cursor->n_used = 0;
+  CKPT_TRY(ckpt_source_read(cursor->source, cursor->stream.file, cursor->stream.offset + cursor->n_taken,
+                            cursor->input + n_kept, n_more, err));
+  cursor->n_taken += n_more;
+  cursor->n_input = n_kept + n_more;
   return CKPT_OK;
 }
 
 /* Makes input available; false at the end of the stored range. */
-static ckpt_status refill(ckpt_reader *reader, ckpt_cursor *cursor, bool *more, ckpt_error *err) {
-  *more = true;
-  if (cursor->n_used < cursor->n_input) return CKPT_OK;
-  uint64_t n_left = cursor->extent->n_stored - cursor->n_taken;
-  cursor->n_input = n_left < INPUT_BYTES ? (size_t)n_left : INPUT_BYTES;
-  cursor->n_used = 0;
-  *more = cursor->n_input != 0;
-  if (!*more) return CKPT_OK;
-  CKPT_TRY(ckpt_source_read(reader->source, cursor->extent->file, cursor->extent->offset + cursor->n_taken,
-                            cursor->input, cursor->n_input, err));
-  cursor->n_taken += cursor->n_input;
+static ckpt_status refill(ckpt_cursor *cursor, bool *more, ckpt_error *err) {
+  if (cursor->n_used == cursor->n_input && cursor->n_taken < cursor->stream.n_stored)
+    CKPT_TRY(take_input(cursor, 0, err));
+  *more = cursor->n_used < cursor->n_input;
   return CKPT_OK;
 }
 
 static const char *step_inflate(ckpt_cursor *cursor, uint8_t *dst, size_t n_bytes, size_t *n_made) {
-  z_stream *stream = &cursor->inflate;
-  stream->next_in = cursor->input + cursor->n_used;
-  stream->avail_in = (uInt)(cursor->n_input - cursor->n_used);
-  stream->next_out = dst;
-  stream->avail_out = n_bytes > UINT32_MAX ? UINT32_MAX : (uInt)n_bytes;
-  uInt room = stream->avail_out;
-  int result = inflate(stream, Z_NO_FLUSH);
-  cursor->n_used = cursor->n_input - stream->avail_in;
-  *n_made = room - stream->avail_out;
+  z_stream *z = &cursor->inflate;
+  z->next_in = cursor->input + cursor->n_used;
+  z->avail_in = (uInt)(cursor->n_input - cursor->n_used);
+  z->next_out = dst;
+  z->avail_out = n_bytes > UINT32_MAX ? UINT32_MAX : (uInt)n_bytes;
+  uInt room = z->avail_out;
+  int result = inflate(z, Z_NO_FLUSH);
+  cursor->n_used = cursor->n_input - z->avail_in;
+  *n_made = room - z->avail_out;
   if (result == Z_OK || result == Z_BUF_ERROR) return NULL;
   return result == Z_STREAM_END ? (*n_made < n_bytes ? "the deflate stream ends early" : NULL)
                                 : "damaged deflate stream";
@@ -133,7 +214,7 @@ static const char *step_varint(ckpt_cursor *cursor, uint32_t unit_bytes, uint8_t
       if (!(byte & 0x80)) goto complete;
     }
     if (shift > 63) return "a varint of more than ten bytes";
-    if (cursor->n_taken == cursor->extent->n_stored) return "a varint is cut off";
+    if (cursor->n_taken == cursor->stream.n_stored) return "a varint is cut off";
     break;
   complete:
     cursor->n_used = used;
@@ -147,52 +228,115 @@ static const char *step_varint(ckpt_cursor *cursor, uint32_t unit_bytes, uint8_t
 }
 
 /* Keeps the tail of a cut varint when the input is refilled. */
-static ckpt_status refill_varint(ckpt_reader *reader, ckpt_cursor *cursor, ckpt_error *err) {
+static ckpt_status refill_varint(ckpt_cursor *cursor, ckpt_error *err) {
   size_t n_tail = cursor->n_input - cursor->n_used;
   memmove(cursor->input, cursor->input + cursor->n_used, n_tail);
-  uint64_t n_left = cursor->extent->n_stored - cursor->n_taken;
-  size_t n_more = n_left < INPUT_BYTES - n_tail ? (size_t)n_left : INPUT_BYTES - n_tail;
-  CKPT_TRY(ckpt_source_read(reader->source, cursor->extent->file, cursor->extent->offset + cursor->n_taken,
-                            cursor->input + n_tail, n_more, err));
-  cursor->n_taken += n_more;
-  cursor->n_input = n_tail + n_more;
-  cursor->n_used = 0;
-  return CKPT_OK;
+  return take_input(cursor, n_tail, err);
 }
 
-static ckpt_status pull(ckpt_reader *reader, uint32_t unit_bytes, uint8_t *dst, size_t n_bytes, ckpt_error *err) {
-  ckpt_cursor *cursor = reader->cursor;
+static ckpt_status pull(ckpt_cursor *cursor, uint32_t unit_bytes, uint8_t *dst, size_t n_bytes, ckpt_error *err) {
+  ckpt_decoder decoder = cursor->stream.decoder;
   while (n_bytes != 0) {
     bool more = true;
-    if (cursor->decoder != CKPT_DECODE_VARINT) {
-      CKPT_TRY(refill(reader, cursor, &more, err));
+    if (decoder != CKPT_DECODE_VARINT) {
+      CKPT_TRY(refill(cursor, &more, err));
     } else if (cursor->n_used == cursor->n_input || cursor->n_input - cursor->n_used < 10) {
-      CKPT_TRY(refill_varint(reader, cursor, err));
+      CKPT_TRY(refill_varint(cursor, err));
     }
     size_t n_made = 0;
-    const char *defect = cursor->decoder == CKPT_DECODE_INFLATE ? step_inflate(cursor, dst, n_bytes, &n_made)
-                         : cursor->decoder == CKPT_DECODE_ZSTD  ? step_zstd(cursor, dst, n_bytes, &n_made)
-                                                               : step_varint(cursor, unit_bytes, dst, n_bytes, &n_made);
-    bool stuck = n_made == 0 && (!more || (cursor->decoder == CKPT_DECODE_VARINT && cursor->n_used == cursor->n_input));
+    const char *defect = decoder == CKPT_DECODE_INFLATE ? step_inflate(cursor, dst, n_bytes, &n_made)
+                         : decoder == CKPT_DECODE_ZSTD  ? step_zstd(cursor, dst, n_bytes, &n_made)
+                                                        : step_varint(cursor, unit_bytes, dst, n_bytes, &n_made);
+    bool stuck = n_made == 0 && (!more || (decoder == CKPT_DECODE_VARINT && cursor->n_used == cursor->n_input));
     if (defect == NULL && stuck) defect = "the compressed stream ends early";
     if (defect != NULL)
-      return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, cursor->extent->file), NULL,
-                       "%s (after %llu decoded bytes)", defect, (unsigned long long)cursor->at);
+      return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(cursor->source, cursor->stream.file), NULL,
+                       "%s (after %llu decoded bytes)", defect, (ull)cursor->at);
     dst += n_made, n_bytes -= n_made, cursor->at += n_made;
   }
   return CKPT_OK;
 }
 
-static ckpt_status read_sequential(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
-                                   void *dst, size_t n_bytes, ckpt_error *err) {
-  if (reader->cursor == NULL || reader->cursor->extent != extent || reader->cursor->at > at)
-    CKPT_TRY(cursor_start(reader, extent, err));
+static ckpt_status read_sequential(ckpt_reader *reader, const stream *of, uint32_t unit_bytes, uint64_t at, void *dst,
+                                   size_t n_bytes, ckpt_error *err) {
+  CKPT_TRY(cursor_at(reader, of, at, err));
+  ckpt_cursor *cursor = reader->cursors;
   uint8_t skipped[SKIP_BYTES];
-  while (reader->cursor->at < at) {
-    uint64_t n_skip = at - reader->cursor->at;
-    CKPT_TRY(pull(reader, unit_bytes, skipped, n_skip < SKIP_BYTES ? (size_t)n_skip : SKIP_BYTES, err));
+  while (cursor->at < at) {
+    uint64_t n_skip = at - cursor->at;
+    CKPT_TRY(pull(cursor, unit_bytes, skipped, n_skip < SKIP_BYTES ? (size_t)n_skip : SKIP_BYTES, err));
   }
-  return pull(reader, unit_bytes, dst, n_bytes, err);
+  return pull(cursor, unit_bytes, dst, n_bytes, err);
+}
+
+/* ---- records of torch.save archives
+ * ----------------------------------------------------------------------------------
+ */
+
+/* Finds the record of a compressed archive. The cursor then stands at its payload. */
+static ckpt_status scan_record(ckpt_reader *reader, const stream *of, ckpt_torch_record *out, ckpt_error *err) {
+  const char *path = ckpt_source_path(reader->source, of->file);
+  uint8_t *head = malloc(CKPT_TORCH_HEAD_BYTES);
+  CKPT_TRY_ALLOC(head, err);
+  ckpt_status status;
+  CKPT_TRY_GOTO(cursor_at(reader, of, 0, err));
+  for (size_t n = 0, n_needed = 1; n_needed != 0;) {
+    if (n_needed > CKPT_TORCH_HEAD_BYTES) {
+      status =
+          ckpt_fail(err, CKPT_EFORMAT, path, NULL,
+                    "no tensor record in the first %u bytes of a compressed torch.save archive", CKPT_TORCH_HEAD_BYTES);
+      goto done;
+    }
+    CKPT_TRY_GOTO(pull(reader->cursors, 1, head + n, n_needed - n, err));
+    n = n_needed;
+    CKPT_TRY_GOTO(ckpt_torch_record_scan(out, &n_needed, head, n, path, err));
+  }
+done:
+  free(head);
+  return status;
+}
+
+/* Looks the extent's record up, once while it stays in its place. */
+static ckpt_status find_record(ckpt_reader *reader, const ckpt_extent *extent, const stream *of, ckpt_torch_record *out,
+                               ckpt_error *err) {
+  if (reader->records == NULL) reader->records = calloc(N_FOUND, sizeof *reader->records);
+  CKPT_TRY_ALLOC(reader->records, err);
+  ckpt_found_record *found = &reader->records[(uintptr_t)extent / sizeof *extent % N_FOUND];
+  if (found->extent != extent) {
+    found->extent = NULL;
+    CKPT_TRY(of->decoder != CKPT_DECODE_RAW ? scan_record(reader, of, &found->record, err)
+                                            : ckpt_torch_record_find(&found->record, reader->source, extent->file,
+                                                                     extent->offset, extent->n_stored, err));
+    found->extent = extent;
+  }
+  *out = found->record;
+  return CKPT_OK;
+}
+
+static ckpt_status read_record(ckpt_reader *reader, const ckpt_extent *extent, const ckpt_torch_record *record,
+                               stream of, uint64_t at, void *dst, size_t n_bytes, ckpt_error *err) {
+  uint64_t end = 0, n_expected = reader->n_expected;
+  bool is_known = record->n_bytes != UINT64_MAX;
+  bool is_right = ckpt_add_u64(at, n_bytes, &end) && end <= record->n_bytes;
+  if (is_known && n_expected != 0) is_right = is_right && n_expected == record->n_bytes;
+  if (!is_right)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, extent->file), NULL,
+                     "its torch.save record has %llu bytes, %llu are expected", (ull)record->n_bytes,
+                     (ull)(n_expected != 0 ? n_expected : end));
+  if (of.decoder == CKPT_DECODE_RAW && !record->is_deflated)
+    return ckpt_source_read(reader->source, extent->file, record->offset + at, dst, n_bytes, err);
+  if (of.decoder == CKPT_DECODE_RAW) {
+    of = (stream){extent, extent->file, record->offset, record->n_stored, CKPT_DECODE_INFLATE};
+    return read_sequential(reader, &of, 1, at, dst, n_bytes, err);
+  }
+  CKPT_TRY(read_sequential(reader, &of, 1, record->offset + at, dst, n_bytes, err));
+  if (is_known || end != n_expected) return CKPT_OK;
+  uint8_t tail[CKPT_TORCH_TAIL_BYTES];
+  CKPT_TRY(pull(reader->cursors, 1, tail, sizeof tail, err));
+  return ckpt_torch_record_ends(tail, n_expected)
+             ? CKPT_OK
+             : ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, extent->file), NULL,
+                         "its torch.save record does not end after the %llu bytes that are expected", (ull)n_expected);
 }
 
 static void swap_units(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes) {
@@ -213,11 +357,18 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
   const char *defect = chain_defect(extent, unit_bytes);
   if (defect != NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_source_path(reader->source, extent->file), NULL, "%s", defect);
-  if (ckpt_extent_is_sequential(extent))
-    CKPT_TRY(read_sequential(reader, extent, unit_bytes, at, dst, n_bytes, err));
-  else
+  stream of = {extent, extent->file, extent->offset, extent->n_stored, sequential_part(extent)};
+  bool swaps = extent->chain[0] == CKPT_DECODE_SWAPPED || extent->chain[1] == CKPT_DECODE_SWAPPED;
+  if (has_record(extent)) {
+    ckpt_torch_record record = {0};
+    CKPT_TRY(find_record(reader, extent, &of, &record, err));
+    CKPT_TRY(read_record(reader, extent, &record, of, at, dst, n_bytes, err));
+    swaps = record.is_big_endian;
+  } else if (of.decoder != CKPT_DECODE_RAW) {
+    CKPT_TRY(read_sequential(reader, &of, unit_bytes, at, dst, n_bytes, err));
+  } else {
     CKPT_TRY(ckpt_source_read(reader->source, extent->file, extent->offset + at, dst, n_bytes, err));
-  if (extent->chain[0] == CKPT_DECODE_SWAPPED || extent->chain[1] == CKPT_DECODE_SWAPPED)
-    swap_units(dst, n_bytes, unit_bytes);
+  }
+  if (swaps) swap_units(dst, n_bytes, unit_bytes);
   return CKPT_OK;
 }

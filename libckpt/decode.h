@@ -1,9 +1,10 @@
 /* decode.h - reading the plain bytes behind an extent's decoder chain.
  *
- * A reader belongs to one thread. Raw and swapped extents are random access. Sequential decoders (inflate, zstd,
- * varint) keep one cursor per reader: reading on from where it stands is cheap, reading before it starts the stream
- * anew, so the run gives such an extent to one worker, in order. Output never exceeds what the extent declares: a
- * stream that ends early or goes on is EFORMAT. */
+ * A reader belongs to one thread. Raw and swapped extents are random access, and so is a torch.save record, which is
+ * looked up in its archive once. Sequential decoders (inflate, zstd, varint) keep a cursor per extent: reading on from
+ * where it stands is cheap, reading before it starts the stream anew, so the run gives such an extent to one worker,
+ * in order, and as many cursors as extents take turns, while they fit max_bytes: the least recently used goes first.
+ * Output never exceeds what the extent declares: a stream that ends early or goes on is EFORMAT. */
 #ifndef CKPT_DECODE_H
 #define CKPT_DECODE_H
 
@@ -11,10 +12,14 @@
 #include "source.h"
 
 typedef struct ckpt_cursor ckpt_cursor;
+typedef struct ckpt_found_record ckpt_found_record;
 
 typedef struct ckpt_reader {
-  ckpt_source *source; /* of the index whose extents are read */
-  ckpt_cursor *cursor; /* of the last sequential extent, or NULL */
+  ckpt_source *source;        /* of the index whose extents are read */
+  uint64_t n_expected;        /* decoded bytes that the next extent's torch.save record must have; 0: any */
+  uint64_t max_bytes;         /* that cursors may hold together; one is kept in any case */
+  ckpt_cursor *cursors;       /* most recently used first */
+  ckpt_found_record *records; /* of torch.save archives looked up, or NULL */
 } ckpt_reader;
 
 /* Whether the extent's bytes come from a sequential decoder. */
@@ -24,7 +29,7 @@ bool ckpt_extent_is_sequential(const ckpt_extent *extent);
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err);
 
-/* Drops the cursor. */
+/* Drops what the reader keeps. */
 void ckpt_reader_reset(ckpt_reader *reader);
 
 /* Memory that a cursor may hold: windows of the decoders and its input buffer. */

@@ -78,10 +78,8 @@ static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *st
     ckpt_place_memory(node->memory, leaf->unit_bytes, leaf->view->rank, leaf->view->shape, start, count, begin, n, out);
     return CKPT_OK;
   }
-  ckpt_reader *reader = &tile->readers[number % CKPT_TILE_READERS];
-  if (reader->source != node->index->source) ckpt_reader_reset(reader);
-  reader->source = node->index->source;
-  ckpt_mover mover = {.reader = *reader, .window = tile->window};
+  tile->reader.source = node->index->source;
+  ckpt_mover mover = {.reader = tile->reader, .window = tile->window};
   ckpt_status status;
   if (leaf->is_native) {
     status = ckpt_place(&mover, node->tensor, start, count, begin, n, out, err);
@@ -95,7 +93,7 @@ static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *st
     ckpt_tensor_units(node->tensor, r.units);
     status = ckpt_split_range(leaf->view->rank, count, begin, n, visit_reshaped, &r, err);
   }
-  *reader = mover.reader;
+  tile->reader = mover.reader;
   return ckpt_fail_at(status, err, NULL, node->tensor->name);
 }
 

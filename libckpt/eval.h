@@ -9,9 +9,6 @@
 #include "place.h"
 #include "plan.h"
 
-/* Decoder cursors that one worker keeps at a time. */
-enum { CKPT_TILE_READERS = 4 };
-
 typedef struct ckpt_tile {
   const ckpt_plan *plan;
   const ckpt_batch *batch;
@@ -25,9 +22,9 @@ typedef struct ckpt_tile {
   const void **pointers; /* argument lists of expressions under evaluation */
   uint64_t *counts;      /* their elements */
   uint32_t n_pointers;
-  ckpt_reader readers[CKPT_TILE_READERS]; /* cursors of sequential leaves, by leaf number */
-  uint8_t *window;                        /* CKPT_WINDOW_BYTES */
-  ckpt_cast_stats stats;                  /* of the piece being evaluated */
+  ckpt_reader reader;    /* of all leaves, with what it keeps of their extents from tile to tile */
+  uint8_t *window;       /* CKPT_WINDOW_BYTES */
+  ckpt_cast_stats stats; /* of the piece being evaluated */
 } ckpt_tile;
 
 /* Nodes and leaves at most, over all of a plan's pieces: lengths of pointers, counts and leaves. */

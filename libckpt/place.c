@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "checked.h"
 #include "dtype.h"
 #include "error.h"
 
@@ -158,6 +159,14 @@ typedef struct part {
   uint64_t n_moved, n_wanted; /* units */
 } part;
 
+/* Decoded bytes of an extent, where its form alone tells: a torch.save record must have them. */
+static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
+  if (extent->skip != 0 || p->tensor->extent_form == CKPT_EXTENT_STRIDED) return 0;
+  uint64_t n_units = extent->count;
+  if (p->tensor->extent_form == CKPT_EXTENT_BOX) (void)ckpt_product_u64(extent->box + p->rank, p->rank, &n_units);
+  return n_units * p->unit_bytes;
+}
+
 /* Moves the intersection of the part with a box [from, from + count) whose first unit decodes at base_units and whose
  * axes have these strides there. */
 static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *from, const uint64_t *count,
@@ -179,6 +188,7 @@ static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *
   w.stored_at = stored_at * p->unit_bytes + (int64_t)(p->mover->sink == NULL ? extent->skip : 0);
   w.packed_at = packed_at * p->unit_bytes;
   walk_finish(&w, p->unit_bytes);
+  p->mover->reader.n_expected = expected_bytes(p, extent);
   CKPT_TRY(walk_move(p->mover, extent, &w, p->swap_bytes, p->buffer, err));
   p->n_moved += n;
   return CKPT_OK;

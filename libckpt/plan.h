@@ -109,6 +109,7 @@ struct ckpt_plan {
   uint32_t n_workers, n_leaf_slots; /* planned; 1 MiB buffers for digest leaves that tiles cut */
   uint64_t workspace_bytes;         /* n_workers shares */
   uint64_t share_bytes;             /* workspace of each worker */
+  uint64_t cursor_bytes;            /* that decoders of each worker may hold */
   uint64_t memory;                  /* the budget it was checked for */
   uint64_t peak;                    /* planned, at most memory */
   uint64_t n_bytes_read, n_bytes_written;

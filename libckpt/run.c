@@ -265,7 +265,7 @@ static ckpt_status run_claim(worker *w, const claim *c, ckpt_error *err) {
   if (w->lane != NULL && status == CKPT_OK) status = ckpt_lane_finish(w->lane, err);
   ckpt_lane_free(w->lane);
   w->lane = NULL;
-  for (uint32_t i = 0; i < CKPT_TILE_READERS; i++) ckpt_reader_reset(&w->tile.readers[i]);
+  ckpt_reader_reset(&w->tile.reader);
   return status;
 }
 
@@ -286,7 +286,7 @@ static void *work(void *arg) {
 
 static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
   w->r = r;
-  w->tile = (ckpt_tile){.plan = r->plan, .backend = r->backend};
+  w->tile = (ckpt_tile){.plan = r->plan, .backend = r->backend, .reader.max_bytes = r->plan->cursor_bytes};
   w->tile.leaves = calloc(r->n_leaves, sizeof *w->tile.leaves);
   w->tile.pointers = calloc(r->n_nodes, sizeof *w->tile.pointers);
   w->tile.counts = calloc(r->n_nodes, sizeof *w->tile.counts);

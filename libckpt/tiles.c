@@ -271,17 +271,36 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
   return taken > allowed ? taken - allowed : 0;
 }
 
-/* What one worker's decoders and encoder may hold at a time. */
+/* How many sequential extents of a tensor take turns in tiles that follow each other: one of flat ranges; of boxes
+ * those that can stand side by side along the first axis, by which they are sorted. */
+static uint64_t cursors_in_turn(const ckpt_tensor *tensor) {
+  if (tensor == NULL || tensor->n_extents == 0 || !ckpt_extent_is_sequential(&tensor->extents[0])) return 0;
+  uint64_t most = 1;
+  for (uint32_t i = 0, first = 0; i < tensor->n_extents && tensor->extent_form != CKPT_EXTENT_FLAT; i++) {
+    while (tensor->extents[first].box[0] + tensor->longest <= tensor->extents[i].box[0] && first < i) first++;
+    if (i - first + 1 > most) most = i - first + 1;
+  }
+  return most;
+}
+
+/* What one worker's decoders may hold: a cursor for each extent that takes turns; not more than an eighth of the
+ * memory, but a few in any case. With fewer, streams are read again from their start. */
 static uint64_t cursor_bytes(const ckpt_plan *plan) {
-  uint64_t n_cursors = 0, n_encoder = 0;
+  enum { LEAST_CURSORS = 4 };
+  uint64_t n_cursors = 0, most = plan->memory / 8 / CKPT_CURSOR_BYTES;
   for (uint32_t b = 0; b < plan->n_batches; b++) {
     uint64_t n = 0;
-    for (uint32_t l = 0; l < plan->batches[b].n_leaves && plan->batches[b].has_cursor && n < CKPT_TILE_READERS; l++) {
-      const ckpt_tensor *tensor = plan->batches[b].leaves[l].expr->tensor;
-      n += tensor != NULL && tensor->n_extents != 0 && ckpt_extent_is_sequential(&tensor->extents[0]);
-    }
+    for (uint32_t l = 0; l < plan->batches[b].n_leaves && plan->batches[b].has_cursor; l++)
+      n += cursors_in_turn(plan->batches[b].leaves[l].expr->tensor);
     if (n > n_cursors) n_cursors = n;
   }
+  if (most < LEAST_CURSORS) most = LEAST_CURSORS;
+  return (n_cursors < most ? n_cursors : most) * CKPT_CURSOR_BYTES;
+}
+
+/* What one worker's encoder may hold. */
+static uint64_t encoder_bytes(const ckpt_plan *plan) {
+  uint64_t n_encoder = 0;
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     for (uint32_t f = 0; f < plan->outputs[i].layout.n_files; f++) {
       const ckpt_layout_file *file = &plan->outputs[i].layout.files[f];
@@ -290,12 +309,13 @@ static uint64_t cursor_bytes(const ckpt_plan *plan) {
         if (n > n_encoder) n_encoder = n;
       }
     }
-  return n_cursors * CKPT_CURSOR_BYTES + n_encoder;
+  return n_encoder;
 }
 
 /* Divides the memory and plans every batch. */
 static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
-  uint64_t per_worker = CKPT_WINDOW_BYTES + cursor_bytes(plan), least_share = UINT64_C(2) << 20;
+  plan->cursor_bytes = cursor_bytes(plan);
+  uint64_t per_worker = CKPT_WINDOW_BYTES + plan->cursor_bytes + encoder_bytes(plan), least_share = UINT64_C(2) << 20;
   /* One worker more than processors, so that reads and writes of one overlap the work of another; as many as half of
    * the memory feeds. */
   uint64_t own = plan_bytes(plan);

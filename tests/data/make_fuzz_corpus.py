@@ -88,3 +88,52 @@ write("receipt", "folder", """{"ckpt_receipt":1,"verb":"split","options":{},"inp
 write("pattern", "glob", "model.*.[!a-z]?\\*\nmodel.x.0a*\nmodel.x.0a\n")
 write("pattern", "expression", "re:^(a+)+$\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\naa\n")
 write("pattern", "renaming", "s/layers\\.([0-9]+)/h.\\1&\\\\/g\nmodel.layers.10.layers.2\n\u00e9\n")
+
+# fuzz_zip: archives by zipfile, and by PyTorch where it is there.
+import io
+import zipfile
+
+
+def archive(entries, comment=b"", method=zipfile.ZIP_STORED, zip64=False, streamed=False):
+    class Pipe(io.RawIOBase):  # cannot be sought: sizes go behind the payloads
+        def __init__(self):
+            self.parts = []
+
+        def writable(self):
+            return True
+
+        def write(self, part):
+            self.parts.append(bytes(part))
+            return len(part)
+
+    out = Pipe() if streamed else io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as z:
+        z.comment = comment
+        for name, content in entries:
+            info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+            info.compress_type = method
+            with z.open(info, "w", force_zip64=zip64) as f:
+                f.write(content)
+    return b"".join(out.parts) if streamed else out.getvalue()
+
+
+records = [("archive/data.pkl", b"\x80\x02}q\x00."), ("archive/byteorder", b"little"),
+           ("archive/data/0", bytes(range(64))), ("archive/version", b"3\n")]
+write("zip", "stored", archive(records))
+write("zip", "deflated", archive(records, method=zipfile.ZIP_DEFLATED))
+write("zip", "zip64", archive(records, zip64=True))
+write("zip", "streamed", archive(records, streamed=True))
+write("zip", "comment", archive(records, comment=b"PK\x05\x06 is no end"))
+write("zip", "nothing", archive([]))
+write("zip", "names", archive([("\u00e9/\u20ac", b"x"), ("folder/", b""), ("no-root", b"")]))
+write("zip", "twice", archive(records[:1]) + archive(records[1:]))
+try:
+    import torch
+except ImportError:
+    torch = None  # what is there stays
+if torch is not None:
+    for name, value in (("torch-one", torch.arange(6.0)), ("torch-empty", torch.empty(0, 3)),
+                        ("torch-two", {"a": torch.ones(3), "b": torch.ones(5)})):
+        file = io.BytesIO()
+        torch.save(value, file)
+        write("zip", name, file.getvalue())

@@ -139,7 +139,10 @@ TEST(Decode, ChainsThatNobodyCanReadAreRefused) {
   std::string out, bytes(100, 'x');
   Reader reader(bytes);
   EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_ZSTD, CKPT_DECODE_INFLATE), 4, 0, 4, &out), CKPT_EUNSUPPORTED);
-  EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_TORCH_RECORD), 4, 0, 4, &out), CKPT_EUNSUPPORTED);
+  EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_SWAPPED), 4, 0, 4, &out),
+            CKPT_EUNSUPPORTED);
+  EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_VARINT, CKPT_DECODE_TORCH_RECORD), 4, 0, 4, &out),
+            CKPT_EUNSUPPORTED);
   EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_VARINT), 16, 0, 16, &out), CKPT_EUNSUPPORTED);
 }
 

@@ -164,6 +164,44 @@ static std::string varints(const std::vector<uint8_t> &bytes, uint32_t unit_byte
   return out;
 }
 
+std::string torch_archive(const std::string &record, TorchOptions options) {
+  std::string out, directory;
+  uint16_t n_entries = 0;
+  auto add = [](std::string *to, uint64_t value, int n) {
+    for (int i = 0; i < n; i++) to->push_back(static_cast<char>(value >> 8 * i));
+  };
+  auto write = [&](const std::string &name, const std::string &bytes, bool deflate) {
+    uint64_t at = out.size(), flags = bytes.empty() || options.deflates ? 0x800 : 0x808;
+    std::string stored = deflate ? deflated({bytes.begin(), bytes.end()}) : bytes;
+    uint32_t crc =
+        static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef *>(bytes.data()), static_cast<uInt>(bytes.size())));
+    std::string common;
+    add(&common, flags, 2), add(&common, deflate ? 8 : 0, 2), add(&common, 0, 4);
+    std::string local = common, sizes;
+    add(&sizes, crc, 4), add(&sizes, stored.size(), 4), add(&sizes, bytes.size(), 4);
+    out += std::string("PK\3\4\0\0", 6) + local + (flags & 8 ? std::string(12, '\0') : sizes);
+    size_t n_pad = (64 - (at + 30 + name.size() + 4) % 64) % 64;
+    add(&out, name.size(), 2), add(&out, n_pad + 4, 2);
+    out += name + "FB";
+    add(&out, n_pad, 2);
+    out += std::string(n_pad, 'Z') + stored;
+    if (flags & 8) out += std::string("PK\7\10", 4) + sizes;
+    directory += std::string("PK\1\2\0\0\0\0", 8) + common + sizes;
+    add(&directory, name.size(), 2), add(&directory, 0, 12), add(&directory, at, 4);
+    directory += name;
+    n_entries++;
+  };
+  write("archive/data.pkl", "\x80\x02}q.", options.deflates);
+  if (!options.byteorder.empty()) write("archive/byteorder", options.byteorder, false);
+  for (int i = 0; i < options.n_records; i++) write("archive/data/" + std::to_string(i), record, options.deflates);
+  write("archive/version", "3\n", options.deflates);
+  write("archive/.data/serialization_id", std::string(40, '7'), options.deflates);
+  size_t at = out.size();
+  out += directory + std::string("PK\5\6\0\0\0\0", 8);
+  add(&out, n_entries, 2), add(&out, n_entries, 2), add(&out, directory.size(), 4), add(&out, at, 4), add(&out, 0, 2);
+  return out;
+}
+
 static void turn(std::vector<uint8_t> *bytes, uint32_t n) {
   for (size_t i = 0; i + n <= bytes->size(); i += n)
     std::reverse(bytes->begin() + static_cast<ptrdiff_t>(i), bytes->begin() + static_cast<ptrdiff_t>(i + n));
@@ -172,13 +210,14 @@ static void turn(std::vector<uint8_t> *bytes, uint32_t n) {
 ckpt_extent Store::store(std::vector<uint8_t> bytes, uint32_t unit_bytes, ckpt_dtype dtype, bool sequential) {
   ckpt_extent extent = {};
   bool is_complex = ckpt_dtype_get(dtype)->kind == CKPT_KIND_COMPLEX;
-  uint64_t choice = random_->below(sequential ? 8 : 3);
+  uint64_t choice = random_->below(sequential ? 12 : 4);
+  if (!sequential && choice == 3) choice = 8;
   extent.skip = random_->chance(30) ? random_->between(1, 5) * unit_bytes : 0;
   std::vector<uint8_t> plain(extent.skip);
   for (auto &byte : plain) byte = static_cast<uint8_t>(random_->bits());
   plain.insert(plain.end(), bytes.begin(), bytes.end());
   if (choice == 6 && (unit_bytes > 8 || is_complex)) choice = 0;
-  bool swapped = choice == 2 || choice == 7;
+  bool swapped = choice == 2 || choice == 7 || choice == 9;
   if (swapped) turn(&plain, is_complex ? unit_bytes / 2 : unit_bytes);
   std::string encoded(plain.begin(), plain.end());
   int n = 0;
@@ -192,8 +231,18 @@ ckpt_extent Store::store(std::vector<uint8_t> bytes, uint32_t unit_bytes, ckpt_d
   } else if (choice == 6) {
     encoded = varints(plain, unit_bytes);
     extent.chain[n++] = CKPT_DECODE_VARINT;
+  } else if (choice >= 8) {  // stored, big-endian, deflated, or compressed as a whole
+    TorchOptions options;
+    options.byteorder = swapped ? "big" : random_->chance(80) ? "little" : "";
+    options.deflates = choice == 10;
+    encoded = torch_archive(encoded, options);
+    if (choice == 11) {
+      encoded = zstd(reinterpret_cast<const uint8_t *>(encoded.data()), encoded.size());
+      extent.chain[n++] = CKPT_DECODE_ZSTD;
+    }
+    extent.chain[n++] = CKPT_DECODE_TORCH_RECORD;
   }
-  if (swapped) extent.chain[n++] = CKPT_DECODE_SWAPPED;
+  if (swapped && choice < 8) extent.chain[n++] = CKPT_DECODE_SWAPPED;
   extent.file = static_cast<uint32_t>(random_->below(files_.size()));
   std::string &file = files_[extent.file];
   file.append(random_->below(9), '\xEE');

@@ -48,6 +48,14 @@ struct Stored {
   std::vector<size_t> boxes;  // per extent: its box in Store::boxes
 };
 
+// A torch.save archive of data records like PyTorch's: aligned, sizes behind the records unless they are deflated.
+struct TorchOptions {
+  std::string byteorder = "little";  // no such record where empty
+  bool deflates = false;
+  int n_records = 1;
+};
+std::string torch_archive(const std::string &record, TorchOptions options = {});
+
 class Store {
  public:
   explicit Store(Random *random, uint32_t n_files = 3) : random_(random), files_(n_files) {}

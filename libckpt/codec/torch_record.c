@@ -1,0 +1,169 @@
+/* torch_record.c - see torch_record.h. Forwards, PyTorch's local headers have no sizes (flag bit 3, zip.c): a record
+ * ends at the first data descriptor whose size is the distance, with a header behind it. Empty records have neither
+ * the flag nor a descriptor. */
+#include "libckpt/codec/torch_record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/codec/zip.h"
+#include "libckpt/error.h"
+
+/* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
+enum { STEP_BYTES = 16 };
+
+enum { LOCAL_BYTES = 30, FLAG_DESCRIPTOR = 1 << 3, MAX_ROOT = 255, DIRECTORY_BYTES = 64 << 20 };
+
+/* Bytes of the root of a name; 0 for none. */
+static size_t root_of(const char *name, size_t n_name) {
+  const char *slash = memchr(name, '/', n_name);
+  return slash == NULL || slash - name > MAX_ROOT ? 0 : (size_t)(slash - name);
+}
+
+/* Whether a name is <root>/<rest>..., and exactly that where `whole`. */
+static bool is_below(const char *name, size_t n_name, const char *root, size_t n_root, const char *rest, bool whole) {
+  size_t n_rest = strlen(rest);
+  if (n_name < n_root + 1 + n_rest || (whole && n_name != n_root + 1 + n_rest)) return false;
+  return memcmp(name, root, n_root) == 0 && name[n_root] == '/' && memcmp(name + n_root + 1, rest, n_rest) == 0;
+}
+
+static ckpt_status take_byteorder(bool *is_big_endian, const uint8_t *bytes, uint64_t n_bytes, const char *path,
+                                  ckpt_error *err) {
+  *is_big_endian = n_bytes == 3 && memcmp(bytes, "big", 3) == 0;
+  if (*is_big_endian || (n_bytes == 6 && memcmp(bytes, "little", 6) == 0)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                   "byteorder is neither 'little' nor 'big' in a torch.save archive");
+}
+
+static ckpt_status read_byteorder(bool *is_big_endian, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
+                                  ckpt_error *err) {
+  uint8_t bytes[8];
+  const char *path = ckpt_source_path(source, file);
+  if (entry->method != CKPT_ZIP_STORED || entry->n_bytes > sizeof bytes)
+    return take_byteorder(is_big_endian, NULL, 0, path, err);
+  CKPT_TRY(ckpt_source_read(source, file, entry->offset, bytes, (size_t)entry->n_bytes, err));
+  return take_byteorder(is_big_endian, bytes, entry->n_bytes, path, err);
+}
+
+static ckpt_status find_in(ckpt_torch_record *out, const ckpt_zip *zip, ckpt_source *source, uint32_t file,
+                           ckpt_error *err) {
+  const ckpt_zip_entry *first = ckpt_zip_count(zip) == 0 ? NULL : ckpt_zip_at(zip, 0), *data = NULL;
+  size_t n_root = first == NULL ? 0 : root_of(first->name, strlen(first->name));
+  uint32_t n_data = 0;
+  for (uint32_t i = 0; i < ckpt_zip_count(zip) && n_root != 0; i++) {
+    const ckpt_zip_entry *entry = ckpt_zip_at(zip, i);
+    size_t n_name = strlen(entry->name);
+    if (is_below(entry->name, n_name, first->name, n_root, "data/", false)) data = entry, n_data++;
+    if (is_below(entry->name, n_name, first->name, n_root, "byteorder", true))
+      CKPT_TRY(read_byteorder(&out->is_big_endian, source, file, entry, err));
+  }
+  if (n_data != 1)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, file), NULL,
+                     "a torch.save archive of one tensor has %u data records", n_data);
+  out->offset = data->offset;
+  out->n_stored = data->n_stored;
+  out->n_bytes = data->n_bytes;
+  out->is_deflated = data->method == CKPT_ZIP_DEFLATED;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, uint32_t file, uint64_t offset,
+                                   uint64_t n_bytes, ckpt_error *err) {
+  *out = (ckpt_torch_record){0};
+  ckpt_zip *zip;
+  CKPT_TRY(ckpt_zip_open(&zip, source, file, offset, n_bytes, DIRECTORY_BYTES, err));
+  ckpt_status status = find_in(out, zip, source, file, err);
+  ckpt_zip_free(zip);
+  return status;
+}
+
+/* ---- forwards ------------------------------------------------------------------------------------------------------
+ */
+
+static uint16_t take16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+static uint32_t take32(const uint8_t *at) { return take16(at) | (uint32_t)take16(at + 2) << 16; }
+static uint64_t take64(const uint8_t *at) { return take32(at) | (uint64_t)take32(at + 4) << 32; }
+
+static bool is_header(const uint8_t *at) {
+  return at[0] == 'P' && at[1] == 'K' && ((at[2] == 3 && at[3] == 4) || (at[2] == 1 && at[3] == 2));
+}
+
+/* Bytes of the descriptor at `at` of a record of n_record bytes; 0: there is none. CKPT_TORCH_TAIL_BYTES are there. */
+static size_t descriptor_at(const uint8_t *at, uint64_t n_record) {
+  if (at[0] != 'P' || at[1] != 'K' || at[2] != 7 || at[3] != 8) return 0;
+  if (take32(at + 8) == n_record && take32(at + 12) == n_record && is_header(at + 16)) return 16;
+  return take64(at + 8) == n_record && take64(at + 16) == n_record && is_header(at + 24) ? 24 : 0;
+}
+
+bool ckpt_torch_record_ends(const uint8_t *bytes, uint64_t n_record) {
+  return descriptor_at(bytes, n_record) != 0 || (n_record == 0 && is_header(bytes));
+}
+
+/* Where the stored record ends that begins at `at`; 0 where more bytes are needed. *next is past its descriptor. */
+static size_t find_end(const uint8_t *bytes, size_t n_bytes, size_t at, size_t *next) {
+  for (size_t i = at; i + CKPT_TORCH_TAIL_BYTES <= n_bytes; i++) {
+    const uint8_t *found = memchr(bytes + i, 'P', n_bytes - CKPT_TORCH_TAIL_BYTES + 1 - i);
+    if (found == NULL) return 0;
+    i = (size_t)(found - bytes);
+    size_t n = descriptor_at(found, i - at);
+    if (n == 0) continue;
+    *next = i + n;
+    return i;
+  }
+  return 0;
+}
+
+/* A local header of the archive's first bytes. */
+typedef struct local {
+  const char *name;
+  size_t n_name, payload; /* payload: where it begins */
+  uint64_t n_bytes;       /* UINT64_MAX: a descriptor says it */
+} local;
+
+/* Takes the header at `at`, or says in *n_needed what is missing of it. */
+static ckpt_status take_local(local *out, size_t *n_needed, const uint8_t *bytes, size_t n_bytes, size_t at,
+                              const char *path, ckpt_error *err) {
+  const uint8_t *head = bytes + at;
+  *n_needed = at + LOCAL_BYTES;
+  if (n_bytes < *n_needed) return CKPT_OK;
+  if (!is_header(head) || head[2] != 3)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tensor record in a torch.save archive (up to byte %zu)", at);
+  unsigned flags = take16(head + 6), method = take16(head + 8);
+  *out = (local){.name = (const char *)head + LOCAL_BYTES, .n_name = take16(head + 26), .n_bytes = take32(head + 22)};
+  *n_needed = out->payload = at + LOCAL_BYTES + out->n_name + take16(head + 28);
+  if (flags & FLAG_DESCRIPTOR) out->n_bytes = UINT64_MAX;
+  if (method != CKPT_ZIP_STORED || (flags & 1) || out->n_bytes == UINT32_MAX)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                     "compressed or zip64 records in a torch.save archive that is compressed itself");
+  if (n_bytes >= *n_needed) *n_needed = 0;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, const uint8_t *bytes, size_t n_bytes,
+                                   const char *path, ckpt_error *err) {
+  *out = (ckpt_torch_record){0};
+  const char *root = NULL;
+  size_t n_root = 0;
+  for (size_t at = 0, next;; at = next) {
+    local l = {0};
+    CKPT_TRY(take_local(&l, n_needed, bytes, n_bytes, at, path, err));
+    if (*n_needed != 0) return CKPT_OK;
+    if (root == NULL) root = l.name, n_root = root_of(l.name, l.n_name);
+    if (is_below(l.name, l.n_name, root, n_root, "data/", false)) {
+      out->offset = l.payload;
+      out->n_bytes = out->n_stored = l.n_bytes;
+      return CKPT_OK;
+    }
+    size_t end;
+    if (l.n_bytes != UINT64_MAX) {
+      end = next = l.payload + (size_t)l.n_bytes;
+    } else {
+      end = find_end(bytes, n_bytes, l.payload, &next);
+      if (end == 0) end = next = n_bytes + STEP_BYTES;
+    }
+    *n_needed = end;
+    if (end > n_bytes) return CKPT_OK;
+    if (is_below(l.name, l.n_name, root, n_root, "byteorder", true))
+      CKPT_TRY(take_byteorder(&out->is_big_endian, bytes + l.payload, end - l.payload, path, err));
+  }
+}

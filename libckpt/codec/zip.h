@@ -1,0 +1,41 @@
+/* zip.h - the directory of a zip archive that lies in a slice of a source's file: names, sizes, and where payloads are.
+ *
+ * Nothing is unpacked here. Every entry is checked against the slice, its local header and its neighbours before
+ * the archive opens, in time n log n and memory proportional to the entries; what readers of zip files differ
+ * about is refused (see zip.c). Names are labels only: they are never used as paths. */
+#ifndef CKPT_CODEC_ZIP_H
+#define CKPT_CODEC_ZIP_H
+
+#include "libckpt/source.h"
+
+#define CKPT_ZIP_STORED 0
+#define CKPT_ZIP_DEFLATED 8
+
+typedef struct ckpt_zip ckpt_zip;
+
+typedef struct ckpt_zip_entry {
+  const char *name;  /* terminated, without zero bytes; a folder's ends with a slash */
+  uint64_t offset;   /* of the payload, in the file */
+  uint64_t n_stored; /* bytes of the payload */
+  uint64_t n_bytes;  /* of the content */
+  uint32_t crc32;    /* of the content as recorded; PyTorch can be told to record 0 */
+  uint16_t method;   /* CKPT_ZIP_STORED or CKPT_ZIP_DEFLATED */
+  bool is_utf8;      /* the name is valid UTF-8; else bytes of code page 437 */
+} ckpt_zip_entry;
+
+/* Whether n_bytes begin like a zip archive: a local header, or the end of an empty one. */
+bool ckpt_zip_is_start(const uint8_t *bytes, size_t n_bytes);
+
+/* Opens the archive in [offset, offset + n_bytes) of a source's file; max_bytes limits the memory it takes. Free with
+ * ckpt_zip_free (NULL is fine). EFORMAT for what is broken or ambiguous, EUNSUPPORTED for encryption, several disks and
+ * other methods, ELIMIT past max_bytes. */
+ckpt_status ckpt_zip_open(ckpt_zip **out, ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes,
+                          uint64_t max_bytes, ckpt_error *err);
+void ckpt_zip_free(ckpt_zip *zip); /* as above */
+
+/* Entries in the directory's order; at and find borrow from the archive. find gives NULL for an unknown name. */
+uint32_t ckpt_zip_count(const ckpt_zip *zip);
+const ckpt_zip_entry *ckpt_zip_at(const ckpt_zip *zip, uint32_t number);    /* number < count */
+const ckpt_zip_entry *ckpt_zip_find(const ckpt_zip *zip, const char *name); /* see above */
+
+#endif
