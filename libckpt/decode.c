@@ -99,22 +99,47 @@ static uint64_t cursor_bytes(const ckpt_cursor *cursor) {
                                                                            : 0);
 }
 
-/* Drops cursors until one more fits, whatever its window. */
-static void make_room(ckpt_reader *reader) {
-  uint64_t n_bytes = CKPT_CURSOR_BYTES;
-  ckpt_cursor **link = &reader->cursors;
-  while (*link != NULL && n_bytes + cursor_bytes(*link) <= reader->max_bytes) {
+/* What a cursor will hold that has taken its first input: the window that its zstd frame announces (RFC 8878 3.1.1),
+ * what is decoded into it, and one block of input. */
+static uint64_t announced_bytes(const ckpt_cursor *cursor) {
+  enum { BLOCKS_BYTES = 2 * (128 << 10) + 4096, FRAME_BYTES = 14 };
+  if (cursor->stream.decoder != CKPT_DECODE_ZSTD) return 0;
+  uint64_t n_window = UINT64_C(1) << ZSTD_WINDOW_LOG;
+  const uint8_t *head = cursor->input;
+  static const uint8_t magic[4] = {0x28, 0xB5, 0x2F, 0xFD};
+  if (cursor->n_input < FRAME_BYTES || memcmp(head, magic, sizeof magic) != 0) return n_window + BLOCKS_BYTES;
+  bool is_one_segment = head[4] >> 5 & 1;
+  uint64_t n_content = ZSTD_getFrameContentSize(head, cursor->n_input);
+  uint64_t base = UINT64_C(1) << (10 + (head[5] >> 3)),
+           n = is_one_segment ? n_content : base + base / 8 * (head[5] & 7);
+  return (n < n_window ? n : n_window) + BLOCKS_BYTES;
+}
+
+/* Drops all cursors but the first and those that fit with it: the last used ones. n_more: what the first will take. */
+static void trim(ckpt_reader *reader, uint64_t n_more) {
+  uint64_t n_bytes = cursor_bytes(reader->cursors) + n_more;
+  ckpt_cursor **link = &reader->cursors->next;
+  for (; *link != NULL && n_bytes + cursor_bytes(*link) <= reader->max_bytes; link = &(*link)->next)
     n_bytes += cursor_bytes(*link);
-    link = &(*link)->next;
-  }
   for (ckpt_cursor *cursor; (cursor = *link) != NULL;) {
     *link = cursor->next;
     cursor_free(cursor);
   }
 }
 
+static ckpt_status take_input(ckpt_cursor *cursor, size_t n_kept, ckpt_error *err) {
+  uint64_t n_left = cursor->stream.n_stored - cursor->n_taken;
+  size_t n_more = n_left < INPUT_BYTES - n_kept ? (size_t)n_left : INPUT_BYTES - n_kept;
+  cursor->n_input = n_kept;
+  cursor->n_used = 0;
+  CKPT_TRY(ckpt_source_read(cursor->source, cursor->stream.file, cursor->stream.offset + cursor->n_taken,
+                            cursor->input + n_kept, n_more, err));
+  cursor->n_taken += n_more;
+  cursor->n_input = n_kept + n_more;
+  return CKPT_OK;
+}
+
 static ckpt_status cursor_start(ckpt_reader *reader, const stream *of, ckpt_error *err) {
-  make_room(reader);
   ckpt_cursor *cursor = calloc(1, sizeof *cursor);
   CKPT_TRY_ALLOC(cursor, err);
   cursor->source = reader->source;
@@ -134,7 +159,9 @@ static ckpt_status cursor_start(ckpt_reader *reader, const stream *of, ckpt_erro
   }
   cursor->next = reader->cursors;
   reader->cursors = cursor;
-  return CKPT_OK;
+  ckpt_status status = take_input(cursor, 0, err);
+  trim(reader, announced_bytes(cursor));
+  return status;
 }
 
 /* Makes the stream's cursor the first one, not past `at`. */
@@ -149,21 +176,10 @@ static ckpt_status cursor_at(ckpt_reader *reader, const stream *of, uint64_t at,
     }
     cursor->next = reader->cursors;
     reader->cursors = cursor;
+    trim(reader, 0);
     return CKPT_OK;
   }
   return cursor_start(reader, of, err);
-}
-
-static ckpt_status take_input(ckpt_cursor *cursor, size_t n_kept, ckpt_error *err) {
-  uint64_t n_left = cursor->stream.n_stored - cursor->n_taken;
-  size_t n_more = n_left < INPUT_BYTES - n_kept ? (size_t)n_left : INPUT_BYTES - n_kept;
-  cursor->n_input = n_kept;
-  cursor->n_used = 0;
-  CKPT_TRY(ckpt_source_read(cursor->source, cursor->stream.file, cursor->stream.offset + cursor->n_taken,
-                            cursor->input + n_kept, n_more, err));
-  cursor->n_taken += n_more;
-  cursor->n_input = n_kept + n_more;
-  return CKPT_OK;
 }
 
 /* Makes input available; false at the end of the stored range. */

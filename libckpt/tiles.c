@@ -283,19 +283,22 @@ static uint64_t cursors_in_turn(const ckpt_tensor *tensor) {
   return most;
 }
 
-/* What one worker's decoders may hold: a cursor for each extent that takes turns; not more than an eighth of the
- * memory, but a few in any case. With fewer, streams are read again from their start. */
+/* What one worker's decoders may hold: a cursor for each sequential leaf, and for each extent that takes turns as long
+ * as that is an eighth of the memory at most. With fewer, streams are read again from their start. */
 static uint64_t cursor_bytes(const ckpt_plan *plan) {
-  enum { LEAST_CURSORS = 4 };
-  uint64_t n_cursors = 0, most = plan->memory / 8 / CKPT_CURSOR_BYTES;
+  enum { MAX_LEAST = 4 };
+  uint64_t most = 0, affordable = plan->memory / 8 / CKPT_CURSOR_BYTES;
   for (uint32_t b = 0; b < plan->n_batches; b++) {
-    uint64_t n = 0;
-    for (uint32_t l = 0; l < plan->batches[b].n_leaves && plan->batches[b].has_cursor; l++)
-      n += cursors_in_turn(plan->batches[b].leaves[l].expr->tensor);
-    if (n > n_cursors) n_cursors = n;
+    uint64_t n_leaves = 0, n = 0;
+    for (uint32_t l = 0; l < plan->batches[b].n_leaves && plan->batches[b].has_cursor; l++) {
+      uint64_t n_turns = cursors_in_turn(plan->batches[b].leaves[l].expr->tensor);
+      n_leaves += n_turns != 0 && n_leaves < MAX_LEAST;
+      n += n_turns;
+    }
+    if (n > affordable) n = affordable > n_leaves ? affordable : n_leaves;
+    if (n > most) most = n;
   }
-  if (most < LEAST_CURSORS) most = LEAST_CURSORS;
-  return (n_cursors < most ? n_cursors : most) * CKPT_CURSOR_BYTES;
+  return most * CKPT_CURSOR_BYTES;
 }
 
 /* What one worker's encoder may hold. */

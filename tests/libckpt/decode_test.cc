@@ -1,8 +1,10 @@
 // Decoders behind extents: in steps of any size, forward and back, cut off, damaged, and chains that nobody can read.
 #include <gtest/gtest.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "tests/libckpt/fake_format.h"
 
@@ -163,6 +165,94 @@ TEST(Decode, BigEndianComplexNumbersAreTwoParts) {
   memcpy(parts, bytes.data(), 8);
   EXPECT_EQ(parts[0], 1.0f);
   EXPECT_EQ(parts[1], 2.0f);
+}
+
+// An index of one float32 tensor of 6 elements in one extent of `bytes`, read whole.
+ckpt_status read_six(const std::string &bytes, uint8_t first, uint8_t second, std::vector<float> *out,
+                     ckpt_error *err) {
+  *err = {};
+  ckpt_index *index = nullptr;
+  EXPECT_EQ(ckpt_index_new(&index, memory_source({{"file", "xx" + bytes}}), "test", "fake", nullptr, err), CKPT_OK);
+  IndexPointer owner(index, ckpt_index_free);
+  ckpt_extent extent = extent_of(bytes.size(), first, second);
+  extent.offset = 2;
+  extent.count = 6;
+  uint64_t shape = 6;
+  EXPECT_EQ(ckpt_index_add(index, "t", 1, CKPT_F32, 1, &shape, CKPT_ROLE_PARAMETER, &extent, 1, nullptr, err), CKPT_OK);
+  EXPECT_EQ(ckpt_index_finish(index, err), CKPT_OK) << text_of(*err);
+  out->assign(6, -1);
+  return ckpt_read(index, &index->tensors[0], nullptr, CKPT_DTYPE_NONE, out->data(), 24, err);
+}
+
+std::string as_zstd(const std::string &bytes) {
+  std::string out(ZSTD_compressBound(bytes.size()), '\0');
+  out.resize(ZSTD_compress(&out[0], out.size(), bytes.data(), bytes.size(), 3));
+  return out;
+}
+
+TEST(Decode, TorchRecordsHoldExactlyWhatIsExpected) {
+  ckpt_error err;
+  std::vector<float> got, wanted = {0, 1, 2, 3, 4, 5};
+  std::string plain(reinterpret_cast<const char *>(wanted.data()), 24);
+  auto status = [&](const std::string &archive, bool compressed) {
+    return compressed ? read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_TORCH_RECORD, &got, &err)
+                      : read_six(archive, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_RAW, &got, &err);
+  };
+  for (bool compressed : {false, true}) {
+    ASSERT_EQ(status(torch_archive(plain), compressed), CKPT_OK) << text_of(err);
+    EXPECT_EQ(got, wanted);
+    for (const std::string &other : {plain + plain, plain.substr(0, 12), std::string()}) {
+      EXPECT_EQ(status(torch_archive(other), compressed), CKPT_EFORMAT) << other.size() << compressed;
+      EXPECT_NE(std::string(err.message).find(other.size() < 24 && compressed ? "" : "expected"), std::string::npos);
+    }
+    TorchOptions options;
+    options.byteorder = "middle";
+    EXPECT_EQ(status(torch_archive(plain, options), compressed), CKPT_EUNSUPPORTED);
+    options.byteorder = "";
+    options.n_records = 0;
+    EXPECT_EQ(status(torch_archive(plain, options), compressed), CKPT_EFORMAT);
+    EXPECT_EQ(status("no archive at all, but long enough for a header", compressed), CKPT_EFORMAT);
+    std::string whole = torch_archive(plain);
+    for (size_t cut = 0; cut < 200; cut++)
+      EXPECT_EQ(status(whole.substr(0, cut), compressed), CKPT_EFORMAT) << cut << text_of(err);
+  }
+  TorchOptions options;
+  options.n_records = 2;
+  EXPECT_EQ(status(torch_archive(plain, options), false), CKPT_EFORMAT);
+  EXPECT_NE(std::string(err.message).find("has 2 data records"), std::string::npos);
+  options = {};
+  options.deflates = true;
+  EXPECT_EQ(status(torch_archive(plain, options), false), CKPT_OK) << text_of(err);
+  EXPECT_EQ(got, wanted);
+  EXPECT_EQ(status(torch_archive(plain, options), true), CKPT_EUNSUPPORTED);
+}
+
+// As torch 2.15 writes them.
+TEST(Decode, FilesOfTorch) {
+  ckpt_error err;
+  std::vector<float> got;
+  std::ifstream in(CKPT_TESTS_DIR "/fuzz/corpus/zip/torch-one", std::ios::binary);
+  std::string archive((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  ASSERT_EQ(archive.size() % 64, 1577u % 64);
+  ASSERT_EQ(read_six(archive, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_RAW, &got, &err), CKPT_OK) << text_of(err);
+  EXPECT_EQ(got, (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  ASSERT_EQ(read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_TORCH_RECORD, &got, &err), CKPT_OK)
+      << text_of(err);
+  EXPECT_EQ(got, (std::vector<float>{0, 1, 2, 3, 4, 5}));
+}
+
+// Readers of one thread share nothing; a record is looked up once, not for each read.
+TEST(Decode, TorchRecordsAreLookedUpOnce) {
+  std::string plain(4096, 'x'), out, archive = torch_archive(plain);
+  ckpt_reader reader = {};
+  reader.source = memory_source({{"file", archive}});
+  ckpt_extent extent = extent_of(archive.size(), CKPT_DECODE_TORCH_RECORD);
+  char byte;
+  for (uint64_t at = 0; at < plain.size(); at++)
+    ASSERT_EQ(ckpt_reader_read(&reader, &extent, 1, at, &byte, 1, nullptr), CKPT_OK);
+  EXPECT_LE(ckpt_source_bytes_read(reader.source), plain.size() + 3 * archive.size());
+  ckpt_reader_reset(&reader);
+  ckpt_source_free(reader.source);
 }
 
 }  // namespace

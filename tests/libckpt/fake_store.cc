@@ -286,6 +286,26 @@ Stored &Store::add_plain(const std::string &name, Array array) {
   return tensor;
 }
 
+Stored &Store::add_columns(const std::string &name, Array array, uint64_t n_boxes) {
+  tensors_.emplace_back();
+  Stored &tensor = tensors_.back();
+  tensor.name = name;
+  tensor.form = Form::kBoxes;
+  Shape units = array.units(), count = {units[0], units[1] / n_boxes};
+  for (uint64_t i = 0; i < n_boxes; i++) {
+    std::vector<uint8_t> bytes = take(array, {0, i * count[1]}, count, {0, 1});
+    std::string encoded = zstd(bytes.data(), bytes.size());
+    ckpt_extent extent = {};
+    extent.offset = files_[0].size();
+    extent.n_stored = encoded.size();
+    extent.chain[0] = CKPT_DECODE_ZSTD;
+    files_[0] += encoded;
+    add_box(&tensor, {0, i * count[1]}, count, {}, extent);
+  }
+  tensor.array = std::move(array);
+  return tensor;
+}
+
 void Store::add_flat(Stored *tensor, bool sequential) {
   uint32_t unit = tensor->array.unit_bytes();
   uint64_t n_units = tensor->array.bytes.size() / unit, at = 0;

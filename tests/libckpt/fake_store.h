@@ -67,6 +67,9 @@ class Store {
   // One raw flat extent in file 0, for tests that count reads.
   Stored &add_plain(const std::string &name, Array array);
 
+  // Boxes of equal columns, each one zstd stream in file 0: a matrix sharded by columns and compressed.
+  Stored &add_columns(const std::string &name, Array array, uint64_t n_boxes);
+
   // Bytes behind a decoder chain, at the end of one of the files.
   ckpt_extent store(std::vector<uint8_t> bytes, uint32_t unit_bytes, ckpt_dtype dtype, bool sequential);
 
