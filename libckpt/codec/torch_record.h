@@ -30,9 +30,11 @@ ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, 
 ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, const uint8_t *bytes, size_t n_bytes,
                                    const char *path, ckpt_error *err);
 
-/* Whether the bytes behind a record that was found forwards say that it ended there, with this length: its data
- * descriptor and a next header. n_bytes: CKPT_TORCH_TAIL_BYTES. */
+/* Bytes of an archive that follow any record. */
 #define CKPT_TORCH_TAIL_BYTES 28
+
+/* Whether the CKPT_TORCH_TAIL_BYTES behind a record that was found forwards say that it ended there, with this length:
+ * its data descriptor, where it has one, and the next header. */
 bool ckpt_torch_record_ends(const uint8_t *bytes, uint64_t n_record);
 
 #endif

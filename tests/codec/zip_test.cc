@@ -84,7 +84,7 @@ void expect_refused(const Archive &archive, ckpt_status status, const char *part
 
 Archive two() {
   Archive out;
-  out.entries = { {{"r/data.pkl", "abc"}, {"r/data/0", std::string(5000, 'd')}};
+  out.entries = {{"r/data.pkl", "abc"}, {"r/data/0", std::string(5000, 'd')}};
   return out;
 }
 
