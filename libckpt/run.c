@@ -416,7 +416,7 @@ static ckpt_status recompute_piece(run *r, uint32_t number, const ckpt_piece *pi
     if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, NULL, &bytes, err);
     if (status == CKPT_OK) status = deliver(w, piece, bytes, &n_written, err);
   }
-  for (uint32_t i = 0; i < CKPT_TILE_READERS; i++) ckpt_reader_reset(&w->tile.readers[i]);
+  ckpt_reader_reset(&w->tile.reader);
   return status;
 }
 
