@@ -31,11 +31,14 @@ static bool is_index_text(const uint8_t *head, size_t n_head) {
          memmem(head, n_head, SUFFIX "\"", sizeof SUFFIX) != NULL;
 }
 
+/* A link that cannot be followed counts too: opening it then says which and why, and no other file stands in for it. */
+static bool may_be_file(const ckpt_entry *entry) { return !entry->is_folder; }
+
 static bool probe(const ckpt_probe *p) {
   if (!p->is_folder) return is_index_text(p->head, p->n_head);
   for (size_t i = 0; i < p->n_entries; i++)
-    if (p->entries[i].is_file && (ckpt_hf_has_suffix(p->entries[i].name, SUFFIX) ||
-                                  ckpt_hf_has_suffix(p->entries[i].name, CKPT_HF_INDEX_SUFFIX)))
+    if (may_be_file(&p->entries[i]) && (ckpt_hf_has_suffix(p->entries[i].name, SUFFIX) ||
+                                        ckpt_hf_has_suffix(p->entries[i].name, CKPT_HF_INDEX_SUFFIX)))
       return true;
   return false;
 }
@@ -56,7 +59,7 @@ static ckpt_status read_single(ckpt_index *index, const char *name, ckpt_error *
 
 static bool has_file(const ckpt_probe *p, const char *name) {
   for (size_t i = 0; i < p->n_entries; i++)
-    if (p->entries[i].is_file && strcmp(p->entries[i].name, name) == 0) return true;
+    if (may_be_file(&p->entries[i]) && strcmp(p->entries[i].name, name) == 0) return true;
   return false;
 }
 
@@ -64,7 +67,7 @@ static bool has_file(const ckpt_probe *p, const char *name) {
 static const char *only_file(const ckpt_probe *p, const char *suffix) {
   const char *found = NULL;
   for (size_t i = 0; i < p->n_entries; i++) {
-    if (!p->entries[i].is_file || !ckpt_hf_has_suffix(p->entries[i].name, suffix)) continue;
+    if (!may_be_file(&p->entries[i]) || !ckpt_hf_has_suffix(p->entries[i].name, suffix)) continue;
     if (found != NULL) return NULL;
     found = p->entries[i].name;
   }
@@ -80,7 +83,7 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
   *is_found = false;
   for (size_t i = 0; i < p->n_entries; i++) {
     const char *name = p->entries[i].name;
-    if (!p->entries[i].is_file || !ckpt_safetensors_numbered(name, &n_prefix, &number, &total)) continue;
+    if (!may_be_file(&p->entries[i]) || !ckpt_safetensors_numbered(name, &n_prefix, &number, &total)) continue;
     if (first == NULL) {
       first = name;
       n_first = n_prefix;
@@ -96,7 +99,7 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
     return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "file %u of the %u called %.*s... is missing (download it)",
                      n + 1, n_wanted, (int)n_first, first);
   for (size_t i = 0; i < p->n_entries; i++)
-    if (p->entries[i].is_file && ckpt_safetensors_numbered(p->entries[i].name, &n_prefix, &number, &total))
+    if (may_be_file(&p->entries[i]) && ckpt_safetensors_numbered(p->entries[i].name, &n_prefix, &number, &total))
       CKPT_TRY(add_file(index, p->entries[i].name, err));
   *is_found = true;
   CKPT_TRY(ckpt_safetensors_merge(index, err));
@@ -108,7 +111,7 @@ static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {
   char list[512] = "";
   size_t n_list = 0, n_files = 0;
   for (size_t i = 0; i < p->n_entries; i++) {
-    if (!p->entries[i].is_file || !ckpt_hf_has_suffix(p->entries[i].name, SUFFIX)) continue;
+    if (!may_be_file(&p->entries[i]) || !ckpt_hf_has_suffix(p->entries[i].name, SUFFIX)) continue;
     n_files++;
     int n = snprintf(list + n_list, sizeof list - n_list, " %s", p->entries[i].name);
     if (n > 0 && (size_t)n < sizeof list - n_list)

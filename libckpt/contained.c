@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -180,14 +181,31 @@ int ckpt_contained_open(const ckpt_root *root, const char *name, int flags) {
   return ckpt_contained_walk(root, name, flags);
 }
 
+/* Where a link leads, for a message: " to TARGET", or "" if path is none. */
+static const char *link_target(const char *path, char *out, size_t n_bytes) {
+  char target[256];
+  ssize_t n = readlink(path, target, sizeof target);
+  if (n > 0) snprintf(out, n_bytes, " to %.*s%s", (int)n, target, (size_t)n == sizeof target ? "..." : "");
+  return n > 0 ? out : "";
+}
+
 ckpt_status ckpt_fail_open(ckpt_error *err, const char *path, int code) {
+  char buffer[300];
+  const char *to = link_target(path, buffer, sizeof buffer);
   switch (code) {
     case EXDEV:
       return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
-                       "a link leads out of the checkpoint's folder (copy the file into the folder)");
+                       "a link%s leads out of the checkpoint's folder (name the path it leads to, or copy that into "
+                       "the folder)",
+                       to);
     case ELOOP: return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "too many links, or a link to itself");
     case ENXIO: return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "not a regular file");
     case ENOTDIR: return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "no such file (a part of the path is no folder)");
-    default: errno = code; return ckpt_fail_errno(err, path, "cannot open");
+    case ENOENT:
+      if (*to != '\0') return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "a link%s, which does not exist", to);
+      break;
+    default: break;
   }
+  errno = code;
+  return ckpt_fail_errno(err, path, "cannot open");
 }

@@ -16,6 +16,7 @@
 #include "error.h"
 #include "format.h"
 #include "options.h"
+#include "unknown.h"
 #include "weights.h"
 
 enum { HEAD_BYTES = 4096 };
@@ -24,28 +25,6 @@ static const ckpt_format *ask_formats(const ckpt_probe *probe) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
     if ((*format)->probe(probe)) return *format;
   return NULL;
-}
-
-static ckpt_status refuse_unknown(const ckpt_probe *probe, ckpt_error *err) {
-  if (probe->n_bytes == 0) return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "the file is empty");
-  const ckpt_format *named = ckpt_format_of_suffix(probe->path);
-  const uint8_t *head = probe->head;
-  const char *seen = NULL;
-  if (probe->n_head >= 43 && memcmp(head, "version https://git-lfs.github.com/spec/v1", 42) == 0)
-    seen = "a Git LFS pointer, not the weights (run git lfs pull)";
-  else if (probe->n_head >= 4 && memcmp(head, "PK\3\4", 4) == 0)
-    seen = "a zip archive, perhaps PyTorch's, which this version does not read";
-  else if (probe->n_head >= 4 && memcmp(head, "GGUF", 4) == 0)
-    seen = "a GGUF file, which this version does not read";
-  else if (probe->n_head >= 5 && (memcmp(head, "<html", 5) == 0 || memcmp(head, "<!DOC", 5) == 0))
-    seen = "an HTML page, perhaps a failed download";
-  if (seen != NULL) return ckpt_fail(err, CKPT_EUNSUPPORTED, probe->path, NULL, "%s", seen);
-  if (named != NULL)
-    return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
-                     "named as %s, but its content is not (%llu bytes; truncated or damaged?)", named->name,
-                     (unsigned long long)probe->n_bytes);
-  return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "not a checkpoint of a known format (%llu bytes)",
-                   (unsigned long long)probe->n_bytes);
 }
 
 /* The format's open, owning source from the call on, and then what is the same for every format. */
@@ -84,7 +63,7 @@ static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open
   CKPT_TRY_GOTO(ckpt_source_read(source, file, 0, head, probe.n_head, err));
   const ckpt_format *format = ask_formats(&probe);
   if (format == NULL) {
-    status = refuse_unknown(&probe, err);
+    status = ckpt_refuse_file(&probe, err);
     goto done;
   }
   status = open_as(format, out, &probe, source, name, options, err);
@@ -127,8 +106,8 @@ static ckpt_status find_below(char *found, const char *path, ckpt_error *err) {
     if (!entries[i].is_folder || entries[i].name[0] == '.') continue;
     if ((size_t)snprintf(child, sizeof child, "%s/%s", path, entries[i].name) >= sizeof child) continue;
     CKPT_TRY_GOTO(ckpt_list(&below, &n_below, child, "", err));
-    ckpt_probe probe = {.path = child, .is_folder = true, .entries = below, .n_entries = n_below};
-    bool is_checkpoint = ask_formats(&probe) != NULL;
+    ckpt_probe probed = {.path = child, .is_folder = true, .entries = below, .n_entries = n_below};
+    bool is_checkpoint = ask_formats(&probed) != NULL;
     ckpt_list_free(below, n_below);
     below = NULL;
     if (!is_checkpoint) continue;
@@ -136,8 +115,9 @@ static ckpt_status find_below(char *found, const char *path, ckpt_error *err) {
     int n = snprintf(list + n_list, sizeof list - n_list, "%s%s", n_list == 0 ? "" : " ", entries[i].name);
     if (n > 0 && (size_t)n < sizeof list - n_list) n_list += (size_t)n;
   }
+  const ckpt_probe probe = {.path = path, .is_folder = true, .entries = entries, .n_entries = n_entries};
   if (n_found == 0)
-    status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "holds no checkpoint of a known format (%zu entries)", n_entries);
+    status = ckpt_refuse_folder(&probe, err);
   else if (n_found > 1)
     status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "holds %zu checkpoints, name one of them: %s", n_found, list);
 done:
@@ -178,7 +158,7 @@ ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes,
   const ckpt_format *format = ask_formats(&probe);
   if (format == NULL) {
     ckpt_source_free(source);
-    return refuse_unknown(&probe, err);
+    return ckpt_refuse_file(&probe, err);
   }
   return ckpt_fail_at(open_as(format, out, &probe, source, name, &options, err), err, name, NULL);
 }

@@ -17,6 +17,7 @@ struct ckpt_trace {
   char *path;
   pthread_mutex_t mutex;
   uint64_t n_read, n_written, n_tiles;
+  uint64_t started; /* nanoseconds, as ckpt_trace_now */
 };
 
 uint64_t ckpt_trace_now(void) {
@@ -29,6 +30,7 @@ ckpt_status ckpt_trace_open(ckpt_trace **out, const char *path, const ckpt_plan 
   ckpt_trace *trace = calloc(1, sizeof *trace);
   CKPT_TRY_ALLOC(trace, err);
   trace->plan = plan;
+  trace->started = ckpt_trace_now();
   if (plan->rank == 0)
     trace->path = strdup(path);
   else if (asprintf(&trace->path, "%s.%u", path, plan->rank) < 0)
@@ -74,8 +76,10 @@ void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_
                      uint64_t ns) {
   const ckpt_batch *group = &trace->plan->batches[batch];
   FILE *file = trace->file;
-  char ms[32];
-  snprintf(ms, sizeof ms, ",\"ms\":%.3f}\n", (double)ns / 1e6);
+  char times[80];
+  uint64_t at = ckpt_trace_now() - trace->started;
+  snprintf(times, sizeof times, ",\"at_ms\":%.3f,\"ms\":%.3f}\n", at < ns ? 0.0 : (double)(at - ns) / 1e6,
+           (double)ns / 1e6);
   pthread_mutex_lock(&trace->mutex);
   trace->n_read += n_read;
   trace->n_written += n_written;
@@ -89,7 +93,7 @@ void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_
   put_field(file, "],\"read\":", n_read);
   put_field(file, ",\"written\":", n_written);
   put_field(file, ",\"bytes\":", n_used);
-  put(file, ms);
+  put(file, times);
   pthread_mutex_unlock(&trace->mutex);
 }
 
@@ -99,7 +103,9 @@ ckpt_status ckpt_trace_close(ckpt_trace *trace, bool keep, ckpt_error *err) {
   put_field(trace->file, ",\"written\":", trace->n_written);
   put_field(trace->file, ",\"planned_peak\":", trace->plan->peak);
   put_field(trace->file, ",\"tiles\":", trace->n_tiles);
-  put(trace->file, "}}\n");
+  char time[48];
+  snprintf(time, sizeof time, "},\"at_ms\":%.3f}\n", (double)(ckpt_trace_now() - trace->started) / 1e6);
+  put(trace->file, time);
   ckpt_status status = CKPT_OK;
   bool failed = ferror(trace->file) != 0;
   if (fclose(trace->file) != 0 || failed) status = ckpt_fail_errno(err, trace->path, "the trace cannot be written");

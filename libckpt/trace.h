@@ -1,7 +1,8 @@
 /* trace.h - what a run read and wrote, as JSON lines: proof for tests of "one read" and "peak <= planned".
  *
  * One line per tile as it finishes: {"group":i,"leaves":["name",...],"read":n,"written":n,"bytes":workspace
- * used,"ms":x}; a last line {"total":{"read","written","planned_peak","tiles"}}. */
+ * used,"at_ms":x,"ms":y}, begun x milliseconds after the run and done in y; a last line
+ * {"total":{"read","written","planned_peak","tiles"},"at_ms":x}. */
 #ifndef CKPT_TRACE_H
 #define CKPT_TRACE_H
 

@@ -10,6 +10,7 @@
 
 #include "input.h"
 #include "json_writer.h"
+#include "libckpt/checked.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "report.h"
@@ -45,7 +46,7 @@ static ckpt_status begin_blocks(block_reader *out, const ckpt_index *index, cons
   out->n_left = slice->n_elements;
   if (out->n_left == 0) return CKPT_OK;
   for (out->axis = rank == 0 ? 0 : rank - 1; out->axis > 0; out->axis--) {
-    if (out->n_inner * slice->box.count[out->axis] > BLOCK_ELEMENTS) break; /* counts are not zero here */
+    if (out->n_inner * slice->box.count[out->axis] > BLOCK_ELEMENTS / 8) break; /* counts are not zero here */
     out->n_inner *= slice->box.count[out->axis];
   }
   for (uint32_t i = 0; i < out->axis; i++) out->at.count[i] = 1;
@@ -76,14 +77,16 @@ static ckpt_status next_block(block_reader *reader, ckpt_error *err) {
   if (tensor->rank > 0) {
     uint64_t n_rest = box->start[reader->axis] + box->count[reader->axis] - reader->at.start[reader->axis];
     n_steps = BLOCK_ELEMENTS / reader->n_inner;
+    n_steps -= n_steps % ckpt_dtype_get(reader->as)->block_elements; /* at least 8: blocks of raw bytes end at a unit */
     if (n_steps > n_rest) n_steps = n_rest;
     reader->at.count[reader->axis] = n_steps;
   }
   uint64_t n_bytes;
   reader->n_block = n_steps * reader->n_inner;
   if (!ckpt_dtype_bytes(reader->as, reader->n_block, &n_bytes))
-    return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "a box of %s must end at a multiple of %u elements",
-                     ckpt_dtype_name(reader->as), ckpt_dtype_get(reader->as)->block_elements);
+    return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name,
+                     "--raw gives whole bytes, and %u elements of %s share them (take a multiple, or leave out --raw)",
+                     ckpt_dtype_get(reader->as)->block_elements, ckpt_dtype_name(reader->as));
   CKPT_TRY(ckpt_read(reader->index, tensor, tensor->rank == 0 ? NULL : &reader->at, reader->as, reader->block, n_bytes,
                      err));
   reader->n_left -= reader->n_block;
@@ -209,15 +212,38 @@ static ckpt_status print_text(block_reader *reader, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Nested as the shape is; one empty array where there is no element. */
+enum { MAX_EMPTY_LISTS = 1 << 24 };
+
+/* Where there is no element: numpy's tolist gives the lists down to the first axis of length 0. Their number comes from
+ * the file, and is not bounded by its size; false if it is absurd. */
+static bool count_empty(const ckpt_slice *slice, ckpt_slice *lists, uint64_t *n_lists) {
+  *lists = *slice; /* the axes before that one */
+  *n_lists = 1;
+  lists->rank = 0;
+  if (slice->n_elements != 0) return true;
+  for (; slice->shape[lists->rank] != 0; lists->rank++)
+    if (!ckpt_mul_u64(*n_lists, slice->shape[lists->rank], n_lists) || *n_lists > MAX_EMPTY_LISTS) return false;
+  return true;
+}
+
+static ckpt_status write_empty(ckpt_emitter *json, const ckpt_slice *slice) {
+  ckpt_slice lists;
+  uint64_t n_lists;
+  uint32_t n_open = 0;
+  if (!count_empty(slice, &lists, &n_lists)) return CKPT_EINTERNAL; /* cat has asked */
+  for (uint64_t i = 0; i < n_lists && !ferror(stdout); i++) {
+    for (; n_open <= lists.rank; n_open++) ckpt_emit_array(json, n_open == 0 ? "values" : NULL);
+    for (uint32_t n = axes_ended(&lists, i) + 1; n > 0; n--, n_open--) ckpt_emit_end(json);
+  }
+  return CKPT_OK;
+}
+
+/* Nested as the shape is. */
 static ckpt_status write_values(ckpt_emitter *json, block_reader *reader, ckpt_error *err) {
   const ckpt_slice *slice = reader->slice;
   uint64_t n_written = 0;
   uint32_t n_open = 0;
-  if (slice->n_elements == 0) {
-    ckpt_emit_array(json, "values");
-    ckpt_emit_end(json);
-  }
+  if (slice->n_elements == 0) return write_empty(json, slice);
   while (reader->n_block > 0 && !ferror(stdout)) {
     for (uint64_t i = 0; i < reader->n_block; i++, n_written++) {
       for (; n_open < slice->rank; n_open++) ckpt_emit_array(json, n_open == 0 ? "values" : NULL);
@@ -253,6 +279,11 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
   if (raw && args->json) return ckpt_args_fail(args, err, "--raw and --json exclude each other");
   if (raw && isatty(STDOUT_FILENO)) return ckpt_args_fail(args, err, "--raw is not for a terminal (redirect it)");
   CKPT_TRY(ckpt_slice_parse(&slice, index, args->inputs[1], err));
+  ckpt_slice lists;
+  uint64_t n_lists;
+  if (args->json && !count_empty(&slice, &lists, &n_lists))
+    return ckpt_fail(err, CKPT_ELIMIT, index->path, slice.tensor->name,
+                     "no elements, and more than %d empty lists (take a slice of it)", MAX_EMPTY_LISTS);
   ckpt_status status = begin_blocks(&reader, index, &slice, raw, err);
   if (status == CKPT_OK)
     status = next_block(&reader, err); /* before anything is printed: most failures are seen here */
@@ -288,5 +319,6 @@ const ckpt_verb ckpt_verb_cat = {
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 2,
     .max_inputs = 2,
+    .n_paths = 1,
     .run = run,
 };

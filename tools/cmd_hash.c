@@ -210,15 +210,21 @@ static void write_checked(const ckpt_listed *listed, const checked *results, siz
   ckpt_emit_end(&json);
 }
 
-/* A manifest is no list, though it holds digests too: say what checks it. */
-static ckpt_status refuse_manifest(const char *path, ckpt_error *err) {
+/* JSON is no list; a manifest holds digests too: say what checks it. */
+static ckpt_status refuse_json(const char *path, ckpt_error *err) {
   struct stat found; /* a pipe can be read only once */
+  char head[256];
   bool is_file = strcmp(path, "-") != 0 && stat(path, &found) == 0 && S_ISREG(found.st_mode);
   FILE *file = is_file ? fopen(path, "re") : NULL;
-  int first = file == NULL ? EOF : getc(file);
+  size_t n = file == NULL ? 0 : fread(head, 1, sizeof head, file), first = 0;
   if (file != NULL) fclose(file);
-  if (first != '{') return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a manifest, not a list (ckpt verify PATH --manifest %s)", path);
+  while (first < n && strchr(" \t\r\n", head[first]) != NULL) first++;
+  if (first == n || (head[first] != '{' && head[first] != '[')) return CKPT_OK;
+  if (memmem(head, n, "\"ckpt_manifest\"", 15) != NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a manifest, not a list (ckpt verify PATH --manifest %s)", path);
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
+                   "is JSON; --check takes lines `ckpt1:<64 hex>  PATH`, as ckpt hash prints them (a manifest of ckpt "
+                   "hash -o is for ckpt verify PATH --manifest)");
 }
 
 static int run_check(ckpt_args *args, const char *path) {
@@ -226,7 +232,7 @@ static int run_check(ckpt_args *args, const char *path) {
   ckpt_listed *listed = NULL;
   checked *results = NULL;
   size_t n = 0, n_equal = 0;
-  ckpt_status status = refuse_manifest(path, &err);
+  ckpt_status status = refuse_json(path, &err);
   if (status == CKPT_OK)
     status = ckpt_proving_read_list(&listed, &n, args, path, is_digest, "ckpt1:<64 hex>  PATH", &err);
   if (status == CKPT_OK && (results = calloc(n, sizeof *results)) == NULL)

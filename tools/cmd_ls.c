@@ -75,6 +75,22 @@ done:
   return status;
 }
 
+/* An empty listing says what there would be: --include may ask for what this checkpoint does not have. */
+static void say_roles(const ckpt_args *args, const ckpt_index *index) {
+  size_t n_of[CKPT_N_ROLES] = {0}, n = ckpt_index_count(index), n_text = 0;
+  char text[512];
+  for (size_t i = 0; i < n; i++) n_of[ckpt_index_at(index, i)->role]++;
+  for (int role = 0; role < CKPT_N_ROLES; role++)
+    if (n_of[role] != 0 && n_text < sizeof text)
+      n_text += (size_t)snprintf(text + n_text, sizeof text - n_text, "%s%zu %s", n_text == 0 ? "" : ", ", n_of[role],
+                                 ckpt_role_name((ckpt_role)role));
+  if (n == 0)
+    ckpt_report_note(args, "%s: holds no tensors", index->path);
+  else
+    ckpt_report_note(args, "%s: --include %s lists none of its tensors (%s)", index->path,
+                     ckpt_args_text(args, "include", "model"), text);
+}
+
 /* ---- as text and as JSON ----------------------------------------------------------------------------------------- */
 
 static const char *shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes) {
@@ -163,6 +179,7 @@ static int run(ckpt_args *args) {
   if (status == CKPT_OK) status = ckpt_ls_stats_read(&stats, args, input.index, rows.tensors, rows.n, &err);
   if (status == CKPT_OK && !stats.is_printed) {
     ckpt_input_print_notes(args, &input);
+    if (rows.n == 0) say_roles(args, input.index);
     if (args->json)
       write_json(input.index, &rows, &stats);
     else

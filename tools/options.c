@@ -58,6 +58,19 @@ static ckpt_status unknown(const ckpt_walk *walk, const char *word, size_t n) {
                         walk->args->verb->name);
 }
 
+/* Whether a word that begins with "-" is the value of a numeric option all the same, so that it is judged as one. */
+static bool is_negative_number(const ckpt_option *option, const char *word) {
+  if (option->kind != CKPT_OPTION_SIZE && option->kind != CKPT_OPTION_INTEGER && option->kind != CKPT_OPTION_NUMBER)
+    return false;
+  return word[0] == '-' && ((word[1] >= '0' && word[1] <= '9') || word[1] == '.' || strcmp(word, "-inf") == 0);
+}
+
+/* Number of inputs so far that a modifier can belong to. */
+static uint32_t n_paths(const ckpt_args *args) {
+  uint32_t limit = args->verb->n_paths;
+  return limit != 0 && args->n_inputs > limit ? limit : args->n_inputs;
+}
+
 /* Adds an occurrence; attached is the value after "=" or a letter, or NULL. */
 static ckpt_status add(ckpt_walk *walk, const ckpt_option *option, const char *attached) {
   ckpt_args *args = walk->args;
@@ -65,12 +78,12 @@ static ckpt_status add(ckpt_walk *walk, const ckpt_option *option, const char *a
     return ckpt_args_fail(args, walk->err, "--%s: this version does not have it yet (%s)", option->name,
                           ckpt_version());
   ckpt_arg *arg = &args->options[args->n_options];
-  *arg = (ckpt_arg){.option = option, .text = attached, .after = (int64_t)args->n_inputs - 1};
+  *arg = (ckpt_arg){.option = option, .text = attached, .after = (int64_t)n_paths(args) - 1};
   if (option->kind == CKPT_OPTION_FLAG) {
     if (attached != NULL) return ckpt_args_fail(args, walk->err, "--%s takes no value", option->name);
   } else if (attached == NULL) {
     const char *next = walk->at < walk->argc ? walk->argv[walk->at] : NULL;
-    if (next == NULL || (next[0] == '-' && next[1] != '\0'))
+    if (next == NULL || (next[0] == '-' && next[1] != '\0' && !is_negative_number(option, next)))
       return ckpt_args_fail(args, walk->err, "--%s needs a value: --%s %s", option->name, option->name,
                             option->metavar);
     arg->text = next;
@@ -121,7 +134,7 @@ static ckpt_status check_options(const ckpt_args *args, ckpt_error *err) {
   for (size_t i = 0; (option = ckpt_verb_option(args->verb, i, NULL)) != NULL; i++) {
     uint32_t at = 0, n = 0;
     for (const ckpt_arg *arg; (arg = ckpt_args_next(args, option->name, &at)) != NULL; n++)
-      if ((option->flags & CKPT_OPTION_MODIFIER) && arg->after < 0 && args->n_inputs > 1)
+      if ((option->flags & CKPT_OPTION_MODIFIER) && arg->after < 0 && n_paths(args) > 1)
         return ckpt_args_fail(args, err, "--%s stands after the input that it belongs to", option->name);
     if (n == 0 && (option->flags & CKPT_OPTION_REQUIRED))
       return ckpt_args_fail(args, err, "%s%s is missing: ckpt %.*s", option->letter == 'o' ? "-o, --" : "--",
@@ -195,7 +208,7 @@ const ckpt_arg *ckpt_args_of(const ckpt_args *args, const char *name, uint32_t i
   const ckpt_arg *last = NULL;
   uint32_t at = 0;
   for (const ckpt_arg *arg; (arg = ckpt_args_next(args, name, &at)) != NULL;)
-    if (arg->after == (int64_t)input || (args->n_inputs == 1 && input == 0)) last = arg;
+    if (arg->after == (int64_t)input || (n_paths(args) == 1 && input == 0)) last = arg;
   return last;
 }
 

@@ -19,9 +19,12 @@ typedef enum ckpt_option_kind {
   CKPT_OPTION_DTYPE,
   CKPT_OPTION_CAST,    /* DTYPE, or PATTERN=DTYPE */
   CKPT_OPTION_SIZE,    /* bytes: 1.5G, 500MB, 4096; at least 1 */
-  CKPT_OPTION_INTEGER, /* 0..2^32-1 */
+  CKPT_OPTION_INTEGER, /* 0..CKPT_OPTION_INTEGER_MAX */
   CKPT_OPTION_NUMBER   /* finite, not negative */
 } ckpt_option_kind;
+
+/* Far more threads than any machine runs; what a larger number would mean is a mistake. */
+#define CKPT_OPTION_INTEGER_MAX 4096
 
 enum {
   CKPT_OPTION_REQUIRED = 1,
@@ -58,6 +61,7 @@ typedef struct ckpt_verb {
   const ckpt_option *options; /* its own, or NULL */
   unsigned sets;
   uint32_t min_inputs, max_inputs;
+  uint32_t n_paths; /* of the inputs, how many are paths that modifiers can belong to, the first ones; 0: all */
   int (*run)(ckpt_args *args); /* returns the exit status; NULL while it is not written */
 } ckpt_verb;
 
@@ -118,7 +122,7 @@ const ckpt_arg *ckpt_args_next(const ckpt_args *args, const char *name, uint32_t
 /* The occurrence of an option that is not repeated, or the last one; NULL if it is not given. */
 const ckpt_arg *ckpt_args_get(const ckpt_args *args, const char *name);
 
-/* The occurrence that belongs to an input: the last one between it and the next. With one input, anywhere. */
+/* The occurrence that belongs to an input: the last one between it and the next. With one path, anywhere. */
 const ckpt_arg *ckpt_args_of(const ckpt_args *args, const char *name, uint32_t input);
 
 /* Whether an option is given; its text or value, else the default. */

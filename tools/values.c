@@ -163,7 +163,7 @@ static bool parse_integer(const char *text, uint64_t *value) {
   for (const char *at = text; *at != '\0'; at++) {
     if (*at < '0' || *at > '9') return false;
     *value = *value * 10 + (uint64_t)(*at - '0');
-    if (*value > UINT32_MAX) return false;
+    if (*value > CKPT_OPTION_INTEGER_MAX) return false;
   }
   return *text != '\0';
 }

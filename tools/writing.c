@@ -78,17 +78,22 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
 
 /* What the verb writes, a file or a folder, against what the outputs are called. */
 static ckpt_status check_forms(const job *j, ckpt_error *err) {
+  bool has_folder = false;
   for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
     const ckpt_output *output = &j->plan->outputs[i];
     if (strcmp(output->path, "-") == 0)
       return ckpt_args_fail(j->args, err, "-o - : a checkpoint cannot be written to stdout (./- is a file named -)");
     const ckpt_format *named = ckpt_format_of_suffix(output->path);
+    has_folder = has_folder || output->options.is_folder;
     if (j->writing->is_one_file && output->options.is_folder)
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors)",
                             output->path);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
   }
+  if (j->writing->shard_size != 0 && !has_folder)
+    return ckpt_args_fail(j->args, err, "--shard-size cuts a folder's files, and %s is one file (-o FOLDER)",
+                          j->plan->outputs[0].path);
   return CKPT_OK;
 }
 

@@ -1,0 +1,25 @@
+/* unknown.h - what stands at a path where no format finds a checkpoint: the message that names it.
+ *
+ * Only what content proves is said: magic numbers, the first name in a zip, the first fields of a protobuf. */
+#ifndef CKPT_UNKNOWN_H
+#define CKPT_UNKNOWN_H
+
+#include "format.h"
+
+/* What a file's first bytes show. */
+typedef struct ckpt_content {
+  const char *name;   /* "a GGUF file"; NULL: they are no format known by name */
+  const char *remedy; /* what to do about it; NULL: this version cannot read it */
+  bool is_weights;    /* it may hold a model */
+} ckpt_content;
+
+ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head);
+
+/* Fails: EUNSUPPORTED for what is known and cannot be read, EFORMAT for the rest. */
+ckpt_status ckpt_refuse_file(const ckpt_probe *probe, ckpt_error *err);
+
+/* The same for a folder, of which no format wants the entries: names the weights of other formats among its files, and
+ * links that lead nowhere or out of it. */
+ckpt_status ckpt_refuse_folder(const ckpt_probe *probe, ckpt_error *err);
+
+#endif
