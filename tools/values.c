@@ -133,6 +133,27 @@ static ckpt_status bad_value(const ckpt_verb *verb, const ckpt_arg *arg, const c
                    accepted, list);
 }
 
+/* The word of a list with '|' between that was probably meant; NULL if none is near. */
+static const char *nearest_of(const char *list, const char *typed, ckpt_arena *arena) {
+  const char *nearest = NULL;
+  for (const char *at = list; *at != '\0';) {
+    size_t n = strcspn(at, "|");
+    const char *word = ckpt_arena_text(arena, at, n);
+    if (word != NULL) ckpt_value_nearest(typed, word, &nearest);
+    at += n + (at[n] == '|');
+  }
+  return nearest;
+}
+
+/* The same with the word that was probably meant, where there is one. */
+static ckpt_status bad_word(const ckpt_verb *verb, const ckpt_arg *arg, const char *typed, const char *choices,
+                            ckpt_arena *arena, ckpt_error *err) {
+  const char *nearest = nearest_of(choices, typed, arena);
+  if (nearest == NULL) return bad_value(verb, arg, "one of ", choices, err);
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s', did you mean '%s'? (one of %s)", verb->name,
+                   arg->option->name, arg->text, nearest, choices);
+}
+
 static ckpt_status parse_word(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *arena, ckpt_error *err) {
   const char *choices = ckpt_value_choices(arg->option, arena);
   CKPT_TRY_ALLOC(choices, err);
@@ -140,7 +161,7 @@ static ckpt_status parse_word(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *
   if (arg->option->kind == CKPT_OPTION_FORMAT && in_list(LATER_FORMATS, arg->text))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s %s: this version does not write it yet (it writes %s)",
                      verb->name, arg->option->name, arg->text, choices);
-  return bad_value(verb, arg, "one of ", choices, err);
+  return bad_word(verb, arg, arg->text, choices, arena, err);
 }
 
 static ckpt_status parse_dtype(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *arena, ckpt_error *err) {
@@ -152,11 +173,17 @@ static ckpt_status parse_dtype(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena 
     name = equals + 1;
   }
   arg->dtype = ckpt_dtype_parse(name);
-  if (arg->dtype != CKPT_DTYPE_NONE && (equals == NULL || equals > arg->text)) return CKPT_OK;
+  if (equals == arg->text)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' has no pattern before the '='", verb->name,
+                     arg->option->name, arg->text);
+  if (arg->dtype != CKPT_DTYPE_NONE) return CKPT_OK;
   const char *choices = all_dtypes(arena);
   CKPT_TRY_ALLOC(choices, err);
-  return bad_value(verb, arg, "one of ", choices, err);
+  return bad_word(verb, arg, name, choices, arena, err);
 }
+
+#define STRING_OF(x) #x
+#define STRING(x) STRING_OF(x)
 
 static bool parse_integer(const char *text, uint64_t *value) {
   *value = 0;
@@ -178,7 +205,8 @@ static bool parse_number(const char *text, double *value) {
 
 ckpt_status ckpt_value_parse(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *arena, ckpt_error *err) {
   if (arg->option->kind != CKPT_OPTION_FLAG && arg->text[0] == '\0')
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s: its value is empty", verb->name, arg->option->name);
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s: its value is empty (--%s %s)", verb->name,
+                     arg->option->name, arg->option->name, arg->option->metavar);
   switch (arg->option->kind) {
     case CKPT_OPTION_FLAG:
     case CKPT_OPTION_TEXT:
@@ -190,13 +218,14 @@ ckpt_status ckpt_value_parse(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *a
     case CKPT_OPTION_CAST: return parse_dtype(verb, arg, arena, err);
     case CKPT_OPTION_SIZE:
       if (ckpt_value_size(arg->text, &arg->size)) return CKPT_OK;
-      return bad_value(verb, arg, "a size", " (512M, 1.5G are 1024-based, 5GB is 1000-based, 4096 is bytes)", err);
+      return bad_value(verb, arg, "a size of 1 byte to 16777215T",
+                       " (4096 is bytes; 512M, 1.5G are 1024-based, 5GB is 1000-based)", err);
     case CKPT_OPTION_INTEGER:
-      return parse_integer(arg->text, &arg->size) ? CKPT_OK : bad_value(verb, arg, "a whole number", "", err);
+      if (parse_integer(arg->text, &arg->size)) return CKPT_OK;
+      return bad_value(verb, arg, "a whole number from 0 to ", STRING(CKPT_OPTION_INTEGER_MAX), err);
     case CKPT_OPTION_NUMBER:
-      return parse_number(arg->text, &arg->number)
-                 ? CKPT_OK
-                 : bad_value(verb, arg, "a number", " (1e-3, 0.5; not negative)", err);
+      if (parse_number(arg->text, &arg->number)) return CKPT_OK;
+      return bad_value(verb, arg, "a number from 0 to 1.8e308", " (0.5, 1e-3)", err);
   }
   return CKPT_EINTERNAL;
 }

@@ -30,7 +30,8 @@ const ckpt_later_verb ckpt_later_verbs[] = {
 static const ckpt_option run_options[] = {
     {"plan", 0, CKPT_OPTION_FLAG, 0, NULL, "print what would be read and written, peak memory and time; write nothing"},
     {"memory", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bound on tiles, windows and footers (default 128M)"},
-    {"threads", 0, CKPT_OPTION_INTEGER, 0, "N", "threads that compute (default one per processor)"},
+    {"threads", 0, CKPT_OPTION_INTEGER, 0, "N",
+     "threads that compute, at most 4096 (default, and 0: one per processor)"},
     {"trace", 0, CKPT_OPTION_PATH, 0, "FILE", "write what was read, written and when, as JSON lines"},
     {"progress", 0, CKPT_OPTION_CHOICE, 0, "auto|always|never",
      "progress on stderr (default auto: only on a terminal)"},
