@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -17,6 +18,20 @@ static bool is_part(const char *text, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!isalnum((unsigned char)text[i]) && strchr("._-", text[i]) == NULL) return false;
   return memmem(text, n, "..", 2) == NULL && memmem(text, n, "--", 2) == NULL;
+}
+
+/* Whether `org/name` is rather a path that is not there: its folder is, or its name is a file's. */
+static bool looks_local(const char *reference, size_t n_org, const char *name, size_t n_name) {
+  static const char *const suffixes[] = {".safetensors", ".json", ".gguf", ".bin",  ".pt",   ".pth", ".onnx",
+                                         ".ckpt",        ".npz",  ".zip",  ".yaml", ".yml",  ".txt", ".md",
+                                         ".index",       ".h5",   ".pkl",  ".tar",  ".model"};
+  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+    size_t n = strlen(suffixes[i]);
+    if (n_name > n && strncasecmp(name + n_name - n, suffixes[i], n) == 0) return true;
+  }
+  char folder[128];
+  snprintf(folder, sizeof folder, "%.*s", (int)n_org, reference);
+  return access(folder, F_OK) == 0;
 }
 
 static bool cache_root(char *out, size_t n) {
@@ -57,6 +72,8 @@ ckpt_status ckpt_cache_find(char *path, size_t n_path, const char *reference, ck
     int n = snprintf(path, n_path, "%s/snapshots/%s", model, commit);
     if (n > 0 && (size_t)n < n_path && access(path, R_OK) == 0) return CKPT_OK;
   }
+  if (looks_local(reference, (size_t)n_org, slash + 1, (size_t)n_name))
+    return ckpt_fail(err, CKPT_ENOTFOUND, reference, NULL, "no such file or folder");
   return ckpt_fail(err, CKPT_ENOTFOUND, reference, NULL,
                    "neither a local path nor in the Hugging Face cache (fetch it with: hf download %.*s%s%s)",
                    (int)(end - reference), reference, at != NULL ? " --revision " : "", at != NULL ? revision : "");

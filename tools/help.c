@@ -3,6 +3,16 @@
 
 #include <string.h>
 
+const ckpt_exit_row ckpt_exit_rows[] = {
+    {0, "done, equal or passed"},
+    {1, "failed, different or refused"},
+    {2, "wrong usage"},
+    {129, "ended by SIGHUP; as for 130 and 143, temporary files are removed and no output is replaced"},
+    {130, "ended by SIGINT (Ctrl-C)"},
+    {141, "whoever read the results went away (a closed pipe)"},
+    {143, "ended by SIGTERM"},
+    {0, NULL}};
+
 enum { WIDTH = 100, HELP_COLUMN = 30 };
 
 /* Bytes up to the next place where a line may be broken: before a space, or after a comma. */
@@ -123,6 +133,7 @@ void ckpt_help_all(FILE *out) {
   fputs(
       "\nSizes: 512M, 1.5G (K M G T, 1024-based), 5GB (KB MB GB TB, 1000-based), or plain bytes.\n"
       "Patterns: globs on tensor names; re: in front makes a regular expression.\n"
-      "Exit status: 0 done, equal or passed; 1 failed, different or refused; 2 wrong usage.\n",
+      "Exit status: 0 done, equal or passed; 1 failed, different or refused; 2 wrong usage;\n"
+      "128 + N ended by signal N (130 is Ctrl-C).\n",
       out);
 }

@@ -8,6 +8,14 @@
 
 #include "options.h"
 
+/* A number that the command can exit with. */
+typedef struct ckpt_exit_row {
+  int n;
+  const char *meaning; /* lower case, no full stop */
+} ckpt_exit_row;
+
+extern const ckpt_exit_row ckpt_exit_rows[]; /* meaning NULL ends */
+
 /* `ckpt help`: verbs, later verbs, how to go on. */
 void ckpt_help_all(FILE *out);
 

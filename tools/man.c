@@ -68,10 +68,11 @@ static void print_options(FILE *out, const ckpt_verb *verb) {
 }
 
 static void print_exit_status(FILE *out) {
-  fputs(
-      ".SH EXIT STATUS\n.TP\n.B 0\ndone, equal or passed\n.TP\n.B 1\nfailed, different or refused\n"
-      ".TP\n.B 2\nwrong usage\n",
-      out);
+  fputs(".SH EXIT STATUS\n", out);
+  for (const ckpt_exit_row *row = ckpt_exit_rows; row->meaning != NULL; row++) {
+    fprintf(out, ".TP\n.B %d\n", row->n);
+    print_line(out, row->meaning);
+  }
 }
 
 static void print_verb(FILE *out, const ckpt_verb *verb) {

@@ -63,13 +63,16 @@ void ckpt_help_markdown(FILE *out) {
       "    ckpt VERB [options] INPUT... [-o OUTPUT]\n\n"
       "Inputs are files or folders of any known format, recognised by content. Results go to stdout, progress and\n"
       "messages to stderr. Options and inputs stand in any order; `--` ends options.\n\n"
-      "Exit status: 0 done, equal or passed; 1 failed, different or refused; 2 wrong usage. A message is\n"
-      "`ckpt: <file>: tensor '<name>': <what>`; with `--json` also\n"
+      "A message is `ckpt: <file>: tensor '<name>': <what>` on stderr; with `--json` also\n"
       "`{\"status\":\"error\",\"error\":{\"file\",\"tensor\",\"message\"}}` on stdout.\n\n"
       "Sizes: `512M`, `1.5G` (K M G T, 1024-based), `5GB` (KB MB GB TB, 1000-based), or plain bytes. Patterns: globs\n"
       "on tensor names; `re:` in front makes a regular expression. A pattern that matches nothing is an error.\n\n"
-      "## Options that verbs share\n\n",
+      "## Exit status\n\n"
+      "| status | |\n|---|---|\n",
       out);
+  for (const ckpt_exit_row *row = ckpt_exit_rows; row->meaning != NULL; row++)
+    fprintf(out, "| %d | %s |\n", row->n, row->meaning);
+  fputs("\n## Options that verbs share\n\n", out);
   const char *last = NULL, *section = NULL;
   for (size_t i = 0; ckpt_verb_option(fullest, i, &section) != NULL; i++) {
     if (section == last) continue;

@@ -197,7 +197,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                             "config.json has no name for %s, no model can be loaded in it (a file, -o "
                             "NAME.safetensors, can hold it)",
                             ckpt_dtype_name(most)));
-  if (output->described->n_tensors == 0)
+  if (output->described->n_tensors == 0 && request->from->n_tensors != 0)
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);
   else {
