@@ -371,9 +371,13 @@ const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *
   return NULL;
 }
 
+const char *ckpt_index_side_path(const ckpt_index *index, const ckpt_side_file *side) {
+  return index->source == NULL ? side->name : ckpt_source_path(index->source, side->file);
+}
+
 ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, uint64_t max_bytes, const char **text,
                                  ckpt_error *err) {
-  const char *file = side->text != NULL ? side->name : ckpt_source_path(index->source, side->file);
+  const char *file = ckpt_index_side_path(index, side);
   if (side->n_bytes > max_bytes)
     return ckpt_fail(err, CKPT_ELIMIT, file, NULL, "%llu bytes, at most %llu are read",
                      (unsigned long long)side->n_bytes, (unsigned long long)max_bytes);

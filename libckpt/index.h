@@ -112,6 +112,10 @@ int64_t ckpt_index_place(const ckpt_index *index, const char *name);
 /* The side file with this name, or NULL. */
 const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name);
 
+/* The path of a side file as messages name it: below what the user gave; its bare name in a description, which has no
+ * source. Borrowed. */
+const char *ckpt_index_side_path(const ckpt_index *index, const ckpt_side_file *side);
+
 /* A side file's bytes as terminated arena text (at most max_bytes, ELIMIT beyond). */
 ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, uint64_t max_bytes, const char **text,
                                  ckpt_error *err);

@@ -190,9 +190,9 @@ static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ck
 static ckpt_status read_config(ckpt_index *index, ckpt_config **out, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
   if (side == NULL) return CKPT_OK;
-  const char *text, *file = side->text != NULL ? side->name : ckpt_source_path(index->source, side->file);
+  const char *text;
   CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  return ckpt_config_parse(out, text, side->n_bytes, file, err);
+  return ckpt_config_parse(out, text, side->n_bytes, ckpt_index_side_path(index, side), err);
 }
 
 static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error *err) {

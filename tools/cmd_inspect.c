@@ -59,7 +59,8 @@ static ckpt_status inspect(inspection *out, ckpt_index *index, ckpt_error *err) 
   if (side == NULL) return CKPT_OK;
   const char *text;
   ckpt_status status = ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err);
-  return status != CKPT_OK ? status : ckpt_config_parse(&out->config, text, side->n_bytes, side->name, err);
+  if (status != CKPT_OK) return status;
+  return ckpt_config_parse(&out->config, text, side->n_bytes, ckpt_index_side_path(index, side), err);
 }
 
 /* ---- as text --------------------------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *
   if (status == CKPT_OK && side->text != NULL) memcpy(text, side->text, (size_t)side->n_bytes);
   if (status == CKPT_OK && side->text == NULL)
     status = ckpt_source_read(index->source, side->file, 0, text, (size_t)side->n_bytes, err);
-  if (status == CKPT_OK) status = ckpt_config_parse(&config, text, side->n_bytes, side->name, err);
+  if (status == CKPT_OK)
+    status = ckpt_config_parse(&config, text, side->n_bytes, ckpt_index_side_path(index, side), err);
   if (status == CKPT_OK && ckpt_config_has(config, "quantization_config")) {
     const char *method = "";
     (void)ckpt_config_text(config, "quantization_config.quant_method", &method);

@@ -1,9 +1,11 @@
 /* replay.c - a receipt read back, its plan rebuilt and run into the digest only; receipt.c has the form. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "libckpt/backend.h"
 #include "libckpt/error.h"
@@ -123,6 +125,27 @@ static ckpt_status read_targets(recorded *r, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Opens an input by the path that the run was given: from the current folder, as it was then, else from the receipt's
+ * own. */
+static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, const ckpt_open_options *open,
+                              ckpt_error *err) {
+  char here[PATH_MAX] = "the current folder";
+  struct stat found;
+  if (path[0] == '/' || stat(path, &found) == 0) return ckpt_open(out, path, open, err);
+  const char *slash = strrchr(r->path, '/');
+  char *beside = ckpt_arena_printf(&r->arena, "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - r->path), r->path, path);
+  CKPT_TRY_ALLOC(beside, err);
+  if (stat(beside, &found) == 0) return ckpt_open(out, beside, open, err);
+  ckpt_error why = {0};
+  ckpt_status status = ckpt_open(out, path, open, &why); /* it may be a name in the Hugging Face cache */
+  if (status != CKPT_ENOTFOUND) return ckpt_fail(err, status, why.file, why.tensor, "%s", why.message);
+  (void)!getcwd(here, sizeof here);
+  return ckpt_fail(err, status, r->path, NULL,
+                   "its input %s is not there, looked up from %s and from the receipt's folder (run it where the "
+                   "receipt was written)",
+                   path, here);
+}
+
 /* The request that was made then, over what stands at the inputs' paths now. */
 static ckpt_status read_request(recorded *r, ckpt_error *err) {
   const json_t *options = json_object_get(r->root, "options"), *inputs = json_object_get(r->root, "inputs");
@@ -140,10 +163,10 @@ static ckpt_status read_request(recorded *r, ckpt_error *err) {
   CKPT_TRY(read_targets(r, err));
   ckpt_open_options open = {.struct_size = sizeof open, .stored_names = r->options.stored_names};
   open.weights = text(options, "weights");
-  CKPT_TRY(ckpt_open(&r->from, r->options.input, &open, err));
+  CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
   open.weights = NULL;
   r->request.like_path = text(options, "like");
-  if (r->request.like_path != NULL) CKPT_TRY(ckpt_open(&r->like, r->request.like_path, &open, err));
+  if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
   r->request.verb = text(r->root, "verb");
   r->request.from = r->from;
   r->request.like = r->like;
