@@ -171,9 +171,9 @@ ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const 
   uint32_t block = ckpt_dtype_get(tensor->dtype)->block_elements;
   if (is_cut && ckpt_dtype_get(to)->block_elements > 1)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                     "%u elements of %s share %u bytes, and this box cuts them (begin and end at a multiple, or read "
-                     "it as f32)",
-                     block, ckpt_dtype_name((ckpt_dtype)tensor->dtype), ckpt_dtype_get(tensor->dtype)->block_bytes);
+                     "%u elements of %s are stored together, and this box cuts them (begin and end at a multiple, or "
+                     "read it as f32)",
+                     block, ckpt_dtype_name((ckpt_dtype)tensor->dtype));
   uint64_t n_elements = is_cut ? box_elements(tensor, box) : n_units * block;
   if (!ckpt_dtype_bytes(to, n_elements, &n_wanted) || n_wanted != n_bytes)
     return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "a buffer of %llu bytes for %llu", (ull)n_bytes,

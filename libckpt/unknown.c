@@ -43,6 +43,14 @@ static bool is_onnx(const uint8_t *head, size_t n_head) {
   return next == 0x1A || next == 0x22 || next == 0x28 || next == 0x32 || next == 0x3A || next == 0x42;
 }
 
+static bool is_json(const uint8_t *head, size_t n_head) {
+  size_t i = 0;
+  while (i < n_head && (head[i] == ' ' || head[i] == '\n' || head[i] == '\r' || head[i] == '\t')) i++;
+  if (i == n_head || head[i] != '{') return false;
+  for (i++; i < n_head && (head[i] == ' ' || head[i] == '\n' || head[i] == '\r' || head[i] == '\t');) i++;
+  return i < n_head && (head[i] == '"' || head[i] == '}');
+}
+
 ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
   static const struct {
     const char *magic;
@@ -67,6 +75,7 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
   if (n_head >= 262 && memcmp(head + 257, "ustar", 5) == 0)
     return (ckpt_content){"a tar archive", "unpack it first", true};
   if (n_head >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) return (ckpt_content){"a pickle", NULL, true};
+  if (is_json(head, n_head)) return (ckpt_content){"a JSON file, not the weights", "name its folder", false};
   if (is_onnx(head, n_head)) return (ckpt_content){"an ONNX model", NULL, true};
   return (ckpt_content){NULL, NULL, false};
 }

@@ -298,6 +298,7 @@ static int run(ckpt_args *args) {
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
   if (status == CKPT_OK && input.index->weights_note != NULL)
     ckpt_report_note(args, "%s: %s", input.index->path, input.index->weights_note);
+  if (status == CKPT_OK) ckpt_report_no_trace(args);
   if (status == CKPT_OK) status = cat(args, input.index, &err);
   ckpt_input_close(&input);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);

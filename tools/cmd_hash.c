@@ -63,7 +63,10 @@ static ckpt_status check_output(const ckpt_args *args, const ckpt_index *index, 
   struct stat found;
   if (path == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_keeps_apart(index, NULL, path, err));
-  if (lstat(path, &found) == 0 && !ckpt_args_has(args, "force"))
+  bool is_there = lstat(path, &found) == 0;
+  if (is_there && S_ISDIR(found.st_mode))
+    return ckpt_fail(err, CKPT_EEXIST, path, NULL, "is a folder, and a manifest is a file (-o %s/manifest.json)", path);
+  if (is_there && !ckpt_args_has(args, "force"))
     return ckpt_fail(err, CKPT_EEXIST, path, NULL, "is there already (--force replaces it)");
   return CKPT_OK;
 }

@@ -250,6 +250,7 @@ static int run(ckpt_args *args) {
   inspection this = {0};
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
   if (status == CKPT_OK) status = inspect(&this, input.index, &err);
+  if (status == CKPT_OK) ckpt_report_no_trace(args);
   if (status == CKPT_OK) (args->json ? write_json : print_text)(&this);
   ckpt_config_free(this.config);
   ckpt_input_close(&input);

@@ -179,6 +179,7 @@ static int run(ckpt_args *args) {
   if (status == CKPT_OK) status = ckpt_ls_stats_read(&stats, args, input.index, rows.tensors, rows.n, &err);
   if (status == CKPT_OK && !stats.is_printed) {
     ckpt_input_print_notes(args, &input);
+    if (!ckpt_args_has(args, "stats")) ckpt_report_no_trace(args);
     if (rows.n == 0) say_roles(args, input.index);
     if (args->json)
       write_json(input.index, &rows, &stats);

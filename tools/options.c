@@ -97,6 +97,7 @@ static ckpt_status add(ckpt_walk *walk, const ckpt_option *option, const char *a
 static ckpt_status parse_word(ckpt_walk *walk) {
   const char *word = walk->argv[walk->at++];
   ckpt_args *args = walk->args;
+  if (word[0] == '\0') return ckpt_args_fail(args, walk->err, "an argument is empty (a variable that is not set?)");
   if (word[0] != '-' || word[1] == '\0') {
     args->inputs[args->n_inputs++] = word;
     return CKPT_OK;
@@ -123,6 +124,9 @@ static ckpt_status check_counts(const ckpt_args *args, ckpt_error *err) {
   if (args->n_inputs < verb->min_inputs)
     return ckpt_args_fail(args, err, "%s is missing: ckpt %.*s", args->n_inputs == 0 ? "the input" : "an argument",
                           (int)strcspn(verb->forms, "\n"), verb->forms);
+  if (args->n_inputs > verb->max_inputs && (verb->sets & CKPT_SET_OUTPUT) && !ckpt_args_has(args, "output"))
+    return ckpt_args_fail(args, err, "unexpected argument '%s': an output is named with -o (ckpt %.*s)",
+                          args->inputs[verb->max_inputs], (int)strcspn(verb->forms, "\n"), verb->forms);
   if (args->n_inputs > verb->max_inputs)
     return ckpt_args_fail(args, err, "unexpected argument '%s' (ckpt %.*s)", args->inputs[verb->max_inputs],
                           (int)strcspn(verb->forms, "\n"), verb->forms);

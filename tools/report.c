@@ -56,6 +56,11 @@ void ckpt_report_note(const ckpt_args *args, const char *format, ...) {
   print_line("ckpt: note: ", text);
 }
 
+void ckpt_report_no_trace(const ckpt_args *args) {
+  const char *path = ckpt_args_text(args, "trace", NULL);
+  if (path != NULL) ckpt_report_note(args, "--trace %s is not written: %s plans no run", path, args->verb->name);
+}
+
 /* ---- outputs ------------------------------------------------------------------------------------------------------
  */
 

@@ -15,6 +15,9 @@ int ckpt_report_failure(bool json, const ckpt_error *err);
 /* The same for a verb. */
 int ckpt_report_error(const ckpt_args *args, const ckpt_error *err);
 
+/* For a verb that has no run to follow: says so where --trace is given. */
+void ckpt_report_no_trace(const ckpt_args *args);
+
 /* A line `ckpt: note: <text>` on stderr, unless --quiet. */
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
 

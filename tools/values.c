@@ -116,7 +116,7 @@ unsigned ckpt_value_distance(const char *a, const char *b) {
 
 void ckpt_value_nearest(const char *typed, const char *name, const char **nearest) {
   size_t n = strlen(typed);
-  bool begins = n > 1 && strncmp(typed, name, n) == 0;
+  bool begins = (n > 1 && strncmp(typed, name, n) == 0) || strcasecmp(typed, name) == 0;
   unsigned distance = begins ? 0 : ckpt_value_distance(typed, name);
   unsigned best = *nearest == NULL                   ? 2 + (unsigned)(n / 4)
                   : strncmp(typed, *nearest, n) == 0 ? 0

@@ -70,6 +70,9 @@ ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *e
     if (strcmp(ckpt_later_verbs[i].name, name) == 0)
       return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s (%s): this version does not have it yet (%s)", name,
                        ckpt_later_verbs[i].summary, ckpt_version());
+  if (name[0] == '-')
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "a verb comes first, '%s' is none (ckpt help lists them; ckpt --version)", name);
   for (size_t i = 0; ckpt_verbs[i] != NULL; i++) ckpt_value_nearest(name, ckpt_verbs[i]->name, &nearest);
   if (nearest != NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "unknown verb '%s', did you mean '%s'?", name, nearest);

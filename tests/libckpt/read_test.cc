@@ -46,6 +46,39 @@ TEST(Read, BoxesOfEveryExtentFormMatchTheOracle) {
   }
 }
 
+// Packed elements at any place, also where rows begin within a unit: what the whole tensor has there.
+TEST(Read, BoxesThatCutUnitsAreCast) {
+  for (uint64_t seed = first_seed(); seed < first_seed() + n_cases(30); seed++) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Store store(&random);
+    store.add("f4", random_array(&random, CKPT_F4_E2M1, {3, 2, 5}));
+    store.add("f6", random_array(&random, CKPT_F6_E2M3, {4, 7, 3}));
+    store.add("rows", random_array(&random, CKPT_F4_E2M1, {3, 5000}));
+    store.add("flat", random_array(&random, CKPT_F6_E3M2, {8, 1253}));
+    ckpt_error err = {};
+    IndexPointer index = store.build(&err);
+    ASSERT_TRUE(index) << text_of(err);
+    for (const Stored &stored : store.tensors()) {
+      SCOPED_TRACE(stored.name);
+      const ckpt_tensor *tensor = ckpt_index_find(index.get(), stored.name.c_str());
+      Array part = cast(stored.array, CKPT_F32);
+      ckpt_box box = {};
+      for (uint32_t axis = 0; axis < tensor->rank; axis++) {
+        box.start[axis] = random.between(0, stored.array.shape[axis]);
+        box.count[axis] = random.between(0, stored.array.shape[axis] - box.start[axis]);
+        part = slice(part, axis, box.start[axis], box.count[axis]);
+      }
+      std::vector<uint8_t> got(part.bytes.size() + 1, 0xAA);
+      EXPECT_EQ(ckpt_read(index.get(), tensor, &box, CKPT_F32, got.data(), part.bytes.size(), &err), CKPT_OK)
+          << text_of(err);
+      EXPECT_EQ(got.back(), 0xAA) << "written past the end";
+      got.pop_back();
+      EXPECT_EQ(got, part.bytes);
+    }
+  }
+}
+
 TEST(Read, RefusesWhatDoesNotFit) {
   Random random(1);
   Store store(&random);

@@ -39,3 +39,5 @@ for text in '' '[]' '{}' '{"ckpt_manifest": 2}' '{"ckpt_manifest": 1, "digest": 
   echo "$text" > broken.json
   try verify llama --manifest broken.json
 done
+# --check of what is no list says what it takes.
+ckpt hash --check "$DATA/gpt2-tiny/config.json" 2>&1 | sed "s|$DATA|DATA|g"

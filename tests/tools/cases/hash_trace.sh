@@ -10,6 +10,7 @@ ckpt convert m -o out.safetensors --trace out.safetensors 2>&1
 echo $?
 ckpt convert m -o out.safetensors --dtype f8_e4m3 --match '*wpe*' --trace t.jsonl --quiet
 tail -n 1 t.jsonl | grep -c planned_peak
+grep -c '"at_ms":[0-9.]*' t.jsonl
 ls
 # --check reads a pipe too, and goes on after a line that cannot be opened.
 mkdir two && cp -r m two/a && cp -r m two/b

@@ -34,3 +34,10 @@ try diff a b --atol=-1
 try diff --weights master a b
 try ls a --memory 1M --memory 2M
 try "$(printf 'a\033[2Jb')"
+try convert a b
+try convert '' -o x
+try LS a
+try --vers
+try ls --JSON a
+try convert a -o b --dtype bf17
+try convert a -o b --dtype =bf16
