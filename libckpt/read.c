@@ -128,8 +128,8 @@ static ckpt_status read_cut(ckpt_mover *mover, const ckpt_tensor *tensor, const 
   uint32_t last = tensor->rank - 1;
   const ckpt_dtype_row *from = ckpt_dtype_get(tensor->dtype);
   cut_reader r = {.mover = mover, .tensor = tensor, .as = as, .rank = ckpt_tensor_units(tensor, units)};
-  r.units = malloc((size_t)CUT_UNITS * from->block_bytes);
-  r.elements = malloc((size_t)CUT_UNITS * from->block_elements * ckpt_dtype_get(as)->block_bytes);
+  r.units = calloc(CUT_UNITS, from->block_bytes);
+  r.elements = calloc(CUT_UNITS, (size_t)from->block_elements * ckpt_dtype_get(as)->block_bytes);
   ckpt_status status =
       r.units != NULL && r.elements != NULL ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t axis = 0; axis < last; axis++) {

@@ -13,6 +13,7 @@ typedef struct ckpt_content {
   bool is_weights;    /* it may hold a model */
 } ckpt_content;
 
+/* By content alone; n_head is at most 4,096. name NULL where nothing is recognised. */
 ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head);
 
 /* Fails: EUNSUPPORTED for what is known and cannot be read, EFORMAT for the rest. */
