@@ -196,21 +196,19 @@ static int run(ckpt_args *args) {
       .tolerance = {ckpt_args_number(args, "atol", 0), ckpt_args_number(args, "rtol", 0)}};
   ckpt_error err = {0};
   ckpt_input inputs[2] = {{0}, {0}};
-  ckpt_plan *plan = NULL;
   ckpt_diff *diff = NULL;
   bool is_printed = false;
   int exit_status = CKPT_EXIT_DONE;
   ckpt_status status = ckpt_input_open(&inputs[0], args, 0, &err);
   if (status == CKPT_OK) status = ckpt_input_open(&inputs[1], args, 1, &err);
-  if (status == CKPT_OK) status = ckpt_plan_new(&plan, &err);
+  if (status == CKPT_OK) status = ckpt_diff_new(&diff, inputs[0].index, inputs[1].index, &diff_options, &err);
   if (status == CKPT_OK) {
-    plan->allow_overflow = ckpt_args_has(args, "allow-overflow");
-    status = ckpt_diff_plan(&diff, plan, inputs[0].index, inputs[1].index, &diff_options, &err);
+    ckpt_proof proof = ckpt_diff_proof(diff);
+    proof.allow_overflow = ckpt_args_has(args, "allow-overflow");
+    status = ckpt_proving_run(args, &proof, &is_printed, &err);
   }
-  if (status == CKPT_OK) status = ckpt_proving_run(args, plan, &is_printed, &err);
   if (status == CKPT_OK && !is_printed) exit_status = report(args, diff, inputs);
   ckpt_diff_free(diff);
-  ckpt_plan_free(plan);
   ckpt_input_close(&inputs[0]);
   ckpt_input_close(&inputs[1]);
   return status == CKPT_OK ? exit_status : ckpt_report_error(args, &err);

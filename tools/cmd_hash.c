@@ -11,7 +11,6 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/apart.h"
-#include "libckpt/recipe/convert.h"
 #include "libckpt/recipe/files.h"
 #include "libckpt/recipe/manifest.h"
 #include "proving.h"
@@ -44,16 +43,17 @@ static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_ind
   const ckpt_hash_options hash_options = {.struct_size = sizeof hash_options,
                                           .cast = ckpt_args_dtype(args, "cast"),
                                           .include = ckpt_args_text(args, "include", "model")};
-  ckpt_plan *plan;
-  bool is_printed;
-  CKPT_TRY(ckpt_plan_new(&plan, err));
-  plan->allow_overflow = ckpt_args_has(args, "allow-overflow");
-  ckpt_status status = ckpt_hash_plan(plan, index, &hash_options, err);
-  if (status == CKPT_OK) status = ckpt_proving_run(args, plan, &is_printed, err);
-  if (status == CKPT_OK && !is_printed)
-    status = ckpt_manifest_new(&out->manifest, plan, index, &hash_options, NULL, err);
-  for (uint32_t i = 0; i < plan->n_rows; i++) out->n_bytes += plan->rows[i].expr->n_bytes;
-  ckpt_plan_free(plan);
+  ckpt_hashing hashing = {0};
+  bool is_printed = false;
+  ckpt_status status = ckpt_hashing_start(&hashing, index, &hash_options, err);
+  if (status == CKPT_OK) {
+    ckpt_proof proof = ckpt_hashing_proof(&hashing);
+    proof.allow_overflow = ckpt_args_has(args, "allow-overflow");
+    out->n_bytes = proof.n_bytes;
+    status = ckpt_proving_run(args, &proof, &is_printed, err);
+  }
+  if (status == CKPT_OK && !is_printed) status = ckpt_manifest_new(&out->manifest, &hashing, NULL, err);
+  ckpt_hashing_end(&hashing);
   return ckpt_fail_at(status, err, index->path, NULL);
 }
 

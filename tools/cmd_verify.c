@@ -10,7 +10,6 @@
 #include "job.h"
 #include "json_writer.h"
 #include "libckpt/error.h"
-#include "libckpt/recipe/convert.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/recipe/verify.h"
 #include "proving.h"
@@ -31,8 +30,8 @@ typedef struct verification {
   ckpt_input input;
   ckpt_findings findings;
   ckpt_manifest *expected;                /* of --manifest */
-  ckpt_manifest *actual;                  /* NULL with --headers */
-  ckpt_digest digest;                     /* of --digest */
+  ckpt_manifest *actual;                  /* NULL with --headers, and once it has been compared */
+  ckpt_digest digest, content;            /* of --digest, of what was read */
   bool has_digest, is_formed, is_printed; /* is_formed: the content has a digest */
 } verification;
 
@@ -85,41 +84,61 @@ static ckpt_status take_defect(verification *v, ckpt_status status, const ckpt_e
 /* ---- values and digests -------------------------------------------------------------------------------------------
  */
 
-static ckpt_status add_values(verification *v, const ckpt_plan *plan, const ckpt_value_checks *checks,
-                              const ckpt_hash_options *hashing, ckpt_error *err) {
-  const ckpt_index *index = v->input.index;
-  ckpt_error tie = {0};
-  CKPT_TRY(ckpt_verify_values(&v->findings, checks, index, err));
-  CKPT_TRY(ckpt_manifest_new(&v->actual, plan, index, hashing, &tie, err));
-  v->is_formed = tie.status == CKPT_OK;
-  if (v->is_formed) return CKPT_OK;
-  return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, tie.file, tie.tensor, "%s", tie.message);
+/* Digests and statistics of a tensor share its read. */
+typedef struct reading {
+  verification *v;
+  ckpt_hashing hashing;
+  ckpt_value_checks checks;
+} reading;
+
+static ckpt_status add_slice(void *arg, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
+  reading *r = arg;
+  CKPT_TRY(ckpt_hashing_add(&r->hashing, plan, first, end, err));
+  return ckpt_verify_plan(&r->checks, plan, r->v->input.index, first, end, err);
 }
 
-/* One plan: digests and statistics of a tensor share its read. */
-static ckpt_status read_values(verification *v, ckpt_error *err) {
+static ckpt_status take_slice(void *arg, const ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
+  reading *r = arg;
+  ckpt_hashing_take(&r->hashing, plan);
+  return ckpt_verify_values(&r->v->findings, &r->checks, r->v->input.index, first, end, err);
+}
+
+static ckpt_status run_reading(reading *r, ckpt_error *err) {
+  verification *v = r->v;
   const ckpt_index *index = v->input.index;
   ckpt_hash_options hashing = {.struct_size = sizeof hashing, .include = "model"};
   if (v->expected != NULL) {
     hashing.include = v->expected->include;
     hashing.cast = v->expected->cast;
   }
-  ckpt_value_checks checks = {0};
-  ckpt_plan *plan;
+  CKPT_TRY(ckpt_hashing_start(&r->hashing, index, &hashing, err));
+  ckpt_proof proof = {.n = index->n_tensors, .arg = r, .add = add_slice, .take = take_slice};
+  proof.allow_overflow = true; /* a cast is the manifest's affair */
+  for (uint32_t i = 0; i < index->n_tensors; i++) proof.n_bytes += index->tensors[i].n_bytes;
+  return ckpt_proving_run(v->args, &proof, &v->is_printed, err);
+}
+
+static ckpt_status take_digests(verification *v, const ckpt_hashing *hashing, ckpt_error *err) {
+  ckpt_error tie = {0};
+  CKPT_TRY(ckpt_manifest_new(&v->actual, hashing, &tie, err));
+  v->is_formed = tie.status == CKPT_OK;
+  v->content = v->actual->digest;
+  if (v->is_formed) return CKPT_OK;
+  return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, tie.file, tie.tensor, "%s", tie.message);
+}
+
+static ckpt_status read_values(verification *v, ckpt_error *err) {
+  reading r = {.v = v};
   ckpt_error defect = {0};
-  CKPT_TRY(ckpt_plan_new(&plan, err));
-  plan->allow_overflow = true; /* a cast is the manifest's affair */
-  ckpt_status status = ckpt_hash_plan(plan, index, &hashing, &defect);
-  if (status == CKPT_OK) status = ckpt_verify_plan(&checks, plan, index, &defect);
-  if (status == CKPT_OK) status = ckpt_proving_run(v->args, plan, &v->is_printed, &defect);
+  ckpt_status status = run_reading(&r, &defect);
   if (status != CKPT_OK) {
-    ckpt_fail_at(status, &defect, index->path, NULL);
+    ckpt_fail_at(status, &defect, v->input.index->path, NULL);
     status = take_defect(v, status, &defect, err);
   } else if (!v->is_printed) {
-    status = add_values(v, plan, &checks, &hashing, err);
+    status = take_digests(v, &r.hashing, err);
   }
-  ckpt_value_checks_free(&checks);
-  ckpt_plan_free(plan);
+  ckpt_value_checks_free(&r.checks);
+  ckpt_hashing_end(&r.hashing);
   return status;
 }
 
@@ -130,7 +149,7 @@ static ckpt_status check_digests(verification *v, ckpt_error *err) {
     CKPT_TRY(ckpt_verify_manifest(&v->findings, v->input.index, v->actual, v->expected,
                                   ckpt_args_text(v->args, "manifest", NULL), err));
   if (!v->has_digest || !v->is_formed) return CKPT_OK;
-  ckpt_digest_text(&v->actual->digest, actual);
+  ckpt_digest_text(&v->content, actual);
   ckpt_digest_text(&v->digest, wanted);
   if (strcmp(actual, wanted) != 0)
     return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, v->input.index->path, NULL,
@@ -322,6 +341,7 @@ static ckpt_status check_receipt(verification *v, ckpt_error *err) {
 
 static void print_findings(const verification *v) {
   static const char *const heads[] = {"problem", "warning", "proven", "not proven"};
+  char count[32];
   const ckpt_findings *findings = &v->findings;
   for (int kind = 0; kind < CKPT_N_FINDING_KINDS; kind++)
     for (size_t i = 0; i < findings->n; i++) {
@@ -333,6 +353,8 @@ static void print_findings(const verification *v) {
         fputs("tensor '", stdout), ckpt_text_print(stdout, finding->tensor), fputs("': ", stdout);
       ckpt_text_print(stdout, finding->message);
       putchar('\n');
+      if (finding->n_more != 0)
+        printf("%s: ... and %s more of this kind\n", heads[kind], ckpt_text_count(finding->n_more, count));
     }
 }
 
@@ -350,7 +372,7 @@ static void print_text(const verification *v) {
   for (uint32_t i = 0; index != NULL && i < index->n_tensors; i++) n_bytes += index->tensors[i].n_bytes;
   if (index != NULL)
     printf(", %s tensors, %s", ckpt_text_count(index->n_tensors, count), ckpt_text_size(n_bytes, size));
-  if (v->is_formed) printf(", %s", ckpt_digest_text(&v->actual->digest, digest));
+  if (v->is_formed) printf(", %s", ckpt_digest_text(&v->content, digest));
   putchar('\n');
 }
 
@@ -367,6 +389,7 @@ static void write_list(ckpt_emitter *json, const verification *v, const char *ke
     ckpt_emit_text(json, "file", finding->file);
     ckpt_emit_text(json, "tensor", finding->tensor);
     ckpt_emit_text(json, "message", finding->message);
+    if (finding->n_more != 0) ckpt_emit_u64(json, "n_more", finding->n_more);
     ckpt_emit_end(json);
   }
   ckpt_emit_end(json);
@@ -385,9 +408,11 @@ static void write_json(const verification *v) {
   write_list(&json, v, "proven", CKPT_PROVEN);
   write_list(&json, v, "unproven", CKPT_UNPROVEN);
   for (uint32_t i = 0; index != NULL && i < index->n_tensors; i++) n_bytes += index->tensors[i].n_bytes;
+  ckpt_emit_u64(&json, "n_problems", v->findings.n_of[CKPT_PROBLEM]);
+  ckpt_emit_u64(&json, "n_warnings", v->findings.n_of[CKPT_WARNING]);
   ckpt_emit_u64(&json, "n_tensors", index == NULL ? 0 : index->n_tensors);
   ckpt_emit_u64(&json, "n_bytes", n_bytes);
-  ckpt_emit_text(&json, "digest", v->is_formed ? ckpt_digest_text(&v->actual->digest, digest) : NULL);
+  ckpt_emit_text(&json, "digest", v->is_formed ? ckpt_digest_text(&v->content, digest) : NULL);
   ckpt_emit_end(&json);
 }
 
@@ -398,11 +423,18 @@ static ckpt_status say_unproven(verification *v, bool is_proven, ckpt_error *err
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "values: tensor bytes were not read (--headers)");
-  if (is_proven || v->has_digest || v->expected != NULL || ckpt_args_has(v->args, "receipt") ||
+  if (is_proven || v->has_digest || ckpt_args_has(v->args, "manifest") || ckpt_args_has(v->args, "receipt") ||
       ckpt_args_has(v->args, "sums"))
     return CKPT_OK;
   return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                            "bytes: no checksum in this format; give --digest, --manifest, --sums or --receipt");
+}
+
+/* A replay has indexes of its own: what has been compared makes room for them. */
+static void free_manifests(verification *v) {
+  ckpt_manifest_free(v->actual);
+  ckpt_manifest_free(v->expected);
+  v->actual = v->expected = NULL;
 }
 
 /* Everything about an index that could be opened. */
@@ -416,6 +448,7 @@ static ckpt_status verify_index(verification *v, ckpt_error *err) {
     CKPT_TRY(check_digests(v, err));
     CKPT_TRY(check_cache(v, &is_cached, err));
     CKPT_TRY(check_sums(v, &is_listed, err));
+    free_manifests(v);
     CKPT_TRY(check_receipt(v, err));
   }
   return say_unproven(v, is_cached || is_listed, err);
@@ -451,8 +484,7 @@ static int run(ckpt_args *args) {
       print_text(&v);
   }
   ckpt_findings_free(&v.findings);
-  ckpt_manifest_free(v.expected);
-  ckpt_manifest_free(v.actual);
+  free_manifests(&v);
   ckpt_input_close(&v.input);
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
   return is_ok ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
@@ -466,10 +498,13 @@ const ckpt_verb ckpt_verb_verify = {
         "Structure, strict where convert is tolerant (holes, trailing bytes, padding); coverage; checksums that "
         "the format carries; config and tokenizer against tensors; NaN and infinities in parameters. All "
         "problems are reported, not only the first; any makes the exit status 1. NaN in buffers and all-zero "
-        "matrices are warnings. The result says what could not be proven.",
+        "matrices are warnings. Of one kind 1,000 problems and 20 warnings are listed; all are counted. The result "
+        "says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
-        "\"unproven\":[...],\"n_tensors\",\"n_bytes\",\"digest\"}; proven and unproven are texts",
+        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\"}; proven and unproven "
+        "are texts; \"n_more\" on the last of 1,000 problems or 20 warnings of one kind counts those that are not "
+        "listed",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,

@@ -1,4 +1,4 @@
-/* ls_stats.h - what `ls --stats` adds to a tensor's line: statistics of its values, from one plan for all. */
+/* ls_stats.h - what `ls --stats` adds to a tensor's line: statistics of its values. */
 #ifndef CKPT_TOOLS_LS_STATS_H
 #define CKPT_TOOLS_LS_STATS_H
 
@@ -8,9 +8,11 @@
 
 /* Zero-initialise it; free with ckpt_ls_stats_free. */
 typedef struct ckpt_ls_stats {
-  ckpt_plan *plan;          /* owns the values */
-  const ckpt_stats **stats; /* of each listed tensor; NULL without --stats */
-  bool is_printed;          /* --plan: the plan was printed, there are no values */
+  const ckpt_index *index;
+  const ckpt_tensor *const *tensors;
+  ckpt_stats *stats;          /* of each listed tensor; NULL without --stats; owned */
+  const ckpt_stats **running; /* those of the slice that is being read; owned */
+  bool is_printed;            /* --plan: the plan was printed, there are no values */
 } ckpt_ls_stats;
 
 /* Reads n tensors of an index; without --stats does nothing. */

@@ -22,36 +22,55 @@ static void print_row(void *arg, const char *line) {
 
 static void emit_row(void *arg, const char *line) { ckpt_emit_text(arg, NULL, line); }
 
-static ckpt_status show_plan(const ckpt_args *args, const ckpt_plan *plan, ckpt_error *err) {
+static ckpt_status check_rows(void *arg, const ckpt_plan *plan, ckpt_error *err) {
+  (void)arg, (void)plan, (void)err;
+  return CKPT_OK;
+}
+
+/* What --plan says of all the plans of a proof: their rows as they come, the totals at the end. */
+typedef struct showing {
+  ckpt_emitter *json; /* NULL: text */
+  uint64_t n_bytes_read, peak;
+} showing;
+
+static ckpt_status show_rows(void *arg, const ckpt_plan *plan, ckpt_error *err) {
+  showing *s = arg;
+  s->n_bytes_read += plan->n_bytes_read;
+  if (plan->peak > s->peak) s->peak = plan->peak;
+  return ckpt_plan_print(plan, s->json == NULL ? print_row : emit_row, s->json, err);
+}
+
+static ckpt_status show_plan(const ckpt_args *args, const ckpt_proof *proof, const ckpt_run_options *run,
+                             ckpt_error *err) {
   char read[32], peak[32];
+  ckpt_emitter json;
+  showing s = {.json = args->json ? &json : NULL};
+  CKPT_TRY(ckpt_prove(proof, run, check_rows, NULL, err)); /* so that a failure leaves no half of a plan */
   if (!args->json) {
-    CKPT_TRY(ckpt_plan_print(plan, print_row, NULL, err));
-    printf("reads %s, writes nothing, memory %s\n", ckpt_text_size(plan->n_bytes_read, read),
-           ckpt_text_size(plan->peak, peak));
+    CKPT_TRY(ckpt_prove(proof, run, show_rows, &s, err));
+    printf("reads %s, writes nothing, memory %s\n", ckpt_text_size(s.n_bytes_read, read), ckpt_text_size(s.peak, peak));
     return CKPT_OK;
   }
-  ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
   ckpt_emit_text(&json, "status", "ok");
   ckpt_emit_array(&json, "rows");
-  CKPT_TRY(ckpt_plan_print(plan, emit_row, &json, err));
+  CKPT_TRY(ckpt_prove(proof, run, show_rows, &s, err));
   ckpt_emit_end(&json);
-  ckpt_emit_u64(&json, "n_bytes_read", plan->n_bytes_read);
+  ckpt_emit_u64(&json, "n_bytes_read", s.n_bytes_read);
   ckpt_emit_u64(&json, "n_bytes_written", 0);
-  ckpt_emit_u64(&json, "peak_bytes", plan->peak);
+  ckpt_emit_u64(&json, "peak_bytes", s.peak);
   ckpt_emit_end(&json);
   return CKPT_OK;
 }
 
-ckpt_status ckpt_proving_run(const ckpt_args *args, ckpt_plan *plan, bool *is_printed, ckpt_error *err) {
+ckpt_status ckpt_proving_run(const ckpt_args *args, const ckpt_proof *proof, bool *is_printed, ckpt_error *err) {
   ckpt_job job;
   *is_printed = ckpt_args_has(args, "plan");
   ckpt_job_begin(&job, args);
-  ckpt_status status = ckpt_plan_prepare(plan, &job.run, err);
-  if (status == CKPT_OK && !*is_printed) status = ckpt_plan_run(plan, &job.run, err);
+  ckpt_status status =
+      *is_printed ? show_plan(args, proof, &job.run, err) : ckpt_prove(proof, &job.run, NULL, NULL, err);
   ckpt_job_end(&job);
-  if (status == CKPT_OK && *is_printed) status = show_plan(args, plan, err);
   return status;
 }
 

@@ -2,12 +2,12 @@
 #ifndef CKPT_TOOLS_PROVING_H
 #define CKPT_TOOLS_PROVING_H
 
-#include "libckpt/plan.h"
+#include "libckpt/recipe/prove.h"
 #include "options.h"
 
-/* Runs a plan without outputs as the command line says (memory, threads, trace, progress, signals). With --plan it is
- * printed instead, and *is_printed is set: then there is nothing more to say. */
-ckpt_status ckpt_proving_run(const ckpt_args *args, ckpt_plan *plan, bool *is_printed, ckpt_error *err);
+/* Runs a proof as the command line says (memory, threads, trace, progress, signals). With --plan its plan is printed
+ * instead, and *is_printed is set: then there is nothing more to say. */
+ckpt_status ckpt_proving_run(const ckpt_args *args, const ckpt_proof *proof, bool *is_printed, ckpt_error *err);
 
 /* One line of a list of sums, as sha256sum writes them and ckpt hash does. */
 typedef struct ckpt_listed {

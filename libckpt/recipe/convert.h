@@ -40,12 +40,4 @@ ckpt_status ckpt_convert_keeps_apart(const ckpt_convert_request *request, const 
 ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                              ckpt_sink *receipt, ckpt_error *err);
 
-/* Adds rows of the digest of `from` to a plan: one per selected tensor, written nowhere. */
-ckpt_status ckpt_hash_plan(ckpt_plan *plan, const ckpt_index *from, const ckpt_hash_options *options, ckpt_error *err);
-
-/* After the run of a hash plan: digest of the whole, and where entries is not NULL each tensor's (n_rows of the plan,
- * in byte order of names). A tied pair that is stored twice counts once. */
-ckpt_status ckpt_hash_result(const ckpt_plan *plan, const ckpt_index *from, ckpt_digest *out,
-                             ckpt_digest_entry *entries, ckpt_error *err);
-
 #endif

@@ -1,4 +1,4 @@
-/* diff.h - two indexes as one plan that finds every difference between them in one read of each.
+/* diff.h - two indexes as a proof that finds every difference between them in one read of each.
  *
  * Tensors meet by name or alias, whatever format, shards and order. Without a tolerance two tensors are equal where all
  * their bits are: -0.0 against 0.0 or another NaN payload is a difference (max_abs 0, counted in n_bits). With one,
@@ -8,7 +8,7 @@
 #ifndef CKPT_RECIPE_DIFF_H
 #define CKPT_RECIPE_DIFF_H
 
-#include "libckpt/plan.h"
+#include "libckpt/recipe/prove.h"
 
 typedef struct ckpt_diff_options {
   const char *include; /* NULL: "model" */
@@ -17,7 +17,7 @@ typedef struct ckpt_diff_options {
   ckpt_tolerance tolerance;
 } ckpt_diff_options;
 
-/* A tensor of either side, or one of each. Borrowed from the indexes and the plan. */
+/* A tensor of either side, or one of each. Borrowed from the indexes and the diff. */
 typedef struct ckpt_diff_pair {
   const char *name;                  /* in a, else in b */
   const ckpt_tensor *a, *b;          /* NULL: not there */
@@ -25,13 +25,18 @@ typedef struct ckpt_diff_pair {
   ckpt_dtype dtype_a, dtype_b;       /* after the cast */
   bool by_value;                     /* within the tolerance is equal; else bits decide */
   bool has_shapes;                   /* one shape on both sides */
-  const ckpt_difference *difference; /* NULL: not compared (shape, dtype, only one side) */
+  bool is_compared;                  /* not so where shape or dtype decide, or only one side has it */
+  const ckpt_difference *difference; /* after the run; NULL: not compared */
 } ckpt_diff_pair;
 
-/* In byte order of names. Freed with ckpt_diff_free, before or after the plan. */
+/* In byte order of names; freed with ckpt_diff_free. */
 typedef struct ckpt_diff {
+  const ckpt_index *a, *b;
+  ckpt_diff_options options;
+  bool is_quantized_a, is_quantized_b;
   ckpt_diff_pair *pairs;
   size_t n;
+  ckpt_arena arena; /* of differences */
 } ckpt_diff;
 
 /* What a pair has come to, after the run. */
@@ -46,10 +51,13 @@ typedef enum ckpt_diff_kind {
   CKPT_DIFF_VALUE
 } ckpt_diff_kind;
 
-/* Adds the rows of the comparison to an empty plan. Fails with EINVAL (include), EUNSUPPORTED (casts of weights that
- * need their scales). */
-ckpt_status ckpt_diff_plan(ckpt_diff **out, ckpt_plan *plan, const ckpt_index *a, const ckpt_index *b,
-                           const ckpt_diff_options *options, ckpt_error *err);
+/* Pairs the tensors of two indexes. EINVAL (include), ENOMEM. */
+ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index *b, const ckpt_diff_options *options,
+                          ckpt_error *err);
+
+/* The comparison of the pairs, which are its items. Running it fails with EUNSUPPORTED for casts of weights that need
+ * their scales. */
+ckpt_proof ckpt_diff_proof(ckpt_diff *diff);
 void ckpt_diff_free(ckpt_diff *diff); /* NULL is fine */
 
 /* After the run: what a pair is; how many of its elements differ, and the first of them. */

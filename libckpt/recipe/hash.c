@@ -1,30 +1,53 @@
-/* hash.c - the content digest of an index: a plan whose rows go nowhere but into their digests. */
+/* hash.c - see hash.h. */
+#include "libckpt/recipe/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/options.h"
-#include "libckpt/recipe/convert.h"
 #include "libckpt/recipe/quantized.h"
+#include "libckpt/recipe/select.h"
 #include "libckpt/run.h"
 
-ckpt_status ckpt_hash_plan(ckpt_plan *plan, const ckpt_index *from, const ckpt_hash_options *options, ckpt_error *err) {
-  const char *include = options != NULL && options->include != NULL ? options->include : "model";
-  ckpt_dtype cast = options != NULL ? options->cast : CKPT_DTYPE_NONE;
-  bool is_quantized = false, known;
-  ckpt_role_included(include, CKPT_ROLE_PARAMETER, &known);
-  if (!known) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "include '%s' is none of model, optimizer, all", include);
-  if (cast != CKPT_DTYPE_NONE) CKPT_TRY(ckpt_index_is_quantized(from, &is_quantized, err));
-  for (uint32_t i = 0; i < from->n_tensors; i++) {
-    const ckpt_tensor *tensor = &from->tensors[i];
-    if (!ckpt_role_included(include, (ckpt_role)tensor->role, &known)) continue;
+ckpt_status ckpt_hashing_start(ckpt_hashing *hashing, const ckpt_index *from, const ckpt_hash_options *options,
+                               ckpt_error *err) {
+  bool known;
+  *hashing = (ckpt_hashing){.from = from, .include = "model"};
+  if (options != NULL) hashing->cast = options->cast;
+  if (options != NULL && options->include != NULL) hashing->include = options->include;
+  ckpt_role_included(hashing->include, CKPT_ROLE_PARAMETER, &known);
+  if (!known)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "include '%s' is none of model, optimizer, all", hashing->include);
+  if (hashing->cast != CKPT_DTYPE_NONE) CKPT_TRY(ckpt_index_is_quantized(from, &hashing->is_quantized, err));
+  hashing->digests = calloc((size_t)from->n_tensors + 1, sizeof *hashing->digests);
+  CKPT_TRY_ALLOC(hashing->digests, err);
+  return CKPT_OK;
+}
+
+void ckpt_hashing_end(ckpt_hashing *hashing) {
+  free(hashing->digests);
+  *hashing = (ckpt_hashing){0};
+}
+
+const ckpt_tensor *ckpt_hashing_at(const ckpt_hashing *hashing, size_t place) {
+  const ckpt_tensor *tensor = &hashing->from->tensors[hashing->from->by_name[place]];
+  bool known;
+  return ckpt_role_included(hashing->include, (ckpt_role)tensor->role, &known) ? tensor : NULL;
+}
+
+ckpt_status ckpt_hashing_add(const ckpt_hashing *hashing, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
+  const ckpt_index *from = hashing->from;
+  for (size_t i = first; i < end; i++) {
+    const ckpt_tensor *tensor = ckpt_hashing_at(hashing, i);
     ckpt_expr *expr;
+    if (tensor == NULL) continue;
     CKPT_TRY(ckpt_expr_read(&expr, plan, from, tensor, err));
-    if (cast != CKPT_DTYPE_NONE && cast != (ckpt_dtype)tensor->dtype &&
+    if (hashing->cast != CKPT_DTYPE_NONE && hashing->cast != (ckpt_dtype)tensor->dtype &&
         ckpt_dtype_is_float((ckpt_dtype)tensor->dtype)) {
-      ckpt_status status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
-      if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, cast, err);
+      ckpt_status status = ckpt_refuse_quantized(from, tensor, hashing->is_quantized, err);
+      if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, hashing->cast, err);
       if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     }
     CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, expr, tensor, NULL, err));
@@ -32,24 +55,39 @@ ckpt_status ckpt_hash_plan(ckpt_plan *plan, const ckpt_index *from, const ckpt_h
   return CKPT_OK;
 }
 
-ckpt_status ckpt_hash_result(const ckpt_plan *plan, const ckpt_index *from, ckpt_digest *out,
-                             ckpt_digest_entry *entries, ckpt_error *err) {
-  const ckpt_row **rows = calloc((size_t)from->n_tensors + 1, sizeof *rows);
-  const ckpt_digest **digests = calloc((size_t)from->n_tensors + 1, sizeof *digests);
-  ckpt_status status = CKPT_OK;
-  size_t n = 0;
-  if (rows == NULL || digests == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < plan->n_rows && status == CKPT_OK; i++) {
-    int64_t place = plan->rows[i].sink == CKPT_NO_SINK ? ckpt_index_place(from, plan->rows[i].name) : -1;
-    if (place >= 0) rows[place] = &plan->rows[i];
+void ckpt_hashing_take(ckpt_hashing *hashing, const ckpt_plan *plan) {
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    const ckpt_row *row = &plan->rows[i];
+    int64_t place = row->sink == CKPT_NO_SINK ? ckpt_index_place(hashing->from, row->name) : -1;
+    if (place >= 0) hashing->digests[place] = row->digest;
   }
-  for (uint32_t i = 0; i < from->n_tensors && status == CKPT_OK; i++) {
-    if (rows[i] == NULL) continue;
-    digests[i] = &rows[i]->digest;
-    if (entries != NULL) entries[n++] = (ckpt_digest_entry){rows[i]->name, rows[i]->digest};
+}
+
+static ckpt_status add(void *arg, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
+  return ckpt_hashing_add(arg, plan, first, end, err);
+}
+
+static ckpt_status take(void *arg, const ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
+  (void)first, (void)end, (void)err;
+  ckpt_hashing_take(arg, plan);
+  return CKPT_OK;
+}
+
+ckpt_proof ckpt_hashing_proof(ckpt_hashing *hashing) {
+  ckpt_proof proof = {.n = hashing->from->n_tensors, .arg = hashing, .add = add, .take = take};
+  for (size_t i = 0; i < proof.n; i++) {
+    const ckpt_tensor *tensor = ckpt_hashing_at(hashing, i);
+    proof.n_bytes += tensor == NULL ? 0 : tensor->n_bytes;
   }
-  if (status == CKPT_OK) status = ckpt_digest_index(from, digests, out, err);
-  free(rows);
+  return proof;
+}
+
+ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, ckpt_error *err) {
+  const ckpt_digest **digests = calloc((size_t)hashing->from->n_tensors + 1, sizeof *digests);
+  CKPT_TRY_ALLOC(digests, err);
+  for (size_t i = 0; i < hashing->from->n_tensors; i++)
+    if (ckpt_hashing_at(hashing, i) != NULL) digests[i] = &hashing->digests[i];
+  ckpt_status status = ckpt_digest_index(hashing->from, digests, out, err);
   free(digests);
   return status;
 }
@@ -57,11 +95,13 @@ ckpt_status ckpt_hash_result(const ckpt_plan *plan, const ckpt_index *from, ckpt
 ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options, ckpt_digest *out, ckpt_error *err) {
   ckpt_hash_options known;
   CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
-  ckpt_plan *plan;
-  CKPT_TRY(ckpt_plan_new(&plan, err));
-  ckpt_status status = ckpt_hash_plan(plan, index, &known, err);
-  if (status == CKPT_OK) status = ckpt_plan_run(plan, known.run, err);
-  if (status == CKPT_OK) status = ckpt_hash_result(plan, index, out, NULL, err);
-  ckpt_plan_free(plan);
+  ckpt_hashing hashing = {0};
+  ckpt_status status = ckpt_hashing_start(&hashing, index, &known, err);
+  if (status == CKPT_OK) {
+    const ckpt_proof proof = ckpt_hashing_proof(&hashing);
+    status = ckpt_prove(&proof, known.run, NULL, NULL, err);
+  }
+  if (status == CKPT_OK) status = ckpt_hashing_result(&hashing, out, err);
+  ckpt_hashing_end(&hashing);
   return ckpt_fail_at(status, err, index->path, NULL);
 }

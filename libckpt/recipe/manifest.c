@@ -2,20 +2,17 @@
  * memory for the text. */
 #include "libckpt/recipe/manifest.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "libckpt/arch.h"
-#include "libckpt/codec/json.h"
+#include "libckpt/codec/json_file.h"
+#include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/out.h"
-#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/select.h"
 
-enum { MAX_TENSORS = 1000000, MAX_TEXT_BYTES = 8192, WINDOW_BYTES = 1 << 16 };
+enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16 };
 
 typedef unsigned long long ull;
 
@@ -36,22 +33,30 @@ void ckpt_manifest_free(ckpt_manifest *manifest) {
   free(manifest);
 }
 
-/* Appends an entry, its name and shape copied. */
+bool ckpt_manifest_same_shape(const ckpt_manifest_entry *a, const ckpt_manifest_entry *b) {
+  return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
+/* Appends an entry, its name and shape copied; tensors of one shape, one after the other, share it. */
 static ckpt_status add(ckpt_manifest *manifest, ckpt_manifest_entry entry, ckpt_error *err) {
   if (manifest->n == manifest->capacity) {
-    size_t capacity = manifest->capacity < 64 ? 64 : manifest->capacity * 2;
+    size_t capacity = manifest->capacity < 64 ? 64 : manifest->capacity + manifest->capacity / 2;
     ckpt_manifest_entry *moved = reallocarray(manifest->entries, capacity, sizeof *moved);
     CKPT_TRY_ALLOC(moved, err);
     manifest->entries = moved;
     manifest->capacity = capacity;
   }
-  uint64_t *shape = NULL;
-  if (entry.rank != 0) {
-    shape = ckpt_arena_array(&manifest->arena, entry.rank, sizeof *shape);
+  const ckpt_manifest_entry *last = manifest->n == 0 ? NULL : &manifest->entries[manifest->n - 1];
+  if (last != NULL && ckpt_manifest_same_shape(last, &entry)) {
+    entry.shape = last->shape;
+  } else if (entry.rank != 0) {
+    uint64_t *shape = ckpt_arena_array(&manifest->arena, entry.rank, sizeof *shape);
     CKPT_TRY_ALLOC(shape, err);
     memcpy(shape, entry.shape, entry.rank * sizeof *shape);
+    entry.shape = shape;
+  } else {
+    entry.shape = NULL;
   }
-  entry.shape = shape;
   entry.name = ckpt_arena_copy(&manifest->arena, entry.name);
   CKPT_TRY_ALLOC(entry.name, err);
   manifest->entries[manifest->n++] = entry;
@@ -76,43 +81,43 @@ static bool is_tied_copy(const ckpt_index *from, const char *name) {
   return false;
 }
 
-static ckpt_status fill(ckpt_manifest *manifest, const ckpt_plan *plan, const ckpt_index *from,
-                        const ckpt_hash_options *options, ckpt_error *err) {
+static ckpt_status fill(ckpt_manifest *manifest, const ckpt_hashing *hashing, ckpt_error *err) {
+  const ckpt_index *from = hashing->from;
   manifest->names = ckpt_arena_copy(&manifest->arena, from->names);
-  if (options->include != NULL) manifest->include = ckpt_arena_copy(&manifest->arena, options->include);
-  if (manifest->names == NULL || manifest->include == NULL)
+  manifest->include = ckpt_arena_copy(&manifest->arena, hashing->include);
+  manifest->cast = hashing->cast;
+  manifest->entries = calloc((size_t)from->n_tensors + 1, sizeof *manifest->entries);
+  manifest->capacity = (size_t)from->n_tensors + 1;
+  if (manifest->names == NULL || manifest->include == NULL || manifest->entries == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  manifest->cast = options->cast;
-  for (uint32_t i = 0; i < plan->n_rows; i++) {
-    const ckpt_row *row = &plan->rows[i];
-    if (row->sink != CKPT_NO_SINK || is_tied_copy(from, row->name)) continue;
+  for (size_t i = 0; i < from->n_tensors; i++) { /* in byte order of names */
+    const ckpt_tensor *tensor = ckpt_hashing_at(hashing, i);
+    if (tensor == NULL || is_tied_copy(from, tensor->name)) continue;
+    bool is_cast = manifest->cast != CKPT_DTYPE_NONE && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
     CKPT_TRY(add(manifest,
-                 (ckpt_manifest_entry){.name = row->name,
-                                       .shape = row->expr->shape,
-                                       .digest = row->digest,
-                                       .dtype = row->expr->dtype,
-                                       .rank = row->expr->rank},
+                 (ckpt_manifest_entry){.name = tensor->name,
+                                       .shape = tensor->shape,
+                                       .digest = hashing->digests[i],
+                                       .dtype = is_cast ? (uint8_t)manifest->cast : tensor->dtype,
+                                       .rank = tensor->rank},
                  err));
   }
-  if (manifest->n != 0) qsort(manifest->entries, manifest->n, sizeof *manifest->entries, by_name);
   return CKPT_OK;
 }
 
-ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_plan *plan, const ckpt_index *from,
-                              const ckpt_hash_options *options, ckpt_error *digest_error, ckpt_error *err) {
+ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_hashing *hashing, ckpt_error *digest_error,
+                              ckpt_error *err) {
   ckpt_manifest *manifest = NULL;
   CKPT_TRY(manifest_alloc(&manifest, err));
-  ckpt_status status = fill(manifest, plan, from, options, err);
-  if (status == CKPT_OK) {
-    ckpt_error defect = {0};
-    status = ckpt_hash_result(plan, from, &manifest->digest, NULL, &defect);
-    if (status == CKPT_EDIFFERENT && digest_error != NULL) {
-      *digest_error = defect;
-      status = CKPT_OK;
-    } else if (status != CKPT_OK) {
-      status = ckpt_fail(err, status, defect.file, defect.tensor, "%s", defect.message);
-    }
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_hashing_result(hashing, &manifest->digest, &defect);
+  if (status == CKPT_EDIFFERENT && digest_error != NULL) {
+    *digest_error = defect;
+    status = CKPT_OK;
+  } else if (status != CKPT_OK) {
+    status = ckpt_fail(err, status, defect.file, defect.tensor, "%s", defect.message);
   }
+  if (status == CKPT_OK) status = fill(manifest, hashing, err);
   if (status == CKPT_OK)
     *out = manifest;
   else
@@ -179,34 +184,15 @@ done:
 /* ---- reading ------------------------------------------------------------------------------------------------------
  */
 
-static ckpt_status fetch(void *arg, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
-  for (size_t done = 0; done < n_bytes;) {
-    ssize_t n = pread(*(const int *)arg, (char *)dst + done, n_bytes - done, (off_t)(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ckpt_fail_errno(err, NULL, "cannot read");
-    if (n == 0) return ckpt_fail(err, CKPT_EIO, NULL, NULL, "shrank while being read");
-    done += (size_t)n;
-  }
-  return CKPT_OK;
-}
-
-/* The next token as text: fails with what is missing where it is none, or holds a NUL. */
-static ckpt_status read_text(ckpt_json *json, const char *what, const char **text, ckpt_error *err) {
-  size_t n;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_STRING, what, err));
-  *text = ckpt_json_text(json, &n);
-  return strlen(*text) == n ? CKPT_OK : ckpt_json_fail(json, err, "%s holds a NUL character", what);
-}
-
 static ckpt_status read_digest(ckpt_json *json, ckpt_digest *digest, ckpt_error *err) {
   const char *text;
-  CKPT_TRY(read_text(json, "a digest", &text, err));
+  CKPT_TRY(ckpt_json_take_text(json, "a digest", false, &text, err));
   return ckpt_digest_parse(text, digest) ? CKPT_OK : ckpt_json_fail(json, err, "no digest: '%.80s'", text);
 }
 
 static ckpt_status read_dtype(ckpt_json *json, ckpt_dtype *dtype, ckpt_error *err) {
   const char *text;
-  CKPT_TRY(read_text(json, "a dtype", &text, err));
+  CKPT_TRY(ckpt_json_take_text(json, "a dtype", false, &text, err));
   *dtype = ckpt_dtype_parse(text);
   return *dtype != CKPT_DTYPE_NONE ? CKPT_OK : ckpt_json_fail(json, err, "unknown dtype '%.80s'", text);
 }
@@ -224,7 +210,7 @@ static ckpt_status read_shape(ckpt_json *json, ckpt_manifest_entry *entry, uint6
 
 static ckpt_status read_entry(ckpt_manifest *manifest, ckpt_json *json, ckpt_error *err) {
   ckpt_manifest_entry entry = {0};
-  char name[MAX_TEXT_BYTES + 1] = "";
+  char name[CKPT_JSON_FILE_MAX_TEXT + 1] = "";
   uint64_t shape[CKPT_MAX_RANK];
   bool has_digest = false, has_shape = false;
   ckpt_json_token token;
@@ -233,7 +219,7 @@ static ckpt_status read_entry(ckpt_manifest *manifest, ckpt_json *json, ckpt_err
     if (token == CKPT_JSON_OBJECT_END) break;
     const char *key = ckpt_json_text(json, NULL), *text;
     if (strcmp(key, "name") == 0) {
-      CKPT_TRY(read_text(json, "a name", &text, err));
+      CKPT_TRY(ckpt_json_take_text(json, "a name", false, &text, err));
       memcpy(name, text, strlen(text) + 1);
     } else if (strcmp(key, "dtype") == 0) {
       ckpt_dtype dtype;
@@ -266,8 +252,11 @@ static ckpt_status read_entries(ckpt_manifest *manifest, ckpt_json *json, ckpt_e
     if (token != CKPT_JSON_OBJECT) return ckpt_json_fail(json, err, "a tensor is an object");
     CKPT_TRY(read_entry(manifest, json, err));
   }
-  if (manifest->n != 0) qsort(manifest->entries, manifest->n, sizeof *manifest->entries, by_name);
-  for (size_t i = 1; i < manifest->n; i++)
+  bool is_sorted = true; /* as ckpt_manifest_write leaves them; sorting takes memory of its own */
+  for (size_t i = 1; i < manifest->n && is_sorted; i++)
+    is_sorted = by_name(&manifest->entries[i - 1], &manifest->entries[i]) < 0;
+  if (!is_sorted) qsort(manifest->entries, manifest->n, sizeof *manifest->entries, by_name);
+  for (size_t i = 1; i < manifest->n && !is_sorted; i++)
     if (by_name(&manifest->entries[i - 1], &manifest->entries[i]) == 0)
       return ckpt_json_fail(json, err, "tensor '%.200s' stands there twice", manifest->entries[i].name);
   return CKPT_OK;
@@ -295,7 +284,7 @@ static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char
     case 1: return read_digest(json, &manifest->digest, err);
     case 2:
     case 3:
-      CKPT_TRY(read_text(json, keys[number], &text, err));
+      CKPT_TRY(ckpt_json_take_text(json, keys[number], false, &text, err));
       if (number == 3 && (ckpt_role_included(text, CKPT_ROLE_PARAMETER, &known), !known))
         return ckpt_json_fail(json, err, "include '%.40s' is none of model, optimizer, all", text);
       text = ckpt_arena_copy(&manifest->arena, text);
@@ -328,28 +317,17 @@ static ckpt_status parse(ckpt_manifest *manifest, ckpt_json *json, ckpt_error *e
 }
 
 ckpt_status ckpt_manifest_read(ckpt_manifest **out, const char *path, ckpt_error *err) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat found;
-  if (fd == -1) return ckpt_fail_errno(err, path, "cannot open the manifest");
+  ckpt_json_file file;
   ckpt_manifest *manifest = NULL;
   ckpt_json *json = NULL;
+  CKPT_TRY(ckpt_json_file_open(&file, path, "the manifest", err));
   ckpt_status status;
-  if (fstat(fd, &found) != 0) {
-    status = ckpt_fail_errno(err, path, "cannot open the manifest");
-    goto done;
-  }
-  if (!S_ISREG(found.st_mode)) {
-    status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is no regular file");
-    goto done;
-  }
-  const ckpt_json_options options = {
-      .fetch = fetch, .arg = &fd, .n_bytes = (uint64_t)found.st_size, .max_text = MAX_TEXT_BYTES};
   CKPT_TRY_GOTO(manifest_alloc(&manifest, err));
-  CKPT_TRY_GOTO(ckpt_json_new(&json, &options, err));
+  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &file, err));
   status = parse(manifest, json, err);
 done:
   ckpt_json_free(json);
-  close(fd);
+  ckpt_json_file_close(&file);
   if (status == CKPT_OK)
     *out = manifest;
   else

@@ -13,7 +13,7 @@
 #ifndef CKPT_RECIPE_MANIFEST_H
 #define CKPT_RECIPE_MANIFEST_H
 
-#include "libckpt/plan.h"
+#include "libckpt/recipe/hash.h"
 
 #define CKPT_MANIFEST_VERSION 1
 
@@ -33,11 +33,11 @@ typedef struct ckpt_manifest {
   size_t n, capacity;
 } ckpt_manifest;
 
-/* The manifest of a hash plan (ckpt_hash_plan) that has run; it copies what it needs. With a NULL *digest_error a
- * failure to form the digest of the whole (a tied pair that differs) is a failure, else it stands there and `digest` is
- * zero. Free with ckpt_manifest_free. */
-ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_plan *plan, const ckpt_index *from,
-                              const ckpt_hash_options *options, ckpt_error *digest_error, ckpt_error *err);
+/* The manifest of a hashing whose digests are all taken; it copies what it needs. With a NULL *digest_error a failure
+ * to form the digest of the whole (a tied pair that differs) is a failure, else it stands there and `digest` is zero.
+ * Free with ckpt_manifest_free. */
+ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_hashing *hashing, ckpt_error *digest_error,
+                              ckpt_error *err);
 void ckpt_manifest_free(ckpt_manifest *manifest); /* NULL is fine */
 
 /* Writes it, atomically. Fails with EEXIST unless force, and EIO. */
@@ -48,5 +48,8 @@ ckpt_status ckpt_manifest_read(ckpt_manifest **out, const char *path, ckpt_error
 
 /* The entry with this name, or NULL. */
 const ckpt_manifest_entry *ckpt_manifest_find(const ckpt_manifest *manifest, const char *name);
+
+/* Whether two entries have one shape. */
+bool ckpt_manifest_same_shape(const ckpt_manifest_entry *a, const ckpt_manifest_entry *b);
 
 #endif

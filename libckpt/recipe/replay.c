@@ -1,27 +1,40 @@
 /* replay.c - a receipt read back, its plan rebuilt and run into the digest only; receipt.c has the form. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "libckpt/backend.h"
+#include "libckpt/codec/json_file.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/apart.h"
+#include "libckpt/recipe/hash.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/run.h"
 #include "libckpt/source.h"
 
-#define MAX_RECEIPT_BYTES (UINT64_C(1) << 30)
+enum { MAX_OPTION_BYTES = 16 << 20 }; /* more than any command line holds */
 
-/* A receipt as it was read, and the request that it stands for. */
+/* What a receipt says of an output beside its target. */
+typedef struct recorded_output {
+  ckpt_digest digest;
+  bool has_digest;
+} recorded_output;
+
+/* A receipt as it was read, and the request that it stands for. Lists of tensors stay in the file: they are read where
+ * they are compared. */
 typedef struct recorded {
   const char *path; /* of the receipt */
-  json_t *root;
+  ckpt_json_file file;
   ckpt_arena arena;
   ckpt_convert_options options;
+  const char *weights;
+  const char *input_names;
+  recorded_output input, *outputs;
   ckpt_convert_target *targets;
   ckpt_convert_request request;
   ckpt_index *from, *like;
@@ -51,77 +64,185 @@ static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) 
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (%s)", what);
 }
 
-static ckpt_status parse(recorded *r, ckpt_error *err) {
-  json_error_t defect;
-  struct stat found; /* a pipe would block, and has no size to bound */
-  if (stat(r->path, &found) != 0) return ckpt_fail_errno(err, r->path, "cannot be opened");
-  if (!S_ISREG(found.st_mode)) return ckpt_fail(err, CKPT_EINVAL, r->path, NULL, "is no regular file");
-  FILE *file = fopen(r->path, "re");
-  if (file == NULL) return ckpt_fail_errno(err, r->path, "cannot be opened");
-  bool fits = fseeko(file, 0, SEEK_END) == 0 && ftello(file) >= 0 && (uint64_t)ftello(file) <= MAX_RECEIPT_BYTES;
-  rewind(file);
-  if (fits) r->root = json_loadf(file, JSON_REJECT_DUPLICATES, &defect);
-  fclose(file);
-  if (!fits) return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "larger than 1 GiB, or no file");
-  if (r->root == NULL)
-    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "no JSON: %s (line %d, column %d)", defect.text, defect.line,
-                     defect.column);
-  if (json_integer_value(json_object_get(r->root, "ckpt_receipt")) != 1)
-    return refuse(r, "no \"ckpt_receipt\": 1", err);
-  return CKPT_OK;
-}
+/* What is read of an object: keys in any order, each at most once, others are passed by. */
+typedef struct field {
+  const char *key;
+  ckpt_status (*read)(recorded *r, ckpt_json *json, void *into, ckpt_error *err); /* its value */
+  void *into;
+} field;
 
-/* Text under key; NULL where it is null or absent. */
-static const char *text(const json_t *object, const char *key) {
-  return json_string_value(json_object_get(object, key));
-}
-
-static ckpt_status read_list(recorded *r, const json_t *options, const char *key, const char *const **out,
-                             ckpt_error *err) {
-  const json_t *list = json_object_get(options, key);
-  size_t n = json_array_size(list);
-  *out = NULL;
-  if (n == 0) return CKPT_OK;
-  const char **texts = ckpt_arena_array(&r->arena, n + 1, sizeof *texts);
-  CKPT_TRY_ALLOC(texts, err);
-  for (size_t i = 0; i < n; i++) {
-    texts[i] = json_string_value(json_array_get(list, i));
-    if (texts[i] == NULL) return refuse(r, key, err);
+/* The rest of an object whose beginning has been read. */
+static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields, size_t n, ckpt_error *err) {
+  uint32_t seen = 0;
+  for (;;) {
+    ckpt_json_token token;
+    size_t i = 0;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    while (i < n && strcmp(fields[i].key, ckpt_json_text(json, NULL)) != 0) i++;
+    if (i == n) {
+      CKPT_TRY(ckpt_json_skip(json, err));
+      continue;
+    }
+    if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", fields[i].key);
+    seen |= UINT32_C(1) << i;
+    CKPT_TRY(fields[i].read(r, json, fields[i].into, err));
   }
-  *out = texts;
+}
+
+static ckpt_status no_room(const recorded *r, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "its options take more than %d bytes", MAX_OPTION_BYTES);
+}
+
+/* Room for item n of an array in the receipt's arena, and for a zero behind it. */
+static ckpt_status grow(recorded *r, void *items, size_t n, size_t item_bytes, ckpt_error *err) {
+  if ((n & (n - 1)) != 0) return CKPT_OK; /* it grows at powers of two */
+  void *moved = ckpt_arena_array(&r->arena, 2 * n + 2, item_bytes), *old;
+  if (moved == NULL) return no_room(r, err);
+  memcpy(&old, items, sizeof old);
+  if (n != 0) memcpy(moved, old, n * item_bytes);
+  memcpy(items, &moved, sizeof moved);
   return CKPT_OK;
 }
 
-static ckpt_status read_casts(recorded *r, const json_t *options, ckpt_error *err) {
-  const json_t *list = json_object_get(options, "dtype");
-  size_t n = json_array_size(list);
-  ckpt_cast_rule *casts = ckpt_arena_array(&r->arena, n + 1, sizeof *casts);
-  CKPT_TRY_ALLOC(casts, err);
-  for (size_t i = 0; i < n; i++) {
-    const json_t *rule = json_array_get(list, i);
-    const char *dtype = text(rule, "dtype");
-    casts[i] = (ckpt_cast_rule){text(rule, "pattern"), dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype)};
-    if (casts[i].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
+/* A string or null, kept. */
+static ckpt_status read_text(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text;
+  CKPT_TRY(ckpt_json_take_text(json, "what a receipt records", true, &text, err));
+  if (text != NULL && (text = ckpt_arena_copy(&r->arena, text)) == NULL) return no_room(r, err);
+  *(const char **)into = text;
+  return CKPT_OK;
+}
+
+static ckpt_status read_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_next(json, &token, err));
+  if (token != CKPT_JSON_TRUE && token != CKPT_JSON_FALSE) return refuse(r, "options", err);
+  *(bool *)into = token == CKPT_JSON_TRUE;
+  return CKPT_OK;
+}
+
+static ckpt_status read_size(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "a size", err));
+  return ckpt_json_u64(json, into) ? CKPT_OK : refuse(r, "shard_size", err);
+}
+
+static ckpt_status read_digest(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  recorded_output *output = into;
+  const char *text;
+  (void)r;
+  CKPT_TRY(ckpt_json_take_text(json, "a digest", true, &text, err));
+  output->has_digest = text != NULL && ckpt_digest_parse(text, &output->digest);
+  return CKPT_OK;
+}
+
+static ckpt_status read_version(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  uint64_t version;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "ckpt_receipt", err));
+  *(bool *)into = ckpt_json_u64(json, &version) && version == 1;
+  return *(bool *)into ? CKPT_OK : refuse(r, "no \"ckpt_receipt\": 1", err);
+}
+
+static ckpt_status read_list(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char **texts = NULL;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "a list of options", err));
+  for (size_t n = 0;; n++) {
+    ckpt_json_token token;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) break;
+    if (token != CKPT_JSON_STRING) return refuse(r, "options", err);
+    CKPT_TRY(grow(r, &texts, n, sizeof *texts, err));
+    size_t n_text;
+    const char *text = ckpt_json_text(json, &n_text);
+    if (strlen(text) != n_text) return refuse(r, "options", err);
+    texts[n] = ckpt_arena_copy(&r->arena, text);
+    if (texts[n] == NULL) return no_room(r, err);
+  }
+  *(const char *const **)into = texts;
+  return CKPT_OK;
+}
+
+/* The array's next object has begun, or *is_end. */
+static ckpt_status next_object(const recorded *r, ckpt_json *json, const char *what, bool *is_end, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_next(json, &token, err));
+  *is_end = token == CKPT_JSON_ARRAY_END;
+  return *is_end || token == CKPT_JSON_OBJECT ? CKPT_OK : refuse(r, what, err);
+}
+
+static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_cast_rule *casts = NULL;
+  (void)into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "dtype", err));
+  for (size_t n = 0;; n++) {
+    bool is_end;
+    const char *dtype = NULL;
+    CKPT_TRY(next_object(r, json, "dtype", &is_end, err));
+    if (is_end) break;
+    CKPT_TRY(grow(r, &casts, n, sizeof *casts, err));
+    const field fields[] = {{"pattern", read_text, &casts[n].pattern}, {"dtype", read_text, &dtype}};
+    CKPT_TRY(read_fields(r, json, fields, 2, err));
+    casts[n].dtype = dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype);
+    if (casts[n].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
+    r->options.n_casts = n + 1;
   }
   r->options.casts = casts;
-  r->options.n_casts = n;
   return CKPT_OK;
 }
 
-static ckpt_status read_targets(recorded *r, ckpt_error *err) {
-  const json_t *outputs = json_object_get(r->root, "outputs");
-  size_t n = json_array_size(outputs);
-  if (n == 0 || n > UINT32_MAX) return refuse(r, "outputs", err);
-  r->targets = ckpt_arena_array(&r->arena, n, sizeof *r->targets);
-  CKPT_TRY_ALLOC(r->targets, err);
-  for (size_t i = 0; i < n; i++) {
-    const json_t *output = json_array_get(outputs, i);
-    json_int_t shard_size = json_integer_value(json_object_get(output, "shard_size"));
-    r->targets[i] = (ckpt_convert_target){text(output, "path"), text(output, "format"), (uint64_t)shard_size};
-    if (r->targets[i].path == NULL || r->targets[i].to == NULL || shard_size < 0) return refuse(r, "outputs", err);
+static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_convert_options *options = &r->options;
+  const char *names = NULL;
+  (void)into;
+  const field fields[] = {{"names", read_text, &names},
+                          {"weights", read_text, &r->weights},
+                          {"like", read_text, &r->request.like_path},
+                          {"include", read_text, &options->include},
+                          {"allow_overflow", read_flag, &options->allow_overflow},
+                          {"dtype", read_casts, NULL},
+                          {"match", read_list, &options->match},
+                          {"exclude", read_list, &options->exclude},
+                          {"rename", read_list, &options->rename}};
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
+  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  options->stored_names = names != NULL && strcmp(names, "stored") == 0;
+  return CKPT_OK;
+}
+
+static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "inputs", err));
+  for (size_t n = 0;; n++) {
+    bool is_end;
+    CKPT_TRY(next_object(r, json, "inputs", &is_end, err));
+    if (is_end) return CKPT_OK;
+    if (n != 0) return refuse(r, "more than one input", err);
+    const field fields[] = {{"path", read_text, &r->options.input},
+                            {"names", read_text, &r->input_names},
+                            {"digest", read_digest, &r->input}};
+    CKPT_TRY(read_fields(r, json, fields, 3, err));
+  }
+}
+
+static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
+  for (uint32_t n = 0;; n++) {
+    bool is_end;
+    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
+    if (is_end) break;
+    CKPT_TRY(grow(r, &r->targets, n, sizeof *r->targets, err));
+    CKPT_TRY(grow(r, &r->outputs, n, sizeof *r->outputs, err));
+    ckpt_convert_target *target = &r->targets[n];
+    const field fields[] = {{"path", read_text, &target->path},
+                            {"format", read_text, &target->to},
+                            {"shard_size", read_size, &target->shard_size},
+                            {"digest", read_digest, &r->outputs[n]}};
+    CKPT_TRY(read_fields(r, json, fields, 4, err));
+    if (target->path == NULL || target->to == NULL) return refuse(r, "outputs", err);
+    r->request.n_targets = n + 1;
   }
   r->request.targets = r->targets;
-  r->request.n_targets = (uint32_t)n;
   return CKPT_OK;
 }
 
@@ -146,28 +267,39 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
                    path, here);
 }
 
+static ckpt_status parse(recorded *r, ckpt_error *err) {
+  bool is_one = false;
+  const field fields[] = {{"ckpt_receipt", read_version, &is_one},
+                          {"verb", read_text, &r->request.verb},
+                          {"options", read_options, NULL},
+                          {"inputs", read_inputs, NULL},
+                          {"outputs", read_outputs, NULL}};
+  ckpt_json *json = NULL;
+  ckpt_json_token token;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
+  CKPT_TRY_GOTO(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  CKPT_TRY_GOTO(ckpt_json_next(json, &token, err)); /* the end, or an error */
+  if (!is_one)
+    status = refuse(r, "no \"ckpt_receipt\": 1", err);
+  else if (r->options.input == NULL)
+    status = refuse(r, "inputs", err);
+  else if (r->request.n_targets == 0)
+    status = refuse(r, "outputs", err);
+done:
+  ckpt_json_free(json);
+  return ckpt_fail_at(status, err, r->path, NULL);
+}
+
 /* The request that was made then, over what stands at the inputs' paths now. */
-static ckpt_status read_request(recorded *r, ckpt_error *err) {
-  const json_t *options = json_object_get(r->root, "options"), *inputs = json_object_get(r->root, "inputs");
-  const char *names = text(options, "names");
+static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   r->options.struct_size = sizeof r->options;
-  r->options.input = text(json_array_get(inputs, 0), "path");
-  r->options.include = text(options, "include");
-  r->options.allow_overflow = json_is_true(json_object_get(options, "allow_overflow"));
-  r->options.stored_names = names != NULL && strcmp(names, "stored") == 0;
-  if (r->options.input == NULL) return refuse(r, "inputs", err);
-  CKPT_TRY(read_casts(r, options, err));
-  CKPT_TRY(read_list(r, options, "match", &r->options.match, err));
-  CKPT_TRY(read_list(r, options, "exclude", &r->options.exclude, err));
-  CKPT_TRY(read_list(r, options, "rename", &r->options.rename, err));
-  CKPT_TRY(read_targets(r, err));
   ckpt_open_options open = {.struct_size = sizeof open, .stored_names = r->options.stored_names};
-  open.weights = text(options, "weights");
+  open.weights = r->weights;
   CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
   open.weights = NULL;
-  r->request.like_path = text(options, "like");
   if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
-  r->request.verb = text(r->root, "verb");
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;
@@ -188,79 +320,130 @@ static ckpt_status find_output(const recorded *r, const char *path, uint32_t *nu
 /* ---- comparing -----------------------------------------------------------------------------------------------------
  */
 
-/* A recorded tensor's digest; false where the receipt has none. */
-static bool recorded_digest(const json_t *object, ckpt_digest *out) {
-  const char *digest = text(object, "digest");
-  return digest != NULL && ckpt_digest_parse(digest, out);
-}
-
-/* Compares tensors by name with those that the receipt lists: entries (sorted by name) is what is there now. */
-static void compare_tensors(const json_t *output, const ckpt_digest_entry *entries, size_t n, const char *file,
-                            const char *whose, const reporter *to) {
-  const json_t *tensors = json_object_get(output, "tensors");
-  size_t n_recorded = json_array_size(tensors), n_found = 0;
-  for (size_t i = 0; i < n_recorded; i++) {
-    const json_t *tensor = json_array_get(tensors, i);
-    const char *name = text(tensor, "name");
-    ckpt_digest digest;
-    if (name == NULL || !recorded_digest(tensor, &digest)) {
-      say(to, file, name, "the receipt lists it without a digest");
-      continue;
-    }
-    size_t low = 0, high = n;
-    while (low < high) {
-      size_t middle = low + (high - low) / 2;
-      if (strcmp(entries[middle].name, name) < 0)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    bool is_there = low < n && strcmp(entries[low].name, name) == 0;
-    n_found += is_there;
-    if (!is_there)
-      say(to, file, name, "the receipt lists it, %s does not have it", whose);
-    else if (memcmp(&entries[low].digest, &digest, sizeof digest) != 0)
-      say(to, file, name, "%s has other values, dtype or shape than the receipt says", whose);
-  }
-  if (n_found < n) say(to, file, NULL, "%s has %zu tensors that the receipt does not list", whose, n - n_found);
-}
-
 static int compare_names(const void *a, const void *b) {
   return strcmp(((const ckpt_digest_entry *)a)->name, ((const ckpt_digest_entry *)b)->name);
 }
 
-static ckpt_status compare_replayed(const recorded *r, const ckpt_plan *plan, const reporter *to, ckpt_error *err) {
-  for (uint32_t k = 0; k < plan->n_outputs; k++) {
+/* Tensors as they are now, in byte order of names, to be met by those that the receipt lists. */
+typedef struct comparison {
+  const ckpt_digest_entry *entries;
+  bool *is_met;
+  size_t n;
+  uint32_t output, number; /* wanted; of the output that is being read */
+  const char *file, *whose;
+  const reporter *to;
+} comparison;
+
+static void compare_tensor(const comparison *c, const char *name, const recorded_output *tensor) {
+  if (name == NULL || !tensor->has_digest) {
+    say(c->to, c->file, name, "the receipt lists it without a digest");
+    return;
+  }
+  size_t low = 0, high = c->n;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (strcmp(c->entries[middle].name, name) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == c->n || strcmp(c->entries[low].name, name) != 0) {
+    say(c->to, c->file, name, "the receipt lists it, %s does not have it", c->whose);
+    return;
+  }
+  c->is_met[low] = true;
+  if (memcmp(&c->entries[low].digest, &tensor->digest, sizeof tensor->digest) != 0)
+    say(c->to, c->file, name, "%s has other values, dtype or shape than the receipt says", c->whose);
+}
+
+static ckpt_status read_name(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text;
+  (void)r;
+  CKPT_TRY(ckpt_json_take_text(json, "a name", false, &text, err));
+  memcpy(into, text, strlen(text) + 1);
+  return CKPT_OK;
+}
+
+static ckpt_status compare_list(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const comparison *c = into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "tensors", err));
+  for (;;) {
+    bool is_end;
+    char name[CKPT_JSON_FILE_MAX_TEXT + 1] = "";
+    recorded_output tensor = {0};
+    CKPT_TRY(next_object(r, json, "tensors", &is_end, err));
+    if (is_end) return CKPT_OK;
+    const field fields[] = {{"name", read_name, name}, {"digest", read_digest, &tensor}};
+    CKPT_TRY(read_fields(r, json, fields, 2, err));
+    compare_tensor(c, name[0] == '\0' ? NULL : name, &tensor);
+  }
+}
+
+static ckpt_status compare_outputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  comparison *c = into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
+  for (c->number = 0;; c->number++) {
+    bool is_end;
+    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
+    if (is_end) return CKPT_OK;
+    const field tensors = {"tensors", compare_list, c};
+    CKPT_TRY(read_fields(r, json, &tensors, c->number == c->output ? 1 : 0, err));
+  }
+}
+
+/* Compares what is there now with what the receipt lists of an output, in one more pass over it. */
+static ckpt_status compare_tensors(recorded *r, uint32_t output, const ckpt_digest_entry *entries, size_t n,
+                                   const char *file, const char *whose, const reporter *to, ckpt_error *err) {
+  comparison c = {.entries = entries, .n = n, .output = output, .file = file, .whose = whose, .to = to};
+  const field outputs = {"outputs", compare_outputs, &c};
+  ckpt_json *json = NULL;
+  c.is_met = calloc(n + 1, sizeof *c.is_met);
+  CKPT_TRY_ALLOC(c.is_met, err);
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
+  status = read_fields(r, json, &outputs, 1, err);
+  size_t n_left = 0;
+  for (size_t i = 0; i < n; i++) n_left += !c.is_met[i];
+  if (status == CKPT_OK && n_left != 0)
+    say(to, file, NULL, "%s has %zu tensors that the receipt does not list", whose, n_left);
+done:
+  ckpt_json_free(json);
+  free(c.is_met);
+  return ckpt_fail_at(status, err, r->path, NULL);
+}
+
+static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const reporter *to, ckpt_error *err) {
+  ckpt_status status = CKPT_OK;
+  for (uint32_t k = 0; k < plan->n_outputs && status == CKPT_OK; k++) {
     const ckpt_index *described = plan->outputs[k].described;
     ckpt_digest_entry *entries = calloc((size_t)described->n_tensors + 1, sizeof *entries);
     CKPT_TRY_ALLOC(entries, err);
     for (uint32_t i = 0; i < described->n_tensors; i++)
       entries[i] = (ckpt_digest_entry){described->tensors[i].name, plan->rows[described->tensors[i].origin].digest};
     qsort(entries, described->n_tensors, sizeof *entries, compare_names);
-    const json_t *output = json_array_get(json_object_get(r->root, "outputs"), k);
-    compare_tensors(output, entries, described->n_tensors, r->targets[k].path, "the replay", to);
+    status = compare_tensors(r, k, entries, described->n_tensors, r->targets[k].path, "the replay", to, err);
     free(entries);
-    ckpt_digest digest;
-    if (!recorded_digest(output, &digest) || memcmp(&digest, &plan->outputs[k].digest, sizeof digest) != 0)
+    const recorded_output *output = &r->outputs[k];
+    if (status == CKPT_OK &&
+        (!output->has_digest || memcmp(&output->digest, &plan->outputs[k].digest, sizeof output->digest) != 0))
       say(to, r->targets[k].path, NULL, "the replay gives another content digest than the receipt says");
   }
-  return CKPT_OK;
+  return status;
 }
 
 static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const reporter *to, ckpt_error *err) {
-  const json_t *input = json_array_get(json_object_get(r->root, "inputs"), 0);
-  const char *names = text(input, "names");
-  ckpt_digest then, now;
+  ckpt_digest now;
   char then_text[80], now_text[80];
   CKPT_TRY(ckpt_receipt_input(plan, &r->request, &now, err));
-  if (names == NULL || strcmp(names, r->from->names) != 0)
-    say(to, r->from->path, NULL, "its tensors were named by %s, and are now by %s", names == NULL ? "nothing" : names,
-        r->from->names);
-  if (!recorded_digest(input, &then))
+  if (r->input_names == NULL || strcmp(r->input_names, r->from->names) != 0)
+    say(to, r->from->path, NULL, "its tensors were named by %s, and are now by %s",
+        r->input_names == NULL ? "nothing" : r->input_names, r->from->names);
+  if (!r->input.has_digest)
     say(to, r->from->path, NULL, "the receipt has no digest of it");
-  else if (memcmp(&then, &now, sizeof now) != 0)
-    say(to, r->from->path, NULL, "the input has changed (then %s, now %s)", ckpt_digest_text(&then, then_text),
-        ckpt_digest_text(&now, now_text));
+  else if (memcmp(&r->input.digest, &now, sizeof now) != 0)
+    say(to, r->from->path, NULL, "the input has changed (then %s, now %s)",
+        ckpt_digest_text(&r->input.digest, then_text), ckpt_digest_text(&now, now_text));
   return CKPT_OK;
 }
 
@@ -268,7 +451,7 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
  */
 
 /* The plan of then, every row of which goes into its digest and nowhere else. */
-static ckpt_status replay(const recorded *r, const ckpt_run_options *run, const reporter *to, ckpt_error *err) {
+static ckpt_status replay(recorded *r, const ckpt_run_options *run, const reporter *to, ckpt_error *err) {
   ckpt_plan *plan;
   CKPT_TRY(ckpt_plan_new(&plan, err));
   ckpt_status status;
@@ -283,30 +466,29 @@ done:
 }
 
 /* What stands at the output now: the names that are written in it, and the parameters as stored. */
-static ckpt_status look(const recorded *r, const char *path, uint32_t number, const ckpt_run_options *run,
-                        const reporter *to, ckpt_error *err) {
+static ckpt_status look(recorded *r, const char *path, uint32_t number, const ckpt_run_options *run, const reporter *to,
+                        ckpt_error *err) {
   const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true, .weights = "model"};
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   ckpt_index *index = NULL;
-  ckpt_plan *plan = NULL;
+  ckpt_hashing hashing = {0};
   ckpt_digest_entry *entries = NULL;
-  ckpt_digest whole;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_open(&index, path, &open, err));
-  CKPT_TRY_GOTO(ckpt_plan_new(&plan, err));
-  CKPT_TRY_GOTO(ckpt_hash_plan(plan, index, &hash, err));
-  CKPT_TRY_GOTO(ckpt_plan_run(plan, run, err));
-  entries = calloc((size_t)plan->n_rows + 1, sizeof *entries);
+  CKPT_TRY_GOTO(ckpt_hashing_start(&hashing, index, &hash, err));
+  const ckpt_proof proof = ckpt_hashing_proof(&hashing);
+  CKPT_TRY_GOTO(ckpt_prove(&proof, run, NULL, NULL, err));
+  entries = calloc((size_t)index->n_tensors + 1, sizeof *entries);
   if (entries == NULL) {
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
     goto done;
   }
-  CKPT_TRY_GOTO(ckpt_hash_result(plan, index, &whole, entries, err));
-  compare_tensors(json_array_get(json_object_get(r->root, "outputs"), number), entries, plan->n_rows, path,
-                  "the output", to);
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    entries[i] = (ckpt_digest_entry){index->tensors[index->by_name[i]].name, hashing.digests[i]};
+  status = compare_tensors(r, number, entries, index->n_tensors, path, "the output", to, err);
 done:
   free(entries);
-  ckpt_plan_free(plan);
+  ckpt_hashing_end(&hashing);
   ckpt_index_free(index);
   return status;
 }
@@ -317,19 +499,23 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   const reporter to = {report, arg};
   uint32_t number;
   ckpt_status status;
-  ckpt_arena_init(&r.arena, MAX_RECEIPT_BYTES);
+  CKPT_TRY(ckpt_json_file_open(&r.file, receipt, "the receipt", err));
+  ckpt_arena_init(&r.arena, MAX_OPTION_BYTES);
   CKPT_TRY_GOTO(parse(&r, err));
-  CKPT_TRY_GOTO(read_request(&r, err));
+  CKPT_TRY_GOTO(open_inputs(&r, err));
   CKPT_TRY_GOTO(find_output(&r, output, &number, err));
   CKPT_TRY_GOTO(replay(&r, run, &to, err));
   ckpt_run_options second = {.struct_size = sizeof second};
   if (run != NULL) second = *run;
   second.trace = NULL; /* that is the replay's */
+  ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
+  ckpt_index_free(r.like);
+  r.from = r.like = NULL;
   status = look(&r, output, number, &second, &to, err);
 done:
   ckpt_index_free(r.from);
   ckpt_index_free(r.like);
   ckpt_arena_free(&r.arena);
-  json_decref(r.root);
+  ckpt_json_file_close(&r.file);
   return status;
 }

@@ -8,6 +8,7 @@
 
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
+#include "libckpt/grow.h"
 #include "libckpt/recipe/stats.h"
 
 typedef unsigned long long ull;
@@ -20,13 +21,20 @@ static const char *copy_or_null(ckpt_arena *arena, const char *text, bool *faile
   return copy;
 }
 
-ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
-                              const char *tensor, const char *format, ...) {
-  char text[2048];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(text, sizeof text, format, list);
-  va_end(list);
+/* Formats are literals, and a literal may stand at several places of a program: their text decides. */
+static ckpt_status find_sort(ckpt_findings *findings, ckpt_finding_kind kind, const char *format,
+                             ckpt_finding_sort **out, ckpt_error *err) {
+  for (uint32_t i = findings->n_sorts; i-- > 0;) {
+    *out = &findings->sorts[i];
+    if ((*out)->kind == kind && ((*out)->format == format || strcmp((*out)->format, format) == 0)) return CKPT_OK;
+  }
+  CKPT_TRY(ckpt_grow(&findings->sorts, findings->n_sorts, &findings->sort_capacity, sizeof *findings->sorts, err));
+  *out = &findings->sorts[findings->n_sorts++];
+  **out = (ckpt_finding_sort){.kind = kind, .format = format};
+  return CKPT_OK;
+}
+
+static ckpt_status keep(ckpt_findings *findings, ckpt_finding finding, ckpt_error *err) {
   if (findings->n == findings->capacity) {
     size_t capacity = findings->capacity < 16 ? 16 : findings->capacity * 2;
     ckpt_finding *moved = reallocarray(findings->items, capacity, sizeof *moved);
@@ -36,12 +44,34 @@ ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_fin
   }
   bool failed = false;
   if (findings->arena.limit == 0) ckpt_arena_init(&findings->arena, UINT64_MAX);
-  ckpt_finding finding = {.kind = kind};
-  finding.file = copy_or_null(&findings->arena, file, &failed);
-  finding.tensor = copy_or_null(&findings->arena, tensor, &failed);
-  finding.message = copy_or_null(&findings->arena, text, &failed);
+  finding.file = copy_or_null(&findings->arena, finding.file, &failed);
+  finding.tensor = copy_or_null(&findings->arena, finding.tensor, &failed);
+  finding.message = copy_or_null(&findings->arena, finding.message, &failed);
   if (failed) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   findings->items[findings->n++] = finding;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                              const char *tensor, const char *format, ...) {
+  static const size_t most[CKPT_N_FINDING_KINDS] = {[CKPT_PROBLEM] = CKPT_MAX_PROBLEMS_OF_A_SORT,
+                                                    [CKPT_WARNING] = CKPT_MAX_WARNINGS_OF_A_SORT,
+                                                    [CKPT_PROVEN] = SIZE_MAX,
+                                                    [CKPT_UNPROVEN] = SIZE_MAX};
+  ckpt_finding_sort *sort;
+  CKPT_TRY(find_sort(findings, kind, format, &sort, err));
+  if (sort->n >= most[kind]) {
+    findings->items[sort->last].n_more++;
+  } else {
+    char text[2048];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    CKPT_TRY(keep(findings, (ckpt_finding){.kind = kind, .file = file, .tensor = tensor, .message = text}, err));
+    sort->last = findings->n - 1;
+  }
+  sort->n++;
   findings->n_of[kind]++;
   return CKPT_OK;
 }
@@ -49,12 +79,12 @@ ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_fin
 void ckpt_findings_free(ckpt_findings *findings) {
   ckpt_arena_free(&findings->arena);
   free(findings->items);
+  free(findings->sorts);
   *findings = (ckpt_findings){0};
 }
 
 /* The file that a tensor begins in: where to look, and what to download again. */
-static const char *file_of(const ckpt_index *index, const char *name) {
-  const ckpt_tensor *tensor = ckpt_index_find(index, name);
+static const char *file_of(const ckpt_index *index, const ckpt_tensor *tensor) {
   bool is_known = tensor != NULL && tensor->n_extents != 0 && index->source != NULL &&
                   tensor->extents[0].file < ckpt_source_count(index->source);
   return is_known ? ckpt_source_path(index->source, tensor->extents[0].file) : index->path;
@@ -112,11 +142,16 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, ckpt_error *err) {
-  checks->stats = calloc((size_t)index->n_tensors + 1, sizeof *checks->stats);
-  CKPT_TRY_ALLOC(checks->stats, err);
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    CKPT_TRY(ckpt_stats_add(plan, index, &index->tensors[i], &checks->stats[i], err));
+ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, size_t first,
+                             size_t end, ckpt_error *err) {
+  if (end - first > checks->capacity) {
+    const ckpt_stats **moved = reallocarray(checks->stats, end - first, sizeof *moved);
+    CKPT_TRY_ALLOC(moved, err);
+    checks->stats = moved;
+    checks->capacity = end - first;
+  }
+  for (size_t i = first; i < end; i++)
+    CKPT_TRY(ckpt_stats_add(plan, index, &index->tensors[index->by_name[i]], &checks->stats[i - first], err));
   return CKPT_OK;
 }
 
@@ -126,14 +161,13 @@ void ckpt_value_checks_free(ckpt_value_checks *checks) {
 }
 
 ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks *checks, const ckpt_index *index,
-                               ckpt_error *err) {
-  for (uint32_t k = 0; k < index->n_tensors; k++) {
-    uint32_t i = index->by_name[k];
-    const ckpt_tensor *tensor = &index->tensors[i];
-    const ckpt_stats *stats = checks->stats[i];
+                               size_t first, size_t end, ckpt_error *err) {
+  for (size_t i = first; i < end; i++) {
+    const ckpt_tensor *tensor = &index->tensors[index->by_name[i]];
+    const ckpt_stats *stats = checks->stats[i - first];
     bool is_weight = tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_MASTER;
     const char *role = ckpt_role_name((ckpt_role)tensor->role);
-    const char *file = file_of(index, tensor->name);
+    const char *file = file_of(index, tensor);
     ckpt_finding_kind kind = is_weight ? CKPT_PROBLEM : CKPT_WARNING;
     if (stats->n_nan != 0)
       CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with NaN (%llu of %llu values)", role,
@@ -151,10 +185,6 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks 
 /* ---- digests ------------------------------------------------------------------------------------------------------
  */
 
-static bool same_shape(const ckpt_manifest_entry *a, const ckpt_manifest_entry *b) {
-  return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
-}
-
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
                                  const ckpt_manifest *expected, const char *expected_path, ckpt_error *err) {
   size_t n_problems = findings->n_of[CKPT_PROBLEM];
@@ -169,17 +199,18 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
       what = "missing, but listed in";
     else if (found->dtype != wanted->dtype)
       what = "its dtype differs from";
-    else if (!same_shape(found, wanted))
+    else if (!ckpt_manifest_same_shape(found, wanted))
       what = "its shape differs from";
     else if (memcmp(&found->digest, &wanted->digest, sizeof found->digest) != 0)
       what = "its bytes differ from";
     if (what == NULL) continue;
-    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file_of(index, wanted->name), wanted->name, "%s %s", what,
-                               expected_path));
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file_of(index, ckpt_index_find(index, wanted->name)),
+                               wanted->name, "%s %s", what, expected_path));
   }
   for (size_t i = 0; i < actual->n; i++)
     if (ckpt_manifest_find(expected, actual->entries[i].name) == NULL)
-      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file_of(index, actual->entries[i].name),
+      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM,
+                                 file_of(index, ckpt_index_find(index, actual->entries[i].name)),
                                  actual->entries[i].name, "extra, not listed in %s", expected_path));
   if (findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "bytes: %zu tensors are those of %s", expected->n,

@@ -22,17 +22,30 @@ typedef struct ckpt_finding {
   ckpt_finding_kind kind;
   const char *file, *tensor; /* NULL: of no one */
   const char *message;
+  size_t n_more; /* on the last one that is kept of its sort: how many more of the sort there are */
 } ckpt_finding;
+
+/* Of one sort, which is what one format finds, so many are kept; all are counted. */
+#define CKPT_MAX_PROBLEMS_OF_A_SORT 1000
+#define CKPT_MAX_WARNINGS_OF_A_SORT 20
+
+typedef struct ckpt_finding_sort {
+  ckpt_finding_kind kind;
+  const char *format;
+  size_t n, last; /* found; place of the last one that is kept */
+} ckpt_finding_sort;
 
 /* Zero-initialise it. */
 typedef struct ckpt_findings {
   ckpt_arena arena;
   ckpt_finding *items; /* in the order of finding */
   size_t n, capacity;
-  size_t n_of[CKPT_N_FINDING_KINDS];
+  ckpt_finding_sort *sorts;
+  uint32_t n_sorts, sort_capacity;
+  size_t n_of[CKPT_N_FINDING_KINDS]; /* found, kept or not */
 } ckpt_findings;
 
-/* Adds one; texts are copied. ENOMEM. */
+/* Adds one; texts are copied, format is a literal. ENOMEM. */
 ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
                               const char *tensor, const char *format, ...) CKPT_PRINTF(6, 7);
 void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */
@@ -44,19 +57,21 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
  * and of the config against the rows of the embedding. A side file that cannot be read is a problem too. */
 ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 
-/* Statistics of every tensor, by their place in the index. */
+/* Statistics of a slice of the tensors, items as in ckpt_hashing. Zero-initialise it. */
 typedef struct ckpt_value_checks {
-  const ckpt_stats **stats; /* n_tensors; owned */
+  const ckpt_stats **stats; /* of each tensor of the slice; owned */
+  size_t capacity;
 } ckpt_value_checks;
 
-/* Adds the rows that ckpt_verify_values looks at once the plan has run. Zero-initialise checks, free with
- * ckpt_value_checks_free. */
-ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, ckpt_error *err);
+/* Adds the rows of tensors [first, end) that ckpt_verify_values looks at while the plan that has run is there. Free
+ * with ckpt_value_checks_free after the last slice. */
+ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, size_t first,
+                             size_t end, ckpt_error *err);
 void ckpt_value_checks_free(ckpt_value_checks *checks); /* a zeroed one is fine */
 
 /* NaN and infinities (problems in parameters and their master copies, else warnings), matrices of zeros (warnings). */
 ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks *checks, const ckpt_index *index,
-                               ckpt_error *err);
+                               size_t first, size_t end, ckpt_error *err);
 
 /* What differs between the manifest of an index and the one it must match, tensor by tensor. */
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,

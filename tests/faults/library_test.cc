@@ -253,21 +253,23 @@ TEST_F(Library, Manifests) {
   std::string path = work_ / "m.json";
   Loop([&](std::string *result, ckpt_error *err) {
     ckpt_index *index = nullptr;
-    ckpt_plan *plan = nullptr;
+    ckpt_hashing hashing = {};
     ckpt_manifest *manifest = nullptr, *again = nullptr;
     ckpt_run_options run = RunOptions();
     ckpt_hash_options options = {};
     ckpt_status status = ckpt_open(&index, kInput.c_str(), nullptr, err);
-    if (status == CKPT_OK) status = ckpt_plan_new(&plan, err);
-    if (status == CKPT_OK) status = ckpt_hash_plan(plan, index, &options, err);
-    if (status == CKPT_OK) status = ckpt_plan_run(plan, &run, err);
-    if (status == CKPT_OK) status = ckpt_manifest_new(&manifest, plan, index, &options, nullptr, err);
+    if (status == CKPT_OK) status = ckpt_hashing_start(&hashing, index, &options, err);
+    if (status == CKPT_OK) {
+      const ckpt_proof proof = ckpt_hashing_proof(&hashing);
+      status = ckpt_prove(&proof, &run, nullptr, nullptr, err);
+    }
+    if (status == CKPT_OK) status = ckpt_manifest_new(&manifest, &hashing, nullptr, err);
     if (status == CKPT_OK) status = ckpt_manifest_write(manifest, path.c_str(), false, err);
     if (status == CKPT_OK) status = ckpt_manifest_read(&again, path.c_str(), err);
     if (status == CKPT_OK) *result = Text(again->digest) + " " + std::to_string(again->n);
     ckpt_manifest_free(again);
     ckpt_manifest_free(manifest);
-    ckpt_plan_free(plan);
+    ckpt_hashing_end(&hashing);
     ckpt_index_free(index);
     return status;
   });
@@ -330,19 +332,19 @@ TEST_F(Library, Diff) {
   ASSERT_EQ(ckpt_convert(&convert, nullptr), CKPT_OK);
   Loop([&](std::string *result, ckpt_error *err) {
     ckpt_index *a = nullptr, *b = nullptr;
-    ckpt_plan *plan = nullptr;
     ckpt_diff *diff = nullptr;
     ckpt_diff_options options = {};
     options.cast = CKPT_F32;
     ckpt_status status = ckpt_open(&a, kInput.c_str(), nullptr, err);
     if (status == CKPT_OK) status = ckpt_open(&b, cast.c_str(), nullptr, err);
-    if (status == CKPT_OK) status = ckpt_plan_new(&plan, err);
-    if (status == CKPT_OK) status = ckpt_diff_plan(&diff, plan, a, b, &options, err);
-    if (status == CKPT_OK) status = ckpt_plan_run(plan, &run, err);
+    if (status == CKPT_OK) status = ckpt_diff_new(&diff, a, b, &options, err);
+    if (status == CKPT_OK) {
+      const ckpt_proof proof = ckpt_diff_proof(diff);
+      status = ckpt_prove(&proof, &run, nullptr, nullptr, err);
+    }
     for (size_t i = 0; status == CKPT_OK && i < diff->n; i++)
       *result += std::to_string(ckpt_diff_judge(&diff->pairs[i]));
     ckpt_diff_free(diff);
-    ckpt_plan_free(plan);
     ckpt_index_free(a);
     ckpt_index_free(b);
     return status;
@@ -356,23 +358,27 @@ TEST_F(Library, Verify) {
     ckpt_value_checks checks = {};
     ckpt_findings findings = {};
     ckpt_manifest *manifest = nullptr;
-    ckpt_hash_options hashing = {};
+    ckpt_hashing hashing = {};
     ckpt_error tie = {};
     ckpt_run_options run = RunOptions();
     ckpt_status status = ckpt_open(&index, kInput.c_str(), nullptr, err);
     if (status == CKPT_OK) status = ckpt_verify_structure(&findings, index, err);
     if (status == CKPT_OK) status = ckpt_verify_config(&findings, index, err);
     if (status == CKPT_OK) status = ckpt_plan_new(&plan, err);
-    if (status == CKPT_OK) status = ckpt_hash_plan(plan, index, &hashing, err);
-    if (status == CKPT_OK) status = ckpt_verify_plan(&checks, plan, index, err);
+    if (status == CKPT_OK) status = ckpt_hashing_start(&hashing, index, nullptr, err);
+    size_t n = index == nullptr ? 0 : index->n_tensors;
+    if (status == CKPT_OK) status = ckpt_hashing_add(&hashing, plan, 0, n, err);
+    if (status == CKPT_OK) status = ckpt_verify_plan(&checks, plan, index, 0, n, err);
     if (status == CKPT_OK) status = ckpt_plan_run(plan, &run, err);
-    if (status == CKPT_OK) status = ckpt_verify_values(&findings, &checks, index, err);
-    if (status == CKPT_OK) status = ckpt_manifest_new(&manifest, plan, index, &hashing, &tie, err);
+    if (status == CKPT_OK) ckpt_hashing_take(&hashing, plan);
+    if (status == CKPT_OK) status = ckpt_verify_values(&findings, &checks, index, 0, n, err);
+    if (status == CKPT_OK) status = ckpt_manifest_new(&manifest, &hashing, &tie, err);
     if (status == CKPT_OK) status = ckpt_verify_manifest(&findings, index, manifest, manifest, "m.json", err);
     for (size_t i = 0; status == CKPT_OK && i < findings.n; i++) *result += findings.items[i].message;
     ckpt_manifest_free(manifest);
     ckpt_findings_free(&findings);
     ckpt_value_checks_free(&checks);
+    ckpt_hashing_end(&hashing);
     ckpt_plan_free(plan);
     ckpt_index_free(index);
     return status;

@@ -14,7 +14,6 @@ using prove::Opened;
 using prove::Stored;
 
 struct Result {
-  prove::Plan plan = prove::NewPlan();
   ckpt_diff *diff = nullptr;
   ~Result() { ckpt_diff_free(diff); }
   const ckpt_diff_pair *Find(const std::string &name) const {
@@ -29,9 +28,8 @@ struct Result {
 void Diff(Result *result, const Opened &a, const Opened &b, ckpt_diff_options options = {}, uint32_t n_threads = 2,
           uint64_t memory = 16 << 20) {
   ckpt_error err = {};
-  ASSERT_EQ(ckpt_diff_plan(&result->diff, result->plan.get(), a.index, b.index, &options, &err), CKPT_OK)
-      << err.message;
-  prove::Run(result->plan.get(), n_threads, memory);
+  ASSERT_EQ(ckpt_diff_new(&result->diff, a.index, b.index, &options, &err), CKPT_OK) << err.message;
+  prove::Run(ckpt_diff_proof(result->diff), n_threads, memory);
 }
 
 ckpt_diff_options Tolerance(double atol, double rtol) {
@@ -187,9 +185,11 @@ TEST(Diff, RefusesToWidenWhatNeedsItsScales) {
   ckpt_diff_options options = Tolerance(1, 0);
   ckpt_diff *diff = nullptr;
   ckpt_error err = {};
-  auto plan = prove::NewPlan();
-  EXPECT_EQ(ckpt_diff_plan(&diff, plan.get(), left.index, right.index, &options, &err), CKPT_EUNSUPPORTED);
+  ASSERT_EQ(ckpt_diff_new(&diff, left.index, right.index, &options, &err), CKPT_OK);
+  const ckpt_proof proof = ckpt_diff_proof(diff);
+  EXPECT_EQ(ckpt_prove(&proof, nullptr, nullptr, nullptr, &err), CKPT_EUNSUPPORTED);
   EXPECT_STREQ(err.tensor, "w");
+  ckpt_diff_free(diff);
 }
 
 TEST(Diff, ReadsEachSideOnce) {

@@ -12,7 +12,7 @@
 
 extern "C" {
 #include "libckpt/index.h"
-#include "libckpt/plan.h"
+#include "libckpt/recipe/prove.h"
 }
 
 namespace prove {
@@ -70,6 +70,15 @@ inline void Run(ckpt_plan *plan, uint32_t n_threads = 2, uint64_t memory = 16 <<
   run.n_threads = n_threads;
   run.memory = memory;
   ASSERT_EQ(ckpt_plan_run(plan, &run, &err), CKPT_OK) << err.message;
+}
+
+inline void Run(const ckpt_proof &proof, uint32_t n_threads = 2, uint64_t memory = 16 << 20) {
+  ckpt_error err = {};
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  run.n_threads = n_threads;
+  run.memory = memory;
+  ASSERT_EQ(ckpt_prove(&proof, &run, nullptr, nullptr, &err), CKPT_OK) << err.message;
 }
 
 template <typename T>

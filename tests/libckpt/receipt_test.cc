@@ -215,6 +215,26 @@ TEST_F(Receipt, AForgedReceiptIsFound) {
   EXPECT_EQ(problems[0], "transformer.wpe.weight: the replay has other values, dtype or shape than the receipt says");
 }
 
+TEST_F(Receipt, ATensorListedTwiceDoesNotStandForAnother) {
+  Write(kGpt2, {Path("out.safetensors")});
+  Replace(Path("r.json"), R"({"name":"transformer.ln_f.bias")", R"({"name":"transformer.ln_f.weight")");
+  Problems problems = Replay(Path("out.safetensors"));
+  for (const char *wanted : {"the replay has 1 tensors that the receipt does not list",
+                             "the output has 1 tensors that the receipt does not list"})
+    EXPECT_EQ(std::count(problems.begin(), problems.end(), wanted), 1) << wanted;
+}
+
+TEST_F(Receipt, KeysComeInAnyOrderAndOnce) {
+  Write(kGpt2, {Path("out.safetensors")});
+  std::string text = Read(Path("r.json")), last = ",\"verb\":\"convert\"}";
+  Replace(Path("r.json"), "\"verb\":\"convert\",", "");
+  std::string without = Read(Path("r.json"));
+  std::ofstream(Path("r.json")) << without.substr(0, without.rfind('}')) << last;
+  EXPECT_EQ(Replay(Path("out.safetensors")), Problems());
+  std::ofstream(Path("r.json")) << text.substr(0, text.rfind('}')) << last;
+  Replay(Path("out.safetensors"), CKPT_EFORMAT);
+}
+
 TEST_F(Receipt, WhatIsNoneIsRefused) {
   Write(kGpt2, {Path("out.safetensors"), Path("two.safetensors")});
   std::string text = Read(Path("r.json"));

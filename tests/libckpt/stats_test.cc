@@ -4,7 +4,7 @@
 #include "prove_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/hash.h"
 #include "libckpt/recipe/stats.h"
 }
 
@@ -135,13 +135,16 @@ TEST(Stats, ShareTheReadWithADigest) {
   Opened file({{"x", "F32", {512, 512}, Bytes(values)}, {"y", "F32", {512, 512}, Bytes(values)}});
   auto plan = prove::NewPlan();
   const ckpt_stats *stats = nullptr;
-  ASSERT_EQ(ckpt_hash_plan(plan.get(), file.index, nullptr, nullptr), CKPT_OK);
+  ckpt_hashing hashing = {};
+  ASSERT_EQ(ckpt_hashing_start(&hashing, file.index, nullptr, nullptr), CKPT_OK);
+  ASSERT_EQ(ckpt_hashing_add(&hashing, plan.get(), 0, 2, nullptr), CKPT_OK);
   for (const char *name : {"x", "y"})
     ASSERT_EQ(ckpt_stats_add(plan.get(), file.index, ckpt_index_find(file.index, name), &stats, nullptr), CKPT_OK);
   uint64_t before = ckpt_source_bytes_read(file.index->source);
   prove::Run(plan.get());
   EXPECT_EQ(ckpt_source_bytes_read(file.index->source) - before, 2 * values.size() * sizeof(float));
   EXPECT_EQ(stats->max, 1.5);
+  ckpt_hashing_end(&hashing);
 }
 
 }  // namespace

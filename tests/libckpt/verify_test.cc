@@ -43,12 +43,13 @@ Manifest ManifestOf(const ckpt_index *index, ckpt_dtype cast = CKPT_DTYPE_NONE) 
   ckpt_hash_options options = {};
   options.struct_size = sizeof options;
   options.cast = cast;
-  auto plan = prove::NewPlan();
+  ckpt_hashing hashing = {};
   ckpt_manifest *manifest = nullptr;
   ckpt_error err = {};
-  EXPECT_EQ(ckpt_hash_plan(plan.get(), index, &options, &err), CKPT_OK) << err.message;
-  prove::Run(plan.get());
-  EXPECT_EQ(ckpt_manifest_new(&manifest, plan.get(), index, &options, nullptr, &err), CKPT_OK) << err.message;
+  EXPECT_EQ(ckpt_hashing_start(&hashing, index, &options, &err), CKPT_OK) << err.message;
+  prove::Run(ckpt_hashing_proof(&hashing));
+  EXPECT_EQ(ckpt_manifest_new(&manifest, &hashing, nullptr, &err), CKPT_OK) << err.message;
+  ckpt_hashing_end(&hashing);
   return Manifest(manifest);
 }
 
@@ -152,9 +153,9 @@ TEST(Verify, ValuesByRole) {
     auto plan = prove::NewPlan();
     ckpt_value_checks checks = {};
     ckpt_findings findings = {};
-    ASSERT_EQ(ckpt_verify_plan(&checks, plan.get(), file.index, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_verify_plan(&checks, plan.get(), file.index, 0, 4, nullptr), CKPT_OK);
     prove::Run(plan.get());
-    ASSERT_EQ(ckpt_verify_values(&findings, &checks, file.index, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_verify_values(&findings, &checks, file.index, 0, 4, nullptr), CKPT_OK);
     bool is_parameter = role == CKPT_ROLE_PARAMETER;
     EXPECT_EQ(findings.n_of[CKPT_PROBLEM], is_parameter ? 1u : 0u);
     EXPECT_EQ(findings.n_of[CKPT_WARNING], 1u);
@@ -163,6 +164,30 @@ TEST(Verify, ValuesByRole) {
     ckpt_value_checks_free(&checks);
     ckpt_findings_free(&findings);
   }
+}
+
+TEST(Verify, OfOneSortSoManyAreKeptAndAllAreCounted) {
+  ckpt_findings findings = {};
+  for (int i = 0; i < 1500; i++) {
+    std::string name = "t" + std::to_string(i);
+    for (ckpt_finding_kind kind : {CKPT_PROBLEM, CKPT_WARNING})
+      ASSERT_EQ(ckpt_findings_add(&findings, nullptr, kind, nullptr, name.c_str(), "is %d", i), CKPT_OK);
+  }
+  ASSERT_EQ(ckpt_findings_add(&findings, nullptr, CKPT_WARNING, nullptr, "x", "is another"), CKPT_OK);
+  EXPECT_EQ(findings.n_of[CKPT_PROBLEM], 1500u);
+  EXPECT_EQ(findings.n_of[CKPT_WARNING], 1501u);
+  size_t n_kept[CKPT_N_FINDING_KINDS] = {};
+  for (size_t i = 0; i < findings.n; i++) {
+    const ckpt_finding &item = findings.items[i];
+    size_t n_more = item.tensor == std::string("t999") && item.kind == CKPT_PROBLEM  ? 500u
+                    : item.tensor == std::string("t19") && item.kind == CKPT_WARNING ? 1480u
+                                                                                     : 0u;
+    EXPECT_EQ(item.n_more, n_more) << item.tensor;
+    n_kept[item.kind]++;
+  }
+  EXPECT_EQ(n_kept[CKPT_PROBLEM], 1000u);
+  EXPECT_EQ(n_kept[CKPT_WARNING], 21u);
+  ckpt_findings_free(&findings);
 }
 
 TEST(Files, SumsOfManyFilesByAnyThreads) {

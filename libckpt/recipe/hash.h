@@ -1,0 +1,35 @@
+/* hash.h - digests of the tensors of an index, and its own: rows that go nowhere but into their digests. */
+#ifndef CKPT_RECIPE_HASH_H
+#define CKPT_RECIPE_HASH_H
+
+#include "libckpt/recipe/prove.h"
+
+/* Zero-initialise it. Items are the tensors in byte order of names. */
+typedef struct ckpt_hashing {
+  const ckpt_index *from;
+  const char *include;
+  ckpt_dtype cast;
+  bool is_quantized;
+  ckpt_digest *digests; /* of the tensors that are included, by their place in byte order of names; owned */
+} ckpt_hashing;
+
+/* Borrows from and the options' text. NULL options: the model as stored. EINVAL (include), ENOMEM. */
+ckpt_status ckpt_hashing_start(ckpt_hashing *hashing, const ckpt_index *from, const ckpt_hash_options *options,
+                               ckpt_error *err);
+void ckpt_hashing_end(ckpt_hashing *hashing); /* a zeroed one is fine */
+
+/* The tensor at a place, or NULL where it takes no part. */
+const ckpt_tensor *ckpt_hashing_at(const ckpt_hashing *hashing, size_t place);
+
+/* As ckpt_proof's add and take; EUNSUPPORTED for a cast of what needs its scales. */
+ckpt_status ckpt_hashing_add(const ckpt_hashing *hashing, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err);
+void ckpt_hashing_take(ckpt_hashing *hashing, const ckpt_plan *plan); /* as above */
+
+/* Both as a proof of their own, which borrows hashing. */
+ckpt_proof ckpt_hashing_proof(ckpt_hashing *hashing);
+
+/* Once all is taken: the digest of the whole. A tied pair that is stored twice counts once; EDIFFERENT where its two
+ * differ. */
+ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, ckpt_error *err);
+
+#endif

@@ -1,0 +1,57 @@
+/* prove.c - see prove.h. */
+#include "libckpt/recipe/prove.h"
+
+#include <string.h>
+
+#include "libckpt/error.h"
+
+/* Progress of one slice told as that of the whole. */
+typedef struct share {
+  const ckpt_run_options *run; /* the caller's */
+  uint64_t n_before, n_now, n_total;
+} share;
+
+static void advance(void *arg, uint64_t n_done, uint64_t n_slice) {
+  share *s = arg;
+  uint64_t n_least = s->n_before + n_slice;
+  s->n_now = n_done;
+  s->run->progress(s->run->progress_arg, s->n_before + n_done, s->n_total > n_least ? s->n_total : n_least);
+}
+
+static ckpt_status prove_slice(const ckpt_proof *proof, size_t first, size_t end, const ckpt_run_options *run,
+                               ckpt_proof_show *show, void *show_arg, ckpt_error *err) {
+  ckpt_plan *plan;
+  CKPT_TRY(ckpt_plan_new(&plan, err));
+  plan->allow_overflow = proof->allow_overflow;
+  ckpt_status status = proof->add(proof->arg, plan, first, end, err);
+  if (status == CKPT_OK && show != NULL) {
+    status = ckpt_plan_prepare(plan, run, err);
+    if (status == CKPT_OK) status = show(show_arg, plan, err);
+  } else if (status == CKPT_OK) {
+    status = ckpt_plan_run(plan, run, err);
+    if (status == CKPT_OK) status = proof->take(proof->arg, plan, first, end, err);
+  }
+  ckpt_plan_free(plan);
+  return status;
+}
+
+ckpt_status ckpt_prove(const ckpt_proof *proof, const ckpt_run_options *run, ckpt_proof_show *show, void *show_arg,
+                       ckpt_error *err) {
+  ckpt_run_options known = {0};
+  if (run != NULL) memcpy(&known, run, run->struct_size < sizeof known ? run->struct_size : sizeof known);
+  const ckpt_run_options whole = known;
+  share progress = {.run = &whole, .n_total = proof->n_bytes};
+  if (known.progress != NULL) {
+    known.progress = advance;
+    known.progress_arg = &progress;
+  }
+  size_t first = 0, n_slice = known.trace != NULL ? proof->n : CKPT_PROOF_SLICE;
+  do { /* once where there is no item: the digest of nothing is one too, and so is its trace */
+    size_t end = proof->n - first < n_slice ? proof->n : first + n_slice;
+    CKPT_TRY(prove_slice(proof, first, end, &known, show, show_arg, err));
+    progress.n_before += progress.n_now;
+    progress.n_now = 0;
+    first = end;
+  } while (first < proof->n);
+  return CKPT_OK;
+}
