@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "libckpt/arch.h"
-#include "libckpt/codec/json_file.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/out.h"
+#include "libckpt/recipe/json_file.h"
 #include "libckpt/recipe/select.h"
 
 enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16 };

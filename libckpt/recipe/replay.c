@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "libckpt/backend.h"
-#include "libckpt/codec/json_file.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/hash.h"
+#include "libckpt/recipe/json_file.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/run.h"
 #include "libckpt/source.h"

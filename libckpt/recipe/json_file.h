@@ -1,8 +1,8 @@
 /* json_file.h - a JSON file of the user's (a manifest, a receipt): opened once, read as a stream any number of times.
  *
  * Not part of a checkpoint, so it may lie anywhere; a regular file, since a pipe would block and has no size. */
-#ifndef CKPT_JSON_FILE_H
-#define CKPT_JSON_FILE_H
+#ifndef CKPT_RECIPE_JSON_FILE_H
+#define CKPT_RECIPE_JSON_FILE_H
 
 #include "libckpt/codec/json.h"
 
@@ -16,7 +16,7 @@ typedef struct ckpt_json_file {
 /* what: "the manifest". Fails as open does, and with EINVAL for what is no regular file; then nothing is to be closed.
  */
 ckpt_status ckpt_json_file_open(ckpt_json_file *file, const char *path, const char *what, ckpt_error *err);
-void ckpt_json_file_close(ckpt_json_file *file);
+void ckpt_json_file_close(ckpt_json_file *file); /* once more is fine */
 
 /* A reader from its first byte, which borrows file. */
 ckpt_status ckpt_json_file_read(ckpt_json **out, ckpt_json_file *file, ckpt_error *err);

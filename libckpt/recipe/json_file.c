@@ -1,5 +1,5 @@
 /* json_file.c - see json_file.h. */
-#include "libckpt/codec/json_file.h"
+#include "libckpt/recipe/json_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
