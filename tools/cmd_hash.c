@@ -149,7 +149,7 @@ static int run_hash(ckpt_args *args) {
 typedef struct checked {
   ckpt_digest expected, actual;
   bool is_equal, is_read;
-  char error[1800]; /* why it could not be read */
+  char *error; /* why it could not be read, or NULL; owned */
 } checked;
 
 static bool is_digest(const char *text) {
@@ -180,14 +180,16 @@ static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_lis
     return status;
   }
   if (status != CKPT_OK) {
+    char text[1800];
     ckpt_fail_at(status, &error, listed->path, NULL);
-    ckpt_error_text(&error, out->error, sizeof out->error);
+    out->error = strdup(ckpt_error_text(&error, text, sizeof text));
+    CKPT_TRY_ALLOC(out->error, err);
   }
   return CKPT_OK;
 }
 
 static void print_checked(const ckpt_args *args, const ckpt_listed *listed, const checked *one) {
-  if (one->error[0] != '\0') ckpt_report_note(args, "%s", one->error);
+  if (one->error != NULL) ckpt_report_note(args, "%s", one->error);
   ckpt_text_print(stdout, listed->path);
   puts(one->is_equal ? ": OK" : one->is_read ? ": FAILED" : ": FAILED open or read");
   fflush(stdout);
@@ -247,6 +249,7 @@ static int run_check(ckpt_args *args, const char *path) {
     if (!args->json) print_checked(args, &listed[i], &results[i]);
   }
   if (status == CKPT_OK && args->json) write_checked(listed, results, n, n_equal);
+  for (size_t i = 0; results != NULL && i < n; i++) free(results[i].error);
   free(results);
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
   if (n_equal != n && !args->json)
