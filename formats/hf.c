@@ -175,4 +175,5 @@ const ckpt_format ckpt_format_hf = {
     .open = open_folder,
     .normalize = ckpt_hf_normalize,
     .layout = ckpt_hf_layout,
+    .owns = ckpt_hf_owns,
 };

@@ -16,6 +16,9 @@
 
 typedef unsigned long long ull;
 
+#define WHOLE "model.safetensors"
+#define INDEX "model" CKPT_HF_INDEX_SUFFIX
+
 /* How tensors fall into shards. */
 typedef struct shards {
   uint32_t *of;      /* shard of each tensor number, from 0 */
@@ -156,6 +159,28 @@ static ckpt_status lay_side_file(ckpt_layout *layout, const ckpt_side_file *side
 
 /* ---- the folder ---- */
 
+enum { SHARD_NAME_BYTES = 64 };
+
+static void print_shard_name(char out[SHARD_NAME_BYTES], uint32_t number, uint32_t n) {
+  if (n == 1)
+    memcpy(out, WHOLE, sizeof WHOLE);
+  else
+    snprintf(out, SHARD_NAME_BYTES, "model-%05u-of-%05u.safetensors", number, n);
+}
+
+bool ckpt_hf_owns(const char *name, uint32_t *set) {
+  char shard[SHARD_NAME_BYTES];
+  unsigned number = 1, n = 1;
+  *set = 0;
+  if (strcmp(name, INDEX) == 0) return true;
+  if (strcmp(name, WHOLE) != 0 &&
+      (sscanf(name, "model-%9u-of-%9u", &number, &n) != 2 || n < 2 || number < 1 || number > n))
+    return false;
+  print_shard_name(shard, number, n);
+  *set = n; /* shards of two models, or a whole one beside shards, are not what one run wrote */
+  return strcmp(name, shard) == 0;
+}
+
 /* The index's metadata with format "pt", without which transformers refuses a file. */
 static ckpt_status make_metadata(ckpt_meta **out, uint32_t *n, const ckpt_layout *layout, ckpt_error *err) {
   const ckpt_index *index = layout->index;
@@ -180,15 +205,15 @@ ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *optio
   CKPT_TRY(list(s, index, layout->arena, err));
   layout->is_folder = true;
   for (uint32_t k = 0; k < s->n; k++) {
-    char name[64] = "model.safetensors";
-    if (s->n > 1) snprintf(name, sizeof name, "model-%05u-of-%05u.safetensors", k + 1, s->n);
+    char name[SHARD_NAME_BYTES];
+    print_shard_name(name, k + 1, s->n);
     CKPT_TRY(ckpt_layout_file_add(layout, name, err));
     layout->files[layout->n_files - 1].rank = k;
     CKPT_TRY(ckpt_safetensors_lay(layout, s->tensors + s->first[k], s->first[k + 1] - s->first[k], metadata, n_metadata,
                                   err));
   }
   if (s->n > 1) {
-    CKPT_TRY(ckpt_layout_file_add(layout, "model" CKPT_HF_INDEX_SUFFIX, err));
+    CKPT_TRY(ckpt_layout_file_add(layout, INDEX, err));
     CKPT_TRY(ckpt_layout_literal(layout, print_index, s, err));
   }
   for (uint32_t i = 0; i < index->n_side_files; i++)

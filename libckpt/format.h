@@ -54,6 +54,9 @@ typedef struct ckpt_format {
   ckpt_status (*normalize)(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
   /* Files and segments for a normalized, finished description. NULL where caps.can_write is false. */
   ckpt_status (*layout)(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
+  /* Of a folder: the files that layout writes for any options, so that --force may replace them. NULL: only those that
+   * are written anew. */
+  ckpt_owns_file *owns;
 } ckpt_format;
 
 extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/registry.c */

@@ -16,6 +16,7 @@
 #include "error.h"
 #include "format.h"
 #include "options.h"
+#include "temporary.h"
 #include "unknown.h"
 #include "weights.h"
 
@@ -133,6 +134,7 @@ ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_option
   struct stat stat_buffer;
   if (stat(path, &stat_buffer) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) return ckpt_fail_errno(err, path, "cannot be opened");
+    CKPT_TRY(ckpt_temporary_explain(path, err));
     CKPT_TRY(ckpt_cache_find(found, sizeof found, path, err));
     path = found;
   } else if (!S_ISDIR(stat_buffer.st_mode)) {

@@ -110,6 +110,7 @@ ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *form
   output.path = ckpt_arena_copy(&plan->arena, path);
   CKPT_TRY_ALLOC(output.path, err);
   CKPT_TRY(ckpt_plan_sink(plan, path, output.options.is_folder, force, &output.sink, err));
+  ckpt_sink_owns(output.sink, row->owns);
   ckpt_status status = add_output(plan, output, sink, err);
   if (status != CKPT_OK) ckpt_sink_free(output.sink);
   return status;

@@ -3,32 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
-
-#define MARK ".ckpt-tmp."
-enum { N_RANDOM = 6 };
-
-ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_error *err) {
-  uint8_t random[N_RANDOM];
-  size_t n = strlen(name), room = NAME_MAX - 1 - strlen(MARK) - N_RANDOM;
-  ssize_t n_random;
-  do {
-    n_random = getrandom(random, sizeof random, 0);
-  } while (n_random < 0 && errno == EINTR);
-  if (n_random != (ssize_t)sizeof random) return ckpt_fail_errno(err, name, "no random bytes for a temporary name");
-  if (n > room)
-    for (n = room; n > 0 && ((uint8_t)name[n] & 0xC0) == 0x80;) n--; /* not inside a UTF-8 character */
-  int at = snprintf(out, NAME_MAX + 1, ".%.*s" MARK, (int)n, name);
-  for (int i = 0; i < N_RANDOM; i++) out[at + i] = "abcdefghijklmnopqrstuvwxyz234567"[random[i] % 32];
-  out[at + N_RANDOM] = '\0';
-  return CKPT_OK;
-}
+#include "temporary.h"
 
 /* Whether errno says that the file system or kernel lacks a flag of renameat2. */
 static bool lacks_flags(void) { return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP; }
@@ -69,7 +50,7 @@ ckpt_status ckpt_exchange(int folder, const char *from, const char *to, const ch
 
 ckpt_status ckpt_exchange_portably(int folder, const char *from, const char *to, const char *path, ckpt_error *err) {
   char aside[NAME_MAX + 1];
-  CKPT_TRY(ckpt_temporary_name(aside, to, err));
+  CKPT_TRY(ckpt_temporary_name(aside, to, CKPT_TEMPORARY_OLD, err));
   if (renameat(folder, to, folder, aside) != 0) return fail_rename(path, err);
   if (renameat(folder, from, folder, to) != 0) {
     int code = errno;

@@ -2,12 +2,7 @@
 #ifndef CKPT_PUBLISH_H
 #define CKPT_PUBLISH_H
 
-#include <limits.h>
-
 #include "ckpt.h"
-
-/* A temporary sibling of name: `.<name>.ckpt-tmp.<6 random characters>`, name cut to fit. */
-ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_error *err);
 
 /* Renames from to to, which must not exist (EEXIST). The folders are descriptors; path is the output, for messages.
  * Where RENAME_NOREPLACE is missing: link and unlink for a file, else a look before the rename. */
@@ -17,7 +12,7 @@ ckpt_status ckpt_rename_new_portably(int from_folder, const char *from, int to_f
                                      ckpt_error *err); /* the substitute alone, for tests */
 
 /* Exchanges two names of a folder. Where RENAME_EXCHANGE is missing: three renames, undone if the second fails; a kill
- * in between leaves the old one at another temporary name. */
+ * in between leaves the old one under a name of its own (CKPT_TEMPORARY_OLD of temporary.h). */
 ckpt_status ckpt_exchange(int folder, const char *from, const char *to, const char *path, ckpt_error *err);
 ckpt_status ckpt_exchange_portably(int folder, const char *from, const char *to, const char *path,
                                    ckpt_error *err); /* the substitute alone, for tests */

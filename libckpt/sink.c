@@ -142,6 +142,11 @@ ckpt_status ckpt_sink_commit(ckpt_sink *const *sinks, uint32_t n, ckpt_error *er
   return status;
 }
 
+const ckpt_leftovers *ckpt_sink_leftovers(const ckpt_sink *sink) {
+  const ckpt_leftovers *found = sink->ops->leftovers == NULL ? NULL : sink->ops->leftovers(sink->ctx);
+  return found == NULL || (found->n_removed == 0 && found->kept_old[0] == '\0') ? NULL : found;
+}
+
 uint64_t ckpt_sink_bytes_written(const ckpt_sink *sink) { return sink->n_bytes_written; }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */

@@ -7,12 +7,14 @@
  * system lacks these, two renames. The parent folder is synced. An existing empty folder is staged inside and its
  * entries renamed, index and config files last. At most CKPT_MAX_DESCRIPTORS files are open at once.
  *
- * With force a folder is replaced only if every entry in it is one that this sink writes: others fail with EEXIST and a
- * list, before anything is written. */
+ * With force a folder is replaced only if every entry in it is one that this sink writes, or that its format knows as a
+ * former output's (ckpt_sink_owns): others fail with EEXIST and a list, before anything is written. What killed runs
+ * left under temporary names of the same output is removed when a sink opens. */
 #ifndef CKPT_SINK_H
 #define CKPT_SINK_H
 
-#include "ckpt.h"
+#include "temporary.h"
+#include "tree.h"
 
 typedef struct ckpt_sink ckpt_sink;
 
@@ -42,11 +44,17 @@ typedef struct ckpt_sink_ops {
   /* Makes a file share all blocks of an open one of the same size (reflink); false where that is not possible. NULL:
    * never. */
   bool (*clone)(void *ctx, uint32_t file, int from);
+  /* What killed runs had left, after open. NULL: nothing. */
+  const ckpt_leftovers *(*leftovers)(void *ctx);
 } ckpt_sink_ops;
 
 /* A sink that writes path: one file, or a folder when is_folder. Fails with EEXIST when path exists (an empty folder
  * is fine for a folder) unless force. Nothing is created before ckpt_sink_open. */
 ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bool force, ckpt_error *err);
+
+/* Lets a folder's sink, before it is open, replace what `owns` takes for files of a former output. Of another kind of
+ * sink: nothing. */
+void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_file *owns);
 
 /* A sink into memory, for tests and embedding. ckpt_sink_bytes gives a file's bytes after seal. */
 ckpt_status ckpt_sink_memory(ckpt_sink **out, ckpt_error *err);
@@ -75,6 +83,9 @@ void ckpt_sink_free(ckpt_sink *sink);                            /* NULL is fine
 
 /* Seals and publishes several sinks in order, or abandons all that are not yet published. */
 ckpt_status ckpt_sink_commit(ckpt_sink *const *sinks, uint32_t n, ckpt_error *err);
+
+/* What killed runs had left, as far as the sink is open; NULL for none. Borrowed; sinks of one folder share it. */
+const ckpt_leftovers *ckpt_sink_leftovers(const ckpt_sink *sink);
 
 /* Bytes written so far, all threads. */
 uint64_t ckpt_sink_bytes_written(const ckpt_sink *sink);

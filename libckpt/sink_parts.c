@@ -84,6 +84,8 @@ static ckpt_status part_publish(void *ctx, ckpt_error *err) {
   return ++folder->n_published < folder->n_parts ? CKPT_OK : ckpt_sink_publish(folder->sink, err);
 }
 
+static const ckpt_leftovers *part_leftovers(void *ctx) { return ckpt_sink_leftovers(((sink_part *)ctx)->folder->sink); }
+
 static void part_abandon(void *ctx) { ckpt_sink_abandon(((sink_part *)ctx)->folder->sink); }
 
 static void part_close(void *ctx) {
@@ -110,6 +112,7 @@ static const ckpt_sink_ops part_ops = {
     .abandon = part_abandon,
     .close = part_close,
     .clone = part_clone,
+    .leftovers = part_leftovers,
 };
 
 /* On failure a folder without parts is freed. */

@@ -2,7 +2,7 @@
  *
  * Staged means: a file is written as a temporary sibling, a folder's files in a temporary sibling folder, or, where the
  * output is an existing empty folder, in a temporary folder inside it whose entries are renamed out. Only names that
- * this sink made are ever removed (tree.h). */
+ * this sink made, that a former output had (tree.h) or that a killed run left (temporary.h) are ever removed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -23,14 +24,17 @@
 #include "publish.h"
 #include "sink.h"
 #include "source.h"
+#include "temporary.h"
 #include "tree.h"
 
 /* Dirty bytes of one file after which the kernel is told to start writing them, so that the sync at the end is short
  * and memory does not fill with them. */
 #define WRITEBACK_BYTES (UINT64_C(32) << 20)
 
+enum { MAX_STAGES = 8 };
+
 typedef struct output_file {
-  char *name; /* below the sink's folder; the temporary name where the output is one file */
+  char *name; /* below the sink's folder; "" where the output is one file */
   char *path; /* where it will be: for messages */
   uint64_t n_bytes;
   bool is_created;
@@ -44,13 +48,17 @@ typedef struct path_sink {
   bool is_inside;    /* an empty folder stands there: parent is that folder */
   bool is_staged, is_published;
   bool is_joined;           /* another rank made the files, and publishes them */
+  ckpt_owns_file *owns;     /* of the format, for folders that are replaced */
   char *parent_path, *name; /* real path of the folder that holds name */
   char stage[NAME_MAX + 1]; /* temporary name in parent */
   int parent;
+  int staged; /* what was made under it, locked as long as we live (temporary.h) */
   int folder; /* what file names are relative to: the staged folder, or the parent itself */
   output_file *files;
   uint32_t n_files;
-  ckpt_tree tree; /* of a folder */
+  ckpt_tree tree;   /* of a folder */
+  ckpt_tree former; /* what is replaced beyond the tree */
+  ckpt_leftovers leftovers;
   ckpt_descriptors *descriptors;
 } path_sink;
 
@@ -81,7 +89,7 @@ static ckpt_status meet_folder(path_sink *sink, ckpt_error *err) {
     goto done;
   }
   ckpt_error not_empty = {CKPT_OK, "", "", ""};
-  status = ckpt_tree_covers(&(ckpt_tree){NULL, 0}, fd, sink->path, &not_empty);
+  status = ckpt_tree_is_empty(fd, strrchr(real, '/') + 1, sink->path, &not_empty);
   if (status == CKPT_OK) {
     sink->is_inside = true;
     sink->parent_path = strdup(real);
@@ -122,7 +130,8 @@ static ckpt_status settle(path_sink *sink, ckpt_error *err) {
 static int open_output_file(void *owner, uint32_t file) {
   path_sink *sink = owner;
   output_file *f = &sink->files[file];
-  int fd = openat(sink->folder, f->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (f->is_created ? 0 : O_CREAT | O_EXCL),
+  const char *name = sink->is_folder ? f->name : sink->stage;
+  int fd = openat(sink->folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (f->is_created ? 0 : O_CREAT | O_EXCL),
                   0666); /* the umask applies */
   if (fd < 0) return -errno;
   f->is_created = true;
@@ -153,7 +162,7 @@ static ckpt_status copy_files(path_sink *sink, const ckpt_sink_file *files, uint
     if (sink->is_folder == (name == NULL))
       return ckpt_fail(err, CKPT_EINTERNAL, sink->path, NULL, "a folder's files have names, a file has none");
     f->n_bytes = files[sink->n_files].n_bytes;
-    f->name = join(NULL, sink->is_folder ? name : sink->stage);
+    f->name = join(NULL, name);
     f->path = join(sink->path, name);
     if (f->name == NULL || f->path == NULL) {
       free(f->name), free(f->path);
@@ -226,32 +235,68 @@ static ckpt_status create_files(path_sink *sink, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Whether force may replace the folder that stands there: only by files of the same names. */
-static ckpt_status check_replaced(const path_sink *sink, ckpt_error *err) {
+/* Whether force may replace the folder that stands there: only files of the same names, or of a former output. */
+static ckpt_status check_replaced(path_sink *sink, ckpt_error *err) {
   int old = openat(sink->parent, sink->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (old < 0) return ckpt_fail_errno(err, sink->path, "cannot be replaced");
-  ckpt_status status = ckpt_tree_covers(&sink->tree, old, sink->path, err);
+  ckpt_tree_free(&sink->former);
+  ckpt_status status = ckpt_tree_covers(&sink->tree, sink->owns, &sink->former, old, sink->path, err);
   close(old);
   return status;
 }
 
+/* Removes what killed runs left beside the output and, where a folder stands there, inside it. */
+static void clean(path_sink *sink) {
+  const char *other = sink->is_inside ? ".." : sink->is_replacing ? sink->name : NULL;
+  bool is_replaced = sink->force && !sink->is_inside; /* an empty folder replaces nothing */
+  ckpt_temporary_clean(sink->parent, sink->name, is_replaced, &sink->leftovers);
+  int fd = other == NULL ? -1 : openat(sink->parent, other, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return;
+  ckpt_temporary_clean(fd, sink->name, is_replaced, &sink->leftovers);
+  close(fd);
+}
+
+/* Makes the temporary file or folder. */
+static ckpt_status make_stage(path_sink *sink, ckpt_error *err) {
+  CKPT_TRY(ckpt_temporary_name(sink->stage, sink->name, CKPT_TEMPORARY_NEW, err));
+  if (!sink->is_folder) {
+    sink->staged = openat(sink->parent, sink->stage, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL,
+                          0666); /* the umask applies */
+    if (sink->staged < 0) return ckpt_fail_errno(err, sink->path, "cannot make a file for it");
+    sink->files[0].is_created = sink->is_staged = true;
+    sink->folder = sink->parent;
+    return CKPT_OK;
+  }
+  if (mkdirat(sink->parent, sink->stage, 0777) != 0)
+    return ckpt_fail_errno(err, sink->path, "cannot make a folder for it");
+  sink->is_staged = true;
+  sink->staged = openat(sink->parent, sink->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (sink->staged < 0) return ckpt_fail_errno(err, sink->path, "cannot open the folder made for it");
+  sink->folder = sink->staged;
+  return CKPT_OK;
+}
+
+/* The same until it is locked: another run that met it before may remove it. */
+static ckpt_status hold_stage(path_sink *sink, ckpt_error *err) {
+  for (int i = 0; i < MAX_STAGES; i++) {
+    CKPT_TRY(make_stage(sink, err));
+    if (ckpt_temporary_hold(sink->parent, sink->stage, sink->staged)) return CKPT_OK;
+    close(sink->staged);
+    sink->staged = sink->folder = -1;
+    sink->is_staged = false;
+  }
+  return ckpt_fail(err, CKPT_EIO, sink->path, NULL, "its temporary files are removed by something else");
+}
+
 static ckpt_status path_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
   path_sink *sink = ctx;
-  CKPT_TRY(ckpt_temporary_name(sink->stage, sink->name, err));
   CKPT_TRY(copy_files(sink, files, n_files, err));
   sink->parent = open(sink->parent_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (sink->parent < 0) return ckpt_fail_errno(err, sink->path, "the folder above cannot be used");
+  clean(sink);
   if (sink->is_replacing) CKPT_TRY(check_replaced(sink, err));
-  if (sink->is_folder) {
-    if (mkdirat(sink->parent, sink->stage, 0777) != 0)
-      return ckpt_fail_errno(err, sink->path, "cannot make a folder for it");
-    sink->is_staged = true;
-    sink->folder = openat(sink->parent, sink->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (sink->folder < 0) return ckpt_fail_errno(err, sink->path, "cannot open the folder made for it");
-    CKPT_TRY(ckpt_tree_make_folders(&sink->tree, sink->folder, sink->path, err));
-  } else {
-    sink->folder = sink->parent;
-  }
+  CKPT_TRY(hold_stage(sink, err));
+  if (sink->is_folder) CKPT_TRY(ckpt_tree_make_folders(&sink->tree, sink->folder, sink->path, err));
   return create_files(sink, err);
 }
 
@@ -275,7 +320,8 @@ static ckpt_status path_join(void *ctx, const ckpt_sink_file *files, uint32_t n_
   sink->parent = open(sink->parent_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (sink->parent < 0) return ckpt_fail_errno(err, sink->path, "the folder above cannot be used");
   sink->folder = sink->parent;
-  if (sink->is_folder) sink->folder = openat(sink->parent, token, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (sink->is_folder)
+    sink->folder = sink->staged = openat(sink->parent, token, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (sink->folder < 0)
     return ckpt_fail_errno(err, sink->path,
                            "'%s', which rank 0 made, is not seen here: ranks that write one output need one "
@@ -354,11 +400,13 @@ static ckpt_status replace_folder(path_sink *sink, ckpt_error *err) {
   CKPT_TRY(check_replaced(sink, err));
   int old = openat(sink->parent, sink->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (old < 0) return ckpt_fail_errno(err, sink->path, "cannot be replaced");
+  (void)flock(old, LOCK_EX | LOCK_NB); /* it gets a temporary name, and is not left over yet */
   ckpt_status status = ckpt_exchange(sink->parent, sink->stage, sink->name, sink->path, err);
   if (status == CKPT_OK) {
     sink->is_published = true;
     ckpt_tree_remove(&sink->tree, old);
-    if (unlinkat(sink->parent, sink->stage, AT_REMOVEDIR) != 0)
+    ckpt_tree_remove(&sink->former, old);
+    if (unlinkat(sink->parent, sink->stage, AT_REMOVEDIR) != 0 && errno != ENOENT)
       status = ckpt_fail_errno(err, sink->path, "is written, but the old one cannot be removed and stays as '%s'",
                                sink->stage);
   }
@@ -437,9 +485,8 @@ static bool is_at_stage(const path_sink *sink) {
 static void path_abandon(void *ctx) {
   path_sink *sink = ctx;
   if (sink->is_published) return;
-  if (sink->is_staged && is_at_stage(sink)) ckpt_tree_remove(&sink->tree, sink->folder);
-  if (sink->is_staged) (void)unlinkat(sink->parent, sink->stage, AT_REMOVEDIR);
-  if (!sink->is_folder && sink->n_files == 1 && sink->files[0].is_created) (void)unlinkat(sink->parent, sink->stage, 0);
+  if (sink->is_staged && sink->is_folder && is_at_stage(sink)) ckpt_tree_remove(&sink->tree, sink->folder);
+  if (sink->is_staged) (void)unlinkat(sink->parent, sink->stage, sink->is_folder ? AT_REMOVEDIR : 0);
   sink->is_published = true; /* there is nothing left to remove */
 }
 
@@ -447,14 +494,17 @@ static void path_close(void *ctx) {
   path_sink *sink = ctx;
   path_abandon(sink);
   ckpt_descriptors_free(sink->descriptors);
-  if (sink->folder >= 0 && sink->folder != sink->parent) close(sink->folder);
+  if (sink->staged >= 0) close(sink->staged);
   if (sink->parent >= 0) close(sink->parent);
   for (uint32_t i = 0; i < sink->n_files; i++) free(sink->files[i].name), free(sink->files[i].path);
   free(sink->files);
   free(sink->tree.names);
+  ckpt_tree_free(&sink->former);
   free(sink->path), free(sink->parent_path), free(sink->name);
   free(sink);
 }
+
+static const ckpt_leftovers *path_leftovers(void *ctx) { return &((path_sink *)ctx)->leftovers; }
 
 static const ckpt_sink_ops path_ops = {
     .open = path_open,
@@ -467,7 +517,13 @@ static const ckpt_sink_ops path_ops = {
     .publish = path_publish,
     .abandon = path_abandon,
     .close = path_close,
+    .leftovers = path_leftovers,
 };
+
+void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_file *owns) {
+  path_sink *replacing = ckpt_sink_ctx(sink, &path_ops);
+  if (replacing != NULL) replacing->owns = owns;
+}
 
 ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bool force, ckpt_error *err) {
   *out = NULL;
@@ -475,7 +531,7 @@ ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bo
   CKPT_TRY_ALLOC(sink, err);
   sink->is_folder = is_folder;
   sink->force = force;
-  sink->parent = sink->folder = -1;
+  sink->parent = sink->staged = sink->folder = -1;
   size_t n = strlen(path);
   while (is_folder && n > 1 && path[n - 1] == '/') n--;
   sink->path = strndup(path, n);

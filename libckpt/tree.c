@@ -16,6 +16,8 @@
 
 #include "contained.h"
 #include "error.h"
+#include "grow.h"
+#include "temporary.h"
 
 enum { MAX_DEPTH = 32, MAX_LISTED = 5 };
 
@@ -117,6 +119,11 @@ void ckpt_tree_remove(const ckpt_tree *tree, int folder) {
 /* What a folder holds beyond the tree. */
 typedef struct foreign {
   const ckpt_tree *tree;
+  ckpt_owns_file *owns; /* NULL: none */
+  const char *name;     /* whose leftovers do not count; NULL: they do */
+  ckpt_tree former;     /* names are its own */
+  uint32_t former_capacity, set;
+  bool has_sets; /* the files are of several outputs: none is the former one's */
   char list[512];
   size_t n_list;
   uint64_t n;
@@ -142,6 +149,52 @@ static bool has_name(const ckpt_tree *tree, const char *name, bool is_folder) {
   return is_folder ? strncmp(tree->names[low], name, strlen(name)) == 0 : strcmp(tree->names[low], name) == 0;
 }
 
+/* Whether a regular file right in the folder is the former output's. */
+static bool is_former(foreign *f, const char *name) {
+  uint32_t set = 0;
+  if (f->owns == NULL || strchr(name, '/') != NULL || !f->owns(name, &set)) return false;
+  f->has_sets = f->has_sets || (set != 0 && f->set != 0 && set != f->set);
+  if (set != 0) f->set = set;
+  return true;
+}
+
+/* Judges a regular file. Returns 0 or errno. */
+static int judge_file(foreign *f, const char *name) {
+  bool is_ours = is_former(f, name);
+  if (has_name(f->tree, name, false)) return 0;
+  if (!is_ours) {
+    add_foreign(f, name);
+    return 0;
+  }
+  char *copy = strdup(name);
+  ckpt_tree *former = &f->former;
+  if (copy == NULL ||
+      ckpt_grow(&former->names, former->n_names, &f->former_capacity, sizeof *former->names, NULL) != CKPT_OK) {
+    free(copy);
+    return ENOMEM;
+  }
+  former->names[former->n_names++] = copy;
+  return 0;
+}
+
+static int find_foreign(foreign *f, int folder, const char *prefix);
+
+/* Judges one entry, `name` below the output, which has room for a slash. Returns 0 or errno. */
+static int judge(foreign *f, int folder, const char *entry, char *name) {
+  struct stat st;
+  if (f->name != NULL && ckpt_temporary_is_left(folder, entry, f->name)) return 0;
+  bool is_known = strcmp(entry, ".git") != 0 && fstatat(folder, entry, &st, AT_SYMLINK_NOFOLLOW) == 0;
+  if (is_known && S_ISREG(st.st_mode)) return judge_file(f, name);
+  bool is_folder = is_known && S_ISDIR(st.st_mode);
+  if (is_folder) strcat(name, "/");
+  if (!is_folder || !has_name(f->tree, name, true)) {
+    add_foreign(f, name);
+    return 0;
+  }
+  int below = openat(folder, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  return below < 0 ? errno : find_foreign(f, below, name);
+}
+
 /* Compares one folder; prefix is its name below the output, ending with a slash, or "". It enters only subfolders of
  * the tree, so its depth is bounded by MAX_DEPTH. Returns 0 or errno. */
 static int find_foreign(foreign *f, int folder, const char *prefix) {
@@ -155,36 +208,51 @@ static int find_foreign(foreign *f, int folder, const char *prefix) {
   int code = 0;
   while (code == 0 && (errno = 0, entry = readdir(dir)) != NULL) {
     char name[PATH_MAX];
-    struct stat st;
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
     int n = snprintf(name, sizeof name - 1, "%s%s", prefix, entry->d_name);
-    bool is_known = n > 0 && (size_t)n < sizeof name - 1 && strcmp(entry->d_name, ".git") != 0 &&
-                    fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-    bool is_folder = is_known && S_ISDIR(st.st_mode);
-    if (is_folder) memcpy(name + n, "/", 2);
-    if (!is_known || (!is_folder && !S_ISREG(st.st_mode)) || !has_name(f->tree, name, is_folder)) {
+    if (n > 0 && (size_t)n < sizeof name - 1)
+      code = judge(f, dirfd(dir), entry->d_name, name);
+    else
       add_foreign(f, name);
-    } else if (is_folder) {
-      int below = openat(dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-      code = below < 0 ? errno : find_foreign(f, below, name);
-    }
   }
   if (code == 0) code = errno;
   closedir(dir);
   return code;
 }
 
-ckpt_status ckpt_tree_covers(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err) {
-  foreign f = {.tree = tree};
+static ckpt_status look_for_foreign(foreign *f, int folder, const char *path, ckpt_error *err) {
   int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a position of its own in the folder */
-  if (fd < 0 || (errno = find_foreign(&f, fd, "")) != 0) return ckpt_fail_errno(err, path, "cannot list this folder");
+  if (fd < 0 || (errno = find_foreign(f, fd, "")) != 0) return ckpt_fail_errno(err, path, "cannot list this folder");
+  return CKPT_OK;
+}
+
+void ckpt_tree_free(ckpt_tree *tree) {
+  for (uint32_t i = 0; i < tree->n_names; i++) free((char *)(uintptr_t)tree->names[i]);
+  free(tree->names);
+  *tree = (ckpt_tree){NULL, 0};
+}
+
+ckpt_status ckpt_tree_is_empty(int folder, const char *name, const char *path, ckpt_error *err) {
+  const ckpt_tree nothing = {NULL, 0};
+  foreign f = {.tree = &nothing, .name = name};
+  CKPT_TRY(look_for_foreign(&f, folder, path, err));
   if (f.n == 0) return CKPT_OK;
-  if (tree->n_names == 0)
-    return ckpt_fail(err, CKPT_EEXIST, path, NULL,
-                     "exists and is not empty (%llu entries: %s%s; --force replaces files that would be written anew)",
-                     (unsigned long long)f.n, f.list, f.n > MAX_LISTED ? ", ..." : "");
   return ckpt_fail(err, CKPT_EEXIST, path, NULL,
-                   "not replaced: it holds %llu entries that would not be written anew: %s%s (move them away, or "
-                   "choose another output)",
+                   "exists and is not empty (%llu entries: %s%s; --force replaces files that would be written anew)",
                    (unsigned long long)f.n, f.list, f.n > MAX_LISTED ? ", ..." : "");
+}
+
+ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_file *owns, ckpt_tree *former, int folder,
+                             const char *path, ckpt_error *err) {
+  foreign f = {.tree = tree, .owns = owns};
+  ckpt_status status = look_for_foreign(&f, folder, path, err);
+  if (f.former.n_names > 1) qsort(f.former.names, f.former.n_names, sizeof *f.former.names, compare_names);
+  for (uint32_t i = 0; f.has_sets && i < f.former.n_names; i++) add_foreign(&f, f.former.names[i]);
+  if (status == CKPT_OK && f.n != 0)
+    status = ckpt_fail(err, CKPT_EEXIST, path, NULL,
+                       "not replaced: it holds %llu entries that would not be written anew: %s%s (move them away, or "
+                       "choose another output)",
+                       (unsigned long long)f.n, f.list, f.n > MAX_LISTED ? ", ..." : "");
+  *former = f.former;
+  return status;
 }

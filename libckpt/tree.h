@@ -11,6 +11,10 @@ typedef struct ckpt_tree {
   uint32_t n_names;
 } ckpt_tree;
 
+/* Whether a file of this name right in a folder is one that a format writes for some options. *set tells apart what
+ * lies in one folder only when several outputs do: 0 goes with any. */
+typedef bool ckpt_owns_file(const char *name, uint32_t *set);
+
 /* Checks and sorts names in place: EINVAL for one that is not plainly below a folder (empty, absolute, `.` or `..` in
  * it, too long or deep), EEXIST for two that are equal. path is the output, for messages. */
 ckpt_status ckpt_tree_init(ckpt_tree *tree, const char **names, uint32_t n_names, const char *path, ckpt_error *err);
@@ -24,9 +28,17 @@ ckpt_status ckpt_tree_sync_folders(const ckpt_tree *tree, int folder, const char
 /* Removes the named files and then the subfolders that are empty; what is missing is fine. */
 void ckpt_tree_remove(const ckpt_tree *tree, int folder);
 
-/* EEXIST with a list when folder holds anything but regular files of these names in their subfolders; `.git` never
- * passes. An empty tree (n_names 0) asks whether the folder is empty. */
-ckpt_status ckpt_tree_covers(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err);
+/* EEXIST with a list when folder holds anything but regular files of these names in their subfolders, and files right
+ * in it that `owns` (a format's, or NULL) takes for the former output's; these are added to former, which the caller
+ * frees (ckpt_tree_free). `.git` never passes. */
+ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_file *owns, ckpt_tree *former, int folder,
+                             const char *path, ckpt_error *err);
+
+/* EEXIST with a list when folder holds anything but leftovers of name (temporary.h). */
+ckpt_status ckpt_tree_is_empty(int folder, const char *name, const char *path, ckpt_error *err);
+
+/* Frees a tree whose names are its own. */
+void ckpt_tree_free(ckpt_tree *tree);
 
 /* fsync of a folder, quietly where its file system cannot. */
 ckpt_status ckpt_sync_folder(int folder, const char *path, ckpt_error *err);

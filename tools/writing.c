@@ -365,6 +365,33 @@ static void say_overflow(const job *j) {
   fputc('\n', stderr);
 }
 
+/* What killed runs had left at an output's place: it is gone, or in the user's way. */
+static void say_leftovers(const job *j, const ckpt_leftovers *found) {
+  char size[32];
+  if (found == NULL) return;
+  if (found->n_removed == 1)
+    ckpt_report_note(j->args, "removed what an interrupted run left: %s (%s)", found->first,
+                     ckpt_text_size(found->n_bytes, size));
+  else if (found->n_removed > 1)
+    ckpt_report_note(j->args, "removed what interrupted runs left: %s and %u more (%s)", found->first,
+                     found->n_removed - 1, ckpt_text_size(found->n_bytes, size));
+  if (found->kept_old[0] != '\0')
+    ckpt_report_note(j->args,
+                     "the output that an interrupted run was replacing still is at %s (the next --force removes it)",
+                     found->kept_old);
+}
+
+static void say_all_leftovers(const job *j) {
+  const ckpt_leftovers *before = NULL;
+  for (uint32_t i = 0; j->plan != NULL && i < j->plan->n_outputs; i++) {
+    const ckpt_leftovers *found = ckpt_sink_leftovers(j->plan->outputs[i].sink);
+    if (found != before) say_leftovers(j, found); /* outputs in one folder share them */
+    before = found;
+  }
+  const ckpt_leftovers *found = j->receipt == NULL ? NULL : ckpt_sink_leftovers(j->receipt);
+  if (found != before) say_leftovers(j, found);
+}
+
 int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   job j = {.args = args, .writing = writing};
   ckpt_error err = {0};
@@ -377,6 +404,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
     status = make_plan(&j, &run.run, &err);
     bool is_run = status == CKPT_OK && !ckpt_args_has(args, "plan");
     if (is_run) status = ckpt_convert_run(j.plan, &j.request, &run.run, j.receipt, &err);
+    if (is_run) say_all_leftovers(&j);
     if (status != CKPT_OK) { /* temporary files go while a second signal cannot yet end the process */
       ckpt_sink_free(j.receipt);
       ckpt_plan_free(j.plan);

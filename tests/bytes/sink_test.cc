@@ -461,6 +461,7 @@ TEST(SinkCommit, SealsAllThenPublishesInOrder) {
       [](void *ctx) { log += std::string("close ") + static_cast<Named *>(ctx)->name + ","; },
       nullptr,
       nullptr,
+      nullptr,
       nullptr};
   for (bool fails : {false, true}) {
     Named x = {"x", false}, y = {"y", fails};

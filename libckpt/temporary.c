@@ -1,0 +1,183 @@
+/* temporary.c - see temporary.h. Everything here is by descriptors and never follows a link: whoever can write to the
+ * folder may have put anything under these names. */
+#include "temporary.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "error.h"
+
+#define LETTERS "abcdefghijklmnopqrstuvwxyz234567"
+static const char *const marks[] = {".ckpt-tmp.", ".ckpt-old."};
+enum { N_MARK = 10, N_RANDOM = 6, MAX_DEPTH = 32 };
+
+/* ---- names ------------------------------------------------------------------------------------------------------ */
+
+/* How many bytes of name a temporary name has room for; never half a UTF-8 character. */
+static size_t room_for(const char *name) {
+  size_t n = strlen(name), room = NAME_MAX - 1 - N_MARK - N_RANDOM;
+  if (n > room)
+    for (n = room; n > 0 && ((uint8_t)name[n] & 0xC0) == 0x80;) n--;
+  return n;
+}
+
+ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_temporary kind, ckpt_error *err) {
+  uint8_t random[N_RANDOM];
+  ssize_t n_random;
+  do {
+    n_random = getrandom(random, sizeof random, 0);
+  } while (n_random < 0 && errno == EINTR);
+  if (n_random != (ssize_t)sizeof random) return ckpt_fail_errno(err, name, "no random bytes for a temporary name");
+  int at = snprintf(out, NAME_MAX + 1, ".%.*s%s", (int)room_for(name), name, marks[kind]);
+  for (int i = 0; i < N_RANDOM; i++) out[at + i] = LETTERS[random[i] % 32];
+  out[at + N_RANDOM] = '\0';
+  return CKPT_OK;
+}
+
+static bool is_name(const char *entry, const char *name, ckpt_temporary kind) {
+  size_t n = room_for(name);
+  if (entry[0] != '.' || strncmp(entry + 1, name, n) != 0 || strncmp(entry + 1 + n, marks[kind], N_MARK) != 0)
+    return false;
+  entry += 1 + n + N_MARK;
+  return strspn(entry, LETTERS) == N_RANDOM && entry[N_RANDOM] == '\0';
+}
+
+/* ---- locks ------------------------------------------------------------------------------------------------------ */
+
+/* Whether fd is what entry of folder names. */
+static bool is_at(int folder, const char *entry, int fd) {
+  struct stat made, there;
+  return fstat(fd, &made) == 0 && fstatat(folder, entry, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+         made.st_dev == there.st_dev && made.st_ino == there.st_ino;
+}
+
+bool ckpt_temporary_hold(int folder, const char *entry, int fd) {
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return is_at(folder, entry, fd);
+}
+
+/* Opens and locks a file or folder of the user's; -1 for anything else, for what is in use, and for what cannot be
+ * locked. */
+static int take(int folder, const char *entry, struct stat *st) {
+  if (fstatat(folder, entry, st, AT_SYMLINK_NOFOLLOW) != 0 || (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode)))
+    return -1;
+  int kind = S_ISDIR(st->st_mode) ? O_RDONLY | O_DIRECTORY : O_RDWR; /* NFS locks only what could be written */
+  int fd = openat(folder, entry, kind | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return -1;
+  if (fstat(fd, st) == 0 && st->st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(folder, entry, fd))
+    return fd;
+  close(fd);
+  return -1;
+}
+
+bool ckpt_temporary_is_left(int folder, const char *entry, const char *name) {
+  struct stat st;
+  int fd = is_name(entry, name, CKPT_TEMPORARY_NEW) ? take(folder, entry, &st) : -1;
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
+/* ---- removing --------------------------------------------------------------------------------------------------- */
+
+/* Looks through everything below an open folder, or, in a second pass, removes it. False when there is something that
+ * no run of ours makes. */
+static bool go_through(int folder, bool removes, int depth, uint64_t *n_bytes) {
+  int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+  if (dir == NULL) {
+    if (copy >= 0) close(copy);
+    return false;
+  }
+  const struct dirent *entry;
+  bool is_fine = true;
+  while (is_fine && (errno = 0, entry = readdir(dir)) != NULL) {
+    const char *name = entry->d_name;
+    struct stat st;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+    is_fine = fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid == geteuid();
+    if (is_fine && S_ISREG(st.st_mode)) {
+      *n_bytes += (uint64_t)st.st_size;
+      is_fine = !removes || unlinkat(folder, name, 0) == 0;
+    } else if (is_fine && S_ISDIR(st.st_mode) && depth < MAX_DEPTH) {
+      int below = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      is_fine = below >= 0 && go_through(below, removes, depth + 1, n_bytes) &&
+                (!removes || unlinkat(folder, name, AT_REMOVEDIR) == 0);
+      if (below >= 0) close(below);
+    } else {
+      is_fine = false;
+    }
+  }
+  is_fine = is_fine && errno == 0;
+  closedir(dir);
+  return is_fine;
+}
+
+static void remove_left(int folder, const char *entry, ckpt_leftovers *found) {
+  struct stat st;
+  uint64_t n_bytes = 0, n_again = 0;
+  int fd = take(folder, entry, &st);
+  if (fd < 0) return;
+  bool is_folder = S_ISDIR(st.st_mode), is_removed = true;
+  if (is_folder)
+    is_removed = go_through(fd, false, 0, &n_bytes) && go_through(fd, true, 0, &n_again);
+  else
+    n_bytes = (uint64_t)st.st_size;
+  is_removed = is_removed && unlinkat(folder, entry, is_folder ? AT_REMOVEDIR : 0) == 0;
+  close(fd);
+  if (!is_removed) return;
+  if (found->n_removed++ == 0) memcpy(found->first, entry, strlen(entry) + 1);
+  found->n_bytes += n_bytes;
+}
+
+void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found) {
+  struct stat st;
+  int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+  if (dir == NULL) {
+    if (copy >= 0) close(copy);
+    return;
+  }
+  bool is_there = is_replaced && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+  const struct dirent *entry;
+  while ((entry = readdir(dir)) != NULL) {
+    bool is_old = is_name(entry->d_name, name, CKPT_TEMPORARY_OLD);
+    if (is_old && !is_there)
+      memcpy(found->kept_old, entry->d_name, strlen(entry->d_name) + 1);
+    else if (is_old || is_name(entry->d_name, name, CKPT_TEMPORARY_NEW))
+      remove_left(folder, entry->d_name, found);
+  }
+  closedir(dir);
+}
+
+/* ---- saying ----------------------------------------------------------------------------------------------------- */
+
+ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err) {
+  char folder[PATH_MAX], name[NAME_MAX + 1];
+  size_t n = strlen(path), start;
+  while (n > 1 && path[n - 1] == '/') n--;
+  for (start = n; start > 0 && path[start - 1] != '/';) start--;
+  if (start >= sizeof folder || n - start >= sizeof name) return CKPT_OK;
+  memcpy(name, path + start, n - start);
+  name[n - start] = '\0';
+  snprintf(folder, sizeof folder, "%.*s", start == 0 ? 1 : (int)start, start == 0 ? "." : path);
+  DIR *dir = opendir(folder);
+  if (dir == NULL) return CKPT_OK;
+  const struct dirent *entry;
+  ckpt_status status = CKPT_OK;
+  while (status == CKPT_OK && (entry = readdir(dir)) != NULL)
+    if (is_name(entry->d_name, name, CKPT_TEMPORARY_OLD))
+      status = ckpt_fail(err, CKPT_ENOTFOUND, path, NULL,
+                         "is not there: a run that was replacing it was interrupted, and the old one is at '%s' beside "
+                         "it (rename it back, or write it anew)",
+                         entry->d_name);
+  closedir(dir);
+  return status;
+}

@@ -1,0 +1,43 @@
+/* temporary.h - the names under which outputs are written, and what killed runs left under them.
+ *
+ * `.<name>.ckpt-tmp.<6 random characters>` beside an output, or inside it, is being written; it is locked (flock) for
+ * as long as its writer lives, so that an unlocked one is known to be left over, and a later run removes it.
+ * `.<name>.ckpt-old.<...>` is an old output on its way out, where a file system cannot exchange two names: while there
+ * is nothing at the name itself it is the only whole one, and nobody removes it. File systems that cannot lock keep
+ * what was left; on those that lock for each machine alone, two machines must not write the same output at once. */
+#ifndef CKPT_TEMPORARY_H
+#define CKPT_TEMPORARY_H
+
+#include <limits.h>
+
+#include "ckpt.h"
+
+typedef enum ckpt_temporary { CKPT_TEMPORARY_NEW, CKPT_TEMPORARY_OLD } ckpt_temporary;
+
+/* What a run found. */
+typedef struct ckpt_leftovers {
+  uint32_t n_removed;
+  uint64_t n_bytes;            /* of files, removed */
+  char first[NAME_MAX + 1];    /* name of the first that was removed */
+  char kept_old[NAME_MAX + 1]; /* an old output that stands for a missing one; "" for none */
+} ckpt_leftovers;
+
+/* A temporary name for name, which is cut to fit. */
+ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_temporary kind, ckpt_error *err);
+
+/* Locks an open file or folder that was made as `entry` of folder; false when another run took it for a leftover in
+ * that moment. True too where nothing can be locked. */
+bool ckpt_temporary_hold(int folder, const char *entry, int fd);
+
+/* Whether entry of folder is a leftover of name: the user's own, by its exact name, locked by nobody. */
+bool ckpt_temporary_is_left(int folder, const char *entry, const char *name);
+
+/* Removes the leftovers of name in folder (a descriptor) and adds them to found. One that holds anything but files and
+ * folders of the user's stays, and so does an old output unless is_replaced says that what stands at name now may be
+ * replaced too. What fails is left: the next run comes by. */
+void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found);
+
+/* For a path that does not exist: ENOTFOUND when an interrupted replacement left the old one beside it. */
+ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err);
+
+#endif
