@@ -38,7 +38,9 @@ struct ckpt_descriptors {
   uint32_t n_slots, n_open, limit;
   uint32_t newest, oldest; /* ends of the idle list */
   bool is_read_only;
-  int close_error; /* first errno that close gave */
+  int close_error;  /* first errno that close gave */
+  uint32_t changed; /* a file that was found changed when it was closed, or NO_FILE */
+  off_t size_now;   /* of it */
   ckpt_open_file open_file;
   void *owner;
 };
@@ -57,7 +59,7 @@ ckpt_status ckpt_descriptors_new(ckpt_descriptors **out, uint32_t limit, bool is
   pthread_mutex_init(&cache->mutex, NULL);
   pthread_cond_init(&cache->released, NULL);
   cache->limit = affordable(limit);
-  cache->newest = cache->oldest = NO_FILE;
+  cache->newest = cache->oldest = cache->changed = NO_FILE;
   cache->is_read_only = is_read_only;
   cache->open_file = open_file;
   cache->owner = owner;
@@ -90,11 +92,38 @@ static void enter_idle(ckpt_descriptors *cache, uint32_t file) {
   cache->newest = file;
 }
 
+static bool is_same(const ckpt_descriptors *cache, const slot *s, const struct stat *st) {
+  return st->st_dev == s->device && st->st_ino == s->inode &&
+         (!cache->is_read_only ||
+          (st->st_size == s->size && st->st_mtim.tv_sec == s->mtime.tv_sec && st->st_mtim.tv_nsec == s->mtime.tv_nsec));
+}
+
+/* Looks once more at an open file that is only read. */
+static void look_again(ckpt_descriptors *cache, uint32_t file) {
+  struct stat st;
+  const slot *s = &cache->slots[file];
+  if (!cache->is_read_only || cache->changed != NO_FILE || fstat(s->fd, &st) != 0 || is_same(cache, s, &st)) return;
+  cache->changed = file;
+  cache->size_now = st.st_size;
+}
+
+bool ckpt_descriptors_changed(ckpt_descriptors *cache, uint32_t *file, uint64_t *size_before, uint64_t *size_now) {
+  pthread_mutex_lock(&cache->mutex);
+  for (uint32_t i = 0; i < cache->n_slots; i++)
+    if (cache->slots[i].fd >= 0) look_again(cache, i);
+  *file = cache->changed;
+  *size_before = *file == NO_FILE ? 0 : (uint64_t)cache->slots[*file].size;
+  *size_now = (uint64_t)cache->size_now;
+  pthread_mutex_unlock(&cache->mutex);
+  return *file != NO_FILE;
+}
+
 /* Closes the least recently used idle file; false when there is none. */
 static bool evict(ckpt_descriptors *cache) {
   uint32_t file = cache->oldest;
   if (file == NO_FILE) return false;
   leave_idle(cache, file);
+  look_again(cache, file);
   if (close(cache->slots[file].fd) != 0 && errno != EINTR && cache->close_error == 0) cache->close_error = errno;
   cache->slots[file].fd = -1;
   cache->n_open--;
@@ -111,11 +140,7 @@ static ckpt_status identify(const ckpt_descriptors *cache, slot *s, int fd, cons
     s->device = st.st_dev, s->inode = st.st_ino, s->size = st.st_size, s->mtime = st.st_mtim;
     return CKPT_OK;
   }
-  bool is_same = st.st_dev == s->device && st.st_ino == s->inode;
-  if (cache->is_read_only)
-    is_same = is_same && st.st_size == s->size && st.st_mtim.tv_sec == s->mtime.tv_sec &&
-              st.st_mtim.tv_nsec == s->mtime.tv_nsec;
-  if (is_same) return CKPT_OK;
+  if (is_same(cache, s, &st)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EIO, path, NULL, "changed while being %s (%" PRIu64 " bytes before, %" PRIu64 " now)",
                    cache->is_read_only ? "read" : "written", (uint64_t)s->size, (uint64_t)st.st_size);
 }

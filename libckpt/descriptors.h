@@ -33,6 +33,11 @@ uint64_t ckpt_descriptors_size(const ckpt_descriptors *cache, uint32_t file);
 /* Number of descriptors open now. */
 uint32_t ckpt_descriptors_open(ckpt_descriptors *cache);
 
+/* A file, if any, that changed since it was first opened, in a cache of files that are only read: its number and the
+ * sizes. Seen on descriptors that are open or were closed here; a file that was replaced under its name meanwhile is
+ * still the one that was read. */
+bool ckpt_descriptors_changed(ckpt_descriptors *cache, uint32_t *file, uint64_t *size_before, uint64_t *size_now);
+
 /* Closes all, EIO if that failed. Nothing may be in use. */
 ckpt_status ckpt_descriptors_close(ckpt_descriptors *cache, ckpt_error *err);
 

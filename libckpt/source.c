@@ -223,6 +223,16 @@ ckpt_status ckpt_source_read(ckpt_source *source, uint32_t file, uint64_t offset
   return CKPT_OK;
 }
 
+ckpt_status ckpt_source_unchanged(ckpt_source *source, ckpt_error *err) {
+  uint32_t file;
+  uint64_t before, now;
+  if (source == NULL || source->descriptors == NULL ||
+      !ckpt_descriptors_changed(source->descriptors, &file, &before, &now))
+    return CKPT_OK;
+  return ckpt_fail(err, CKPT_EIO, source->files[file]->path, NULL,
+                   "changed while being read (%" PRIu64 " bytes before, %" PRIu64 " now)", before, now);
+}
+
 bool ckpt_source_lend(ckpt_source *source, uint32_t file, int *fd) {
   return source->descriptors != NULL && file < source->n_files &&
          ckpt_descriptors_acquire(source->descriptors, file, source->files[file]->path, fd, NULL) == CKPT_OK;

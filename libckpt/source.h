@@ -44,6 +44,10 @@ ckpt_status ckpt_source_declare(ckpt_source *source, const char *name, uint64_t 
 ckpt_status ckpt_source_read(ckpt_source *source, uint32_t file, uint64_t offset, void *dst, size_t n_bytes,
                              ckpt_error *err);
 
+/* EIO when a file of the source changed since it was added: what was read of it is then of no one state. NULL is fine.
+ */
+ckpt_status ckpt_source_unchanged(ckpt_source *source, ckpt_error *err);
+
 /* Starts reading [offset, offset + n_bytes) ahead where the system can; never fails. */
 void ckpt_source_prefetch(ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes);
 

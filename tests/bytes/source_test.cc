@@ -215,6 +215,30 @@ TEST_F(ManyFiles, ReplacedFileIsNoticedWhenReopened) {
   EXPECT_EQ(read_range(source_, 900, 0, 1), other + ": changed while being read (8 bytes before, 8 now)");
 }
 
+TEST_F(ManyFiles, AChangeIsSeenAtTheEnd) {
+  auto read_all = [&] {
+    for (uint32_t i = 0; i <= CKPT_MAX_DESCRIPTORS + 1; i++) read_range(source_, i, 0, 1);
+  };
+  read_all();
+  EXPECT_EQ(ckpt_source_unchanged(source_, nullptr), CKPT_OK);
+  std::filesystem::rename(folder_.write("new", "file X"), folder_ / name(CKPT_MAX_DESCRIPTORS));
+  EXPECT_EQ(ckpt_source_unchanged(source_, nullptr), CKPT_OK) << "the one that was read is as it was";
+  std::string open = folder_ / name(CKPT_MAX_DESCRIPTORS - 1);
+  std::filesystem::resize_file(open, 2);
+  Error err;
+  EXPECT_EQ(ckpt_source_unchanged(source_, err), CKPT_EIO);
+  EXPECT_EQ(err.text(), open + ": changed while being read (8 bytes before, 2 now)");
+}
+
+TEST_F(ManyFiles, AChangeIsSeenThoughTheFileWasClosed) {
+  read_range(source_, 0, 0, 1);
+  std::filesystem::resize_file(folder_ / name(0), 100);
+  for (uint32_t i = 1; i <= CKPT_MAX_DESCRIPTORS + 1; i++) read_range(source_, i, 0, 1);
+  Error err;
+  EXPECT_EQ(ckpt_source_unchanged(source_, err), CKPT_EIO);
+  EXPECT_EQ(err.text(), folder_ / name(0) + ": changed while being read (6 bytes before, 100 now)");
+}
+
 TEST(Source, MemoryAndCustom) {
   Source memory;
   ASSERT_EQ(ckpt_source_memory(&memory.source, "0123", 4, "x.bin", nullptr), CKPT_OK);

@@ -10,6 +10,7 @@
  *   open    open, openat, openat2 by syscall                      EMFILE
  *   fallocate                                                     ENOSPC
  *   norename2  renameat2 with flags, always (n counts for the report only)   EINVAL, as on file systems without them
+ *   killrename the same, and SIGKILL in place of the n-th rename without flags
  *   noopenat2  openat2, always                                               ENOSYS, as on old kernels
  * CKPT_FAULT="short:1" fails nothing, but pread and pwrite transfer up to 7 bytes fewer than asked and every 5th of
  * them is interrupted (EINTR): a program must not notice.
@@ -20,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -35,9 +37,22 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-typedef enum fault { NONE, ALLOC, READ, WRITE, FSYNC, RENAME, OPEN, FALLOCATE, NO_RENAME2, NO_OPENAT2, SHORT } fault;
-static const char *const fault_names[] = {"",     "alloc",     "read",      "write",     "fsync", "rename",
-                                          "open", "fallocate", "norename2", "noopenat2", "short"};
+typedef enum fault {
+  NONE,
+  ALLOC,
+  READ,
+  WRITE,
+  FSYNC,
+  RENAME,
+  OPEN,
+  FALLOCATE,
+  NO_RENAME2,
+  KILL_RENAME,
+  NO_OPENAT2,
+  SHORT
+} fault;
+static const char *const fault_names[] = {"",     "alloc",     "read",      "write",      "fsync",     "rename",
+                                          "open", "fallocate", "norename2", "killrename", "noopenat2", "short"};
 
 static fault chosen;
 static unsigned long wanted;
@@ -223,10 +238,11 @@ EXPORT int fdatasync(int fd) {
 
 EXPORT int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags) {
   FAIL(RENAME, EIO, -1);
-  if (flags != 0 && lacks(NO_RENAME2)) {
+  if (flags != 0 && (lacks(NO_RENAME2) || chosen == KILL_RENAME)) {
     errno = EINVAL;
     return -1;
   }
+  if (fails(KILL_RENAME)) (void)kill(getpid(), SIGKILL);
   return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 }
 

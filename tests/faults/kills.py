@@ -5,7 +5,9 @@
 
 SIGKILL, SIGINT and SIGTERM while a model is converted to a new file, over a file, to a new folder and over a folder.
 After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
-their names; the same command then succeeds. 10 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED repeats a draw.
+their names; the same command then succeeds, says what it removed, and nothing is left. Most kills wait until the
+temporary file or folder is there, and half of all must meet it. 12 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
+repeats a draw.
 """
 import hashlib
 import json
@@ -20,7 +22,7 @@ import tempfile
 import time
 
 CKPT = sys.argv[1]
-N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 10
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 12
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
@@ -49,23 +51,36 @@ def contents(path):
         return hashlib.sha256(f.read()).hexdigest()
 
 
+def is_writing(work):
+    return any(TEMPORARY.match(name) for name in os.listdir(work))
+
+
+def wait_until_writing(process, work):
+    while process.poll() is None and not is_writing(work):
+        time.sleep(0.0005)
+    return time.monotonic()
+
+
 def main():
     random.seed(SEED)
-    problems, met, left_behind = [], {}, 0
+    problems, met, left_behind, n_writing = [], {}, 0, 0
     with tempfile.TemporaryDirectory(prefix="ckpt-kills-") as base:
         model, old, work = (os.path.join(base, name) for name in ("model.safetensors", "old", "work"))
         write_model(model)
         os.mkdir(old)
         forms = {"out.safetensors": ["--dtype", "f32"], "out": ["--shard-size", "2MB"]}
-        new, seconds = {}, {}
+        new, seconds, writing = {}, {}, {}
         for output, options in forms.items():
             command = [CKPT, "convert", model, "-o", os.path.join(old, output), "--quiet"]
             subprocess.run(command + (["--dtype", "f16"] if output != "out" else options), check=True, capture_output=True)
             os.mkdir(work)
             started = time.monotonic()
             command[4] = os.path.join(work, output)
-            subprocess.run(command + options, check=True, capture_output=True)
-            seconds[output] = time.monotonic() - started
+            process = subprocess.Popen(command + options, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            begun = wait_until_writing(process, work)
+            if process.wait() != 0:
+                sys.exit("cannot be converted")
+            seconds[output], writing[output] = time.monotonic() - started, time.monotonic() - begun
             new[output] = contents(command[4])
             shutil.rmtree(work)
         with open(os.path.join(old, "out", "model.safetensors.index.json"), "a") as f:
@@ -79,11 +94,16 @@ def main():
                 (shutil.copytree if output == "out" else shutil.copy)(os.path.join(old, output), path)
             before = contents(path)
             command = [CKPT, "convert", model, "-o", path, "--quiet", *forms[output], *(["--force"] if force else [])]
-            delay = random.uniform(0, 1.3 * seconds[output])
+            waits = i % 4 != 3
+            delay = random.uniform(0, writing[output] if waits else 1.3 * seconds[output])
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if waits:
+                wait_until_writing(process, work)
             time.sleep(delay)
+            was_writing = is_writing(work)
             process.send_signal(number)
             message = process.communicate(timeout=60)[1]
+            n_writing += was_writing and process.returncode != 0
             after = contents(path)
             state = "new" if after == new[output] else "old" if after == before else "broken"
             what = "%s after %.3f s of %s%s" % (signal.Signals(number).name, delay, output, " --force" if force else "")
@@ -101,11 +121,18 @@ def main():
                     problems.append("%s: exit %d: %s" % (what, process.returncode, message))
                 if process.returncode > 0 and not message.startswith("ckpt: "):
                     problems.append("%s: no message" % what)
+            command.remove("--quiet")
             again = subprocess.run(command + ["--force"] * (not force), capture_output=True, text=True)
+            if bool(others) != ("removed what an interrupted run left: .out" in again.stderr):
+                problems.append("%s: left %s, and the next run said: %s" % (what, others, again.stderr))
             if again.returncode != 0 or contents(path) != new[output]:
                 problems.append("%s: cannot be run again: %s" % (what, again.stderr))
+            if os.listdir(work) != [output]:
+                problems.append("%s: still there after another run: %s" % (what, os.listdir(work)))
             shutil.rmtree(work)
-    print("seed %d: %d kills; at the output: %s; %d temporary names left by SIGKILL" % (SEED, N_KILLS, met, left_behind))
+    if n_writing < N_KILLS // 2:
+        problems.append("only %d of %d kills met a run that was writing: this proves little" % (n_writing, N_KILLS))
+    print("seed %d: %d kills, %d of them while it was written; at the output: %s; %d temporary names left by SIGKILL" % (SEED, N_KILLS, n_writing, met, left_behind))
     for problem in problems:
         print(problem)
     return 1 if problems else 0
