@@ -186,7 +186,7 @@ static int judge(foreign *f, int folder, const char *entry, char *name) {
   bool is_known = strcmp(entry, ".git") != 0 && fstatat(folder, entry, &st, AT_SYMLINK_NOFOLLOW) == 0;
   if (is_known && S_ISREG(st.st_mode)) return judge_file(f, name);
   bool is_folder = is_known && S_ISDIR(st.st_mode);
-  if (is_folder) strcat(name, "/");
+  if (is_folder) memcpy(name + strlen(name), "/", 2);
   if (!is_folder || !has_name(f->tree, name, true)) {
     add_foreign(f, name);
     return 0;
