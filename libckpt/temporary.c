@@ -52,16 +52,17 @@ static bool is_name(const char *entry, const char *name, ckpt_temporary kind) {
 
 /* ---- locks ------------------------------------------------------------------------------------------------------ */
 
-/* Whether fd is what entry of folder names. */
-static bool is_at(int folder, const char *entry, int fd) {
+/* Whether fd is what entry of folder names; `otherwise` where that cannot be seen. */
+static bool is_at(int folder, const char *entry, int fd, bool otherwise) {
   struct stat made, there;
-  return fstat(fd, &made) == 0 && fstatat(folder, entry, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-         made.st_dev == there.st_dev && made.st_ino == there.st_ino;
+  if (fstat(fd, &made) != 0) return otherwise;
+  if (fstatat(folder, entry, &there, AT_SYMLINK_NOFOLLOW) != 0) return errno != ENOENT && otherwise;
+  return made.st_dev == there.st_dev && made.st_ino == there.st_ino;
 }
 
 bool ckpt_temporary_hold(int folder, const char *entry, int fd) {
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-  return is_at(folder, entry, fd);
+  return is_at(folder, entry, fd, true);
 }
 
 /* Opens and locks a file or folder of the user's; -1 for anything else, for what is in use, and for what cannot be
@@ -72,7 +73,8 @@ static int take(int folder, const char *entry, struct stat *st) {
   int kind = S_ISDIR(st->st_mode) ? O_RDONLY | O_DIRECTORY : O_RDWR; /* NFS locks only what could be written */
   int fd = openat(folder, entry, kind | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return -1;
-  if (fstat(fd, st) == 0 && st->st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(folder, entry, fd))
+  if (fstat(fd, st) == 0 && st->st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+      is_at(folder, entry, fd, false))
     return fd;
   close(fd);
   return -1;
