@@ -10,6 +10,7 @@
  * EINVAL where struct_size was not set. */
 static inline ckpt_status ckpt_options_take(void *known, size_t n_known, const void *options, ckpt_error *err) {
   memset(known, 0, n_known);
+  memcpy(known, &n_known, sizeof n_known);
   if (options == NULL) return CKPT_OK;
   size_t n_given;
   memcpy(&n_given, options, sizeof n_given);
@@ -17,6 +18,7 @@ static inline ckpt_status ckpt_options_take(void *known, size_t n_known, const v
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "an option struct has struct_size %zu (set it to its sizeof)",
                      n_given);
   memcpy(known, options, n_given < n_known ? n_given : n_known);
+  memcpy(known, &n_known, sizeof n_known); /* a whole one from here on */
   return CKPT_OK;
 }
 

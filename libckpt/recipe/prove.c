@@ -1,9 +1,8 @@
 /* prove.c - see prove.h. */
 #include "libckpt/recipe/prove.h"
 
-#include <string.h>
-
 #include "libckpt/error.h"
+#include "libckpt/options.h"
 
 /* Progress of one slice told as that of the whole. */
 typedef struct share {
@@ -37,8 +36,8 @@ static ckpt_status prove_slice(const ckpt_proof *proof, size_t first, size_t end
 
 ckpt_status ckpt_prove(const ckpt_proof *proof, const ckpt_run_options *run, ckpt_proof_show *show, void *show_arg,
                        ckpt_error *err) {
-  ckpt_run_options known = {0};
-  if (run != NULL) memcpy(&known, run, run->struct_size < sizeof known ? run->struct_size : sizeof known);
+  ckpt_run_options known;
+  CKPT_TRY(ckpt_options_take(&known, sizeof known, run, err));
   const ckpt_run_options whole = known;
   share progress = {.run = &whole, .n_total = proof->n_bytes};
   if (known.progress != NULL) {

@@ -507,7 +507,7 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   CKPT_TRY_GOTO(replay(&r, run, &to, err));
   ckpt_run_options second = {.struct_size = sizeof second};
   if (run != NULL) second = *run;
-  second.trace = NULL; /* that is the replay's */
+  second.trace = NULL;     /* that is the replay's */
   ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
   ckpt_index_free(r.like);
   r.from = r.like = NULL;

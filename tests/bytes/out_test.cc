@@ -64,8 +64,15 @@ TEST_F(Out, JsonEscapesAsSerdeJsonDoes) {
   for (int c = 0; c < 256; c++) {
     char code[8];
     snprintf(code, sizeof code, "\\u%04x", c);
-    expected += c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == 8 ? "\\b" : c == 12 ? "\\f" : c == 10 ? "\\n"
-              : c == 13 ? "\\r" : c == 9 ? "\\t" : c < 32 ? code : std::string(1, static_cast<char>(c));
+    expected += c == '"'    ? "\\\""
+                : c == '\\' ? "\\\\"
+                : c == 8    ? "\\b"
+                : c == 12   ? "\\f"
+                : c == 10   ? "\\n"
+                : c == 13   ? "\\r"
+                : c == 9    ? "\\t"
+                : c < 32    ? code
+                            : std::string(1, static_cast<char>(c));
   }
   expected += "\"";
   char window[16];

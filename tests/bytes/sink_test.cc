@@ -62,11 +62,21 @@ std::string put(const std::string &path, const Files &files, bool force = false,
   return failure;
 }
 
-const Files kModel = {{"model.safetensors.index.json", "{}"}, {"config.json", "{c}"},
-                      {"b/deep/x.bin", "xx"},                 {"a.safetensors", "aaaa"},
-                      {"b/y.bin", "y"},                       {"empty", ""}};
-const Names kModelTree = {"m/",       "m/a.safetensors",           "m/b/",       "m/b/deep/",
-                          "m/b/deep/x.bin", "m/b/y.bin", "m/config.json", "m/empty", "m/model.safetensors.index.json"};
+const Files kModel = {{"model.safetensors.index.json", "{}"},
+                      {"config.json", "{c}"},
+                      {"b/deep/x.bin", "xx"},
+                      {"a.safetensors", "aaaa"},
+                      {"b/y.bin", "y"},
+                      {"empty", ""}};
+const Names kModelTree = {"m/",
+                          "m/a.safetensors",
+                          "m/b/",
+                          "m/b/deep/",
+                          "m/b/deep/x.bin",
+                          "m/b/y.bin",
+                          "m/config.json",
+                          "m/empty",
+                          "m/model.safetensors.index.json"};
 
 Names sorted(Names names) {
   std::sort(names.begin(), names.end());
@@ -180,8 +190,9 @@ TEST(SinkPath, NeverOverwritesWithoutForce) {
   folder.link("dangling", "nowhere");
   EXPECT_EQ(put(folder / "file", {{"", "new"}}), folder / "file: exists (--force replaces it)");
   EXPECT_EQ(put(folder / "full", {{"a", "new"}}),
-            folder / "full: exists and is not empty (1 entries: other; --force replaces files that would be written "
-                     "anew)");
+            folder /
+                "full: exists and is not empty (1 entries: other; --force replaces files that would be written "
+                "anew)");
   EXPECT_EQ(put(folder / "file", {{"a", "new"}}), folder / "file: exists and is no folder");
   EXPECT_EQ(put(folder / "full", {{"", "new"}}),
             folder / "full: exists and is no regular file (a folder is never replaced)");
@@ -251,9 +262,9 @@ TEST(SinkPath, ForceRefusesForeignEntries) {
     prepare(folder);
     Names before = folder.tree();
     Sink sink;
-    EXPECT_EQ(open_sink(&sink, folder / "m", kModel, true),
-              folder / "m: not replaced: it holds " + std::to_string(n) + " entries that would not be written anew: " +
-                  list + " (move them away, or choose another output)");
+    EXPECT_EQ(open_sink(&sink, folder / "m", kModel, true), folder / "m: not replaced: it holds " + std::to_string(n) +
+                                                                " entries that would not be written anew: " + list +
+                                                                " (move them away, or choose another output)");
     EXPECT_EQ(folder.tree(), before) << list << ": refused before anything is written";
     EXPECT_EQ(folder.read("m/a.safetensors"), "old");
   };
@@ -364,17 +375,18 @@ TEST(SinkPath, ManyFilesManyThreads) {
     std::atomic<int> n_wrong = 0;
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < 8; t++)
-      threads.emplace_back([&, t] { /* each thread an eighth of every file, and reads it back */
-        for (uint32_t i = 0; i < n; i++) {
-          const std::string &bytes = files[(i * 7 + t * 11) % n].second;
-          uint32_t file = (i * 7 + t * 11) % n;
-          size_t from = bytes.size() * t / 8, to = bytes.size() * (t + 1) / 8;
-          std::string back(to - from, '?');
-          n_wrong += ckpt_sink_write(sink, file, from, bytes.data() + from, to - from, nullptr) != CKPT_OK;
-          n_wrong += ckpt_sink_read(sink, file, from, back.data(), back.size(), nullptr) != CKPT_OK;
-          n_wrong += back != bytes.substr(from, to - from);
-        }
-      });
+      threads.emplace_back(
+          [&, t] { /* each thread an eighth of every file, and reads it back */
+                   for (uint32_t i = 0; i < n; i++) {
+                     const std::string &bytes = files[(i * 7 + t * 11) % n].second;
+                     uint32_t file = (i * 7 + t * 11) % n;
+                     size_t from = bytes.size() * t / 8, to = bytes.size() * (t + 1) / 8;
+                     std::string back(to - from, '?');
+                     n_wrong += ckpt_sink_write(sink, file, from, bytes.data() + from, to - from, nullptr) != CKPT_OK;
+                     n_wrong += ckpt_sink_read(sink, file, from, back.data(), back.size(), nullptr) != CKPT_OK;
+                     n_wrong += back != bytes.substr(from, to - from);
+                   }
+          });
     for (auto &thread : threads) thread.join();
     EXPECT_EQ(n_wrong, 0);
     ASSERT_EQ(ckpt_sink_commit(&sink.sink, 1, nullptr), CKPT_OK);
@@ -418,8 +430,7 @@ TEST(SinkPath, FullDiskIsSaidWithSizes) {
   Names after_late = folder.tree();
   std::string fits = put(disk + "/m", {{"a", std::string(600000, 'a')}});
   umount(disk.c_str());
-  EXPECT_EQ(early,
-            disk + "/m: not enough space: 1200000 bytes needed, 1048576 available: No space left on device");
+  EXPECT_EQ(early, disk + "/m: not enough space: 1200000 bytes needed, 1048576 available: No space left on device");
   EXPECT_EQ(after_early, Names{"disk/"});
   EXPECT_EQ(late.rfind(disk + "/m/a: cannot write ", 0), 0u) << late;
   EXPECT_NE(late.find(": No space left on device"), std::string::npos) << late;
@@ -475,8 +486,7 @@ TEST(SinkCommit, SealsAllThenPublishesInOrder) {
     EXPECT_EQ(ckpt_sink_commit(both, 2, nullptr), fails ? CKPT_EIO : CKPT_OK);
     ckpt_sink_free(sx);
     sx.sink = nullptr;
-    EXPECT_EQ(log, fails ? "seal x,seal y,abandon x,abandon y,close x,"
-                         : "seal x,seal y,publish x,publish y,close x,");
+    EXPECT_EQ(log, fails ? "seal x,seal y,abandon x,abandon y,close x," : "seal x,seal y,publish x,publish y,close x,");
   }
 }
 

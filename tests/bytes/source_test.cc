@@ -95,8 +95,11 @@ TEST(Source, RefusesWhatIsNotAFileBelowIt) {
             "file name '../secret' is not one below the checkpoint's folder (relative, no '..')");
   EXPECT_EQ(add(source, "/etc/passwd"),
             "file name '/etc/passwd' is not one below the checkpoint's folder (relative, no '..')");
-  EXPECT_EQ(add(source, "escape"),
-            root + "/escape: a link leads out of the checkpoint's folder (copy the file into the folder)");
+  EXPECT_EQ(
+      add(source, "escape"),
+      root +
+          "/escape: a link to ../secret leads out of the checkpoint's folder (name the path it leads to, or copy that "
+          "into the folder)");
   EXPECT_EQ(add(source, "fifo"), root + "/fifo: not a regular file");
   EXPECT_EQ(add(source, "sub"), root + "/sub: not a regular file");
   EXPECT_EQ(add(source, "missing"), root + "/missing: cannot open: No such file or directory");
@@ -184,11 +187,14 @@ TEST_F(ManyFiles, FewerDescriptorsThanTheLimit) {
   n_wrong = 0;
   pthread_t threads[8]; /* not std::thread: the sanitizer's check of its class needs descriptors of its own */
   for (auto &thread : threads)
-    pthread_create(&thread, nullptr, [](void *ctx) -> void * {
-      for (uint32_t i = 0, k = 0; k < 100; k++, i = (i + 37) % 100)
-        if (read_range(static_cast<ckpt_source *>(ctx), i, 0, 6) != text(i).substr(0, 6)) n_wrong++;
-      return nullptr;
-    }, source.source);
+    pthread_create(
+        &thread, nullptr,
+        [](void *ctx) -> void * {
+          for (uint32_t i = 0, k = 0; k < 100; k++, i = (i + 37) % 100)
+            if (read_range(static_cast<ckpt_source *>(ctx), i, 0, 6) != text(i).substr(0, 6)) n_wrong++;
+          return nullptr;
+        },
+        source.source);
   for (auto thread : threads) pthread_join(thread, nullptr);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
   EXPECT_EQ(last, "99:7");
@@ -197,7 +203,7 @@ TEST_F(ManyFiles, FewerDescriptorsThanTheLimit) {
 
 TEST_F(ManyFiles, ReplacedFileIsNoticedWhenReopened) {
   auto push_out = [&] { /* reads so many others that file 0 is closed */
-    for (uint32_t i = 1; i <= CKPT_MAX_DESCRIPTORS + 1; i++) read_range(source_, i, 0, 1);
+                        for (uint32_t i = 1; i <= CKPT_MAX_DESCRIPTORS + 1; i++) read_range(source_, i, 0, 1);
   };
   std::string path = folder_ / name(0);
   push_out();

@@ -37,8 +37,7 @@ class Golden : public testing::TestWithParam<ckpt_dtype> {
       if (ckpt_float_load(dst, got.data(), i) != ckpt_float_load(dst, want.data(), i)) {
         ADD_FAILURE() << who << ": " << ckpt_dtype_name(src) << " 0x" << std::hex
                       << ckpt_float_load(src, from.data(), i) << " -> " << ckpt_dtype_name(dst) << " 0x"
-                      << ckpt_float_load(dst, got.data(), i) << ", PyTorch 0x"
-                      << ckpt_float_load(dst, want.data(), i);
+                      << ckpt_float_load(dst, got.data(), i) << ", PyTorch 0x" << ckpt_float_load(dst, want.data(), i);
         return;
       }
   }

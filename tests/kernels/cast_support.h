@@ -56,8 +56,8 @@ inline std::vector<uint64_t> interesting_codes(ckpt_dtype dtype) {
     if (width == 64 && exponent > 2 && exponent < 2045 && (exponent < 1023 - 155 || exponent > 1023 + 130)) continue;
     std::vector<uint64_t> mantissas;
     for (uint32_t k = 0; k < n_mantissa; k++)
-      for (uint64_t mantissa : {1ull << k, (1ull << k) - 1, (1ull << k) + 1, 3ull << k, (3ull << k) - 1, ~0ull << k,
-                                ~(1ull << k)})
+      for (uint64_t mantissa :
+           {1ull << k, (1ull << k) - 1, (1ull << k) + 1, 3ull << k, (3ull << k) - 1, ~0ull << k, ~(1ull << k)})
         mantissas.push_back(mantissa & ((1ull << n_mantissa) - 1));
     for (uint64_t lead = 0; lead < 16; lead++)
       for (uint64_t beside : {-1, 0, 1})

@@ -98,7 +98,7 @@ TEST(Report, WrittenAsJson) {
   EXPECT_EQ(one.out.substr(0, peak),
             "{\"status\":\"ok\",\"output\":\"out\",\"format\":\"hf\",\"n_tensors\":2,\"n_params\":1000,"
             "\"n_bytes\":4000000000,\"dtype\":\"f32\",\"weights\":null,\"dropped\":[\"exp_avg 30.4 GB\",\"3 objects\"],"
-            "\"digest\":\"" +
+            "\"n_underflow\":0,\"underflowed\":[],\"digest\":\"" +
                 Hex() + "\",\"seconds\":0.5");
   Output two = Capture([&] { return ckpt_report_written(args.args, &job, outputs, 2); });
   json_t *root = json_loads(two.out.c_str(), 0, nullptr);
