@@ -7,9 +7,6 @@
 #include "dtype.h"
 #include "error.h"
 
-/* Gaps between runs up to this are read with them, as longer ones are that are no longer than the runs. */
-enum { SMALL_GAP_BYTES = 4 << 10 };
-
 /* One axis of a walk, in bytes on both sides. */
 typedef struct walk_axis {
   uint64_t count;
@@ -131,10 +128,9 @@ static ckpt_status walk_move(ckpt_mover *mover, const ckpt_extent *extent, const
   bool dense = true;
   for (uint32_t i = 0; i < w->n_axes; i++) end += w->axes[i].stored * (int64_t)(w->axes[i].count - 1);
   end += (int64_t)w->run_bytes;
-  if (w->n_axes != 0) {
-    int64_t run = (int64_t)w->run_bytes, gap = w->axes[w->n_axes - 1].stored - run;
-    dense = gap <= SMALL_GAP_BYTES || gap <= run || ckpt_extent_is_sequential(extent);
-  }
+  if (w->n_axes != 0)
+    dense = ckpt_gap_is_read(w->run_bytes, (uint64_t)w->axes[w->n_axes - 1].stored - w->run_bytes) ||
+            ckpt_extent_is_sequential(extent);
   window held = {0, 0};
   do {
     uint8_t *bytes = buffer + packed;

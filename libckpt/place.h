@@ -23,6 +23,11 @@ typedef struct ckpt_mover {
   uint8_t *window;     /* CKPT_WINDOW_BYTES, the caller's */
 } ckpt_mover;
 
+/* Whether the gap between two runs of a file is read with them: it is small, or no longer than they are. */
+static inline bool ckpt_gap_is_read(uint64_t run_bytes, uint64_t gap_bytes) {
+  return gap_bytes <= (4 << 10) || gap_bytes <= run_bytes;
+}
+
 /* Moves units [begin, begin + n) of the box (start, count; tensor's unit rank) between the tensor's extents and buffer,
  * which holds n units row-major. Fails with EIO, EFORMAT (decoders; extents that do not cover the range). */
 ckpt_status ckpt_place(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,

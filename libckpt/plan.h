@@ -113,6 +113,7 @@ struct ckpt_plan {
   uint64_t memory;                  /* the budget it was checked for */
   uint64_t peak;                    /* planned, at most memory */
   uint64_t n_bytes_read, n_bytes_written;
+  uint64_t n_bytes_fetched; /* n_bytes_read and the gaps between short runs that are read with them */
 };
 
 /* An output through a sink of the caller's (owned by the plan from now on): tests, memory, devices. */

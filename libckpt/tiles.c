@@ -180,6 +180,24 @@ static ckpt_status plan_blocks(ckpt_plan *plan, ckpt_batch *batch, const ckpt_bl
   return CKPT_OK;
 }
 
+/* Bytes that reading a leaf tile by tile fetches: its own, and the gaps that are read with short runs. */
+static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_leaf *leaf) {
+  const ckpt_view *view = leaf->view;
+  uint64_t count[CKPT_MAX_RANK], run = leaf->unit_bytes, gap = 0;
+  memcpy(count, view->count, sizeof count);
+  if (batch->block != NULL) {
+    count[batch->block->row_axis] = batch->block->tile_rows;
+    count[batch->block->lead] = batch->block->tile_cols;
+  } else if (leaf->cut_axis != 0 && !leaf->is_whole) {
+    count[leaf->cut_axis] = count[leaf->cut_axis] / batch->n_rows * batch->tile_rows;
+  }
+  for (uint32_t axis = view->rank; axis-- > 1 && gap == 0;) {
+    gap = run * (view->shape[axis] - count[axis]);
+    run *= count[axis];
+  }
+  return run == 0 || !ckpt_gap_is_read(run, gap) ? leaf->n_bytes : leaf->n_bytes / run * (run + gap);
+}
+
 static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t workspace, ckpt_error *err) {
   batch->n_rows = 0;
   batch->block = NULL;
@@ -338,11 +356,12 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   plan->n_workers = (uint32_t)n_workers;
   plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);
   plan->workspace_bytes = plan->share_bytes * n_workers;
-  plan->n_bytes_read = 0;
+  plan->n_bytes_read = plan->n_bytes_fetched = 0;
   uint64_t largest = 0;
   for (uint32_t i = 0; i < plan->n_batches; i++) {
     ckpt_batch *batch = &plan->batches[i];
     CKPT_TRY(plan_batch(plan, batch, plan->workspace_bytes, err));
+    for (uint32_t l = 0; l < batch->n_leaves; l++) plan->n_bytes_fetched += fetched_bytes(batch, &batch->leaves[l]);
     uint64_t n = batch->exclusive ? batch->tile_bytes : batch->tile_bytes * n_workers;
     if (n > largest) largest = n;
   }

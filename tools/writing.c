@@ -300,6 +300,7 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double s
   }
   ckpt_emit_end(&json);
   ckpt_emit_u64(&json, "n_bytes_read", plan->n_bytes_read);
+  ckpt_emit_u64(&json, "n_bytes_fetched", plan->n_bytes_fetched);
   ckpt_emit_u64(&json, "n_bytes_written", plan->n_bytes_written);
   ckpt_emit_u64(&json, "peak_bytes", plan->peak);
   ckpt_emit_number(&json, "seconds", seconds);
@@ -312,7 +313,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   ckpt_written *outputs;
   uint64_t n_digested = 0;
   char read[32], write[32], peak[32], count[32], duration[48];
-  double seconds = ((double)plan->n_bytes_read + (double)plan->n_bytes_written) / PLANNED_BYTES_PER_SECOND;
+  double seconds = ((double)plan->n_bytes_fetched + (double)plan->n_bytes_written) / PLANNED_BYTES_PER_SECOND;
   CKPT_TRY(describe_all(j, &outputs, err));
   if (j->args->json) return emit_plan(j, outputs, seconds, err);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
@@ -333,9 +334,11 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   if (n_digested != 0)
     printf("%s more tensor%s read for the input's digest in the receipt\n", ckpt_text_count(n_digested, count),
            n_digested == 1 ? "" : "s");
-  printf("reads %s, writes %s, memory %s, about %s where both go at 1 GB/s\n", ckpt_text_size(plan->n_bytes_read, read),
-         ckpt_text_size(plan->n_bytes_written, write), ckpt_text_size(plan->peak, peak),
-         ckpt_text_duration(seconds, duration));
+  printf("reads %s", ckpt_text_size(plan->n_bytes_read, read));
+  if (plan->n_bytes_fetched != plan->n_bytes_read)
+    printf(" (%s with the gaps between short runs)", ckpt_text_size(plan->n_bytes_fetched, read));
+  printf(", writes %s, memory %s, about %s where both go at 1 GB/s\n", ckpt_text_size(plan->n_bytes_written, write),
+         ckpt_text_size(plan->peak, peak), ckpt_text_duration(seconds, duration));
   return CKPT_OK;
 }
 
