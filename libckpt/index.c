@@ -11,6 +11,7 @@
 #include "dtype.h"
 #include "error.h"
 #include "grow.h"
+#include "text.h"
 
 enum { MAX_NAME_BYTES = 4096 };
 #define DEFAULT_MAX_INDEX_BYTES (UINT64_C(8) << 30)
@@ -50,25 +51,6 @@ void ckpt_index_free(ckpt_index *index) {
   free(index);
 }
 
-/* Whether text[0, n) is UTF-8 without NUL: no overlong forms, surrogates or values past U+10FFFF. */
-static bool is_name_text(const char *text, size_t n) {
-  const uint8_t *s = (const uint8_t *)text;
-  for (size_t i = 0; i < n;) {
-    uint8_t lead = s[i++];
-    if (lead == 0) return false;
-    if (lead < 0x80) continue;
-    unsigned n_more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    if (lead < 0xC2 || lead > 0xF4 || n - i < n_more) return false;
-    uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (s[i] < low || s[i] > high) return false;
-    for (unsigned k = 1; k < n_more; k++)
-      if ((s[i + k] & 0xC0) != 0x80) return false;
-    i += n_more;
-  }
-  return true;
-}
-
 /* Sizes of a tensor from its shape: elements and bytes, in whole blocks. */
 static ckpt_status measure(ckpt_tensor *tensor, ckpt_error *err) {
   if (!ckpt_product_u64(tensor->shape, tensor->rank, &tensor->n_elements))
@@ -87,7 +69,7 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
   if (n_name == 0 || n_name > MAX_NAME_BYTES)
     return ckpt_fail(err, n_name == 0 ? CKPT_EFORMAT : CKPT_ELIMIT, NULL, NULL,
                      "a tensor name of %zu bytes (1 to %d are accepted)", n_name, MAX_NAME_BYTES);
-  if (!is_name_text(name, n_name))
+  if (memchr(name, '\0', n_name) != NULL || ckpt_utf8_length(name, n_name) != n_name)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor name is not UTF-8 text or holds a NUL");
   CKPT_TRY(ckpt_grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
   ckpt_arena *arena = &index->arena;
@@ -425,6 +407,10 @@ uint32_t ckpt_unit_shape(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
   memcpy(units, shape, rank * sizeof *units);
   units[rank - 1] /= block;
   return rank;
+}
+
+bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b) {
+  return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
 }
 
 uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units) {

@@ -120,6 +120,9 @@ const char *ckpt_index_side_path(const ckpt_index *index, const ckpt_side_file *
 ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, uint64_t max_bytes, const char **text,
                                  ckpt_error *err);
 
+/* Whether two tensors have one shape. */
+bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
+
 /* Unit shape of a tensor of the index; see ckpt_unit_shape. */
 uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units);
 

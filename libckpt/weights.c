@@ -50,8 +50,7 @@ static bool holds_masters(const ckpt_index *index) {
 
 static ckpt_status stand_in(const ckpt_index *index, ckpt_tensor *parameter, const ckpt_tensor *master,
                             ckpt_error *err) {
-  if (parameter->rank != master->rank ||
-      (master->rank != 0 && memcmp(parameter->shape, master->shape, master->rank * sizeof *master->shape) != 0))
+  if (!ckpt_tensor_same_shape(parameter, master))
     return ckpt_fail(err, CKPT_EFORMAT, index->path, parameter->name,
                      "its master copy %s has another shape (--weights model leaves masters alone)", master->name);
   parameter->dtype = master->dtype;

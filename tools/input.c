@@ -15,13 +15,6 @@ bool ckpt_input_includes(const char *what, ckpt_role role) {
 
 static bool is_model(const ckpt_tensor *tensor) { return ckpt_input_includes("model", (ckpt_role)tensor->role); }
 
-static bool same_shape(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (a->rank != b->rank) return false;
-  for (uint32_t i = 0; i < a->rank; i++)
-    if (a->shape[i] != b->shape[i]) return false;
-  return true;
-}
-
 /* Every model tensor of one stands in the other, and with the same shape. */
 static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_error *err) {
   const char *path = input->index->path;
@@ -31,7 +24,7 @@ static ckpt_status check_like(const ckpt_input *input, const char *like_path, ck
     const ckpt_tensor *tensor = ckpt_index_find(input->index, wanted->name);
     if (tensor == NULL)
       return ckpt_fail(err, CKPT_EDIFFERENT, path, wanted->name, "missing, but %s has it (--like)", like_path);
-    if (!same_shape(tensor, wanted))
+    if (!ckpt_tensor_same_shape(tensor, wanted))
       return ckpt_fail(err, CKPT_EDIFFERENT, path, wanted->name, "not of the shape that it has in %s (--like)",
                        like_path);
   }

@@ -19,6 +19,7 @@
 #include "libckpt/arena.h"
 #include "libckpt/checked.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum {
   END_BYTES = 22,
@@ -193,20 +194,6 @@ static uint64_t hash_name(const char *name) {
   return hash;
 }
 
-static bool is_utf8(const uint8_t *at, size_t n) {
-  for (size_t i = 0; i < n;) {
-    uint8_t lead = at[i++];
-    if (lead < 0x80) continue;
-    size_t n_more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    if (lead < 0xC2 || lead > 0xF4 || n - i < n_more) return false;
-    uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    for (; n_more-- > 0; low = 0x80, high = 0xBF)
-      if (at[i] < low || at[i++] > high) return false;
-  }
-  return true;
-}
-
 /* Replaces those of size, stored and header (may be NULL) that are all ones by what extra field 1 has. */
 static bool take_zip64(const uint8_t *extra, size_t n_extra, uint64_t *size, uint64_t *stored, uint64_t *header) {
   uint64_t *wanted[3] = {size, stored, header};
@@ -261,7 +248,7 @@ static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it,
                                .n_bytes = take32(bytes + 24),
                                .crc32 = take32(bytes + 16),
                                .method = take16(bytes + 10),
-                               .is_utf8 = is_utf8((const uint8_t *)name, n_name)};
+                               .is_utf8 = ckpt_utf8_length(name, n_name) == n_name};
   if (it->entry.name == NULL)
     return ckpt_fail(err, CKPT_ELIMIT, path_of(s), NULL, "the zip directory takes more memory than allowed");
   it->header = take32(bytes + 42);

@@ -26,13 +26,6 @@ static const ckpt_tensor *tied_to(const ckpt_index *index, const ckpt_tensor *te
   return NULL;
 }
 
-static bool same_shape(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (a->rank != b->rank) return false;
-  for (uint32_t axis = 0; axis < a->rank; axis++)
-    if (a->shape[axis] != b->shape[axis]) return false;
-  return true;
-}
-
 static ckpt_dtype dtype_of(const ckpt_diff *d, const ckpt_tensor *tensor) {
   ckpt_dtype dtype = (ckpt_dtype)tensor->dtype;
   return d->options.cast != CKPT_DTYPE_NONE && ckpt_dtype_is_float(dtype) ? d->options.cast : dtype;
@@ -44,7 +37,7 @@ static void describe(const ckpt_diff *d, ckpt_diff_pair *pair, const ckpt_tensor
   pair->dtype_b = dtype_of(d, b);
   ckpt_dtype_kind kind_a = ckpt_dtype_get(pair->dtype_a)->kind, kind_b = ckpt_dtype_get(pair->dtype_b)->kind;
   bool is_tolerant = kind_a == kind_b && (kind_a == CKPT_KIND_FLOAT || kind_a == CKPT_KIND_COMPLEX);
-  pair->has_shapes = same_shape(a, b);
+  pair->has_shapes = ckpt_tensor_same_shape(a, b);
   pair->by_value = d->options.has_tolerance && is_tolerant;
   pair->is_compared = pair->has_shapes && (pair->dtype_a == pair->dtype_b || pair->by_value);
 }

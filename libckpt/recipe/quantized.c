@@ -7,13 +7,9 @@
 #include "libckpt/config.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum { MAX_NAME = 4200 };
-
-static bool ends_with(const char *name, const char *ending) {
-  size_t n_name = strlen(name), n = strlen(ending);
-  return n_name >= n && strcmp(name + n_name - n, ending) == 0;
-}
 
 /* The scales that stand beside a tensor: their name in name[4200], or false. */
 static bool has_scales(const ckpt_index *index, const ckpt_tensor *tensor, char *name) {
@@ -79,7 +75,8 @@ ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *te
                      name);
   bool is_small = ckpt_dtype_get(tensor->dtype)->block_bytes == 1 || ckpt_dtype_get(tensor->dtype)->block_elements > 1;
   bool is_scale = false;
-  for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) is_scale = is_scale || ends_with(tensor->name, scales[i]);
+  for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+    is_scale = is_scale || ckpt_text_ends(tensor->name, scales[i]);
   if (is_quantized && (is_small || is_scale))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
                      "belongs to a quantized model (quantization_config in config.json): a cast alone would be wrong");

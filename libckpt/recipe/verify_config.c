@@ -14,6 +14,7 @@
 #include "libckpt/error.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/verify.h"
+#include "libckpt/text.h"
 
 enum { MAX_TOKEN_BYTES = 1 << 20, MAX_LAYERS = 100000, MAX_SAID = 16 };
 
@@ -216,11 +217,6 @@ static ckpt_status check_layers(checker *c, ckpt_error *err) {
 /* ---- ties ----------------------------------------------------------------------------------------------------------
  */
 
-static bool ends_with(const char *text, const char *ending) {
-  size_t n_text = strlen(text), n = strlen(ending);
-  return n_text >= n && strcmp(text + n_text - n, ending) == 0;
-}
-
 /* Whether the config's `architectures` names a model with a head over the vocabulary. */
 static ckpt_status has_head(const ckpt_side_file *side, const char *text, bool *out, ckpt_error *err) {
   ckpt_json *json;
@@ -240,7 +236,7 @@ static ckpt_status has_head(const ckpt_side_file *side, const char *text, bool *
     if (token == CKPT_JSON_ARRAY) continue;
     if (token != CKPT_JSON_STRING) break;
     const char *name = ckpt_json_text(json, NULL);
-    *out = *out || ends_with(name, "ForCausalLM") || ends_with(name, "LMHeadModel");
+    *out = *out || ckpt_text_ends(name, "ForCausalLM") || ckpt_text_ends(name, "LMHeadModel");
   }
 done:
   ckpt_json_free(json);
