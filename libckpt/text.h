@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How many of the n bytes, from the first, are whole UTF-8 characters: n where all are. No overlong forms, surrogates or
- * values past U+10FFFF; NUL is one. */
+/* How many of the n bytes, from the first, are whole UTF-8 characters: n where all are. Overlong forms, surrogates and
+ * values past U+10FFFF are none; NUL is one. */
 size_t ckpt_utf8_length(const void *text, size_t n);
 
 /* Whether text ends with this. */
