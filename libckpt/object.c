@@ -87,16 +87,22 @@ const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key) {
   return NULL;
 }
 
-/* Number of child nodes. */
-static uint64_t n_children(const ckpt_object *object) {
+static uint32_t n_extras(uint32_t extras) { return (uint32_t)__builtin_popcount(extras); }
+
+uint64_t ckpt_object_n_children(const ckpt_object *object) {
   switch (object->kind) {
     case CKPT_OBJECT_LIST:
     case CKPT_OBJECT_TUPLE:
     case CKPT_OBJECT_SET:
-    case CKPT_OBJECT_FOREIGN: return object->n;
-    case CKPT_OBJECT_DICT: return 2 * object->n;
+    case CKPT_OBJECT_FOREIGN: return object->n + n_extras(object->extras);
+    case CKPT_OBJECT_DICT: return 2 * object->n + n_extras(object->extras);
     default: return 0;
   }
+}
+
+const ckpt_object *ckpt_object_extra_of(const ckpt_object *object, ckpt_object_extra extra) {
+  if ((object->extras & extra) == 0) return NULL;
+  return object->items[ckpt_object_n_children(object) - n_extras(object->extras & ~((uint32_t)extra - 1))];
 }
 
 /* ---- equality ---------------------------------------------------------------------------------------------- */
@@ -147,9 +153,11 @@ typedef struct comparison {
   size_t depth, capacity;
 } comparison;
 
-/* Kind, size and the value of a leaf; items are not looked at. */
+/* Kind, class, size and the value of a leaf; items are not looked at. */
 static bool same_node(const ckpt_object *a, const ckpt_object *b) {
-  if (a->kind != b->kind || a->n != b->n) return false;
+  if (a->kind != b->kind || a->n != b->n || a->form != b->form || a->extras != b->extras) return false;
+  if (a->n_module != b->n_module || strcmp(a->name == NULL ? "" : a->name, b->name == NULL ? "" : b->name) != 0)
+    return false;
   switch (a->kind) {
     case CKPT_OBJECT_BOOL: return a->boolean == b->boolean;
     case CKPT_OBJECT_INT: return a->integer == b->integer;
@@ -158,7 +166,6 @@ static bool same_node(const ckpt_object *a, const ckpt_object *b) {
     case CKPT_OBJECT_TEXT:
     case CKPT_OBJECT_BYTES: return a->n == 0 || memcmp(a->bytes, b->bytes, (size_t)a->n) == 0;
     case CKPT_OBJECT_TENSOR: return a->tensor == b->tensor;
-    case CKPT_OBJECT_FOREIGN: return strcmp(a->name == NULL ? "" : a->name, b->name == NULL ? "" : b->name) == 0;
     default: return true;
   }
 }
@@ -167,7 +174,7 @@ static bool same_node(const ckpt_object *a, const ckpt_object *b) {
 static bool visit(comparison *c, const ckpt_object *a, const ckpt_object *b) {
   if (a == NULL || b == NULL) return a == b;
   if (!same_node(a, b)) return false;
-  if (n_children(a) == 0) return true;
+  if (ckpt_object_n_children(a) == 0) return true;
   const ckpt_object *partner_of_a, *partner_of_b;
   if (!pair(&c->of_a, a, b, &partner_of_a) || !pair(&c->of_b, b, a, &partner_of_b)) return false;
   if (partner_of_a != NULL || partner_of_b != NULL) return partner_of_a == b; /* and so b's is a */
@@ -187,7 +194,7 @@ bool ckpt_object_equal(const ckpt_object *a, const ckpt_object *b) {
   bool equal = visit(&c, a, b);
   while (equal && c.depth != 0) {
     step *top = &c.path[c.depth - 1];
-    if (top->next == n_children(top->a)) {
+    if (top->next == ckpt_object_n_children(top->a)) {
       c.depth--;
       continue;
     }
@@ -223,19 +230,28 @@ static void put(printer *p, const char *text) {
   }
 }
 
-static void put_text(printer *p, const char *text, uint64_t n) {
-  put(p, "\"");
+static void put_escaped(printer *p, const char *text, uint64_t n) {
   for (uint64_t i = 0; i < n && p->n < p->max; i++) {
     unsigned char c = (unsigned char)text[i];
     char escaped[8] = {(char)c};
-    if (c == '"' || c == '\\')
+    if (c == '"' || c == '\\') {
       snprintf(escaped, sizeof escaped, "\\%c", c);
-    else if (c == '\n')
+    } else if (c == '\n') {
       snprintf(escaped, sizeof escaped, "\\n");
-    else if (c < ' ' || c == 0x7F)
+    } else if (c < ' ' || c == 0x7F) {
       snprintf(escaped, sizeof escaped, "\\u%04x", c);
+    } else if (c == 0xED && i + 2 < n &&
+               (unsigned char)text[i + 1] >= 0xA0) { /* a lone surrogate, as Python has them */
+      snprintf(escaped, sizeof escaped, "\\ud%03x", (text[i + 1] & 0x3F) << 6 | (text[i + 2] & 0x3F));
+      i += 2;
+    }
     put(p, escaped);
   }
+}
+
+static void put_text(printer *p, const char *text, uint64_t n) {
+  put(p, "\"");
+  put_escaped(p, text, n);
   put(p, "\"");
 }
 
@@ -262,7 +278,13 @@ static void put_number(printer *p, double number) {
 
 static void print(printer *p, const ckpt_object *object, int depth);
 
+static void print_dict(printer *p, const ckpt_object *dict, int depth);
+
 static void print_items(printer *p, const ckpt_object *object, int depth) {
+  if (object->kind == CKPT_OBJECT_DICT) {
+    print_dict(p, object, depth);
+    return;
+  }
   put(p, "[");
   for (uint64_t i = 0; i < object->n && p->n < p->max; i++) {
     if (i != 0) put(p, ", ");
@@ -296,6 +318,30 @@ static void print_dict(printer *p, const ckpt_object *dict, int depth) {
   put(p, "}");
 }
 
+/* {"module.Class": its items, "state": ...} or "<module.Class>". */
+static void print_named(printer *p, const ckpt_object *object, int depth) {
+  static const char *const names[] = {"keywords", "list", "dict", "state"};
+  const char *name = object->name == NULL ? "" : object->name;
+  if (object->kind == CKPT_OBJECT_FOREIGN && object->form == CKPT_FORM_NAME) {
+    put(p, "\"<");
+    put_escaped(p, name, strlen(name));
+    put(p, ">\"");
+    return;
+  }
+  put(p, "{");
+  put_text(p, name, strlen(name));
+  put(p, ": ");
+  print_items(p, object, depth);
+  for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if ((object->extras & 1u << i) == 0) continue;
+    put(p, ", ");
+    put_text(p, names[i], strlen(names[i]));
+    put(p, ": ");
+    print(p, ckpt_object_extra_of(object, (ckpt_object_extra)(1 << i)), depth + 1);
+  }
+  put(p, "}");
+}
+
 static void print(printer *p, const ckpt_object *object, int depth) {
   char text[40];
   if (p->n >= p->max) return;
@@ -312,16 +358,15 @@ static void print(printer *p, const ckpt_object *object, int depth) {
     case CKPT_OBJECT_BYTES: snprintf(text, sizeof text, "\"<%" PRIu64 " bytes>\"", object->n); break;
     case CKPT_OBJECT_LIST:
     case CKPT_OBJECT_TUPLE:
-    case CKPT_OBJECT_SET: print_items(p, object, depth); return;
-    case CKPT_OBJECT_DICT: print_dict(p, object, depth); return;
-    case CKPT_OBJECT_TENSOR: snprintf(text, sizeof text, "\"<tensor %" PRIu32 ">\"", object->tensor); break;
-    case CKPT_OBJECT_FOREIGN:
-      put(p, "{");
-      put_text(p, object->name, object->name == NULL ? 0 : strlen(object->name));
-      put(p, ": ");
-      print_items(p, object, depth);
-      put(p, "}");
+    case CKPT_OBJECT_SET:
+    case CKPT_OBJECT_DICT:
+      if (object->extras == 0)
+        print_items(p, object, depth);
+      else
+        print_named(p, object, depth);
       return;
+    case CKPT_OBJECT_TENSOR: snprintf(text, sizeof text, "\"<tensor %" PRIu32 ">\"", object->tensor); break;
+    case CKPT_OBJECT_FOREIGN: print_named(p, object, depth); return;
     default: snprintf(text, sizeof text, "null"); break;
   }
   put(p, text);

@@ -33,24 +33,46 @@ typedef enum ckpt_object_kind {
   CKPT_OBJECT_SET,     /* n items, in stored order */
   CKPT_OBJECT_DICT,    /* n pairs in stored order: items[2 * i] is the key, items[2 * i + 1] the value */
   CKPT_OBJECT_TENSOR,  /* the index's tensor number `tensor` */
-  CKPT_OBJECT_FOREIGN, /* name of the class or callable, n items: arguments, then state if any */
+  CKPT_OBJECT_FOREIGN, /* name of the class or callable, n items: its arguments */
   CKPT_N_OBJECT_KINDS
 } ckpt_object_kind;
+
+/* How a FOREIGN node came to be. */
+typedef enum ckpt_object_form {
+  CKPT_FORM_CALL,       /* a function or class called with arguments */
+  CKPT_FORM_NEW,        /* cls.__new__(cls, arguments): an instance that __init__ has not seen */
+  CKPT_FORM_NAME,       /* the class or callable itself: torch.float32 */
+  CKPT_FORM_PERSISTENT, /* a persistent id, its one argument; the name is CKPT_PERSISTENT_ID */
+  CKPT_FORM_CALL_VALUE  /* a call of items[0], which is no name; the arguments follow. The name is "" */
+} ckpt_object_form;
+#define CKPT_PERSISTENT_ID "persistent id"
+
+/* What a FOREIGN node, or a container with a class of its own, has besides its items. */
+typedef enum ckpt_object_extra {
+  CKPT_EXTRA_KEYWORDS = 1, /* DICT: keyword arguments */
+  CKPT_EXTRA_LIST = 2,     /* LIST: what was appended to it (a list's subclass) */
+  CKPT_EXTRA_DICT = 4,     /* DICT: what was set in it (a dict's subclass) */
+  CKPT_EXTRA_STATE = 8     /* what __setstate__ would get: mostly a DICT of attributes */
+} ckpt_object_extra;
 
 typedef struct ckpt_object ckpt_object;
 struct ckpt_object {
   ckpt_object_kind kind;
-  uint64_t n; /* bytes, items or pairs */
+  uint32_t form : 4;      /* FOREIGN: ckpt_object_form */
+  uint32_t extras : 4;    /* bits of ckpt_object_extra; these nodes follow the items in that order */
+  uint32_t room : 6;      /* its builder's: items has room for 2^room, or is full where 0 */
+  uint32_t n_module : 16; /* bytes of name before the dot that parts module and class; 0: unknown */
+  uint64_t n;             /* bytes, items or pairs */
   union {
     bool boolean;
     int64_t integer;
     double number;
     const char *text; /* TEXT, BIGINT; terminated, may contain NUL before n */
     const uint8_t *bytes;
-    ckpt_object **items; /* LIST, TUPLE, SET: n; DICT: 2 n; FOREIGN: n */
+    ckpt_object **items; /* LIST, TUPLE, SET: n; DICT: 2 n; FOREIGN: n; then one for each of extras */
     uint32_t tensor;
   };
-  const char *name; /* FOREIGN: "module.Class" */
+  const char *name; /* FOREIGN: "module.Class"; others: NULL, or a class that holds the same (an OrderedDict) */
 };
 
 /* Constructors: a new node in the arena, NULL when it is full. Text and bytes are copied. */
@@ -67,11 +89,18 @@ ckpt_object *ckpt_object_new(ckpt_arena *arena, ckpt_object_kind kind, uint64_t 
 /* The value of a text key in a DICT; NULL if there is none or dict is no DICT. The last of equal keys wins. */
 const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key);
 
+/* One of the nodes that follow the items; NULL where there is none. */
+const ckpt_object *ckpt_object_extra_of(const ckpt_object *object, ckpt_object_extra extra);
+
+/* Number of nodes in items: elements, arguments, keys and values, and extras. */
+uint64_t ckpt_object_n_children(const ckpt_object *object);
+
 /* Whether two graphs describe the same value: kinds, order, text, bits of numbers and sharing structure alike. */
 bool ckpt_object_equal(const ckpt_object *a, const ckpt_object *b);
 
 /* Writes the graph as JSON text for people and tests (tuples as lists, bytes as "<n bytes>", NaN and Infinity as
- * Python writes them), at most max_bytes with "..." after that. Returns arena text, NULL when the arena is full. */
+ * Python writes them, {"module.Class": [arguments], "state": ...} for FOREIGN, "<module.Class>" for a name), at most
+ * max_bytes with "..." after that. Returns arena text, NULL when the arena is full. */
 char *ckpt_object_print(const ckpt_object *object, uint64_t max_bytes, ckpt_arena *arena);
 
 #endif

@@ -1,0 +1,195 @@
+/* pickle_machine.h - inside the pickle machine: reader, values, graph, calls and memo share these types.
+ *
+ *   reader (pickle_read.c)   bytes -> opcodes and operands; windows, frames, lines
+ *   pickle.c                 the loop; stack, marks, memo, containers
+ *   pickle_value.c           operands -> scalars: text forms, long integers, escapes
+ *   pickle_graph.c           nodes, containers that grow, extras
+ *   pickle_call.c            names, calls, and the few calls that are plain data
+ *
+ * Every failure goes through ckpt_pickle_fail, which knows the opcode's offset. */
+#ifndef CKPT_PICKLE_MACHINE_H
+#define CKPT_PICKLE_MACHINE_H
+
+#include <string.h>
+
+#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle_memo.h"
+#include "libckpt/error.h"
+
+enum { PICKLE_WINDOW_BYTES = 1 << 16, PICKLE_CACHED_INTS = 1 << 12, PICKLE_MAX_NAME = 4096 };
+
+/* The input, read forward. Offsets count from its start. */
+typedef struct ckpt_pickle_reader {
+  const uint8_t *cursor, *limit; /* what may be taken at once: neither the window nor the frame ends before limit */
+  const uint8_t *window, *window_end;
+  uint64_t window_at; /* offset of window[0] */
+  uint64_t frame_end; /* offset; UINT64_MAX outside a frame */
+  uint64_t n_bytes;   /* of input that may be read */
+  uint8_t *own;       /* memory of the window, NULL for input in memory */
+  uint8_t *line;      /* of a line that does not lie in the window */
+  uint32_t line_room;
+} ckpt_pickle_reader;
+
+typedef struct ckpt_pickle_machine {
+  ckpt_pickle_reader reader;
+  ckpt_pickle_options options;
+  ckpt_pickle_limits limits;
+  ckpt_pickle_report *report;
+  ckpt_arena *arena;
+  ckpt_error *err;
+  uint8_t op;     /* the current opcode */
+  uint64_t op_at; /* its offset */
+  bool is_done;
+
+  ckpt_object **stack;
+  uint32_t n_stack, stack_room;
+  uint32_t fence;  /* values below belong to before the last mark */
+  uint32_t *marks; /* the fences that the marks replaced, outermost first */
+  uint32_t n_marks, marks_room;
+  ckpt_pickle_memo memo;
+
+  uint64_t n_nodes;
+  uint64_t n_copied; /* bytes copied from one node to another */
+  ckpt_object *none, *yes, *no, *empty_tuple;
+  ckpt_object *ints[PICKLE_CACHED_INTS];
+
+  ckpt_pickle_global **globals; /* in order of appearance */
+  uint32_t n_globals, globals_room;
+  uint32_t *slots; /* hash of name -> number + 1 */
+  uint32_t n_slots;
+  void *locale; /* C's, for FLOAT lines */
+} ckpt_pickle_machine;
+
+/* Fails with `pickle at byte N: ...`. */
+ckpt_status ckpt_pickle_fail(const ckpt_pickle_machine *m, ckpt_status status, const char *format, ...)
+    CKPT_PRINTF(3, 4);
+
+/* Fails because the arena gave nothing: ELIMIT when its limit is the reason, else ENOMEM. */
+ckpt_status ckpt_pickle_fail_memory(const ckpt_pickle_machine *m);
+
+#define PICKLE_TRY_ALLOC(m, pointer)                          \
+  do {                                                        \
+    if ((pointer) == NULL) return ckpt_pickle_fail_memory(m); \
+  } while (0)
+
+/* ---- reader ------------------------------------------------------------------------------------------------- */
+
+/* Opens options' input; ckpt_pickle_reader_free is for after any outcome. */
+ckpt_status ckpt_pickle_reader_init(ckpt_pickle_machine *m);
+void ckpt_pickle_reader_free(ckpt_pickle_reader *reader); /* as above */
+
+/* Offset of the next byte. */
+static inline uint64_t ckpt_pickle_at(const ckpt_pickle_reader *r) {
+  return r->window_at + (uint64_t)(r->cursor - r->window);
+}
+
+/* Makes n bytes (at most a window) available at the cursor; fails where input or frame ends before. */
+ckpt_status ckpt_pickle_need(ckpt_pickle_machine *m, size_t n);
+
+/* Takes n bytes (at most a window): *bytes is valid until the next call. */
+static inline ckpt_status ckpt_pickle_take(ckpt_pickle_machine *m, size_t n, const uint8_t **bytes) {
+  *bytes = NULL;
+  if ((size_t)(m->reader.limit - m->reader.cursor) < n) CKPT_TRY(ckpt_pickle_need(m, n));
+  *bytes = m->reader.cursor;
+  m->reader.cursor += n;
+  return CKPT_OK;
+}
+
+/* Takes the operand of the current opcode as a number (0 for NONE and LINE). */
+ckpt_status ckpt_pickle_operand(ckpt_pickle_machine *m, uint64_t *operand);
+
+/* Takes n bytes as terminated text in the arena; n is checked against limit and input first. */
+ckpt_status ckpt_pickle_payload(ckpt_pickle_machine *m, uint64_t n, char **text);
+
+/* Takes a line without its newline. Valid until the next call. */
+ckpt_status ckpt_pickle_line(ckpt_pickle_machine *m, const uint8_t **line, size_t *n);
+
+/* Enters a frame of n bytes. */
+ckpt_status ckpt_pickle_enter_frame(ckpt_pickle_machine *m, uint64_t n);
+
+/* ---- stack -------------------------------------------------------------------------------------------------- */
+
+/* Makes room for one more value; fails at the limit. */
+ckpt_status ckpt_pickle_stack_grow(ckpt_pickle_machine *m);
+
+/* Pushes a node; NULL is an allocation that failed. */
+static inline ckpt_status ckpt_pickle_push(ckpt_pickle_machine *m, ckpt_object *object) {
+  PICKLE_TRY_ALLOC(m, object);
+  if (m->n_stack == m->stack_room) CKPT_TRY(ckpt_pickle_stack_grow(m));
+  m->stack[m->n_stack++] = object;
+  return CKPT_OK;
+}
+
+/* Fails with how many values the opcode wants. */
+ckpt_status ckpt_pickle_underflow(const ckpt_pickle_machine *m, uint32_t n);
+
+/* Takes the n topmost values, none of them below the last mark: *values is valid until the next push. */
+static inline ckpt_status ckpt_pickle_pop(ckpt_pickle_machine *m, uint32_t n, ckpt_object ***values) {
+  *values = NULL;
+  if (m->n_stack - m->fence < n) return ckpt_pickle_underflow(m, n);
+  m->n_stack -= n;
+  *values = m->stack + m->n_stack;
+  return CKPT_OK;
+}
+
+/* Takes everything above the last mark, and the mark. */
+ckpt_status ckpt_pickle_pop_mark(ckpt_pickle_machine *m, ckpt_object ***values, uint32_t *n);
+
+/* The topmost value, not below the last mark. */
+ckpt_status ckpt_pickle_top(const ckpt_pickle_machine *m, ckpt_object **object);
+
+/* ---- graph -------------------------------------------------------------------------------------------------- */
+
+/* A node; fails at the limit. */
+ckpt_status ckpt_pickle_node(ckpt_pickle_machine *m, ckpt_object_kind kind, ckpt_object **object);
+
+/* A container or FOREIGN node with a copy of these children; n counts pairs of a DICT. */
+ckpt_status ckpt_pickle_container(ckpt_pickle_machine *m, ckpt_object_kind kind, ckpt_object *const *children,
+                                  uint64_t n, ckpt_object **object);
+
+/* Adds n children (a DICT's keys and values: 2 for a pair) behind the others, before extras. */
+ckpt_status ckpt_pickle_extend(ckpt_pickle_machine *m, ckpt_object *object, ckpt_object *const *children, uint64_t n);
+
+/* What APPENDS (LIST), SETITEMS (DICT) or ADDITEMS (SET) change: the object itself, or the contents of an instance. */
+ckpt_status ckpt_pickle_contents(ckpt_pickle_machine *m, ckpt_object *object, ckpt_object_kind kind,
+                                 ckpt_object **contents);
+
+/* Adds an extra; it has none of this kind yet. */
+ckpt_status ckpt_pickle_add_extra(ckpt_pickle_machine *m, ckpt_object *object, ckpt_object_extra extra,
+                                  ckpt_object *value);
+
+/* Counts n bytes that one opcode copies from nodes that are there already; ELIMIT where copies are what the pickle is
+ * made of (a large list copied again and again through the memo). */
+ckpt_status ckpt_pickle_copied(ckpt_pickle_machine *m, uint64_t n_bytes);
+
+/* ---- values and names --------------------------------------------------------------------------------------- */
+
+/* Where bytes are not UTF-8 (lone surrogates allowed); n where they are. */
+size_t ckpt_pickle_utf8(const uint8_t *bytes, size_t n);
+
+/* A line that is a decimal number which is no larger than UINT64_MAX: memo indices. */
+ckpt_status ckpt_pickle_index(ckpt_pickle_machine *m, uint64_t *index);
+
+/* Frees what names took. */
+void ckpt_pickle_names_free(ckpt_pickle_machine *m);
+
+/* Frees the locale. */
+void ckpt_pickle_values_free(ckpt_pickle_machine *m);
+
+/* ---- actions ------------------------------------------------------------------------------------------------ */
+
+typedef ckpt_status ckpt_pickle_action(ckpt_pickle_machine *m, uint64_t operand);
+
+/* ckpt_pickle_do_<action>, one for each of pickle.def. */
+#define CKPT_PICKLE_OP(name, code, operand, action) ckpt_pickle_action ckpt_pickle_do_##action;
+#include "libckpt/codec/pickle.def"
+#undef CKPT_PICKLE_OP
+
+/* The opcodes by name: PICKLE_BININT1. */
+enum {
+#define CKPT_PICKLE_OP(name, code, operand, action) PICKLE_##name = code,
+#include "libckpt/codec/pickle.def"
+#undef CKPT_PICKLE_OP
+};
+
+#endif

@@ -1,0 +1,30 @@
+/* pickle_memo.h - a pickle's memo: numbers to nodes.
+ *
+ * Picklers number objects from 0, so a number is smaller than the count of bytes read so far, also where someone took
+ * unused PUTs out: such entries lie in an array, which is thus linear in the input. A file may use any number; what no
+ * pickler writes goes to a small map. The map is limited because its hash is no secret. */
+#ifndef CKPT_PICKLE_MEMO_H
+#define CKPT_PICKLE_MEMO_H
+
+#include "libckpt/object.h"
+
+#define CKPT_PICKLE_MAX_SPARSE 4096 /* numbers larger than their offset */
+
+typedef struct ckpt_pickle_memo {
+  ckpt_object **dense; /* by number, below n_dense */
+  uint64_t n_dense;
+  struct ckpt_pickle_memo_slot *sparse; /* open addressing; n_slots is a power of two */
+  uint64_t n_sparse, n_slots;
+  uint64_t n; /* different numbers in use */
+} ckpt_pickle_memo;
+
+/* Puts a node under a number, in place of what is there; n_read: bytes of input so far. ENOMEM, ELIMIT (no message). */
+ckpt_status ckpt_pickle_memo_put(ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read, ckpt_object *object);
+
+/* The node under a number; NULL if there is none. */
+ckpt_object *ckpt_pickle_memo_get(const ckpt_pickle_memo *memo, uint64_t number);
+
+/* Frees the memo, not its nodes. */
+void ckpt_pickle_memo_free(ckpt_pickle_memo *memo);
+
+#endif
