@@ -283,13 +283,13 @@ static ckpt_status run(ckpt_pickle_machine *m) {
   return CKPT_OK;
 }
 
+/* None, False, True and (): shared by the graph, and not counted. */
 static ckpt_status make_constants(ckpt_pickle_machine *m) {
-  CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_NONE, &m->none));
-  CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_BOOL, &m->no));
-  CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_BOOL, &m->yes));
-  m->yes->boolean = true;
-  CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_TUPLE, &m->empty_tuple));
-  m->n_nodes = 0; /* not of the pickle */
+  PICKLE_TRY_ALLOC(m, m->none = ckpt_object_none(m->arena));
+  PICKLE_TRY_ALLOC(m, m->no = ckpt_object_bool(m->arena, false));
+  PICKLE_TRY_ALLOC(m, m->yes = ckpt_object_bool(m->arena, true));
+  PICKLE_TRY_ALLOC(m, m->empty_tuple = ckpt_arena_alloc(m->arena, sizeof(ckpt_object)));
+  m->empty_tuple->kind = CKPT_OBJECT_TUPLE;
   return CKPT_OK;
 }
 
