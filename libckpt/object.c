@@ -87,7 +87,10 @@ const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key) {
   return NULL;
 }
 
-static uint32_t n_extras(uint32_t extras) { return (uint32_t)__builtin_popcount(extras); }
+static uint32_t n_extras(uint32_t extras) {
+  static const uint8_t n_bits[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+  return n_bits[extras & 0xF];
+}
 
 uint64_t ckpt_object_n_children(const ckpt_object *object) {
   switch (object->kind) {

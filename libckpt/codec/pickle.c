@@ -321,6 +321,7 @@ ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckp
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_pickle_reader_init(m));
   CKPT_TRY_GOTO(make_constants(m));
+  CKPT_TRY_GOTO(ckpt_pickle_stack_grow(m));
   CKPT_TRY_GOTO(run(m));
   *root = m->stack[m->n_stack - 1];
   if (n_consumed != NULL) *n_consumed = m->op_at + 1;

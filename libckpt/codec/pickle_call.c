@@ -223,10 +223,13 @@ static ckpt_status latin1(ckpt_pickle_machine *m, const ckpt_object *text, ckpt_
   return CKPT_OK;
 }
 
+static bool is_text(const ckpt_object *object, const char *text) {
+  return object->kind == CKPT_OBJECT_TEXT && object->n == strlen(text) && memcmp(object->text, text, object->n) == 0;
+}
+
 static bool is_latin1(const ckpt_object *args) {
-  if (args->n != 2 || args->items[0]->kind != CKPT_OBJECT_TEXT || args->items[1]->kind != CKPT_OBJECT_TEXT)
-    return false;
-  return strcmp(args->items[1]->text, "latin1") == 0 || strcmp(args->items[1]->text, "latin-1") == 0;
+  if (args->n != 2 || args->items[0]->kind != CKPT_OBJECT_TEXT) return false;
+  return is_text(args->items[1], "latin1") || is_text(args->items[1], "latin-1");
 }
 
 /* _codecs.encode(text, "latin1"): bytes below protocol 3 */
@@ -399,12 +402,8 @@ ckpt_status ckpt_pickle_contents(ckpt_pickle_machine *m, ckpt_object *object, ck
   if (object->kind != CKPT_OBJECT_FOREIGN || kind == CKPT_OBJECT_SET)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s on a value of another kind", ckpt_pickle_opcode_name(m->op));
   ckpt_object_extra extra = kind == CKPT_OBJECT_LIST ? CKPT_EXTRA_LIST : CKPT_EXTRA_DICT;
-  const ckpt_object *known = ckpt_object_extra_of(object, extra);
-  if (known != NULL) {
-    *contents = object->items[ckpt_object_n_children(object) -
-                              (uint64_t)__builtin_popcount(object->extras & ~((uint32_t)extra - 1))];
-    return CKPT_OK;
-  }
+  *contents = (ckpt_object *)(uintptr_t)ckpt_object_extra_of(object, extra);
+  if (*contents != NULL) return CKPT_OK;
   CKPT_TRY(ckpt_pickle_node(m, kind, contents));
   return ckpt_pickle_add_extra(m, object, extra, *contents);
 }

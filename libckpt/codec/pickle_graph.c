@@ -69,7 +69,8 @@ ckpt_status ckpt_pickle_add_extra(ckpt_pickle_machine *m, ckpt_object *object, c
   uint64_t n = ckpt_object_n_children(object);
   if (object->kind == CKPT_OBJECT_FOREIGN) CKPT_TRY(ckpt_pickle_copied(m, n * sizeof(ckpt_object *)));
   CKPT_TRY(make_room(m, object, 1));
-  uint64_t n_above = (uint64_t)__builtin_popcount(object->extras & ~((uint32_t)extra - 1));
+  uint64_t n_above = 0;
+  for (uint32_t bits = object->extras / ((uint32_t)extra * 2); bits != 0; bits >>= 1) n_above += bits & 1;
   memmove(object->items + n - n_above + 1, object->items + n - n_above, n_above * sizeof *object->items);
   object->items[n - n_above] = value;
   object->extras |= (uint32_t)extra & 0xF;

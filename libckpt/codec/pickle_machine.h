@@ -16,6 +16,7 @@
 #include "libckpt/codec/pickle_memo.h"
 #include "libckpt/error.h"
 
+/* The reader's window, nodes kept of recent integers, longest "module.qualname". */
 enum { PICKLE_WINDOW_BYTES = 1 << 16, PICKLE_CACHED_INTS = 1 << 12, PICKLE_MAX_NAME = 4096 };
 
 /* The input, read forward. Offsets count from its start. */
@@ -178,6 +179,7 @@ void ckpt_pickle_values_free(ckpt_pickle_machine *m);
 
 /* ---- actions ------------------------------------------------------------------------------------------------ */
 
+/* What an opcode does. */
 typedef ckpt_status ckpt_pickle_action(ckpt_pickle_machine *m, uint64_t operand);
 
 /* ckpt_pickle_do_<action>, one for each of pickle.def. */

@@ -2,7 +2,6 @@
 #include "libckpt/codec/pickle_memo.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { FIRST_DENSE = 256, FIRST_SLOTS = 64 };
 
@@ -39,16 +38,16 @@ static ckpt_status put_sparse(ckpt_pickle_memo *memo, uint64_t number, ckpt_obje
 }
 
 ckpt_status ckpt_pickle_memo_put(ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read, ckpt_object *object) {
-  if (number >= memo->n_dense) {
+  if (number >= memo->dense_room) {
     if (number > n_read) return put_sparse(memo, number, object);
-    uint64_t wanted = memo->n_dense == 0 ? FIRST_DENSE : 2 * memo->n_dense;
+    uint64_t wanted = memo->dense_room == 0 ? FIRST_DENSE : 2 * memo->dense_room;
     while (wanted <= number) wanted *= 2;
     ckpt_object **moved = reallocarray(memo->dense, wanted, sizeof(ckpt_object *));
     if (moved == NULL) return CKPT_ENOMEM;
-    memset(moved + memo->n_dense, 0, (wanted - memo->n_dense) * sizeof(ckpt_object *));
     memo->dense = moved;
-    memo->n_dense = wanted;
+    memo->dense_room = wanted;
   }
+  while (memo->n_dense <= number) memo->dense[memo->n_dense++] = NULL;
   /* What the map has under this number from before the array grew past it stays there, unseen: count it once. */
   if (ckpt_pickle_memo_get(memo, number) == NULL) memo->n++;
   memo->dense[number] = object;

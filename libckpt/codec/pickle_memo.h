@@ -12,7 +12,7 @@
 
 typedef struct ckpt_pickle_memo {
   ckpt_object **dense; /* by number, below n_dense */
-  uint64_t n_dense;
+  uint64_t n_dense, dense_room;
   struct ckpt_pickle_memo_slot *sparse; /* open addressing; n_slots is a power of two */
   uint64_t n_sparse, n_slots;
   uint64_t n; /* different numbers in use */

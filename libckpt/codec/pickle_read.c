@@ -114,22 +114,18 @@ static uint64_t number_of(const uint8_t *bytes, size_t n) {
 ckpt_status ckpt_pickle_operand(ckpt_pickle_machine *m, uint64_t *operand) {
   static const uint8_t sizes[] = {[OPERAND_U8] = 1,  [OPERAND_U16] = 2, [OPERAND_U32] = 4, [OPERAND_I32] = 4,
                                   [OPERAND_U64] = 8, [OPERAND_F64] = 8, [OPERAND_LINE] = 0};
+  uint8_t kind = operands[m->op];
+  size_t n = sizes[kind];
   const uint8_t *bytes;
-  operand_kind kind = operands[m->op];
   *operand = 0;
-  switch (kind) {
-    case OPERAND_UNKNOWN:
-      return ckpt_pickle_fail(m, CKPT_EFORMAT, "0x%02x is no opcode of protocols 0 to %d", m->op, CKPT_PICKLE_PROTOCOL);
-    case OPERAND_NONE:
-    case OPERAND_LINE: return CKPT_OK;
-    case OPERAND_U8:
-      CKPT_TRY(ckpt_pickle_take(m, 1, &bytes));
-      *operand = *bytes;
-      return CKPT_OK;
-    default: break;
-  }
-  CKPT_TRY(ckpt_pickle_take(m, sizes[kind], &bytes));
-  *operand = number_of(bytes, sizes[kind]);
+  if (kind == OPERAND_UNKNOWN)
+    return ckpt_pickle_fail(m, CKPT_EFORMAT, "0x%02x is no opcode of protocols 0 to %d", m->op, CKPT_PICKLE_PROTOCOL);
+  if (n == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_pickle_take(m, n, &bytes));
+  if (n == 1)
+    *operand = *bytes;
+  else
+    *operand = number_of(bytes, n);
   if (kind == OPERAND_I32) *operand = (uint64_t)(int64_t)(int32_t)(uint32_t)*operand;
   if (kind == OPERAND_F64) *operand = __builtin_bswap64(*operand); /* the one big-endian operand */
   return CKPT_OK;

@@ -198,6 +198,7 @@ HAND_MADE = {
               b"\x96\x01\x00\x00\x00\x00\x00\x00\x00dt.",
     "ordered-pairs": b"ccollections\nOrderedDict\n((lp0\n(S'a'\nI1\ntatR.",
     "codecs-other": b"c_codecs\nencode\n(V\\u20ac\nVlatin1\ntR.",
+    "codecs-nul": b"c_codecs\nencode\n(Va\nVlatin1\\u0000\ntR.",
     "call-of-call": b"ca.module\nPlain\n(tR(I1\ntR.",
     "instance-list": b"\x80\x02ca.module\nPlain\n)\x81(K\x01K\x02e(K\x03K\x04uK\x05a}b.",
     "loop": b"]q\x00(h\x00e.",

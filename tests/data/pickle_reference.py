@@ -1,5 +1,5 @@
 """What a pickle describes, by Python's own reader (pickle._Unpickler) with names in place of classes: nothing is found,
-imported or called. show() prints as ckpt_object_print does. Used by make_pickles.py and tests/interop/pickle_mutants.py.
+imported or called. show() prints as ckpt_object_print does. Used by make_pickles.py and tests/codec/pickle_mutants.py.
 """
 import io
 import pickle
@@ -250,7 +250,14 @@ def show_pairs(pairs, depth, in_key):
     return "{%s}" % ", ".join(show_key(k, depth + 1, in_key) + ": " + show(v, depth + 1, in_key) for k, v in pairs)
 
 
-def show(value, depth=0, in_key=False):
+class TooLong(Exception):
+    """Printing would go on and on: few nodes, held many times."""
+
+
+def show(value, depth=0, in_key=False, left=[0]):
+    left[0] = 20000 if depth == 0 and not in_key else left[0] - 1
+    if left[0] < 0:
+        raise TooLong
     if depth > PRINT_DEPTH:
         return '"..."'
     if value is None:
