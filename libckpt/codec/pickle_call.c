@@ -36,7 +36,7 @@ static const struct model {
 
 /* The slot of a name; where it has none yet, a free one. */
 static uint32_t *slot_of(const ckpt_pickle_machine *m, const char *name, uint32_t n_module) {
-  uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ n_module; /* FNV-1a */
+  uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
   for (const char *c = name; *c != '\0'; c++) hash = (hash ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
   for (uint32_t at = (uint32_t)(hash ^ hash >> 32);; at++) {
     uint32_t *slot = &m->slots[at &= m->n_slots - 1];

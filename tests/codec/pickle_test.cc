@@ -243,6 +243,11 @@ TEST_F(PickleTest, Misuse) {
       {"\x8b\xff\xff\xff\xff.", "pickle at byte 0: an integer of -1 bytes"},
       {"\x8b" + Le(1025, 4) + ".", "pickle at byte 0: an integer of 1025 bytes (the limit is 1024 bytes)"},
       {"X\x02" + Le(0, 3) + "\xc3\x28.", "pickle at byte 0: text that is no UTF-8 (byte 0 of 2)"},
+      {"X\x04" + Le(0, 3) + "\xf4\x90\x80\x80.", "pickle at byte 0: text that is no UTF-8 (byte 0 of 4)"},
+      {"X\x04" + Le(0, 3) + "\xf0\x8f\xbf\xbf.", "pickle at byte 0: text that is no UTF-8 (byte 0 of 4)"},
+      {"X\x04" + Le(0, 3) + "a\xe0\x9f\xbf.", "pickle at byte 0: text that is no UTF-8 (byte 1 of 4)"},
+      {"X\x02" + Le(0, 3) + "\xc1\xbf.", "pickle at byte 0: text that is no UTF-8 (byte 0 of 2)"},
+      {"X\x02" + Le(0, 3) + "a\xc3.", "pickle at byte 0: text that is no UTF-8 (byte 1 of 2)"},
       {"I\n.", "pickle at byte 0: INT without digits"},
       {"I-\n.", "pickle at byte 0: INT without digits"},
       {"I1 \n.", "pickle at byte 0: INT is no decimal integer (character 1)"},
@@ -576,6 +581,16 @@ TEST_F(PickleTest, ReportsWhatCameBeforeAFailure) {
   EXPECT_EQ(report_.n_changed_globals, 1u);
 }
 
+TEST_F(PickleTest, NamesArePartedWhereTheFilePartsThem) {
+  Read("(ca\nb.c\nca.b\nc\nca\nb.c\nl.");
+  EXPECT_EQ(report_.n_globals, 2u);
+  EXPECT_EQ(root_->items[0], root_->items[2]);
+  EXPECT_NE(root_->items[0], root_->items[1]);
+  EXPECT_TRUE(ckpt_foreign_is_name(root_->items[0], "a", "b.c"));
+  EXPECT_FALSE(ckpt_foreign_is_name(root_->items[0], "a.b", "c"));
+  EXPECT_FALSE(ckpt_object_equal(root_->items[0], root_->items[1]));
+}
+
 TEST_F(PickleTest, ReportCounts) {
   Read(
       "\x80\x02"
@@ -591,7 +606,7 @@ TEST_F(PickleTest, ReportCounts) {
   EXPECT_EQ(report_.protocol, 2);
   EXPECT_EQ(report_.n_persistent, 2u);
   EXPECT_EQ(report_.n_left, 7u);
-  EXPECT_EQ(report_.counts['c'], 2u);
+  EXPECT_EQ(report_.counts[0x63], 2u);
   Read("ca\nb\n)R)R)R.");
   EXPECT_EQ(report_.n_value_calls, 2u);
   EXPECT_EQ(report_.first_value_call, 8u);
