@@ -34,7 +34,8 @@ ckpt_status ckpt_pickle_fail(const ckpt_pickle_machine *m, ckpt_status status, c
 }
 
 ckpt_status ckpt_pickle_fail_memory(const ckpt_pickle_machine *m) {
-  if (m->arena->limit - m->arena->n_taken < UINT64_C(4) << 30)
+  uint64_t n_left = m->arena->limit - m->arena->n_taken;
+  if (n_left < 64 || m->n_wanted > n_left - 64) /* 64: more than the arena's own bytes */
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "its objects take more than the %" PRIu64 " bytes that there are for them",
                             m->arena->limit);
   return ckpt_pickle_fail(m, CKPT_ENOMEM, "out of memory");
@@ -288,7 +289,7 @@ static ckpt_status make_constants(ckpt_pickle_machine *m) {
   PICKLE_TRY_ALLOC(m, m->none = ckpt_object_none(m->arena));
   PICKLE_TRY_ALLOC(m, m->no = ckpt_object_bool(m->arena, false));
   PICKLE_TRY_ALLOC(m, m->yes = ckpt_object_bool(m->arena, true));
-  PICKLE_TRY_ALLOC(m, m->empty_tuple = ckpt_arena_alloc(m->arena, sizeof(ckpt_object)));
+  PICKLE_TRY_ALLOC(m, m->empty_tuple = ckpt_pickle_alloc(m, sizeof(ckpt_object), 1));
   m->empty_tuple->kind = CKPT_OBJECT_TUPLE;
   return CKPT_OK;
 }

@@ -63,7 +63,7 @@ static ckpt_status add_global(ckpt_pickle_machine *m, const char *name, uint32_t
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "more than %" PRIu64 " different names of classes", m->limits.n_globals);
   if (m->n_globals == m->globals_room) { /* in the arena, so that a report has them whatever happens */
     uint32_t wanted = m->globals_room == 0 ? 16 : 2 * m->globals_room;
-    ckpt_pickle_global **moved = ckpt_arena_array(m->arena, wanted, sizeof *moved);
+    ckpt_pickle_global **moved = ckpt_pickle_alloc(m, wanted, sizeof *moved);
     PICKLE_TRY_ALLOC(m, moved);
     if (m->n_globals != 0) memcpy(moved, m->globals, m->n_globals * sizeof *moved);
     m->globals = moved;
@@ -71,7 +71,7 @@ static ckpt_status add_global(ckpt_pickle_machine *m, const char *name, uint32_t
   }
   size_t n = strlen(name);
   ckpt_pickle_global *global;
-  PICKLE_TRY_ALLOC(m, global = ckpt_arena_alloc(m->arena, sizeof *global + n + 1));
+  PICKLE_TRY_ALLOC(m, global = ckpt_pickle_alloc(m, sizeof *global + n + 1, 1));
   memcpy(global->name, name, n + 1);
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_FOREIGN, &global->object));
   global->object->form = CKPT_FORM_NAME;
@@ -212,7 +212,7 @@ static ckpt_status latin1(ckpt_pickle_machine *m, const ckpt_object *text, ckpt_
   }
   CKPT_TRY(ckpt_pickle_copied(m, n));
   uint8_t *bytes;
-  PICKLE_TRY_ALLOC(m, bytes = ckpt_arena_alloc(m->arena, (size_t)n + 1));
+  PICKLE_TRY_ALLOC(m, bytes = ckpt_pickle_alloc(m, (size_t)n + 1, 1));
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_BYTES, object));
   (*object)->n = n;
   (*object)->bytes = bytes;
@@ -434,7 +434,7 @@ ckpt_status ckpt_pickle_do_persid(ckpt_pickle_machine *m, uint64_t operand) {
   for (size_t i = 0; i < n; i++)
     if (line[i] >= 0x80) return ckpt_pickle_fail(m, CKPT_EFORMAT, "PERSID is no ASCII text (byte %zu of %zu)", i, n);
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_TEXT, &id));
-  PICKLE_TRY_ALLOC(m, id->text = ckpt_arena_text(m->arena, (const char *)line, n));
+  PICKLE_TRY_ALLOC(m, id->text = ckpt_pickle_text(m, (const char *)line, n));
   id->n = n;
   return push_persistent(m, id);
 }

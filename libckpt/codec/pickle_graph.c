@@ -10,7 +10,7 @@
 ckpt_status ckpt_pickle_node(ckpt_pickle_machine *m, ckpt_object_kind kind, ckpt_object **object) {
   if (m->n_nodes >= m->limits.n_nodes)
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "more than %" PRIu64 " objects", m->limits.n_nodes);
-  PICKLE_TRY_ALLOC(m, *object = ckpt_arena_alloc(m->arena, sizeof **object));
+  PICKLE_TRY_ALLOC(m, *object = ckpt_pickle_alloc(m, 1, sizeof **object));
   (*object)->kind = kind;
   m->n_nodes++;
   return CKPT_OK;
@@ -31,7 +31,7 @@ ckpt_status ckpt_pickle_container(ckpt_pickle_machine *m, ckpt_object_kind kind,
   (*object)->n = n;
   if (n == 0) return CKPT_OK;
   size_t n_children = (size_t)(kind == CKPT_OBJECT_DICT ? 2 * n : n);
-  PICKLE_TRY_ALLOC(m, (*object)->items = ckpt_arena_array(m->arena, n_children, sizeof *children));
+  PICKLE_TRY_ALLOC(m, (*object)->items = ckpt_pickle_alloc(m, n_children, sizeof *children));
   memcpy((*object)->items, children, n_children * sizeof *children);
   return CKPT_OK;
 }
@@ -47,7 +47,7 @@ static ckpt_status make_room(ckpt_pickle_machine *m, ckpt_object *object, uint64
     object->room = room & 0x3F;
   }
   ckpt_object **moved;
-  PICKLE_TRY_ALLOC(m, moved = ckpt_arena_array(m->arena, (size_t)n_room, sizeof *moved));
+  PICKLE_TRY_ALLOC(m, moved = ckpt_pickle_alloc(m, (size_t)n_room, sizeof *moved));
   if (n_has != 0) memcpy(moved, object->items, (size_t)n_has * sizeof *moved);
   object->items = moved;
   return CKPT_OK;

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/pickle_memo.h"
 #include "libckpt/error.h"
@@ -50,6 +51,7 @@ typedef struct ckpt_pickle_machine {
   ckpt_pickle_memo memo;
 
   uint64_t n_nodes;
+  uint64_t n_wanted; /* bytes of the last request to the arena */
   uint64_t n_copied; /* bytes copied from one node to another */
   ckpt_object *none, *yes, *no, *empty_tuple;
   ckpt_object *ints[PICKLE_CACHED_INTS];
@@ -72,6 +74,18 @@ ckpt_status ckpt_pickle_fail_memory(const ckpt_pickle_machine *m);
   do {                                                        \
     if ((pointer) == NULL) return ckpt_pickle_fail_memory(m); \
   } while (0)
+
+/* n items of this size from the arena, zeroed; NULL as there. */
+static inline void *ckpt_pickle_alloc(ckpt_pickle_machine *m, size_t n, size_t item_bytes) {
+  if (!ckpt_mul_u64(n, item_bytes, &m->n_wanted)) m->n_wanted = UINT64_MAX;
+  return ckpt_arena_array(m->arena, n, item_bytes);
+}
+
+/* A terminated copy. */
+static inline char *ckpt_pickle_text(ckpt_pickle_machine *m, const void *text, size_t n) {
+  char *copy = ckpt_pickle_alloc(m, n + 1, 1);
+  return copy == NULL || n == 0 ? copy : memcpy(copy, text, n);
+}
 
 /* ---- reader ------------------------------------------------------------------------------------------------- */
 

@@ -26,7 +26,7 @@ ckpt_status ckpt_pickle_do_int(ckpt_pickle_machine *m, uint64_t operand) { retur
 static ckpt_status push_bigint(ckpt_pickle_machine *m, const char *text, size_t n) {
   ckpt_object *object;
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_BIGINT, &object));
-  PICKLE_TRY_ALLOC(m, object->text = ckpt_arena_text(m->arena, text, n));
+  PICKLE_TRY_ALLOC(m, object->text = ckpt_pickle_text(m, text, n));
   object->n = n;
   return ckpt_pickle_push(m, object);
 }
@@ -301,7 +301,7 @@ ckpt_status ckpt_pickle_do_string_line(ckpt_pickle_machine *m, uint64_t operand)
   line++;
   n -= 2;
   char *out;
-  PICKLE_TRY_ALLOC(m, out = ckpt_arena_alloc(m->arena, n + 1));
+  PICKLE_TRY_ALLOC(m, out = ckpt_pickle_alloc(m, n + 1, 1));
   for (size_t i = 0; i < n; i++) {
     out[n_out++] = (char)line[i];
     if (line[i] != '\\') continue;
@@ -332,7 +332,7 @@ ckpt_status ckpt_pickle_do_unicode_line(ckpt_pickle_machine *m, uint64_t operand
   size_t n, n_out = 0;
   CKPT_TRY(ckpt_pickle_line(m, &line, &n));
   char *out;
-  PICKLE_TRY_ALLOC(m, out = ckpt_arena_array(m->arena, n + 1, 2));
+  PICKLE_TRY_ALLOC(m, out = ckpt_pickle_alloc(m, n + 1, 2));
   for (size_t i = 0; i < n; i++) {
     uint32_t code = line[i];
     bool is_pair = code == '\\' && i + 1 < n;

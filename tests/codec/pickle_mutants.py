@@ -78,11 +78,11 @@ def main(printer, n_mutants, seed):
         data = mutant(pool, chance)
         process.stdin.write(struct.pack("<I", len(data)) + data)
         process.stdin.flush()
-        head = process.stdout.read(13)
-        if len(head) < 13:
+        head = process.stdout.read(14)
+        if len(head) < 14:
             print("died of", data.hex())
             return 1
-        status, n, size = struct.unpack("<BQI", head)
+        status, _, n, size = struct.unpack("<BBQI", head)
         text = process.stdout.read(size).decode("utf-8", "surrogatepass")
         wanted, why = by_python(data)
         if wanted == "" and not status and n == why:

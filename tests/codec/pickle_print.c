@@ -1,7 +1,7 @@
 /* pickle_print - describes pickles that come on standard input, for pickle_mutants.py.
  *
- * In: u32 length, bytes, again and again. Out for each: u8 status, u64 bytes read, u32 length, text (what it describes,
- * or the message). Little-endian. */
+ * In: u32 length, bytes, again and again. Out for each: u8 status, u8 verdict, u64 bytes read, u32 length, text (what
+ * it describes, or the message). Little-endian. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +16,13 @@ static bool answer(const uint8_t *data, uint32_t n_bytes) {
   ckpt_error err = {0};
   ckpt_object *root;
   uint64_t n_read = 0;
-  ckpt_pickle_options options = {.data = data, .n_bytes = n_bytes};
+  ckpt_pickle_report report;
+  ckpt_pickle_options options = {.data = data, .n_bytes = n_bytes, .report = &report};
   ckpt_status status = ckpt_pickle_read(&root, &n_read, &options, &arena, &err);
   const char *text = status == CKPT_OK ? ckpt_object_print(root, MAX_PRINT, &arena) : err.message;
-  uint8_t code = (uint8_t)status;
+  uint8_t codes[] = {(uint8_t)status, (uint8_t)ckpt_pickle_judge_all(&report, NULL)};
   uint32_t n_text = text == NULL ? 0 : (uint32_t)strlen(text);
-  bool ok = fwrite(&code, 1, 1, stdout) == 1 && fwrite(&n_read, 8, 1, stdout) == 1 &&
+  bool ok = fwrite(codes, 1, 2, stdout) == 2 && fwrite(&n_read, 8, 1, stdout) == 1 &&
             fwrite(&n_text, 4, 1, stdout) == 1 && fwrite(text, 1, n_text, stdout) == n_text && fflush(stdout) == 0;
   ckpt_arena_free(&arena);
   return ok;
