@@ -295,7 +295,7 @@ static ckpt_status make_constants(ckpt_pickle_machine *m) {
 }
 
 /* Completes the report, whatever happened. */
-static void report(ckpt_pickle_machine *m) {
+static void complete(ckpt_pickle_machine *m) {
   ckpt_pickle_report *r = m->report;
   r->n_consumed = m->is_done ? m->op_at + 1 : m->op_at;
   r->n_nodes = m->n_nodes;
@@ -307,7 +307,8 @@ static void report(ckpt_pickle_machine *m) {
 
 ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckpt_pickle_options *options,
                              ckpt_arena *arena, ckpt_error *err) {
-  ckpt_pickle_report own;
+  ckpt_pickle_report own, *report = options->report != NULL ? options->report : &own;
+  *report = (ckpt_pickle_report){0};
   ckpt_pickle_machine *m = calloc(1, sizeof *m);
   CKPT_TRY_ALLOC(m, err);
   m->options = *options;
@@ -315,8 +316,7 @@ ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckp
   if (m->limits.n_name > PICKLE_MAX_NAME) m->limits.n_name = PICKLE_MAX_NAME;
   if (m->limits.n_long > PICKLE_WINDOW_BYTES) m->limits.n_long = PICKLE_WINDOW_BYTES;
   if (m->limits.n_stack > UINT32_MAX / 4) m->limits.n_stack = UINT32_MAX / 4;
-  m->report = options->report != NULL ? options->report : &own;
-  *m->report = (ckpt_pickle_report){0};
+  m->report = report;
   m->arena = arena;
   m->err = err;
   ckpt_status status;
@@ -327,7 +327,7 @@ ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckp
   *root = m->stack[m->n_stack - 1];
   if (n_consumed != NULL) *n_consumed = m->op_at + 1;
 done:
-  report(m);
+  complete(m);
   ckpt_pickle_reader_free(&m->reader);
   ckpt_pickle_memo_free(&m->memo);
   ckpt_pickle_names_free(m);

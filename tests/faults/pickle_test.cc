@@ -2,6 +2,7 @@
 // (under AddressSanitizer) nothing left behind.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 
 #include "wrapped.h"
@@ -22,7 +23,8 @@ TEST(PickleFaults, EveryAllocation) {
   for (long n = 1; !is_through; n++) {
     ckpt_arena arena;
     ckpt_arena_init(&arena, UINT64_C(1) << 30);
-    ckpt_pickle_report report = {};
+    ckpt_pickle_report report;
+    memset(&report, 0x55, sizeof report);
     ckpt_pickle_options options = {};
     options.fetch = [](void *arg, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *) {
       static_cast<const std::string *>(arg)->copy(static_cast<char *>(dst), n_bytes, offset);
