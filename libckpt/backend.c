@@ -1,9 +1,34 @@
-/* backend.c - the backends that every build has, by name. */
+/* backend.c - the backends that every build has, by name; what casts may not do. */
 #include "backend.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "dtype.h"
+#include "error.h"
+
+typedef unsigned long long ull;
 
 const ckpt_backend *ckpt_backend_find(const char *name) {
   if (strcmp(name, ckpt_backend_cpu.name) == 0) return &ckpt_backend_cpu;
   return strcmp(name, ckpt_backend_reference.name) == 0 ? &ckpt_backend_reference : NULL;
+}
+
+bool ckpt_cast_damages(const ckpt_cast_stats *stats) {
+  return stats->n_overflow + stats->n_nan_lost != 0 || (stats->n_underflow != 0 && !stats->has_nonzero);
+}
+
+ckpt_status ckpt_cast_refuse(const ckpt_cast_stats *stats, ckpt_dtype to, const char *name, uint64_t n_more,
+                             const char *remedy, ckpt_error *err) {
+  char more[64] = "";
+  if (n_more != 0) snprintf(more, sizeof more, "; %llu more tensor%s too", (ull)n_more, n_more == 1 ? "" : "s");
+  if (stats->n_overflow != 0)
+    return ckpt_fail(err, CKPT_EVALUE, NULL, name, "%llu of its values %s not fit %s, the largest is %g%s (%s)",
+                     (ull)stats->n_overflow, stats->n_overflow == 1 ? "does" : "do", ckpt_dtype_name(to),
+                     stats->largest, more, remedy);
+  if (stats->n_nan_lost != 0)
+    return ckpt_fail(err, CKPT_EVALUE, NULL, name, "%llu NaN %s no form in %s%s (%s)", (ull)stats->n_nan_lost,
+                     stats->n_nan_lost == 1 ? "has" : "have", ckpt_dtype_name(to), more, remedy);
+  return ckpt_fail(err, CKPT_EVALUE, NULL, name, "nothing but zeros is left in %s: %llu values were others%s (%s)",
+                   ckpt_dtype_name(to), (ull)stats->n_underflow, more, remedy);
 }

@@ -242,34 +242,24 @@ static ckpt_status take_stats(void *arg, const void *item, ckpt_error *err) {
   return CKPT_OK;
 }
 
-static bool is_damaged(const ckpt_cast_stats *stats) {
-  return stats->n_overflow + stats->n_nan_lost != 0 || (stats->n_underflow != 0 && !stats->has_nonzero);
+/* What the first cast of an expression casts to; NONE without one. */
+static ckpt_dtype cast_target(const ckpt_expr *node) {
+  if (node->op == &ckpt_op_cast) return (ckpt_dtype)node->dtype;
+  ckpt_dtype target = CKPT_DTYPE_NONE;
+  for (uint32_t i = 0; i < node->n_args && target == CKPT_DTYPE_NONE; i++) target = cast_target(node->args[i]);
+  return target;
 }
 
-/* The first row, in the plan's order, whose cast made a value infinite, clamped it, made a NaN a number, or left
- * nothing of a tensor but zeros. */
+/* The first row, in the plan's order, whose cast did what it must not do unasked. */
 static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
   if (plan->allow_overflow) return CKPT_OK;
   uint64_t n_rows = 0;
   const ckpt_row *first = NULL;
   for (uint32_t i = 0; i < plan->n_rows; i++)
-    if (is_damaged(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
+    if (ckpt_cast_damages(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
-  char others[64] = "";
-  if (n_rows > 1) snprintf(others, sizeof others, "; %llu more tensors too", (unsigned long long)(n_rows - 1));
-  if (first->stats.n_overflow == 0 && first->stats.n_nan_lost != 0)
-    return ckpt_fail(
-        err, CKPT_EVALUE, NULL, first->name, "%llu NaN have no form in %s%s (another --dtype, or --allow-overflow)",
-        (unsigned long long)first->stats.n_nan_lost, ckpt_dtype_name((ckpt_dtype)first->expr->dtype), others);
-  if (first->stats.n_overflow == 0)
-    return ckpt_fail(err, CKPT_EVALUE, NULL, first->name,
-                     "all %llu values that are not zero become zero in %s%s (another --dtype, or --allow-overflow)",
-                     (unsigned long long)first->stats.n_underflow, ckpt_dtype_name((ckpt_dtype)first->expr->dtype),
-                     others);
-  return ckpt_fail(err, CKPT_EVALUE, NULL, first->name,
-                   "%llu values do not fit %s, the largest is %g%s (another --dtype, or --allow-overflow)",
-                   (unsigned long long)first->stats.n_overflow, ckpt_dtype_name((ckpt_dtype)first->expr->dtype),
-                   first->stats.largest, others);
+  return ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1,
+                          "another dtype, or --allow-overflow", err);
 }
 
 ckpt_status ckpt_outputs_settle(ckpt_plan *plan, const ckpt_group *group, ckpt_error *err) {

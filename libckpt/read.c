@@ -71,10 +71,10 @@ static ckpt_status read_cast(ckpt_mover *mover, const ckpt_tensor *tensor, const
     dst += n_elements / to->block_elements * to->block_bytes;
   }
   free(window);
-  if (status == CKPT_OK && stats.n_overflow != 0)
-    status = ckpt_fail(err, CKPT_EVALUE, NULL, tensor->name, "%llu values do not fit %s, the largest is %g",
-                       (ull)stats.n_overflow, to->name, stats.largest);
-  return status;
+  stats.n_underflow = 0; /* a box may well hold nothing but small values */
+  return status == CKPT_OK && ckpt_cast_damages(&stats)
+             ? ckpt_cast_refuse(&stats, as, tensor->name, 0, "another dtype", err)
+             : status;
 }
 
 /* ---- boxes that cut blocks ---- */
@@ -145,10 +145,10 @@ static ckpt_status read_cut(ckpt_mover *mover, const ckpt_tensor *tensor, const 
   }
   free(r.units);
   free(r.elements);
-  if (status == CKPT_OK && r.stats.n_overflow != 0)
-    status = ckpt_fail(err, CKPT_EVALUE, NULL, tensor->name, "%llu values do not fit %s, the largest is %g",
-                       (ull)r.stats.n_overflow, ckpt_dtype_name(as), r.stats.largest);
-  return status;
+  r.stats.n_underflow = 0;
+  return status == CKPT_OK && ckpt_cast_damages(&r.stats)
+             ? ckpt_cast_refuse(&r.stats, as, tensor->name, 0, "another dtype", err)
+             : status;
 }
 
 /* Elements of a box that has been checked: they are no more than the tensor's. */
