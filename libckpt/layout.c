@@ -7,16 +7,21 @@
 #include "dtype.h"
 #include "error.h"
 
-static ckpt_status grow(ckpt_arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t item_bytes,
-                        ckpt_error *err) {
-  if (n < *capacity) return CKPT_OK;
-  uint32_t wanted = *capacity == 0 ? 4 : *capacity * 2;
+/* Moves an array of n items to one of `wanted`. */
+static ckpt_status move(ckpt_arena *arena, void *items, uint32_t n, uint32_t wanted, uint32_t *capacity,
+                        size_t item_bytes, ckpt_error *err) {
   void *moved = wanted < *capacity ? NULL : ckpt_arena_array(arena, wanted, item_bytes);
   CKPT_TRY_ALLOC(moved, err);
   if (n != 0) memcpy(moved, *(void **)items, n * item_bytes);
   *(void **)items = moved;
   *capacity = wanted;
   return CKPT_OK;
+}
+
+static ckpt_status grow(ckpt_arena *arena, void *items, uint32_t n, uint32_t *capacity, size_t item_bytes,
+                        ckpt_error *err) {
+  if (n < *capacity) return CKPT_OK;
+  return move(arena, items, n, *capacity == 0 ? 4 : *capacity * 2, capacity, item_bytes, err);
 }
 
 ckpt_status ckpt_layout_file_add(ckpt_layout *layout, const char *name, ckpt_error *err) {
@@ -35,6 +40,14 @@ static ckpt_status add(ckpt_layout *layout, ckpt_segment segment, ckpt_error *er
   CKPT_TRY(grow(layout->arena, &file->segments, file->n_segments, &file->capacity, sizeof *file->segments, err));
   file->segments[file->n_segments++] = segment;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_layout_reserve(ckpt_layout *layout, uint32_t n, ckpt_error *err) {
+  ckpt_layout_file *file = &layout->files[layout->n_files - 1];
+  if (n > UINT32_MAX - file->n_segments) return ckpt_fail(err, CKPT_ELIMIT, file->name, NULL, "too many tensors");
+  if (file->n_segments + n <= file->capacity) return CKPT_OK;
+  return move(layout->arena, &file->segments, file->n_segments, file->n_segments + n, &file->capacity,
+              sizeof *file->segments, err);
 }
 
 ckpt_status ckpt_layout_literal(ckpt_layout *layout, ckpt_generator *print, const void *arg, ckpt_error *err) {

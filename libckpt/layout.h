@@ -70,6 +70,8 @@ typedef struct ckpt_layout_options {
 
 /* Appends a file; segments are appended to the newest file. All return ENOMEM or ELIMIT only. */
 ckpt_status ckpt_layout_file_add(ckpt_layout *layout, const char *name, ckpt_error *err);
+/* Room in the newest file for n more segments, all at once: doubling would leave as much again in the arena. */
+ckpt_status ckpt_layout_reserve(ckpt_layout *layout, uint32_t n, ckpt_error *err);
 ckpt_status ckpt_layout_literal(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                 ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_encoder encoder,

@@ -268,11 +268,11 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
   const ckpt_index *indexes[MAX_INDEXES];
   uint32_t n_indexes = 0;
   uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = UINT64_C(8) << 20;
-  taken += plan->row_capacity * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->piece_capacity * sizeof(ckpt_piece) +
-           plan->batch_capacity * (sizeof(ckpt_batch) + sizeof(uint64_t));
+  taken += plan->n_rows * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
+           plan->n_batches * (sizeof(ckpt_batch) + sizeof(uint64_t));
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     const ckpt_index *described = plan->outputs[i].described;
-    taken += described->arena.n_taken + described->capacity * sizeof(ckpt_tensor);
+    taken += described->arena.n_taken + described->n_tensors * sizeof(ckpt_tensor);
     allowed += (uint64_t)described->n_tensors * INDEX_ALLOWANCE;
   }
   for (uint32_t b = 0; b < plan->n_batches && n_indexes < MAX_INDEXES; b++)
@@ -282,7 +282,7 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
       for (uint32_t i = 0; i < n_indexes; i++) is_known = is_known || indexes[i] == index;
       if (is_known) continue;
       indexes[n_indexes++] = index;
-      uint64_t n_index = index->arena.n_taken + index->capacity * sizeof(ckpt_tensor);
+      uint64_t n_index = index->arena.n_taken + index->n_tensors * sizeof(ckpt_tensor);
       uint64_t n_allowed = index->n_extents * INDEX_ALLOWANCE;
       if (n_allowed > n_index) allowed += n_allowed - n_index;
     }

@@ -136,6 +136,7 @@ ckpt_status ckpt_safetensors_lay(ckpt_layout *layout, uint32_t *tensors, uint32_
   if (h->n_json + padding(h->n_json) > CKPT_SAFETENSORS_MAX_HEADER)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a header of %llu bytes, safetensors allows %llu (write shards)",
                      (unsigned long long)h->n_json, (unsigned long long)CKPT_SAFETENSORS_MAX_HEADER);
+  CKPT_TRY(ckpt_layout_reserve(layout, n + 1, err));
   CKPT_TRY(ckpt_layout_literal(layout, print_header, h, err));
   for (uint32_t i = 0; i < n; i++)
     CKPT_TRY(ckpt_layout_tensor(layout, tensors[i], NULL, CKPT_ENCODE_RAW, 0, CKPT_CHECKSUM_NONE, err));
