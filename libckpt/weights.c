@@ -58,6 +58,7 @@ static ckpt_status stand_in(const ckpt_index *index, ckpt_tensor *parameter, con
   parameter->extents = master->extents;
   parameter->n_extents = master->n_extents;
   parameter->extent_form = master->extent_form;
+  parameter->longest = master->longest;
   parameter->storage = master->storage;
   return CKPT_OK;
 }

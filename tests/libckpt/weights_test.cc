@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/libckpt/fake_format.h"
+
 extern "C" {
 #include "libckpt/weights.h"
 }
@@ -179,6 +181,19 @@ TEST_F(Weights, AMasterUnderAnAlias) {
   ASSERT_EQ(ckpt_index_choose_weights(index_, nullptr, &err_), CKPT_OK) << err_.message;
   EXPECT_EQ(Find("w")->dtype, CKPT_F64);
   EXPECT_TRUE(ckpt_master_stands(index_, Find("optimizer.state.tied.master")));
+}
+
+// A parameter has all that gathering asks of its master's pieces.
+TEST_F(Weights, AMasterInBoxes) {
+  fake::Random random(1);
+  fake::Store store(&random);
+  fake::Array master = fake::random_array(&random, CKPT_F32, {32, 6});
+  store.add("w", fake::random_array(&random, CKPT_BF16, {32, 6}), fake::Form::kFlat, false);
+  store.add("optimizer.state.w.master", master, fake::Form::kBoxes, false).role = CKPT_ROLE_MASTER;
+  fake::IndexPointer index = store.build(&err_);
+  ASSERT_TRUE(index) << err_.message;
+  ASSERT_EQ(ckpt_index_choose_weights(index.get(), nullptr, &err_), CKPT_OK) << err_.message;
+  EXPECT_EQ(fake::read_all(index.get(), ckpt_index_find(index.get(), "w")), master.bytes);
 }
 
 }  // namespace
