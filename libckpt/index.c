@@ -379,7 +379,8 @@ bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, siz
   ckpt_extent_view view = {.struct_size = out->struct_size, .offset = extent->offset, .n_bytes = extent->n_stored};
   view.flat = tensor->extent_form == CKPT_EXTENT_FLAT;
   view.raw = extent->chain[0] == CKPT_DECODE_RAW && tensor->extent_form != CKPT_EXTENT_STRIDED;
-  if (extent->file != CKPT_FILE_ZERO) view.file = ckpt_source_path(index->source, extent->file);
+  bool is_stored = extent->file != CKPT_FILE_ZERO && ckpt_source_root(index->source)[0] != '\0';
+  if (is_stored) view.file = ckpt_source_path(index->source, extent->file);
   if (view.raw) view.offset += extent->skip, view.n_bytes -= extent->skip;
   uint32_t block = ckpt_dtype_get(tensor->dtype)->block_elements;
   if (view.flat) {

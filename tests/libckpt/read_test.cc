@@ -1,5 +1,6 @@
 // ckpt_read against the oracle: tensors stored in every way, whole and in boxes, as stored and cast.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tests/libckpt/fake_format.h"
 
@@ -95,6 +96,37 @@ TEST(Read, RefusesWhatDoesNotFit) {
   EXPECT_EQ(ckpt_read(index.get(), x, nullptr, CKPT_DTYPE_NONE, out.data(), 95, nullptr), CKPT_EINVAL);
   EXPECT_EQ(ckpt_read(index.get(), q, &cut, CKPT_DTYPE_NONE, out.data(), 4, nullptr), CKPT_EUNSUPPORTED);
   EXPECT_EQ(ckpt_read(index.get(), x, nullptr, CKPT_DTYPE_NONE, out.data(), 96, nullptr), CKPT_OK);
+}
+
+// Where bytes are, for callers with I/O of their own: only a file has a path.
+TEST(Read, ExtentsSayWhereTheBytesAre) {
+  const std::string header = R"({"w":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}})";
+  const uint64_t n_header = header.size();
+  const std::string bytes = std::string(reinterpret_cast<const char *>(&n_header), 8) + header + "abcdef";
+  std::string path = testing::TempDir() + "ckpt_extents_" + std::to_string(getpid()) + ".safetensors";
+  FILE *file = fopen(path.c_str(), "wb");
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(fwrite(bytes.data(), 1, bytes.size(), file), bytes.size());
+  fclose(file);
+  ckpt_error err = {};
+  ckpt_index *indexes[2] = {};
+  ASSERT_EQ(ckpt_open(&indexes[0], path.c_str(), nullptr, &err), CKPT_OK) << text_of(err);
+  ASSERT_EQ(ckpt_open_memory(&indexes[1], bytes.data(), bytes.size(), "memory", nullptr, &err), CKPT_OK);
+  for (ckpt_index *index : indexes) {
+    ckpt_extent_view view = {};
+    view.struct_size = sizeof view;
+    const ckpt_tensor *tensor = ckpt_index_find(index, "w");
+    ASSERT_TRUE(ckpt_tensor_extents(index, tensor, 0, &view));
+    EXPECT_STREQ(view.file, index == indexes[0] ? path.c_str() : nullptr);
+    EXPECT_EQ(view.offset, 8 + n_header);
+    EXPECT_EQ(view.n_bytes, 6u);
+    EXPECT_TRUE(view.flat && view.raw);
+    EXPECT_EQ(view.start[0], 0u);
+    EXPECT_EQ(view.count[0], 6u);
+    EXPECT_FALSE(ckpt_tensor_extents(index, tensor, 1, &view));
+    ckpt_index_free(index);
+  }
+  unlink(path.c_str());
 }
 
 }  // namespace
