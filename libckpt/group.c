@@ -70,5 +70,5 @@ ckpt_status ckpt_group_exchange(const ckpt_group *group, size_t item_bytes, ckpt
   }
   free(mine);
   free(all);
-  return status != CKPT_OK ? status : taken;
+  return status != CKPT_OK ? status : ckpt_group_agree(group, taken, err);
 }

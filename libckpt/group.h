@@ -19,7 +19,8 @@ typedef bool ckpt_group_give(void *arg, void *item);
 typedef ckpt_status ckpt_group_take(void *arg, const void *item, ckpt_error *err); /* as above */
 
 /* Hands every item (item_bytes each) that any rank gives to every rank's take, in blocks of bounded size; a rank takes
- * back its own too. Does nothing in a group of one. */
+ * back its own too. Ends with ckpt_group_agree, so that a take which fails fails all. Does nothing in a group of one.
+ */
 ckpt_status ckpt_group_exchange(const ckpt_group *group, size_t item_bytes, ckpt_group_give *give,
                                 ckpt_group_take *take, void *arg, ckpt_error *err);
 

@@ -80,6 +80,24 @@ TEST(Group, ExchangesEverythingInOrder) {
   }
 }
 
+// What one rank cannot take ends the exchange for all: none goes on to another call alone.
+TEST(Group, OneThatCannotTakeFailsAll) {
+  Ranks ranks(3);
+  ranks.run([&](const ckpt_group *group) {
+    Numbers n;
+    n.rank = group->rank;
+    n.wanted = 5;
+    n.taken.resize(3);
+    ckpt_error err = {};
+    auto take = [](void *arg, const void *item, ckpt_error *why) {
+      return static_cast<Numbers *>(arg)->rank == 1 ? ckpt_fail(why, CKPT_EINTERNAL, nullptr, nullptr, "no room")
+                                                    : take_number(arg, item, why);
+    };
+    EXPECT_EQ(ckpt_group_exchange(group, sizeof(uint64_t), give_number, take, &n, &err), CKPT_EINTERNAL);
+    EXPECT_STREQ(err.message, "no room");
+  });
+}
+
 ckpt_run_options options_of(const ckpt_group *group, uint32_t n_threads) {
   ckpt_run_options options = {};
   options.struct_size = sizeof options;
