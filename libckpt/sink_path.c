@@ -256,7 +256,7 @@ static void clean(path_sink *sink) {
   close(fd);
 }
 
-/* Makes the temporary file or folder. */
+/* Makes the temporary file or folder. staged stays -1 where another run has removed the folder already. */
 static ckpt_status make_stage(path_sink *sink, ckpt_error *err) {
   CKPT_TRY(ckpt_temporary_name(sink->stage, sink->name, CKPT_TEMPORARY_NEW, err));
   if (!sink->is_folder) {
@@ -271,7 +271,8 @@ static ckpt_status make_stage(path_sink *sink, ckpt_error *err) {
     return ckpt_fail_errno(err, sink->path, "cannot make a folder for it");
   sink->is_staged = true;
   sink->staged = openat(sink->parent, sink->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (sink->staged < 0) return ckpt_fail_errno(err, sink->path, "cannot open the folder made for it");
+  if (sink->staged < 0 && errno != ENOENT)
+    return ckpt_fail_errno(err, sink->path, "cannot open the folder made for it");
   sink->folder = sink->staged;
   return CKPT_OK;
 }
@@ -280,8 +281,8 @@ static ckpt_status make_stage(path_sink *sink, ckpt_error *err) {
 static ckpt_status hold_stage(path_sink *sink, ckpt_error *err) {
   for (int i = 0; i < MAX_STAGES; i++) {
     CKPT_TRY(make_stage(sink, err));
-    if (ckpt_temporary_hold(sink->parent, sink->stage, sink->staged)) return CKPT_OK;
-    close(sink->staged);
+    if (sink->staged >= 0 && ckpt_temporary_hold(sink->parent, sink->stage, sink->staged)) return CKPT_OK;
+    if (sink->staged >= 0) close(sink->staged);
     sink->staged = sink->folder = -1;
     sink->is_staged = false;
   }

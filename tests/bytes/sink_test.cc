@@ -97,6 +97,29 @@ TEST(SinkPath, OneFile) {
   }
 }
 
+// Between making its folder and locking it a run meets others that take the folder for a leftover: it makes another.
+TEST(SinkPath, AFolderIsMadeWhileOthersClean) {
+  Folder folder;
+  std::atomic<bool> is_done{false};
+  std::vector<std::thread> others; /* enough of them to interrupt it anywhere */
+  for (int i = 0; i < 8; i++)
+    others.emplace_back([&] {
+      int fd = open(folder.path().c_str(), O_RDONLY | O_DIRECTORY);
+      ckpt_leftovers found = {};
+      while (!is_done) ckpt_temporary_clean(fd, "out", false, &found);
+      close(fd);
+    });
+  std::string failure;
+  for (int i = 0; i < 300 && failure.empty(); i++) {
+    Sink sink;
+    failure = open_sink(&sink, folder / "out", {{"a", "aaaa"}, {"b", ""}}, false);
+    if (failure.find("are removed by something else") != std::string::npos) failure = ""; /* eight times: bad luck */
+  }
+  is_done = true;
+  for (std::thread &other : others) other.join();
+  EXPECT_EQ(failure, "");
+}
+
 TEST(SinkPath, NewFolder) {
   Folder folder;
   EXPECT_EQ(put(folder / "m///", kModel), "");
