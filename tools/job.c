@@ -9,9 +9,8 @@ static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
 
 static volatile int received; /* the first signal of the running job */
+static double first_at;       /* seconds of a monotonic clock; set before received, which any thread may see */
 static struct sigaction previous[N_SIGNALS];
-
-static double first_at; /* seconds of a monotonic clock */
 
 static double seconds(void) {
   struct timespec now;
@@ -22,9 +21,12 @@ static double seconds(void) {
 /* A terminal, a shell and `timeout` may each deliver one interruption: what comes within half a second is the same one,
  * and the run still removes its temporary files. */
 static void on_signal(int number) {
-  if (received != 0 && seconds() - first_at > 0.5) _exit(128 + number);
-  if (received == 0) first_at = seconds();
-  received = number;
+  if (__atomic_load_n(&received, __ATOMIC_ACQUIRE) == 0) {
+    first_at = seconds();
+    __atomic_store_n(&received, number, __ATOMIC_RELEASE);
+  } else if (seconds() - first_at > 0.5) {
+    _exit(128 + number);
+  }
 }
 
 void ckpt_job_begin(ckpt_job *job, const ckpt_args *args) {

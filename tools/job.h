@@ -1,7 +1,8 @@
 /* job.h - one run of the library on behalf of a verb: options, progress, and signals turned into cancellation.
  *
  * Between begin and end SIGINT, SIGTERM and SIGHUP set the cancel flag, so that the run removes its temporary files; a
- * second one ends the process at once. Outside, they have their usual effect: nothing needs to be cleaned up. */
+ * second one, half a second later or more, ends the process at once. Outside, they have their usual effect: nothing
+ * needs to be cleaned up. */
 #ifndef CKPT_TOOLS_JOB_H
 #define CKPT_TOOLS_JOB_H
 
