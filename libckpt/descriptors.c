@@ -209,13 +209,6 @@ uint64_t ckpt_descriptors_size(const ckpt_descriptors *cache, uint32_t file) {
   return (uint64_t)cache->slots[file].size;
 }
 
-uint32_t ckpt_descriptors_open(ckpt_descriptors *cache) {
-  pthread_mutex_lock(&cache->mutex);
-  uint32_t n = cache->n_open;
-  pthread_mutex_unlock(&cache->mutex);
-  return n;
-}
-
 ckpt_status ckpt_descriptors_close(ckpt_descriptors *cache, ckpt_error *err) {
   while (evict(cache)) continue;
   if (cache->close_error == 0) return CKPT_OK;

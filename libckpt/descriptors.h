@@ -30,9 +30,6 @@ void ckpt_descriptors_release(ckpt_descriptors *cache, uint32_t file); /* the ma
 /* Size of a file when it was first opened, in bytes; 0 before. */
 uint64_t ckpt_descriptors_size(const ckpt_descriptors *cache, uint32_t file);
 
-/* Number of descriptors open now. */
-uint32_t ckpt_descriptors_open(ckpt_descriptors *cache);
-
 /* A file, if any, that changed since it was first opened, in a cache of files that are only read: its number and the
  * sizes. Seen on descriptors that are open or were closed here; a file that was replaced under its name meanwhile is
  * still the one that was read. */
