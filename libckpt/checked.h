@@ -24,16 +24,6 @@ static inline bool ckpt_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
   return true;
 }
 
-/* value rounded up to a multiple of alignment (not zero) */
-static inline bool ckpt_align_u64(uint64_t value, uint64_t alignment, uint64_t *out) {
-  uint64_t rest = value % alignment;
-  if (rest == 0) {
-    *out = value;
-    return true;
-  }
-  return ckpt_add_u64(value, alignment - rest, out);
-}
-
 /* Whether [offset, offset + length) lies in [0, size). */
 static inline bool ckpt_range_within(uint64_t offset, uint64_t length, uint64_t size) {
   return offset <= size && length <= size - offset;
