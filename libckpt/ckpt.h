@@ -224,7 +224,8 @@ typedef struct ckpt_box {
 
 /* Reads a tensor, or a box of it, row-major into dst, gathered from its shards and cast to `as`
  * (CKPT_DTYPE_NONE: as stored). n_bytes must be exactly the size of the result.
- * Fails with EINVAL (size, box), EIO, EFORMAT, EUNSUPPORTED (cast), EVALUE (overflowing cast). Blocks on reading. */
+ * Fails with EINVAL (size, box), EIO, EFORMAT, EUNSUPPORTED (cast), EVALUE (a cast that overflows or loses a NaN).
+ * Blocks on reading. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box,
                                                ckpt_dtype as, void *dst, size_t n_bytes, ckpt_error *err);
 

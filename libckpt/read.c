@@ -54,6 +54,14 @@ static ckpt_status box_in_units(const ckpt_tensor *tensor, const ckpt_box *box, 
   return CKPT_OK;
 }
 
+/* What ckpt_plan_run refuses too, but for zeros: a box may well hold nothing but small values. */
+static ckpt_status check_damage(const ckpt_tensor *tensor, const ckpt_cast_stats *stats, ckpt_dtype as,
+                                ckpt_error *err) {
+  ckpt_cast_stats counted = *stats;
+  counted.n_underflow = 0;
+  return ckpt_cast_damages(&counted) ? ckpt_cast_refuse(&counted, as, tensor->name, 0, "another dtype", err) : CKPT_OK;
+}
+
 static ckpt_status read_cast(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,
                              uint64_t n_units, ckpt_dtype as, uint8_t *dst, ckpt_error *err) {
   const ckpt_dtype_row *from = ckpt_dtype_get(tensor->dtype), *to = ckpt_dtype_get(as);
@@ -71,10 +79,7 @@ static ckpt_status read_cast(ckpt_mover *mover, const ckpt_tensor *tensor, const
     dst += n_elements / to->block_elements * to->block_bytes;
   }
   free(window);
-  stats.n_underflow = 0; /* a box may well hold nothing but small values */
-  return status == CKPT_OK && ckpt_cast_damages(&stats)
-             ? ckpt_cast_refuse(&stats, as, tensor->name, 0, "another dtype", err)
-             : status;
+  return status == CKPT_OK ? check_damage(tensor, &stats, as, err) : status;
 }
 
 /* ---- boxes that cut blocks ---- */
@@ -145,10 +150,7 @@ static ckpt_status read_cut(ckpt_mover *mover, const ckpt_tensor *tensor, const 
   }
   free(r.units);
   free(r.elements);
-  r.stats.n_underflow = 0;
-  return status == CKPT_OK && ckpt_cast_damages(&r.stats)
-             ? ckpt_cast_refuse(&r.stats, as, tensor->name, 0, "another dtype", err)
-             : status;
+  return status == CKPT_OK ? check_damage(tensor, &r.stats, as, err) : status;
 }
 
 /* Elements of a box that has been checked: they are no more than the tensor's. */

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "tests/libckpt/fake_format.h"
 
 namespace {
@@ -127,6 +129,23 @@ TEST(Read, ExtentsSayWhereTheBytesAre) {
     ckpt_index_free(index);
   }
   unlink(path.c_str());
+}
+
+TEST(Read, ACastThatLosesANaNIsRefused) {
+  Random random(1);
+  Store store(&random, 1);
+  Array x = zeros(CKPT_F32, {2});
+  const float values[] = {__builtin_nanf(""), 1};
+  memcpy(x.bytes.data(), values, sizeof values);
+  store.add_plain("x", x);
+  ckpt_error err = {};
+  IndexPointer index = store.build(&err);
+  ASSERT_TRUE(index) << text_of(err);
+  const ckpt_tensor *tensor = ckpt_index_find(index.get(), "x");
+  uint8_t bytes[2];
+  EXPECT_EQ(ckpt_read(index.get(), tensor, nullptr, CKPT_F4_E2M1, bytes, 1, &err), CKPT_EVALUE);
+  EXPECT_STREQ(err.message, "1 NaN have no form in f4_e2m1");
+  EXPECT_EQ(ckpt_read(index.get(), tensor, nullptr, CKPT_F8_E5M2, bytes, 2, nullptr), CKPT_OK);
 }
 
 }  // namespace
