@@ -308,8 +308,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sin
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt_run_options *options, uint64_t *peak,
                                                      size_t *n_rows, ckpt_error *err);
 
-/* Runs the plan and commits its outputs: all or nothing for each. Blocks on reading the inputs, writing and syncing the
- * outputs and, in a group, on the other ranks. */
+/* Runs the plan, once where it has outputs, and commits them: all or nothing for each. Blocks on reading the inputs,
+ * writing and syncing the outputs and, in a group, on the other ranks. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
 /* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, dtype), ENOMEM.

@@ -194,6 +194,8 @@ ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   described->step = from->step;
   for (uint32_t i = 0; i < from->n_metadata; i++)
     CKPT_TRY(ckpt_index_set_metadata(described, from->metadata[i].key, from->metadata[i].value, err));
+  for (uint32_t i = 0; i < from->n_composites; i++)
+    CKPT_TRY(ckpt_index_add_composite(described, &from->composites[i], err));
   for (uint32_t i = 0; i < from->n_side_files; i++) {
     const ckpt_side_file *side = &from->side_files[i];
     CKPT_TRY(ckpt_index_add_side_file(described, side->name, side->file, side->n_bytes, err));

@@ -97,6 +97,7 @@ struct ckpt_plan {
   uint32_t n_values, value_capacity;
   bool wants_digests;  /* of every written row; default true */
   bool allow_overflow; /* what casts damage is counted, not refused */
+  bool has_run;        /* with outputs: it cannot again */
   /* made by check: */
   ckpt_arena work;
   ckpt_piece *pieces;

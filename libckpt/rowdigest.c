@@ -142,44 +142,58 @@ static ckpt_status read_sink(void *ctx, uint32_t file, uint64_t offset, void *ds
 
 static const ckpt_source_ops sink_ops = {.read_at = read_sink};
 
-static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint8_t *window,
+/* Reading rows back from their output: its sink as a source, kept from one row to the next. */
+typedef struct back {
+  const ckpt_output *output; /* whose sink is open; NULL: none */
+  ckpt_mover mover;
+  uint8_t *leaf; /* a leaf, and a unit that stands across its edge */
+} back;
+
+static ckpt_status back_to(back *b, const ckpt_output *output, ckpt_error *err) {
+  if (b->output == output) return CKPT_OK;
+  ckpt_reader_reset(&b->mover.reader);
+  ckpt_source_free(b->mover.reader.source);
+  b->output = NULL;
+  b->mover.reader.source = NULL;
+  CKPT_TRY(ckpt_source_custom(&b->mover.reader.source, &sink_ops, output->sink, err));
+  for (uint32_t f = 0, file; f < output->layout.n_files; f++) {
+    const char *name = output->layout.files[f].name;
+    CKPT_TRY(ckpt_source_declare(b->mover.reader.source, name != NULL ? name : "output", UINT64_MAX, &file, err));
+  }
+  b->output = output;
+  return CKPT_OK;
+}
+
+static void back_end(back *b) {
+  ckpt_reader_reset(&b->mover.reader);
+  ckpt_source_free(b->mover.reader.source);
+  free(b->leaf);
+}
+
+static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, back *b,
                              ckpt_error *err) {
   ckpt_row *row = &digests->plan->rows[number];
-  ckpt_output *output = &digests->plan->outputs[row->sink];
   ckpt_row_state *state = &digests->rows[number];
   uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK] = {0};
   ckpt_tensor_units(row->tensor, units);
-  uint32_t unit_bytes = ckpt_dtype_get(row->tensor->dtype)->block_bytes, file;
-  ckpt_mover mover = {.window = window};
-  uint8_t *leaf_memory = malloc(CKPT_LEAF_BYTES + unit_bytes);
-  CKPT_TRY_ALLOC(leaf_memory, err);
-  ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_source_custom(&mover.reader.source, &sink_ops, output->sink, err));
-  for (uint32_t f = 0; f < output->layout.n_files; f++)
-    CKPT_TRY_GOTO(ckpt_source_declare(mover.reader.source,
-                                      output->layout.files[f].name != NULL ? output->layout.files[f].name : "output",
-                                      UINT64_MAX, &file, err));
-  CKPT_TRY_GOTO(make_leaves(digests, number, err));
+  uint32_t unit_bytes = ckpt_dtype_get(row->tensor->dtype)->block_bytes;
+  CKPT_TRY(back_to(b, &digests->plan->outputs[row->sink], err));
+  CKPT_TRY(make_leaves(digests, number, err));
   uint64_t n_units = row->tensor->n_bytes / unit_bytes, at = 0, n_leaves = ckpt_digest_n_leaves(row->tensor->n_bytes);
   size_t n_held = 0; /* a unit may stand across the edge of two leaves */
   for (uint64_t leaf = 0; leaf < n_leaves; leaf++) {
     size_t size = (size_t)leaf_bytes(row, leaf);
     uint64_t n = (size - n_held + unit_bytes - 1) / unit_bytes;
     if (n > n_units - at) n = n_units - at;
-    CKPT_TRY_GOTO(ckpt_place(&mover, row->tensor, start, units, at, n, leaf_memory + n_held, err));
-    CKPT_TRY_GOTO(ckpt_digest_leaf(hasher, leaf_memory, size, state->leaves + 32 * leaf, err));
+    CKPT_TRY(ckpt_place(&b->mover, row->tensor, start, units, at, n, b->leaf + n_held, err));
+    CKPT_TRY(ckpt_digest_leaf(hasher, b->leaf, size, state->leaves + 32 * leaf, err));
     at += n;
     n_held += (size_t)n * unit_bytes - size;
-    memmove(leaf_memory, leaf_memory + size, n_held);
+    memmove(b->leaf, b->leaf + size, n_held);
   }
   state->reads_back = false;
   state->n_left = 0;
-  status = arrive(digests, hasher, number, 0, err);
-done:
-  ckpt_reader_reset(&mover.reader);
-  ckpt_source_free(mover.reader.source);
-  free(leaf_memory);
-  return status;
+  return arrive(digests, hasher, number, 0, err);
 }
 
 bool ckpt_row_digests_restart(ckpt_row_digests *digests, uint32_t row) {
@@ -192,18 +206,23 @@ bool ckpt_row_digests_restart(ckpt_row_digests *digests, uint32_t row) {
 
 ckpt_status ckpt_row_digests_finish(ckpt_row_digests *digests, ckpt_hasher *hasher, uint8_t *window, size_t n_window,
                                     ckpt_error *err) {
+  enum { UNIT_ROOM = 64 }; /* more than any unit has bytes */
   if (n_window < CKPT_WINDOW_BYTES) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "window of %zu bytes", n_window);
   ckpt_plan *plan = digests->plan;
-  for (uint32_t i = 0; i < plan->n_rows; i++) {
+  back b = {.mover = {.window = window, .reader.max_bytes = plan->memory / 8},
+            .leaf = malloc(CKPT_LEAF_BYTES + UNIT_ROOM)};
+  ckpt_status status = b.leaf == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  for (uint32_t i = 0; i < plan->n_rows && status == CKPT_OK; i++) {
     const ckpt_row *row = &plan->rows[i];
     if (digests->rows[i].is_done || !ckpt_plan_digests(plan, i)) continue;
     if (row->expr->n_bytes == 0)
-      CKPT_TRY(arrive(digests, hasher, i, 0, err));
+      status = arrive(digests, hasher, i, 0, err);
     else if (digests->rows[i].reads_back)
-      CKPT_TRY(read_back(digests, hasher, i, window, err));
+      status = read_back(digests, hasher, i, &b, err);
     else
-      return ckpt_fail(err, CKPT_EINTERNAL, NULL, row->name, "%llu bytes never arrived",
-                       (unsigned long long)digests->rows[i].n_left);
+      status = ckpt_fail(err, CKPT_EINTERNAL, NULL, row->name, "%llu bytes never arrived",
+                         (unsigned long long)digests->rows[i].n_left);
   }
-  return CKPT_OK;
+  back_end(&b);
+  return status;
 }

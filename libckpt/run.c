@@ -384,9 +384,29 @@ static void run_free(run *r) {
 
 static ckpt_status open_phase(run *r, ckpt_error *err) { return ckpt_outputs_open(r->plan, r->group, err); }
 
+/* Nothing that was read may have changed since it was opened. */
+static ckpt_status check_sources(const ckpt_plan *plan, ckpt_error *err) {
+  enum { MAX_KNOWN = 16 }; /* sources that are checked once; beyond that maybe again */
+  ckpt_source *known[MAX_KNOWN];
+  uint32_t n_known = 0;
+  for (uint32_t b = 0; b < plan->n_batches; b++)
+    for (uint32_t l = 0; l < plan->batches[b].n_leaves; l++) {
+      const ckpt_index *index = plan->batches[b].leaves[l].expr->index;
+      bool is_known = index == NULL;
+      for (uint32_t i = 0; i < n_known && !is_known; i++) is_known = known[i] == index->source;
+      if (is_known) continue;
+      if (n_known < MAX_KNOWN) known[n_known++] = index->source;
+      CKPT_TRY(ckpt_source_unchanged(index->source, err));
+    }
+  for (uint32_t i = 0; i < plan->n_outputs; i++)
+    if (plan->outputs[i].carried != NULL) CKPT_TRY(ckpt_source_unchanged(plan->outputs[i].carried->source, err));
+  return CKPT_OK;
+}
+
 static ckpt_status tiles_phase(run *r, ckpt_error *err) {
   CKPT_TRY(ckpt_outputs_begin(r->plan, r->window, err));
   CKPT_TRY(run_tiles(r, err));
+  CKPT_TRY(check_sources(r->plan, err));
   for (uint32_t i = 0; i < r->plan->n_outputs; i++) CKPT_TRY(write_empty_lanes(r->plan, &r->plan->outputs[i], err));
   return CKPT_OK;
 }
@@ -472,8 +492,13 @@ ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, b
   const ckpt_group *group = options != NULL && options->group != NULL ? options->group : &ckpt_group_self;
   run r = {.plan = plan, .options = options, .backend = &ckpt_backend_cpu, .group = group};
   if (options != NULL && options->backend != NULL) r.backend = options->backend;
-  ckpt_status status = ckpt_group_agree(group, ckpt_plan_prepare(plan, options, err), err);
+  ckpt_status status = ckpt_plan_prepare(plan, options, err);
+  if (status == CKPT_OK && plan->has_run)
+    status =
+        ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "this plan has run, and its outputs are written once (make another)");
+  status = ckpt_group_agree(group, status, err);
   if (status != CKPT_OK) return status;
+  plan->has_run = plan->n_outputs != 0;
   status = ckpt_group_agree(group, run_init(&r, err), err);
   for (size_t i = 0; i < sizeof phases / sizeof *phases && status == CKPT_OK; i++)
     status = ckpt_group_agree(group, phases[i](&r, err), err);

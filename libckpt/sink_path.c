@@ -33,6 +33,9 @@
 
 enum { MAX_STAGES = 8 };
 
+/* Files past this number are synced by syncing their file system, once: each fsync waits for its journal. */
+enum { MANY_FILES = 64 };
+
 typedef struct output_file {
   char *name; /* below the sink's folder; "" where the output is one file */
   char *path; /* where it will be: for messages */
@@ -195,10 +198,14 @@ static ckpt_status measure_space(disk_space *space, const path_sink *sink, ckpt_
   space->n_needed = 0;
   if (fstatvfs(sink->parent, &st) != 0 || !ckpt_mul_u64(st.f_bavail, st.f_frsize, &space->n_available))
     space->n_available = UINT64_MAX;
-  for (uint32_t i = 0; i < sink->n_files; i++)
-    if (sink->files[i].n_bytes != CKPT_SIZE_UNKNOWN &&
-        !ckpt_add_u64(space->n_needed, sink->files[i].n_bytes, &space->n_needed))
+  uint64_t block = space->n_available == UINT64_MAX || st.f_frsize == 0 ? 1 : st.f_frsize;
+  for (uint32_t i = 0; i < sink->n_files; i++) { /* in whole blocks, as they are taken */
+    uint64_t n_bytes = sink->files[i].n_bytes, n_taken;
+    if (n_bytes == CKPT_SIZE_UNKNOWN) continue;
+    if (!ckpt_mul_u64(n_bytes / block + (n_bytes % block != 0), block, &n_taken) ||
+        !ckpt_add_u64(space->n_needed, n_taken, &space->n_needed))
       return ckpt_fail(err, CKPT_ELIMIT, sink->path, NULL, "the output is larger than 2^64 bytes");
+  }
   return CKPT_OK;
 }
 
@@ -280,8 +287,12 @@ static ckpt_status make_stage(path_sink *sink, ckpt_error *err) {
 /* The same until it is locked: another run that met it before may remove it. */
 static ckpt_status hold_stage(path_sink *sink, ckpt_error *err) {
   for (int i = 0; i < MAX_STAGES; i++) {
-    CKPT_TRY(make_stage(sink, err));
-    if (sink->staged >= 0 && ckpt_temporary_hold(sink->parent, sink->stage, sink->staged)) return CKPT_OK;
+    int begun = ckpt_temporary_begin(sink->parent);
+    ckpt_status status = make_stage(sink, err);
+    bool is_held =
+        status == CKPT_OK && sink->staged >= 0 && ckpt_temporary_hold(sink->parent, sink->stage, sink->staged);
+    if (begun >= 0) close(begun);
+    if (status != CKPT_OK || is_held) return status;
     if (sink->staged >= 0) close(sink->staged);
     sink->staged = sink->folder = -1;
     sink->is_staged = false;
@@ -366,21 +377,36 @@ static bool path_clone(void *ctx, uint32_t file, int from) {
   return is_cloned;
 }
 
-static ckpt_status sync_file(path_sink *sink, uint32_t file, ckpt_error *err) {
-  int fd, failed;
+/* What is about to be published is what was written: a cleaner of temporary files may have come by. */
+static ckpt_status check_there(const path_sink *sink, const output_file *f, int fd, ckpt_error *err) {
+  struct stat made, there;
+  if (fstat(fd, &made) != 0) return ckpt_fail_errno(err, f->path, "cannot be looked at");
+  const char *name = sink->is_folder ? f->name : sink->stage;
+  bool is_there = fstatat(sink->folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == there.st_dev &&
+                  made.st_ino == there.st_ino;
+  bool is_whole = f->n_bytes == CKPT_SIZE_UNKNOWN || (uint64_t)made.st_size == f->n_bytes;
+  if (is_there && is_whole) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EIO, f->path, NULL, "was %s by somebody else while it was written",
+                   is_there ? "cut or grown" : "removed or replaced");
+}
+
+static ckpt_status sync_file(path_sink *sink, uint32_t file, bool is_synced, ckpt_error *err) {
+  int fd, failed = 0;
   CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, file, sink->files[file].path, &fd, err));
   do {
-    failed = fsync(fd);
+    failed = is_synced ? 0 : fsync(fd);
   } while (failed != 0 && errno == EINTR);
-  ckpt_status status = failed == 0 ? CKPT_OK : ckpt_fail_errno(err, sink->files[file].path, "cannot be synced");
+  ckpt_status status = failed == 0 ? check_there(sink, &sink->files[file], fd, err)
+                                   : ckpt_fail_errno(err, sink->files[file].path, "cannot be synced");
   ckpt_descriptors_release(sink->descriptors, file);
   return status;
 }
 
 static ckpt_status path_seal(void *ctx, ckpt_error *err) {
   path_sink *sink = ctx;
+  bool is_synced = sink->n_files > MANY_FILES && syncfs(sink->parent) == 0; /* else one by one */
   for (uint32_t i = 0; i < sink->n_files; i++)
-    if (!sink->is_joined || sink->files[i].n_written != 0) CKPT_TRY(sync_file(sink, i, err));
+    if (!sink->is_joined || sink->files[i].n_written != 0) CKPT_TRY(sync_file(sink, i, is_synced, err));
   CKPT_TRY(ckpt_fail_at(ckpt_descriptors_close(sink->descriptors, err), err, sink->path, NULL));
   return sink->is_folder ? ckpt_tree_sync_folders(&sink->tree, sink->folder, sink->path, err) : CKPT_OK;
 }
@@ -465,9 +491,20 @@ static ckpt_status fill_folder(path_sink *sink, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Whether the temporary name still is the folder that was made under it: a publish that failed late moved it. */
+static bool is_at_stage(const path_sink *sink) {
+  struct stat made, there;
+  return sink->folder >= 0 && fstat(sink->folder, &made) == 0 &&
+         fstatat(sink->parent, sink->stage, &there, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == there.st_dev &&
+         made.st_ino == there.st_ino;
+}
+
 static ckpt_status path_publish(void *ctx, ckpt_error *err) {
   path_sink *sink = ctx;
   (void)ckpt_descriptors_close(sink->descriptors, NULL); /* read back after the seal; nothing written since */
+  if (sink->is_folder && !is_at_stage(sink))
+    return ckpt_fail(err, CKPT_EIO, sink->path, NULL, "the folder that it was written to is gone from '%s'",
+                     sink->stage);
   if (!sink->is_folder)
     CKPT_TRY(publish_file(sink, err));
   else if (sink->is_inside)
@@ -478,14 +515,6 @@ static ckpt_status path_publish(void *ctx, ckpt_error *err) {
     CKPT_TRY(ckpt_rename_new(sink->parent, sink->stage, sink->parent, sink->name, sink->path, err));
   sink->is_published = true;
   return ckpt_sync_folder(sink->parent, sink->path, err);
-}
-
-/* Whether the temporary name still is the folder that was made under it: a publish that failed late moved it. */
-static bool is_at_stage(const path_sink *sink) {
-  struct stat made, there;
-  return sink->folder >= 0 && fstat(sink->folder, &made) == 0 &&
-         fstatat(sink->parent, sink->stage, &there, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == there.st_dev &&
-         made.st_ino == there.st_ino;
 }
 
 static void path_abandon(void *ctx) {

@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -58,6 +59,19 @@ static bool is_at(int folder, const char *entry, int fd, bool otherwise) {
   if (fstat(fd, &made) != 0) return otherwise;
   if (fstatat(folder, entry, &there, AT_SYMLINK_NOFOLLOW) != 0) return errno != ENOENT && otherwise;
   return made.st_dev == there.st_dev && made.st_ino == there.st_ino;
+}
+
+int ckpt_temporary_begin(int folder) {
+  const struct timespec pause = {.tv_nsec = 5000000};
+  int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (int i = 0; fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0; i++) { /* a cleaner is soon done */
+    if (errno != EWOULDBLOCK || i == 100) {
+      close(fd);
+      return -1;
+    }
+    nanosleep(&pause, NULL);
+  }
+  return fd;
 }
 
 bool ckpt_temporary_hold(int folder, const char *entry, int fd) {
@@ -145,6 +159,10 @@ void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_l
   DIR *dir = copy < 0 ? NULL : fdopendir(copy);
   if (dir == NULL) {
     if (copy >= 0) close(copy);
+    return;
+  }
+  if (flock(copy, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* somebody is about to hold what he made */
+    closedir(dir);
     return;
   }
   bool is_there = is_replaced && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;

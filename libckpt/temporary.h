@@ -25,6 +25,10 @@ typedef struct ckpt_leftovers {
 /* A temporary name for name, which is cut to fit. */
 ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_temporary kind, ckpt_error *err);
 
+/* Keeps others from cleaning folder until the returned descriptor is closed: between making something in it and holding
+ * that. -1 where it cannot be locked. */
+int ckpt_temporary_begin(int folder);
+
 /* Locks an open file or folder that was made as `entry` of folder; false when another run took it for a leftover in
  * that moment. True too where nothing can be locked. */
 bool ckpt_temporary_hold(int folder, const char *entry, int fd);

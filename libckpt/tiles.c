@@ -357,15 +357,18 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);
   plan->workspace_bytes = plan->share_bytes * n_workers;
   plan->n_bytes_read = plan->n_bytes_fetched = 0;
-  uint64_t largest = 0;
+  uint64_t largest = 0, widest = 64; /* of all at once; of those that share */
   for (uint32_t i = 0; i < plan->n_batches; i++) {
     ckpt_batch *batch = &plan->batches[i];
     CKPT_TRY(plan_batch(plan, batch, plan->workspace_bytes, err));
     for (uint32_t l = 0; l < batch->n_leaves; l++) plan->n_bytes_fetched += fetched_bytes(batch, &batch->leaves[l]);
     uint64_t n = batch->exclusive ? batch->tile_bytes : batch->tile_bytes * n_workers;
     if (n > largest) largest = n;
+    if (!batch->exclusive && batch->tile_bytes > widest) widest = batch->tile_bytes;
   }
   plan->peak = fixed + largest;
+  plan->share_bytes = padded(widest); /* the limit is no wish: take what the tiles need */
+  plan->workspace_bytes = plan->share_bytes * n_workers > largest ? plan->share_bytes * n_workers : padded(largest);
   return CKPT_OK;
 }
 

@@ -307,8 +307,6 @@ ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *reques
   if (receipt != NULL) CKPT_TRY(ckpt_sink_open(receipt, &file, 1, err));
   if (request->discards) CKPT_TRY_GOTO(discard_rows(plan, run, err));
   CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, true, err));
-  CKPT_TRY_GOTO(ckpt_source_unchanged(request->from->source, err));
-  if (request->like != NULL) CKPT_TRY_GOTO(ckpt_source_unchanged(request->like->source, err));
   CKPT_TRY_GOTO(digest_outputs(plan, err));
   if (receipt != NULL) CKPT_TRY_GOTO(ckpt_receipt_write(plan, request, receipt, err));
   if (run != NULL && run->cancel != NULL && *run->cancel != 0) {

@@ -453,7 +453,7 @@ TEST(SinkPath, FullDiskIsSaidWithSizes) {
   Names after_late = folder.tree();
   std::string fits = put(disk + "/m", {{"a", std::string(600000, 'a')}});
   umount(disk.c_str());
-  EXPECT_EQ(early, disk + "/m: not enough space: 1200000 bytes needed, 1048576 available: No space left on device");
+  EXPECT_EQ(early, disk + "/m: not enough space: 1204224 bytes needed, 1048576 available: No space left on device");
   EXPECT_EQ(after_early, Names{"disk/"});
   EXPECT_EQ(late.rfind(disk + "/m/a: cannot write ", 0), 0u) << late;
   EXPECT_NE(late.find(": No space left on device"), std::string::npos) << late;
