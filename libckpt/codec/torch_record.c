@@ -6,13 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/checked.h"
+#include "libckpt/codec/pickle.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/error.h"
 
 /* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
 enum { STEP_BYTES = 16 };
 
-enum { LOCAL_BYTES = 30, FLAG_DESCRIPTOR = 1 << 3, MAX_ROOT = 255, DIRECTORY_BYTES = 64 << 20 };
+enum {
+  LOCAL_BYTES = 30,
+  FLAG_DESCRIPTOR = 1 << 3,
+  MAX_ROOT = 255,
+  DIRECTORY_BYTES = 64 << 20,
+  PICKLE_BYTES = 64 << 10
+};
 
 /* Bytes of the root of a name; 0 for none. */
 static size_t root_of(const char *name, size_t n_name) {
@@ -45,8 +53,78 @@ static ckpt_status read_byteorder(bool *is_big_endian, ckpt_source *source, uint
   return take_byteorder(is_big_endian, bytes, entry->n_bytes, path, err);
 }
 
-static ckpt_status find_in(ckpt_torch_record *out, const ckpt_zip *zip, ckpt_source *source, uint32_t file,
-                           ckpt_error *err) {
+/* ---- how the tensor lies ---- */
+
+static bool is_rebuild(const ckpt_object *object) {
+  return ckpt_foreign_is(object, "torch._utils", "_rebuild_tensor_v2") ||
+         ckpt_foreign_is(object, "torch._utils", "_rebuild_tensor_v3") ||
+         ckpt_foreign_is(object, "torch._utils", "_rebuild_tensor");
+}
+
+/* _rebuild_tensor_v2(storage, offset, size, stride, ...), a Parameter of one, or nothing that we know. The metadata
+ * behind v2's hooks says "conj" and "neg": bits that are not in the record. */
+static bool take_call(ckpt_torch_layout *out, const ckpt_object *root) {
+  if (ckpt_foreign_is(root, "torch._utils", "_rebuild_parameter")) root = ckpt_foreign_arg(root, 0);
+  const ckpt_object *start = root == NULL || !is_rebuild(root) ? NULL : ckpt_foreign_arg(root, 1);
+  uint32_t n_strides;
+  if (start == NULL || start->kind != CKPT_OBJECT_INT || start->integer < 0) return false;
+  const ckpt_object *last = root->n > 6 ? ckpt_foreign_arg(root, root->n - 1) : NULL;
+  if (last != NULL && last->kind == CKPT_OBJECT_DICT && last->n != 0) return false;
+  out->start = (uint64_t)start->integer;
+  return ckpt_foreign_u64s(ckpt_foreign_arg(root, 2), out->sizes, CKPT_MAX_RANK, &out->rank) &&
+         ckpt_foreign_u64s(ckpt_foreign_arg(root, 3), out->strides, CKPT_MAX_RANK, &n_strides) &&
+         n_strides == out->rank;
+}
+
+static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t n_bytes, const char *path,
+                               ckpt_error *err) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, 64 * PICKLE_BYTES);
+  ckpt_pickle_options options = {.data = bytes, .n_bytes = n_bytes, .file = path};
+  ckpt_object *root;
+  ckpt_status status = ckpt_pickle_read(&root, NULL, &options, &arena, err);
+  if (status == CKPT_OK && !take_call(out, root))
+    status = ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a torch.save archive holds %s, not a plain tensor",
+                       root->kind == CKPT_OBJECT_FOREIGN ? root->name : "something else");
+  ckpt_arena_free(&arena);
+  return status;
+}
+
+static ckpt_status check_row_major(const ckpt_torch_layout *layout, const char *path, ckpt_error *err) {
+  uint64_t expected = 1;
+  bool is_plain = layout->start == 0;
+  for (uint32_t i = layout->rank; i-- > 0 && is_plain;) {
+    if (layout->sizes[i] == 0) return CKPT_OK;
+    is_plain = (layout->sizes[i] == 1 || layout->strides[i] == expected) &&
+               ckpt_mul_u64(expected, layout->sizes[i], &expected);
+  }
+  if (is_plain) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                   "a tensor of a torch.save archive is not contiguous, and its metadata does not say so (load it with "
+                   "PyTorch, make it contiguous, and save it again)");
+}
+
+static ckpt_status read_pickle(ckpt_torch_layout *out, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
+                               ckpt_error *err) {
+  const char *path = ckpt_source_path(source, file);
+  if (entry == NULL || entry->method != CKPT_ZIP_STORED || entry->n_bytes > PICKLE_BYTES)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a torch.save archive %s",
+                     entry == NULL                      ? "without data.pkl"
+                     : entry->method != CKPT_ZIP_STORED ? "whose data.pkl is compressed"
+                                                        : "whose data.pkl is larger than any tensor's");
+  uint8_t few[1024], *bytes = entry->n_bytes <= sizeof few ? few : malloc((size_t)entry->n_bytes);
+  CKPT_TRY_ALLOC(bytes, err);
+  ckpt_status status = ckpt_source_read(source, file, entry->offset, bytes, (size_t)entry->n_bytes, err);
+  if (status == CKPT_OK) status = take_pickle(out, bytes, (size_t)entry->n_bytes, path, err);
+  if (bytes != few) free(bytes);
+  return status;
+}
+
+/* ---- by the directory ---- */
+
+static ckpt_status find_in(ckpt_torch_record *out, ckpt_torch_layout *layout, const ckpt_zip *zip, ckpt_source *source,
+                           uint32_t file, ckpt_error *err) {
+  const ckpt_zip_entry *pickle = NULL;
   const ckpt_zip_entry *first = ckpt_zip_count(zip) == 0 ? NULL : ckpt_zip_at(zip, 0), *data = NULL;
   size_t n_root = first == NULL ? 0 : root_of(first->name, strlen(first->name));
   uint32_t n_data = 0;
@@ -54,6 +132,7 @@ static ckpt_status find_in(ckpt_torch_record *out, const ckpt_zip *zip, ckpt_sou
     const ckpt_zip_entry *entry = ckpt_zip_at(zip, i);
     size_t n_name = strlen(entry->name);
     if (is_below(entry->name, n_name, first->name, n_root, "data/", false)) data = entry, n_data++;
+    if (is_below(entry->name, n_name, first->name, n_root, "data.pkl", true)) pickle = entry;
     if (is_below(entry->name, n_name, first->name, n_root, "byteorder", true))
       CKPT_TRY(read_byteorder(&out->is_big_endian, source, file, entry, err));
   }
@@ -64,15 +143,23 @@ static ckpt_status find_in(ckpt_torch_record *out, const ckpt_zip *zip, ckpt_sou
   out->n_stored = data->n_stored;
   out->n_bytes = data->n_bytes;
   out->is_deflated = data->method == CKPT_ZIP_DEFLATED;
-  return CKPT_OK;
+  return read_pickle(layout, source, file, pickle, err);
 }
 
 ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, uint32_t file, uint64_t offset,
                                    uint64_t n_bytes, ckpt_error *err) {
+  ckpt_torch_layout layout;
+  CKPT_TRY(ckpt_torch_record_layout(out, &layout, source, file, offset, n_bytes, err));
+  return check_row_major(&layout, ckpt_source_path(source, file), err);
+}
+
+ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *layout, ckpt_source *source,
+                                     uint32_t file, uint64_t offset, uint64_t n_bytes, ckpt_error *err) {
   *out = (ckpt_torch_record){0};
+  *layout = (ckpt_torch_layout){0};
   ckpt_zip *zip;
   CKPT_TRY(ckpt_zip_open(&zip, source, file, offset, n_bytes, DIRECTORY_BYTES, err));
-  ckpt_status status = find_in(out, zip, source, file, err);
+  ckpt_status status = find_in(out, layout, zip, source, file, err);
   ckpt_zip_free(zip);
   return status;
 }
@@ -165,5 +252,10 @@ ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, con
     if (end > n_bytes) return CKPT_OK;
     if (is_below(l.name, l.n_name, root, n_root, "byteorder", true))
       CKPT_TRY(take_byteorder(&out->is_big_endian, bytes + l.payload, end - l.payload, path, err));
+    if (is_below(l.name, l.n_name, root, n_root, "data.pkl", true)) {
+      ckpt_torch_layout layout = {0};
+      CKPT_TRY(take_pickle(&layout, bytes + l.payload, end - l.payload, path, err));
+      CKPT_TRY(check_row_major(&layout, path, err));
+    }
   }
 }

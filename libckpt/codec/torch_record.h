@@ -2,7 +2,7 @@
  *
  * Records are named <root>/..., where root is what stands before the first slash of the first entry. Exactly one record
  * <root>/data/<key> may be there, and <root>/byteorder says "little" (also meant where it is missing: PyTorch before
- * 2.1) or "big". Nothing is unpickled. */
+ * 2.1) or "big". <root>/data.pkl says how the tensor lies in its record: torch.save keeps strides. */
 #ifndef CKPT_CODEC_TORCH_RECORD_H
 #define CKPT_CODEC_TORCH_RECORD_H
 
@@ -19,14 +19,25 @@ typedef struct ckpt_torch_record {
   bool is_big_endian; /* elements are to be swapped */
 } ckpt_torch_record;
 
+/* How a tensor lies in its record, in elements. */
+typedef struct ckpt_torch_layout {
+  uint32_t rank;
+  uint64_t start, sizes[CKPT_MAX_RANK], strides[CKPT_MAX_RANK];
+} ckpt_torch_layout;
+
 /* Finds the record by the directory of the archive in [offset, offset + n_bytes) of a file. EFORMAT when there is no
- * record or more than one, and as ckpt_zip_open. */
+ * record or more than one, and as ckpt_zip_open; EUNSUPPORTED when it is not the tensor's elements in row-major order.
+ */
 ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, uint32_t file, uint64_t offset,
                                    uint64_t n_bytes, ckpt_error *err);
 
-/* The same from the first n_bytes of an archive, by its local headers: torch.save writes the small records first.
- * *n_needed is how many first bytes are needed (never any of the payload), 0 when the record is found. path is for
- * messages. */
+/* The same for a tensor in any order, which layout tells. */
+ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *layout, ckpt_source *source,
+                                     uint32_t file, uint64_t offset, uint64_t n_bytes, ckpt_error *err);
+
+/* As ckpt_torch_record_find from the first n_bytes of an archive, by its local headers: torch.save writes the small
+ * records first. *n_needed is how many first bytes are needed (never any of the payload), 0 when the record is found.
+ * path is for messages. */
 ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, const uint8_t *bytes, size_t n_bytes,
                                    const char *path, ckpt_error *err);
 

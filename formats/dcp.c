@@ -1,0 +1,176 @@
+/* dcp.c - a folder of PyTorch Distributed Checkpoint (torch.distributed.checkpoint): read, not written yet.
+ *
+ *   .metadata                 pickle of Metadata: every tensor's dtype, shape and chunks, and where each chunk lies;
+ *                             written last, so that its absence says that the save was cut off
+ *   __0.metadata, ...         one for each rank instead, saved with use_collectives=False
+ *   __<rank>_<i>.distcp       items one after another, each a torch.save archive
+ *   config.json, ...          side files, where the framework puts them there
+ *
+ * docs/formats/dcp.md has the layout. The pickle's graph is dropped before the index is finished. */
+#include "formats/dcp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/arch.h"
+#include "libckpt/error.h"
+
+enum { MAX_SIDE_BYTES = 256 << 20 };
+
+static bool has_suffix(const char *text, const char *suffix) {
+  size_t n_text = strlen(text), n_suffix = strlen(suffix);
+  return n_text > n_suffix && strcmp(text + n_text - n_suffix, suffix) == 0;
+}
+
+/* The number in `__<rank>` followed by what `rest` begins with, or -1. */
+static int64_t rank_of(const char *name, const char *rest) {
+  size_t n = strncmp(name, "__", 2) != 0 ? 0 : strspn(name + 2, "0123456789");
+  if (n == 0 || n > 9 || strncmp(name + 2 + n, rest, strlen(rest)) != 0) return -1;
+  int64_t rank = 0;
+  for (size_t i = 0; i < n; i++) rank = 10 * rank + (name[2 + i] - '0');
+  return rank;
+}
+
+static bool is_rank_metadata(const char *name) {
+  return rank_of(name, CKPT_DCP_METADATA) >= 0 && has_suffix(name, CKPT_DCP_METADATA);
+}
+
+static bool is_ours(const char *name) {
+  return strcmp(name, CKPT_DCP_METADATA) == 0 || has_suffix(name, CKPT_DCP_SUFFIX) || is_rank_metadata(name);
+}
+
+static bool probe(const ckpt_probe *p) {
+  if (!p->is_folder) return false;
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (!p->entries[i].is_folder && is_ours(p->entries[i].name)) return true;
+  return false;
+}
+
+/* ---- the metadata ---- */
+
+static ckpt_status read_file(ckpt_index *index, ckpt_dcp_metadata *metadata, const char *name, ckpt_error *err) {
+  uint32_t file;
+  uint64_t n_bytes;
+  CKPT_TRY(ckpt_source_add(index->source, name, &file, &n_bytes, err));
+  return ckpt_dcp_metadata_read(metadata, index->source, file, err);
+}
+
+static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, ckpt_error *err) {
+  int64_t highest = -1;
+  uint32_t n = 0;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    const char *name = p->entries[i].name;
+    if (strcmp(name, CKPT_DCP_METADATA) == 0) return read_file(index, metadata, name, err);
+    if (!is_rank_metadata(name)) continue;
+    int64_t rank = rank_of(name, CKPT_DCP_METADATA);
+    if (rank > highest) highest = rank;
+    n++;
+  }
+  if (n == 0)
+    return ckpt_fail(err, CKPT_EFORMAT, p->path, NULL,
+                     "holds .distcp files without .metadata, which is written last: the save never finished, or the "
+                     "file was not copied (names that begin with a dot are easily forgotten)");
+  if (highest + 1 != n)
+    return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "%u of the %lld files __<rank>.metadata are there", n,
+                     (long long)highest + 1);
+  for (uint32_t rank = 0; rank < n; rank++) {
+    char name[32];
+    snprintf(name, sizeof name, "__%u" CKPT_DCP_METADATA, rank);
+    CKPT_TRY(read_file(index, metadata, name, err));
+  }
+  return CKPT_OK;
+}
+
+/* ---- what is said of the folder ---- */
+
+static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *p,
+                                   ckpt_error *err) {
+  int64_t highest = -1;
+  uint64_t n_files = 0;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    int64_t rank = rank_of(p->entries[i].name, "_");
+    n_files += has_suffix(p->entries[i].name, CKPT_DCP_SUFFIX);
+    if (rank > highest && has_suffix(p->entries[i].name, CKPT_DCP_SUFFIX)) highest = rank;
+  }
+  const char *version = metadata->roots[0].version;
+  index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s", version == NULL ? "" : " ",
+                                    version == NULL ? "" : version);
+  CKPT_TRY_ALLOC(index->writer, err);
+  char ranks[64] = "";
+  if (highest >= 0) snprintf(ranks, sizeof ranks, ", the highest rank that wrote one is %lld", (long long)highest);
+  CKPT_TRY(ckpt_index_note(index, false, err, "%llu chunks in %llu files%s", (unsigned long long)index->n_extents,
+                           (unsigned long long)n_files, ranks));
+  if (index->objects == NULL) return CKPT_OK;
+  const ckpt_object *first = index->objects->items[0];
+  return ckpt_index_note(index, false, err, "%llu items that are no tensors (%.200s%s)",
+                         (unsigned long long)index->objects->n, first->text, index->objects->n > 1 ? ", ..." : "");
+}
+
+/* Files that belong to a model, as frameworks put them beside its tensors. */
+static bool is_side_file(const ckpt_entry *entry) {
+  static const char *const names[] = {"config.json",     "generation_config.json",  "tokenizer.json",
+                                      "vocab.json",      "tokenizer_config.json",   "special_tokens_map.json",
+                                      "tokenizer.model", "chat_template.jinja",     "merges.txt",
+                                      "vocab.txt",       "preprocessor_config.json"};
+  if (!entry->is_file || entry->n_bytes > MAX_SIDE_BYTES) return false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(entry->name, names[i]) == 0) return true;
+  return false;
+}
+
+static ckpt_status add_side_files(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
+  for (size_t i = 0; i < p->n_entries; i++) {
+    if (!is_side_file(&p->entries[i])) continue;
+    uint32_t file;
+    uint64_t n_bytes;
+    CKPT_TRY(ckpt_source_add(index->source, p->entries[i].name, &file, &n_bytes, err));
+    CKPT_TRY(ckpt_index_add_side_file(index, p->entries[i].name, file, n_bytes, err));
+  }
+  return CKPT_OK;
+}
+
+/* ---- the row ---- */
+
+static ckpt_status read_index(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, bool stored_names,
+                              ckpt_error *err) {
+  CKPT_TRY(read_metadata(index, metadata, p, err));
+  ckpt_dcp_metadata_sort(metadata);
+  CKPT_TRY(ckpt_dcp_add_all(index, metadata, p, stored_names, err));
+  CKPT_TRY(describe_folder(index, metadata, p, err));
+  ckpt_dcp_metadata_free(metadata);
+  *metadata = (ckpt_dcp_metadata){0};
+  CKPT_TRY(add_side_files(index, p, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, stored_names, err));
+  return ckpt_index_finish(index, err);
+}
+
+static ckpt_status open_folder(ckpt_index **out, const ckpt_probe *p, ckpt_source *source, const char *name,
+                               const ckpt_open_options *options, ckpt_error *err) {
+  (void)name;
+  ckpt_index *index;
+  ckpt_dcp_metadata metadata = {0};
+  CKPT_TRY(ckpt_index_new(&index, source, p->path, "dcp", options, err));
+  ckpt_arena_init(&metadata.arena, index->arena.limit);
+  metadata.arena.from = index->arena.from;
+  ckpt_status status = read_index(index, &metadata, p, options != NULL && options->stored_names, err);
+  ckpt_dcp_metadata_free(&metadata);
+  if (status != CKPT_OK) {
+    ckpt_index_free(index);
+    return ckpt_fail_at(status, err, p->path, NULL);
+  }
+  *out = index;
+  return CKPT_OK;
+}
+
+const ckpt_format ckpt_format_dcp = {
+    .name = "dcp",
+    .suffixes = "",
+    .caps = {.is_folder = true,
+             .objects = true,
+             .training_state = true,
+             .side_files = true,
+             .dtypes = (UINT64_C(1) << CKPT_N_DTYPES) - 2,
+             .max_rank = CKPT_MAX_RANK},
+    .probe = probe,
+    .open = open_folder,
+};

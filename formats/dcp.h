@@ -1,0 +1,78 @@
+/* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), dcp_metadata.c (the
+ * pickle as tables), dcp_tensors.c (tables to an index), dcp_names.c (names and roles). Not for other formats. */
+#ifndef CKPT_FORMATS_DCP_H
+#define CKPT_FORMATS_DCP_H
+
+#include "libckpt/format.h"
+
+#define CKPT_DCP_METADATA ".metadata"
+#define CKPT_DCP_SUFFIX ".distcp"
+
+/* One pickle of metadata: the whole checkpoint's, or one rank's where it was saved without collectives. */
+typedef struct ckpt_dcp_root {
+  const ckpt_object *tensors; /* DICT: name -> TensorStorageMetadata or BytesStorageMetadata */
+  const ckpt_object *paths;   /* DICT: name -> tuple of keys; NULL where the planner left none */
+  const char *version;        /* "1.0.0"; NULL before 2.9 */
+} ckpt_dcp_root;
+
+/* What a name stands for: an item with its place, or a path. */
+typedef struct ckpt_dcp_entry {
+  uint64_t hash;
+  const ckpt_object *name;   /* TEXT */
+  const ckpt_object *offset; /* of a chunk: what ckpt_foreign_u64s reads; NULL for other items and paths */
+  const ckpt_object *value;
+  uint32_t root, order; /* which pickle, and its place there: the last of equals counts, as in a dict */
+} ckpt_dcp_entry;
+
+/* Entries sorted by hash and key, so that forged collisions cost no more than a sort. */
+typedef struct ckpt_dcp_table {
+  ckpt_dcp_entry *entries;
+  size_t n, capacity;
+} ckpt_dcp_table;
+
+/* All that the pickles of a checkpoint say. Nodes live in the arena. */
+typedef struct ckpt_dcp_metadata {
+  ckpt_arena arena;
+  ckpt_dcp_root *roots;
+  uint32_t n_roots, capacity;
+  ckpt_dcp_table places, paths;
+} ckpt_dcp_metadata;
+
+/* Reads the pickle in a file of the source as one more root. Its bytes are all read once, nothing is executed. EFORMAT
+ * for what is no metadata, EUNSUPPORTED for another framework's, and as ckpt_pickle_read. */
+ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, ckpt_error *err);
+
+/* Sorts the tables, after the last root. */
+void ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata);
+void ckpt_dcp_metadata_free(ckpt_dcp_metadata *metadata); /* the matching end */
+
+/* The value of a name in a root: of a chunk by its offset, or NULL. */
+const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, const ckpt_object *name,
+                                 const ckpt_object *offset);
+
+/* ---- names ---- */
+
+/* What the paths of a checkpoint's items say about its structure. */
+typedef struct ckpt_dcp_structure {
+  uint32_t n_common;             /* 1 where all paths begin with one key that says nothing */
+  char model[64], optimizer[64]; /* the keys behind it that hold them; "" where there is none */
+  bool is_flat;                  /* the model's tensors stand beside the containers */
+  bool is_optimizer;             /* nothing but an optimizer's state */
+} ckpt_dcp_structure;
+
+/* Two passes over all names at most. */
+void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata);
+
+#define CKPT_DCP_NAME_BYTES 4096 /* of a name, as ckpt_index_add allows */
+
+/* The name of an item in the index and its role. Text is terminated. ELIMIT when it is too long. */
+ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object *name, const ckpt_object *path,
+                          char text[CKPT_DCP_NAME_BYTES + 1], ckpt_role *role, ckpt_error *err);
+
+/* ---- the index ---- */
+
+/* Adds the tensors and objects to an index; entries are the folder's. */
+ckpt_status ckpt_dcp_add_all(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *probe,
+                             bool stored_names, ckpt_error *err);
+
+#endif

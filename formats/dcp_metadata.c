@@ -1,0 +1,198 @@
+/* dcp_metadata.c - the pickle of a checkpoint's metadata as tables: which items there are, and where each chunk lies.
+ *
+ * Classes are known by their own name, not by their module: PyTorch moved them twice, Megatron derives from them. What
+ * is unknown is passed over. Tables are sorted by hash, then by key, so that looking up is n log n whatever the file
+ * says. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dcp.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/error.h"
+
+typedef unsigned long long ull;
+
+/* ---- the tables ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+  return hash ^ hash >> 29;
+}
+
+static uint64_t hash_of(uint32_t root, const ckpt_object *name, const ckpt_object *offset) {
+  uint64_t axes[CKPT_MAX_RANK], hash = mix(name->n, root), word;
+  uint32_t n = 0;
+  for (uint64_t i = 0; i < name->n; i += sizeof word) {
+    word = 0;
+    memcpy(&word, name->text + i, name->n - i < sizeof word ? (size_t)(name->n - i) : sizeof word);
+    hash = mix(hash, word);
+  }
+  if (offset == NULL || !ckpt_foreign_u64s(offset, axes, CKPT_MAX_RANK, &n)) return hash;
+  hash = mix(hash, n + 1);
+  for (uint32_t i = 0; i < n; i++) hash = mix(hash, axes[i]);
+  return hash;
+}
+
+/* Order of two offsets, none before any. */
+static int compare_offsets(const ckpt_object *x, const ckpt_object *y) {
+  uint64_t a[CKPT_MAX_RANK], b[CKPT_MAX_RANK];
+  uint32_t n = 0, m = 0;
+  if (x == y) return 0;
+  if (x == NULL || y == NULL) return x == NULL ? -1 : 1;
+  (void)ckpt_foreign_u64s(x, a, CKPT_MAX_RANK, &n);
+  (void)ckpt_foreign_u64s(y, b, CKPT_MAX_RANK, &m);
+  if (n != m) return n < m ? -1 : 1;
+  for (uint32_t i = 0; i < n; i++)
+    if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+  return 0;
+}
+
+static int compare_keys(const ckpt_dcp_entry *x, const ckpt_dcp_entry *y) {
+  if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+  if (x->root != y->root) return x->root < y->root ? -1 : 1;
+  if (x->name->n != y->name->n) return x->name->n < y->name->n ? -1 : 1;
+  int order = x->name == y->name ? 0 : memcmp(x->name->text, y->name->text, (size_t)x->name->n);
+  return order != 0 ? order : compare_offsets(x->offset, y->offset);
+}
+
+static int compare_entries(const void *a, const void *b) {
+  const ckpt_dcp_entry *x = a, *y = b;
+  int order = compare_keys(x, y);
+  return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, const ckpt_object *name,
+                                 const ckpt_object *offset) {
+  const ckpt_dcp_entry wanted = {.hash = hash_of(root, name, offset), .name = name, .offset = offset, .root = root};
+  size_t low = 0, high = table->n; /* past the last that is not above */
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (compare_keys(&table->entries[middle], &wanted) <= 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low != 0 && compare_keys(&table->entries[low - 1], &wanted) == 0 ? table->entries[low - 1].value : NULL;
+}
+
+/* Room for n more entries. */
+static ckpt_status make_room(ckpt_dcp_table *table, uint64_t n, ckpt_error *err) {
+  if (n <= table->capacity - table->n) return CKPT_OK;
+  void *moved = reallocarray(table->entries, table->n + (size_t)n, sizeof *table->entries);
+  CKPT_TRY_ALLOC(moved, err);
+  table->entries = moved;
+  table->capacity = table->n + (size_t)n;
+  return CKPT_OK;
+}
+
+static void enter(ckpt_dcp_table *table, uint32_t root, const ckpt_object *name, const ckpt_object *offset,
+                  const ckpt_object *value) {
+  table->entries[table->n] =
+      (ckpt_dcp_entry){hash_of(root, name, offset), name, offset, value, root, (uint32_t)table->n};
+  table->n++;
+}
+
+/* ---- one pickle ---- */
+
+typedef struct input {
+  ckpt_source *source;
+  uint32_t file;
+} input;
+
+static ckpt_status fetch(void *arg, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
+  const input *in = arg;
+  return ckpt_source_read(in->source, in->file, offset, dst, n_bytes, err);
+}
+
+/* Whether a node is an instance of a class of this name, of whatever module. */
+static bool is_class(const ckpt_object *object, const char *class) {
+  if (object == NULL || object->kind != CKPT_OBJECT_FOREIGN || object->form > CKPT_FORM_NEW) return false;
+  const char *dot = strrchr(object->name, '.');
+  return dot != NULL && strcmp(dot + 1, class) == 0;
+}
+
+static bool is_text(const ckpt_object *object) { return object != NULL && object->kind == CKPT_OBJECT_TEXT; }
+
+/* The storage's dict: MetadataIndex -> _StorageInfo. */
+static ckpt_status enter_places(ckpt_dcp_metadata *metadata, const ckpt_object *places, const char *path,
+                                ckpt_error *err) {
+  if (places == NULL || places->kind != CKPT_OBJECT_DICT)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "its metadata has no storage_data (saved by another storage?)");
+  CKPT_TRY(make_room(&metadata->places, places->n, err));
+  for (uint64_t i = 0; i < places->n; i++) {
+    const ckpt_object *key = places->items[2 * i], *name = ckpt_foreign_attribute(key, "fqn");
+    const ckpt_object *offset = ckpt_foreign_attribute(key, "offset");
+    uint64_t axes[CKPT_MAX_RANK];
+    uint32_t n;
+    if (offset != NULL && offset->kind == CKPT_OBJECT_NONE) offset = NULL;
+    if (!is_text(name) || (offset != NULL && !ckpt_foreign_u64s(offset, axes, CKPT_MAX_RANK, &n)))
+      return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "key %llu of storage_data is no index of a tensor's chunk",
+                       (ull)i);
+    enter(&metadata->places, metadata->n_roots, name, offset, places->items[2 * i + 1]);
+  }
+  return CKPT_OK;
+}
+
+/* The planner's dict: name -> tuple of keys; anything else is its own affair. */
+static ckpt_status enter_paths(ckpt_dcp_metadata *metadata, const ckpt_object *paths, ckpt_error *err) {
+  if (paths == NULL || paths->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+  CKPT_TRY(make_room(&metadata->paths, paths->n, err));
+  for (uint64_t i = 0; i < paths->n; i++)
+    if (is_text(paths->items[2 * i]))
+      enter(&metadata->paths, metadata->n_roots, paths->items[2 * i], NULL, paths->items[2 * i + 1]);
+  return CKPT_OK;
+}
+
+static ckpt_status enter_root(ckpt_dcp_metadata *metadata, const ckpt_object *object, const char *path,
+                              ckpt_error *err) {
+  if (!is_class(object, "Metadata") && !is_class(object, "MCoreMetadata"))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "its pickle holds %s, not PyTorch's Metadata",
+                     object->kind == CKPT_OBJECT_FOREIGN ? object->name : "plain data");
+  if (ckpt_foreign_attribute(object, "all_tensor_metadata") != NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a ByteCheckpoint checkpoint; this version cannot read it");
+  ckpt_dcp_root root = {.tensors = ckpt_foreign_attribute(object, "state_dict_metadata")};
+  if (root.tensors == NULL || root.tensors->kind != CKPT_OBJECT_DICT)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "its metadata has no state_dict_metadata");
+  CKPT_TRY(enter_places(metadata, ckpt_foreign_attribute(object, "storage_data"), path, err));
+  CKPT_TRY(enter_paths(metadata, ckpt_foreign_attribute(object, "planner_data"), err));
+  const ckpt_object *version = ckpt_foreign_attribute(object, "version");
+  if (is_text(version) && version->n < 32) root.version = version->text;
+  if (metadata->n_roots == metadata->capacity) {
+    uint32_t capacity = metadata->capacity == 0 ? 1 : 2 * metadata->capacity;
+    void *moved = reallocarray(metadata->roots, capacity, sizeof *metadata->roots);
+    CKPT_TRY_ALLOC(moved, err);
+    metadata->roots = moved;
+    metadata->capacity = capacity;
+  }
+  metadata->roots[metadata->n_roots++] = root;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, ckpt_error *err) {
+  input in = {source, file};
+  const char *path = ckpt_source_path(source, file);
+  ckpt_pickle_options options = {.fetch = fetch, .arg = &in, .n_bytes = ckpt_source_size(source, file), .file = path};
+  ckpt_object *root;
+  uint64_t n_consumed;
+  if (options.n_bytes == 0)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "the file is empty: the save was cut off (save again)");
+  CKPT_TRY(ckpt_pickle_read(&root, &n_consumed, &options, &metadata->arena, err));
+  if (n_consumed != options.n_bytes)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%llu bytes follow the pickle of %llu",
+                     (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
+  return enter_root(metadata, root, path, err);
+}
+
+void ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata) {
+  if (metadata->places.n > 1)
+    qsort(metadata->places.entries, metadata->places.n, sizeof *metadata->places.entries, compare_entries);
+  if (metadata->paths.n > 1)
+    qsort(metadata->paths.entries, metadata->paths.n, sizeof *metadata->paths.entries, compare_entries);
+}
+
+void ckpt_dcp_metadata_free(ckpt_dcp_metadata *metadata) {
+  ckpt_arena_free(&metadata->arena);
+  free(metadata->roots);
+  free(metadata->places.entries);
+  free(metadata->paths.entries);
+}

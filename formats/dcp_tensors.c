@@ -1,0 +1,543 @@
+/* dcp_tensors.c - the tables of a checkpoint's metadata to tensors, extents and objects.
+ *
+ * A chunk is a box of its tensor, in a slice of a file that holds a torch.save archive (or that, compressed) of just
+ * this box; or, with SerializationFormat.SAFETENSORS, a tensor of a file that is a safetensors file as a whole. Where
+ * a tensor is not contiguous its chunks' own strides are looked up. Items that are no tensors become objects: a DICT of
+ * file, offset and n_bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dcp.h"
+#include "libckpt/checked.h"
+#include "libckpt/codec/name_table.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/torch_record.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+typedef unsigned long long ull;
+
+enum { N_CACHED = 4096, MAX_LISTED = 4 };
+
+/* An item of one root; those of all roots with one name are one tensor. */
+typedef struct item {
+  const ckpt_object *name, *value;
+  uint32_t root;
+} item;
+
+/* A file of chunks. */
+typedef struct data_file {
+  bool is_known, is_safetensors;
+  ckpt_index *held;       /* what a safetensors file holds */
+  ckpt_name_table *table; /* its names */
+  uint8_t *is_taken;      /* of each, whether a chunk lies there */
+} data_file;
+
+typedef struct adder {
+  ckpt_index *index;
+  const ckpt_dcp_metadata *metadata;
+  const ckpt_probe *probe;
+  ckpt_dcp_structure structure;
+  bool stored_names;
+  item *items;
+  uint64_t n_items, n_objects;
+  struct {
+    const ckpt_object *name;
+    uint32_t file;
+  } cache[N_CACHED]; /* by the node that names the file: a pickle repeats it */
+  data_file *files;
+  uint32_t n_files, file_capacity;
+  char missing[512];
+  uint64_t n_missing;
+  const ckpt_object *last_missing;
+  ckpt_extent *extents; /* of the tensor at hand */
+  uint64_t *boxes;      /* 2 * CKPT_MAX_RANK of each: starts, counts */
+  uint32_t n_extents, capacity, box_capacity;
+  ckpt_object *objects;
+} adder;
+
+/* Where an item lies. */
+typedef struct slice {
+  uint32_t file; /* CKPT_FILE_ZERO: missing */
+  uint64_t offset, n_bytes;
+  bool is_zstd;
+} slice;
+
+/* ---- files ---- */
+
+static bool has_entry(const ckpt_probe *probe, const char *name) {
+  for (size_t low = 0, high = probe->n_entries; low < high;) {
+    size_t middle = low + (high - low) / 2;
+    int order = strcmp(name, probe->entries[middle].name);
+    if (order == 0) return true;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return false;
+}
+
+/* Remembers the first few files that are not there; each is met as one node in most pickles. */
+static void miss(adder *a, const ckpt_object *name) {
+  if (a->last_missing == name || strstr(a->missing, name->text) != NULL) return;
+  a->last_missing = name;
+  if (a->n_missing++ >= MAX_LISTED || name->n > 100) return;
+  size_t n = strlen(a->missing);
+  snprintf(a->missing + n, sizeof a->missing - n, "%s%s", n == 0 ? "" : ", ", name->text);
+}
+
+static ckpt_status find_file(adder *a, const ckpt_object *name, uint32_t *file, ckpt_error *err) {
+  size_t at = (size_t)((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15) >> 52) % N_CACHED;
+  *file = a->cache[at].file;
+  if (a->cache[at].name == name) return CKPT_OK;
+  if (name->kind != CKPT_OBJECT_TEXT || strlen(name->text) != name->n)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text");
+  uint64_t n_bytes;
+  if (strchr(name->text, '/') == NULL && !has_entry(a->probe, name->text)) {
+    *file = CKPT_FILE_ZERO;
+    miss(a, name);
+  } else {
+    CKPT_TRY(ckpt_source_add(a->index->source, name->text, file, &n_bytes, err));
+  }
+  a->cache[at].name = name;
+  a->cache[at].file = *file;
+  return CKPT_OK;
+}
+
+static ckpt_status find_codec(const ckpt_object *codecs, bool *is_zstd, ckpt_error *err) {
+  *is_zstd = false;
+  if (codecs == NULL || codecs->kind == CKPT_OBJECT_NONE) return CKPT_OK;
+  const ckpt_object *codec = ckpt_foreign_arg(codecs, 0);
+  if (codecs->kind != CKPT_OBJECT_LIST && codecs->kind != CKPT_OBJECT_TUPLE)
+    codec = NULL;
+  else if (codecs->n == 0)
+    return CKPT_OK;
+  if (codec == NULL || codec->kind != CKPT_OBJECT_TEXT || codecs->n != 1)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its bytes went through several extensions");
+  *is_zstd = strncmp(codec->text, "stream.zstd/1", 13) == 0 && (codec->text[13] == '\0' || codec->text[13] == '.');
+  if (*is_zstd) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                   "its bytes went through the extension %.80s (only stream.zstd/1 is known)", codec->text);
+}
+
+static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offset, slice *out, ckpt_error *err) {
+  const ckpt_object *info = ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset);
+  if (info == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage_data has no place for a chunk of it");
+  const ckpt_object *name = ckpt_foreign_attribute(info, "relative_path");
+  const ckpt_object *start = ckpt_foreign_attribute(info, "offset"), *n = ckpt_foreign_attribute(info, "length");
+  if (name == NULL || start == NULL || n == NULL || start->kind != CKPT_OBJECT_INT || n->kind != CKPT_OBJECT_INT ||
+      start->integer < 0 || n->integer < 0)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its place in storage_data is no file, offset and length");
+  out->offset = (uint64_t)start->integer;
+  out->n_bytes = (uint64_t)n->integer;
+  CKPT_TRY(find_codec(ckpt_foreign_attribute(info, "transform_descriptors"), &out->is_zstd, err));
+  return find_file(a, name, &out->file, err);
+}
+
+/* ---- safetensors in .distcp files ---- */
+
+static ckpt_status read_held(adder *a, data_file *file, uint32_t number, ckpt_error *err) {
+  ckpt_source *source = a->index->source;
+  CKPT_TRY(ckpt_index_new(&file->held, NULL, ckpt_source_path(source, number), "safetensors", NULL, err));
+  file->held->source = source; /* lent: taken back below and when this is freed */
+  ckpt_status status = ckpt_safetensors_read(file->held, number, err);
+  file->held->source = NULL;
+  CKPT_TRY(status);
+  CKPT_TRY(ckpt_name_table_new(&file->table, file->held, err));
+  file->is_taken = calloc((size_t)file->held->n_tensors + 1, 1);
+  CKPT_TRY_ALLOC(file->is_taken, err);
+  file->is_safetensors = true;
+  return CKPT_OK;
+}
+
+/* What kind of file a chunk lies in, by its first bytes. */
+static ckpt_status look_at_file(adder *a, const slice *at, data_file **out, ckpt_error *err) {
+  while (at->file >= a->n_files) {
+    CKPT_TRY(ckpt_grow(&a->files, a->n_files, &a->file_capacity, sizeof *a->files, err));
+    a->files[a->n_files++] = (data_file){0};
+  }
+  data_file *file = *out = &a->files[at->file];
+  if (file->is_known) return CKPT_OK;
+  file->is_known = true;
+  uint8_t head[16];
+  if (at->is_zstd || ckpt_source_size(a->index->source, at->file) < sizeof head) return CKPT_OK;
+  CKPT_TRY(ckpt_source_read(a->index->source, at->file, 0, head, sizeof head, err));
+  bool is_archive = head[0] == 'P' && head[1] == 'K';
+  return !is_archive && ckpt_safetensors_probe(head, sizeof head) ? read_held(a, file, at->file, err) : CKPT_OK;
+}
+
+/* The extent of the one chunk of a tensor that a safetensors file holds. */
+static ckpt_status find_held(data_file *file, const char *stored, ckpt_dtype dtype, uint32_t rank,
+                             const uint64_t *counts, ckpt_extent *out, ckpt_error *err) {
+  int64_t number = ckpt_name_table_find(file->table, stored);
+  const ckpt_tensor *held = number < 0 ? NULL : &file->held->tensors[number];
+  if (held == NULL || held->n_extents > 1)
+    return ckpt_fail(err, CKPT_EFORMAT, file->held->path, NULL, "a chunk is missing in its safetensors file");
+  bool is_same = held->dtype == dtype && held->rank == rank &&
+                 (rank == 0 || memcmp(held->shape, counts, rank * sizeof *counts) == 0);
+  if (!is_same || file->is_taken[number])
+    return ckpt_fail(err, CKPT_EFORMAT, file->held->path, NULL,
+                     file->is_taken[number] ? "two chunks of it were saved under one name: one is lost (save again "
+                                              "with another thread_count or without SAFETENSORS)"
+                                            : "a chunk has another dtype or shape in its safetensors file");
+  file->is_taken[number] = 1;
+  out->offset = held->extents[0].offset;
+  out->n_stored = held->extents[0].n_stored;
+  return CKPT_OK;
+}
+
+/* ---- tensors ---- */
+
+static const struct {
+  const char *torch;
+  ckpt_dtype dtype;
+} dtypes[] = {
+    {"torch.float32", CKPT_F32},
+    {"torch.bfloat16", CKPT_BF16},
+    {"torch.float16", CKPT_F16},
+    {"torch.int64", CKPT_I64},
+    {"torch.int32", CKPT_I32},
+    {"torch.uint8", CKPT_U8},
+    {"torch.bool", CKPT_BOOL},
+    {"torch.float64", CKPT_F64},
+    {"torch.int8", CKPT_I8},
+    {"torch.int16", CKPT_I16},
+    {"torch.uint16", CKPT_U16},
+    {"torch.uint32", CKPT_U32},
+    {"torch.uint64", CKPT_U64},
+    {"torch.float8_e4m3fn", CKPT_F8_E4M3},
+    {"torch.float8_e5m2", CKPT_F8_E5M2},
+    {"torch.float8_e8m0fnu", CKPT_F8_E8M0},
+    {"torch.float8_e4m3fnuz", CKPT_F8_E4M3FNUZ},
+    {"torch.float8_e5m2fnuz", CKPT_F8_E5M2FNUZ},
+    {"torch.float4_e2m1fn_x2", CKPT_F4_E2M1},
+    {"torch.complex64", CKPT_C64},
+    {"torch.complex128", CKPT_C128},
+};
+
+/* A tensor's description: the same in every root. Shape is torch's; of packed dtypes, in packs. */
+typedef struct described {
+  ckpt_dtype dtype;
+  uint32_t rank;
+  uint64_t shape[CKPT_MAX_RANK];
+  bool is_strided; /* its chunks may not be row-major */
+} described;
+
+/* Part i of TensorProperties' state: (dtype, layout, requires_grad, memory_format, pin_memory[, strides]), or what it
+ * is called where the state is a dict. */
+static const ckpt_object *property(const ckpt_object *properties, uint64_t i, const char *name) {
+  const ckpt_object *state = properties == NULL ? NULL : ckpt_object_extra_of(properties, CKPT_EXTRA_STATE);
+  if (state == NULL || state->kind != CKPT_OBJECT_TUPLE) return ckpt_foreign_attribute(properties, name);
+  return i < state->n ? state->items[i] : NULL;
+}
+
+/* Whether elements with these strides follow each other in row-major order. */
+static bool is_row_major(uint32_t rank, const uint64_t *shape, const uint64_t *strides) {
+  uint64_t expected = 1;
+  for (uint32_t i = rank; i-- > 0;) {
+    if (shape[i] == 0) return true;
+    if (shape[i] != 1 && strides[i] != expected) return false;
+    if (!ckpt_mul_u64(expected, shape[i], &expected)) return false;
+  }
+  return true;
+}
+
+static ckpt_status describe(const ckpt_object *row, described *out, ckpt_error *err) {
+  *out = (described){.dtype = CKPT_DTYPE_NONE};
+  const ckpt_object *properties = ckpt_foreign_attribute(row, "properties");
+  const ckpt_object *dtype = property(properties, 0, "dtype"), *strides = property(properties, 5, "strides");
+  if (!ckpt_foreign_u64s(ckpt_foreign_attribute(row, "size"), out->shape, CKPT_MAX_RANK, &out->rank))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its size is no shape of at most %d axes", CKPT_MAX_RANK);
+  if (dtype == NULL || dtype->kind != CKPT_OBJECT_FOREIGN || dtype->form != CKPT_FORM_NAME)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its properties have no dtype");
+  for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+    if (strcmp(dtype->name, dtypes[i].torch) == 0) out->dtype = dtypes[i].dtype;
+  if (out->dtype == CKPT_DTYPE_NONE) return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "dtype %.80s", dtype->name);
+  if (out->dtype == CKPT_F4_E2M1 && out->rank == 0)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a scalar of a packed dtype");
+  uint64_t of_strides[CKPT_MAX_RANK];
+  uint32_t n;
+  if (strides != NULL && ckpt_foreign_u64s(strides, of_strides, CKPT_MAX_RANK, &n) && n == out->rank)
+    out->is_strided = !is_row_major(out->rank, out->shape, of_strides);
+  return CKPT_OK;
+}
+
+/* One more extent of the tensor at hand; its box is behind it in `boxes`. */
+static ckpt_status next_extent(adder *a, ckpt_extent **extent, uint64_t **box, ckpt_error *err) {
+  CKPT_TRY(ckpt_grow(&a->extents, a->n_extents, &a->capacity, sizeof *a->extents, err));
+  CKPT_TRY(ckpt_grow(&a->boxes, a->n_extents, &a->box_capacity, 2 * CKPT_MAX_RANK * sizeof *a->boxes, err));
+  *extent = &a->extents[a->n_extents];
+  *box = a->boxes + (size_t)a->n_extents * 2 * CKPT_MAX_RANK;
+  **extent = (ckpt_extent){0};
+  return CKPT_OK;
+}
+
+/* Takes one chunk, unless it is empty. */
+static ckpt_status add_chunk(adder *a, const item *of, const described *tensor, const ckpt_object *chunk,
+                             ckpt_error *err) {
+  ckpt_extent *extent;
+  uint64_t *box, volume;
+  uint32_t n_starts, n_counts;
+  CKPT_TRY(next_extent(a, &extent, &box, err));
+  const ckpt_object *offsets = ckpt_foreign_attribute(chunk, "offsets");
+  if (!ckpt_foreign_u64s(offsets, box, CKPT_MAX_RANK, &n_starts) || n_starts != tensor->rank ||
+      !ckpt_foreign_u64s(ckpt_foreign_attribute(chunk, "sizes"), box + CKPT_MAX_RANK, CKPT_MAX_RANK, &n_counts) ||
+      n_counts != tensor->rank)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk of it is no box of its %u axes", tensor->rank);
+  if (ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume) && volume == 0) return CKPT_OK;
+  slice at;
+  data_file *file;
+  CKPT_TRY(find_slice(a, of, offsets, &at, err));
+  extent->file = at.file;
+  extent->offset = at.offset;
+  extent->n_stored = at.n_bytes;
+  if (at.file != CKPT_FILE_ZERO) {
+    CKPT_TRY(look_at_file(a, &at, &file, err));
+    extent->chain[0] = at.is_zstd ? CKPT_DECODE_ZSTD : CKPT_DECODE_TORCH_RECORD;
+    if (at.is_zstd) extent->chain[1] = CKPT_DECODE_TORCH_RECORD;
+    if (file->is_safetensors) {
+      extent->chain[0] = CKPT_DECODE_RAW;
+      CKPT_TRY(find_held(file, of->name->text, tensor->dtype, tensor->rank, box + CKPT_MAX_RANK, extent, err));
+    }
+  }
+  a->n_extents++;
+  return CKPT_OK;
+}
+
+static bool is_whole(const described *tensor, const uint64_t *box) {
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    if (box[i] != 0 || box[CKPT_MAX_RANK + i] != tensor->shape[i]) return false;
+  return true;
+}
+
+/* The strides of a chunk that is not row-major, and its record's own place in the file. */
+static ckpt_status find_strides(adder *a, ckpt_extent *extent, const described *tensor, const uint64_t *counts,
+                                uint64_t *strides, ckpt_error *err) {
+  ckpt_torch_record record;
+  ckpt_torch_layout layout;
+  uint64_t start, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
+  if (extent->chain[0] != CKPT_DECODE_TORCH_RECORD) {
+    if (extent->chain[0] == CKPT_DECODE_RAW) { /* safetensors: always row-major */
+      strides[tensor->rank - 1] = 1;
+      for (uint32_t i = tensor->rank - 1; i-- > 0;)
+        if (!ckpt_mul_u64(strides[i + 1], counts[i + 1], &strides[i])) strides[i] = UINT64_MAX;
+      return CKPT_OK;
+    }
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "not contiguous, and compressed (save it without extensions)");
+  }
+  CKPT_TRY(ckpt_torch_record_layout(&record, &layout, a->index->source, extent->file, extent->offset, extent->n_stored,
+                                    err));
+  if (layout.rank != tensor->rank || memcmp(layout.sizes, counts, layout.rank * sizeof *counts) != 0)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
+                     "a chunk's archive holds another shape than the metadata says");
+  if (record.is_deflated)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "not contiguous, and in a deflated archive");
+  memcpy(strides, layout.strides, layout.rank * sizeof *strides);
+  if (!ckpt_mul_u64(layout.start, block_bytes, &start))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk begins past its storage");
+  extent->skip = start;
+  extent->offset = record.offset;
+  extent->n_stored = record.n_bytes;
+  extent->chain[0] = record.is_big_endian ? CKPT_DECODE_SWAPPED : CKPT_DECODE_RAW;
+  return CKPT_OK;
+}
+
+/* Gives the extents of the tensor at hand their parts; *form says of which kind. */
+static ckpt_status place_extents(adder *a, const described *tensor, uint64_t n_units, ckpt_extent_form *form,
+                                 ckpt_error *err) {
+  bool all_whole = !tensor->is_strided;
+  for (uint32_t i = 0; i < a->n_extents && all_whole; i++)
+    all_whole = is_whole(tensor, a->boxes + (size_t)i * 2 * CKPT_MAX_RANK);
+  *form = all_whole ? CKPT_EXTENT_FLAT : tensor->is_strided ? CKPT_EXTENT_STRIDED : CKPT_EXTENT_BOX;
+  uint32_t rank = tensor->rank;
+  for (uint32_t i = 0; i < a->n_extents; i++) {
+    ckpt_extent *extent = &a->extents[i];
+    const uint64_t *from = a->boxes + (size_t)i * 2 * CKPT_MAX_RANK;
+    if (*form == CKPT_EXTENT_FLAT) {
+      extent->start = 0;
+      extent->count = n_units;
+      continue;
+    }
+    uint64_t *box =
+        ckpt_arena_array(&a->index->arena, (*form == CKPT_EXTENT_STRIDED ? 3 : 2) * (size_t)rank, sizeof *box);
+    CKPT_TRY_ALLOC(box, err);
+    memcpy(box, from, rank * sizeof *box);
+    memcpy(box + rank, from + CKPT_MAX_RANK, rank * sizeof *box);
+    if (*form == CKPT_EXTENT_STRIDED && extent->file != CKPT_FILE_ZERO)
+      CKPT_TRY(find_strides(a, extent, tensor, box + rank, box + 2 * rank, err));
+    extent->box = box;
+  }
+  return CKPT_OK;
+}
+
+/* Tensor of the n items with one name. */
+static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const char *name, ckpt_role role,
+                              ckpt_error *err) {
+  described tensor, other;
+  CKPT_TRY(describe(items[0].value, &tensor, err));
+  a->n_extents = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    CKPT_TRY(describe(items[i].value, &other, err));
+    if (other.dtype != tensor.dtype || other.rank != tensor.rank || other.is_strided != tensor.is_strided ||
+        memcmp(other.shape, tensor.shape, tensor.rank * sizeof *tensor.shape) != 0)
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "ranks %u and %u say different dtypes or shapes", items[0].root,
+                       items[i].root);
+    const ckpt_object *chunks = ckpt_foreign_attribute(items[i].value, "chunks");
+    if (chunks == NULL || chunks->kind != CKPT_OBJECT_LIST)
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "it has no list of chunks");
+    for (uint64_t k = 0; k < chunks->n; k++) CKPT_TRY(add_chunk(a, &items[i], &tensor, chunks->items[k], err));
+  }
+  uint64_t n_units, shape[CKPT_MAX_RANK];
+  ckpt_extent_form form;
+  if (!ckpt_product_u64(tensor.shape, tensor.rank, &n_units))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
+  CKPT_TRY(place_extents(a, &tensor, n_units, &form, err));
+  memcpy(shape, tensor.shape, sizeof shape);
+  uint64_t block = ckpt_dtype_get(tensor.dtype)->block_elements;
+  if (block != 1 && !ckpt_mul_u64(shape[tensor.rank - 1], block, &shape[tensor.rank - 1]))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
+  uint32_t number;
+  CKPT_TRY(ckpt_index_add(a->index, name, strlen(name), tensor.dtype, tensor.rank, shape, role, a->extents,
+                          a->n_extents, &number, err));
+  a->index->tensors[number].extent_form = (uint8_t)form;
+  return CKPT_OK;
+}
+
+/* ---- objects ---- */
+
+static ckpt_status set_member(ckpt_arena *arena, ckpt_object *dict, uint64_t i, const char *key, ckpt_object *value,
+                              ckpt_error *err) {
+  dict->items[2 * i] = ckpt_object_text(arena, key, strlen(key));
+  dict->items[2 * i + 1] = value;
+  CKPT_TRY_ALLOC(dict->items[2 * i], err);
+  CKPT_TRY_ALLOC(value, err);
+  return CKPT_OK;
+}
+
+static ckpt_status add_object(adder *a, const item *of, const char *name, bool is_shared, ckpt_error *err) {
+  ckpt_arena *arena = &a->index->arena;
+  ckpt_source *source = a->index->source;
+  slice at;
+  char key[CKPT_DCP_NAME_BYTES + 32];
+  CKPT_TRY(find_slice(a, of, NULL, &at, err));
+  if (at.file == CKPT_FILE_ZERO) return CKPT_OK;
+  const char *path = ckpt_source_name(source, at.file);
+  if (!ckpt_range_within(at.offset, at.n_bytes, ckpt_source_size(source, at.file)))
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, at.file), NULL,
+                     "bytes %llu to %llu lie past the end of the file (%llu bytes); it is truncated or lies",
+                     (ull)at.offset, (ull)at.offset + at.n_bytes, (ull)ckpt_source_size(source, at.file));
+  ckpt_object *place = ckpt_object_new(arena, CKPT_OBJECT_DICT, 3 + at.is_zstd, NULL);
+  CKPT_TRY_ALLOC(place, err);
+  CKPT_TRY(set_member(arena, place, 0, "file", ckpt_object_text(arena, path, strlen(path)), err));
+  CKPT_TRY(set_member(arena, place, 1, "offset", ckpt_object_int(arena, (int64_t)at.offset), err));
+  CKPT_TRY(set_member(arena, place, 2, "n_bytes", ckpt_object_int(arena, (int64_t)at.n_bytes), err));
+  if (at.is_zstd) CKPT_TRY(set_member(arena, place, 3, "compression", ckpt_object_text(arena, "zstd", 4), err));
+  if (is_shared)
+    snprintf(key, sizeof key, "%s@%u", name, of->root);
+  else
+    snprintf(key, sizeof key, "%s", name);
+  return set_member(arena, a->objects, a->objects->n++, key, place, err);
+}
+
+/* ---- all items ---- */
+
+static int compare_items(const void *x, const void *y) {
+  const item *a = x, *b = y;
+  uint64_t n = a->name->n < b->name->n ? a->name->n : b->name->n;
+  int order = memcmp(a->name->text, b->name->text, (size_t)n);
+  if (order == 0) order = (a->name->n > b->name->n) - (a->name->n < b->name->n);
+  return order != 0 ? order : (a->root > b->root) - (a->root < b->root);
+}
+
+static bool is_same_name(const item *a, const item *b) {
+  return a->name->n == b->name->n && memcmp(a->name->text, b->name->text, (size_t)a->name->n) == 0;
+}
+
+static bool is_tensor(const item *of) { return ckpt_foreign_attribute(of->value, "size") != NULL; }
+
+/* Lists the items of all roots; those of several are sorted so that one name's follow each other. */
+static ckpt_status list_items(adder *a, ckpt_error *err) {
+  for (uint32_t r = 0; r < a->metadata->n_roots; r++) a->n_items += a->metadata->roots[r].tensors->n;
+  a->items = reallocarray(NULL, (size_t)a->n_items + 1, sizeof *a->items);
+  CKPT_TRY_ALLOC(a->items, err);
+  uint64_t n = 0;
+  for (uint32_t r = 0; r < a->metadata->n_roots; r++) {
+    const ckpt_object *rows = a->metadata->roots[r].tensors;
+    for (uint64_t i = 0; i < rows->n; i++) {
+      item of = {rows->items[2 * i], rows->items[2 * i + 1], r};
+      if (of.name->kind != CKPT_OBJECT_TEXT || strlen(of.name->text) != of.name->n)
+        return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "item %llu of state_dict_metadata has no name", (ull)i);
+      a->n_objects += !is_tensor(&of);
+      a->items[n++] = of;
+    }
+  }
+  if (a->metadata->n_roots > 1) qsort(a->items, (size_t)n, sizeof *a->items, compare_items);
+  return CKPT_OK;
+}
+
+/* The n items with one name: a tensor, or an object of each root. */
+static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error *err) {
+  char name[CKPT_DCP_NAME_BYTES + 1];
+  ckpt_role role;
+  const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL);
+  CKPT_TRY(ckpt_dcp_name(&a->structure, items[0].name, path, name, &role, err));
+  const char *used = a->stored_names ? items[0].name->text : name;
+  for (uint64_t i = 0; i < n; i++)
+    if (is_tensor(&items[i]) != is_tensor(&items[0]))
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
+  if (is_tensor(&items[0])) return add_tensor(a, items, n, used, role, err);
+  for (uint64_t i = 0; i < n; i++) CKPT_TRY(add_object(a, &items[i], used, n > 1, err));
+  return CKPT_OK;
+}
+
+static ckpt_status refuse_missing(const adder *a, ckpt_error *err) {
+  const char *mark = a->n_missing > MAX_LISTED ? ", ..." : "";
+  return ckpt_fail(err, CKPT_ENOTFOUND, a->index->path, NULL,
+                   "%llu of the files that its metadata names are missing: %s%s (__R_... are rank R's; copy them, or "
+                   "save again)",
+                   (ull)a->n_missing, a->missing, mark);
+}
+
+static ckpt_status add_everything(adder *a, ckpt_error *err) {
+  CKPT_TRY(list_items(a, err));
+  if (a->n_objects != 0) {
+    a->objects = ckpt_object_new(&a->index->arena, CKPT_OBJECT_DICT, a->n_objects, NULL);
+    CKPT_TRY_ALLOC(a->objects, err);
+    a->objects->n = 0;
+  }
+  for (uint64_t i = 0, n; i < a->n_items; i += n) {
+    for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
+      if (!is_same_name(&a->items[i], &a->items[i + n])) break;
+    ckpt_status status = add_items(a, &a->items[i], n, err);
+    if (status != CKPT_OK) return ckpt_fail_at(status, err, a->index->path, a->items[i].name->text);
+  }
+  a->index->objects = a->objects;
+  return a->n_missing != 0 ? refuse_missing(a, err) : CKPT_OK;
+}
+
+ckpt_status ckpt_dcp_add_all(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *probe,
+                             bool stored_names, ckpt_error *err) {
+  adder *a = calloc(1, sizeof *a);
+  CKPT_TRY_ALLOC(a, err);
+  a->index = index;
+  a->metadata = metadata;
+  a->probe = probe;
+  a->stored_names = stored_names;
+  ckpt_dcp_structure_find(&a->structure, metadata);
+  ckpt_status status = add_everything(a, err);
+  for (uint32_t i = 0; i < a->n_files; i++) {
+    ckpt_index_free(a->files[i].held);
+    ckpt_name_table_free(a->files[i].table);
+    free(a->files[i].is_taken);
+  }
+  free(a->files);
+  free(a->items);
+  free(a->extents);
+  free(a->boxes);
+  free(a);
+  return status;
+}
