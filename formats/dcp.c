@@ -83,6 +83,7 @@ static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata,
 
 /* ---- what is said of the folder ---- */
 
+/* Ranks with nothing of their own write no file: how many there were is not known. */
 static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *p,
                                    ckpt_error *err) {
   int64_t highest = -1;
@@ -92,18 +93,14 @@ static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *m
     n_files += has_suffix(p->entries[i].name, CKPT_DCP_SUFFIX);
     if (rank > highest && has_suffix(p->entries[i].name, CKPT_DCP_SUFFIX)) highest = rank;
   }
-  const char *version = metadata->roots[0].version;
-  index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s", version == NULL ? "" : " ",
-                                    version == NULL ? "" : version);
-  CKPT_TRY_ALLOC(index->writer, err);
   char ranks[64] = "";
-  if (highest >= 0) snprintf(ranks, sizeof ranks, ", the highest rank that wrote one is %lld", (long long)highest);
-  CKPT_TRY(ckpt_index_note(index, false, err, "%llu chunks in %llu files%s", (unsigned long long)index->n_extents,
-                           (unsigned long long)n_files, ranks));
-  if (index->objects == NULL) return CKPT_OK;
-  const ckpt_object *first = index->objects->items[0];
-  return ckpt_index_note(index, false, err, "%llu items that are no tensors (%.200s%s)",
-                         (unsigned long long)index->objects->n, first->text, index->objects->n > 1 ? ", ..." : "");
+  if (highest >= 0) snprintf(ranks, sizeof ranks, ", ranks up to %lld", (long long)highest);
+  const char *version = metadata->roots[0].version;
+  index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunks, %llu files%s)",
+                                    version == NULL ? "" : " ", version == NULL ? "" : version,
+                                    (unsigned long long)index->n_extents, (unsigned long long)n_files, ranks);
+  CKPT_TRY_ALLOC(index->writer, err);
+  return CKPT_OK;
 }
 
 /* Files that belong to a model, as frameworks put them beside its tensors. */
@@ -134,7 +131,7 @@ static ckpt_status add_side_files(ckpt_index *index, const ckpt_probe *p, ckpt_e
 static ckpt_status read_index(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, bool stored_names,
                               ckpt_error *err) {
   CKPT_TRY(read_metadata(index, metadata, p, err));
-  ckpt_dcp_metadata_sort(metadata);
+  CKPT_TRY(ckpt_dcp_metadata_sort(metadata, err));
   CKPT_TRY(ckpt_dcp_add_all(index, metadata, p, stored_names, err));
   CKPT_TRY(describe_folder(index, metadata, p, err));
   ckpt_dcp_metadata_free(metadata);

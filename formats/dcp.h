@@ -24,10 +24,13 @@ typedef struct ckpt_dcp_entry {
   uint32_t root, order; /* which pickle, and its place there: the last of equals counts, as in a dict */
 } ckpt_dcp_entry;
 
-/* Entries sorted by hash and key, so that forged collisions cost no more than a sort. */
+/* Entries in buckets by the first bits of their hash, sorted by hash and key in each, so that forged collisions cost no
+ * more than a sort. */
 typedef struct ckpt_dcp_table {
   ckpt_dcp_entry *entries;
   size_t n, capacity;
+  uint32_t *buckets; /* 2^n_bits + 1 places where they begin */
+  uint32_t n_bits;
 } ckpt_dcp_table;
 
 /* All that the pickles of a checkpoint say. Nodes live in the arena. */
@@ -43,7 +46,7 @@ typedef struct ckpt_dcp_metadata {
 ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, ckpt_error *err);
 
 /* Sorts the tables, after the last root. */
-void ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata);
+ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err);
 void ckpt_dcp_metadata_free(ckpt_dcp_metadata *metadata); /* the matching end */
 
 /* The value of a name in a root: of a chunk by its offset, or NULL. */

@@ -61,10 +61,14 @@ static int compare_entries(const void *a, const void *b) {
   return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
 }
 
+static uint64_t bucket_of(const ckpt_dcp_table *table, uint64_t hash) { return hash >> 1 >> (63 - table->n_bits); }
+
 const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, const ckpt_object *name,
                                  const ckpt_object *offset) {
   const ckpt_dcp_entry wanted = {.hash = hash_of(root, name, offset), .name = name, .offset = offset, .root = root};
-  size_t low = 0, high = table->n; /* past the last that is not above */
+  if (table->n == 0) return NULL;
+  uint64_t bucket = bucket_of(table, wanted.hash);
+  size_t begin = table->buckets[bucket], low = begin, high = table->buckets[bucket + 1];
   while (low < high) {
     size_t middle = low + (high - low) / 2;
     if (compare_keys(&table->entries[middle], &wanted) <= 0)
@@ -72,7 +76,8 @@ const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, con
     else
       high = middle;
   }
-  return low != 0 && compare_keys(&table->entries[low - 1], &wanted) == 0 ? table->entries[low - 1].value : NULL;
+  /* low is past the last that is not above */
+  return low != begin && compare_keys(&table->entries[low - 1], &wanted) == 0 ? table->entries[low - 1].value : NULL;
 }
 
 /* Room for n more entries. */
@@ -90,6 +95,26 @@ static void enter(ckpt_dcp_table *table, uint32_t root, const ckpt_object *name,
   table->entries[table->n] =
       (ckpt_dcp_entry){hash_of(root, name, offset), name, offset, value, root, (uint32_t)table->n};
   table->n++;
+}
+
+static ckpt_status sort_table(ckpt_dcp_table *table, ckpt_error *err) {
+  if (table->n > UINT32_MAX / 2) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than 2^31 entries");
+  while (table->n >> table->n_bits > 1) table->n_bits++;
+  size_t n_buckets = (size_t)1 << table->n_bits;
+  ckpt_dcp_entry *sorted = reallocarray(NULL, table->n + 1, sizeof *sorted);
+  uint32_t *ends = table->buckets = calloc(n_buckets + 1, sizeof *ends);
+  if (sorted == NULL || ends == NULL) {
+    free(sorted);
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  for (size_t i = 0; i < table->n; i++) ends[bucket_of(table, table->entries[i].hash)]++;
+  for (size_t i = 0, sum = 0; i <= n_buckets; i++) ends[i] = (uint32_t)(sum += ends[i]);
+  for (size_t i = table->n; i-- > 0;) sorted[--ends[bucket_of(table, table->entries[i].hash)]] = table->entries[i];
+  free(table->entries);
+  table->entries = sorted;
+  for (size_t i = 0; i < n_buckets; i++) /* ends now are beginnings */
+    if (ends[i + 1] - ends[i] > 1) qsort(sorted + ends[i], ends[i + 1] - ends[i], sizeof *sorted, compare_entries);
+  return CKPT_OK;
 }
 
 /* ---- one pickle ---- */
@@ -183,16 +208,16 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
   return enter_root(metadata, root, path, err);
 }
 
-void ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata) {
-  if (metadata->places.n > 1)
-    qsort(metadata->places.entries, metadata->places.n, sizeof *metadata->places.entries, compare_entries);
-  if (metadata->paths.n > 1)
-    qsort(metadata->paths.entries, metadata->paths.n, sizeof *metadata->paths.entries, compare_entries);
+ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err) {
+  CKPT_TRY(sort_table(&metadata->places, err));
+  return sort_table(&metadata->paths, err);
 }
 
 void ckpt_dcp_metadata_free(ckpt_dcp_metadata *metadata) {
   ckpt_arena_free(&metadata->arena);
   free(metadata->roots);
   free(metadata->places.entries);
+  free(metadata->places.buckets);
   free(metadata->paths.entries);
+  free(metadata->paths.buckets);
 }

@@ -137,6 +137,23 @@ static void print_notes(const ckpt_index *index, bool problems) {
   }
 }
 
+/* What is neither tensor nor text, each in short. */
+static void print_objects(const ckpt_index *index) {
+  enum { MAX_PRINTED = 32, MAX_BYTES = 200 };
+  const ckpt_object *objects = index->objects;
+  if (objects == NULL || objects->n == 0) return;
+  puts("\nobjects");
+  for (uint64_t i = 0; i < objects->n && i < MAX_PRINTED; i++) {
+    ckpt_arena arena;
+    ckpt_arena_init(&arena, 1 << 20);
+    const char *value = ckpt_object_print(objects->items[2 * i + 1], MAX_BYTES, &arena);
+    fputs("  ", stdout);
+    print_pair(objects->items[2 * i]->text, value == NULL ? "..." : value, 23);
+    ckpt_arena_free(&arena);
+  }
+  if (objects->n > MAX_PRINTED) printf("  and %" PRIu64 " more\n", objects->n - MAX_PRINTED);
+}
+
 static void print_text(const inspection *this) {
   const ckpt_index *index = this->index;
   print_head(this);
@@ -147,6 +164,7 @@ static void print_text(const inspection *this) {
     fputs("  ", stdout);
     print_pair(index->metadata[i].key, index->metadata[i].value, 23);
   }
+  print_objects(index);
   if (index->n_side_files > 0) puts("\nside files");
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     char size[32];
@@ -231,6 +249,7 @@ static void write_json(const inspection *this) {
     ckpt_emit_text(&json, index->metadata[i].key, index->metadata[i].value);
   ckpt_emit_end(&json);
   write_config(&json, this->config);
+  ckpt_emit_u64(&json, "n_objects", index->objects == NULL ? 0 : index->objects->n);
   ckpt_emit_array(&json, "side_files");
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     ckpt_emit_object(&json, NULL);

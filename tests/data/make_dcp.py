@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -156,7 +156,11 @@ def old(case, packages, change):
     """A copy of `app` whose .metadata says what earlier releases said: classes by `packages`, fields by `change`."""
     source = os.path.join(ROOT, "app")
     shutil.copytree(source, os.path.join(ROOT, case))
-    shutil.copy(source + ".safetensors", os.path.join(ROOT, case + ".safetensors"))
+    tensors = load_file(source + ".safetensors")
+    if case == "mcore":  # without paths names stay
+        tensors = {("app." + name).replace("app.optimizer", "app.optim") if name.startswith("optimizer.")
+                   else "app.model." + name: value for name, value in tensors.items()}
+    save_file(tensors, os.path.join(ROOT, case + ".safetensors"))
     path = os.path.join(ROOT, case, ".metadata")
     with open(path, "rb") as file:
         metadata = pickle.load(file)

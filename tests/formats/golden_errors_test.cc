@@ -44,6 +44,7 @@ void check(const std::string &format) {
 
 TEST(GoldenErrors, Safetensors) { check("safetensors"); }
 TEST(GoldenErrors, Hf) { check("hf"); }
+TEST(GoldenErrors, Dcp) { check("dcp"); }
 
 }  // namespace
 }  // namespace formats_testing

@@ -1,0 +1,208 @@
+// PyTorch Distributed Checkpoint folders: those that torch wrote (tests/data/make_dcp.py) against the full tensors of
+// the runs that wrote them, and what is left of them after damage.
+#include "tests/formats/formats_testing.h"
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
+const char *const kCases[] = {"dtypes", "zstd",        "fsdp4",    "app",     "no-collectives",
+                              "mesh",   "safetensors", "old-1.12", "old-2.2", "mcore"};
+
+ckpt_status hash(const ckpt_index *index, std::string *digest, ckpt_error *err) {
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  run.memory = 16 << 20;
+  run.n_threads = 1;
+  ckpt_hash_options options = {};
+  options.struct_size = sizeof options;
+  options.include = "all";
+  options.run = &run;
+  ckpt_digest found;
+  ckpt_status status = ckpt_hash(index, &options, &found, err);
+  digest->assign(reinterpret_cast<const char *>(&found), sizeof found);
+  return status;
+}
+
+// The digest of all that a path holds.
+std::string digest_of(const std::string &path) {
+  ckpt_error err = {};
+  std::string digest;
+  IndexPointer index = open(path, &err, false);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  if (index == nullptr) return digest;
+  EXPECT_EQ(hash(index.get(), &digest, &err), CKPT_OK) << text_of(err);
+  return digest;
+}
+
+std::map<std::string, ckpt_role> roles_of(const ckpt_index *index) {
+  std::map<std::string, ckpt_role> roles;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    roles[index->tensors[i].name] = static_cast<ckpt_role>(index->tensors[i].role);
+  return roles;
+}
+
+class Copy {
+ public:
+  explicit Copy(const std::string &name) {
+    std::filesystem::copy(kData + name, folder_ / "c", std::filesystem::copy_options::recursive);
+  }
+  std::string operator/(const std::string &name) const { return folder_ / ("c/" + name); }
+  std::string path() const { return folder_ / "c"; }
+
+ private:
+  Folder folder_;
+};
+
+TEST(Dcp, TensorsAreThoseOfTheRunThatWroteThem) {
+  for (const char *name : kCases) EXPECT_EQ(digest_of(kData + name), digest_of(kData + name + ".safetensors")) << name;
+}
+
+TEST(Dcp, TheModelIsToldFromTheOptimizer) {
+  ckpt_error err = {};
+  for (const char *name : {"fsdp4", "app", "old-1.12"}) {
+    IndexPointer index = open(kData + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    auto roles = roles_of(index.get());
+    EXPECT_EQ(roles.size(), 12u);
+    EXPECT_EQ(roles.at("0.weight"), CKPT_ROLE_PARAMETER);
+    EXPECT_EQ(roles.at("optimizer.state.0.weight.exp_avg"), CKPT_ROLE_EXP_AVG);
+    EXPECT_EQ(roles.at("optimizer.state.2.weight.exp_avg_sq"), CKPT_ROLE_EXP_AVG_SQ);
+    EXPECT_EQ(roles.at("optimizer.state.0.bias.step"), CKPT_ROLE_STEP);
+  }
+  IndexPointer index = open(kData + "dtypes", &err, false);
+  auto roles = roles_of(index.get());
+  EXPECT_EQ(roles.at("transposed"), CKPT_ROLE_PARAMETER);
+  EXPECT_EQ(roles.at("nested.list.0"), CKPT_ROLE_OTHER);
+}
+
+TEST(Dcp, StoredNamesAreThoseOfTheMetadata) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "app", &err, true);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  auto roles = roles_of(index.get());
+  EXPECT_EQ(roles.at("app.model.0.weight"), CKPT_ROLE_PARAMETER);
+  EXPECT_EQ(roles.at("app.optim.state.0.weight.exp_avg"), CKPT_ROLE_EXP_AVG);
+}
+
+TEST(Dcp, WhatIsNoTensorIsAnObjectWithItsPlace) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "fsdp4", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  ASSERT_NE(index->objects, nullptr);
+  EXPECT_EQ(index->objects->n, 14u);
+  const ckpt_object *note = ckpt_object_get(index->objects, "note");
+  ASSERT_NE(note, nullptr);
+  EXPECT_EQ(ckpt_object_get(note, "n_bytes")->integer, 1261);
+  EXPECT_EQ(ckpt_object_get(note, "file")->text[0], '_');
+  EXPECT_NE(ckpt_object_get(index->objects, "optimizer.param_groups.0.lr"), nullptr);
+}
+
+TEST(Dcp, UnevenAndEmptyShardsAreBoxes) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "fsdp4", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  // 5 rows over 4 ranks: 2, 2, 1 and none; 2 rows: two ranks have none
+  EXPECT_EQ(ckpt_index_find(index.get(), "0.weight")->n_extents, 3u);
+  EXPECT_EQ(ckpt_index_find(index.get(), "2.weight")->n_extents, 2u);
+  index = open(kData + "mesh", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_index_find(index.get(), "both")->n_extents, 4u);
+  EXPECT_EQ(ckpt_index_find(index.get(), "columns")->n_extents, 2u);
+  EXPECT_EQ(ckpt_index_find(index.get(), "few")->n_extents, 3u);
+}
+
+TEST(Dcp, CutMetadataIsRefusedAtEveryByte) {
+  Copy copy("mesh");
+  const std::string whole = slurp(copy / ".metadata");
+  for (size_t n = 0; n < whole.size(); n++) {
+    spill(copy / ".metadata", whole.substr(0, n));
+    ckpt_error err = {};
+    EXPECT_EQ(open(copy.path(), &err, false), nullptr) << n;
+    EXPECT_EQ(err.status, CKPT_EFORMAT) << n << text_of(err);
+  }
+}
+
+TEST(Dcp, DamagedMetadataIsReadOrRefused) {
+  for (const char *name : {"mesh", "zstd", "no-collectives"}) {
+    Copy copy(name);
+    const std::string file = name == std::string("no-collectives") ? "__1.metadata" : ".metadata";
+    const std::string whole = slurp(copy / file);
+    uint32_t random = 1;
+    const size_t step = getenv("CKPT_TEST_FULL") != nullptr ? 1 : 7;
+    for (size_t i = 0; i < whole.size(); i += step) {
+      std::string damaged = whole;
+      random = random * 1664525 + 1013904223;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 + (random >> 24) % 255));
+      spill(copy / file, damaged);
+      ckpt_error err = {};
+      std::string digest;
+      IndexPointer index = open(copy.path(), &err, false);
+      uint64_t n_bytes = 0;
+      for (uint32_t k = 0; index != nullptr && k < index->n_tensors; k++) n_bytes += index->tensors[k].n_bytes;
+      if (index != nullptr && n_bytes < 1 << 24) (void)hash(index.get(), &digest, &err);
+      EXPECT_NE(err.status, CKPT_EINTERNAL) << i << text_of(err);
+    }
+  }
+}
+
+TEST(Dcp, CutDataIsRefusedAtOpen) {
+  Copy copy("mesh");
+  const std::string whole = slurp(copy / "__2_0.distcp");
+  for (size_t n : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 1}) {
+    spill(copy / "__2_0.distcp", whole.substr(0, n));
+    ckpt_error err = {};
+    EXPECT_EQ(open(copy.path(), &err, false), nullptr) << n;
+    EXPECT_NE(text_of(err).find("past the end of the file"), std::string::npos) << text_of(err);
+  }
+  std::filesystem::remove(copy / "__3_0.distcp");
+  ckpt_error err = {};
+  EXPECT_EQ(open(copy.path(), &err, false), nullptr);
+  EXPECT_EQ(err.status, CKPT_ENOTFOUND);
+  EXPECT_NE(text_of(err).find("__3_0.distcp"), std::string::npos) << text_of(err);
+}
+
+TEST(Dcp, ASaveWithoutMetadataNeverFinished) {
+  Copy copy("mesh");
+  std::filesystem::remove(copy / ".metadata");
+  ckpt_error err = {};
+  EXPECT_EQ(open(copy.path(), &err, false), nullptr);
+  EXPECT_NE(text_of(err).find("the save never finished"), std::string::npos) << text_of(err);
+}
+
+TEST(Dcp, LinksOutOfTheFolderAreRefused) {
+  Copy copy("mesh");
+  std::filesystem::remove(copy / "__1_0.distcp");
+  std::filesystem::create_symlink(kData + "mesh/__1_0.distcp", copy / "__1_0.distcp");
+  ckpt_error err = {};
+  EXPECT_EQ(open(copy.path(), &err, false), nullptr);
+  EXPECT_NE(err.status, CKPT_EINTERNAL) << text_of(err);
+}
+
+std::string replaced(std::string text, const std::string &what, const std::string &with) {
+  size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return at == std::string::npos ? text : text.replace(at, what.size(), with);
+}
+
+// A chunk whose archive says other strides than the metadata's: earlier PyTorch did not write them there.
+TEST(Dcp, StridesThatMetadataDoesNotTellAreRefused) {
+  Copy copy("dtypes");
+  // "transposed" says (1, 4) as its strides in its properties: K\x01K\x04\x86 in the pickle; say (3, 1), row-major
+  spill(copy / ".metadata", replaced(slurp(copy / ".metadata"), "K\x01K\x04\x86", "K\x03K\x01\x86"));
+  ckpt_error err = {};
+  std::string digest;
+  IndexPointer index = open(copy.path(), &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(hash(index.get(), &digest, &err), CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err).find("not contiguous"), std::string::npos) << text_of(err);
+}
+
+TEST(Dcp, AFolderAboveIsSearched) {
+  Folder folder;
+  std::filesystem::copy(kData + "mesh", folder / "pytorch_model_fsdp_0", std::filesystem::copy_options::recursive);
+  EXPECT_EQ(digest_of(folder.path()), digest_of(kData + "mesh"));
+}
+
+}  // namespace
+}  // namespace formats_testing
