@@ -4,6 +4,7 @@
  *                             written last, so that its absence says that the save was cut off
  *   __0.metadata, ...         one for each rank instead, saved with use_collectives=False
  *   __<rank>_<i>.distcp       items one after another, each a torch.save archive
+ *   shard-*.safetensors       instead of all these (dcp_hf.c)
  *   config.json, ...          side files, where the framework puts them there
  *
  * docs/formats/dcp.md has the layout. The pickle's graph is dropped before the index is finished. */
@@ -36,7 +37,9 @@ static bool is_rank_metadata(const char *name) {
 }
 
 static bool is_ours(const char *name) {
-  return strcmp(name, CKPT_DCP_METADATA) == 0 || has_suffix(name, CKPT_DCP_SUFFIX) || is_rank_metadata(name);
+  unsigned shard;
+  return ckpt_dcp_hf_name(name, &shard) || strcmp(name, CKPT_DCP_METADATA) == 0 || has_suffix(name, CKPT_DCP_SUFFIX) ||
+         is_rank_metadata(name);
 }
 
 static bool probe(const ckpt_probe *p) {
@@ -128,14 +131,32 @@ static ckpt_status add_side_files(ckpt_index *index, const ckpt_probe *p, ckpt_e
 
 /* ---- the row ---- */
 
-static ckpt_status read_index(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, bool stored_names,
-                              ckpt_error *err) {
+/* Whether the folder holds shards in safetensors and no metadata of ours. */
+static bool is_hf(const ckpt_probe *p) {
+  unsigned shard;
+  bool has_shards = false;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    bool is_shard = ckpt_dcp_hf_name(p->entries[i].name, &shard);
+    has_shards = has_shards || is_shard;
+    if (!is_shard && is_ours(p->entries[i].name)) return false;
+  }
+  return has_shards;
+}
+
+static ckpt_status read_tensors(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, bool stored_names,
+                                ckpt_error *err) {
   CKPT_TRY(read_metadata(index, metadata, p, err));
   CKPT_TRY(ckpt_dcp_metadata_sort(metadata, err));
   CKPT_TRY(ckpt_dcp_add_all(index, metadata, p, stored_names, err));
   CKPT_TRY(describe_folder(index, metadata, p, err));
   ckpt_dcp_metadata_free(metadata);
   *metadata = (ckpt_dcp_metadata){0};
+  return CKPT_OK;
+}
+
+static ckpt_status read_index(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, bool stored_names,
+                              ckpt_error *err) {
+  CKPT_TRY(is_hf(p) ? ckpt_dcp_read_hf(index, p, err) : read_tensors(index, metadata, p, stored_names, err));
   CKPT_TRY(add_side_files(index, p, err));
   CKPT_TRY(ckpt_index_canonical_names(index, stored_names, err));
   return ckpt_index_finish(index, err);

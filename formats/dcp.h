@@ -1,5 +1,6 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), dcp_metadata.c (the
- * pickle as tables), dcp_tensors.c (tables to an index), dcp_names.c (names and roles). Not for other formats. */
+ * pickle as tables), dcp_tensors.c (tables to an index), dcp_names.c (names and roles), dcp_hf.c (shards in
+ * safetensors, which have no metadata). Not for other formats. */
 #ifndef CKPT_FORMATS_DCP_H
 #define CKPT_FORMATS_DCP_H
 
@@ -77,5 +78,13 @@ ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object
 /* Adds the tensors and objects to an index; entries are the folder's. */
 ckpt_status ckpt_dcp_add_all(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *probe,
                              bool stored_names, ckpt_error *err);
+
+/* ---- shards of HuggingFaceStorageWriter ---- */
+
+/* Whether a file is called as one of them, and whose: 1 is the first. */
+bool ckpt_dcp_hf_name(const char *name, unsigned *shard);
+
+/* Adds the tensors of all shards of a folder to an index. EFORMAT, ENOTFOUND where one between them is missing. */
+ckpt_status ckpt_dcp_read_hf(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err);
 
 #endif

@@ -17,6 +17,7 @@ import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -95,6 +96,14 @@ def safetensors(case):
     state = {"w": distribute_tensor(whole["w"], grid, [Shard(0)]), "b": whole["b"]}
     writer = FileSystemWriter(os.path.join(ROOT, case), serialization_format=SerializationFormat.SAFETENSORS)
     dcp.save(state, storage_writer=writer)
+    keep(case, whole)
+
+
+def hf_shards(case):
+    grid = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = {"w": torch.arange(15.0).reshape(5, 3).bfloat16(), "v": torch.arange(12.0).reshape(2, 6)}
+    state = {"w": distribute_tensor(whole["w"], grid, [Shard(0)]), "v": distribute_tensor(whole["v"], grid, [Shard(1)])}
+    dcp.save(state, storage_writer=HuggingFaceStorageWriter(os.path.join(ROOT, case), save_distributed=True))
     keep(case, whole)
 
 
@@ -233,6 +242,7 @@ def main():
     spawn(29614, 3, "flat", "no-collectives")
     spawn(29615, 4, "mesh", "mesh")
     spawn(29616, 2, "safetensors", "safetensors")
+    spawn(29617, 2, "hf_shards", "hf-shards")
     generations()
 
 

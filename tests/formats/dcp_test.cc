@@ -6,8 +6,8 @@ namespace formats_testing {
 namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
-const char *const kCases[] = {"dtypes", "zstd",        "fsdp4",    "app",     "no-collectives",
-                              "mesh",   "safetensors", "old-1.12", "old-2.2", "mcore"};
+const char *const kCases[] = {"dtypes",      "zstd",     "fsdp4",   "app",   "no-collectives", "mesh",
+                              "safetensors", "old-1.12", "old-2.2", "mcore", "hf-shards"};
 
 ckpt_status hash(const ckpt_index *index, std::string *digest, ckpt_error *err) {
   ckpt_run_options run = {};
@@ -196,6 +196,14 @@ TEST(Dcp, StridesThatMetadataDoesNotTellAreRefused) {
   ASSERT_NE(index, nullptr) << text_of(err);
   EXPECT_EQ(hash(index.get(), &digest, &err), CKPT_EUNSUPPORTED);
   EXPECT_NE(text_of(err).find("not contiguous"), std::string::npos) << text_of(err);
+}
+
+TEST(Dcp, AShardInBetweenIsMissed) {
+  Copy copy("hf-shards");
+  std::filesystem::remove(copy / "shard-00001-model-00001-of-00001.safetensors");
+  ckpt_error err = {};
+  EXPECT_EQ(open(copy.path(), &err, false), nullptr);
+  EXPECT_EQ(err.status, CKPT_ENOTFOUND) << text_of(err);
 }
 
 TEST(Dcp, AFolderAboveIsSearched) {

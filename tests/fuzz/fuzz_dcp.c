@@ -15,7 +15,7 @@ static const char pickle[] =
     "ctorch._utils\n_rebuild_tensor_v2\n(P0\nK\x00K\x03\x85K\x01\x85\x89}tR.";
 
 static size_t put(uint8_t *out, uint32_t value, int n_bytes) {
-  for (int i = 0; i < n_bytes; i++) out[i] = (uint8_t)(value >> 8 * i);
+  for (int i = 0; i < n_bytes; i++) out[i] = i < 4 ? (uint8_t)(value >> 8 * i) : 0;
   return (size_t)n_bytes;
 }
 
