@@ -8,6 +8,7 @@
 
 #define CKPT_DCP_METADATA ".metadata"
 #define CKPT_DCP_SUFFIX ".distcp"
+#define CKPT_DCP_NAME_BYTES 4096 /* of a name, as ckpt_index_add allows */
 
 /* One pickle of metadata: the whole checkpoint's, or one rank's where it was saved without collectives. */
 typedef struct ckpt_dcp_root {
@@ -40,6 +41,7 @@ typedef struct ckpt_dcp_metadata {
   ckpt_dcp_root *roots;
   uint32_t n_roots, capacity;
   ckpt_dcp_table places, paths;
+  uint64_t n_bytes; /* of the pickles: honest ones have more than a byte for each thing that they say */
 } ckpt_dcp_metadata;
 
 /* Reads the pickle in a file of the source as one more root. Its bytes are all read once, nothing is executed. EFORMAT
@@ -49,6 +51,13 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
 /* Sorts the tables, after the last root. */
 ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err);
 void ckpt_dcp_metadata_free(ckpt_dcp_metadata *metadata); /* the matching end */
+
+/* An attribute of an instance, or NULL. Only of states of a few attributes, as all our classes have: a file may repeat
+ * one large state a million times. */
+const ckpt_object *ckpt_dcp_attribute(const ckpt_object *object, const char *name);
+
+/* Whether a node is a text that can be an item's name or path: not too long, without zero bytes. */
+bool ckpt_dcp_is_name(const ckpt_object *object);
 
 /* The value of a name in a root: of a chunk by its offset, or NULL. */
 const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, const ckpt_object *name,
@@ -66,8 +75,6 @@ typedef struct ckpt_dcp_structure {
 
 /* Two passes over all names at most. */
 void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata);
-
-#define CKPT_DCP_NAME_BYTES 4096 /* of a name, as ckpt_index_add allows */
 
 /* The name of an item in the index and its role. Text is terminated. ELIMIT when it is too long. */
 ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object *name, const ckpt_object *path,

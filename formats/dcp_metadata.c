@@ -136,7 +136,17 @@ static bool is_class(const ckpt_object *object, const char *class) {
   return dot != NULL && strcmp(dot + 1, class) == 0;
 }
 
-static bool is_text(const ckpt_object *object) { return object != NULL && object->kind == CKPT_OBJECT_TEXT; }
+const ckpt_object *ckpt_dcp_attribute(const ckpt_object *object, const char *name) {
+  enum { MAX_ATTRIBUTES = 32 };
+  const ckpt_object *state = object == NULL ? NULL : ckpt_object_extra_of(object, CKPT_EXTRA_STATE);
+  if (state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > MAX_ATTRIBUTES) return NULL;
+  return ckpt_object_get(state, name);
+}
+
+bool ckpt_dcp_is_name(const ckpt_object *object) {
+  return object != NULL && object->kind == CKPT_OBJECT_TEXT && object->n <= CKPT_DCP_NAME_BYTES &&
+         strlen(object->text) == object->n;
+}
 
 /* The storage's dict: MetadataIndex -> _StorageInfo. */
 static ckpt_status enter_places(ckpt_dcp_metadata *metadata, const ckpt_object *places, const char *path,
@@ -145,12 +155,12 @@ static ckpt_status enter_places(ckpt_dcp_metadata *metadata, const ckpt_object *
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "its metadata has no storage_data (saved by another storage?)");
   CKPT_TRY(make_room(&metadata->places, places->n, err));
   for (uint64_t i = 0; i < places->n; i++) {
-    const ckpt_object *key = places->items[2 * i], *name = ckpt_foreign_attribute(key, "fqn");
-    const ckpt_object *offset = ckpt_foreign_attribute(key, "offset");
+    const ckpt_object *key = places->items[2 * i], *name = ckpt_dcp_attribute(key, "fqn");
+    const ckpt_object *offset = ckpt_dcp_attribute(key, "offset");
     uint64_t axes[CKPT_MAX_RANK];
     uint32_t n;
     if (offset != NULL && offset->kind == CKPT_OBJECT_NONE) offset = NULL;
-    if (!is_text(name) || (offset != NULL && !ckpt_foreign_u64s(offset, axes, CKPT_MAX_RANK, &n)))
+    if (!ckpt_dcp_is_name(name) || (offset != NULL && !ckpt_foreign_u64s(offset, axes, CKPT_MAX_RANK, &n)))
       return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "key %llu of storage_data is no index of a tensor's chunk",
                        (ull)i);
     enter(&metadata->places, metadata->n_roots, name, offset, places->items[2 * i + 1]);
@@ -163,7 +173,7 @@ static ckpt_status enter_paths(ckpt_dcp_metadata *metadata, const ckpt_object *p
   if (paths == NULL || paths->kind != CKPT_OBJECT_DICT) return CKPT_OK;
   CKPT_TRY(make_room(&metadata->paths, paths->n, err));
   for (uint64_t i = 0; i < paths->n; i++)
-    if (is_text(paths->items[2 * i]))
+    if (ckpt_dcp_is_name(paths->items[2 * i]))
       enter(&metadata->paths, metadata->n_roots, paths->items[2 * i], NULL, paths->items[2 * i + 1]);
   return CKPT_OK;
 }
@@ -181,7 +191,7 @@ static ckpt_status enter_root(ckpt_dcp_metadata *metadata, const ckpt_object *ob
   CKPT_TRY(enter_places(metadata, ckpt_foreign_attribute(object, "storage_data"), path, err));
   CKPT_TRY(enter_paths(metadata, ckpt_foreign_attribute(object, "planner_data"), err));
   const ckpt_object *version = ckpt_foreign_attribute(object, "version");
-  if (is_text(version) && version->n < 32) root.version = version->text;
+  if (ckpt_dcp_is_name(version) && version->n < 32) root.version = version->text;
   if (metadata->n_roots == metadata->capacity) {
     uint32_t capacity = metadata->capacity == 0 ? 1 : 2 * metadata->capacity;
     void *moved = reallocarray(metadata->roots, capacity, sizeof *metadata->roots);
@@ -205,6 +215,7 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
   if (n_consumed != options.n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%llu bytes follow the pickle of %llu",
                      (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
+  metadata->n_bytes += n_consumed;
   return enter_root(metadata, root, path, err);
 }
 

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "formats/dcp.h"
-#include "libckpt/codec/pickle.h"
 #include "libckpt/error.h"
 
 static const char *const model_keys[] = {"model", "module", "state_dict"};
@@ -20,18 +19,20 @@ enum { N_MODEL_KEYS = sizeof model_keys / sizeof *model_keys };
 /* ---- paths ---- */
 
 static bool is_path(const ckpt_object *path) {
-  return path != NULL && (path->kind == CKPT_OBJECT_TUPLE || path->kind == CKPT_OBJECT_LIST) && path->n != 0;
+  enum { MAX_KEYS = 256 };
+  return path != NULL && (path->kind == CKPT_OBJECT_TUPLE || path->kind == CKPT_OBJECT_LIST) && path->n != 0 &&
+         path->n <= MAX_KEYS;
 }
 
 /* A key as text; "" for what is neither text nor a number. `room` is for numbers. */
 static const char *key_text(const ckpt_object *key, char room[32]) {
-  if (key->kind == CKPT_OBJECT_TEXT && strlen(key->text) == key->n) return key->text;
+  if (ckpt_dcp_is_name(key)) return key->text;
   room[0] = '\0';
   if (key->kind == CKPT_OBJECT_INT) snprintf(room, 32, "%lld", (long long)key->integer);
   return room;
 }
 
-static bool is_tensor(const ckpt_object *row) { return ckpt_foreign_attribute(row, "size") != NULL; }
+static bool is_tensor(const ckpt_object *row) { return ckpt_dcp_attribute(row, "size") != NULL; }
 
 /* "optim", "optimizer", "optimizers", "optimizer_0" */
 static bool is_optimizer_key(const char *key) {
@@ -86,7 +87,7 @@ static void look(survey *out, const ckpt_dcp_metadata *metadata, uint32_t depth)
   for (uint32_t r = 0; r < metadata->n_roots; r++) {
     const ckpt_object *rows = metadata->roots[r].tensors;
     for (uint64_t i = 0; i < rows->n; i++)
-      if (rows->items[2 * i]->kind == CKPT_OBJECT_TEXT)
+      if (ckpt_dcp_is_name(rows->items[2 * i]))
         count(out, rows->items[2 * i + 1], rows->items[2 * i],
               ckpt_dcp_find(&metadata->paths, r, rows->items[2 * i], NULL), depth);
   }

@@ -43,7 +43,7 @@ typedef struct adder {
   ckpt_dcp_structure structure;
   bool stored_names;
   item *items;
-  uint64_t n_items, n_objects;
+  uint64_t n_items, n_objects, n_chunks;
   struct {
     const ckpt_object *name;
     uint32_t file;
@@ -94,8 +94,8 @@ static ckpt_status find_file(adder *a, const ckpt_object *name, uint32_t *file, 
   size_t at = (size_t)((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15) >> 52) % N_CACHED;
   *file = a->cache[at].file;
   if (a->cache[at].name == name) return CKPT_OK;
-  if (name->kind != CKPT_OBJECT_TEXT || strlen(name->text) != name->n)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text");
+  if (!ckpt_dcp_is_name(name))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text, or too long");
   uint64_t n_bytes;
   if (strchr(name->text, '/') == NULL && !has_entry(a->probe, name->text)) {
     *file = CKPT_FILE_ZERO;
@@ -127,14 +127,14 @@ static ckpt_status find_codec(const ckpt_object *codecs, bool *is_zstd, ckpt_err
 static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offset, slice *out, ckpt_error *err) {
   const ckpt_object *info = ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset);
   if (info == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage_data has no place for a chunk of it");
-  const ckpt_object *name = ckpt_foreign_attribute(info, "relative_path");
-  const ckpt_object *start = ckpt_foreign_attribute(info, "offset"), *n = ckpt_foreign_attribute(info, "length");
+  const ckpt_object *name = ckpt_dcp_attribute(info, "relative_path");
+  const ckpt_object *start = ckpt_dcp_attribute(info, "offset"), *n = ckpt_dcp_attribute(info, "length");
   if (name == NULL || start == NULL || n == NULL || start->kind != CKPT_OBJECT_INT || n->kind != CKPT_OBJECT_INT ||
       start->integer < 0 || n->integer < 0)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its place in storage_data is no file, offset and length");
   out->offset = (uint64_t)start->integer;
   out->n_bytes = (uint64_t)n->integer;
-  CKPT_TRY(find_codec(ckpt_foreign_attribute(info, "transform_descriptors"), &out->is_zstd, err));
+  CKPT_TRY(find_codec(ckpt_dcp_attribute(info, "transform_descriptors"), &out->is_zstd, err));
   return find_file(a, name, &out->file, err);
 }
 
@@ -231,7 +231,7 @@ typedef struct described {
  * is called where the state is a dict. */
 static const ckpt_object *property(const ckpt_object *properties, uint64_t i, const char *name) {
   const ckpt_object *state = properties == NULL ? NULL : ckpt_object_extra_of(properties, CKPT_EXTRA_STATE);
-  if (state == NULL || state->kind != CKPT_OBJECT_TUPLE) return ckpt_foreign_attribute(properties, name);
+  if (state == NULL || state->kind != CKPT_OBJECT_TUPLE) return ckpt_dcp_attribute(properties, name);
   return i < state->n ? state->items[i] : NULL;
 }
 
@@ -248,9 +248,9 @@ static bool is_row_major(uint32_t rank, const uint64_t *shape, const uint64_t *s
 
 static ckpt_status describe(const ckpt_object *row, described *out, ckpt_error *err) {
   *out = (described){.dtype = CKPT_DTYPE_NONE};
-  const ckpt_object *properties = ckpt_foreign_attribute(row, "properties");
+  const ckpt_object *properties = ckpt_dcp_attribute(row, "properties");
   const ckpt_object *dtype = property(properties, 0, "dtype"), *strides = property(properties, 5, "strides");
-  if (!ckpt_foreign_u64s(ckpt_foreign_attribute(row, "size"), out->shape, CKPT_MAX_RANK, &out->rank))
+  if (!ckpt_foreign_u64s(ckpt_dcp_attribute(row, "size"), out->shape, CKPT_MAX_RANK, &out->rank))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its size is no shape of at most %d axes", CKPT_MAX_RANK);
   if (dtype == NULL || dtype->kind != CKPT_OBJECT_FOREIGN || dtype->form != CKPT_FORM_NAME)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its properties have no dtype");
@@ -283,9 +283,9 @@ static ckpt_status add_chunk(adder *a, const item *of, const described *tensor, 
   uint64_t *box, volume;
   uint32_t n_starts, n_counts;
   CKPT_TRY(next_extent(a, &extent, &box, err));
-  const ckpt_object *offsets = ckpt_foreign_attribute(chunk, "offsets");
+  const ckpt_object *offsets = ckpt_dcp_attribute(chunk, "offsets");
   if (!ckpt_foreign_u64s(offsets, box, CKPT_MAX_RANK, &n_starts) || n_starts != tensor->rank ||
-      !ckpt_foreign_u64s(ckpt_foreign_attribute(chunk, "sizes"), box + CKPT_MAX_RANK, CKPT_MAX_RANK, &n_counts) ||
+      !ckpt_foreign_u64s(ckpt_dcp_attribute(chunk, "sizes"), box + CKPT_MAX_RANK, CKPT_MAX_RANK, &n_counts) ||
       n_counts != tensor->rank)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk of it is no box of its %u axes", tensor->rank);
   if (ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume) && volume == 0) return CKPT_OK;
@@ -386,9 +386,13 @@ static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const cha
         memcmp(other.shape, tensor.shape, tensor.rank * sizeof *tensor.shape) != 0)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "ranks %u and %u say different dtypes or shapes", items[0].root,
                        items[i].root);
-    const ckpt_object *chunks = ckpt_foreign_attribute(items[i].value, "chunks");
+    const ckpt_object *chunks = ckpt_dcp_attribute(items[i].value, "chunks");
     if (chunks == NULL || chunks->kind != CKPT_OBJECT_LIST)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "it has no list of chunks");
+    a->n_chunks += chunks->n;
+    if (a->n_chunks > a->metadata->n_bytes) /* one list, many times */
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more chunks (%llu) than the metadata has bytes (%llu)",
+                       (ull)a->n_chunks, (ull)a->metadata->n_bytes);
     for (uint64_t k = 0; k < chunks->n; k++) CKPT_TRY(add_chunk(a, &items[i], &tensor, chunks->items[k], err));
   }
   uint64_t n_units, shape[CKPT_MAX_RANK];
@@ -457,7 +461,7 @@ static bool is_same_name(const item *a, const item *b) {
   return a->name->n == b->name->n && memcmp(a->name->text, b->name->text, (size_t)a->name->n) == 0;
 }
 
-static bool is_tensor(const item *of) { return ckpt_foreign_attribute(of->value, "size") != NULL; }
+static bool is_tensor(const item *of) { return ckpt_dcp_attribute(of->value, "size") != NULL; }
 
 /* Lists the items of all roots; those of several are sorted so that one name's follow each other. */
 static ckpt_status list_items(adder *a, ckpt_error *err) {
@@ -469,8 +473,10 @@ static ckpt_status list_items(adder *a, ckpt_error *err) {
     const ckpt_object *rows = a->metadata->roots[r].tensors;
     for (uint64_t i = 0; i < rows->n; i++) {
       item of = {rows->items[2 * i], rows->items[2 * i + 1], r};
-      if (of.name->kind != CKPT_OBJECT_TEXT || strlen(of.name->text) != of.name->n)
-        return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "item %llu of state_dict_metadata has no name", (ull)i);
+      if (!ckpt_dcp_is_name(of.name))
+        return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
+                         "item %llu of state_dict_metadata has no name, or one of more than %d bytes", (ull)i,
+                         CKPT_DCP_NAME_BYTES);
       a->n_objects += !is_tensor(&of);
       a->items[n++] = of;
     }

@@ -123,8 +123,22 @@ def info(c, i=1):
     return c.places[i][1]
 
 
+def share(c, n):
+    """Many tensors of one list of empty chunks."""
+    chunks = [c.chunk(0, 0)] * n
+    for i in range(n):
+        c.items["e%d" % i] = TensorStorageMetadata(properties=c.tensor.properties, size=Size(0), chunks=chunks)
+
+
 CASES = {
     "noted-nothing": lambda c: None,
+    "noted-empty-chunk-without-place": lambda c: c.chunks.append(c.chunk(6, 0)),
+    "noted-replica": lambda c: c.chunks.append(c.chunk(3, 3)),
+    "noted-path-too-long": lambda c: setattr(c.metadata, "planner_data", {"w": ("",) * 1000}),
+    "chunks-shared": lambda c: share(c, 300),
+    "name-too-long": lambda c: c.items.update({"n" * 4097: c.items.pop("w")}),
+    "path-too-long": lambda c: setattr(info(c), "relative_path", "p" * 4097),
+    "state-of-many-attributes": lambda c: info(c).__dict__.update({"a%d" % i: i for i in range(40)}),
     "metadata-missing": lambda c: setattr(c, "name", None),
     "metadata-empty": lambda c: setattr(c, "cut", 0),
     "metadata-cut": lambda c: setattr(c, "cut", 300),
