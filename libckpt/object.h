@@ -62,6 +62,7 @@ struct ckpt_object {
   uint32_t extras : 4;    /* bits of ckpt_object_extra; these nodes follow the items in that order */
   uint32_t room : 6;      /* its builder's: items has room for 2^room, or is full where 0 */
   uint32_t n_module : 16; /* bytes of name before the dot that parts module and class; 0: unknown */
+  uint32_t mark : 2;      /* a walker's own (codec/torch_graph.h), of no meaning between walks */
   uint64_t n;             /* bytes, items or pairs */
   union {
     bool boolean;

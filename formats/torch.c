@@ -1,0 +1,147 @@
+/* torch.c - what torch.save writes: a zip archive (PyTorch 1.6 and later), or the stream of before.
+ *
+ *   <root>/data.pkl, byteorder, version, data/0, data/1, ...    records of the archive, mostly stored
+ *   magic, protocol, system, object, keys (pickles), storages   the stream; see torch_legacy.c
+ *
+ * Known by content: an archive whose first names are those of such records, or the magic pickle. What the object is,
+ * and what its tensors are called, says libckpt/codec/torch_graph.h; docs/formats/torch.md has the bytes. */
+#include "formats/torch.h"
+
+#include <string.h>
+
+#include "libckpt/arch.h"
+#include "libckpt/codec/torch_archive.h"
+#include "libckpt/codec/zip.h"
+#include "libckpt/error.h"
+
+/* Whether an archive's first entry lies in a folder and has a name that PyTorch's records have. */
+static bool is_archive(const uint8_t *head, size_t n_head) {
+  static const char *const records[] = {"data.pkl",        "data/", "byteorder",     "version", ".data/",
+                                        ".format_version", "code/", "constants.pkl", "extra/",  ".storage_alignment"};
+  enum { LOCAL_BYTES = 30 };
+  if (!ckpt_zip_is_start(head, n_head) || n_head < LOCAL_BYTES) return false;
+  size_t n_name = (size_t)head[26] | (size_t)head[27] << 8;
+  if (n_name > n_head - LOCAL_BYTES) n_name = n_head - LOCAL_BYTES;
+  const char *name = (const char *)head + LOCAL_BYTES, *slash = memchr(name, '/', n_name);
+  if (slash == NULL) return false;
+  size_t n_rest = n_name - (size_t)(slash + 1 - name);
+  if (n_rest == 0) return memmem(head, n_head, "/data.pkl", 9) != NULL; /* the folder itself comes first */
+  for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
+    size_t n = strlen(records[i]);
+    bool is_folder = records[i][n - 1] == '/';
+    if ((is_folder ? n_rest >= n : n_rest == n) && memcmp(slash + 1, records[i], n) == 0) return true;
+  }
+  return false;
+}
+
+static bool probe(const ckpt_probe *p) {
+  return !p->is_folder && (is_archive(p->head, p->n_head) || ckpt_torch_is_legacy(p->head, p->n_head));
+}
+
+/* ---- objects --------------------------------------------------------------------------------------------------------
+ */
+
+/* An entry of the root under one of two keys, where it is no tensor. */
+static ckpt_object *entry_of(const ckpt_object *root, const char *key, const char *other) {
+  const ckpt_object *value = ckpt_object_get(root, key);
+  if (value == NULL) value = ckpt_object_get(root, other);
+  return value == NULL || value->kind == CKPT_OBJECT_TENSOR ? NULL : (ckpt_object *)(uintptr_t)value;
+}
+
+static ckpt_status add_object(ckpt_index *index, const char *key, ckpt_object *value, ckpt_error *err) {
+  if (value == NULL) return CKPT_OK;
+  ckpt_object **pair = &index->objects->items[2 * index->objects->n++];
+  pair[0] = ckpt_object_text(&index->arena, key, strlen(key));
+  pair[1] = value;
+  CKPT_TRY_ALLOC(pair[0], err);
+  return CKPT_OK;
+}
+
+/* Numbers and texts at the root: {'epoch': 3, 'best': 0.5}. NULL where there are none. */
+static ckpt_status find_trainer(ckpt_object **out, ckpt_index *index, const ckpt_object *root, ckpt_error *err) {
+  *out = NULL;
+  ckpt_object *trainer = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, root->n, NULL);
+  CKPT_TRY_ALLOC(trainer, err);
+  trainer->n = 0;
+  for (uint64_t i = 0; i < root->n; i++) {
+    ckpt_object *const *pair = &root->items[2 * i];
+    if (pair[0]->kind != CKPT_OBJECT_TEXT || pair[1]->kind == CKPT_OBJECT_NONE || pair[1]->kind > CKPT_OBJECT_TEXT)
+      continue;
+    memcpy(&trainer->items[2 * trainer->n++], pair, 2 * sizeof *pair);
+  }
+  if (trainer->n != 0) *out = trainer;
+  return CKPT_OK;
+}
+
+/* The object itself under "torch", and what of it has a key that all formats know. A dict of tensors is no object. */
+static ckpt_status set_objects(ckpt_index *index, const ckpt_torch_graph *graph, ckpt_error *err) {
+  static const char *const steps[] = {"global_step", "step", "iteration"};
+  enum { MAX_OBJECTS = 5 };
+  ckpt_object *root = graph->root, *trainer = NULL;
+  if (graph->is_state_dict) return CKPT_OK;
+  index->objects = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, MAX_OBJECTS, NULL);
+  CKPT_TRY_ALLOC(index->objects, err);
+  index->objects->n = 0;
+  CKPT_TRY(add_object(index, "torch", root, err));
+  CKPT_TRY(add_object(index, CKPT_STATE_PARAM_GROUPS, (ckpt_object *)(uintptr_t)graph->param_groups, err));
+  if (root->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+  CKPT_TRY(add_object(index, CKPT_STATE_SCHEDULER, entry_of(root, "scheduler", "lr_scheduler"), err));
+  CKPT_TRY(add_object(index, CKPT_STATE_LOSS_SCALER, entry_of(root, "scaler", "grad_scaler"), err));
+  CKPT_TRY(find_trainer(&trainer, index, root, err));
+  for (size_t i = 0; i < sizeof steps / sizeof *steps && index->step < 0; i++) {
+    const ckpt_object *step = ckpt_object_get(trainer, steps[i]);
+    if (step != NULL && step->kind == CKPT_OBJECT_INT) index->step = step->integer;
+  }
+  return add_object(index, CKPT_STATE_TRAINER, trainer, err);
+}
+
+/* ---- the row
+ * --------------------------------------------------------------------------------------------------------- */
+
+static ckpt_status read_file(ckpt_index *index, const ckpt_probe *p, ckpt_torch_graph *graph, uint32_t file,
+                             bool stored_names, ckpt_error *err) {
+  ckpt_pickle_report report;
+  CKPT_TRY(ckpt_torch_is_legacy(p->head, p->n_head)
+               ? ckpt_torch_legacy_read(graph, index->source, file, &index->arena, &report, err)
+               : ckpt_torch_archive_read(graph, index->source, file, 0, p->n_bytes, &index->arena, &report, err));
+  CKPT_TRY(ckpt_torch_note_globals(index, &report, err));
+  CKPT_TRY(ckpt_torch_graph_add(graph, index, "", stored_names, err));
+  return set_objects(index, graph, err);
+}
+
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name, bool stored_names,
+                              ckpt_error *err) {
+  uint32_t file = 0; /* of a source in memory */
+  uint64_t size;
+  ckpt_torch_graph graph = {.root = NULL};
+  ckpt_status status;
+  if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
+  CKPT_TRY_GOTO(read_file(index, p, &graph, file, stored_names, err));
+  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, stored_names, err));
+  CKPT_TRY_GOTO(ckpt_torch_graph_composites(&graph, index, err));
+  CKPT_TRY_GOTO(ckpt_index_finish(index, err));
+done:
+  ckpt_torch_graph_free(&graph);
+  return status;
+}
+
+static ckpt_status open_file(ckpt_index **out, const ckpt_probe *p, ckpt_source *source, const char *name,
+                             const ckpt_open_options *options, ckpt_error *err) {
+  ckpt_index *index;
+  CKPT_TRY(ckpt_index_new(&index, source, p->path, "torch", options, err));
+  ckpt_status status = read_index(index, p, name, options != NULL && options->stored_names, err);
+  if (status != CKPT_OK) {
+    ckpt_index_free(index);
+    return ckpt_fail_at(status, err, p->path, NULL);
+  }
+  *out = index;
+  return CKPT_OK;
+}
+
+const ckpt_format ckpt_format_torch = {
+    .name = "torch",
+    .suffixes = ".pt .pth .bin",
+    .caps = {.aliases = true, .objects = true, .training_state = true, .max_rank = CKPT_MAX_RANK},
+    .probe = probe,
+    .open = open_file,
+};

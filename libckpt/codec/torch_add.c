@@ -1,0 +1,177 @@
+/* torch_add.c - named tensors of a torch graph into an index: extents, aliases, sparse tensors, notes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+
+/* ---- extents --------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_row_major(const ckpt_torch_tensor *tensor) {
+  uint64_t stride = 1;
+  for (uint32_t i = tensor->rank; i-- > 0;) {
+    if (tensor->shape[i] == 1) continue;
+    if (tensor->strides[i] != stride) return false;
+    stride *= tensor->shape[i];
+  }
+  return true;
+}
+
+/* The one extent of a tensor with elements; *is_strided says its form. */
+static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_torch_tensor *tensor,
+                               const ckpt_torch_storage *storage, ckpt_arena *arena, ckpt_error *err) {
+  uint64_t unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
+  *out = storage->extent;
+  if (out->chain[0] == CKPT_DECODE_RAW) {
+    out->offset += tensor->offset * unit_bytes;
+    out->n_stored = tensor->reach * unit_bytes;
+  } else {
+    out->skip += tensor->offset * unit_bytes;
+  }
+  if (storage->is_big_endian && unit_bytes > 1) out->chain[out->chain[0] != CKPT_DECODE_RAW] = CKPT_DECODE_SWAPPED;
+  *is_strided = !is_row_major(tensor);
+  if (!*is_strided) {
+    out->start = 0;
+    out->count = tensor->n_elements;
+    return CKPT_OK;
+  }
+  uint64_t *box = ckpt_arena_array(arena, 3 * (size_t)tensor->rank, sizeof *box);
+  CKPT_TRY_ALLOC(box, err);
+  memcpy(box + tensor->rank, tensor->shape, tensor->rank * sizeof *box);
+  memcpy(box + 2 * tensor->rank, tensor->strides, tensor->rank * sizeof *box);
+  out->box = box;
+  return CKPT_OK;
+}
+
+static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ckpt_index *index, ckpt_error *err) {
+  const ckpt_torch_name *name = &g->names[tensor->first_name];
+  uint64_t shape[CKPT_MAX_RANK] = {0};
+  ckpt_extent extent = {0};
+  bool is_strided = false;
+  if (tensor->n_elements != 0)
+    CKPT_TRY(make_extent(&extent, &is_strided, tensor, &g->storages[tensor->storage], &index->arena, err));
+  for (uint32_t i = 0; i < tensor->rank; i++) shape[i] = tensor->shape[i];
+  if (tensor->dtype == CKPT_F4_E2M1 && __builtin_mul_overflow(shape[tensor->rank - 1], 2, &shape[tensor->rank - 1]))
+    return ckpt_fail(err, CKPT_EFORMAT, index->path, name->text, "shape has more than 2^64 elements");
+  CKPT_TRY(ckpt_index_add(index, name->text, strlen(name->text), tensor->dtype, tensor->rank, shape, name->role,
+                          &extent, tensor->n_elements != 0, &tensor->number, err));
+  ckpt_tensor *added = &index->tensors[tensor->number];
+  if (is_strided) added->extent_form = CKPT_EXTENT_STRIDED;
+  if (g->storages[tensor->storage].n_tensors > 1) added->storage = tensor->storage + 1;
+  for (uint32_t i = name->next; i != UINT32_MAX; i = g->names[i].next)
+    CKPT_TRY(ckpt_index_alias(index, tensor->number, g->names[i].text, err));
+  return CKPT_OK;
+}
+
+/* ---- what is not read
+ * ------------------------------------------------------------------------------------------------- */
+
+enum { N_REASONS = 16 };
+
+/* One note for each reason, which names the first tensor and counts the others. */
+typedef struct refusals {
+  struct {
+    const char *reason, *first;
+    uint64_t n;
+  } rows[N_REASONS];
+  uint32_t n_rows;
+} refusals;
+
+static void count_refusal(refusals *seen, const char *reason, const char *name) {
+  uint32_t i = 0;
+  while (i < seen->n_rows && strcmp(seen->rows[i].reason, reason) != 0) i++;
+  if (i == N_REASONS) i--, seen->rows[i].reason = "of other kinds that are not read";
+  if (i == seen->n_rows) {
+    seen->rows[i].reason = reason;
+    seen->rows[i].first = name;
+    seen->n_rows++;
+  }
+  seen->rows[i].n++;
+}
+
+static ckpt_status note_refusals(const refusals *seen, ckpt_index *index, ckpt_error *err) {
+  for (uint32_t i = 0; i < seen->n_rows; i++) {
+    char more[48] = "";
+    if (seen->rows[i].n > 1) snprintf(more, sizeof more, " and %" PRIu64 " more", seen->rows[i].n - 1);
+    CKPT_TRY(
+        ckpt_index_note(index, false, err, "not read: %.400s%s (%s)", seen->rows[i].first, more, seen->rows[i].reason));
+  }
+  return CKPT_OK;
+}
+
+/* ---- the whole
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* Leaves get the index's numbers; calls that are not read are put back, those around others last. */
+static void settle_leaves(ckpt_torch_graph *g) {
+  for (uint32_t i = 0; i < g->n_leaves; i++) {
+    ckpt_torch_leaf *leaf = &g->leaves[i];
+    const ckpt_torch_tensor *tensor = &g->tensors[leaf->tensor];
+    if (tensor->status == CKPT_OK)
+      leaf->node->tensor = tensor->number;
+    else
+      *leaf->node = leaf->original;
+  }
+}
+
+/* A dict of tensors, of dicts of tensors and so on: there is nothing that the index has not. */
+static bool is_tensors_only(const ckpt_torch_graph *g) {
+  if (g->root->kind == CKPT_OBJECT_TENSOR) return true;
+  if (g->root->kind != CKPT_OBJECT_DICT) return false;
+  for (uint64_t i = 0; i < g->root->n; i++)
+    if (g->root->items[2 * i]->kind != CKPT_OBJECT_TEXT || g->root->items[2 * i + 1]->kind != CKPT_OBJECT_TENSOR)
+      return false;
+  return true;
+}
+
+ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
+                                 ckpt_error *err) {
+  refusals seen = {.n_rows = 0};
+  CKPT_TRY(ckpt_torch_names_find(graph, index, prefix, stored_names, err));
+  for (uint32_t i = 0; i < graph->n_tensors; i++) {
+    ckpt_torch_tensor *tensor = &graph->tensors[i];
+    if (tensor->first_name == UINT32_MAX) continue; /* a copy */
+    const char *name = graph->names[tensor->first_name].text;
+    if (tensor->status == CKPT_OK)
+      CKPT_TRY(add_tensor(graph, tensor, index, err));
+    else if (tensor->status == CKPT_EUNSUPPORTED)
+      count_refusal(&seen, tensor->reason, name);
+    else
+      return ckpt_fail(err, tensor->status, index->path, name, "%s", tensor->reason);
+  }
+  settle_leaves(graph);
+  graph->is_state_dict = is_tensors_only(graph);
+  return note_refusals(&seen, index, err);
+}
+
+ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err) {
+  static const char ending[] = ".values";
+  for (uint32_t i = 0; i < graph->n_sparse; i++) {
+    const ckpt_object *data = ckpt_foreign_arg(graph->sparse[i], 1);
+    const ckpt_object *indices = ckpt_foreign_arg(data, 0), *values = ckpt_foreign_arg(data, 1);
+    uint64_t shape[CKPT_MAX_RANK];
+    uint32_t rank;
+    if (indices == NULL || values == NULL || indices->kind != CKPT_OBJECT_TENSOR ||
+        values->kind != CKPT_OBJECT_TENSOR || ckpt_foreign_arg(data, 2) == NULL ||
+        !ckpt_foreign_u64s(ckpt_foreign_arg(data, 2), shape, CKPT_MAX_RANK, &rank))
+      continue;
+    const ckpt_tensor *held = &index->tensors[values->tensor];
+    size_t n = strlen(held->name), n_ending = sizeof ending - 1;
+    if (n <= n_ending || strcmp(held->name + n - n_ending, ending) != 0) continue;
+    const char *name = ckpt_arena_text(&index->arena, held->name, n - n_ending);
+    CKPT_TRY_ALLOC(name, err);
+    const char *const parts[] = {index->tensors[indices->tensor].name, held->name, NULL};
+    const ckpt_composite composite = {.name = name,
+                                      .kind = CKPT_COMPOSITE_SPARSE_COO,
+                                      .dtype = held->dtype,
+                                      .rank = rank,
+                                      .shape = shape,
+                                      .components = parts};
+    CKPT_TRY(ckpt_index_add_composite(index, &composite, err));
+  }
+  return CKPT_OK;
+}

@@ -1,0 +1,166 @@
+/* torch_archive.c - see torch_archive.h. The pickle is read by windows through the decoders that payloads go through,
+ * so that a deflated one takes no more memory than a stored one. */
+#include "libckpt/codec/torch_archive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/codec/zip.h"
+#include "libckpt/decode.h"
+#include "libckpt/error.h"
+
+typedef unsigned long long ull;
+
+enum { MAX_ROOT_BYTES = 4096 };
+/* A deflated byte is at most this many bytes (zlib's documentation), and a few for an almost empty stream. */
+enum { DEFLATE_RATIO = 1032, DEFLATE_SLACK = 64 };
+
+typedef struct archive {
+  ckpt_source *source;
+  ckpt_zip *zip;
+  const char *path; /* for messages */
+  uint32_t file;
+  size_t n_root;
+  bool is_big_endian;
+  char name[2 * MAX_ROOT_BYTES]; /* root, a slash, and the rest of a record's name */
+} archive;
+
+/* The record <root>/<rest>; NULL where there is none. */
+static const ckpt_zip_entry *find(archive *a, const char *folder, const char *rest) {
+  int n = snprintf(a->name + a->n_root, sizeof a->name - a->n_root, "/%s%s", folder, rest);
+  return n < 0 || (size_t)n >= sizeof a->name - a->n_root ? NULL : ckpt_zip_find(a->zip, a->name);
+}
+
+/* A record's bytes as an extent; a deflated one cannot have more of them than deflate can make. */
+static ckpt_status locate_entry(const archive *a, ckpt_extent *out, const ckpt_zip_entry *entry, ckpt_error *err) {
+  *out = (ckpt_extent){.file = a->file, .offset = entry->offset, .n_stored = entry->n_stored};
+  if (entry->method == CKPT_ZIP_STORED) return CKPT_OK;
+  out->chain[0] = CKPT_DECODE_INFLATE;
+  if (entry->n_bytes / DEFLATE_RATIO <= entry->n_stored + DEFLATE_SLACK) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "record '%.60s' is said to have %llu bytes in %llu deflated ones",
+                   entry->name, (ull)entry->n_bytes, (ull)entry->n_stored);
+}
+
+static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, uint64_t offset, void *dst, size_t n_bytes,
+                               ckpt_reader *reader, ckpt_error *err) {
+  ckpt_extent extent;
+  CKPT_TRY(locate_entry(a, &extent, entry, err));
+  ckpt_reader own = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
+  ckpt_status status = ckpt_reader_read(reader == NULL ? &own : reader, &extent, 1, offset, dst, n_bytes, err);
+  ckpt_reader_reset(&own);
+  return status;
+}
+
+static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
+  const ckpt_zip_entry *entry = find(a, "", "byteorder");
+  char text[8] = "little";
+  if (entry != NULL) {
+    memset(text, 0, sizeof text);
+    if (entry->n_bytes < sizeof text) CKPT_TRY(read_record(a, entry, 0, text, (size_t)entry->n_bytes, NULL, err));
+  }
+  a->is_big_endian = strcmp(text, "big") == 0;
+  if (a->is_big_endian || strcmp(text, "little") == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, a->path, NULL, "byteorder is neither 'little' nor 'big'");
+}
+
+/* Sets the root, and refuses archives that are no torch.save file. */
+static ckpt_status check_archive(archive *a, ckpt_error *err) {
+  const char *first = ckpt_zip_count(a->zip) == 0 ? "" : ckpt_zip_at(a->zip, 0)->name;
+  const char *slash = strchr(first, '/');
+  a->n_root = slash == NULL ? 0 : (size_t)(slash - first);
+  if (a->n_root == 0 || a->n_root >= MAX_ROOT_BYTES)
+    return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "a zip archive without data.pkl, no PyTorch file");
+  memcpy(a->name, first, a->n_root);
+  bool has_code = find(a, "", "constants.pkl") != NULL;
+  memcpy(a->name + a->n_root, "/code/", sizeof "/code/");
+  for (uint32_t i = 0; i < ckpt_zip_count(a->zip) && !has_code; i++)
+    has_code = strncmp(ckpt_zip_at(a->zip, i)->name, a->name, a->n_root + sizeof "/code/" - 1) == 0;
+  if (has_code)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, a->path, NULL,
+                     "a TorchScript archive, which is a program (save its state_dict with torch.save)");
+  if (find(a, "", "data.pkl") == NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "a zip archive without %.60s, no PyTorch file", a->name);
+  return CKPT_OK;
+}
+
+static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, ckpt_error *err) {
+  archive *a = arg;
+  for (uint32_t i = 0; i < n; i++) {
+    ckpt_torch_storage *storage = &storages[i];
+    const ckpt_zip_entry *entry = find(a, "data/", storage->key);
+    if (entry == NULL)
+      return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "storage '%.40s' has no record", storage->key);
+    if (entry->n_bytes != storage->n_bytes)
+      return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL,
+                       "storage '%.40s' is said to have %llu bytes, its record has %llu", storage->key,
+                       (ull)storage->n_bytes, (ull)entry->n_bytes);
+    CKPT_TRY(locate_entry(a, &storage->extent, entry, err));
+    storage->is_big_endian = a->is_big_endian;
+  }
+  return CKPT_OK;
+}
+
+typedef struct pickle_input {
+  ckpt_reader reader;
+  ckpt_extent extent;
+} pickle_input;
+
+static ckpt_status fetch(void *arg, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
+  pickle_input *input = arg;
+  return ckpt_reader_read(&input->reader, &input->extent, 1, offset, dst, n_bytes, err);
+}
+
+static ckpt_status read_object(archive *a, ckpt_object **root, ckpt_arena *arena, ckpt_pickle_report *report,
+                               ckpt_error *err) {
+  const ckpt_zip_entry *entry = find(a, "", "data.pkl");
+  pickle_input input = {.reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES}};
+  CKPT_TRY(locate_entry(a, &input.extent, entry, err));
+  char file[600];
+  snprintf(file, sizeof file, "%.500s: data.pkl", a->path);
+  ckpt_pickle_options options = {
+      .fetch = fetch, .arg = &input, .n_bytes = entry->n_bytes, .file = file, .report = report};
+  ckpt_status status = ckpt_pickle_read(root, NULL, &options, arena, err);
+  ckpt_reader_reset(&input.reader);
+  return status;
+}
+
+ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, uint64_t offset,
+                                    uint64_t n_bytes, ckpt_arena *arena, ckpt_pickle_report *report, ckpt_error *err) {
+  archive *a = calloc(1, sizeof *a);
+  CKPT_TRY_ALLOC(a, err);
+  a->source = source;
+  a->file = file;
+  a->path = ckpt_source_path(source, file);
+  ckpt_object *root = NULL;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_zip_open(&a->zip, source, file, offset, n_bytes, arena->limit, err));
+  CKPT_TRY_GOTO(check_archive(a, err));
+  CKPT_TRY_GOTO(read_byteorder(a, err));
+  CKPT_TRY_GOTO(read_object(a, &root, arena, report, err));
+  CKPT_TRY_GOTO(ckpt_torch_graph_read(graph, root, locate, a, arena, err));
+done:
+  ckpt_zip_free(a->zip);
+  free(a);
+  return status;
+}
+
+ckpt_status ckpt_torch_note_globals(ckpt_index *index, const ckpt_pickle_report *report, ckpt_error *err) {
+  for (int verdict = CKPT_PICKLE_DANGEROUS; verdict >= CKPT_PICKLE_FOREIGN; verdict--) {
+    enum { N_SHOWN = 4 };
+    char text[800] = "";
+    size_t n_text = 0, n = 0;
+    for (uint32_t i = 0; i < report->n_globals; i++) {
+      if (ckpt_pickle_judge(report->globals[i]) != (ckpt_pickle_verdict)verdict || n++ >= N_SHOWN) continue;
+      int more =
+          snprintf(text + n_text, sizeof text - n_text, "%s%.160s", n_text == 0 ? "" : ", ", report->globals[i]->name);
+      if (more > 0) n_text += (size_t)more;
+    }
+    if (n == 0) continue;
+    if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %zu more", n - N_SHOWN);
+    bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS;
+    CKPT_TRY(is_dangerous ? ckpt_index_note(index, true, err, "would run code when it is unpickled: %s", text)
+                          : ckpt_index_note(index, false, err, "speaks of classes that are not known: %s", text));
+  }
+  return CKPT_OK;
+}

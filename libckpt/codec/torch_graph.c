@@ -1,0 +1,252 @@
+/* torch_graph.c - see torch_graph.h: the walk that finds tensors and storages, and what makes equal ones one.
+ *
+ * The walk goes depth first with its path on the heap and visits each node once. A call that is a tensor becomes a
+ * TENSOR leaf in place, so whoever shares the node shares the leaf. Storages with one key are one, and views that are
+ * equal in everything are one tensor; both by sorting, so that no forged hash costs more than a sort. */
+#include "libckpt/codec/torch_graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/codec/pickle.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+typedef unsigned long long ull;
+
+typedef struct step {
+  ckpt_object *node;
+  uint64_t next;
+} step;
+
+typedef struct walk {
+  ckpt_torch_graph *graph;
+  step *path;
+  uint32_t n_path, path_capacity;
+  ckpt_torch_reference *references;
+  uint32_t n_references, reference_capacity;
+  uint32_t *order; /* numbers of tensors, sorted */
+  uint32_t *kept;  /* by number: the tensor that it is one with */
+} walk;
+
+/* ---- finding --------------------------------------------------------------------------------------------------- */
+
+/* Makes a node a leaf of this tensor; class is that of a subclass, or NULL. */
+static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, const char *class, size_t n_module,
+                               ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
+  g->leaves[g->n_leaves++] = (ckpt_torch_leaf){node, *node, tensor};
+  *node = (ckpt_object){.kind = CKPT_OBJECT_TENSOR, .tensor = tensor, .name = class, .n_module = n_module & 0xFFFF};
+  return CKPT_OK;
+}
+
+/* A node whose children have all been seen. */
+static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  ckpt_torch_call call;
+  bool is_storage, is_sparse;
+  if (node->kind != CKPT_OBJECT_FOREIGN) return CKPT_OK;
+  if (node->form == CKPT_FORM_PERSISTENT) {
+    CKPT_TRY(ckpt_grow(&w->references, w->n_references, &w->reference_capacity, sizeof *w->references, err));
+    CKPT_TRY(ckpt_torch_reference_read(&w->references[w->n_references], &is_storage, node, err));
+    if (is_storage) w->references[w->n_references].order = w->n_references, w->n_references++;
+    return CKPT_OK;
+  }
+  ckpt_torch_call_read(&call, node);
+  (void)ckpt_torch_sparse_parts(node, &is_sparse);
+  if (is_sparse) {
+    CKPT_TRY(ckpt_grow(&g->sparse, g->n_sparse, &g->sparse_capacity, sizeof *g->sparse, err));
+    g->sparse[g->n_sparse++] = node;
+  }
+  if (call.kind == TORCH_CALL_OTHER) return CKPT_OK;
+  const char *class = call.type == NULL ? NULL : call.type->name;
+  size_t n_module = call.type == NULL ? 0 : call.type->n_module;
+  if (call.kind == TORCH_CALL_INNER) {
+    static const char parameter[] = "torch.nn.parameter.Parameter";
+    bool has_tensor = call.n_args != 0 && call.args[0]->kind == CKPT_OBJECT_TENSOR;
+    if (!has_tensor) return CKPT_OK;
+    return class != NULL ? become_leaf(w, node, call.args[0]->tensor, class, n_module, err)
+                         : become_leaf(w, node, call.args[0]->tensor, parameter, sizeof "torch.nn.parameter" - 1, err);
+  }
+  CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
+  CKPT_TRY(become_leaf(w, node, g->n_tensors, class, n_module, err));
+  g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves - 1}; /* its leaf, until it is read */
+  return CKPT_OK;
+}
+
+static ckpt_status enter(walk *w, ckpt_object *node, ckpt_error *err) {
+  if (node == NULL || node->mark != TORCH_UNSEEN || node->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
+  node->mark = TORCH_PLAIN;
+  if (ckpt_object_n_children(node) == 0) return leave(w, node, err);
+  CKPT_TRY(ckpt_grow(&w->path, w->n_path, &w->path_capacity, sizeof *w->path, err));
+  w->path[w->n_path++] = (step){node, 0};
+  return CKPT_OK;
+}
+
+static bool holds(const ckpt_object *node) {
+  return node != NULL && (node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS);
+}
+
+static ckpt_status find_tensors(walk *w, ckpt_error *err) {
+  CKPT_TRY(enter(w, w->graph->root, err));
+  while (w->n_path != 0) {
+    step *top = &w->path[w->n_path - 1];
+    ckpt_object *node = top->node;
+    if (top->next < ckpt_object_n_children(node)) {
+      CKPT_TRY(enter(w, node->items[top->next++], err));
+      continue;
+    }
+    uint64_t n_children = ckpt_object_n_children(node);
+    for (uint64_t i = 0; i < n_children && node->mark == TORCH_PLAIN; i++)
+      if (holds(node->items[i])) node->mark = TORCH_HOLDS;
+    if (node->mark == TORCH_HOLDS) w->graph->n_children += n_children;
+    w->n_path--;
+    CKPT_TRY(leave(w, node, err));
+  }
+  return CKPT_OK;
+}
+
+/* ---- storages --------------------------------------------------------------------------------------------------- */
+
+static int compare_keys(const void *a, const void *b) {
+  const ckpt_torch_reference *x = a, *y = b;
+  int order = strcmp(x->key, y->key);
+  return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+static int compare_nodes(const void *a, const void *b) {
+  uintptr_t x = (uintptr_t)((const ckpt_torch_reference *)a)->node;
+  uintptr_t y = (uintptr_t)((const ckpt_torch_reference *)b)->node;
+  return (x > y) - (x < y);
+}
+
+static int compare_order(const void *a, const void *b) {
+  const ckpt_torch_reference *x = a, *y = b;
+  return (x->order > y->order) - (x->order < y->order);
+}
+
+/* One storage for each key, numbered in the order in which they are met; references then lie in order of nodes. */
+static ckpt_status unite_storages(walk *w, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  ckpt_torch_reference *r = w->references;
+  if (w->n_references == 0) return CKPT_OK;
+  qsort(r, w->n_references, sizeof *r, compare_keys);
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < w->n_references; i++) { /* of one key, the first met stands for all */
+    if (strcmp(r[first].key, r[i].key) != 0) first = i;
+    if (r[i].n_bytes != r[first].n_bytes)
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage '%.40s' is said to have %llu bytes, and %llu", r[i].key,
+                       (ull)r[first].n_bytes, (ull)r[i].n_bytes);
+    r[i].storage = r[first].order;
+  }
+  qsort(r, w->n_references, sizeof *r, compare_order);
+  for (uint32_t i = 0; i < w->n_references; i++) {
+    if (r[i].storage == i) {
+      CKPT_TRY(ckpt_grow(&g->storages, g->n_storages, &g->storage_capacity, sizeof *g->storages, err));
+      g->storages[g->n_storages] =
+          (ckpt_torch_storage){.key = r[i].key, .n_bytes = r[i].n_bytes, .element_bytes = r[i].element_bytes};
+      r[i].storage = g->n_storages++;
+    } else {
+      r[i].storage = r[r[i].storage].storage; /* of an earlier one, which has its number */
+    }
+  }
+  qsort(r, w->n_references, sizeof *r, compare_nodes);
+  return CKPT_OK;
+}
+
+static const ckpt_torch_reference *find_reference(const walk *w, const ckpt_object *node) {
+  ckpt_torch_reference key = {.node = node};
+  return w->n_references == 0 ? NULL
+                              : bsearch(&key, w->references, w->n_references, sizeof *w->references, compare_nodes);
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------------------------- */
+
+static ckpt_status read_tensors(walk *w, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  for (uint32_t i = 0; i < g->n_tensors; i++) {
+    ckpt_torch_call call;
+    ckpt_torch_call_read(&call, &g->leaves[g->tensors[i].number].original);
+    const ckpt_torch_reference *reference = call.n_args == 0 ? NULL : find_reference(w, call.args[0]);
+    CKPT_TRY(ckpt_torch_tensor_read(&g->tensors[i], &call, reference, g->arena, err));
+  }
+  return CKPT_OK;
+}
+
+static int compare_axes(const uint64_t *a, const uint64_t *b, uint32_t rank) {
+  for (uint32_t i = 0; i < rank; i++)
+    if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+  return 0;
+}
+
+/* Orders tensors by what they are views of; those that are equal in all of it are one. */
+static int compare_views(const ckpt_torch_tensor *x, const ckpt_torch_tensor *y) {
+  if (x->storage != y->storage) return x->storage < y->storage ? -1 : 1;
+  if (x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
+  if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+  if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+  int order = compare_axes(x->shape, y->shape, x->rank);
+  return order != 0 ? order : compare_axes(x->strides, y->strides, x->rank);
+}
+
+static int compare_numbers(const void *a, const void *b, void *tensors) {
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  int order = compare_views((const ckpt_torch_tensor *)tensors + x, (const ckpt_torch_tensor *)tensors + y);
+  return order != 0 ? order : (x > y) - (x < y);
+}
+
+/* Leaves of equal tensors name the first of them; what is not read stays for itself. */
+static ckpt_status unite_tensors(walk *w, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  if (g->n_tensors == 0) return CKPT_OK;
+  w->order = reallocarray(NULL, g->n_tensors, sizeof *w->order);
+  w->kept = reallocarray(NULL, g->n_tensors, sizeof *w->kept);
+  CKPT_TRY_ALLOC(w->order, err);
+  CKPT_TRY_ALLOC(w->kept, err);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < g->n_tensors; i++) {
+    w->kept[i] = i;
+    if (g->tensors[i].status == CKPT_OK) w->order[n++] = i;
+  }
+  if (n != 0) qsort_r(w->order, n, sizeof *w->order, compare_numbers, g->tensors);
+  for (uint32_t i = 0, first = 0; i < n; i++) {
+    if (compare_views(&g->tensors[w->order[first]], &g->tensors[w->order[i]]) != 0) first = i;
+    w->kept[w->order[i]] = w->order[first];
+    g->tensors[w->order[i]].is_copy = i != first;
+    if (i == first) g->storages[g->tensors[w->order[i]].storage].n_tensors++;
+  }
+  for (uint32_t i = 0; i < g->n_leaves; i++) {
+    ckpt_torch_leaf *leaf = &g->leaves[i];
+    leaf->node->tensor = leaf->tensor = w->kept[leaf->tensor];
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_graph_read(ckpt_torch_graph *graph, ckpt_object *root, ckpt_torch_locate *locate, void *arg,
+                                  ckpt_arena *arena, ckpt_error *err) {
+  walk w = {.graph = graph};
+  graph->root = root;
+  graph->arena = arena;
+  ckpt_status status;
+  CKPT_TRY_GOTO(find_tensors(&w, err));
+  CKPT_TRY_GOTO(unite_storages(&w, err));
+  CKPT_TRY_GOTO(read_tensors(&w, err));
+  CKPT_TRY_GOTO(unite_tensors(&w, err));
+  CKPT_TRY_GOTO(locate(arg, graph->storages, graph->n_storages, err));
+done:
+  free(w.path);
+  free(w.references);
+  free(w.order);
+  free(w.kept);
+  return status;
+}
+
+void ckpt_torch_graph_free(ckpt_torch_graph *graph) {
+  free(graph->storages);
+  free(graph->tensors);
+  free(graph->leaves);
+  free(graph->names);
+  free(graph->sparse);
+  *graph = (ckpt_torch_graph){0};
+}

@@ -1,0 +1,143 @@
+/* torch_graph.h - the tensors of a torch.save pickle: from a graph of calls to tensors, and what is left as an object.
+ *
+ *   ckpt_pickle_read        bytes -> a graph in which a tensor is a call of torch._utils._rebuild_tensor_v2 or its like
+ *   ckpt_torch_graph_read   those calls become TENSOR leaves; storages are found, and every view is checked against its
+ *                           storage; what cannot be read stays the call that it was, with a reason
+ *   ckpt_torch_graph_add    names (dicts, lists, modules, optimizer states), and into an index
+ *
+ * Nothing here reads a file: where the bytes of a storage are, the caller says. Time is n log n in the graph's nodes,
+ * whatever the input. docs/formats/torch.md lists the calls that are known. */
+#ifndef CKPT_CODEC_TORCH_GRAPH_H
+#define CKPT_CODEC_TORCH_GRAPH_H
+
+#include "libckpt/index.h"
+
+/* A storage: memory that one or more tensors are views of. */
+typedef struct ckpt_torch_storage {
+  const char *key;        /* "0": names its record, or its place in a legacy stream; terminated, without NUL */
+  uint64_t n_bytes;       /* as the pickle says */
+  uint32_t element_bytes; /* of its class: what legacy streams count lengths in; 1 for UntypedStorage */
+  uint32_t n_tensors;     /* different views of it */
+  ckpt_extent extent;     /* locate's: file, offset, n_stored, skip and decoders of all its bytes */
+  bool is_big_endian;     /* locate's */
+} ckpt_torch_storage;
+
+/* Says where storages are: fills in extent and is_big_endian of each, and fails where n_bytes is not what is there. */
+typedef ckpt_status ckpt_torch_locate(void *arg, ckpt_torch_storage *storages, uint32_t n, ckpt_error *err);
+
+/* A tensor, or what would be one: see status. Shape, strides and offset are in elements of torch's dtype (a
+ * float4_e2m1fn_x2 is two of ours). */
+typedef struct ckpt_torch_tensor {
+  ckpt_status status; /* EUNSUPPORTED: not read, a note; any other failure fails the file, with the tensor's name */
+  const char *reason; /* of that failure */
+  ckpt_dtype dtype;
+  uint32_t rank, storage;
+  uint64_t offset, n_elements;
+  uint64_t reach;                  /* elements from offset to behind the last one that it touches */
+  const uint64_t *shape, *strides; /* rank each; the stride of an axis of one element is 0 */
+  uint32_t first_name, last_name;  /* numbers in names, UINT32_MAX: none */
+  uint32_t number;                 /* in the index, once added */
+  bool is_copy;                    /* a view equal to an earlier one, whose leaves it gave away */
+} ckpt_torch_tensor;
+
+/* One name of a tensor. */
+typedef struct ckpt_torch_name {
+  const char *text;
+  uint32_t next; /* of the same tensor */
+  ckpt_role role;
+} ckpt_torch_name;
+
+/* A node that became a TENSOR leaf, and what it was. */
+typedef struct ckpt_torch_leaf {
+  ckpt_object *node;
+  ckpt_object original;
+  uint32_t tensor;
+} ckpt_torch_leaf;
+
+/* Zero-initialise it; free with ckpt_torch_graph_free. */
+typedef struct ckpt_torch_graph {
+  ckpt_object *root;
+  ckpt_arena *arena;
+  ckpt_torch_storage *storages; /* in the order in which they are met */
+  uint32_t n_storages, storage_capacity;
+  ckpt_torch_tensor *tensors; /* as above */
+  uint32_t n_tensors, tensor_capacity;
+  ckpt_torch_leaf *leaves;
+  uint32_t n_leaves, leaf_capacity;
+  ckpt_torch_name *names;
+  uint32_t n_names, name_capacity;
+  const ckpt_object **sparse; /* calls that make COO tensors of others */
+  uint32_t n_sparse, sparse_capacity;
+  uint64_t n_children;             /* of the containers that tensors are in */
+  const ckpt_object *param_groups; /* of the optimizer state that is called `optimizer.state`, once added; or NULL */
+  bool is_state_dict;              /* nothing but tensors in dicts: once added */
+} ckpt_torch_graph;
+
+/* Turns the graph below root, which came from ckpt_pickle_read, into tensors, in place. EFORMAT for storages that are
+ * lies, as locate does, ELIMIT, ENOMEM. */
+ckpt_status ckpt_torch_graph_read(ckpt_torch_graph *graph, ckpt_object *root, ckpt_torch_locate *locate, void *arg,
+                                  ckpt_arena *arena, ckpt_error *err);
+void ckpt_torch_graph_free(ckpt_torch_graph *graph); /* a zeroed one is fine */
+
+/* Names the tensors and adds them to an index that is not finished; TENSOR leaves then bear the index's numbers, and
+ * calls that are not read are back in their places. Names begin with prefix ("" for none); with stored_names they are
+ * the paths in the object, nothing taken off. Notes what is not read. EFORMAT names a tensor that reaches outside its
+ * storage; ELIMIT; as ckpt_index_add. */
+ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
+                                 ckpt_error *err);
+
+/* Says which of the added tensors are parts of sparse ones, once they have their final names. */
+ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
+
+/* ---- between the files of this module ------------------------------------------------------------------------ */
+
+/* ckpt_object.mark while a graph is read and named. */
+enum { TORCH_UNSEEN, TORCH_PLAIN, TORCH_HOLDS, TORCH_ON_PATH };
+
+typedef enum ckpt_torch_call_kind {
+  TORCH_CALL_OTHER,
+  TORCH_CALL_VIEW,   /* of a storage */
+  TORCH_CALL_INNER,  /* a tensor around its first argument: a Parameter */
+  TORCH_CALL_REFUSED /* a tensor that is not read */
+} ckpt_torch_call_kind;
+
+/* A call seen through _rebuild_from_type_v2. */
+typedef struct ckpt_torch_call {
+  ckpt_torch_call_kind kind;
+  ckpt_object *const *args;
+  uint64_t n_args;
+  uint8_t dtype_at, metadata_at; /* places of these arguments, 0: there is none */
+  const char *reason;            /* REFUSED */
+  const ckpt_object *type;       /* NAME of the subclass, or NULL */
+} ckpt_torch_call;
+
+/* A persistent id that is a storage. */
+typedef struct ckpt_torch_reference {
+  const ckpt_object *node, *type;
+  const char *key;
+  uint64_t n_bytes;           /* of the storage */
+  uint64_t start, n_elements; /* of the part that is meant, in elements: a legacy view */
+  uint32_t element_bytes;
+  uint32_t order, storage;
+} ckpt_torch_reference;
+
+/* What kind of call a node is. */
+void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node);
+
+/* Takes a persistent id apart; false where it is none of a storage. EFORMAT where it is broken. */
+ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
+                                      ckpt_error *err);
+
+/* Fills in a tensor from its call. reference is that of its storage, NULL where there is none. ENOMEM. */
+ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
+                                   const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err);
+
+/* Gives every tensor that is reached its names. */
+ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
+                                  ckpt_error *err);
+
+/* What the components of a sparse tensor are called, "indices" and so on, NULL-terminated; NULL where call is none that
+ * makes one, or of an unknown layout. is_coo may be NULL. */
+const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo);
+
+#endif

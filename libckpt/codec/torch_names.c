@@ -1,0 +1,407 @@
+/* torch_names.c - what the tensors of an object are called, and what they are for.
+ *
+ * A name is the path to a tensor, joined with dots. Containers that are there for torch's sake are left out of it: the
+ * `_parameters`, `_buffers` and `_modules` of a module, the wrapper around a DTensor, and the entry of a training
+ * checkpoint that holds the model. Optimizer states are known by their shape, {'state': ..., 'param_groups': [...]}.
+ *
+ * A container is named by every path to it, which a hostile graph can have without end: steps are bounded by a multiple
+ * of what the graph holds, and a path never enters a node that it is in. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096 };
+
+/* What the children of a container are. */
+typedef enum frame_kind {
+  FRAME_PLAIN,
+  FRAME_TOP,       /* the root, a DICT */
+  FRAME_MODULE,    /* attributes of a torch.nn.Module */
+  FRAME_OPTIMIZER, /* {'state', 'param_groups', ...} */
+  FRAME_STATE,     /* {parameter: {...}} */
+  FRAME_STATE_OF,  /* {'exp_avg': ..., ...} of one parameter */
+  FRAME_WRAPPED,   /* attributes of a subclass that wraps tensors: DTensor's _local_tensor */
+  FRAME_SPARSE     /* components of a sparse tensor */
+} frame_kind;
+
+typedef struct frame {
+  ckpt_object *node;
+  uint64_t next;
+  size_t base, length; /* of the path that leads here: text[base, length) */
+  bool is_too_long;    /* the path did not fit */
+  frame_kind kind;
+  ckpt_role role;           /* of tensors below */
+  const char *const *parts; /* FRAME_SPARSE */
+} frame;
+
+/* A child on its way onto the path. */
+typedef struct child {
+  ckpt_object *node;
+  const char *part; /* of the name; NULL: none */
+  size_t n_part;
+  bool is_fresh; /* the name begins with part */
+  frame_kind kind;
+  ckpt_role role;
+  const char *const *parts;
+  char number[40];
+} child;
+
+typedef struct namer {
+  ckpt_torch_graph *graph;
+  ckpt_index *index;
+  bool stored_names, has_container;
+  const ckpt_object *container; /* the model, in the root */
+  frame *path;
+  uint32_t n_path, path_capacity;
+  uint64_t n_steps, max_steps;
+  const char *const *param_names; /* by the number of a parameter, or NULL */
+  uint64_t n_param_names;
+  uint64_t n_local; /* DTensors */
+  char text[2 * MAX_NAME_BYTES + 2];
+} namer;
+
+static bool holds(const ckpt_object *node) { return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS; }
+
+/* ---- what containers are ----------------------------------------------------------------------------------------- */
+
+static bool is_dict(const ckpt_object *object) { return object != NULL && object->kind == CKPT_OBJECT_DICT; }
+
+static bool is_optimizer(const ckpt_object *object) {
+  if (!is_dict(object) || !is_dict(ckpt_object_get(object, "state"))) return false;
+  const ckpt_object *groups = ckpt_object_get(object, "param_groups");
+  return groups != NULL && groups->kind == CKPT_OBJECT_LIST;
+}
+
+static bool is_module(const ckpt_object *object) {
+  return is_dict(ckpt_object_get(object, "_parameters")) && is_dict(ckpt_object_get(object, "_modules"));
+}
+
+/* The entry of a training checkpoint that is the model; NULL where the root is the model itself: it holds tensors whose
+ * names have dots, or no such entry. */
+static const ckpt_object *find_container(const ckpt_object *root) {
+  static const char *const keys[] = {"state_dict", "model_state_dict", "model", "module"};
+  if (!is_dict(root) || is_module(root) || is_optimizer(root)) return NULL;
+  for (uint64_t i = 0; i < root->n; i++) {
+    const ckpt_object *key = root->items[2 * i];
+    if (root->items[2 * i + 1]->kind == CKPT_OBJECT_TENSOR && key->kind == CKPT_OBJECT_TEXT &&
+        memchr(key->text, '.', (size_t)key->n) != NULL)
+      return NULL;
+  }
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const ckpt_object *value = ckpt_object_get(root, keys[i]);
+    if (value != NULL && value->mark == TORCH_HOLDS && !is_optimizer(value) &&
+        (value->kind == CKPT_OBJECT_DICT || value->kind == CKPT_OBJECT_FOREIGN))
+      return value;
+  }
+  return NULL;
+}
+
+/* Whether an entry of the root is training state where no entry is known as the model. */
+static bool is_training_key(const ckpt_object *key) {
+  static const char *const starts[] = {"optim",  "lr_sched", "sched",     "scaler", "grad_scaler",     "rng",
+                                       "random", "args",     "callbacks", "loops",  "hyper_parameters"};
+  for (size_t i = 0; key->kind == CKPT_OBJECT_TEXT && i < sizeof starts / sizeof *starts; i++)
+    if (strncmp(key->text, starts[i], strlen(starts[i])) == 0) return true;
+  return false;
+}
+
+/* Names of an optimizer's parameters by number, where its groups have them: 'params' and 'param_names' side by side. */
+static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt_error *err) {
+  const ckpt_object *groups = w->graph->param_groups = ckpt_object_get(optimizer, "param_groups");
+  uint64_t n = 0, max = 2 * ckpt_object_get(optimizer, "state")->n + 4096;
+  for (uint64_t i = 0; i < groups->n && n <= max; i++) {
+    const ckpt_object *params = ckpt_object_get(groups->items[i], "params");
+    const ckpt_object *names = ckpt_object_get(groups->items[i], "param_names");
+    if (params == NULL || names == NULL || params->kind != CKPT_OBJECT_LIST || names->kind != CKPT_OBJECT_LIST ||
+        params->n != names->n)
+      return CKPT_OK;
+    n += params->n + 1;
+  }
+  if (n > max) return CKPT_OK;
+  const char **table = ckpt_arena_array(w->graph->arena, (size_t)n, sizeof *table);
+  CKPT_TRY_ALLOC(table, err);
+  for (uint64_t i = 0; i < groups->n; i++) {
+    const ckpt_object *params = ckpt_object_get(groups->items[i], "params");
+    const ckpt_object *names = ckpt_object_get(groups->items[i], "param_names");
+    for (uint64_t k = 0; k < params->n; k++) {
+      const ckpt_object *number = params->items[k], *name = names->items[k];
+      bool is_known = number->kind == CKPT_OBJECT_INT && number->integer >= 0 && (uint64_t)number->integer < n &&
+                      name->kind == CKPT_OBJECT_TEXT && name->n != 0 && strlen(name->text) == name->n;
+      if (is_known) table[number->integer] = name->text;
+    }
+  }
+  w->param_names = table;
+  w->n_param_names = n;
+  return CKPT_OK;
+}
+
+/* ---- a child's part of the name ------------------------------------------------------------------------------------
+ */
+
+static void take_text(child *c, const char *text, size_t n) { c->part = text, c->n_part = n; }
+
+static void take_number(child *c, const char *what, uint64_t number) {
+  int n = snprintf(c->number, sizeof c->number, "%s%" PRIu64, what, number);
+  take_text(c, c->number, (size_t)n);
+}
+
+/* A key that is neither text nor a number is called by its place. */
+static void take_key(child *c, const ckpt_object *key, uint64_t place) {
+  if (key->kind == CKPT_OBJECT_TEXT)
+    take_text(c, key->text, (size_t)key->n);
+  else if (key->kind == CKPT_OBJECT_INT && key->integer >= 0)
+    take_number(c, "", (uint64_t)key->integer);
+  else if (key->kind == CKPT_OBJECT_INT)
+    take_number(c, "-", -(uint64_t)key->integer);
+  else
+    take_number(c, "key", place);
+}
+
+static bool is_key(const child *c, const char *key) {
+  return c->part != NULL && c->n_part == strlen(key) && memcmp(c->part, key, c->n_part) == 0;
+}
+
+/* A tensor of an optimizer's state of one parameter. */
+static void take_state(const namer *w, child *c) {
+  static const struct {
+    const char *key, *canonical;
+    ckpt_role role;
+  } kinds[] = {{"exp_avg", "exp_avg", CKPT_ROLE_EXP_AVG},
+               {"exp_avg_sq", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
+               {"momentum_buffer", "momentum", CKPT_ROLE_MOMENTUM},
+               {"step", "step", CKPT_ROLE_STEP}};
+  c->role = CKPT_ROLE_OTHER;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds && c->node->kind == CKPT_OBJECT_TENSOR; i++) {
+    if (!is_key(c, kinds[i].key)) continue;
+    c->role = kinds[i].role;
+    if (!w->stored_names) take_text(c, kinds[i].canonical, strlen(kinds[i].canonical));
+    return;
+  }
+}
+
+static void take_top(const namer *w, child *c, const ckpt_object *key) {
+  bool is_model = c->node == w->container;
+  if (w->has_container ? !is_model : is_training_key(key)) c->role = CKPT_ROLE_OTHER;
+  if (is_model && !w->stored_names) c->part = NULL;
+}
+
+static void take_module(child *c) {
+  bool is_buffers = is_key(c, "_buffers");
+  if (!is_buffers && !is_key(c, "_parameters") && !is_key(c, "_modules")) return;
+  if (is_buffers && c->role == CKPT_ROLE_PARAMETER) c->role = CKPT_ROLE_BUFFER;
+  c->part = NULL;
+}
+
+static void take_parameter_name(const namer *w, child *c, const ckpt_object *key) {
+  c->kind = FRAME_STATE_OF;
+  if (w->stored_names || key->kind != CKPT_OBJECT_INT || key->integer < 0) return;
+  uint64_t number = (uint64_t)key->integer;
+  const char *name = number < w->n_param_names ? w->param_names[number] : NULL;
+  if (name != NULL) take_text(c, name, strlen(name));
+}
+
+/* DTensor: its local tensor has its name, and all else is the spec's. */
+static void take_wrapped(namer *w, child *c) {
+  if (is_key(c, "_local_tensor")) {
+    if (c->node->kind == CKPT_OBJECT_TENSOR) w->n_local++;
+    c->part = NULL;
+  } else if (is_key(c, "_spec")) {
+    c->role = CKPT_ROLE_OTHER;
+  }
+}
+
+static void dict_child(namer *w, const frame *f, child *c, const ckpt_object *key, uint64_t place) {
+  take_key(c, key, place);
+  switch (f->kind) {
+    case FRAME_TOP: take_top(w, c, key); break;
+    case FRAME_MODULE: take_module(c); break;
+    case FRAME_OPTIMIZER:
+      if (is_key(c, "state")) c->kind = FRAME_STATE;
+      break;
+    case FRAME_STATE: take_parameter_name(w, c, key); break;
+    case FRAME_STATE_OF: take_state(w, c); break;
+    case FRAME_WRAPPED: take_wrapped(w, c); break;
+    default: break;
+  }
+}
+
+/* An argument of a call or of an instance. */
+static void argument_child(const frame *f, child *c, uint64_t i) {
+  const ckpt_object *call = f->node;
+  take_number(c, "", i);
+  if (call->form != CKPT_FORM_CALL) return;
+  const char *const *parts = ckpt_torch_sparse_parts(call, NULL);
+  if (parts != NULL && i == 1) {
+    c->part = NULL;
+    c->kind = FRAME_SPARSE;
+    c->parts = parts;
+  } else if (ckpt_foreign_is(call, "torch._tensor", "_rebuild_from_type_v2")) {
+    c->part = NULL;
+    if (i == 3)
+      c->kind = FRAME_WRAPPED;
+    else
+      c->role = CKPT_ROLE_OTHER;
+  } else if (ckpt_foreign_is(call, "torch._utils", "_rebuild_parameter") ||
+             ckpt_foreign_is(call, "torch._utils", "_rebuild_parameter_with_state")) {
+    if (i == 0)
+      c->part = NULL;
+    else
+      c->role = CKPT_ROLE_OTHER;
+  }
+}
+
+/* Child i of a frame's node; c->node NULL where there is none to be named. */
+static void take_child(namer *w, const frame *f, uint64_t i, child *c) {
+  const ckpt_object *node = f->node;
+  uint64_t n_items = node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
+  *c = (child){.node = node->items[i], .role = f->role};
+  if (node->kind == CKPT_OBJECT_DICT && i < n_items && i % 2 == 0) c->node = NULL; /* a key */
+  if (c->node == NULL || !holds(c->node)) {
+    c->node = NULL;
+    return;
+  }
+  if (i >= n_items) { /* state, and what was appended or set: the same name */
+    if (f->kind == FRAME_WRAPPED) c->kind = FRAME_WRAPPED;
+  } else if (node->kind == CKPT_OBJECT_DICT) {
+    dict_child(w, f, c, node->items[i - 1], i / 2);
+  } else if (node->kind == CKPT_OBJECT_FOREIGN) {
+    argument_child(f, c, i);
+  } else if (f->kind == FRAME_WRAPPED) { /* (attributes, slots) */
+    c->kind = FRAME_WRAPPED;
+  } else if (f->kind == FRAME_SPARSE) {
+    uint64_t n_parts = 0;
+    while (n_parts < i && f->parts[n_parts] != NULL) n_parts++;
+    if (f->parts[n_parts] != NULL)
+      take_text(c, f->parts[n_parts], strlen(f->parts[n_parts]));
+    else
+      take_number(c, "", i);
+  } else {
+    take_number(c, "", i);
+  }
+}
+
+/* ---- the walk
+ * --------------------------------------------------------------------------------------------------------- */
+
+static ckpt_status add_name(namer *w, uint32_t number, const char *text, size_t n, ckpt_role role, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  ckpt_torch_tensor *tensor = &g->tensors[number];
+  CKPT_TRY(ckpt_grow(&g->names, g->n_names, &g->name_capacity, sizeof *g->names, err));
+  ckpt_torch_name *name = &g->names[g->n_names];
+  *name = (ckpt_torch_name){.text = ckpt_arena_text(g->arena, text, n), .next = UINT32_MAX, .role = role};
+  CKPT_TRY_ALLOC(name->text, err);
+  if (tensor->first_name == UINT32_MAX) {
+    tensor->first_name = tensor->last_name = g->n_names++;
+  } else if (role != CKPT_ROLE_OTHER && g->names[tensor->first_name].role == CKPT_ROLE_OTHER) {
+    name->next = tensor->first_name; /* what it is for the model comes first */
+    tensor->first_name = g->n_names++;
+  } else {
+    g->names[tensor->last_name].next = g->n_names;
+    tensor->last_name = g->n_names++;
+  }
+  return CKPT_OK;
+}
+
+/* Appends a child's part to the path of f; the path to the child. */
+static frame extend(namer *w, const frame *f, const child *c) {
+  frame next = {.node = c->node, .base = f->base, .length = f->length, .is_too_long = f->is_too_long};
+  if (c->is_fresh) next.base = next.length;
+  if (c->part == NULL || next.is_too_long) return next;
+  size_t n_dot = next.length > next.base ? 1 : 0;
+  if (next.length - next.base + n_dot + c->n_part > MAX_NAME_BYTES ||
+      next.length + n_dot + c->n_part > sizeof w->text) {
+    next.is_too_long = true;
+    return next;
+  }
+  if (n_dot != 0) w->text[next.length++] = '.';
+  if (c->n_part != 0) memcpy(w->text + next.length, c->part, c->n_part);
+  next.length += c->n_part;
+  return next;
+}
+
+static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
+  bool is_state = c->kind == FRAME_PLAIN && is_optimizer(c->node);
+  if (is_state) {
+    c->kind = FRAME_OPTIMIZER;
+    c->role = CKPT_ROLE_OTHER;
+    if (!w->stored_names && w->graph->param_groups == NULL) {
+      CKPT_TRY(read_param_names(w, c->node, err));
+      c->is_fresh = true;
+      take_text(c, "optimizer", sizeof "optimizer" - 1);
+    }
+  } else if (c->kind == FRAME_PLAIN && is_module(c->node)) {
+    c->kind = FRAME_MODULE;
+  }
+  frame next = extend(w, f, c);
+  if (c->node->kind == CKPT_OBJECT_TENSOR) {
+    if (next.is_too_long)
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a tensor name of more than %d bytes", MAX_NAME_BYTES);
+    size_t n = next.length - next.base;
+    return n == 0 ? add_name(w, c->node->tensor, "tensor", sizeof "tensor" - 1, c->role, err)
+                  : add_name(w, c->node->tensor, w->text + next.base, n, c->role, err);
+  }
+  CKPT_TRY(ckpt_grow(&w->path, w->n_path, &w->path_capacity, sizeof *w->path, err));
+  next.kind = c->kind;
+  next.role = c->role;
+  next.parts = c->parts;
+  c->node->mark = TORCH_ON_PATH;
+  w->path[w->n_path++] = next;
+  return CKPT_OK;
+}
+
+static ckpt_status name_all(namer *w, child *root, ckpt_error *err) {
+  CKPT_TRY(visit(w, &(frame){.role = CKPT_ROLE_PARAMETER}, root, err));
+  while (w->n_path != 0) {
+    frame *top = &w->path[w->n_path - 1];
+    if (top->next == ckpt_object_n_children(top->node)) {
+      top->node->mark = TORCH_HOLDS;
+      w->n_path--;
+      continue;
+    }
+    if (++w->n_steps > w->max_steps)
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the same containers again and again in its object");
+    child c;
+    frame at = *top;
+    top->next++;
+    take_child(w, &at, at.next, &c);
+    if (c.node != NULL) CKPT_TRY(visit(w, &at, &c, err));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
+                                  ckpt_error *err) {
+  namer *w = calloc(1, sizeof *w);
+  CKPT_TRY_ALLOC(w, err);
+  w->graph = graph;
+  w->index = index;
+  w->stored_names = stored_names;
+  w->max_steps = STEPS_PER_CHILD * graph->n_children + MORE_STEPS;
+  child root = {.node = graph->root, .role = CKPT_ROLE_PARAMETER};
+  if (prefix[0] != '\0') take_text(&root, prefix, strlen(prefix));
+  ckpt_status status = CKPT_OK;
+  if (!holds(root.node)) goto done;
+  w->container = find_container(root.node);
+  w->has_container = w->container != NULL;
+  if (is_dict(root.node) && !is_optimizer(root.node) && !is_module(root.node)) root.kind = FRAME_TOP;
+  CKPT_TRY_GOTO(name_all(w, &root, err));
+  for (uint32_t i = 0; i < graph->n_tensors; i++) { /* keys of dicts, and what only a cycle leads to */
+    char text[40];
+    if (graph->tensors[i].first_name != UINT32_MAX || graph->tensors[i].is_copy) continue;
+    int n = snprintf(text, sizeof text, "unnamed.%" PRIu32, i);
+    CKPT_TRY_GOTO(add_name(w, i, text, (size_t)n, CKPT_ROLE_OTHER, err));
+  }
+  if (w->n_local != 0)
+    status = ckpt_index_note(index, false, err,
+                             "holds %" PRIu64 " DTensors: of each its local part, which one rank has", w->n_local);
+done:
+  free(w->path);
+  free(w);
+  return status;
+}

@@ -1,0 +1,319 @@
+/* torch_tensor.c - one rebuild call of torch, taken apart: dtypes, storage classes, persistent ids, views.
+ *
+ * Everything is checked here against what the pickle itself says of the storage; whether that is so, locate knows. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "libckpt/checked.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/error.h"
+
+/* ---- types ---------------------------------------------------------------------------------------------------- */
+
+typedef struct type_row {
+  const char *dtype, *storage; /* below torch; NULL where there is none */
+  uint8_t id, n_bytes;         /* id NONE: not read */
+} type_row;
+
+static const type_row types[] = {
+    {"float64", "DoubleStorage", CKPT_F64, 8},
+    {"float32", "FloatStorage", CKPT_F32, 4},
+    {"float16", "HalfStorage", CKPT_F16, 2},
+    {"bfloat16", "BFloat16Storage", CKPT_BF16, 2},
+    {"int64", "LongStorage", CKPT_I64, 8},
+    {"int32", "IntStorage", CKPT_I32, 4},
+    {"int16", "ShortStorage", CKPT_I16, 2},
+    {"int8", "CharStorage", CKPT_I8, 1},
+    {"uint8", "ByteStorage", CKPT_U8, 1},
+    {"bool", "BoolStorage", CKPT_BOOL, 1},
+    {"complex128", "ComplexDoubleStorage", CKPT_C128, 16},
+    {"complex64", "ComplexFloatStorage", CKPT_C64, 8},
+    {"uint16", NULL, CKPT_U16, 2},
+    {"uint32", NULL, CKPT_U32, 4},
+    {"uint64", NULL, CKPT_U64, 8},
+    {"float8_e4m3fn", NULL, CKPT_F8_E4M3, 1},
+    {"float8_e5m2", NULL, CKPT_F8_E5M2, 1},
+    {"float8_e4m3fnuz", NULL, CKPT_F8_E4M3FNUZ, 1},
+    {"float8_e5m2fnuz", NULL, CKPT_F8_E5M2FNUZ, 1},
+    {"float8_e8m0fnu", NULL, CKPT_F8_E8M0, 1},
+    {"float4_e2m1fn_x2", NULL, CKPT_F4_E2M1, 1},
+    {"complex32", "ComplexHalfStorage", CKPT_DTYPE_NONE, 4},
+    {"qint8", "QInt8Storage", CKPT_DTYPE_NONE, 1},
+    {"quint8", "QUInt8Storage", CKPT_DTYPE_NONE, 1},
+    {"qint32", "QInt32Storage", CKPT_DTYPE_NONE, 4},
+    {"quint4x2", "QUInt4x2Storage", CKPT_DTYPE_NONE, 1},
+    {"quint2x4", "QUInt2x4Storage", CKPT_DTYPE_NONE, 1},
+    {"bits8", NULL, CKPT_DTYPE_NONE, 1},
+    {"bits16", NULL, CKPT_DTYPE_NONE, 2},
+    {"bits1x8", NULL, CKPT_DTYPE_NONE, 1},
+    {"bits2x4", NULL, CKPT_DTYPE_NONE, 1},
+    {"bits4x2", NULL, CKPT_DTYPE_NONE, 1},
+    {NULL, "UntypedStorage", CKPT_DTYPE_NONE, 1},
+    {NULL, "_UntypedStorage", CKPT_DTYPE_NONE, 1},
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* The class or dtype of a NAME node below torch, torch.cuda or torch.storage; NULL for others. */
+static const char *torch_name(const ckpt_object *name) {
+  static const char *const modules[] = {"torch", "torch.cuda", "torch.storage"};
+  if (name == NULL || name->kind != CKPT_OBJECT_FOREIGN || name->form != CKPT_FORM_NAME) return NULL;
+  for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+    if (name->n_module == strlen(modules[i]) && memcmp(name->name, modules[i], name->n_module) == 0)
+      return name->name + name->n_module + 1;
+  return NULL;
+}
+
+static const type_row *storage_type(const ckpt_object *name) {
+  const char *class = torch_name(name);
+  for (size_t i = 0; i < N_TYPES && class != NULL; i++)
+    if (types[i].storage != NULL && strcmp(types[i].storage, class) == 0) return &types[i];
+  return NULL;
+}
+
+static const type_row *dtype_row(const ckpt_object *name) {
+  const char *dtype = torch_name(name);
+  for (size_t i = 0; i < N_TYPES && dtype != NULL; i++)
+    if (types[i].dtype != NULL && strcmp(types[i].dtype, dtype) == 0) return &types[i];
+  return NULL;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------- */
+
+typedef struct call_row {
+  const char *name; /* below torch._utils */
+  ckpt_torch_call_kind kind;
+  uint8_t dtype_at, metadata_at;
+  const char *reason;
+} call_row;
+
+static const call_row calls[] = {
+    {"_rebuild_tensor_v2", TORCH_CALL_VIEW, 0, 6, NULL},
+    {"_rebuild_tensor_v3", TORCH_CALL_VIEW, 6, 7, NULL},
+    {"_rebuild_tensor", TORCH_CALL_VIEW, 0, 0, NULL},
+    {"_rebuild_parameter", TORCH_CALL_INNER, 0, 0, NULL},
+    {"_rebuild_parameter_with_state", TORCH_CALL_INNER, 0, 0, NULL},
+    {"_rebuild_device_tensor_from_cpu_tensor", TORCH_CALL_INNER, 0, 0, NULL},
+    {"_rebuild_qtensor", TORCH_CALL_REFUSED, 0, 0, "quantized, with scales that are no tensors"},
+    {"_rebuild_meta_tensor_no_storage", TORCH_CALL_REFUSED, 0, 0, "a meta tensor, without data"},
+    {"_rebuild_device_tensor_from_numpy", TORCH_CALL_REFUSED, 0, 0, "a NumPy array inside the pickle"},
+    {"_rebuild_xla_tensor", TORCH_CALL_REFUSED, 0, 0, "a NumPy array inside the pickle"},
+};
+
+/* What stands behind "torch._utils." in a function's name; NULL for other modules. */
+static const char *utils_name(const ckpt_object *function) {
+  static const char module[] = "torch._utils";
+  if (function->n_module != sizeof module - 1 || memcmp(function->name, module, sizeof module - 1) != 0) return NULL;
+  return function->name + sizeof module;
+}
+
+static bool is_from_type(const ckpt_object *node) {
+  return ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type_v2") ||
+         ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type") ||
+         ckpt_foreign_is(node, "torch.tensor", "_rebuild_from_type");
+}
+
+void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
+  *call = (ckpt_torch_call){.kind = TORCH_CALL_OTHER};
+  if (node->kind != CKPT_OBJECT_FOREIGN || node->form != CKPT_FORM_CALL) return;
+  const ckpt_object *function = node;
+  call->args = node->items;
+  call->n_args = node->n;
+  if (is_from_type(node) && node->n >= 3) {
+    const ckpt_object *args = node->items[2];
+    function = node->items[0];
+    if (function->kind != CKPT_OBJECT_FOREIGN || function->form != CKPT_FORM_NAME || args->kind != CKPT_OBJECT_TUPLE)
+      return;
+    call->args = args->items;
+    call->n_args = args->n;
+    if (node->items[1]->kind == CKPT_OBJECT_FOREIGN && node->items[1]->form == CKPT_FORM_NAME)
+      call->type = node->items[1];
+  }
+  const char *name = utils_name(function);
+  for (size_t i = 0; name != NULL && i < sizeof calls / sizeof *calls; i++) {
+    if (strcmp(calls[i].name, name) != 0) continue;
+    call->kind = calls[i].kind;
+    call->dtype_at = calls[i].dtype_at;
+    call->metadata_at = calls[i].metadata_at;
+    call->reason = calls[i].reason;
+  }
+}
+
+const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo) {
+  static const char *const coo[] = {"indices", "values", NULL};
+  static const char *const rows[] = {"crow_indices", "col_indices", "values", NULL};
+  static const char *const columns[] = {"ccol_indices", "row_indices", "values", NULL};
+  static const struct {
+    const char *layout;
+    const char *const *parts;
+  } layouts[] = {{"torch.sparse_coo", coo},
+                 {"torch.sparse_csr", rows},
+                 {"torch.sparse_bsr", rows},
+                 {"torch.sparse_csc", columns},
+                 {"torch.sparse_bsc", columns}};
+  if (is_coo != NULL) *is_coo = false;
+  if (!ckpt_foreign_is(call, "torch._utils", "_rebuild_sparse_tensor")) return NULL;
+  const ckpt_object *layout = ckpt_foreign_arg(call, 0);
+  const ckpt_object *name =
+      ckpt_foreign_is(layout, "torch.serialization", "_get_layout") ? ckpt_foreign_arg(layout, 0) : NULL;
+  for (size_t i = 0; name != NULL && name->kind == CKPT_OBJECT_TEXT && i < sizeof layouts / sizeof *layouts; i++)
+    if (strcmp(layouts[i].layout, name->text) == 0) {
+      if (is_coo != NULL) *is_coo = i == 0;
+      return layouts[i].parts;
+    }
+  return NULL;
+}
+
+/* ---- storages ------------------------------------------------------------------------------------------------- */
+
+static bool take_u64(const ckpt_object *object, uint64_t *value) {
+  if (object == NULL || object->kind != CKPT_OBJECT_INT || object->integer < 0) return false;
+  *value = (uint64_t)object->integer;
+  return true;
+}
+
+static bool is_text(const ckpt_object *object, const char *text) {
+  return object != NULL && object->kind == CKPT_OBJECT_TEXT && strcmp(object->text, text) == 0;
+}
+
+/* ("storage", class, key, location, numel), and in legacy streams None or (view key, offset, size). */
+ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
+                                      ckpt_error *err) {
+  *is_storage = false;
+  bool is_persistent = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT && node->n == 1;
+  const ckpt_object *id = is_persistent ? node->items[0] : NULL;
+  if (id == NULL || !is_text(ckpt_foreign_arg(id, 0), "storage")) return CKPT_OK;
+  *is_storage = true;
+  const ckpt_object *key = ckpt_foreign_arg(id, 2), *view = ckpt_foreign_arg(id, 5);
+  *out = (ckpt_torch_reference){.node = node, .type = ckpt_foreign_arg(id, 1)};
+  if (key == NULL || key->kind != CKPT_OBJECT_TEXT || key->n == 0 || strlen(key->text) != key->n)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a storage whose key is no text");
+  out->key = key->text;
+  const type_row *type = storage_type(out->type);
+  if (type == NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "storage '%.40s' is of no known class", key->text);
+  out->element_bytes = type->n_bytes;
+  if (!take_u64(ckpt_foreign_arg(id, 4), &out->n_elements) ||
+      !ckpt_mul_u64(out->n_elements, type->n_bytes, &out->n_bytes) || out->n_bytes > INT64_MAX)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage '%.40s' has no possible number of elements", key->text);
+  if (view == NULL || view->kind == CKPT_OBJECT_NONE) return CKPT_OK;
+  uint64_t n_root = out->n_elements;
+  if (!take_u64(ckpt_foreign_arg(view, 1), &out->start) || !take_u64(ckpt_foreign_arg(view, 2), &out->n_elements) ||
+      !ckpt_range_within(out->start, out->n_elements, n_root))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
+                     "a view of storage '%.40s' reaches outside its %" PRIu64 " elements", key->text, n_root);
+  return CKPT_OK;
+}
+
+/* ---- views ---------------------------------------------------------------------------------------------------- */
+
+/* A defect fails the file; what is not supported leaves the tensor out. */
+static ckpt_status refuse(ckpt_torch_tensor *tensor, ckpt_status status, const char *reason, ckpt_error *err) {
+  CKPT_TRY_ALLOC(reason, err);
+  tensor->status = status;
+  tensor->reason = reason;
+  return CKPT_OK;
+}
+
+static bool is_set(const ckpt_object *metadata, const char *key) {
+  const ckpt_object *value = ckpt_object_get(metadata, key);
+  return value != NULL && !(value->kind == CKPT_OBJECT_BOOL && !value->boolean);
+}
+
+/* The dtype: an argument's where there is one, else the storage's. */
+static ckpt_status take_dtype(ckpt_torch_tensor *out, const type_row **type, const ckpt_torch_call *call,
+                              const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_object *named = call->dtype_at != 0 && call->dtype_at < call->n_args ? call->args[call->dtype_at] : NULL;
+  *type = named != NULL ? dtype_row(named) : storage_type(reference->type);
+  const ckpt_object *name = named != NULL ? named : reference->type;
+  if (*type != NULL && (*type)->id != CKPT_DTYPE_NONE) {
+    out->dtype = (*type)->id;
+    return CKPT_OK;
+  }
+  const char *shown = torch_name(name);
+  return refuse(out, CKPT_EUNSUPPORTED,
+                ckpt_arena_printf(arena, "of dtype %.60s",
+                                  *type != NULL && (*type)->dtype != NULL ? (*type)->dtype
+                                  : shown != NULL                         ? shown
+                                                                          : "unknown"),
+                err);
+}
+
+/* Shape and strides: as many of one as of the other, none negative. */
+static ckpt_status take_axes(ckpt_torch_tensor *out, const ckpt_object *size, const ckpt_object *stride,
+                             ckpt_arena *arena, ckpt_error *err) {
+  uint64_t axes[2][CKPT_MAX_RANK];
+  uint32_t rank, n_strides;
+  if (size->kind == CKPT_OBJECT_FOREIGN && size->n == 1) size = size->items[0];
+  if ((size->kind == CKPT_OBJECT_TUPLE || size->kind == CKPT_OBJECT_LIST) && size->n > CKPT_MAX_RANK)
+    return refuse(out, CKPT_EUNSUPPORTED,
+                  ckpt_arena_printf(arena, "of %" PRIu64 " axes (at most %d)", size->n, CKPT_MAX_RANK), err);
+  if (!ckpt_foreign_u64s(size, axes[0], CKPT_MAX_RANK, &rank) ||
+      !ckpt_foreign_u64s(stride, axes[1], CKPT_MAX_RANK, &n_strides) || rank != n_strides)
+    return refuse(out, CKPT_EFORMAT, "its shape and strides are no two lists of as many sizes", err);
+  uint64_t *copy = ckpt_arena_array(arena, 2 * (size_t)rank, sizeof *copy);
+  CKPT_TRY_ALLOC(copy, err);
+  for (uint32_t i = 0; i < rank; i++) {
+    copy[i] = axes[0][i];
+    copy[rank + i] = axes[0][i] == 1 ? 0 : axes[1][i];
+  }
+  out->rank = rank;
+  out->shape = copy;
+  out->strides = copy + rank;
+  return CKPT_OK;
+}
+
+/* Elements from the first to behind the last: false where that overflows. */
+static bool take_reach(ckpt_torch_tensor *out) {
+  if (!ckpt_product_u64(out->shape, out->rank, &out->n_elements)) return false;
+  out->reach = out->n_elements == 0 ? 0 : 1;
+  for (uint32_t i = 0; i < out->rank && out->n_elements != 0; i++) {
+    uint64_t far;
+    if (!ckpt_mul_u64(out->shape[i] - 1, out->strides[i], &far) || !ckpt_add_u64(out->reach, far, &out->reach))
+      return false;
+  }
+  return true;
+}
+
+static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call, const ckpt_torch_reference *reference,
+                             ckpt_arena *arena, ckpt_error *err) {
+  const type_row *type;
+  uint64_t start;
+  CKPT_TRY(take_dtype(out, &type, call, reference, arena, err));
+  if (out->status == CKPT_OK) CKPT_TRY(take_axes(out, call->args[2], call->args[3], arena, err));
+  if (out->status != CKPT_OK) return CKPT_OK;
+  if (out->rank == 0 && out->dtype == CKPT_F4_E2M1)
+    return refuse(out, CKPT_EUNSUPPORTED, "a scalar of dtype float4_e2m1fn_x2", err);
+  if (!take_u64(call->args[1], &start) || !take_reach(out))
+    return refuse(out, CKPT_EFORMAT, "its offset, shape or strides are not possible", err);
+  /* The part of the storage that is meant, in elements of this tensor. */
+  uint64_t n_elements = reference->n_elements * reference->element_bytes / type->n_bytes;
+  uint64_t first = reference->start * reference->element_bytes / type->n_bytes;
+  if (out->n_elements == 0) {
+    out->offset = 0;
+  } else if (!ckpt_range_within(start, out->reach, n_elements)) {
+    return refuse(out, CKPT_EFORMAT,
+                  ckpt_arena_printf(arena,
+                                    "reaches outside its storage (%" PRIu64 " elements from %" PRIu64
+                                    ", the storage has %" PRIu64 ")",
+                                    out->reach, start, n_elements),
+                  err);
+  } else {
+    out->offset = first + start;
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
+                                   const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err) {
+  *out = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX};
+  if (call->kind == TORCH_CALL_REFUSED) return refuse(out, CKPT_EUNSUPPORTED, call->reason, err);
+  if (reference == NULL || call->n_args < 4)
+    return refuse(out, CKPT_EFORMAT, "a tensor without storage, offset, shape or strides", err);
+  out->storage = reference->storage;
+  const ckpt_object *metadata =
+      call->metadata_at != 0 && call->metadata_at < call->n_args ? call->args[call->metadata_at] : NULL;
+  if (is_set(metadata, "conj")) return refuse(out, CKPT_EUNSUPPORTED, "the conjugate of what is stored", err);
+  if (is_set(metadata, "neg")) return refuse(out, CKPT_EUNSUPPORTED, "the negative of what is stored", err);
+  return take_view(out, call, reference, arena, err);
+}
