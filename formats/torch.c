@@ -1,42 +1,18 @@
 /* torch.c - what torch.save writes: a zip archive (PyTorch 1.6 and later), or the stream of before.
  *
  *   <root>/data.pkl, byteorder, version, data/0, data/1, ...    records of the archive, mostly stored
- *   magic, protocol, system, object, keys (pickles), storages   the stream; see torch_legacy.c
+ *   magic, protocol, system, object, keys (pickles), storages   the stream; see libckpt/codec/torch_stream.c
  *
  * Known by content: an archive whose first names are those of such records, or the magic pickle. What the object is,
  * and what its tensors are called, says libckpt/codec/torch_graph.h; docs/formats/torch.md has the bytes. */
-#include "formats/torch.h"
-
 #include <string.h>
 
 #include "libckpt/arch.h"
-#include "libckpt/codec/torch_archive.h"
-#include "libckpt/codec/zip.h"
+#include "libckpt/codec/torch_file.h"
 #include "libckpt/error.h"
+#include "libckpt/format.h"
 
-/* Whether an archive's first entry lies in a folder and has a name that PyTorch's records have. */
-static bool is_archive(const uint8_t *head, size_t n_head) {
-  static const char *const records[] = {"data.pkl",        "data/", "byteorder",     "version", ".data/",
-                                        ".format_version", "code/", "constants.pkl", "extra/",  ".storage_alignment"};
-  enum { LOCAL_BYTES = 30 };
-  if (!ckpt_zip_is_start(head, n_head) || n_head < LOCAL_BYTES) return false;
-  size_t n_name = (size_t)head[26] | (size_t)head[27] << 8;
-  if (n_name > n_head - LOCAL_BYTES) n_name = n_head - LOCAL_BYTES;
-  const char *name = (const char *)head + LOCAL_BYTES, *slash = memchr(name, '/', n_name);
-  if (slash == NULL) return false;
-  size_t n_rest = n_name - (size_t)(slash + 1 - name);
-  if (n_rest == 0) return memmem(head, n_head, "/data.pkl", 9) != NULL; /* the folder itself comes first */
-  for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
-    size_t n = strlen(records[i]);
-    bool is_folder = records[i][n - 1] == '/';
-    if ((is_folder ? n_rest >= n : n_rest == n) && memcmp(slash + 1, records[i], n) == 0) return true;
-  }
-  return false;
-}
-
-static bool probe(const ckpt_probe *p) {
-  return !p->is_folder && (is_archive(p->head, p->n_head) || ckpt_torch_is_legacy(p->head, p->n_head));
-}
+static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_torch_probe(p->head, p->n_head); }
 
 /* ---- objects --------------------------------------------------------------------------------------------------------
  */
@@ -98,25 +74,14 @@ static ckpt_status set_objects(ckpt_index *index, const ckpt_torch_graph *graph,
 /* ---- the row
  * --------------------------------------------------------------------------------------------------------- */
 
-static ckpt_status read_file(ckpt_index *index, const ckpt_probe *p, ckpt_torch_graph *graph, uint32_t file,
-                             bool stored_names, ckpt_error *err) {
-  ckpt_pickle_report report;
-  CKPT_TRY(ckpt_torch_is_legacy(p->head, p->n_head)
-               ? ckpt_torch_legacy_read(graph, index->source, file, &index->arena, &report, err)
-               : ckpt_torch_archive_read(graph, index->source, file, 0, p->n_bytes, &index->arena, &report, err));
-  CKPT_TRY(ckpt_torch_note_globals(index, &report, err));
-  CKPT_TRY(ckpt_torch_graph_add(graph, index, "", stored_names, err));
-  return set_objects(index, graph, err);
-}
-
-static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name, bool stored_names,
-                              ckpt_error *err) {
+static ckpt_status read_index(ckpt_index *index, const char *name, bool stored_names, ckpt_error *err) {
   uint32_t file = 0; /* of a source in memory */
   uint64_t size;
   ckpt_torch_graph graph = {.root = NULL};
   ckpt_status status;
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
-  CKPT_TRY_GOTO(read_file(index, p, &graph, file, stored_names, err));
+  CKPT_TRY_GOTO(ckpt_torch_file_read(&graph, index, file, stored_names, err));
+  CKPT_TRY_GOTO(set_objects(index, &graph, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, stored_names, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_composites(&graph, index, err));
   CKPT_TRY_GOTO(ckpt_index_finish(index, err));
@@ -129,7 +94,7 @@ static ckpt_status open_file(ckpt_index **out, const ckpt_probe *p, ckpt_source 
                              const ckpt_open_options *options, ckpt_error *err) {
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, source, p->path, "torch", options, err));
-  ckpt_status status = read_index(index, p, name, options != NULL && options->stored_names, err);
+  ckpt_status status = read_index(index, name, options != NULL && options->stored_names, err);
   if (status != CKPT_OK) {
     ckpt_index_free(index);
     return ckpt_fail_at(status, err, p->path, NULL);

@@ -19,7 +19,6 @@ enum { DEFLATE_RATIO = 1032, DEFLATE_SLACK = 64 };
 typedef struct archive {
   ckpt_source *source;
   ckpt_zip *zip;
-  const char *path; /* for messages */
   uint32_t file;
   size_t n_root;
   bool is_big_endian;
@@ -38,7 +37,7 @@ static ckpt_status locate_entry(const archive *a, ckpt_extent *out, const ckpt_z
   if (entry->method == CKPT_ZIP_STORED) return CKPT_OK;
   out->chain[0] = CKPT_DECODE_INFLATE;
   if (entry->n_bytes / DEFLATE_RATIO <= entry->n_stored + DEFLATE_SLACK) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "record '%.60s' is said to have %llu bytes in %llu deflated ones",
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "record '%.60s' is said to have %llu bytes in %llu deflated ones",
                    entry->name, (ull)entry->n_bytes, (ull)entry->n_stored);
 }
 
@@ -61,7 +60,7 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   }
   a->is_big_endian = strcmp(text, "big") == 0;
   if (a->is_big_endian || strcmp(text, "little") == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, a->path, NULL, "byteorder is neither 'little' nor 'big'");
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "byteorder is neither 'little' nor 'big'");
 }
 
 /* Sets the root, and refuses archives that are no torch.save file. */
@@ -70,17 +69,17 @@ static ckpt_status check_archive(archive *a, ckpt_error *err) {
   const char *slash = strchr(first, '/');
   a->n_root = slash == NULL ? 0 : (size_t)(slash - first);
   if (a->n_root == 0 || a->n_root >= MAX_ROOT_BYTES)
-    return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "a zip archive without data.pkl, no PyTorch file");
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a zip archive without data.pkl, no PyTorch file");
   memcpy(a->name, first, a->n_root);
   bool has_code = find(a, "", "constants.pkl") != NULL;
   memcpy(a->name + a->n_root, "/code/", sizeof "/code/");
   for (uint32_t i = 0; i < ckpt_zip_count(a->zip) && !has_code; i++)
     has_code = strncmp(ckpt_zip_at(a->zip, i)->name, a->name, a->n_root + sizeof "/code/" - 1) == 0;
   if (has_code)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, a->path, NULL,
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "a TorchScript archive, which is a program (save its state_dict with torch.save)");
   if (find(a, "", "data.pkl") == NULL)
-    return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "a zip archive without %.60s, no PyTorch file", a->name);
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a zip archive without %.60s, no PyTorch file", a->name);
   return CKPT_OK;
 }
 
@@ -89,12 +88,10 @@ static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, c
   for (uint32_t i = 0; i < n; i++) {
     ckpt_torch_storage *storage = &storages[i];
     const ckpt_zip_entry *entry = find(a, "data/", storage->key);
-    if (entry == NULL)
-      return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL, "storage '%.40s' has no record", storage->key);
+    if (entry == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage '%.40s' has no record", storage->key);
     if (entry->n_bytes != storage->n_bytes)
-      return ckpt_fail(err, CKPT_EFORMAT, a->path, NULL,
-                       "storage '%.40s' is said to have %llu bytes, its record has %llu", storage->key,
-                       (ull)storage->n_bytes, (ull)entry->n_bytes);
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage '%.40s' is said to have %llu bytes, its record has %llu",
+                       storage->key, (ull)storage->n_bytes, (ull)entry->n_bytes);
     CKPT_TRY(locate_entry(a, &storage->extent, entry, err));
     storage->is_big_endian = a->is_big_endian;
   }
@@ -116,10 +113,7 @@ static ckpt_status read_object(archive *a, ckpt_object **root, ckpt_arena *arena
   const ckpt_zip_entry *entry = find(a, "", "data.pkl");
   pickle_input input = {.reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES}};
   CKPT_TRY(locate_entry(a, &input.extent, entry, err));
-  char file[600];
-  snprintf(file, sizeof file, "%.500s: data.pkl", a->path);
-  ckpt_pickle_options options = {
-      .fetch = fetch, .arg = &input, .n_bytes = entry->n_bytes, .file = file, .report = report};
+  ckpt_pickle_options options = {.fetch = fetch, .arg = &input, .n_bytes = entry->n_bytes, .report = report};
   ckpt_status status = ckpt_pickle_read(root, NULL, &options, arena, err);
   ckpt_reader_reset(&input.reader);
   return status;
@@ -131,7 +125,6 @@ ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source
   CKPT_TRY_ALLOC(a, err);
   a->source = source;
   a->file = file;
-  a->path = ckpt_source_path(source, file);
   ckpt_object *root = NULL;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_zip_open(&a->zip, source, file, offset, n_bytes, arena->limit, err));
@@ -143,24 +136,4 @@ done:
   ckpt_zip_free(a->zip);
   free(a);
   return status;
-}
-
-ckpt_status ckpt_torch_note_globals(ckpt_index *index, const ckpt_pickle_report *report, ckpt_error *err) {
-  for (int verdict = CKPT_PICKLE_DANGEROUS; verdict >= CKPT_PICKLE_FOREIGN; verdict--) {
-    enum { N_SHOWN = 4 };
-    char text[800] = "";
-    size_t n_text = 0, n = 0;
-    for (uint32_t i = 0; i < report->n_globals; i++) {
-      if (ckpt_pickle_judge(report->globals[i]) != (ckpt_pickle_verdict)verdict || n++ >= N_SHOWN) continue;
-      int more =
-          snprintf(text + n_text, sizeof text - n_text, "%s%.160s", n_text == 0 ? "" : ", ", report->globals[i]->name);
-      if (more > 0) n_text += (size_t)more;
-    }
-    if (n == 0) continue;
-    if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %zu more", n - N_SHOWN);
-    bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS;
-    CKPT_TRY(is_dangerous ? ckpt_index_note(index, true, err, "would run code when it is unpickled: %s", text)
-                          : ckpt_index_note(index, false, err, "speaks of classes that are not known: %s", text));
-  }
-  return CKPT_OK;
 }

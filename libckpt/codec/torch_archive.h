@@ -17,7 +17,4 @@
 ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, uint64_t offset,
                                     uint64_t n_bytes, ckpt_arena *arena, ckpt_pickle_report *report, ckpt_error *err);
 
-/* Notes what the pickle of a file speaks of besides data: classes that are not known, by name. */
-ckpt_status ckpt_torch_note_globals(ckpt_index *index, const ckpt_pickle_report *report, ckpt_error *err);
-
 #endif

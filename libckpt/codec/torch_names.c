@@ -113,8 +113,11 @@ static bool is_training_key(const ckpt_object *key) {
 
 /* Names of an optimizer's parameters by number, where its groups have them: 'params' and 'param_names' side by side. */
 static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt_error *err) {
-  const ckpt_object *groups = w->graph->param_groups = ckpt_object_get(optimizer, "param_groups");
-  uint64_t n = 0, max = 2 * ckpt_object_get(optimizer, "state")->n + 4096;
+  const ckpt_object *groups = ckpt_object_get(optimizer, "param_groups"), *state = ckpt_object_get(optimizer, "state");
+  uint64_t n = 0, max = 8 * state->n + 64; /* no more than walking the state takes */
+  w->param_names = NULL;
+  w->n_param_names = 0;
+  if (state->mark != TORCH_HOLDS) return CKPT_OK;
   for (uint64_t i = 0; i < groups->n && n <= max; i++) {
     const ckpt_object *params = ckpt_object_get(groups->items[i], "params");
     const ckpt_object *names = ckpt_object_get(groups->items[i], "param_names");
@@ -330,8 +333,9 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
   if (is_state) {
     c->kind = FRAME_OPTIMIZER;
     c->role = CKPT_ROLE_OTHER;
+    if (!w->stored_names) CKPT_TRY(read_param_names(w, c->node, err));
     if (!w->stored_names && w->graph->param_groups == NULL) {
-      CKPT_TRY(read_param_names(w, c->node, err));
+      w->graph->param_groups = ckpt_object_get(c->node, "param_groups");
       c->is_fresh = true;
       take_text(c, "optimizer", sizeof "optimizer" - 1);
     }

@@ -1,4 +1,4 @@
-/* torch_legacy.c - the stream that torch.save wrote before PyTorch 1.6.
+/* torch_stream.c - the stream that torch.save wrote before PyTorch 1.6.
  *
  *   pickle   0x1950a86a20f9469cfc6c
  *   pickle   1001, the version of the protocol
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/torch.h"
 #include "libckpt/checked.h"
+#include "libckpt/codec/torch_file.h"
 #include "libckpt/error.h"
 
 typedef unsigned long long ull;
@@ -23,7 +23,7 @@ enum { PROTOCOL = 1001 };
 #define MAGIC_TEXT "L119547037146038801333356L\n."
 
 /* Where the magic begins: behind PROTO, and FRAME from protocol 4 on. */
-bool ckpt_torch_is_legacy(const uint8_t *head, size_t n_head) {
+bool ckpt_torch_is_stream(const uint8_t *head, size_t n_head) {
   enum { N_MAGIC = sizeof MAGIC - 1, N_TEXT = sizeof MAGIC_TEXT - 1 };
   if (n_head >= N_TEXT && memcmp(head, MAGIC_TEXT, N_TEXT) == 0) return true;
   size_t at = n_head >= 2 && head[0] == 0x80 ? 2 : 0;
@@ -33,7 +33,6 @@ bool ckpt_torch_is_legacy(const uint8_t *head, size_t n_head) {
 
 typedef struct stream {
   ckpt_source *source;
-  const char *path;
   uint32_t file;
   uint64_t at; /* where the next pickle begins */
   ckpt_arena *arena;
@@ -51,7 +50,6 @@ static ckpt_status read_pickle(stream *s, ckpt_object **root, ckpt_pickle_report
   ckpt_pickle_options options = {.fetch = fetch,
                                  .arg = s,
                                  .n_bytes = ckpt_source_size(s->source, s->file) - s->at,
-                                 .file = s->path,
                                  .base = s->at,
                                  .report = report};
   CKPT_TRY(ckpt_pickle_read(root, &n_consumed, &options, s->arena, err));
@@ -64,7 +62,7 @@ static ckpt_status read_head(stream *s, ckpt_error *err) {
   CKPT_TRY(read_pickle(s, &magic, NULL, err));
   CKPT_TRY(read_pickle(s, &version, NULL, err));
   if (version->kind != CKPT_OBJECT_INT || version->integer != PROTOCOL)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, s->path, NULL, "a PyTorch stream of an unknown version");
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a PyTorch stream of an unknown version");
   CKPT_TRY(read_pickle(s, &system, NULL, err));
   const ckpt_object *is_little = ckpt_object_get(system, "little_endian");
   s->is_big_endian = is_little != NULL && is_little->kind == CKPT_OBJECT_BOOL && !is_little->boolean;
@@ -84,26 +82,26 @@ static int compare_rows(const void *a, const void *b) {
 /* The storage that comes next in the stream. */
 static ckpt_status take_storage(stream *s, const ckpt_object *key, key_row *rows, uint32_t n_rows, ckpt_error *err) {
   if (key->kind != CKPT_OBJECT_TEXT)
-    return ckpt_fail(err, CKPT_EFORMAT, s->path, NULL, "the list of storages holds what is no key");
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the list of storages holds what is no key");
   ckpt_torch_storage wanted = {.key = key->text};
   key_row *row = n_rows == 0 ? NULL : bsearch(&(key_row){&wanted, false}, rows, n_rows, sizeof *rows, compare_rows);
   if (row == NULL || row->is_found)
-    return ckpt_fail(err, CKPT_EFORMAT, s->path, NULL, "storage '%.40s' is %s", key->text,
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage '%.40s' is %s", key->text,
                      row == NULL ? "stored, but its object does not know it" : "stored twice");
   ckpt_torch_storage *storage = row->storage;
   uint8_t bytes[8];
   uint64_t n_elements = 0, n_bytes, size = ckpt_source_size(s->source, s->file);
   if (!ckpt_range_within(s->at, sizeof bytes, size))
-    return ckpt_fail(err, CKPT_EFORMAT, s->path, NULL, "truncated before storage '%.40s'", key->text);
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "truncated before storage '%.40s'", key->text);
   CKPT_TRY(ckpt_source_read(s->source, s->file, s->at, bytes, sizeof bytes, err));
   for (size_t i = sizeof bytes; i-- > 0;) n_elements = n_elements << 8 | bytes[i];
   if (!ckpt_mul_u64(n_elements, storage->element_bytes, &n_bytes) || n_bytes != storage->n_bytes)
-    return ckpt_fail(err, CKPT_EFORMAT, s->path, NULL,
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                      "storage '%.40s' is said to have %llu bytes, the stream has %llu elements of %u", key->text,
                      (ull)storage->n_bytes, (ull)n_elements, storage->element_bytes);
   s->at += sizeof bytes;
   if (!ckpt_range_within(s->at, n_bytes, size))
-    return ckpt_fail(err, CKPT_EFORMAT, s->path, NULL, "truncated: storage '%.40s' ends at byte %llu, the file at %llu",
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "truncated: storage '%.40s' ends at byte %llu, the file at %llu",
                      key->text, (ull)(s->at + n_bytes), (ull)size);
   storage->extent = (ckpt_extent){.file = s->file, .offset = s->at, .n_stored = n_bytes};
   row->is_found = true;
@@ -121,24 +119,23 @@ static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, c
   for (uint64_t i = 0; i < s->keys->n; i++) CKPT_TRY_GOTO(take_storage(s, s->keys->items[i], rows, n, err));
   for (uint32_t i = 0; i < n && status == CKPT_OK; i++)
     if (!rows[i].is_found)
-      status =
-          ckpt_fail(err, CKPT_EFORMAT, s->path, NULL, "storage '%.40s' is not in the stream", rows[i].storage->key);
+      status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage '%.40s' is not in the stream", rows[i].storage->key);
 done:
   free(rows);
   return status;
 }
 
-ckpt_status ckpt_torch_legacy_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
+ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
                                    ckpt_pickle_report *report, ckpt_error *err) {
-  stream s = {.source = source, .path = ckpt_source_path(source, file), .file = file, .arena = arena};
+  stream s = {.source = source, .file = file, .arena = arena};
   ckpt_object *root, *keys;
   CKPT_TRY(read_head(&s, err));
   if (s.is_big_endian)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, s.path, NULL, "a PyTorch stream written on a big-endian machine");
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a PyTorch stream written on a big-endian machine");
   CKPT_TRY(read_pickle(&s, &root, report, err));
   CKPT_TRY(read_pickle(&s, &keys, NULL, err));
   if (keys->kind != CKPT_OBJECT_LIST)
-    return ckpt_fail(err, CKPT_EFORMAT, s.path, NULL, "the stream has no list of its storages");
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the stream has no list of its storages");
   s.keys = keys;
   return ckpt_torch_graph_read(graph, root, locate, &s, arena, err);
 }

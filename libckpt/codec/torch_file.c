@@ -1,0 +1,70 @@
+/* torch_file.c - see torch_file.h: what such a file is known by, and the way from it to an index. */
+#include "libckpt/codec/torch_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/codec/zip.h"
+#include "libckpt/error.h"
+
+enum { HEAD_BYTES = 64 };
+
+/* Whether an archive's first entry lies in a folder and has a name that PyTorch's records have. */
+static bool is_archive(const uint8_t *head, size_t n_head) {
+  static const char *const records[] = {"data.pkl",        "data/", "byteorder",     "version", ".data/",
+                                        ".format_version", "code/", "constants.pkl", "extra/",  ".storage_alignment"};
+  enum { LOCAL_BYTES = 30 };
+  if (!ckpt_zip_is_start(head, n_head) || n_head < LOCAL_BYTES) return false;
+  size_t n_name = (size_t)head[26] | (size_t)head[27] << 8;
+  if (n_name > n_head - LOCAL_BYTES) n_name = n_head - LOCAL_BYTES;
+  const char *name = (const char *)head + LOCAL_BYTES, *slash = memchr(name, '/', n_name);
+  if (slash == NULL) return false;
+  size_t n_rest = n_name - (size_t)(slash + 1 - name);
+  if (n_rest == 0) return memmem(head, n_head, "/data.pkl", 9) != NULL; /* the folder itself comes first */
+  for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
+    size_t n = strlen(records[i]);
+    bool is_folder = records[i][n - 1] == '/';
+    if ((is_folder ? n_rest >= n : n_rest == n) && memcmp(slash + 1, records[i], n) == 0) return true;
+  }
+  return false;
+}
+
+bool ckpt_torch_probe(const uint8_t *head, size_t n_head) {
+  return is_archive(head, n_head) || ckpt_torch_is_stream(head, n_head);
+}
+
+/* Notes what a pickle speaks of besides data: classes that are not known, by name. */
+static ckpt_status note_globals(ckpt_index *index, const ckpt_pickle_report *report, ckpt_error *err) {
+  for (int verdict = CKPT_PICKLE_DANGEROUS; verdict >= CKPT_PICKLE_FOREIGN; verdict--) {
+    enum { N_SHOWN = 4 };
+    char text[800] = "";
+    size_t n_text = 0, n = 0;
+    for (uint32_t i = 0; i < report->n_globals; i++) {
+      if (ckpt_pickle_judge(report->globals[i]) != (ckpt_pickle_verdict)verdict || n++ >= N_SHOWN) continue;
+      int more =
+          snprintf(text + n_text, sizeof text - n_text, "%s%.160s", n_text == 0 ? "" : ", ", report->globals[i]->name);
+      if (more > 0) n_text += (size_t)more;
+    }
+    if (n == 0) continue;
+    if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %zu more", n - N_SHOWN);
+    bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS;
+    CKPT_TRY(is_dangerous ? ckpt_index_note(index, true, err, "would run code when it is unpickled: %s", text)
+                          : ckpt_index_note(index, false, err, "speaks of classes that are not known: %s", text));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
+                                 ckpt_error *err) {
+  ckpt_source *source = index->source;
+  uint64_t size = ckpt_source_size(source, file);
+  size_t n_head = size < HEAD_BYTES ? (size_t)size : HEAD_BYTES;
+  uint8_t head[HEAD_BYTES];
+  ckpt_pickle_report report;
+  CKPT_TRY(ckpt_source_read(source, file, 0, head, n_head, err));
+  CKPT_TRY(ckpt_torch_is_stream(head, n_head)
+               ? ckpt_torch_stream_read(graph, source, file, &index->arena, &report, err)
+               : ckpt_torch_archive_read(graph, source, file, 0, size, &index->arena, &report, err));
+  CKPT_TRY(note_globals(index, &report, err));
+  return ckpt_torch_graph_add(graph, index, "", stored_names, err);
+}

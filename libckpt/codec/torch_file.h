@@ -1,0 +1,22 @@
+/* torch_file.h - a whole file of torch.save, archive or stream, into an index. */
+#ifndef CKPT_CODEC_TORCH_FILE_H
+#define CKPT_CODEC_TORCH_FILE_H
+
+#include "libckpt/codec/torch_archive.h"
+
+/* Whether a file's first bytes are those of an archive whose first record is one of PyTorch's, or of a stream. */
+bool ckpt_torch_probe(const uint8_t *head, size_t n_head);
+
+/* Whether they are those of a stream, as torch.save wrote before 1.6. */
+bool ckpt_torch_is_stream(const uint8_t *head, size_t n_head);
+
+/* Reads a stream, which is a whole file. As ckpt_torch_archive_read. */
+ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
+                                   ckpt_pickle_report *report, ckpt_error *err);
+
+/* Adds the tensors of a file of the index's source, and notes; graph is what they came from, the caller's to free in
+ * any case. Fails as ckpt_torch_archive_read and ckpt_torch_graph_add do. */
+ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
+                                 ckpt_error *err);
+
+#endif

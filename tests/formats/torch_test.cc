@@ -1,0 +1,417 @@
+// PyTorch files: values of what torch.save wrote, names, roles, objects, and every kind of lie about storages and
+// views.
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/object.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/torch/";
+
+std::string values(const ckpt_index *index, const ckpt_tensor *tensor) {
+  std::string bytes(tensor->n_bytes, '\0');
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), &err), CKPT_OK)
+      << tensor->name << ": " << text_of(err);
+  return bytes;
+}
+
+IndexPointer open_golden(const std::string &name, bool stored_names = false) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + name + ".pt", &err, stored_names);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  return index;
+}
+
+std::vector<std::string> aliases_of(const ckpt_tensor *tensor) {
+  std::vector<std::string> names;
+  for (const char *const *alias = tensor->aliases; alias != nullptr && *alias != nullptr; alias++)
+    names.push_back(*alias);
+  return names;
+}
+
+std::string printed(const ckpt_object *object) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, 1 << 20);
+  std::string text = ckpt_object_print(object, 100000, &arena);
+  ckpt_arena_free(&arena);
+  return text;
+}
+
+// ---- archives made by hand ----------------------------------------------------------------------------------------
+
+void put(std::string *out, uint64_t value, int n_bytes) {
+  for (int i = 0; i < n_bytes; i++) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+// A zip archive of stored records.
+std::string zip(const std::vector<std::pair<std::string, std::string>> &records) {
+  std::string out, directory;
+  for (const auto &record : records) {
+    const uint64_t at = out.size();
+    std::string fields;
+    put(&fields, 20, 2);
+    put(&fields, 0, 8);
+    put(&fields, 0, 4);  // no checksum
+    put(&fields, record.second.size(), 4);
+    put(&fields, record.second.size(), 4);
+    put(&fields, record.first.size(), 2);
+    put(&fields, 0, 2);
+    out += "PK\3\4" + fields + record.first + record.second;
+    directory += std::string("PK\1\2") + '\24' + '\0' + fields;
+    put(&directory, 0, 10);
+    put(&directory, at, 4);
+    directory += record.first;
+  }
+  const uint64_t at = out.size();
+  out += directory + "PK\5\6";
+  put(&out, 0, 4);
+  put(&out, records.size(), 2);
+  put(&out, records.size(), 2);
+  put(&out, directory.size(), 4);
+  put(&out, at, 4);
+  put(&out, 0, 2);
+  return out;
+}
+
+std::string archive(const std::string &pickle, const std::vector<std::string> &storages) {
+  std::vector<std::pair<std::string, std::string>> records = {{"a/data.pkl", pickle}};
+  for (size_t i = 0; i < storages.size(); i++) records.push_back({"a/data/" + std::to_string(i), storages[i]});
+  return zip(records);
+}
+
+// Pickles of protocol 0, which can be read.
+std::string number(const std::string &value) { return "I" + value + "\n"; }
+std::string text(const std::string &value) { return "V" + value + "\n"; }
+std::string tuple(const std::vector<std::string> &items) {
+  std::string out = "(";
+  for (const std::string &item : items) out += item;
+  return out + "t";
+}
+std::string sizes(const std::vector<std::string> &items) {
+  std::vector<std::string> numbers;
+  for (const std::string &item : items) numbers.push_back(number(item));
+  return tuple(numbers);
+}
+std::string storage(const std::string &type, const std::string &key, const std::string &numel) {
+  return tuple({text("storage"), "ctorch\n" + type + "\n", text(key), text("cpu"), number(numel)}) + "Q";
+}
+std::string call(const std::string &name, const std::vector<std::string> &args) {
+  return "ctorch._utils\n" + name + "\n" + tuple(args) + "R";
+}
+std::string view(const std::string &from, const std::string &offset, const std::vector<std::string> &shape,
+                 const std::vector<std::string> &strides) {
+  return call("_rebuild_tensor_v2", {from, number(offset), sizes(shape), sizes(strides), "I00\n", "}"});
+}
+std::string dict(const std::vector<std::pair<std::string, std::string>> &items) {
+  std::string out = "}(";
+  for (const auto &item : items) out += text(item.first) + item.second;
+  return out + "u";
+}
+const std::string kSixFloats(24, 'x');
+
+std::string failure(const std::string &bytes, ckpt_status *status = nullptr) {
+  ckpt_error err = {};
+  IndexPointer index = open_bytes(bytes, &err, false);
+  EXPECT_EQ(index, nullptr);
+  EXPECT_NE(err.status, CKPT_EINTERNAL);
+  if (status != nullptr) *status = err.status;
+  return text_of(err);
+}
+
+// One tensor "w" over a record of 24 bytes.
+std::string one(const std::string &tensor) { return archive(dict({{"w", tensor}}) + ".", {kSixFloats}); }
+
+// ---- what torch wrote -----------------------------------------------------------------------------------------------
+
+// Every golden file holds the tensors of the safetensors file beside it and no others, bit for bit.
+TEST(Torch, ValuesOfWhatTorchWrote) {
+  size_t n_files = 0, n_tensors = 0;
+  for (const auto &file : std::filesystem::directory_iterator(kData)) {
+    if (file.path().extension() != ".safetensors") continue;
+    ckpt_error err = {};
+    IndexPointer expected = open(file.path(), &err, true), index = open_golden(file.path().stem());
+    ASSERT_NE(expected, nullptr) << text_of(err);
+    ASSERT_NE(index, nullptr);
+    EXPECT_EQ(ckpt_index_count(index.get()), ckpt_index_count(expected.get())) << file.path();
+    for (size_t i = 0; i < ckpt_index_count(expected.get()); i++) {
+      const ckpt_tensor *want = ckpt_index_at(expected.get(), i), *have = ckpt_index_find(index.get(), want->name);
+      ASSERT_NE(have, nullptr) << file.path() << ": " << want->name;
+      EXPECT_STREQ(have->name, want->name);
+      EXPECT_EQ(have->dtype, want->dtype) << want->name;
+      ASSERT_TRUE(ckpt_tensor_same_shape(have, want)) << file.path() << ": " << want->name;
+      EXPECT_EQ(values(index.get(), have), values(expected.get(), want)) << file.path() << ": " << want->name;
+      n_tensors++;
+    }
+    n_files++;
+  }
+  EXPECT_EQ(n_files, 21u);
+  EXPECT_GT(n_tensors, 140u);
+}
+
+TEST(Torch, ComplexOfDoubles) {
+  IndexPointer index = open_golden("complex128");
+  const ckpt_tensor *tensor = ckpt_index_find(index.get(), "c");
+  ASSERT_EQ(tensor->dtype, CKPT_C128);
+  const double expected[] = {1, 2, 3, -4};
+  EXPECT_EQ(values(index.get(), tensor), std::string(reinterpret_cast<const char *>(expected), sizeof expected));
+}
+
+// Views of one storage share it, equal ones are one tensor, and what is contiguous is a plain range.
+TEST(Torch, TiesAndViews) {
+  for (const std::string name : {"views", "legacy", "deflated"}) {
+    IndexPointer index = open_golden(name);
+    const ckpt_tensor *embed = ckpt_index_find(index.get(), "head.weight");
+    ASSERT_STREQ(embed->name, "embed.weight");
+    EXPECT_EQ(aliases_of(embed), (std::vector<std::string>{"head.weight", "head.copy"}));
+    EXPECT_EQ(embed->extent_form, CKPT_EXTENT_FLAT);
+    EXPECT_EQ(ckpt_index_find(index.get(), "rows")->extent_form, CKPT_EXTENT_FLAT);
+    EXPECT_EQ(ckpt_index_find(index.get(), "one")->extent_form, CKPT_EXTENT_FLAT);
+    EXPECT_NE(embed->storage, 0u);
+    for (const char *shared : {"rows", "columns", "transposed", "steps", "row.expanded", "one"})
+      EXPECT_EQ(ckpt_index_find(index.get(), shared)->storage, embed->storage) << shared;
+    for (const char *strided : {"columns", "transposed", "steps", "expanded", "row.expanded", "deep"})
+      EXPECT_EQ(ckpt_index_find(index.get(), strided)->extent_form, CKPT_EXTENT_STRIDED) << strided;
+    for (const char *own : {"scalar", "deep", "empty", "expanded"})
+      EXPECT_EQ(ckpt_index_find(index.get(), own)->storage, 0u) << own;
+    EXPECT_EQ(index->objects, nullptr);
+    EXPECT_TRUE(notes_of(index.get()).empty());
+  }
+}
+
+TEST(Torch, TrainingState) {
+  IndexPointer index = open_golden("training");
+  std::map<std::string, int> roles;
+  for (uint32_t i = 0; i < index->n_tensors; i++) roles[ckpt_role_name((ckpt_role)index->tensors[i].role)]++;
+  EXPECT_EQ(roles,
+            (std::map<std::string, int>{
+                {"parameter", 4}, {"exp_avg", 4}, {"exp_avg_sq", 4}, {"step", 4}, {"momentum", 1}, {"other", 2}}));
+  EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.1.weight.exp_avg")->role, CKPT_ROLE_EXP_AVG);
+  EXPECT_EQ(index->step, 12);
+  ASSERT_NE(index->objects, nullptr);
+  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_TRAINER)), "{\"epoch\": 3, \"global_step\": 12}");
+  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_SCHEDULER)),
+            "{\"last_epoch\": 3, \"_last_lr\": [0.01]}");
+  EXPECT_EQ(ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)->n, 1u);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  const ckpt_object *weight = ckpt_object_get(ckpt_object_get(root, "model"), "1.weight");
+  ASSERT_EQ(weight->kind, CKPT_OBJECT_TENSOR);
+  EXPECT_STREQ(index->tensors[weight->tensor].name, "1.weight");
+  EXPECT_EQ(printed(ckpt_object_get(root, "args")).substr(0, 70),
+            "{\"argparse.Namespace\": [], \"state\": {\"lr\": 0.01, \"layers\": [1, 2], \"ma");
+}
+
+TEST(Torch, StoredNames) {
+  IndexPointer index = open_golden("training", true);
+  EXPECT_NE(ckpt_index_find(index.get(), "model.0.weight"), nullptr);
+  EXPECT_NE(ckpt_index_find(index.get(), "optimizer.state.0.exp_avg"), nullptr);
+  EXPECT_NE(ckpt_index_find(index.get(), "second.state.0.momentum_buffer"), nullptr);
+}
+
+TEST(Torch, Modules) {
+  for (const std::string name : {"module", "module-legacy"}) {
+    IndexPointer index = open_golden(name);
+    EXPECT_EQ(ckpt_index_find(index.get(), "1.running_mean")->role, CKPT_ROLE_BUFFER);
+    EXPECT_EQ(ckpt_index_find(index.get(), "1.weight")->role, CKPT_ROLE_PARAMETER);
+    EXPECT_EQ(notes_of(index.get()),
+              (std::vector<std::string>{"speaks of classes that are not known: torch.nn.modules.container.Sequential, "
+                                        "torch.nn.modules.linear.Linear, torch.nn.modules.batchnorm.BatchNorm1d"}));
+  }
+}
+
+TEST(Torch, SparseTensorsAreComposites) {
+  IndexPointer index = open_golden("sparse");
+  ASSERT_EQ(index->n_composites, 1u);
+  EXPECT_STREQ(index->composites[0].name, "s");
+  EXPECT_EQ(index->composites[0].rank, 2u);
+  EXPECT_EQ(index->composites[0].shape[1], 3u);
+  EXPECT_STREQ(index->composites[0].components[0], "s.indices");
+  EXPECT_STREQ(index->composites[0].components[1], "s.values");
+}
+
+TEST(Torch, DTensorsAreTheirLocalParts) {
+  IndexPointer index = open_golden("dtensor");
+  EXPECT_EQ(notes_of(index.get()),
+            (std::vector<std::string>{"holds 2 DTensors: of each its local part, which one rank has"}));
+  EXPECT_EQ(ckpt_index_find(index.get(), "weight._spec.mesh._rank_map")->role, CKPT_ROLE_OTHER);
+  const ckpt_object *weight = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "weight");
+  EXPECT_STREQ(weight->name, "torch._tensor._rebuild_from_type_v2");
+  EXPECT_NE(printed(weight).find("placement_types.Shard"), std::string::npos);
+}
+
+// What is not read is said, and is still there as the call that it was.
+TEST(Torch, RefusedTensorsStayObjects) {
+  IndexPointer index = open_golden("refused");
+  EXPECT_EQ(notes_of(index.get()).size(), 6u);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  EXPECT_STREQ(ckpt_object_get(root, "q")->name, "torch._utils._rebuild_qtensor");
+  EXPECT_STREQ(ckpt_object_get(root, "conj")->name, "torch._utils._rebuild_tensor_v2");
+  EXPECT_EQ(ckpt_object_get(root, "half")->kind, CKPT_OBJECT_TENSOR);
+}
+
+// ---- lies -----------------------------------------------------------------------------------------------------------
+
+TEST(Torch, HandMadeArchive) {
+  const std::string floats = storage("FloatStorage", "0", "6");
+  ckpt_error err = {};
+  const std::string bytes = one(view(floats, "1", {"2", "2"}, {"2", "1"}));
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(values(index.get(), ckpt_index_find(index.get(), "w")), std::string(16, 'x'));
+}
+
+TEST(Torch, LiesAboutViews) {
+  const std::string f = storage("FloatStorage", "0", "6"), outside = "memory: tensor 'w': reaches outside its storage ";
+  EXPECT_EQ(failure(one(view(f, "1", {"6"}, {"1"}))), outside + "(6 elements from 1, the storage has 6)");
+  EXPECT_EQ(failure(one(view(f, "0", {"2", "2"}, {"5", "1"}))), outside + "(7 elements from 0, the storage has 6)");
+  EXPECT_EQ(failure(one(view(f, "7", {"1"}, {"1"}))), outside + "(1 elements from 7, the storage has 6)");
+  const std::string impossible = "memory: tensor 'w': its offset, shape or strides are not possible";
+  EXPECT_EQ(failure(one(view(f, "-1", {"1"}, {"1"}))), impossible);
+  EXPECT_EQ(failure(one(view(f, "0", {"4294967296", "4294967296"}, {"1", "1"}))), impossible);
+  EXPECT_EQ(failure(one(view(f, "0", {"3", "2"}, {"9223372036854775807", "1"}))), impossible);
+  const std::string axes = "memory: tensor 'w': its shape and strides are no two lists of as many sizes";
+  EXPECT_EQ(failure(one(view(f, "0", {"-1"}, {"1"}))), axes);
+  EXPECT_EQ(failure(one(view(f, "0", {"1"}, {"-1"}))), axes);
+  EXPECT_EQ(failure(one(view(f, "0", {"2", "3"}, {"1"}))), axes);
+  EXPECT_EQ(failure(one(call("_rebuild_tensor_v2", {f}))),
+            "memory: tensor 'w': a tensor without storage, offset, shape or strides");
+  EXPECT_EQ(failure(one(view("N", "0", {"1"}, {"1"}))),
+            "memory: tensor 'w': a tensor without storage, offset, shape or strides");
+}
+
+TEST(Torch, LiesAboutStorages) {
+  auto with = [](const std::string &from) { return one(view(from, "0", {"1"}, {"1"})); };
+  EXPECT_EQ(failure(with(storage("FloatStorage", "0", "7"))),
+            "memory: storage '0' is said to have 28 bytes, its record has 24");
+  EXPECT_EQ(failure(with(storage("FloatStorage", "0", "5"))),
+            "memory: storage '0' is said to have 20 bytes, its record has 24");
+  EXPECT_EQ(failure(with(storage("UntypedStorage", "0", "6"))),
+            "memory: storage '0' is said to have 6 bytes, its record has 24");
+  EXPECT_EQ(failure(with(storage("FloatStorage", "1", "6"))), "memory: storage '1' has no record");
+  EXPECT_EQ(failure(with(storage("FloatStorage", "0", "-6"))),
+            "memory: storage '0' has no possible number of elements");
+  EXPECT_EQ(failure(with(storage("DoubleStorage", "0", "2305843009213693952"))),
+            "memory: storage '0' has no possible number of elements");
+  EXPECT_EQ(failure(with(storage("RoundStorage", "0", "6"))), "memory: storage '0' is of no known class");
+  EXPECT_EQ(failure(with(tuple({text("storage"), "ctorch\nFloatStorage\n", "N", text("cpu"), number("6")}) + "Q")),
+            "memory: a storage whose key is no text");
+  const std::string both = dict({{"a", view(storage("FloatStorage", "0", "6"), "0", {"1"}, {"1"})},
+                                 {"b", view(storage("FloatStorage", "0", "5"), "0", {"1"}, {"1"})}});
+  EXPECT_EQ(failure(archive(both + ".", {kSixFloats})), "memory: storage '0' is said to have 24 bytes, and 20");
+}
+
+// A view by another type of the same bytes is another tensor of the same storage.
+TEST(Torch, OneStorageTwoTypes) {
+  const std::string bytes = archive(dict({{"a", view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"})},
+                                          {"b", view(storage("ByteStorage", "0", "24"), "0", {"24"}, {"1"})}}) +
+                                        ".",
+                                    {kSixFloats});
+  ckpt_error err = {};
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_index_find(index.get(), "a")->storage, ckpt_index_find(index.get(), "b")->storage);
+  EXPECT_EQ(index->n_tensors, 2u);
+}
+
+TEST(Torch, OtherArchives) {
+  ckpt_status status;
+  EXPECT_EQ(failure(zip({{"a/version", "3"}}), &status), "memory: a zip archive without a/data.pkl, no PyTorch file");
+  EXPECT_EQ(status, CKPT_EFORMAT);
+  EXPECT_EQ(failure(slurp(kData + "script.pt"), &status),
+            "memory: a TorchScript archive, which is a program (save its state_dict with torch.save)");
+  EXPECT_EQ(status, CKPT_EUNSUPPORTED);
+  EXPECT_EQ(failure(zip({{"a/data.pkl", "}."}, {"a/byteorder", "middle"}})),
+            "memory: byteorder is neither 'little' nor 'big'");
+  EXPECT_EQ(failure(zip({{"a/data.pkl", "}."}, {"a/code/__torch__.py", ""}}), &status).substr(0, 29),
+            "memory: a TorchScript archive");
+  EXPECT_NE(failure(std::string("\x80\2}.")).find("a pickle"), std::string::npos);
+  EXPECT_NE(failure(zip({{"a.npy", ""}})).find("NumPy"), std::string::npos);
+}
+
+TEST(Torch, CodeIsNamedAndNotRun) {
+  const std::string bytes = archive(dict({{"w", view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"})},
+                                          {"x", "cos\nsystem\n" + tuple({text("true")}) + "R"},
+                                          {"y", "cmine\nThing\n)R"}}) +
+                                        ".",
+                                    {kSixFloats});
+  ckpt_error err = {};
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(notes_of(index.get()), (std::vector<std::string>{"! would run code when it is unpickled: os.system",
+                                                             "speaks of classes that are not known: mine.Thing"}));
+  EXPECT_EQ(index->n_tensors, 1u);
+}
+
+// Graphs that are small and have paths without end.
+TEST(Torch, PathsWithoutEnd) {
+  const std::string w = view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"});
+  std::string bomb = "(" + w + "l";
+  for (int i = 0; i < 40; i++) bomb += "p0\n0(g0\ng0\nl";  // a list of twice the list before
+  EXPECT_EQ(failure(archive(bomb + ".", {kSixFloats})), "memory: the same containers again and again in its object");
+  ckpt_error err = {};
+  const std::string cycle = archive("(lp0\n" + w + "ag0\na.", {kSixFloats});
+  IndexPointer index = open_bytes(cycle, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(index->n_tensors, 1u);
+  EXPECT_STREQ(index->tensors[0].name, "0");
+  EXPECT_NE(failure(archive(std::string(100000, '(') + w + std::string(100000, 'l') + ".", {kSixFloats}))
+                .find("a tensor name of more than 4096 bytes"),
+            std::string::npos);
+}
+
+// Many names of few tensors: linear, as is everything else.
+TEST(Torch, ManyNames) {
+  const std::string f = storage("FloatStorage", "0", "6");
+  std::string pickle = view(f, "0", {"6"}, {"1"}) + "p0\n0" + view(f, "0", {"3"}, {"1"}) + "p1\n0(";
+  for (int i = 0; i < 20000; i++) pickle += "g0\ng1\n";
+  ckpt_error err = {};
+  const std::string bytes = archive(pickle + "l.", {kSixFloats});
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(index->n_tensors, 2u);
+  EXPECT_EQ(index->n_aliases, 39998u);
+  EXPECT_LT(index->arena.n_taken, 64u << 20);
+}
+
+// A file that ends anywhere does not open: an archive has its directory last, a stream its storages.
+TEST(Torch, TruncationAtEveryByte) {
+  for (const std::string name : {"protocol2", "legacy2"}) {
+    const std::string bytes = slurp(kData + name + ".pt");
+    for (size_t n = 0; n < bytes.size(); n++) {
+      ckpt_error err = {};
+      const std::string cut = bytes.substr(0, n);
+      ASSERT_EQ(open_bytes(cut, &err, false), nullptr) << name << " " << n;
+      ASSERT_NE(err.message[0], '\0');
+      ASSERT_NE(err.status, CKPT_EINTERNAL);
+    }
+  }
+}
+
+// Every bit of the small files is flipped: they open and can be read, or fail with a message.
+TEST(Torch, EveryBitFlipped) {
+  for (const std::string name : {"protocol2", "legacy4", "sparse", "dtensor"}) {
+    std::string bytes = slurp(kData + name + ".pt");
+    size_t n_opened = 0, end = name == "legacy4" ? bytes.size() : bytes.find("PK\3\4", 4);
+    for (size_t bit = 0; bit < 8 * end; bit++) {
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ 1 << bit % 8);
+      ckpt_error err = {};
+      IndexPointer index = open_bytes(bytes, &err, bit % 3 == 0);
+      if (index == nullptr) {
+        ASSERT_NE(err.message[0], '\0');
+        ASSERT_NE(err.status, CKPT_EINTERNAL) << text_of(err);
+      }
+      for (uint32_t i = 0; index != nullptr && i < index->n_tensors; i++)
+        if (index->tensors[i].n_bytes < 1 << 20) values(index.get(), &index->tensors[i]);
+      n_opened += index != nullptr;
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ 1 << bit % 8);
+    }
+    EXPECT_GT(n_opened, 100u) << name;
+  }
+}
+
+}  // namespace
+}  // namespace formats_testing
