@@ -3,6 +3,7 @@
  *   model.safetensors                      the weights, or
  *   model-00001-of-00003.safetensors ...   shards, and
  *   model.safetensors.index.json           {"metadata":{...},"weight_map":{"<tensor>":"<shard>",...}}
+ *   pytorch_model.bin, or shards with pytorch_model.bin.index.json: where no safetensors file is
  *   config.json, tokenizer.json, ...       side files, carried as bytes
  *
  * The index file comes before a single file; without either a complete numbered set, or the only safetensors file. */
@@ -14,6 +15,7 @@
 
 #include "libckpt/arch.h"
 #include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/torch_file.h"
 #include "libckpt/error.h"
 
 #define SUFFIX ".safetensors"
@@ -28,14 +30,13 @@ static bool is_index_text(const uint8_t *head, size_t n_head) {
   size_t i = 0;
   while (i < n_head && (head[i] == ' ' || head[i] == '\n' || head[i] == '\r' || head[i] == '\t')) i++;
   return i < n_head && head[i] == '{' && memmem(head, n_head, "\"weight_map\"", 12) != NULL &&
-         memmem(head, n_head, SUFFIX "\"", sizeof SUFFIX) != NULL;
+         (memmem(head, n_head, SUFFIX "\"", sizeof SUFFIX) != NULL || memmem(head, n_head, ".bin\"", 5) != NULL);
 }
 
 /* A link that cannot be followed counts too: opening it then says which and why, and no other file stands in for it. */
 static bool may_be_file(const ckpt_entry *entry) { return !entry->is_folder; }
 
-static bool probe(const ckpt_probe *p) {
-  if (!p->is_folder) return is_index_text(p->head, p->n_head);
+static bool has_safetensors(const ckpt_probe *p) {
   for (size_t i = 0; i < p->n_entries; i++)
     if (may_be_file(&p->entries[i]) && (ckpt_hf_has_suffix(p->entries[i].name, SUFFIX) ||
                                         ckpt_hf_has_suffix(p->entries[i].name, CKPT_HF_INDEX_SUFFIX)))
@@ -43,11 +44,34 @@ static bool probe(const ckpt_probe *p) {
   return false;
 }
 
+static bool has_file(const ckpt_probe *p, const char *name) {
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (may_be_file(&p->entries[i]) && strcmp(p->entries[i].name, name) == 0) return true;
+  return false;
+}
+
+static bool probe(const ckpt_probe *p) {
+  if (!p->is_folder) return is_index_text(p->head, p->n_head);
+  return has_safetensors(p) || has_file(p, CKPT_HF_TORCH) || has_file(p, CKPT_HF_TORCH_INDEX);
+}
+
+ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_error *err) {
+  uint8_t head[1024]; /* more than an archive's first name */
+  uint64_t size = ckpt_source_size(index->source, file);
+  size_t n_head = size < sizeof head ? (size_t)size : sizeof head;
+  CKPT_TRY(ckpt_source_read(index->source, file, 0, head, n_head, err));
+  if (!ckpt_torch_probe(head, n_head)) return ckpt_safetensors_read(index, file, err);
+  ckpt_torch_graph graph = {.first_storage = index->n_tensors}; /* storages have a tensor each */
+  ckpt_status status = ckpt_torch_file_read(&graph, index, file, false, err);
+  ckpt_torch_graph_free(&graph);
+  return ckpt_fail_at(status, err, ckpt_source_path(index->source, file), NULL);
+}
+
 static ckpt_status add_file(ckpt_index *index, const char *name, ckpt_error *err) {
   uint32_t file;
   uint64_t size;
   CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
-  return ckpt_safetensors_read(index, file, err);
+  return ckpt_hf_read_weights_file(index, file, err);
 }
 
 static ckpt_status read_single(ckpt_index *index, const char *name, ckpt_error *err) {
@@ -56,12 +80,6 @@ static ckpt_status read_single(ckpt_index *index, const char *name, ckpt_error *
 }
 
 /* ---- which file holds the weights ---- */
-
-static bool has_file(const ckpt_probe *p, const char *name) {
-  for (size_t i = 0; i < p->n_entries; i++)
-    if (may_be_file(&p->entries[i]) && strcmp(p->entries[i].name, name) == 0) return true;
-  return false;
-}
 
 /* The only file with this suffix, NULL if there are none or several. */
 static const char *only_file(const ckpt_probe *p, const char *suffix) {
@@ -129,6 +147,9 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
   if (name != NULL) return ckpt_hf_read_shards(index, name, err);
   if (has_file(p, usual_index)) return ckpt_hf_read_shards(index, usual_index, err);
   if (has_file(p, usual)) return read_single(index, usual, err);
+  if (!has_safetensors(p))
+    return has_file(p, CKPT_HF_TORCH_INDEX) ? ckpt_hf_read_shards(index, CKPT_HF_TORCH_INDEX, err)
+                                            : read_single(index, CKPT_HF_TORCH, err);
   const char *only = only_file(p, CKPT_HF_INDEX_SUFFIX);
   if (only != NULL) return ckpt_hf_read_shards(index, only, err);
   bool is_found;

@@ -6,6 +6,12 @@
 #include "libckpt/format.h"
 
 #define CKPT_HF_INDEX_SUFFIX ".safetensors.index.json"
+#define CKPT_HF_TORCH "pytorch_model.bin" /* older weights, where there is no safetensors file */
+#define CKPT_HF_TORCH_INDEX "pytorch_model.bin.index.json"
+
+/* Adds a file of the source to the index, safetensors or what torch.save writes, as its content says. As
+ * ckpt_safetensors_read and ckpt_torch_file_read. */
+ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_error *err);
 
 /* Reads the shards that an index file below the index's root names, and checks both against each other. EFORMAT,
  * ENOTFOUND (missing shards), ELIMIT, EIO, ENOMEM; problem notes where they disagree without doubt about the data. */

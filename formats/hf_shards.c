@@ -131,7 +131,7 @@ static ckpt_status visit_shard(map *m, const char *tensor, const char *shard, ck
   if (status != CKPT_OK)
     return ckpt_fail(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, "%s", absent.message);
   if (m->shard_file < n_files || m->n_missing != 0) return CKPT_OK;
-  return ckpt_safetensors_read(m->index, m->shard_file, err);
+  return ckpt_hf_read_weights_file(m->index, m->shard_file, err);
 }
 
 static ckpt_status refuse_missing(const map *m, ckpt_error *err) {
@@ -165,6 +165,7 @@ static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, c
   if (found->extents[0].file != m->shard_file)
     return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "should be in %.200s, but is in %.200s", shard,
                      ckpt_source_name(source, found->extents[0].file));
+  if (strcmp(found->name, tensor) != 0) return CKPT_OK; /* another name of it */
   uint8_t bit = (uint8_t)(1u << (number & 7));
   if (m->seen[number >> 3] & bit) return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "stands twice in weight_map");
   m->seen[number >> 3] |= bit;
@@ -184,7 +185,7 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
   if (n != 0)
     CKPT_TRY(ckpt_index_note(m->index, true, err, "%s does not name what its shards hold: '%.200s'%s (%u)", name, first,
                              n > 1 ? ", ..." : "", n));
-  if (m->has_total && m->total != m->n_bytes)
+  if (m->has_total && m->total != m->n_bytes && m->index->n_aliases == 0)
     CKPT_TRY(ckpt_index_note(m->index, true, err, "%s says total_size %llu, its tensors have %llu bytes", name,
                              (ull)m->total, (ull)m->n_bytes));
   return CKPT_OK;

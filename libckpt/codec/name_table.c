@@ -1,4 +1,4 @@
-/* name_table.c - one sorted array of (hash, tensor number). */
+/* name_table.c - one sorted array of (hash, name, tensor number). */
 #include "libckpt/codec/name_table.h"
 
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 
 typedef struct row {
   uint64_t hash;
+  const char *name;
   uint32_t number;
 } row;
 
 struct ckpt_name_table {
-  const ckpt_index *index;
   uint32_t n;
   row *rows;
 };
@@ -24,22 +24,30 @@ static uint64_t hash_name(const char *name) {
   return hash;
 }
 
-static int compare_rows(const void *a, const void *b, void *tensors) {
+static int compare_rows(const void *a, const void *b) {
   const row *x = a, *y = b;
   if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
-  int order = strcmp(((const ckpt_tensor *)tensors)[x->number].name, ((const ckpt_tensor *)tensors)[y->number].name);
+  int order = strcmp(x->name, y->name);
   return order != 0 ? order : x->number < y->number ? -1 : x->number > y->number;
+}
+
+static void add_row(ckpt_name_table *table, const char *name, uint32_t number) {
+  table->rows[table->n++] = (row){hash_name(name), name, number};
 }
 
 ckpt_status ckpt_name_table_new(ckpt_name_table **out, const ckpt_index *index, ckpt_error *err) {
   ckpt_name_table *table = malloc(sizeof *table);
   CKPT_TRY_ALLOC(table, err);
-  row *rows = calloc((size_t)index->n_tensors + 1, sizeof *rows);
+  row *rows = calloc((size_t)index->n_tensors + index->n_aliases + 1, sizeof *rows);
   if (rows == NULL) free(table);
   CKPT_TRY_ALLOC(rows, err);
-  *table = (ckpt_name_table){index, index->n_tensors, rows};
-  for (uint32_t i = 0; i < table->n; i++) table->rows[i] = (row){hash_name(index->tensors[i].name), i};
-  qsort_r(table->rows, table->n, sizeof *table->rows, compare_rows, index->tensors);
+  *table = (ckpt_name_table){0, rows};
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    add_row(table, index->tensors[i].name, i);
+    for (const char *const *alias = index->tensors[i].aliases; alias != NULL && *alias != NULL; alias++)
+      add_row(table, *alias, i);
+  }
+  qsort(table->rows, table->n, sizeof *table->rows, compare_rows);
   *out = table;
   return CKPT_OK;
 }
@@ -55,7 +63,7 @@ int64_t ckpt_name_table_find(const ckpt_name_table *table, const char *name) {
   for (uint32_t low = 0, high = table->n; low < high;) {
     uint32_t middle = low + (high - low) / 2;
     const row *at = &table->rows[middle];
-    int order = hash != at->hash ? (hash < at->hash ? -1 : 1) : strcmp(name, table->index->tensors[at->number].name);
+    int order = hash != at->hash ? (hash < at->hash ? -1 : 1) : strcmp(name, at->name);
     if (order == 0) return at->number;
     if (order < 0)
       high = middle;
@@ -69,7 +77,7 @@ bool ckpt_name_table_twice(const ckpt_name_table *table, uint32_t *first, uint32
   for (uint32_t i = 1; i < table->n; i++) {
     const row *a = &table->rows[i - 1], *b = &table->rows[i];
     if (a->hash != b->hash) continue;
-    if (strcmp(table->index->tensors[a->number].name, table->index->tensors[b->number].name) != 0) continue;
+    if (strcmp(a->name, b->name) != 0) continue;
     *first = a->number;
     *second = b->number;
     return true;

@@ -9,11 +9,12 @@
 
 typedef struct ckpt_name_table ckpt_name_table;
 
-/* A table of the tensors that index has now; it borrows their names. Free with ckpt_name_table_free (NULL is fine). */
+/* A table of the tensors that index has now, aliases too; it borrows their names. Free with ckpt_name_table_free (NULL
+ * is fine). */
 ckpt_status ckpt_name_table_new(ckpt_name_table **out, const ckpt_index *index, ckpt_error *err);
 void ckpt_name_table_free(ckpt_name_table *table); /* as above */
 
-/* The number of the tensor with this name, -1 if there is none. */
+/* The number of the tensor with this name or alias, -1 if there is none. */
 int64_t ckpt_name_table_find(const ckpt_name_table *table, const char *name);
 
 /* Whether two tensors have one name, and which: the first such pair in hash order, the lower number first. */

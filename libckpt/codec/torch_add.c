@@ -21,11 +21,12 @@ static bool is_row_major(const ckpt_torch_tensor *tensor) {
   return true;
 }
 
-/* The one extent of a tensor with elements; *is_strided says its form. */
+/* The one extent of a tensor, which holds nothing where it has no elements; *is_strided says its form. */
 static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_torch_tensor *tensor,
                                const ckpt_torch_storage *storage, ckpt_arena *arena, ckpt_error *err) {
   uint64_t unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
   *out = storage->extent;
+  out->start = out->count = 0;
   if (out->chain[0] == CKPT_DECODE_RAW) {
     out->offset += tensor->offset * unit_bytes;
     out->n_stored = tensor->reach * unit_bytes;
@@ -33,7 +34,7 @@ static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_to
     out->skip += tensor->offset * unit_bytes;
   }
   if (storage->is_big_endian && unit_bytes > 1) out->chain[out->chain[0] != CKPT_DECODE_RAW] = CKPT_DECODE_SWAPPED;
-  *is_strided = !is_row_major(tensor);
+  *is_strided = tensor->n_elements != 0 && !is_row_major(tensor);
   if (!*is_strided) {
     out->start = 0;
     out->count = tensor->n_elements;
@@ -52,16 +53,15 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   uint64_t shape[CKPT_MAX_RANK] = {0};
   ckpt_extent extent = {0};
   bool is_strided = false;
-  if (tensor->n_elements != 0)
-    CKPT_TRY(make_extent(&extent, &is_strided, tensor, &g->storages[tensor->storage], &index->arena, err));
+  CKPT_TRY(make_extent(&extent, &is_strided, tensor, &g->storages[tensor->storage], &index->arena, err));
   for (uint32_t i = 0; i < tensor->rank; i++) shape[i] = tensor->shape[i];
   if (tensor->dtype == CKPT_F4_E2M1 && __builtin_mul_overflow(shape[tensor->rank - 1], 2, &shape[tensor->rank - 1]))
     return ckpt_fail(err, CKPT_EFORMAT, index->path, name->text, "shape has more than 2^64 elements");
   CKPT_TRY(ckpt_index_add(index, name->text, strlen(name->text), tensor->dtype, tensor->rank, shape, name->role,
-                          &extent, tensor->n_elements != 0, &tensor->number, err));
+                          &extent, 1, &tensor->number, err));
   ckpt_tensor *added = &index->tensors[tensor->number];
   if (is_strided) added->extent_form = CKPT_EXTENT_STRIDED;
-  if (g->storages[tensor->storage].n_tensors > 1) added->storage = tensor->storage + 1;
+  if (g->storages[tensor->storage].n_tensors > 1) added->storage = g->first_storage + tensor->storage + 1;
   for (uint32_t i = name->next; i != UINT32_MAX; i = g->names[i].next)
     CKPT_TRY(ckpt_index_alias(index, tensor->number, g->names[i].text, err));
   return CKPT_OK;

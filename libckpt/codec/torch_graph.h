@@ -68,6 +68,7 @@ typedef struct ckpt_torch_graph {
   uint32_t n_names, name_capacity;
   const ckpt_object **sparse; /* calls that make COO tensors of others */
   uint32_t n_sparse, sparse_capacity;
+  uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
   uint64_t n_children;             /* of the containers that tensors are in */
   const ckpt_object *param_groups; /* of the optimizer state that is called `optimizer.state`, once added; or NULL */
   bool is_state_dict;              /* nothing but tensors in dicts: once added */

@@ -3,7 +3,6 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/codec/torch_graph.h"
 #include "libckpt/object.h"
 }
 
@@ -45,7 +44,7 @@ std::string printed(const ckpt_object *object) {
 // ---- archives made by hand ----------------------------------------------------------------------------------------
 
 void put(std::string *out, uint64_t value, int n_bytes) {
-  for (int i = 0; i < n_bytes; i++) out->push_back(static_cast<char>(value >> (8 * i)));
+  for (int i = 0; i < n_bytes; i++) out->push_back(static_cast<char>(i < 8 ? value >> (8 * i) : 0));
 }
 
 // A zip archive of stored records.
@@ -251,6 +250,41 @@ TEST(Torch, RefusedTensorsStayObjects) {
   EXPECT_STREQ(ckpt_object_get(root, "q")->name, "torch._utils._rebuild_qtensor");
   EXPECT_STREQ(ckpt_object_get(root, "conj")->name, "torch._utils._rebuild_tensor_v2");
   EXPECT_EQ(ckpt_object_get(root, "half")->kind, CKPT_OBJECT_TENSOR);
+}
+
+// A folder of pytorch_model.bin, whole or in shards with an index; safetensors come first.
+TEST(Torch, HuggingFaceFolders) {
+  Folder folder;
+  const std::string plain = slurp(kData + "list.pt"), ties = slurp(kData + "views.pt");
+  spill(folder / "one/pytorch_model.bin", ties);
+  spill(folder / "one/config.json", "{}");
+  spill(folder / "shards/pytorch_model-00001-of-00002.bin", plain);
+  spill(folder / "shards/pytorch_model-00002-of-00002.bin", ties);
+  std::string map;
+  ckpt_error err = {};
+  IndexPointer one = open(folder / "one", &err);
+  ASSERT_NE(one, nullptr) << text_of(err);
+  EXPECT_STREQ(one->format, "hf");
+  EXPECT_EQ(one->n_side_files, 1u);
+  for (uint32_t i = 0; i < one->n_tensors; i++) {
+    map += "\"" + std::string(one->tensors[i].name) + "\":\"pytorch_model-00002-of-00002.bin\",";
+    for (const std::string &alias : aliases_of(&one->tensors[i]))
+      map += "\"" + alias + "\":\"pytorch_model-00002-of-00002.bin\",";
+  }
+  map += "\"0\":\"pytorch_model-00001-of-00002.bin\",\"1\":\"pytorch_model-00001-of-00002.bin\"";
+  spill(folder / "shards/pytorch_model.bin.index.json", "{\"weight_map\":{" + map + "}}");
+  IndexPointer shards = open(folder / "shards", &err);
+  ASSERT_NE(shards, nullptr) << text_of(err);
+  EXPECT_EQ(shards->n_tensors, one->n_tensors + 2);
+  EXPECT_TRUE(notes_of(shards.get()).empty());
+  for (uint32_t i = 0; i < one->n_tensors; i++) {
+    const ckpt_tensor *same = ckpt_index_find(shards.get(), one->tensors[i].name);
+    EXPECT_EQ(values(shards.get(), same), values(one.get(), &one->tensors[i]));
+  }
+  spill(folder / "shards/model.safetensors", slurp(kData + "list.safetensors"));
+  IndexPointer first = open(folder / "shards", &err);
+  ASSERT_NE(first, nullptr) << text_of(err);
+  EXPECT_EQ(first->n_tensors, 2u);
 }
 
 // ---- lies -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 enum { N_PAYLOAD = 64, N_MORE = 1024, MAX_READ = 1 << 16 };
 
 static uint8_t *put(uint8_t *to, uint64_t value, int n_bytes) {
-  for (int i = 0; i < n_bytes; i++) *to++ = (uint8_t)(value >> 8 * i);
+  for (int i = 0; i < n_bytes; i++) *to++ = (uint8_t)(i < 8 ? value >> 8 * i : 0);
   return to;
 }
 
