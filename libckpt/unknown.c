@@ -32,6 +32,15 @@ static const char *zip_name(const uint8_t *head, size_t n_head) {
   return memmem(head, n_head, "/data.pkl", 9) != NULL ? "a PyTorch file (zip with data.pkl)" : "a zip archive";
 }
 
+/* A tar archive whose first member is one of the four of the oldest torch.save. */
+static bool is_torch_tar(const uint8_t *head, size_t n_head) {
+  static const char *const members[] = {"sys_info", "pickle", "tensors", "storages"};
+  if (n_head < 262 || memcmp(head + 257, "ustar", 5) != 0) return false;
+  for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+    if (memcmp(head, members[i], strlen(members[i]) + 1) == 0) return true;
+  return false;
+}
+
 /* ModelProto: field 1, ir_version, and field 2, the producer's name, as every exporter writes them. */
 static bool is_onnx(const uint8_t *head, size_t n_head) {
   if (n_head < 6 || head[0] != 0x08 || head[1] < 3 || head[1] > 20 || head[2] != 0x12) return false;
@@ -61,7 +70,9 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
        42,
        {"a Git LFS pointer, not the weights", "run git lfs pull", true}},
       {"GGUF", 4, {"a GGUF file", NULL, true}},
-      {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14, {"a PyTorch file of before 1.6", NULL, true}},
+      {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19",
+       14,
+       {"a PyTorch file of before 1.6", "name the file", true}},
       {"\x89HDF\r\n\x1a\n", 8, {"an HDF5 file", NULL, true}},
       {"\x93NUMPY", 6, {"a NumPy array", NULL, true}},
       {"<html", 5, {"an HTML page, perhaps a failed download", "fetch it again", false}},
@@ -71,7 +82,11 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (n_head >= rows[i].n_magic && memcmp(head, rows[i].magic, rows[i].n_magic) == 0) return rows[i].content;
-  if (n_head >= 4 && memcmp(head, "PK\3\4", 4) == 0) return (ckpt_content){zip_name(head, n_head), NULL, true};
+  if (n_head >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
+    const char *name = zip_name(head, n_head);
+    return (ckpt_content){name, strncmp(name, "a PyTorch", 9) == 0 ? "name the file" : NULL, true};
+  }
+  if (is_torch_tar(head, n_head)) return (ckpt_content){"a PyTorch file of 2016 (tar)", "save it again", true};
   if (n_head >= 262 && memcmp(head + 257, "ustar", 5) == 0)
     return (ckpt_content){"a tar archive", "unpack it first", true};
   if (n_head >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) return (ckpt_content){"a pickle", NULL, true};
@@ -85,7 +100,7 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
 
 static ckpt_status refuse_content(const char *path, const char *seen, const char *remedy, ckpt_error *err) {
   if (remedy != NULL) return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "%s (%s)", seen, remedy);
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "%s; this version cannot read it yet, only safetensors", seen);
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "%s; this version cannot read it yet", seen);
 }
 
 ckpt_status ckpt_refuse_file(const ckpt_probe *probe, ckpt_error *err) {

@@ -9,7 +9,8 @@
 
 enum { HEAD_BYTES = 64 };
 
-/* Whether an archive's first entry lies in a folder and has a name that PyTorch's records have. */
+/* Whether an archive's first entry lies in a folder and has a name that PyTorch's records have, or such names follow.
+ */
 static bool is_archive(const uint8_t *head, size_t n_head) {
   static const char *const records[] = {"data.pkl",        "data/", "byteorder",     "version", ".data/",
                                         ".format_version", "code/", "constants.pkl", "extra/",  ".storage_alignment"};
@@ -20,13 +21,12 @@ static bool is_archive(const uint8_t *head, size_t n_head) {
   const char *name = (const char *)head + LOCAL_BYTES, *slash = memchr(name, '/', n_name);
   if (slash == NULL) return false;
   size_t n_rest = n_name - (size_t)(slash + 1 - name);
-  if (n_rest == 0) return memmem(head, n_head, "/data.pkl", 9) != NULL; /* the folder itself comes first */
   for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
     size_t n = strlen(records[i]);
     bool is_folder = records[i][n - 1] == '/';
     if ((is_folder ? n_rest >= n : n_rest == n) && memcmp(slash + 1, records[i], n) == 0) return true;
   }
-  return false;
+  return memmem(head, n_head, "/data.pkl", 9) != NULL; /* made by another program, which begins with something else */
 }
 
 bool ckpt_torch_probe(const uint8_t *head, size_t n_head) {

@@ -181,6 +181,13 @@ TEST_F(Library, Hash) {
   Loop([](std::string *result, ckpt_error *err) { return Hash(kInput, result, err); });
 }
 
+TEST_F(Library, HashOfPyTorchFiles) {
+  for (const char *name : {"training", "legacy", "deflated", "sparse", "dtensor"})
+    Loop([&](std::string *result, ckpt_error *err) {
+      return Hash(std::string(CKPT_TESTS_DIR "/data/torch/") + name + ".pt", result, err);
+    });
+}
+
 TEST_F(Library, ReadsTensors) {
   Loop([](std::string *result, ckpt_error *err) {
     ckpt_index *index = nullptr;

@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   ckpt_error err = {0};
   ckpt_index *index;
   bool is_file =
-      data != NULL && (ckpt_zip_is_start(data, n_bytes) || (n_bytes > 3 && memcmp(data + 2, "\x8a\x0a\x6c", 3) == 0));
+      data != NULL && (ckpt_zip_is_start(data, n_bytes) || (n_bytes > 4 && memcmp(data + 2, "\x8a\x0a\x6c", 3) == 0));
   uint8_t *made = is_file ? NULL : malloc(n_bytes + N_MORE);
   if (made != NULL) {
     n_bytes = wrap(made, data, n_bytes);
