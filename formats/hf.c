@@ -62,8 +62,11 @@ ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_err
   CKPT_TRY(ckpt_source_read(index->source, file, 0, head, n_head, err));
   if (!ckpt_torch_probe(head, n_head)) return ckpt_safetensors_read(index, file, err);
   ckpt_torch_graph graph = {.first_storage = index->n_tensors}; /* storages have a tensor each */
-  ckpt_status status = ckpt_torch_file_read(&graph, index, file, false, err);
+  ckpt_arena nodes;
+  ckpt_torch_arena_init(&nodes, index);
+  ckpt_status status = ckpt_torch_file_read(&graph, index, file, false, &nodes, err);
   ckpt_torch_graph_free(&graph);
+  ckpt_arena_free(&nodes);
   return ckpt_fail_at(status, err, ckpt_source_path(index->source, file), NULL);
 }
 

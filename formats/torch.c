@@ -78,15 +78,19 @@ static ckpt_status read_index(ckpt_index *index, const char *name, bool stored_n
   uint32_t file = 0; /* of a source in memory */
   uint64_t size;
   ckpt_torch_graph graph = {.root = NULL};
+  ckpt_arena nodes;
   ckpt_status status;
+  ckpt_torch_arena_init(&nodes, index);
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
-  CKPT_TRY_GOTO(ckpt_torch_file_read(&graph, index, file, stored_names, err));
+  CKPT_TRY_GOTO(ckpt_torch_file_read(&graph, index, file, stored_names, &nodes, err));
   CKPT_TRY_GOTO(set_objects(index, &graph, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, stored_names, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_composites(&graph, index, err));
+  if (index->objects != NULL) ckpt_arena_adopt(&index->arena, &nodes);
   CKPT_TRY_GOTO(ckpt_index_finish(index, err));
 done:
   ckpt_torch_graph_free(&graph);
+  ckpt_arena_free(&nodes);
   return status;
 }
 

@@ -92,6 +92,23 @@ char *ckpt_arena_printf(ckpt_arena *arena, const char *format, ...) {
   return text;
 }
 
+void ckpt_arena_adopt(ckpt_arena *arena, ckpt_arena *other) {
+  ckpt_arena_block *last = other->blocks;
+  if (last == NULL) return;
+  while (last->next != NULL) last = last->next;
+  if (arena->blocks == NULL) {
+    arena->blocks = other->blocks;
+    arena->n_used = other->n_used;
+    arena->n_free = other->n_free;
+  } else { /* behind the newest, whose rest stays in use */
+    last->next = arena->blocks->next;
+    arena->blocks->next = other->blocks;
+  }
+  uint64_t n_room = arena->limit - arena->n_taken;
+  arena->n_taken += other->n_taken < n_room ? other->n_taken : n_room;
+  *other = (ckpt_arena){.limit = other->limit, .from = other->from};
+}
+
 void ckpt_arena_free(ckpt_arena *arena) {
   for (ckpt_arena_block *block = arena->blocks, *next; block != NULL; block = next) {
     next = block->next;

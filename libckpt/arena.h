@@ -35,6 +35,10 @@ char *ckpt_arena_copy(ckpt_arena *arena, const char *text);
 /* printf into the arena. */
 char *ckpt_arena_printf(ckpt_arena *arena, const char *format, ...) CKPT_PRINTF(2, 3);
 
+/* Takes over the memory of other, which has the same allocator and is empty then. Where that
+ * is more than the limit allows, nothing more can be allocated. */
+void ckpt_arena_adopt(ckpt_arena *arena, ckpt_arena *other);
+
 /* Frees everything; the arena is empty and usable again. */
 void ckpt_arena_free(ckpt_arena *arena);
 

@@ -54,8 +54,13 @@ static ckpt_status note_globals(ckpt_index *index, const ckpt_pickle_report *rep
   return CKPT_OK;
 }
 
+void ckpt_torch_arena_init(ckpt_arena *arena, const ckpt_index *index) {
+  ckpt_arena_init(arena, index->arena.limit - index->arena.n_taken);
+  arena->from = index->arena.from;
+}
+
 ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
-                                 ckpt_error *err) {
+                                 ckpt_arena *arena, ckpt_error *err) {
   ckpt_source *source = index->source;
   uint64_t size = ckpt_source_size(source, file);
   size_t n_head = size < HEAD_BYTES ? (size_t)size : HEAD_BYTES;
@@ -63,8 +68,8 @@ ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uin
   ckpt_pickle_report report;
   CKPT_TRY(ckpt_source_read(source, file, 0, head, n_head, err));
   CKPT_TRY(ckpt_torch_is_stream(head, n_head)
-               ? ckpt_torch_stream_read(graph, source, file, &index->arena, &report, err)
-               : ckpt_torch_archive_read(graph, source, file, 0, size, &index->arena, &report, err));
+               ? ckpt_torch_stream_read(graph, source, file, arena, &report, err)
+               : ckpt_torch_archive_read(graph, source, file, 0, size, arena, &report, err));
   CKPT_TRY(note_globals(index, &report, err));
   return ckpt_torch_graph_add(graph, index, "", stored_names, err);
 }

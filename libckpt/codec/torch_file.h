@@ -14,9 +14,13 @@ bool ckpt_torch_is_stream(const uint8_t *head, size_t n_head);
 ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
                                    ckpt_pickle_report *report, ckpt_error *err);
 
-/* Adds the tensors of a file of the index's source, and notes; graph is what they came from, the caller's to free in
- * any case. Fails as ckpt_torch_archive_read and ckpt_torch_graph_add do. */
+/* An empty arena for a graph beside an index: what the index may still take, of the same allocator. */
+void ckpt_torch_arena_init(ckpt_arena *arena, const ckpt_index *index);
+
+/* Adds the tensors of a file of the index's source, and notes; graph is what they came from, its nodes the arena's, the
+ * caller's to free in any case. The index needs neither afterwards. Fails as ckpt_torch_archive_read and
+ * ckpt_torch_graph_add do. */
 ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
-                                 ckpt_error *err);
+                                 ckpt_arena *arena, ckpt_error *err);
 
 #endif

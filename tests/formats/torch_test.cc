@@ -411,6 +411,25 @@ TEST(Torch, ManyNames) {
   EXPECT_LT(index->arena.n_taken, 64u << 20);
 }
 
+// An object that is kept counts against the index's memory; of a plain dict of tensors nothing is kept.
+TEST(Torch, MemoryOfTheObject) {
+  const std::string w = view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"});
+  std::string pickle = "}(" + text("w") + w;
+  for (int i = 0; i < 50000; i++) pickle += text("k" + std::to_string(i)) + "]";
+  ckpt_error err = {};
+  const std::string kept = archive(pickle + "u.", {kSixFloats});
+  IndexPointer index = open_bytes(kept, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_GT(index->arena.n_taken, 50000u * 2 * sizeof(ckpt_object));
+  pickle = "}(";
+  for (int i = 0; i < 20000; i++) pickle += text("k" + std::to_string(i)) + w;
+  const std::string plain = archive(pickle + "u.", {kSixFloats});
+  IndexPointer dict = open_bytes(plain, &err, false);
+  ASSERT_NE(dict, nullptr) << text_of(err);
+  EXPECT_EQ(dict->objects, nullptr);
+  EXPECT_LT(dict->arena.n_taken, 20000u * 150);
+}
+
 // A file that ends anywhere does not open: an archive has its directory last, a stream its storages.
 TEST(Torch, TruncationAtEveryByte) {
   for (const std::string name : {"protocol2", "legacy2"}) {
