@@ -40,6 +40,7 @@ typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
   uint32_t revision;              /* of this table; stands in digests' naming */
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
+  const char *const *classes;     /* of transformers, whose state dicts have all of these names; heads may add others */
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
   const ckpt_arch_name *names;    /* hf NULL ends */
   const ckpt_arch_tie *ties;      /* kept NULL ends */

@@ -6,6 +6,13 @@
 #include "error.h"
 #include "run.h"
 
+/* What in config.json ties a name to another. */
+static const char *tie_key(const ckpt_index *index, const char *tied) {
+  const ckpt_arch_tie *tie = ckpt_arch_find(index->architecture)->ties;
+  while (tie->kept != NULL && strcmp(tie->tied, tied) != 0) tie++;
+  return tie->config_key;
+}
+
 ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *const *digests, ckpt_digest *out,
                               ckpt_error *err) {
   ckpt_digest_entry *entries = calloc((size_t)index->n_tensors + 1, sizeof *entries);
@@ -21,8 +28,9 @@ ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *const 
     if (digests[a] == NULL || digests[b] == NULL) continue;
     if (memcmp(digests[a], digests[b], sizeof **digests) != 0) {
       status = ckpt_fail(err, CKPT_EDIFFERENT, index->path, tied->name,
-                         "differs from %s, though the config ties them (see --tied, or open with --names stored)",
-                         kept->name);
+                         "differs from %s, to which config.json ties it (say \"%s\": false there, or leave one of them "
+                         "out: ckpt convert --exclude %s)",
+                         kept->name, tie_key(index, tied->name), tied->name);
       goto done;
     }
     entries[b].name = NULL;

@@ -207,6 +207,7 @@ static int run(ckpt_args *args) {
     proof.allow_overflow = ckpt_args_has(args, "allow-overflow");
     status = ckpt_proving_run(args, &proof, &is_printed, &err);
   }
+  for (int i = 0; i < 2 && status == CKPT_OK; i++) status = ckpt_source_unchanged(inputs[i].index->source, &err);
   if (status == CKPT_OK && !is_printed) exit_status = report(args, diff, inputs);
   ckpt_diff_free(diff);
   ckpt_input_close(&inputs[0]);

@@ -32,6 +32,7 @@ typedef struct verification {
   ckpt_manifest *expected;                /* of --manifest */
   ckpt_manifest *actual;                  /* NULL with --headers, and once it has been compared */
   ckpt_digest digest, content;            /* of --digest, of what was read */
+  ckpt_dtype cast;                        /* of the manifest: what `content` and the comparison are of; or NONE */
   bool has_digest, is_formed, is_printed; /* is_formed: the content has a digest */
 } verification;
 
@@ -49,11 +50,12 @@ static ckpt_status check_args(verification *v, ckpt_error *err) {
     return ckpt_args_fail(v->args, err, "--digest '%s' is not ckpt1: and 64 hex digits (ckpt hash prints it)", digest);
   if (manifest == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_manifest_read(&v->expected, manifest, err));
-  bool is_plain = v->expected->cast == CKPT_DTYPE_NONE && strcmp(v->expected->include, "model") == 0;
+  v->cast = v->expected->cast;
+  bool is_plain = v->cast == CKPT_DTYPE_NONE && strcmp(v->expected->include, "model") == 0;
   if (v->has_digest && !is_plain)
     return ckpt_args_fail(v->args, err, "--digest is of the model as stored, %s is of --include %s%s%s (one at a time)",
-                          manifest, v->expected->include, v->expected->cast == CKPT_DTYPE_NONE ? "" : " --cast ",
-                          v->expected->cast == CKPT_DTYPE_NONE ? "" : ckpt_dtype_name(v->expected->cast));
+                          manifest, v->expected->include, v->cast == CKPT_DTYPE_NONE ? "" : " --cast ",
+                          v->cast == CKPT_DTYPE_NONE ? "" : ckpt_dtype_name(v->cast));
   return CKPT_OK;
 }
 
@@ -373,6 +375,7 @@ static void print_text(const verification *v) {
   if (index != NULL)
     printf(", %s tensors, %s", ckpt_text_count(index->n_tensors, count), ckpt_text_size(n_bytes, size));
   if (v->is_formed) printf(", %s", ckpt_digest_text(&v->content, digest));
+  if (v->is_formed && v->cast != CKPT_DTYPE_NONE) printf(" (values as %s)", ckpt_dtype_name(v->cast));
   putchar('\n');
 }
 
@@ -413,6 +416,7 @@ static void write_json(const verification *v) {
   ckpt_emit_u64(&json, "n_tensors", index == NULL ? 0 : index->n_tensors);
   ckpt_emit_u64(&json, "n_bytes", n_bytes);
   ckpt_emit_text(&json, "digest", v->is_formed ? ckpt_digest_text(&v->content, digest) : NULL);
+  ckpt_emit_text(&json, "cast", v->cast == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(v->cast));
   ckpt_emit_end(&json);
 }
 
@@ -423,9 +427,14 @@ static ckpt_status say_unproven(verification *v, bool is_proven, ckpt_error *err
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "values: tensor bytes were not read (--headers)");
-  if (is_proven || v->has_digest || ckpt_args_has(v->args, "manifest") || ckpt_args_has(v->args, "receipt") ||
-      ckpt_args_has(v->args, "sums"))
+  bool has_manifest = ckpt_args_has(v->args, "manifest");
+  if (is_proven || v->has_digest || ckpt_args_has(v->args, "receipt") || ckpt_args_has(v->args, "sums") ||
+      (has_manifest && v->cast == CKPT_DTYPE_NONE))
     return CKPT_OK;
+  if (has_manifest)
+    return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "bytes: the manifest is of values as %s; give one without --cast, --sums or --receipt",
+                             ckpt_dtype_name(v->cast));
   return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                            "bytes: no checksum in this format; give --digest, --manifest, --sums or --receipt");
 }
@@ -448,6 +457,7 @@ static ckpt_status verify_index(verification *v, ckpt_error *err) {
     CKPT_TRY(check_digests(v, err));
     CKPT_TRY(check_cache(v, &is_cached, err));
     CKPT_TRY(check_sums(v, &is_listed, err));
+    CKPT_TRY(ckpt_source_unchanged(v->input.index->source, err));
     free_manifests(v);
     CKPT_TRY(check_receipt(v, err));
   }
@@ -502,8 +512,9 @@ const ckpt_verb ckpt_verb_verify = {
         "says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
-        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\"}; proven and unproven "
-        "are texts; \"n_more\" on the last of 1,000 problems or 20 warnings of one kind counts those that are not "
+        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\",\"cast\"}; proven and "
+        "unproven are texts; \"cast\" is the dtype of the manifest's values, of which the digest is, too; \"n_more\" "
+        "on the last of 1,000 problems or 20 warnings of one kind counts those that are not "
         "listed",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,

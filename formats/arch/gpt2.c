@@ -13,6 +13,14 @@
 
 static const char *const model_types[] = {"gpt2", NULL};
 
+static const char *const classes[] = {"GPT2Model",
+                                      "GPT2LMHeadModel",
+                                      "GPT2DoubleHeadsModel",
+                                      "GPT2ForSequenceClassification",
+                                      "GPT2ForTokenClassification",
+                                      "GPT2ForQuestionAnswering",
+                                      NULL};
+
 static const ckpt_arch_name names[] = {
     PARAMETER("transformer.wte.weight", "token_embd.weight", PLAIN, 0),
     PARAMETER("transformer.wpe.weight", "position_embd.weight", PLAIN, -1),
@@ -61,6 +69,7 @@ extern const ckpt_arch ckpt_arch_gpt2;
 const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",
                                   .revision = 1,
                                   .model_types = model_types,
+                                  .classes = classes,
                                   .base_prefix = "transformer.",
                                   .names = names,
                                   .ties = ties,

@@ -13,6 +13,18 @@
 
 static const char *const model_types[] = {"llama", "mistral", NULL};
 
+/* LlamaForQuestionAnswering has another base prefix. */
+static const char *const classes[] = {"LlamaModel",
+                                      "LlamaForCausalLM",
+                                      "LlamaForSequenceClassification",
+                                      "LlamaForTokenClassification",
+                                      "MistralModel",
+                                      "MistralForCausalLM",
+                                      "MistralForSequenceClassification",
+                                      "MistralForTokenClassification",
+                                      "MistralForQuestionAnswering",
+                                      NULL};
+
 static const ckpt_arch_name names[] = {
     PARAMETER("model.embed_tokens.weight", "token_embd.weight", "tok_embeddings.weight", PLAIN, 0),
     PARAMETER(LAYER "input_layernorm.weight", "blk.#.attn_norm.weight", "layers.#.attention_norm.weight", PLAIN, -1),
@@ -70,6 +82,7 @@ extern const ckpt_arch ckpt_arch_llama;
 const ckpt_arch ckpt_arch_llama = {.name = "llama",
                                    .revision = 1,
                                    .model_types = model_types,
+                                   .classes = classes,
                                    .base_prefix = "model.",
                                    .names = names,
                                    .ties = ties,

@@ -1,4 +1,4 @@
-/* quantized.c - see quantized.h. Names as GPTQ, AWQ, compressed-tensors, FP8 and MXFP4 writers give them. */
+/* quantized.c - see quantized.h. Endings as the writers of quantized models give them. */
 #include "libckpt/recipe/quantized.h"
 
 #include <stdio.h>
@@ -11,23 +11,89 @@
 
 enum { MAX_NAME = 4200 };
 
-/* The scales that stand beside a tensor: their name in name[4200], or false. */
-static bool has_scales(const ckpt_index *index, const ckpt_tensor *tensor, char *name) {
-  static const char *const beside[] = {"_scale_inv", "_scale", "_scales", ".scale", "_absmax", ".absmax"};
-  for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-    snprintf(name, MAX_NAME, "%s%s", tensor->name, beside[i]);
-    if (ckpt_index_find(index, name) != NULL) return true;
-  }
-  return false;
+/* Names of one stem: of quantized values, and of what stands beside them to read them. "" is the bare stem; an ending
+ * that begins with a letter is a whole component. */
+typedef struct ending_pair {
+  const char *values, *beside;
+} ending_pair;
+
+static const ending_pair pairs[] = {
+    {"", "_scale"},     /* FP8 and compressed-tensors: weight, weight_scale */
+    {"", "_scale_inv"}, /* DeepSeek's FP8 */
+    {"", "_scales"},    /* EETQ */
+    {"", ".scale"},
+    {"", "_zero_point"},
+    {"", "_absmax"},
+    {"", ".absmax"}, /* bitsandbytes, 4 bit */
+    {"", ".quant_map"},
+    {"", ".nested_absmax"},
+    {"", ".nested_quant_map"},
+    {"weight", "SCB"},         /* bitsandbytes, int8 */
+    {"weight", "input_scale"}, /* compressed-tensors: of activations */
+    {"weight", "output_scale"},
+    {"weight_packed", "weight_scale"},
+    {"weight_packed", "weight_global_scale"},
+    {"weight_packed", "weight_zero_point"},
+    {"weight_packed", "input_scale"},
+    {"weight_packed", "input_global_scale"},
+    {"qweight", "scales"}, /* GPTQ, AWQ */
+    {"qweight", "qzeros"},
+    {"_blocks", "_scales"}, /* MXFP4 */
+    {"._data", "._scale"},  /* quanto */
+    {"W_q", "scale"},       /* HQQ */
+    {"W_q", "zero"},
+    {"codes", "codebooks"}, /* AQLM */
+    {"codes", "scales"},
+};
+
+enum { N_PAIRS = sizeof pairs / sizeof *pairs };
+
+/* Integers of less than 64 bits are packed values or codes; positions and counters have 64. Floats of a byte and blocks
+ * are scaled. */
+static bool is_narrow(const ckpt_tensor *tensor) {
+  const ckpt_dtype_row *dtype = ckpt_dtype_get(tensor->dtype);
+  if (tensor->dtype == CKPT_BOOL) return false;
+  return dtype->block_elements != 1 || dtype->block_bytes < (ckpt_dtype_is_float((ckpt_dtype)tensor->dtype) ? 2 : 8);
 }
 
-/* Integers of less than 64 bits are packed values (GPTQ's qweight) or codes; positions and counters have 64. */
+/* Whether name ends so; *n_stem is what comes before. */
+static bool take_stem(const char *name, const char *ending, size_t *n_stem) {
+  bool is_component = ending[0] != '\0' && strchr("._", ending[0]) == NULL;
+  if (!ckpt_text_ends(name, ending)) return false;
+  *n_stem = strlen(name) - strlen(ending);
+  return !is_component || *n_stem == 0 || name[*n_stem - 1] == '.';
+}
+
+/* The tensor of the same stem that ends otherwise, or NULL. */
+static const ckpt_tensor *find_beside(const ckpt_index *index, const char *name, const char *ending,
+                                      const char *other) {
+  char beside[MAX_NAME];
+  size_t n_stem;
+  if (!take_stem(name, ending, &n_stem)) return NULL;
+  int n = snprintf(beside, sizeof beside, "%.*s%s", (int)n_stem, name, other);
+  return n < 0 || n >= MAX_NAME ? NULL : ckpt_index_find(index, beside);
+}
+
+/* What tensor needs to be read if it is quantized, or NULL. */
+static const ckpt_tensor *find_scales(const ckpt_index *index, const ckpt_tensor *tensor) {
+  const ckpt_tensor *found = NULL;
+  for (size_t i = 0; i < N_PAIRS && found == NULL; i++)
+    found = find_beside(index, tensor->name, pairs[i].values, pairs[i].beside);
+  return found;
+}
+
+/* The quantized tensor that needs this one, or NULL: a name alone, without it, proves nothing. */
+static const ckpt_tensor *find_values(const ckpt_index *index, const ckpt_tensor *tensor) {
+  for (size_t i = 0; i < N_PAIRS; i++) {
+    const ckpt_tensor *found = find_beside(index, tensor->name, pairs[i].beside, pairs[i].values);
+    if (found != NULL && is_narrow(found)) return found;
+  }
+  return NULL;
+}
+
+/* With a config that says quantized: some methods keep values in wide floats beside their scales. */
 static bool is_quantized_tensor(const ckpt_index *index, const ckpt_tensor *tensor) {
-  const ckpt_dtype_row *dtype = ckpt_dtype_get(tensor->dtype);
-  char name[MAX_NAME];
-  bool is_float = ckpt_dtype_is_float((ckpt_dtype)tensor->dtype), is_plain = dtype->block_elements == 1;
-  if (tensor->role != CKPT_ROLE_PARAMETER || tensor->dtype == CKPT_BOOL) return false;
-  return !is_plain || dtype->block_bytes < (is_float ? 2 : 8) || has_scales(index, tensor, name);
+  return tensor->role == CKPT_ROLE_PARAMETER && (is_narrow(tensor) || find_scales(index, tensor) != NULL);
 }
 
 ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *out, ckpt_error *err) {
@@ -66,18 +132,19 @@ ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized,
 
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err) {
-  static const char *const scales[] = {"_scale_inv", "_scale",  "_scales", ".scales",
-                                       ".scale",     "_absmax", ".absmax", "_zero_point"};
-  char name[MAX_NAME];
-  if (has_scales(index, tensor, name))
+  const ckpt_tensor *scales = find_scales(index, tensor), *values = find_values(index, tensor);
+  size_t ignored;
+  if (scales != NULL && (is_quantized || is_narrow(tensor)))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
                      "is quantized: its values need %s, and a cast alone would be wrong (leave it out of --dtype)",
-                     name);
-  bool is_small = ckpt_dtype_get(tensor->dtype)->block_bytes == 1 || ckpt_dtype_get(tensor->dtype)->block_elements > 1;
-  bool is_scale = false;
-  for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
-    is_scale = is_scale || ckpt_text_ends(tensor->name, scales[i]);
-  if (is_quantized && (is_small || is_scale))
+                     scales->name);
+  if (values != NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                     "belongs to %s, which is quantized: a cast alone would be wrong (leave it out of --dtype)",
+                     values->name);
+  bool is_suspect = is_narrow(tensor);
+  for (size_t i = 0; i < N_PAIRS; i++) is_suspect = is_suspect || take_stem(tensor->name, pairs[i].beside, &ignored);
+  if (is_quantized && is_suspect)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
                      "belongs to a quantized model (quantization_config in config.json): a cast alone would be wrong");
   return CKPT_OK;

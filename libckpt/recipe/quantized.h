@@ -17,8 +17,9 @@ ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *
 /* Whether both say so. */
 ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized, ckpt_error *err);
 
-/* EUNSUPPORTED when casting tensor would read a quantized weight, or what belongs to one, alone: its scales stand
- * beside it (`<name>_scale_inv`, `<name>_scale`, ...), or it is itself such a scale and the config says quantized. */
+/* EUNSUPPORTED when casting tensor would read a quantized weight, or what belongs to one, alone: it has a dtype of
+ * quantized values with its scales beside it (`<name>_scale`, ...), it is such a scale with such values beside it, or
+ * it is like one of both and the config says quantized. */
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err);
 

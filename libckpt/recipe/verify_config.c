@@ -217,12 +217,25 @@ static ckpt_status check_layers(checker *c, ckpt_error *err) {
 /* ---- ties ----------------------------------------------------------------------------------------------------------
  */
 
-/* Whether the config's `architectures` names a model with a head over the vocabulary. */
-static ckpt_status has_head(const ckpt_side_file *side, const char *text, bool *out, ckpt_error *err) {
+/* What the config's `architectures` say of the model. */
+typedef struct model_classes {
+  bool has_head;     /* one of them has a head over the vocabulary */
+  char unknown[128]; /* the first whose names the row does not know; empty where there is none */
+} model_classes;
+
+static void take_class(const ckpt_arch *arch, const char *name, model_classes *out) {
+  const char *const *known = arch->classes;
+  out->has_head = out->has_head || ckpt_text_ends(name, "ForCausalLM") || ckpt_text_ends(name, "LMHeadModel");
+  while (*known != NULL && strcmp(*known, name) != 0) known++;
+  if (*known == NULL && out->unknown[0] == '\0') snprintf(out->unknown, sizeof out->unknown, "%s", name);
+}
+
+static ckpt_status read_classes(const ckpt_arch *arch, const ckpt_side_file *side, const char *text, model_classes *out,
+                                ckpt_error *err) {
   ckpt_json *json;
   ckpt_json_token token;
   ckpt_status status;
-  *out = false;
+  *out = (model_classes){0};
   CKPT_TRY(ckpt_json_new_text(&json, text, (size_t)side->n_bytes, true, NULL, err));
   CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a config", err));
   for (bool is_done = false; !is_done;) {
@@ -235,8 +248,7 @@ static ckpt_status has_head(const ckpt_side_file *side, const char *text, bool *
     CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
     if (token == CKPT_JSON_ARRAY) continue;
     if (token != CKPT_JSON_STRING) break;
-    const char *name = ckpt_json_text(json, NULL);
-    *out = *out || ckpt_text_ends(name, "ForCausalLM") || ckpt_text_ends(name, "LMHeadModel");
+    take_class(arch, ckpt_json_text(json, NULL), out);
   }
 done:
   ckpt_json_free(json);
@@ -421,17 +433,20 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
 
 static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, const char *text, ckpt_error *err) {
   size_t n_problems = c->findings->n_of[CKPT_PROBLEM];
-  bool is_head_wanted;
+  model_classes classes;
   CKPT_TRY(check_numbers(c, err));
   if (c->arch == NULL || c->arch->shapes == NULL || c->is_quantized)
     return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL, "config: %s",
                              c->is_quantized
                                  ? "the shapes of a quantized model are not known to it"
                                  : "names and shapes were not compared (unknown model_type, or names as stored)");
-  CKPT_TRY(has_head(side, text, &is_head_wanted, err));
+  CKPT_TRY(read_classes(c->arch, side, text, &classes, err));
+  if (classes.unknown[0] != '\0')
+    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "coverage: %s is not known (names and shapes were not compared)", classes.unknown);
   CKPT_TRY(check_shapes(c, err));
   CKPT_TRY(check_layers(c, err));
-  CKPT_TRY(check_ties(c, is_head_wanted, err));
+  CKPT_TRY(check_ties(c, classes.has_head, err));
   if (c->findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
   if (c->undecided != NULL)
     return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
