@@ -261,8 +261,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
   return ckpt_index_finish(index, err);
 }
 
-/* A tied pair that differs is the input's: there is no output yet. */
-static ckpt_status digest_outputs(ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
+static ckpt_status digest_outputs(ckpt_plan *plan, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     ckpt_index *index = NULL;
@@ -271,7 +270,6 @@ static ckpt_status digest_outputs(ckpt_plan *plan, const ckpt_index *from, ckpt_
     status = reopen(&index, &plan->outputs[i], err);
     for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++)
       digests[k] = &plan->rows[index->tensors[index->by_name[k]].origin].digest;
-    if (status == CKPT_OK) index->path = from->path;
     if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
     ckpt_index_free(index);
     free(digests);
@@ -309,7 +307,7 @@ ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *reques
   if (receipt != NULL) CKPT_TRY(ckpt_sink_open(receipt, &file, 1, err));
   if (request->discards) CKPT_TRY_GOTO(discard_rows(plan, run, err));
   CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, true, err));
-  CKPT_TRY_GOTO(digest_outputs(plan, request->from, err));
+  CKPT_TRY_GOTO(digest_outputs(plan, err));
   if (receipt != NULL) CKPT_TRY_GOTO(ckpt_receipt_write(plan, request, receipt, err));
   if (run != NULL && run->cancel != NULL && *run->cancel != 0) {
     status = ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written");
@@ -317,7 +315,8 @@ ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *reques
   }
   status = commit(plan, receipt, err);
 done:
-  if (status == CKPT_EVALUE) (void)ckpt_fail_at(status, err, request->from->path, NULL);
+  if (status == CKPT_EVALUE || status == CKPT_EDIFFERENT) /* no output is there to be looked at */
+    (void)ckpt_fail_at(status, err, request->from->path, NULL);
   for (uint32_t i = 0; i < plan->n_outputs && status != CKPT_OK; i++) ckpt_sink_abandon(plan->outputs[i].sink);
   if (receipt != NULL && status != CKPT_OK) ckpt_sink_abandon(receipt);
   return status;

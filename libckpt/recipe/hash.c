@@ -89,7 +89,7 @@ ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, c
     if (ckpt_hashing_at(hashing, i) != NULL) digests[i] = &hashing->digests[i];
   ckpt_status status = ckpt_digest_index(hashing->from, digests, out, err);
   free(digests);
-  return status;
+  return ckpt_fail_at(status, err, hashing->from->path, NULL);
 }
 
 ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options, ckpt_digest *out, ckpt_error *err) {

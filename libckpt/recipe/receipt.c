@@ -102,7 +102,7 @@ ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request
     }
     digests[i] = &plan->rows[row - 1].digest;
   }
-  status = ckpt_digest_index(from, digests, out, err);
+  status = ckpt_fail_at(ckpt_digest_index(from, digests, out, err), err, from->path, NULL);
 done:
   free(rows);
   free(digests);

@@ -22,6 +22,9 @@ try llama-tiny 's/"eos_token_id": 2/"eos_token_id": [2, 3]/'
 for model in llama-tiny gpt2-tiny; do
   try $model 's/"tie_word_embeddings": [a-z]*/"tie_word_embeddings": "false"/'
 done
+for class in LlamaForTokenClassification LlamaForQuestionAnswering; do
+  try llama-tiny 's/LlamaForCausalLM/'$class/
+done
 stale='s/"vocab_size": 160/"vocab_size": 160, "quantization_config": {"quant_method": "fp8"}/'
 try llama-tiny "$stale"
 
