@@ -318,7 +318,9 @@ typedef struct replay {
 
 static void take_difference(void *arg, const ckpt_error *problem) {
   replay *r = arg;
-  if (r->status == CKPT_OK)
+  if (problem->status == CKPT_OK)
+    ckpt_report_note(r->v->args, "%s: %s", problem->file, problem->message);
+  else if (r->status == CKPT_OK)
     r->status = ckpt_findings_add(&r->v->findings, r->err, CKPT_PROBLEM, problem->file, problem->tensor, "%s",
                                   problem->message);
 }

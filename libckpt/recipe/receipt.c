@@ -150,8 +150,7 @@ static void print_options(ckpt_out *out, const ckpt_convert_request *request) {
   ckpt_out_text(out, "},\n");
 }
 
-/* The tensor of the input that a row is made from: its first leaf. */
-static const ckpt_tensor *source_of(const ckpt_expr *expr) {
+const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   while (expr->n_args != 0) expr = expr->args[0];
   return expr->tensor;
 }
@@ -170,7 +169,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
     if (row->sink != number || row->tensor == NULL) continue;
-    const ckpt_tensor *source = source_of(row->expr);
+    const ckpt_tensor *source = ckpt_receipt_source(row->expr);
     print_text(out, is_first ? "   {\"name\":" : ",\n   {\"name\":", row->tensor->name);
     print_text(out, ",\"source\":", source == NULL ? NULL : source->name);
     print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));

@@ -19,13 +19,18 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
 ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err);
 
-/* Told of each thing in which a replay differs from its receipt: file, tensor and message; the status is EDIFFERENT. */
+/* The tensor of the input that a row is made from: its first leaf. */
+const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr);
+
+/* Told of each thing in which a replay differs from its receipt: file, tensor and message; the status is EDIFFERENT. A
+ * status of CKPT_OK is a remark: something to know that is no difference. */
 typedef void ckpt_receipt_problem(void *arg, const ckpt_error *problem);
 
-/* Replays the receipt at path `receipt` and compares with what it records of `output`, which is one of its outputs (by
- * its path; the only one where it has one), and with what stands there now. Reads inputs and output once. Succeeds
- * when it could compare: then `report` (arg first) has been called for each difference. Fails with EFORMAT for what is
- * no receipt, ENOTFOUND (receipt, input, output not among several), and as ckpt_open and a run do. */
+/* Replays the receipt at path `receipt` and compares with what it records of `output`, which is one of its outputs (the
+ * only one where it has one; else by its path, as it was given or from the receipt's folder, or by its content and last
+ * name), and with what stands there now. Reads inputs and output once, an output that goes by its content twice.
+ * Succeeds when it could compare: then `report` (arg first) has been called for each difference. Fails with EFORMAT for
+ * what is no receipt, ENOTFOUND (receipt, input, output not among several), and as ckpt_open and a run do. */
 ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
                                 ckpt_receipt_problem *report, void *arg, ckpt_error *err);
 

@@ -32,7 +32,7 @@ typedef struct recorded {
   ckpt_json_file file;
   ckpt_arena arena;
   ckpt_convert_options options;
-  const char *weights;
+  const char *weights, *version;
   const char *input_names;
   recorded_output input, *outputs;
   ckpt_convert_target *targets;
@@ -45,16 +45,30 @@ typedef struct reporter {
   void *arg;
 } reporter;
 
-static void say(const reporter *to, const char *file, const char *tensor, const char *format, ...) CKPT_PRINTF(4, 5);
-static void say(const reporter *to, const char *file, const char *tensor, const char *format, ...) {
+static void tell(const reporter *to, ckpt_status kind, const char *file, const char *tensor, const char *format,
+                 va_list args) {
   ckpt_error problem = {0};
   char text[sizeof problem.message];
+  vsnprintf(text, sizeof text, format, args);
+  (void)ckpt_fail(&problem, CKPT_EDIFFERENT, file, tensor, "%s", text);
+  problem.status = kind;
+  to->report(to->arg, &problem);
+}
+
+static void say(const reporter *to, const char *file, const char *tensor, const char *format, ...) CKPT_PRINTF(4, 5);
+static void say(const reporter *to, const char *file, const char *tensor, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  tell(to, CKPT_EDIFFERENT, file, tensor, format, args);
   va_end(args);
-  (void)ckpt_fail(&problem, CKPT_EDIFFERENT, file, tensor, "%s", text);
-  to->report(to->arg, &problem);
+}
+
+static void remark(const reporter *to, const char *file, const char *format, ...) CKPT_PRINTF(3, 4);
+static void remark(const reporter *to, const char *file, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  tell(to, CKPT_OK, file, NULL, format, args);
+  va_end(args);
 }
 
 /* ---- reading -------------------------------------------------------------------------------------------------------
@@ -124,7 +138,7 @@ static ckpt_status read_flag(recorded *r, ckpt_json *json, void *into, ckpt_erro
 
 static ckpt_status read_size(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "a size", err));
-  return ckpt_json_u64(json, into) ? CKPT_OK : refuse(r, "shard_size", err);
+  return ckpt_json_u64(json, into) ? CKPT_OK : refuse(r, "sizes", err);
 }
 
 static ckpt_status read_digest(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -246,6 +260,12 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
   return CKPT_OK;
 }
 
+/* A path that the run was given, from the folder of the receipt. NULL: no room. */
+static char *beside_receipt(recorded *r, const char *path) {
+  const char *slash = strrchr(r->path, '/');
+  return ckpt_arena_printf(&r->arena, "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - r->path), r->path, path);
+}
+
 /* Opens an input by the path that the run was given: from the current folder, as it was then, else from the receipt's
  * own. */
 static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, const ckpt_open_options *open,
@@ -253,8 +273,7 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
   char here[PATH_MAX] = "the current folder";
   struct stat found;
   if (path[0] == '/' || stat(path, &found) == 0) return ckpt_open(out, path, open, err);
-  const char *slash = strrchr(r->path, '/');
-  char *beside = ckpt_arena_printf(&r->arena, "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - r->path), r->path, path);
+  char *beside = beside_receipt(r, path);
   CKPT_TRY_ALLOC(beside, err);
   if (stat(beside, &found) == 0) return ckpt_open(out, beside, open, err);
   ckpt_error why = {0};
@@ -267,13 +286,19 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
                    path, here);
 }
 
+/* The verbs that write receipts; each is a request that the options stand for. */
+static ckpt_status check_verb(const recorded *r, ckpt_error *err) {
+  static const char *const verbs[] = {"convert", "split", "join"};
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+    if (r->request.verb != NULL && strcmp(r->request.verb, verbs[i]) == 0) return CKPT_OK;
+  return refuse(r, r->request.verb == NULL ? "no verb" : r->request.verb, err);
+}
+
 static ckpt_status parse(recorded *r, ckpt_error *err) {
   bool is_one = false;
-  const field fields[] = {{"ckpt_receipt", read_version, &is_one},
-                          {"verb", read_text, &r->request.verb},
-                          {"options", read_options, NULL},
-                          {"inputs", read_inputs, NULL},
-                          {"outputs", read_outputs, NULL}};
+  const field fields[] = {{"ckpt_receipt", read_version, &is_one}, {"version", read_text, &r->version},
+                          {"verb", read_text, &r->request.verb},   {"options", read_options, NULL},
+                          {"inputs", read_inputs, NULL},           {"outputs", read_outputs, NULL}};
   ckpt_json *json = NULL;
   ckpt_json_token token;
   ckpt_status status;
@@ -287,6 +312,8 @@ static ckpt_status parse(recorded *r, ckpt_error *err) {
     status = refuse(r, "inputs", err);
   else if (r->request.n_targets == 0)
     status = refuse(r, "outputs", err);
+  else
+    status = check_verb(r, err);
 done:
   ckpt_json_free(json);
   return ckpt_fail_at(status, err, r->path, NULL);
@@ -307,26 +334,94 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* The content of what is at path, if it has one. */
+static ckpt_status digest_at(const char *path, const ckpt_run_options *run, recorded_output *now, ckpt_error *err) {
+  const ckpt_hash_options options = {.struct_size = sizeof options, .run = run};
+  ckpt_index *index = NULL;
+  ckpt_error why = {0};
+  ckpt_status status = ckpt_open(&index, path, NULL, &why);
+  if (status == CKPT_OK) status = ckpt_hash(index, &options, &now->digest, &why);
+  ckpt_index_free(index);
+  now->has_digest = status == CKPT_OK;
+  if (status == CKPT_ENOMEM || status == CKPT_ECANCELED) return ckpt_fail(err, status, NULL, NULL, "%s", why.message);
+  return CKPT_OK;
+}
+
+static const char *last_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash == NULL || slash[1] == '\0' ? path : slash + 1;
+}
+
+static bool is_same_content(const recorded_output *a, const recorded_output *b) {
+  return a->has_digest && b->has_digest && memcmp(&a->digest, &b->digest, sizeof a->digest) == 0;
+}
+
+/* The one output that has the content of what is at path; where several or none have it, the one of these that is
+ * called so. False: none, or more than one. */
+static bool find_moved(const recorded *r, const char *path, const recorded_output *now, uint32_t *number) {
+  uint32_t n_equal = 0, n_named = 0, named = 0;
+  for (uint32_t i = 0; i < r->request.n_targets; i++) {
+    if (!is_same_content(&r->outputs[i], now)) continue;
+    *number = i;
+    n_equal++;
+  }
+  if (n_equal == 1) return true;
+  for (uint32_t i = 0; i < r->request.n_targets; i++) {
+    if (n_equal != 0 && !is_same_content(&r->outputs[i], now)) continue;
+    if (strcmp(last_name(r->targets[i].path), last_name(path)) != 0) continue;
+    named = i;
+    n_named++;
+  }
+  *number = named;
+  return n_named == 1;
+}
+
 /* Number of the output that path means. */
-static ckpt_status find_output(const recorded *r, const char *path, uint32_t *number, ckpt_error *err) {
+static ckpt_status find_output(recorded *r, const char *path, const ckpt_run_options *run, uint32_t *number,
+                               ckpt_error *err) {
+  char here[PATH_MAX] = "the current folder", names[256] = "";
+  uint32_t n = r->request.n_targets;
   *number = 0;
-  if (r->request.n_targets == 1) return CKPT_OK; /* it may have been moved */
-  for (; *number < r->request.n_targets; ++*number)
+  if (n == 1) return CKPT_OK; /* it may have been moved */
+  for (; *number < n; ++*number)
     if (ckpt_same_place(r->targets[*number].path, path)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_ENOTFOUND, r->path, NULL, "has %" PRIu32 " outputs, and none of them is %s",
-                   r->request.n_targets, path);
+  for (*number = 0; *number < n; ++*number) {
+    const char *beside = beside_receipt(r, r->targets[*number].path);
+    if (beside == NULL) return no_room(r, err);
+    if (r->targets[*number].path[0] != '/' && ckpt_same_place(beside, path)) return CKPT_OK;
+  }
+  recorded_output now = {0};
+  CKPT_TRY(digest_at(path, run, &now, err));
+  if (find_moved(r, path, &now, number)) return CKPT_OK;
+  for (uint32_t i = 0; i < n && strlen(names) + 2 < sizeof names; i++)
+    snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i == 0 ? "" : ", ", r->targets[i].path);
+  (void)!getcwd(here, sizeof here);
+  return ckpt_fail(
+      err, CKPT_ENOTFOUND, r->path, NULL,
+      "has %" PRIu32
+      " outputs (%s), and neither the path of %s, from %s or from the receipt's folder, nor its content tells "
+      "which of them it is",
+      n, names, path, here);
 }
 
 /* ---- comparing -----------------------------------------------------------------------------------------------------
  */
 
+/* A tensor as it is now. */
+typedef struct present {
+  const char *name;
+  ckpt_digest digest;
+  const ckpt_tensor *source, *made; /* of a replay: what of the input it is made from, what it becomes; else NULL */
+  uint64_t n_underflow;
+} present;
+
 static int compare_names(const void *a, const void *b) {
-  return strcmp(((const ckpt_digest_entry *)a)->name, ((const ckpt_digest_entry *)b)->name);
+  return strcmp(((const present *)a)->name, ((const present *)b)->name);
 }
 
 /* Tensors as they are now, in byte order of names, to be met by those that the receipt lists. */
 typedef struct comparison {
-  const ckpt_digest_entry *entries;
+  const present *entries;
   bool *is_met;
   size_t n;
   uint32_t output, number; /* wanted; of the output that is being read */
@@ -334,8 +429,31 @@ typedef struct comparison {
   const reporter *to;
 } comparison;
 
-static void compare_tensor(const comparison *c, const char *name, const recorded_output *tensor) {
-  if (name == NULL || !tensor->has_digest) {
+/* A tensor as the receipt lists it. */
+typedef struct listed {
+  char name[CKPT_JSON_FILE_MAX_TEXT + 1], source[CKPT_JSON_FILE_MAX_TEXT + 1]; /* empty: none */
+  char from[32], to[32];
+  uint64_t n_bytes, n_underflow;
+  recorded_output digest;
+} listed;
+
+/* What was decided then against what the replay does. */
+static void compare_decision(const comparison *c, const listed *then, const present *now) {
+  const char *source = now->source == NULL ? "" : now->source->name;
+  const char *from = now->source == NULL ? "" : ckpt_dtype_name((ckpt_dtype)now->source->dtype);
+  const char *to = ckpt_dtype_name((ckpt_dtype)now->made->dtype);
+  if (strcmp(then->source, source) != 0 || strcmp(then->from, from) != 0 || strcmp(then->to, to) != 0)
+    say(c->to, c->file, then->name, "the receipt says that it is %s of %s as %s, the replay makes it of %s of %s as %s",
+        then->from, then->source, then->to, from, source, to);
+  else if (then->n_bytes != now->made->n_bytes || then->n_underflow != now->n_underflow)
+    say(c->to, c->file, then->name,
+        "the receipt says %" PRIu64 " bytes and %" PRIu64 " values lost to zero, the replay %" PRIu64 " and %" PRIu64,
+        then->n_bytes, then->n_underflow, now->made->n_bytes, now->n_underflow);
+}
+
+static void compare_tensor(const comparison *c, const listed *tensor) {
+  const char *name = tensor->name;
+  if (name[0] == '\0' || !tensor->digest.has_digest) {
     say(c->to, c->file, name, "the receipt lists it without a digest");
     return;
   }
@@ -352,16 +470,27 @@ static void compare_tensor(const comparison *c, const char *name, const recorded
     return;
   }
   c->is_met[low] = true;
-  if (memcmp(&c->entries[low].digest, &tensor->digest, sizeof tensor->digest) != 0)
+  if (memcmp(&c->entries[low].digest, &tensor->digest.digest, sizeof tensor->digest.digest) != 0)
     say(c->to, c->file, name, "%s has other values, dtype or shape than the receipt says", c->whose);
+  if (c->entries[low].made != NULL) compare_decision(c, tensor, &c->entries[low]);
+}
+
+/* A string or null into a buffer: of a name, of a dtype. */
+static ckpt_status read_short(ckpt_json *json, char *into, size_t n_into, ckpt_error *err) {
+  const char *text;
+  CKPT_TRY(ckpt_json_take_text(json, "what a receipt records", true, &text, err));
+  snprintf(into, n_into, "%s", text == NULL ? "" : text);
+  return CKPT_OK;
 }
 
 static ckpt_status read_name(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const char *text;
   (void)r;
-  CKPT_TRY(ckpt_json_take_text(json, "a name", false, &text, err));
-  memcpy(into, text, strlen(text) + 1);
-  return CKPT_OK;
+  return read_short(json, into, CKPT_JSON_FILE_MAX_TEXT + 1, err);
+}
+
+static ckpt_status read_dtype(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)r;
+  return read_short(json, into, sizeof((listed *)0)->to, err);
 }
 
 static ckpt_status compare_list(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -369,13 +498,15 @@ static ckpt_status compare_list(recorded *r, ckpt_json *json, void *into, ckpt_e
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "tensors", err));
   for (;;) {
     bool is_end;
-    char name[CKPT_JSON_FILE_MAX_TEXT + 1] = "";
-    recorded_output tensor = {0};
+    listed tensor = {0};
     CKPT_TRY(next_object(r, json, "tensors", &is_end, err));
     if (is_end) return CKPT_OK;
-    const field fields[] = {{"name", read_name, name}, {"digest", read_digest, &tensor}};
-    CKPT_TRY(read_fields(r, json, fields, 2, err));
-    compare_tensor(c, name[0] == '\0' ? NULL : name, &tensor);
+    const field fields[] = {{"name", read_name, tensor.name},        {"source", read_name, tensor.source},
+                            {"from", read_dtype, tensor.from},       {"to", read_dtype, tensor.to},
+                            {"n_bytes", read_size, &tensor.n_bytes}, {"n_underflow", read_size, &tensor.n_underflow},
+                            {"digest", read_digest, &tensor.digest}};
+    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+    compare_tensor(c, &tensor);
   }
 }
 
@@ -392,8 +523,8 @@ static ckpt_status compare_outputs(recorded *r, ckpt_json *json, void *into, ckp
 }
 
 /* Compares what is there now with what the receipt lists of an output, in one more pass over it. */
-static ckpt_status compare_tensors(recorded *r, uint32_t output, const ckpt_digest_entry *entries, size_t n,
-                                   const char *file, const char *whose, const reporter *to, ckpt_error *err) {
+static ckpt_status compare_tensors(recorded *r, uint32_t output, const present *entries, size_t n, const char *file,
+                                   const char *whose, const reporter *to, ckpt_error *err) {
   comparison c = {.entries = entries, .n = n, .output = output, .file = file, .whose = whose, .to = to};
   const field outputs = {"outputs", compare_outputs, &c};
   ckpt_json *json = NULL;
@@ -417,10 +548,13 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const re
   ckpt_status status = CKPT_OK;
   for (uint32_t k = 0; k < plan->n_outputs && status == CKPT_OK; k++) {
     const ckpt_index *described = plan->outputs[k].described;
-    ckpt_digest_entry *entries = calloc((size_t)described->n_tensors + 1, sizeof *entries);
+    present *entries = calloc((size_t)described->n_tensors + 1, sizeof *entries);
     CKPT_TRY_ALLOC(entries, err);
-    for (uint32_t i = 0; i < described->n_tensors; i++)
-      entries[i] = (ckpt_digest_entry){described->tensors[i].name, plan->rows[described->tensors[i].origin].digest};
+    for (uint32_t i = 0; i < described->n_tensors; i++) {
+      const ckpt_tensor *made = &described->tensors[i];
+      const ckpt_row *row = &plan->rows[made->origin];
+      entries[i] = (present){made->name, row->digest, ckpt_receipt_source(row->expr), made, row->stats.n_underflow};
+    }
     qsort(entries, described->n_tensors, sizeof *entries, compare_names);
     status = compare_tensors(r, k, entries, described->n_tensors, r->targets[k].path, "the replay", to, err);
     free(entries);
@@ -472,19 +606,20 @@ static ckpt_status look(recorded *r, const char *path, uint32_t number, const ck
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   ckpt_index *index = NULL;
   ckpt_hashing hashing = {0};
-  ckpt_digest_entry *entries = NULL;
+  present *entries = NULL;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_open(&index, path, &open, err));
   CKPT_TRY_GOTO(ckpt_hashing_start(&hashing, index, &hash, err));
   const ckpt_proof proof = ckpt_hashing_proof(&hashing);
   CKPT_TRY_GOTO(ckpt_prove(&proof, run, NULL, NULL, err));
+  CKPT_TRY_GOTO(ckpt_source_unchanged(index->source, err));
   entries = calloc((size_t)index->n_tensors + 1, sizeof *entries);
   if (entries == NULL) {
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
     goto done;
   }
   for (uint32_t i = 0; i < index->n_tensors; i++)
-    entries[i] = (ckpt_digest_entry){index->tensors[index->by_name[i]].name, hashing.digests[i]};
+    entries[i] = (present){.name = index->tensors[index->by_name[i]].name, .digest = hashing.digests[i]};
   status = compare_tensors(r, number, entries, index->n_tensors, path, "the output", to, err);
 done:
   free(entries);
@@ -502,12 +637,15 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   CKPT_TRY(ckpt_json_file_open(&r.file, receipt, "the receipt", err));
   ckpt_arena_init(&r.arena, MAX_OPTION_BYTES);
   CKPT_TRY_GOTO(parse(&r, err));
-  CKPT_TRY_GOTO(open_inputs(&r, err));
-  CKPT_TRY_GOTO(find_output(&r, output, &number, err));
-  CKPT_TRY_GOTO(replay(&r, run, &to, err));
   ckpt_run_options second = {.struct_size = sizeof second};
   if (run != NULL) second = *run;
-  second.trace = NULL;     /* that is the replay's */
+  second.trace = NULL; /* that is the replay's */
+  CKPT_TRY_GOTO(open_inputs(&r, err));
+  CKPT_TRY_GOTO(find_output(&r, output, &second, &number, err));
+  if (r.version == NULL || strcmp(r.version, ckpt_version()) != 0)
+    remark(&to, receipt, "was written by version %s, and is run again by %s", r.version == NULL ? "?" : r.version,
+           ckpt_version());
+  CKPT_TRY_GOTO(replay(&r, run, &to, err));
   ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
   ckpt_index_free(r.like);
   r.from = r.like = NULL;

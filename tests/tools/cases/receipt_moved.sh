@@ -6,3 +6,15 @@ ckpt verify work/out.safetensors --receipt work/r.json | tail -n 1
 cp work/r.json kept/r.json
 ckpt verify work/out.safetensors --receipt kept/r.json 2>&1 | sed "s|$PWD|HERE|"
 cp work/in.safetensors kept/ && ckpt verify work/out.safetensors --receipt kept/r.json | tail -n 1
+# Among several outputs the receipt's folder tells, or the content and the name.
+mkdir two && ckpt convert "$DATA/gpt2-tiny" -o two/a -o two/b.safetensors --receipt two/r.json --quiet
+mv two there && (cd there && ckpt verify a --receipt r.json 2>&1 | tail -n 1)
+mv there/a there/c && (cd there && ckpt verify c --receipt r.json 2>&1 | sed "s|$PWD|HERE|")
+(cp work/in.safetensors there && cd there && ckpt convert in.safetensors -o d -o e.safetensors --receipt s.json --quiet)
+ckpt verify there/e.safetensors --receipt there/s.json | tail -n 1
+# Another version is a note, another verb a refusal, another decision a problem.
+sed 's/"version":"/"version":"9/; s/"from":"f32"/"from":"f16"/' work/r.json > work/forged.json
+ckpt verify work/out.safetensors --receipt work/forged.json 2>&1 | grep -v proven | sed 's/ [0-9.]*$/ V/; s/version [0-9.]*,/version V,/' | head -n 3
+sed 's/"verb":"convert"/"verb":"merge"/' work/r.json > work/forged.json
+ckpt verify work/out.safetensors --receipt work/forged.json 2>&1
+echo "exit $?"
