@@ -251,6 +251,37 @@ def check_changing(base):
             os.remove(os.path.join(base, name))
 
 
+def n_bytes_read(process):
+    with open("/proc/%d/io" % process.pid) as f:
+        return int(f.readline().split()[1])
+
+
+def check_changing_proofs(base):
+    """Verbs that write nothing are stopped when they have read a part of the input, at a place before the change."""
+    for what in ("touched", "nothing"):
+        for verb, n_inputs in (("hash", 1), ("verify", 1), ("diff", 2)):
+            models = [os.path.join(base, name) for name in ("a.safetensors", "b.safetensors")]
+            for model in models:
+                write_model(model, 64, 1 << 20)
+            process = subprocess.Popen([CKPT, verb, *models[:n_inputs], "--threads", "1"], stdout=subprocess.PIPE,
+                                       stderr=subprocess.STDOUT, text=True)
+            while process.poll() is None and n_bytes_read(process) < 8 << 20:
+                time.sleep(0.0002)
+            process.send_signal(signal.SIGSTOP)
+            expect(verb + ": the run was met", process.poll() is None)
+            changed = models[n_inputs - 1]
+            if what == "touched":
+                os.utime(changed, (1, 1))
+            process.send_signal(signal.SIGCONT)
+            output = process.communicate(timeout=120)[0]
+            if what == "touched":
+                expect(verb, process.returncode == 1 and changed + ": changed while being read" in output, output)
+            else:
+                expect(verb, process.returncode == 0, output)
+            for model in models:
+                os.remove(model)
+
+
 # ---- small disks ----------------------------------------------------------------------------------------------------
 
 def check_disk(base):
@@ -338,11 +369,12 @@ def disk_main(base):
 
 
 def main():
-    for part in (check_former, check_places, check_concurrency, check_interrupted, check_changing, check_disk):
+    for part in (check_former, check_places, check_concurrency, check_interrupted, check_changing,
+                 check_changing_proofs, check_disk):
         with tempfile.TemporaryDirectory(prefix="ckpt-outputs-") as base:
             started = time.monotonic()
             part(base)
-            print("%-18s %4.1f s" % (part.__name__[6:], time.monotonic() - started))
+            print("%-21s %4.1f s" % (part.__name__[6:], time.monotonic() - started))
     for problem in problems:
         print(problem.strip())
     print("outputs: %d problems" % len(problems))
