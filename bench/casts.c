@@ -49,10 +49,10 @@ static void fill(ckpt_dtype src, void *from) {
 
 int main(int argc, char **argv) {
   static const ckpt_dtype pairs[][2] = {
-      {CKPT_F32, CKPT_BF16},    {CKPT_F32, CKPT_F16},     {CKPT_BF16, CKPT_F32},    {CKPT_F16, CKPT_F32},
-      {CKPT_F16, CKPT_BF16},    {CKPT_BF16, CKPT_F16},    {CKPT_F32, CKPT_F8_E4M3}, {CKPT_F32, CKPT_F8_E5M2},
+      {CKPT_F32, CKPT_BF16},     {CKPT_F32, CKPT_F16},     {CKPT_BF16, CKPT_F32},     {CKPT_F16, CKPT_F32},
+      {CKPT_F16, CKPT_BF16},     {CKPT_BF16, CKPT_F16},    {CKPT_F32, CKPT_F8_E4M3},  {CKPT_F32, CKPT_F8_E5M2},
       {CKPT_BF16, CKPT_F8_E4M3}, {CKPT_F8_E4M3, CKPT_F32}, {CKPT_F8_E4M3, CKPT_BF16}, {CKPT_F64, CKPT_F32},
-      {CKPT_F32, CKPT_F64},     {CKPT_F64, CKPT_BF16},    {CKPT_F32, CKPT_F4_E2M1}, {CKPT_F32, CKPT_F8_E8M0},
+      {CKPT_F32, CKPT_F64},      {CKPT_F64, CKPT_BF16},    {CKPT_F32, CKPT_F4_E2M1},  {CKPT_F32, CKPT_F8_E8M0},
   };
   double seconds = argc > 1 ? strtod(argv[1], NULL) : 0.1;
   void *from = malloc(TILE), *to = malloc(TILE * 8);

@@ -1,6 +1,7 @@
 /* plan.c - building and printing plans; check.c looks at them, run.c runs them. */
 #include "plan.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,11 +64,19 @@ static bool names_folder(const char *path) {
   return (n != 0 && path[n - 1] == '/') || (stat(path, &found) == 0 && S_ISDIR(found.st_mode));
 }
 
+/* The suffix of a path's name: a dot, a letter, then letters or digits to the end. NULL where it has none: the dot of
+ * "Llama-3.1-8B" or "model.v1.5" begins none, and neither does that of ".cache". */
+static const char *suffix_of(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1, *dot = strrchr(name, '.');
+  if (dot == NULL || dot == name || !isalpha((unsigned char)dot[1])) return NULL;
+  for (const char *at = dot + 1; *at != '\0'; at++)
+    if (!isalnum((unsigned char)*at)) return NULL;
+  return dot;
+}
+
 /* The format that a path without --to asks for: its suffix's, a Hugging Face folder where it has none. */
 static const ckpt_format *format_of_path(const char *path) {
-  const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
-  bool has_suffix = *name != '\0' && strchr(name + 1, '.') != NULL;
-  return names_folder(path) || !has_suffix ? ckpt_format_find("hf") : ckpt_format_of_suffix(path);
+  return names_folder(path) || suffix_of(path) == NULL ? ckpt_format_find("hf") : ckpt_format_of_suffix(path);
 }
 
 static ckpt_status refuse_format(const char *path, const char *format, ckpt_error *err) {
@@ -77,7 +86,9 @@ static ckpt_status refuse_format(const char *path, const char *format, ckpt_erro
   if (format != NULL)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "format '%s' is none that can be written: %s", format, list);
   return ckpt_fail(err, CKPT_EINVAL, path, NULL,
-                   "its suffix names no format that can be written; say which with --to: %s", list);
+                   "its suffix %s names no format that can be written; say which with --to: %s (a folder's name ends "
+                   "with /)",
+                   suffix_of(path), list);
 }
 
 /* What follows folder in a path below it; NULL where the path is not below it. */
