@@ -62,12 +62,18 @@ static void add_name(names *list, const char *name, const char *suffix) {
   }
 }
 
-static ckpt_status write_note(const side_reader *r, const names *list, const char *what, const char *why,
+static ckpt_status write_note(const side_reader *r, const names *list, const char *said, const char *of,
                               ckpt_error *err) {
   char more[40] = "";
   if (list->n == 0) return CKPT_OK;
   if (list->n > list->n_shown) snprintf(more, sizeof more, " and %zu more", list->n - list->n_shown);
-  return ckpt_index_note(r->index, false, err, "%s %s%s%s", what, list->text, more, why);
+  CKPT_TRY(ckpt_index_note(r->index, false, err, "%s %s%s", said, list->text, more));
+  ckpt_note *note = &r->index->notes[r->index->n_notes - 1];
+  int n_first = (int)strcspn(list->text, ",");
+  note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, list->n == 1 ? "" : "s", of,
+                                 n_first, list->text, list->n == 1 ? "" : ", ...");
+  CKPT_TRY_ALLOC(note->left, err);
+  return CKPT_OK;
 }
 
 static int compare_texts(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -140,8 +146,8 @@ static ckpt_status load_config(ckpt_index *index, ckpt_error *err) {
 
 static ckpt_status take_all(side_reader *r, ckpt_error *err) {
   CKPT_TRY(take_folder(r, "", 0, err));
-  CKPT_TRY(write_note(r, &r->weights, "also holds other weights, not read or carried:", "", err));
-  CKPT_TRY(write_note(r, &r->training, "also holds training state, not read or carried:", "", err));
+  CKPT_TRY(write_note(r, &r->weights, "also holds other weights, not read or carried:", " of other weights", err));
+  CKPT_TRY(write_note(r, &r->training, "also holds training state, not read or carried:", " of training state", err));
   CKPT_TRY(write_note(r, &r->left, "files not carried:", "", err));
   return load_config(r->index, err);
 }

@@ -80,12 +80,14 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
     CKPT_TRY(ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", described->composites[i].name));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) {
-    CKPT_TRY(ckpt_losses_add(losses, err, "%llu objects", (unsigned long long)described->objects->n));
+    CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)described->objects->n,
+                             described->objects->n == 1 ? "" : "s"));
     described->objects = NULL;
   }
   if (!format->caps.side_files && described->n_side_files != 0) {
-    CKPT_TRY(ckpt_losses_add(losses, err, "%u side files (%s%s)", described->n_side_files,
-                             described->side_files[0].name, described->n_side_files > 1 ? ", ..." : ""));
+    CKPT_TRY(ckpt_losses_add(losses, err, "%u side file%s (%s%s)", described->n_side_files,
+                             described->n_side_files == 1 ? "" : "s", described->side_files[0].name,
+                             described->n_side_files > 1 ? ", ..." : ""));
     described->n_side_files = 0;
   }
   return ckpt_index_finish(described, err);

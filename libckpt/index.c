@@ -170,7 +170,7 @@ ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err,
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  ckpt_note note = {ckpt_arena_copy(&index->arena, text), is_problem};
+  ckpt_note note = {.text = ckpt_arena_copy(&index->arena, text), .is_problem = is_problem};
   CKPT_TRY_ALLOC(note.text, err);
   index->notes[index->n_notes++] = note;
   return CKPT_OK;

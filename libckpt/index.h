@@ -41,7 +41,8 @@ typedef struct ckpt_meta {
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
 typedef struct ckpt_note {
   const char *text;
-  bool is_problem; /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
+  bool is_problem;  /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
+  const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
 } ckpt_note;
 
 struct ckpt_index {

@@ -256,7 +256,7 @@ static ckpt_status write_values(ckpt_emitter *json, block_reader *reader, ckpt_e
   return CKPT_OK;
 }
 
-static ckpt_status write_json(block_reader *reader, ckpt_error *err) {
+static ckpt_status write_json(const ckpt_args *args, block_reader *reader, ckpt_error *err) {
   const ckpt_slice *slice = reader->slice;
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
@@ -268,6 +268,7 @@ static ckpt_status write_json(block_reader *reader, ckpt_error *err) {
   for (uint32_t i = 0; i < slice->rank; i++) ckpt_emit_u64(&json, NULL, slice->shape[i]);
   ckpt_emit_end(&json);
   CKPT_TRY(write_values(&json, reader, err));
+  ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
   return CKPT_OK;
 }
@@ -287,7 +288,10 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
   ckpt_status status = begin_blocks(&reader, index, &slice, raw, err);
   if (status == CKPT_OK)
     status = next_block(&reader, err); /* before anything is printed: most failures are seen here */
-  if (status == CKPT_OK) status = (raw ? print_raw : args->json ? write_json : print_text)(&reader, err);
+  if (status == CKPT_OK && args->json)
+    status = write_json(args, &reader, err);
+  else if (status == CKPT_OK)
+    status = (raw ? print_raw : print_text)(&reader, err);
   free(reader.block);
   return status;
 }
@@ -314,7 +318,8 @@ const ckpt_verb ckpt_verb_cat = {
         "A line per row of the last axis, with as many digits as it takes to read each value back.\n\n"
         "  ckpt cat model.safetensors 'model.norm.weight[0:8]'",
     .json =
-        "{\"status\",\"name\",\"dtype\",\"shape\",\"values\"}: values nested as the shape is; NaN and infinities are "
+        "{\"status\",\"name\",\"dtype\",\"shape\",\"values\",\"notes\":[]}: values nested as the shape is; NaN and "
+        "infinities are "
         "null, complex numbers [re,im]",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,

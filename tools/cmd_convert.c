@@ -69,9 +69,10 @@ const ckpt_verb ckpt_verb_convert = {
         "  ckpt convert llama/ -o llama.safetensors --dtype bf16\n"
         "  ckpt convert llama/ -o small/ --exclude '*.lora_*' --shard-size 2GB",
     .json =
-        "{\"status\",\"output\",\"format\",\"n_tensors\",\"n_params\",\"n_bytes\",\"dtype\",\"weights\",\"dropped\","
-        "\"n_underflow\",\"underflowed\":[{\"name\",\"n\"}],\"digest\",\"seconds\",\"peak_bytes\"}; several outputs: "
-        "{\"status\",\"outputs\":[...]}",
+        "{\"status\",\"output\",\"format\",\"n_tensors\",\"n_params\",\"n_bytes\",\"dtype\",\"weights\",\"dropped\":[],"
+        "\"n_underflow\",\"underflowed\":[{\"name\",\"n\"}],\"digest\",\"seconds\",\"peak_bytes\",\"notes\":[]}; "
+        "several outputs: "
+        "{\"status\",\"outputs\":[...],\"notes\":[]}",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,

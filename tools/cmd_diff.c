@@ -103,9 +103,10 @@ static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_diffe
       if (is_in(&diff->pairs[i], (list)which)) print_pair(&diff->pairs[i], (list)which);
   char count[32], different[32];
   if (n_different == 0)
-    printf("equal: %s tensors\n", ckpt_text_count(diff->n, count));
+    printf("equal: %s tensor%s\n", ckpt_text_count(diff->n, count), diff->n == 1 ? "" : "s");
   else
-    printf("different: %s of %s tensors\n", ckpt_text_count(n_different, different), ckpt_text_count(diff->n, count));
+    printf("different: %s of %s tensor%s\n", ckpt_text_count(n_different, different), ckpt_text_count(diff->n, count),
+           diff->n == 1 ? "" : "s");
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ static void write_pair(ckpt_emitter *json, const ckpt_diff_pair *pair, list whic
   ckpt_emit_end(json);
 }
 
-static void write_json(const ckpt_diff *diff, size_t n_different) {
+static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_different) {
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
@@ -157,6 +158,7 @@ static void write_json(const ckpt_diff *diff, size_t n_different) {
     ckpt_emit_end(&json);
   }
   ckpt_emit_u64(&json, "n_tensors", diff->n);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
 
@@ -182,7 +184,7 @@ static int report(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input
   }
   print_notes(args, diff, inputs);
   if (args->json)
-    write_json(diff, n_different);
+    write_json(args, diff, n_different);
   else
     print_text(diff, n_in, n_different);
   return n_different == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
@@ -228,7 +230,8 @@ const ckpt_verb ckpt_verb_diff = {
         "compared by bits in any case. Weights that the config ties may be stored once or twice.",
     .json =
         "{\"status\",\"equal\",\"only_a\":[],\"only_b\":[],\"dtype\":[],\"shape\":[],\"value\":[{\"name\",\"max_abs\","
-        "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\"}; numbers that are "
+        "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\",\"notes\":[]}; numbers "
+        "that are "
         "infinite are null",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,

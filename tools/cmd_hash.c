@@ -29,6 +29,28 @@ static const ckpt_option options[] = {
     {"files", 0, CKPT_OPTION_FLAG, 0, NULL, "SHA-256 of each file, as sha256sum prints it"},
     CKPT_OPTION_END};
 
+/* ---- several inputs -----------------------------------------------------------------------------------------------
+ */
+
+/* The first input that failed. As for sha256sum the others are still read. */
+typedef struct failing {
+  ckpt_error first;
+  uint32_t n;
+} failing;
+
+/* Whether a failure is of one input among several: then it is said, and kept in out. */
+static bool goes_on(failing *out, const ckpt_args *args, ckpt_status status, const ckpt_error *err) {
+  if (status == CKPT_ECANCELED || status == CKPT_ENOMEM || status == CKPT_EINTERNAL || args->n_inputs < 2) return false;
+  ckpt_report_line(err);
+  if (out->n++ == 0) out->first = *err;
+  return true;
+}
+
+static void emit_status(ckpt_emitter *json, const failing *failed) {
+  ckpt_emit_text(json, "status", failed->n == 0 ? "ok" : "error");
+  if (failed->n != 0) ckpt_report_emit_error(json, &failed->first);
+}
+
 /* ---- one digest ---------------------------------------------------------------------------------------------------
  */
 
@@ -112,20 +134,23 @@ static void write_hash(ckpt_emitter *json, const ckpt_args *args, const hashed *
   ckpt_emit_end(json);
 }
 
-static void write_hashes(const ckpt_args *args, const hashed *hashes) {
+static void write_hashes(const ckpt_args *args, const hashed *hashes, const failing *failed) {
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
-  ckpt_emit_text(&json, "status", "ok");
+  emit_status(&json, failed);
   ckpt_emit_array(&json, "hashes");
-  for (uint32_t i = 0; i < args->n_inputs; i++) write_hash(&json, args, &hashes[i]);
+  for (uint32_t i = 0; i < args->n_inputs; i++)
+    if (hashes[i].manifest != NULL) write_hash(&json, args, &hashes[i]);
   ckpt_emit_end(&json);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
 
-/* Text appears path by path, JSON once all have succeeded. */
+/* Text appears path by path, JSON once all have been read. */
 static int run_hash(ckpt_args *args) {
   ckpt_error err = {0};
+  failing failed = {.n = 0};
   hashed *hashes = calloc(args->n_inputs, sizeof *hashes);
   ckpt_status status = CKPT_OK;
   if (hashes == NULL) status = ckpt_fail(&err, CKPT_ENOMEM, NULL, NULL, "out of memory");
@@ -136,11 +161,13 @@ static int run_hash(ckpt_args *args) {
       status = ckpt_manifest_write(hashes[i].manifest, ckpt_args_text(args, "output", NULL),
                                    ckpt_args_has(args, "force"), &err);
     if (status == CKPT_OK && !args->json && !is_plan) print_text(args, &hashes[i]);
+    if (status != CKPT_OK && goes_on(&failed, args, status, &err)) status = CKPT_OK;
   }
-  if (status == CKPT_OK && args->json && !is_plan) write_hashes(args, hashes);
+  if (status == CKPT_OK && args->json && !is_plan) write_hashes(args, hashes, &failed);
   for (uint32_t i = 0; hashes != NULL && i < args->n_inputs; i++) ckpt_manifest_free(hashes[i].manifest);
   free(hashes);
-  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+  if (status != CKPT_OK) return ckpt_report_error(args, &err);
+  return failed.n == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
 /* ---- --check ------------------------------------------------------------------------------------------------------
@@ -195,12 +222,13 @@ static void print_checked(const ckpt_args *args, const ckpt_listed *listed, cons
   fflush(stdout);
 }
 
-static void write_checked(const ckpt_listed *listed, const checked *results, size_t n, size_t n_equal) {
+static void write_checked(const ckpt_args *args, const ckpt_listed *listed, const checked *results, size_t n,
+                          bool is_ok) {
   char digest[80];
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
-  ckpt_emit_text(&json, "status", n_equal == n ? "ok" : "different");
+  ckpt_emit_text(&json, "status", is_ok ? "ok" : "different");
   ckpt_emit_array(&json, "checked");
   for (size_t i = 0; i < n; i++) {
     ckpt_emit_object(&json, NULL);
@@ -212,6 +240,7 @@ static void write_checked(const ckpt_listed *listed, const checked *results, siz
     ckpt_emit_end(&json);
   }
   ckpt_emit_end(&json);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
 
@@ -236,10 +265,10 @@ static int run_check(ckpt_args *args, const char *path) {
   ckpt_error err = {0};
   ckpt_listed *listed = NULL;
   checked *results = NULL;
-  size_t n = 0, n_equal = 0;
+  size_t n = 0, n_equal = 0, n_malformed = 0;
   ckpt_status status = refuse_json(path, &err);
   if (status == CKPT_OK)
-    status = ckpt_proving_read_list(&listed, &n, args, path, is_digest, "ckpt1:<64 hex>  PATH", &err);
+    status = ckpt_proving_read_list(&listed, &n, args, path, is_digest, "ckpt1:<64 hex>  PATH", &n_malformed, &err);
   if (status == CKPT_OK && (results = calloc(n, sizeof *results)) == NULL)
     status = ckpt_fail(&err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (size_t i = 0; i < n && status == CKPT_OK; i++) {
@@ -248,14 +277,17 @@ static int run_check(ckpt_args *args, const char *path) {
     n_equal += results[i].is_equal;
     if (!args->json) print_checked(args, &listed[i], &results[i]);
   }
-  if (status == CKPT_OK && args->json) write_checked(listed, results, n, n_equal);
+  bool is_ok = n_equal == n && n_malformed == 0;
+  if (status == CKPT_OK && args->json) write_checked(args, listed, results, n, is_ok);
   for (size_t i = 0; results != NULL && i < n; i++) free(results[i].error);
   free(results);
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
   if (n_equal != n && !args->json)
-    fprintf(stderr, "ckpt: %zu of %zu digests did NOT match (ckpt diff, or ckpt verify --manifest, says where)\n",
-            n - n_equal, n);
-  return n_equal == n ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
+    fprintf(stderr, "ckpt: %zu of %zu digest%s did NOT match (ckpt diff, or ckpt verify --manifest, says where)\n",
+            n - n_equal, n, n == 1 ? "" : "s");
+  if (n_malformed != 0 && !args->json)
+    fprintf(stderr, "ckpt: %zu line%s of the list cannot be read\n", n_malformed, n_malformed == 1 ? "" : "s");
+  return is_ok ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
 /* ---- --files ------------------------------------------------------------------------------------------------------
@@ -275,15 +307,49 @@ static int by_path(const void *a, const void *b) {
   return strcmp(((const file_line *)a)->path, ((const file_line *)b)->path);
 }
 
+/* Adds every file right in a folder to its source; "." files are none of its. */
+static ckpt_status add_plain_files(ckpt_source *source, const char *folder, ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n = 0;
+  uint32_t file;
+  uint64_t size;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_list(&entries, &n, folder, "", err));
+  for (size_t i = 0; i < n; i++)
+    if (entries[i].is_file && entries[i].name[0] != '.')
+      CKPT_TRY_GOTO(ckpt_source_add(source, entries[i].name, &file, &size, err));
+done:
+  ckpt_list_free(entries, n);
+  return status;
+}
+
+/* The files at a path that is no checkpoint we know: a sum needs no format. */
+static ckpt_status open_plain(ckpt_source **out, const char *path, ckpt_error *err) {
+  struct stat found;
+  uint32_t file;
+  uint64_t size;
+  const char *slash = strrchr(path, '/');
+  if (stat(path, &found) != 0) return ckpt_fail_errno(err, path, "cannot be opened");
+  CKPT_TRY(ckpt_source_open(out, path, err));
+  if (S_ISDIR(found.st_mode)) return add_plain_files(*out, path, err);
+  return ckpt_source_add(*out, slash == NULL ? path : slash + 1, &file, &size, err);
+}
+
 /* Every file of one input, side files too. */
 static ckpt_status sum_input(file_lines *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
   ckpt_input input;
+  ckpt_source *plain = NULL;
   ckpt_file_sum *sums = NULL;
   ckpt_job job;
-  ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_input_open(&input, args, number, err));
-  ckpt_input_print_notes(args, &input);
-  ckpt_source *source = input.index->source;
+  ckpt_status status = ckpt_input_open(&input, args, number, err);
+  if (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED) {
+    *err = (ckpt_error){0};
+    CKPT_TRY_GOTO(open_plain(&plain, args->inputs[number], err));
+  } else if (status != CKPT_OK) {
+    goto done;
+  }
+  if (plain == NULL) ckpt_input_print_notes(args, &input);
+  ckpt_source *source = plain != NULL ? plain : input.index->source;
   uint32_t n = ckpt_source_count(source);
   sums = calloc((size_t)n + 1, sizeof *sums);
   file_line *lines = reallocarray(out->lines, out->n + n + 1, sizeof *lines);
@@ -304,17 +370,18 @@ static ckpt_status sum_input(file_lines *out, const ckpt_args *args, uint32_t nu
   }
 done:
   free(sums);
+  ckpt_source_free(plain);
   ckpt_input_close(&input);
   return status;
 }
 
-static void print_files(const ckpt_args *args, const file_lines *files) {
+static void print_files(const ckpt_args *args, const file_lines *files, const failing *failed) {
   char hex[65];
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   if (args->json) {
     ckpt_emit_object(&json, NULL);
-    ckpt_emit_text(&json, "status", "ok");
+    emit_status(&json, failed);
     ckpt_emit_array(&json, "files");
   }
   for (size_t i = 0; i < files->n; i++) {
@@ -330,22 +397,26 @@ static void print_files(const ckpt_args *args, const file_lines *files) {
   }
   if (!args->json) return;
   ckpt_emit_end(&json);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
 
 static int run_files(ckpt_args *args) {
   ckpt_error err = {0};
   file_lines files = {0};
+  failing failed = {.n = 0};
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < args->n_inputs && status == CKPT_OK; i++) {
     size_t first = files.n;
     status = sum_input(&files, args, i, &err);
     if (files.n != first) qsort(files.lines + first, files.n - first, sizeof *files.lines, by_path);
+    if (status != CKPT_OK && goes_on(&failed, args, status, &err)) status = CKPT_OK;
   }
-  if (status == CKPT_OK) print_files(args, &files);
+  if (status == CKPT_OK) print_files(args, &files, &failed);
   for (size_t i = 0; i < files.n; i++) free(files.lines[i].path);
   free(files.lines);
-  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+  if (status != CKPT_OK) return ckpt_report_error(args, &err);
+  return failed.n == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
 /* ---- the verb -----------------------------------------------------------------------------------------------------
@@ -401,8 +472,10 @@ const ckpt_verb ckpt_verb_hash = {
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =
         "{\"status\",\"hashes\":[{\"path\",\"digest\",\"names\",\"n_tensors\",\"n_bytes\",\"tensors\":[{\"name\","
-        "\"digest\"}]}]}; --check: {\"status\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\"}]}; --files: "
-        "{\"status\",\"files\":[{\"path\",\"sha256\"}]}",
+        "\"digest\"}]}],\"notes\":[]}; --check: {\"status\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\"}],"
+        "\"notes\":[]}; --files: {\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; with an input that "
+        "failed, "
+        "\"error\" of the first",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 0,

@@ -16,6 +16,7 @@ typedef struct tally {
 
 /* Everything that is printed. */
 typedef struct inspection {
+  const ckpt_args *args;
   ckpt_index *index;
   ckpt_info info;
   tally tallies[CKPT_N_ROLES][CKPT_N_DTYPES];
@@ -215,10 +216,11 @@ static void write_config(ckpt_emitter *json, const ckpt_config *config) {
   ckpt_emit_end(json);
 }
 
-static void write_notes(ckpt_emitter *json, const ckpt_index *index, bool problems) {
+static void write_notes(ckpt_emitter *json, const ckpt_args *args, const ckpt_index *index, bool problems) {
   ckpt_emit_array(json, problems ? "problems" : "notes");
   for (uint32_t i = 0; i < index->n_notes; i++)
     if (index->notes[i].is_problem == problems) ckpt_emit_text(json, NULL, index->notes[i].text);
+  if (!problems) ckpt_report_emit_noted(args, json);
   ckpt_emit_end(json);
 }
 
@@ -258,15 +260,15 @@ static void write_json(const inspection *this) {
     ckpt_emit_end(&json);
   }
   ckpt_emit_end(&json);
-  write_notes(&json, index, false);
-  write_notes(&json, index, true);
+  write_notes(&json, this->args, index, false);
+  write_notes(&json, this->args, index, true);
   ckpt_emit_end(&json);
 }
 
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_input input;
-  inspection this = {0};
+  inspection this = {.args = args};
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
   if (status == CKPT_OK) status = inspect(&this, input.index, &err);
   if (status == CKPT_OK) ckpt_report_no_trace(args);

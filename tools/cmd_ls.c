@@ -150,7 +150,8 @@ static void write_tensor(ckpt_emitter *json, const ckpt_tensor *tensor, const ck
   ckpt_emit_end(json);
 }
 
-static void write_json(const ckpt_index *index, const listing *rows, const ckpt_ls_stats *stats) {
+static void write_json(const ckpt_args *args, const ckpt_index *index, const listing *rows,
+                       const ckpt_ls_stats *stats) {
   uint64_t n_params = 0, n_bytes = 0; /* of what is listed */
   for (size_t i = 0; i < rows->n; i++) {
     if (rows->tensors[i]->role == CKPT_ROLE_PARAMETER) n_params += rows->tensors[i]->n_elements;
@@ -166,6 +167,7 @@ static void write_json(const ckpt_index *index, const listing *rows, const ckpt_
   ckpt_emit_array(&json, "tensors");
   for (size_t i = 0; i < rows->n; i++) write_tensor(&json, rows->tensors[i], stats, i);
   ckpt_emit_end(&json);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
 
@@ -182,7 +184,7 @@ static int run(ckpt_args *args) {
     if (!ckpt_args_has(args, "stats")) ckpt_report_no_trace(args);
     if (rows.n == 0) say_roles(args, input.index);
     if (args->json)
-      write_json(input.index, &rows, &stats);
+      write_json(args, input.index, &rows, &stats);
     else
       print_lines(&rows, &stats);
   }
@@ -201,7 +203,8 @@ const ckpt_verb ckpt_verb_ls = {
         "another name too. Reads headers only, unless --stats is given.",
     .json =
         "{\"status\",\"format\",\"n_params\",\"n_bytes\",\"tensors\":[{\"name\",\"dtype\",\"shape\",\"n_bytes\","
-        "\"role\",\"n_extents\"}]}; --stats adds \"min\",\"max\",\"mean\",\"std\",\"nan\",\"inf\",\"zeros\"",
+        "\"role\",\"n_extents\"}],\"notes\":[]}; --stats adds "
+        "\"min\",\"max\",\"mean\",\"std\",\"nan\",\"inf\",\"zeros\"",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,

@@ -290,7 +290,7 @@ static ckpt_status check_sums(verification *v, bool *is_whole, ckpt_error *err) 
   size_t n_listed, n = 0, n_equal = 0;
   *is_whole = false;
   if (sums == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_proving_read_list(&listed, &n_listed, v->args, sums, is_sha256, "<64 hex>  PATH", err));
+  CKPT_TRY(ckpt_proving_read_list(&listed, &n_listed, v->args, sums, is_sha256, "<64 hex>  PATH", NULL, err));
   ckpt_file_sum *promised = calloc(n_listed, sizeof *promised);
   CKPT_TRY_ALLOC(promised, err);
   size_t n_problems = v->findings.n_of[CKPT_PROBLEM];
@@ -375,7 +375,8 @@ static void print_text(const verification *v) {
   if (n_warnings != 0) printf(", %zu warning%s", n_warnings, n_warnings == 1 ? "" : "s");
   for (uint32_t i = 0; index != NULL && i < index->n_tensors; i++) n_bytes += index->tensors[i].n_bytes;
   if (index != NULL)
-    printf(", %s tensors, %s", ckpt_text_count(index->n_tensors, count), ckpt_text_size(n_bytes, size));
+    printf(", %s tensor%s, %s", ckpt_text_count(index->n_tensors, count), index->n_tensors == 1 ? "" : "s",
+           ckpt_text_size(n_bytes, size));
   if (v->is_formed) printf(", %s", ckpt_digest_text(&v->content, digest));
   if (v->is_formed && v->cast != CKPT_DTYPE_NONE) printf(" (values as %s)", ckpt_dtype_name(v->cast));
   putchar('\n');
@@ -419,6 +420,7 @@ static void write_json(const verification *v) {
   ckpt_emit_u64(&json, "n_bytes", n_bytes);
   ckpt_emit_text(&json, "digest", v->is_formed ? ckpt_digest_text(&v->content, digest) : NULL);
   ckpt_emit_text(&json, "cast", v->cast == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(v->cast));
+  ckpt_report_emit_notes(v->args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
 
@@ -514,7 +516,7 @@ const ckpt_verb ckpt_verb_verify = {
         "says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
-        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\",\"cast\"}; proven and "
+        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\",\"cast\",\"notes\":[]}; proven and "
         "unproven are texts; \"cast\" is the dtype of the manifest's values, of which the digest is, too; \"n_more\" "
         "on the last of 1,000 problems or 20 warnings of one kind counts those that are not "
         "listed",

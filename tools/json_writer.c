@@ -84,16 +84,19 @@ void ckpt_emit_i64(ckpt_emitter *json, const char *key, int64_t value) {
   fprintf(json->out, "%" PRId64, value);
 }
 
+/* "-0" would be read back as an integer, without its sign. */
+static const char *or_zero(const char *text) { return strcmp(text, "-0") == 0 ? "-0.0" : text; }
+
 void ckpt_emit_number(ckpt_emitter *json, const char *key, double value) {
   char text[32];
   before(json, key);
-  fputs(isfinite(value) ? ckpt_text_number(value, text) : "null", json->out);
+  fputs(isfinite(value) ? or_zero(ckpt_text_number(value, text)) : "null", json->out);
 }
 
 void ckpt_emit_float(ckpt_emitter *json, const char *key, float value) {
   char text[32];
   before(json, key);
-  fputs(isfinite(value) ? ckpt_text_float(value, text) : "null", json->out);
+  fputs(isfinite(value) ? or_zero(ckpt_text_float(value, text)) : "null", json->out);
 }
 
 void ckpt_emit_bool(ckpt_emitter *json, const char *key, bool value) {

@@ -35,6 +35,19 @@ static int run_verb(const char *name, int argc, char **argv) {
   return status;
 }
 
+static void print_version(bool json) {
+  if (!json) {
+    printf("ckpt %s\n", ckpt_version());
+    return;
+  }
+  ckpt_emitter out;
+  ckpt_emit_begin(&out, stdout);
+  ckpt_emit_object(&out, NULL);
+  ckpt_emit_text(&out, "status", "ok");
+  ckpt_emit_text(&out, "version", ckpt_version());
+  ckpt_emit_end(&out);
+}
+
 int main(int argc, char **argv) {
   keep_standard_descriptors();
   signal(SIGPIPE, SIG_IGN); /* a reader that goes away must not leave temporary files behind */
@@ -45,7 +58,7 @@ int main(int argc, char **argv) {
     ckpt_help_all(stderr);
     status = CKPT_EXIT_USAGE;
   } else if (strcmp(first, "--version") == 0) {
-    printf("ckpt %s\n", ckpt_version());
+    print_version(ckpt_args_says(argc - 2, argv + 2, "--json"));
   } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
     ckpt_help_all(stdout);
   } else {

@@ -172,8 +172,9 @@ ckpt_status ckpt_args_parse(ckpt_args **out, const ckpt_verb *verb, int argc, ch
   args->json = ckpt_args_says(argc, argv, "--json");
   args->inputs = ckpt_arena_array(&args->arena, (size_t)argc + 1, sizeof *args->inputs);
   args->options = ckpt_arena_array(&args->arena, (size_t)argc + 1, sizeof *args->options);
+  args->noted = calloc(1, sizeof *args->noted);
   ckpt_walk walk = {.args = args, .argv = argv, .argc = argc, .err = err};
-  ckpt_status status = args->inputs == NULL || args->options == NULL
+  ckpt_status status = args->inputs == NULL || args->options == NULL || args->noted == NULL
                            ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory")
                            : CKPT_OK;
   if (status == CKPT_OK && !args->help) status = parse(&walk);
@@ -186,6 +187,9 @@ ckpt_status ckpt_args_parse(ckpt_args **out, const ckpt_verb *verb, int argc, ch
 
 void ckpt_args_free(ckpt_args *args) {
   if (args == NULL) return;
+  for (uint32_t i = 0; args->noted != NULL && i < args->noted->n; i++) free(args->noted->texts[i]);
+  if (args->noted != NULL) free(args->noted->texts);
+  free(args->noted);
   ckpt_arena_free(&args->arena);
   free(args);
 }

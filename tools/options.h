@@ -83,6 +83,12 @@ ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *e
  * title under which help lists it. */
 const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section);
 
+/* What a verb has noted so far, for --json. */
+typedef struct ckpt_noted {
+  char **texts; /* owned, each of them too */
+  uint32_t n, capacity;
+} ckpt_noted;
+
 /* One occurrence of an option. */
 typedef struct ckpt_arg {
   const ckpt_option *option;
@@ -105,6 +111,7 @@ struct ckpt_args {
   uint32_t n_inputs, n_options;
   bool help; /* --help stands somewhere: nothing else was checked */
   bool json; /* --json stands somewhere */
+  ckpt_noted *noted;
 };
 
 /* Whether a word stands in argv[0, argc) before "--": for what must be known even when the rest is wrong. */

@@ -1,14 +1,18 @@
 /* proving.c - see proving.h. */
 #include "proving.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "job.h"
 #include "json_writer.h"
 #include "libckpt/error.h"
+#include "report.h"
 #include "text.h"
 
 /* ---- running ------------------------------------------------------------------------------------------------------
@@ -60,6 +64,7 @@ static ckpt_status show_plan(const ckpt_args *args, const ckpt_proof *proof, con
   ckpt_emit_u64(&json, "n_bytes_read", s.n_bytes_read);
   ckpt_emit_u64(&json, "n_bytes_written", 0);
   ckpt_emit_u64(&json, "peak_bytes", s.peak);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
   return CKPT_OK;
 }
@@ -134,13 +139,14 @@ static bool parse_line(char *line, ckpt_listed *out, bool (*is_sum)(const char *
 }
 
 static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt_args *args, const char *path,
-                              bool (*is_sum)(const char *text), const char *what, ckpt_error *err) {
+                              bool (*is_sum)(const char *text), const char *what, size_t *n_malformed,
+                              ckpt_error *err) {
   char *line = NULL;
   size_t n_line = 0, n = 0, capacity = 0;
   ckpt_status status = CKPT_OK;
   ckpt_listed *listed = NULL;
   ssize_t length;
-  enum { MAX_LINE_BYTES = 64 << 10, MAX_LINES = 10 << 20 };
+  enum { MAX_LINE_BYTES = 64 << 10, MAX_LINES = 10 << 20, MAX_SAID = 20 };
   line = malloc(n_line = MAX_LINE_BYTES);
   if (line == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t number = 1; status == CKPT_OK && fgets(line, (int)n_line, file) != NULL; number++) {
@@ -161,10 +167,12 @@ static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt
     char *copy = listed == NULL ? NULL : ckpt_arena_text(&args->arena, line, (size_t)length);
     if (copy == NULL)
       status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-    else if (strlen(copy) != (size_t)length || !parse_line(copy, &listed[n], is_sum))
-      status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "line %u is not `%s`", number, what);
-    else
+    else if (strlen(copy) == (size_t)length && parse_line(copy, &listed[n], is_sum))
       listed[n++].line = number;
+    else if (n_malformed == NULL)
+      status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "line %u is not `%s`", number, what);
+    else if (++*n_malformed <= MAX_SAID)
+      ckpt_report_note(args, "%s: line %u is not `%s`", path, number, what);
   }
   free(line);
   if (status == CKPT_OK && ferror(file)) status = ckpt_fail_errno(err, path, "cannot read");
@@ -174,12 +182,32 @@ static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt
   return status;
 }
 
+/* Opens a list: a file, or a pipe that has a writer. Opening a fifo that nobody writes to would wait for ever. */
+static ckpt_status open_list(FILE **out, const char *path, ckpt_error *err) {
+  enum { PATIENCE_MS = 1000 };
+  struct stat found;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return ckpt_fail_errno(err, path, "cannot open");
+  ckpt_status status = CKPT_OK;
+  bool is_known = fstat(fd, &found) == 0, is_device = strncmp(path, "/dev/", 5) == 0; /* a shell's <(...), /dev/stdin */
+  struct pollfd waiting = {.fd = fd, .events = POLLIN};
+  if (is_known && S_ISFIFO(found.st_mode) && !is_device && poll(&waiting, 1, PATIENCE_MS) == 0)
+    status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a fifo that nobody writes to (a file, or - for stdin)");
+  else if (is_known && !S_ISFIFO(found.st_mode) && !S_ISREG(found.st_mode) && !is_device)
+    status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is no file, and a list is one");
+  if (status == CKPT_OK && (fcntl(fd, F_SETFL, 0) != 0 || (*out = fdopen(fd, "r")) == NULL))
+    status = ckpt_fail_errno(err, path, "cannot open");
+  if (status != CKPT_OK) close(fd);
+  return status;
+}
+
 ckpt_status ckpt_proving_read_list(ckpt_listed **out, size_t *n, ckpt_args *args, const char *path,
-                                   bool (*is_sum)(const char *text), const char *what, ckpt_error *err) {
+                                   bool (*is_sum)(const char *text), const char *what, size_t *n_malformed,
+                                   ckpt_error *err) {
   bool is_stdin = strcmp(path, "-") == 0;
-  FILE *file = is_stdin ? stdin : fopen(path, "re");
-  if (file == NULL) return ckpt_fail_errno(err, path, "cannot open");
-  ckpt_status status = read_lines(file, out, n, args, path, is_sum, what, err);
+  FILE *file = stdin;
+  if (!is_stdin) CKPT_TRY(open_list(&file, path, err));
+  ckpt_status status = read_lines(file, out, n, args, path, is_sum, what, n_malformed, err);
   if (!is_stdin) fclose(file);
   return status;
 }

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "json_writer.h"
+#include "libckpt/grow.h"
 #include "text.h"
 
 /* ---- errors and notes -------------------------------------------------------------------------------------------- */
@@ -24,19 +24,27 @@ static void print_line(const char *head, const char *text) {
 
 static const char *or_null(const char *text) { return text[0] == '\0' ? NULL : text; }
 
-int ckpt_report_failure(bool json, const ckpt_error *err) {
+void ckpt_report_line(const ckpt_error *err) {
   char text[2048];
   print_line("ckpt: ", ckpt_error_text(err, text, sizeof text));
+}
+
+void ckpt_report_emit_error(ckpt_emitter *json, const ckpt_error *err) {
+  ckpt_emit_object(json, "error");
+  ckpt_emit_text(json, "file", or_null(err->file));
+  ckpt_emit_text(json, "tensor", or_null(err->tensor));
+  ckpt_emit_text(json, "message", err->message);
+  ckpt_emit_end(json);
+}
+
+int ckpt_report_failure(bool json, const ckpt_error *err) {
+  ckpt_report_line(err);
   if (json) {
     ckpt_emitter out;
     ckpt_emit_begin(&out, stdout);
     ckpt_emit_object(&out, NULL);
     ckpt_emit_text(&out, "status", "error");
-    ckpt_emit_object(&out, "error");
-    ckpt_emit_text(&out, "file", or_null(err->file));
-    ckpt_emit_text(&out, "tensor", or_null(err->tensor));
-    ckpt_emit_text(&out, "message", err->message);
-    ckpt_emit_end(&out);
+    ckpt_report_emit_error(&out, err);
     ckpt_emit_end(&out);
   }
   if (err->status == CKPT_EINVAL) return CKPT_EXIT_USAGE;
@@ -46,14 +54,36 @@ int ckpt_report_failure(bool json, const ckpt_error *err) {
 
 int ckpt_report_error(const ckpt_args *args, const ckpt_error *err) { return ckpt_report_failure(args->json, err); }
 
+/* Without memory for it a note stands on stderr alone: it is no reason to fail. */
+static void keep_note(ckpt_noted *noted, const char *text) {
+  char *copy = strdup(text);
+  if (copy == NULL || ckpt_grow(&noted->texts, noted->n, &noted->capacity, sizeof *noted->texts, NULL) != CKPT_OK)
+    free(copy);
+  else
+    noted->texts[noted->n++] = copy;
+}
+
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) {
-  if (ckpt_args_has(args, "quiet")) return;
   char text[2048];
   va_list list;
   va_start(list, format);
   vsnprintf(text, sizeof text, format, list);
   va_end(list);
-  print_line("ckpt: note: ", text);
+  keep_note(args->noted, text);
+  if (!ckpt_args_has(args, "quiet")) print_line("ckpt: note: ", text);
+}
+
+void ckpt_report_emit_noted(const ckpt_args *args, ckpt_emitter *json) {
+  for (uint32_t i = 0; i < args->noted->n; i++) ckpt_emit_text(json, NULL, args->noted->texts[i]);
+}
+
+void ckpt_report_emit_notes(const ckpt_args *args, ckpt_emitter *json, const ckpt_written *outputs, size_t n) {
+  ckpt_emit_array(json, "notes");
+  ckpt_report_emit_noted(args, json);
+  for (size_t i = 0; i < n; i++)
+    for (const char *const *note = outputs[i].notes; note != NULL && *note != NULL; note++)
+      ckpt_emit_text(json, NULL, *note);
+  ckpt_emit_end(json);
 }
 
 void ckpt_report_no_trace(const ckpt_args *args) {
@@ -71,24 +101,49 @@ void ckpt_report_digest(const ckpt_digest *digest, const char *path) {
   putchar('\n');
 }
 
+void ckpt_report_dropped(FILE *out, const ckpt_written *output, bool is_named) {
+  if (output->dropped == NULL || output->dropped[0] == NULL) return;
+  if (is_named) ckpt_text_print(out, output->path);
+  fputs(is_named ? ": not written: " : "not written: ", out);
+  for (size_t d = 0; output->dropped[d] != NULL; d++) {
+    if (d != 0) fputs(", ", out);
+    ckpt_text_print(out, output->dropped[d]);
+  }
+  fprintf(out, output->dropped_remedy != NULL ? " (%s)\n" : "\n", output->dropped_remedy);
+}
+
+void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output) {
+  ckpt_emit_array(json, "dropped");
+  for (const char *const *text = output->dropped; text != NULL && *text != NULL; text++)
+    ckpt_emit_text(json, NULL, *text);
+  for (const char *const *text = output->left; text != NULL && *text != NULL; text++) ckpt_emit_text(json, NULL, *text);
+  ckpt_emit_end(json);
+}
+
+/* "829.7 KB (one.safetensors 414.8 KB, copy 414.9 KB)": what was written, each output where there are several. */
+static void print_sizes(const ckpt_written *outputs, size_t n) {
+  uint64_t n_bytes = 0;
+  char size[32];
+  for (size_t i = 0; i < n; i++) n_bytes += outputs[i].n_bytes;
+  fputs(ckpt_text_size(n_bytes, size), stderr);
+  for (size_t i = 0; n > 1 && i < n; i++) {
+    fputs(i == 0 ? " (" : ", ", stderr);
+    ckpt_text_print(stderr, outputs[i].path);
+    fprintf(stderr, " %s%s", ckpt_text_size(outputs[i].n_bytes, size), i + 1 == n ? ")" : "");
+  }
+}
+
 static void print_closing(const ckpt_job *job, const ckpt_written *outputs, size_t n) {
   uint64_t n_bytes = 0;
   for (size_t i = 0; i < n; i++) n_bytes += outputs[i].n_bytes;
-  char size[32], duration[48], rate[32], peak[32];
+  char duration[48], rate[32], peak[32];
   double per_second = job->seconds > 0 ? (double)n_bytes / job->seconds : 0;
-  fprintf(stderr, "%s in %s, %s/s, peak memory %s\n", ckpt_text_size(n_bytes, size),
-          ckpt_text_duration(job->seconds, duration), ckpt_text_size((uint64_t)per_second, rate),
-          ckpt_text_size(ckpt_report_peak(), peak));
+  print_sizes(outputs, n);
+  fprintf(stderr, " in %s, %s/s, peak memory %s\n", ckpt_text_duration(job->seconds, duration),
+          ckpt_text_size((uint64_t)per_second, rate), ckpt_text_size(ckpt_report_peak(), peak));
   for (size_t i = 0; i < n; i++) {
     const ckpt_written *output = &outputs[i];
-    for (size_t d = 0; output->dropped != NULL && output->dropped[d] != NULL; d++) {
-      fputs(d == 0 ? "not written: " : ", ", stderr);
-      ckpt_text_print(stderr, output->dropped[d]);
-    }
-    if (output->dropped != NULL && output->dropped[0] != NULL) {
-      if (output->dropped_remedy != NULL) fprintf(stderr, " (%s)", output->dropped_remedy);
-      putc('\n', stderr);
-    }
+    ckpt_report_dropped(stderr, output, n > 1);
     for (size_t k = 0; output->notes != NULL && output->notes[k] != NULL; k++) print_line("", output->notes[k]);
   }
 }
@@ -102,10 +157,7 @@ static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_wri
   ckpt_emit_u64(json, "n_bytes", output->n_bytes);
   ckpt_emit_text(json, "dtype", output->dtype);
   ckpt_emit_text(json, "weights", output->weights);
-  ckpt_emit_array(json, "dropped");
-  for (size_t i = 0; output->dropped != NULL && output->dropped[i] != NULL; i++)
-    ckpt_emit_text(json, NULL, output->dropped[i]);
-  ckpt_emit_end(json);
+  ckpt_report_emit_dropped(json, output);
   ckpt_emit_u64(json, "n_underflow", output->n_underflow);
   ckpt_emit_array(json, "underflowed");
   for (size_t i = 0; i < output->n_underflowed; i++) {
@@ -137,6 +189,7 @@ int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_w
       }
       ckpt_emit_end(&json);
     }
+    ckpt_report_emit_notes(args, &json, outputs, n);
     ckpt_emit_end(&json);
   } else {
     for (size_t i = 0; i < n; i++) ckpt_report_digest(&outputs[i].digest, outputs[i].path);

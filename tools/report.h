@@ -5,6 +5,7 @@
 #define CKPT_TOOLS_REPORT_H
 
 #include "job.h"
+#include "json_writer.h"
 
 enum { CKPT_EXIT_DONE = 0, CKPT_EXIT_FAILED = 1, CKPT_EXIT_USAGE = 2 };
 
@@ -12,14 +13,21 @@ enum { CKPT_EXIT_DONE = 0, CKPT_EXIT_FAILED = 1, CKPT_EXIT_USAGE = 2 };
  * stand there before. Returns the exit status: 2 for EINVAL, 128 + signal where one cancelled the job, else 1. */
 int ckpt_report_failure(bool json, const ckpt_error *err);
 
+/* Its parts, for a failure that does not end the verb: the line on stderr, and `"error":{...}`. */
+void ckpt_report_line(const ckpt_error *err);
+void ckpt_report_emit_error(ckpt_emitter *json, const ckpt_error *err); /* as above */
+
 /* The same for a verb. */
 int ckpt_report_error(const ckpt_args *args, const ckpt_error *err);
 
 /* For a verb that has no run to follow: says so where --trace is given. */
 void ckpt_report_no_trace(const ckpt_args *args);
 
-/* A line `ckpt: note: <text>` on stderr, unless --quiet. */
+/* A line `ckpt: note: <text>` on stderr, unless --quiet; kept for --json in any case. */
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
+
+/* What has been noted so far, into the JSON array that is open. */
+void ckpt_report_emit_noted(const ckpt_args *args, ckpt_emitter *json);
 
 /* A tensor of which a cast made values zero that were not. */
 typedef struct ckpt_underflowed {
@@ -35,12 +43,20 @@ typedef struct ckpt_written {
   const char *weights;        /* "master" or "model" where there was a choice, else NULL */
   const char *const *dropped; /* "exp_avg 30.4 GB", "3 objects": NULL-terminated, or NULL */
   const char *dropped_remedy; /* "--include all", or NULL */
+  const char *const *left;    /* files beside the input, of which notes have told; else as dropped */
   const char *const *notes;   /* whole lines for stderr: NULL-terminated, or NULL */
   uint64_t n_underflow;       /* values that casts made zero, of all tensors */
   const ckpt_underflowed *underflowed;
   size_t n_underflowed; /* the first tensors of them */
   ckpt_digest digest;
 } ckpt_written;
+
+/* `not written: ...` where something was dropped, with the output's path before it if is_named; the same for --json. */
+void ckpt_report_dropped(FILE *out, const ckpt_written *output, bool is_named);
+void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output); /* as above */
+
+/* `"notes":[...]` of a whole verb: what has been noted so far, and what its n outputs have to say (NULL, 0: none). */
+void ckpt_report_emit_notes(const ckpt_args *args, ckpt_emitter *json, const ckpt_written *outputs, size_t n);
 
 /* Digest lines on stdout, closing lines on stderr; or with --json one object. Returns 0. */
 int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_written *outputs, size_t n);

@@ -98,6 +98,10 @@ const char *ckpt_text_duration(double seconds, char *out) {
     snprintf(out, 48, "very long");
     return out;
   }
+  if (seconds < 0.9995) {
+    snprintf(out, 48, "%.0f ms", seconds > 0 && seconds < 0.001 ? 1 : seconds * 1000);
+    return out;
+  }
   unsigned long s = (unsigned long)(seconds + 0.5);
   if (s < 60)
     snprintf(out, 48, "%lu s", s);

@@ -110,7 +110,8 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
  */
 
 static bool holds_config(const ckpt_output *output) {
-  return ckpt_index_side_file(output->described, "config.json") != NULL;
+  return ckpt_index_side_file(output->described, "config.json") != NULL ||
+         ckpt_index_side_file(output->described, "adapter_config.json") != NULL;
 }
 
 /* Whether --include all would write tensors that are left out now. */
@@ -132,7 +133,7 @@ static uint64_t output_bytes(const ckpt_output *output) {
   return n_bytes;
 }
 
-enum { MAX_NOTES = 4, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 5, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
   return &j->plan->rows[output->described->tensors[tensor].origin];
@@ -168,6 +169,32 @@ static ckpt_status describe_underflow(const job *j, const ckpt_output *output, c
   return CKPT_OK;
 }
 
+/* What --allow-overflow let pass: never in silence. NULL where nothing did. */
+static ckpt_status describe_overflow(const job *j, const ckpt_output *output, const char **note, ckpt_error *err) {
+  uint64_t n_tensors = 0, n_values = 0, n_nan = 0;
+  const ckpt_row *worst = NULL;
+  *note = NULL;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const ckpt_row *row = row_of(j, output, i);
+    if (row->stats.n_overflow + row->stats.n_nan_lost == 0) continue;
+    n_tensors++;
+    n_values += row->stats.n_overflow;
+    n_nan += row->stats.n_nan_lost;
+    if (worst == NULL || row->stats.largest > worst->stats.largest) worst = row;
+  }
+  if (worst == NULL) return CKPT_OK;
+  char values[32], nans[32], tensors[32];
+  *note = ckpt_arena_printf(&j->args->arena,
+                            "overflow allowed: %s value%s became infinite or %s clamped, %s NaN became %s, in %s "
+                            "tensor%s; the largest is %g in %s",
+                            ckpt_text_count(n_values, values), n_values == 1 ? "" : "s", n_values == 1 ? "was" : "were",
+                            ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers",
+                            ckpt_text_count(n_tensors, tensors), n_tensors == 1 ? "" : "s", worst->stats.largest,
+                            worst->name);
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
 /* A config.json that is carried along and promises scales that the tensors written have not; else NULL. */
 static ckpt_status describe_stale(const job *j, const ckpt_output *output, const char **note, ckpt_error *err) {
   ckpt_quantization quantization = {0};
@@ -182,22 +209,47 @@ static ckpt_status describe_stale(const job *j, const ckpt_output *output, const
   return CKPT_OK;
 }
 
+/* A line about an output, which it names where there are several. */
+static ckpt_status add_note(const job *j, const ckpt_output *output, const char ***next, const char *note,
+                            ckpt_error *err) {
+  if (note != NULL && j->plan->n_outputs > 1) {
+    note = ckpt_arena_printf(&j->args->arena, "%s: %s", output->path, note);
+    CKPT_TRY_ALLOC(note, err);
+  }
+  if (note != NULL) *(*next)++ = note;
+  return CKPT_OK;
+}
+
 /* Lines about an output; what holds for all of them is said with the first. */
-static void written_notes(const job *j, const ckpt_output *output, const char *underflow, const char *stale,
-                          const char *notes[MAX_NOTES + 1]) {
-  size_t n = 0;
-  if (output == j->plan->outputs && j->input.index->weights_note != NULL) notes[n++] = j->input.index->weights_note;
+static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
+  const char **next = ckpt_arena_array(&j->args->arena, MAX_NOTES + 1, sizeof *next), *note;
+  CKPT_TRY_ALLOC(next, err);
+  written->notes = next;
+  if (output == j->plan->outputs && j->input.index->weights_note != NULL) *next++ = j->input.index->weights_note;
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
-    notes[n++] = "no config.json, transformers cannot load this folder (--like MODEL)";
-  if (stale != NULL) notes[n++] = stale;
-  if (underflow != NULL) notes[n++] = underflow;
-  notes[n] = NULL;
+    CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
+  CKPT_TRY(describe_stale(j, output, &note, err));
+  CKPT_TRY(add_note(j, output, &next, note, err));
+  CKPT_TRY(describe_underflow(j, output, written, &note, err));
+  CKPT_TRY(add_note(j, output, &next, note, err));
+  CKPT_TRY(describe_overflow(j, output, &note, err));
+  return add_note(j, output, &next, note, err);
+}
+
+/* The files that stand beside the input and are not carried. */
+static ckpt_status describe_left(const job *j, ckpt_written *written, ckpt_error *err) {
+  const ckpt_index *index = j->input.index;
+  const char **left = ckpt_arena_array(&j->args->arena, (size_t)index->n_notes + 1, sizeof *left);
+  CKPT_TRY_ALLOC(left, err);
+  written->left = left;
+  for (uint32_t i = 0; i < index->n_notes; i++)
+    if (index->notes[i].left != NULL) *left++ = index->notes[i].left;
+  return CKPT_OK;
 }
 
 static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
   const char **dropped = ckpt_arena_array(&j->args->arena, (size_t)output->losses.n + 1, sizeof *dropped);
-  const char **notes = ckpt_arena_array(&j->args->arena, MAX_NOTES + 1, sizeof *notes);
-  if (dropped == NULL || notes == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  CKPT_TRY_ALLOC(dropped, err);
   for (uint32_t i = 0; i < output->losses.n; i++) dropped[i] = output->losses.texts[i];
   *written = (ckpt_written){.path = output->path,
                             .format = output->format->name,
@@ -205,13 +257,9 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
                             .n_bytes = output_bytes(output),
                             .weights = j->input.index->weights,
                             .dropped = dropped,
-                            .notes = notes,
                             .digest = output->digest};
-  const char *underflow;
-  CKPT_TRY(describe_underflow(j, output, written, &underflow, err));
-  const char *stale;
-  CKPT_TRY(describe_stale(j, output, &stale, err));
-  written_notes(j, output, underflow, stale, notes);
+  CKPT_TRY(describe_left(j, written, err));
+  CKPT_TRY(describe_notes(j, output, written, err));
   int dtype = CKPT_DTYPE_NONE;
   bool is_mixed = false;
   for (uint32_t i = 0; i < output->described->n_tensors; i++) {
@@ -289,9 +337,7 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double s
     ckpt_emit_u64(&json, "n_bytes", outputs[i].n_bytes);
     ckpt_emit_text(&json, "dtype", outputs[i].dtype);
     ckpt_emit_text(&json, "weights", outputs[i].weights);
-    ckpt_emit_array(&json, "dropped");
-    for (size_t k = 0; outputs[i].dropped[k] != NULL; k++) ckpt_emit_text(&json, NULL, outputs[i].dropped[k]);
-    ckpt_emit_end(&json);
+    ckpt_report_emit_dropped(&json, &outputs[i]);
     ckpt_emit_array(&json, "rows");
     row_printer printer = {.plan = plan, .json = &json, .sink = i};
     CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
@@ -304,6 +350,7 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double s
   ckpt_emit_u64(&json, "n_bytes_written", plan->n_bytes_written);
   ckpt_emit_u64(&json, "peak_bytes", plan->peak);
   ckpt_emit_number(&json, "seconds", seconds);
+  ckpt_report_emit_notes(j->args, &json, outputs, plan->n_outputs);
   ckpt_emit_end(&json);
   return CKPT_OK;
 }
@@ -322,12 +369,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     ckpt_text_print(stdout, outputs[i].path);
     printf(": %s, %s tensor%s, %s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
            outputs[i].n_tensors == 1 ? "" : "s", ckpt_text_size(outputs[i].n_bytes, write));
-    for (size_t k = 0; outputs[i].dropped[k] != NULL; k++) {
-      fputs(k == 0 ? "not written: " : ", ", stdout);
-      ckpt_text_print(stdout, outputs[i].dropped[k]);
-    }
-    if (outputs[i].dropped[0] != NULL)
-      printf(outputs[i].dropped_remedy != NULL ? " (%s)\n" : "\n", outputs[i].dropped_remedy);
+    ckpt_report_dropped(stdout, &outputs[i], false);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
   }
   for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].sink == CKPT_NO_SINK;
@@ -344,29 +386,6 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
 
 /* ---- the verb ------------------------------------------------------------------------------------------------------
  */
-
-/* What --allow-overflow let pass: never in silence. */
-static void say_overflow(const job *j) {
-  uint64_t n_tensors = 0, n_values = 0, n_nan = 0;
-  const ckpt_row *worst = NULL;
-  for (uint32_t i = 0; i < j->plan->n_rows; i++) {
-    const ckpt_row *row = &j->plan->rows[i];
-    if (row->stats.n_overflow + row->stats.n_nan_lost == 0) continue;
-    n_tensors++;
-    n_values += row->stats.n_overflow;
-    n_nan += row->stats.n_nan_lost;
-    if (worst == NULL || row->stats.largest > worst->stats.largest) worst = row;
-  }
-  if (worst == NULL || ckpt_args_has(j->args, "quiet")) return;
-  char values[32], nans[32], tensors[32];
-  fprintf(stderr,
-          "overflow allowed: %s values became infinite or were clamped, %s NaN became numbers, in %s tensors; "
-          "the largest is %g in ",
-          ckpt_text_count(n_values, values), ckpt_text_count(n_nan, nans), ckpt_text_count(n_tensors, tensors),
-          worst->stats.largest);
-  ckpt_text_print(stderr, worst->name);
-  fputc('\n', stderr);
-}
 
 /* What killed runs had left at an output's place: it is gone, or in the user's way. */
 static void say_leftovers(const job *j, const ckpt_leftovers *found) {
@@ -417,7 +436,6 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
     ckpt_job_end(&run);
     if (status == CKPT_OK && is_run) status = describe_all(&j, &outputs, &err);
     if (status == CKPT_OK && is_run) ckpt_report_written(args, &run, outputs, j.plan->n_outputs);
-    if (status == CKPT_OK && is_run) say_overflow(&j);
     if (status == CKPT_OK && !is_run) status = show_plan(&j, &err);
   }
   ckpt_sink_free(j.receipt);
