@@ -18,6 +18,7 @@ typedef unsigned long long ull;
 
 #define WHOLE "model.safetensors"
 #define INDEX "model" CKPT_HF_INDEX_SUFFIX
+#define ADAPTER "adapter_model.safetensors"
 
 /* How tensors fall into shards. */
 typedef struct shards {
@@ -161,6 +162,12 @@ static ckpt_status lay_side_file(ckpt_layout *layout, const ckpt_side_file *side
 
 enum { SHARD_NAME_BYTES = 64 };
 
+/* Whether the weights are a PEFT adapter's: of these PEFT reads one file, by its own name. */
+static bool is_adapter(const ckpt_index *index) {
+  return ckpt_index_side_file(index, "adapter_config.json") != NULL &&
+         ckpt_index_side_file(index, "config.json") == NULL;
+}
+
 static void print_shard_name(char out[SHARD_NAME_BYTES], uint32_t number, uint32_t n) {
   if (n == 1)
     memcpy(out, WHOLE, sizeof WHOLE);
@@ -173,11 +180,15 @@ bool ckpt_hf_owns(const char *name, uint32_t *set) {
   unsigned number = 1, n = 1;
   *set = 0;
   if (strcmp(name, INDEX) == 0) return true;
+  if (strcmp(name, ADAPTER) == 0) {
+    *set = UINT32_MAX;
+    return true;
+  }
   if (strcmp(name, WHOLE) != 0 &&
       (sscanf(name, "model-%9u-of-%9u", &number, &n) != 2 || n < 2 || number < 1 || number > n))
     return false;
   print_shard_name(shard, number, n);
-  *set = n; /* shards of two models, or a whole one beside shards, are not what one run wrote */
+  *set = n; /* shards of two models, or a whole one beside shards or an adapter, are not what one run wrote */
   return strcmp(name, shard) == 0;
 }
 
@@ -194,6 +205,19 @@ static ckpt_status make_metadata(ckpt_meta **out, uint32_t *n, const ckpt_layout
   return CKPT_OK;
 }
 
+/* The shards of a folder's tensors; of an adapter there is one. */
+static ckpt_status make_shards(shards *s, const ckpt_layout *layout, uint64_t limit, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  uint64_t otherwise = is_adapter(index) ? UINT64_MAX : DEFAULT_SHARD_BYTES;
+  CKPT_TRY(cut(s, index, limit != 0 ? limit : otherwise, layout->arena, err));
+  if (s->n > 1 && is_adapter(index))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "an adapter is one file, " ADAPTER
+                     ", and %llu bytes a shard would make it %u (leave out --shard-size)",
+                     (ull)limit, s->n);
+  return list(s, index, layout->arena, err);
+}
+
 ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const ckpt_index *index = layout->index;
   shards *s = ckpt_arena_alloc(layout->arena, sizeof *s);
@@ -201,13 +225,12 @@ ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *optio
   ckpt_meta *metadata = NULL;
   uint32_t n_metadata = 0;
   CKPT_TRY(make_metadata(&metadata, &n_metadata, layout, err));
-  CKPT_TRY(cut(s, index, options->shard_size != 0 ? options->shard_size : DEFAULT_SHARD_BYTES, layout->arena, err));
-  CKPT_TRY(list(s, index, layout->arena, err));
+  CKPT_TRY(make_shards(s, layout, options->shard_size, err));
   layout->is_folder = true;
   for (uint32_t k = 0; k < s->n; k++) {
     char name[SHARD_NAME_BYTES];
     print_shard_name(name, k + 1, s->n);
-    CKPT_TRY(ckpt_layout_file_add(layout, name, err));
+    CKPT_TRY(ckpt_layout_file_add(layout, is_adapter(index) ? ADAPTER : name, err));
     layout->files[layout->n_files - 1].rank = k;
     CKPT_TRY(ckpt_safetensors_lay(layout, s->tensors + s->first[k], s->first[k + 1] - s->first[k], metadata, n_metadata,
                                   err));

@@ -67,8 +67,9 @@ ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_
     return CKPT_OK;
   }
   if (!ckpt_backend_reference.can_cast(x->dtype, dtype))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "no cast from %s to %s", ckpt_dtype_name(x->dtype),
-                     ckpt_dtype_name(dtype));
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "no cast from %s to %s (only floating-point dtypes are cast, to one another: choose one of them)",
+                     ckpt_dtype_name(x->dtype), ckpt_dtype_name(dtype));
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_cast, dtype, x->rank, x->shape, 1, err));
   (*out)->args[0] = x;
   return CKPT_OK;

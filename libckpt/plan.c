@@ -91,8 +91,7 @@ static ckpt_status refuse_format(const char *path, const char *format, ckpt_erro
                    suffix_of(path), list);
 }
 
-/* What follows folder in a path below it; NULL where the path is not below it. */
-static const char *below(const char *folder, const char *path) {
+const char *ckpt_path_below(const char *folder, const char *path) {
   size_t n = strlen(folder);
   while (n > 1 && folder[n - 1] == '/') n--;
   if (n == 0 || strncmp(path, folder, n) != 0 || path[n] != '/') return NULL;
@@ -104,7 +103,7 @@ ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bo
                            ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     ckpt_output *output = &plan->outputs[i];
-    const char *name = output->options.is_folder ? below(output->path, path) : NULL;
+    const char *name = output->options.is_folder ? ckpt_path_below(output->path, path) : NULL;
     if (name != NULL) return ckpt_sink_below(out, &output->sink, name, err);
   }
   return ckpt_sink_path(out, path, is_folder, force, err);

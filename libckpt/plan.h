@@ -121,6 +121,9 @@ struct ckpt_plan {
 ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_format *format,
                                   const ckpt_layout_options *options, uint32_t *number, ckpt_error *err);
 
+/* What follows folder in a path below it, as both are written; NULL where the path is not below it. */
+const char *ckpt_path_below(const char *folder, const char *path);
+
 /* A sink for one more file or folder, the caller's: a part of the output whose folder the path names (sink_parts.h), to
  * be opened before the run, else one of its own. */
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,

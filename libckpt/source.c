@@ -36,6 +36,7 @@ struct ckpt_source {
   void *ctx;
   const uint8_t *memory; /* file 0 of a memory source */
   char *root_path;       /* "" for memory and custom sources */
+  bool is_bare;          /* a file was named without a folder: so are the paths of what stands beside it */
   char *entry;           /* the file that the user named, NULL for a folder: its own link is not from inside */
   ckpt_root root;
   ckpt_descriptors *descriptors; /* NULL unless files */
@@ -69,6 +70,7 @@ static ckpt_status set_root(ckpt_source *source, const char *path, ckpt_error *e
   if (S_ISDIR(st.st_mode)) {
     source->root_path = strdup(path);
   } else {
+    source->is_bare = slash == NULL;
     source->entry = strdup(slash == NULL ? path : slash + 1);
     source->root_path = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
     CKPT_TRY_ALLOC(source->entry, err);
@@ -118,7 +120,7 @@ static ckpt_status append_file(source_file **out, ckpt_source *source, const cha
   if (source->descriptors != NULL) CKPT_TRY(ckpt_descriptors_grow(source->descriptors, source->n_files + 1, err));
   source_file *file = calloc(1, sizeof *file);
   CKPT_TRY_ALLOC(file, err);
-  size_t n_root = source->root_path == NULL ? 0 : strlen(source->root_path), n_name = strlen(name);
+  size_t n_root = source->root_path == NULL || source->is_bare ? 0 : strlen(source->root_path), n_name = strlen(name);
   bool has_slash = n_root == 0 || source->root_path[n_root - 1] == '/';
   file->path = malloc(n_root + 1 + n_name + 1);
   if (file->path == NULL) {

@@ -238,8 +238,8 @@ ckpt_status ckpt_tree_is_empty(int folder, const char *name, const char *path, c
   CKPT_TRY(look_for_foreign(&f, folder, path, err));
   if (f.n == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EEXIST, path, NULL,
-                   "exists and is not empty (%llu entries: %s%s; --force replaces files that would be written anew)",
-                   (unsigned long long)f.n, f.list, f.n > MAX_LISTED ? ", ..." : "");
+                   "exists and is not empty (%llu entr%s: %s%s; --force replaces files that would be written anew)",
+                   (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "");
 }
 
 ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_file *owns, ckpt_tree *former, int folder,
@@ -250,9 +250,10 @@ ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_file *owns, ckpt_t
   for (uint32_t i = 0; f.has_sets && i < f.former.n_names; i++) add_foreign(&f, f.former.names[i]);
   if (status == CKPT_OK && f.n != 0)
     status = ckpt_fail(err, CKPT_EEXIST, path, NULL,
-                       "not replaced: it holds %llu entries that would not be written anew: %s%s (move them away, or "
+                       "not replaced: it holds %llu entr%s that would not be written anew: %s%s (move %s away, or "
                        "choose another output)",
-                       (unsigned long long)f.n, f.list, f.n > MAX_LISTED ? ", ..." : "");
+                       (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "",
+                       f.n == 1 ? "it" : "them");
   *former = f.former;
   return status;
 }

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -138,6 +139,18 @@ static const char *finish(listed *list) {
   return list->text;
 }
 
+/* Whether a name is that of weights or of their index: what is wrong with other links is no business of ours. */
+static bool names_weights(const char *name) {
+  static const char *const suffixes[] = {".safetensors", ".bin",  ".pt", ".pth",    ".ckpt",
+                                         ".gguf",        ".onnx", ".h5", ".distcp", ".index.json"};
+  size_t n_name = strlen(name);
+  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+    size_t n = strlen(suffixes[i]);
+    if (n_name > n && strcasecmp(name + n_name - n, suffixes[i]) == 0) return true;
+  }
+  return false;
+}
+
 /* An entry that is neither file nor folder: fails if it is a link that cannot be followed, and says why. */
 static ckpt_status check_link(const ckpt_root *root, const ckpt_probe *probe, const char *name, ckpt_error *err) {
   char path[PATH_MAX];
@@ -167,20 +180,26 @@ ckpt_status ckpt_refuse_folder(const ckpt_probe *probe, ckpt_error *err) {
   ckpt_root root = {-1, NULL};
   listed weights = {.n = 0}, names = {.n = 0};
   size_t n_looked_at = 0;
-  const char *remedy = NULL;
+  const char *remedy = NULL, *staged = NULL;
   CKPT_TRY(ckpt_root_open(&root, probe->path, err));
   for (size_t i = 0; i < probe->n_entries; i++) {
     const ckpt_entry *entry = &probe->entries[i];
     if (entry->name[0] != '.') add(&names, entry->name, NULL);
+    if (entry->name[0] == '.' && strstr(entry->name, ".ckpt-tmp.") != NULL) staged = entry->name;
     if (entry->is_file && n_looked_at++ < MAX_LOOKED_AT) look_at(&root, entry, &weights, &remedy);
   }
   ckpt_status status = CKPT_OK;
   for (size_t i = 0; i < probe->n_entries && weights.n == 0 && status == CKPT_OK; i++)
-    if (!probe->entries[i].is_file && !probe->entries[i].is_folder)
+    if (!probe->entries[i].is_file && !probe->entries[i].is_folder && names_weights(probe->entries[i].name))
       status = check_link(&root, probe, probe->entries[i].name, err);
   ckpt_root_close(&root);
   if (status != CKPT_OK) return status;
   if (weights.n != 0) return refuse_content(probe->path, finish(&weights), remedy, err);
   if (probe->n_entries == 0) return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "the folder is empty");
-  return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "holds no checkpoint of a known format (%s)", finish(&names));
+  if (names.n == 0 && staged != NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
+                     "holds no checkpoint, only %s of a run that was interrupted or is still writing (run it again)",
+                     staged);
+  return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "holds no checkpoint of a known format (%s)",
+                   names.n == 0 ? "only dot files" : finish(&names));
 }

@@ -118,7 +118,7 @@ void ckpt_value_nearest(const char *typed, const char *name, const char **neares
   size_t n = strlen(typed);
   bool begins = (n > 1 && strncmp(typed, name, n) == 0) || strcasecmp(typed, name) == 0;
   unsigned distance = begins ? 0 : ckpt_value_distance(typed, name);
-  unsigned best = *nearest == NULL                   ? 2 + (unsigned)(n / 4)
+  unsigned best = *nearest == NULL                   ? 2 + (unsigned)(n / 5)
                   : strncmp(typed, *nearest, n) == 0 ? 0
                                                      : ckpt_value_distance(typed, *nearest);
   if (distance < best) *nearest = name;

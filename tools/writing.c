@@ -39,8 +39,12 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   while (outputs[n] != NULL) n++;
   j->targets = ckpt_arena_array(&args->arena, n, sizeof *j->targets);
   CKPT_TRY_ALLOC(j->targets, err);
-  for (uint32_t i = 0; i < n; i++)
-    j->targets[i] = (ckpt_convert_target){outputs[i], j->writing->to, j->writing->shard_size};
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t at = 0; /* as given, but a folder before what is written into it */
+    while (at < i && ckpt_path_below(outputs[i], j->targets[at].path) == NULL) at++;
+    memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
+    j->targets[at] = (ckpt_convert_target){outputs[i], j->writing->to, j->writing->shard_size};
+  }
   j->options = j->writing->selection;
   j->options.struct_size = sizeof j->options;
   j->options.input = args->inputs[0];

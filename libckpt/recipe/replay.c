@@ -537,7 +537,7 @@ static ckpt_status compare_tensors(recorded *r, uint32_t output, const present *
   size_t n_left = 0;
   for (size_t i = 0; i < n; i++) n_left += !c.is_met[i];
   if (status == CKPT_OK && n_left != 0)
-    say(to, file, NULL, "%s has %zu tensors that the receipt does not list", whose, n_left);
+    say(to, file, NULL, "%s has %zu tensor%s that the receipt does not list", whose, n_left, n_left == 1 ? "" : "s");
 done:
   ckpt_json_free(json);
   free(c.is_met);

@@ -136,8 +136,8 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, index->path, NULL, "holds no tensors"));
   if (findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL,
-                           "structure: %u tensors in %u file%s, no hole, no overlap", index->n_tensors, n_files,
-                           n_files == 1 ? "" : "s");
+                           "structure: %u tensor%s in %u file%s, no hole, no overlap", index->n_tensors,
+                           index->n_tensors == 1 ? "" : "s", n_files, n_files == 1 ? "" : "s");
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -213,10 +213,11 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
                                  file_of(index, ckpt_index_find(index, actual->entries[i].name)),
                                  actual->entries[i].name, "extra, not listed in %s", expected_path));
   if (findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
+  const char *are = expected->n == 1 ? " is" : "s are";
   if (expected->cast != CKPT_DTYPE_NONE) /* bytes that round to the same are equal here */
-    return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "values as %s: %zu tensors are those of %s",
-                             ckpt_dtype_name(expected->cast), expected->n, expected_path);
-  return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "bytes: %zu tensors are those of %s", expected->n,
+    return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "values as %s: %zu tensor%s those of %s",
+                             ckpt_dtype_name(expected->cast), expected->n, are, expected_path);
+  return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "bytes: %zu tensor%s those of %s", expected->n, are,
                            expected_path);
 }
 

@@ -1,11 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # The commands of `./dev demo`; frame.sh defines say, run and $data. Each feature adds its lines here.
-cp -r "$data/llama-tiny" .
-mkdir hostile
-cp "$data"/../golden-errors/safetensors/{overlap,shape-overflows,payload-truncated}.safetensors hostile
-cp -r "$data/../golden-errors/hf/map-escapes" hostile
-
-say 'a sharded Hugging Face folder, as transformers wrote it (tests/data/llama-tiny): what is in it?'
+say 'a sharded Hugging Face folder, as transformers wrote it: what is in it?'
+run "cp -r $data/llama-tiny ."
 run "ckpt inspect llama-tiny"
 run "ckpt ls llama-tiny --match 'model.layers.0.*'"
 run "ckpt cat llama-tiny 'model.layers.0.self_attn.q_proj.weight[0:2,0:4]'"
@@ -13,9 +9,9 @@ run "ckpt cat llama-tiny 'model.layers.0.self_attn.q_proj.weight[0:2,0:4]'"
 say 'its content digest: names, dtypes, shapes and values, whatever the files; and a manifest with a digest per tensor'
 run "ckpt hash llama-tiny -o llama.manifest.json | tee llama.sum"
 
-say 'to one file, and from there back to a folder with other shards'
+say 'to one file, and from there back to a folder with other shards; --like says whose config and tokenizer go with it'
 run "ckpt convert llama-tiny -o one.safetensors"
-run "ckpt split one.safetensors -o shards --shard-size 100KB"
+run "ckpt split one.safetensors --like llama-tiny -o shards --shard-size 100KB"
 run "ls shards"
 run "ckpt join shards -o joined.safetensors"
 
@@ -36,24 +32,25 @@ run 1 "ckpt diff llama-tiny f16 | tail -n 4"
 run "ckpt diff llama-tiny f16 --cast f32 --atol 1e-6"
 
 say 'a value that does not fit is refused, and no file is left'
-{
-  printf '\x38\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  '
-  printf '\0\0\x80\x3f\0\xb8\x88\x47'
-} > large.safetensors
+run "printf '8\\0\\0\\0\\0\\0\\0\\0{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}  ' > large.safetensors"
+run "printf '\\0\\0\\x80\\x3f\\0\\xb8\\x88\\x47' >> large.safetensors"
 run "ckpt cat large.safetensors w"
 run 1 "ckpt convert large.safetensors -o small.safetensors --dtype f16"
 run "test ! -e small.safetensors"
 
 say 'one flipped byte in a copy is caught, and the tensor is named'
-cp -r copy damaged
+run "cp -r copy damaged"
 n_bytes=$(stat -c %s damaged/model.safetensors)
 run "printf '\\xff' | dd of=damaged/model.safetensors bs=1 seek=$((n_bytes - 1000)) conv=notrunc status=none"
-sed 's,  .*,  damaged,' llama.sum > damaged.sum
+run "sed 's,llama-tiny,damaged,' llama.sum | tee damaged.sum"
 run 1 "ckpt hash --check damaged.sum"
 run 1 "ckpt diff llama-tiny damaged"
 run 1 "ckpt verify damaged --manifest llama.manifest.json"
 
 say 'hostile files are refused, with what is wrong with them'
+run "mkdir hostile"
+run "cp -r $data/../golden-errors/safetensors/{overlap,shape-overflows,payload-truncated}.safetensors hostile"
+run "cp -r $data/../golden-errors/hf/map-escapes hostile"
 run 1 "ckpt ls hostile/overlap.safetensors"
 run 1 "ckpt ls hostile/shape-overflows.safetensors"
 run 1 "ckpt ls hostile/map-escapes"
