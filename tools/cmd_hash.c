@@ -38,11 +38,12 @@ typedef struct failing {
   uint32_t n;
 } failing;
 
-/* Whether a failure is of one input among several: then it is said, and kept in out. */
-static bool goes_on(failing *out, const ckpt_args *args, ckpt_status status, const ckpt_error *err) {
+/* Whether a failure is of one input among several: then it is said, kept in out, and cleared. */
+static bool goes_on(failing *out, const ckpt_args *args, ckpt_status status, ckpt_error *err) {
   if (status == CKPT_ECANCELED || status == CKPT_ENOMEM || status == CKPT_EINTERNAL || args->n_inputs < 2) return false;
   ckpt_report_line(err);
   if (out->n++ == 0) out->first = *err;
+  *err = (ckpt_error){0};
   return true;
 }
 

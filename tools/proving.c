@@ -192,7 +192,8 @@ static ckpt_status open_list(FILE **out, const char *path, ckpt_error *err) {
   bool is_known = fstat(fd, &found) == 0, is_device = strncmp(path, "/dev/", 5) == 0; /* a shell's <(...), /dev/stdin */
   struct pollfd waiting = {.fd = fd, .events = POLLIN};
   if (is_known && S_ISFIFO(found.st_mode) && !is_device && poll(&waiting, 1, PATIENCE_MS) == 0)
-    status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a fifo that nobody writes to (a file, or - for stdin)");
+    status =
+        ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a fifo from which nothing comes (give a file, or - for stdin)");
   else if (is_known && !S_ISFIFO(found.st_mode) && !S_ISREG(found.st_mode) && !is_device)
     status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is no file, and a list is one");
   if (status == CKPT_OK && (fcntl(fd, F_SETFL, 0) != 0 || (*out = fdopen(fd, "r")) == NULL))

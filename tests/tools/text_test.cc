@@ -73,12 +73,15 @@ TEST(Text, Numbers) {
   EXPECT_STREQ(ckpt_text_count(999, out), "999");
   EXPECT_STREQ(ckpt_text_count(1000, out), "1,000");
   EXPECT_STREQ(ckpt_text_count(UINT64_MAX, out), "18,446,744,073,709,551,615");
-  EXPECT_STREQ(ckpt_text_duration(0.2, out), "0 s");
+  EXPECT_STREQ(ckpt_text_duration(0.2, out), "200 ms");
+  EXPECT_STREQ(ckpt_text_duration(1e-6, out), "1 ms");
+  EXPECT_STREQ(ckpt_text_duration(0.9994, out), "999 ms");
+  EXPECT_STREQ(ckpt_text_duration(0.9996, out), "1 s");
   EXPECT_STREQ(ckpt_text_duration(59.4, out), "59 s");
   EXPECT_STREQ(ckpt_text_duration(125, out), "2 min 5 s");
   EXPECT_STREQ(ckpt_text_duration(4320, out), "1 h 12 min");
   EXPECT_STREQ(ckpt_text_duration(1e300, out), "very long");
-  EXPECT_STREQ(ckpt_text_duration(NAN, out), "0 s");
+  EXPECT_STREQ(ckpt_text_duration(NAN, out), "0 ms");
   EXPECT_STREQ(ckpt_text_number(0.1, out), "0.1");
   EXPECT_STREQ(ckpt_text_number(-0.0, out), "-0");
   EXPECT_STREQ(ckpt_text_number(-NAN, out), "nan");

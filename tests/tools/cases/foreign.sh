@@ -30,8 +30,9 @@ ln -s nowhere nothing/model.safetensors
 ln -s model.safetensors itself/model.safetensors
 cp real.safetensors stands/adapter.safetensors
 ln -s ../real.safetensors stands/model.safetensors
-ln -s ../out sub/checkpoint
-for path in out nothing itself stands sub; do try ls $path; done
+ln -s ../out sub/checkpoint.pt
+mkdir other && ln -s ../out other/checkpoint
+for path in out nothing itself stands sub other; do try ls $path; done
 
 # Only what can be a repository is offered for download.
 mkdir local

@@ -1,0 +1,10 @@
+# A suffix is a dot, a letter, then letters or digits to the end; a name without one is a folder.
+in=$DATA/llama-tiny
+for name in Qwen2.5-7B-Instruct Llama-3.1-8B model.v1.5 .hidden a.b/plain v.2; do
+  mkdir -p a.b && ckpt convert $in -o $name --quiet >/dev/null && ls $name/config.json
+done
+for name in x.v2 x.tensors a.b/x.zip; do ckpt convert $in -o $name 2>&1 || echo "exit $?"; done
+ckpt convert $in -o x.v2/ --quiet && ls x.v2/config.json
+
+# An output inside another one comes before it or after it.
+ckpt convert $in -o late/x.safetensors -o late --quiet && ls late
