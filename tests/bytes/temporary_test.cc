@@ -151,7 +151,7 @@ TEST(Temporary, AKilledRunIsCleanedUpAfter) {
       } else {
         Error err;
         EXPECT_EQ(open_sink(folder / "m", is_folder, false, err), nullptr);
-        EXPECT_NE(err.text().find("not empty (1 entries: .m.ckpt-tmp."), std::string::npos) << err.text();
+        EXPECT_NE(err.text().find("not empty (1 entry: .m.ckpt-tmp."), std::string::npos) << err.text();
       }
       kill(child, SIGKILL);
       ASSERT_EQ(waitpid(child, nullptr, 0), child);
@@ -190,7 +190,7 @@ TEST(Temporary, ForceReplacesWhatTheFormatOwns) {
       {{"s1-2", "s2-2", "index"}, nullptr},
       {{"s1-2", "sub/a"}, nullptr},
       {{"s1-2", "s1-3"}, "2 entries that would not be written anew: s1-2, s1-3 "},
-      {{"s1-2", "notes"}, "1 entries that would not be written anew: notes "},
+      {{"s1-2", "notes"}, "1 entry that would not be written anew: notes "},
       {{"sub/index"}, "sub/index"},
       {{"s1-2/x"}, "s1-2/"},
   };

@@ -290,8 +290,8 @@ TEST_F(Receipt, ATensorListedTwiceDoesNotStandForAnother) {
   Write(kGpt2, {Path("out.safetensors")});
   Replace(Path("r.json"), R"({"name":"transformer.ln_f.bias")", R"({"name":"transformer.ln_f.weight")");
   Problems problems = Replay(Path("out.safetensors"));
-  for (const char *wanted : {"the replay has 1 tensors that the receipt does not list",
-                             "the output has 1 tensors that the receipt does not list"})
+  for (const char *wanted : {"the replay has 1 tensor that the receipt does not list",
+                             "the output has 1 tensor that the receipt does not list"})
     EXPECT_EQ(std::count(problems.begin(), problems.end(), wanted), 1) << wanted;
 }
 

@@ -80,9 +80,9 @@ TEST(Report, WrittenAsText) {
   Output output = Capture([&] { return ckpt_report_written(args.args, &job, outputs, 2); });
   EXPECT_EQ(output.status, 0);
   EXPECT_EQ(output.out, Hex() + "  out\n\\" + Hex() + "  a\\x0ab\n");
-  EXPECT_EQ(output.err.find("8.0 GB in 2 s, 4.0 GB/s, peak memory "), 0u) << output.err;
+  EXPECT_EQ(output.err.find("8.0 GB (out 4.0 GB, a\\x0ab 4.0 GB) in 2 s, 4.0 GB/s, peak memory "), 0u) << output.err;
   EXPECT_EQ(output.err.substr(output.err.find('\n') + 1),
-            "not written: exp_avg 30.4 GB, 3 objects (--include all)\n"
+            "out: not written: exp_avg 30.4 GB, 3 objects (--include all)\n"
             "no config.json, transformers cannot load this folder (--like MODEL)\n");
   Args quiet({"--quiet"});
   EXPECT_EQ(Capture([&] { return ckpt_report_written(quiet.args, &job, outputs, 2); }).err, "");
