@@ -17,8 +17,9 @@ typedef struct ckpt_listed {
 } ckpt_listed;
 
 /* Reads a list; path "-" is stdin. A line that is not `<sum>  <path>` with a sum that is_sum accepts is EFORMAT (what
- * says what it should be), or with n_malformed noted and counted there; a list without any other line is EFORMAT. Empty
- * lines and those that begin with # are none. A fifo from which nothing comes within a second is EINVAL. Memory from the args' arena. */
+ * says what it should be), or, where n_malformed is not NULL, noted and counted there; a list without any other line is
+ * EFORMAT. Empty lines and those that begin with # are none. A fifo from which nothing comes within a second is EINVAL.
+ * Memory from the args' arena. */
 ckpt_status ckpt_proving_read_list(ckpt_listed **out, size_t *n, ckpt_args *args, const char *path,
                                    bool (*is_sum)(const char *text), const char *what, size_t *n_malformed,
                                    ckpt_error *err);

@@ -285,9 +285,10 @@ TEST(SinkPath, ForceRefusesForeignEntries) {
     prepare(folder);
     Names before = folder.tree();
     Sink sink;
-    EXPECT_EQ(open_sink(&sink, folder / "m", kModel, true), folder / "m: not replaced: it holds " + std::to_string(n) +
-                                                                " entries that would not be written anew: " + list +
-                                                                " (move them away, or choose another output)");
+    EXPECT_EQ(open_sink(&sink, folder / "m", kModel, true),
+              folder / "m: not replaced: it holds " + std::to_string(n) + (n == 1 ? " entry" : " entries") +
+                  " that would not be written anew: " + list + " (move " + (n == 1 ? "it" : "them") +
+                  " away, or choose another output)");
     EXPECT_EQ(folder.tree(), before) << list << ": refused before anything is written";
     EXPECT_EQ(folder.read("m/a.safetensors"), "old");
   };
