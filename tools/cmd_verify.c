@@ -516,8 +516,9 @@ const ckpt_verb ckpt_verb_verify = {
         "says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
-        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\",\"cast\",\"notes\":[]}; proven and "
-        "unproven are texts; \"cast\" is the dtype of the manifest's values, of which the digest is, too; \"n_more\" "
+        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\",\"cast\","
+        "\"notes\":[]}; proven and unproven are texts; \"cast\" is the dtype of the manifest's values, of which the "
+        "digest is, too; \"n_more\" "
         "on the last of 1,000 problems or 20 warnings of one kind counts those that are not "
         "listed",
     .options = options,
