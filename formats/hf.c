@@ -145,10 +145,24 @@ static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {
                    n_files, list);
 }
 
+/* Both forms at once are two models for two readers. */
+static ckpt_status note_both(ckpt_index *index, const ckpt_probe *p, const char *usual, const char *usual_index,
+                             ckpt_error *err) {
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (p->entries[i].is_file && strcmp(p->entries[i].name, usual) == 0)
+      return ckpt_index_note(index, true, err,
+                             "holds both %s and %s: the shards are read here, transformers loads %s (remove one)",
+                             usual, usual_index, usual);
+  return CKPT_OK;
+}
+
 static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const char *name, ckpt_error *err) {
   static const char *const usual = "model.safetensors", *const usual_index = "model" CKPT_HF_INDEX_SUFFIX;
   if (name != NULL) return ckpt_hf_read_shards(index, name, err);
-  if (has_file(p, usual_index)) return ckpt_hf_read_shards(index, usual_index, err);
+  if (has_file(p, usual_index)) {
+    CKPT_TRY(ckpt_hf_read_shards(index, usual_index, err));
+    return note_both(index, p, usual, usual_index, err);
+  }
   if (has_file(p, usual)) return read_single(index, usual, err);
   if (!has_safetensors(p))
     return has_file(p, CKPT_HF_TORCH_INDEX) ? ckpt_hf_read_shards(index, CKPT_HF_TORCH_INDEX, err)

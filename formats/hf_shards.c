@@ -2,6 +2,7 @@
  *
  * Both are streamed: once over weight_map to find and read the shards, once more to check each of its names against
  * what the shards hold. Names resolve beneath the folder (source.h). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ struct map {
   ckpt_index *index;
   uint32_t file; /* of the index file */
   const char *path;
-  bool has_weights, has_total;
-  uint64_t total; /* metadata's total_size */
+  bool has_weights, has_total, is_total_odd, is_metadata_odd, is_empty; /* is_empty: weight_map names nothing */
+  uint64_t total;                                                       /* metadata's total_size */
   /* Called for each entry of weight_map. */
   ckpt_status (*visit)(map *m, const char *tensor, const char *shard, ckpt_error *err);
   char shard[MAX_TEXT_BYTES + 1]; /* of the entry before, numbered shard_file: most entries repeat it */
@@ -40,12 +41,13 @@ static ckpt_status walk_weights(map *m, ckpt_json *json, ckpt_error *err) {
   char tensor[MAX_TEXT_BYTES + 1];
   ckpt_json_token token;
   if (m->has_weights) return ckpt_json_fail(json, err, "weight_map is given twice");
-  m->has_weights = true;
+  m->has_weights = m->is_empty = true;
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "weight_map", err));
   for (;;) {
     size_t n;
     CKPT_TRY(ckpt_json_next(json, &token, err));
     if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    m->is_empty = false;
     const char *text = ckpt_json_text(json, &n);
     if (strlen(text) != n) return ckpt_json_fail(json, err, "a tensor name holds a NUL character");
     memcpy(tensor, text, n + 1);
@@ -57,10 +59,20 @@ static ckpt_status walk_weights(map *m, ckpt_json *json, ckpt_error *err) {
   }
 }
 
+/* A number of bytes; some writers put a float there. */
+static bool take_total(const ckpt_json *json, uint64_t *total) {
+  if (ckpt_json_u64(json, total)) return true;
+  double value = strtod(ckpt_json_text(json, NULL), NULL);
+  if (!(value >= 0 && value < 0x1p64) || value != floor(value)) return false;
+  *total = (uint64_t)value;
+  return true;
+}
+
 static ckpt_status walk_metadata(map *m, ckpt_json *json, ckpt_error *err) {
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_next(json, &token, err));
-  if (token != CKPT_JSON_OBJECT) return ckpt_json_skip_rest(json, token, err);
+  m->is_metadata_odd = token != CKPT_JSON_OBJECT;
+  if (m->is_metadata_odd) return ckpt_json_skip_rest(json, token, err);
   for (;;) {
     CKPT_TRY(ckpt_json_next(json, &token, err));
     if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
@@ -70,8 +82,9 @@ static ckpt_status walk_metadata(map *m, ckpt_json *json, ckpt_error *err) {
       continue;
     }
     CKPT_TRY(ckpt_json_next(json, &token, err));
+    m->has_total = token == CKPT_JSON_NUMBER && take_total(json, &m->total);
+    m->is_total_odd = !m->has_total;
     CKPT_TRY(ckpt_json_skip_rest(json, token, err));
-    m->has_total = token == CKPT_JSON_NUMBER && ckpt_json_u64(json, &m->total); /* some writers put a float there */
   }
 }
 
@@ -149,6 +162,20 @@ static ckpt_status refuse_missing(const map *m, ckpt_error *err) {
                    m->n_missing == 1 ? "it" : "them");
 }
 
+/* A map that names nothing stands for no shards: where some lie beside it, it is not theirs. */
+static ckpt_status refuse_empty(const map *m, ckpt_error *err) {
+  ckpt_entry *entries;
+  size_t n;
+  ckpt_status status = CKPT_OK;
+  CKPT_TRY(ckpt_list(&entries, &n, ckpt_source_root(m->index->source), "", err));
+  for (size_t i = 0; i < n && status == CKPT_OK; i++)
+    if (!entries[i].is_folder && ckpt_hf_has_suffix(entries[i].name, ".safetensors"))
+      status = ckpt_fail(err, CKPT_EFORMAT, m->path, NULL,
+                         "weight_map is empty, but %.200s lies beside it (download the index again)", entries[i].name);
+  ckpt_list_free(entries, n);
+  return status;
+}
+
 /* ---- second walk: each name against the shards ---- */
 
 static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, ckpt_error *err) {
@@ -185,6 +212,10 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
   if (n != 0)
     CKPT_TRY(ckpt_index_note(m->index, true, err, "%s does not name what its shards hold: '%.200s'%s (%u)", name, first,
                              n > 1 ? ", ..." : "", n));
+  if (m->is_metadata_odd) CKPT_TRY(ckpt_index_note(m->index, true, err, "%s: metadata is no object", name));
+  if (m->is_total_odd)
+    CKPT_TRY(ckpt_index_note(m->index, true, err, "%s: total_size is no whole number of bytes, its tensors have %llu",
+                             name, (ull)m->n_bytes));
   if (m->has_total && m->total != m->n_bytes && m->index->n_aliases == 0)
     CKPT_TRY(ckpt_index_note(m->index, true, err, "%s says total_size %llu, its tensors have %llu bytes", name,
                              (ull)m->total, (ull)m->n_bytes));
@@ -201,6 +232,7 @@ ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_
   m->path = ckpt_source_path(index->source, m->file);
   m->visit = visit_shard;
   CKPT_TRY_GOTO(walk(m, err));
+  if (m->is_empty) CKPT_TRY_GOTO(refuse_empty(m, err));
   if (m->n_missing != 0) {
     status = refuse_missing(m, err);
     goto done;

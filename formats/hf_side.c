@@ -27,6 +27,9 @@ static const char *const training_patterns[] = {
     "trainer_state.json", "training_args.bin", "random_states_*.pkl", "zero_to_fp32.py", "latest", NULL};
 static const char *const training_folders[] = {
     "checkpoint-*", "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
+static const char *const tokenizer_patterns[] = {
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
+    "added_tokens.json", "special_tokens_map.json", NULL};
 /* clang-format on */
 
 /* Names for one note: as many as fit, and how many there were. */
@@ -40,7 +43,7 @@ typedef struct side_reader {
   char **read; /* sorted names of the files that were read as weights */
   size_t n_read;
   size_t n_carried;
-  names weights, training, left;
+  names weights, training, left, tokenizer;
 } side_reader;
 
 static bool matches(const char *const *patterns, const char *name) {
@@ -63,11 +66,11 @@ static void add_name(names *list, const char *name, const char *suffix) {
 }
 
 static ckpt_status write_note(const side_reader *r, const names *list, const char *said, const char *of,
-                              ckpt_error *err) {
+                              bool is_problem, ckpt_error *err) {
   char more[40] = "";
   if (list->n == 0) return CKPT_OK;
   if (list->n > list->n_shown) snprintf(more, sizeof more, " and %zu more", list->n - list->n_shown);
-  CKPT_TRY(ckpt_index_note(r->index, false, err, "%s %s%s", said, list->text, more));
+  CKPT_TRY(ckpt_index_note(r->index, is_problem, err, "%s %s%s", said, list->text, more));
   ckpt_note *note = &r->index->notes[r->index->n_notes - 1];
   int n_first = (int)strcspn(list->text, ",");
   note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, list->n == 1 ? "" : "s", of,
@@ -116,8 +119,10 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
     int n = snprintf(path, sizeof path, "%s%s%s", sub, sub[0] == '\0' ? "" : "/", entry->name);
     if (n < 0 || (size_t)n >= sizeof path)
       add_name(&r->left, entry->name, " (path too long)");
-    else if (entry->is_file)
+    else if (entry->is_file || (sub[0] == '\0' && strcmp(path, "config.json") == 0)) /* what is none fails there */
       CKPT_TRY_GOTO(take_file(r, entry, path, err));
+    else if (sub[0] == '\0' && matches(tokenizer_patterns, path))
+      add_name(&r->tokenizer, path, entry->is_folder ? " (a folder)" : " (no regular file of this folder)");
     else if (!entry->is_folder)
       add_name(&r->left, path, " (no regular file of this folder)");
     else if (matches(training_folders, entry->name))
@@ -146,9 +151,13 @@ static ckpt_status load_config(ckpt_index *index, ckpt_error *err) {
 
 static ckpt_status take_all(side_reader *r, ckpt_error *err) {
   CKPT_TRY(take_folder(r, "", 0, err));
-  CKPT_TRY(write_note(r, &r->weights, "also holds other weights, not read or carried:", " of other weights", err));
-  CKPT_TRY(write_note(r, &r->training, "also holds training state, not read or carried:", " of training state", err));
-  CKPT_TRY(write_note(r, &r->left, "files not carried:", "", err));
+  CKPT_TRY(
+      write_note(r, &r->weights, "also holds other weights, not read or carried:", " of other weights", false, err));
+  CKPT_TRY(
+      write_note(r, &r->training, "also holds training state, not read or carried:", " of training state", false, err));
+  CKPT_TRY(write_note(r, &r->left, "files not carried:", "", false, err));
+  CKPT_TRY(write_note(r, &r->tokenizer,
+                      "tokenizer files that cannot be read, and are not carried:", " of the tokenizer", true, err));
   return load_config(r->index, err);
 }
 

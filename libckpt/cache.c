@@ -2,12 +2,14 @@
 #include "cache.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -16,7 +18,7 @@
 static bool is_part(const char *text, size_t n) {
   if (n == 0 || n > 96 || text[0] == '.' || text[0] == '-') return false;
   for (size_t i = 0; i < n; i++)
-    if (!isalnum((unsigned char)text[i]) && strchr("._-", text[i]) == NULL) return false;
+    if (!isalnum((unsigned char)text[i]) && memchr("._-", text[i], 3) == NULL) return false; /* nor a NUL */
   return memmem(text, n, "..", 2) == NULL && memmem(text, n, "--", 2) == NULL;
 }
 
@@ -43,18 +45,36 @@ static bool cache_root(char *out, size_t n) {
   return length > 0 && (size_t)length < n;
 }
 
+/* What a ref file holds, at most n bytes of it; it may have become a pipe, which must not be waited for. */
+static ckpt_status read_ref(const char *path, int file, char *text, size_t n, size_t *n_text, ckpt_error *err) {
+  struct stat found;
+  ssize_t n_read;
+  if (fstat(file, &found) != 0) return ckpt_fail_errno(err, path, "cannot be looked at");
+  if (!S_ISREG(found.st_mode)) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "not a regular file");
+  do n_read = pread(file, text, n, 0);
+  while (n_read < 0 && errno == EINTR);
+  if (n_read < 0) return ckpt_fail_errno(err, path, "cannot read");
+  *n_text = (size_t)n_read;
+  while (*n_text > 0 && isspace((unsigned char)text[*n_text - 1])) --*n_text;
+  return is_part(text, *n_text) ? CKPT_OK
+                                : ckpt_fail(err, CKPT_EFORMAT, path, NULL,
+                                            "does not hold the name of a commit (download the model again)");
+}
+
 /* The commit that refs/<revision> names, or the revision itself when there is no such ref. */
-static void resolve_revision(const char *model, const char *revision, char *commit, size_t n_commit) {
-  char path[PATH_MAX];
+static ckpt_status resolve_revision(const char *model, const char *revision, char *commit, size_t n_commit,
+                                    ckpt_error *err) {
+  char path[PATH_MAX], text[128];
+  size_t n = 0;
   snprintf(commit, n_commit, "%s", revision);
-  if ((size_t)snprintf(path, sizeof path, "%s/refs/%s", model, revision) >= sizeof path) return;
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  char text[128];
-  ssize_t n = read(file, text, sizeof text - 1);
+  if ((size_t)snprintf(path, sizeof path, "%s/refs/%s", model, revision) >= sizeof path) return CKPT_OK;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) return CKPT_OK;
+  if (file < 0) return ckpt_fail_errno(err, path, "cannot be opened");
+  ckpt_status status = read_ref(path, file, text, sizeof text, &n, err);
   close(file);
-  while (n > 0 && isspace((unsigned char)text[n - 1])) n--;
-  if (n > 0 && is_part(text, (size_t)n)) snprintf(commit, n_commit, "%.*s", (int)n, text);
+  if (status == CKPT_OK) snprintf(commit, n_commit, "%.*s", (int)n, text);
+  return status;
 }
 
 ckpt_status ckpt_cache_find(char *path, size_t n_path, const char *reference, ckpt_error *err) {
@@ -68,7 +88,7 @@ ckpt_status ckpt_cache_find(char *path, size_t n_path, const char *reference, ck
   int n_org = (int)(slash - reference), n_name = (int)(end - slash - 1);
   if (cache_root(root, sizeof root)) {
     snprintf(model, sizeof model, "%s/models--%.*s--%.*s", root, n_org, reference, n_name, slash + 1);
-    resolve_revision(model, revision, commit, sizeof commit);
+    CKPT_TRY(resolve_revision(model, revision, commit, sizeof commit, err));
     int n = snprintf(path, n_path, "%s/snapshots/%s", model, commit);
     if (n > 0 && (size_t)n < n_path && access(path, R_OK) == 0) return CKPT_OK;
   }

@@ -54,6 +54,10 @@ struct ckpt_index {
   uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
   const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
   const char *weights_note; /* that choice in words, one of the notes; NULL as above */
+  ckpt_tensor *stored;      /* parameters that a master stands for, as they are stored, by name */
+  uint32_t n_stored;
+  const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
+  uint32_t n_wrapped;
   int64_t step;
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;

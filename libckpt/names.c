@@ -87,6 +87,23 @@ static ckpt_status canonical(namer *naming, const char **name, ckpt_error *err) 
   return naming->arch == NULL ? CKPT_OK : add_base_prefix(naming, text, start, n_kept, name, err);
 }
 
+/* Whether wrapper components stand in text[0, n). */
+static bool is_wrapped(const char *text, size_t n) {
+  if (wrapped_bytes(text, n, N_WRAPPERS) != 0) return true;
+  for (size_t at = 1; at < n; at++)
+    if (text[at - 1] == '.' && wrapped_bytes(text + at, n - at, N_INNER_WRAPPERS) != 0) return true;
+  return false;
+}
+
+/* Counts a stored name that will be unwrapped, and keeps the first. */
+static ckpt_status note_wrapped(ckpt_index *index, const char *name, ckpt_error *err) {
+  size_t n, start = parameter_part(name, &n);
+  if (!is_wrapped(name + start, n)) return CKPT_OK;
+  if (index->n_wrapped++ == 0) index->first_wrapped = ckpt_arena_copy(&index->arena, name);
+  CKPT_TRY_ALLOC(index->first_wrapped, err);
+  return CKPT_OK;
+}
+
 /* ---- all names --------------------------------------------------------------------------------------------- */
 
 /* Whether name is the kept side of a tie. */
@@ -109,6 +126,7 @@ static void choose_name(const namer *naming, ckpt_tensor *tensor, const char **a
 
 static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_error *err) {
   if (tensor->role == CKPT_ROLE_OTHER) return CKPT_OK;
+  CKPT_TRY(note_wrapped(naming->index, tensor->name, err));
   CKPT_TRY(canonical(naming, &tensor->name, err));
   if (tensor->aliases != NULL) {
     const char **aliases = (const char **)(uintptr_t)tensor->aliases;

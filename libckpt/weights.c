@@ -5,6 +5,7 @@
 #include "weights.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
@@ -42,17 +43,17 @@ static const ckpt_tensor *find_master(const ckpt_index *index, const ckpt_tensor
   return master;
 }
 
-static bool holds_masters(const ckpt_index *index) {
-  uint32_t i = 0;
-  while (i < index->n_tensors && index->tensors[i].role != CKPT_ROLE_MASTER) i++;
-  return i < index->n_tensors;
+static uint32_t count_masters(const ckpt_index *index) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) n += index->tensors[i].role == CKPT_ROLE_MASTER;
+  return n;
 }
 
-static ckpt_status stand_in(const ckpt_index *index, ckpt_tensor *parameter, const ckpt_tensor *master,
-                            ckpt_error *err) {
+static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckpt_tensor *master, ckpt_error *err) {
   if (!ckpt_tensor_same_shape(parameter, master))
     return ckpt_fail(err, CKPT_EFORMAT, index->path, parameter->name,
                      "its master copy %s has another shape (--weights model leaves masters alone)", master->name);
+  index->stored[index->n_stored++] = *parameter;
   parameter->dtype = master->dtype;
   parameter->n_bytes = master->n_bytes;
   parameter->extents = master->extents;
@@ -75,12 +76,20 @@ static ckpt_status note_choice(ckpt_index *index, const common_dtype *stored, co
   return CKPT_OK;
 }
 
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const ckpt_tensor *)a)->name, ((const ckpt_tensor *)b)->name);
+}
+
 ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ckpt_error *err) {
   bool is_model = weights != NULL && strcmp(weights, "model") == 0;
   if (weights != NULL && !is_model && strcmp(weights, "master") != 0)
     return ckpt_fail(err, CKPT_EINVAL, index->path, NULL, "weights '%s' are neither master nor model", weights);
   common_dtype stored = {0}, masters = {0};
-  uint32_t n_tensors = holds_masters(index) ? index->n_tensors : 0;
+  uint32_t n_masters = count_masters(index), n_tensors = n_masters != 0 ? index->n_tensors : 0;
+  if (n_masters != 0 && !is_model) {
+    index->stored = ckpt_arena_array(&index->arena, n_masters, sizeof *index->stored);
+    CKPT_TRY_ALLOC(index->stored, err);
+  }
   for (uint32_t i = 0; i < n_tensors; i++) {
     ckpt_tensor *parameter = &index->tensors[i];
     const ckpt_tensor *master = parameter->role == CKPT_ROLE_PARAMETER ? find_master(index, parameter) : NULL;
@@ -91,10 +100,16 @@ ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ck
   }
   if (masters.dtype != CKPT_DTYPE_NONE) {
     index->weights = is_model ? "model" : "master";
+    if (index->n_stored != 0) qsort(index->stored, index->n_stored, sizeof *index->stored, by_name);
     return note_choice(index, &stored, &masters, err);
   }
   if (weights == NULL || is_model) return CKPT_OK;
   return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "holds no master weights (leave out --weights master)");
+}
+
+const ckpt_tensor *ckpt_stored_copy(const ckpt_index *index, const ckpt_tensor *parameter) {
+  if (index->n_stored == 0 || parameter->role != CKPT_ROLE_PARAMETER) return NULL;
+  return bsearch(parameter, index->stored, index->n_stored, sizeof *index->stored, by_name);
 }
 
 bool ckpt_master_stands(const ckpt_index *index, const ckpt_tensor *tensor) {

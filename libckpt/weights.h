@@ -10,6 +10,10 @@
  * Fails with EINVAL (another weights), ENOTFOUND ("master", and no parameter has one), EFORMAT (another shape). */
 ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ckpt_error *err);
 
+/* What the checkpoint stores of a parameter that a master stands for, to be read by the opened index; NULL: none does.
+ */
+const ckpt_tensor *ckpt_stored_copy(const ckpt_index *index, const ckpt_tensor *parameter);
+
 /* Whether tensor is a master that stands for a parameter of the opened index, so that leaving it out loses nothing. */
 bool ckpt_master_stands(const ckpt_index *index, const ckpt_tensor *tensor);
 

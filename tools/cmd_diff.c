@@ -8,6 +8,7 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/diff.h"
+#include "libckpt/weights.h"
 #include "proving.h"
 #include "report.h"
 #include "shared_options.h"
@@ -97,11 +98,26 @@ static void print_pair(const ckpt_diff_pair *pair, list which) {
   putchar('\n');
 }
 
+/* Tensors of both sides that --include leaves out, but for masters, which stand for what is compared. */
+static size_t count_others(const ckpt_diff *diff) {
+  size_t n = 0;
+  const ckpt_index *const sides[2] = {diff->a, diff->b};
+  for (int side = 0; side < 2; side++)
+    for (uint32_t i = 0; i < sides[side]->n_tensors; i++)
+      n += !ckpt_input_includes(diff->options.include, (ckpt_role)sides[side]->tensors[i].role) &&
+           !ckpt_master_stands(sides[side], &sides[side]->tensors[i]);
+  return n;
+}
+
 static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_different) {
   for (int which = 0; which < N_LISTS; which++)
     for (size_t i = 0; n_in[which] != 0 && i < diff->n && !ferror(stdout); i++)
       if (is_in(&diff->pairs[i], (list)which)) print_pair(&diff->pairs[i], (list)which);
   char count[32], different[32];
+  size_t n_others = count_others(diff);
+  if (n_others != 0)
+    printf("not compared: %s tensor%s of other roles (--include all)\n", ckpt_text_count(n_others, count),
+           n_others == 1 ? "" : "s");
   if (n_different == 0)
     printf("equal: %s tensor%s\n", ckpt_text_count(diff->n, count), diff->n == 1 ? "" : "s");
   else
@@ -158,6 +174,9 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
     ckpt_emit_end(&json);
   }
   ckpt_emit_u64(&json, "n_tensors", diff->n);
+  ckpt_emit_u64(&json, "n_not_compared", count_others(diff));
+  ckpt_emit_text(&json, "weights_a", diff->a->weights);
+  ckpt_emit_text(&json, "weights_b", diff->b->weights);
   ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
@@ -190,6 +209,14 @@ static int report(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input
   return n_different == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
+/* No tensor against no tensor is equal only where there are none. */
+static ckpt_status check_any(const ckpt_diff *diff, ckpt_error *err) {
+  if (diff->n != 0 || diff->a->n_tensors + diff->b->n_tensors == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ENOTFOUND, diff->a->path, NULL,
+                   "nothing to compare: neither it nor %s has tensors of --include %s", diff->b->path,
+                   diff->options.include);
+}
+
 static int run(ckpt_args *args) {
   const ckpt_diff_options diff_options = {
       .include = ckpt_args_text(args, "include", "model"),
@@ -204,6 +231,7 @@ static int run(ckpt_args *args) {
   ckpt_status status = ckpt_input_open(&inputs[0], args, 0, &err);
   if (status == CKPT_OK) status = ckpt_input_open(&inputs[1], args, 1, &err);
   if (status == CKPT_OK) status = ckpt_diff_new(&diff, inputs[0].index, inputs[1].index, &diff_options, &err);
+  if (status == CKPT_OK) status = check_any(diff, &err);
   if (status == CKPT_OK) {
     ckpt_proof proof = ckpt_diff_proof(diff);
     proof.allow_overflow = ckpt_args_has(args, "allow-overflow");
@@ -230,8 +258,8 @@ const ckpt_verb ckpt_verb_diff = {
         "compared by bits in any case. Weights that the config ties may be stored once or twice.",
     .json =
         "{\"status\",\"equal\",\"only_a\":[],\"only_b\":[],\"dtype\":[],\"shape\":[],\"value\":[{\"name\",\"max_abs\","
-        "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\",\"notes\":[]}; numbers "
-        "that are "
+        "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\",\"n_not_compared\","
+        "\"weights_a\",\"weights_b\",\"notes\":[]}; numbers that are "
         "infinite are null",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,

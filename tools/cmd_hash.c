@@ -177,7 +177,8 @@ static int run_hash(ckpt_args *args) {
 typedef struct checked {
   ckpt_digest expected, actual;
   bool is_equal, is_read;
-  char *error; /* why it could not be read, or NULL; owned */
+  char *error;         /* why it could not be read, or NULL; owned */
+  const char *weights; /* as the index had it */
 } checked;
 
 static bool is_digest(const char *text) {
@@ -195,6 +196,10 @@ static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_lis
   hashed h = {.path = listed->path};
   ckpt_digest_parse(listed->sum, &out->expected);
   ckpt_status status = ckpt_open(&index, listed->path, &open, &error);
+  if (status == CKPT_OK && index->weights != NULL) {
+    out->weights = strcmp(index->weights, "master") == 0 ? "master" : "model";
+    ckpt_report_note(args, "%s: %s", listed->path, index->weights_note);
+  }
   if (status == CKPT_OK) status = hash_index(&h, args, index, &error);
   if (status == CKPT_OK) {
     out->actual = h.manifest->digest;
@@ -237,6 +242,7 @@ static void write_checked(const ckpt_args *args, const ckpt_listed *listed, cons
     ckpt_emit_text(&json, "expected", ckpt_digest_text(&results[i].expected, digest));
     ckpt_emit_text(&json, "digest", results[i].is_read ? ckpt_digest_text(&results[i].actual, digest) : NULL);
     ckpt_emit_bool(&json, "equal", results[i].is_equal);
+    ckpt_emit_text(&json, "weights", results[i].weights);
     if (!results[i].is_read) ckpt_emit_text(&json, "error", results[i].error);
     ckpt_emit_end(&json);
   }
@@ -473,7 +479,8 @@ const ckpt_verb ckpt_verb_hash = {
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =
         "{\"status\",\"hashes\":[{\"path\",\"digest\",\"names\",\"n_tensors\",\"n_bytes\",\"tensors\":[{\"name\","
-        "\"digest\"}]}],\"notes\":[]}; --check: {\"status\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\"}],"
+        "\"digest\"}]}],\"notes\":[]}; --check: "
+        "{\"status\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\",\"weights\"}],"
         "\"notes\":[]}; --files: {\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; with an input that "
         "failed, "
         "\"error\" of the first",

@@ -12,6 +12,7 @@
 #include "libckpt/error.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/recipe/verify.h"
+#include "libckpt/weights.h"
 #include "proving.h"
 #include "report.h"
 #include "shared_options.h"
@@ -34,6 +35,8 @@ typedef struct verification {
   ckpt_digest digest, content;            /* of --digest, of what was read */
   ckpt_dtype cast;                        /* of the manifest: what `content` and the comparison are of; or NONE */
   bool has_digest, is_formed, is_printed; /* is_formed: the content has a digest */
+  bool *is_summed;                        /* of n_summed files of the source: the SHA-256 is the promised one */
+  uint32_t n_summed;
 } verification;
 
 /* ---- opening ------------------------------------------------------------------------------------------------------
@@ -117,6 +120,7 @@ static ckpt_status run_reading(reading *r, ckpt_error *err) {
   ckpt_proof proof = {.n = index->n_tensors, .arg = r, .add = add_slice, .take = take_slice};
   proof.allow_overflow = true; /* a cast is the manifest's affair */
   for (uint32_t i = 0; i < index->n_tensors; i++) proof.n_bytes += index->tensors[i].n_bytes;
+  for (uint32_t i = 0; i < index->n_stored; i++) proof.n_bytes += index->stored[i].n_bytes;
   return ckpt_proving_run(v->args, &proof, &v->is_printed, err);
 }
 
@@ -138,6 +142,9 @@ static ckpt_status read_values(verification *v, ckpt_error *err) {
     status = take_defect(v, status, &defect, err);
   } else if (!v->is_printed) {
     status = take_digests(v, &r.hashing, err);
+    if (status == CKPT_OK && r.checks.n_stored != 0 && r.checks.n_rounded == r.checks.n_stored)
+      status = ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
+                                 "weights: %zu stored parameters are their masters, rounded", r.checks.n_stored);
   }
   ckpt_value_checks_free(&r.checks);
   ckpt_hashing_end(&r.hashing);
@@ -163,6 +170,17 @@ static ckpt_status check_digests(verification *v, ckpt_error *err) {
 /* ---- whole files --------------------------------------------------------------------------------------------------
  */
 
+/* Keeps which files are as promised. */
+static ckpt_status note_summed(verification *v, const ckpt_file_sum *promised, size_t n, ckpt_error *err) {
+  uint32_t n_files = ckpt_source_count(v->input.index->source);
+  bool *moved = reallocarray(v->is_summed, (size_t)n_files + 1, sizeof *moved);
+  CKPT_TRY_ALLOC(moved, err);
+  v->is_summed = moved;
+  for (; v->n_summed < n_files; v->n_summed++) moved[v->n_summed] = false;
+  for (size_t i = 0; i < n; i++) moved[promised[i].file] = true;
+  return CKPT_OK;
+}
+
 /* Runs ckpt_verify_files as a job of its own. */
 static ckpt_status check_files(verification *v, const ckpt_file_sum *promised, size_t n, const char *promise,
                                size_t *n_equal, ckpt_error *err) {
@@ -171,7 +189,7 @@ static ckpt_status check_files(verification *v, const ckpt_file_sum *promised, s
   ckpt_status status =
       ckpt_verify_files(&v->findings, v->input.index->source, promised, n, promise, &job.run, n_equal, err);
   ckpt_job_end(&job);
-  return status;
+  return status == CKPT_OK && *n_equal == n ? note_summed(v, promised, n, err) : status;
 }
 
 /* Files of the Hugging Face cache, whose links say what their bytes must be. *is_whole: every file of tensors is one.
@@ -418,6 +436,7 @@ static void write_json(const verification *v) {
   ckpt_emit_u64(&json, "n_warnings", v->findings.n_of[CKPT_WARNING]);
   ckpt_emit_u64(&json, "n_tensors", index == NULL ? 0 : index->n_tensors);
   ckpt_emit_u64(&json, "n_bytes", n_bytes);
+  ckpt_emit_text(&json, "weights", index == NULL ? NULL : index->weights);
   ckpt_emit_text(&json, "digest", v->is_formed ? ckpt_digest_text(&v->content, digest) : NULL);
   ckpt_emit_text(&json, "cast", v->cast == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(v->cast));
   ckpt_report_emit_notes(v->args, &json, NULL, 0);
@@ -427,15 +446,71 @@ static void write_json(const verification *v) {
 /* ---- the verb ------------------------------------------------------------------------------------------------------
  */
 
-static ckpt_status say_unproven(verification *v, bool is_proven, ckpt_error *err) {
+/* Up to three names, for a list in a finding. */
+typedef struct name_list {
+  char text[400];
+  size_t n_text, n;
+} name_list;
+
+static void list_name(name_list *list, const char *name) {
+  const char *gap = list->n == 0 ? "" : ", ";
+  size_t n_room = sizeof list->text - list->n_text;
+  if (++list->n > 4) return;
+  int n = snprintf(list->text + list->n_text, n_room, "%s%.100s", gap, list->n == 4 ? "..." : name);
+  if (n > 0 && (size_t)n < n_room) list->n_text += (size_t)n;
+}
+
+/* What stands beside the tensors is in no digest. */
+static ckpt_status say_undigested(verification *v, bool has_sums, ckpt_error *err) {
+  static const char *const format = "%s (%s): they are in no digest (--sums proves them)";
+  const ckpt_index *index = v->input.index;
+  name_list files = {0}, keys = {0};
+  for (uint32_t i = 0; i < index->n_side_files; i++) {
+    uint32_t file = index->side_files[i].file;
+    if (file >= v->n_summed || !v->is_summed[file]) list_name(&files, index->side_files[i].name);
+  }
+  for (uint32_t i = 0; i < index->n_metadata && !has_sums; i++) list_name(&keys, index->metadata[i].key);
+  if (files.n != 0)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "side files", files.text));
+  if (keys.n != 0)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "metadata", keys.text));
+  return CKPT_OK;
+}
+
+/* What the digest of --digest or --manifest is not of. */
+static ckpt_status say_not_compared(verification *v, const char *include, ckpt_error *err) {
+  const ckpt_index *index = v->input.index;
+  bool is_master = index->weights != NULL && strcmp(index->weights, "master") == 0;
+  size_t n_others = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    n_others += !ckpt_input_includes(include, (ckpt_role)index->tensors[i].role) &&
+                !ckpt_master_stands(index, &index->tensors[i]);
+  if (is_master)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "%s: the digest is of the masters alone",
+                               index->weights_note));
+  if (n_others != 0)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                               "not compared: %zu tensor%s of other roles (ckpt hash --include all -o takes them in)",
+                               n_others, n_others == 1 ? "" : "s"));
+  if (index->n_wrapped != 0)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                               "names: stored as %.200s%s (%u tensor%s), the digest is over names without wrappers",
+                               index->first_wrapped, index->n_wrapped == 1 ? "" : " ...", index->n_wrapped,
+                               index->n_wrapped == 1 ? "" : "s"));
+  return CKPT_OK;
+}
+
+static ckpt_status say_unproven(verification *v, const char *include, bool is_proven, ckpt_error *err) {
+  bool has_digest = v->has_digest || ckpt_args_has(v->args, "manifest");
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "values: tensor bytes were not read (--headers)");
-  bool has_manifest = ckpt_args_has(v->args, "manifest");
-  if (is_proven || v->has_digest || ckpt_args_has(v->args, "receipt") || ckpt_args_has(v->args, "sums") ||
-      (has_manifest && v->cast == CKPT_DTYPE_NONE))
-    return CKPT_OK;
-  if (has_manifest)
+  bool is_cast = v->cast != CKPT_DTYPE_NONE,
+       has_others = v->has_digest || ckpt_args_has(v->args, "receipt") || ckpt_args_has(v->args, "sums");
+  if (has_digest) CKPT_TRY(say_not_compared(v, include, err));
+  if (has_digest || has_others) CKPT_TRY(say_undigested(v, is_proven, err));
+  if (is_proven || has_others || (has_digest && !is_cast)) return CKPT_OK;
+  if (has_digest)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "bytes: the manifest is of values as %s; give one without --cast, --sums or --receipt",
                              ckpt_dtype_name(v->cast));
@@ -453,6 +528,8 @@ static void free_manifests(verification *v) {
 /* Everything about an index that could be opened. */
 static ckpt_status verify_index(verification *v, ckpt_error *err) {
   bool is_cached = false, is_listed = false;
+  char include[16] = "model"; /* outlives the manifest */
+  if (v->expected != NULL) snprintf(include, sizeof include, "%s", v->expected->include);
   CKPT_TRY(ckpt_verify_structure(&v->findings, v->input.index, err));
   CKPT_TRY(ckpt_verify_config(&v->findings, v->input.index, err));
   if (!ckpt_args_has(v->args, "headers")) {
@@ -465,7 +542,7 @@ static ckpt_status verify_index(verification *v, ckpt_error *err) {
     free_manifests(v);
     CKPT_TRY(check_receipt(v, err));
   }
-  return say_unproven(v, is_cached || is_listed, err);
+  return say_unproven(v, include, is_cached || is_listed, err);
 }
 
 static ckpt_status verify(verification *v, ckpt_error *err) {
@@ -499,6 +576,7 @@ static int run(ckpt_args *args) {
   }
   ckpt_findings_free(&v.findings);
   free_manifests(&v);
+  free(v.is_summed);
   ckpt_input_close(&v.input);
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
   return is_ok ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
@@ -516,7 +594,7 @@ const ckpt_verb ckpt_verb_verify = {
         "says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
-        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"digest\",\"cast\","
+        "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"weights\",\"digest\",\"cast\","
         "\"notes\":[]}; proven and unproven are texts; \"cast\" is the dtype of the manifest's values, of which the "
         "digest is, too; \"n_more\" "
         "on the last of 1,000 problems or 20 warnings of one kind counts those that are not "

@@ -481,7 +481,8 @@ ckpt_status ckpt_json_skip(ckpt_json *json, ckpt_error *err) {
 
 const char *ckpt_json_text(const ckpt_json *json, size_t *n_bytes) {
   if (n_bytes != NULL) *n_bytes = json->n_text;
-  return json->text;
+  bool is_cut = n_bytes == NULL && json->n_text != 0 && memchr(json->text, '\0', json->n_text) != NULL;
+  return is_cut ? "(holds a NUL)" : json->text;
 }
 
 bool ckpt_json_u64(const ckpt_json *json, uint64_t *out) {

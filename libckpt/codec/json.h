@@ -67,7 +67,8 @@ ckpt_status ckpt_json_skip(ckpt_json *json, ckpt_error *err);
 /* After `token`: for OBJECT and ARRAY reads past the matching end in the same way; for others does nothing. */
 ckpt_status ckpt_json_skip_rest(ckpt_json *json, ckpt_json_token token, ckpt_error *err);
 
-/* Text of the last KEY, STRING or NUMBER, terminated; it may hold NUL bytes. Valid until the next call. */
+/* Text of the last KEY, STRING or NUMBER, terminated; it may hold NUL bytes. Without n_bytes a text that holds one is
+ * "(holds a NUL)" instead: compared as a C string it would pass for its beginning. Valid until the next call. */
 const char *ckpt_json_text(const ckpt_json *json, size_t *n_bytes);
 
 /* The last NUMBER as an unsigned integer: digits only, below 2^64. False otherwise. */

@@ -78,7 +78,8 @@ static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) 
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (%s)", what);
 }
 
-/* What is read of an object: keys in any order, each at most once, others are passed by. */
+/* What is read of an object: keys in any order, each at most once. Others are passed by, or met by a last field without
+ * a key. */
 typedef struct field {
   const char *key;
   ckpt_status (*read)(recorded *r, ckpt_json *json, void *into, ckpt_error *err); /* its value */
@@ -93,7 +94,7 @@ static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields
     size_t i = 0;
     CKPT_TRY(ckpt_json_next(json, &token, err));
     if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
-    while (i < n && strcmp(fields[i].key, ckpt_json_text(json, NULL)) != 0) i++;
+    while (i < n && fields[i].key != NULL && strcmp(fields[i].key, ckpt_json_text(json, NULL)) != 0) i++;
     if (i == n) {
       CKPT_TRY(ckpt_json_skip(json, err));
       continue;
@@ -102,6 +103,13 @@ static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields
     seen |= UINT32_C(1) << i;
     CKPT_TRY(fields[i].read(r, json, fields[i].into, err));
   }
+}
+
+/* An option that is passed by would be replayed as if it had not been given. */
+static ckpt_status refuse_option(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records the option '%.80s', which this version does not know",
+                   ckpt_json_text(json, NULL));
 }
 
 static ckpt_status no_room(const recorded *r, ckpt_error *err) {
@@ -194,8 +202,9 @@ static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_err
     CKPT_TRY(next_object(r, json, "dtype", &is_end, err));
     if (is_end) break;
     CKPT_TRY(grow(r, &casts, n, sizeof *casts, err));
-    const field fields[] = {{"pattern", read_text, &casts[n].pattern}, {"dtype", read_text, &dtype}};
-    CKPT_TRY(read_fields(r, json, fields, 2, err));
+    const field fields[] = {
+        {"pattern", read_text, &casts[n].pattern}, {"dtype", read_text, &dtype}, {NULL, refuse_option, NULL}};
+    CKPT_TRY(read_fields(r, json, fields, 3, err));
     casts[n].dtype = dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype);
     if (casts[n].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
     r->options.n_casts = n + 1;
@@ -216,7 +225,8 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                           {"dtype", read_casts, NULL},
                           {"match", read_list, &options->match},
                           {"exclude", read_list, &options->exclude},
-                          {"rename", read_list, &options->rename}};
+                          {"rename", read_list, &options->rename},
+                          {NULL, refuse_option, NULL}};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
   CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   options->stored_names = names != NULL && strcmp(names, "stored") == 0;

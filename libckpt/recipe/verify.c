@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "libckpt/codec/safetensors.h"
+#include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 #include "libckpt/recipe/stats.h"
+#include "libckpt/weights.h"
 
 typedef unsigned long long ull;
 
@@ -142,25 +144,64 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
+/* What a parameter's master is when rounded to the stored dtype, against what is stored. */
+static ckpt_status compare_copy(ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *parameter,
+                                const ckpt_tensor *stored, const ckpt_difference **out, ckpt_error *err) {
+  static const ckpt_tolerance exact = {0};
+  ckpt_expr *args[2], *reduction;
+  const void *value;
+  *out = NULL;
+  if (!ckpt_dtype_is_float((ckpt_dtype)stored->dtype) || !ckpt_dtype_is_float((ckpt_dtype)parameter->dtype))
+    return CKPT_OK;
+  CKPT_TRY(ckpt_expr_read(&args[0], plan, index, parameter, err));
+  CKPT_TRY(ckpt_expr_cast(&args[0], plan, args[0], (ckpt_dtype)stored->dtype, err));
+  CKPT_TRY(ckpt_expr_read(&args[1], plan, index, stored, err));
+  CKPT_TRY(ckpt_expr_apply(&reduction, plan, &ckpt_op_compare, CKPT_F64, args, 2, &exact, err));
+  CKPT_TRY(ckpt_plan_reduce(plan, stored->name, reduction, &value, err));
+  *out = value;
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, size_t first,
                              size_t end, ckpt_error *err) {
   if (end - first > checks->capacity) {
-    const ckpt_stats **moved = reallocarray(checks->stats, end - first, sizeof *moved);
-    CKPT_TRY_ALLOC(moved, err);
-    checks->stats = moved;
+    const ckpt_stats **stats = reallocarray(checks->stats, end - first, sizeof *stats);
+    if (stats != NULL) checks->stats = stats;
+    const ckpt_difference **copies = reallocarray(checks->copies, end - first, sizeof *copies);
+    if (copies != NULL) checks->copies = copies;
+    if (stats == NULL || copies == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
     checks->capacity = end - first;
   }
-  for (size_t i = first; i < end; i++)
-    CKPT_TRY(ckpt_stats_add(plan, index, &index->tensors[index->by_name[i]], &checks->stats[i - first], err));
+  for (size_t i = first; i < end; i++) {
+    const ckpt_tensor *tensor = &index->tensors[index->by_name[i]], *stored = ckpt_stored_copy(index, tensor);
+    CKPT_TRY(ckpt_stats_add(plan, index, tensor, &checks->stats[i - first], err));
+    checks->copies[i - first] = NULL;
+    if (stored != NULL) CKPT_TRY(compare_copy(plan, index, tensor, stored, &checks->copies[i - first], err));
+  }
   return CKPT_OK;
 }
 
 void ckpt_value_checks_free(ckpt_value_checks *checks) {
   free(checks->stats);
+  free(checks->copies);
   *checks = (ckpt_value_checks){0};
 }
 
-ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks *checks, const ckpt_index *index,
+static ckpt_status judge_copy(ckpt_findings *findings, ckpt_value_checks *checks, const ckpt_index *index,
+                              const ckpt_tensor *stored, const ckpt_difference *copy, ckpt_error *err) {
+  const char *dtype = ckpt_dtype_name((ckpt_dtype)stored->dtype), *file = file_of(index, stored);
+  checks->n_stored++;
+  if (copy == NULL)
+    return ckpt_findings_add(findings, err, CKPT_PROBLEM, file, stored->name,
+                             "the stored copy is %s, to which its master cannot be rounded", dtype);
+  checks->n_rounded += copy->n_bits == 0;
+  if (copy->n_bits == 0) return CKPT_OK;
+  return ckpt_findings_add(findings, err, CKPT_PROBLEM, file, stored->name,
+                           "the stored copy is not its master rounded to %s (%llu of %llu elements differ)", dtype,
+                           (ull)copy->n_bits, (ull)copy->n);
+}
+
+ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *checks, const ckpt_index *index,
                                size_t first, size_t end, ckpt_error *err) {
   for (size_t i = first; i < end; i++) {
     const ckpt_tensor *tensor = &index->tensors[index->by_name[i]];
@@ -178,6 +219,8 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks 
     if (is_weight && tensor->rank >= 2 && stats->n != 0 && stats->n_zero == stats->n)
       CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, file, tensor->name, "all of its %llu values are 0",
                                  (ull)stats->n));
+    const ckpt_tensor *stored = ckpt_stored_copy(index, tensor);
+    if (stored != NULL) CKPT_TRY(judge_copy(findings, checks, index, stored, checks->copies[i - first], err));
   }
   return CKPT_OK;
 }

@@ -57,10 +57,12 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
  * and of the config against the rows of the embedding. A side file that cannot be read is a problem too. */
 ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 
-/* Statistics of a slice of the tensors, items as in ckpt_hashing. Zero-initialise it. */
+/* What is known of the values of a slice of the tensors, items as in ckpt_hashing. Zero-initialise it. */
 typedef struct ckpt_value_checks {
-  const ckpt_stats **stats; /* of each tensor of the slice; owned */
+  const ckpt_stats **stats;       /* of each tensor of the slice; owned */
+  const ckpt_difference **copies; /* of a stored parameter against its master, rounded; NULL: none, or no rounding */
   size_t capacity;
+  size_t n_stored, n_rounded; /* of all slices: parameters that a master stands for; those that are it, rounded */
 } ckpt_value_checks;
 
 /* Adds the rows of tensors [first, end) that ckpt_verify_values looks at while the plan that has run is there. Free
@@ -69,8 +71,9 @@ ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const c
                              size_t end, ckpt_error *err);
 void ckpt_value_checks_free(ckpt_value_checks *checks); /* a zeroed one is fine */
 
-/* NaN and infinities (problems in parameters and their master copies, else warnings), matrices of zeros (warnings). */
-ckpt_status ckpt_verify_values(ckpt_findings *findings, const ckpt_value_checks *checks, const ckpt_index *index,
+/* NaN and infinities (problems in parameters and their master copies, else warnings), matrices of zeros (warnings),
+ * stored parameters that are not the master which stands for them, rounded (problems). */
+ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *checks, const ckpt_index *index,
                                size_t first, size_t end, ckpt_error *err);
 
 /* What differs between the manifest of an index and the one it must match, tensor by tensor. */
