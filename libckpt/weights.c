@@ -43,10 +43,20 @@ static const ckpt_tensor *find_master(const ckpt_index *index, const ckpt_tensor
   return master;
 }
 
-static uint32_t count_masters(const ckpt_index *index) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < index->n_tensors; i++) n += index->tensors[i].role == CKPT_ROLE_MASTER;
-  return n;
+static bool holds_masters(const ckpt_index *index) {
+  uint32_t i = 0;
+  while (i < index->n_tensors && index->tensors[i].role != CKPT_ROLE_MASTER) i++;
+  return i < index->n_tensors;
+}
+
+/* Room for what masters will stand for: a parameter each, and one master may serve several. */
+static ckpt_status reserve_stored(ckpt_index *index, ckpt_error *err) {
+  size_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    n += index->tensors[i].role == CKPT_ROLE_PARAMETER && find_master(index, &index->tensors[i]) != NULL;
+  index->stored = ckpt_arena_array(&index->arena, n, sizeof *index->stored);
+  CKPT_TRY_ALLOC(index->stored, err);
+  return CKPT_OK;
 }
 
 static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckpt_tensor *master, ckpt_error *err) {
@@ -85,11 +95,8 @@ ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ck
   if (weights != NULL && !is_model && strcmp(weights, "master") != 0)
     return ckpt_fail(err, CKPT_EINVAL, index->path, NULL, "weights '%s' are neither master nor model", weights);
   common_dtype stored = {0}, masters = {0};
-  uint32_t n_masters = count_masters(index), n_tensors = n_masters != 0 ? index->n_tensors : 0;
-  if (n_masters != 0 && !is_model) {
-    index->stored = ckpt_arena_array(&index->arena, n_masters, sizeof *index->stored);
-    CKPT_TRY_ALLOC(index->stored, err);
-  }
+  uint32_t n_tensors = holds_masters(index) ? index->n_tensors : 0;
+  if (n_tensors != 0 && !is_model) CKPT_TRY(reserve_stored(index, err));
   for (uint32_t i = 0; i < n_tensors; i++) {
     ckpt_tensor *parameter = &index->tensors[i];
     const ckpt_tensor *master = parameter->role == CKPT_ROLE_PARAMETER ? find_master(index, parameter) : NULL;

@@ -144,7 +144,7 @@ static ckpt_status read_values(verification *v, ckpt_error *err) {
     status = take_digests(v, &r.hashing, err);
     if (status == CKPT_OK && r.checks.n_stored != 0 && r.checks.n_rounded == r.checks.n_stored)
       status = ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
-                                 "weights: %zu stored parameters are their masters, rounded", r.checks.n_stored);
+                                 "weights: stored parameters are their masters, rounded (%zu)", r.checks.n_stored);
   }
   ckpt_value_checks_free(&r.checks);
   ckpt_hashing_end(&r.hashing);
@@ -489,9 +489,10 @@ static ckpt_status say_not_compared(verification *v, const char *include, ckpt_e
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "%s: the digest is of the masters alone",
                                index->weights_note));
   if (n_others != 0)
-    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                               "not compared: %zu tensor%s of other roles (ckpt hash --include all -o takes them in)",
-                               n_others, n_others == 1 ? "" : "s"));
+    CKPT_TRY(ckpt_findings_add(
+        &v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+        "roles: %zu tensor%s of other roles not compared (ckpt hash --include all -o FILE, then --manifest FILE)",
+        n_others, n_others == 1 ? "" : "s"));
   if (index->n_wrapped != 0)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                                "names: stored as %.200s%s (%u tensor%s), the digest is over names without wrappers",

@@ -77,6 +77,24 @@ TEST(Json, Strings) {
   EXPECT_EQ(tokens(R"("\u0000")"), std::string("s:") + '\0' + " .");
 }
 
+// A text with a NUL in it never passes for its beginning, yet is there as a whole for who asks for its length.
+TEST(Json, ANulDoesNotCutAText) {
+  const std::string text = "{\"dtype\\u0000z\":\"F32\\u0000\",\"plain\":\"\\u0000\"}";
+  static const char whole[] = "{ k:dtype\0z s:F32\0 k:plain s:\0 } .";
+  EXPECT_EQ(tokens(text), std::string(whole, sizeof whole - 1));
+  ckpt_json *json;
+  ckpt_error err = {};
+  ASSERT_EQ(ckpt_json_new_text(&json, text.data(), text.size(), false, nullptr, &err), CKPT_OK);
+  std::vector<std::string> seen;
+  ckpt_json_token token = CKPT_JSON_NULL;
+  while (token != CKPT_JSON_END) {
+    ASSERT_EQ(ckpt_json_next(json, &token, &err), CKPT_OK) << err.message;
+    if (token == CKPT_JSON_KEY || token == CKPT_JSON_STRING) seen.push_back(ckpt_json_text(json, nullptr));
+  }
+  ckpt_json_free(json);
+  EXPECT_EQ(seen, (std::vector<std::string>{"(holds a NUL)", "(holds a NUL)", "plain", "(holds a NUL)"}));
+}
+
 TEST(Json, Refuses) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"", "the text ends where a value was expected (byte 0)"},

@@ -74,6 +74,14 @@ for text in ("", "{}", "{", "}", "[]", "null", '""', "0", " ", "{},", "{ }", "{}
         cases.append(file(text, payload))
 cases += [b"", b"\0" * 7, b"\0" * 8, b"{}"]
 
+# A NUL in a text: it is another text than its beginning.
+for text in [info().replace('"%s"' % key, '"%s\\u0000"' % key) for key in ("dtype", "shape", "data_offsets", "F32")] + [
+        info(more=',"%s\\u0000z":1' % key) for key in ("dtype", "shape", "data_offsets", "")]:
+    cases.append(file('{"a":%s}' % text))
+for key in ("__metadata__", "__metadata__\\u0000", "\\u005f_metadata__"):
+    for value in ('{"k":"v"}', '{"k":1}'):
+        cases.append(file('{"%s":%s,"a":%s}' % (key, value, T)))
+
 rng = random.Random(1)
 base = file('{"__metadata__":{"k":"v"},"a":%s,"b\\n":{"dtype":"I16","shape":[2,1],"data_offsets":[4,8]}}  ' % T, bytes(range(8)))
 pieces = [b'"', b"{", b"}", b"[", b"]", b",", b":", b"0", b"1", b"9", b"-", b".", b"e", b"\\", b"\\u0000"[:5], b" ", b"\n", b"\0", b"\x80",

@@ -1,4 +1,6 @@
 // Hugging Face folders: read against what transformers wrote, written as transformers writes, cut as the hub cuts.
+#include <sys/stat.h>
+
 #include "tests/formats/formats_testing.h"
 
 namespace formats_testing {
@@ -195,8 +197,10 @@ TEST(Hf, WhichFileHoldsTheWeights) {
     return text;
   };
   const std::string map = "{\"weight_map\":{\"b\":\"x.safetensors\"}}";
-  EXPECT_EQ(names({{"model.safetensors.index.json", map}, {"x.safetensors", two}, {"model.safetensors", one}}),
-            "b; also holds other weights, not read or carried: model.safetensors");
+  EXPECT_EQ(
+      names({{"model.safetensors.index.json", map}, {"x.safetensors", two}, {"model.safetensors", one}}),
+      "b; ! holds both model.safetensors and model.safetensors.index.json: the shards are read here, transformers "
+      "loads model.safetensors (remove one); also holds other weights, not read or carried: model.safetensors");
   EXPECT_EQ(names({{"model.safetensors", one}, {"x.safetensors", two}}),
             "a; also holds other weights, not read or carried: x.safetensors");
   EXPECT_EQ(names({{"other.safetensors.index.json", map}, {"x.safetensors", two}}), "b");
@@ -224,6 +228,40 @@ TEST(Hf, LinksStayInside) {
   EXPECT_EQ(ckpt_index_side_file(index.get(), "notes.txt"), nullptr);
   EXPECT_EQ(notes_of(index.get()),
             std::vector<std::string>{"files not carried: notes.txt (no regular file of this folder)"});
+}
+
+// A config that cannot be read is not the same as none: names, ties and shapes would no longer be checked.
+TEST(Hf, AConfigThatCannotBeReadIsRefused) {
+  const std::string one = safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1");
+  Folder folder;
+  spill(folder / "outside.json", "{}");
+  spill(folder / "m/model.safetensors", one);
+  const std::string config = folder / "m/config.json";
+  auto refusal = [&] {
+    ckpt_error err = {};
+    EXPECT_EQ(open(folder / "m", &err), nullptr);
+    std::filesystem::remove(config);
+    EXPECT_TRUE(err.status == CKPT_EFORMAT || err.status == CKPT_ENOTFOUND) << text_of(err);
+    EXPECT_NE(text_of(err).find("m/config.json: "), std::string::npos) << text_of(err);
+    return std::string(err.message);
+  };
+  for (const char *target : {"../outside.json", "nowhere.json"}) {
+    std::filesystem::create_symlink(target, config);
+    EXPECT_NE(refusal().find("a link to " + std::string(target)), std::string::npos) << target;
+  }
+  std::filesystem::create_symlink("config.json", config);
+  EXPECT_NE(refusal().find("link"), std::string::npos);
+  ASSERT_EQ(mkfifo(config.c_str(), 0600), 0);
+  EXPECT_EQ(refusal(), "not a regular file");
+  ckpt_error err = {};
+  std::filesystem::create_symlink("../outside.json", folder / "m/tokenizer.json");
+  IndexPointer index = open(folder / "m", &err);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  ASSERT_EQ(index->n_notes, 1u);
+  EXPECT_TRUE(index->notes[0].is_problem);
+  EXPECT_STREQ(index->notes[0].text,
+               "tokenizer files that cannot be read, and are not carried: tokenizer.json (no regular file of this "
+               "folder)");
 }
 
 TEST(Hf, LargeIndexFile) {

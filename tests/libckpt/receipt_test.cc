@@ -328,6 +328,19 @@ TEST_F(Receipt, WhatIsNoneIsRefused) {
   Replay(Path("out.safetensors"), CKPT_ENOTFOUND);
 }
 
+// What a later version could do is not done without it.
+TEST_F(Receipt, AnUnknownOptionIsRefused) {
+  Write(kGpt2, {Path("out.safetensors")});
+  const std::string text = Read(Path("r.json")), options = "\"options\":{";
+  for (const char *option : {"\"transpose\":true,", "\"dtype\\u0000\":[],", "\"dtype\":[{\"round\":1}],"}) {
+    std::string with = text;
+    std::ofstream(Path("r.json")) << with.insert(with.find(options) + options.size(), option);
+    Problems said = Replay(Path("out.safetensors"), CKPT_EFORMAT);
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_NE(said[0].find("records the option '"), std::string::npos) << said[0];
+  }
+}
+
 TEST_F(Receipt, AMissingInputIsAFailure) {
   std::string in = Copy(kGpt2);
   Write(in, {Path("out.safetensors")});
