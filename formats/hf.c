@@ -164,9 +164,11 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
     return note_both(index, p, usual, usual_index, err);
   }
   if (has_file(p, usual)) return read_single(index, usual, err);
-  if (!has_safetensors(p))
-    return has_file(p, CKPT_HF_TORCH_INDEX) ? ckpt_hf_read_shards(index, CKPT_HF_TORCH_INDEX, err)
-                                            : read_single(index, CKPT_HF_TORCH, err);
+  if (!has_safetensors(p)) {
+    if (!has_file(p, CKPT_HF_TORCH_INDEX)) return read_single(index, CKPT_HF_TORCH, err);
+    CKPT_TRY(ckpt_hf_read_shards(index, CKPT_HF_TORCH_INDEX, err));
+    return note_both(index, p, CKPT_HF_TORCH, CKPT_HF_TORCH_INDEX, err);
+  }
   const char *only = only_file(p, CKPT_HF_INDEX_SUFFIX);
   if (only != NULL) return ckpt_hf_read_shards(index, only, err);
   bool is_found;
