@@ -13,7 +13,7 @@ namespace {
 
 std::string number(uint64_t value, int n_bytes) {
   std::string out;
-  for (int i = 0; i < n_bytes; i++) out.push_back(static_cast<char>(value >> 8 * i));
+  for (int i = 0; i < n_bytes; i++) out.push_back(static_cast<char>(i < 8 ? value >> 8 * i : 0));
   return out;
 }
 

@@ -168,7 +168,7 @@ std::string torch_archive(const std::string &record, TorchOptions options) {
   std::string out, directory;
   uint16_t n_entries = 0;
   auto add = [](std::string *to, uint64_t value, int n) {
-    for (int i = 0; i < n; i++) to->push_back(static_cast<char>(value >> 8 * i));
+    for (int i = 0; i < n; i++) to->push_back(static_cast<char>(i < 8 ? value >> 8 * i : 0));
   };
   auto write = [&](const std::string &name, const std::string &bytes, bool deflate) {
     uint64_t at = out.size(), flags = bytes.empty() || options.deflates ? 0x800 : 0x808;
