@@ -242,16 +242,6 @@ bool ckpt_source_lend(ckpt_source *source, uint32_t file, int *fd) {
 
 void ckpt_source_take_back(ckpt_source *source, uint32_t file) { ckpt_descriptors_release(source->descriptors, file); }
 
-void ckpt_source_prefetch(ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes) {
-  int fd;
-  if (source->descriptors == NULL || file >= source->n_files || offset >= source->files[file]->n_bytes) return;
-  if (n_bytes > source->files[file]->n_bytes - offset) n_bytes = source->files[file]->n_bytes - offset;
-  if (ckpt_descriptors_acquire(source->descriptors, file, source->files[file]->path, &fd, NULL) != CKPT_OK) return;
-  (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-  (void)posix_fadvise(fd, (off_t)offset, (off_t)n_bytes, POSIX_FADV_WILLNEED);
-  ckpt_descriptors_release(source->descriptors, file);
-}
-
 uint32_t ckpt_source_count(const ckpt_source *source) { return source->n_files; }
 const char *ckpt_source_name(const ckpt_source *source, uint32_t file) { return source->files[file]->name; }
 const char *ckpt_source_path(const ckpt_source *source, uint32_t file) { return source->files[file]->path; }

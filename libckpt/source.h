@@ -48,9 +48,6 @@ ckpt_status ckpt_source_read(ckpt_source *source, uint32_t file, uint64_t offset
  */
 ckpt_status ckpt_source_unchanged(ckpt_source *source, ckpt_error *err);
 
-/* Starts reading [offset, offset + n_bytes) ahead where the system can; never fails. */
-void ckpt_source_prefetch(ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes);
-
 /* A descriptor of a file, until ckpt_source_take_back; false where it has none (memory, custom ops) or cannot open. */
 bool ckpt_source_lend(ckpt_source *source, uint32_t file, int *fd);
 void ckpt_source_take_back(ckpt_source *source, uint32_t file); /* the matching end */

@@ -8,6 +8,7 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/diff.h"
+#include "libckpt/recipe/select.h"
 #include "libckpt/weights.h"
 #include "proving.h"
 #include "report.h"
@@ -104,7 +105,7 @@ static size_t count_others(const ckpt_diff *diff) {
   const ckpt_index *const sides[2] = {diff->a, diff->b};
   for (int side = 0; side < 2; side++)
     for (uint32_t i = 0; i < sides[side]->n_tensors; i++)
-      n += !ckpt_input_includes(diff->options.include, (ckpt_role)sides[side]->tensors[i].role) &&
+      n += !ckpt_role_included(diff->options.include, (ckpt_role)sides[side]->tensors[i].role, NULL) &&
            !ckpt_master_stands(sides[side], &sides[side]->tensors[i]);
   return n;
 }
@@ -237,7 +238,6 @@ static int run(ckpt_args *args) {
     proof.allow_overflow = ckpt_args_has(args, "allow-overflow");
     status = ckpt_proving_run(args, &proof, &is_printed, &err);
   }
-  for (int i = 0; i < 2 && status == CKPT_OK; i++) status = ckpt_source_unchanged(inputs[i].index->source, &err);
   if (status == CKPT_OK && !is_printed) exit_status = report(args, diff, inputs);
   ckpt_diff_free(diff);
   ckpt_input_close(&inputs[0]);

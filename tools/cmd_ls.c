@@ -8,6 +8,7 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/pattern.h"
+#include "libckpt/recipe/select.h"
 #include "ls_stats.h"
 #include "report.h"
 #include "shared_options.h"
@@ -60,7 +61,7 @@ static ckpt_status list(listing *out, ckpt_args *args, const ckpt_index *index, 
   CKPT_TRY_GOTO(out->tensors != NULL ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory"));
   for (size_t i = 0; i < n; i++) {
     const ckpt_tensor *tensor = ckpt_index_at(index, i);
-    bool wanted = ckpt_input_includes(include, (ckpt_role)tensor->role);
+    bool wanted = ckpt_role_included(include, (ckpt_role)tensor->role, NULL);
     if (wanted) CKPT_TRY_GOTO(matches(patterns, n_patterns, tensor->name, &wanted, err));
     if (wanted) out->tensors[out->n++] = tensor;
   }

@@ -11,6 +11,7 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/select.h"
 #include "libckpt/recipe/verify.h"
 #include "libckpt/weights.h"
 #include "proving.h"
@@ -483,7 +484,7 @@ static ckpt_status say_not_compared(verification *v, const char *include, ckpt_e
   bool is_master = index->weights != NULL && strcmp(index->weights, "master") == 0;
   size_t n_others = 0;
   for (uint32_t i = 0; i < index->n_tensors; i++)
-    n_others += !ckpt_input_includes(include, (ckpt_role)index->tensors[i].role) &&
+    n_others += !ckpt_role_included(include, (ckpt_role)index->tensors[i].role, NULL) &&
                 !ckpt_master_stands(index, &index->tensors[i]);
   if (is_master)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "%s: the digest is of the masters alone",

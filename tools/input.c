@@ -4,16 +4,10 @@
 #include <string.h>
 
 #include "libckpt/error.h"
+#include "libckpt/recipe/select.h"
 #include "report.h"
 
-bool ckpt_input_includes(const char *what, ckpt_role role) {
-  bool is_model = role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
-  if (strcmp(what, "model") == 0) return is_model;
-  if (strcmp(what, "optimizer") == 0) return !is_model && role != CKPT_ROLE_OTHER;
-  return true;
-}
-
-static bool is_model(const ckpt_tensor *tensor) { return ckpt_input_includes("model", (ckpt_role)tensor->role); }
+static bool is_model(const ckpt_tensor *tensor) { return ckpt_role_included("model", (ckpt_role)tensor->role, NULL); }
 
 /* Every model tensor of one stands in the other, and with the same shape. */
 static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_error *err) {

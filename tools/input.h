@@ -19,7 +19,4 @@ void ckpt_input_close(ckpt_input *input); /* a zeroed one is fine */
 /* Prints the index's notes to stderr, unless --quiet. A writing verb has a closing line for the weights instead. */
 void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input);
 
-/* Whether a tensor of this role takes part in `--include what`: model, optimizer or all. */
-bool ckpt_input_includes(const char *what, ckpt_role role);
-
 #endif

@@ -21,11 +21,9 @@ struct ckpt_selection {
 
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known) {
   bool is_model = role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
-  *known = true;
-  if (strcmp(include, "all") == 0) return true;
-  if (strcmp(include, "model") == 0) return is_model;
-  *known = strcmp(include, "optimizer") == 0;
-  return !is_model && role != CKPT_ROLE_OTHER;
+  bool is_all = strcmp(include, "all") == 0, is_of_model = strcmp(include, "model") == 0;
+  if (known != NULL) *known = is_all || is_of_model || strcmp(include, "optimizer") == 0;
+  return is_all || (is_of_model ? is_model : !is_model && role != CKPT_ROLE_OTHER);
 }
 
 static size_t count(const char *const *texts) {

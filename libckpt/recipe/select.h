@@ -32,7 +32,8 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
 /* What was left out so far. */
 const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection);
 
-/* Whether a role takes part under --include WHAT; *known is false when WHAT is none of model, optimizer, all. */
+/* Whether a role takes part under --include WHAT; *known (may be NULL) is false when WHAT is none of
+ * model, optimizer, all. */
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known);
 
 #endif

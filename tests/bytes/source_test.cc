@@ -68,8 +68,6 @@ TEST(Source, ReadsExactlyWhatIsThere) {
   EXPECT_EQ(read_range(source, 0, 8, 3), folder / "a: ends early: 3 bytes wanted at offset 8, file has 10");
   EXPECT_EQ(read_range(source, 0, UINT64_MAX, 1).substr(folder.path().size()),
             "/a: ends early: 1 bytes wanted at offset 18446744073709551615, file has 10");
-  ckpt_source_prefetch(source, 0, 0, UINT64_MAX);
-  ckpt_source_prefetch(source, 9, 0, 1);
 }
 
 TEST(Source, FileThatShrinksIsAnError) {
@@ -161,10 +159,8 @@ TEST_F(ManyFiles, ManyReaders) {
   for (uint32_t t = 0; t < 16; t++)
     threads.emplace_back([&, t] {
       uint32_t i = t * 61;
-      for (int k = 0; k < 1000; k++, i = (i * 31 + 17 + t) % kFiles) {
+      for (int k = 0; k < 1000; k++, i = (i * 31 + 17 + t) % kFiles)
         if (read_range(source_, i, 0, text(i).size()) != text(i)) n_wrong++;
-        if (k % 50 == 0) ckpt_source_prefetch(source_, i, 0, 100);
-      }
     });
   for (auto &thread : threads) thread.join();
   EXPECT_EQ(n_wrong, 0);
