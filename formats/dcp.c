@@ -187,6 +187,7 @@ const ckpt_format ckpt_format_dcp = {
              .objects = true,
              .training_state = true,
              .side_files = true,
+             .ranks = true,
              .dtypes = (UINT64_C(1) << CKPT_N_DTYPES) - 2,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,

@@ -358,6 +358,8 @@ typedef struct ckpt_convert_options {
   const ckpt_run_options *run;
   ckpt_digest *digest; /* receives the output's content digest, or NULL */
   const char *weights; /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
+  uint32_t world;      /* ranks that a distributed format is cut among; 0: 1 */
+  uint32_t zstd_level; /* compresses the items of a format that allows it; 0: not */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run; nothing is left behind on failure. Blocks on reading

@@ -6,15 +6,14 @@
 
 static const ckpt_option options[] = {
     {"to", 0, CKPT_OPTION_FORMAT, 0, "FORMAT", "output format (default: by the suffix; a folder is hf)"},
-    {"dtype", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[PATTERN=]DTYPE",
-     "cast floating tensors, all or those that match; the first matching rule wins"},
+    CKPT_OPTION_CASTS_ROW,
     CKPT_OPTION_ALLOW_OVERFLOW_ROW,
     CKPT_OPTION_INCLUDE_ROW("by format"),
     {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "keep only tensors that match one of these"},
     {"exclude", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "drop tensors that match"},
     {"rename", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "s/RE/REPL/", "rename tensors; rules apply in order"},
-    {"shard-size", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bytes per file of a folder (default 5GB)"},
-    CKPT_OPTION_LATER_ROW("zstd", CKPT_OPTION_INTEGER, "LEVEL"),
+    CKPT_OPTION_SHARD_SIZE_ROW,
+    CKPT_OPTION_ZSTD_ROW,
     CKPT_OPTION_LATER_ROW("set", CKPT_OPTION_TEXT, "KEY=VALUE"),
     CKPT_OPTION_LATER_ROW("remove", CKPT_OPTION_TEXT, "KEY"),
     CKPT_OPTION_LATER_ROW("pre", CKPT_OPTION_TEXT, "NAME"),
@@ -27,31 +26,19 @@ static const ckpt_option options[] = {
     CKPT_OPTION_LATER_ROW("quantize", CKPT_OPTION_TEXT, "KIND"),
     CKPT_OPTION_END};
 
-static ckpt_status read_casts(ckpt_args *args, ckpt_convert_options *selection, ckpt_error *err) {
-  size_t n = 0;
-  for (uint32_t at = 0; ckpt_args_next(args, "dtype", &at) != NULL;) n++;
-  ckpt_cast_rule *rules = ckpt_arena_array(&args->arena, n + 1, sizeof *rules);
-  CKPT_TRY_ALLOC(rules, err);
-  n = 0;
-  const ckpt_arg *arg;
-  for (uint32_t at = 0; (arg = ckpt_args_next(args, "dtype", &at)) != NULL; n++)
-    rules[n] = (ckpt_cast_rule){arg->pattern, arg->dtype};
-  selection->casts = rules;
-  selection->n_casts = n;
-  return CKPT_OK;
-}
-
 static ckpt_status read_selection(ckpt_args *args, ckpt_convert_options *selection, ckpt_error *err) {
   *selection = (ckpt_convert_options){.include = ckpt_args_text(args, "include", NULL),
                                       .allow_overflow = ckpt_args_has(args, "allow-overflow")};
   CKPT_TRY(ckpt_args_texts(&selection->match, args, "match", err));
   CKPT_TRY(ckpt_args_texts(&selection->exclude, args, "exclude", err));
   CKPT_TRY(ckpt_args_texts(&selection->rename, args, "rename", err));
-  return read_casts(args, selection, err);
+  return ckpt_writing_casts(selection, args, err);
 }
 
 static int run(ckpt_args *args) {
-  ckpt_writing writing = {.to = ckpt_args_text(args, "to", NULL), .shard_size = ckpt_args_size(args, "shard-size", 0)};
+  ckpt_writing writing = {.to = ckpt_args_text(args, "to", NULL),
+                          .shard_size = ckpt_args_size(args, "shard-size", 0),
+                          .zstd_level = (uint32_t)ckpt_args_size(args, "zstd", 0)};
   ckpt_error err = {0};
   if (read_selection(args, &writing.selection, &err) != CKPT_OK) return ckpt_report_error(args, &err);
   return ckpt_writing_run(args, &writing);

@@ -123,7 +123,7 @@ void ckpt_help_all(FILE *out) {
           "Verbs:\n",
           ckpt_version());
   for (size_t i = 0; ckpt_verbs[i] != NULL; i++)
-    fprintf(out, "  %-10s %s\n", ckpt_verbs[i]->name, ckpt_verbs[i]->summary);
+    fprintf(out, "  %-12s %s\n", ckpt_verbs[i]->name, ckpt_verbs[i]->summary);
   char list[1024];
   size_t n = 0;
   for (size_t i = 0; ckpt_later_verbs[i].name != NULL && n < sizeof list; i++)

@@ -17,6 +17,18 @@
 #define CKPT_OPTION_CAST_ROW \
   { "cast", 0, CKPT_OPTION_DTYPE, 0, "DTYPE", "take floating tensors as this dtype (rounds to nearest even)" }
 
+#define CKPT_OPTION_CASTS_ROW                                                          \
+  {                                                                                    \
+    "dtype", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[PATTERN=]DTYPE",             \
+        "cast floating tensors, all or those that match; the first matching rule wins" \
+  }
+
+#define CKPT_OPTION_SHARD_SIZE_ROW \
+  { "shard-size", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bytes per file of a folder (default 5GB)" }
+
+#define CKPT_OPTION_ZSTD_ROW \
+  { "zstd", 0, CKPT_OPTION_INTEGER, 0, "LEVEL", "compress items, where the format can (dcp)" }
+
 #define CKPT_OPTION_ALLOW_OVERFLOW_ROW                                                 \
   {                                                                                    \
     "allow-overflow", 0, CKPT_OPTION_FLAG, 0, NULL,                                    \

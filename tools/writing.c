@@ -27,6 +27,20 @@ typedef struct job {
   ckpt_sink *receipt; /* NULL without --receipt */
 } job;
 
+ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args, ckpt_error *err) {
+  size_t n = 0;
+  for (uint32_t at = 0; ckpt_args_next(args, "dtype", &at) != NULL;) n++;
+  ckpt_cast_rule *rules = ckpt_arena_array(&args->arena, n + 1, sizeof *rules);
+  CKPT_TRY_ALLOC(rules, err);
+  n = 0;
+  const ckpt_arg *arg;
+  for (uint32_t at = 0; (arg = ckpt_args_next(args, "dtype", &at)) != NULL; n++)
+    rules[n] = (ckpt_cast_rule){arg->pattern, arg->dtype};
+  selection->casts = rules;
+  selection->n_casts = n;
+  return CKPT_OK;
+}
+
 /* ---- planning ------------------------------------------------------------------------------------------------------
  */
 
@@ -43,7 +57,8 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
     uint32_t at = 0; /* as given, but a folder before what is written into it */
     while (at < i && ckpt_path_below(outputs[i], j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
-    j->targets[at] = (ckpt_convert_target){outputs[i], j->writing->to, j->writing->shard_size};
+    j->targets[at] = (ckpt_convert_target){outputs[i], j->writing->to, j->writing->shard_size, j->writing->world,
+                                           j->writing->zstd_level};
   }
   j->options = j->writing->selection;
   j->options.struct_size = sizeof j->options;
@@ -80,6 +95,19 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   return ckpt_receipt_plan(j->plan, &j->request, err);
 }
 
+/* Whether an output's format is cut among ranks, against what the verb writes and is asked for. */
+static ckpt_status check_ranks(const job *j, const ckpt_output *output, ckpt_error *err) {
+  const char *format = output->format->name;
+  if (j->writing->is_whole && output->format->caps.ranks)
+    return ckpt_args_fail(j->args, err, "writes a model in one piece, and %s is cut among ranks (ckpt reshard)",
+                          format);
+  if (j->writing->has_ranks && !output->format->caps.ranks)
+    return ckpt_args_fail(j->args, err, "writes what is cut among ranks, and %s is not (ckpt consolidate)", format);
+  if (j->writing->zstd_level != 0 && !output->format->caps.zstd)
+    return ckpt_args_fail(j->args, err, "--zstd: %s has no compression", format);
+  return CKPT_OK;
+}
+
 /* What the verb writes, a file or a folder, against what the outputs are called. */
 static ckpt_status check_forms(const job *j, ckpt_error *err) {
   bool has_folder = false;
@@ -94,6 +122,7 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
                             output->path);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
+    CKPT_TRY(check_ranks(j, output, err));
   }
   if (j->writing->shard_size != 0 && !has_folder)
     return ckpt_args_fail(j->args, err, "--shard-size cuts a folder's files, and %s is one file (-o FOLDER)",
@@ -107,7 +136,14 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
   CKPT_TRY(ckpt_convert_plan(j->plan, &j->request, err));
   CKPT_TRY(check_forms(j, err));
   CKPT_TRY(plan_receipt(j, err));
-  return ckpt_plan_prepare(j->plan, run, err);
+  const uint32_t n_left_out = j->plan->outputs[0].losses.n; /* as asked; what follows is the format's */
+  CKPT_TRY(ckpt_plan_prepare(j->plan, run, err));
+  const ckpt_losses *losses = &j->plan->outputs[0].losses;
+  if (j->writing->drops_nothing && losses->n > n_left_out)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, j->plan->outputs[0].path, NULL,
+                     "%s cannot hold %s (convert writes what it can hold)", j->plan->outputs[0].format->name,
+                     losses->texts[n_left_out]);
+  return CKPT_OK;
 }
 
 /* ---- results -------------------------------------------------------------------------------------------------------

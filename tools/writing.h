@@ -9,8 +9,14 @@ typedef struct ckpt_writing {
   ckpt_convert_options selection; /* casts, patterns, include, allow_overflow */
   const char *to;                 /* format of every output; NULL: by their suffixes */
   uint64_t shard_size;            /* 0: the format's default */
+  uint32_t world, zstd_level;     /* as above, and 0: none */
   bool is_one_file, is_folder;    /* what every output must be */
+  bool has_ranks, is_whole;       /* every output's format is cut among ranks; none is */
+  bool drops_nothing;             /* what an output's format cannot hold is an error */
 } ckpt_writing;
+
+/* The --dtype rules of the command line, in its arena. */
+ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args, ckpt_error *err);
 
 /* Opens the input, plans, and prints the plan or runs it. Returns the exit status. */
 int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing);

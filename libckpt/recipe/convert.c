@@ -183,6 +183,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     CKPT_TRY(ckpt_plan_output(plan, target->path, target->to, options->force, &sink, err));
   ckpt_output *output = &plan->outputs[sink];
   output->options.shard_size = target->shard_size;
+  output->options.world = target->world;
+  output->options.zstd_level = (int)target->zstd_level;
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
@@ -335,7 +337,7 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   ckpt_status status;
   const ckpt_open_options open = {
       .struct_size = sizeof open, .stored_names = known.stored_names, .weights = known.weights};
-  const ckpt_convert_target target = {known.output, known.to, known.shard_size};
+  const ckpt_convert_target target = {known.output, known.to, known.shard_size, known.world, known.zstd_level};
   if (known.input == NULL || known.output == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY_GOTO(ckpt_open(&index, known.input, &open, err));

@@ -9,11 +9,13 @@ typedef struct ckpt_convert_target {
   const char *path;
   const char *to; /* format, or NULL: from the suffix */
   uint64_t shard_size;
+  uint32_t world;      /* ranks to cut it among; 0: the format's default */
+  uint32_t zstd_level; /* of what compresses each item; 0: none */
 } ckpt_convert_target;
 
 /* All that a writing verb was asked for. Everything is borrowed. */
 typedef struct ckpt_convert_request {
-  const char *verb; /* "convert", "split", "join": for receipts */
+  const char *verb; /* the command's, for receipts */
   const ckpt_index *from;
   const ckpt_index *like; /* the model whose side files, naming and ties the outputs get; NULL: those of from */
   const char *like_path;  /* as the user gave it */

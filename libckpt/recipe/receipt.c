@@ -4,7 +4,7 @@
  *    "options":{"names","weights","like","include","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
  *               "exclude":[..],"rename":[..]},
  *    "inputs":[{"path","format","names","include","digest"}],
- *    "outputs":[{"path","format","shard_size","digest","n_tensors","n_bytes",
+ *    "outputs":[{"path","format","shard_size","world","zstd_level" where asked for,"digest","n_tensors","n_bytes",
  *                "tensors":[{"name","source","from","to","n_bytes","n_underflow" where a cast made values
  * zero,"digest"}]}]}
  *
@@ -162,6 +162,8 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", target->path);
   print_text(out, ",\"format\":", output->format->name);
   ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)target->shard_size);
+  if (target->world != 0) ckpt_out_printf(out, ",\"world\":%u", target->world);
+  if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);
   print_digest(out, &output->digest);
   ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"tensors\":[\n", output->described->n_tensors,
                   (ull)n_bytes);

@@ -298,7 +298,7 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
 
 /* The verbs that write receipts; each is a request that the options stand for. */
 static ckpt_status check_verb(const recorded *r, ckpt_error *err) {
-  static const char *const verbs[] = {"convert", "split", "join"};
+  static const char *const verbs[] = {"convert", "split", "join", "consolidate", "reshard"};
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
     if (r->request.verb != NULL && strcmp(r->request.verb, verbs[i]) == 0) return CKPT_OK;
   return refuse(r, r->request.verb == NULL ? "no verb" : r->request.verb, err);

@@ -53,7 +53,7 @@ class Receipt : public testing::Test {
       ASSERT_EQ(ckpt_open(&model, like, &open, &err), CKPT_OK) << err.message;
     }
     std::vector<ckpt_convert_target> targets;
-    for (const auto &output : outputs) targets.push_back({output.c_str(), nullptr, 0});
+    for (const auto &output : outputs) targets.push_back({output.c_str(), nullptr, 0, 0, 0});
     options_.input = input.c_str();
     options_.force = true;
     ckpt_convert_request request = {};

@@ -26,7 +26,7 @@ try convert a -o b --memory 12Q
 try convert a -o b --memory 0
 try convert a -o b --threads two
 try convert a -o b --force=1
-try convert a -o b --zstd 3
+try convert a -o b --opset 3
 try convert a -o b --force --receipt
 try split a -o b
 try diff a

@@ -1,0 +1,11 @@
+# What four FSDP2 ranks left, as a folder and as one file; every refusal leaves nothing.
+IN=$DATA/dcp/fsdp4
+ckpt consolidate "$IN" -o model --quiet
+ckpt diff model "$DATA/dcp/fsdp4.safetensors"
+ckpt consolidate "$IN" -o all.safetensors --include all --quiet
+ckpt ls all.safetensors --include all | cut -d ' ' -f 1
+ckpt consolidate "$IN" -o half.safetensors --dtype bf16 --receipt half.json --json --quiet | sed "s,\"seconds.*\"notes\",\"notes\","
+ckpt verify half.safetensors --receipt half.json
+ckpt consolidate "$IN" -o ranks --to dcp 2>&1; echo "exit $?"
+ckpt convert "$IN" -o packed.safetensors --zstd 3 2>&1; echo "exit $?"
+ls
