@@ -246,12 +246,15 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
 }
 
 /* Cuts a reduction's tile into partials of CKPT_REDUCE_ELEMENTS. */
-static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, uint8_t *partials, ckpt_error *err) {
+static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, const void **out, ckpt_error *err) {
   ckpt_op_call whole = {0};
   CKPT_TRY(eval_args(tile, node, false, &whole, err));
   const void *args[8];
   if (node->n_args > sizeof args / sizeof *args)
     return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "%u arguments", node->n_args);
+  void *partials = NULL;
+  CKPT_TRY(take(tile, ckpt_n_partials(whole.n_elements) * node->op->value_bytes, &partials, err));
+  *out = partials;
   for (uint64_t at = 0; at < whole.n_elements; at += CKPT_REDUCE_ELEMENTS) {
     uint64_t n = whole.n_elements - at < CKPT_REDUCE_ELEMENTS ? whole.n_elements - at : CKPT_REDUCE_ELEMENTS;
     for (uint32_t i = 0; i < node->n_args; i++) {
@@ -262,17 +265,16 @@ static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, uint8_t *parti
     call.args = args;
     call.begin = whole.begin + at;
     call.n_elements = n;
-    node->op->partial(&call, partials + at / CKPT_REDUCE_ELEMENTS * node->op->value_bytes);
+    node->op->partial(&call, (uint8_t *)partials + at / CKPT_REDUCE_ELEMENTS * node->op->value_bytes);
   }
   return CKPT_OK;
 }
 
-ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, uint8_t *partials, const void **bytes,
-                           ckpt_error *err) {
+ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, const void **bytes, ckpt_error *err) {
   tile->n_used = tile->n_leaf_bytes;
   tile->n_pointers = 0;
   tile->stats = (ckpt_cast_stats){0};
   *bytes = NULL;
-  if (piece->expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, piece->expr, partials, err);
+  if (piece->expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, piece->expr, bytes, err);
   return eval(tile, piece->expr, false, bytes, err);
 }

@@ -34,8 +34,8 @@ void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leave
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
 /* Evaluates a piece on the tile: *bytes is its result (borrowed, until the next piece), n elements from flat index
- * `begin` of the piece. For a reduction bytes is NULL: partials go to partials + i * value_bytes, i counted from 0. */
-ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, uint8_t *partials, const void **bytes,
-                           ckpt_error *err);
+ * `begin` of the piece. For a reduction they are the tile's partials (ckpt_n_partials of its elements), in index order.
+ */
+ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, const void **bytes, ckpt_error *err);
 
 #endif

@@ -174,27 +174,29 @@ static ckpt_status slice_of(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ui
   return push(out, arena, s, x, err);
 }
 
+/* Only of the parts that the slice touches, of an empty slice one: many slices of one concat take no more memory than
+ * what they show. */
 static ckpt_status concat_slice(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
   const ckpt_slice_params *slice = s->params;
-  uint32_t along = ((const ckpt_axis_params *)x->params)->axis, n = 0;
-  ckpt_expr *copy;
-  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
-  uint64_t begin = 0, end = slice->start + slice->count;
-  for (uint32_t i = 0; i < x->n_args; i++) {
-    ckpt_expr *part = x->args[i];
-    uint64_t size = part->shape[along];
-    if (slice->axis != along) {
-      CKPT_TRY(slice_of(&copy->args[n++], arena, part, slice->axis, slice->start, slice->count, err));
-    } else if (begin < end && begin + size > slice->start) {
-      uint64_t low = slice->start > begin ? slice->start - begin : 0;
-      uint64_t high = end < begin + size ? end - begin : size;
-      CKPT_TRY(slice_of(&copy->args[n++], arena, part, along, low, high - low, err));
-    }
-    begin += size;
+  uint32_t along = ((const ckpt_axis_params *)x->params)->axis, first = 0, n = x->n_args;
+  bool is_along = slice->axis == along;
+  uint64_t start = slice->start, left = slice->count; /* start in the part `first` */
+  if (is_along) {
+    while (first + 1 < x->n_args && start >= x->args[first]->shape[along]) start -= x->args[first++]->shape[along];
+    uint64_t end = x->args[first]->shape[along];
+    for (n = 1; end < start + slice->count; n++) end += x->args[first + n]->shape[along];
   }
-  copy->n_args = n;
-  *out = n == 1 ? copy->args[0] : copy;
-  return n == 0 ? keep(out, arena, s, x, err) : CKPT_OK;
+  ckpt_expr *parts;
+  CKPT_TRY(ckpt_expr_new(&parts, arena, x->op, x->dtype, s->rank, s->shape, n, err));
+  parts->params = x->params;
+  for (uint32_t i = 0; i < n; i++) {
+    ckpt_expr *part = x->args[first + i];
+    uint64_t room = part->shape[slice->axis] - start, count = left < room ? left : room;
+    CKPT_TRY(slice_of(&parts->args[i], arena, part, slice->axis, start, count, err));
+    if (is_along) start = 0, left -= count;
+  }
+  *out = n == 1 ? parts->args[0] : parts;
+  return CKPT_OK;
 }
 
 static ckpt_status concat_permute(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x,
@@ -299,8 +301,12 @@ ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_e
   *out = in;
   if (in->op->rule == CKPT_RULE_LEAF) return CKPT_OK;
   if (in->op->rule == CKPT_RULE_STRUCTURE) {
-    ckpt_expr *x;
-    CKPT_TRY(ckpt_lower(&x, arena, in->args[0], err));
+    ckpt_expr *x = in->args[0];
+    if (in->op == &ckpt_op_slice) { /* first, so that what it leaves out is never lowered */
+      CKPT_TRY(push(out, arena, in, x, err));
+      if ((*out)->op != in->op || (*out)->args[0] != x) return ckpt_lower(out, arena, *out, err);
+    }
+    CKPT_TRY(ckpt_lower(&x, arena, x, err));
     return push(out, arena, in, x, err);
   }
   ckpt_expr *node;

@@ -33,6 +33,11 @@ typedef enum ckpt_rule {
  * result depends on neither tiles nor threads. */
 #define CKPT_REDUCE_ELEMENTS (UINT64_C(1) << 16)
 
+/* Partials of a reduction of so many elements. */
+static inline uint64_t ckpt_n_partials(uint64_t n_elements) {
+  return n_elements / CKPT_REDUCE_ELEMENTS + (n_elements % CKPT_REDUCE_ELEMENTS != 0);
+}
+
 /* One tile's work. Buffers are packed; n_args and args follow the node's. */
 typedef struct ckpt_op_call {
   const ckpt_expr *node;

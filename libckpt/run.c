@@ -38,8 +38,7 @@ typedef struct run {
   uint32_t n_nodes, n_leaves;
   pthread_mutex_t mutex; /* guards everything below */
   pthread_cond_t changed;
-  uint8_t **partials;   /* of each value under way: value_bytes per CKPT_REDUCE_ELEMENTS of the argument */
-  uint64_t *tiles_left; /* of each batch */
+  uint64_t *n_reduced; /* of each value: elements whose partials are in it */
   uint32_t next_batch;
   uint64_t next_tile;
   uint32_t n_active; /* claims under way */
@@ -128,36 +127,30 @@ static void finish_claim(run *r) {
 
 /* ---- one tile --------------------------------------------------------------------------------------------------- */
 
-/* Where the partials of a reduction's tile go; made with its first tile. */
-static ckpt_status find_partials(run *r, const ckpt_row *row, uint64_t first_element, uint8_t **out, ckpt_error *err) {
+/* Folds a tile's partials into their reduction's value once those of the tiles before are in it: each of these is under
+ * way, with a worker that waits for none after it. No partial outlives its tile. */
+static ckpt_status reduce(worker *w, const ckpt_piece *piece, const uint8_t *partials) {
+  run *r = w->r;
+  const ckpt_row *row = &r->plan->rows[piece->row];
+  const ckpt_op *op = row->expr->op;
+  uint64_t per_row = piece->n_elements / w->tile.batch->n_rows, n = per_row * w->tile.n_rows;
+  uint64_t *n_reduced = &r->n_reduced[row->value];
   pthread_mutex_lock(&r->mutex);
-  uint8_t **partials = &r->partials[row->value];
-  uint64_t n = (row->expr->n_elements + CKPT_REDUCE_ELEMENTS - 1) / CKPT_REDUCE_ELEMENTS;
-  if (*partials == NULL) *partials = calloc((size_t)n, row->expr->op->value_bytes);
-  *out = *partials == NULL ? NULL : *partials + first_element / CKPT_REDUCE_ELEMENTS * row->expr->op->value_bytes;
+  while (*n_reduced != per_row * w->tile.first_row && r->status == CKPT_OK) pthread_cond_wait(&r->changed, &r->mutex);
+  ckpt_status status = r->status;
+  for (uint64_t i = 0; i < ckpt_n_partials(n) && status == CKPT_OK; i++)
+    op->combine(r->plan->values[row->value], partials + i * op->value_bytes);
+  *n_reduced += n;
+  pthread_cond_broadcast(&r->changed);
   pthread_mutex_unlock(&r->mutex);
-  CKPT_TRY_ALLOC(*out, err);
-  return CKPT_OK;
+  return status;
 }
 
-/* With the last tile of a batch its reductions get their values. */
-static void finish_tile(run *r, uint32_t number, uint64_t n_read) {
-  const ckpt_batch *batch = &r->plan->batches[number];
+static void finish_tile(run *r, uint64_t n_read) {
   pthread_mutex_lock(&r->mutex);
-  bool is_last = --r->tiles_left[number] == 0;
   r->n_bytes_done += n_read;
   if (r->options != NULL && r->options->progress != NULL)
     r->options->progress(r->options->progress_arg, r->n_bytes_done, r->plan->n_bytes_read);
-  for (uint32_t p = is_last ? batch->first_piece : UINT32_MAX; p != UINT32_MAX; p = r->plan->pieces[p].next) {
-    const ckpt_row *row = &r->plan->rows[r->plan->pieces[p].row];
-    if (row->sink != CKPT_VALUE_SINK) continue;
-    const ckpt_op *op = row->expr->op;
-    uint64_t n = (row->expr->n_elements + CKPT_REDUCE_ELEMENTS - 1) / CKPT_REDUCE_ELEMENTS;
-    for (uint64_t i = 0; i < n; i++)
-      op->combine(r->plan->values[row->value], r->partials[row->value] + i * op->value_bytes);
-    free(r->partials[row->value]);
-    r->partials[row->value] = NULL;
-  }
   pthread_mutex_unlock(&r->mutex);
 }
 
@@ -232,19 +225,18 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = r->plan->pieces[p].next) {
     const ckpt_piece *piece = &r->plan->pieces[p];
     ckpt_row *row = &r->plan->rows[piece->row];
-    uint8_t *partials = NULL;
     const void *bytes;
-    ckpt_status status = CKPT_OK;
-    if (row->sink == CKPT_VALUE_SINK)
-      status = find_partials(r, row, piece->n_elements / batch->n_rows * w->tile.first_row, &partials, err);
-    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, partials, &bytes, err);
-    if (status == CKPT_OK && bytes != NULL) status = deliver(w, piece, bytes, &n_written, err);
+    ckpt_status status = ckpt_tile_eval(&w->tile, piece, &bytes, err);
+    if (status == CKPT_OK && row->sink == CKPT_VALUE_SINK)
+      status = reduce(w, piece, bytes);
+    else if (status == CKPT_OK)
+      status = deliver(w, piece, bytes, &n_written, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, row->name);
     merge_stats(r, row, &w->tile.stats);
     if (w->tile.n_used > n_used) n_used = w->tile.n_used;
   }
   if (r->trace != NULL) ckpt_trace_tile(r->trace, number, n_read, n_written, n_used, ckpt_trace_now() - started);
-  finish_tile(r, number, n_read);
+  finish_tile(r, n_read);
   return CKPT_OK;
 }
 
@@ -345,15 +337,13 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
   ckpt_tile_needs(plan, &r->n_nodes, &r->n_leaves);
   CKPT_TRY(ckpt_row_digests_start(&r->digests, plan, err));
   r->workers = calloc(plan->n_workers, sizeof *r->workers);
-  r->partials = calloc((size_t)plan->n_values + 1, sizeof *r->partials);
-  r->tiles_left = calloc((size_t)plan->n_batches + 1, sizeof *r->tiles_left);
+  r->n_reduced = calloc((size_t)plan->n_values + 1, sizeof *r->n_reduced);
   r->window = malloc(CKPT_WINDOW_BYTES);
   r->allocator = r->options != NULL ? r->options->allocator : NULL;
   r->workspace = r->allocator != NULL ? r->allocator->allocate(r->allocator->ctx, (size_t)plan->workspace_bytes)
                                       : aligned_alloc(64, (size_t)plan->workspace_bytes);
-  if (r->workers == NULL || r->partials == NULL || r->tiles_left == NULL || r->window == NULL || r->workspace == NULL)
+  if (r->workers == NULL || r->n_reduced == NULL || r->window == NULL || r->workspace == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < plan->n_batches; i++) r->tiles_left[i] = plan->batches[i].n_tiles;
   for (uint32_t i = 0; i < plan->n_rows; i++) plan->rows[i].stats = (ckpt_cast_stats){0};
   for (uint32_t i = 0; i < plan->n_rows; i++)
     if (plan->rows[i].sink == CKPT_VALUE_SINK)
@@ -365,11 +355,9 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
 
 static void run_free(run *r) {
   for (uint32_t i = 0; r->workers != NULL && i < r->plan->n_workers; i++) worker_free(&r->workers[i]);
-  for (uint32_t i = 0; r->partials != NULL && i < r->plan->n_values; i++) free(r->partials[i]);
   ckpt_row_digests_end(&r->digests);
   free(r->workers);
-  free(r->partials);
-  free(r->tiles_left);
+  free(r->n_reduced);
   free(r->window);
   if (r->allocator == NULL)
     free(r->workspace);
@@ -433,7 +421,7 @@ static ckpt_status recompute_piece(run *r, uint32_t number, const ckpt_piece *pi
     const void *bytes;
     status = check_cancel(r, err);
     if (status == CKPT_OK) status = ckpt_tile_read(&w->tile, batch, t, err);
-    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, NULL, &bytes, err);
+    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, &bytes, err);
     if (status == CKPT_OK) status = deliver(w, piece, bytes, &n_written, err);
   }
   ckpt_reader_reset(&w->tile.reader);

@@ -87,7 +87,10 @@ static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, boo
   }
   for (uint32_t i = 0; i < node->n_args; i++)
     n_bytes += buffer_bytes(batch, node->args[i], is_whole || (node->op->whole_args >> i & 1), n_rows);
-  return n_bytes + (node->op->rule == CKPT_RULE_REDUCE ? padded(node->op->value_bytes) : n_own);
+  if (node->op->rule == CKPT_RULE_REDUCE)
+    return n_bytes +
+           padded(ckpt_n_partials(ckpt_tile_elements(batch, node->args[0], is_whole, n_rows)) * node->op->value_bytes);
+  return n_bytes + n_own;
 }
 
 /* a + b, at most UINT64_MAX. */
@@ -269,7 +272,7 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
   uint32_t n_indexes = 0;
   uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = UINT64_C(8) << 20;
   taken += plan->n_rows * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
-           plan->n_batches * (sizeof(ckpt_batch) + sizeof(uint64_t));
+           plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     const ckpt_index *described = plan->outputs[i].described;
     taken += described->arena.n_taken + described->n_tensors * sizeof(ckpt_tensor);

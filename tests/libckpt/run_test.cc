@@ -1,6 +1,7 @@
 // The loop's promises, one by one: each leaf is read once, reductions do not depend on tiles, lanes keep their order,
 // values are there before they are used, cancelling and refusing leave nothing.
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -429,6 +430,59 @@ TEST_F(Run, ReductionsAreTheSameBitForBit) {
         EXPECT_EQ(value, first[static_cast<size_t>(i)]) << "reduction " << i << " round " << round;
     }
   }
+}
+
+size_t heap_bytes() {
+  struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+size_t most_heap;
+void measured_partial(const ckpt_op_call *call, void *partial) {
+  sum_sq.partial(call, partial);
+  most_heap = std::max(most_heap, heap_bytes());
+}
+
+// A concat of 4,000 parts, of which each row sees the end of one and the beginning of the next.
+TEST_F(Run, ManySlicesOfAWideConcat) {
+  const uint32_t n = 4000;
+  const Array &x = plain("x", CKPT_F32, {4 * n});
+  open();
+  std::vector<ckpt_expr *> parts;
+  for (uint32_t i = 0; i < n; i++) parts.push_back(slice(read("x"), 0, 4 * i, 4));
+  ckpt_expr *wide = nullptr;
+  ASSERT_EQ(ckpt_expr_cast(&wide, plan_, concat(parts, 0), CKPT_F64, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_cast(&wide, plan_, wide, CKPT_F32, &err_), CKPT_OK);
+  output();
+  for (uint32_t i = 0; i < n; i++) add(0, "y" + std::to_string(i), slice(wide, 0, 4 * i + 1, i + 1 == n ? 0 : 4));
+  ckpt_run_options o = options(32, 1);
+  ASSERT_EQ(ckpt_plan_check(plan_, &o, nullptr, nullptr, &err_), CKPT_OK) << text_of(err_);
+  EXPECT_LE(plan_->work.n_taken, n * UINT64_C(8192));
+  run_well(o);
+  for (uint32_t i : {0u, 1u, 1999u, n - 2})
+    EXPECT_EQ(written(0, "y" + std::to_string(i)), fake::slice(x, 0, 4 * i + 1, 4).bytes);
+}
+
+// However many there are: 64 of 1 MiB each. (Sanitizers have a heap of their own, of which nothing is seen here.)
+TEST_F(Run, PartialsAreWithinTheMemory) {
+  plain("x", CKPT_F32, {64, CKPT_REDUCE_ELEMENTS});
+  open();
+  ckpt_op large = sum_sq;
+  large.value_bytes = 1 << 20;
+  large.partial = measured_partial;
+  ckpt_expr *x = read("x");
+  const void *values[2];
+  ASSERT_EQ(ckpt_plan_reduce(plan_, "sum", apply(sum_sq, {x}), &values[0], &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_plan_reduce(plan_, "large", apply(large, {x}), &values[1], &err_), CKPT_OK);
+  ckpt_run_options o = options(24, 1);
+  uint64_t peak;
+  ASSERT_EQ(ckpt_plan_check(plan_, &o, &peak, nullptr, &err_), CKPT_OK) << text_of(err_);
+  EXPECT_LE(peak, o.memory);
+  size_t before = heap_bytes();
+  most_heap = before;
+  run_well(o);
+  EXPECT_LE(most_heap - before, o.memory + (1 << 20));
+  EXPECT_EQ(memcmp(values[0], values[1], sizeof(double)), 0);
 }
 
 // ---- refusing, cancelling -------------------------------------------------------------------------------------------
