@@ -8,13 +8,16 @@
 #include "help.h"
 #include "report.h"
 
-/* A standard descriptor that is closed would become the number of the next file we open, and be written over. */
-static void keep_standard_descriptors(void) {
+/* A standard descriptor that is closed would become the number of the next file we open, and be written over. Returns
+ * whether stdout was: what cannot be said at the end is known before anything is written. */
+static bool keep_standard_descriptors(void) {
+  bool is_mute = fcntl(STDOUT_FILENO, F_GETFD) == -1;
   for (int fd = 0; fd <= 2; fd++)
     if (fcntl(fd, F_GETFD) == -1) {
       int opened = open("/dev/null", O_RDONLY);
       (void)opened; /* the lowest free number: fd itself */
     }
+  return is_mute;
 }
 
 static int run_verb(const char *name, int argc, char **argv) {
@@ -49,7 +52,11 @@ static void print_version(bool json) {
 }
 
 int main(int argc, char **argv) {
-  keep_standard_descriptors();
+  if (keep_standard_descriptors())
+    return ckpt_report_failure(false, &(ckpt_error){.status = CKPT_EIO,
+                                                    .file = "stdout",
+                                                    .message = "is closed, and results go there; nothing was done "
+                                                               "(redirect it, at least to /dev/null)"});
   signal(SIGPIPE, SIG_IGN); /* a reader that goes away must not leave temporary files behind */
   signal(SIGXFSZ, SIG_IGN); /* nor a limit on the size of files */
   const char *first = argc > 1 ? argv[1] : "";

@@ -172,6 +172,12 @@ static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_wri
   ckpt_emit_u64(json, "peak_bytes", ckpt_report_peak());
 }
 
+/* Whether stdout is a pipe or socket that nobody reads any more. */
+static bool reader_is_gone(void) {
+  struct pollfd poll_stdout = {.fd = STDOUT_FILENO, .events = POLLOUT};
+  return poll(&poll_stdout, 1, 0) == 1 && (poll_stdout.revents & POLLERR) != 0;
+}
+
 int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_written *outputs, size_t n) {
   if (args->json) {
     ckpt_emitter json;
@@ -194,7 +200,13 @@ int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_w
   } else {
     for (size_t i = 0; i < n; i++) ckpt_report_digest(&outputs[i].digest, outputs[i].path);
   }
-  fflush(stdout); /* results come before the closing lines where both go to one place */
+  /* Results come before the closing lines where both go to one place. */
+  if ((fflush(stdout) != 0 || ferror(stdout)) && !reader_is_gone())
+    for (size_t i = 0; i < n; i++) {
+      fputs("ckpt: note: ", stderr);
+      ckpt_text_print(stderr, outputs[i].path);
+      fputs(": is written, whole and in its place; only its result cannot be printed\n", stderr);
+    }
   if (!ckpt_args_has(args, "quiet")) print_closing(job, outputs, n);
   return CKPT_EXIT_DONE;
 }
@@ -213,12 +225,6 @@ uint64_t ckpt_report_peak(void) {
   struct rusage usage;
   if (n_kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0) n_kib = (unsigned long long)usage.ru_maxrss;
   return (uint64_t)n_kib * 1024;
-}
-
-/* Whether stdout is a pipe or socket that nobody reads any more. */
-static bool reader_is_gone(void) {
-  struct pollfd poll_stdout = {.fd = STDOUT_FILENO, .events = POLLOUT};
-  return poll(&poll_stdout, 1, 0) == 1 && (poll_stdout.revents & POLLERR) != 0;
 }
 
 int ckpt_report_finish(int status) {

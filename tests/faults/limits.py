@@ -48,8 +48,17 @@ def check_descriptors(base):
 
 
 def check_streams(base):
-    """Output that nobody takes: exit 1, and nothing is left."""
+    """Output that nobody takes: exit 1. Where that is known before, nothing is written; else it is said what was."""
     out = os.path.join(base, "streams.safetensors")
+    for options in ("", " --quiet", " --json"):
+        convert = "%s convert %s -o %s%s " % (CKPT, LLAMA, out, options)
+        check("convert with stdout closed", run(["bash", "-c", convert + ">&-"]), 1, "stdout: is closed")
+        if os.path.exists(out):
+            problems.append("convert%s with stdout closed: wrote %s" % (options, out))
+        check("convert to a full stdout", run(["bash", "-c", convert + ">/dev/full"]), 1, "cannot write the result",
+              "note: %s: is written, whole" % out)
+        check("what was written", run([CKPT, "diff", LLAMA, out]), 0)
+        os.remove(out)
     for redirection, status in ((">/dev/full", 1), (">&-", 1), ("2>/dev/full", 0), ("2>&-", 0), ("<&-", 0)):
         for verb in ("ls %s" % LLAMA, "convert %s -o %s --force" % (LLAMA, out)):
             done = run(["bash", "-c", "%s %s %s" % (CKPT, verb, redirection)])

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/bytes/folder.h"
+
 namespace {
 
 std::string ReadFile(const std::string &path) {
@@ -26,20 +28,6 @@ std::string ReadFile(const std::string &path) {
   return text.str();
 }
 
-// A folder of its own for every run, removed with everything in it.
-struct Folder {
-  char path[64] = "/tmp/ckpt-tools-XXXXXX";
-  Folder() { EXPECT_NE(mkdtemp(path), nullptr); }
-  ~Folder() {
-    pid_t pid = fork();
-    if (pid == 0) {
-      execlp("rm", "rm", "-rf", path, nullptr);
-      _exit(127);
-    }
-    waitpid(pid, nullptr, 0);
-  }
-};
-
 struct Result {
   std::string out, err;
   int exit;
@@ -47,7 +35,7 @@ struct Result {
 
 // Runs sh with a script file or `-c` text, in folder/work.
 Result RunShell(const Folder &folder, const std::vector<std::string> &arguments) {
-  std::string base = folder.path, work = base + "/work", out = base + "/out", err = base + "/err";
+  std::string base = folder.path(), work = base + "/work", out = base + "/out", err = base + "/err";
   mkdir(work.c_str(), 0700);
   pid_t pid = fork();
   if (pid == 0) {
@@ -135,7 +123,8 @@ TEST(Process, AReaderThatGoesAwayIsNone) {
 TEST(Process, AClosedStdoutIsNeverAnotherFile) {
   Result result = Shell("ckpt --version >&-");
   EXPECT_EQ(result.exit, 1);
-  EXPECT_EQ(result.err, "ckpt: stdout: cannot write the result: Bad file descriptor\n");
+  EXPECT_EQ(result.err,
+            "ckpt: stdout: is closed, and results go there; nothing was done (redirect it, at least to /dev/null)\n");
 }
 
 // ---- what comes from the tables -----------------------------------------------------------------------------------
