@@ -143,41 +143,27 @@ static bool is_hf(const ckpt_probe *p) {
   return has_shards;
 }
 
-static ckpt_status read_tensors(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, bool stored_names,
-                                ckpt_error *err) {
-  CKPT_TRY(read_metadata(index, metadata, p, err));
-  CKPT_TRY(ckpt_dcp_metadata_sort(metadata, err));
-  CKPT_TRY(ckpt_dcp_add_all(index, metadata, p, stored_names, err));
-  CKPT_TRY(describe_folder(index, metadata, p, err));
-  ckpt_dcp_metadata_free(metadata);
-  *metadata = (ckpt_dcp_metadata){0};
-  return CKPT_OK;
-}
-
-static ckpt_status read_index(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, bool stored_names,
-                              ckpt_error *err) {
-  CKPT_TRY(is_hf(p) ? ckpt_dcp_read_hf(index, p, err) : read_tensors(index, metadata, p, stored_names, err));
-  CKPT_TRY(add_side_files(index, p, err));
-  CKPT_TRY(ckpt_index_canonical_names(index, stored_names, err));
-  return ckpt_index_finish(index, err);
-}
-
-static ckpt_status open_folder(ckpt_index **out, const ckpt_probe *p, ckpt_source *source, const char *name,
-                               const ckpt_open_options *options, ckpt_error *err) {
-  (void)name;
-  ckpt_index *index;
+static ckpt_status read_tensors(ckpt_index *index, const ckpt_probe *p, bool stored_names, ckpt_error *err) {
   ckpt_dcp_metadata metadata = {0};
-  CKPT_TRY(ckpt_index_new(&index, source, p->path, "dcp", options, err));
   ckpt_arena_init(&metadata.arena, index->arena.limit);
   metadata.arena.from = index->arena.from;
-  ckpt_status status = read_index(index, &metadata, p, options != NULL && options->stored_names, err);
+  ckpt_status status;
+  CKPT_TRY_GOTO(read_metadata(index, &metadata, p, err));
+  CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
+  CKPT_TRY_GOTO(ckpt_dcp_add_all(index, &metadata, p, stored_names, err));
+  CKPT_TRY_GOTO(describe_folder(index, &metadata, p, err));
+done:
   ckpt_dcp_metadata_free(&metadata);
-  if (status != CKPT_OK) {
-    ckpt_index_free(index);
-    return ckpt_fail_at(status, err, p->path, NULL);
-  }
-  *out = index;
-  return CKPT_OK;
+  return status;
+}
+
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
+                              const ckpt_open_options *options, ckpt_error *err) {
+  (void)name;
+  CKPT_TRY(is_hf(p) ? ckpt_dcp_read_hf(index, p, err) : read_tensors(index, p, options->stored_names, err));
+  CKPT_TRY(add_side_files(index, p, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, err));
+  return ckpt_index_finish(index, err);
 }
 
 const ckpt_format ckpt_format_dcp = {
@@ -191,5 +177,5 @@ const ckpt_format ckpt_format_dcp = {
              .dtypes = (UINT64_C(1) << CKPT_N_DTYPES) - 2,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,
-    .open = open_folder,
+    .read = read_index,
 };

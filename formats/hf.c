@@ -180,27 +180,14 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
 
 /* ---- the row ---- */
 
-static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name, bool stored_names,
-                              ckpt_error *err) {
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
+                              const ckpt_open_options *options, ckpt_error *err) {
   if (ckpt_source_root(index->source)[0] == '\0')
     return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "an index file in memory has no shards beside it");
   CKPT_TRY(read_weights(index, p, name, err));
   CKPT_TRY(ckpt_hf_read_side_files(index, err));
-  CKPT_TRY(ckpt_index_canonical_names(index, stored_names, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, err));
   return ckpt_index_finish(index, err);
-}
-
-static ckpt_status open_folder(ckpt_index **out, const ckpt_probe *p, ckpt_source *source, const char *name,
-                               const ckpt_open_options *options, ckpt_error *err) {
-  ckpt_index *index;
-  CKPT_TRY(ckpt_index_new(&index, source, p->path, "hf", options, err));
-  ckpt_status status = read_index(index, p, name, options != NULL && options->stored_names, err);
-  if (status != CKPT_OK) {
-    ckpt_index_free(index);
-    return ckpt_fail_at(status, err, p->path, NULL);
-  }
-  *out = index;
-  return CKPT_OK;
 }
 
 const ckpt_format ckpt_format_hf = {
@@ -212,7 +199,7 @@ const ckpt_format ckpt_format_hf = {
              .dtypes = CKPT_SAFETENSORS_DTYPES,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,
-    .open = open_folder,
+    .read = read_index,
     .normalize = ckpt_hf_normalize,
     .layout = ckpt_hf_layout,
     .owns = ckpt_hf_owns,

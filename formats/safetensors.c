@@ -15,7 +15,9 @@
 
 static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_safetensors_probe(p->head, p->n_head); }
 
-static ckpt_status read_index(ckpt_index *index, const char *name, bool stored_names, ckpt_error *err) {
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
+                              const ckpt_open_options *options, ckpt_error *err) {
+  (void)p;
   uint32_t file = 0; /* of a source in memory */
   uint64_t size;
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
@@ -27,21 +29,8 @@ static ckpt_status read_index(ckpt_index *index, const char *name, bool stored_n
   if (ckpt_safetensors_numbered(slash == NULL ? name : slash + 1, &n_prefix, &number, &total) && total > 1)
     CKPT_TRY(ckpt_index_note(index, false, err, "is file %u of %u of a model (name the folder, or its index, for all)",
                              number, total));
-  CKPT_TRY(ckpt_index_canonical_names(index, stored_names, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, err));
   return ckpt_index_finish(index, err);
-}
-
-static ckpt_status open_file(ckpt_index **out, const ckpt_probe *p, ckpt_source *source, const char *name,
-                             const ckpt_open_options *options, ckpt_error *err) {
-  ckpt_index *index;
-  CKPT_TRY(ckpt_index_new(&index, source, p->path, "safetensors", options, err));
-  ckpt_status status = read_index(index, name, options != NULL && options->stored_names, err);
-  if (status != CKPT_OK) {
-    ckpt_index_free(index);
-    return ckpt_fail_at(status, err, p->path, NULL);
-  }
-  *out = index;
-  return CKPT_OK;
 }
 
 static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ckpt_error *err) {
@@ -61,6 +50,6 @@ const ckpt_format ckpt_format_safetensors = {
     .suffixes = ".safetensors",
     .caps = {.can_write = true, .dtypes = CKPT_SAFETENSORS_DTYPES, .max_rank = CKPT_MAX_RANK},
     .probe = probe,
-    .open = open_file,
+    .read = read_index,
     .layout = layout,
 };

@@ -74,7 +74,9 @@ static ckpt_status set_objects(ckpt_index *index, const ckpt_torch_graph *graph,
 /* ---- the row
  * --------------------------------------------------------------------------------------------------------- */
 
-static ckpt_status read_index(ckpt_index *index, const char *name, bool stored_names, ckpt_error *err) {
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
+                              const ckpt_open_options *options, ckpt_error *err) {
+  (void)p;
   uint32_t file = 0; /* of a source in memory */
   uint64_t size;
   ckpt_torch_graph graph = {.root = NULL};
@@ -82,9 +84,9 @@ static ckpt_status read_index(ckpt_index *index, const char *name, bool stored_n
   ckpt_status status;
   ckpt_torch_arena_init(&nodes, index);
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
-  CKPT_TRY_GOTO(ckpt_torch_file_read(&graph, index, file, stored_names, &nodes, err));
+  CKPT_TRY_GOTO(ckpt_torch_file_read(&graph, index, file, options->stored_names, &nodes, err));
   CKPT_TRY_GOTO(set_objects(index, &graph, err));
-  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, stored_names, err));
+  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_composites(&graph, index, err));
   if (index->objects != NULL) ckpt_arena_adopt(&index->arena, &nodes);
   CKPT_TRY_GOTO(ckpt_index_finish(index, err));
@@ -94,23 +96,10 @@ done:
   return status;
 }
 
-static ckpt_status open_file(ckpt_index **out, const ckpt_probe *p, ckpt_source *source, const char *name,
-                             const ckpt_open_options *options, ckpt_error *err) {
-  ckpt_index *index;
-  CKPT_TRY(ckpt_index_new(&index, source, p->path, "torch", options, err));
-  ckpt_status status = read_index(index, name, options != NULL && options->stored_names, err);
-  if (status != CKPT_OK) {
-    ckpt_index_free(index);
-    return ckpt_fail_at(status, err, p->path, NULL);
-  }
-  *out = index;
-  return CKPT_OK;
-}
-
 const ckpt_format ckpt_format_torch = {
     .name = "torch",
     .suffixes = ".pt .pth .bin",
     .caps = {.aliases = true, .objects = true, .training_state = true, .max_rank = CKPT_MAX_RANK},
     .probe = probe,
-    .open = open_file,
+    .read = read_index,
 };

@@ -47,18 +47,18 @@ typedef struct ckpt_format {
   ckpt_caps caps;
   /* Whether this is our format; cheap and certain. */
   bool (*probe)(const ckpt_probe *probe);
-  /* Builds the index of path (root: its folder or itself; name: file below it, NULL for a folder). Owns source from
-   * the call on, also when it fails (ckpt_index_new takes it over). */
-  ckpt_status (*open)(ckpt_index **out, const ckpt_probe *probe, ckpt_source *source, const char *name,
-                      const ckpt_open_options *options, ckpt_error *err);
-  /* Edits a description (ckpt_index_describe) into what the format can hold, before it is finished: drops tensors
+  /* Fills and finishes an index that has nothing but its source (root: the folder or the file's; name: file below it,
+   * NULL for a folder). */
+  ckpt_status (*read)(ckpt_index *index, const ckpt_probe *probe, const char *name, const ckpt_open_options *options,
+                      ckpt_error *err);
+  /* Edits a description into what the format can hold, before it is finished: drops tensors
    * (from `tensors`), renames, changes dtypes (the plan casts), drops aliases. NULL: only caps apply. */
   ckpt_status (*normalize)(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
   /* Files and segments for a normalized, finished description. NULL where caps.can_write is false. */
   ckpt_status (*layout)(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
-  /* Of a folder: the files that layout writes for any options, so that --force may replace them. NULL: only those that
+  /* Of a folder: which of its files an earlier layout wrote, so that --force may replace them. NULL: only those that
    * are written anew. */
-  ckpt_owns_file *owns;
+  ckpt_owns_files *owns;
 } ckpt_format;
 
 extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/registry.c */

@@ -265,40 +265,21 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_error *err) {
-  ckpt_index *index;
-  CKPT_TRY(ckpt_index_new(&index, NULL, from->path, from->format, NULL, err));
-  index->architecture = from->architecture;
-  index->names = from->names;
-  index->ties = from->ties;
-  index->writer = from->writer;
-  index->step = from->step;
-  index->objects = from->objects;
-  index->n_aliases = from->n_aliases;
-  ckpt_status status = CKPT_OK;
-  for (uint32_t i = 0; i < from->n_tensors; i++) {
-    CKPT_TRY_GOTO(ckpt_grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
-    ckpt_tensor tensor = from->tensors[i];
-    tensor.extents = NULL;
-    tensor.n_extents = 0;
-    tensor.origin = i;
-    index->tensors[index->n_tensors++] = tensor;
-  }
-  for (uint32_t i = 0; i < from->n_composites; i++)
-    CKPT_TRY_GOTO(ckpt_index_add_composite(index, &from->composites[i], err));
+ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err) {
+  into->architecture = from->architecture;
+  into->names = from->names;
+  into->ties = from->ties;
+  into->objects = from->objects;
+  into->step = from->step;
   for (uint32_t i = 0; i < from->n_metadata; i++)
-    CKPT_TRY_GOTO(ckpt_index_set_metadata(index, from->metadata[i].key, from->metadata[i].value, err));
+    CKPT_TRY(ckpt_index_set_metadata(into, from->metadata[i].key, from->metadata[i].value, err));
+  for (uint32_t i = 0; i < from->n_composites; i++) CKPT_TRY(ckpt_index_add_composite(into, &from->composites[i], err));
   for (uint32_t i = 0; i < from->n_side_files; i++) {
     const ckpt_side_file *side = &from->side_files[i];
-    CKPT_TRY_GOTO(ckpt_index_add_side_file(index, side->name, side->file, side->n_bytes, err));
-    index->side_files[i].text = side->text;
+    CKPT_TRY(ckpt_index_add_side_file(into, side->name, side->file, side->n_bytes, err));
+    into->side_files[into->n_side_files - 1].text = side->text;
   }
-done:
-  if (status != CKPT_OK)
-    ckpt_index_free(index);
-  else
-    *out = index;
-  return status;
+  return CKPT_OK;
 }
 
 size_t ckpt_index_count(const ckpt_index *index) { return index->n_tensors; }

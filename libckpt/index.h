@@ -107,9 +107,9 @@ ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err,
 /* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). */
 ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
 
-/* A new index of the same tensors, metadata, objects and side files that only describes (no extents, no source): what
- * normalize edits and layout reads. Tensor i has origin i. Borrows strings and boxes from `from`. */
-ckpt_status ckpt_index_describe(ckpt_index **out, const ckpt_index *from, ckpt_error *err);
+/* Gives a description what `from` holds beside its tensors: metadata, composites, objects, side files, and what is
+ * known of all. Texts that are not copied are borrowed. */
+ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err);
 
 /* Place of the tensor with this name (no alias) in byte order of names, what ckpt_index_at takes; -1: there is none. */
 int64_t ckpt_index_place(const ckpt_index *index, const char *name);

@@ -28,14 +28,18 @@ static const ckpt_format *ask_formats(const ckpt_probe *probe) {
   return NULL;
 }
 
-/* The format's open, owning source from the call on, and then what is the same for every format. */
+/* Reads as the format says, then what is the same for every format. Owns source from the call on, also when it fails.
+ */
 static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ckpt_probe *probe, ckpt_source *source,
                            const char *name, const ckpt_open_options *options, ckpt_error *err) {
-  CKPT_TRY(format->open(out, probe, source, name, options, err));
-  ckpt_status status = ckpt_index_choose_weights(*out, options->weights, err);
-  if (status == CKPT_OK) return CKPT_OK;
-  ckpt_index_free(*out);
-  *out = NULL;
+  ckpt_index *index;
+  CKPT_TRY(ckpt_index_new(&index, source, probe->path, format->name, options, err));
+  ckpt_status status = format->read(index, probe, name, options, err);
+  if (status == CKPT_OK) status = ckpt_index_choose_weights(index, options->weights, err);
+  if (status == CKPT_OK)
+    *out = index;
+  else
+    ckpt_index_free(index);
   return status;
 }
 
@@ -68,7 +72,7 @@ static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open
     goto done;
   }
   status = open_as(format, out, &probe, source, name, options, err);
-  source = NULL; /* the format's, even on failure */
+  source = NULL; /* the index's, even on failure */
 done:
   ckpt_source_free(source);
   free(folder), free(name);

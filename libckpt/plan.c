@@ -194,24 +194,8 @@ ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt
 }
 
 ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_error *err) {
-  ckpt_output *output = &plan->outputs[sink];
-  ckpt_index *described = output->described;
-  output->carried = from;
-  described->architecture = from->architecture;
-  described->names = from->names;
-  described->ties = from->ties;
-  described->objects = from->objects;
-  described->step = from->step;
-  for (uint32_t i = 0; i < from->n_metadata; i++)
-    CKPT_TRY(ckpt_index_set_metadata(described, from->metadata[i].key, from->metadata[i].value, err));
-  for (uint32_t i = 0; i < from->n_composites; i++)
-    CKPT_TRY(ckpt_index_add_composite(described, &from->composites[i], err));
-  for (uint32_t i = 0; i < from->n_side_files; i++) {
-    const ckpt_side_file *side = &from->side_files[i];
-    CKPT_TRY(ckpt_index_add_side_file(described, side->name, side->file, side->n_bytes, err));
-    described->side_files[described->n_side_files - 1].text = side->text;
-  }
-  return CKPT_OK;
+  plan->outputs[sink].carried = from;
+  return ckpt_index_carry(plan->outputs[sink].described, from, err);
 }
 
 ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduction, const void **value,

@@ -54,7 +54,7 @@ ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bo
 
 /* Lets a folder's sink, before it is open, replace what `owns` takes for files of a former output. Of another kind of
  * sink: nothing. */
-void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_file *owns);
+void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_files *owns);
 
 /* A sink into memory, for tests and embedding. ckpt_sink_bytes gives a file's bytes after seal. */
 ckpt_status ckpt_sink_memory(ckpt_sink **out, ckpt_error *err);
@@ -89,8 +89,5 @@ const ckpt_leftovers *ckpt_sink_leftovers(const ckpt_sink *sink);
 
 /* Bytes written so far, all threads. */
 uint64_t ckpt_sink_bytes_written(const ckpt_sink *sink);
-
-/* One small file written the same way (receipts, manifests): temporary sibling, fsync, rename. */
-ckpt_status ckpt_write_file(const char *path, const void *bytes, size_t n_bytes, bool force, ckpt_error *err);
 
 #endif

@@ -51,7 +51,7 @@ typedef struct path_sink {
   bool is_inside;    /* an empty folder stands there: parent is that folder */
   bool is_staged, is_published;
   bool is_joined;           /* another rank made the files, and publishes them */
-  ckpt_owns_file *owns;     /* of the format, for folders that are replaced */
+  ckpt_owns_files *owns;    /* of the format, for folders that are replaced */
   char *parent_path, *name; /* real path of the folder that holds name */
   char stage[NAME_MAX + 1]; /* temporary name in parent */
   int parent;
@@ -555,7 +555,7 @@ static const ckpt_sink_ops path_ops = {
     .leftovers = path_leftovers,
 };
 
-void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_file *owns) {
+void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_files *owns) {
   path_sink *replacing = ckpt_sink_ctx(sink, &path_ops);
   if (replacing != NULL) replacing->owns = owns;
 }
@@ -580,16 +580,4 @@ ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bo
     return status;
   }
   return ckpt_sink_custom(out, &path_ops, sink, err);
-}
-
-ckpt_status ckpt_write_file(const char *path, const void *bytes, size_t n_bytes, bool force, ckpt_error *err) {
-  ckpt_sink *sink;
-  ckpt_status status;
-  CKPT_TRY(ckpt_sink_path(&sink, path, false, force, err));
-  CKPT_TRY_GOTO(ckpt_sink_open(sink, &(ckpt_sink_file){.name = NULL, .n_bytes = n_bytes}, 1, err));
-  CKPT_TRY_GOTO(ckpt_sink_write(sink, 0, 0, bytes, n_bytes, err));
-  CKPT_TRY_GOTO(ckpt_sink_commit(&sink, 1, err));
-done:
-  ckpt_sink_free(sink);
-  return status;
 }

@@ -1,7 +1,7 @@
 /* text.c - see text.h. */
 #include "text.h"
 
-#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 size_t ckpt_utf8_length(const void *text, size_t n) {
@@ -22,4 +22,16 @@ size_t ckpt_utf8_length(const void *text, size_t n) {
 bool ckpt_text_ends(const char *text, const char *ending) {
   size_t n_text = strlen(text), n = strlen(ending);
   return n_text >= n && strcmp(text + n_text - n, ending) == 0;
+}
+
+const char *ckpt_text_size(uint64_t n_bytes, char *out) {
+  static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
+  double value = (double)n_bytes;
+  size_t unit = 0;
+  while (value >= (unit == 0 ? 1000 : 999.95)) { /* 999.96 would print as 1000.0 */
+    value /= 1000;
+    unit++;
+  }
+  snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return out;
 }

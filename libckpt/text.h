@@ -1,9 +1,10 @@
-/* text.h - the little that is asked of text from files: is it UTF-8, how does it end. */
+/* text.h - the little that is asked of text: is it UTF-8, how does it end, how is a size written. */
 #ifndef CKPT_TEXT_H
 #define CKPT_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* How many of the n bytes, from the first, are whole UTF-8 characters: n where all are. Overlong forms, surrogates and
  * values past U+10FFFF are none; NUL is one. */
@@ -11,5 +12,8 @@ size_t ckpt_utf8_length(const void *text, size_t n);
 
 /* Whether text ends with this. */
 bool ckpt_text_ends(const char *text, const char *ending);
+
+/* "30.4 GB": 1000-based, one decimal from KB on. out holds at least 32 bytes; returned. */
+const char *ckpt_text_size(uint64_t n_bytes, char *out);
 
 #endif

@@ -119,11 +119,9 @@ void ckpt_tree_remove(const ckpt_tree *tree, int folder) {
 /* What a folder holds beyond the tree. */
 typedef struct foreign {
   const ckpt_tree *tree;
-  ckpt_owns_file *owns; /* NULL: none */
-  const char *name;     /* whose leftovers do not count; NULL: they do */
-  ckpt_tree former;     /* names are its own */
-  uint32_t former_capacity, set;
-  bool has_sets; /* the files are of several outputs: none is the former one's */
+  const char *name; /* whose leftovers do not count; NULL: they do */
+  ckpt_tree files;  /* regular files right in the folder; names are its own */
+  uint32_t file_capacity;
   char list[512];
   size_t n_list;
   uint64_t n;
@@ -149,32 +147,41 @@ static bool has_name(const ckpt_tree *tree, const char *name, bool is_folder) {
   return is_folder ? strncmp(tree->names[low], name, strlen(name)) == 0 : strcmp(tree->names[low], name) == 0;
 }
 
-/* Whether a regular file right in the folder is the former output's. */
-static bool is_former(foreign *f, const char *name) {
-  uint32_t set = 0;
-  if (f->owns == NULL || strchr(name, '/') != NULL || !f->owns(name, &set)) return false;
-  f->has_sets = f->has_sets || (set != 0 && f->set != 0 && set != f->set);
-  if (set != 0) f->set = set;
-  return true;
-}
-
-/* Judges a regular file. Returns 0 or errno. */
+/* Judges a regular file; those right in the folder are judged together, when all have been seen. Returns 0 or errno. */
 static int judge_file(foreign *f, const char *name) {
-  bool is_ours = is_former(f, name);
-  if (has_name(f->tree, name, false)) return 0;
-  if (!is_ours) {
-    add_foreign(f, name);
+  if (strchr(name, '/') != NULL) {
+    if (!has_name(f->tree, name, false)) add_foreign(f, name);
     return 0;
   }
-  char *copy = strdup(name);
-  ckpt_tree *former = &f->former;
-  if (copy == NULL ||
-      ckpt_grow(&former->names, former->n_names, &f->former_capacity, sizeof *former->names, NULL) != CKPT_OK) {
-    free(copy);
-    return ENOMEM;
-  }
-  former->names[former->n_names++] = copy;
+  ckpt_tree *files = &f->files;
+  if (ckpt_grow(&files->names, files->n_names, &f->file_capacity, sizeof *files->names, NULL) != CKPT_OK) return ENOMEM;
+  const char *copy = strdup(name);
+  if (copy == NULL) return ENOMEM;
+  files->names[files->n_names++] = copy;
   return 0;
+}
+
+/* Leaves, of the files right in the folder, the former output's that the tree lacks; what is neither's is foreign. */
+static ckpt_status judge_files(foreign *f, ckpt_owns_files *owns, ckpt_error *err) {
+  ckpt_tree *files = &f->files;
+  uint32_t n = files->n_names, n_kept = 0;
+  bool *is_ours = calloc((size_t)n + 1, sizeof *is_ours);
+  CKPT_TRY_ALLOC(is_ours, err);
+  if (n > 1) qsort(files->names, n, sizeof *files->names, compare_names);
+  if (owns != NULL) owns(files->names, n, is_ours);
+  for (uint32_t i = 0; i < n; i++) {
+    const char *name = files->names[i];
+    bool is_covered = has_name(f->tree, name, false);
+    if (is_ours[i] && !is_covered) {
+      files->names[n_kept++] = name;
+      continue;
+    }
+    if (!is_covered) add_foreign(f, name);
+    free((char *)(uintptr_t)name);
+  }
+  files->n_names = n_kept;
+  free(is_ours);
+  return CKPT_OK;
 }
 
 static int find_foreign(foreign *f, int folder, const char *prefix);
@@ -220,10 +227,10 @@ static int find_foreign(foreign *f, int folder, const char *prefix) {
   return code;
 }
 
-static ckpt_status look_for_foreign(foreign *f, int folder, const char *path, ckpt_error *err) {
+static ckpt_status look_for_foreign(foreign *f, ckpt_owns_files *owns, int folder, const char *path, ckpt_error *err) {
   int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a position of its own in the folder */
   if (fd < 0 || (errno = find_foreign(f, fd, "")) != 0) return ckpt_fail_errno(err, path, "cannot list this folder");
-  return CKPT_OK;
+  return judge_files(f, owns, err);
 }
 
 void ckpt_tree_free(ckpt_tree *tree) {
@@ -235,25 +242,24 @@ void ckpt_tree_free(ckpt_tree *tree) {
 ckpt_status ckpt_tree_is_empty(int folder, const char *name, const char *path, ckpt_error *err) {
   const ckpt_tree nothing = {NULL, 0};
   foreign f = {.tree = &nothing, .name = name};
-  CKPT_TRY(look_for_foreign(&f, folder, path, err));
-  if (f.n == 0) return CKPT_OK;
+  ckpt_status status = look_for_foreign(&f, NULL, folder, path, err);
+  ckpt_tree_free(&f.files);
+  if (status != CKPT_OK || f.n == 0) return status;
   return ckpt_fail(err, CKPT_EEXIST, path, NULL,
                    "exists and is not empty (%llu entr%s: %s%s; --force replaces files that would be written anew)",
                    (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "");
 }
 
-ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_file *owns, ckpt_tree *former, int folder,
+ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_files *owns, ckpt_tree *former, int folder,
                              const char *path, ckpt_error *err) {
-  foreign f = {.tree = tree, .owns = owns};
-  ckpt_status status = look_for_foreign(&f, folder, path, err);
-  if (f.former.n_names > 1) qsort(f.former.names, f.former.n_names, sizeof *f.former.names, compare_names);
-  for (uint32_t i = 0; f.has_sets && i < f.former.n_names; i++) add_foreign(&f, f.former.names[i]);
+  foreign f = {.tree = tree};
+  ckpt_status status = look_for_foreign(&f, owns, folder, path, err);
   if (status == CKPT_OK && f.n != 0)
     status = ckpt_fail(err, CKPT_EEXIST, path, NULL,
                        "not replaced: it holds %llu entr%s that would not be written anew: %s%s (move %s away, or "
                        "choose another output)",
                        (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "",
                        f.n == 1 ? "it" : "them");
-  *former = f.former;
+  *former = f.files;
   return status;
 }

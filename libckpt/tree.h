@@ -11,9 +11,9 @@ typedef struct ckpt_tree {
   uint32_t n_names;
 } ckpt_tree;
 
-/* Whether a file of this name right in a folder is one that a format writes for some options. *set tells apart what
- * lies in one folder only when several outputs do: 0 goes with any. */
-typedef bool ckpt_owns_file(const char *name, uint32_t *set);
+/* Marks, of the n regular files right in a folder, those that are one former output of a format: all of it is there,
+ * and of no other. is_ours is false where it is called. */
+typedef void ckpt_owns_files(const char *const *names, uint32_t n, bool *is_ours);
 
 /* Checks and sorts names in place: EINVAL for one that is not plainly below a folder (empty, absolute, `.` or `..` in
  * it, too long or deep), EEXIST for two that are equal. path is the output, for messages. */
@@ -31,7 +31,7 @@ void ckpt_tree_remove(const ckpt_tree *tree, int folder);
 /* EEXIST with a list when folder holds anything but regular files of these names in their subfolders, and files right
  * in it that `owns` (a format's, or NULL) takes for the former output's; these are added to former, which the caller
  * frees (ckpt_tree_free). `.git` never passes. */
-ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_file *owns, ckpt_tree *former, int folder,
+ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_files *owns, ckpt_tree *former, int folder,
                              const char *path, ckpt_error *err);
 
 /* EEXIST with a list when folder holds anything but leftovers of name (temporary.h). */

@@ -63,14 +63,13 @@ static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckp
   if (!ckpt_tensor_same_shape(parameter, master))
     return ckpt_fail(err, CKPT_EFORMAT, index->path, parameter->name,
                      "its master copy %s has another shape (--weights model leaves masters alone)", master->name);
-  index->stored[index->n_stored++] = *parameter;
-  parameter->dtype = master->dtype;
-  parameter->n_bytes = master->n_bytes;
-  parameter->extents = master->extents;
-  parameter->n_extents = master->n_extents;
-  parameter->extent_form = master->extent_form;
-  parameter->longest = master->longest;
-  parameter->storage = master->storage;
+  ckpt_tensor stored = *parameter;
+  index->stored[index->n_stored++] = stored;
+  *parameter = *master; /* but for what it is called and stands for */
+  parameter->name = stored.name;
+  parameter->aliases = stored.aliases;
+  parameter->role = stored.role;
+  parameter->origin = stored.origin;
   return CKPT_OK;
 }
 

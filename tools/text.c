@@ -68,18 +68,6 @@ bool ckpt_text_is_plain(const char *text) {
   return true;
 }
 
-const char *ckpt_text_size(uint64_t n_bytes, char *out) {
-  static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
-  double value = (double)n_bytes;
-  size_t unit = 0;
-  while (value >= (unit == 0 ? 1000 : 999.95)) { /* 999.96 would print as 1000.0 */
-    value /= 1000;
-    unit++;
-  }
-  snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return out;
-}
-
 const char *ckpt_text_count(uint64_t n, char *out) {
   char digits[24];
   int n_digits = snprintf(digits, sizeof digits, "%" PRIu64, n);

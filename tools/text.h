@@ -1,4 +1,4 @@
-/* text.h - text for people: what hostile names look like on a terminal, sizes, counts and times.
+/* text.h - text for people: what hostile names look like on a terminal, counts and times.
  *
  * Names come from files that anybody may have written. Printed as text they lose every character that a terminal would
  * obey: controls, C1 controls, direction overrides and bytes that are no UTF-8 appear as \xHH or \uHHHH. */
@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "libckpt/text.h" /* ckpt_text_size */
 
 /* Decodes the character at text[0, n), n > 0. Returns its length in bytes, or 0 if it is no well-formed UTF-8. */
 size_t ckpt_text_next(const char *text, size_t n, uint32_t *codepoint);
@@ -24,9 +26,6 @@ bool ckpt_text_is_plain(const char *text);
 
 /* The columns that ckpt_text_print would take. */
 size_t ckpt_text_columns(const char *text);
-
-/* "30.4 GB": 1000-based, one decimal from KB on. out holds at least 32 bytes; returned. */
-const char *ckpt_text_size(uint64_t n_bytes, char *out);
 
 /* "1,234,567". out holds at least 32 bytes; returned. */
 const char *ckpt_text_count(uint64_t n, char *out);

@@ -14,6 +14,7 @@
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/run.h"
+#include "libckpt/text.h"
 #include "libckpt/weights.h"
 
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
@@ -45,15 +46,6 @@ static const char *config_dtype(ckpt_dtype dtype) {
   }
 }
 
-static const char *human(uint64_t n_bytes, char *out, size_t n) {
-  static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
-  double value = (double)n_bytes;
-  int unit = 0;
-  for (; value >= 1000 && unit < 4; unit++) value /= 1000;
-  snprintf(out, n, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return out;
-}
-
 /* Masters that stand for parameters were not left out: they were read as these. */
 static ckpt_left_out less_standing(const ckpt_left_out *left_out, const ckpt_index *from) {
   ckpt_left_out rest = *left_out;
@@ -70,7 +62,7 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_left_out *left_o
   for (int role = 0; role < CKPT_N_ROLES; role++)
     if (left_out->n_tensors[role] != 0)
       CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
-                               human(left_out->n_bytes[role], size, sizeof size)));
+                               ckpt_text_size(left_out->n_bytes[role], size)));
   if (left_out->n_unmatched != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
                              (unsigned long long)left_out->n_unmatched, left_out->n_unmatched == 1 ? "" : "s"));

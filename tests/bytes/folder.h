@@ -1,4 +1,4 @@
-// folder.h - a temporary folder and the files in it, for the tests of bytes in and out.
+// folder.h - a temporary folder and the files in it, for every test that needs one.
 #ifndef TESTS_BYTES_FOLDER_H
 #define TESTS_BYTES_FOLDER_H
 
@@ -18,12 +18,18 @@ extern "C" {
 // Removed with everything in it at the end of the test.
 class Folder {
  public:
-  Folder() {
-    std::string path = (std::filesystem::temp_directory_path() / "ckpt-bytes-XXXXXX").string();
-    path_ = mkdtemp(path.data());
+  explicit Folder(const std::filesystem::path &base = std::filesystem::temp_directory_path()) {
+    std::string path = (base / "ckpt-test-XXXXXX").string();
+    const char *made = mkdtemp(path.data());
+    EXPECT_NE(made, nullptr) << path;
+    path_ = path;
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
   Folder(const Folder &) = delete;
+  Folder &operator=(const Folder &) = delete;
 
   std::string operator/(const std::string &name) const { return path_ + "/" + name; }
   const std::string &path() const { return path_; }

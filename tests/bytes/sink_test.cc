@@ -514,18 +514,6 @@ TEST(SinkCommit, SealsAllThenPublishesInOrder) {
   }
 }
 
-TEST(WriteFile, IsAtomicAndRespectsForce) {
-  Folder folder;
-  std::string path = folder / "receipt.json";
-  EXPECT_EQ(ckpt_write_file(path.c_str(), "one", 3, false, nullptr), CKPT_OK);
-  EXPECT_EQ(ckpt_write_file(path.c_str(), "two", 3, false, nullptr), CKPT_EEXIST);
-  EXPECT_EQ(folder.read("receipt.json"), "one");
-  EXPECT_EQ(ckpt_write_file(path.c_str(), "three", 5, true, nullptr), CKPT_OK);
-  EXPECT_EQ(folder.read("receipt.json"), "three");
-  EXPECT_EQ(ckpt_write_file((folder / "empty").c_str(), "", 0, false, nullptr), CKPT_OK);
-  EXPECT_EQ(folder.tree(), (Names{"empty", "receipt.json"}));
-}
-
 TEST(SinkMemory, GrowsZeroFilledFromManyThreads) {
   Sink sink;
   ASSERT_EQ(ckpt_sink_memory(&sink.sink, nullptr), CKPT_OK);

@@ -176,21 +176,20 @@ TEST(Temporary, AKilledRunIsCleanedUpAfter) {
 
 // What a format calls its own may be replaced though it is not written again.
 TEST(Temporary, ForceReplacesWhatTheFormatOwns) {
-  auto owns = [](const char *name, uint32_t *set) {
-    unsigned number = 0, n = 0;
-    *set = 0;
-    bool is_shard = sscanf(name, "s%u-%u", &number, &n) == 2;
-    if (is_shard) *set = n;
-    return is_shard || strcmp(name, "index") == 0;
+  auto owns = [](const char *const *names, uint32_t n, bool *is_ours) {
+    uint32_t n_found = 0;
+    for (uint32_t i = 0; i < n; i++) n_found += names[i][0] == 's';
+    for (uint32_t i = 0; i < n; i++)
+      is_ours[i] = n_found == 2 && (names[i][0] == 's' || strcmp(names[i], "index") == 0);
   };
   struct {
     Names before;
     const char *refused; /* part of the message; nullptr: replaced */
   } cases[] = {
       {{"s1-2", "s2-2", "index"}, nullptr},
-      {{"s1-2", "sub/a"}, nullptr},
-      {{"s1-2", "s1-3"}, "2 entries that would not be written anew: s1-2, s1-3 "},
-      {{"s1-2", "notes"}, "1 entry that would not be written anew: notes "},
+      {{"s1-2", "s2-2", "sub/a"}, nullptr},
+      {{"s1-2", "sub/a"}, "1 entry that would not be written anew: s1-2 "},
+      {{"s1-2", "s2-2", "notes"}, "1 entry that would not be written anew: notes "},
       {{"sub/index"}, "sub/index"},
       {{"s1-2/x"}, "s1-2/"},
   };

@@ -103,6 +103,19 @@ def check_former(base):
             expect("names " + foreign, foreign.split("/")[0] in done.stderr, done.stderr)
             expect("over a folder with " + foreign, tree(out) == before, sorted(tree(out)))
         shutil.rmtree(out)
+    # shards of which not all are there, or an index alone, may be all that is left of something else
+    for kept in (["model-00001-of-00009.safetensors"], ["model-00009-of-00009.safetensors", "config.json"],
+                 ["model-%05d-of-00009.safetensors" % i for i in range(1, 9)] + ["model.safetensors.index.json"],
+                 ["model.safetensors.index.json"]):
+        out = os.path.join(base, "o")
+        for name in kept:
+            write(os.path.join(out, name))
+        before = tree(out)
+        for form in ("whole", "more") if "model-" in "".join(kept) else ("whole",):  # shards come with an index anew
+            check("%s over %s" % (form, kept), ckpt("convert", LLAMA, "-o", out, *forms[form], "--force"), 1,
+                  "would not be written anew")
+            expect("%s over %s" % (form, kept), tree(out) == before, sorted(tree(out)))
+        shutil.rmtree(out)
 
 
 # ---- links and places -----------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/bytes/folder.h"
+
 extern "C" {
 #include "libckpt/format.h"
 }
@@ -36,23 +38,6 @@ inline void spill(const std::string &path, const std::string &bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   std::ofstream(path, std::ios::binary) << bytes;
 }
-
-// A folder of its own for each test, removed with it.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ckpt-formats-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder &) = delete;
-  Folder &operator=(const Folder &) = delete;
-  std::string operator/(const std::string &name) const { return path_ + "/" + name; }
-  const std::string &path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline std::string text_of(const ckpt_error &err) {
   char text[2048];
@@ -124,12 +109,29 @@ inline void write_segment(const ckpt_layout *layout, const ckpt_index *from, ckp
   ASSERT_EQ(ckpt_sink_write(sink, file, segment->offset, bytes.data(), bytes.size(), nullptr), CKPT_OK);
 }
 
+// A description of the index's tensors, of which number i has origin i, and of all it holds beside them.
+inline ckpt_index *describe(const ckpt_index *from, ckpt_error *err) {
+  ckpt_index *index = nullptr;
+  EXPECT_EQ(ckpt_index_new(&index, nullptr, from->path, from->format, nullptr, err), CKPT_OK);
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    const ckpt_tensor &t = from->tensors[i];
+    uint32_t number = 0;
+    EXPECT_EQ(ckpt_index_add(index, t.name, strlen(t.name), static_cast<ckpt_dtype>(t.dtype), t.rank, t.shape,
+                             static_cast<ckpt_role>(t.role), nullptr, 0, &number, err),
+              CKPT_OK);
+    index->tensors[number].origin = i;
+    for (const char *const *alias = t.aliases; alias != nullptr && *alias != nullptr; alias++)
+      EXPECT_EQ(ckpt_index_alias(index, number, *alias, err), CKPT_OK);
+  }
+  EXPECT_EQ(ckpt_index_carry(index, from, err), CKPT_OK);
+  return index;
+}
+
 // What `format` writes for an index: its files. A failure gives none and fills err; losses are the loss texts.
 inline Files write(const char *format_name, const ckpt_index *from, ckpt_layout_options options, ckpt_error *err,
                    std::vector<std::string> *losses_out = nullptr) {
   const ckpt_format *format = ckpt_format_find(format_name);
-  ckpt_index *described = nullptr;
-  EXPECT_EQ(ckpt_index_describe(&described, from, err), CKPT_OK);
+  ckpt_index *described = describe(from, err);
   ckpt_losses losses = {};
   losses.arena = &described->arena;
   ckpt_arena arena;

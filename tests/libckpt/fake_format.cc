@@ -321,20 +321,13 @@ static ckpt_status parse(ckpt_index *index, const std::string &text, ckpt_error 
   return add_parsed(index, tensor, err);
 }
 
-static ckpt_status open_index(ckpt_index **out, const ckpt_probe *probe, ckpt_source *source, const char *,
-                              const ckpt_open_options *options, ckpt_error *err) {
-  ckpt_index *index;
-  CKPT_TRY(ckpt_index_new(&index, source, probe->path, "fake", options, err));
-  uint32_t file = file_number(source, "index.txt");
-  std::string text(file == UINT32_MAX ? 0 : ckpt_source_size(source, file), '\0');
-  ckpt_status status = ckpt_source_read(source, file, 0, &text[0], text.size(), err);
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *, const char *, const ckpt_open_options *,
+                              ckpt_error *err) {
+  uint32_t file = file_number(index->source, "index.txt");
+  std::string text(file == UINT32_MAX ? 0 : ckpt_source_size(index->source, file), '\0');
+  ckpt_status status = ckpt_source_read(index->source, file, 0, &text[0], text.size(), err);
   if (status == CKPT_OK) status = parse(index, text, err);
-  if (status == CKPT_OK) status = ckpt_index_finish(index, err);
-  if (status != CKPT_OK)
-    ckpt_index_free(index);
-  else
-    *out = index;
-  return status;
+  return status == CKPT_OK ? ckpt_index_finish(index, err) : status;
 }
 
 static ckpt_format make_format() {
@@ -345,7 +338,7 @@ static ckpt_format make_format() {
   row.caps.training_state = row.caps.side_files = true;
   row.caps.dtypes = UINT64_MAX;
   row.caps.max_rank = CKPT_MAX_RANK;
-  row.open = open_index;
+  row.read = read_index;
   row.normalize = normalize;
   row.layout = lay;
   return row;
@@ -354,13 +347,12 @@ static ckpt_format make_format() {
 const ckpt_format format = make_format();
 
 IndexPointer open_fake(const std::map<std::string, std::string> &files, ckpt_error *err) {
-  ckpt_probe probe = {};
-  probe.path = "fake";
   ckpt_index *index = nullptr;
   ckpt_source *source = memory_source({files.begin(), files.end()});
-  ckpt_status status = format.open(&index, &probe, source, nullptr, nullptr, err);
-  EXPECT_EQ(status == CKPT_OK, index != nullptr);
-  return IndexPointer(index, ckpt_index_free);
+  EXPECT_EQ(ckpt_index_new(&index, source, "fake", "fake", nullptr, err), CKPT_OK);
+  IndexPointer opened(index, ckpt_index_free);
+  if (format.read(index, nullptr, nullptr, nullptr, err) != CKPT_OK) opened.reset();
+  return opened;
 }
 
 // ---- checks
