@@ -15,8 +15,9 @@
  * CKPT_FAULT="short:1" fails nothing, but pread and pwrite transfer up to 7 bytes fewer than asked and every 5th of
  * them is interrupted (EINTR): a program must not notice.
  * CKPT_FAULT_REPORT=path gets "hit" or "not reached: <calls there were>" at exit; a test loops n upward until then.
- * read and write leave descriptors 0 to 2 alone. Relies on glibc (__libc_malloc, __libc_start_main); not for
- * sanitized programs. */
+ * CKPT_FAULT_LOG=path gets a line for every write, fsync and rename (or link) that went well, in order, fields apart by
+ * tabs, paths in full and as they are then: "write <path>", "sync <path>", "rename <flags> <from> <to>". read and write
+ * leave descriptors 0 to 2 alone. Relies on glibc (__libc_malloc, __libc_start_main); not for sanitized programs. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,7 +59,7 @@ static const char *const fault_names[] = {"",     "alloc",     "read",      "wri
 static fault chosen;
 static unsigned long wanted;
 static bool is_forever;
-static char report_path[4096];
+static char report_path[4096], log_path[4096];
 static atomic_bool is_armed, is_hit;
 static atomic_ulong n_calls;
 
@@ -73,7 +75,8 @@ static bool fails(fault kind) {
 static bool lacks(fault kind) { return chosen == kind && atomic_load(&is_armed) && (fails(kind), true); }
 
 static void configure(void) {
-  const char *text = getenv("CKPT_FAULT"), *report = getenv("CKPT_FAULT_REPORT");
+  const char *text = getenv("CKPT_FAULT"), *report = getenv("CKPT_FAULT_REPORT"), *log = getenv("CKPT_FAULT_LOG");
+  if (log != NULL && strlen(log) < sizeof log_path) strcpy(log_path, log);
   if (report != NULL && strlen(report) < sizeof report_path) strcpy(report_path, report);
   if (text == NULL) return;
   size_t n = strcspn(text, ":");
@@ -122,6 +125,51 @@ EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
   *(void **)&real_syscall = dlsym(RTLD_NEXT, "syscall"); /* now: dlsym may allocate, which is counted later */
   real_main = main;
   return start(armed_main, argc, argv, init, fini, loader_fini, stack_end);
+}
+
+/* ---- the log: nothing here may allocate -------------------------------------------------------------------------- */
+
+/* Appends a path, or of a name in an open folder the folder's and the name. */
+static void add_path(char *line, size_t n_line, int fd, const char *name) {
+  size_t n = strlen(line);
+  if (fd != -1 && (name == NULL || name[0] != '/')) {
+    char link[32] = "/proc/self/cwd";
+    if (fd != AT_FDCWD) snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    long n_path = syscall(SYS_readlinkat, AT_FDCWD, link, line + n, n_line - n - 1);
+    n += n_path > 0 ? (size_t)n_path : 0;
+    line[n] = '\0';
+  }
+  if (name != NULL) snprintf(line + n, n_line - n, "%s%s", name[0] == '/' ? "" : "/", name);
+}
+
+static void write_log(char *line) {
+  int code = errno;
+  size_t n = strlen(line);
+  line[n++] = '\n';
+  int fd = (int)syscall(SYS_openat, AT_FDCWD, log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  (void)syscall(SYS_write, fd, line, n);
+  (void)syscall(SYS_close, fd);
+  errno = code;
+}
+
+/* Logs what was done to a descriptor; returns result. */
+static long logged(const char *what, int fd, long result) {
+  char line[2 * 4096];
+  if (result < 0 || log_path[0] == '\0' || !atomic_load(&is_armed)) return result;
+  snprintf(line, sizeof line / 2, "%s\t", what);
+  add_path(line, sizeof line / 2, fd, NULL);
+  write_log(line);
+  return result;
+}
+
+static void log_rename(int from_folder, const char *from, int to_folder, const char *to, unsigned flags) {
+  char line[4 * 4096];
+  if (log_path[0] == '\0' || !atomic_load(&is_armed)) return;
+  snprintf(line, sizeof line, "rename\t%u\t", flags);
+  add_path(line, sizeof line / 2, from_folder, from);
+  strcat(line, "\t");
+  add_path(line, sizeof line - 1, to_folder, to);
+  write_log(line);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -199,7 +247,7 @@ EXPORT ssize_t pread(int fd, void *dst, size_t n_bytes, off_t offset) {
 
 EXPORT ssize_t pwrite(int fd, const void *src, size_t n_bytes, off_t offset) {
   FAIL(WRITE, ENOSPC, -1);
-  return shorten(&n_bytes) ? syscall(SYS_pwrite64, fd, src, n_bytes, offset) : -1;
+  return shorten(&n_bytes) ? logged("write", fd, syscall(SYS_pwrite64, fd, src, n_bytes, offset)) : -1;
 }
 
 EXPORT ssize_t pread64(int fd, void *dst, size_t n_bytes, off_t offset) { return pread(fd, dst, n_bytes, offset); }
@@ -214,7 +262,7 @@ EXPORT ssize_t read(int fd, void *dst, size_t n_bytes) {
 
 EXPORT ssize_t write(int fd, const void *src, size_t n_bytes) {
   if (fd > 2) FAIL(WRITE, ENOSPC, -1);
-  return syscall(SYS_write, fd, src, n_bytes);
+  return fd > 2 ? logged("write", fd, syscall(SYS_write, fd, src, n_bytes)) : syscall(SYS_write, fd, src, n_bytes);
 }
 
 EXPORT int fallocate(int fd, int mode, off_t offset, off_t n_bytes) {
@@ -226,12 +274,12 @@ EXPORT int fallocate64(int fd, int mode, off_t offset, off_t n_bytes) { return f
 
 EXPORT int fsync(int fd) {
   FAIL(FSYNC, EIO, -1);
-  return (int)syscall(SYS_fsync, fd);
+  return (int)logged("sync", fd, syscall(SYS_fsync, fd));
 }
 
 EXPORT int fdatasync(int fd) {
   FAIL(FSYNC, EIO, -1);
-  return (int)syscall(SYS_fdatasync, fd);
+  return (int)logged("sync", fd, syscall(SYS_fdatasync, fd));
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
@@ -243,11 +291,19 @@ EXPORT int renameat2(int from_folder, const char *from, int to_folder, const cha
     return -1;
   }
   if (fails(KILL_RENAME)) (void)kill(getpid(), SIGKILL);
-  return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+  int failed = (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+  if (failed == 0) log_rename(from_folder, from, to_folder, to, flags);
+  return failed;
 }
 
 EXPORT int renameat(int from_folder, const char *from, int to_folder, const char *to) {
   return renameat2(from_folder, from, to_folder, to, 0);
+}
+
+EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
+  int failed = (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+  if (failed == 0) log_rename(from_folder, from, to_folder, to, 0); /* its old name goes next */
+  return failed;
 }
 
 EXPORT int rename(const char *from, const char *to) { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }

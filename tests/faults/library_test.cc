@@ -12,10 +12,12 @@
 #include <random>
 #include <sstream>
 
+#include "tests/bytes/folder.h"
 #include "wrapped.h"
 
 extern "C" {
 #include "libckpt/ckpt.h"
+#include "libckpt/plan.h"
 #include "libckpt/recipe/convert.h"
 #include "libckpt/recipe/diff.h"
 #include "libckpt/recipe/manifest.h"
@@ -58,14 +60,6 @@ class Library : public testing::Test {
  protected:
   // What an operation found out: the same each time it succeeds.
   using Operation = std::function<ckpt_status(std::string *result, ckpt_error *err)>;
-
-  Library() {
-    fs::path base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : fs::temp_directory_path();  // syncing takes no time
-    std::string path = base / "ckpt-faults-XXXXXX";
-    root_ = mkdtemp(path.data());
-    work_ = root_ / "work";
-  }
-  ~Library() override { fs::remove_all(root_); }
 
   // The work folder is empty but for the files of before_.
   void Reset() {
@@ -150,7 +144,8 @@ class Library : public testing::Test {
   // Past the first calls normal runs leave some out.
   long Step(long n) { return kIsFull || n < 24 ? 1 : 1 + static_cast<long>(random_() % (n < 100 ? 4 : 24)); }
 
-  fs::path root_, work_;
+  Folder own_{access("/dev/shm", W_OK) == 0 ? "/dev/shm" : fs::temp_directory_path()};  // syncing takes no time
+  fs::path root_ = own_.path(), work_ = root_ / "work";
   Files before_;
   std::string good_result_;
   std::map<std::string, Files> good_outputs_;
@@ -390,6 +385,60 @@ TEST_F(Library, Verify) {
     ckpt_index_free(index);
     return status;
   });
+}
+
+// A cast into a file and a reduction, each cut into so many tiles; how often the run allocated.
+long AllocationsOfRun(const std::string &input, const std::string &output, uint64_t n_tiles) {
+  ckpt_index *index = nullptr;
+  ckpt_plan *plan = nullptr;
+  ckpt_run_options run = RunOptions();
+  uint32_t sink;
+  ckpt_expr *x = nullptr, *y = nullptr, *stats = nullptr;
+  const void *value;
+  EXPECT_EQ(ckpt_open(&index, input.c_str(), nullptr, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_plan_new(&plan, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_plan_output(plan, output.c_str(), nullptr, false, &sink, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_expr_read(&x, plan, index, ckpt_index_find(index, "x"), nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_expr_read(&y, plan, index, ckpt_index_find(index, "y"), nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_expr_cast(&x, plan, x, CKPT_F16, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_plan_add(plan, sink, "x", x, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_expr_apply(&stats, plan, &ckpt_op_stats, CKPT_F64, &y, 1, nullptr, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_plan_reduce(plan, "y", stats, &value, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_plan_check(plan, &run, nullptr, nullptr, nullptr), CKPT_OK);
+  EXPECT_EQ(plan->n_batches, 2u);
+  for (uint32_t b = 0; b < plan->n_batches; b++) {
+    ckpt_batch *batch = &plan->batches[b];
+    batch->n_tiles = batch->has_value ? std::min<uint64_t>(n_tiles, 100) : n_tiles;
+    EXPECT_EQ(batch->n_rows % batch->n_tiles, 0u);
+    batch->tile_rows = batch->n_rows / batch->n_tiles;
+  }
+  long n = 0;
+  {
+    Fault none(wrapped::kMemory, 1000000000);
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_plan_run(plan, &run, &err), CKPT_OK) << err.message;
+    n = none.n_calls();
+  }
+  EXPECT_EQ(static_cast<const ckpt_stats *>(value)->n, 100u * CKPT_REDUCE_ELEMENTS);
+  ckpt_plan_free(plan);
+  ckpt_index_free(index);
+  return n;
+}
+
+TEST_F(Library, NothingIsAllocatedPerTile) {
+  Reset();
+  const uint64_t n_x = 4 * 2000 * 100, n_y = 100 * CKPT_REDUCE_ELEMENTS;
+  std::string header = R"({"x":{"dtype":"F32","shape":[200000],"data_offsets":[0,)" + std::to_string(n_x) +
+                       R"(]},"y":{"dtype":"U8","shape":[)" + std::to_string(n_y) + R"(],"data_offsets":[)" +
+                       std::to_string(n_x) + "," + std::to_string(n_x + n_y) + "]}}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string input = work_ / "in.safetensors";
+  uint64_t n_header = header.size();
+  std::ofstream(input, std::ios::binary).write(reinterpret_cast<const char *>(&n_header), 8) << header;
+  fs::resize_file(input, 8 + n_header + n_x + n_y);
+  long n = AllocationsOfRun(input, work_ / "10.safetensors", 10);
+  EXPECT_GT(n, 10);
+  EXPECT_EQ(n, AllocationsOfRun(input, work_ / "1000.safetensors", 1000));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 namespace wrapped {
 
 static std::atomic<int> chosen;
-static std::atomic<long> n_left, n_transfers;
+static std::atomic<long> n_left, n_transfers, n_armed;
 
 const char *NameOf(Kind kind) {
   static const char *const names[kKinds] = {"nothing", "memory", "read",   "write", "sync",   "rename",
@@ -27,11 +27,12 @@ const char *NameOf(Kind kind) {
 }
 
 Fault::Fault(Kind kind, long n) {
-  n_left = n;
+  n_left = n_armed = n;
   n_transfers = 0;
   chosen = kind;
 }
 Fault::~Fault() { chosen = kNone; }
+long Fault::n_calls() const { return n_armed - n_left; }
 bool Fault::is_hit() const { return chosen == kShort ? n_transfers > 0 : n_left <= 0; }
 
 static bool Fails(Kind kind) { return chosen == kind && n_left.fetch_sub(1) == 1; }

@@ -19,6 +19,7 @@ class Fault {
   Fault(Kind kind, long n);
   ~Fault();
   bool is_hit() const;
+  long n_calls() const;  // of its kind so far
 
   Fault(const Fault &) = delete;
 };
