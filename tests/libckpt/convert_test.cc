@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/bytes/folder.h"
+
 extern "C" {
 #include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/convert.h"
@@ -26,12 +28,9 @@ const char *const kGpt2 = CKPT_TESTS_DIR "/data/gpt2-tiny";
 class Convert : public testing::Test {
  protected:
   Convert() {
-    std::string pattern = (fs::temp_directory_path() / "ckpt-convert-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
     options_.struct_size = sizeof options_;
     options_.digest = &digest_;
   }
-  ~Convert() override { fs::remove_all(folder_); }
 
   std::string Path(const std::string &name) { return (folder_ / name).string(); }
 
@@ -69,7 +68,8 @@ class Convert : public testing::Test {
     return n;
   }
 
-  fs::path folder_;
+  Folder own_;
+  fs::path folder_ = own_.path();
   ckpt_convert_options options_ = {};
   ckpt_digest digest_ = {};
   ckpt_error err_ = {};

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/bytes/folder.h"
+
 extern "C" {
 #include "libckpt/digest.h"
 }
@@ -230,18 +232,14 @@ TEST(DigestPage, QuotesTheProgramAndTheVectors) {
 
 TEST(DigestPage, ProgramAgrees) {
   if (system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
-  char folder[] = "/tmp/ckpt_digest_XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  std::string path = std::string(folder) + "/four.safetensors";
-  std::ofstream(path, std::ios::binary) << FourTensorsFile();
+  Folder folder;
+  std::string path = folder.write("four.safetensors", FourTensorsFile());
   FILE *pipe = popen(("python3 '" CKPT_TESTS_DIR "/digest.py' " + path).c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   char line[512] = "";
   EXPECT_NE(fgets(line, sizeof line, pipe), nullptr);
   EXPECT_EQ(pclose(pipe), 0);
   EXPECT_EQ(std::string(line), std::string(kFourTensors) + "  " + path + "\n");
-  remove(path.c_str());
-  rmdir(folder);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tests/bytes/folder.h"
 #include "tests/libckpt/fake_format.h"
 
 namespace {
@@ -130,11 +131,10 @@ TEST(Fake, RoundTripThroughRealFormats) {
     IndexPointer index = random_index(&random, false, &err);
     ASSERT_TRUE(index);
     for (uint32_t i = 0; i < index->n_tensors; i++) index->tensors[i].role = CKPT_ROLE_PARAMETER;
-    std::string folder = testing::TempDir() + "ckpt-fake-XXXXXX";
-    ASSERT_NE(mkdtemp(&folder[0]), nullptr);
+    Folder folder;
     for (const char *name : {"safetensors", "hf"}) {
       SCOPED_TRACE(name);
-      std::string path = folder + "/" + (strcmp(name, "hf") == 0 ? "model" : "model.safetensors");
+      std::string path = folder / (strcmp(name, "hf") == 0 ? "model" : "model.safetensors");
       Plan p;
       uint32_t output = 0;
       ASSERT_EQ(ckpt_plan_output(p.plan, path.c_str(), name, false, &output, &err), CKPT_OK) << text_of(err);
@@ -150,7 +150,6 @@ TEST(Fake, RoundTripThroughRealFormats) {
       for (uint32_t i = 0; i < opened->n_tensors; i++) opened->tensors[i].role = CKPT_ROLE_PARAMETER;
       EXPECT_EQ(difference(index.get(), opened), "");
     }
-    std::filesystem::remove_all(folder);
     if (HasFailure()) return;
   }
 }

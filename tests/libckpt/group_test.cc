@@ -10,6 +10,7 @@ extern "C" {
 #include <filesystem>
 #include <fstream>
 
+#include "tests/bytes/folder.h"
 #include "tests/libckpt/fake_case.h"
 #include "tests/libckpt/ranks.h"
 
@@ -188,11 +189,9 @@ TEST(Group, AFailureOfOneIsAFailureOfAll) {
 // ---- through files
 // --------------------------------------------------------------------------------------------------
 
-class Folder : public testing::Test {
+class RanksFolder : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "ckpt-ranks-XXXXXX";
-    ASSERT_NE(mkdtemp(&path_[0]), nullptr);
     Random random(5);
     Store store(&random);
     for (int i = 0; i < 9; i++)
@@ -201,7 +200,6 @@ class Folder : public testing::Test {
     index_ = store.build(&err);
     ASSERT_TRUE(index_) << text_of(err);
   }
-  void TearDown() override { std::filesystem::remove_all(path_); }
 
   // What one rank (or, with no group, one process) runs.
   ckpt_status convert(const std::string &output, const char *format, bool force, const ckpt_group *group,
@@ -252,11 +250,12 @@ class Folder : public testing::Test {
     return files;
   }
 
-  std::string path_;
+  Folder own_;
+  std::string path_ = own_.path();
   IndexPointer index_{nullptr, ckpt_index_free};
 };
 
-TEST_F(Folder, IsWrittenByRanksAsByOne) {
+TEST_F(RanksFolder, IsWrittenByRanksAsByOne) {
   ckpt_error err = {};
   ASSERT_EQ(convert(path_ + "/one", "hf", false, nullptr, nullptr, &err), CKPT_OK) << text_of(err);
   auto wanted = tree(path_ + "/one");
@@ -275,7 +274,7 @@ TEST_F(Folder, IsWrittenByRanksAsByOne) {
   EXPECT_TRUE(tree(path_ + "/ranks.safetensors") == tree(path_ + "/one.safetensors"));
 }
 
-TEST_F(Folder, IsLeftAsItWasWhenOneRankIsCancelled) {
+TEST_F(RanksFolder, IsLeftAsItWasWhenOneRankIsCancelled) {
   for (int rank = 0; rank < 3; rank++) EXPECT_EQ(convert_on_ranks(path_ + "/out", "hf", false, rank), CKPT_ECANCELED);
   EXPECT_TRUE(tree(path_).empty());
 }

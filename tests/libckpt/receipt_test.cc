@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/bytes/folder.h"
+
 extern "C" {
 #include "libckpt/recipe/receipt.h"
 }
@@ -23,12 +25,7 @@ const char *const kGpt2 = CKPT_TESTS_DIR "/data/gpt2-tiny";
 
 class Receipt : public testing::Test {
  protected:
-  Receipt() {
-    std::string pattern = (fs::temp_directory_path() / "ckpt-receipt-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    options_.struct_size = sizeof options_;
-  }
-  ~Receipt() override { fs::remove_all(folder_); }
+  Receipt() { options_.struct_size = sizeof options_; }
 
   std::string Path(const std::string &name) { return (folder_ / name).string(); }
 
@@ -113,7 +110,8 @@ class Receipt : public testing::Test {
     std::ofstream(path, std::ios::binary) << bytes;
   }
 
-  fs::path folder_;
+  Folder own_;
+  fs::path folder_ = own_.path();
   ckpt_convert_options options_ = {};
   uint64_t n_more_read_ = 0;
 };

@@ -9,6 +9,8 @@
 
 #include "prove_testing.h"
 
+#include "tests/bytes/folder.h"
+
 extern "C" {
 #include "libckpt/recipe/convert.h"
 #include "libckpt/recipe/verify.h"
@@ -19,20 +21,6 @@ namespace {
 using prove::Bytes;
 using prove::Opened;
 using prove::Stored;
-
-struct Folder {
-  char path[64] = "/tmp/ckpt-verify-XXXXXX";
-  std::vector<std::string> files;
-  Folder() { EXPECT_NE(mkdtemp(path), nullptr); }
-  ~Folder() {
-    for (const auto &file : files) unlink(file.c_str());
-    rmdir(path);
-  }
-  std::string File(const std::string &name) {
-    files.push_back(std::string(path) + "/" + name);
-    return files.back();
-  }
-};
 
 struct ManifestDeleter {
   void operator()(ckpt_manifest *manifest) const { ckpt_manifest_free(manifest); }
@@ -69,7 +57,7 @@ TEST(Manifest, IsReadAsItWasWritten) {
   Folder folder;
   Opened file(Tensors());
   auto written = ManifestOf(file.index, CKPT_BF16);
-  std::string path = folder.File("m.json");
+  std::string path = folder / "m.json";
   ckpt_error err = {};
   ASSERT_EQ(ckpt_manifest_write(written.get(), path.c_str(), false, &err), CKPT_OK) << err.message;
   EXPECT_EQ(ckpt_manifest_write(written.get(), path.c_str(), false, nullptr), CKPT_EEXIST);
@@ -91,7 +79,7 @@ TEST(Manifest, CutAnywhereIsRefused) {
   Folder folder;
   Opened file(Tensors());
   auto written = ManifestOf(file.index);
-  std::string whole = folder.File("m.json"), cut = folder.File("cut.json");
+  std::string whole = folder / "m.json", cut = folder / "cut.json";
   ASSERT_EQ(ckpt_manifest_write(written.get(), whole.c_str(), false, nullptr), CKPT_OK);
   std::ifstream stream(whole);
   std::stringstream text;
@@ -107,7 +95,7 @@ TEST(Manifest, CutAnywhereIsRefused) {
 
 TEST(Manifest, NothingMayBeMissing) {
   Folder folder;
-  std::string path = folder.File("m.json"), digest = "ckpt1:" + std::string(64, '0');
+  std::string path = folder / "m.json", digest = "ckpt1:" + std::string(64, '0');
   std::vector<std::string> parts = {"\"ckpt_manifest\":1",  "\"digest\":\"" + digest + "\"",
                                     "\"names\":\"stored\"", "\"include\":\"model\"",
                                     "\"cast\":null",        "\"tensors\":[]"};
@@ -196,7 +184,7 @@ TEST(Files, SumsOfManyFilesByAnyThreads) {
   for (int i = 0; i < 9; i++) {
     names.push_back("f" + std::to_string(i));
     texts.push_back(i == 0 ? "" : i == 1 ? "abc" : std::string(700000 * i, 'a' + i));
-    std::ofstream(folder.File(names.back())) << texts.back();
+    std::ofstream(folder / names.back()) << texts.back();
   }
   const char *empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   const char *abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -204,7 +192,7 @@ TEST(Files, SumsOfManyFilesByAnyThreads) {
   ASSERT_EQ(ckpt_hasher_new(&hasher, nullptr), CKPT_OK);
   for (uint32_t n_threads : {1u, 4u, 100u}) {
     ckpt_source *source = nullptr;
-    ASSERT_EQ(ckpt_source_open(&source, folder.path, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_source_open(&source, folder.path().c_str(), nullptr), CKPT_OK);
     std::vector<ckpt_file_sum> sums(names.size());
     uint64_t size;
     for (size_t i = 0; i < names.size(); i++)

@@ -15,18 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "tests/bytes/folder.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 
 class Writing : public testing::Test {
  protected:
-  Writing() {
-    std::string pattern = (fs::temp_directory_path() / "ckpt-writing-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~Writing() override { fs::remove_all(folder_); }
-
   // A safetensors file of one F32 tensor of zeros, without blocks on the disk.
   void MakeSparse(const std::string &name, uint64_t n_bytes) {
     std::string header = R"({"w":{"dtype":"F32","shape":[)" + std::to_string(n_bytes / 4) + R"(],"data_offsets":[0,)" +
@@ -92,7 +88,8 @@ class Writing : public testing::Test {
     return Wait(pid);
   }
 
-  fs::path folder_;
+  Folder own_;
+  fs::path folder_ = own_.path();
 };
 
 TEST_F(Writing, AnInterruptLeavesNothing) {
