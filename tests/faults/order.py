@@ -26,6 +26,7 @@ CASES = [
     ("convert IN -o o -o o/one.safetensors --receipt o/r.json", {}),
     ("split IN -o o --shard-size 100KB", {}),
     ("join IN -o o.safetensors", {}),
+    ("consolidate IN -o o --shard-size 100KB", {}),
     ("hash IN -o m.json", {}),
 ]
 
