@@ -77,8 +77,8 @@ ckpt_status ckpt_clone_files(ckpt_plan *plan, ckpt_output *output, ckpt_error *e
     original from = {0};
     bool equal = false;
     file->is_cloned = false;
-    if (file->n_segments == 1 && file->segments[0].kind == CKPT_SEGMENT_SIDE_FILE) {
-      const ckpt_side_file *side = file->segments[0].side;
+    const ckpt_side_file *side = ckpt_layout_carried(file);
+    if (side != NULL) {
       equal = side->text == NULL && output->carried != NULL;
       if (equal) from = (original){output->carried->source, side->file};
     } else {

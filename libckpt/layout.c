@@ -69,6 +69,11 @@ ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *sid
   return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_SIDE_FILE, .side = side, .n_bytes = side->n_bytes}, err);
 }
 
+const ckpt_side_file *ckpt_layout_carried(const ckpt_layout_file *file) {
+  bool is_carried = file->n_segments == 1 && file->segments[0].kind == CKPT_SEGMENT_SIDE_FILE;
+  return is_carried ? file->segments[0].side : NULL;
+}
+
 ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const void *arg, ckpt_error *err) {
   return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_FOOTER, .print = print, .arg = arg}, err);
 }

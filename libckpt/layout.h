@@ -45,10 +45,11 @@ typedef struct ckpt_layout_file {
   const char *name; /* below the output folder; NULL where the output is one file */
   ckpt_segment *segments;
   uint32_t n_segments, capacity;
-  uint64_t n_bytes; /* CKPT_SIZE_UNKNOWN behind an encoder */
-  bool is_cloned;   /* shares the blocks of an equal input file (clone.c): nothing else is written to it */
-  bool has_encoder; /* of any segment: the file is written from front to back, by its lane */
-  uint32_t rank;    /* of the group member that writes it, modulo the group's size */
+  uint64_t n_bytes;   /* CKPT_SIZE_UNKNOWN behind an encoder */
+  bool is_cloned;     /* shares the blocks of an equal input file (clone.c): nothing else is written to it */
+  bool has_encoder;   /* of any segment: the file is written from front to back, by its lane */
+  uint32_t rank;      /* of the group member that writes it, modulo the group's size */
+  uint8_t sha256[32]; /* of a carried file, set by the run of the rank that writes it */
 } ckpt_layout_file;
 
 struct ckpt_layout {
@@ -80,6 +81,9 @@ ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *sid
 ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                ckpt_error *err);                                       /* as above */
 ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err); /* as above */
+
+/* The side file that a file consists of; NULL for one that holds something else. */
+const ckpt_side_file *ckpt_layout_carried(const ckpt_layout_file *file);
 
 /* Computes sizes and offsets; checks that every tensor of the index is placed exactly once (EINTERNAL otherwise). */
 ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err);

@@ -81,19 +81,27 @@ ckpt_status ckpt_outputs_open(ckpt_plan *plan, const ckpt_group *group, ckpt_err
 
 /* ---- literals and footers ---------------------------------------------------------------------------------------- */
 
-static ckpt_status copy_side_file(const ckpt_output *output, uint32_t file, const ckpt_segment *segment,
-                                  uint8_t *window, ckpt_error *err) {
+/* Bytes of a side file, digested and, unless the file is a clone that has them, written. */
+static ckpt_status put_side_bytes(const ckpt_output *output, uint32_t file, uint64_t offset, const void *bytes,
+                                  size_t n, ckpt_hasher *hasher, ckpt_error *err) {
+  CKPT_TRY(ckpt_hasher_add(hasher, bytes, n, err));
+  return output->layout.files[file].is_cloned ? CKPT_OK : ckpt_sink_write(output->sink, file, offset, bytes, n, err);
+}
+
+static ckpt_status copy_side_file(ckpt_output *output, uint32_t file, const ckpt_segment *segment, uint8_t *window,
+                                  ckpt_hasher *hasher, ckpt_error *err) {
   const ckpt_side_file *side = segment->side;
-  if (side->text != NULL)
-    return ckpt_sink_write(output->sink, file, segment->offset, side->text, (size_t)side->n_bytes, err);
-  if (output->carried == NULL) return ckpt_fail(err, CKPT_EINTERNAL, side->name, NULL, "a side file of no source");
+  CKPT_TRY(ckpt_hasher_begin(hasher, err));
+  if (side->text == NULL && output->carried == NULL)
+    return ckpt_fail(err, CKPT_EINTERNAL, side->name, NULL, "a side file of no source");
   for (uint64_t at = 0; at < side->n_bytes;) {
     size_t n = side->n_bytes - at < CKPT_WINDOW_BYTES ? (size_t)(side->n_bytes - at) : CKPT_WINDOW_BYTES;
-    CKPT_TRY(ckpt_source_read(output->carried->source, side->file, at, window, n, err));
-    CKPT_TRY(ckpt_sink_write(output->sink, file, segment->offset + at, window, n, err));
+    if (side->text == NULL) CKPT_TRY(ckpt_source_read(output->carried->source, side->file, at, window, n, err));
+    const void *bytes = side->text != NULL ? (const void *)(side->text + at) : window;
+    CKPT_TRY(put_side_bytes(output, file, segment->offset + at, bytes, n, hasher, err));
     at += n;
   }
-  return CKPT_OK;
+  return ckpt_hasher_end(hasher, output->layout.files[file].sha256, err);
 }
 
 /* Prints a segment to its place, or only measures it where another rank writes the file. */
@@ -111,27 +119,33 @@ static ckpt_status print_segment(const ckpt_output *output, uint32_t file, ckpt_
 }
 
 /* Literals and side files of every file whose places are known; lanes print their own. */
-static ckpt_status print_literals(const ckpt_plan *plan, ckpt_output *output, uint8_t *window, ckpt_error *err) {
+static ckpt_status print_literals(const ckpt_plan *plan, ckpt_output *output, uint8_t *window, ckpt_hasher *hasher,
+                                  ckpt_error *err) {
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     ckpt_layout_file *file = &output->layout.files[f];
-    if (!ckpt_plan_writes(plan, file) || file->has_encoder || file->is_cloned) continue;
+    if (!ckpt_plan_writes(plan, file) || file->has_encoder) continue;
+    if (file->is_cloned && ckpt_layout_carried(file) == NULL) continue;
     for (uint32_t s = 0; s < file->n_segments; s++) {
       ckpt_segment *segment = &file->segments[s];
       if (segment->kind == CKPT_SEGMENT_LITERAL && segment->offset != CKPT_SIZE_UNKNOWN)
         CKPT_TRY(print_segment(output, f, segment, true, window, err));
-      if (segment->kind == CKPT_SEGMENT_SIDE_FILE) CKPT_TRY(copy_side_file(output, f, segment, window, err));
+      if (segment->kind == CKPT_SEGMENT_SIDE_FILE) CKPT_TRY(copy_side_file(output, f, segment, window, hasher, err));
     }
   }
   return CKPT_OK;
 }
 
 ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_error *err) {
-  for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    ckpt_status status = ckpt_clone_files(plan, &plan->outputs[i], err);
-    if (status == CKPT_OK) status = print_literals(plan, &plan->outputs[i], window, err);
-    if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
+  ckpt_hasher *hasher;
+  CKPT_TRY(ckpt_hasher_new(&hasher, err));
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
+    status = ckpt_clone_files(plan, &plan->outputs[i], err);
+    if (status == CKPT_OK) status = print_literals(plan, &plan->outputs[i], window, hasher, err);
+    if (status != CKPT_OK) (void)ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
   }
-  return CKPT_OK;
+  ckpt_hasher_free(hasher);
+  return status;
 }
 
 /* Footers in order, and literals behind them: everything before has its size by now. */

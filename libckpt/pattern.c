@@ -1,10 +1,14 @@
 /* pattern.c - globs, regular expressions and renames over PCRE2.
  *
  * A glob is converted to a regular expression by PCRE2, so that there is one matcher, and one place that bounds it:
- * patterns come from command lines and recipes, names from files, and either may be made to backtrack for ever. */
+ * patterns come from command lines and receipts, names from files, and either may be made to backtrack for ever.
+ *
+ * A budget is counted down by callouts, which PCRE2 makes before every item of a pattern that it tries; an item may
+ * scan the rest of the name, so it costs more on a long one. Starting a match and compiling have their price too. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pattern.h"
 
+#include <inttypes.h>
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +17,18 @@
 
 enum { MAX_STEPS = 1000000, MAX_HEAP_KIB = 8192, MAX_PATTERN_BYTES = 4096, MAX_NAME_BYTES = 4096 };
 
+/* Prices in steps, one of which is about 10 ns: of compiling and each byte of code, of starting a match. Bytes of a
+ * name that cost a step more: to see that they are UTF-8, and where an item scans them. */
+enum { COMPILE_STEPS = 20000, CODE_STEPS = 16, MATCH_STEPS = 16, CHECKED_BYTES = 8, SCANNED_BYTES = 64 };
+
 struct ckpt_pattern {
   char *text; /* as the user wrote it */
   pcre2_code *code;
   pcre2_match_data *found;
   pcre2_match_context *limits;
   uint64_t n_matched;
+  uint64_t *n_left, n_own; /* steps of the budget; it is n_own where no other was given */
+  uint64_t item_steps;     /* what one item costs on the name that is being matched */
 };
 
 struct ckpt_renaming {
@@ -36,18 +46,41 @@ static ckpt_status fail_pattern(const char *text, int code, size_t at, ckpt_erro
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "pattern '%s': %s (at byte %zu)", text, (const char *)words, at);
 }
 
+static bool take_steps(ckpt_pattern *pattern, uint64_t n) {
+  bool is_enough = *pattern->n_left >= n;
+  *pattern->n_left -= is_enough ? n : *pattern->n_left;
+  return is_enough;
+}
+
+static ckpt_status fail_budget(const ckpt_pattern *pattern, const char *name, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_ELIMIT, NULL, name,
+                   "pattern '%s': the patterns take more than %" PRIu64 " steps together (give fewer or simpler ones)",
+                   pattern->text, CKPT_PATTERN_STEPS);
+}
+
+static int count_item(pcre2_callout_block *block, void *arg) {
+  ckpt_pattern *pattern = arg;
+  (void)block;
+  return take_steps(pattern, pattern->item_steps) ? 0 : PCRE2_ERROR_CALLOUT;
+}
+
 static ckpt_status compile(ckpt_pattern *pattern, const char *expression, size_t n, size_t skipped, ckpt_error *err) {
   int code;
   PCRE2_SIZE at;
-  pattern->code = pcre2_compile((PCRE2_SPTR)expression, n, PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY,
-                                &code, &at, NULL);
+  size_t n_code = 0;
+  pattern->code =
+      pcre2_compile((PCRE2_SPTR)expression, n,
+                    PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY | PCRE2_AUTO_CALLOUT, &code, &at, NULL);
   if (pattern->code == NULL) return fail_pattern(pattern->text, code, skipped + at, err);
+  (void)pcre2_pattern_info(pattern->code, PCRE2_INFO_SIZE, &n_code);
+  if (!take_steps(pattern, COMPILE_STEPS + n_code * CODE_STEPS)) return fail_budget(pattern, NULL, err);
   pattern->found = pcre2_match_data_create_from_pattern(pattern->code, NULL);
   pattern->limits = pcre2_match_context_create(NULL);
   if (pattern->found == NULL || pattern->limits == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   pcre2_set_match_limit(pattern->limits, MAX_STEPS);
   pcre2_set_heap_limit(pattern->limits, MAX_HEAP_KIB);
+  pcre2_set_callout(pattern->limits, count_item, pattern);
   return CKPT_OK;
 }
 
@@ -63,12 +96,14 @@ static ckpt_status compile_glob(ckpt_pattern *pattern, ckpt_error *err) {
 }
 
 /* A pattern that has its text but no code yet. */
-static ckpt_status pattern_alloc(ckpt_pattern **out, const char *text, ckpt_error *err) {
+static ckpt_status pattern_alloc(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err) {
   if (strlen(text) > MAX_PATTERN_BYTES)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a pattern of %zu bytes (at most %d)", strlen(text),
                      MAX_PATTERN_BYTES);
   ckpt_pattern *pattern = calloc(1, sizeof *pattern);
   CKPT_TRY_ALLOC(pattern, err);
+  pattern->n_own = CKPT_PATTERN_STEPS;
+  pattern->n_left = n_steps != NULL ? n_steps : &pattern->n_own;
   pattern->text = strdup(text);
   if (pattern->text == NULL) {
     free(pattern);
@@ -78,9 +113,9 @@ static ckpt_status pattern_alloc(ckpt_pattern **out, const char *text, ckpt_erro
   return CKPT_OK;
 }
 
-ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, ckpt_error *err) {
+ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err) {
   ckpt_pattern *pattern = NULL;
-  CKPT_TRY(pattern_alloc(&pattern, text, err));
+  CKPT_TRY(pattern_alloc(&pattern, text, n_steps, err));
   ckpt_status status;
   if (text[0] == '\0')
     status = ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "an empty pattern ('*' matches every name)");
@@ -104,13 +139,19 @@ void ckpt_pattern_free(ckpt_pattern *pattern) {
   free(pattern);
 }
 
-/* Looks for the pattern from byte `start` of name on; where it matches is in pattern->found. */
+/* Looks for the pattern from byte `start` of name on; where it matches is in pattern->found. Later searches of a name
+ * come with a start: its first one has seen that it is UTF-8, and seeing it at every match would be quadratic. */
 static ckpt_status find(ckpt_pattern *pattern, const char *name, size_t n_name, size_t start, bool *matched,
                         ckpt_error *err) {
-  int code = pcre2_match(pattern->code, (PCRE2_SPTR)name, n_name, start, 0, pattern->found, pattern->limits);
+  pattern->item_steps = 1 + n_name / SCANNED_BYTES;
+  if (!take_steps(pattern, MATCH_STEPS + (start == 0 ? n_name / CHECKED_BYTES : 0)))
+    return fail_budget(pattern, name, err);
+  int code = pcre2_match(pattern->code, (PCRE2_SPTR)name, n_name, start, start == 0 ? 0 : PCRE2_NO_UTF_CHECK,
+                         pattern->found, pattern->limits);
   *matched = code >= 0;
   if (code >= 0 || code == PCRE2_ERROR_NOMATCH) return CKPT_OK;
   if (code == PCRE2_ERROR_NOMEMORY) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (code == PCRE2_ERROR_CALLOUT) return fail_budget(pattern, name, err);
   if (code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_HEAPLIMIT || code == PCRE2_ERROR_DEPTHLIMIT)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, name,
                      "pattern '%s' takes more than %d steps (write it without nested repeats)", pattern->text,
@@ -155,7 +196,7 @@ static ckpt_status check_replacement(const ckpt_renaming *rename, ckpt_error *er
   return CKPT_OK;
 }
 
-static ckpt_status parse_rename(ckpt_renaming *rename, const char *text, ckpt_error *err) {
+static ckpt_status parse_rename(ckpt_renaming *rename, const char *text, uint64_t *n_steps, ckpt_error *err) {
   const char *middle = strncmp(text, "s/", 2) == 0 ? unescaped_slash(text + 2) : NULL;
   const char *end = middle == NULL ? NULL : unescaped_slash(middle + 1);
   if (end == NULL || middle == text + 2 || (strcmp(end, "/") != 0 && strcmp(end, "/g") != 0))
@@ -163,15 +204,15 @@ static ckpt_status parse_rename(ckpt_renaming *rename, const char *text, ckpt_er
   rename->every = end[1] == 'g';
   rename->replacement = strndup(middle + 1, (size_t)(end - middle - 1));
   CKPT_TRY_ALLOC(rename->replacement, err);
-  CKPT_TRY(pattern_alloc(&rename->pattern, text, err));
+  CKPT_TRY(pattern_alloc(&rename->pattern, text, n_steps, err));
   CKPT_TRY(compile(rename->pattern, text + 2, (size_t)(middle - text - 2), 2, err));
   return check_replacement(rename, err);
 }
 
-ckpt_status ckpt_renaming_new(ckpt_renaming **out, const char *text, ckpt_error *err) {
+ckpt_status ckpt_renaming_new(ckpt_renaming **out, const char *text, uint64_t *n_steps, ckpt_error *err) {
   ckpt_renaming *rename = calloc(1, sizeof *rename);
   CKPT_TRY_ALLOC(rename, err);
-  ckpt_status status = parse_rename(rename, text, err);
+  ckpt_status status = parse_rename(rename, text, n_steps, err);
   if (status != CKPT_OK)
     ckpt_renaming_free(rename);
   else

@@ -62,6 +62,16 @@ typedef struct hashed {
   uint64_t n_bytes;
 } hashed;
 
+/* What a manifest that is to be written has beside the digests. */
+static ckpt_status add_side_files(const hashed *out, const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+  ckpt_job job;
+  if (out->manifest == NULL || !ckpt_args_has(args, "output")) return CKPT_OK;
+  ckpt_job_begin(&job, args);
+  ckpt_status status = ckpt_manifest_add_side_files(out->manifest, index, &job.run, err);
+  ckpt_job_end(&job);
+  return status;
+}
+
 static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
   const ckpt_hash_options hash_options = {.struct_size = sizeof hash_options,
                                           .cast = ckpt_args_dtype(args, "cast"),
@@ -77,6 +87,7 @@ static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_ind
   }
   if (status == CKPT_OK && !is_printed) status = ckpt_manifest_new(&out->manifest, &hashing, NULL, err);
   ckpt_hashing_end(&hashing);
+  if (status == CKPT_OK) status = add_side_files(out, args, index, err);
   return ckpt_fail_at(status, err, index->path, NULL);
 }
 
@@ -473,8 +484,9 @@ const ckpt_verb ckpt_verb_hash = {
         "Prints `ckpt1:<64 hex>  PATH`. The digest is over names, dtypes, shapes and values: the same model has "
         "the same digest in every format, however it is sharded, ordered or named on disk. Where a format lost "
         "bits or tensors a note says so; compare across with --cast f32.\n\n"
-        "A manifest (-o) records each tensor's digest, the naming, --include and --cast; `ckpt verify --manifest` "
-        "checks against it and names the tensors that differ. With --check, give --cast, --include and --names as "
+        "A manifest (-o) records each tensor's digest, the naming, --include and --cast, and, without --cast, SHA-256 "
+        "of the side files; `ckpt verify --manifest` checks against it and names the tensors and files that differ. "
+        "With --check, give --cast, --include and --names as "
         "they were given for the list.\n\n"
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =

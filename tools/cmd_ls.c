@@ -34,7 +34,7 @@ static ckpt_status compile_patterns(ckpt_pattern ***out, size_t *n, ckpt_args *a
   *out = ckpt_arena_array(&args->arena, (size_t)args->n_options + 1, sizeof **out);
   CKPT_TRY_ALLOC(*out, err);
   for (const ckpt_arg *arg; (arg = ckpt_args_next(args, "match", &at)) != NULL;) {
-    CKPT_TRY(ckpt_pattern_new(&(*out)[*n], arg->text, err));
+    CKPT_TRY(ckpt_pattern_new(&(*out)[*n], arg->text, NULL, err));
     (*n)++;
   }
   return CKPT_OK;

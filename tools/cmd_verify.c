@@ -6,18 +6,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "input.h"
 #include "job.h"
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/recipe/select.h"
-#include "libckpt/recipe/verify.h"
 #include "libckpt/weights.h"
 #include "proving.h"
 #include "report.h"
 #include "shared_options.h"
 #include "text.h"
+#include "verification.h"
 
 static const ckpt_option options[] = {
     {"headers", 0, CKPT_OPTION_FLAG, 0, NULL, "structure only; tensor bytes are not read"},
@@ -27,23 +26,10 @@ static const ckpt_option options[] = {
     {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "run the receipt's plan again from its inputs into the digest"},
     CKPT_OPTION_END};
 
-typedef struct verification {
-  ckpt_args *args;
-  ckpt_input input;
-  ckpt_findings findings;
-  ckpt_manifest *expected;                /* of --manifest */
-  ckpt_manifest *actual;                  /* NULL with --headers, and once it has been compared */
-  ckpt_digest digest, content;            /* of --digest, of what was read */
-  ckpt_dtype cast;                        /* of the manifest: what `content` and the comparison are of; or NONE */
-  bool has_digest, is_formed, is_printed; /* is_formed: the content has a digest */
-  bool *is_summed;                        /* of n_summed files of the source: the SHA-256 is the promised one */
-  uint32_t n_summed;
-} verification;
-
 /* ---- opening ------------------------------------------------------------------------------------------------------
  */
 
-static ckpt_status check_args(verification *v, ckpt_error *err) {
+static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
   static const char *const payload[] = {"digest", "manifest", "sums", "receipt", "plan"};
   const char *digest = ckpt_args_text(v->args, "digest", NULL), *manifest = ckpt_args_text(v->args, "manifest", NULL);
   for (size_t i = 0; i < sizeof payload / sizeof *payload; i++)
@@ -64,7 +50,7 @@ static ckpt_status check_args(verification *v, ckpt_error *err) {
 }
 
 /* The names that the manifest's digests are over. */
-static ckpt_status take_naming(verification *v, ckpt_error *err) {
+static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
   if (v->expected == NULL || strcmp(v->expected->names, "stored") != 0) return CKPT_OK;
   if (strcmp(v->input.index->names, "stored") == 0) return CKPT_OK;
   const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true, .weights = v->input.weights};
@@ -74,12 +60,12 @@ static ckpt_status take_naming(verification *v, ckpt_error *err) {
 }
 
 /* Whether a failure to open, or to read on, is what is wrong with the checkpoint: then it is a problem found. */
-static bool is_defect(const verification *v, ckpt_status status) {
+static bool is_defect(const ckpt_verification *v, ckpt_status status) {
   return status == CKPT_EFORMAT || status == CKPT_EDIFFERENT ||
          (status == CKPT_ENOTFOUND && access(v->args->inputs[0], F_OK) == 0);
 }
 
-static ckpt_status take_defect(verification *v, ckpt_status status, const ckpt_error *defect, ckpt_error *err) {
+static ckpt_status take_defect(ckpt_verification *v, ckpt_status status, const ckpt_error *defect, ckpt_error *err) {
   if (!is_defect(v, status)) {
     *err = *defect;
     return status;
@@ -92,7 +78,7 @@ static ckpt_status take_defect(verification *v, ckpt_status status, const ckpt_e
 
 /* Digests and statistics of a tensor share its read. */
 typedef struct reading {
-  verification *v;
+  ckpt_verification *v;
   ckpt_hashing hashing;
   ckpt_value_checks checks;
 } reading;
@@ -110,7 +96,7 @@ static ckpt_status take_slice(void *arg, const ckpt_plan *plan, size_t first, si
 }
 
 static ckpt_status run_reading(reading *r, ckpt_error *err) {
-  verification *v = r->v;
+  ckpt_verification *v = r->v;
   const ckpt_index *index = v->input.index;
   ckpt_hash_options hashing = {.struct_size = sizeof hashing, .include = "model"};
   if (v->expected != NULL) {
@@ -125,7 +111,7 @@ static ckpt_status run_reading(reading *r, ckpt_error *err) {
   return ckpt_proving_run(v->args, &proof, &v->is_printed, err);
 }
 
-static ckpt_status take_digests(verification *v, const ckpt_hashing *hashing, ckpt_error *err) {
+static ckpt_status take_digests(ckpt_verification *v, const ckpt_hashing *hashing, ckpt_error *err) {
   ckpt_error tie = {0};
   CKPT_TRY(ckpt_manifest_new(&v->actual, hashing, &tie, err));
   v->is_formed = tie.status == CKPT_OK;
@@ -134,7 +120,7 @@ static ckpt_status take_digests(verification *v, const ckpt_hashing *hashing, ck
   return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, tie.file, tie.tensor, "%s", tie.message);
 }
 
-static ckpt_status read_values(verification *v, ckpt_error *err) {
+static ckpt_status read_values(ckpt_verification *v, ckpt_error *err) {
   reading r = {.v = v};
   ckpt_error defect = {0};
   ckpt_status status = run_reading(&r, &defect);
@@ -152,7 +138,7 @@ static ckpt_status read_values(verification *v, ckpt_error *err) {
   return status;
 }
 
-static ckpt_status check_digests(verification *v, ckpt_error *err) {
+static ckpt_status check_digests(ckpt_verification *v, ckpt_error *err) {
   char actual[80], wanted[80];
   if (v->actual == NULL) return CKPT_OK;
   if (v->expected != NULL)
@@ -168,171 +154,14 @@ static ckpt_status check_digests(verification *v, ckpt_error *err) {
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL, "bytes: the content has the digest %s", wanted);
 }
 
-/* ---- whole files --------------------------------------------------------------------------------------------------
- */
-
-/* Keeps which files are as promised. */
-static ckpt_status note_summed(verification *v, const ckpt_file_sum *promised, size_t n, ckpt_error *err) {
-  uint32_t n_files = ckpt_source_count(v->input.index->source);
-  bool *moved = reallocarray(v->is_summed, (size_t)n_files + 1, sizeof *moved);
-  CKPT_TRY_ALLOC(moved, err);
-  v->is_summed = moved;
-  for (; v->n_summed < n_files; v->n_summed++) moved[v->n_summed] = false;
-  for (size_t i = 0; i < n; i++) moved[promised[i].file] = true;
-  return CKPT_OK;
-}
-
-/* Runs ckpt_verify_files as a job of its own. */
-static ckpt_status check_files(verification *v, const ckpt_file_sum *promised, size_t n, const char *promise,
-                               size_t *n_equal, ckpt_error *err) {
-  ckpt_job job;
-  ckpt_job_begin(&job, v->args);
-  ckpt_status status =
-      ckpt_verify_files(&v->findings, v->input.index->source, promised, n, promise, &job.run, n_equal, err);
-  ckpt_job_end(&job);
-  return status == CKPT_OK && *n_equal == n ? note_summed(v, promised, n, err) : status;
-}
-
-/* Files of the Hugging Face cache, whose links say what their bytes must be. *is_whole: every file of tensors is one.
- */
-static ckpt_status check_cache(verification *v, bool *is_whole, ckpt_error *err) {
-  const ckpt_index *index = v->input.index;
-  uint32_t n_files = ckpt_source_count(index->source);
-  size_t n = 0, n_equal = 0;
-  ckpt_file_sum *promised = calloc((size_t)n_files + 1, sizeof *promised);
-  bool *is_promised = calloc((size_t)n_files + 1, sizeof *is_promised);
-  ckpt_status status = CKPT_OK;
-  *is_whole = false;
-  if (promised == NULL || is_promised == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < n_files && status == CKPT_OK; i++) {
-    promised[n].file = i;
-    is_promised[i] = ckpt_sum_promised(index->source, i, promised[n].sha256);
-    n += is_promised[i];
-  }
-  if (status == CKPT_OK && n != 0) {
-    status = check_files(v, promised, n, "its blob's name in the cache", &n_equal, err);
-    *is_whole = true;
-    for (uint32_t i = 0; i < index->n_tensors && *is_whole; i++)
-      for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
-        uint32_t file = index->tensors[i].extents[k].file;
-        *is_whole = *is_whole && (file == CKPT_FILE_ZERO || is_promised[file]);
-      }
-    if (status == CKPT_OK && n_equal == n)
-      status = ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
-                                 "bytes: SHA-256 of %zu file%s is that of the blob's name in the cache", n,
-                                 n == 1 ? "" : "s");
-  }
-  free(promised);
-  free(is_promised);
-  return status;
-}
-
-static bool is_sha256(const char *text) {
-  uint8_t ignored[32];
-  return strlen(text) == 64 && ckpt_sum_parse(text, ignored);
-}
-
-/* The part of a listed path that is below the checkpoint's folder: as sums of `sha256sum *` inside it, or of paths that
- * lead to it, have it. NULL where it leads elsewhere. In buffer (PATH_MAX bytes) or borrowed. */
-static const char *below_root(const char *path, const char *root, char *buffer) {
-  char folder[PATH_MAX];
-  const char *slash = strrchr(path, '/');
-  while (strncmp(path, "./", 2) == 0) path += 2;
-  if (slash == NULL || slash < path) return path;
-  if (slash - path >= PATH_MAX || slash == path) return path;
-  memcpy(folder, path, (size_t)(slash - path));
-  folder[slash - path] = '\0';
-  char *real = realpath(folder, NULL), *real_root = realpath(root, NULL);
-  size_t n_root = real_root == NULL ? 0 : strlen(real_root);
-  bool is_below = real != NULL && n_root != 0 && strncmp(real, real_root, n_root) == 0 &&
-                  (real[n_root] == '\0' || real[n_root] == '/');
-  if (is_below)
-    snprintf(buffer, PATH_MAX, "%s%s%s", real[n_root] == '\0' ? "" : real + n_root + 1, real[n_root] == '\0' ? "" : "/",
-             slash + 1);
-  bool is_elsewhere = real != NULL && !is_below;
-  free(real);
-  free(real_root);
-  return is_below ? buffer : is_elsewhere && path[0] == '/' ? NULL : path;
-}
-
-/* Numbers the listed files in the source. Of a checkpoint that is one file, lines of other files do not matter. */
-static ckpt_status find_listed(verification *v, const ckpt_listed *listed, size_t n_listed, ckpt_file_sum *promised,
-                               size_t *n, ckpt_error *err) {
-  ckpt_source *source = v->input.index->source;
-  const char *sums = ckpt_args_text(v->args, "sums", NULL);
-  uint32_t n_own = ckpt_source_count(source);
-  struct stat found;
-  bool is_folder = stat(v->args->inputs[0], &found) == 0 && S_ISDIR(found.st_mode);
-  for (size_t i = 0; i < n_listed; i++) {
-    char buffer[PATH_MAX];
-    const char *name = below_root(listed[i].path, ckpt_source_root(source), buffer);
-    ckpt_error absent = {0};
-    uint64_t size;
-    ckpt_sum_parse(listed[i].sum, promised[*n].sha256);
-    bool is_own = false;
-    for (uint32_t k = 0; k < n_own && name != NULL && !is_folder; k++)
-      is_own = is_own || strcmp(ckpt_source_name(source, k), name) == 0;
-    if (!is_folder && !is_own) continue;
-    if (name == NULL) {
-      CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, sums, NULL, "line %u: %s is not in the checkpoint",
-                                 listed[i].line, listed[i].path));
-      continue;
-    }
-    ckpt_status status = ckpt_source_add(source, name, &promised[*n].file, &size, &absent);
-    if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "%s", absent.message);
-    if (status == CKPT_OK)
-      ++*n;
-    else
-      CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, absent.file[0] != '\0' ? absent.file : name, NULL,
-                                 "listed in %s, line %u: %s", sums, listed[i].line, absent.message));
-  }
-  return CKPT_OK;
-}
-
-/* Whether every file that holds tensors is among the listed ones. */
-static bool covers_weights(const ckpt_index *index, const ckpt_file_sum *promised, size_t n) {
-  uint32_t n_files = ckpt_source_count(index->source);
-  bool *is_listed = calloc((size_t)n_files + 1, sizeof *is_listed), covers = is_listed != NULL;
-  for (size_t i = 0; i < n && covers; i++) is_listed[promised[i].file] = true;
-  for (uint32_t i = 0; i < index->n_tensors && covers; i++)
-    for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
-      uint32_t file = index->tensors[i].extents[k].file;
-      covers = covers && (file == CKPT_FILE_ZERO || is_listed[file]);
-    }
-  free(is_listed);
-  return covers;
-}
-
-static ckpt_status check_sums(verification *v, bool *is_whole, ckpt_error *err) {
-  const char *sums = ckpt_args_text(v->args, "sums", NULL);
-  ckpt_listed *listed;
-  size_t n_listed, n = 0, n_equal = 0;
-  *is_whole = false;
-  if (sums == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_proving_read_list(&listed, &n_listed, v->args, sums, is_sha256, "<64 hex>  PATH", NULL, err));
-  ckpt_file_sum *promised = calloc(n_listed, sizeof *promised);
-  CKPT_TRY_ALLOC(promised, err);
-  size_t n_problems = v->findings.n_of[CKPT_PROBLEM];
-  ckpt_status status = find_listed(v, listed, n_listed, promised, &n, err);
-  if (status == CKPT_OK) status = check_files(v, promised, n, sums, &n_equal, err);
-  *is_whole = status == CKPT_OK && n_equal == n && covers_weights(v->input.index, promised, n);
-  if (status == CKPT_OK && v->findings.n_of[CKPT_PROBLEM] == n_problems)
-    status = ckpt_findings_add(&v->findings, err, *is_whole ? CKPT_PROVEN : CKPT_PROBLEM, NULL, NULL,
-                               *is_whole ? "bytes: SHA-256 of %zu file%s is that in %s"
-                                         : "bytes: SHA-256 of %zu file%s is that in %s, but not every file of tensors "
-                                           "stands there",
-                               n, n == 1 ? "" : "s", sums);
-  free(promised);
-  return status;
-}
-
 /* ---- the receipt ---------------------------------------------------------------------------------------------------
  */
 
 typedef struct replay {
-  verification *v;
+  ckpt_verification *v;
   ckpt_error *err;
   ckpt_status status;
+  bool has_side_files;
 } replay;
 
 static void take_difference(void *arg, const ckpt_error *problem) {
@@ -344,25 +173,28 @@ static void take_difference(void *arg, const ckpt_error *problem) {
                                   problem->message);
 }
 
-static ckpt_status check_receipt(verification *v, ckpt_error *err) {
+static ckpt_status check_receipt(ckpt_verification *v, ckpt_error *err) {
   const char *path = ckpt_args_text(v->args, "receipt", NULL);
   if (path == NULL) return CKPT_OK;
   size_t n_problems = v->findings.n_of[CKPT_PROBLEM];
   replay r = {.v = v, .err = err};
   ckpt_job job;
   ckpt_job_begin(&job, v->args);
-  ckpt_status status = ckpt_receipt_replay(path, v->args->inputs[0], &job.run, take_difference, &r, err);
+  ckpt_status status =
+      ckpt_receipt_replay(path, v->args->inputs[0], &job.run, take_difference, &r, &r.has_side_files, err);
   ckpt_job_end(&job);
   if (status == CKPT_OK) status = r.status;
+  v->has_side_files = v->has_side_files || r.has_side_files;
   if (status != CKPT_OK || v->findings.n_of[CKPT_PROBLEM] != n_problems) return status;
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
-                           "bytes: %s run again from its inputs gives the same content", path);
+                           "bytes: %s run again from its inputs gives the same content%s", path,
+                           r.has_side_files && v->input.index->n_side_files != 0 ? " and side files" : "");
 }
 
 /* ---- what was found ------------------------------------------------------------------------------------------------
  */
 
-static void print_findings(const verification *v) {
+static void print_findings(const ckpt_verification *v) {
   static const char *const heads[] = {"problem", "warning", "proven", "not proven"};
   char count[32];
   const ckpt_findings *findings = &v->findings;
@@ -381,7 +213,7 @@ static void print_findings(const verification *v) {
     }
 }
 
-static void print_text(const verification *v) {
+static void print_text(const ckpt_verification *v) {
   char digest[80], count[32], size[32];
   const ckpt_index *index = v->input.index;
   size_t n_problems = v->findings.n_of[CKPT_PROBLEM], n_warnings = v->findings.n_of[CKPT_WARNING];
@@ -401,7 +233,7 @@ static void print_text(const verification *v) {
   putchar('\n');
 }
 
-static void write_list(ckpt_emitter *json, const verification *v, const char *key, ckpt_finding_kind kind) {
+static void write_list(ckpt_emitter *json, const ckpt_verification *v, const char *key, ckpt_finding_kind kind) {
   ckpt_emit_array(json, key);
   for (size_t i = 0; i < v->findings.n; i++) {
     const ckpt_finding *finding = &v->findings.items[i];
@@ -420,7 +252,7 @@ static void write_list(ckpt_emitter *json, const verification *v, const char *ke
   ckpt_emit_end(json);
 }
 
-static void write_json(const verification *v) {
+static void write_json(const ckpt_verification *v) {
   char digest[80];
   const ckpt_index *index = v->input.index;
   uint64_t n_bytes = 0;
@@ -462,11 +294,11 @@ static void list_name(name_list *list, const char *name) {
 }
 
 /* What stands beside the tensors is in no digest. */
-static ckpt_status say_undigested(verification *v, bool has_sums, ckpt_error *err) {
+static ckpt_status say_undigested(ckpt_verification *v, bool has_sums, ckpt_error *err) {
   static const char *const format = "%s (%s): they are in no digest (--sums proves them)";
   const ckpt_index *index = v->input.index;
   name_list files = {0}, keys = {0};
-  for (uint32_t i = 0; i < index->n_side_files; i++) {
+  for (uint32_t i = 0; i < index->n_side_files && !v->has_side_files; i++) {
     uint32_t file = index->side_files[i].file;
     if (file >= v->n_summed || !v->is_summed[file]) list_name(&files, index->side_files[i].name);
   }
@@ -479,7 +311,7 @@ static ckpt_status say_undigested(verification *v, bool has_sums, ckpt_error *er
 }
 
 /* What the digest of --digest or --manifest is not of. */
-static ckpt_status say_not_compared(verification *v, const char *include, ckpt_error *err) {
+static ckpt_status say_not_compared(ckpt_verification *v, const char *include, ckpt_error *err) {
   const ckpt_index *index = v->input.index;
   bool is_master = index->weights != NULL && strcmp(index->weights, "master") == 0;
   size_t n_others = 0;
@@ -502,7 +334,7 @@ static ckpt_status say_not_compared(verification *v, const char *include, ckpt_e
   return CKPT_OK;
 }
 
-static ckpt_status say_unproven(verification *v, const char *include, bool is_proven, ckpt_error *err) {
+static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool is_proven, ckpt_error *err) {
   bool has_digest = v->has_digest || ckpt_args_has(v->args, "manifest");
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
@@ -521,14 +353,14 @@ static ckpt_status say_unproven(verification *v, const char *include, bool is_pr
 }
 
 /* A replay has indexes of its own: what has been compared makes room for them. */
-static void free_manifests(verification *v) {
+static void free_manifests(ckpt_verification *v) {
   ckpt_manifest_free(v->actual);
   ckpt_manifest_free(v->expected);
   v->actual = v->expected = NULL;
 }
 
 /* Everything about an index that could be opened. */
-static ckpt_status verify_index(verification *v, ckpt_error *err) {
+static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
   bool is_cached = false, is_listed = false;
   char include[16] = "model"; /* outlives the manifest */
   if (v->expected != NULL) snprintf(include, sizeof include, "%s", v->expected->include);
@@ -538,8 +370,9 @@ static ckpt_status verify_index(verification *v, ckpt_error *err) {
     CKPT_TRY(read_values(v, err));
     if (v->is_printed) return CKPT_OK;
     CKPT_TRY(check_digests(v, err));
-    CKPT_TRY(check_cache(v, &is_cached, err));
-    CKPT_TRY(check_sums(v, &is_listed, err));
+    CKPT_TRY(ckpt_verification_side_files(v, err));
+    CKPT_TRY(ckpt_verification_cache(v, &is_cached, err));
+    CKPT_TRY(ckpt_verification_sums(v, &is_listed, err));
     CKPT_TRY(ckpt_source_unchanged(v->input.index->source, err));
     free_manifests(v);
     CKPT_TRY(check_receipt(v, err));
@@ -547,7 +380,7 @@ static ckpt_status verify_index(verification *v, ckpt_error *err) {
   return say_unproven(v, include, is_cached || is_listed, err);
 }
 
-static ckpt_status verify(verification *v, ckpt_error *err) {
+static ckpt_status verify(ckpt_verification *v, ckpt_error *err) {
   ckpt_error defect = {0};
   CKPT_TRY(check_args(v, err));
   ckpt_status status = ckpt_input_open(&v->input, v->args, 0, &defect);
@@ -558,7 +391,7 @@ static ckpt_status verify(verification *v, ckpt_error *err) {
 }
 
 /* Notes of the index that are no problems: those that are stand among the results. */
-static void print_notes(const verification *v) {
+static void print_notes(const ckpt_verification *v) {
   const ckpt_index *index = v->input.index;
   for (uint32_t i = 0; index != NULL && i < index->n_notes; i++)
     if (!index->notes[i].is_problem) ckpt_report_note(v->args, "%s: %s", index->path, index->notes[i].text);
@@ -566,7 +399,7 @@ static void print_notes(const verification *v) {
 
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
-  verification v = {.args = args};
+  ckpt_verification v = {.args = args};
   ckpt_status status = verify(&v, &err);
   bool is_ok = v.findings.n_of[CKPT_PROBLEM] == 0;
   if (status == CKPT_OK && !v.is_printed) {

@@ -10,6 +10,7 @@
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/options.h"
+#include "libckpt/pattern.h"
 #include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
@@ -166,7 +167,7 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
  */
 
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
-                              bool is_quantized, ckpt_error *err) {
+                              bool is_quantized, uint64_t *n_steps, ckpt_error *err) {
   const ckpt_convert_options *options = request->options;
   uint32_t sink;
   if (request->discards)
@@ -181,7 +182,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   totals t = {0};
   ckpt_status status;
   CKPT_TRY(carry(plan, sink, request, err));
-  CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), err));
+  CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
@@ -215,6 +216,7 @@ ckpt_status ckpt_convert_keeps_apart(const ckpt_convert_request *request, const 
 
 ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   bool is_quantized, like_is_quantized = false;
+  uint64_t n_steps = CKPT_PATTERN_STEPS; /* of the patterns of all targets */
   CKPT_TRY(ckpt_index_is_quantized(request->from, &is_quantized, err));
   if (request->like != NULL) CKPT_TRY(ckpt_index_is_quantized(request->like, &like_is_quantized, err));
   plan->allow_overflow = request->options->allow_overflow;
@@ -225,7 +227,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
         return ckpt_fail(err, CKPT_EINVAL, request->targets[i].path, NULL, "is given twice as output");
   }
   for (uint32_t i = 0; i < request->n_targets; i++)
-    CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, err));
+    CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
   return CKPT_OK;
 }
 

@@ -12,7 +12,7 @@
 #include "libckpt/recipe/json_file.h"
 #include "libckpt/recipe/select.h"
 
-enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16 };
+enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16, N_KEYS = 7 };
 
 typedef unsigned long long ull;
 
@@ -29,6 +29,7 @@ static ckpt_status manifest_alloc(ckpt_manifest **out, ckpt_error *err) {
 void ckpt_manifest_free(ckpt_manifest *manifest) {
   if (manifest == NULL) return;
   ckpt_arena_free(&manifest->arena);
+  ckpt_side_sums_free(&manifest->side_files);
   free(manifest->entries);
   free(manifest);
 }
@@ -125,6 +126,19 @@ ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_hashing *hashing, 
   return status;
 }
 
+ckpt_status ckpt_manifest_add_side_files(ckpt_manifest *manifest, const ckpt_index *from, const ckpt_run_options *run,
+                                         ckpt_error *err) {
+  if (manifest->cast != CKPT_DTYPE_NONE || from->n_side_files == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_side_sums_check_names(from, err));
+  CKPT_TRY(ckpt_side_sums_take(&manifest->side_files, from, NULL, run, err));
+  for (uint32_t i = 0; i < manifest->side_files.n; i++) {
+    const char *name = ckpt_arena_copy(&manifest->arena, manifest->side_files.items[i].name);
+    CKPT_TRY_ALLOC(name, err);
+    manifest->side_files.items[i].name = name;
+  }
+  return ckpt_source_unchanged(from->source, err);
+}
+
 /* ---- writing ------------------------------------------------------------------------------------------------------
  */
 
@@ -148,7 +162,11 @@ static void print(const ckpt_manifest *manifest, ckpt_out *out) {
     ckpt_out_text(out, "null");
   else
     ckpt_out_printf(out, "\"%s\"", ckpt_dtype_name(manifest->cast));
-  ckpt_out_printf(out, ",\n  \"tensors\": [");
+  if (manifest->side_files.n != 0) {
+    ckpt_out_text(out, ",\n  \"side_files\": ");
+    ckpt_side_sums_print(&manifest->side_files, "\n    ", out);
+  }
+  ckpt_out_text(out, ",\n  \"tensors\": [");
   for (size_t i = 0; i < manifest->n; i++) {
     ckpt_out_text(out, i == 0 ? "\n" : ",\n");
     print_entry(&manifest->entries[i], out);
@@ -264,14 +282,14 @@ static ckpt_status read_entries(ckpt_manifest *manifest, ckpt_json *json, ckpt_e
 
 static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char *key, unsigned *seen,
                             ckpt_error *err) {
-  static const char *const keys[] = {"ckpt_manifest", "digest", "names", "include", "cast", "tensors"};
+  static const char *const keys[] = {"ckpt_manifest", "digest", "names", "include", "cast", "tensors", "side_files"};
   ckpt_json_token token;
   const char *text;
   unsigned number = 0;
   uint64_t version;
   bool known;
-  while (number < 6 && strcmp(keys[number], key) != 0) number++;
-  if (number == 6) return ckpt_json_skip(json, err);
+  while (number < N_KEYS && strcmp(keys[number], key) != 0) number++;
+  if (number == N_KEYS) return ckpt_json_skip(json, err);
   if (*seen >> number & 1) return ckpt_json_fail(json, err, "%s is given twice", keys[number]);
   *seen |= 1u << number;
   switch (number) {
@@ -297,7 +315,8 @@ static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char
       if (token != CKPT_JSON_STRING) return ckpt_json_fail(json, err, "cast is a dtype or null");
       manifest->cast = ckpt_dtype_parse(ckpt_json_text(json, NULL));
       return manifest->cast != CKPT_DTYPE_NONE ? CKPT_OK : ckpt_json_fail(json, err, "cast is an unknown dtype");
-    default: return read_entries(manifest, json, err);
+    case 5: return read_entries(manifest, json, err);
+    default: return ckpt_side_sums_read(&manifest->side_files, json, &manifest->arena, err);
   }
 }
 
@@ -310,7 +329,7 @@ static ckpt_status parse(ckpt_manifest *manifest, ckpt_json *json, ckpt_error *e
     if (token == CKPT_JSON_OBJECT_END) break;
     CKPT_TRY(read_key(manifest, json, ckpt_json_text(json, NULL), &seen, err));
   }
-  if (seen != 0x3F)
+  if ((seen & 0x3F) != 0x3F) /* side files are as they may */
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "no manifest: %s is missing (ckpt hash PATH -o FILE writes one)",
                      seen & 1 ? "one of digest, names, include, cast, tensors" : "ckpt_manifest");
   return ckpt_json_next(json, &token, err);

@@ -4,16 +4,20 @@
  * order, the tied copy of a pair left out:
  *
  *   {"ckpt_manifest": 1, "digest": "ckpt1:...", "names": "hf:llama/1", "include": "model", "cast": null,
+ *    "side_files": [{"name": "config.json", "n_bytes": 731, "sha256": "..."}, ...],
  *    "tensors": [
  *     {"name": "...", "dtype": "bf16", "shape": [64, 64], "digest": "ckpt1:..."},
  *     ...
  *   ]}
  *
- * `names` is the naming that the digests are over, with the revision of its table; a check recomputes with it. */
+ * `side_files` is there only where there are any, and not with a cast, after which a config says another dtype. It is
+ * the one part that the format may matter to: some hold no side files. `names` is the naming that the digests are over,
+ * with the revision of its table; a check recomputes with it. */
 #ifndef CKPT_RECIPE_MANIFEST_H
 #define CKPT_RECIPE_MANIFEST_H
 
 #include "libckpt/recipe/hash.h"
+#include "libckpt/recipe/side_sums.h"
 
 #define CKPT_MANIFEST_VERSION 1
 
@@ -31,6 +35,7 @@ typedef struct ckpt_manifest {
   ckpt_dtype cast;
   ckpt_manifest_entry *entries; /* in byte order of names */
   size_t n, capacity;
+  ckpt_side_sums side_files; /* empty: nothing is said of them */
 } ckpt_manifest;
 
 /* The manifest of a hashing whose digests are all taken; it copies what it needs. With a NULL *digest_error a failure
@@ -39,6 +44,11 @@ typedef struct ckpt_manifest {
 ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_hashing *hashing, ckpt_error *digest_error,
                               ckpt_error *err);
 void ckpt_manifest_free(ckpt_manifest *manifest); /* NULL is fine */
+
+/* Reads the side files of the index that was hashed into a manifest of values as stored; of another one nothing. As
+ * ckpt_side_sums_take, and EIO where they changed meanwhile; EUNSUPPORTED for a name that is no text. */
+ckpt_status ckpt_manifest_add_side_files(ckpt_manifest *manifest, const ckpt_index *from, const ckpt_run_options *run,
+                                         ckpt_error *err);
 
 /* Writes it, atomically. Fails with EEXIST unless force, and EIO. */
 ckpt_status ckpt_manifest_write(const ckpt_manifest *manifest, const char *path, bool force, ckpt_error *err);

@@ -5,6 +5,7 @@
  *               "exclude":[..],"rename":[..]},
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","world","zstd_level" where asked for,"digest","n_tensors","n_bytes",
+ *                "side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","n_bytes","n_underflow" where a cast made values
  * zero,"digest"}]}]}
  *
@@ -19,6 +20,7 @@
 
 #include "libckpt/error.h"
 #include "libckpt/out.h"
+#include "libckpt/recipe/side_sums.h"
 #include "libckpt/run.h"
 
 enum { WINDOW_BYTES = 1 << 16 };
@@ -69,6 +71,8 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(check_text(request->options->input, err));
   if (request->like_path != NULL) CKPT_TRY(check_text(request->like_path, err));
   for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
+  for (uint32_t i = 0; i < plan->n_outputs; i++)
+    if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
   CKPT_TRY(find_rows(&rows, plan, from, err));
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < from->n_tensors && status == CKPT_OK; i++) {
@@ -155,7 +159,8 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   return expr->tensor;
 }
 
-static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, const ckpt_convert_target *target) {
+static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, const ckpt_convert_target *target,
+                         const ckpt_side_sums *side) {
   const ckpt_output *output = &plan->outputs[number];
   uint64_t n_bytes = 0;
   for (uint32_t i = 0; i < output->layout.n_files; i++) n_bytes += output->layout.files[i].n_bytes;
@@ -165,8 +170,10 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   if (target->world != 0) ckpt_out_printf(out, ",\"world\":%u", target->world);
   if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);
   print_digest(out, &output->digest);
-  ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"tensors\":[\n", output->described->n_tensors,
+  ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                   (ull)n_bytes);
+  ckpt_side_sums_print(side, "\n   ", out);
+  ckpt_out_text(out, ",\"tensors\":[\n");
   bool is_first = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
@@ -203,9 +210,15 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   print_text(&out, ",\"include\":", input_include(plan, request));
   print_digest(&out, &digest);
   ckpt_out_text(&out, "}],\n \"outputs\":[\n");
-  for (uint32_t i = 0; i < plan->n_outputs; i++) print_output(&out, plan, i, &request->targets[i]);
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
+    ckpt_side_sums side = {0};
+    status = ckpt_side_sums_written(&side, &plan->outputs[i].layout, err);
+    if (status == CKPT_OK) print_output(&out, plan, i, &request->targets[i], &side);
+    ckpt_side_sums_free(&side);
+  }
   ckpt_out_text(&out, "]}\n");
-  ckpt_status status = ckpt_out_end(&out);
+  if (status == CKPT_OK) status = ckpt_out_end(&out);
   free(window);
   return status;
 }

@@ -29,9 +29,10 @@ typedef void ckpt_receipt_problem(void *arg, const ckpt_error *problem);
 /* Replays the receipt at path `receipt` and compares with what it records of `output`, which is one of its outputs (the
  * only one where it has one; else by its path, as it was given or from the receipt's folder, or by its content and last
  * name), and with what stands there now. Reads inputs and output once, an output that goes by its content twice.
- * Succeeds when it could compare: then `report` (arg first) has been called for each difference. Fails with EFORMAT for
+ * Succeeds when it could compare: then `report` (arg first) has been called for each difference, and *has_side_files
+ * (may be NULL) says whether side files were among what is recorded (older receipts have none). Fails with EFORMAT for
  * what is no receipt, ENOTFOUND (receipt, input, output not among several), and as ckpt_open and a run do. */
 ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
-                                ckpt_receipt_problem *report, void *arg, ckpt_error *err);
+                                ckpt_receipt_problem *report, void *arg, bool *has_side_files, ckpt_error *err);
 
 #endif

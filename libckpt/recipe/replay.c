@@ -1,4 +1,5 @@
-/* replay.c - a receipt read back, its plan rebuilt and run into the digest only; receipt.c has the form. */
+/* replay.c - a receipt's plan rebuilt and run into the digest only, and compared with what was recorded; recorded.c
+ * reads the receipt. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -12,33 +13,13 @@
 #include "libckpt/error.h"
 #include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/hash.h"
-#include "libckpt/recipe/json_file.h"
 #include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/recorded.h"
 #include "libckpt/run.h"
 #include "libckpt/source.h"
 
-enum { MAX_OPTION_BYTES = 16 << 20 }; /* more than any command line holds */
-
-/* What a receipt says of an output beside its target. */
-typedef struct recorded_output {
-  ckpt_digest digest;
-  bool has_digest;
-} recorded_output;
-
-/* A receipt as it was read, and the request that it stands for. Lists of tensors stay in the file: they are read where
- * they are compared. */
-typedef struct recorded {
-  const char *path; /* of the receipt */
-  ckpt_json_file file;
-  ckpt_arena arena;
-  ckpt_convert_options options;
-  const char *weights, *version;
-  const char *input_names;
-  recorded_output input, *outputs;
-  ckpt_convert_target *targets;
-  ckpt_convert_request request;
-  ckpt_index *from, *like;
-} recorded;
+typedef ckpt_recorded recorded;
+typedef ckpt_recorded_output recorded_output;
 
 typedef struct reporter {
   ckpt_receipt_problem *report;
@@ -71,204 +52,8 @@ static void remark(const reporter *to, const char *file, const char *format, ...
   va_end(args);
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------------
+/* ---- inputs and outputs ---------------------------------------------------------------------------------------------
  */
-
-static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) {
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (%s)", what);
-}
-
-/* What is read of an object: keys in any order, each at most once. Others are passed by, or met by a last field without
- * a key. */
-typedef struct field {
-  const char *key;
-  ckpt_status (*read)(recorded *r, ckpt_json *json, void *into, ckpt_error *err); /* its value */
-  void *into;
-} field;
-
-/* The rest of an object whose beginning has been read. */
-static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields, size_t n, ckpt_error *err) {
-  uint32_t seen = 0;
-  for (;;) {
-    ckpt_json_token token;
-    size_t i = 0;
-    CKPT_TRY(ckpt_json_next(json, &token, err));
-    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
-    while (i < n && fields[i].key != NULL && strcmp(fields[i].key, ckpt_json_text(json, NULL)) != 0) i++;
-    if (i == n) {
-      CKPT_TRY(ckpt_json_skip(json, err));
-      continue;
-    }
-    if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", fields[i].key);
-    seen |= UINT32_C(1) << i;
-    CKPT_TRY(fields[i].read(r, json, fields[i].into, err));
-  }
-}
-
-/* An option that is passed by would be replayed as if it had not been given. */
-static ckpt_status refuse_option(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)into;
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records the option '%.80s', which this version does not know",
-                   ckpt_json_text(json, NULL));
-}
-
-static ckpt_status no_room(const recorded *r, ckpt_error *err) {
-  return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "its options take more than %d bytes", MAX_OPTION_BYTES);
-}
-
-/* Room for item n of an array in the receipt's arena, and for a zero behind it. */
-static ckpt_status grow(recorded *r, void *items, size_t n, size_t item_bytes, ckpt_error *err) {
-  if ((n & (n - 1)) != 0) return CKPT_OK; /* it grows at powers of two */
-  void *moved = ckpt_arena_array(&r->arena, 2 * n + 2, item_bytes), *old;
-  if (moved == NULL) return no_room(r, err);
-  memcpy(&old, items, sizeof old);
-  if (n != 0) memcpy(moved, old, n * item_bytes);
-  memcpy(items, &moved, sizeof moved);
-  return CKPT_OK;
-}
-
-/* A string or null, kept. */
-static ckpt_status read_text(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const char *text;
-  CKPT_TRY(ckpt_json_take_text(json, "what a receipt records", true, &text, err));
-  if (text != NULL && (text = ckpt_arena_copy(&r->arena, text)) == NULL) return no_room(r, err);
-  *(const char **)into = text;
-  return CKPT_OK;
-}
-
-static ckpt_status read_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  ckpt_json_token token;
-  CKPT_TRY(ckpt_json_next(json, &token, err));
-  if (token != CKPT_JSON_TRUE && token != CKPT_JSON_FALSE) return refuse(r, "options", err);
-  *(bool *)into = token == CKPT_JSON_TRUE;
-  return CKPT_OK;
-}
-
-static ckpt_status read_size(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "a size", err));
-  return ckpt_json_u64(json, into) ? CKPT_OK : refuse(r, "sizes", err);
-}
-
-static ckpt_status read_digest(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  recorded_output *output = into;
-  const char *text;
-  (void)r;
-  CKPT_TRY(ckpt_json_take_text(json, "a digest", true, &text, err));
-  output->has_digest = text != NULL && ckpt_digest_parse(text, &output->digest);
-  return CKPT_OK;
-}
-
-static ckpt_status read_version(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  uint64_t version;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "ckpt_receipt", err));
-  *(bool *)into = ckpt_json_u64(json, &version) && version == 1;
-  return *(bool *)into ? CKPT_OK : refuse(r, "no \"ckpt_receipt\": 1", err);
-}
-
-static ckpt_status read_list(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const char **texts = NULL;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "a list of options", err));
-  for (size_t n = 0;; n++) {
-    ckpt_json_token token;
-    CKPT_TRY(ckpt_json_next(json, &token, err));
-    if (token == CKPT_JSON_ARRAY_END) break;
-    if (token != CKPT_JSON_STRING) return refuse(r, "options", err);
-    CKPT_TRY(grow(r, &texts, n, sizeof *texts, err));
-    size_t n_text;
-    const char *text = ckpt_json_text(json, &n_text);
-    if (strlen(text) != n_text) return refuse(r, "options", err);
-    texts[n] = ckpt_arena_copy(&r->arena, text);
-    if (texts[n] == NULL) return no_room(r, err);
-  }
-  *(const char *const **)into = texts;
-  return CKPT_OK;
-}
-
-/* The array's next object has begun, or *is_end. */
-static ckpt_status next_object(const recorded *r, ckpt_json *json, const char *what, bool *is_end, ckpt_error *err) {
-  ckpt_json_token token;
-  CKPT_TRY(ckpt_json_next(json, &token, err));
-  *is_end = token == CKPT_JSON_ARRAY_END;
-  return *is_end || token == CKPT_JSON_OBJECT ? CKPT_OK : refuse(r, what, err);
-}
-
-static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  ckpt_cast_rule *casts = NULL;
-  (void)into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "dtype", err));
-  for (size_t n = 0;; n++) {
-    bool is_end;
-    const char *dtype = NULL;
-    CKPT_TRY(next_object(r, json, "dtype", &is_end, err));
-    if (is_end) break;
-    CKPT_TRY(grow(r, &casts, n, sizeof *casts, err));
-    const field fields[] = {
-        {"pattern", read_text, &casts[n].pattern}, {"dtype", read_text, &dtype}, {NULL, refuse_option, NULL}};
-    CKPT_TRY(read_fields(r, json, fields, 3, err));
-    casts[n].dtype = dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype);
-    if (casts[n].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
-    r->options.n_casts = n + 1;
-  }
-  r->options.casts = casts;
-  return CKPT_OK;
-}
-
-static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  ckpt_convert_options *options = &r->options;
-  const char *names = NULL;
-  (void)into;
-  const field fields[] = {{"names", read_text, &names},
-                          {"weights", read_text, &r->weights},
-                          {"like", read_text, &r->request.like_path},
-                          {"include", read_text, &options->include},
-                          {"allow_overflow", read_flag, &options->allow_overflow},
-                          {"dtype", read_casts, NULL},
-                          {"match", read_list, &options->match},
-                          {"exclude", read_list, &options->exclude},
-                          {"rename", read_list, &options->rename},
-                          {NULL, refuse_option, NULL}};
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
-  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-  options->stored_names = names != NULL && strcmp(names, "stored") == 0;
-  return CKPT_OK;
-}
-
-static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "inputs", err));
-  for (size_t n = 0;; n++) {
-    bool is_end;
-    CKPT_TRY(next_object(r, json, "inputs", &is_end, err));
-    if (is_end) return CKPT_OK;
-    if (n != 0) return refuse(r, "more than one input", err);
-    const field fields[] = {{"path", read_text, &r->options.input},
-                            {"names", read_text, &r->input_names},
-                            {"digest", read_digest, &r->input}};
-    CKPT_TRY(read_fields(r, json, fields, 3, err));
-  }
-}
-
-static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
-  for (uint32_t n = 0;; n++) {
-    bool is_end;
-    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
-    if (is_end) break;
-    CKPT_TRY(grow(r, &r->targets, n, sizeof *r->targets, err));
-    CKPT_TRY(grow(r, &r->outputs, n, sizeof *r->outputs, err));
-    ckpt_convert_target *target = &r->targets[n];
-    const field fields[] = {{"path", read_text, &target->path},
-                            {"format", read_text, &target->to},
-                            {"shard_size", read_size, &target->shard_size},
-                            {"digest", read_digest, &r->outputs[n]}};
-    CKPT_TRY(read_fields(r, json, fields, 4, err));
-    if (target->path == NULL || target->to == NULL) return refuse(r, "outputs", err);
-    r->request.n_targets = n + 1;
-  }
-  r->request.targets = r->targets;
-  return CKPT_OK;
-}
 
 /* A path that the run was given, from the folder of the receipt. NULL: no room. */
 static char *beside_receipt(recorded *r, const char *path) {
@@ -294,39 +79,6 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
                    "its input %s is not there, looked up from %s and from the receipt's folder (run it where the "
                    "receipt was written)",
                    path, here);
-}
-
-/* The verbs that write receipts; each is a request that the options stand for. */
-static ckpt_status check_verb(const recorded *r, ckpt_error *err) {
-  static const char *const verbs[] = {"convert", "split", "join", "consolidate", "reshard"};
-  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-    if (r->request.verb != NULL && strcmp(r->request.verb, verbs[i]) == 0) return CKPT_OK;
-  return refuse(r, r->request.verb == NULL ? "no verb" : r->request.verb, err);
-}
-
-static ckpt_status parse(recorded *r, ckpt_error *err) {
-  bool is_one = false;
-  const field fields[] = {{"ckpt_receipt", read_version, &is_one}, {"version", read_text, &r->version},
-                          {"verb", read_text, &r->request.verb},   {"options", read_options, NULL},
-                          {"inputs", read_inputs, NULL},           {"outputs", read_outputs, NULL}};
-  ckpt_json *json = NULL;
-  ckpt_json_token token;
-  ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
-  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
-  CKPT_TRY_GOTO(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-  CKPT_TRY_GOTO(ckpt_json_next(json, &token, err)); /* the end, or an error */
-  if (!is_one)
-    status = refuse(r, "no \"ckpt_receipt\": 1", err);
-  else if (r->options.input == NULL)
-    status = refuse(r, "inputs", err);
-  else if (r->request.n_targets == 0)
-    status = refuse(r, "outputs", err);
-  else
-    status = check_verb(r, err);
-done:
-  ckpt_json_free(json);
-  return ckpt_fail_at(status, err, r->path, NULL);
 }
 
 /* The request that was made then, over what stands at the inputs' paths now. */
@@ -397,7 +149,7 @@ static ckpt_status find_output(recorded *r, const char *path, const ckpt_run_opt
     if (ckpt_same_place(r->targets[*number].path, path)) return CKPT_OK;
   for (*number = 0; *number < n; ++*number) {
     const char *beside = beside_receipt(r, r->targets[*number].path);
-    if (beside == NULL) return no_room(r, err);
+    if (beside == NULL) return ckpt_recorded_full(r, err);
     if (r->targets[*number].path[0] != '/' && ckpt_same_place(beside, path)) return CKPT_OK;
   }
   recorded_output now = {0};
@@ -434,21 +186,14 @@ typedef struct comparison {
   const present *entries;
   bool *is_met;
   size_t n;
-  uint32_t output, number; /* wanted; of the output that is being read */
+  const ckpt_recorded *r;
+  uint32_t output;
   const char *file, *whose;
   const reporter *to;
 } comparison;
 
-/* A tensor as the receipt lists it. */
-typedef struct listed {
-  char name[CKPT_JSON_FILE_MAX_TEXT + 1], source[CKPT_JSON_FILE_MAX_TEXT + 1]; /* empty: none */
-  char from[32], to[32];
-  uint64_t n_bytes, n_underflow;
-  recorded_output digest;
-} listed;
-
 /* What was decided then against what the replay does. */
-static void compare_decision(const comparison *c, const listed *then, const present *now) {
+static void compare_decision(const comparison *c, const ckpt_recorded_tensor *then, const present *now) {
   const char *source = now->source == NULL ? "" : now->source->name;
   const char *from = now->source == NULL ? "" : ckpt_dtype_name((ckpt_dtype)now->source->dtype);
   const char *to = ckpt_dtype_name((ckpt_dtype)now->made->dtype);
@@ -461,7 +206,8 @@ static void compare_decision(const comparison *c, const listed *then, const pres
         then->n_bytes, then->n_underflow, now->made->n_bytes, now->n_underflow);
 }
 
-static void compare_tensor(const comparison *c, const listed *tensor) {
+static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
+  const comparison *c = arg;
   const char *name = tensor->name;
   if (name[0] == '\0' || !tensor->digest.has_digest) {
     say(c->to, c->file, name, "the receipt lists it without a digest");
@@ -485,77 +231,78 @@ static void compare_tensor(const comparison *c, const listed *tensor) {
   if (c->entries[low].made != NULL) compare_decision(c, tensor, &c->entries[low]);
 }
 
-/* A string or null into a buffer: of a name, of a dtype. */
-static ckpt_status read_short(ckpt_json *json, char *into, size_t n_into, ckpt_error *err) {
-  const char *text;
-  CKPT_TRY(ckpt_json_take_text(json, "what a receipt records", true, &text, err));
-  snprintf(into, n_into, "%s", text == NULL ? "" : text);
-  return CKPT_OK;
+/* ---- side files ----------------------------------------------------------------------------------------------------
+ */
+
+/* What a run puts into the folder of an output beside it: the receipt, other outputs. */
+static bool is_beside(void *arg, const char *name) {
+  const comparison *c = arg;
+  char path[PATH_MAX];
+  if ((size_t)snprintf(path, sizeof path, "%s/%s", c->file, name) >= sizeof path) return false;
+  bool is_one = ckpt_same_place(path, c->r->path);
+  for (uint32_t i = 0; i < c->r->request.n_targets && !is_one; i++)
+    is_one = i != c->output && ckpt_same_place(path, c->r->targets[i].path);
+  return is_one;
 }
 
-static ckpt_status read_name(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)r;
-  return read_short(json, into, CKPT_JSON_FILE_MAX_TEXT + 1, err);
+static void tell_side(void *arg, const ckpt_error *difference) {
+  const comparison *c = arg;
+  c->to->report(c->to->arg, difference);
 }
 
-static ckpt_status read_dtype(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)r;
-  return read_short(json, into, sizeof((listed *)0)->to, err);
+/* Those of a plan's output that has run, or of what stands there now. */
+static ckpt_status compare_side_files(comparison *c, const ckpt_side_sums *then, const ckpt_layout *layout,
+                                      const ckpt_index *index, const ckpt_run_options *run, ckpt_error *err) {
+  ckpt_side_sums now = {0};
+  ckpt_status status =
+      layout != NULL ? ckpt_side_sums_written(&now, layout, err) : ckpt_side_sums_take(&now, index, then, run, err);
+  const ckpt_side_comparison both = {.then = then,
+                                     .now = &now,
+                                     .record = "the receipt",
+                                     .whose = c->whose,
+                                     .folder = c->file,
+                                     .is_excused = is_beside,
+                                     .report = tell_side,
+                                     .arg = c};
+  if (status == CKPT_OK) ckpt_side_sums_compare(&both);
+  ckpt_side_sums_free(&now);
+  return status;
 }
 
-static ckpt_status compare_list(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const comparison *c = into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "tensors", err));
-  for (;;) {
-    bool is_end;
-    listed tensor = {0};
-    CKPT_TRY(next_object(r, json, "tensors", &is_end, err));
-    if (is_end) return CKPT_OK;
-    const field fields[] = {{"name", read_name, tensor.name},        {"source", read_name, tensor.source},
-                            {"from", read_dtype, tensor.from},       {"to", read_dtype, tensor.to},
-                            {"n_bytes", read_size, &tensor.n_bytes}, {"n_underflow", read_size, &tensor.n_underflow},
-                            {"digest", read_digest, &tensor.digest}};
-    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-    compare_tensor(c, &tensor);
-  }
-}
+/* ---- whole outputs -------------------------------------------------------------------------------------------------
+ */
 
-static ckpt_status compare_outputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  comparison *c = into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
-  for (c->number = 0;; c->number++) {
-    bool is_end;
-    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
-    if (is_end) return CKPT_OK;
-    const field tensors = {"tensors", compare_list, c};
-    CKPT_TRY(read_fields(r, json, &tensors, c->number == c->output ? 1 : 0, err));
-  }
-}
+/* What is there now: tensors in byte order of names, and where the side files are. */
+typedef struct found_output {
+  const present *entries;
+  size_t n;
+  const ckpt_layout *layout; /* of a replay */
+  const ckpt_index *index;   /* of what stands there */
+} found_output;
 
-/* Compares what is there now with what the receipt lists of an output, in one more pass over it. */
-static ckpt_status compare_tensors(recorded *r, uint32_t output, const present *entries, size_t n, const char *file,
-                                   const char *whose, const reporter *to, ckpt_error *err) {
-  comparison c = {.entries = entries, .n = n, .output = output, .file = file, .whose = whose, .to = to};
-  const field outputs = {"outputs", compare_outputs, &c};
-  ckpt_json *json = NULL;
-  c.is_met = calloc(n + 1, sizeof *c.is_met);
+/* Compares with what the receipt lists of an output, in one more pass over it. *has_side: it lists side files. */
+static ckpt_status compare_output(recorded *r, uint32_t output, const found_output *found, const char *file,
+                                  const char *whose, const ckpt_run_options *run, const reporter *to, bool *has_side,
+                                  ckpt_error *err) {
+  comparison c = {
+      .entries = found->entries, .n = found->n, .r = r, .output = output, .file = file, .whose = whose, .to = to};
+  ckpt_side_sums then = {0};
+  c.is_met = calloc(found->n + 1, sizeof *c.is_met);
   CKPT_TRY_ALLOC(c.is_met, err);
-  ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
-  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
-  status = read_fields(r, json, &outputs, 1, err);
+  ckpt_status status = ckpt_recorded_read(r, output, compare_tensor, &c, &then, has_side, err);
   size_t n_left = 0;
-  for (size_t i = 0; i < n; i++) n_left += !c.is_met[i];
+  for (size_t i = 0; i < found->n; i++) n_left += !c.is_met[i];
   if (status == CKPT_OK && n_left != 0)
     say(to, file, NULL, "%s has %zu tensor%s that the receipt does not list", whose, n_left, n_left == 1 ? "" : "s");
-done:
-  ckpt_json_free(json);
+  if (status == CKPT_OK && *has_side) status = compare_side_files(&c, &then, found->layout, found->index, run, err);
+  ckpt_side_sums_free(&then);
   free(c.is_met);
-  return ckpt_fail_at(status, err, r->path, NULL);
+  return status;
 }
 
 static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const reporter *to, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
+  bool has_side;
   for (uint32_t k = 0; k < plan->n_outputs && status == CKPT_OK; k++) {
     const ckpt_index *described = plan->outputs[k].described;
     present *entries = calloc((size_t)described->n_tensors + 1, sizeof *entries);
@@ -566,7 +313,8 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const re
       entries[i] = (present){made->name, row->digest, ckpt_receipt_source(row->expr), made, row->stats.n_underflow};
     }
     qsort(entries, described->n_tensors, sizeof *entries, compare_names);
-    status = compare_tensors(r, k, entries, described->n_tensors, r->targets[k].path, "the replay", to, err);
+    const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};
+    status = compare_output(r, k, &found, r->targets[k].path, "the replay", NULL, to, &has_side, err);
     free(entries);
     const recorded_output *output = &r->outputs[k];
     if (status == CKPT_OK &&
@@ -611,7 +359,7 @@ done:
 
 /* What stands at the output now: the names that are written in it, and the parameters as stored. */
 static ckpt_status look(recorded *r, const char *path, uint32_t number, const ckpt_run_options *run, const reporter *to,
-                        ckpt_error *err) {
+                        bool *has_side, ckpt_error *err) {
   const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true, .weights = "model"};
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   ckpt_index *index = NULL;
@@ -629,7 +377,9 @@ static ckpt_status look(recorded *r, const char *path, uint32_t number, const ck
   }
   for (uint32_t i = 0; i < index->n_tensors; i++)
     entries[i] = (present){.name = index->tensors[index->by_name[i]].name, .digest = hashing.digests[i]};
-  status = compare_tensors(r, number, entries, index->n_tensors, path, "the output", to, err);
+  const found_output found = {.entries = entries, .n = index->n_tensors, .index = index};
+  CKPT_TRY_GOTO(compare_output(r, number, &found, path, "the output", run, to, has_side, err));
+  status = ckpt_source_unchanged(index->source, err);
 done:
   free(entries);
   ckpt_hashing_end(&hashing);
@@ -638,14 +388,13 @@ done:
 }
 
 ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
-                                ckpt_receipt_problem *report, void *arg, ckpt_error *err) {
-  recorded r = {.path = receipt};
+                                ckpt_receipt_problem *report, void *arg, bool *has_side_files, ckpt_error *err) {
+  recorded r;
   const reporter to = {report, arg};
   uint32_t number;
+  bool has_side = false;
   ckpt_status status;
-  CKPT_TRY(ckpt_json_file_open(&r.file, receipt, "the receipt", err));
-  ckpt_arena_init(&r.arena, MAX_OPTION_BYTES);
-  CKPT_TRY_GOTO(parse(&r, err));
+  CKPT_TRY_GOTO(ckpt_recorded_open(&r, receipt, err));
   ckpt_run_options second = {.struct_size = sizeof second};
   if (run != NULL) second = *run;
   second.trace = NULL; /* that is the replay's */
@@ -658,11 +407,9 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
   ckpt_index_free(r.like);
   r.from = r.like = NULL;
-  status = look(&r, output, number, &second, &to, err);
+  status = look(&r, output, number, &second, &to, &has_side, err);
+  if (has_side_files != NULL) *has_side_files = has_side;
 done:
-  ckpt_index_free(r.from);
-  ckpt_index_free(r.like);
-  ckpt_arena_free(&r.arena);
-  ckpt_json_file_close(&r.file);
+  ckpt_recorded_close(&r);
   return status;
 }

@@ -14,8 +14,9 @@ struct ckpt_selection {
   ckpt_pattern **match, **exclude, **casts; /* casts[i] NULL: every floating tensor */
   ckpt_renaming **rename;
   size_t n_match, n_exclude, n_rename;
-  uint64_t *n_floats; /* floating tensors that each cast rule matched */
-  uint64_t *n_cast;   /* floating tensors that each cast rule decided */
+  uint64_t *n_floats;       /* floating tensors that each cast rule matched */
+  uint64_t *n_cast;         /* floating tensors that each cast rule decided */
+  uint64_t *n_steps, n_own; /* the patterns' budget; n_own where none was given */
   ckpt_left_out left_out;
 };
 
@@ -32,11 +33,12 @@ static size_t count(const char *const *texts) {
   return n;
 }
 
-static ckpt_status compile(ckpt_pattern ***out, size_t *n_out, const char *const *texts, ckpt_error *err) {
+static ckpt_status compile(ckpt_pattern ***out, size_t *n_out, const char *const *texts, uint64_t *n_steps,
+                           ckpt_error *err) {
   *n_out = count(texts);
   *out = calloc(*n_out + 1, sizeof **out);
   CKPT_TRY_ALLOC(*out, err);
-  for (size_t i = 0; i < *n_out; i++) CKPT_TRY(ckpt_pattern_new(&(*out)[i], texts[i], err));
+  for (size_t i = 0; i < *n_out; i++) CKPT_TRY(ckpt_pattern_new(&(*out)[i], texts[i], n_steps, err));
   return CKPT_OK;
 }
 
@@ -46,8 +48,8 @@ static ckpt_status compile_all(ckpt_selection *s, ckpt_error *err) {
   ckpt_role_included(s->include, CKPT_ROLE_PARAMETER, &known);
   if (!known)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "include '%s' is none of model, optimizer, all", s->include);
-  CKPT_TRY(compile(&s->match, &s->n_match, options->match, err));
-  CKPT_TRY(compile(&s->exclude, &s->n_exclude, options->exclude, err));
+  CKPT_TRY(compile(&s->match, &s->n_match, options->match, s->n_steps, err));
+  CKPT_TRY(compile(&s->exclude, &s->n_exclude, options->exclude, s->n_steps, err));
   s->n_rename = count(options->rename);
   s->rename = calloc(s->n_rename + 1, sizeof *s->rename);
   s->casts = calloc(options->n_casts + 1, sizeof *s->casts);
@@ -55,17 +57,21 @@ static ckpt_status compile_all(ckpt_selection *s, ckpt_error *err) {
   s->n_floats = calloc(options->n_casts + 1, sizeof *s->n_floats);
   if (s->rename == NULL || s->casts == NULL || s->n_cast == NULL || s->n_floats == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (size_t i = 0; i < s->n_rename; i++) CKPT_TRY(ckpt_renaming_new(&s->rename[i], options->rename[i], err));
+  for (size_t i = 0; i < s->n_rename; i++)
+    CKPT_TRY(ckpt_renaming_new(&s->rename[i], options->rename[i], s->n_steps, err));
   for (size_t i = 0; i < options->n_casts; i++)
-    if (options->casts[i].pattern != NULL) CKPT_TRY(ckpt_pattern_new(&s->casts[i], options->casts[i].pattern, err));
+    if (options->casts[i].pattern != NULL)
+      CKPT_TRY(ckpt_pattern_new(&s->casts[i], options->casts[i].pattern, s->n_steps, err));
   return CKPT_OK;
 }
 
 ckpt_status ckpt_selection_new(ckpt_selection **out, const ckpt_convert_options *options, const char *include,
-                               ckpt_error *err) {
+                               uint64_t *n_steps, ckpt_error *err) {
   ckpt_selection *selection = calloc(1, sizeof *selection);
   CKPT_TRY_ALLOC(selection, err);
   selection->options = options;
+  selection->n_own = CKPT_PATTERN_STEPS;
+  selection->n_steps = n_steps != NULL ? n_steps : &selection->n_own;
   selection->include = include != NULL ? include : "model";
   ckpt_status status = compile_all(selection, err);
   if (status != CKPT_OK) {

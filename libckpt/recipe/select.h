@@ -16,9 +16,10 @@ typedef struct ckpt_left_out {
   uint64_t n_unmatched; /* tensors left out by --match and --exclude */
 } ckpt_left_out;
 
-/* Compiles the selection of a conversion. include: NULL means "model". Fails with EINVAL naming the bad pattern. */
+/* Compiles the selection of a conversion. include: NULL means "model". n_steps is the budget of its patterns, to live
+ * as long; NULL: one of its own. Fails with EINVAL naming the bad pattern, ELIMIT. */
 ckpt_status ckpt_selection_new(ckpt_selection **out, const ckpt_convert_options *options, const char *include,
-                               ckpt_error *err);
+                               uint64_t *n_steps, ckpt_error *err);
 void ckpt_selection_free(ckpt_selection *selection); /* NULL is fine */
 
 /* Decides about one tensor: *name is NULL when it is left out, else its new name (in arena); *dtype what it is cast

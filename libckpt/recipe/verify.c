@@ -1,6 +1,7 @@
 /* verify.c - findings, and what is found in structure, values, digests and files; verify_config.c has the rest. */
 #include "libckpt/recipe/verify.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
+#include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/stats.h"
 #include "libckpt/weights.h"
 
@@ -262,6 +264,59 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
                              ckpt_dtype_name(expected->cast), expected->n, are, expected_path);
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "bytes: %zu tensor%s those of %s", expected->n, are,
                            expected_path);
+}
+
+/* ---- side files ----------------------------------------------------------------------------------------------------
+ */
+
+typedef struct side_check {
+  ckpt_findings *findings;
+  const char *folder, *record;
+  ckpt_status status;
+  ckpt_error *err;
+} side_check;
+
+/* A record that was put into the folder. */
+static bool is_record(void *arg, const char *name) {
+  const side_check *c = arg;
+  char path[PATH_MAX];
+  return (size_t)snprintf(path, sizeof path, "%s/%s", c->folder, name) < sizeof path &&
+         ckpt_same_place(path, c->record);
+}
+
+static void take_side_difference(void *arg, const ckpt_error *difference) {
+  side_check *c = arg;
+  if (c->status == CKPT_OK)
+    c->status = ckpt_findings_add(c->findings, c->err, CKPT_PROBLEM, difference->file, NULL, "%s", difference->message);
+}
+
+ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *index, const ckpt_side_sums *listed,
+                                   const char *record, const ckpt_run_options *run, ckpt_error *err) {
+  const ckpt_format *format = ckpt_format_find(index->format);
+  const char *are = listed->n == 1 ? "" : "s";
+  if (format == NULL || !format->caps.side_files)
+    return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "side files: %s lists %u file%s (%s%s), and none belongs to this format", record,
+                             listed->n, are, listed->items[0].name, listed->n == 1 ? "" : ", ...");
+  ckpt_side_sums now = {0};
+  side_check check = {.findings = findings, .folder = ckpt_source_root(index->source), .record = record, .err = err};
+  size_t n_problems = findings->n_of[CKPT_PROBLEM];
+  const ckpt_side_comparison both = {.then = listed,
+                                     .now = &now,
+                                     .record = record,
+                                     .whose = "the checkpoint",
+                                     .folder = index->path,
+                                     .is_excused = is_record,
+                                     .report = take_side_difference,
+                                     .arg = &check};
+  ckpt_status status = ckpt_side_sums_take(&now, index, listed, run, err);
+  if (status == CKPT_OK) ckpt_side_sums_compare(&both);
+  if (status == CKPT_OK) status = check.status;
+  if (status == CKPT_OK && findings->n_of[CKPT_PROBLEM] == n_problems)
+    status = ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "side files: SHA-256 of %u file%s is that in %s",
+                               listed->n, are, record);
+  ckpt_side_sums_free(&now);
+  return status;
 }
 
 /* ---- files --------------------------------------------------------------------------------------------------------

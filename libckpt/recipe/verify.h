@@ -80,6 +80,11 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
                                  const ckpt_manifest *expected, const char *expected_path, ckpt_error *err);
 
+/* Side files of the index against a list of them, which `record` (a path) holds: a problem for each that is changed,
+ * missing or not listed, else a proof. What holds no side files in its format is said to be unproven. */
+ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *index, const ckpt_side_sums *listed,
+                                   const char *record, const ckpt_run_options *run, ckpt_error *err);
+
 /* Files of the checkpoint against the sums they must have: pairs of a number in the source and what is promised.
  * `promise` says by whom ("SUMS", "the name of its blob in the cache"). Adds a problem for each that differs; *n_equal
  * counts the others. */

@@ -38,8 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   ckpt_pattern *pattern = NULL;
   ckpt_renaming *renaming = NULL;
   ckpt_error err = {0}, no_renaming = {0};
-  check(ckpt_pattern_new(&pattern, line, &err), &err);
-  check(ckpt_renaming_new(&renaming, line, &no_renaming), &no_renaming);
+  check(ckpt_pattern_new(&pattern, line, NULL, &err), &err);
+  check(ckpt_renaming_new(&renaming, line, NULL, &no_renaming), &no_renaming);
   if ((pattern == NULL) != (err.status != CKPT_OK) || (renaming == NULL) != (no_renaming.status != CKPT_OK)) abort();
   for (int i = 0; i < 16 && (name = strsep(&rest, "\n")) != NULL; i++) {
     if (pattern != NULL) match(pattern, name);

@@ -1,7 +1,11 @@
 // Tests of patterns and renames on tensor names: what they match, what they refuse, and that matching is bounded.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <ctime>
 #include <string>
+#include <vector>
 
 extern "C" {
 #include "libckpt/pattern.h"
@@ -12,7 +16,7 @@ namespace {
 bool Matches(const std::string &pattern, const std::string &name) {
   ckpt_pattern *compiled = nullptr;
   ckpt_error err = {};
-  EXPECT_EQ(ckpt_pattern_new(&compiled, pattern.c_str(), &err), CKPT_OK) << err.message;
+  EXPECT_EQ(ckpt_pattern_new(&compiled, pattern.c_str(), nullptr, &err), CKPT_OK) << err.message;
   bool matched = false;
   EXPECT_EQ(ckpt_pattern_match(compiled, name.c_str(), &matched, &err), CKPT_OK) << err.message;
   EXPECT_EQ(ckpt_pattern_n_matched(compiled), matched ? 1u : 0u);
@@ -23,7 +27,7 @@ bool Matches(const std::string &pattern, const std::string &name) {
 std::string PatternError(const std::string &pattern) {
   ckpt_pattern *compiled = nullptr;
   ckpt_error err = {};
-  EXPECT_NE(ckpt_pattern_new(&compiled, pattern.c_str(), &err), CKPT_OK) << pattern;
+  EXPECT_NE(ckpt_pattern_new(&compiled, pattern.c_str(), nullptr, &err), CKPT_OK) << pattern;
   EXPECT_EQ(compiled, nullptr);
   return err.message;
 }
@@ -57,7 +61,7 @@ TEST(Pattern, ExpressionsSearch) {
 
 TEST(Pattern, CountsItsMatches) {
   ckpt_pattern *pattern = nullptr;
-  ASSERT_EQ(ckpt_pattern_new(&pattern, "a*", nullptr), CKPT_OK);
+  ASSERT_EQ(ckpt_pattern_new(&pattern, "a*", nullptr, nullptr), CKPT_OK);
   bool matched;
   for (const char *name : {"a", "b", "ab"}) ASSERT_EQ(ckpt_pattern_match(pattern, name, &matched, nullptr), CKPT_OK);
   EXPECT_EQ(ckpt_pattern_n_matched(pattern), 2u);
@@ -77,7 +81,7 @@ TEST(Pattern, MistakesAreNamedWithTheirPlace) {
 
 TEST(Pattern, MatchingIsBounded) {
   ckpt_pattern *pattern = nullptr;
-  ASSERT_EQ(ckpt_pattern_new(&pattern, "re:^(a+)+$", nullptr), CKPT_OK);
+  ASSERT_EQ(ckpt_pattern_new(&pattern, "re:^(a+)+$", nullptr, nullptr), CKPT_OK);
   bool matched = true;
   ckpt_error err = {};
   std::string name = std::string(60, 'a') + "b";
@@ -92,9 +96,53 @@ TEST(Pattern, MatchingIsBounded) {
   EXPECT_FALSE(Matches(stars + "b", std::string(4000, 'a')));
 }
 
+// Each match is within its own bound; together they are not, whichever pattern comes last.
+TEST(Pattern, PatternsOfOneBudgetAreBoundedTogether) {
+  uint64_t n_steps = 40000000;
+  std::vector<ckpt_pattern *> patterns;
+  ckpt_status status = CKPT_OK;
+  ckpt_error err = {};
+  for (int i = 0; i < 200; i++) {
+    std::string text = "re:a*a*[b-y]|" + std::to_string(i);
+    patterns.push_back(nullptr);
+    ASSERT_EQ(ckpt_pattern_new(&patterns.back(), text.c_str(), &n_steps, &err), CKPT_OK) << err.message;
+  }
+  uint64_t n_compiled = n_steps, n_matches = 0;
+  EXPECT_GT(n_compiled, 30000000u);
+  const std::string name(60, 'a');
+  bool matched;
+  for (int k = 0; k < 12000 && status == CKPT_OK; k++)
+    for (size_t i = 0; i < patterns.size() && status == CKPT_OK; i++, n_matches++)
+      status = ckpt_pattern_match(patterns[i], name.c_str(), &matched, &err);
+  EXPECT_EQ(status, CKPT_ELIMIT);
+  EXPECT_LT(n_matches, 30000u);
+  EXPECT_EQ(n_steps, 0u);
+  EXPECT_STREQ(strstr(err.message, "': ") + 3,
+               "the patterns take more than 500000000 steps together (give fewer or simpler ones)");
+  EXPECT_EQ(err.tensor, name);
+  EXPECT_EQ(ckpt_pattern_match(patterns[0], "x", &matched, nullptr), CKPT_ELIMIT);
+  ckpt_pattern *late = nullptr;
+  EXPECT_EQ(ckpt_pattern_new(&late, "x", &n_steps, nullptr), CKPT_ELIMIT);
+  for (ckpt_pattern *pattern : patterns) ckpt_pattern_free(pattern);
+}
+
+TEST(Pattern, AnHonestSetIsWithinTheBudget) {
+  uint64_t n_steps = CKPT_PATTERN_STEPS;
+  ckpt_pattern *pattern = nullptr;
+  ASSERT_EQ(ckpt_pattern_new(&pattern, "model.layers.*.mlp.experts.*.down_proj.weight", &n_steps, nullptr), CKPT_OK);
+  bool matched;
+  for (int i = 0; i < 1000; i++) {
+    std::string name = "model.layers." + std::to_string(i) + ".mlp.experts.100.down_proj.weight";
+    ASSERT_EQ(ckpt_pattern_match(pattern, name.c_str(), &matched, nullptr), CKPT_OK);
+    EXPECT_TRUE(matched);
+  }
+  EXPECT_LT((CKPT_PATTERN_STEPS - n_steps) * 100 * 40, CKPT_PATTERN_STEPS);  // 40 on 100,000 names
+  ckpt_pattern_free(pattern);
+}
+
 TEST(Pattern, ABadNameIsRefused) {
   ckpt_pattern *pattern = nullptr;
-  ASSERT_EQ(ckpt_pattern_new(&pattern, "*", nullptr), CKPT_OK);
+  ASSERT_EQ(ckpt_pattern_new(&pattern, "*", nullptr, nullptr), CKPT_OK);
   bool matched;
   EXPECT_EQ(ckpt_pattern_match(pattern, "\xFF", &matched, nullptr), CKPT_EINVAL);
   ckpt_pattern_free(pattern);
@@ -108,7 +156,7 @@ class RenameTest : public ::testing::Test {
   std::string Apply(const std::string &text, const std::string &name, ckpt_status expected = CKPT_OK) {
     ckpt_renaming *rename = nullptr;
     ckpt_error err = {};
-    EXPECT_EQ(ckpt_renaming_new(&rename, text.c_str(), &err), CKPT_OK) << err.message;
+    EXPECT_EQ(ckpt_renaming_new(&rename, text.c_str(), nullptr, &err), CKPT_OK) << err.message;
     if (rename == nullptr) return "";
     const char *out = nullptr;
     EXPECT_EQ(ckpt_renaming_apply(rename, name.c_str(), &arena_, &out, &err), expected) << err.message;
@@ -120,12 +168,34 @@ class RenameTest : public ::testing::Test {
   std::string Error(const std::string &text) {
     ckpt_renaming *rename = nullptr;
     ckpt_error err = {};
-    EXPECT_EQ(ckpt_renaming_new(&rename, text.c_str(), &err), CKPT_EINVAL) << text;
+    EXPECT_EQ(ckpt_renaming_new(&rename, text.c_str(), nullptr, &err), CKPT_EINVAL) << text;
     return err.message;
   }
 
   ckpt_arena arena_;
 };
+
+// Every match of a name that has many is found in the time of one: that it is UTF-8 is looked at once.
+TEST_F(RenameTest, ManyMatchesOfALongNameTakeLinearTime) {
+  ckpt_renaming *rename = nullptr;
+  ASSERT_EQ(ckpt_renaming_new(&rename, "s/a/b/g", nullptr, nullptr), CKPT_OK);
+  auto fastest = [&](size_t n, int repeats) {
+    double best = 1e9;
+    for (int i = 0; i < 9; i++) {
+      clock_t start = clock();
+      for (int k = 0; k < repeats; k++) {
+        const char *out = nullptr;
+        EXPECT_EQ(ckpt_renaming_apply(rename, std::string(n, 'a').c_str(), &arena_, &out, nullptr), CKPT_OK);
+        EXPECT_EQ(out, std::string(n, 'b'));
+      }
+      best = std::min(best, static_cast<double>(clock() - start) / repeats);
+    }
+    return best;
+  };
+  double small = fastest(256, 40), large = fastest(4096, 4);  // 16 times as long; 60 times as much where quadratic
+  EXPECT_LT(large, 40 * small);
+  ckpt_renaming_free(rename);
+}
 
 TEST_F(RenameTest, Replaces) {
   EXPECT_EQ(Apply("s/^model\\.//", "model.norm.weight"), "norm.weight");

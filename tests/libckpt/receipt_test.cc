@@ -85,7 +85,8 @@ class Receipt : public testing::Test {
       std::string tensor = problem->status == CKPT_OK ? "remark" : problem->tensor;
       static_cast<std::vector<std::string> *>(arg)->push_back(tensor + (tensor.empty() ? "" : ": ") + problem->message);
     };
-    ckpt_status status = ckpt_receipt_replay(Path("r.json").c_str(), output.c_str(), nullptr, report, &problems, &err);
+    ckpt_status status =
+        ckpt_receipt_replay(Path("r.json").c_str(), output.c_str(), nullptr, report, &problems, &has_side_files_, &err);
     EXPECT_EQ(status, expected) << err.message;
     if (status != CKPT_OK) return {err.message};
     return problems;
@@ -114,6 +115,7 @@ class Receipt : public testing::Test {
   fs::path folder_ = own_.path();
   ckpt_convert_options options_ = {};
   uint64_t n_more_read_ = 0;
+  bool has_side_files_ = false;
 };
 
 using Problems = std::vector<std::string>;
@@ -344,6 +346,64 @@ TEST_F(Receipt, AMissingInputIsAFailure) {
   Write(in, {Path("out.safetensors")});
   fs::remove_all(in);
   Replay(Path("out.safetensors"), CKPT_ENOTFOUND);
+}
+
+// The digests are of what was written, wherever it came from: a config with another dtype, a model of --like.
+TEST_F(Receipt, SideFilesAreAmongWhatIsCompared) {
+  const ckpt_cast_rule casts[] = {{nullptr, CKPT_F16}};
+  options_.casts = casts, options_.n_casts = 1;
+  std::string input = Copy(kLlama);
+  Write(input, {Path("out"), Path("out/extra.safetensors")});
+  EXPECT_NE(Read(Path("out/config.json")), Read(input + "/config.json"));
+  EXPECT_EQ(Replay(Path("out")), Problems());
+  EXPECT_TRUE(has_side_files_);
+  EXPECT_EQ(Replay(Path("out/extra.safetensors")), Problems());
+  std::ofstream(Path("out/config.json"), std::ios::app) << " ";
+  fs::remove(Path("out/tokenizer.json"));
+  std::ofstream(Path("out/NOTES")) << "new";
+  Problems found = Replay(Path("out"));
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].find("the output has it with SHA-256 "), 0u) << found[0];
+  EXPECT_NE(found[0].find(", the receipt does not list it"), std::string::npos) << found[0];
+  EXPECT_NE(found[1].find("bytes), the receipt lists it with "), std::string::npos) << found[1];
+  EXPECT_EQ(found[2].find("the output does not have it, the receipt lists it with SHA-256 "), 0u) << found[2];
+}
+
+TEST_F(Receipt, ASideFileOfTheInputThatChangedShowsInTheReplay) {
+  std::string input = Copy(kLlama);
+  Write(input, {Path("out")});
+  std::ofstream(input + "/tokenizer.json", std::ios::app) << " ";
+  Problems found = Replay(Path("out"));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].find("the replay has it with SHA-256 "), 0u) << found[0];
+  Write(Path("out/model.safetensors"), {Path("like")}, kLlama);
+  EXPECT_EQ(Replay(Path("like")), Problems());
+  EXPECT_NE(Read(Path("r.json")).find("tokenizer.json"), std::string::npos);
+}
+
+// Receipts of before there were lists of side files say nothing of them.
+TEST_F(Receipt, WithoutAListOfSideFilesTheyAreNotCompared) {
+  Write(kLlama, {Path("out")});
+  std::string text = Read(Path("r.json"));
+  size_t begin = text.find("\"side_files\":"), end = text.find("\"tensors\":");
+  ASSERT_LT(begin, end);
+  std::ofstream(Path("r.json"), std::ios::binary) << text.erase(begin, end - begin);
+  std::ofstream(Path("out/config.json"), std::ios::app) << " ";
+  EXPECT_EQ(Replay(Path("out")), Problems());
+  EXPECT_FALSE(has_side_files_);
+}
+
+// What a forged receipt may make its replay take is bounded over all of its patterns, and its outputs.
+TEST_F(Receipt, ForgedPatternsAreBoundedTogether) {
+  const char *match[] = {"*", nullptr};
+  options_.match = match;
+  Write(kLlama, {Path("out.safetensors")});
+  std::string patterns = "\"match\":[\"*\"";
+  for (int i = 0; i < 30000; i++) patterns += ",\"re:.*.*[A-Z]$|" + std::to_string(i) + "\"";
+  Replace(Path("r.json"), "\"match\":[\"*\"", patterns);
+  Problems found = Replay(Path("out.safetensors"), CKPT_ELIMIT);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_NE(found[0].find("the patterns take more than 500000000 steps together"), std::string::npos) << found[0];
 }
 
 }  // namespace

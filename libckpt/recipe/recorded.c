@@ -1,0 +1,339 @@
+/* recorded.c - see recorded.h. Keys may stand in any order; an unknown option is refused, other unknown keys are passed
+ * by. */
+#include "libckpt/recipe/recorded.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/error.h"
+
+enum { MAX_OPTION_BYTES = 16 << 20 /* more than any command line holds */, MAX_OUTPUTS = 1000 };
+
+typedef ckpt_recorded recorded;
+typedef ckpt_recorded_output recorded_output;
+
+ckpt_status ckpt_recorded_full(const recorded *r, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "its options take more than %d bytes", MAX_OPTION_BYTES);
+}
+
+static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (%s)", what);
+}
+
+/* What is read of an object: keys in any order, each at most once. Others are passed by, or met by a last field without
+ * a key. */
+typedef struct field {
+  const char *key;
+  ckpt_status (*read)(recorded *r, ckpt_json *json, void *into, ckpt_error *err); /* its value */
+  void *into;
+} field;
+
+/* The rest of an object whose beginning has been read. */
+static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields, size_t n, ckpt_error *err) {
+  uint32_t seen = 0;
+  for (;;) {
+    ckpt_json_token token;
+    size_t i = 0;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    while (i < n && fields[i].key != NULL && strcmp(fields[i].key, ckpt_json_text(json, NULL)) != 0) i++;
+    if (i == n) {
+      CKPT_TRY(ckpt_json_skip(json, err));
+      continue;
+    }
+    if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", fields[i].key);
+    seen |= UINT32_C(1) << i;
+    CKPT_TRY(fields[i].read(r, json, fields[i].into, err));
+  }
+}
+
+/* An option that is passed by would be replayed as if it had not been given. */
+static ckpt_status refuse_option(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records the option '%.80s', which this version does not know",
+                   ckpt_json_text(json, NULL));
+}
+
+/* Room for item n of an array in the receipt's arena, and for a zero behind it. */
+static ckpt_status grow(recorded *r, void *items, size_t n, size_t item_bytes, ckpt_error *err) {
+  if ((n & (n - 1)) != 0) return CKPT_OK; /* it grows at powers of two */
+  void *moved = ckpt_arena_array(&r->arena, 2 * n + 2, item_bytes), *old;
+  if (moved == NULL) return ckpt_recorded_full(r, err);
+  memcpy(&old, items, sizeof old);
+  if (n != 0) memcpy(moved, old, n * item_bytes);
+  memcpy(items, &moved, sizeof moved);
+  return CKPT_OK;
+}
+
+/* A string or null, kept. */
+static ckpt_status read_text(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text;
+  CKPT_TRY(ckpt_json_take_text(json, "what a receipt records", true, &text, err));
+  if (text != NULL && (text = ckpt_arena_copy(&r->arena, text)) == NULL) return ckpt_recorded_full(r, err);
+  *(const char **)into = text;
+  return CKPT_OK;
+}
+
+static ckpt_status read_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_next(json, &token, err));
+  if (token != CKPT_JSON_TRUE && token != CKPT_JSON_FALSE) return refuse(r, "options", err);
+  *(bool *)into = token == CKPT_JSON_TRUE;
+  return CKPT_OK;
+}
+
+static ckpt_status read_size(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "a size", err));
+  return ckpt_json_u64(json, into) ? CKPT_OK : refuse(r, "sizes", err);
+}
+
+static ckpt_status read_digest(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  recorded_output *output = into;
+  const char *text;
+  (void)r;
+  CKPT_TRY(ckpt_json_take_text(json, "a digest", true, &text, err));
+  output->has_digest = text != NULL && ckpt_digest_parse(text, &output->digest);
+  return CKPT_OK;
+}
+
+static ckpt_status read_version(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  uint64_t version;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "ckpt_receipt", err));
+  *(bool *)into = ckpt_json_u64(json, &version) && version == 1;
+  return *(bool *)into ? CKPT_OK : refuse(r, "no \"ckpt_receipt\": 1", err);
+}
+
+static ckpt_status read_list(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char **texts = NULL;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "a list of options", err));
+  for (size_t n = 0;; n++) {
+    ckpt_json_token token;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) break;
+    if (token != CKPT_JSON_STRING) return refuse(r, "options", err);
+    CKPT_TRY(grow(r, &texts, n, sizeof *texts, err));
+    size_t n_text;
+    const char *text = ckpt_json_text(json, &n_text);
+    if (strlen(text) != n_text) return refuse(r, "options", err);
+    texts[n] = ckpt_arena_copy(&r->arena, text);
+    if (texts[n] == NULL) return ckpt_recorded_full(r, err);
+  }
+  *(const char *const **)into = texts;
+  return CKPT_OK;
+}
+
+/* The array's next object has begun, or *is_end. */
+static ckpt_status next_object(const recorded *r, ckpt_json *json, const char *what, bool *is_end, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_next(json, &token, err));
+  *is_end = token == CKPT_JSON_ARRAY_END;
+  return *is_end || token == CKPT_JSON_OBJECT ? CKPT_OK : refuse(r, what, err);
+}
+
+static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_cast_rule *casts = NULL;
+  (void)into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "dtype", err));
+  for (size_t n = 0;; n++) {
+    bool is_end;
+    const char *dtype = NULL;
+    CKPT_TRY(next_object(r, json, "dtype", &is_end, err));
+    if (is_end) break;
+    CKPT_TRY(grow(r, &casts, n, sizeof *casts, err));
+    const field fields[] = {
+        {"pattern", read_text, &casts[n].pattern}, {"dtype", read_text, &dtype}, {NULL, refuse_option, NULL}};
+    CKPT_TRY(read_fields(r, json, fields, 3, err));
+    casts[n].dtype = dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype);
+    if (casts[n].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
+    r->options.n_casts = n + 1;
+  }
+  r->options.casts = casts;
+  return CKPT_OK;
+}
+
+static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_convert_options *options = &r->options;
+  const char *names = NULL;
+  (void)into;
+  const field fields[] = {{"names", read_text, &names},
+                          {"weights", read_text, &r->weights},
+                          {"like", read_text, &r->request.like_path},
+                          {"include", read_text, &options->include},
+                          {"allow_overflow", read_flag, &options->allow_overflow},
+                          {"dtype", read_casts, NULL},
+                          {"match", read_list, &options->match},
+                          {"exclude", read_list, &options->exclude},
+                          {"rename", read_list, &options->rename},
+                          {NULL, refuse_option, NULL}};
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
+  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  options->stored_names = names != NULL && strcmp(names, "stored") == 0;
+  return CKPT_OK;
+}
+
+static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "inputs", err));
+  for (size_t n = 0;; n++) {
+    bool is_end;
+    CKPT_TRY(next_object(r, json, "inputs", &is_end, err));
+    if (is_end) return CKPT_OK;
+    if (n != 0) return refuse(r, "more than one input", err);
+    const field fields[] = {{"path", read_text, &r->options.input},
+                            {"names", read_text, &r->input_names},
+                            {"digest", read_digest, &r->input}};
+    CKPT_TRY(read_fields(r, json, fields, 3, err));
+  }
+}
+
+static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
+  for (uint32_t n = 0;; n++) {
+    bool is_end;
+    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
+    if (is_end) break;
+    if (n == MAX_OUTPUTS) return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "has more than %d outputs", MAX_OUTPUTS);
+    CKPT_TRY(grow(r, &r->targets, n, sizeof *r->targets, err));
+    CKPT_TRY(grow(r, &r->outputs, n, sizeof *r->outputs, err));
+    ckpt_convert_target *target = &r->targets[n];
+    const field fields[] = {{"path", read_text, &target->path},
+                            {"format", read_text, &target->to},
+                            {"shard_size", read_size, &target->shard_size},
+                            {"digest", read_digest, &r->outputs[n]}};
+    CKPT_TRY(read_fields(r, json, fields, 4, err));
+    if (target->path == NULL || target->to == NULL) return refuse(r, "outputs", err);
+    r->request.n_targets = n + 1;
+  }
+  r->request.targets = r->targets;
+  return CKPT_OK;
+}
+
+/* The verbs that write receipts; each is a request that the options stand for. */
+static ckpt_status check_verb(const recorded *r, ckpt_error *err) {
+  static const char *const verbs[] = {"convert", "split", "join", "consolidate", "reshard"};
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+    if (r->request.verb != NULL && strcmp(r->request.verb, verbs[i]) == 0) return CKPT_OK;
+  return refuse(r, r->request.verb == NULL ? "no verb" : r->request.verb, err);
+}
+
+static ckpt_status parse(recorded *r, ckpt_error *err) {
+  bool is_one = false;
+  const field fields[] = {{"ckpt_receipt", read_version, &is_one}, {"version", read_text, &r->version},
+                          {"verb", read_text, &r->request.verb},   {"options", read_options, NULL},
+                          {"inputs", read_inputs, NULL},           {"outputs", read_outputs, NULL}};
+  ckpt_json *json = NULL;
+  ckpt_json_token token;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
+  CKPT_TRY_GOTO(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  CKPT_TRY_GOTO(ckpt_json_next(json, &token, err)); /* the end, or an error */
+  if (!is_one)
+    status = refuse(r, "no \"ckpt_receipt\": 1", err);
+  else if (r->options.input == NULL)
+    status = refuse(r, "inputs", err);
+  else if (r->request.n_targets == 0)
+    status = refuse(r, "outputs", err);
+  else
+    status = check_verb(r, err);
+done:
+  ckpt_json_free(json);
+  return ckpt_fail_at(status, err, r->path, NULL);
+}
+
+ckpt_status ckpt_recorded_open(ckpt_recorded *r, const char *path, ckpt_error *err) {
+  *r = (recorded){.path = path, .file.fd = -1};
+  ckpt_arena_init(&r->arena, MAX_OPTION_BYTES);
+  CKPT_TRY(ckpt_json_file_open(&r->file, path, "the receipt", err));
+  return parse(r, err);
+}
+
+void ckpt_recorded_close(ckpt_recorded *r) {
+  ckpt_index_free(r->from);
+  ckpt_index_free(r->like);
+  r->from = r->like = NULL;
+  ckpt_arena_free(&r->arena);
+  ckpt_json_file_close(&r->file);
+}
+
+/* ---- lists of an output --------------------------------------------------------------------------------------------
+ */
+
+/* A string or null into a buffer: of a name, of a dtype. */
+static ckpt_status read_short(ckpt_json *json, char *into, size_t n_into, ckpt_error *err) {
+  const char *text;
+  CKPT_TRY(ckpt_json_take_text(json, "what a receipt records", true, &text, err));
+  snprintf(into, n_into, "%s", text == NULL ? "" : text);
+  return CKPT_OK;
+}
+
+static ckpt_status read_name(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)r;
+  return read_short(json, into, CKPT_JSON_FILE_MAX_TEXT + 1, err);
+}
+
+static ckpt_status read_dtype(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)r;
+  return read_short(json, into, sizeof((ckpt_recorded_tensor *)0)->to, err);
+}
+
+/* What is read of the lists of one output. */
+typedef struct listing {
+  uint32_t output;
+  void (*take)(void *arg, const ckpt_recorded_tensor *tensor);
+  void *arg;
+  ckpt_side_sums *side;
+  bool *has_side;
+} listing;
+
+static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const listing *wanted = into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "tensors", err));
+  for (;;) {
+    bool is_end;
+    ckpt_recorded_tensor tensor = {0};
+    CKPT_TRY(next_object(r, json, "tensors", &is_end, err));
+    if (is_end) return CKPT_OK;
+    const field fields[] = {{"name", read_name, tensor.name},        {"source", read_name, tensor.source},
+                            {"from", read_dtype, tensor.from},       {"to", read_dtype, tensor.to},
+                            {"n_bytes", read_size, &tensor.n_bytes}, {"n_underflow", read_size, &tensor.n_underflow},
+                            {"digest", read_digest, &tensor.digest}};
+    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+    wanted->take(wanted->arg, &tensor);
+  }
+}
+
+static ckpt_status read_side_files(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const listing *wanted = into;
+  *wanted->has_side = true;
+  return ckpt_side_sums_read(wanted->side, json, &r->arena, err);
+}
+
+static ckpt_status read_lists(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  listing *wanted = into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
+  for (uint32_t number = 0;; number++) {
+    bool is_end;
+    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
+    if (is_end) return CKPT_OK;
+    const field fields[] = {{"tensors", read_tensors, wanted}, {"side_files", read_side_files, wanted}};
+    CKPT_TRY(read_fields(r, json, fields, number == wanted->output ? 2 : 0, err));
+  }
+}
+
+ckpt_status ckpt_recorded_read(ckpt_recorded *r, uint32_t output,
+                               void (*take)(void *arg, const ckpt_recorded_tensor *tensor), void *arg,
+                               ckpt_side_sums *side, bool *has_side, ckpt_error *err) {
+  listing wanted = {output, take, arg, side, has_side};
+  const field outputs = {"outputs", read_lists, &wanted};
+  ckpt_json *json = NULL;
+  ckpt_status status;
+  *has_side = false;
+  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
+  status = read_fields(r, json, &outputs, 1, err);
+done:
+  ckpt_json_free(json);
+  return ckpt_fail_at(status, err, r->path, NULL);
+}

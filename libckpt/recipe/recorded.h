@@ -1,0 +1,54 @@
+/* recorded.h - a receipt as it was read: the request that it stands for, and what it lists of its outputs. receipt.c
+ * has the form.
+ *
+ * What may be long (lists of tensors) stays in the file, and is read where it is compared. The rest is kept in an arena
+ * of 16 MiB: a receipt is hostile input like any other. */
+#ifndef CKPT_RECIPE_RECORDED_H
+#define CKPT_RECIPE_RECORDED_H
+
+#include "libckpt/recipe/json_file.h"
+#include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/side_sums.h"
+
+/* What a receipt says of an output beside its target. */
+typedef struct ckpt_recorded_output {
+  ckpt_digest digest;
+  bool has_digest;
+} ckpt_recorded_output;
+
+typedef struct ckpt_recorded {
+  const char *path; /* of the receipt */
+  ckpt_json_file file;
+  ckpt_arena arena;
+  ckpt_convert_options options;
+  const char *weights, *version;
+  const char *input_names;
+  ckpt_recorded_output input, *outputs;
+  ckpt_convert_target *targets;
+  ckpt_convert_request request;
+  ckpt_index *from, *like; /* what stands at its inputs' paths now, once it is opened; owned */
+} ckpt_recorded;
+
+/* A tensor as a receipt lists it. */
+typedef struct ckpt_recorded_tensor {
+  char name[CKPT_JSON_FILE_MAX_TEXT + 1], source[CKPT_JSON_FILE_MAX_TEXT + 1]; /* empty: none */
+  char from[32], to[32];
+  uint64_t n_bytes, n_underflow;
+  ckpt_recorded_output digest;
+} ckpt_recorded_tensor;
+
+/* Opens and reads the receipt at path, which is borrowed. EFORMAT for what is none, ELIMIT. Close it after a failure,
+ * too. */
+ckpt_status ckpt_recorded_open(ckpt_recorded *out, const char *path, ckpt_error *err);
+void ckpt_recorded_close(ckpt_recorded *recorded); /* once more is fine */
+
+/* Room in its arena ran out: ELIMIT. */
+ckpt_status ckpt_recorded_full(const ckpt_recorded *recorded, ckpt_error *err);
+
+/* Reads once more what the receipt lists of an output: `take` (arg first) is called for each tensor; side files go to
+ * *side, owned by the caller even after a failure. *has_side is false where the receipt has no list of them. */
+ckpt_status ckpt_recorded_read(ckpt_recorded *recorded, uint32_t output,
+                               void (*take)(void *arg, const ckpt_recorded_tensor *tensor), void *arg,
+                               ckpt_side_sums *side, bool *has_side, ckpt_error *err);
+
+#endif

@@ -1,0 +1,66 @@
+/* side_sums.h - the SHA-256 of the files carried beside the tensors: recorded in receipts and manifests, and checked.
+ *
+ * In JSON a list in byte order of names, each once:
+ *
+ *   "side_files": [{"name": "config.json", "n_bytes": 731, "sha256": "<64 hex>"}, ...]
+ *
+ * A record without the list is one of before there was any: it says nothing of side files. */
+#ifndef CKPT_RECIPE_SIDE_SUMS_H
+#define CKPT_RECIPE_SIDE_SUMS_H
+
+#include "libckpt/codec/json.h"
+#include "libckpt/index.h"
+#include "libckpt/layout.h"
+#include "libckpt/out.h"
+
+typedef struct ckpt_side_sum {
+  const char *name; /* below the checkpoint's folder */
+  uint64_t n_bytes;
+  uint8_t sha256[32];
+} ckpt_side_sum;
+
+/* (value) Side files in byte order of names. Zero is the empty list; items are freed by ckpt_side_sums_free, names are
+ * borrowed: from an arena, an index or a layout. */
+typedef struct ckpt_side_sums {
+  ckpt_side_sum *items;
+  uint32_t n, capacity;
+} ckpt_side_sums;
+
+void ckpt_side_sums_free(ckpt_side_sums *sums); /* once more is fine */
+
+/* Reads the side files of an open checkpoint, and what else of `also` (may be NULL) stands in its folder: another
+ * format may carry more than this one's reader looks for. In windows of 1 MiB for each thread of run (may be NULL).
+ * EIO, ENOMEM, ECANCELED. */
+ckpt_status ckpt_side_sums_take(ckpt_side_sums *out, const ckpt_index *index, const ckpt_side_sums *also,
+                                const ckpt_run_options *run, ckpt_error *err);
+
+/* EUNSUPPORTED for a side file whose name is no UTF-8 text: JSON cannot hold it. */
+ckpt_status ckpt_side_sums_check_names(const ckpt_index *index, ckpt_error *err);
+
+/* Those of a layout whose side files a run has written. */
+ckpt_status ckpt_side_sums_written(ckpt_side_sums *out, const ckpt_layout *layout, ckpt_error *err);
+
+/* Prints the list, from its bracket on; gap is what stands before each item ("\n    "). */
+void ckpt_side_sums_print(const ckpt_side_sums *sums, const char *gap, ckpt_out *out);
+
+/* Reads the list; names are kept in the arena. EFORMAT for what is none, names that stand there twice or lead out of a
+ * folder; ELIMIT above 10,000 files. */
+ckpt_status ckpt_side_sums_read(ckpt_side_sums *out, ckpt_json *json, ckpt_arena *arena, ckpt_error *err);
+
+/* Told of each difference: file and message; the status is EDIFFERENT. */
+typedef void ckpt_side_difference(void *arg, const ckpt_error *difference);
+
+/* Two lists to be compared, and what messages call them. */
+typedef struct ckpt_side_comparison {
+  const ckpt_side_sums *then, *now;
+  const char *record, *whose;                      /* "the receipt", "the output" */
+  const char *folder;                              /* of the files */
+  bool (*is_excused)(void *arg, const char *name); /* of one that only `now` has; NULL: none is */
+  ckpt_side_difference *report;
+  void *arg;
+} ckpt_side_comparison;
+
+/* Reports files that are changed, missing or not listed. */
+void ckpt_side_sums_compare(const ckpt_side_comparison *c);
+
+#endif

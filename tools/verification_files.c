@@ -1,0 +1,175 @@
+/* verification_files.c - `ckpt verify` and whole files: blobs of the cache, --sums, side files of --manifest. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "job.h"
+#include "libckpt/error.h"
+#include "proving.h"
+#include "verification.h"
+
+/* Keeps which files are as promised. */
+static ckpt_status note_summed(ckpt_verification *v, const ckpt_file_sum *promised, size_t n, ckpt_error *err) {
+  uint32_t n_files = ckpt_source_count(v->input.index->source);
+  bool *moved = reallocarray(v->is_summed, (size_t)n_files + 1, sizeof *moved);
+  CKPT_TRY_ALLOC(moved, err);
+  v->is_summed = moved;
+  for (; v->n_summed < n_files; v->n_summed++) moved[v->n_summed] = false;
+  for (size_t i = 0; i < n; i++) moved[promised[i].file] = true;
+  return CKPT_OK;
+}
+
+/* Runs ckpt_verify_files as a job of its own. */
+static ckpt_status check_files(ckpt_verification *v, const ckpt_file_sum *promised, size_t n, const char *promise,
+                               size_t *n_equal, ckpt_error *err) {
+  ckpt_job job;
+  ckpt_job_begin(&job, v->args);
+  ckpt_status status =
+      ckpt_verify_files(&v->findings, v->input.index->source, promised, n, promise, &job.run, n_equal, err);
+  ckpt_job_end(&job);
+  return status == CKPT_OK && *n_equal == n ? note_summed(v, promised, n, err) : status;
+}
+
+ckpt_status ckpt_verification_cache(ckpt_verification *v, bool *is_whole, ckpt_error *err) {
+  const ckpt_index *index = v->input.index;
+  uint32_t n_files = ckpt_source_count(index->source);
+  size_t n = 0, n_equal = 0;
+  ckpt_file_sum *promised = calloc((size_t)n_files + 1, sizeof *promised);
+  bool *is_promised = calloc((size_t)n_files + 1, sizeof *is_promised);
+  ckpt_status status = CKPT_OK;
+  *is_whole = false;
+  if (promised == NULL || is_promised == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < n_files && status == CKPT_OK; i++) {
+    promised[n].file = i;
+    is_promised[i] = ckpt_sum_promised(index->source, i, promised[n].sha256);
+    n += is_promised[i];
+  }
+  if (status == CKPT_OK && n != 0) {
+    status = check_files(v, promised, n, "its blob's name in the cache", &n_equal, err);
+    *is_whole = true;
+    for (uint32_t i = 0; i < index->n_tensors && *is_whole; i++)
+      for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
+        uint32_t file = index->tensors[i].extents[k].file;
+        *is_whole = *is_whole && (file == CKPT_FILE_ZERO || is_promised[file]);
+      }
+    if (status == CKPT_OK && n_equal == n)
+      status = ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
+                                 "bytes: SHA-256 of %zu file%s is that of the blob's name in the cache", n,
+                                 n == 1 ? "" : "s");
+  }
+  free(promised);
+  free(is_promised);
+  return status;
+}
+
+static bool is_sha256(const char *text) {
+  uint8_t ignored[32];
+  return strlen(text) == 64 && ckpt_sum_parse(text, ignored);
+}
+
+/* The part of a listed path that is below the checkpoint's folder: as sums of `sha256sum *` inside it, or of paths that
+ * lead to it, have it. NULL where it leads elsewhere. In buffer (PATH_MAX bytes) or borrowed. */
+static const char *below_root(const char *path, const char *root, char *buffer) {
+  char folder[PATH_MAX];
+  const char *slash = strrchr(path, '/');
+  while (strncmp(path, "./", 2) == 0) path += 2;
+  if (slash == NULL || slash < path) return path;
+  if (slash - path >= PATH_MAX || slash == path) return path;
+  memcpy(folder, path, (size_t)(slash - path));
+  folder[slash - path] = '\0';
+  char *real = realpath(folder, NULL), *real_root = realpath(root, NULL);
+  size_t n_root = real_root == NULL ? 0 : strlen(real_root);
+  bool is_below = real != NULL && n_root != 0 && strncmp(real, real_root, n_root) == 0 &&
+                  (real[n_root] == '\0' || real[n_root] == '/');
+  if (is_below)
+    snprintf(buffer, PATH_MAX, "%s%s%s", real[n_root] == '\0' ? "" : real + n_root + 1, real[n_root] == '\0' ? "" : "/",
+             slash + 1);
+  bool is_elsewhere = real != NULL && !is_below;
+  free(real);
+  free(real_root);
+  return is_below ? buffer : is_elsewhere && path[0] == '/' ? NULL : path;
+}
+
+/* Numbers the listed files in the source. Of a checkpoint that is one file, lines of other files do not matter. */
+static ckpt_status find_listed(ckpt_verification *v, const ckpt_listed *listed, size_t n_listed,
+                               ckpt_file_sum *promised, size_t *n, ckpt_error *err) {
+  ckpt_source *source = v->input.index->source;
+  const char *sums = ckpt_args_text(v->args, "sums", NULL);
+  uint32_t n_own = ckpt_source_count(source);
+  struct stat found;
+  bool is_folder = stat(v->args->inputs[0], &found) == 0 && S_ISDIR(found.st_mode);
+  for (size_t i = 0; i < n_listed; i++) {
+    char buffer[PATH_MAX];
+    const char *name = below_root(listed[i].path, ckpt_source_root(source), buffer);
+    ckpt_error absent = {0};
+    uint64_t size;
+    ckpt_sum_parse(listed[i].sum, promised[*n].sha256);
+    bool is_own = false;
+    for (uint32_t k = 0; k < n_own && name != NULL && !is_folder; k++)
+      is_own = is_own || strcmp(ckpt_source_name(source, k), name) == 0;
+    if (!is_folder && !is_own) continue;
+    if (name == NULL) {
+      CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, sums, NULL, "line %u: %s is not in the checkpoint",
+                                 listed[i].line, listed[i].path));
+      continue;
+    }
+    ckpt_status status = ckpt_source_add(source, name, &promised[*n].file, &size, &absent);
+    if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "%s", absent.message);
+    if (status == CKPT_OK)
+      ++*n;
+    else
+      CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, absent.file[0] != '\0' ? absent.file : name, NULL,
+                                 "listed in %s, line %u: %s", sums, listed[i].line, absent.message));
+  }
+  return CKPT_OK;
+}
+
+/* Whether every file that holds tensors is among the listed ones. */
+static bool covers_weights(const ckpt_index *index, const ckpt_file_sum *promised, size_t n) {
+  uint32_t n_files = ckpt_source_count(index->source);
+  bool *is_listed = calloc((size_t)n_files + 1, sizeof *is_listed), covers = is_listed != NULL;
+  for (size_t i = 0; i < n && covers; i++) is_listed[promised[i].file] = true;
+  for (uint32_t i = 0; i < index->n_tensors && covers; i++)
+    for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
+      uint32_t file = index->tensors[i].extents[k].file;
+      covers = covers && (file == CKPT_FILE_ZERO || is_listed[file]);
+    }
+  free(is_listed);
+  return covers;
+}
+
+ckpt_status ckpt_verification_sums(ckpt_verification *v, bool *is_whole, ckpt_error *err) {
+  const char *sums = ckpt_args_text(v->args, "sums", NULL);
+  ckpt_listed *listed;
+  size_t n_listed, n = 0, n_equal = 0;
+  *is_whole = false;
+  if (sums == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_proving_read_list(&listed, &n_listed, v->args, sums, is_sha256, "<64 hex>  PATH", NULL, err));
+  ckpt_file_sum *promised = calloc(n_listed, sizeof *promised);
+  CKPT_TRY_ALLOC(promised, err);
+  size_t n_problems = v->findings.n_of[CKPT_PROBLEM];
+  ckpt_status status = find_listed(v, listed, n_listed, promised, &n, err);
+  if (status == CKPT_OK) status = check_files(v, promised, n, sums, &n_equal, err);
+  *is_whole = status == CKPT_OK && n_equal == n && covers_weights(v->input.index, promised, n);
+  if (status == CKPT_OK && v->findings.n_of[CKPT_PROBLEM] == n_problems)
+    status = ckpt_findings_add(&v->findings, err, *is_whole ? CKPT_PROVEN : CKPT_PROBLEM, NULL, NULL,
+                               *is_whole ? "bytes: SHA-256 of %zu file%s is that in %s"
+                                         : "bytes: SHA-256 of %zu file%s is that in %s, but not every file of tensors "
+                                           "stands there",
+                               n, n == 1 ? "" : "s", sums);
+  free(promised);
+  return status;
+}
+
+ckpt_status ckpt_verification_side_files(ckpt_verification *v, ckpt_error *err) {
+  if (v->expected == NULL || v->expected->side_files.n == 0) return CKPT_OK;
+  ckpt_job job;
+  ckpt_job_begin(&job, v->args);
+  ckpt_status status = ckpt_verify_side_files(&v->findings, v->input.index, &v->expected->side_files,
+                                              ckpt_args_text(v->args, "manifest", NULL), &job.run, err);
+  ckpt_job_end(&job);
+  v->has_side_files = true;
+  return status;
+}
