@@ -92,6 +92,9 @@ static void enter_idle(ckpt_descriptors *cache, uint32_t file) {
   cache->newest = file;
 }
 
+/* ctime is not asked: a chmod, a chown or a hard link made meanwhile (a snapshot, a backup, a cache that links its
+ * blobs) changes it and no byte. What it would show beside mtime is a writer that sets mtime back, or bytes that were
+ * written through a mapping and not flushed yet; the digests of a receipt or manifest show those. */
 static bool is_same(const ckpt_descriptors *cache, const slot *s, const struct stat *st) {
   return st->st_dev == s->device && st->st_ino == s->inode &&
          (!cache->is_read_only ||

@@ -493,7 +493,8 @@ const ckpt_verb ckpt_verb_hash = {
         "{\"status\",\"hashes\":[{\"path\",\"digest\",\"names\",\"n_tensors\",\"n_bytes\",\"tensors\":[{\"name\","
         "\"digest\"}]}],\"notes\":[]}; --check: "
         "{\"status\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\",\"weights\"}],"
-        "\"notes\":[]}; --files: {\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; with an input that "
+        "\"notes\":[]}, with \"error\" for what could not be read; --files: "
+        "{\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; with an input that "
         "failed, "
         "\"error\" of the first",
     .options = options,
