@@ -6,9 +6,10 @@
  *   __<rank>_<i>.distcp       items one after another, each a torch.save archive
  *   shard-*.safetensors       instead of all these (dcp_hf.c)
  *   config.json, ...          side files, where the framework puts them there
+ *   pytorch_model_fsdp_0/, optimizer_0/    two such folders that accelerate saves: one checkpoint
  *
  * docs/formats/dcp.md has the layout. The pickle's graph is dropped before the index is finished. */
-#include "formats/dcp.h"
+#include "formats/dcp_objects.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,33 +43,60 @@ static bool is_ours(const char *name) {
          is_rank_metadata(name);
 }
 
-static bool probe(const ckpt_probe *p) {
-  if (!p->is_folder) return false;
+/* The folders of one model and its optimizer. */
+static const char *const parts[] = {"pytorch_model_fsdp_0", "optimizer_0"};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+/* Whether a folder holds those of accelerate, of one model. */
+static bool has_parts(const ckpt_probe *p) {
+  uint32_t n = 0;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    if (!p->entries[i].is_folder) continue;
+    if (strcmp(p->entries[i].name, "pytorch_model_fsdp_1") == 0) return false;
+    for (uint32_t k = 0; k < N_PARTS; k++) n += strcmp(p->entries[i].name, parts[k]) == 0;
+  }
+  return n == N_PARTS;
+}
+
+static bool has_own(const ckpt_probe *p) {
   for (size_t i = 0; i < p->n_entries; i++)
     if (!p->entries[i].is_folder && is_ours(p->entries[i].name)) return true;
   return false;
 }
 
+static bool probe(const ckpt_probe *p) { return p->is_folder && (has_own(p) || has_parts(p)); }
+
 /* ---- the metadata ---- */
 
-static ckpt_status read_file(ckpt_index *index, ckpt_dcp_metadata *metadata, const char *name, ckpt_error *err) {
+static ckpt_status read_file(ckpt_index *index, ckpt_dcp_metadata *metadata, const char *name, const char *folder,
+                             ckpt_error *err) {
   uint32_t file;
   uint64_t n_bytes;
-  CKPT_TRY(ckpt_source_add(index->source, name, &file, &n_bytes, err));
-  return ckpt_dcp_metadata_read(metadata, index->source, file, err);
+  const char *path = folder == NULL ? name : ckpt_arena_printf(&metadata->arena, "%s/%s", folder, name);
+  CKPT_TRY_ALLOC(path, err);
+  CKPT_TRY(ckpt_source_add(index->source, path, &file, &n_bytes, err));
+  return ckpt_dcp_metadata_read(metadata, index->source, file, folder, err);
 }
 
-static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p, ckpt_error *err) {
+/* The metadata of a folder whose entries these are. */
+static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata, const ckpt_probe *p,
+                                 const char *folder, ckpt_error *err) {
   int64_t highest = -1;
   uint32_t n = 0;
   for (size_t i = 0; i < p->n_entries; i++) {
     const char *name = p->entries[i].name;
-    if (strcmp(name, CKPT_DCP_METADATA) == 0) return read_file(index, metadata, name, err);
+    int64_t rank = rank_of(name, "_");
+    bool is_data = has_suffix(name, CKPT_DCP_SUFFIX);
+    metadata->n_files += is_data;
+    if (is_data && rank > metadata->last_rank) metadata->last_rank = rank;
     if (!is_rank_metadata(name)) continue;
-    int64_t rank = rank_of(name, CKPT_DCP_METADATA);
+    rank = rank_of(name, CKPT_DCP_METADATA);
     if (rank > highest) highest = rank;
     n++;
   }
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (strcmp(p->entries[i].name, CKPT_DCP_METADATA) == 0)
+      return read_file(index, metadata, CKPT_DCP_METADATA, folder, err);
   if (n == 0)
     return ckpt_fail(err, CKPT_EFORMAT, p->path, NULL,
                      "holds .distcp files without .metadata, which is written last: the save never finished, or the "
@@ -79,7 +107,23 @@ static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata,
   for (uint32_t rank = 0; rank < n; rank++) {
     char name[32];
     snprintf(name, sizeof name, "__%u" CKPT_DCP_METADATA, rank);
-    CKPT_TRY(read_file(index, metadata, name, err));
+    CKPT_TRY(read_file(index, metadata, name, folder, err));
+  }
+  return CKPT_OK;
+}
+
+/* The metadata of the folders that accelerate saves, as roots of one checkpoint. */
+static ckpt_status read_parts(ckpt_index *index, ckpt_dcp_metadata *metadata, ckpt_error *err) {
+  const char *root = ckpt_source_root(index->source);
+  for (uint32_t i = 0; i < N_PARTS; i++) {
+    ckpt_entry *entries = NULL;
+    ckpt_probe p = {.is_folder = true, .path = ckpt_arena_printf(&metadata->arena, "%s/%s", root, parts[i])};
+    CKPT_TRY_ALLOC(p.path, err);
+    CKPT_TRY(ckpt_list(&entries, &p.n_entries, root, parts[i], err));
+    p.entries = entries;
+    ckpt_status status = read_metadata(index, metadata, &p, parts[i], err);
+    ckpt_list_free(entries, p.n_entries);
+    CKPT_TRY(status);
   }
   return CKPT_OK;
 }
@@ -87,21 +131,13 @@ static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata,
 /* ---- what is said of the folder ---- */
 
 /* Ranks with nothing of their own write no file: how many there were is not known. */
-static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *p,
-                                   ckpt_error *err) {
-  int64_t highest = -1;
-  uint64_t n_files = 0;
-  for (size_t i = 0; i < p->n_entries; i++) {
-    int64_t rank = rank_of(p->entries[i].name, "_");
-    n_files += has_suffix(p->entries[i].name, CKPT_DCP_SUFFIX);
-    if (rank > highest && has_suffix(p->entries[i].name, CKPT_DCP_SUFFIX)) highest = rank;
-  }
+static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *metadata, ckpt_error *err) {
   char ranks[64] = "";
-  if (highest >= 0) snprintf(ranks, sizeof ranks, ", ranks up to %lld", (long long)highest);
+  if (metadata->last_rank >= 0) snprintf(ranks, sizeof ranks, ", ranks up to %lld", (long long)metadata->last_rank);
   const char *version = metadata->roots[0].version;
   index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunks, %llu files%s)",
                                     version == NULL ? "" : " ", version == NULL ? "" : version,
-                                    (unsigned long long)index->n_extents, (unsigned long long)n_files, ranks);
+                                    (unsigned long long)index->n_extents, (unsigned long long)metadata->n_files, ranks);
   CKPT_TRY_ALLOC(index->writer, err);
   return CKPT_OK;
 }
@@ -143,15 +179,16 @@ static bool is_hf(const ckpt_probe *p) {
   return has_shards;
 }
 
-static ckpt_status read_tensors(ckpt_index *index, const ckpt_probe *p, bool stored_names, ckpt_error *err) {
-  ckpt_dcp_metadata metadata = {0};
+static ckpt_status read_items(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_probe *p, bool stored_names,
+                              ckpt_error *err) {
+  ckpt_dcp_metadata metadata = {.last_rank = -1};
   ckpt_arena_init(&metadata.arena, index->arena.limit);
   metadata.arena.from = index->arena.from;
   ckpt_status status;
-  CKPT_TRY_GOTO(read_metadata(index, &metadata, p, err));
+  CKPT_TRY_GOTO(has_own(p) ? read_metadata(index, &metadata, p, NULL, err) : read_parts(index, &metadata, err));
   CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
-  CKPT_TRY_GOTO(ckpt_dcp_add_all(index, &metadata, p, stored_names, err));
-  CKPT_TRY_GOTO(describe_folder(index, &metadata, p, err));
+  CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, p, stored_names, err));
+  CKPT_TRY_GOTO(describe_folder(index, &metadata, err));
 done:
   ckpt_dcp_metadata_free(&metadata);
   return status;
@@ -160,10 +197,16 @@ done:
 static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
                               const ckpt_open_options *options, ckpt_error *err) {
   (void)name;
-  CKPT_TRY(is_hf(p) ? ckpt_dcp_read_hf(index, p, err) : read_tensors(index, p, options->stored_names, err));
-  CKPT_TRY(add_side_files(index, p, err));
-  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, err));
-  return ckpt_index_finish(index, err);
+  ckpt_dcp_objects objects = {0};
+  ckpt_status status;
+  CKPT_TRY_GOTO(is_hf(p) ? ckpt_dcp_read_hf(index, p, err) : read_items(index, &objects, p, options->stored_names, err));
+  CKPT_TRY_GOTO(add_side_files(index, p, err));
+  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, err));
+  CKPT_TRY_GOTO(ckpt_dcp_objects_composites(&objects, err));
+  status = ckpt_index_finish(index, err);
+done:
+  ckpt_dcp_objects_free(&objects);
+  return status;
 }
 
 const ckpt_format ckpt_format_dcp = {

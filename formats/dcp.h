@@ -1,6 +1,6 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), dcp_metadata.c (the
- * pickle as tables), dcp_tensors.c (tables to an index), dcp_names.c (names and roles), dcp_hf.c (shards in
- * safetensors, which have no metadata). Not for other formats. */
+ * pickle as tables), dcp_tensors.c (tables to an index), dcp_objects.c (what is no tensor), dcp_names.c (names and
+ * roles), dcp_hf.c (shards in safetensors, which have no metadata). Not for other formats. */
 #ifndef CKPT_FORMATS_DCP_H
 #define CKPT_FORMATS_DCP_H
 
@@ -15,6 +15,7 @@ typedef struct ckpt_dcp_root {
   const ckpt_object *tensors; /* DICT: name -> TensorStorageMetadata or BytesStorageMetadata */
   const ckpt_object *paths;   /* DICT: name -> tuple of keys; NULL where the planner left none */
   const char *version;        /* "1.0.0"; NULL before 2.9 */
+  const char *folder;         /* of its files, below the checkpoint's; NULL: that itself */
 } ckpt_dcp_root;
 
 /* What a name stands for: an item with its place, or a path. */
@@ -41,12 +42,16 @@ typedef struct ckpt_dcp_metadata {
   ckpt_dcp_root *roots;
   uint32_t n_roots, capacity;
   ckpt_dcp_table places, paths;
-  uint64_t n_bytes; /* of the pickles: honest ones have more than a byte for each thing that they say */
+  uint64_t n_bytes;  /* of the pickles: honest ones have more than a byte for each thing that they say */
+  uint64_t n_files;  /* of chunks, as the folders list them */
+  int64_t last_rank; /* of those that wrote one; -1: none is known */
 } ckpt_dcp_metadata;
 
-/* Reads the pickle in a file of the source as one more root. Its bytes are all read once, nothing is executed. EFORMAT
- * for what is no metadata, EUNSUPPORTED for another framework's, and as ckpt_pickle_read. */
-ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, ckpt_error *err);
+/* Reads the pickle in a file of the source as one more root, whose files are in folder (borrowed). Its bytes are all
+ * read once, nothing is executed. EFORMAT for what is no metadata, EUNSUPPORTED for another framework's, and as
+ * ckpt_pickle_read. */
+ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, const char *folder,
+                                   ckpt_error *err);
 
 /* Sorts the tables, after the last root. */
 ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err);
@@ -82,9 +87,15 @@ ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object
 
 /* ---- the index ---- */
 
-/* Adds the tensors and objects to an index; entries are the folder's. */
-ckpt_status ckpt_dcp_add_all(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *probe,
-                             bool stored_names, ckpt_error *err);
+typedef struct ckpt_dcp_objects ckpt_dcp_objects; /* dcp_objects.h */
+
+/* Adds the tensors and objects to an index; entries are the folder's. objects is the caller's to free in any case. */
+ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_dcp_metadata *metadata,
+                             const ckpt_probe *probe, bool stored_names, ckpt_error *err);
+
+/* Says which tensors of objects are parts of sparse ones, once all have their final names. */
+ckpt_status ckpt_dcp_objects_composites(const ckpt_dcp_objects *objects, ckpt_error *err);
+void ckpt_dcp_objects_free(ckpt_dcp_objects *objects); /* a zeroed one is fine */
 
 /* ---- shards of HuggingFaceStorageWriter ---- */
 

@@ -179,13 +179,13 @@ static ckpt_status enter_paths(ckpt_dcp_metadata *metadata, const ckpt_object *p
 }
 
 static ckpt_status enter_root(ckpt_dcp_metadata *metadata, const ckpt_object *object, const char *path,
-                              ckpt_error *err) {
+                              const char *folder, ckpt_error *err) {
   if (!is_class(object, "Metadata") && !is_class(object, "MCoreMetadata"))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "its pickle holds %s, not PyTorch's Metadata",
                      object->kind == CKPT_OBJECT_FOREIGN ? object->name : "plain data");
   if (ckpt_foreign_attribute(object, "all_tensor_metadata") != NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a ByteCheckpoint checkpoint; this version cannot read it");
-  ckpt_dcp_root root = {.tensors = ckpt_foreign_attribute(object, "state_dict_metadata")};
+  ckpt_dcp_root root = {.tensors = ckpt_foreign_attribute(object, "state_dict_metadata"), .folder = folder};
   if (root.tensors == NULL || root.tensors->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "its metadata has no state_dict_metadata");
   CKPT_TRY(enter_places(metadata, ckpt_foreign_attribute(object, "storage_data"), path, err));
@@ -203,7 +203,8 @@ static ckpt_status enter_root(ckpt_dcp_metadata *metadata, const ckpt_object *ob
   return CKPT_OK;
 }
 
-ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, ckpt_error *err) {
+ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, const char *folder,
+                                   ckpt_error *err) {
   input in = {source, file};
   const char *path = ckpt_source_path(source, file);
   ckpt_pickle_options options = {.fetch = fetch, .arg = &in, .n_bytes = ckpt_source_size(source, file), .file = path};
@@ -216,7 +217,7 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%llu bytes follow the pickle of %llu",
                      (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
   metadata->n_bytes += n_consumed;
-  return enter_root(metadata, root, path, err);
+  return enter_root(metadata, root, path, folder, err);
 }
 
 ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err) {

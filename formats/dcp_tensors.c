@@ -2,13 +2,12 @@
  *
  * A chunk is a box of its tensor, in a slice of a file that holds a torch.save archive (or that, compressed) of just
  * this box; or, with SerializationFormat.SAFETENSORS, a tensor of a file that is a safetensors file as a whole. Where
- * a tensor is not contiguous its chunks' own strides are looked up. Items that are no tensors become objects: a DICT of
- * file, offset and n_bytes. */
+ * a tensor is not contiguous its chunks' own strides are looked up. Items that are no tensors go to dcp_objects.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp.h"
+#include "formats/dcp_objects.h"
 #include "libckpt/checked.h"
 #include "libckpt/codec/name_table.h"
 #include "libckpt/codec/pickle.h"
@@ -43,7 +42,7 @@ typedef struct adder {
   ckpt_dcp_structure structure;
   bool stored_names;
   item *items;
-  uint64_t n_items, n_objects, n_chunks;
+  uint64_t n_items, n_chunks;
   struct {
     const ckpt_object *name;
     uint32_t file;
@@ -56,15 +55,8 @@ typedef struct adder {
   ckpt_extent *extents; /* of the tensor at hand */
   uint64_t *boxes;      /* 2 * CKPT_MAX_RANK of each: starts, counts */
   uint32_t n_extents, capacity, box_capacity;
-  ckpt_object *objects;
+  ckpt_dcp_objects *objects;
 } adder;
-
-/* Where an item lies. */
-typedef struct slice {
-  uint32_t file; /* CKPT_FILE_ZERO: missing */
-  uint64_t offset, n_bytes;
-  bool is_zstd;
-} slice;
 
 /* ---- files ---- */
 
@@ -90,14 +82,33 @@ static void miss(adder *a, const ckpt_object *name) {
   snprintf(a->missing + n, sizeof a->missing - n, "%s%s", n == 0 ? "" : ", ", name->text);
 }
 
-static ckpt_status find_file(adder *a, const ckpt_object *name, uint32_t *file, ckpt_error *err) {
+/* The file of a name in one of the folders that a checkpoint is made of. */
+static ckpt_status find_below(adder *a, const ckpt_object *name, const char *folder, uint32_t *file, ckpt_error *err) {
+  char path[2 * CKPT_DCP_NAME_BYTES];
+  uint64_t n_bytes;
+  ckpt_error why;
+  if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name->text) >= sizeof path)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is too long");
+  ckpt_status status = ckpt_source_add(a->index->source, path, file, &n_bytes, &why);
+  if (status == CKPT_ENOTFOUND) {
+    *file = CKPT_FILE_ZERO;
+    miss(a, name);
+    return CKPT_OK;
+  }
+  if (status != CKPT_OK && err != NULL) *err = why;
+  return status;
+}
+
+static ckpt_status find_file(adder *a, const ckpt_object *name, const char *folder, uint32_t *file, ckpt_error *err) {
   size_t at = (size_t)((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15) >> 52) % N_CACHED;
   *file = a->cache[at].file;
   if (a->cache[at].name == name) return CKPT_OK;
   if (!ckpt_dcp_is_name(name))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text, or too long");
   uint64_t n_bytes;
-  if (strchr(name->text, '/') == NULL && !has_entry(a->probe, name->text)) {
+  if (folder != NULL) {
+    CKPT_TRY(find_below(a, name, folder, file, err));
+  } else if (strchr(name->text, '/') == NULL && !has_entry(a->probe, name->text)) {
     *file = CKPT_FILE_ZERO;
     miss(a, name);
   } else {
@@ -124,7 +135,8 @@ static ckpt_status find_codec(const ckpt_object *codecs, bool *is_zstd, ckpt_err
                    "its bytes went through the extension %.80s (only stream.zstd/1 is known)", codec->text);
 }
 
-static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offset, slice *out, ckpt_error *err) {
+static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offset, ckpt_dcp_slice *out,
+                              ckpt_error *err) {
   const ckpt_object *info = ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset);
   if (info == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage_data has no place for a chunk of it");
   const ckpt_object *name = ckpt_dcp_attribute(info, "relative_path");
@@ -135,7 +147,7 @@ static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offse
   out->offset = (uint64_t)start->integer;
   out->n_bytes = (uint64_t)n->integer;
   CKPT_TRY(find_codec(ckpt_dcp_attribute(info, "transform_descriptors"), &out->is_zstd, err));
-  return find_file(a, name, &out->file, err);
+  return find_file(a, name, a->metadata->roots[of->root].folder, &out->file, err);
 }
 
 /* ---- safetensors in .distcp files ---- */
@@ -155,7 +167,7 @@ static ckpt_status read_held(adder *a, data_file *file, uint32_t number, ckpt_er
 }
 
 /* What kind of file a chunk lies in, by its first bytes. */
-static ckpt_status look_at_file(adder *a, const slice *at, data_file **out, ckpt_error *err) {
+static ckpt_status look_at_file(adder *a, const ckpt_dcp_slice *at, data_file **out, ckpt_error *err) {
   while (at->file >= a->n_files) {
     CKPT_TRY(ckpt_grow(&a->files, a->n_files, &a->file_capacity, sizeof *a->files, err));
     a->files[a->n_files++] = (data_file){0};
@@ -276,6 +288,14 @@ static ckpt_status next_extent(adder *a, ckpt_extent **extent, uint64_t **box, c
   return CKPT_OK;
 }
 
+/* A chunk without elements is an archive all the same: where its file was cut, it is missing. */
+static ckpt_status check_empty(adder *a, const item *of, const ckpt_object *offsets, ckpt_error *err) {
+  ckpt_dcp_slice at;
+  if (ckpt_dcp_find(&a->metadata->places, of->root, of->name, offsets) == NULL) return CKPT_OK;
+  CKPT_TRY(find_slice(a, of, offsets, &at, err));
+  return at.file == CKPT_FILE_ZERO ? CKPT_OK : ckpt_dcp_slice_check(a->index->source, &at, err);
+}
+
 /* Takes one chunk, unless it is empty. */
 static ckpt_status add_chunk(adder *a, const item *of, const described *tensor, const ckpt_object *chunk,
                              ckpt_error *err) {
@@ -288,9 +308,10 @@ static ckpt_status add_chunk(adder *a, const item *of, const described *tensor, 
       !ckpt_foreign_u64s(ckpt_dcp_attribute(chunk, "sizes"), box + CKPT_MAX_RANK, CKPT_MAX_RANK, &n_counts) ||
       n_counts != tensor->rank)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk of it is no box of its %u axes", tensor->rank);
-  if (ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume) && volume == 0) return CKPT_OK;
-  slice at;
+  ckpt_dcp_slice at;
   data_file *file;
+  if (ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume) && volume == 0)
+    return check_empty(a, of, offsets, err);
   CKPT_TRY(find_slice(a, of, offsets, &at, err));
   extent->file = at.file;
   extent->offset = at.offset;
@@ -413,38 +434,43 @@ static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const cha
 
 /* ---- objects ---- */
 
-static ckpt_status set_member(ckpt_arena *arena, ckpt_object *dict, uint64_t i, const char *key, ckpt_object *value,
-                              ckpt_error *err) {
-  dict->items[2 * i] = ckpt_object_text(arena, key, strlen(key));
-  dict->items[2 * i + 1] = value;
-  CKPT_TRY_ALLOC(dict->items[2 * i], err);
-  CKPT_TRY_ALLOC(value, err);
+/* The path of rank R's own object: the last key gets @R. */
+static ckpt_status rank_path(adder *a, const item *of, const ckpt_object *path, ckpt_object **out, ckpt_error *err) {
+  ckpt_arena *arena = &a->index->arena;
+  bool has_path = path != NULL && path->kind == CKPT_OBJECT_TUPLE && path->n != 0;
+  uint64_t n = has_path ? path->n : 1;
+  const ckpt_object *last = has_path ? path->items[n - 1] : of->name;
+  char *text = last->kind == CKPT_OBJECT_TEXT  ? ckpt_arena_printf(arena, "%s@%u", last->text, of->root)
+               : last->kind == CKPT_OBJECT_INT ? ckpt_arena_printf(arena, "%lld@%u", (long long)last->integer, of->root)
+                                               : ckpt_arena_printf(arena, "@%u", of->root);
+  CKPT_TRY_ALLOC(text, err);
+  ckpt_object *own = *out = ckpt_object_new(arena, CKPT_OBJECT_TUPLE, n, NULL);
+  CKPT_TRY_ALLOC(own, err);
+  for (uint64_t i = 0; i + 1 < n; i++) own->items[i] = path->items[i];
+  own->items[n - 1] = ckpt_object_text(arena, text, strlen(text));
+  CKPT_TRY_ALLOC(own->items[n - 1], err);
   return CKPT_OK;
 }
 
-static ckpt_status add_object(adder *a, const item *of, const char *name, bool is_shared, ckpt_error *err) {
-  ckpt_arena *arena = &a->index->arena;
-  ckpt_source *source = a->index->source;
-  slice at;
-  char key[CKPT_DCP_NAME_BYTES + 32];
-  CKPT_TRY(find_slice(a, of, NULL, &at, err));
-  if (at.file == CKPT_FILE_ZERO) return CKPT_OK;
-  const char *path = ckpt_source_name(source, at.file);
-  if (!ckpt_range_within(at.offset, at.n_bytes, ckpt_source_size(source, at.file)))
-    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, at.file), NULL,
-                     "bytes %llu to %llu lie past the end of the file (%llu bytes); it is truncated or lies",
-                     (ull)at.offset, (ull)at.offset + at.n_bytes, (ull)ckpt_source_size(source, at.file));
-  ckpt_object *place = ckpt_object_new(arena, CKPT_OBJECT_DICT, 3 + at.is_zstd, NULL);
-  CKPT_TRY_ALLOC(place, err);
-  CKPT_TRY(set_member(arena, place, 0, "file", ckpt_object_text(arena, path, strlen(path)), err));
-  CKPT_TRY(set_member(arena, place, 1, "offset", ckpt_object_int(arena, (int64_t)at.offset), err));
-  CKPT_TRY(set_member(arena, place, 2, "n_bytes", ckpt_object_int(arena, (int64_t)at.n_bytes), err));
-  if (at.is_zstd) CKPT_TRY(set_member(arena, place, 3, "compression", ckpt_object_text(arena, "zstd", 4), err));
-  if (is_shared)
-    snprintf(key, sizeof key, "%s@%u", name, of->root);
-  else
-    snprintf(key, sizeof key, "%s", name);
-  return set_member(arena, a->objects, a->objects->n++, key, place, err);
+/* The objects of n roots with one name: one where all are equal, else those that differ from the first are their
+ * ranks' own. */
+static ckpt_status add_objects(adder *a, const item *items, uint64_t n, const char *name, const ckpt_object *path,
+                               ckpt_error *err) {
+  ckpt_object *first = NULL;
+  for (uint64_t i = 0; i < n; i++) {
+    char own_name[CKPT_DCP_NAME_BYTES + 32];
+    ckpt_dcp_slice at;
+    ckpt_object *value, *own = NULL;
+    CKPT_TRY(find_slice(a, &items[i], NULL, &at, err));
+    if (at.file == CKPT_FILE_ZERO) continue;
+    snprintf(own_name, sizeof own_name, "%s@%u", name, items[i].root);
+    CKPT_TRY(ckpt_dcp_objects_read(&value, a->objects, &at, i == 0 ? name : own_name, err));
+    if (i == 0) first = value;
+    if (i != 0 && (value == NULL || (first != NULL && ckpt_object_equal(first, value)))) continue;
+    if (i != 0) CKPT_TRY(rank_path(a, &items[i], path, &own, err));
+    CKPT_TRY(ckpt_dcp_objects_add(a->objects, items[i].name, i == 0 ? path : own, value, err));
+  }
+  return CKPT_OK;
 }
 
 /* ---- all items ---- */
@@ -477,7 +503,6 @@ static ckpt_status list_items(adder *a, ckpt_error *err) {
         return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                          "item %llu of state_dict_metadata has no name, or one of more than %d bytes", (ull)i,
                          CKPT_DCP_NAME_BYTES);
-      a->n_objects += !is_tensor(&of);
       a->items[n++] = of;
     }
   }
@@ -495,9 +520,9 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   for (uint64_t i = 0; i < n; i++)
     if (is_tensor(&items[i]) != is_tensor(&items[0]))
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
-  if (is_tensor(&items[0])) return add_tensor(a, items, n, used, role, err);
-  for (uint64_t i = 0; i < n; i++) CKPT_TRY(add_object(a, &items[i], used, n > 1, err));
-  return CKPT_OK;
+  if (!is_tensor(&items[0])) return add_objects(a, items, n, used, path, err);
+  CKPT_TRY(add_tensor(a, items, n, used, role, err));
+  return ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, a->index->n_tensors - 1, err);
 }
 
 static ckpt_status refuse_missing(const adder *a, ckpt_error *err) {
@@ -510,30 +535,26 @@ static ckpt_status refuse_missing(const adder *a, ckpt_error *err) {
 
 static ckpt_status add_everything(adder *a, ckpt_error *err) {
   CKPT_TRY(list_items(a, err));
-  if (a->n_objects != 0) {
-    a->objects = ckpt_object_new(&a->index->arena, CKPT_OBJECT_DICT, a->n_objects, NULL);
-    CKPT_TRY_ALLOC(a->objects, err);
-    a->objects->n = 0;
-  }
   for (uint64_t i = 0, n; i < a->n_items; i += n) {
     for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
       if (!is_same_name(&a->items[i], &a->items[i + n])) break;
     ckpt_status status = add_items(a, &a->items[i], n, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, a->index->path, a->items[i].name->text);
   }
-  a->index->objects = a->objects;
-  return a->n_missing != 0 ? refuse_missing(a, err) : CKPT_OK;
+  return a->n_missing != 0 ? refuse_missing(a, err) : ckpt_dcp_objects_set(a->objects, &a->structure, err);
 }
 
-ckpt_status ckpt_dcp_add_all(ckpt_index *index, const ckpt_dcp_metadata *metadata, const ckpt_probe *probe,
-                             bool stored_names, ckpt_error *err) {
+ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_dcp_metadata *metadata,
+                             const ckpt_probe *probe, bool stored_names, ckpt_error *err) {
   adder *a = calloc(1, sizeof *a);
   CKPT_TRY_ALLOC(a, err);
   a->index = index;
+  a->objects = objects;
   a->metadata = metadata;
   a->probe = probe;
   a->stored_names = stored_names;
   ckpt_dcp_structure_find(&a->structure, metadata);
+  ckpt_dcp_objects_begin(objects, index, metadata);
   ckpt_status status = add_everything(a, err);
   for (uint32_t i = 0; i < a->n_files; i++) {
     ckpt_index_free(a->files[i].held);

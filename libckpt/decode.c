@@ -388,3 +388,47 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
   if (swaps) swap_units(dst, n_bytes, unit_bytes);
   return CKPT_OK;
 }
+
+ckpt_status ckpt_decode_zstd(uint8_t **out, size_t *n_bytes, ckpt_source *source, const ckpt_extent *extent,
+                             size_t max_bytes, ckpt_error *err) {
+  enum { FIRST_BYTES = 4096 };
+  const stream of = {extent, extent->file, extent->offset, extent->n_stored, CKPT_DECODE_ZSTD};
+  const char *path = ckpt_source_path(source, extent->file);
+  ckpt_reader reader = {.source = source};
+  uint8_t *bytes = NULL;
+  size_t n = 0, room = 0, n_made = 1;
+  bool more = true;
+  *out = NULL;
+  ckpt_status status;
+  CKPT_TRY_GOTO(cursor_start(&reader, &of, err));
+  while (more || n_made != 0) {
+    if (n == room) {
+      if (n >= max_bytes) {
+        status =
+            ckpt_fail(err, CKPT_ELIMIT, path, NULL, "decodes to more than %zu bytes, which is the limit", max_bytes);
+        goto done;
+      }
+      room = room == 0 ? FIRST_BYTES : 2 * room;
+      uint8_t *moved = realloc(bytes, room);
+      if (moved == NULL) {
+        status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+        goto done;
+      }
+      bytes = moved;
+    }
+    CKPT_TRY_GOTO(refill(reader.cursors, &more, err));
+    const char *defect = step_zstd(reader.cursors, bytes + n, room - n, &n_made);
+    if (defect != NULL) {
+      status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%s (after %zu decoded bytes)", defect, n);
+      goto done;
+    }
+    n += n_made;
+  }
+  *out = bytes;
+  *n_bytes = n;
+  bytes = NULL;
+done:
+  free(bytes);
+  ckpt_reader_reset(&reader);
+  return status;
+}

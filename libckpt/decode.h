@@ -29,6 +29,11 @@ bool ckpt_extent_is_sequential(const ckpt_extent *extent);
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err);
 
+/* All that the zstd stream in an extent's stored range decodes to, at most max_bytes of it (ELIMIT beyond): free(*out),
+ * NULL for none. For what is small and looked at as a whole. */
+ckpt_status ckpt_decode_zstd(uint8_t **out, size_t *n_bytes, ckpt_source *source, const ckpt_extent *extent,
+                             size_t max_bytes, ckpt_error *err);
+
 /* Drops what the reader keeps. */
 void ckpt_reader_reset(ckpt_reader *reader);
 

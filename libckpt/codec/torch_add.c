@@ -118,10 +118,10 @@ static void settle_leaves(ckpt_torch_graph *g) {
   }
 }
 
-/* A dict of tensors, of dicts of tensors and so on: there is nothing that the index has not. */
+/* A dict of tensors without more: there is nothing that the index has not. */
 static bool is_tensors_only(const ckpt_torch_graph *g) {
   if (g->root->kind == CKPT_OBJECT_TENSOR) return true;
-  if (g->root->kind != CKPT_OBJECT_DICT) return false;
+  if (g->root->kind != CKPT_OBJECT_DICT || g->root->extras != 0) return false; /* a state dict's _metadata */
   for (uint64_t i = 0; i < g->root->n; i++)
     if (g->root->items[2 * i]->kind != CKPT_OBJECT_TEXT || g->root->items[2 * i + 1]->kind != CKPT_OBJECT_TENSOR)
       return false;

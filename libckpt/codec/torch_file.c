@@ -1,6 +1,7 @@
 /* torch_file.c - see torch_file.h: what such a file is known by, and the way from it to an index. */
 #include "libckpt/codec/torch_file.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,21 +34,33 @@ bool ckpt_torch_probe(const uint8_t *head, size_t n_head) {
   return is_archive(head, n_head) || ckpt_torch_is_stream(head, n_head);
 }
 
-/* Notes what a pickle speaks of besides data: classes that are not known, by name. */
-static ckpt_status note_globals(ckpt_index *index, const ckpt_pickle_report *report, ckpt_error *err) {
-  for (int verdict = CKPT_PICKLE_DANGEROUS; verdict >= CKPT_PICKLE_FOREIGN; verdict--) {
+void ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report) {
+  for (uint32_t i = 0; i < report->n_globals; i++) {
+    ckpt_pickle_verdict verdict = ckpt_pickle_judge(report->globals[i]);
+    if (verdict < CKPT_PICKLE_FOREIGN) continue;
+    bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS;
+    uint64_t known = 0, n = globals->n[is_dangerous];
+    if (n > CKPT_TORCH_MAX_GLOBALS) n = CKPT_TORCH_MAX_GLOBALS;
+    while (known < n && strcmp(globals->names[is_dangerous][known], report->globals[i]->name) != 0) known++;
+    if (known < n) continue;
+    if (n < CKPT_TORCH_MAX_GLOBALS) globals->names[is_dangerous][n] = report->globals[i]->name;
+    globals->n[is_dangerous]++;
+  }
+}
+
+ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_index *index, ckpt_error *err) {
+  for (int is_dangerous = 1; is_dangerous >= 0; is_dangerous--) {
     enum { N_SHOWN = 4 };
     char text[800] = "";
-    size_t n_text = 0, n = 0;
-    for (uint32_t i = 0; i < report->n_globals; i++) {
-      if (ckpt_pickle_judge(report->globals[i]) != (ckpt_pickle_verdict)verdict || n++ >= N_SHOWN) continue;
-      int more =
-          snprintf(text + n_text, sizeof text - n_text, "%s%.160s", n_text == 0 ? "" : ", ", report->globals[i]->name);
+    size_t n_text = 0;
+    uint64_t n = globals->n[is_dangerous];
+    for (uint64_t i = 0; i < n && i < N_SHOWN; i++) {
+      int more = snprintf(text + n_text, sizeof text - n_text, "%s%.160s", i == 0 ? "" : ", ",
+                          globals->names[is_dangerous][i]);
       if (more > 0) n_text += (size_t)more;
     }
     if (n == 0) continue;
-    if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %zu more", n - N_SHOWN);
-    bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS;
+    if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %" PRIu64 " more", n - N_SHOWN);
     CKPT_TRY(is_dangerous ? ckpt_index_note(index, true, err, "would run code when it is unpickled: %s", text)
                           : ckpt_index_note(index, false, err, "speaks of classes that are not known: %s", text));
   }
@@ -66,10 +79,12 @@ ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uin
   size_t n_head = size < HEAD_BYTES ? (size_t)size : HEAD_BYTES;
   uint8_t head[HEAD_BYTES];
   ckpt_pickle_report report;
+  ckpt_torch_globals globals = {.n = {0}};
   CKPT_TRY(ckpt_source_read(source, file, 0, head, n_head, err));
   CKPT_TRY(ckpt_torch_is_stream(head, n_head)
                ? ckpt_torch_stream_read(graph, source, file, arena, &report, err)
                : ckpt_torch_archive_read(graph, source, file, 0, size, arena, &report, err));
-  CKPT_TRY(note_globals(index, &report, err));
+  ckpt_torch_globals_add(&globals, &report);
+  CKPT_TRY(ckpt_torch_globals_note(&globals, index, err));
   return ckpt_torch_graph_add(graph, index, "", stored_names, err);
 }

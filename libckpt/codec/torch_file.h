@@ -14,6 +14,17 @@ bool ckpt_torch_is_stream(const uint8_t *head, size_t n_head);
 ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
                                    ckpt_pickle_report *report, ckpt_error *err);
 
+/* Classes that pickles speak of and nothing knows [0], and what would run code [1]; zero-initialise it. The names are
+ * the reports' own. */
+enum { CKPT_TORCH_MAX_GLOBALS = 64 };
+typedef struct ckpt_torch_globals {
+  const char *names[2][CKPT_TORCH_MAX_GLOBALS]; /* different ones, the first of them */
+  uint64_t n[2];
+} ckpt_torch_globals;
+void ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report); /* those of one pickle */
+ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_index *index,
+                                    ckpt_error *err); /* at most one note of each kind */
+
 /* An empty arena for a graph beside an index: what the index may still take, of the same allocator. */
 void ckpt_torch_arena_init(ckpt_arena *arena, const ckpt_index *index);
 

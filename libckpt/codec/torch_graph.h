@@ -69,9 +69,10 @@ typedef struct ckpt_torch_graph {
   const ckpt_object **sparse; /* calls that make COO tensors of others */
   uint32_t n_sparse, sparse_capacity;
   uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
+  bool is_state;                   /* the caller's: none of it is the model's */
   uint64_t n_children;             /* of the containers that tensors are in */
   const ckpt_object *param_groups; /* of the optimizer state that is called `optimizer.state`, once added; or NULL */
-  bool is_state_dict;              /* nothing but tensors in dicts: once added */
+  bool is_state_dict;              /* a tensor, or a dict of tensors and nothing else: once added */
 } ckpt_torch_graph;
 
 /* Turns the graph below root, which came from ckpt_pickle_read, into tensors, in place. EFORMAT for storages that are

@@ -190,8 +190,8 @@ ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storag
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a storage whose key is no text");
   out->key = key->text;
   const type_row *type = storage_type(out->type);
-  if (type == NULL)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "storage '%.40s' is of no known class", key->text);
+  *is_storage = type != NULL; /* of another class: its tensors are not read */
+  if (type == NULL) return CKPT_OK;
   out->element_bytes = type->n_bytes;
   if (!take_u64(ckpt_foreign_arg(id, 4), &out->n_elements) ||
       !ckpt_mul_u64(out->n_elements, type->n_bytes, &out->n_bytes) || out->n_bytes > INT64_MAX)
@@ -304,10 +304,18 @@ static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call
   return CKPT_OK;
 }
 
+static bool is_unknown_storage(const ckpt_object *node) {
+  bool is_persistent = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT && node->n == 1;
+  const ckpt_object *id = is_persistent ? node->items[0] : NULL;
+  return id != NULL && is_text(ckpt_foreign_arg(id, 0), "storage") && storage_type(ckpt_foreign_arg(id, 1)) == NULL;
+}
+
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
                                    const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err) {
   *out = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX};
   if (call->kind == TORCH_CALL_REFUSED) return refuse(out, CKPT_EUNSUPPORTED, call->reason, err);
+  if (reference == NULL && call->n_args != 0 && is_unknown_storage(call->args[0]))
+    return refuse(out, CKPT_EUNSUPPORTED, "of a storage whose class is not known", err);
   if (reference == NULL || call->n_args < 4)
     return refuse(out, CKPT_EFORMAT, "a tensor without storage, offset, shape or strides", err);
   out->storage = reference->storage;

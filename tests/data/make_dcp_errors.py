@@ -64,17 +64,25 @@ def archive(payload, n, stride=1):
     return data.getvalue()
 
 
+def archive_of_number():
+    """What torch.save writes of 7."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as out:
+        out.writestr(zipfile.ZipInfo("archive/data.pkl"), b"\x80\x02K\x07.")
+    return data.getvalue()
+
+
 class Checkpoint:
     """Tensor w of 6 float32 in two chunks of two ranks, and an object; change() damages it."""
 
     def __init__(self):
-        self.files = {"__0_0.distcp": archive(bytes(12), 3) + b"object", "__1_0.distcp": archive(bytes(12), 3)}
+        self.files = {"__0_0.distcp": archive(bytes(12), 3) + archive_of_number(), "__1_0.distcp": archive(bytes(12), 3)}
         n = len(self.files["__1_0.distcp"])
         self.chunks = [self.chunk(0, 3), self.chunk(3, 3)]
         self.places = [[MetadataIndex(fqn="w", index=i, offset=Size(3 * i)),
                         StorageInfo(relative_path="__%d_0.distcp" % i, offset=0, length=n)] for i in range(2)]
         self.places.append([MetadataIndex(fqn="o", index=None),
-                            StorageInfo(relative_path="__0_0.distcp", offset=n, length=6)])
+                            StorageInfo(relative_path="__0_0.distcp", offset=n, length=len(archive_of_number()))])
         self.tensor = TensorStorageMetadata(properties=TensorProperties(dtype=Global("torch float32")), size=Size(6),
                                             chunks=self.chunks)
         self.items = {"w": self.tensor, "o": BytesStorageMetadata()}
@@ -134,6 +142,10 @@ CASES = {
     "noted-nothing": lambda c: None,
     "noted-empty-chunk-without-place": lambda c: c.chunks.append(c.chunk(6, 0)),
     "noted-replica": lambda c: c.chunks.append(c.chunk(3, 3)),
+    "noted-object-damaged": lambda c: setattr(info(c, 2), "length", 6),
+    "empty-chunk-past-end": lambda c: (c.chunks.append(c.chunk(6, 0)), c.places.append(
+        [MetadataIndex(fqn="w", index=2, offset=Size(6)),
+         StorageInfo(relative_path="__1_0.distcp", offset=len(c.files["__1_0.distcp"]), length=200)])),
     "noted-path-too-long": lambda c: setattr(c.metadata, "planner_data", {"w": ("",) * 1000}),
     "chunks-shared": lambda c: share(c, 300),
     "name-too-long": lambda c: c.items.update({"n" * 4097: c.items.pop("w")}),

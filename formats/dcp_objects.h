@@ -1,0 +1,64 @@
+/* dcp_objects.h - what a checkpoint holds besides tensors (dcp_objects.c), and an optimizer's groups
+ * (dcp_param_groups.c). A part of dcp.h's. */
+#ifndef CKPT_FORMATS_DCP_OBJECTS_H
+#define CKPT_FORMATS_DCP_OBJECTS_H
+
+#include "formats/dcp.h"
+#include "libckpt/codec/torch_file.h"
+
+/* Where an item lies. */
+typedef struct ckpt_dcp_slice {
+  uint32_t file; /* CKPT_FILE_ZERO: missing */
+  uint64_t offset, n_bytes;
+  bool is_zstd;
+} ckpt_dcp_slice;
+
+/* EFORMAT where a slice lies outside its file. */
+ckpt_status ckpt_dcp_slice_check(ckpt_source *source, const ckpt_dcp_slice *at, ckpt_error *err);
+
+/* A tensor or an object, and its place in the dict that was saved. */
+typedef struct ckpt_dcp_leaf {
+  const ckpt_object *name, *path; /* TEXT; TUPLE or LIST of TEXT and INT, NULL: the name is the path */
+  ckpt_object *value;             /* NULL: not read */
+  uint32_t order;
+} ckpt_dcp_leaf;
+
+/* All that is gathered on the way to index->objects. */
+struct ckpt_dcp_objects {
+  ckpt_index *index;
+  bool is_kept; /* there is more than names and tensors */
+  ckpt_dcp_leaf *leaves;
+  uint32_t n, capacity;
+  uint64_t n_keys, max_keys; /* of all paths; an honest pickle has a byte for each */
+  bool is_ambiguous;         /* two leaves at one place, or one below another */
+  uint32_t n_storages;       /* of all items so far */
+  ckpt_torch_graph *graphs;  /* that hold sparse tensors */
+  uint32_t n_graphs, graph_capacity;
+  ckpt_torch_globals globals;
+  const char *refused; /* the first item that was not read, and why */
+  uint64_t n_refused;
+};
+
+/* Starts; free with ckpt_dcp_objects_free. */
+void ckpt_dcp_objects_begin(ckpt_dcp_objects *objects, ckpt_index *index, const ckpt_dcp_metadata *metadata);
+
+/* Reads an item of bytes. *out is NULL where it is damaged or not understood: that is noted, and no failure. Its
+ * tensors are in the index, under name. EFORMAT where the slice lies outside its file, or a tensor in it outside its
+ * storage; ELIMIT, EIO, ENOMEM. */
+ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,
+                                  const char *name, ckpt_error *err);
+
+/* Puts a value, or a tensor of the index, where its path or its name says; both are borrowed until set. */
+ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, const ckpt_object *name, const ckpt_object *path,
+                                 ckpt_object *value, ckpt_error *err);
+ckpt_status ckpt_dcp_objects_add_tensor(ckpt_dcp_objects *objects, const ckpt_object *name, const ckpt_object *path,
+                                        uint32_t number, ckpt_error *err); /* as above */
+
+/* Makes the index's objects of what was added, and notes. */
+ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, const ckpt_dcp_structure *structure, ckpt_error *err);
+
+/* The groups of an optimizer's state: its list, or one made of its flat entries `param_groups.<parameter>.<key>`, where
+ * parameters with equal values share a group. NULL where there are none; optimizer may be NULL. */
+ckpt_status ckpt_dcp_param_groups(ckpt_object **out, const ckpt_object *optimizer, ckpt_arena *arena, ckpt_error *err);
+
+#endif

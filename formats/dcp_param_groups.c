@@ -1,0 +1,142 @@
+/* dcp_param_groups.c - an optimizer's parameter groups from a flattened state.
+ *
+ * PyTorch flattens [{'lr': 0.1, 'params': ['a', 'b']}] to {'param_groups.a.lr': 0.1, 'param_groups.b.lr': 0.1}. Back:
+ * entries are sorted by parameter, and parameters whose values are equal are one group again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dcp_objects.h"
+#include "libckpt/error.h"
+
+static const char prefix[] = "param_groups.";
+enum { N_PREFIX = sizeof prefix - 1, N_RECENT = 8 /* groups that a parameter is compared with */ };
+
+typedef struct entry {
+  const char *parameter, *key;
+  size_t n_parameter, n_key;
+  ckpt_object *value;
+  uint64_t order;
+} entry;
+
+/* The entries of one parameter. */
+typedef struct run {
+  const entry *entries;
+  uint64_t n, order, group;
+} run;
+
+static int compare_entries(const void *x, const void *y) {
+  const entry *a = x, *b = y;
+  int order = memcmp(a->parameter, b->parameter, a->n_parameter < b->n_parameter ? a->n_parameter : b->n_parameter);
+  if (order == 0) order = (a->n_parameter > b->n_parameter) - (a->n_parameter < b->n_parameter);
+  return order != 0 ? order : (a->order > b->order) - (a->order < b->order);
+}
+
+static int compare_runs(const void *x, const void *y) {
+  const run *a = x, *b = y;
+  return (a->order > b->order) - (a->order < b->order);
+}
+
+/* Takes `param_groups.<parameter>.<key>` apart; the key has no dot. */
+static bool take_entry(entry *out, const ckpt_object *key, ckpt_object *value, uint64_t order) {
+  if (key->kind != CKPT_OBJECT_TEXT || key->n <= N_PREFIX || memcmp(key->text, prefix, N_PREFIX) != 0) return false;
+  const char *begin = key->text + N_PREFIX, *dot = memrchr(begin, '.', (size_t)key->n - N_PREFIX);
+  if (dot == NULL) return false;
+  const char *end = key->text + key->n;
+  *out = (entry){begin, dot + 1, (size_t)(dot - begin), (size_t)(end - dot - 1), value, order};
+  return true;
+}
+
+static bool is_equal(const run *a, const run *b) {
+  if (a->n != b->n) return false;
+  for (uint64_t i = 0; i < a->n; i++) {
+    const entry *x = &a->entries[i], *y = &b->entries[i];
+    if (x->n_key != y->n_key || memcmp(x->key, y->key, x->n_key) != 0 || !ckpt_object_equal(x->value, y->value))
+      return false;
+  }
+  return true;
+}
+
+/* Numbers groups in runs; firsts gets the first run of each. Returns how many there are. */
+static uint64_t find_groups(run *runs, uint64_t n, const run **firsts) {
+  uint64_t n_groups = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    uint64_t recent = n_groups;
+    while (recent > 0 && n_groups - recent < N_RECENT && !is_equal(firsts[recent - 1], &runs[i])) recent--;
+    bool is_new = recent == 0 || n_groups - recent == N_RECENT;
+    if (is_new) firsts[n_groups] = &runs[i];
+    runs[i].group = is_new ? n_groups++ : recent - 1;
+  }
+  return n_groups;
+}
+
+/* A group's dict, without its parameters yet: `params` has room for n of them. */
+static ckpt_object *make_group(const run *first, uint64_t n, ckpt_arena *arena) {
+  ckpt_object *group = ckpt_object_new(arena, CKPT_OBJECT_DICT, first->n + 1, NULL);
+  ckpt_object *params = group == NULL ? NULL : ckpt_object_new(arena, CKPT_OBJECT_LIST, n, NULL);
+  if (params == NULL) return NULL;
+  params->n = 0;
+  for (uint64_t i = 0; i < first->n; i++) {
+    group->items[2 * i] = ckpt_object_text(arena, first->entries[i].key, first->entries[i].n_key);
+    group->items[2 * i + 1] = first->entries[i].value;
+    if (group->items[2 * i] == NULL) return NULL;
+  }
+  group->items[2 * first->n] = ckpt_object_text(arena, "params", 6);
+  group->items[2 * first->n + 1] = params;
+  return group->items[2 * first->n] == NULL ? NULL : group;
+}
+
+static ckpt_status make_groups(ckpt_object **out, run *runs, uint64_t n, ckpt_arena *arena, ckpt_error *err) {
+  const run **firsts = reallocarray(NULL, (size_t)n, sizeof *firsts);
+  uint64_t *counts = calloc((size_t)n, sizeof *counts);
+  ckpt_object *groups = NULL;
+  bool is_made = firsts != NULL && counts != NULL;
+  if (is_made) {
+    uint64_t n_groups = find_groups(runs, n, firsts);
+    for (uint64_t i = 0; i < n; i++) counts[runs[i].group]++;
+    groups = ckpt_object_new(arena, CKPT_OBJECT_LIST, n_groups, NULL);
+    is_made = groups != NULL;
+    for (uint64_t i = 0; i < n_groups && is_made; i++)
+      is_made = (groups->items[i] = make_group(firsts[i], counts[i], arena)) != NULL;
+  }
+  for (uint64_t i = 0; i < n && is_made; i++) {
+    ckpt_object *group = groups->items[runs[i].group], *params = group->items[2 * group->n - 1];
+    ckpt_object *name = ckpt_object_text(arena, runs[i].entries[0].parameter, runs[i].entries[0].n_parameter);
+    params->items[params->n++] = name;
+    is_made = name != NULL;
+  }
+  free(firsts);
+  free(counts);
+  *out = groups;
+  return is_made ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+}
+
+ckpt_status ckpt_dcp_param_groups(ckpt_object **out, const ckpt_object *optimizer, ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_object *list = ckpt_object_get(optimizer, "param_groups");
+  *out = (ckpt_object *)(uintptr_t)list;
+  if (list != NULL || optimizer == NULL || optimizer->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+  entry *entries = reallocarray(NULL, (size_t)optimizer->n + 1, sizeof *entries);
+  run *runs = reallocarray(NULL, (size_t)optimizer->n + 1, sizeof *runs);
+  uint64_t n = 0, n_runs = 0;
+  ckpt_status status = CKPT_OK;
+  if (entries == NULL || runs == NULL) {
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    goto done;
+  }
+  for (uint64_t i = 0; i < optimizer->n; i++)
+    n += take_entry(&entries[n], optimizer->items[2 * i], optimizer->items[2 * i + 1], i);
+  if (n == 0) goto done;
+  qsort(entries, (size_t)n, sizeof *entries, compare_entries);
+  for (uint64_t i = 0; i < n; i++) {
+    const entry *first = n_runs == 0 ? NULL : runs[n_runs - 1].entries;
+    bool is_same = first != NULL && first->n_parameter == entries[i].n_parameter &&
+                   memcmp(first->parameter, entries[i].parameter, first->n_parameter) == 0;
+    if (!is_same) runs[n_runs++] = (run){&entries[i], 0, entries[i].order, 0};
+    runs[n_runs - 1].n++;
+  }
+  qsort(runs, (size_t)n_runs, sizeof *runs, compare_runs);
+  status = make_groups(out, runs, n_runs, arena, err);
+done:
+  free(entries);
+  free(runs);
+  return status;
+}

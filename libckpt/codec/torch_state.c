@@ -1,0 +1,61 @@
+/* torch_state.c - see torch_state.h: which entries of a training checkpoint are what. */
+#include "libckpt/codec/torch_state.h"
+
+#include <string.h>
+
+#include "libckpt/error.h"
+
+/* An entry of the top under one of two keys, where it is no tensor. */
+static const ckpt_object *entry_of(const ckpt_object *top, const char *key, const char *other) {
+  const ckpt_object *value = ckpt_object_get(top, key);
+  if (value == NULL) value = ckpt_object_get(top, other);
+  return value == NULL || value->kind == CKPT_OBJECT_TENSOR ? NULL : value;
+}
+
+static ckpt_status add_object(ckpt_index *index, const char *key, const ckpt_object *value, ckpt_error *err) {
+  if (value == NULL) return CKPT_OK;
+  ckpt_object **pair = &index->objects->items[2 * index->objects->n++];
+  pair[0] = ckpt_object_text(&index->arena, key, strlen(key));
+  pair[1] = (ckpt_object *)(uintptr_t)value;
+  CKPT_TRY_ALLOC(pair[0], err);
+  return CKPT_OK;
+}
+
+/* Numbers and texts at the top: {'epoch': 3, 'best': 0.5}; keys with dots are flattened state of something else. NULL
+ * where there are none. */
+static ckpt_status find_trainer(ckpt_object **out, ckpt_index *index, const ckpt_object *top, ckpt_error *err) {
+  *out = NULL;
+  ckpt_object *trainer = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, top->n, NULL);
+  CKPT_TRY_ALLOC(trainer, err);
+  trainer->n = 0;
+  for (uint64_t i = 0; i < top->n; i++) {
+    ckpt_object *const *pair = &top->items[2 * i];
+    if (pair[0]->kind != CKPT_OBJECT_TEXT || pair[1]->kind == CKPT_OBJECT_NONE || pair[1]->kind > CKPT_OBJECT_TEXT ||
+        memchr(pair[0]->text, '.', (size_t)pair[0]->n) != NULL)
+      continue;
+    memcpy(&trainer->items[2 * trainer->n++], pair, 2 * sizeof *pair);
+  }
+  if (trainer->n != 0) *out = trainer;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckpt_object *top,
+                                 const ckpt_object *param_groups, ckpt_error *err) {
+  static const char *const steps[] = {"global_step", "step", "iteration"};
+  enum { MAX_OBJECTS = 5 };
+  ckpt_object *trainer = NULL;
+  index->objects = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, MAX_OBJECTS, NULL);
+  CKPT_TRY_ALLOC(index->objects, err);
+  index->objects->n = 0;
+  CKPT_TRY(add_object(index, CKPT_TORCH_OBJECT, root, err));
+  CKPT_TRY(add_object(index, CKPT_STATE_PARAM_GROUPS, param_groups, err));
+  if (top == NULL || top->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+  CKPT_TRY(add_object(index, CKPT_STATE_SCHEDULER, entry_of(top, "scheduler", "lr_scheduler"), err));
+  CKPT_TRY(add_object(index, CKPT_STATE_LOSS_SCALER, entry_of(top, "scaler", "grad_scaler"), err));
+  CKPT_TRY(find_trainer(&trainer, index, top, err));
+  for (size_t i = 0; i < sizeof steps / sizeof *steps && index->step < 0; i++) {
+    const ckpt_object *step = ckpt_object_get(trainer, steps[i]);
+    if (step != NULL && step->kind == CKPT_OBJECT_INT) index->step = step->integer;
+  }
+  return add_object(index, CKPT_STATE_TRAINER, trainer, err);
+}
