@@ -165,6 +165,23 @@ static ckpt_status add_side_files(ckpt_index *index, const ckpt_probe *p, ckpt_e
   return CKPT_OK;
 }
 
+/* Files beside accelerate's folders: schedulers, samplers, states of random generators. */
+static ckpt_status note_beside(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
+  enum { N_SHOWN = 4 };
+  char text[600] = "";
+  size_t n_text = 0, n = 0;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    const ckpt_entry *entry = &p->entries[i];
+    if (!entry->is_file || entry->name[0] == '.' || is_side_file(entry)) continue;
+    if (n++ >= N_SHOWN) continue;
+    int more = snprintf(text + n_text, sizeof text - n_text, "%s%.120s", n == 1 ? "" : ", ", entry->name);
+    if (more > 0) n_text += (size_t)more;
+  }
+  if (n == 0) return CKPT_OK;
+  if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %zu more", n - N_SHOWN);
+  return ckpt_index_note(index, false, err, "also holds %s, which %s not read", text, n == 1 ? "is" : "are");
+}
+
 /* ---- the row ---- */
 
 /* Whether the folder holds shards in safetensors and no metadata of ours. */
@@ -201,6 +218,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   ckpt_status status;
   CKPT_TRY_GOTO(is_hf(p) ? ckpt_dcp_read_hf(index, p, err) : read_items(index, &objects, p, options->stored_names, err));
   CKPT_TRY_GOTO(add_side_files(index, p, err));
+  if (!has_own(p)) CKPT_TRY_GOTO(note_beside(index, p, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, err));
   CKPT_TRY_GOTO(ckpt_dcp_objects_composites(&objects, err));
   status = ckpt_index_finish(index, err);

@@ -72,6 +72,17 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
   return CKPT_OK;
 }
 
+/* Whether an object is more than tensors in dicts: those are written, and their names say where they stood. What takes
+ * more than n_left looks (dicts in dicts, many times) counts as more. */
+static bool holds_more(const ckpt_object *object, int depth, uint64_t *n_left) {
+  enum { MAX_DEPTH = 4 };
+  if (object->kind == CKPT_OBJECT_TENSOR) return false;
+  if (object->kind != CKPT_OBJECT_DICT || depth == MAX_DEPTH) return true;
+  for (uint64_t i = 0; i < object->n; i++)
+    if (*n_left == 0 || ((*n_left)--, holds_more(object->items[2 * i + 1], depth + 1, n_left))) return true;
+  return false;
+}
+
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   if (format->normalize != NULL) CKPT_TRY(format->normalize(described, losses, err));
   CKPT_TRY(check_tensors(format, described, err));
@@ -80,8 +91,12 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
     CKPT_TRY(ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", described->composites[i].name));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) {
-    CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)described->objects->n,
-                             described->objects->n == 1 ? "" : "s"));
+    unsigned long long n = 0;
+    for (uint64_t i = 0; i < described->objects->n; i++) {
+      uint64_t n_left = UINT64_C(1) << 24;
+      n += holds_more(described->objects->items[2 * i + 1], 0, &n_left);
+    }
+    if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", n, n == 1 ? "" : "s"));
     described->objects = NULL;
   }
   if (!format->caps.side_files && described->n_side_files != 0) {

@@ -426,8 +426,8 @@ static ckpt_status separate_names(namer *w, ckpt_error *err) {
     if (texts[i] != NULL) g->names[i].text = texts[i];
   if (n_same != 0 && status == CKPT_OK)
     status = ckpt_index_note(w->index, false, err,
-                             "%" PRIu32 " names stand for several tensors, from '%.200s' on: the later ones end in ~2",
-                             n_same, first);
+                             "%" PRIu32 " path%s a name that there is, first '%.200s': such names end in ~2", n_same,
+                             n_same == 1 ? " makes" : "s make", first);
   free(order);
   free(texts);
   return status;

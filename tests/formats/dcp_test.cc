@@ -85,17 +85,19 @@ TEST(Dcp, StoredNamesAreThoseOfTheMetadata) {
   EXPECT_EQ(roles.at("app.optim.state.0.weight.exp_avg"), CKPT_ROLE_EXP_AVG);
 }
 
-TEST(Dcp, WhatIsNoTensorIsAnObjectWithItsPlace) {
+TEST(Dcp, WhatIsNoTensorIsAnObject) {
   ckpt_error err = {};
   IndexPointer index = open(kData + "fsdp4", &err, false);
   ASSERT_NE(index, nullptr) << text_of(err);
   ASSERT_NE(index->objects, nullptr);
-  EXPECT_EQ(index->objects->n, 14u);
-  const ckpt_object *note = ckpt_object_get(index->objects, "note");
-  ASSERT_NE(note, nullptr);
-  EXPECT_EQ(ckpt_object_get(note, "n_bytes")->integer, 1261);
-  EXPECT_EQ(ckpt_object_get(note, "file")->text[0], '_');
-  EXPECT_NE(ckpt_object_get(index->objects, "optimizer.param_groups.0.lr"), nullptr);
+  EXPECT_STREQ(ckpt_object_get(ckpt_object_get(index->objects, "torch"), "note")->text, "kept as it is");
+  const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+  ASSERT_EQ(groups->n, 1u);
+  EXPECT_EQ(ckpt_object_get(groups->items[0], "lr")->number, 0.1);
+  index = open(kData + "mesh", &err, false);
+  EXPECT_EQ(ckpt_object_get(index->objects, "torch")->n, 1u); /* {'state_dict': ...} */
+  index = open(kData + "no-collectives", &err, false);
+  EXPECT_EQ(index->objects, nullptr); /* names and tensors */
 }
 
 TEST(Dcp, UnevenAndEmptyShardsAreBoxes) {

@@ -1,0 +1,54 @@
+"""Writes tests/data/dcp/objects*/ and accelerate/: checkpoints that hold more than tensors.
+
+    python make_dcp_objects.py [FOLDER]        (torch 2.15.0; zstandard for `objects-zstd`)
+
+What they hold is stated in tests/formats/dcp_objects_test.cc.
+"""
+import collections
+import os
+import shutil
+import sys
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._extension import ZStandard
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dcp")
+
+
+def objects():
+    """A flattened optimizer state, as torchtitan saves it; tensors and a sparse one within items of bytes."""
+    optimizer = {"state.w.exp_avg": torch.arange(6.0).reshape(2, 3), "state.w.step": torch.tensor(3.0)}
+    for name, rate in (("w", 0.5), ("b", 0.5), ("g", 0.25)):
+        optimizer["param_groups.%s.lr" % name] = rate
+        optimizer["param_groups.%s.betas" % name] = (0.5, 0.75)
+    return {
+        "model": collections.OrderedDict(w=torch.arange(6).reshape(2, 3), b=torch.ones(2)),
+        "optimizer": optimizer,
+        "lr_scheduler": {"last_epoch": 3, "_last_lr": [0.5, 0.25]},
+        "extra": (torch.arange(3), {"x": torch.arange(4.0)[1:3], "y": None}),
+        "sparse": (torch.eye(2).to_sparse(),),
+        "list": [torch.ones(1), {"k": b"bytes"}, "text"],
+        "global_step": 7,
+        "big": 1 << 70,
+    }
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else ROOT
+    os.chdir(root)
+    for name in ("objects", "objects-zstd", "accelerate"):
+        shutil.rmtree(name, ignore_errors=True)
+    dcp.save(objects(), checkpoint_id="objects", no_dist=True)
+    dcp.save(objects(), storage_writer=FileSystemWriter("objects-zstd", _extensions=[ZStandard()]), no_dist=True)
+    state = {"w": {"exp_avg": torch.arange(6.0).reshape(2, 3), "step": torch.tensor(2.0)}}
+    optimizer = {"state": state, "param_groups": [{"lr": 0.5, "params": ["w"]}]}
+    dcp.save({"model": {"w": torch.arange(6).reshape(2, 3)}}, checkpoint_id="accelerate/pytorch_model_fsdp_0",
+             no_dist=True)
+    dcp.save({"optimizer": optimizer}, checkpoint_id="accelerate/optimizer_0", no_dist=True)
+    torch.save({"last_epoch": 3}, "accelerate/scheduler.bin")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+// What DCP folders hold besides tensors (tests/data/make_dcp_objects.py): items of bytes, the dict that was saved, the
+// canonical state, and what is left of them after damage.
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/decode.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
+
+std::string printed(const ckpt_object *object) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, 1 << 20);
+  std::string text = object == nullptr ? "none" : ckpt_object_print(object, 1 << 16, &arena);
+  ckpt_arena_free(&arena);
+  return text;
+}
+
+IndexPointer open_golden(const std::string &name) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + name, &err, false);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  return index;
+}
+
+// "<tensor 3>" with the tensor's name instead of its number.
+std::string named(const ckpt_index *index, std::string text) {
+  for (uint32_t i = index->n_tensors; i-- > 0;) {
+    const std::string number = "<tensor " + std::to_string(i) + ">";
+    for (size_t at; (at = text.find(number)) != std::string::npos;)
+      text.replace(at, number.size(), std::string("<") + index->tensors[i].name + ">");
+  }
+  return text;
+}
+
+TEST(DcpObjects, TheDictThatWasSaved) {
+  for (const char *name : {"objects", "objects-zstd"}) {
+    IndexPointer index = open_golden(name);
+    const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+    EXPECT_EQ(
+        named(index.get(), printed(root)),
+        "{\"model\": {\"w\": \"<w>\", \"b\": \"<b>\"}, \"optimizer\": {\"state.w.exp_avg\": "
+        "\"<optimizer.state.w.exp_avg>\", \"state.w.step\": \"<optimizer.state.w.step>\", \"param_groups.w.lr\": 0.5, "
+        "\"param_groups.w.betas\": [0.5, 0.75], \"param_groups.b.lr\": 0.5, \"param_groups.b.betas\": [0.5, 0.75], "
+        "\"param_groups.g.lr\": 0.25, \"param_groups.g.betas\": [0.5, 0.75]}, \"lr_scheduler\": {\"last_epoch\": 3, "
+        "\"_last_lr\": [0.5, 0.25]}, \"extra\": [\"<extra.0>\", {\"x\": \"<extra.1.x>\", \"y\": null}], \"sparse\": "
+        "[{\"torch._utils._rebuild_sparse_tensor\": [{\"torch.serialization._get_layout\": [\"torch.sparse_coo\"]}, "
+        "[\"<sparse.0.indices>\", \"<sparse.0.values>\", {\"torch.Size\": [[2, 2]]}, true]]}], \"list\": "
+        "[\"<list.0>\", "
+        "{\"k\": \"<5 bytes>\"}, \"text\"], \"global_step\": 7, \"big\": 1180591620717411303424}")
+        << name;
+    EXPECT_EQ(ckpt_object_get(root, "extra")->kind, CKPT_OBJECT_TUPLE);
+    EXPECT_EQ(ckpt_object_get(root, "list")->kind, CKPT_OBJECT_LIST);
+    EXPECT_TRUE(notes_of(index.get()).empty());
+  }
+}
+
+TEST(DcpObjects, CanonicalState) {
+  IndexPointer index = open_golden("objects");
+  EXPECT_EQ(index->step, 7);
+  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)),
+            "[{\"lr\": 0.5, \"betas\": [0.5, 0.75], \"params\": [\"w\", \"b\"]}, "
+            "{\"lr\": 0.25, \"betas\": [0.5, 0.75], \"params\": [\"g\"]}]");
+  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_SCHEDULER)),
+            "{\"last_epoch\": 3, \"_last_lr\": [0.5, 0.25]}");
+  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_TRAINER)),
+            "{\"global_step\": 7, \"big\": 1180591620717411303424}");
+}
+
+// Tensors within items have the bytes that were saved, and no part of the model.
+TEST(DcpObjects, TensorsWithin) {
+  for (const char *name : {"objects", "objects-zstd"}) {
+    IndexPointer index = open_golden(name);
+    const ckpt_tensor *x = ckpt_index_find(index.get(), "extra.1.x");
+    ASSERT_NE(x, nullptr);
+    EXPECT_EQ(x->role, CKPT_ROLE_OTHER);
+    float values[2] = {};
+    ckpt_reader reader = {};
+    reader.source = index->source;
+    ASSERT_EQ(ckpt_reader_read(&reader, &x->extents[0], 4, x->extents[0].skip, values, sizeof values, nullptr),
+              CKPT_OK);
+    ckpt_reader_reset(&reader);
+    EXPECT_EQ(values[0], 1.0f);
+    EXPECT_EQ(values[1], 2.0f);
+    ASSERT_EQ(index->n_composites, 1u);
+    EXPECT_STREQ(index->composites[0].name, "sparse.0");
+  }
+}
+
+// accelerate saves the model and its optimizer in folders of their own.
+TEST(DcpObjects, TwoFoldersOfAccelerate) {
+  IndexPointer index = open_golden("accelerate");
+  EXPECT_EQ(ckpt_index_find(index.get(), "w")->role, CKPT_ROLE_PARAMETER);
+  EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.w.exp_avg")->role, CKPT_ROLE_EXP_AVG);
+  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)), "[{\"lr\": 0.5, \"params\": [\"w\"]}]");
+  EXPECT_EQ(notes_of(index.get()), (std::vector<std::string>{"also holds scheduler.bin, which is not read"}));
+  Folder folder;
+  std::filesystem::copy(kData + "accelerate", folder / "c", std::filesystem::copy_options::recursive);
+  std::filesystem::remove(folder / "c/optimizer_0/__0_0.distcp");
+  ckpt_error err = {};
+  EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+  EXPECT_EQ(err.status, CKPT_ENOTFOUND) << text_of(err);
+}
+
+// Any damage to the bytes of items leaves the rest readable, or is refused.
+TEST(DcpObjects, DamagedItems) {
+  for (const char *name : {"objects", "objects-zstd"}) {
+    Folder folder;
+    std::filesystem::copy(kData + name, folder / "c", std::filesystem::copy_options::recursive);
+    const std::string path = folder / "c/__0_0.distcp", whole = slurp(path);
+    uint32_t random = 1;
+    size_t n_noted = 0;
+    for (size_t i = 0; i < whole.size(); i += 61) {
+      std::string damaged = whole;
+      random = random * 1664525 + 1013904223;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 + (random >> 24) % 255));
+      spill(path, damaged);
+      ckpt_error err = {};
+      IndexPointer index = open(folder / "c", &err, false);
+      EXPECT_NE(err.status, CKPT_EINTERNAL) << i << text_of(err);
+      for (const std::string &note : index == nullptr ? std::vector<std::string>{} : notes_of(index.get()))
+        n_noted += note.rfind("! not read: ", 0) == 0;
+    }
+    EXPECT_GT(n_noted, 5u) << name;
+  }
+}
+
+}  // namespace
+}  // namespace formats_testing
