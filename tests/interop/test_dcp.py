@@ -1,0 +1,209 @@
+"""Checkpoints that torch.distributed writes in the run, on 2 and 4 processes, read with the bits that the processes had.
+
+Each case saves a state dict and gathers its tensors; what `ckpt convert` makes of the checkpoint has to be those, under
+the names of docs/formats/dcp.md and with the same bytes.
+"""
+import logging
+import os
+import socket
+import sys
+import warnings
+
+warnings.filterwarnings("ignore")
+
+import command  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from command import ckpt, digest  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: E402
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
+
+KINDS = {"momentum_buffer": "momentum"}
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+        self.up = torch.nn.Linear(width, hidden)
+        self.down = torch.nn.Linear(hidden, width, bias=False)
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, x):
+        return x + self.scale * self.down(torch.relu(self.up(self.norm(x))))
+
+
+def full(value):
+    value = value.full_tensor() if isinstance(value, DTensor) else value
+    return value.detach().clone().contiguous()
+
+
+def wrap_fsdp(model, mesh=None):
+    for block in model:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def wrap_hsdp(model):
+    wrap_fsdp(model, init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard")))
+
+
+def wrap_tensor_parallel(model):
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
+    for block in model:
+        parallelize_module(block, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    wrap_fsdp(model, mesh["dp"])
+
+
+def trained(wrap, width, hidden, optimizer_class, flatten, **settings):
+    """The state dicts of a model after two steps, and what their full tensors are called."""
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(Block(width, hidden), Block(width, hidden))
+    wrap(model)
+    optimizer = optimizer_class(model.parameters(), lr=0.1, **settings)
+    for step in range(2):
+        model(torch.linspace(-1, 1 + step, 2 * width).reshape(2, width)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights, states = get_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=flatten))
+    tensors = {name: full(value) for name, value in weights.items()}
+    rows = states.items() if flatten else [("state.%s.%s" % (name, kind), value) for name, state in
+                                           states["state"].items() for kind, value in state.items()]
+    for name, value in rows:
+        if name.startswith("state.") and isinstance(value, torch.Tensor):
+            stem, kind = name.rsplit(".", 1)
+            tensors["optimizer.%s.%s" % (stem, KINDS.get(kind, kind))] = full(value)
+    return weights, states, tensors
+
+
+def save_training(folder, wrap, width=6, hidden=10, optimizer=torch.optim.AdamW, flatten=False, key="optim", settings=(),
+                  writer=None):
+    weights, states, tensors = trained(wrap, width, hidden, optimizer, flatten, **dict(settings))
+    state = {"model": weights, key: states, "step": 2}
+    if writer is None:
+        dcp.save(state, checkpoint_id=folder)
+    else:
+        dcp.save(state, storage_writer=FileSystemWriter(folder, **writer))
+    return tensors
+
+
+def save_accelerate(folder, wrap):
+    """In two folders, under the keys that accelerate gives them."""
+    weights, states, tensors = trained(wrap, 6, 10, torch.optim.AdamW, False)
+    dcp.save({"model": weights}, checkpoint_id=os.path.join(folder, "pytorch_model_fsdp_0"))
+    dcp.save({"optimizer": states}, checkpoint_id=os.path.join(folder, "optimizer_0"))
+    return tensors
+
+
+def save_placements(folder):
+    """Every placement of a 2-D mesh, uneven and with empty shards, of several dtypes."""
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("dp", "tp"))
+    shapes = {"even": (8, 4), "uneven": (7, 5), "few": (1, 3), "deep": (3, 2, 5), "line": (9,), "none": (0, 4)}
+    dtypes = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.float64]
+    choices = [Replicate(), Shard(0), Shard(1)]
+    state, tensors = {}, {}
+    for i, (name, shape) in enumerate(shapes.items()):
+        for a in choices:
+            for b in choices:
+                if max(getattr(p, "dim", 0) for p in (a, b)) >= len(shape):
+                    continue
+                n = torch.Size(shape).numel()
+                whole = (torch.arange(n).reshape(shape) * 3 % 251).to(dtypes[i])
+                label = "%s.%s.%s" % (name, getattr(a, "dim", "r"), getattr(b, "dim", "r"))
+                state[label], tensors[label] = distribute_tensor(whole, mesh, [a, b]), whole
+    dcp.save({"model": state}, checkpoint_id=folder)
+    return tensors
+
+
+def save_plain(folder):
+    """Tensors that are whole on every process, strided ones, scalars; without collectives."""
+    tensors = {"w": torch.arange(12.0).reshape(3, 4), "t": torch.arange(12.0).reshape(3, 4).t(), "s": torch.tensor(3),
+               "b": torch.tensor([True, False]), "c": torch.arange(24.0).reshape(1, 2, 3, 4)}
+    tensors["c"] = tensors["c"].to(memory_format=torch.channels_last)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    state = dict(tensors, sharded=distribute_tensor(tensors["w"], mesh, [Shard(0)]))
+    dcp.save(state, checkpoint_id=folder, use_collectives=False)
+    return {name: full(value) for name, value in state.items()}
+
+
+CASES = {
+    "fsdp2-2": (2, save_training, dict(wrap=wrap_fsdp)),
+    "fsdp2-4": (4, save_training, dict(wrap=wrap_fsdp, width=5, hidden=3)),
+    "fsdp2-4-flat": (4, save_training, dict(wrap=wrap_fsdp, flatten=True, key="optimizer")),
+    "fsdp2-2-sgd": (2, save_training, dict(wrap=wrap_fsdp, optimizer=torch.optim.SGD, settings={"momentum": 0.9})),
+    "fsdp2-2-files": (2, save_training, dict(wrap=wrap_fsdp, writer={"single_file_per_rank": False})),
+    "fsdp2-2-threads": (2, save_training, dict(wrap=wrap_fsdp, writer={"thread_count": 3})),
+    "hsdp-4": (4, save_training, dict(wrap=wrap_hsdp)),
+    "tensor-parallel-4": (4, save_training, dict(wrap=wrap_tensor_parallel, width=8, hidden=12)),
+    "tensor-parallel-2": (2, save_training, dict(wrap=wrap_tensor_parallel, width=8, hidden=12, flatten=True)),
+    "accelerate-2": (2, save_accelerate, dict(wrap=wrap_fsdp)),
+    "placements-4": (4, save_placements, {}),
+    "placements-2": (2, save_placements, {}),
+    "plain-2": (2, save_plain, {}),
+}
+
+
+def worker(rank, world, port, root, names):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    for name in names:
+        _, save, options = CASES[name]
+        tensors = save(os.path.join(root, name), **options)
+        if rank == 0:
+            save_file(tensors, os.path.join(root, name + ".safetensors"))
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads may abort what ends in the usual way
+
+
+def same_bytes(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and \
+        torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8))
+
+
+def compare(found, wanted, name):
+    found, wanted = load_file(found), load_file(wanted)
+    assert found.keys() == wanted.keys(), "%s: only one has %s" % (name, sorted(found.keys() ^ wanted.keys())[:6])
+    different = [key for key in wanted if not same_bytes(found[key], wanted[key])]
+    assert not different, "%s: %s" % (name, different[:6])
+
+
+def save_all(root):
+    for world in sorted({case[0] for case in CASES.values()}):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        names = [name for name in CASES if CASES[name][0] == world]
+        mp.spawn(worker, (world, port, root, names), nprocs=world)
+
+
+def test_what_torch_writes_in_the_run(folder):
+    save_all(folder)
+    problems = []
+    for name in CASES:
+        path = os.path.join(folder, name)
+        try:
+            out = path + ".ours.safetensors"
+            ckpt("convert", path, "-o", out, "--include", "all")
+            compare(out, path + ".safetensors", name)
+            assert digest(path, "--include", "all") == digest(path + ".safetensors", "--include", "all"), "digest"
+            if "fsdp2" in name or "hsdp" in name or "parallel" in name:
+                text = ckpt("inspect", path)
+                assert "optimizer.param_groups   [{" in text and "step          2\n" in text, text
+        except AssertionError as error:
+            problems.append("%s: %s" % (name, error))
+    assert not problems, "\n".join(problems)
+
+
+if __name__ == "__main__":
+    command.main(globals())
