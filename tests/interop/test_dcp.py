@@ -1,4 +1,4 @@
-"""Checkpoints that torch.distributed writes in the run, on 2 and 4 processes, read with the bits that the processes had.
+"""Checkpoints that torch.distributed writes in the run, on 2 and 4 processes, read with the bits that these had.
 
 Each case saves a state dict and gathers its tensors; what `ckpt convert` makes of the checkpoint has to be those, under
 the names of docs/formats/dcp.md and with the same bytes.
@@ -83,8 +83,8 @@ def trained(wrap, width, hidden, optimizer_class, flatten, **settings):
     return weights, states, tensors
 
 
-def save_training(folder, wrap, width=6, hidden=10, optimizer=torch.optim.AdamW, flatten=False, key="optim", settings=(),
-                  writer=None):
+def save_training(folder, wrap, width=6, hidden=10, optimizer=torch.optim.AdamW, flatten=False, key="optim",
+                  settings=(), writer=None):
     weights, states, tensors = trained(wrap, width, hidden, optimizer, flatten, **dict(settings))
     state = {"model": weights, key: states, "step": 2}
     if writer is None:

@@ -1,7 +1,7 @@
 """What torch.save writes in the run, in every protocol and both containers, read with the bits that were saved.
 
 Older releases are tried where CKPT_OLD_PYTHON names Pythons that have them, separated by colons:
-    python3.11 -m venv F && F/bin/pip install torch==2.4.1 numpy --index-url https://download.pytorch.org/whl/cpu
+    python3 -m venv F && F/bin/pip install torch==2.4.1 numpy
 They run this file to write, and this Python compares.
 """
 import os
@@ -51,8 +51,9 @@ def dtypes():
 
 def views():
     base = torch.arange(60.0).reshape(3, 4, 5)
-    tensors = {"base": base, "row": base[1], "column": base[:, :, 2], "every": base[::2, 1::2], "turned": base.permute(2, 0, 1),
-               "expanded": torch.arange(3.0)[:, None].expand(3, 4), "scalar": base[1, 2, 3], "empty": base[:, :0],
+    tensors = {"base": base, "row": base[1], "column": base[:, :, 2], "every": base[::2, 1::2],
+               "turned": base.permute(2, 0, 1), "expanded": torch.arange(3.0)[:, None].expand(3, 4),
+               "scalar": base[1, 2, 3], "empty": base[:, :0],
                "late": torch.arange(1000)[990:], "diagonal": base[0].diagonal(),
                "last": torch.arange(16.0).reshape(1, 2, 2, 4).to(memory_format=torch.channels_last)}
     return tensors, tensors
