@@ -1,29 +1,35 @@
 """Checkpoints that torch.distributed writes in the run, on 2 and 4 processes, read with the bits that these had.
 
 Each case saves a state dict and gathers its tensors; what `ckpt convert` makes of the checkpoint has to be those, under
-the names of docs/formats/dcp.md and with the same bytes.
+the names of docs/formats/dcp.md and with the same bytes. Older releases (2.4 and later, with safetensors) are tried
+where CKPT_OLD_PYTHON names Pythons that have them, as in test_torch.py: they run this file to write, and this Python
+compares.
 """
 import logging
 import os
 import socket
+import subprocess
 import sys
 import warnings
 
 warnings.filterwarnings("ignore")
 
-import command  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
-from command import ckpt, digest  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: E402
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import fully_shard  # noqa: E402
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
+
+try:
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+except ImportError:  # before 2.6, where fully_shard wants a GPU
+    fully_shard = None
+    from torch.distributed._tensor import DTensor, Replicate, Shard, distribute_tensor
 
 KINDS = {"momentum_buffer": "momentum"}
 
@@ -43,6 +49,10 @@ class Block(torch.nn.Module):
 def full(value):
     value = value.full_tensor() if isinstance(value, DTensor) else value
     return value.detach().clone().contiguous()
+
+
+def wrap_not(model):
+    """The same on every process."""
 
 
 def wrap_fsdp(model, mesh=None):
@@ -134,6 +144,8 @@ def save_plain(folder):
 
 
 CASES = {
+    "whole-2": (2, save_training, dict(wrap=wrap_not)),
+    "whole-2-flat": (2, save_training, dict(wrap=wrap_not, flatten=True, key="optimizer")),
     "fsdp2-2": (2, save_training, dict(wrap=wrap_fsdp)),
     "fsdp2-4": (4, save_training, dict(wrap=wrap_fsdp, width=5, hidden=3)),
     "fsdp2-4-flat": (4, save_training, dict(wrap=wrap_fsdp, flatten=True, key="optimizer")),
@@ -150,6 +162,10 @@ CASES = {
 }
 
 
+if fully_shard is None:
+    CASES = {name: case for name, case in CASES.items() if case[2].get("wrap") in (None, wrap_not)}
+
+
 def worker(rank, world, port, root, names):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
     torch.set_num_threads(1)
@@ -157,7 +173,11 @@ def worker(rank, world, port, root, names):
     dist.init_process_group("gloo", rank=rank, world_size=world)
     for name in names:
         _, save, options = CASES[name]
-        tensors = save(os.path.join(root, name), **options)
+        try:
+            tensors = save(os.path.join(root, name), **options)
+        except TypeError as error:  # an argument that this release has not
+            assert "unexpected keyword" in str(error), error
+            continue
         if rank == 0:
             save_file(tensors, os.path.join(root, name + ".safetensors"))
     dist.barrier()
@@ -187,11 +207,14 @@ def save_all(root):
         mp.spawn(worker, (world, port, root, names), nprocs=world)
 
 
-def test_what_torch_writes_in_the_run(folder):
-    save_all(folder)
-    problems = []
+def check_all(root, n_least):
+    from command import ckpt, digest
+    problems, n = [], 0
     for name in CASES:
-        path = os.path.join(folder, name)
+        path = os.path.join(root, name)
+        if not os.path.exists(path + ".safetensors"):
+            continue
+        n += 1
         try:
             out = path + ".ours.safetensors"
             ckpt("convert", path, "-o", out, "--include", "all")
@@ -203,7 +226,25 @@ def test_what_torch_writes_in_the_run(folder):
         except AssertionError as error:
             problems.append("%s: %s" % (name, error))
     assert not problems, "\n".join(problems)
+    assert n >= n_least, "only %d cases" % n
+
+
+def test_what_torch_writes_in_the_run(folder):
+    save_all(folder)
+    check_all(folder, len(CASES))
+
+
+def test_older_releases(folder):
+    for i, python in enumerate(filter(None, os.environ.get("CKPT_OLD_PYTHON", "").split(":"))):
+        root = os.path.join(folder, str(i))
+        os.mkdir(root)
+        subprocess.run([python, "-B", os.path.abspath(__file__), "--write", root], check=True)
+        check_all(root, 4)
 
 
 if __name__ == "__main__":
-    command.main(globals())
+    if sys.argv[1:2] == ["--write"]:
+        save_all(sys.argv[2])
+    else:
+        import command
+        command.main(globals())
