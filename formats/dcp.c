@@ -216,7 +216,8 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   (void)name;
   ckpt_dcp_objects objects = {0};
   ckpt_status status;
-  CKPT_TRY_GOTO(is_hf(p) ? ckpt_dcp_read_hf(index, p, err) : read_items(index, &objects, p, options->stored_names, err));
+  CKPT_TRY_GOTO(is_hf(p) ? ckpt_dcp_read_hf(index, p, err)
+                         : read_items(index, &objects, p, options->stored_names, err));
   CKPT_TRY_GOTO(add_side_files(index, p, err));
   if (!has_own(p)) CKPT_TRY_GOTO(note_beside(index, p, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, err));
