@@ -334,7 +334,8 @@ static ckpt_status say_not_compared(ckpt_verification *v, const char *include, c
   return CKPT_OK;
 }
 
-static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool is_proven, ckpt_error *err) {
+static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool is_proven, bool has_crc,
+                                ckpt_error *err) {
   bool has_digest = v->has_digest || ckpt_args_has(v->args, "manifest");
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
@@ -343,11 +344,20 @@ static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool 
        has_others = v->has_digest || ckpt_args_has(v->args, "receipt") || ckpt_args_has(v->args, "sums");
   if (has_digest) CKPT_TRY(say_not_compared(v, include, err));
   if (has_digest || has_others) CKPT_TRY(say_undigested(v, is_proven, err));
-  if (is_proven || has_others || (has_digest && !is_cast)) return CKPT_OK;
+  if (is_proven || has_others || has_crc || (has_digest && !is_cast)) return CKPT_OK;
   if (has_digest)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "bytes: the manifest is of values as %s; give one without --cast, --sums or --receipt",
                              ckpt_dtype_name(v->cast));
+  if (v->crc.n_packed != 0)
+    return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "bytes: the checksums in compressed archives are not read (%llu tensors); give --digest, "
+                             "--manifest, --sums or --receipt",
+                             (unsigned long long)v->crc.n_packed);
+  if (v->crc.n_without != 0)
+    return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "bytes: %llu record%s no CRC-32; give --digest, --manifest, --sums or --receipt",
+                             (unsigned long long)v->crc.n_without, v->crc.n_without == 1 ? " has" : "s have");
   return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                            "bytes: no checksum in this format; give --digest, --manifest, --sums or --receipt");
 }
@@ -359,9 +369,22 @@ static void free_manifests(ckpt_verification *v) {
   v->actual = v->expected = NULL;
 }
 
+/* The checksums that the format carries. *is_whole: all bytes of tensors have one. */
+static ckpt_status check_crc(ckpt_verification *v, bool *is_whole, ckpt_error *err) {
+  ckpt_job job;
+  ckpt_job_begin(&job, v->args);
+  ckpt_status status = ckpt_verify_crc(&v->findings, v->input.index, &job.run, &v->crc, err);
+  ckpt_job_end(&job);
+  *is_whole = v->crc.n_checked != 0 && v->crc.n_without + v->crc.n_packed + v->crc.n_others == 0;
+  if (status != CKPT_OK || v->crc.n_checked == 0 || v->crc.n_wrong != 0) return status;
+  return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
+                           "bytes: CRC-32 of %llu record%s is what the archives say",
+                           (unsigned long long)v->crc.n_checked, v->crc.n_checked == 1 ? "" : "s");
+}
+
 /* Everything about an index that could be opened. */
 static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
-  bool is_cached = false, is_listed = false;
+  bool is_cached = false, is_listed = false, has_crc = false;
   char include[16] = "model"; /* outlives the manifest */
   if (v->expected != NULL) snprintf(include, sizeof include, "%s", v->expected->include);
   CKPT_TRY(ckpt_verify_structure(&v->findings, v->input.index, err));
@@ -371,13 +394,14 @@ static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
     if (v->is_printed) return CKPT_OK;
     CKPT_TRY(check_digests(v, err));
     CKPT_TRY(ckpt_verification_side_files(v, err));
+    CKPT_TRY(check_crc(v, &has_crc, err));
     CKPT_TRY(ckpt_verification_cache(v, &is_cached, err));
     CKPT_TRY(ckpt_verification_sums(v, &is_listed, err));
     CKPT_TRY(ckpt_source_unchanged(v->input.index->source, err));
     free_manifests(v);
     CKPT_TRY(check_receipt(v, err));
   }
-  return say_unproven(v, include, is_cached || is_listed, err);
+  return say_unproven(v, include, is_cached || is_listed, has_crc, err);
 }
 
 static ckpt_status verify(ckpt_verification *v, ckpt_error *err) {

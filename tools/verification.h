@@ -16,6 +16,7 @@ typedef struct ckpt_verification {
   bool has_digest, is_formed, is_printed; /* is_formed: the content has a digest */
   bool *is_summed;                        /* of n_summed files of the source: the SHA-256 is the promised one */
   uint32_t n_summed;
+  ckpt_crc_counts crc; /* of the records of zip archives */
   bool has_side_files; /* the manifest or the receipt lists them: they were compared */
 } ckpt_verification;
 

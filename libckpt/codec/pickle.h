@@ -99,6 +99,10 @@ typedef struct ckpt_pickle_options {
 ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckpt_pickle_options *options,
                              ckpt_arena *arena, ckpt_error *err);
 
+/* Whether what follows offset `from` is a run of opcodes, by their operands alone, that names something and then
+ * calls something: what a real unpickler may get to where this machine is stricter and has refused. */
+ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, uint64_t from, ckpt_error *err);
+
 /* "BINPUT"; NULL for a byte that is no opcode. Static storage. */
 const char *ckpt_pickle_opcode_name(uint8_t opcode);
 
@@ -134,6 +138,10 @@ ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global);
 
 /* "tensor data", "known framework class", "foreign", "dangerous"; static storage. */
 const char *ckpt_pickle_verdict_name(ckpt_pickle_verdict verdict);
+
+/* Whether a pickle calls something that calls what it is handed (copyreg.__newobj__, a rebuild function of torch, a
+ * scheduler with its lambda, ...): then a name that it only speaks of may be called too. */
+bool ckpt_pickle_hands_over(const ckpt_pickle_report *report);
 
 /* The worst verdict over a report; a call of a value, a changed class and an extension code are FOREIGN. *global (may
  * be NULL): the first global of that verdict, NULL where no global is the reason. */

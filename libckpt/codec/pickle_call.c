@@ -285,6 +285,15 @@ static ckpt_status model_reconstructor(ckpt_pickle_machine *m, const ckpt_object
 
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
+/* The class that legacy torch files pickle by a persistent id, ("module", class, file, source), and then call; NULL for
+ * any other node. */
+static const ckpt_object *module_of(const ckpt_object *object) {
+  const ckpt_object *id = object->form == CKPT_FORM_PERSISTENT && object->n == 1 ? object->items[0] : NULL;
+  if (id == NULL || id->kind != CKPT_OBJECT_TUPLE || id->n < 2 || !is_text(id->items[0], "module")) return NULL;
+  const ckpt_object *name = id->items[1];
+  return name->kind == CKPT_OBJECT_FOREIGN && name->form == CKPT_FORM_NAME ? name : NULL;
+}
+
 /* A node of the arguments in args (a TUPLE, whose items it shares) under the callable's name. */
 static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_object *args, ckpt_object_form form,
                         ckpt_object **object) {
@@ -294,7 +303,11 @@ static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_obje
   if (args->kind != CKPT_OBJECT_TUPLE)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s with arguments that are no tuple", ckpt_pickle_opcode_name(m->op));
   if (callable->form != CKPT_FORM_NAME) {
-    if (m->report->n_value_calls++ == 0) m->report->first_value_call = m->options.base + m->op_at;
+    const ckpt_object *class = module_of(callable);
+    if (class != NULL)
+      global_of(class)->n_called++;
+    else if (m->report->n_value_calls++ == 0)
+      m->report->first_value_call = m->options.base + m->op_at;
     CKPT_TRY(ckpt_pickle_copied(m, args->n * sizeof(ckpt_object *)));
     CKPT_TRY(ckpt_pickle_container(m, CKPT_OBJECT_FOREIGN, &callable, 1, object));
     (*object)->form = CKPT_FORM_CALL_VALUE;

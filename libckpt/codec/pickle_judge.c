@@ -1,4 +1,5 @@
-/* pickle_judge.c - what a pickle's names mean for whoever loads it elsewhere: the verdicts of pickle_globals.def.
+/* pickle_judge.c - what a pickle's names mean for whoever loads it elsewhere: the verdicts of pickle_globals.def and
+ * pickle_classes.def.
  *
  * The machine here runs nothing, so this judges the file, not the danger of reading it with libckpt. */
 #include <string.h>
@@ -10,6 +11,7 @@ static const struct row {
   ckpt_pickle_verdict verdict;
 } rows[] = {
 #define CKPT_PICKLE_GLOBAL(module, name, verdict) {module, name, CKPT_PICKLE_##verdict},
+#include "libckpt/codec/pickle_classes.def"
 #include "libckpt/codec/pickle_globals.def"
 #undef CKPT_PICKLE_GLOBAL
 };
@@ -26,6 +28,31 @@ ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global) {
         matches(&rows[i], global->name + n + 1))
       return rows[i].verdict;
   return CKPT_PICKLE_FOREIGN;
+}
+
+bool ckpt_pickle_hands_over(const ckpt_pickle_report *report) {
+  static const char *const callers[] = {"copyreg.__newobj__",
+                                        "copy_reg.__newobj__",
+                                        "copyreg._reconstructor",
+                                        "copy_reg._reconstructor",
+                                        "collections.defaultdict",
+                                        "torch._tensor._rebuild_from_type",
+                                        "torch._tensor._rebuild_from_type_v2",
+                                        "torch.tensor._rebuild_from_type",
+                                        "torch._utils._rebuild_wrapper_subclass",
+                                        "torch.optim.lr_scheduler.LambdaLR",
+                                        "torch.optim.lr_scheduler.MultiplicativeLR",
+                                        "torch.optim.lr_scheduler.CyclicLR",
+                                        "torch.optim.swa_utils.AveragedModel",
+                                        "numpy.core.multiarray._reconstruct",
+                                        "numpy._core.multiarray._reconstruct",
+                                        "numpy.random._pickle.__randomstate_ctor",
+                                        "numpy.random._pickle.__generator_ctor",
+                                        "numpy.random._pickle.__bit_generator_ctor"};
+  for (uint32_t i = 0; i < report->n_globals; i++)
+    for (size_t k = 0; k < sizeof callers / sizeof *callers && report->globals[i]->n_called != 0; k++)
+      if (strcmp(report->globals[i]->name, callers[k]) == 0) return true;
+  return false;
 }
 
 const char *ckpt_pickle_verdict_name(ckpt_pickle_verdict verdict) {

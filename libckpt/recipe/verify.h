@@ -76,6 +76,19 @@ void ckpt_value_checks_free(ckpt_value_checks *checks); /* a zeroed one is fine 
 ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *checks, const ckpt_index *index,
                                size_t first, size_t end, ckpt_error *err);
 
+/* What the records of zip archives said of themselves. */
+typedef struct ckpt_crc_counts {
+  uint64_t n_checked, n_wrong; /* records with a CRC-32; those whose bytes have another */
+  uint64_t n_without;          /* records that have none: PyTorch can be told to write 0 */
+  uint64_t n_others;           /* files of tensors that are no archives */
+  uint64_t n_packed;           /* tensors in archives within compressed slices, which are not looked into */
+} ckpt_crc_counts;
+
+/* The CRC-32 of every record of the archives that tensors lie in (torch.save files, items of DCP files) against their
+ * bytes, which are read once more, by windows of 1 MiB. Adds a problem for each that differs. */
+ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                            ckpt_crc_counts *counts, ckpt_error *err);
+
 /* What differs between the manifest of an index and the one it must match, tensor by tensor. */
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
                                  const ckpt_manifest *expected, const char *expected_path, ckpt_error *err);

@@ -153,3 +153,14 @@ with open(os.path.join(here, "pickles.tsv"), encoding="utf-8", errors="surrogate
         if len(data) < 600 and (not opcodes <= seen or name.startswith(("malicious", "state-dict"))):
             seen |= opcodes
             write("pickle", name, data)
+
+# fuzz_scan: files as they are, of every kind that is looked into.
+for name in ("torch.pt", "deflated.pt", "nested.zip", "gap.pt", "size_zero.pt", "memo.pkl", "legacy.pt", "objects.npy",
+             "payload.joblib", "payload.pkl.gz", "inst.pkl", "hex_integer.pkl", "newobj_ex.pkl"):
+    with open(os.path.join(here, "scan", "bad", name), "rb") as f:
+        write("scan", name, f.read())
+with open(os.path.join(here, "scan", "bad", "very_old.pt"), "rb") as f:
+    write("scan", "very_old.pt", f.read()[:3072])
+for name in ("zstd/__0_0.distcp", "safetensors/.metadata"):
+    with open(os.path.join(here, "dcp", name), "rb") as f:
+        write("scan", name.replace("/", "-"), f.read())

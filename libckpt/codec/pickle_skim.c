@@ -1,0 +1,117 @@
+/* pickle_skim.c - opcodes by their operands alone, without a stack: what may follow where the machine has refused.
+ *
+ * The machine is stricter than Python in places (frames, numbers that no pickler writes). A file that is refused there
+ * before anything was called would look like no pickle at all; this says whether it goes on as one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/checked.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/error.h"
+
+enum { WINDOW_BYTES = 64 << 10, MAX_OPCODES = 1 << 20, MAX_LINE = 4096 };
+
+/* Operand kinds of pickle.def; NO_OPCODE is what the table has nothing for. */
+typedef enum operand_kind { NO_OPCODE, IS_NONE, IS_U8, IS_U16, IS_U32, IS_I32, IS_U64, IS_F64, IS_LINE } operand_kind;
+
+static const uint8_t kinds[256] = {
+#define CKPT_PICKLE_OP(name, code, operand, action) [code] = IS_##operand,
+#include "libckpt/codec/pickle.def"
+#undef CKPT_PICKLE_OP
+};
+
+typedef struct skim {
+  const ckpt_pickle_options *options;
+  uint8_t *window;
+  uint64_t from, at; /* window: bytes [from, from + n) */
+  size_t n;
+} skim;
+
+/* The next n bytes, which the window holds from here on; NULL past the end. */
+static ckpt_status take(skim *s, size_t n, const uint8_t **bytes, ckpt_error *err) {
+  const ckpt_pickle_options *options = s->options;
+  *bytes = NULL;
+  if (!ckpt_range_within(s->at, n, options->n_bytes)) return CKPT_OK;
+  if (s->at < s->from || !ckpt_range_within(s->at - s->from, n, s->n)) {
+    uint64_t left = options->n_bytes - s->at;
+    s->from = s->at;
+    s->n = left < WINDOW_BYTES ? (size_t)left : WINDOW_BYTES;
+    if (options->data != NULL)
+      memcpy(s->window, (const uint8_t *)options->data + s->at, s->n);
+    else
+      CKPT_TRY(options->fetch(options->arg, s->at, s->window, s->n, err));
+  }
+  *bytes = s->window + (s->at - s->from);
+  s->at += n;
+  return CKPT_OK;
+}
+
+static bool is_of_name(uint8_t byte) {
+  return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || byte == '_' ||
+         byte == '.';
+}
+
+/* Goes past a line; false in *is_line where none ends within MAX_LINE bytes. A line that is no dotted name clears
+ * *is_name. */
+static ckpt_status skip_line(skim *s, bool *is_line, bool *is_name, ckpt_error *err) {
+  const uint8_t *byte = NULL;
+  *is_line = false;
+  for (size_t i = 0; i < MAX_LINE; i++) {
+    CKPT_TRY(take(s, 1, &byte, err));
+    if (byte == NULL) return CKPT_OK;
+    *is_line = *byte == '\n';
+    if (*is_line && i == 0) *is_name = false;
+    if (*is_line) return CKPT_OK;
+    *is_name = *is_name && is_of_name(*byte);
+  }
+  return CKPT_OK;
+}
+
+static bool has_payload(uint8_t op) { return strchr("TUBCX", op) != NULL || (op >= 0x8A && op <= 0x8E) || op == 0x96; }
+static bool is_text(uint8_t op) { return strchr("STUVX", op) != NULL || op == 0x8C || op == 0x8D; }
+static bool calls(uint8_t op) { return op == 'R' || op == 'i' || op == 'o' || op == 0x81 || op == 0x92 || op == 'b'; }
+
+/* Goes past what follows an opcode. */
+static ckpt_status skip_operand(skim *s, uint8_t op, bool *is_whole, bool *is_name, ckpt_error *err) {
+  static const uint8_t sizes[] = {
+      [IS_U8] = 1, [IS_U16] = 2, [IS_U32] = 4, [IS_I32] = 4, [IS_U64] = 8, [IS_F64] = 8, [IS_LINE] = 0};
+  const uint8_t *bytes = NULL;
+  operand_kind kind = kinds[op];
+  *is_whole = kind != NO_OPCODE;
+  if (kind == IS_LINE) {
+    CKPT_TRY(skip_line(s, is_whole, is_name, err));
+    return *is_whole && (op == 'c' || op == 'i') ? skip_line(s, is_whole, is_name, err) : CKPT_OK;
+  }
+  if (kind <= IS_NONE) return CKPT_OK;
+  CKPT_TRY(take(s, sizes[kind], &bytes, err));
+  *is_whole = bytes != NULL;
+  if (bytes == NULL || !has_payload(op)) return CKPT_OK;
+  uint64_t n = 0;
+  for (size_t i = sizes[kind]; i-- > 0;) n = n << 8 | bytes[i];
+  *is_whole = ckpt_range_within(s->at, n, s->options->n_bytes);
+  if (*is_whole) s->at += n;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, uint64_t from, ckpt_error *err) {
+  skim s = {.options = options, .window = malloc(WINDOW_BYTES), .at = from};
+  CKPT_TRY_ALLOC(s.window, err);
+  ckpt_status status = CKPT_OK;
+  bool is_whole = true, has_text = false, has_name = false, has_extension = false;
+  *goes_on = false;
+  for (uint32_t i = 0; i < MAX_OPCODES && is_whole && !*goes_on && status == CKPT_OK; i++) {
+    const uint8_t *op = NULL;
+    status = take(&s, 1, &op, err);
+    if (status != CKPT_OK || op == NULL) break;
+    uint8_t code = *op;
+    if (code == '.') break;
+    bool is_name = code == 'c' || code == 'i';
+    status = skip_operand(&s, code, &is_whole, &is_name, err);
+    has_text = has_text || is_text(code);
+    has_name = has_name || (is_name && is_whole) || (code == 0x93 && has_text) || has_extension;
+    *goes_on = has_name && calls(code);
+    has_extension = code >= 0x82 && code <= 0x84 && has_text;
+  }
+  free(s.window);
+  return status;
+}

@@ -1,0 +1,49 @@
+/* scan.h - every pickle in files and folders, by content: what it names, calls and builds, and what that means.
+ *
+ * Nothing is executed, and suffixes say nothing. Pickles are looked for at the start of every file and record, one
+ * behind another, in zip archives (torch.save, .npz, archives in archives), tar archives, object arrays of numpy, and
+ * what zlib, gzip or zstd compress. A zip archive that readers would disagree about is searched by its local headers,
+ * and said to be broken. A pickle in the bytes object of another pickle is data: whoever loads it needs a call, which
+ * is judged. */
+#ifndef CKPT_RECIPE_SCAN_H
+#define CKPT_RECIPE_SCAN_H
+
+#include "libckpt/codec/pickle.h"
+#include "libckpt/recipe/verify.h"
+
+typedef struct ckpt_scan_global {
+  const char *name; /* "module.qualname" */
+  ckpt_pickle_verdict verdict;
+  uint64_t first; /* where it is first named, counted from where the pickle's file or record begins */
+  uint64_t n_named, n_called, n_built;
+} ckpt_scan_global;
+
+typedef struct ckpt_scan_pickle {
+  const char *file, *record; /* record: "archive/data.pkl", "a.zip > x/data.pkl"; NULL: the file itself */
+  uint64_t at;               /* where it begins in that */
+  uint64_t n_pickles;        /* 1; of the items of a DCP file those that name, call and build the same are one */
+  uint64_t n_bytes, n_opcodes;
+  uint8_t protocol;
+  uint32_t n_globals;
+  ckpt_scan_global *globals; /* in the order in which they are first named; numbers are sums over n_pickles */
+} ckpt_scan_pickle;
+
+/* Zero-initialise it. Texts are the arena's. */
+typedef struct ckpt_scan {
+  ckpt_arena arena;
+  ckpt_scan_pickle *pickles;
+  uint32_t n, capacity;
+  ckpt_findings
+      findings; /* problems, `tensor` being the record: foreign and dangerous calls, what was not looked into */
+  uint64_t n_files, n_bytes, n_pickles, n_opcodes;
+} ckpt_scan;
+
+/* Adds what is in a file, or in every regular file below a folder. Obeys progress and cancel of `run` (may be NULL).
+ * What is wrong with the files is a finding; ENOENT and EIO of the path itself, ENOMEM, ECANCELED fail. */
+ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_options *run, ckpt_error *err);
+
+/* The same of bytes in memory, under a name. */
+ckpt_status ckpt_scan_bytes(ckpt_scan *scan, const void *data, size_t n_bytes, const char *name, ckpt_error *err);
+void ckpt_scan_free(ckpt_scan *scan); /* a zeroed one is fine */
+
+#endif

@@ -1,0 +1,238 @@
+/* scan_pickles.c - pickles one behind another in a place, judged.
+ *
+ * Without PROTO any byte may begin a pickle, and tensors are any bytes: so what counts is what it does. A pickle counts
+ * when it was read to its STOP and is all there is, names something or begins with PROTO; and where it cannot be read
+ * to its end, when it has called something by then, has begun as one beyond chance, or goes on as one
+ * (ckpt_pickle_goes_on). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/checked.h"
+#include "libckpt/codec/torch_file.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+#include "libckpt/recipe/scan_look.h"
+
+typedef unsigned long long ull;
+
+enum {
+  HEAD_BYTES = 64,
+  STREAM_PICKLES = 5, /* of a legacy torch file: magic, protocol, system, object, keys */
+  CERTAIN_OPCODES = 6,
+  BIG_TEXT = 1 << 20,
+  RECENT_ROWS = 64,
+  PROTO = 0x80
+};
+
+/* One pickle that may be there. */
+typedef struct attempt {
+  const ckpt_place *place;
+  uint64_t at;      /* in the place */
+  uint64_t n_text;  /* not 0: its first opcode is a text of so many bytes, which a None stands for */
+  uint64_t n_bytes; /* from there to the place's end */
+  uint8_t first;
+  ckpt_arena arena;
+  ckpt_pickle_report report;
+  ckpt_status status;
+  ckpt_error error;
+} attempt;
+
+static ckpt_status fetch(void *arg, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
+  attempt *a = arg;
+  uint8_t *to = dst;
+  if (a->n_text != 0) {
+    if (offset == 0 && n_bytes != 0) *to++ = 'N', n_bytes--, offset++;
+    offset += a->n_text - 1;
+  }
+  return ckpt_source_read(a->place->source, a->place->file, a->place->offset + a->at + offset, to, n_bytes, err);
+}
+
+/* Bytes of a first opcode that is a long text, its length included; 0 for any other. Tensors begin so now and then, and
+ * gigabytes of text that is thrown away are not worth the memory. */
+static uint64_t big_text(const uint8_t *head, size_t n_head, uint64_t n_left) {
+  bool is_four = n_head >= 5 && memchr("TBX", head[0], 3) != NULL,
+       is_eight = n_head >= 9 && head[0] != 0 && head[0] > 'X';
+  is_eight = is_eight && (head[0] == 0x8D || head[0] == 0x8E || head[0] == 0x96);
+  size_t n_length = is_four ? 4 : is_eight ? 8 : 0;
+  uint64_t n = 0;
+  for (size_t i = n_length; i-- > 0;) n = n << 8 | head[1 + i];
+  return n_length != 0 && n >= BIG_TEXT && n < n_left - n_length ? n + n_length + 1 : 0;
+}
+
+static uint64_t count_opcodes(const ckpt_pickle_report *report) {
+  uint64_t n = 0;
+  for (int i = 0; i < 256; i++) n += report->counts[i];
+  return n;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+static bool is_same(const ckpt_scan_pickle *row, const ckpt_pickle_report *report) {
+  if (row->protocol != report->protocol || row->n_globals != report->n_globals) return false;
+  for (uint32_t i = 0; i < row->n_globals; i++) {
+    const ckpt_pickle_global *global = report->globals[i];
+    const ckpt_scan_global *own = &row->globals[i];
+    if (strcmp(own->name, global->name) != 0 || (own->n_called == 0) != (global->n_called == 0) ||
+        (own->n_built == 0) != (global->n_built == 0) || own->verdict >= CKPT_PICKLE_FOREIGN)
+      return false;
+  }
+  return true;
+}
+
+static bool merge(const ckpt_scanner *s, const ckpt_pickle_report *report, uint64_t n_bytes) {
+  ckpt_scan *scan = s->scan;
+  for (uint32_t i = scan->n; i > s->first && scan->n - i < RECENT_ROWS; i--) {
+    ckpt_scan_pickle *row = &scan->pickles[i - 1];
+    if (!is_same(row, report)) continue;
+    row->n_pickles++;
+    row->n_bytes += n_bytes;
+    row->n_opcodes += count_opcodes(report);
+    for (uint32_t k = 0; k < row->n_globals; k++) {
+      row->globals[k].n_named += report->globals[k]->n_named;
+      row->globals[k].n_called += report->globals[k]->n_called;
+      row->globals[k].n_built += report->globals[k]->n_built;
+    }
+    return true;
+  }
+  return false;
+}
+
+static ckpt_status add_row(ckpt_scanner *s, const attempt *a, ckpt_scan_pickle **out, ckpt_error *err) {
+  ckpt_scan *scan = s->scan;
+  const ckpt_pickle_report *report = &a->report;
+  ckpt_scan_pickle row = {.record = a->place->record,
+                          .at = a->at,
+                          .n_pickles = 1,
+                          .n_bytes = report->n_consumed + (a->n_text == 0 ? 0 : a->n_text - 1),
+                          .n_opcodes = count_opcodes(report),
+                          .protocol = report->protocol,
+                          .n_globals = report->n_globals};
+  *out = NULL;
+  scan->n_pickles++;
+  scan->n_opcodes += row.n_opcodes;
+  if (a->place->is_item && a->status == CKPT_OK && merge(s, report, row.n_bytes)) return CKPT_OK;
+  CKPT_TRY_ALLOC(row.file = ckpt_arena_copy(&scan->arena, s->path), err);
+  if (row.record != NULL) CKPT_TRY_ALLOC(row.record = ckpt_arena_copy(&scan->arena, row.record), err);
+  row.globals = ckpt_arena_array(&scan->arena, (size_t)row.n_globals + 1, sizeof *row.globals);
+  CKPT_TRY_ALLOC(row.globals, err);
+  for (uint32_t i = 0; i < row.n_globals; i++) {
+    const ckpt_pickle_global *global = report->globals[i];
+    row.globals[i] = (ckpt_scan_global){.name = ckpt_arena_copy(&scan->arena, global->name),
+                                        .verdict = ckpt_pickle_judge(global),
+                                        .first = global->first,
+                                        .n_named = global->n_named,
+                                        .n_called = global->n_called,
+                                        .n_built = global->n_built};
+    CKPT_TRY_ALLOC(row.globals[i].name, err);
+  }
+  CKPT_TRY(ckpt_grow(&scan->pickles, scan->n, &scan->capacity, sizeof *scan->pickles, err));
+  *out = &scan->pickles[scan->n++];
+  **out = row;
+  return CKPT_OK;
+}
+
+/* What is wrong with the names of a row. A name that nothing is done with is fine unless it is dangerous (loading runs
+ * its module), or something is called that calls what it is handed. */
+static ckpt_status judge_row(const ckpt_scanner *s, const attempt *a, const ckpt_scan_pickle *row, ckpt_error *err) {
+  bool hands_over = ckpt_pickle_hands_over(&a->report);
+  for (uint32_t i = 0; i < row->n_globals; i++) {
+    const ckpt_scan_global *global = &row->globals[i];
+    bool is_done = global->n_called != 0 || global->n_built != 0;
+    if (global->verdict < CKPT_PICKLE_FOREIGN) continue;
+    if (global->verdict == CKPT_PICKLE_FOREIGN && !is_done && !hands_over) continue;
+    const char *what = global->n_called != 0  ? "calls"
+                       : global->n_built != 0 ? "builds"
+                       : hands_over           ? "hands over for calling"
+                                              : "names";
+    CKPT_TRY(ckpt_scan_problem(s, a->place, err, "%s %.700s, named at byte %llu (%s)", what, global->name,
+                               (ull)global->first, ckpt_pickle_verdict_name(global->verdict)));
+  }
+  if (a->report.n_value_calls != 0)
+    CKPT_TRY(ckpt_scan_problem(s, a->place, err, "calls at byte %llu what another call returned (foreign)",
+                               (ull)a->report.first_value_call));
+  return CKPT_OK;
+}
+
+/* ---- attempts --------------------------------------------------------------------------------------------------- */
+
+static bool has_effects(const ckpt_pickle_report *report) {
+  bool has = report->n_value_calls != 0 || report->n_changed_globals != 0;
+  for (uint32_t i = 0; i < report->n_globals && !has; i++) {
+    const ckpt_pickle_global *global = report->globals[i];
+    has = global->n_called != 0 || global->n_built != 0 || ckpt_pickle_judge(global) == CKPT_PICKLE_DANGEROUS;
+  }
+  return has;
+}
+
+/* Text begins as opcodes do, too: "(in a way". What the first name of a pickle is decides: none has blanks, and loading
+ * ends where a name is not found. */
+static bool is_prose(const attempt *a) {
+  const ckpt_pickle_report *report = &a->report;
+  if (a->first == PROTO || report->n_globals == 0) return false;
+  for (const char *at = report->globals[0]->name; *at != '\0'; at++)
+    if ((uint8_t)*at <= ' ') return true;
+  return false;
+}
+
+/* Whether the bytes of the attempt are a pickle; is_sure: they must be one. */
+static ckpt_status is_pickle(const attempt *a, const ckpt_pickle_options *options, bool is_sure, bool *is,
+                             ckpt_error *err) {
+  const ckpt_pickle_report *report = &a->report;
+  *is = is_sure || !is_prose(a);
+  if (!*is) return CKPT_OK;
+  if (a->status == CKPT_OK)
+    *is = is_sure || a->first == PROTO || report->n_globals != 0 || (a->at == 0 && report->n_consumed == a->n_bytes);
+  else if (!is_sure && !has_effects(report) && (a->first != PROTO || count_opcodes(report) < CERTAIN_OPCODES))
+    return ckpt_pickle_goes_on(is, options, report->n_consumed, err);
+  return CKPT_OK;
+}
+
+static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *is, ckpt_error *err) {
+  uint64_t n_skipped = a->n_text == 0 ? 0 : a->n_text - 1;
+  ckpt_pickle_options options = {.fetch = fetch,
+                                 .arg = a,
+                                 .n_bytes = a->n_bytes = a->place->n_bytes - a->at - n_skipped,
+                                 .file = s->path,
+                                 .base = a->at + n_skipped,
+                                 .report = &a->report};
+  ckpt_object *root;
+  uint64_t limit = a->n_bytes < UINT64_C(256) << 20 ? 64 * a->n_bytes + (1 << 20) : UINT64_C(16) << 30;
+  ckpt_arena_init(&a->arena, limit);
+  a->status = ckpt_pickle_read(&root, NULL, &options, &a->arena, &a->error);
+  *is = false;
+  if (a->status == CKPT_EIO || a->status == CKPT_ENOMEM || a->status == CKPT_ENOTFOUND) {
+    if (err != NULL) *err = a->error;
+    return a->status;
+  }
+  CKPT_TRY(is_pickle(a, &options, is_sure, is, err));
+  if (!*is) return CKPT_OK;
+  ckpt_scan_pickle *row;
+  CKPT_TRY(add_row(s, a, &row, err));
+  if (row != NULL) CKPT_TRY(judge_row(s, a, row, err));
+  if (a->status == CKPT_OK) return CKPT_OK;
+  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
+}
+
+ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
+  uint8_t head[HEAD_BYTES];
+  bool is_stream = false, is = true, may_go_on = true;
+  uint64_t at = 0;
+  for (uint32_t n = 0; is && at < place->n_bytes && (!is_stream || n < STREAM_PICKLES); n++) {
+    uint64_t n_left = place->n_bytes - at;
+    size_t n_head = n_left < sizeof head ? (size_t)n_left : sizeof head;
+    CKPT_TRY(ckpt_source_read(place->source, place->file, place->offset + at, head, n_head, err));
+    if (n == 0) is_stream = ckpt_torch_is_stream(head, n_head);
+    if (!is_stream && ckpt_pickle_opcode_name(head[0]) == NULL) return CKPT_OK;
+    attempt a = {.place = place, .at = at, .n_text = big_text(head, n_head, n_left), .first = head[0]};
+    ckpt_status status = try_pickle(s, &a, is_stream, &is, err);
+    at += a.report.n_consumed + (a.n_text == 0 ? 0 : a.n_text - 1);
+    is = is && a.status == CKPT_OK;
+    uint64_t n_read = a.report.n_consumed;
+    ckpt_arena_free(&a.arena);
+    CKPT_TRY(status);
+    CKPT_TRY(ckpt_scan_work(s, place, n_read, &may_go_on, err));
+    is = is && may_go_on;
+  }
+  return CKPT_OK;
+}

@@ -1,0 +1,170 @@
+/* verify_crc.c - the CRC-32 that zip archives carry of their records, against what is there: torch.save files and the
+ * archives of single tensors in DCP files. PyTorch itself never checks them. */
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "libckpt/codec/zip.h"
+#include "libckpt/decode.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+#include "libckpt/recipe/verify.h"
+
+enum { WINDOW_BYTES = 1 << 20 };
+
+static const uint64_t max_directory = UINT64_C(256) << 20;
+
+/* An archive: a whole file, or a slice of it that holds a tensor. */
+typedef struct archive {
+  uint32_t file;
+  uint64_t offset, n_bytes;
+  const char *tensor; /* NULL for a whole file */
+} archive;
+
+typedef struct checking {
+  ckpt_findings *findings;
+  const ckpt_index *index;
+  const ckpt_run_options *run;
+  ckpt_crc_counts *counts;
+  archive *archives;
+  uint32_t n, capacity;
+  bool *is_seen; /* of each file: looked at for being an archive */
+  uint8_t *window;
+  uint64_t n_read, n_total;
+} checking;
+
+/* ---- which archives ---------------------------------------------------------------------------------------------- */
+
+static ckpt_status add_archive(checking *c, archive found, ckpt_error *err) {
+  CKPT_TRY(ckpt_grow(&c->archives, c->n, &c->capacity, sizeof *c->archives, err));
+  c->archives[c->n++] = found;
+  return CKPT_OK;
+}
+
+static ckpt_status add_file(checking *c, uint32_t file, ckpt_error *err) {
+  uint8_t head[4];
+  uint64_t n_bytes = ckpt_source_size(c->index->source, file);
+  if (c->is_seen[file] || n_bytes < sizeof head) return CKPT_OK;
+  c->is_seen[file] = true;
+  CKPT_TRY(ckpt_source_read(c->index->source, file, 0, head, sizeof head, err));
+  if (ckpt_zip_is_start(head, sizeof head)) return add_archive(c, (archive){file, 0, n_bytes, NULL}, err);
+  c->counts->n_others++;
+  return CKPT_OK;
+}
+
+static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t n, ckpt_error *err) {
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; k < tensors[i].n_extents; k++) {
+      const ckpt_extent *extent = &tensors[i].extents[k];
+      if (extent->file == CKPT_FILE_ZERO) continue;
+      if (extent->chain[0] == CKPT_DECODE_TORCH_RECORD)
+        CKPT_TRY(add_archive(c, (archive){extent->file, extent->offset, extent->n_stored, tensors[i].name}, err));
+      else if (extent->chain[1] == CKPT_DECODE_TORCH_RECORD)
+        c->counts->n_packed++;
+      else
+        CKPT_TRY(add_file(c, extent->file, err));
+    }
+  return CKPT_OK;
+}
+
+static int by_place(const void *a, const void *b) {
+  const archive *x = a, *y = b;
+  if (x->file != y->file) return x->file < y->file ? -1 : 1;
+  return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* ---- one archive ------------------------------------------------------------------------------------------------- */
+
+static ckpt_status advance(checking *c, uint64_t n, ckpt_error *err) {
+  c->n_read += n;
+  if (c->run->progress != NULL) c->run->progress(c->run->progress_arg, c->n_read, c->n_total);
+  bool is_cancelled = c->run->cancel != NULL && *c->run->cancel != 0;
+  return is_cancelled ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled") : CKPT_OK;
+}
+
+/* The CRC-32 of a record's content. EFORMAT for deflated bytes that are broken. */
+static ckpt_status sum_record(checking *c, const archive *a, const ckpt_zip_entry *entry, uint32_t *sum,
+                              ckpt_error *err) {
+  ckpt_reader reader = {.source = c->index->source, .max_bytes = CKPT_CURSOR_BYTES};
+  ckpt_extent extent = {.file = a->file, .offset = entry->offset, .n_stored = entry->n_stored};
+  if (entry->method == CKPT_ZIP_DEFLATED) extent.chain[0] = CKPT_DECODE_INFLATE;
+  ckpt_status status = CKPT_OK;
+  uLong crc = crc32_z(0, NULL, 0);
+  for (uint64_t at = 0; at < entry->n_bytes && status == CKPT_OK;) {
+    uint64_t n_left = entry->n_bytes - at;
+    size_t n = n_left < WINDOW_BYTES ? (size_t)n_left : WINDOW_BYTES;
+    status = ckpt_reader_read(&reader, &extent, 1, at, c->window, n, err);
+    if (status == CKPT_OK) crc = crc32_z(crc, c->window, n);
+    if (status == CKPT_OK) status = advance(c, n, err);
+    at += n;
+  }
+  ckpt_reader_reset(&reader);
+  *sum = (uint32_t)crc;
+  return status;
+}
+
+static ckpt_status check_record(checking *c, const archive *a, const ckpt_zip_entry *entry, ckpt_error *err) {
+  ckpt_error defect = {0};
+  uint32_t sum = 0;
+  const char *path = ckpt_source_path(c->index->source, a->file);
+  if (entry->n_bytes == 0) return CKPT_OK;
+  if (entry->crc32 == 0) {
+    c->counts->n_without++;
+    return CKPT_OK;
+  }
+  ckpt_status status = sum_record(c, a, entry, &sum, &defect);
+  if (status == CKPT_EFORMAT)
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, a->tensor, "record '%.200s': %s", entry->name,
+                             defect.message);
+  if (status != CKPT_OK) {
+    if (err != NULL) *err = defect;
+    return status;
+  }
+  c->counts->n_checked++;
+  if (sum == entry->crc32) return CKPT_OK;
+  c->counts->n_wrong++;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, a->tensor,
+                           "record '%.200s': the CRC-32 of its %llu bytes is %08x, the archive says %08x", entry->name,
+                           (unsigned long long)entry->n_bytes, sum, entry->crc32);
+}
+
+static ckpt_status check_archive(checking *c, const archive *a, ckpt_error *err) {
+  ckpt_zip *zip;
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_zip_open(&zip, c->index->source, a->file, a->offset, a->n_bytes, max_directory, &defect);
+  if (status != CKPT_OK && status != CKPT_ENOMEM && status != CKPT_EIO) return CKPT_OK; /* said when it was read */
+  if (status != CKPT_OK) {
+    if (err != NULL) *err = defect;
+    return status;
+  }
+  for (uint32_t i = 0; i < ckpt_zip_count(zip) && status == CKPT_OK; i++)
+    status = check_record(c, a, ckpt_zip_at(zip, i), err);
+  ckpt_zip_free(zip);
+  return status;
+}
+
+ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                            ckpt_crc_counts *counts, ckpt_error *err) {
+  checking c = {.findings = findings, .index = index, .run = run, .counts = counts};
+  ckpt_status status = CKPT_OK;
+  uint64_t end = 0;
+  *counts = (ckpt_crc_counts){0};
+  c.is_seen = calloc((size_t)ckpt_source_count(index->source) + 1, sizeof *c.is_seen);
+  c.window = malloc(WINDOW_BYTES);
+  if (c.is_seen == NULL || c.window == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (status == CKPT_OK) status = add_tensors(&c, index->tensors, index->n_tensors, err);
+  if (status == CKPT_OK) status = add_tensors(&c, index->stored, index->n_stored, err);
+  if (c.n > 1) qsort(c.archives, c.n, sizeof *c.archives, by_place);
+  for (uint32_t i = 0; i < c.n; i++) c.n_total += c.archives[i].n_bytes;
+  for (uint32_t i = 0; i < c.n && status == CKPT_OK; i++) {
+    const archive *a = &c.archives[i];
+    /* one slice may stand for several tensors; what overlaps otherwise is not read again and again */
+    if (i != 0 && c.archives[i - 1].file == a->file && a->offset < end) continue;
+    end = a->offset + a->n_bytes;
+    status = check_archive(&c, a, err);
+  }
+  free(c.is_seen);
+  free(c.window);
+  free(c.archives);
+  return status;
+}

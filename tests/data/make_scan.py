@@ -1,0 +1,129 @@
+"""Writes scan/bad/*: files that run a command when they are loaded, each hidden in another way. Loads none of them.
+
+    python3.11 make_scan.py [FOLDER]
+
+Every one names os.system (or what finds it) with the command `true`; nothing here or in the tests ever unpickles them.
+The ways are those by which scanners have been evaded (CVE-2025-10155, -10156, -10157 and their kin), and torch's own.
+"""
+import gzip
+import io
+import os
+import pickle
+import struct
+import sys
+import tarfile
+import zipfile
+import zlib
+
+here = os.path.dirname(os.path.abspath(__file__))
+out = os.path.join(sys.argv[1] if len(sys.argv) > 1 else here, "scan", "bad")
+os.makedirs(out, exist_ok=True)
+
+TEXT = b"X\x04\x00\x00\x00true"
+CALL = b"cposix\nsystem\n(" + TEXT + b"tR."
+DATED = (2020, 1, 1, 0, 0, 0)
+
+
+def write(name, data):
+    path = os.path.join(out, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def archive(records, method=zipfile.ZIP_STORED):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", method) as zip_file:
+        for name, content in records.items():
+            zip_file.writestr(zipfile.ZipInfo(name, DATED), content, method)
+    return data.getvalue()
+
+
+def torch_file(evil, method=zipfile.ZIP_STORED, **more):
+    records = {"archive/data.pkl": evil, "archive/byteorder": b"little", "archive/data/0": bytes(64),
+               "archive/version": b"3\n"}
+    return archive({**records, **more}, method)
+
+
+# Each opcode that calls.
+for protocol in range(6):
+    write(f"reduce{protocol}.pkl", (b"\x80" + bytes([protocol]) if protocol >= 2 else b"") + CALL)
+write("inst.pkl", b"(S'true'\niposix\nsystem\n.")
+write("obj.pkl", b"(cposix\nsystem\n" + TEXT + b"o.")
+write("newobj.pkl", b"\x80\x02cposix\nsystem\n(" + TEXT + b"t\x81.")
+write("newobj_ex.pkl", b"\x80\x04\x8c\x05posix\x8c\x06system\x93(" + TEXT + b"t}\x92.")
+write("build.pkl", b"\x80\x02cmine\nLoader\n)R}X\x01\x00\x00\x00aK\x01sb.")
+write("extension.pkl", b"\x80\x02\x82\x07(" + TEXT + b"tR.")
+write("memo.pkl", b"\x80\x04\x8c\x06system\x94\x8c\x05posix\x940h\x01h\x00\x93(" + TEXT + b"tR.")
+write("value.pkl", b"\x80\x02cbuiltins\ngetattr\n(cos\npath\nX\x02\x00\x00\x00ostR(" + TEXT + b"tR.")
+
+# Names that look good.
+write("submodule.pkl", b"\x80\x02casyncio.unix_events\n_UnixSubprocessTransport._start\n(tR.")
+write("torch_sys.pkl", b"\x80\x04\x8c\x0ctorch._utils\x8c\x0asys.setrec\x93)R.")
+write("hand_over.pkl", b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(cmine\nrun\ncmine\nType\n(" + TEXT + b"t}tR.")
+write("load_from_bytes.pkl", b"\x80\x03ctorch.storage\n_load_from_bytes\nC" + bytes([len(CALL)]) + CALL + b"\x85R.")
+
+# Broken, or stricter than Python is here.
+write("truncated.pkl", b"\x80\x02" + CALL[:-1])
+write("hex_integer.pkl", b"I0x10\n0" + CALL)
+write("hex_integer2.pkl", b"\x80\x02I0x10\n0" + CALL)
+write("frame.pkl", b"\x80\x04\x95" + struct.pack("<Q", 3) + CALL)
+write("second.pkl", b"\x80\x02N." + CALL)
+
+# Where no suffix says so.
+write("model.safetensors", b"\x80\x02" + CALL)
+write("notes.txt", CALL)
+write("payload.pkl.gz", gzip.compress(b"\x80\x02" + CALL, mtime=0))
+write("payload.joblib", zlib.compress(b"\x80\x02" + CALL))
+write("payload.7z", b"7z\xbc\xaf\x27\x1c" + bytes(26))
+header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
+npy = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\x80\x03" + CALL
+write("objects.npy", npy)
+write("objects.npz", archive({"a.npy": npy}, zipfile.ZIP_DEFLATED))
+tar = io.BytesIO()
+with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as tar_file:
+    for name, data in (("sys_info", pickle.dumps({"little_endian": True}, 2)), ("pickle", b"\x80\x02" + CALL)):
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        tar_file.addfile(info, io.BytesIO(data))
+write("very_old.pt", tar.getvalue()[:4096])
+
+# Torch archives.
+evil = b"\x80\x02" + CALL
+good = b"\x80\x02}."
+write("torch.pt", torch_file(evil))
+write("deflated.pt", torch_file(evil, zipfile.ZIP_DEFLATED))
+write("other_record.pt", torch_file(good, **{"archive/data/1": evil}))
+write("nested.zip", archive({"models/inner.pt": torch_file(evil)}))
+write("nested_deflated.zip", archive({"models/inner.pt": torch_file(evil)}, zipfile.ZIP_DEFLATED))
+zipped = torch_file(evil)
+
+
+def patched(data, at, value):
+    return data[:at] + value + data[at + len(value):]
+
+
+central = zipped.index(b"PK\x01\x02")
+write("broken_crc.pt", patched(patched(zipped, 14, b"\1\2\3\4"), central + 16, b"\1\2\3\4"))
+write("crc_differs.pt", patched(zipped, central + 16, b"\1\2\3\4"))
+write("name_differs.pt", patched(zipped, 30, b"archive/other"))
+write("encrypted_flag.pt", patched(patched(zipped, 6, b"\x01\0"), central + 8, b"\x01\0"))
+write("no_directory.pt", zipped[:central])
+write("trailing.pt", zipped + b"more")
+write("size_zero.pt", patched(zipped, central + 20, bytes(8)))
+write("before_zip.pt", b"\x80\x02" + CALL + torch_file(good))
+write("behind_safetensors.safetensors", struct.pack("<Q", 2) + b"{}" + zipped)
+write("two_archives.pt", torch_file(good) + zipped)
+write("gap.pt", torch_file(good) + zipped[:central] + torch_file(good))
+
+# Legacy streams: the magic number, 1001, the system, and then something in the place of the keys.
+magic = pickle.dumps(0x1950A86A20F9469CFC6C, 2)
+stream = magic + pickle.dumps(1001, 2) + pickle.dumps({"little_endian": True}, 2)
+write("legacy.pt", stream + evil + pickle.dumps([], 2))
+write("legacy_keys.pt", stream + pickle.dumps({}, 2) + evil)
+write("legacy_broken.pt", stream + b"\x80\x02}q")
+
+# A DCP folder whose metadata is honest, and one that is not.
+write("dcp/__0_0.distcp", torch_file(good) + zipped + torch_file(good))
+write("dcp/.metadata", b"\x80\x02}.")
+write("dcp_metadata/.metadata", evil)
