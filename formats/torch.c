@@ -5,6 +5,7 @@
  *
  * Known by content: an archive whose first names are those of such records, or the magic pickle. What the object is,
  * and what its tensors are called, says libckpt/codec/torch_graph.h; docs/formats/torch.md has the bytes. */
+#include "formats/torch.h"
 #include "libckpt/arch.h"
 #include "libckpt/codec/torch_file.h"
 #include "libckpt/codec/torch_state.h"
@@ -42,7 +43,14 @@ done:
 const ckpt_format ckpt_format_torch = {
     .name = "torch",
     .suffixes = ".pt .pth .bin",
-    .caps = {.aliases = true, .objects = true, .training_state = true, .max_rank = CKPT_MAX_RANK},
+    .caps = {.can_write = true,
+             .aliases = true,
+             .objects = true,
+             .training_state = true,
+             .dtypes = CKPT_TORCH_DTYPES,
+             .max_rank = CKPT_MAX_RANK},
     .probe = probe,
     .read = read_index,
+    .normalize = ckpt_torch_normalize,
+    .layout = ckpt_torch_layout,
 };

@@ -142,6 +142,7 @@ typedef struct ckpt_tensor {
   uint8_t role;        /* ckpt_role */
   uint8_t extent_form; /* internal: flat or boxed extents */
   uint32_t origin;     /* internal: number of the tensor this one was described from */
+  uint32_t like;       /* internal: number of the tensor that it stands for in the index of the objects, + 1 */
   uint64_t longest;    /* internal: units on the first axis of the longest boxed extent */
 } ckpt_tensor;
 

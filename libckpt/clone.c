@@ -16,7 +16,7 @@ typedef struct original {
 /* Whether the segment's bytes are read, as they are stored, from the same place of one input file; notes which. */
 static bool is_in_place(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_segment *segment, original *from) {
   if (segment->kind == CKPT_SEGMENT_SIDE_FILE) return false;
-  if (segment->kind != CKPT_SEGMENT_TENSOR || segment->n_raw == 0) return segment->kind != CKPT_SEGMENT_FOOTER;
+  if (segment->kind != CKPT_SEGMENT_TENSOR || segment->n_raw == 0) return segment->kind < CKPT_SEGMENT_FOOTER;
   const ckpt_expr *expr = plan->rows[layout->index->tensors[segment->tensor].origin].expr;
   if (segment->box != NULL || segment->encoder != CKPT_ENCODE_RAW || expr->op != &ckpt_op_read || expr->view != NULL)
     return false;

@@ -96,7 +96,8 @@ static ckpt_status close_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_er
   return CKPT_OK;
 }
 
-/* Writes segments that need no tensor bytes, up to the next one that does (or a footer). */
+/* Writes segments that need no tensor bytes, up to the next one that does (or a footer). All before a trailer is
+ * written by then. */
 static ckpt_status advance(ckpt_lane *lane, ckpt_error *err) {
   ckpt_layout_file *file = &lane->output->layout.files[lane->file];
   for (; lane->next < file->n_segments && !lane->is_open;) {
@@ -114,7 +115,7 @@ static ckpt_status advance(ckpt_lane *lane, ckpt_error *err) {
     segment->offset = lane->at;
     ckpt_out_sink(&out, lane->output->sink, lane->file, lane->at, lane->buffer, BUFFER_BYTES, err);
     segment->print(&lane->output->layout, segment->arg, &out);
-    CKPT_TRY(ckpt_out_end(&out));
+    CKPT_TRY(ckpt_segment_printed(segment, &out, err));
     lane->at += out.n_bytes;
     lane->next++;
   }

@@ -270,6 +270,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->names = from->names;
   into->ties = from->ties;
   into->objects = from->objects;
+  into->objects_of = from;
   into->step = from->step;
   for (uint32_t i = 0; i < from->n_metadata; i++)
     CKPT_TRY(ckpt_index_set_metadata(into, from->metadata[i].key, from->metadata[i].value, err));

@@ -76,7 +76,8 @@ struct ckpt_index {
   uint32_t n_side_files, side_capacity;
   ckpt_note *notes;
   uint32_t n_notes, note_capacity;
-  ckpt_object *objects; /* a DICT, or NULL */
+  ckpt_object *objects;         /* a DICT, or NULL */
+  const ckpt_index *objects_of; /* whose tensors the leaves of objects are, by number; NULL: this index's own */
 };
 
 /* An empty index that owns source (even on failure). path and format are copied. */

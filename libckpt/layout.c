@@ -78,6 +78,10 @@ ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const
   return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_FOOTER, .print = print, .arg = arg}, err);
 }
 
+ckpt_status ckpt_layout_trailer(ckpt_layout *layout, ckpt_generator *print, const void *arg, ckpt_error *err) {
+  return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_TRAILER, .print = print, .arg = arg}, err);
+}
+
 static void print_zeros(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
   (void)layout;
   ckpt_out_fill(out, 0, *(const uint64_t *)arg);
@@ -116,12 +120,12 @@ static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint6
     ckpt_segment *segment = &file->segments[i];
     segment->offset = offset;
     file->has_encoder = file->has_encoder || segment->encoder != CKPT_ENCODE_RAW;
-    bool is_printed = segment->kind == CKPT_SEGMENT_LITERAL || segment->kind == CKPT_SEGMENT_FOOTER;
+    bool is_sized = segment->kind == CKPT_SEGMENT_LITERAL || segment->kind == CKPT_SEGMENT_TRAILER;
     has_footer = has_footer || segment->kind == CKPT_SEGMENT_FOOTER;
-    if (has_footer && !is_printed)
+    if (has_footer && !is_sized && segment->kind != CKPT_SEGMENT_FOOTER)
       return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "layout has a tensor behind a footer");
     if (segment->kind == CKPT_SEGMENT_TENSOR) CKPT_TRY(measure_tensor(layout, segment, placed, err));
-    if (segment->kind == CKPT_SEGMENT_LITERAL) {
+    if (is_sized) {
       ckpt_out out;
       ckpt_out_count(&out, err);
       segment->print(layout, segment->arg, &out);
@@ -135,6 +139,15 @@ static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint6
       return ckpt_fail(err, CKPT_ELIMIT, file->name, NULL, "the file would be larger than 2^63 bytes");
   }
   file->n_bytes = offset;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_out *out, ckpt_error *err) {
+  CKPT_TRY(ckpt_out_end(out));
+  if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = out->n_bytes;
+  if (segment->n_bytes != out->n_bytes)
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a literal of %llu bytes now has %llu",
+                     (unsigned long long)segment->n_bytes, (unsigned long long)out->n_bytes);
   return CKPT_OK;
 }
 

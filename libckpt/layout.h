@@ -3,7 +3,9 @@
  * A segment is a literal (printed by a generator when it is written), a tensor or a box of one (placed by the run,
  * maybe behind an encoder, maybe with a checksum), a side file, or a footer (a literal that is printed after everything
  * before it is written and sealed: it sees sizes, offsets and checksums). Sizes are known before the run except behind
- * an encoder. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish computes them. */
+ * an encoder, and those of footers; but a trailer is a footer of known size. So trailers may stand anywhere in a file,
+ * footers only at its end. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish
+ * computes them. */
 #ifndef CKPT_LAYOUT_H
 #define CKPT_LAYOUT_H
 
@@ -12,14 +14,15 @@
 
 typedef struct ckpt_layout ckpt_layout;
 
-/* Prints a literal or footer. layout is complete, but for footers' own sizes; `arg` is the segment's. */
+/* Prints a literal, footer or trailer. layout is complete, but for footers' own sizes; `arg` is the segment's. */
 typedef void ckpt_generator(const ckpt_layout *layout, const void *arg, ckpt_out *out);
 
 typedef enum ckpt_segment_kind {
   CKPT_SEGMENT_LITERAL,
   CKPT_SEGMENT_TENSOR,
   CKPT_SEGMENT_SIDE_FILE,
-  CKPT_SEGMENT_FOOTER
+  CKPT_SEGMENT_FOOTER,
+  CKPT_SEGMENT_TRAILER /* a footer of a size that does not depend on what it sees; and that is in its own file */
 } ckpt_segment_kind;
 
 typedef enum ckpt_encoder { CKPT_ENCODE_RAW, CKPT_ENCODE_ZSTD } ckpt_encoder;
@@ -33,7 +36,7 @@ typedef struct ckpt_segment {
   uint32_t tensor;     /* TENSOR: number in the described index */
   const uint64_t *box; /* TENSOR: rank starts, rank counts in units; NULL for the whole */
   const ckpt_side_file *side;
-  ckpt_generator *print; /* LITERAL, FOOTER */
+  ckpt_generator *print; /* LITERAL, FOOTER, TRAILER */
   const void *arg;
   uint64_t offset;  /* in its file; CKPT_SIZE_UNKNOWN until an encoder before it has finished */
   uint64_t n_bytes; /* in its file */
@@ -79,11 +82,17 @@ ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint6
                                int level, ckpt_checksum checksum, ckpt_error *err);                  /* as above */
 ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *side, ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
-                               ckpt_error *err);                                       /* as above */
+                               ckpt_error *err); /* as above */
+ckpt_status ckpt_layout_trailer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
+                                ckpt_error *err);                                      /* as above */
 ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err); /* as above */
 
 /* The side file that a file consists of; NULL for one that holds something else. */
 const ckpt_side_file *ckpt_layout_carried(const ckpt_layout_file *file);
+
+/* Ends the stream that a segment was printed to, and takes a footer's size from it. EINTERNAL where another segment
+ * printed more or less than was measured. */
+ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_out *out, ckpt_error *err);
 
 /* Computes sizes and offsets; checks that every tensor of the index is placed exactly once (EINTERNAL otherwise). */
 ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err);

@@ -4,11 +4,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "checked.h"
 #include "error.h"
 
 void ckpt_out_count(ckpt_out *out, ckpt_error *err) { *out = (ckpt_out){.err = err}; }
+
+void ckpt_out_checksum(ckpt_out *out, ckpt_error *err) { *out = (ckpt_out){.has_crc32 = true, .err = err}; }
 
 void ckpt_out_sink(ckpt_out *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,
                    ckpt_error *err) {
@@ -39,6 +42,7 @@ static void flush(ckpt_out *out, uint64_t n_behind) {
 }
 
 void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes) {
+  if (out->has_crc32) out->crc32 = (uint32_t)crc32_z(out->crc32, bytes, n_bytes);
   if (!count(out, n_bytes)) return;
   const uint8_t *from = bytes;
   while (n_bytes > 0 && out->status == CKPT_OK) {
@@ -59,7 +63,7 @@ void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes) {
 void ckpt_out_text(ckpt_out *out, const char *text) { ckpt_out_bytes(out, text, strlen(text)); }
 
 void ckpt_out_fill(ckpt_out *out, uint8_t byte, uint64_t n_bytes) {
-  if (out->sink == NULL) {
+  if (out->sink == NULL && !out->has_crc32) {
     (void)count(out, n_bytes);
     return;
   }

@@ -10,6 +10,8 @@
 typedef struct ckpt_out {
   uint64_t n_bytes; /* produced so far */
   ckpt_sink *sink;  /* NULL: only counts */
+  bool has_crc32;
+  uint32_t crc32; /* of what was produced, where has_crc32 */
   uint32_t file;
   uint64_t offset; /* of the first byte in the file */
   uint8_t *window; /* n_window bytes, the caller's; NULL when counting */
@@ -18,8 +20,10 @@ typedef struct ckpt_out {
   ckpt_error *err;
 } ckpt_out;
 
-/* A stream that counts, and one that writes to [offset, ...) of a sink's file through the caller's window. */
+/* A stream that counts, one that takes the CRC-32 too, and one that writes to [offset, ...) of a sink's file through
+ * the caller's window. */
 void ckpt_out_count(ckpt_out *out, ckpt_error *err);
+void ckpt_out_checksum(ckpt_out *out, ckpt_error *err); /* as above */
 void ckpt_out_sink(ckpt_out *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,
                    ckpt_error *err); /* as above */
 

@@ -114,8 +114,7 @@ static ckpt_status print_segment(const ckpt_output *output, uint32_t file, ckpt_
     ckpt_out_count(&out, err);
   segment->print(&output->layout, segment->arg, &out);
   CKPT_TRY(ckpt_out_end(&out));
-  if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = out.n_bytes;
-  return CKPT_OK;
+  return ckpt_segment_printed(segment, &out, err);
 }
 
 /* Literals and side files of every file whose places are known; lanes print their own. */
@@ -148,7 +147,7 @@ ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_error *err
   return status;
 }
 
-/* Footers in order, and literals behind them: everything before has its size by now. */
+/* Trailers; footers in order, and what is printed behind them: everything before has its size by now. */
 static ckpt_status print_footers(const ckpt_plan *plan, ckpt_output *output, uint8_t *window, ckpt_error *err) {
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     ckpt_layout_file *file = &output->layout.files[f];
@@ -156,6 +155,8 @@ static ckpt_status print_footers(const ckpt_plan *plan, ckpt_output *output, uin
     for (uint32_t s = 0; s < file->n_segments; s++) {
       ckpt_segment *segment = &file->segments[s];
       is_late = is_late || segment->kind == CKPT_SEGMENT_FOOTER;
+      if (!is_late && segment->kind == CKPT_SEGMENT_TRAILER && is_ours && !file->has_encoder) /* else the lane has */
+        CKPT_TRY(print_segment(output, f, segment, true, window, err));
       if (!is_late) continue;
       segment->offset = s == 0 ? 0 : file->segments[s - 1].offset + file->segments[s - 1].n_bytes;
       CKPT_TRY(print_segment(output, f, segment, is_ours, window, err));

@@ -183,6 +183,9 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
   CKPT_TRY(
       ckpt_index_add(described, name, strlen(name), expr->dtype, expr->rank, expr->shape, role, NULL, 0, &number, err));
   described->tensors[number].origin = plan->n_rows;
+  const ckpt_index *of = described->objects_of;
+  if (like != NULL && of != NULL && like >= of->tensors && like < of->tensors + of->n_tensors)
+    described->tensors[number].like = (uint32_t)(like - of->tensors) + 1;
   added.name = described->tensors[number].name;
   for (const char *const *alias = like != NULL ? like->aliases : NULL; alias != NULL && *alias != NULL; alias++)
     CKPT_TRY(ckpt_index_alias(described, number, *alias, err));

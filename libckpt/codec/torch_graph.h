@@ -126,6 +126,10 @@ typedef struct ckpt_torch_reference {
 /* What kind of call a node is. */
 void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node);
 
+/* What torch calls a dtype and its storage's class, both below torch; the class is NULL where storages of it are
+ * UntypedStorage. False for a dtype that torch has not. */
+bool ckpt_torch_type(ckpt_dtype dtype, const char **name, const char **storage);
+
 /* Takes a persistent id apart; false where it is none of a storage. EFORMAT where it is broken. */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err);

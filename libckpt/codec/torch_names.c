@@ -178,6 +178,7 @@ static void take_state(const namer *w, child *c) {
   } kinds[] = {{"exp_avg", "exp_avg", CKPT_ROLE_EXP_AVG},
                {"exp_avg_sq", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
                {"momentum_buffer", "momentum", CKPT_ROLE_MOMENTUM},
+               {"master", "master", CKPT_ROLE_MASTER},
                {"step", "step", CKPT_ROLE_STEP}};
   c->role = CKPT_ROLE_OTHER;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds && c->node->kind == CKPT_OBJECT_TENSOR; i++) {

@@ -54,6 +54,16 @@ static const type_row types[] = {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
+bool ckpt_torch_type(ckpt_dtype dtype, const char **name, const char **storage) {
+  for (size_t i = 0; i < N_TYPES; i++) {
+    if (types[i].id != dtype || dtype == CKPT_DTYPE_NONE) continue;
+    *name = types[i].dtype;
+    *storage = types[i].storage;
+    return true;
+  }
+  return false;
+}
+
 /* The class or dtype of a NAME node below torch, torch.cuda or torch.storage; NULL for others. */
 static const char *torch_name(const ckpt_object *name) {
   static const char *const modules[] = {"torch", "torch.cuda", "torch.storage"};

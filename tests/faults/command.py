@@ -28,6 +28,8 @@ KINDS = ["alloc", "read", "write", "fsync", "rename", "open", "fallocate"]
 CASES = {
     "convert to a new file": ("convert IN -o o.safetensors", {}),
     "convert over a file": ("convert IN -o o.safetensors --force", {"o.safetensors": "old"}),
+    "convert to a torch file": ("convert IN -o o.pt --threads 2", {}),
+    "convert over a torch file": ("convert IN -o o.pt --force", {"o.pt": "old"}),
     "convert to a new folder": ("convert IN -o o", {}),
     "convert into an empty folder": ("convert IN -o o", {"o/": ""}),
     "convert over a folder": ("convert IN -o o --force", {"o/model.safetensors": "old", "o/config.json": "{}"}),

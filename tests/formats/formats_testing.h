@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <cstring>
 #include <filesystem>
@@ -88,13 +89,14 @@ inline std::string bytes_of(const ckpt_index *index, const ckpt_side_file *side)
 
 // One segment at its place in a memory sink.
 inline void write_segment(const ckpt_layout *layout, const ckpt_index *from, ckpt_sink *sink, uint32_t file,
-                          const ckpt_segment *segment) {
+                          ckpt_segment *segment) {
   std::string bytes;
   char window[100];  // small: generators must not depend on it
   ckpt_out out;
   switch (segment->kind) {
     case CKPT_SEGMENT_LITERAL:
     case CKPT_SEGMENT_FOOTER:
+    case CKPT_SEGMENT_TRAILER:
       ckpt_out_sink(&out, sink, file, segment->offset, window, sizeof window, nullptr);
       segment->print(layout, segment->arg, &out);
       ASSERT_EQ(ckpt_out_end(&out), CKPT_OK);
@@ -106,6 +108,8 @@ inline void write_segment(const ckpt_layout *layout, const ckpt_index *from, ckp
     case CKPT_SEGMENT_SIDE_FILE: bytes = bytes_of(from, segment->side); break;
   }
   ASSERT_EQ(bytes.size(), segment->n_bytes);
+  if (segment->checksum == CKPT_CHECKSUM_CRC32)
+    segment->crc32 = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef *>(bytes.data()), bytes.size()));
   ASSERT_EQ(ckpt_sink_write(sink, file, segment->offset, bytes.data(), bytes.size(), nullptr), CKPT_OK);
 }
 
@@ -120,6 +124,7 @@ inline ckpt_index *describe(const ckpt_index *from, ckpt_error *err) {
                              static_cast<ckpt_role>(t.role), nullptr, 0, &number, err),
               CKPT_OK);
     index->tensors[number].origin = i;
+    index->tensors[number].like = i + 1;
     for (const char *const *alias = t.aliases; alias != nullptr && *alias != nullptr; alias++)
       EXPECT_EQ(ckpt_index_alias(index, number, *alias, err), CKPT_OK);
   }

@@ -116,6 +116,16 @@ static void print_header(const ckpt_layout *, const void *arg, ckpt_out *out) {
 
 static void print_end(const ckpt_layout *, const void *, ckpt_out *out) { ckpt_out_text(out, "END\n"); }
 
+// The checksum of the tensor before the segment that arg names, as a zip's descriptor has it.
+struct Place {
+  uint32_t file, segment;
+};
+
+static void print_crc(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+  const Place *place = static_cast<const Place *>(arg);
+  ckpt_out_printf(out, "<%08x>", layout->files[place->file].segments[place->segment].crc32);
+}
+
 // The checksums of the file whose number is at arg.
 static void print_crcs(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
   const ckpt_layout_file *file = &layout->files[*static_cast<const uint32_t *>(arg)];
@@ -208,6 +218,9 @@ static ckpt_status lay_part(ckpt_layout *layout, uint32_t k, uint32_t world, con
     bool is_frame = way == Way::kEncoded || (way == Way::kBoxes && options->zstd_level != 0 && k % 2 == 1);
     CKPT_TRY(ckpt_layout_tensor(layout, i, box, is_frame ? CKPT_ENCODE_ZSTD : CKPT_ENCODE_RAW, options->zstd_level,
                                 i % 5 == 4 ? CKPT_CHECKSUM_NONE : CKPT_CHECKSUM_CRC32, err));
+    Place *place = static_cast<Place *>(ckpt_arena_alloc(layout->arena, sizeof *place));
+    *place = {*number, layout->files[*number].n_segments - 1};
+    if (i % 2 == 0) CKPT_TRY(ckpt_layout_trailer(layout, print_crc, place, err));
   }
   CKPT_TRY(ckpt_layout_footer(layout, print_crcs, number, err));
   return ckpt_layout_literal(layout, print_end, nullptr, err);
@@ -360,13 +373,20 @@ IndexPointer open_fake(const std::map<std::string, std::string> &files, ckpt_err
 
 std::string check_checksums(const std::map<std::string, std::string> &files) {
   std::istringstream lines(files.at("index.txt"));
+  uint64_t n_tensors = 0;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream in(line);
     std::string word, file;
     uint64_t offset, n_bytes, n_raw, encoder, checksum, crc;
-    if (!(in >> word) || word != "extent") continue;
+    if (!(in >> word)) continue;
+    n_tensors += word == "tensor";
+    if (word != "extent") continue;
     in >> file >> offset >> n_bytes >> n_raw >> encoder >> checksum >> crc;
     std::string bytes = files.at(unhex(file)).substr(offset, n_bytes);
+    char trailer[11];
+    snprintf(trailer, sizeof trailer, "<%08x>", static_cast<unsigned>(crc));
+    if (n_tensors % 2 == 1 && files.at(unhex(file)).substr(offset + n_bytes, 10) != trailer)
+      return line + ": no trailer " + trailer;
     if (encoder == CKPT_ENCODE_ZSTD) {
       std::string raw(n_raw, '\0');
       if (ZSTD_decompress(&raw[0], n_raw, bytes.data(), bytes.size()) != n_raw) return line + ": no zstd frame of it";

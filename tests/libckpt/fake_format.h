@@ -1,11 +1,11 @@
 // A format that exists only in tests, with what later formats will ask of the center: several files, one tensor in
-// boxes of different files (as DCP with W ranks), files behind an encoder, padding, checksums, footers that see them,
-// literals behind footers, aliases, roles, objects, side files; `normalize` drops, casts and says so.
+// boxes of different files (as DCP with W ranks), files behind an encoder, padding, checksums, trailers and footers
+// that see them, literals behind footers, aliases, roles, objects, side files; `normalize` drops, casts and says so.
 //
-//   part-<k>.bin  "FAKE part <k>\n", tensor segments with zeros between them, footer "crc <hex>...\n", "END\n"
-//   z.bin         (with zstd_level) the same with every third tensor as a zstd frame; boxes in odd parts are frames too
-//   side files    as they are
-//   index.txt     one footer: everything that `open` needs, sizes, offsets and checksums of all files included
+//   part-<k>.bin  "FAKE part <k>\n", tensor segments with zeros between them, "<crc>" after every other, footer "crc
+//   <hex>...\n", "END\n" z.bin         (with zstd_level) the same with every third tensor as a zstd frame; boxes in odd
+//   parts are frames too side files    as they are index.txt     one footer: everything that `open` needs, sizes,
+//   offsets and checksums of all files included
 //
 // "drop.*" is not held, "narrow.*" of f64 becomes f32.
 #pragma once

@@ -1,0 +1,25 @@
+/* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_make.c (one for tensors
+ * that have none), torch_layout.c (records and segments). Not for other formats. */
+#ifndef CKPT_FORMATS_TORCH_H
+#define CKPT_FORMATS_TORCH_H
+
+#include "libckpt/codec/torch_write.h"
+#include "libckpt/format.h"
+
+/* The key of an index's objects that holds what torch.load would give. */
+#define CKPT_TORCH_OBJECT "torch"
+
+/* As ckpt_format's slots. Normalized, the objects are NULL, for a dict of all tensors, or have CKPT_TORCH_OBJECT alone,
+ * whose leaves are the description's own tensors. */
+ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
+
+/* An object for the tensors and objects of a description; NULL for a model without more. In the losses' arena. */
+ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,
+                                   ckpt_error *err);
+
+/* A copy without tensors, and without what weights-only loading refuses, which is added to the losses; NULL where that
+ * is all. */
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_losses *losses, ckpt_error *err);
+
+#endif

@@ -1,0 +1,263 @@
+/* torch_make.c - an object for tensors that come from elsewhere, with training state:
+ *
+ *   {"model": {name: tensor}, "optimizer": {"state": {P: {"exp_avg": tensor}}, "param_groups": [...]},
+ *    "scheduler": ..., "scaler": ..., <first part of another name>: {<rest>: tensor}, <key>: <object>}
+ *
+ * It is read again with the same names, by the rules of libckpt/codec/torch_names.c. Where names stand in each other's
+ * way (a tensor `model.x` beside the model) it is one dict of all, and that is said. */
+#include "formats/torch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/error.h"
+
+/* One name of a tensor, and where it goes: root[dict]["state"][sub][key], parts of length 0 left out. */
+typedef struct entry {
+  const char *dict, *sub, *key;
+  size_t n_dict, n_sub, n_key;
+  uint32_t tensor, order;
+  bool is_model;
+} entry;
+
+typedef struct maker {
+  const ckpt_index *described;
+  ckpt_losses *losses;
+  ckpt_arena *arena;
+  entry *entries; /* sorted: one dict's, and one parameter's, follow each other */
+  uint32_t n;
+  ckpt_object *root, *optimizer; /* room for all that may come */
+} maker;
+
+static bool equals(const char *text, size_t n, const char *wanted) {
+  return n == strlen(wanted) && memcmp(text, wanted, n) == 0;
+}
+
+/* ---- where names go --------------------------------------------------------------------------------------------- */
+
+static entry make_entry(const ckpt_tensor *tensor, const char *name, uint32_t number, uint32_t order) {
+  entry e = {.key = name, .n_key = strlen(name), .tensor = number, .order = order};
+  e.is_model = tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
+  if (e.is_model) {
+    e.dict = "model";
+    e.n_dict = sizeof "model" - 1;
+    return e;
+  }
+  const char *dot = strchr(name, '.'), *last = strrchr(name, '.');
+  if (dot == NULL) return e;
+  e.dict = name;
+  e.n_dict = (size_t)(dot - name);
+  e.key = dot + 1;
+  size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
+  if (strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && last > name + n_prefix) {
+    e.sub = name + n_prefix;
+    e.n_sub = (size_t)(last - e.sub);
+    e.key = strcmp(last + 1, "momentum") == 0 ? "momentum_buffer" : last + 1;
+  }
+  e.n_key = strlen(e.key);
+  return e;
+}
+
+static int compare_parts(const char *a, size_t n_a, const char *b, size_t n_b) {
+  size_t n = n_a < n_b ? n_a : n_b;
+  int order = n == 0 ? 0 : memcmp(a, b, n);
+  return order != 0 ? order : (n_a > n_b) - (n_a < n_b);
+}
+
+static int compare_entries(const void *x, const void *y) {
+  const entry *a = x, *b = y;
+  int order = compare_parts(a->dict, a->n_dict, b->dict, b->n_dict);
+  if (order == 0) order = compare_parts(a->sub, a->n_sub, b->sub, b->n_sub);
+  return order != 0 ? order : (a->order > b->order) - (a->order < b->order);
+}
+
+static ckpt_status list_entries(maker *m, ckpt_error *err) {
+  const ckpt_index *described = m->described;
+  uint64_t n = described->n_tensors;
+  for (uint32_t i = 0; i < described->n_tensors; i++)
+    for (const char *const *alias = described->tensors[i].aliases; alias != NULL && *alias != NULL; alias++) n++;
+  if (n > UINT32_MAX - 1) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many names");
+  m->entries = reallocarray(NULL, (size_t)n + 1, sizeof *m->entries);
+  CKPT_TRY_ALLOC(m->entries, err);
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    m->entries[m->n] = make_entry(tensor, tensor->name, i, m->n);
+    m->n++;
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++, m->n++)
+      m->entries[m->n] = make_entry(tensor, *alias, i, m->n);
+  }
+  if (m->n != 0) qsort(m->entries, m->n, sizeof *m->entries, compare_entries);
+  return CKPT_OK;
+}
+
+static int compare_dict(const void *key, const void *item) {
+  const entry *a = key, *b = item;
+  return compare_parts(a->dict, a->n_dict, b->dict, b->n_dict);
+}
+
+/* Whether some entries are in this dict of the root. */
+static bool has_dict(const maker *m, const char *name, size_t n_name) {
+  const entry wanted = {.dict = name, .n_dict = n_name};
+  return m->n != 0 && bsearch(&wanted, m->entries, m->n, sizeof *m->entries, compare_dict) != NULL;
+}
+
+/* Names that the object would give another meaning when it is read. */
+static const entry *find_conflict(const maker *m) {
+  static const char *const reserved[] = {"model", "state_dict", "model_state_dict", "module"};
+  static const char *const objects[] = {"optimizer", "scheduler", "scaler"};
+  for (uint32_t i = 0; i < m->n; i++) {
+    const entry *e = &m->entries[i];
+    const char *top = e->n_dict == 0 ? e->key : e->dict;
+    size_t n_top = e->n_dict == 0 ? e->n_key : e->n_dict;
+    for (size_t k = 0; k < sizeof reserved / sizeof *reserved && !e->is_model; k++)
+      if (equals(top, n_top, reserved[k])) return e;
+    for (size_t k = 0; k < sizeof objects / sizeof *objects && e->n_dict == 0; k++)
+      if (equals(top, n_top, objects[k])) return e;
+    if (e->n_dict == 0 && has_dict(m, e->key, e->n_key)) return e;
+    bool is_optimizer = e->n_sub == 0 && equals(e->dict, e->n_dict, "optimizer");
+    if (is_optimizer && (equals(e->key, e->n_key, "state") || equals(e->key, e->n_key, "param_groups"))) return e;
+  }
+  return NULL;
+}
+
+/* ---- dicts ------------------------------------------------------------------------------------------------------ */
+
+static ckpt_status set_key(const maker *m, ckpt_object *dict, const char *key, size_t n_key, ckpt_object *value,
+                           ckpt_error *err) {
+  ckpt_object **pair = &dict->items[2 * dict->n++];
+  CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(m->arena, key, n_key), err);
+  CKPT_TRY_ALLOC(pair[1] = value, err);
+  return CKPT_OK;
+}
+
+/* An empty dict with room for n keys. */
+static ckpt_status new_dict(const maker *m, uint64_t n, ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY_ALLOC(*out = ckpt_object_new(m->arena, CKPT_OBJECT_DICT, n, NULL), err);
+  (*out)->n = 0;
+  return CKPT_OK;
+}
+
+static ckpt_status set_tensors(const maker *m, ckpt_object *dict, const entry *entries, uint32_t n, ckpt_error *err) {
+  for (uint32_t i = 0; i < n; i++)
+    CKPT_TRY(set_key(m, dict, entries[i].key, entries[i].n_key, ckpt_object_tensor(m->arena, entries[i].tensor), err));
+  return CKPT_OK;
+}
+
+/* Entries of one dict, the first without sub; *state takes those of parameters. */
+static ckpt_status fill_dict(const maker *m, ckpt_object *dict, const entry *entries, uint32_t n, ckpt_object *state,
+                             ckpt_error *err) {
+  for (uint32_t i = 0, n_same; i < n; i += n_same) {
+    for (n_same = 1; i + n_same < n; n_same++)
+      if (compare_parts(entries[i].sub, entries[i].n_sub, entries[i + n_same].sub, entries[i + n_same].n_sub) != 0)
+        break;
+    ckpt_object *own = dict;
+    if (entries[i].n_sub != 0) {
+      CKPT_TRY(new_dict(m, n_same, &own, err));
+      CKPT_TRY(set_key(m, state, entries[i].sub, entries[i].n_sub, own, err));
+    }
+    CKPT_TRY(set_tensors(m, own, &entries[i], n_same, err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status set_optimizer(maker *m, const entry *entries, uint32_t n, ckpt_error *err) {
+  ckpt_object *state, *groups = NULL;
+  const ckpt_object *given = ckpt_object_get(m->described->objects, CKPT_STATE_PARAM_GROUPS);
+  if (given != NULL) CKPT_TRY(ckpt_torch_copy_data(&groups, given, m->losses, err));
+  if (groups == NULL || groups->kind != CKPT_OBJECT_LIST)
+    CKPT_TRY_ALLOC(groups = ckpt_object_new(m->arena, CKPT_OBJECT_LIST, 0, NULL), err);
+  CKPT_TRY(new_dict(m, (uint64_t)n + 2, &m->optimizer, err));
+  CKPT_TRY(new_dict(m, n, &state, err));
+  CKPT_TRY(set_key(m, m->optimizer, "state", 5, state, err));
+  CKPT_TRY(set_key(m, m->optimizer, "param_groups", 12, groups, err));
+  CKPT_TRY(set_key(m, m->root, "optimizer", 9, m->optimizer, err));
+  return fill_dict(m, m->optimizer, entries, n, state, err);
+}
+
+static ckpt_status set_dicts(maker *m, ckpt_error *err) {
+  for (uint32_t i = 0, n; i < m->n; i += n) {
+    const entry *e = &m->entries[i];
+    for (n = 1; i + n < m->n && compare_dict(e, &m->entries[i + n]) == 0;) n++;
+    if (e->n_dict == 0) {
+      CKPT_TRY(set_tensors(m, m->root, e, n, err));
+    } else if (equals(e->dict, e->n_dict, "optimizer")) {
+      CKPT_TRY(set_optimizer(m, e, n, err));
+    } else {
+      ckpt_object *dict;
+      CKPT_TRY(new_dict(m, n, &dict, err));
+      CKPT_TRY(set_key(m, m->root, e->dict, e->n_dict, dict, err));
+      CKPT_TRY(fill_dict(m, dict, e, n, NULL, err));
+    }
+  }
+  return CKPT_OK;
+}
+
+/* ---- objects ---------------------------------------------------------------------------------------------------- */
+
+static ckpt_status set_object(const maker *m, const char *key, size_t n_key, const ckpt_object *object,
+                              ckpt_error *err) {
+  ckpt_object *copy;
+  if (has_dict(m, key, n_key)) return ckpt_losses_add(m->losses, err, "%.200s (tensors have that name)", key);
+  CKPT_TRY(ckpt_torch_copy_data(&copy, object, m->losses, err));
+  return copy == NULL ? CKPT_OK : set_key(m, m->root, key, n_key, copy, err);
+}
+
+/* Numbers and texts stand at the root, where they are looked for. */
+static ckpt_status set_trainer(const maker *m, const ckpt_object *trainer, ckpt_error *err) {
+  for (uint64_t i = 0; i < trainer->n; i++) {
+    const ckpt_object *key = trainer->items[2 * i];
+    if (key->kind == CKPT_OBJECT_TEXT) CKPT_TRY(set_object(m, key->text, key->n, trainer->items[2 * i + 1], err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status set_objects(maker *m, ckpt_error *err) {
+  const ckpt_object *objects = m->described->objects;
+  for (uint64_t i = 0; objects != NULL && i < objects->n; i++) {
+    const ckpt_object *key = objects->items[2 * i], *value = objects->items[2 * i + 1];
+    if (key->kind != CKPT_OBJECT_TEXT || strcmp(key->text, CKPT_TORCH_OBJECT) == 0) continue;
+    if (strcmp(key->text, CKPT_STATE_PARAM_GROUPS) == 0) {
+      if (m->optimizer == NULL) CKPT_TRY(set_optimizer(m, NULL, 0, err));
+    } else if (strcmp(key->text, CKPT_STATE_TRAINER) == 0 && value->kind == CKPT_OBJECT_DICT) {
+      CKPT_TRY(set_trainer(m, value, err));
+    } else if (strcmp(key->text, CKPT_STATE_LOSS_SCALER) == 0) {
+      CKPT_TRY(set_object(m, "scaler", 6, value, err));
+    } else {
+      CKPT_TRY(set_object(m, key->text, key->n, value, err));
+    }
+  }
+  return CKPT_OK;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
+  const ckpt_object *objects = m->described->objects;
+  const ckpt_object *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
+  uint64_t n_objects = objects == NULL ? 0 : objects->n;
+  bool is_model = n_objects == 0;
+  CKPT_TRY(list_entries(m, err));
+  for (uint32_t i = 0; i < m->n && is_model; i++) is_model = m->entries[i].is_model;
+  if (is_model) return CKPT_OK;
+  const entry *conflict = find_conflict(m);
+  if (conflict != NULL)
+    return ckpt_losses_add(m->losses, err, "roles and objects (%s stands in their way)",
+                           m->described->tensors[conflict->tensor].name);
+  if (ckpt_object_get(objects, CKPT_TORCH_OBJECT) != NULL)
+    CKPT_TRY(ckpt_losses_add(m->losses, err, "the object that the tensors were in"));
+  if (trainer != NULL && trainer->kind == CKPT_OBJECT_DICT) n_objects += trainer->n;
+  CKPT_TRY(new_dict(m, m->n + n_objects + 1, &m->root, err));
+  CKPT_TRY(set_dicts(m, err));
+  CKPT_TRY(set_objects(m, err));
+  *out = m->root;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,
+                                   ckpt_error *err) {
+  maker m = {.described = described, .losses = losses, .arena = losses->arena};
+  *out = NULL;
+  ckpt_status status = make(&m, out, err);
+  free(m.entries);
+  return status;
+}

@@ -1,0 +1,366 @@
+/* torch_objects.c - what object a torch file is written with.
+ *
+ * Where the input came from torch and its tensors keep their names, it is the input's own object, copied: leaves bear
+ * the numbers of the tensors to be written, and what torch.load(weights_only=True) does not take is left out and said
+ * (torch/_weights_only_unpickler.py of PyTorch 2.15). Dicts lose such an entry, lists and tuples have None in its
+ * place, a call with such an argument is left out itself. Else the object is made (torch_make.c). */
+#include "formats/torch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/codec/node_map.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle_object.h"
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_write.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+enum { MAX_KINDS = 16 };
+#define LEFT_OUT UINT64_MAX /* in the map, where else the copy is */
+#define ORDERED_DICT "collections.OrderedDict"
+
+typedef struct frame {
+  const ckpt_object *node;
+  ckpt_object *copy;
+  uint64_t next, n_kept; /* children seen; items in the copy */
+  bool is_short, waits;  /* a part is left out; the child before `next` is in `result` */
+} frame;
+
+/* What was left out, by name. */
+typedef struct left_out {
+  const char *names[MAX_KINDS];
+  uint64_t n[MAX_KINDS], n_others;
+  uint32_t n_kinds;
+} left_out;
+
+typedef struct copier {
+  ckpt_arena *arena;
+  const uint32_t
+      *numbers; /* by the leaf's number: the tensor to be written, UINT32_MAX where it is not; NULL: none is */
+  uint32_t n_numbers;
+  ckpt_node_map map;
+  frame *path;
+  uint32_t n_path, capacity;
+  uint64_t n_namespaces;
+  ckpt_object *result; /* of the last node; NULL: left out */
+  left_out out;
+} copier;
+
+/* ---- what may be written ---------------------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *name, const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (strcmp(name, names[i]) == 0) return true;
+  return false;
+}
+
+/* Calls that weights-only loading makes, and that mean the same for everyone. */
+static bool may_call(const char *name) {
+  static const char *const names[] = {"torch.Size",
+                                      "torch.device",
+                                      "torch.serialization._get_layout",
+                                      "collections.Counter",
+                                      "builtins.complex",
+                                      "__builtin__.complex",
+                                      "torch._utils._rebuild_sparse_tensor",
+                                      "torch._utils._rebuild_meta_tensor_no_storage"};
+  return is_one_of(name, names, sizeof names / sizeof *names);
+}
+
+/* Names that it resolves: dtypes and quantization schemes. */
+static bool may_name(const char *name) {
+  static const char *const names[] = {"torch.complex32",
+                                      "torch.qint8",
+                                      "torch.quint8",
+                                      "torch.qint32",
+                                      "torch.quint4x2",
+                                      "torch.quint2x4",
+                                      "torch.per_tensor_affine",
+                                      "torch.per_tensor_symmetric",
+                                      "torch.per_channel_affine",
+                                      "torch.per_channel_symmetric",
+                                      "torch.per_channel_affine_float_qparams",
+                                      "torch.Size",
+                                      "torch.Tensor",
+                                      "torch.device"};
+  const char *dtype, *storage;
+  for (int i = 1; i < CKPT_N_DTYPES; i++)
+    if (ckpt_torch_type((ckpt_dtype)i, &dtype, &storage) && strncmp(name, "torch.", 6) == 0 &&
+        strcmp(name + 6, dtype) == 0)
+      return true;
+  return is_one_of(name, names, sizeof names / sizeof *names);
+}
+
+static bool may_write(const ckpt_object *node) {
+  switch (node->kind) {
+    case CKPT_OBJECT_LIST:
+    case CKPT_OBJECT_TUPLE: return node->name == NULL && node->extras == 0;
+    case CKPT_OBJECT_SET: return node->name == NULL;
+    case CKPT_OBJECT_BIGINT: return node->n <= 600; /* 255 bytes of LONG1 */
+    case CKPT_OBJECT_DICT:
+      if (node->name == NULL) return node->extras == 0;
+      return strcmp(node->name, ORDERED_DICT) == 0 && (node->extras & ~(uint32_t)CKPT_EXTRA_STATE) == 0;
+    case CKPT_OBJECT_FOREIGN:
+      if (node->form == CKPT_FORM_NAME) return may_name(node->name);
+      return node->form == CKPT_FORM_CALL && node->extras == 0 && may_call(node->name);
+    default: return true;
+  }
+}
+
+static void count_left_out(left_out *out, const ckpt_object *node) {
+  const char *name = node->name != NULL && node->name[0] != '\0' ? node->name : "an object without a name";
+  uint32_t i = 0;
+  if (node->kind == CKPT_OBJECT_BIGINT) name = "a large number";
+  while (i < out->n_kinds && strcmp(out->names[i], name) != 0) i++;
+  if (i == MAX_KINDS) {
+    out->n_others++;
+    return;
+  }
+  if (i == out->n_kinds) out->names[out->n_kinds++] = name;
+  out->n[i]++;
+}
+
+static ckpt_status say_left_out(const left_out *out, uint64_t n_namespaces, ckpt_losses *losses, ckpt_error *err) {
+  uint64_t n_others = out->n_others;
+  if (n_namespaces != 0)
+    CKPT_TRY(ckpt_losses_add(losses, err, "argparse.Namespace as such (its attributes are a dict)"));
+  for (uint32_t i = 0; i < out->n_kinds; i++) {
+    char times[32] = "";
+    if (out->n[i] > 1) snprintf(times, sizeof times, ", %llu times", (unsigned long long)out->n[i]);
+    CKPT_TRY(ckpt_losses_add(losses, err, "%.200s (no plain data%s)", out->names[i], times));
+  }
+  if (n_others == 0) return CKPT_OK;
+  return ckpt_losses_add(losses, err, "%llu objects of other classes", (unsigned long long)n_others);
+}
+
+/* ---- copying ---------------------------------------------------------------------------------------------------- */
+
+static ckpt_status remember(copier *c, const ckpt_object *node, const ckpt_object *copy, ckpt_error *err) {
+  uint64_t *place = ckpt_node_map_at(&c->map, node);
+  CKPT_TRY_ALLOC(place, err);
+  *place = copy == NULL ? LEFT_OUT : (uint64_t)(uintptr_t)copy;
+  return CKPT_OK;
+}
+
+static ckpt_object *none(const copier *c) { return ckpt_object_none(c->arena); }
+
+static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err) {
+  uint32_t number = c->numbers != NULL && node->tensor < c->n_numbers ? c->numbers[node->tensor] : UINT32_MAX;
+  c->result = NULL;
+  if (number != UINT32_MAX) {
+    static const char parameter[] = "torch.nn.parameter.Parameter";
+    CKPT_TRY_ALLOC(c->result = ckpt_object_tensor(c->arena, number), err);
+    if (node->name != NULL && strcmp(node->name, parameter) == 0) {
+      c->result->name = parameter;
+      c->result->n_module = sizeof "torch.nn.parameter" - 1;
+    } else if (node->name != NULL) {
+      count_left_out(&c->out, node); /* a subclass of a tensor: its values are written as a tensor */
+    }
+  }
+  return remember(c, node, c->result, err);
+}
+
+/* The attributes of an argparse.Namespace, which most training scripts have and weights-only loading refuses. */
+static const ckpt_object *attributes_of(const ckpt_object *node) {
+  bool is_namespace = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_NEW && node->n == 0 &&
+                      strcmp(node->name, "argparse.Namespace") == 0;
+  const ckpt_object *state = is_namespace ? ckpt_object_extra_of(node, CKPT_EXTRA_STATE) : NULL;
+  return state != NULL && state->kind == CKPT_OBJECT_DICT && node->extras == CKPT_EXTRA_STATE ? state : NULL;
+}
+
+/* Begins a node; its copy is in c->result unless a frame is on the path for it. */
+static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, ckpt_error *err) {
+  *is_entered = false;
+  if (attributes_of(node) != NULL) {
+    node = attributes_of(node);
+    c->n_namespaces++;
+  }
+  if (node->kind <= CKPT_OBJECT_BYTES && may_write(node)) { /* nothing in it: shared with the input */
+    c->result = (ckpt_object *)(uintptr_t)node;
+    return CKPT_OK;
+  }
+  const uint64_t *known = ckpt_node_map_at(&c->map, node);
+  CKPT_TRY_ALLOC(known, err);
+  c->result = *known == LEFT_OUT ? NULL : (ckpt_object *)(uintptr_t)*known;
+  if (*known != 0) return CKPT_OK;
+  if (node->kind == CKPT_OBJECT_TENSOR) return copy_leaf(c, node, err);
+  if (!may_write(node)) {
+    count_left_out(&c->out, node);
+    return remember(c, node, c->result = NULL, err);
+  }
+  ckpt_object *copy = ckpt_arena_alloc(c->arena, sizeof *copy);
+  CKPT_TRY_ALLOC(copy, err);
+  *copy = *node;
+  copy->mark = copy->room = 0;
+  uint64_t n_children = ckpt_object_n_children(node);
+  if (n_children != 0) CKPT_TRY_ALLOC(copy->items = ckpt_arena_array(c->arena, n_children, sizeof *copy->items), err);
+  CKPT_TRY(remember(c, node, copy, err));
+  CKPT_TRY(ckpt_grow(&c->path, c->n_path, &c->capacity, sizeof *c->path, err));
+  c->path[c->n_path++] = (frame){.node = node, .copy = copy};
+  *is_entered = true;
+  return CKPT_OK;
+}
+
+/* Puts the child before f->next, which is in c->result, into the copy. */
+static ckpt_status place(const copier *c, frame *f, ckpt_error *err) {
+  const ckpt_object *node = f->node;
+  uint64_t i = f->next - 1, n_items = node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
+  ckpt_object *child = c->result;
+  f->waits = false;
+  if (i >= n_items) { /* an OrderedDict's state, behind what is left of the items */
+    if (child == NULL || child->kind != CKPT_OBJECT_DICT) f->copy->extras = 0;
+    f->copy->items[f->n_kept] = child;
+    return CKPT_OK;
+  }
+  if (node->kind == CKPT_OBJECT_DICT) { /* both or none */
+    if (i % 2 == 0) f->is_short = false;
+    f->is_short = f->is_short || child == NULL;
+    f->copy->items[f->n_kept + i % 2] = child;
+    if (i % 2 == 1 && !f->is_short) f->n_kept += 2;
+    return CKPT_OK;
+  }
+  if (child == NULL && node->kind == CKPT_OBJECT_SET) return CKPT_OK;
+  f->is_short = f->is_short || child == NULL;
+  if (child == NULL) CKPT_TRY_ALLOC(child = none(c), err);
+  f->copy->items[f->n_kept++] = child;
+  return CKPT_OK;
+}
+
+/* All children are there. What has begun to be referred to and is left out becomes None. */
+static ckpt_status leave(copier *c, ckpt_error *err) {
+  const frame *f = &c->path[--c->n_path];
+  f->copy->n = f->node->kind == CKPT_OBJECT_DICT ? f->n_kept / 2 : f->n_kept;
+  c->result = f->copy;
+  if (f->node->kind != CKPT_OBJECT_FOREIGN || !f->is_short) return CKPT_OK;
+  count_left_out(&c->out, f->node);
+  *f->copy = (ckpt_object){.kind = CKPT_OBJECT_NONE};
+  return remember(c, f->node, c->result = NULL, err);
+}
+
+/* Copies a graph: *out is NULL where the root itself is left out. */
+static ckpt_status copy_graph(copier *c, const ckpt_object *root, ckpt_object **out, ckpt_error *err) {
+  bool is_entered;
+  CKPT_TRY(enter(c, root, &is_entered, err));
+  while (c->n_path != 0) {
+    frame *f = &c->path[c->n_path - 1];
+    if (f->waits) CKPT_TRY(place(c, f, err));
+    if (f->next == ckpt_object_n_children(f->node)) {
+      CKPT_TRY(leave(c, err));
+      continue;
+    }
+    const ckpt_object *child = f->node->items[f->next++];
+    f->waits = true;
+    CKPT_TRY(enter(c, child, &is_entered, err)); /* f may have moved */
+  }
+  *out = c->result;
+  return CKPT_OK;
+}
+
+static void copier_free(copier *c) {
+  free(c->path);
+  ckpt_node_map_free(&c->map);
+}
+
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_losses *losses, ckpt_error *err) {
+  copier c = {.arena = losses->arena};
+  ckpt_status status = copy_graph(&c, object, out, err);
+  if (status == CKPT_OK) status = say_left_out(&c.out, c.n_namespaces, losses, err);
+  copier_free(&c);
+  return status;
+}
+
+/* ---- the input's own object ------------------------------------------------------------------------------------- */
+
+/* By the number of a tensor in the index that the objects are of: the one to be written. */
+static ckpt_status number_tensors(uint32_t **out, const ckpt_index *described, ckpt_error *err) {
+  uint32_t n = described->objects_of == NULL ? 0 : described->objects_of->n_tensors;
+  uint32_t *numbers = reallocarray(NULL, (size_t)n + 1, sizeof *numbers);
+  CKPT_TRY_ALLOC(numbers, err);
+  for (uint32_t i = 0; i < n; i++) numbers[i] = UINT32_MAX;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    uint32_t like = tensor->like - 1;
+    if (tensor->like != 0 && like < n && strcmp(described->objects_of->tensors[like].name, tensor->name) == 0)
+      numbers[like] = i;
+  }
+  *out = numbers;
+  return CKPT_OK;
+}
+
+typedef struct seen {
+  uint8_t *is_seen;
+  uint32_t n;
+} seen;
+
+static void see(void *arg, ckpt_pickle_writer *writer, const ckpt_object *leaf) {
+  seen *s = arg;
+  s->n += !s->is_seen[leaf->tensor];
+  s->is_seen[leaf->tensor] = 1;
+  ckpt_pickle_put_none(writer);
+}
+
+/* Whether every tensor is somewhere in the object. */
+static ckpt_status holds_all(const ckpt_object *root, uint32_t n_tensors, bool *all, ckpt_error *err) {
+  seen s = {.is_seen = calloc((size_t)n_tensors + 1, 1)};
+  CKPT_TRY_ALLOC(s.is_seen, err);
+  ckpt_out out;
+  ckpt_out_count(&out, err);
+  ckpt_pickle_writer writer = ckpt_pickle_start(&out);
+  ckpt_pickle_put_object(&writer, root, see, &s);
+  *all = s.n == n_tensors;
+  free(s.is_seen);
+  return ckpt_out_end(&out);
+}
+
+/* The input's own object as it can be written; NULL where it is none, or has not all tensors. */
+static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  const ckpt_object *root = ckpt_object_get(described->objects, CKPT_TORCH_OBJECT);
+  ckpt_object *copy = NULL;
+  uint32_t *numbers = NULL;
+  bool all = false;
+  *out = NULL;
+  if (root == NULL) return CKPT_OK;
+  CKPT_TRY(number_tensors(&numbers, described, err));
+  copier c = {.arena = losses->arena, .numbers = numbers};
+  if (described->objects_of != NULL) c.n_numbers = described->objects_of->n_tensors;
+  ckpt_status status = copy_graph(&c, root, &copy, err);
+  if (status == CKPT_OK && copy != NULL) status = holds_all(copy, described->n_tensors, &all, err);
+  if (status == CKPT_OK && all) status = say_left_out(&c.out, c.n_namespaces, losses, err);
+  if (all) *out = copy;
+  copier_free(&c);
+  free(numbers);
+  return status;
+}
+
+/* The object stands under its key alone: what else the input's objects are is part of it. */
+static ckpt_status set_object(ckpt_index *described, ckpt_object *root, ckpt_arena *arena, ckpt_error *err) {
+  ckpt_object *objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, NULL);
+  CKPT_TRY_ALLOC(objects, err);
+  CKPT_TRY_ALLOC(objects->items[0] = ckpt_object_text(arena, CKPT_TORCH_OBJECT, strlen(CKPT_TORCH_OBJECT)), err);
+  objects->items[1] = root;
+  described->objects = objects;
+  described->objects_of = NULL;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  ckpt_object *root;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    const char *name, *storage;
+    if (ckpt_torch_type((ckpt_dtype)tensor->dtype, &name, &storage) &&
+        !ckpt_torch_holds((ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                       "torch counts pairs of %s, and its last axis is odd (choose another with --dtype)",
+                       ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+  }
+  CKPT_TRY(copy_own(&root, described, losses, err));
+  if (root != NULL) described->n_composites = 0; /* their calls are in it */
+  if (root == NULL) CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
+  if (root != NULL) return set_object(described, root, losses->arena, err);
+  described->objects = NULL;
+  return CKPT_OK;
+}

@@ -1,0 +1,83 @@
+/* torch_write.c - see torch_write.h; torch/_tensor.py has the calls (`Tensor.__reduce_ex__`). */
+#include "torch_write.h"
+
+#include <string.h>
+
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/dtype.h"
+
+enum { TEXT_STORAGE, TEXT_CPU };
+enum { REBUILD, REBUILD_WITH_DTYPE, REBUILD_PARAMETER, ORDERED_DICT };
+
+/* True where something is in the memo, and on the stack now; else the caller puts it there and keeps it. */
+static bool recall(ckpt_pickle_writer *writer, uint32_t number) {
+  if (number != 0) ckpt_pickle_recall(writer, number - 1);
+  return number != 0;
+}
+
+static void put_text(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, int which) {
+  static const char *const texts[] = {"storage", "cpu"};
+  if (recall(writer, memo->texts[which])) return;
+  ckpt_pickle_put_text(writer, texts[which], strlen(texts[which]));
+  memo->texts[which] = ckpt_pickle_keep(writer) + 1;
+}
+
+static void put_global(ckpt_pickle_writer *writer, uint32_t *number, const char *module, const char *name) {
+  if (recall(writer, *number)) return;
+  ckpt_pickle_put_global(writer, module, name);
+  *number = ckpt_pickle_keep(writer) + 1;
+}
+
+static void put_hooks(ckpt_torch_memo *memo, ckpt_pickle_writer *writer) {
+  put_global(writer, &memo->functions[ORDERED_DICT], "collections", "OrderedDict");
+  ckpt_pickle_put_empty_tuple(writer);
+  ckpt_pickle_put_reduce(writer);
+}
+
+bool ckpt_torch_holds(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape) {
+  const char *name, *storage;
+  bool is_pair = dtype == CKPT_F4_E2M1;
+  return ckpt_torch_type(dtype, &name, &storage) && (!is_pair || (rank != 0 && shape[rank - 1] % 2 == 0));
+}
+
+void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dtype dtype, uint32_t rank,
+                           const uint64_t *shape, const char *key, bool is_parameter) {
+  const char *name = "", *storage = NULL;
+  uint64_t sizes[CKPT_MAX_RANK] = {0}, strides[CKPT_MAX_RANK] = {0}, n = 1, stride = 1;
+  (void)ckpt_torch_type(dtype, &name, &storage);
+  for (uint32_t i = rank; i-- > 0;) {
+    sizes[i] = dtype == CKPT_F4_E2M1 && i == rank - 1 ? shape[i] / 2 : shape[i];
+    strides[i] = stride;
+    stride *= sizes[i] == 0 ? 1 : sizes[i];
+    n *= sizes[i];
+  }
+  const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
+  if (is_parameter) put_global(w, &memo->functions[REBUILD_PARAMETER], "torch._utils", "_rebuild_parameter");
+  put_global(w, &memo->functions[storage == NULL ? REBUILD_WITH_DTYPE : REBUILD], "torch._utils",
+             storage == NULL ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+  ckpt_pickle_put_mark(w);
+  ckpt_pickle_put_mark(w);
+  put_text(memo, w, TEXT_STORAGE);
+  if (storage == NULL) /* one class for all that have none of their own */
+    put_global(w, &memo->storages[CKPT_DTYPE_NONE], "torch.storage", "UntypedStorage");
+  else
+    put_global(w, &memo->storages[dtype], "torch", storage);
+  ckpt_pickle_put_text(w, key, strlen(key));
+  put_text(memo, w, TEXT_CPU);
+  ckpt_pickle_put_u64(w, storage == NULL ? n * row->block_bytes : n);
+  ckpt_pickle_put_tuple(w, 5);
+  ckpt_pickle_put_persid(w);
+  ckpt_pickle_put_u64(w, 0);
+  ckpt_pickle_put_u64s(w, sizes, rank);
+  ckpt_pickle_put_u64s(w, strides, rank);
+  ckpt_pickle_put_bool(w, false);
+  put_hooks(memo, w);
+  if (storage == NULL) put_global(w, &memo->dtypes[dtype], "torch", name);
+  ckpt_pickle_put_tuple(w, storage == NULL ? 7 : 6);
+  ckpt_pickle_put_reduce(w);
+  if (!is_parameter) return;
+  ckpt_pickle_put_bool(w, row->kind == CKPT_KIND_FLOAT || row->kind == CKPT_KIND_COMPLEX);
+  put_hooks(memo, w);
+  ckpt_pickle_put_tuple(w, 3);
+  ckpt_pickle_put_reduce(w);
+}

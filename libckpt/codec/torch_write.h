@@ -1,0 +1,26 @@
+/* torch_write.h - a tensor as torch.save pickles it: a call of torch._utils._rebuild_tensor_v2 over a persistent id. */
+#ifndef CKPT_CODEC_TORCH_WRITE_H
+#define CKPT_CODEC_TORCH_WRITE_H
+
+#include "libckpt/ckpt.h"
+#include "libckpt/codec/pickle_write.h"
+
+/* The dtypes of ours that torch has, as caps.dtypes. */
+#define CKPT_TORCH_DTYPES                 \
+  (((UINT64_C(1) << CKPT_N_DTYPES) - 1) & \
+   ~(UINT64_C(1) << CKPT_DTYPE_NONE | UINT64_C(1) << CKPT_F6_E2M3 | UINT64_C(1) << CKPT_F6_E3M2))
+
+/* What of a pickle is in its memo already. Zero-initialise it for each pickle. */
+typedef struct ckpt_torch_memo {
+  uint32_t texts[2], functions[4], storages[CKPT_N_DTYPES], dtypes[CKPT_N_DTYPES]; /* numbers + 1 */
+} ckpt_torch_memo;
+
+/* Whether torch has the dtype and the shape: a float4_e2m1fn_x2 counts pairs on its last axis. */
+bool ckpt_torch_holds(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape);
+
+/* Prints a row-major tensor on the CPU, alone in its storage `key`; ckpt_torch_holds it. A parameter is wrapped into
+ * torch.nn.Parameter, which asks for gradients where its dtype can have some. */
+void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, ckpt_dtype dtype, uint32_t rank,
+                           const uint64_t *shape, const char *key, bool is_parameter);
+
+#endif

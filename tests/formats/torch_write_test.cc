@@ -1,0 +1,237 @@
+// Torch files that we write, read again: the same tensors, names, ties, roles and objects; what is left out is said.
+// What PyTorch makes of them: tests/interop/test_torch_write.py.
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/codec/pickle.h"
+#include "libckpt/dtype.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/torch/";
+using Texts = std::vector<std::string>;
+
+std::string values(const ckpt_index *index, const ckpt_tensor *tensor) {
+  std::string bytes(tensor->n_bytes, '\0');
+  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), nullptr), CKPT_OK);
+  return bytes;
+}
+
+// The harness moves raw bytes only: an index of the same tensors over a source in memory, in their order.
+struct Flat {
+  std::string bytes;
+  ckpt_index *index = nullptr;
+  explicit Flat(const ckpt_index *from) {
+    std::vector<uint64_t> offsets;
+    for (uint32_t i = 0; i < from->n_tensors; i++) {
+      offsets.push_back(bytes.size());
+      bytes += values(from, &from->tensors[i]);
+    }
+    begin();
+    for (uint32_t i = 0; i < from->n_tensors; i++) {
+      const ckpt_tensor *t = &from->tensors[i];
+      add(t->name, static_cast<ckpt_dtype>(t->dtype), std::vector<uint64_t>(t->shape, t->shape + t->rank),
+          static_cast<ckpt_role>(t->role), offsets[i], t->n_bytes, t->n_elements);
+      for (const char *const *alias = t->aliases; alias != nullptr && *alias != nullptr; alias++)
+        EXPECT_EQ(ckpt_index_alias(index, i, *alias, nullptr), CKPT_OK);
+    }
+    index->objects = from->objects;
+  }
+  Flat() : bytes(64, 'x') { begin(); }
+  ~Flat() { ckpt_index_free(index); }
+  void begin() {
+    ckpt_source *source = nullptr;
+    EXPECT_EQ(ckpt_source_memory(&source, bytes.data(), bytes.size(), "memory", nullptr), CKPT_OK);
+    EXPECT_EQ(ckpt_index_new(&index, source, "memory", "test", nullptr, nullptr), CKPT_OK);
+  }
+  void add(const std::string &name, ckpt_dtype dtype, const std::vector<uint64_t> &shape, ckpt_role role,
+           uint64_t offset, uint64_t n_bytes, uint64_t n) {
+    ckpt_extent extent = {};
+    extent.offset = offset, extent.n_stored = n_bytes, extent.count = n;
+    if (dtype == CKPT_F4_E2M1) extent.count = n / 2;
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_index_add(index, name.data(), name.size(), dtype, static_cast<uint32_t>(shape.size()), shape.data(),
+                             role, &extent, 1, nullptr, &err),
+              CKPT_OK)
+        << text_of(err);
+  }
+  void f32(const std::string &name, ckpt_role role) { add(name, CKPT_F32, {2}, role, 0, 8, 2); }
+  void finish() { EXPECT_EQ(ckpt_index_finish(index, nullptr), CKPT_OK); }
+};
+
+std::string write_torch(const ckpt_index *index, Texts *losses = nullptr) {
+  ckpt_error err = {};
+  Files files = write("torch", index, {}, &err, losses);
+  EXPECT_EQ(files.size(), 1u) << text_of(err);
+  return files[""];
+}
+
+Texts aliases_of(const ckpt_tensor *tensor) {
+  Texts names;
+  for (const char *const *alias = tensor->aliases; alias != nullptr && *alias != nullptr; alias++)
+    names.push_back(*alias);
+  return names;
+}
+
+void expect_same(const ckpt_index *a, const ckpt_index *b, const std::string &what) {
+  ASSERT_EQ(a->n_tensors, b->n_tensors) << what;
+  for (size_t i = 0; i < a->n_tensors; i++) {
+    const ckpt_tensor *x = ckpt_index_at(a, i), *y = ckpt_index_at(b, i);
+    ASSERT_STREQ(x->name, y->name) << what;
+    EXPECT_EQ(x->dtype, y->dtype) << what << x->name;
+    int role = x->role == CKPT_ROLE_BUFFER ? int(CKPT_ROLE_PARAMETER) : int(x->role);  // a state dict does not tell
+    EXPECT_EQ(role, y->role) << what << x->name;
+    EXPECT_TRUE(ckpt_tensor_same_shape(x, y)) << what << x->name;
+    EXPECT_EQ(aliases_of(x), aliases_of(y)) << what << x->name;
+    EXPECT_EQ(values(a, x), values(b, y)) << what << x->name;
+  }
+}
+
+// Every file of PyTorch, written and read: the same index; and once more: the same bytes.
+TEST(TorchWrite, WhatTorchWroteComesBack) {
+  size_t n_files = 0, n_whole = 0;
+  for (const auto &file : std::filesystem::directory_iterator(kData)) {
+    if (file.path().extension() != ".pt" || file.path().stem() == "script") continue;
+    const std::string what = file.path().stem().string() + ": ";
+    ckpt_error err = {};
+    IndexPointer first = open(file.path(), &err, false);
+    ASSERT_NE(first, nullptr) << text_of(err);
+    Flat flat(first.get());
+    flat.finish();
+    Texts losses;
+    std::string bytes = write_torch(flat.index, &losses);
+    IndexPointer second = open_bytes(bytes, &err, false);
+    ASSERT_NE(second, nullptr) << what << text_of(err);
+    if (what != "dtensor: ") expect_same(first.get(), second.get(), what);  // of its ties, another name comes first
+    const ckpt_object *before = ckpt_object_get(first->objects, "torch"),
+                      *after = ckpt_object_get(second->objects, "torch");
+    if (losses.empty()) {
+      EXPECT_EQ(before == nullptr, after == nullptr) << what;
+      EXPECT_TRUE(before == nullptr || after == nullptr || ckpt_object_equal(before, after)) << what;
+      n_whole += before != nullptr;
+    }
+    Flat again(second.get());
+    again.finish();
+    EXPECT_EQ(write_torch(again.index), bytes) << what;
+    n_files++;
+  }
+  EXPECT_GE(n_files, 20u);
+  EXPECT_GE(n_whole, 2u);
+}
+
+// Training state from elsewhere has the same names and roles when it is read again.
+TEST(TorchWrite, TrainingStateOfOtherFormats) {
+  Flat flat;
+  flat.f32("layers.0.w", CKPT_ROLE_PARAMETER);
+  flat.f32("layers.0.running_mean", CKPT_ROLE_PARAMETER);
+  flat.f32("optimizer.state.layers.0.w.exp_avg", CKPT_ROLE_EXP_AVG);
+  flat.f32("optimizer.state.b.exp_avg", CKPT_ROLE_EXP_AVG);
+  flat.f32("optimizer.state.layers.0.w.exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ);
+  flat.f32("optimizer.state.layers.0.w.momentum", CKPT_ROLE_MOMENTUM);
+  flat.f32("optimizer.state.layers.0.w.master", CKPT_ROLE_MASTER);
+  flat.f32("optimizer.state.layers.0.w.step", CKPT_ROLE_STEP);
+  flat.f32("optimizer.param_groups.0.lr", CKPT_ROLE_OTHER);
+  flat.f32("loader.a.b", CKPT_ROLE_OTHER);
+  flat.f32("seed", CKPT_ROLE_OTHER);
+  EXPECT_EQ(ckpt_index_alias(flat.index, 0, "layers.1.w", nullptr), CKPT_OK);
+  ckpt_arena *arena = &flat.index->arena;
+  ckpt_object *groups = ckpt_object_new(arena, CKPT_OBJECT_LIST, 1, nullptr);
+  ckpt_object *trainer = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
+  groups->items[0] = trainer;
+  trainer->items[0] = ckpt_object_text(arena, "step", 4);
+  trainer->items[1] = ckpt_object_int(arena, 7);
+  ckpt_object *objects = flat.index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 4, nullptr);
+  const char *keys[] = {CKPT_STATE_PARAM_GROUPS, CKPT_STATE_TRAINER, CKPT_STATE_SCHEDULER, CKPT_STATE_LOSS_SCALER};
+  for (int i = 0; i < 4; i++) {
+    objects->items[2 * i] = ckpt_object_text(arena, keys[i], strlen(keys[i]));
+    objects->items[2 * i + 1] = i == 0 ? groups : trainer;
+  }
+  flat.finish();
+  Texts losses;
+  ckpt_error err = {};
+  IndexPointer index = open_bytes(write_torch(flat.index, &losses), &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(losses, Texts());
+  expect_same(flat.index, index.get(), "");
+  for (int i = 0; i < 4; i++)
+    EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(index->objects, keys[i]), ckpt_object_get(objects, keys[i])))
+        << keys[i];
+  EXPECT_EQ(index->step, 7);
+}
+
+// Names that the nested object would change: one dict of all, which keeps them, and a word about it.
+TEST(TorchWrite, NamesInTheWay) {
+  for (const char *name : {"model.x", "state_dict", "module.y", "optimizer.state", "optimizer", "loader"}) {
+    Flat flat;
+    flat.f32("w", CKPT_ROLE_PARAMETER);
+    flat.f32("loader.a", CKPT_ROLE_OTHER);
+    flat.f32(name, CKPT_ROLE_OTHER);
+    flat.finish();
+    Texts losses;
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(write_torch(flat.index, &losses), &err, true);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_EQ(losses, Texts({"roles and objects (" + std::string(name) + " stands in their way)"}));
+    for (uint32_t i = 0; i < 3; i++) EXPECT_NE(ckpt_index_find(index.get(), flat.index->tensors[i].name), nullptr);
+  }
+}
+
+// What an unpickler would run is never written, whatever the input has; data beside it is.
+TEST(TorchWrite, NothingThatRunsIsWritten) {
+  Flat flat;
+  flat.f32("w", CKPT_ROLE_PARAMETER);
+  const std::string pickle =
+      "(d"
+      "Va\ncos\nsystem\n(Vls\ntRs"
+      "Vb\n(lI1\nacos\nsystem\nas"
+      "Vc\ncargparse\nNamespace\n)\x81}Vk\nI2\nsbs"
+      "Vd\n(cos\nsystem\n(Vls\ntRtsVe\nctorch\nfloat32\nsVf\nctorch\nSize\n((cm\nC\n)\x81ttRs.";
+  ckpt_pickle_options options = {};
+  options.data = pickle.data(), options.n_bytes = pickle.size();
+  ckpt_object *root = nullptr;
+  ckpt_error err = {};
+  ASSERT_EQ(ckpt_pickle_read(&root, nullptr, &options, &flat.index->arena, &err), CKPT_OK) << text_of(err);
+  ckpt_arena *arena = &flat.index->arena;
+  ckpt_object *objects = flat.index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
+  objects->items[0] = ckpt_object_text(arena, "extra", 5);
+  objects->items[1] = root;
+  flat.finish();
+  Texts losses;
+  std::string bytes = write_torch(flat.index, &losses);
+  EXPECT_EQ(bytes.find("system"), std::string::npos);
+  EXPECT_EQ(losses, Texts({"argparse.Namespace as such (its attributes are a dict)",
+                           "os.system (no plain data, 3 times)", "m.C (no plain data)"}));
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *extra = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "extra");
+  EXPECT_STREQ(ckpt_object_print(extra, 1000, arena),
+               "{\"b\": [1, null], \"c\": {\"k\": 2}, \"d\": [null], \"e\": \"<torch.float32>\", "
+               "\"f\": {\"torch.Size\": [[null]]}}");
+}
+
+// All dtypes that torch has, no others; pairs of a float4 have to be whole.
+TEST(TorchWrite, Dtypes) {
+  for (int i = 1; i < CKPT_N_DTYPES; i++) {
+    Flat flat;
+    bool is_six = i == CKPT_F6_E2M3 || i == CKPT_F6_E3M2;
+    if (is_six) continue;
+    flat.add("w", static_cast<ckpt_dtype>(i), {2}, CKPT_ROLE_PARAMETER, 0,
+             i == CKPT_F4_E2M1 ? 1 : 2 * ckpt_dtype_get(static_cast<ckpt_dtype>(i))->block_bytes, 2);
+    flat.finish();
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(write_torch(flat.index), &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    expect_same(flat.index, index.get(), ckpt_dtype_name(static_cast<ckpt_dtype>(i)));
+  }
+  Flat six;
+  six.add("w", CKPT_F6_E2M3, {4}, CKPT_ROLE_PARAMETER, 0, 3, 1);
+  six.finish();
+  ckpt_error err = {};
+  EXPECT_TRUE(write("torch", six.index, {}, &err).empty());
+  EXPECT_NE(text_of(err).find("torch cannot hold f6_e2m3"), std::string::npos) << text_of(err);
+}
+
+}  // namespace
+}  // namespace formats_testing

@@ -1,0 +1,216 @@
+"""What we write as torch files is loaded by PyTorch, weights_only=True: bits, ties, objects; and by transformers."""
+import collections
+import os
+import random
+import zipfile
+
+import command
+import torch
+from command import ckpt, digest
+from safetensors.torch import save_file
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+          torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.bool, torch.uint8, torch.uint16, torch.uint32,
+          torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64]
+SHAPES = [(), (1,), (0,), (3, 0, 2), (5,), (3, 7), (2, 3, 4, 5), (1, 1, 1, 1, 1), (1000, 33)]
+DATA = os.path.join(command.TESTS, "data", "torch")
+
+
+def bits(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor.reshape(-1)
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+
+
+def random_tensors(seed):
+    """Of every dtype and shape, with any bits."""
+    chooser, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    tensors = {}
+    for i, dtype in enumerate(2 * DTYPES):
+        shape = chooser.choice(SHAPES)
+        n = torch.Size(shape).numel() * torch.empty(0, dtype=dtype).element_size()
+        raw = torch.randint(0, 2 if dtype == torch.bool else 256, (n,), dtype=torch.uint8, generator=generator)
+        tensors["%s.%d\u00e9" % (dtype, i)] = raw.view(dtype).reshape(shape) if n else torch.empty(shape, dtype=dtype)
+    return tensors
+
+
+def load(path):
+    """Accepted by weights-only loading, and no checksum is wrong."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        names = [i.filename for i in archive.infolist()]
+        assert names[:4] == ["archive/data.pkl", "archive/.format_version", "archive/.storage_alignment", "archive/byteorder"]
+        assert names[-2:] == ["archive/version", "archive/.data/serialization_id"]
+        with open(path, "rb") as f:
+            for info in archive.infolist():
+                f.seek(info.header_offset + 26)
+                head = f.read(4)
+                start = info.header_offset + 30 + int.from_bytes(head[:2], "little") + int.from_bytes(head[2:], "little")
+                assert start % 64 == 0, info
+    return torch.load(path, weights_only=True)
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def equal(a, b):
+    """Of nested objects: types, values, bits."""
+    if isinstance(a, torch.Tensor):
+        if a.layout != torch.strided:
+            return a.layout == b.layout and torch.equal(a.to_dense(), b.to_dense())
+        return type(a) is type(b) and a.requires_grad == b.requires_grad and same(a.detach(), b.detach())
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[k], b[k]) for k in a) and equal(vars(a) if hasattr(a, "__dict__") else None,
+                                                                                  vars(b) if hasattr(b, "__dict__") else None)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a == b
+
+
+def test_every_dtype_is_loaded(folder):
+    for seed in range(4):
+        first, out, back = (os.path.join(folder, n % seed) for n in ("a%d.safetensors", "b%d.pt", "c%d.safetensors"))
+        tensors = random_tensors(seed)
+        save_file(tensors, first)
+        ckpt("convert", first, "-o", out, "--threads", 1 + seed)
+        found = load(out)
+        assert found.keys() == tensors.keys() and all(same(found[n], t) for n, t in tensors.items())
+        ckpt("convert", out, "-o", back)
+        assert digest(first) == digest(out) == digest(back)
+
+
+def test_pairs_of_four_bits_and_large_complex(folder):
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "b.pt")
+    tensors = {"f4": torch.arange(12, dtype=torch.uint8).reshape(3, 4).view(torch.float4_e2m1fn_x2),
+               "c": torch.randn(3, dtype=torch.complex128)}
+    torch.save(tensors, path)
+    ckpt("convert", path, "-o", out)
+    found = load(out)
+    assert found["f4"].dtype == torch.float4_e2m1fn_x2
+    assert torch.equal(found["f4"].view(torch.uint8), tensors["f4"].view(torch.uint8)) and torch.equal(found["c"], tensors["c"])
+
+
+def test_the_same_bytes_with_any_threads(folder):
+    first = os.path.join(folder, "a.safetensors")
+    save_file({"w%d" % i: torch.randn(300 + i, 1000) for i in range(30)}, first)
+    for threads in (1, 2, 5):
+        ckpt("convert", first, "-o", os.path.join(folder, "%d.pt" % threads), "--threads", threads)
+    assert read(os.path.join(folder, "1.pt")) == read(os.path.join(folder, "2.pt")) == read(os.path.join(folder, "5.pt"))
+
+
+def test_records_are_those_of_pytorch(folder):
+    """Names, order, flags, contents, and the ends; but for the pickle, whose memo is another."""
+    first, ours, theirs = (os.path.join(folder, n) for n in ("a.safetensors", "o.pt", "archive.pt"))
+    save_file({"a": torch.arange(100.), "b": torch.empty(0), "c": torch.tensor(3)}, first)
+    ckpt("convert", first, "-o", ours)
+    torch.save(load(ours), theirs)
+    found = []
+    for path in (ours, theirs):
+        with zipfile.ZipFile(path) as archive:
+            found.append([(i.filename, i.flag_bits, i.compress_type, i.create_version, i.extract_version, i.external_attr, i.date_time,
+                           i.extra, archive.read(i) if i.file_size < 40 or "data/" in i.filename and "id" not in i.filename else None)
+                          for i in archive.infolist()])
+    assert found[0] == found[1], found
+    assert read(ours)[-98:-74] == read(theirs)[-98:-74]
+
+
+def test_ties_share_a_storage(folder):
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "b.bin")
+    w = torch.randn(4, 3)
+    torch.save({"embed.weight": w, "other.weight": torch.ones(2), "head.weight": w}, path)
+    ckpt("convert", path, "-o", out)
+    found = load(out)
+    assert found["embed.weight"].data_ptr() == found["head.weight"].data_ptr() and set(found) == {"embed.weight", "other.weight",
+                                                                                                  "head.weight"}
+    assert os.path.getsize(out) < os.path.getsize(path) + 200
+
+
+def trained():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_the_whole_object_is_kept(folder):
+    model, optimizer = trained()
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "b.pt")
+    shared = [1, 2]
+    whole = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "loss": 0.5, "none": None, "big": 1 << 90,
+             "negative": -(1 << 40), "bytes": b"\x00\xff\x80", "text": "\u00e9\U0001f600", "tuple": (1, (2.0, "x"), ()),
+             "shared": [shared, shared], "set": {1, 2}, "size": torch.Size([2, 3]), "dtype": torch.bfloat16, "complex": 1 + 2j,
+             "ordered": collections.OrderedDict(b=1, a=torch.ones(2)), "rng": torch.get_rng_state(), "device": torch.device("cpu"),
+             "many": list(range(3000)), "parameter": torch.nn.Parameter(torch.ones(3)),
+             "sparse": torch.eye(3).to_sparse(), "nan": float("inf"), "bytearray": bytearray(b"\x01\xfe")}
+    torch.save(whole, path)
+    ckpt("convert", path, "-o", out)
+    found = load(out)
+    assert equal(found, torch.load(path, weights_only=True)), found
+    assert found["shared"][0] is found["shared"][1]
+    assert found["model"]._metadata == whole["model"]._metadata
+    optimizer.load_state_dict(found["optimizer"])
+    model.load_state_dict(found["model"])
+    again = os.path.join(folder, "c.pt")
+    ckpt("convert", out, "-o", again)
+    ckpt("verify", again)
+    assert read(out) == read(again)
+
+
+def test_goldens_are_loaded(folder):
+    for name in sorted(os.listdir(DATA)):
+        if name.endswith(".pt") and name != "script.pt":
+            out = os.path.join(folder, name)
+            ckpt("convert", os.path.join(DATA, name), "-o", out)
+            load(out)
+            include = "model" if name == "dtensor.pt" else "all"  # of two names in two dicts either may come first
+            assert digest(out, "--include", include) == digest(os.path.join(DATA, name), "--include", include), name
+
+
+def test_a_part_and_a_cast(folder):
+    model, optimizer = trained()
+    path = os.path.join(folder, "a.pt")
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, path)
+    ckpt("convert", path, "-o", os.path.join(folder, "b.pt"), "--include", "model", "--dtype", "bf16")
+    found = load(os.path.join(folder, "b.pt"))
+    assert found["epoch"] == 3 and found["optimizer"]["state"] == {0: {}, 1: {}, 2: {}, 3: {}, 4: {}, 5: {}}
+    assert found["model"]["0.weight"].dtype == torch.bfloat16
+    assert torch.equal(found["model"]["0.weight"], model[0].weight.detach().bfloat16())
+
+
+def test_what_runs_is_not_written(folder):
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "b.pt")
+
+    class Evil:
+        def __reduce__(self):
+            return (os.system, ("true",))
+
+    torch.save({"w": torch.ones(2), "evil": Evil(), "list": [1, Evil()]}, path)
+    text = ckpt("convert", path, "-o", out, "--json")
+    assert "system" in text and b"system" not in read(out)
+    assert load(out)["list"] == [1, None]
+
+
+def test_transformers_loads_our_folder(folder):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = LlamaConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                         vocab_size=64)
+    model = LlamaForCausalLM(config)
+    first, out = os.path.join(folder, "first"), os.path.join(folder, "out")
+    model.save_pretrained(first)
+    os.mkdir(out)
+    config.save_pretrained(out)
+    ckpt("convert", first, "-o", os.path.join(out, "pytorch_model.bin"))
+    again = LlamaForCausalLM.from_pretrained(out, use_safetensors=False)
+    wanted = model.state_dict()
+    assert all(torch.equal(bits(t), bits(wanted[n])) for n, t in again.state_dict().items()) and len(again.state_dict()) == len(wanted)
+
+
+command.main(globals())
