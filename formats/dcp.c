@@ -1,4 +1,4 @@
-/* dcp.c - a folder of PyTorch Distributed Checkpoint (torch.distributed.checkpoint): read, not written yet.
+/* dcp.c - a folder of PyTorch Distributed Checkpoint (torch.distributed.checkpoint): reading, the row.
  *
  *   .metadata                 pickle of Metadata: every tensor's dtype, shape and chunks, and where each chunk lies;
  *                             written last, so that its absence says that the save was cut off
@@ -8,13 +8,16 @@
  *   config.json, ...          side files, where the framework puts them there
  *   pytorch_model_fsdp_0/, optimizer_0/    two such folders that accelerate saves: one checkpoint
  *
- * docs/formats/dcp.md has the layout. The pickle's graph is dropped before the index is finished. */
+ * docs/formats/dcp.md has the layout. Writing: dcp_layout.c. The pickle's graph is dropped before the index is
+ * finished. */
 #include "formats/dcp_objects.h"
+#include "formats/dcp_write.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "libckpt/arch.h"
+#include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"
 
 enum { MAX_SIDE_BYTES = 256 << 20 };
@@ -231,13 +234,18 @@ done:
 const ckpt_format ckpt_format_dcp = {
     .name = "dcp",
     .suffixes = "",
-    .caps = {.is_folder = true,
+    .caps = {.can_write = true,
+             .is_folder = true,
+             .aliases = true,
              .objects = true,
              .training_state = true,
              .side_files = true,
              .ranks = true,
-             .dtypes = (UINT64_C(1) << CKPT_N_DTYPES) - 2,
+             .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,
     .read = read_index,
+    .normalize = ckpt_dcp_normalize,
+    .layout = ckpt_dcp_layout,
+    .owns = ckpt_dcp_owns,
 };

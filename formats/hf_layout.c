@@ -8,8 +8,8 @@
 
 #include "formats/hf.h"
 #include "libckpt/arch.h"
-#include "libckpt/codec/json_splice.h"
 #include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/error.h"
 
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
@@ -122,42 +122,6 @@ static void print_index(const ckpt_layout *layout, const void *arg, ckpt_out *ou
   ckpt_out_text(out, "\n  }\n}\n");
 }
 
-/* ---- side files ---- */
-
-/* The text of config.json with key's value replaced by dtype, where it has the key and says another. */
-static ckpt_status splice_dtype(ckpt_side_file *side, const char *key, const char *dtype, ckpt_arena *arena,
-                                ckpt_error *err) {
-  ckpt_json_place place;
-  CKPT_TRY(ckpt_json_find(side->text, (size_t)side->n_bytes, key, &place, side->name, err));
-  if (!place.is_found || (place.token != CKPT_JSON_STRING && place.token != CKPT_JSON_NULL)) return CKPT_OK;
-  char *value = ckpt_arena_printf(arena, "\"%s\"", dtype);
-  char *old = ckpt_arena_text(arena, side->text + place.start, (size_t)(place.stop - place.start));
-  if (value == NULL || old == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  if (strcmp(value, old) == 0) return CKPT_OK;
-  if (place.token == CKPT_JSON_STRING) { /* "torch.float32" says the same as "float32" */
-    old[strlen(old) - 1] = '\0';
-    ckpt_dtype said = ckpt_dtype_parse(old + 1);
-    if (said != CKPT_DTYPE_NONE && said == ckpt_dtype_parse(dtype)) return CKPT_OK;
-  }
-  size_t n;
-  CKPT_TRY(ckpt_json_splice(&side->text, &n, side->text, (size_t)side->n_bytes, key, value, arena, side->name, err));
-  side->n_bytes = n;
-  return CKPT_OK;
-}
-
-static ckpt_status lay_side_file(ckpt_layout *layout, const ckpt_side_file *side, const char *dtype, ckpt_error *err) {
-  CKPT_TRY(ckpt_layout_file_add(layout, side->name, err));
-  if (dtype == NULL || side->text == NULL || strcmp(side->name, "config.json") != 0)
-    return ckpt_layout_side_file(layout, side, err);
-  ckpt_side_file *spliced = ckpt_arena_alloc(layout->arena, sizeof *spliced);
-  CKPT_TRY_ALLOC(spliced, err);
-  *spliced = *side;
-  static const char *const keys[] = {"dtype", "torch_dtype", "text_config.dtype", "text_config.torch_dtype"};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    CKPT_TRY(splice_dtype(spliced, keys[i], dtype, layout->arena, err));
-  return ckpt_layout_side_file(layout, spliced, err);
-}
-
 /* ---- the folder ---- */
 
 enum { SHARD_NAME_BYTES = 64 };
@@ -249,15 +213,13 @@ ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *optio
     CKPT_TRY(ckpt_layout_literal(layout, print_index, s, err));
   }
   for (uint32_t i = 0; i < index->n_side_files; i++)
-    CKPT_TRY(lay_side_file(layout, &index->side_files[i], options->dtype_written, err));
+    CKPT_TRY(ckpt_side_file_lay(layout, &index->side_files[i], options->dtype_written, err));
   return CKPT_OK;
 }
 
 /* A tie that config.json states needs no second name in the file: whoever reads the folder ties again. */
 ckpt_status ckpt_hf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   (void)losses;
-  const ckpt_arch *arch = ckpt_arch_find(described->architecture);
-  if (arch == NULL || ckpt_index_side_file(described, "config.json") == NULL) return CKPT_OK;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     ckpt_tensor *tensor = &described->tensors[i];
     uint32_t n = 0, n_kept = 0;
@@ -265,14 +227,8 @@ ckpt_status ckpt_hf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_e
     if (n == 0) continue;
     const char **kept = ckpt_arena_array(&described->arena, (size_t)n + 1, sizeof *kept);
     CKPT_TRY_ALLOC(kept, err);
-    for (uint32_t k = 0; k < n; k++) {
-      bool is_stated = false;
-      for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++)
-        if ((described->ties >> t & 1) != 0 && strcmp(arch->ties[t].kept, tensor->name) == 0 &&
-            strcmp(arch->ties[t].tied, tensor->aliases[k]) == 0)
-          is_stated = true;
-      if (!is_stated) kept[n_kept++] = tensor->aliases[k];
-    }
+    for (uint32_t k = 0; k < n; k++)
+      if (!ckpt_arch_states_tie(described, tensor->name, tensor->aliases[k])) kept[n_kept++] = tensor->aliases[k];
     tensor->aliases = n_kept == 0 ? NULL : kept;
     described->n_aliases -= n - n_kept;
   }

@@ -72,6 +72,10 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
  * Fails with EEXIST where names collide afterwards, and as ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, ckpt_error *err);
 
+/* Whether the config ties the two names, canonical ones: who opens the model again ties them without being told. False
+ * for a model whose config.json is not carried. */
+bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char *tied);
+
 /* The i-th pair of tensors that are both stored though the config ties them: they must hold the same bytes and count
  * once, under kept's name. index is finished; false past the last pair. */
 bool ckpt_arch_tied_pair(const ckpt_index *index, size_t i, const ckpt_tensor **kept, const ckpt_tensor **tied);

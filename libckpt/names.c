@@ -163,6 +163,15 @@ static ckpt_status check_collisions(const ckpt_index *index, ckpt_error *err) {
 
 /* ---- ties -------------------------------------------------------------------------------------------------- */
 
+bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char *tied) {
+  const ckpt_arch *arch = ckpt_arch_find(index->architecture);
+  if (arch == NULL || ckpt_index_side_file(index, "config.json") == NULL) return false;
+  for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++)
+    if ((index->ties >> t & 1) != 0 && strcmp(arch->ties[t].kept, kept) == 0 && strcmp(arch->ties[t].tied, tied) == 0)
+      return true;
+  return false;
+}
+
 /* The tensor with this name, by number; aliases too. n_tensors if there is none. */
 static uint32_t find_unsorted(const ckpt_index *index, const char *name) {
   uint32_t i = 0;

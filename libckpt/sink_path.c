@@ -448,8 +448,9 @@ static ckpt_status replace_folder(path_sink *sink, ckpt_error *err) {
 
 /* When a top-level entry is renamed: 0 first; what makes a folder a checkpoint comes last. */
 static int publish_turn(const char *name, size_t n) {
-  static const char index[] = ".index.json", config[] = "config.json";
+  static const char index[] = ".index.json", config[] = "config.json", metadata[] = ".metadata";
   if (n == sizeof config - 1 && memcmp(name, config, n) == 0) return 2;
+  if (n == sizeof metadata - 1 && memcmp(name, metadata, n) == 0) return 3;
   return n >= sizeof index - 1 && memcmp(name + n - (sizeof index - 1), index, sizeof index - 1) == 0 ? 1 : 0;
 }
 
@@ -458,7 +459,7 @@ static int publish_turn(const char *name, size_t n) {
 static ckpt_status move_entries(const path_sink *sink, bool is_back, uint32_t limit, uint32_t *n_moved,
                                 ckpt_error *err) {
   const ckpt_tree *tree = &sink->tree;
-  for (int turn = 0; turn <= 2; turn++) {
+  for (int turn = 0; turn <= 3; turn++) {
     for (uint32_t i = 0; i < tree->n_names; i++) {
       char entry[NAME_MAX + 1];
       const char *name = tree->names[i], *before = i == 0 ? "" : tree->names[i - 1];

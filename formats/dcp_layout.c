@@ -1,0 +1,246 @@
+/* dcp_layout.c - a folder of PyTorch Distributed Checkpoint as FSDP2 would leave it on a number of ranks.
+ *
+ * Every tensor is cut along its first axis as torch.chunk does (Shard(0)): ceil(n / ranks) rows for each rank, fewer or
+ * none for the last ones. Scalars and empty tensors are written whole, by the ranks in turn. A rank with nothing has no
+ * file. Files hold their chunks in order of names; `.metadata` is the last file. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dcp_write.h"
+#include "libckpt/codec/side_file.h"
+#include "libckpt/error.h"
+
+typedef unsigned long long ull;
+
+enum { MAX_RANKS = 1 << 20, FILE_NAME_BYTES = 32, PARTS_PER_CHUNK = 3 };
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static bool is_of_model(const ckpt_tensor *tensor) {
+  return tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
+}
+
+static void add_key(ckpt_dcp_path *path, const char *text, size_t n_bytes) {
+  path->keys[path->n].text = text;
+  path->keys[path->n++].n_bytes = n_bytes;
+}
+
+/* What torch's optimizers call a state. */
+static const char *leaf_of(const ckpt_tensor *tensor, const char *leaf) {
+  if (tensor->role == CKPT_ROLE_MOMENTUM && strcmp(leaf, "momentum") == 0) return "momentum_buffer";
+  if (tensor->role == CKPT_ROLE_MASTER && strcmp(leaf, "master") == 0) return "master_param";
+  return leaf;
+}
+
+void ckpt_dcp_path_of(ckpt_dcp_path *out, const ckpt_tensor *tensor, bool is_nested) {
+  static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
+  const char *name = tensor->name, *dot = strrchr(name, '.');
+  *out = (ckpt_dcp_path){0};
+  if (is_nested && is_of_model(tensor)) {
+    add_key(out, "model", 5);
+  } else if (is_nested && strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && dot > name + n_prefix && dot[1] != '\0') {
+    const char *leaf = leaf_of(tensor, dot + 1);
+    add_key(out, "optimizer", 9);
+    add_key(out, "state", 5);
+    add_key(out, name + n_prefix, (size_t)(dot - name) - n_prefix);
+    add_key(out, leaf, strlen(leaf));
+    return;
+  }
+  add_key(out, name, strlen(name));
+}
+
+static size_t n_name(const ckpt_dcp_path *path) {
+  size_t n = path->n - 1;
+  for (uint32_t k = 0; k < path->n; k++) n += path->keys[k].n_bytes;
+  return n;
+}
+
+static const ckpt_tensor *find(const ckpt_index *index, const char *name) {
+  int64_t place = ckpt_index_place(index, name);
+  return place < 0 ? NULL : &index->tensors[index->by_name[place]];
+}
+
+/* Whether another tensor gets the name that this one gets: tensors that keep theirs are in the way of those that do
+ * not. */
+static bool collides(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_dcp_path *path) {
+  char text[CKPT_DCP_NAME_BYTES + 1];
+  if (path->n == 1) {
+    const ckpt_tensor *other = strncmp(tensor->name, "model.", 6) == 0 ? find(index, tensor->name + 6) : NULL;
+    return other != NULL && is_of_model(other);
+  }
+  if (path->n != CKPT_DCP_KEYS) return false;
+  snprintf(text, sizeof text, CKPT_STATE_PREFIX "%.*s.%s", (int)path->keys[2].n_bytes, path->keys[2].text,
+           path->keys[3].text);
+  const ckpt_tensor *other = find(index, text);
+  return other != NULL && other != tensor && !is_of_model(other);
+}
+
+static ckpt_status check_tensors(const ckpt_index *index, bool is_nested, ckpt_error *err) {
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    ckpt_dcp_path path;
+    ckpt_dcp_path_of(&path, tensor, is_nested);
+    if (n_name(&path) > CKPT_DCP_NAME_BYTES)
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, tensor->name, "its name below its container has %zu bytes (at most %d)",
+                       n_name(&path), CKPT_DCP_NAME_BYTES);
+    if (is_nested && collides(index, tensor, &path))
+      return ckpt_fail(err, CKPT_EEXIST, NULL, tensor->name,
+                       "another tensor would have its name in torch's dict "
+                       "(--rename, --exclude)");
+    if (tensor->dtype == CKPT_F4_E2M1 && (tensor->rank == 0 || tensor->shape[tensor->rank - 1] % 2 != 0))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                       "torch holds f4_e2m1 as pairs along the last axis, which is odd (choose another with --dtype)");
+  }
+  return CKPT_OK;
+}
+
+/* Items keep their names: no tensor may have one of them. */
+static ckpt_status check_items(const ckpt_index *index, bool is_nested, ckpt_error *err) {
+  for (uint64_t i = 0; index->objects != NULL && i < index->objects->n; i++) {
+    char name[CKPT_DCP_NAME_BYTES + 1];
+    (void)ckpt_dcp_item_name(name, index->objects->items[2 * i]);
+    const ckpt_tensor *below = strncmp(name, "model.", 6) == 0 ? find(index, name + 6) : NULL;
+    const ckpt_tensor *same = find(index, name);
+    if ((below != NULL && is_of_model(below)) || (same != NULL && !(is_nested && is_of_model(same))))
+      return ckpt_fail(err, CKPT_EEXIST, NULL, below != NULL ? below->name : same->name,
+                       "an object has its name in torch's dict (--rename, --exclude)");
+  }
+  return CKPT_OK;
+}
+
+/* ---- cutting ----------------------------------------------------------------------------------------------------- */
+
+/* How the rows of a tensor fall to the ranks. */
+typedef struct parts {
+  uint64_t n_rows, per_rank; /* per_rank 0: it is written whole */
+  uint32_t n;
+} parts;
+
+static parts parts_of(const ckpt_tensor *tensor, uint32_t n_ranks) {
+  uint64_t units[CKPT_MAX_RANK];
+  if (tensor->rank == 0 || tensor->n_elements == 0) return (parts){.n = 1};
+  (void)ckpt_tensor_units(tensor, units);
+  uint64_t per_rank = (units[0] - 1) / n_ranks + 1;
+  return (parts){.n_rows = units[0], .per_rank = per_rank, .n = (uint32_t)((units[0] - 1) / per_rank + 1)};
+}
+
+/* Every chunk of every tensor, with its rank. */
+static ckpt_status cut(ckpt_dcp_folder *f, const ckpt_index *index, uint32_t n_ranks, ckpt_arena *arena,
+                       ckpt_error *err) {
+  uint64_t n = 0;
+  uint32_t next_whole = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) n += parts_of(&index->tensors[i], n_ranks).n;
+  if (n > UINT32_MAX / PARTS_PER_CHUNK)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%llu chunks for %u ranks (write fewer)", (ull)n, n_ranks);
+  f->n_chunks = (uint32_t)n;
+  f->chunks = ckpt_arena_array(arena, (size_t)n, sizeof *f->chunks);
+  f->first = ckpt_arena_array(arena, (size_t)index->n_tensors + 1, sizeof *f->first);
+  f->memo = ckpt_arena_array(arena, (size_t)index->n_tensors + f->n_items + index->n_aliases, sizeof *f->memo);
+  if (f->chunks == NULL || f->first == NULL || f->memo == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  ckpt_dcp_chunk *chunk = f->chunks;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    parts p = parts_of(&index->tensors[index->by_name[i]], n_ranks);
+    f->first[i] = (uint32_t)(chunk - f->chunks);
+    for (uint32_t k = 0; k < p.n; k++)
+      *chunk++ = (ckpt_dcp_chunk){.tensor = index->by_name[i], .rank = p.per_rank == 0 ? next_whole++ % n_ranks : k};
+  }
+  f->first[index->n_tensors] = f->n_chunks;
+  return CKPT_OK;
+}
+
+/* Numbers of the chunks by rank; *ends becomes where each rank's end. */
+static ckpt_status sort(ckpt_dcp_folder *f, uint32_t n_ranks, uint32_t **ends, ckpt_arena *arena, ckpt_error *err) {
+  uint32_t *next = *ends = ckpt_arena_array(arena, n_ranks, sizeof *next);
+  f->by_file = ckpt_arena_array(arena, f->n_chunks, sizeof *f->by_file);
+  if (next == NULL || f->by_file == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < f->n_chunks; i++) next[f->chunks[i].rank]++;
+  for (uint32_t r = 0, sum = 0; r < n_ranks; r++) {
+    uint32_t n = next[r];
+    next[r] = sum;
+    sum += n;
+  }
+  for (uint32_t i = 0; i < f->n_chunks; i++) f->by_file[next[f->chunks[i].rank]++] = i;
+  return CKPT_OK;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* The archive of one chunk at the end of the newest file. */
+static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_t n_ranks, ckpt_error *err) {
+  const ckpt_tensor *tensor = &layout->index->tensors[chunk->tensor];
+  parts p = parts_of(tensor, n_ranks);
+  uint64_t *box = NULL;
+  if (p.n > 1) {
+    box = ckpt_arena_array(layout->arena, 2 * (size_t)tensor->rank, sizeof *box);
+    CKPT_TRY_ALLOC(box, err);
+    (void)ckpt_tensor_units(tensor, box + tensor->rank);
+    box[0] = chunk->rank * p.per_rank;
+    box[tensor->rank] = p.n_rows - box[0] < p.per_rank ? p.n_rows - box[0] : p.per_rank;
+  }
+  chunk->file = layout->n_files - 1;
+  chunk->segment = layout->files[chunk->file].n_segments + 1;
+  CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_head, chunk, err));
+  CKPT_TRY(ckpt_layout_tensor(layout, chunk->tensor, box, CKPT_ENCODE_RAW, 0, CKPT_CHECKSUM_CRC32, err));
+  return ckpt_layout_trailer(layout, ckpt_dcp_print_tail, chunk, err);
+}
+
+static void print_file_name(char out[FILE_NAME_BYTES], uint32_t rank) {
+  snprintf(out, FILE_NAME_BYTES, "__%u_0" CKPT_DCP_SUFFIX, rank);
+}
+
+static bool is_data_file(const char *name) {
+  char same[FILE_NAME_BYTES];
+  unsigned rank;
+  if (sscanf(name, "__%7u_0", &rank) != 1) return false;
+  print_file_name(same, rank);
+  return strcmp(name, same) == 0;
+}
+
+/* Without its metadata a folder is a save that never finished, or what is left of something else. */
+void ckpt_dcp_owns(const char *const *names, uint32_t n, bool *is_ours) {
+  bool has_metadata = false;
+  for (uint32_t i = 0; i < n; i++) has_metadata = has_metadata || strcmp(names[i], CKPT_DCP_METADATA) == 0;
+  for (uint32_t i = 0; i < n && has_metadata; i++)
+    is_ours[i] = is_data_file(names[i]) || strcmp(names[i], CKPT_DCP_METADATA) == 0;
+}
+
+static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n_ranks, ckpt_error *err) {
+  uint32_t *ends;
+  CKPT_TRY(sort(f, n_ranks, &ends, layout->arena, err));
+  for (uint32_t rank = 0, i = 0; rank < n_ranks; rank++) {
+    uint32_t n_items = rank == 0 ? f->n_items : 0;
+    if (ends[rank] - i + n_items == 0) continue;
+    char name[FILE_NAME_BYTES];
+    print_file_name(name, rank);
+    CKPT_TRY(ckpt_layout_file_add(layout, name, err));
+    layout->files[layout->n_files - 1].rank = rank;
+    CKPT_TRY(ckpt_layout_reserve(layout, n_items + PARTS_PER_CHUNK * (ends[rank] - i), err));
+    for (uint32_t k = 0; k < n_items; k++)
+      CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_item, layout->index->objects->items[2 * k + 1], err));
+    for (; i < ends[rank]; i++) CKPT_TRY(lay_chunk(layout, &f->chunks[f->by_file[i]], n_ranks, err));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  uint32_t n_ranks = options->world == 0 ? 1 : options->world;
+  if (n_ranks > MAX_RANKS) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u ranks (at most %d)", n_ranks, MAX_RANKS);
+  if (options->zstd_level != 0)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "dcp is not written compressed yet (leave out --zstd)");
+  ckpt_dcp_folder *f = ckpt_arena_alloc(layout->arena, sizeof *f);
+  CKPT_TRY_ALLOC(f, err);
+  if (index->objects != NULL) f->n_items = (uint32_t)index->objects->n;
+  f->is_nested = f->n_items != 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) f->is_nested = f->is_nested || !is_of_model(&index->tensors[i]);
+  CKPT_TRY(check_tensors(index, f->is_nested, err));
+  CKPT_TRY(check_items(index, f->is_nested, err));
+  CKPT_TRY(cut(f, index, n_ranks, layout->arena, err));
+  layout->is_folder = true;
+  CKPT_TRY(lay_files(layout, f, n_ranks, err));
+  for (uint32_t i = 0; i < index->n_side_files; i++)
+    CKPT_TRY(ckpt_side_file_lay(layout, &index->side_files[i], options->dtype_written, err));
+  CKPT_TRY(ckpt_layout_file_add(layout, CKPT_DCP_METADATA, err));
+  return ckpt_layout_literal(layout, ckpt_dcp_print_metadata, f, err);
+}

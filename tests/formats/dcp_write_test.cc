@@ -1,0 +1,177 @@
+// PyTorch Distributed Checkpoint folders that we write: read back, cut as torch.chunk cuts, the same from any source.
+// That torch reads them is for tests/interop/test_dcp_write.py.
+#include "tests/formats/formats_testing.h"
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
+
+class DcpWrite : public testing::Test {
+ protected:
+  // Converts everything to DCP for some ranks.
+  ckpt_status Write(const std::string &input, const std::string &output, uint32_t world, uint32_t n_threads = 1) {
+    ckpt_run_options run = {};
+    run.struct_size = sizeof run;
+    run.n_threads = n_threads;
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = input.c_str();
+    options.output = output.c_str();
+    options.to = "dcp";
+    options.world = world;
+    options.run = &run;
+    return ckpt_convert(&options, &err_);
+  }
+
+  // The digest of all that a path holds.
+  std::string Digest(const std::string &path) {
+    ckpt_hash_options options = {};
+    options.struct_size = sizeof options;
+    options.include = "all";
+    ckpt_digest found;
+    IndexPointer index = open(path, &err_, false);
+    if (index == nullptr || ckpt_hash(index.get(), &options, &found, &err_) != CKPT_OK) return text_of(err_);
+    return std::string(reinterpret_cast<const char *>(&found), sizeof found);
+  }
+
+  static Files Slurp(const std::string &path) {
+    Files files;
+    for (const auto &entry : std::filesystem::directory_iterator(path))
+      files[entry.path().filename()] = slurp(entry.path());
+    return files;
+  }
+
+  // A safetensors file of u8 tensors, each with its number of rows of `width`; -1 rows: a scalar.
+  std::string Source(const std::vector<int> &rows, int width = 3) {
+    std::string header = "{", payload;
+    for (size_t i = 0; i < rows.size(); i++) {
+      size_t n = rows[i] < 0 ? 1 : static_cast<size_t>(rows[i] * width), at = payload.size();
+      std::string shape = rows[i] < 0 ? "" : std::to_string(rows[i]) + "," + std::to_string(width);
+      header += (i == 0 ? "" : ",") + ("\"t" + std::to_string(i)) + R"(":{"dtype":"U8","shape":[)" + shape +
+                R"(],"data_offsets":[)" + std::to_string(at) + "," + std::to_string(at + n) + "]}";
+      for (size_t k = 0; k < n; k++) payload += static_cast<char>(7 * i + k);
+    }
+    spill(folder_ / "source.safetensors", safetensors(header + "}", payload));
+    return folder_ / "source.safetensors";
+  }
+
+  Folder folder_;
+  ckpt_error err_ = {};
+};
+
+std::map<std::string, ckpt_role> roles_of(const ckpt_index *index) {
+  std::map<std::string, ckpt_role> roles;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    roles[index->tensors[i].name] = static_cast<ckpt_role>(index->tensors[i].role);
+  return roles;
+}
+
+TEST_F(DcpWrite, NamesRolesAndValuesComeBack) {
+  for (const char *name : {"fsdp4", "app", "mesh", "dtypes", "no-collectives", "mcore", "old-1.12", "hf-shards"})
+    for (uint32_t world : {1u, 2u, 7u}) {
+      std::string out = folder_ / (name + std::to_string(world));
+      ASSERT_EQ(Write(kData + name, out, world), CKPT_OK) << name << text_of(err_);
+      EXPECT_EQ(Digest(kData + name), Digest(out)) << name << world;
+      IndexPointer before = open(kData + name, &err_, false), after = open(out, &err_, false);
+      EXPECT_EQ(roles_of(before.get()), roles_of(after.get())) << name;
+    }
+}
+
+TEST_F(DcpWrite, ObjectsComeBack) {
+  for (const char *name : {"fsdp4", "app"}) {
+    std::string out = folder_ / name;
+    ASSERT_EQ(Write(kData + name, out, 3), CKPT_OK) << text_of(err_);
+    IndexPointer before = open(kData + name, &err_, false), after = open(out, &err_, false);
+    for (const char *key : {CKPT_STATE_PARAM_GROUPS, CKPT_STATE_TRAINER}) {
+      const ckpt_object *a = ckpt_object_get(before->objects, key), *b = ckpt_object_get(after->objects, key);
+      ASSERT_EQ(a == nullptr, b == nullptr) << name << key;
+      if (a != nullptr) {
+        EXPECT_TRUE(ckpt_object_equal(a, b)) << name << key;
+      }
+    }
+    EXPECT_EQ(before->step, after->step);
+  }
+}
+
+TEST_F(DcpWrite, RowsFallToRanksAsTorchChunks) {
+  // 10 rows for 4 ranks: 3, 3, 3, 1; 5 rows: 2, 2, 1; one row: the first rank; scalars in turn.
+  std::string source = Source({10, 5, 1, -1, -1, 0, -1, -1});
+  ASSERT_EQ(Write(source, folder_ / "o", 4), CKPT_OK) << text_of(err_);
+  IndexPointer index = open(folder_ / "o", &err_, false);
+  ASSERT_NE(index, nullptr) << text_of(err_);
+  auto counts = [&](const char *name) {
+    std::vector<uint64_t> found;
+    const ckpt_tensor *tensor = ckpt_index_find(index.get(), name);
+    for (uint32_t i = 0; i < tensor->n_extents && tensor->extent_form == CKPT_EXTENT_BOX; i++)
+      found.push_back(tensor->extents[i].box[tensor->rank]);
+    return found;
+  };
+  auto file = [&](const char *name) {
+    return std::filesystem::path(ckpt_source_path(index->source, ckpt_index_find(index.get(), name)->extents[0].file))
+        .filename()
+        .string();
+  };
+  EXPECT_EQ(counts("t0"), (std::vector<uint64_t>{3, 3, 3, 1}));
+  EXPECT_EQ(counts("t1"), (std::vector<uint64_t>{2, 2, 1}));
+  EXPECT_EQ(file("t2"), "__0_0.distcp");
+  EXPECT_EQ(file("t3"), "__0_0.distcp");
+  EXPECT_EQ(file("t4"), "__1_0.distcp"); /* t5, which is empty, is written by the third */
+  EXPECT_EQ(file("t6"), "__3_0.distcp");
+  EXPECT_EQ(file("t7"), "__0_0.distcp");
+  EXPECT_EQ(Digest(source), Digest(folder_ / "o"));
+}
+
+TEST_F(DcpWrite, RanksWithNothingHaveNoFile) {
+  ASSERT_EQ(Write(Source({2, 1}), folder_ / "o", 1000), CKPT_OK) << text_of(err_);
+  std::vector<std::string> names;
+  for (const auto &file : Slurp(folder_ / "o")) names.push_back(file.first);
+  EXPECT_EQ(names, (std::vector<std::string>{".metadata", "__0_0.distcp", "__1_0.distcp"}));
+}
+
+TEST_F(DcpWrite, BytesDoNotDependOnThreadsOrOnTheSource) {
+  std::string source = Source({40, 41, -1, 7, 500}, 1000);
+  ASSERT_EQ(Write(source, folder_ / "a", 3), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(Write(source, folder_ / "b", 3, 4), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(Write(source, folder_ / "c", 5, 2), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(Write(folder_ / "c", folder_ / "d", 3, 4), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(Slurp(folder_ / "a"), Slurp(folder_ / "b"));
+  EXPECT_EQ(Slurp(folder_ / "a"), Slurp(folder_ / "d"));
+}
+
+TEST_F(DcpWrite, NamesThatTorchWouldTakeForOneAreRefused) {
+  std::string header = R"({"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]},)"
+                       R"("optimizer.state.w.momentum":{"dtype":"U8","shape":[],"data_offsets":[1,2]},)"
+                       R"("optimizer.state.w.momentum_buffer":{"dtype":"U8","shape":[],"data_offsets":[2,3]}})";
+  spill(folder_ / "s.safetensors", safetensors(header, "abc"));
+  IndexPointer index = open(folder_ / "s.safetensors", &err_, false);
+  ASSERT_NE(index, nullptr);
+  index->tensors[1].role = CKPT_ROLE_MOMENTUM;
+  index->tensors[2].role = CKPT_ROLE_OTHER;
+  EXPECT_TRUE(write("dcp", index.get(), {}, &err_).empty());
+  EXPECT_NE(text_of(err_).find("another tensor would have its name"), std::string::npos) << text_of(err_);
+}
+
+TEST_F(DcpWrite, TiedTensorsHaveBothNamesAndOnePlace) {
+  const std::string gpt2 = std::string(CKPT_TESTS_DIR) + "/data/gpt2-tiny";
+  ASSERT_EQ(Write(gpt2, folder_ / "o", 2), CKPT_OK) << text_of(err_);
+  IndexPointer index = open(folder_ / "o", &err_);
+  ASSERT_NE(index, nullptr) << text_of(err_);
+  const ckpt_tensor *kept = ckpt_index_find(index.get(), "transformer.wte.weight");
+  const ckpt_tensor *tied = ckpt_index_find(index.get(), "lm_head.weight");
+  ASSERT_NE(tied, nullptr);
+  EXPECT_NE(kept, tied);
+  EXPECT_EQ(kept->extents[1].offset, tied->extents[1].offset);
+  EXPECT_EQ(kept->extents[1].file, tied->extents[1].file);
+  EXPECT_EQ(Digest(gpt2), Digest(folder_ / "o"));
+}
+
+TEST_F(DcpWrite, WritesForManyRanksInLinearTime) {
+  std::vector<int> rows(200, 500);
+  std::string source = Source(rows, 2);
+  ASSERT_EQ(Write(source, folder_ / "o", 500), CKPT_OK) << text_of(err_); /* 100,000 chunks */
+  EXPECT_EQ(Digest(source), Digest(folder_ / "o"));
+}
+
+}  // namespace
+}  // namespace formats_testing

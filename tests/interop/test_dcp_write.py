@@ -1,0 +1,160 @@
+"""Folders that we write load in torch.distributed.checkpoint, bit for bit: plain, as one file, into FSDP2 on another
+number of ranks, and whatever the dtype."""
+import os
+import socket
+import warnings
+
+import command
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+from command import ckpt, digest
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+warnings.simplefilter("ignore")
+WORLDS = [1, 2, 3, 16]
+DTYPES = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float64", "float32", "float16",
+          "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex64"]
+SHAPES = [(), (1,), (0,), (3, 0, 2), (5,), (3, 7), (2, 3, 4, 5), (1, 1, 1, 1, 1), (16, 3), (70, 33)]
+
+
+def bits(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor.reshape(-1)
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+
+
+def random_tensor(generator, dtype, shape):
+    """Any bits; of a dtype whose every pattern is a value."""
+    n = torch.empty(shape, dtype=dtype).numel() * torch.empty(0, dtype=dtype).element_size()
+    raw = torch.randint(0, 2 if dtype == torch.bool else 256, (n,), dtype=torch.uint8, generator=generator)
+    return raw.view(dtype).reshape(shape) if n else torch.empty(shape, dtype=dtype)
+
+
+def expect(found, wanted):
+    assert found.keys() == wanted.keys(), found.keys() ^ wanted.keys()
+    for name, tensor in wanted.items():
+        assert same(found[name], tensor), name
+
+
+def write(source, folder, world, *options):
+    out = os.path.join(folder, "world-%d" % world)
+    ckpt("reshard", source, "-o", out, "--to", "dcp", "--world", world, *options)
+    return out
+
+
+def test_every_dtype_and_shape_loads_plainly(folder):
+    generator = torch.Generator().manual_seed(5)
+    tensors = {"%s.%d.\u00e9" % (dtype, i): random_tensor(generator, getattr(torch, dtype), shape)
+               for dtype in DTYPES for i, shape in enumerate(SHAPES)}
+    source = os.path.join(folder, "s.safetensors")
+    save_file(tensors, source)
+    for world in WORLDS:
+        out = write(source, folder, world)
+        found = {name: torch.zeros_like(t) for name, t in tensors.items()}
+        dcp.load(found, checkpoint_id=out, no_dist=True)
+        expect(found, tensors)
+        dcp_to_torch_save(out, out + ".pt")
+        expect(torch.load(out + ".pt", weights_only=True), tensors)
+        assert digest(out) == digest(source)
+
+
+def test_bytes_do_not_depend_on_threads_or_where_they_came_from(folder):
+    source = os.path.join(folder, "s.safetensors")
+    save_file({"b.%d" % i: torch.randn(40, 50 + i) for i in range(20)}, source)
+
+    def contents(path):
+        return {name: open(os.path.join(path, name), "rb").read() for name in os.listdir(path)}
+
+    wanted = contents(write(source, folder, 4, "--threads", "1"))
+    for threads in ("2", "7"):
+        assert contents(write(source, folder, 4, "--threads", threads, "--force")) == wanted
+    again = write(os.path.join(folder, "world-4"), folder, 3)
+    assert contents(write(again, folder, 4, "--force")) == wanted
+
+
+# ---- FSDP2 ----
+
+def trained(seed, n_steps):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.LayerNorm(7), torch.nn.Linear(7, 3, bias=False))
+    if dist.is_initialized():
+        fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.25 if seed == 1 else 0.1)
+    for _ in range(n_steps):
+        model(torch.ones(2, 5)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+def full(states):
+    if isinstance(states, dict):
+        return {name: full(value) for name, value in states.items()}
+    return states.full_tensor() if isinstance(states, DTensor) else states
+
+
+def tensors_of(model, optimizer):
+    weights, states = get_state_dict(model, optimizer)
+    return {"model": full(weights), "state": full(states["state"])}
+
+
+def save_worker(rank, world, port, path):
+    model, optimizer = trained(1, 3)
+    weights, states = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optim": states, "step": 7}, checkpoint_id=path)
+    whole = tensors_of(model, optimizer)
+    if rank == 0:
+        torch.save(whole, path + ".pt")
+
+
+def load_worker(rank, world, port, path, wanted):
+    model, optimizer = trained(2, 1)
+    weights, states = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": states, "step": 0}
+    dcp.load(state, checkpoint_id=path)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    assert state["step"] == 7 and optimizer.param_groups[0]["lr"] == 0.25, optimizer.param_groups
+    found, wanted = tensors_of(model, optimizer), torch.load(wanted, weights_only=True)
+    expect(found["model"], wanted["model"])
+    assert found["state"].keys() == wanted["state"].keys()
+    for name in wanted["state"]:
+        expect(found["state"][name], wanted["state"][name])
+
+
+def worker(rank, function, world, port, arguments):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    function(rank, world, port, *arguments)
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # gloo's threads may abort what ends in the usual way
+
+
+def spawn(function, world, *arguments):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(worker, (function, world, port, arguments), nprocs=world)
+
+
+def test_fsdp2_goes_on_with_another_number_of_ranks(folder):
+    theirs = os.path.join(folder, "theirs")
+    spawn(save_worker, 2, theirs)
+    for world in (1, 3):
+        ours = os.path.join(folder, "ours-%d" % world)
+        ckpt("reshard", theirs, "-o", ours, "--to", "dcp", "--world", world)
+        assert digest(ours, "--include", "all") == digest(theirs, "--include", "all")
+        spawn(load_worker, 2, ours, theirs + ".pt")
+
+
+if __name__ == "__main__":
+    command.main(globals())
