@@ -56,6 +56,24 @@ run 1 "ckpt ls hostile/shape-overflows.safetensors"
 run 1 "ckpt ls hostile/map-escapes"
 run 1 "ckpt convert hostile/payload-truncated.safetensors -o never.safetensors"
 
+say 'what four FSDP2 ranks saved (torch.distributed.checkpoint): weights, AdamW states, other objects; nothing is unpickled'
+run "cp -r $data/dcp/fsdp4 ."
+run "ckpt inspect fsdp4"
+run "ckpt ls fsdp4 --include all"
+
+say 'one model out of it, as a folder and as one torch file: one digest; and written back for two ranks'
+run "ckpt consolidate fsdp4 -o consolidated"
+run "ckpt consolidate fsdp4 -o whole.pt"
+run "ckpt hash fsdp4 consolidated whole.pt"
+run "ckpt reshard fsdp4 -o for-two --to dcp --world 2"
+run "ls -A for-two"
+run "ckpt diff fsdp4 for-two --include all"
+run "ckpt verify for-two"
+
+say 'what would unpickling do? nothing here; and a .pt that would run a command is refused, by name'
+run "ckpt scan fsdp4 whole.pt for-two | tail -n 1"
+run 1 "ckpt scan $data/scan/bad/torch.pt"
+
 say 'what is there is not overwritten, unless told so'
 run 1 "ckpt convert llama-tiny -o one.safetensors"
 run "ckpt convert llama-tiny -o one.safetensors --force"
