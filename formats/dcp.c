@@ -17,10 +17,9 @@
 #include <string.h>
 
 #include "libckpt/arch.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"
-
-enum { MAX_SIDE_BYTES = 256 << 20 };
 
 static bool has_suffix(const char *text, const char *suffix) {
   size_t n_text = strlen(text), n_suffix = strlen(suffix);
@@ -145,46 +144,6 @@ static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *m
   return CKPT_OK;
 }
 
-/* Files that belong to a model, as frameworks put them beside its tensors. */
-static bool is_side_file(const ckpt_entry *entry) {
-  static const char *const names[] = {"config.json",     "generation_config.json",  "tokenizer.json",
-                                      "vocab.json",      "tokenizer_config.json",   "special_tokens_map.json",
-                                      "tokenizer.model", "chat_template.jinja",     "merges.txt",
-                                      "vocab.txt",       "preprocessor_config.json"};
-  if (!entry->is_file || entry->n_bytes > MAX_SIDE_BYTES) return false;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strcmp(entry->name, names[i]) == 0) return true;
-  return false;
-}
-
-static ckpt_status add_side_files(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
-  for (size_t i = 0; i < p->n_entries; i++) {
-    if (!is_side_file(&p->entries[i])) continue;
-    uint32_t file;
-    uint64_t n_bytes;
-    CKPT_TRY(ckpt_source_add(index->source, p->entries[i].name, &file, &n_bytes, err));
-    CKPT_TRY(ckpt_index_add_side_file(index, p->entries[i].name, file, n_bytes, err));
-  }
-  return CKPT_OK;
-}
-
-/* Files beside accelerate's folders: schedulers, samplers, states of random generators. */
-static ckpt_status note_beside(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
-  enum { N_SHOWN = 4 };
-  char text[600] = "";
-  size_t n_text = 0, n = 0;
-  for (size_t i = 0; i < p->n_entries; i++) {
-    const ckpt_entry *entry = &p->entries[i];
-    if (!entry->is_file || entry->name[0] == '.' || is_side_file(entry)) continue;
-    if (n++ >= N_SHOWN) continue;
-    int more = snprintf(text + n_text, sizeof text - n_text, "%s%.120s", n == 1 ? "" : ", ", entry->name);
-    if (more > 0) n_text += (size_t)more;
-  }
-  if (n == 0) return CKPT_OK;
-  if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %zu more", n - N_SHOWN);
-  return ckpt_index_note(index, false, err, "also holds %s, which %s not read", text, n == 1 ? "is" : "are");
-}
-
 /* ---- the row ---- */
 
 /* Whether the folder holds shards in safetensors and no metadata of ours. */
@@ -221,8 +180,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   ckpt_status status;
   CKPT_TRY_GOTO(is_hf(p) ? ckpt_dcp_read_hf(index, p, err)
                          : read_items(index, &objects, p, options->stored_names, err));
-  CKPT_TRY_GOTO(add_side_files(index, p, err));
-  if (!has_own(p)) CKPT_TRY_GOTO(note_beside(index, p, err));
+  CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, err));
   CKPT_TRY_GOTO(ckpt_dcp_objects_composites(&objects, err));
   status = ckpt_index_finish(index, err);

@@ -12,7 +12,7 @@
 
 typedef unsigned long long ull;
 
-enum { MAX_RANKS = 1 << 20, FILE_NAME_BYTES = 32, PARTS_PER_CHUNK = 3 };
+enum { FILE_NAME_BYTES = 32, PARTS_PER_CHUNK = 3 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
@@ -226,7 +226,8 @@ static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const ckpt_index *index = layout->index;
   uint32_t n_ranks = options->world == 0 ? 1 : options->world;
-  if (n_ranks > MAX_RANKS) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u ranks (at most %d)", n_ranks, MAX_RANKS);
+  if (n_ranks > CKPT_MAX_RANKS)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u ranks (at most %d)", n_ranks, CKPT_MAX_RANKS);
   if (options->zstd_level != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "dcp is not written compressed yet (leave out --zstd)");
   ckpt_dcp_folder *f = ckpt_arena_alloc(layout->arena, sizeof *f);

@@ -15,6 +15,7 @@
 
 #include "libckpt/arch.h"
 #include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/codec/torch_file.h"
 #include "libckpt/error.h"
 
@@ -185,7 +186,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   if (ckpt_source_root(index->source)[0] == '\0')
     return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "an index file in memory has no shards beside it");
   CKPT_TRY(read_weights(index, p, name, err));
-  CKPT_TRY(ckpt_hf_read_side_files(index, err));
+  CKPT_TRY(ckpt_side_files_read(index, err));
   CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, err));
   return ckpt_index_finish(index, err);
 }

@@ -1,5 +1,5 @@
 /* hf.h - the parts of the Hugging Face folder format: hf.c (what is in a folder, the row), hf_shards.c (the index
- * file), hf_side.c (everything beside the weights), hf_layout.c (writing). Not for other formats. */
+ * file), hf_layout.c (writing). Not for other formats. */
 #ifndef CKPT_FORMATS_HF_H
 #define CKPT_FORMATS_HF_H
 
@@ -16,11 +16,6 @@ ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_err
 /* Reads the shards that an index file below the index's root names, and checks both against each other. EFORMAT,
  * ENOTFOUND (missing shards), ELIMIT, EIO, ENOMEM; problem notes where they disagree without doubt about the data. */
 ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_error *err);
-
-/* Adds every other file below the root that belongs to the model as a side file, config.json's text included; notes
- * what is left: weights in other files, training state, what is too large or cannot be followed. The source holds the
- * files that were read as weights. */
-ckpt_status ckpt_hf_read_side_files(ckpt_index *index, ckpt_error *err);
 
 /* As ckpt_format's slots. */
 ckpt_status ckpt_hf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);

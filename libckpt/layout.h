@@ -63,10 +63,12 @@ struct ckpt_layout {
   bool is_folder;
 };
 
+#define CKPT_MAX_RANKS (1 << 20)
+
 /* What the caller may ask of a layout; formats ignore what they have no use for. */
 typedef struct ckpt_layout_options {
   uint64_t shard_size;       /* bytes per file, 0: the format's default */
-  uint32_t world;            /* files or ranks of a distributed format, 0: 1 */
+  uint32_t world;            /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
   int zstd_level;            /* 0: none */
   bool is_folder;            /* the output path is a folder */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */

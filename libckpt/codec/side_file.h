@@ -1,9 +1,14 @@
-/* side_file.h - side files in the folders that formats write: copied as they are, but that the dtype in config.json
- * follows what was written. */
+/* side_file.h - side files of the folders that formats read and write: what lies beside the tensors belongs to the
+ * model, and is carried as it is, but that the dtype in config.json follows what was written. */
 #ifndef CKPT_CODEC_SIDE_FILE_H
 #define CKPT_CODEC_SIDE_FILE_H
 
 #include "libckpt/layout.h"
+
+/* Adds every other file below the root that belongs to the model as a side file, config.json's text included; notes
+ * what is left: weights in other files, training state, what is too large or cannot be followed. The source holds the
+ * files that were read as weights. */
+ckpt_status ckpt_side_files_read(ckpt_index *index, ckpt_error *err);
 
 /* Adds a side file as a file of its own. Where it is config.json, the dtype in it becomes `dtype` (NULL leaves it):
  * EFORMAT where that is no JSON; as ckpt_layout_side_file. */

@@ -87,6 +87,15 @@ static ckpt_status read_size(recorded *r, ckpt_json *json, void *into, ckpt_erro
   return ckpt_json_u64(json, into) ? CKPT_OK : refuse(r, "sizes", err);
 }
 
+/* Ranks, a level: no option of ours is larger. */
+static ckpt_status read_count(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  uint64_t count;
+  CKPT_TRY(read_size(r, json, &count, err));
+  if (count > CKPT_MAX_RANKS) return refuse(r, "sizes", err);
+  *(uint32_t *)into = (uint32_t)count;
+  return CKPT_OK;
+}
+
 static ckpt_status read_digest(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   recorded_output *output = into;
   const char *text;
@@ -200,8 +209,10 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
     const field fields[] = {{"path", read_text, &target->path},
                             {"format", read_text, &target->to},
                             {"shard_size", read_size, &target->shard_size},
+                            {"world", read_count, &target->world},
+                            {"zstd_level", read_count, &target->zstd_level},
                             {"digest", read_digest, &r->outputs[n]}};
-    CKPT_TRY(read_fields(r, json, fields, 4, err));
+    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
     if (target->path == NULL || target->to == NULL) return refuse(r, "outputs", err);
     r->request.n_targets = n + 1;
   }

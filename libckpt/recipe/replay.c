@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libckpt/arch.h"
 #include "libckpt/backend.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/apart.h"
@@ -274,11 +275,24 @@ static ckpt_status compare_side_files(comparison *c, const ckpt_side_sums *then,
 
 /* What is there now: tensors in byte order of names, and where the side files are. */
 typedef struct found_output {
-  const present *entries;
+  const present *entries; /* of what stands there: numbered as the index's places */
   size_t n;
   const ckpt_layout *layout; /* of a replay */
   const ckpt_index *index;   /* of what stands there */
 } found_output;
+
+/* Whether an entry that is not listed is a second copy of one that is, under the name that the config ties to it: some
+ * formats write one tensor under each of its names. */
+static bool is_tied_copy(const found_output *found, const bool *is_met, size_t number) {
+  const ckpt_tensor *kept, *tied;
+  for (size_t i = 0; found->index != NULL && ckpt_arch_tied_pair(found->index, i, &kept, &tied); i++) {
+    if (ckpt_index_place(found->index, tied->name) != (int64_t)number) continue;
+    int64_t place = ckpt_index_place(found->index, kept->name);
+    const ckpt_digest *a = &found->entries[number].digest, *b = &found->entries[place].digest;
+    return is_met[place] && memcmp(a, b, sizeof *a) == 0;
+  }
+  return false;
+}
 
 /* Compares with what the receipt lists of an output, in one more pass over it. *has_side: it lists side files. */
 static ckpt_status compare_output(recorded *r, uint32_t output, const found_output *found, const char *file,
@@ -291,7 +305,7 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
   CKPT_TRY_ALLOC(c.is_met, err);
   ckpt_status status = ckpt_recorded_read(r, output, compare_tensor, &c, &then, has_side, err);
   size_t n_left = 0;
-  for (size_t i = 0; i < found->n; i++) n_left += !c.is_met[i];
+  for (size_t i = 0; i < found->n; i++) n_left += !c.is_met[i] && !is_tied_copy(found, c.is_met, i);
   if (status == CKPT_OK && n_left != 0)
     say(to, file, NULL, "%s has %zu tensor%s that the receipt does not list", whose, n_left, n_left == 1 ? "" : "s");
   if (status == CKPT_OK && *has_side) status = compare_side_files(&c, &then, found->layout, found->index, run, err);
@@ -357,16 +371,57 @@ done:
   return status;
 }
 
-/* What stands at the output now: the names that are written in it, and the parameters as stored. */
+/* Counts the recorded names that an index has. */
+typedef struct name_count {
+  const ckpt_index *index;
+  uint64_t n, n_found;
+} name_count;
+
+static void count_name(void *arg, const ckpt_recorded_tensor *tensor) {
+  name_count *count = arg;
+  count->n++;
+  count->n_found += ckpt_index_place(count->index, tensor->name) >= 0;
+}
+
+/* Opens what stands at the output, with parameters as stored. A receipt has the names that the rows had: formats with
+ * a structure of their own (torch, dcp) give them back when they are read as a model's, others as stored names too, and
+ * only so where a row was given a wrapper's name. Of the two the one that has more of the same names. */
+static ckpt_status open_output(recorded *r, ckpt_index **out, const char *path, uint32_t number, ckpt_error *err) {
+  uint64_t least = UINT64_MAX;
+  *out = NULL;
+  for (int i = 0; i < 2 && least != 0; i++) {
+    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = i == 1, .weights = "model"};
+    ckpt_index *index;
+    ckpt_side_sums side = {0};
+    bool has_side;
+    CKPT_TRY(ckpt_open(&index, path, &open, err));
+    name_count count = {.index = index};
+    ckpt_status status = ckpt_recorded_read(r, number, count_name, &count, &side, &has_side, err);
+    ckpt_side_sums_free(&side);
+    uint64_t n_more = index->n_tensors > count.n_found ? index->n_tensors - count.n_found : 0;
+    uint64_t n_other = count.n - count.n_found + n_more;
+    bool is_better = status == CKPT_OK && n_other < least;
+    if (is_better) {
+      ckpt_index_free(*out);
+      *out = index;
+      least = n_other;
+    } else {
+      ckpt_index_free(index);
+    }
+    CKPT_TRY(status);
+  }
+  return CKPT_OK;
+}
+
+/* What stands at the output now. */
 static ckpt_status look(recorded *r, const char *path, uint32_t number, const ckpt_run_options *run, const reporter *to,
                         bool *has_side, ckpt_error *err) {
-  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true, .weights = "model"};
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   ckpt_index *index = NULL;
   ckpt_hashing hashing = {0};
   present *entries = NULL;
   ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_open(&index, path, &open, err));
+  CKPT_TRY_GOTO(open_output(r, &index, path, number, err));
   CKPT_TRY_GOTO(ckpt_hashing_start(&hashing, index, &hash, err));
   const ckpt_proof proof = ckpt_hashing_proof(&hashing);
   CKPT_TRY_GOTO(ckpt_prove(&proof, run, NULL, NULL, err));

@@ -1,4 +1,4 @@
-/* side_file.c - see side_file.h. */
+/* side_file_lay.c - side files as files of an output; see side_file.h. */
 #include "libckpt/codec/side_file.h"
 
 #include <string.h>

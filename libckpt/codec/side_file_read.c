@@ -1,15 +1,16 @@
-/* hf_side.c - what lies beside the weights of a Hugging Face folder: carried, or named in a note.
+/* side_file_read.c - what lies beside the weights of a model in its folder: carried, or named in a note.
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
  * was read, the others are copies of the same model), training state, dot files, checkpoints inside the folder, and
  * files above 2 GiB. Nothing that is left out goes unmentioned, but for dot files and byte code. */
+#include "libckpt/codec/side_file.h"
+
 #include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/hf.h"
 #include "libckpt/config.h"
 #include "libckpt/error.h"
 
@@ -85,6 +86,14 @@ static bool was_read(const side_reader *r, const char *name) {
   return r->n_read != 0 && bsearch(&name, r->read, r->n_read, sizeof *r->read, compare_texts) != NULL;
 }
 
+/* Whether files in a folder were read. */
+static bool was_read_below(const side_reader *r, const char *path) {
+  size_t n = strlen(path);
+  for (size_t i = 0; i < r->n_read; i++)
+    if (strncmp(r->read[i], path, n) == 0 && r->read[i][n] == '/') return true;
+  return false;
+}
+
 /* A regular file, by its name in its folder and its path below the root. */
 static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char *path, ckpt_error *err) {
   if (was_read(r, path)) return CKPT_OK;
@@ -125,9 +134,9 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
       add_name(&r->tokenizer, path, entry->is_folder ? " (a folder)" : " (no regular file of this folder)");
     else if (!entry->is_folder)
       add_name(&r->left, path, " (no regular file of this folder)");
-    else if (matches(training_folders, entry->name))
-      add_name(&r->training, path, "/");
-    else if (depth == MAX_DEPTH)
+    else if (matches(training_folders, entry->name)) {
+      if (!was_read_below(r, path)) add_name(&r->training, path, "/");
+    } else if (depth == MAX_DEPTH)
       add_name(&r->left, path, "/ (too deep)");
     else
       CKPT_TRY_GOTO(take_folder(r, path, depth + 1, err));
@@ -161,7 +170,7 @@ static ckpt_status take_all(side_reader *r, ckpt_error *err) {
   return load_config(r->index, err);
 }
 
-ckpt_status ckpt_hf_read_side_files(ckpt_index *index, ckpt_error *err) {
+ckpt_status ckpt_side_files_read(ckpt_index *index, ckpt_error *err) {
   side_reader *r = calloc(1, sizeof *r);
   CKPT_TRY_ALLOC(r, err);
   ckpt_status status;
