@@ -103,8 +103,8 @@ static ckpt_status find_file(adder *a, const ckpt_object *name, const char *fold
   size_t at = (size_t)((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15) >> 52) % N_CACHED;
   *file = a->cache[at].file;
   if (a->cache[at].name == name) return CKPT_OK;
-  if (!ckpt_dcp_is_name(name))
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text, or too long");
+  if (!ckpt_dcp_is_name(name) || name->n == 0)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text, empty, or too long");
   uint64_t n_bytes;
   if (folder != NULL) {
     CKPT_TRY(find_below(a, name, folder, file, err));

@@ -1,4 +1,5 @@
 /* cmd_reshard.c - `ckpt reshard`: weights and optimizer states, cut for another number of ranks. */
+#include "report.h"
 #include "shared_options.h"
 #include "writing.h"
 
@@ -15,6 +16,11 @@ static const ckpt_option options[] = {
     CKPT_OPTION_END};
 
 static int run(ckpt_args *args) {
+  ckpt_error err = {0};
+  if (ckpt_args_size(args, "world", 1) == 0) {
+    (void)ckpt_args_fail(args, &err, "--world 0: a job has at least 1 rank");
+    return ckpt_report_error(args, &err);
+  }
   const ckpt_writing writing = {.selection = {.include = ckpt_args_has(args, "drop") ? "model" : "all"},
                                 .to = ckpt_args_text(args, "to", NULL),
                                 .world = (uint32_t)ckpt_args_size(args, "world", 0),

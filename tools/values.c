@@ -12,7 +12,7 @@
 #include "libckpt/error.h"
 #include "libckpt/format.h"
 
-#define LATER_FORMATS "torch|dcp|zero|universal|gguf|onnx|megatron|peft|fsdp"
+#define LATER_FORMATS "zero|universal|gguf|onnx|megatron|peft|fsdp"
 
 /* ---- sizes ------------------------------------------------------------------------------------------------ */
 

@@ -130,6 +130,17 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* A resharded run is to go on: what lies beside its weights and is not read would be missing, unless optimizer states
+ * are to be left out. */
+static ckpt_status refuse_left(const job *j, ckpt_error *err) {
+  const ckpt_index *index = j->input.index;
+  for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)
+    if (index->notes[i].left != NULL && strstr(index->notes[i].left, "training state") != NULL)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s (--drop optimizer goes on without)",
+                       index->notes[i].text);
+  return CKPT_OK;
+}
+
 static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *err) {
   CKPT_TRY(make_request(j, err));
   CKPT_TRY(ckpt_plan_new(&j->plan, err));
@@ -138,6 +149,7 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
   CKPT_TRY(plan_receipt(j, err));
   const uint32_t n_left_out = j->plan->outputs[0].losses.n; /* as asked; what follows is the format's */
   CKPT_TRY(ckpt_plan_prepare(j->plan, run, err));
+  if (j->writing->drops_nothing) CKPT_TRY(refuse_left(j, err));
   const ckpt_losses *losses = &j->plan->outputs[0].losses;
   if (j->writing->drops_nothing && losses->n > n_left_out)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, j->plan->outputs[0].path, NULL,
@@ -310,7 +322,7 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
     dtype = tensor->dtype;
   }
   written->dtype = is_mixed ? "mixed" : dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name((ckpt_dtype)dtype);
-  if (leaves_roles_out(j, output)) written->dropped_remedy = "--include all";
+  if (leaves_roles_out(j, output) && !j->writing->drops_nothing) written->dropped_remedy = "--include all";
   return CKPT_OK;
 }
 

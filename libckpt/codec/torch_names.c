@@ -296,6 +296,8 @@ static void take_child(namer *w, const frame *f, uint64_t i, child *c) {
 static ckpt_status add_name(namer *w, uint32_t number, const char *text, size_t n, ckpt_role role, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
   ckpt_torch_tensor *tensor = &g->tensors[number];
+  if (memchr(text, '\0', n) != NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, ckpt_arena_text(g->arena, text, n), "a zero byte follows in its name");
   CKPT_TRY(ckpt_grow(&g->names, g->n_names, &g->name_capacity, sizeof *g->names, err));
   ckpt_torch_name *name = &g->names[g->n_names];
   *name = (ckpt_torch_name){.text = ckpt_arena_text(g->arena, text, n), .next = UINT32_MAX, .role = role};

@@ -111,12 +111,13 @@ static ckpt_status any_match(ckpt_pattern **patterns, size_t n, const char *name
   return CKPT_OK;
 }
 
+/* The first rule that matches. A count of steps is a float only by custom: no rule for all tensors rounds it. */
 static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_dtype *dtype, ckpt_error *err) {
   *dtype = CKPT_DTYPE_NONE;
   bool is_decided = !ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
   for (size_t i = 0; i < s->options->n_casts; i++) {
-    bool matched = s->casts[i] == NULL;
-    if (!matched) CKPT_TRY(ckpt_pattern_match(s->casts[i], tensor->name, &matched, err));
+    bool matched = s->casts[i] == NULL && tensor->role != CKPT_ROLE_STEP;
+    if (s->casts[i] != NULL) CKPT_TRY(ckpt_pattern_match(s->casts[i], tensor->name, &matched, err));
     s->n_floats[i] += matched && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
     if (!matched || is_decided) continue;
     is_decided = true;

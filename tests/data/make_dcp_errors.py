@@ -168,6 +168,7 @@ CASES = {
     "object-past-end": lambda c: setattr(info(c, 2), "length", 1000),
     "path-escapes": lambda c: setattr(info(c), "relative_path", "../noted-nothing/__1_0.distcp"),
     "path-absolute": lambda c: setattr(info(c), "relative_path", "/etc/passwd"),
+    "path-empty": lambda c: setattr(info(c), "relative_path", ""),
     "path-no-text": lambda c: setattr(info(c), "relative_path", 7),
     "place-missing": lambda c: c.places.pop(1),
     "place-of-other-offset": lambda c: setattr(c.places[1][0], "offset", Size(2)),

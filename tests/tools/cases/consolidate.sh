@@ -7,5 +7,10 @@ ckpt ls all.safetensors --include all | cut -d ' ' -f 1
 ckpt consolidate "$IN" -o half.safetensors --dtype bf16 --receipt half.json --json --quiet | sed "s,\"seconds.*\"notes\",\"notes\","
 ckpt verify half.safetensors --receipt half.json
 ckpt consolidate "$IN" -o ranks --to dcp 2>&1; echo "exit $?"
+cp -r "$DATA/dcp/accelerate" .
+ckpt reshard accelerate -o ranks --to dcp --quiet 2>&1; echo "exit $?"
+ckpt reshard "$IN" -o ranks --to dcp --world 0 2>&1; echo "exit $?"
+ckpt convert "$IN" -o steps.pt --dtype bf16 --quiet
+ckpt ls steps.pt --include all --match '*weight*'
 ckpt convert "$IN" -o packed.safetensors --zstd 3 2>&1; echo "exit $?"
 ls
