@@ -96,7 +96,8 @@ TEST(DcpObjects, TwoFoldersOfAccelerate) {
   EXPECT_EQ(ckpt_index_find(index.get(), "w")->role, CKPT_ROLE_PARAMETER);
   EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.w.exp_avg")->role, CKPT_ROLE_EXP_AVG);
   EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)), "[{\"lr\": 0.5, \"params\": [\"w\"]}]");
-  EXPECT_EQ(notes_of(index.get()), (std::vector<std::string>{"also holds training state, not read or carried: scheduler.bin"}));
+  EXPECT_EQ(notes_of(index.get()),
+            (std::vector<std::string>{"also holds training state, not read or carried: scheduler.bin"}));
   Folder folder;
   std::filesystem::copy(kData + "accelerate", folder / "c", std::filesystem::copy_options::recursive);
   std::filesystem::remove(folder / "c/optimizer_0/__0_0.distcp");
