@@ -198,6 +198,7 @@ const ckpt_format ckpt_format_dcp = {
              .objects = true,
              .training_state = true,
              .side_files = true,
+             .zstd = true,
              .ranks = true,
              .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},

@@ -2,7 +2,8 @@
  *
  * Every tensor is cut along its first axis as torch.chunk does (Shard(0)): ceil(n / ranks) rows for each rank, fewer or
  * none for the last ones. Scalars and empty tensors are written whole, by the ranks in turn. A rank with nothing has no
- * file. Files hold their chunks in order of names; `.metadata` is the last file. */
+ * file. Files hold their chunks in order of names; `.metadata` is the last file. With zstd each chunk's archive, and
+ * each item's, is one frame. */
 #include <stdio.h>
 #include <string.h>
 
@@ -167,7 +168,8 @@ static ckpt_status sort(ckpt_dcp_folder *f, uint32_t n_ranks, uint32_t **ends, c
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* The archive of one chunk at the end of the newest file. */
-static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_t n_ranks, ckpt_error *err) {
+static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_t n_ranks, int zstd_level,
+                             ckpt_error *err) {
   const ckpt_tensor *tensor = &layout->index->tensors[chunk->tensor];
   parts p = parts_of(tensor, n_ranks);
   uint64_t *box = NULL;
@@ -181,8 +183,10 @@ static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_
   chunk->file = layout->n_files - 1;
   chunk->segment = layout->files[chunk->file].n_segments + 1;
   CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_head, chunk, err));
-  CKPT_TRY(ckpt_layout_tensor(layout, chunk->tensor, box, CKPT_ENCODE_RAW, 0, CKPT_CHECKSUM_CRC32, err));
-  return ckpt_layout_trailer(layout, ckpt_dcp_print_tail, chunk, err);
+  CKPT_TRY(ckpt_layout_tensor(layout, chunk->tensor, box, CKPT_CHECKSUM_CRC32, err));
+  CKPT_TRY(ckpt_layout_trailer(layout, ckpt_dcp_print_tail, chunk, err));
+  if (zstd_level != 0) ckpt_layout_frame(layout, PARTS_PER_CHUNK, zstd_level);
+  return CKPT_OK;
 }
 
 static void print_file_name(char out[FILE_NAME_BYTES], uint32_t rank) {
@@ -205,7 +209,8 @@ void ckpt_dcp_owns(const char *const *names, uint32_t n, bool *is_ours) {
     is_ours[i] = is_data_file(names[i]) || strcmp(names[i], CKPT_DCP_METADATA) == 0;
 }
 
-static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n_ranks, ckpt_error *err) {
+static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n_ranks, int zstd_level,
+                             ckpt_error *err) {
   uint32_t *ends;
   CKPT_TRY(sort(f, n_ranks, &ends, layout->arena, err));
   for (uint32_t rank = 0, i = 0; rank < n_ranks; rank++) {
@@ -216,9 +221,11 @@ static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n
     CKPT_TRY(ckpt_layout_file_add(layout, name, err));
     layout->files[layout->n_files - 1].rank = rank;
     CKPT_TRY(ckpt_layout_reserve(layout, n_items + PARTS_PER_CHUNK * (ends[rank] - i), err));
-    for (uint32_t k = 0; k < n_items; k++)
+    for (uint32_t k = 0; k < n_items; k++) {
       CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_item, layout->index->objects->items[2 * k + 1], err));
-    for (; i < ends[rank]; i++) CKPT_TRY(lay_chunk(layout, &f->chunks[f->by_file[i]], n_ranks, err));
+      if (zstd_level != 0) ckpt_layout_frame(layout, 1, zstd_level);
+    }
+    for (; i < ends[rank]; i++) CKPT_TRY(lay_chunk(layout, &f->chunks[f->by_file[i]], n_ranks, zstd_level, err));
   }
   return CKPT_OK;
 }
@@ -228,10 +235,9 @@ ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *opti
   uint32_t n_ranks = options->world == 0 ? 1 : options->world;
   if (n_ranks > CKPT_MAX_RANKS)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u ranks (at most %d)", n_ranks, CKPT_MAX_RANKS);
-  if (options->zstd_level != 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "dcp is not written compressed yet (leave out --zstd)");
   ckpt_dcp_folder *f = ckpt_arena_alloc(layout->arena, sizeof *f);
   CKPT_TRY_ALLOC(f, err);
+  f->is_zstd = options->zstd_level != 0;
   if (index->objects != NULL) f->n_items = (uint32_t)index->objects->n;
   f->is_nested = f->n_items != 0;
   for (uint32_t i = 0; i < index->n_tensors; i++) f->is_nested = f->is_nested || !is_of_model(&index->tensors[i]);
@@ -239,9 +245,10 @@ ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *opti
   CKPT_TRY(check_items(index, f->is_nested, err));
   CKPT_TRY(cut(f, index, n_ranks, layout->arena, err));
   layout->is_folder = true;
-  CKPT_TRY(lay_files(layout, f, n_ranks, err));
+  CKPT_TRY(lay_files(layout, f, n_ranks, options->zstd_level, err));
   for (uint32_t i = 0; i < index->n_side_files; i++)
     CKPT_TRY(ckpt_side_file_lay(layout, &index->side_files[i], options->dtype_written, err));
   CKPT_TRY(ckpt_layout_file_add(layout, CKPT_DCP_METADATA, err));
-  return ckpt_layout_literal(layout, ckpt_dcp_print_metadata, f, err);
+  return f->is_zstd ? ckpt_layout_footer(layout, ckpt_dcp_print_metadata, f, err) /* it says where frames ended */
+                    : ckpt_layout_literal(layout, ckpt_dcp_print_metadata, f, err);
 }

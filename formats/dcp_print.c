@@ -12,7 +12,7 @@
 
 #define METADATA "torch.distributed.checkpoint.metadata"
 
-/* What is kept: globals, and texts (which have no module). */
+/* What is kept: globals, texts (which have no module), and what is made of them. */
 typedef enum kept {
   KEPT_TENSOR_STORAGE,
   KEPT_PROPERTIES,
@@ -33,6 +33,8 @@ typedef enum kept {
   KEPT_TEXT_LENGTH,
   KEPT_LAYOUT,
   KEPT_MEMORY_FORMAT,
+  KEPT_TEXT_TRANSFORMS,
+  KEPT_TRANSFORMS,
   N_KEPT
 } kept;
 
@@ -58,6 +60,8 @@ static const struct {
     [KEPT_TEXT_LENGTH] = {NULL, "length"},
     [KEPT_LAYOUT] = {"torch.serialization", "_get_layout"},
     [KEPT_MEMORY_FORMAT] = {METADATA, "_MEM_FORMAT_ENCODING"},
+    [KEPT_TEXT_TRANSFORMS] = {NULL, "transform_descriptors"},
+    [KEPT_TRANSFORMS] = {NULL, "stream.zstd/1"},
 };
 
 /* A pickle with what it keeps. Numbers in the memo are one more than they are; 0: not met yet. */
@@ -97,6 +101,7 @@ static void put(printer *p, kept what) {
     ckpt_pickle_put_int(&p->w, 0); /* contiguous */
     call(p);
   }
+  if (what == KEPT_TRANSFORMS) ckpt_pickle_put_tuple(&p->w, 1);
   p->memo[what] = ckpt_pickle_keep(&p->w) + 1;
 }
 
@@ -291,6 +296,10 @@ static void put_info(printer *p, uint32_t file, uint64_t offset, uint64_t n_byte
   ckpt_pickle_put_u64(&p->w, offset);
   put(p, KEPT_TEXT_LENGTH);
   ckpt_pickle_put_u64(&p->w, n_bytes);
+  if (p->folder->is_zstd) {
+    put(p, KEPT_TEXT_TRANSFORMS);
+    put(p, KEPT_TRANSFORMS);
+  }
   end(p);
   ckpt_pickle_put_setitem(&p->w);
 }

@@ -26,6 +26,7 @@ typedef struct ckpt_dcp_chunk {
 /* A folder that is laid out. */
 typedef struct ckpt_dcp_folder {
   bool is_nested;         /* {"model": ..., "optimizer": ...}; else the model's names alone */
+  bool is_zstd;           /* chunks and items are compressed */
   ckpt_dcp_chunk *chunks; /* by the tensors' names, and those of one tensor by their rows */
   uint32_t *first;        /* n_tensors + 1 places in chunks, by the tensors' places in order of names */
   uint32_t *by_file;      /* numbers of chunks in the order in which they lie in the files */

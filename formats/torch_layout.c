@@ -187,7 +187,7 @@ ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *op
   CKPT_TRY(ckpt_layout_literal(layout, print_begin, a, err));
   for (uint32_t key = 0; key < a->n_storages; key++) {
     trailers[key] = (behind){a, key};
-    CKPT_TRY(ckpt_layout_tensor(layout, a->order[key], NULL, CKPT_ENCODE_RAW, 0, CKPT_CHECKSUM_CRC32, err));
+    CKPT_TRY(ckpt_layout_tensor(layout, a->order[key], NULL, CKPT_CHECKSUM_CRC32, err));
     CKPT_TRY(ckpt_layout_trailer(layout, print_behind, &trailers[key], err));
   }
   return CKPT_OK;

@@ -33,12 +33,15 @@ static ckpt_status count_places(ckpt_output *output, ckpt_error *err) {
 void ckpt_output_place(ckpt_output *output) {
   ckpt_index *described = output->described;
   for (uint32_t i = 0; i < described->n_tensors; i++) described->tensors[i].n_extents = 0;
-  for (uint32_t f = 0; f < output->layout.n_files; f++)
+  for (uint32_t f = 0; f < output->layout.n_files; f++) {
+    uint64_t skip = 0, n_raw = 0; /* of the frame: before the segment, and in the one before */
     for (uint32_t s = 0; s < output->layout.files[f].n_segments; s++) {
       const ckpt_segment *segment = &output->layout.files[f].segments[s];
+      skip = segment->is_joined ? skip + n_raw : 0;
+      n_raw = segment->n_raw;
       if (segment->kind != CKPT_SEGMENT_TENSOR) continue;
       ckpt_tensor *tensor = &described->tensors[segment->tensor];
-      ckpt_extent extent = {.file = f, .offset = segment->offset, .n_stored = segment->n_bytes};
+      ckpt_extent extent = {.file = f, .offset = segment->offset, .n_stored = segment->n_bytes, .skip = skip};
       if (segment->encoder == CKPT_ENCODE_ZSTD) extent.chain[0] = CKPT_DECODE_ZSTD;
       extent.start = 0;
       extent.count = tensor->n_elements / ckpt_dtype_get(tensor->dtype)->block_elements;
@@ -46,6 +49,7 @@ void ckpt_output_place(ckpt_output *output) {
       tensor->extent_form = segment->box != NULL ? CKPT_EXTENT_BOX : CKPT_EXTENT_FLAT;
       ((ckpt_extent *)tensor->extents)[tensor->n_extents++] = extent;
     }
+  }
   for (uint32_t i = 0; i < described->n_tensors; i++) /* whatever order the files have them in */
     if (described->tensors[i].extent_form == CKPT_EXTENT_BOX) ckpt_sort_boxes(&described->tensors[i]);
 }

@@ -8,16 +8,18 @@
 
 #include "error.h"
 
-enum { BUFFER_BYTES = 256 << 10 };
+enum { BUFFER_BYTES = 256 << 10, WINDOW_BYTES = 64 << 10 };
 
 struct ckpt_lane {
   ckpt_output *output;
   uint32_t file, next; /* next: segment that is being written or comes next */
   uint64_t at;         /* in the file */
+  uint64_t begin;      /* of the open frame, or segment without one, in the file */
   uint64_t n_left;     /* raw bytes that the open segment still expects */
+  uint32_t n_parts;    /* segments that the open frame still expects, the open one included */
   bool is_open;
   ZSTD_CCtx *zstd;
-  uint8_t buffer[BUFFER_BYTES];
+  uint8_t buffer[BUFFER_BYTES], window[WINDOW_BYTES]; /* of what zstd makes; of what is printed */
 };
 
 uint64_t ckpt_encoder_bytes(int level) { return ZSTD_estimateCStreamSize(level) + sizeof(ckpt_lane); }
@@ -72,52 +74,77 @@ static ckpt_status encode(ckpt_lane *lane, const void *bytes, size_t n_bytes, ZS
   return CKPT_OK;
 }
 
-static ckpt_status open_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
-  segment->offset = lane->at;
-  segment->crc32 = (uint32_t)crc32(0, NULL, 0);
-  lane->n_left = segment->n_raw;
-  lane->is_open = true;
-  if (segment->encoder == CKPT_ENCODE_RAW) return CKPT_OK;
+/* The next raw bytes of the open segment. */
+static ckpt_status put_raw(void *arg, const void *bytes, size_t n_bytes, ckpt_error *err) {
+  ckpt_lane *lane = arg;
+  const ckpt_segment *segment = &lane->output->layout.files[lane->file].segments[lane->next];
+  return segment->encoder == CKPT_ENCODE_RAW ? put(lane, bytes, n_bytes, err)
+                                             : encode(lane, bytes, n_bytes, ZSTD_e_continue, err);
+}
+
+/* Begins the frame of n segments from the next one on. */
+static ckpt_status open_frame(ckpt_lane *lane, const ckpt_segment *segments, uint32_t n, ckpt_error *err) {
+  uint64_t n_raw = 0;
+  for (uint32_t i = 0; i < n; i++) n_raw += segments[i].n_raw;
   size_t results[] = {ZSTD_CCtx_reset(lane->zstd, ZSTD_reset_session_and_parameters),
-                      ZSTD_CCtx_setParameter(lane->zstd, ZSTD_c_compressionLevel, segment->level),
+                      ZSTD_CCtx_setParameter(lane->zstd, ZSTD_c_compressionLevel, segments[0].level),
                       ZSTD_CCtx_setParameter(lane->zstd, ZSTD_c_checksumFlag, 1),
-                      ZSTD_CCtx_setPledgedSrcSize(lane->zstd, segment->n_raw)};
+                      ZSTD_CCtx_setPledgedSrcSize(lane->zstd, n_raw)};
   for (size_t i = 0; i < sizeof results / sizeof *results; i++)
     if (ZSTD_isError(results[i]))
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "zstd: %s", ZSTD_getErrorName(results[i]));
   return CKPT_OK;
 }
 
-static ckpt_status close_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
-  if (segment->encoder != CKPT_ENCODE_RAW) CKPT_TRY(encode(lane, NULL, 0, ZSTD_e_end, err));
-  segment->n_bytes = lane->at - segment->offset;
+static ckpt_status open_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
+  segment->crc32 = (uint32_t)crc32(0, NULL, 0);
+  lane->n_left = segment->n_raw;
+  lane->is_open = true;
+  if (segment->is_joined) return CKPT_OK;
+  const ckpt_layout_file *file = &lane->output->layout.files[lane->file];
+  lane->begin = lane->at;
+  lane->n_parts = 1;
+  while (lane->next + lane->n_parts < file->n_segments && segment[lane->n_parts].is_joined) lane->n_parts++;
+  return segment->encoder == CKPT_ENCODE_RAW ? CKPT_OK : open_frame(lane, segment, lane->n_parts, err);
+}
+
+/* Ends the open segment, and with the last of a frame the frame: then its size is known. */
+static ckpt_status close_segment(ckpt_lane *lane, ckpt_error *err) {
   lane->is_open = false;
   lane->next++;
+  if (--lane->n_parts != 0) return CKPT_OK;
+  ckpt_segment *segment = &lane->output->layout.files[lane->file].segments[lane->next];
+  if (segment[-1].encoder != CKPT_ENCODE_RAW) CKPT_TRY(encode(lane, NULL, 0, ZSTD_e_end, err));
+  do {
+    segment--;
+    segment->offset = lane->begin;
+    segment->n_bytes = lane->at - lane->begin;
+  } while (segment->is_joined);
   return CKPT_OK;
+}
+
+static ckpt_status print(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
+  ckpt_out out;
+  ckpt_out_function(&out, put_raw, lane, lane->window, WINDOW_BYTES, err);
+  segment->print(&lane->output->layout, segment->arg, &out);
+  return ckpt_segment_printed(segment, &out, err);
 }
 
 /* Writes segments that need no tensor bytes, up to the next one that does (or a footer). All before a trailer is
  * written by then. */
 static ckpt_status advance(ckpt_lane *lane, ckpt_error *err) {
   ckpt_layout_file *file = &lane->output->layout.files[lane->file];
-  for (; lane->next < file->n_segments && !lane->is_open;) {
+  while (lane->next < file->n_segments && !lane->is_open) {
     ckpt_segment *segment = &file->segments[lane->next];
     if (segment->kind == CKPT_SEGMENT_FOOTER) return CKPT_OK;
     if (segment->kind == CKPT_SEGMENT_SIDE_FILE)
       return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "a side file behind an encoder");
-    if (segment->kind == CKPT_SEGMENT_TENSOR) {
-      CKPT_TRY(open_segment(lane, segment, err));
-      if (segment->n_raw != 0) return CKPT_OK;
-      CKPT_TRY(close_segment(lane, segment, err));
-      continue;
-    }
-    ckpt_out out;
-    segment->offset = lane->at;
-    ckpt_out_sink(&out, lane->output->sink, lane->file, lane->at, lane->buffer, BUFFER_BYTES, err);
-    segment->print(&lane->output->layout, segment->arg, &out);
-    CKPT_TRY(ckpt_segment_printed(segment, &out, err));
-    lane->at += out.n_bytes;
-    lane->next++;
+    CKPT_TRY(open_segment(lane, segment, err));
+    if (segment->kind != CKPT_SEGMENT_TENSOR)
+      CKPT_TRY(print(lane, segment, err));
+    else if (segment->n_raw != 0)
+      return CKPT_OK;
+    CKPT_TRY(close_segment(lane, err));
   }
   return CKPT_OK;
 }
@@ -130,10 +157,9 @@ ckpt_status ckpt_lane_take(ckpt_lane *lane, const ckpt_segment *wanted, const vo
   if (segment == NULL || segment != wanted || n_bytes > lane->n_left)
     return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "encoded tensors out of order (%u)", wanted->tensor);
   if (segment->checksum == CKPT_CHECKSUM_CRC32) segment->crc32 = (uint32_t)crc32_z(segment->crc32, bytes, n_bytes);
-  CKPT_TRY(segment->encoder == CKPT_ENCODE_RAW ? put(lane, bytes, n_bytes, err)
-                                               : encode(lane, bytes, n_bytes, ZSTD_e_continue, err));
+  CKPT_TRY(put_raw(lane, bytes, n_bytes, err));
   lane->n_left -= n_bytes;
-  return lane->n_left == 0 ? close_segment(lane, segment, err) : CKPT_OK;
+  return lane->n_left == 0 ? close_segment(lane, err) : CKPT_OK;
 }
 
 ckpt_status ckpt_lane_finish(ckpt_lane *lane, ckpt_error *err) {

@@ -1,7 +1,7 @@
 /* encode.h - a file behind an encoder is written from front to back by one worker: its lane.
  *
- * The lane prints the file's literals as it passes them, compresses each tensor segment into one zstd frame with its
- * size pledged, and sets each segment's offset and size for the footers. */
+ * The lane prints the file's literals and trailers as it passes them, compresses each frame's segments into one zstd
+ * frame with its size pledged, and sets each segment's offset and size for the footers. */
 #ifndef CKPT_ENCODE_H
 #define CKPT_ENCODE_H
 
@@ -9,7 +9,7 @@
 
 typedef struct ckpt_lane ckpt_lane;
 
-/* Memory that a lane may hold at this zstd level. */
+/* Memory that a lane may hold at this zstd level or a lower one. */
 uint64_t ckpt_encoder_bytes(int level);
 
 /* The lane of one file of an output. */

@@ -54,15 +54,19 @@ ckpt_status ckpt_layout_literal(ckpt_layout *layout, ckpt_generator *print, cons
   return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_LITERAL, .print = print, .arg = arg}, err);
 }
 
-ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_encoder encoder,
-                               int level, ckpt_checksum checksum, ckpt_error *err) {
-  ckpt_segment segment = {.kind = CKPT_SEGMENT_TENSOR,
-                          .encoder = encoder,
-                          .checksum = checksum,
-                          .level = (uint8_t)level,
-                          .tensor = tensor,
-                          .box = box};
+ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_checksum checksum,
+                               ckpt_error *err) {
+  ckpt_segment segment = {.kind = CKPT_SEGMENT_TENSOR, .checksum = checksum, .tensor = tensor, .box = box};
   return add(layout, segment, err);
+}
+
+void ckpt_layout_frame(ckpt_layout *layout, uint32_t n, int level) {
+  ckpt_layout_file *file = &layout->files[layout->n_files - 1];
+  for (uint32_t i = file->n_segments - n; i < file->n_segments; i++) {
+    file->segments[i].encoder = CKPT_ENCODE_ZSTD;
+    file->segments[i].level = (uint8_t)level;
+    file->segments[i].is_joined = i != file->n_segments - n;
+  }
 }
 
 ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *side, ckpt_error *err) {
@@ -108,7 +112,6 @@ static ckpt_status measure_tensor(const ckpt_layout *layout, ckpt_segment *segme
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, tensor->name, "layout places a box that overflows");
     segment->n_raw = volume * ckpt_dtype_get(tensor->dtype)->block_bytes;
   }
-  segment->n_bytes = segment->encoder == CKPT_ENCODE_RAW ? segment->n_raw : CKPT_SIZE_UNKNOWN;
   placed[segment->tensor] += segment->n_raw;
   return CKPT_OK;
 }
@@ -124,15 +127,19 @@ static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint6
     has_footer = has_footer || segment->kind == CKPT_SEGMENT_FOOTER;
     if (has_footer && !is_sized && segment->kind != CKPT_SEGMENT_FOOTER)
       return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "layout has a tensor behind a footer");
+    if (segment->encoder != CKPT_ENCODE_RAW && !is_sized && segment->kind != CKPT_SEGMENT_TENSOR)
+      return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "layout has a side file or a footer in a frame");
+    if (segment->kind == CKPT_SEGMENT_SIDE_FILE) segment->n_raw = segment->n_bytes;
     if (segment->kind == CKPT_SEGMENT_TENSOR) CKPT_TRY(measure_tensor(layout, segment, placed, err));
     if (is_sized) {
       ckpt_out out;
       ckpt_out_count(&out, err);
       segment->print(layout, segment->arg, &out);
       CKPT_TRY(ckpt_out_end(&out));
-      segment->n_bytes = segment->n_raw = out.n_bytes;
+      segment->n_raw = out.n_bytes;
     }
-    if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = CKPT_SIZE_UNKNOWN;
+    bool is_known = segment->kind != CKPT_SEGMENT_FOOTER && segment->encoder == CKPT_ENCODE_RAW;
+    segment->n_bytes = is_known ? segment->n_raw : CKPT_SIZE_UNKNOWN;
     if (offset == CKPT_SIZE_UNKNOWN || segment->n_bytes == CKPT_SIZE_UNKNOWN)
       offset = CKPT_SIZE_UNKNOWN;
     else if (!ckpt_add_u64(offset, segment->n_bytes, &offset) || offset > INT64_MAX)
@@ -144,10 +151,10 @@ static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint6
 
 ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_out *out, ckpt_error *err) {
   CKPT_TRY(ckpt_out_end(out));
-  if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = out->n_bytes;
-  if (segment->n_bytes != out->n_bytes)
+  if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = segment->n_raw = out->n_bytes;
+  if (segment->n_raw != out->n_bytes)
     return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a literal of %llu bytes now has %llu",
-                     (unsigned long long)segment->n_bytes, (unsigned long long)out->n_bytes);
+                     (unsigned long long)segment->n_raw, (unsigned long long)out->n_bytes);
   return CKPT_OK;
 }
 

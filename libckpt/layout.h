@@ -1,11 +1,11 @@
 /* layout.h - what a format's `layout` returns: for each file of an output, its segments in order.
  *
  * A segment is a literal (printed by a generator when it is written), a tensor or a box of one (placed by the run,
- * maybe behind an encoder, maybe with a checksum), a side file, or a footer (a literal that is printed after everything
- * before it is written and sealed: it sees sizes, offsets and checksums). Sizes are known before the run except behind
- * an encoder, and those of footers; but a trailer is a footer of known size. So trailers may stand anywhere in a file,
- * footers only at its end. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish
- * computes them. */
+ * maybe with a checksum), a side file, or a footer (a literal that is printed after everything
+ * before it is written and sealed: it sees sizes, offsets and checksums). Literals, tensors and trailers that follow
+ * each other may be one frame, which an encoder makes of them. Sizes are known before the run except those of frames
+ * and footers; but a trailer is a footer of known size. So trailers may stand anywhere in a file, footers only at its
+ * end. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish computes them. */
 #ifndef CKPT_LAYOUT_H
 #define CKPT_LAYOUT_H
 
@@ -33,13 +33,14 @@ typedef struct ckpt_segment {
   ckpt_encoder encoder;
   ckpt_checksum checksum;
   uint8_t level;       /* of the encoder */
+  bool is_joined;      /* goes on in the frame of the segment before */
   uint32_t tensor;     /* TENSOR: number in the described index */
   const uint64_t *box; /* TENSOR: rank starts, rank counts in units; NULL for the whole */
   const ckpt_side_file *side;
   ckpt_generator *print; /* LITERAL, FOOTER, TRAILER */
   const void *arg;
-  uint64_t offset;  /* in its file; CKPT_SIZE_UNKNOWN until an encoder before it has finished */
-  uint64_t n_bytes; /* in its file */
+  uint64_t offset;  /* in its file, of a part of a frame the frame's; CKPT_SIZE_UNKNOWN behind an encoder under way */
+  uint64_t n_bytes; /* in its file, of a part of a frame the frame's */
   uint64_t n_raw;   /* before the encoder */
   uint32_t crc32;   /* of the raw bytes, set by the run where `checksum` asks for it */
 } ckpt_segment;
@@ -80,14 +81,17 @@ ckpt_status ckpt_layout_file_add(ckpt_layout *layout, const char *name, ckpt_err
 ckpt_status ckpt_layout_reserve(ckpt_layout *layout, uint32_t n, ckpt_error *err);
 ckpt_status ckpt_layout_literal(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                 ckpt_error *err); /* as above */
-ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_encoder encoder,
-                               int level, ckpt_checksum checksum, ckpt_error *err);                  /* as above */
+ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_checksum checksum,
+                               ckpt_error *err);                                                     /* as above */
 ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *side, ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_trailer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                 ckpt_error *err);                                      /* as above */
 ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err); /* as above */
+
+/* Makes the last n segments of the newest file one zstd frame. */
+void ckpt_layout_frame(ckpt_layout *layout, uint32_t n, int level);
 
 /* The side file that a file consists of; NULL for one that holds something else. */
 const ckpt_side_file *ckpt_layout_carried(const ckpt_layout_file *file);

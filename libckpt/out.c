@@ -18,6 +18,12 @@ void ckpt_out_sink(ckpt_out *out, ckpt_sink *sink, uint32_t file, uint64_t offse
   *out = (ckpt_out){.sink = sink, .file = file, .offset = offset, .window = window, .n_window = n_window, .err = err};
 }
 
+void ckpt_out_function(ckpt_out *out, ckpt_out_put *put, void *arg, void *window, size_t n_window, ckpt_error *err) {
+  *out = (ckpt_out){.put = put, .arg = arg, .window = window, .n_window = n_window, .err = err};
+}
+
+static bool only_counts(const ckpt_out *out) { return out->sink == NULL && out->put == NULL; }
+
 void ckpt_out_fail(ckpt_out *out, ckpt_status status) {
   if (out->status == CKPT_OK) out->status = status;
 }
@@ -30,14 +36,20 @@ static bool count(ckpt_out *out, uint64_t n_bytes) {
     ckpt_out_fail(out, ckpt_fail(out->err, CKPT_ELIMIT, NULL, NULL, "output is larger than 2^64 bytes"));
     return false;
   }
-  return out->sink != NULL;
+  return !only_counts(out);
 }
 
-/* Hands the pending bytes to the sink; n_bytes of the stream beyond them are counted but not in the window. */
+/* Hands on bytes before the last n_behind of those that are counted. */
+static void hand_on(ckpt_out *out, const void *bytes, size_t n_bytes, uint64_t n_behind) {
+  uint64_t at = out->offset + out->n_bytes - n_behind - n_bytes;
+  ckpt_out_fail(out, out->put != NULL ? out->put(out->arg, bytes, n_bytes, out->err)
+                                      : ckpt_sink_write(out->sink, out->file, at, bytes, n_bytes, out->err));
+}
+
+/* Hands on the pending bytes; n_behind of the stream beyond them are counted but not in the window. */
 static void flush(ckpt_out *out, uint64_t n_behind) {
   if (out->n_pending == 0 || out->status != CKPT_OK) return;
-  uint64_t at = out->offset + out->n_bytes - n_behind - out->n_pending;
-  ckpt_out_fail(out, ckpt_sink_write(out->sink, out->file, at, out->window, out->n_pending, out->err));
+  hand_on(out, out->window, out->n_pending, n_behind);
   out->n_pending = 0;
 }
 
@@ -47,8 +59,7 @@ void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes) {
   const uint8_t *from = bytes;
   while (n_bytes > 0 && out->status == CKPT_OK) {
     if (out->n_pending == 0 && n_bytes >= out->n_window) { /* what fills a window needs none */
-      ckpt_out_fail(
-          out, ckpt_sink_write(out->sink, out->file, out->offset + out->n_bytes - n_bytes, from, n_bytes, out->err));
+      hand_on(out, from, n_bytes, 0);
       return;
     }
     size_t n_room = out->n_window - out->n_pending, n = n_bytes < n_room ? n_bytes : n_room;
@@ -63,7 +74,7 @@ void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes) {
 void ckpt_out_text(ckpt_out *out, const char *text) { ckpt_out_bytes(out, text, strlen(text)); }
 
 void ckpt_out_fill(ckpt_out *out, uint8_t byte, uint64_t n_bytes) {
-  if (out->sink == NULL && !out->has_crc32) {
+  if (only_counts(out) && !out->has_crc32) {
     (void)count(out, n_bytes);
     return;
   }

@@ -7,9 +7,14 @@
 
 #include "sink.h"
 
+/* Takes the next bytes of a stream. */
+typedef ckpt_status ckpt_out_put(void *arg, const void *bytes, size_t n_bytes, ckpt_error *err);
+
 typedef struct ckpt_out {
   uint64_t n_bytes; /* produced so far */
-  ckpt_sink *sink;  /* NULL: only counts */
+  ckpt_sink *sink;  /* NULL: only counts, or what follows */
+  ckpt_out_put *put;
+  void *arg;
   bool has_crc32;
   uint32_t crc32; /* of what was produced, where has_crc32 */
   uint32_t file;
@@ -20,12 +25,14 @@ typedef struct ckpt_out {
   ckpt_error *err;
 } ckpt_out;
 
-/* A stream that counts, one that takes the CRC-32 too, and one that writes to [offset, ...) of a sink's file through
- * the caller's window. */
+/* A stream that counts, one that takes the CRC-32 too, one that writes to [offset, ...) of a sink's file through the
+ * caller's window, and one that hands everything to a function, in order, through such a window. */
 void ckpt_out_count(ckpt_out *out, ckpt_error *err);
 void ckpt_out_checksum(ckpt_out *out, ckpt_error *err); /* as above */
 void ckpt_out_sink(ckpt_out *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,
                    ckpt_error *err); /* as above */
+void ckpt_out_function(ckpt_out *out, ckpt_out_put *put, void *arg, void *window, size_t n_window,
+                       ckpt_error *err); /* as above */
 
 /* Appends bytes, text, repeated bytes, a little-endian integer of 1..8 bytes, formatted text (at most 512 bytes). */
 void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes);

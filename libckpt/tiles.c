@@ -324,16 +324,14 @@ static uint64_t cursor_bytes(const ckpt_plan *plan) {
 
 /* What one worker's encoder may hold. */
 static uint64_t encoder_bytes(const ckpt_plan *plan) {
-  uint64_t n_encoder = 0;
+  uint8_t level = 0;
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     for (uint32_t f = 0; f < plan->outputs[i].layout.n_files; f++) {
       const ckpt_layout_file *file = &plan->outputs[i].layout.files[f];
-      for (uint32_t s = 0; s < file->n_segments && file->has_encoder; s++) {
-        uint64_t n = file->segments[s].encoder == CKPT_ENCODE_RAW ? 0 : ckpt_encoder_bytes(file->segments[s].level);
-        if (n > n_encoder) n_encoder = n;
-      }
+      for (uint32_t s = 0; s < file->n_segments && file->has_encoder; s++)
+        if (file->segments[s].level > level) level = file->segments[s].level;
     }
-  return n_encoder;
+  return level == 0 ? 0 : ckpt_encoder_bytes(level);
 }
 
 /* Divides the memory and plans every batch. */

@@ -139,6 +139,6 @@ ckpt_status ckpt_safetensors_lay(ckpt_layout *layout, uint32_t *tensors, uint32_
   CKPT_TRY(ckpt_layout_reserve(layout, n + 1, err));
   CKPT_TRY(ckpt_layout_literal(layout, print_header, h, err));
   for (uint32_t i = 0; i < n; i++)
-    CKPT_TRY(ckpt_layout_tensor(layout, tensors[i], NULL, CKPT_ENCODE_RAW, 0, CKPT_CHECKSUM_NONE, err));
+    CKPT_TRY(ckpt_layout_tensor(layout, tensors[i], NULL, CKPT_CHECKSUM_NONE, err));
   return CKPT_OK;
 }

@@ -140,15 +140,20 @@ static void print_segments(const ckpt_layout *layout, uint32_t tensor, std::ostr
   uint64_t units[CKPT_MAX_RANK], none[2 * CKPT_MAX_RANK] = {};
   uint32_t rank = rank_of(t, units);
   std::copy(units, units + rank, none + rank);
-  for (uint32_t f = 0; f < layout->n_files; f++)
+  for (uint32_t f = 0; f < layout->n_files; f++) {
+    uint64_t skip = 0, n_raw = 0;
     for (uint32_t s = 0; s < layout->files[f].n_segments; s++) {
       const ckpt_segment *segment = &layout->files[f].segments[s];
+      skip = segment->is_joined ? skip + n_raw : 0;
+      n_raw = segment->n_raw;
       if (segment->kind != CKPT_SEGMENT_TENSOR || segment->tensor != tensor) continue;
       text << "extent " << hex(layout->files[f].name) << ' ' << segment->offset << ' ' << segment->n_bytes << ' '
-           << segment->n_raw << ' ' << segment->encoder << ' ' << segment->checksum << ' ' << segment->crc32;
+           << segment->n_raw << ' ' << skip << ' ' << segment->encoder << ' ' << segment->checksum << ' '
+           << segment->crc32;
       for (uint32_t i = 0; i < 2 * rank; i++) text << ' ' << (segment->box != nullptr ? segment->box : none)[i];
       text << '\n';
     }
+  }
 }
 
 static void print_index(const ckpt_layout *layout, const void *, ckpt_out *out) {
@@ -214,13 +219,17 @@ static ckpt_status lay_part(ckpt_layout *layout, uint32_t k, uint32_t world, con
     if (way == Way::kEncoded ? !is_encoded : is_encoded || (way == Way::kWhole && i % world != k)) continue;
     // boxes: part 0 holds the last one, so that extents are not in the order of boxes
     uint64_t *box = way == Way::kBoxes ? box_of(layout, &layout->index->tensors[i], world - 1 - k, world) : nullptr;
+    uint32_t n_before = layout->files[*number].n_segments;
     CKPT_TRY(ckpt_layout_zeros(layout, (i * 7) % 13, err));
     bool is_frame = way == Way::kEncoded || (way == Way::kBoxes && options->zstd_level != 0 && k % 2 == 1);
-    CKPT_TRY(ckpt_layout_tensor(layout, i, box, is_frame ? CKPT_ENCODE_ZSTD : CKPT_ENCODE_RAW, options->zstd_level,
-                                i % 5 == 4 ? CKPT_CHECKSUM_NONE : CKPT_CHECKSUM_CRC32, err));
+    ckpt_checksum checksum = i % 5 == 4 ? CKPT_CHECKSUM_NONE : CKPT_CHECKSUM_CRC32;
+    CKPT_TRY(ckpt_layout_tensor(layout, i, box, checksum, err));
+    if (is_frame && i % 4 < 2) ckpt_layout_frame(layout, 1, options->zstd_level);
     Place *place = static_cast<Place *>(ckpt_arena_alloc(layout->arena, sizeof *place));
     *place = {*number, layout->files[*number].n_segments - 1};
     if (i % 2 == 0) CKPT_TRY(ckpt_layout_trailer(layout, print_crc, place, err));
+    if (is_frame && i % 4 >= 2)
+      ckpt_layout_frame(layout, layout->files[*number].n_segments - n_before, options->zstd_level);
   }
   CKPT_TRY(ckpt_layout_footer(layout, print_crcs, number, err));
   return ckpt_layout_literal(layout, print_end, nullptr, err);
@@ -290,7 +299,7 @@ static ckpt_status parse_extent(ckpt_index *index, std::istream &in, Parsed *t, 
   ckpt_extent extent = {};
   uint64_t n_raw, crc;
   int encoder, checksum;
-  in >> file >> extent.offset >> extent.n_stored >> n_raw >> encoder >> checksum >> crc;
+  in >> file >> extent.offset >> extent.n_stored >> n_raw >> extent.skip >> encoder >> checksum >> crc;
   extent.file = file_number(index->source, unhex(file));
   if (extent.file == UINT32_MAX) return ckpt_fail(err, CKPT_EFORMAT, nullptr, nullptr, "no file %s", file.c_str());
   if (encoder == CKPT_ENCODE_ZSTD) extent.chain[0] = CKPT_DECODE_ZSTD;
@@ -377,21 +386,24 @@ std::string check_checksums(const std::map<std::string, std::string> &files) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream in(line);
     std::string word, file;
-    uint64_t offset, n_bytes, n_raw, encoder, checksum, crc;
+    uint64_t offset, n_bytes, n_raw, skip, encoder, checksum, crc;
     if (!(in >> word)) continue;
     n_tensors += word == "tensor";
     if (word != "extent") continue;
-    in >> file >> offset >> n_bytes >> n_raw >> encoder >> checksum >> crc;
+    in >> file >> offset >> n_bytes >> n_raw >> skip >> encoder >> checksum >> crc;
     std::string bytes = files.at(unhex(file)).substr(offset, n_bytes);
+    std::string behind = files.at(unhex(file)).substr(offset + n_bytes, 10);
+    if (encoder == CKPT_ENCODE_ZSTD) {
+      std::string raw(ZSTD_getFrameContentSize(bytes.data(), bytes.size()), '\0');
+      if (ZSTD_decompress(&raw[0], raw.size(), bytes.data(), bytes.size()) != raw.size() || raw.size() < skip + n_raw)
+        return line + ": no zstd frame of it";
+      if (raw.size() > skip + n_raw) behind = raw.substr(skip + n_raw);
+      if (raw.substr(0, skip).find_first_not_of('\0') != std::string::npos) return line + ": no zeros before it";
+      bytes = raw.substr(skip, n_raw);
+    }
     char trailer[11];
     snprintf(trailer, sizeof trailer, "<%08x>", static_cast<unsigned>(crc));
-    if (n_tensors % 2 == 1 && files.at(unhex(file)).substr(offset + n_bytes, 10) != trailer)
-      return line + ": no trailer " + trailer;
-    if (encoder == CKPT_ENCODE_ZSTD) {
-      std::string raw(n_raw, '\0');
-      if (ZSTD_decompress(&raw[0], n_raw, bytes.data(), bytes.size()) != n_raw) return line + ": no zstd frame of it";
-      bytes = raw;
-    }
+    if (n_tensors % 2 == 1 && behind != trailer) return line + ": no trailer " + trailer;
     if (bytes.size() != n_raw) return line + ": cut off";
     uint64_t wanted = crc32_z(0, reinterpret_cast<const Bytef *>(bytes.data()), bytes.size());
     if (checksum == CKPT_CHECKSUM_CRC32 && crc != wanted) return line + ": crc32 is " + std::to_string(wanted);

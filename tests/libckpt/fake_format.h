@@ -7,6 +7,8 @@
 //   parts are frames too side files    as they are index.txt     one footer: everything that `open` needs, sizes,
 //   offsets and checksums of all files included
 //
+// A frame may hold the zeros before its tensor and the checksum behind it as well.
+//
 // "drop.*" is not held, "narrow.*" of f64 becomes f32.
 #pragma once
 
