@@ -39,6 +39,8 @@ CASES = {
     "convert --json": ("convert IN -o o.safetensors --json --match *mlp*", {}),
     "reshard to a new folder": ("reshard IN -o o --to dcp --world 3", {}),
     "reshard into an empty folder": ("reshard IN -o o --to dcp --world 2 --threads 2", {"o/": ""}),
+    "reshard compressed over a folder": ("reshard IN -o o --to dcp --world 2 --zstd 3 --force",
+                                         {"o/.metadata": "old", "o/__7_0.distcp": "old"}),
     "reshard over a folder": ("reshard IN -o o --to dcp --force", {"o/.metadata": "old", "o/__7_0.distcp": "old"}),
     "split": ("split IN -o o --shard-size 100KB", {}),
     "join": ("join IN -o o.safetensors", {}),

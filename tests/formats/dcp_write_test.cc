@@ -1,5 +1,7 @@
 // PyTorch Distributed Checkpoint folders that we write: read back, cut as torch.chunk cuts, the same from any source.
 // That torch reads them is for tests/interop/test_dcp_write.py.
+#include <zstd.h>
+
 #include "tests/formats/formats_testing.h"
 
 namespace formats_testing {
@@ -10,16 +12,19 @@ const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
 class DcpWrite : public testing::Test {
  protected:
   // Converts everything to DCP for some ranks.
-  ckpt_status Write(const std::string &input, const std::string &output, uint32_t world, uint32_t n_threads = 1) {
+  ckpt_status Write(const std::string &input, const std::string &output, uint32_t world, uint32_t n_threads = 1,
+                    int zstd_level = 0, uint64_t memory = 0) {
     ckpt_run_options run = {};
     run.struct_size = sizeof run;
     run.n_threads = n_threads;
+    run.memory = memory;
     ckpt_convert_options options = {};
     options.struct_size = sizeof options;
     options.input = input.c_str();
     options.output = output.c_str();
     options.to = "dcp";
     options.world = world;
+    options.zstd_level = static_cast<uint32_t>(zstd_level);
     options.run = &run;
     return ckpt_convert(&options, &err_);
   }
@@ -139,6 +144,49 @@ TEST_F(DcpWrite, BytesDoNotDependOnThreadsOrOnTheSource) {
   EXPECT_EQ(Slurp(folder_ / "a"), Slurp(folder_ / "d"));
 }
 
+// Every chunk's slice is one frame of the very archive that is written without compression.
+TEST_F(DcpWrite, CompressedChunksAreFramesOfTheSameArchives) {
+  for (const char *name : {"fsdp4", "app", "dtypes", "mcore"}) {
+    std::string plain = folder_ / (name + std::string(".plain")), packed = folder_ / name;
+    ASSERT_EQ(Write(kData + name, plain, 3), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(Write(kData + name, packed, 3, 1, 3), CKPT_OK) << text_of(err_);
+    EXPECT_EQ(Digest(kData + name), Digest(packed)) << name;
+    IndexPointer a = open(plain, &err_, false), b = open(packed, &err_, false);
+    ASSERT_NE(b, nullptr) << text_of(err_);
+    EXPECT_EQ(a->step, b->step);
+    for (uint32_t i = 0; i < a->n_tensors; i++)
+      for (uint32_t k = 0; k < a->tensors[i].n_extents; k++) {
+        const ckpt_extent *x = &a->tensors[i].extents[k], *y = &b->tensors[i].extents[k];
+        ASSERT_EQ(y->chain[0], CKPT_DECODE_ZSTD) << a->tensors[i].name;
+        std::string stored(y->n_stored, '\0'), archive(x->n_stored, '\0'), unpacked(x->n_stored, '\0');
+        ASSERT_EQ(ckpt_source_read(b->source, y->file, y->offset, &stored[0], stored.size(), &err_), CKPT_OK);
+        ASSERT_EQ(ckpt_source_read(a->source, x->file, x->offset, &archive[0], archive.size(), &err_), CKPT_OK);
+        EXPECT_EQ(ZSTD_findFrameCompressedSize(stored.data(), stored.size()), stored.size());
+        EXPECT_EQ(ZSTD_decompress(&unpacked[0], unpacked.size(), stored.data(), stored.size()), archive.size());
+        EXPECT_EQ(unpacked, archive) << a->tensors[i].name;
+      }
+    const ckpt_object *groups = ckpt_object_get(a->objects, CKPT_STATE_PARAM_GROUPS);
+    if (groups != nullptr) {
+      EXPECT_TRUE(ckpt_object_equal(groups, ckpt_object_get(b->objects, CKPT_STATE_PARAM_GROUPS))) << name;
+    }
+  }
+}
+
+TEST_F(DcpWrite, CompressedBytesDoNotDependOnThreadsMemoryOrTheSource) {
+  std::string source = Source({40, 41, -1, 7, 0, 5000}, 1000);
+  for (int level : {1, 19}) {
+    Folder folder;
+    uint64_t least = level == 1 ? UINT64_C(12) << 20 : UINT64_C(200) << 20;
+    ASSERT_EQ(Write(source, folder / "a", 3, 1, level, UINT64_C(1) << 30), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(Write(source, folder / "b", 3, 4, level, least), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(Write(source, folder / "c", 5, 2, 3), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(Write(folder / "c", folder / "d", 3, 4, level, UINT64_C(2) << 30), CKPT_OK) << text_of(err_);
+    EXPECT_EQ(Slurp(folder / "a"), Slurp(folder / "b"));
+    EXPECT_EQ(Slurp(folder / "a"), Slurp(folder / "d"));
+    EXPECT_EQ(Digest(source), Digest(folder / "d"));
+  }
+}
+
 TEST_F(DcpWrite, NamesThatTorchWouldTakeForOneAreRefused) {
   std::string header = R"({"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]},)"
                        R"("optimizer.state.w.momentum":{"dtype":"U8","shape":[],"data_offsets":[1,2]},)"
@@ -171,6 +219,9 @@ TEST_F(DcpWrite, WritesForManyRanksInLinearTime) {
   std::string source = Source(rows, 2);
   ASSERT_EQ(Write(source, folder_ / "o", 500), CKPT_OK) << text_of(err_); /* 100,000 chunks */
   EXPECT_EQ(Digest(source), Digest(folder_ / "o"));
+  source = Source(std::vector<int>(30, 500), 2);
+  ASSERT_EQ(Write(source, folder_ / "z", 500, 2, 1), CKPT_OK) << text_of(err_); /* 15,000 frames */
+  EXPECT_EQ(Digest(source), Digest(folder_ / "z"));
 }
 
 }  // namespace

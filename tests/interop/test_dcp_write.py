@@ -66,6 +66,26 @@ def test_every_dtype_and_shape_loads_plainly(folder):
         assert digest(out) == digest(source)
 
 
+def test_compressed_folders_load(folder):
+    generator = torch.Generator().manual_seed(6)
+    tensors = {"%s.%d" % (dtype, i): random_tensor(generator, getattr(torch, dtype), shape)
+               for dtype in DTYPES for i, shape in enumerate(SHAPES)}
+    tensors["large"] = torch.arange(3 << 20).reshape(3, -1) // 1000  # several blocks, several windows of level 1
+    source = os.path.join(folder, "s.safetensors")
+    save_file(tensors, source)
+    for world, level in ((1, 1), (3, 3), (16, 19)):
+        out = write(source, folder, world, "--zstd", level, "--memory", "512M")
+        found = {name: torch.zeros_like(t) for name, t in tensors.items()}
+        dcp.load(found, checkpoint_id=out, no_dist=True)
+        expect(found, tensors)
+        dcp_to_torch_save(out, out + ".pt")
+        expect(torch.load(out + ".pt", weights_only=True), tensors)
+        assert digest(out) == digest(source)
+        ckpt("scan", out)
+        size = sum(os.path.getsize(os.path.join(out, name)) for name in os.listdir(out))
+        assert size < os.path.getsize(source) / 4, (size, os.path.getsize(source))
+
+
 def test_bytes_do_not_depend_on_threads_or_where_they_came_from(folder):
     source = os.path.join(folder, "s.safetensors")
     save_file({"b.%d" % i: torch.randn(40, 50 + i) for i in range(20)}, source)
@@ -154,6 +174,11 @@ def test_fsdp2_goes_on_with_another_number_of_ranks(folder):
         ckpt("reshard", theirs, "-o", ours, "--to", "dcp", "--world", world)
         assert digest(ours, "--include", "all") == digest(theirs, "--include", "all")
         spawn(load_worker, 2, ours, theirs + ".pt")
+    packed = os.path.join(folder, "packed")  # items of bytes, compressed too
+    ckpt("reshard", theirs, "-o", packed, "--to", "dcp", "--world", 3, "--zstd", 3)
+    assert digest(packed, "--include", "all") == digest(theirs, "--include", "all")
+    ckpt("verify", packed)
+    spawn(load_worker, 2, packed, theirs + ".pt")
 
 
 if __name__ == "__main__":
