@@ -3,10 +3,11 @@
 
     kills.py CKPT
 
-SIGKILL, SIGINT and SIGTERM while a model is converted to a new file, over a file, to a new folder and over a folder.
+SIGKILL, SIGINT and SIGTERM while a model is converted or resharded to a new file, over a file, to a new folder and over
+a folder, in each format that is written and to frames of zstd.
 After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
 their names; the same command then succeeds, says what it removed, and nothing is left. Most kills wait until the
-temporary file or folder is there, and half of all must meet it. 12 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
+temporary file or folder is there, and half of all must meet it. 15 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
 repeats a draw.
 """
 import hashlib
@@ -22,11 +23,12 @@ import tempfile
 import time
 
 CKPT = sys.argv[1]
-N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 12
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 15
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
 N_TENSORS, N_ELEMENTS = 120, 96 * 1024
+FORMER = {"model.safetensors.index.json", ".metadata"}  # what makes an old folder another one
 
 
 def write_model(path):
@@ -68,11 +70,16 @@ def main():
         model, old, work = (os.path.join(base, name) for name in ("model.safetensors", "old", "work"))
         write_model(model)
         os.mkdir(old)
-        forms = {"out.safetensors": ["--dtype", "f32"], "out": ["--shard-size", "2MB"]}
+        reshard = ["reshard", "--to", "dcp", "--world", "3"]
+        forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
+                 "out.pt": ["convert", "--dtype", "f32"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"]}
         new, seconds, writing = {}, {}, {}
-        for output, options in forms.items():
-            command = [CKPT, "convert", model, "-o", os.path.join(old, output), "--quiet"]
-            subprocess.run(command + (["--dtype", "f16"] if output != "out" else options), check=True, capture_output=True)
+        for output, (verb, *options) in forms.items():
+            command = [CKPT, verb, model, "-o", os.path.join(old, output), "--quiet"]
+            subprocess.run(command + (["--dtype", "f16"] if "." in output else options), check=True, capture_output=True)
+            for name in FORMER & set(os.listdir(command[4]) if "." not in output else ()):
+                with open(os.path.join(command[4], name), "a") as f:
+                    f.write("\n")  # the old folder is another one, with the same names
             os.mkdir(work)
             started = time.monotonic()
             command[4] = os.path.join(work, output)
@@ -83,17 +90,16 @@ def main():
             seconds[output], writing[output] = time.monotonic() - started, time.monotonic() - begun
             new[output] = contents(command[4])
             shutil.rmtree(work)
-        with open(os.path.join(old, "out", "model.safetensors.index.json"), "a") as f:
-            f.write("\n")  # the old folder is another one, with the same names
         for i in range(N_KILLS):
             number = SIGNALS[i % len(SIGNALS)]
-            output, force = list(forms)[i // 3 % 2], i % 2 == 0
+            output, force = list(forms)[i // 3 % len(forms)], i % 2 == 0
             os.mkdir(work)
             path = os.path.join(work, output)
             if force:
-                (shutil.copytree if output == "out" else shutil.copy)(os.path.join(old, output), path)
+                (shutil.copy if "." in output else shutil.copytree)(os.path.join(old, output), path)
             before = contents(path)
-            command = [CKPT, "convert", model, "-o", path, "--quiet", *forms[output], *(["--force"] if force else [])]
+            verb, *options = forms[output]
+            command = [CKPT, verb, model, "-o", path, "--quiet", *options, *(["--force"] if force else [])]
             waits = i % 4 != 3
             delay = random.uniform(0, writing[output] if waits else 1.3 * seconds[output])
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

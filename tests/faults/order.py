@@ -27,6 +27,14 @@ CASES = [
     ("split IN -o o --shard-size 100KB", {}),
     ("join IN -o o.safetensors", {}),
     ("consolidate IN -o o --shard-size 100KB", {}),
+    ("convert IN -o o.pt", {}),
+    ("convert IN -o o.pt --force", {"o.pt": "old"}),
+    ("reshard IN -o o --to dcp --world 3", {}),
+    ("reshard IN -o o --to dcp --world 2", {"o/": ""}),
+    ("reshard IN -o o --to dcp --force", {"o/.metadata": "old", "o/__7_0.distcp": "old"}),
+    ("reshard IN -o o --to dcp --world 3 --zstd 3", {}),
+    ("reshard IN -o o --to dcp --world 2 --zstd 3", {"o/": ""}),
+    ("reshard IN -o o --to dcp --zstd 3 --force", {"o/.metadata": "old", "o/__7_0.distcp": "old"}),
     ("hash IN -o m.json", {}),
 ]
 

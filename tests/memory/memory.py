@@ -133,6 +133,24 @@ def check_tensors(base):
             problems.append("1,000,001 tensors: exit %d: %s" % (status, message))
 
 
+def check_chunks(base):
+    """Many chunks, compressed or not: a plan of them has its place in --memory, and they are written one by one."""
+    path, out = os.path.join(base, "chunks.safetensors"), os.path.join(base, "out")
+    n_tensors, world = (4000, 100) if FULL else (1000, 50)
+    write_sparse(path, n_tensors, n_tensors * 64 * world, "U8")
+    memory = n_tensors * world * 64 * MIB // 50_000
+    for options in ((), ("--zstd", "3")):
+        measure("%d chunks%s: reshard" % (n_tensors * world, " in zstd" if options else ""), memory + ALLOWED, "reshard",
+                path, "-o", out, "--to", "dcp", "--world", str(world), "--quiet", "--memory", str(memory), *options)
+        shutil.rmtree(out, ignore_errors=True)
+    write_sparse(path, 1, 300 * 1000**2)  # and one that is large: its frame is no larger in memory
+    for memory in (24, 64):
+        measure("300 MB in zstd, --memory %dM: reshard" % memory, memory * MIB + ALLOWED, "reshard", path, "-o", out, "--to",
+                "dcp", "--quiet", "--memory", "%dM" % memory, "--zstd", "3")
+        shutil.rmtree(out, ignore_errors=True)
+    os.remove(path)
+
+
 def check_listing(base):
     """Findings of one kind are listed so far, and counted all."""
     path = os.path.join(base, "zeros.safetensors")
@@ -158,7 +176,7 @@ def check_refusal(base):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
-        for part in (check_budgets, check_growth, check_tensors, check_listing, check_refusal):
+        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
