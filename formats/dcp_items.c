@@ -25,7 +25,7 @@ typedef struct flattener {
   ckpt_arena *arena;
   ckpt_object **pairs; /* path, value */
   uint32_t n, capacity;
-  bool has_states;                            /* tensors of an optimizer are written */
+  bool leaves_states;                         /* the optimizer had tensors, and none is written */
   const ckpt_object *path[CKPT_DCP_MAX_KEYS]; /* to the value at hand */
   uint32_t depth;
   uint64_t n_steps; /* values looked at: a graph may have more paths than nodes */
@@ -141,9 +141,9 @@ static const ckpt_object *text(flattener *f, const char *key) { return ckpt_obje
 
 static bool is_optimizer(const ckpt_object *value) { return ckpt_object_get(value, "param_groups") != NULL; }
 
-/* A value below a key of its own. What belongs to an optimizer whose states are not written stays behind with them. */
+/* A value below a key of its own. What belongs to an optimizer whose states are left out stays behind with them. */
 static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *value, ckpt_error *err) {
-  if (value->kind == CKPT_OBJECT_TENSOR || (strcmp(key, "optimizer") == 0 && !f->has_states)) return CKPT_OK;
+  if (value->kind == CKPT_OBJECT_TENSOR || (strcmp(key, "optimizer") == 0 && f->leaves_states)) return CKPT_OK;
   const ckpt_object *name = text(f, key);
   CKPT_TRY_ALLOC(name, err);
   return flatten_child(f, name, value, err);
@@ -193,6 +193,12 @@ static bool is_state(const ckpt_tensor *tensor) {
          tensor->role != CKPT_ROLE_PARAMETER;
 }
 
+static bool has_states(const ckpt_index *index) {
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (is_state(&index->tensors[i])) return true;
+  return false;
+}
+
 /* A tied tensor is written under each of its names, as torch's state dicts have it, with one place for all. Who opens
  * the folder sees the tie where the config states it; other names are left out, or they would come back as tensors. */
 static ckpt_status keep_stated_aliases(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
@@ -218,7 +224,7 @@ ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_
   flattener f = {.described = described, .losses = losses, .arena = &described->arena};
   CKPT_TRY(keep_stated_aliases(described, losses, err));
   if (described->objects == NULL) return CKPT_OK;
-  for (uint32_t i = 0; i < described->n_tensors; i++) f.has_states = f.has_states || is_state(&described->tensors[i]);
+  f.leaves_states = described->objects_of != NULL && has_states(described->objects_of) && !has_states(described);
   const ckpt_object *root = ckpt_object_get(described->objects, CKPT_TORCH_OBJECT);
   ckpt_status status = root != NULL ? add_own(&f, root, err) : add_known(&f, described->objects, err);
   described->objects = NULL;

@@ -4,6 +4,10 @@
 
 #include "tests/formats/formats_testing.h"
 
+extern "C" {
+#include "formats/dcp_write.h"
+}
+
 namespace formats_testing {
 namespace {
 
@@ -97,6 +101,35 @@ TEST_F(DcpWrite, ObjectsComeBack) {
     }
     EXPECT_EQ(before->step, after->step);
   }
+}
+
+// SGD without momentum has groups and no tensors; where the tensors are left out, so are the groups.
+TEST_F(DcpWrite, AnOptimizerWithoutStatesKeepsItsGroups) {
+  ASSERT_EQ(Write(kData + "app", folder_ / "app", 1), CKPT_OK) << text_of(err_);
+  IndexPointer app = open(folder_ / "app", &err_, false);
+  ASSERT_NE(ckpt_object_get(app->objects, CKPT_STATE_PARAM_GROUPS), nullptr);
+  IndexPointer model = open(folder_ / "app", &err_, false);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < model->n_tensors; i++)
+    if (model->tensors[i].role == CKPT_ROLE_PARAMETER) model->tensors[n++] = model->tensors[i];
+  model->n_tensors = n;
+  auto groups = [&](const ckpt_index *of) {
+    model->objects_of = of;
+    ckpt_losses losses = {};
+    losses.arena = &model->arena;
+    ckpt_object *objects = model->objects;
+    EXPECT_EQ(ckpt_dcp_normalize(model.get(), &losses, &err_), CKPT_OK) << text_of(err_);
+    uint32_t n_found = 0;
+    for (uint64_t i = 0; model->objects != nullptr && i < model->objects->n; i++) {
+      char name[CKPT_DCP_NAME_BYTES + 1];
+      (void)ckpt_dcp_item_name(name, model->objects->items[2 * i]);
+      n_found += strncmp(name, "optimizer.param_groups", 22) == 0;
+    }
+    model->objects = objects;
+    return n_found;
+  };
+  EXPECT_NE(groups(model.get()), 0u);
+  EXPECT_EQ(groups(app.get()), 0u);
 }
 
 TEST_F(DcpWrite, RowsFallToRanksAsTorchChunks) {
