@@ -123,6 +123,10 @@ static ckpt_status look_at_place(ckpt_scanner *s, const ckpt_place *place, const
   bool fits = ckpt_mul_u64(place->n_bytes, 8, &s->max_work) &&
               ckpt_add_u64(s->max_work, 2 * CKPT_SCAN_UNPACKED_BYTES, &s->max_work);
   if (!fits) s->max_work = UINT64_MAX;
+  fits = ckpt_mul_u64(place->n_bytes, CKPT_SCAN_FRAMES_RATIO, &s->max_unpacked) &&
+         ckpt_add_u64(s->max_unpacked, CKPT_SCAN_FRAMES_BYTES, &s->max_unpacked);
+  if (!fits) s->max_unpacked = UINT64_MAX;
+  s->n_unpacked = 0;
   s->scan->n_files++;
   s->scan->n_bytes += place->n_bytes;
   return ckpt_scan_look(s, place, err);

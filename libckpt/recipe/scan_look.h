@@ -5,17 +5,21 @@
 #include "libckpt/recipe/scan.h"
 #include "libckpt/source.h"
 
-/* What is unpacked is in memory, at most so much of it at once. */
+/* What is unpacked of a record that begins as numbers do, at most; and of a file, as far as it counts as work. */
 #define CKPT_SCAN_UNPACKED_BYTES (UINT64_C(256) << 20)
+/* What the frames of a file may unpack to without counting as work: this, and so many times their size. */
+#define CKPT_SCAN_FRAMES_BYTES (UINT64_C(16) << 30)
+#define CKPT_SCAN_FRAMES_RATIO 64
 #define CKPT_SCAN_DEPTH 6 /* archives in archives */
 
 typedef struct ckpt_scanner {
   ckpt_scan *scan;
-  const ckpt_run_options *run; /* or NULL */
-  const char *path;            /* of the file */
-  uint32_t first;              /* the file's first pickle in the scan */
-  uint64_t n_work, max_work;   /* bytes gone through for this file; more is a hostile archive */
-  bool is_stopped;             /* max_work is reached, which has been said */
+  const ckpt_run_options *run;       /* or NULL */
+  const char *path;                  /* of the file */
+  uint32_t first;                    /* the file's first pickle in the scan */
+  uint64_t n_work, max_work;         /* bytes gone through for this file; more is a hostile archive */
+  uint64_t n_unpacked, max_unpacked; /* of frames, which is no work */
+  bool is_stopped;                   /* max_work is reached, which has been said */
 } ckpt_scanner;
 
 /* A file, a record of an archive, or what was unpacked. */

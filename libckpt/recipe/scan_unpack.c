@@ -1,18 +1,16 @@
-/* scan_unpack.c - what is compressed, in memory: deflate (raw, zlib, gzip) and zstd, frame after frame.
+/* scan_unpack.c - what is compressed: deflate (raw, zlib, gzip) and zstd, frame after frame (unpacked.h).
  *
  * Others are named, not looked into: a scanner that passes what it cannot open has been evaded by 7z. */
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
-#include <zstd.h>
 
-#include "libckpt/checked.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/scan_look.h"
+#include "libckpt/recipe/unpacked.h"
 
 typedef unsigned long long ull;
 
-enum { INPUT_BYTES = 64 << 10, FIRST_BYTES = 64 << 10, HEAD_BYTES = 512 };
+enum { HEAD_BYTES = 512 };
 
 const char *ckpt_scan_compressor(const uint8_t *head, size_t n_head, bool *is_known) {
   static const struct {
@@ -42,95 +40,35 @@ const char *ckpt_scan_compressor(const uint8_t *head, size_t n_head, bool *is_kn
   return is_zlib ? "zlib" : NULL;
 }
 
-/* A stream that is being unpacked into memory. */
+/* ---- streams ---------------------------------------------------------------------------------------------------- */
+
 typedef struct unpacking {
+  ckpt_scanner *s;
   const ckpt_place *place;
-  uint64_t at; /* of the next input */
-  uint8_t *input;
-  size_t n_input, used;
-  uint8_t *bytes; /* what came out */
-  size_t n, capacity;
-  bool is_done, is_zstd;
-  z_stream deflate;
-  ZSTD_DStream *zstd;
+  bool is_frame; /* of a file itself, as DCP has them: zeros pack well, and are honest */
 } unpacking;
 
-static ckpt_status more_input(unpacking *u, ckpt_error *err) {
-  uint64_t n_left = u->place->n_bytes - u->at;
-  u->n_input = n_left < INPUT_BYTES ? (size_t)n_left : INPUT_BYTES;
-  u->used = 0;
-  CKPT_TRY(ckpt_source_read(u->place->source, u->place->file, u->place->offset + u->at, u->input, u->n_input, err));
-  u->at += u->n_input;
-  return CKPT_OK;
+static ckpt_status count(void *arg, uint64_t n_bytes, bool *may_go_on, ckpt_error *err) {
+  const unpacking *u = arg;
+  uint64_t n_free = u->is_frame ? u->s->max_unpacked - u->s->n_unpacked : 0;
+  if (n_free > n_bytes) n_free = n_bytes;
+  u->s->n_unpacked += n_free;
+  return ckpt_scan_work(u->s, u->place, n_bytes - n_free, may_go_on, err);
 }
 
-/* One step; false where the stream is broken. */
-static bool step(unpacking *u) {
-  size_t n_room = u->capacity - u->n, n_in = u->n_input - u->used;
-  if (u->is_zstd) {
-    ZSTD_inBuffer in = {u->input, u->n_input, u->used};
-    ZSTD_outBuffer out = {u->bytes, u->capacity, u->n};
-    size_t result = ZSTD_decompressStream(u->zstd, &out, &in);
-    bool is_stuck = in.pos == u->used && out.pos == u->n && n_in == 0;
-    u->used = in.pos;
-    u->n = out.pos;
-    u->is_done = result == 0;
-    return !ZSTD_isError(result) && (u->is_done || !is_stuck);
-  }
-  u->deflate.next_in = u->input + u->used;
-  u->deflate.avail_in = (uInt)n_in;
-  u->deflate.next_out = u->bytes + u->n;
-  u->deflate.avail_out = n_room > UINT32_MAX ? UINT32_MAX : (uInt)n_room;
-  int result = inflate(&u->deflate, Z_NO_FLUSH);
-  u->used = u->n_input - u->deflate.avail_in;
-  u->n = (size_t)(u->deflate.next_out - u->bytes);
-  u->is_done = result == Z_STREAM_END;
-  return result == Z_OK || result == Z_STREAM_END;
-}
-
-static ckpt_status grow(unpacking *u, ckpt_error *err) {
-  size_t capacity = u->capacity == 0 ? FIRST_BYTES : 2 * u->capacity;
-  uint8_t *moved = realloc(u->bytes, capacity);
-  CKPT_TRY_ALLOC(moved, err);
-  u->bytes = moved;
-  u->capacity = capacity;
-  return CKPT_OK;
-}
-
-/* Goes to the end of the stream, of max_bytes, or to where it breaks. */
-static ckpt_status unpack(unpacking *u, size_t max_bytes, bool *is_broken, ckpt_error *err) {
-  *is_broken = false;
-  while (!u->is_done && !*is_broken && u->n < max_bytes) {
-    if (u->n == u->capacity) CKPT_TRY(grow(u, err));
-    if (u->used == u->n_input && u->at < u->place->n_bytes) CKPT_TRY(more_input(u, err));
-    *is_broken = !step(u);
-  }
-  return CKPT_OK;
-}
-
-static ckpt_status begin(unpacking *u, const ckpt_place *place, bool is_zstd, int window_bits, ckpt_error *err) {
-  *u = (unpacking){.place = place, .is_zstd = is_zstd, .input = malloc(INPUT_BYTES)};
-  CKPT_TRY_ALLOC(u->input, err);
-  if (is_zstd) {
-    u->zstd = ZSTD_createDStream();
-    CKPT_TRY_ALLOC(u->zstd, err);
-    return CKPT_OK;
-  }
-  if (inflateInit2(&u->deflate, window_bits) != Z_OK) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  return CKPT_OK;
-}
-
-static void end(unpacking *u) {
-  if (!u->is_zstd) inflateEnd(&u->deflate);
-  ZSTD_freeDStream(u->zstd);
-  free(u->input);
-  free(u->bytes);
+static ckpt_status begin(ckpt_unpacked **out, unpacking *u, ckpt_scanner *s, const ckpt_place *place,
+                         ckpt_packing packing, ckpt_error *err) {
+  *u = (unpacking){s, place, packing == CKPT_PACKED_ZSTD && place->depth == 0};
+  const ckpt_packed packed = {place->source, place->file, place->offset, place->n_bytes, packing};
+  return ckpt_unpacked_new(out, &packed, count, u, err);
 }
 
 /* Looks at what came out, as a place of a source of its own. */
-static ckpt_status look_at(ckpt_scanner *s, const unpacking *u, const char *record, ckpt_error *err) {
-  ckpt_place place = {.n_bytes = u->n, .record = record, .depth = u->place->depth + 1, .is_item = u->place->is_item};
-  CKPT_TRY(ckpt_source_memory(&place.source, u->bytes, u->n, s->path, err));
+static ckpt_status look_at(ckpt_scanner *s, const ckpt_place *around, ckpt_unpacked *u, const char *record,
+                           ckpt_error *err) {
+  ckpt_place place = {
+      .n_bytes = ckpt_unpacked_at(u).n_bytes, .record = record, .depth = around->depth + 1, .is_item = around->is_item};
+  CKPT_TRY(ckpt_unpacked_source(&place.source, u, s->path, err));
   ckpt_status status = ckpt_scan_look(s, &place, err);
   ckpt_source_free(place.source);
   return status;
@@ -143,26 +81,24 @@ static bool is_of_interest(const uint8_t *head, size_t n_head) {
          (n_head >= 2 && head[0] == 0x80 && head[1] <= 5) || (n_head >= 263 && memcmp(head + 257, "ustar", 5) == 0);
 }
 
-/* What has been unpacked, whole or not. */
-static ckpt_status take(ckpt_scanner *s, const unpacking *u, const char *record, bool is_broken, const char *what,
-                        ckpt_error *err) {
-  bool may_go_on = true, is_whole = u->is_done;
-  CKPT_TRY(ckpt_scan_work(s, u->place, u->n, &may_go_on, err));
-  if (!may_go_on || u->n == 0) return CKPT_OK;
-  CKPT_TRY(look_at(s, u, record, err));
-  size_t n_head = u->n < HEAD_BYTES ? u->n : HEAD_BYTES;
-  if (is_broken)
-    return ckpt_scan_problem(s, u->place, err, "broken %s: looked into up to byte %zu of what it holds", what, u->n);
-  if (is_whole || !is_of_interest(u->bytes, n_head)) return CKPT_OK;
-  return ckpt_scan_problem(s, u->place, err,
-                           "not looked into any further: more than %llu bytes when unpacked (%s; unpack it first)",
-                           (ull)CKPT_SCAN_UNPACKED_BYTES, what);
+/* What a stream unpacks to: all of it, but of plain numbers in a record their beginning. */
+static ckpt_status take(ckpt_scanner *s, const ckpt_place *place, ckpt_unpacked *u, const char *record,
+                        const char *what, bool is_record, ckpt_error *err) {
+  ckpt_unpacked_state now = ckpt_unpacked_at(u);
+  bool goes_on = !is_record || is_of_interest(now.head, now.n_head);
+  CKPT_TRY(ckpt_unpacked_go(u, goes_on ? UINT64_MAX : CKPT_SCAN_UNPACKED_BYTES, err));
+  now = ckpt_unpacked_at(u);
+  if (now.is_stopped || now.n_bytes == 0) return CKPT_OK; /* which has been said */
+  CKPT_TRY(look_at(s, place, u, record, err));
+  if (!now.is_broken) return CKPT_OK;
+  return ckpt_scan_problem(s, place, err, "broken %s: looked into up to byte %llu of what it holds", what,
+                           (ull)now.n_bytes);
 }
 
 ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
-  bool is_known = true, is_broken = false, may_go_on = true;
+  bool is_known = true, may_go_on = true;
   ckpt_place rest = *place;
-  while (rest.n_bytes != 0 && !is_broken && may_go_on) {
+  while (rest.n_bytes != 0 && may_go_on) {
     uint8_t head[HEAD_BYTES];
     size_t n_head = rest.n_bytes < sizeof head ? (size_t)rest.n_bytes : sizeof head;
     CKPT_TRY(ckpt_source_read(rest.source, rest.file, rest.offset, head, n_head, err));
@@ -173,19 +109,20 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
                                (ull)(rest.offset - place->offset));
     char *record = ckpt_scan_name(place, what);
     CKPT_TRY_ALLOC(record, err);
-    unpacking u;
-    ckpt_status status = begin(&u, &rest, strcmp(what, "zstd") == 0, 15 + 32, err);
-    if (status == CKPT_OK) status = unpack(&u, CKPT_SCAN_UNPACKED_BYTES, &is_broken, err);
-    if (status == CKPT_OK) status = take(s, &u, record, is_broken, what, err);
-    uint64_t n_used = u.at - (u.n_input - u.used);
-    bool is_whole = u.is_done;
-    end(&u);
+    unpacking counted;
+    ckpt_unpacked *u = NULL;
+    ckpt_packing packing = strcmp(what, "zstd") == 0 ? CKPT_PACKED_ZSTD : CKPT_PACKED_ZLIB;
+    ckpt_status status = begin(&u, &counted, s, &rest, packing, err);
+    if (status == CKPT_OK) status = take(s, &rest, u, record, what, false, err);
+    ckpt_unpacked_state end = {0};
+    if (status == CKPT_OK) end = ckpt_unpacked_at(u);
+    ckpt_unpacked_free(u);
     free(record);
     CKPT_TRY(status);
-    CKPT_TRY(ckpt_scan_work(s, place, n_used, &may_go_on, err));
-    if (!is_whole) break;
-    rest.offset += n_used;
-    rest.n_bytes -= n_used;
+    CKPT_TRY(ckpt_scan_work(s, place, end.n_used, &may_go_on, err));
+    if (!end.is_whole) break;
+    rest.offset += end.n_used;
+    rest.n_bytes -= end.n_used;
     rest.is_item = true;
   }
   return CKPT_OK;
@@ -193,19 +130,18 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
 
 ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, uint32_t crc,
                                ckpt_error *err) {
-  unpacking u;
-  bool is_broken = false;
+  unpacking counted;
+  ckpt_unpacked *u = NULL;
   uint64_t n_before = s->scan->n_pickles;
-  ckpt_status status = begin(&u, place, false, -15, err);
-  if (status == CKPT_OK) status = unpack(&u, HEAD_BYTES, &is_broken, err);
-  if (status == CKPT_OK && !is_broken && !u.is_done) status = unpack(&u, CKPT_SCAN_UNPACKED_BYTES, &is_broken, err);
-  if (status == CKPT_OK) status = take(s, &u, place->record, is_broken, "deflate", err);
-  bool has_pickles = status == CKPT_OK && s->scan->n_pickles != n_before && u.is_done;
-  uint32_t actual = (uint32_t)crc32_z(0, u.bytes, u.n);
-  if (has_pickles && n_bytes != UINT64_MAX && ((crc != 0 && actual != crc) || n_bytes != u.n))
+  ckpt_status status = begin(&u, &counted, s, place, CKPT_PACKED_DEFLATE, err);
+  if (status == CKPT_OK) status = take(s, place, u, place->record, "deflate", true, err);
+  ckpt_unpacked_state end = {0};
+  if (status == CKPT_OK) end = ckpt_unpacked_at(u);
+  ckpt_unpacked_free(u);
+  bool has_pickles = end.is_whole && s->scan->n_pickles != n_before;
+  if (has_pickles && n_bytes != UINT64_MAX && ((crc != 0 && end.crc32 != crc) || n_bytes != end.n_bytes))
     status = ckpt_scan_problem(s, place, err,
-                               "its CRC-32 is %08x, the archive says %08x (and %llu bytes, of %zu): readers differ",
-                               actual, crc, (ull)n_bytes, u.n);
-  end(&u);
+                               "its CRC-32 is %08x, the archive says %08x (and %llu bytes, of %llu): readers differ",
+                               end.crc32, crc, (ull)n_bytes, (ull)end.n_bytes);
   return status;
 }

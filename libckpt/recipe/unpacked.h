@@ -1,0 +1,51 @@
+/* unpacked.h - what a compressed stream unpacks to, as a source of its own: deflate (raw, zlib, gzip) and zstd.
+ *
+ * Its first 16 MiB are held, and the last one; what lies between is unpacked again when it is asked for, from where the
+ * last read ended or from the start. An archive, whose directory is at its end, is so read in two passes at most,
+ * whatever its size. One thread at a time. */
+#ifndef CKPT_RECIPE_UNPACKED_H
+#define CKPT_RECIPE_UNPACKED_H
+
+#include "libckpt/source.h"
+
+typedef enum ckpt_packing { CKPT_PACKED_DEFLATE, CKPT_PACKED_ZLIB, CKPT_PACKED_ZSTD } ckpt_packing;
+
+/* Bytes [offset, offset + n_bytes) of a file, which begin with a stream. */
+typedef struct ckpt_packed {
+  ckpt_source *source;
+  uint32_t file;
+  uint64_t offset, n_bytes;
+  ckpt_packing packing; /* ZLIB: or gzip */
+} ckpt_packed;
+
+/* Called for every n_bytes that are unpacked, also again. */
+typedef ckpt_status ckpt_unpacked_work(void *arg, uint64_t n_bytes, bool *may_go_on, ckpt_error *err);
+
+typedef struct ckpt_unpacked ckpt_unpacked;
+
+/* What is known of it. */
+typedef struct ckpt_unpacked_state {
+  const uint8_t *head; /* its first bytes; until it goes on */
+  size_t n_head;
+  uint64_t n_bytes; /* unpacked */
+  uint64_t n_used;  /* of the packed bytes */
+  uint32_t crc32;   /* of all, but of zstd */
+  bool is_whole, is_broken;
+  bool is_stopped; /* by the work function */
+} ckpt_unpacked_state;
+
+/* Begins with the first bytes, 16 MiB of them; work may be NULL. Borrows the source. */
+ckpt_status ckpt_unpacked_new(ckpt_unpacked **out, const ckpt_packed *packed, ckpt_unpacked_work *work, void *arg,
+                              ckpt_error *err);
+
+/* Goes on to the stream's end, to max_bytes or a little more, or to where it breaks. */
+ckpt_status ckpt_unpacked_go(ckpt_unpacked *u, uint64_t max_bytes, ckpt_error *err);
+
+ckpt_unpacked_state ckpt_unpacked_at(const ckpt_unpacked *u);
+
+/* A source whose file 0 has the bytes gone through. Borrows u, which goes on no more. */
+ckpt_status ckpt_unpacked_source(ckpt_source **out, ckpt_unpacked *u, const char *name, ckpt_error *err);
+
+void ckpt_unpacked_free(ckpt_unpacked *u); /* NULL is fine */
+
+#endif
