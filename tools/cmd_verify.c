@@ -351,9 +351,9 @@ static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool 
                              ckpt_dtype_name(v->cast));
   if (v->crc.n_packed != 0)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "bytes: the checksums in compressed archives are not read (%llu tensors); give --digest, "
-                             "--manifest, --sums or --receipt",
-                             (unsigned long long)v->crc.n_packed);
+                             "bytes: %llu compressed archive%s not gone through; give --digest, --manifest, --sums or "
+                             "--receipt",
+                             (unsigned long long)v->crc.n_packed, v->crc.n_packed == 1 ? " was" : "s were");
   if (v->crc.n_without != 0)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "bytes: %llu record%s no CRC-32; give --digest, --manifest, --sums or --receipt",

@@ -177,11 +177,15 @@ static bool leaves_roles_out(const job *j, const ckpt_output *output) {
   return false;
 }
 
-/* Bytes of an output's files. */
+/* Bytes of an output's files; before a run, of those that are compressed without that. */
 static uint64_t output_bytes(const ckpt_output *output) {
   uint64_t n_bytes = 0;
-  for (uint32_t i = 0; i < output->layout.n_files; i++)
-    if (output->layout.files[i].n_bytes != CKPT_SIZE_UNKNOWN) n_bytes += output->layout.files[i].n_bytes;
+  for (uint32_t i = 0; i < output->layout.n_files; i++) {
+    const ckpt_layout_file *file = &output->layout.files[i];
+    if (file->n_bytes != CKPT_SIZE_UNKNOWN) n_bytes += file->n_bytes;
+    for (uint32_t s = 0; s < file->n_segments && file->n_bytes == CKPT_SIZE_UNKNOWN; s++)
+      n_bytes += file->segments[s].n_raw;
+  }
   return n_bytes;
 }
 
@@ -419,8 +423,9 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     row_printer printer = {.plan = plan, .sink = i};
     CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
     ckpt_text_print(stdout, outputs[i].path);
-    printf(": %s, %s tensor%s, %s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
-           outputs[i].n_tensors == 1 ? "" : "s", ckpt_text_size(outputs[i].n_bytes, write));
+    printf(": %s, %s tensor%s, %s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
+           outputs[i].n_tensors == 1 ? "" : "s", ckpt_text_size(outputs[i].n_bytes, write),
+           j->writing->zstd_level != 0 ? " before compression" : "");
     ckpt_report_dropped(stdout, &outputs[i], false);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
   }

@@ -10,7 +10,7 @@
 
 typedef unsigned long long ull;
 
-enum { INPUT_BYTES = 64 << 10, FIRST_BYTES = 64 << 10, HEAD_BYTES = 16 << 20, KEPT_BYTES = 1 << 20 };
+enum { INPUT_BYTES = 64 << 10, FIRST_BYTES = 64 << 10, HEAD_BYTES = 8 << 20, KEPT_BYTES = 1 << 20, WINDOW_BYTES = 2 * KEPT_BYTES };
 
 /* A decoder under way, and the last bytes that it made: [base, base + n). */
 typedef struct decoder {
@@ -111,9 +111,9 @@ static bool has_ended(const ckpt_unpacked *u, const decoder *d) { return d->is_d
 /* Goes on in a window whose newest bytes are kept. */
 static ckpt_status roll(ckpt_unpacked *u, decoder *d, ckpt_error *err) {
   if (d->bytes == NULL) {
-    d->bytes = malloc(2 * KEPT_BYTES);
+    d->bytes = malloc(WINDOW_BYTES);
     CKPT_TRY_ALLOC(d->bytes, err);
-    d->capacity = 2 * KEPT_BYTES;
+    d->capacity = WINDOW_BYTES;
   }
   size_t n_kept = d->n < KEPT_BYTES ? d->n : KEPT_BYTES;
   memmove(d->bytes, d->bytes + d->n - n_kept, n_kept);
@@ -228,6 +228,8 @@ ckpt_status ckpt_unpacked_source(ckpt_source **out, ckpt_unpacked *u, const char
   uint32_t file;
   CKPT_TRY(ckpt_source_custom(out, &ops, u, err));
   ckpt_status status = ckpt_source_declare(*out, name, u->first.base + u->first.n, &file, err);
-  if (status != CKPT_OK) ckpt_source_free(*out);
+  if (status == CKPT_OK) return CKPT_OK;
+  ckpt_source_free(*out);
+  *out = NULL;
   return status;
 }

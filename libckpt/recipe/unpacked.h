@@ -1,6 +1,6 @@
 /* unpacked.h - what a compressed stream unpacks to, as a source of its own: deflate (raw, zlib, gzip) and zstd.
  *
- * Its first 16 MiB are held, and the last one; what lies between is unpacked again when it is asked for, from where the
+ * Its first 8 MiB are held, and the last one; what lies between is unpacked again when it is asked for, from where the
  * last read ended or from the start. An archive, whose directory is at its end, is so read in two passes at most,
  * whatever its size. One thread at a time. */
 #ifndef CKPT_RECIPE_UNPACKED_H
@@ -34,13 +34,14 @@ typedef struct ckpt_unpacked_state {
   bool is_stopped; /* by the work function */
 } ckpt_unpacked_state;
 
-/* Begins with the first bytes, 16 MiB of them; work may be NULL. Borrows the source. */
+/* Begins with the first bytes, 8 MiB of them; work may be NULL. Borrows the source. */
 ckpt_status ckpt_unpacked_new(ckpt_unpacked **out, const ckpt_packed *packed, ckpt_unpacked_work *work, void *arg,
                               ckpt_error *err);
 
 /* Goes on to the stream's end, to max_bytes or a little more, or to where it breaks. */
 ckpt_status ckpt_unpacked_go(ckpt_unpacked *u, uint64_t max_bytes, ckpt_error *err);
 
+/* Where it is. */
 ckpt_unpacked_state ckpt_unpacked_at(const ckpt_unpacked *u);
 
 /* A source whose file 0 has the bytes gone through. Borrows u, which goes on no more. */

@@ -81,11 +81,11 @@ typedef struct ckpt_crc_counts {
   uint64_t n_checked, n_wrong; /* records with a CRC-32; those whose bytes have another */
   uint64_t n_without;          /* records that have none: PyTorch can be told to write 0 */
   uint64_t n_others;           /* files of tensors that are no archives */
-  uint64_t n_packed;           /* tensors in archives within compressed slices, which are not looked into */
+  uint64_t n_packed;           /* archives behind zstd that are broken, or larger than their tensors ask for */
 } ckpt_crc_counts;
 
-/* The CRC-32 of every record of the archives that tensors lie in (torch.save files, items of DCP files) against their
- * bytes, which are read once more, by windows of 1 MiB. Adds a problem for each that differs. */
+/* The CRC-32 of every record of the archives that tensors lie in (torch.save files, items of DCP files, unpacked ones
+ * too) against their bytes, which are read once more, by windows of 1 MiB. Adds a problem for each that differs. */
 ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                             ckpt_crc_counts *counts, ckpt_error *err);
 

@@ -1,13 +1,15 @@
 /* verify_crc.c - the CRC-32 that zip archives carry of their records, against what is there: torch.save files and the
- * archives of single tensors in DCP files. PyTorch itself never checks them. */
+ * archives of single tensors in DCP files, compressed ones too. PyTorch itself never checks them. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
+#include "libckpt/checked.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/decode.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
+#include "libckpt/recipe/unpacked.h"
 #include "libckpt/recipe/verify.h"
 
 enum { WINDOW_BYTES = 1 << 20 };
@@ -19,7 +21,15 @@ typedef struct archive {
   uint32_t file;
   uint64_t offset, n_bytes;
   const char *tensor; /* NULL for a whole file */
+  uint64_t n_raw;     /* 0, or it is behind zstd: bytes of the tensor */
 } archive;
+
+/* Where the bytes of an archive are read: a file of the checkpoint, or what a slice of it unpacks to. */
+typedef struct opened {
+  const archive *of;
+  ckpt_source *source;
+  uint32_t file;
+} opened;
 
 typedef struct checking {
   ckpt_findings *findings;
@@ -47,7 +57,7 @@ static ckpt_status add_file(checking *c, uint32_t file, ckpt_error *err) {
   if (c->is_seen[file] || n_bytes < sizeof head) return CKPT_OK;
   c->is_seen[file] = true;
   CKPT_TRY(ckpt_source_read(c->index->source, file, 0, head, sizeof head, err));
-  if (ckpt_zip_is_start(head, sizeof head)) return add_archive(c, (archive){file, 0, n_bytes, NULL}, err);
+  if (ckpt_zip_is_start(head, sizeof head)) return add_archive(c, (archive){file, 0, n_bytes, NULL, 0}, err);
   c->counts->n_others++;
   return CKPT_OK;
 }
@@ -57,10 +67,11 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
     for (uint32_t k = 0; k < tensors[i].n_extents; k++) {
       const ckpt_extent *extent = &tensors[i].extents[k];
       if (extent->file == CKPT_FILE_ZERO) continue;
-      if (extent->chain[0] == CKPT_DECODE_TORCH_RECORD)
-        CKPT_TRY(add_archive(c, (archive){extent->file, extent->offset, extent->n_stored, tensors[i].name}, err));
-      else if (extent->chain[1] == CKPT_DECODE_TORCH_RECORD)
-        c->counts->n_packed++;
+      bool is_packed = extent->chain[0] == CKPT_DECODE_ZSTD && extent->chain[1] == CKPT_DECODE_TORCH_RECORD;
+      const archive found = {extent->file, extent->offset, extent->n_stored, tensors[i].name,
+                             is_packed ? tensors[i].n_bytes : 0};
+      if (is_packed || extent->chain[0] == CKPT_DECODE_TORCH_RECORD)
+        CKPT_TRY(add_archive(c, found, err));
       else
         CKPT_TRY(add_file(c, extent->file, err));
     }
@@ -83,9 +94,9 @@ static ckpt_status advance(checking *c, uint64_t n, ckpt_error *err) {
 }
 
 /* The CRC-32 of a record's content. EFORMAT for deflated bytes that are broken. */
-static ckpt_status sum_record(checking *c, const archive *a, const ckpt_zip_entry *entry, uint32_t *sum,
+static ckpt_status sum_record(checking *c, const opened *a, const ckpt_zip_entry *entry, uint32_t *sum,
                               ckpt_error *err) {
-  ckpt_reader reader = {.source = c->index->source, .max_bytes = CKPT_CURSOR_BYTES};
+  ckpt_reader reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
   ckpt_extent extent = {.file = a->file, .offset = entry->offset, .n_stored = entry->n_stored};
   if (entry->method == CKPT_ZIP_DEFLATED) extent.chain[0] = CKPT_DECODE_INFLATE;
   ckpt_status status = CKPT_OK;
@@ -95,7 +106,7 @@ static ckpt_status sum_record(checking *c, const archive *a, const ckpt_zip_entr
     size_t n = n_left < WINDOW_BYTES ? (size_t)n_left : WINDOW_BYTES;
     status = ckpt_reader_read(&reader, &extent, 1, at, c->window, n, err);
     if (status == CKPT_OK) crc = crc32_z(crc, c->window, n);
-    if (status == CKPT_OK) status = advance(c, n, err);
+    if (status == CKPT_OK) status = advance(c, a->of->n_raw == 0 ? n : 0, err);
     at += n;
   }
   ckpt_reader_reset(&reader);
@@ -103,10 +114,10 @@ static ckpt_status sum_record(checking *c, const archive *a, const ckpt_zip_entr
   return status;
 }
 
-static ckpt_status check_record(checking *c, const archive *a, const ckpt_zip_entry *entry, ckpt_error *err) {
+static ckpt_status check_record(checking *c, const opened *a, const ckpt_zip_entry *entry, ckpt_error *err) {
   ckpt_error defect = {0};
   uint32_t sum = 0;
-  const char *path = ckpt_source_path(c->index->source, a->file);
+  const char *path = ckpt_source_path(c->index->source, a->of->file), *tensor = a->of->tensor;
   if (entry->n_bytes == 0) return CKPT_OK;
   if (entry->crc32 == 0) {
     c->counts->n_without++;
@@ -114,7 +125,7 @@ static ckpt_status check_record(checking *c, const archive *a, const ckpt_zip_en
   }
   ckpt_status status = sum_record(c, a, entry, &sum, &defect);
   if (status == CKPT_EFORMAT)
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, a->tensor, "record '%.200s': %s", entry->name,
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, tensor, "record '%.200s': %s", entry->name,
                              defect.message);
   if (status != CKPT_OK) {
     if (err != NULL) *err = defect;
@@ -123,15 +134,15 @@ static ckpt_status check_record(checking *c, const archive *a, const ckpt_zip_en
   c->counts->n_checked++;
   if (sum == entry->crc32) return CKPT_OK;
   c->counts->n_wrong++;
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, a->tensor,
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, tensor,
                            "record '%.200s': the CRC-32 of its %llu bytes is %08x, the archive says %08x", entry->name,
                            (unsigned long long)entry->n_bytes, sum, entry->crc32);
 }
 
-static ckpt_status check_archive(checking *c, const archive *a, ckpt_error *err) {
+static ckpt_status check_opened(checking *c, const opened *a, uint64_t offset, uint64_t n_bytes, ckpt_error *err) {
   ckpt_zip *zip;
   ckpt_error defect = {0};
-  ckpt_status status = ckpt_zip_open(&zip, c->index->source, a->file, a->offset, a->n_bytes, max_directory, &defect);
+  ckpt_status status = ckpt_zip_open(&zip, a->source, a->file, offset, n_bytes, max_directory, &defect);
   if (status != CKPT_OK && status != CKPT_ENOMEM && status != CKPT_EIO) return CKPT_OK; /* said when it was read */
   if (status != CKPT_OK) {
     if (err != NULL) *err = defect;
@@ -141,6 +152,39 @@ static ckpt_status check_archive(checking *c, const archive *a, ckpt_error *err)
     status = check_record(c, a, ckpt_zip_at(zip, i), err);
   ckpt_zip_free(zip);
   return status;
+}
+
+/* Unpacking can be cancelled. */
+static ckpt_status look_up(void *arg, uint64_t n_bytes, bool *may_go_on, ckpt_error *err) {
+  (void)n_bytes, (void)may_go_on;
+  return advance(arg, 0, err);
+}
+
+/* An archive behind zstd; one that does not end where its tensor lets expect it is not gone through. */
+static ckpt_status check_packed(checking *c, const archive *a, ckpt_error *err) {
+  enum { MOST_AROUND = 64 << 20 };
+  const ckpt_packed packed = {c->index->source, a->file, a->offset, a->n_bytes, CKPT_PACKED_ZSTD};
+  uint64_t most;
+  ckpt_unpacked *u;
+  opened found = {.of = a};
+  if (!ckpt_add_u64(a->n_raw, MOST_AROUND, &most)) most = UINT64_MAX;
+  CKPT_TRY(ckpt_unpacked_new(&u, &packed, look_up, c, err));
+  ckpt_status status = ckpt_unpacked_go(u, most, err);
+  ckpt_unpacked_state end = ckpt_unpacked_at(u);
+  if (status == CKPT_OK && !end.is_whole) {
+    c->counts->n_packed++;
+  } else if (status == CKPT_OK) {
+    status = ckpt_unpacked_source(&found.source, u, ckpt_source_path(c->index->source, a->file), err);
+    if (status == CKPT_OK) status = check_opened(c, &found, 0, end.n_bytes, err);
+    ckpt_source_free(found.source);
+  }
+  ckpt_unpacked_free(u);
+  return status == CKPT_OK ? advance(c, a->n_bytes, err) : status;
+}
+
+static ckpt_status check_archive(checking *c, const archive *a, ckpt_error *err) {
+  const opened found = {a, c->index->source, a->file};
+  return a->n_raw != 0 ? check_packed(c, a, err) : check_opened(c, &found, a->offset, a->n_bytes, err);
 }
 
 ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,

@@ -1,6 +1,8 @@
 // Scan: no byte of an archive hides what its pickle calls, no tensor is taken for a pickle; tests/tools/cases/scan.sh
 // has the files.
 #include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +11,7 @@
 #include <string>
 
 extern "C" {
+#include "libckpt/codec/zip_write.h"
 #include "libckpt/recipe/scan.h"
 }
 
@@ -106,6 +109,76 @@ TEST(Scan, OverlappingRecordsAreBounded) {
   std::string text = "\x80\x04" + std::string("B\xff\xff\xff\x7f", 5);
   for (int i = 0; i < 20000; i++) bytes += header + text;
   EXPECT_GT(Scan(bytes), 0u);
+}
+
+// A zip archive of (name, content), as torch.save has them.
+std::string Archive(const std::vector<std::pair<std::string, std::string>> &contents) {
+  std::vector<ckpt_zip_record> records;
+  for (const auto &record : contents)
+    records.push_back(
+        {record.first.c_str(), record.second.size(), 0, ckpt_zip_crc32(record.second.data(), record.second.size())});
+  uint32_t n = static_cast<uint32_t>(records.size());
+  uint64_t directory = ckpt_zip_place(records.data(), n), n_bytes;
+  ckpt_sink *sink = nullptr;
+  ckpt_sink_file file = {"archive", CKPT_SIZE_UNKNOWN};
+  char window[4096];
+  ckpt_out out;
+  EXPECT_EQ(ckpt_sink_memory(&sink, nullptr), CKPT_OK);
+  EXPECT_EQ(ckpt_sink_open(sink, &file, 1, nullptr), CKPT_OK);
+  ckpt_out_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
+  for (uint32_t i = 0; i < n; i++) ckpt_zip_put_record(&out, &records[i], contents[i].second.data());
+  ckpt_zip_put_end(&out, records.data(), n, directory);
+  EXPECT_EQ(ckpt_out_end(&out), CKPT_OK);
+  const void *bytes = ckpt_sink_bytes(sink, 0, &n_bytes);
+  std::string archive(static_cast<const char *>(bytes), n_bytes);
+  ckpt_sink_free(sink);
+  return archive;
+}
+
+std::string Frame(const std::string &bytes) {
+  std::string out(ZSTD_compressBound(bytes.size()), '\0');
+  out.resize(ZSTD_compress(&out[0], out.size(), bytes.data(), bytes.size(), 1));
+  return out;
+}
+
+std::string Gzip(const std::string &bytes) {
+  z_stream z = {};
+  std::string out(bytes.size() / 100 + 4096, '\0');
+  EXPECT_EQ(deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  z.next_in = reinterpret_cast<Bytef *>(const_cast<char *>(bytes.data()));
+  z.avail_in = static_cast<uInt>(bytes.size());
+  z.next_out = reinterpret_cast<Bytef *>(&out[0]);
+  z.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+// More than is held at once: gone through all the same, wherever the pickle is.
+TEST(Scan, LargeFramesHideNothing) {
+  const std::string zeros(10 << 20, '\0'), few(4 << 20, '\0'), good = "\x80\x04}.",
+                                                               bad = ReadFile(kBad + "reduce4.pkl");
+  ASSERT_GT(Scan(bad), 0u);
+  using Records = std::vector<std::pair<std::string, std::string>>;
+  uint64_t n_pickles = 0;
+  Records honest = {{"a/data.pkl", good}, {"a/data/0", zeros}, {"a/data/1", few}, {"a/version", "3\n"}};
+  EXPECT_EQ(Scan(Frame(Archive(honest)) + Frame(Archive(honest)), &n_pickles), 0u);
+  EXPECT_EQ(n_pickles, 2u);
+  EXPECT_EQ(Scan(Gzip(Archive(honest)), &n_pickles), 0u);
+  EXPECT_EQ(n_pickles, 1u);
+  for (size_t place = 0; place <= honest.size(); place++) {
+    Records records = honest;
+    records.insert(records.begin() + static_cast<std::ptrdiff_t>(place), {"a/other.pkl", bad});
+    std::string archive = Archive(records), frame = Frame(archive);
+    EXPECT_GT(Scan(frame), 0u) << place;
+    EXPECT_GT(Scan(Gzip(archive)), 0u) << place;
+    EXPECT_GT(Scan(Frame(zeros) + frame), 0u) << place;
+    EXPECT_GT(Scan(frame.substr(0, frame.size() - 20)), 0u) << place;
+    EXPECT_GT(Scan(frame + "behind"), 0u) << place;
+  }
+  std::string frame = Frame(Archive(honest));
+  EXPECT_GT(Scan(frame.substr(0, frame.size() - 20)), 0u); /* broken is not honest */
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-# CRC-32 of zip records: a flipped byte in a torch.save file, stored and deflated, and in an item of a DCP file.
+# CRC-32 of zip records: a flipped byte in a torch.save file, stored and deflated, and in an item of a DCP file, also in
+# one that is compressed.
 flip() { # FILE OFFSET
   byte=$(od -An -tu1 -j "$2" -N 1 "$1" | tr -d ' ')
   printf "\\$(printf %o $((byte ^ 16)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2> /dev/null
@@ -10,12 +11,13 @@ payload() { # FILE NAME
   echo $((at + $(printf %s "$2" | wc -c) + n))
 }
 cp "$DATA/torch/training.pt" "$DATA/torch/deflated.pt" .
-cp -r "$DATA/dcp/fsdp4" .
+cp -r "$DATA/dcp/fsdp4" "$DATA/dcp/zstd" .
 chmod -R u+w .
-for path in training.pt deflated.pt fsdp4; do ckpt verify $path | grep 'bytes:'; done
+for path in training.pt deflated.pt fsdp4 zstd; do ckpt verify $path | grep 'bytes:'; done
 flip training.pt $(payload training.pt training/data/0)
 flip fsdp4/__1_0.distcp $(payload fsdp4/__1_0.distcp archive/data/0)
-for path in training.pt fsdp4; do
+flip zstd/__0_0.distcp 4000
+for path in training.pt fsdp4 zstd; do
   ckpt verify $path
   echo "exit $?"
 done
