@@ -5,6 +5,7 @@
 #include <zlib.h>
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_estimateCStreamSize */
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "error.h"
 
@@ -62,12 +63,19 @@ static ckpt_status put(ckpt_lane *lane, const void *bytes, size_t n_bytes, ckpt_
   return CKPT_OK;
 }
 
+static ckpt_status check(size_t result, ckpt_error *err) {
+  if (!ZSTD_isError(result)) return CKPT_OK;
+  if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "zstd: %s", ZSTD_getErrorName(result));
+}
+
 static ckpt_status encode(ckpt_lane *lane, const void *bytes, size_t n_bytes, ZSTD_EndDirective how, ckpt_error *err) {
   ZSTD_inBuffer in = {bytes, n_bytes, 0};
   for (size_t n_left = 1; n_left != 0 || in.pos < in.size;) {
     ZSTD_outBuffer out = {lane->buffer, BUFFER_BYTES, 0};
     n_left = ZSTD_compressStream2(lane->zstd, &out, &in, how);
-    if (ZSTD_isError(n_left)) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "zstd: %s", ZSTD_getErrorName(n_left));
+    CKPT_TRY(check(n_left, err));
     CKPT_TRY(put(lane, lane->buffer, out.pos, err));
     if (how == ZSTD_e_continue && in.pos == in.size) break;
   }
@@ -90,9 +98,7 @@ static ckpt_status open_frame(ckpt_lane *lane, const ckpt_segment *segments, uin
                       ZSTD_CCtx_setParameter(lane->zstd, ZSTD_c_compressionLevel, segments[0].level),
                       ZSTD_CCtx_setParameter(lane->zstd, ZSTD_c_checksumFlag, 1),
                       ZSTD_CCtx_setPledgedSrcSize(lane->zstd, n_raw)};
-  for (size_t i = 0; i < sizeof results / sizeof *results; i++)
-    if (ZSTD_isError(results[i]))
-      return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "zstd: %s", ZSTD_getErrorName(results[i]));
+  for (size_t i = 0; i < sizeof results / sizeof *results; i++) CKPT_TRY(check(results[i], err));
   return CKPT_OK;
 }
 

@@ -10,7 +10,13 @@
 
 typedef unsigned long long ull;
 
-enum { INPUT_BYTES = 64 << 10, FIRST_BYTES = 64 << 10, HEAD_BYTES = 8 << 20, KEPT_BYTES = 1 << 20, WINDOW_BYTES = 2 * KEPT_BYTES };
+enum {
+  INPUT_BYTES = 64 << 10,
+  FIRST_BYTES = 64 << 10,
+  HEAD_BYTES = 8 << 20,
+  KEPT_BYTES = 1 << 20,
+  WINDOW_BYTES = 2 * KEPT_BYTES
+};
 
 /* A decoder under way, and the last bytes that it made: [base, base + n). */
 typedef struct decoder {

@@ -25,7 +25,7 @@ typedef struct ckpt_unpacked ckpt_unpacked;
 
 /* What is known of it. */
 typedef struct ckpt_unpacked_state {
-  const uint8_t *head; /* its first bytes; until it goes on */
+  const uint8_t *head; /* its first bytes; it stays until the end */
   size_t n_head;
   uint64_t n_bytes; /* unpacked */
   uint64_t n_used;  /* of the packed bytes */
