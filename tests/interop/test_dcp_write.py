@@ -11,6 +11,7 @@ import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from command import ckpt, digest
 from safetensors.torch import save_file
+from torch.distributed.checkpoint._extension import ZStandard
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
@@ -66,7 +67,15 @@ def test_every_dtype_and_shape_loads_plainly(folder):
         assert digest(out) == digest(source)
 
 
+def can_unpack(test):
+    if not ZStandard.is_available():
+        print("%s: compressed folders SKIPPED, torch finds neither zstandard nor pyzstd" % test)
+    return ZStandard.is_available()
+
+
 def test_compressed_folders_load(folder):
+    if not can_unpack("test_compressed_folders_load"):
+        return
     generator = torch.Generator().manual_seed(6)
     tensors = {"%s.%d" % (dtype, i): random_tensor(generator, getattr(torch, dtype), shape)
                for dtype in DTYPES for i, shape in enumerate(SHAPES)}
@@ -178,7 +187,8 @@ def test_fsdp2_goes_on_with_another_number_of_ranks(folder):
     ckpt("reshard", theirs, "-o", packed, "--to", "dcp", "--world", 3, "--zstd", 3)
     assert digest(packed, "--include", "all") == digest(theirs, "--include", "all")
     ckpt("verify", packed)
-    spawn(load_worker, 2, packed, theirs + ".pt")
+    if can_unpack("test_fsdp2_goes_on_with_another_number_of_ranks"):
+        spawn(load_worker, 2, packed, theirs + ".pt")
 
 
 if __name__ == "__main__":
