@@ -154,6 +154,7 @@ static ckpt_status prepare_segments(ckpt_plan *plan, ckpt_batcher *batcher, cons
       ckpt_segment *segment = &file->segments[s];
       if (segment->kind != CKPT_SEGMENT_TENSOR || segment->n_raw == 0) continue;
       const ckpt_tensor *tensor = &output->described->tensors[segment->tensor];
+      if (plan->rows[tensor->origin].sink == CKPT_NO_SINK) continue; /* a replay only digests it */
       ckpt_expr *expr = plan->rows[tensor->origin].expr;
       ckpt_status status = CKPT_OK;
       if (segment->box != NULL) status = slice_box(&expr, plan, expr, segment->box, err);

@@ -12,6 +12,9 @@ ckpt consolidate tied -o folder --receipt folder.json --quiet
 check folder folder.json
 ckpt hash "$DATA/gpt2-tiny" tied folder | sed "s,$DATA/,,"
 
+ckpt reshard "$DATA/dcp/fsdp4" -o packed --to dcp --world 3 --zstd 3 --receipt packed.json --quiet
+check packed packed.json
+
 # The dtype in config.json follows what is written, wherever the config came from; side files go all the way.
 ckpt consolidate tied -o half --dtype f16 --quiet
 grep dtype half/config.json
