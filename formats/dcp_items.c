@@ -12,6 +12,7 @@
 #include "formats/dcp_write.h"
 #include "libckpt/arch.h"
 #include "libckpt/codec/pickle_object.h"
+#include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/codec/zip_write.h"
 #include "libckpt/error.h"
@@ -66,14 +67,13 @@ size_t ckpt_dcp_item_name(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_object 
   return strlen(text);
 }
 
-/* Whether a value is data for torch.load(weights_only=True); *why not. */
+/* Whether torch.load(weights_only=True) takes a value with all that it holds; *why not. */
 static bool is_data(flattener *f, const ckpt_object *value, uint32_t depth, const char **why) {
-  bool is_plain = value->name == NULL || strcmp(value->name, "collections.OrderedDict") == 0;
-  uint64_t n = value->kind >= CKPT_OBJECT_LIST && value->kind <= CKPT_OBJECT_DICT ? ckpt_object_n_children(value) : 0;
+  uint64_t n = ckpt_object_n_children(value);
   if (value->kind == CKPT_OBJECT_TENSOR)
     *why = "a tensor in a tuple";
-  else if (value->kind == CKPT_OBJECT_FOREIGN || !is_plain || value->extras != 0)
-    *why = value->name == NULL || value->name[0] == '\0' ? "a call" : value->name;
+  else if (!ckpt_torch_is_safe(value))
+    *why = ckpt_torch_class(value);
   else if (depth == CKPT_DCP_MAX_KEYS || (f->n_steps += 1 + n) > MAX_STEPS)
     *why = "too many values, or too deep";
   for (uint64_t i = 0; i < n && *why == NULL; i++) (void)is_data(f, value->items[i], depth + 1, why);

@@ -5,10 +5,13 @@
  * file. Files hold their chunks in order of names; `.metadata` is the last file. With zstd each chunk's archive, and
  * each item's, is one frame. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/dcp_write.h"
 #include "libckpt/codec/side_file.h"
+#include "libckpt/codec/torch_state.h"
+#include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"
 
 typedef unsigned long long ull;
@@ -26,13 +29,6 @@ static void add_key(ckpt_dcp_path *path, const char *text, size_t n_bytes) {
   path->keys[path->n++].n_bytes = n_bytes;
 }
 
-/* What torch's optimizers call a state. */
-static const char *leaf_of(const ckpt_tensor *tensor, const char *leaf) {
-  if (tensor->role == CKPT_ROLE_MOMENTUM && strcmp(leaf, "momentum") == 0) return "momentum_buffer";
-  if (tensor->role == CKPT_ROLE_MASTER && strcmp(leaf, "master") == 0) return "master_param";
-  return leaf;
-}
-
 void ckpt_dcp_path_of(ckpt_dcp_path *out, const ckpt_tensor *tensor, bool is_nested) {
   static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
   const char *name = tensor->name, *dot = strrchr(name, '.');
@@ -40,7 +36,7 @@ void ckpt_dcp_path_of(ckpt_dcp_path *out, const ckpt_tensor *tensor, bool is_nes
   if (is_nested && is_of_model(tensor)) {
     add_key(out, "model", 5);
   } else if (is_nested && strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && dot > name + n_prefix && dot[1] != '\0') {
-    const char *leaf = leaf_of(tensor, dot + 1);
+    const char *leaf = ckpt_torch_state_key(tensor, dot + 1);
     add_key(out, "optimizer", 9);
     add_key(out, "state", 5);
     add_key(out, name + n_prefix, (size_t)(dot - name) - n_prefix);
@@ -50,61 +46,136 @@ void ckpt_dcp_path_of(ckpt_dcp_path *out, const ckpt_tensor *tensor, bool is_nes
   add_key(out, name, strlen(name));
 }
 
-static size_t n_name(const ckpt_dcp_path *path) {
+size_t ckpt_dcp_path_text(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_dcp_path *path) {
   size_t n = path->n - 1;
   for (uint32_t k = 0; k < path->n; k++) n += path->keys[k].n_bytes;
+  if (n > CKPT_DCP_NAME_BYTES) return n;
+  for (uint32_t k = 0; k < path->n; k++) {
+    if (k != 0) *text++ = '.';
+    memcpy(text, path->keys[k].text, path->keys[k].n_bytes);
+    text += path->keys[k].n_bytes;
+  }
+  *text = '\0';
   return n;
 }
 
-static const ckpt_tensor *find(const ckpt_index *index, const char *name) {
-  int64_t place = ckpt_index_place(index, name);
-  return place < 0 ? NULL : &index->tensors[index->by_name[place]];
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+/* A name in torch's dict, and whose it is: a tensor's, or the object's at a path. */
+typedef struct owner {
+  const char *name;
+  const ckpt_tensor *tensor;
+  const ckpt_object *path;
+  size_t order;
+} owner;
+
+typedef struct owners {
+  owner *items;
+  size_t n;
+  ckpt_arena arena; /* of their names */
+} owners;
+
+static int compare_owners(const void *x, const void *y) {
+  const owner *a = x, *b = y;
+  int order = strcmp(a->name, b->name);
+  return order != 0 ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-/* Whether another tensor gets the name that this one gets: tensors that keep theirs are in the way of those that do
- * not. */
-static bool collides(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_dcp_path *path) {
+static ckpt_status add_owner(owners *all, const char *name, const ckpt_tensor *tensor, const ckpt_object *path,
+                             ckpt_error *err) {
+  owner *o = &all->items[all->n];
+  *o = (owner){ckpt_arena_copy(&all->arena, name), tensor, path, all->n};
+  CKPT_TRY_ALLOC(o->name, err);
+  all->n++;
+  return CKPT_OK;
+}
+
+/* Under its own name or an alias. */
+static ckpt_status add_tensor(owners *all, const ckpt_tensor *tensor, const char *name, ckpt_error *err) {
   char text[CKPT_DCP_NAME_BYTES + 1];
-  if (path->n == 1) {
-    const ckpt_tensor *other = strncmp(tensor->name, "model.", 6) == 0 ? find(index, tensor->name + 6) : NULL;
-    return other != NULL && is_of_model(other);
-  }
-  if (path->n != CKPT_DCP_KEYS) return false;
-  snprintf(text, sizeof text, CKPT_STATE_PREFIX "%.*s.%s", (int)path->keys[2].n_bytes, path->keys[2].text,
-           path->keys[3].text);
-  const ckpt_tensor *other = find(index, text);
-  return other != NULL && other != tensor && !is_of_model(other);
+  ckpt_tensor named = *tensor;
+  ckpt_dcp_path path;
+  named.name = name;
+  ckpt_dcp_path_of(&path, &named, true);
+  size_t n = ckpt_dcp_path_text(text, &path);
+  if (n > CKPT_DCP_NAME_BYTES)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, name, "its name below its container has %zu bytes (at most %d)", n,
+                     CKPT_DCP_NAME_BYTES);
+  return add_owner(all, text, tensor, NULL, err);
 }
 
-static ckpt_status check_tensors(const ckpt_index *index, bool is_nested, ckpt_error *err) {
-  for (uint32_t i = 0; i < index->n_tensors; i++) {
-    const ckpt_tensor *tensor = &index->tensors[i];
-    ckpt_dcp_path path;
-    ckpt_dcp_path_of(&path, tensor, is_nested);
-    if (n_name(&path) > CKPT_DCP_NAME_BYTES)
-      return ckpt_fail(err, CKPT_ELIMIT, NULL, tensor->name, "its name below its container has %zu bytes (at most %d)",
-                       n_name(&path), CKPT_DCP_NAME_BYTES);
-    if (is_nested && collides(index, tensor, &path))
-      return ckpt_fail(err, CKPT_EEXIST, NULL, tensor->name,
-                       "another tensor would have its name in torch's dict "
-                       "(--rename, --exclude)");
-    if (tensor->dtype == CKPT_F4_E2M1 && (tensor->rank == 0 || tensor->shape[tensor->rank - 1] % 2 != 0))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "torch holds f4_e2m1 as pairs along the last axis, which is odd (choose another with --dtype)");
+/* The keys of a path as Python indexes with them: ['x'][0]. What does not fit is left out. */
+static const char *print_keys(char *text, size_t n_text, const ckpt_object *path) {
+  size_t at = 0;
+  text[0] = '\0';
+  for (uint64_t i = 0; i < path->n && at < n_text; i++) {
+    const ckpt_object *key = path->items[i];
+    int n = key->kind == CKPT_OBJECT_TEXT ? snprintf(text + at, n_text - at, "['%s']", key->text)
+                                          : snprintf(text + at, n_text - at, "[%lld]", (long long)key->integer);
+    at += n > 0 ? (size_t)n : 0;
+  }
+  return text;
+}
+
+/* torch: "duplicated flatten key". One of the two would be lost. */
+static ckpt_status fail_twice(const owner *a, const owner *b, ckpt_error *err) {
+  char one[400], other[400];
+  if (a->tensor != NULL && b->tensor != NULL)
+    return ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
+                     "another tensor, '%s', would have its name in torch's dict, '%s' (--rename, --exclude)",
+                     b->tensor->name, a->name);
+  if (a->tensor != NULL)
+    return ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
+                     "the object at %s has its name in torch's dict, '%s' (--rename, --exclude)",
+                     print_keys(other, sizeof other, b->path), a->name);
+  print_keys(one, sizeof one, a->path);
+  print_keys(other, sizeof other, b->path);
+  if (strcmp(one, other) == 0)
+    return ckpt_fail(err, CKPT_EEXIST, NULL, NULL,
+                     "two objects would be '%s' in torch's dict: %s, with a number and with a text as key", a->name,
+                     one);
+  return ckpt_fail(err, CKPT_EEXIST, NULL, NULL, "two objects would be '%s' in torch's dict: %s and %s", a->name, one,
+                   other);
+}
+
+static ckpt_status list_owners(owners *all, const ckpt_index *index, ckpt_error *err) {
+  uint64_t n_items = index->objects == NULL ? 0 : index->objects->n;
+  all->items =
+      reallocarray(NULL, (size_t)(1 + (uint64_t)index->n_tensors + index->n_aliases + n_items), sizeof *all->items);
+  CKPT_TRY_ALLOC(all->items, err);
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    CKPT_TRY(add_tensor(all, &index->tensors[i], index->tensors[i].name, err));
+  for (uint32_t i = 0; i < index->n_aliases; i++)
+    CKPT_TRY(add_tensor(all, &index->tensors[index->alias_tensors[i]], index->alias_names[i], err));
+  for (uint64_t i = 0; i < n_items; i++) {
+    char text[CKPT_DCP_NAME_BYTES + 1];
+    (void)ckpt_dcp_item_name(text, index->objects->items[2 * i]);
+    CKPT_TRY(add_owner(all, text, NULL, index->objects->items[2 * i], err));
   }
   return CKPT_OK;
 }
 
-/* Items keep their names: no tensor may have one of them. */
-static ckpt_status check_items(const ckpt_index *index, bool is_nested, ckpt_error *err) {
-  for (uint64_t i = 0; index->objects != NULL && i < index->objects->n; i++) {
-    char name[CKPT_DCP_NAME_BYTES + 1];
-    (void)ckpt_dcp_item_name(name, index->objects->items[2 * i]);
-    const ckpt_tensor *below = strncmp(name, "model.", 6) == 0 ? find(index, name + 6) : NULL;
-    const ckpt_tensor *same = find(index, name);
-    if ((below != NULL && is_of_model(below)) || (same != NULL && !(is_nested && is_of_model(same))))
-      return ckpt_fail(err, CKPT_EEXIST, NULL, below != NULL ? below->name : same->name,
-                       "an object has its name in torch's dict (--rename, --exclude)");
+/* Every name in torch's dict is one thing's: tensors', their aliases', objects'. */
+static ckpt_status check_names(const ckpt_index *index, uint64_t max_bytes, ckpt_error *err) {
+  owners all = {0};
+  ckpt_arena_init(&all.arena, max_bytes);
+  ckpt_status status = list_owners(&all, index, err);
+  if (status == CKPT_OK && all.n != 0) qsort(all.items, all.n, sizeof *all.items, compare_owners);
+  for (size_t i = 1; status == CKPT_OK && i < all.n; i++)
+    if (strcmp(all.items[i - 1].name, all.items[i].name) == 0)
+      status = fail_twice(&all.items[i - 1], &all.items[i], err);
+  free(all.items);
+  ckpt_arena_free(&all.arena);
+  return status;
+}
+
+static ckpt_status check_shapes(const ckpt_index *index, ckpt_error *err) {
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    if (!ckpt_torch_holds((ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                       "torch holds %s as pairs along the last axis, which is odd (choose another with --dtype)",
+                       ckpt_dtype_name((ckpt_dtype)tensor->dtype));
   }
   return CKPT_OK;
 }
@@ -241,8 +312,8 @@ ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *opti
   if (index->objects != NULL) f->n_items = (uint32_t)index->objects->n;
   f->is_nested = f->n_items != 0;
   for (uint32_t i = 0; i < index->n_tensors; i++) f->is_nested = f->is_nested || !is_of_model(&index->tensors[i]);
-  CKPT_TRY(check_tensors(index, f->is_nested, err));
-  CKPT_TRY(check_items(index, f->is_nested, err));
+  CKPT_TRY(check_shapes(index, err));
+  if (f->is_nested) CKPT_TRY(check_names(index, layout->arena->limit, err));
   CKPT_TRY(cut(f, index, n_ranks, layout->arena, err));
   layout->is_folder = true;
   CKPT_TRY(lay_files(layout, f, n_ranks, options->zstd_level, err));

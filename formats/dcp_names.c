@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "formats/dcp.h"
+#include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 
 static const char *const model_keys[] = {"model", "module", "state_dict"};
@@ -138,22 +139,12 @@ static void append(joined *to, const char *text) {
 
 /* What an optimizer's tensor is, by the last part of its name, which becomes the canonical one. */
 static ckpt_role state_role(char *text) {
-  static const struct {
-    const char *stored, *canonical;
-    ckpt_role role;
-  } leaves[] = {{"exp_avg", "exp_avg", CKPT_ROLE_EXP_AVG},
-                {"exp_avg_sq", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
-                {"momentum_buffer", "momentum", CKPT_ROLE_MOMENTUM},
-                {"step", "step", CKPT_ROLE_STEP},
-                {"master_param", "master", CKPT_ROLE_MASTER}};
   char *leaf = strrchr(text, '.') + 1;
   if (!begins(text, CKPT_STATE_PREFIX) || leaf <= text + strlen(CKPT_STATE_PREFIX)) return CKPT_ROLE_OTHER;
-  for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
-    if (strcmp(leaf, leaves[i].stored) == 0) {
-      memcpy(leaf, leaves[i].canonical, strlen(leaves[i].canonical) + 1); /* never longer */
-      return leaves[i].role;
-    }
-  return CKPT_ROLE_OTHER;
+  const ckpt_torch_state *state = ckpt_torch_state_of(leaf, strlen(leaf));
+  if (state == NULL) return CKPT_ROLE_OTHER;
+  memcpy(leaf, state->name, strlen(state->name) + 1); /* never longer */
+  return state->role;
 }
 
 /* Where the name of an item begins in its path, and its role; *is_state: behind what says "optimizer". */

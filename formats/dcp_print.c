@@ -167,12 +167,7 @@ static void put_chunk(printer *p, const ckpt_dcp_chunk *chunk) {
 /* The name of a tensor as torch has it: its path joined with dots. */
 static void put_name(printer *p, const ckpt_dcp_path *path) {
   char text[CKPT_DCP_NAME_BYTES + 1]; /* ckpt_dcp_layout has seen that it fits */
-  size_t n = 0;
-  for (uint32_t k = 0; k < path->n; k++) {
-    if (k != 0) text[n++] = '.';
-    memcpy(text + n, path->keys[k].text, path->keys[k].n_bytes);
-    n += path->keys[k].n_bytes;
-  }
+  size_t n = ckpt_dcp_path_text(text, path);
   ckpt_pickle_put_text(&p->w, text, n);
 }
 

@@ -38,6 +38,9 @@ typedef struct ckpt_dcp_folder {
 /* The path of a tensor. Borrows its name. */
 void ckpt_dcp_path_of(ckpt_dcp_path *out, const ckpt_tensor *tensor, bool is_nested);
 
+/* The name that a path is in torch's dict, terminated; returns its bytes: more than the room, and there is no text. */
+size_t ckpt_dcp_path_text(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_dcp_path *path);
+
 /* The box of a chunk as torch counts: `counts` and, where not NULL, `starts`; scalars have no axes. Returns the rank.
  */
 uint32_t ckpt_dcp_box(const ckpt_layout *layout, const ckpt_dcp_chunk *chunk, uint64_t starts[CKPT_MAX_RANK],

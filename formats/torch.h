@@ -3,11 +3,9 @@
 #ifndef CKPT_FORMATS_TORCH_H
 #define CKPT_FORMATS_TORCH_H
 
+#include "libckpt/codec/torch_state.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/format.h"
-
-/* The key of an index's objects that holds what torch.load would give. */
-#define CKPT_TORCH_OBJECT "torch"
 
 /* As ckpt_format's slots. Normalized, the objects are NULL, for a dict of all tensors, or have CKPT_TORCH_OBJECT alone,
  * whose leaves are the description's own tensors. */

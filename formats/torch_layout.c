@@ -100,7 +100,8 @@ static ckpt_status name_storages(archive *a, ckpt_arena *arena, ckpt_error *err)
   return CKPT_OK;
 }
 
-/* Twice twenty digits, as PyTorch's, of what the file's tensors are; any will do for reading. */
+/* Twice twenty digits, as PyTorch's: of the records' sizes, and the pickle's CRC. The tensors' values are not known
+ * before the run and do not count; any digits will do for reading. */
 static void make_id(archive *a) {
   uint64_t hash = UINT64_C(0xcbf29ce484222325);
   for (uint32_t i = 0; i < N_BEFORE + a->n_storages; i++)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 
 /* One name of a tensor, and where it goes: root[dict]["state"][sub][key], parts of length 0 left out. */
@@ -52,7 +53,7 @@ static entry make_entry(const ckpt_tensor *tensor, const char *name, uint32_t nu
   if (strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && last > name + n_prefix) {
     e.sub = name + n_prefix;
     e.n_sub = (size_t)(last - e.sub);
-    e.key = strcmp(last + 1, "momentum") == 0 ? "momentum_buffer" : last + 1;
+    e.key = ckpt_torch_state_key(tensor, last + 1);
   }
   e.n_key = strlen(e.key);
   return e;

@@ -1,9 +1,9 @@
 /* torch_objects.c - what object a torch file is written with.
  *
  * Where the input came from torch and its tensors keep their names, it is the input's own object, copied: leaves bear
- * the numbers of the tensors to be written, and what torch.load(weights_only=True) does not take is left out and said
- * (torch/_weights_only_unpickler.py of PyTorch 2.15). Dicts lose such an entry, lists and tuples have None in its
- * place, a call with such an argument is left out itself. Else the object is made (torch_make.c). */
+ * the numbers of the tensors to be written, and what torch.load(weights_only=True) does not take (torch_safe.h) is left
+ * out and said. Dicts lose such an entry, lists and tuples have None in its place, a call with such an argument is left
+ * out itself. Else the object is made (torch_make.c). */
 #include "formats/torch.h"
 
 #include <stdio.h>
@@ -14,13 +14,13 @@
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/pickle_object.h"
 #include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
 enum { MAX_KINDS = 16 };
 #define LEFT_OUT UINT64_MAX /* in the map, where else the copy is */
-#define ORDERED_DICT "collections.OrderedDict"
 
 typedef struct frame {
   const ckpt_object *node;
@@ -49,71 +49,11 @@ typedef struct copier {
   left_out out;
 } copier;
 
-/* ---- what may be written ---------------------------------------------------------------------------------------- */
-
-static bool is_one_of(const char *name, const char *const *names, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    if (strcmp(name, names[i]) == 0) return true;
-  return false;
-}
-
-/* Calls that weights-only loading makes, and that mean the same for everyone. */
-static bool may_call(const char *name) {
-  static const char *const names[] = {"torch.Size",
-                                      "torch.device",
-                                      "torch.serialization._get_layout",
-                                      "collections.Counter",
-                                      "builtins.complex",
-                                      "__builtin__.complex",
-                                      "torch._utils._rebuild_sparse_tensor",
-                                      "torch._utils._rebuild_meta_tensor_no_storage"};
-  return is_one_of(name, names, sizeof names / sizeof *names);
-}
-
-/* Names that it resolves: dtypes and quantization schemes. */
-static bool may_name(const char *name) {
-  static const char *const names[] = {"torch.complex32",
-                                      "torch.qint8",
-                                      "torch.quint8",
-                                      "torch.qint32",
-                                      "torch.quint4x2",
-                                      "torch.quint2x4",
-                                      "torch.per_tensor_affine",
-                                      "torch.per_tensor_symmetric",
-                                      "torch.per_channel_affine",
-                                      "torch.per_channel_symmetric",
-                                      "torch.per_channel_affine_float_qparams",
-                                      "torch.Size",
-                                      "torch.Tensor",
-                                      "torch.device"};
-  const char *dtype, *storage;
-  for (int i = 1; i < CKPT_N_DTYPES; i++)
-    if (ckpt_torch_type((ckpt_dtype)i, &dtype, &storage) && strncmp(name, "torch.", 6) == 0 &&
-        strcmp(name + 6, dtype) == 0)
-      return true;
-  return is_one_of(name, names, sizeof names / sizeof *names);
-}
-
-static bool may_write(const ckpt_object *node) {
-  switch (node->kind) {
-    case CKPT_OBJECT_LIST:
-    case CKPT_OBJECT_TUPLE: return node->name == NULL && node->extras == 0;
-    case CKPT_OBJECT_SET: return node->name == NULL;
-    case CKPT_OBJECT_BIGINT: return node->n <= 600; /* 255 bytes of LONG1 */
-    case CKPT_OBJECT_DICT:
-      if (node->name == NULL) return node->extras == 0;
-      return strcmp(node->name, ORDERED_DICT) == 0 && (node->extras & ~(uint32_t)CKPT_EXTRA_STATE) == 0;
-    case CKPT_OBJECT_FOREIGN:
-      if (node->form == CKPT_FORM_NAME) return may_name(node->name);
-      return node->form == CKPT_FORM_CALL && node->extras == 0 && may_call(node->name);
-    default: return true;
-  }
-}
+/* ---- what is left out ----------------------------------------------------------------------------------------- */
 
 static void count_left_out(left_out *out, const ckpt_object *node) {
-  const char *name = node->name != NULL && node->name[0] != '\0' ? node->name : "an object without a name";
+  const char *name = ckpt_torch_class(node);
   uint32_t i = 0;
-  if (node->kind == CKPT_OBJECT_BIGINT) name = "a large number";
   while (i < out->n_kinds && strcmp(out->names[i], name) != 0) i++;
   if (i == MAX_KINDS) {
     out->n_others++;
@@ -178,7 +118,7 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
     node = attributes_of(node);
     c->n_namespaces++;
   }
-  if (node->kind <= CKPT_OBJECT_BYTES && may_write(node)) { /* nothing in it: shared with the input */
+  if (node->kind <= CKPT_OBJECT_BYTES && ckpt_torch_is_safe(node)) { /* nothing in it: shared with the input */
     c->result = (ckpt_object *)(uintptr_t)node;
     return CKPT_OK;
   }
@@ -187,7 +127,7 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   c->result = *known == LEFT_OUT ? NULL : (ckpt_object *)(uintptr_t)*known;
   if (*known != 0) return CKPT_OK;
   if (node->kind == CKPT_OBJECT_TENSOR) return copy_leaf(c, node, err);
-  if (!may_write(node)) {
+  if (!ckpt_torch_is_safe(node)) {
     count_left_out(&c->out, node);
     return remember(c, node, c->result = NULL, err);
   }

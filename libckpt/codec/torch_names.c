@@ -13,6 +13,7 @@
 
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
@@ -172,21 +173,10 @@ static bool is_key(const child *c, const char *key) {
 
 /* A tensor of an optimizer's state of one parameter. */
 static void take_state(const namer *w, child *c) {
-  static const struct {
-    const char *key, *canonical;
-    ckpt_role role;
-  } kinds[] = {{"exp_avg", "exp_avg", CKPT_ROLE_EXP_AVG},
-               {"exp_avg_sq", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
-               {"momentum_buffer", "momentum", CKPT_ROLE_MOMENTUM},
-               {"master", "master", CKPT_ROLE_MASTER},
-               {"step", "step", CKPT_ROLE_STEP}};
-  c->role = CKPT_ROLE_OTHER;
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds && c->node->kind == CKPT_OBJECT_TENSOR; i++) {
-    if (!is_key(c, kinds[i].key)) continue;
-    c->role = kinds[i].role;
-    if (!w->stored_names) take_text(c, kinds[i].canonical, strlen(kinds[i].canonical));
-    return;
-  }
+  bool is_tensor = c->node->kind == CKPT_OBJECT_TENSOR && c->part != NULL;
+  const ckpt_torch_state *state = is_tensor ? ckpt_torch_state_of(c->part, c->n_part) : NULL;
+  c->role = state == NULL ? CKPT_ROLE_OTHER : state->role;
+  if (state != NULL && !w->stored_names) take_text(c, state->name, strlen(state->name));
 }
 
 static void take_top(const namer *w, child *c, const ckpt_object *key) {

@@ -5,6 +5,25 @@
 
 #include "libckpt/error.h"
 
+/* The first of a role's is the one that is written. */
+static const ckpt_torch_state states[] = {
+    {"exp_avg", "exp_avg", CKPT_ROLE_EXP_AVG},           {"exp_avg_sq", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
+    {"momentum_buffer", "momentum", CKPT_ROLE_MOMENTUM}, {"step", "step", CKPT_ROLE_STEP},
+    {"master_param", "master", CKPT_ROLE_MASTER},        {"master", "master", CKPT_ROLE_MASTER}};
+enum { N_STATES = sizeof states / sizeof *states };
+
+const ckpt_torch_state *ckpt_torch_state_of(const char *key, size_t n_key) {
+  for (size_t i = 0; i < N_STATES; i++)
+    if (strlen(states[i].key) == n_key && memcmp(states[i].key, key, n_key) == 0) return &states[i];
+  return NULL;
+}
+
+const char *ckpt_torch_state_key(const ckpt_tensor *tensor, const char *name) {
+  for (size_t i = 0; i < N_STATES; i++)
+    if (states[i].role == (ckpt_role)tensor->role && strcmp(states[i].name, name) == 0) return states[i].key;
+  return name;
+}
+
 /* An entry of the top under one of two keys, where it is no tensor. */
 static const ckpt_object *entry_of(const ckpt_object *top, const char *key, const char *other) {
   const ckpt_object *value = ckpt_object_get(top, key);

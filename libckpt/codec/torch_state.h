@@ -1,4 +1,5 @@
-/* torch_state.h - the object of a PyTorch checkpoint among an index's objects.
+/* torch_state.h - the object of a PyTorch checkpoint among an index's objects, and what torch calls an optimizer's
+ * states.
  *
  * The whole of it stands under "torch", tensors as leaves, so that what holds such objects can write it back. What of
  * it every format knows stands besides under the keys of object.h, as the same nodes. */
@@ -7,7 +8,20 @@
 
 #include "libckpt/index.h"
 
+/* The key of an index's objects that holds what torch.load would give. */
 #define CKPT_TORCH_OBJECT "torch"
+
+/* A state of one parameter: torch's key of it, its canonical name (object.h; never longer), and its role. */
+typedef struct ckpt_torch_state {
+  const char *key, *name;
+  ckpt_role role;
+} ckpt_torch_state;
+
+/* The state that has a key of n_key bytes; NULL: it is none that we know. */
+const ckpt_torch_state *ckpt_torch_state_of(const char *key, size_t n_key);
+
+/* What torch calls a tensor's state whose name ends in `name`: "momentum_buffer" for a momentum's "momentum". */
+const char *ckpt_torch_state_key(const ckpt_tensor *tensor, const char *name);
 
 /* Makes root and what is known of it the index's objects, and sets the step. top: the DICT whose entries are the parts
  * of the checkpoint, root itself or below it (anything else: none are known). param_groups: the optimizer's, or NULL.

@@ -6,10 +6,13 @@
 
 extern "C" {
 #include "formats/dcp_write.h"
+#include "libckpt/codec/pickle.h"
 }
 
 namespace formats_testing {
 namespace {
+
+using Texts = std::vector<std::string>;
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
 
@@ -63,6 +66,18 @@ class DcpWrite : public testing::Test {
     }
     spill(folder_ / "source.safetensors", safetensors(header + "}", payload));
     return folder_ / "source.safetensors";
+  }
+
+  // What is written of a tensor `t0` and the object that a pickle is.
+  Files WritePickle(const std::string &pickle, Texts *losses = nullptr) {
+    IndexPointer index = open(Source({1}), &err_);
+    ckpt_arena *arena = &index->arena;
+    ckpt_pickle_options options = {};
+    options.data = pickle.data(), options.n_bytes = pickle.size();
+    ckpt_object *objects = index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
+    objects->items[0] = ckpt_object_text(arena, "torch", 5);
+    EXPECT_EQ(ckpt_pickle_read(&objects->items[1], nullptr, &options, arena, &err_), CKPT_OK) << text_of(err_);
+    return write("dcp", index.get(), {}, &err_, losses);
   }
 
   Folder folder_;
@@ -230,7 +245,60 @@ TEST_F(DcpWrite, NamesThatTorchWouldTakeForOneAreRefused) {
   index->tensors[1].role = CKPT_ROLE_MOMENTUM;
   index->tensors[2].role = CKPT_ROLE_OTHER;
   EXPECT_TRUE(write("dcp", index.get(), {}, &err_).empty());
-  EXPECT_NE(text_of(err_).find("another tensor would have its name"), std::string::npos) << text_of(err_);
+  EXPECT_EQ(text_of(err_),
+            "tensor 'optimizer.state.w.momentum': another tensor, 'optimizer.state.w.momentum_buffer', would have its "
+            "name in torch's dict, 'optimizer.state.w.momentum_buffer' (--rename, --exclude)");
+}
+
+TEST_F(DcpWrite, AliasesHaveNamesToo) {
+  IndexPointer index = open(std::string(CKPT_TESTS_DIR) + "/data/gpt2-tiny", &err_, false);
+  ASSERT_NE(index, nullptr) << text_of(err_);
+  ckpt_tensor *other = &index->tensors[index->by_name[0]];
+  other->name = "model.lm_head.weight"; /* as the tied name, below the model */
+  other->role = CKPT_ROLE_OTHER;
+  EXPECT_TRUE(write("dcp", index.get(), {}, &err_).empty());
+  EXPECT_NE(text_of(err_).find("would have its name in torch's dict, 'model.lm_head.weight'"), std::string::npos)
+      << text_of(err_);
+}
+
+// Pickles of protocol 0: {"a": {"b": 1}, "a.b": 2} and so on. One of each two would be lost.
+TEST_F(DcpWrite, ObjectsThatTorchWouldTakeForOneAreRefused) {
+  const struct {
+    std::string pickle, message;
+  } cases[] = {
+      {"(dVa\n(dVb\nI1\nssVa.b\nI2\ns.", "two objects would be 'a.b' in torch's dict: ['a']['b'] and ['a.b']"},
+      {"(dVx\n(dI1\nI5\nsV1\nI6\nssVy\nI1\ns.",
+       "two objects would be 'x.1' in torch's dict: ['x']['1'], with a number and with a text as key"},
+      {"(dVx\n(l(dVa\nI1\nsasVx.0\n(dVa\nI2\nss.",
+       "two objects would be 'x.0.a' in torch's dict: ['x'][0]['a'] and ['x.0']['a']"},
+      {"(dVmodel\n(dVt0\nI1\nss.",
+       "tensor 't0': the object at ['model']['t0'] has its name in torch's dict, 'model.t0' (--rename, --exclude)"},
+  };
+  for (const auto &c : cases) {
+    err_ = {};
+    EXPECT_TRUE(WritePickle(c.pickle).empty()) << c.pickle;
+    EXPECT_EQ(text_of(err_), c.message);
+  }
+}
+
+// What torch.load(weights_only=True) takes, no more and no less, as torch files are written.
+TEST_F(DcpWrite, ObjectsAreWhatWeightsOnlyLoadingTakes) {
+  std::string nines(600, '9');
+  Texts losses;
+  Files files = WritePickle(
+      "(dVsize\nctorch\nSize\n((I2\nI3\ntt"
+      "RsVdtype\nctorch\nfloat32\nsVfits\nL" +
+          nines + "L\nsVbig\nL9" + nines + "L\nsVran\ncos\nsystem\n(Vls\ntRs.",
+      &losses);
+  EXPECT_EQ(losses, Texts({"object big (a large number)", "object ran (os.system)"}));
+  spill(folder_, files);
+  IndexPointer index = open(folder_.path(), &err_);
+  ASSERT_NE(index, nullptr) << text_of(err_);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "size"), 100, &index->arena), R"({"torch.Size": [[2, 3]]})");
+  EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "dtype"), 100, &index->arena), R"("<torch.float32>")");
+  ASSERT_NE(ckpt_object_get(root, "fits"), nullptr);
+  EXPECT_EQ(ckpt_object_get(root, "fits")->n, nines.size());
 }
 
 TEST_F(DcpWrite, TiedTensorsHaveBothNamesAndOnePlace) {

@@ -1,0 +1,69 @@
+/* torch_safe.c - see torch_safe.h. */
+#include "libckpt/codec/torch_safe.h"
+
+#include <string.h>
+
+#include "libckpt/codec/torch_graph.h"
+
+static bool is_one_of(const char *name, const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (strcmp(name, names[i]) == 0) return true;
+  return false;
+}
+
+static bool may_call(const char *name) {
+  static const char *const names[] = {"torch.Size",
+                                      "torch.device",
+                                      "torch.serialization._get_layout",
+                                      "collections.Counter",
+                                      "builtins.complex",
+                                      "__builtin__.complex",
+                                      "torch._utils._rebuild_sparse_tensor",
+                                      "torch._utils._rebuild_meta_tensor_no_storage"};
+  return is_one_of(name, names, sizeof names / sizeof *names);
+}
+
+/* Names that it resolves: dtypes and quantization schemes. */
+static bool may_name(const char *name) {
+  static const char *const names[] = {"torch.complex32",
+                                      "torch.qint8",
+                                      "torch.quint8",
+                                      "torch.qint32",
+                                      "torch.quint4x2",
+                                      "torch.quint2x4",
+                                      "torch.per_tensor_affine",
+                                      "torch.per_tensor_symmetric",
+                                      "torch.per_channel_affine",
+                                      "torch.per_channel_symmetric",
+                                      "torch.per_channel_affine_float_qparams",
+                                      "torch.Size",
+                                      "torch.Tensor",
+                                      "torch.device"};
+  const char *dtype, *storage;
+  for (int i = 1; i < CKPT_N_DTYPES; i++)
+    if (ckpt_torch_type((ckpt_dtype)i, &dtype, &storage) && strncmp(name, "torch.", 6) == 0 &&
+        strcmp(name + 6, dtype) == 0)
+      return true;
+  return is_one_of(name, names, sizeof names / sizeof *names);
+}
+
+bool ckpt_torch_is_safe(const ckpt_object *node) {
+  switch (node->kind) {
+    case CKPT_OBJECT_LIST:
+    case CKPT_OBJECT_TUPLE: return node->name == NULL && node->extras == 0;
+    case CKPT_OBJECT_SET: return node->name == NULL;
+    case CKPT_OBJECT_BIGINT: return node->n <= 600; /* 255 bytes of LONG1 */
+    case CKPT_OBJECT_DICT:
+      if (node->name == NULL) return node->extras == 0;
+      return strcmp(node->name, "collections.OrderedDict") == 0 && (node->extras & ~(uint32_t)CKPT_EXTRA_STATE) == 0;
+    case CKPT_OBJECT_FOREIGN:
+      if (node->form == CKPT_FORM_NAME) return may_name(node->name);
+      return node->form == CKPT_FORM_CALL && node->extras == 0 && may_call(node->name);
+    default: return true;
+  }
+}
+
+const char *ckpt_torch_class(const ckpt_object *node) {
+  if (node->kind == CKPT_OBJECT_BIGINT) return "a large number";
+  return node->name != NULL && node->name[0] != '\0' ? node->name : "an object without a name";
+}
