@@ -12,6 +12,7 @@
 #include "formats/dcp_write.h"
 #include "libckpt/arch.h"
 #include "libckpt/codec/pickle_object.h"
+#include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/codec/zip_write.h"
@@ -146,6 +147,11 @@ static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *va
   if (value->kind == CKPT_OBJECT_TENSOR || (strcmp(key, "optimizer") == 0 && f->leaves_states)) return CKPT_OK;
   const ckpt_object *name = text(f, key);
   CKPT_TRY_ALLOC(name, err);
+  if (is_optimizer(value)) {
+    ckpt_object *named;
+    CKPT_TRY(ckpt_torch_name_params(&named, value, f->described, f->arena, err));
+    value = named;
+  }
   return flatten_child(f, name, value, err);
 }
 

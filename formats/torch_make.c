@@ -10,8 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
+
+enum { MAX_PARTS = 64 }; /* of a checkpoint, where its optimizer is looked for */
 
 /* One name of a tensor, and where it goes: root[dict]["state"][sub][key], parts of length 0 left out. */
 typedef struct entry {
@@ -161,10 +164,31 @@ static ckpt_status fill_dict(const maker *m, ckpt_object *dict, const entry *ent
   return CKPT_OK;
 }
 
+/* The dict that has these groups: the root or below it; NULL where there is none. */
+static const ckpt_object *find_optimizer(const ckpt_object *root, const ckpt_object *groups) {
+  if (ckpt_object_get(root, "param_groups") == groups) return root;
+  for (uint64_t i = 0; root != NULL && root->kind == CKPT_OBJECT_DICT && i < root->n && i < MAX_PARTS; i++)
+    if (ckpt_object_get(root->items[2 * i + 1], "param_groups") == groups) return root->items[2 * i + 1];
+  return NULL;
+}
+
+/* The groups, with the names that the states' tensors have here. */
+static ckpt_status name_groups(const maker *m, const ckpt_object *given, ckpt_object **groups, ckpt_error *err) {
+  const ckpt_object *optimizer = find_optimizer(ckpt_object_get(m->described->objects, CKPT_TORCH_OBJECT), given);
+  ckpt_object *named = NULL;
+  if (optimizer == NULL) {
+    CKPT_TRY(new_dict(m, 1, &named, err));
+    CKPT_TRY(set_key(m, named, "param_groups", 12, (ckpt_object *)(uintptr_t)given, err));
+    optimizer = named;
+  }
+  CKPT_TRY(ckpt_torch_name_params(&named, optimizer, m->described, m->arena, err));
+  return ckpt_torch_copy_data(groups, ckpt_object_get(named, "param_groups"), m->losses, err);
+}
+
 static ckpt_status set_optimizer(maker *m, const entry *entries, uint32_t n, ckpt_error *err) {
   ckpt_object *state, *groups = NULL;
   const ckpt_object *given = ckpt_object_get(m->described->objects, CKPT_STATE_PARAM_GROUPS);
-  if (given != NULL) CKPT_TRY(ckpt_torch_copy_data(&groups, given, m->losses, err));
+  if (given != NULL) CKPT_TRY(name_groups(m, given, &groups, err));
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST)
     CKPT_TRY_ALLOC(groups = ckpt_object_new(m->arena, CKPT_OBJECT_LIST, 0, NULL), err);
   CKPT_TRY(new_dict(m, (uint64_t)n + 2, &m->optimizer, err));

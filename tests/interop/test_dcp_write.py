@@ -191,5 +191,104 @@ def test_fsdp2_goes_on_with_another_number_of_ranks(folder):
         spawn(load_worker, 2, packed, theirs + ".pt")
 
 
+# ---- an optimizer whose groups number its parameters: torch.save of optimizer.state_dict() ----
+
+class Wrapper(torch.nn.Module):
+    """As DistributedDataParallel: names begin with "module."."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def adam(seed, n_steps, prefix=False, named=True):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2, bias=False))
+    whole = Wrapper(model) if prefix else model
+    optimizer = torch.optim.Adam(whole.named_parameters() if named else whole.parameters(), lr=0.25 if seed == 1 else 0.1)
+    for _ in range(n_steps):
+        model(torch.rand(2, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return whole, model, optimizer
+
+
+def states_of(model, optimizer):
+    return {name: optimizer.state[p] for name, p in model.named_parameters()}
+
+
+def expect_states(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        expect(found[name], wanted[name])
+
+
+def test_numbered_parameters_get_their_names(folder):
+    for prefix in (False, True):
+        whole, model, optimizer = adam(1, 3, prefix)
+        source = os.path.join(folder, "numbered-%d.pt" % prefix)
+        torch.save({"model": whole.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, source)
+        out = os.path.join(folder, "numbered-%d" % prefix)
+        ckpt("reshard", source, "-o", out, "--to", "dcp", "--world", 2)
+        _, model2, optimizer2 = adam(2, 1)
+        weights, states = get_state_dict(model2, optimizer2)
+        state = {"model": weights, "optimizer": states}
+        dcp.load(state, checkpoint_id=out, no_dist=True)
+        set_state_dict(model2, optimizer2, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        expect_states(states_of(model2, optimizer2), states_of(model, optimizer))
+        assert optimizer2.param_groups[0]["lr"] == 0.25
+
+
+def test_numbered_parameters_come_back_from_dcp(folder):
+    for named in (True, False):
+        _, model, optimizer = adam(1, 3, named=named)
+        source, back = os.path.join(folder, "s%d.pt" % named), os.path.join(folder, "back-%d.pt" % named)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, source)
+        out = os.path.join(folder, "s%d" % named)
+        ckpt("convert", source, "-o", out, "--to", "dcp")
+        ckpt("convert", out, "-o", back)
+        found = torch.load(back, weights_only=True)
+        if named:  # what get_state_dict gives
+            wanted = get_state_dict(model, optimizer)[1]
+            expect_states(found["optimizer"]["state"], wanted["state"])
+            assert found["optimizer"]["param_groups"] == wanted["param_groups"]
+        _, model2, optimizer2 = adam(2, 1, named=named)
+        model2.load_state_dict(found["model"])
+        optimizer2.load_state_dict(found["optimizer"])
+        expect_states(states_of(model2, optimizer2), states_of(model, optimizer))
+
+
+def test_states_that_are_numbers_stand_beside_tensors(folder):
+    _, model, optimizer = adam(1, 3)
+    state = optimizer.state_dict()
+    for kinds in state["state"].values():
+        kinds["step"] = 3  # as before PyTorch 1.12
+    source, out, back = (os.path.join(folder, name) for name in ("n.pt", "n", "n.back.pt"))
+    torch.save({"model": model.state_dict(), "optimizer": state}, source)
+    ckpt("convert", source, "-o", out, "--to", "dcp")
+    ckpt("convert", out, "-o", back)
+    found = torch.load(back, weights_only=True)["optimizer"]["state"]
+    assert {name: kinds["step"] for name, kinds in found.items()} == {name: 3 for name, _ in model.named_parameters()}
+    assert all("exp_avg" in kinds for kinds in found.values())
+
+
+def test_groups_follow_renamed_tensors(folder):
+    _, model, optimizer = adam(1, 3)
+    source = os.path.join(folder, "r.pt")
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, source)
+    renamed = ["first.weight", "first.bias", "1.weight"]
+    for to in ("dcp", "torch"):
+        out, loaded = os.path.join(folder, to), os.path.join(folder, to + ".pt")
+        ckpt("convert", source, "-o", out, "--to", to, "--rename", r"s/(^|state\.)0\./\1first./")
+        if to == "dcp":
+            dcp_to_torch_save(out, loaded)
+        else:
+            os.rename(out, loaded)
+        found = torch.load(loaded, weights_only=True)["optimizer"]
+        assert found["param_groups"][0]["params"] == renamed, found["param_groups"]
+        assert found["param_groups"][0]["param_names"] == renamed
+        assert sorted(found["state"]) == sorted(renamed), found["state"].keys()
+
+
 if __name__ == "__main__":
     command.main(globals())

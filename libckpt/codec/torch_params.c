@@ -1,0 +1,234 @@
+/* torch_params.c - see torch_params.h.
+ *
+ * A table from keys of parameters, as texts, to their names: first what the states' tensors say, then param_names. The
+ * graph is hostile: one dict may stand under a million keys, so that of each only the first entries are looked at, and
+ * all groups together have at most MAX_STEPS entries. */
+#include "libckpt/codec/torch_params.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+enum { MAX_STEPS = 1 << 24, MAX_LOOKED_AT = 64 };
+
+typedef struct entry {
+  const char *key;
+  ckpt_object *name; /* TEXT */
+  uint32_t order;
+} entry;
+
+typedef struct namer {
+  const ckpt_index *described;
+  ckpt_arena *arena;
+  uint32_t *numbers; /* by the number of a leaf: the tensor to be written; UINT32_MAX: it is not */
+  uint32_t n_numbers;
+  entry *entries;
+  uint32_t n, capacity;
+  uint64_t n_steps;
+} namer;
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
+static ckpt_status number_tensors(namer *w, ckpt_error *err) {
+  const ckpt_index *from = w->described->objects_of;
+  w->n_numbers = from == NULL ? 0 : from->n_tensors;
+  w->numbers = reallocarray(NULL, (size_t)w->n_numbers + 1, sizeof *w->numbers);
+  CKPT_TRY_ALLOC(w->numbers, err);
+  memset(w->numbers, 0xFF, ((size_t)w->n_numbers + 1) * sizeof *w->numbers);
+  for (uint32_t i = 0; i < w->described->n_tensors; i++) {
+    uint32_t like = w->described->tensors[i].like;
+    if (like != 0 && like <= w->n_numbers) w->numbers[like - 1] = i;
+  }
+  return CKPT_OK;
+}
+
+static const ckpt_tensor *tensor_of(const namer *w, uint32_t number) {
+  uint32_t written = number < w->n_numbers ? w->numbers[number] : UINT32_MAX;
+  return written == UINT32_MAX ? NULL : &w->described->tensors[written];
+}
+
+/* What a parameter is called whose states these are. Tensors that several parameters share say nothing. NULL where none
+ * says it; *n_name bytes. */
+static const char *name_of_states(const namer *w, const ckpt_object *states, size_t *n_name) {
+  static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
+  for (uint64_t i = 0; states->kind == CKPT_OBJECT_DICT && i < states->n && i < MAX_LOOKED_AT; i++) {
+    const ckpt_object *leaf = states->items[2 * i + 1];
+    const ckpt_tensor *tensor = leaf->kind == CKPT_OBJECT_TENSOR ? tensor_of(w, leaf->tensor) : NULL;
+    if (tensor == NULL || tensor->aliases != NULL || w->described->objects_of->tensors[leaf->tensor].aliases != NULL)
+      continue;
+    const char *dot = strrchr(tensor->name, '.');
+    if (strncmp(tensor->name, CKPT_STATE_PREFIX, n_prefix) != 0 || dot <= tensor->name + n_prefix) continue;
+    *n_name = (size_t)(dot - tensor->name) - n_prefix;
+    return tensor->name + n_prefix;
+  }
+  return NULL;
+}
+
+/* A parameter's name as it is written: another one where its tensor has another one. */
+static const char *name_written(const namer *w, const char *name) {
+  const ckpt_index *from = w->described->objects_of;
+  int64_t place = from == NULL ? -1 : ckpt_index_place(from, name);
+  const ckpt_tensor *tensor = place < 0 ? NULL : tensor_of(w, from->by_name[place]);
+  return tensor == NULL ? name : tensor->name;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+/* A key as text, a number in room; NULL for what is neither. */
+static const char *text_of(const ckpt_object *key, char room[32]) {
+  if (key->kind == CKPT_OBJECT_TEXT) return strlen(key->text) == key->n ? key->text : NULL;
+  if (key->kind != CKPT_OBJECT_INT) return NULL;
+  snprintf(room, 32, "%" PRId64, key->integer);
+  return room;
+}
+
+static int compare_keys(const void *x, const void *y) {
+  return strcmp(((const entry *)x)->key, ((const entry *)y)->key);
+}
+
+static int compare_entries(const void *x, const void *y) {
+  const entry *a = x, *b = y;
+  int order = compare_keys(a, b);
+  return order != 0 ? order : (a->order > b->order) - (a->order < b->order);
+}
+
+static ckpt_status add(namer *w, const ckpt_object *key, const char *name, size_t n_name, ckpt_error *err) {
+  char room[32];
+  const char *text = text_of(key, room);
+  if (text == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_grow(&w->entries, w->n, &w->capacity, sizeof *w->entries, err));
+  entry *e = &w->entries[w->n];
+  *e = (entry){text == room ? ckpt_arena_copy(w->arena, room) : text, ckpt_object_text(w->arena, name, n_name), w->n};
+  CKPT_TRY_ALLOC(e->key, err);
+  CKPT_TRY_ALLOC(e->name, err);
+  w->n++;
+  return CKPT_OK;
+}
+
+static const ckpt_object *list_of(const ckpt_object *group, const char *key) {
+  const ckpt_object *list = ckpt_object_get(group, key);
+  return list != NULL && list->kind == CKPT_OBJECT_LIST ? list : NULL;
+}
+
+/* Numbers that a group has names for. */
+static ckpt_status add_group(namer *w, const ckpt_object *group, ckpt_error *err) {
+  const ckpt_object *params = list_of(group, "params"), *names = list_of(group, "param_names");
+  w->n_steps += 1 + (params == NULL ? 0 : params->n) + (names == NULL ? 0 : names->n);
+  if (group->kind == CKPT_OBJECT_DICT) w->n_steps += group->n;
+  if (w->n_steps > MAX_STEPS)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "its optimizer's groups have more than %d entries", MAX_STEPS);
+  for (uint64_t i = 0; params != NULL && names != NULL && params->n == names->n && i < params->n; i++) {
+    char room[32];
+    const char *name = names->items[i]->kind == CKPT_OBJECT_TEXT ? text_of(names->items[i], room) : NULL;
+    if (name == NULL || params->items[i]->kind != CKPT_OBJECT_INT) continue;
+    name = name_written(w, name);
+    CKPT_TRY(add(w, params->items[i], name, strlen(name), err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status make_table(namer *w, const ckpt_object *state, const ckpt_object *groups, ckpt_error *err) {
+  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
+    size_t n_name;
+    const char *name = name_of_states(w, state->items[2 * i + 1], &n_name);
+    if (name != NULL) CKPT_TRY(add(w, state->items[2 * i], name, n_name, err));
+  }
+  for (uint64_t i = 0; groups != NULL && i < groups->n; i++) CKPT_TRY(add_group(w, groups->items[i], err));
+  if (w->n != 0) qsort(w->entries, w->n, sizeof *w->entries, compare_entries);
+  uint32_t n = 0; /* the first of equals */
+  for (uint32_t i = 0; i < w->n; i++)
+    if (n == 0 || compare_keys(&w->entries[n - 1], &w->entries[i]) != 0) w->entries[n++] = w->entries[i];
+  w->n = n;
+  return CKPT_OK;
+}
+
+/* The name of the parameter with a key; NULL: out of memory. */
+static ckpt_object *name_of(const namer *w, const ckpt_object *key) {
+  char room[32];
+  const entry wanted = {.key = text_of(key, room)};
+  if (wanted.key == NULL) return (ckpt_object *)(uintptr_t)key;
+  const entry *found = w->n == 0 ? NULL : bsearch(&wanted, w->entries, w->n, sizeof *w->entries, compare_keys);
+  if (found != NULL) return found->name;
+  const char *name = name_written(w, wanted.key);
+  return ckpt_object_text(w->arena, name, strlen(name));
+}
+
+/* ---- the copy ---------------------------------------------------------------------------------------------------- */
+
+/* The parameters of a group, or their param_names. */
+static ckpt_object *copy_list(const namer *w, const ckpt_object *list, bool is_names) {
+  char room[32];
+  ckpt_object *copy = ckpt_object_new(w->arena, CKPT_OBJECT_LIST, list->n, NULL);
+  for (uint64_t i = 0; copy != NULL && i < list->n; i++) {
+    const char *name = is_names ? text_of(list->items[i], room) : NULL;
+    if (name != NULL) name = name_written(w, name);
+    copy->items[i] = name != NULL ? ckpt_object_text(w->arena, name, strlen(name)) : name_of(w, list->items[i]);
+    if (copy->items[i] == NULL) return NULL;
+  }
+  return copy;
+}
+
+/* A dict with the same entries. */
+static ckpt_object *copy_dict(const namer *w, const ckpt_object *dict) {
+  ckpt_object *copy = ckpt_object_new(w->arena, CKPT_OBJECT_DICT, dict->n, NULL);
+  if (copy != NULL && dict->n != 0) memcpy(copy->items, dict->items, 2 * (size_t)dict->n * sizeof *copy->items);
+  return copy;
+}
+
+/* The place of a key's value in a dict; NULL: there is none. */
+static ckpt_object **place_of(ckpt_object *dict, const ckpt_object *value) {
+  for (uint64_t i = 0; value != NULL && i < dict->n; i++)
+    if (dict->items[2 * i + 1] == value) return &dict->items[2 * i + 1];
+  return NULL;
+}
+
+static ckpt_object *copy_group(const namer *w, const ckpt_object *group) {
+  static const char *const keys[] = {"params", "param_names"};
+  if (group->kind != CKPT_OBJECT_DICT) return (ckpt_object *)(uintptr_t)group;
+  ckpt_object *copy = copy_dict(w, group);
+  for (int i = 0; i < 2 && copy != NULL; i++) {
+    ckpt_object **list = place_of(copy, list_of(group, keys[i]));
+    if (list != NULL && (*list = copy_list(w, *list, i == 1)) == NULL) return NULL;
+  }
+  return copy;
+}
+
+static ckpt_object *copy_state(const namer *w, const ckpt_object *state) {
+  ckpt_object *copy = copy_dict(w, state);
+  for (uint64_t i = 0; copy != NULL && i < copy->n; i++)
+    if ((copy->items[2 * i] = name_of(w, copy->items[2 * i])) == NULL) return NULL;
+  return copy;
+}
+
+static ckpt_object *copy_optimizer(const namer *w, const ckpt_object *optimizer, const ckpt_object *state,
+                                   const ckpt_object *groups) {
+  ckpt_object *copy = copy_dict(w, optimizer);
+  ckpt_object **at = copy == NULL ? NULL : place_of(copy, state);
+  if (at != NULL && (*at = copy_state(w, state)) == NULL) return NULL;
+  at = copy == NULL ? NULL : place_of(copy, groups);
+  if (at == NULL) return copy;
+  *at = ckpt_object_new(w->arena, CKPT_OBJECT_LIST, groups->n, NULL);
+  for (uint64_t i = 0; *at != NULL && i < groups->n; i++)
+    if (((*at)->items[i] = copy_group(w, groups->items[i])) == NULL) return NULL;
+  return *at == NULL ? NULL : copy;
+}
+
+ckpt_status ckpt_torch_name_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
+                                   ckpt_arena *arena, ckpt_error *err) {
+  namer w = {.described = described, .arena = arena};
+  const ckpt_object *state = ckpt_object_get(optimizer, "state"), *groups = list_of(optimizer, "param_groups");
+  if (state != NULL && state->kind != CKPT_OBJECT_DICT) state = NULL;
+  ckpt_status status;
+  CKPT_TRY_GOTO(number_tensors(&w, err));
+  CKPT_TRY_GOTO(make_table(&w, state, groups, err));
+  *out = copy_optimizer(&w, optimizer, state, groups);
+  if (*out == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+done:
+  free(w.entries);
+  free(w.numbers);
+  return status;
+}
