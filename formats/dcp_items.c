@@ -140,14 +140,25 @@ static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *e
 
 static const ckpt_object *text(flattener *f, const char *key) { return ckpt_object_text(f->arena, key, strlen(key)); }
 
-static bool is_optimizer(const ckpt_object *value) { return ckpt_object_get(value, "param_groups") != NULL; }
+/* An optimizer's state, or a flattened one. */
+static bool is_optimizer(flattener *f, const ckpt_object *value) {
+  static const char groups[] = "param_groups", flat[] = "param_groups.";
+  if (value->kind != CKPT_OBJECT_DICT || (f->n_steps += 1 + value->n) > MAX_STEPS) return false;
+  for (uint64_t i = 0; i < value->n; i++) {
+    const ckpt_object *key = value->items[2 * i];
+    if (key->kind == CKPT_OBJECT_TEXT &&
+        (strcmp(key->text, groups) == 0 || strncmp(key->text, flat, strlen(flat)) == 0))
+      return true;
+  }
+  return false;
+}
 
 /* A value below a key of its own. What belongs to an optimizer whose states are left out stays behind with them. */
 static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *value, ckpt_error *err) {
   if (value->kind == CKPT_OBJECT_TENSOR || (strcmp(key, "optimizer") == 0 && f->leaves_states)) return CKPT_OK;
   const ckpt_object *name = text(f, key);
   CKPT_TRY_ALLOC(name, err);
-  if (is_optimizer(value)) {
+  if (is_optimizer(f, value)) {
     ckpt_object *named;
     CKPT_TRY(ckpt_torch_name_params(&named, value, f->described, f->arena, err));
     value = named;
@@ -158,14 +169,14 @@ static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *va
 /* The dict that torch saved: all its parts but tensors. */
 static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *err) {
   if (root->kind != CKPT_OBJECT_DICT) return add_part(f, "object", root, err);
-  if (is_optimizer(root)) return add_part(f, "optimizer", root, err);
+  if (is_optimizer(f, root)) return add_part(f, "optimizer", root, err);
   if (root->n == 1 && root->items[1]->kind == CKPT_OBJECT_DICT && root->items[0]->kind == CKPT_OBJECT_TEXT &&
-      strcmp(root->items[0]->text, "model") != 0 && !is_optimizer(root->items[1]))
+      strcmp(root->items[0]->text, "model") != 0 && !is_optimizer(f, root->items[1]))
     root = root->items[1]; /* {"app": {"model": ...}} */
   bool has_optimizer = false;
   for (uint64_t i = 0; i < root->n; i++) {
     const ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
-    bool is_first = is_optimizer(value) && !has_optimizer;
+    bool is_first = is_optimizer(f, value) && !has_optimizer;
     has_optimizer = has_optimizer || is_first;
     if (key->kind != CKPT_OBJECT_TEXT)
       CKPT_TRY(ckpt_losses_add(f->losses, err, "an entry whose key is no text"));

@@ -13,11 +13,10 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_STEPS = 1 << 24, MAX_LOOKED_AT = 64 };
+enum { MAX_STEPS = 1 << 24, MAX_LOOKED_AT = 64, MAX_NAME_BYTES = 4096 };
 
 typedef struct entry {
-  const char *key;
-  ckpt_object *name; /* TEXT */
+  const char *key, *name;
   uint32_t order;
 } entry;
 
@@ -51,21 +50,17 @@ static const ckpt_tensor *tensor_of(const namer *w, uint32_t number) {
   return written == UINT32_MAX ? NULL : &w->described->tensors[written];
 }
 
-/* What a parameter is called whose states these are. Tensors that several parameters share say nothing. NULL where none
- * says it; *n_name bytes. */
-static const char *name_of_states(const namer *w, const ckpt_object *states, size_t *n_name) {
+/* What a parameter is called that this is a state of. A tensor that several parameters share says nothing. NULL where
+ * it is none; *n_name bytes. */
+static const char *name_of_state(const namer *w, const ckpt_object *leaf, size_t *n_name) {
   static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
-  for (uint64_t i = 0; states->kind == CKPT_OBJECT_DICT && i < states->n && i < MAX_LOOKED_AT; i++) {
-    const ckpt_object *leaf = states->items[2 * i + 1];
-    const ckpt_tensor *tensor = leaf->kind == CKPT_OBJECT_TENSOR ? tensor_of(w, leaf->tensor) : NULL;
-    if (tensor == NULL || tensor->aliases != NULL || w->described->objects_of->tensors[leaf->tensor].aliases != NULL)
-      continue;
-    const char *dot = strrchr(tensor->name, '.');
-    if (strncmp(tensor->name, CKPT_STATE_PREFIX, n_prefix) != 0 || dot <= tensor->name + n_prefix) continue;
-    *n_name = (size_t)(dot - tensor->name) - n_prefix;
-    return tensor->name + n_prefix;
-  }
-  return NULL;
+  const ckpt_tensor *tensor = leaf->kind == CKPT_OBJECT_TENSOR ? tensor_of(w, leaf->tensor) : NULL;
+  if (tensor == NULL || tensor->aliases != NULL || w->described->objects_of->tensors[leaf->tensor].aliases != NULL)
+    return NULL;
+  const char *dot = strrchr(tensor->name, '.');
+  if (strncmp(tensor->name, CKPT_STATE_PREFIX, n_prefix) != 0 || dot <= tensor->name + n_prefix) return NULL;
+  *n_name = (size_t)(dot - tensor->name) - n_prefix;
+  return tensor->name + n_prefix;
 }
 
 /* A parameter's name as it is written: another one where its tensor has another one. */
@@ -96,13 +91,10 @@ static int compare_entries(const void *x, const void *y) {
   return order != 0 ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-static ckpt_status add(namer *w, const ckpt_object *key, const char *name, size_t n_name, ckpt_error *err) {
-  char room[32];
-  const char *text = text_of(key, room);
-  if (text == NULL) return CKPT_OK;
+static ckpt_status add(namer *w, const char *key, const char *name, size_t n_name, ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&w->entries, w->n, &w->capacity, sizeof *w->entries, err));
   entry *e = &w->entries[w->n];
-  *e = (entry){text == room ? ckpt_arena_copy(w->arena, room) : text, ckpt_object_text(w->arena, name, n_name), w->n};
+  *e = (entry){ckpt_arena_copy(w->arena, key), ckpt_arena_text(w->arena, name, n_name), w->n};
   CKPT_TRY_ALLOC(e->key, err);
   CKPT_TRY_ALLOC(e->name, err);
   w->n++;
@@ -122,21 +114,55 @@ static ckpt_status add_group(namer *w, const ckpt_object *group, ckpt_error *err
   if (w->n_steps > MAX_STEPS)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "its optimizer's groups have more than %d entries", MAX_STEPS);
   for (uint64_t i = 0; params != NULL && names != NULL && params->n == names->n && i < params->n; i++) {
-    char room[32];
+    char key[32], room[32];
     const char *name = names->items[i]->kind == CKPT_OBJECT_TEXT ? text_of(names->items[i], room) : NULL;
     if (name == NULL || params->items[i]->kind != CKPT_OBJECT_INT) continue;
     name = name_written(w, name);
-    CKPT_TRY(add(w, params->items[i], name, strlen(name), err));
+    CKPT_TRY(add(w, text_of(params->items[i], key), name, strlen(name), err));
   }
   return CKPT_OK;
 }
 
-static ckpt_status make_table(namer *w, const ckpt_object *state, const ckpt_object *groups, ckpt_error *err) {
-  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
-    size_t n_name;
-    const char *name = name_of_states(w, state->items[2 * i + 1], &n_name);
-    if (name != NULL) CKPT_TRY(add(w, state->items[2 * i], name, n_name, err));
+static ckpt_status add_states(namer *w, const ckpt_object *key, const ckpt_object *states, ckpt_error *err) {
+  char room[32];
+  size_t n_name = 0;
+  const char *name = NULL, *text = text_of(key, room);
+  for (uint64_t i = 0; states->kind == CKPT_OBJECT_DICT && i < states->n && i < MAX_LOOKED_AT && name == NULL; i++)
+    name = name_of_state(w, states->items[2 * i + 1], &n_name);
+  return name == NULL || text == NULL ? CKPT_OK : add(w, text, name, n_name, err);
+}
+
+/* The <parameter> in `state.<parameter>.exp_avg` or `param_groups.<parameter>.lr`, behind *n_before bytes. */
+static bool parameter_in(const ckpt_object *key, char room[MAX_NAME_BYTES + 1], size_t *n_before) {
+  static const char *const prefixes[] = {"state.", "param_groups."};
+  for (int i = 0; i < 2 && key->kind == CKPT_OBJECT_TEXT; i++) {
+    const char *dot = strrchr(key->text, '.');
+    *n_before = strlen(prefixes[i]);
+    if (strncmp(key->text, prefixes[i], *n_before) != 0 || dot <= key->text + *n_before) continue;
+    size_t n = (size_t)(dot - key->text) - *n_before;
+    if (n > MAX_NAME_BYTES) return false;
+    memcpy(room, key->text + *n_before, n);
+    room[n] = '\0';
+    return true;
   }
+  return false;
+}
+
+static ckpt_status add_flat(namer *w, const ckpt_object *optimizer, ckpt_error *err) {
+  for (uint64_t i = 0; i < optimizer->n; i++) {
+    char key[MAX_NAME_BYTES + 1];
+    size_t n_before, n_name = 0;
+    const char *name = name_of_state(w, optimizer->items[2 * i + 1], &n_name);
+    if (name != NULL && parameter_in(optimizer->items[2 * i], key, &n_before)) CKPT_TRY(add(w, key, name, n_name, err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status make_table(namer *w, const ckpt_object *optimizer, const ckpt_object *state,
+                              const ckpt_object *groups, ckpt_error *err) {
+  if (groups == NULL) CKPT_TRY(add_flat(w, optimizer, err));
+  for (uint64_t i = 0; state != NULL && i < state->n; i++)
+    CKPT_TRY(add_states(w, state->items[2 * i], state->items[2 * i + 1], err));
   for (uint64_t i = 0; groups != NULL && i < groups->n; i++) CKPT_TRY(add_group(w, groups->items[i], err));
   if (w->n != 0) qsort(w->entries, w->n, sizeof *w->entries, compare_entries);
   uint32_t n = 0; /* the first of equals */
@@ -146,15 +172,20 @@ static ckpt_status make_table(namer *w, const ckpt_object *state, const ckpt_obj
   return CKPT_OK;
 }
 
-/* The name of the parameter with a key; NULL: out of memory. */
+/* The name of the parameter whose key is this text. */
+static const char *name_of_key(const namer *w, const char *key) {
+  const entry wanted = {.key = key};
+  const entry *found = w->n == 0 ? NULL : bsearch(&wanted, w->entries, w->n, sizeof *w->entries, compare_keys);
+  return found != NULL ? found->name : name_written(w, key);
+}
+
+/* NULL: out of memory. */
 static ckpt_object *name_of(const namer *w, const ckpt_object *key) {
   char room[32];
-  const entry wanted = {.key = text_of(key, room)};
-  if (wanted.key == NULL) return (ckpt_object *)(uintptr_t)key;
-  const entry *found = w->n == 0 ? NULL : bsearch(&wanted, w->entries, w->n, sizeof *w->entries, compare_keys);
-  if (found != NULL) return found->name;
-  const char *name = name_written(w, wanted.key);
-  return ckpt_object_text(w->arena, name, strlen(name));
+  const char *text = text_of(key, room);
+  if (text == NULL) return (ckpt_object *)(uintptr_t)key;
+  text = name_of_key(w, text);
+  return ckpt_object_text(w->arena, text, strlen(text));
 }
 
 /* ---- the copy ---------------------------------------------------------------------------------------------------- */
@@ -204,13 +235,30 @@ static ckpt_object *copy_state(const namer *w, const ckpt_object *state) {
   return copy;
 }
 
+/* Of a flattened one, whose keys bear the names. */
+static ckpt_object *copy_flat(const namer *w, const ckpt_object *optimizer) {
+  ckpt_object *copy = copy_dict(w, optimizer);
+  for (uint64_t i = 0; copy != NULL && i < copy->n; i++) {
+    char key[MAX_NAME_BYTES + 1];
+    size_t n_before;
+    const char *text = copy->items[2 * i]->text;
+    if (!parameter_in(copy->items[2 * i], key, &n_before)) continue;
+    const char *name =
+        ckpt_arena_printf(w->arena, "%.*s%s%s", (int)n_before, text, name_of_key(w, key), strrchr(text, '.'));
+    copy->items[2 * i] = name == NULL ? NULL : ckpt_object_text(w->arena, name, strlen(name));
+    if (copy->items[2 * i] == NULL) return NULL;
+  }
+  return copy;
+}
+
 static ckpt_object *copy_optimizer(const namer *w, const ckpt_object *optimizer, const ckpt_object *state,
                                    const ckpt_object *groups) {
+  if (groups == NULL) return copy_flat(w, optimizer);
   ckpt_object *copy = copy_dict(w, optimizer);
   ckpt_object **at = copy == NULL ? NULL : place_of(copy, state);
   if (at != NULL && (*at = copy_state(w, state)) == NULL) return NULL;
-  at = copy == NULL ? NULL : place_of(copy, groups);
-  if (at == NULL) return copy;
+  if (copy == NULL) return NULL;
+  at = place_of(copy, groups);
   *at = ckpt_object_new(w->arena, CKPT_OBJECT_LIST, groups->n, NULL);
   for (uint64_t i = 0; *at != NULL && i < groups->n; i++)
     if (((*at)->items[i] = copy_group(w, groups->items[i])) == NULL) return NULL;
@@ -224,7 +272,7 @@ ckpt_status ckpt_torch_name_params(ckpt_object **out, const ckpt_object *optimiz
   if (state != NULL && state->kind != CKPT_OBJECT_DICT) state = NULL;
   ckpt_status status;
   CKPT_TRY_GOTO(number_tensors(&w, err));
-  CKPT_TRY_GOTO(make_table(&w, state, groups, err));
+  CKPT_TRY_GOTO(make_table(&w, optimizer, state, groups, err));
   *out = copy_optimizer(&w, optimizer, state, groups);
   if (*out == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 done:

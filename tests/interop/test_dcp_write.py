@@ -1,5 +1,7 @@
 """Folders that we write load in torch.distributed.checkpoint, bit for bit: plain, as one file, into FSDP2 on another
 number of ranks, and whatever the dtype."""
+import collections
+import io
 import os
 import socket
 import warnings
@@ -13,7 +15,7 @@ from command import ckpt, digest
 from safetensors.torch import save_file
 from torch.distributed.checkpoint._extension import ZStandard
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -270,6 +272,40 @@ def test_states_that_are_numbers_stand_beside_tensors(folder):
     found = torch.load(back, weights_only=True)["optimizer"]["state"]
     assert {name: kinds["step"] for name, kinds in found.items()} == {name: 3 for name, _ in model.named_parameters()}
     assert all("exp_avg" in kinds for kinds in found.values())
+
+
+def test_flattened_states_stay_flattened(folder):
+    flat = StateDictOptions(flatten_optimizer_state_dict=True)
+    _, model, optimizer = adam(1, 3)
+    weights, states = get_state_dict(model, optimizer, options=flat)
+    theirs, ours = os.path.join(folder, "theirs"), os.path.join(folder, "ours")
+    dcp.save({"model": weights, "optim": states}, checkpoint_id=theirs, no_dist=True)
+    ckpt("reshard", theirs, "-o", ours, "--to", "dcp", "--world", 3)
+    _, model2, optimizer2 = adam(2, 1)
+    weights, states = get_state_dict(model2, optimizer2, options=flat)
+    state = {"model": weights, "optimizer": states}
+    dcp.load(state, checkpoint_id=ours, no_dist=True)
+    set_state_dict(model2, optimizer2, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=flat)
+    expect_states(states_of(model2, optimizer2), states_of(model, optimizer))
+    assert optimizer2.param_groups[0]["lr"] == 0.25
+
+
+def test_items_are_what_weights_only_loading_takes(folder):
+    values = {"size": torch.Size([1, 2]), "device": torch.device("cpu"), "dtype": torch.bfloat16, "complex": 1 + 2j,
+              "bytes": bytearray(b"xy"), "set": {1, 2}, "number": 10 ** 500, "counter": collections.Counter("aab"),
+              "tuple": (1, None, ("a", 0.5)), "ordered": [collections.OrderedDict(a=1)]}
+    source, out = os.path.join(folder, "v.pt"), os.path.join(folder, "v")
+    torch.save({"model": {"w": torch.ones(2)}, **values, "big": 10 ** 700}, source)
+    ckpt("convert", source, "-o", out, "--to", "dcp")
+    metadata = dcp.FileSystemReader(out).read_metadata()
+    found = {}
+    for index, info in metadata.storage_data.items():
+        with open(os.path.join(out, info.relative_path), "rb") as f:
+            f.seek(info.offset)
+            found[index.fqn] = torch.load(io.BytesIO(f.read(info.length)), weights_only=True)
+    del found["model.w"]
+    values["ordered.0.a"] = values.pop("ordered")[0]["a"]  # lists with dicts are taken apart
+    assert found == values, found
 
 
 def test_groups_follow_renamed_tensors(folder):
