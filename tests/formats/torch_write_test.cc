@@ -151,7 +151,8 @@ TEST(TorchWrite, TrainingStateOfOtherFormats) {
   flat.finish();
   Texts losses;
   ckpt_error err = {};
-  IndexPointer index = open_bytes(write_torch(flat.index, &losses), &err, false);
+  const std::string bytes = write_torch(flat.index, &losses);
+  IndexPointer index = open_bytes(bytes, &err, false); /* which borrows them */
   ASSERT_NE(index, nullptr) << text_of(err);
   EXPECT_EQ(losses, Texts());
   expect_same(flat.index, index.get(), "");
@@ -171,7 +172,8 @@ TEST(TorchWrite, NamesInTheWay) {
     flat.finish();
     Texts losses;
     ckpt_error err = {};
-    IndexPointer index = open_bytes(write_torch(flat.index, &losses), &err, true);
+    const std::string bytes = write_torch(flat.index, &losses);
+    IndexPointer index = open_bytes(bytes, &err, true); /* which borrows them */
     ASSERT_NE(index, nullptr) << text_of(err);
     EXPECT_EQ(losses, Texts({"roles and objects (" + std::string(name) + " stands in their way)"}));
     for (uint32_t i = 0; i < 3; i++) EXPECT_NE(ckpt_index_find(index.get(), flat.index->tensors[i].name), nullptr);
@@ -221,7 +223,8 @@ TEST(TorchWrite, Dtypes) {
              i == CKPT_F4_E2M1 ? 1 : 2 * ckpt_dtype_get(static_cast<ckpt_dtype>(i))->block_bytes, 2);
     flat.finish();
     ckpt_error err = {};
-    IndexPointer index = open_bytes(write_torch(flat.index), &err, false);
+    const std::string bytes = write_torch(flat.index);
+    IndexPointer index = open_bytes(bytes, &err, false); /* which borrows them */
     ASSERT_NE(index, nullptr) << text_of(err);
     expect_same(flat.index, index.get(), ckpt_dtype_name(static_cast<ckpt_dtype>(i)));
   }
