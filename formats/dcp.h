@@ -97,6 +97,21 @@ ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const
 ckpt_status ckpt_dcp_objects_composites(const ckpt_dcp_objects *objects, ckpt_error *err);
 void ckpt_dcp_objects_free(ckpt_dcp_objects *objects); /* a zeroed one is fine */
 
+/* ---- names that share their places ---- */
+
+/* Zero-initialise it; free with ckpt_dcp_twins_free. */
+typedef struct ckpt_dcp_twins {
+  uint32_t *slots; /* tensor + 1, by the place of its first extent; 0: none */
+  size_t n, capacity;
+} ckpt_dcp_twins;
+
+/* The tensor of the index, entered before, that has the same dtype, role, shape and extents; -1: none. What has no
+ * bytes anywhere is nobody's twin. */
+int64_t ckpt_dcp_twins_find(const ckpt_dcp_twins *twins, const ckpt_index *index, const ckpt_tensor *tensor);
+ckpt_status ckpt_dcp_twins_add(ckpt_dcp_twins *twins, const ckpt_index *index, uint32_t number,
+                               ckpt_error *err); /* ENOMEM */
+void ckpt_dcp_twins_free(ckpt_dcp_twins *twins); /* once more is fine */
+
 /* ---- shards of HuggingFaceStorageWriter ---- */
 
 /* Whether a file is called as one of them, and whose: 1 is the first. */

@@ -56,6 +56,7 @@ typedef struct adder {
   uint64_t *boxes;      /* 2 * CKPT_MAX_RANK of each: starts, counts */
   uint32_t n_extents, capacity, box_capacity;
   ckpt_dcp_objects *objects;
+  ckpt_dcp_twins twins;
 } adder;
 
 /* ---- files ---- */
@@ -395,9 +396,9 @@ static ckpt_status place_extents(adder *a, const described *tensor, uint64_t n_u
   return CKPT_OK;
 }
 
-/* Tensor of the n items with one name. */
+/* Tensor of the n items with one name, or one more name of the tensor that lies in the same places. */
 static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const char *name, ckpt_role role,
-                              ckpt_error *err) {
+                              uint32_t *number, ckpt_error *err) {
   described tensor, other;
   CKPT_TRY(describe(items[0].value, &tensor, err));
   a->n_extents = 0;
@@ -425,11 +426,22 @@ static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const cha
   uint64_t block = ckpt_dtype_get(tensor.dtype)->block_elements;
   if (block != 1 && !ckpt_mul_u64(shape[tensor.rank - 1], block, &shape[tensor.rank - 1]))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
-  uint32_t number;
+  const ckpt_tensor wanted = {.dtype = (uint8_t)tensor.dtype,
+                              .role = (uint8_t)role,
+                              .rank = tensor.rank,
+                              .shape = shape,
+                              .extents = a->extents,
+                              .n_extents = a->n_extents,
+                              .extent_form = (uint8_t)form};
+  int64_t twin = ckpt_dcp_twins_find(&a->twins, a->index, &wanted);
+  if (twin >= 0) {
+    *number = (uint32_t)twin;
+    return ckpt_index_alias(a->index, *number, name, err);
+  }
   CKPT_TRY(ckpt_index_add(a->index, name, strlen(name), tensor.dtype, tensor.rank, shape, role, a->extents,
-                          a->n_extents, &number, err));
-  a->index->tensors[number].extent_form = (uint8_t)form;
-  return CKPT_OK;
+                          a->n_extents, number, err));
+  a->index->tensors[*number].extent_form = (uint8_t)form;
+  return ckpt_dcp_twins_add(&a->twins, a->index, *number, err);
 }
 
 /* ---- objects ---- */
@@ -521,8 +533,9 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
     if (is_tensor(&items[i]) != is_tensor(&items[0]))
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
   if (!is_tensor(&items[0])) return add_objects(a, items, n, used, path, err);
-  CKPT_TRY(add_tensor(a, items, n, used, role, err));
-  return ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, a->index->n_tensors - 1, err);
+  uint32_t number;
+  CKPT_TRY(add_tensor(a, items, n, used, role, &number, err));
+  return ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err);
 }
 
 static ckpt_status refuse_missing(const adder *a, ckpt_error *err) {
@@ -561,6 +574,7 @@ ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const
     ckpt_name_table_free(a->files[i].table);
     free(a->files[i].is_taken);
   }
+  ckpt_dcp_twins_free(&a->twins);
   free(a->files);
   free(a->items);
   free(a->extents);

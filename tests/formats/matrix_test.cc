@@ -1,0 +1,121 @@
+// Every format that can be written, from every kind of checkpoint that can be read: walks ckpt_formats, so that a new
+// row is tested as soon as it stands there. What is written has the digest that was printed and that its reader finds,
+// is the same bytes when it is written from itself once more, and never opens when it was cut off.
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/dtype.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/";
+
+std::string text_of(const ckpt_digest &digest) {
+  char text[80];
+  return ckpt_digest_text(&digest, text);
+}
+
+// The digest that `ckpt hash` gives.
+std::string hash_of(const std::string &path) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err, false);
+  if (index == nullptr) return formats_testing::text_of(err);
+  ckpt_hash_options options = {};
+  options.struct_size = sizeof options;
+  ckpt_digest digest;
+  return ckpt_hash(index.get(), &options, &digest, &err) == CKPT_OK ? text_of(digest) : formats_testing::text_of(err);
+}
+
+// Converts and returns the digest that was printed, or the error.
+std::string convert(const std::string &input, const std::string &output, const ckpt_format *format,
+                    bool *is_refused = nullptr) {
+  ckpt_convert_options options = {};
+  ckpt_digest digest;
+  ckpt_error err = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  options.to = format->name;
+  options.world = 3;
+  options.shard_size = 100000;
+  options.digest = &digest;
+  ckpt_status status = ckpt_convert(&options, &err);
+  if (is_refused != nullptr) *is_refused = status == CKPT_EUNSUPPORTED;
+  return status == CKPT_OK ? text_of(digest) : formats_testing::text_of(err);
+}
+
+// A file's bytes, or those of all files of a folder with their names.
+Files bytes_of(const std::string &path) {
+  Files files;
+  if (!std::filesystem::is_directory(path)) return {{"", slurp(path)}};
+  for (const auto &entry : std::filesystem::recursive_directory_iterator(path))
+    if (entry.is_regular_file()) files[std::filesystem::relative(entry.path(), path)] = slurp(entry.path());
+  return files;
+}
+
+using Cell = std::tuple<const ckpt_format *, std::string>;
+class Matrix : public testing::TestWithParam<Cell> {};
+
+TEST_P(Matrix, WhatIsWrittenIsWhatIsRead) {
+  const auto &[format, input] = GetParam();
+  Folder folder;
+  const std::string once = folder / "once", twice = folder / "twice";
+  bool is_refused = false;
+  std::string printed = convert(kData + input, once, format, &is_refused);
+  if (is_refused) GTEST_SKIP() << printed; /* by name, as what the format cannot hold */
+  EXPECT_EQ(printed.rfind("ckpt1:", 0), 0U) << printed;
+  EXPECT_EQ(hash_of(once), printed);
+  EXPECT_EQ(convert(once, twice, format), printed);
+  Files first = bytes_of(once), second = bytes_of(twice);
+  ASSERT_EQ(first.size(), second.size());
+  for (const auto &[name, bytes] : first) EXPECT_TRUE(second[name] == bytes) << name;
+}
+
+TEST_P(Matrix, WhatIsCutOffIsNotRead) {
+  const auto &[format, input] = GetParam();
+  Folder folder;
+  const std::string whole = folder / "whole", cut = folder / "cut";
+  bool is_refused = false;
+  convert(kData + input, whole, format, &is_refused);
+  if (is_refused) GTEST_SKIP();
+  for (const auto &[name, bytes] : bytes_of(whole)) {
+    if (name.find(".json") != std::string::npos) continue; /* side files have no form of ours */
+    for (size_t part = 0; part < 40; part++) {
+      std::filesystem::remove_all(cut);
+      std::filesystem::copy(whole, cut, std::filesystem::copy_options::recursive);
+      std::filesystem::resize_file(name.empty() ? cut : cut + "/" + name, bytes.size() * part / 40);
+      ckpt_error err = {};
+      IndexPointer index = open(cut, &err, false);
+      bool has_problem = false;
+      for (uint32_t i = 0; index != nullptr && i < index->n_notes; i++) has_problem |= index->notes[i].is_problem;
+      EXPECT_TRUE(index == nullptr || has_problem) << name << " cut to " << bytes.size() * part / 40;
+    }
+  }
+}
+
+std::vector<const ckpt_format *> writable() {
+  std::vector<const ckpt_format *> formats;
+  for (const ckpt_format *const *format = ckpt_formats; *format != nullptr; format++)
+    if ((*format)->caps.can_write) formats.push_back(*format);
+  return formats;
+}
+
+std::string name_of(const testing::TestParamInfo<Cell> &info) {
+  std::string name = std::string(std::get<0>(info.param)->name) + "_" + std::get<1>(info.param);
+  for (char &c : name)
+    if (!isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Matrix,
+                         testing::Combine(testing::ValuesIn(writable()),
+                                          testing::Values("llama-tiny", "gpt2-tiny", "torch/training.pt",
+                                                          "torch/dtypes.pt", "torch/sparse.pt", "torch/module.pt",
+                                                          "dcp/fsdp4", "dcp/mesh", "dcp/objects", "dcp/safetensors",
+                                                          "dcp/accelerate")),
+                         name_of);
+
+}  // namespace
+}  // namespace formats_testing
