@@ -233,7 +233,8 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 
 /* ---- digests as a reader finds them ---------------------------------------------------------------------------- */
 
-/* The output as it will be opened: names and ties follow from what is written in it, config.json included. */
+/* The output as it will be opened: names and ties follow from what is written in it: names of one tensor where the
+ * format keeps them, config.json where it is carried (normalize left just these). */
 static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_error *err) {
   const ckpt_index *described = output->described;
   ckpt_index *index;
@@ -247,6 +248,8 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     CKPT_TRY(ckpt_index_add(index, tensor->name, strlen(tensor->name), (ckpt_dtype)tensor->dtype, tensor->rank,
                             tensor->shape, (ckpt_role)tensor->role, NULL, 0, &number, err));
     index->tensors[number].origin = tensor->origin;
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+      CKPT_TRY(ckpt_index_alias(index, number, *alias, err));
   }
   const ckpt_side_file *config = ckpt_index_side_file(described, "config.json");
   if (config != NULL && config->text != NULL) {
