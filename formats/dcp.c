@@ -181,7 +181,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   CKPT_TRY_GOTO(is_hf(p) ? ckpt_dcp_read_hf(index, p, err)
                          : read_items(index, &objects, p, options->stored_names, err));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
-  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, err));
+  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   CKPT_TRY_GOTO(ckpt_dcp_objects_composites(&objects, err));
   status = ckpt_index_finish(index, err);
 done:

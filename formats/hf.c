@@ -187,7 +187,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
     return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "an index file in memory has no shards beside it");
   CKPT_TRY(read_weights(index, p, name, err));
   CKPT_TRY(ckpt_side_files_read(index, err));
-  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   return ckpt_index_finish(index, err);
 }
 

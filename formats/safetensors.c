@@ -29,7 +29,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   if (ckpt_safetensors_numbered(slash == NULL ? name : slash + 1, &n_prefix, &number, &total) && total > 1)
     CKPT_TRY(ckpt_index_note(index, false, err, "is file %u of %u of a model (name the folder, or its index, for all)",
                              number, total));
-  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   return ckpt_index_finish(index, err);
 }
 

@@ -30,7 +30,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   CKPT_TRY_GOTO(ckpt_torch_file_read(&graph, index, file, options->stored_names, &nodes, err));
   if (!graph.is_state_dict) /* such a dict is no object */
     CKPT_TRY_GOTO(ckpt_torch_state_set(index, graph.root, graph.root, graph.param_groups, err));
-  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, err));
+  CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_composites(&graph, index, err));
   if (index->objects != NULL) ckpt_arena_adopt(&index->arena, &nodes);
   CKPT_TRY_GOTO(ckpt_index_finish(index, err));

@@ -214,6 +214,14 @@ ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, c
 
 /* ---- the input's own object ------------------------------------------------------------------------------------- */
 
+/* Whether a tensor has all the names that the other has, in the same order. */
+static bool has_same_names(const ckpt_tensor *a, const ckpt_tensor *b) {
+  if (strcmp(a->name, b->name) != 0 || (a->aliases == NULL) != (b->aliases == NULL)) return false;
+  const char *const *x = a->aliases, *const *y = b->aliases;
+  while (x != NULL && *x != NULL && *y != NULL && strcmp(*x, *y) == 0) x++, y++;
+  return x == NULL || (*x == NULL && *y == NULL);
+}
+
 /* By the number of a tensor in the index that the objects are of: the one to be written. */
 static ckpt_status number_tensors(uint32_t **out, const ckpt_index *described, ckpt_error *err) {
   uint32_t n = described->objects_of == NULL ? 0 : described->objects_of->n_tensors;
@@ -223,7 +231,7 @@ static ckpt_status number_tensors(uint32_t **out, const ckpt_index *described, c
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     uint32_t like = tensor->like - 1;
-    if (tensor->like != 0 && like < n && strcmp(described->objects_of->tensors[like].name, tensor->name) == 0)
+    if (tensor->like != 0 && like < n && has_same_names(&described->objects_of->tensors[like], tensor))
       numbers[like] = i;
   }
   *out = numbers;

@@ -63,14 +63,14 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
 
 /* Gives an opened, not yet finished index its canonical names. Wrapper prefixes go (`module.` at the start;
  * `_orig_mod.`, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.` wherever they are whole components), also inside
- * `optimizer.state.<parameter>.<leaf>`; names of role OTHER stay. Where config.json among the side files names a known
- * architecture, a bare model's names get the base prefix, roles come from the row, and the pairs that the config ties
- * become one tensor under the kept name with the tied one as alias unless both are stored (ckpt_arch_tied_pair).
- * An alias group is called by the kept name of a tie, else by its first in byte order.
- * Sets architecture and names: "hf:<architecture>/<revision>"; without a known architecture "stored", or "hf:any/1"
- * where wrapper prefixes were removed. With stored_names it only sets names = "stored".
- * Fails with EEXIST where names collide afterwards, and as ckpt_config_parse does. */
-ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, ckpt_error *err);
+ * `optimizer.state.<parameter>.<leaf>`; names of role OTHER stay. Where config.json among the side files, or those of
+ * `like` (NULL: none) where the index has none, names a known architecture, a bare model's names get the base prefix,
+ * roles come from the row, and the pairs that the config ties become one tensor under the kept name with the tied one
+ * as alias unless both are stored (ckpt_arch_tied_pair). An alias group is called by the kept name of a tie, else by
+ * its first in byte order. Sets architecture and names: "hf:<architecture>/<revision>"; without a known architecture
+ * "stored", or "hf:any/1" where wrapper prefixes were removed. With stored_names it only sets names = "stored". Fails
+ * with EEXIST where names collide afterwards, and as ckpt_config_parse does. */
+ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
 
 /* Whether the config ties the two names, canonical ones: who opens the model again ties them without being told. False
  * for a model whose config.json is not carried. */

@@ -161,6 +161,7 @@ typedef struct ckpt_open_options {
   bool stored_names;        /* keep the names that stand in the file (--names stored) */
   const char *weights; /* copy that stands for the parameters: "master" or "model"; NULL: master where there is one */
   const ckpt_allocator *allocator; /* of the index's memory, copied; NULL: malloc */
+  const ckpt_index *like; /* its config.json gives names, roles and ties to an input that has none (--like); or NULL */
 } ckpt_open_options;
 
 /* Opens a file or folder of any known format, recognised by content. Reads headers only.

@@ -213,13 +213,14 @@ static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ck
 
 /* ---- the whole --------------------------------------------------------------------------------------------- */
 
-/* The config among the side files; *out stays NULL where there is none. */
-static ckpt_status read_config(ckpt_index *index, ckpt_config **out, ckpt_error *err) {
+/* The config among the side files, of which readers keep the text, else among those of `like`; *out stays NULL where
+ * there is none. */
+static ckpt_status read_config(const ckpt_index *index, const ckpt_index *like, ckpt_config **out, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
-  if (side == NULL) return CKPT_OK;
-  const char *text;
-  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  return ckpt_config_parse(out, text, side->n_bytes, ckpt_index_side_path(index, side), err);
+  const ckpt_index *of = side == NULL && like != NULL ? like : index;
+  if (of == like) side = ckpt_index_side_file(like, "config.json");
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  return ckpt_config_parse(out, side->text, side->n_bytes, ckpt_index_side_path(of, side), err);
 }
 
 static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error *err) {
@@ -239,11 +240,11 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
   return apply_ties(index, naming->arch, config, err);
 }
 
-ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, ckpt_error *err) {
+ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err) {
   index->names = "stored";
   if (stored_names) return CKPT_OK;
   ckpt_config *config = NULL;
-  CKPT_TRY(read_config(index, &config, err));
+  CKPT_TRY(read_config(index, like, &config, err));
   namer naming = {.index = index};
   ckpt_status status = name_all(&naming, config, err);
   ckpt_config_free(config);

@@ -187,8 +187,6 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
   if (like != NULL && of != NULL && like >= of->tensors && like < of->tensors + of->n_tensors)
     described->tensors[number].like = (uint32_t)(like - of->tensors) + 1;
   added.name = described->tensors[number].name;
-  for (const char *const *alias = like != NULL ? like->aliases : NULL; alias != NULL && *alias != NULL; alias++)
-    CKPT_TRY(ckpt_index_alias(described, number, *alias, err));
   return add_row(plan, added, row, err);
 }
 

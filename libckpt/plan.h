@@ -129,7 +129,7 @@ const char *ckpt_path_below(const char *folder, const char *path);
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
                            ckpt_error *err);
 
-/* Adds a row whose description (role, aliases) follows `like`; sink may be CKPT_NO_SINK. *row numbers it. */
+/* Adds a row whose role follows `like` (other names: ckpt_index_alias); sink may be CKPT_NO_SINK. *row numbers it. */
 ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
                                const ckpt_tensor *like, uint32_t *row, ckpt_error *err);
 

@@ -15,7 +15,8 @@
 #include "text.h"
 
 static const ckpt_option options[] = {
-    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "only tensors whose name matches one of these"},
+    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN",
+     "only tensors of which a name matches one of these"},
     CKPT_OPTION_INCLUDE_ROW("model"),
     {"stats", 0, CKPT_OPTION_FLAG, 0, NULL, "read the values too: min, max, mean, std, nan, inf, zeros"},
     CKPT_OPTION_END};
@@ -40,12 +41,16 @@ static ckpt_status compile_patterns(ckpt_pattern ***out, size_t *n, ckpt_args *a
   return CKPT_OK;
 }
 
-/* Whether one of the patterns matches, or there is none. All are asked: each must match something in the end. */
-static ckpt_status matches(ckpt_pattern **patterns, size_t n, const char *name, bool *result, ckpt_error *err) {
+/* Whether one of the patterns matches a name of the tensor, or there is none. All are asked: each must match something
+ * in the end. */
+static ckpt_status matches(ckpt_pattern **patterns, size_t n, const ckpt_tensor *tensor, bool *result,
+                           ckpt_error *err) {
   *result = n == 0;
   for (size_t i = 0; i < n; i++) {
     bool matched;
-    CKPT_TRY(ckpt_pattern_match(patterns[i], name, &matched, err));
+    CKPT_TRY(ckpt_pattern_match(patterns[i], tensor->name, &matched, err));
+    for (const char *const *alias = tensor->aliases; !matched && alias != NULL && *alias != NULL; alias++)
+      CKPT_TRY(ckpt_pattern_match(patterns[i], *alias, &matched, err));
     *result |= matched;
   }
   return CKPT_OK;
@@ -62,7 +67,7 @@ static ckpt_status list(listing *out, ckpt_args *args, const ckpt_index *index, 
   for (size_t i = 0; i < n; i++) {
     const ckpt_tensor *tensor = ckpt_index_at(index, i);
     bool wanted = ckpt_role_included(include, (ckpt_role)tensor->role, NULL);
-    if (wanted) CKPT_TRY_GOTO(matches(patterns, n_patterns, tensor->name, &wanted, err));
+    if (wanted) CKPT_TRY_GOTO(matches(patterns, n_patterns, tensor, &wanted, err));
     if (wanted) out->tensors[out->n++] = tensor;
   }
   uint32_t at = 0;

@@ -35,12 +35,11 @@ ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t num
   const ckpt_arg *like = ckpt_args_of(args, "like", number), *weights = ckpt_args_of(args, "weights", number);
   ckpt_open_options options = {.struct_size = sizeof options,
                                .stored_names = ckpt_args_of(args, "names", number) != NULL};
+  if (like != NULL) CKPT_TRY(ckpt_open(&out->like, like->text, &options, err));
+  options.like = out->like;
   options.weights = out->weights = weights == NULL ? NULL : weights->text;
   CKPT_TRY(ckpt_open(&out->index, args->inputs[number], &options, err));
-  if (like == NULL) return CKPT_OK;
-  options.weights = NULL;
-  CKPT_TRY(ckpt_open(&out->like, like->text, &options, err));
-  return check_like(out, like->text, err);
+  return like == NULL ? CKPT_OK : check_like(out, like->text, err);
 }
 
 void ckpt_input_close(ckpt_input *input) {

@@ -17,10 +17,10 @@
 #define CKPT_OPTION_CAST_ROW \
   { "cast", 0, CKPT_OPTION_DTYPE, 0, "DTYPE", "take floating tensors as this dtype (rounds to nearest even)" }
 
-#define CKPT_OPTION_CASTS_ROW                                                          \
-  {                                                                                    \
-    "dtype", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[PATTERN=]DTYPE",             \
-        "cast floating tensors, all or those that match; the first matching rule wins" \
+#define CKPT_OPTION_CASTS_ROW                                                                        \
+  {                                                                                                  \
+    "dtype", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[PATTERN=]DTYPE",                           \
+        "cast floating tensors, all or those with a name that matches; the first matching rule wins" \
   }
 
 #define CKPT_OPTION_SHARD_SIZE_ROW \

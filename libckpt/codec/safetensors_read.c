@@ -106,8 +106,7 @@ static ckpt_status read_field(reader *r, entry *e, ckpt_error *err) {
   return ckpt_json_expect(r->json, CKPT_JSON_ARRAY_END, "data_offsets[2]", err);
 }
 
-/* Role of a name: optimizer tensors of a flat file are called optimizer.state.<parameter>.<role>. */
-static ckpt_role role_of(const char *name) {
+ckpt_role ckpt_safetensors_role(const char *name) {
   if (strncmp(name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) != 0) return CKPT_ROLE_PARAMETER;
   ckpt_role role = ckpt_role_parse(strrchr(name, '.') + 1);
   return role == CKPT_N_ROLES ? CKPT_ROLE_OTHER : role;
@@ -138,8 +137,8 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
       .offset = r->payload + e->offsets[0], .n_stored = e->offsets[1] - e->offsets[0], .file = r->file};
   extent.count = extent.n_stored / ckpt_dtype_get(e->dtype)->block_bytes; /* right where the size is, see below */
   uint32_t number;
-  CKPT_TRY(ckpt_index_add(r->index, r->name, strlen(r->name), e->dtype, e->rank, e->shape, role_of(r->name), &extent, 1,
-                          &number, err));
+  CKPT_TRY(ckpt_index_add(r->index, r->name, strlen(r->name), e->dtype, e->rank, e->shape,
+                          ckpt_safetensors_role(r->name), &extent, 1, &number, err));
   const ckpt_tensor *tensor = &r->index->tensors[number];
   if (extent.n_stored != tensor->n_bytes)
     return ckpt_json_fail(r->json, err, "%llu elements of %s need %llu bytes, data_offsets [%llu, %llu] hold %llu",

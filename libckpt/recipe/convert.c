@@ -7,6 +7,7 @@
 
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
+#include "libckpt/codec/safetensors.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/options.h"
@@ -70,21 +71,32 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_left_out *left_o
   return CKPT_OK;
 }
 
+/* Its other names, and what it lost of them. */
+static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected, ckpt_error *err) {
+  ckpt_index *described = output->described;
+  for (size_t i = 0; selected->aliases != NULL && selected->aliases[i] != NULL; i++)
+    CKPT_TRY(ckpt_index_alias(described, described->n_tensors - 1, selected->aliases[i], err));
+  for (size_t i = 0; selected->dropped != NULL && selected->dropped[i] != NULL; i++)
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "name %s (of %s) by --match or --exclude", selected->dropped[i],
+                             selected->name));
+  return CKPT_OK;
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   for (uint32_t i = 0; i < from->n_tensors; i++) {
     const ckpt_tensor *tensor = &from->tensors[i];
-    const char *name;
-    ckpt_dtype dtype;
-    ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &name, &dtype, err);
-    if (status == CKPT_OK && name == NULL) continue;
+    ckpt_selected selected;
+    ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
+    if (status == CKPT_OK && selected.name == NULL) continue;
     ckpt_expr *expr = NULL;
     if (status == CKPT_OK) status = ckpt_expr_read(&expr, plan, from, tensor, err);
-    if (status == CKPT_OK && dtype != CKPT_DTYPE_NONE && dtype != (ckpt_dtype)tensor->dtype) {
+    if (status == CKPT_OK && selected.dtype != CKPT_DTYPE_NONE && selected.dtype != (ckpt_dtype)tensor->dtype) {
       status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
-      if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, dtype, err);
+      if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
     }
-    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, name, expr, tensor, NULL, err);
+    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, NULL, err);
+    if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
     t->is_cast[expr->dtype] = t->is_cast[expr->dtype] || expr->dtype != tensor->dtype;
@@ -243,10 +255,11 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
   bool known;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
-    uint32_t number;
-    if (!ckpt_role_included("model", (ckpt_role)tensor->role, &known)) continue;
+    uint32_t number; /* in a flat file the name alone tells the role */
+    ckpt_role role = output->format->caps.objects ? (ckpt_role)tensor->role : ckpt_safetensors_role(tensor->name);
+    if (!ckpt_role_included("model", role, &known)) continue;
     CKPT_TRY(ckpt_index_add(index, tensor->name, strlen(tensor->name), (ckpt_dtype)tensor->dtype, tensor->rank,
-                            tensor->shape, (ckpt_role)tensor->role, NULL, 0, &number, err));
+                            tensor->shape, role, NULL, 0, &number, err));
     index->tensors[number].origin = tensor->origin;
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_index_alias(index, number, *alias, err));
@@ -256,7 +269,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     CKPT_TRY(ckpt_index_add_side_file(index, config->name, 0, config->n_bytes, err));
     index->side_files[0].text = config->text;
   }
-  CKPT_TRY(ckpt_index_canonical_names(index, false, err));
+  CKPT_TRY(ckpt_index_canonical_names(index, false, NULL, err));
   return ckpt_index_finish(index, err);
 }
 

@@ -86,10 +86,10 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
 static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   r->options.struct_size = sizeof r->options;
   ckpt_open_options open = {.struct_size = sizeof open, .stored_names = r->options.stored_names};
+  if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
+  open.like = r->like;
   open.weights = r->weights;
   CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
-  open.weights = NULL;
-  if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;

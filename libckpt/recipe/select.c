@@ -111,13 +111,18 @@ static ckpt_status any_match(ckpt_pattern **patterns, size_t n, const char *name
   return CKPT_OK;
 }
 
+/* A tensor's i-th name: its own, then its aliases; NULL past the last. */
+static const char *name_at(const ckpt_tensor *tensor, size_t i) {
+  return i == 0 ? tensor->name : tensor->aliases == NULL ? NULL : tensor->aliases[i - 1];
+}
+
 /* The first rule that matches. A count of steps is a float only by custom: no rule for all tensors rounds it. */
 static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_dtype *dtype, ckpt_error *err) {
-  *dtype = CKPT_DTYPE_NONE;
   bool is_decided = !ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
   for (size_t i = 0; i < s->options->n_casts; i++) {
     bool matched = s->casts[i] == NULL && tensor->role != CKPT_ROLE_STEP;
-    if (s->casts[i] != NULL) CKPT_TRY(ckpt_pattern_match(s->casts[i], tensor->name, &matched, err));
+    for (size_t k = 0; s->casts[i] != NULL && !matched && name_at(tensor, k) != NULL; k++)
+      CKPT_TRY(ckpt_pattern_match(s->casts[i], name_at(tensor, k), &matched, err));
     s->n_floats[i] += matched && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
     if (!matched || is_decided) continue;
     is_decided = true;
@@ -127,26 +132,61 @@ static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_
   return CKPT_OK;
 }
 
+/* Which of a tensor's names stay. Where its own goes, it is called by the first of the others in byte order. */
+static ckpt_status choose_names(const ckpt_selection *s, const ckpt_tensor *tensor, ckpt_arena *arena,
+                                ckpt_selected *out, ckpt_error *err) {
+  size_t n = 0, n_aliases = 0, n_dropped = 0;
+  while (name_at(tensor, n) != NULL) n++;
+  if (n > 1) { /* most have one name, and need no lists */
+    CKPT_TRY_ALLOC(out->aliases = ckpt_arena_array(arena, n, sizeof *out->aliases), err);
+    CKPT_TRY_ALLOC(out->dropped = ckpt_arena_array(arena, n + 1, sizeof *out->dropped), err);
+  }
+  for (size_t i = 0; i < n; i++) {
+    const char *name = name_at(tensor, i);
+    bool matched, excluded;
+    CKPT_TRY(any_match(s->match, s->n_match, name, &matched, err));
+    CKPT_TRY(any_match(s->exclude, s->n_exclude, name, &excluded, err));
+    if ((s->n_match != 0 && !matched) || excluded) {
+      if (n > 1) out->dropped[n_dropped++] = name;
+      continue;
+    }
+    const char *other = out->name;
+    if (other == NULL || (other != tensor->name && strcmp(name, other) < 0))
+      out->name = name;
+    else
+      other = name;
+    if (other != NULL) out->aliases[n_aliases++] = other;
+  }
+  if (n_aliases == 0) out->aliases = NULL;
+  if (n_dropped == 0) out->dropped = NULL;
+  return CKPT_OK;
+}
+
+static ckpt_status rename_one(const ckpt_selection *s, const char **name, ckpt_arena *arena, ckpt_error *err) {
+  for (size_t i = 0; i < s->n_rename; i++) CKPT_TRY(ckpt_renaming_apply(s->rename[i], *name, arena, name, err));
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *tensor, ckpt_arena *arena,
-                                const char **name, ckpt_dtype *dtype, ckpt_error *err) {
+                                ckpt_selected *out, ckpt_error *err) {
   ckpt_selection *s = selection;
-  bool known, matched = false, excluded = false;
-  *name = NULL;
-  *dtype = CKPT_DTYPE_NONE;
-  CKPT_TRY(any_match(s->match, s->n_match, tensor->name, &matched, err));
-  CKPT_TRY(any_match(s->exclude, s->n_exclude, tensor->name, &excluded, err));
+  bool known;
+  *out = (ckpt_selected){.dtype = CKPT_DTYPE_NONE};
+  CKPT_TRY(choose_names(s, tensor, arena, out, err));
   if (!ckpt_role_included(s->include, (ckpt_role)tensor->role, &known)) {
+    out->name = NULL;
     s->left_out.n_bytes[tensor->role] += tensor->n_bytes;
     s->left_out.n_tensors[tensor->role]++;
     return CKPT_OK;
   }
-  if ((s->n_match != 0 && !matched) || excluded) {
+  if (out->name == NULL) {
     s->left_out.n_unmatched++;
     return CKPT_OK;
   }
-  CKPT_TRY(find_cast(s, tensor, dtype, err));
-  *name = tensor->name;
-  for (size_t i = 0; i < s->n_rename; i++) CKPT_TRY(ckpt_renaming_apply(s->rename[i], *name, arena, name, err));
+  CKPT_TRY(find_cast(s, tensor, &out->dtype, err));
+  CKPT_TRY(rename_one(s, &out->name, arena, err));
+  for (size_t i = 0; out->aliases != NULL && out->aliases[i] != NULL; i++)
+    CKPT_TRY(rename_one(s, &out->aliases[i], arena, err));
   return CKPT_OK;
 }
 

@@ -1,7 +1,8 @@
 /* select.h - which tensors of an index take part, under which names, and cast to what.
  *
  * --include by role, --match and --exclude by pattern, --rename rules in order, --dtype rules (the first that matches).
- * A pattern or rule that matches nothing is an error: ckpt_selection_finish. */
+ * A pattern or rule that matches nothing is an error: ckpt_selection_finish. A tensor with several names is seen under
+ * all of them: --match and --exclude decide about each, and it is left out where none stays; --dtype goes by any. */
 #ifndef CKPT_RECIPE_SELECT_H
 #define CKPT_RECIPE_SELECT_H
 
@@ -16,16 +17,23 @@ typedef struct ckpt_left_out {
   uint64_t n_unmatched; /* tensors left out by --match and --exclude */
 } ckpt_left_out;
 
+/* What was decided about one tensor. Lists are NULL-terminated, or NULL where they would be empty. */
+typedef struct ckpt_selected {
+  const char *name;     /* its new name; NULL: it is left out */
+  const char **aliases; /* its other names that stay, new ones too */
+  const char **dropped; /* names, as they were, that --match or --exclude takes from it */
+  ckpt_dtype dtype;     /* what it is cast to; NONE: as stored */
+} ckpt_selected;
+
 /* Compiles the selection of a conversion. include: NULL means "model". n_steps is the budget of its patterns, to live
  * as long; NULL: one of its own. Fails with EINVAL naming the bad pattern, ELIMIT. */
 ckpt_status ckpt_selection_new(ckpt_selection **out, const ckpt_convert_options *options, const char *include,
                                uint64_t *n_steps, ckpt_error *err);
 void ckpt_selection_free(ckpt_selection *selection); /* NULL is fine */
 
-/* Decides about one tensor: *name is NULL when it is left out, else its new name (in arena); *dtype what it is cast
- * to, NONE for as stored. */
+/* Decides about one tensor; new names and lists are the arena's. */
 ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *tensor, ckpt_arena *arena,
-                                const char **name, ckpt_dtype *dtype, ckpt_error *err);
+                                ckpt_selected *out, ckpt_error *err);
 
 /* ENOTFOUND for the first pattern or rule that matched nothing. */
 ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *err);

@@ -21,6 +21,9 @@ void copy_all(ckpt_plan *plan, uint32_t sink, const ckpt_index *index) {
     ASSERT_EQ(ckpt_expr_read(&expr, plan, index, &index->tensors[i], nullptr), CKPT_OK);
     ASSERT_EQ(ckpt_plan_add_like(plan, sink, index->tensors[i].name, expr, &index->tensors[i], nullptr, &err), CKPT_OK)
         << text_of(err);
+    const char *const *alias = index->tensors[i].aliases;
+    for (; alias != nullptr && *alias != nullptr; alias++)
+      ASSERT_EQ(ckpt_index_alias(plan->outputs[sink].described, i, *alias, &err), CKPT_OK) << text_of(err);
   }
 }
 

@@ -28,7 +28,9 @@ class NamesTest : public ::testing::Test {
     ASSERT_EQ(ckpt_index_add_side_file(index_, "config.json", 0, strlen(text), nullptr), CKPT_OK);
     index_->side_files[0].text = text;
   }
-  ckpt_status Canonical(bool stored_names = false) { return ckpt_index_canonical_names(index_, stored_names, &err_); }
+  ckpt_status Canonical(bool stored_names = false, const ckpt_index *like = nullptr) {
+    return ckpt_index_canonical_names(index_, stored_names, like, &err_);
+  }
   // Canonical names and finish, both of which must work.
   void Finish() {
     ASSERT_EQ(Canonical(), CKPT_OK) << err_.message;
@@ -216,6 +218,30 @@ TEST_F(NamesTest, ABrokenConfigIsNamed) {
   Add("wte.weight");
   EXPECT_EQ(Canonical(), CKPT_EFORMAT);
   EXPECT_STREQ(err_.file, "config.json");
+}
+
+TEST_F(NamesTest, TheConfigOfTheModelThatItIsLikeNamesWhatHasNone) {
+  NamesTest other;
+  other.SetUp();
+  other.SetConfig(R"({"model_type": "gpt2"})");
+  uint32_t number = Add("lm_head.weight"), bare = Add("h.0.ln_1.weight");
+  ASSERT_EQ(Canonical(false, other.index_), CKPT_OK) << err_.message;
+  EXPECT_EQ(Name(number), "transformer.wte.weight");
+  EXPECT_STREQ(index_->tensors[number].aliases[0], "lm_head.weight");
+  EXPECT_EQ(Name(bare), "transformer.h.0.ln_1.weight");
+  EXPECT_STREQ(index_->names, "hf:gpt2/1");
+  TearDown();
+  SetUp();  // its own config goes first
+  SetConfig(R"({"model_type": "somebody's"})");
+  number = Add("lm_head.weight");
+  ASSERT_EQ(Canonical(false, other.index_), CKPT_OK) << err_.message;
+  EXPECT_EQ(Name(number), "lm_head.weight");
+  TearDown();
+  SetUp();  // and stored names before all
+  number = Add("lm_head.weight");
+  ASSERT_EQ(Canonical(true, other.index_), CKPT_OK) << err_.message;
+  EXPECT_EQ(Name(number), "lm_head.weight");
+  other.TearDown();
 }
 
 TEST_F(NamesTest, UnknownArchitectureIsNoError) {

@@ -45,10 +45,11 @@ class Receipt : public testing::Test {
     ckpt_open_options open = {};
     open.struct_size = sizeof open;
     open.stored_names = options_.stored_names;
-    ASSERT_EQ(ckpt_open(&from, input.c_str(), &open, &err), CKPT_OK) << err.message;
     if (like != nullptr) {
       ASSERT_EQ(ckpt_open(&model, like, &open, &err), CKPT_OK) << err.message;
     }
+    open.like = model;
+    ASSERT_EQ(ckpt_open(&from, input.c_str(), &open, &err), CKPT_OK) << err.message;
     std::vector<ckpt_convert_target> targets;
     for (const auto &output : outputs) targets.push_back({output.c_str(), nullptr, 0, 0, 0});
     options_.input = input.c_str();
