@@ -199,14 +199,12 @@ static bool is_digest(const char *text) {
 
 /* What cannot be opened or read is a result, as for sha256sum; a cancelled run is none. */
 static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_listed *listed, ckpt_error *err) {
-  const ckpt_open_options open = {.struct_size = sizeof open,
-                                  .stored_names = ckpt_args_has(args, "names"),
-                                  .weights = ckpt_args_text(args, "weights", NULL)};
-  ckpt_index *index = NULL;
+  ckpt_input input;
   ckpt_error error = {0};
   hashed h = {.path = listed->path};
   ckpt_digest_parse(listed->sum, &out->expected);
-  ckpt_status status = ckpt_open(&index, listed->path, &open, &error);
+  ckpt_status status = ckpt_input_open_listed(&input, args, listed->path, &error);
+  const ckpt_index *index = input.index;
   if (status == CKPT_OK && index->weights != NULL) {
     out->weights = strcmp(index->weights, "master") == 0 ? "master" : "model";
     ckpt_report_note(args, "%s: %s", listed->path, index->weights_note);
@@ -218,7 +216,7 @@ static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_lis
     out->is_equal = memcmp(&out->actual, &out->expected, sizeof out->actual) == 0;
   }
   ckpt_manifest_free(h.manifest);
-  ckpt_index_free(index);
+  ckpt_input_close(&input);
   if (status == CKPT_ECANCELED || status == CKPT_ENOMEM || status == CKPT_EINTERNAL) {
     *err = error;
     return status;
@@ -486,7 +484,7 @@ const ckpt_verb ckpt_verb_hash = {
         "bits or tensors a note says so; compare across with --cast f32.\n\n"
         "A manifest (-o) records each tensor's digest, the naming, --include and --cast, and, without --cast, SHA-256 "
         "of the side files; `ckpt verify --manifest` checks against it and names the tensors and files that differ. "
-        "With --check, give --cast, --include and --names as "
+        "With --check, give --cast, --include, --names and --like as "
         "they were given for the list.\n\n"
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =

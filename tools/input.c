@@ -30,16 +30,29 @@ static ckpt_status check_like(const ckpt_input *input, const char *like_path, ck
   return CKPT_OK;
 }
 
+static const char *text_of(const ckpt_arg *arg) { return arg == NULL ? NULL : arg->text; }
+
+/* The model of --like first: its config names an input that has none. */
+static ckpt_status open_like(ckpt_input *out, const char *path, const char *like, ckpt_open_options *options,
+                             ckpt_error *err) {
+  if (like != NULL) CKPT_TRY(ckpt_open(&out->like, like, options, err));
+  options->like = out->like;
+  options->weights = out->weights;
+  CKPT_TRY(ckpt_open(&out->index, path, options, err));
+  return like == NULL ? CKPT_OK : check_like(out, like, err);
+}
+
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
-  *out = (ckpt_input){0};
-  const ckpt_arg *like = ckpt_args_of(args, "like", number), *weights = ckpt_args_of(args, "weights", number);
   ckpt_open_options options = {.struct_size = sizeof options,
                                .stored_names = ckpt_args_of(args, "names", number) != NULL};
-  if (like != NULL) CKPT_TRY(ckpt_open(&out->like, like->text, &options, err));
-  options.like = out->like;
-  options.weights = out->weights = weights == NULL ? NULL : weights->text;
-  CKPT_TRY(ckpt_open(&out->index, args->inputs[number], &options, err));
-  return like == NULL ? CKPT_OK : check_like(out, like->text, err);
+  *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};
+  return open_like(out, args->inputs[number], text_of(ckpt_args_of(args, "like", number)), &options, err);
+}
+
+ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err) {
+  ckpt_open_options options = {.struct_size = sizeof options, .stored_names = ckpt_args_has(args, "names")};
+  *out = (ckpt_input){.weights = ckpt_args_text(args, "weights", NULL)};
+  return open_like(out, path, ckpt_args_text(args, "like", NULL), &options, err);
 }
 
 void ckpt_input_close(ckpt_input *input) {

@@ -14,6 +14,9 @@ typedef struct ckpt_input {
 /* Opens input `number` with its modifiers. Close it whatever the result. Fails as ckpt_open does, EDIFFERENT where
  * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights. */
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err);
+
+/* The same of a path that stands in a list, not on the command line, whose modifiers belong to every one. */
+ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err);
 void ckpt_input_close(ckpt_input *input); /* a zeroed one is fine */
 
 /* Prints the index's notes to stderr, unless --quiet. A writing verb has a closing line for the weights instead. */

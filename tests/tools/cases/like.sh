@@ -22,6 +22,10 @@ for input in tied.pt kept.safetensors folder dcp bare.pt; do
   ckpt verify out --receipt r.json | grep 'run again'
   ckpt verify again.pt --receipt r.json | grep 'run again'
 done
+echo '# lists'
+ckpt hash tied.pt --like $gpt2 dcp --like $gpt2 > sums
+ckpt hash --check sums --like $gpt2
+ckpt hash --check sums 2> said
 echo '# stored names are asked for'
 cp -r $gpt2 gpt2
 ckpt ls kept.safetensors --like gpt2 --names stored 2>&1 || echo "exit $?"
