@@ -273,7 +273,8 @@ static bool is_data_file(const char *name) {
 }
 
 /* Without its metadata a folder is a save that never finished, or what is left of something else. */
-void ckpt_dcp_owns(const char *const *names, uint32_t n, bool *is_ours) {
+void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+  (void)written; /* there is one kind */
   bool has_metadata = false;
   for (uint32_t i = 0; i < n; i++) has_metadata = has_metadata || strcmp(names[i], CKPT_DCP_METADATA) == 0;
   for (uint32_t i = 0; i < n && has_metadata; i++)

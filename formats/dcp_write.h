@@ -59,6 +59,6 @@ void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt
 /* As ckpt_format's slots. Normalized, the objects are a DICT from TUPLEs, paths of TEXT and INT, to what is written. */
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
-void ckpt_dcp_owns(const char *const *names, uint32_t n, bool *is_ours);                               /* as above */
+void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);     /* as above */
 
 #endif

@@ -21,7 +21,7 @@ ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_
 ckpt_status ckpt_hf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 
-void ckpt_hf_owns(const char *const *names, uint32_t n, bool *is_ours); /* as above */
+void ckpt_hf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours); /* as above */
 
 /* Whether text ends with suffix, whatever its case; text that is the suffix does not. */
 bool ckpt_hf_has_suffix(const char *text, const char *suffix);

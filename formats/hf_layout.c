@@ -139,13 +139,10 @@ static void print_shard_name(char out[SHARD_NAME_BYTES], uint32_t number, uint32
     snprintf(out, SHARD_NAME_BYTES, "model-%05u-of-%05u.safetensors", number, n);
 }
 
-/* How many files the weights are that a file of this name is one of, an adapter's told apart (ADAPTER_SET); 0: of none.
- */
-enum { ADAPTER_SET = -1 };
-static int64_t set_of(const char *name) {
+/* How many files a model's weights are that a file of this name is one of; 0: of none. */
+static unsigned set_of(const char *name) {
   char shard[SHARD_NAME_BYTES];
   unsigned number, n;
-  if (strcmp(name, ADAPTER) == 0) return ADAPTER_SET;
   if (strcmp(name, WHOLE) == 0) return 1;
   if (sscanf(name, "model-%9u-of-%9u", &number, &n) != 2 || n < 2 || number < 1 || number > n) return 0;
   print_shard_name(shard, number, n);
@@ -153,15 +150,18 @@ static int64_t set_of(const char *name) {
 }
 
 /* Shards of two models, or a whole one beside shards or an adapter, are not what one run wrote, nor is a set of which
- * any is missing: a lone shard may be all that is left of something else. */
-void ckpt_hf_owns(const char *const *names, uint32_t n, bool *is_ours) {
-  int64_t set = 0, n_found = 0;
+ * any is missing: a lone shard may be all that is left of something else. An adapter's one file has one name: it is
+ * replaced by itself alone, and it takes no model's place. */
+void ckpt_hf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+  unsigned set = 0, n_found = 0;
+  bool is_model = false;
+  for (uint32_t i = 0; i < written->n_names; i++) is_model = is_model || set_of(written->names[i]) != 0;
   for (uint32_t i = 0; i < n; i++) {
-    int64_t found = set_of(names[i]);
-    if (found != 0 && set != 0 && found != set) return;
+    unsigned found = set_of(names[i]);
+    if (strcmp(names[i], ADAPTER) == 0 || (found != 0 && set != 0 && found != set)) return;
     if (found != 0) set = found, n_found++;
   }
-  if (n_found == 0 || n_found != (set == ADAPTER_SET ? 1 : set)) return;
+  if (!is_model || n_found == 0 || n_found != set) return;
   for (uint32_t i = 0; i < n; i++) is_ours[i] = set_of(names[i]) != 0 || strcmp(names[i], INDEX) == 0;
 }
 

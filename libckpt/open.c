@@ -20,7 +20,7 @@
 #include "unknown.h"
 #include "weights.h"
 
-enum { HEAD_BYTES = 4096 };
+enum { HEAD_BYTES = 4096, MAX_BELOW = 1000000 };
 
 static const ckpt_format *ask_formats(const ckpt_probe *probe) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -103,7 +103,7 @@ done:
 /* The one subfolder that is a checkpoint; several of equal rank are an error that lists them. */
 static ckpt_status find_below(char *found, const char *path, ckpt_error *err) {
   ckpt_entry *entries = NULL, *below = NULL;
-  size_t n_entries = 0, n_below = 0, n_found = 0, n_list = 0;
+  size_t n_entries = 0, n_below = 0, n_listed = 0, n_found = 0, n_list = 0;
   char child[PATH_MAX], list[512] = "";
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_list(&entries, &n_entries, path, "", err));
@@ -115,6 +115,12 @@ static ckpt_status find_below(char *found, const char *path, ckpt_error *err) {
     bool is_checkpoint = ask_formats(&probed) != NULL;
     ckpt_list_free(below, n_below);
     below = NULL;
+    n_listed += n_below;
+    if (n_listed > MAX_BELOW) {
+      status = ckpt_fail(err, CKPT_ELIMIT, path, NULL, "more than %d entries in its folders (name the checkpoint)",
+                         MAX_BELOW);
+      goto done;
+    }
     if (!is_checkpoint) continue;
     if (n_found++ == 0) memcpy(found, child, strlen(child) + 1);
     int n = snprintf(list + n_list, sizeof list - n_list, "%s%s", n_list == 0 ? "" : " ", entries[i].name);

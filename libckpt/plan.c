@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "apart.h"
 #include "error.h"
 #include "grow.h"
 #include "sink_parts.h"
@@ -101,19 +102,24 @@ const char *ckpt_path_below(const char *folder, const char *path) {
 
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
                            ckpt_error *err) {
+  ckpt_output *around = NULL;
+  const char *name = NULL; /* below it */
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     ckpt_output *output = &plan->outputs[i];
-    const char *name = output->options.is_folder ? ckpt_path_below(output->path, path) : NULL;
-    if (name != NULL) return ckpt_sink_below(out, &output->sink, name, err);
+    if (!output->is_at_path) continue;
+    const char *below = output->options.is_folder ? ckpt_path_below(output->path, path) : NULL;
+    CKPT_TRY(ckpt_outputs_apart(path, output->path, below != NULL, err));
+    if (below != NULL && around == NULL) around = output, name = below;
   }
-  return ckpt_sink_path(out, path, is_folder, force, err);
+  return around != NULL ? ckpt_sink_below(out, &around->sink, name, err)
+                        : ckpt_sink_path(out, path, is_folder, force, err);
 }
 
 ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force, uint32_t *sink,
                              ckpt_error *err) {
   const ckpt_format *row = format != NULL ? ckpt_format_find(format) : format_of_path(path);
   if (row == NULL || row->layout == NULL) return refuse_format(path, format, err);
-  ckpt_output output = {.format = row, .force = force};
+  ckpt_output output = {.format = row, .is_at_path = true, .force = force};
   output.options.is_folder = row->caps.is_folder || names_folder(path);
   if (output.options.is_folder && !row->caps.is_folder)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a folder; %s is one file (name a file in it)", row->name);

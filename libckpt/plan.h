@@ -30,6 +30,7 @@ typedef struct ckpt_output {
   const ckpt_format *format;
   ckpt_layout_options options;
   bool force;
+  bool is_at_path;       /* path is where it will stand; of a caller's sink it is only a name */
   ckpt_sink *sink;       /* owned; made by check for a path, or given */
   ckpt_index *described; /* owned: tensors as the format holds them */
   ckpt_layout layout;
@@ -124,8 +125,8 @@ ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_f
 /* What follows folder in a path below it, as both are written; NULL where the path is not below it. */
 const char *ckpt_path_below(const char *folder, const char *path);
 
-/* A sink for one more file or folder, the caller's: a part of the output whose folder the path names (sink_parts.h), to
- * be opened before the run, else one of its own. */
+/* A sink for one more file or folder, the caller's, at no output's place (EINVAL): a part of the output whose folder
+ * the path names (sink_parts.h), to be opened before the run, else one of its own. */
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
                            ckpt_error *err);
 

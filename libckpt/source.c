@@ -271,7 +271,8 @@ static ckpt_status describe_entry(ckpt_entry *entry, const ckpt_root *root, int 
   struct stat st;
   if (fstatat(folder, entry->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
     return errno == ENOENT ? CKPT_OK : ckpt_fail_errno(err, entry->name, "cannot be looked at"); /* gone meanwhile */
-  if (S_ISLNK(st.st_mode)) {
+  entry->is_link = S_ISLNK(st.st_mode);
+  if (entry->is_link) {
     char name[PATH_MAX];
     if ((size_t)snprintf(name, sizeof name, "%s%s", sub, entry->name) >= sizeof name) return CKPT_OK;
     int fd = ckpt_contained_open(root, name, O_PATH);

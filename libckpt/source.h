@@ -70,6 +70,7 @@ typedef struct ckpt_entry {
   const char *name; /* no slashes */
   bool is_folder;   /* links are followed under the containment rule; what cannot be followed is neither */
   bool is_file;
+  bool is_link; /* whatever it leads to */
   uint64_t n_bytes;
 } ckpt_entry;
 

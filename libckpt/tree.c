@@ -168,7 +168,7 @@ static ckpt_status judge_files(foreign *f, ckpt_owns_files *owns, ckpt_error *er
   bool *is_ours = calloc((size_t)n + 1, sizeof *is_ours);
   CKPT_TRY_ALLOC(is_ours, err);
   if (n > 1) qsort(files->names, n, sizeof *files->names, compare_names);
-  if (owns != NULL) owns(files->names, n, is_ours);
+  if (owns != NULL) owns(files->names, n, f->tree, is_ours);
   for (uint32_t i = 0; i < n; i++) {
     const char *name = files->names[i];
     bool is_covered = has_name(f->tree, name, false);

@@ -11,9 +11,9 @@ typedef struct ckpt_tree {
   uint32_t n_names;
 } ckpt_tree;
 
-/* Marks, of the n regular files right in a folder, those that are one former output of a format: all of it is there,
- * and of no other. is_ours is false where it is called. */
-typedef void ckpt_owns_files(const char *const *names, uint32_t n, bool *is_ours);
+/* Marks, of the n regular files right in a folder, those that are one former output of a format and of the kind that is
+ * written in its place: all of it is there, and of no other. is_ours is false where it is called. */
+typedef void ckpt_owns_files(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);
 
 /* Checks and sorts names in place: EINVAL for one that is not plainly below a folder (empty, absolute, `.` or `..` in
  * it, too long or deep), EEXIST for two that are equal. path is the output, for messages. */

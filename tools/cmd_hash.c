@@ -10,7 +10,7 @@
 #include "job.h"
 #include "json_writer.h"
 #include "libckpt/error.h"
-#include "libckpt/recipe/apart.h"
+#include "libckpt/apart.h"
 #include "libckpt/recipe/files.h"
 #include "libckpt/recipe/manifest.h"
 #include "proving.h"

@@ -9,7 +9,7 @@
 #include "input.h"
 #include "json_writer.h"
 #include "libckpt/error.h"
-#include "libckpt/recipe/apart.h"
+#include "libckpt/apart.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/weights.h"

@@ -2,7 +2,8 @@
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
  * was read, the others are copies of the same model), training state, dot files, checkpoints inside the folder, and
- * files above 2 GiB. Nothing that is left out goes unmentioned, but for dot files and byte code. */
+ * files above 2 GiB. Links to folders are not followed: they lead in circles. Nothing that is left out goes
+ * unmentioned, but for dot files and byte code. */
 #include "libckpt/codec/side_file.h"
 
 #include <fnmatch.h>
@@ -14,7 +15,7 @@
 #include "libckpt/config.h"
 #include "libckpt/error.h"
 
-enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000 };
+enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000 };
 #define MAX_SIDE_BYTES (UINT64_C(2) << 30)
 
 /* clang-format off */
@@ -43,7 +44,7 @@ typedef struct side_reader {
   ckpt_index *index;
   char **read; /* sorted names of the files that were read as weights */
   size_t n_read;
-  size_t n_carried;
+  size_t n_carried, n_listed; /* files; entries of the folders entered so far */
   names weights, training, left, tokenizer;
 } side_reader;
 
@@ -122,6 +123,7 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
   ckpt_status status;
   char path[PATH_MAX];
   CKPT_TRY_GOTO(ckpt_list(&entries, &n_entries, ckpt_source_root(r->index->source), sub, err));
+  r->n_listed += n_entries;
   for (size_t i = 0; i < n_entries; i++) {
     const ckpt_entry *entry = &entries[i];
     if (entry->name[0] == '.' || strcmp(entry->name, "__pycache__") == 0) continue;
@@ -136,8 +138,10 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
       add_name(&r->left, path, " (no regular file of this folder)");
     else if (matches(training_folders, entry->name)) {
       if (!was_read_below(r, path)) add_name(&r->training, path, "/");
-    } else if (depth == MAX_DEPTH)
-      add_name(&r->left, path, "/ (too deep)");
+    } else if (entry->is_link)
+      add_name(&r->left, path, "/ (a link to a folder)");
+    else if (depth == MAX_DEPTH || r->n_listed > MAX_LISTED)
+      add_name(&r->left, path, depth == MAX_DEPTH ? "/ (too deep)" : "/ (too many files before it)");
     else
       CKPT_TRY_GOTO(take_folder(r, path, depth + 1, err));
   }

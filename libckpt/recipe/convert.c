@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/apart.h"
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
 #include "libckpt/codec/safetensors.h"
@@ -12,7 +13,6 @@
 #include "libckpt/error.h"
 #include "libckpt/options.h"
 #include "libckpt/pattern.h"
-#include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/run.h"
@@ -232,12 +232,8 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_index_is_quantized(request->from, &is_quantized, err));
   if (request->like != NULL) CKPT_TRY(ckpt_index_is_quantized(request->like, &like_is_quantized, err));
   plan->allow_overflow = request->options->allow_overflow;
-  for (uint32_t i = 0; i < request->n_targets && !request->discards; i++) {
+  for (uint32_t i = 0; i < request->n_targets && !request->discards; i++)
     CKPT_TRY(ckpt_convert_keeps_apart(request, request->targets[i].path, err));
-    for (uint32_t k = 0; k < i; k++)
-      if (ckpt_same_place(request->targets[i].path, request->targets[k].path))
-        return ckpt_fail(err, CKPT_EINVAL, request->targets[i].path, NULL, "is given twice as output");
-  }
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
   return CKPT_OK;

@@ -12,7 +12,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
 #include "libckpt/error.h"
-#include "libckpt/recipe/apart.h"
+#include "libckpt/apart.h"
 #include "libckpt/recipe/hash.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/recipe/recorded.h"

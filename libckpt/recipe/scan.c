@@ -85,13 +85,11 @@ static ckpt_status walk_entry(walk *w, const char *sub, const ckpt_entry *entry,
                                     : ckpt_arena_printf(&w->names, "%s/%s", sub, entry->name);
   const char *path = name == NULL ? NULL : ckpt_arena_printf(&w->names, "%s/%s", w->root, name);
   CKPT_TRY_ALLOC(path, err);
-  struct stat st;
-  bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
   if (entry->is_file) return add_file(w, name, entry->n_bytes, err);
-  if (entry->is_folder && is_link) return add_unknown(w, path, "a link to a folder (name the folder)", err);
+  if (entry->is_folder && entry->is_link) return add_unknown(w, path, "a link to a folder (name the folder)", err);
   if (entry->is_folder && depth >= MAX_DEPTH) return add_unknown(w, path, "more than 32 folders in one another", err);
   if (entry->is_folder) return walk_folder(w, name, depth + 1, err);
-  return add_unknown(w, path, is_link ? "a link that leads out of the folder, or nowhere" : "no regular file", err);
+  return add_unknown(w, path, entry->is_link ? "a link that leads out of the folder, or nowhere" : "no regular file", err);
 }
 
 static ckpt_status walk_folder(walk *w, const char *sub, unsigned depth, ckpt_error *err) {

@@ -11,7 +11,7 @@
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
-#include "libckpt/recipe/apart.h"
+#include "libckpt/apart.h"
 #include "libckpt/recipe/stats.h"
 #include "libckpt/weights.h"
 

@@ -176,8 +176,9 @@ TEST(Temporary, AKilledRunIsCleanedUpAfter) {
 
 // What a format calls its own may be replaced though it is not written again.
 TEST(Temporary, ForceReplacesWhatTheFormatOwns) {
-  auto owns = [](const char *const *names, uint32_t n, bool *is_ours) {
+  auto owns = [](const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
     uint32_t n_found = 0;
+    ASSERT_STREQ(written->names[0], "sub/a");
     for (uint32_t i = 0; i < n; i++) n_found += names[i][0] == 's';
     for (uint32_t i = 0; i < n; i++)
       is_ours[i] = n_found == 2 && (names[i][0] == 's' || strcmp(names[i], "index") == 0);

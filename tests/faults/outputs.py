@@ -118,6 +118,33 @@ def check_former(base):
         shutil.rmtree(out)
 
 
+def check_kinds(base):
+    """An adapter and the model that it adapts are two things: neither takes the other's place."""
+    adapter = os.path.join(base, "adapter")
+    write(os.path.join(adapter, "adapter_config.json"), "{}")
+    write_model(os.path.join(adapter, "adapter_model.safetensors"), 2, 4096)
+    kept = {"model": ["model.safetensors"], "shards": ["model-0000%d-of-00002.safetensors" % i for i in (1, 2)] +
+            ["model.safetensors.index.json"], "adapter": ["adapter_model.safetensors"],
+            "dcp": [".metadata", "__0_0.distcp"]}
+    for new, options in ((adapter, []), (LLAMA, []), (LLAMA, ["--shard-size", "50KB"]), (LLAMA, ["--to", "dcp"])):
+        for old, names in kept.items():
+            kind = "adapter" if new == adapter else "dcp" if "dcp" in options else "model"
+            if kind == ("model" if old == "shards" else old):
+                continue
+            out = os.path.join(base, "o")
+            for name in names:
+                write(os.path.join(out, name))
+            before = tree(out)
+            check("%s over %s" % (kind, old), ckpt("convert", new, "-o", out, "--force", *options), 1,
+                  "would not be written anew", names[0])
+            expect("%s over %s" % (kind, old), tree(out) == before, sorted(tree(out)))
+            shutil.rmtree(out)
+    out = os.path.join(base, "o")
+    for options in ([], ["--force"]):
+        check("an adapter over its former self", ckpt("convert", adapter, "-o", out, *options), 0)
+    expect("the adapter", sorted(os.listdir(out)) == ["adapter_config.json", "adapter_model.safetensors"])
+
+
 # ---- links and places -----------------------------------------------------------------------------------------------
 
 def check_places(base):
@@ -156,6 +183,27 @@ def check_places(base):
             if "cannot open" not in done.stderr and done.returncode != 126:  # where others may read the program and data
                 check("in another's folder", done, 1, os.path.join(folder, name), "Permission denied")
         expect("in another's folder", os.listdir(folder) == [], os.listdir(folder))
+
+
+def check_folder_links(base):
+    """Links to folders of the input lead in circles: they are named, not followed, and nothing takes long."""
+    model = os.path.join(base, "m")
+    shutil.copytree(LLAMA, model)
+    os.makedirs(os.path.join(model, "extra"))
+    shutil.copy(os.path.join(LLAMA, "config.json"), os.path.join(model, "extra"))
+    for i in range(100):
+        os.symlink(".", os.path.join(model, "s%02d" % i))
+    os.symlink("..", os.path.join(model, "extra", "up"))
+    os.symlink("config.json", os.path.join(model, "linked.json"))
+    started = time.monotonic()
+    check("with links to folders", ckpt("hash", model), 0, "extra/up/ (a link to a folder)", "more")
+    check("with links to folders", ckpt("convert", model, "-o", os.path.join(base, "o")), 0)
+    expect("scan", "m/s99: not looked into: a link to a folder" in ckpt("scan", model).stdout)
+    expect("with links to folders", time.monotonic() - started < 10, "took", time.monotonic() - started)
+    check("without them", ckpt("convert", LLAMA, "-o", os.path.join(base, "w")), 0)
+    found, wanted = set(tree(os.path.join(base, "o"))), {*tree(os.path.join(base, "w")), "extra", "extra/config.json",
+                                                         "linked.json"}
+    expect("with links to folders", found == wanted, sorted(found ^ wanted))
 
 
 # ---- two at once ----------------------------------------------------------------------------------------------------
@@ -382,7 +430,7 @@ def disk_main(base):
 
 
 def main():
-    for part in (check_former, check_places, check_concurrency, check_interrupted, check_changing,
+    for part in (check_former, check_kinds, check_places, check_folder_links, check_concurrency, check_interrupted, check_changing,
                  check_changing_proofs, check_disk):
         with tempfile.TemporaryDirectory(prefix="ckpt-outputs-") as base:
             started = time.monotonic()

@@ -14,8 +14,8 @@
 #include "tests/bytes/folder.h"
 
 extern "C" {
+#include "libckpt/apart.h"
 #include "libckpt/format.h"
-#include "libckpt/recipe/apart.h"
 #include "libckpt/recipe/convert.h"
 #include "libckpt/sink_parts.h"
 }
@@ -247,6 +247,77 @@ TEST_F(Convert, PlacesAreComparedWhereverTheyEnd) {
   EXPECT_TRUE(ckpt_same_place("none", "./none"));
   EXPECT_TRUE(ckpt_same_place("/", "//"));
   EXPECT_FALSE(ckpt_same_place("/none", "none"));
+}
+
+// Whoever uses the library is kept from it too, not the recipes alone.
+TEST_F(Convert, PlansKeepOutputsApart) {
+  fs::create_directory(folder_ / "a");
+  fs::create_directory_symlink(folder_ / "a", folder_ / "l");
+  struct {
+    const char *first, *second, *said; /* nullptr: both are fine */
+  } cases[] = {
+      {"a/x.safetensors", "a/x.safetensors", "is given twice as output (the other is "},
+      {"a/x.safetensors", "a/./x.safetensors", "is given twice as output (the other is "},
+      {"a/x.safetensors", "l/x.safetensors", "is given twice as output (the other is "},
+      {"l", "a", "is given twice as output (the other is "},
+      {"new", "a/../new", "is given twice as output (the other is "},
+      {"a", "l/x.safetensors", "lies in the output "},
+      {"a/x.safetensors", "l", "contains the output "},
+      {"a/x.safetensors", "a/y.safetensors", nullptr},
+      {"a", "a/x.safetensors", nullptr}, /* one folder, published at once */
+  };
+  for (const auto &c : cases) {
+    ckpt_plan *plan = nullptr;
+    uint32_t sink;
+    ckpt_error err = {};
+    ASSERT_EQ(ckpt_plan_new(&plan, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_plan_output(plan, Path(c.first).c_str(), nullptr, true, &sink, &err), CKPT_OK) << err.message;
+    EXPECT_EQ(ckpt_plan_output(plan, Path(c.second).c_str(), nullptr, true, &sink, &err),
+              c.said == nullptr ? CKPT_OK : CKPT_EINVAL);
+    if (c.said != nullptr) {
+      EXPECT_EQ(Path(c.second), err.file);
+      EXPECT_EQ(std::string(err.message).rfind(c.said + Path(c.first), 0), 0u) << err.message;
+    }
+    ckpt_plan_free(plan);
+  }
+}
+
+TEST_F(Convert, PlansKeepOutputsApartFromTheirInputs) {
+  fs::create_directory(folder_ / "in");
+  fs::create_directory_symlink(folder_ / "in", folder_ / "l");
+  fs::copy_file(std::string(kGpt2) + "/model.safetensors", folder_ / "in/model.safetensors");
+  fs::create_symlink("in/model.safetensors", folder_ / "by-link.safetensors");
+  struct {
+    const char *input, *output, *said; /* nullptr: it is fine */
+  } cases[] = {
+      {"in/model.safetensors", "in/model.safetensors", "is a file of the input"},
+      {"by-link.safetensors", "l/model.safetensors", "is a file of the input"},
+      {"in", "l/model.safetensors", "lies in the input"},
+      {"in", "in", "is the input itself"},
+      {"l", "in/new/", "lies in the input"},
+      {"in/model.safetensors", "l", "contains the input"},
+      {"by-link.safetensors", "l/other.safetensors", nullptr},
+  };
+  for (const auto &c : cases) {
+    ckpt_plan *plan = nullptr;
+    ckpt_index *index = nullptr;
+    ckpt_expr *leaf;
+    uint32_t sink;
+    ckpt_error err = {};
+    fs::create_directory(folder_ / "in/new");
+    ASSERT_EQ(ckpt_open(&index, Path(c.input).c_str(), nullptr, &err), CKPT_OK) << err.message;
+    ASSERT_EQ(ckpt_plan_new(&plan, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_plan_output(plan, Path(c.output).c_str(), nullptr, true, &sink, &err), CKPT_OK) << err.message;
+    ASSERT_EQ(ckpt_expr_read(&leaf, plan, index, ckpt_index_at(index, 0), &err), CKPT_OK);
+    ASSERT_EQ(ckpt_expr_cast(&leaf, plan, leaf, CKPT_F64, &err), CKPT_OK);
+    ASSERT_EQ(ckpt_plan_add(plan, sink, "x", leaf, &err), CKPT_OK);
+    EXPECT_EQ(ckpt_plan_check(plan, nullptr, nullptr, nullptr, &err), c.said == nullptr ? CKPT_OK : CKPT_EINVAL)
+        << c.input << " to " << c.output;
+    EXPECT_NE(std::string(err.message).find(c.said == nullptr ? "" : c.said), std::string::npos) << err.message;
+    ckpt_plan_free(plan);
+    ckpt_index_free(index);
+    fs::remove(folder_ / "in/new");
+  }
 }
 
 // ---- parts ----------------------------------------------------------------------------------------------------

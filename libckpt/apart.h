@@ -1,12 +1,15 @@
-/* apart.h - outputs stay away from inputs: real paths compared before anything is written. */
-#ifndef CKPT_RECIPE_APART_H
-#define CKPT_RECIPE_APART_H
+/* apart.h - outputs stay away from inputs and from each other: real paths compared before anything is written. */
+#ifndef CKPT_APART_H
+#define CKPT_APART_H
 
-#include "libckpt/index.h"
+#include "index.h"
 
 /* EINVAL when writing `output` would touch what index is read from: it is the input or a file of it, lies in the input
  * folder, or is a folder around a file of it. given is the input as the user named it; NULL: index->path. */
 ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, ckpt_error *err);
+
+/* EINVAL when two outputs are one place, or one lies in the other; is_part: path may lie in `other`. */
+ckpt_status ckpt_outputs_apart(const char *path, const char *other, bool is_part, ckpt_error *err);
 
 /* Whether two paths, which need not exist, name the same place. */
 bool ckpt_same_place(const char *a, const char *b);

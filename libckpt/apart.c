@@ -1,12 +1,12 @@
 /* apart.c - see apart.h. Links are resolved on both sides: a file of the Hugging Face cache is the blob behind it. */
-#include "libckpt/recipe/apart.h"
+#include "apart.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "libckpt/error.h"
+#include "error.h"
 
 /* The real path of what exists of path, with the rest as it stands. False when it is too long. */
 static bool resolve(const char *path, char out[PATH_MAX]) {
@@ -55,6 +55,19 @@ static ckpt_status check_folder(const char *input, const char *output, const cha
     return ckpt_fail(err, CKPT_EINVAL, output, NULL, "lies in the input %s (write it elsewhere)", input);
   if (is_within(real, real_output))
     return ckpt_fail(err, CKPT_EINVAL, output, NULL, "contains the input %s (write it elsewhere)", input);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_outputs_apart(const char *path, const char *other, bool is_part, ckpt_error *err) {
+  char real[PATH_MAX], real_other[PATH_MAX];
+  if (!resolve(path, real)) return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is too long for a path");
+  if (!resolve(other, real_other)) return ckpt_fail(err, CKPT_EINVAL, other, NULL, "is too long for a path");
+  if (strcmp(real, real_other) == 0)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is given twice as output (the other is %s)", other);
+  if (is_within(real, real_other) && !is_part)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "lies in the output %s (write it elsewhere)", other);
+  if (is_within(real_other, real))
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "contains the output %s (write it elsewhere)", other);
   return CKPT_OK;
 }
 
