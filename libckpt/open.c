@@ -28,6 +28,27 @@ static const ckpt_format *ask_formats(const ckpt_probe *probe) {
   return NULL;
 }
 
+/* Notes what a run that was writing this folder left in it, or still has there: not all of its files may be in their
+ * places. What another output's run has there is no matter of this one's. */
+static ckpt_status note_stages(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err) {
+  char real[PATH_MAX];
+  if (realpath(probe->path, real) == NULL) return ckpt_fail_errno(err, probe->path, "cannot be resolved");
+  for (size_t i = 0; i < probe->n_entries; i++) {
+    const char *name = probe->entries[i].name;
+    if (!probe->entries[i].is_folder || !ckpt_temporary_is_stage(name, NULL)) continue;
+    bool is_held = ckpt_temporary_is_held(probe->path, name);
+    if (is_held && ckpt_temporary_is_stage(name, strrchr(real, '/') + 1))
+      CKPT_TRY(ckpt_index_note(index, true, err, "is being written: '%s' holds files that are not in their places yet",
+                               name));
+    else if (!is_held)
+      CKPT_TRY(ckpt_index_note(index, true, err,
+                               "'%s' was left by an interrupted run: files of this checkpoint may still be in it "
+                               "(write it anew with --force, or remove that)",
+                               name));
+  }
+  return CKPT_OK;
+}
+
 /* Reads as the format says, then what is the same for every format. Owns source from the call on, also when it fails.
  */
 static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ckpt_probe *probe, ckpt_source *source,
@@ -36,6 +57,7 @@ static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ck
   CKPT_TRY(ckpt_index_new(&index, source, probe->path, format->name, options, err));
   ckpt_status status = format->read(index, probe, name, options, err);
   if (status == CKPT_OK) status = ckpt_index_choose_weights(index, options->weights, err);
+  if (status == CKPT_OK && probe->is_folder) status = note_stages(index, probe, err);
   if (status == CKPT_OK)
     *out = index;
   else

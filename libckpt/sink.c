@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,12 +134,36 @@ void ckpt_sink_free(ckpt_sink *sink) {
   free(sink);
 }
 
+const char *ckpt_sink_place(const ckpt_sink *sink) {
+  return sink->ops->place == NULL ? NULL : sink->ops->place(sink->ctx);
+}
+
+/* Completes a failure's message by what is in its place all the same. */
+static void name_published(ckpt_sink *const *sinks, uint32_t n, ckpt_error *err) {
+  const char *before = NULL;
+  char list[300] = "";
+  size_t n_list = 0;
+  for (uint32_t i = 0; i < n && err != NULL; i++) {
+    const char *place = ckpt_sink_place(sinks[i]);
+    if (place == NULL || place == before || strcmp(place, err->file) == 0) continue; /* parts of one folder; said */
+    int n_text = snprintf(list + n_list, sizeof list - n_list, "%s%s", before == NULL ? "" : ", ", place);
+    n_list += n_text > 0 && (size_t)n_text < sizeof list - n_list ? (size_t)n_text : 0;
+    list[n_list] = '\0';
+    before = place;
+  }
+  if (before == NULL) return;
+  const ckpt_error own = *err;
+  *err = (ckpt_error){0};
+  (void)ckpt_fail(err, own.status, own.file, own.tensor, "%s (in place already: %s)", own.message, list);
+}
+
 ckpt_status ckpt_sink_commit(ckpt_sink *const *sinks, uint32_t n, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < n && status == CKPT_OK; i++) status = ckpt_sink_seal(sinks[i], err);
   for (uint32_t i = 0; i < n && status == CKPT_OK; i++) status = ckpt_sink_publish(sinks[i], err);
-  if (status != CKPT_OK)
-    for (uint32_t i = 0; i < n; i++) ckpt_sink_abandon(sinks[i]);
+  if (status == CKPT_OK) return CKPT_OK;
+  name_published(sinks, n, err);
+  for (uint32_t i = 0; i < n; i++) ckpt_sink_abandon(sinks[i]);
   return status;
 }
 

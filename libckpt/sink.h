@@ -46,6 +46,8 @@ typedef struct ckpt_sink_ops {
   bool (*clone)(void *ctx, uint32_t file, int from);
   /* What killed runs had left, after open. NULL: nothing. */
   const ckpt_leftovers *(*leftovers)(void *ctx);
+  /* Where it has been published, also by a publish that failed after that; NULL while it has not. NULL: nowhere. */
+  const char *(*place)(void *ctx);
 } ckpt_sink_ops;
 
 /* A sink that writes path: one file, or a folder when is_folder. Fails with EEXIST when path exists (an empty folder
@@ -81,11 +83,15 @@ ckpt_status ckpt_sink_publish(ckpt_sink *sink, ckpt_error *err); /* as the slot 
 void ckpt_sink_abandon(ckpt_sink *sink);                         /* as the slot */
 void ckpt_sink_free(ckpt_sink *sink);                            /* NULL is fine */
 
-/* Seals and publishes several sinks in order, or abandons all that are not yet published. */
+/* Seals and publishes several sinks in order, or abandons all that are not yet published: the message of the failure
+ * then names those that are. */
 ckpt_status ckpt_sink_commit(ckpt_sink *const *sinks, uint32_t n, ckpt_error *err);
 
 /* What killed runs had left, as far as the sink is open; NULL for none. Borrowed; sinks of one folder share it. */
 const ckpt_leftovers *ckpt_sink_leftovers(const ckpt_sink *sink);
+
+/* As the slot. Borrowed. */
+const char *ckpt_sink_place(const ckpt_sink *sink);
 
 /* Bytes written so far, all threads. */
 uint64_t ckpt_sink_bytes_written(const ckpt_sink *sink);

@@ -86,6 +86,11 @@ static ckpt_status part_publish(void *ctx, ckpt_error *err) {
 
 static const ckpt_leftovers *part_leftovers(void *ctx) { return ckpt_sink_leftovers(((sink_part *)ctx)->folder->sink); }
 
+static const char *part_place(void *ctx) {
+  const sink_part *part = ctx;
+  return ckpt_sink_place(part->folder->sink);
+}
+
 static void part_abandon(void *ctx) { ckpt_sink_abandon(((sink_part *)ctx)->folder->sink); }
 
 static void part_close(void *ctx) {
@@ -113,6 +118,7 @@ static const ckpt_sink_ops part_ops = {
     .close = part_close,
     .clone = part_clone,
     .leftovers = part_leftovers,
+    .place = part_place,
 };
 
 /* On failure a folder without parts is freed. */

@@ -47,9 +47,10 @@ typedef struct output_file {
 typedef struct path_sink {
   char *path; /* as the user wrote it, without slashes at its end */
   bool is_folder, force;
-  bool is_replacing; /* a folder stands there that is to be exchanged */
-  bool is_inside;    /* an empty folder stands there: parent is that folder */
-  bool is_staged, is_published;
+  bool is_replacing;            /* a folder stands there that is to be exchanged */
+  bool is_inside;               /* an empty folder stands there: parent is that folder */
+  bool is_staged, is_published; /* published: or nothing is left to remove */
+  bool is_in_place;
   bool is_joined;           /* another rank made the files, and publishes them */
   ckpt_owns_files *owns;    /* of the format, for folders that are replaced */
   char *parent_path, *name; /* real path of the folder that holds name */
@@ -242,12 +243,17 @@ static ckpt_status create_files(path_sink *sink, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* What an open folder, to be replaced, holds beyond the tree. */
+static ckpt_status covers(path_sink *sink, int old, ckpt_error *err) {
+  ckpt_tree_free(&sink->former);
+  return ckpt_tree_covers(&sink->tree, sink->owns, &sink->former, old, sink->path, err);
+}
+
 /* Whether force may replace the folder that stands there: only files of the same names, or of a former output. */
 static ckpt_status check_replaced(path_sink *sink, ckpt_error *err) {
   int old = openat(sink->parent, sink->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (old < 0) return ckpt_fail_errno(err, sink->path, "cannot be replaced");
-  ckpt_tree_free(&sink->former);
-  ckpt_status status = ckpt_tree_covers(&sink->tree, sink->owns, &sink->former, old, sink->path, err);
+  ckpt_status status = covers(sink, old, err);
   close(old);
   return status;
 }
@@ -377,17 +383,22 @@ static bool path_clone(void *ctx, uint32_t file, int from) {
   return is_cloned;
 }
 
+/* Whether an open file or folder is what name of `folder` is. */
+static bool is_there(int folder, const char *name, int fd) {
+  struct stat made, there;
+  return fd >= 0 && fstat(fd, &made) == 0 && fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+         made.st_dev == there.st_dev && made.st_ino == there.st_ino;
+}
+
 /* What is about to be published is what was written: a cleaner of temporary files may have come by. */
 static ckpt_status check_there(const path_sink *sink, const output_file *f, int fd, ckpt_error *err) {
-  struct stat made, there;
+  struct stat made;
   if (fstat(fd, &made) != 0) return ckpt_fail_errno(err, f->path, "cannot be looked at");
-  const char *name = sink->is_folder ? f->name : sink->stage;
-  bool is_there = fstatat(sink->folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == there.st_dev &&
-                  made.st_ino == there.st_ino;
+  bool is_same = is_there(sink->folder, sink->is_folder ? f->name : sink->stage, fd);
   bool is_whole = f->n_bytes == CKPT_SIZE_UNKNOWN || (uint64_t)made.st_size == f->n_bytes;
-  if (is_there && is_whole) return CKPT_OK;
+  if (is_same && is_whole) return CKPT_OK;
   return ckpt_fail(err, CKPT_EIO, f->path, NULL, "was %s by somebody else while it was written",
-                   is_there ? "cut or grown" : "removed or replaced");
+                   is_same ? "cut or grown" : "removed or replaced");
 }
 
 static ckpt_status sync_file(path_sink *sink, uint32_t file, bool is_synced, ckpt_error *err) {
@@ -422,6 +433,38 @@ static ckpt_status publish_file(path_sink *sink, ckpt_error *err) {
   return ckpt_fail_errno(err, sink->path, "cannot be renamed into place");
 }
 
+/* The folder that an exchange left under the temporary name: `old`, which stood there before, or, where another run has
+ * published in between, that one's, which is judged anew. -1 and a message where it cannot be removed. */
+static int open_exchanged(path_sink *sink, int old, ckpt_error *err) {
+  if (is_there(sink->parent, sink->stage, old)) return old;
+  int other = openat(sink->parent, sink->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (other < 0) {
+    (void)ckpt_fail_errno(err, NULL, "it cannot be opened");
+    return -1;
+  }
+  (void)flock(other, LOCK_EX | LOCK_NB);
+  if (covers(sink, other, err) == CKPT_OK) return other;
+  close(other);
+  return -1;
+}
+
+/* Removes it; already gone is fine. */
+static ckpt_status remove_exchanged(path_sink *sink, int old, ckpt_error *err) {
+  struct stat st;
+  ckpt_error own = {0};
+  int fd = open_exchanged(sink, old, &own);
+  if (fd >= 0) {
+    ckpt_tree_remove(&sink->tree, fd);
+    ckpt_tree_remove(&sink->former, fd);
+    if (unlinkat(sink->parent, sink->stage, AT_REMOVEDIR) != 0) (void)ckpt_fail_errno(&own, NULL, "not removed");
+    if (fd != old) close(fd);
+  }
+  if (own.status == CKPT_OK || fstatat(sink->parent, sink->stage, &st, AT_SYMLINK_NOFOLLOW) != 0) return CKPT_OK;
+  return ckpt_fail(err, own.status, sink->path, NULL,
+                   "is written, but the old one cannot be removed and stays as '%s' beside it: %s", sink->stage,
+                   own.message);
+}
+
 /* Exchanges the staged folder with the old one and removes that, which then has the temporary name: not before the new
  * one is sure to be there. Where that fails they change back. */
 static ckpt_status replace_folder(path_sink *sink, ckpt_error *err) {
@@ -435,12 +478,8 @@ static ckpt_status replace_folder(path_sink *sink, ckpt_error *err) {
     if (status != CKPT_OK) (void)ckpt_exchange(sink->parent, sink->stage, sink->name, sink->path, NULL);
   }
   if (status == CKPT_OK) {
-    sink->is_published = true;
-    ckpt_tree_remove(&sink->tree, old);
-    ckpt_tree_remove(&sink->former, old);
-    if (unlinkat(sink->parent, sink->stage, AT_REMOVEDIR) != 0 && errno != ENOENT)
-      status = ckpt_fail_errno(err, sink->path, "is written, but the old one cannot be removed and stays as '%s'",
-                               sink->stage);
+    sink->is_published = sink->is_in_place = true;
+    status = remove_exchanged(sink, old, err);
   }
   close(old);
   return status;
@@ -487,23 +526,18 @@ static ckpt_status fill_folder(path_sink *sink, ckpt_error *err) {
     (void)move_entries(sink, true, n_moved, &n_back, NULL);
     return status;
   }
-  sink->is_published = true;
-  (void)unlinkat(sink->parent, sink->stage, AT_REMOVEDIR);
-  return CKPT_OK;
-}
-
-/* Whether the temporary name still is the folder that was made under it: a publish that failed late moved it. */
-static bool is_at_stage(const path_sink *sink) {
-  struct stat made, there;
-  return sink->folder >= 0 && fstat(sink->folder, &made) == 0 &&
-         fstatat(sink->parent, sink->stage, &there, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == there.st_dev &&
-         made.st_ino == there.st_ino;
+  sink->is_published = sink->is_in_place = true;
+  if (unlinkat(sink->parent, sink->stage, AT_REMOVEDIR) == 0 || errno == ENOENT) return CKPT_OK;
+  status = ckpt_fail_errno(err, sink->path, "is written, but the temporary folder '%s' in it cannot be removed",
+                           sink->stage);
+  (void)ckpt_sync_folder(sink->parent, sink->path, NULL);
+  return status;
 }
 
 static ckpt_status path_publish(void *ctx, ckpt_error *err) {
   path_sink *sink = ctx;
   (void)ckpt_descriptors_close(sink->descriptors, NULL); /* read back after the seal; nothing written since */
-  if (sink->is_folder && !is_at_stage(sink))
+  if (sink->is_folder && !is_there(sink->parent, sink->stage, sink->folder)) /* a publish that failed late moved it */
     return ckpt_fail(err, CKPT_EIO, sink->path, NULL, "the folder that it was written to is gone from '%s'",
                      sink->stage);
   if (!sink->is_folder)
@@ -514,14 +548,18 @@ static ckpt_status path_publish(void *ctx, ckpt_error *err) {
     CKPT_TRY(replace_folder(sink, err));
   else
     CKPT_TRY(ckpt_rename_new(sink->parent, sink->stage, sink->parent, sink->name, sink->path, err));
-  sink->is_published = true;
-  return ckpt_sync_folder(sink->parent, sink->path, err);
+  sink->is_published = sink->is_in_place = true;
+  ckpt_error own = {0};
+  ckpt_status status = ckpt_sync_folder(sink->parent, NULL, &own);
+  if (status == CKPT_OK) return CKPT_OK;
+  return ckpt_fail(err, status, sink->path, NULL, "is in its place, but a crash may undo that: %s", own.message);
 }
 
 static void path_abandon(void *ctx) {
   path_sink *sink = ctx;
   if (sink->is_published) return;
-  if (sink->is_staged && sink->is_folder && is_at_stage(sink)) ckpt_tree_remove(&sink->tree, sink->folder);
+  if (sink->is_staged && sink->is_folder && is_there(sink->parent, sink->stage, sink->folder))
+    ckpt_tree_remove(&sink->tree, sink->folder);
   if (sink->is_staged) (void)unlinkat(sink->parent, sink->stage, sink->is_folder ? AT_REMOVEDIR : 0);
   sink->is_published = true; /* there is nothing left to remove */
 }
@@ -542,6 +580,11 @@ static void path_close(void *ctx) {
 
 static const ckpt_leftovers *path_leftovers(void *ctx) { return &((path_sink *)ctx)->leftovers; }
 
+static const char *path_place(void *ctx) {
+  const path_sink *sink = ctx;
+  return sink->is_in_place ? sink->path : NULL;
+}
+
 static const ckpt_sink_ops path_ops = {
     .open = path_open,
     .share = path_share,
@@ -554,6 +597,7 @@ static const ckpt_sink_ops path_ops = {
     .abandon = path_abandon,
     .close = path_close,
     .leftovers = path_leftovers,
+    .place = path_place,
 };
 
 void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_files *owns) {

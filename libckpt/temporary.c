@@ -101,6 +101,23 @@ bool ckpt_temporary_is_left(int folder, const char *entry, const char *name) {
   return fd >= 0;
 }
 
+bool ckpt_temporary_is_stage(const char *entry, const char *name) {
+  if (name != NULL) return is_name(entry, name, CKPT_TEMPORARY_NEW);
+  size_t n = strlen(entry);
+  if (entry[0] != '.' || n <= 1 + N_MARK + N_RANDOM) return false;
+  const char *mark = entry + n - N_RANDOM - N_MARK;
+  return strncmp(mark, marks[CKPT_TEMPORARY_NEW], N_MARK) == 0 && strspn(mark + N_MARK, LETTERS) == N_RANDOM;
+}
+
+bool ckpt_temporary_is_held(const char *path, const char *entry) {
+  int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int fd = folder < 0 ? -1 : openat(folder, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  bool is_held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (fd >= 0) close(fd);
+  if (folder >= 0) close(folder);
+  return is_held;
+}
+
 /* ---- removing --------------------------------------------------------------------------------------------------- */
 
 /* Looks through everything below an open folder, or, in a second pass, removes it. False when there is something that

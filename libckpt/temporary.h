@@ -36,6 +36,12 @@ bool ckpt_temporary_hold(int folder, const char *entry, int fd);
 /* Whether entry of folder is a leftover of name: the user's own, by its exact name, locked by nobody. */
 bool ckpt_temporary_is_left(int folder, const char *entry, const char *name);
 
+/* Whether a name is one under which an output is written; name: of that output alone; NULL: of any. */
+bool ckpt_temporary_is_stage(const char *entry, const char *name);
+
+/* Whether the writer of `entry`, a folder in the folder at path, lives; false too where nothing can be locked. */
+bool ckpt_temporary_is_held(const char *path, const char *entry);
+
 /* Removes the leftovers of name in folder (a descriptor) and adds them to found. One that holds anything but files and
  * folders of the user's stays, and so does an old output unless is_replaced says that what stands at name now may be
  * replaced too. What fails is left: the next run comes by. */

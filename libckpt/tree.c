@@ -119,8 +119,9 @@ void ckpt_tree_remove(const ckpt_tree *tree, int folder) {
 /* What a folder holds beyond the tree. */
 typedef struct foreign {
   const ckpt_tree *tree;
-  const char *name; /* whose leftovers do not count; NULL: they do */
-  ckpt_tree files;  /* regular files right in the folder; names are its own */
+  const char *name;        /* whose leftovers do not count; NULL: they do */
+  char left[NAME_MAX + 1]; /* one of them */
+  ckpt_tree files;         /* regular files right in the folder; names are its own */
   uint32_t file_capacity;
   char list[512];
   size_t n_list;
@@ -189,7 +190,10 @@ static int find_foreign(foreign *f, int folder, const char *prefix);
 /* Judges one entry, `name` below the output, which has room for a slash. Returns 0 or errno. */
 static int judge(foreign *f, int folder, const char *entry, char *name) {
   struct stat st;
-  if (f->name != NULL && ckpt_temporary_is_left(folder, entry, f->name)) return 0;
+  if (f->name != NULL && ckpt_temporary_is_left(folder, entry, f->name)) {
+    memcpy(f->left, entry, strlen(entry) + 1);
+    return 0;
+  }
   bool is_known = strcmp(entry, ".git") != 0 && fstatat(folder, entry, &st, AT_SYMLINK_NOFOLLOW) == 0;
   if (is_known && S_ISREG(st.st_mode)) return judge_file(f, name);
   bool is_folder = is_known && S_ISDIR(st.st_mode);
@@ -245,9 +249,11 @@ ckpt_status ckpt_tree_is_empty(int folder, const char *name, const char *path, c
   ckpt_status status = look_for_foreign(&f, NULL, folder, path, err);
   ckpt_tree_free(&f.files);
   if (status != CKPT_OK || f.n == 0) return status;
-  return ckpt_fail(err, CKPT_EEXIST, path, NULL,
-                   "exists and is not empty (%llu entr%s: %s%s; --force replaces files that would be written anew)",
-                   (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "");
+  return ckpt_fail(
+      err, CKPT_EEXIST, path, NULL,
+      "exists and is not empty (%llu entr%s: %s%s%s%s%s; --force replaces files that would be written anew)",
+      (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "",
+      f.left[0] != '\0' ? "; an interrupted run left '" : "", f.left, f.left[0] != '\0' ? "' there" : "");
 }
 
 ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_files *owns, ckpt_tree *former, int folder,

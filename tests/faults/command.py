@@ -5,7 +5,7 @@
 
 After each run: exit status 0 or 1, never a signal or a hang; a failure has a message; what was printed and written by a
 run that ended well is what a run without faults prints and writes; a run that failed leaves the old output or none (or
-the new one, whole, where it failed after the rename); nothing else is left; inputs are untouched. Some faults are drawn
+the new one, whole, where it failed after the rename, and then it says so); nothing else is left; inputs are untouched. Some faults are drawn
 at random, most with CKPT_TEST_FULL; CKPT_TEST_SEED repeats a draw.
 """
 import hashlib
@@ -125,6 +125,10 @@ class Run:
                   for files in (self.before, self.after, good.after)]
             if of[1] not in (of[0], of[2]):
                 return "left %s" % sorted(of[1])
+            if self.fault.split(":")[0] in ("rename", "fsync") and of[1] != of[0]:
+                if not re.search(r"^ckpt: %s: is in its place|place already: (.*, )?%s[,)]" % (
+                        (re.escape(part),) * 2), self.message, re.M):
+                    return "does not say that %s is in its place" % part
         return None
 
 

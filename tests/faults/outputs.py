@@ -7,6 +7,7 @@ Folders of a former run with other options; two runs at once; links; a replaceme
 renames; an input that changes while it is read; small disks of their own file systems (tmpfs, and ext4 in a file; said
 where nothing can be mounted). After every failure nothing is left and what was there is as it was.
 """
+import fcntl
 import hashlib
 import json
 import os
@@ -245,6 +246,7 @@ def check_concurrency(base):
                  for size in ("1MB", "2MB", "1MB", "2MB")]
     said = [process.communicate(timeout=120)[1] for process in processes]
     expect("four with --force", any(p.returncode == 0 for p in processes), said)
+    expect("four with --force", not any("cannot be removed" in text for text in said), said)
     check("the last of them is whole", ckpt("verify", path), 0)
     expect("four with --force", ckpt("hash", path).stdout.split()[0] == ckpt("hash", model).stdout.split()[0])
 
@@ -274,6 +276,42 @@ def check_interrupted(base):
             expect("killed at %d" % number, "o" in names and ckpt("verify", out).returncode == 0, names)
         check("the next --force", ckpt("convert", LLAMA, "-o", out, "--force"), 0, "removed what")
         expect("nothing is left", os.listdir(base) == ["o"], os.listdir(base))
+        shutil.rmtree(out)
+
+
+def check_half_published(base):
+    """A run into an empty folder that is killed between two of its last renames leaves its own folder inside."""
+    out, wanted = os.path.join(base, "oe"), os.path.join(base, "wanted")
+    check("the whole", ckpt("convert", LLAMA, "-o", wanted), 0)
+    forms = {"hf": ([], "config.json"), "dcp": (["--to", "dcp"], "tokenizer.json")}
+    for form, (options, late) in forms.items():
+        os.mkdir(out)
+        check(form, ckpt("convert", LLAMA, "-o", out, *options), 0)
+        check("before", ckpt("verify", out), 0)
+        whole = tree(out)
+        left = ".oe.ckpt-tmp.abcde2"
+        os.mkdir(os.path.join(out, left))
+        shutil.move(os.path.join(out, late), os.path.join(out, left, late))
+        with open(os.path.join(out, "notes.ckpt-tmp.abcde2"), "w"):
+            pass  # somebody's own
+        done = ckpt("verify", out)
+        expect("half published", done.returncode == 1 and left + "' was left by an interrupted run" in
+               done.stdout + done.stderr, done.stdout, done.stderr)
+        check("half published", ckpt("hash", out), 0, left + "' was left by an interrupted run", "--force")
+        os.remove(os.path.join(out, "notes.ckpt-tmp.abcde2"))
+        check("again", ckpt("convert", LLAMA, "-o", out, *options), 1, "exists and is not empty",
+              "an interrupted run left '%s' there" % left)
+        lock = os.open(os.path.join(out, left), os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = ckpt("verify", out)
+        expect("being written", done.returncode == 1 and "is being written: '" + left in done.stdout + done.stderr,
+               done.stdout, done.stderr)
+        os.rename(os.path.join(out, left), os.path.join(out, ".sub.ckpt-tmp.abcde2"))
+        expect("another beside", "ckpt-tmp" not in ckpt("hash", out).stderr)
+        os.rename(os.path.join(out, ".sub.ckpt-tmp.abcde2"), os.path.join(out, left))
+        os.close(lock)
+        check("again with --force", ckpt("convert", LLAMA, "-o", out, *options, "--force"), 0, "removed what", left)
+        expect("again with --force", tree(out) == whole, sorted(tree(out)))
         shutil.rmtree(out)
 
 
@@ -430,8 +468,8 @@ def disk_main(base):
 
 
 def main():
-    for part in (check_former, check_kinds, check_places, check_folder_links, check_concurrency, check_interrupted, check_changing,
-                 check_changing_proofs, check_disk):
+    for part in (check_former, check_kinds, check_places, check_folder_links, check_concurrency, check_interrupted,
+                 check_half_published, check_changing, check_changing_proofs, check_disk):
         with tempfile.TemporaryDirectory(prefix="ckpt-outputs-") as base:
             started = time.monotonic()
             part(base)
