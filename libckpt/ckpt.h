@@ -296,8 +296,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *
 CKPT_API void ckpt_plan_free(ckpt_plan *plan); /* NULL is fine */
 
 /* Adds an output that `ckpt_plan_run` writes and commits; *sink numbers it (0, 1, ...). format: "safetensors",
- * "hf", ...; NULL takes it from the suffix. An existing path fails with EEXIST unless force. EINVAL: at another output's
- * place; one where the plan reads is refused by its check. Links are followed for both. */
+ * "hf", ...; NULL takes it from the suffix. An existing path fails with EEXIST unless force. EINVAL: it is at
+ * another output's place; one where the plan reads is refused by its check. Links are followed for both. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force,
                                                       uint32_t *sink, ckpt_error *err);
 

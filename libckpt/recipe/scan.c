@@ -89,7 +89,8 @@ static ckpt_status walk_entry(walk *w, const char *sub, const ckpt_entry *entry,
   if (entry->is_folder && entry->is_link) return add_unknown(w, path, "a link to a folder (name the folder)", err);
   if (entry->is_folder && depth >= MAX_DEPTH) return add_unknown(w, path, "more than 32 folders in one another", err);
   if (entry->is_folder) return walk_folder(w, name, depth + 1, err);
-  return add_unknown(w, path, entry->is_link ? "a link that leads out of the folder, or nowhere" : "no regular file", err);
+  return add_unknown(w, path, entry->is_link ? "a link that leads out of the folder, or nowhere" : "no regular file",
+                     err);
 }
 
 static ckpt_status walk_folder(walk *w, const char *sub, unsigned depth, ckpt_error *err) {

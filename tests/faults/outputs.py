@@ -243,12 +243,12 @@ def check_concurrency(base):
     shutil.copytree(os.path.join(base, "wanted-o"), path)
     processes = [subprocess.Popen([CKPT, "convert", model, "-o", path, "--force", "--shard-size", size],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-                 for size in ("1MB", "2MB", "1MB", "2MB")]
+                 for size in ("1MB", "2MB", "3MB") * 2]
     said = [process.communicate(timeout=120)[1] for process in processes]
-    expect("four with --force", any(p.returncode == 0 for p in processes), said)
-    expect("four with --force", not any("cannot be removed" in text for text in said), said)
+    expect("six with --force", any(p.returncode == 0 for p in processes), said)
+    expect("six with --force", not any("cannot be removed" in text for text in said), said)
     check("the last of them is whole", ckpt("verify", path), 0)
-    expect("four with --force", ckpt("hash", path).stdout.split()[0] == ckpt("hash", model).stdout.split()[0])
+    expect("six with --force", ckpt("hash", path).stdout.split()[0] == ckpt("hash", model).stdout.split()[0])
 
 
 # ---- interrupted replacements ---------------------------------------------------------------------------------------
