@@ -14,9 +14,11 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <utility>
 
 namespace wrapped {
 
+std::function<void()> before_rename;
 static std::atomic<int> chosen;
 static std::atomic<long> n_left, n_transfers, n_armed;
 
@@ -80,8 +82,6 @@ WRAP(kMemory, char *, nullptr, ENOMEM, strndup, (const char *text, size_t n), (t
 
 WRAP(kSync, int, -1, EIO, fsync, (int fd), (fd))
 WRAP(kRename, int, -1, EIO, renameat, (int from, const char *a, int to, const char *b), (from, a, to, b))
-WRAP(kRename, int, -1, EIO, renameat2, (int from, const char *a, int to, const char *b, unsigned flags),
-     (from, a, to, b, flags))
 WRAP(kSpace, int, -1, ENOSPC, fallocate, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n))
 WRAP(kSpace, int, -1, ENOSPC, ftruncate, (int fd, off_t n), (fd, n))
 WRAP(kFolder, int, -1, EACCES, mkdirat, (int fd, const char *path, mode_t mode), (fd, path, mode))
@@ -100,6 +100,15 @@ WRAP_CODE(kThread, ENOMEM, pthread_mutex_init, (pthread_mutex_t * mutex, const p
           (mutex, attributes))
 WRAP_CODE(kThread, ENOMEM, pthread_cond_init, (pthread_cond_t * cond, const pthread_condattr_t *attributes),
           (cond, attributes))
+
+int __real_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
+int __wrap_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
+int __wrap_renameat2(int from, const char *a, int to, const char *b, unsigned flags) {
+  if (before_rename) std::exchange(before_rename, nullptr)();
+  if (!Fails(kRename)) return __real_renameat2(from, a, to, b, flags);
+  errno = EIO;
+  return -1;
+}
 
 ssize_t __real_pread(int fd, void *dst, size_t n, off_t at);
 ssize_t __wrap_pread(int fd, void *dst, size_t n, off_t at);

@@ -6,6 +6,8 @@
 #ifndef TESTS_FAULTS_WRAPPED_H
 #define TESTS_FAULTS_WRAPPED_H
 
+#include <functional>
+
 namespace wrapped {
 
 enum Kind { kNone, kMemory, kRead, kWrite, kSync, kRename, kOpen, kSpace, kFolder, kLook, kThread, kShort, kKinds };
@@ -23,6 +25,9 @@ class Fault {
 
   Fault(const Fault &) = delete;
 };
+
+// Runs once, before the next renameat2: what another process does between a look and a rename.
+extern std::function<void()> before_rename;
 
 }  // namespace wrapped
 
