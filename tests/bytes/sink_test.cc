@@ -497,6 +497,7 @@ TEST(SinkCommit, SealsAllThenPublishesInOrder) {
       nullptr,
       nullptr,
       nullptr,
+      nullptr,
       nullptr};
   for (bool fails : {false, true}) {
     Named x = {"x", false}, y = {"y", fails};
