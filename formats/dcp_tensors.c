@@ -529,13 +529,21 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL);
   CKPT_TRY(ckpt_dcp_name(&a->structure, items[0].name, path, name, &role, err));
   const char *used = a->stored_names ? items[0].name->text : name;
+  const uint32_t n_before = a->index->n_tensors;
   for (uint64_t i = 0; i < n; i++)
     if (is_tensor(&items[i]) != is_tensor(&items[0]))
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
-  if (!is_tensor(&items[0])) return add_objects(a, items, n, used, path, err);
   uint32_t number;
-  CKPT_TRY(add_tensor(a, items, n, used, role, &number, err));
-  return ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err);
+  bool has_tensors = is_tensor(&items[0]);
+  if (has_tensors) {
+    CKPT_TRY(add_tensor(a, items, n, used, role, &number, err));
+    CKPT_TRY(ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err));
+  } else {
+    CKPT_TRY(add_objects(a, items, n, used, path, err));
+    has_tensors = a->index->n_tensors != n_before; /* objects may hold some */
+  }
+  if (has_tensors && strcmp(used, items[0].name->text) != 0) a->index->is_renamed = true;
+  return CKPT_OK;
 }
 
 static ckpt_status refuse_missing(const adder *a, ckpt_error *err) {

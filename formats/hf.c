@@ -141,7 +141,7 @@ static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {
     else
       list[n_list] = '\0';
   }
-  return ckpt_fail(err, CKPT_EINVAL, p->path, NULL,
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL,
                    "holds %zu safetensors files that are no set, and no model.safetensors; name one of them:%s",
                    n_files, list);
 }

@@ -68,8 +68,9 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
  * roles come from the row, and the pairs that the config ties become one tensor under the kept name with the tied one
  * as alias unless both are stored (ckpt_arch_tied_pair). An alias group is called by the kept name of a tie, else by
  * its first in byte order. Sets architecture and names: "hf:<architecture>/<revision>"; without a known architecture
- * "stored", or "hf:any/1" where wrapper prefixes were removed. With stored_names it only sets names = "stored". Fails
- * with EEXIST where names collide afterwards, and as ckpt_config_parse does. */
+ * "stored", or "hf:any/1" where wrapper prefixes were removed or the reader took containers off (is_renamed). With
+ * stored_names it only sets names = "stored". Fails with EEXIST where names collide afterwards, and as
+ * ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
 
 /* Whether the config ties the two names, canonical ones: who opens the model again ties them without being told. False

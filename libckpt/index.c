@@ -47,6 +47,7 @@ void ckpt_index_free(ckpt_index *index) {
   free(index->metadata);
   free(index->side_files);
   free(index->notes);
+  free(index->unread);
   free(index->composites);
   free(index);
 }
@@ -160,6 +161,14 @@ ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32
   ckpt_side_file side = {.name = ckpt_arena_copy(&index->arena, name), .file = file, .n_bytes = n_bytes};
   CKPT_TRY_ALLOC(side.name, err);
   index->side_files[index->n_side_files++] = side;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, ckpt_error *err) {
+  CKPT_TRY(ckpt_grow(&index->unread, index->n_unread, &index->unread_capacity, sizeof *index->unread, err));
+  ckpt_unread unread = {ckpt_arena_copy(&index->arena, name), role};
+  CKPT_TRY_ALLOC(unread.name, err);
+  index->unread[index->n_unread++] = unread;
   return CKPT_OK;
 }
 

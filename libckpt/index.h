@@ -45,6 +45,13 @@ typedef struct ckpt_note {
   const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
 } ckpt_note;
 
+/* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not. It is none
+ * of `tensors`; what compares, proves or writes says that it is left out. */
+typedef struct ckpt_unread {
+  const char *name;
+  ckpt_role role;
+} ckpt_unread;
+
 struct ckpt_index {
   ckpt_arena arena;
   ckpt_source *source;                       /* owned; NULL for an index that only describes */
@@ -56,6 +63,7 @@ struct ckpt_index {
   const char *weights_note; /* that choice in words, one of the notes; NULL as above */
   ckpt_tensor *stored;      /* parameters that a master stands for, as they are stored, by name */
   uint32_t n_stored;
+  bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */
   const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
   uint32_t n_wrapped;
   int64_t step;
@@ -76,6 +84,8 @@ struct ckpt_index {
   uint32_t n_side_files, side_capacity;
   ckpt_note *notes;
   uint32_t n_notes, note_capacity;
+  ckpt_unread *unread; /* in the order of reading */
+  uint32_t n_unread, unread_capacity;
   ckpt_object *objects;         /* a DICT, or NULL */
   const ckpt_index *objects_of; /* whose tensors the leaves of objects are, by number; NULL: this index's own */
 };
@@ -97,6 +107,9 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
 /* Says that the named tensors (NULL-terminated) are parts of one; everything is copied. The finished index has them
  * all: EFORMAT names one that is missing. */
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err);
+
+/* Says that a tensor is there and not read; name is copied. */
+ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, ckpt_error *err);
 
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);

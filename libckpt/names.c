@@ -232,7 +232,7 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
   if (naming->changed) CKPT_TRY(check_collisions(index, err));
   if (naming->arch != NULL)
     index->names = ckpt_arena_printf(&index->arena, "hf:%s/%u", naming->arch->name, naming->arch->revision);
-  else if (naming->changed)
+  else if (naming->changed || index->is_renamed)
     index->names = ckpt_arena_printf(&index->arena, "hf:any/%d", WRAPPER_REVISION);
   CKPT_TRY_ALLOC(index->names, err);
   if (naming->arch == NULL) return CKPT_OK;

@@ -110,7 +110,26 @@ static size_t count_others(const ckpt_diff *diff) {
   return n;
 }
 
-static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_different) {
+/* Tensors of either side that are not read, of which nobody knows whether they are equal; names: of the first ones. */
+static uint32_t count_unread(const ckpt_diff *diff, char names[2][400]) {
+  return ckpt_unread_list(diff->a, diff->options.include, names[0], 400) +
+         ckpt_unread_list(diff->b, diff->options.include, names[1], 400);
+}
+
+static void print_unread(const ckpt_diff *diff) {
+  char names[2][400];
+  uint32_t n = count_unread(diff, names);
+  if (n == 0) return;
+  printf("not compared: %u tensor%s not read (", n, n == 1 ? " that is" : "s that are");
+  for (int side = 0; side < 2; side++) {
+    if (names[side][0] == '\0') continue;
+    printf("%s%c: ", side == 1 && names[0][0] != '\0' ? "; " : "", side == 0 ? 'A' : 'B');
+    ckpt_text_print(stdout, names[side]);
+  }
+  puts(")");
+}
+
+static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_different, bool is_proven) {
   for (int which = 0; which < N_LISTS; which++)
     for (size_t i = 0; n_in[which] != 0 && i < diff->n && !ferror(stdout); i++)
       if (is_in(&diff->pairs[i], (list)which)) print_pair(&diff->pairs[i], (list)which);
@@ -119,7 +138,11 @@ static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_diffe
   if (n_others != 0)
     printf("not compared: %s tensor%s of other roles (--include all)\n", ckpt_text_count(n_others, count),
            n_others == 1 ? "" : "s");
-  if (n_different == 0)
+  print_unread(diff);
+  if (n_different == 0 && !is_proven)
+    printf("not proven equal: no difference in %s tensor%s\n", ckpt_text_count(diff->n, count),
+           diff->n == 1 ? "" : "s");
+  else if (n_different == 0)
     printf("equal: %s tensor%s\n", ckpt_text_count(diff->n, count), diff->n == 1 ? "" : "s");
   else
     printf("different: %s of %s tensor%s\n", ckpt_text_count(n_different, different), ckpt_text_count(diff->n, count),
@@ -162,12 +185,22 @@ static void write_pair(ckpt_emitter *json, const ckpt_diff_pair *pair, list whic
   ckpt_emit_end(json);
 }
 
-static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_different) {
+static void write_unread(ckpt_emitter *json, const ckpt_diff *diff) {
+  const ckpt_index *const sides[2] = {diff->a, diff->b};
+  ckpt_emit_array(json, "not_read");
+  for (int side = 0; side < 2; side++)
+    for (uint32_t i = 0; i < sides[side]->n_unread; i++)
+      if (ckpt_role_included(diff->options.include, sides[side]->unread[i].role, NULL))
+        ckpt_emit_text(json, NULL, sides[side]->unread[i].name);
+  ckpt_emit_end(json);
+}
+
+static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_different, bool is_proven) {
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
-  ckpt_emit_text(&json, "status", n_different == 0 ? "ok" : "different");
-  ckpt_emit_bool(&json, "equal", n_different == 0);
+  ckpt_emit_text(&json, "status", n_different != 0 ? "different" : is_proven ? "ok" : "problems");
+  ckpt_emit_bool(&json, "equal", n_different == 0 && is_proven);
   for (int which = 0; which < N_LISTS; which++) {
     ckpt_emit_array(&json, list_keys[which]);
     for (size_t i = 0; i < diff->n; i++)
@@ -176,6 +209,7 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
   }
   ckpt_emit_u64(&json, "n_tensors", diff->n);
   ckpt_emit_u64(&json, "n_not_compared", count_others(diff));
+  write_unread(&json, diff);
   ckpt_emit_text(&json, "weights_a", diff->a->weights);
   ckpt_emit_text(&json, "weights_b", diff->b->weights);
   ckpt_report_emit_notes(args, &json, NULL, 0);
@@ -202,12 +236,14 @@ static int report(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input
     n_different += ckpt_diff_counts(ckpt_diff_judge(&diff->pairs[i]));
     for (int which = 0; which < N_LISTS; which++) n_in[which] += is_in(&diff->pairs[i], (list)which);
   }
+  char names[2][400];
+  bool is_proven = count_unread(diff, names) == 0;
   print_notes(args, diff, inputs);
   if (args->json)
-    write_json(args, diff, n_different);
+    write_json(args, diff, n_different, is_proven);
   else
-    print_text(diff, n_in, n_different);
-  return n_different == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
+    print_text(diff, n_in, n_different, is_proven);
+  return n_different == 0 && is_proven ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
 /* No tensor against no tensor is equal only where there are none. */
@@ -255,11 +291,13 @@ const ckpt_verb ckpt_verb_diff = {
         "Without a tolerance tensors are equal where their bits are: -0.0 and 0.0 differ, and so do NaNs of other "
         "bits (`bits only`). With --atol or --rtol floating tensors are equal where |a - b| <= atol + rtol * |b|, "
         "NaN against NaN being equal; another dtype is then listed, but is no difference by itself. Integers are "
-        "compared by bits in any case. Weights that the config ties may be stored once or twice.",
+        "compared by bits in any case. Weights that the config ties may be stored once or twice. "
+        "Tensors that are there and not read (quantized ones of torch files) are named; without another difference the "
+        "result is then `not proven equal`, status `problems`, exit 1.",
     .json =
         "{\"status\",\"equal\",\"only_a\":[],\"only_b\":[],\"dtype\":[],\"shape\":[],\"value\":[{\"name\",\"max_abs\","
         "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\",\"n_not_compared\","
-        "\"weights_a\",\"weights_b\",\"notes\":[]}; numbers that are "
+        "\"not_read\":[],\"weights_a\",\"weights_b\",\"notes\":[]}; numbers that are "
         "infinite are null",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,

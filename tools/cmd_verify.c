@@ -337,6 +337,11 @@ static ckpt_status say_not_compared(ckpt_verification *v, const char *include, c
 static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool is_proven, bool has_crc,
                                 ckpt_error *err) {
   bool has_digest = v->has_digest || ckpt_args_has(v->args, "manifest");
+  char names[400];
+  uint32_t n_unread = ckpt_unread_list(v->input.index, "all", names, sizeof names);
+  if (n_unread != 0)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "values: %u tensor%s not read (%s)",
+                               n_unread, n_unread == 1 ? " is" : "s are", names));
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "values: tensor bytes were not read (--headers)");
@@ -344,6 +349,7 @@ static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool 
        has_others = v->has_digest || ckpt_args_has(v->args, "receipt") || ckpt_args_has(v->args, "sums");
   if (has_digest) CKPT_TRY(say_not_compared(v, include, err));
   if (has_digest || has_others) CKPT_TRY(say_undigested(v, is_proven, err));
+  if (has_digest || has_others) CKPT_TRY(ckpt_verification_others(v, err));
   if (is_proven || has_others || has_crc || (has_digest && !is_cast)) return CKPT_OK;
   if (has_digest)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,

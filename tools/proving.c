@@ -193,9 +193,9 @@ static ckpt_status open_list(FILE **out, const char *path, ckpt_error *err) {
   struct pollfd waiting = {.fd = fd, .events = POLLIN};
   if (is_known && S_ISFIFO(found.st_mode) && !is_device && poll(&waiting, 1, PATIENCE_MS) == 0)
     status =
-        ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a fifo from which nothing comes (give a file, or - for stdin)");
+        ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a fifo from which nothing comes (give a file, or - for stdin)");
   else if (is_known && !S_ISFIFO(found.st_mode) && !S_ISREG(found.st_mode) && !is_device)
-    status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is no file, and a list is one");
+    status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is no file, and a list is one");
   if (status == CKPT_OK && (fcntl(fd, F_SETFL, 0) != 0 || (*out = fdopen(fd, "r")) == NULL))
     status = ckpt_fail_errno(err, path, "cannot open");
   if (status != CKPT_OK) close(fd);

@@ -30,4 +30,7 @@ ckpt_status ckpt_verification_sums(ckpt_verification *v, bool *is_whole, ckpt_er
 /* The side files that --manifest lists. */
 ckpt_status ckpt_verification_side_files(ckpt_verification *v, ckpt_error *err);
 
+/* Says what else lies in the checkpoint's folder, neither read nor carried: no record is of it. */
+ckpt_status ckpt_verification_others(ckpt_verification *v, ckpt_error *err);
+
 #endif

@@ -7,6 +7,8 @@
 
 #include "job.h"
 #include "libckpt/error.h"
+#include "libckpt/format.h"
+#include "libckpt/recipe/apart.h"
 #include "proving.h"
 #include "verification.h"
 
@@ -171,5 +173,67 @@ ckpt_status ckpt_verification_side_files(ckpt_verification *v, ckpt_error *err) 
                                               ckpt_args_text(v->args, "manifest", NULL), &job.run, err);
   ckpt_job_end(&job);
   v->has_side_files = true;
+  return status;
+}
+
+static int compare_texts(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Whether one of the checkpoint's files, sorted, is this entry of its folder or lies below it. */
+static bool is_part(const char *const *parts, uint32_t n_parts, const ckpt_entry *entry) {
+  char name[PATH_MAX];
+  uint32_t low = 0, high = n_parts;
+  int n = snprintf(name, sizeof name, "%s%s", entry->name, entry->is_folder ? "/" : "");
+  if (n < 0 || (size_t)n >= sizeof name) return false;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (strcmp(parts[middle], name) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < n_parts && (entry->is_folder ? strncmp(parts[low], name, (size_t)n) : strcmp(parts[low], name)) == 0;
+}
+
+/* A record that was put into the folder. */
+static bool is_record(const ckpt_verification *v, const char *name) {
+  static const char *const options[] = {"manifest", "receipt", "sums"};
+  const char *root = ckpt_source_root(v->input.index->source);
+  char path[PATH_MAX];
+  if ((size_t)snprintf(path, sizeof path, "%s/%s", root, name) >= sizeof path) return false;
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    const char *record = ckpt_args_text(v->args, options[i], NULL);
+    if (record != NULL && ckpt_same_place(path, record)) return true;
+  }
+  return false;
+}
+
+ckpt_status ckpt_verification_others(ckpt_verification *v, ckpt_error *err) {
+  enum { N_SHOWN = 3 };
+  const ckpt_source *source = v->input.index->source;
+  const ckpt_format *format = ckpt_format_find(v->input.index->format);
+  char names[400] = "";
+  size_t n_names = 0, n_entries = 0, n = 0;
+  ckpt_entry *entries = NULL;
+  if (format == NULL || !format->caps.is_folder) return CKPT_OK;
+  uint32_t n_parts = ckpt_source_count(source);
+  const char **parts = calloc((size_t)n_parts + 1, sizeof *parts);
+  CKPT_TRY_ALLOC(parts, err);
+  for (uint32_t i = 0; i < n_parts; i++) parts[i] = ckpt_source_name(source, i);
+  qsort(parts, n_parts, sizeof *parts, compare_texts);
+  ckpt_status status = ckpt_list(&entries, &n_entries, ckpt_source_root(source), "", err);
+  for (size_t i = 0; status == CKPT_OK && i < n_entries; i++) {
+    if (is_part(parts, n_parts, &entries[i]) || is_record(v, entries[i].name) || n++ > N_SHOWN) continue;
+    int more = snprintf(names + n_names, sizeof names - n_names, "%s%.90s", n == 1 ? "" : ", ",
+                        n > N_SHOWN ? "..." : entries[i].name);
+    if (more > 0) n_names += (size_t)more;
+  }
+  if (status == CKPT_OK && n != 0)
+    status = ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                               "folder: %zu other%s there that %s no part of the checkpoint (%s)", n,
+                               n == 1 ? " lies" : "s lie", n == 1 ? "is" : "are", names);
+  ckpt_list_free(entries, n_entries);
+  free(parts);
   return status;
 }

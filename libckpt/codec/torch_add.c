@@ -138,9 +138,10 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
     const char *name = graph->names[tensor->first_name].text;
     if (tensor->status == CKPT_OK)
       CKPT_TRY(add_tensor(graph, tensor, index, err));
-    else if (tensor->status == CKPT_EUNSUPPORTED)
+    else if (tensor->status == CKPT_EUNSUPPORTED) {
       count_refusal(&seen, tensor->reason, name);
-    else
+      CKPT_TRY(ckpt_index_add_unread(index, name, graph->names[tensor->first_name].role, err));
+    } else
       return ckpt_fail(err, tensor->status, index->path, name, "%s", tensor->reason);
   }
   settle_leaves(graph);

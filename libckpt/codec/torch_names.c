@@ -176,13 +176,17 @@ static void take_state(const namer *w, child *c) {
   bool is_tensor = c->node->kind == CKPT_OBJECT_TENSOR && c->part != NULL;
   const ckpt_torch_state *state = is_tensor ? ckpt_torch_state_of(c->part, c->n_part) : NULL;
   c->role = state == NULL ? CKPT_ROLE_OTHER : state->role;
-  if (state != NULL && !w->stored_names) take_text(c, state->name, strlen(state->name));
+  if (state == NULL || w->stored_names || is_key(c, state->name)) return;
+  take_text(c, state->name, strlen(state->name));
+  w->index->is_renamed = true;
 }
 
 static void take_top(const namer *w, child *c, const ckpt_object *key) {
   bool is_model = c->node == w->container;
   if (w->has_container ? !is_model : is_training_key(key)) c->role = CKPT_ROLE_OTHER;
-  if (is_model && !w->stored_names) c->part = NULL;
+  if (!is_model || w->stored_names) return;
+  c->part = NULL;
+  w->index->is_renamed = true;
 }
 
 static void take_module(child *c) {
@@ -197,7 +201,9 @@ static void take_parameter_name(const namer *w, child *c, const ckpt_object *key
   if (w->stored_names || key->kind != CKPT_OBJECT_INT || key->integer < 0) return;
   uint64_t number = (uint64_t)key->integer;
   const char *name = number < w->n_param_names ? w->param_names[number] : NULL;
-  if (name != NULL) take_text(c, name, strlen(name));
+  if (name == NULL) return;
+  take_text(c, name, strlen(name));
+  w->index->is_renamed = true;
 }
 
 /* DTensor: its local tensor has its name, and all else is the spec's. */
@@ -329,6 +335,7 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
     if (!w->stored_names) CKPT_TRY(read_param_names(w, c->node, err));
     if (!w->stored_names && w->graph->param_groups == NULL) {
       w->graph->param_groups = ckpt_object_get(c->node, "param_groups");
+      w->index->is_renamed = w->index->is_renamed || f->length != f->base || !is_key(c, "optimizer");
       c->is_fresh = true;
       take_text(c, "optimizer", sizeof "optimizer" - 1);
     }

@@ -59,8 +59,9 @@ static ckpt_left_out less_standing(const ckpt_left_out *left_out, const ckpt_ind
   return rest;
 }
 
-static ckpt_status say_left_out(ckpt_output *output, const ckpt_left_out *left_out, ckpt_error *err) {
-  char size[32];
+static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, const char *include,
+                                const ckpt_left_out *left_out, ckpt_error *err) {
+  char size[32], names[400];
   for (int role = 0; role < CKPT_N_ROLES; role++)
     if (left_out->n_tensors[role] != 0)
       CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
@@ -68,6 +69,10 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_left_out *left_o
   if (left_out->n_unmatched != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
                              (unsigned long long)left_out->n_unmatched, left_out->n_unmatched == 1 ? "" : "s"));
+  uint32_t n_unread = ckpt_unread_list(from, include, names, sizeof names);
+  if (n_unread != 0)
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%u tensor%s not read (%s)", n_unread,
+                             n_unread == 1 ? " that is" : "s that are", names));
   return CKPT_OK;
 }
 
@@ -209,7 +214,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                        request->from->n_tensors);
   else {
     const ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
-    status = say_left_out(output, &left_out, err);
+    status = say_left_out(output, request->from, ckpt_convert_include(options, output->format), &left_out, err);
   }
 done:
   ckpt_selection_free(selection);

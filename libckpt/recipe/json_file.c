@@ -17,7 +17,7 @@ ckpt_status ckpt_json_file_open(ckpt_json_file *file, const char *path, const ch
   if (fstat(file->fd, &found) != 0)
     status = ckpt_fail_errno(err, path, "cannot open %s", what);
   else if (!S_ISREG(found.st_mode))
-    status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "is no regular file");
+    status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is no regular file");
   if (status == CKPT_OK)
     file->n_bytes = (uint64_t)found.st_size;
   else

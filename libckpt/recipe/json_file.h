@@ -13,7 +13,7 @@ typedef struct ckpt_json_file {
   uint64_t n_bytes;
 } ckpt_json_file;
 
-/* what: "the manifest". Fails as open does, and with EINVAL for what is no regular file; then nothing is to be closed.
+/* what: "the manifest". Fails as open does, and with EFORMAT for what is no regular file; then nothing is to be closed.
  */
 ckpt_status ckpt_json_file_open(ckpt_json_file *file, const char *path, const char *what, ckpt_error *err);
 void ckpt_json_file_close(ckpt_json_file *file); /* once more is fine */

@@ -8,11 +8,12 @@
 #include "libckpt/arch.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/grow.h"
 #include "libckpt/out.h"
 #include "libckpt/recipe/json_file.h"
 #include "libckpt/recipe/select.h"
 
-enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16, N_KEYS = 7 };
+enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16, N_KEYS = 8 };
 
 typedef unsigned long long ull;
 
@@ -31,6 +32,7 @@ void ckpt_manifest_free(ckpt_manifest *manifest) {
   ckpt_arena_free(&manifest->arena);
   ckpt_side_sums_free(&manifest->side_files);
   free(manifest->entries);
+  free(manifest->not_read);
   free(manifest);
 }
 
@@ -63,6 +65,18 @@ static ckpt_status add(ckpt_manifest *manifest, ckpt_manifest_entry entry, ckpt_
   manifest->entries[manifest->n++] = entry;
   return CKPT_OK;
 }
+
+/* Appends the name of a tensor that was not read, copied. */
+static ckpt_status add_not_read(ckpt_manifest *manifest, const char *name, ckpt_error *err) {
+  CKPT_TRY(ckpt_grow(&manifest->not_read, manifest->n_not_read, &manifest->not_read_capacity,
+                     sizeof *manifest->not_read, err));
+  const char *copy = ckpt_arena_copy(&manifest->arena, name);
+  CKPT_TRY_ALLOC(copy, err);
+  manifest->not_read[manifest->n_not_read++] = copy;
+  return CKPT_OK;
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
 static int by_name(const void *a, const void *b) {
   return strcmp(((const ckpt_manifest_entry *)a)->name, ((const ckpt_manifest_entry *)b)->name);
@@ -103,6 +117,10 @@ static ckpt_status fill(ckpt_manifest *manifest, const ckpt_hashing *hashing, ck
                                        .rank = tensor->rank},
                  err));
   }
+  for (uint32_t i = 0; i < from->n_unread; i++)
+    if (ckpt_role_included(hashing->include, from->unread[i].role, NULL))
+      CKPT_TRY(add_not_read(manifest, from->unread[i].name, err));
+  if (manifest->n_not_read > 1) qsort(manifest->not_read, manifest->n_not_read, sizeof *manifest->not_read, by_text);
   return CKPT_OK;
 }
 
@@ -162,6 +180,14 @@ static void print(const ckpt_manifest *manifest, ckpt_out *out) {
     ckpt_out_text(out, "null");
   else
     ckpt_out_printf(out, "\"%s\"", ckpt_dtype_name(manifest->cast));
+  if (manifest->n_not_read != 0) {
+    ckpt_out_text(out, ",\n  \"not_read\": [");
+    for (uint32_t i = 0; i < manifest->n_not_read; i++) {
+      ckpt_out_text(out, i == 0 ? "" : ", ");
+      ckpt_out_json(out, manifest->not_read[i], strlen(manifest->not_read[i]));
+    }
+    ckpt_out_text(out, "]");
+  }
   if (manifest->side_files.n != 0) {
     ckpt_out_text(out, ",\n  \"side_files\": ");
     ckpt_side_sums_print(&manifest->side_files, "\n    ", out);
@@ -280,9 +306,24 @@ static ckpt_status read_entries(ckpt_manifest *manifest, ckpt_json *json, ckpt_e
   return CKPT_OK;
 }
 
+static ckpt_status read_not_read(ckpt_manifest *manifest, ckpt_json *json, ckpt_error *err) {
+  ckpt_json_token token;
+  size_t n;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "not_read", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) return CKPT_OK;
+    const char *name = token == CKPT_JSON_STRING ? ckpt_json_text(json, &n) : NULL;
+    if (name == NULL || strlen(name) != n) return ckpt_json_fail(json, err, "not_read is a list of names");
+    if (manifest->n_not_read == MAX_TENSORS) return ckpt_json_fail(json, err, "more than %d tensors", MAX_TENSORS);
+    CKPT_TRY(add_not_read(manifest, name, err));
+  }
+}
+
 static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char *key, unsigned *seen,
                             ckpt_error *err) {
-  static const char *const keys[] = {"ckpt_manifest", "digest", "names", "include", "cast", "tensors", "side_files"};
+  static const char *const keys[] = {"ckpt_manifest", "digest",  "names",      "include",
+                                     "cast",          "tensors", "side_files", "not_read"};
   ckpt_json_token token;
   const char *text;
   unsigned number = 0;
@@ -316,7 +357,8 @@ static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char
       manifest->cast = ckpt_dtype_parse(ckpt_json_text(json, NULL));
       return manifest->cast != CKPT_DTYPE_NONE ? CKPT_OK : ckpt_json_fail(json, err, "cast is an unknown dtype");
     case 5: return read_entries(manifest, json, err);
-    default: return ckpt_side_sums_read(&manifest->side_files, json, &manifest->arena, err);
+    case 6: return ckpt_side_sums_read(&manifest->side_files, json, &manifest->arena, err);
+    default: return read_not_read(manifest, json, err);
   }
 }
 

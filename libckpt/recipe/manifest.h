@@ -4,15 +4,17 @@
  * order, the tied copy of a pair left out:
  *
  *   {"ckpt_manifest": 1, "digest": "ckpt1:...", "names": "hf:llama/1", "include": "model", "cast": null,
+ *    "not_read": ["...", ...],
  *    "side_files": [{"name": "config.json", "n_bytes": 731, "sha256": "..."}, ...],
  *    "tensors": [
  *     {"name": "...", "dtype": "bf16", "shape": [64, 64], "digest": "ckpt1:..."},
  *     ...
  *   ]}
  *
- * `side_files` is there only where there are any, and not with a cast, after which a config says another dtype. It is
- * the one part that the format may matter to: some hold no side files. `names` is the naming that the digests are over,
- * with the revision of its table; a check recomputes with it. */
+ * `not_read` names tensors of these roles that the checkpoint has and no digest is of; it is there only where there are
+ * any. `side_files` is there only where there are any, and not with a cast, after which a config says another dtype. It
+ * is the one part that the format may matter to: some hold no side files. `names` is the naming that the digests are
+ * over, with the revision of its table; a check recomputes with it. */
 #ifndef CKPT_RECIPE_MANIFEST_H
 #define CKPT_RECIPE_MANIFEST_H
 
@@ -35,6 +37,8 @@ typedef struct ckpt_manifest {
   ckpt_dtype cast;
   ckpt_manifest_entry *entries; /* in byte order of names */
   size_t n, capacity;
+  const char **not_read; /* tensors that are there and were not read, in byte order of names */
+  uint32_t n_not_read, not_read_capacity;
   ckpt_side_sums side_files; /* empty: nothing is said of them */
 } ckpt_manifest;
 

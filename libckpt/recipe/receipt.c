@@ -30,8 +30,7 @@ typedef unsigned long long ull;
 /* ---- the input's digest ---------------------------------------------------------------------------------------------
  */
 
-/* What of the input counts: --include of the outputs, everything where they differ. */
-static const char *input_include(const ckpt_plan *plan, const ckpt_convert_request *request) {
+const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request) {
   const char *include = ckpt_convert_include(request->options, plan->outputs[0].format);
   for (uint32_t i = 1; i < plan->n_outputs; i++)
     if (strcmp(include, ckpt_convert_include(request->options, plan->outputs[i].format)) != 0) return "all";
@@ -65,7 +64,7 @@ static ckpt_status check_text(const char *text, ckpt_error *err) {
 
 ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_index *from = request->from;
-  const char *include = input_include(plan, request);
+  const char *include = ckpt_receipt_include(plan, request);
   uint32_t *rows;
   bool known;
   CKPT_TRY(check_text(request->options->input, err));
@@ -89,7 +88,7 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err) {
   const ckpt_index *from = request->from;
-  const char *include = input_include(plan, request);
+  const char *include = ckpt_receipt_include(plan, request);
   uint32_t *rows = NULL;
   bool known;
   const ckpt_digest **digests = calloc((size_t)from->n_tensors + 1, sizeof *digests);
@@ -159,11 +158,15 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   return expr->tensor;
 }
 
+uint64_t ckpt_receipt_output_bytes(const ckpt_output *output) {
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < output->layout.n_files; i++) n_bytes += output->layout.files[i].n_bytes;
+  return n_bytes;
+}
+
 static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, const ckpt_convert_target *target,
                          const ckpt_side_sums *side) {
   const ckpt_output *output = &plan->outputs[number];
-  uint64_t n_bytes = 0;
-  for (uint32_t i = 0; i < output->layout.n_files; i++) n_bytes += output->layout.files[i].n_bytes;
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", target->path);
   print_text(out, ",\"format\":", output->format->name);
   ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)target->shard_size);
@@ -171,7 +174,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);
   print_digest(out, &output->digest);
   ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
-                  (ull)n_bytes);
+                  (ull)ckpt_receipt_output_bytes(output));
   ckpt_side_sums_print(side, "\n   ", out);
   ckpt_out_text(out, ",\"tensors\":[\n");
   bool is_first = true;
@@ -207,7 +210,7 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   print_text(&out, " \"inputs\":[\n  {\"path\":", request->options->input);
   print_text(&out, ",\"format\":", request->from->format);
   print_text(&out, ",\"names\":", request->from->names);
-  print_text(&out, ",\"include\":", input_include(plan, request));
+  print_text(&out, ",\"include\":", ckpt_receipt_include(plan, request));
   print_digest(&out, &digest);
   ckpt_out_text(&out, "}],\n \"outputs\":[\n");
   ckpt_status status = CKPT_OK;

@@ -189,9 +189,11 @@ static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_er
     if (is_end) return CKPT_OK;
     if (n != 0) return refuse(r, "more than one input", err);
     const field fields[] = {{"path", read_text, &r->options.input},
+                            {"format", read_text, &r->input_format},
                             {"names", read_text, &r->input_names},
+                            {"include", read_text, &r->input_include},
                             {"digest", read_digest, &r->input}};
-    CKPT_TRY(read_fields(r, json, fields, 3, err));
+    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   }
 }
 
@@ -206,14 +208,21 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
     CKPT_TRY(grow(r, &r->targets, n, sizeof *r->targets, err));
     CKPT_TRY(grow(r, &r->outputs, n, sizeof *r->outputs, err));
     ckpt_convert_target *target = &r->targets[n];
+    recorded_output *output = &r->outputs[n];
+    output->n_tensors = output->n_bytes = UINT64_MAX;
     const field fields[] = {{"path", read_text, &target->path},
                             {"format", read_text, &target->to},
                             {"shard_size", read_size, &target->shard_size},
                             {"world", read_count, &target->world},
                             {"zstd_level", read_count, &target->zstd_level},
-                            {"digest", read_digest, &r->outputs[n]}};
+                            {"n_tensors", read_size, &output->n_tensors},
+                            {"n_bytes", read_size, &output->n_bytes},
+                            {"digest", read_digest, output}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
     if (target->path == NULL || target->to == NULL) return refuse(r, "outputs", err);
+    for (uint32_t i = 0; i < n; i++)
+      if (strcmp(r->targets[i].path, target->path) == 0)
+        return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
     r->request.n_targets = n + 1;
   }
   r->request.targets = r->targets;

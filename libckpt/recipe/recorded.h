@@ -14,6 +14,7 @@
 typedef struct ckpt_recorded_output {
   ckpt_digest digest;
   bool has_digest;
+  uint64_t n_tensors, n_bytes; /* UINT64_MAX: it does not say */
 } ckpt_recorded_output;
 
 typedef struct ckpt_recorded {
@@ -22,7 +23,7 @@ typedef struct ckpt_recorded {
   ckpt_arena arena;
   ckpt_convert_options options;
   const char *weights, *version;
-  const char *input_names;
+  const char *input_names, *input_format, *input_include; /* NULL: it does not say */
   ckpt_recorded_output input, *outputs;
   ckpt_convert_target *targets;
   ckpt_convert_request request;

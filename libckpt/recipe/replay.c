@@ -25,6 +25,7 @@ typedef ckpt_recorded_output recorded_output;
 typedef struct reporter {
   ckpt_receipt_problem *report;
   void *arg;
+  size_t *n_told; /* counts differences */
 } reporter;
 
 static void tell(const reporter *to, ckpt_status kind, const char *file, const char *tensor, const char *format,
@@ -34,6 +35,7 @@ static void tell(const reporter *to, ckpt_status kind, const char *file, const c
   vsnprintf(text, sizeof text, format, args);
   (void)ckpt_fail(&problem, CKPT_EDIFFERENT, file, tensor, "%s", text);
   problem.status = kind;
+  *to->n_told += kind != CKPT_OK;
   to->report(to->arg, &problem);
 }
 
@@ -226,6 +228,7 @@ static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
     say(c->to, c->file, name, "the receipt lists it, %s does not have it", c->whose);
     return;
   }
+  if (c->is_met[low]) say(c->to, c->file, name, "the receipt lists it twice");
   c->is_met[low] = true;
   if (memcmp(&c->entries[low].digest, &tensor->digest.digest, sizeof tensor->digest.digest) != 0)
     say(c->to, c->file, name, "%s has other values, dtype or shape than the receipt says", c->whose);
@@ -248,6 +251,7 @@ static bool is_beside(void *arg, const char *name) {
 
 static void tell_side(void *arg, const ckpt_error *difference) {
   const comparison *c = arg;
+  ++*c->to->n_told;
   c->to->report(c->to->arg, difference);
 }
 
@@ -314,11 +318,29 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
   return status;
 }
 
+/* What the receipt says of an output as a whole; what it does not say is not compared. Other parts (is_same is false)
+ * make files of another size; how long compressed items are is not known to a replay, which compresses nothing. */
+static void compare_whole(const recorded_output *then, const ckpt_output *now, bool is_same, const char *file,
+                          const reporter *to) {
+  uint64_t n_bytes = ckpt_receipt_output_bytes(now);
+  bool is_sized = is_same;
+  for (uint32_t i = 0; i < now->layout.n_files; i++) is_sized = is_sized && !now->layout.files[i].has_encoder;
+  if (!then->has_digest || memcmp(&then->digest, &now->digest, sizeof then->digest) != 0)
+    say(to, file, NULL, "the replay gives another content digest than the receipt says");
+  if (then->n_tensors != UINT64_MAX && then->n_tensors != now->described->n_tensors)
+    say(to, file, NULL, "the receipt says %" PRIu64 " tensors, the replay makes %" PRIu32, then->n_tensors,
+        now->described->n_tensors);
+  if (is_sized && then->n_bytes != UINT64_MAX && then->n_bytes != n_bytes)
+    say(to, file, NULL, "the receipt says that its files have %" PRIu64 " bytes, the replay makes %" PRIu64,
+        then->n_bytes, n_bytes);
+}
+
 static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const reporter *to, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   bool has_side;
   for (uint32_t k = 0; k < plan->n_outputs && status == CKPT_OK; k++) {
     const ckpt_index *described = plan->outputs[k].described;
+    const size_t n_before = *to->n_told;
     present *entries = calloc((size_t)described->n_tensors + 1, sizeof *entries);
     CKPT_TRY_ALLOC(entries, err);
     for (uint32_t i = 0; i < described->n_tensors; i++) {
@@ -330,10 +352,8 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const re
     const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};
     status = compare_output(r, k, &found, r->targets[k].path, "the replay", NULL, to, &has_side, err);
     free(entries);
-    const recorded_output *output = &r->outputs[k];
-    if (status == CKPT_OK &&
-        (!output->has_digest || memcmp(&output->digest, &plan->outputs[k].digest, sizeof output->digest) != 0))
-      say(to, r->targets[k].path, NULL, "the replay gives another content digest than the receipt says");
+    if (status == CKPT_OK)
+      compare_whole(&r->outputs[k], &plan->outputs[k], *to->n_told == n_before, r->targets[k].path, to);
   }
   return status;
 }
@@ -345,6 +365,12 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
   if (r->input_names == NULL || strcmp(r->input_names, r->from->names) != 0)
     say(to, r->from->path, NULL, "its tensors were named by %s, and are now by %s",
         r->input_names == NULL ? "nothing" : r->input_names, r->from->names);
+  const char *include = ckpt_receipt_include(plan, &r->request);
+  if (r->input_format != NULL && strcmp(r->input_format, r->from->format) != 0)
+    say(to, r->from->path, NULL, "the receipt says that it is %.80s, and it is %s", r->input_format, r->from->format);
+  if (r->input_include != NULL && strcmp(r->input_include, include) != 0)
+    say(to, r->from->path, NULL, "the receipt says that its digest is of %.80s, the replay takes %s", r->input_include,
+        include);
   if (!r->input.has_digest)
     say(to, r->from->path, NULL, "the receipt has no digest of it");
   else if (memcmp(&r->input.digest, &now, sizeof now) != 0)
@@ -356,12 +382,19 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
 /* ---- running -------------------------------------------------------------------------------------------------------
  */
 
+/* An argument that cannot be meant is what the receipt says, not what the caller gave. */
+static ckpt_status blame_receipt(const recorded *r, ckpt_status status, const ckpt_error *why, ckpt_error *err) {
+  if (status != CKPT_EINVAL) return ckpt_fail(err, status, why->file, why->tensor, "%s", why->message);
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records what cannot be meant: %s", why->message);
+}
+
 /* The plan of then, every row of which goes into its digest and nowhere else. */
 static ckpt_status replay(recorded *r, const ckpt_run_options *run, const reporter *to, ckpt_error *err) {
   ckpt_plan *plan;
+  ckpt_error why = {0};
   CKPT_TRY(ckpt_plan_new(&plan, err));
-  ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_convert_plan(plan, &r->request, err));
+  ckpt_status status = ckpt_convert_plan(plan, &r->request, &why);
+  CKPT_TRY_GOTO(status == CKPT_OK ? status : blame_receipt(r, status, &why, err));
   CKPT_TRY_GOTO(ckpt_receipt_plan(plan, &r->request, err));
   CKPT_TRY_GOTO(ckpt_convert_run(plan, &r->request, run, NULL, err));
   CKPT_TRY_GOTO(compare_input(r, plan, to, err));
@@ -445,7 +478,8 @@ done:
 ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
                                 ckpt_receipt_problem *report, void *arg, bool *has_side_files, ckpt_error *err) {
   recorded r;
-  const reporter to = {report, arg};
+  size_t n_told = 0;
+  const reporter to = {report, arg, &n_told};
   uint32_t number;
   bool has_side = false;
   ckpt_status status;
@@ -453,7 +487,9 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   ckpt_run_options second = {.struct_size = sizeof second};
   if (run != NULL) second = *run;
   second.trace = NULL; /* that is the replay's */
-  CKPT_TRY_GOTO(open_inputs(&r, err));
+  ckpt_error why = {0};
+  status = open_inputs(&r, &why);
+  CKPT_TRY_GOTO(status == CKPT_OK ? status : blame_receipt(&r, status, &why, err));
   CKPT_TRY_GOTO(find_output(&r, output, &second, &number, err));
   if (r.version == NULL || strcmp(r.version, ckpt_version()) != 0)
     remark(&to, receipt, "was written by version %s, and is run again by %s", r.version == NULL ? "?" : r.version,

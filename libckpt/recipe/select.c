@@ -1,6 +1,7 @@
 /* select.c - see select.h. */
 #include "libckpt/recipe/select.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,3 +215,19 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
 }
 
 const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection) { return &selection->left_out; }
+
+uint32_t ckpt_unread_list(const ckpt_index *index, const char *include, char *text, size_t n_bytes) {
+  enum { N_SHOWN = 3 };
+  uint32_t n = 0;
+  size_t length = 0;
+  text[0] = '\0';
+  for (uint32_t i = 0; i < index->n_unread; i++) {
+    if (!ckpt_role_included(include, index->unread[i].role, NULL)) continue;
+    if (n++ > N_SHOWN) continue;
+    int more = snprintf(text + length, n_bytes - length, "%s%.100s", n == 1 ? "" : ", ",
+                        n > N_SHOWN ? "..." : index->unread[i].name);
+    if (more > 0 && (size_t)more < n_bytes - length) length += (size_t)more;
+  }
+  text[length] = '\0';
+  return n;
+}

@@ -296,6 +296,57 @@ TEST_F(Receipt, ATensorListedTwiceDoesNotStandForAnother) {
     EXPECT_EQ(std::count(problems.begin(), problems.end(), wanted), 1) << wanted;
 }
 
+TEST_F(Receipt, ATensorOrAnOutputListedTwiceIsFound) {
+  Write(kGpt2, {Path("out.safetensors"), Path("two.safetensors")});
+  std::string text = Read(Path("r.json")), begin = "   {\"name\":\"transformer.ln_f.bias\"";
+  size_t at = text.find(begin), end = text.find('\n', at) + 1;
+  std::ofstream(Path("r.json")) << std::string(text).insert(at, text.substr(at, end - at));
+  EXPECT_EQ(Replay(Path("out.safetensors")), Problems({"transformer.ln_f.bias: the receipt lists it twice",
+                                                       "transformer.ln_f.bias: the receipt lists it twice"}));
+  std::ofstream(Path("r.json")) << text;
+  Replace(Path("r.json"), Path("two.safetensors"), Path("out.safetensors"));
+  Problems problems = Replay(Path("out.safetensors"), CKPT_EFORMAT);
+  EXPECT_EQ(problems[0].rfind("output '" + Path("out.safetensors") + "' stands there twice", 0), 0u) << problems[0];
+}
+
+// Each field of the whole that a replay knows.
+TEST_F(Receipt, AForgedTotalIsFound) {
+  Write(kGpt2, {Path("out.safetensors")});
+  std::string text = Read(Path("r.json"));
+  const std::string bytes = std::to_string(fs::file_size(folder_ / "out.safetensors"));
+  for (auto [from, to, wanted] : std::vector<std::array<std::string, 3>>{
+           {R"("n_tensors":)", R"("n_tensors":1)", "the receipt says 1"},
+           {R"("n_bytes":)" + bytes, R"("n_bytes":77)",
+            "the receipt says that its files have 77 bytes, the replay "
+            "makes " +
+                bytes},
+           {R"("format":"hf")", R"("format":"dcp")", "the receipt says that it is dcp, and it is hf"},
+           {R"("include":"model")", R"("include":"all")", "the receipt says that its digest is of all"}}) {
+    std::ofstream(Path("r.json")) << text;
+    Replace(Path("r.json"), from, to);
+    Problems problems = Replay(Path("out.safetensors"));
+    ASSERT_EQ(problems.size(), 1u) << to;
+    EXPECT_EQ(problems[0].rfind(wanted, 0), 0u) << problems[0];
+  }
+}
+
+// An option that cannot be meant is no argument of whoever replays.
+TEST_F(Receipt, WhatItRecordsIsNoArgumentOfTheCaller) {
+  Write(kGpt2, {Path("out.safetensors")});
+  std::string text = Read(Path("r.json"));
+  for (auto [from, to] :
+       std::vector<std::array<std::string, 2>>{{R"("format":"safetensors")", R"("format":"nope")"},
+                                               {R"("rename":[])", R"("rename":["s/a"])"},
+                                               {R"("match":[])", R"("match":["re:("])"},
+                                               {R"("include":null)", R"("include":"some")"},
+                                               {R"("options":{)", R"("options":{"weights":"nope",)"}}) {
+    std::ofstream(Path("r.json")) << text;
+    Replace(Path("r.json"), from, to);
+    Problems problems = Replay(Path("out.safetensors"), CKPT_EFORMAT);
+    EXPECT_EQ(problems[0].rfind("records what cannot be meant: ", 0), 0u) << problems[0];
+  }
+}
+
 TEST_F(Receipt, KeysComeInAnyOrderAndOnce) {
   Write(kGpt2, {Path("out.safetensors")});
   std::string text = Read(Path("r.json")), last = ",\"verb\":\"convert\"}";

@@ -131,6 +131,18 @@ TEST(Manifest, EachDifferenceIsAProblemOfItsTensor) {
   ckpt_findings_free(&findings);
 }
 
+TEST(Manifest, ItsDigestIsThatOfWhatWasRead) {
+  Opened file(Tensors());
+  auto expected = ManifestOf(file.index), actual = ManifestOf(file.index);
+  ckpt_findings findings = {};
+  expected->digest = {};
+  ASSERT_EQ(ckpt_verify_manifest(&findings, file.index, actual.get(), expected.get(), "m.json", nullptr), CKPT_OK);
+  ASSERT_EQ(findings.n_of[CKPT_PROBLEM], 1u);
+  EXPECT_EQ(findings.n_of[CKPT_PROVEN], 0u);
+  EXPECT_STREQ(findings.items[0].file, "m.json");
+  ckpt_findings_free(&findings);
+}
+
 TEST(Verify, ValuesByRole) {
   Opened file({{"nan", "F32", {1}, Bytes<float>({NAN})},
                {"zeros", "F32", {2, 2}, std::string(16, '\0')},
