@@ -8,6 +8,7 @@
 #include "json_writer.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/diff.h"
+#include "libckpt/recipe/hash.h"
 #include "libckpt/recipe/select.h"
 #include "libckpt/weights.h"
 #include "proving.h"
@@ -219,11 +220,12 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
 /* ---- the verb -----------------------------------------------------------------------------------------------------
  */
 
-static void print_notes(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input inputs[2]) {
+static void print_notes(const ckpt_args *args, const ckpt_diff *diff, size_t n_different, const ckpt_input inputs[2]) {
   ckpt_input_print_notes(args, &inputs[0]);
   ckpt_input_print_notes(args, &inputs[1]);
-  if (strcmp(inputs[0].index->names, inputs[1].index->names) != 0)
-    ckpt_report_note(args, "names are %s in A and %s in B", inputs[0].index->names, inputs[1].index->names);
+  const char *a = inputs[0].index->names, *b = inputs[1].index->names;
+  if (strcmp(a, b) != 0 && (n_different != 0 || !ckpt_names_agree(a, b)))
+    ckpt_report_note(args, "names are %s in A and %s in B", a, b);
   for (size_t i = 0; i < diff->n; i++)
     if (ckpt_diff_judge(&diff->pairs[i]) == CKPT_DIFF_TIED)
       ckpt_report_note(args, "%s is stored in %s only, and equal to %s, to which the config ties it",
@@ -238,7 +240,7 @@ static int report(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input
   }
   char names[2][400];
   bool is_proven = count_unread(diff, names) == 0;
-  print_notes(args, diff, inputs);
+  print_notes(args, diff, n_different, inputs);
   if (args->json)
     write_json(args, diff, n_different, is_proven);
   else

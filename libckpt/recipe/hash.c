@@ -105,3 +105,7 @@ ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
   ckpt_hashing_end(&hashing);
   return ckpt_fail_at(status, err, index->path, NULL);
 }
+
+static bool is_of_none(const char *names) { return strcmp(names, "stored") == 0 || strncmp(names, "hf:any/", 7) == 0; }
+
+bool ckpt_names_agree(const char *a, const char *b) { return strcmp(a, b) == 0 || (is_of_none(a) && is_of_none(b)); }

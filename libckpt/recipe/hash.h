@@ -32,4 +32,8 @@ ckpt_proof ckpt_hashing_proof(ckpt_hashing *hashing);
  * differ. */
 ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, ckpt_error *err);
 
+/* Whether two namings can give one name to one tensor: they are equal, or of no architecture ("stored", "hf:any/1"),
+ * which are the same where nothing wraps the names. */
+bool ckpt_names_agree(const char *a, const char *b);
+
 #endif

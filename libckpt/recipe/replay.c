@@ -318,8 +318,9 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
   return status;
 }
 
-/* What the receipt says of an output as a whole; what it does not say is not compared. Other parts (is_same is false)
- * make files of another size; how long compressed items are is not known to a replay, which compresses nothing. */
+/* What the receipt says of an output as a whole; what it does not say is not compared. Other parts, or
+ * parts that are not known to be the same (is_same is false), make files of another size; how long compressed items are
+ * is not known to a replay, which compresses nothing. */
 static void compare_whole(const recorded_output *then, const ckpt_output *now, bool is_same, const char *file,
                           const reporter *to) {
   uint64_t n_bytes = ckpt_receipt_output_bytes(now);
@@ -353,7 +354,7 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const re
     status = compare_output(r, k, &found, r->targets[k].path, "the replay", NULL, to, &has_side, err);
     free(entries);
     if (status == CKPT_OK)
-      compare_whole(&r->outputs[k], &plan->outputs[k], *to->n_told == n_before, r->targets[k].path, to);
+      compare_whole(&r->outputs[k], &plan->outputs[k], has_side && *to->n_told == n_before, r->targets[k].path, to);
   }
   return status;
 }

@@ -230,9 +230,6 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
 /* ---- digests ------------------------------------------------------------------------------------------------------
  */
 
-/* Names of an unknown architecture: as stored, or without what wraps them. Where nothing does they are the same. */
-static bool is_unknown(const char *names) { return strcmp(names, "stored") == 0 || strncmp(names, "hf:any/", 7) == 0; }
-
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
                                  const ckpt_manifest *expected, const char *expected_path, ckpt_error *err) {
   size_t n_problems = findings->n_of[CKPT_PROBLEM];
@@ -263,7 +260,7 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
                                  file_of(index, ckpt_index_find(index, actual->entries[i].name)),
                                  actual->entries[i].name, "extra, not listed in %s", expected_path));
   bool is_other = strcmp(actual->names, expected->names) != 0, is_equal = findings->n_of[CKPT_PROBLEM] == n_problems;
-  if (is_other && !(is_equal && is_unknown(actual->names) && is_unknown(expected->names)))
+  if (is_other && !(is_equal && ckpt_names_agree(actual->names, expected->names)))
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, expected_path, NULL,
                                "is over names of %s, the checkpoint's are of %s (a config.json decides)",
                                expected->names, actual->names));
