@@ -152,7 +152,8 @@ static ckpt_status find_below(char *found, const char *path, ckpt_error *err) {
   if (n_found == 0)
     status = ckpt_refuse_folder(&probe, err);
   else if (n_found > 1)
-    status = ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "holds %zu checkpoints, name one of them: %s", n_found, list);
+    status =
+        ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "holds %zu checkpoints, name one of them: %s", n_found, list);
 done:
   ckpt_list_free(entries, n_entries);
   return status;

@@ -115,7 +115,8 @@ static ckpt_status check_tensors(const ckpt_layout *layout, const uint32_t *tens
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "safetensors has no %s",
                        ckpt_dtype_name(tensor->dtype));
     if (strcmp(tensor->name, "__metadata__") == 0)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "safetensors keeps this name for itself (--rename it)");
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                       "safetensors keeps this name for itself (--rename it)");
   }
   return CKPT_OK;
 }
@@ -138,7 +139,6 @@ ckpt_status ckpt_safetensors_lay(ckpt_layout *layout, uint32_t *tensors, uint32_
                      (unsigned long long)h->n_json, (unsigned long long)CKPT_SAFETENSORS_MAX_HEADER);
   CKPT_TRY(ckpt_layout_reserve(layout, n + 1, err));
   CKPT_TRY(ckpt_layout_literal(layout, print_header, h, err));
-  for (uint32_t i = 0; i < n; i++)
-    CKPT_TRY(ckpt_layout_tensor(layout, tensors[i], NULL, CKPT_CHECKSUM_NONE, err));
+  for (uint32_t i = 0; i < n; i++) CKPT_TRY(ckpt_layout_tensor(layout, tensors[i], NULL, CKPT_CHECKSUM_NONE, err));
   return CKPT_OK;
 }

@@ -83,8 +83,8 @@ void ckpt_torch_graph_free(ckpt_torch_graph *graph); /* a zeroed one is fine */
 
 /* Names the tensors and adds them to an index that is not finished; TENSOR leaves then bear the index's numbers, and
  * calls that are not read are back in their places. Names begin with prefix ("" for none); with stored_names they are
- * the paths in the object, nothing taken off. Notes what is not read (ckpt_index_add_unread). EFORMAT names a tensor that reaches outside its
- * storage; ELIMIT; as ckpt_index_add. */
+ * the paths in the object, nothing taken off. Notes what is not read (ckpt_index_add_unread). EFORMAT names a tensor
+ * that reaches outside its storage; ELIMIT; as ckpt_index_add. */
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err);
 
