@@ -132,6 +132,18 @@ static void write_json(const ckpt_args *args, const ckpt_scan *scan) {
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
+/* Scans one input. Of several, one that cannot be opened is a problem, and the others are looked at. */
+static ckpt_status scan_input(ckpt_scan *scan, const ckpt_args *args, const char *path, const ckpt_run_options *run,
+                              ckpt_error *err) {
+  ckpt_error own = {0};
+  ckpt_status status = ckpt_scan_path(scan, path, run, &own);
+  bool goes_on = args->n_inputs > 1 && status != CKPT_ENOMEM && status != CKPT_ECANCELED && status != CKPT_EINTERNAL;
+  if (status != CKPT_OK && goes_on)
+    return ckpt_findings_add(&scan->findings, err, CKPT_PROBLEM, path, NULL, "not looked into: %s", own.message);
+  if (status != CKPT_OK) *err = own;
+  return status;
+}
+
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_scan scan = {0};
@@ -139,8 +151,9 @@ static int run(ckpt_args *args) {
   ckpt_status status = CKPT_OK;
   if (ckpt_args_has(args, "plan")) status = ckpt_args_fail(args, &err, "has no --plan: it reads and writes nothing");
   ckpt_job_begin(&job, args);
+  if (!ckpt_args_has(args, "memory")) job.run.memory = 0; /* what the largest pickle takes */
   for (uint32_t i = 0; i < args->n_inputs && status == CKPT_OK; i++)
-    status = ckpt_scan_path(&scan, args->inputs[i], &job.run, &err);
+    status = scan_input(&scan, args, args->inputs[i], &job.run, &err);
   ckpt_job_end(&job);
   bool is_ok = scan.findings.n_of[CKPT_PROBLEM] == 0;
   if (status == CKPT_OK) {

@@ -115,7 +115,8 @@ ckpt_status ckpt_pickle_do_dup(ckpt_pickle_machine *m, uint64_t operand) {
 ckpt_status ckpt_pickle_do_put(ckpt_pickle_machine *m, uint64_t number) {
   ckpt_object *object;
   CKPT_TRY(ckpt_pickle_top(m, &object));
-  ckpt_status status = ckpt_pickle_memo_put(&m->memo, number, m->op_at, object);
+  uint64_t n_dense = m->op_at < m->limits.n_memo ? m->op_at : m->limits.n_memo;
+  ckpt_status status = ckpt_pickle_memo_put(&m->memo, number, n_dense, object);
   if (status == CKPT_ELIMIT)
     return ckpt_pickle_fail(m, status, "more than %d memo numbers larger than where they stand",
                             CKPT_PICKLE_MAX_SPARSE);

@@ -99,9 +99,11 @@ typedef struct ckpt_pickle_options {
 ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckpt_pickle_options *options,
                              ckpt_arena *arena, ckpt_error *err);
 
-/* Whether what follows offset `from` is a run of opcodes, by their operands alone, that names something and then
- * calls something: what a real unpickler may get to where this machine is stricter and has refused. */
-ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, uint64_t from, ckpt_error *err);
+/* Whether what follows a refused opcode (options: as of that reading, with its report) is a run of opcodes, by their
+ * operands alone, that names something and then calls something: what a real unpickler may get to where this machine
+ * is stricter. What was named before counts, unless the refusal is Python's, too. */
+ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, ckpt_status refusal,
+                                ckpt_error *err);
 
 /* "BINPUT"; NULL for a byte that is no opcode. Static storage. */
 const char *ckpt_pickle_opcode_name(uint8_t opcode);

@@ -9,7 +9,7 @@
 #include "libckpt/codec/pickle.h"
 #include "libckpt/error.h"
 
-enum { WINDOW_BYTES = 64 << 10, MAX_OPCODES = 1 << 20, MAX_LINE = 4096 };
+enum { WINDOW_BYTES = 64 << 10 };
 
 /* Operand kinds of pickle.def; NO_OPCODE is what the table has nothing for. */
 typedef enum operand_kind { NO_OPCODE, IS_NONE, IS_U8, IS_U16, IS_U32, IS_I32, IS_U64, IS_F64, IS_LINE } operand_kind;
@@ -51,24 +51,22 @@ static bool is_of_name(uint8_t byte) {
          byte == '.';
 }
 
-/* Goes past a line; false in *is_line where none ends within MAX_LINE bytes. A line that is no dotted name clears
- * *is_name. */
+/* Goes past a line; false in *is_line where none ends. A line that is no dotted name clears *is_name. */
 static ckpt_status skip_line(skim *s, bool *is_line, bool *is_name, ckpt_error *err) {
   const uint8_t *byte = NULL;
   *is_line = false;
-  for (size_t i = 0; i < MAX_LINE; i++) {
+  for (bool is_empty = true;; is_empty = false) {
     CKPT_TRY(take(s, 1, &byte, err));
     if (byte == NULL) return CKPT_OK;
     *is_line = *byte == '\n';
-    if (*is_line && i == 0) *is_name = false;
+    if (*is_line && is_empty) *is_name = false;
     if (*is_line) return CKPT_OK;
     *is_name = *is_name && is_of_name(*byte);
   }
-  return CKPT_OK;
 }
 
 static bool has_payload(uint8_t op) { return strchr("TUBCX", op) != NULL || (op >= 0x8A && op <= 0x8E) || op == 0x96; }
-static bool is_text(uint8_t op) { return strchr("STUVX", op) != NULL || op == 0x8C || op == 0x8D; }
+static bool is_text(uint8_t op) { return (op != 0 && strchr("STUVX", op) != NULL) || op == 0x8C || op == 0x8D; }
 static bool calls(uint8_t op) { return op == 'R' || op == 'i' || op == 'o' || op == 0x81 || op == 0x92 || op == 'b'; }
 
 /* Goes past what follows an opcode. */
@@ -93,14 +91,25 @@ static ckpt_status skip_operand(skim *s, uint8_t op, bool *is_whole, bool *is_na
   return CKPT_OK;
 }
 
-ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, uint64_t from, ckpt_error *err) {
-  skim s = {.options = options, .window = malloc(WINDOW_BYTES), .at = from};
+/* Whether what was read before counts: not where Python, too, refuses, as it does where a stack has too little. */
+static bool is_stricter(const skim *s, ckpt_status refusal) {
+  const uint8_t *op = s->window + (s->at - s->from);
+  return refusal != CKPT_EFORMAT || (s->at - s->from < s->n && kinds[*op] > IS_NONE);
+}
+
+ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, ckpt_status refusal,
+                                ckpt_error *err) {
+  const ckpt_pickle_report *report = options->report;
+  skim s = {.options = options, .window = malloc(WINDOW_BYTES), .at = report->n_consumed};
   CKPT_TRY_ALLOC(s.window, err);
-  ckpt_status status = CKPT_OK;
-  bool is_whole = true, has_text = false, has_name = false, has_extension = false;
+  const uint8_t *op = NULL;
+  ckpt_status status = take(&s, 1, &op, err);
+  s.at = report->n_consumed;
+  bool is_whole = op != NULL, has_text = false, has_extension = false;
+  bool counts = is_whole && is_stricter(&s, refusal), has_name = counts && report->n_globals != 0;
+  for (unsigned i = 0; i < 256 && counts; i++) has_text = has_text || (is_text((uint8_t)i) && report->counts[i] != 0);
   *goes_on = false;
-  for (uint32_t i = 0; i < MAX_OPCODES && is_whole && !*goes_on && status == CKPT_OK; i++) {
-    const uint8_t *op = NULL;
+  while (is_whole && !*goes_on && status == CKPT_OK) {
     status = take(&s, 1, &op, err);
     if (status != CKPT_OK || op == NULL) break;
     uint8_t code = *op;

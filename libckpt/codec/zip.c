@@ -55,6 +55,7 @@ struct ckpt_zip {
   item *items;
   uint32_t *by_name; /* numbers, by hash and then name */
   uint32_t n;
+  uint64_t directory; /* in the file */
 };
 
 /* The slice while its archive is being opened. */
@@ -298,6 +299,7 @@ static ckpt_status read_local(slice *s, item *it, uint64_t dir_offset, ckpt_erro
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "zip entry '%s' reaches into the directory or past it (%llu bytes at %llu)", e->name,
                      (ull)e->n_stored, (ull)payload);
+  e->header = s->offset + it->header;
   e->offset = s->offset + payload;
   return CKPT_OK;
 }
@@ -338,6 +340,7 @@ static ckpt_status read_archive(ckpt_zip *zip, slice *s, ckpt_error *err) {
   directory dir = {0};
   CKPT_TRY(read_ends(s, &dir, err));
   zip->n = (uint32_t)dir.n_entries;
+  zip->directory = s->offset + dir.offset;
   zip->items = ckpt_arena_array(&zip->arena, (size_t)zip->n + 1, sizeof *zip->items);
   zip->by_name = ckpt_arena_array(&zip->arena, (size_t)zip->n + 1, sizeof *zip->by_name);
   if (zip->items == NULL || zip->by_name == NULL)
@@ -385,6 +388,8 @@ void ckpt_zip_free(ckpt_zip *zip) {
   ckpt_arena_free(&zip->arena);
   free(zip);
 }
+
+uint64_t ckpt_zip_directory(const ckpt_zip *zip) { return zip->directory; }
 
 uint32_t ckpt_zip_count(const ckpt_zip *zip) { return zip->n; }
 

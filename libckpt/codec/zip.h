@@ -15,6 +15,7 @@ typedef struct ckpt_zip ckpt_zip;
 
 typedef struct ckpt_zip_entry {
   const char *name;  /* terminated, without zero bytes; a folder's ends with a slash */
+  uint64_t header;   /* of its local header, in the file */
   uint64_t offset;   /* of the payload, in the file */
   uint64_t n_stored; /* bytes of the payload */
   uint64_t n_bytes;  /* of the content */
@@ -32,6 +33,9 @@ bool ckpt_zip_is_start(const uint8_t *bytes, size_t n_bytes);
 ckpt_status ckpt_zip_open(ckpt_zip **out, ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes,
                           uint64_t max_bytes, ckpt_error *err);
 void ckpt_zip_free(ckpt_zip *zip); /* as above */
+
+/* Where the directory begins, in the file. */
+uint64_t ckpt_zip_directory(const ckpt_zip *zip);
 
 /* Entries in the directory's order; at and find borrow from the archive. find gives NULL for an unknown name. */
 uint32_t ckpt_zip_count(const ckpt_zip *zip);

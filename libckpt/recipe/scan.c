@@ -1,12 +1,15 @@
 /* scan.c - the walk over files, and what is kept of them; scan_look.c knows contents. */
 #include "libckpt/recipe/scan.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "libckpt/cache.h"
 #include "libckpt/checked.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -165,7 +168,13 @@ static ckpt_status look_at_files(walk *w, ckpt_error *err) {
 
 static ckpt_status walk_path(walk *w, const char *path, ckpt_error *err) {
   struct stat st;
-  if (stat(path, &st) != 0) return ckpt_fail_errno(err, path, "cannot be opened");
+  char snapshot[PATH_MAX];
+  if (stat(path, &st) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return ckpt_fail_errno(err, path, "cannot be opened");
+    CKPT_TRY(ckpt_cache_find(snapshot, sizeof snapshot, path, err));
+    CKPT_TRY_ALLOC(path = ckpt_arena_copy(&w->names, snapshot), err);
+    if (stat(path, &st) != 0) return ckpt_fail_errno(err, path, "cannot be opened");
+  }
   if (S_ISDIR(st.st_mode)) {
     w->root = path;
     return walk_folder(w, "", 0, err);
@@ -184,6 +193,7 @@ ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_opt
   walk w = {.scanner = &scanner};
   ckpt_arena_init(&w.names, UINT64_MAX);
   ckpt_status status = walk_path(&w, path, err);
+  if (status == CKPT_OK && w.n == 0) status = add_unknown(&w, w.root, "it holds no file", err);
   if (status == CKPT_OK) status = look_at_files(&w, err);
   ckpt_arena_free(&w.names);
   free(w.files);

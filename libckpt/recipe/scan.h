@@ -38,8 +38,9 @@ typedef struct ckpt_scan {
   uint64_t n_files, n_bytes, n_pickles, n_opcodes;
 } ckpt_scan;
 
-/* Adds what is in a file, or in every regular file below a folder. Obeys progress and cancel of `run` (may be NULL).
- * What is wrong with the files is a finding; ENOENT and EIO of the path itself, ENOMEM, ECANCELED fail. */
+/* Adds what is in a file, or in every regular file below a folder or a model of the Hugging Face cache. Obeys progress,
+ * cancel and memory of `run` (may be NULL; memory 0: what the largest pickle takes). What is wrong with the files is a
+ * finding; ENOENT and EIO of the path itself, ENOMEM, ECANCELED fail. */
 ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_options *run, ckpt_error *err);
 
 /* The same of bytes in memory, under a name. */

@@ -1,10 +1,9 @@
-/* scan_look.c - what a place is, by its first bytes, and the containers that need no file of their own: numpy and tar.
+/* scan_look.c - what a place is, by its first bytes and its last ones, and numpy's arrays.
  *
  *   .npy   93 'NUMPY' major minor, n u16 (u32 from version 2 on), a Python dict of n bytes | an object array is a
- * pickle tar    members: 512 bytes of header (name 100, ... size at 124, type at 156, 'ustar' at 257) | payload, padded
- * to 512
+ * pickle
  *
- * A file that is no archive at its start may be one at its end: zip archives are found from there by their readers. */
+ * Whatever a file is at its start, it may be a zip archive at its end, from where readers of zip files find them. */
 #include "libckpt/recipe/scan_look.h"
 
 #include <stdlib.h>
@@ -16,7 +15,13 @@
 
 typedef unsigned long long ull;
 
-enum { HEAD_BYTES = 512, TAR_BLOCK = 512, END_BYTES = 22, TAIL_BYTES = END_BYTES + 65535, MAX_NPY_HEADER = 1 << 16 };
+enum {
+  HEAD_BYTES = 512,
+  END_BYTES = 22,
+  LOCATOR_BYTES = 20,
+  TAIL_BYTES = LOCATOR_BYTES + END_BYTES + 65536, /* as zipfile searches */
+  MAX_NPY_HEADER = 1 << 16
+};
 
 static ckpt_status read_at(const ckpt_place *place, uint64_t at, void *dst, size_t n, ckpt_error *err) {
   return ckpt_source_read(place->source, place->file, place->offset + at, dst, n, err);
@@ -24,25 +29,44 @@ static ckpt_status read_at(const ckpt_place *place, uint64_t at, void *dst, size
 
 /* ---- numpy ------------------------------------------------------------------------------------------------------ */
 
-/* Whether a dtype in the header's text is that of objects: '|O', '<O8', 'O'. */
-static bool has_objects(const char *text, size_t n) {
-  for (size_t i = 1; i + 1 < n; i++)
-    if (text[i] == 'O' && strchr("'\"|<>=", text[i - 1]) != NULL && strchr("'\"48", text[i + 1]) != NULL) return true;
-  return false;
+/* Goes past a text that must stand here. */
+static bool skip(const char **at, const char *text) {
+  size_t n = strlen(text);
+  if (strncmp(*at, text, n) != 0) return false;
+  *at += n;
+  return true;
+}
+
+/* Whether a header is, to the byte, as numpy writes those of plain numbers, times, texts and raw bytes. Any other text
+ * may spell out a dtype of objects: '\117', 'object_', 'f4,O'. */
+static bool is_of_numbers(const char *at) {
+  if (!skip(&at, "{'descr': '") || *at == '\0' || strchr("<>|=", *at++) == NULL) return false;
+  if (*at == '\0' || strchr("?bBiufcmMSUV", *at++) == NULL || *at < '0' || *at > '9') return false;
+  at += strspn(at, "0123456789");
+  if (*at == '[') { /* the unit of a time */
+    at += 1 + strspn(at + 1, "0123456789abcdefghijklmnopqrstuvwxyzDMWY");
+    if (*at++ != ']') return false;
+  }
+  if (!skip(&at, "', 'fortran_order': ") || (!skip(&at, "False") && !skip(&at, "True"))) return false;
+  if (!skip(&at, ", 'shape': (")) return false;
+  at += strspn(at, "0123456789L, ");
+  if (!skip(&at, ")") || !(skip(&at, ", }") || skip(&at, "}"))) return false;
+  return at[strspn(at, " \n")] == '\0';
 }
 
 static ckpt_status look_npy(ckpt_scanner *s, const ckpt_place *place, const uint8_t *head, size_t n_head,
                             ckpt_error *err) {
-  char text[MAX_NPY_HEADER];
+  char text[MAX_NPY_HEADER + 1];
   size_t n_length = head[6] == 1 ? 2 : 4;
   if (n_head < 8 + n_length) return CKPT_OK;
   uint64_t n = 0;
   for (size_t i = n_length; i-- > 0;) n = n << 8 | head[8 + i];
   uint64_t data = 8 + n_length + n;
-  if (n > sizeof text || data > place->n_bytes)
+  if (n >= sizeof text || data > place->n_bytes)
     return ckpt_scan_problem(s, place, err, "not looked into: a numpy array with a header of %llu bytes", (ull)n);
   CKPT_TRY(read_at(place, 8 + n_length, text, (size_t)n, err));
-  if (!has_objects(text, (size_t)n)) return CKPT_OK;
+  text[n] = '\0';
+  if (strlen(text) == n && is_of_numbers(text)) return CKPT_OK;
   ckpt_place objects = *place;
   objects.offset += data;
   objects.n_bytes -= data;
@@ -54,96 +78,66 @@ static ckpt_status look_npy(ckpt_scanner *s, const ckpt_place *place, const uint
   return status;
 }
 
-/* ---- tar -------------------------------------------------------------------------------------------------------- */
-
-static bool is_tar(const uint8_t *head, size_t n_head) { return n_head >= 263 && memcmp(head + 257, "ustar", 5) == 0; }
-
-/* The size in a header: octal text, or base 256 with the highest bit set. */
-static uint64_t tar_size(const uint8_t *at) {
-  uint64_t size = 0;
-  if (at[0] & 0x80) {
-    for (int i = 4; i < 12; i++) size = size << 8 | at[i];
-    return size;
-  }
-  for (int i = 0; i < 12; i++)
-    if (at[i] >= '0' && at[i] <= '7') size = size << 3 | (uint64_t)(at[i] - '0');
-  return size;
-}
-
-static ckpt_status look_member(ckpt_scanner *s, const ckpt_place *place, const uint8_t *header, uint64_t at,
-                               uint64_t n_bytes, ckpt_error *err) {
-  char name[101] = "";
-  memcpy(name, header, 100);
-  ckpt_place member = *place;
-  member.offset += at;
-  member.n_bytes = n_bytes;
-  member.depth++;
-  char *record = ckpt_scan_name(place, name);
-  CKPT_TRY_ALLOC(record, err);
-  member.record = record;
-  ckpt_status status = ckpt_scan_look(s, &member, err);
-  free(record);
-  return status;
-}
-
-static ckpt_status look_tar(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
-  uint8_t header[TAR_BLOCK];
-  bool may_go_on = true;
-  for (uint64_t at = 0; may_go_on && ckpt_range_within(at, TAR_BLOCK, place->n_bytes);) {
-    CKPT_TRY(read_at(place, at, header, sizeof header, err));
-    CKPT_TRY(ckpt_scan_work(s, place, TAR_BLOCK, &may_go_on, err));
-    at += TAR_BLOCK;
-    if (header[0] == '\0') continue; /* padding, and the blocks of zeros at the end */
-    uint64_t n = tar_size(header + 124), n_left = place->n_bytes - at;
-    if (!is_tar(header, sizeof header) || n > n_left)
-      return ckpt_scan_problem(s, place, err, "broken tar archive (at %llu): not looked into from there",
-                               (ull)(at - TAR_BLOCK));
-    bool is_file = header[156] == '0' || header[156] == '\0' || header[156] == '7';
-    if (is_file) CKPT_TRY(look_member(s, place, header, at, n, err));
-    if (!is_file && strchr("125xgLK", header[156]) == NULL)
-      CKPT_TRY(ckpt_scan_problem(s, place, err, "not looked into: a tar member of type '%c'",
-                                 header[156] >= ' ' && header[156] < 127 ? header[156] : '?'));
-    uint64_t n_padded = n + (TAR_BLOCK - n % TAR_BLOCK) % TAR_BLOCK;
-    at = n_padded > n_left ? place->n_bytes : at + n_padded;
-  }
-  return CKPT_OK;
-}
-
 /* ---- any -------------------------------------------------------------------------------------------------------- */
 
-/* Whether a place ends as a zip archive does: an end record whose comment is what is left, of one disk. Of records of
- * an archive, which are many, only the end without a comment is looked for. */
-static ckpt_status has_zip_end(const ckpt_place *place, bool *has, ckpt_error *err) {
-  uint8_t tail[TAIL_BYTES];
-  size_t n = place->depth == 0 ? sizeof tail : END_BYTES;
-  if (place->n_bytes < n) n = (size_t)place->n_bytes;
-  *has = false;
-  if (n < END_BYTES) return CKPT_OK;
-  CKPT_TRY(read_at(place, place->n_bytes - n, tail, n, err));
-  for (size_t i = 0; i + END_BYTES <= n && !*has; i++) {
-    const uint8_t *at = tail + i;
-    if (memcmp(at, "PK\5\6", 4) != 0) continue;
-    size_t n_comment = (size_t)at[20] | (size_t)at[21] << 8;
-    *has = i + END_BYTES + n_comment == n && memcmp(at + 4, "\0\0\0\0", 4) == 0;
-  }
+static uint32_t take32(const uint8_t *at) {
+  return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* Whether the end record at tail[at] has what readers want of it: the directory before it, or a zip64 locator. */
+static ckpt_status leads_to_directory(const ckpt_place *place, const uint8_t *tail, size_t at, uint64_t tail_at,
+                                      bool *leads, ckpt_error *err) {
+  uint8_t magic[4];
+  uint64_t n_directory = take32(tail + at + 12), end = tail_at + at;
+  *leads = at >= LOCATOR_BYTES && memcmp(tail + at - LOCATOR_BYTES, "PK\6\7", 4) == 0;
+  if (*leads || n_directory < sizeof magic || n_directory > end) return CKPT_OK;
+  CKPT_TRY(read_at(place, end - n_directory, magic, sizeof magic, err));
+  *leads = memcmp(magic, "PK\1\2", 4) == 0;
   return CKPT_OK;
+}
+
+/* Whether a place ends as a zip archive does, for Python's zipfile: an end record within what may be its comment,
+ * whatever that is said to be, or behind it. */
+static ckpt_status has_zip_end(const ckpt_place *place, bool *has, ckpt_error *err) {
+  *has = false;
+  size_t n = place->n_bytes < TAIL_BYTES ? (size_t)place->n_bytes : TAIL_BYTES;
+  if (n < END_BYTES) return CKPT_OK;
+  uint8_t *tail = malloc(n);
+  CKPT_TRY_ALLOC(tail, err);
+  uint64_t tail_at = place->n_bytes - n;
+  ckpt_status status = read_at(place, tail_at, tail, n, err);
+  for (const uint8_t *from = tail; status == CKPT_OK && !*has;) {
+    const uint8_t *found = memmem(from, n - (size_t)(from - tail), "PK\5\6", 4);
+    if (found == NULL || n - (size_t)(found - tail) < END_BYTES) break;
+    status = leads_to_directory(place, tail, (size_t)(found - tail), tail_at, has, err);
+    from = found + 1;
+  }
+  free(tail);
+  return status;
 }
 
 /* head: its first n bytes. */
 static ckpt_status look_by_content(ckpt_scanner *s, const ckpt_place *place, const uint8_t *head, size_t n,
                                    ckpt_error *err) {
-  bool is_known = false, has_end = false;
+  bool is_known = false, has_end = false, is_tar = false;
   bool is_zip = ckpt_zip_is_start(head, n), is_npy = n >= 12 && memcmp(head, "\x93NUMPY", 6) == 0;
   bool is_packed = ckpt_scan_compressor(head, n, &is_known) != NULL;
-  if ((is_zip || is_packed || is_tar(head, n)) && place->depth >= CKPT_SCAN_DEPTH)
+  if (!is_zip && !is_npy && !is_packed) CKPT_TRY(ckpt_scan_is_tar(place, head, n, &is_tar, err));
+  if ((is_zip || is_packed || is_tar) && place->depth >= CKPT_SCAN_DEPTH)
     return ckpt_scan_problem(s, place, err, "not looked into: more than %d archives in one another", CKPT_SCAN_DEPTH);
   if (is_zip) return place->is_carved ? CKPT_OK : ckpt_scan_zip(s, place, err);
-  if (is_npy) return look_npy(s, place, head, n, err);
-  if (is_packed) return ckpt_scan_packed(s, place, err);
-  if (is_tar(head, n)) CKPT_TRY(look_tar(s, place, err));
-  CKPT_TRY(ckpt_scan_pickles(s, place, err));
-  if (!place->is_carved && place->depth < CKPT_SCAN_DEPTH) CKPT_TRY(has_zip_end(place, &has_end, err));
-  return has_end ? ckpt_scan_zip(s, place, err) : CKPT_OK;
+  if (is_tar) CKPT_TRY(ckpt_scan_tar(s, place, err));
+  CKPT_TRY(is_npy      ? look_npy(s, place, head, n, err)
+           : is_packed ? ckpt_scan_packed(s, place, err)
+                       : ckpt_scan_pickles(s, place, err));
+  if (place->is_carved || s->is_stopped) return CKPT_OK;
+  CKPT_TRY(has_zip_end(place, &has_end, err));
+  if (!has_end) return CKPT_OK;
+  if (place->depth >= CKPT_SCAN_DEPTH)
+    return ckpt_scan_problem(s, place, err, "not looked into: more than %d archives in one another", CKPT_SCAN_DEPTH);
+  ckpt_place archive = *place;
+  archive.is_tar = is_tar;
+  return ckpt_scan_zip(s, &archive, err);
 }
 
 ckpt_status ckpt_scan_look(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {

@@ -5,9 +5,9 @@
 #include "libckpt/recipe/scan.h"
 #include "libckpt/source.h"
 
-/* What is unpacked of a record that begins as numbers do, at most; and of a file, as far as it counts as work. */
+/* Twice this, and eight times its size, is what may be gone through for a file. */
 #define CKPT_SCAN_UNPACKED_BYTES (UINT64_C(256) << 20)
-/* What the frames of a file may unpack to without counting as work: this, and so many times their size. */
+/* What is compressed may unpack to this, and so many times the file's size, without counting as work. */
 #define CKPT_SCAN_FRAMES_BYTES (UINT64_C(16) << 30)
 #define CKPT_SCAN_FRAMES_RATIO 64
 #define CKPT_SCAN_DEPTH 6 /* archives in archives */
@@ -18,7 +18,7 @@ typedef struct ckpt_scanner {
   const char *path;                  /* of the file */
   uint32_t first;                    /* the file's first pickle in the scan */
   uint64_t n_work, max_work;         /* bytes gone through for this file; more is a hostile archive */
-  uint64_t n_unpacked, max_unpacked; /* of frames, which is no work */
+  uint64_t n_unpacked, max_unpacked; /* of what is compressed, which is no work */
   bool is_stopped;                   /* max_work is reached, which has been said */
 } ckpt_scanner;
 
@@ -31,6 +31,7 @@ typedef struct ckpt_place {
   unsigned depth;     /* of archives around it */
   bool is_item;       /* of a DCP file: like pickles are counted together */
   bool is_carved;     /* found without a directory: archives in it are found where it was */
+  bool is_tar;        /* gone through as a tar archive: what lies beside its zip archives has been looked at */
 } ckpt_place;
 
 /* Looks at a place by its content. EIO, ENOMEM, ECANCELED. */
@@ -40,6 +41,10 @@ ckpt_status ckpt_scan_look(ckpt_scanner *s, const ckpt_place *place, ckpt_error 
 ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err);
 ckpt_status ckpt_scan_zip(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err);    /* as above */
 ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err); /* as above */
+
+/* Tar: whether a place is one, of which head has the first bytes; its members. */
+ckpt_status ckpt_scan_is_tar(const ckpt_place *place, const uint8_t *head, size_t n_head, bool *is, ckpt_error *err);
+ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err); /* as above */
 
 /* Looks at a record of raw deflate; n_bytes is what it is said to have, or UINT64_MAX. */
 ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, uint32_t crc32,

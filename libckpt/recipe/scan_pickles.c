@@ -184,8 +184,21 @@ static ckpt_status is_pickle(const attempt *a, const ckpt_pickle_options *option
   if (a->status == CKPT_OK)
     *is = is_sure || a->first == PROTO || report->n_globals != 0 || (a->at == 0 && report->n_consumed == a->n_bytes);
   else if (!is_sure && !has_effects(report) && (a->first != PROTO || count_opcodes(report) < CERTAIN_OPCODES))
-    return ckpt_pickle_goes_on(is, options, report->n_consumed, err);
+    return ckpt_pickle_goes_on(is, options, a->status, err);
   return CKPT_OK;
+}
+
+/* What a pickle may take: by its size, and no more than `memory` (0: as it is) in all. The stack, the memo and lines
+ * double when they grow. */
+static ckpt_pickle_limits limits_of(uint64_t n_bytes, uint64_t memory, uint64_t *n_arena) {
+  ckpt_pickle_limits limits = CKPT_PICKLE_LIMITS;
+  *n_arena = n_bytes < UINT64_C(256) << 20 ? 64 * n_bytes + (1 << 20) : UINT64_C(16) << 30;
+  if (memory == 0) return limits;
+  if (*n_arena > memory / 8 * 3) *n_arena = memory / 8 * 3;
+  if (limits.n_stack > memory / 64) limits.n_stack = memory / 64;
+  if (limits.n_memo > memory / 128) limits.n_memo = memory / 128;
+  if (limits.n_text > memory / 16) limits.n_text = memory / 16;
+  return limits;
 }
 
 static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *is, ckpt_error *err) {
@@ -197,8 +210,10 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
                                  .base = a->at + n_skipped,
                                  .report = &a->report};
   ckpt_object *root;
-  uint64_t limit = a->n_bytes < UINT64_C(256) << 20 ? 64 * a->n_bytes + (1 << 20) : UINT64_C(16) << 30;
-  ckpt_arena_init(&a->arena, limit);
+  uint64_t n_arena, memory = s->run == NULL ? 0 : s->run->memory;
+  const ckpt_pickle_limits limits = limits_of(a->n_bytes, memory, &n_arena);
+  options.limits = &limits;
+  ckpt_arena_init(&a->arena, n_arena);
   a->status = ckpt_pickle_read(&root, NULL, &options, &a->arena, &a->error);
   *is = false;
   if (a->status == CKPT_EIO || a->status == CKPT_ENOMEM || a->status == CKPT_ENOTFOUND) {
@@ -211,6 +226,9 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   CKPT_TRY(add_row(s, a, &row, err));
   if (row != NULL) CKPT_TRY(judge_row(s, a, row, err));
   if (a->status == CKPT_OK) return CKPT_OK;
+  if (a->status == CKPT_ELIMIT && memory != 0)
+    return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than --memory (%s)",
+                             (ull)(options.base + a->report.n_consumed), a->error.message);
   return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
 }
 

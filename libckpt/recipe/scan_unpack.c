@@ -12,6 +12,12 @@ typedef unsigned long long ull;
 
 enum { HEAD_BYTES = 512 };
 
+/* A frame of zstd that decoders skip: 50 to 5F, 2A 4D 18 | n u32 | n bytes. Its bytes; 0 for anything else. */
+static uint64_t skippable(const uint8_t *head, size_t n_head) {
+  if (n_head < 8 || head[0] >> 4 != 5 || memcmp(head + 1, "\x2a\x4d\x18", 3) != 0) return 0;
+  return 8 + ((uint64_t)head[4] | (uint64_t)head[5] << 8 | (uint64_t)head[6] << 16 | (uint64_t)head[7] << 24);
+}
+
 const char *ckpt_scan_compressor(const uint8_t *head, size_t n_head, bool *is_known) {
   static const struct {
     const char *name, *magic;
@@ -36,6 +42,7 @@ const char *ckpt_scan_compressor(const uint8_t *head, size_t n_head, bool *is_kn
   }
   /* a zlib stream: deflate, a window of at most 32 KiB, a check of 5 bits, no dictionary; 'x' is no opcode */
   *is_known = true;
+  if (skippable(head, n_head) != 0) return "zstd";
   bool is_zlib = n_head >= 2 && head[0] == 0x78 && (head[0] << 8 | head[1]) % 31 == 0 && (head[1] & 0x20) == 0;
   return is_zlib ? "zlib" : NULL;
 }
@@ -45,12 +52,12 @@ const char *ckpt_scan_compressor(const uint8_t *head, size_t n_head, bool *is_kn
 typedef struct unpacking {
   ckpt_scanner *s;
   const ckpt_place *place;
-  bool is_frame; /* of a file itself, as DCP has them: zeros pack well, and are honest */
+  bool is_free; /* zeros pack well, and are honest, where no directory lies about what there is */
 } unpacking;
 
 static ckpt_status count(void *arg, uint64_t n_bytes, bool *may_go_on, ckpt_error *err) {
   const unpacking *u = arg;
-  uint64_t n_free = u->is_frame ? u->s->max_unpacked - u->s->n_unpacked : 0;
+  uint64_t n_free = u->is_free ? u->s->max_unpacked - u->s->n_unpacked : 0;
   if (n_free > n_bytes) n_free = n_bytes;
   u->s->n_unpacked += n_free;
   return ckpt_scan_work(u->s, u->place, n_bytes - n_free, may_go_on, err);
@@ -58,7 +65,7 @@ static ckpt_status count(void *arg, uint64_t n_bytes, bool *may_go_on, ckpt_erro
 
 static ckpt_status begin(ckpt_unpacked **out, unpacking *u, ckpt_scanner *s, const ckpt_place *place,
                          ckpt_packing packing, ckpt_error *err) {
-  *u = (unpacking){s, place, packing == CKPT_PACKED_ZSTD && place->depth == 0};
+  *u = (unpacking){s, place, !place->is_carved};
   const ckpt_packed packed = {place->source, place->file, place->offset, place->n_bytes, packing};
   return ckpt_unpacked_new(out, &packed, count, u, err);
 }
@@ -74,20 +81,11 @@ static ckpt_status look_at(ckpt_scanner *s, const ckpt_place *around, ckpt_unpac
   return status;
 }
 
-/* Whether bytes may hold a pickle further on: all but plain numbers. */
-static bool is_of_interest(const uint8_t *head, size_t n_head) {
-  bool is_known;
-  return ckpt_scan_compressor(head, n_head, &is_known) != NULL || (n_head >= 2 && memcmp(head, "PK", 2) == 0) ||
-         (n_head >= 2 && head[0] == 0x80 && head[1] <= 5) || (n_head >= 263 && memcmp(head + 257, "ustar", 5) == 0);
-}
-
-/* What a stream unpacks to: all of it, but of plain numbers in a record their beginning. */
+/* Looks at all that a stream unpacks to: a pickle may do nothing for gigabytes, and then call. */
 static ckpt_status take(ckpt_scanner *s, const ckpt_place *place, ckpt_unpacked *u, const char *record,
-                        const char *what, bool is_record, ckpt_error *err) {
+                        const char *what, ckpt_error *err) {
+  CKPT_TRY(ckpt_unpacked_go(u, UINT64_MAX, err));
   ckpt_unpacked_state now = ckpt_unpacked_at(u);
-  bool goes_on = !is_record || is_of_interest(now.head, now.n_head);
-  CKPT_TRY(ckpt_unpacked_go(u, goes_on ? UINT64_MAX : CKPT_SCAN_UNPACKED_BYTES, err));
-  now = ckpt_unpacked_at(u);
   if (now.is_stopped || now.n_bytes == 0) return CKPT_OK; /* which has been said */
   CKPT_TRY(look_at(s, place, u, record, err));
   if (!now.is_broken) return CKPT_OK;
@@ -107,13 +105,21 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
       return ckpt_scan_problem(s, place, err, "not looked into: %s (%llu bytes at %llu)",
                                what == NULL ? "bytes behind what is compressed" : what, (ull)rest.n_bytes,
                                (ull)(rest.offset - place->offset));
+    uint64_t n_skipped = skippable(head, n_head);
+    if (n_skipped > rest.n_bytes)
+      return ckpt_scan_problem(s, place, err, "broken zstd: a frame of %llu bytes where %llu are left", (ull)n_skipped,
+                               (ull)rest.n_bytes);
+    CKPT_TRY(ckpt_scan_work(s, place, n_head, &may_go_on, err));
+    rest.offset += n_skipped;
+    rest.n_bytes -= n_skipped;
+    if (n_skipped != 0) continue;
     char *record = ckpt_scan_name(place, what);
     CKPT_TRY_ALLOC(record, err);
     unpacking counted;
     ckpt_unpacked *u = NULL;
     ckpt_packing packing = strcmp(what, "zstd") == 0 ? CKPT_PACKED_ZSTD : CKPT_PACKED_ZLIB;
     ckpt_status status = begin(&u, &counted, s, &rest, packing, err);
-    if (status == CKPT_OK) status = take(s, &rest, u, record, what, false, err);
+    if (status == CKPT_OK) status = take(s, &rest, u, record, what, err);
     ckpt_unpacked_state end = {0};
     if (status == CKPT_OK) end = ckpt_unpacked_at(u);
     ckpt_unpacked_free(u);
@@ -134,7 +140,7 @@ ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_
   ckpt_unpacked *u = NULL;
   uint64_t n_before = s->scan->n_pickles;
   ckpt_status status = begin(&u, &counted, s, place, CKPT_PACKED_DEFLATE, err);
-  if (status == CKPT_OK) status = take(s, place, u, place->record, "deflate", true, err);
+  if (status == CKPT_OK) status = take(s, place, u, place->record, "deflate", err);
   ckpt_unpacked_state end = {0};
   if (status == CKPT_OK) end = ckpt_unpacked_at(u);
   ckpt_unpacked_free(u);

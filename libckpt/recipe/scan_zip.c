@@ -34,78 +34,6 @@ static ckpt_status read_at(const ckpt_place *place, uint64_t at, void *dst, size
   return ckpt_source_read(place->source, place->file, place->offset + at, dst, n, err);
 }
 
-/* ---- records of an archive that is in order --------------------------------------------------------------------- */
-
-static ckpt_status check_crc(const ckpt_scanner *s, const ckpt_place *record, uint32_t expected, ckpt_error *err) {
-  uint8_t *window = malloc(WINDOW_BYTES);
-  CKPT_TRY_ALLOC(window, err);
-  ckpt_status status = CKPT_OK;
-  uLong crc = crc32_z(0, NULL, 0);
-  for (uint64_t at = 0; at < record->n_bytes && status == CKPT_OK;) {
-    size_t n = record->n_bytes - at < WINDOW_BYTES ? (size_t)(record->n_bytes - at) : WINDOW_BYTES;
-    status = read_at(record, at, window, n, err);
-    if (status == CKPT_OK) crc = crc32_z(crc, window, n);
-    at += n;
-  }
-  free(window);
-  if (status != CKPT_OK || crc == expected) return status;
-  return ckpt_scan_problem(s, record, err, "its CRC-32 is %08lx, the archive says %08x: readers differ about it", crc,
-                           expected);
-}
-
-static ckpt_status look_at_entry(ckpt_scanner *s, const ckpt_place *place, const ckpt_zip_entry *entry,
-                                 ckpt_error *err) {
-  ckpt_place record = {.source = place->source,
-                       .file = place->file,
-                       .offset = entry->offset,
-                       .n_bytes = entry->n_stored,
-                       .depth = place->depth + 1,
-                       .is_item = place->is_item};
-  uint64_t n_before = s->scan->n_pickles;
-  char *name = ckpt_scan_name(place, entry->name);
-  CKPT_TRY_ALLOC(name, err);
-  record.record = name;
-  ckpt_status status = entry->method == CKPT_ZIP_DEFLATED
-                           ? ckpt_scan_deflated(s, &record, entry->n_bytes, entry->crc32, err)
-                           : ckpt_scan_look(s, &record, err);
-  bool is_checked = entry->method == CKPT_ZIP_STORED && s->scan->n_pickles != n_before && entry->crc32 != 0;
-  if (status == CKPT_OK && is_checked) status = check_crc(s, &record, entry->crc32, err);
-  free(name);
-  return status;
-}
-
-static ckpt_status look_at_entries(ckpt_scanner *s, const ckpt_place *place, const ckpt_zip *zip, ckpt_error *err) {
-  for (uint32_t i = 0; i < ckpt_zip_count(zip) && !s->is_stopped; i++) {
-    bool may_go_on;
-    CKPT_TRY(ckpt_scan_work(s, place, 1, &may_go_on, err));
-    CKPT_TRY(look_at_entry(s, place, ckpt_zip_at(zip, i), err));
-  }
-  return CKPT_OK;
-}
-
-/* Looks at [at, at + n_bytes) of a place as one archive; *is_archive: whether it is one. defect: why not. */
-static ckpt_status try_archive(ckpt_scanner *s, const ckpt_place *place, uint64_t at, uint64_t n_bytes, bool is_item,
-                               bool *is_archive, ckpt_error *defect, ckpt_error *err) {
-  ckpt_zip *zip = NULL;
-  *is_archive = false;
-  *defect = (ckpt_error){0};
-  ckpt_status status =
-      ckpt_zip_open(&zip, place->source, place->file, place->offset + at, n_bytes, max_directory, defect);
-  if (status == CKPT_ENOMEM || status == CKPT_EIO) {
-    if (err != NULL) *err = *defect;
-    return status;
-  }
-  if (status != CKPT_OK) return CKPT_OK;
-  *is_archive = true;
-  ckpt_place archive = *place;
-  archive.offset += at;
-  archive.n_bytes = n_bytes;
-  archive.is_item = archive.is_item || is_item;
-  status = look_at_entries(s, &archive, zip, err);
-  ckpt_zip_free(zip);
-  return status;
-}
-
 /* ---- by local headers ------------------------------------------------------------------------------------------- */
 
 /* Looks at the record whose local header is at `at`; n_room bytes are left from there. */
@@ -124,6 +52,7 @@ static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, uint
   record.n_bytes = n_room - n_head; /* what the header says may be a lie, and a pickle ends by itself */
   record.depth++;
   record.is_carved = true;
+  record.is_tar = false;
   char *shown = ckpt_scan_name(place, name);
   CKPT_TRY_ALLOC(shown, err);
   record.record = shown;
@@ -190,6 +119,111 @@ static ckpt_status carve(ckpt_scanner *s, const ckpt_place *place, uint64_t from
   return run_search(&q, err);
 }
 
+/* ---- records of an archive that is in order --------------------------------------------------------------------- */
+
+static ckpt_status check_crc(const ckpt_scanner *s, const ckpt_place *record, uint32_t expected, ckpt_error *err) {
+  uint8_t *window = malloc(WINDOW_BYTES);
+  CKPT_TRY_ALLOC(window, err);
+  ckpt_status status = CKPT_OK;
+  uLong crc = crc32_z(0, NULL, 0);
+  for (uint64_t at = 0; at < record->n_bytes && status == CKPT_OK;) {
+    size_t n = record->n_bytes - at < WINDOW_BYTES ? (size_t)(record->n_bytes - at) : WINDOW_BYTES;
+    status = read_at(record, at, window, n, err);
+    if (status == CKPT_OK) crc = crc32_z(crc, window, n);
+    at += n;
+  }
+  free(window);
+  if (status != CKPT_OK || crc == expected) return status;
+  return ckpt_scan_problem(s, record, err, "its CRC-32 is %08lx, the archive says %08x: readers differ about it", crc,
+                           expected);
+}
+
+static ckpt_status look_at_entry(ckpt_scanner *s, const ckpt_place *place, const ckpt_zip_entry *entry,
+                                 ckpt_error *err) {
+  ckpt_place record = {.source = place->source,
+                       .file = place->file,
+                       .offset = entry->offset,
+                       .n_bytes = entry->n_stored,
+                       .depth = place->depth + 1,
+                       .is_item = place->is_item};
+  uint64_t n_before = s->scan->n_pickles;
+  char *name = ckpt_scan_name(place, entry->name);
+  CKPT_TRY_ALLOC(name, err);
+  record.record = name;
+  ckpt_status status = entry->method == CKPT_ZIP_DEFLATED
+                           ? ckpt_scan_deflated(s, &record, entry->n_bytes, entry->crc32, err)
+                           : ckpt_scan_look(s, &record, err);
+  bool is_checked = entry->method == CKPT_ZIP_STORED && s->scan->n_pickles != n_before && entry->crc32 != 0;
+  if (status == CKPT_OK && is_checked) status = check_crc(s, &record, entry->crc32, err);
+  free(name);
+  return status;
+}
+
+static ckpt_status look_at_entries(ckpt_scanner *s, const ckpt_place *place, const ckpt_zip *zip, ckpt_error *err) {
+  for (uint32_t i = 0; i < ckpt_zip_count(zip) && !s->is_stopped; i++) {
+    bool may_go_on;
+    CKPT_TRY(ckpt_scan_work(s, place, 1, &may_go_on, err));
+    CKPT_TRY(look_at_entry(s, place, ckpt_zip_at(zip, i), err));
+  }
+  return CKPT_OK;
+}
+
+/* A range of the file that the directory names: a local header with its payload. */
+typedef struct listed {
+  uint64_t from, end;
+} listed;
+
+static int compare_listed(const void *a, const void *b) {
+  uint64_t x = ((const listed *)a)->from, y = ((const listed *)b)->from;
+  return (x > y) - (x < y);
+}
+
+/* Looks at local headers between those that the directory names: what reads an archive from its front sees them. */
+static ckpt_status look_at_gaps(ckpt_scanner *s, const ckpt_place *place, const ckpt_zip *zip, ckpt_error *err) {
+  uint32_t n = ckpt_zip_count(zip);
+  listed *all = reallocarray(NULL, (size_t)n + 1, sizeof *all);
+  CKPT_TRY_ALLOC(all, err);
+  for (uint32_t i = 0; i < n; i++) {
+    const ckpt_zip_entry *entry = ckpt_zip_at(zip, i);
+    all[i] = (listed){entry->header, entry->offset + entry->n_stored};
+  }
+  all[n] = (listed){ckpt_zip_directory(zip), 0};
+  qsort(all, n, sizeof *all, compare_listed);
+  ckpt_status status = CKPT_OK;
+  uint64_t done = place->offset;
+  for (uint32_t i = 0; i <= n && status == CKPT_OK && !s->is_stopped; i++) {
+    if (all[i].from - done >= LOCAL_BYTES)
+      status = carve(s, place, done - place->offset, all[i].from - place->offset, err);
+    done = all[i].end;
+  }
+  free(all);
+  return status;
+}
+
+/* Looks at [at, at + n_bytes) of a place as one archive; *is_archive: whether it is one. defect: why not. */
+static ckpt_status try_archive(ckpt_scanner *s, const ckpt_place *place, uint64_t at, uint64_t n_bytes, bool is_item,
+                               bool *is_archive, ckpt_error *defect, ckpt_error *err) {
+  ckpt_zip *zip = NULL;
+  uint64_t max_bytes = s->run == NULL || s->run->memory == 0 ? max_directory : s->run->memory / 4;
+  *is_archive = false;
+  *defect = (ckpt_error){0};
+  ckpt_status status = ckpt_zip_open(&zip, place->source, place->file, place->offset + at, n_bytes, max_bytes, defect);
+  if (status == CKPT_ENOMEM || status == CKPT_EIO) {
+    if (err != NULL) *err = *defect;
+    return status;
+  }
+  if (status != CKPT_OK) return CKPT_OK;
+  *is_archive = true;
+  ckpt_place archive = *place;
+  archive.offset += at;
+  archive.n_bytes = n_bytes;
+  archive.is_item = archive.is_item || is_item;
+  status = look_at_entries(s, &archive, zip, err);
+  if (status == CKPT_OK) status = look_at_gaps(s, &archive, zip, err);
+  ckpt_zip_free(zip);
+  return status;
+}
+
 /* ---- several archives ------------------------------------------------------------------------------------------- */
 
 typedef struct splitting {
@@ -202,7 +236,7 @@ typedef struct splitting {
 /* What lies between archives: something else by its content, or nothing that any reader of them sees. */
 static ckpt_status look_between(splitting *p, uint64_t end, ckpt_error *err) {
   uint64_t from = p->done;
-  if (from == end) return CKPT_OK;
+  if (from == end || p->place->is_tar) return CKPT_OK;
   CKPT_TRY(ckpt_scan_problem(p->s, p->place, err, "%llu bytes at %llu belong to no zip archive beside them",
                              (ull)(end - from), (ull)from));
   ckpt_place between = *p->place;

@@ -127,3 +127,87 @@ write("legacy_broken.pt", stream + b"\x80\x02}q")
 write("dcp/__0_0.distcp", torch_file(good) + zipped + torch_file(good))
 write("dcp/.metadata", b"\x80\x02}.")
 write("dcp_metadata/.metadata", evil)
+
+
+# More than 256 MiB that do nothing, and then a call: what is small may unpack to it.
+IDLE = 140_000_000
+
+
+def idle(compressor):
+    """N0 and N0 ..., and the call behind it, compressed."""
+    chunk = b"N0" * 1_000_000
+    parts = [compressor.compress(chunk) for _ in range(IDLE // 1_000_000)]
+    return b"".join([*parts, compressor.compress(CALL), compressor.flush()])
+
+
+def packed_archive(name, deflated, crc, n_bytes):
+    """An archive of one deflated record, which zipfile would take a minute for."""
+    head = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 0x21, crc, len(deflated), n_bytes, len(name), 0)
+    local = b"PK\3\4" + head + name + deflated
+    central = b"PK\1\2" + struct.pack("<H", 20) + head + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
+    return local + central + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
+
+
+raw, crc = idle(zlib.compressobj(9, zlib.DEFLATED, -15)), 0
+for _ in range(IDLE // 1_000_000):
+    crc = zlib.crc32(b"N0" * 1_000_000, crc)
+crc = zlib.crc32(CALL, crc)
+write("idle.pt", packed_archive(b"archive/data.pkl", raw, crc, 2 * IDLE + len(CALL)))
+
+# Where our reader is stricter than Python is: a name before that, two million opcodes or a long line behind it.
+write("stricter_name.pkl", b"cmine\nrun\nI0x10\n0(" + TEXT + b"tR.")
+write("stricter_idle.pkl.gz", gzip.compress(b"I0x10\n0" + b"N0" * 1_000_000 + CALL, mtime=0))
+write("stricter_line.pkl.gz", gzip.compress(b"I" + b"0" * 5000 + b"1\n0" + CALL, mtime=0))
+
+
+# Tar archives that no 'ustar' says to be ones, that begin with zeros, or that readers go through differently.
+def tar_header(name, n_bytes, kind=b"0"):
+    head = bytearray(name.ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" % n_bytes + b"00000000000\0"
+                     + b" " * 8 + kind).ljust(512, b"\0")
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head)
+
+
+def tar_member(name, data, kind=b"0"):
+    return tar_header(name, len(data), kind) + data + bytes(-len(data) % 512)
+
+
+write("v7_tar.pt", tar_member(b"sys_info", good[:4], b"\0") + tar_member(b"pickle", evil, b"\0") + bytes(1024))
+write("zeros_tar.pt", bytes(1024) + tar_member(b"pickle", evil, b"\0") + bytes(1024))
+write("no_name_tar.pt", tar_member(b"", evil) + bytes(1024))
+write("link_tar.pt", tar_header(b"link", 1024, b"2") + tar_member(b"pickle", evil) + bytes(1024))
+write("folder_tar.pt", tar_header(b"folder/", 1024, b"\0") + tar_member(b"pickle", evil) + bytes(1024))
+write("extended_tar.pt", tar_member(b"pax", b"10 size=0\n", b"x") + tar_header(b"a", 1536) + bytes(512)
+      + tar_member(b"pickle", evil) + bytes(1024))
+
+
+# Numpy arrays of objects, however that is spelled.
+def npy_of(descr, content, version=1):
+    header = (b"{'descr': " + descr + b", 'fortran_order': False, 'shape': (1,), }").ljust(117) + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(header)) + header + content
+
+
+for name, descr in {"escape": b"'|\\x4f'", "octal": b"'\\117'", "unicode": b"'|\\u004f'",
+                    "named": b"'\\N{LATIN CAPITAL LETTER O}'", "object": b"'object'", "object_": b"'object_'",
+                    "list": b"'f4,O'", "field": b"[('a','\\x4f')]", "twice": b"'<f4', 'descr': 'O'",
+                    "joined": b"'' 'O'"}.items():
+    write(f"npy/{name}.npy", npy_of(descr, b"\x80\x03" + CALL))
+write("npy/escape.npz", archive({"a.npy": npy_of(b"'|\\x4f'", b"\x80\x03" + CALL)}))
+write("npy/escape2.npy", npy_of(b"'|\\x4f'", b"\x80\x03" + CALL, 2))
+
+# What zipfile opens, whatever stands before it and behind it.
+for name, before in {"numbers.npy": npy_of(b"'<f4'", bytes(4)), "config.json": b'{"a": 1}\n', "image.png": b"\x89PNG\r\n\x1a\n",
+                     "program": b"\x7fELF" + bytes(60), "model.gguf": b"GGUF" + bytes(20),
+                     "model.safetensors": struct.pack("<Q", 2) + b"{}", "members.tar": tar_member(b"a", b"b"),
+                     "numbers.gz": gzip.compress(bytes(100), mtime=0)}.items():
+    write(f"zip_behind/{name}", before + zipped)
+    write(f"zip_behind/more_{name}", before + zipped + b"\n\n\n")
+
+# zstd behind a frame that decoders skip; a record that no directory lists.
+raw_frame = b"\x28\xb5\x2f\xfd\x20" + bytes([len(evil)]) + struct.pack("<I", len(evil) << 3 | 1)[:3] + evil
+write("skipped_frame.zst", b"\x50\x2a\x4d\x18\x04\0\0\0more" + b"\x5f\x2a\x4d\x18\0\0\0\0" + raw_frame)
+hidden = archive({"archive/data.pkl": evil})
+hidden = hidden[:hidden.index(b"PK\x01\x02")]
+whole = torch_file(good)
+at, end = whole.index(b"PK\x01\x02"), len(whole) - 22
+write("unlisted.pt", whole[:at] + hidden + whole[at:end + 16] + struct.pack("<I", at + len(hidden)) + whole[end + 20:])

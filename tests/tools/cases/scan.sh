@@ -2,11 +2,12 @@
 # another way; those in scan/good are what frameworks save.
 work=$PWD
 cd "$DATA/scan/bad"
-for path in *; do
-  ckpt scan "$path" | grep '^problem'
-  ckpt scan "$path" > /dev/null 2>&1 || continue
-  echo "PASSED: $path"
+for path in * npy/* zip_behind/*; do
+  [ "$path" = npy ] || [ "$path" = zip_behind ] && continue
+  ckpt scan "$path" > "$work/said" 2>&1 && echo "PASSED: $path"
+  grep '^problem' "$work/said"
 done
+rm "$work/said"
 cd ..
 ckpt scan good | grep -v '^  \|: 1 pickle of'
 ckpt scan good > /dev/null && echo 'exit 0'
@@ -24,4 +25,21 @@ ckpt scan text.bin
 mkdir -p sub/deep && cp text.bin sub/deep && ln -s ../text.bin sub/link && ln -s sub folder && mkfifo pipe
 ckpt scan . | grep '^problem'
 ckpt scan nothing 2>&1
+
+# One of several that is not there does not keep the others from being looked at; what holds nothing does not pass.
+ckpt scan nothing text.bin "$DATA/scan/good/plain2.pkl" || echo "exit $?"
+mkdir -p empty/deep && ckpt scan empty || echo "exit $?"
+
+# A model of the Hugging Face cache by its name.
+export HF_HUB_CACHE=$work/hub
+mkdir -p hub/models--org--name/refs hub/models--org--name/snapshots/1234 hub/models--org--name/blobs
+printf 1234 > hub/models--org--name/refs/main
+cp "$DATA/scan/bad/reduce2.pkl" hub/models--org--name/blobs/abcd
+ln -s ../../blobs/abcd hub/models--org--name/snapshots/1234/pytorch_model.bin
+ckpt scan org/name | sed "s|$work/||" | grep '^problem'
+ckpt scan org/other 2>&1 || echo "exit $?"
+
+# No more memory than is said.
+{ printf '\200\002'; head -c 4000000 /dev/zero | tr '\000' ']'; } > lists.pkl
+ckpt scan --memory 64M lists.pkl || echo "exit $?"
 ckpt scan 2>&1
