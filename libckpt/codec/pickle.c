@@ -107,6 +107,7 @@ ckpt_status ckpt_pickle_do_dup(ckpt_pickle_machine *m, uint64_t operand) {
   (void)operand;
   ckpt_object *object;
   CKPT_TRY(ckpt_pickle_top(m, &object));
+  ckpt_pickle_copy_name(object);
   return ckpt_pickle_push(m, object);
 }
 
@@ -138,7 +139,10 @@ ckpt_status ckpt_pickle_do_put_line(ckpt_pickle_machine *m, uint64_t number) {
 
 ckpt_status ckpt_pickle_do_get(ckpt_pickle_machine *m, uint64_t number) {
   ckpt_object *object = ckpt_pickle_memo_get(&m->memo, number);
-  if (object != NULL) return ckpt_pickle_push(m, object);
+  if (object != NULL) {
+    ckpt_pickle_copy_name(object);
+    return ckpt_pickle_push(m, object);
+  }
   return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s of memo number %" PRIu64 ", which nothing was put under",
                           ckpt_pickle_opcode_name(m->op), number);
 }

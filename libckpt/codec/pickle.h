@@ -58,6 +58,8 @@ typedef struct ckpt_pickle_global {
   uint64_t n_named;    /* opcodes that name it: GLOBAL, STACK_GLOBAL, INST, EXT */
   uint64_t n_called;   /* REDUCE, INST, OBJ, NEWOBJ, NEWOBJ_EX of it */
   uint64_t n_built;    /* BUILDs of what came from it */
+  uint64_t n_copied;   /* further references to the name: GET and DUP of it */
+  uint64_t n_methods;  /* getattr: calls that give a method that torch's own CyclicLR keeps */
   uint32_t model;      /* internal: the call that is plain data, + 1 */
   char name[];         /* "module.qualname" */
 } ckpt_pickle_global;

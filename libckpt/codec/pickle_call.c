@@ -13,7 +13,8 @@
 /* Makes what the call describes, if it is plain data; leaves *object NULL otherwise. */
 typedef ckpt_status model_fn(ckpt_pickle_machine *m, const ckpt_object *callable, const ckpt_object *args,
                              ckpt_object **object);
-static model_fn model_ordered_dict, model_set, model_bytes, model_bytearray, model_encode, model_reconstructor;
+static model_fn model_ordered_dict, model_set, model_bytes, model_bytearray, model_encode, model_reconstructor,
+    model_getattr;
 
 static const struct model {
   const char *name;
@@ -32,6 +33,8 @@ static const struct model {
     {"__builtin__.bytearray", 11, model_bytearray},
     {"copyreg._reconstructor", 7, model_reconstructor},
     {"copy_reg._reconstructor", 8, model_reconstructor},
+    {"builtins.getattr", 8, model_getattr},
+    {"__builtin__.getattr", 11, model_getattr},
 };
 
 /* The slot of a name; where it has none yet, a free one. */
@@ -168,6 +171,10 @@ static ckpt_pickle_global *global_of(const ckpt_object *object) {
   return has_one ? (ckpt_pickle_global *)(uintptr_t)(object->name - offsetof(ckpt_pickle_global, name)) : NULL;
 }
 
+void ckpt_pickle_copy_name(const ckpt_object *name) {
+  if (name->kind == CKPT_OBJECT_FOREIGN && name->form == CKPT_FORM_NAME) global_of(name)->n_copied++;
+}
+
 /* ---- calls that are data ------------------------------------------------------------------------------------ */
 
 static bool is_sequence(const ckpt_object *object) {
@@ -280,6 +287,21 @@ static ckpt_status model_reconstructor(ckpt_pickle_machine *m, const ckpt_object
   (*object)->name = args->items[0]->name;
   (*object)->n_module = args->items[0]->n_module;
   global_of(args->items[0])->n_called++;
+  return CKPT_OK;
+}
+
+/* getattr(CyclicLR, "_triangular_scale_fn"), as that scheduler keeps its own method: a call like others, counted. */
+static ckpt_status model_getattr(ckpt_pickle_machine *m, const ckpt_object *callable, const ckpt_object *args,
+                                 ckpt_object **object) {
+  static const char *const names[] = {"_triangular_scale_fn", "_triangular2_scale_fn", "_exp_range_scale_fn"};
+  (void)m;
+  (void)object;
+  if (args->n != 2 || args->items[0]->kind != CKPT_OBJECT_FOREIGN) return CKPT_OK;
+  const ckpt_object *owner = args->items[0];
+  bool is_owner = (owner->form == CKPT_FORM_NAME || owner->form == CKPT_FORM_NEW) &&
+                  strcmp(owner->name, "torch.optim.lr_scheduler.CyclicLR") == 0 && owner->n_module == 24;
+  for (size_t i = 0; i < sizeof names / sizeof *names && is_owner; i++)
+    if (is_text(args->items[1], names[i])) global_of(callable)->n_methods++;
   return CKPT_OK;
 }
 

@@ -185,6 +185,9 @@ size_t ckpt_pickle_utf8(const uint8_t *bytes, size_t n);
 /* A line that is a decimal number which is no larger than UINT64_MAX: memo indices. */
 ckpt_status ckpt_pickle_index(ckpt_pickle_machine *m, uint64_t *index);
 
+/* Counts that a name is referred to again. */
+void ckpt_pickle_copy_name(const ckpt_object *name);
+
 /* Frees what names took. */
 void ckpt_pickle_names_free(ckpt_pickle_machine *m);
 

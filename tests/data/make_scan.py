@@ -129,30 +129,25 @@ write("dcp/.metadata", b"\x80\x02}.")
 write("dcp_metadata/.metadata", evil)
 
 
-# More than 256 MiB that do nothing, and then a call: what is small may unpack to it.
-IDLE = 140_000_000
-
-
-def idle(compressor):
-    """N0 and N0 ..., and the call behind it, compressed."""
-    chunk = b"N0" * 1_000_000
-    parts = [compressor.compress(chunk) for _ in range(IDLE // 1_000_000)]
-    return b"".join([*parts, compressor.compress(CALL), compressor.flush()])
+# More than 256 MiB that do nothing, and then a call, in an archive of one deflated record.
+def idle():
+    """The record deflated, its CRC-32, its bytes."""
+    chunk, packed, crc = (b"g" + b"0" * 100_000 + b"\n0") * 10, zlib.compressobj(9, zlib.DEFLATED, -15), 0
+    parts = [b"Np0\n", *[chunk] * 280, CALL]
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return b"".join([*map(packed.compress, parts), packed.flush()]), crc, sum(map(len, parts))
 
 
 def packed_archive(name, deflated, crc, n_bytes):
-    """An archive of one deflated record, which zipfile would take a minute for."""
+    """Such an archive; zipfile would take minutes."""
     head = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 0x21, crc, len(deflated), n_bytes, len(name), 0)
     local = b"PK\3\4" + head + name + deflated
     central = b"PK\1\2" + struct.pack("<H", 20) + head + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
     return local + central + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
 
 
-raw, crc = idle(zlib.compressobj(9, zlib.DEFLATED, -15)), 0
-for _ in range(IDLE // 1_000_000):
-    crc = zlib.crc32(b"N0" * 1_000_000, crc)
-crc = zlib.crc32(CALL, crc)
-write("idle.pt", packed_archive(b"archive/data.pkl", raw, crc, 2 * IDLE + len(CALL)))
+write("idle.pt", packed_archive(b"archive/data.pkl", *idle()))
 
 # Where our reader is stricter than Python is: a name before that, two million opcodes or a long line behind it.
 write("stricter_name.pkl", b"cmine\nrun\nI0x10\n0(" + TEXT + b"tR.")
@@ -211,3 +206,10 @@ hidden = hidden[:hidden.index(b"PK\x01\x02")]
 whole = torch_file(good)
 at, end = whole.index(b"PK\x01\x02"), len(whole) - 22
 write("unlisted.pt", whole[:at] + hidden + whole[at:end + 16] + struct.pack("<I", at + len(hidden)) + whole[end + 20:])
+
+# The one call of getattr that is fine, and what is not.
+get = b"\x80\x02cbuiltins\ngetattr\nq\0"
+own = b"(ctorch.optim.lr_scheduler\nCyclicLR\nX\x14\0\0\0_triangular_scale_fntR"
+for name, rest in {"other": own + b"h\0(cmine\nThing\nX\x01\0\0\0xtR\x86.", "handed": own + b"h\0\x86.",
+                   "called": own + b")R.", "attribute": own.replace(b"_triangular", b"__init__ple") + b"."}.items():
+    write(f"getattr/{name}.pkl", get + rest)

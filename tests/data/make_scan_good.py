@@ -63,6 +63,11 @@ save("tensors.pt", {"sparse": torch.eye(2).to_sparse(), "csr": torch.eye(2).to_s
                     "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
                     "parameter": nn.Parameter(torch.ones(1)), "buffer": nn.Buffer(torch.ones(1)),
                     "size": torch.Size([1]), "meta": torch.empty(2, device="meta"), "storage": torch.UntypedStorage(4)})
+cyclic = torch.optim.SGD(linear.parameters(), lr=0.1, momentum=0.9)
+save("whole.pt", {"parallel": nn.DataParallel(nn.Linear(1, 1)), "weights": nn.utils.weight_norm(nn.Linear(1, 1)),
+                  "spectral": nn.utils.spectral_norm(nn.Linear(1, 1)), "cyclic": schedules.CyclicLR(cyclic, 0.1, 0.2),
+                  "packed": nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)]),
+                  "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], layout=torch.jagged)})
 for protocol in range(6):
     with open(os.path.join(out, f"plain{protocol}.pkl"), "wb") as file:
         pickle.dump({"a": np.arange(3), "x": [1, "é", b"x", {1}, frozenset({2}), bytearray(b"q"), 1 << 90, 1.5, None]},

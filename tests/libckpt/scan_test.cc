@@ -111,6 +111,7 @@ TEST(Scan, OverlappingRecordsAreBounded) {
   EXPECT_GT(Scan(bytes), 0u);
 }
 
+<<<<<<< HEAD
 // A zip archive of (name, content), as torch.save has them.
 std::string Archive(const std::vector<std::pair<std::string, std::string>> &contents) {
   std::vector<ckpt_zip_record> records;
@@ -179,6 +180,71 @@ TEST(Scan, LargeFramesHideNothing) {
   }
   std::string frame = Frame(Archive(honest));
   EXPECT_GT(Scan(frame.substr(0, frame.size() - 20)), 0u); /* broken is not honest */
+=======
+// Bytes by gzip (window_bits 31) or zstd (0).
+std::string Pack(const std::string &bytes, int window_bits) {
+  std::string out;
+  if (window_bits == 0) {
+    out.resize(ZSTD_compressBound(bytes.size()));
+    out.resize(ZSTD_compress(&out[0], out.size(), bytes.data(), bytes.size(), 1));
+    return out;
+  }
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, 1, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  out.resize(deflateBound(&stream, bytes.size()) + 64);
+  stream.next_in = reinterpret_cast<Bytef *>(const_cast<char *>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef *>(&out[0]);
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+// A pickle may do nothing for more than any buffer holds, and call then; tests/data/scan/bad/idle.pt is one deflated.
+TEST(Scan, WhatIsCompressedIsLookedAtToItsEnd) {
+  std::string idle = "Np0\n", get = "g" + std::string(100000, '0') + "\n0";
+  while (idle.size() < 280000000) idle += get;
+  idle += ReadFile(kBad + "reduce0.pkl");
+  for (int window_bits : {31, 0}) EXPECT_GT(Scan(Pack(idle, window_bits)), 0u) << window_bits;
+}
+
+// Whatever stands before an archive and, up to what zipfile searches, behind it.
+TEST(Scan, AnArchiveIsFoundBehindAnything) {
+  std::string whole = ReadFile(kBad + "torch.pt"), numbers = ReadFile(kBad + "../good/numbers.npy");
+  for (size_t n_behind : {0, 1, 22, 1000, 65535})
+    for (const std::string &before : {numbers, std::string(5000, 'a'), std::string(1024, '\0'), std::string("\x9f")})
+      ASSERT_GT(Scan(before + whole + std::string(n_behind, '\0')), 0u) << before.size() << " and " << n_behind;
+}
+
+// Numbers are no pickles, however their arrays are written: also what is behind a dtype that is not known.
+TEST(Scan, ArraysOfNumbersPass) {
+  for (const char *descr :
+       {"'<f4'", "'|b1'", "'>i8'", "'<M8[ns]'", "'<U12'", "'|S3'", "'<c16'", "'|V2'", "[('a', '<f4'), ('b', '<i8')]"}) {
+    std::string header = std::string("{'descr': ") + descr + ", 'fortran_order': False, 'shape': (2, 3), }";
+    header += std::string(117 - header.size(), ' ') + "\n";
+    EXPECT_EQ(Scan(std::string("\x93NUMPY\x01\0\x76\0", 10) + header + std::string(96, '\x3f')), 0u) << descr;
+  }
+}
+
+// An honest tar archive passes, also where its last member is a zip archive.
+TEST(Scan, TarOfAnArchivePasses) {
+  std::string inner = ReadFile(kBad + "../good/tensors.pt"), header(512, '\0');
+  char number[16];
+  snprintf(number, sizeof number, "%011o", static_cast<unsigned>(inner.size()));
+  header.replace(0, 4, "a.pt");
+  header.replace(124, 11, number);
+  header.replace(148, 8, 8, ' ');
+  unsigned sum = 0;
+  for (char c : header) sum += static_cast<uint8_t>(c);
+  snprintf(number, sizeof number, "%06o", sum);
+  header.replace(148, 6, number);
+  std::string bytes = header + inner + std::string((512 - inner.size() % 512) % 512 + 1024, '\0');
+  uint64_t n_pickles;
+  EXPECT_EQ(Scan(bytes, &n_pickles), 0u);
+  EXPECT_GT(n_pickles, 0u);
+>>>>>>> ae55ac3 (Scan: CyclicLR, DataParallel, weight and spectral norm, PackedSequence and jagged tensors are known; docs and goldens)
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 # another way; those in scan/good are what frameworks save.
 work=$PWD
 cd "$DATA/scan/bad"
-for path in * npy/* zip_behind/*; do
-  [ "$path" = npy ] || [ "$path" = zip_behind ] && continue
+for path in * getattr/* npy/* zip_behind/*; do
+  case $path in getattr | npy | zip_behind) continue ;; esac
   ckpt scan "$path" > "$work/said" 2>&1 && echo "PASSED: $path"
   grep '^problem' "$work/said"
 done
@@ -27,7 +27,8 @@ ckpt scan . | grep '^problem'
 ckpt scan nothing 2>&1
 
 # One of several that is not there does not keep the others from being looked at; what holds nothing does not pass.
-ckpt scan nothing text.bin "$DATA/scan/good/plain2.pkl" || echo "exit $?"
+cp "$DATA/scan/good/plain2.pkl" .
+ckpt scan nothing text.bin plain2.pkl || echo "exit $?"
 mkdir -p empty/deep && ckpt scan empty || echo "exit $?"
 
 # A model of the Hugging Face cache by its name.
