@@ -111,7 +111,6 @@ TEST(Scan, OverlappingRecordsAreBounded) {
   EXPECT_GT(Scan(bytes), 0u);
 }
 
-<<<<<<< HEAD
 // A zip archive of (name, content), as torch.save has them.
 std::string Archive(const std::vector<std::pair<std::string, std::string>> &contents) {
   std::vector<ckpt_zip_record> records;
@@ -180,26 +179,6 @@ TEST(Scan, LargeFramesHideNothing) {
   }
   std::string frame = Frame(Archive(honest));
   EXPECT_GT(Scan(frame.substr(0, frame.size() - 20)), 0u); /* broken is not honest */
-=======
-// Bytes by gzip (window_bits 31) or zstd (0).
-std::string Pack(const std::string &bytes, int window_bits) {
-  std::string out;
-  if (window_bits == 0) {
-    out.resize(ZSTD_compressBound(bytes.size()));
-    out.resize(ZSTD_compress(&out[0], out.size(), bytes.data(), bytes.size(), 1));
-    return out;
-  }
-  z_stream stream = {};
-  EXPECT_EQ(deflateInit2(&stream, 1, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  out.resize(deflateBound(&stream, bytes.size()) + 64);
-  stream.next_in = reinterpret_cast<Bytef *>(const_cast<char *>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef *>(&out[0]);
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
 }
 
 // A pickle may do nothing for more than any buffer holds, and call then; tests/data/scan/bad/idle.pt is one deflated.
@@ -207,7 +186,8 @@ TEST(Scan, WhatIsCompressedIsLookedAtToItsEnd) {
   std::string idle = "Np0\n", get = "g" + std::string(100000, '0') + "\n0";
   while (idle.size() < 280000000) idle += get;
   idle += ReadFile(kBad + "reduce0.pkl");
-  for (int window_bits : {31, 0}) EXPECT_GT(Scan(Pack(idle, window_bits)), 0u) << window_bits;
+  EXPECT_GT(Scan(Frame(idle)), 0u);
+  EXPECT_GT(Scan(Gzip(idle)), 0u);
 }
 
 // Whatever stands before an archive and, up to what zipfile searches, behind it.
@@ -244,7 +224,6 @@ TEST(Scan, TarOfAnArchivePasses) {
   uint64_t n_pickles;
   EXPECT_EQ(Scan(bytes, &n_pickles), 0u);
   EXPECT_GT(n_pickles, 0u);
->>>>>>> ae55ac3 (Scan: CyclicLR, DataParallel, weight and spectral norm, PackedSequence and jagged tensors are known; docs and goldens)
 }
 
 }  // namespace
