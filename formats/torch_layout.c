@@ -6,6 +6,7 @@
  *
  * The checksums of the tensors come from the run: what stands behind one is a trailer (layout.h). */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/torch.h"
@@ -61,7 +62,12 @@ static void print_pickle(archive *a, ckpt_out *out) {
   ckpt_pickle_stop(&writer);
 }
 
-/* A dict of all tensors, by all their names: what a model's state dict is. */
+static int compare_keys(const void *a, const void *b) {
+  return strcmp((*(ckpt_object *const *)a)->text, (*(ckpt_object *const *)b)->text);
+}
+
+/* A dict of all tensors, by all their names (those of one in byte order, whichever is its first): what a model's state
+ * dict is. */
 static ckpt_status make_state_dict(const ckpt_index *index, const ckpt_object **out, ckpt_arena *arena,
                                    ckpt_error *err) {
   ckpt_object *dict = ckpt_object_new(arena, CKPT_OBJECT_DICT, (uint64_t)index->n_tensors + index->n_aliases, NULL);
@@ -70,11 +76,13 @@ static ckpt_status make_state_dict(const ckpt_index *index, const ckpt_object **
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     const char *name = tensor->name;
+    const uint64_t first = n;
     for (const char *const *alias = tensor->aliases; name != NULL && n < dict->n;) {
       CKPT_TRY_ALLOC(dict->items[2 * n] = ckpt_object_text(arena, name, strlen(name)), err);
       CKPT_TRY_ALLOC(dict->items[2 * n++ + 1] = ckpt_object_tensor(arena, i), err);
       name = alias == NULL ? NULL : *alias++;
     }
+    if (n - first > 1) qsort(dict->items + 2 * first, n - first, 2 * sizeof *dict->items, compare_keys);
   }
   dict->n = n;
   *out = dict;

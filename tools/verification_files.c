@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include "job.h"
+#include "libckpt/apart.h"
 #include "libckpt/error.h"
 #include "libckpt/format.h"
-#include "libckpt/recipe/apart.h"
 #include "proving.h"
 #include "verification.h"
 

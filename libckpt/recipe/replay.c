@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libckpt/apart.h"
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
 #include "libckpt/error.h"
-#include "libckpt/apart.h"
 #include "libckpt/recipe/hash.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/recipe/recorded.h"
@@ -189,6 +189,7 @@ typedef struct comparison {
   const present *entries;
   bool *is_met;
   size_t n;
+  const ckpt_index *index; /* whose places the entries are; of a replay: NULL */
   const ckpt_recorded *r;
   uint32_t output;
   const char *file, *whose;
@@ -224,7 +225,10 @@ static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
     else
       high = middle;
   }
-  if (low == c->n || strcmp(c->entries[low].name, name) != 0) {
+  bool is_found = low < c->n && strcmp(c->entries[low].name, name) == 0;
+  const ckpt_tensor *named = is_found || c->index == NULL ? NULL : ckpt_index_find(c->index, name);
+  if (named != NULL) low = (size_t)ckpt_index_place(c->index, named->name); /* the reader calls it by another name */
+  if (!is_found && named == NULL) {
     say(c->to, c->file, name, "the receipt lists it, %s does not have it", c->whose);
     return;
   }
@@ -302,8 +306,14 @@ static bool is_tied_copy(const found_output *found, const bool *is_met, size_t n
 static ckpt_status compare_output(recorded *r, uint32_t output, const found_output *found, const char *file,
                                   const char *whose, const ckpt_run_options *run, const reporter *to, bool *has_side,
                                   ckpt_error *err) {
-  comparison c = {
-      .entries = found->entries, .n = found->n, .r = r, .output = output, .file = file, .whose = whose, .to = to};
+  comparison c = {.entries = found->entries,
+                  .n = found->n,
+                  .index = found->index,
+                  .r = r,
+                  .output = output,
+                  .file = file,
+                  .whose = whose,
+                  .to = to};
   ckpt_side_sums then = {0};
   c.is_met = calloc(found->n + 1, sizeof *c.is_met);
   CKPT_TRY_ALLOC(c.is_met, err);
@@ -414,7 +424,7 @@ typedef struct name_count {
 static void count_name(void *arg, const ckpt_recorded_tensor *tensor) {
   name_count *count = arg;
   count->n++;
-  count->n_found += ckpt_index_place(count->index, tensor->name) >= 0;
+  count->n_found += ckpt_index_find(count->index, tensor->name) != NULL;
 }
 
 /* Opens what stands at the output, with parameters as stored. A receipt has the names that the rows had: formats with
