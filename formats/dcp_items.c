@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "formats/dcp_write.h"
-#include "libckpt/arch.h"
 #include "libckpt/codec/pickle_object.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_safe.h"
@@ -216,30 +215,8 @@ static bool has_states(const ckpt_index *index) {
   return false;
 }
 
-/* A tied tensor is written under each of its names, as torch's state dicts have it, with one place for all. Who opens
- * the folder sees the tie where the config states it; other names are left out, or they would come back as tensors. */
-static ckpt_status keep_stated_aliases(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  for (uint32_t i = 0; i < described->n_tensors; i++) {
-    ckpt_tensor *tensor = &described->tensors[i];
-    uint32_t n = 0, n_kept = 0;
-    while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
-    if (n == 0) continue;
-    const char **kept = ckpt_arena_array(&described->arena, (size_t)n + 1, sizeof *kept);
-    CKPT_TRY_ALLOC(kept, err);
-    for (uint32_t k = 0; k < n; k++)
-      if (ckpt_arch_states_tie(described, tensor->name, tensor->aliases[k]))
-        kept[n_kept++] = tensor->aliases[k];
-      else
-        CKPT_TRY(ckpt_losses_add(losses, err, "name %s (tied to %s)", tensor->aliases[k], tensor->name));
-    tensor->aliases = n_kept == 0 ? NULL : kept;
-    described->n_aliases -= n - n_kept;
-  }
-  return CKPT_OK;
-}
-
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   flattener f = {.described = described, .losses = losses, .arena = &described->arena};
-  CKPT_TRY(keep_stated_aliases(described, losses, err));
   if (described->objects == NULL) return CKPT_OK;
   f.leaves_states = described->objects_of != NULL && has_states(described->objects_of) && !has_states(described);
   const ckpt_object *root = ckpt_object_get(described->objects, CKPT_TORCH_OBJECT);

@@ -11,6 +11,7 @@
 
 #include "contained.h"
 #include "error.h"
+#include "little.h"
 
 enum {
   HEAD_BYTES = 4096,
@@ -25,7 +26,7 @@ typedef unsigned long long ull;
 
 /* The name of a zip's first entry begins at byte 30; PyTorch's archives have their data.pkl first. */
 static const char *zip_name(const uint8_t *head, size_t n_head) {
-  size_t n_name = n_head < 30 ? 0 : (size_t)head[26] | (size_t)head[27] << 8;
+  size_t n_name = n_head < 30 ? 0 : ckpt_le16(head + 26);
   if (n_name > n_head - 30) n_name = n_head - 30;
   const char *name = (const char *)head + 30;
   if (n_name >= 8 && memcmp(name + n_name - 8, "data.pkl", 8) == 0) return "a PyTorch file (zip with data.pkl)";

@@ -7,6 +7,7 @@
 
 #include "libckpt/codec/zip.h"
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 
 enum { HEAD_BYTES = 64 };
 
@@ -17,7 +18,7 @@ static bool is_archive(const uint8_t *head, size_t n_head) {
                                         ".format_version", "code/", "constants.pkl", "extra/",  ".storage_alignment"};
   enum { LOCAL_BYTES = 30 };
   if (!ckpt_zip_is_start(head, n_head) || n_head < LOCAL_BYTES) return false;
-  size_t n_name = (size_t)head[26] | (size_t)head[27] << 8;
+  size_t n_name = ckpt_le16(head + 26);
   if (n_name > n_head - LOCAL_BYTES) n_name = n_head - LOCAL_BYTES;
   const char *name = (const char *)head + LOCAL_BYTES, *slash = memchr(name, '/', n_name);
   if (slash == NULL) return false;

@@ -10,6 +10,7 @@
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 
 /* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
 enum { STEP_BYTES = 16 };
@@ -167,10 +168,6 @@ ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *
 /* ---- forwards ------------------------------------------------------------------------------------------------------
  */
 
-static uint16_t take16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
-static uint32_t take32(const uint8_t *at) { return take16(at) | (uint32_t)take16(at + 2) << 16; }
-static uint64_t take64(const uint8_t *at) { return take32(at) | (uint64_t)take32(at + 4) << 32; }
-
 static bool is_header(const uint8_t *at) {
   return at[0] == 'P' && at[1] == 'K' && ((at[2] == 3 && at[3] == 4) || (at[2] == 1 && at[3] == 2));
 }
@@ -178,8 +175,8 @@ static bool is_header(const uint8_t *at) {
 /* Bytes of the descriptor at `at` of a record of n_record bytes; 0: there is none. CKPT_TORCH_TAIL_BYTES are there. */
 static size_t descriptor_at(const uint8_t *at, uint64_t n_record) {
   if (at[0] != 'P' || at[1] != 'K' || at[2] != 7 || at[3] != 8) return 0;
-  if (take32(at + 8) == n_record && take32(at + 12) == n_record && is_header(at + 16)) return 16;
-  return take64(at + 8) == n_record && take64(at + 16) == n_record && is_header(at + 24) ? 24 : 0;
+  if (ckpt_le32(at + 8) == n_record && ckpt_le32(at + 12) == n_record && is_header(at + 16)) return 16;
+  return ckpt_le64(at + 8) == n_record && ckpt_le64(at + 16) == n_record && is_header(at + 24) ? 24 : 0;
 }
 
 bool ckpt_torch_record_ends(const uint8_t *bytes, uint64_t n_record) {
@@ -215,9 +212,10 @@ static ckpt_status take_local(local *out, size_t *n_needed, const uint8_t *bytes
   if (n_bytes < *n_needed) return CKPT_OK;
   if (!is_header(head) || head[2] != 3)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tensor record in a torch.save archive (up to byte %zu)", at);
-  unsigned flags = take16(head + 6), method = take16(head + 8);
-  *out = (local){.name = (const char *)head + LOCAL_BYTES, .n_name = take16(head + 26), .n_bytes = take32(head + 22)};
-  *n_needed = out->payload = at + LOCAL_BYTES + out->n_name + take16(head + 28);
+  unsigned flags = ckpt_le16(head + 6), method = ckpt_le16(head + 8);
+  *out = (local){
+      .name = (const char *)head + LOCAL_BYTES, .n_name = ckpt_le16(head + 26), .n_bytes = ckpt_le32(head + 22)};
+  *n_needed = out->payload = at + LOCAL_BYTES + out->n_name + ckpt_le16(head + 28);
   if (flags & FLAG_DESCRIPTOR) out->n_bytes = UINT64_MAX;
   if (method != CKPT_ZIP_STORED || (flags & 1) || out->n_bytes == UINT32_MAX)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,

@@ -19,6 +19,7 @@
 #include "libckpt/arena.h"
 #include "libckpt/checked.h"
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 #include "libckpt/text.h"
 
 enum {
@@ -71,10 +72,6 @@ typedef struct slice {
 typedef struct directory {
   uint64_t offset, n_bytes, n_entries;
 } directory;
-
-static uint16_t take16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
-static uint32_t take32(const uint8_t *at) { return take16(at) | (uint32_t)take16(at + 2) << 16; }
-static uint64_t take64(const uint8_t *at) { return take32(at) | (uint64_t)take32(at + 4) << 32; }
 
 static bool is_signature(const uint8_t *at, char a, char b) {
   return at[0] == 'P' && at[1] == 'K' && at[2] == a && at[3] == b;
@@ -140,19 +137,20 @@ static ckpt_status read_end64(slice *s, const uint8_t *end_bytes, uint64_t end, 
   if (end < LOCATOR_BYTES) return CKPT_OK;
   CKPT_TRY(need(s, end - LOCATOR_BYTES, LOCATOR_BYTES, &bytes, err));
   if (!is_signature(bytes, 6, 7)) return CKPT_OK;
-  uint64_t at = take64(bytes + 8), locator = end - LOCATOR_BYTES;
-  bool one_disk = take32(bytes + 4) == 0 && take32(bytes + 16) <= 1;
+  uint64_t at = ckpt_le64(bytes + 8), locator = end - LOCATOR_BYTES;
+  bool one_disk = ckpt_le32(bytes + 4) == 0 && ckpt_le32(bytes + 16) <= 1;
   if (!ckpt_range_within(at, END64_BYTES, locator))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "the zip64 end lies outside the archive (at %llu of %llu)",
                      (ull)at, (ull)s->n_bytes);
   CKPT_TRY(need(s, at, END64_BYTES, &bytes, err));
-  if (!is_signature(bytes, 6, 6) || take64(bytes + 4) != locator - at - 12)
+  if (!is_signature(bytes, 6, 6) || ckpt_le64(bytes + 4) != locator - at - 12)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "damaged zip64 end (at %llu)", (ull)at);
-  *dir = (directory){take64(bytes + 48), take64(bytes + 40), take64(bytes + 32)};
-  one_disk = one_disk && take32(bytes + 16) == 0 && take32(bytes + 20) == 0 && take64(bytes + 24) == dir->n_entries;
+  *dir = (directory){ckpt_le64(bytes + 48), ckpt_le64(bytes + 40), ckpt_le64(bytes + 32)};
+  one_disk =
+      one_disk && ckpt_le32(bytes + 16) == 0 && ckpt_le32(bytes + 20) == 0 && ckpt_le64(bytes + 24) == dir->n_entries;
   if (!one_disk) return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL, "a zip archive of several disks");
-  if (!agrees(take16(own + 10), UINT16_MAX, dir->n_entries) || !agrees(take32(own + 12), UINT32_MAX, dir->n_bytes) ||
-      !agrees(take32(own + 16), UINT32_MAX, dir->offset))
+  if (!agrees(ckpt_le16(own + 10), UINT16_MAX, dir->n_entries) ||
+      !agrees(ckpt_le32(own + 12), UINT32_MAX, dir->n_bytes) || !agrees(ckpt_le32(own + 16), UINT32_MAX, dir->offset))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "the two ends of the zip archive contradict each other");
   *before = at;
   return CKPT_OK;
@@ -163,14 +161,14 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
   const uint8_t *bytes = NULL;
   CKPT_TRY(find_end(s, &end, err));
   CKPT_TRY(need(s, end, END_BYTES, &bytes, err));
-  uint32_t n_comment = take16(bytes + 20);
+  uint32_t n_comment = ckpt_le16(bytes + 20);
   if (end + END_BYTES + n_comment != s->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "%llu bytes follow the end of the zip archive, whose comment has %u; it is truncated or has more "
                      "behind it",
                      (ull)(s->n_bytes - end - END_BYTES), n_comment);
-  uint16_t disk = take16(bytes + 4), own_disk = take16(bytes + 6), n_here = take16(bytes + 8);
-  *dir = (directory){take32(bytes + 16), take32(bytes + 12), take16(bytes + 10)};
+  uint16_t disk = ckpt_le16(bytes + 4), own_disk = ckpt_le16(bytes + 6), n_here = ckpt_le16(bytes + 8);
+  *dir = (directory){ckpt_le32(bytes + 16), ckpt_le32(bytes + 12), ckpt_le16(bytes + 10)};
   bool one_disk = n_here == dir->n_entries && (disk == 0 || disk == UINT16_MAX) && own_disk == disk;
   if (!one_disk) return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL, "a zip archive of several disks");
   CKPT_TRY(read_end64(s, bytes, end, dir, &before, err));
@@ -200,14 +198,14 @@ static bool take_zip64(const uint8_t *extra, size_t n_extra, uint64_t *size, uin
   uint64_t *wanted[3] = {size, stored, header};
   bool is_wanted = *size == UINT32_MAX || *stored == UINT32_MAX || (header != NULL && *header == UINT32_MAX);
   while (n_extra >= 4) {
-    size_t n = take16(extra + 2);
+    size_t n = ckpt_le16(extra + 2);
     if (n > n_extra - 4) return false;
-    if (take16(extra) == 1 && is_wanted) {
+    if (ckpt_le16(extra) == 1 && is_wanted) {
       size_t at = 4;
       for (int i = 0; i < 3; i++) {
         if (wanted[i] == NULL || *wanted[i] != UINT32_MAX) continue;
         if (at + 8 > 4 + n) return false;
-        *wanted[i] = take64(extra + at);
+        *wanted[i] = ckpt_le64(extra + at);
         at += 8;
       }
       return true;
@@ -237,7 +235,7 @@ static ckpt_status check_entry(const slice *s, const item *it, ckpt_error *err) 
 static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it, ckpt_error *err) {
   const uint8_t *bytes = NULL;
   CKPT_TRY(need(s, *at, CENTRAL_BYTES, &bytes, err));
-  uint32_t n_name = take16(bytes + 28), n_extra = take16(bytes + 30), n_comment = take16(bytes + 32);
+  uint32_t n_name = ckpt_le16(bytes + 28), n_extra = ckpt_le16(bytes + 30), n_comment = ckpt_le16(bytes + 32);
   if (!is_signature(bytes, 1, 2) || n_name == 0 || n_name > MAX_NAME)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "damaged zip directory at %llu (names have 1 to %d bytes)",
                      (ull)*at, MAX_NAME);
@@ -245,21 +243,21 @@ static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it,
   CKPT_TRY(need(s, *at, n_all, &bytes, err));
   const char *name = (const char *)bytes + CENTRAL_BYTES;
   it->entry = (ckpt_zip_entry){.name = ckpt_arena_text(&zip->arena, name, n_name),
-                               .n_stored = take32(bytes + 20),
-                               .n_bytes = take32(bytes + 24),
-                               .crc32 = take32(bytes + 16),
-                               .method = take16(bytes + 10),
+                               .n_stored = ckpt_le32(bytes + 20),
+                               .n_bytes = ckpt_le32(bytes + 24),
+                               .crc32 = ckpt_le32(bytes + 16),
+                               .method = ckpt_le16(bytes + 10),
                                .is_utf8 = ckpt_utf8_length(name, n_name) == n_name};
   if (it->entry.name == NULL)
     return ckpt_fail(err, CKPT_ELIMIT, path_of(s), NULL, "the zip directory takes more memory than allowed");
-  it->header = take32(bytes + 42);
+  it->header = ckpt_le32(bytes + 42);
   it->n_name = n_name;
-  it->flags = take16(bytes + 8);
+  it->flags = ckpt_le16(bytes + 8);
   it->hash = hash_name(it->entry.name);
   if (memchr(name, '\0', n_name) != NULL || ((it->flags & FLAG_UTF8) && !it->entry.is_utf8))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "a zip entry's name is not UTF-8 or has a zero byte (at %llu)", (ull)*at);
-  if (take16(bytes + 34) != 0)
+  if (ckpt_le16(bytes + 34) != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL, "a zip archive of several disks");
   if (!take_zip64(bytes + CENTRAL_BYTES + n_name, n_extra, &it->entry.n_bytes, &it->entry.n_stored, &it->header))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "damaged extra field of zip entry '%s'", it->entry.name);
@@ -275,15 +273,15 @@ static ckpt_status read_local(slice *s, item *it, uint64_t dir_offset, ckpt_erro
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "zip entry '%s' lies outside the archive (at %llu)", e->name,
                      (ull)it->header);
   CKPT_TRY(need(s, it->header, LOCAL_BYTES + it->n_name, &bytes, err));
-  uint32_t n_name = take16(bytes + 26), n_extra = take16(bytes + 28);
+  uint32_t n_name = ckpt_le16(bytes + 26), n_extra = ckpt_le16(bytes + 28);
   uint64_t n_head = (uint64_t)LOCAL_BYTES + n_name + n_extra;
-  const uint16_t differing = (uint16_t)(take16(bytes + 6) ^ it->flags);
+  const uint16_t differing = (uint16_t)(ckpt_le16(bytes + 6) ^ it->flags);
   bool same = is_signature(bytes, 3, 4) && (differing & (FLAGS_REFUSED | FLAG_DESCRIPTOR)) == 0 &&
-              take16(bytes + 8) == e->method && n_name == it->n_name &&
+              ckpt_le16(bytes + 8) == e->method && n_name == it->n_name &&
               memcmp(bytes + LOCAL_BYTES, e->name, n_name) == 0;
   if (same && !(it->flags & FLAG_DESCRIPTOR)) {
-    uint64_t n_stored = take32(bytes + 18), n_bytes = take32(bytes + 22);
-    same = take32(bytes + 14) == e->crc32;
+    uint64_t n_stored = ckpt_le32(bytes + 18), n_bytes = ckpt_le32(bytes + 22);
+    same = ckpt_le32(bytes + 14) == e->crc32;
     if (n_stored == UINT32_MAX || n_bytes == UINT32_MAX) {
       CKPT_TRY(need(s, it->header, n_head, &bytes, err));
       same = same && take_zip64(bytes + LOCAL_BYTES + n_name, n_extra, &n_bytes, &n_stored, NULL);

@@ -12,6 +12,7 @@
 #include "libckpt/checked.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 
 typedef unsigned long long ull;
 
@@ -80,15 +81,11 @@ static ckpt_status look_npy(ckpt_scanner *s, const ckpt_place *place, const uint
 
 /* ---- any -------------------------------------------------------------------------------------------------------- */
 
-static uint32_t take32(const uint8_t *at) {
-  return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 /* Whether the end record at tail[at] has what readers want of it: the directory before it, or a zip64 locator. */
 static ckpt_status leads_to_directory(const ckpt_place *place, const uint8_t *tail, size_t at, uint64_t tail_at,
                                       bool *leads, ckpt_error *err) {
   uint8_t magic[4];
-  uint64_t n_directory = take32(tail + at + 12), end = tail_at + at;
+  uint64_t n_directory = ckpt_le32(tail + at + 12), end = tail_at + at;
   *leads = at >= LOCATOR_BYTES && memcmp(tail + at - LOCATOR_BYTES, "PK\6\7", 4) == 0;
   if (*leads || n_directory < sizeof magic || n_directory > end) return CKPT_OK;
   CKPT_TRY(read_at(place, end - n_directory, magic, sizeof magic, err));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 #include "libckpt/recipe/scan_look.h"
 #include "libckpt/recipe/unpacked.h"
 
@@ -15,7 +16,7 @@ enum { HEAD_BYTES = 512 };
 /* A frame of zstd that decoders skip: 50 to 5F, 2A 4D 18 | n u32 | n bytes. Its bytes; 0 for anything else. */
 static uint64_t skippable(const uint8_t *head, size_t n_head) {
   if (n_head < 8 || head[0] >> 4 != 5 || memcmp(head + 1, "\x2a\x4d\x18", 3) != 0) return 0;
-  return 8 + ((uint64_t)head[4] | (uint64_t)head[5] << 8 | (uint64_t)head[6] << 16 | (uint64_t)head[7] << 24);
+  return UINT64_C(8) + ckpt_le32(head + 4);
 }
 
 const char *ckpt_scan_compressor(const uint8_t *head, size_t n_head, bool *is_known) {

@@ -10,6 +10,7 @@
 #include "libckpt/checked.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 #include "libckpt/recipe/scan_look.h"
 
 typedef unsigned long long ull;
@@ -26,10 +27,6 @@ enum {
 
 static const uint64_t max_directory = UINT64_C(256) << 20;
 
-static uint16_t take16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
-static uint32_t take32(const uint8_t *at) { return take16(at) | (uint32_t)take16(at + 2) << 16; }
-static uint64_t take64(const uint8_t *at) { return take32(at) | (uint64_t)take32(at + 4) << 32; }
-
 static ckpt_status read_at(const ckpt_place *place, uint64_t at, void *dst, size_t n, ckpt_error *err) {
   return ckpt_source_read(place->source, place->file, place->offset + at, dst, n, err);
 }
@@ -43,8 +40,8 @@ static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, uint
   char name[MAX_SHOWN_NAME + 1] = "";
   if (n_room < LOCAL_BYTES) return CKPT_OK;
   CKPT_TRY(read_at(place, at, head, sizeof head, err));
-  uint32_t n_name = take16(head + 26), flags = take16(head + 6), method = take16(head + 8);
-  uint64_t n_head = (uint64_t)LOCAL_BYTES + n_name + take16(head + 28);
+  uint32_t n_name = ckpt_le16(head + 26), flags = ckpt_le16(head + 6), method = ckpt_le16(head + 8);
+  uint64_t n_head = (uint64_t)LOCAL_BYTES + n_name + ckpt_le16(head + 28);
   if (n_head >= n_room) return CKPT_OK;
   CKPT_TRY(read_at(place, at + LOCAL_BYTES, name, n_name < MAX_SHOWN_NAME ? n_name : MAX_SHOWN_NAME, err));
   ckpt_place record = *place;
@@ -254,14 +251,14 @@ static ckpt_status find_start(const splitting *p, uint64_t at, uint64_t *start, 
   *is = false;
   if (p->place->n_bytes - at < END_BYTES) return CKPT_OK;
   CKPT_TRY(read_at(p->place, at, bytes, END_BYTES, err));
-  uint64_t n_directory = take32(bytes + 12), directory = take32(bytes + 16), before = at;
-  if (!ckpt_add_u64(at + END_BYTES, take16(bytes + 20), end) || *end > p->place->n_bytes) return CKPT_OK;
+  uint64_t n_directory = ckpt_le32(bytes + 12), directory = ckpt_le32(bytes + 16), before = at;
+  if (!ckpt_add_u64(at + END_BYTES, ckpt_le16(bytes + 20), end) || *end > p->place->n_bytes) return CKPT_OK;
   if (at >= LOCATOR_BYTES + END64_BYTES) CKPT_TRY(read_at(p->place, at - LOCATOR_BYTES, locator, LOCATOR_BYTES, err));
   if (memcmp(locator, "PK\6\7", 4) == 0) {
     before = at - LOCATOR_BYTES - END64_BYTES;
     CKPT_TRY(read_at(p->place, before, bytes, END64_BYTES, err));
-    n_directory = take64(bytes + 40);
-    directory = take64(bytes + 48);
+    n_directory = ckpt_le64(bytes + 40);
+    directory = ckpt_le64(bytes + 48);
   }
   uint64_t n_before;
   *is = ckpt_add_u64(n_directory, directory, &n_before) && n_before <= before && before - n_before >= p->done;

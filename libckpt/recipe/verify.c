@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/apart.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
-#include "libckpt/apart.h"
 #include "libckpt/recipe/stats.h"
 #include "libckpt/weights.h"
 

@@ -81,6 +81,7 @@ typedef struct ckpt_crc_counts {
   uint64_t n_checked, n_wrong; /* records with a CRC-32; those whose bytes have another */
   uint64_t n_without;          /* records that have none: PyTorch can be told to write 0 */
   uint64_t n_others;           /* files of tensors that are no archives */
+  const char *bare;            /* the first file without tensors that is none either (.metadata); NULL: none */
   uint64_t n_packed;           /* archives behind zstd that are broken, or larger than their tensors ask for */
 } ckpt_crc_counts;
 

@@ -70,11 +70,27 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
       bool is_packed = extent->chain[0] == CKPT_DECODE_ZSTD && extent->chain[1] == CKPT_DECODE_TORCH_RECORD;
       const archive found = {extent->file, extent->offset, extent->n_stored, tensors[i].name,
                              is_packed ? tensors[i].n_bytes : 0};
-      if (is_packed || extent->chain[0] == CKPT_DECODE_TORCH_RECORD)
+      if (is_packed || extent->chain[0] == CKPT_DECODE_TORCH_RECORD) {
         CKPT_TRY(add_archive(c, found, err));
-      else
+        c->is_seen[extent->file] = true;
+      } else {
         CKPT_TRY(add_file(c, extent->file, err));
+      }
     }
+  return CKPT_OK;
+}
+
+/* Files that no tensor lies in: archives all the same, whose damage may be why; or what says what the tensors are. */
+static ckpt_status add_rest(checking *c, ckpt_error *err) {
+  for (uint32_t i = 0; i < c->index->n_side_files; i++) c->is_seen[c->index->side_files[i].file] = true;
+  const uint64_t n_others = c->counts->n_others;
+  for (uint32_t file = 0; file < ckpt_source_count(c->index->source); file++) {
+    const uint32_t n = c->n;
+    if (c->is_seen[file]) continue;
+    CKPT_TRY(add_file(c, file, err));
+    if (c->n == n && c->counts->bare == NULL) c->counts->bare = ckpt_source_name(c->index->source, file);
+  }
+  c->counts->n_others = n_others;
   return CKPT_OK;
 }
 
@@ -198,6 +214,7 @@ ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, co
   if (c.is_seen == NULL || c.window == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (status == CKPT_OK) status = add_tensors(&c, index->tensors, index->n_tensors, err);
   if (status == CKPT_OK) status = add_tensors(&c, index->stored, index->n_stored, err);
+  if (status == CKPT_OK) status = add_rest(&c, err);
   if (c.n > 1) qsort(c.archives, c.n, sizeof *c.archives, by_place);
   for (uint32_t i = 0; i < c.n; i++) c.n_total += c.archives[i].n_bytes;
   for (uint32_t i = 0; i < c.n && status == CKPT_OK; i++) {

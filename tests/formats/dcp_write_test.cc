@@ -313,7 +313,7 @@ TEST_F(DcpWrite, TiedTensorsHaveBothNamesAndOnePlace) {
   EXPECT_EQ(Digest(gpt2), Digest(folder_ / "o"));
 }
 
-TEST_F(DcpWrite, WritesForManyRanksInLinearTime) {
+TEST_F(DcpWrite, WritesForManyRanks) {
   std::vector<int> rows(200, 500);
   std::string source = Source(rows, 2);
   ASSERT_EQ(Write(source, folder_ / "o", 500), CKPT_OK) << text_of(err_); /* 100,000 chunks */

@@ -1,5 +1,6 @@
 // The digest does not depend on threads or memory, and never runs out of buffers half way: as planned, nothing
 // adjusted.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "libckpt/ckpt.h"
+#include "tests/bytes/folder.h"
 
 namespace {
 
@@ -15,8 +17,7 @@ namespace {
 class Hash : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "hash-XXXXXX";
-    int fd = mkstemp(path_.data());
+    int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     ASSERT_GE(fd, 0);
     const uint64_t n = uint64_t{3} * 5250007 * 4;
     std::string header = R"({"w":{"dtype":"F32","shape":[5250007,3],"data_offsets":[0,)" + std::to_string(n) + "]}}";
@@ -31,10 +32,7 @@ class Hash : public testing::Test {
     close(fd);
     ASSERT_EQ(ckpt_open(&index_, path_.c_str(), nullptr, &err_), CKPT_OK) << err_.message;
   }
-  void TearDown() override {
-    ckpt_index_free(index_);
-    unlink(path_.c_str());
-  }
+  void TearDown() override { ckpt_index_free(index_); }
 
   std::string Digest(ckpt_dtype cast, uint32_t n_threads, uint64_t memory) {
     ckpt_run_options run = {};
@@ -52,7 +50,8 @@ class Hash : public testing::Test {
     return ckpt_digest_text(&digest, text);
   }
 
-  std::string path_;
+  Folder folder_;
+  std::string path_ = folder_ / "w.safetensors";
   ckpt_index *index_ = nullptr;
   ckpt_error err_ = {};
 };

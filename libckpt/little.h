@@ -1,0 +1,14 @@
+/* little.h - little-endian numbers at any address, as headers of files have them. */
+#ifndef CKPT_LITTLE_H
+#define CKPT_LITTLE_H
+
+#include <stdint.h>
+
+/* The unsigned number in the 2, 4 or 8 bytes at `at`. */
+static inline uint16_t ckpt_le16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+/* as above */
+static inline uint32_t ckpt_le32(const uint8_t *at) { return ckpt_le16(at) | (uint32_t)ckpt_le16(at + 2) << 16; }
+/* as above */
+static inline uint64_t ckpt_le64(const uint8_t *at) { return ckpt_le32(at) | (uint64_t)ckpt_le32(at + 4) << 32; }
+
+#endif
