@@ -43,6 +43,7 @@ typedef struct ckpt_note {
   const char *text;
   bool is_problem;  /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
   const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
+  bool is_training; /* what is left is training state: a run cannot go on from a copy */
 } ckpt_note;
 
 /* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not. It is none

@@ -13,7 +13,7 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
   pthread_mutex_init(&digests->mutex, NULL);
   digests->rows = calloc(plan->n_rows + 1, sizeof *digests->rows);
   digests->slots = calloc(digests->n_slots + 1, sizeof *digests->slots);
-  digests->slot_memory = calloc(digests->n_slots + 1, CKPT_LEAF_BYTES);
+  digests->slot_memory = calloc((size_t)digests->n_slots + 2, CKPT_LEAF_BYTES); /* the others: see struct back */
   if (digests->rows == NULL || digests->slots == NULL || digests->slot_memory == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < digests->n_slots; i++) digests->slots[i].bytes = digests->slot_memory + i * CKPT_LEAF_BYTES;
@@ -146,7 +146,8 @@ static const ckpt_source_ops sink_ops = {.read_at = read_sink};
 typedef struct back {
   const ckpt_output *output; /* whose sink is open; NULL: none */
   ckpt_mover mover;
-  uint8_t *leaf; /* a leaf, and a unit that stands across its edge */
+  uint8_t *leaf; /* and room for a unit that stands across its edge: the slots, which no tile needs any more, and at
+                  * least two leaves, of which pages that nothing touches cost no memory */
 } back;
 
 static ckpt_status back_to(back *b, const ckpt_output *output, ckpt_error *err) {
@@ -167,7 +168,6 @@ static ckpt_status back_to(back *b, const ckpt_output *output, ckpt_error *err) 
 static void back_end(back *b) {
   ckpt_reader_reset(&b->mover.reader);
   ckpt_source_free(b->mover.reader.source);
-  free(b->leaf);
 }
 
 static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, back *b,
@@ -206,12 +206,12 @@ bool ckpt_row_digests_restart(ckpt_row_digests *digests, uint32_t row) {
 
 ckpt_status ckpt_row_digests_finish(ckpt_row_digests *digests, ckpt_hasher *hasher, uint8_t *window, size_t n_window,
                                     ckpt_error *err) {
-  enum { UNIT_ROOM = 64 }; /* more than any unit has bytes */
   if (n_window < CKPT_WINDOW_BYTES) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "window of %zu bytes", n_window);
   ckpt_plan *plan = digests->plan;
-  back b = {.mover = {.window = window, .reader.max_bytes = plan->memory / 8},
-            .leaf = malloc(CKPT_LEAF_BYTES + UNIT_ROOM)};
-  ckpt_status status = b.leaf == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  /* The workers' cursors and encoders are gone, so that one cursor is paid for in any case. */
+  uint64_t n_free = plan->memory - plan->peak + plan->n_workers * plan->cursor_bytes;
+  back b = {.mover = {.window = window, .reader.max_bytes = n_free}, .leaf = digests->slot_memory};
+  ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_rows && status == CKPT_OK; i++) {
     const ckpt_row *row = &plan->rows[i];
     if (digests->rows[i].is_done || !ckpt_plan_digests(plan, i)) continue;

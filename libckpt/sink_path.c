@@ -33,9 +33,6 @@
 
 enum { MAX_STAGES = 8 };
 
-/* Files past this number are synced by syncing their file system, once: each fsync waits for its journal. */
-enum { MANY_FILES = 64 };
-
 typedef struct output_file {
   char *name; /* below the sink's folder; "" where the output is one file */
   char *path; /* where it will be: for messages */
@@ -401,11 +398,11 @@ static ckpt_status check_there(const path_sink *sink, const output_file *f, int 
                    is_same ? "cut or grown" : "removed or replaced");
 }
 
-static ckpt_status sync_file(path_sink *sink, uint32_t file, bool is_synced, ckpt_error *err) {
-  int fd, failed = 0;
+static ckpt_status sync_file(path_sink *sink, uint32_t file, ckpt_error *err) {
+  int fd, failed;
   CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, file, sink->files[file].path, &fd, err));
   do {
-    failed = is_synced ? 0 : fsync(fd);
+    failed = fsync(fd);
   } while (failed != 0 && errno == EINTR);
   ckpt_status status = failed == 0 ? check_there(sink, &sink->files[file], fd, err)
                                    : ckpt_fail_errno(err, sink->files[file].path, "cannot be synced");
@@ -415,9 +412,8 @@ static ckpt_status sync_file(path_sink *sink, uint32_t file, bool is_synced, ckp
 
 static ckpt_status path_seal(void *ctx, ckpt_error *err) {
   path_sink *sink = ctx;
-  bool is_synced = sink->n_files > MANY_FILES && syncfs(sink->parent) == 0; /* else one by one */
   for (uint32_t i = 0; i < sink->n_files; i++)
-    if (!sink->is_joined || sink->files[i].n_written != 0) CKPT_TRY(sync_file(sink, i, is_synced, err));
+    if (!sink->is_joined || sink->files[i].n_written != 0) CKPT_TRY(sync_file(sink, i, err));
   CKPT_TRY(ckpt_fail_at(ckpt_descriptors_close(sink->descriptors, err), err, sink->path, NULL));
   return sink->is_folder ? ckpt_tree_sync_folders(&sink->tree, sink->folder, sink->path, err) : CKPT_OK;
 }

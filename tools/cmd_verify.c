@@ -360,11 +360,11 @@ static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool 
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "bytes: the manifest is of values as %s; give one without --cast, --sums or --receipt",
                              ckpt_dtype_name(v->cast));
-  if (v->crc.n_packed != 0)
+  if (v->crc.n_passed != 0)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "bytes: %llu compressed archive%s not gone through; give --digest, --manifest, --sums or "
+                             "bytes: %llu archive%s not gone through; give --digest, --manifest, --sums or "
                              "--receipt",
-                             (unsigned long long)v->crc.n_packed, v->crc.n_packed == 1 ? " was" : "s were");
+                             (unsigned long long)v->crc.n_passed, v->crc.n_passed == 1 ? " was" : "s were");
   if (v->crc.n_without != 0)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "bytes: %llu record%s no CRC-32; give --digest, --manifest, --sums or --receipt",
@@ -386,7 +386,7 @@ static ckpt_status check_crc(ckpt_verification *v, bool *is_whole, ckpt_error *e
   ckpt_job_begin(&job, v->args);
   ckpt_status status = ckpt_verify_crc(&v->findings, v->input.index, &job.run, &v->crc, err);
   ckpt_job_end(&job);
-  *is_whole = v->crc.n_checked != 0 && v->crc.n_without + v->crc.n_packed + v->crc.n_others == 0;
+  *is_whole = v->crc.n_checked + v->crc.n_wrong != 0 && v->crc.n_without + v->crc.n_passed + v->crc.n_others == 0;
   if (status != CKPT_OK || v->crc.n_checked == 0 || v->crc.n_wrong != 0) return status;
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
                            "bytes: CRC-32 of %llu record%s is what the archives say",

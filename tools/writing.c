@@ -135,7 +135,7 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
 static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
   for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)
-    if (index->notes[i].left != NULL && strstr(index->notes[i].left, "training state") != NULL)
+    if (index->notes[i].is_training)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s (--drop optimizer goes on without)",
                        index->notes[i].text);
   return CKPT_OK;

@@ -78,6 +78,7 @@ static ckpt_status write_note(const side_reader *r, const names *list, const cha
   note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, list->n == 1 ? "" : "s", of,
                                  n_first, list->text, list->n == 1 ? "" : ", ...");
   CKPT_TRY_ALLOC(note->left, err);
+  note->is_training = list == &r->training;
   return CKPT_OK;
 }
 

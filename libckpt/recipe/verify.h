@@ -78,11 +78,13 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
 
 /* What the records of zip archives said of themselves. */
 typedef struct ckpt_crc_counts {
-  uint64_t n_checked, n_wrong; /* records with a CRC-32; those whose bytes have another */
-  uint64_t n_without;          /* records that have none: PyTorch can be told to write 0 */
-  uint64_t n_others;           /* files of tensors that are no archives */
-  const char *bare;            /* the first file without tensors that is none either (.metadata); NULL: none */
-  uint64_t n_packed;           /* archives behind zstd that are broken, or larger than their tensors ask for */
+  uint64_t n_checked; /* records with a CRC-32 */
+  uint64_t n_wrong;   /* records whose bytes have another, and archives that are none: each is a problem */
+  uint64_t n_without; /* records that have none: PyTorch can be told to write 0 */
+  uint64_t n_others;  /* files of tensors that are no archives */
+  const char *bare;   /* the first file without tensors that is none either (.metadata); NULL: none */
+  uint64_t n_passed;  /* archives not gone through: behind zstd and broken, or larger than their tensors ask
+                       * for; with a directory above 256 MiB; overlapping another that was */
 } ckpt_crc_counts;
 
 /* The CRC-32 of every record of the archives that tensors lie in (torch.save files, items of DCP files, unpacked ones

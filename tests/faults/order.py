@@ -31,6 +31,7 @@ CASES = [
     ("convert IN -o o.pt --force", {"o.pt": "old"}),
     ("reshard IN -o o --to dcp --world 3", {}),
     ("reshard IN -o o --to dcp --world 2", {"o/": ""}),
+    ("reshard IN -o o --to dcp --world 100", {}),  # many files are synced one by one, too
     ("reshard IN -o o --to dcp --force", {"o/.metadata": "old", "o/__7_0.distcp": "old"}),
     ("reshard IN -o o --to dcp --world 3 --zstd 3", {}),
     ("reshard IN -o o --to dcp --world 2 --zstd 3", {"o/": ""}),

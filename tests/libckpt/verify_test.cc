@@ -1,6 +1,8 @@
 // Manifests survive being written and read, damaged ones are refused; findings; sums of whole files.
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -188,6 +190,82 @@ TEST(Verify, OfOneSortSoManyAreKeptAndAllAreCounted) {
   EXPECT_EQ(n_kept[CKPT_PROBLEM], 1000u);
   EXPECT_EQ(n_kept[CKPT_WARNING], 21u);
   ckpt_findings_free(&findings);
+}
+
+// A zip archive of one stored record; its directory may call it otherwise than its local header does.
+std::string Archive(const std::string &name, const std::string &named, const std::string &payload) {
+  auto number = [](uint64_t value, int n) {
+    std::string bytes;
+    for (int i = 0; i < n; i++) bytes += static_cast<char>(value >> (8 * i));
+    return bytes;
+  };
+  auto crc = crc32(0, reinterpret_cast<const Bytef *>(payload.data()), static_cast<uInt>(payload.size()));
+  std::string known = number(0, 8) + number(crc, 4) + number(payload.size(), 4) + number(payload.size(), 4) +
+                      number(name.size(), 2) + number(0, 2);
+  std::string file = "PK\3\4" + number(20, 2) + known + name + payload;
+  uint64_t directory = file.size();
+  file += "PK\1\2" + number(20, 2) + number(20, 2) + known + number(0, 14) + named;
+  return file + "PK\5\6" + number(0, 4) + number(1, 2) + number(1, 2) + number(file.size() - directory, 4) +
+         number(directory, 4) + number(0, 2);
+}
+
+struct Slice {
+  uint64_t offset, n_bytes;
+  bool is_packed;
+};
+
+// What is counted and found in slices of a file, each the archive of a tensor of eight bytes.
+ckpt_crc_counts CountCrc(const std::string &file, const std::vector<Slice> &slices, std::string *found = nullptr) {
+  ckpt_source *source = nullptr;
+  ckpt_index *index = nullptr;
+  ckpt_error err = {};
+  ckpt_findings findings = {};
+  ckpt_run_options run = {};
+  ckpt_crc_counts counts = {};
+  EXPECT_EQ(ckpt_source_memory(&source, file.data(), file.size(), "items", &err), CKPT_OK);
+  EXPECT_EQ(ckpt_index_new(&index, source, "items", "dcp", nullptr, &err), CKPT_OK);
+  for (size_t i = 0; i < slices.size(); i++) {
+    std::string name = "t" + std::to_string(i);
+    const uint64_t shape[] = {8};
+    ckpt_extent extent = {};
+    extent.offset = slices[i].offset;
+    extent.n_stored = slices[i].n_bytes;
+    extent.count = 8;
+    extent.chain[0] = slices[i].is_packed ? CKPT_DECODE_ZSTD : CKPT_DECODE_TORCH_RECORD;
+    if (slices[i].is_packed) extent.chain[1] = CKPT_DECODE_TORCH_RECORD;
+    EXPECT_EQ(ckpt_index_add(index, name.data(), name.size(), CKPT_U8, 1, shape, CKPT_ROLE_PARAMETER, &extent, 1,
+                             nullptr, &err),
+              CKPT_OK)
+        << err.message;
+  }
+  EXPECT_EQ(ckpt_verify_crc(&findings, index, &run, &counts, &err), CKPT_OK) << err.message;
+  for (size_t i = 0; i < findings.n && found != nullptr; i++)
+    *found += std::string(findings.items[i].tensor) + ": " + findings.items[i].message + "\n";
+  EXPECT_EQ(findings.n, counts.n_wrong);
+  ckpt_findings_free(&findings);
+  ckpt_index_free(index);
+  return counts;
+}
+
+TEST(Crc, AnArchiveThatIsRefusedIsAProblem) {
+  std::string good = Archive("a/data/0", "a/data/0", "8 bytes."), bad = Archive("a/data/0", "a/data/1", "8 bytes.");
+  std::string packed(ZSTD_compressBound(bad.size()), '\0'), found;
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), bad.data(), bad.size(), 3));
+  auto counts = CountCrc(good + packed, {{0, good.size(), false}, {good.size(), packed.size(), true}}, &found);
+  EXPECT_EQ(counts.n_checked, 1u);
+  EXPECT_EQ(counts.n_wrong, 1u);
+  EXPECT_EQ(found.substr(0, 17), "t1: its archive: ") << found;
+}
+
+TEST(Crc, WhatIsPassedOverIsCounted) {
+  std::string file = Archive("a/data/0", "a/data/0", "8 bytes.");
+  auto counts = CountCrc(file + file, {{0, file.size(), false},
+                                       {0, file.size(), false},  // two tensors in one item
+                                       {8, file.size() - 8, false},
+                                       {file.size(), file.size(), false}});
+  EXPECT_EQ(counts.n_checked, 2u);
+  EXPECT_EQ(counts.n_passed, 1u);
+  EXPECT_EQ(counts.n_wrong, 0u);
 }
 
 TEST(Files, SumsOfManyFilesByAnyThreads) {

@@ -9,6 +9,8 @@ ckpt verify half.safetensors --receipt half.json
 ckpt consolidate "$IN" -o ranks --to dcp 2>&1; echo "exit $?"
 cp -r "$DATA/dcp/accelerate" .
 ckpt reshard accelerate -o ranks --to dcp --quiet 2>&1; echo "exit $?"
+cp -r "$DATA/llama-tiny" tiny; chmod u+w tiny; echo > "tiny/training state.bin" # a name is none
+ckpt reshard tiny -o tiny-ranks --to dcp --quiet > digest 2>&1; echo "exit $?"
 ckpt reshard "$IN" -o ranks --to dcp --world 0 2>&1; echo "exit $?"
 ckpt convert "$IN" -o steps.pt --dtype bf16 --quiet
 ckpt ls steps.pt --include all --match '*weight*'
