@@ -3,11 +3,8 @@
     python peers.py save FOLDER N_RANKS AXIS < LIST     a DCP folder; LIST: lines "name rows columns", f32; cut along AXIS
     python peers.py torch FILE < LIST                   the same as one torch.save file
     python peers.py consolidate FOLDER FILE             dcp_to_torch_save: prints seconds and peak resident bytes
-    python peers.py chunks FOLDER N_TENSORS N_RANKS     tests/data/make_dcp_chunks.py: metadata alone
 """
-import os
 import resource
-import runpy
 import sys
 import time
 
@@ -79,9 +76,7 @@ def main(job, *arguments):
     elif job == "consolidate":
         consolidate(*arguments)
     else:
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/data/make_dcp_chunks.py")
-        sys.argv = [path, *arguments]
-        runpy.run_path(path, run_name="__main__")
+        sys.exit(f"peers.py: no job '{job}'")
 
 
 if __name__ == "__main__":

@@ -248,17 +248,6 @@ static const ckpt_object *property(const ckpt_object *properties, uint64_t i, co
   return i < state->n ? state->items[i] : NULL;
 }
 
-/* Whether elements with these strides follow each other in row-major order. */
-static bool is_row_major(uint32_t rank, const uint64_t *shape, const uint64_t *strides) {
-  uint64_t expected = 1;
-  for (uint32_t i = rank; i-- > 0;) {
-    if (shape[i] == 0) return true;
-    if (shape[i] != 1 && strides[i] != expected) return false;
-    if (!ckpt_mul_u64(expected, shape[i], &expected)) return false;
-  }
-  return true;
-}
-
 static ckpt_status describe(const ckpt_object *row, described *out, ckpt_error *err) {
   *out = (described){.dtype = CKPT_DTYPE_NONE};
   const ckpt_object *properties = ckpt_dcp_attribute(row, "properties");
@@ -275,7 +264,7 @@ static ckpt_status describe(const ckpt_object *row, described *out, ckpt_error *
   uint64_t of_strides[CKPT_MAX_RANK];
   uint32_t n;
   if (strides != NULL && ckpt_foreign_u64s(strides, of_strides, CKPT_MAX_RANK, &n) && n == out->rank)
-    out->is_strided = !is_row_major(out->rank, out->shape, of_strides);
+    out->is_strided = !ckpt_is_row_major(out->rank, out->shape, of_strides);
   return CKPT_OK;
 }
 

@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
+#include "text.h"
+#include "unknown.h"
 
 /* Whether text[0, n) may be a part of `org/name`: no path tricks. */
 static bool is_part(const char *text, size_t n) {
@@ -24,13 +25,11 @@ static bool is_part(const char *text, size_t n) {
 
 /* Whether `org/name` is rather a path that is not there: its folder is, or its name is a file's. */
 static bool looks_local(const char *reference, size_t n_org, const char *name, size_t n_name) {
-  static const char *const suffixes[] = {".safetensors", ".json", ".gguf", ".bin",  ".pt",   ".pth", ".onnx",
-                                         ".ckpt",        ".npz",  ".zip",  ".yaml", ".yml",  ".txt", ".md",
-                                         ".index",       ".h5",   ".pkl",  ".tar",  ".model"};
-  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-    size_t n = strlen(suffixes[i]);
-    if (n_name > n && strncasecmp(name + n_name - n, suffixes[i], n) == 0) return true;
-  }
+  static const char *const others[] = {".json", ".npz",   ".zip", ".yaml", ".yml",  ".txt",
+                                       ".md",   ".index", ".pkl", ".tar",  ".model"};
+  if (ckpt_names_weights(name, n_name)) return true;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (ckpt_text_ends_in(name, n_name, others[i])) return true;
   char folder[128];
   snprintf(folder, sizeof folder, "%.*s", (int)n_org, reference);
   return access(folder, F_OK) == 0;

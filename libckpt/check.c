@@ -3,7 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "apart.h"
 #include "batch.h"
 #include "checked.h"
 #include "cover.h"
@@ -54,6 +53,17 @@ void ckpt_output_place(ckpt_output *output) {
   }
   for (uint32_t i = 0; i < described->n_tensors; i++) /* whatever order the files have them in */
     if (described->tensors[i].extent_form == CKPT_EXTENT_BOX) ckpt_sort_boxes(&described->tensors[i]);
+}
+
+uint64_t ckpt_output_bytes(const ckpt_output *output) {
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < output->layout.n_files; i++) {
+    const ckpt_layout_file *file = &output->layout.files[i];
+    if (file->n_bytes != CKPT_SIZE_UNKNOWN) n_bytes += file->n_bytes;
+    for (uint32_t s = 0; s < file->n_segments && file->n_bytes == CKPT_SIZE_UNKNOWN; s++)
+      n_bytes += file->segments[s].n_raw;
+  }
+  return n_bytes;
 }
 
 static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
@@ -173,42 +183,6 @@ static ckpt_status prepare_segments(ckpt_plan *plan, ckpt_batcher *batcher, cons
   return CKPT_OK;
 }
 
-/* The indexes that a plan reads, each once. */
-typedef struct inputs {
-  const ckpt_index **indexes;
-  uint32_t n, capacity, last; /* the one met last */
-} inputs;
-
-static ckpt_status add_input(inputs *in, const ckpt_index *index, ckpt_error *err) {
-  if (index == NULL || (in->n != 0 && in->indexes[in->last] == index)) return CKPT_OK;
-  for (in->last = 0; in->last < in->n; in->last++)
-    if (in->indexes[in->last] == index) return CKPT_OK;
-  CKPT_TRY(ckpt_grow(&in->indexes, in->n, &in->capacity, sizeof *in->indexes, err));
-  in->indexes[in->n++] = index;
-  return CKPT_OK;
-}
-
-/* Of an expression, whose size is bounded (plan.c); reductions before it have rows of their own. */
-static ckpt_status add_inputs(inputs *in, const ckpt_expr *node, ckpt_error *err) {
-  CKPT_TRY(add_input(in, node->index, err));
-  for (uint32_t i = 0; i < node->n_args; i++) CKPT_TRY(add_inputs(in, node->args[i], err));
-  return CKPT_OK;
-}
-
-/* No output may stand where the plan reads. */
-static ckpt_status check_apart(const ckpt_plan *plan, ckpt_error *err) {
-  inputs in = {0};
-  ckpt_status status = CKPT_OK;
-  for (uint32_t i = 0; i < plan->n_rows && status == CKPT_OK; i++) status = add_inputs(&in, plan->rows[i].expr, err);
-  for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++)
-    status = add_input(&in, plan->outputs[i].carried, err);
-  for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++)
-    for (uint32_t k = 0; k < in.n && plan->outputs[i].is_at_path && status == CKPT_OK; k++)
-      status = ckpt_keeps_apart(in.indexes[k], NULL, plan->outputs[i].path, err);
-  free(in.indexes);
-  return status;
-}
-
 ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err) {
   uint64_t memory = options != NULL && options->memory != 0 ? options->memory : DEFAULT_MEMORY;
   uint32_t n_threads =
@@ -219,7 +193,6 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
   if (plan->is_checked && plan->memory == memory && plan->n_threads == n_threads && plan->rank == group->rank &&
       plan->n_ranks == group->size)
     return CKPT_OK;
-  CKPT_TRY(check_apart(plan, err));
   ckpt_arena_free(&plan->work);
   plan->n_pieces = plan->n_batches = 0;
   plan->n_bytes_read = plan->n_bytes_written = 0;

@@ -39,4 +39,17 @@ static inline bool ckpt_product_u64(const uint64_t *extents, uint32_t n, uint64_
   return true;
 }
 
+/* Whether elements with these strides follow each other in row-major order; so do none, and strides of axes of one
+ * element do not matter. */
+static inline bool ckpt_is_row_major(uint32_t rank, const uint64_t *shape, const uint64_t *strides) {
+  uint64_t expected = 1;
+  bool is_plain = true;
+  for (uint32_t axis = rank; axis-- > 0;) {
+    if (shape[axis] == 0) return true;
+    is_plain =
+        is_plain && (shape[axis] == 1 || (strides[axis] == expected && ckpt_mul_u64(expected, shape[axis], &expected)));
+  }
+  return is_plain;
+}
+
 #endif

@@ -297,7 +297,7 @@ CKPT_API void ckpt_plan_free(ckpt_plan *plan); /* NULL is fine */
 
 /* Adds an output that `ckpt_plan_run` writes and commits; *sink numbers it (0, 1, ...). format: "safetensors",
  * "hf", ...; NULL takes it from the suffix. An existing path fails with EEXIST unless force. EINVAL: it is at
- * another output's place; one where the plan reads is refused by its check. Links are followed for both. */
+ * another output's place, or where the plan reads (what reads there later fails so). Links are followed for both. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force,
                                                       uint32_t *sink, ckpt_error *err);
 
@@ -316,7 +316,7 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
 /* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, dtype), ENOMEM.
- * read: the tensor as stored. memory: caller's row-major bytes, borrowed until the plan is freed.
+ * read: the tensor as stored. memory: caller's row-major bytes, borrowed until the plan is freed; NULL for none only.
  * cast: round to nearest even; the only node that rounds. slice: [start, start + count) of one axis.
  * permute: axis i of the result is axis order[i] of x. reshape: same elements. concat: along an existing axis. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index,

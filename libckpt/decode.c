@@ -75,8 +75,7 @@ static const char *chain_defect(const ckpt_extent *extent, uint32_t unit_bytes) 
 
 bool ckpt_extent_is_sequential(const ckpt_extent *extent) { return sequential_part(extent) != CKPT_DECODE_RAW; }
 
-/* ---- cursors -------------------------------------------------------------------------------------------------------
- */
+/* ---- cursors ----------------------------------------------------------------------------------------------------- */
 
 static void cursor_free(ckpt_cursor *cursor) {
   if (cursor->stream.decoder == CKPT_DECODE_INFLATE) inflateEnd(&cursor->inflate);
@@ -285,9 +284,7 @@ static ckpt_status read_sequential(ckpt_reader *reader, const stream *of, uint32
   return pull(cursor, unit_bytes, dst, n_bytes, err);
 }
 
-/* ---- records of torch.save archives
- * ----------------------------------------------------------------------------------
- */
+/* ---- records of torch.save archives ------------------------------------------------------------------------------ */
 
 /* Finds the record of a compressed archive. The cursor then stands at its payload. */
 static ckpt_status scan_record(ckpt_reader *reader, const stream *of, ckpt_torch_record *out, ckpt_error *err) {

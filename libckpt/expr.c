@@ -38,6 +38,7 @@ ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op,
 
 ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
                            ckpt_error *err) {
+  CKPT_TRY(ckpt_plan_reads(plan, index, NULL, err));
   ckpt_expr *node = ckpt_arena_alloc(&plan->arena, sizeof *node);
   CKPT_TRY_ALLOC(node, err);
   *node = (ckpt_expr){.op = &ckpt_op_read,
@@ -57,6 +58,9 @@ ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype,
   if (dtype <= CKPT_DTYPE_NONE || dtype >= CKPT_N_DTYPES)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "dtype number %d", (int)dtype);
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
+  if (data == NULL && (*out)->n_bytes != 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "no memory is given for a tensor of %llu bytes",
+                     (ull)(*out)->n_bytes);
   (*out)->memory = data;
   return CKPT_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "codec/torch_state.h"
 #include "dtype.h"
 #include "error.h"
 
@@ -83,6 +84,19 @@ static bool holds_more(const ckpt_object *object, int depth, uint64_t *n_left) {
   return false;
 }
 
+/* How many objects hold more than tensors. What is known of a checkpoint whose whole object is kept stands beside that
+ * as the same nodes (torch_state.h): the whole counts where nothing of it does. */
+static unsigned long long count_objects(const ckpt_object *objects) {
+  const ckpt_object *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  unsigned long long n = 0, n_whole = 0;
+  for (uint64_t i = 0; i < objects->n; i++) {
+    uint64_t n_left = UINT64_C(1) << 24;
+    const ckpt_object *object = objects->items[2 * i + 1];
+    *(object == whole ? &n_whole : &n) += holds_more(object, 0, &n_left);
+  }
+  return n != 0 ? n : n_whole;
+}
+
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   if (format->normalize != NULL) CKPT_TRY(format->normalize(described, losses, err));
   CKPT_TRY(check_tensors(format, described, err));
@@ -91,11 +105,7 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
     CKPT_TRY(ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", described->composites[i].name));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) {
-    unsigned long long n = 0;
-    for (uint64_t i = 0; i < described->objects->n; i++) {
-      uint64_t n_left = UINT64_C(1) << 24;
-      n += holds_more(described->objects->items[2 * i + 1], 0, &n_left);
-    }
+    unsigned long long n = count_objects(described->objects);
     if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", n, n == 1 ? "" : "s"));
     described->objects = NULL;
   }

@@ -53,7 +53,7 @@ typedef struct ckpt_layout_file {
   bool is_cloned;     /* shares the blocks of an equal input file (clone.c): nothing else is written to it */
   bool has_encoder;   /* of any segment: the file is written from front to back, by its lane */
   uint32_t rank;      /* of the group member that writes it, modulo the group's size */
-  uint8_t sha256[32]; /* of a carried file, set by the run of the rank that writes it */
+  uint8_t sha256[32]; /* of a carried file, set by the run where its plan wants_side_sums, by the rank that writes it */
 } ckpt_layout_file;
 
 struct ckpt_layout {

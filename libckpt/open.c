@@ -29,24 +29,38 @@ static const ckpt_format *ask_formats(const ckpt_probe *probe) {
 }
 
 /* Notes what a run that was writing this folder left in it, or still has there: not all of its files may be in their
- * places. What another output's run has there is no matter of this one's. */
+ * places. What another output's run has there is no matter of this one's, and what it left is no problem of it. */
 static ckpt_status note_stages(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err) {
-  char real[PATH_MAX];
-  if (realpath(probe->path, real) == NULL) return ckpt_fail_errno(err, probe->path, "cannot be resolved");
   for (size_t i = 0; i < probe->n_entries; i++) {
     const char *name = probe->entries[i].name;
-    if (!probe->entries[i].is_folder || !ckpt_temporary_is_stage(name, NULL)) continue;
-    bool is_held = ckpt_temporary_is_held(probe->path, name);
-    if (is_held && ckpt_temporary_is_stage(name, strrchr(real, '/') + 1))
+    if (!probe->entries[i].is_folder || !ckpt_temporary_is_stage(name)) continue;
+    bool is_held = ckpt_temporary_is_held(probe->path, name), is_own = ckpt_temporary_is_of(probe->path, name);
+    if (is_held && is_own)
       CKPT_TRY(ckpt_index_note(index, true, err, "is being written: '%s' holds files that are not in their places yet",
                                name));
-    else if (!is_held)
+    else if (is_own)
       CKPT_TRY(ckpt_index_note(index, true, err,
                                "'%s' was left by an interrupted run: files of this checkpoint may still be in it "
                                "(write it anew with --force, or remove that)",
                                name));
+    else if (!is_held)
+      CKPT_TRY(ckpt_index_note(index, false, err,
+                               "'%s' was left by an interrupted run that wrote under another name (remove it)", name));
   }
   return CKPT_OK;
+}
+
+/* A folder that cannot be read, for files of it may still be where a run left them or has them: that is said too. */
+static void add_stage(const ckpt_probe *probe, ckpt_error *err) {
+  size_t n = err == NULL ? 0 : strlen(err->message);
+  for (size_t i = 0; i < probe->n_entries && err != NULL; i++) {
+    const char *name = probe->entries[i].name;
+    if (!probe->entries[i].is_folder || !ckpt_temporary_is_stage(name) || !ckpt_temporary_is_of(probe->path, name))
+      continue;
+    snprintf(err->message + n, sizeof err->message - n,
+             "; other files of it are in '%s', of a run that was interrupted or is still writing", name);
+    return;
+  }
 }
 
 /* Reads as the format says, then what is the same for every format. Owns source from the call on, also when it fails.
@@ -56,6 +70,7 @@ static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ck
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, source, probe->path, format->name, options, err));
   ckpt_status status = format->read(index, probe, name, options, err);
+  if (status == CKPT_EFORMAT || status == CKPT_ENOTFOUND) add_stage(probe, err);
   if (status == CKPT_OK) status = ckpt_index_choose_weights(index, options->weights, err);
   if (status == CKPT_OK && probe->is_folder) status = note_stages(index, probe, err);
   if (status == CKPT_OK)

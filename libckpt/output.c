@@ -81,17 +81,18 @@ ckpt_status ckpt_outputs_open(ckpt_plan *plan, const ckpt_group *group, ckpt_err
 
 /* ---- literals and footers ---------------------------------------------------------------------------------------- */
 
-/* Bytes of a side file, digested and, unless the file is a clone that has them, written. */
+/* Bytes of a side file, hashed where that is wanted and, unless the file is a clone that has them, written. */
 static ckpt_status put_side_bytes(const ckpt_output *output, uint32_t file, uint64_t offset, const void *bytes,
                                   size_t n, ckpt_hasher *hasher, ckpt_error *err) {
-  CKPT_TRY(ckpt_hasher_add(hasher, bytes, n, err));
+  if (hasher != NULL) CKPT_TRY(ckpt_hasher_add(hasher, bytes, n, err));
   return output->layout.files[file].is_cloned ? CKPT_OK : ckpt_sink_write(output->sink, file, offset, bytes, n, err);
 }
 
 static ckpt_status copy_side_file(ckpt_output *output, uint32_t file, const ckpt_segment *segment, uint8_t *window,
                                   ckpt_hasher *hasher, ckpt_error *err) {
   const ckpt_side_file *side = segment->side;
-  CKPT_TRY(ckpt_hasher_begin(hasher, err));
+  if (hasher == NULL && output->layout.files[file].is_cloned) return CKPT_OK;
+  if (hasher != NULL) CKPT_TRY(ckpt_hasher_begin(hasher, err));
   if (side->text == NULL && output->carried == NULL)
     return ckpt_fail(err, CKPT_EINTERNAL, side->name, NULL, "a side file of no source");
   for (uint64_t at = 0; at < side->n_bytes;) {
@@ -101,7 +102,7 @@ static ckpt_status copy_side_file(ckpt_output *output, uint32_t file, const ckpt
     CKPT_TRY(put_side_bytes(output, file, segment->offset + at, bytes, n, hasher, err));
     at += n;
   }
-  return ckpt_hasher_end(hasher, output->layout.files[file].sha256, err);
+  return hasher == NULL ? CKPT_OK : ckpt_hasher_end(hasher, output->layout.files[file].sha256, err);
 }
 
 /* Prints a segment to its place, or only measures it where another rank writes the file. */
@@ -135,8 +136,8 @@ static ckpt_status print_literals(const ckpt_plan *plan, ckpt_output *output, ui
 }
 
 ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_error *err) {
-  ckpt_hasher *hasher;
-  CKPT_TRY(ckpt_hasher_new(&hasher, err));
+  ckpt_hasher *hasher = NULL;
+  if (plan->wants_side_sums) CKPT_TRY(ckpt_hasher_new(&hasher, err));
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     status = ckpt_clone_files(plan, &plan->outputs[i], err);

@@ -30,6 +30,7 @@ void ckpt_plan_free(ckpt_plan *plan) {
   }
   ckpt_arena_free(&plan->arena);
   ckpt_arena_free(&plan->work);
+  free(plan->inputs);
   free(plan->rows);
   free(plan->outputs);
   free(plan->values);
@@ -45,6 +46,27 @@ static ckpt_status add_output(ckpt_plan *plan, ckpt_output output, uint32_t *num
   *number = plan->n_outputs;
   plan->outputs[plan->n_outputs++] = output;
   plan->is_checked = false;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char *given, ckpt_error *err) {
+  if (plan->n_inputs != 0 && plan->inputs[plan->last_input].index == index) return CKPT_OK;
+  for (uint32_t i = 0; i < plan->n_inputs; i++) {
+    if (plan->inputs[i].index != index) continue;
+    plan->last_input = i;
+    return CKPT_OK;
+  }
+  for (uint32_t i = 0; i < plan->n_outputs; i++)
+    if (plan->outputs[i].is_at_path) CKPT_TRY(ckpt_keeps_apart(index, given, plan->outputs[i].path, err));
+  CKPT_TRY(ckpt_grow(&plan->inputs, plan->n_inputs, &plan->input_capacity, sizeof *plan->inputs, err));
+  plan->last_input = plan->n_inputs;
+  plan->inputs[plan->n_inputs++] = (ckpt_plan_input){index, given};
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_plan_keeps_apart(const ckpt_plan *plan, const char *path, ckpt_error *err) {
+  for (uint32_t i = 0; i < plan->n_inputs; i++)
+    CKPT_TRY(ckpt_keeps_apart(plan->inputs[i].index, plan->inputs[i].given, path, err));
   return CKPT_OK;
 }
 
@@ -104,6 +126,7 @@ ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bo
                            ckpt_error *err) {
   ckpt_output *around = NULL;
   const char *name = NULL; /* below it */
+  CKPT_TRY(ckpt_plan_keeps_apart(plan, path, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     ckpt_output *output = &plan->outputs[i];
     if (!output->is_at_path) continue;
@@ -201,6 +224,7 @@ ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt
 }
 
 ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_error *err) {
+  CKPT_TRY(ckpt_plan_reads(plan, from, NULL, err));
   plan->outputs[sink].carried = from;
   return ckpt_index_carry(plan->outputs[sink].described, from, err);
 }

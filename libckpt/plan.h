@@ -88,17 +88,26 @@ typedef struct ckpt_batch {
   bool has_value;  /* a piece is a reduction */
 } ckpt_batch;
 
+/* An index that the plan reads or carries from: outputs keep away from it. */
+typedef struct ckpt_plan_input {
+  const ckpt_index *index;
+  const char *given; /* as the user named it; NULL: the index's own path */
+} ckpt_plan_input;
+
 struct ckpt_plan {
   ckpt_arena arena;
+  ckpt_plan_input *inputs; /* each once */
+  uint32_t n_inputs, input_capacity, last_input;
   ckpt_row *rows;
   uint32_t n_rows, row_capacity;
   ckpt_output *outputs;
   uint32_t n_outputs, output_capacity;
   void **values; /* results of reductions */
   uint32_t n_values, value_capacity;
-  bool wants_digests;  /* of every written row; default true */
-  bool allow_overflow; /* what casts damage is counted, not refused */
-  bool has_run;        /* with outputs: it cannot again */
+  bool wants_digests;   /* of every written row; default true */
+  bool wants_side_sums; /* SHA-256 of each carried file: what receipts record */
+  bool allow_overflow;  /* what casts damage is counted, not refused */
+  bool has_run;         /* with outputs: it cannot again */
   /* made by check: */
   ckpt_arena work;
   ckpt_piece *pieces;
@@ -122,11 +131,18 @@ struct ckpt_plan {
 ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_format *format,
                                   const ckpt_layout_options *options, uint32_t *number, ckpt_error *err);
 
+/* Makes an index an input of the plan, as reading and carrying it do; given (may be NULL) is borrowed. EINVAL where an
+ * output is, lies in or contains it. */
+ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char *given, ckpt_error *err);
+
+/* EINVAL for a path to be written that is one of the inputs so far, lies in one or contains one. */
+ckpt_status ckpt_plan_keeps_apart(const ckpt_plan *plan, const char *path, ckpt_error *err);
+
 /* What follows folder in a path below it, as both are written; NULL where the path is not below it. */
 const char *ckpt_path_below(const char *folder, const char *path);
 
-/* A sink for one more file or folder, the caller's, at no output's place (EINVAL): a part of the output whose folder
- * the path names (sink_parts.h), to be opened before the run, else one of its own. */
+/* A sink for one more file or folder, the caller's, at no input's and no output's place (EINVAL): a part of the output
+ * whose folder the path names (sink_parts.h), to be opened before the run, else one of its own. */
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
                            ckpt_error *err);
 
@@ -155,6 +171,9 @@ bool ckpt_plan_digests(const ckpt_plan *plan, uint32_t row); /* as above */
 
 /* Whether a row's tensor is cut into boxes that are written one by one: its digest is made by reading back. */
 bool ckpt_row_is_boxed(const ckpt_plan *plan, const ckpt_row *row);
+
+/* Bytes of an output's files; those behind an encoder, before a run, without it. */
+uint64_t ckpt_output_bytes(const ckpt_output *output);
 
 /* Gives each described tensor its places in the output, as extents that scattering walks; again when encoders have
  * finished, so that they can be read back. */

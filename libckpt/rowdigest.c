@@ -133,8 +133,7 @@ ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_hasher *hasher
   return arrive(digests, hasher, number, n_bytes, err);
 }
 
-/* ---- rows that tiles could not finish -----------------------------------------------------------------------------
- */
+/* ---- rows that tiles could not finish ---------------------------------------------------------------------------- */
 
 static ckpt_status read_sink(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
   return ckpt_sink_read(ctx, file, offset, dst, n_bytes, err);

@@ -273,8 +273,7 @@ static void *work(void *arg) {
   return NULL;
 }
 
-/* ---- workers ------------------------------------------------------------------------------------------------------
- */
+/* ---- workers ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
   w->r = r;
@@ -327,8 +326,7 @@ static ckpt_status write_empty_lanes(const ckpt_plan *plan, ckpt_output *output,
   return CKPT_OK;
 }
 
-/* ---- the run
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status run_init(run *r, ckpt_error *err) {
   ckpt_plan *plan = r->plan;
@@ -367,27 +365,13 @@ static void run_free(run *r) {
   pthread_mutex_destroy(&r->mutex);
 }
 
-/* ---- the phases: all ranks go through them together, and end with the same status ---------------------------------
- */
+/* ---- the phases: all ranks go through them together, and end with the same status -------------------------------- */
 
 static ckpt_status open_phase(run *r, ckpt_error *err) { return ckpt_outputs_open(r->plan, r->group, err); }
 
 /* Nothing that was read may have changed since it was opened. */
 static ckpt_status check_sources(const ckpt_plan *plan, ckpt_error *err) {
-  enum { MAX_KNOWN = 16 }; /* sources that are checked once; beyond that maybe again */
-  ckpt_source *known[MAX_KNOWN];
-  uint32_t n_known = 0;
-  for (uint32_t b = 0; b < plan->n_batches; b++)
-    for (uint32_t l = 0; l < plan->batches[b].n_leaves; l++) {
-      const ckpt_index *index = plan->batches[b].leaves[l].expr->index;
-      bool is_known = index == NULL;
-      for (uint32_t i = 0; i < n_known && !is_known; i++) is_known = known[i] == index->source;
-      if (is_known) continue;
-      if (n_known < MAX_KNOWN) known[n_known++] = index->source;
-      CKPT_TRY(ckpt_source_unchanged(index->source, err));
-    }
-  for (uint32_t i = 0; i < plan->n_outputs; i++)
-    if (plan->outputs[i].carried != NULL) CKPT_TRY(ckpt_source_unchanged(plan->outputs[i].carried->source, err));
+  for (uint32_t i = 0; i < plan->n_inputs; i++) CKPT_TRY(ckpt_source_unchanged(plan->inputs[i].index->source, err));
   return CKPT_OK;
 }
 

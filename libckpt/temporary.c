@@ -101,12 +101,18 @@ bool ckpt_temporary_is_left(int folder, const char *entry, const char *name) {
   return fd >= 0;
 }
 
-bool ckpt_temporary_is_stage(const char *entry, const char *name) {
-  if (name != NULL) return is_name(entry, name, CKPT_TEMPORARY_NEW);
+bool ckpt_temporary_is_stage(const char *entry) {
   size_t n = strlen(entry);
   if (entry[0] != '.' || n <= 1 + N_MARK + N_RANDOM) return false;
   const char *mark = entry + n - N_RANDOM - N_MARK;
   return strncmp(mark, marks[CKPT_TEMPORARY_NEW], N_MARK) == 0 && strspn(mark + N_MARK, LETTERS) == N_RANDOM;
+}
+
+bool ckpt_temporary_is_of(const char *path, const char *entry) {
+  char *real = realpath(path, NULL);
+  bool is_of = real == NULL || is_name(entry, strrchr(real, '/') + 1, CKPT_TEMPORARY_NEW);
+  free(real);
+  return is_of;
 }
 
 bool ckpt_temporary_is_held(const char *path, const char *entry) {

@@ -36,8 +36,12 @@ bool ckpt_temporary_hold(int folder, const char *entry, int fd);
 /* Whether entry of folder is a leftover of name: the user's own, by its exact name, locked by nobody. */
 bool ckpt_temporary_is_left(int folder, const char *entry, const char *name);
 
-/* Whether a name is one under which an output is written; name: of that output alone; NULL: of any. */
-bool ckpt_temporary_is_stage(const char *entry, const char *name);
+/* Whether a name is one under which any output is written. */
+bool ckpt_temporary_is_stage(const char *entry);
+
+/* Whether such an entry of the folder at path is that of the folder itself, by the name that it has now; true where
+ * that cannot be seen. */
+bool ckpt_temporary_is_of(const char *path, const char *entry);
 
 /* Whether the writer of `entry`, a folder in the folder at path, lives; false too where nothing can be locked. */
 bool ckpt_temporary_is_held(const char *path, const char *entry);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 size_t ckpt_utf8_length(const void *text, size_t n) {
   const uint8_t *s = text;
@@ -22,6 +23,20 @@ size_t ckpt_utf8_length(const void *text, size_t n) {
 bool ckpt_text_ends(const char *text, const char *ending) {
   size_t n_text = strlen(text), n = strlen(ending);
   return n_text >= n && strcmp(text + n_text - n, ending) == 0;
+}
+
+bool ckpt_text_ends_in(const char *name, size_t n_name, const char *suffix) {
+  size_t n = strlen(suffix);
+  return n_name > n && strncasecmp(name + n_name - n, suffix, n) == 0;
+}
+
+void ckpt_name_list_add(ckpt_name_list *list, const char *name) {
+  enum { N_SHOWN = 3 };
+  size_t n_room = sizeof list->text - list->n_text;
+  if (list->n++ > N_SHOWN) return;
+  int n = snprintf(list->text + list->n_text, n_room, "%s%.100s", list->n == 1 ? "" : ", ",
+                   list->n > N_SHOWN ? "..." : name);
+  if (n > 0 && (size_t)n < n_room) list->n_text += (size_t)n;
 }
 
 const char *ckpt_text_size(uint64_t n_bytes, char *out) {

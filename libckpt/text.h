@@ -13,6 +13,17 @@ size_t ckpt_utf8_length(const void *text, size_t n);
 /* Whether text ends with this. */
 bool ckpt_text_ends(const char *text, const char *ending);
 
+/* Whether a name of n_name bytes ends with this suffix, in either case, and begins before it. */
+bool ckpt_text_ends_in(const char *name, size_t n_name, const char *suffix);
+
+/* The first three of some names, for a message: "a, b, c, ...". Zero-initialise it. */
+typedef struct ckpt_name_list {
+  char text[400];
+  size_t n_text, n; /* n counts all of them */
+} ckpt_name_list;
+
+void ckpt_name_list_add(ckpt_name_list *list, const char *name); /* cut to 100 bytes */
+
 /* "30.4 GB": 1000-based, one decimal from KB on. out holds at least 32 bytes; returned. */
 const char *ckpt_text_size(uint64_t n_bytes, char *out);
 

@@ -267,9 +267,7 @@ static ckpt_status delay_lanes(ckpt_plan *plan, ckpt_error *err) {
  * process may have besides do not cover it: it is taken from the budget, so that the rule holds for any number of rows.
  */
 static uint64_t plan_bytes(const ckpt_plan *plan) {
-  enum { INDEX_ALLOWANCE = 400, MAX_INDEXES = 8, DIGEST_BYTES = 96 };
-  const ckpt_index *indexes[MAX_INDEXES];
-  uint32_t n_indexes = 0;
+  enum { INDEX_ALLOWANCE = 400, DIGEST_BYTES = 96 };
   uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = UINT64_C(8) << 20;
   taken += plan->n_rows * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
            plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t);
@@ -278,17 +276,12 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
     taken += described->arena.n_taken + described->n_tensors * sizeof(ckpt_tensor);
     allowed += (uint64_t)described->n_tensors * INDEX_ALLOWANCE;
   }
-  for (uint32_t b = 0; b < plan->n_batches && n_indexes < MAX_INDEXES; b++)
-    for (uint32_t l = 0; l < plan->batches[b].n_leaves && n_indexes < MAX_INDEXES; l++) {
-      const ckpt_index *index = plan->batches[b].leaves[l].expr->index;
-      bool is_known = index == NULL;
-      for (uint32_t i = 0; i < n_indexes; i++) is_known = is_known || indexes[i] == index;
-      if (is_known) continue;
-      indexes[n_indexes++] = index;
-      uint64_t n_index = index->arena.n_taken + index->n_tensors * sizeof(ckpt_tensor);
-      uint64_t n_allowed = index->n_extents * INDEX_ALLOWANCE;
-      if (n_allowed > n_index) allowed += n_allowed - n_index;
-    }
+  for (uint32_t i = 0; i < plan->n_inputs; i++) {
+    const ckpt_index *index = plan->inputs[i].index;
+    uint64_t n_index = index->arena.n_taken + index->n_tensors * sizeof(ckpt_tensor);
+    uint64_t n_allowed = index->n_extents * INDEX_ALLOWANCE;
+    if (n_allowed > n_index) allowed += n_allowed - n_index;
+  }
   return taken > allowed ? taken - allowed : 0;
 }
 

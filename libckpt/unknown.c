@@ -5,13 +5,14 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "contained.h"
 #include "error.h"
 #include "little.h"
+#include "temporary.h"
+#include "text.h"
 
 enum {
   HEAD_BYTES = 4096,
@@ -21,8 +22,7 @@ enum {
 
 typedef unsigned long long ull;
 
-/* ---- by content ---------------------------------------------------------------------------------------------------
- */
+/* ---- by content -------------------------------------------------------------------------------------------------- */
 
 /* The name of a zip's first entry begins at byte 30; PyTorch's archives have their data.pkl first. */
 static const char *zip_name(const uint8_t *head, size_t n_head) {
@@ -97,8 +97,7 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
   return (ckpt_content){NULL, NULL, false};
 }
 
-/* ---- a file -------------------------------------------------------------------------------------------------------
- */
+/* ---- a file ------------------------------------------------------------------------------------------------------ */
 
 static ckpt_status refuse_content(const char *path, const char *seen, const char *remedy, ckpt_error *err) {
   if (remedy != NULL) return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "%s (%s)", seen, remedy);
@@ -118,8 +117,7 @@ ckpt_status ckpt_refuse_file(const ckpt_probe *probe, ckpt_error *err) {
                    (ull)probe->n_bytes);
 }
 
-/* ---- a folder -----------------------------------------------------------------------------------------------------
- */
+/* ---- a folder ---------------------------------------------------------------------------------------------------- */
 
 /* A list in a message: the first few, and how many more there are. */
 typedef struct listed {
@@ -140,15 +138,11 @@ static const char *finish(listed *list) {
   return list->text;
 }
 
-/* Whether a name is that of weights or of their index: what is wrong with other links is no business of ours. */
-static bool names_weights(const char *name) {
+bool ckpt_names_weights(const char *name, size_t n_name) {
   static const char *const suffixes[] = {".safetensors", ".bin",  ".pt", ".pth",    ".ckpt",
                                          ".gguf",        ".onnx", ".h5", ".distcp", ".index.json"};
-  size_t n_name = strlen(name);
-  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-    size_t n = strlen(suffixes[i]);
-    if (n_name > n && strcasecmp(name + n_name - n, suffixes[i]) == 0) return true;
-  }
+  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+    if (ckpt_text_ends_in(name, n_name, suffixes[i])) return true;
   return false;
 }
 
@@ -182,19 +176,29 @@ ckpt_status ckpt_refuse_folder(const ckpt_probe *probe, ckpt_error *err) {
   listed weights = {.n = 0}, names = {.n = 0};
   size_t n_looked_at = 0;
   const char *remedy = NULL, *staged = NULL;
+  bool is_own = false;
   CKPT_TRY(ckpt_root_open(&root, probe->path, err));
   for (size_t i = 0; i < probe->n_entries; i++) {
     const ckpt_entry *entry = &probe->entries[i];
     if (entry->name[0] != '.') add(&names, entry->name, NULL);
-    if (entry->name[0] == '.' && strstr(entry->name, ".ckpt-tmp.") != NULL) staged = entry->name;
+    if (entry->is_folder && ckpt_temporary_is_stage(entry->name) && !is_own) {
+      staged = entry->name;
+      is_own = ckpt_temporary_is_of(probe->path, staged);
+    }
     if (entry->is_file && n_looked_at++ < MAX_LOOKED_AT) look_at(&root, entry, &weights, &remedy);
   }
   ckpt_status status = CKPT_OK;
   for (size_t i = 0; i < probe->n_entries && weights.n == 0 && status == CKPT_OK; i++)
-    if (!probe->entries[i].is_file && !probe->entries[i].is_folder && names_weights(probe->entries[i].name))
+    if (!probe->entries[i].is_file && !probe->entries[i].is_folder &&
+        ckpt_names_weights(probe->entries[i].name, strlen(probe->entries[i].name)))
       status = check_link(&root, probe, probe->entries[i].name, err);
   ckpt_root_close(&root);
   if (status != CKPT_OK) return status;
+  if (is_own && names.n != 0) /* these are the entries that were renamed into their places */
+    return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
+                     "is no checkpoint yet; other files of it are in '%s', of a run that was interrupted or is still "
+                     "writing",
+                     staged);
   if (weights.n != 0) return refuse_content(probe->path, finish(&weights), remedy, err);
   if (probe->n_entries == 0) return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "the folder is empty");
   if (names.n == 0 && staged != NULL)

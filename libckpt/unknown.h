@@ -13,6 +13,9 @@ typedef struct ckpt_content {
   bool is_weights;    /* it may hold a model */
 } ckpt_content;
 
+/* Whether a name (n_name bytes) is that of weights or of their index, by how it ends. */
+bool ckpt_names_weights(const char *name, size_t n_name);
+
 /* By content alone; n_head is at most 4,096. name NULL where nothing is recognised. */
 ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head);
 

@@ -94,9 +94,7 @@ static ckpt_status next_block(block_reader *reader, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- one value
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- one value --------------------------------------------------------------------------------------------------- */
 
 typedef struct scalar {
   ckpt_dtype_kind kind;

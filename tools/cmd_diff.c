@@ -48,8 +48,7 @@ static bool is_bits_only(const ckpt_diff_pair *pair) { return !pair->by_value &&
 
 static double rmse(const ckpt_difference *d) { return d->n == 0 ? 0 : sqrt(d->sum_sq / (double)d->n); }
 
-/* ---- text ---------------------------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* "[2,3]", of a shape or of the place of a flat index in it. */
 static void print_place(const ckpt_tensor *tensor, const uint64_t *flat) {
@@ -111,21 +110,21 @@ static size_t count_others(const ckpt_diff *diff) {
   return n;
 }
 
-/* Tensors of either side that are not read, of which nobody knows whether they are equal; names: of the first ones. */
-static uint32_t count_unread(const ckpt_diff *diff, char names[2][400]) {
-  return ckpt_unread_list(diff->a, diff->options.include, names[0], 400) +
-         ckpt_unread_list(diff->b, diff->options.include, names[1], 400);
+/* Tensors of either side that are not read: nobody knows whether they are equal. */
+static size_t count_unread(const ckpt_diff *diff) {
+  return ckpt_unread_list(diff->a, diff->options.include).n + ckpt_unread_list(diff->b, diff->options.include).n;
 }
 
 static void print_unread(const ckpt_diff *diff) {
-  char names[2][400];
-  uint32_t n = count_unread(diff, names);
+  const ckpt_name_list names[2] = {ckpt_unread_list(diff->a, diff->options.include),
+                                   ckpt_unread_list(diff->b, diff->options.include)};
+  size_t n = names[0].n + names[1].n;
   if (n == 0) return;
-  printf("not compared: %u tensor%s not read (", n, n == 1 ? " that is" : "s that are");
+  printf("not compared: %zu tensor%s not read (", n, n == 1 ? " that is" : "s that are");
   for (int side = 0; side < 2; side++) {
-    if (names[side][0] == '\0') continue;
-    printf("%s%c: ", side == 1 && names[0][0] != '\0' ? "; " : "", side == 0 ? 'A' : 'B');
-    ckpt_text_print(stdout, names[side]);
+    if (names[side].n == 0) continue;
+    printf("%s%c: ", side == 1 && names[0].n != 0 ? "; " : "", side == 0 ? 'A' : 'B');
+    ckpt_text_print(stdout, names[side].text);
   }
   puts(")");
 }
@@ -150,8 +149,7 @@ static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_diffe
            diff->n == 1 ? "" : "s");
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static void write_shape(ckpt_emitter *json, const char *key, const ckpt_tensor *tensor) {
   ckpt_emit_array(json, key);
@@ -217,8 +215,7 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
   ckpt_emit_end(&json);
 }
 
-/* ---- the verb -----------------------------------------------------------------------------------------------------
- */
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
 static void print_notes(const ckpt_args *args, const ckpt_diff *diff, size_t n_different, const ckpt_input inputs[2]) {
   ckpt_input_print_notes(args, &inputs[0]);
@@ -238,8 +235,7 @@ static int report(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input
     n_different += ckpt_diff_counts(ckpt_diff_judge(&diff->pairs[i]));
     for (int which = 0; which < N_LISTS; which++) n_in[which] += is_in(&diff->pairs[i], (list)which);
   }
-  char names[2][400];
-  bool is_proven = count_unread(diff, names) == 0;
+  bool is_proven = count_unread(diff) == 0;
   print_notes(args, diff, n_different, inputs);
   if (args->json)
     write_json(args, diff, n_different, is_proven);

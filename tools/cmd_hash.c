@@ -9,8 +9,8 @@
 #include "input.h"
 #include "job.h"
 #include "json_writer.h"
-#include "libckpt/error.h"
 #include "libckpt/apart.h"
+#include "libckpt/error.h"
 #include "libckpt/recipe/files.h"
 #include "libckpt/recipe/manifest.h"
 #include "proving.h"
@@ -29,8 +29,7 @@ static const ckpt_option options[] = {
     {"files", 0, CKPT_OPTION_FLAG, 0, NULL, "SHA-256 of each file, as sha256sum prints it"},
     CKPT_OPTION_END};
 
-/* ---- several inputs -----------------------------------------------------------------------------------------------
- */
+/* ---- several inputs ---------------------------------------------------------------------------------------------- */
 
 /* The first input that failed. As for sha256sum the others are still read. */
 typedef struct failing {
@@ -52,8 +51,7 @@ static void emit_status(ckpt_emitter *json, const failing *failed) {
   if (failed->n != 0) ckpt_report_emit_error(json, &failed->first);
 }
 
-/* ---- one digest ---------------------------------------------------------------------------------------------------
- */
+/* ---- one digest -------------------------------------------------------------------------------------------------- */
 
 /* A path that has been hashed; with --plan there is no manifest. */
 typedef struct hashed {
@@ -182,8 +180,7 @@ static int run_hash(ckpt_args *args) {
   return failed.n == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
-/* ---- --check ------------------------------------------------------------------------------------------------------
- */
+/* ---- --check ----------------------------------------------------------------------------------------------------- */
 
 typedef struct checked {
   ckpt_digest expected, actual;
@@ -306,8 +303,7 @@ static int run_check(ckpt_args *args, const char *path) {
   return is_ok ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
-/* ---- --files ------------------------------------------------------------------------------------------------------
- */
+/* ---- --files ----------------------------------------------------------------------------------------------------- */
 
 typedef struct file_line {
   char *path; /* owned */
@@ -435,8 +431,7 @@ static int run_files(ckpt_args *args) {
   return failed.n == 0 ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
-/* ---- the verb -----------------------------------------------------------------------------------------------------
- */
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
 /* What the table cannot say about which options go together. */
 static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {

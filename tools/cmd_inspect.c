@@ -64,8 +64,7 @@ static ckpt_status inspect(inspection *out, ckpt_index *index, ckpt_error *err) 
   return ckpt_config_parse(&out->config, text, side->n_bytes, ckpt_index_side_path(index, side), err);
 }
 
-/* ---- as text --------------------------------------------------------------------------------------------------------
- */
+/* ---- as text ----------------------------------------------------------------------------------------------------- */
 
 static void print_pair(const char *key, const char *value, int width) {
   size_t n = ckpt_text_print(stdout, key);
@@ -176,8 +175,7 @@ static void print_text(const inspection *this) {
   print_notes(index, true);
 }
 
-/* ---- as JSON
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- as JSON ----------------------------------------------------------------------------------------------------- */
 
 static void write_tallies(ckpt_emitter *json, const inspection *this) {
   ckpt_emit_array(json, "roles");

@@ -26,8 +26,7 @@ static const ckpt_option options[] = {
     {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "run the receipt's plan again from its inputs into the digest"},
     CKPT_OPTION_END};
 
-/* ---- opening ------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
   static const char *const payload[] = {"digest", "manifest", "sums", "receipt", "plan"};
@@ -53,7 +52,8 @@ static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
 static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
   if (v->expected == NULL || strcmp(v->expected->names, "stored") != 0) return CKPT_OK;
   if (strcmp(v->input.index->names, "stored") == 0) return CKPT_OK;
-  const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true, .weights = v->input.weights};
+  const ckpt_open_options open = {
+      .struct_size = sizeof open, .stored_names = true, .like = v->input.like, .weights = v->input.weights};
   ckpt_index_free(v->input.index);
   v->input.index = NULL;
   return ckpt_open(&v->input.index, v->args->inputs[0], &open, err);
@@ -73,8 +73,7 @@ static ckpt_status take_defect(ckpt_verification *v, ckpt_status status, const c
   return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, defect->file, defect->tensor, "%s", defect->message);
 }
 
-/* ---- values and digests -------------------------------------------------------------------------------------------
- */
+/* ---- values and digests ------------------------------------------------------------------------------------------ */
 
 /* Digests and statistics of a tensor share its read. */
 typedef struct reading {
@@ -154,8 +153,7 @@ static ckpt_status check_digests(ckpt_verification *v, ckpt_error *err) {
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL, "bytes: the content has the digest %s", wanted);
 }
 
-/* ---- the receipt ---------------------------------------------------------------------------------------------------
- */
+/* ---- the receipt ------------------------------------------------------------------------------------------------- */
 
 typedef struct replay {
   ckpt_verification *v;
@@ -191,8 +189,7 @@ static ckpt_status check_receipt(ckpt_verification *v, ckpt_error *err) {
                            r.has_side_files && v->input.index->n_side_files != 0 ? " and side files" : "");
 }
 
-/* ---- what was found ------------------------------------------------------------------------------------------------
- */
+/* ---- what was found ---------------------------------------------------------------------------------------------- */
 
 static void print_findings(const ckpt_verification *v) {
   static const char *const heads[] = {"problem", "warning", "proven", "not proven"};
@@ -276,33 +273,18 @@ static void write_json(const ckpt_verification *v) {
   ckpt_emit_end(&json);
 }
 
-/* ---- the verb ------------------------------------------------------------------------------------------------------
- */
-
-/* Up to three names, for a list in a finding. */
-typedef struct name_list {
-  char text[400];
-  size_t n_text, n;
-} name_list;
-
-static void list_name(name_list *list, const char *name) {
-  const char *gap = list->n == 0 ? "" : ", ";
-  size_t n_room = sizeof list->text - list->n_text;
-  if (++list->n > 4) return;
-  int n = snprintf(list->text + list->n_text, n_room, "%s%.100s", gap, list->n == 4 ? "..." : name);
-  if (n > 0 && (size_t)n < n_room) list->n_text += (size_t)n;
-}
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
 /* What stands beside the tensors is in no digest. */
 static ckpt_status say_undigested(ckpt_verification *v, bool has_sums, ckpt_error *err) {
   static const char *const format = "%s (%s): they are in no digest (--sums proves them)";
   const ckpt_index *index = v->input.index;
-  name_list files = {0}, keys = {0};
+  ckpt_name_list files = {.n = 0}, keys = {.n = 0};
   for (uint32_t i = 0; i < index->n_side_files && !v->has_side_files; i++) {
     uint32_t file = index->side_files[i].file;
-    if (file >= v->n_summed || !v->is_summed[file]) list_name(&files, index->side_files[i].name);
+    if (file >= v->n_summed || !v->is_summed[file]) ckpt_name_list_add(&files, index->side_files[i].name);
   }
-  for (uint32_t i = 0; i < index->n_metadata && !has_sums; i++) list_name(&keys, index->metadata[i].key);
+  for (uint32_t i = 0; i < index->n_metadata && !has_sums; i++) ckpt_name_list_add(&keys, index->metadata[i].key);
   if (files.n != 0)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "side files", files.text));
   if (keys.n != 0)
@@ -337,11 +319,10 @@ static ckpt_status say_not_compared(ckpt_verification *v, const char *include, c
 static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool is_proven, bool has_crc,
                                 ckpt_error *err) {
   bool has_digest = v->has_digest || ckpt_args_has(v->args, "manifest");
-  char names[400];
-  uint32_t n_unread = ckpt_unread_list(v->input.index, "all", names, sizeof names);
-  if (n_unread != 0)
-    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "values: %u tensor%s not read (%s)",
-                               n_unread, n_unread == 1 ? " is" : "s are", names));
+  const ckpt_name_list unread = ckpt_unread_list(v->input.index, "all");
+  if (unread.n != 0)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "values: %zu tensor%s not read (%s)",
+                               unread.n, unread.n == 1 ? " is" : "s are", unread.text));
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "values: tensor bytes were not read (--headers)");

@@ -15,8 +15,7 @@
 #include "report.h"
 #include "text.h"
 
-/* ---- running ------------------------------------------------------------------------------------------------------
- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static void print_row(void *arg, const char *line) {
   (void)arg;
@@ -79,8 +78,7 @@ ckpt_status ckpt_proving_run(const ckpt_args *args, const ckpt_proof *proof, boo
   return status;
 }
 
-/* ---- lists --------------------------------------------------------------------------------------------------------
- */
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 /* Hex digits of an escape. */
 static bool read_hex(const char *text, int n_digits, uint32_t *value) {

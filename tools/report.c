@@ -91,8 +91,7 @@ void ckpt_report_no_trace(const ckpt_args *args) {
   if (path != NULL) ckpt_report_note(args, "--trace %s is not written: %s plans no run", path, args->verb->name);
 }
 
-/* ---- outputs ------------------------------------------------------------------------------------------------------
- */
+/* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 void ckpt_report_digest(const ckpt_digest *digest, const char *path) {
   char text[80];
@@ -211,8 +210,7 @@ int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_w
   return CKPT_EXIT_DONE;
 }
 
-/* ---- the process ---------------------------------------------------------------------------------------------------
- */
+/* ---- the process ------------------------------------------------------------------------------------------------- */
 
 uint64_t ckpt_report_peak(void) {
   /* getrusage counts what the process was before exec, too: a large parent would be taken for our own memory. */

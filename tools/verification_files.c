@@ -9,6 +9,7 @@
 #include "libckpt/apart.h"
 #include "libckpt/error.h"
 #include "libckpt/format.h"
+#include "libckpt/text.h"
 #include "proving.h"
 #include "verification.h"
 
@@ -210,11 +211,10 @@ static bool is_record(const ckpt_verification *v, const char *name) {
 }
 
 ckpt_status ckpt_verification_others(ckpt_verification *v, ckpt_error *err) {
-  enum { N_SHOWN = 3 };
   const ckpt_source *source = v->input.index->source;
   const ckpt_format *format = ckpt_format_find(v->input.index->format);
-  char names[400] = "";
-  size_t n_names = 0, n_entries = 0, n = 0;
+  ckpt_name_list others = {.n = 0};
+  size_t n_entries = 0;
   ckpt_entry *entries = NULL;
   if (format == NULL || !format->caps.is_folder) return CKPT_OK;
   uint32_t n_parts = ckpt_source_count(source);
@@ -223,16 +223,13 @@ ckpt_status ckpt_verification_others(ckpt_verification *v, ckpt_error *err) {
   for (uint32_t i = 0; i < n_parts; i++) parts[i] = ckpt_source_name(source, i);
   qsort(parts, n_parts, sizeof *parts, compare_texts);
   ckpt_status status = ckpt_list(&entries, &n_entries, ckpt_source_root(source), "", err);
-  for (size_t i = 0; status == CKPT_OK && i < n_entries; i++) {
-    if (is_part(parts, n_parts, &entries[i]) || is_record(v, entries[i].name) || n++ > N_SHOWN) continue;
-    int more = snprintf(names + n_names, sizeof names - n_names, "%s%.90s", n == 1 ? "" : ", ",
-                        n > N_SHOWN ? "..." : entries[i].name);
-    if (more > 0) n_names += (size_t)more;
-  }
-  if (status == CKPT_OK && n != 0)
+  for (size_t i = 0; status == CKPT_OK && i < n_entries; i++)
+    if (!is_part(parts, n_parts, &entries[i]) && !is_record(v, entries[i].name))
+      ckpt_name_list_add(&others, entries[i].name);
+  if (status == CKPT_OK && others.n != 0)
     status = ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                               "folder: %zu other%s there that %s no part of the checkpoint (%s)", n,
-                               n == 1 ? " lies" : "s lie", n == 1 ? "is" : "are", names);
+                               "folder: %zu other%s there that %s no part of the checkpoint (%s)", others.n,
+                               others.n == 1 ? " lies" : "s lie", others.n == 1 ? "is" : "are", others.text);
   ckpt_list_free(entries, n_entries);
   free(parts);
   return status;

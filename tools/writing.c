@@ -8,8 +8,8 @@
 
 #include "input.h"
 #include "json_writer.h"
-#include "libckpt/error.h"
 #include "libckpt/apart.h"
+#include "libckpt/error.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/weights.h"
@@ -41,8 +41,7 @@ ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args,
   return CKPT_OK;
 }
 
-/* ---- planning ------------------------------------------------------------------------------------------------------
- */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 static ckpt_status make_request(job *j, ckpt_error *err) {
   ckpt_args *args = j->args;
@@ -75,9 +74,8 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* A file that an option names must be none of the inputs' and none of the outputs. */
+/* A file that an option names must be none of the outputs. */
 static ckpt_status check_apart(const job *j, const char *option, const char *path, ckpt_error *err) {
-  CKPT_TRY(ckpt_convert_keeps_apart(&j->request, path, err));
   for (uint32_t i = 0; i < j->request.n_targets; i++)
     if (ckpt_same_place(j->targets[i].path, path))
       return ckpt_args_fail(j->args, err, "--%s %s is an output too", option, path);
@@ -86,6 +84,7 @@ static ckpt_status check_apart(const job *j, const char *option, const char *pat
 
 static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   const char *path = ckpt_args_text(j->args, "receipt", NULL), *trace = ckpt_args_text(j->args, "trace", NULL);
+  if (trace != NULL) CKPT_TRY(ckpt_plan_keeps_apart(j->plan, trace, err));
   if (trace != NULL) CKPT_TRY(check_apart(j, "trace", trace, err));
   if (trace != NULL && path != NULL && ckpt_same_place(path, trace))
     return ckpt_args_fail(j->args, err, "--trace %s is the receipt too", trace);
@@ -158,8 +157,7 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
   return CKPT_OK;
 }
 
-/* ---- results -------------------------------------------------------------------------------------------------------
- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static bool holds_config(const ckpt_output *output) {
   return ckpt_index_side_file(output->described, "config.json") != NULL ||
@@ -175,18 +173,6 @@ static bool leaves_roles_out(const job *j, const ckpt_output *output) {
         !ckpt_master_stands(j->input.index, &j->input.index->tensors[i]))
       return true;
   return false;
-}
-
-/* Bytes of an output's files; before a run, of those that are compressed without that. */
-static uint64_t output_bytes(const ckpt_output *output) {
-  uint64_t n_bytes = 0;
-  for (uint32_t i = 0; i < output->layout.n_files; i++) {
-    const ckpt_layout_file *file = &output->layout.files[i];
-    if (file->n_bytes != CKPT_SIZE_UNKNOWN) n_bytes += file->n_bytes;
-    for (uint32_t s = 0; s < file->n_segments && file->n_bytes == CKPT_SIZE_UNKNOWN; s++)
-      n_bytes += file->segments[s].n_raw;
-  }
-  return n_bytes;
 }
 
 enum { MAX_NOTES = 5, MAX_UNDERFLOWED = 100 };
@@ -310,7 +296,7 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
   *written = (ckpt_written){.path = output->path,
                             .format = output->format->name,
                             .n_tensors = output->described->n_tensors,
-                            .n_bytes = output_bytes(output),
+                            .n_bytes = ckpt_output_bytes(output),
                             .weights = j->input.index->weights,
                             .dropped = dropped,
                             .digest = output->digest};
@@ -337,8 +323,7 @@ static ckpt_status describe_all(const job *j, ckpt_written **out, ckpt_error *er
   return CKPT_OK;
 }
 
-/* ---- --plan --------------------------------------------------------------------------------------------------------
- */
+/* ---- --plan ------------------------------------------------------------------------------------------------------ */
 
 /* What --plan takes reading and writing to cost: it says so beside the time. */
 #define PLANNED_BYTES_PER_SECOND 1e9
@@ -441,8 +426,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- the verb ------------------------------------------------------------------------------------------------------
- */
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
 /* What killed runs had left at an output's place: it is gone, or in the user's way. */
 static void say_leftovers(const job *j, const ckpt_leftovers *found) {

@@ -21,8 +21,7 @@ ckpt_pickle_writer ckpt_pickle_start(ckpt_out *out) {
 
 void ckpt_pickle_stop(ckpt_pickle_writer *writer) { put(writer, '.'); }
 
-/* ---- values --------------------------------------------------------------------------------------------------------
- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 void ckpt_pickle_put_none(ckpt_pickle_writer *writer) { put(writer, 'N'); }
 
@@ -141,9 +140,7 @@ void ckpt_pickle_put_global(ckpt_pickle_writer *writer, const char *module, cons
   ckpt_out_text(writer->out, "\n");
 }
 
-/* ---- containers and calls
- * --------------------------------------------------------------------------------------------
- */
+/* ---- containers and calls ---------------------------------------------------------------------------------------- */
 
 void ckpt_pickle_put_mark(ckpt_pickle_writer *writer) { put(writer, '('); }
 void ckpt_pickle_put_empty_dict(ckpt_pickle_writer *writer) { put(writer, '}'); }

@@ -3,23 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 
-/* ---- extents --------------------------------------------------------------------------------------------------------
- */
-
-static bool is_row_major(const ckpt_torch_tensor *tensor) {
-  uint64_t stride = 1;
-  for (uint32_t i = tensor->rank; i-- > 0;) {
-    if (tensor->shape[i] == 1) continue;
-    if (tensor->strides[i] != stride) return false;
-    stride *= tensor->shape[i];
-  }
-  return true;
-}
+/* ---- extents ----------------------------------------------------------------------------------------------------- */
 
 /* The one extent of a tensor, which holds nothing where it has no elements; *is_strided says its form. */
 static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_torch_tensor *tensor,
@@ -34,7 +24,7 @@ static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_to
     out->skip += tensor->offset * unit_bytes;
   }
   if (storage->is_big_endian && unit_bytes > 1) out->chain[out->chain[0] != CKPT_DECODE_RAW] = CKPT_DECODE_SWAPPED;
-  *is_strided = tensor->n_elements != 0 && !is_row_major(tensor);
+  *is_strided = tensor->n_elements != 0 && !ckpt_is_row_major(tensor->rank, tensor->shape, tensor->strides);
   if (!*is_strided) {
     out->start = 0;
     out->count = tensor->n_elements;
@@ -67,8 +57,7 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   return CKPT_OK;
 }
 
-/* ---- what is not read
- * ------------------------------------------------------------------------------------------------- */
+/* ---- what is not read -------------------------------------------------------------------------------------------- */
 
 enum { N_REASONS = 16 };
 
@@ -103,8 +92,7 @@ static ckpt_status note_refusals(const refusals *seen, ckpt_index *index, ckpt_e
   return CKPT_OK;
 }
 
-/* ---- the whole
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* Leaves get the index's numbers; calls that are not read are put back, those around others last. */
 static void settle_leaves(ckpt_torch_graph *g) {

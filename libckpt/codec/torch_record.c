@@ -92,14 +92,7 @@ static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t
 }
 
 static ckpt_status check_row_major(const ckpt_torch_layout *layout, const char *path, ckpt_error *err) {
-  uint64_t expected = 1;
-  bool is_plain = layout->start == 0;
-  for (uint32_t i = layout->rank; i-- > 0 && is_plain;) {
-    if (layout->sizes[i] == 0) return CKPT_OK;
-    is_plain = (layout->sizes[i] == 1 || layout->strides[i] == expected) &&
-               ckpt_mul_u64(expected, layout->sizes[i], &expected);
-  }
-  if (is_plain) return CKPT_OK;
+  if (layout->start == 0 && ckpt_is_row_major(layout->rank, layout->sizes, layout->strides)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
                    "a tensor of a torch.save archive is not contiguous, and its metadata does not say so (load it with "
                    "PyTorch, make it contiguous, and save it again)");
@@ -165,8 +158,7 @@ ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *
   return status;
 }
 
-/* ---- forwards ------------------------------------------------------------------------------------------------------
- */
+/* ---- forwards ---------------------------------------------------------------------------------------------------- */
 
 static bool is_header(const uint8_t *at) {
   return at[0] == 'P' && at[1] == 'K' && ((at[2] == 3 && at[3] == 4) || (at[2] == 1 && at[3] == 2));

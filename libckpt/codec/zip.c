@@ -104,8 +104,7 @@ static ckpt_status need(slice *s, uint64_t at, size_t n, const uint8_t **bytes, 
   return CKPT_OK;
 }
 
-/* ---- the ends ------------------------------------------------------------------------------------------------------
- */
+/* ---- the ends ---------------------------------------------------------------------------------------------------- */
 
 /* Where the last PK56 of the slice is. */
 static ckpt_status find_end(slice *s, uint64_t *end, ckpt_error *err) {
@@ -183,8 +182,7 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- entries -------------------------------------------------------------------------------------------------------
- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 /* FNV-1a */
 static uint64_t hash_name(const char *name) {
@@ -302,8 +300,7 @@ static ckpt_status read_local(slice *s, item *it, uint64_t dir_offset, ckpt_erro
   return CKPT_OK;
 }
 
-/* ---- all entries ---------------------------------------------------------------------------------------------------
- */
+/* ---- all entries ------------------------------------------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b, void *items) {
   const item *x = (const item *)items + *(const uint32_t *)a, *y = (const item *)items + *(const uint32_t *)b;

@@ -11,6 +11,9 @@
 #define CKPT_ZIP_STORED 0
 #define CKPT_ZIP_DEFLATED 8
 
+/* What a directory may take where no budget says less: three million entries. */
+#define CKPT_ZIP_MAX_BYTES (UINT64_C(256) << 20)
+
 typedef struct ckpt_zip ckpt_zip;
 
 typedef struct ckpt_zip_entry {

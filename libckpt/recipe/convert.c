@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/apart.h"
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
 #include "libckpt/codec/safetensors.h"
@@ -61,7 +60,7 @@ static ckpt_left_out less_standing(const ckpt_left_out *left_out, const ckpt_ind
 
 static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, const char *include,
                                 const ckpt_left_out *left_out, ckpt_error *err) {
-  char size[32], names[400];
+  char size[32];
   for (int role = 0; role < CKPT_N_ROLES; role++)
     if (left_out->n_tensors[role] != 0)
       CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
@@ -69,10 +68,10 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
   if (left_out->n_unmatched != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
                              (unsigned long long)left_out->n_unmatched, left_out->n_unmatched == 1 ? "" : "s"));
-  uint32_t n_unread = ckpt_unread_list(from, include, names, sizeof names);
-  if (n_unread != 0)
-    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%u tensor%s not read (%s)", n_unread,
-                             n_unread == 1 ? " that is" : "s that are", names));
+  const ckpt_name_list unread = ckpt_unread_list(from, include);
+  if (unread.n != 0)
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%zu tensor%s not read (%s)", unread.n,
+                             unread.n == 1 ? " that is" : "s that are", unread.text));
   return CKPT_OK;
 }
 
@@ -129,8 +128,7 @@ static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_requ
   return CKPT_OK;
 }
 
-/* ---- a sink into nothing, for replays ------------------------------------------------------------------------------
- */
+/* ---- a sink into nothing, for replays ---------------------------------------------------------------------------- */
 
 static ckpt_status nothing_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
   (void)ctx, (void)files, (void)n_files, (void)err;
@@ -180,8 +178,7 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
   return CKPT_OK;
 }
 
-/* ---- targets -------------------------------------------------------------------------------------------------------
- */
+/* ---- targets ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
                               bool is_quantized, uint64_t *n_steps, ckpt_error *err) {
@@ -226,19 +223,14 @@ const char *ckpt_convert_include(const ckpt_convert_options *options, const ckpt
   return format->caps.training_state ? "all" : "model";
 }
 
-ckpt_status ckpt_convert_keeps_apart(const ckpt_convert_request *request, const char *path, ckpt_error *err) {
-  CKPT_TRY(ckpt_keeps_apart(request->from, request->options->input, path, err));
-  return request->like == NULL ? CKPT_OK : ckpt_keeps_apart(request->like, request->like_path, path, err);
-}
-
 ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   bool is_quantized, like_is_quantized = false;
   uint64_t n_steps = CKPT_PATTERN_STEPS; /* of the patterns of all targets */
   CKPT_TRY(ckpt_index_is_quantized(request->from, &is_quantized, err));
   if (request->like != NULL) CKPT_TRY(ckpt_index_is_quantized(request->like, &like_is_quantized, err));
   plan->allow_overflow = request->options->allow_overflow;
-  for (uint32_t i = 0; i < request->n_targets && !request->discards; i++)
-    CKPT_TRY(ckpt_convert_keeps_apart(request, request->targets[i].path, err));
+  CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
+  if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
   return CKPT_OK;
@@ -317,6 +309,9 @@ ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *reques
                              ckpt_sink *receipt, ckpt_error *err) {
   const ckpt_sink_file file = {.name = NULL, .n_bytes = CKPT_SIZE_UNKNOWN};
   ckpt_status status;
+  if (receipt != NULL && run != NULL && run->group != NULL && run->group->size > 1)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a receipt of a run of %u ranks: no rank knows all of it",
+                     run->group->size);
   if (receipt != NULL) CKPT_TRY(ckpt_sink_open(receipt, &file, 1, err));
   if (request->discards) CKPT_TRY_GOTO(discard_rows(plan, run, err));
   CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, true, err));
@@ -335,8 +330,7 @@ done:
   return status;
 }
 
-/* ---- the library's own verb ----------------------------------------------------------------------------------------
- */
+/* ---- the library's own verb -------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   ckpt_convert_options known;

@@ -33,9 +33,6 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 /* What --include is for an output of this format: as asked for, or the format's default. */
 const char *ckpt_convert_include(const ckpt_convert_options *options, const ckpt_format *format);
 
-/* Refuses (EINVAL) a path to be written that is one of the request's inputs, lies in one or contains one. */
-ckpt_status ckpt_convert_keeps_apart(const ckpt_convert_request *request, const char *path, ckpt_error *err);
-
 /* Runs a convert plan and commits its outputs in order, then the receipt where there is one (a sink not open yet, the
  * caller's; see ckpt_plan_sink and ckpt_receipt_plan). Outputs have the digest that their readers will find (`ckpt
  * hash`): of the tensors of the model, by the names that they have for whoever opens the output. */

@@ -122,8 +122,7 @@ ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index
   return status;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------
- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 /* The values of one side as dtype. `alone`: the other side has them in another one, so that what needs its scales to
  * mean anything must not be taken without them. */

@@ -157,8 +157,7 @@ ckpt_status ckpt_manifest_add_side_files(ckpt_manifest *manifest, const ckpt_ind
   return ckpt_source_unchanged(from->source, err);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static void print_entry(const ckpt_manifest_entry *entry, ckpt_out *out) {
   char digest[80];
@@ -225,8 +224,7 @@ done:
   return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status read_digest(ckpt_json *json, ckpt_digest *digest, ckpt_error *err) {
   const char *text;

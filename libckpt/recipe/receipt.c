@@ -6,8 +6,9 @@
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","world","zstd_level" where asked for,"digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
- *                "tensors":[{"name","source","from","to","n_bytes","n_underflow" where a cast made values
- * zero,"digest"}]}]}
+ *                "tensors":[{"name","source","from","to","n_bytes","n_underflow","digest"}]}]}
+ *
+ * n_underflow is there where a cast made values zero.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -27,8 +28,7 @@ enum { WINDOW_BYTES = 1 << 16 };
 
 typedef unsigned long long ull;
 
-/* ---- the input's digest ---------------------------------------------------------------------------------------------
- */
+/* ---- the input's digest ------------------------------------------------------------------------------------------ */
 
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request) {
   const char *include = ckpt_convert_include(request->options, plan->outputs[0].format);
@@ -67,6 +67,7 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   const char *include = ckpt_receipt_include(plan, request);
   uint32_t *rows;
   bool known;
+  plan->wants_side_sums = true;
   CKPT_TRY(check_text(request->options->input, err));
   if (request->like_path != NULL) CKPT_TRY(check_text(request->like_path, err));
   for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
@@ -112,8 +113,7 @@ done:
   return status;
 }
 
-/* ---- printing ------------------------------------------------------------------------------------------------------
- */
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 static void print_text(ckpt_out *out, const char *before, const char *text) {
   ckpt_out_text(out, before);
@@ -158,12 +158,6 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   return expr->tensor;
 }
 
-uint64_t ckpt_receipt_output_bytes(const ckpt_output *output) {
-  uint64_t n_bytes = 0;
-  for (uint32_t i = 0; i < output->layout.n_files; i++) n_bytes += output->layout.files[i].n_bytes;
-  return n_bytes;
-}
-
 static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, const ckpt_convert_target *target,
                          const ckpt_side_sums *side) {
   const ckpt_output *output = &plan->outputs[number];
@@ -174,7 +168,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);
   print_digest(out, &output->digest);
   ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
-                  (ull)ckpt_receipt_output_bytes(output));
+                  (ull)ckpt_output_bytes(output));
   ckpt_side_sums_print(side, "\n   ", out);
   ckpt_out_text(out, ",\"tensors\":[\n");
   bool is_first = true;

@@ -19,9 +19,6 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
 ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err);
 
-/* Bytes of an output's files, once a plan has run. */
-uint64_t ckpt_receipt_output_bytes(const ckpt_output *output);
-
 /* What of the input its digest is of: --include of the outputs, everything where they differ. */
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request);
 

@@ -277,8 +277,7 @@ void ckpt_recorded_close(ckpt_recorded *r) {
   ckpt_json_file_close(&r->file);
 }
 
-/* ---- lists of an output --------------------------------------------------------------------------------------------
- */
+/* ---- lists of an output ------------------------------------------------------------------------------------------ */
 
 /* A string or null into a buffer: of a name, of a dtype. */
 static ckpt_status read_short(ckpt_json *json, char *into, size_t n_into, ckpt_error *err) {
@@ -338,7 +337,7 @@ static ckpt_status read_lists(recorded *r, ckpt_json *json, void *into, ckpt_err
     CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
     if (is_end) return CKPT_OK;
     const field fields[] = {{"tensors", read_tensors, wanted}, {"side_files", read_side_files, wanted}};
-    CKPT_TRY(read_fields(r, json, fields, number == wanted->output ? 2 : 0, err));
+    CKPT_TRY(read_fields(r, json, fields, number != wanted->output ? 0 : wanted->side == NULL ? 1 : 2, err));
   }
 }
 
@@ -349,7 +348,7 @@ ckpt_status ckpt_recorded_read(ckpt_recorded *r, uint32_t output,
   const field outputs = {"outputs", read_lists, &wanted};
   ckpt_json *json = NULL;
   ckpt_status status;
-  *has_side = false;
+  if (has_side != NULL) *has_side = false;
   CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
   CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
   status = read_fields(r, json, &outputs, 1, err);

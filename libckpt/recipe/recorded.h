@@ -47,7 +47,8 @@ void ckpt_recorded_close(ckpt_recorded *recorded); /* once more is fine */
 ckpt_status ckpt_recorded_full(const ckpt_recorded *recorded, ckpt_error *err);
 
 /* Reads once more what the receipt lists of an output: `take` (arg first) is called for each tensor; side files go to
- * *side, owned by the caller even after a failure. *has_side is false where the receipt has no list of them. */
+ * *side, owned by the caller even after a failure, and are passed by where it is NULL. *has_side (NULL with it) is
+ * false where the receipt has no list of them. */
 ckpt_status ckpt_recorded_read(ckpt_recorded *recorded, uint32_t output,
                                void (*take)(void *arg, const ckpt_recorded_tensor *tensor), void *arg,
                                ckpt_side_sums *side, bool *has_side, ckpt_error *err);

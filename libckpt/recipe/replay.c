@@ -55,8 +55,7 @@ static void remark(const reporter *to, const char *file, const char *format, ...
   va_end(args);
 }
 
-/* ---- inputs and outputs ---------------------------------------------------------------------------------------------
- */
+/* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
 
 /* A path that the run was given, from the folder of the receipt. NULL: no room. */
 static char *beside_receipt(recorded *r, const char *path) {
@@ -72,7 +71,7 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
   struct stat found;
   if (path[0] == '/' || stat(path, &found) == 0) return ckpt_open(out, path, open, err);
   char *beside = beside_receipt(r, path);
-  CKPT_TRY_ALLOC(beside, err);
+  if (beside == NULL) return ckpt_recorded_full(r, err);
   if (stat(beside, &found) == 0) return ckpt_open(out, beside, open, err);
   ckpt_error why = {0};
   ckpt_status status = ckpt_open(out, path, open, &why); /* it may be a name in the Hugging Face cache */
@@ -169,8 +168,7 @@ static ckpt_status find_output(recorded *r, const char *path, const ckpt_run_opt
       n, names, path, here);
 }
 
-/* ---- comparing -----------------------------------------------------------------------------------------------------
- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 /* A tensor as it is now. */
 typedef struct present {
@@ -239,8 +237,7 @@ static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
   if (c->entries[low].made != NULL) compare_decision(c, tensor, &c->entries[low]);
 }
 
-/* ---- side files ----------------------------------------------------------------------------------------------------
- */
+/* ---- side files -------------------------------------------------------------------------------------------------- */
 
 /* What a run puts into the folder of an output beside it: the receipt, other outputs. */
 static bool is_beside(void *arg, const char *name) {
@@ -278,8 +275,7 @@ static ckpt_status compare_side_files(comparison *c, const ckpt_side_sums *then,
   return status;
 }
 
-/* ---- whole outputs -------------------------------------------------------------------------------------------------
- */
+/* ---- whole outputs ----------------------------------------------------------------------------------------------- */
 
 /* What is there now: tensors in byte order of names, and where the side files are. */
 typedef struct found_output {
@@ -333,7 +329,7 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
  * is not known to a replay, which compresses nothing. */
 static void compare_whole(const recorded_output *then, const ckpt_output *now, bool is_same, const char *file,
                           const reporter *to) {
-  uint64_t n_bytes = ckpt_receipt_output_bytes(now);
+  uint64_t n_bytes = ckpt_output_bytes(now);
   bool is_sized = is_same;
   for (uint32_t i = 0; i < now->layout.n_files; i++) is_sized = is_sized && !now->layout.files[i].has_encoder;
   if (!then->has_digest || memcmp(&then->digest, &now->digest, sizeof then->digest) != 0)
@@ -390,8 +386,7 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
   return CKPT_OK;
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------
- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* An argument that cannot be meant is what the receipt says, not what the caller gave. */
 static ckpt_status blame_receipt(const recorded *r, ckpt_status status, const ckpt_error *why, ckpt_error *err) {
@@ -436,12 +431,9 @@ static ckpt_status open_output(recorded *r, ckpt_index **out, const char *path, 
   for (int i = 0; i < 2 && least != 0; i++) {
     const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = i == 1, .weights = "model"};
     ckpt_index *index;
-    ckpt_side_sums side = {0};
-    bool has_side;
     CKPT_TRY(ckpt_open(&index, path, &open, err));
     name_count count = {.index = index};
-    ckpt_status status = ckpt_recorded_read(r, number, count_name, &count, &side, &has_side, err);
-    ckpt_side_sums_free(&side);
+    ckpt_status status = ckpt_recorded_read(r, number, count_name, &count, NULL, NULL, err);
     uint64_t n_more = index->n_tensors > count.n_found ? index->n_tensors - count.n_found : 0;
     uint64_t n_other = count.n - count.n_found + n_more;
     bool is_better = status == CKPT_OK && n_other < least;

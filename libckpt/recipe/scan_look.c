@@ -1,7 +1,8 @@
 /* scan_look.c - what a place is, by its first bytes and its last ones, and numpy's arrays.
  *
- *   .npy   93 'NUMPY' major minor, n u16 (u32 from version 2 on), a Python dict of n bytes | an object array is a
- * pickle
+ *   .npy   93 'NUMPY' major minor, n u16 (u32 from version 2 on), a Python dict of n bytes | payload
+ *
+ * The payload of an object array is a pickle.
  *
  * Whatever a file is at its start, it may be a zip archive at its end, from where readers of zip files find them. */
 #include "libckpt/recipe/scan_look.h"

@@ -25,8 +25,6 @@ enum {
   MAX_SHOWN_NAME = 255
 };
 
-static const uint64_t max_directory = UINT64_C(256) << 20;
-
 static ckpt_status read_at(const ckpt_place *place, uint64_t at, void *dst, size_t n, ckpt_error *err) {
   return ckpt_source_read(place->source, place->file, place->offset + at, dst, n, err);
 }
@@ -201,7 +199,7 @@ static ckpt_status look_at_gaps(ckpt_scanner *s, const ckpt_place *place, const 
 static ckpt_status try_archive(ckpt_scanner *s, const ckpt_place *place, uint64_t at, uint64_t n_bytes, bool is_item,
                                bool *is_archive, ckpt_error *defect, ckpt_error *err) {
   ckpt_zip *zip = NULL;
-  uint64_t max_bytes = s->run == NULL || s->run->memory == 0 ? max_directory : s->run->memory / 4;
+  uint64_t max_bytes = s->run == NULL || s->run->memory == 0 ? CKPT_ZIP_MAX_BYTES : s->run->memory / 4;
   *is_archive = false;
   *defect = (ckpt_error){0};
   ckpt_status status = ckpt_zip_open(&zip, place->source, place->file, place->offset + at, n_bytes, max_bytes, defect);

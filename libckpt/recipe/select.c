@@ -216,18 +216,9 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
 
 const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection) { return &selection->left_out; }
 
-uint32_t ckpt_unread_list(const ckpt_index *index, const char *include, char *text, size_t n_bytes) {
-  enum { N_SHOWN = 3 };
-  uint32_t n = 0;
-  size_t length = 0;
-  text[0] = '\0';
-  for (uint32_t i = 0; i < index->n_unread; i++) {
-    if (!ckpt_role_included(include, index->unread[i].role, NULL)) continue;
-    if (n++ > N_SHOWN) continue;
-    int more = snprintf(text + length, n_bytes - length, "%s%.100s", n == 1 ? "" : ", ",
-                        n > N_SHOWN ? "..." : index->unread[i].name);
-    if (more > 0 && (size_t)more < n_bytes - length) length += (size_t)more;
-  }
-  text[length] = '\0';
-  return n;
+ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include) {
+  ckpt_name_list names = {.n = 0};
+  for (uint32_t i = 0; i < index->n_unread; i++)
+    if (ckpt_role_included(include, index->unread[i].role, NULL)) ckpt_name_list_add(&names, index->unread[i].name);
+  return names;
 }

@@ -7,6 +7,7 @@
 #define CKPT_RECIPE_SELECT_H
 
 #include "libckpt/plan.h"
+#include "libckpt/text.h"
 
 typedef struct ckpt_selection ckpt_selection;
 
@@ -45,7 +46,7 @@ const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection);
  * model, optimizer, all. */
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known);
 
-/* How many tensors of these roles the index does not read, and the names of the first ones: "a, b, c, ..." in text. */
-uint32_t ckpt_unread_list(const ckpt_index *index, const char *include, char *text, size_t n_bytes);
+/* The tensors of these roles that the index does not read. */
+ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include);
 
 #endif

@@ -104,8 +104,7 @@ void ckpt_side_sums_print(const ckpt_side_sums *sums, const char *gap, ckpt_out 
   ckpt_out_text(out, "]");
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status read_one(ckpt_side_sums *out, ckpt_json *json, ckpt_arena *arena, ckpt_error *err) {
   ckpt_side_sum sum = {0};
@@ -153,8 +152,7 @@ ckpt_status ckpt_side_sums_read(ckpt_side_sums *out, ckpt_json *json, ckpt_arena
   return CKPT_OK;
 }
 
-/* ---- comparing -----------------------------------------------------------------------------------------------------
- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 /* One that either list has: NULL for the other's. */
 static void compare_one(const ckpt_side_comparison *c, const ckpt_side_sum *then, const ckpt_side_sum *now) {

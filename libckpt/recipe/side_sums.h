@@ -37,7 +37,7 @@ ckpt_status ckpt_side_sums_take(ckpt_side_sums *out, const ckpt_index *index, co
 /* EUNSUPPORTED for a side file whose name is no UTF-8 text: JSON cannot hold it. */
 ckpt_status ckpt_side_sums_check_names(const ckpt_index *index, ckpt_error *err);
 
-/* Those of a layout whose side files a run has written. */
+/* Those of a layout whose side files a run of one rank has written and hashed (the plan's wants_side_sums). */
 ckpt_status ckpt_side_sums_written(ckpt_side_sums *out, const ckpt_layout *layout, ckpt_error *err);
 
 /* Prints the list, from its bracket on; gap is what stands before each item ("\n    "). */

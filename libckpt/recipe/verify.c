@@ -227,8 +227,7 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
   return CKPT_OK;
 }
 
-/* ---- digests ------------------------------------------------------------------------------------------------------
- */
+/* ---- digests ----------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
                                  const ckpt_manifest *expected, const char *expected_path, ckpt_error *err) {
@@ -278,8 +277,7 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
                            expected_path);
 }
 
-/* ---- side files ----------------------------------------------------------------------------------------------------
- */
+/* ---- side files -------------------------------------------------------------------------------------------------- */
 
 typedef struct side_check {
   ckpt_findings *findings;
@@ -331,8 +329,7 @@ ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *in
   return status;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_verify_files(ckpt_findings *findings, ckpt_source *source, const ckpt_file_sum *promised, size_t n,
                               const char *promise, const ckpt_run_options *run, size_t *n_equal, ckpt_error *err) {

@@ -32,8 +32,7 @@ typedef struct checker {
   const char *undecided; /* an axis that no key of the config decides, or NULL */
 } checker;
 
-/* ---- axes and shapes ----------------------------------------------------------------------------------------------
- */
+/* ---- axes and shapes --------------------------------------------------------------------------------------------- */
 
 /* A number, or a positive integer of the config. */
 static bool factor(const ckpt_config *config, const char *text, size_t n, uint64_t *value) {
@@ -122,8 +121,7 @@ static ckpt_status check_shapes(checker *c, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 /* A key of the architecture that stands there but is no positive integer would count as absent below. */
 static ckpt_status check_number(checker *c, const char *key, ckpt_error *err) {
@@ -155,8 +153,7 @@ static ckpt_status check_numbers(checker *c, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- layers --------------------------------------------------------------------------------------------------------
- */
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
 
 /* Every layer of the config has each kind of tensor, and no other layer has; an optional kind all layers have or none.
  */
@@ -214,8 +211,7 @@ static ckpt_status check_layers(checker *c, ckpt_error *err) {
   return status;
 }
 
-/* ---- ties ----------------------------------------------------------------------------------------------------------
- */
+/* ---- ties -------------------------------------------------------------------------------------------------------- */
 
 /* What the config's `architectures` say of the model. */
 typedef struct model_classes {
@@ -266,8 +262,7 @@ static ckpt_status check_ties(checker *c, bool is_head_wanted, ckpt_error *err) 
   return CKPT_OK;
 }
 
-/* ---- token ids -----------------------------------------------------------------------------------------------------
- */
+/* ---- token ids --------------------------------------------------------------------------------------------------- */
 
 typedef struct token_ids {
   uint64_t largest;
@@ -428,8 +423,7 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
   return check_tokens(c, "added_tokens.json", n_rows, read_added_file, err);
 }
 
-/* ---- all of it -----------------------------------------------------------------------------------------------------
- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, const char *text, ckpt_error *err) {
   size_t n_problems = c->findings->n_of[CKPT_PROBLEM];

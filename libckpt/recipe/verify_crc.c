@@ -14,8 +14,6 @@
 
 enum { WINDOW_BYTES = 1 << 20 };
 
-static const uint64_t max_directory = UINT64_C(256) << 20;
-
 /* An archive: a whole file, or a slice of it that holds a tensor. */
 typedef struct archive {
   uint32_t file;
@@ -184,7 +182,7 @@ static ckpt_status refuse(checking *c, const archive *a, const char *message, ck
 static ckpt_status check_opened(checking *c, const opened *a, uint64_t offset, uint64_t n_bytes, ckpt_error *err) {
   ckpt_zip *zip;
   ckpt_error defect = {0};
-  ckpt_status status = ckpt_zip_open(&zip, a->source, a->file, offset, n_bytes, max_directory, &defect);
+  ckpt_status status = ckpt_zip_open(&zip, a->source, a->file, offset, n_bytes, CKPT_ZIP_MAX_BYTES, &defect);
   if (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED) return refuse(c, a->of, defect.message, err);
   if (status == CKPT_ELIMIT) {
     c->counts->n_passed++;

@@ -298,26 +298,26 @@ TEST_F(Convert, PlansKeepOutputsApartFromTheirInputs) {
       {"in/model.safetensors", "l", "contains the input"},
       {"by-link.safetensors", "l/other.safetensors", nullptr},
   };
-  for (const auto &c : cases) {
-    ckpt_plan *plan = nullptr;
-    ckpt_index *index = nullptr;
-    ckpt_expr *leaf;
-    uint32_t sink;
-    ckpt_error err = {};
-    fs::create_directory(folder_ / "in/new");
-    ASSERT_EQ(ckpt_open(&index, Path(c.input).c_str(), nullptr, &err), CKPT_OK) << err.message;
-    ASSERT_EQ(ckpt_plan_new(&plan, nullptr), CKPT_OK);
-    ASSERT_EQ(ckpt_plan_output(plan, Path(c.output).c_str(), nullptr, true, &sink, &err), CKPT_OK) << err.message;
-    ASSERT_EQ(ckpt_expr_read(&leaf, plan, index, ckpt_index_at(index, 0), &err), CKPT_OK);
-    ASSERT_EQ(ckpt_expr_cast(&leaf, plan, leaf, CKPT_F64, &err), CKPT_OK);
-    ASSERT_EQ(ckpt_plan_add(plan, sink, "x", leaf, &err), CKPT_OK);
-    EXPECT_EQ(ckpt_plan_check(plan, nullptr, nullptr, nullptr, &err), c.said == nullptr ? CKPT_OK : CKPT_EINVAL)
-        << c.input << " to " << c.output;
-    EXPECT_NE(std::string(err.message).find(c.said == nullptr ? "" : c.said), std::string::npos) << err.message;
-    ckpt_plan_free(plan);
-    ckpt_index_free(index);
-    fs::remove(folder_ / "in/new");
-  }
+  for (const auto &c : cases)
+    for (bool reads_first : {false, true}) { /* whichever comes last fails */
+      ckpt_plan *plan = nullptr;
+      ckpt_index *index = nullptr;
+      ckpt_expr *leaf;
+      uint32_t sink;
+      ckpt_error err = {};
+      fs::create_directory(folder_ / "in/new");
+      ASSERT_EQ(ckpt_open(&index, Path(c.input).c_str(), nullptr, &err), CKPT_OK) << err.message;
+      ASSERT_EQ(ckpt_plan_new(&plan, nullptr), CKPT_OK);
+      auto read = [&] { return ckpt_expr_read(&leaf, plan, index, ckpt_index_at(index, 0), &err); };
+      auto write = [&] { return ckpt_plan_output(plan, Path(c.output).c_str(), nullptr, true, &sink, &err); };
+      ASSERT_EQ(reads_first ? read() : write(), CKPT_OK) << err.message;
+      EXPECT_EQ(reads_first ? write() : read(), c.said == nullptr ? CKPT_OK : CKPT_EINVAL)
+          << c.input << " to " << c.output;
+      EXPECT_NE(std::string(err.message).find(c.said == nullptr ? "" : c.said), std::string::npos) << err.message;
+      ckpt_plan_free(plan);
+      ckpt_index_free(index);
+      fs::remove(folder_ / "in/new");
+    }
 }
 
 // ---- parts ----------------------------------------------------------------------------------------------------

@@ -2,10 +2,14 @@
 // boxes of different files (as DCP with W ranks), files behind an encoder, padding, checksums, trailers and footers
 // that see them, literals behind footers, aliases, roles, objects, side files; `normalize` drops, casts and says so.
 //
-//   part-<k>.bin  "FAKE part <k>\n", tensor segments with zeros between them, "<crc>" after every other, footer "crc
-//   <hex>...\n", "END\n" z.bin         (with zstd_level) the same with every third tensor as a zstd frame; boxes in odd
-//   parts are frames too side files    as they are index.txt     one footer: everything that `open` needs, sizes,
-//   offsets and checksums of all files included
+//   part-<k>.bin  "FAKE part <k>\n", tensor segments with zeros between them, "<crc>" after every other,
+//                 footer "crc <hex>...\n", "END\n"
+//
+//   z.bin         (with zstd_level) the same with every third tensor as a zstd frame; boxes in odd parts are frames too
+//
+//   index.txt     one footer: everything that `open` needs, sizes, offsets and checksums of all files included
+//
+// Side files are as they are.
 //
 // A frame may hold the zeros before its tensor and the checksum behind it as well.
 //

@@ -41,6 +41,9 @@ TEST_F(Plan, BuildersRefuseWhatHasNoShape) {
   EXPECT_EQ(ckpt_expr_permute(&out, plan_, x_, far, nullptr), CKPT_EINVAL);
   EXPECT_EQ(ckpt_expr_reshape(&out, plan_, x_, 2, shape, nullptr), CKPT_EINVAL);
   EXPECT_EQ(ckpt_expr_memory(&out, plan_, CKPT_F32, 2, huge, "", nullptr), CKPT_EINVAL);
+  uint64_t none[] = {0, 2}, some[] = {1, 2};
+  EXPECT_EQ(ckpt_expr_memory(&out, plan_, CKPT_F32, 2, some, nullptr, nullptr), CKPT_EINVAL);
+  EXPECT_EQ(ckpt_expr_memory(&out, plan_, CKPT_F32, 2, none, nullptr, nullptr), CKPT_OK);
   EXPECT_EQ(ckpt_expr_concat(&out, plan_, pair, 2, 0, nullptr), CKPT_EINVAL);
   EXPECT_EQ(ckpt_expr_concat(&out, plan_, pair, 0, 0, nullptr), CKPT_EINVAL);
   EXPECT_EQ(ckpt_expr_concat(&out, plan_, pair, 2, 1, nullptr), CKPT_OK);

@@ -14,6 +14,7 @@
 
 extern "C" {
 #include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/side_sums.h"
 }
 
 namespace {
@@ -419,6 +420,44 @@ TEST_F(Receipt, SideFilesAreAmongWhatIsCompared) {
   EXPECT_NE(found[0].find(", the receipt does not list it"), std::string::npos) << found[0];
   EXPECT_NE(found[1].find("bytes), the receipt lists it with "), std::string::npos) << found[1];
   EXPECT_EQ(found[2].find("the output does not have it, the receipt lists it with SHA-256 "), 0u) << found[2];
+}
+
+// Without a receipt nobody asks for the sums; the ranks of a group would each have those of their own files alone.
+TEST_F(Receipt, AloneHashesSideFilesAndOfOneRank) {
+  ckpt_error err = {};
+  ckpt_index *from = nullptr;
+  ckpt_plan *plan = nullptr;
+  ckpt_sink *sink = nullptr;
+  std::string output = Path("out");
+  ckpt_convert_target target = {output.c_str(), nullptr, 0, 0, 0};
+  options_.input = kLlama;
+  ckpt_convert_request request = {};
+  request.verb = "convert";
+  request.targets = &target;
+  request.n_targets = 1;
+  request.options = &options_;
+  ASSERT_EQ(ckpt_open(&from, kLlama, nullptr, &err), CKPT_OK) << err.message;
+  request.from = from;
+  ASSERT_EQ(ckpt_plan_new(&plan, &err), CKPT_OK);
+  ASSERT_EQ(ckpt_convert_plan(plan, &request, &err), CKPT_OK) << err.message;
+  ASSERT_EQ(ckpt_plan_sink(plan, Path("r.json").c_str(), false, true, &sink, &err), CKPT_OK) << err.message;
+  ckpt_group two = ckpt_group_self;
+  two.size = 2;
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  run.group = &two;
+  EXPECT_EQ(ckpt_convert_run(plan, &request, &run, sink, &err), CKPT_EUNSUPPORTED);
+  err = {};
+  ASSERT_EQ(ckpt_convert_run(plan, &request, nullptr, nullptr, &err), CKPT_OK) << err.message;
+  ckpt_side_sums sums = {};
+  ASSERT_EQ(ckpt_side_sums_written(&sums, &plan->outputs[0].layout, &err), CKPT_OK);
+  ASSERT_NE(sums.n, 0u);
+  const uint8_t zero[32] = {};
+  for (uint32_t i = 0; i < sums.n; i++) EXPECT_EQ(memcmp(sums.items[i].sha256, zero, sizeof zero), 0);
+  ckpt_side_sums_free(&sums);
+  ckpt_sink_free(sink);
+  ckpt_plan_free(plan);
+  ckpt_index_free(from);
 }
 
 TEST_F(Receipt, ASideFileOfTheInputThatChangedShowsInTheReplay) {
