@@ -1,42 +1,94 @@
-/* side_file_lay.c - side files as files of an output; see side_file.h. */
+/* side_file_lay.c - side files as files of an output; see side_file.h.
+ *
+ * config.json is carried as the bytes its author wrote, but for the dtypes in it, which are exchanged in its text. A
+ * model of several parts has a configuration of each inside its own: as transformers does on saving, all say one. */
 #include "libckpt/codec/side_file.h"
 
 #include <string.h>
 
-#include "libckpt/codec/json_splice.h"
+#include "libckpt/codec/json.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 
-/* The text of config.json with key's value replaced by dtype, where it has the key and says another. */
-static ckpt_status splice_dtype(ckpt_side_file *side, const char *key, const char *dtype, ckpt_arena *arena,
-                                ckpt_error *err) {
-  ckpt_json_place place;
-  CKPT_TRY(ckpt_json_find(side->text, (size_t)side->n_bytes, key, &place, side->name, err));
-  if (!place.is_found || (place.token != CKPT_JSON_STRING && place.token != CKPT_JSON_NULL)) return CKPT_OK;
-  char *value = ckpt_arena_printf(arena, "\"%s\"", dtype);
-  char *old = ckpt_arena_text(arena, side->text + place.start, (size_t)(place.stop - place.start));
-  if (value == NULL || old == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  if (strcmp(value, old) == 0) return CKPT_OK;
-  if (place.token == CKPT_JSON_STRING) { /* "torch.float32" says the same as "float32" */
-    old[strlen(old) - 1] = '\0';
-    ckpt_dtype said = ckpt_dtype_parse(old + 1);
-    if (said != CKPT_DTYPE_NONE && said == ckpt_dtype_parse(dtype)) return CKPT_OK;
+/* A walk over the objects of config.json, which copies its text with other dtypes. */
+typedef struct edit {
+  ckpt_json *json;
+  const char *text, *dtype;
+  char *out;            /* NULL: only counts */
+  size_t n_out, n_done; /* bytes written, bytes of text that they stand for */
+} edit;
+
+static void put(edit *e, const char *text, size_t n_bytes) {
+  if (e->out != NULL) memcpy(e->out + e->n_out, text, n_bytes);
+  e->n_out += n_bytes;
+}
+
+/* The text up to the last token as it is, then the dtype in that token's place. */
+static void replace(edit *e) {
+  put(e, e->text + e->n_done, (size_t)ckpt_json_start(e->json) - e->n_done);
+  put(e, "\"", 1);
+  put(e, e->dtype, strlen(e->dtype));
+  put(e, "\"", 1);
+  e->n_done = (size_t)ckpt_json_stop(e->json);
+}
+
+/* Whether the last token says another dtype than what was written; "torch.float32" says the same as "float32". Inside
+ * another object the key may be a word of a vocabulary: there only what names a floating dtype is one. */
+static bool is_stale(const edit *e, ckpt_json_token token, bool is_outermost) {
+  if (token == CKPT_JSON_NULL) return is_outermost;
+  if (token != CKPT_JSON_STRING) return false;
+  ckpt_dtype said = ckpt_dtype_parse(ckpt_json_text(e->json, NULL));
+  if (said == CKPT_DTYPE_NONE || !ckpt_dtype_is_float(said)) return is_outermost;
+  return said != ckpt_dtype_parse(e->dtype);
+}
+
+/* Reads one object whose `{` was the last token. Recursion is bounded by the reader's depth limit. */
+static ckpt_status walk(edit *e, bool is_outermost, ckpt_error *err) {
+  for (;;) {
+    ckpt_json_token token;
+    CKPT_TRY(ckpt_json_next(e->json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
+    const char *key = ckpt_json_text(e->json, NULL);
+    bool is_dtype = strcmp(key, "dtype") == 0 || strcmp(key, "torch_dtype") == 0;
+    bool is_apart = strcmp(key, "quantization_config") == 0; /* its dtypes are the quantizer's */
+    CKPT_TRY(ckpt_json_next(e->json, &token, err));
+    if (is_dtype && is_stale(e, token, is_outermost)) replace(e);
+    if (token == CKPT_JSON_OBJECT && !is_apart)
+      CKPT_TRY(walk(e, false, err));
+    else
+      CKPT_TRY(ckpt_json_skip_rest(e->json, token, err));
   }
-  size_t n;
-  CKPT_TRY(ckpt_json_splice(&side->text, &n, side->text, (size_t)side->n_bytes, key, value, arena, side->name, err));
-  side->n_bytes = n;
-  return CKPT_OK;
+}
+
+/* The side file's text with other dtypes, into out, or counted where that is NULL. */
+static ckpt_status rewrite(const ckpt_side_file *side, const char *dtype, char *out, size_t *n_out, ckpt_error *err) {
+  edit e = {.text = side->text, .dtype = dtype, .out = out};
+  ckpt_json_token token;
+  ckpt_status status = CKPT_OK;
+  CKPT_TRY(ckpt_json_new_text(&e.json, side->text, (size_t)side->n_bytes, true, side->name, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(e.json, CKPT_JSON_OBJECT, "the outermost value", err));
+  CKPT_TRY_GOTO(walk(&e, true, err));
+  CKPT_TRY_GOTO(ckpt_json_next(e.json, &token, err)); /* the end, or an error */
+  put(&e, e.text + e.n_done, (size_t)side->n_bytes - e.n_done);
+  *n_out = e.n_out;
+done:
+  ckpt_json_free(e.json);
+  return status;
 }
 
 ckpt_status ckpt_side_file_lay(ckpt_layout *layout, const ckpt_side_file *side, const char *dtype, ckpt_error *err) {
   CKPT_TRY(ckpt_layout_file_add(layout, side->name, err));
   if (dtype == NULL || side->text == NULL || strcmp(side->name, "config.json") != 0)
     return ckpt_layout_side_file(layout, side, err);
-  ckpt_side_file *spliced = ckpt_arena_alloc(layout->arena, sizeof *spliced);
-  CKPT_TRY_ALLOC(spliced, err);
-  *spliced = *side;
-  static const char *const keys[] = {"dtype", "torch_dtype", "text_config.dtype", "text_config.torch_dtype"};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    CKPT_TRY(splice_dtype(spliced, keys[i], dtype, layout->arena, err));
-  return ckpt_layout_side_file(layout, spliced, err);
+  size_t n_bytes;
+  CKPT_TRY(rewrite(side, dtype, NULL, &n_bytes, err));
+  ckpt_side_file *rewritten = ckpt_arena_alloc(layout->arena, sizeof *rewritten);
+  char *text = ckpt_arena_alloc(layout->arena, n_bytes + 1); /* terminated: the arena gives zeros */
+  CKPT_TRY_ALLOC(rewritten, err);
+  CKPT_TRY_ALLOC(text, err);
+  CKPT_TRY(rewrite(side, dtype, text, &n_bytes, err));
+  *rewritten = *side;
+  rewritten->text = text;
+  rewritten->n_bytes = n_bytes;
+  return ckpt_layout_side_file(layout, rewritten, err);
 }

@@ -149,7 +149,7 @@ TEST(Hf, CutsAsTheHubCuts) {
   EXPECT_EQ(cut({0, 10, 0}, 10), "abc|");
 }
 
-TEST(Hf, DtypeIsSplicedIntoTheConfig) {
+TEST(Hf, DtypesInTheConfigAreWhatIsWritten) {
   auto config = [](const std::string &text, const char *dtype) {
     Folder folder;
     spill(folder / "config.json", text);
@@ -168,6 +168,14 @@ TEST(Hf, DtypeIsSplicedIntoTheConfig) {
             "{\"dtype\":\"float32\",\"text_config\":{\"dtype\":\"float32\"}}");
   EXPECT_EQ(config("{\"dtype\":\"float16\",\"text_config\":{}}", "float32"),
             "{\"dtype\":\"float32\",\"text_config\":{}}");
+  EXPECT_EQ(
+      config("{\"vision_config\": {\"b\": {\"dtype\": \"bf16\"}, \"torch_dtype\" :\"float16\"},\n \"dtype\":\"auto\"} ",
+             "float32"),
+      "{\"vision_config\": {\"b\": {\"dtype\": \"float32\"}, \"torch_dtype\" :\"float32\"},\n \"dtype\":\"float32\"} ");
+  for (const char *kept : {"{\"text_config\":{\"dtype\":null}}", "{\"words\":{\"dtype\":7,\"torch_dtype\":\"x\"}}",
+                           "{\"quantization_config\":{\"dtype\":\"float16\"}}", "{\"a\":[{\"dtype\":\"float16\"}]}",
+                           "{\"dtype\":{\"text_config\":\"float16\"}}", "{\"text_config\":{\"dtype\":\"int8\"}}"})
+    EXPECT_EQ(config(kept, "float32"), kept);
   EXPECT_EQ(config("{\"a\":NaN}", "float32"), "{\"a\":NaN}");
   EXPECT_EQ(config("{\"dtype\":\"float16\"}", nullptr), "{\"dtype\":\"float16\"}");
 }

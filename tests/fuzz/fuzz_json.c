@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/json_splice.h"
+#include "libckpt/codec/json.h"
 #include "tests/fuzz/fuzz.h"
 
 typedef struct bytes {
@@ -36,19 +36,6 @@ static ckpt_status read_all(ckpt_json *json, uint64_t *hash) {
   return CKPT_OK;
 }
 
-static void splice(const char *text, size_t n) {
-  ckpt_arena arena;
-  ckpt_arena_init(&arena, 64 << 20);
-  const char *out;
-  size_t n_out;
-  ckpt_json_place place;
-  if (ckpt_json_splice(&out, &n_out, text, n, "a.b", "[0]", &arena, NULL, NULL) == CKPT_OK) {
-    if (ckpt_json_find(out, n_out, "a.b", &place, NULL, NULL) != CKPT_OK || !place.is_found) abort();
-    if (place.stop - place.start != 3 || memcmp(out + place.start, "[0]", 3) != 0) abort();
-  }
-  ckpt_arena_free(&arena);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   bytes b = {data, n_bytes};
   ckpt_json_options options = {.fetch = fetch, .arg = &b, .n_bytes = n_bytes, .max_text = n_bytes, .allow_nan = true};
@@ -60,6 +47,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   if (ckpt_json_new_text(&json, (const char *)data, n_bytes, true, NULL, NULL) != CKPT_OK) return 0;
   if (read_all(json, &again) != status || hash != again) abort();
   ckpt_json_free(json);
-  splice((const char *)data, n_bytes);
   return 0;
 }

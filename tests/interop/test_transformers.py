@@ -137,6 +137,30 @@ def test_casts_of_whole_models(name, folder):
         assert digest(out) == digest(folder + "/theirs-" + written)
 
 
+def test_every_part_of_a_model_says_the_dtype(folder):
+    """Configurations inside the config, against what transformers saves of a model that it has loaded in that dtype."""
+    layers = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    bert = dict(layers, vocab_size=96, max_position_embeddings=32)
+    models = {
+        "llava": hf.LlavaForConditionalGeneration(hf.LlavaConfig(
+            text_config=hf.LlamaConfig(**SMALL), image_token_index=5,
+            vision_config=hf.CLIPVisionConfig(**layers, image_size=16, patch_size=8))),
+        "two": hf.EncoderDecoderModel(hf.EncoderDecoderConfig.from_encoder_decoder_configs(
+            hf.BertConfig(**bert), hf.BertConfig(**bert))),
+    }
+    for name, model in models.items():
+        base = os.path.join(folder, name)
+        model.save_pretrained(base)
+        for written, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32)):
+            theirs, ours = base + "-theirs-" + written, base + "-" + written
+            type(model).from_pretrained(base, dtype=dtype).save_pretrained(theirs)
+            if written != "bf16":  # base now says its dtype in every part, and another one
+                ckpt("convert", base, "-o", ours, "--dtype", written)
+                with open(theirs + "/config.json") as a, open(ours + "/config.json") as b:
+                    assert json.load(a) == json.load(b), (name, written)
+            base = theirs
+
+
 @for_each_model
 def test_a_single_file_has_the_bytes_of_save_pretrained(name, folder):
     model = build(name)
