@@ -134,12 +134,12 @@ static ckpt_status read_parts(ckpt_index *index, ckpt_dcp_metadata *metadata, ck
 
 /* Ranks with nothing of their own write no file: how many there were is not known. */
 static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *metadata, ckpt_error *err) {
-  char ranks[64] = "";
-  if (metadata->last_rank >= 0) snprintf(ranks, sizeof ranks, ", ranks up to %lld", (long long)metadata->last_rank);
+  if (metadata->last_rank >= 0 && metadata->last_rank < UINT32_MAX)
+    index->min_ranks = (uint32_t)metadata->last_rank + 1;
   const char *version = metadata->roots[0].version;
-  index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunks, %llu files%s)",
+  index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunks, %llu files)",
                                     version == NULL ? "" : " ", version == NULL ? "" : version,
-                                    (unsigned long long)index->n_extents, (unsigned long long)metadata->n_files, ranks);
+                                    (unsigned long long)index->n_extents, (unsigned long long)metadata->n_files);
   CKPT_TRY_ALLOC(index->writer, err);
   return CKPT_OK;
 }

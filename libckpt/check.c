@@ -55,14 +55,25 @@ void ckpt_output_place(ckpt_output *output) {
     if (described->tensors[i].extent_form == CKPT_EXTENT_BOX) ckpt_sort_boxes(&described->tensors[i]);
 }
 
+/* Bytes of a file; of one whose size is not known before the run, as if nothing in it were compressed, and with a
+ * footer that states no size yet. */
+static uint64_t file_bytes(const ckpt_layout *layout, const ckpt_layout_file *file) {
+  uint64_t n_bytes = 0;
+  if (file->n_bytes != CKPT_SIZE_UNKNOWN) return file->n_bytes;
+  for (uint32_t s = 0; s < file->n_segments; s++) {
+    const ckpt_segment *segment = &file->segments[s];
+    ckpt_out out;
+    ckpt_out_count(&out, NULL);
+    if (segment->kind == CKPT_SEGMENT_FOOTER) segment->print(layout, segment->arg, &out);
+    n_bytes += segment->kind == CKPT_SEGMENT_FOOTER ? out.n_bytes : segment->n_raw;
+  }
+  return n_bytes;
+}
+
 uint64_t ckpt_output_bytes(const ckpt_output *output) {
   uint64_t n_bytes = 0;
-  for (uint32_t i = 0; i < output->layout.n_files; i++) {
-    const ckpt_layout_file *file = &output->layout.files[i];
-    if (file->n_bytes != CKPT_SIZE_UNKNOWN) n_bytes += file->n_bytes;
-    for (uint32_t s = 0; s < file->n_segments && file->n_bytes == CKPT_SIZE_UNKNOWN; s++)
-      n_bytes += file->segments[s].n_raw;
-  }
+  for (uint32_t i = 0; i < output->layout.n_files; i++)
+    n_bytes += file_bytes(&output->layout, &output->layout.files[i]);
   return n_bytes;
 }
 

@@ -201,6 +201,7 @@ typedef struct ckpt_info {
   uint32_t n_files;
   uint64_t n_parameters; /* elements of role parameter */
   uint64_t n_bytes;      /* row-major bytes of all tensors */
+  uint32_t min_ranks;    /* of the job that wrote it there were at least so many ranks; 0: the format does not say */
 } ckpt_info;
 
 /* Fills out (its struct_size must be set). */

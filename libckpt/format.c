@@ -16,15 +16,40 @@ const ckpt_format *ckpt_format_find(const char *name) {
   return NULL;
 }
 
-const ckpt_format *ckpt_format_of_suffix(const char *path) {
+static bool ends_with(const char *path, const char *suffix, size_t n_suffix) {
   size_t n_path = strlen(path);
+  return n_suffix < n_path && strncasecmp(path + n_path - n_suffix, suffix, n_suffix) == 0;
+}
+
+const ckpt_format *ckpt_format_of_suffix(const char *path) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++) {
     for (const char *suffix = (*format)->suffixes; suffix != NULL && *suffix != '\0';) {
       size_t n = strcspn(suffix, " ");
-      if (n < n_path && strncasecmp(path + n_path - n, suffix, n) == 0) return *format;
+      if (ends_with(path, suffix, n)) return *format;
       suffix += n + strspn(suffix + n, " ");
     }
   }
+  return NULL;
+}
+
+/* What users ask for and some version writes: once a row of the registry does, its line here says nothing. */
+static const struct later {
+  const char *name, *suffix; /* suffix NULL: a folder */
+} laters[] = {{"gguf", ".gguf"},  {"onnx", ".onnx"}, {"zero", NULL}, {"universal", NULL},
+              {"megatron", NULL}, {"peft", NULL},    {"fsdp", NULL}};
+enum { N_LATERS = sizeof laters / sizeof *laters };
+
+const char *ckpt_format_later(const char *name) {
+  const ckpt_format *format = ckpt_format_find(name);
+  for (size_t i = 0; (format == NULL || format->layout == NULL) && i < N_LATERS; i++)
+    if (strcasecmp(laters[i].name, name) == 0) return laters[i].name;
+  return NULL;
+}
+
+const char *ckpt_format_later_of_suffix(const char *path) {
+  for (size_t i = 0; i < N_LATERS; i++)
+    if (laters[i].suffix != NULL && ends_with(path, laters[i].suffix, strlen(laters[i].suffix)))
+      return ckpt_format_later(laters[i].name);
   return NULL;
 }
 

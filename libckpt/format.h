@@ -67,6 +67,11 @@ extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/regi
 const ckpt_format *ckpt_format_find(const char *name);
 const ckpt_format *ckpt_format_of_suffix(const char *path); /* as above */
 
+/* The name of a format that is known and that this version cannot write (it has no row, or none with a layout): by its
+ * name, or by the suffix that ends path. NULL if it can be written, or is none. */
+const char *ckpt_format_later(const char *name);
+const char *ckpt_format_later_of_suffix(const char *path); /* as above */
+
 /* caps, then the row's own normalize, then ckpt_index_finish. */
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 

@@ -327,6 +327,7 @@ void ckpt_index_info(const ckpt_index *index, ckpt_info *out) {
                     .names = index->names,
                     .writer = index->writer,
                     .step = index->step,
+                    .min_ranks = index->min_ranks,
                     .n_files = index->source == NULL ? 0 : ckpt_source_count(index->source)};
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];

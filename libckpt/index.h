@@ -68,6 +68,7 @@ struct ckpt_index {
   const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
   uint32_t n_wrapped;
   int64_t step;
+  uint32_t min_ranks;   /* as ckpt_info */
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
   uint32_t *by_name;        /* n_tensors numbers in byte order of names; NULL before finish */

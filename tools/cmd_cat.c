@@ -291,7 +291,7 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
   else if (status == CKPT_OK)
     status = (raw ? print_raw : print_text)(&reader, err);
   free(reader.block);
-  return status;
+  return ckpt_fail_at(status, err, index->path, slice.tensor->name);
 }
 
 static int run(ckpt_args *args) {

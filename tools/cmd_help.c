@@ -8,14 +8,57 @@ static const ckpt_option options[] = {
     {"completion", 0, CKPT_OPTION_CHOICE, 0, "bash|zsh|fish", "completion for a shell"},
     {"markdown", 0, CKPT_OPTION_FLAG, 0, NULL, "all of it as one page"},
     {"verbs", 0, CKPT_OPTION_FLAG, 0, NULL, "the names of the verbs, one a line"},
+    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "the verbs and their options as one JSON object on stdout"},
     CKPT_OPTION_END};
+
+static void emit_options(ckpt_emitter *json, const ckpt_verb *verb) {
+  const ckpt_option *option;
+  ckpt_emit_array(json, "options");
+  for (size_t i = 0; (option = ckpt_verb_option(verb, i, NULL)) != NULL; i++) {
+    const char letter[2] = {option->letter, '\0'};
+    ckpt_emit_object(json, NULL);
+    ckpt_emit_text(json, "name", option->name);
+    ckpt_emit_text(json, "letter", option->letter == 0 ? NULL : letter);
+    ckpt_emit_text(json, "value", option->metavar);
+    ckpt_emit_bool(json, "required", option->flags & CKPT_OPTION_REQUIRED);
+    ckpt_emit_bool(json, "repeated", option->flags & CKPT_OPTION_REPEATED);
+    ckpt_emit_bool(json, "later", option->flags & CKPT_OPTION_LATER);
+    ckpt_emit_text(json, "help", option->help);
+    ckpt_emit_end(json);
+  }
+  ckpt_emit_end(json);
+}
+
+/* One verb, or all of them for NULL. */
+static void emit_help(const ckpt_verb *only) {
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_array(&json, "verbs");
+  for (size_t i = 0; ckpt_verbs[i] != NULL; i++) {
+    const ckpt_verb *verb = ckpt_verbs[i];
+    if (only != NULL && verb != only) continue;
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "name", verb->name);
+    ckpt_emit_text(&json, "summary", verb->summary);
+    ckpt_emit_text(&json, "forms", verb->forms);
+    ckpt_emit_text(&json, "json", verb->json);
+    emit_options(&json, verb);
+    ckpt_emit_end(&json);
+  }
+  ckpt_emit_end(&json);
+  ckpt_emit_end(&json);
+}
 
 static int run(ckpt_args *args) {
   const ckpt_verb *verb = NULL;
   ckpt_error err = {0};
   if (args->n_inputs > 0 && ckpt_verb_get(&verb, args->inputs[0], &err) != CKPT_OK)
     return ckpt_report_error(args, &err);
-  if (ckpt_args_has(args, "completion"))
+  if (args->json)
+    emit_help(verb);
+  else if (ckpt_args_has(args, "completion"))
     ckpt_help_completion(stdout, ckpt_args_text(args, "completion", NULL));
   else if (ckpt_args_has(args, "markdown"))
     ckpt_help_markdown(stdout);
@@ -34,6 +77,10 @@ const ckpt_verb ckpt_verb_help = {
     .name = "help",
     .forms = "help [VERB]\nhelp --man [VERB]\nhelp --completion SHELL",
     .summary = "how to use a verb",
+    .json =
+        "{\"status\",\"verbs\":[{\"name\",\"summary\",\"forms\",\"json\",\"options\":[{\"name\",\"letter\",\"value\","
+        "\"required\","
+        "\"repeated\",\"later\",\"help\"}]}]}",
     .options = options,
     .max_inputs = 1,
     .run = run,

@@ -83,6 +83,10 @@ static void print_head(const inspection *this) {
   print_pair("names", info->names, WIDTH);
   if (info->writer[0]) print_pair("writer", info->writer, WIDTH);
   if (info->step >= 0) print_pair("step", ckpt_text_count((uint64_t)info->step, count), WIDTH);
+  if (info->min_ranks > 0) {
+    snprintf(text, sizeof text, "%s or more", ckpt_text_count(info->min_ranks, count));
+    print_pair("ranks", text, WIDTH);
+  }
   print_pair("files", ckpt_text_count(info->n_files, count), WIDTH);
   print_pair("tensors", ckpt_text_count(ckpt_index_count(this->index), count), WIDTH);
   print_pair("parameters", ckpt_text_count(info->n_parameters, count), WIDTH);
@@ -137,16 +141,18 @@ static void print_notes(const ckpt_index *index, bool problems) {
   }
 }
 
+enum { MAX_VALUE_BYTES = 200 };
+
 /* What is neither tensor nor text, each in short. */
 static void print_objects(const ckpt_index *index) {
-  enum { MAX_PRINTED = 32, MAX_BYTES = 200 };
+  enum { MAX_PRINTED = 32 };
   const ckpt_object *objects = index->objects;
   if (objects == NULL || objects->n == 0) return;
   puts("\nobjects");
   for (uint64_t i = 0; i < objects->n && i < MAX_PRINTED; i++) {
     ckpt_arena arena;
     ckpt_arena_init(&arena, 1 << 20);
-    const char *value = ckpt_object_print(objects->items[2 * i + 1], MAX_BYTES, &arena);
+    const char *value = ckpt_object_print(objects->items[2 * i + 1], MAX_VALUE_BYTES, &arena);
     fputs("  ", stdout);
     print_pair(objects->items[2 * i]->text, value == NULL ? "..." : value, 23);
     ckpt_arena_free(&arena);
@@ -222,6 +228,49 @@ static void write_notes(ckpt_emitter *json, const ckpt_args *args, const ckpt_in
   ckpt_emit_end(json);
 }
 
+/* A scalar as itself, anything else as text in short. */
+static void write_value(ckpt_emitter *json, const ckpt_object *object) {
+  if (object != NULL && object->kind == CKPT_OBJECT_BOOL) {
+    ckpt_emit_bool(json, "value", object->boolean);
+  } else if (object != NULL && object->kind == CKPT_OBJECT_INT) {
+    ckpt_emit_i64(json, "value", object->integer);
+  } else if (object != NULL && object->kind == CKPT_OBJECT_FLOAT) {
+    ckpt_emit_number(json, "value", object->number);
+  } else if (object != NULL && object->kind == CKPT_OBJECT_TEXT) {
+    ckpt_emit_text_n(json, "value", object->text, object->n);
+  } else if (object == NULL || object->kind == CKPT_OBJECT_NONE) {
+    ckpt_emit_null(json, "value");
+  } else {
+    ckpt_arena arena;
+    ckpt_arena_init(&arena, 1 << 20);
+    ckpt_emit_text(json, "value", ckpt_object_print(object, MAX_VALUE_BYTES, &arena));
+    ckpt_arena_free(&arena);
+  }
+}
+
+static void write_objects(ckpt_emitter *json, const ckpt_object *objects) {
+  static const char *const kinds[CKPT_N_OBJECT_KINDS] = {
+      [CKPT_OBJECT_NONE] = "none",      [CKPT_OBJECT_BOOL] = "bool",   [CKPT_OBJECT_INT] = "int",
+      [CKPT_OBJECT_BIGINT] = "bigint",  [CKPT_OBJECT_FLOAT] = "float", [CKPT_OBJECT_TEXT] = "text",
+      [CKPT_OBJECT_BYTES] = "bytes",    [CKPT_OBJECT_LIST] = "list",   [CKPT_OBJECT_TUPLE] = "tuple",
+      [CKPT_OBJECT_SET] = "set",        [CKPT_OBJECT_DICT] = "dict",   [CKPT_OBJECT_TENSOR] = "tensor",
+      [CKPT_OBJECT_FOREIGN] = "foreign"};
+  ckpt_emit_array(json, "objects");
+  for (uint64_t i = 0; objects != NULL && i < objects->n; i++) {
+    const ckpt_object *object = objects->items[2 * i + 1];
+    ckpt_emit_object(json, NULL);
+    ckpt_emit_text(json, "name", objects->items[2 * i]->text);
+    ckpt_emit_text(json, "kind", kinds[object == NULL ? CKPT_OBJECT_NONE : object->kind]);
+    if (object != NULL && object->kind >= CKPT_OBJECT_TEXT && object->kind != CKPT_OBJECT_TENSOR)
+      ckpt_emit_u64(json, "size", object->n);
+    else
+      ckpt_emit_null(json, "size");
+    write_value(json, object);
+    ckpt_emit_end(json);
+  }
+  ckpt_emit_end(json);
+}
+
 static const char *or_null(const char *text) { return text[0] == '\0' ? NULL : text; }
 
 static void write_json(const inspection *this) {
@@ -239,6 +288,10 @@ static void write_json(const inspection *this) {
     ckpt_emit_i64(&json, "step", this->info.step);
   else
     ckpt_emit_null(&json, "step");
+  if (this->info.min_ranks > 0)
+    ckpt_emit_u64(&json, "min_ranks", this->info.min_ranks);
+  else
+    ckpt_emit_null(&json, "min_ranks");
   ckpt_emit_u64(&json, "n_files", this->info.n_files);
   ckpt_emit_u64(&json, "n_tensors", ckpt_index_count(index));
   ckpt_emit_u64(&json, "n_params", this->info.n_parameters);
@@ -249,7 +302,7 @@ static void write_json(const inspection *this) {
     ckpt_emit_text(&json, index->metadata[i].key, index->metadata[i].value);
   ckpt_emit_end(&json);
   write_config(&json, this->config);
-  ckpt_emit_u64(&json, "n_objects", index->objects == NULL ? 0 : index->objects->n);
+  write_objects(&json, index->objects);
   ckpt_emit_array(&json, "side_files");
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     ckpt_emit_object(&json, NULL);
@@ -281,12 +334,15 @@ const ckpt_verb ckpt_verb_inspect = {
     .forms = "inspect PATH",
     .summary = "say what a checkpoint is",
     .details =
-        "Format, names, writer, step, counts and bytes per role and dtype, metadata, config, side files, and "
-        "problems seen in headers. Reads headers only; `ckpt verify` reads everything.",
+        "Format, names, writer, step, ranks, counts and bytes per role and dtype, metadata, config, objects, side "
+        "files, and problems seen in headers. Reads headers only; `ckpt verify` reads everything.",
     .json =
-        "{\"status\",\"path\",\"format\",\"architecture\",\"names\",\"writer\",\"step\",\"n_files\",\"n_tensors\","
+        "{\"status\",\"path\",\"format\",\"architecture\",\"names\",\"writer\",\"step\",\"min_ranks\",\"n_files\",\"n_"
+        "tensors\","
         "\"n_params\",\"n_bytes\",\"roles\":[{\"role\",\"dtype\",\"n_tensors\",\"n_elements\",\"n_bytes\"}],"
-        "\"metadata\":{},\"config\":{},\"side_files\":[{\"name\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}",
+        "\"metadata\":{},\"config\":{},\"objects\":[{\"name\",\"kind\",\"size\",\"value\"}],\"side_files\":[{\"name\","
+        "\"n_bytes\"}],\"notes\":[],\"problems\":[]}: an object's value is itself where it is a scalar, else what the "
+        "text form shows",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

@@ -4,7 +4,7 @@
 #include "writing.h"
 
 static const ckpt_option options[] = {
-    {"to", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_REQUIRED, "dcp", "output format"},
+    {"to", 0, CKPT_OPTION_FORMAT, CKPT_OPTION_REQUIRED | CKPT_OPTION_RANKS, "FORMAT", "output format (dcp)"},
     {"world", 0, CKPT_OPTION_INTEGER, 0, "N", "ranks to cut it among (default 1)"},
     {"drop", 0, CKPT_OPTION_CHOICE, 0, "optimizer", "leave out the optimizer's states"},
     CKPT_OPTION_ZSTD_ROW,

@@ -30,7 +30,8 @@ enum {
   CKPT_OPTION_REQUIRED = 1,
   CKPT_OPTION_REPEATED = 2, /* may stand several times; others are an error then */
   CKPT_OPTION_MODIFIER = 4, /* belongs to the input before it */
-  CKPT_OPTION_LATER = 8     /* known, but not in this version: exit 2 */
+  CKPT_OPTION_LATER = 8,    /* known, but not in this version: exit 2 */
+  CKPT_OPTION_RANKS = 16    /* FORMAT: only those that are cut among ranks */
 };
 
 typedef struct ckpt_option {

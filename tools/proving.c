@@ -75,7 +75,8 @@ ckpt_status ckpt_proving_run(const ckpt_args *args, const ckpt_proof *proof, boo
   ckpt_status status =
       *is_printed ? show_plan(args, proof, &job.run, err) : ckpt_prove(proof, &job.run, NULL, NULL, err);
   ckpt_job_end(&job);
-  return status;
+  bool is_of_first = args->n_inputs == 1 || (args->n_inputs > 1 && err->tensor[0] == '\0'); /* no tensor: of the run */
+  return is_of_first ? ckpt_fail_at(status, err, args->inputs[0], NULL) : status;
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libckpt/error.h"
+#include "libckpt/index.h"
 #include "values.h"
 
 /* A range as it is read: from text, for an axis of n. */
@@ -75,11 +76,9 @@ static ckpt_status not_found(const ckpt_index *index, const char *name, ckpt_err
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       ckpt_value_nearest(name, *alias, &nearest);
   }
-  ckpt_info info = {.struct_size = sizeof info};
-  ckpt_index_info(index, &info);
   if (nearest != NULL)
-    return ckpt_fail(err, CKPT_ENOTFOUND, info.path, NULL, "no tensor '%s', did you mean '%s'?", name, nearest);
-  return ckpt_fail(err, CKPT_ENOTFOUND, info.path, NULL, "no tensor '%s' (ckpt ls lists them)", name);
+    return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "no tensor '%s', did you mean '%s'?", name, nearest);
+  return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "no tensor '%s' (ckpt ls lists them)", name);
 }
 
 ckpt_status ckpt_slice_parse(ckpt_slice *out, const ckpt_index *index, const char *text, ckpt_error *err) {
@@ -98,7 +97,7 @@ ckpt_status ckpt_slice_parse(ckpt_slice *out, const ckpt_index *index, const cha
   }
   if (out->tensor == NULL) return not_found(index, text, err);
   for (uint32_t i = 0; i < out->tensor->rank; i++) out->box.count[i] = out->tensor->shape[i];
-  if (has_box) CKPT_TRY(parse_box(out, bracket, err));
+  if (has_box) CKPT_TRY(ckpt_fail_at(parse_box(out, bracket, err), err, index->path, NULL));
   out->n_elements = 1;
   for (uint32_t i = 0; i < out->tensor->rank; i++) {
     out->n_elements *= out->box.count[i]; /* at most the tensor's own, which fits */

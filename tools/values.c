@@ -12,8 +12,6 @@
 #include "libckpt/error.h"
 #include "libckpt/format.h"
 
-#define LATER_FORMATS "zero|universal|gguf|onnx|megatron|peft|fsdp"
-
 /* ---- sizes ------------------------------------------------------------------------------------------------ */
 
 static bool parse_unit(const char *text, uint64_t *unit) {
@@ -69,10 +67,10 @@ static bool in_list(const char *list, const char *word) {
   return false;
 }
 
-static const char *writable_formats(ckpt_arena *arena) {
+static const char *writable_formats(ckpt_arena *arena, bool only_ranks) {
   const char *list = "";
   for (size_t i = 0; ckpt_formats[i] != NULL && list != NULL; i++)
-    if (ckpt_formats[i]->caps.can_write)
+    if (ckpt_formats[i]->caps.can_write && (ckpt_formats[i]->caps.ranks || !only_ranks))
       list = ckpt_arena_printf(arena, "%s%s%s", list, *list ? "|" : "", ckpt_formats[i]->name);
   return list;
 }
@@ -87,7 +85,7 @@ static const char *all_dtypes(ckpt_arena *arena) {
 const char *ckpt_value_choices(const ckpt_option *option, ckpt_arena *arena) {
   switch (option->kind) {
     case CKPT_OPTION_CHOICE: return option->metavar;
-    case CKPT_OPTION_FORMAT: return writable_formats(arena);
+    case CKPT_OPTION_FORMAT: return writable_formats(arena, option->flags & CKPT_OPTION_RANKS);
     case CKPT_OPTION_DTYPE:
     case CKPT_OPTION_CAST: return all_dtypes(arena);
     default: return NULL;
@@ -158,7 +156,7 @@ static ckpt_status parse_word(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *
   const char *choices = ckpt_value_choices(arg->option, arena);
   CKPT_TRY_ALLOC(choices, err);
   if (in_list(choices, arg->text)) return CKPT_OK;
-  if (arg->option->kind == CKPT_OPTION_FORMAT && in_list(LATER_FORMATS, arg->text))
+  if (arg->option->kind == CKPT_OPTION_FORMAT && ckpt_format_later(arg->text) != NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s %s: this version does not write it yet (it writes %s)",
                      verb->name, arg->option->name, arg->text, choices);
   return bad_word(verb, arg, arg->text, choices, arena, err);

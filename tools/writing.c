@@ -147,7 +147,7 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
   CKPT_TRY(check_forms(j, err));
   CKPT_TRY(plan_receipt(j, err));
   const uint32_t n_left_out = j->plan->outputs[0].losses.n; /* as asked; what follows is the format's */
-  CKPT_TRY(ckpt_plan_prepare(j->plan, run, err));
+  CKPT_TRY(ckpt_fail_at(ckpt_plan_prepare(j->plan, run, err), err, j->input.index->path, NULL));
   if (j->writing->drops_nothing) CKPT_TRY(refuse_left(j, err));
   const ckpt_losses *losses = &j->plan->outputs[0].losses;
   if (j->writing->drops_nothing && losses->n > n_left_out)
@@ -173,6 +173,13 @@ static bool leaves_roles_out(const job *j, const ckpt_output *output) {
         !ckpt_master_stands(j->input.index, &j->input.index->tensors[i]))
       return true;
   return false;
+}
+
+/* Whether these are the bytes that will be written. */
+static bool is_sized(const ckpt_output *output) {
+  for (uint32_t i = 0; i < output->layout.n_files; i++)
+    if (output->layout.files[i].n_bytes == CKPT_SIZE_UNKNOWN) return false;
+  return true;
 }
 
 enum { MAX_NOTES = 5, MAX_UNDERFLOWED = 100 };
@@ -362,33 +369,43 @@ static void print_row(void *arg, const char *line) {
   putchar('\n');
 }
 
-static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double seconds, ckpt_error *err) {
+/* An output's own fields, into the object that is open. */
+static ckpt_status emit_output(const job *j, uint32_t number, const ckpt_written *output, ckpt_emitter *json,
+                               ckpt_error *err) {
+  ckpt_emit_text(json, "output", output->path);
+  ckpt_emit_text(json, "format", output->format);
+  ckpt_emit_u64(json, "n_tensors", output->n_tensors);
+  ckpt_emit_u64(json, "n_params", output->n_params);
+  ckpt_emit_u64(json, "n_bytes", output->n_bytes);
+  ckpt_emit_bool(json, "is_exact", is_sized(&j->plan->outputs[number]));
+  ckpt_emit_text(json, "dtype", output->dtype);
+  ckpt_emit_text(json, "weights", output->weights);
+  ckpt_report_emit_dropped(json, output);
+  ckpt_emit_array(json, "rows");
+  row_printer printer = {.plan = j->plan, .json = json, .sink = number};
+  CKPT_TRY(ckpt_plan_print(j->plan, print_row, &printer, err));
+  ckpt_emit_end(json);
+  return CKPT_OK;
+}
+
+/* One output or several, in the shape of a run's own result. */
+static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, uint64_t n_bytes_written, double seconds,
+                             ckpt_error *err) {
   const ckpt_plan *plan = j->plan;
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
   ckpt_emit_text(&json, "status", "ok");
-  ckpt_emit_array(&json, "outputs");
+  if (plan->n_outputs > 1) ckpt_emit_array(&json, "outputs");
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    ckpt_emit_object(&json, NULL);
-    ckpt_emit_text(&json, "output", outputs[i].path);
-    ckpt_emit_text(&json, "format", outputs[i].format);
-    ckpt_emit_u64(&json, "n_tensors", outputs[i].n_tensors);
-    ckpt_emit_u64(&json, "n_params", outputs[i].n_params);
-    ckpt_emit_u64(&json, "n_bytes", outputs[i].n_bytes);
-    ckpt_emit_text(&json, "dtype", outputs[i].dtype);
-    ckpt_emit_text(&json, "weights", outputs[i].weights);
-    ckpt_report_emit_dropped(&json, &outputs[i]);
-    ckpt_emit_array(&json, "rows");
-    row_printer printer = {.plan = plan, .json = &json, .sink = i};
-    CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
-    ckpt_emit_end(&json);
-    ckpt_emit_end(&json);
+    if (plan->n_outputs > 1) ckpt_emit_object(&json, NULL);
+    CKPT_TRY(emit_output(j, i, &outputs[i], &json, err));
+    if (plan->n_outputs > 1) ckpt_emit_end(&json);
   }
-  ckpt_emit_end(&json);
+  if (plan->n_outputs > 1) ckpt_emit_end(&json);
   ckpt_emit_u64(&json, "n_bytes_read", plan->n_bytes_read);
   ckpt_emit_u64(&json, "n_bytes_fetched", plan->n_bytes_fetched);
-  ckpt_emit_u64(&json, "n_bytes_written", plan->n_bytes_written);
+  ckpt_emit_u64(&json, "n_bytes_written", n_bytes_written);
   ckpt_emit_u64(&json, "peak_bytes", plan->peak);
   ckpt_emit_number(&json, "seconds", seconds);
   ckpt_report_emit_notes(j->args, &json, outputs, plan->n_outputs);
@@ -399,18 +416,23 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, double s
 static ckpt_status show_plan(const job *j, ckpt_error *err) {
   const ckpt_plan *plan = j->plan;
   ckpt_written *outputs;
-  uint64_t n_digested = 0;
+  uint64_t n_digested = 0, n_bytes = 0;
+  bool is_exact = true;
   char read[32], write[32], peak[32], count[32], duration[48];
-  double seconds = ((double)plan->n_bytes_fetched + (double)plan->n_bytes_written) / PLANNED_BYTES_PER_SECOND;
   CKPT_TRY(describe_all(j, &outputs, err));
-  if (j->args->json) return emit_plan(j, outputs, seconds, err);
+  for (uint32_t i = 0; i < plan->n_outputs; i++) {
+    n_bytes += outputs[i].n_bytes;
+    is_exact = is_exact && is_sized(&plan->outputs[i]);
+  }
+  double seconds = ((double)plan->n_bytes_fetched + (double)n_bytes) / PLANNED_BYTES_PER_SECOND;
+  if (j->args->json) return emit_plan(j, outputs, n_bytes, seconds, err);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     row_printer printer = {.plan = plan, .sink = i};
     CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
     ckpt_text_print(stdout, outputs[i].path);
-    printf(": %s, %s tensor%s, %s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
-           outputs[i].n_tensors == 1 ? "" : "s", ckpt_text_size(outputs[i].n_bytes, write),
-           j->writing->zstd_level != 0 ? " before compression" : "");
+    printf(": %s, %s tensor%s, %s%s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
+           outputs[i].n_tensors == 1 ? "" : "s", is_sized(&plan->outputs[i]) ? "" : "about ",
+           ckpt_text_size(outputs[i].n_bytes, write), j->writing->zstd_level != 0 ? " before compression" : "");
     ckpt_report_dropped(stdout, &outputs[i], false);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
   }
@@ -421,8 +443,8 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   printf("reads %s", ckpt_text_size(plan->n_bytes_read, read));
   if (plan->n_bytes_fetched != plan->n_bytes_read)
     printf(" (%s with the gaps between short runs)", ckpt_text_size(plan->n_bytes_fetched, read));
-  printf(", writes %s, memory %s, about %s where both go at 1 GB/s\n", ckpt_text_size(plan->n_bytes_written, write),
-         ckpt_text_size(plan->peak, peak), ckpt_text_duration(seconds, duration));
+  printf(", writes %s%s, memory %s, about %s where both go at 1 GB/s\n", is_exact ? "" : "about ",
+         ckpt_text_size(n_bytes, write), ckpt_text_size(plan->peak, peak), ckpt_text_duration(seconds, duration));
   return CKPT_OK;
 }
 

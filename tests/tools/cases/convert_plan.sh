@@ -5,3 +5,14 @@ ckpt convert $DATA/llama-tiny -o p --match 'lm_head*' --dtype f32 --plan --json 
 ckpt convert $DATA/llama-tiny -o p -o p/x.safetensors --match 'lm_head*' --plan --receipt r.json | sed -E 's/memory .*, about/memory M, about/'
 ckpt split $DATA/llama-tiny -o p --shard-size 100K --plan | tail -2 | sed -E 's/memory .*, about/memory M, about/'
 ls -A
+# What it says is what is written, framing and all; where that is not known before, it says "about".
+bytes() { find "$1" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }'; }
+planned() { python3 -c 'import json, sys
+out = json.load(sys.stdin)
+print(out["status"], out["n_bytes"], out["n_bytes_written"], out["is_exact"], sep=" ")'; }
+for to in '--to torch' '--to dcp' '--to hf' '--to safetensors' '--to dcp --zstd 3'; do
+  echo "$to"
+  ckpt convert $DATA/dcp/fsdp4 -o sized $to --plan --json --include all | planned
+  ckpt convert $DATA/dcp/fsdp4 -o sized $to --quiet --include all > /dev/null && bytes sized && rm -r sized
+done
+ckpt convert $DATA/dcp/fsdp4 -o sized --to dcp --zstd 3 --plan | tail -2 | sed -E 's/memory .*, about/memory M, about/'

@@ -3,3 +3,8 @@ ckpt help
 ckpt --help >help && ckpt -h | cmp - help
 ckpt help convert
 ckpt --version
+ckpt help split --json | python3 -c 'import json, sys
+out = json.load(sys.stdin)
+print(out["status"], *(v["name"] for v in out["verbs"]), *(o["name"] for o in out["verbs"][0]["options"]))'
+ckpt help --json | python3 -c 'import json, sys; print(*(v["name"] for v in json.load(sys.stdin)["verbs"]))'
+ckpt help zap --json || echo "exit $?"

@@ -9,3 +9,8 @@ done
 ckpt convert m.safetensors -o one.safetensors --shard-size 1M 2>&1
 echo "exit $?"
 ckpt convert m.safetensors -o one.safetensors -o folder --shard-size 100K --quiet && ls folder
+
+# A bound that nothing fits: whose it is, for every verb that plans
+for line in 'hash m.safetensors' 'verify m.safetensors' 'diff m.safetensors folder' 'ls m.safetensors --stats' 'convert m.safetensors -o n'; do
+  ckpt $line --memory 1K 2>&1 | tail -n 1
+done
