@@ -151,6 +151,32 @@ def check_chunks(base):
     os.remove(path)
 
 
+def check_pickles(base):
+    """What a pickle may take of --memory: one that would take more is looked into so far, and said to be a problem."""
+    path = os.path.join(base, "large.pkl")
+    n_text = 200 * 1000**2
+    call = b"0cposix\nsystem\n(X\x02\x00\x00\x00lstR."
+    for what, head, piece, n, tail in (  # written piece by piece: a child begins with this script's size
+            ("10,000 numbers", b"\x80\x04]", b"M\x39\x30a", 10_000, b"."),
+            ("many memoized texts", b"\x80\x04](", b"\x8c\x0812345678\x94", 2_000_000, b"e."),
+            ("many marks", b"\x80\x02", b"(", 10_000_000, b"N."),
+            ("a text of 200 MB before a call", b"\x80\x04\x8e" + n_text.to_bytes(8, "little"), bytes(1000), n_text // 1000,
+             call)):
+        with open(path, "wb") as f:
+            f.write(head)
+            for _ in range(0, n, 1000):
+                f.write(piece * min(n, 1000))
+            f.write(tail)
+        peak, status, _, seconds = run("scan", path, "--memory", "16M")
+        limit = 16 * MIB + ALLOWED
+        print("%-44s %6.1f MiB of %.0f, %4.1f s" % (what + ": scan", peak / MIB, limit / MIB, seconds))
+        said = subprocess.run([CKPT, "scan", path, "--memory", "16M"], capture_output=True, text=True).stdout
+        is_small = n == 10_000
+        if status != (not is_small) or ("needs more than --memory" in said) == is_small or peak > limit:
+            problems.append("scan, %s: exit %d, %d MiB: %s" % (what, status, peak // MIB, said))
+    os.remove(path)
+
+
 def check_listing(base):
     """Findings of one kind are listed so far, and counted all."""
     path = os.path.join(base, "zeros.safetensors")
@@ -176,7 +202,7 @@ def check_refusal(base):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
-        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_listing, check_refusal):
+        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())

@@ -20,7 +20,7 @@ try convert a
 try convert a -o
 try convert a -o b --dtype bf61
 try convert a -o b --dtype 'x*='
-try convert a -o b --to gguf
+try convert a -o b --to megatron
 try convert a -o b --to ggfu
 try convert a -o b --memory 12Q
 try convert a -o b --memory 0
