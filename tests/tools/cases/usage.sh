@@ -41,3 +41,5 @@ try --vers
 try ls --JSON a
 try convert a -o b --dtype bf17
 try convert a -o b --dtype =bf16
+ln -s "$DATA/llama-tiny" in
+try convert in -o none --to dcp --zstd 23
