@@ -236,7 +236,7 @@ static ckpt_status build(ckpt_dcp_objects *objects, uint32_t low, uint32_t high,
   }
   member *members = NULL;
   uint32_t n;
-  bool is_list;
+  bool is_list = false;
   ckpt_status status;
   CKPT_TRY_GOTO(list_members(objects, low, high, depth, &members, &n, &is_list, err));
   if (!is_list) qsort(members, n, sizeof *members, compare_members);

@@ -222,7 +222,6 @@ static ckpt_status set_dicts(maker *m, ckpt_error *err) {
 static ckpt_status set_object(const maker *m, const char *key, size_t n_key, const ckpt_object *object,
                               ckpt_error *err) {
   ckpt_object *copy;
-  if (has_dict(m, key, n_key)) return ckpt_losses_add(m->losses, err, "%.200s (tensors have that name)", key);
   CKPT_TRY(ckpt_torch_copy_data(&copy, object, m->losses, err));
   return copy == NULL ? CKPT_OK : set_key(m, m->root, key, n_key, copy, err);
 }
@@ -254,6 +253,36 @@ static ckpt_status set_objects(maker *m, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static int compare_keys(const void *a, const void *b) {
+  ckpt_object *const *x = *(ckpt_object * *const *)a, *const *y = *(ckpt_object * *const *)b;
+  int order = compare_parts(x[0]->text, (size_t)x[0]->n, y[0]->text, (size_t)y[0]->n);
+  return order != 0 ? order : (x > y) - (x < y);
+}
+
+/* Of the root's entries with one key the first stays, which is a tensor where there is one: Python keeps the last. */
+static ckpt_status drop_repeated(const maker *m, ckpt_error *err) {
+  ckpt_object *root = m->root, ***pairs = reallocarray(NULL, (size_t)root->n + 1, sizeof *pairs);
+  CKPT_TRY_ALLOC(pairs, err);
+  ckpt_status status = CKPT_OK;
+  for (uint64_t i = 0; i < root->n; i++) pairs[i] = &root->items[2 * i];
+  qsort(pairs, (size_t)root->n, sizeof *pairs, compare_keys);
+  for (uint64_t i = 1, first = 0; i < root->n && status == CKPT_OK; i++) {
+    const ckpt_object *key = pairs[i][0], *kept = pairs[first][0];
+    if (compare_parts(key->text, (size_t)key->n, kept->text, (size_t)kept->n) != 0) {
+      first = i;
+      continue;
+    }
+    pairs[i][1] = NULL;
+    status = ckpt_losses_add(m->losses, err, "%.200s (something else has that name)", key->text);
+  }
+  free(pairs);
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < root->n; i++)
+    if (root->items[2 * i + 1] != NULL) memmove(&root->items[2 * n++], &root->items[2 * i], 2 * sizeof *root->items);
+  root->n = n;
+  return status;
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
 static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
@@ -275,7 +304,7 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   CKPT_TRY(set_dicts(m, err));
   CKPT_TRY(set_objects(m, err));
   *out = m->root;
-  return CKPT_OK;
+  return drop_repeated(m, err);
 }
 
 ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,

@@ -1,4 +1,4 @@
-/* decode.c - decoder chains as one pull interface: see decode.h. zstd windows are limited to 8 MiB (level 19's). */
+/* decode.c - decoder chains as one pull interface: see decode.h. */
 #include "decode.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "error.h"
 
 /* INFLATE_BYTES: what zlib takes for a window of 32 KiB, its state, and a little. */
-enum { INPUT_BYTES = 64 << 10, SKIP_BYTES = 32 << 10, ZSTD_WINDOW_LOG = 23, INFLATE_BYTES = 48 << 10 };
+enum { INPUT_BYTES = 64 << 10, SKIP_BYTES = 32 << 10, INFLATE_BYTES = 48 << 10 };
 
 typedef unsigned long long ull;
 
@@ -103,7 +103,7 @@ static uint64_t cursor_bytes(const ckpt_cursor *cursor) {
 static uint64_t announced_bytes(const ckpt_cursor *cursor) {
   enum { BLOCKS_BYTES = 2 * (128 << 10) + 4096, FRAME_BYTES = 14 };
   if (cursor->stream.decoder != CKPT_DECODE_ZSTD) return 0;
-  uint64_t n_window = UINT64_C(1) << ZSTD_WINDOW_LOG;
+  uint64_t n_window = UINT64_C(1) << CKPT_ZSTD_WINDOW_LOG;
   const uint8_t *head = cursor->input;
   static const uint8_t magic[4] = {0x28, 0xB5, 0x2F, 0xFD};
   if (cursor->n_input < FRAME_BYTES || memcmp(head, magic, sizeof magic) != 0) return n_window + BLOCKS_BYTES;
@@ -149,7 +149,7 @@ static ckpt_status cursor_start(ckpt_reader *reader, const stream *of, ckpt_erro
   } else if (of->decoder == CKPT_DECODE_ZSTD) {
     cursor->zstd = ZSTD_createDStream();
     started = cursor->zstd != NULL &&
-              !ZSTD_isError(ZSTD_DCtx_setParameter(cursor->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG));
+              !ZSTD_isError(ZSTD_DCtx_setParameter(cursor->zstd, ZSTD_d_windowLogMax, CKPT_ZSTD_WINDOW_LOG));
     if (!started) ZSTD_freeDStream(cursor->zstd);
   }
   if (!started) {

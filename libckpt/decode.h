@@ -37,6 +37,9 @@ ckpt_status ckpt_decode_zstd(uint8_t **out, size_t *n_bytes, ckpt_source *source
 /* Drops what the reader keeps. */
 void ckpt_reader_reset(ckpt_reader *reader);
 
+/* Of zstd frames that are decoded: windows of at most 8 MiB, as level 19 writes them. */
+#define CKPT_ZSTD_WINDOW_LOG 23
+
 /* Memory that a cursor may hold: windows of the decoders and its input buffer. */
 #define CKPT_CURSOR_BYTES (UINT64_C(10) << 20)
 

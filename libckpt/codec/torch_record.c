@@ -221,12 +221,16 @@ ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, con
   *out = (ckpt_torch_record){0};
   const char *root = NULL;
   size_t n_root = 0;
+  bool has_layout = false;
   for (size_t at = 0, next;; at = next) {
     local l = {0};
     CKPT_TRY(take_local(&l, n_needed, bytes, n_bytes, at, path, err));
     if (*n_needed != 0) return CKPT_OK;
     if (root == NULL) root = l.name, n_root = root_of(l.name, l.n_name);
     if (is_below(l.name, l.n_name, root, n_root, "data/", false)) {
+      if (!has_layout)
+        return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                         "a torch.save archive without data.pkl before its data, compressed as a whole");
       out->offset = l.payload;
       out->n_bytes = out->n_stored = l.n_bytes;
       return CKPT_OK;
@@ -246,6 +250,7 @@ ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, con
       ckpt_torch_layout layout = {0};
       CKPT_TRY(take_pickle(&layout, bytes + l.payload, end - l.payload, path, err));
       CKPT_TRY(check_row_major(&layout, path, err));
+      has_layout = true;
     }
   }
 }

@@ -118,13 +118,14 @@ static ckpt_status has_zip_end(const ckpt_place *place, bool *has, ckpt_error *e
 static ckpt_status look_by_content(ckpt_scanner *s, const ckpt_place *place, const uint8_t *head, size_t n,
                                    ckpt_error *err) {
   bool is_known = false, has_end = false, is_tar = false;
+  uint64_t first = 0;
   bool is_zip = ckpt_zip_is_start(head, n), is_npy = n >= 12 && memcmp(head, "\x93NUMPY", 6) == 0;
   bool is_packed = ckpt_scan_compressor(head, n, &is_known) != NULL;
-  if (!is_zip && !is_npy && !is_packed) CKPT_TRY(ckpt_scan_is_tar(place, head, n, &is_tar, err));
+  if (!is_zip && !is_npy && !is_packed) CKPT_TRY(ckpt_scan_find_tar(s, place, head, n, &is_tar, &first, err));
   if ((is_zip || is_packed || is_tar) && place->depth >= CKPT_SCAN_DEPTH)
     return ckpt_scan_problem(s, place, err, "not looked into: more than %d archives in one another", CKPT_SCAN_DEPTH);
   if (is_zip) return place->is_carved ? CKPT_OK : ckpt_scan_zip(s, place, err);
-  if (is_tar) CKPT_TRY(ckpt_scan_tar(s, place, err));
+  if (is_tar) CKPT_TRY(ckpt_scan_tar(s, place, first, err));
   CKPT_TRY(is_npy      ? look_npy(s, place, head, n, err)
            : is_packed ? ckpt_scan_packed(s, place, err)
                        : ckpt_scan_pickles(s, place, err));

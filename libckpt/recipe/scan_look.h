@@ -42,9 +42,11 @@ ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_err
 ckpt_status ckpt_scan_zip(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err);    /* as above */
 ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err); /* as above */
 
-/* Tar: whether a place is one, of which head has the first bytes; its members. */
-ckpt_status ckpt_scan_is_tar(const ckpt_place *place, const uint8_t *head, size_t n_head, bool *is, ckpt_error *err);
-ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err); /* as above */
+/* Tar: whether a place is one, of which head has the first bytes, and where its first header is; the members from that
+ * on. */
+ckpt_status ckpt_scan_find_tar(ckpt_scanner *s, const ckpt_place *place, const uint8_t *head, size_t n_head, bool *is,
+                               uint64_t *at, ckpt_error *err);
+ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, uint64_t at, ckpt_error *err); /* as above */
 
 /* Looks at a record of raw deflate; n_bytes is what it is said to have, or UINT64_MAX. */
 ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, uint32_t crc32,

@@ -52,12 +52,12 @@ static bool is_header(const uint8_t *block) {
 static bool is_zero(const uint8_t *block) { return block[0] == 0 && memcmp(block, block + 1, BLOCK - 1) == 0; }
 
 /* The first block of [0, n_bytes) that is not of zeros; n_bytes where there is none. */
-static ckpt_status find_block(const ckpt_place *place, uint64_t *at, ckpt_error *err) {
+static ckpt_status find_block(ckpt_scanner *s, const ckpt_place *place, uint64_t *at, ckpt_error *err) {
   uint8_t *window = malloc(WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   ckpt_status status = CKPT_OK;
-  bool is_found = false;
-  for (*at = 0; place->n_bytes - *at >= BLOCK && !is_found && status == CKPT_OK;) {
+  bool is_found = false, may_go_on = true;
+  for (*at = 0; place->n_bytes - *at >= BLOCK && !is_found && may_go_on && status == CKPT_OK;) {
     uint64_t n_left = (place->n_bytes - *at) / BLOCK * BLOCK;
     size_t n = n_left < WINDOW_BYTES ? (size_t)n_left : WINDOW_BYTES;
     status = read_at(place, *at, window, n, err);
@@ -65,19 +65,22 @@ static ckpt_status find_block(const ckpt_place *place, uint64_t *at, ckpt_error 
       is_found = !is_zero(window + i);
       if (!is_found) *at += BLOCK;
     }
+    if (status == CKPT_OK) status = ckpt_scan_work(s, place, n, &may_go_on, err);
   }
   free(window);
+  if (!is_found) *at = place->n_bytes;
   return status;
 }
 
-ckpt_status ckpt_scan_is_tar(const ckpt_place *place, const uint8_t *head, size_t n_head, bool *is, ckpt_error *err) {
+ckpt_status ckpt_scan_find_tar(ckpt_scanner *s, const ckpt_place *place, const uint8_t *head, size_t n_head, bool *is,
+                               uint64_t *at, ckpt_error *err) {
   uint8_t block[BLOCK];
-  uint64_t at = 0;
+  *at = 0;
   *is = n_head >= BLOCK && is_header(head);
   if (*is || n_head < BLOCK || !is_zero(head)) return CKPT_OK;
-  CKPT_TRY(find_block(place, &at, err));
-  if (place->n_bytes - at < BLOCK) return CKPT_OK;
-  CKPT_TRY(read_at(place, at, block, BLOCK, err));
+  CKPT_TRY(find_block(s, place, at, err));
+  if (place->n_bytes - *at < BLOCK) return CKPT_OK;
+  CKPT_TRY(read_at(place, *at, block, BLOCK, err));
   *is = is_header(block);
   return CKPT_OK;
 }
@@ -134,11 +137,9 @@ static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, cons
                            type >= ' ' && type < 127 ? type : '?');
 }
 
-ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
+ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, uint64_t at, ckpt_error *err) {
   uint8_t header[BLOCK];
   bool may_go_on = true;
-  uint64_t at;
-  CKPT_TRY(find_block(place, &at, err));
   while (may_go_on && ckpt_range_within(at, BLOCK, place->n_bytes)) {
     uint64_t n = 0, n_left;
     CKPT_TRY(read_at(place, at, header, sizeof header, err));

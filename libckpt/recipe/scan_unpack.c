@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/decode.h"
 #include "libckpt/error.h"
 #include "libckpt/little.h"
 #include "libckpt/recipe/scan_look.h"
@@ -87,8 +88,12 @@ static ckpt_status take(ckpt_scanner *s, const ckpt_place *place, ckpt_unpacked 
                         const char *what, ckpt_error *err) {
   CKPT_TRY(ckpt_unpacked_go(u, UINT64_MAX, err));
   ckpt_unpacked_state now = ckpt_unpacked_at(u);
-  if (now.is_stopped || now.n_bytes == 0) return CKPT_OK; /* which has been said */
-  CKPT_TRY(look_at(s, place, u, record, err));
+  if (now.is_too_wide)
+    return ckpt_scan_problem(s, place, err, "not looked into: %s with a window of more than %d MiB", what,
+                             1 << (CKPT_ZSTD_WINDOW_LOG - 20));
+  bool is_chance = strcmp(what, "zstd") != 0; /* two or three bytes that begin a stream */
+  if (now.is_stopped || (now.n_bytes == 0 && (!now.is_broken || is_chance))) return CKPT_OK; /* which has been said */
+  if (now.n_bytes != 0) CKPT_TRY(look_at(s, place, u, record, err));
   if (!now.is_broken) return CKPT_OK;
   return ckpt_scan_problem(s, place, err, "broken %s: looked into up to byte %llu of what it holds", what,
                            (ull)now.n_bytes);

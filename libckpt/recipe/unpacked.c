@@ -5,7 +5,9 @@
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
+#include "libckpt/decode.h"
 #include "libckpt/error.h"
 
 typedef unsigned long long ull;
@@ -26,7 +28,7 @@ typedef struct decoder {
   uint8_t *bytes;
   size_t n, capacity;
   uint64_t base;
-  bool is_open, is_done, is_broken;
+  bool is_open, is_done, is_broken, is_too_wide;
   z_stream deflate;
   ZSTD_DStream *zstd;
 } decoder;
@@ -50,6 +52,7 @@ static ckpt_status decoder_open(decoder *d, const ckpt_unpacked *u, ckpt_error *
   if (u->packed.packing == CKPT_PACKED_ZSTD) {
     d->zstd = ZSTD_createDStream();
     CKPT_TRY_ALLOC(d->zstd, err);
+    (void)ZSTD_DCtx_setParameter(d->zstd, ZSTD_d_windowLogMax, CKPT_ZSTD_WINDOW_LOG);
   } else if (inflateInit2(&d->deflate, u->packed.packing == CKPT_PACKED_ZLIB ? 15 + 32 : -15) != Z_OK) {
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
@@ -57,10 +60,18 @@ static ckpt_status decoder_open(decoder *d, const ckpt_unpacked *u, ckpt_error *
   return CKPT_OK;
 }
 
-static void decoder_close(decoder *d) {
+/* Frees what makes more bytes; those that it made stay. */
+static void decoder_end(decoder *d) {
   if (d->is_open && d->zstd == NULL) inflateEnd(&d->deflate);
   ZSTD_freeDStream(d->zstd);
   free(d->input);
+  d->zstd = NULL;
+  d->input = NULL;
+  d->is_open = false;
+}
+
+static void decoder_close(decoder *d) {
+  decoder_end(d);
   free(d->bytes);
   *d = (decoder){0};
 }
@@ -85,6 +96,7 @@ static bool step(decoder *d) {
     d->used = in.pos;
     d->n = out.pos;
     d->is_done = result == 0;
+    d->is_too_wide = ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge;
     return !ZSTD_isError(result) && (d->is_done || !is_stuck);
   }
   d->deflate.next_in = d->input + d->used;
@@ -177,6 +189,7 @@ ckpt_unpacked_state ckpt_unpacked_at(const ckpt_unpacked *u) {
                                .crc32 = u->crc32,
                                .is_whole = d->is_done,
                                .is_broken = d->is_broken,
+                               .is_too_wide = d->is_too_wide,
                                .is_stopped = u->is_stopped};
 }
 
@@ -232,6 +245,7 @@ static ckpt_status read_at(void *ctx, uint32_t file, uint64_t offset, void *dst,
 ckpt_status ckpt_unpacked_source(ckpt_source **out, ckpt_unpacked *u, const char *name, ckpt_error *err) {
   static const ckpt_source_ops ops = {.read_at = read_at};
   uint32_t file;
+  decoder_end(&u->first);
   CKPT_TRY(ckpt_source_custom(out, &ops, u, err));
   ckpt_status status = ckpt_source_declare(*out, name, u->first.base + u->first.n, &file, err);
   if (status == CKPT_OK) return CKPT_OK;

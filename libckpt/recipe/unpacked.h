@@ -2,7 +2,8 @@
  *
  * Its first 8 MiB are held, and the last one; what lies between is unpacked again when it is asked for, from where the
  * last read ended or from the start. An archive, whose directory is at its end, is so read in two passes at most,
- * whatever its size. One thread at a time. */
+ * whatever its size. Of zstd 21 MiB are held at most: two windows of 2 MiB, a decoder's of 8 MiB. One thread at a time.
+ */
 #ifndef CKPT_RECIPE_UNPACKED_H
 #define CKPT_RECIPE_UNPACKED_H
 
@@ -31,7 +32,8 @@ typedef struct ckpt_unpacked_state {
   uint64_t n_used;  /* of the packed bytes */
   uint32_t crc32;   /* of all, but of zstd */
   bool is_whole, is_broken;
-  bool is_stopped; /* by the work function */
+  bool is_too_wide; /* broken where a zstd frame begins whose window is over CKPT_ZSTD_WINDOW_LOG */
+  bool is_stopped;  /* by the work function */
 } ckpt_unpacked_state;
 
 /* Begins with the first bytes, 8 MiB of them; work may be NULL. Borrows the source. */

@@ -180,6 +180,39 @@ TEST(TorchWrite, NamesInTheWay) {
   }
 }
 
+// A tensor of the root and a number of the trainer with one key, and two objects with one: the first stays, as Python
+// would keep the last of a dict.
+TEST(TorchWrite, KeysOfTheRootAreThereOnce) {
+  Flat flat;
+  flat.f32("w", CKPT_ROLE_PARAMETER);
+  flat.f32("epoch", CKPT_ROLE_OTHER);
+  ckpt_arena *arena = &flat.index->arena;
+  auto dict = [&](std::vector<std::pair<const char *, ckpt_object *>> entries) {
+    ckpt_object *made = ckpt_object_new(arena, CKPT_OBJECT_DICT, entries.size(), nullptr);
+    for (size_t i = 0; i < entries.size(); i++) {
+      made->items[2 * i] = ckpt_object_text(arena, entries[i].first, strlen(entries[i].first));
+      made->items[2 * i + 1] = entries[i].second;
+    }
+    return made;
+  };
+  flat.index->objects = dict({{CKPT_STATE_TRAINER, dict({{"epoch", ckpt_object_int(arena, 3)},
+                                                         {"best", ckpt_object_int(arena, 4)},
+                                                         {"scaler", ckpt_object_int(arena, 5)}})},
+                              {CKPT_STATE_LOSS_SCALER, dict({{"scale", ckpt_object_int(arena, 6)}})}});
+  flat.finish();
+  Texts losses;
+  ckpt_error err = {};
+  const std::string bytes = write_torch(flat.index, &losses);
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(losses, Texts({"epoch (something else has that name)", "scaler (something else has that name)"}));
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  ASSERT_EQ(root->n, 4u);
+  EXPECT_EQ(ckpt_object_get(root, "epoch")->kind, CKPT_OBJECT_TENSOR);
+  EXPECT_EQ(ckpt_object_get(root, "best")->integer, 4);
+  EXPECT_NE(ckpt_index_find(index.get(), "epoch"), nullptr);
+}
+
 // What an unpickler would run is never written, whatever the input has; data beside it is.
 TEST(TorchWrite, NothingThatRunsIsWritten) {
   Flat flat;

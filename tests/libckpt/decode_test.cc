@@ -225,6 +225,11 @@ TEST(Decode, TorchRecordsHoldExactlyWhatIsExpected) {
   EXPECT_EQ(status(torch_archive(plain, options), false), CKPT_OK) << text_of(err);
   EXPECT_EQ(got, wanted);
   EXPECT_EQ(status(torch_archive(plain, options), true), CKPT_EUNSUPPORTED);
+  options = {};
+  options.pickle_behind = true;
+  EXPECT_EQ(status(torch_archive(plain, options), false), CKPT_OK) << text_of(err);
+  EXPECT_EQ(status(torch_archive(plain, options), true), CKPT_EUNSUPPORTED);  // forwards, its strides are not known
+  EXPECT_NE(std::string(err.message).find("without data.pkl before its data"), std::string::npos);
 }
 
 // As torch 2.15 writes them.

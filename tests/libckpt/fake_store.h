@@ -53,6 +53,7 @@ struct TorchOptions {
   std::string byteorder = "little";  // no such record where empty
   bool deflates = false;
   int n_records = 1;
+  bool pickle_behind = false;  // data.pkl behind the data, where torch never writes it
 };
 std::string torch_archive(const std::string &record, TorchOptions options = {});
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 CKPT = sys.argv[1]
 FULL = "CKPT_TEST_FULL" in os.environ
@@ -177,6 +178,36 @@ def check_pickles(base):
     os.remove(path)
 
 
+def write_zstd(path, content, window_log):
+    """A file as a zstd frame by hand (RFC 8878): blocks of one byte repeated, or raw."""
+    n = 128 << 10
+    with open(content, "rb") as f, open(path, "wb") as out:
+        out.write(b"\x28\xb5\x2f\xfd\0" + bytes([(window_log - 10) << 3]))
+        block = f.read(n)
+        while block:
+            behind = f.read(n)
+            is_run = block.count(block[:1]) == len(block)
+            out.write((len(block) << 3 | is_run << 1 | (not behind)).to_bytes(3, "little"))
+            out.write(block[:1] if is_run else block)
+            block = behind
+        out.write(b"\x50\x2a\x4d\x18" + (1 << 17).to_bytes(4, "little") + bytes(1 << 17))  # skipped; no zip's end in sight
+
+
+def check_scan(base):
+    """What is compressed is scanned with 21 MiB held: its beginning, two windows, and a decoder at a time."""
+    content, path = os.path.join(base, "content"), os.path.join(base, "packed")
+    with zipfile.ZipFile(content, "w") as archive:  # read from its end: unpacked twice
+        archive.writestr("a/data.pkl", b"\x80\x02N.")
+        with archive.open("a/data/0", "w") as record:
+            for _ in range(60):
+                record.write(bytes(MIB))
+    for window_log in (17, 20, 23):
+        write_zstd(path, content, window_log)
+        measure("zstd, a window of 2^%d: scan" % window_log, ALLOWED, "scan", path)
+    os.remove(content)
+    os.remove(path)
+
+
 def check_listing(base):
     """Findings of one kind are listed so far, and counted all."""
     path = os.path.join(base, "zeros.safetensors")
@@ -202,7 +233,8 @@ def check_refusal(base):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
-        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_listing, check_refusal):
+        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_listing,
+                     check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
