@@ -161,12 +161,11 @@ static bool is_hf(const ckpt_probe *p) {
 static ckpt_status read_items(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_probe *p, bool stored_names,
                               ckpt_error *err) {
   ckpt_dcp_metadata metadata = {.last_rank = -1};
-  ckpt_arena_init(&metadata.arena, index->arena.limit);
-  metadata.arena.from = index->arena.from;
+  ckpt_torch_arena_init(&metadata.arena, index);
   ckpt_status status;
   CKPT_TRY_GOTO(has_own(p) ? read_metadata(index, &metadata, p, NULL, err) : read_parts(index, &metadata, err));
   CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
-  CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, p, stored_names, err));
+  CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, stored_names, err));
   CKPT_TRY_GOTO(describe_folder(index, &metadata, err));
 done:
   ckpt_dcp_metadata_free(&metadata);

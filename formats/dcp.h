@@ -89,9 +89,9 @@ ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object
 
 typedef struct ckpt_dcp_objects ckpt_dcp_objects; /* dcp_objects.h */
 
-/* Adds the tensors and objects to an index; entries are the folder's. objects is the caller's to free in any case. */
+/* Adds the tensors and objects to an index; objects is the caller's to free in any case. */
 ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_dcp_metadata *metadata,
-                             const ckpt_probe *probe, bool stored_names, ckpt_error *err);
+                             bool stored_names, ckpt_error *err);
 
 /* Says which tensors of objects are parts of sparse ones, once all have their final names. */
 ckpt_status ckpt_dcp_objects_composites(const ckpt_dcp_objects *objects, ckpt_error *err);

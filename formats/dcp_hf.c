@@ -131,11 +131,8 @@ static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err) {
   ckpt_index *held;
   CKPT_TRY(ckpt_source_add(source, name, &file, &n_bytes, err));
   const char *path = ckpt_source_path(source, file);
-  CKPT_TRY(ckpt_index_new(&held, NULL, path, "safetensors", NULL, err));
-  held->source = source; /* lent */
-  ckpt_status status = ckpt_safetensors_read(held, file, err);
-  held->source = NULL;
-  if (status == CKPT_OK) status = list_chunks(s, held, file, err);
+  CKPT_TRY(ckpt_safetensors_read_alone(&held, source, file, err));
+  ckpt_status status = list_chunks(s, held, file, err);
   if (status == CKPT_OK) status = place_chunks(s, held, first, path, err);
   ckpt_index_free(held);
   return status;
@@ -176,16 +173,19 @@ static ckpt_status add_tensor(shards *s, const chunk *chunks, uint32_t n, ckpt_e
 }
 
 static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err) {
-  unsigned shard, highest = 0, n_shards = 0, last = 0;
+  unsigned shard, n_shards = 0, last = 0;
   for (size_t i = 0; i < probe->n_entries; i++) { /* sorted: the files of a shard follow each other */
     if (!ckpt_dcp_hf_name(probe->entries[i].name, &shard)) continue;
+    if (shard == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "%s is of shard 0, and torch begins with 1",
+                       probe->entries[i].name);
     CKPT_TRY(read_shard(s, probe->entries[i].name, err));
     n_shards += shard != last;
-    last = highest = shard;
+    last = shard;
   }
-  if (highest != n_shards)
+  if (last != n_shards)
     return ckpt_fail(err, CKPT_ENOTFOUND, probe->path, NULL, "the files of %u shards are there, up to shard %u",
-                     n_shards, highest);
+                     n_shards, last);
   if (s->n_chunks > 1) qsort(s->chunks, s->n_chunks, sizeof *s->chunks, compare_chunks);
   for (uint32_t i = 0, n; i < s->n_chunks; i += n) {
     for (n = 1; i + n < s->n_chunks && strcmp(s->chunks[i].name, s->chunks[i + n].name) == 0; n++) continue;

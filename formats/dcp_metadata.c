@@ -9,6 +9,7 @@
 #include "formats/dcp.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/error.h"
+#include "libckpt/grow.h"
 
 typedef unsigned long long ull;
 
@@ -80,13 +81,15 @@ const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, con
   return low != begin && compare_keys(&table->entries[low - 1], &wanted) == 0 ? table->entries[low - 1].value : NULL;
 }
 
-/* Room for n more entries. */
+/* Room for n more entries: exactly that for the first pickle, by half more where there are many. */
 static ckpt_status make_room(ckpt_dcp_table *table, uint64_t n, ckpt_error *err) {
   if (n <= table->capacity - table->n) return CKPT_OK;
-  void *moved = reallocarray(table->entries, table->n + (size_t)n, sizeof *table->entries);
+  size_t wanted = table->n + (size_t)n, grown = table->capacity + table->capacity / 2;
+  if (wanted < grown) wanted = grown;
+  void *moved = reallocarray(table->entries, wanted, sizeof *table->entries);
   CKPT_TRY_ALLOC(moved, err);
   table->entries = moved;
-  table->capacity = table->n + (size_t)n;
+  table->capacity = wanted;
   return CKPT_OK;
 }
 
@@ -192,13 +195,7 @@ static ckpt_status enter_root(ckpt_dcp_metadata *metadata, const ckpt_object *ob
   CKPT_TRY(enter_paths(metadata, ckpt_foreign_attribute(object, "planner_data"), err));
   const ckpt_object *version = ckpt_foreign_attribute(object, "version");
   if (ckpt_dcp_is_name(version) && version->n < 32) root.version = version->text;
-  if (metadata->n_roots == metadata->capacity) {
-    uint32_t capacity = metadata->capacity == 0 ? 1 : 2 * metadata->capacity;
-    void *moved = reallocarray(metadata->roots, capacity, sizeof *metadata->roots);
-    CKPT_TRY_ALLOC(moved, err);
-    metadata->roots = moved;
-    metadata->capacity = capacity;
-  }
+  CKPT_TRY(ckpt_grow(&metadata->roots, metadata->n_roots, &metadata->capacity, sizeof *metadata->roots, err));
   metadata->roots[metadata->n_roots++] = root;
   return CKPT_OK;
 }

@@ -38,7 +38,6 @@ typedef struct data_file {
 typedef struct adder {
   ckpt_index *index;
   const ckpt_dcp_metadata *metadata;
-  const ckpt_probe *probe;
   ckpt_dcp_structure structure;
   bool stored_names;
   item *items;
@@ -49,9 +48,8 @@ typedef struct adder {
   } cache[N_CACHED]; /* by the node that names the file: a pickle repeats it */
   data_file *files;
   uint32_t n_files, file_capacity;
-  char missing[512];
-  uint64_t n_missing;
-  const ckpt_object *last_missing;
+  const char **missing; /* paths, some more than once */
+  uint32_t n_missing, missing_capacity;
   ckpt_extent *extents; /* of the tensor at hand */
   uint64_t *boxes;      /* 2 * CKPT_MAX_RANK of each: starts, counts */
   uint32_t n_extents, capacity, box_capacity;
@@ -61,59 +59,26 @@ typedef struct adder {
 
 /* ---- files ---- */
 
-static bool has_entry(const ckpt_probe *probe, const char *name) {
-  for (size_t low = 0, high = probe->n_entries; low < high;) {
-    size_t middle = low + (high - low) / 2;
-    int order = strcmp(name, probe->entries[middle].name);
-    if (order == 0) return true;
-    if (order < 0)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return false;
-}
-
-/* Remembers the first few files that are not there; each is met as one node in most pickles. */
-static void miss(adder *a, const ckpt_object *name) {
-  if (a->last_missing == name || strstr(a->missing, name->text) != NULL) return;
-  a->last_missing = name;
-  if (a->n_missing++ >= MAX_LISTED || name->n > 100) return;
-  size_t n = strlen(a->missing);
-  snprintf(a->missing + n, sizeof a->missing - n, "%s%s", n == 0 ? "" : ", ", name->text);
-}
-
-/* The file of a name in one of the folders that a checkpoint is made of. */
-static ckpt_status find_below(adder *a, const ckpt_object *name, const char *folder, uint32_t *file, ckpt_error *err) {
-  char path[2 * CKPT_DCP_NAME_BYTES];
-  uint64_t n_bytes;
-  ckpt_error why;
-  if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name->text) >= sizeof path)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is too long");
-  ckpt_status status = ckpt_source_add(a->index->source, path, file, &n_bytes, &why);
-  if (status == CKPT_ENOTFOUND) {
-    *file = CKPT_FILE_ZERO;
-    miss(a, name);
-    return CKPT_OK;
-  }
-  if (status != CKPT_OK && err != NULL) *err = why;
-  return status;
-}
-
 static ckpt_status find_file(adder *a, const ckpt_object *name, const char *folder, uint32_t *file, ckpt_error *err) {
   size_t at = (size_t)((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15) >> 52) % N_CACHED;
   *file = a->cache[at].file;
   if (a->cache[at].name == name) return CKPT_OK;
   if (!ckpt_dcp_is_name(name) || name->n == 0)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text, empty, or too long");
+  char joined[2 * CKPT_DCP_NAME_BYTES];
+  const char *path = folder == NULL ? name->text : joined;
+  if (folder != NULL && (size_t)snprintf(joined, sizeof joined, "%s/%s", folder, name->text) >= sizeof joined)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is too long");
   uint64_t n_bytes;
-  if (folder != NULL) {
-    CKPT_TRY(find_below(a, name, folder, file, err));
-  } else if (strchr(name->text, '/') == NULL && !has_entry(a->probe, name->text)) {
+  ckpt_error why = {0};
+  ckpt_status status = ckpt_source_add(a->index->source, path, file, &n_bytes, &why);
+  if (status == CKPT_ENOTFOUND) { /* all of them are said together */
     *file = CKPT_FILE_ZERO;
-    miss(a, name);
-  } else {
-    CKPT_TRY(ckpt_source_add(a->index->source, name->text, file, &n_bytes, err));
+    CKPT_TRY(ckpt_grow(&a->missing, a->n_missing, &a->missing_capacity, sizeof *a->missing, err));
+    CKPT_TRY_ALLOC(a->missing[a->n_missing++] = ckpt_arena_copy(&a->index->arena, path), err);
+  } else if (status != CKPT_OK) {
+    if (err != NULL) *err = why;
+    return status;
   }
   a->cache[at].name = name;
   a->cache[at].file = *file;
@@ -154,12 +119,7 @@ static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offse
 /* ---- safetensors in .distcp files ---- */
 
 static ckpt_status read_held(adder *a, data_file *file, uint32_t number, ckpt_error *err) {
-  ckpt_source *source = a->index->source;
-  CKPT_TRY(ckpt_index_new(&file->held, NULL, ckpt_source_path(source, number), "safetensors", NULL, err));
-  file->held->source = source; /* lent: taken back below and when this is freed */
-  ckpt_status status = ckpt_safetensors_read(file->held, number, err);
-  file->held->source = NULL;
-  CKPT_TRY(status);
+  CKPT_TRY(ckpt_safetensors_read_alone(&file->held, a->index->source, number, err));
   CKPT_TRY(ckpt_name_table_new(&file->table, file->held, err));
   file->is_taken = calloc((size_t)file->held->n_tensors + 1, 1);
   CKPT_TRY_ALLOC(file->is_taken, err);
@@ -205,33 +165,6 @@ static ckpt_status find_held(data_file *file, const char *stored, ckpt_dtype dty
 
 /* ---- tensors ---- */
 
-static const struct {
-  const char *torch;
-  ckpt_dtype dtype;
-} dtypes[] = {
-    {"torch.float32", CKPT_F32},
-    {"torch.bfloat16", CKPT_BF16},
-    {"torch.float16", CKPT_F16},
-    {"torch.int64", CKPT_I64},
-    {"torch.int32", CKPT_I32},
-    {"torch.uint8", CKPT_U8},
-    {"torch.bool", CKPT_BOOL},
-    {"torch.float64", CKPT_F64},
-    {"torch.int8", CKPT_I8},
-    {"torch.int16", CKPT_I16},
-    {"torch.uint16", CKPT_U16},
-    {"torch.uint32", CKPT_U32},
-    {"torch.uint64", CKPT_U64},
-    {"torch.float8_e4m3fn", CKPT_F8_E4M3},
-    {"torch.float8_e5m2", CKPT_F8_E5M2},
-    {"torch.float8_e8m0fnu", CKPT_F8_E8M0},
-    {"torch.float8_e4m3fnuz", CKPT_F8_E4M3FNUZ},
-    {"torch.float8_e5m2fnuz", CKPT_F8_E5M2FNUZ},
-    {"torch.float4_e2m1fn_x2", CKPT_F4_E2M1},
-    {"torch.complex64", CKPT_C64},
-    {"torch.complex128", CKPT_C128},
-};
-
 /* A tensor's description: the same in every root. Shape is torch's; of packed dtypes, in packs. */
 typedef struct described {
   ckpt_dtype dtype;
@@ -256,8 +189,7 @@ static ckpt_status describe(const ckpt_object *row, described *out, ckpt_error *
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its size is no shape of at most %d axes", CKPT_MAX_RANK);
   if (dtype == NULL || dtype->kind != CKPT_OBJECT_FOREIGN || dtype->form != CKPT_FORM_NAME)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its properties have no dtype");
-  for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-    if (strcmp(dtype->name, dtypes[i].torch) == 0) out->dtype = dtypes[i].dtype;
+  out->dtype = ckpt_torch_dtype(dtype);
   if (out->dtype == CKPT_DTYPE_NONE) return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "dtype %.80s", dtype->name);
   if (out->dtype == CKPT_F4_E2M1 && out->rank == 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a scalar of a packed dtype");
@@ -535,12 +467,21 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   return CKPT_OK;
 }
 
-static ckpt_status refuse_missing(const adder *a, ckpt_error *err) {
-  const char *mark = a->n_missing > MAX_LISTED ? ", ..." : "";
+static int compare_paths(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static ckpt_status refuse_missing(adder *a, ckpt_error *err) {
+  char listed[512] = "";
+  uint32_t n = 0;
+  qsort(a->missing, a->n_missing, sizeof *a->missing, compare_paths);
+  for (uint32_t i = 0; i < a->n_missing; i++) {
+    if (i != 0 && strcmp(a->missing[i - 1], a->missing[i]) == 0) continue;
+    size_t end = strlen(listed);
+    if (n++ < MAX_LISTED) snprintf(listed + end, sizeof listed - end, "%s%.100s", end == 0 ? "" : ", ", a->missing[i]);
+  }
   return ckpt_fail(err, CKPT_ENOTFOUND, a->index->path, NULL,
-                   "%llu of the files that its metadata names are missing: %s%s (__R_... are rank R's; copy them, or "
+                   "%u of the files that its metadata names are missing: %s%s (__R_... are rank R's; copy them, or "
                    "save again)",
-                   (ull)a->n_missing, a->missing, mark);
+                   n, listed, n > MAX_LISTED ? ", ..." : "");
 }
 
 static ckpt_status add_everything(adder *a, ckpt_error *err) {
@@ -555,13 +496,12 @@ static ckpt_status add_everything(adder *a, ckpt_error *err) {
 }
 
 ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_dcp_metadata *metadata,
-                             const ckpt_probe *probe, bool stored_names, ckpt_error *err) {
+                             bool stored_names, ckpt_error *err) {
   adder *a = calloc(1, sizeof *a);
   CKPT_TRY_ALLOC(a, err);
   a->index = index;
   a->objects = objects;
   a->metadata = metadata;
-  a->probe = probe;
   a->stored_names = stored_names;
   ckpt_dcp_structure_find(&a->structure, metadata);
   ckpt_dcp_objects_begin(objects, index, metadata);
@@ -574,6 +514,7 @@ ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const
   ckpt_dcp_twins_free(&a->twins);
   free(a->files);
   free(a->items);
+  free(a->missing);
   free(a->extents);
   free(a->boxes);
   free(a);

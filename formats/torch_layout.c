@@ -182,6 +182,8 @@ ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *op
   const ckpt_index *index = layout->index;
   archive *a = ckpt_arena_alloc(layout->arena, sizeof *a);
   CKPT_TRY_ALLOC(a, err);
+  if (index->n_tensors > (UINT32_MAX - 1) / 2 - N_BEFORE - N_BEHIND) /* storages, in segments and records */
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many tensors");
   a->index = index;
   a->root = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
   if (a->root == NULL) CKPT_TRY(make_state_dict(index, &a->root, layout->arena, err));
@@ -191,7 +193,6 @@ ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *op
   behind *trailers = ckpt_arena_array(layout->arena, a->n_storages, sizeof *trailers);
   CKPT_TRY_ALLOC(trailers, err);
   CKPT_TRY(ckpt_layout_file_add(layout, NULL, err));
-  if (a->n_storages > (UINT32_MAX - 1) / 2) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many tensors");
   CKPT_TRY(ckpt_layout_reserve(layout, 1 + 2 * a->n_storages, err));
   CKPT_TRY(ckpt_layout_literal(layout, print_begin, a, err));
   for (uint32_t key = 0; key < a->n_storages; key++) {

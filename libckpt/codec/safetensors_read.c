@@ -313,6 +313,19 @@ ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *
   return ckpt_fail_at(status, err, r.path, NULL);
 }
 
+ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, ckpt_error *err) {
+  ckpt_index *index;
+  CKPT_TRY(ckpt_index_new(&index, NULL, ckpt_source_path(source, file), "safetensors", NULL, err));
+  index->source = source; /* lent */
+  ckpt_status status = ckpt_safetensors_read(index, file, err);
+  index->source = NULL;
+  if (status == CKPT_OK)
+    *out = index;
+  else
+    ckpt_index_free(index);
+  return status;
+}
+
 /* ---- several files ---- */
 
 static ckpt_status merge_metadata(ckpt_index *index, ckpt_error *err) {

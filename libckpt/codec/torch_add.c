@@ -6,6 +6,7 @@
 #include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_record.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 
@@ -24,7 +25,7 @@ static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_to
     out->skip += tensor->offset * unit_bytes;
   }
   if (storage->is_big_endian && unit_bytes > 1) out->chain[out->chain[0] != CKPT_DECODE_RAW] = CKPT_DECODE_SWAPPED;
-  *is_strided = tensor->n_elements != 0 && !ckpt_is_row_major(tensor->rank, tensor->shape, tensor->strides);
+  *is_strided = !ckpt_is_row_major(tensor->rank, tensor->shape, tensor->strides);
   if (!*is_strided) {
     out->start = 0;
     out->count = tensor->n_elements;

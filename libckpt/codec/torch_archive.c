@@ -41,13 +41,12 @@ static ckpt_status locate_entry(const archive *a, ckpt_extent *out, const ckpt_z
                    entry->name, (ull)entry->n_bytes, (ull)entry->n_stored);
 }
 
-static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, uint64_t offset, void *dst, size_t n_bytes,
-                               ckpt_reader *reader, ckpt_error *err) {
+static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, void *dst, ckpt_error *err) {
   ckpt_extent extent;
   CKPT_TRY(locate_entry(a, &extent, entry, err));
-  ckpt_reader own = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
-  ckpt_status status = ckpt_reader_read(reader == NULL ? &own : reader, &extent, 1, offset, dst, n_bytes, err);
-  ckpt_reader_reset(&own);
+  ckpt_reader reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
+  ckpt_status status = ckpt_reader_read(&reader, &extent, 1, 0, dst, (size_t)entry->n_bytes, err);
+  ckpt_reader_reset(&reader);
   return status;
 }
 
@@ -56,7 +55,7 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   char text[8] = "little";
   if (entry != NULL) {
     memset(text, 0, sizeof text);
-    if (entry->n_bytes < sizeof text) CKPT_TRY(read_record(a, entry, 0, text, (size_t)entry->n_bytes, NULL, err));
+    if (entry->n_bytes < sizeof text) CKPT_TRY(read_record(a, entry, text, err));
   }
   a->is_big_endian = strcmp(text, "big") == 0;
   if (a->is_big_endian || strcmp(text, "little") == 0) return CKPT_OK;

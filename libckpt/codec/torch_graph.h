@@ -130,6 +130,9 @@ void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node);
  * UntypedStorage. False for a dtype that torch has not. */
 bool ckpt_torch_type(ckpt_dtype dtype, const char **name, const char **storage);
 
+/* The dtype that a NAME node means, torch.float32 and so on; NONE where we have none. */
+ckpt_dtype ckpt_torch_dtype(const ckpt_object *name);
+
 /* Takes a persistent id apart; false where it is none of a storage. EFORMAT where it is broken. */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err);

@@ -56,8 +56,8 @@ typedef struct child {
 typedef struct namer {
   ckpt_torch_graph *graph;
   ckpt_index *index;
-  bool stored_names, has_container;
-  const ckpt_object *container; /* the model, in the root */
+  bool stored_names;
+  const ckpt_object *container; /* the model, in the root; or NULL */
   frame *path;
   uint32_t n_path, path_capacity;
   uint64_t n_steps, max_steps;
@@ -183,7 +183,7 @@ static void take_state(const namer *w, child *c) {
 
 static void take_top(const namer *w, child *c, const ckpt_object *key) {
   bool is_model = c->node == w->container;
-  if (w->has_container ? !is_model : is_training_key(key)) c->role = CKPT_ROLE_OTHER;
+  if (w->container != NULL ? !is_model : is_training_key(key)) c->role = CKPT_ROLE_OTHER;
   if (!is_model || w->stored_names) return;
   c->part = NULL;
   w->index->is_renamed = true;
@@ -446,7 +446,6 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
   ckpt_status status = CKPT_OK;
   if (!holds(root.node)) goto done;
   w->container = find_container(root.node);
-  w->has_container = w->container != NULL;
   if (is_dict(root.node) && !is_optimizer(root.node) && !is_module(root.node)) root.kind = FRAME_TOP;
   CKPT_TRY_GOTO(name_all(w, &root, err));
   for (uint32_t i = 0; i < graph->n_tensors; i++) { /* keys of dicts, and what only a cycle leads to */

@@ -92,7 +92,10 @@ static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t
 }
 
 static ckpt_status check_row_major(const ckpt_torch_layout *layout, const char *path, ckpt_error *err) {
-  if (layout->start == 0 && ckpt_is_row_major(layout->rank, layout->sizes, layout->strides)) return CKPT_OK;
+  uint64_t n_elements;
+  if (ckpt_is_row_major(layout->rank, layout->sizes, layout->strides) &&
+      (layout->start == 0 || (ckpt_product_u64(layout->sizes, layout->rank, &n_elements) && n_elements == 0)))
+    return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
                    "a tensor of a torch.save archive is not contiguous, and its metadata does not say so (load it with "
                    "PyTorch, make it contiguous, and save it again)");

@@ -74,18 +74,19 @@ static const char *torch_name(const ckpt_object *name) {
   return NULL;
 }
 
-static const type_row *storage_type(const ckpt_object *name) {
-  const char *class = torch_name(name);
-  for (size_t i = 0; i < N_TYPES && class != NULL; i++)
-    if (types[i].storage != NULL && strcmp(types[i].storage, class) == 0) return &types[i];
+/* The row of a storage's class, or of a dtype. */
+static const type_row *find_type(const ckpt_object *name, bool is_storage) {
+  const char *wanted = torch_name(name);
+  for (size_t i = 0; i < N_TYPES && wanted != NULL; i++) {
+    const char *own = is_storage ? types[i].storage : types[i].dtype;
+    if (own != NULL && strcmp(own, wanted) == 0) return &types[i];
+  }
   return NULL;
 }
 
-static const type_row *dtype_row(const ckpt_object *name) {
-  const char *dtype = torch_name(name);
-  for (size_t i = 0; i < N_TYPES && dtype != NULL; i++)
-    if (types[i].dtype != NULL && strcmp(types[i].dtype, dtype) == 0) return &types[i];
-  return NULL;
+ckpt_dtype ckpt_torch_dtype(const ckpt_object *name) {
+  const type_row *type = find_type(name, false);
+  return type == NULL ? CKPT_DTYPE_NONE : (ckpt_dtype)type->id;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------- */
@@ -186,20 +187,24 @@ static bool is_text(const ckpt_object *object, const char *text) {
   return object != NULL && object->kind == CKPT_OBJECT_TEXT && strcmp(object->text, text) == 0;
 }
 
+/* The tuple of a persistent id that is a storage's, or NULL. */
+static const ckpt_object *storage_id(const ckpt_object *node) {
+  bool is_persistent = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT && node->n == 1;
+  return is_persistent && is_text(ckpt_foreign_arg(node->items[0], 0), "storage") ? node->items[0] : NULL;
+}
+
 /* ("storage", class, key, location, numel), and in legacy streams None or (view key, offset, size). */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err) {
   *is_storage = false;
-  bool is_persistent = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT && node->n == 1;
-  const ckpt_object *id = is_persistent ? node->items[0] : NULL;
-  if (id == NULL || !is_text(ckpt_foreign_arg(id, 0), "storage")) return CKPT_OK;
-  *is_storage = true;
+  const ckpt_object *id = storage_id(node);
+  if (id == NULL) return CKPT_OK;
   const ckpt_object *key = ckpt_foreign_arg(id, 2), *view = ckpt_foreign_arg(id, 5);
   *out = (ckpt_torch_reference){.node = node, .type = ckpt_foreign_arg(id, 1)};
   if (key == NULL || key->kind != CKPT_OBJECT_TEXT || key->n == 0 || strlen(key->text) != key->n)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a storage whose key is no text");
   out->key = key->text;
-  const type_row *type = storage_type(out->type);
+  const type_row *type = find_type(out->type, true);
   *is_storage = type != NULL; /* of another class: its tensors are not read */
   if (type == NULL) return CKPT_OK;
   out->element_bytes = type->n_bytes;
@@ -234,8 +239,8 @@ static bool is_set(const ckpt_object *metadata, const char *key) {
 static ckpt_status take_dtype(ckpt_torch_tensor *out, const type_row **type, const ckpt_torch_call *call,
                               const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err) {
   const ckpt_object *named = call->dtype_at != 0 && call->dtype_at < call->n_args ? call->args[call->dtype_at] : NULL;
-  *type = named != NULL ? dtype_row(named) : storage_type(reference->type);
   const ckpt_object *name = named != NULL ? named : reference->type;
+  *type = find_type(name, named == NULL);
   if (*type != NULL && (*type)->id != CKPT_DTYPE_NONE) {
     out->dtype = (*type)->id;
     return CKPT_OK;
@@ -315,9 +320,8 @@ static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call
 }
 
 static bool is_unknown_storage(const ckpt_object *node) {
-  bool is_persistent = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT && node->n == 1;
-  const ckpt_object *id = is_persistent ? node->items[0] : NULL;
-  return id != NULL && is_text(ckpt_foreign_arg(id, 0), "storage") && storage_type(ckpt_foreign_arg(id, 1)) == NULL;
+  const ckpt_object *id = storage_id(node);
+  return id != NULL && find_type(ckpt_foreign_arg(id, 1), true) == NULL;
 }
 
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,

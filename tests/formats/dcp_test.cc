@@ -206,6 +206,29 @@ TEST(Dcp, AShardInBetweenIsMissed) {
   ckpt_error err = {};
   EXPECT_EQ(open(copy.path(), &err, false), nullptr);
   EXPECT_EQ(err.status, CKPT_ENOTFOUND) << text_of(err);
+  std::filesystem::copy(kData + "hf-shards/shard-00001-model-00001-of-00001.safetensors",
+                        copy / "shard-00000-model-00001-of-00001.safetensors");
+  err = {};
+  EXPECT_EQ(open(copy.path(), &err, false), nullptr);  // torch counts from 1: this is not the one that is missing
+  EXPECT_EQ(err.status, CKPT_EFORMAT) << text_of(err);
+}
+
+// Each of them once, with its whole path, however often the metadata names it.
+TEST(Dcp, MissingFilesAreCountedOnce) {
+  for (const auto &[name, files, message] : std::vector<std::array<std::string, 3>>{
+           {"no-collectives", "__0_0.distcp __2_0.distcp", "2 of the files that its metadata names are missing: "},
+           {"accelerate", "optimizer_0/__0_0.distcp pytorch_model_fsdp_0/__0_0.distcp", "2 of the files"},
+           {"mesh", "__0_0.distcp __1_0.distcp __2_0.distcp __3_0.distcp", "4 of the files"}}) {
+    Copy copy(name);
+    std::istringstream each(files);
+    for (std::string file; each >> file;) std::filesystem::remove(copy / file);
+    ckpt_error err = {};
+    EXPECT_EQ(open(copy.path(), &err, false), nullptr);
+    EXPECT_EQ(err.status, CKPT_ENOTFOUND);
+    EXPECT_NE(text_of(err).find(message), std::string::npos) << text_of(err);
+    std::istringstream again(files);
+    for (std::string file; again >> file;) EXPECT_NE(text_of(err).find(file), std::string::npos) << text_of(err);
+  }
 }
 
 TEST(Dcp, AFolderAboveIsSearched) {
