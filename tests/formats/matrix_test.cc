@@ -125,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(All, Matrix,
                          testing::Combine(testing::ValuesIn(writable()),
                                           testing::Values("llama-tiny", "gpt2-tiny", "torch/training.pt",
                                                           "torch/dtypes.pt", "torch/sparse.pt", "torch/module.pt",
-                                                          "dcp/fsdp4", "dcp/mesh", "dcp/safetensors",
-                                                          "dcp/accelerate")),
+                                                          "dcp/fsdp4", "dcp/mesh", "dcp/safetensors", "dcp/accelerate",
+                                                          "dcpv2/fsdp", "dcpv2/mesh")),
                          name_of);
 
 }  // namespace

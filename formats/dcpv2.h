@@ -1,0 +1,51 @@
+/* dcpv2.h - the parts of the DCPv2 format (torch_checkpointing): dcpv2.c (the folder, the row), dcpv2_metadata.c (which
+ * tensors there are, and which box of one a rank has). Not for other formats. */
+#ifndef CKPT_FORMATS_DCPV2_H
+#define CKPT_FORMATS_DCPV2_H
+
+#include "libckpt/format.h"
+
+#define CKPT_DCPV2_METADATA "metadata.pkl"
+
+/* A tensor of an item, by its path as a name: "model.layers.0.weight". */
+typedef struct ckpt_dcpv2_place {
+  const char *name;
+  const ckpt_object *groups; /* LIST of {sharding_metadata: {type, data}, ranks} */
+  const char *used;          /* dcpv2.c's: what it is called; NULL: no file has had it */
+} ckpt_dcpv2_place;
+
+/* One entry of what was saved: "model", "optimizer". */
+typedef struct ckpt_dcpv2_item {
+  const char *key;
+  const ckpt_object *files; /* DICT: rank -> {file_path, serialization_format: {type}} or None */
+  ckpt_dcpv2_place *places; /* sorted by name */
+  uint32_t n, capacity;
+} ckpt_dcpv2_item;
+
+/* Zero-initialise it but for the arena, in which nodes and names live; free with ckpt_dcpv2_metadata_free. */
+typedef struct ckpt_dcpv2_metadata {
+  ckpt_arena arena;
+  ckpt_dcpv2_item *items;
+  uint32_t n, capacity;
+} ckpt_dcpv2_metadata;
+
+/* Reads the pickle in a file of the source. Nothing is executed. EFORMAT for what is no metadata, EUNSUPPORTED for
+ * another version than 2.0, and as ckpt_pickle_read. */
+ckpt_status ckpt_dcpv2_metadata_read(ckpt_dcpv2_metadata *metadata, ckpt_source *source, uint32_t file,
+                                     ckpt_error *err);
+void ckpt_dcpv2_metadata_free(ckpt_dcpv2_metadata *metadata); /* the matching end */
+
+/* The place of a name, or NULL. */
+ckpt_dcpv2_place *ckpt_dcpv2_find(const ckpt_dcpv2_item *item, const char *name);
+
+/* What a rank has of a tensor, in torch's elements. */
+typedef struct ckpt_dcpv2_box {
+  uint32_t rank; /* axes */
+  uint64_t shape[CKPT_MAX_RANK], starts[CKPT_MAX_RANK], counts[CKPT_MAX_RANK];
+} ckpt_dcpv2_box;
+
+/* The box of one rank. EFORMAT where the metadata has none for it or contradicts itself, EUNSUPPORTED for placements
+ * that are not boxes. */
+ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, const ckpt_dcpv2_place *place, uint64_t rank, ckpt_error *err);
+
+#endif

@@ -1,0 +1,27 @@
+"""Checkpoints that torch_checkpointing writes in the run, on 2 and 4 processes, read with the bits that these had.
+
+Its package is looked for beside torch; where it is not there, that is said and nothing is tried.
+"""
+import importlib.util
+import os
+import subprocess
+import sys
+
+from command import TESTS, ckpt
+
+
+def test_folders_of_the_run(folder):
+    if importlib.util.find_spec("torch_checkpointing") is None:
+        print("SKIPPED: torch_checkpointing is not installed")
+        return
+    subprocess.run([sys.executable, "-B", os.path.join(TESTS, "data", "make_dcpv2.py"), folder], check=True,
+                   stderr=subprocess.DEVNULL)
+    names = [name for name in os.listdir(folder) if name.endswith(".safetensors")]
+    assert len(names) == 4, names
+    for name in names:
+        ckpt("diff", "--include", "all", os.path.join(folder, name[:-len(".safetensors")]), os.path.join(folder, name))
+
+
+if __name__ == "__main__":
+    import command
+    command.main(globals())
