@@ -217,7 +217,7 @@ static ckpt_status take_placements(ckpt_dcpv2_box *box, const ckpt_object *data,
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a shard along axis %lld of %u", (long long)axes[i].dim,
                        box->rank);
     if (axes[i].dim >= 0 && axes[i].split != 0 && !is_nested(axes, n, i, box))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "StridedShard that is no box (split_factor %llu)",
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a strided shard of it is no box (split_factor %llu)",
                        (ull)axes[i].split);
     if (axes[i].dim >= 0 && axes[i].split == 0) cut(box, &axes[i]);
   }

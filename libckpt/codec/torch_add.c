@@ -138,30 +138,59 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
   return note_refusals(&seen, index, err);
 }
 
+/* A tensor of the index that is called <name>.<part>: the length of the name, 0 where it is not called so. */
+static size_t name_of(const ckpt_index *index, const ckpt_object *leaf, const char *part) {
+  if (leaf == NULL || leaf->kind != CKPT_OBJECT_TENSOR) return 0;
+  const char *name = index->tensors[leaf->tensor].name;
+  size_t n = strlen(name), n_part = strlen(part);
+  return n > n_part + 1 && name[n - n_part - 1] == '.' && strcmp(name + n - n_part, part) == 0 ? n - n_part - 1 : 0;
+}
+
+/* (layout, (indices, values, size)): values of the tensor, and where they are. */
+static ckpt_status add_sparse(const ckpt_object *call, ckpt_index *index, ckpt_error *err) {
+  const ckpt_object *data = ckpt_foreign_arg(call, 1);
+  const ckpt_object *indices = ckpt_foreign_arg(data, 0), *values = ckpt_foreign_arg(data, 1);
+  uint64_t shape[CKPT_MAX_RANK];
+  uint32_t rank;
+  size_t n = name_of(index, values, "values");
+  if (n == 0 || indices == NULL || indices->kind != CKPT_OBJECT_TENSOR || ckpt_foreign_arg(data, 2) == NULL ||
+      !ckpt_foreign_u64s(ckpt_foreign_arg(data, 2), shape, CKPT_MAX_RANK, &rank))
+    return CKPT_OK;
+  const ckpt_tensor *held = &index->tensors[values->tensor];
+  const char *const parts[] = {index->tensors[indices->tensor].name, held->name, NULL};
+  const ckpt_composite composite = {.name = ckpt_arena_text(&index->arena, held->name, n),
+                                    .kind = CKPT_COMPOSITE_SPARSE_COO,
+                                    .dtype = held->dtype,
+                                    .rank = rank,
+                                    .shape = shape,
+                                    .components = parts};
+  CKPT_TRY_ALLOC(composite.name, err);
+  return ckpt_index_add_composite(index, &composite, err);
+}
+
+/* Integers, and for each place along an axis what to take off and what to multiply with. */
+static ckpt_status add_quantized(const ckpt_object *call, ckpt_index *index, ckpt_error *err) {
+  const ckpt_object *values = ckpt_foreign_arg(call, 0), *with = ckpt_foreign_arg(call, 4);
+  const ckpt_object *scales = ckpt_foreign_arg(with, 1), *zero_points = ckpt_foreign_arg(with, 2);
+  size_t n = name_of(index, values, "values");
+  if (n == 0 || name_of(index, scales, "scales") == 0 || name_of(index, zero_points, "zero_points") == 0)
+    return CKPT_OK;
+  const ckpt_tensor *held = &index->tensors[values->tensor];
+  const char *const parts[] = {held->name, index->tensors[scales->tensor].name,
+                               index->tensors[zero_points->tensor].name, NULL};
+  const ckpt_composite composite = {.name = ckpt_arena_text(&index->arena, held->name, n),
+                                    .kind = CKPT_COMPOSITE_QUANTIZED,
+                                    .dtype = CKPT_F32,
+                                    .rank = held->rank,
+                                    .shape = held->shape,
+                                    .components = parts};
+  CKPT_TRY_ALLOC(composite.name, err);
+  return ckpt_index_add_composite(index, &composite, err);
+}
+
 ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err) {
-  static const char ending[] = ".values";
-  for (uint32_t i = 0; i < graph->n_sparse; i++) {
-    const ckpt_object *data = ckpt_foreign_arg(graph->sparse[i], 1);
-    const ckpt_object *indices = ckpt_foreign_arg(data, 0), *values = ckpt_foreign_arg(data, 1);
-    uint64_t shape[CKPT_MAX_RANK];
-    uint32_t rank;
-    if (indices == NULL || values == NULL || indices->kind != CKPT_OBJECT_TENSOR ||
-        values->kind != CKPT_OBJECT_TENSOR || ckpt_foreign_arg(data, 2) == NULL ||
-        !ckpt_foreign_u64s(ckpt_foreign_arg(data, 2), shape, CKPT_MAX_RANK, &rank))
-      continue;
-    const ckpt_tensor *held = &index->tensors[values->tensor];
-    size_t n = strlen(held->name), n_ending = sizeof ending - 1;
-    if (n <= n_ending || strcmp(held->name + n - n_ending, ending) != 0) continue;
-    const char *name = ckpt_arena_text(&index->arena, held->name, n - n_ending);
-    CKPT_TRY_ALLOC(name, err);
-    const char *const parts[] = {index->tensors[indices->tensor].name, held->name, NULL};
-    const ckpt_composite composite = {.name = name,
-                                      .kind = CKPT_COMPOSITE_SPARSE_COO,
-                                      .dtype = held->dtype,
-                                      .rank = rank,
-                                      .shape = shape,
-                                      .components = parts};
-    CKPT_TRY(ckpt_index_add_composite(index, &composite, err));
-  }
+  for (uint32_t i = 0; i < graph->n_sparse; i++)
+    CKPT_TRY(ckpt_torch_is_quantized(graph->sparse[i]) ? add_quantized(graph->sparse[i], index, err)
+                                                       : add_sparse(graph->sparse[i], index, err));
   return CKPT_OK;
 }

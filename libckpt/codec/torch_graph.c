@@ -41,6 +41,27 @@ static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, cons
   return CKPT_OK;
 }
 
+/* Makes a quantized tensor's storage a leaf: the integers of the call, which stays what it is. */
+static ckpt_status take_values(walk *w, ckpt_object *node, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  uint64_t n = ckpt_object_n_children(node);
+  ckpt_object *leaf = ckpt_object_tensor(g->arena, g->n_tensors);
+  ckpt_object **items = ckpt_arena_array(g->arena, (size_t)n, sizeof *items);
+  CKPT_TRY_ALLOC(leaf, err);
+  CKPT_TRY_ALLOC(items, err);
+  memcpy(items, node->items, (size_t)n * sizeof *items);
+  CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
+  CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
+  CKPT_TRY(ckpt_grow(&g->sparse, g->n_sparse, &g->sparse_capacity, sizeof *g->sparse, err));
+  ckpt_torch_leaf *added = &g->leaves[g->n_leaves];
+  *added = (ckpt_torch_leaf){leaf, *node, g->n_tensors};
+  added->original.items = items;
+  node->items[0] = leaf;
+  g->sparse[g->n_sparse++] = node;
+  g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves++}; /* its leaf, as below */
+  return CKPT_OK;
+}
+
 /* A node whose children have all been seen. */
 static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
@@ -60,6 +81,7 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
     g->sparse[g->n_sparse++] = node;
   }
   if (call.kind == TORCH_CALL_OTHER) return CKPT_OK;
+  if (call.kind == TORCH_CALL_QUANTIZED) return take_values(w, node, err);
   const char *class = call.type == NULL ? NULL : call.type->name;
   size_t n_module = call.type == NULL ? 0 : call.type->n_module;
   if (call.kind == TORCH_CALL_INNER) {

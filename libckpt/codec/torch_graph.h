@@ -66,7 +66,7 @@ typedef struct ckpt_torch_graph {
   uint32_t n_leaves, leaf_capacity;
   ckpt_torch_name *names;
   uint32_t n_names, name_capacity;
-  const ckpt_object **sparse; /* calls that make COO tensors of others */
+  const ckpt_object **sparse; /* calls that make one tensor of others: COO, and quantized by channels */
   uint32_t n_sparse, sparse_capacity;
   uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
   bool is_state;                   /* the caller's: none of it is the model's */
@@ -98,9 +98,10 @@ enum { TORCH_UNSEEN, TORCH_PLAIN, TORCH_HOLDS, TORCH_ON_PATH };
 
 typedef enum ckpt_torch_call_kind {
   TORCH_CALL_OTHER,
-  TORCH_CALL_VIEW,   /* of a storage */
-  TORCH_CALL_INNER,  /* a tensor around its first argument: a Parameter */
-  TORCH_CALL_REFUSED /* a tensor that is not read */
+  TORCH_CALL_VIEW,      /* of a storage */
+  TORCH_CALL_INNER,     /* a tensor around its first argument: a Parameter */
+  TORCH_CALL_QUANTIZED, /* a view of a storage of integers, with scales and zero points that are tensors */
+  TORCH_CALL_REFUSED    /* a tensor that is not read */
 } ckpt_torch_call_kind;
 
 /* A call seen through _rebuild_from_type_v2. */
@@ -148,5 +149,9 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
 /* What the components of a sparse tensor are called, "indices" and so on, NULL-terminated; NULL where call is none that
  * makes one, or of an unknown layout. is_coo may be NULL. */
 const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo);
+
+/* Whether a node is a tensor that is quantized by channels: (values, offset, size, stride, (scheme, scales, zero
+ * points, axis), ...), where values may still be a storage. */
+bool ckpt_torch_is_quantized(const ckpt_object *call);
 
 #endif

@@ -237,7 +237,14 @@ static void argument_child(const frame *f, child *c, uint64_t i) {
   take_number(c, "", i);
   if (call->form != CKPT_FORM_CALL) return;
   const char *const *parts = ckpt_torch_sparse_parts(call, NULL);
-  if (parts != NULL && i == 1) {
+  static const char *const of_quantizer[] = {"scheme", "scales", "zero_points", NULL};
+  if (ckpt_torch_is_quantized(call) && i == 0) {
+    take_text(c, "values", sizeof "values" - 1);
+  } else if (ckpt_torch_is_quantized(call) && i == 4) {
+    c->part = NULL;
+    c->kind = FRAME_SPARSE;
+    c->parts = of_quantizer;
+  } else if (parts != NULL && i == 1) {
     c->part = NULL;
     c->kind = FRAME_SPARSE;
     c->parts = parts;

@@ -14,43 +14,44 @@
 typedef struct type_row {
   const char *dtype, *storage; /* below torch; NULL where there is none */
   uint8_t id, n_bytes;         /* id NONE: not read */
+  uint8_t values;              /* what a quantized tensor of it stores */
 } type_row;
 
 static const type_row types[] = {
-    {"float64", "DoubleStorage", CKPT_F64, 8},
-    {"float32", "FloatStorage", CKPT_F32, 4},
-    {"float16", "HalfStorage", CKPT_F16, 2},
-    {"bfloat16", "BFloat16Storage", CKPT_BF16, 2},
-    {"int64", "LongStorage", CKPT_I64, 8},
-    {"int32", "IntStorage", CKPT_I32, 4},
-    {"int16", "ShortStorage", CKPT_I16, 2},
-    {"int8", "CharStorage", CKPT_I8, 1},
-    {"uint8", "ByteStorage", CKPT_U8, 1},
-    {"bool", "BoolStorage", CKPT_BOOL, 1},
-    {"complex128", "ComplexDoubleStorage", CKPT_C128, 16},
-    {"complex64", "ComplexFloatStorage", CKPT_C64, 8},
-    {"uint16", NULL, CKPT_U16, 2},
-    {"uint32", NULL, CKPT_U32, 4},
-    {"uint64", NULL, CKPT_U64, 8},
-    {"float8_e4m3fn", NULL, CKPT_F8_E4M3, 1},
-    {"float8_e5m2", NULL, CKPT_F8_E5M2, 1},
-    {"float8_e4m3fnuz", NULL, CKPT_F8_E4M3FNUZ, 1},
-    {"float8_e5m2fnuz", NULL, CKPT_F8_E5M2FNUZ, 1},
-    {"float8_e8m0fnu", NULL, CKPT_F8_E8M0, 1},
-    {"float4_e2m1fn_x2", NULL, CKPT_F4_E2M1, 1},
-    {"complex32", "ComplexHalfStorage", CKPT_DTYPE_NONE, 4},
-    {"qint8", "QInt8Storage", CKPT_DTYPE_NONE, 1},
-    {"quint8", "QUInt8Storage", CKPT_DTYPE_NONE, 1},
-    {"qint32", "QInt32Storage", CKPT_DTYPE_NONE, 4},
-    {"quint4x2", "QUInt4x2Storage", CKPT_DTYPE_NONE, 1},
-    {"quint2x4", "QUInt2x4Storage", CKPT_DTYPE_NONE, 1},
-    {"bits8", NULL, CKPT_DTYPE_NONE, 1},
-    {"bits16", NULL, CKPT_DTYPE_NONE, 2},
-    {"bits1x8", NULL, CKPT_DTYPE_NONE, 1},
-    {"bits2x4", NULL, CKPT_DTYPE_NONE, 1},
-    {"bits4x2", NULL, CKPT_DTYPE_NONE, 1},
-    {NULL, "UntypedStorage", CKPT_DTYPE_NONE, 1},
-    {NULL, "_UntypedStorage", CKPT_DTYPE_NONE, 1},
+    {"float64", "DoubleStorage", CKPT_F64, 8, 0},
+    {"float32", "FloatStorage", CKPT_F32, 4, 0},
+    {"float16", "HalfStorage", CKPT_F16, 2, 0},
+    {"bfloat16", "BFloat16Storage", CKPT_BF16, 2, 0},
+    {"int64", "LongStorage", CKPT_I64, 8, 0},
+    {"int32", "IntStorage", CKPT_I32, 4, 0},
+    {"int16", "ShortStorage", CKPT_I16, 2, 0},
+    {"int8", "CharStorage", CKPT_I8, 1, 0},
+    {"uint8", "ByteStorage", CKPT_U8, 1, 0},
+    {"bool", "BoolStorage", CKPT_BOOL, 1, 0},
+    {"complex128", "ComplexDoubleStorage", CKPT_C128, 16, 0},
+    {"complex64", "ComplexFloatStorage", CKPT_C64, 8, 0},
+    {"uint16", NULL, CKPT_U16, 2, 0},
+    {"uint32", NULL, CKPT_U32, 4, 0},
+    {"uint64", NULL, CKPT_U64, 8, 0},
+    {"float8_e4m3fn", NULL, CKPT_F8_E4M3, 1, 0},
+    {"float8_e5m2", NULL, CKPT_F8_E5M2, 1, 0},
+    {"float8_e4m3fnuz", NULL, CKPT_F8_E4M3FNUZ, 1, 0},
+    {"float8_e5m2fnuz", NULL, CKPT_F8_E5M2FNUZ, 1, 0},
+    {"float8_e8m0fnu", NULL, CKPT_F8_E8M0, 1, 0},
+    {"float4_e2m1fn_x2", NULL, CKPT_F4_E2M1, 1, 0},
+    {"complex32", "ComplexHalfStorage", CKPT_DTYPE_NONE, 4, 0},
+    {"qint8", "QInt8Storage", CKPT_DTYPE_NONE, 1, CKPT_I8},
+    {"quint8", "QUInt8Storage", CKPT_DTYPE_NONE, 1, CKPT_U8},
+    {"qint32", "QInt32Storage", CKPT_DTYPE_NONE, 4, CKPT_I32},
+    {"quint4x2", "QUInt4x2Storage", CKPT_DTYPE_NONE, 1, 0},
+    {"quint2x4", "QUInt2x4Storage", CKPT_DTYPE_NONE, 1, 0},
+    {"bits8", NULL, CKPT_DTYPE_NONE, 1, 0},
+    {"bits16", NULL, CKPT_DTYPE_NONE, 2, 0},
+    {"bits1x8", NULL, CKPT_DTYPE_NONE, 1, 0},
+    {"bits2x4", NULL, CKPT_DTYPE_NONE, 1, 0},
+    {"bits4x2", NULL, CKPT_DTYPE_NONE, 1, 0},
+    {NULL, "UntypedStorage", CKPT_DTYPE_NONE, 1, 0},
+    {NULL, "_UntypedStorage", CKPT_DTYPE_NONE, 1, 0},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -105,7 +106,7 @@ static const call_row calls[] = {
     {"_rebuild_parameter", TORCH_CALL_INNER, 0, 0, NULL},
     {"_rebuild_parameter_with_state", TORCH_CALL_INNER, 0, 0, NULL},
     {"_rebuild_device_tensor_from_cpu_tensor", TORCH_CALL_INNER, 0, 0, NULL},
-    {"_rebuild_qtensor", TORCH_CALL_REFUSED, 0, 0, "quantized, with scales that are no tensors"},
+    {"_rebuild_qtensor", TORCH_CALL_REFUSED, 0, 0, "quantized, with a scale that is no tensor"},
     {"_rebuild_meta_tensor_no_storage", TORCH_CALL_REFUSED, 0, 0, "a meta tensor, without data"},
     {"_rebuild_device_tensor_from_numpy", TORCH_CALL_REFUSED, 0, 0, "a NumPy array inside the pickle"},
     {"_rebuild_xla_tensor", TORCH_CALL_REFUSED, 0, 0, "a NumPy array inside the pickle"},
@@ -148,6 +149,18 @@ void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
     call->metadata_at = calls[i].metadata_at;
     call->reason = calls[i].reason;
   }
+  if (ckpt_torch_is_quantized(node)) call->kind = TORCH_CALL_QUANTIZED;
+}
+
+bool ckpt_torch_is_quantized(const ckpt_object *call) {
+  if (!ckpt_foreign_is(call, "torch._utils", "_rebuild_qtensor")) return false;
+  const ckpt_object *with = ckpt_foreign_arg(call, 4);
+  const ckpt_object *scheme = ckpt_foreign_arg(with, 0), *scales = ckpt_foreign_arg(with, 1);
+  const ckpt_object *zero_points = ckpt_foreign_arg(with, 2);
+  return (ckpt_foreign_is_name(scheme, "torch", "per_channel_affine") ||
+          ckpt_foreign_is_name(scheme, "torch", "per_channel_affine_float_qparams")) &&
+         scales != NULL && scales->kind == CKPT_OBJECT_TENSOR && zero_points != NULL &&
+         zero_points->kind == CKPT_OBJECT_TENSOR;
 }
 
 const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo) {
@@ -241,8 +254,9 @@ static ckpt_status take_dtype(ckpt_torch_tensor *out, const type_row **type, con
   const ckpt_object *named = call->dtype_at != 0 && call->dtype_at < call->n_args ? call->args[call->dtype_at] : NULL;
   const ckpt_object *name = named != NULL ? named : reference->type;
   *type = find_type(name, named == NULL);
-  if (*type != NULL && (*type)->id != CKPT_DTYPE_NONE) {
-    out->dtype = (*type)->id;
+  uint8_t id = *type == NULL ? CKPT_DTYPE_NONE : call->kind == TORCH_CALL_QUANTIZED ? (*type)->values : (*type)->id;
+  if (id != CKPT_DTYPE_NONE) {
+    out->dtype = id;
     return CKPT_OK;
   }
   const char *shown = torch_name(name);

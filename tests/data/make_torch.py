@@ -173,6 +173,15 @@ def main():
                  "conj": torch.ones(2, dtype=torch.complex64).conj(),
                  "wide": torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1)}
     save("refused", quantized, {"half": numbers(2)})
+    by_rows = torch.quantize_per_channel(torch.arange(12.0).reshape(4, 3), torch.tensor([0.5, 1.0, 2.0, 4.0]).double(),
+                                         torch.tensor([0, 1, 2, 3]), 0, torch.qint8)
+    by_columns = torch.quantize_per_channel(torch.arange(6.0).reshape(2, 3), torch.tensor([0.5, 1.0, 2.0]),
+                                            torch.tensor([0.0, 0.5, 1.0]), 1, torch.quint8)
+    save("quantized", {"w": by_rows, "layer": {"v": by_columns}, "half": numbers(2)},
+         {"w.values": by_rows.int_repr(), "w.scales": by_rows.q_per_channel_scales(),
+          "w.zero_points": by_rows.q_per_channel_zero_points(), "layer.v.values": by_columns.int_repr(),
+          "layer.v.scales": by_columns.q_per_channel_scales(),
+          "layer.v.zero_points": by_columns.q_per_channel_zero_points(), "half": numbers(2)})
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     module[0].weight.data, module[0].bias.data = numbers(2, 2), numbers(2)
     save("module", module, module.state_dict())

@@ -148,7 +148,7 @@ TEST(Torch, ValuesOfWhatTorchWrote) {
     }
     n_files++;
   }
-  EXPECT_EQ(n_files, 21u);
+  EXPECT_EQ(n_files, 22u);
   EXPECT_GT(n_tensors, 140u);
 }
 
@@ -249,6 +249,27 @@ TEST(Torch, SparseTensorsAreComposites) {
   EXPECT_EQ(index->composites[0].shape[1], 3u);
   EXPECT_STREQ(index->composites[0].components[0], "s.indices");
   EXPECT_STREQ(index->composites[0].components[1], "s.values");
+}
+
+// Integers, scales and zero points are tensors; what belongs together is said, and nothing is lost of the object.
+TEST(Torch, TensorsQuantizedByChannelsAreComposites) {
+  IndexPointer index = open_golden("quantized");
+  EXPECT_EQ(notes_of(index.get()).size(), 0u);
+  ASSERT_EQ(index->n_composites, 2u);
+  std::map<std::string, const ckpt_composite *> found;
+  for (uint32_t i = 0; i < 2; i++) found[index->composites[i].name] = &index->composites[i];
+  ASSERT_EQ(found.count("w"), 1u);
+  ASSERT_EQ(found.count("layer.v"), 1u);
+  EXPECT_EQ(found["w"]->kind, CKPT_COMPOSITE_QUANTIZED);
+  EXPECT_EQ(found["w"]->shape[0], 4u);
+  EXPECT_STREQ(found["w"]->components[0], "w.values");
+  EXPECT_STREQ(found["w"]->components[1], "w.scales");
+  EXPECT_STREQ(found["w"]->components[2], "w.zero_points");
+  EXPECT_EQ(ckpt_index_find(index.get(), "w.values")->dtype, CKPT_I8);
+  EXPECT_EQ(ckpt_index_find(index.get(), "layer.v.values")->dtype, CKPT_U8);
+  const ckpt_object *call = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "w");
+  EXPECT_STREQ(call->name, "torch._utils._rebuild_qtensor");
+  EXPECT_EQ(call->items[0]->kind, CKPT_OBJECT_TENSOR);
 }
 
 TEST(Torch, DTensorsAreTheirLocalParts) {

@@ -102,9 +102,13 @@ def sparse():
 
 
 def quantized():
-    """Left out, with a note; the tensor beside it is read."""
+    """With one scale, which is a number, left out with a note; by channels three tensors; the one beside is read."""
     q = torch.quantize_per_tensor(torch.arange(4.0), 0.5, 1, torch.quint8)
-    return {"q": q, "w": torch.arange(3.0)}, {"w": torch.arange(3.0)}
+    c = torch.quantize_per_channel(torch.arange(6.0).reshape(2, 3), torch.tensor([0.5, 1.0]).double(),
+                                   torch.tensor([0, 1]), 0, torch.qint32)
+    return {"q": q, "c": c, "w": torch.arange(3.0)}, {
+        "w": torch.arange(3.0), "c.values": c.int_repr(), "c.scales": c.q_per_channel_scales(),
+        "c.zero_points": c.q_per_channel_zero_points()}
 
 
 CASES = [dtypes, views, tied, parameters, training, nested, single, sparse, quantized]
