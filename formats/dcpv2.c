@@ -109,7 +109,7 @@ static ckpt_dcpv2_place *find_place(const ckpt_dcpv2_item *item, const ckpt_tens
   return place;
 }
 
-static ckpt_status take_box(ckpt_dcpv2_box *box, const ckpt_dcpv2_place *place, uint64_t rank,
+static ckpt_status take_box(reader *r, ckpt_dcpv2_box *box, const ckpt_dcpv2_place *place, uint64_t rank,
                             const ckpt_tensor *stored, ckpt_error *err) {
   uint64_t units[CKPT_MAX_RANK] = {0};
   (void)ckpt_tensor_units(stored, units);
@@ -119,7 +119,7 @@ static ckpt_status take_box(ckpt_dcpv2_box *box, const ckpt_dcpv2_place *place, 
     memcpy(box->counts, units, sizeof units);
     return CKPT_OK;
   }
-  CKPT_TRY(ckpt_dcpv2_box_of(box, place, rank, err));
+  CKPT_TRY(ckpt_dcpv2_box_of(box, &r->metadata, place, rank, err));
   if (box->rank == stored->rank && memcmp(box->counts, units, box->rank * sizeof *units) == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "what rank %llu has of it has another shape than its metadata says",
                    (ull)rank);
@@ -142,7 +142,7 @@ static ckpt_status add_chunk(reader *r, const ckpt_dcpv2_item *item, uint64_t ra
   if (place != NULL) place->used = c->name;
   CKPT_TRY(copy_aliases(r, c, named, err));
   CKPT_TRY_ALLOC(c->box = ckpt_arena_alloc(arena, sizeof *c->box), err);
-  ckpt_status status = take_box(c->box, place, rank, stored, err);
+  ckpt_status status = take_box(r, c->box, place, rank, stored, err);
   if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, c->name);
   if (stored->n_extents != 0) c->extent = stored->extents[0];
   if (stored->extent_form != CKPT_EXTENT_STRIDED) return CKPT_OK;

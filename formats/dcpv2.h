@@ -27,6 +27,7 @@ typedef struct ckpt_dcpv2_metadata {
   ckpt_arena arena;
   ckpt_dcpv2_item *items;
   uint32_t n, capacity;
+  uint64_t n_steps; /* that looking for ranks took */
 } ckpt_dcpv2_metadata;
 
 /* Reads the pickle in a file of the source. Nothing is executed. EFORMAT for what is no metadata, EUNSUPPORTED for
@@ -45,7 +46,8 @@ typedef struct ckpt_dcpv2_box {
 } ckpt_dcpv2_box;
 
 /* The box of one rank. EFORMAT where the metadata has none for it or contradicts itself, EUNSUPPORTED for placements
- * that are not boxes. */
-ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, const ckpt_dcpv2_place *place, uint64_t rank, ckpt_error *err);
+ * that are not boxes, ELIMIT where its lists of ranks are long and in no order. */
+ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, ckpt_dcpv2_metadata *metadata, const ckpt_dcpv2_place *place,
+                              uint64_t rank, ckpt_error *err);
 
 #endif

@@ -20,6 +20,8 @@
 typedef unsigned long long ull;
 
 enum { MAX_NAME_BYTES = 4096, MAX_MESH_AXES = 16 };
+/* 1,000 tensors of 1,000 ranks, whose mesh is in no order, take a quarter of it. */
+#define MAX_STEPS (UINT64_C(2) << 30)
 
 /* ---- the pickle -------------------------------------------------------------------------------------------------- */
 
@@ -145,11 +147,13 @@ ckpt_dcpv2_place *ckpt_dcpv2_find(const ckpt_dcpv2_item *item, const char *name)
 /* ---- boxes ------------------------------------------------------------------------------------------------------- */
 
 /* Where a number is in a tuple or list; -1: nowhere. It is mostly where it would be without gaps. */
-static int64_t find_rank(const ckpt_object *ranks, uint64_t rank) {
-  if (ranks == NULL || (ranks->kind != CKPT_OBJECT_TUPLE && ranks->kind != CKPT_OBJECT_LIST)) return -1;
-  for (uint64_t i = 0, at = ranks->n == 0 ? 0 : rank % ranks->n; i < ranks->n;
-       i++, at = at + 1 == ranks->n ? 0 : at + 1)
+static int64_t find_rank(const ckpt_object *ranks, uint64_t rank, uint64_t *n_steps) {
+  if (ranks == NULL || (ranks->kind != CKPT_OBJECT_TUPLE && ranks->kind != CKPT_OBJECT_LIST) || ranks->n == 0)
+    return -1;
+  for (uint64_t i = 0, at = rank % ranks->n; i < ranks->n; i++, at = at + 1 == ranks->n ? 0 : at + 1) {
+    if (++*n_steps > MAX_STEPS) return -1;
     if (ranks->items[at]->kind == CKPT_OBJECT_INT && ranks->items[at]->integer == (int64_t)rank) return (int64_t)at;
+  }
   return -1;
 }
 
@@ -161,11 +165,11 @@ typedef struct mesh_axis {
 } mesh_axis;
 
 static ckpt_status take_mesh(mesh_axis axes[MAX_MESH_AXES], uint32_t *n_axes, const ckpt_object *data, uint64_t rank,
-                             ckpt_error *err) {
+                             uint64_t *n_steps, ckpt_error *err) {
   const ckpt_object *mesh = entry(data, "mesh_spec"), *placements = entry(data, "placements");
   const ckpt_object *ranks = entry(mesh, "mesh_data");
   uint64_t sizes[MAX_MESH_AXES], n_ranks;
-  int64_t at = find_rank(ranks, rank);
+  int64_t at = find_rank(ranks, rank, n_steps);
   if (at < 0 || !ckpt_foreign_u64s(entry(mesh, "mesh_shape"), sizes, MAX_MESH_AXES, n_axes) || placements == NULL ||
       placements->kind != CKPT_OBJECT_LIST || placements->n != *n_axes || !ckpt_product_u64(sizes, *n_axes, &n_ranks) ||
       n_ranks != ranks->n)
@@ -208,10 +212,11 @@ static bool is_nested(const mesh_axis *axes, uint32_t n, uint32_t i, const ckpt_
 }
 
 /* Shards from left to right, then strided ones from right to left: what FSDP cuts of what tensor parallelism left. */
-static ckpt_status take_placements(ckpt_dcpv2_box *box, const ckpt_object *data, uint64_t rank, ckpt_error *err) {
+static ckpt_status take_placements(ckpt_dcpv2_box *box, const ckpt_object *data, uint64_t rank, uint64_t *n_steps,
+                                   ckpt_error *err) {
   mesh_axis axes[MAX_MESH_AXES];
   uint32_t n = 0;
-  CKPT_TRY(take_mesh(axes, &n, data, rank, err));
+  CKPT_TRY(take_mesh(axes, &n, data, rank, n_steps, err));
   for (uint32_t i = 0; i < n; i++) {
     if (axes[i].dim >= (int64_t)box->rank)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a shard along axis %lld of %u", (long long)axes[i].dim,
@@ -244,12 +249,15 @@ static ckpt_status take_stated(ckpt_dcpv2_box *box, const ckpt_object *data, ckp
   return CKPT_OK;
 }
 
-ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, const ckpt_dcpv2_place *place, uint64_t rank, ckpt_error *err) {
+ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, ckpt_dcpv2_metadata *metadata, const ckpt_dcpv2_place *place,
+                              uint64_t rank, ckpt_error *err) {
   const ckpt_object *groups = place->groups, *sharding = NULL;
   for (uint64_t i = 0, at = groups->n == 0 ? 0 : rank % groups->n; i < groups->n && sharding == NULL; i++) {
-    if (find_rank(entry(groups->items[at], "ranks"), rank) >= 0)
+    if (find_rank(entry(groups->items[at], "ranks"), rank, &metadata->n_steps) >= 0)
       sharding = entry(groups->items[at], "sharding_metadata");
     at = at + 1 == groups->n ? 0 : at + 1;
+    if (++metadata->n_steps > MAX_STEPS)
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the metadata's lists of ranks are too long to look through");
   }
   const ckpt_object *type = entry(sharding, "type"), *data = entry(sharding, "data");
   *out = (ckpt_dcpv2_box){.rank = 0};
@@ -257,7 +265,8 @@ ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, const ckpt_dcpv2_place *place
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "rank %llu has it, and the metadata says no type or shape of that",
                      (ull)rank);
   memcpy(out->counts, out->shape, sizeof out->counts);
-  if (strcmp(type->text, "DTensorShardingMetadata") == 0) return take_placements(out, data, rank, err);
+  if (strcmp(type->text, "DTensorShardingMetadata") == 0)
+    return take_placements(out, data, rank, &metadata->n_steps, err);
   if (strcmp(type->text, "default_tensor_v1") == 0) return take_stated(out, data, err);
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "sharding metadata of type %.60s", type->text);
 }
