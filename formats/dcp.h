@@ -81,6 +81,9 @@ typedef struct ckpt_dcp_structure {
 /* Two passes over all names at most. */
 void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata);
 
+/* The same of what is to be written: a DICT from paths, TUPLEs, to TENSORs and other values. */
+void ckpt_dcp_structure_of(ckpt_dcp_structure *out, const ckpt_object *pairs);
+
 /* The name of an item in the index and its role. Text is terminated. ELIMIT when it is too long. */
 ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object *name, const ckpt_object *path,
                           char text[CKPT_DCP_NAME_BYTES + 1], ckpt_role *role, ckpt_error *err);

@@ -1,15 +1,15 @@
-/* dcp_items.c - what a checkpoint holds besides tensors, as the items of bytes that it is written in.
+/* dcp_items.c - the dict that torch saves, flattened; and what in it is no tensor, as the items of bytes that it is
+ * written in.
  *
- * torch flattens the dict that it saves (torch/distributed/checkpoint/_traverse.py): mappings are entered, and lists
- * that hold mappings, tensors or such lists; every other value is an item, named by the keys that lead to it. Here the
- * same is done to the dict that was read, with its optimizer below "optimizer", where our tensors are; or, of another
- * format, to the objects that every format knows (object.h). An item is an archive of torch.save that
- * torch.load(weights_only=True) takes. */
+ * torch flattens the dict (torch/distributed/checkpoint/_traverse.py): mappings are entered, and lists that hold
+ * mappings, tensors or such lists; every other value is an item, named by the keys that lead to it. Here the same is
+ * done to the dict that was read, and to tuples with tensors, which torch would leave in an item. An item is an archive
+ * of torch.save that torch.load(weights_only=True) takes. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/dcp_write.h"
+#include "libckpt/arch.h"
 #include "libckpt/codec/pickle_object.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_safe.h"
@@ -18,25 +18,29 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_STEPS = 1 << 24 };
+enum { MAX_STEPS = 1 << 24, MAX_OPTIMIZERS = 64 };
 
-typedef struct flattener {
-  ckpt_index *described;
-  ckpt_losses *losses;
-  ckpt_arena *arena;
-  ckpt_object **pairs; /* path, value */
-  uint32_t n, capacity;
-  bool leaves_states;                         /* the optimizer had tensors, and none is written */
-  const ckpt_object *path[CKPT_DCP_MAX_KEYS]; /* to the value at hand */
-  uint32_t depth;
-  uint64_t n_steps; /* values looked at: a graph may have more paths than nodes */
-} flattener;
+typedef ckpt_dcp_flattener flattener;
 
-/* ---- flattening -------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* Whether torch takes a value apart. */
+/* Whether a tuple holds a tensor, so that it can be no item. */
+static bool holds_tensor(flattener *f, const ckpt_object *value, uint32_t depth) {
+  if (value->kind == CKPT_OBJECT_TENSOR) return true;
+  bool is_container =
+      value->kind == CKPT_OBJECT_TUPLE || value->kind == CKPT_OBJECT_LIST || value->kind == CKPT_OBJECT_DICT;
+  uint64_t n = is_container ? ckpt_object_n_children(value) : 0;
+  if (depth >= CKPT_DCP_MAX_KEYS || f->n_steps > MAX_STEPS) return false;
+  f->n_steps += 1 + n;
+  for (uint64_t i = 0; i < n; i++)
+    if (holds_tensor(f, value->items[i], depth + 1)) return true;
+  return false;
+}
+
+/* Whether a value is taken apart. */
 static bool is_entered(flattener *f, const ckpt_object *value, uint32_t depth) {
-  if (value->kind == CKPT_OBJECT_DICT) return true;
+  if (value->kind == CKPT_OBJECT_DICT) return value->n != 0 || depth == 0; /* an empty one would be lost */
+  if (value->kind == CKPT_OBJECT_TUPLE && f->numbers != NULL) return holds_tensor(f, value, depth);
   if (value->kind != CKPT_OBJECT_LIST || depth >= CKPT_DCP_MAX_KEYS || f->n_steps > MAX_STEPS) return false;
   f->n_steps += 1 + value->n;
   for (uint64_t i = 0; i < value->n; i++)
@@ -44,27 +48,17 @@ static bool is_entered(flattener *f, const ckpt_object *value, uint32_t depth) {
   return false;
 }
 
-/* The name of an item: its keys joined with dots. False where it is too long. */
-static bool print_name(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_object *const *keys, uint64_t n) {
-  size_t at = 0;
-  for (uint64_t i = 0; i < n; i++) {
-    char number[32];
-    bool is_text = keys[i]->kind == CKPT_OBJECT_TEXT;
-    if (!is_text) snprintf(number, sizeof number, "%lld", (long long)keys[i]->integer);
-    const char *key = is_text ? keys[i]->text : number;
-    size_t n_key = is_text ? (size_t)keys[i]->n : strlen(number);
-    if (n_key + 1 > CKPT_DCP_NAME_BYTES - at || strlen(key) != n_key) return false;
-    if (i != 0) text[at++] = '.';
-    memcpy(text + at, key, n_key);
-    at += n_key;
+/* An optimizer's state, or a flattened one. */
+static bool is_optimizer(flattener *f, const ckpt_object *value) {
+  static const char groups[] = "param_groups", flat[] = "param_groups.";
+  if (value->kind != CKPT_OBJECT_DICT || (f->n_steps += 1 + value->n) > MAX_STEPS) return false;
+  for (uint64_t i = 0; i < value->n; i++) {
+    const ckpt_object *key = value->items[2 * i];
+    if (key->kind == CKPT_OBJECT_TEXT &&
+        (strcmp(key->text, groups) == 0 || strncmp(key->text, flat, strlen(flat)) == 0))
+      return true;
   }
-  text[at] = '\0';
-  return true;
-}
-
-size_t ckpt_dcp_item_name(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_object *path) {
-  (void)print_name(text, (const ckpt_object *const *)path->items, path->n);
-  return strlen(text);
+  return false;
 }
 
 /* Whether torch.load(weights_only=True) takes a value with all that it holds; *why not. */
@@ -80,19 +74,75 @@ static bool is_data(flattener *f, const ckpt_object *value, uint32_t depth, cons
   return *why == NULL;
 }
 
-static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *err) {
-  char name[CKPT_DCP_NAME_BYTES + 1];
-  if (!print_name(name, f->path, f->depth)) return ckpt_losses_add(f->losses, err, "an object whose name is too long");
-  const char *refused = NULL;
-  ckpt_object *path = ckpt_object_new(f->arena, CKPT_OBJECT_TUPLE, f->depth, NULL);
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
+
+/* Keys joined with dots; the bytes that the whole has, more than the room where there is no text, also for a key that
+ * holds a zero byte. */
+static size_t print_name(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_object *const *keys, uint64_t n) {
+  size_t at = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    char number[32];
+    bool is_text = keys[i]->kind == CKPT_OBJECT_TEXT;
+    if (!is_text) snprintf(number, sizeof number, "%lld", (long long)keys[i]->integer);
+    const char *key = is_text ? keys[i]->text : number;
+    size_t n_key = is_text ? (size_t)keys[i]->n : strlen(number), n_dot = i != 0;
+    if (strlen(key) != n_key) return CKPT_DCP_NAME_BYTES + 1;
+    if (at + n_dot + n_key <= CKPT_DCP_NAME_BYTES) {
+      if (n_dot != 0) text[at] = '.';
+      memcpy(text + at + n_dot, key, n_key);
+    }
+    at += n_dot + n_key;
+  }
+  if (at <= CKPT_DCP_NAME_BYTES) text[at] = '\0';
+  return at;
+}
+
+size_t ckpt_dcp_path_text(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_object *path) {
+  return print_name(text, (const ckpt_object *const *)path->items, path->n);
+}
+
+ckpt_status ckpt_dcp_flattener_add(flattener *f, const ckpt_object *const *keys, uint32_t n, const ckpt_object *value,
+                                   ckpt_error *err) {
+  ckpt_object *path = ckpt_object_new(&f->described->arena, CKPT_OBJECT_TUPLE, n, NULL);
   CKPT_TRY_ALLOC(path, err);
-  memcpy(path->items, f->path, f->depth * sizeof *f->path);
-  if (!is_data(f, value, 0, &refused)) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
-  CKPT_TRY(ckpt_grow(&f->pairs, f->n, &f->capacity, 2 * sizeof *f->pairs, err));
+  memcpy(path->items, keys, n * sizeof *keys);
+  if (f->n == UINT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many names");
+  CKPT_TRY(ckpt_grow(&f->pairs, (uint32_t)f->n, &f->capacity, 2 * sizeof *f->pairs, err));
   f->pairs[2 * f->n] = path;
   f->pairs[2 * f->n++ + 1] = (ckpt_object *)(uintptr_t)value;
+  f->n_items += value->kind != CKPT_OBJECT_TENSOR;
   return CKPT_OK;
 }
+
+static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *err) {
+  char name[CKPT_DCP_NAME_BYTES + 1];
+  if (print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES)
+    return ckpt_losses_add(f->losses, err, "an object whose name is too long");
+  const char *refused = NULL;
+  if (!is_data(f, value, 0, &refused)) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
+  return ckpt_dcp_flattener_add(f, f->path, f->depth, value, err);
+}
+
+/* Of the dict as it stands; else tensors are written by their names. Wrappers go, as they do from names. */
+static ckpt_status add_tensor(flattener *f, const ckpt_object *leaf, ckpt_error *err) {
+  uint32_t number = leaf->tensor < f->n_numbers ? f->numbers[leaf->tensor] : UINT32_MAX;
+  if (number == UINT32_MAX) return CKPT_OK;
+  ckpt_arena *arena = &f->described->arena;
+  const ckpt_object *key = f->path[f->depth - 1], *written = ckpt_object_tensor(arena, number);
+  CKPT_TRY_ALLOC(written, err);
+  if (!f->described->is_stored && key->kind == CKPT_OBJECT_TEXT && strlen(key->text) == key->n) {
+    const char *name = ckpt_name_unwrapped(key->text, arena);
+    CKPT_TRY_ALLOC(name, err);
+    if (name != key->text) CKPT_TRY_ALLOC(key = ckpt_object_text(arena, name, strlen(name)), err);
+  }
+  const ckpt_object *given = f->path[f->depth - 1];
+  f->path[f->depth - 1] = key;
+  ckpt_status status = ckpt_dcp_flattener_add(f, f->path, f->depth, written, err);
+  f->path[f->depth - 1] = given;
+  return status;
+}
+
+/* ---- flattening -------------------------------------------------------------------------------------------------- */
 
 static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *err);
 
@@ -105,51 +155,73 @@ static ckpt_status flatten_child(flattener *f, const ckpt_object *key, const ckp
   return status;
 }
 
-/* Recursion ends with the path's room, time with the steps: a dict that several share is written for each. */
-static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *err) {
-  if (value->kind == CKPT_OBJECT_TENSOR) return CKPT_OK; /* written by its name */
-  if (!is_entered(f, value, f->depth)) return add_item(f, value, err);
-  f->n_steps += 1 + value->n;
-  if (f->n_steps > MAX_STEPS)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "its objects have more than %d entries", MAX_STEPS);
-  for (uint64_t i = 0; i < value->n; i++) {
-    const ckpt_object *key, *child = value->items[i];
-    if (value->kind == CKPT_OBJECT_DICT) {
-      key = value->items[2 * i];
-      child = value->items[2 * i + 1];
-      if (key->kind == CKPT_OBJECT_INT) { /* torch: str(key) */
-        char number[32];
-        snprintf(number, sizeof number, "%lld", (long long)key->integer);
-        key = ckpt_object_text(f->arena, number, strlen(number));
-      }
-      if (key != NULL && key->kind != CKPT_OBJECT_TEXT) {
-        CKPT_TRY(ckpt_losses_add(f->losses, err, "an entry whose key is no text"));
-        continue;
-      }
-    } else {
-      key = ckpt_object_int(f->arena, (int64_t)i);
+static ckpt_status flatten_dict(flattener *f, const ckpt_object *dict, ckpt_error *err) {
+  for (uint64_t i = 0; i < dict->n; i++) {
+    const ckpt_object *key = dict->items[2 * i];
+    if (key->kind == CKPT_OBJECT_INT) { /* torch: str(key) */
+      char number[32];
+      snprintf(number, sizeof number, "%lld", (long long)key->integer);
+      CKPT_TRY_ALLOC(key = ckpt_object_text(&f->described->arena, number, strlen(number)), err);
     }
-    CKPT_TRY_ALLOC(key, err);
-    CKPT_TRY(flatten_child(f, key, child, err));
+    if (key->kind == CKPT_OBJECT_TEXT)
+      CKPT_TRY(flatten_child(f, key, dict->items[2 * i + 1], err));
+    else
+      CKPT_TRY(ckpt_losses_add(f->losses, err, "an entry whose key is no text"));
   }
   return CKPT_OK;
 }
 
-/* ---- where it begins --------------------------------------------------------------------------------------------- */
-
-static const ckpt_object *text(flattener *f, const char *key) { return ckpt_object_text(f->arena, key, strlen(key)); }
-
-/* An optimizer's state, or a flattened one. */
-static bool is_optimizer(flattener *f, const ckpt_object *value) {
-  static const char groups[] = "param_groups", flat[] = "param_groups.";
-  if (value->kind != CKPT_OBJECT_DICT || (f->n_steps += 1 + value->n) > MAX_STEPS) return false;
-  for (uint64_t i = 0; i < value->n; i++) {
-    const ckpt_object *key = value->items[2 * i];
-    if (key->kind == CKPT_OBJECT_TEXT &&
-        (strcmp(key->text, groups) == 0 || strncmp(key->text, flat, strlen(flat)) == 0))
-      return true;
+static ckpt_status flatten_list(flattener *f, const ckpt_object *list, ckpt_error *err) {
+  char name[CKPT_DCP_NAME_BYTES + 1];
+  if (list->kind == CKPT_OBJECT_TUPLE && print_name(name, f->path, f->depth) <= CKPT_DCP_NAME_BYTES)
+    CKPT_TRY(ckpt_losses_add(f->losses, err, "%.200s as a tuple (tensors are in it: it is a list)", name));
+  for (uint64_t i = 0; i < list->n; i++) {
+    const ckpt_object *key = ckpt_object_int(&f->described->arena, (int64_t)i);
+    CKPT_TRY_ALLOC(key, err);
+    CKPT_TRY(flatten_child(f, key, list->items[i], err));
   }
-  return false;
+  return CKPT_OK;
+}
+
+/* An optimizer's parameters are called as their tensors are, where these have names of ours. What belongs to one whose
+ * states are left out stays behind with them: *value is NULL. */
+static ckpt_status take_optimizer(flattener *f, const ckpt_object **value, ckpt_error *err) {
+  ckpt_object *named;
+  if (f->leaves_states && f->n_optimizers == 0) {
+    f->n_optimizers++;
+    *value = NULL;
+    return CKPT_OK;
+  }
+  if (f->described->is_stored || f->n_optimizers++ >= MAX_OPTIMIZERS) return CKPT_OK;
+  CKPT_TRY(ckpt_torch_name_params(&named, *value, f->described, &f->described->arena, err));
+  *value = named;
+  return CKPT_OK;
+}
+
+/* Recursion ends with the path's room, time with the steps: a dict that several share is written for each. */
+static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *err) {
+  if (value->kind == CKPT_OBJECT_TENSOR) return f->numbers == NULL ? CKPT_OK : add_tensor(f, value, err);
+  const ckpt_object *attributes = ckpt_torch_attributes(value);
+  if (attributes != NULL) {
+    value = attributes;
+    if (!f->has_namespace) CKPT_TRY(ckpt_losses_add(f->losses, err, CKPT_TORCH_NAMESPACE_LOSS));
+    f->has_namespace = true;
+  }
+  if (!is_entered(f, value, f->depth)) return add_item(f, value, err);
+  f->n_steps += 1 + value->n;
+  if (f->n_steps > MAX_STEPS)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "its objects have more than %d entries", MAX_STEPS);
+  if (f->numbers != NULL && is_optimizer(f, value)) CKPT_TRY(take_optimizer(f, &value, err));
+  if (value == NULL) return CKPT_OK;
+  return value->kind == CKPT_OBJECT_DICT ? flatten_dict(f, value, err) : flatten_list(f, value, err);
+}
+
+ckpt_status ckpt_dcp_flatten(flattener *f, const ckpt_object *root, ckpt_error *err) { return flatten(f, root, err); }
+
+/* ---- objects below containers that are made ---------------------------------------------------------------------- */
+
+static const ckpt_object *text(flattener *f, const char *key) {
+  return ckpt_object_text(&f->described->arena, key, strlen(key));
 }
 
 /* A value below a key of its own. What belongs to an optimizer whose states are left out stays behind with them. */
@@ -157,9 +229,9 @@ static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *va
   if (value->kind == CKPT_OBJECT_TENSOR || (strcmp(key, "optimizer") == 0 && f->leaves_states)) return CKPT_OK;
   const ckpt_object *name = text(f, key);
   CKPT_TRY_ALLOC(name, err);
-  if (is_optimizer(f, value)) {
+  if (is_optimizer(f, value) && f->n_optimizers++ < MAX_OPTIMIZERS) {
     ckpt_object *named;
-    CKPT_TRY(ckpt_torch_name_params(&named, value, f->described, f->arena, err));
+    CKPT_TRY(ckpt_torch_name_params(&named, value, f->described, &f->described->arena, err));
     value = named;
   }
   return flatten_child(f, name, value, err);
@@ -194,7 +266,7 @@ static ckpt_status add_known(flattener *f, const ckpt_object *objects, ckpt_erro
       CKPT_TRY(add_part(f, key->text, value, err));
       continue;
     }
-    ckpt_object *optimizer = ckpt_object_new(f->arena, CKPT_OBJECT_DICT, 1, NULL);
+    ckpt_object *optimizer = ckpt_object_new(&f->described->arena, CKPT_OBJECT_DICT, 1, NULL);
     CKPT_TRY_ALLOC(optimizer, err);
     optimizer->items[0] = (ckpt_object *)(uintptr_t)text(f, "param_groups");
     optimizer->items[1] = (ckpt_object *)(uintptr_t)value;
@@ -204,31 +276,10 @@ static ckpt_status add_known(flattener *f, const ckpt_object *objects, ckpt_erro
   return CKPT_OK;
 }
 
-static bool is_state(const ckpt_tensor *tensor) {
-  return strncmp(tensor->name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) == 0 &&
-         tensor->role != CKPT_ROLE_PARAMETER;
-}
-
-static bool has_states(const ckpt_index *index) {
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    if (is_state(&index->tensors[i])) return true;
-  return false;
-}
-
-ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  flattener f = {.described = described, .losses = losses, .arena = &described->arena};
-  if (described->objects == NULL) return CKPT_OK;
-  f.leaves_states = described->objects_of != NULL && has_states(described->objects_of) && !has_states(described);
-  const ckpt_object *root = ckpt_object_get(described->objects, CKPT_TORCH_OBJECT);
-  ckpt_status status = root != NULL ? add_own(&f, root, err) : add_known(&f, described->objects, err);
-  described->objects = NULL;
-  if (status == CKPT_OK && f.n != 0) {
-    ckpt_object *items = described->objects = ckpt_object_new(f.arena, CKPT_OBJECT_DICT, f.n, NULL);
-    if (items == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-    if (items != NULL) memcpy(items->items, f.pairs, 2 * (size_t)f.n * sizeof *f.pairs);
-  }
-  free(f.pairs);
-  return status;
+ckpt_status ckpt_dcp_flatten_objects(flattener *f, const ckpt_object *objects, ckpt_error *err) {
+  const ckpt_object *root = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  if (objects == NULL) return CKPT_OK;
+  return root != NULL ? add_own(f, root, err) : add_known(f, objects, err);
 }
 
 /* ---- one item ---------------------------------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@
 
 #include "formats/dcp_write.h"
 #include "libckpt/codec/side_file.h"
-#include "libckpt/codec/torch_state.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"
 
@@ -20,43 +19,38 @@ enum { FILE_NAME_BYTES = 32, PARTS_PER_CHUNK = 3 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static bool is_of_model(const ckpt_tensor *tensor) {
-  return tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
-}
-
-static void add_key(ckpt_dcp_path *path, const char *text, size_t n_bytes) {
-  path->keys[path->n].text = text;
-  path->keys[path->n++].n_bytes = n_bytes;
-}
-
-void ckpt_dcp_path_of(ckpt_dcp_path *out, const ckpt_tensor *tensor, bool is_nested) {
-  static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
-  const char *name = tensor->name, *dot = strrchr(name, '.');
-  *out = (ckpt_dcp_path){0};
-  if (is_nested && is_of_model(tensor)) {
-    add_key(out, "model", 5);
-  } else if (is_nested && strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && dot > name + n_prefix && dot[1] != '\0') {
-    const char *leaf = ckpt_torch_state_key(tensor, dot + 1);
-    add_key(out, "optimizer", 9);
-    add_key(out, "state", 5);
-    add_key(out, name + n_prefix, (size_t)(dot - name) - n_prefix);
-    add_key(out, leaf, strlen(leaf));
-    return;
+ckpt_dcp_named ckpt_dcp_name_at(const ckpt_layout *layout, const ckpt_dcp_folder *folder, uint32_t k) {
+  const ckpt_index *index = layout->index;
+  if (index->objects != NULL) {
+    const ckpt_object *path = index->objects->items[2 * k], *value = index->objects->items[2 * k + 1];
+    if (value->kind != CKPT_OBJECT_TENSOR) return (ckpt_dcp_named){.path = path, .value = value};
+    return (ckpt_dcp_named){.path = path, .place = folder->places[value->tensor]};
   }
-  add_key(out, name, strlen(name));
+  if (k < index->n_tensors) return (ckpt_dcp_named){.text = index->tensors[index->by_name[k]].name, .place = k};
+  k -= index->n_tensors;
+  return (ckpt_dcp_named){.text = index->alias_names[k], .place = folder->places[index->alias_tensors[k]]};
 }
 
-size_t ckpt_dcp_path_text(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_dcp_path *path) {
-  size_t n = path->n - 1;
-  for (uint32_t k = 0; k < path->n; k++) n += path->keys[k].n_bytes;
-  if (n > CKPT_DCP_NAME_BYTES) return n;
-  for (uint32_t k = 0; k < path->n; k++) {
-    if (k != 0) *text++ = '.';
-    memcpy(text, path->keys[k].text, path->keys[k].n_bytes);
-    text += path->keys[k].n_bytes;
+/* Counts names and items, and finds each tensor's first name. */
+static ckpt_status list_names(ckpt_dcp_folder *f, const ckpt_layout *layout, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  uint64_t n = index->objects != NULL ? index->objects->n : (uint64_t)index->n_tensors + index->n_aliases;
+  if (n > UINT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many names");
+  f->n_names = (uint32_t)n;
+  f->memo = ckpt_arena_array(layout->arena, f->n_names, sizeof *f->memo);
+  f->places = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *f->places);
+  f->first_name = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *f->first_name);
+  if (f->memo == NULL || f->places == NULL || f->first_name == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < index->n_tensors; i++) f->places[index->by_name[i]] = i;
+  for (uint32_t k = f->n_names; k-- > 0;) {
+    ckpt_dcp_named named = ckpt_dcp_name_at(layout, f, k);
+    if (named.value == NULL)
+      f->first_name[named.place] = k;
+    else
+      f->n_items++;
   }
-  *text = '\0';
-  return n;
+  return CKPT_OK;
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
@@ -90,20 +84,6 @@ static ckpt_status add_owner(owners *all, const char *name, const ckpt_tensor *t
   return CKPT_OK;
 }
 
-/* Under its own name or an alias. */
-static ckpt_status add_tensor(owners *all, const ckpt_tensor *tensor, const char *name, ckpt_error *err) {
-  char text[CKPT_DCP_NAME_BYTES + 1];
-  ckpt_tensor named = *tensor;
-  ckpt_dcp_path path;
-  named.name = name;
-  ckpt_dcp_path_of(&path, &named, true);
-  size_t n = ckpt_dcp_path_text(text, &path);
-  if (n > CKPT_DCP_NAME_BYTES)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, name, "its name below its container has %zu bytes (at most %d)", n,
-                     CKPT_DCP_NAME_BYTES);
-  return add_owner(all, text, tensor, NULL, err);
-}
-
 /* The keys of a path as Python indexes with them: ['x'][0]. What does not fit is left out. */
 static const char *print_keys(char *text, size_t n_text, const ckpt_object *path) {
   size_t at = 0;
@@ -120,6 +100,7 @@ static const char *print_keys(char *text, size_t n_text, const ckpt_object *path
 /* torch: "duplicated flatten key". One of the two would be lost. */
 static ckpt_status fail_twice(const owner *a, const owner *b, ckpt_error *err) {
   char one[400], other[400];
+  if (a->tensor == NULL && b->tensor != NULL) return fail_twice(b, a, err);
   if (a->tensor != NULL && b->tensor != NULL)
     return ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
                      "another tensor, '%s', would have its name in torch's dict, '%s' (--rename, --exclude)",
@@ -139,18 +120,18 @@ static ckpt_status fail_twice(const owner *a, const owner *b, ckpt_error *err) {
 }
 
 static ckpt_status list_owners(owners *all, const ckpt_index *index, ckpt_error *err) {
-  uint64_t n_items = index->objects == NULL ? 0 : index->objects->n;
-  all->items =
-      reallocarray(NULL, (size_t)(1 + (uint64_t)index->n_tensors + index->n_aliases + n_items), sizeof *all->items);
+  const ckpt_object *names = index->objects;
+  all->items = reallocarray(NULL, (size_t)names->n + 1, sizeof *all->items);
   CKPT_TRY_ALLOC(all->items, err);
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    CKPT_TRY(add_tensor(all, &index->tensors[i], index->tensors[i].name, err));
-  for (uint32_t i = 0; i < index->n_aliases; i++)
-    CKPT_TRY(add_tensor(all, &index->tensors[index->alias_tensors[i]], index->alias_names[i], err));
-  for (uint64_t i = 0; i < n_items; i++) {
+  for (uint64_t i = 0; i < names->n; i++) {
     char text[CKPT_DCP_NAME_BYTES + 1];
-    (void)ckpt_dcp_item_name(text, index->objects->items[2 * i]);
-    CKPT_TRY(add_owner(all, text, NULL, index->objects->items[2 * i], err));
+    const ckpt_object *path = names->items[2 * i], *value = names->items[2 * i + 1];
+    const ckpt_tensor *tensor = value->kind == CKPT_OBJECT_TENSOR ? &index->tensors[value->tensor] : NULL;
+    size_t n = ckpt_dcp_path_text(text, path);
+    if (n > CKPT_DCP_NAME_BYTES)
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, tensor == NULL ? NULL : tensor->name,
+                       "its name below its container has %zu bytes (at most %d)", n, CKPT_DCP_NAME_BYTES);
+    CKPT_TRY(add_owner(all, text, tensor, path, err));
   }
   return CKPT_OK;
 }
@@ -207,9 +188,7 @@ static ckpt_status cut(ckpt_dcp_folder *f, const ckpt_index *index, uint32_t n_r
   f->n_chunks = (uint32_t)n;
   f->chunks = ckpt_arena_array(arena, (size_t)n, sizeof *f->chunks);
   f->first = ckpt_arena_array(arena, (size_t)index->n_tensors + 1, sizeof *f->first);
-  f->memo = ckpt_arena_array(arena, (size_t)index->n_tensors + f->n_items + index->n_aliases, sizeof *f->memo);
-  if (f->chunks == NULL || f->first == NULL || f->memo == NULL)
-    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (f->chunks == NULL || f->first == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   ckpt_dcp_chunk *chunk = f->chunks;
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     parts p = parts_of(&index->tensors[index->by_name[i]], n_ranks);
@@ -293,8 +272,10 @@ static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n
     CKPT_TRY(ckpt_layout_file_add(layout, name, err));
     layout->files[layout->n_files - 1].rank = rank;
     CKPT_TRY(ckpt_layout_reserve(layout, n_items + PARTS_PER_CHUNK * (ends[rank] - i), err));
-    for (uint32_t k = 0; k < n_items; k++) {
-      CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_item, layout->index->objects->items[2 * k + 1], err));
+    for (uint32_t k = 0; k < f->n_names && n_items != 0; k++) {
+      const ckpt_object *value = ckpt_dcp_name_at(layout, f, k).value;
+      if (value == NULL) continue;
+      CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_item, value, err));
       if (zstd_level != 0) ckpt_layout_frame(layout, 1, zstd_level);
     }
     for (; i < ends[rank]; i++) CKPT_TRY(lay_chunk(layout, &f->chunks[f->by_file[i]], n_ranks, zstd_level, err));
@@ -310,11 +291,9 @@ ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *opti
   ckpt_dcp_folder *f = ckpt_arena_alloc(layout->arena, sizeof *f);
   CKPT_TRY_ALLOC(f, err);
   f->is_zstd = options->zstd_level != 0;
-  if (index->objects != NULL) f->n_items = (uint32_t)index->objects->n;
-  f->is_nested = f->n_items != 0;
-  for (uint32_t i = 0; i < index->n_tensors; i++) f->is_nested = f->is_nested || !is_of_model(&index->tensors[i]);
+  CKPT_TRY(list_names(f, layout, err));
   CKPT_TRY(check_shapes(index, err));
-  if (f->is_nested) CKPT_TRY(check_names(index, layout->arena->limit, err));
+  if (index->objects != NULL) CKPT_TRY(check_names(index, layout->arena->limit, err));
   CKPT_TRY(cut(f, index, n_ranks, layout->arena, err));
   layout->is_folder = true;
   CKPT_TRY(lay_files(layout, f, n_ranks, options->zstd_level, err));

@@ -33,8 +33,6 @@ static const char *key_text(const ckpt_object *key, char room[32]) {
   return room;
 }
 
-static bool is_tensor(const ckpt_object *row) { return ckpt_dcp_attribute(row, "size") != NULL; }
-
 /* "optim", "optimizer", "optimizers", "optimizer_0" */
 static bool is_optimizer_key(const char *key) {
   if (strncmp(key, "optim", 5) != 0) return false;
@@ -64,10 +62,16 @@ typedef struct survey {
   char key[256];
 } survey;
 
-static void count(survey *s, const ckpt_object *row, const ckpt_object *name, const ckpt_object *path, uint32_t depth) {
+/* What a survey goes over: a checkpoint that is read, or paths and values of one that is to be written. */
+typedef struct items {
+  const ckpt_dcp_metadata *metadata;
+  const ckpt_object *pairs;
+} items;
+
+static void count(survey *s, bool holds, const ckpt_object *name, const ckpt_object *path, uint32_t depth) {
   char room[32];
-  bool holds = is_tensor(row), is_flat = !is_path(path) || path->n <= depth + 1;
-  const char *key = is_path(path) && depth < path->n ? key_text(path->items[depth], room) : name->text;
+  bool is_flat = !is_path(path) || path->n <= depth + 1;
+  const char *key = is_path(path) && depth < path->n ? key_text(path->items[depth], room) : key_text(name, room);
   s->n++;
   s->n_tensors += holds;
   if (s->n == 1) snprintf(s->key, sizeof s->key, "%s", key);
@@ -83,14 +87,18 @@ static void count(survey *s, const ckpt_object *row, const ckpt_object *name, co
     snprintf(s->optimizer, sizeof s->optimizer, "%s", key);
 }
 
-static void look(survey *out, const ckpt_dcp_metadata *metadata, uint32_t depth) {
+static void look(survey *out, const items *of, uint32_t depth) {
   *out = (survey){0};
-  for (uint32_t r = 0; r < metadata->n_roots; r++) {
-    const ckpt_object *rows = metadata->roots[r].tensors;
+  for (uint64_t i = 0; of->pairs != NULL && i < of->pairs->n; i++) {
+    const ckpt_object *path = of->pairs->items[2 * i];
+    count(out, of->pairs->items[2 * i + 1]->kind == CKPT_OBJECT_TENSOR, path->items[path->n - 1], path, depth);
+  }
+  for (uint32_t r = 0; of->metadata != NULL && r < of->metadata->n_roots; r++) {
+    const ckpt_object *rows = of->metadata->roots[r].tensors;
     for (uint64_t i = 0; i < rows->n; i++)
       if (ckpt_dcp_is_name(rows->items[2 * i]))
-        count(out, rows->items[2 * i + 1], rows->items[2 * i],
-              ckpt_dcp_find(&metadata->paths, r, rows->items[2 * i], NULL), depth);
+        count(out, ckpt_dcp_attribute(rows->items[2 * i + 1], "size") != NULL, rows->items[2 * i],
+              ckpt_dcp_find(&of->metadata->paths, r, rows->items[2 * i], NULL), depth);
   }
 }
 
@@ -104,12 +112,12 @@ static bool is_known(const survey *s) {
   return container(s) < N_MODEL_KEYS || s->optimizer[0] != '\0' || (s->n_groups != 0 && s->n_state == s->n);
 }
 
-void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata) {
+static void find_structure(ckpt_dcp_structure *out, const items *of) {
   survey s, below;
   *out = (ckpt_dcp_structure){0};
-  look(&s, metadata, 0);
+  look(&s, of, 0);
   if (s.n != 0 && !s.is_mixed && s.n_flat == 0 && !is_known(&s)) {
-    look(&below, metadata, 1);
+    look(&below, of, 1);
     if (is_known(&below) || below.n_flat == below.n) {
       out->n_common = 1;
       s = below;
@@ -120,6 +128,14 @@ void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *m
   snprintf(out->optimizer, sizeof out->optimizer, "%s", s.optimizer);
   out->is_optimizer = s.n_groups != 0 && s.n_state == s.n;
   out->is_flat = model == N_MODEL_KEYS && s.n_flat_tensors != 0;
+}
+
+void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata) {
+  find_structure(out, &(items){.metadata = metadata});
+}
+
+void ckpt_dcp_structure_of(ckpt_dcp_structure *out, const ckpt_object *pairs) {
+  find_structure(out, &(items){.pairs = pairs});
 }
 
 /* ---- one name ---- */
@@ -140,11 +156,22 @@ static void append(joined *to, const char *text) {
 /* What an optimizer's tensor is, by the last part of its name, which becomes the canonical one. */
 static ckpt_role state_role(char *text) {
   char *leaf = strrchr(text, '.') + 1;
-  if (!begins(text, CKPT_STATE_PREFIX) || leaf <= text + strlen(CKPT_STATE_PREFIX)) return CKPT_ROLE_OTHER;
   const ckpt_torch_state *state = ckpt_torch_state_of(leaf, strlen(leaf));
   if (state == NULL) return CKPT_ROLE_OTHER;
   memcpy(leaf, state->name, strlen(state->name) + 1); /* never longer */
   return state->role;
+}
+
+/* Whether a name that stands for the optimizer's is one of its states. */
+static bool is_first_state(const char *text) {
+  const char *leaf = strrchr(text, '.');
+  return begins(text, CKPT_STATE_PREFIX) && leaf >= text + strlen(CKPT_STATE_PREFIX);
+}
+
+/* Whether a path beside the model leads to a state of another optimizer: (..., state, P, exp_avg). */
+static bool is_other_state(const ckpt_object *path) {
+  char room[32];
+  return path->n > 3 && strcmp(key_text(path->items[path->n - 3], room), "state") == 0;
 }
 
 /* Where the name of an item begins in its path, and its role; *is_state: behind what says "optimizer". */
@@ -185,6 +212,9 @@ ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object
   if (to.n > CKPT_DCP_NAME_BYTES)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a name of more than %d bytes", CKPT_DCP_NAME_BYTES);
   text[to.n] = '\0';
-  if (is_state) *role = state_role(text);
+  if (is_state ? is_first_state(text) : *role == CKPT_ROLE_OTHER && is_path(path) && is_other_state(path))
+    *role = state_role(text);
+  else if (is_state)
+    *role = CKPT_ROLE_OTHER;
   return CKPT_OK;
 }

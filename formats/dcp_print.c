@@ -164,47 +164,24 @@ static void put_chunk(printer *p, const ckpt_dcp_chunk *chunk) {
 
 /* ---- the dicts --------------------------------------------------------------------------------------------------- */
 
-/* The name of a tensor as torch has it: its path joined with dots. */
-static void put_name(printer *p, const ckpt_dcp_path *path) {
-  char text[CKPT_DCP_NAME_BYTES + 1]; /* ckpt_dcp_layout has seen that it fits */
-  size_t n = ckpt_dcp_path_text(text, path);
-  ckpt_pickle_put_text(&p->w, text, n);
+/* BytesStorageMetadata() */
+static void put_item(printer *p) {
+  put(p, KEPT_BYTES_STORAGE);
+  ckpt_pickle_put_empty_tuple(&p->w);
+  ckpt_pickle_put_newobj(&p->w);
 }
 
-static const ckpt_tensor *tensor_at(const printer *p, uint32_t place) {
-  return &p->layout->index->tensors[p->layout->index->by_name[place]];
-}
-
-/* {name: BytesStorageMetadata}, in the same dict as the tensors */
-static void put_items(printer *p) {
-  uint32_t n_tensors = p->layout->index->n_tensors;
-  for (uint32_t i = 0; i < p->folder->n_items; i++) {
-    char text[CKPT_DCP_NAME_BYTES + 1];
-    ckpt_pickle_put_text(&p->w, text, ckpt_dcp_item_name(text, p->layout->index->objects->items[2 * i]));
-    p->folder->memo[n_tensors + i] = ckpt_pickle_keep(&p->w);
-    put(p, KEPT_BYTES_STORAGE);
-    ckpt_pickle_put_empty_tuple(&p->w);
-    ckpt_pickle_put_newobj(&p->w);
-    ckpt_pickle_put_setitem(&p->w);
-  }
-}
-
-/* name: TensorStorageMetadata, of the tensor at a place in order of names, under its own name or an alias */
-static void put_tensor(printer *p, uint32_t place, const char *alias, uint32_t *memo) {
+/* TensorStorageMetadata of the tensor at a place in order of names */
+static void put_tensor(printer *p, uint32_t place) {
   const ckpt_dcp_folder *f = p->folder;
-  ckpt_tensor tensor = *tensor_at(p, place);
-  ckpt_dcp_path path;
+  const ckpt_tensor *tensor = &p->layout->index->tensors[p->layout->index->by_name[place]];
   uint64_t shape[CKPT_MAX_RANK];
-  if (alias != NULL) tensor.name = alias;
-  ckpt_dcp_path_of(&path, &tensor, f->is_nested);
-  (void)ckpt_tensor_units(&tensor, shape);
-  put_name(p, &path);
-  *memo = ckpt_pickle_keep(&p->w);
+  (void)ckpt_tensor_units(tensor, shape);
   begin(p, KEPT_TENSOR_STORAGE);
   put(p, KEPT_TEXT_PROPERTIES);
-  put_properties(p, (ckpt_dtype)tensor.dtype);
+  put_properties(p, (ckpt_dtype)tensor->dtype);
   put(p, KEPT_TEXT_SIZE);
-  put_size(p, shape, tensor.rank);
+  put_size(p, shape, tensor->rank);
   put(p, KEPT_TEXT_CHUNKS);
   ckpt_pickle_put_empty_list(&p->w);
   for (uint32_t k = f->first[place]; k < f->first[place + 1]; k++) {
@@ -212,50 +189,20 @@ static void put_tensor(printer *p, uint32_t place, const char *alias, uint32_t *
     ckpt_pickle_put_append(&p->w);
   }
   end(p);
-  ckpt_pickle_put_setitem(&p->w);
 }
 
-/* name: path, of the same */
-static void put_path(printer *p, uint32_t place, const char *alias, uint32_t memo) {
-  ckpt_tensor tensor = *tensor_at(p, place);
-  ckpt_dcp_path path;
-  if (alias != NULL) tensor.name = alias;
-  ckpt_dcp_path_of(&path, &tensor, p->folder->is_nested);
-  ckpt_pickle_recall(&p->w, memo);
-  if (path.n > 3) ckpt_pickle_put_mark(&p->w);
-  for (uint32_t k = 0; k < path.n; k++)
-    if (path.n == 1)
+/* A path of one key is the name once more, which the memo has. */
+static void put_path(printer *p, const ckpt_object *path, uint32_t memo) {
+  uint64_t n = path == NULL ? 1 : path->n;
+  if (n > 3) ckpt_pickle_put_mark(&p->w);
+  for (uint64_t k = 0; k < n; k++)
+    if (path != NULL && path->items[k]->kind == CKPT_OBJECT_INT)
+      ckpt_pickle_put_int(&p->w, path->items[k]->integer);
+    else if (n == 1)
       ckpt_pickle_recall(&p->w, memo);
     else
-      ckpt_pickle_put_text(&p->w, path.keys[k].text, path.keys[k].n_bytes);
-  ckpt_pickle_put_tuple(&p->w, path.n);
-  ckpt_pickle_put_setitem(&p->w);
-}
-
-static void put_item_paths(printer *p) {
-  uint32_t n_tensors = p->layout->index->n_tensors;
-  for (uint32_t i = 0; i < p->folder->n_items; i++) {
-    const ckpt_object *path = p->layout->index->objects->items[2 * i];
-    ckpt_pickle_recall(&p->w, p->folder->memo[n_tensors + i]);
-    if (path->n > 3) ckpt_pickle_put_mark(&p->w);
-    for (uint64_t k = 0; k < path->n; k++)
-      if (path->items[k]->kind == CKPT_OBJECT_INT)
-        ckpt_pickle_put_int(&p->w, path->items[k]->integer);
-      else
-        ckpt_pickle_put_text(&p->w, path->items[k]->text, path->items[k]->n);
-    ckpt_pickle_put_tuple(&p->w, path->n);
-    ckpt_pickle_put_setitem(&p->w);
-  }
-}
-
-/* The numbers in the memo of all names: tensors', items', aliases'. */
-static uint32_t *item_memo(const printer *p) { return p->folder->memo + p->layout->index->n_tensors; }
-static uint32_t *alias_memo(const printer *p) { return item_memo(p) + p->folder->n_items; }
-
-/* Place in order of names of the tensor that an alias names. */
-static uint32_t place_of_alias(const printer *p, uint32_t alias) {
-  const ckpt_index *index = p->layout->index;
-  return (uint32_t)ckpt_index_place(index, index->tensors[index->alias_tensors[alias]].name);
+      ckpt_pickle_put_text(&p->w, path->items[k]->text, path->items[k]->n);
+  ckpt_pickle_put_tuple(&p->w, n);
 }
 
 /* Place of a chunk's tensor in order of names: the last whose chunks do not begin behind it. */
@@ -319,50 +266,62 @@ static void put_place(printer *p, uint32_t number, uint32_t place, uint32_t memo
 }
 
 /* Of an item: its index has no offset. */
-static void put_item_place(printer *p, uint32_t number) {
+static void put_item_place(printer *p, uint32_t number, uint32_t memo) {
   const ckpt_segment *segment = &p->layout->files[0].segments[number];
   begin(p, KEPT_INDEX);
   put(p, KEPT_TEXT_FQN);
-  ckpt_pickle_recall(&p->w, p->folder->memo[p->layout->index->n_tensors + number]);
+  ckpt_pickle_recall(&p->w, memo);
   put(p, KEPT_TEXT_INDEX);
   ckpt_pickle_put_none(&p->w);
   end(p);
   put_info(p, 0, segment->offset, segment->n_bytes);
 }
 
-/* {MetadataIndex: _StorageInfo}, as chunks lie in the files, so that each file's name is printed once. */
+/* {MetadataIndex: _StorageInfo}, as items and chunks lie in the files, so that each file's name is printed once; then
+ * the chunks under the other names of their tensors. */
 static void put_places(printer *p) {
   const ckpt_dcp_folder *f = p->folder;
   ckpt_pickle_put_empty_dict(&p->w);
-  for (uint32_t i = 0; i < f->n_items; i++) put_item_place(p, i);
+  for (uint32_t k = 0, i = 0; k < f->n_names && i < f->n_items; k++)
+    if (ckpt_dcp_name_at(p->layout, f, k).value != NULL) put_item_place(p, i++, f->memo[k]);
   for (uint32_t i = 0; i < f->n_chunks; i++) {
     uint32_t place = place_of(p, f->by_file[i]);
-    put_place(p, f->by_file[i], place, f->memo[place]);
+    put_place(p, f->by_file[i], place, f->memo[f->first_name[place]]);
   }
-  for (uint32_t a = 0; a < p->layout->index->n_aliases; a++) {
-    uint32_t place = place_of_alias(p, a);
-    for (uint32_t k = f->first[place]; k < f->first[place + 1]; k++) put_place(p, k, place, alias_memo(p)[a]);
+  for (uint32_t k = 0; k < f->n_names; k++) {
+    ckpt_dcp_named item = ckpt_dcp_name_at(p->layout, f, k);
+    if (item.value != NULL || f->first_name[item.place] == k) continue;
+    for (uint32_t i = f->first[item.place]; i < f->first[item.place + 1]; i++) put_place(p, i, item.place, f->memo[k]);
   }
 }
 
 /* {name: TensorStorageMetadata or BytesStorageMetadata} */
 static void put_names(printer *p) {
-  const ckpt_index *index = p->layout->index;
   ckpt_pickle_put_empty_dict(&p->w);
-  for (uint32_t i = 0; i < index->n_tensors; i++) put_tensor(p, i, NULL, &p->folder->memo[i]);
-  for (uint32_t a = 0; a < index->n_aliases; a++)
-    put_tensor(p, place_of_alias(p, a), index->alias_names[a], &alias_memo(p)[a]);
-  put_items(p);
+  for (uint32_t k = 0; k < p->folder->n_names; k++) {
+    ckpt_dcp_named item = ckpt_dcp_name_at(p->layout, p->folder, k);
+    char text[CKPT_DCP_NAME_BYTES + 1]; /* ckpt_dcp_layout has seen that it fits */
+    if (item.path == NULL)
+      put_text(p, item.text);
+    else
+      ckpt_pickle_put_text(&p->w, text, ckpt_dcp_path_text(text, item.path));
+    p->folder->memo[k] = ckpt_pickle_keep(&p->w);
+    if (item.value == NULL)
+      put_tensor(p, item.place);
+    else
+      put_item(p);
+    ckpt_pickle_put_setitem(&p->w);
+  }
 }
 
 /* {name: path} */
 static void put_paths(printer *p) {
-  const ckpt_index *index = p->layout->index;
   ckpt_pickle_put_empty_dict(&p->w);
-  for (uint32_t i = 0; i < index->n_tensors; i++) put_path(p, i, NULL, p->folder->memo[i]);
-  for (uint32_t a = 0; a < index->n_aliases; a++)
-    put_path(p, place_of_alias(p, a), index->alias_names[a], alias_memo(p)[a]);
-  put_item_paths(p);
+  for (uint32_t k = 0; k < p->folder->n_names; k++) {
+    ckpt_pickle_recall(&p->w, p->folder->memo[k]);
+    put_path(p, ckpt_dcp_name_at(p->layout, p->folder, k).path, p->folder->memo[k]);
+    ckpt_pickle_put_setitem(&p->w);
+  }
 }
 
 void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt_out *out) {

@@ -1,22 +1,21 @@
 /* dcp_write.h - what the writing half of the DCP format shares: dcp_layout.c cuts tensors into chunks for ranks and
- * lays them out, dcp_chunk.c prints the archive around a chunk, dcp_items.c makes items of objects, dcp_print.c prints
- * `.metadata`. */
+ * lays them out, dcp_chunk.c prints the archive around a chunk, dcp_paths.c chooses the paths, dcp_items.c flattens the
+ * dict and prints items, dcp_print.c prints `.metadata`. */
 #ifndef CKPT_FORMATS_DCP_WRITE_H
 #define CKPT_FORMATS_DCP_WRITE_H
 
 #include "formats/dcp.h"
 
-/* Keys of a tensor's path, at most; of an object's. */
-enum { CKPT_DCP_KEYS = 4, CKPT_DCP_MAX_KEYS = 64 };
+/* Keys of a path, at most. */
+enum { CKPT_DCP_MAX_KEYS = 64 };
 
-/* The keys that lead to a tensor in the dict that torch loads; joined with dots they are its fully qualified name. */
-typedef struct ckpt_dcp_path {
-  struct {
-    const char *text;
-    size_t n_bytes;
-  } keys[CKPT_DCP_KEYS];
-  uint32_t n;
-} ckpt_dcp_path;
+/* A name in the dict that torch loads, and what it is of. */
+typedef struct ckpt_dcp_named {
+  const ckpt_object *path;  /* TUPLE of TEXT and INT; NULL: `text` is the only key */
+  const char *text;         /* NULL where there is a path */
+  const ckpt_object *value; /* an item's; NULL: of a tensor */
+  uint32_t place;           /* of the tensor in order of names */
+} ckpt_dcp_named;
 
 /* One chunk: the tensor segment `segment` of a file; the segments before and behind it are the rest of its archive. */
 typedef struct ckpt_dcp_chunk {
@@ -25,29 +24,58 @@ typedef struct ckpt_dcp_chunk {
 
 /* A folder that is laid out. */
 typedef struct ckpt_dcp_folder {
-  bool is_nested;         /* {"model": ..., "optimizer": ...}; else the model's names alone */
   bool is_zstd;           /* chunks and items are compressed */
   ckpt_dcp_chunk *chunks; /* by the tensors' names, and those of one tensor by their rows */
   uint32_t *first;        /* n_tensors + 1 places in chunks, by the tensors' places in order of names */
   uint32_t *by_file;      /* numbers of chunks in the order in which they lie in the files */
-  uint32_t *memo;         /* of the pickle that is printed: its number for each tensor's name, item's, alias */
-  uint32_t n_chunks;
-  uint32_t n_items; /* objects, pairs of path and value; item i is segment i of the first file */
+  uint32_t *places;       /* by the tensors' numbers, in order of names */
+  uint32_t *first_name;   /* by the tensors' places: the first of their names, by number */
+  uint32_t *memo;         /* of the pickle that is printed: each name's number */
+  uint32_t n_chunks, n_names;
+  uint32_t n_items; /* objects: the i-th is segment i of the first file */
 } ckpt_dcp_folder;
 
-/* The path of a tensor. Borrows its name. */
-void ckpt_dcp_path_of(ckpt_dcp_path *out, const ckpt_tensor *tensor, bool is_nested);
+/* Name k of a folder. */
+ckpt_dcp_named ckpt_dcp_name_at(const ckpt_layout *layout, const ckpt_dcp_folder *folder, uint32_t k);
 
-/* The name that a path is in torch's dict, terminated; returns its bytes: more than the room, and there is no text. */
-size_t ckpt_dcp_path_text(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_dcp_path *path);
+/* The text of a name: its keys joined with dots, terminated; returns its bytes, more than the room where it is too
+ * long, and there is no text. */
+size_t ckpt_dcp_path_text(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_object *path);
 
 /* The box of a chunk as torch counts: `counts` and, where not NULL, `starts`; scalars have no axes. Returns the rank.
  */
 uint32_t ckpt_dcp_box(const ckpt_layout *layout, const ckpt_dcp_chunk *chunk, uint64_t starts[CKPT_MAX_RANK],
                       uint64_t counts[CKPT_MAX_RANK]);
 
-/* The name of an item; returns its bytes. path is a key of the normalized objects. */
-size_t ckpt_dcp_item_name(char text[CKPT_DCP_NAME_BYTES + 1], const ckpt_object *path);
+/* ---- the dict, flattened ---- */
+
+/* Zero-initialise it but for the first line; pairs are the caller's to free. */
+typedef struct ckpt_dcp_flattener {
+  ckpt_index *described;
+  ckpt_losses *losses;
+  const uint32_t *numbers; /* by the number of a leaf: the tensor to be written, UINT32_MAX: it is not. NULL: tensors
+                              have their paths from elsewhere */
+  uint32_t n_numbers;
+  ckpt_object **pairs; /* path and value: a TENSOR, or an item's */
+  uint64_t n, n_items;
+  uint32_t capacity;
+  bool leaves_states;                         /* the optimizer had tensors, and none is written: nor are its objects */
+  bool has_namespace;                         /* one was met, and said */
+  uint32_t n_optimizers;                      /* whose parameters were named */
+  const ckpt_object *path[CKPT_DCP_MAX_KEYS]; /* to the value at hand */
+  uint32_t depth;
+  uint64_t n_steps; /* values looked at: a graph may have more paths than nodes */
+} ckpt_dcp_flattener;
+
+/* Adds all that torch would find in the dict that it saved, as it stands: tensors and items with their paths. */
+ckpt_status ckpt_dcp_flatten(ckpt_dcp_flattener *f, const ckpt_object *root, ckpt_error *err);
+
+/* Adds the items among a description's objects, the optimizer's below "optimizer". */
+ckpt_status ckpt_dcp_flatten_objects(ckpt_dcp_flattener *f, const ckpt_object *objects, ckpt_error *err);
+
+/* Adds a pair. */
+ckpt_status ckpt_dcp_flattener_add(ckpt_dcp_flattener *f, const ckpt_object *const *keys, uint32_t n,
+                                   const ckpt_object *value, ckpt_error *err);
 
 /* Generators: a chunk's archive up to its bytes, what follows them (both of a ckpt_dcp_chunk), an item (of its
  * value), and `.metadata` (of a ckpt_dcp_folder). */
@@ -56,7 +84,9 @@ void ckpt_dcp_print_tail(const ckpt_layout *layout, const void *chunk, ckpt_out 
 void ckpt_dcp_print_item(const ckpt_layout *layout, const void *value, ckpt_out *out);      /* as above */
 void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt_out *out); /* as above */
 
-/* As ckpt_format's slots. Normalized, the objects are a DICT from TUPLEs, paths of TEXT and INT, to what is written. */
+/* As ckpt_format's slots. Normalized, the objects are a DICT from TUPLEs, paths of TEXT and INT, to TENSORs (each
+ * tensor under all its names) and to what is written as items; NULL where there is nothing but the model, under its
+ * own names. */
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);     /* as above */

@@ -13,6 +13,7 @@
 #include "libckpt/codec/node_map.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/pickle_object.h"
+#include "libckpt/codec/readback.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_write.h"
@@ -65,8 +66,7 @@ static void count_left_out(left_out *out, const ckpt_object *node) {
 
 static ckpt_status say_left_out(const left_out *out, uint64_t n_namespaces, ckpt_losses *losses, ckpt_error *err) {
   uint64_t n_others = out->n_others;
-  if (n_namespaces != 0)
-    CKPT_TRY(ckpt_losses_add(losses, err, "argparse.Namespace as such (its attributes are a dict)"));
+  if (n_namespaces != 0) CKPT_TRY(ckpt_losses_add(losses, err, CKPT_TORCH_NAMESPACE_LOSS));
   for (uint32_t i = 0; i < out->n_kinds; i++) {
     char times[32] = "";
     if (out->n[i] > 1) snprintf(times, sizeof times, ", %llu times", (unsigned long long)out->n[i]);
@@ -103,19 +103,11 @@ static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err
   return remember(c, node, c->result, err);
 }
 
-/* The attributes of an argparse.Namespace, which most training scripts have and weights-only loading refuses. */
-static const ckpt_object *attributes_of(const ckpt_object *node) {
-  bool is_namespace = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_NEW && node->n == 0 &&
-                      strcmp(node->name, "argparse.Namespace") == 0;
-  const ckpt_object *state = is_namespace ? ckpt_object_extra_of(node, CKPT_EXTRA_STATE) : NULL;
-  return state != NULL && state->kind == CKPT_OBJECT_DICT && node->extras == CKPT_EXTRA_STATE ? state : NULL;
-}
-
 /* Begins a node; its copy is in c->result unless a frame is on the path for it. */
 static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, ckpt_error *err) {
   *is_entered = false;
-  if (attributes_of(node) != NULL) {
-    node = attributes_of(node);
+  if (ckpt_torch_attributes(node) != NULL) {
+    node = ckpt_torch_attributes(node);
     c->n_namespaces++;
   }
   if (node->kind <= CKPT_OBJECT_BYTES && ckpt_torch_is_safe(node)) { /* nothing in it: shared with the input */
@@ -214,30 +206,6 @@ ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, c
 
 /* ---- the input's own object ------------------------------------------------------------------------------------- */
 
-/* Whether a tensor has all the names that the other has, in the same order. */
-static bool has_same_names(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (strcmp(a->name, b->name) != 0 || (a->aliases == NULL) != (b->aliases == NULL)) return false;
-  const char *const *x = a->aliases, *const *y = b->aliases;
-  while (x != NULL && *x != NULL && *y != NULL && strcmp(*x, *y) == 0) x++, y++;
-  return x == NULL || (*x == NULL && *y == NULL);
-}
-
-/* By the number of a tensor in the index that the objects are of: the one to be written. */
-static ckpt_status number_tensors(uint32_t **out, const ckpt_index *described, ckpt_error *err) {
-  uint32_t n = described->objects_of == NULL ? 0 : described->objects_of->n_tensors;
-  uint32_t *numbers = reallocarray(NULL, (size_t)n + 1, sizeof *numbers);
-  CKPT_TRY_ALLOC(numbers, err);
-  for (uint32_t i = 0; i < n; i++) numbers[i] = UINT32_MAX;
-  for (uint32_t i = 0; i < described->n_tensors; i++) {
-    const ckpt_tensor *tensor = &described->tensors[i];
-    uint32_t like = tensor->like - 1;
-    if (tensor->like != 0 && like < n && has_same_names(&described->objects_of->tensors[like], tensor))
-      numbers[like] = i;
-  }
-  *out = numbers;
-  return CKPT_OK;
-}
-
 typedef struct seen {
   uint8_t *is_seen;
   uint32_t n;
@@ -271,9 +239,9 @@ static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt
   bool all = false;
   *out = NULL;
   if (root == NULL) return CKPT_OK;
-  CKPT_TRY(number_tensors(&numbers, described, err));
-  copier c = {.arena = losses->arena, .numbers = numbers};
-  if (described->objects_of != NULL) c.n_numbers = described->objects_of->n_tensors;
+  copier c = {.arena = losses->arena};
+  CKPT_TRY(ckpt_described_numbers(&numbers, &c.n_numbers, described, err));
+  c.numbers = numbers;
   ckpt_status status = copy_graph(&c, root, &copy, err);
   if (status == CKPT_OK && copy != NULL) status = holds_all(copy, described->n_tensors, &all, err);
   if (status == CKPT_OK && all) status = say_left_out(&c.out, c.n_namespaces, losses, err);

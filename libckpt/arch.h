@@ -73,6 +73,9 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
  * ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
 
+/* A parameter's name without wrapper prefixes: name itself, or a copy in the arena; NULL when that is full. */
+const char *ckpt_name_unwrapped(const char *name, ckpt_arena *arena);
+
 /* Whether the config ties the two names, canonical ones: who opens the model again ties them without being told. False
  * for a model whose config.json is not carried. */
 bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char *tied);

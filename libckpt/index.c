@@ -41,6 +41,7 @@ ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *pa
 
 void ckpt_index_free(ckpt_index *index) {
   if (index == NULL) return;
+  ckpt_index_free(index->as_read);
   ckpt_source_free(index->source);
   ckpt_arena_free(&index->arena);
   free(index->tensors);
@@ -278,6 +279,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->architecture = from->architecture;
   into->names = from->names;
   into->ties = from->ties;
+  into->is_stored = from->is_stored;
   into->objects = from->objects;
   into->objects_of = from;
   into->step = from->step;

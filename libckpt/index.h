@@ -64,6 +64,7 @@ struct ckpt_index {
   const char *weights_note; /* that choice in words, one of the notes; NULL as above */
   ckpt_tensor *stored;      /* parameters that a master stands for, as they are stored, by name */
   uint32_t n_stored;
+  bool is_stored;            /* names are the stored ones because that was asked for */
   bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */
   const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
   uint32_t n_wrapped;
@@ -89,6 +90,8 @@ struct ckpt_index {
   ckpt_unread *unread; /* in the order of reading */
   uint32_t n_unread, unread_capacity;
   ckpt_object *objects;         /* a DICT, or NULL */
+  ckpt_index *as_read;          /* a description's: its tensors by number, with the names and roles that the format's
+                                   reader will find (codec/readback.h); owned. NULL: those that they have */
   const ckpt_index *objects_of; /* whose tensors the leaves of objects are, by number; NULL: this index's own */
 };
 

@@ -46,6 +46,22 @@ static size_t unwrap(char *text, size_t n) {
   return n_kept;
 }
 
+/* Whether wrapper components stand in text[0, n). */
+static bool is_wrapped(const char *text, size_t n) {
+  if (wrapped_bytes(text, n, N_WRAPPERS) != 0) return true;
+  for (size_t at = 1; at < n; at++)
+    if (text[at - 1] == '.' && wrapped_bytes(text + at, n - at, N_INNER_WRAPPERS) != 0) return true;
+  return false;
+}
+
+const char *ckpt_name_unwrapped(const char *name, ckpt_arena *arena) {
+  size_t n = strlen(name);
+  if (!is_wrapped(name, n)) return name;
+  char *copy = ckpt_arena_text(arena, name, n);
+  if (copy != NULL) copy[unwrap(copy, n)] = '\0';
+  return copy;
+}
+
 /* The part of a name that is a parameter's: all of it, or P in `optimizer.state.P.leaf`. */
 static size_t parameter_part(const char *name, size_t *n) {
   size_t start = strlen(CKPT_STATE_PREFIX);
@@ -85,14 +101,6 @@ static ckpt_status canonical(namer *naming, const char **name, ckpt_error *err) 
     naming->changed = true;
   }
   return naming->arch == NULL ? CKPT_OK : add_base_prefix(naming, text, start, n_kept, name, err);
-}
-
-/* Whether wrapper components stand in text[0, n). */
-static bool is_wrapped(const char *text, size_t n) {
-  if (wrapped_bytes(text, n, N_WRAPPERS) != 0) return true;
-  for (size_t at = 1; at < n; at++)
-    if (text[at - 1] == '.' && wrapped_bytes(text + at, n - at, N_INNER_WRAPPERS) != 0) return true;
-  return false;
 }
 
 /* Counts a stored name that will be unwrapped, and keeps the first. */
@@ -242,6 +250,7 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
 
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err) {
   index->names = "stored";
+  index->is_stored = stored_names;
   if (stored_names) return CKPT_OK;
   ckpt_config *config = NULL;
   CKPT_TRY(read_config(index, like, &config, err));

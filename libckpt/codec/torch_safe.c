@@ -63,6 +63,13 @@ bool ckpt_torch_is_safe(const ckpt_object *node) {
   }
 }
 
+const ckpt_object *ckpt_torch_attributes(const ckpt_object *node) {
+  bool is_namespace = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_NEW && node->n == 0 &&
+                      strcmp(node->name, "argparse.Namespace") == 0;
+  const ckpt_object *state = is_namespace ? ckpt_object_extra_of(node, CKPT_EXTRA_STATE) : NULL;
+  return state != NULL && state->kind == CKPT_OBJECT_DICT && node->extras == CKPT_EXTRA_STATE ? state : NULL;
+}
+
 const char *ckpt_torch_class(const ckpt_object *node) {
   if (node->kind == CKPT_OBJECT_BIGINT) return "a large number";
   return node->name != NULL && node->name[0] != '\0' ? node->name : "an object without a name";

@@ -247,7 +247,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
   *out = index;
   bool known;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
-    const ckpt_tensor *tensor = &described->tensors[i];
+    const ckpt_tensor *tensor = &(described->as_read == NULL ? described : described->as_read)->tensors[i];
     uint32_t number; /* in a flat file the name alone tells the role */
     ckpt_role role = output->format->caps.objects ? (ckpt_role)tensor->role : ckpt_safetensors_role(tensor->name);
     if (!ckpt_role_included("model", role, &known)) continue;

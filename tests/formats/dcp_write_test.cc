@@ -137,8 +137,8 @@ TEST_F(DcpWrite, AnOptimizerWithoutStatesKeepsItsGroups) {
     uint32_t n_found = 0;
     for (uint64_t i = 0; model->objects != nullptr && i < model->objects->n; i++) {
       char name[CKPT_DCP_NAME_BYTES + 1];
-      (void)ckpt_dcp_item_name(name, model->objects->items[2 * i]);
-      n_found += strncmp(name, "optimizer.param_groups", 22) == 0;
+      (void)ckpt_dcp_path_text(name, model->objects->items[2 * i]);
+      n_found += strncmp(name, "app.optim.param_groups", 22) == 0;
     }
     model->objects = objects;
     return n_found;
@@ -271,8 +271,8 @@ TEST_F(DcpWrite, ObjectsThatTorchWouldTakeForOneAreRefused) {
        "two objects would be 'x.1' in torch's dict: ['x']['1'], with a number and with a text as key"},
       {"(dVx\n(l(dVa\nI1\nsasVx.0\n(dVa\nI2\nss.",
        "two objects would be 'x.0.a' in torch's dict: ['x'][0]['a'] and ['x.0']['a']"},
-      {"(dVmodel\n(dVt0\nI1\nss.",
-       "tensor 't0': the object at ['model']['t0'] has its name in torch's dict, 'model.t0' (--rename, --exclude)"},
+      {"(dVt0\nI1\ns.",
+       "tensor 't0': the object at ['t0'] has its name in torch's dict, 't0' (--rename, --exclude)"},
   };
   for (const auto &c : cases) {
     err_ = {};

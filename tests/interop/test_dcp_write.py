@@ -275,9 +275,9 @@ def test_flattened_states_stay_flattened(folder):
     ckpt("reshard", theirs, "-o", ours, "--to", "dcp", "--world", 3)
     _, model2, optimizer2 = adam(2, 1)
     weights, states = get_state_dict(model2, optimizer2, options=flat)
-    state = {"model": weights, "optimizer": states}
+    state = {"model": weights, "optim": states}
     dcp.load(state, checkpoint_id=ours, no_dist=True)
-    set_state_dict(model2, optimizer2, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=flat)
+    set_state_dict(model2, optimizer2, model_state_dict=state["model"], optim_state_dict=state["optim"], options=flat)
     expect_states(states_of(model2, optimizer2), states_of(model, optimizer))
     assert optimizer2.param_groups[0]["lr"] == 0.25
 

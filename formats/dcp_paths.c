@@ -1,0 +1,289 @@
+/* dcp_paths.c - where tensors and objects stand in the dict that torch will load.
+ *
+ * Where the input has such a dict, it is that one as it stands (dcp_items.c), if its tensors are then read under their
+ * names. Else they stand in containers that PyTorch's own recipes have, {"model": {...}, "optimizer": {"state":
+ * {...}}}, what is neither beside them; a model alone, or stored names, in none at all. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dcp_write.h"
+#include "libckpt/codec/readback.h"
+#include "libckpt/codec/torch_state.h"
+#include "libckpt/error.h"
+
+static bool is_of_model(const ckpt_tensor *tensor) {
+  return tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
+}
+
+static bool is_state(const ckpt_tensor *tensor) {
+  return strncmp(tensor->name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) == 0 &&
+         tensor->role != CKPT_ROLE_PARAMETER;
+}
+
+static bool has_states(const ckpt_index *index) {
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (is_state(&index->tensors[i])) return true;
+  return false;
+}
+
+static bool is_model(const ckpt_index *index) {
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (!is_of_model(&index->tensors[i])) return false;
+  return true;
+}
+
+/* ---- containers that are made ------------------------------------------------------------------------------------ */
+
+/* Nodes that all paths share. */
+typedef struct containers {
+  const ckpt_object *model, *optimizer, *state;
+} containers;
+
+static ckpt_status make_containers(containers *out, ckpt_arena *arena, ckpt_error *err) {
+  CKPT_TRY_ALLOC(out->model = ckpt_object_text(arena, "model", 5), err);
+  CKPT_TRY_ALLOC(out->optimizer = ckpt_object_text(arena, "optimizer", 9), err);
+  CKPT_TRY_ALLOC(out->state = ckpt_object_text(arena, "state", 5), err);
+  return CKPT_OK;
+}
+
+/* A tensor under one of its names. */
+static ckpt_status add_tensor(ckpt_dcp_flattener *f, const containers *in, uint32_t number, const char *name,
+                              ckpt_error *err) {
+  static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
+  ckpt_arena *arena = &f->described->arena;
+  const ckpt_tensor *tensor = &f->described->tensors[number];
+  const char *dot = strrchr(name, '.');
+  const ckpt_object *keys[4], *leaf = ckpt_object_tensor(arena, number);
+  uint32_t n = 0;
+  CKPT_TRY_ALLOC(leaf, err);
+  if (in != NULL && is_of_model(tensor)) {
+    keys[n++] = in->model;
+  } else if (in != NULL && strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && dot > name + n_prefix && dot[1] != '\0') {
+    keys[n++] = in->optimizer;
+    keys[n++] = in->state;
+    CKPT_TRY_ALLOC(keys[n++] = ckpt_object_text(arena, name + n_prefix, (size_t)(dot - name) - n_prefix), err);
+    name = ckpt_torch_state_key(tensor, dot + 1);
+  }
+  CKPT_TRY_ALLOC(keys[n++] = ckpt_object_text(arena, name, strlen(name)), err);
+  return ckpt_dcp_flattener_add(f, keys, n, leaf, err);
+}
+
+/* A tensor under all its names; below no container where `in` is NULL. */
+static ckpt_status add_names(ckpt_dcp_flattener *f, const containers *in, uint32_t number, ckpt_error *err) {
+  const ckpt_tensor *tensor = &f->described->tensors[number];
+  CKPT_TRY(add_tensor(f, in, number, tensor->name, err));
+  for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+    CKPT_TRY(add_tensor(f, in, number, *alias, err));
+  return CKPT_OK;
+}
+
+/* ---- how it will be read ----------------------------------------------------------------------------------------- */
+
+static ckpt_status name_pairs(ckpt_readback *read, const ckpt_object *pairs, bool stored, ckpt_error *err) {
+  char text[CKPT_DCP_NAME_BYTES + 1];
+  ckpt_dcp_structure structure;
+  ckpt_dcp_structure_of(&structure, pairs);
+  for (uint64_t i = 0; i < pairs->n; i++) {
+    const ckpt_object *path = pairs->items[2 * i], *value = pairs->items[2 * i + 1];
+    ckpt_role role = CKPT_ROLE_PARAMETER;
+    ckpt_error why = {.status = CKPT_OK};
+    if (value->kind != CKPT_OBJECT_TENSOR) continue;
+    if (stored ? ckpt_dcp_path_text(text, path) > CKPT_DCP_NAME_BYTES
+               : ckpt_dcp_name(&structure, path->items[0], path, text, &role, &why) != CKPT_OK)
+      continue; /* too long: it has no name */
+    CKPT_TRY(ckpt_readback_add(read, value->tensor, text, role, err));
+  }
+  return CKPT_OK;
+}
+
+/* The index that our reader makes of these pairs; NULL where it does not. */
+static ckpt_status read_pairs(ckpt_index **out, const ckpt_object *pairs, const ckpt_index *described, bool stored,
+                              ckpt_error *err) {
+  ckpt_readback read = {0};
+  ckpt_status status = name_pairs(&read, pairs, stored, err);
+  if (status == CKPT_OK) status = ckpt_readback_index(out, &read, described, described, stored, err);
+  ckpt_readback_free(&read);
+  return status;
+}
+
+/* Whether tensors that stand in the dict as these pairs say are read as they are described; then, and where they are
+ * `taken` in any case, the description says how they are read. */
+static ckpt_status take(bool *is_taken, ckpt_dcp_flattener *f, const ckpt_object *pairs, ckpt_error *err) {
+  ckpt_index *described = f->described, *stored = NULL, *read = NULL;
+  bool same = false, is_forced = *is_taken;
+  ckpt_status status;
+  CKPT_TRY_GOTO(read_pairs(&read, pairs, described, false, err));
+  if (described->is_stored) {
+    CKPT_TRY_GOTO(read_pairs(&stored, pairs, described, true, err));
+    if (stored != NULL) CKPT_TRY_GOTO(ckpt_readback_is_same(&same, stored, described, false, err));
+  } else if (read != NULL) {
+    CKPT_TRY_GOTO(ckpt_readback_is_same(&same, read, described, !is_forced, err));
+  }
+  *is_taken = read != NULL && (same || is_forced);
+  if (*is_taken) {
+    uint32_t n_roles;
+    ckpt_readback_keep(described, read, &n_roles);
+    read = NULL;
+    if (n_roles != 0 && !described->is_stored)
+      status = ckpt_losses_add(f->losses, err, "what %u tensors are for (they are read as others)", n_roles);
+  }
+done:
+  ckpt_index_free(stored);
+  ckpt_index_free(read);
+  return status;
+}
+
+/* ---- the choice -------------------------------------------------------------------------------------------------- */
+
+/* A pair on its way to where it stands among the others. */
+typedef struct place {
+  ckpt_object *path, *value;
+  uint32_t order;
+} place;
+
+static int compare_keys(const ckpt_object *a, const ckpt_object *b) {
+  if (a == b) return 0;
+  if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+  if (a->kind == CKPT_OBJECT_INT) return (a->integer > b->integer) - (a->integer < b->integer);
+  return strcmp(a->text, b->text);
+}
+
+static int compare_places(const void *x, const void *y) {
+  const place *a = x, *b = y;
+  for (uint64_t i = 0; i < a->path->n && i < b->path->n; i++) {
+    int order = compare_keys(a->path->items[i], b->path->items[i]);
+    if (order != 0) return order;
+  }
+  if (a->path->n != b->path->n) return a->path->n < b->path->n ? -1 : 1;
+  return (a->order > b->order) - (a->order < b->order);
+}
+
+/* Places with one key at a depth, and the first of their orders. */
+typedef struct run {
+  uint64_t low, high;
+  uint32_t order;
+} run;
+
+static int compare_runs(const void *x, const void *y) {
+  const run *a = x, *b = y;
+  return (a->order > b->order) - (a->order < b->order);
+}
+
+/* Brings sorted places, which agree above a depth, into the order in which a dict has them: what is in one container
+ * lies together, where the first of it stood. Goes as deep as paths are long. */
+static ckpt_status group(place *places, place *room, uint64_t n, uint64_t depth, ckpt_error *err) {
+  run *runs = reallocarray(NULL, n, sizeof *runs);
+  CKPT_TRY_ALLOC(runs, err);
+  uint64_t n_runs = 0, at = 0;
+  ckpt_status status = CKPT_OK;
+  for (uint64_t low = 0, high; low < n && status == CKPT_OK; low = high) {
+    bool is_container = places[low].path->n > depth + 1;
+    for (high = low + 1; high < n && is_container; high++)
+      if (compare_keys(places[low].path->items[depth], places[high].path->items[depth]) != 0) break;
+    if (is_container) status = group(places + low, room, high - low, depth + 1, err);
+    runs[n_runs++] = (run){low, high, places[low].order};
+  }
+  qsort(runs, n_runs, sizeof *runs, compare_runs);
+  for (uint64_t i = 0; i < n_runs && status == CKPT_OK; i++) {
+    memcpy(room + at, places + runs[i].low, (runs[i].high - runs[i].low) * sizeof *room);
+    at += runs[i].high - runs[i].low;
+  }
+  if (status == CKPT_OK) memcpy(places, room, n * sizeof *places);
+  free(runs);
+  return status;
+}
+
+/* The pairs as a DICT, in the order in which they will be read. */
+static ckpt_status make_pairs(ckpt_dcp_flattener *f, ckpt_object **out, ckpt_error *err) {
+  place *places = reallocarray(NULL, f->n, 2 * sizeof *places);
+  ckpt_object *pairs = *out = ckpt_object_new(&f->described->arena, CKPT_OBJECT_DICT, f->n, NULL);
+  ckpt_status status = CKPT_OK;
+  if (places == NULL || pairs == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < f->n && status == CKPT_OK; i++)
+    places[i] = (place){f->pairs[2 * (size_t)i], f->pairs[2 * (size_t)i + 1], i};
+  if (status == CKPT_OK) {
+    qsort(places, f->n, sizeof *places, compare_places);
+    status = group(places, places + f->n, f->n, 0, err);
+  }
+  for (uint32_t i = 0; i < f->n && status == CKPT_OK; i++) {
+    pairs->items[2 * (size_t)i] = places[i].path;
+    pairs->items[2 * (size_t)i + 1] = places[i].value;
+  }
+  free(places);
+  return status;
+}
+
+/* Whether a dict holds nothing but tensors under their own names. */
+static bool is_plain(const ckpt_object *pairs) {
+  for (uint64_t i = 0; i < pairs->n; i++)
+    if (pairs->items[2 * i]->n != 1 || pairs->items[2 * i + 1]->kind != CKPT_OBJECT_TENSOR) return false;
+  return true;
+}
+
+/* Tensors that stand in what cannot be flattened stand beside it all. */
+static ckpt_status add_others(ckpt_dcp_flattener *f, ckpt_error *err) {
+  uint8_t *is_there = calloc((size_t)f->described->n_tensors + 1, 1);
+  CKPT_TRY_ALLOC(is_there, err);
+  ckpt_status status = CKPT_OK;
+  for (uint64_t i = 0; i < f->n; i++)
+    if (f->pairs[2 * i + 1]->kind == CKPT_OBJECT_TENSOR) is_there[f->pairs[2 * i + 1]->tensor] = 1;
+  for (uint32_t i = 0; i < f->described->n_tensors && status == CKPT_OK; i++)
+    if (!is_there[i]) status = add_names(f, NULL, i, err);
+  free(is_there);
+  return status;
+}
+
+/* The input's own dict. *out is NULL where it will not do: tensors would have other names, or the model is all that is
+ * left of it. */
+static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ckpt_object **out, ckpt_error *err) {
+  const ckpt_index *of = f->described->objects_of;
+  const uint32_t n_losses = f->losses->n;
+  bool is_taken = false;
+  if (root == NULL || root->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+  CKPT_TRY(ckpt_dcp_flatten(f, root, err));
+  CKPT_TRY(add_others(f, err));
+  bool is_rest = of != NULL && of->n_tensors > f->described->n_tensors;
+  ckpt_object *pairs;
+  if (f->n == 0) return CKPT_OK;
+  CKPT_TRY(make_pairs(f, &pairs, err));
+  if (!is_rest || f->n_items != 0 || !is_model(f->described)) CKPT_TRY(take(&is_taken, f, pairs, err));
+  if (is_taken)
+    *out = pairs;
+  else
+    f->losses->n = n_losses;
+  return CKPT_OK;
+}
+
+static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects, ckpt_object **out, ckpt_error *err) {
+  containers in;
+  bool is_taken = true;
+  CKPT_TRY(ckpt_dcp_flatten_objects(f, objects, err));
+  if (f->n_items == 0 && is_model(f->described)) return CKPT_OK;
+  CKPT_TRY(make_containers(&in, &f->described->arena, err));
+  for (uint32_t i = 0; i < f->described->n_tensors; i++)
+    CKPT_TRY(add_names(f, f->described->is_stored ? NULL : &in, i, err));
+  if (f->n == 0) return CKPT_OK;
+  CKPT_TRY(make_pairs(f, out, err));
+  return take(&is_taken, f, *out, err);
+}
+
+ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  const ckpt_object *objects = described->objects, *root = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  bool leaves_states = described->objects_of != NULL && has_states(described->objects_of) && !has_states(described);
+  ckpt_dcp_flattener own = {.described = described, .losses = losses, .leaves_states = leaves_states}, made = own;
+  ckpt_object *pairs = NULL;
+  uint32_t *numbers = NULL;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_described_numbers(&numbers, &own.n_numbers, described, err));
+  own.numbers = numbers;
+  CKPT_TRY_GOTO(choose_own(&own, root, &pairs, err));
+  if (pairs == NULL) CKPT_TRY_GOTO(choose_made(&made, objects, &pairs, err));
+  if (pairs != NULL && is_plain(pairs)) pairs = NULL; /* as without */
+  described->objects = pairs;
+  described->objects_of = NULL;
+done:
+  free(own.pairs);
+  free(made.pairs);
+  free(numbers);
+  return status;
+}
