@@ -96,40 +96,15 @@ static ckpt_status name_pairs(ckpt_readback *read, const ckpt_object *pairs, boo
   return CKPT_OK;
 }
 
-/* The index that our reader makes of these pairs; NULL where it does not. */
-static ckpt_status read_pairs(ckpt_index **out, const ckpt_object *pairs, const ckpt_index *described, bool stored,
-                              ckpt_error *err) {
-  ckpt_readback read = {0};
-  ckpt_status status = name_pairs(&read, pairs, stored, err);
-  if (status == CKPT_OK) status = ckpt_readback_index(out, &read, described, described, stored, err);
-  ckpt_readback_free(&read);
-  return status;
-}
-
-/* Whether tensors that stand in the dict as these pairs say are read as they are described; then, and where they are
- * `taken` in any case, the description says how they are read. */
 static ckpt_status take(bool *is_taken, ckpt_dcp_flattener *f, const ckpt_object *pairs, ckpt_error *err) {
-  ckpt_index *described = f->described, *stored = NULL, *read = NULL;
-  bool same = false, is_forced = *is_taken;
+  ckpt_readback read = {0}, stored = {0};
   ckpt_status status;
-  CKPT_TRY_GOTO(read_pairs(&read, pairs, described, false, err));
-  if (described->is_stored) {
-    CKPT_TRY_GOTO(read_pairs(&stored, pairs, described, true, err));
-    if (stored != NULL) CKPT_TRY_GOTO(ckpt_readback_is_same(&same, stored, described, false, err));
-  } else if (read != NULL) {
-    CKPT_TRY_GOTO(ckpt_readback_is_same(&same, read, described, !is_forced, err));
-  }
-  *is_taken = read != NULL && (same || is_forced);
-  if (*is_taken) {
-    uint32_t n_roles;
-    ckpt_readback_keep(described, read, &n_roles);
-    read = NULL;
-    if (n_roles != 0 && !described->is_stored)
-      status = ckpt_losses_add(f->losses, err, "what %u tensors are for (they are read as others)", n_roles);
-  }
+  CKPT_TRY_GOTO(name_pairs(&read, pairs, false, err));
+  if (f->described->is_stored) CKPT_TRY_GOTO(name_pairs(&stored, pairs, true, err));
+  status = ckpt_readback_take(is_taken, &read, &stored, f->described, f->described, f->losses, err);
 done:
-  ckpt_index_free(stored);
-  ckpt_index_free(read);
+  ckpt_readback_free(&read);
+  ckpt_readback_free(&stored);
   return status;
 }
 

@@ -16,6 +16,10 @@ ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *op
 ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,
                                    ckpt_error *err);
 
+/* A dict of all tensors, by all their names (those of one in byte order, whichever is its first): what a model's state
+ * dict is. */
+ckpt_status ckpt_torch_make_state_dict(ckpt_object **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
+
 /* A copy without tensors, and without what weights-only loading refuses, which is added to the losses; NULL where that
  * is all. */
 ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_losses *losses, ckpt_error *err);

@@ -19,7 +19,7 @@ enum { N_BEFORE = 4, N_BEHIND = 2, N_KEY = 16 };
 
 typedef struct archive {
   const ckpt_index *index;
-  const ckpt_object *root;
+  ckpt_object *root;
   uint32_t *keys;  /* of each tensor's storage, + 1: in order of first use; 0 while it has not been used */
   uint32_t *order; /* tensors by key */
   uint32_t n_storages;
@@ -52,7 +52,7 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
   }
   snprintf(key, sizeof key, "%u", a->keys[leaf->tensor] - 1);
   ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape, key,
-                        leaf->name != NULL);
+                        leaf->name != NULL, (ckpt_object_grad)leaf->form);
 }
 
 static void print_pickle(archive *a, ckpt_out *out) {
@@ -60,33 +60,6 @@ static void print_pickle(archive *a, ckpt_out *out) {
   ckpt_pickle_writer writer = ckpt_pickle_start(out);
   ckpt_pickle_put_object(&writer, a->root, put_leaf, &p);
   ckpt_pickle_stop(&writer);
-}
-
-static int compare_keys(const void *a, const void *b) {
-  return strcmp((*(ckpt_object *const *)a)->text, (*(ckpt_object *const *)b)->text);
-}
-
-/* A dict of all tensors, by all their names (those of one in byte order, whichever is its first): what a model's state
- * dict is. */
-static ckpt_status make_state_dict(const ckpt_index *index, const ckpt_object **out, ckpt_arena *arena,
-                                   ckpt_error *err) {
-  ckpt_object *dict = ckpt_object_new(arena, CKPT_OBJECT_DICT, (uint64_t)index->n_tensors + index->n_aliases, NULL);
-  CKPT_TRY_ALLOC(dict, err);
-  uint64_t n = 0;
-  for (uint32_t i = 0; i < index->n_tensors; i++) {
-    const ckpt_tensor *tensor = &index->tensors[i];
-    const char *name = tensor->name;
-    const uint64_t first = n;
-    for (const char *const *alias = tensor->aliases; name != NULL && n < dict->n;) {
-      CKPT_TRY_ALLOC(dict->items[2 * n] = ckpt_object_text(arena, name, strlen(name)), err);
-      CKPT_TRY_ALLOC(dict->items[2 * n++ + 1] = ckpt_object_tensor(arena, i), err);
-      name = alias == NULL ? NULL : *alias++;
-    }
-    if (n - first > 1) qsort(dict->items + 2 * first, n - first, 2 * sizeof *dict->items, compare_keys);
-  }
-  dict->n = n;
-  *out = dict;
-  return CKPT_OK;
 }
 
 /* ---- records ---------------------------------------------------------------------------------------------------- */
@@ -185,8 +158,8 @@ ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *op
   if (index->n_tensors > (UINT32_MAX - 1) / 2 - N_BEFORE - N_BEHIND) /* storages, in segments and records */
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many tensors");
   a->index = index;
-  a->root = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
-  if (a->root == NULL) CKPT_TRY(make_state_dict(index, &a->root, layout->arena, err));
+  a->root = (ckpt_object *)(uintptr_t)ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
+  if (a->root == NULL) CKPT_TRY(ckpt_torch_make_state_dict(&a->root, index, layout->arena, err));
   CKPT_TRY_ALLOC(a->keys = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *a->keys), err);
   CKPT_TRY_ALLOC(a->order = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *a->order), err);
   CKPT_TRY(make_records(a, layout->arena, err));

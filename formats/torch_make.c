@@ -293,6 +293,8 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   CKPT_TRY(list_entries(m, err));
   for (uint32_t i = 0; i < m->n && is_model; i++) is_model = m->entries[i].is_model;
   if (is_model) return CKPT_OK;
+  if (m->described->is_stored) /* names below a container would be others */
+    return ckpt_losses_add(m->losses, err, "roles and objects (tensors have their stored names)");
   const entry *conflict = find_conflict(m);
   if (conflict != NULL)
     return ckpt_losses_add(m->losses, err, "roles and objects (%s stands in their way)",
@@ -314,4 +316,31 @@ ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *describe
   ckpt_status status = make(&m, out, err);
   free(m.entries);
   return status;
+}
+
+/* ---- a model alone ------------------------------------------------------------------------------------------------
+ */
+
+static int compare_texts(const void *a, const void *b) {
+  return strcmp((*(ckpt_object *const *)a)->text, (*(ckpt_object *const *)b)->text);
+}
+
+ckpt_status ckpt_torch_make_state_dict(ckpt_object **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err) {
+  ckpt_object *dict = ckpt_object_new(arena, CKPT_OBJECT_DICT, (uint64_t)index->n_tensors + index->n_aliases, NULL);
+  CKPT_TRY_ALLOC(dict, err);
+  uint64_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    const char *name = tensor->name;
+    const uint64_t first = n;
+    for (const char *const *alias = tensor->aliases; name != NULL && n < dict->n;) {
+      CKPT_TRY_ALLOC(dict->items[2 * n] = ckpt_object_text(arena, name, strlen(name)), err);
+      CKPT_TRY_ALLOC(dict->items[2 * n++ + 1] = ckpt_object_tensor(arena, i), err);
+      name = alias == NULL ? NULL : *alias++;
+    }
+    if (n - first > 1) qsort(dict->items + 2 * first, n - first, 2 * sizeof *dict->items, compare_texts);
+  }
+  dict->n = n;
+  *out = dict;
+  return CKPT_OK;
 }

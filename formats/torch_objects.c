@@ -93,6 +93,7 @@ static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err
   if (number != UINT32_MAX) {
     static const char parameter[] = "torch.nn.parameter.Parameter";
     CKPT_TRY_ALLOC(c->result = ckpt_object_tensor(c->arena, number), err);
+    c->result->form = node->form;
     if (node->name != NULL && strcmp(node->name, parameter) == 0) {
       c->result->name = parameter;
       c->result->n_module = sizeof "torch.nn.parameter" - 1;
@@ -262,8 +263,54 @@ static ckpt_status set_object(ckpt_index *described, ckpt_object *root, ckpt_are
   return CKPT_OK;
 }
 
-ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+/* Whether tensors in an object are read as they are described; *is_taken: it is written in any case. */
+static ckpt_status take(bool *is_taken, ckpt_object *root, ckpt_index *described, ckpt_losses *losses,
+                        ckpt_error *err) {
+  ckpt_readback read = {0}, stored = {0};
+  ckpt_status status = ckpt_torch_names_of(&read, described->is_stored ? &stored : NULL, root, described, err);
+  if (status == CKPT_OK) status = ckpt_readback_take(is_taken, &read, &stored, described, NULL, losses, err);
+  ckpt_readback_free(&read);
+  ckpt_readback_free(&stored);
+  return status;
+}
+
+/* Whether a dict of all tensors is no model for its reader. */
+static bool is_doubtful(const ckpt_index *described) {
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    bool is_of_model = tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
+    if (!is_of_model || ckpt_torch_is_training_key(tensor->name)) return true;
+  }
+  return false;
+}
+
+static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  const uint32_t n_losses = losses->n;
+  bool is_taken = false, is_forced = true;
   ckpt_object *root;
+  CKPT_TRY(copy_own(&root, described, losses, err));
+  if (root != NULL) CKPT_TRY(take(&is_taken, root, described, losses, err));
+  if (is_taken) {
+    described->n_composites = 0; /* their calls are in it */
+    return set_object(described, root, losses->arena, err);
+  }
+  losses->n = n_losses;
+  CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
+  if (root != NULL) {
+    CKPT_TRY(take(&is_forced, root, described, losses, err));
+    return set_object(described, root, losses->arena, err);
+  }
+  if (is_doubtful(described)) {
+    const uint32_t n_said = losses->n;
+    CKPT_TRY(ckpt_torch_make_state_dict(&root, described, losses->arena, err));
+    CKPT_TRY(take(&is_forced, root, described, losses, err));
+    if (n_said != n_losses) losses->n = n_said; /* roles were named */
+  }
+  described->objects = NULL;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     const char *name, *storage;
@@ -273,10 +320,5 @@ ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckp
                        "torch counts pairs of %s, and its last axis is odd (choose another with --dtype)",
                        ckpt_dtype_name((ckpt_dtype)tensor->dtype));
   }
-  CKPT_TRY(copy_own(&root, described, losses, err));
-  if (root != NULL) described->n_composites = 0; /* their calls are in it */
-  if (root == NULL) CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
-  if (root != NULL) return set_object(described, root, losses->arena, err);
-  described->objects = NULL;
-  return CKPT_OK;
+  return choose(described, losses, err);
 }

@@ -55,10 +55,13 @@ typedef enum ckpt_object_extra {
   CKPT_EXTRA_STATE = 8     /* what __setstate__ would get: mostly a DICT of attributes */
 } ckpt_object_extra;
 
+/* Whether a leaf asks for gradients: what is made of anything but torch's objects does not say. */
+typedef enum ckpt_object_grad { CKPT_GRAD_UNKNOWN, CKPT_GRAD_NO, CKPT_GRAD_YES } ckpt_object_grad;
+
 typedef struct ckpt_object ckpt_object;
 struct ckpt_object {
   ckpt_object_kind kind;
-  uint32_t form : 4;      /* FOREIGN: ckpt_object_form */
+  uint32_t form : 4;      /* FOREIGN: ckpt_object_form; TENSOR: ckpt_object_grad */
   uint32_t extras : 4;    /* bits of ckpt_object_extra; these nodes follow the items in that order */
   uint32_t room : 6;      /* its builder's: items has room for 2^room, or is full where 0 */
   uint32_t n_module : 16; /* bytes of name before the dot that parts module and class; 0: unknown */

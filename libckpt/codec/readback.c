@@ -51,8 +51,10 @@ static ckpt_status fill(ckpt_index *index, const ckpt_readback *read, const ckpt
   return CKPT_OK;
 }
 
-ckpt_status ckpt_readback_index(ckpt_index **out, ckpt_readback *read, const ckpt_index *described,
-                                const ckpt_index *config_of, bool stored_names, ckpt_error *err) {
+/* The index that a reader makes of these names: tensor i is the description's. *out is NULL where a tensor has no name,
+ * or two have one. */
+static ckpt_status make_index(ckpt_index **out, ckpt_readback *read, const ckpt_index *described,
+                              const ckpt_index *config_of, bool stored_names, ckpt_error *err) {
   ckpt_error why = {.status = CKPT_OK};
   ckpt_index *index = NULL;
   uint32_t n = 0;
@@ -99,8 +101,10 @@ static ckpt_status list_names(ckpt_readback *out, const ckpt_index *index, ckpt_
   return CKPT_OK;
 }
 
-ckpt_status ckpt_readback_is_same(bool *same, const ckpt_index *read, const ckpt_index *described, bool roles,
-                                  ckpt_error *err) {
+/* Whether all tensors have their names in such an index; `roles`: and parts of the model stay that, others what they
+ * are. */
+static ckpt_status compare(bool *same, const ckpt_index *read, const ckpt_index *described, bool roles,
+                           ckpt_error *err) {
   ckpt_readback a = {0}, b = {0};
   ckpt_status status;
   *same = false;
@@ -116,15 +120,42 @@ done:
   return status;
 }
 
-void ckpt_readback_keep(ckpt_index *described, ckpt_index *read, uint32_t *n_roles) {
-  *n_roles = 0;
+/* Makes the description say how it is read; the index is its own from now on. Returns how many roles are others. */
+static uint32_t keep(ckpt_index *described, ckpt_index *read) {
+  uint32_t n_roles = 0;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     if (has_same_role(&read->tensors[i], &described->tensors[i])) continue;
     described->tensors[i].role = read->tensors[i].role;
-    ++*n_roles;
+    n_roles++;
   }
   ckpt_index_free(described->as_read);
   described->as_read = read;
+  return n_roles;
+}
+
+ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback *read, ckpt_readback *stored, ckpt_index *described,
+                               const ckpt_index *config_of, ckpt_losses *losses, ckpt_error *err) {
+  ckpt_index *named = NULL, *as_stored = NULL;
+  bool same = false, is_forced = *is_taken;
+  ckpt_status status;
+  CKPT_TRY_GOTO(make_index(&named, read, described, config_of, false, err));
+  if (described->is_stored) {
+    CKPT_TRY_GOTO(make_index(&as_stored, stored, described, config_of, true, err));
+    if (as_stored != NULL) CKPT_TRY_GOTO(compare(&same, as_stored, described, false, err));
+  } else if (named != NULL) {
+    CKPT_TRY_GOTO(compare(&same, named, described, !is_forced, err));
+  }
+  *is_taken = named != NULL && (same || is_forced);
+  if (!*is_taken) goto done;
+  uint32_t n_roles = keep(described, named);
+  named = NULL;
+  if (n_roles != 0 && !described->is_stored)
+    status = ckpt_losses_add(losses, err, "what %u tensor%s for (read as %s)", n_roles, n_roles == 1 ? " is" : "s are",
+                             n_roles == 1 ? "another" : "others");
+done:
+  ckpt_index_free(named);
+  ckpt_index_free(as_stored);
+  return status;
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 #ifndef CKPT_CODEC_READBACK_H
 #define CKPT_CODEC_READBACK_H
 
-#include "libckpt/index.h"
+#include "libckpt/format.h"
 
 /* One name of a described tensor. */
 typedef struct ckpt_readback_name {
@@ -25,20 +25,12 @@ typedef struct ckpt_readback {
 ckpt_status ckpt_readback_add(ckpt_readback *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err);
 void ckpt_readback_free(ckpt_readback *read); /* the matching end */
 
-/* The index that a reader makes of these names: tensor i is the description's. Canonical names, by the config among the
- * side files of config_of (NULL: there is none), unless stored_names. *out is NULL where a tensor has no name, or two
- * have one. Free with ckpt_index_free. */
-ckpt_status ckpt_readback_index(ckpt_index **out, ckpt_readback *read, const ckpt_index *described,
-                                const ckpt_index *config_of, bool stored_names, ckpt_error *err);
-
-/* Whether all tensors have their names in such an index; `roles`: and parts of the model stay that, others what they
- * are. ENOMEM. */
-ckpt_status ckpt_readback_is_same(bool *same, const ckpt_index *read, const ckpt_index *described, bool roles,
-                                  ckpt_error *err);
-
-/* Makes a description say what an index that ckpt_readback_index made says of it (index.h, as_read), which is its own
- * from now on; *n_roles tensors got other roles. */
-void ckpt_readback_keep(ckpt_index *described, ckpt_index *read, uint32_t *n_roles);
+/* Whether tensors that are read under these names are read as they are described. Then, and where *is_taken says that
+ * they will be written so in any case, the description says how they are read (index.h, as_read), what they are for
+ * included, which is a loss. `stored` are the names that --names stored gives, for a description that has such, else
+ * empty. config_of: whose config.json the output has, NULL: it has none. ENOMEM. */
+ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback *read, ckpt_readback *stored, ckpt_index *described,
+                               const ckpt_index *config_of, ckpt_losses *losses, ckpt_error *err);
 
 /* By the number of a tensor in the index that a description's objects are of: the one to be written with all its names,
  * UINT32_MAX where there is none. The table, of *n_numbers, is to be freed. ENOMEM. */

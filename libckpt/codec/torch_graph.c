@@ -33,11 +33,12 @@ typedef struct walk {
 
 /* Makes a node a leaf of this tensor; class is that of a subclass, or NULL. */
 static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, const char *class, size_t n_module,
-                               ckpt_error *err) {
+                               ckpt_object_grad grad, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
   CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
   g->leaves[g->n_leaves++] = (ckpt_torch_leaf){node, *node, tensor};
-  *node = (ckpt_object){.kind = CKPT_OBJECT_TENSOR, .tensor = tensor, .name = class, .n_module = n_module & 0xFFFF};
+  *node = (ckpt_object){
+      .kind = CKPT_OBJECT_TENSOR, .tensor = tensor, .name = class, .n_module = n_module & 0xFFFF, .form = grad};
   return CKPT_OK;
 }
 
@@ -60,6 +61,12 @@ static ckpt_status take_values(walk *w, ckpt_object *node, ckpt_error *err) {
   g->sparse[g->n_sparse++] = node;
   g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves++}; /* its leaf, as below */
   return CKPT_OK;
+}
+
+/* What a call says in its argument i. */
+static ckpt_object_grad grad_of(const ckpt_torch_call *call, uint64_t i) {
+  bool is_known = i < call->n_args && call->args[i]->kind == CKPT_OBJECT_BOOL;
+  return !is_known ? CKPT_GRAD_UNKNOWN : call->args[i]->boolean ? CKPT_GRAD_YES : CKPT_GRAD_NO;
 }
 
 /* A node whose children have all been seen. */
@@ -88,11 +95,12 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
     static const char parameter[] = "torch.nn.parameter.Parameter";
     bool has_tensor = call.n_args != 0 && call.args[0]->kind == CKPT_OBJECT_TENSOR;
     if (!has_tensor) return CKPT_OK;
-    return class != NULL ? become_leaf(w, node, call.args[0]->tensor, class, n_module, err)
-                         : become_leaf(w, node, call.args[0]->tensor, parameter, sizeof "torch.nn.parameter" - 1, err);
+    ckpt_object_grad grad = grad_of(&call, 1);
+    if (class == NULL) class = parameter, n_module = sizeof "torch.nn.parameter" - 1;
+    return become_leaf(w, node, call.args[0]->tensor, class, n_module, grad, err);
   }
   CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
-  CKPT_TRY(become_leaf(w, node, g->n_tensors, class, n_module, err));
+  CKPT_TRY(become_leaf(w, node, g->n_tensors, class, n_module, grad_of(&call, 4), err));
   g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves - 1}; /* its leaf, until it is read */
   return CKPT_OK;
 }

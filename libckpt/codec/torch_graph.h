@@ -10,7 +10,7 @@
 #ifndef CKPT_CODEC_TORCH_GRAPH_H
 #define CKPT_CODEC_TORCH_GRAPH_H
 
-#include "libckpt/index.h"
+#include "libckpt/codec/readback.h"
 
 /* A storage: memory that one or more tensors are views of. */
 typedef struct ckpt_torch_storage {
@@ -71,8 +71,9 @@ typedef struct ckpt_torch_graph {
   uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
   bool is_state;                   /* the caller's: none of it is the model's */
   uint64_t n_children;             /* of the containers that tensors are in */
+  const ckpt_object *top;          /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
   const ckpt_object *param_groups; /* of the optimizer state that is called `optimizer.state`, once added; or NULL */
-  bool is_state_dict;              /* a tensor, or a dict of tensors and nothing else: once added */
+  bool is_state_dict;              /* a dict of plain tensors and nothing else: once added */
 } ckpt_torch_graph;
 
 /* Turns the graph below root, which came from ckpt_pickle_read, into tensors, in place. EFORMAT for storages that are
@@ -87,6 +88,11 @@ void ckpt_torch_graph_free(ckpt_torch_graph *graph); /* a zeroed one is fine */
  * that reaches outside its storage; ELIMIT; as ckpt_index_add. */
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err);
+
+/* The names that an object's leaves, which are numbers of a description's tensors, get when it is read: canonical but
+ * for wrappers, and stored ones where `stored` is not NULL. Marks the object's nodes, which have no marks. ENOMEM. */
+ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt_object *root,
+                                const ckpt_index *described, ckpt_error *err);
 
 /* Says which of the added tensors are parts of sparse ones, once they have their final names. */
 ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
@@ -141,6 +147,9 @@ ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storag
 /* Fills in a tensor from its call. reference is that of its storage, NULL where there is none. ENOMEM. */
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
                                    const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err);
+
+/* Whether an entry of a root where no entry is known as the model is training state by its key. */
+bool ckpt_torch_is_training_key(const char *key);
 
 /* Gives every tensor that is reached its names. */
 ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,

@@ -103,12 +103,23 @@ static const ckpt_object *find_container(const ckpt_object *root) {
   return NULL;
 }
 
-/* Whether an entry of the root is training state where no entry is known as the model. */
-static bool is_training_key(const ckpt_object *key) {
+/* The only entry of the root, where the parts of a checkpoint are below it ({"app": {"model": ...}}); else the root. */
+static ckpt_object *find_top(ckpt_object *root) {
+  if (!is_dict(root) || root->n != 1 || root->extras != 0 || root->items[0]->kind != CKPT_OBJECT_TEXT) return root;
+  ckpt_object *below = root->items[1];
+  if (!is_dict(below) || !holds(below) || is_module(below) || is_optimizer(below) || find_container(root) != NULL)
+    return root;
+  bool is_known = find_container(below) != NULL;
+  for (uint64_t i = 0; i < below->n && !is_known; i++)
+    is_known = holds(below->items[2 * i + 1]) && is_optimizer(below->items[2 * i + 1]);
+  return is_known ? below : root;
+}
+
+bool ckpt_torch_is_training_key(const char *key) {
   static const char *const starts[] = {"optim",  "lr_sched", "sched",     "scaler", "grad_scaler",     "rng",
                                        "random", "args",     "callbacks", "loops",  "hyper_parameters"};
-  for (size_t i = 0; key->kind == CKPT_OBJECT_TEXT && i < sizeof starts / sizeof *starts; i++)
-    if (strncmp(key->text, starts[i], strlen(starts[i])) == 0) return true;
+  for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+    if (strncmp(key, starts[i], strlen(starts[i])) == 0) return true;
   return false;
 }
 
@@ -182,8 +193,15 @@ static void take_state(const namer *w, child *c) {
 }
 
 static void take_top(const namer *w, child *c, const ckpt_object *key) {
+  if (c->node == w->graph->top) {
+    c->kind = FRAME_TOP;
+    if (!w->stored_names) c->part = NULL;
+    w->index->is_renamed = w->index->is_renamed || !w->stored_names;
+    return;
+  }
   bool is_model = c->node == w->container;
-  if (w->container != NULL ? !is_model : is_training_key(key)) c->role = CKPT_ROLE_OTHER;
+  bool is_training = key->kind == CKPT_OBJECT_TEXT && ckpt_torch_is_training_key(key->text);
+  if (w->container != NULL ? !is_model : is_training) c->role = CKPT_ROLE_OTHER;
   if (!is_model || w->stored_names) return;
   c->part = NULL;
   w->index->is_renamed = true;
@@ -451,8 +469,10 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
   child root = {.node = graph->root, .role = graph->is_state ? CKPT_ROLE_OTHER : CKPT_ROLE_PARAMETER};
   if (prefix[0] != '\0') take_text(&root, prefix, strlen(prefix));
   ckpt_status status = CKPT_OK;
+  graph->top = root.node;
   if (!holds(root.node)) goto done;
-  w->container = find_container(root.node);
+  graph->top = find_top(root.node);
+  w->container = find_container(graph->top);
   if (is_dict(root.node) && !is_optimizer(root.node) && !is_module(root.node)) root.kind = FRAME_TOP;
   CKPT_TRY_GOTO(name_all(w, &root, err));
   for (uint32_t i = 0; i < graph->n_tensors; i++) { /* keys of dicts, and what only a cycle leads to */

@@ -41,7 +41,7 @@ bool ckpt_torch_holds(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape) {
 }
 
 void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dtype dtype, uint32_t rank,
-                           const uint64_t *shape, const char *key, bool is_parameter) {
+                           const uint64_t *shape, const char *key, bool is_parameter, ckpt_object_grad grad) {
   const char *name = "", *storage = NULL;
   uint64_t sizes[CKPT_MAX_RANK] = {0}, strides[CKPT_MAX_RANK] = {0}, n = 1, stride = 1;
   (void)ckpt_torch_type(dtype, &name, &storage);
@@ -52,6 +52,8 @@ void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dt
     n *= sizes[i];
   }
   const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
+  const bool can_ask = row->kind == CKPT_KIND_FLOAT || row->kind == CKPT_KIND_COMPLEX;
+  const bool asks = can_ask && (grad == CKPT_GRAD_YES || (is_parameter && grad == CKPT_GRAD_UNKNOWN));
   if (is_parameter) put_global(w, &memo->functions[REBUILD_PARAMETER], "torch._utils", "_rebuild_parameter");
   put_global(w, &memo->functions[storage == NULL ? REBUILD_WITH_DTYPE : REBUILD], "torch._utils",
              storage == NULL ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
@@ -70,13 +72,13 @@ void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dt
   ckpt_pickle_put_u64(w, 0);
   ckpt_pickle_put_u64s(w, sizes, rank);
   ckpt_pickle_put_u64s(w, strides, rank);
-  ckpt_pickle_put_bool(w, false);
+  ckpt_pickle_put_bool(w, asks && !is_parameter);
   put_hooks(memo, w);
   if (storage == NULL) put_global(w, &memo->dtypes[dtype], "torch", name);
   ckpt_pickle_put_tuple(w, storage == NULL ? 7 : 6);
   ckpt_pickle_put_reduce(w);
   if (!is_parameter) return;
-  ckpt_pickle_put_bool(w, row->kind == CKPT_KIND_FLOAT || row->kind == CKPT_KIND_COMPLEX);
+  ckpt_pickle_put_bool(w, asks);
   put_hooks(memo, w);
   ckpt_pickle_put_tuple(w, 3);
   ckpt_pickle_put_reduce(w);

@@ -4,6 +4,7 @@
 
 #include "libckpt/ckpt.h"
 #include "libckpt/codec/pickle_write.h"
+#include "libckpt/object.h"
 
 /* The dtypes of ours that torch has, as caps.dtypes. */
 #define CKPT_TORCH_DTYPES                 \
@@ -19,8 +20,9 @@ typedef struct ckpt_torch_memo {
 bool ckpt_torch_holds(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape);
 
 /* Prints a row-major tensor on the CPU, alone in its storage `key`; ckpt_torch_holds it. A parameter is wrapped into
- * torch.nn.Parameter, which asks for gradients where its dtype can have some. */
+ * torch.nn.Parameter. Gradients are asked for where the dtype can have some, and `grad` says so, or nothing of a
+ * parameter. */
 void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, ckpt_dtype dtype, uint32_t rank,
-                           const uint64_t *shape, const char *key, bool is_parameter);
+                           const uint64_t *shape, const char *key, bool is_parameter, ckpt_object_grad grad);
 
 #endif

@@ -142,9 +142,9 @@ def save_worker(rank, world, port, path):
 def load_worker(rank, world, port, path, wanted):
     model, optimizer = trained(2, 1)
     weights, states = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": states, "step": 0}
+    state = {"model": weights, "optim": states, "step": 0}
     dcp.load(state, checkpoint_id=path)
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
     assert state["step"] == 7 and optimizer.param_groups[0]["lr"] == 0.25, optimizer.param_groups
     found, wanted = tensors_of(model, optimizer), torch.load(wanted, weights_only=True)
     expect(found["model"], wanted["model"])

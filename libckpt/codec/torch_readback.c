@@ -1,0 +1,86 @@
+/* torch_readback.c - what tensors in an object are called when it is read as a torch file: our own reader names them,
+ * in a graph of the object and of nothing else. */
+#include <stdlib.h>
+
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+typedef struct step {
+  ckpt_object *node;
+  uint64_t next;
+} step;
+
+typedef struct marker {
+  step *path;
+  uint32_t n, capacity;
+  uint64_t n_children; /* of what holds tensors */
+} marker;
+
+static bool holds(const ckpt_object *node) { return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS; }
+
+static ckpt_status enter(marker *m, ckpt_object *node, ckpt_error *err) {
+  if (node->kind == CKPT_OBJECT_TENSOR || node->mark != TORCH_UNSEEN || ckpt_object_n_children(node) == 0)
+    return CKPT_OK;
+  node->mark = TORCH_PLAIN;
+  CKPT_TRY(ckpt_grow(&m->path, m->n, &m->capacity, sizeof *m->path, err));
+  m->path[m->n++] = (step){node, 0};
+  return CKPT_OK;
+}
+
+/* Marks what holds tensors. Nodes with children are unseen. */
+static ckpt_status mark(marker *m, ckpt_object *root, ckpt_error *err) {
+  CKPT_TRY(enter(m, root, err));
+  while (m->n != 0) {
+    step *top = &m->path[m->n - 1];
+    ckpt_object *node = top->node;
+    uint64_t n_children = ckpt_object_n_children(node);
+    if (top->next < n_children) {
+      CKPT_TRY(enter(m, node->items[top->next++], err));
+      continue;
+    }
+    for (uint64_t i = 0; i < n_children && node->mark == TORCH_PLAIN; i++)
+      if (holds(node->items[i])) node->mark = TORCH_HOLDS;
+    if (node->mark == TORCH_HOLDS) m->n_children += n_children;
+    m->n--;
+  }
+  return CKPT_OK;
+}
+
+/* Names of one kind; what no reader would take has none. */
+static ckpt_status name(ckpt_readback *read, const marker *m, ckpt_object *root, const ckpt_index *described,
+                        bool stored_names, ckpt_error *err) {
+  ckpt_torch_graph graph = {.root = root, .n_children = m->n_children, .n_tensors = described->n_tensors};
+  ckpt_error why = {.status = CKPT_OK};
+  ckpt_arena arena;
+  ckpt_index *index = NULL;
+  ckpt_status status;
+  ckpt_arena_init(&arena, UINT64_MAX);
+  graph.arena = &arena;
+  CKPT_TRY_GOTO(ckpt_index_new(&index, NULL, "", "torch", NULL, err));
+  graph.tensors = calloc((size_t)graph.n_tensors + 1, sizeof *graph.tensors);
+  if (graph.tensors == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (status != CKPT_OK) goto done;
+  for (uint32_t i = 0; i < graph.n_tensors; i++) graph.tensors[i].first_name = UINT32_MAX;
+  if (ckpt_torch_names_find(&graph, index, "", stored_names, &why) != CKPT_OK) goto done;
+  for (uint32_t i = 0; i < graph.n_tensors; i++)
+    for (uint32_t k = graph.tensors[i].first_name; k != UINT32_MAX; k = graph.names[k].next)
+      CKPT_TRY_GOTO(ckpt_readback_add(read, i, graph.names[k].text, graph.names[k].role, err));
+done:
+  ckpt_index_free(index);
+  ckpt_torch_graph_free(&graph);
+  ckpt_arena_free(&arena);
+  return status;
+}
+
+ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt_object *root,
+                                const ckpt_index *described, ckpt_error *err) {
+  marker m = {.n = 0};
+  ckpt_status status;
+  CKPT_TRY_GOTO(mark(&m, root, err));
+  CKPT_TRY_GOTO(name(read, &m, root, described, false, err));
+  if (stored != NULL) status = name(stored, &m, root, described, true, err);
+done:
+  free(m.path);
+  return status;
+}
