@@ -52,7 +52,7 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
   }
   snprintf(key, sizeof key, "%u", a->keys[leaf->tensor] - 1);
   ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape, key,
-                        leaf->name != NULL, (ckpt_object_grad)leaf->form);
+                        leaf->name != NULL, (ckpt_object_grad)(leaf->form & (CKPT_GRAD_NO | CKPT_GRAD_YES)));
 }
 
 static void print_pickle(archive *a, ckpt_out *out) {

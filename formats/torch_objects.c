@@ -20,14 +20,15 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_KINDS = 16 };
+enum { MAX_KINDS = 16, IN_WORK = 1 /* a mark */ };
 #define LEFT_OUT UINT64_MAX /* in the map, where else the copy is */
 
 typedef struct frame {
   const ckpt_object *node;
   ckpt_object *copy;
-  uint64_t next, n_kept; /* children seen; items in the copy */
-  bool is_short, waits;  /* a part is left out; the child before `next` is in `result` */
+  uint64_t next, n_kept;            /* children seen; items in the copy */
+  uint64_t n_leaves, n_leaves_kept; /* of the copier when it began */
+  bool is_short, waits;             /* a part is left out; the child before `next` is in `result` */
 } frame;
 
 /* What was left out, by name. */
@@ -35,6 +36,7 @@ typedef struct left_out {
   const char *names[MAX_KINDS];
   uint64_t n[MAX_KINDS], n_others;
   uint32_t n_kinds;
+  uint64_t n_namespaces, n_attributes, n_cycles, n_optimizers;
 } left_out;
 
 typedef struct copier {
@@ -45,15 +47,16 @@ typedef struct copier {
   ckpt_node_map map;
   frame *path;
   uint32_t n_path, capacity;
-  uint64_t n_namespaces;
-  ckpt_object *result; /* of the last node; NULL: left out */
+  uint64_t n_leaves, n_leaves_kept; /* met so far */
+  ckpt_object *result;              /* of the last node; NULL: left out */
   left_out out;
 } copier;
 
 /* ---- what is left out ----------------------------------------------------------------------------------------- */
 
 static void count_left_out(left_out *out, const ckpt_object *node) {
-  const char *name = ckpt_torch_class(node);
+  bool is_storage = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT;
+  const char *name = is_storage ? "a storage without a tensor" : ckpt_torch_class(node);
   uint32_t i = 0;
   while (i < out->n_kinds && strcmp(out->names[i], name) != 0) i++;
   if (i == MAX_KINDS) {
@@ -64,16 +67,24 @@ static void count_left_out(left_out *out, const ckpt_object *node) {
   out->n[i]++;
 }
 
-static ckpt_status say_left_out(const left_out *out, uint64_t n_namespaces, ckpt_losses *losses, ckpt_error *err) {
-  uint64_t n_others = out->n_others;
-  if (n_namespaces != 0) CKPT_TRY(ckpt_losses_add(losses, err, CKPT_TORCH_NAMESPACE_LOSS));
+static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_error *err) {
+  typedef unsigned long long ull;
+  if (out->n_namespaces != 0) CKPT_TRY(ckpt_losses_add(losses, err, CKPT_TORCH_NAMESPACE_LOSS));
+  if (out->n_optimizers != 0)
+    CKPT_TRY(ckpt_losses_add(losses, err, "the optimizer's param_groups (none of its states is written)"));
+  if (out->n_attributes != 0)
+    CKPT_TRY(ckpt_losses_add(losses, err, "attributes of %llu tensor%s", (ull)out->n_attributes,
+                             out->n_attributes == 1 ? "" : "s"));
+  if (out->n_cycles != 0)
+    CKPT_TRY(ckpt_losses_add(losses, err, "a tuple within itself, %llu time%s (None, or nothing, stands there)",
+                             (ull)out->n_cycles, out->n_cycles == 1 ? "" : "s"));
   for (uint32_t i = 0; i < out->n_kinds; i++) {
     char times[32] = "";
-    if (out->n[i] > 1) snprintf(times, sizeof times, ", %llu times", (unsigned long long)out->n[i]);
+    if (out->n[i] > 1) snprintf(times, sizeof times, ", %llu times", (ull)out->n[i]);
     CKPT_TRY(ckpt_losses_add(losses, err, "%.200s (no plain data%s)", out->names[i], times));
   }
-  if (n_others == 0) return CKPT_OK;
-  return ckpt_losses_add(losses, err, "%llu objects of other classes", (unsigned long long)n_others);
+  if (out->n_others == 0) return CKPT_OK;
+  return ckpt_losses_add(losses, err, "%llu objects of other classes", (ull)out->n_others);
 }
 
 /* ---- copying ---------------------------------------------------------------------------------------------------- */
@@ -90,16 +101,22 @@ static ckpt_object *none(const copier *c) { return ckpt_object_none(c->arena); }
 static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err) {
   uint32_t number = c->numbers != NULL && node->tensor < c->n_numbers ? c->numbers[node->tensor] : UINT32_MAX;
   c->result = NULL;
+  c->n_leaves++;
   if (number != UINT32_MAX) {
     static const char parameter[] = "torch.nn.parameter.Parameter";
     CKPT_TRY_ALLOC(c->result = ckpt_object_tensor(c->arena, number), err);
-    c->result->form = node->form;
+    c->result->form = node->form & (CKPT_GRAD_NO | CKPT_GRAD_YES);
+    c->n_leaves_kept++;
+    bool has_attributes = (node->form & CKPT_LEAF_ATTRIBUTES) != 0;
     if (node->name != NULL && strcmp(node->name, parameter) == 0) {
       c->result->name = parameter;
       c->result->n_module = sizeof "torch.nn.parameter" - 1;
+    } else if (node->name != NULL && strcmp(node->name, "torch.Tensor") == 0) {
+      has_attributes = true; /* why its class was stated */
     } else if (node->name != NULL) {
       count_left_out(&c->out, node); /* a subclass of a tensor: its values are written as a tensor */
     }
+    c->out.n_attributes += has_attributes;
   }
   return remember(c, node, c->result, err);
 }
@@ -109,7 +126,7 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   *is_entered = false;
   if (ckpt_torch_attributes(node) != NULL) {
     node = ckpt_torch_attributes(node);
-    c->n_namespaces++;
+    c->out.n_namespaces++;
   }
   if (node->kind <= CKPT_OBJECT_BYTES && ckpt_torch_is_safe(node)) { /* nothing in it: shared with the input */
     c->result = (ckpt_object *)(uintptr_t)node;
@@ -118,7 +135,13 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   const uint64_t *known = ckpt_node_map_at(&c->map, node);
   CKPT_TRY_ALLOC(known, err);
   c->result = *known == LEFT_OUT ? NULL : (ckpt_object *)(uintptr_t)*known;
-  if (*known != 0) return CKPT_OK;
+  if (*known != 0) {
+    bool is_cycle = c->result != NULL && c->result->mark == IN_WORK && c->result->kind != CKPT_OBJECT_LIST &&
+                    c->result->kind != CKPT_OBJECT_DICT;
+    c->out.n_cycles += is_cycle;
+    if (is_cycle) c->result = NULL; /* weights-only loading knows no opcode for it */
+    return CKPT_OK;
+  }
   if (node->kind == CKPT_OBJECT_TENSOR) return copy_leaf(c, node, err);
   if (!ckpt_torch_is_safe(node)) {
     count_left_out(&c->out, node);
@@ -127,12 +150,14 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   ckpt_object *copy = ckpt_arena_alloc(c->arena, sizeof *copy);
   CKPT_TRY_ALLOC(copy, err);
   *copy = *node;
-  copy->mark = copy->room = 0;
+  copy->mark = IN_WORK;
+  copy->room = 0;
   uint64_t n_children = ckpt_object_n_children(node);
   if (n_children != 0) CKPT_TRY_ALLOC(copy->items = ckpt_arena_array(c->arena, n_children, sizeof *copy->items), err);
   CKPT_TRY(remember(c, node, copy, err));
   CKPT_TRY(ckpt_grow(&c->path, c->n_path, &c->capacity, sizeof *c->path, err));
-  c->path[c->n_path++] = (frame){.node = node, .copy = copy};
+  c->path[c->n_path++] =
+      (frame){.node = node, .copy = copy, .n_leaves = c->n_leaves, .n_leaves_kept = c->n_leaves_kept};
   *is_entered = true;
   return CKPT_OK;
 }
@@ -162,13 +187,25 @@ static ckpt_status place(const copier *c, frame *f, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Whether a dict is an optimizer's, of whose states none is written. */
+static bool is_empty_optimizer(const copier *c, const frame *f) {
+  const ckpt_object *groups = ckpt_object_get(f->node, "param_groups"), *state = ckpt_object_get(f->node, "state");
+  return c->numbers != NULL && c->n_leaves > f->n_leaves && c->n_leaves_kept == f->n_leaves_kept && groups != NULL &&
+         groups->kind == CKPT_OBJECT_LIST && state != NULL && state->kind == CKPT_OBJECT_DICT;
+}
+
 /* All children are there. What has begun to be referred to and is left out becomes None. */
 static ckpt_status leave(copier *c, ckpt_error *err) {
   const frame *f = &c->path[--c->n_path];
   f->copy->n = f->node->kind == CKPT_OBJECT_DICT ? f->n_kept / 2 : f->n_kept;
+  f->copy->mark = 0;
   c->result = f->copy;
-  if (f->node->kind != CKPT_OBJECT_FOREIGN || !f->is_short) return CKPT_OK;
-  count_left_out(&c->out, f->node);
+  if (is_empty_optimizer(c, f))
+    c->out.n_optimizers++;
+  else if (f->node->kind == CKPT_OBJECT_FOREIGN && f->is_short)
+    count_left_out(&c->out, f->node);
+  else
+    return CKPT_OK;
   *f->copy = (ckpt_object){.kind = CKPT_OBJECT_NONE};
   return remember(c, f->node, c->result = NULL, err);
 }
@@ -200,7 +237,7 @@ static void copier_free(copier *c) {
 ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_losses *losses, ckpt_error *err) {
   copier c = {.arena = losses->arena};
   ckpt_status status = copy_graph(&c, object, out, err);
-  if (status == CKPT_OK) status = say_left_out(&c.out, c.n_namespaces, losses, err);
+  if (status == CKPT_OK) status = say_left_out(&c.out, losses, err);
   copier_free(&c);
   return status;
 }
@@ -245,7 +282,7 @@ static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt
   c.numbers = numbers;
   ckpt_status status = copy_graph(&c, root, &copy, err);
   if (status == CKPT_OK && copy != NULL) status = holds_all(copy, described->n_tensors, &all, err);
-  if (status == CKPT_OK && all) status = say_left_out(&c.out, c.n_namespaces, losses, err);
+  if (status == CKPT_OK && all) status = say_left_out(&c.out, losses, err);
   if (all) *out = copy;
   copier_free(&c);
   free(numbers);

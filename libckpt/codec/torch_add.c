@@ -109,11 +109,11 @@ static void settle_leaves(ckpt_torch_graph *g) {
 
 /* A dict of tensors without more: there is nothing that the index has not. */
 static bool is_tensors_only(const ckpt_torch_graph *g) {
-  if (g->root->kind != CKPT_OBJECT_DICT || g->root->extras != 0) return false; /* a state dict's _metadata */
+  if (g->root->kind != CKPT_OBJECT_DICT || g->root->name != NULL) return false; /* OrderedDict, with _metadata */
   for (uint64_t i = 0; i < g->root->n; i++) {
     const ckpt_object *key = g->root->items[2 * i], *value = g->root->items[2 * i + 1];
     if (key->kind != CKPT_OBJECT_TEXT || value->kind != CKPT_OBJECT_TENSOR) return false;
-    if (value->name != NULL || value->form == CKPT_GRAD_YES) return false; /* a Parameter, a subclass, gradients */
+    if (value->name != NULL || (value->form & CKPT_GRAD_YES) != 0) return false; /* Parameter, subclass, gradients */
   }
   return true;
 }

@@ -33,12 +33,12 @@ typedef struct walk {
 
 /* Makes a node a leaf of this tensor; class is that of a subclass, or NULL. */
 static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, const char *class, size_t n_module,
-                               ckpt_object_grad grad, ckpt_error *err) {
+                               uint32_t form, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
   CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
   g->leaves[g->n_leaves++] = (ckpt_torch_leaf){node, *node, tensor};
   *node = (ckpt_object){
-      .kind = CKPT_OBJECT_TENSOR, .tensor = tensor, .name = class, .n_module = n_module & 0xFFFF, .form = grad};
+      .kind = CKPT_OBJECT_TENSOR, .tensor = tensor, .name = class, .n_module = n_module & 0xFFFF, .form = form & 0xF};
   return CKPT_OK;
 }
 
@@ -95,7 +95,8 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
     static const char parameter[] = "torch.nn.parameter.Parameter";
     bool has_tensor = call.n_args != 0 && call.args[0]->kind == CKPT_OBJECT_TENSOR;
     if (!has_tensor) return CKPT_OK;
-    ckpt_object_grad grad = grad_of(&call, 1);
+    uint32_t grad =
+        grad_of(&call, 1) | (call.n_args > 3 ? CKPT_LEAF_ATTRIBUTES : 0); /* _rebuild_parameter_with_state */
     if (class == NULL) class = parameter, n_module = sizeof "torch.nn.parameter" - 1;
     return become_leaf(w, node, call.args[0]->tensor, class, n_module, grad, err);
   }

@@ -180,7 +180,7 @@ def test_a_part_and_a_cast(folder):
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, path)
     ckpt("convert", path, "-o", os.path.join(folder, "b.pt"), "--include", "model", "--dtype", "bf16")
     found = load(os.path.join(folder, "b.pt"))
-    assert found["epoch"] == 3 and found["optimizer"]["state"] == {0: {}, 1: {}, 2: {}, 3: {}, 4: {}, 5: {}}
+    assert found["epoch"] == 3 and "optimizer" not in found  # no groups without their states
     assert found["model"]["0.weight"].dtype == torch.bfloat16
     assert torch.equal(found["model"]["0.weight"], model[0].weight.detach().bfloat16())
 
