@@ -42,6 +42,7 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
   for (uint32_t i = 0; i < index->n_tensors; i++) tensors[i] = i;
   if (index->n_metadata != 0) memcpy(metadata, index->metadata, index->n_metadata * sizeof *metadata);
   CKPT_TRY(ckpt_layout_file_add(l, NULL, err));
+  if (index->n_metadata == 0 && !index->has_metadata) metadata = NULL;
   return ckpt_safetensors_lay(l, tensors, index->n_tensors, metadata, index->n_metadata, err);
 }
 

@@ -283,6 +283,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->objects = from->objects;
   into->objects_of = from;
   into->step = from->step;
+  into->has_metadata = from->has_metadata;
   for (uint32_t i = 0; i < from->n_metadata; i++)
     CKPT_TRY(ckpt_index_set_metadata(into, from->metadata[i].key, from->metadata[i].value, err));
   for (uint32_t i = 0; i < from->n_composites; i++) CKPT_TRY(ckpt_index_add_composite(into, &from->composites[i], err));

@@ -83,6 +83,7 @@ struct ckpt_index {
   uint64_t n_extents;
   ckpt_meta *metadata;
   uint32_t n_metadata, metadata_capacity;
+  bool has_metadata; /* the file has a place for some, which may be empty */
   ckpt_side_file *side_files;
   uint32_t n_side_files, side_capacity;
   ckpt_note *notes;

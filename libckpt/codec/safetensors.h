@@ -37,8 +37,8 @@ ckpt_dtype ckpt_safetensors_dtype_parse(const char *name);
 
 /* Fills the newest file of a layout with n tensors of layout->index: the header as the reference library prints it
  * (metadata first, sorted by key; tensors by dtype, then name; padded with spaces to 8), then the tensors in order.
- * tensors (sorted in place) and metadata have to live as long as the layout. ELIMIT for a header that no reader
- * accepts, EINVAL for a tensor called __metadata__. */
+ * tensors (sorted in place) and metadata have to live as long as the layout; metadata is NULL for a header without.
+ * ELIMIT for a header that no reader accepts, EINVAL for a tensor called __metadata__. */
 ckpt_status ckpt_safetensors_lay(ckpt_layout *layout, uint32_t *tensors, uint32_t n, ckpt_meta *metadata,
                                  uint32_t n_metadata, ckpt_error *err);
 

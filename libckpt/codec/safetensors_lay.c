@@ -48,7 +48,7 @@ ckpt_dtype ckpt_safetensors_dtype_parse(const char *name) {
 typedef struct header {
   const uint32_t *tensors;
   uint32_t n;
-  const ckpt_meta *metadata;
+  const ckpt_meta *metadata; /* NULL: the header has no __metadata__ */
   uint32_t n_metadata;
   uint64_t n_json; /* before padding */
 } header;
@@ -61,12 +61,13 @@ static void print_key(ckpt_out *out, const char *text) {
 static void print_json(const ckpt_layout *layout, const header *h, ckpt_out *out) {
   const char *comma = "";
   ckpt_out_text(out, "{");
+  if (h->metadata != NULL) ckpt_out_text(out, "\"__metadata__\":{");
   for (uint32_t i = 0; i < h->n_metadata; i++) {
-    ckpt_out_text(out, i == 0 ? "\"__metadata__\":{" : ",");
+    if (i != 0) ckpt_out_text(out, ",");
     print_key(out, h->metadata[i].key);
     ckpt_out_json(out, h->metadata[i].value, strlen(h->metadata[i].value));
   }
-  if (h->n_metadata != 0) {
+  if (h->metadata != NULL) {
     ckpt_out_text(out, "}");
     comma = ",";
   }

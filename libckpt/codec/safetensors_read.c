@@ -187,6 +187,7 @@ static ckpt_status read_metadata(reader *r, ckpt_error *err) {
   if (token == CKPT_JSON_NULL) return CKPT_OK; /* as the reference */
   if (token != CKPT_JSON_OBJECT)
     return ckpt_json_fail(r->json, err, "__metadata__ has to be an object, not %s", ckpt_json_token_name(token));
+  index->has_metadata = true;
   for (;;) {
     const char *key, *value;
     CKPT_TRY(ckpt_json_next(r->json, &token, err));

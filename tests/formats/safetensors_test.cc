@@ -131,6 +131,19 @@ TEST(Safetensors, MetadataAndRoles) {
   EXPECT_EQ(written.substr(8, 38), "{\"__metadata__\":{\"a\":\"\u00e9\\\"\",\"z\":\"1\"},\"");
 }
 
+// As the reference library, which writes what it is given: nothing for None, an empty object for one.
+TEST(Safetensors, EmptyMetadataStays) {
+  for (const char *metadata : {"", "\"__metadata__\":{},"}) {
+    const std::string header = "{" + std::string(metadata) + entry("x", "F32", "[1]", 0, 4) + "}";
+    const std::string bytes = safetensors(header + std::string((8 - header.size() % 8) % 8, ' '), "1234");
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(bytes, &err);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_EQ(write("safetensors", index.get(), {}, &err)[""].substr(0, bytes.size() - 4),
+              bytes.substr(0, bytes.size() - 4));
+  }
+}
+
 TEST(Safetensors, RefusesToWriteItsOwnKey) {
   const std::string bytes = safetensors("{" + entry("x", "F32", "[1]", 0, 4) + "}", "1234");
   ckpt_error err = {};

@@ -164,6 +164,40 @@ def test_the_whole_object_is_kept(folder):
     assert read(out) == read(again)
 
 
+def test_what_flat_dicts_and_lone_tensors_are(folder):
+    """Parameters, gradients, ordered dicts, a tensor or a list as the whole object."""
+    wanted = [{"a": torch.nn.Parameter(torch.ones(2)), "b": torch.nn.Parameter(torch.ones(2), requires_grad=False)},
+              {"i": torch.nn.Parameter(torch.ones(2, dtype=torch.int8), requires_grad=False), "w": torch.ones(3)},
+              {"a": torch.ones(2, requires_grad=True), "b": torch.ones(2)}, torch.ones(3), torch.nn.Parameter(torch.ones(3)),
+              collections.OrderedDict(b=torch.ones(1), a=torch.zeros(1)), [torch.ones(1), (torch.zeros(2),)]]
+    for i, whole in enumerate(wanted):
+        path, out, again = (os.path.join(folder, n % i) for n in ("a%d.pt", "b%d.pt", "c%d.pt"))
+        torch.save(whole, path)
+        ckpt("convert", path, "-o", out)
+        assert equal(load(out), whole), whole
+        ckpt("convert", out, "-o", again)
+        assert read(out) == read(again)
+
+
+def test_what_is_not_written_is_said(folder):
+    model, optimizer = trained()
+    inner = [torch.ones(1)]
+    inner.append((inner,))
+    marked, parameter = torch.ones(2), torch.nn.Parameter(torch.ones(2))
+    marked.note = parameter.note = 1
+    cases = [({"w": torch.ones(1), "l": inner[1]}, "a tuple within itself"),
+             ({"w": torch.ones(1), "s": torch.arange(4.).untyped_storage()}, "a storage without a tensor"),
+             ({"w": torch.ones(1), "s": torch.arange(4.).storage()}, "a storage without a tensor"),
+             ({"w": marked, "p": parameter}, "attributes of 2 tensors"),
+             ({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "the optimizer's param_groups")]
+    for i, (whole, said) in enumerate(cases):
+        path, out = (os.path.join(folder, n % i) for n in ("a%d.pt", "b%d.pt"))
+        torch.save(whole, path)
+        text = ckpt("convert", path, "-o", out, "--json", "--include", "model" if "optimizer" in whole else "all")
+        assert said in text, text
+        assert "optimizer" not in load(out)
+
+
 def test_goldens_are_loaded(folder):
     for name in sorted(os.listdir(DATA)):
         if name.endswith(".pt") and name != "script.pt":
