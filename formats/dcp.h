@@ -74,7 +74,7 @@ const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, con
 typedef struct ckpt_dcp_structure {
   uint32_t n_common;             /* 1 where all paths begin with one key that says nothing */
   char model[64], optimizer[64]; /* the keys behind it that hold them; "" where there is none */
-  bool is_flat;                  /* the model's tensors stand beside the containers */
+  bool is_flat;                  /* the model's tensors, whose names have dots, stand beside the containers */
   bool is_optimizer;             /* nothing but an optimizer's state */
 } ckpt_dcp_structure;
 

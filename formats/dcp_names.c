@@ -54,7 +54,7 @@ static bool begins(const char *text, const char *with) { return strncmp(text, wi
 
 /* What is counted over all items, at one depth. */
 typedef struct survey {
-  uint64_t n, n_tensors, n_flat, n_flat_tensors; /* flat: a path that ends here */
+  uint64_t n, n_tensors, n_flat, n_flat_tensors; /* flat: a path that ends here; tensors, in a name with dots */
   uint64_t n_state, n_groups;                    /* an optimizer's own keys */
   uint64_t n_model[N_MODEL_KEYS + 1];            /* tensors below each */
   char optimizer[64];                            /* the first of its keys */
@@ -80,7 +80,7 @@ static void count(survey *s, bool holds, const ckpt_object *name, const ckpt_obj
   s->n_groups += is_groups;
   s->n_state += is_groups || (is_flat ? begins(key, "state.") : strcmp(key, "state") == 0);
   s->n_flat += is_flat;
-  s->n_flat_tensors += is_flat && holds;
+  s->n_flat_tensors += is_flat && holds && strchr(key, '.') != NULL;
   if (is_flat) return;
   s->n_model[model_key(key)] += holds;
   if (s->optimizer[0] == '\0' && strlen(key) < sizeof s->optimizer && is_optimizer_key(key))

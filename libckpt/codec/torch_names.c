@@ -56,7 +56,7 @@ typedef struct child {
 typedef struct namer {
   ckpt_torch_graph *graph;
   ckpt_index *index;
-  bool stored_names;
+  bool stored_names, is_flat;
   const ckpt_object *container; /* the model, in the root; or NULL */
   frame *path;
   uint32_t n_path, path_capacity;
@@ -83,17 +83,21 @@ static bool is_module(const ckpt_object *object) {
   return is_dict(ckpt_object_get(object, "_parameters")) && is_dict(ckpt_object_get(object, "_modules"));
 }
 
-/* The entry of a training checkpoint that is the model; NULL where the root is the model itself: it holds tensors whose
- * names have dots, or no such entry. */
-static const ckpt_object *find_container(const ckpt_object *root) {
-  static const char *const keys[] = {"state_dict", "model_state_dict", "model", "module"};
-  if (!is_dict(root) || is_module(root) || is_optimizer(root)) return NULL;
-  for (uint64_t i = 0; i < root->n; i++) {
+/* Whether a root holds tensors whose names have dots: then it is the model itself. */
+static bool is_flat(const ckpt_object *root) {
+  for (uint64_t i = 0; is_dict(root) && i < root->n; i++) {
     const ckpt_object *key = root->items[2 * i];
     if (root->items[2 * i + 1]->kind == CKPT_OBJECT_TENSOR && key->kind == CKPT_OBJECT_TEXT &&
         memchr(key->text, '.', (size_t)key->n) != NULL)
-      return NULL;
+      return true;
   }
+  return false;
+}
+
+/* The entry of a training checkpoint that is the model; NULL where the root is that, or has no such entry. */
+static const ckpt_object *find_container(const ckpt_object *root) {
+  static const char *const keys[] = {"state_dict", "model_state_dict", "model", "module"};
+  if (!is_dict(root) || is_module(root) || is_optimizer(root) || is_flat(root)) return NULL;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const ckpt_object *value = ckpt_object_get(root, keys[i]);
     if (value != NULL && value->mark == TORCH_HOLDS && !is_optimizer(value) &&
@@ -201,7 +205,8 @@ static void take_top(const namer *w, child *c, const ckpt_object *key) {
   }
   bool is_model = c->node == w->container;
   bool is_training = key->kind == CKPT_OBJECT_TEXT && ckpt_torch_is_training_key(key->text);
-  if (w->container != NULL ? !is_model : is_training) c->role = CKPT_ROLE_OTHER;
+  bool is_beside = w->is_flat && c->node->kind != CKPT_OBJECT_TENSOR;
+  if (w->container != NULL ? !is_model : is_training || is_beside) c->role = CKPT_ROLE_OTHER;
   if (!is_model || w->stored_names) return;
   c->part = NULL;
   w->index->is_renamed = true;
@@ -473,6 +478,7 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
   if (!holds(root.node)) goto done;
   graph->top = find_top(root.node);
   w->container = find_container(graph->top);
+  w->is_flat = is_flat(graph->top) && !is_module(graph->top) && !is_optimizer(graph->top);
   if (is_dict(root.node) && !is_optimizer(root.node) && !is_module(root.node)) root.kind = FRAME_TOP;
   CKPT_TRY_GOTO(name_all(w, &root, err));
   for (uint32_t i = 0; i < graph->n_tensors; i++) { /* keys of dicts, and what only a cycle leads to */

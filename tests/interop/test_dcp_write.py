@@ -252,6 +252,46 @@ def test_numbered_parameters_come_back_from_dcp(folder):
         expect_states(states_of(model2, optimizer2), states_of(model, optimizer))
 
 
+def test_containers_stay_what_they_are(folder):
+    """DCP -> DCP, torch -> DCP and DCP -> torch, also with their stored names."""
+    _, model, optimizer = adam(1, 3)
+    weights, states = get_state_dict(model, optimizer)
+    wholes = [{"app": {"model": weights, "optim": states, "step": 7}},
+              {"state_dict": weights, "model": "resnet", "epoch": 3},
+              {"model": weights, "optim": states, "list": [torch.ones(1), {"a.b": torch.zeros(2), "c": [1, 2]}], "none": {}},
+              {"a.b": torch.ones(1), "c": {"d.e": torch.ones(2), "f": "text"}}]
+    for i, whole in enumerate(wholes):
+        source, theirs = os.path.join(folder, "k%d.pt" % i), os.path.join(folder, "k%d" % i)
+        torch.save(whole, source)
+        dcp.save(whole, checkpoint_id=theirs, no_dist=True)
+        for given in (source, theirs):
+            for names in ([], ["--names", "stored"]):
+                out, back = (os.path.join(folder, n) for n in ("kept", "kept.pt"))
+                ckpt("convert", given, "-o", out, "--to", "dcp", "--force", *names)
+                assert_paths(out, theirs)
+                ckpt("convert", out, "-o", back, "--force", *names)
+                found = torch.load(back, weights_only=True)
+                wanted = dict(whole)
+                if given == theirs:
+                    wanted.pop("none", None)  # torch does not save an empty dict
+                assert alike(found, wanted), (found, wanted)
+
+
+def assert_paths(found, wanted):
+    found, wanted = (dcp.FileSystemReader(path).read_metadata().planner_data for path in (found, wanted))
+    assert {k: v for k, v in found.items() if k != "none"} == wanted, (found, wanted)
+
+
+def alike(a, b):
+    if isinstance(b, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(b, dict):
+        return isinstance(a, dict) and a.keys() == b.keys() and all(alike(a[k], b[k]) for k in b)
+    if isinstance(b, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
+    return a == b
+
+
 def test_states_that_are_numbers_stand_beside_tensors(folder):
     _, model, optimizer = adam(1, 3)
     state = optimizer.state_dict()
