@@ -204,7 +204,10 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
                                    ckpt_error *err) {
   input in = {source, file};
   const char *path = ckpt_source_path(source, file);
-  ckpt_pickle_options options = {.fetch = fetch, .arg = &in, .n_bytes = ckpt_source_size(source, file), .file = path};
+  ckpt_pickle_limits limits = CKPT_PICKLE_LIMITS;
+  limits.n_memory = 12; /* a chunk takes 100 bytes and more of it, opening at most 1,200 for each (index.h) */
+  ckpt_pickle_options options = {
+      .fetch = fetch, .arg = &in, .n_bytes = ckpt_source_size(source, file), .file = path, .limits = &limits};
   ckpt_object *root;
   uint64_t n_consumed;
   if (options.n_bytes == 0)

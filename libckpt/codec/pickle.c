@@ -34,11 +34,21 @@ ckpt_status ckpt_pickle_fail(const ckpt_pickle_machine *m, ckpt_status status, c
 }
 
 ckpt_status ckpt_pickle_fail_memory(const ckpt_pickle_machine *m) {
+  if (!ckpt_pickle_fits(m))
+    return ckpt_pickle_fail(m, CKPT_ELIMIT,
+                            "what it describes takes more than %" PRIu64
+                            " bytes of memory for each of its own (%" PRIu64 " in all, at most %" PRIu64 " here)",
+                            m->limits.n_memory, ckpt_pickle_taken(m) + m->n_wanted, ckpt_pickle_allowed(m));
   uint64_t n_left = m->arena->limit - m->arena->n_taken;
   if (n_left < 64 || m->n_wanted > n_left - 64) /* 64: more than the arena's own bytes */
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "its objects take more than the %" PRIu64 " bytes that there are for them",
                             m->arena->limit);
   return ckpt_pickle_fail(m, CKPT_ENOMEM, "out of memory");
+}
+
+ckpt_status ckpt_pickle_check_memory(ckpt_pickle_machine *m, uint64_t n) {
+  m->n_wanted = n;
+  return ckpt_pickle_fits(m) ? CKPT_OK : ckpt_pickle_fail_memory(m);
 }
 
 /* ---- stack -------------------------------------------------------------------------------------------------- */
@@ -48,6 +58,7 @@ ckpt_status ckpt_pickle_stack_grow(ckpt_pickle_machine *m) {
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "more than %" PRIu64 " values on the stack", m->limits.n_stack);
   uint32_t wanted = m->stack_room < 128 ? 256 : 2 * m->stack_room;
   if (wanted > m->limits.n_stack) wanted = (uint32_t)m->limits.n_stack;
+  CKPT_TRY(ckpt_pickle_check_memory(m, (wanted - m->stack_room) * sizeof *m->stack));
   ckpt_object **moved = reallocarray(m->stack, wanted, sizeof *moved);
   CKPT_TRY_ALLOC(moved, m->err);
   m->stack = moved;
@@ -117,6 +128,7 @@ ckpt_status ckpt_pickle_do_put(ckpt_pickle_machine *m, uint64_t number) {
   ckpt_object *object;
   CKPT_TRY(ckpt_pickle_top(m, &object));
   uint64_t n_dense = m->op_at < m->limits.n_memo ? m->op_at : m->limits.n_memo;
+  CKPT_TRY(ckpt_pickle_check_memory(m, ckpt_pickle_memo_growth(&m->memo, number, n_dense)));
   ckpt_status status = ckpt_pickle_memo_put(&m->memo, number, n_dense, object);
   if (status == CKPT_ELIMIT)
     return ckpt_pickle_fail(m, status, "more than %d memo numbers larger than where they stand",
@@ -323,6 +335,7 @@ ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckp
   if (m->limits.n_stack > UINT32_MAX / 4) m->limits.n_stack = UINT32_MAX / 4;
   m->report = report;
   m->arena = arena;
+  m->n_before = arena->n_taken;
   m->err = err;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_pickle_reader_init(m));

@@ -33,8 +33,9 @@
 #define CKPT_PICKLE_BYTEARRAY "builtins.bytearray"
 #define CKPT_PICKLE_EXTENSION "copyreg extension"
 
-/* What one pickle may take. Anything above is ELIMIT, naming the limit. The arena's own limit bounds the graph's bytes
- * (about 12 per byte of an honest pickle); the machine's stack and memo take 8 bytes per entry besides. */
+/* What one pickle may take. Anything above is ELIMIT, naming the limit. Bytes of memory are the graph's, which the
+ * arena's own limit bounds too, and those of stack, marks and memo: 6 for each byte of a large honest pickle, 16 of one
+ * that is nothing but small numbers, 48 of what no pickler writes. */
 typedef struct ckpt_pickle_limits {
   uint64_t n_bytes;   /* of input, STOP included */
   uint64_t n_nodes;   /* of the graph */
@@ -44,11 +45,13 @@ typedef struct ckpt_pickle_limits {
   uint64_t n_long;    /* bytes of a LONG1 or LONG4, and digits / 2 of a LONG or INT: conversion is quadratic */
   uint64_t n_name;    /* bytes of "module.qualname", at most 65,535 */
   uint64_t n_globals; /* different names */
+  uint64_t n_memory;  /* bytes of memory for each byte read, beside CKPT_PICKLE_FREE_BYTES */
 } ckpt_pickle_limits;
+#define CKPT_PICKLE_FREE_BYTES (UINT64_C(16) << 20) /* of memory, whatever was read */
 #define CKPT_PICKLE_LIMITS                                                                                        \
   {                                                                                                               \
     .n_bytes = UINT64_C(16) << 30, .n_nodes = UINT64_C(1) << 30, .n_memo = UINT64_C(1) << 28, .n_stack = 1 << 26, \
-    .n_text = UINT64_C(4) << 30, .n_long = 1024, .n_name = 1024, .n_globals = 1 << 14                             \
+    .n_text = UINT64_C(4) << 30, .n_long = 1024, .n_name = 1024, .n_globals = 1 << 14, .n_memory = 24             \
   }
 
 /* One global name (class or callable) that a pickle speaks of. */

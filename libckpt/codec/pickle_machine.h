@@ -51,7 +51,9 @@ typedef struct ckpt_pickle_machine {
   ckpt_pickle_memo memo;
 
   uint64_t n_nodes;
-  uint64_t n_wanted; /* bytes of the last request to the arena */
+  uint64_t n_wanted; /* bytes of the last request for memory */
+  uint64_t n_before; /* bytes that the arena had taken when this pickle began */
+  uint64_t n_ahead;  /* bytes of input that are there and about to be taken */
   uint64_t n_copied; /* bytes copied from one node to another */
   ckpt_object *none, *yes, *no, *empty_tuple;
   ckpt_object *ints[PICKLE_CACHED_INTS];
@@ -67,7 +69,7 @@ typedef struct ckpt_pickle_machine {
 ckpt_status ckpt_pickle_fail(const ckpt_pickle_machine *m, ckpt_status status, const char *format, ...)
     CKPT_PRINTF(3, 4);
 
-/* Fails because the arena gave nothing: ELIMIT when its limit is the reason, else ENOMEM. */
+/* Fails because there was no memory: ELIMIT when a limit is the reason, else ENOMEM. */
 ckpt_status ckpt_pickle_fail_memory(const ckpt_pickle_machine *m);
 
 #define PICKLE_TRY_ALLOC(m, pointer)                          \
@@ -75,11 +77,36 @@ ckpt_status ckpt_pickle_fail_memory(const ckpt_pickle_machine *m);
     if ((pointer) == NULL) return ckpt_pickle_fail_memory(m); \
   } while (0)
 
-/* n items of this size from the arena, zeroed; NULL as there. */
+/* Offset of the next byte. */
+static inline uint64_t ckpt_pickle_at(const ckpt_pickle_reader *r) {
+  return r->window_at + (uint64_t)(r->cursor - r->window);
+}
+
+/* Bytes of memory that the pickle may take, by what was read of it. */
+static inline uint64_t ckpt_pickle_allowed(const ckpt_pickle_machine *m) {
+  return CKPT_PICKLE_FREE_BYTES + m->limits.n_memory * (ckpt_pickle_at(&m->reader) + m->n_ahead);
+}
+
+/* Bytes that it has taken. */
+static inline uint64_t ckpt_pickle_taken(const ckpt_pickle_machine *m) {
+  return m->arena->n_taken - m->n_before + m->stack_room * sizeof *m->stack + m->marks_room * sizeof *m->marks +
+         ckpt_pickle_memo_bytes(&m->memo);
+}
+
+/* Whether it may take n_wanted more. */
+static inline bool ckpt_pickle_fits(const ckpt_pickle_machine *m) {
+  uint64_t n_taken = ckpt_pickle_taken(m), n_allowed = ckpt_pickle_allowed(m);
+  return n_taken <= n_allowed && m->n_wanted <= n_allowed - n_taken;
+}
+
+/* n items of this size from the arena, zeroed; NULL as there, or where it may not have them. */
 static inline void *ckpt_pickle_alloc(ckpt_pickle_machine *m, size_t n, size_t item_bytes) {
   if (!ckpt_mul_u64(n, item_bytes, &m->n_wanted)) m->n_wanted = UINT64_MAX;
-  return ckpt_arena_array(m->arena, n, item_bytes);
+  return ckpt_pickle_fits(m) ? ckpt_arena_array(m->arena, n, item_bytes) : NULL;
 }
+
+/* Whether it may take n more bytes outside of the arena: ELIMIT. */
+ckpt_status ckpt_pickle_check_memory(ckpt_pickle_machine *m, uint64_t n);
 
 /* A terminated copy. */
 static inline char *ckpt_pickle_text(ckpt_pickle_machine *m, const void *text, size_t n) {
@@ -92,11 +119,6 @@ static inline char *ckpt_pickle_text(ckpt_pickle_machine *m, const void *text, s
 /* Opens options' input; ckpt_pickle_reader_free is for after any outcome. */
 ckpt_status ckpt_pickle_reader_init(ckpt_pickle_machine *m);
 void ckpt_pickle_reader_free(ckpt_pickle_reader *reader); /* as above */
-
-/* Offset of the next byte. */
-static inline uint64_t ckpt_pickle_at(const ckpt_pickle_reader *r) {
-  return r->window_at + (uint64_t)(r->cursor - r->window);
-}
 
 /* Makes n bytes (at most a window) available at the cursor; fails where input or frame ends before. */
 ckpt_status ckpt_pickle_need(ckpt_pickle_machine *m, size_t n);

@@ -37,11 +37,26 @@ static ckpt_status put_sparse(ckpt_pickle_memo *memo, uint64_t number, ckpt_obje
   return CKPT_OK;
 }
 
+/* What the array has to grow to for a number beyond it. */
+static uint64_t dense_room(const ckpt_pickle_memo *memo, uint64_t number) {
+  uint64_t wanted = memo->dense_room == 0 ? FIRST_DENSE : 2 * memo->dense_room;
+  while (wanted <= number) wanted *= 2;
+  return wanted;
+}
+
+uint64_t ckpt_pickle_memo_bytes(const ckpt_pickle_memo *memo) {
+  return memo->dense_room * sizeof *memo->dense + memo->n_slots * sizeof *memo->sparse;
+}
+
+uint64_t ckpt_pickle_memo_growth(const ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read) {
+  if (number < memo->dense_room || number > n_read) return 0; /* the map is small */
+  return (dense_room(memo, number) - memo->dense_room) * sizeof *memo->dense;
+}
+
 ckpt_status ckpt_pickle_memo_put(ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read, ckpt_object *object) {
   if (number >= memo->dense_room) {
     if (number > n_read) return put_sparse(memo, number, object);
-    uint64_t wanted = memo->dense_room == 0 ? FIRST_DENSE : 2 * memo->dense_room;
-    while (wanted <= number) wanted *= 2;
+    uint64_t wanted = dense_room(memo, number);
     ckpt_object **moved = reallocarray(memo->dense, wanted, sizeof(ckpt_object *));
     if (moved == NULL) return CKPT_ENOMEM;
     memo->dense = moved;

@@ -21,6 +21,10 @@ typedef struct ckpt_pickle_memo {
 /* Puts a node under a number, in place of what is there; n_read: bytes of input so far. ENOMEM, ELIMIT (no message). */
 ckpt_status ckpt_pickle_memo_put(ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read, ckpt_object *object);
 
+/* Bytes that it takes, and how many more it will with a number put. */
+uint64_t ckpt_pickle_memo_bytes(const ckpt_pickle_memo *memo);
+uint64_t ckpt_pickle_memo_growth(const ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read); /* as above */
+
 /* The node under a number; NULL if there is none. */
 ckpt_object *ckpt_pickle_memo_get(const ckpt_pickle_memo *memo, uint64_t number);
 

@@ -137,7 +137,9 @@ ckpt_status ckpt_pickle_payload(ckpt_pickle_machine *m, uint64_t n, char **text)
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "%s of %" PRIu64 " bytes, at most %" PRIu64, ckpt_pickle_opcode_name(m->op),
                             n, m->limits.n_text);
   if (n != 0) CKPT_TRY(check(m, n));
+  m->n_ahead = n;
   PICKLE_TRY_ALLOC(m, *text = ckpt_pickle_alloc(m, (size_t)n + 1, 1));
+  m->n_ahead = 0;
   size_t n_here = (uint64_t)(r->window_end - r->cursor) < n ? (size_t)(r->window_end - r->cursor) : (size_t)n;
   memcpy(*text, r->cursor, n_here);
   r->cursor += n_here;

@@ -409,7 +409,7 @@ TEST_F(PickleTest, LaughsAreSharedAndBounded) {
 }
 
 TEST_F(PickleTest, DeepNestingIsDataToo) {
-  std::string bytes = "N" + std::string(1000000, '\x85') + ".";
+  std::string bytes = "N" + std::string(500000, '\x85') + ".";
   std::string text = Read(bytes);
   EXPECT_LT(text.size(), 200u);
   EXPECT_NE(text.find("\"...\""), std::string::npos);
@@ -441,6 +441,51 @@ TEST_F(PickleTest, MemoryIsLinear) {
     EXPECT_LT(arena_.n_taken, 200 * bytes.size() + (1 << 16)) << c.repeated;
     EXPECT_EQ(Read(c.setup + c.repeated + "N."), "null");
   }
+}
+
+// Opcodes of a byte or two that make a node each: what no pickler writes is refused early, however long it goes on.
+TEST_F(PickleTest, MemoryIsBoundedByWhatWasRead) {
+  const size_t n = 3 << 20;
+  const std::string said = "takes more than 12 bytes of memory for each of its own";
+  struct {
+    std::string before, repeated, after;
+    bool is_good;
+  } cases[] = {
+      {"(", "]", "t", false},      // nodes
+      {"(", "]\x94", "t", false},  // and memo
+      {"N", "\x85", "", false},    // each in the next
+      {"](", "\x8c" + Le(0, 1), "e", false},
+      {"(", "N", "t", false},  // the stack, which doubles, and a copy of it
+      {"](", "J" + Le(0x7fffff, 4), "e", true},
+      {"", "X" + Le(4096, 4) + std::string(4096, 'a') + "0", "N", true},
+  };
+  limits_.n_memory = 12;
+  for (const auto &c : cases) {
+    std::string bytes = c.before;
+    while (bytes.size() < n) bytes += c.repeated;
+    bytes += c.after + ".";
+    ckpt_arena_free(&arena_);
+    const std::string read = Read(bytes, false);
+    EXPECT_EQ(status_, c.is_good ? CKPT_OK : CKPT_ELIMIT) << err_.message;
+    EXPECT_EQ(read.find(said) == std::string::npos, c.is_good) << read.substr(0, 200);
+    EXPECT_LE(arena_.n_taken, CKPT_PICKLE_FREE_BYTES + 12 * report_.n_consumed + (1 << 20));  // a block of it
+  }
+}
+
+// The limit is one of bytes: with nothing for what is read, so much is there for all.
+TEST_F(PickleTest, MemoryThatIsAllowedCanBeUsed) {
+  limits_.n_memory = 0;
+  ckpt_arena_free(&arena_);
+  EXPECT_NE(Read("(" + std::string(300000, ']') + "1N.")[0], '!') << err_.message;
+  ckpt_arena_free(&arena_);
+  EXPECT_EQ(Read("(" + std::string(450000, ']') + "1N.")[0], '!');
+  EXPECT_EQ(status_, CKPT_ELIMIT);
+  const std::string text(20 << 20, 'a');  // more than that at once: it is counted with the bytes that hold it
+  ckpt_arena_free(&arena_);
+  EXPECT_EQ(Read("X" + Le(text.size(), 4) + text + "0N.", false)[0], '!');
+  limits_.n_memory = 1;
+  ckpt_arena_free(&arena_);
+  EXPECT_EQ(Read("X" + Le(text.size(), 4) + text + "0N.", false), "null");
 }
 
 TEST_F(PickleTest, GrowthIsLinear) {

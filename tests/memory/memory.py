@@ -208,6 +208,21 @@ def check_scan(base):
     os.remove(path)
 
 
+def check_hostile(base):
+    """A pickle of nothing but opcodes that make nodes is refused before it takes more than a chunk's index may."""
+    n = 20 * 1000**2
+    for what, pickle in (("lists", b"(" + b"]" * n + b"t."), ("tuples", b"N" + b"\x85" * n + b".")):
+        folder = os.path.join(base, what)
+        os.mkdir(folder)
+        with open(os.path.join(folder, ".metadata"), "wb") as f:
+            f.write(b"\x80\x04" + pickle)
+        peak, status, message, _ = run("ls", folder)
+        print("%-44s %6.1f MiB" % (".metadata of 20 MB of %s" % what, peak / MIB))
+        if status != 1 or "bytes of memory for each of its own" not in message or peak > 12 * n + 16 * MIB + ALLOWED:
+            problems.append(".metadata of %s: exit %d, %d MiB: %s" % (what, status, peak // MIB, message))
+        shutil.rmtree(folder)
+
+
 def check_listing(base):
     """Findings of one kind are listed so far, and counted all."""
     path = os.path.join(base, "zeros.safetensors")
@@ -233,8 +248,8 @@ def check_refusal(base):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
-        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_listing,
-                     check_refusal):
+        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_hostile,
+                     check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
