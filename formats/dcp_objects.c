@@ -133,7 +133,7 @@ static ckpt_status keep_graph(ckpt_dcp_objects *objects, ckpt_torch_graph *graph
 ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,
                                   const char *name, ckpt_error *err) {
   ckpt_index *index = objects->index;
-  ckpt_torch_graph graph = {.first_storage = objects->n_storages, .is_state = true};
+  ckpt_torch_graph graph = {.first_storage = objects->n_storages, .n_expanded = objects->n_expanded, .is_state = true};
   ckpt_pickle_report report = {0};
   ckpt_error why = {.status = CKPT_OK};
   *out = NULL;
@@ -152,6 +152,7 @@ ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, 
   }
   CKPT_TRY_GOTO(ckpt_torch_graph_add(&graph, index, name, true, err));
   objects->n_storages += graph.n_storages;
+  objects->n_expanded = graph.n_expanded;
   *out = graph.root;
   if (graph.n_sparse != 0) status = keep_graph(objects, &graph, err);
 done:

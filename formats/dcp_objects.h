@@ -32,6 +32,7 @@ struct ckpt_dcp_objects {
   uint64_t n_keys, max_keys; /* of all paths; an honest pickle has a byte for each */
   bool is_ambiguous;         /* two leaves at one place, or one below another */
   uint32_t n_storages;       /* of all items so far */
+  uint64_t n_expanded;       /* as above: see ckpt_torch_graph */
   ckpt_torch_graph *graphs;  /* that hold sparse tensors */
   uint32_t n_graphs, graph_capacity;
   ckpt_torch_globals globals;

@@ -262,7 +262,7 @@ static ckpt_status find_strides(adder *a, ckpt_extent *extent, const described *
                                 uint64_t *strides, ckpt_error *err) {
   ckpt_torch_record record;
   ckpt_torch_layout layout;
-  uint64_t start, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
+  uint64_t start, n_bytes, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
   if (extent->chain[0] != CKPT_DECODE_TORCH_RECORD) {
     if (extent->chain[0] == CKPT_DECODE_RAW) { /* safetensors: always row-major */
       strides[tensor->rank - 1] = 1;
@@ -279,6 +279,10 @@ static ckpt_status find_strides(adder *a, ckpt_extent *extent, const described *
                      "a chunk's archive holds another shape than the metadata says");
   if (record.is_deflated)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "not contiguous, and in a deflated archive");
+  if (!ckpt_product_u64(counts, layout.rank, &n_bytes) || !ckpt_mul_u64(n_bytes, block_bytes, &n_bytes) ||
+      n_bytes > record.n_bytes) /* PyTorch makes a copy of a view before it saves it */
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
+                     "a chunk's archive has fewer bytes (%llu) than the chunk", (ull)record.n_bytes);
   memcpy(strides, layout.strides, layout.rank * sizeof *strides);
   if (!ckpt_mul_u64(layout.start, block_bytes, &start))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk begins past its storage");

@@ -58,7 +58,50 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   return CKPT_OK;
 }
 
-/* ---- what is not read -------------------------------------------------------------------------------------------- */
+/* ---- views of little ----------------------------------------------------------------------------------------------- */
+
+/* What the tensors of a graph take to read, against what its storages hold. */
+typedef struct view_budget {
+  uint64_t n_stored, n_viewed, n_before; /* bytes; n_before: beyond the limit, of other graphs */
+  const char *reason;                    /* why the first was refused, and so are the others */
+} view_budget;
+
+static void start_budget(view_budget *budget, const ckpt_torch_graph *g) {
+  *budget = (view_budget){.n_before = g->n_expanded};
+  for (uint32_t i = 0; i < g->n_storages; i++)
+    if (!ckpt_add_u64(budget->n_stored, g->storages[i].n_bytes, &budget->n_stored)) budget->n_stored = UINT64_MAX;
+}
+
+/* Bytes of views beyond what is allowed, n_viewed of them in this graph. */
+static uint64_t expanded(const view_budget *budget, uint64_t n_viewed) {
+  uint64_t n_free = budget->n_stored < UINT64_MAX / CKPT_TORCH_VIEWS ? CKPT_TORCH_VIEWS * budget->n_stored : UINT64_MAX;
+  return budget->n_before + (n_viewed > n_free ? n_viewed - n_free : 0);
+}
+
+/* Takes a tensor into account, or refuses it. A sequential decoder goes through what lies before it as well. */
+static ckpt_status take_budget(view_budget *budget, ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ckpt_error *err) {
+  const ckpt_torch_storage *storage = &g->storages[tensor->storage];
+  uint64_t n_units = tensor->n_elements, n_bytes, n_viewed, unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
+  if (storage->extent.chain[0] != CKPT_DECODE_RAW && !ckpt_add_u64(n_units, tensor->offset, &n_units)) return CKPT_OK;
+  if (!ckpt_mul_u64(n_units, unit_bytes, &n_bytes)) return CKPT_OK; /* no tensor at all: said when it is added */
+  bool fits = ckpt_add_u64(budget->n_viewed, n_bytes, &n_viewed) && expanded(budget, n_viewed) <= CKPT_TORCH_EXPANDED;
+  if (fits) {
+    budget->n_viewed = n_viewed;
+    return CKPT_OK;
+  }
+  if (budget->reason == NULL)
+    budget->reason = ckpt_arena_printf(g->arena,
+                                       "a view of %" PRIu64 " bytes of a storage of %" PRIu64
+                                       "; such views are read up "
+                                       "to %" PRIu64 " bytes in all",
+                                       n_bytes, storage->n_bytes, CKPT_TORCH_EXPANDED);
+  CKPT_TRY_ALLOC(budget->reason, err);
+  tensor->status = CKPT_EUNSUPPORTED;
+  tensor->reason = budget->reason;
+  return CKPT_OK;
+}
+
+/* ---- what is not read ---------------------------------------------------------------------------------------------- */
 
 enum { N_REASONS = 16 };
 
@@ -121,11 +164,14 @@ static bool is_tensors_only(const ckpt_torch_graph *g) {
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err) {
   refusals seen = {.n_rows = 0};
+  view_budget budget;
+  start_budget(&budget, graph);
   CKPT_TRY(ckpt_torch_names_find(graph, index, prefix, stored_names, err));
   for (uint32_t i = 0; i < graph->n_tensors; i++) {
     ckpt_torch_tensor *tensor = &graph->tensors[i];
     if (tensor->first_name == UINT32_MAX) continue; /* a copy */
     const char *name = graph->names[tensor->first_name].text;
+    if (tensor->status == CKPT_OK) CKPT_TRY(take_budget(&budget, graph, tensor, err));
     if (tensor->status == CKPT_OK)
       CKPT_TRY(add_tensor(graph, tensor, index, err));
     else if (tensor->status == CKPT_EUNSUPPORTED) {
@@ -134,6 +180,7 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
     } else
       return ckpt_fail(err, tensor->status, index->path, name, "%s", tensor->reason);
   }
+  graph->n_expanded = expanded(&budget, budget.n_viewed);
   settle_leaves(graph);
   graph->is_state_dict = is_tensors_only(graph);
   return note_refusals(&seen, index, err);

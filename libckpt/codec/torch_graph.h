@@ -40,6 +40,11 @@ typedef struct ckpt_torch_tensor {
   bool is_copy;                    /* a view equal to an earlier one, whose leaves it gave away */
 } ckpt_torch_tensor;
 
+/* Tensors of a graph may have this many bytes for each that its storages have, and those of all graphs of an index so
+ * many beside: views of what is stored (expanded, overlapping) cost nothing to describe and all their bytes to read. */
+#define CKPT_TORCH_VIEWS 16
+#define CKPT_TORCH_EXPANDED (UINT64_C(4) << 30)
+
 /* One name of a tensor. */
 typedef struct ckpt_torch_name {
   const char *text;
@@ -69,6 +74,7 @@ typedef struct ckpt_torch_graph {
   const ckpt_object **sparse; /* calls that make one tensor of others: COO, and quantized by channels */
   uint32_t n_sparse, sparse_capacity;
   uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
+  uint64_t n_expanded;             /* the caller's, and added to: bytes of views beyond what CKPT_TORCH_VIEWS allows */
   bool is_state;                   /* the caller's: none of it is the model's */
   uint64_t n_children;             /* of the containers that tensors are in */
   const ckpt_object *top;          /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
@@ -84,8 +90,8 @@ void ckpt_torch_graph_free(ckpt_torch_graph *graph); /* a zeroed one is fine */
 
 /* Names the tensors and adds them to an index that is not finished; TENSOR leaves then bear the index's numbers, and
  * calls that are not read are back in their places. Names begin with prefix ("" for none); with stored_names they are
- * the paths in the object, nothing taken off. Notes what is not read (ckpt_index_add_unread). EFORMAT names a tensor
- * that reaches outside its storage; ELIMIT; as ckpt_index_add. */
+ * the paths in the object, nothing taken off. Notes what is not read (ckpt_index_add_unread), views of little that are
+ * too large among it. EFORMAT names a tensor that reaches outside its storage; ELIMIT; as ckpt_index_add. */
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err);
 

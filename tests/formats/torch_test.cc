@@ -357,6 +357,51 @@ TEST(Torch, LiesAboutViews) {
             "memory: tensor 'w': a tensor without storage, offset, shape or strides");
 }
 
+// A view of 24 bytes may be as large as it likes up to a limit of bytes, which all views of a file share.
+TEST(Torch, ViewsOfLittleAreReadUpToALimit) {
+  const uint64_t most = ((UINT64_C(4) << 30) + 16 * 24) / 4;
+  const std::string f = storage("FloatStorage", "0", "6");
+  struct {
+    std::vector<uint64_t> lengths;
+    std::vector<bool> is_read;
+  } cases[] = {
+      {{most}, {true}},
+      {{most + 1}, {false}},
+      {{UINT64_C(1) << 35}, {false}},
+      {{UINT64_C(1) << 61, 2}, {false, true}},
+      {{1 << 20, most - (1 << 20) - 2, 2, 1}, {true, true, true, false}},
+      {{1 << 20, most, 1 << 20}, {true, false, true}},
+  };
+  for (const auto &c : cases) {
+    std::vector<std::pair<std::string, std::string>> items;
+    for (size_t i = 0; i < c.lengths.size(); i++)
+      items.push_back({"w" + std::to_string(i), view(f, "0", {std::to_string(c.lengths[i])}, {"0"})});
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(archive(dict(items) + ".", {kSixFloats}), &err);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    std::string notes;
+    for (const std::string &note : notes_of(index.get())) notes += note;
+    for (size_t i = 0; i < c.lengths.size(); i++)
+      EXPECT_EQ(ckpt_index_find(index.get(), items[i].first.c_str()) != nullptr, c.is_read[i]) << i << ": " << notes;
+    bool is_all = std::find(c.is_read.begin(), c.is_read.end(), false) == c.is_read.end();
+    EXPECT_EQ(notes.empty(), is_all) << notes;
+    EXPECT_EQ(notes.find(" bytes of a storage of 24; such views are read up to 4294967296 bytes in all") != notes.npos,
+              !is_all)
+        << notes;
+  }
+}
+
+// Strides that are not 0 can repeat what is stored as well.
+TEST(Torch, OverlappingViewsAreViewsOfLittle) {
+  ckpt_error err = {};
+  const std::string floats(4 << 17, 'x');
+  const std::string tensor = view(storage("FloatStorage", "0", "131072"), "0", {"65536", "65536"}, {"1", "1"});
+  IndexPointer index = open_bytes(archive(dict({{"w", tensor}}) + ".", {floats}), &err);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(index->n_unread, 1u);
+  EXPECT_EQ(index->n_tensors, 0u);
+}
+
 TEST(Torch, LiesAboutStorages) {
   auto with = [](const std::string &from) { return one(view(from, "0", {"1"}, {"1"})); };
   EXPECT_EQ(failure(with(storage("FloatStorage", "0", "7"))),
