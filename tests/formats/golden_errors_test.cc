@@ -45,6 +45,7 @@ void check(const std::string &format) {
 TEST(GoldenErrors, Safetensors) { check("safetensors"); }
 TEST(GoldenErrors, Hf) { check("hf"); }
 TEST(GoldenErrors, Dcp) { check("dcp"); }
+TEST(GoldenErrors, Torch) { check("torch"); }
 
 }  // namespace
 }  // namespace formats_testing
