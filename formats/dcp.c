@@ -14,6 +14,7 @@
 #include "formats/dcp_write.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/arch.h"
@@ -144,6 +145,35 @@ static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *m
   return CKPT_OK;
 }
 
+static int compare_with_entry(const void *name, const void *entry) {
+  return strcmp(name, ((const ckpt_entry *)entry)->name);
+}
+
+/* Files of chunks that the metadata does not name: left by a save of more ranks, or all that there is of another. Those
+ * of ranks with nothing to say are empty. */
+static ckpt_status note_others(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
+  const char *first = NULL;
+  uint32_t n_others = 0;
+  bool *is_named = calloc(p->n_entries + 1, sizeof *is_named);
+  CKPT_TRY_ALLOC(is_named, err);
+  for (uint32_t i = 0; i < ckpt_source_count(index->source); i++) {
+    const ckpt_entry *entry =
+        bsearch(ckpt_source_name(index->source, i), p->entries, p->n_entries, sizeof *p->entries, compare_with_entry);
+    if (entry != NULL) is_named[entry - p->entries] = true;
+  }
+  for (size_t i = 0; i < p->n_entries; i++) {
+    const ckpt_entry *entry = &p->entries[i];
+    if (is_named[i] || entry->n_bytes == 0 || !entry->is_file || !has_suffix(entry->name, CKPT_DCP_SUFFIX)) continue;
+    if (n_others++ == 0) first = entry->name;
+  }
+  free(is_named);
+  if (n_others == 0) return CKPT_OK;
+  char more[32] = "";
+  if (n_others > 1) snprintf(more, sizeof more, " and %u more", n_others - 1);
+  return ckpt_index_note(index, true, err, "holds %.200s%s, which its metadata does not name (left by another save?)",
+                         first, more);
+}
+
 /* ---- the row ---- */
 
 /* Whether the folder holds shards in safetensors and no metadata of ours. */
@@ -167,6 +197,7 @@ static ckpt_status read_items(ckpt_index *index, ckpt_dcp_objects *objects, cons
   CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
   CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, stored_names, err));
   CKPT_TRY_GOTO(describe_folder(index, &metadata, err));
+  if (has_own(p)) CKPT_TRY_GOTO(note_others(index, p, err));
 done:
   ckpt_dcp_metadata_free(&metadata);
   return status;

@@ -138,6 +138,7 @@ ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, 
   ckpt_error why = {.status = CKPT_OK};
   *out = NULL;
   CKPT_TRY(ckpt_dcp_slice_check(index->source, at, err));
+  CKPT_TRY(ckpt_index_add_archive(index, &(ckpt_archive){name, at->offset, at->n_bytes, at->file, at->is_zstd}, err));
   ckpt_status status = at->is_zstd ? read_zstd(&graph, objects, at, &report, &why)
                                    : ckpt_torch_archive_read(&graph, index->source, at->file, at->offset, at->n_bytes,
                                                              &index->arena, &report, &why);

@@ -258,8 +258,8 @@ static bool is_whole(const described *tensor, const uint64_t *box) {
 }
 
 /* The strides of a chunk that is not row-major, and its record's own place in the file. */
-static ckpt_status find_strides(adder *a, ckpt_extent *extent, const described *tensor, const uint64_t *counts,
-                                uint64_t *strides, ckpt_error *err) {
+static ckpt_status find_strides(adder *a, ckpt_extent *extent, const char *name, const described *tensor,
+                                const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
   ckpt_torch_record record;
   ckpt_torch_layout layout;
   uint64_t start, n_bytes, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
@@ -286,6 +286,8 @@ static ckpt_status find_strides(adder *a, ckpt_extent *extent, const described *
   memcpy(strides, layout.strides, layout.rank * sizeof *strides);
   if (!ckpt_mul_u64(layout.start, block_bytes, &start))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk begins past its storage");
+  const ckpt_archive whole = {name, extent->offset, extent->n_stored, extent->file, false};
+  CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
   extent->skip = start;
   extent->offset = record.offset;
   extent->n_stored = record.n_bytes;
@@ -294,8 +296,8 @@ static ckpt_status find_strides(adder *a, ckpt_extent *extent, const described *
 }
 
 /* Gives the extents of the tensor at hand their parts; *form says of which kind. */
-static ckpt_status place_extents(adder *a, const described *tensor, uint64_t n_units, ckpt_extent_form *form,
-                                 ckpt_error *err) {
+static ckpt_status place_extents(adder *a, const char *name, const described *tensor, uint64_t n_units,
+                                 ckpt_extent_form *form, ckpt_error *err) {
   bool all_whole = !tensor->is_strided;
   for (uint32_t i = 0; i < a->n_extents && all_whole; i++)
     all_whole = is_whole(tensor, a->boxes + (size_t)i * 2 * CKPT_MAX_RANK);
@@ -315,7 +317,7 @@ static ckpt_status place_extents(adder *a, const described *tensor, uint64_t n_u
     memcpy(box, from, rank * sizeof *box);
     memcpy(box + rank, from + CKPT_MAX_RANK, rank * sizeof *box);
     if (*form == CKPT_EXTENT_STRIDED && extent->file != CKPT_FILE_ZERO)
-      CKPT_TRY(find_strides(a, extent, tensor, box + rank, box + 2 * rank, err));
+      CKPT_TRY(find_strides(a, extent, name, tensor, box + rank, box + 2 * rank, err));
     extent->box = box;
   }
   return CKPT_OK;
@@ -346,7 +348,7 @@ static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const cha
   ckpt_extent_form form;
   if (!ckpt_product_u64(tensor.shape, tensor.rank, &n_units))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
-  CKPT_TRY(place_extents(a, &tensor, n_units, &form, err));
+  CKPT_TRY(place_extents(a, name, &tensor, n_units, &form, err));
   memcpy(shape, tensor.shape, sizeof shape);
   uint64_t block = ckpt_dtype_get(tensor.dtype)->block_elements;
   if (block != 1 && !ckpt_mul_u64(shape[tensor.rank - 1], block, &shape[tensor.rank - 1]))

@@ -49,6 +49,7 @@ void ckpt_index_free(ckpt_index *index) {
   free(index->side_files);
   free(index->notes);
   free(index->unread);
+  free(index->archives);
   free(index->composites);
   free(index);
 }
@@ -170,6 +171,16 @@ ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role
   ckpt_unread unread = {ckpt_arena_copy(&index->arena, name), role};
   CKPT_TRY_ALLOC(unread.name, err);
   index->unread[index->n_unread++] = unread;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err) {
+  CKPT_TRY(ckpt_grow(&index->archives, index->n_archives, &index->archive_capacity, sizeof *index->archives, err));
+  ckpt_archive *added = &index->archives[index->n_archives];
+  *added = *archive;
+  added->name = ckpt_arena_copy(&index->arena, archive->name);
+  CKPT_TRY_ALLOC(added->name, err);
+  index->n_archives++;
   return CKPT_OK;
 }
 

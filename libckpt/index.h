@@ -46,6 +46,15 @@ typedef struct ckpt_note {
   bool is_training; /* what is left is training state: a run cannot go on from a copy */
 } ckpt_note;
 
+/* A part of a file that is an archive of its own, and of which the extents of tensors say nothing: an item of bytes of
+ * a DCP checkpoint, the archive around a chunk that is read by its strides. `verify` goes through them. */
+typedef struct ckpt_archive {
+  const char *name; /* of the item or tensor */
+  uint64_t offset, n_bytes;
+  uint32_t file;
+  bool is_zstd; /* compressed as a whole */
+} ckpt_archive;
+
 /* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not. It is none
  * of `tensors`; what compares, proves or writes says that it is left out. */
 typedef struct ckpt_unread {
@@ -90,6 +99,8 @@ struct ckpt_index {
   uint32_t n_notes, note_capacity;
   ckpt_unread *unread; /* in the order of reading */
   uint32_t n_unread, unread_capacity;
+  ckpt_archive *archives; /* as above */
+  uint32_t n_archives, archive_capacity;
   ckpt_object *objects;         /* a DICT, or NULL */
   ckpt_index *as_read;          /* a description's: its tensors by number, with the names and roles that the format's
                                    reader will find (codec/readback.h); owned. NULL: those that they have */
@@ -116,6 +127,9 @@ ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *co
 
 /* Says that a tensor is there and not read; name is copied. */
 ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, ckpt_error *err);
+
+/* Says that an archive is there; its name is copied. */
+ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err);
 
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);

@@ -333,8 +333,8 @@ static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool 
   if (has_digest || has_others) CKPT_TRY(ckpt_verification_others(v, err));
   if (has_crc && v->crc.bare != NULL && !is_proven && !has_others && !has_digest)
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "names, shapes, objects: no checksum of %.200s, nor of items that are no tensors, is "
-                             "compared; give --digest, --manifest, --sums or --receipt",
+                             "names, shapes: no checksum of %.200s is compared; give --digest, --manifest, --sums or "
+                             "--receipt",
                              v->crc.bare);
   if (is_proven || has_others || has_crc || (has_digest && !is_cast)) return CKPT_OK;
   if (has_digest)

@@ -14,12 +14,12 @@
 
 enum { WINDOW_BYTES = 1 << 20 };
 
-/* An archive: a whole file, or a slice of it that holds a tensor. */
+/* An archive: a whole file, or a slice of it that holds a tensor or another item. */
 typedef struct archive {
   uint32_t file;
   uint64_t offset, n_bytes;
-  const char *tensor; /* NULL for a whole file */
-  uint64_t n_raw;     /* 0, or it is behind zstd: bytes of the tensor */
+  const char *tensor; /* or another item; NULL for a whole file */
+  uint64_t n_raw;     /* 0, or it is behind zstd: bytes of the tensor, 1 for another item */
 } archive;
 
 /* Where the bytes of an archive are read: a file of the checkpoint, or what a slice of it unpacks to. */
@@ -60,6 +60,16 @@ static ckpt_status add_file(checking *c, uint32_t file, ckpt_error *err) {
   CKPT_TRY(ckpt_source_read(c->index->source, file, 0, head, sizeof head, err));
   if (ckpt_zip_is_start(head, sizeof head)) return add_archive(c, (archive){file, 0, n_bytes, NULL, 0}, err);
   c->counts->n_others++;
+  return CKPT_OK;
+}
+
+/* Archives of what is no tensor come first: the files that they are parts of are none. */
+static ckpt_status add_parts(checking *c, ckpt_error *err) {
+  for (uint32_t i = 0; i < c->index->n_archives; i++) {
+    const ckpt_archive *a = &c->index->archives[i];
+    CKPT_TRY(add_archive(c, (archive){a->file, a->offset, a->n_bytes, a->name, a->is_zstd}, err));
+    c->is_seen[a->file] = true;
+  }
   return CKPT_OK;
 }
 
@@ -221,6 +231,12 @@ static ckpt_status check_packed(checking *c, const archive *a, ckpt_error *err) 
     status = ckpt_unpacked_source(&found.source, u, ckpt_source_path(c->index->source, a->file), err);
     if (status == CKPT_OK) status = check_opened(c, &found, 0, end.n_bytes, err);
     ckpt_source_free(found.source);
+    if (status == CKPT_OK && end.n_used != a->n_bytes) {
+      c->counts->n_wrong++;
+      status = ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->file), a->tensor,
+                                 "%llu bytes follow the zstd stream of %llu in its slice",
+                                 (unsigned long long)(a->n_bytes - end.n_used), (unsigned long long)end.n_used);
+    }
   }
   ckpt_unpacked_free(u);
   return status == CKPT_OK ? advance(c, a->n_bytes, err) : status;
@@ -252,6 +268,7 @@ ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, co
   c.is_seen = calloc((size_t)ckpt_source_count(index->source) + 1, sizeof *c.is_seen);
   c.window = malloc(WINDOW_BYTES);
   if (c.is_seen == NULL || c.window == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (status == CKPT_OK) status = add_parts(&c, err);
   if (status == CKPT_OK) status = add_tensors(&c, index->tensors, index->n_tensors, err);
   if (status == CKPT_OK) status = add_tensors(&c, index->stored, index->n_stored, err);
   if (status == CKPT_OK) status = add_rest(&c, err);

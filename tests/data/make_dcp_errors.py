@@ -143,6 +143,8 @@ CASES = {
     "noted-empty-chunk-without-place": lambda c: c.chunks.append(c.chunk(6, 0)),
     "noted-replica": lambda c: c.chunks.append(c.chunk(3, 3)),
     "noted-object-damaged": lambda c: setattr(info(c, 2), "length", 6),
+    "noted-file-of-another-save": lambda c: c.files.update({"__9_0.distcp": archive(bytes(12), 3)}),
+    "noted-file-without-items": lambda c: c.files.update({"__9_0.distcp": b""}),
     "empty-chunk-past-end": lambda c: (c.chunks.append(c.chunk(6, 0)), c.places.append(
         [MetadataIndex(fqn="w", index=2, offset=Size(6)),
          StorageInfo(relative_path="__1_0.distcp", offset=len(c.files["__1_0.distcp"]), length=200)])),

@@ -1,0 +1,111 @@
+// What `verify` sees of a DCP folder beside its tensors: items of bytes, chunks read by their strides, zstd streams.
+#include <zstd.h>
+
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/recipe/verify.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
+
+// The findings about an index's checksums, a line each.
+std::string found_in(const ckpt_index *index, ckpt_crc_counts *counts) {
+  ckpt_findings findings = {};
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_verify_crc(&findings, index, &run, counts, &err), CKPT_OK) << text_of(err);
+  std::string text;
+  for (size_t i = 0; i < findings.n; i++)
+    text += std::string(findings.items[i].tensor) + ": " + findings.items[i].message + "\n";
+  ckpt_findings_free(&findings);
+  return text;
+}
+
+// The name of the one archive that a byte of a file lies in; "" where that is no item's.
+std::string archive_at(const ckpt_index *index, const std::string &file, uint64_t at) {
+  for (uint32_t i = 0; i < index->n_archives; i++) {
+    const ckpt_archive &a = index->archives[i];
+    if (ckpt_source_name(index->source, a.file) == file && at >= a.offset && at - a.offset < a.n_bytes) return a.name;
+  }
+  return "";
+}
+
+// Every byte of a record of every item has a checksum that is compared.
+TEST(DcpVerify, ItemsOfBytesHaveChecksums) {
+  for (const char *name : {"objects", "objects-zstd", "fsdp4"}) {
+    Folder folder;
+    std::filesystem::copy(kData + name, folder.path(), std::filesystem::copy_options::recursive);
+    ckpt_error err = {};
+    IndexPointer index = open(folder.path(), &err);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    ckpt_crc_counts good, counts;
+    EXPECT_EQ(found_in(index.get(), &good), "") << name;
+    ASSERT_NE(index->n_archives, 0u) << name;
+    for (uint32_t i = 0; i < index->n_archives; i++) {
+      const ckpt_archive a = index->archives[i];
+      EXPECT_EQ(a.is_zstd, std::string(name) == "objects-zstd");
+      if (a.is_zstd) continue;
+      const std::string path = ckpt_source_path(index->source, a.file), bytes = slurp(path);
+      const size_t at = bytes.find("\x80\x02", a.offset);  // its pickle
+      ASSERT_LT(at, a.offset + a.n_bytes);
+      std::string damaged = bytes;
+      damaged[bytes.find('.', at)] ^= 1;
+      spill(path, damaged);
+      EXPECT_NE(found_in(open(folder.path(), &err).get(), &counts).find(std::string(a.name) + ": record '"),
+                std::string::npos)
+          << name << " " << a.name << " " << archive_at(index.get(), path, at);
+      EXPECT_EQ(counts.n_wrong, 1u);
+      EXPECT_EQ(counts.n_checked, good.n_checked);
+      spill(path, bytes);
+    }
+  }
+}
+
+// Chunks that are read by their strides lie in archives all the same, and their file is none as a whole.
+TEST(DcpVerify, ChunksReadByTheirStridesHaveChecksums) {
+  ckpt_error err = {};
+  uint32_t n_strided = 0;
+  for (const auto &entry : std::filesystem::directory_iterator(kData)) {
+    IndexPointer index = open(entry.path(), &err);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    for (uint32_t i = 0; i < index->n_tensors; i++) {
+      const ckpt_tensor &tensor = index->tensors[i];
+      if (tensor.extent_form != CKPT_EXTENT_STRIDED) continue;
+      n_strided++;
+      const ckpt_extent &extent = tensor.extents[0];
+      EXPECT_NE(archive_at(index.get(), ckpt_source_name(index->source, extent.file), extent.offset), "");
+    }
+  }
+  EXPECT_NE(n_strided, 0u);
+}
+
+TEST(DcpVerify, BytesBehindAStreamAreAProblem) {
+  const std::string archive = slurp(std::string(CKPT_TESTS_DIR) + "/data/torch/tensor.pt");
+  std::string packed(ZSTD_compressBound(archive.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), archive.data(), archive.size(), 3));
+  for (const std::string &behind : {std::string(), std::string(9, '\0'), packed}) {
+    const std::string bytes = packed + behind;
+    ckpt_source *source = nullptr;
+    ckpt_index *index = nullptr;
+    ckpt_error err = {};
+    ckpt_crc_counts counts;
+    ASSERT_EQ(ckpt_source_memory(&source, bytes.data(), bytes.size(), "items", &err), CKPT_OK);
+    ASSERT_EQ(ckpt_index_new(&index, source, "items", "dcp", nullptr, &err), CKPT_OK);
+    const ckpt_archive item = {"item", 0, bytes.size(), 0, true};
+    ASSERT_EQ(ckpt_index_add_archive(index, &item, &err), CKPT_OK);
+    const std::string problem = "item: " + std::to_string(behind.size()) + " bytes follow the zstd stream of " +
+                                std::to_string(packed.size()) + " in its slice\n";
+    EXPECT_EQ(found_in(index, &counts), behind.empty() ? "" : problem);
+    EXPECT_EQ(counts.n_wrong, behind.empty() ? 0u : 1u);
+    EXPECT_NE(counts.n_checked, 0u);
+    ckpt_index_free(index);
+  }
+}
+
+}  // namespace
+}  // namespace formats_testing
