@@ -131,7 +131,7 @@ try:
     import torch
 except ImportError:
     torch = None  # what is there stays
-if torch is not None:
+if hasattr(torch, "save"):  # the folder torch here is a package, too, where there is no other
     for name, value in (("torch-one", torch.arange(6.0)), ("torch-empty", torch.empty(0, 3)),
                         ("torch-two", {"a": torch.ones(3), "b": torch.ones(5)})):
         file = io.BytesIO()
@@ -164,3 +164,33 @@ with open(os.path.join(here, "scan", "bad", "very_old.pt"), "rb") as f:
 for name in ("zstd/__0_0.distcp", "safetensors/.metadata"):
     with open(os.path.join(here, "dcp", name), "rb") as f:
         write("scan", name.replace("/", "-"), f.read())
+
+# fuzz_convert: a byte of options, then files as they are, whole.
+CONVERTED = ["in.pt", "in.safetensors", ".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp", "__3_0.distcp",
+             "__0.metadata", "__1.metadata", "__2.metadata", "model.safetensors", "config.json", "pytorch_model.bin"]
+
+
+def converted(name, options, paths):
+    """Files by the names that they have there; a folder's are all of it."""
+    content = bytes([options])
+    for entry, path in paths:
+        with open(os.path.join(here, path), "rb") as f:
+            data = f.read()
+        content += bytes([CONVERTED.index(entry)]) + len(data).to_bytes(2, "little") + data
+    write("convert", name, content)
+
+
+def all_of(path):
+    return [(entry, os.path.join(path, entry)) for entry in sorted(os.listdir(os.path.join(here, path)))]
+
+
+TO_SAFETENSORS, TO_TORCH, TO_DCP, TO_HF, STORED, ZSTD, TWO_RANKS, ALL = 0, 1, 2, 3, 4, 8, 16, 64
+for name, options in (("views", TO_SAFETENSORS), ("training", TO_TORCH | ALL), ("sparse", TO_TORCH), ("legacy", TO_DCP),
+                      ("protocol2", TO_HF | STORED), ("deflated", TO_DCP | ZSTD | TWO_RANKS), ("refused", TO_TORCH | ALL)):
+    converted(name, options, [("in.pt", "torch/%s.pt" % name)])
+converted("every-dtype", TO_TORCH, [("in.safetensors", "safetensors/every-dtype.safetensors")])
+converted("names", TO_DCP | TWO_RANKS, [("in.safetensors", "safetensors/names.safetensors")])
+converted("dcp", TO_TORCH | ALL, all_of("../golden-errors/dcp/noted-nothing"))
+converted("dcp-safetensors", TO_HF, all_of("dcp/safetensors"))
+converted("dcp-no-collectives", TO_DCP | ALL, all_of("dcp/no-collectives"))
+converted("bin", TO_DCP | ZSTD | ALL, [("pytorch_model.bin", "torch/training.pt")])
