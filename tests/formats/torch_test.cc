@@ -225,6 +225,25 @@ TEST(Torch, TrainingState) {
             "{\"argparse.Namespace\": [], \"state\": {\"lr\": 0.01, \"layers\": [1, 2], \"ma");
 }
 
+// A flat dict of a model whose modules are called as parts of a training state are.
+TEST(Torch, ParametersCalledLikeTrainingState) {
+  const std::string f = storage("FloatStorage", "0", "6");
+  auto tensor = [&](const char *offset) { return view(f, offset, {"1"}, {"1"}); };
+  ckpt_error err = {};
+  IndexPointer index = open_bytes(archive(dict({{"scaler.weight", tensor("0")},
+                                                {"optimal.bias", tensor("1")},
+                                                {"optimizer.state.w.exp_avg", tensor("2")},
+                                                {"rng_state", tensor("3")}}) +
+                                              ".",
+                                          {kSixFloats}),
+                                  &err);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_index_find(index.get(), "scaler.weight")->role, CKPT_ROLE_PARAMETER);
+  EXPECT_EQ(ckpt_index_find(index.get(), "optimal.bias")->role, CKPT_ROLE_PARAMETER);
+  EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.w.exp_avg")->role, CKPT_ROLE_EXP_AVG);
+  EXPECT_EQ(ckpt_index_find(index.get(), "rng_state")->role, CKPT_ROLE_OTHER);
+}
+
 TEST(Torch, StoredNames) {
   IndexPointer index = open_golden("training", true);
   EXPECT_NE(ckpt_index_find(index.get(), "model.0.weight"), nullptr);
