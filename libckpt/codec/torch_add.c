@@ -58,7 +58,7 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   return CKPT_OK;
 }
 
-/* ---- views of little ----------------------------------------------------------------------------------------------- */
+/* ---- views of little ---------------------------------------------------------------------------------------------*/
 
 /* What the tensors of a graph take to read, against what its storages hold. */
 typedef struct view_budget {
@@ -101,7 +101,7 @@ static ckpt_status take_budget(view_budget *budget, ckpt_torch_graph *g, ckpt_to
   return CKPT_OK;
 }
 
-/* ---- what is not read ---------------------------------------------------------------------------------------------- */
+/* ---- what is not read --------------------------------------------------------------------------------------------*/
 
 enum { N_REASONS = 16 };
 

@@ -78,8 +78,9 @@ std::vector<std::string> goldens() {
 
 using Cell = std::tuple<const ckpt_format *, std::string>;
 
-// (format, input) that the format refuses by name, as what it cannot hold: none of those that there are.
-const std::set<std::pair<std::string, std::string>> kRefused = {};
+// (format, input) that the format refuses by name, as what it cannot hold.
+const std::set<std::pair<std::string, std::string>> kRefused = {{"hf", "torch/complex128.pt"},
+                                                                {"safetensors", "torch/complex128.pt"}};
 
 class Matrix : public testing::TestWithParam<Cell> {
  protected:
@@ -115,7 +116,9 @@ TEST_P(Printed, IsTheDigestOfTheOutput) {
     const std::string out = folder / (stored_names ? "stored" : "canonical");
     ckpt_status status;
     std::string printed = convert(kData + input, out, format, &status, stored_names);
-    ASSERT_EQ(status, CKPT_OK) << printed;
+    const bool is_refused = kRefused.count({format->name, input}) != 0;
+    ASSERT_EQ(status, is_refused ? CKPT_EUNSUPPORTED : CKPT_OK) << printed;
+    if (is_refused) continue;
     EXPECT_EQ(hash_of(out), printed) << stored_names;
     if (!format->caps.objects || !format->caps.training_state) continue; /* else all is carried, under its names */
     bool is_known = input == "torch/dtensor.pt" || (input == "gpt2-tiny" && !format->caps.side_files);
