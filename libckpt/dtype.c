@@ -7,8 +7,9 @@
 #include "checked.h"
 
 static const ckpt_dtype_row rows[CKPT_N_DTYPES] = {
-    [CKPT_DTYPE_NONE] = {"none", 1, 0, CKPT_KIND_NONE},
-#define CKPT_DTYPE(id, name, n_elements, n_bytes, kind) [CKPT_##id] = {name, n_elements, n_bytes, CKPT_KIND_##kind},
+    [CKPT_DTYPE_NONE] = {"none", 1, 0, CKPT_KIND_NONE, -1},
+#define CKPT_DTYPE(id, name, n_elements, n_bytes, kind, ggml) \
+  [CKPT_##id] = {name, n_elements, n_bytes, CKPT_KIND_##kind, ggml},
 #include "dtype.def"
 #undef CKPT_DTYPE
 };
@@ -68,6 +69,12 @@ ckpt_dtype ckpt_dtype_parse(const char *name) {
     if (strcasecmp(name, rows[i].name) == 0) return (ckpt_dtype)i;
   for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
     if (strcasecmp(name, synonyms[i].name) == 0) return synonyms[i].dtype;
+  return CKPT_DTYPE_NONE;
+}
+
+ckpt_dtype ckpt_dtype_of_ggml(uint32_t number) {
+  for (int i = 1; i < CKPT_N_DTYPES; i++)
+    if (rows[i].ggml >= 0 && (uint32_t)rows[i].ggml == number) return (ckpt_dtype)i;
   return CKPT_DTYPE_NONE;
 }
 

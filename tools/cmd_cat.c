@@ -39,7 +39,8 @@ typedef struct block_reader {
 static ckpt_status begin_blocks(block_reader *out, const ckpt_index *index, const ckpt_slice *slice, bool raw,
                                 ckpt_error *err) {
   ckpt_dtype stored = (ckpt_dtype)slice->tensor->dtype;
-  bool widen = !raw && ckpt_dtype_is_float(stored) && stored != CKPT_F64;
+  bool is_block = CKPT_BLOCK_DTYPES >> stored & 1;
+  bool widen = !raw && (is_block || (ckpt_dtype_is_float(stored) && stored != CKPT_F64));
   uint32_t rank = slice->tensor->rank;
   *out =
       (block_reader){.index = index, .slice = slice, .as = widen ? CKPT_F32 : stored, .n_inner = 1, .at = slice->box};
@@ -77,7 +78,8 @@ static ckpt_status next_block(block_reader *reader, ckpt_error *err) {
   if (tensor->rank > 0) {
     uint64_t n_rest = box->start[reader->axis] + box->count[reader->axis] - reader->at.start[reader->axis];
     n_steps = BLOCK_ELEMENTS / reader->n_inner;
-    n_steps -= n_steps % ckpt_dtype_get(reader->as)->block_elements; /* at least 8: blocks of raw bytes end at a unit */
+    uint32_t unit = ckpt_dtype_get(reader->as)->block_elements; /* where raw bytes have to end */
+    if (n_steps > unit) n_steps -= n_steps % unit;
     if (n_steps > n_rest) n_steps = n_rest;
     reader->at.count[reader->axis] = n_steps;
   }
@@ -134,7 +136,8 @@ static void print_part(const scalar *value, int part, const char *plus) {
 
 static void print_value(const scalar *value) {
   switch (value->kind) {
-    case CKPT_KIND_NONE: break;
+    case CKPT_KIND_NONE:
+    case CKPT_KIND_BLOCK: break; /* read as f32 */
     case CKPT_KIND_BOOL: fputs(value->integer ? "true" : "false", stdout); break;
     case CKPT_KIND_UINT: printf("%" PRIu64, value->integer); break;
     case CKPT_KIND_INT: printf("%" PRId64, (int64_t)value->integer); break;
@@ -156,7 +159,8 @@ static void write_part(ckpt_emitter *json, const char *key, const scalar *value,
 
 static void write_value(ckpt_emitter *json, const char *key, const scalar *value) {
   switch (value->kind) {
-    case CKPT_KIND_NONE: break;
+    case CKPT_KIND_NONE:
+    case CKPT_KIND_BLOCK: break; /* read as f32 */
     case CKPT_KIND_BOOL: ckpt_emit_bool(json, key, value->integer != 0); break;
     case CKPT_KIND_UINT: ckpt_emit_u64(json, key, value->integer); break;
     case CKPT_KIND_INT: ckpt_emit_i64(json, key, (int64_t)value->integer); break;

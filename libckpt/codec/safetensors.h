@@ -6,6 +6,7 @@
 #ifndef CKPT_SAFETENSORS_H
 #define CKPT_SAFETENSORS_H
 
+#include "libckpt/dtype.h"
 #include "libckpt/layout.h"
 
 #define CKPT_SAFETENSORS_MAX_HEADER UINT64_C(100000000) /* bytes of JSON, as the reference */
@@ -32,8 +33,8 @@ ckpt_status ckpt_safetensors_merge(ckpt_index *index, ckpt_error *err);
 /* The dtype of a header's name for it ("F8_E4M3"; case counts), CKPT_DTYPE_NONE if safetensors has none. */
 ckpt_dtype ckpt_safetensors_dtype_parse(const char *name);
 
-/* Every dtype that safetensors has: all but C128. Bit i: ckpt_dtype i. */
-#define CKPT_SAFETENSORS_DTYPES (((UINT64_C(1) << CKPT_N_DTYPES) - 2) & ~(UINT64_C(1) << CKPT_C128))
+/* Every dtype that safetensors has: all but C128 and block types. Bit i: ckpt_dtype i. */
+#define CKPT_SAFETENSORS_DTYPES (((UINT64_C(1) << CKPT_N_DTYPES) - 2) & ~(UINT64_C(1) << CKPT_C128 | CKPT_BLOCK_DTYPES))
 
 /* Fills the newest file of a layout with n tensors of layout->index: the header as the reference library prints it
  * (metadata first, sorted by key; tensors by dtype, then name; padded with spaces to 8), then the tensors in order.

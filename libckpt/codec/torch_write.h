@@ -4,12 +4,13 @@
 
 #include "libckpt/ckpt.h"
 #include "libckpt/codec/pickle_write.h"
+#include "libckpt/dtype.h"
 #include "libckpt/object.h"
 
 /* The dtypes of ours that torch has, as caps.dtypes. */
 #define CKPT_TORCH_DTYPES                 \
   (((UINT64_C(1) << CKPT_N_DTYPES) - 1) & \
-   ~(UINT64_C(1) << CKPT_DTYPE_NONE | UINT64_C(1) << CKPT_F6_E2M3 | UINT64_C(1) << CKPT_F6_E3M2))
+   ~(UINT64_C(1) << CKPT_DTYPE_NONE | UINT64_C(1) << CKPT_F6_E2M3 | UINT64_C(1) << CKPT_F6_E3M2 | CKPT_BLOCK_DTYPES))
 
 /* What of a pickle is in its memo already. Zero-initialise it for each pickle. */
 typedef struct ckpt_torch_memo {

@@ -49,13 +49,13 @@ static void add_integers(ckpt_difference *d, const ckpt_tolerance *tolerance, bo
   }
 }
 
-/* Elements whose bits differ. Packed dtypes have no NaN, so there value and sign say it. */
+/* Elements whose bits differ. Of packed and block dtypes the value's bits say it. */
 static void add_bits(ckpt_difference *d, const ckpt_dtype_row *row, const uint8_t *bytes_a, const uint8_t *bytes_b,
                      const double *a, const double *b, size_t n, uint64_t begin) {
   for (size_t i = 0; i < n; i++) {
     bool is_equal = row->block_elements == 1
                         ? memcmp(bytes_a + i * row->block_bytes, bytes_b + i * row->block_bytes, row->block_bytes) == 0
-                        : a[i] == b[i] && signbit(a[i]) == signbit(b[i]);
+                        : memcmp(&a[i], &b[i], sizeof a[i]) == 0;
     if (!is_equal && d->n_bits++ == 0) d->first_bits = begin + i;
   }
 }

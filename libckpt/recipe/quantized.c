@@ -48,11 +48,11 @@ static const ending_pair pairs[] = {
 
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
-/* Integers of less than 64 bits are packed values or codes; positions and counters have 64. Floats of a byte and blocks
- * are scaled. */
+/* Integers of less than 64 bits are packed values or codes; positions and counters have 64. Floats of a byte and packed
+ * ones are scaled; block types hold their scales. */
 static bool is_narrow(const ckpt_tensor *tensor) {
   const ckpt_dtype_row *dtype = ckpt_dtype_get(tensor->dtype);
-  if (tensor->dtype == CKPT_BOOL) return false;
+  if (tensor->dtype == CKPT_BOOL || dtype->kind == CKPT_KIND_BLOCK) return false;
   return dtype->block_elements != 1 || dtype->block_bytes < (ckpt_dtype_is_float((ckpt_dtype)tensor->dtype) ? 2 : 8);
 }
 

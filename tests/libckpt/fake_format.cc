@@ -31,7 +31,7 @@ std::string text_of(const ckpt_error &err) {
 }
 
 ckpt_dtype random_dtype(Random *random) {
-  return static_cast<ckpt_dtype>(random->between(CKPT_DTYPE_NONE + 1, CKPT_N_DTYPES - 1));
+  return static_cast<ckpt_dtype>(random->between(CKPT_BOOL, CKPT_C128));
 }
 
 std::vector<uint8_t> read_all(const ckpt_index *index, const ckpt_tensor *tensor) {
