@@ -171,7 +171,7 @@ static ckpt_status make_metadata(ckpt_meta **out, uint32_t *n, const ckpt_layout
   ckpt_meta *metadata = ckpt_arena_array(layout->arena, (size_t)index->n_metadata + 1, sizeof *metadata);
   CKPT_TRY_ALLOC(metadata, err);
   *n = 0;
-  metadata[(*n)++] = (ckpt_meta){"format", "pt"};
+  metadata[(*n)++] = (ckpt_meta){.key = "format", .value = "pt"};
   for (uint32_t i = 0; i < index->n_metadata; i++)
     if (strcmp(index->metadata[i].key, "format") != 0) metadata[(*n)++] = index->metadata[i];
   *out = metadata;

@@ -36,4 +36,7 @@ ckpt_dtype ckpt_dtype_of_ggml(uint32_t number);
 /* Whether a cast may touch it: the FLOAT kind. */
 bool ckpt_dtype_is_float(ckpt_dtype dtype);
 
+/* Whether a cast for all tensors means it: the FLOAT kind, and BLOCK, which holds floats. */
+bool ckpt_dtype_holds_floats(ckpt_dtype dtype);
+
 #endif

@@ -122,10 +122,27 @@ static unsigned long long count_objects(const ckpt_object *objects) {
   return n != 0 ? n : n_whole;
 }
 
+/* Numbers and arrays have no place in metadata of text alone. */
+static ckpt_status drop_typed(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  uint32_t n = 0, n_typed = 0;
+  const char *first = NULL;
+  for (uint32_t i = 0; i < described->n_metadata; i++) {
+    if (described->metadata[i].typed == NULL)
+      described->metadata[n++] = described->metadata[i];
+    else if (n_typed++ == 0)
+      first = described->metadata[i].key;
+  }
+  described->n_metadata = n;
+  if (n_typed == 0) return CKPT_OK;
+  return ckpt_losses_add(losses, err, "%u metadata value%s no text (%.100s%s)", n_typed,
+                         n_typed == 1 ? " that is" : "s that are", first, n_typed == 1 ? "" : ", ...");
+}
+
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   if (format->normalize != NULL) CKPT_TRY(format->normalize(described, losses, err));
   CKPT_TRY(check_tensors(format, described, err));
   if (!format->caps.aliases && described->n_aliases != 0) CKPT_TRY(drop_aliases(described, losses, err));
+  if (!format->caps.typed_metadata) CKPT_TRY(drop_typed(described, losses, err));
   for (uint32_t i = 0; i < described->n_composites; i++) /* no format holds them yet: their parts are tensors */
     CKPT_TRY(ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", described->composites[i].name));
   described->n_composites = 0;

@@ -25,9 +25,10 @@ typedef struct ckpt_caps {
   bool objects;        /* anything but tensors and string metadata */
   bool training_state; /* default --include is all */
   bool side_files;
-  bool zstd;       /* items can be compressed */
-  bool ranks;      /* cut among the ranks of a job: what reshard writes and consolidate reads */
-  uint64_t dtypes; /* bit i: ckpt_dtype i */
+  bool typed_metadata; /* metadata values that are no text */
+  bool zstd;           /* items can be compressed */
+  bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */
+  uint64_t dtypes;     /* bit i: ckpt_dtype i */
   uint32_t max_rank;
 } ckpt_caps;
 

@@ -150,8 +150,13 @@ ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *co
 }
 
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err) {
+  return ckpt_index_set_typed(index, key, value, NULL, err);
+}
+
+ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_value *typed,
+                                 ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
-  ckpt_meta meta = {ckpt_arena_copy(&index->arena, key), ckpt_arena_copy(&index->arena, value)};
+  ckpt_meta meta = {ckpt_arena_copy(&index->arena, key), ckpt_arena_copy(&index->arena, value), typed};
   if (meta.key == NULL || meta.value == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   index->metadata[index->n_metadata++] = meta;
   return CKPT_OK;
@@ -296,7 +301,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->step = from->step;
   into->has_metadata = from->has_metadata;
   for (uint32_t i = 0; i < from->n_metadata; i++)
-    CKPT_TRY(ckpt_index_set_metadata(into, from->metadata[i].key, from->metadata[i].value, err));
+    CKPT_TRY(ckpt_index_set_typed(into, from->metadata[i].key, from->metadata[i].value, from->metadata[i].typed, err));
   for (uint32_t i = 0; i < from->n_composites; i++) CKPT_TRY(ckpt_index_add_composite(into, &from->composites[i], err));
   for (uint32_t i = 0; i < from->n_side_files; i++) {
     const ckpt_side_file *side = &from->side_files[i];

@@ -33,9 +33,20 @@ typedef struct ckpt_composite {
   const char *const *components; /* tensor names, NULL-terminated */
 } ckpt_composite;
 
-/* One entry of string metadata. */
+/* A value of metadata that is no plain text (number, truth value, array, very long or odd text), as GGUF encodes it:
+ * codec/gguf_value.h. The bytes stand in memory or, long ones, where they are stored. */
+typedef struct ckpt_value {
+  uint32_t type;        /* ckpt_gguf_type */
+  uint32_t file;        /* of source */
+  const uint8_t *bytes; /* NULL: in the file */
+  ckpt_source *source;  /* borrowed from the index that was read; NULL where bytes are in memory */
+  uint64_t offset, n_bytes;
+} ckpt_value;
+
+/* One entry of metadata. */
 typedef struct ckpt_meta {
-  const char *key, *value;
+  const char *key, *value; /* a text; of what is typed what people are shown */
+  const ckpt_value *typed; /* NULL: a text */
 } ckpt_meta;
 
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
@@ -133,6 +144,9 @@ ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archiv
 
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
+/* The same for a value that is no text; typed is borrowed, value is how it is shown. */
+ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_value *typed,
+                                 ckpt_error *err);
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
                                      ckpt_error *err); /* as above */
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...)

@@ -87,6 +87,25 @@ void ckpt_out_fill(ckpt_out *out, uint8_t byte, uint64_t n_bytes) {
   }
 }
 
+void ckpt_out_range(ckpt_out *out, ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes) {
+  if (only_counts(out) && !out->has_crc32) {
+    (void)count(out, n_bytes);
+    return;
+  }
+  uint8_t block[16384];
+  while (n_bytes > 0 && out->status == CKPT_OK) {
+    size_t n = n_bytes < sizeof block ? (size_t)n_bytes : sizeof block;
+    ckpt_status status = ckpt_source_read(source, file, offset, block, n, out->err);
+    if (status != CKPT_OK) {
+      ckpt_out_fail(out, status);
+      return;
+    }
+    ckpt_out_bytes(out, block, n);
+    offset += n;
+    n_bytes -= n;
+  }
+}
+
 void ckpt_out_le(ckpt_out *out, uint64_t value, unsigned n_bytes) {
   uint8_t bytes[8];
   for (unsigned i = 0; i < n_bytes && i < sizeof bytes; i++) bytes[i] = (uint8_t)(value >> (8 * i));

@@ -6,6 +6,7 @@
 #define CKPT_OUT_H
 
 #include "sink.h"
+#include "source.h"
 
 /* Takes the next bytes of a stream. */
 typedef ckpt_status ckpt_out_put(void *arg, const void *bytes, size_t n_bytes, ckpt_error *err);
@@ -43,6 +44,9 @@ void ckpt_out_printf(ckpt_out *out, const char *format, ...) CKPT_PRINTF(2, 3); 
 
 /* Appends text as a JSON string with its quotes: only `"`, `\` and control characters are escaped (as serde_json). */
 void ckpt_out_json(ckpt_out *out, const char *text, size_t n_bytes);
+
+/* Appends a range of a source's file; a stream that only counts reads nothing. */
+void ckpt_out_range(ckpt_out *out, ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes);
 
 /* Fails the stream from inside a generator. */
 void ckpt_out_fail(ckpt_out *out, ckpt_status status);

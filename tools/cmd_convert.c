@@ -16,8 +16,9 @@ static const ckpt_option options[] = {
      "rename tensors, all names of each; rules apply in order"},
     CKPT_OPTION_SHARD_SIZE_ROW,
     CKPT_OPTION_ZSTD_ROW,
-    CKPT_OPTION_LATER_ROW("set", CKPT_OPTION_TEXT, "KEY=VALUE"),
-    CKPT_OPTION_LATER_ROW("remove", CKPT_OPTION_TEXT, "KEY"),
+    {"set", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY=VALUE",
+     "change or add a value of GGUF metadata, which keeps its type"},
+    {"remove", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY", "drop a value of GGUF metadata; before --set"},
     CKPT_OPTION_LATER_ROW("pre", CKPT_OPTION_TEXT, "NAME"),
     CKPT_OPTION_LATER_ROW("opset", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("dialect", CKPT_OPTION_TEXT, "NAME"),
@@ -34,6 +35,8 @@ static ckpt_status read_selection(ckpt_args *args, ckpt_convert_options *selecti
   CKPT_TRY(ckpt_args_texts(&selection->match, args, "match", err));
   CKPT_TRY(ckpt_args_texts(&selection->exclude, args, "exclude", err));
   CKPT_TRY(ckpt_args_texts(&selection->rename, args, "rename", err));
+  CKPT_TRY(ckpt_args_texts(&selection->set, args, "set", err));
+  CKPT_TRY(ckpt_args_texts(&selection->remove, args, "remove", err));
   return ckpt_writing_casts(selection, args, err);
 }
 
@@ -50,13 +53,18 @@ const ckpt_verb ckpt_verb_convert = {
     .name = "convert",
     .forms =
         "convert IN -o OUT [--to FORMAT] [--dtype [PATTERN=]DTYPE]... [--include WHAT]\n"
-        "convert IN -o OUT [--match PATTERN] [--exclude PATTERN] [--rename s/RE/REPL/]",
+        "convert IN -o OUT [--match PATTERN] [--exclude PATTERN] [--rename s/RE/REPL/]\n"
+        "convert IN -o OUT.gguf [--set KEY=VALUE] [--remove KEY]",
     .summary = "write a checkpoint in another format, dtype or selection",
     .details =
         "Reads IN once, in bounded memory, and writes OUT: nothing at its path until it is whole. Prints the "
         "content digest of what was written. What the output cannot hold, or the selection left out, is said.\n\n"
         "  ckpt convert llama/ -o llama.safetensors --dtype bf16\n"
-        "  ckpt convert llama/ -o small/ --exclude '*.lora_*' --shard-size 2GB",
+        "  ckpt convert llama/ -o small/ --exclude '*.lora_*' --shard-size 2GB\n"
+        "  ckpt convert a.gguf -o b.gguf --set general.name='My model' --remove tokenizer.chat_template\n\n"
+        "A new key of GGUF metadata is a bool (true, false), a u32, i32, u64 or i64 (whole numbers: the first that "
+        "holds "
+        "it), an f32 (1.5, 1e-5), or text, which double quotes may enclose.",
     .json =
         "{\"status\",\"output\",\"format\",\"n_tensors\",\"n_params\",\"n_bytes\",\"dtype\",\"weights\",\"dropped\":[],"
         "\"n_underflow\",\"underflowed\":[{\"name\",\"n\"}],\"digest\",\"seconds\",\"peak_bytes\",\"notes\":[]}; "

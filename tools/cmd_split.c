@@ -7,8 +7,8 @@ static const ckpt_option options[] = {
 
 static int run(ckpt_args *args) {
   const ckpt_writing writing = {.selection = {.include = "all"},
-                                .to = "hf",
                                 .is_folder = true,
+                                .is_split = true,
                                 .shard_size = ckpt_args_size(args, "shard-size", 0)};
   return ckpt_writing_run(args, &writing);
 }
@@ -18,8 +18,9 @@ const ckpt_verb ckpt_verb_split = {
     .forms = "split IN -o OUT --shard-size SIZE",
     .summary = "cut a checkpoint into shards",
     .details =
-        "Writes the folder OUT: shards of at most SIZE bytes and their index, side files carried. A tensor is "
-        "never cut; one that is larger than SIZE has a shard of its own.",
+        "Writes the folder OUT: shards of at most SIZE bytes and their index, side files carried; of a GGUF file "
+        "shards as llama-gguf-split has them, SIZE counting tensors alone. A tensor is never cut; one that is larger "
+        "than SIZE has a shard of its own.",
     .json = "as convert",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,

@@ -9,6 +9,7 @@
 #include "input.h"
 #include "json_writer.h"
 #include "libckpt/apart.h"
+#include "libckpt/codec/gguf_value.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
@@ -43,6 +44,11 @@ ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args,
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
+/* The format of shards like the input's files. */
+static const char *sharded(const job *j) {
+  return strncmp(j->input.index->format, "gguf", 4) == 0 ? "gguf-shards" : "hf";
+}
+
 static ckpt_status make_request(job *j, ckpt_error *err) {
   ckpt_args *args = j->args;
   const char *const *outputs;
@@ -56,8 +62,8 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
     uint32_t at = 0; /* as given, but a folder before what is written into it */
     while (at < i && ckpt_path_below(outputs[i], j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
-    j->targets[at] = (ckpt_convert_target){outputs[i], j->writing->to, j->writing->shard_size, j->writing->world,
-                                           j->writing->zstd_level};
+    j->targets[at] = (ckpt_convert_target){outputs[i], j->writing->is_split ? sharded(j) : j->writing->to,
+                                           j->writing->shard_size, j->writing->world, j->writing->zstd_level};
   }
   j->options = j->writing->selection;
   j->options.struct_size = sizeof j->options;
@@ -122,7 +128,7 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
     const ckpt_format *named = ckpt_format_of_suffix(output->path);
     has_folder = has_folder || output->options.is_folder;
     if (j->writing->is_one_file && output->options.is_folder)
-      return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors)",
+      return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
@@ -187,7 +193,7 @@ static bool is_sized(const ckpt_output *output) {
   return true;
 }
 
-enum { MAX_NOTES = 5, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 6, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
   return &j->plan->rows[output->described->tensors[tensor].origin];
@@ -282,6 +288,9 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
   if (output == j->plan->outputs && j->input.index->weights_note != NULL) *next++ = j->input.index->weights_note;
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
     CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
+  if (strncmp(output->format->name, "gguf", 4) == 0 &&
+      ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
+    CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
   CKPT_TRY(describe_stale(j, output, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));
   CKPT_TRY(describe_underflow(j, output, written, &note, err));

@@ -11,6 +11,7 @@ typedef struct ckpt_writing {
   uint64_t shard_size;            /* 0: the format's default */
   uint32_t world, zstd_level;     /* as above, and 0: none */
   bool is_one_file, is_folder;    /* what every output must be */
+  bool is_split;                  /* the format is the input's own, in shards */
   bool has_ranks, is_whole;       /* every output's format is cut among ranks; none is */
   bool drops_nothing;             /* what an output's format cannot hold is an error */
 } ckpt_writing;

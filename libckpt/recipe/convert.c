@@ -12,6 +12,7 @@
 #include "libckpt/error.h"
 #include "libckpt/options.h"
 #include "libckpt/pattern.h"
+#include "libckpt/recipe/metadata.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/run.h"
@@ -196,6 +197,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   totals t = {0};
   ckpt_status status;
   CKPT_TRY(carry(plan, sink, request, err));
+  CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
   const ckpt_dtype most = most_written(&t);

@@ -28,7 +28,7 @@ static const ckpt_tensor *tied_to(const ckpt_index *index, const ckpt_tensor *te
 
 static ckpt_dtype dtype_of(const ckpt_diff *d, const ckpt_tensor *tensor) {
   ckpt_dtype dtype = (ckpt_dtype)tensor->dtype;
-  return d->options.cast != CKPT_DTYPE_NONE && ckpt_dtype_is_float(dtype) ? d->options.cast : dtype;
+  return d->options.cast != CKPT_DTYPE_NONE && ckpt_dtype_holds_floats(dtype) ? d->options.cast : dtype;
 }
 
 /* How the values of a and b are to be compared, if they are. */

@@ -45,7 +45,7 @@ ckpt_status ckpt_hashing_add(const ckpt_hashing *hashing, ckpt_plan *plan, size_
     if (tensor == NULL) continue;
     CKPT_TRY(ckpt_expr_read(&expr, plan, from, tensor, err));
     if (hashing->cast != CKPT_DTYPE_NONE && hashing->cast != (ckpt_dtype)tensor->dtype &&
-        ckpt_dtype_is_float((ckpt_dtype)tensor->dtype)) {
+        ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype)) {
       ckpt_status status = ckpt_refuse_quantized(from, tensor, hashing->is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, hashing->cast, err);
       if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);

@@ -108,7 +108,7 @@ static ckpt_status fill(ckpt_manifest *manifest, const ckpt_hashing *hashing, ck
   for (size_t i = 0; i < from->n_tensors; i++) { /* in byte order of names */
     const ckpt_tensor *tensor = ckpt_hashing_at(hashing, i);
     if (tensor == NULL || is_tied_copy(from, tensor->name)) continue;
-    bool is_cast = manifest->cast != CKPT_DTYPE_NONE && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+    bool is_cast = manifest->cast != CKPT_DTYPE_NONE && ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype);
     CKPT_TRY(add(manifest,
                  (ckpt_manifest_entry){.name = tensor->name,
                                        .shape = tensor->shape,

@@ -132,6 +132,10 @@ ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized,
 
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err) {
+  if (ckpt_dtype_get(tensor->dtype)->kind == CKPT_KIND_BLOCK)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                     "is %s, and this version cannot dequantize it yet (leave it out of --dtype)",
+                     ckpt_dtype_name((ckpt_dtype)tensor->dtype));
   const ckpt_tensor *scales = find_scales(index, tensor), *values = find_values(index, tensor);
   size_t ignored;
   if (scales != NULL && (is_quantized || is_narrow(tensor)))

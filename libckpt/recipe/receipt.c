@@ -2,7 +2,7 @@
  *
  *   {"ckpt_receipt":1,"version","verb",
  *    "options":{"names","weights","like","include","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
- *               "exclude":[..],"rename":[..]},
+ *               "exclude":[..],"rename":[..],"remove" and "set":[..] where given},
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","world","zstd_level" where asked for,"digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
@@ -150,6 +150,8 @@ static void print_options(ckpt_out *out, const ckpt_convert_request *request) {
   print_list(out, "match", options->match);
   print_list(out, "exclude", options->exclude);
   print_list(out, "rename", options->rename);
+  if (options->remove != NULL) print_list(out, "remove", options->remove);
+  if (options->set != NULL) print_list(out, "set", options->set);
   ckpt_out_text(out, "},\n");
 }
 

@@ -173,6 +173,8 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                           {"match", read_list, &options->match},
                           {"exclude", read_list, &options->exclude},
                           {"rename", read_list, &options->rename},
+                          {"remove", read_list, &options->remove},
+                          {"set", read_list, &options->set},
                           {NULL, refuse_option, NULL}};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
   CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));

@@ -119,12 +119,12 @@ static const char *name_at(const ckpt_tensor *tensor, size_t i) {
 
 /* The first rule that matches. A count of steps is a float only by custom: no rule for all tensors rounds it. */
 static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_dtype *dtype, ckpt_error *err) {
-  bool is_decided = !ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+  bool is_decided = !ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype);
   for (size_t i = 0; i < s->options->n_casts; i++) {
     bool matched = s->casts[i] == NULL && tensor->role != CKPT_ROLE_STEP;
     for (size_t k = 0; s->casts[i] != NULL && !matched && name_at(tensor, k) != NULL; k++)
       CKPT_TRY(ckpt_pattern_match(s->casts[i], name_at(tensor, k), &matched, err));
-    s->n_floats[i] += matched && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+    s->n_floats[i] += matched && ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype);
     if (!matched || is_decided) continue;
     is_decided = true;
     s->n_cast[i]++;

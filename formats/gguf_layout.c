@@ -1,0 +1,149 @@
+/* gguf_layout.c - GGUF version 3 as ggml writes it: header, keys in the order of the metadata, tensors in order, every
+ * one padded to the alignment that general.alignment states (ggml's own writer pads to 32 whatever it states).
+ *
+ * Long values are copied from the file that they were read from when the header is printed. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/gguf.h"
+#include "libckpt/error.h"
+
+/* What a file's header is printed from. */
+typedef struct header {
+  const uint32_t *tensors;
+  uint32_t n;
+  const ckpt_meta *metadata;
+  uint32_t n_metadata, alignment;
+} header;
+
+/* ---- what does not fit ---------------------------------------------------------------------------------------------
+ */
+
+ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    const ckpt_dtype_row *row = ckpt_dtype_get(tensor->dtype);
+    const size_t n = strlen(tensor->name);
+    if (n > CKPT_GGUF_MAX_NAME)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                       "a name of %zu bytes, GGUF holds at most %d (--rename makes it shorter)", n, CKPT_GGUF_MAX_NAME);
+    if (tensor->rank != 0 && tensor->shape[tensor->rank - 1] % row->block_elements != 0)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "rows of %llu elements are no whole blocks of %s",
+                       (unsigned long long)tensor->shape[tensor->rank - 1], row->name);
+  }
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < described->n_metadata; i++) {
+    const ckpt_meta meta = described->metadata[i];
+    const size_t n_key = strlen(meta.key);
+    if (n_key == 0 || n_key > CKPT_GGUF_MAX_KEY)
+      CKPT_TRY(ckpt_losses_add(losses, err, "a metadata key of %zu bytes", n_key));
+    else
+      described->metadata[n++] = meta;
+  }
+  described->n_metadata = n;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_error *err) {
+  *out = CKPT_GGUF_DEFAULT_ALIGNMENT;
+  for (uint32_t i = 0; i < index->n_metadata; i++) {
+    const ckpt_meta *meta = &index->metadata[i];
+    if (strcmp(meta->key, CKPT_GGUF_ALIGNMENT) != 0) continue;
+    bool is_u32 = meta->typed != NULL && meta->typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(meta->typed, out);
+    if (!is_u32 || *out == 0 || (*out & (*out - 1)) != 0)
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, CKPT_GGUF_ALIGNMENT " has to be a power of two as u32, not %.100s",
+                       meta->value);
+  }
+  return CKPT_OK;
+}
+
+/* ---- order --------------------------------------------------------------------------------------------------------
+ */
+
+/* N of `blk.N.`, -1 where the name is none of a block. */
+static long block_of(const char *name) {
+  char *end;
+  if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9') return -1;
+  long block = strtol(name + 4, &end, 10);
+  return *end == '.' ? block : -1;
+}
+
+static int compare_tensors(const void *a, const void *b, void *tensors) {
+  const char *x = ((const ckpt_tensor *)tensors)[*(const uint32_t *)a].name;
+  const char *y = ((const ckpt_tensor *)tensors)[*(const uint32_t *)b].name;
+  const long block_x = block_of(x), block_y = block_of(y);
+  return block_x != block_y ? (block_x < block_y ? -1 : 1) : strcmp(x, y);
+}
+
+ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_error *err) {
+  const ckpt_index *index = layout->index, *from = index->objects_of;
+  uint32_t *order = *out = ckpt_arena_array(layout->arena, (size_t)index->n_tensors + 1, sizeof *order);
+  CKPT_TRY_ALLOC(order, err);
+  for (uint32_t i = 0; i < index->n_tensors; i++) order[i] = i;
+  if (from != NULL && strncmp(from->format, "gguf", 4) == 0) return CKPT_OK;
+  if (index->n_tensors != 0) qsort_r(order, index->n_tensors, sizeof *order, compare_tensors, index->tensors);
+  return CKPT_OK;
+}
+
+/* ---- printing -----------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t padding(uint64_t n, uint32_t alignment) { return (alignment - n % alignment) % alignment; }
+
+static void put_text(ckpt_out *out, const char *text) {
+  ckpt_out_le(out, strlen(text), 8);
+  ckpt_out_text(out, text);
+}
+
+static void put_meta(ckpt_out *out, const ckpt_meta *meta) {
+  const ckpt_value *value = meta->typed;
+  put_text(out, meta->key);
+  ckpt_out_le(out, value == NULL ? CKPT_GGUF_STRING : value->type, 4);
+  if (value == NULL)
+    put_text(out, meta->value);
+  else if (value->bytes != NULL)
+    ckpt_out_bytes(out, value->bytes, (size_t)value->n_bytes);
+  else
+    ckpt_out_range(out, value->source, value->file, value->offset, value->n_bytes);
+}
+
+static void put_tensor(ckpt_out *out, const ckpt_tensor *tensor, uint64_t offset) {
+  put_text(out, tensor->name);
+  ckpt_out_le(out, tensor->rank, 4);
+  for (uint32_t axis = tensor->rank; axis-- > 0;) ckpt_out_le(out, tensor->shape[axis], 8);
+  ckpt_out_le(out, (uint64_t)ckpt_dtype_get(tensor->dtype)->ggml, 4);
+  ckpt_out_le(out, offset, 8);
+}
+
+/* The file's first bytes, up to the first tensor. */
+static void print_header(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+  const header *h = arg;
+  uint64_t offset = 0;
+  ckpt_out_text(out, "GGUF");
+  ckpt_out_le(out, 3, 4);
+  ckpt_out_le(out, h->n, 8);
+  ckpt_out_le(out, h->n_metadata, 8);
+  for (uint32_t i = 0; i < h->n_metadata; i++) put_meta(out, &h->metadata[i]);
+  for (uint32_t i = 0; i < h->n; i++) {
+    const ckpt_tensor *tensor = &layout->index->tensors[h->tensors[i]];
+    put_tensor(out, tensor, offset);
+    offset += tensor->n_bytes + padding(tensor->n_bytes, h->alignment); /* ckpt_layout_finish refuses what overflows */
+  }
+  ckpt_out_fill(out, 0, padding(out->n_bytes, h->alignment));
+}
+
+ckpt_status ckpt_gguf_lay(ckpt_layout *layout, const uint32_t *tensors, uint32_t n, const ckpt_meta *metadata,
+                          uint32_t n_metadata, uint32_t alignment, ckpt_error *err) {
+  header *h = ckpt_arena_alloc(layout->arena, sizeof *h);
+  CKPT_TRY_ALLOC(h, err);
+  *h = (header){tensors, n, metadata, n_metadata, alignment};
+  if (n > (UINT32_MAX - 1) / 2) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many tensors");
+  CKPT_TRY(ckpt_layout_reserve(layout, 1 + 2 * n, err));
+  CKPT_TRY(ckpt_layout_literal(layout, print_header, h, err));
+  for (uint32_t i = 0; i < n; i++) {
+    CKPT_TRY(ckpt_layout_tensor(layout, tensors[i], NULL, CKPT_CHECKSUM_NONE, err));
+    CKPT_TRY(ckpt_layout_zeros(layout, padding(layout->index->tensors[tensors[i]].n_bytes, alignment), err));
+  }
+  return CKPT_OK;
+}

@@ -1,0 +1,179 @@
+/* gguf_value.c - see gguf_value.h. */
+#include "libckpt/codec/gguf_value.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/error.h"
+#include "libckpt/little.h"
+
+typedef enum form { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } form;
+
+static const struct {
+  const char *name;
+  uint32_t n_bytes;
+  form form;
+} types[CKPT_GGUF_N_TYPES] = {
+    [CKPT_GGUF_U8] = {"u8", 1, UNSIGNED},      [CKPT_GGUF_I8] = {"i8", 1, SIGNED},
+    [CKPT_GGUF_U16] = {"u16", 2, UNSIGNED},    [CKPT_GGUF_I16] = {"i16", 2, SIGNED},
+    [CKPT_GGUF_U32] = {"u32", 4, UNSIGNED},    [CKPT_GGUF_I32] = {"i32", 4, SIGNED},
+    [CKPT_GGUF_F32] = {"f32", 4, REAL},        [CKPT_GGUF_BOOL] = {"bool", 1, TRUTH},
+    [CKPT_GGUF_STRING] = {"string", 0, OTHER}, [CKPT_GGUF_ARRAY] = {"array", 0, OTHER},
+    [CKPT_GGUF_U64] = {"u64", 8, UNSIGNED},    [CKPT_GGUF_I64] = {"i64", 8, SIGNED},
+    [CKPT_GGUF_F64] = {"f64", 8, REAL},
+};
+
+const char *ckpt_gguf_type_name(uint32_t type) { return type < CKPT_GGUF_N_TYPES ? types[type].name : NULL; }
+
+uint32_t ckpt_gguf_type_bytes(uint32_t type) { return type < CKPT_GGUF_N_TYPES ? types[type].n_bytes : 0; }
+
+/* ---- to text ------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t load(const uint8_t *bytes, uint32_t n) {
+  uint64_t value = 0;
+  for (uint32_t i = n; i-- > 0;) value = value << 8 | bytes[i];
+  return value;
+}
+
+/* Of n bytes, with the sign of the highest bit. */
+static int64_t load_signed(const uint8_t *bytes, uint32_t n) {
+  uint64_t value = load(bytes, n), sign = UINT64_C(1) << (8 * n - 1);
+  return (int64_t)((value ^ sign) - sign);
+}
+
+static void print_real(const uint8_t *bytes, uint32_t n, char out[CKPT_GGUF_TEXT_BYTES]) {
+  float single;
+  double value;
+  memcpy(&single, bytes, sizeof single);
+  if (n == sizeof single)
+    value = (double)single;
+  else
+    memcpy(&value, bytes, sizeof value);
+  if (isnan(value) || isinf(value)) {
+    snprintf(out, CKPT_GGUF_TEXT_BYTES, "%s", isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity");
+    return;
+  }
+  int n_behind = 0; /* digits behind the first */
+  for (; n_behind < 17; n_behind++) {
+    snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*e", n_behind, value);
+    if (n == sizeof single ? strtof(out, NULL) == single : strtod(out, NULL) == value) break;
+  }
+  const int exponent = atoi(strchr(out, 'e') + 1), n_decimals = n_behind > exponent ? n_behind - exponent : 1;
+  if (exponent >= -5 && exponent < 16) snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*f", n_decimals, value);
+}
+
+void ckpt_gguf_scalar_text(uint32_t type, const uint8_t *bytes, char out[CKPT_GGUF_TEXT_BYTES]) {
+  const uint32_t n = ckpt_gguf_type_bytes(type);
+  switch (type < CKPT_GGUF_N_TYPES ? types[type].form : OTHER) {
+    case UNSIGNED: snprintf(out, CKPT_GGUF_TEXT_BYTES, "%" PRIu64, load(bytes, n)); break;
+    case SIGNED: snprintf(out, CKPT_GGUF_TEXT_BYTES, "%" PRId64, load_signed(bytes, n)); break;
+    case REAL: print_real(bytes, n, out); break;
+    case TRUTH: snprintf(out, CKPT_GGUF_TEXT_BYTES, "%s", bytes[0] != 0 ? "true" : "false"); break;
+    case OTHER: out[0] = '\0'; break;
+  }
+}
+
+bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out) {
+  const uint32_t n = ckpt_gguf_type_bytes(value->type);
+  if (n == 0 || n > sizeof *out || value->bytes == NULL) return false;
+  const form kind = types[value->type].form;
+  if (kind != UNSIGNED && (kind != SIGNED || load_signed(value->bytes, n) < 0)) return false;
+  *out = (uint32_t)load(value->bytes, n);
+  return true;
+}
+
+/* ---- from text ----------------------------------------------------------------------------------------------------
+ */
+
+ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
+                                uint64_t n_bytes, ckpt_error *err) {
+  ckpt_value *value = ckpt_arena_alloc(arena, sizeof *value);
+  uint8_t *copy = ckpt_arena_array(arena, (size_t)n_bytes, 1);
+  if (value == NULL || copy == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  memcpy(copy, bytes, (size_t)n_bytes);
+  *value = (ckpt_value){.type = type, .bytes = copy, .n_bytes = n_bytes};
+  *out = value;
+  return CKPT_OK;
+}
+
+static void store(uint8_t *out, uint64_t value) {
+  for (int i = 0; i < 8; i++) out[i] = (uint8_t)(value >> (8 * i));
+}
+
+/* Whether text is a whole number that n bytes hold, signed or not; its little-endian bytes. */
+static bool parse_integer(const char *text, uint32_t n, bool is_signed, uint8_t out[8]) {
+  const char *digits = text + (is_signed && text[0] == '-');
+  char *end;
+  if (digits[0] < '0' || digits[0] > '9') return false;
+  errno = 0;
+  uint64_t value = strtoull(digits, &end, 10);
+  if (errno != 0 || *end != '\0') return false;
+  const uint64_t most = UINT64_MAX >> (64 - 8 * n);
+  if (value > (is_signed ? most / 2 + (digits != text) : most)) return false;
+  store(out, digits != text ? -value : value);
+  return true;
+}
+
+/* Whether text is a finite number; its little-endian bytes as f32 or f64. */
+static bool parse_real(const char *text, uint32_t n, uint8_t out[8]) {
+  char *end;
+  if (text[0] == '\0' || strspn(text, "+-.0123456789eE") != strlen(text)) return false;
+  double value = n == 4 ? (double)strtof(text, &end) : strtod(text, &end);
+  if (*end != '\0' || !isfinite(value)) return false;
+  float single = (float)value;
+  if (n == 4)
+    memcpy(out, &single, sizeof single);
+  else
+    memcpy(out, &value, sizeof value);
+  return true;
+}
+
+static bool parse_as(uint32_t type, const char *text, uint8_t out[8]) {
+  const uint32_t n = types[type].n_bytes;
+  switch (types[type].form) {
+    case UNSIGNED: return parse_integer(text, n, false, out);
+    case SIGNED: return parse_integer(text, n, true, out);
+    case REAL: return parse_real(text, n, out);
+    case TRUTH: out[0] = strcmp(text, "true") == 0; return out[0] || strcmp(text, "false") == 0;
+    case OTHER: break;
+  }
+  return false;
+}
+
+/* The text without the double quotes around it. */
+static ckpt_status take_text(const char *given, ckpt_arena *arena, const char **text, ckpt_error *err) {
+  size_t n = strlen(given);
+  bool is_quoted = n >= 2 && given[0] == '"' && given[n - 1] == '"';
+  *text = is_quoted ? ckpt_arena_text(arena, given + 1, n - 2) : given;
+  CKPT_TRY_ALLOC(*text, err);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_gguf_value_parse(const ckpt_meta *now, const char *given, ckpt_arena *arena, const ckpt_value **typed,
+                                  const char **text, ckpt_error *err) {
+  static const uint32_t tried[] = {CKPT_GGUF_BOOL, CKPT_GGUF_U32, CKPT_GGUF_I32,
+                                   CKPT_GGUF_U64,  CKPT_GGUF_I64, CKPT_GGUF_F32};
+  uint8_t bytes[8];
+  *typed = NULL;
+  if (now != NULL && (now->typed == NULL || now->typed->type == CKPT_GGUF_STRING))
+    return take_text(given, arena, text, err);
+  *text = given;
+  if (now == NULL) {
+    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++)
+      if (parse_as(tried[i], given, bytes))
+        return ckpt_gguf_value_new(typed, arena, tried[i], bytes, types[tried[i]].n_bytes, err);
+    return take_text(given, arena, text, err);
+  }
+  const uint32_t type = now->typed->type;
+  if (type == CKPT_GGUF_ARRAY)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%.100s is an array, and one value cannot take its place", now->key);
+  if (!parse_as(type, given, bytes))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%.100s is of type %s, which '%.100s' is not", now->key,
+                     types[type].name, given);
+  return ckpt_gguf_value_new(typed, arena, type, bytes, types[type].n_bytes, err);
+}

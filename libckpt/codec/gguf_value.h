@@ -1,0 +1,58 @@
+/* gguf_value.h - the typed values of GGUF's metadata: their encoding, their text, and texts as values.
+ *
+ * A scalar is its little-endian bytes; a string a u64 length and bytes; an array a u32 element type, a u64 count and
+ * that many elements. libckpt keeps them in this encoding (ckpt_value), so that GGUF goes to GGUF byte for byte. */
+#ifndef CKPT_GGUF_VALUE_H
+#define CKPT_GGUF_VALUE_H
+
+#include "libckpt/index.h"
+
+/* As they stand in files (ggml's gguf.h). */
+typedef enum ckpt_gguf_type {
+  CKPT_GGUF_U8,
+  CKPT_GGUF_I8,
+  CKPT_GGUF_U16,
+  CKPT_GGUF_I16,
+  CKPT_GGUF_U32,
+  CKPT_GGUF_I32,
+  CKPT_GGUF_F32,
+  CKPT_GGUF_BOOL,
+  CKPT_GGUF_STRING,
+  CKPT_GGUF_ARRAY,
+  CKPT_GGUF_U64,
+  CKPT_GGUF_I64,
+  CKPT_GGUF_F64,
+  CKPT_GGUF_N_TYPES
+} ckpt_gguf_type;
+
+#define CKPT_GGUF_ALIGNMENT "general.alignment"
+#define CKPT_GGUF_ARCHITECTURE "general.architecture"
+#define CKPT_GGUF_SPLIT "split." /* .no, .count, .tensors.count: of files, not of the model */
+#define CKPT_GGUF_MAX_KEY 65535  /* bytes */
+
+/* "u8", "string", ...; NULL for a number that is no type. */
+const char *ckpt_gguf_type_name(uint32_t type);
+
+/* Bytes of a scalar; 0 for strings, arrays and what is no type. */
+uint32_t ckpt_gguf_type_bytes(uint32_t type);
+
+enum { CKPT_GGUF_TEXT_BYTES = 40 };
+
+/* A scalar as text: a float with the fewest digits that give it back. */
+void ckpt_gguf_scalar_text(uint32_t type, const uint8_t *bytes, char out[CKPT_GGUF_TEXT_BYTES]);
+
+/* The unsigned value of a scalar of 1 to 4 bytes, as its type has it; false for other types and negative values. */
+bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out);
+
+/* A value in memory of this type, from its encoded bytes (copied). */
+ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
+                                uint64_t n_bytes, ckpt_error *err);
+
+/* What `--set KEY=TEXT` means: of the type that the key's value has now (NULL: there is none; then `true`, `false`:
+ * bool, whole numbers: u32, i32, u64 or i64, the first that holds them, other numbers: f32, anything else: text, also
+ * what stands in double quotes). *typed stays NULL for a text, which is then *text. EINVAL: not of that type, an array.
+ */
+ckpt_status ckpt_gguf_value_parse(const ckpt_meta *now, const char *given, ckpt_arena *arena, const ckpt_value **typed,
+                                  const char **text, ckpt_error *err);
+
+#endif

@@ -1,0 +1,75 @@
+/* metadata.c - see metadata.h. */
+#include "libckpt/recipe/metadata.h"
+
+#include <string.h>
+
+#include "libckpt/codec/gguf_value.h"
+#include "libckpt/error.h"
+#include "libckpt/text.h"
+
+static ckpt_meta *find(ckpt_index *index, const char *key) {
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (strcmp(index->metadata[i].key, key) == 0) return &index->metadata[i];
+  return NULL;
+}
+
+/* Keys that follow from how a file is written, or without which none is read. */
+static ckpt_status check_key(const char *option, const char *key, ckpt_error *err) {
+  if (strncmp(key, CKPT_GGUF_SPLIT, sizeof CKPT_GGUF_SPLIT - 1) == 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "%s %.100s: says how a model is cut into files (ckpt split, ckpt join)", option, key);
+  return CKPT_OK;
+}
+
+static ckpt_status remove_key(ckpt_index *index, const char *key, ckpt_error *err) {
+  CKPT_TRY(check_key("--remove", key, err));
+  if (strcmp(key, CKPT_GGUF_ARCHITECTURE) == 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--remove %s: no reader takes a model without it", key);
+  ckpt_meta *meta = find(index, key);
+  if (meta == NULL)
+    return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "--remove %.100s: there is no such key (ckpt inspect lists them)",
+                     key);
+  index->n_metadata--;
+  memmove(meta, meta + 1, (size_t)(index->metadata + index->n_metadata - meta) * sizeof *meta);
+  return CKPT_OK;
+}
+
+/* The part of the file that is read by it would be elsewhere. */
+static ckpt_status check_alignment(const ckpt_value *typed, const char *value, ckpt_error *err) {
+  enum { MIN = 8, MAX = 1 << 20 };
+  uint32_t n = 0;
+  bool is_number = typed != NULL && typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(typed, &n);
+  if (is_number && n >= MIN && n <= MAX && (n & (n - 1)) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                   "--set " CKPT_GGUF_ALIGNMENT "=%.40s: has to be a power of two from %d to %d", value, MIN, MAX);
+}
+
+static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err) {
+  const char *equals = strchr(rule, '='), *text;
+  const ckpt_value *typed;
+  const size_t n_key = equals == NULL ? 0 : (size_t)(equals - rule);
+  if (n_key == 0 || n_key > CKPT_GGUF_MAX_KEY || ckpt_utf8_length(rule, strlen(rule)) != strlen(rule))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--set '%.100s' is no KEY=VALUE", rule);
+  char *key = ckpt_arena_text(&index->arena, rule, n_key);
+  CKPT_TRY_ALLOC(key, err);
+  CKPT_TRY(check_key("--set", key, err));
+  ckpt_meta *meta = find(index, key);
+  CKPT_TRY(ckpt_gguf_value_parse(meta, equals + 1, &index->arena, &typed, &text, err));
+  if (strcmp(key, CKPT_GGUF_ALIGNMENT) == 0) CKPT_TRY(check_alignment(typed, equals + 1, err));
+  if (meta == NULL) return ckpt_index_set_typed(index, key, text, typed, err);
+  meta->value = text;
+  meta->typed = typed;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_metadata_edit(ckpt_output *output, const ckpt_convert_options *options, ckpt_error *err) {
+  if (options->set == NULL && options->remove == NULL) return CKPT_OK;
+  if (!output->format->caps.typed_metadata)
+    return ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "--set and --remove change GGUF metadata, and %s has none",
+                     output->format->name);
+  for (size_t i = 0; options->remove != NULL && options->remove[i] != NULL; i++)
+    CKPT_TRY(ckpt_fail_at(remove_key(output->described, options->remove[i], err), err, output->path, NULL));
+  for (size_t i = 0; options->set != NULL && options->set[i] != NULL; i++)
+    CKPT_TRY(ckpt_fail_at(set_key(output->described, options->set[i], err), err, output->path, NULL));
+  return CKPT_OK;
+}
