@@ -273,8 +273,9 @@ static ckpt_status read_number(const reader *r, const char *key, uint32_t type, 
   *is_there = meta != NULL;
   if (meta == NULL) return CKPT_OK;
   if (meta->typed != NULL && meta->typed->type == type && ckpt_gguf_value_u32(meta->typed, out)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "key '%s' has to be a %s that is not negative (it is %.100s)", key,
-                   ckpt_gguf_type_name(type), meta->value);
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "key '%s' has to be a %s, not negative (it is the %s %.100s)", key,
+                   ckpt_gguf_type_name(type),
+                   ckpt_gguf_type_name(meta->typed == NULL ? CKPT_GGUF_STRING : meta->typed->type), meta->value);
 }
 
 static ckpt_status read_part(const reader *r, ckpt_gguf_part *part, ckpt_error *err) {
@@ -286,7 +287,10 @@ static ckpt_status read_part(const reader *r, ckpt_gguf_part *part, ckpt_error *
   CKPT_TRY(read_number(r, CKPT_GGUF_SPLIT "no", CKPT_GGUF_U16, &part->number, &has_number, err));
   CKPT_TRY(read_number(r, CKPT_GGUF_SPLIT "tensors.count", CKPT_GGUF_I32, &n_tensors, &has_tensors, err));
   if (has_tensors) part->n_tensors = n_tensors;
-  if (has_number && part->number < part->count) return CKPT_OK;
+  if (!has_number)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "split.count is %u, and no split.no says which file this is",
+                     part->count);
+  if (part->number < part->count) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "split.no is %u of %u files (it counts from 0)", part->number,
                    part->count);
 }
@@ -420,10 +424,11 @@ static ckpt_status note_oddities(const reader *r, const ckpt_tensor *misplaced, 
     CKPT_TRY(ckpt_index_note(index, true, err, "%s: tensor names of more than %d bytes, which ggml refuses: %llu",
                              r->name, CKPT_GGUF_MAX_NAME, (ull)r->n_long_names));
   if (misplaced != NULL)
-    return ckpt_index_note(index, true, err,
-                           "%s: tensor '%.80s' lies at byte %llu of the payload, not %llu behind the one before: ggml "
-                           "refuses the file",
-                           r->name, misplaced->name, (ull)misplaced->extents->offset, (ull)expected);
+    return ckpt_index_note(
+        index, true, err,
+        "%s: tensor '%.80s' lies at byte %llu of the payload, the padded ones before it end at %llu: "
+        "ggml refuses the file",
+        r->name, misplaced->name, (ull)misplaced->extents->offset, (ull)expected);
   if (n_payload > end)
     return ckpt_index_note(index, true, err, "%s: %llu bytes follow the last tensor", r->name, (ull)(n_payload - end));
   if (n_payload < end)

@@ -26,6 +26,14 @@ for name in ("every-dtype", "names", "shapes", "pad-3", "nothing"):
 for name in ("noted-hole", "noted-trailing", "overlap", "size-wrong", "name-twice"):
     with open(os.path.join(here, "..", "golden-errors", "safetensors", name + ".safetensors"), "rb") as f:
         write("safetensors", name, f.read())
+for name in ("whole", "version-2", "split/model-00001-of-00003"):
+    with open(os.path.join(here, "gguf", name + ".gguf"), "rb") as f:
+        write("gguf", os.path.basename(name), f.read())
+for name in ("noted-gap", "noted-order", "overlap", "array-past-end", "axes-overflow", "alignment-0", "rows-cut-blocks"):
+    with open(os.path.join(here, "..", "golden-errors", "gguf", name + ".gguf"), "rb") as f:
+        write("gguf", name, f.read())
+with open(os.path.join(here, "gguf", "every-type.gguf"), "rb") as f:  # without the long text
+    write("gguf", "every-type", f.read().replace(b"0123456789" * 7000, b"").replace((70000).to_bytes(8, "little"), bytes(8)))
 write("hf_index", "good", '{"metadata":{"total_size":2},"weight_map":{"x":"a.safetensors","y":"b.safetensors"}}')
 write("hf_index", "missing", '{"weight_map":{"x":"a.safetensors","y":"c.safetensors"}}')
 write("hf_index", "other", '{"weight_map":{"y":"a.safetensors"},"metadata":null,"more":[{}]}')

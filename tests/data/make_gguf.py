@@ -63,7 +63,7 @@ def every_type(path):
     w.add_float32("value.f32", 1e-5)
     w.add_bool("value.bool", True)
     w.add_string("value.text", "h\u00e9llo\n\"quoted\"")
-    w.add_string("value.empty", "")
+    w.add_key_value("value.empty", "", gguf.GGUFValueType.STRING)  # add_string leaves it out
     w.add_string("value.long", "0123456789" * 7000)
     w.add_uint64("value.u64", 2**63)
     w.add_int64("value.i64", -2**62)
@@ -103,7 +103,7 @@ def small(path):
     w.add_block_count(2)
     w.add_array("tokenizer.ggml.tokens", ["token %d" % i for i in range(30)])
     rng = np.random.default_rng(8)
-    w.add_tensor("token_embd.weight", rng.standard_normal((6, 8)).astype(np.float32))
+    w.add_tensor("token_embd.weight", rng.standard_normal((3, 7)).astype(np.float16))
     for block in range(2):
         for name in ("attn_q", "attn_norm", "ffn_up"):
             w.add_tensor("blk.%d.%s.weight" % (block, name), rng.standard_normal((3, 7)).astype(np.float16))

@@ -46,6 +46,7 @@ TEST(GoldenErrors, Safetensors) { check("safetensors"); }
 TEST(GoldenErrors, Hf) { check("hf"); }
 TEST(GoldenErrors, Dcp) { check("dcp"); }
 TEST(GoldenErrors, Torch) { check("torch"); }
+TEST(GoldenErrors, Gguf) { check("gguf"); }
 
 }  // namespace
 }  // namespace formats_testing

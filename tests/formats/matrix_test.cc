@@ -166,7 +166,9 @@ INSTANTIATE_TEST_SUITE_P(All, Matrix,
                                           testing::Values("llama-tiny", "gpt2-tiny", "torch/training.pt",
                                                           "torch/dtypes.pt", "torch/sparse.pt", "torch/module.pt",
                                                           "dcp/fsdp4", "dcp/mesh", "dcp/safetensors", "dcp/objects",
-                                                          "dcp/accelerate", "dcpv2/fsdp", "dcpv2/mesh")),
+                                                          "dcp/accelerate", "dcpv2/fsdp", "dcpv2/mesh",
+                                                          "gguf/every-type.gguf", "gguf/tiny-llama-f16.gguf",
+                                                          "gguf/split")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(All, Printed, testing::Combine(testing::ValuesIn(writable()), testing::ValuesIn(goldens())),
                          name_of);

@@ -1,0 +1,370 @@
+// GGUF: files of llama.cpp's converter, gguf-py and llama-gguf-split are read as they say, written again byte for byte,
+// and cut and joined as llama-gguf-split does it; what GGUF cannot hold is refused by name.
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "formats/gguf.h"
+#include "libckpt/plan.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/gguf/";
+
+IndexPointer must_open(const std::string &path) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  return index;
+}
+
+// What a conversion says: "" where it is done.
+std::string convert(const std::string &input, const std::string &output, const char *to = nullptr,
+                    std::vector<const char *> set = {}, std::vector<const char *> remove = {},
+                    uint64_t shard_size = 0) {
+  ckpt_convert_options options = {};
+  ckpt_error err = {};
+  set.push_back(nullptr);
+  remove.push_back(nullptr);
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  options.to = to;
+  options.shard_size = shard_size;
+  options.set = set.size() > 1 ? set.data() : nullptr;
+  options.remove = remove.size() > 1 ? remove.data() : nullptr;
+  options.force = true;
+  return ckpt_convert(&options, &err) == CKPT_OK ? "" : err.message;
+}
+
+std::string metadata(const ckpt_index *index, const char *key) {
+  const char *value = ckpt_index_metadata(index, key);
+  return value == nullptr ? "(none)" : value;
+}
+
+const ckpt_value *typed(const ckpt_index *index, const char *key) {
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (strcmp(index->metadata[i].key, key) == 0) return index->metadata[i].typed;
+  return nullptr;
+}
+
+// ---- reading ------------------------------------------------------------------------------------------------------
+
+TEST(Gguf, EveryTypeOfMetadataIsRead) {
+  IndexPointer index = must_open(kData + "every-type.gguf");
+  const ckpt_index *i = index.get();
+  EXPECT_EQ(metadata(i, "general.architecture"), "llama");
+  EXPECT_EQ(metadata(i, "general.alignment"), "64");
+  EXPECT_EQ(metadata(i, "value.u8"), "200");
+  EXPECT_EQ(metadata(i, "value.i8"), "-3");
+  EXPECT_EQ(metadata(i, "value.u16"), "60000");
+  EXPECT_EQ(metadata(i, "value.i16"), "-300");
+  EXPECT_EQ(metadata(i, "value.u32"), "4000000000");
+  EXPECT_EQ(metadata(i, "value.i32"), "-5");
+  EXPECT_EQ(metadata(i, "value.f32"), "0.00001");
+  EXPECT_EQ(metadata(i, "value.bool"), "true");
+  EXPECT_EQ(metadata(i, "value.text"), "h\u00e9llo\n\"quoted\"");
+  EXPECT_EQ(metadata(i, "value.empty"), "");
+  EXPECT_EQ(metadata(i, "value.long"), "<70000 bytes>");
+  EXPECT_EQ(metadata(i, "value.u64"), "9223372036854775808");
+  EXPECT_EQ(metadata(i, "value.i64"), "-4611686018427387904");
+  EXPECT_EQ(metadata(i, "value.f64"), "3.14159");
+  EXPECT_EQ(metadata(i, "array.u8"), "[1, 2, 255] (3 u8)");
+  EXPECT_EQ(metadata(i, "array.i32"), "[-50, -49, -48, -47, -46, -45, -44, -43, ...] (100 i32)");
+  EXPECT_EQ(metadata(i, "array.f32"), "[0.1, 1e+30, Infinity] (3 f32)");
+  EXPECT_EQ(metadata(i, "array.bool"), "[true, false] (2 bool)");
+  EXPECT_EQ(metadata(i, "array.u64"), "[18446744073709551615] (1 u64)");
+  EXPECT_EQ(metadata(i, "array.i64"), "[-9223372036854775808] (1 i64)");
+  EXPECT_EQ(metadata(i, "array.text").rfind("[\"\", \"a\", \"\u2581the long text of a to...\", ", 0), 0U)
+      << metadata(i, "array.text");
+  EXPECT_EQ(typed(i, "value.text"), nullptr);
+  ASSERT_NE(typed(i, "value.i16"), nullptr);
+  EXPECT_EQ(typed(i, "value.i16")->type, static_cast<uint32_t>(CKPT_GGUF_I16));
+}
+
+// Long values cost the memory of a line, however long they are.
+TEST(Gguf, LongValuesStayInTheFile) {
+  IndexPointer index = must_open(kData + "every-type.gguf");
+  const ckpt_value *text = typed(index.get(), "value.long");
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(text->bytes, nullptr);
+  EXPECT_EQ(text->n_bytes, 8U + 70000U);
+  uint8_t bytes[3];
+  ASSERT_EQ(ckpt_source_read(text->source, text->file, text->offset + 8 + 69997, bytes, 3, nullptr), CKPT_OK);
+  EXPECT_EQ(memcmp(bytes, "789", 3), 0);
+  EXPECT_LT(index->arena.n_taken, 64000U);
+}
+
+TEST(Gguf, ShapesAreRowMajorAndTensorsAligned) {
+  IndexPointer index = must_open(kData + "every-type.gguf");
+  const ckpt_tensor *tensor = ckpt_index_find(index.get(), "tensor.four_axes");
+  ASSERT_NE(tensor, nullptr);
+  ASSERT_EQ(tensor->rank, 4);
+  EXPECT_EQ(std::vector<uint64_t>(tensor->shape, tensor->shape + 4), (std::vector<uint64_t>{2, 3, 4, 5}));
+  for (uint32_t i = 0; i < index->n_tensors; i++) EXPECT_EQ(index->tensors[i].extents->offset % 64, 0U);
+  tensor = ckpt_index_find(index.get(), "blk.0.q4_0.weight");
+  ASSERT_NE(tensor, nullptr);
+  EXPECT_EQ(tensor->dtype, CKPT_Q4_0);
+  EXPECT_EQ(tensor->n_bytes, 4U * 64 / 32 * 18);
+  float one;
+  tensor = ckpt_index_find(index.get(), "tensor.one");
+  ASSERT_EQ(ckpt_read(index.get(), tensor, nullptr, CKPT_F32, &one, sizeof one, nullptr), CKPT_OK);
+  EXPECT_EQ(one, 1.0F);
+}
+
+TEST(Gguf, AScalarHasNoAxes) {
+  std::string bytes("GGUF\3\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24);
+  bytes += std::string("\1\0\0\0\0\0\0\0s", 9) + std::string(4, '\0') + std::string(4, '\0') + std::string(8, '\0');
+  bytes.resize(64);
+  bytes += std::string("\0\0\x80\x3f", 4);
+  bytes.resize(96);
+  ckpt_error err = {};
+  IndexPointer index = open_bytes(bytes, &err);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(index->tensors[0].rank, 0);
+  EXPECT_EQ(index->tensors[0].n_elements, 1U);
+  EXPECT_EQ(write("gguf", index.get(), {}, &err)[""], bytes) << text_of(err);
+}
+
+TEST(Gguf, Version2IsReadAndWrittenAsVersion3) {
+  Folder folder;
+  ASSERT_EQ(convert(kData + "version-2.gguf", folder / "a.gguf"), "");
+  EXPECT_EQ(slurp(folder / "a.gguf"), slurp(kData + "whole.gguf"));
+}
+
+// Every cut of a small file is refused or said, and never crashes.
+TEST(Gguf, NoTruncationIsAccepted) {
+  const std::string whole = slurp(kData + "whole.gguf");
+  for (size_t n = 0; n < whole.size(); n++) {
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(whole.substr(0, n), &err);
+    bool has_problem = false;
+    for (uint32_t i = 0; index != nullptr && i < index->n_notes; i++) has_problem |= index->notes[i].is_problem;
+    EXPECT_TRUE(index == nullptr || has_problem) << n;
+    EXPECT_NE(err.status, CKPT_EINTERNAL) << text_of(err);
+  }
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+TEST(Gguf, IsWrittenByteForByte) {
+  for (const char *name : {"every-type.gguf", "tiny-llama-f16.gguf", "whole.gguf"}) {
+    Folder folder;
+    IndexPointer index = must_open(kData + name);
+    ckpt_error err = {};
+    Files files = write("gguf", index.get(), {}, &err);
+    EXPECT_TRUE(files[""] == slurp(kData + name)) << name << ": " << text_of(err);
+    ASSERT_EQ(convert(kData + name, folder / "out.gguf"), "");
+    EXPECT_TRUE(slurp(folder / "out.gguf") == slurp(kData + name)) << name;
+  }
+}
+
+TEST(Gguf, ShardsAreThoseOfLlamaGgufSplit) {
+  Folder folder;
+  IndexPointer split = must_open(kData + "split");
+  EXPECT_EQ(split->n_tensors, 7U);
+  EXPECT_EQ(metadata(split.get(), "split.count"), "(none)");
+  ASSERT_EQ(convert(kData + "split", folder / "joined.gguf"), "");
+  EXPECT_EQ(slurp(folder / "joined.gguf"), slurp(kData + "whole.gguf"));
+  ASSERT_EQ(convert(kData + "split/model-00001-of-00003.gguf", folder / "first.gguf"), "");
+  EXPECT_EQ(slurp(folder / "first.gguf"), slurp(kData + "whole.gguf"));
+  // Each tensor has 64 bytes with its padding.
+  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards", "gguf-shards", {}, {}, 255), "");
+  for (const char *name : {"model-00001-of-00003.gguf", "model-00002-of-00003.gguf", "model-00003-of-00003.gguf"})
+    EXPECT_EQ(slurp(folder / "shards/" + name), slurp(kData + "split/" + name)) << name;
+}
+
+TEST(Gguf, AShardHoldsATensorThatIsLargerThanIt) {
+  Folder folder;
+  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards", "gguf-shards", {}, {}, 1), "");
+  IndexPointer index = must_open(folder / "shards");
+  EXPECT_EQ(ckpt_source_count(index->source), 7U);
+  ASSERT_EQ(convert(folder / "shards", folder / "joined.gguf"), "");
+  EXPECT_EQ(slurp(folder / "joined.gguf"), slurp(kData + "whole.gguf"));
+}
+
+// ggml's own writer pads to 32 whatever the key says, and then refuses its file.
+TEST(Gguf, ShardsKeepTheAlignment) {
+  Folder folder;
+  ASSERT_EQ(convert(kData + "every-type.gguf", folder / "shards", "gguf-shards", {}, {}, 500), "");
+  IndexPointer index = must_open(folder / "shards");
+  EXPECT_EQ(notes_of(index.get()), std::vector<std::string>{});
+  EXPECT_GT(ckpt_source_count(index->source), 3U);
+  for (uint32_t i = 0; i < index->n_tensors; i++) EXPECT_EQ(index->tensors[i].extents->offset % 64, 0U);
+  ASSERT_EQ(convert(folder / "shards", folder / "joined.gguf"), "");
+  EXPECT_TRUE(slurp(folder / "joined.gguf") == slurp(kData + "every-type.gguf"));
+}
+
+TEST(Gguf, WithoutGgufInputTensorsAreInTheOrderOfLlamaQuantize) {
+  Folder folder;
+  ASSERT_EQ(convert(kData + "tiny-llama-f16.gguf", folder / "model.safetensors"), "");
+  ASSERT_EQ(convert(folder / "model.safetensors", folder / "back.gguf"), "");
+  IndexPointer index = must_open(folder / "back.gguf");
+  ASSERT_EQ(index->n_tensors, 12U);
+  EXPECT_STREQ(index->tensors[0].name, "output.weight");
+  EXPECT_STREQ(index->tensors[1].name, "output_norm.weight");
+  EXPECT_STREQ(index->tensors[2].name, "token_embd.weight");
+  EXPECT_STREQ(index->tensors[3].name, "blk.0.attn_k.weight");
+}
+
+TEST(Gguf, BlocksAreNumberedNotSpelled) {
+  Folder folder;
+  std::string header = "{";
+  for (const char *name : {"blk.10.b", "blk.2.a", "blk.2.B", "blk.x.y", "output"})
+    header += (header.size() > 1 ? ",\"" : "\"") + std::string(name) +
+              "\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}";
+  spill(folder / "in.safetensors", safetensors(header + "}", ""));
+  ASSERT_EQ(convert(folder / "in.safetensors", folder / "out.gguf"), "");
+  IndexPointer index = must_open(folder / "out.gguf");
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < index->n_tensors; i++) names.push_back(index->tensors[i].name);
+  EXPECT_EQ(names, (std::vector<std::string>{"blk.x.y", "output", "blk.2.B", "blk.2.a", "blk.10.b"}));
+}
+
+// ---- what does not fit --------------------------------------------------------------------------------------------
+
+TEST(Gguf, WhatGgufCannotHoldIsRefusedByName) {
+  Folder folder;
+  spill(folder / "u8.safetensors", safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "x"));
+  EXPECT_EQ(convert(folder / "u8.safetensors", folder / "a.gguf"), "gguf cannot hold u8 (choose another with --dtype)");
+  spill(folder / "axes.safetensors",
+        safetensors("{\"a\":{\"dtype\":\"I8\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,1]}}", "x"));
+  EXPECT_EQ(convert(folder / "axes.safetensors", folder / "a.gguf"), "5 axes, gguf holds at most 4");
+  spill(folder / "name.safetensors",
+        safetensors("{\"" + std::string(64, 'n') + "\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "x"));
+  EXPECT_EQ(convert(folder / "name.safetensors", folder / "a.gguf"),
+            "a name of 64 bytes, GGUF holds at most 63 (--rename makes it shorter)");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.gguf"));
+}
+
+TEST(Gguf, OtherFormatsSayWhatTheyDropOfIt) {
+  IndexPointer index = must_open(kData + "tiny-llama-f16.gguf");
+  for (const char *format : {"safetensors", "torch", "dcp", "hf"}) {
+    ckpt_error err = {};
+    std::vector<std::string> losses;
+    write(format, index.get(), {}, &err, &losses);
+    ASSERT_EQ(losses.size(), 1U) << format << text_of(err);
+    EXPECT_EQ(losses[0], "19 metadata values that are no text (llama.block_count, ...)") << format;
+  }
+  IndexPointer blocks = must_open(kData + "every-type.gguf");
+  for (const char *format : {"safetensors", "torch", "dcp", "hf"}) {
+    ckpt_error err = {};
+    write(format, blocks.get(), {}, &err);
+    EXPECT_EQ(std::string(err.message), format + std::string(" cannot hold Q4_0 (choose another with --dtype)"));
+  }
+}
+
+TEST(Gguf, TextOfOtherFormatsIsKept) {
+  Folder folder;
+  spill(folder / "in.safetensors", safetensors("{\"__metadata__\":{\"made\":\"by hand\",\"\":\"no key\"}}", ""));
+  ASSERT_EQ(convert(folder / "in.safetensors", folder / "out.gguf"), "");
+  IndexPointer index = must_open(folder / "out.gguf");
+  EXPECT_EQ(index->n_metadata, 1U);
+  EXPECT_EQ(metadata(index.get(), "made"), "by hand");
+}
+
+// ---- --set and --remove -------------------------------------------------------------------------------------------
+
+TEST(Gguf, SetKeepsTypeAndPlace) {
+  Folder folder;
+  const std::string in = kData + "every-type.gguf", out = folder / "out.gguf";
+  ASSERT_EQ(convert(in, out, nullptr,
+                    {"value.u8=255", "value.i8=-128", "value.f32=2", "value.bool=false", "value.text=7",
+                     "value.u64=18446744073709551615", "value.f64=1e300", "value.long=short"}),
+            "");
+  IndexPointer before = must_open(in), after = must_open(out);
+  ASSERT_EQ(before->n_metadata, after->n_metadata);
+  for (uint32_t i = 0; i < before->n_metadata; i++) {
+    EXPECT_STREQ(before->metadata[i].key, after->metadata[i].key);
+    const ckpt_value *a = before->metadata[i].typed, *b = after->metadata[i].typed;
+    const uint32_t text = CKPT_GGUF_STRING;
+    EXPECT_EQ(a == nullptr ? text : a->type, b == nullptr ? text : b->type) << before->metadata[i].key;
+  }
+  EXPECT_EQ(metadata(after.get(), "value.u8"), "255");
+  EXPECT_EQ(metadata(after.get(), "value.i8"), "-128");
+  EXPECT_EQ(metadata(after.get(), "value.f32"), "2.0");
+  EXPECT_EQ(metadata(after.get(), "value.bool"), "false");
+  EXPECT_EQ(metadata(after.get(), "value.text"), "7");
+  EXPECT_EQ(metadata(after.get(), "value.u64"), "18446744073709551615");
+  EXPECT_EQ(metadata(after.get(), "value.f64"), "1e+300");
+  EXPECT_EQ(metadata(after.get(), "value.long"), "short");
+}
+
+TEST(Gguf, SetGivesNewKeysTheTypeOfTheirText) {
+  Folder folder;
+  const std::string out = folder / "out.gguf";
+  ASSERT_EQ(convert(kData + "whole.gguf", out, nullptr,
+                    {"a=true", "b=4294967295", "c=-1", "d=4294967296", "e=-2147483649", "f=1.5", "g=text", "h=\"7\"",
+                     "i=", "j=a=b"}),
+            "");
+  IndexPointer index = must_open(out);
+  const std::pair<const char *, int> types[] = {{"a", CKPT_GGUF_BOOL},
+                                                {"b", CKPT_GGUF_U32},
+                                                {"c", CKPT_GGUF_I32},
+                                                {"d", CKPT_GGUF_U64},
+                                                {"e", CKPT_GGUF_I64},
+                                                {"f", CKPT_GGUF_F32},
+                                                {"g", -1},
+                                                {"h", -1},
+                                                {"i", -1},
+                                                {"j", -1}};
+  for (const auto &[key, type] : types) {
+    const ckpt_value *value = typed(index.get(), key);
+    EXPECT_EQ(value == nullptr ? -1 : static_cast<int>(value->type), type) << key;
+  }
+  EXPECT_EQ(metadata(index.get(), "h"), "7");
+  EXPECT_EQ(metadata(index.get(), "i"), "");
+  EXPECT_EQ(metadata(index.get(), "j"), "a=b");
+}
+
+TEST(Gguf, RemoveDropsKeys) {
+  Folder folder;
+  const std::string out = folder / "out.gguf";
+  ASSERT_EQ(convert(kData + "every-type.gguf", out, nullptr, {"value.u8=text now"}, {"value.u8", "array.text"}), "");
+  IndexPointer before = must_open(kData + "every-type.gguf"), index = must_open(out);
+  EXPECT_EQ(index->n_metadata, before->n_metadata - 1);
+  EXPECT_EQ(metadata(index.get(), "value.u8"), "text now");
+  EXPECT_EQ(metadata(index.get(), "array.text"), "(none)");
+}
+
+TEST(Gguf, AlignmentFollowsTheKey) {
+  Folder folder;
+  const std::string out = folder / "out.gguf";
+  for (const char *rule : {"general.alignment=8", "general.alignment=4096"}) {
+    ASSERT_EQ(convert(kData + "every-type.gguf", out, nullptr, {rule}), "");
+    IndexPointer index = must_open(out);
+    EXPECT_EQ(notes_of(index.get()), std::vector<std::string>{});
+    EXPECT_EQ(index->tensors[3].extents->offset % strtoull(strchr(rule, '=') + 1, nullptr, 10), 0U);
+  }
+  ASSERT_EQ(convert(out, folder / "back.gguf", nullptr, {"general.alignment=64"}), "");
+  EXPECT_TRUE(slurp(folder / "back.gguf") == slurp(kData + "every-type.gguf"));
+}
+
+TEST(Gguf, WhatWouldBreakTheFileIsRefused) {
+  Folder folder;
+  const std::string in = kData + "every-type.gguf", out = folder / "out.gguf";
+  auto set = [&](const char *rule) { return convert(in, out, nullptr, {rule}); };
+  EXPECT_EQ(set("value.u8=256"), "value.u8 is of type u8, which '256' is not");
+  EXPECT_EQ(set("value.u8=-1"), "value.u8 is of type u8, which '-1' is not");
+  EXPECT_EQ(set("value.i8=128"), "value.i8 is of type i8, which '128' is not");
+  EXPECT_EQ(set("value.i8=-129"), "value.i8 is of type i8, which '-129' is not");
+  EXPECT_EQ(set("value.f32=1e99"), "value.f32 is of type f32, which '1e99' is not");
+  EXPECT_EQ(set("value.bool=1"), "value.bool is of type bool, which '1' is not");
+  EXPECT_EQ(set("array.u8=1"), "array.u8 is an array, and one value cannot take its place");
+  EXPECT_EQ(set("general.alignment=48"), "--set general.alignment=48: has to be a power of two from 8 to 1048576");
+  EXPECT_EQ(set("general.alignment=0"), "--set general.alignment=0: has to be a power of two from 8 to 1048576");
+  EXPECT_EQ(set("split.count=3"), "--set split.count: says how a model is cut into files (ckpt split, ckpt join)");
+  EXPECT_EQ(set("=3"), "--set '=3' is no KEY=VALUE");
+  EXPECT_EQ(set("key"), "--set 'key' is no KEY=VALUE");
+  EXPECT_EQ(convert(in, out, nullptr, {}, {"general.architecture"}),
+            "--remove general.architecture: no reader takes a model without it");
+  EXPECT_EQ(convert(in, out, nullptr, {}, {"nothing"}),
+            "--remove nothing: there is no such key (ckpt inspect lists them)");
+  EXPECT_EQ(convert(kData + "whole.gguf", folder / "out.safetensors", nullptr, {"a=1"}),
+            "--set and --remove change GGUF metadata, and safetensors has none");
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+}  // namespace
+}  // namespace formats_testing
