@@ -21,6 +21,7 @@ typedef struct ckpt_gguf_part {
   int64_t n_tensors;      /* split.tensors.count, of all parts; -1: not stated */
 } ckpt_gguf_part;
 
+/* Whether these are the first bytes of a GGUF file. */
 bool ckpt_gguf_probe(const uint8_t *head, size_t n_head);
 
 /* Adds a file's tensors to the index and, of the first part, its metadata. EFORMAT, EUNSUPPORTED (big-endian, version,

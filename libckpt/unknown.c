@@ -71,7 +71,7 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
       {"version https://git-lfs.github.com/spec/v1",
        42,
        {"a Git LFS pointer, not the weights", "run git lfs pull", true}},
-      {"GGUF", 4, {"a GGUF file", NULL, true}},
+      {"GGUF", 4, {"a GGUF file", "name the file", true}},
       {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19",
        14,
        {"a PyTorch file of before 1.6", "name the file", true}},

@@ -63,7 +63,8 @@ static void print_real(const uint8_t *bytes, uint32_t n, char out[CKPT_GGUF_TEXT
     snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*e", n_behind, value);
     if (n == sizeof single ? strtof(out, NULL) == single : strtod(out, NULL) == value) break;
   }
-  const int exponent = atoi(strchr(out, 'e') + 1), n_decimals = n_behind > exponent ? n_behind - exponent : 1;
+  const int exponent = (int)strtol(strchr(out, 'e') + 1, NULL, 10);
+  const int n_decimals = n_behind > exponent ? n_behind - exponent : 1;
   if (exponent >= -5 && exponent < 16) snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*f", n_decimals, value);
 }
 

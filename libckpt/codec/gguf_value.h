@@ -36,7 +36,7 @@ const char *ckpt_gguf_type_name(uint32_t type);
 /* Bytes of a scalar; 0 for strings, arrays and what is no type. */
 uint32_t ckpt_gguf_type_bytes(uint32_t type);
 
-enum { CKPT_GGUF_TEXT_BYTES = 40 };
+#define CKPT_GGUF_TEXT_BYTES 40 /* of a scalar as text, terminated */
 
 /* A scalar as text: a float with the fewest digits that give it back. */
 void ckpt_gguf_scalar_text(uint32_t type, const uint8_t *bytes, char out[CKPT_GGUF_TEXT_BYTES]);

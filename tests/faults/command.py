@@ -30,6 +30,9 @@ CASES = {
     "convert over a file": ("convert IN -o o.safetensors --force", {"o.safetensors": "old"}),
     "convert to a torch file": ("convert IN -o o.pt --threads 2", {}),
     "convert over a torch file": ("convert IN -o o.pt --force", {"o.pt": "old"}),
+    "convert to a GGUF file": ("convert IN -o o.gguf --set a=1 --threads 2", {}),
+    "convert from a GGUF file": ("convert GGUF -o o.gguf --force --remove array.text", {"o.gguf": "old"}),
+    "split a GGUF file": ("split GGUF -o o --shard-size 500", {}),
     "convert to a new folder": ("convert IN -o o", {}),
     "convert into an empty folder": ("convert IN -o o", {"o/": ""}),
     "convert over a folder": ("convert IN -o o --force", {"o/model.safetensors": "old", "o/config.json": "{}"}),
@@ -89,7 +92,8 @@ class Run:
         self.before = tree(work)
         report = work + ".report"
         environment = dict(os.environ, LD_PRELOAD=FAULT_SO, CKPT_FAULT=fault, CKPT_FAULT_REPORT=report, TMPDIR=work)
-        command = [CKPT] + [os.path.join("..", "in") if a == "IN" else a for a in arguments.split()]
+        inputs = {"IN": os.path.join("..", "in"), "GGUF": os.path.join(DATA, "gguf", "every-type.gguf")}
+        command = [CKPT] + [inputs.get(a, a) for a in arguments.split()]
         done = subprocess.run(command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=60)
         self.status, self.out, self.message = done.returncode, settled(done.stdout), done.stderr

@@ -7,7 +7,7 @@ SIGKILL, SIGINT and SIGTERM while a model is converted or resharded to a new fil
 a folder, in each format that is written and to frames of zstd.
 After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
 their names; the same command then succeeds, says what it removed, and nothing is left. Most kills wait until the
-temporary file or folder is there, and half of all must meet it. 15 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
+temporary file or folder is there, and half of all must meet it. 21 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
 repeats a draw.
 """
 import hashlib
@@ -23,12 +23,12 @@ import tempfile
 import time
 
 CKPT = sys.argv[1]
-N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 15
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 21
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
 N_TENSORS, N_ELEMENTS = 120, 96 * 1024
-FORMER = {"model.safetensors.index.json", ".metadata"}  # what makes an old folder another one
+FORMER = {"model.safetensors.index.json", ".metadata", "model-00001-of-00003.gguf"}  # what makes an old folder another one
 
 
 def write_model(path):
@@ -72,7 +72,8 @@ def main():
         os.mkdir(old)
         reshard = ["reshard", "--to", "dcp", "--world", "3"]
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
-                 "out.pt": ["convert", "--dtype", "f32"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"]}
+                 "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32"],
+                 "out-gguf": ["convert", "--to", "gguf-shards", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"]}
         new, seconds, writing = {}, {}, {}
         for output, (verb, *options) in forms.items():
             command = [CKPT, verb, model, "-o", os.path.join(old, output), "--quiet"]

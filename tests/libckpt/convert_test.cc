@@ -64,6 +64,14 @@ class Convert : public testing::Test {
     return ckpt_digest_text(&digest_, text);
   }
 
+  // GGUF has neither every dtype nor every name; everything else has to be written.
+  bool IsRefused(ckpt_status status) {
+    bool is_gguf = strncmp(options_.to, "gguf", 4) == 0;
+    EXPECT_TRUE(status == CKPT_OK || (is_gguf && status == CKPT_EUNSUPPORTED)) << err_.message;
+    err_ = {};
+    return status != CKPT_OK;
+  }
+
   size_t CountEntries() {
     size_t n = 0;
     for (const auto &entry : fs::directory_iterator(folder_)) n += entry.exists();
@@ -92,7 +100,7 @@ TEST_F(Convert, TheDigestIsWhatAReaderFinds) {
 
 TEST_F(Convert, TheDigestIsWhatAReaderFindsInEveryFormat) {
   const std::string data = CKPT_TESTS_DIR "/data/";
-  size_t n_formats = 0;
+  size_t n_formats = 0, n_written = 0;
   for (const ckpt_format *const *format = ckpt_formats; *format != nullptr; format++) {
     if ((*format)->layout == nullptr) continue;
     n_formats++;
@@ -101,15 +109,16 @@ TEST_F(Convert, TheDigestIsWhatAReaderFindsInEveryFormat) {
       for (const char *include : {"model", "all"}) {
         SCOPED_TRACE(std::string(input) + " as " + options_.to + ", " + include);
         options_.include = include;
-        ASSERT_EQ(Run(data + input, Path("out")), CKPT_OK) << err_.message;
+        if (IsRefused(Run(data + input, Path("out")))) continue;
         EXPECT_EQ(Digest(), Hash(Path("out")));
+        n_written++;
         // What was written is an input like any: now a tie is known as its format gives it.
         std::string first = Path("out");
         bool has_extras = strcmp(input, "torch/training.pt") == 0;  // which a made torch object has no place for
         for (const ckpt_format *const *then = ckpt_formats; *then != nullptr; then++) {
           if ((*then)->layout == nullptr || (has_extras && strcmp((*then)->name, "torch") == 0)) continue;
           options_.to = (*then)->name;
-          ASSERT_EQ(Run(first, Path("again")), CKPT_OK) << err_.message;
+          if (IsRefused(Run(first, Path("again")))) continue;
           EXPECT_EQ(Digest(), Hash(Path("again"))) << "then as " << options_.to;
           fs::remove_all(Path("again"));
         }
@@ -117,7 +126,8 @@ TEST_F(Convert, TheDigestIsWhatAReaderFindsInEveryFormat) {
         fs::remove_all(Path("out"));
       }
   }
-  EXPECT_GE(n_formats, 4u);
+  EXPECT_GE(n_formats, 6u);
+  EXPECT_GE(n_written, 4u * 10 + 2u * 8);
 }
 
 TEST_F(Convert, TheDigestFollowsTheNamesThatTheConfigGives) {

@@ -1,0 +1,188 @@
+"""GGUF files of the gguf package and of llama.cpp's tools and ours are the same, tensor by tensor and value by value.
+
+The tools of llama.cpp are looked for in LLAMA_CPP_BIN (a folder with llama-gguf-split, llama-quantize, ...) and, where
+they are not there, said to be skipped.
+"""
+import json
+import os
+import re
+import subprocess
+
+import command
+import gguf
+import numpy as np
+from command import ckpt, digest
+from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFValueType as Type
+
+BIN = os.environ.get("LLAMA_CPP_BIN", "")
+DATA = os.path.join(command.TESTS, "data", "gguf")
+PLAIN = [np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8]
+
+
+def tool(name, *arguments):
+    """Output of a tool of llama.cpp; None where there is none."""
+    path = os.path.join(BIN, name)
+    if not BIN or not os.path.exists(path):
+        print("%s SKIPPED: LLAMA_CPP_BIN names no folder with it" % name)
+        return None
+    done = subprocess.run([path, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AssertionError("%s: exit %d: %s" % (name, done.returncode, done.stderr[-2000:]))
+    return done.stdout + done.stderr
+
+
+def read(path):
+    """Metadata, in order, and tensors of a file, as the gguf package reads them."""
+    reader = gguf.GGUFReader(path)
+    values = [(f.name, [int(t) for t in f.types], f.contents()) for f in reader.fields.values() if not f.name.startswith("GGUF.")]
+    return values, {t.name: (t.tensor_type, tuple(t.shape), t.data.tobytes()) for t in reader.tensors}, reader.alignment
+
+
+def same(a, b):
+    assert repr(read(a)) == repr(read(b))
+
+
+def random_file(path, seed):
+    rng = np.random.default_rng(seed)
+    w = gguf.GGUFWriter(path, "llama")
+    if seed % 3 == 1:
+        w.add_custom_alignment(8 << (seed % 5))
+    scalars = [(Type.UINT8, 255), (Type.INT8, -128), (Type.UINT16, 65535), (Type.INT16, -32768), (Type.UINT32, 2**32 - 1),
+               (Type.INT32, -2**31), (Type.FLOAT32, 0.1), (Type.BOOL, True), (Type.STRING, "\u00e9\n"), (Type.UINT64, 2**64 - 1),
+               (Type.INT64, -2**63), (Type.FLOAT64, 0.1)]
+    for i in rng.permutation(len(scalars)):
+        kind, value = scalars[i]
+        w.add_key_value("s.%d" % i, value, kind)
+        w.add_key_value("a.%d" % i, [value] * int(rng.integers(1, 300)), Type.ARRAY, kind)
+    for i in range(20):
+        dtype = PLAIN[i % len(PLAIN)]
+        shape = tuple(int(n) for n in rng.integers(1, 9, int(rng.integers(1, 5))))
+        w.add_tensor("t.%d" % i, (rng.standard_normal(shape) * 30).astype(dtype))
+    for kind in (Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0, Kind.BF16, Kind.TQ1_0, Kind.TQ2_0, Kind.MXFP4):
+        values = rng.standard_normal((int(rng.integers(1, 9)), 256)).astype(np.float32)
+        w.add_tensor("blk.0.%s.weight" % kind.name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def test_files_of_the_package_come_back_byte_for_byte(folder):
+    for seed in range(12):
+        theirs, ours = os.path.join(folder, "t%d.gguf" % seed), os.path.join(folder, "o%d.gguf" % seed)
+        random_file(theirs, seed)
+        ckpt("convert", theirs, "-o", ours)
+        with open(theirs, "rb") as a, open(ours, "rb") as b:
+            assert a.read() == b.read()
+
+
+def test_shapes_and_dtypes_are_those_of_the_package(folder):
+    path = os.path.join(folder, "a.gguf")
+    random_file(path, 2)
+    listed = {t["name"]: t for t in json.loads(ckpt("ls", path, "--json"))["tensors"]}
+    names = {"F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8"}
+    _, tensors, _ = read(path)
+    assert listed.keys() == tensors.keys()
+    for name, (kind, shape, content) in tensors.items():
+        assert listed[name]["dtype"] == names.get(kind.name, kind.name), name
+        assert listed[name]["shape"] == [int(n) for n in reversed(shape)], name
+        assert listed[name]["n_bytes"] == len(content), name
+
+
+def test_the_package_reads_what_is_edited(folder):
+    theirs, ours = os.path.join(folder, "t.gguf"), os.path.join(folder, "o.gguf")
+    random_file(theirs, 3)
+    ckpt("convert", theirs, "-o", ours, "--set", "s.0=7", "--set", "new.text=text", "--set", "new.f32=1.5", "--set",
+         "general.alignment=512", "--remove", "s.1")
+    before, tensors, _ = read(theirs)
+    after, tensors_after, alignment = read(ours)
+    assert alignment == 512 and tensors == tensors_after
+    want = [(k, t, 7 if k == "s.0" else v) for k, t, v in before if k not in ("s.1", "general.alignment")]
+    assert repr([x for x in after if x[0] != "general.alignment" and not x[0].startswith("new.")]) == repr(want)
+    assert ("new.text", [int(Type.STRING)], "text") in after and ("new.f32", [int(Type.FLOAT32)], 1.5) in after
+
+
+def test_safetensors_and_back_keep_every_bit(folder):
+    source, flat, back = (os.path.join(folder, n) for n in ("a.gguf", "a.safetensors", "b.gguf"))
+    random_file(source, 4)
+    ckpt("convert", source, "-o", flat, "--match", "t.*")
+    ckpt("convert", flat, "-o", back)
+    _, tensors, _ = read(source)
+    _, tensors_back, _ = read(back)
+    assert tensors_back == {n: t for n, t in tensors.items() if n.startswith("t.")}
+    assert digest(flat) == digest(back)
+
+
+def test_llama_gguf_split_both_ways(folder):
+    whole, theirs, ours = os.path.join(folder, "w.gguf"), os.path.join(folder, "model"), os.path.join(folder, "ours")
+    rng = np.random.default_rng(5)
+    w = gguf.GGUFWriter(whole, "llama")
+    w.add_array("tokenizer.ggml.tokens", ["t%d" % i for i in range(1000)])
+    for i in range(9):
+        w.add_tensor("blk.%d.w" % i, rng.standard_normal((300 + 40 * i, 255)).astype(np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    if tool("llama-gguf-split", "--split", "--split-max-size", "1M", whole, theirs) is None:
+        return
+    ckpt("split", whole, "-o", ours, "--shard-size", "1MB")
+    shards = sorted(n for n in os.listdir(folder) if n.startswith("model-"))
+    assert shards == sorted(os.listdir(ours)) and len(shards) > 3
+    for shard in shards:
+        with open(os.path.join(folder, shard), "rb") as a, open(os.path.join(ours, shard), "rb") as b:
+            assert a.read() == b.read(), shard
+    joined, merged = os.path.join(folder, "joined.gguf"), os.path.join(folder, "merged.gguf")
+    ckpt("join", os.path.join(folder, shards[0]), "-o", joined)
+    with open(whole, "rb") as a, open(joined, "rb") as b:
+        assert a.read() == b.read()
+    tool("llama-gguf-split", "--merge", os.path.join(ours, shards[0]), merged)
+    ckpt("diff", merged, whole)
+
+
+def test_llama_cpp_runs_what_is_written(folder):
+    """The same perplexity, to the last digit, from the converter's file, from ours, and from shards of another alignment."""
+    source = os.path.join(DATA, "tiny-llama-f16.gguf")
+    text, ours, shards = (os.path.join(folder, n) for n in ("text", "o.gguf", "shards"))
+    with open(text, "w") as f:
+        f.write("the model reads a small text again and writes it. weights are checked and kept. " * 60)
+    ckpt("convert", source, "-o", ours, "--set", "general.alignment=128", "--set", "general.name=ours")
+    ckpt("split", ours, "-o", shards, "--shard-size", "300KB")
+    results = []
+    for path in (source, ours, os.path.join(shards, sorted(os.listdir(shards))[0])):
+        said = tool("llama-perplexity", "-m", path, "-f", text, "-c", "64", "-t", "1")
+        if said is None:
+            return
+        results.append(re.findall(r"\[\d+\]([\d.]+),", said))
+    n = min(map(len, results))  # it may lose its last lines when it ends
+    assert n >= 3 and results[0][:n] == results[1][:n] == results[2][:n], results
+
+
+def test_llama_quantize_takes_what_is_written(folder):
+    source = os.path.join(DATA, "tiny-llama-f16.gguf")
+    ours, quantized, reference = (os.path.join(folder, n) for n in ("o.gguf", "q.gguf", "r.gguf"))
+    ckpt("convert", source, "-o", ours)
+    if tool("llama-quantize", ours, quantized, "Q4_K_M", "1") is None:
+        return
+    tool("llama-quantize", source, reference, "Q4_K_M", "1")
+    same(quantized, reference)
+    dtypes = {t["dtype"] for t in json.loads(ckpt("ls", quantized, "--json"))["tensors"]}
+    assert dtypes == {"f32", "Q4_K", "Q6_K"}, dtypes
+    again = os.path.join(folder, "again.gguf")
+    ckpt("convert", quantized, "-o", again)
+    with open(quantized, "rb") as a, open(again, "rb") as b:
+        assert a.read() == b.read()
+
+
+def test_tensors_are_ordered_as_llama_quantize_orders_them(folder):
+    source = os.path.join(DATA, "tiny-llama-f16.gguf")
+    flat, ours, theirs = (os.path.join(folder, n) for n in ("f.safetensors", "o.gguf", "t.gguf"))
+    ckpt("convert", source, "-o", flat)
+    ckpt("convert", flat, "-o", ours)
+    if tool("llama-quantize", source, theirs, "COPY", "1") is None:
+        return
+    assert list(read(ours)[1]) == list(read(theirs)[1])
+
+
+command.main(globals())

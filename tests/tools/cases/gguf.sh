@@ -1,0 +1,42 @@
+# GGUF: what is shown of it, --set and --remove, shards and back, and what is refused.
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" 2>&1
+  code=$?
+  [ $code = 0 ] || echo "exit $code"
+}
+cp $DATA/gguf/every-type.gguf $DATA/gguf/whole.gguf .
+try inspect every-type.gguf
+try ls every-type.gguf
+try convert every-type.gguf -o same.gguf --quiet
+cmp every-type.gguf same.gguf
+try convert every-type.gguf -o set.gguf --quiet --set value.u8=7 --set new.key=1.5 --remove array.text --match 'tensor.*' \
+  --receipt r.json
+ckpt inspect set.gguf | grep -E 'value.u8|new.key|array.text'
+grep -o '"remove.*new.key=1.5"\]' r.json
+try verify set.gguf --receipt r.json --quiet
+try convert every-type.gguf -o no.gguf --set value.u8=256
+try convert every-type.gguf -o no.gguf --set general.alignment=12
+try convert every-type.gguf -o no.gguf --set split.count=2
+try convert every-type.gguf -o no.gguf --remove nothing
+try convert every-type.gguf -o no.gguf --dtype f16
+try convert every-type.gguf -o no.safetensors
+try convert whole.gguf -o no.safetensors --set a=1
+try convert whole.gguf -o whole.safetensors --quiet
+try convert whole.safetensors -o back.gguf --plan
+try diff whole.gguf whole.safetensors
+
+# shards
+try split whole.gguf -o shards --shard-size 200 --quiet
+ls shards
+try inspect shards
+try split whole.gguf -o shards --shard-size 300 --quiet
+try split whole.gguf -o shards --shard-size 300 --quiet --force
+ls shards
+try ls shards/model-00002-of-00002.gguf
+try join shards/model-00001-of-00002.gguf -o joined.gguf --quiet
+cmp joined.gguf whole.gguf
+rm shards/model-00002-of-00002.gguf
+try ls shards
+try ls .
+try split whole.gguf -o whole2.gguf --shard-size 500
