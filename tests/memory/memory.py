@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -223,6 +224,25 @@ def check_hostile(base):
         shutil.rmtree(folder)
 
 
+def check_metadata(base):
+    """A tokenizer of a GGUF file stays in the file: 100 MB of strings cost nothing, shown, copied or cut."""
+    path, out = os.path.join(base, "strings.gguf"), os.path.join(base, "out.gguf")
+    key, n, token = b"tokenizer.ggml.tokens", 1_000_000, bytes(92)
+    with open(path, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<IIQ", 9, 8, n))
+        for _ in range(n // 1000):
+            f.write((struct.pack("<Q", len(token)) + token) * 1000)
+        f.write(bytes(-f.tell() % 32))
+    limit = 16 * MIB + ALLOWED
+    measure("100 MB of strings: inspect", limit, "inspect", path)
+    measure("100 MB of strings: convert", limit, "convert", path, "-o", out, "--quiet", "--memory", "16M", "--set", "a=1")
+    measure("100 MB of strings: split", limit, "split", path, "-o", os.path.join(base, "shards"), "--shard-size", "1M",
+            "--quiet", "--memory", "16M")
+    os.remove(path)
+    os.remove(out)
+    shutil.rmtree(os.path.join(base, "shards"))
+
+
 def check_listing(base):
     """Findings of one kind are listed so far, and counted all."""
     path = os.path.join(base, "zeros.safetensors")
@@ -249,7 +269,7 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_hostile,
-                     check_listing, check_refusal):
+                     check_metadata, check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
