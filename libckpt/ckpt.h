@@ -213,7 +213,8 @@ CKPT_API const ckpt_tensor *ckpt_index_at(const ckpt_index *index, size_t i);
 /* The tensor with this name or alias; NULL if there is none. */
 CKPT_API const ckpt_tensor *ckpt_index_find(const ckpt_index *index, const char *name);
 
-/* The format's own string metadata: value of key, or NULL. */
+/* The format's own metadata: value of key, or NULL. What is no text (GGUF) is given as text: a number in digits, of an
+ * array its first elements and its length. */
 CKPT_API const char *ckpt_index_metadata(const ckpt_index *index, const char *key);
 
 /* What was opened. Strings are borrowed from the index; "" where unknown. */

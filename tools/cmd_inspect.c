@@ -1,10 +1,12 @@
 /* cmd_inspect.c - `ckpt inspect`: what a checkpoint is, from its headers. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "input.h"
 #include "json_writer.h"
+#include "libckpt/codec/gguf_value.h"
 #include "libckpt/config.h"
 #include "report.h"
 #include "text.h"
@@ -271,6 +273,24 @@ static void write_objects(ckpt_emitter *json, const ckpt_object *objects) {
   ckpt_emit_end(json);
 }
 
+/* A value of metadata: a number or truth value as such, anything else as the text that is shown. */
+static void write_metadata(ckpt_emitter *json, const ckpt_meta *meta) {
+  switch (meta->typed == NULL ? CKPT_GGUF_STRING : meta->typed->type) {
+    case CKPT_GGUF_U8:
+    case CKPT_GGUF_U16:
+    case CKPT_GGUF_U32:
+    case CKPT_GGUF_U64: ckpt_emit_u64(json, meta->key, strtoull(meta->value, NULL, 10)); break;
+    case CKPT_GGUF_I8:
+    case CKPT_GGUF_I16:
+    case CKPT_GGUF_I32:
+    case CKPT_GGUF_I64: ckpt_emit_i64(json, meta->key, strtoll(meta->value, NULL, 10)); break;
+    case CKPT_GGUF_F32: ckpt_emit_float(json, meta->key, strtof(meta->value, NULL)); break;
+    case CKPT_GGUF_F64: ckpt_emit_number(json, meta->key, strtod(meta->value, NULL)); break;
+    case CKPT_GGUF_BOOL: ckpt_emit_bool(json, meta->key, strcmp(meta->value, "true") == 0); break;
+    default: ckpt_emit_text(json, meta->key, meta->value);
+  }
+}
+
 static const char *or_null(const char *text) { return text[0] == '\0' ? NULL : text; }
 
 static void write_json(const inspection *this) {
@@ -298,8 +318,7 @@ static void write_json(const inspection *this) {
   ckpt_emit_u64(&json, "n_bytes", this->info.n_bytes);
   write_tallies(&json, this);
   ckpt_emit_object(&json, "metadata");
-  for (uint32_t i = 0; i < index->n_metadata; i++)
-    ckpt_emit_text(&json, index->metadata[i].key, index->metadata[i].value);
+  for (uint32_t i = 0; i < index->n_metadata; i++) write_metadata(&json, &index->metadata[i]);
   ckpt_emit_end(&json);
   write_config(&json, this->config);
   write_objects(&json, index->objects);

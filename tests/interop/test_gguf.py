@@ -139,6 +139,11 @@ def test_llama_gguf_split_both_ways(folder):
         assert a.read() == b.read()
     tool("llama-gguf-split", "--merge", os.path.join(ours, shards[0]), merged)
     ckpt("diff", merged, whole)
+    tool("llama-gguf-split", "--split", "--split-max-tensors", "4", "--no-tensor-first-split", whole,
+         os.path.join(folder, "first-empty"))
+    ckpt("join", os.path.join(folder, "first-empty-00001-of-00004.gguf"), "-o", os.path.join(folder, "joined2.gguf"))
+    with open(whole, "rb") as a, open(os.path.join(folder, "joined2.gguf"), "rb") as b:
+        assert a.read() == b.read()
 
 
 def test_llama_cpp_runs_what_is_written(folder):

@@ -7,6 +7,7 @@ try() {
 }
 cp $DATA/gguf/every-type.gguf $DATA/gguf/whole.gguf .
 try inspect every-type.gguf
+try inspect every-type.gguf --json
 try ls every-type.gguf
 try convert every-type.gguf -o same.gguf --quiet
 cmp every-type.gguf same.gguf
