@@ -170,7 +170,7 @@ TEST(Gguf, ShardsAreThoseOfLlamaGgufSplit) {
   ASSERT_EQ(convert(kData + "split/model-00001-of-00003.gguf", folder / "first.gguf"), "");
   EXPECT_EQ(slurp(folder / "first.gguf"), slurp(kData + "whole.gguf"));
   // Each tensor has 64 bytes with its padding.
-  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards", "gguf-shards", {}, {}, 255), "");
+  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards", "gguf-shards", {}, {}, 192), "");
   for (const char *name : {"model-00001-of-00003.gguf", "model-00002-of-00003.gguf", "model-00003-of-00003.gguf"})
     EXPECT_EQ(slurp(folder / "shards/" + name), slurp(kData + "split/" + name)) << name;
 }
