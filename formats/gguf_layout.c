@@ -51,9 +51,11 @@ ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_err
     const ckpt_meta *meta = &index->metadata[i];
     if (strcmp(meta->key, CKPT_GGUF_ALIGNMENT) != 0) continue;
     bool is_u32 = meta->typed != NULL && meta->typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(meta->typed, out);
-    if (!is_u32 || *out == 0 || (*out & (*out - 1)) != 0)
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, CKPT_GGUF_ALIGNMENT " has to be a power of two as u32, not %.100s",
-                       meta->value);
+    if (!is_u32 || *out == 0 || *out > CKPT_GGUF_MAX_ALIGNMENT || (*out & (*out - 1)) != 0)
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                       CKPT_GGUF_ALIGNMENT
+                       " has to be a power of two up to %d as u32 to be written, not %.100s (--set it)",
+                       CKPT_GGUF_MAX_ALIGNMENT, meta->value);
   }
   return CKPT_OK;
 }

@@ -26,6 +26,7 @@ typedef enum ckpt_gguf_type {
 } ckpt_gguf_type;
 
 #define CKPT_GGUF_ALIGNMENT "general.alignment"
+#define CKPT_GGUF_MAX_ALIGNMENT (1 << 20) /* that is written: a header is padded to it */
 #define CKPT_GGUF_ARCHITECTURE "general.architecture"
 #define CKPT_GGUF_SPLIT "split." /* .no, .count, .tensors.count: of files, not of the model */
 #define CKPT_GGUF_MAX_KEY 65535  /* bytes */

@@ -36,7 +36,7 @@ static ckpt_status remove_key(ckpt_index *index, const char *key, ckpt_error *er
 
 /* The part of the file that is read by it would be elsewhere. */
 static ckpt_status check_alignment(const ckpt_value *typed, const char *value, ckpt_error *err) {
-  enum { MIN = 8, MAX = 1 << 20 };
+  enum { MIN = 8, MAX = CKPT_GGUF_MAX_ALIGNMENT };
   uint32_t n = 0;
   bool is_number = typed != NULL && typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(typed, &n);
   if (is_number && n >= MIN && n <= MAX && (n & (n - 1)) == 0) return CKPT_OK;

@@ -238,6 +238,16 @@ TEST(Gguf, WhatGgufCannotHoldIsRefusedByName) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a.gguf"));
 }
 
+TEST(Gguf, SecondNamesAndSideFilesAreSaid) {
+  ckpt_error err = {};
+  IndexPointer index = open(std::string(CKPT_TESTS_DIR) + "/data/gpt2-tiny", &err, false);
+  std::vector<std::string> losses;
+  write("gguf", index.get(), {}, &err, &losses);
+  ASSERT_EQ(losses.size(), 2U) << text_of(err);
+  EXPECT_EQ(losses[0], "name lm_head.weight (tied to transformer.wte.weight)");
+  EXPECT_EQ(losses[1].substr(0, 12), "4 side files") << losses[1];
+}
+
 TEST(Gguf, OtherFormatsSayWhatTheyDropOfIt) {
   IndexPointer index = must_open(kData + "tiny-llama-f16.gguf");
   for (const char *format : {"safetensors", "torch", "dcp", "hf"}) {
@@ -339,6 +349,16 @@ TEST(Gguf, AlignmentFollowsTheKey) {
   }
   ASSERT_EQ(convert(out, folder / "back.gguf", nullptr, {"general.alignment=64"}), "");
   EXPECT_TRUE(slurp(folder / "back.gguf") == slurp(kData + "every-type.gguf"));
+}
+
+// Two gigabytes of zeros are not what a file of 57 bytes is converted to.
+TEST(Gguf, AnAlignmentBeyondMeasureIsReadButNotWritten) {
+  std::string bytes("GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\x11\0\0\0\0\0\0\0general.alignment\4\0\0\0", 53);
+  Folder folder;
+  spill(folder / "in.gguf", bytes + std::string("\0\0\0\x80", 4));
+  EXPECT_EQ(convert(folder / "in.gguf", folder / "out.gguf"),
+            "general.alignment has to be a power of two up to 1048576 as u32 to be written, not 2147483648 (--set it)");
+  EXPECT_EQ(convert(folder / "in.gguf", folder / "out.gguf", nullptr, {"general.alignment=32"}), "");
 }
 
 TEST(Gguf, WhatWouldBreakTheFileIsRefused) {

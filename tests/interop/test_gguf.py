@@ -3,9 +3,11 @@
 The tools of llama.cpp are looked for in LLAMA_CPP_BIN (a folder with llama-gguf-split, llama-quantize, ...) and, where
 they are not there, said to be skipped.
 """
+import hashlib
 import json
 import os
 import re
+import struct
 import subprocess
 
 import command
@@ -88,6 +90,26 @@ def test_shapes_and_dtypes_are_those_of_the_package(folder):
         assert listed[name]["dtype"] == names.get(kind.name, kind.name), name
         assert listed[name]["shape"] == [int(n) for n in reversed(shape)], name
         assert listed[name]["n_bytes"] == len(content), name
+
+
+def test_the_digest_is_over_stored_blocks_and_the_name_of_their_type(folder):
+    """As docs/digest.md has it, from what the gguf package reads."""
+    path = os.path.join(folder, "a.gguf")
+    random_file(path, 5)
+    dtypes = {k.name: k.name.lower() for k in (Kind.F64, Kind.F32, Kind.F16, Kind.BF16, Kind.I64, Kind.I32, Kind.I16, Kind.I8)}
+
+    def sha256(*parts):
+        return hashlib.sha256(b"".join(parts)).digest()
+
+    def u64(*numbers):
+        return struct.pack("<%dQ" % len(numbers), *numbers)
+
+    rows = []
+    for name, (kind, shape, content) in sorted((n.encode(), t) for n, t in read(path)[1].items()):
+        dtype, shape = dtypes.get(kind.name, kind.name).encode(), [int(n) for n in reversed(shape)]
+        leaves = [sha256(content[at:at + (1 << 20)]) for at in range(0, len(content), 1 << 20)]
+        rows += [u64(len(name)), name, sha256(b"ckpt1 tensor\n", dtype, b"\n", u64(len(shape), *shape), u64(len(content)), *leaves)]
+    assert digest(path) == "ckpt1:" + sha256(b"ckpt1 model\n", u64(len(rows) // 3), *rows).hex()
 
 
 def test_the_package_reads_what_is_edited(folder):
