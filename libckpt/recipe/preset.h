@@ -1,0 +1,78 @@
+/* preset.h - which type each tensor of a GGUF model gets: llama.cpp's mixtures as one pure function.
+ *
+ * A preset ("Q4_K_M") is not one type: some tensors get more bits, by their place in the model, some less, and what is
+ * small or delicate none at all. The rules are those of the llama-quantize of the llama.cpp that dtype.def names (its
+ * llama-quant.cpp); CKPT_PRESETS_VERSION goes into receipts, so that a file can be made again when they change. */
+#ifndef CKPT_RECIPE_PRESET_H
+#define CKPT_RECIPE_PRESET_H
+
+#include "libckpt/index.h"
+#include "libckpt/pattern.h"
+
+#define CKPT_PRESETS_VERSION "llama.cpp/1"
+
+typedef enum ckpt_preset_id {
+#define CKPT_PRESET(id, name, file_type, base) CKPT_PRESET_##id,
+#include "presets.def"
+#undef CKPT_PRESET
+  CKPT_N_PRESETS
+} ckpt_preset_id;
+
+typedef struct ckpt_preset {
+  ckpt_preset_id id;
+  const char *name;
+  uint32_t file_type; /* general.file_type */
+  ckpt_dtype base;
+} ckpt_preset;
+
+/* A preset by its name, in any case; Q3_K, Q4_K and Q5_K stand for their _M. NULL: there is none. */
+const ckpt_preset *ckpt_preset_find(const char *name);
+
+/* Preset number i of CKPT_N_PRESETS. */
+const ckpt_preset *ckpt_preset_at(uint32_t i);
+
+/* What the rules ask about the model: from a GGUF's metadata. */
+typedef struct ckpt_preset_model {
+  const char *architecture;     /* general.architecture */
+  uint32_t n_layers;            /* block_count */
+  uint32_t n_experts;           /* expert_count; 0: none */
+  uint32_t n_heads, n_kv_heads; /* of the first layer; n_kv_heads 0: no attention there */
+} ckpt_preset_model;
+
+/* One `--tensor-type PATTERN=TYPE`: the first that matches a name decides. */
+typedef struct ckpt_preset_override {
+  ckpt_pattern *pattern;
+  ckpt_dtype dtype;
+} ckpt_preset_override;
+
+/* What the user asked for. Types are NONE where nothing was asked. */
+typedef struct ckpt_preset_request {
+  const ckpt_preset *preset;
+  const ckpt_preset_override *overrides;
+  uint32_t n_overrides;
+  ckpt_dtype output_type, embedding_type; /* of output.weight, of token_embd.weight */
+  bool pure;                              /* the preset's base for all, no mixture */
+  bool leave_output;                      /* output.weight as it is stored */
+  bool has_imatrix;
+} ckpt_preset_request;
+
+/* One tensor's type. */
+typedef struct ckpt_preset_choice {
+  ckpt_dtype dtype;
+  ckpt_dtype wanted;  /* what the rules gave before the row's length was looked at; = dtype: no fallback */
+  bool is_kept;       /* as stored: dtype is the tensor's */
+  bool needs_imatrix; /* without importance the result would be garbage */
+} ckpt_preset_choice;
+
+/* Decides about n tensors, which must be all of the model's: rules count in llama.cpp's order (without a layer, then
+ * by layer, each by name), whatever the order here. choices[i] is about tensors[i].
+ * Fails with EUNSUPPORTED (a row length that no fallback fits), EFORMAT (an expert's tensor of no layer), ENOMEM, and
+ * what patterns fail with. */
+ckpt_status ckpt_preset_choose(const ckpt_preset_request *request, const ckpt_preset_model *model,
+                               const ckpt_tensor *const *tensors, uint32_t n, ckpt_preset_choice *choices,
+                               ckpt_error *err);
+
+/* llama.cpp's order of two names: those of no layer first, then by layer, each in byte order. As for qsort. */
+int ckpt_preset_order(const char *a, const char *b);
+
+#endif
