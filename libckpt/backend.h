@@ -35,13 +35,19 @@ ckpt_status ckpt_cast_refuse(const ckpt_cast_stats *stats, ckpt_dtype to, const 
 
 struct ckpt_backend {
   const char *name;
-  /* Whether src can be cast to dst. */
+  /* Whether src can be cast to dst. Block types can be cast to f32 only, which is exact. */
   bool (*can_cast)(ckpt_dtype src, ckpt_dtype dst);
   /* n_elements (whole blocks of both dtypes) from src to dst; buffers do not overlap. Rounds once, to nearest even.
    * Infinity goes where the dtype's row in docs/casts.md says, finite values past dst's range too. What it did is added
    * to *stats. */
   void (*cast)(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype, const void *src, size_t n_elements,
                ckpt_cast_stats *stats);
+  /* Whether there is a way into this block type. */
+  bool (*can_quantize)(ckpt_dtype dtype);
+  /* n_rows rows of n_columns finite values (whole blocks) into blocks of dtype. importance: n_columns weights that all
+   * these rows share, or NULL. The bytes are ggml's, whatever the backend. */
+  void (*quantize)(ckpt_dtype dtype, void *dst, const float *src, size_t n_rows, size_t n_columns,
+                   const float *importance);
 };
 
 extern const ckpt_backend ckpt_backend_reference; /* kernels/ref: the definition */

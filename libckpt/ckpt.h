@@ -346,7 +346,9 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_r
 
 /* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, dtype), ENOMEM.
  * read: the tensor as stored. memory: caller's row-major bytes, borrowed until the plan is freed; NULL for none only.
- * cast: round to nearest even; the only node that rounds. slice: [start, start + count) of one axis.
+ * cast: round to nearest even; the only node that rounds; from a block type exact.
+ * quantize: f32 to a block type of ggml, as its reference does; importance (NULL: none) is f32, one row of weights for
+ * each matrix of the last two axes, or for all of them. slice: [start, start + count) of one axis.
  * permute: axis i of the result is axis order[i] of x. reshape: same elements. concat: along an existing axis. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index,
                                                     const ckpt_tensor *tensor, ckpt_error *err);
@@ -355,6 +357,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan
                                                       ckpt_error *err); /* see read */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype,
                                                     ckpt_error *err); /* see read */
+CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x,
+                                                        ckpt_dtype dtype, ckpt_expr *importance, ckpt_error *err);
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_slice(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t axis,
                                                      uint64_t start, uint64_t count, ckpt_error *err); /* see read */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x,

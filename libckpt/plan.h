@@ -37,8 +37,9 @@ typedef struct ckpt_output {
   bool is_started, is_laid_out; /* by check: description and layout */
   bool by_segment; /* pieces fill one segment each: several ranks write, or an encoder needs them in order */
   ckpt_losses losses;
-  const ckpt_index *carried; /* whose side files are copied; NULL: none */
-  ckpt_digest digest;        /* after the run: of the output's content */
+  const ckpt_index *carried;                       /* whose side files are copied; NULL: none */
+  const struct ckpt_quantize_decisions *quantized; /* which block types were chosen (recipe/quantize.h), or NULL */
+  ckpt_digest digest;                              /* after the run: of the output's content */
 } ckpt_output;
 
 /* A leaf of a batch: the box of one tensor that its pieces see, read once per tile. A tile holds a flat range of that

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "libckpt/grow.h"
+#include "libckpt/recipe/quantize.h"
 #include "text.h"
 
 /* ---- errors and notes -------------------------------------------------------------------------------------------- */
@@ -147,6 +148,23 @@ static void print_closing(const ckpt_job *job, const ckpt_written *outputs, size
   }
 }
 
+static void write_decisions(ckpt_emitter *json, const ckpt_quantize_decisions *quantized) {
+  ckpt_emit_array(json, "fallbacks");
+  for (uint32_t i = 0; i < quantized->n_fallbacks; i++) {
+    const ckpt_quantize_fallback *fallback = &quantized->fallbacks[i];
+    ckpt_emit_object(json, NULL);
+    ckpt_emit_text(json, "name", fallback->name);
+    ckpt_emit_text(json, "wanted", ckpt_dtype_name(fallback->wanted));
+    ckpt_emit_text(json, "dtype", ckpt_dtype_name(fallback->dtype));
+    ckpt_emit_u64(json, "row", fallback->n_columns);
+    ckpt_emit_end(json);
+  }
+  ckpt_emit_end(json);
+  ckpt_emit_array(json, "imatrix_missing");
+  for (uint32_t i = 0; i < quantized->n_unweighted; i++) ckpt_emit_text(json, NULL, quantized->unweighted[i]);
+  ckpt_emit_end(json);
+}
+
 static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_written *output) {
   char digest[80];
   ckpt_emit_text(json, "output", output->path);
@@ -166,6 +184,7 @@ static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_wri
     ckpt_emit_end(json);
   }
   ckpt_emit_end(json);
+  if (output->quantized != NULL) write_decisions(json, output->quantized);
   ckpt_emit_text(json, "digest", ckpt_digest_text(&output->digest, digest));
   ckpt_emit_number(json, "seconds", job->seconds);
   ckpt_emit_u64(json, "peak_bytes", ckpt_report_peak());

@@ -47,7 +47,8 @@ typedef struct ckpt_written {
   const char *const *notes;   /* whole lines for stderr: NULL-terminated, or NULL */
   uint64_t n_underflow;       /* values that casts made zero, of all tensors */
   const ckpt_underflowed *underflowed;
-  size_t n_underflowed; /* the first tensors of them */
+  size_t n_underflowed;                            /* the first tensors of them */
+  const struct ckpt_quantize_decisions *quantized; /* of `quantize`, or NULL */
   ckpt_digest digest;
 } ckpt_written;
 

@@ -49,22 +49,37 @@ static const char *sharded(const job *j) {
   return strncmp(j->input.index->format, "gguf", 4) == 0 ? "gguf-shards" : "hf";
 }
 
-static ckpt_status make_request(job *j, ckpt_error *err) {
-  ckpt_args *args = j->args;
+/* The outputs as given, but a folder before what is written into it. */
+static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
+  const ckpt_writing *w = j->writing;
   const char *const *outputs;
-  uint32_t n = 0;
-  const ckpt_arg *like = ckpt_args_of(args, "like", 0);
-  CKPT_TRY(ckpt_args_texts(&outputs, args, "output", err));
-  while (outputs[n] != NULL) n++;
-  j->targets = ckpt_arena_array(&args->arena, n, sizeof *j->targets);
+  uint32_t n = w->n_targets;
+  CKPT_TRY(ckpt_args_texts(&outputs, j->args, "output", err));
+  while (w->targets == NULL && outputs[n] != NULL) n++;
+  j->targets = ckpt_arena_array(&j->args->arena, n, sizeof *j->targets);
   CKPT_TRY_ALLOC(j->targets, err);
   for (uint32_t i = 0; i < n; i++) {
-    uint32_t at = 0; /* as given, but a folder before what is written into it */
-    while (at < i && ckpt_path_below(outputs[i], j->targets[at].path) == NULL) at++;
+    const ckpt_convert_target target = w->targets != NULL
+                                           ? w->targets[i]
+                                           : (ckpt_convert_target){.path = outputs[i],
+                                                                   .to = w->is_split ? sharded(j) : w->to,
+                                                                   .shard_size = w->shard_size,
+                                                                   .world = w->world,
+                                                                   .zstd_level = w->zstd_level};
+    uint32_t at = 0;
+    while (at < i && ckpt_path_below(target.path, j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
-    j->targets[at] = (ckpt_convert_target){outputs[i], j->writing->is_split ? sharded(j) : j->writing->to,
-                                           j->writing->shard_size, j->writing->world, j->writing->zstd_level};
+    j->targets[at] = target;
   }
+  *n_targets = n;
+  return CKPT_OK;
+}
+
+static ckpt_status make_request(job *j, ckpt_error *err) {
+  ckpt_args *args = j->args;
+  uint32_t n = 0;
+  const ckpt_arg *like = ckpt_args_of(args, "like", 0);
+  CKPT_TRY(make_targets(j, &n, err));
   j->options = j->writing->selection;
   j->options.struct_size = sizeof j->options;
   j->options.input = args->inputs[0];
@@ -76,7 +91,8 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
                                       .like_path = like == NULL ? NULL : like->text,
                                       .targets = j->targets,
                                       .n_targets = n,
-                                      .options = &j->options};
+                                      .options = &j->options,
+                                      .quantize = j->writing->quantize};
   return CKPT_OK;
 }
 
@@ -193,7 +209,7 @@ static bool is_sized(const ckpt_output *output) {
   return true;
 }
 
-enum { MAX_NOTES = 6, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 8, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
   return &j->plan->rows[output->described->tensors[tensor].origin];
@@ -280,6 +296,31 @@ static ckpt_status add_note(const job *j, const ckpt_output *output, const char 
   return CKPT_OK;
 }
 
+/* Types that are not the preset's, and weights without importance. */
+static ckpt_status describe_quantized(const job *j, const ckpt_output *output, const char ***next, ckpt_error *err) {
+  const ckpt_quantize_decisions *q = output->quantized;
+  char names[200];
+  if (q == NULL) return CKPT_OK;
+  if (q->n_fallbacks != 0) {
+    const ckpt_quantize_fallback *first = &q->fallbacks[0];
+    const char *note =
+        ckpt_arena_printf(&j->args->arena, "%u tensor%s fell back to another type (%s: %s -> %s, %s)", q->n_fallbacks,
+                          q->n_fallbacks == 1 ? "" : "s", first->name, ckpt_dtype_name(first->wanted),
+                          ckpt_dtype_name(first->dtype), "its rows are no whole blocks");
+    CKPT_TRY_ALLOC(note, err);
+    CKPT_TRY(add_note(j, output, next, note, err));
+  }
+  if (q->n_unweighted == 0) return CKPT_OK;
+  size_t at = 0;
+  for (uint32_t i = 0; i < q->n_unweighted && i < 3 && at < sizeof names; i++)
+    at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : ", ", q->unweighted[i]);
+  const char *note = ckpt_arena_printf(
+      &j->args->arena, "%u tensor%s quantized without importance: the matrix has none (%s%s)", q->n_unweighted,
+      q->n_unweighted == 1 ? " is" : "s are", names, q->n_unweighted > 3 ? ", ..." : "");
+  CKPT_TRY_ALLOC(note, err);
+  return add_note(j, output, next, note, err);
+}
+
 /* Lines about an output; what holds for all of them is said with the first. */
 static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
   const char **next = ckpt_arena_array(&j->args->arena, MAX_NOTES + 1, sizeof *next), *note;
@@ -296,7 +337,8 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
   CKPT_TRY(describe_underflow(j, output, written, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));
   CKPT_TRY(describe_overflow(j, output, &note, err));
-  return add_note(j, output, &next, note, err);
+  CKPT_TRY(add_note(j, output, &next, note, err));
+  return describe_quantized(j, output, &next, err);
 }
 
 /* The files that stand beside the input and are not carried. */
@@ -319,6 +361,7 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
                             .n_tensors = output->described->n_tensors,
                             .n_bytes = ckpt_output_bytes(output),
                             .weights = j->input.index->weights,
+                            .quantized = output->quantized,
                             .dropped = dropped,
                             .digest = output->digest};
   CKPT_TRY(describe_left(j, written, err));

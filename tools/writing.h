@@ -2,18 +2,22 @@
 #ifndef CKPT_TOOLS_WRITING_H
 #define CKPT_TOOLS_WRITING_H
 
+#include "libckpt/recipe/convert.h"
 #include "options.h"
 
 /* What a verb makes of its command line. */
 typedef struct ckpt_writing {
-  ckpt_convert_options selection; /* casts, patterns, include, allow_overflow */
-  const char *to;                 /* format of every output; NULL: by their suffixes */
-  uint64_t shard_size;            /* 0: the format's default */
-  uint32_t world, zstd_level;     /* as above, and 0: none */
-  bool is_one_file, is_folder;    /* what every output must be */
-  bool is_split;                  /* the format is the input's own, in shards */
-  bool has_ranks, is_whole;       /* every output's format is cut among ranks; none is */
-  bool drops_nothing;             /* what an output's format cannot hold is an error */
+  ckpt_convert_options selection;     /* casts, patterns, include, allow_overflow */
+  const char *to;                     /* format of every output; NULL: by their suffixes */
+  uint64_t shard_size;                /* 0: the format's default */
+  uint32_t world, zstd_level;         /* as above, and 0: none */
+  const ckpt_convert_target *targets; /* what to write where; NULL: each -o as the fields above have it */
+  uint32_t n_targets;
+  const ckpt_quantize_options *quantize; /* of targets with a preset */
+  bool is_one_file, is_folder;           /* what every output must be */
+  bool is_split;                         /* the format is the input's own, in shards */
+  bool has_ranks, is_whole;              /* every output's format is cut among ranks; none is */
+  bool drops_nothing;                    /* what an output's format cannot hold is an error */
 } ckpt_writing;
 
 /* The --dtype rules of the command line, in its arena. */

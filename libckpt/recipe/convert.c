@@ -95,7 +95,10 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
     if (status == CKPT_OK && selected.name == NULL) continue;
     ckpt_expr *expr = NULL;
-    if (status == CKPT_OK) status = ckpt_expr_read(&expr, plan, from, tensor, err);
+    if (status == CKPT_OK && plan->outputs[sink].quantized != NULL)
+      status = ckpt_quantize_expr(&expr, plan, from, i, plan->outputs[sink].quantized, err);
+    else if (status == CKPT_OK)
+      status = ckpt_expr_read(&expr, plan, from, tensor, err);
     if (status == CKPT_OK && selected.dtype != CKPT_DTYPE_NONE && selected.dtype != (ckpt_dtype)tensor->dtype) {
       status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
@@ -198,6 +201,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_status status;
   CKPT_TRY(carry(plan, sink, request, err));
   CKPT_TRY(ckpt_metadata_edit(output, options, err));
+  if (target->preset != NULL)
+    CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, target->preset, request->quantize, n_steps, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
   const ckpt_dtype most = most_written(&t);
@@ -344,7 +349,11 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   ckpt_status status;
   const ckpt_open_options open = {
       .struct_size = sizeof open, .stored_names = known.stored_names, .weights = known.weights};
-  const ckpt_convert_target target = {known.output, known.to, known.shard_size, known.world, known.zstd_level};
+  const ckpt_convert_target target = {.path = known.output,
+                                      .to = known.to,
+                                      .shard_size = known.shard_size,
+                                      .world = known.world,
+                                      .zstd_level = known.zstd_level};
   if (known.input == NULL || known.output == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY_GOTO(ckpt_open(&index, known.input, &open, err));

@@ -2,6 +2,7 @@
 #ifndef CKPT_RECIPE_CONVERT_H
 #define CKPT_RECIPE_CONVERT_H
 
+#include "libckpt/recipe/quantize.h"
 #include "libckpt/recipe/select.h"
 
 /* What one of several outputs asks for; the plan's output number is its place in the array. */
@@ -9,8 +10,9 @@ typedef struct ckpt_convert_target {
   const char *path;
   const char *to; /* format, or NULL: from the suffix */
   uint64_t shard_size;
-  uint32_t world;      /* ranks to cut it among; 0: the format's default */
-  uint32_t zstd_level; /* of what compresses each item; 0: none */
+  uint32_t world;            /* ranks to cut it among; 0: the format's default */
+  uint32_t zstd_level;       /* of what compresses each item; 0: none */
+  const ckpt_preset *preset; /* of quantize: the types of a mixture; NULL: as stored or cast */
 } ckpt_convert_target;
 
 /* All that a writing verb was asked for. Everything is borrowed. */
@@ -21,8 +23,9 @@ typedef struct ckpt_convert_request {
   const char *like_path;  /* as the user gave it */
   const ckpt_convert_target *targets;
   uint32_t n_targets;
-  const ckpt_convert_options *options; /* but for output, to, shard_size (in targets), run and digest */
-  bool discards;                       /* outputs are described and digested, but written nowhere: a replay */
+  const ckpt_convert_options *options;   /* but for output, to, shard_size (in targets), run and digest */
+  const ckpt_quantize_options *quantize; /* of targets with a preset */
+  bool discards;                         /* outputs are described and digested, but written nowhere: a replay */
 } ckpt_convert_request;
 
 /* Fills an empty plan with the rows of a conversion to every target in one read: outputs are numbered as the targets.

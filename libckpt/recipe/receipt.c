@@ -2,13 +2,15 @@
  *
  *   {"ckpt_receipt":1,"version","verb",
  *    "options":{"names","weights","like","include","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
- *               "exclude":[..],"rename":[..],"remove" and "set":[..] where given},
+ *               "exclude":[..],"rename":[..],"remove" and "set":[..] where given,
+ *               "quantize" where asked for:{"presets","tensor_types":[..],"output_type","embedding_type","pure",
+ *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}}},
  *    "inputs":[{"path","format","names","include","digest"}],
- *    "outputs":[{"path","format","shard_size","world","zstd_level" where asked for,"digest","n_tensors","n_bytes",
+ *    "outputs":[{"path","format","shard_size","world","zstd_level","type","digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","n_bytes","n_underflow","digest"}]}]}
  *
- * n_underflow is there where a cast made values zero.
+ * world, zstd_level and type are there where they were asked for, n_underflow where a cast made values zero.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -62,17 +64,10 @@ static ckpt_status check_text(const char *text, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EINVAL, text, NULL, "is no UTF-8 text, and a receipt cannot name it");
 }
 
-ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
-  const ckpt_index *from = request->from;
-  const char *include = ckpt_receipt_include(plan, request);
+/* Rows, written nowhere, of those tensors of an input whose digest no row gives. */
+static ckpt_status add_digests(ckpt_plan *plan, const ckpt_index *from, const char *include, ckpt_error *err) {
   uint32_t *rows;
   bool known;
-  plan->wants_side_sums = true;
-  CKPT_TRY(check_text(request->options->input, err));
-  if (request->like_path != NULL) CKPT_TRY(check_text(request->like_path, err));
-  for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
-  for (uint32_t i = 0; i < plan->n_outputs; i++)
-    if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
   CKPT_TRY(find_rows(&rows, plan, from, err));
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < from->n_tensors && status == CKPT_OK; i++) {
@@ -86,10 +81,23 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   return status;
 }
 
-ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
-                               ckpt_error *err) {
-  const ckpt_index *from = request->from;
-  const char *include = ckpt_receipt_include(plan, request);
+ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  const ckpt_quantize_options *quantize = request->quantize;
+  plan->wants_side_sums = true;
+  CKPT_TRY(check_text(request->options->input, err));
+  if (request->like_path != NULL) CKPT_TRY(check_text(request->like_path, err));
+  for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
+  for (uint32_t i = 0; i < plan->n_outputs; i++)
+    if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
+  CKPT_TRY(add_digests(plan, request->from, ckpt_receipt_include(plan, request), err));
+  if (quantize == NULL || quantize->imatrix == NULL) return CKPT_OK;
+  CKPT_TRY(check_text(quantize->imatrix_path, err));
+  return add_digests(plan, quantize->imatrix, "all", err);
+}
+
+/* The content digest of an input, from the rows of a plan that has run. */
+static ckpt_status input_digest(const ckpt_plan *plan, const ckpt_index *from, const char *include, ckpt_digest *out,
+                                ckpt_error *err) {
   uint32_t *rows = NULL;
   bool known;
   const ckpt_digest **digests = calloc((size_t)from->n_tensors + 1, sizeof *digests);
@@ -113,6 +121,16 @@ done:
   return status;
 }
 
+ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                               ckpt_error *err) {
+  return input_digest(plan, request->from, ckpt_receipt_include(plan, request), out, err);
+}
+
+ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                                 ckpt_error *err) {
+  return input_digest(plan, request->quantize->imatrix, "all", out, err);
+}
+
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 static void print_text(ckpt_out *out, const char *before, const char *text) {
@@ -134,7 +152,32 @@ static void print_list(ckpt_out *out, const char *key, const char *const *texts)
   ckpt_out_text(out, "]");
 }
 
-static void print_options(ckpt_out *out, const ckpt_convert_request *request) {
+static const char *type_name(ckpt_dtype dtype) { return dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(dtype); }
+
+static void print_quantize(ckpt_out *out, const ckpt_quantize_options *options, const ckpt_digest *imatrix) {
+  const struct {
+    const char *key;
+    bool is_given;
+  } flags[] = {{"pure", options->pure},
+               {"leave_output", options->leave_output},
+               {"allow_requantize", options->allow_requantize},
+               {"allow_fallback", options->allow_fallback}};
+  print_text(out, ",\n  \"quantize\":{\"presets\":", CKPT_PRESETS_VERSION);
+  print_list(out, "tensor_types", options->tensor_types);
+  print_text(out, ",\"output_type\":", type_name(options->output_type));
+  print_text(out, ",\"embedding_type\":", type_name(options->embedding_type));
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    ckpt_out_printf(out, ",\"%s\":%s", flags[i].key, flags[i].is_given ? "true" : "false");
+  if (options->imatrix == NULL) {
+    ckpt_out_text(out, ",\"imatrix\":null}");
+  } else {
+    print_text(out, ",\"imatrix\":{\"path\":", options->imatrix_path);
+    print_digest(out, imatrix);
+    ckpt_out_text(out, "}}");
+  }
+}
+
+static void print_options(ckpt_out *out, const ckpt_convert_request *request, const ckpt_digest *imatrix) {
   const ckpt_convert_options *options = request->options;
   print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
   if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
@@ -152,6 +195,7 @@ static void print_options(ckpt_out *out, const ckpt_convert_request *request) {
   print_list(out, "rename", options->rename);
   if (options->remove != NULL) print_list(out, "remove", options->remove);
   if (options->set != NULL) print_list(out, "set", options->set);
+  if (request->quantize != NULL) print_quantize(out, request->quantize, imatrix);
   ckpt_out_text(out, "},\n");
 }
 
@@ -168,6 +212,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)target->shard_size);
   if (target->world != 0) ckpt_out_printf(out, ",\"world\":%u", target->world);
   if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);
+  if (target->preset != NULL) print_text(out, ",\"type\":", target->preset->name);
   print_digest(out, &output->digest);
   ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                   (ull)ckpt_output_bytes(output));
@@ -193,8 +238,10 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
 
 ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
                                ckpt_error *err) {
-  ckpt_digest digest;
+  ckpt_digest digest, imatrix;
   CKPT_TRY(ckpt_receipt_input(plan, request, &digest, err));
+  if (request->quantize != NULL && request->quantize->imatrix != NULL)
+    CKPT_TRY(ckpt_receipt_imatrix(plan, request, &imatrix, err));
   void *window = malloc(WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   ckpt_out out;
@@ -202,7 +249,7 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   print_text(&out, "{\"ckpt_receipt\":1,\n \"version\":", ckpt_version());
   print_text(&out, ",\n \"verb\":", request->verb);
   ckpt_out_text(&out, ",\n");
-  print_options(&out, request);
+  print_options(&out, request, &imatrix);
   print_text(&out, " \"inputs\":[\n  {\"path\":", request->options->input);
   print_text(&out, ",\"format\":", request->from->format);
   print_text(&out, ",\"names\":", request->from->names);

@@ -160,6 +160,59 @@ static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_err
   return CKPT_OK;
 }
 
+static ckpt_status read_type(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text;
+  CKPT_TRY(read_text(r, json, &text, err));
+  *(ckpt_dtype *)into = text == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(text);
+  return text != NULL && *(ckpt_dtype *)into == CKPT_DTYPE_NONE ? refuse(r, "types", err) : CKPT_OK;
+}
+
+static ckpt_status read_preset(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text;
+  CKPT_TRY(read_text(r, json, &text, err));
+  *(const ckpt_preset **)into = text == NULL ? NULL : ckpt_preset_find(text);
+  return *(const ckpt_preset **)into == NULL ? refuse(r, "types", err) : CKPT_OK;
+}
+
+/* The tables that decided: others would decide otherwise. */
+static ckpt_status read_presets(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text;
+  (void)into;
+  CKPT_TRY(read_text(r, json, &text, err));
+  if (text != NULL && strcmp(text, CKPT_PRESETS_VERSION) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "types were chosen by presets '%.80s', this version has %s",
+                   text == NULL ? "" : text, CKPT_PRESETS_VERSION);
+}
+
+static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_json_token token;
+  (void)into;
+  CKPT_TRY(ckpt_json_next(json, &token, err));
+  if (token == CKPT_JSON_NULL) return CKPT_OK;
+  if (token != CKPT_JSON_OBJECT) return refuse(r, "imatrix", err);
+  const field fields[] = {{"path", read_text, &r->quantize.imatrix_path}, {"digest", read_digest, &r->imatrix}};
+  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  return r->quantize.imatrix_path == NULL ? refuse(r, "imatrix", err) : CKPT_OK;
+}
+
+static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_quantize_options *options = &r->quantize;
+  (void)into;
+  const field fields[] = {{"presets", read_presets, NULL},
+                          {"tensor_types", read_list, &options->tensor_types},
+                          {"output_type", read_type, &options->output_type},
+                          {"embedding_type", read_type, &options->embedding_type},
+                          {"pure", read_flag, &options->pure},
+                          {"leave_output", read_flag, &options->leave_output},
+                          {"allow_requantize", read_flag, &options->allow_requantize},
+                          {"allow_fallback", read_flag, &options->allow_fallback},
+                          {"imatrix", read_imatrix, NULL},
+                          {NULL, refuse_option, NULL}};
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "quantize", err));
+  r->request.quantize = options;
+  return read_fields(r, json, fields, sizeof fields / sizeof *fields, err);
+}
+
 static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_convert_options *options = &r->options;
   const char *names = NULL;
@@ -175,6 +228,7 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                           {"rename", read_list, &options->rename},
                           {"remove", read_list, &options->remove},
                           {"set", read_list, &options->set},
+                          {"quantize", read_quantize, NULL},
                           {NULL, refuse_option, NULL}};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
   CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
@@ -217,11 +271,13 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
                             {"shard_size", read_size, &target->shard_size},
                             {"world", read_count, &target->world},
                             {"zstd_level", read_count, &target->zstd_level},
+                            {"type", read_preset, &target->preset},
                             {"n_tensors", read_size, &output->n_tensors},
                             {"n_bytes", read_size, &output->n_bytes},
                             {"digest", read_digest, output}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
     if (target->path == NULL || target->to == NULL) return refuse(r, "outputs", err);
+    r->has_presets = r->has_presets || target->preset != NULL;
     for (uint32_t i = 0; i < n; i++)
       if (strcmp(r->targets[i].path, target->path) == 0)
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
@@ -233,7 +289,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
 
 /* The verbs that write receipts; each is a request that the options stand for. */
 static ckpt_status check_verb(const recorded *r, ckpt_error *err) {
-  static const char *const verbs[] = {"convert", "split", "join", "consolidate", "reshard"};
+  static const char *const verbs[] = {"convert", "split", "join", "consolidate", "reshard", "quantize"};
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
     if (r->request.verb != NULL && strcmp(r->request.verb, verbs[i]) == 0) return CKPT_OK;
   return refuse(r, r->request.verb == NULL ? "no verb" : r->request.verb, err);
@@ -257,6 +313,8 @@ static ckpt_status parse(recorded *r, ckpt_error *err) {
     status = refuse(r, "inputs", err);
   else if (r->request.n_targets == 0)
     status = refuse(r, "outputs", err);
+  else if (r->has_presets && r->request.quantize == NULL)
+    status = refuse(r, "quantize", err);
   else
     status = check_verb(r, err);
 done:
@@ -274,7 +332,8 @@ ckpt_status ckpt_recorded_open(ckpt_recorded *r, const char *path, ckpt_error *e
 void ckpt_recorded_close(ckpt_recorded *r) {
   ckpt_index_free(r->from);
   ckpt_index_free(r->like);
-  r->from = r->like = NULL;
+  ckpt_index_free(r->importance);
+  r->from = r->like = r->importance = NULL;
   ckpt_arena_free(&r->arena);
   ckpt_json_file_close(&r->file);
 }

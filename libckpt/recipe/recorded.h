@@ -25,9 +25,12 @@ typedef struct ckpt_recorded {
   const char *weights, *version;
   const char *input_names, *input_format, *input_include; /* NULL: it does not say */
   ckpt_recorded_output input, *outputs;
+  ckpt_quantize_options quantize; /* where request.quantize says so */
+  ckpt_recorded_output imatrix;
+  bool has_presets; /* an output has a type */
   ckpt_convert_target *targets;
   ckpt_convert_request request;
-  ckpt_index *from, *like; /* what stands at its inputs' paths now, once it is opened; owned */
+  ckpt_index *from, *like, *importance; /* what stands at its inputs' paths now, once it is opened; owned */
 } ckpt_recorded;
 
 /* A tensor as a receipt lists it. */

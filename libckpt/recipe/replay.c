@@ -91,6 +91,11 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   open.like = r->like;
   open.weights = r->weights;
   CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
+  if (r->quantize.imatrix_path != NULL) {
+    const ckpt_open_options stored = {.struct_size = sizeof stored, .stored_names = true};
+    CKPT_TRY(open_input(r, &r->importance, r->quantize.imatrix_path, &stored, err));
+    r->quantize.imatrix = r->importance;
+  }
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;
@@ -383,6 +388,11 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
   else if (memcmp(&r->input.digest, &now, sizeof now) != 0)
     say(to, r->from->path, NULL, "the input has changed (then %s, now %s)",
         ckpt_digest_text(&r->input.digest, then_text), ckpt_digest_text(&now, now_text));
+  if (r->importance == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_receipt_imatrix(plan, &r->request, &now, err));
+  if (!r->imatrix.has_digest || memcmp(&r->imatrix.digest, &now, sizeof now) != 0)
+    say(to, r->importance->path, NULL, "the importance matrix is another one (now %s)",
+        ckpt_digest_text(&now, now_text));
   return CKPT_OK;
 }
 
@@ -500,7 +510,8 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   CKPT_TRY_GOTO(replay(&r, run, &to, err));
   ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
   ckpt_index_free(r.like);
-  r.from = r.like = NULL;
+  ckpt_index_free(r.importance);
+  r.from = r.like = r.importance = NULL;
   status = look(&r, output, number, &second, &to, &has_side, err);
   if (has_side_files != NULL) *has_side_files = has_side;
 done:

@@ -74,8 +74,7 @@ MODELS = {
 }
 
 
-def write_model(path, architecture, n_layers, n_experts, heads, kv_heads, tensors):
-    writer = gguf.GGUFWriter(path, architecture)
+def add_keys(writer, n_layers, n_experts, heads, kv_heads):
     writer.add_block_count(n_layers)
     writer.add_context_length(512)
     writer.add_embedding_length(heads * 64)
@@ -88,12 +87,21 @@ def write_model(path, architecture, n_layers, n_experts, heads, kv_heads, tensor
     if n_experts:
         writer.add_expert_count(n_experts)
         writer.add_expert_used_count(2)
-    for name, shape in tensors:
-        writer.add_tensor(name, np.zeros(shape, np.float32 if len(shape) == 1 else np.float16))
+
+
+def finish(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_model(path, architecture, n_layers, n_experts, heads, kv_heads, tensors):
+    writer = gguf.GGUFWriter(path, architecture)
+    add_keys(writer, n_layers, n_experts, heads, kv_heads)
+    for name, shape in tensors:
+        writer.add_tensor(name, np.zeros(shape, np.float32 if len(shape) == 1 else np.float16))
+    finish(writer)
 
 
 def write_imatrix(path):
@@ -104,10 +112,7 @@ def write_imatrix(path):
     writer.add_uint32("imatrix.chunk_size", 512)
     writer.add_tensor("none.in_sum2", np.ones((1, 256), np.float32))
     writer.add_tensor("none.counts", np.ones((1, 1), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def ask(quantize, path, preset, imatrix):

@@ -1,0 +1,300 @@
+/* quantize.c - see quantize.h. */
+#include "libckpt/recipe/quantize.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/codec/gguf_value.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/little.h"
+#include "libckpt/recipe/imatrix.h"
+
+#define QUANTIZATION_VERSION 2 /* GGML_QNT_VERSION */
+#define MAX_TEXT 127           /* bytes of a text that llama-quantize writes */
+
+static bool is_block(ckpt_dtype dtype) { return (CKPT_BLOCK_DTYPES >> dtype & 1) != 0; }
+
+/* ---- the model, from its metadata ----------------------------------------------------------------------------------
+ */
+
+static const ckpt_meta *find_meta(const ckpt_index *index, const char *key) {
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (strcmp(index->metadata[i].key, key) == 0) return &index->metadata[i];
+  return NULL;
+}
+
+/* The first bytes of a value, wherever they stand. */
+static ckpt_status value_head(const ckpt_value *value, void *dst, size_t n, ckpt_error *err) {
+  if (value->bytes == NULL) return ckpt_source_read(value->source, value->file, value->offset, dst, n, err);
+  memcpy(dst, value->bytes, n);
+  return CKPT_OK;
+}
+
+/* A number, or the first of an array of them (one per layer), as ARCHITECTURE.key; otherwise where there is none. */
+static ckpt_status model_number(uint32_t *out, const ckpt_index *from, const char *architecture, const char *key,
+                                uint32_t otherwise, ckpt_error *err) {
+  enum { ARRAY_HEAD = 12 };
+  char full[256];
+  uint8_t head[ARRAY_HEAD + 4];
+  snprintf(full, sizeof full, "%s.%s", architecture, key);
+  const ckpt_meta *meta = find_meta(from, full);
+  *out = otherwise;
+  if (meta == NULL) return CKPT_OK;
+  ckpt_value first = {0};
+  if (meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY && meta->typed->n_bytes >= sizeof head) {
+    CKPT_TRY(value_head(meta->typed, head, sizeof head, err));
+    first = (ckpt_value){.type = ckpt_le32(head), .bytes = head + ARRAY_HEAD};
+    first.n_bytes = ckpt_gguf_type_bytes(first.type);
+  } else if (meta->typed != NULL) {
+    first = *meta->typed;
+  }
+  if (first.bytes != NULL && ckpt_gguf_value_u32(&first, out)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, from->path, NULL, "%s is no number that a model could have (%.100s)", full,
+                   meta->value);
+}
+
+static ckpt_status read_model(ckpt_preset_model *model, const ckpt_index *from, ckpt_error *err) {
+  const ckpt_meta *architecture = find_meta(from, CKPT_GGUF_ARCHITECTURE);
+  if (strncmp(from->format, "gguf", 4) != 0 || architecture == NULL || architecture->typed != NULL)
+    return ckpt_fail(
+        err, CKPT_EUNSUPPORTED, from->path, NULL,
+        "is no GGUF model (%s%s): quantize reads GGUF so far, as llama.cpp's convert_hf_to_gguf.py writes it",
+        from->format, architecture == NULL ? ", without " CKPT_GGUF_ARCHITECTURE : "");
+  const char *name = model->architecture = architecture->value;
+  CKPT_TRY(model_number(&model->n_layers, from, name, "block_count", 0, err));
+  CKPT_TRY(model_number(&model->n_experts, from, name, "expert_count", 0, err));
+  CKPT_TRY(model_number(&model->n_heads, from, name, "attention.head_count", 0, err));
+  CKPT_TRY(model_number(&model->n_kv_heads, from, name, "attention.head_count_kv", model->n_heads, err));
+  if (model->n_layers != 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, from->path, NULL, "%s.block_count is missing: mixtures count layers", name);
+}
+
+/* ---- what the output says of itself --------------------------------------------------------------------------------
+ */
+
+/* Puts a value last, whether there was one or not, as ggml's gguf_set_val does. */
+static ckpt_status put_last(ckpt_index *index, const char *key, const char *text, const ckpt_value *typed,
+                            ckpt_error *err) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (strcmp(index->metadata[i].key, key) != 0) index->metadata[n++] = index->metadata[i];
+  index->n_metadata = n;
+  return typed == NULL ? ckpt_index_set_metadata(index, key, text, err)
+                       : ckpt_index_set_typed(index, key, text, typed, err);
+}
+
+static ckpt_status put_number(ckpt_index *index, const char *key, uint32_t number, ckpt_error *err) {
+  const uint8_t bytes[4] = {(uint8_t)number, (uint8_t)(number >> 8), (uint8_t)(number >> 16), (uint8_t)(number >> 24)};
+  char text[16];
+  const ckpt_value *typed;
+  snprintf(text, sizeof text, "%u", number);
+  CKPT_TRY(ckpt_gguf_value_new(&typed, &index->arena, CKPT_GGUF_U32, bytes, sizeof bytes, err));
+  return put_last(index, key, text, typed, err);
+}
+
+/* At most as much of a text as llama-quantize keeps. */
+static ckpt_status put_text(ckpt_index *index, const char *key, const char *text, ckpt_error *err) {
+  char *kept = ckpt_arena_text(&index->arena, text, strnlen(text, MAX_TEXT));
+  CKPT_TRY_ALLOC(kept, err);
+  return put_last(index, key, kept, NULL, err);
+}
+
+/* The first text that an importance matrix was made from; NULL: it does not say. */
+static ckpt_status first_dataset(const char **out, const ckpt_index *imatrix, ckpt_arena *arena, ckpt_error *err) {
+  enum { HEAD = 4 + 8 + 8, MOST = HEAD + MAX_TEXT };
+  const ckpt_meta *meta = find_meta(imatrix, "imatrix.datasets");
+  *out = NULL;
+  if (meta == NULL) return CKPT_OK;
+  if (meta->typed == NULL) {
+    *out = meta->value;
+    return CKPT_OK;
+  }
+  uint8_t bytes[MOST];
+  const uint64_t n_there = meta->typed->n_bytes < MOST ? meta->typed->n_bytes : MOST;
+  if (meta->typed->type != CKPT_GGUF_ARRAY || n_there < HEAD) return CKPT_OK;
+  CKPT_TRY(value_head(meta->typed, bytes, (size_t)n_there, err));
+  if (ckpt_le32(bytes) != CKPT_GGUF_STRING) return CKPT_OK;
+  uint64_t n_text = ckpt_le64(bytes + 12);
+  if (n_text > n_there - HEAD) n_text = n_there - HEAD;
+  *out = ckpt_arena_text(arena, (const char *)bytes + HEAD, (size_t)n_text);
+  return *out == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+}
+
+/* Whose importance it was. The file's name, not where it lay: the same bytes wherever it is run. */
+static ckpt_status describe_imatrix(ckpt_index *described, const ckpt_quantize_options *options, uint32_t n_entries,
+                                    ckpt_error *err) {
+  const char *slash = strrchr(options->imatrix_path, '/'), *dataset;
+  const ckpt_meta *chunks = find_meta(options->imatrix, "imatrix.chunk_count");
+  CKPT_TRY(put_text(described, "quantize.imatrix.file", slash == NULL ? options->imatrix_path : slash + 1, err));
+  CKPT_TRY(first_dataset(&dataset, options->imatrix, &described->arena, err));
+  if (dataset != NULL) CKPT_TRY(put_text(described, "quantize.imatrix.dataset", dataset, err));
+  CKPT_TRY(put_number(described, "quantize.imatrix.entries_count", n_entries, err));
+  unsigned n_chunks = 0;
+  if (chunks == NULL || sscanf(chunks->value, "%9u", &n_chunks) != 1 || n_chunks == 0) return CKPT_OK;
+  return put_number(described, "quantize.imatrix.chunks_count", n_chunks, err);
+}
+
+/* ---- --tensor-type -------------------------------------------------------------------------------------------------
+ */
+
+/* `REGEX=TYPE`: the type follows the first '='; the expression is found anywhere in a name, in lower case. */
+static ckpt_status parse_override(ckpt_preset_override *out, const char *rule, ckpt_arena *arena, uint64_t *n_steps,
+                                  ckpt_error *err) {
+  const char *equals = strchr(rule, '='), *start = strncmp(rule, "re:", 3) == 0 ? rule + 3 : rule;
+  if (equals == NULL || equals <= start || equals[1] == '\0')
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--tensor-type '%.100s' is no PATTERN=TYPE", rule);
+  out->dtype = ckpt_dtype_parse(equals + 1);
+  const ckpt_dtype_row *row = ckpt_dtype_get(out->dtype);
+  if (out->dtype == CKPT_DTYPE_NONE || row->ggml < 0 || !ckpt_dtype_holds_floats(out->dtype))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--tensor-type '%.100s': '%.40s' is no type of GGUF weights", rule,
+                     equals + 1);
+  char *text = ckpt_arena_printf(arena, "re:%.*s", (int)(equals - start), start);
+  CKPT_TRY_ALLOC(text, err);
+  return ckpt_pattern_new(&out->pattern, text, n_steps, err);
+}
+
+static void free_overrides(ckpt_preset_override *overrides, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) ckpt_pattern_free(overrides[i].pattern);
+}
+
+static ckpt_status check_idle(const ckpt_preset_override *overrides, uint32_t n, const ckpt_quantize_options *options,
+                              ckpt_error *err) {
+  for (uint32_t i = 0; i < n; i++)
+    if (ckpt_pattern_n_matched(overrides[i].pattern) == 0)
+      return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "--tensor-type '%.100s' decides about no tensor",
+                       options->tensor_types[i]);
+  return CKPT_OK;
+}
+
+/* ---- decisions -----------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, const ckpt_index *from,
+                          const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err) {
+  uint32_t n = 0, n_compiled = 0;
+  ckpt_preset_model model;
+  CKPT_TRY(read_model(&model, from, err));
+  while (options->tensor_types != NULL && options->tensor_types[n] != NULL) n++;
+  ckpt_preset_override *overrides = ckpt_arena_array(&plan->arena, (size_t)n + 1, sizeof *overrides);
+  const ckpt_tensor **tensors = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *tensors);
+  decisions->choices = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->choices);
+  if (overrides == NULL || tensors == NULL || decisions->choices == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < from->n_tensors; i++) tensors[i] = &from->tensors[i];
+  ckpt_status status = CKPT_OK;
+  for (; n_compiled < n && status == CKPT_OK; n_compiled += status == CKPT_OK)
+    status = parse_override(&overrides[n_compiled], options->tensor_types[n_compiled], &plan->arena, n_steps, err);
+  const ckpt_preset_request request = {.preset = decisions->preset,
+                                       .overrides = overrides,
+                                       .n_overrides = n,
+                                       .output_type = options->output_type,
+                                       .embedding_type = options->embedding_type,
+                                       .pure = options->pure,
+                                       .leave_output = options->leave_output,
+                                       .has_imatrix = options->imatrix != NULL};
+  if (status == CKPT_OK)
+    status = ckpt_preset_choose(&request, &model, tensors, from->n_tensors, decisions->choices, err);
+  if (status == CKPT_OK) status = check_idle(overrides, n, options, err);
+  free_overrides(overrides, n_compiled);
+  return status;
+}
+
+/* One after the other, what must not be. */
+static ckpt_status check_tensor(const ckpt_quantize_decisions *decisions, const ckpt_tensor *tensor,
+                                const ckpt_preset_choice *choice, bool is_weighted,
+                                const ckpt_quantize_options *options, ckpt_error *err) {
+  const char *wanted = ckpt_dtype_name(choice->dtype), *stored = ckpt_dtype_name((ckpt_dtype)tensor->dtype);
+  if (choice->is_kept || choice->dtype == (ckpt_dtype)tensor->dtype) return CKPT_OK;
+  if (!ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s is no weight that %s could hold", stored, wanted);
+  if (is_block((ckpt_dtype)tensor->dtype) && !options->allow_requantize)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                     "is quantized (%s), and doing it again, to %s, loses more than from the original "
+                     "(--allow-requantize)",
+                     stored, wanted);
+  if (choice->needs_imatrix && !is_weighted)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "%s in %s is of no use without importance (--imatrix%s)",
+                     wanted, decisions->preset->name, options->imatrix == NULL ? "" : " has none of this tensor");
+  return CKPT_OK;
+}
+
+/* Looks at every choice: refusals, fallbacks, weights without importance. */
+static ckpt_status look(ckpt_quantize_decisions *decisions, ckpt_plan *plan, const ckpt_index *from,
+                        const ckpt_quantize_options *options, ckpt_error *err) {
+  decisions->fallbacks = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->fallbacks);
+  decisions->unweighted = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->unweighted);
+  decisions->importance = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->importance);
+  if (decisions->fallbacks == NULL || decisions->unweighted == NULL || decisions->importance == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    const ckpt_tensor *tensor = &from->tensors[i];
+    const ckpt_preset_choice *choice = &decisions->choices[i];
+    ckpt_expr **importance = &decisions->importance[i];
+    *importance = NULL;
+    if (options->imatrix != NULL && is_block(choice->dtype))
+      CKPT_TRY(ckpt_imatrix_expr(importance, plan, options->imatrix, tensor, err));
+    CKPT_TRY(check_tensor(decisions, tensor, choice, *importance != NULL, options, err));
+    if (choice->wanted != choice->dtype)
+      decisions->fallbacks[decisions->n_fallbacks++] =
+          (ckpt_quantize_fallback){tensor->name, choice->wanted, choice->dtype, tensor->shape[tensor->rank - 1]};
+    if (options->imatrix != NULL && *importance == NULL && !choice->is_kept && is_block(choice->dtype))
+      decisions->unweighted[decisions->n_unweighted++] = tensor->name;
+  }
+  return CKPT_OK;
+}
+
+/* "14 tensors Q4_K -> Q5_0, row 896 is no multiple of 256", of the first kind of fallback that there is. */
+static ckpt_status check_fallbacks(const ckpt_quantize_decisions *decisions, const ckpt_quantize_options *options,
+                                   ckpt_error *err) {
+  if (decisions->n_fallbacks == 0 || options->allow_fallback) return CKPT_OK;
+  const ckpt_quantize_fallback *first = &decisions->fallbacks[0];
+  uint32_t n_like = 0;
+  for (uint32_t i = 0; i < decisions->n_fallbacks; i++) {
+    const ckpt_quantize_fallback *f = &decisions->fallbacks[i];
+    n_like += f->wanted == first->wanted && f->dtype == first->dtype && f->n_columns == first->n_columns;
+  }
+  char others[64] = "";
+  if (n_like < decisions->n_fallbacks)
+    snprintf(others, sizeof others, "; %u more of other kinds", decisions->n_fallbacks - n_like);
+  return ckpt_fail(err, CKPT_EINVAL, NULL, first->name,
+                   "%u tensor%s %s -> %s, row %llu is no multiple of %u%s (--allow-fallback)", n_like,
+                   n_like == 1 ? "" : "s", ckpt_dtype_name(first->wanted), ckpt_dtype_name(first->dtype),
+                   (unsigned long long)first->n_columns, ckpt_dtype_get(first->wanted)->block_elements, others);
+}
+
+ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,
+                                 const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err) {
+  ckpt_output *output = &plan->outputs[sink];
+  ckpt_quantize_decisions *decisions = ckpt_arena_alloc(&plan->arena, sizeof *decisions);
+  CKPT_TRY_ALLOC(decisions, err);
+  *decisions = (ckpt_quantize_decisions){.preset = preset};
+  uint32_t n_entries = 0;
+  if (strncmp(output->format->name, "gguf", 4) != 0)
+    return ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "%s holds no block types (-o NAME.gguf)",
+                     output->format->name);
+  if (options->imatrix != NULL) {
+    CKPT_TRY(ckpt_imatrix_check(options->imatrix, err));
+    CKPT_TRY(ckpt_imatrix_fits(options->imatrix, from, &n_entries, err));
+  }
+  ckpt_status status = choose(decisions, plan, from, options, n_steps, err);
+  if (status == CKPT_OK) status = look(decisions, plan, from, options, err);
+  if (status == CKPT_OK) status = check_fallbacks(decisions, options, err);
+  CKPT_TRY(ckpt_fail_at(status, err, from->path, NULL));
+  CKPT_TRY(put_number(output->described, "general.quantization_version", QUANTIZATION_VERSION, err));
+  CKPT_TRY(put_number(output->described, "general.file_type", preset->file_type, err));
+  if (options->imatrix != NULL) CKPT_TRY(describe_imatrix(output->described, options, n_entries, err));
+  output->quantized = decisions;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, uint32_t i,
+                               const ckpt_quantize_decisions *decisions, ckpt_error *err) {
+  const ckpt_tensor *tensor = &from->tensors[i];
+  const ckpt_dtype dtype = decisions->choices[i].dtype;
+  CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
+  if (dtype == (ckpt_dtype)tensor->dtype) return CKPT_OK;
+  if (!is_block(dtype)) return ckpt_expr_cast(out, plan, *out, dtype, err);
+  if (tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(out, plan, *out, CKPT_F32, err));
+  return ckpt_expr_quantize(out, plan, *out, dtype, decisions->importance[i], err);
+}

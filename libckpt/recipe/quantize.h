@@ -1,0 +1,50 @@
+/* quantize.h - a conversion to block types: which tensor gets which, from what, with what importance.
+ *
+ * The types are a preset's (preset.h), the importance an importance matrix's (imatrix.h); both are decided before the
+ * run, from headers alone, so that every refusal comes before a byte is written. */
+#ifndef CKPT_RECIPE_QUANTIZE_H
+#define CKPT_RECIPE_QUANTIZE_H
+
+#include "libckpt/plan.h"
+#include "libckpt/recipe/preset.h"
+
+/* What holds for all outputs of one read. Everything is borrowed. */
+typedef struct ckpt_quantize_options {
+  const char *const *tensor_types; /* "REGEX=TYPE" in order, NULL-terminated; NULL: none */
+  ckpt_dtype output_type, embedding_type;
+  bool pure, leave_output, allow_requantize, allow_fallback;
+  const ckpt_index *imatrix; /* NULL: none */
+  const char *imatrix_path;  /* as the user gave it */
+} ckpt_quantize_options;
+
+/* A tensor whose rows the wanted type's blocks do not fit. */
+typedef struct ckpt_quantize_fallback {
+  const char *name;
+  ckpt_dtype wanted, dtype;
+  uint64_t n_columns;
+} ckpt_quantize_fallback;
+
+/* The decisions about one output; in the plan's arena. */
+typedef struct ckpt_quantize_decisions {
+  const ckpt_preset *preset;
+  ckpt_preset_choice *choices; /* of each tensor of the input, in its order */
+  ckpt_expr **importance;      /* of its channels, or NULL; as above */
+  ckpt_quantize_fallback *fallbacks;
+  uint32_t n_fallbacks;
+  const char **unweighted; /* tensors in blocks for which the importance matrix has nothing */
+  uint32_t n_unweighted;
+} ckpt_quantize_decisions;
+
+/* Decides about every tensor of a GGUF model and says in the output's metadata what was done (general.file_type,
+ * general.quantization_version, quantize.imatrix.*). n_steps is the budget of patterns.
+ * Fails with EUNSUPPORTED (the input is no GGUF, a row that nothing fits, blocks that would be quantized again), EINVAL
+ * (a bad pattern or type, importance of another model, fallbacks that were not allowed, a low-bit type without
+ * importance), ENOTFOUND (a pattern that matches nothing), EFORMAT, ENOMEM. */
+ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,
+                                 const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err);
+
+/* The expression of tensor number i of the input: as it is, cast, or quantized. */
+ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, uint32_t i,
+                               const ckpt_quantize_decisions *decisions, ckpt_error *err);
+
+#endif

@@ -1,0 +1,179 @@
+"""Files that llama-quantize makes and ours are the same bytes: every preset, with and without importance.
+
+CKPT_LLAMA names the folder of llama.cpp's tools."""
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import command
+import gguf
+import numpy as np
+from command import TESTS, ckpt
+
+LLAMA = os.environ.get("CKPT_LLAMA")
+spec = importlib.util.spec_from_file_location("presets", os.path.join(TESTS, "data/presets/make.py"))
+presets = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(presets)
+GOLDEN = os.path.join(TESTS, "data/gguf/tiny-llama-f16.gguf")
+LOW = {"IQ3_XXS", "Q2_K_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S"}
+
+
+def weights(generator, shape):
+    """Like trained ones: mostly small, a few large."""
+    x = generator.normal(0, 0.02, shape)
+    return np.where(generator.random(shape) < 0.002, 12 * x, x)
+
+
+def write_model(path, name, dtype):
+    architecture, n_layers, n_experts, heads, kv_heads, tensors = presets.MODELS[name]
+    generator = np.random.default_rng(7)
+    writer = gguf.GGUFWriter(path, architecture)
+    presets.add_keys(writer, n_layers, n_experts, heads, kv_heads)
+    for tensor, shape in tensors:
+        values = weights(generator, shape).astype(np.float32)
+        if len(shape) > 1 and dtype == "bf16":
+            writer.add_tensor(tensor, (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8),
+                              raw_dtype=gguf.GGMLQuantizationType.BF16)
+        else:
+            writer.add_tensor(tensor, values if len(shape) == 1 or dtype == "f32" else values.astype(np.float16))
+    presets.finish(writer)
+
+
+def write_imatrix(path, model, is_old):
+    """Importance of every matrix of a model but its embedding, as llama-imatrix writes it."""
+    generator = np.random.default_rng(8)
+    entries = []
+    for tensor in gguf.GGUFReader(model).tensors:
+        shape = [int(n) for n in tensor.shape]  # ggml's order
+        if len(shape) < 2 or tensor.name == "token_embd.weight" or "norm" in tensor.name:
+            continue
+        n_matrices = shape[2] if len(shape) > 2 else 1
+        sums = generator.exponential(3.0, (n_matrices, shape[0])).astype(np.float32)
+        counts = generator.integers(0 if n_matrices > 1 else 1, 50, (n_matrices, 1)).astype(np.float32)
+        entries.append((tensor.name, sums, counts))
+    if is_old:
+        with open(path, "wb") as f:
+            f.write(np.int32(len(entries)).tobytes())
+            for name, sums, counts in entries:
+                f.write(np.int32(len(name)).tobytes() + name.encode())
+                f.write(np.array([counts[0, 0], sums.size], np.int32).tobytes() + sums.tobytes())
+            f.write(np.array([5, 8], np.int32).tobytes() + b"wiki.txt")
+        return
+    writer = gguf.GGUFWriter(path, "")
+    writer.add_type("imatrix")
+    writer.add_array("imatrix.datasets", ["wiki.txt"])
+    writer.add_uint32("imatrix.chunk_count", 5)
+    writer.add_uint32("imatrix.chunk_size", 512)
+    for name, sums, counts in entries:
+        writer.add_tensor(name + ".in_sum2", sums)
+        writer.add_tensor(name + ".counts", counts)
+    presets.finish(writer)
+
+
+def quantize(folder, source, preset, options):
+    """llama-quantize's file, or None where it refuses. It runs in the folder: what it records of paths are names."""
+    path = os.path.join(folder, "theirs.gguf")
+    done = subprocess.run([os.path.join(LLAMA, "llama-quantize"), *options, os.path.basename(source), "theirs.gguf", preset],
+                          cwd=folder, capture_output=True)
+    return pathlib.Path(path).read_bytes() if done.returncode == 0 else None
+
+
+def compare(folder, source, preset, options):
+    theirs = quantize(folder, source, preset, options)
+    ours = os.path.join(folder, "ours.gguf")
+    mine = [o if not o.endswith((".gguf", ".dat")) else os.path.join(folder, o) for o in options]
+    arguments = ["quantize", source, "-o", ours, "--type", preset, "--allow-fallback", "--force", *mine]
+    ckpt(*arguments, status=0 if theirs is not None else 1)
+    if theirs is None:
+        return
+    found = pathlib.Path(ours).read_bytes()
+    if found != theirs:
+        at = next((i for i, (a, b) in enumerate(zip(found, theirs)) if a != b), min(len(found), len(theirs)))
+        raise AssertionError("%s %s %s: %d bytes against %d, first difference at %d" %
+                             (os.path.basename(source), preset, options, len(found), len(theirs), at))
+
+
+def every_preset(folder, source, imatrix):
+    for preset in presets.PRESETS:
+        compare(folder, source, preset, [])
+        compare(folder, source, preset, ["--imatrix", imatrix])
+
+
+def test_every_preset_of_a_converted_model(folder):
+    source = os.path.join(folder, "model.gguf")
+    pathlib.Path(source).write_bytes(pathlib.Path(GOLDEN).read_bytes())
+    write_imatrix(os.path.join(folder, "imatrix.gguf"), source, False)
+    every_preset(folder, source, "imatrix.gguf")
+
+
+def test_every_preset_of_other_shapes(folder):
+    for name, dtype in [("llama-experts8", "f16"), ("falcon", "bf16"), ("gpt2", "f32"), ("qwen2-odd", "f16"),
+                        ("llama-odder", "f32")]:
+        source = os.path.join(folder, name + ".gguf")
+        write_model(source, name, dtype)
+        write_imatrix(os.path.join(folder, "imatrix.gguf"), source, False)
+        every_preset(folder, source, "imatrix.gguf")
+
+
+def test_older_importance(folder):
+    source = os.path.join(folder, "model.gguf")
+    write_model(source, "llama-mha-tied", "f16")
+    write_imatrix(os.path.join(folder, "imatrix.dat"), source, True)
+    for preset in ["Q4_K_M", "Q2_K_S", "IQ4_XS", "Q5_1"]:
+        compare(folder, source, preset, ["--imatrix", "imatrix.dat"])
+
+
+def test_options(folder):
+    source = os.path.join(folder, "model.gguf")
+    write_model(source, "llama", "f16")
+    for options in [["--pure"], ["--leave-output-tensor"], ["--output-tensor-type", "q8_0"],
+                    ["--token-embedding-type", "q5_K"], ["--tensor-type", "attn_v=q8_0", "--tensor-type", "attn=nvfp4"],
+                    ["--tensor-type", r"blk\.(0|1)\.ffn_down=f16"]]:
+        compare(folder, source, "Q4_K_M", options)
+
+
+def test_again(folder):
+    source = os.path.join(folder, "model.gguf")
+    write_model(source, "llama", "f16")
+    ckpt("quantize", source, "-o", os.path.join(folder, "q8.gguf"), "--type", "Q8_0")
+    compare(folder, os.path.join(folder, "q8.gguf"), "Q4_K_M", ["--allow-requantize"])
+    ckpt("quantize", os.path.join(folder, "q8.gguf"), "-o", os.path.join(folder, "no.gguf"), "--type", "Q4_K_M", status=1)
+
+
+def test_shards(folder):
+    """A model in several files quantizes to the same file as in one."""
+    source = os.path.join(folder, "model.gguf")
+    write_model(source, "llama", "f16")
+    theirs = quantize(folder, source, "Q5_K_M", [])
+    subprocess.run([os.path.join(LLAMA, "llama-gguf-split"), "--split-max-tensors", "40", source,
+                    os.path.join(folder, "part")], check=True, capture_output=True)
+    first = sorted(f for f in os.listdir(folder) if f.startswith("part-"))[0]
+    ckpt("quantize", os.path.join(folder, first), "-o", os.path.join(folder, "o.gguf"), "--type", "Q5_K_M")
+    assert pathlib.Path(folder, "o.gguf").read_bytes() == theirs
+
+
+def test_one_read_gives_what_three_give(folder):
+    source = os.path.join(folder, "model.gguf")
+    write_model(source, "llama", "f16")
+    ckpt("quantize", source, "-o", os.path.join(folder, "m-{type}.gguf"), "--type", "Q8_0", "--type", "Q4_K", "--type", "F32")
+    for preset in ["Q8_0", "Q4_K_M", "F32"]:
+        assert pathlib.Path(folder, "m-%s.gguf" % preset).read_bytes() == quantize(folder, source, preset, [])
+
+
+def test_tools_run_what_we_write(folder):
+    """llama.cpp loads the file and computes with it."""
+    ckpt("quantize", GOLDEN, "-o", os.path.join(folder, "m.gguf"), "--type", "Q4_K_M", "--allow-fallback")
+    text = os.path.join(folder, "text")
+    pathlib.Path(text).write_text("the quick brown fox jumps over the lazy dog " * 200)
+    done = subprocess.run([os.path.join(LLAMA, "llama-perplexity"), "-m", os.path.join(folder, "m.gguf"), "-f", text, "-c", "64",
+                           "-b", "64", "--chunks", "2", "-t", "1"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+if __name__ == "__main__":
+    if LLAMA is None:
+        print("test_quantize SKIPPED: CKPT_LLAMA names no llama.cpp")
+        sys.exit(0)
+    command.main(globals())
