@@ -14,6 +14,30 @@ const ckpt_backend *ckpt_backend_find(const char *name) {
   return strcmp(name, ckpt_backend_reference.name) == 0 ? &ckpt_backend_reference : NULL;
 }
 
+bool ckpt_backend_can_read(const ckpt_backend *backend, ckpt_dtype src, ckpt_dtype dst) {
+  return ckpt_dtype_get(src)->kind == CKPT_KIND_BLOCK ? ckpt_dtype_is_float(dst) : backend->can_cast(src, dst);
+}
+
+void ckpt_backend_read(const ckpt_backend *backend, ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype,
+                       const void *src, size_t n_elements, ckpt_cast_stats *stats) {
+  enum { WINDOW = 1024 }; /* a multiple of every block */
+  const ckpt_dtype_row *from = ckpt_dtype_get(src_dtype), *to = ckpt_dtype_get(dst_dtype);
+  const uint8_t *in = src;
+  uint8_t *out = dst;
+  float window[WINDOW];
+  if (from->kind != CKPT_KIND_BLOCK) {
+    backend->cast(dst_dtype, dst, src_dtype, src, n_elements, stats);
+    return;
+  }
+  for (size_t n; n_elements > 0; n_elements -= n) {
+    n = n_elements < WINDOW ? n_elements : WINDOW;
+    backend->dequantize(src_dtype, window, in, n);
+    backend->cast(dst_dtype, out, CKPT_F32, window, n, stats);
+    in += n / from->block_elements * from->block_bytes;
+    out += n / to->block_elements * to->block_bytes;
+  }
+}
+
 bool ckpt_cast_damages(const ckpt_cast_stats *stats) {
   return stats->n_overflow + stats->n_nan_lost != 0 || (stats->n_underflow != 0 && !stats->has_nonzero);
 }

@@ -35,20 +35,30 @@ ckpt_status ckpt_cast_refuse(const ckpt_cast_stats *stats, ckpt_dtype to, const 
 
 struct ckpt_backend {
   const char *name;
-  /* Whether src can be cast to dst. Block types can be cast to f32 only, which is exact. */
+  /* Whether src can be cast to dst. */
   bool (*can_cast)(ckpt_dtype src, ckpt_dtype dst);
   /* n_elements (whole blocks of both dtypes) from src to dst; buffers do not overlap. Rounds once, to nearest even.
    * Infinity goes where the dtype's row in docs/casts.md says, finite values past dst's range too. What it did is added
    * to *stats. */
   void (*cast)(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype, const void *src, size_t n_elements,
                ckpt_cast_stats *stats);
-  /* Whether there is a way into this block type. */
-  bool (*can_quantize)(ckpt_dtype dtype);
-  /* n_rows rows of n_columns finite values (whole blocks) into blocks of dtype. importance: n_columns weights that all
-   * these rows share, or NULL. The bytes are ggml's, whatever the backend. */
-  void (*quantize)(ckpt_dtype dtype, void *dst, const float *src, size_t n_rows, size_t n_columns,
+  /* What quantize can make: block types of ggml that files hold, some of which need importance. */
+  bool (*can_quantize)(ckpt_dtype dtype, bool has_importance);
+  /* n_rows rows of n_per_row finite f32 (whole blocks) to blocks of dtype: the bytes that ggml's reference gives, see
+   * docs/quantization.md. importance: n_per_row weights of every row, or NULL. False where a scale did not stay finite
+   * in its 16 bits, which makes the blocks useless. */
+  bool (*quantize)(ckpt_dtype dtype, void *dst, const float *src, size_t n_rows, size_t n_per_row,
                    const float *importance);
+  /* Whole blocks of a block type to f32, exactly. */
+  void (*dequantize)(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements);
 };
+
+/* Whether ckpt_backend_read takes src to dst: a cast, or block types to any floating dtype. */
+bool ckpt_backend_can_read(const ckpt_backend *backend, ckpt_dtype src, ckpt_dtype dst);
+
+/* A cast, before which block types are dequantized to f32; n_elements are whole blocks. */
+void ckpt_backend_read(const ckpt_backend *backend, ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype,
+                       const void *src, size_t n_elements, ckpt_cast_stats *stats);
 
 extern const ckpt_backend ckpt_backend_reference; /* kernels/ref: the definition */
 extern const ckpt_backend ckpt_backend_cpu;       /* kernels/cpu: dispatched at run time, equal bit for bit */

@@ -70,9 +70,10 @@ ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_
     *out = x;
     return CKPT_OK;
   }
-  const bool is_block = (CKPT_BLOCK_DTYPES >> x->dtype & 1) != 0;
-  if (is_block && dtype != CKPT_F32 && ckpt_backend_reference.can_cast(CKPT_F32, dtype))
-    CKPT_TRY(ckpt_expr_cast(&x, plan, x, CKPT_F32, err));
+  if ((CKPT_BLOCK_DTYPES >> x->dtype & 1) != 0 && ckpt_dtype_is_float(dtype)) {
+    CKPT_TRY(ckpt_expr_dequantize(&x, plan, x, err));
+    return ckpt_expr_cast(out, plan, x, dtype, err);
+  }
   if (!ckpt_backend_reference.can_cast(x->dtype, dtype))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "no cast from %s to %s (only floating-point dtypes are cast, to one another: choose one of them)",
@@ -80,29 +81,6 @@ ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_cast, dtype, x->rank, x->shape, 1, err));
   (*out)->args[0] = x;
   return CKPT_OK;
-}
-
-ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_expr *importance,
-                               ckpt_error *err) {
-  const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
-  ckpt_expr *args[2] = {x, importance};
-  const uint64_t n_columns = x->rank == 0 ? 1 : x->shape[x->rank - 1];
-  const uint64_t n_rows = n_columns == 0 ? 0 : x->n_elements / n_columns;
-  if (x->dtype != CKPT_F32 || !ckpt_backend_reference.can_quantize(dtype))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s is not quantized to %s", ckpt_dtype_name(x->dtype),
-                     ckpt_dtype_name(dtype));
-  if (x->rank == 0 || n_columns % row->block_elements != 0)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "rows of %llu elements are no whole blocks of %s (%u)",
-                     (unsigned long long)n_columns, row->name, row->block_elements);
-  if (importance != NULL && n_rows != 0) {
-    const uint64_t n_matrices = importance->n_elements / n_columns;
-    if (importance->dtype != CKPT_F32 || n_matrices == 0 || importance->n_elements % n_columns != 0 ||
-        n_rows % n_matrices != 0)
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%llu weights of importance for rows of %llu elements",
-                       (unsigned long long)importance->n_elements, (unsigned long long)n_columns);
-  }
-  return ckpt_expr_apply(out, plan, &ckpt_op_quantize, dtype, args, importance == NULL || n_rows == 0 ? 1 : 2, NULL,
-                         err);
 }
 
 ckpt_status ckpt_expr_slice(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t axis, uint64_t start,

@@ -75,7 +75,7 @@ static ckpt_status read_cast(ckpt_mover *mover, const ckpt_tensor *tensor, const
     uint64_t n = n_units - at < n_step ? n_units - at : n_step, n_elements = n * from->block_elements;
     status = ckpt_place(mover, tensor, start, count, at, n, window, err);
     if (status != CKPT_OK) break;
-    ckpt_backend_cpu.cast(as, dst, (ckpt_dtype)tensor->dtype, window, (size_t)n_elements, &stats);
+    ckpt_backend_read(&ckpt_backend_cpu, as, dst, (ckpt_dtype)tensor->dtype, window, (size_t)n_elements, &stats);
     dst += n_elements / to->block_elements * to->block_bytes;
   }
   free(window);
@@ -116,8 +116,8 @@ static ckpt_status read_cut_row(cut_reader *r, uint64_t first, uint64_t n, uint8
     start[last] = first / block;
     count[last] = n_units;
     CKPT_TRY(ckpt_place(r->mover, tensor, start, count, 0, n_units, r->units, err));
-    ckpt_backend_cpu.cast(r->as, r->elements, (ckpt_dtype)tensor->dtype, r->units, (size_t)(n_units * block),
-                          &r->stats);
+    ckpt_backend_read(&ckpt_backend_cpu, r->as, r->elements, (ckpt_dtype)tensor->dtype, r->units,
+                      (size_t)(n_units * block), &r->stats);
     memcpy(*dst, r->elements + skip * width, (size_t)n_taken * width);
     *dst += n_taken * width;
     first += n_taken;
@@ -167,7 +167,7 @@ ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const 
   CKPT_TRY(box_in_units(tensor, box, start, count, &n_units, &is_cut, err));
   ckpt_dtype to = as == CKPT_DTYPE_NONE ? (ckpt_dtype)tensor->dtype : as;
   bool casts = to != (ckpt_dtype)tensor->dtype;
-  if (casts && !ckpt_backend_reference.can_cast((ckpt_dtype)tensor->dtype, to))
+  if (casts && !ckpt_backend_can_read(&ckpt_backend_reference, (ckpt_dtype)tensor->dtype, to))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "no cast from %s to %s",
                      ckpt_dtype_name((ckpt_dtype)tensor->dtype), ckpt_dtype_name(to));
   uint32_t block = ckpt_dtype_get(tensor->dtype)->block_elements;

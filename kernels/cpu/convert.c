@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "kernels/cpu/quant.h"
 #include "kernels/ref/float_format.h"
 #include "libckpt/dtype.h"
 
@@ -148,4 +149,9 @@ static void cast(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype, const vo
 
 static bool can_cast(ckpt_dtype src, ckpt_dtype dst) { return ckpt_backend_reference.can_cast(src, dst); }
 
-const ckpt_backend ckpt_backend_cpu = {.name = "cpu", .can_cast = can_cast, .cast = cast};
+const ckpt_backend ckpt_backend_cpu = {.name = "cpu",
+                                       .can_cast = can_cast,
+                                       .cast = cast,
+                                       .can_quantize = ckpt_can_quantize,
+                                       .quantize = ckpt_quant_cpu_quantize,
+                                       .dequantize = ckpt_quant_cpu_dequantize};

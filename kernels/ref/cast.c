@@ -1,8 +1,9 @@
-/* cast.c - the reference backend: what a cast means, one element at a time. */
+/* cast.c - the reference backend: what a cast means, one element at a time; quant.c has the block types. */
 #include <string.h>
 
 #include "float_format.h"
 #include "libckpt/dtype.h"
+#include "quant.h"
 
 static bool can_cast(ckpt_dtype src, ckpt_dtype dst) { return ckpt_dtype_is_float(src) && ckpt_dtype_is_float(dst); }
 
@@ -19,4 +20,9 @@ static void cast(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype, const vo
   }
 }
 
-const ckpt_backend ckpt_backend_reference = {.name = "reference", .can_cast = can_cast, .cast = cast};
+const ckpt_backend ckpt_backend_reference = {.name = "reference",
+                                             .can_cast = can_cast,
+                                             .cast = cast,
+                                             .can_quantize = ckpt_can_quantize,
+                                             .quantize = ckpt_quantize,
+                                             .dequantize = ckpt_dequantize};

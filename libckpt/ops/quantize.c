@@ -1,79 +1,117 @@
-/* quantize.c - rows of f32 to blocks of a quantized type, by the run's backend.
+/* quantize.c - f32 to block types and back, by the run's backend.
  *
- * Arguments: the rows, and optionally the importance of their channels (f32, whole): one row of it for each matrix of
- * the tensor, its experts. Only finite values have blocks: others end the run, and so does a scale that overflows. */
+ * A row is quantized by itself, so rows may be cut, stacked and sliced as they like. Weights of importance belong to a
+ * place among the rows, so a node that has them stays where it is. Values and scales have to be finite: a NaN in one
+ * weight would spoil its whole block. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/op.h"
 
-/* Below this magnitude no scale of any type leaves the range of binary16. */
-#define SAFE_MAGNITUDE 0x46000000u /* 8192.0f */
+typedef unsigned long long ull;
 
-static uint32_t magnitude_of(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits & 0x7fffffff;
-}
-
-static uint32_t greatest(const float *x, uint64_t n) {
-  uint32_t greatest = 0;
-  for (uint64_t i = 0; i < n; i++) {
-    const uint32_t magnitude = magnitude_of(x[i]);
-    greatest = magnitude > greatest ? magnitude : greatest;
+/* Whether all values are finite: an exponent of ones says no. */
+static bool are_finite(const float *x, size_t n) {
+  uint32_t largest = 0;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t bits;
+    memcpy(&bits, &x[i], sizeof bits);
+    bits &= 0x7fffffff;
+    largest = bits > largest ? bits : largest;
   }
-  return greatest;
+  return largest < 0x7f800000;
 }
 
-static ckpt_status refuse_value(const ckpt_op_call *call, const float *x, ckpt_error *err) {
-  uint64_t i = 0;
+static ckpt_status refuse_value(const ckpt_op_call *call, const float *x, const char *what, uint64_t begin,
+                                ckpt_error *err) {
+  size_t i = 0;
   while (isfinite(x[i])) i++;
-  return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "element %llu is %f, which no block of %s holds",
-                   (unsigned long long)(call->begin + i), (double)x[i], ckpt_dtype_name(call->node->dtype));
+  return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "%s %llu is %s, which %s cannot hold", what, (ull)(begin + i),
+                   isnan(x[i]) ? "NaN" : "infinite", ckpt_dtype_name((ckpt_dtype)call->node->dtype));
 }
 
-/* Whether what was written reads back as finite values. */
-static ckpt_status check_blocks(const ckpt_op_call *call, const ckpt_backend *backend, ckpt_error *err) {
-  enum { STEP = 256 };
-  float values[STEP];
-  const ckpt_dtype_row *row = ckpt_dtype_get(call->node->dtype);
-  const uint8_t *blocks = call->out;
-  for (uint64_t i = 0; i < call->n_elements; i += STEP) {
-    const uint64_t n = call->n_elements - i < STEP ? call->n_elements - i : STEP;
-    ckpt_cast_stats stats = {0};
-    backend->cast(CKPT_F32, values, call->node->dtype, blocks + i / row->block_elements * row->block_bytes, (size_t)n,
-                  &stats);
-    if (greatest(values, n) >= 0x7f800000)
-      return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "elements from %llu on are too large for a scale of %s",
-                       (unsigned long long)(call->begin + i), row->name);
+static ckpt_status quantize_rows(const ckpt_op_call *call, uint64_t first_row, size_t n_rows, const float *importance,
+                                 ckpt_error *err) {
+  const ckpt_dtype_row *type = ckpt_dtype_get(call->node->dtype);
+  size_t n_per_row = (size_t)call->node->shape[call->node->rank - 1];
+  size_t row_bytes = n_per_row / type->block_elements * type->block_bytes;
+  const float *x = (const float *)call->args[0] + first_row * n_per_row;
+  if (!are_finite(x, n_rows * n_per_row))
+    return refuse_value(call, x, "value", call->begin + first_row * n_per_row, err);
+  if (call->backend->quantize((ckpt_dtype)call->node->dtype, (uint8_t *)call->out + first_row * row_bytes, x, n_rows,
+                              n_per_row, importance))
+    return CKPT_OK;
+  float largest = 0;
+  for (size_t i = 0; i < n_rows * n_per_row; i++) largest = fmaxf(largest, fabsf(x[i]));
+  return ckpt_fail(err, CKPT_EVALUE, NULL, NULL,
+                   "a scale does not fit %s (values up to %g in these rows: keep the tensor in f32 or bf16)",
+                   type->name, (double)largest);
+}
+
+static ckpt_status run_quantize(const ckpt_op_call *call, ckpt_error *err) {
+  size_t n_per_row = (size_t)call->node->shape[call->node->rank - 1];
+  if (call->n_elements == 0) return CKPT_OK;
+  return quantize_rows(call, 0, (size_t)(call->n_elements / n_per_row), NULL, err);
+}
+
+/* Rows of one matrix at a time: those have one row of weights. */
+static ckpt_status run_weighted(const ckpt_op_call *call, ckpt_error *err) {
+  uint64_t n_per_row = call->node->shape[call->node->rank - 1], n_matrices = call->n_elements_of[1] / n_per_row;
+  const float *importance = call->args[1];
+  if (call->n_elements == 0) return CKPT_OK;
+  if (!are_finite(importance, (size_t)call->n_elements_of[1]))
+    return refuse_value(call, importance, "importance", 0, err);
+  uint64_t n_rows = call->n_elements / n_per_row, first = call->begin / n_per_row;
+  uint64_t n_each = call->node->n_elements / n_per_row / n_matrices;
+  for (uint64_t row = 0, n; row < n_rows; row += n) {
+    uint64_t matrix = (first + row) / n_each, n_left = (matrix + 1) * n_each - (first + row);
+    n = n_rows - row < n_left ? n_rows - row : n_left;
+    CKPT_TRY(quantize_rows(call, row, (size_t)n, importance + matrix * n_per_row, err));
   }
   return CKPT_OK;
 }
 
-static ckpt_status run_quantize(const ckpt_op_call *call, ckpt_error *err) {
-  const ckpt_expr *node = call->node;
-  const ckpt_dtype_row *row = ckpt_dtype_get(node->dtype);
-  const ckpt_backend *backend = call->backend->quantize == NULL ? &ckpt_backend_reference : call->backend;
-  const uint64_t n_columns = node->shape[node->rank - 1];
-  if (call->n_elements == 0) return CKPT_OK;
-  const float *x = call->args[0], *importance = node->n_args > 1 ? call->args[1] : NULL;
-  const uint64_t n_rows = call->n_elements / n_columns, first = call->begin / n_columns;
-  const uint64_t n_matrices = importance == NULL ? 1 : call->n_elements_of[1] / n_columns;
-  const uint64_t n_rows_each = node->n_elements / n_columns / n_matrices;
-  const size_t row_bytes = (size_t)(n_columns / row->block_elements) * row->block_bytes;
-  const uint32_t magnitude = greatest(x, call->n_elements);
-  if (magnitude >= 0x7f800000) return refuse_value(call, x, err);
-  for (uint64_t at = 0; at < n_rows;) {
-    const uint64_t matrix = (first + at) / n_rows_each, end = (matrix + 1) * n_rows_each - first;
-    const uint64_t n = (end < n_rows ? end : n_rows) - at;
-    backend->quantize(node->dtype, (uint8_t *)call->out + at * row_bytes, x + at * n_columns, (size_t)n,
-                      (size_t)n_columns, importance == NULL ? NULL : importance + matrix * n_columns);
-    at += n;
-  }
-  return magnitude < SAFE_MAGNITUDE ? CKPT_OK : check_blocks(call, &ckpt_backend_reference, err);
+static ckpt_status run_dequantize(const ckpt_op_call *call, ckpt_error *err) {
+  (void)err;
+  call->backend->dequantize((ckpt_dtype)call->node->args[0]->dtype, call->out, call->args[0], (size_t)call->n_elements);
+  return CKPT_OK;
 }
 
-const ckpt_op ckpt_op_quantize = {.name = "quantize", .rule = CKPT_RULE_ROW, .whole_args = 2, .run = run_quantize};
+const ckpt_op ckpt_op_quantize = {.name = "quantize", .rule = CKPT_RULE_ROW, .run = run_quantize};
+const ckpt_op ckpt_op_quantize_weighted = {
+    .name = "quantize", .rule = CKPT_RULE_ROW, .whole_args = 2, .run = run_weighted};
+const ckpt_op ckpt_op_dequantize = {
+    .name = "dequantize", .rule = CKPT_RULE_FLAT, .is_pointwise = true, .run = run_dequantize};
+
+ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_expr *importance,
+                               ckpt_error *err) {
+  const ckpt_dtype_row *type = ckpt_dtype_get(dtype);
+  uint64_t n_per_row = x->rank == 0 ? 1 : x->shape[x->rank - 1];
+  if (!ckpt_backend_reference.can_quantize(dtype, true))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "nothing is quantized to %s", type->name);
+  if (!ckpt_backend_reference.can_quantize(dtype, importance != NULL))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s needs importance (an imatrix that has this tensor)", type->name);
+  if (x->dtype != CKPT_F32)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "quantize takes f32, not %s", ckpt_dtype_name((ckpt_dtype)x->dtype));
+  if (n_per_row % type->block_elements != 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a row of %llu is no whole number of blocks of %s (%u)",
+                     (ull)n_per_row, type->name, type->block_elements);
+  if (importance == NULL) return ckpt_expr_apply(out, plan, &ckpt_op_quantize, dtype, &x, 1, NULL, err);
+  uint64_t n_rows = n_per_row == 0 ? 0 : x->n_elements / n_per_row,
+           n_matrices = importance->n_elements / (n_per_row + !n_per_row);
+  if (importance->dtype != CKPT_F32 || importance->n_elements == 0 || n_per_row == 0 ||
+      importance->n_elements % n_per_row != 0 || n_rows % n_matrices != 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%llu weights of importance (%s) for %llu rows of %llu",
+                     (ull)importance->n_elements, ckpt_dtype_name((ckpt_dtype)importance->dtype), (ull)n_rows,
+                     (ull)n_per_row);
+  ckpt_expr *args[2] = {x, importance};
+  return ckpt_expr_apply(out, plan, &ckpt_op_quantize_weighted, dtype, args, 2, NULL, err);
+}
+
+ckpt_status ckpt_expr_dequantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err) {
+  if (ckpt_dtype_get(x->dtype)->kind != CKPT_KIND_BLOCK)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s is no block type", ckpt_dtype_name((ckpt_dtype)x->dtype));
+  return ckpt_expr_apply(out, plan, &ckpt_op_dequantize, CKPT_F32, &x, 1, NULL, err);
+}

@@ -1,10 +1,7 @@
 /* widen.c - see widen.h. Floating dtypes go through the backend's cast, which is exact into f64. */
 #include "libckpt/ops/widen.h"
 
-#include <math.h>
 #include <string.h>
-
-#include "libckpt/dtype.h"
 
 /* Elements of a caller's memory need not be aligned. */
 #define WIDEN(type)                                            \
@@ -17,10 +14,6 @@
 
 void ckpt_widen(const ckpt_backend *backend, ckpt_dtype dtype, const void *src, size_t n, double *buffer) {
   ckpt_cast_stats ignored = {0};
-  if (CKPT_BLOCK_DTYPES >> dtype & 1) {
-    for (size_t i = 0; i < n; i++) buffer[i] = NAN; /* until they are dequantized */
-    return;
-  }
   switch (dtype) {
     case CKPT_F64:
     case CKPT_C128: memcpy(buffer, src, n * sizeof *buffer); break;
@@ -36,6 +29,6 @@ void ckpt_widen(const ckpt_backend *backend, ckpt_dtype dtype, const void *src, 
     case CKPT_I16: WIDEN(int16_t);
     case CKPT_I32: WIDEN(int32_t);
     case CKPT_I64: WIDEN(int64_t);
-    default: backend->cast(CKPT_F64, buffer, dtype, src, n, &ignored);
+    default: ckpt_backend_read(backend, CKPT_F64, buffer, dtype, src, n, &ignored);
   }
 }

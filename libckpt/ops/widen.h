@@ -1,7 +1,7 @@
 /* widen.h - values of any dtype as f64, a small block at a time: what the reductions over values look at.
  *
- * Exact for every floating dtype, bool, and integers up to 2^53; larger ones are rounded to nearest even. It feeds
- * statistics only: no row is ever made of widened values, so the rule that only `cast` rounds stands. */
+ * Exact for every floating dtype, block type, bool, and integers up to 2^53; larger ones are rounded to nearest even.
+ * It feeds statistics only: no row is ever made of widened values, so the rule that only `cast` rounds stands. */
 #ifndef CKPT_OPS_WIDEN_H
 #define CKPT_OPS_WIDEN_H
 

@@ -1,0 +1,33 @@
+/* quant.h - private to kernels/cpu: block types at the level of the processor, equal to kernels/ref bit for bit.
+ *
+ * A level has rows for the types it is faster at. Lanes are sub-blocks, or blocks: each lane does what the reference
+ * does, in its order, so no sum is ever split. */
+#ifndef CKPT_KERNELS_CPU_QUANT_H
+#define CKPT_KERNELS_CPU_QUANT_H
+
+#include "kernels/ref/quant.h"
+
+/* An empty slot means that the level has no function of its own for the dtype. */
+typedef struct ckpt_quant_level {
+  const char *name;
+  ckpt_quant types[CKPT_N_DTYPES];
+} ckpt_quant_level;
+
+extern const ckpt_quant_level ckpt_quant_avx2;   /* x86-64 only */
+extern const ckpt_quant_level ckpt_quant_avx512; /* x86-64 only */
+
+/* The i-th level that this processor can run, the slowest (the reference) first; NULL past the last. */
+const ckpt_quant_level *ckpt_quant_level_at(size_t i);
+
+/* The slots of ckpt_backend_cpu on a given level. */
+bool ckpt_quant_at(const ckpt_quant_level *level, ckpt_dtype dtype, void *dst, const float *src, size_t n_rows,
+                   size_t n_per_row, const float *importance);
+void ckpt_dequant_at(const ckpt_quant_level *level, ckpt_dtype dtype, float *dst, const void *src,
+                     size_t n_elements); /* as above */
+
+/* The slots of ckpt_backend_cpu. */
+bool ckpt_quant_cpu_quantize(ckpt_dtype dtype, void *dst, const float *src, size_t n_rows, size_t n_per_row,
+                             const float *importance);
+void ckpt_quant_cpu_dequantize(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements); /* as above */
+
+#endif

@@ -1,0 +1,114 @@
+/* quant_fp4.c - MXFP4 and NVFP4: four-bit floats (e2m1) under a scale of eight bits.
+ *
+ *   MXFP4  u8 exponent e | 16 bytes of codes: element j low, j + 16 high; 32 elements, scale 2^(e - 127)
+ *   NVFP4  4 scales (e4m3 without sign) | 4 times 8 bytes of codes: element j low, j + 8 high; 64 elements
+ *
+ * As ggml has it, values are twice those of e2m1 (integers up to 12) and scales half of what the formats say. */
+#include "quant.h"
+
+enum { MX_BLOCK = 32, NV_BLOCK = 64, NV_SUB = 16, NV_N_SUB = 4 };
+
+static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* The first of the nearest values. */
+static uint8_t code_of(float x, float scale) {
+  int best = 0;
+  float best_error = fabsf((float)doubled[0] * scale - x);
+  for (int i = 1; i < 16; i++) {
+    float error = fabsf((float)doubled[i] * scale - x);
+    if (error < best_error) {
+      best = i;
+      best_error = error;
+    }
+  }
+  return (uint8_t)best;
+}
+
+static void quantize_codes(uint8_t *dst, const float *x, int n, float scale) {
+  for (int j = 0; j < n / 2; j++) dst[j] = (uint8_t)(code_of(x[j], scale) | code_of(x[j + n / 2], scale) << 4);
+}
+
+static void dequantize_codes(float *y, const uint8_t *src, int n, float scale) {
+  for (int j = 0; j < n; j++) y[j] = (float)doubled[j < n / 2 ? src[j] & 15 : src[j - n / 2] >> 4] * scale;
+}
+
+/* ---- MXFP4 ------------------------------------------------------------------------------------------------------- */
+
+/* floor(log2(x)) for x > 0, the logarithm rounded to binary32 first: just below 2^k it rounds up to k. With d units of
+ * 2^-24 between x / 2^k and 1 it is k - d 2^-24 / ln 2, and rounds to k where that is less than half the spacing of
+ * binary32 there away, 2^(j - 25): for d up to limits[j]. */
+static int floor_log2(float x) {
+  static const uint32_t limits[9] = {0, 0, 1, 2, 5, 11, 22, 44, 88};
+  uint32_t bits = ckpt_float_bits(x), mantissa = (bits & 0x7fffff) | 0x800000;
+  int k = (int)(bits >> 23) - 126, j = 1; /* 2^(k - 1) <= x < 2^k */
+  if (bits < 0x800000) {
+    mantissa = bits;
+    for (k = -125; mantissa < 0x800000; k--) mantissa <<= 1;
+  }
+  int magnitude = k < 0 ? -k : k;
+  while (magnitude >> j != 0) j++;             /* 2^(j - 1) <= |k| < 2^j */
+  if (k > 0 && magnitude == 1 << (j - 1)) j--; /* below a power of two numbers are closer */
+  return k != 0 && 0x1000000 - mantissa <= limits[j] ? k : k - 1;
+}
+
+/* Half of 2^(e - 127). */
+static float mx_scale(uint8_t e) {
+  return ckpt_float_from_bits(e < 2 ? UINT32_C(0x200000) << e : (uint32_t)(e - 1) << 23);
+}
+
+static void quantize_mxfp4(uint8_t *dst, const float *x, size_t n, const float *importance) {
+  (void)importance;
+  for (; n > 0; n -= MX_BLOCK, x += MX_BLOCK, dst += 17) {
+    float largest = fabsf(ckpt_extreme(x, MX_BLOCK));
+    dst[0] = largest > 0 ? (uint8_t)(floor_log2(largest) - 2 + 127) : 0; /* wraps below 2^-125 */
+    quantize_codes(dst + 1, x, MX_BLOCK, mx_scale(dst[0]));
+  }
+}
+
+static void dequantize_mxfp4(float *y, const uint8_t *src, size_t n) {
+  for (; n > 0; n -= MX_BLOCK, y += MX_BLOCK, src += 17) dequantize_codes(y, src + 1, MX_BLOCK, mx_scale(src[0]));
+}
+
+/* ---- NVFP4 ------------------------------------------------------------------------------------------------------- */
+
+/* The code of a scale: half up in its last bit, at most 448; 0 for what is too small. */
+static uint8_t nv_code(float x) {
+  if (!(x > 0)) return 0;
+  if (x > 448) x = 448;
+  uint32_t bits = ckpt_float_bits(x);
+  int exponent = (int)(bits >> 23) - 120, mantissa = (int)(bits >> 20 & 7) + (int)(bits >> 19 & 1);
+  if (exponent <= 0) {
+    int code = (int)(x * 512.0f + 0.5f);
+    return (uint8_t)(code > 7 ? 7 : code);
+  }
+  if (mantissa > 7 && exponent < 15) {
+    mantissa = 0;
+    exponent++;
+  }
+  return exponent >= 15 ? 0x7e : (uint8_t)(exponent << 3 | mantissa);
+}
+
+/* Half of a scale's value. */
+static float nv_scale(uint8_t code) {
+  int exponent = code >> 3 & 15, mantissa = code & 7;
+  if (code == 0x7f) return 0; /* NaN */
+  return exponent == 0 ? (float)mantissa * 0x1p-10f : ldexpf((float)(8 + mantissa), exponent - 11);
+}
+
+static void quantize_nvfp4(uint8_t *dst, const float *x, size_t n, const float *importance) {
+  (void)importance;
+  for (; n > 0; n -= NV_BLOCK, x += NV_BLOCK, dst += 36)
+    for (int s = 0; s < NV_N_SUB; s++) {
+      dst[s] = nv_code(fabsf(ckpt_extreme(x + NV_SUB * s, NV_SUB)) / 6.0f);
+      quantize_codes(dst + NV_N_SUB + NV_SUB / 2 * s, x + NV_SUB * s, NV_SUB, nv_scale(dst[s]));
+    }
+}
+
+static void dequantize_nvfp4(float *y, const uint8_t *src, size_t n) {
+  for (; n > 0; n -= NV_BLOCK, y += NV_BLOCK, src += 36)
+    for (int s = 0; s < NV_N_SUB; s++)
+      dequantize_codes(y + NV_SUB * s, src + NV_N_SUB + NV_SUB / 2 * s, NV_SUB, nv_scale(src[s]));
+}
+
+const ckpt_quant ckpt_quant_mxfp4 = {.quantize = quantize_mxfp4, .dequantize = dequantize_mxfp4};
+const ckpt_quant ckpt_quant_nvfp4 = {.quantize = quantize_nvfp4, .dequantize = dequantize_nvfp4};
