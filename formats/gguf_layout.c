@@ -3,11 +3,11 @@
  *
  * Long values are copied from the file that they were read from when the header is printed. */
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/gguf.h"
 #include "libckpt/error.h"
+#include "libckpt/recipe/preset.h"
 
 /* What a file's header is printed from. */
 typedef struct header {
@@ -63,28 +63,13 @@ ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_err
 /* ---- order --------------------------------------------------------------------------------------------------------
  */
 
-/* N of `blk.N.`, -1 where the name is none of a block. */
-static long block_of(const char *name) {
-  char *end;
-  if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9') return -1;
-  long block = strtol(name + 4, &end, 10);
-  return *end == '.' ? block : -1;
-}
-
-static int compare_tensors(const void *a, const void *b, void *tensors) {
-  const char *x = ((const ckpt_tensor *)tensors)[*(const uint32_t *)a].name;
-  const char *y = ((const ckpt_tensor *)tensors)[*(const uint32_t *)b].name;
-  const long block_x = block_of(x), block_y = block_of(y);
-  return block_x != block_y ? (block_x < block_y ? -1 : 1) : strcmp(x, y);
-}
-
 ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_error *err) {
   const ckpt_index *index = layout->index, *from = index->objects_of;
   uint32_t *order = *out = ckpt_arena_array(layout->arena, (size_t)index->n_tensors + 1, sizeof *order);
   CKPT_TRY_ALLOC(order, err);
   for (uint32_t i = 0; i < index->n_tensors; i++) order[i] = i;
   if (from != NULL && strncmp(from->format, "gguf", 4) == 0) return CKPT_OK;
-  if (index->n_tensors != 0) qsort_r(order, index->n_tensors, sizeof *order, compare_tensors, index->tensors);
+  ckpt_preset_sort(order, index->n_tensors, index->tensors);
   return CKPT_OK;
 }
 

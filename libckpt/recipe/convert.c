@@ -89,14 +89,16 @@ static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected,
 
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
-  for (uint32_t i = 0; i < from->n_tensors; i++) {
+  const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
+  for (uint32_t k = 0; k < from->n_tensors; k++) {
+    const uint32_t i = quantized == NULL ? k : quantized->order[k];
     const ckpt_tensor *tensor = &from->tensors[i];
     ckpt_selected selected;
     ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
     if (status == CKPT_OK && selected.name == NULL) continue;
     ckpt_expr *expr = NULL;
-    if (status == CKPT_OK && plan->outputs[sink].quantized != NULL)
-      status = ckpt_quantize_expr(&expr, plan, from, i, plan->outputs[sink].quantized, err);
+    if (status == CKPT_OK && quantized != NULL)
+      status = ckpt_quantize_expr(&expr, plan, from, i, quantized, err);
     else if (status == CKPT_OK)
       status = ckpt_expr_read(&expr, plan, from, tensor, err);
     if (status == CKPT_OK && selected.dtype != CKPT_DTYPE_NONE && selected.dtype != (ckpt_dtype)tensor->dtype) {

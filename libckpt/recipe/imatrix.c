@@ -75,7 +75,7 @@ ckpt_status ckpt_imatrix_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index
   const uint64_t n_matrices = tensor->rank >= 3 ? tensor->shape[tensor->rank - 3] : 1;
   if (n_columns == 0 || sums->n_elements / n_columns != n_matrices || sums->n_elements % n_columns != 0) {
     if (strcmp(tensor->name, "token_embd.weight") == 0) return CKPT_OK;
-    return ckpt_fail(err, CKPT_EINVAL, imatrix->path, tensor->name,
+    return ckpt_fail(err, CKPT_EDIFFERENT, imatrix->path, tensor->name,
                      "%llu channels, the tensor has %llu in each of %llu matrices (made from another model?)",
                      (unsigned long long)sums->n_elements, (unsigned long long)n_columns,
                      (unsigned long long)n_matrices);
@@ -101,7 +101,7 @@ ckpt_status ckpt_imatrix_fits(const ckpt_index *imatrix, const ckpt_index *model
     if (n_strange++ == 0) first = name;
   }
   if (n_strange == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EINVAL, imatrix->path, first,
+  return ckpt_fail(err, CKPT_EDIFFERENT, imatrix->path, first,
                    "%u of its %u entries are of no tensor of %s (made from another model?)", n_strange, *n_entries,
                    model->path);
 }

@@ -12,12 +12,12 @@
 ckpt_status ckpt_imatrix_check(const ckpt_index *imatrix, ckpt_error *err);
 
 /* The importance of a tensor's channels as f32, one row of them per matrix of the tensor (its experts), or NULL where
- * there is none for it. EINVAL where the widths do not match, but for the embedding, which has no use for what was
+ * there is none for it. EDIFFERENT where the widths do not match, but for the embedding, which has no use for what was
  * measured. */
 ckpt_status ckpt_imatrix_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *imatrix, const ckpt_tensor *tensor,
                               ckpt_error *err);
 
-/* EINVAL where an entry is of no tensor of the model. *n_entries is how many it has. */
+/* EDIFFERENT where an entry is of no tensor of the model. *n_entries is how many it has. */
 ckpt_status ckpt_imatrix_fits(const ckpt_index *imatrix, const ckpt_index *model, uint32_t *n_entries, ckpt_error *err);
 
 #endif

@@ -301,9 +301,15 @@ static int64_t layer_of(const char *name) {
   return layer > INT32_MAX ? INT32_MAX : (int64_t)layer;
 }
 
-int ckpt_preset_order(const char *a, const char *b) {
-  const int64_t layer_a = layer_of(a), layer_b = layer_of(b);
-  return layer_a != layer_b ? (layer_a < layer_b ? -1 : 1) : strcmp(a, b);
+static int by_layer(const void *a, const void *b, void *tensors) {
+  const char *x = ((const ckpt_tensor *)tensors)[*(const uint32_t *)a].name;
+  const char *y = ((const ckpt_tensor *)tensors)[*(const uint32_t *)b].name;
+  const int64_t layer_x = layer_of(x), layer_y = layer_of(y);
+  return layer_x != layer_y ? (layer_x < layer_y ? -1 : 1) : strcmp(x, y);
+}
+
+void ckpt_preset_sort(uint32_t *numbers, uint32_t n, const ckpt_tensor *tensors) {
+  if (n != 0) qsort_r(numbers, n, sizeof *numbers, by_layer, (void *)(uintptr_t)tensors);
 }
 
 /* The tensor's place among its kind and of how many. The layers of experts are not written in order: there the name
@@ -455,27 +461,16 @@ static ckpt_status choose(ckpt_preset_choice *choice, const ckpt_preset_request 
 
 /* ---- all of them ---- */
 
-static int by_order(const void *a, const void *b, void *tensors) {
-  const ckpt_tensor *const *of = tensors;
-  return ckpt_preset_order(of[*(const uint32_t *)a]->name, of[*(const uint32_t *)b]->name);
-}
-
 ckpt_status ckpt_preset_choose(const ckpt_preset_request *request, const ckpt_preset_model *model,
-                               const ckpt_tensor *const *tensors, uint32_t n, ckpt_preset_choice *choices,
-                               ckpt_error *err) {
+                               const ckpt_tensor *tensors, const uint32_t *numbers, uint32_t n,
+                               ckpt_preset_choice *choices, ckpt_error *err) {
   tally t = {.is_tied = true, .facts = facts_of_model(request, model)};
-  uint32_t *order = calloc((size_t)n + 1, sizeof *order);
-  CKPT_TRY_ALLOC(order, err);
   for (uint32_t i = 0; i < n; i++) {
-    const kind k = kind_of(tensors[i]->name);
-    order[i] = i;
+    const kind k = kind_of(tensors[numbers[i]].name);
     t.n_attn_v += k == ATTN_V;
     t.is_tied = t.is_tied && k != OUTPUT;
   }
-  qsort_r(order, n, sizeof *order, by_order, (void *)(uintptr_t)tensors);
-  ckpt_status status = CKPT_OK;
-  for (uint32_t i = 0; i < n && status == CKPT_OK; i++)
-    status = choose(&choices[order[i]], request, model, tensors[order[i]], &t, err);
-  free(order);
-  return status;
+  for (uint32_t i = 0; i < n; i++)
+    CKPT_TRY(choose(&choices[numbers[i]], request, model, &tensors[numbers[i]], &t, err));
+  return CKPT_OK;
 }

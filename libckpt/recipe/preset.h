@@ -64,15 +64,16 @@ typedef struct ckpt_preset_choice {
   bool needs_imatrix; /* without importance the result would be garbage */
 } ckpt_preset_choice;
 
-/* Decides about n tensors, which must be all of the model's: rules count in llama.cpp's order (without a layer, then
- * by layer, each by name), whatever the order here. choices[i] is about tensors[i].
+/* Decides about tensors, n numbers of them in llama.cpp's order, which must be all of the model's: rules count.
+ * choices[i] is about tensor number i.
  * Fails with EUNSUPPORTED (a row length that no fallback fits), EFORMAT (an expert's tensor of no layer), ENOMEM, and
  * what patterns fail with. */
 ckpt_status ckpt_preset_choose(const ckpt_preset_request *request, const ckpt_preset_model *model,
-                               const ckpt_tensor *const *tensors, uint32_t n, ckpt_preset_choice *choices,
-                               ckpt_error *err);
+                               const ckpt_tensor *tensors, const uint32_t *numbers, uint32_t n,
+                               ckpt_preset_choice *choices, ckpt_error *err);
 
-/* llama.cpp's order of two names: those of no layer first, then by layer, each in byte order. As for qsort. */
-int ckpt_preset_order(const char *a, const char *b);
+/* Sorts numbers of tensors into llama.cpp's order: those of no layer first, then by layer, each in byte order of names.
+ */
+void ckpt_preset_sort(uint32_t *numbers, uint32_t n, const ckpt_tensor *tensors);
 
 #endif

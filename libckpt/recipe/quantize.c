@@ -177,11 +177,12 @@ static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, c
   CKPT_TRY(read_model(&model, from, err));
   while (options->tensor_types != NULL && options->tensor_types[n] != NULL) n++;
   ckpt_preset_override *overrides = ckpt_arena_array(&plan->arena, (size_t)n + 1, sizeof *overrides);
-  const ckpt_tensor **tensors = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *tensors);
+  decisions->order = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->order);
   decisions->choices = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->choices);
-  if (overrides == NULL || tensors == NULL || decisions->choices == NULL)
+  if (overrides == NULL || decisions->order == NULL || decisions->choices == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < from->n_tensors; i++) tensors[i] = &from->tensors[i];
+  for (uint32_t i = 0; i < from->n_tensors; i++) decisions->order[i] = i;
+  ckpt_preset_sort(decisions->order, from->n_tensors, from->tensors);
   ckpt_status status = CKPT_OK;
   for (; n_compiled < n && status == CKPT_OK; n_compiled += status == CKPT_OK)
     status = parse_override(&overrides[n_compiled], options->tensor_types[n_compiled], &plan->arena, n_steps, err);
@@ -194,7 +195,8 @@ static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, c
                                        .leave_output = options->leave_output,
                                        .has_imatrix = options->imatrix != NULL};
   if (status == CKPT_OK)
-    status = ckpt_preset_choose(&request, &model, tensors, from->n_tensors, decisions->choices, err);
+    status =
+        ckpt_preset_choose(&request, &model, from->tensors, decisions->order, from->n_tensors, decisions->choices, err);
   if (status == CKPT_OK) status = check_idle(overrides, n, options, err);
   free_overrides(overrides, n_compiled);
   return status;
@@ -214,8 +216,9 @@ static ckpt_status check_tensor(const ckpt_quantize_decisions *decisions, const 
                      "(--allow-requantize)",
                      stored, wanted);
   if (choice->needs_imatrix && !is_weighted)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "%s in %s is of no use without importance (--imatrix%s)",
-                     wanted, decisions->preset->name, options->imatrix == NULL ? "" : " has none of this tensor");
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                     "%s in %s is of no use without importance (--imatrix%s)", wanted, decisions->preset->name,
+                     options->imatrix == NULL ? "" : " has none of this tensor");
   return CKPT_OK;
 }
 
@@ -257,7 +260,7 @@ static ckpt_status check_fallbacks(const ckpt_quantize_decisions *decisions, con
   char others[64] = "";
   if (n_like < decisions->n_fallbacks)
     snprintf(others, sizeof others, "; %u more of other kinds", decisions->n_fallbacks - n_like);
-  return ckpt_fail(err, CKPT_EINVAL, NULL, first->name,
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, first->name,
                    "%u tensor%s %s -> %s, row %llu is no multiple of %u%s (--allow-fallback)", n_like,
                    n_like == 1 ? "" : "s", ckpt_dtype_name(first->wanted), ckpt_dtype_name(first->dtype),
                    (unsigned long long)first->n_columns, ckpt_dtype_get(first->wanted)->block_elements, others);

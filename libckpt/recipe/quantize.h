@@ -27,6 +27,7 @@ typedef struct ckpt_quantize_fallback {
 /* The decisions about one output; in the plan's arena. */
 typedef struct ckpt_quantize_decisions {
   const ckpt_preset *preset;
+  uint32_t *order;             /* numbers of the input's tensors in llama.cpp's order, that of the output */
   ckpt_preset_choice *choices; /* of each tensor of the input, in its order */
   ckpt_expr **importance;      /* of its channels, or NULL; as above */
   ckpt_quantize_fallback *fallbacks;
@@ -37,9 +38,9 @@ typedef struct ckpt_quantize_decisions {
 
 /* Decides about every tensor of a GGUF model and says in the output's metadata what was done (general.file_type,
  * general.quantization_version, quantize.imatrix.*). n_steps is the budget of patterns.
- * Fails with EUNSUPPORTED (the input is no GGUF, a row that nothing fits, blocks that would be quantized again), EINVAL
- * (a bad pattern or type, importance of another model, fallbacks that were not allowed, a low-bit type without
- * importance), ENOTFOUND (a pattern that matches nothing), EFORMAT, ENOMEM. */
+ * Fails with EUNSUPPORTED (the input is no GGUF, a row that nothing fits, fallbacks that were not allowed, blocks that
+ * would be quantized again, a low-bit type without importance), EDIFFERENT (importance of another model), EINVAL (a bad
+ * pattern or type), ENOTFOUND (a pattern that matches nothing), EFORMAT, ENOMEM. */
 ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,
                                  const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err);
 

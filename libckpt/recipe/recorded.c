@@ -161,14 +161,14 @@ static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_err
 }
 
 static ckpt_status read_type(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const char *text;
+  const char *text = NULL;
   CKPT_TRY(read_text(r, json, &text, err));
   *(ckpt_dtype *)into = text == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(text);
   return text != NULL && *(ckpt_dtype *)into == CKPT_DTYPE_NONE ? refuse(r, "types", err) : CKPT_OK;
 }
 
 static ckpt_status read_preset(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const char *text;
+  const char *text = NULL;
   CKPT_TRY(read_text(r, json, &text, err));
   *(const ckpt_preset **)into = text == NULL ? NULL : ckpt_preset_find(text);
   return *(const ckpt_preset **)into == NULL ? refuse(r, "types", err) : CKPT_OK;
@@ -176,7 +176,7 @@ static ckpt_status read_preset(recorded *r, ckpt_json *json, void *into, ckpt_er
 
 /* The tables that decided: others would decide otherwise. */
 static ckpt_status read_presets(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const char *text;
+  const char *text = NULL;
   (void)into;
   CKPT_TRY(read_text(r, json, &text, err));
   if (text != NULL && strcmp(text, CKPT_PRESETS_VERSION) == 0) return CKPT_OK;

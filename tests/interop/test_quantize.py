@@ -169,7 +169,7 @@ def test_tools_run_what_we_write(folder):
     pathlib.Path(text).write_text("the quick brown fox jumps over the lazy dog " * 200)
     done = subprocess.run([os.path.join(LLAMA, "llama-perplexity"), "-m", os.path.join(folder, "m.gguf"), "-f", text, "-c", "64",
                            "-b", "64", "--chunks", "2", "-t", "1"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, (done.returncode, done.stdout[-1000:], done.stderr[-3000:])
 
 
 if __name__ == "__main__":

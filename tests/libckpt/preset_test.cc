@@ -32,18 +32,18 @@ class Model {
   std::vector<ckpt_preset_choice> Choose(const ckpt_preset_request &request, ckpt_error *err = nullptr,
                                          ckpt_status expected = CKPT_OK) const {
     std::vector<ckpt_tensor> tensors(named.size());
-    std::vector<const ckpt_tensor *> pointers;
+    std::vector<uint32_t> numbers;
     for (size_t i = 0; i < named.size(); i++) {
       tensors[i].name = named[i].name.c_str();
       tensors[i].dtype = static_cast<uint8_t>(named[i].dtype);
       tensors[i].rank = static_cast<uint8_t>(named[i].shape.size());
       tensors[i].shape = named[i].shape.data();
-      pointers.push_back(&tensors[i]);
+      numbers.push_back(static_cast<uint32_t>(i));
     }
     std::vector<ckpt_preset_choice> choices(named.size());
-    EXPECT_EQ(ckpt_preset_choose(&request, &model, pointers.data(), static_cast<uint32_t>(pointers.size()),
-                                 choices.data(), err),
-              expected);
+    const uint32_t n = static_cast<uint32_t>(numbers.size());
+    ckpt_preset_sort(numbers.data(), n, tensors.data());
+    EXPECT_EQ(ckpt_preset_choose(&request, &model, tensors.data(), numbers.data(), n, choices.data(), err), expected);
     return choices;
   }
 };
