@@ -1,7 +1,46 @@
-/* quant_avx2.c - levels for block types; see kernels/cpu/quant.h. */
+/* quant_avx2.c - block types with eight sub-blocks at a time; see quant_lanes.h. FMA is not among the instructions: a
+ * contracted product would be another result. */
 #if defined(__x86_64__)
+#include <immintrin.h>
+
 #include "kernels/cpu/quant.h"
 
-const ckpt_quant_level ckpt_quant_avx2 = {.name = "avx2"};
-const ckpt_quant_level ckpt_quant_avx512 = {.name = "avx512"};
+#define TARGET __attribute__((target("avx2")))
+#define ALWAYS_INLINE __attribute__((always_inline))
+enum { LANES = 8 };
+typedef __m256 vf, vm;
+
+TARGET static inline vf vf_set(float x) { return _mm256_set1_ps(x); }
+TARGET static inline vf vf_load(const float *x) { return _mm256_loadu_ps(x); }
+TARGET static inline void vf_store(float *x, vf v) { _mm256_storeu_ps(x, v); }
+TARGET static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+TARGET static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+TARGET static inline vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
+TARGET static inline vf vf_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+TARGET static inline vf vf_negate(vf x) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), x); }
+TARGET static inline vm vf_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+TARGET static inline vf vf_select(vm mask, vf a, vf b) { return _mm256_blendv_ps(b, a, mask); }
+TARGET static inline vm vm_none(void) { return _mm256_setzero_ps(); }
+TARGET static inline vm vm_and(vm a, vm b) { return _mm256_and_ps(a, b); }
+TARGET static inline vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
+TARGET static inline vm vm_not(vm a) { return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1))); }
+TARGET static inline unsigned vm_bits(vm a) { return (unsigned)_mm256_movemask_ps(a); }
+
+/* Vector i has element i of each of the sub-blocks (of n) from `first` on, the first ones again behind n_all. */
+TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, int n_all) {
+  int places[LANES];
+  for (int j = 0; j < LANES; j++) places[j] = (first + j) % n_all * n;
+  __m256i place = _mm256_loadu_si256((const __m256i *)places);
+  for (int i = 0; i < n; i++) out[i] = _mm256_i32gather_ps(x + i, place, 4);
+}
+
+#include "kernels/cpu/quant_lanes.h"
+
+const ckpt_quant_level ckpt_quant_avx2 = {
+    .name = "avx2",
+    .types = {[CKPT_Q2_K] = {.quantize = quantize_q2_k},
+              [CKPT_Q4_K] = {.quantize = quantize_q4_k},
+              [CKPT_Q5_K] = {.quantize = quantize_q5_k}},
+};
+
 #endif

@@ -1,0 +1,47 @@
+/* quant_avx512.c - block types with sixteen sub-blocks at a time; see quant_lanes.h. The compiler must not contract
+ * products, as nowhere else: the build says so. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "kernels/cpu/quant.h"
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
+#define ALWAYS_INLINE __attribute__((always_inline))
+enum { LANES = 16 };
+typedef __m512 vf;
+typedef __mmask16 vm;
+
+TARGET static inline vf vf_set(float x) { return _mm512_set1_ps(x); }
+TARGET static inline vf vf_load(const float *x) { return _mm512_loadu_ps(x); }
+TARGET static inline void vf_store(float *x, vf v) { _mm512_storeu_ps(x, v); }
+TARGET static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+TARGET static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+TARGET static inline vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
+TARGET static inline vf vf_abs(vf x) { return _mm512_abs_ps(x); }
+TARGET static inline vf vf_negate(vf x) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), x); }
+TARGET static inline vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+TARGET static inline vf vf_select(vm mask, vf a, vf b) { return _mm512_mask_blend_ps(mask, b, a); }
+TARGET static inline vm vm_none(void) { return 0; }
+TARGET static inline vm vm_and(vm a, vm b) { return (vm)(a & b); }
+TARGET static inline vm vm_or(vm a, vm b) { return (vm)(a | b); }
+TARGET static inline vm vm_not(vm a) { return (vm)~a; }
+TARGET static inline unsigned vm_bits(vm a) { return a; }
+
+/* Vector i has element i of each of the sub-blocks (of n) from `first` on, the first ones again behind n_all. */
+TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, int n_all) {
+  int places[LANES];
+  for (int j = 0; j < LANES; j++) places[j] = (first + j) % n_all * n;
+  __m512i place = _mm512_loadu_si512(places);
+  for (int i = 0; i < n; i++) out[i] = _mm512_i32gather_ps(place, x + i, 4);
+}
+
+#include "kernels/cpu/quant_lanes.h"
+
+const ckpt_quant_level ckpt_quant_avx512 = {
+    .name = "avx512",
+    .types = {[CKPT_Q2_K] = {.quantize = quantize_q2_k},
+              [CKPT_Q4_K] = {.quantize = quantize_q4_k},
+              [CKPT_Q5_K] = {.quantize = quantize_q5_k}},
+};
+
+#endif
