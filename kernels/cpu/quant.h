@@ -16,6 +16,13 @@ typedef struct ckpt_quant_level {
 extern const ckpt_quant_level ckpt_quant_avx2;   /* x86-64 only */
 extern const ckpt_quant_level ckpt_quant_avx512; /* x86-64 only */
 
+/* Rows of types of one scale, without importance, on AVX2 (quant_avx2_plain.c); the last argument is not used. */
+void ckpt_quant_avx2_q4_0(uint8_t *dst, const float *x, size_t n, const float *none);
+void ckpt_quant_avx2_q4_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+void ckpt_quant_avx2_q5_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+void ckpt_quant_avx2_q5_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+void ckpt_quant_avx2_q8_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+
 /* The i-th level that this processor can run, the slowest (the reference) first; NULL past the last. */
 const ckpt_quant_level *ckpt_quant_level_at(size_t i);
 

@@ -36,12 +36,24 @@ TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, i
 }
 
 #include "kernels/cpu/quant_lanes.h"
+#include "kernels/cpu/quant_lanes_symmetric.h"
+
+LEGACY_TYPE(q4_0, ckpt_quant_avx2_q4_0)
+LEGACY_TYPE(q4_1, ckpt_quant_avx2_q4_1)
+LEGACY_TYPE(q5_0, ckpt_quant_avx2_q5_0)
+LEGACY_TYPE(q5_1, ckpt_quant_avx2_q5_1)
 
 const ckpt_quant_level ckpt_quant_avx512 = {
     .name = "avx512",
     .types = {[CKPT_Q2_K] = {.quantize = quantize_q2_k},
+              [CKPT_Q3_K] = {.quantize = quantize_q3_k},
               [CKPT_Q4_K] = {.quantize = quantize_q4_k},
-              [CKPT_Q5_K] = {.quantize = quantize_q5_k}},
+              [CKPT_Q5_K] = {.quantize = quantize_q5_k},
+              [CKPT_Q6_K] = {.quantize = quantize_q6_k},
+              [CKPT_Q4_0] = {.quantize = quantize_q4_0},
+              [CKPT_Q4_1] = {.quantize = quantize_q4_1},
+              [CKPT_Q5_0] = {.quantize = quantize_q5_0},
+              [CKPT_Q5_1] = {.quantize = quantize_q5_1}},
 };
 
 #endif

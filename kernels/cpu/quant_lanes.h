@@ -23,7 +23,8 @@ TARGET static inline vm out_of_range(vf low, vf high) {
 /* What ckpt_quant_affine finds, in each lane. */
 typedef struct lanes_affine {
   vf scale, negated_min, sum_w;
-  vm is_lost; /* to be done again */
+  vf inverse, base; /* codes are inverse * (x - base), rounded */
+  vm is_lost;       /* to be done again */
 } lanes_affine;
 
 /* One candidate: codes under inverse and min, and the scale and minimum that fit them best. */
@@ -32,6 +33,7 @@ typedef struct affine_fit {
   vm is_valid;
 } affine_fit;
 
+/* The fit of the codes under inverse and min, which it gives too. */
 TARGET static inline affine_fit fit_affine_lanes(int n, const vf *x, const vf *w, vf inverse, vf min, vf max_code,
                                                  vf sum_w, vf sum_x, vf *codes) {
   const vf zero = vf_set(0);
@@ -50,6 +52,7 @@ TARGET static inline affine_fit fit_affine_lanes(int n, const vf *x, const vf *w
                       vf_less(zero, determinant)};
 }
 
+/* The weighted error of codes. */
 TARGET static inline vf affine_error_lanes(int n, const vf *x, const vf *w, const vf *codes, vf scale, vf min,
                                            bool is_absolute) {
   vf error = vf_set(0);
@@ -82,6 +85,8 @@ TARGET ALWAYS_INLINE static inline void search_affine_lanes(int n, int top, cons
   is_lost = vm_or(is_lost, out_of_range(inverse * (lowest - min), inverse * (max - min)));
   for (int i = 0; i < n; i++) codes[i] = round_codes(inverse * (x[i] - min), max_code);
   vf best = affine_error_lanes(n, x, w, codes, scale, min, steps->is_absolute);
+  found->inverse = vf_select(is_alive, inverse, zero);
+  found->base = min;
   for (int step = 0; step <= steps->n; step++) {
     range = vf_select(is_alive, max - min, vf_set(1)); /* min is that of the best so far */
     inverse = vf_set(steps->first + steps->step * (float)step + (float)top) / range;
@@ -90,6 +95,8 @@ TARGET ALWAYS_INLINE static inline void search_affine_lanes(int n, int top, cons
     vf error = affine_error_lanes(n, x, w, codes, fit.scale, fit.min, steps->is_absolute);
     vm is_better = vm_and(fit.is_valid, vf_less(error, best));
     best = vf_select(is_better, error, best);
+    found->inverse = vf_select(vm_and(is_better, is_alive), inverse, found->inverse);
+    found->base = vf_select(is_better, min, found->base);
     scale = vf_select(is_better, fit.scale, scale);
     min = vf_select(is_better, fit.min, min);
   }
@@ -154,6 +161,7 @@ TARGET ALWAYS_INLINE static inline void finish_k(const ckpt_k_layout *t, uint8_t
   ckpt_k_pack_codes(t, dst, s->codes);
 }
 
+/* A row. */
 TARGET ALWAYS_INLINE static inline void quantize_k(const ckpt_k_layout *t, uint8_t *dst, const float *x, size_t n,
                                                    const float *importance) {
   ckpt_k_found found[K_CHUNK];
@@ -173,6 +181,7 @@ TARGET ALWAYS_INLINE static inline void quantize_k(const ckpt_k_layout *t, uint8
   }
 }
 
+/* The slot of a type. */
 #define K_TYPE(name)                                                                                    \
   TARGET static void quantize_##name(uint8_t *dst, const float *x, size_t n, const float *importance) { \
     if (importance)                                                                                     \
@@ -181,6 +190,7 @@ TARGET ALWAYS_INLINE static inline void quantize_k(const ckpt_k_layout *t, uint8
       quantize_k(&ckpt_##name, dst, x, n, NULL);                                                        \
   }
 
+/* The three. */
 K_TYPE(q2_k)
 K_TYPE(q4_k)
 K_TYPE(q5_k)

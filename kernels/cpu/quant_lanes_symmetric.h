@@ -1,0 +1,257 @@
+/* quant_lanes_symmetric.h - the searches for scales without minimum, one sub-block in each lane, and the types that use
+ * them: Q3_K and Q6_K, and with importance Q4_0, Q5_0, Q4_1, Q5_1. Included behind quant_lanes.h, see there. */
+#ifndef CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
+#define CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
+
+#include "kernels/ref/quant_k_symmetric.h"
+#include "kernels/ref/quant_legacy.h"
+
+/* Levels: integers from -n to n - 1, as f32, for |x| below 2^22. */
+TARGET static inline vf round_levels(vf x, vf n) {
+  const vf magic = vf_set(12582912.0f);
+  return vf_min(vf_max((x + magic) - magic, vf_negate(n)), n - vf_set(1));
+}
+
+/* The element of greatest magnitude in each lane, the first of equals. */
+TARGET static inline vf extreme_lanes(int n, const vf *x) {
+  vf extreme = vf_set(0);
+  for (int i = 0; i < n; i++) extreme = vf_select(vf_less(vf_abs(extreme), vf_abs(x[i])), x[i], extreme);
+  return extreme;
+}
+
+/* Sums over the levels under one inverse scale. */
+typedef struct lanes_fit {
+  vf xl, ll;
+} lanes_fit;
+
+/* wx: the products of w and x. */
+TARGET ALWAYS_INLINE static inline lanes_fit fit_levels_lanes(int n, const vf *x, const vf *w, const vf *wx,
+                                                              vf n_levels, vf inverse) {
+  lanes_fit fit = {vf_set(0), vf_set(0)};
+  for (int i = 0; i < n; i++) {
+    vf l = round_levels(inverse * x[i], n_levels);
+    fit.xl += wx[i] * l;
+    fit.ll += w[i] * l * l;
+  }
+  return fit;
+}
+
+/* ckpt_quant_symmetric: the scale, and the inverse that its codes come from; both 0 where all is zero. */
+TARGET ALWAYS_INLINE static inline vf search_symmetric_lanes(int n, int top, const vf *x, const vf *w, vf *inverse) {
+  const vf n_levels = vf_set((float)top), zero = vf_set(0);
+  vf extreme = extreme_lanes(n, x), wx[32];
+  vm is_zero = vf_less(vf_abs(extreme), vf_set(CKPT_QUANT_EPSILON));
+  extreme = vf_select(is_zero, vf_set(1), extreme);
+  for (int i = 0; i < n; i++) wx[i] = w[i] * x[i];
+  *inverse = vf_negate(n_levels) / extreme;
+  lanes_fit fit = fit_levels_lanes(n, x, w, wx, n_levels, *inverse);
+  vm is_nothing = vm_not(vm_or(vf_less(zero, fit.ll), vf_less(fit.ll, zero)));
+  vf scale = vf_select(is_nothing, zero, fit.xl / fit.ll), best = scale * fit.xl;
+  for (int step = -9; step <= 9; step++) {
+    if (step == 0) continue;
+    vf candidate = vf_set(-((float)top + 0.1f * (float)step)) / extreme;
+    fit = fit_levels_lanes(n, x, w, wx, n_levels, candidate);
+    vm is_better = vm_and(vf_less(zero, fit.ll), vf_less(best * fit.ll, fit.xl * fit.xl));
+    vf this_scale = fit.xl / fit.ll;
+    *inverse = vf_select(is_better, candidate, *inverse);
+    scale = vf_select(is_better, this_scale, scale);
+    best = vf_select(is_better, this_scale * fit.xl, best);
+  }
+  *inverse = vf_select(is_zero, zero, *inverse);
+  return vf_select(is_zero, zero, scale);
+}
+
+/* The codes of a sub-block. */
+TARGET ALWAYS_INLINE static inline void symmetric_codes(int n, int top, const float *x, float inverse, uint8_t *codes) {
+  for (int i = 0; i < n; i++) codes[i] = (uint8_t)(ckpt_clamp(ckpt_nearest(inverse * x[i]), -top, top - 1) + top);
+  if (inverse == 0) memset(codes, 0, (size_t)n);
+}
+
+/* ckpt_quant_refine; lanes in which a level may be out of range are lost. */
+TARGET ALWAYS_INLINE static inline vf refine_lanes(int n, int top, const vf *x, vm *is_lost) {
+  const vf n_levels = vf_set((float)top), zero = vf_set(0);
+  vf levels[32], w[32], wx[32], extreme = extreme_lanes(n, x);
+  vm is_zero = vf_less(vf_abs(extreme), vf_set(CKPT_QUANT_EPSILON)), has_changed = vm_not(is_zero);
+  extreme = vf_select(is_zero, vf_set(1), extreme);
+  lanes_fit fit = {zero, zero};
+  *is_lost = vm_none();
+  for (int i = 0; i < n; i++) {
+    w[i] = x[i] * x[i];
+    wx[i] = w[i] * x[i];
+    levels[i] = round_levels(vf_negate(n_levels) / extreme * x[i], n_levels);
+    fit.xl += wx[i] * levels[i];
+    fit.ll += w[i] * levels[i] * levels[i];
+  }
+  for (int sweep = 0; sweep < 5 && vm_bits(has_changed) != 0; sweep++) {
+    has_changed = vm_none();
+    for (int i = 0; i < n; i++) {
+      lanes_fit others = {fit.xl - wx[i] * levels[i], fit.ll - w[i] * levels[i] * levels[i]};
+      vm is_open = vm_and(vf_less(zero, others.xl), vm_not(is_zero));
+      vf exact = x[i] * others.ll / others.xl, level = round_levels(exact, n_levels);
+      *is_lost = vm_or(*is_lost, vm_and(is_open, out_of_range(exact, exact)));
+      vm is_other = vm_or(vf_less(level, levels[i]), vf_less(levels[i], level));
+      others.xl += wx[i] * level;
+      others.ll += w[i] * level * level;
+      vm is_better =
+          vm_and(vf_less(zero, others.ll), vf_less(fit.xl * fit.xl * others.ll, others.xl * others.xl * fit.ll));
+      is_better = vm_and(vm_and(is_open, is_other), is_better);
+      levels[i] = vf_select(is_better, level, levels[i]);
+      fit.xl = vf_select(is_better, others.xl, fit.xl);
+      fit.ll = vf_select(is_better, others.ll, fit.ll);
+      has_changed = vm_or(has_changed, is_better);
+    }
+  }
+  return vf_select(vm_and(vf_less(zero, fit.ll), vm_not(is_zero)), fit.xl / fit.ll, zero);
+}
+
+/* ---- Q6_K and Q3_K ----------------------------------------------------------------------------------------------- */
+
+/* Scales, sums of weights and inverses of the 16 sub-blocks of a superblock. */
+typedef struct symmetric_found {
+  float scales[16], weights[16], inverses[16];
+} symmetric_found;
+
+/* importance NULL: weights are squares (Q6_K). sigma2 < 0: they are importance itself (Q6_K). */
+TARGET ALWAYS_INLINE static inline void search_symmetric(int top, const float *x, const float *importance, float sigma2,
+                                                         symmetric_found *found) {
+  for (int first = 0; first < CKPT_KS_N_SUB; first += LANES) {
+    vf xs[CKPT_KS_SUB], ws[CKPT_KS_SUB], sum = vf_set(0), inverse;
+    vf_gather(xs, x, CKPT_KS_SUB, first, CKPT_KS_N_SUB);
+    if (importance) vf_gather(ws, importance, CKPT_KS_SUB, first, CKPT_KS_N_SUB);
+    for (int i = 0; i < CKPT_KS_SUB; i++) {
+      if (importance == NULL)
+        ws[i] = xs[i] * xs[i];
+      else if (sigma2 >= 0)
+        ws[i] = ws[i] * vf_sqrt(vf_set(sigma2) + xs[i] * xs[i]);
+      sum += ws[i];
+    }
+    vf_store(found->scales + first, search_symmetric_lanes(CKPT_KS_SUB, top, xs, ws, &inverse));
+    vf_store(found->weights + first, sum);
+    vf_store(found->inverses + first, inverse);
+  }
+}
+
+/* A row of Q6_K. */
+TARGET ALWAYS_INLINE static inline void quantize_q6(uint8_t *dst, const float *x, size_t n, const float *importance) {
+  symmetric_found found;
+  uint8_t codes[CKPT_SUPER];
+  for (size_t at = 0; at < n; at += CKPT_SUPER, dst += CKPT_Q6_BYTES) {
+    search_symmetric(32, x + at, importance ? importance + at : NULL, -1, &found);
+    for (int j = 0; j < CKPT_KS_N_SUB; j++)
+      symmetric_codes(CKPT_KS_SUB, 32, x + at + CKPT_KS_SUB * j, found.inverses[j], codes + CKPT_KS_SUB * j);
+    ckpt_ks_finish6(dst, x + at, found.scales, codes);
+  }
+}
+
+/* The slot. */
+TARGET static void quantize_q6_k(uint8_t *dst, const float *x, size_t n, const float *importance) {
+  if (importance)
+    quantize_q6(dst, x, n, importance);
+  else
+    quantize_q6(dst, x, n, NULL);
+}
+
+/* A superblock of Q3_K. */
+TARGET ALWAYS_INLINE static inline void quantize_q3_weighted(uint8_t *dst, const float *x, const float *importance) {
+  symmetric_found found;
+  uint8_t codes[CKPT_SUPER], scale_codes[CKPT_KS_N_SUB];
+  search_symmetric(4, x, importance, 2 * ckpt_sum_squares(x, CKPT_SUPER) / CKPT_SUPER, &found);
+  for (int j = 0; j < CKPT_KS_N_SUB; j++)
+    symmetric_codes(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, found.inverses[j], codes + CKPT_KS_SUB * j);
+  float d = ckpt_quant_symmetric(CKPT_KS_N_SUB, 32, found.scales, found.weights, scale_codes);
+  ckpt_ks_finish3(dst, x, d, scale_codes, codes);
+}
+
+/* As above. */
+TARGET ALWAYS_INLINE static inline void quantize_q3_plain(uint8_t *dst, const float *x) {
+  float scales[CKPT_KS_N_SUB];
+  uint8_t codes[CKPT_SUPER], scale_codes[CKPT_KS_N_SUB];
+  for (int first = 0; first < CKPT_KS_N_SUB; first += LANES) {
+    vf xs[CKPT_KS_SUB];
+    vm is_lost;
+    vf_gather(xs, x, CKPT_KS_SUB, first, CKPT_KS_N_SUB);
+    vf_store(scales + first, refine_lanes(CKPT_KS_SUB, 4, xs, &is_lost));
+    for (unsigned j = 0, lost = vm_bits(is_lost); j < LANES; j++)
+      if (lost >> j & 1) {
+        unsigned sub = (unsigned)first + j;
+        scales[sub] = ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * sub, codes + CKPT_KS_SUB * sub);
+      }
+  }
+  float d = ckpt_ks_scale_plain3(scales, scale_codes), unit = ckpt_f16_value(ckpt_f16_bits(d));
+  for (int j = 0; j < CKPT_KS_N_SUB; j++) /* codes of the search stay where the scale is zero */
+    if (unit * (float)(scale_codes[j] - 32) == 0)
+      ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
+  ckpt_ks_finish3(dst, x, d, scale_codes, codes);
+}
+
+/* The slot. */
+TARGET static void quantize_q3_k(uint8_t *dst, const float *x, size_t n, const float *importance) {
+  for (size_t at = 0; at < n; at += CKPT_SUPER, dst += CKPT_Q3_BYTES)
+    if (importance)
+      quantize_q3_weighted(dst, x + at, importance + at);
+    else
+      quantize_q3_plain(dst, x + at);
+}
+
+/* ---- Q4_0, Q4_1, Q5_0, Q5_1 with importance: blocks in lanes ------------------------------------------------------
+ */
+
+/* Up to LANES blocks. */
+TARGET ALWAYS_INLINE static inline void quantize_legacy_lanes(ckpt_legacy_layout t, uint8_t *dst, const float *x,
+                                                              int n_blocks, const float *importance, float sigma2) {
+  const int top = t.has_min ? (1 << t.bits) - 1 : 1 << (t.bits - 1);
+  vf xs[CKPT_LEGACY], ws[CKPT_LEGACY];
+  float scales[LANES], mins[LANES], inverses[LANES], bases[LANES];
+  unsigned lost = 0;
+  vf_gather(xs, x, CKPT_LEGACY, 0, n_blocks);
+  vf_gather(ws, importance, CKPT_LEGACY, 0, n_blocks);
+  for (int i = 0; i < CKPT_LEGACY; i++) ws[i] = ws[i] * vf_sqrt(vf_set(sigma2) + xs[i] * xs[i]);
+  if (t.has_min) {
+    lanes_affine found;
+    search_affine_lanes(CKPT_LEGACY, top, xs, ws, &ckpt_k_weighted_steps, &found);
+    vf_store(scales, found.scale);
+    vf_store(mins, found.negated_min);
+    vf_store(inverses, found.inverse);
+    vf_store(bases, found.base);
+    lost = vm_bits(found.is_lost);
+  } else {
+    vf inverse;
+    vf_store(scales, search_symmetric_lanes(CKPT_LEGACY, top, xs, ws, &inverse));
+    vf_store(inverses, inverse);
+  }
+  for (int j = 0; j < n_blocks; j++, x += CKPT_LEGACY, dst += ckpt_legacy_block_bytes(t)) {
+    uint8_t codes[CKPT_LEGACY];
+    if (lost >> j & 1) {
+      float weights[CKPT_LEGACY];
+      ckpt_quant_weigh(weights, x, importance + CKPT_LEGACY * j, sigma2, CKPT_LEGACY);
+      ckpt_legacy_quantize_weighted(t, dst, x, weights);
+      continue;
+    }
+    ckpt_put_f16(dst, scales[j]);
+    if (t.has_min) {
+      ckpt_put_f16(dst + 2, -mins[j]);
+      for (int i = 0; i < CKPT_LEGACY; i++)
+        codes[i] = (uint8_t)ckpt_clamp(ckpt_nearest(inverses[j] * (x[i] - bases[j])), 0, top);
+    } else {
+      symmetric_codes(CKPT_LEGACY, top, x, inverses[j], codes);
+    }
+    ckpt_legacy_pack(t, dst, codes);
+  }
+}
+
+/* The slot of a type: rows without importance are done as `plain` says. */
+#define LEGACY_TYPE(name, plain)                                                                                      \
+  TARGET static void quantize_##name(uint8_t *dst, const float *x, size_t n, const float *importance) {               \
+    float sigma2 = importance ? ckpt_sum_squares(x, n) / (float)n : 0;                                                \
+    if (importance == NULL) {                                                                                         \
+      plain(dst, x, n, NULL);                                                                                         \
+      return;                                                                                                         \
+    }                                                                                                                 \
+    for (size_t at = 0; at < n; at += LANES * CKPT_LEGACY) {                                                          \
+      size_t n_left = (n - at) / CKPT_LEGACY;                                                                         \
+      quantize_legacy_lanes(ckpt_##name, dst, x + at, n_left < LANES ? (int)n_left : LANES, importance + at, sigma2); \
+      dst += LANES * ckpt_legacy_block_bytes(ckpt_##name);                                                            \
+    }                                                                                                                 \
+  }
+
+#endif
