@@ -44,16 +44,20 @@ LEGACY_TYPE(q5_1, ckpt_quant_avx2_q5_1)
 
 const ckpt_quant_level ckpt_quant_avx2 = {
     .name = "avx2",
-    .types = {[CKPT_Q2_K] = {.quantize = quantize_q2_k},
-              [CKPT_Q3_K] = {.quantize = quantize_q3_k},
-              [CKPT_Q4_K] = {.quantize = quantize_q4_k},
-              [CKPT_Q5_K] = {.quantize = quantize_q5_k},
-              [CKPT_Q6_K] = {.quantize = quantize_q6_k},
-              [CKPT_Q4_0] = {.quantize = quantize_q4_0},
-              [CKPT_Q4_1] = {.quantize = quantize_q4_1},
-              [CKPT_Q5_0] = {.quantize = quantize_q5_0},
-              [CKPT_Q5_1] = {.quantize = quantize_q5_1},
-              [CKPT_Q8_0] = {.quantize = ckpt_quant_avx2_q8_0}},
+    .types = {[CKPT_Q4_0] = {.quantize = quantize_q4_0, .dequantize = ckpt_dequant_avx2_q4_0},
+              [CKPT_Q4_1] = {.quantize = quantize_q4_1, .dequantize = ckpt_dequant_avx2_q4_1},
+              [CKPT_Q5_0] = {.quantize = quantize_q5_0, .dequantize = ckpt_dequant_avx2_q5_0},
+              [CKPT_Q5_1] = {.quantize = quantize_q5_1, .dequantize = ckpt_dequant_avx2_q5_1},
+              [CKPT_Q8_0] = {.quantize = ckpt_quant_avx2_q8_0, .dequantize = ckpt_dequant_avx2_q8_0},
+              [CKPT_Q2_K] = {.quantize = quantize_q2_k, .dequantize = ckpt_dequant_avx2_q2_k},
+              [CKPT_Q3_K] = {.quantize = quantize_q3_k, .dequantize = ckpt_dequant_avx2_q3_k},
+              [CKPT_Q4_K] = {.quantize = quantize_q4_k, .dequantize = ckpt_dequant_avx2_q4_k},
+              [CKPT_Q5_K] = {.quantize = quantize_q5_k, .dequantize = ckpt_dequant_avx2_q5_k},
+              [CKPT_Q6_K] = {.quantize = quantize_q6_k, .dequantize = ckpt_dequant_avx2_q6_k},
+              [CKPT_Q1_0] = {.dequantize = ckpt_dequant_avx2_q1_0},
+              [CKPT_Q2_0] = {.dequantize = ckpt_dequant_avx2_q2_0},
+              [CKPT_TQ1_0] = {.dequantize = ckpt_dequant_avx2_tq1_0},
+              [CKPT_TQ2_0] = {.dequantize = ckpt_dequant_avx2_tq2_0}},
 };
 
 #endif
