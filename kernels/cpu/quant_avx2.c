@@ -35,6 +35,7 @@ TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, i
 }
 
 #include "kernels/cpu/quant_lanes.h"
+#include "kernels/cpu/quant_lanes_iq4.h"
 #include "kernels/cpu/quant_lanes_symmetric.h"
 
 LEGACY_TYPE(q4_0, ckpt_quant_avx2_q4_0)
@@ -44,7 +45,9 @@ LEGACY_TYPE(q5_1, ckpt_quant_avx2_q5_1)
 
 const ckpt_quant_level ckpt_quant_avx2 = {
     .name = "avx2",
-    .types = {[CKPT_Q4_0] = {.quantize = quantize_q4_0, .dequantize = ckpt_dequant_avx2_q4_0},
+    .types = {[CKPT_IQ4_NL] = {.quantize = quantize_iq4_nl},
+              [CKPT_IQ4_XS] = {.quantize = quantize_iq4_xs},
+              [CKPT_Q4_0] = {.quantize = quantize_q4_0, .dequantize = ckpt_dequant_avx2_q4_0},
               [CKPT_Q4_1] = {.quantize = quantize_q4_1, .dequantize = ckpt_dequant_avx2_q4_1},
               [CKPT_Q5_0] = {.quantize = quantize_q5_0, .dequantize = ckpt_dequant_avx2_q5_0},
               [CKPT_Q5_1] = {.quantize = quantize_q5_1, .dequantize = ckpt_dequant_avx2_q5_1},

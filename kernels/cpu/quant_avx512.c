@@ -36,6 +36,7 @@ TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, i
 }
 
 #include "kernels/cpu/quant_lanes.h"
+#include "kernels/cpu/quant_lanes_iq4.h"
 #include "kernels/cpu/quant_lanes_symmetric.h"
 
 LEGACY_TYPE(q4_0, ckpt_quant_avx2_q4_0)
@@ -45,7 +46,9 @@ LEGACY_TYPE(q5_1, ckpt_quant_avx2_q5_1)
 
 const ckpt_quant_level ckpt_quant_avx512 = {
     .name = "avx512",
-    .types = {[CKPT_Q2_K] = {.quantize = quantize_q2_k},
+    .types = {[CKPT_IQ4_NL] = {.quantize = quantize_iq4_nl},
+              [CKPT_IQ4_XS] = {.quantize = quantize_iq4_xs},
+              [CKPT_Q2_K] = {.quantize = quantize_q2_k},
               [CKPT_Q3_K] = {.quantize = quantize_q3_k},
               [CKPT_Q4_K] = {.quantize = quantize_q4_k},
               [CKPT_Q5_K] = {.quantize = quantize_q5_k},

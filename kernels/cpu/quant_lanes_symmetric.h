@@ -3,6 +3,7 @@
 #ifndef CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
 #define CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
 
+#include "kernels/cpu/quant_lanes.h"
 #include "kernels/ref/quant_k_symmetric.h"
 #include "kernels/ref/quant_legacy.h"
 
