@@ -68,41 +68,74 @@ TARGET ALWAYS_INLINE static inline void symmetric_codes(int n, int top, const fl
   if (inverse == 0) memset(codes, 0, (size_t)n);
 }
 
-/* ckpt_quant_refine; lanes in which a level may be out of range are lost. */
-TARGET ALWAYS_INLINE static inline vf refine_lanes(int n, int top, const vf *x, vm *is_lost) {
+/* Vectors of sub-blocks that are refined side by side: each step waits for the one before it, and for a division. */
+enum { REFINE_GROUPS = 32 / LANES };
+
+/* Sub-blocks of 16 under refinement, LANES of them. */
+typedef struct refinement {
+  vf x[CKPT_KS_SUB], w[CKPT_KS_SUB], wx[CKPT_KS_SUB], levels[CKPT_KS_SUB];
+  lanes_fit fit;
+  vm is_zero, is_lost, has_changed; /* lost: a level may have been out of range */
+} refinement;
+
+/* The levels that rounding gives. */
+TARGET ALWAYS_INLINE static inline void begin_refinement(refinement *r, vf n_levels) {
+  vf extreme = extreme_lanes(CKPT_KS_SUB, r->x);
+  r->is_zero = vf_less(vf_abs(extreme), vf_set(CKPT_QUANT_EPSILON));
+  r->is_lost = vm_none();
+  r->fit = (lanes_fit){vf_set(0), vf_set(0)};
+  vf inverse = vf_negate(n_levels) / vf_select(r->is_zero, vf_set(1), extreme);
+  for (int i = 0; i < CKPT_KS_SUB; i++) {
+    r->w[i] = r->x[i] * r->x[i];
+    r->wx[i] = r->w[i] * r->x[i];
+    r->levels[i] = round_levels(inverse * r->x[i], n_levels);
+    r->fit.xl += r->wx[i] * r->levels[i];
+    r->fit.ll += r->w[i] * r->levels[i] * r->levels[i];
+  }
+}
+
+/* Moves element i of each sub-block where that helps. */
+TARGET ALWAYS_INLINE static inline void refine_element(refinement *r, int i, vf n_levels) {
+  const vf zero = vf_set(0), old = r->levels[i];
+  lanes_fit others = {r->fit.xl - r->wx[i] * old, r->fit.ll - r->w[i] * old * old};
+  vm is_open = vm_and(vf_less(zero, others.xl), vm_not(r->is_zero));
+  vf exact = r->x[i] * others.ll / others.xl, level = round_levels(exact, n_levels);
+  r->is_lost = vm_or(r->is_lost, vm_and(is_open, out_of_range(exact, exact)));
+  vm is_other = vm_or(vf_less(level, old), vf_less(old, level));
+  others.xl += r->wx[i] * level;
+  others.ll += r->w[i] * level * level;
+  vm is_better =
+      vm_and(vf_less(zero, others.ll), vf_less(r->fit.xl * r->fit.xl * others.ll, others.xl * others.xl * r->fit.ll));
+  is_better = vm_and(vm_and(is_open, is_other), is_better);
+  r->levels[i] = vf_select(is_better, level, old);
+  r->fit.xl = vf_select(is_better, others.xl, r->fit.xl);
+  r->fit.ll = vf_select(is_better, others.ll, r->fit.ll);
+  r->has_changed = vm_or(r->has_changed, is_better);
+}
+
+/* ckpt_quant_refine of sub-blocks [0, n_all) at x, 32 at most. Bit j of what it returns: sub-block j is lost. */
+TARGET static inline uint32_t refine_lanes(const float *x, int n_all, int top, float *scales) {
   const vf n_levels = vf_set((float)top), zero = vf_set(0);
-  vf levels[32], w[32], wx[32], extreme = extreme_lanes(n, x);
-  vm is_zero = vf_less(vf_abs(extreme), vf_set(CKPT_QUANT_EPSILON)), has_changed = vm_not(is_zero);
-  extreme = vf_select(is_zero, vf_set(1), extreme);
-  lanes_fit fit = {zero, zero};
-  *is_lost = vm_none();
-  for (int i = 0; i < n; i++) {
-    w[i] = x[i] * x[i];
-    wx[i] = w[i] * x[i];
-    levels[i] = round_levels(vf_negate(n_levels) / extreme * x[i], n_levels);
-    fit.xl += wx[i] * levels[i];
-    fit.ll += w[i] * levels[i] * levels[i];
+  refinement r[REFINE_GROUPS];
+  uint32_t lost = 0;
+  for (int g = 0; g < REFINE_GROUPS; g++) {
+    vf_gather(r[g].x, x, CKPT_KS_SUB, LANES * g % n_all, n_all);
+    begin_refinement(&r[g], n_levels);
   }
-  for (int sweep = 0; sweep < 5 && vm_bits(has_changed) != 0; sweep++) {
-    has_changed = vm_none();
-    for (int i = 0; i < n; i++) {
-      lanes_fit others = {fit.xl - wx[i] * levels[i], fit.ll - w[i] * levels[i] * levels[i]};
-      vm is_open = vm_and(vf_less(zero, others.xl), vm_not(is_zero));
-      vf exact = x[i] * others.ll / others.xl, level = round_levels(exact, n_levels);
-      *is_lost = vm_or(*is_lost, vm_and(is_open, out_of_range(exact, exact)));
-      vm is_other = vm_or(vf_less(level, levels[i]), vf_less(levels[i], level));
-      others.xl += wx[i] * level;
-      others.ll += w[i] * level * level;
-      vm is_better =
-          vm_and(vf_less(zero, others.ll), vf_less(fit.xl * fit.xl * others.ll, others.xl * others.xl * fit.ll));
-      is_better = vm_and(vm_and(is_open, is_other), is_better);
-      levels[i] = vf_select(is_better, level, levels[i]);
-      fit.xl = vf_select(is_better, others.xl, fit.xl);
-      fit.ll = vf_select(is_better, others.ll, fit.ll);
-      has_changed = vm_or(has_changed, is_better);
-    }
+  bool has_changed = true;
+  for (int sweep = 0; sweep < 5 && has_changed; sweep++) {
+    has_changed = false;
+    for (int g = 0; g < REFINE_GROUPS; g++) r[g].has_changed = vm_none();
+    for (int i = 0; i < CKPT_KS_SUB; i++)
+      for (int g = 0; g < REFINE_GROUPS; g++) refine_element(&r[g], i, n_levels);
+    for (int g = 0; g < REFINE_GROUPS; g++) has_changed |= vm_bits(r[g].has_changed) != 0;
   }
-  return vf_select(vm_and(vf_less(zero, fit.ll), vm_not(is_zero)), fit.xl / fit.ll, zero);
+  for (int g = 0; g < REFINE_GROUPS; g++) {
+    vm is_fit = vm_and(vf_less(zero, r[g].fit.ll), vm_not(r[g].is_zero));
+    vf_store(scales + LANES * g, vf_select(is_fit, r[g].fit.xl / r[g].fit.ll, zero));
+    lost |= vm_bits(r[g].is_lost) << LANES * g;
+  }
+  return lost;
 }
 
 /* ---- Q6_K and Q3_K ----------------------------------------------------------------------------------------------- */
@@ -163,35 +196,28 @@ TARGET ALWAYS_INLINE static inline void quantize_q3_weighted(uint8_t *dst, const
   ckpt_ks_finish3(dst, x, d, scale_codes, codes);
 }
 
-/* As above. */
-TARGET ALWAYS_INLINE static inline void quantize_q3_plain(uint8_t *dst, const float *x) {
-  float scales[CKPT_KS_N_SUB];
+/* One or two superblocks. */
+TARGET static inline void quantize_q3_plain(uint8_t *dst, const float *x, int n_blocks) {
+  float scales[32];
   uint8_t codes[CKPT_SUPER], scale_codes[CKPT_KS_N_SUB];
-  for (int first = 0; first < CKPT_KS_N_SUB; first += LANES) {
-    vf xs[CKPT_KS_SUB];
-    vm is_lost;
-    vf_gather(xs, x, CKPT_KS_SUB, first, CKPT_KS_N_SUB);
-    vf_store(scales + first, refine_lanes(CKPT_KS_SUB, 4, xs, &is_lost));
-    for (unsigned j = 0, lost = vm_bits(is_lost); j < LANES; j++)
-      if (lost >> j & 1) {
-        unsigned sub = (unsigned)first + j;
-        scales[sub] = ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * sub, codes + CKPT_KS_SUB * sub);
-      }
+  uint32_t lost = refine_lanes(x, CKPT_KS_N_SUB * n_blocks, 4, scales);
+  for (int j = 0; j < CKPT_KS_N_SUB * n_blocks; j++)
+    if (lost >> j & 1) scales[j] = ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, codes);
+  for (int b = 0; b < n_blocks; b++, x += CKPT_SUPER, dst += CKPT_Q3_BYTES) {
+    float d = ckpt_ks_scale_plain3(scales + CKPT_KS_N_SUB * b, scale_codes), unit = ckpt_f16_value(ckpt_f16_bits(d));
+    for (int j = 0; j < CKPT_KS_N_SUB; j++) /* codes of the search stay where the scale is zero */
+      if (unit * (float)(scale_codes[j] - 32) == 0)
+        ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
+    ckpt_ks_finish3(dst, x, d, scale_codes, codes);
   }
-  float d = ckpt_ks_scale_plain3(scales, scale_codes), unit = ckpt_f16_value(ckpt_f16_bits(d));
-  for (int j = 0; j < CKPT_KS_N_SUB; j++) /* codes of the search stay where the scale is zero */
-    if (unit * (float)(scale_codes[j] - 32) == 0)
-      ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
-  ckpt_ks_finish3(dst, x, d, scale_codes, codes);
 }
 
 /* The slot. */
 TARGET static void quantize_q3_k(uint8_t *dst, const float *x, size_t n, const float *importance) {
-  for (size_t at = 0; at < n; at += CKPT_SUPER, dst += CKPT_Q3_BYTES)
-    if (importance)
-      quantize_q3_weighted(dst, x + at, importance + at);
-    else
-      quantize_q3_plain(dst, x + at);
+  for (size_t at = 0; at < n && importance; at += CKPT_SUPER, dst += CKPT_Q3_BYTES)
+    quantize_q3_weighted(dst, x + at, importance + at);
+  for (size_t at = 0; at < n && !importance; at += 2 * CKPT_SUPER, dst += 2 * CKPT_Q3_BYTES)
+    quantize_q3_plain(dst, x + at, n - at > CKPT_SUPER ? 2 : 1);
 }
 
 /* ---- Q4_0, Q4_1, Q5_0, Q5_1 with importance: blocks in lanes ------------------------------------------------------

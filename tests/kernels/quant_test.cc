@@ -121,6 +121,25 @@ TEST_P(Quant, IsTheSameAtEveryLevel) {
   }
 }
 
+// Rows that do not fill the lanes.
+TEST_P(Quant, RowsOfAnyLength) {
+  ckpt_dtype dtype = GetParam();
+  const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
+  std::vector<float> importance(QUANT_ROW), x = input(2);
+  quant_importance(1, importance.data());
+  if (!ckpt_can_quantize(dtype, true)) return;
+  for (size_t i = 1; ckpt_quant_level_at(i) != nullptr; i++)
+    for (size_t n = row->block_elements; n <= QUANT_ROW; n += row->block_elements)
+      for (const float *weights :
+           {static_cast<const float *>(nullptr), static_cast<const float *>(importance.data())}) {
+        if (!ckpt_can_quantize(dtype, weights != nullptr)) continue;
+        std::string want(n / row->block_elements * row->block_bytes + 1, '\x7e'), got = want;
+        ckpt_backend_reference.quantize(dtype, &want[0], x.data(), 1, n, weights);
+        ckpt_quant_at(ckpt_quant_level_at(i), dtype, &got[0], x.data(), 1, n, weights);
+        EXPECT_TRUE(got == want) << ckpt_quant_level_at(i)->name << " " << n;
+      }
+}
+
 // A row alone gives what it gives among others, whatever block follows it.
 TEST_P(Quant, DependsOnItsRowOnly) {
   ckpt_dtype dtype = GetParam();

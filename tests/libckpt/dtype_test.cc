@@ -37,9 +37,7 @@ TEST(Dtype, EveryNumberOfGgmlHasOneDtype) {
   for (uint32_t number = 0; number < 50; number++) {
     ckpt_dtype dtype = ckpt_dtype_of_ggml(number);
     EXPECT_EQ(dtype == CKPT_DTYPE_NONE, number > 42 || gone.count(number) == 1) << number;
-    if (dtype != CKPT_DTYPE_NONE) {
-      EXPECT_EQ(ckpt_dtype_get(dtype)->ggml, static_cast<int>(number));
-    }
+    EXPECT_EQ(ckpt_dtype_get(dtype)->ggml, dtype == CKPT_DTYPE_NONE ? -1 : static_cast<int>(number));
   }
   EXPECT_EQ(ckpt_dtype_of_ggml(UINT32_MAX), CKPT_DTYPE_NONE);
   EXPECT_EQ(ckpt_dtype_of_ggml(12), CKPT_Q4_K);
