@@ -4,6 +4,13 @@
 
 #include "quant_grid.h"
 
+/* Of the neighbours of a cell, the point whose values under scale are nearest to x: the least sum of roots[i] times the
+ * squared difference, from the first axis to the last; the first of equals, and the first of all if no sum is finite.
+ */
+typedef uint32_t ckpt_grid_nearest(const ckpt_grid *grid, uint32_t cell, float scale, const float *x,
+                                   const float *roots);
+ckpt_grid_nearest ckpt_grid_nearest_point; /* the reference */
+
 /* How one type searches. Levels l stand for odd numbers 2 l + 1 up to top = 2 max + 1. */
 typedef struct ckpt_iq_search {
   ckpt_grid_name grid;
@@ -26,7 +33,13 @@ typedef struct ckpt_iq_found {
 } ckpt_iq_found;
 
 /* Empty sub-blocks have scale, points and signs 0. `weights` has 256. */
-void ckpt_iq_find(const ckpt_iq_search *search, const float *x, const float *weights, ckpt_iq_found *found);
+void ckpt_iq_find(const ckpt_iq_search *search, ckpt_grid_nearest *nearest, const float *x, const float *weights,
+                  ckpt_iq_found *found);
+
+/* Rows of the types, with any function for the nearest point that finds what the reference finds. */
+typedef void ckpt_iq_quantize(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t n,
+                              const float *importance);
+ckpt_iq_quantize ckpt_iq2_xxs, ckpt_iq2_xs, ckpt_iq2_s, ckpt_iq3_xxs, ckpt_iq3_s; /* as above */
 
 /* A scale as four bits: 2 c + 1 of 31 parts of max_scale. */
 uint32_t ckpt_iq_scale_code(float scale, float max_scale);
