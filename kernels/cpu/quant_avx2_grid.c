@@ -1,7 +1,8 @@
 /* quant_avx2_grid.c - the nearest point of a grid among the neighbours of a cell, eight at a time, on AVX2.
  *
  * Each lane sums one neighbour's error in the reference's order. A lane keeps its first least one, and of the lanes the
- * least, or of equals the one that stands first in the list, is what the reference finds. */
+ * least, or of equals the one that stands first in the list, is what the reference finds. The lists of IQ2_S and IQ3
+ * are too short to gain by it. */
 #if defined(__x86_64__)
 #include <float.h>
 #include <immintrin.h>
@@ -69,8 +70,5 @@ AVX2 static uint32_t nearest_point(const ckpt_grid *grid, uint32_t cell, float s
 
 TYPE(iq2_xxs)
 TYPE(iq2_xs)
-TYPE(iq2_s)
-TYPE(iq3_xxs)
-TYPE(iq3_s)
 
 #endif
