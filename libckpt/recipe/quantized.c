@@ -130,12 +130,17 @@ ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized,
   return CKPT_OK;
 }
 
+/* Blocks hold their scales, but NVFP4's may have one more, of the whole tensor: X.weight has X.scale. */
+static ckpt_status refuse_scaled_blocks(const ckpt_index *index, const ckpt_tensor *tensor, ckpt_error *err) {
+  const ckpt_tensor *scale = tensor->dtype == CKPT_NVFP4 ? find_beside(index, tensor->name, ".weight", ".scale") : NULL;
+  if (scale == NULL) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                   "is NVFP4 that %s scales, which this version does not apply (leave it out of --dtype)", scale->name);
+}
+
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err) {
-  if (ckpt_dtype_get(tensor->dtype)->kind == CKPT_KIND_BLOCK)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                     "is %s, and this version cannot dequantize it yet (leave it out of --dtype)",
-                     ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+  if (ckpt_dtype_get(tensor->dtype)->kind == CKPT_KIND_BLOCK) return refuse_scaled_blocks(index, tensor, err);
   const ckpt_tensor *scales = find_scales(index, tensor), *values = find_values(index, tensor);
   size_t ignored;
   if (scales != NULL && (is_quantized || is_narrow(tensor)))

@@ -52,7 +52,7 @@ class Receipt : public testing::Test {
     open.like = model;
     ASSERT_EQ(ckpt_open(&from, input.c_str(), &open, &err), CKPT_OK) << err.message;
     std::vector<ckpt_convert_target> targets;
-    for (const auto &output : outputs) targets.push_back({output.c_str(), nullptr, 0, 0, 0});
+    for (const auto &output : outputs) targets.push_back({output.c_str(), nullptr, 0, 0, 0, nullptr});
     options_.input = input.c_str();
     options_.force = true;
     ckpt_convert_request request = {};
@@ -429,7 +429,7 @@ TEST_F(Receipt, AloneHashesSideFilesAndOfOneRank) {
   ckpt_plan *plan = nullptr;
   ckpt_sink *sink = nullptr;
   std::string output = Path("out");
-  ckpt_convert_target target = {output.c_str(), nullptr, 0, 0, 0};
+  ckpt_convert_target target = {output.c_str(), nullptr, 0, 0, 0, nullptr};
   options_.input = kLlama;
   ckpt_convert_request request = {};
   request.verb = "convert";

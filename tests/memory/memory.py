@@ -212,11 +212,14 @@ def check_scan(base):
 def check_hostile(base):
     """A pickle of nothing but opcodes that make nodes is refused before it takes more than a chunk's index may."""
     n = 20 * 1000**2
-    for what, pickle in (("lists", b"(" + b"]" * n + b"t."), ("tuples", b"N" + b"\x85" * n + b".")):
+    for what, head, opcode, tail in (("lists", b"(", b"]", b"t."), ("tuples", b"N", b"\x85", b".")):
         folder = os.path.join(base, what)
         os.mkdir(folder)
         with open(os.path.join(folder, ".metadata"), "wb") as f:
-            f.write(b"\x80\x04" + pickle)
+            f.write(b"\x80\x04" + head)
+            for _ in range(n // 1000):  # piece by piece, as above
+                f.write(opcode * 1000)
+            f.write(tail)
         peak, status, message, _ = run("ls", folder)
         print("%-44s %6.1f MiB" % (".metadata of 20 MB of %s" % what, peak / MIB))
         if status != 1 or "bytes of memory for each of its own" not in message or peak > 12 * n + 16 * MIB + ALLOWED:

@@ -9,7 +9,7 @@ try lst
 try frobnicate
 try merge base --adapter x
 try help mrege
-try help quantize
+try help merge
 try ls
 try ls a b
 try ls --mtach x p
