@@ -29,6 +29,15 @@ void ckpt_quant_avx2_iq2_xs(uint8_t *dst, const float *x, size_t n, const float 
 void ckpt_quant_avx2_iq2_s(uint8_t *dst, const float *x, size_t n, const float *importance);  /* as above */
 void ckpt_quant_avx2_iq3_s(uint8_t *dst, const float *x, size_t n, const float *importance);  /* as above */
 
+/* Readers on AVX2 (quant_avx2_points.c). */
+void ckpt_dequant_avx2_iq2_xxs(float *y, const uint8_t *src, size_t n);
+void ckpt_dequant_avx2_iq2_xs(float *y, const uint8_t *src, size_t n);  /* as above */
+void ckpt_dequant_avx2_iq2_s(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_iq3_xxs(float *y, const uint8_t *src, size_t n); /* as above */
+void ckpt_dequant_avx2_iq3_s(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_iq1_s(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_iq1_m(float *y, const uint8_t *src, size_t n);   /* as above */
+
 /* Readers on AVX2 (quant_avx2_read.c). */
 void ckpt_dequant_avx2_q4_0(float *y, const uint8_t *src, size_t n);
 void ckpt_dequant_avx2_q4_1(float *y, const uint8_t *src, size_t n);  /* as above */

@@ -45,8 +45,13 @@ LEGACY_TYPE(q5_1, ckpt_quant_avx2_q5_1)
 
 const ckpt_quant_level ckpt_quant_avx2 = {
     .name = "avx2",
-    .types = {[CKPT_IQ2_XXS] = {.quantize = ckpt_quant_avx2_iq2_xxs},
-              [CKPT_IQ2_XS] = {.quantize = ckpt_quant_avx2_iq2_xs},
+    .types = {[CKPT_IQ2_S] = {.dequantize = ckpt_dequant_avx2_iq2_s},
+              [CKPT_IQ3_XXS] = {.dequantize = ckpt_dequant_avx2_iq3_xxs},
+              [CKPT_IQ3_S] = {.dequantize = ckpt_dequant_avx2_iq3_s},
+              [CKPT_IQ1_S] = {.dequantize = ckpt_dequant_avx2_iq1_s},
+              [CKPT_IQ1_M] = {.dequantize = ckpt_dequant_avx2_iq1_m},
+              [CKPT_IQ2_XXS] = {.quantize = ckpt_quant_avx2_iq2_xxs, .dequantize = ckpt_dequant_avx2_iq2_xxs},
+              [CKPT_IQ2_XS] = {.quantize = ckpt_quant_avx2_iq2_xs, .dequantize = ckpt_dequant_avx2_iq2_xs},
               [CKPT_IQ4_NL] = {.quantize = quantize_iq4_nl},
               [CKPT_IQ4_XS] = {.quantize = quantize_iq4_xs},
               [CKPT_Q4_0] = {.quantize = quantize_q4_0, .dequantize = ckpt_dequant_avx2_q4_0},

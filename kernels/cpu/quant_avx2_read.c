@@ -115,10 +115,9 @@ AVX2 void ckpt_dequant_avx2_tq2_0(float *restrict y, const uint8_t *restrict src
 
 AVX2 void ckpt_dequant_avx2_q1_0(float *restrict y, const uint8_t *restrict src, size_t n) {
   for (; n > 0; n -= 128, y += 128, src += 18) {
-    uint32_t d = ckpt_float_bits(ckpt_get_f16(src));
+    float d = ckpt_get_f16(src);
     for (int k = 0; k < 16; k++)
-      for (uint32_t j = 0; j < 8; j++)
-        y[8 * k + (int)j] = ckpt_float_from_bits(d ^ ((uint32_t)~src[2 + k] >> j & 1) << 31);
+      for (uint32_t j = 0; j < 8; j++) y[8 * k + (int)j] = ckpt_flip(d, (uint32_t)~src[2 + k] >> j & 1);
   }
 }
 

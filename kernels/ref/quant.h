@@ -62,6 +62,11 @@ static inline float ckpt_float_from_bits(uint32_t bits) {
   return x;
 }
 
+/* x, negated where flips is 1: the bit alone, so that a NaN too is the same everywhere. */
+static inline float ckpt_flip(float x, uint32_t flips) {
+  return ckpt_float_from_bits(ckpt_float_bits(x) ^ flips << 31);
+}
+
 /* x, or the bound that it is beyond. */
 static inline int ckpt_clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 

@@ -23,7 +23,7 @@ static unsigned with_parity(unsigned signs) {
 }
 
 static void read_group(float *y, const uint8_t *levels, unsigned signs, float scale) {
-  for (int i = 0; i < 8; i++) y[i] = scale * level_values[levels[i]] * (signs >> i & 1 ? -1.0f : 1.0f);
+  for (int i = 0; i < 8; i++) y[i] = ckpt_flip(scale * level_values[levels[i]], signs >> i & 1);
 }
 
 static float scale_of(float d, unsigned code) { return d * (0.5f + (float)code) * 0.25f; }

@@ -47,7 +47,7 @@ static void dequantize_xxs(float *y, const uint8_t *src, size_t n) {
       uint32_t odd = signs ^ signs >> 4;
       odd ^= odd >> 2;
       signs |= ((odd ^ odd >> 1) & 1) << 7;
-      y[i] = scale * xxs_values[levels[src[2 + i / 4]][i % 4]] * (signs >> i % 8 & 1 ? -1.0f : 1.0f);
+      y[i] = ckpt_flip(scale * xxs_values[levels[src[2 + i / 4]][i % 4]], signs >> i % 8 & 1);
     }
 }
 
@@ -80,7 +80,7 @@ static void dequantize_s(float *y, const uint8_t *src, size_t n) {
     for (int i = 0; i < CKPT_SUPER; i++) {
       int k = i / 4, point = src[2 + k] | (src[66 + k / 8] >> k % 8 & 1) << 8;
       float scale = ckpt_get_f16(src) * (float)(1 + 2 * (src[106 + i / 64] >> 4 * (i / 32 % 2) & 15));
-      y[i] = scale * s_values[levels[point][i % 4]] * (src[74 + i / 8] >> i % 8 & 1 ? -1.0f : 1.0f);
+      y[i] = ckpt_flip(scale * s_values[levels[point][i % 4]], src[74 + i / 8] >> i % 8 & 1u);
     }
 }
 

@@ -27,7 +27,7 @@ static void quantize_q1_0(uint8_t *dst, const float *x, size_t n, const float *i
 static void dequantize_q1_0(float *y, const uint8_t *src, size_t n) {
   for (; n > 0; n -= Q1_BLOCK, y += Q1_BLOCK, src += 18) {
     float d = ckpt_get_f16(src);
-    for (int j = 0; j < Q1_BLOCK; j++) y[j] = src[2 + j / 8] >> j % 8 & 1 ? d : -d;
+    for (int j = 0; j < Q1_BLOCK; j++) y[j] = ckpt_flip(d, ~(uint32_t)src[2 + j / 8] >> j % 8 & 1);
   }
 }
 
