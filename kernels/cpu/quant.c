@@ -9,7 +9,7 @@ static const ckpt_quant_level reference = {.name = "reference"};
 const ckpt_quant_level *ckpt_quant_level_at(size_t i) {
   const ckpt_quant_level *levels[3] = {&reference};
   size_t n = 1;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) levels[n++] = &ckpt_quant_avx2;
+  if (__builtin_cpu_supports("avx2")) levels[n++] = &ckpt_quant_avx2;
   if (n == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
     levels[n++] = &ckpt_quant_avx512;

@@ -62,7 +62,7 @@ static inline float ckpt_float_from_bits(uint32_t bits) {
   return x;
 }
 
-/* x, negated where flips is 1: the bit alone, so that a NaN too is the same everywhere. */
+/* x, negated where flips is 1: the bit alone, which -x leaves open for a NaN. */
 static inline float ckpt_flip(float x, uint32_t flips) {
   return ckpt_float_from_bits(ckpt_float_bits(x) ^ flips << 31);
 }

@@ -43,7 +43,8 @@ static inline float quant_from_bits(uint32_t bits) {
   return x;
 }
 
-static inline float quant_keep_bits(float x, uint32_t mask) {
+/* Not inlined: gcc 12 then forgets the mask where kinds are merged. */
+static __attribute__((noinline)) float quant_keep_bits(float x, uint32_t mask) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   return quant_from_bits(bits & mask);

@@ -114,8 +114,9 @@ TEST_P(Quant, IsTheSameAtEveryLevel) {
       for (char &byte : blocks) byte = static_cast<char>(quant_bits(&state) >> 56);
       ckpt_backend_reference.dequantize(dtype, want.data(), blocks.data(), QUANT_ROW);
       ckpt_dequant_at(level, dtype, got.data(), blocks.data(), QUANT_ROW);
-      for (size_t j = 0; j < QUANT_ROW; j++) /* NaN too */
-        ASSERT_EQ(ckpt_float_bits(got[j]), ckpt_float_bits(want[j])) << level->name << " " << j;
+      for (size_t j = 0; j < QUANT_ROW; j++) /* a NaN may have any bits: of two that are added either may stay */
+        ASSERT_TRUE(ckpt_float_bits(got[j]) == ckpt_float_bits(want[j]) || (std::isnan(want[j]) && std::isnan(got[j])))
+            << level->name << " " << j << ": " << got[j] << ", not " << want[j];
     }
   }
 }
