@@ -271,8 +271,7 @@ TEST_F(DcpWrite, ObjectsThatTorchWouldTakeForOneAreRefused) {
        "two objects would be 'x.1' in torch's dict: ['x']['1'], with a number and with a text as key"},
       {"(dVx\n(l(dVa\nI1\nsasVx.0\n(dVa\nI2\nss.",
        "two objects would be 'x.0.a' in torch's dict: ['x'][0]['a'] and ['x.0']['a']"},
-      {"(dVt0\nI1\ns.",
-       "tensor 't0': the object at ['t0'] has its name in torch's dict, 't0' (--rename, --exclude)"},
+      {"(dVt0\nI1\ns.", "tensor 't0': the object at ['t0'] has its name in torch's dict, 't0' (--rename, --exclude)"},
   };
   for (const auto &c : cases) {
     err_ = {};

@@ -20,8 +20,8 @@ std::string entry(const std::string &name, int32_t n_calls, const Floats &values
          f32s(values);
 }
 
-const std::string kTwo = i32(2) + entry("blk.0.attn_q.weight", 4, {8, 2, 0, 1}) +
-                         entry("blk.0.ffn_down_exps.weight", 0, {1, 2, 3, 4, 5, 6});
+const std::string kTwo =
+    i32(2) + entry("blk.0.attn_q.weight", 4, {8, 2, 0, 1}) + entry("blk.0.ffn_down_exps.weight", 0, {1, 2, 3, 4, 5, 6});
 const std::string kText = i32(7) + i32(8) + "wiki.txt";
 
 std::string metadata_of(const ckpt_index *index, const std::string &key) {
@@ -71,9 +71,9 @@ TEST(Imatrix, CountsThatLieAreRefused) {
 std::string gguf_like(const Floats &sums, const Floats &counts) {
   const std::string n = std::to_string(4 * sums.size()), end = std::to_string(4 * (sums.size() + counts.size()));
   const std::string width = std::to_string(sums.size() / counts.size()), height = std::to_string(counts.size());
-  return safetensors("{\"w.in_sum2\":{\"dtype\":\"F32\",\"shape\":[" + height + "," + width +
-                         "],\"data_offsets\":[0," + n + "]},\"w.counts\":{\"dtype\":\"F32\",\"shape\":[" + height +
-                         ",1],\"data_offsets\":[" + n + "," + end + "]}}",
+  return safetensors("{\"w.in_sum2\":{\"dtype\":\"F32\",\"shape\":[" + height + "," + width + "],\"data_offsets\":[0," +
+                         n + "]},\"w.counts\":{\"dtype\":\"F32\",\"shape\":[" + height + ",1],\"data_offsets\":[" + n +
+                         "," + end + "]}}",
                      f32s(sums) + f32s(counts));
 }
 

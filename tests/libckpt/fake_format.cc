@@ -30,9 +30,7 @@ std::string text_of(const ckpt_error &err) {
   return ckpt_error_text(&err, text, sizeof text);
 }
 
-ckpt_dtype random_dtype(Random *random) {
-  return static_cast<ckpt_dtype>(random->between(CKPT_BOOL, CKPT_C128));
-}
+ckpt_dtype random_dtype(Random *random) { return static_cast<ckpt_dtype>(random->between(CKPT_BOOL, CKPT_C128)); }
 
 std::vector<uint8_t> read_all(const ckpt_index *index, const ckpt_tensor *tensor) {
   std::vector<uint8_t> bytes(tensor->n_bytes);

@@ -16,11 +16,11 @@ try convert every-type.gguf -o set.gguf --quiet --set value.u8=7 --set new.key=1
 ckpt inspect set.gguf | grep -E 'value.u8|new.key|array.text'
 grep -o '"remove.*new.key=1.5"\]' r.json
 try verify set.gguf --receipt r.json --quiet
-try convert every-type.gguf -o no.gguf --set value.u8=256
-try convert every-type.gguf -o no.gguf --set general.alignment=12
-try convert every-type.gguf -o no.gguf --set split.count=2
-try convert every-type.gguf -o no.gguf --remove nothing
-try convert every-type.gguf -o no.gguf --dtype f16
+try convert every-type.gguf -o cast.gguf --set value.u8=256
+try convert every-type.gguf -o cast.gguf --set general.alignment=12
+try convert every-type.gguf -o cast.gguf --set split.count=2
+try convert every-type.gguf -o cast.gguf --remove nothing
+try convert every-type.gguf -o cast.gguf --dtype f16
 try convert every-type.gguf -o no.safetensors
 try convert whole.gguf -o no.safetensors --set a=1
 try convert whole.gguf -o whole.safetensors --quiet
