@@ -74,6 +74,19 @@ say 'what would unpickling do? nothing here; and a .pt that would run a command 
 run "ckpt scan fsdp4 whole.pt for-two | tail -n 1"
 run 1 "ckpt scan $data/scan/bad/torch.pt"
 
+say 'a GGUF model, as llama.cpp converted it: three of its presets from one read, with a receipt'
+run "cp $data/gguf/tiny-llama-f16.gguf model.gguf"
+run "ckpt inspect model.gguf | head -n 24"
+run "ckpt quantize model.gguf -o 'model-{type}.gguf' --type Q8_0 --type Q6_K --type Q4_K_M --receipt quantized.json"
+run "ckpt ls model-Q4_K_M.gguf"
+run "ckpt verify model-Q4_K_M.gguf --receipt quantized.json"
+
+say 'the same bytes as llama-quantize made of it; a type of very few bits wants an importance matrix'
+run "for t in Q8_0 Q6_K Q4_K_M; do printf '%s\t' \$t; sha256sum < model-\$t.gguf | cut -d' ' -f1; done | tee ours.sum"
+run "sed -n 's/^\(Q8_0\|Q6_K\|Q4_K_M\) /\1\t/p' $data/gguf/quantized.tsv | diff - ours.sum"
+run 1 "ckpt quantize model.gguf -o small.gguf --type IQ2_XS"
+run "ckpt quantize model.gguf -o small.gguf --type IQ2_XS --imatrix $data/gguf/imatrix.gguf"
+
 say 'what is there is not overwritten, unless told so'
 run 1 "ckpt convert llama-tiny -o one.safetensors"
 run "ckpt convert llama-tiny -o one.safetensors --force"

@@ -1,6 +1,6 @@
 """Files that llama-quantize makes and ours are the same bytes: every preset, with and without importance.
 
-CKPT_LLAMA names the folder of llama.cpp's tools."""
+LLAMA_CPP_BIN names the folder of llama.cpp's tools."""
 import importlib.util
 import os
 import pathlib
@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 from command import TESTS, ckpt
 
-LLAMA = os.environ.get("CKPT_LLAMA")
+LLAMA = os.environ.get("LLAMA_CPP_BIN")
 spec = importlib.util.spec_from_file_location("presets", os.path.join(TESTS, "data/presets/make.py"))
 presets = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(presets)
@@ -174,6 +174,6 @@ def test_tools_run_what_we_write(folder):
 
 if __name__ == "__main__":
     if LLAMA is None:
-        print("test_quantize SKIPPED: CKPT_LLAMA names no llama.cpp")
+        print("test_quantize SKIPPED: LLAMA_CPP_BIN names no llama.cpp")
         sys.exit(0)
     command.main(globals())

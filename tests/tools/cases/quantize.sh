@@ -1,0 +1,51 @@
+# Every preset, with and without importance, is the file that llama-quantize makes; several types from one read; what is
+# refused, and receipts.
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" 2>&1
+  code=$?
+  [ $code = 0 ] || echo "exit $code"
+}
+cp $DATA/gguf/tiny-llama-f16.gguf model.gguf
+cp $DATA/gguf/imatrix.gguf .
+same=0
+refused=0
+while read -r what sum; do
+  preset=${what%+imatrix}
+  importance=
+  [ "$preset" = "$what" ] || importance='--imatrix imatrix.gguf'
+  got=refused
+  if ckpt quantize model.gguf -o out.gguf --type "$preset" $importance --force --quiet > /dev/null 2>&1; then
+    got=$(sha256sum out.gguf | cut -d' ' -f1)
+  fi
+  if [ "$got" != "$sum" ]; then
+    echo "$what: $got, of llama-quantize $sum"
+  elif [ "$got" = refused ]; then
+    refused=$((refused + 1))
+  else
+    same=$((same + 1))
+  fi
+done < $DATA/gguf/quantized.tsv
+echo "$same files are those of llama-quantize, and it refuses the same $refused"
+try quantize model.gguf -o 'm-{type}.gguf' --type Q8_0 --type q4_k --type F32 --quiet --receipt r.json
+try verify m-Q4_K_M.gguf --receipt r.json --quiet
+sed 's/"type":"Q4_K_M"/"type":"Q4_K_S"/' r.json > other.json
+try verify m-Q4_K_M.gguf --receipt other.json --quiet
+ckpt quantize model.gguf -o one.gguf --type Q4_K_M --threads 1 --memory 16M --quiet > /dev/null
+cmp one.gguf m-Q4_K_M.gguf
+try quantize model.gguf -o w.gguf --type IQ2_XS --imatrix imatrix.gguf --quiet --receipt w.json --json |
+  sed 's/"seconds":[^,]*,"peak_bytes":[0-9]*/"seconds":0,"peak_bytes":0/'
+try verify w.gguf --receipt w.json --quiet
+try diff model.gguf m-Q8_0.gguf --atol 0.01 --quiet
+try convert m-Q8_0.gguf -o back.safetensors --dtype f32 --quiet
+try quantize m-Q8_0.gguf -o again.gguf --type Q4_K_M
+try quantize model.gguf -o no.gguf --type IQ2_XS
+try quantize model.gguf -o no.gguf --type Q7_K
+try quantize model.gguf -o no.gguf --type Q8_0 --type Q4_0
+try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type nothing=q4_0
+try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type attn_q=i8
+try quantize model.gguf -o no.gguf --type Q8_0 --imatrix model.gguf
+try quantize model.gguf -o no.safetensors --type Q8_0
+try quantize $DATA/llama-tiny -o no.gguf --type Q8_0 | sed "s#$DATA/##"
+try quantize model.gguf -o imatrix.gguf --type Q8_0 --imatrix imatrix.gguf --force
+ls
