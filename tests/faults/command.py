@@ -32,6 +32,7 @@ CASES = {
     "convert over a torch file": ("convert IN -o o.pt --force", {"o.pt": "old"}),
     "convert to a GGUF file": ("convert IN -o o.gguf --set a=1 --threads 2", {}),
     "convert from a GGUF file": ("convert GGUF -o o.gguf --force --remove array.text", {"o.gguf": "old"}),
+    "quantize to two types": ("quantize MODEL -o {type}.gguf --type Q4_0 --type Q8_0 --imatrix IMATRIX --receipt r.json", {}),
     "split a GGUF file": ("split GGUF -o o --shard-size 500", {}),
     "convert to a new folder": ("convert IN -o o", {}),
     "convert into an empty folder": ("convert IN -o o", {"o/": ""}),
@@ -92,7 +93,9 @@ class Run:
         self.before = tree(work)
         report = work + ".report"
         environment = dict(os.environ, LD_PRELOAD=FAULT_SO, CKPT_FAULT=fault, CKPT_FAULT_REPORT=report, TMPDIR=work)
-        inputs = {"IN": os.path.join("..", "in"), "GGUF": os.path.join(DATA, "gguf", "every-type.gguf")}
+        inputs = {"IN": os.path.join("..", "in"), "GGUF": os.path.join(DATA, "gguf", "every-type.gguf"),
+                  "MODEL": os.path.join(DATA, "gguf", "tiny-llama-f16.gguf"),
+                  "IMATRIX": os.path.join(DATA, "gguf", "imatrix.gguf")}
         command = [CKPT] + [inputs.get(a, a) for a in arguments.split()]
         done = subprocess.run(command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=60)
