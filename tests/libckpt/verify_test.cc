@@ -196,7 +196,7 @@ TEST(Verify, OfOneSortSoManyAreKeptAndAllAreCounted) {
 std::string Archive(const std::string &name, const std::string &named, const std::string &payload) {
   auto number = [](uint64_t value, int n) {
     std::string bytes;
-    for (int i = 0; i < n; i++) bytes += static_cast<char>(value >> (8 * i));
+    for (int i = 0; i < n; i++) bytes += static_cast<char>(i < 8 ? value >> (8 * i) : 0);
     return bytes;
   };
   auto crc = crc32(0, reinterpret_cast<const Bytef *>(payload.data()), static_cast<uInt>(payload.size()));

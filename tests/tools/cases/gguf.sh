@@ -20,7 +20,7 @@ try convert every-type.gguf -o cast.gguf --set value.u8=256
 try convert every-type.gguf -o cast.gguf --set general.alignment=12
 try convert every-type.gguf -o cast.gguf --set split.count=2
 try convert every-type.gguf -o cast.gguf --remove nothing
-try convert every-type.gguf -o cast.gguf --dtype f16
+try convert every-type.gguf -o cast.gguf --dtype f16 --quiet
 try convert every-type.gguf -o no.safetensors
 try convert whole.gguf -o no.safetensors --set a=1
 try convert whole.gguf -o whole.safetensors --quiet
