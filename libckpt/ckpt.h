@@ -346,7 +346,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_r
 
 /* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, dtype), ENOMEM.
  * read: the tensor as stored. memory: caller's row-major bytes, borrowed until the plan is freed; NULL for none only.
- * cast: round to nearest even; the only node that rounds; from a block type exact.
+ * cast: round to nearest even; of a block type its f32, which is exact, is cast. It and quantize are the only nodes
+ * that round.
  * quantize: f32 to a block type of ggml, row by row, as ggml's reference does; importance, or NULL, is f32 of the shape
  * [n_matrices, last axis], one row of weights for as many equal parts of x; the run fails with EVALUE where a value or
  * a scale is not finite.

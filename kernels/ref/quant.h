@@ -24,7 +24,7 @@ enum { CKPT_SUPER = 256 };
 typedef struct ckpt_quant {
   void (*quantize)(uint8_t *dst, const float *x, size_t n, const float *importance); /* NULL: only read */
   void (*dequantize)(float *y, const uint8_t *src, size_t n);
-  bool needs_importance; /* never NULL */
+  bool needs_importance; /* importance is never NULL */
 } ckpt_quant;
 
 /* The row of a block type; NULL for others. */

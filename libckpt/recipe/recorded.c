@@ -177,8 +177,8 @@ static ckpt_status read_preset(recorded *r, ckpt_json *json, void *into, ckpt_er
 /* The tables that decided: others would decide otherwise. */
 static ckpt_status read_presets(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   const char *text = NULL;
-  (void)into;
   CKPT_TRY(read_text(r, json, &text, err));
+  *(bool *)into = true;
   if (text != NULL && strcmp(text, CKPT_PRESETS_VERSION) == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "types were chosen by presets '%.80s', this version has %s",
                    text == NULL ? "" : text, CKPT_PRESETS_VERSION);
@@ -197,8 +197,9 @@ static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_e
 
 static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_quantize_options *options = &r->quantize;
+  bool has_presets = false;
   (void)into;
-  const field fields[] = {{"presets", read_presets, NULL},
+  const field fields[] = {{"presets", read_presets, &has_presets},
                           {"tensor_types", read_list, &options->tensor_types},
                           {"output_type", read_type, &options->output_type},
                           {"embedding_type", read_type, &options->embedding_type},
@@ -210,7 +211,8 @@ static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_
                           {NULL, refuse_option, NULL}};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "quantize", err));
   r->request.quantize = options;
-  return read_fields(r, json, fields, sizeof fields / sizeof *fields, err);
+  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  return has_presets ? CKPT_OK : refuse(r, "no version of presets", err);
 }
 
 static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {

@@ -31,6 +31,8 @@ try quantize model.gguf -o 'm-{type}.gguf' --type Q8_0 --type q4_k --type F32 --
 try verify m-Q4_K_M.gguf --receipt r.json --quiet
 sed 's/"type":"Q4_K_M"/"type":"Q4_K_S"/' r.json > other.json
 try verify m-Q4_K_M.gguf --receipt other.json --quiet
+sed 's/"presets":"[^"]*",//' r.json > other.json
+try verify m-Q4_K_M.gguf --receipt other.json --quiet
 ckpt quantize model.gguf -o one.gguf --type Q4_K_M --threads 1 --memory 16M --quiet > /dev/null
 cmp one.gguf m-Q4_K_M.gguf
 try quantize model.gguf -o w.gguf --type IQ2_XS --imatrix imatrix.gguf --quiet --receipt w.json --json |
