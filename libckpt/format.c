@@ -80,6 +80,10 @@ static ckpt_status check_tensors(const ckpt_format *format, const ckpt_index *de
     if (!(format->caps.dtypes >> tensor->dtype & 1))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s cannot hold %s (choose another with --dtype)",
                        format->name, ckpt_dtype_name(tensor->dtype));
+    for (uint32_t axis = 0; axis < tensor->rank; axis++)
+      if (tensor->shape[axis] > INT64_MAX)
+        return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "axis %u has %llu elements, more than 2^63 - 1",
+                         axis, (unsigned long long)tensor->shape[axis]);
     if (tensor->rank > format->caps.max_rank)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%u axes, %s holds at most %u", tensor->rank,
                        format->name, format->caps.max_rank);
@@ -109,11 +113,12 @@ static bool holds_more(const ckpt_object *object, int depth, uint64_t *n_left) {
   return false;
 }
 
-/* How many objects hold more than tensors. What is known of a checkpoint whose whole object is kept stands beside that
- * as the same nodes (torch_state.h): the whole counts where nothing of it does. */
-static unsigned long long count_objects(const ckpt_object *objects) {
+/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes (torch_state.h): the
+ * whole counts where nothing of it does. */
+uint64_t ckpt_objects_count(const ckpt_object *objects) {
+  if (objects == NULL) return 0;
   const ckpt_object *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
-  unsigned long long n = 0, n_whole = 0;
+  uint64_t n = 0, n_whole = 0;
   for (uint64_t i = 0; i < objects->n; i++) {
     uint64_t n_left = UINT64_C(1) << 24;
     const ckpt_object *object = objects->items[2 * i + 1];
@@ -147,8 +152,8 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
     CKPT_TRY(ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", described->composites[i].name));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) {
-    unsigned long long n = count_objects(described->objects);
-    if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", n, n == 1 ? "" : "s"));
+    uint64_t n = ckpt_objects_count(described->objects);
+    if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, n == 1 ? "" : "s"));
     described->objects = NULL;
   }
   if (!format->caps.side_files && described->n_side_files != 0) {

@@ -73,6 +73,9 @@ const ckpt_format *ckpt_format_of_suffix(const char *path); /* as above */
 const char *ckpt_format_later(const char *name);
 const char *ckpt_format_later_of_suffix(const char *path); /* as above */
 
+/* How many objects of an index (a DICT, or NULL) hold more than tensors. */
+uint64_t ckpt_objects_count(const ckpt_object *objects);
+
 /* caps, then the row's own normalize, then ckpt_index_finish. */
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 

@@ -130,6 +130,8 @@ static ckpt_status add_part(ckpt_sink **out, shared_folder *folder, const char *
     if (folder->n_parts == 0) free(folder);
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
+  for (size_t n = strlen(copy); n > 0 && copy[n - 1] == '/'; n--)
+    copy[n - 1] = '\0'; /* "sub/" is a folder's name too */
   *part = (sink_part){.folder = folder, .name = copy};
   folder->n_parts++;
   return ckpt_sink_custom(out, &part_ops, part, err); /* closes part on failure */

@@ -55,14 +55,14 @@ static ckpt_status find_preset(const ckpt_preset **out, ckpt_args *args, const c
   return ckpt_args_fail(args, err, "--type '%s' is none of: %s", name, list);
 }
 
-/* The path with the preset's name where it asks for it; otherwise the same one. */
+/* The path with the preset's name wherever it asks for it. */
 static ckpt_status fill_in(const char **out, ckpt_args *args, const char *path, const ckpt_preset *preset,
                            ckpt_error *err) {
-  const char *at = strstr(path, PLACEHOLDER);
+  for (const char *at; (at = strstr(path, PLACEHOLDER)) != NULL;) {
+    path = ckpt_arena_printf(&args->arena, "%.*s%s%s", (int)(at - path), path, preset->name, at + strlen(PLACEHOLDER));
+    CKPT_TRY_ALLOC(path, err);
+  }
   *out = path;
-  if (at == NULL) return CKPT_OK;
-  *out = ckpt_arena_printf(&args->arena, "%.*s%s%s", (int)(at - path), path, preset->name, at + strlen(PLACEHOLDER));
-  CKPT_TRY_ALLOC(*out, err);
   return CKPT_OK;
 }
 

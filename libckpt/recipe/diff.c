@@ -35,8 +35,9 @@ static ckpt_dtype dtype_of(const ckpt_diff *d, const ckpt_tensor *tensor) {
 static void describe(const ckpt_diff *d, ckpt_diff_pair *pair, const ckpt_tensor *a, const ckpt_tensor *b) {
   pair->dtype_a = dtype_of(d, a);
   pair->dtype_b = dtype_of(d, b);
-  ckpt_dtype_kind kind_a = ckpt_dtype_get(pair->dtype_a)->kind, kind_b = ckpt_dtype_get(pair->dtype_b)->kind;
-  bool is_tolerant = kind_a == kind_b && (kind_a == CKPT_KIND_FLOAT || kind_a == CKPT_KIND_COMPLEX);
+  bool is_complex = ckpt_dtype_get(pair->dtype_a)->kind == CKPT_KIND_COMPLEX &&
+                    ckpt_dtype_get(pair->dtype_b)->kind == CKPT_KIND_COMPLEX;
+  bool is_tolerant = is_complex || (ckpt_dtype_holds_floats(pair->dtype_a) && ckpt_dtype_holds_floats(pair->dtype_b));
   pair->has_shapes = ckpt_tensor_same_shape(a, b);
   pair->by_value = d->options.has_tolerance && is_tolerant;
   pair->is_compared = pair->has_shapes && (pair->dtype_a == pair->dtype_b || pair->by_value);
@@ -135,6 +136,11 @@ static ckpt_status read_side(const ckpt_diff *d, ckpt_plan *plan, const ckpt_ind
   return ckpt_fail_at(status, err, index->path, tensor->name);
 }
 
+/* What a side is read as: blocks against another dtype as their f32. */
+static ckpt_dtype values_of(ckpt_dtype dtype, bool alone) {
+  return alone && (CKPT_BLOCK_DTYPES >> dtype & 1) != 0 ? CKPT_F32 : dtype;
+}
+
 static ckpt_status compare(const ckpt_diff *d, ckpt_plan *plan, ckpt_diff_pair *pair, ckpt_error *err) {
   static const ckpt_tolerance exact = {0};
   const ckpt_tensor *a = pair->a != NULL ? pair->a : pair->b, *b = pair->kept != NULL ? pair->kept : pair->b;
@@ -142,8 +148,8 @@ static ckpt_status compare(const ckpt_diff *d, ckpt_plan *plan, ckpt_diff_pair *
   ckpt_expr *args[2], *reduction;
   const void *value;
   bool alone = pair->dtype_a != pair->dtype_b;
-  CKPT_TRY(read_side(d, plan, index_a, a, pair->dtype_a, alone, &args[0], err));
-  CKPT_TRY(read_side(d, plan, index_b, b, pair->dtype_b, alone, &args[1], err));
+  CKPT_TRY(read_side(d, plan, index_a, a, values_of(pair->dtype_a, alone), alone, &args[0], err));
+  CKPT_TRY(read_side(d, plan, index_b, b, values_of(pair->dtype_b, alone), alone, &args[1], err));
   CKPT_TRY(ckpt_expr_apply(&reduction, plan, &ckpt_op_compare, CKPT_F64, args, 2,
                            pair->by_value ? &d->options.tolerance : &exact, err));
   CKPT_TRY(ckpt_plan_reduce(plan, pair->name, reduction, &value, err));

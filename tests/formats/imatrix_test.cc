@@ -127,7 +127,20 @@ TEST(Imatrix, WidthsHaveToMatchAndValuesBeFinite) {
   err = {};
   EXPECT_EQ(importance(gguf_like({8, 2}, {1}), {2, 5, 2}, &got, &err), CKPT_EDIFFERENT);
   err = {};
-  EXPECT_EQ(importance(gguf_like({8, INFINITY}, {1}), {5, 2}, &got, &err), CKPT_EVALUE);
+}
+
+// What would make zeros or noise of the weights without a word.
+TEST(Imatrix, ImportanceHasToBeSome) {
+  const std::pair<std::string, std::vector<uint64_t>> cases[] = {
+      {gguf_like({8, INFINITY}, {1}), {5, 2}},     {gguf_like({8, -1}, {1}), {5, 2}},
+      {gguf_like({8, 1}, {INFINITY}), {5, 2}},     {gguf_like({8, 1}, {-2}), {5, 2}},
+      {gguf_like({8, 1}, {NAN}), {5, 2}},          {gguf_like({0, 0}, {3}), {5, 2}},
+      {gguf_like({8, 1, 0, 0}, {1, 3}), {2, 5, 2}}};
+  for (const auto &[bytes, shape] : cases) {
+    ckpt_error err = {};
+    Floats got;
+    EXPECT_EQ(importance(bytes, shape, &got, &err), CKPT_EVALUE) << text_of(err);
+  }
 }
 
 TEST(Imatrix, WhatIsNoneIsRefused) {

@@ -14,3 +14,6 @@ for format in megatron FSDP onnx; do ckpt convert $in -o later --to $format 2>&1
 for name in x.ONNX a.b/x.onnx; do ckpt convert $in -o $name 2>&1 || echo "exit $?"; done
 for format in megatron hf; do ckpt reshard $in -o later --to $format 2>&1 || echo "exit $?"; done
 ckpt convert $in -o ok --to HF 2>&1 || echo "exit $?"
+# A folder below a folder, whichever way its name is written.
+ckpt convert $in -o both -o both/sub/ --quiet
+find both -type f | sort
