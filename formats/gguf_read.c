@@ -260,10 +260,11 @@ static ckpt_status refuse_key_twice(const reader *r, ckpt_error *err) {
 /* ---- what keys say of the file -------------------------------------------------------------------------------------
  */
 
+/* Of this file's own metadata, which follows that of the files before it. */
 static const ckpt_meta *find_meta(const reader *r, const char *key) {
-  for (uint32_t i = r->first_meta; i < r->index->n_metadata; i++)
-    if (strcmp(r->index->metadata[i].key, key) == 0) return &r->index->metadata[i];
-  return NULL;
+  const ckpt_index own = {.metadata = r->index->metadata + r->first_meta,
+                          .n_metadata = r->index->n_metadata - r->first_meta};
+  return ckpt_index_meta(&own, key);
 }
 
 /* The number under a key, which has to be of this type; *out is unchanged where there is none. */

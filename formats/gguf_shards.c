@@ -90,20 +90,18 @@ static ckpt_status add_part(ckpt_meta *metadata, uint32_t *n, const ckpt_layout 
   return CKPT_OK;
 }
 
-/* A file's metadata: the model's in the first, in the others only how they are aligned. */
-static ckpt_status make_metadata(ckpt_meta **out, uint32_t *n, const ckpt_layout *layout, uint32_t number,
-                                 uint32_t count, ckpt_error *err) {
+/* A file's metadata: the model's in the first, in the others only how they are aligned, if the model says it. */
+static ckpt_status make_metadata(ckpt_meta **out, uint32_t *n, const ckpt_layout *layout, const ckpt_meta *alignment,
+                                 uint32_t number, uint32_t count, ckpt_error *err) {
   const ckpt_index *index = layout->index;
   const uint32_t n_room = number == 0 ? index->n_metadata : 1;
   ckpt_meta *metadata = *out = ckpt_arena_array(layout->arena, (size_t)n_room + 3, sizeof *metadata);
   CKPT_TRY_ALLOC(metadata, err);
   *n = 0;
-  for (uint32_t i = 0; i < index->n_metadata; i++) {
-    const char *key = index->metadata[i].key;
-    bool is_split = strncmp(key, CKPT_GGUF_SPLIT, sizeof CKPT_GGUF_SPLIT - 1) == 0;
-    if (number == 0 ? !is_split : *n == 0 && strcmp(key, CKPT_GGUF_ALIGNMENT) == 0)
+  for (uint32_t i = 0; number == 0 && i < index->n_metadata; i++)
+    if (strncmp(index->metadata[i].key, CKPT_GGUF_SPLIT, sizeof CKPT_GGUF_SPLIT - 1) != 0)
       metadata[(*n)++] = index->metadata[i];
-  }
+  if (number != 0 && alignment != NULL) metadata[(*n)++] = *alignment;
   return add_part(metadata, n, layout, number, count, err);
 }
 
@@ -143,13 +141,14 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
   if (n_files > MAX_SHARDS || l->index->n_tensors > INT32_MAX)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u files of %llu bytes, GGUF numbers at most %d (--shard-size)",
                      n_files, (unsigned long long)limit, MAX_SHARDS);
+  const ckpt_meta *aligned = ckpt_index_meta(l->index, CKPT_GGUF_ALIGNMENT); /* once: there are many files and keys */
   l->is_folder = true;
   for (uint32_t i = 0; i < n_files; i++) {
     char name[SHARD_NAME_BYTES];
     ckpt_meta *metadata = NULL;
     uint32_t n_metadata = 0;
     print_name(name, i, n_files);
-    CKPT_TRY(make_metadata(&metadata, &n_metadata, l, i, n_files, err));
+    CKPT_TRY(make_metadata(&metadata, &n_metadata, l, aligned, i, n_files, err));
     CKPT_TRY(ckpt_layout_file_add(l, name, err));
     l->files[l->n_files - 1].rank = i;
     CKPT_TRY(ckpt_gguf_lay(l, order + first[i], first[i + 1] - first[i], metadata, n_metadata, alignment, err));

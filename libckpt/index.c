@@ -332,10 +332,15 @@ const ckpt_tensor *ckpt_index_find(const ckpt_index *index, const char *name) {
   return NULL;
 }
 
-const char *ckpt_index_metadata(const ckpt_index *index, const char *key) {
+ckpt_meta *ckpt_index_meta(const ckpt_index *index, const char *key) {
   for (uint32_t i = 0; i < index->n_metadata; i++)
-    if (strcmp(index->metadata[i].key, key) == 0) return index->metadata[i].value;
+    if (strcmp(index->metadata[i].key, key) == 0) return &index->metadata[i];
   return NULL;
+}
+
+const char *ckpt_index_metadata(const ckpt_index *index, const char *key) {
+  const ckpt_meta *meta = ckpt_index_meta(index, key);
+  return meta == NULL ? NULL : meta->value;
 }
 
 void ckpt_index_info(const ckpt_index *index, ckpt_info *out) {

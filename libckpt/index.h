@@ -142,6 +142,9 @@ ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role
 /* Says that an archive is there; its name is copied. */
 ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err);
 
+/* The entry under a key, of a described index to change too; NULL: none. ckpt_index_metadata gives its value. */
+ckpt_meta *ckpt_index_meta(const ckpt_index *index, const char *key);
+
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
 /* The same for a value that is no text; typed is borrowed, value is how it is shown. */

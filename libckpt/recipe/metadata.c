@@ -7,12 +7,6 @@
 #include "libckpt/error.h"
 #include "libckpt/text.h"
 
-static ckpt_meta *find(ckpt_index *index, const char *key) {
-  for (uint32_t i = 0; i < index->n_metadata; i++)
-    if (strcmp(index->metadata[i].key, key) == 0) return &index->metadata[i];
-  return NULL;
-}
-
 /* Keys that follow from how a file is written, or without which none is read. */
 static ckpt_status check_key(const char *option, const char *key, ckpt_error *err) {
   if (strncmp(key, CKPT_GGUF_SPLIT, sizeof CKPT_GGUF_SPLIT - 1) == 0)
@@ -25,7 +19,7 @@ static ckpt_status remove_key(ckpt_index *index, const char *key, ckpt_error *er
   CKPT_TRY(check_key("--remove", key, err));
   if (strcmp(key, CKPT_GGUF_ARCHITECTURE) == 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--remove %s: no reader takes a model without it", key);
-  ckpt_meta *meta = find(index, key);
+  ckpt_meta *meta = ckpt_index_meta(index, key);
   if (meta == NULL)
     return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "--remove %.100s: there is no such key (ckpt inspect lists them)",
                      key);
@@ -53,7 +47,7 @@ static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err)
   char *key = ckpt_arena_text(&index->arena, rule, n_key);
   CKPT_TRY_ALLOC(key, err);
   CKPT_TRY(check_key("--set", key, err));
-  ckpt_meta *meta = find(index, key);
+  ckpt_meta *meta = ckpt_index_meta(index, key);
   CKPT_TRY(ckpt_gguf_value_parse(meta, equals + 1, &index->arena, &typed, &text, err));
   if (strcmp(key, CKPT_GGUF_ALIGNMENT) == 0) CKPT_TRY(check_alignment(typed, equals + 1, err));
   if (meta == NULL) return ckpt_index_set_typed(index, key, text, typed, err);

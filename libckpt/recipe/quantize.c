@@ -2,6 +2,7 @@
 #include "libckpt/recipe/quantize.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/codec/gguf_value.h"
@@ -18,12 +19,6 @@ static bool is_block(ckpt_dtype dtype) { return (CKPT_BLOCK_DTYPES >> dtype & 1)
 /* ---- the model, from its metadata ----------------------------------------------------------------------------------
  */
 
-static const ckpt_meta *find_meta(const ckpt_index *index, const char *key) {
-  for (uint32_t i = 0; i < index->n_metadata; i++)
-    if (strcmp(index->metadata[i].key, key) == 0) return &index->metadata[i];
-  return NULL;
-}
-
 /* The first bytes of a value, wherever they stand. */
 static ckpt_status value_head(const ckpt_value *value, void *dst, size_t n, ckpt_error *err) {
   if (value->bytes == NULL) return ckpt_source_read(value->source, value->file, value->offset, dst, n, err);
@@ -32,42 +27,43 @@ static ckpt_status value_head(const ckpt_value *value, void *dst, size_t n, ckpt
 }
 
 /* A number, or the first of an array of them (one per layer), as ARCHITECTURE.key; otherwise where there is none. */
-static ckpt_status model_number(uint32_t *out, const ckpt_index *from, const char *architecture, const char *key,
-                                uint32_t otherwise, ckpt_error *err) {
-  enum { ARRAY_HEAD = 12 };
-  char full[256];
-  uint8_t head[ARRAY_HEAD + 4];
-  snprintf(full, sizeof full, "%s.%s", architecture, key);
-  const ckpt_meta *meta = find_meta(from, full);
+static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_index *from, const char *architecture,
+                                const char *key, uint32_t otherwise, ckpt_error *err) {
+  enum { ARRAY_HEAD = 12 }; /* type and count */
+  uint8_t head[ARRAY_HEAD + 8];
+  const char *full = ckpt_arena_printf(arena, "%s.%s", architecture, key);
+  CKPT_TRY_ALLOC(full, err);
+  const ckpt_meta *meta = ckpt_index_meta(from, full);
   *out = otherwise;
   if (meta == NULL) return CKPT_OK;
   ckpt_value first = {0};
-  if (meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY && meta->typed->n_bytes >= sizeof head) {
-    CKPT_TRY(value_head(meta->typed, head, sizeof head, err));
-    first = (ckpt_value){.type = ckpt_le32(head), .bytes = head + ARRAY_HEAD};
+  if (meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY && meta->typed->n_bytes > ARRAY_HEAD) {
+    const uint64_t n_head = meta->typed->n_bytes < sizeof head ? meta->typed->n_bytes : sizeof head;
+    CKPT_TRY(value_head(meta->typed, head, (size_t)n_head, err));
+    first = (ckpt_value){.type = ckpt_le32(head), .bytes = head + ARRAY_HEAD}; /* whole: the reader walked over it */
     first.n_bytes = ckpt_gguf_type_bytes(first.type);
   } else if (meta->typed != NULL) {
     first = *meta->typed;
   }
   if (first.bytes != NULL && ckpt_gguf_value_u32(&first, out)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, from->path, NULL, "%s is no number that a model could have (%.100s)", full,
+  return ckpt_fail(err, CKPT_EFORMAT, from->path, NULL, "%.200s is no number that a model could have (%.100s)", full,
                    meta->value);
 }
 
-static ckpt_status read_model(ckpt_preset_model *model, const ckpt_index *from, ckpt_error *err) {
-  const ckpt_meta *architecture = find_meta(from, CKPT_GGUF_ARCHITECTURE);
+static ckpt_status read_model(ckpt_preset_model *model, ckpt_arena *arena, const ckpt_index *from, ckpt_error *err) {
+  const ckpt_meta *architecture = ckpt_index_meta(from, CKPT_GGUF_ARCHITECTURE);
   if (strncmp(from->format, "gguf", 4) != 0 || architecture == NULL || architecture->typed != NULL)
     return ckpt_fail(
         err, CKPT_EUNSUPPORTED, from->path, NULL,
         "is no GGUF model (%s%s): quantize reads GGUF so far, as llama.cpp's convert_hf_to_gguf.py writes it",
         from->format, architecture == NULL ? ", without " CKPT_GGUF_ARCHITECTURE : "");
   const char *name = model->architecture = architecture->value;
-  CKPT_TRY(model_number(&model->n_layers, from, name, "block_count", 0, err));
-  CKPT_TRY(model_number(&model->n_experts, from, name, "expert_count", 0, err));
-  CKPT_TRY(model_number(&model->n_heads, from, name, "attention.head_count", 0, err));
-  CKPT_TRY(model_number(&model->n_kv_heads, from, name, "attention.head_count_kv", model->n_heads, err));
+  CKPT_TRY(model_number(&model->n_layers, arena, from, name, "block_count", 0, err));
+  CKPT_TRY(model_number(&model->n_experts, arena, from, name, "expert_count", 0, err));
+  CKPT_TRY(model_number(&model->n_heads, arena, from, name, "attention.head_count", 0, err));
+  CKPT_TRY(model_number(&model->n_kv_heads, arena, from, name, "attention.head_count_kv", model->n_heads, err));
   if (model->n_layers != 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, from->path, NULL, "%s.block_count is missing: mixtures count layers", name);
+  return ckpt_fail(err, CKPT_EFORMAT, from->path, NULL, "%.200s.block_count is missing: mixtures count layers", name);
 }
 
 /* ---- what the output says of itself --------------------------------------------------------------------------------
@@ -103,7 +99,7 @@ static ckpt_status put_text(ckpt_index *index, const char *key, const char *text
 /* The first text that an importance matrix was made from; NULL: it does not say. */
 static ckpt_status first_dataset(const char **out, const ckpt_index *imatrix, ckpt_arena *arena, ckpt_error *err) {
   enum { HEAD = 4 + 8 + 8, MOST = HEAD + MAX_TEXT };
-  const ckpt_meta *meta = find_meta(imatrix, "imatrix.datasets");
+  const ckpt_meta *meta = ckpt_index_meta(imatrix, "imatrix.datasets");
   *out = NULL;
   if (meta == NULL) return CKPT_OK;
   if (meta->typed == NULL) {
@@ -125,14 +121,15 @@ static ckpt_status first_dataset(const char **out, const ckpt_index *imatrix, ck
 static ckpt_status describe_imatrix(ckpt_index *described, const ckpt_quantize_options *options, uint32_t n_entries,
                                     ckpt_error *err) {
   const char *slash = strrchr(options->imatrix_path, '/'), *dataset;
-  const ckpt_meta *chunks = find_meta(options->imatrix, "imatrix.chunk_count");
+  const ckpt_meta *chunks = ckpt_index_meta(options->imatrix, "imatrix.chunk_count");
   CKPT_TRY(put_text(described, "quantize.imatrix.file", slash == NULL ? options->imatrix_path : slash + 1, err));
   CKPT_TRY(first_dataset(&dataset, options->imatrix, &described->arena, err));
   if (dataset != NULL) CKPT_TRY(put_text(described, "quantize.imatrix.dataset", dataset, err));
   CKPT_TRY(put_number(described, "quantize.imatrix.entries_count", n_entries, err));
-  unsigned n_chunks = 0;
-  if (chunks == NULL || sscanf(chunks->value, "%9u", &n_chunks) != 1 || n_chunks == 0) return CKPT_OK;
-  return put_number(described, "quantize.imatrix.chunks_count", n_chunks, err);
+  if (chunks == NULL || chunks->value[strspn(chunks->value, "0123456789")] != '\0') return CKPT_OK;
+  const unsigned long long n_chunks = strtoull(chunks->value, NULL, 10);
+  if (n_chunks == 0 || n_chunks > UINT32_MAX) return CKPT_OK;
+  return put_number(described, "quantize.imatrix.chunks_count", (uint32_t)n_chunks, err);
 }
 
 /* ---- --tensor-type -------------------------------------------------------------------------------------------------
@@ -174,7 +171,7 @@ static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, c
                           const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err) {
   uint32_t n = 0, n_compiled = 0;
   ckpt_preset_model model;
-  CKPT_TRY(read_model(&model, from, err));
+  CKPT_TRY(read_model(&model, &plan->arena, from, err));
   while (options->tensor_types != NULL && options->tensor_types[n] != NULL) n++;
   ckpt_preset_override *overrides = ckpt_arena_array(&plan->arena, (size_t)n + 1, sizeof *overrides);
   decisions->order = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->order);

@@ -1,0 +1,119 @@
+// What quantize takes from the metadata of a GGUF model and of an importance matrix: numbers in every form that files
+// have them in. The types that follow are tests/libckpt/preset_test.cc's.
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/codec/gguf_value.h"
+#include "libckpt/recipe/convert.h"
+}
+
+namespace formats_testing {
+namespace {
+
+std::string little(uint64_t value, size_t n) { return std::string(reinterpret_cast<const char *>(&value), n); }
+std::string text(const std::string &value) { return little(value.size(), 8) + value; }
+std::string pair(const std::string &key, uint32_t type, const std::string &value) {
+  return text(key) + little(type, 4) + value;
+}
+
+// A model of one tensor of 32 values, with so many key-value heads, as type and bytes.
+std::string model(const std::string &architecture, uint32_t type, const std::string &n_kv_heads) {
+  std::string bytes = "GGUF" + little(3, 4) + little(1, 8) + little(4, 8);
+  bytes += pair("general.architecture", CKPT_GGUF_STRING, text(architecture));
+  bytes += pair(architecture + ".block_count", CKPT_GGUF_U32, little(1, 4));
+  bytes += pair(architecture + ".attention.head_count", CKPT_GGUF_U32, little(8, 4));
+  bytes += pair(architecture + ".attention.head_count_kv", type, n_kv_heads);
+  bytes += text("blk.0.attn_q.weight") + little(1, 4) + little(32, 8) + little(0, 4) + little(0, 8);
+  bytes.resize((bytes.size() + 31) / 32 * 32 + 128);
+  return bytes;
+}
+
+std::string array(uint32_t type, uint64_t n, const std::string &bytes) {
+  return little(type, 4) + little(n, 8) + bytes;
+}
+
+// Plans Q8_0 of a model, with an importance matrix that has this metadata where it is not empty: "" or the message.
+// *n_chunks is what the output says of the matrix.
+std::string plan(const std::string &bytes, const std::string &imatrix_metadata = "", std::string *n_chunks = nullptr) {
+  Folder folder;
+  ckpt_error err = {};
+  const std::string path = folder / "out.gguf";
+  const std::string header =
+      "{\"__metadata__\":" + imatrix_metadata +
+      ",\"blk.0.attn_q.weight.in_sum2\":{\"dtype\":\"F32\",\"shape\":[1,32],\"data_offsets\":[0,"
+      "128]},\"blk.0.attn_q.weight.counts\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":["
+      "128,132]}}";
+  IndexPointer from = open_bytes(bytes, &err), imatrix(nullptr, ckpt_index_free);
+  if (!imatrix_metadata.empty()) imatrix = open_bytes(safetensors(header, std::string(132, '\0')), &err);
+  if (from == nullptr || (imatrix == nullptr && !imatrix_metadata.empty())) return text_of(err);
+  ckpt_convert_options options = {};
+  options.struct_size = sizeof options;
+  ckpt_quantize_options quantize = {};
+  quantize.output_type = quantize.embedding_type = CKPT_DTYPE_NONE;
+  quantize.imatrix = imatrix.get();
+  quantize.imatrix_path = "some/imatrix";
+  ckpt_convert_target target = {};
+  target.path = path.c_str();
+  target.preset = ckpt_preset_find("Q8_0");
+  ckpt_convert_request request = {};
+  request.verb = "quantize";
+  request.from = from.get();
+  request.targets = &target;
+  request.n_targets = 1;
+  request.options = &options;
+  request.quantize = &quantize;
+  ckpt_plan *made = nullptr;
+  EXPECT_EQ(ckpt_plan_new(&made, &err), CKPT_OK);
+  const ckpt_status status = ckpt_convert_plan(made, &request, &err);
+  if (status == CKPT_OK && n_chunks != nullptr) {
+    const char *value = ckpt_index_metadata(made->outputs[0].described, "quantize.imatrix.chunks_count");
+    *n_chunks = value == nullptr ? "(none)" : value;
+  }
+  ckpt_plan_free(made);
+  return status == CKPT_OK ? "" : err.message;
+}
+
+TEST(QuantizeModel, NumbersAreOfAnyIntegerType) {
+  const std::pair<uint32_t, size_t> types[] = {{CKPT_GGUF_U8, 1},  {CKPT_GGUF_I8, 1},  {CKPT_GGUF_U16, 2},
+                                               {CKPT_GGUF_I16, 2}, {CKPT_GGUF_U32, 4}, {CKPT_GGUF_I32, 4}};
+  for (const auto &[type, n] : types) {
+    EXPECT_EQ(plan(model("llama", type, little(8, n))), "") << type;
+    EXPECT_EQ(plan(model("llama", CKPT_GGUF_ARRAY, array(type, 1, little(8, n)))), "") << type;
+    EXPECT_EQ(plan(model("llama", CKPT_GGUF_ARRAY, array(type, 2, little(8, n) + little(4, n)))), "") << type;
+  }
+}
+
+TEST(QuantizeModel, WhatIsNoNumberIsRefused) {
+  const std::string refused = "llama.attention.head_count_kv is no number that a model could have (";
+  for (const std::string &value :
+       {array(CKPT_GGUF_U8, 0, ""), array(CKPT_GGUF_I8, 1, "\xFF"), array(CKPT_GGUF_BOOL, 1, "\1"),
+        array(CKPT_GGUF_STRING, 1, text("8")), array(CKPT_GGUF_F32, 1, little(0, 4))})
+    EXPECT_EQ(plan(model("llama", CKPT_GGUF_ARRAY, value)).substr(0, refused.size()), refused);
+}
+
+TEST(QuantizeModel, NamesOfArchitecturesAreWhole) {
+  const std::string name(300, 'a');
+  EXPECT_EQ(plan(model(name, CKPT_GGUF_U32, little(8, 4))), "");
+  EXPECT_EQ(plan(model(name, CKPT_GGUF_F32, little(0, 4))),
+            std::string(200, 'a') + " is no number that a model could have (0.0)");
+}
+
+TEST(QuantizeModel, ChunksAreAPlainNumber) {
+  std::string n_chunks;
+  const std::string bytes = model("llama", CKPT_GGUF_U32, little(8, 4));
+  const std::pair<const char *, const char *> counts[] = {{"7", "7"},
+                                                          {"4294967295", "4294967295"},
+                                                          {"4294967296", "(none)"},
+                                                          {"-5", "(none)"},
+                                                          {"+5", "(none)"},
+                                                          {"0", "(none)"},
+                                                          {"5.0", "(none)"},
+                                                          {"", "(none)"}};
+  for (const auto &[given, want] : counts) {
+    EXPECT_EQ(plan(bytes, "{\"imatrix.chunk_count\":\"" + std::string(given) + "\"}", &n_chunks), "");
+    EXPECT_EQ(n_chunks, want) << given;
+  }
+}
+
+}  // namespace
+}  // namespace formats_testing
