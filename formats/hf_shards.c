@@ -12,6 +12,7 @@
 #include "libckpt/codec/name_table.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum { MAX_TEXT_BYTES = 4096, MAX_LISTED = 8 };
 
@@ -62,7 +63,7 @@ static ckpt_status walk_weights(map *m, ckpt_json *json, ckpt_error *err) {
 /* A number of bytes; some writers put a float there. */
 static bool take_total(const ckpt_json *json, uint64_t *total) {
   if (ckpt_json_u64(json, total)) return true;
-  double value = strtod(ckpt_json_text(json, NULL), NULL);
+  double value = ckpt_c_strtod(ckpt_json_text(json, NULL), NULL);
   if (!(value >= 0 && value < 0x1p64) || value != floor(value)) return false;
   *total = (uint64_t)value;
   return true;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "text.h"
 
 enum { MAX_DEPTH = 64, MAX_VALUES = 1000000 };
 
@@ -45,7 +46,7 @@ static size_t take_token(char *token) {
   if (is_number && n > 1) {
     errno = 0;
     if (is_real)
-      refused = isinf(strtod(token, NULL));
+      refused = isinf(ckpt_c_strtod(token, NULL));
     else
       refused = strtoll(token, NULL, 10) != 0 && errno == ERANGE; /* clamped */
   }

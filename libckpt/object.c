@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "text.h"
 
 /* ---- building -------------------------------------------------------------------------------------------- */
 
@@ -270,11 +271,9 @@ static void put_number(printer *p, double number) {
     return;
   }
   for (int n_digits = 15; n_digits <= 17; n_digits++) {
-    snprintf(text, sizeof text, "%.*g", n_digits, number);
-    if (strtod(text, NULL) == number) break;
+    ckpt_c_snprintf(text, sizeof text, "%.*g", n_digits, number);
+    if (ckpt_c_strtod(text, NULL) == number) break;
   }
-  char *comma = strchr(text, ','); /* the locale's decimal point */
-  if (comma != NULL) *comma = '.';
   put(p, text);
   if (strpbrk(text, ".e") == NULL) put(p, ".0");
 }

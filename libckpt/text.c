@@ -1,7 +1,10 @@
 /* text.c - see text.h. */
 #include "text.h"
 
+#include <locale.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -39,6 +42,42 @@ void ckpt_name_list_add(ckpt_name_list *list, const char *name) {
   if (n > 0 && (size_t)n < n_room) list->n_text += (size_t)n;
 }
 
+/* Of this thread alone. The C locale is one that C libraries keep ready; were it missing, uselocale(0) changes nothing.
+ */
+static locale_t enter_c(locale_t *c) {
+  *c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  return uselocale(*c);
+}
+
+static void leave_c(locale_t c, locale_t before) {
+  uselocale(before);
+  if (c != (locale_t)0) freelocale(c);
+}
+
+double ckpt_c_strtod(const char *text, char **end) {
+  locale_t c, before = enter_c(&c);
+  double value = strtod(text, end);
+  leave_c(c, before);
+  return value;
+}
+
+float ckpt_c_strtof(const char *text, char **end) {
+  locale_t c, before = enter_c(&c);
+  float value = strtof(text, end);
+  leave_c(c, before);
+  return value;
+}
+
+int ckpt_c_snprintf(char *out, size_t n, const char *format, ...) {
+  va_list args;
+  locale_t c, before = enter_c(&c);
+  va_start(args, format);
+  int n_text = vsnprintf(out, n, format, args);
+  va_end(args);
+  leave_c(c, before);
+  return n_text;
+}
+
 const char *ckpt_text_size(uint64_t n_bytes, char *out) {
   static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
   double value = (double)n_bytes;
@@ -47,6 +86,6 @@ const char *ckpt_text_size(uint64_t n_bytes, char *out) {
     value /= 1000;
     unit++;
   }
-  snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  ckpt_c_snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
   return out;
 }

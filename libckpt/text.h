@@ -1,10 +1,12 @@
-/* text.h - the little that is asked of text: is it UTF-8, how does it end, how is a size written. */
+/* text.h - the little that is asked of text: is it UTF-8, how does it end, how is a number or a size written. */
 #ifndef CKPT_TEXT_H
 #define CKPT_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "ckpt.h"
 
 /* How many of the n bytes, from the first, are whole UTF-8 characters: n where all are. Overlong forms, surrogates and
  * values past U+10FFFF are none; NUL is one. */
@@ -23,6 +25,13 @@ typedef struct ckpt_name_list {
 } ckpt_name_list;
 
 void ckpt_name_list_add(ckpt_name_list *list, const char *name); /* cut to 100 bytes */
+
+/* strtod in the C locale: numbers in files have a point, whatever the caller's locale. */
+double ckpt_c_strtod(const char *text, char **end);
+/* strtof likewise. */
+float ckpt_c_strtof(const char *text, char **end);
+/* snprintf likewise. */
+int ckpt_c_snprintf(char *out, size_t n, const char *format, ...) CKPT_PRINTF(3, 4);
 
 /* "30.4 GB": 1000-based, one decimal from KB on. out holds at least 32 bytes; returned. */
 const char *ckpt_text_size(uint64_t n_bytes, char *out);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "error.h"
+#include "text.h"
 
 struct ckpt_trace {
   FILE *file;
@@ -78,8 +79,8 @@ void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_
   FILE *file = trace->file;
   char times[80];
   uint64_t at = ckpt_trace_now() - trace->started;
-  snprintf(times, sizeof times, ",\"at_ms\":%.3f,\"ms\":%.3f}\n", at < ns ? 0.0 : (double)(at - ns) / 1e6,
-           (double)ns / 1e6);
+  ckpt_c_snprintf(times, sizeof times, ",\"at_ms\":%.3f,\"ms\":%.3f}\n", at < ns ? 0.0 : (double)(at - ns) / 1e6,
+                  (double)ns / 1e6);
   pthread_mutex_lock(&trace->mutex);
   trace->n_read += n_read;
   trace->n_written += n_written;
@@ -104,7 +105,7 @@ ckpt_status ckpt_trace_close(ckpt_trace *trace, bool keep, ckpt_error *err) {
   put_field(trace->file, ",\"planned_peak\":", trace->plan->peak);
   put_field(trace->file, ",\"tiles\":", trace->n_tiles);
   char time[48];
-  snprintf(time, sizeof time, "},\"at_ms\":%.3f}\n", (double)(ckpt_trace_now() - trace->started) / 1e6);
+  ckpt_c_snprintf(time, sizeof time, "},\"at_ms\":%.3f}\n", (double)(ckpt_trace_now() - trace->started) / 1e6);
   put(trace->file, time);
   ckpt_status status = CKPT_OK;
   bool failed = ferror(trace->file) != 0;

@@ -8,6 +8,7 @@
 #include "json_writer.h"
 #include "libckpt/codec/gguf_value.h"
 #include "libckpt/config.h"
+#include "libckpt/text.h"
 #include "report.h"
 #include "text.h"
 
@@ -284,8 +285,8 @@ static void write_metadata(ckpt_emitter *json, const ckpt_meta *meta) {
     case CKPT_GGUF_I16:
     case CKPT_GGUF_I32:
     case CKPT_GGUF_I64: ckpt_emit_i64(json, meta->key, strtoll(meta->value, NULL, 10)); break;
-    case CKPT_GGUF_F32: ckpt_emit_float(json, meta->key, strtof(meta->value, NULL)); break;
-    case CKPT_GGUF_F64: ckpt_emit_number(json, meta->key, strtod(meta->value, NULL)); break;
+    case CKPT_GGUF_F32: ckpt_emit_float(json, meta->key, ckpt_c_strtof(meta->value, NULL)); break;
+    case CKPT_GGUF_F64: ckpt_emit_number(json, meta->key, ckpt_c_strtod(meta->value, NULL)); break;
     case CKPT_GGUF_BOOL: ckpt_emit_bool(json, meta->key, strcmp(meta->value, "true") == 0); break;
     default: ckpt_emit_text(json, meta->key, meta->value);
   }

@@ -10,6 +10,7 @@
 
 #include "libckpt/error.h"
 #include "libckpt/little.h"
+#include "libckpt/text.h"
 
 typedef enum form { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } form;
 
@@ -60,12 +61,12 @@ static void print_real(const uint8_t *bytes, uint32_t n, char out[CKPT_GGUF_TEXT
   }
   int n_behind = 0; /* digits behind the first */
   for (; n_behind < 17; n_behind++) {
-    snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*e", n_behind, value);
-    if (n == sizeof single ? strtof(out, NULL) == single : strtod(out, NULL) == value) break;
+    ckpt_c_snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*e", n_behind, value);
+    if (n == sizeof single ? ckpt_c_strtof(out, NULL) == single : ckpt_c_strtod(out, NULL) == value) break;
   }
   const int exponent = (int)strtol(strchr(out, 'e') + 1, NULL, 10);
   const int n_decimals = n_behind > exponent ? n_behind - exponent : 1;
-  if (exponent >= -5 && exponent < 16) snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*f", n_decimals, value);
+  if (exponent >= -5 && exponent < 16) ckpt_c_snprintf(out, CKPT_GGUF_TEXT_BYTES, "%.*f", n_decimals, value);
 }
 
 void ckpt_gguf_scalar_text(uint32_t type, const uint8_t *bytes, char out[CKPT_GGUF_TEXT_BYTES]) {
@@ -124,7 +125,7 @@ static bool parse_integer(const char *text, uint32_t n, bool is_signed, uint8_t 
 static bool parse_real(const char *text, uint32_t n, uint8_t out[8]) {
   char *end;
   if (text[0] == '\0' || strspn(text, "+-.0123456789eE") != strlen(text)) return false;
-  double value = n == 4 ? (double)strtof(text, &end) : strtod(text, &end);
+  double value = n == 4 ? (double)ckpt_c_strtof(text, &end) : ckpt_c_strtod(text, &end);
   if (*end != '\0' || !isfinite(value)) return false;
   float single = (float)value;
   if (n == 4)

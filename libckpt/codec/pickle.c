@@ -349,7 +349,6 @@ done:
   ckpt_pickle_reader_free(&m->reader);
   ckpt_pickle_memo_free(&m->memo);
   ckpt_pickle_names_free(m);
-  ckpt_pickle_values_free(m);
   free(m->stack);
   free(m->marks);
   free(m);

@@ -62,7 +62,6 @@ typedef struct ckpt_pickle_machine {
   uint32_t n_globals, globals_room;
   uint32_t *slots; /* hash of name -> number + 1 */
   uint32_t n_slots;
-  void *locale; /* C's, for FLOAT lines */
 } ckpt_pickle_machine;
 
 /* Fails with `pickle at byte N: ...`. */
@@ -212,9 +211,6 @@ void ckpt_pickle_copy_name(const ckpt_object *name);
 
 /* Frees what names took. */
 void ckpt_pickle_names_free(ckpt_pickle_machine *m);
-
-/* Frees the locale. */
-void ckpt_pickle_values_free(ckpt_pickle_machine *m);
 
 /* ---- actions ------------------------------------------------------------------------------------------------ */
 

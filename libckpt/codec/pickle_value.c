@@ -3,11 +3,11 @@
  * Python's int() and float() accept spaces around a number and underscores between digits; no pickler writes either,
  * and neither is accepted here. */
 #include <inttypes.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "libckpt/codec/pickle_machine.h"
+#include "libckpt/text.h"
 
 /* ---- integers ----------------------------------------------------------------------------------------------- */
 
@@ -178,20 +178,14 @@ ckpt_status ckpt_pickle_do_float_line(ckpt_pickle_machine *m, uint64_t operand) 
   if (n != 0 && n < sizeof text) {
     memcpy(text, line, n);
     text[n] = '\0';
-    if (m->locale == NULL) m->locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    CKPT_TRY_ALLOC(m->locale, m->err);
     const char *sign = "+-", *words[] = {"inf", "infinity", "nan"};
     const char *word = text + (strchr(sign, text[0]) != NULL);
     bool is_word = strspn(text, "0123456789+-.eE") == n;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) is_word = is_word || strcasecmp(word, words[i]) == 0;
-    double value = strtod_l(text, &end, (locale_t)m->locale);
+    double value = ckpt_c_strtod(text, &end);
     if (is_word && *end == '\0') return push_float(m, value);
   }
   return ckpt_pickle_fail(m, CKPT_EFORMAT, "FLOAT is no decimal number (%zu characters)", n);
-}
-
-void ckpt_pickle_values_free(ckpt_pickle_machine *m) {
-  if (m->locale != NULL) freelocale((locale_t)m->locale);
 }
 
 /* ---- text and bytes ----------------------------------------------------------------------------------------- */

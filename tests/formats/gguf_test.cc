@@ -1,10 +1,13 @@
 // GGUF: files of llama.cpp's converter, gguf-py and llama-gguf-split are read as they say, written again byte for byte,
 // and cut and joined as llama-gguf-split does it; what GGUF cannot hold is refused by name.
+#include <locale.h>
+
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
 #include "formats/gguf.h"
 #include "libckpt/plan.h"
+#include "libckpt/text.h"
 }
 
 namespace formats_testing {
@@ -44,9 +47,8 @@ std::string metadata(const ckpt_index *index, const char *key) {
 }
 
 const ckpt_value *typed(const ckpt_index *index, const char *key) {
-  for (uint32_t i = 0; i < index->n_metadata; i++)
-    if (strcmp(index->metadata[i].key, key) == 0) return index->metadata[i].typed;
-  return nullptr;
+  const ckpt_meta *meta = ckpt_index_meta(index, key);
+  return meta == nullptr ? nullptr : meta->typed;
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------
@@ -326,6 +328,46 @@ TEST(Gguf, SetGivesNewKeysTheTypeOfTheirText) {
   EXPECT_EQ(metadata(index.get(), "h"), "7");
   EXPECT_EQ(metadata(index.get(), "i"), "");
   EXPECT_EQ(metadata(index.get(), "j"), "a=b");
+}
+
+// The calling thread under a locale that writes 1,5; none where the machine has none.
+class Comma {
+ public:
+  Comma() {
+    for (const char *name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "es_ES.UTF-8", "pt_BR.UTF-8"})
+      if (locale_ == nullptr) locale_ = newlocale(LC_NUMERIC_MASK, name, nullptr);
+    if (locale_ != nullptr) before_ = uselocale(locale_);
+  }
+  ~Comma() {
+    if (locale_ == nullptr) return;
+    uselocale(before_);
+    freelocale(locale_);
+  }
+  bool is_there() const { return locale_ != nullptr; }
+
+ private:
+  locale_t locale_ = nullptr, before_ = nullptr;
+};
+
+TEST(Gguf, NumbersHaveAPointInEveryLocale) {
+  Folder folder;
+  const std::string out = folder / "out.gguf";
+  Comma comma;
+  if (!comma.is_there()) GTEST_SKIP() << "no locale with a decimal comma is installed (de_DE.UTF-8)";
+  char text[32];
+  snprintf(text, sizeof text, "%.1f", 1.5);
+  ASSERT_STREQ(text, "1,5");
+  EXPECT_STREQ(ckpt_text_size(1500, text), "1.5 KB");
+  EXPECT_EQ(ckpt_c_strtod("1.28e2", nullptr), 128);
+  EXPECT_EQ(ckpt_c_strtof("0.5", nullptr), 0.5F);
+  ASSERT_EQ(convert(kData + "every-type.gguf", out, nullptr, {"value.f32=2.5", "value.f64=1.25e300", "new=1.5"}), "");
+  IndexPointer index = must_open(out);
+  EXPECT_EQ(metadata(index.get(), "value.f32"), "2.5");
+  EXPECT_EQ(metadata(index.get(), "value.f64"), "1.25e+300");
+  EXPECT_EQ(metadata(index.get(), "new"), "1.5");
+  ASSERT_NE(typed(index.get(), "new"), nullptr);
+  EXPECT_EQ(typed(index.get(), "new")->type, static_cast<uint32_t>(CKPT_GGUF_F32));
+  EXPECT_EQ(metadata(index.get(), "array.f32"), "[0.1, 1e+30, Infinity] (3 f32)");
 }
 
 TEST(Gguf, RemoveDropsKeys) {
