@@ -140,10 +140,8 @@ static bool is_class(const ckpt_object *object, const char *class) {
 }
 
 const ckpt_object *ckpt_dcp_attribute(const ckpt_object *object, const char *name) {
-  enum { MAX_ATTRIBUTES = 32 };
   const ckpt_object *state = object == NULL ? NULL : ckpt_object_extra_of(object, CKPT_EXTRA_STATE);
-  if (state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > MAX_ATTRIBUTES) return NULL;
-  return ckpt_object_get(state, name);
+  return ckpt_object_field(state, name);
 }
 
 bool ckpt_dcp_is_name(const ckpt_object *object) {

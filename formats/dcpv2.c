@@ -326,8 +326,8 @@ static ckpt_status find_file(reader *r, const ckpt_dcpv2_item *item, uint64_t ra
     CKPT_TRY_ALLOC(*path = ckpt_arena_printf(&r->metadata.arena, "%s_%llu.pt", item->key, (ull)rank), err);
     return CKPT_OK;
   }
-  const ckpt_object *named = ckpt_object_get(layout, "file_path");
-  const ckpt_object *type = ckpt_object_get(ckpt_object_get(layout, "serialization_format"), "type");
+  const ckpt_object *named = ckpt_object_field(layout, "file_path");
+  const ckpt_object *type = ckpt_object_field(ckpt_object_field(layout, "serialization_format"), "type");
   if (named == NULL || named->kind != CKPT_OBJECT_TEXT || type == NULL || type->kind != CKPT_OBJECT_TEXT)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, item->key, "its metadata says no file and format of rank %llu",
                      (ull)rank);

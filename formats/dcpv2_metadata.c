@@ -40,12 +40,6 @@ static bool is_text(const ckpt_object *object) {
          strlen(object->text) == object->n;
 }
 
-/* An entry of a dict of few. */
-static const ckpt_object *entry(const ckpt_object *dict, const char *key) {
-  enum { MAX_ENTRIES = 32 };
-  return dict == NULL || dict->kind != CKPT_OBJECT_DICT || dict->n > MAX_ENTRIES ? NULL : ckpt_object_get(dict, key);
-}
-
 /* Appends the parts of a path, a JSON list of texts and numbers, to name[0, *n). */
 static ckpt_status join_path(char name[MAX_NAME_BYTES + 1], size_t *n, const ckpt_object *path, ckpt_error *err) {
   ckpt_json *json = NULL;
@@ -78,7 +72,8 @@ static int compare_places(const void *a, const void *b) {
 
 static ckpt_status enter_item(ckpt_dcpv2_metadata *m, const ckpt_object *key, const ckpt_object *value,
                               uint64_t *n_left, ckpt_error *err) {
-  const ckpt_object *paths = entry(value, "nested_path_to_metadata"), *files = entry(value, "rank_to_layout_info");
+  const ckpt_object *paths = ckpt_object_field(value, "nested_path_to_metadata"),
+                    *files = ckpt_object_field(value, "rank_to_layout_info");
   if (!is_text(key) || paths == NULL || paths->kind != CKPT_OBJECT_DICT || files == NULL ||
       files->kind != CKPT_OBJECT_DICT || files->n > *n_left)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its metadata has an item without name, paths or files");
@@ -108,7 +103,7 @@ static ckpt_status enter_item(ckpt_dcpv2_metadata *m, const ckpt_object *key, co
 }
 
 static ckpt_status enter_items(ckpt_dcpv2_metadata *m, const ckpt_object *root, uint64_t n_left, ckpt_error *err) {
-  const ckpt_object *version = entry(root, "version"), *items = entry(root, "metadata");
+  const ckpt_object *version = ckpt_object_field(root, "version"), *items = ckpt_object_field(root, "metadata");
   if (items == NULL || items->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its pickle is no metadata of torch_checkpointing");
   if (!is_text(version) || strcmp(version->text, "2.0") != 0)
@@ -166,19 +161,20 @@ typedef struct mesh_axis {
 
 static ckpt_status take_mesh(mesh_axis axes[MAX_MESH_AXES], uint32_t *n_axes, const ckpt_object *data, uint64_t rank,
                              uint64_t *n_steps, ckpt_error *err) {
-  const ckpt_object *mesh = entry(data, "mesh_spec"), *placements = entry(data, "placements");
-  const ckpt_object *ranks = entry(mesh, "mesh_data");
+  const ckpt_object *mesh = ckpt_object_field(data, "mesh_spec"), *placements = ckpt_object_field(data, "placements");
+  const ckpt_object *ranks = ckpt_object_field(mesh, "mesh_data");
   uint64_t sizes[MAX_MESH_AXES], n_ranks;
   int64_t at = find_rank(ranks, rank, n_steps);
-  if (at < 0 || !ckpt_foreign_u64s(entry(mesh, "mesh_shape"), sizes, MAX_MESH_AXES, n_axes) || placements == NULL ||
-      placements->kind != CKPT_OBJECT_LIST || placements->n != *n_axes || !ckpt_product_u64(sizes, *n_axes, &n_ranks) ||
-      n_ranks != ranks->n)
+  if (at < 0 || !ckpt_foreign_u64s(ckpt_object_field(mesh, "mesh_shape"), sizes, MAX_MESH_AXES, n_axes) ||
+      placements == NULL || placements->kind != CKPT_OBJECT_LIST || placements->n != *n_axes ||
+      !ckpt_product_u64(sizes, *n_axes, &n_ranks) || n_ranks != ranks->n)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                      "its mesh does not have rank %llu, or not as many axes as placements", (ull)rank);
   uint64_t place = (uint64_t)at;
   for (uint32_t i = *n_axes; i-- > 0;) {
-    const ckpt_object *type = entry(placements->items[i], "type"), *dim = entry(placements->items[i], "dim");
-    const ckpt_object *split = entry(placements->items[i], "split_factor");
+    const ckpt_object *type = ckpt_object_field(placements->items[i], "type"),
+                      *dim = ckpt_object_field(placements->items[i], "dim");
+    const ckpt_object *split = ckpt_object_field(placements->items[i], "split_factor");
     axes[i] = (mesh_axis){.n = sizes[i], .at = place % sizes[i], .dim = -1};
     place /= sizes[i];
     if (is_text(type) && strcmp(type->text, "Replicate") == 0) continue;
@@ -233,8 +229,9 @@ static ckpt_status take_placements(ckpt_dcpv2_box *box, const ckpt_object *data,
 
 /* One box that is all of the local tensor. */
 static ckpt_status take_stated(ckpt_dcpv2_box *box, const ckpt_object *data, ckpt_error *err) {
-  const ckpt_object *starts = entry(data, "global_offsets"), *sizes = entry(data, "local_sizes");
-  const ckpt_object *within = entry(data, "local_offsets");
+  const ckpt_object *starts = ckpt_object_field(data, "global_offsets"),
+                    *sizes = ckpt_object_field(data, "local_sizes");
+  const ckpt_object *within = ckpt_object_field(data, "local_offsets");
   uint64_t local[CKPT_MAX_RANK];
   uint32_t n = 0, m = 0, k = 0;
   if (ckpt_foreign_arg(starts, 0) == NULL || starts->n != 1 || sizes == NULL || sizes->n != 1 || within == NULL ||
@@ -253,15 +250,16 @@ ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, ckpt_dcpv2_metadata *metadata
                               uint64_t rank, ckpt_error *err) {
   const ckpt_object *groups = place->groups, *sharding = NULL;
   for (uint64_t i = 0, at = groups->n == 0 ? 0 : rank % groups->n; i < groups->n && sharding == NULL; i++) {
-    if (find_rank(entry(groups->items[at], "ranks"), rank, &metadata->n_steps) >= 0)
-      sharding = entry(groups->items[at], "sharding_metadata");
+    if (find_rank(ckpt_object_field(groups->items[at], "ranks"), rank, &metadata->n_steps) >= 0)
+      sharding = ckpt_object_field(groups->items[at], "sharding_metadata");
     at = at + 1 == groups->n ? 0 : at + 1;
     if (++metadata->n_steps > MAX_STEPS)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the metadata's lists of ranks are too long to look through");
   }
-  const ckpt_object *type = entry(sharding, "type"), *data = entry(sharding, "data");
+  const ckpt_object *type = ckpt_object_field(sharding, "type"), *data = ckpt_object_field(sharding, "data");
   *out = (ckpt_dcpv2_box){.rank = 0};
-  if (!is_text(type) || !ckpt_foreign_u64s(entry(data, "global_shape"), out->shape, CKPT_MAX_RANK, &out->rank))
+  if (!is_text(type) ||
+      !ckpt_foreign_u64s(ckpt_object_field(data, "global_shape"), out->shape, CKPT_MAX_RANK, &out->rank))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "rank %llu has it, and the metadata says no type or shape of that",
                      (ull)rank);
   memcpy(out->counts, out->shape, sizeof out->counts);

@@ -88,6 +88,11 @@ const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key) {
   return NULL;
 }
 
+const ckpt_object *ckpt_object_field(const ckpt_object *record, const char *key) {
+  enum { MAX_FIELDS = 64 };
+  return record == NULL || record->n > MAX_FIELDS ? NULL : ckpt_object_get(record, key);
+}
+
 static uint32_t n_extras(uint32_t extras) {
   static const uint8_t n_bits[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
   return n_bits[extras & 0xF];

@@ -98,6 +98,9 @@ ckpt_object *ckpt_object_new(ckpt_arena *arena, ckpt_object_kind kind, uint64_t 
 
 /* The value of a text key in a DICT; NULL if there is none or dict is no DICT. The last of equal keys wins. */
 const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key);
+/* The same of a DICT that stands for a record; NULL where it has more than 64 entries. For dicts that are looked into
+ * again and again: a file can share one of many among all that have it. */
+const ckpt_object *ckpt_object_field(const ckpt_object *record, const char *key);
 
 /* One of the nodes that follow the items; NULL where there is none. */
 const ckpt_object *ckpt_object_extra_of(const ckpt_object *object, ckpt_object_extra extra);

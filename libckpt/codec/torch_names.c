@@ -75,8 +75,8 @@ static bool holds(const ckpt_object *node) { return node->kind == CKPT_OBJECT_TE
 static bool is_dict(const ckpt_object *object) { return object != NULL && object->kind == CKPT_OBJECT_DICT; }
 
 static bool is_optimizer(const ckpt_object *object) {
-  if (!is_dict(object) || !is_dict(ckpt_object_get(object, "state"))) return false;
-  const ckpt_object *groups = ckpt_object_get(object, "param_groups");
+  if (!is_dict(object) || !is_dict(ckpt_object_field(object, "state"))) return false;
+  const ckpt_object *groups = ckpt_object_field(object, "param_groups");
   return groups != NULL && groups->kind == CKPT_OBJECT_LIST;
 }
 
@@ -136,8 +136,8 @@ static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt
   w->n_param_names = 0;
   if (state->mark != TORCH_HOLDS) return CKPT_OK;
   for (uint64_t i = 0; i < groups->n && n <= max; i++) {
-    const ckpt_object *params = ckpt_object_get(groups->items[i], "params");
-    const ckpt_object *names = ckpt_object_get(groups->items[i], "param_names");
+    const ckpt_object *params = ckpt_object_field(groups->items[i], "params");
+    const ckpt_object *names = ckpt_object_field(groups->items[i], "param_names");
     if (params == NULL || names == NULL || params->kind != CKPT_OBJECT_LIST || names->kind != CKPT_OBJECT_LIST ||
         params->n != names->n)
       return CKPT_OK;
@@ -147,8 +147,8 @@ static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt
   const char **table = ckpt_arena_array(w->graph->arena, (size_t)n, sizeof *table);
   CKPT_TRY_ALLOC(table, err);
   for (uint64_t i = 0; i < groups->n; i++) {
-    const ckpt_object *params = ckpt_object_get(groups->items[i], "params");
-    const ckpt_object *names = ckpt_object_get(groups->items[i], "param_names");
+    const ckpt_object *params = ckpt_object_field(groups->items[i], "params");
+    const ckpt_object *names = ckpt_object_field(groups->items[i], "param_names");
     for (uint64_t k = 0; k < params->n; k++) {
       const ckpt_object *number = params->items[k], *name = names->items[k];
       bool is_known = number->kind == CKPT_OBJECT_INT && number->integer >= 0 && (uint64_t)number->integer < n &&

@@ -62,7 +62,15 @@ static ckpt_status name(ckpt_readback *read, const marker *m, ckpt_object *root,
   if (graph.tensors == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (status != CKPT_OK) goto done;
   for (uint32_t i = 0; i < graph.n_tensors; i++) graph.tensors[i].first_name = UINT32_MAX;
-  if (ckpt_torch_names_find(&graph, index, "", stored_names, &why) != CKPT_OK) goto done;
+  status = ckpt_torch_names_find(&graph, index, "", stored_names, &why);
+  if (status == CKPT_EFORMAT || status == CKPT_ELIMIT) { /* so would a reader's */
+    status = CKPT_OK;
+    goto done;
+  }
+  if (status != CKPT_OK) {
+    if (err != NULL) *err = why;
+    goto done;
+  }
   for (uint32_t i = 0; i < graph.n_tensors; i++)
     for (uint32_t k = graph.tensors[i].first_name; k != UINT32_MAX; k = graph.names[k].next)
       CKPT_TRY_GOTO(ckpt_readback_add(read, i, graph.names[k].text, graph.names[k].role, err));

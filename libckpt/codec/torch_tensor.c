@@ -243,6 +243,8 @@ static ckpt_status refuse(ckpt_torch_tensor *tensor, ckpt_status status, const c
   return CKPT_OK;
 }
 
+enum { MAX_METADATA = 16 }; /* entries of the dict with conj and neg, which tensors can share */
+
 static bool is_set(const ckpt_object *metadata, const char *key) {
   const ckpt_object *value = ckpt_object_get(metadata, key);
   return value != NULL && !(value->kind == CKPT_OBJECT_BOOL && !value->boolean);
@@ -349,6 +351,8 @@ ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call
   out->storage = reference->storage;
   const ckpt_object *metadata =
       call->metadata_at != 0 && call->metadata_at < call->n_args ? call->args[call->metadata_at] : NULL;
+  if (metadata != NULL && metadata->kind == CKPT_OBJECT_DICT && metadata->n > MAX_METADATA)
+    return refuse(out, CKPT_EUNSUPPORTED, "more metadata than conj and neg", err);
   if (is_set(metadata, "conj")) return refuse(out, CKPT_EUNSUPPORTED, "the conjugate of what is stored", err);
   if (is_set(metadata, "neg")) return refuse(out, CKPT_EUNSUPPORTED, "the negative of what is stored", err);
   return take_view(out, call, reference, arena, err);

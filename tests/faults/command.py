@@ -41,6 +41,12 @@ CASES = {
     "several outputs and a receipt": ("convert IN -o o.safetensors -o o --receipt r.json", {}),
     "outputs in one folder": ("convert IN -o o -o o/one.safetensors", {}),
     "convert --json": ("convert IN -o o.safetensors --json --match *mlp*", {}),
+    "convert from a torch file": ("convert TORCH -o o.pt", {}),
+    "convert from DCP over a torch file": ("convert DCP -o o.pt --force", {"o.pt": "old"}),
+    "convert from a torch file to safetensors": ("convert TORCH -o o.safetensors --receipt r.json", {}),
+    "consolidate": ("consolidate DCP -o o", {}),
+    "reshard a torch file": ("reshard VIEWS -o o --to dcp --world 2", {}),
+    "reshard DCP": ("reshard DCP -o o --to dcp --world 3", {}),
     "reshard to a new folder": ("reshard IN -o o --to dcp --world 3", {}),
     "reshard into an empty folder": ("reshard IN -o o --to dcp --world 2 --threads 2", {"o/": ""}),
     "reshard compressed over a folder": ("reshard IN -o o --to dcp --world 2 --zstd 3 --force",
@@ -95,6 +101,8 @@ class Run:
         environment = dict(os.environ, LD_PRELOAD=FAULT_SO, CKPT_FAULT=fault, CKPT_FAULT_REPORT=report, TMPDIR=work)
         inputs = {"IN": os.path.join("..", "in"), "GGUF": os.path.join(DATA, "gguf", "every-type.gguf"),
                   "MODEL": os.path.join(DATA, "gguf", "tiny-llama-f16.gguf"),
+                  "TORCH": os.path.join(DATA, "torch", "training.pt"), "VIEWS": os.path.join(DATA, "torch", "views.pt"),
+                  "DCP": os.path.join(DATA, "dcp", "fsdp4"),
                   "IMATRIX": os.path.join(DATA, "gguf", "imatrix.gguf")}
         command = [CKPT] + [inputs.get(a, a) for a in arguments.split()]
         done = subprocess.run(command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,

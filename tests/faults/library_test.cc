@@ -142,11 +142,12 @@ class Library : public testing::Test {
   }
 
   // Past the first calls normal runs leave some out.
-  long Step(long n) { return kIsFull || n < 24 ? 1 : 1 + static_cast<long>(random_() % (n < 100 ? 4 : 24)); }
+  long Step(long n) { return kIsFull || n < n_all_ ? 1 : 1 + static_cast<long>(random_() % (n < 100 ? 4 : 24)); }
 
   Folder own_{access("/dev/shm", W_OK) == 0 ? "/dev/shm" : fs::temp_directory_path()};  // syncing takes no time
   fs::path root_ = own_.path(), work_ = root_ / "work";
   Files before_;
+  long n_all_ = 24;
   std::string good_result_;
   std::map<std::string, Files> good_outputs_;
   std::minstd_rand random_{std::random_device{}()};
@@ -202,13 +203,15 @@ TEST_F(Library, ReadsTensors) {
 
 class Conversion : public Library {
  protected:
+  std::string input_ = kInput;
+
   // A conversion through the public interface; the digest is its result.
   void LoopConvert(const std::string &output, ckpt_convert_options options = {}) {
     ckpt_run_options run = RunOptions();
     ckpt_digest digest;
     std::string path = work_ / output;
     options.struct_size = sizeof options;
-    options.input = kInput.c_str();
+    options.input = input_.c_str();
     options.output = path.c_str();
     options.run = &run;
     options.digest = &digest;
@@ -226,6 +229,16 @@ TEST_F(Conversion, ToAFile) { LoopConvert("o.safetensors"); }
 TEST_F(Conversion, OverAFile) {
   before_["o.safetensors"] = "old";
   LoopConvert("o.safetensors");
+}
+
+// The calls that find out what a reader would call the tensors are among the first.
+TEST_F(Conversion, OfPyTorchFiles) {
+  n_all_ = 200;
+  for (const char *name : {"torch/training.pt", "dcp/fsdp4"}) {
+    input_ = std::string(CKPT_TESTS_DIR "/data/") + name;
+    LoopConvert("o.pt");
+    if (HasFailure()) return;
+  }
 }
 
 TEST_F(Conversion, ToShards) {

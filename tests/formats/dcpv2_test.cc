@@ -114,6 +114,27 @@ TEST(Dcpv2, ContradictionsAreRefused) {
   EXPECT_NE(split.refusal(CKPT_EUNSUPPORTED).find("a strided shard of it is no box"), std::string::npos);
 }
 
+// A dict of many keys that all ranks share is not looked through for each.
+TEST(Dcpv2, LayoutsAreSmall) {
+  const auto text = [](const std::string &value) { return "V" + value + "\n"; };
+  for (const bool is_many : {false, true}) {
+    std::string layout = "}(" + text("file_path") + text("x") + text("serialization_format") + "}(" + text("type") +
+                         text("TorchSerialization") + "u",
+                ranks;
+    for (int i = 0; i < (is_many ? 100 : 10); i++) layout += text("k" + std::to_string(i)) + "N";
+    for (int i = 0; i < 100; i++) ranks += "I" + std::to_string(i) + "\ng1\n";
+    Folder folder;
+    std::filesystem::create_directory(folder / "c");
+    spill(folder / "c/metadata.pkl", layout + "up1\n0}(" + text("version") + text("2.0") + text("metadata") + "}(" +
+                                         text("m") + "}(" + text("nested_path_to_metadata") + "}" +
+                                         text("rank_to_layout_info") + "}(" + ranks + "uuuu.");
+    ckpt_error err = {};
+    IndexPointer index = open(folder / "c", &err, false);
+    EXPECT_EQ(index == nullptr, is_many);
+    EXPECT_EQ(text_of(err).find("no file and format of rank 0") != std::string::npos, is_many) << text_of(err);
+  }
+}
+
 TEST(Dcpv2, CutMetadataIsRefusedAtEveryByte) {
   Copy copy("mesh");
   const std::string whole = slurp(copy / "metadata.pkl");

@@ -506,6 +506,34 @@ TEST(Torch, PathsWithoutEnd) {
             std::string::npos);
 }
 
+// A dict of many keys that much of the object shares is not looked through each time.
+TEST(Torch, SharedDictsOfManyKeys) {
+  const std::string from = storage("FloatStorage", "0", "6"), w = view(from, "0", {"6"}, {"1"});
+  const auto name_of = [](const std::string &pickle) {
+    ckpt_error err = {};
+    const std::string bytes = archive(pickle + ".", {kSixFloats});
+    IndexPointer index = open_bytes(bytes, &err, false);
+    EXPECT_NE(index, nullptr) << text_of(err);
+    return index == nullptr ? "" : index->n_tensors == 0 ? notes_of(index.get())[0] : index->tensors[0].name;
+  };
+  for (const bool is_many : {false, true}) {
+    std::string more;
+    for (int i = 0; i < (is_many ? 100 : 10); i++) more += text("k" + std::to_string(i)) + "N";
+    const std::string optimizer = "}(" + text("state") + dict({{"w", w}}) + text("param_groups") + "]";
+    EXPECT_EQ(name_of(dict({{"app", dict({{"a", optimizer + more + "u"}})}})),
+              is_many ? "app.a.state.w" : "optimizer.state.w");
+    const std::string group =
+        "}(" + text("params") + "(" + number("0") + "l" + text("param_names") + "(" + text("w") + "l" + more + "u";
+    EXPECT_EQ(name_of("}(" + text("state") + "}" + number("0") + dict({{"exp_avg", w}}) + "s" + text("param_groups") +
+                      "(" + group + "lu"),
+              is_many ? "optimizer.state.0.exp_avg" : "optimizer.state.w.exp_avg");
+    const std::string metadata = "}(" + text("conj") + "I00\n" + more + "u";
+    EXPECT_EQ(name_of(dict({{"w", call("_rebuild_tensor_v2",
+                                       {from, number("0"), sizes({"6"}), sizes({"1"}), "I00\n", "}", metadata})}})),
+              is_many ? "not read: w (more metadata than conj and neg)" : "w");
+  }
+}
+
 // Many names of few tensors: linear, as is everything else.
 TEST(Torch, ManyNames) {
   const std::string f = storage("FloatStorage", "0", "6");
