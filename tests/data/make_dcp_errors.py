@@ -152,7 +152,7 @@ CASES = {
     "chunks-shared": lambda c: share(c, 300),
     "name-too-long": lambda c: c.items.update({"n" * 4097: c.items.pop("w")}),
     "path-too-long": lambda c: setattr(info(c), "relative_path", "p" * 4097),
-    "state-of-many-attributes": lambda c: info(c).__dict__.update({"a%d" % i: i for i in range(40)}),
+    "state-of-many-attributes": lambda c: info(c).__dict__.update({"a%d" % i: i for i in range(70)}),
     "metadata-missing": lambda c: setattr(c, "name", None),
     "metadata-empty": lambda c: setattr(c, "cut", 0),
     "metadata-cut": lambda c: setattr(c, "cut", 300),
