@@ -14,14 +14,26 @@ static uint32_t count_nodes(const ckpt_expr *node) {
   return n;
 }
 
-void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves) {
-  *n_nodes = *n_leaves = 1;
+/* Arguments below node that are needed whole, the outermost. */
+static uint32_t count_whole(const ckpt_expr *node) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < node->n_args; i++) n += node->op->whole_args >> i & 1 ? 1 : count_whole(node->args[i]);
+  return n;
+}
+
+void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves, uint32_t *n_kept) {
+  *n_nodes = *n_leaves = *n_kept = 1;
   for (uint32_t i = 0; i < plan->n_pieces; i++) {
     uint32_t n = count_nodes(plan->pieces[i].expr);
     if (n > *n_nodes) *n_nodes = n;
   }
-  for (uint32_t i = 0; i < plan->n_batches; i++)
+  for (uint32_t i = 0; i < plan->n_batches; i++) {
+    uint32_t n = 0;
+    for (uint32_t p = plan->batches[i].first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+      n += count_whole(plan->pieces[p].expr);
+    if (n > *n_kept) *n_kept = n;
     if (plan->batches[i].n_leaves > *n_leaves) *n_leaves = plan->batches[i].n_leaves;
+  }
 }
 
 static ckpt_status take(ckpt_tile *tile, uint64_t n_bytes, void **out, ckpt_error *err) {
@@ -131,31 +143,29 @@ static void find_box(const ckpt_tile *tile, const ckpt_leaf *leaf, uint64_t *sta
   count[block->lead] = tile->part.n_cols;
 }
 
-ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err) {
-  find_tile(tile, batch, number);
-  for (uint32_t i = 0; i < batch->n_leaves; i++) {
-    const ckpt_leaf *leaf = &batch->leaves[i];
-    bool is_range = leaf->is_whole || (leaf->cut_axis == 0 && batch->block == NULL);
-    uint64_t per_row = leaf->n_units / batch->n_rows;
-    uint64_t n_units = leaf->is_whole ? leaf->n_units : per_row * tile->n_rows;
-    uint64_t begin = leaf->is_whole || !is_range ? 0 : per_row * tile->first_row;
-    uint64_t n_stored; /* units of the memory that the view is of */
-    bool is_in_memory = leaf->expr->memory != NULL && is_range && leaf->cut_axis == 0 &&
-                        ckpt_product_u64(leaf->view->shape, leaf->view->rank, &n_stored) && leaf->n_units == n_stored;
-    if (is_in_memory) { /* already packed: used where it is */
-      tile->leaves[i] = (const uint8_t *)leaf->expr->memory + begin * leaf->unit_bytes;
-      continue;
-    }
-    void *bytes = NULL;
-    CKPT_TRY(take(tile, n_units * leaf->unit_bytes, &bytes, err));
-    uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK];
-    memcpy(start, leaf->view->start, sizeof start);
-    memcpy(count, leaf->view->count, sizeof count);
-    if (!is_range) find_box(tile, leaf, start, count);
-    CKPT_TRY(read_box(tile, i, start, count, begin, n_units, bytes, err));
-    tile->leaves[i] = bytes;
+static ckpt_status read_leaf(ckpt_tile *tile, uint32_t number, ckpt_error *err) {
+  const ckpt_batch *batch = tile->batch;
+  const ckpt_leaf *leaf = &batch->leaves[number];
+  bool is_range = leaf->is_whole || (leaf->cut_axis == 0 && batch->block == NULL);
+  uint64_t per_row = leaf->n_units / batch->n_rows;
+  uint64_t n_units = leaf->is_whole ? leaf->n_units : per_row * tile->n_rows;
+  uint64_t begin = leaf->is_whole || !is_range ? 0 : per_row * tile->first_row;
+  uint64_t n_stored; /* units of the memory that the view is of */
+  bool is_in_memory = leaf->expr->memory != NULL && is_range && leaf->cut_axis == 0 &&
+                      ckpt_product_u64(leaf->view->shape, leaf->view->rank, &n_stored) && leaf->n_units == n_stored;
+  tile->n_bytes_read += leaf->is_whole ? leaf->n_bytes : leaf->n_bytes / batch->n_rows * tile->n_rows;
+  if (is_in_memory) { /* already packed: used where it is */
+    tile->leaves[number] = (const uint8_t *)leaf->expr->memory + begin * leaf->unit_bytes;
+    return CKPT_OK;
   }
-  tile->n_leaf_bytes = tile->n_used;
+  void *bytes = NULL;
+  CKPT_TRY(take(tile, n_units * leaf->unit_bytes, &bytes, err));
+  uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK];
+  memcpy(start, leaf->view->start, sizeof start);
+  memcpy(count, leaf->view->count, sizeof count);
+  if (!is_range) find_box(tile, leaf, start, count);
+  CKPT_TRY(read_box(tile, number, start, count, begin, n_units, bytes, err));
+  tile->leaves[number] = bytes;
   return CKPT_OK;
 }
 
@@ -195,6 +205,58 @@ static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_v
 
 static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, const void **out, ckpt_error *err);
 
+static const ckpt_kept *find_kept(const ckpt_tile *tile, const ckpt_expr *node) {
+  for (uint32_t i = 0; i < tile->n_kept; i++)
+    if (tile->kept[i].node == node) return &tile->kept[i];
+  return NULL;
+}
+
+/* Evaluates the outermost whole arguments below node, each once. */
+static ckpt_status keep_whole(ckpt_tile *tile, const ckpt_expr *node, ckpt_error *err) {
+  for (uint32_t i = 0; i < node->n_args; i++) {
+    const ckpt_expr *arg = node->args[i];
+    const void *bytes;
+    if (!(node->op->whole_args >> i & 1)) {
+      CKPT_TRY(keep_whole(tile, arg, err));
+    } else if (find_kept(tile, arg) == NULL) {
+      tile->n_pointers = 0;
+      CKPT_TRY(eval(tile, arg, true, &bytes, err));
+      tile->kept[tile->n_kept++] = (ckpt_kept){arg, bytes};
+    }
+  }
+  return CKPT_OK;
+}
+
+/* What every tile of the batch needs: whole leaves, and what is made of them. */
+static ckpt_status keep(ckpt_tile *tile, ckpt_error *err) {
+  const ckpt_batch *batch = tile->batch;
+  tile->n_kept = 0;
+  for (uint32_t i = 0; i < batch->n_leaves; i++)
+    if (batch->leaves[i].is_whole) CKPT_TRY(read_leaf(tile, i, err));
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = tile->plan->pieces[p].next) {
+    const ckpt_piece *piece = &tile->plan->pieces[p];
+    CKPT_TRY(ckpt_fail_at(keep_whole(tile, piece->expr, err), err, NULL, tile->plan->rows[piece->row].name));
+  }
+  tile->n_kept_bytes = tile->n_used;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err) {
+  const bool is_kept = tile->batch == batch && tile->kept_in == tile->workspace;
+  find_tile(tile, batch, number);
+  tile->n_bytes_read = 0;
+  tile->kept_in = NULL;
+  if (is_kept)
+    tile->n_used = tile->n_kept_bytes;
+  else
+    CKPT_TRY(keep(tile, err));
+  tile->kept_in = tile->workspace;
+  for (uint32_t i = 0; i < batch->n_leaves; i++)
+    if (!batch->leaves[i].is_whole) CKPT_TRY(read_leaf(tile, i, err));
+  tile->n_leaf_bytes = tile->n_used;
+  return CKPT_OK;
+}
+
 /* Evaluates the arguments of a node into consecutive places of the pointer arrays. */
 static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, ckpt_op_call *call,
                              ckpt_error *err) {
@@ -202,7 +264,10 @@ static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_who
   tile->n_pointers += node->n_args;
   for (uint32_t i = 0; i < node->n_args; i++) {
     bool whole = is_whole || (node->op->whole_args >> i & 1);
-    CKPT_TRY(eval(tile, node->args[i], whole, &tile->pointers[base + i], err));
+    if (whole && !is_whole)
+      tile->pointers[base + i] = find_kept(tile, node->args[i])->bytes;
+    else
+      CKPT_TRY(eval(tile, node->args[i], whole, &tile->pointers[base + i], err));
     tile->counts[base + i] = ckpt_tile_elements(tile->batch, node->args[i], whole, tile->n_rows);
   }
   call->node = node;

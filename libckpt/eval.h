@@ -1,4 +1,5 @@
-/* eval.h - one tile of a batch: its leaves are read once, then expressions are evaluated on them.
+/* eval.h - one tile of a batch: its leaves are read once, then expressions are evaluated on them. Arguments that every
+ * tile needs whole are read and evaluated once for all tiles of a batch that follow each other.
  *
  * A ckpt_tile belongs to one worker and allocates nothing: buffers come from the worker's workspace, which tiles.c has
  * sized, pointers from arrays sized for the plan's largest expression. */
@@ -9,6 +10,12 @@
 #include "place.h"
 #include "plan.h"
 
+/* An argument that is needed whole, and what it is. */
+typedef struct ckpt_kept {
+  const ckpt_expr *node;
+  const void *bytes;
+} ckpt_kept;
+
 typedef struct ckpt_tile {
   const ckpt_plan *plan;
   const ckpt_batch *batch;
@@ -18,6 +25,11 @@ typedef struct ckpt_tile {
   uint8_t *workspace;   /* aligned to 64 bytes */
   uint64_t n_workspace, n_used;
   uint64_t n_leaf_bytes; /* of it taken by leaves: pieces start anew behind them */
+  uint64_t n_kept_bytes; /* of that what is kept for the batch's next tile */
+  const void *kept_in;   /* the workspace that has it; NULL: none has */
+  ckpt_kept *kept;       /* whole arguments of the batch's pieces */
+  uint32_t n_kept;
+  uint64_t n_bytes_read; /* of leaves, for this tile */
   const void **leaves;   /* bytes of each leaf of the batch in this tile */
   const void **pointers; /* argument lists of expressions under evaluation */
   uint64_t *counts;      /* their elements */
@@ -27,10 +39,11 @@ typedef struct ckpt_tile {
   ckpt_cast_stats stats; /* of the piece being evaluated */
 } ckpt_tile;
 
-/* Nodes and leaves at most, over all of a plan's pieces: lengths of pointers, counts and leaves. */
-void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves);
+/* At most, over all of a plan's pieces: nodes (lengths of pointers and counts), leaves, and whole arguments of a batch
+ * (length of kept). */
+void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves, uint32_t *n_kept);
 
-/* Reads the leaves of the batch's tile `number`. */
+/* Reads the leaves of the batch's tile `number`. What the tile before has kept must still stand in the workspace. */
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
 /* Evaluates a piece on the tile: *bytes is its result (borrowed, until the next piece), n elements from flat index

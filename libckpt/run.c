@@ -35,7 +35,7 @@ typedef struct run {
   uint8_t *workspace; /* n_workers shares */
   uint8_t *window;    /* for literals, side files and footers */
   worker *workers;
-  uint32_t n_nodes, n_leaves;
+  uint32_t n_nodes, n_leaves, n_kept;
   pthread_mutex_t mutex; /* guards everything below */
   pthread_cond_t changed;
   uint64_t *n_reduced; /* of each value: elements whose partials are in it */
@@ -217,11 +217,13 @@ static void merge_stats(run *r, ckpt_row *row, const ckpt_cast_stats *stats) {
 static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ckpt_error *err) {
   run *r = w->r;
   const ckpt_batch *batch = &r->plan->batches[number];
-  uint64_t n_read = 0, n_written = 0, n_used = 0, started = ckpt_trace_now();
+  uint64_t n_done = 0, n_written = 0, n_used = 0, started = ckpt_trace_now();
   CKPT_TRY(ckpt_tile_read(&w->tile, batch, tile_number, err));
-  for (uint32_t i = 0; i < batch->n_leaves; i++)
-    n_read += batch->leaves[i].is_whole ? batch->leaves[i].n_bytes
-                                        : batch->leaves[i].n_bytes / batch->n_rows * w->tile.n_rows;
+  for (uint32_t i = 0; i < batch->n_leaves; i++) /* as planned: a whole leaf once, whoever reads it again */
+    if (!batch->leaves[i].is_whole)
+      n_done += batch->leaves[i].n_bytes / batch->n_rows * w->tile.n_rows;
+    else if (tile_number == 0)
+      n_done += batch->leaves[i].n_bytes;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = r->plan->pieces[p].next) {
     const ckpt_piece *piece = &r->plan->pieces[p];
     ckpt_row *row = &r->plan->rows[piece->row];
@@ -235,8 +237,9 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
     merge_stats(r, row, &w->tile.stats);
     if (w->tile.n_used > n_used) n_used = w->tile.n_used;
   }
-  if (r->trace != NULL) ckpt_trace_tile(r->trace, number, n_read, n_written, n_used, ckpt_trace_now() - started);
-  finish_tile(r, n_read);
+  if (r->trace != NULL)
+    ckpt_trace_tile(r->trace, number, w->tile.n_bytes_read, n_written, n_used, ckpt_trace_now() - started);
+  finish_tile(r, n_done);
   return CKPT_OK;
 }
 
@@ -245,6 +248,8 @@ static ckpt_status run_claim(worker *w, const claim *c, ckpt_error *err) {
   const ckpt_plan *plan = r->plan;
   w->tile.workspace = r->workspace + (c->is_exclusive ? 0 : plan->share_bytes * (uint64_t)(w - r->workers));
   w->tile.n_workspace = c->is_exclusive ? plan->workspace_bytes : plan->share_bytes;
+  for (uint32_t i = 0; c->is_exclusive && i < plan->n_workers; i++)
+    if (&r->workers[i] != w) r->workers[i].tile.kept_in = NULL; /* their shares are overwritten */
   if (plan->batches[c->batch].lane != 0) CKPT_TRY(ckpt_lane_of(&w->lane, r->plan, plan->batches[c->batch].lane, err));
   ckpt_status status = CKPT_OK;
   for (uint32_t b = c->batch; b < c->batch + c->n_batches && status == CKPT_OK; b++) {
@@ -279,16 +284,19 @@ static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
   w->r = r;
   w->tile = (ckpt_tile){.plan = r->plan, .backend = r->backend, .reader.max_bytes = r->plan->cursor_bytes};
   w->tile.leaves = calloc(r->n_leaves, sizeof *w->tile.leaves);
+  w->tile.kept = calloc(r->n_kept, sizeof *w->tile.kept);
   w->tile.pointers = calloc(r->n_nodes, sizeof *w->tile.pointers);
   w->tile.counts = calloc(r->n_nodes, sizeof *w->tile.counts);
   w->tile.window = malloc(CKPT_WINDOW_BYTES);
   CKPT_TRY(ckpt_hasher_new(&w->hasher, err));
-  bool failed = w->tile.leaves == NULL || w->tile.pointers == NULL || w->tile.counts == NULL || w->tile.window == NULL;
+  bool failed = w->tile.leaves == NULL || w->tile.kept == NULL || w->tile.pointers == NULL || w->tile.counts == NULL ||
+                w->tile.window == NULL;
   return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
 static void worker_free(worker *w) {
   free(w->tile.leaves);
+  free(w->tile.kept);
   free(w->tile.pointers);
   free(w->tile.counts);
   free(w->tile.window);
@@ -332,7 +340,7 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
   ckpt_plan *plan = r->plan;
   pthread_mutex_init(&r->mutex, NULL);
   pthread_cond_init(&r->changed, NULL);
-  ckpt_tile_needs(plan, &r->n_nodes, &r->n_leaves);
+  ckpt_tile_needs(plan, &r->n_nodes, &r->n_leaves, &r->n_kept);
   CKPT_TRY(ckpt_row_digests_start(&r->digests, plan, err));
   r->workers = calloc(plan->n_workers, sizeof *r->workers);
   r->n_reduced = calloc((size_t)plan->n_values + 1, sizeof *r->n_reduced);
@@ -399,6 +407,7 @@ static ckpt_status recompute_piece(run *r, uint32_t number, const ckpt_piece *pi
   const ckpt_batch *batch = &r->plan->batches[number];
   w->tile.workspace = r->workspace;
   w->tile.n_workspace = r->plan->workspace_bytes;
+  w->tile.kept_in = NULL;
   ckpt_status status = CKPT_OK;
   for (uint64_t t = 0; t < batch->n_tiles && status == CKPT_OK; t++) {
     uint64_t n_written = 0;

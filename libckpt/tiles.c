@@ -75,7 +75,7 @@ uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool
 
 static uint64_t padded(uint64_t n_bytes) { return (n_bytes + 63) & ~UINT64_C(63); }
 
-/* Buffers for evaluating node on a tile of n_rows, leaves' own tiles apart. */
+/* Buffers for evaluating node on a tile of n_rows, leaves' own tiles and whole arguments apart. */
 static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows) {
   uint64_t n_bytes = 0;
   const ckpt_dtype_row *row = ckpt_dtype_get(node->dtype);
@@ -86,7 +86,7 @@ static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, boo
     return is_direct ? 0 : n_own;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
-    n_bytes += buffer_bytes(batch, node->args[i], is_whole || (node->op->whole_args >> i & 1), n_rows);
+    if (is_whole || !(node->op->whole_args >> i & 1)) n_bytes += buffer_bytes(batch, node->args[i], is_whole, n_rows);
   if (node->op->rule == CKPT_RULE_REDUCE)
     return n_bytes +
            padded(ckpt_n_partials(ckpt_tile_elements(batch, node->args[0], is_whole, n_rows)) * node->op->value_bytes);
@@ -96,12 +96,30 @@ static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, boo
 /* a + b, at most UINT64_MAX. */
 static uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
+/* Buffers of the whole arguments below node: they are kept from tile to tile. */
+static uint64_t whole_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < node->n_args; i++)
+    n_bytes = add(n_bytes, node->op->whole_args >> i & 1 ? buffer_bytes(batch, node->args[i], true, 0)
+                                                         : whole_bytes(batch, node->args[i]));
+  return n_bytes;
+}
+
+/* Of a tile's memory what does not depend on its rows. */
+static uint64_t kept_bytes(const ckpt_plan *plan, const ckpt_batch *batch) {
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < batch->n_leaves; i++)
+    if (batch->leaves[i].is_whole) n_bytes = add(n_bytes, padded(batch->leaves[i].n_bytes));
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+    n_bytes = add(n_bytes, whole_bytes(batch, plan->pieces[p].expr));
+  return n_bytes;
+}
+
 static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
-  uint64_t n_leaves = 0, n_buffers = 0;
+  uint64_t n_leaves = kept_bytes(plan, batch), n_buffers = 0;
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
     const ckpt_leaf *leaf = &batch->leaves[i];
-    n_leaves = add(n_leaves,
-                   padded(leaf->is_whole ? leaf->n_bytes : leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes));
+    if (!leaf->is_whole) n_leaves = add(n_leaves, padded(leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes));
   }
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
     uint64_t n = buffer_bytes(batch, plan->pieces[p].expr, false, n_rows);
@@ -220,11 +238,11 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   if (least > share && ckpt_block_find(plan, batch, &block)) return plan_blocks(plan, batch, &block, workspace, err);
   batch->exclusive = least > share;
   if (least > workspace) return refuse(plan, batch, least, workspace, err);
-  uint64_t room = batch->exclusive ? workspace : share;
-  uint64_t per_row = tile_bytes(plan, batch, 64 * must) / (64 * must) + 1;
-  uint64_t target = room < 3 * TILE_TARGET_BYTES ? room : 3 * TILE_TARGET_BYTES;
+  const uint64_t room = batch->exclusive ? workspace : share, kept = kept_bytes(plan, batch);
+  uint64_t per_row = (tile_bytes(plan, batch, 64 * must) - kept) / (64 * must) + 1;
+  uint64_t target = room - kept < 3 * TILE_TARGET_BYTES ? room - kept : 3 * TILE_TARGET_BYTES;
   bool cuts_columns = batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0 && !batch->leaves[0].is_whole;
-  if (cuts_columns) target = room; /* long runs need wide tiles */
+  if (cuts_columns) target = room - kept; /* long runs need wide tiles */
   uint64_t n_rows = target / per_row / must * must;
   if (n_rows < must) n_rows = must;
   while (n_rows > must && tile_bytes(plan, batch, n_rows) > room) n_rows = n_rows / 2 / must * must;

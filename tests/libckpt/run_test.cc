@@ -132,6 +132,29 @@ TEST_F(Run, SeveralOutputsOfOneTensorAreOneRead) {
   unlink(trace.c_str());
 }
 
+// What every tile needs whole is read and made once for each worker, not for each tile; a batch that takes all of the
+// workspace in between takes it away from those that kept something there.
+TEST_F(Run, WholeArgumentsAreReadOnceForAllTiles) {
+  for (uint32_t n_threads : {1, 2}) {
+    SetUp();
+    const Array &x = plain("x", CKPT_F32, {4096, 1000}), &w = plain("w", CKPT_F32, {300000});
+    const Array &big = plain("big", CKPT_F32, {1500000});
+    open();
+    output();
+    add(0, "a", apply(bias, {read("x"), read("w")}));
+    add(0, "b", apply(bias, {read("x"), apply(reverse, {read("w")})}));
+    add(0, "c", apply(reverse, {read("big")}));
+    run_well(options(20, n_threads));
+    const Array reversed = fake::apply(reverse, {&w});
+    EXPECT_EQ(written(0, "a"), fake::apply(bias, {&x, &w}).bytes) << n_threads;
+    EXPECT_EQ(written(0, "b"), fake::apply(bias, {&x, &reversed}).bytes) << n_threads;
+    EXPECT_EQ(written(0, "c"), fake::apply(reverse, {&big}).bytes) << n_threads;
+    const uint64_t n_times = n_threads == 1 ? 1 : 2 * n_threads;  // again where `big` came in between
+    EXPECT_GT(plan_->batches[0].n_tiles, n_times);
+    EXPECT_LE(bytes_read(), x.bytes.size() + big.bytes.size() + n_times * w.bytes.size());
+  }
+}
+
 TEST_F(Run, StackingExpertsReadsEachOnce) {
   std::vector<Array> experts;
   for (int i = 0; i < 8; i++) experts.push_back(plain("e" + std::to_string(i), CKPT_F32, {300, 400}));
