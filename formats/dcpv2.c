@@ -69,8 +69,7 @@ static bool probe(const ckpt_probe *p) {
   return false;
 }
 
-/* ---- chunks -------------------------------------------------------------------------------------------------------
- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 static bool is_model(const char *key) {
   static const char *const keys[] = {"model", "state_dict", "model_state_dict", "module"};
@@ -163,8 +162,7 @@ static ckpt_status add_chunks(reader *r, const ckpt_dcpv2_item *item, uint64_t r
   return CKPT_OK;
 }
 
-/* ---- DTensors -----------------------------------------------------------------------------------------------------
- */
+/* ---- DTensors ---------------------------------------------------------------------------------------------------- */
 
 /* The local part of a DTensor, which is a call around it whose state is its attributes, or (attributes, slots); NULL
  * for anything else. */
@@ -212,8 +210,7 @@ static ckpt_status unwrap(ckpt_object **root, ckpt_error *err) {
   return walk(root, TORCH_ON_PATH, TORCH_HOLDS, err);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* The names are the report's, which goes: those that are new are copied. */
 static ckpt_status count_globals(reader *r, const ckpt_pickle_report *report, ckpt_error *err) {
@@ -380,8 +377,7 @@ static ckpt_status read_item(reader *r, const ckpt_dcpv2_item *item, ckpt_error 
   return CKPT_OK;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static int compare_chunks(const void *x, const void *y) {
   const chunk *a = x, *b = y;
@@ -471,8 +467,7 @@ static ckpt_status add_tensors(reader *r, ckpt_error *err) {
                          (ull)n_own);
 }
 
-/* ---- objects ------------------------------------------------------------------------------------------------------
- */
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
 
 /* The dict of items, with tensors of the index as its leaves. */
 static ckpt_status set_objects(reader *r, ckpt_error *err) {
@@ -495,8 +490,7 @@ static ckpt_status set_objects(reader *r, ckpt_error *err) {
   return ckpt_torch_state_set(r->index, root, root, groups, err);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------------------------
- */
+/* ---- the row ----------------------------------------------------------------------------------------------------- */
 
 /* Files beside those of the metadata: items that it does not place, of which each rank has its own. */
 static ckpt_status note_files(reader *r, const ckpt_probe *p, ckpt_error *err) {

@@ -29,8 +29,7 @@ bool ckpt_gguf_numbered(const char *name, size_t *n_prefix, uint32_t *number, ui
   return *number != 0 && *number <= *count;
 }
 
-/* ---- a model in several files --------------------------------------------------------------------------------------
- */
+/* ---- a model in several files ------------------------------------------------------------------------------------ */
 
 /* The name says which part it is, as the names of the others follow from it. */
 static ckpt_status check_name(const ckpt_index *index, const char *name, const ckpt_gguf_part *part, size_t *n_prefix,
@@ -108,8 +107,7 @@ ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt
   return ckpt_index_finish(index, err);
 }
 
-/* ---- the row ------------------------------------------------------------------------------------------------------
- */
+/* ---- the row ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
                               const ckpt_open_options *options, ckpt_error *err) {

@@ -17,8 +17,7 @@ typedef struct header {
   uint32_t n_metadata, alignment;
 } header;
 
-/* ---- what does not fit ---------------------------------------------------------------------------------------------
- */
+/* ---- what does not fit ------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   for (uint32_t i = 0; i < described->n_tensors; i++) {
@@ -56,8 +55,7 @@ ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_err
                    CKPT_GGUF_MAX_ALIGNMENT, meta->value);
 }
 
-/* ---- order --------------------------------------------------------------------------------------------------------
- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_error *err) {
   const ckpt_index *index = layout->index, *from = index->objects_of;
@@ -69,8 +67,7 @@ ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_erro
   return CKPT_OK;
 }
 
-/* ---- printing -----------------------------------------------------------------------------------------------------
- */
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t padding(uint64_t n, uint32_t alignment) { return (alignment - n % alignment) % alignment; }
 

@@ -42,8 +42,7 @@ typedef struct reader {
   char text[MAX_TEXT + 1];
 } reader;
 
-/* ---- bytes --------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 /* Checks that n bytes of `what` remain. */
 static ckpt_status need(const reader *r, uint64_t n, const char *what, ckpt_error *err) {
@@ -107,8 +106,7 @@ static ckpt_status take_name(reader *r, uint64_t max, const char *what, ckpt_err
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "%s is not UTF-8 text or holds a NUL", what);
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------
- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 /* A line of text that grows up to its room. */
 typedef struct line {
@@ -257,8 +255,7 @@ static ckpt_status refuse_key_twice(const reader *r, ckpt_error *err) {
   return status;
 }
 
-/* ---- what keys say of the file -------------------------------------------------------------------------------------
- */
+/* ---- what keys say of the file ----------------------------------------------------------------------------------- */
 
 /* Of this file's own metadata, which follows that of the files before it. */
 static const ckpt_meta *find_meta(const reader *r, const char *key) {
@@ -329,8 +326,7 @@ static ckpt_status read_pairs(reader *r, ckpt_gguf_part *part, ckpt_error *err) 
   return settle_metadata(r, part, err);
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 /* Shape as ours: the last axis of theirs, which counts from the fastest, is our first. */
 static ckpt_status read_shape(reader *r, const char *name, uint32_t *rank, uint64_t shape[CKPT_GGUF_MAX_RANK],
@@ -463,8 +459,7 @@ static ckpt_status place_tensors(reader *r, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- the whole header ---------------------------------------------------------------------------------------------
- */
+/* ---- the whole header -------------------------------------------------------------------------------------------- */
 
 static ckpt_status read_version(reader *r, ckpt_error *err) {
   uint8_t magic[4];

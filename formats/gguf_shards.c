@@ -15,8 +15,7 @@
 
 enum { SHARD_NAME_BYTES = 64, MAX_SHARDS = 65535 };
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static bool is_gguf(const ckpt_entry *entry) { return !entry->is_folder && ckpt_text_ends(entry->name, ".gguf"); }
 
@@ -71,8 +70,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   return ckpt_gguf_read_model(index, name, options, err);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* The keys that say what part a file is, in the order in which llama-gguf-split has them. */
 static ckpt_status add_part(ckpt_meta *metadata, uint32_t *n, const ckpt_layout *layout, uint32_t number,

@@ -14,8 +14,7 @@
 
 static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_torch_probe(p->head, p->n_head); }
 
-/* ---- the row
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- the row ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
                               const ckpt_open_options *options, ckpt_error *err) {

@@ -318,8 +318,7 @@ ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *describe
   return status;
 }
 
-/* ---- a model alone ------------------------------------------------------------------------------------------------
- */
+/* ---- a model alone ----------------------------------------------------------------------------------------------- */
 
 static int compare_texts(const void *a, const void *b) {
   return strcmp((*(ckpt_object *const *)a)->text, (*(ckpt_object *const *)b)->text);

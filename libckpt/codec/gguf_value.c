@@ -32,8 +32,7 @@ const char *ckpt_gguf_type_name(uint32_t type) { return type < CKPT_GGUF_N_TYPES
 
 uint32_t ckpt_gguf_type_bytes(uint32_t type) { return type < CKPT_GGUF_N_TYPES ? types[type].n_bytes : 0; }
 
-/* ---- to text ------------------------------------------------------------------------------------------------------
- */
+/* ---- to text ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t load(const uint8_t *bytes, uint32_t n) {
   uint64_t value = 0;
@@ -89,8 +88,7 @@ bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out) {
   return true;
 }
 
-/* ---- from text ----------------------------------------------------------------------------------------------------
- */
+/* ---- from text --------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
                                 uint64_t n_bytes, ckpt_error *err) {

@@ -158,8 +158,7 @@ done:
   return status;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 /* Whether a tensor has all the names that the other has, in the same order. */
 static bool has_same_names(const ckpt_tensor *a, const ckpt_tensor *b) {

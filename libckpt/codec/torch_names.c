@@ -161,8 +161,7 @@ static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt
   return CKPT_OK;
 }
 
-/* ---- a child's part of the name ------------------------------------------------------------------------------------
- */
+/* ---- a child's part of the name ---------------------------------------------------------------------------------- */
 
 static void take_text(child *c, const char *text, size_t n) { c->part = text, c->n_part = n; }
 
@@ -321,8 +320,7 @@ static void take_child(namer *w, const frame *f, uint64_t i, child *c) {
   }
 }
 
-/* ---- the walk
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
 static ckpt_status add_name(namer *w, uint32_t number, const char *text, size_t n, ckpt_role role, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
@@ -414,8 +412,7 @@ static ckpt_status name_all(namer *w, child *root, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- names that are one ---------------------------------------------------------------------------------------------
- */
+/* ---- names that are one ------------------------------------------------------------------------------------------ */
 
 static int compare_names(const void *a, const void *b, void *names) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
