@@ -75,15 +75,16 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
 /* The keys that say what part a file is, in the order in which llama-gguf-split has them. */
 static ckpt_status add_part(ckpt_meta *metadata, uint32_t *n, const ckpt_layout *layout, uint32_t number,
                             uint32_t count, ckpt_error *err) {
-  const uint32_t values[] = {number, layout->index->n_tensors, count};
-  static const char *const keys[] = {CKPT_GGUF_SPLIT "no", CKPT_GGUF_SPLIT "tensors.count", CKPT_GGUF_SPLIT "count"};
-  for (int i = 0; i < 3; i++) {
-    const uint8_t bytes[4] = {(uint8_t)values[i], (uint8_t)(values[i] >> 8), (uint8_t)(values[i] >> 16),
-                              (uint8_t)(values[i] >> 24)};
-    const uint32_t type = i == 1 ? CKPT_GGUF_I32 : CKPT_GGUF_U16;
+  const struct {
+    const char *key;
+    uint32_t type, value;
+  } parts[] = {{CKPT_GGUF_SPLIT "no", CKPT_GGUF_U16, number},
+               {CKPT_GGUF_SPLIT "tensors.count", CKPT_GGUF_I32, layout->index->n_tensors},
+               {CKPT_GGUF_SPLIT "count", CKPT_GGUF_U16, count}};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     ckpt_meta *meta = &metadata[(*n)++];
-    *meta = (ckpt_meta){.key = keys[i], .value = ""};
-    CKPT_TRY(ckpt_gguf_value_new(&meta->typed, layout->arena, type, bytes, ckpt_gguf_type_bytes(type), err));
+    *meta = (ckpt_meta){.key = parts[i].key, .value = ""};
+    CKPT_TRY(ckpt_gguf_value_of(&meta->typed, layout->arena, parts[i].type, parts[i].value, err));
   }
   return CKPT_OK;
 }

@@ -12,6 +12,7 @@
 #include "checked.h"
 #include "dtype.h"
 #include "error.h"
+#include "little.h"
 
 struct ckpt_hasher {
   EVP_MD *sha256;
@@ -71,7 +72,7 @@ static ckpt_status add_text(ckpt_hasher *hasher, const char *text, ckpt_error *e
 
 static ckpt_status add_u64(ckpt_hasher *hasher, uint64_t value, ckpt_error *err) {
   uint8_t bytes[8];
-  for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(value >> (8 * i));
+  ckpt_put_le64(bytes, value);
   return ckpt_hasher_add(hasher, bytes, sizeof bytes, err);
 }
 

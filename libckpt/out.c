@@ -8,6 +8,7 @@
 
 #include "checked.h"
 #include "error.h"
+#include "little.h"
 
 void ckpt_out_count(ckpt_out *out, ckpt_error *err) { *out = (ckpt_out){.err = err}; }
 
@@ -108,7 +109,7 @@ void ckpt_out_range(ckpt_out *out, ckpt_source *source, uint32_t file, uint64_t 
 
 void ckpt_out_le(ckpt_out *out, uint64_t value, unsigned n_bytes) {
   uint8_t bytes[8];
-  for (unsigned i = 0; i < n_bytes && i < sizeof bytes; i++) bytes[i] = (uint8_t)(value >> (8 * i));
+  ckpt_put_le64(bytes, value);
   ckpt_out_bytes(out, bytes, n_bytes < sizeof bytes ? n_bytes : sizeof bytes);
 }
 

@@ -101,8 +101,11 @@ ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint3
   return CKPT_OK;
 }
 
-static void store(uint8_t *out, uint64_t value) {
-  for (int i = 0; i < 8; i++) out[i] = (uint8_t)(value >> (8 * i));
+ckpt_status ckpt_gguf_value_of(const ckpt_value **out, ckpt_arena *arena, uint32_t type, uint64_t number,
+                               ckpt_error *err) {
+  uint8_t bytes[8];
+  ckpt_put_le64(bytes, number);
+  return ckpt_gguf_value_new(out, arena, type, bytes, types[type].n_bytes, err);
 }
 
 /* Whether text is a whole number that n bytes hold, signed or not; its little-endian bytes. */
@@ -115,7 +118,7 @@ static bool parse_integer(const char *text, uint32_t n, bool is_signed, uint8_t 
   if (errno != 0 || *end != '\0') return false;
   const uint64_t most = UINT64_MAX >> (64 - 8 * n);
   if (value > (is_signed ? most / 2 + (digits != text) : most)) return false;
-  store(out, digits != text ? -value : value);
+  ckpt_put_le64(out, digits != text ? -value : value);
   return true;
 }
 

@@ -49,6 +49,10 @@ bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out);
 ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
                                 uint64_t n_bytes, ckpt_error *err);
 
+/* A whole number as a value in memory of this type, a whole number's that holds it. */
+ckpt_status ckpt_gguf_value_of(const ckpt_value **out, ckpt_arena *arena, uint32_t type, uint64_t number,
+                               ckpt_error *err);
+
 /* What `--set KEY=TEXT` means: of the type that the key's value has now (NULL: there is none; then `true`, `false`:
  * bool, whole numbers: u32, i32, u64 or i64, the first that holds them, other numbers: f32, anything else: text, also
  * what stands in double quotes). *typed stays NULL for a text, which is then *text. EINVAL: not of that type, an array.

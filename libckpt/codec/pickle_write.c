@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 
 static void put(ckpt_pickle_writer *w, uint8_t opcode) { ckpt_out_bytes(w->out, &opcode, 1); }
 
@@ -44,7 +45,7 @@ void ckpt_pickle_put_u64(ckpt_pickle_writer *writer, uint64_t value) {
     ckpt_pickle_put_int(writer, (int64_t)value);
     return;
   }
-  for (unsigned i = 0; i < 8; i++) bytes[i] = (uint8_t)(value >> (8 * i));
+  ckpt_put_le64(bytes, value);
   put_long(writer, bytes, sizeof bytes);
 }
 
@@ -58,7 +59,7 @@ void ckpt_pickle_put_int(ckpt_pickle_writer *writer, int64_t value) {
     put_le(writer, 'J', bits & UINT32_MAX, 4);
   } else {
     uint8_t bytes[8];
-    for (unsigned i = 0; i < 8; i++) bytes[i] = (uint8_t)(bits >> (8 * i));
+    ckpt_put_le64(bytes, bits);
     put_long(writer, bytes, sizeof bytes);
   }
 }

@@ -81,11 +81,10 @@ static ckpt_status put_last(ckpt_index *index, const char *key, const char *text
 }
 
 static ckpt_status put_number(ckpt_index *index, const char *key, uint32_t number, ckpt_error *err) {
-  const uint8_t bytes[4] = {(uint8_t)number, (uint8_t)(number >> 8), (uint8_t)(number >> 16), (uint8_t)(number >> 24)};
   char text[16];
   const ckpt_value *typed;
   snprintf(text, sizeof text, "%u", number);
-  CKPT_TRY(ckpt_gguf_value_new(&typed, &index->arena, CKPT_GGUF_U32, bytes, sizeof bytes, err));
+  CKPT_TRY(ckpt_gguf_value_of(&typed, &index->arena, CKPT_GGUF_U32, number, err));
   return put_last(index, key, text, typed, err);
 }
 
