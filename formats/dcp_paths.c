@@ -11,10 +11,6 @@
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 
-static bool is_of_model(const ckpt_tensor *tensor) {
-  return tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
-}
-
 static bool is_state(const ckpt_tensor *tensor) {
   return strncmp(tensor->name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) == 0 &&
          tensor->role != CKPT_ROLE_PARAMETER;
@@ -28,7 +24,7 @@ static bool has_states(const ckpt_index *index) {
 
 static bool is_model(const ckpt_index *index) {
   for (uint32_t i = 0; i < index->n_tensors; i++)
-    if (!is_of_model(&index->tensors[i])) return false;
+    if (!ckpt_role_is_model((ckpt_role)index->tensors[i].role)) return false;
   return true;
 }
 
@@ -49,20 +45,20 @@ static ckpt_status make_containers(containers *out, ckpt_arena *arena, ckpt_erro
 /* A tensor under one of its names. */
 static ckpt_status add_tensor(ckpt_dcp_flattener *f, const containers *in, uint32_t number, const char *name,
                               ckpt_error *err) {
-  static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
   ckpt_arena *arena = &f->described->arena;
   const ckpt_tensor *tensor = &f->described->tensors[number];
-  const char *dot = strrchr(name, '.');
+  size_t n_parameter;
+  const char *parameter = ckpt_state_parameter(name, &n_parameter);
   const ckpt_object *keys[4], *leaf = ckpt_object_tensor(arena, number);
   uint32_t n = 0;
   CKPT_TRY_ALLOC(leaf, err);
-  if (in != NULL && is_of_model(tensor)) {
+  if (in != NULL && ckpt_role_is_model((ckpt_role)tensor->role)) {
     keys[n++] = in->model;
-  } else if (in != NULL && strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && dot > name + n_prefix && dot[1] != '\0') {
+  } else if (in != NULL && parameter != NULL && parameter[n_parameter + 1] != '\0') {
     keys[n++] = in->optimizer;
     keys[n++] = in->state;
-    CKPT_TRY_ALLOC(keys[n++] = ckpt_object_text(arena, name + n_prefix, (size_t)(dot - name) - n_prefix), err);
-    name = ckpt_torch_state_key(tensor, dot + 1);
+    CKPT_TRY_ALLOC(keys[n++] = ckpt_object_text(arena, parameter, n_parameter), err);
+    name = ckpt_torch_state_key(tensor, parameter + n_parameter + 1);
   }
   CKPT_TRY_ALLOC(keys[n++] = ckpt_object_text(arena, name, strlen(name)), err);
   return ckpt_dcp_flattener_add(f, keys, n, leaf, err);
@@ -249,7 +245,7 @@ ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_
   ckpt_object *pairs = NULL;
   uint32_t *numbers = NULL;
   ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_described_numbers(&numbers, &own.n_numbers, described, err));
+  CKPT_TRY_GOTO(ckpt_described_numbers(&numbers, &own.n_numbers, described, false, err));
   own.numbers = numbers;
   CKPT_TRY_GOTO(choose_own(&own, root, &pairs, err));
   if (pairs == NULL) CKPT_TRY_GOTO(choose_made(&made, objects, &pairs, err));

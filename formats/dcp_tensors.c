@@ -265,9 +265,7 @@ static ckpt_status find_strides(adder *a, ckpt_extent *extent, const char *name,
   uint64_t start, n_bytes, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
   if (extent->chain[0] != CKPT_DECODE_TORCH_RECORD) {
     if (extent->chain[0] == CKPT_DECODE_RAW) { /* safetensors: always row-major */
-      strides[tensor->rank - 1] = 1;
-      for (uint32_t i = tensor->rank - 1; i-- > 0;)
-        if (!ckpt_mul_u64(strides[i + 1], counts[i + 1], &strides[i])) strides[i] = UINT64_MAX;
+      ckpt_row_major(tensor->rank, counts, strides);
       return CKPT_OK;
     }
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "not contiguous, and compressed (save it without extensions)");

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "libckpt/arch.h"
+#include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/side_file.h"
@@ -71,12 +72,7 @@ static bool probe(const ckpt_probe *p) {
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
-static bool is_model(const char *key) {
-  static const char *const keys[] = {"model", "state_dict", "model_state_dict", "module"};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (strcmp(key, keys[i]) == 0) return true;
-  return false;
-}
+static bool is_model(const char *key) { return ckpt_torch_is_model_key(key, strlen(key)); }
 
 static const char *prefix_of(const reader *r, const ckpt_dcpv2_item *item, bool is_stored) {
   return !is_stored && r->has_model && is_model(item->key) ? "" : item->key;
@@ -406,10 +402,10 @@ static ckpt_status make_extent(reader *r, ckpt_extent *out, const chunk *c, bool
   CKPT_TRY_ALLOC(box, err);
   memcpy(box, c->box->starts, rank * sizeof *box);
   memcpy(box + rank, c->box->counts, rank * sizeof *box);
-  for (uint32_t i = rank; i-- > 0 && is_strided;)
-    box[2 * rank + i] = c->strides != NULL ? c->strides[i]
-                        : i + 1 == rank    ? 1
-                                           : box[2 * rank + i + 1] * box[rank + i + 1];
+  if (is_strided && c->strides != NULL)
+    memcpy(box + 2 * rank, c->strides, rank * sizeof *box);
+  else if (is_strided)
+    ckpt_row_major(rank, box + rank, box + 2 * rank);
   out->box = box;
   return CKPT_OK;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
@@ -41,23 +42,19 @@ static bool equals(const char *text, size_t n, const char *wanted) {
 
 static entry make_entry(const ckpt_tensor *tensor, const char *name, uint32_t number, uint32_t order) {
   entry e = {.key = name, .n_key = strlen(name), .tensor = number, .order = order};
-  e.is_model = tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
+  e.is_model = ckpt_role_is_model((ckpt_role)tensor->role);
   if (e.is_model) {
     e.dict = "model";
     e.n_dict = sizeof "model" - 1;
     return e;
   }
-  const char *dot = strchr(name, '.'), *last = strrchr(name, '.');
+  const char *dot = strchr(name, '.');
   if (dot == NULL) return e;
   e.dict = name;
   e.n_dict = (size_t)(dot - name);
   e.key = dot + 1;
-  size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
-  if (strncmp(name, CKPT_STATE_PREFIX, n_prefix) == 0 && last > name + n_prefix) {
-    e.sub = name + n_prefix;
-    e.n_sub = (size_t)(last - e.sub);
-    e.key = ckpt_torch_state_key(tensor, last + 1);
-  }
+  e.sub = ckpt_state_parameter(name, &e.n_sub);
+  if (e.sub != NULL) e.key = ckpt_torch_state_key(tensor, e.sub + e.n_sub + 1);
   e.n_key = strlen(e.key);
   return e;
 }
@@ -107,14 +104,12 @@ static bool has_dict(const maker *m, const char *name, size_t n_name) {
 
 /* Names that the object would give another meaning when it is read. */
 static const entry *find_conflict(const maker *m) {
-  static const char *const reserved[] = {"model", "state_dict", "model_state_dict", "module"};
   static const char *const objects[] = {"optimizer", "scheduler", "scaler"};
   for (uint32_t i = 0; i < m->n; i++) {
     const entry *e = &m->entries[i];
     const char *top = e->n_dict == 0 ? e->key : e->dict;
     size_t n_top = e->n_dict == 0 ? e->n_key : e->n_dict;
-    for (size_t k = 0; k < sizeof reserved / sizeof *reserved && !e->is_model; k++)
-      if (equals(top, n_top, reserved[k])) return e;
+    if (!e->is_model && ckpt_torch_is_model_key(top, n_top)) return e;
     for (size_t k = 0; k < sizeof objects / sizeof *objects && e->n_dict == 0; k++)
       if (equals(top, n_top, objects[k])) return e;
     if (e->n_dict == 0 && has_dict(m, e->key, e->n_key)) return e;

@@ -41,8 +41,8 @@ typedef struct left_out {
 
 typedef struct copier {
   ckpt_arena *arena;
-  const uint32_t
-      *numbers; /* by the leaf's number: the tensor to be written, UINT32_MAX where it is not; NULL: none is */
+  /* By the leaf's number: the tensor to be written, UINT32_MAX where it is not; NULL: none is. */
+  const uint32_t *numbers;
   uint32_t n_numbers;
   ckpt_node_map map;
   frame *path;
@@ -95,8 +95,6 @@ static ckpt_status remember(copier *c, const ckpt_object *node, const ckpt_objec
   *place = copy == NULL ? LEFT_OUT : (uint64_t)(uintptr_t)copy;
   return CKPT_OK;
 }
-
-static ckpt_object *none(const copier *c) { return ckpt_object_none(c->arena); }
 
 static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err) {
   uint32_t number = c->numbers != NULL && node->tensor < c->n_numbers ? c->numbers[node->tensor] : UINT32_MAX;
@@ -182,7 +180,7 @@ static ckpt_status place(const copier *c, frame *f, ckpt_error *err) {
   }
   if (child == NULL && node->kind == CKPT_OBJECT_SET) return CKPT_OK;
   f->is_short = f->is_short || child == NULL;
-  if (child == NULL) CKPT_TRY_ALLOC(child = none(c), err);
+  if (child == NULL) CKPT_TRY_ALLOC(child = ckpt_object_none(c->arena), err);
   f->copy->items[f->n_kept++] = child;
   return CKPT_OK;
 }
@@ -278,7 +276,7 @@ static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt
   *out = NULL;
   if (root == NULL) return CKPT_OK;
   copier c = {.arena = losses->arena};
-  CKPT_TRY(ckpt_described_numbers(&numbers, &c.n_numbers, described, err));
+  CKPT_TRY(ckpt_described_numbers(&numbers, &c.n_numbers, described, false, err));
   c.numbers = numbers;
   ckpt_status status = copy_graph(&c, root, &copy, err);
   if (status == CKPT_OK && copy != NULL) status = holds_all(copy, described->n_tensors, &all, err);
@@ -315,8 +313,7 @@ static ckpt_status take(bool *is_taken, ckpt_object *root, ckpt_index *described
 static bool is_doubtful(const ckpt_index *described) {
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
-    bool is_of_model = tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
-    if (!is_of_model || ckpt_torch_is_training_key(tensor->name)) return true;
+    if (!ckpt_role_is_model((ckpt_role)tensor->role) || ckpt_torch_is_training_key(tensor->name)) return true;
   }
   return false;
 }

@@ -52,4 +52,13 @@ static inline bool ckpt_is_row_major(uint32_t rank, const uint64_t *shape, const
   return is_plain;
 }
 
+/* The strides of elements that follow each other in row-major order; UINT64_MAX for what is beyond it. */
+static inline void ckpt_row_major(uint32_t rank, const uint64_t *shape, uint64_t *strides) {
+  uint64_t stride = 1;
+  for (uint32_t axis = rank; axis-- > 0;) {
+    strides[axis] = stride;
+    if (!ckpt_mul_u64(stride, shape[axis], &stride)) stride = UINT64_MAX;
+  }
+}
+
 #endif

@@ -12,6 +12,11 @@
 #include "object.h"
 #include "source.h"
 
+/* Whether tensors of this role are the model's own. */
+static inline bool ckpt_role_is_model(ckpt_role role) {
+  return role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
+}
+
 /* A file carried as bytes: config, tokenizer, licence. */
 typedef struct ckpt_side_file {
   const char *name; /* below the root */

@@ -64,12 +64,10 @@ const char *ckpt_name_unwrapped(const char *name, ckpt_arena *arena) {
 
 /* The part of a name that is a parameter's: all of it, or P in `optimizer.state.P.leaf`. */
 static size_t parameter_part(const char *name, size_t *n) {
-  size_t start = strlen(CKPT_STATE_PREFIX);
-  const char *leaf = strrchr(name, '.');
+  const char *parameter = ckpt_state_parameter(name, n);
+  if (parameter != NULL) return (size_t)(parameter - name);
   *n = strlen(name);
-  if (strncmp(name, CKPT_STATE_PREFIX, start) != 0 || leaf <= name + start) return 0;
-  *n = (size_t)(leaf - name) - start;
-  return start;
+  return 0;
 }
 
 /* Whether the row knows base_prefix + name[start, start + n) and not the part as it stands; *prefixed is then the whole

@@ -13,6 +13,15 @@
 #include "checked.h"
 #include "text.h"
 
+const char *ckpt_state_parameter(const char *name, size_t *n) {
+  const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
+  const char *leaf = strrchr(name, '.');
+  *n = 0;
+  if (strncmp(name, CKPT_STATE_PREFIX, n_prefix) != 0 || leaf <= name + n_prefix) return NULL;
+  *n = (size_t)(leaf - name) - n_prefix;
+  return name + n_prefix;
+}
+
 /* ---- building -------------------------------------------------------------------------------------------- */
 
 static ckpt_object *node(ckpt_arena *arena, ckpt_object_kind kind) {

@@ -20,6 +20,9 @@
 #define CKPT_STATE_RNG "rng"                             /* dict: rank number -> dict of generator states (bytes) */
 #define CKPT_STATE_TRAINER "trainer"                     /* dict: step, epoch, best_metric, ... */
 
+/* The parameter P, of *n bytes, in the name of a state, `optimizer.state.P.leaf`; NULL, and 0, for other names. */
+const char *ckpt_state_parameter(const char *name, size_t *n);
+
 typedef enum ckpt_object_kind {
   CKPT_OBJECT_NONE, /* Python's None, JSON's null */
   CKPT_OBJECT_BOOL,

@@ -79,12 +79,8 @@ done:
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
-static bool is_of_model(const ckpt_tensor *tensor) {
-  return tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
-}
-
 static bool has_same_role(const ckpt_tensor *a, const ckpt_tensor *b) {
-  return a->role == b->role || (is_of_model(a) && is_of_model(b));
+  return a->role == b->role || (ckpt_role_is_model((ckpt_role)a->role) && ckpt_role_is_model((ckpt_role)b->role));
 }
 
 /* All names, by tensor and in byte order. */
@@ -168,7 +164,8 @@ static bool has_same_names(const ckpt_tensor *a, const ckpt_tensor *b) {
   return x == NULL || (*x == NULL && *y == NULL);
 }
 
-ckpt_status ckpt_described_numbers(uint32_t **out, uint32_t *n_numbers, const ckpt_index *described, ckpt_error *err) {
+ckpt_status ckpt_described_numbers(uint32_t **out, uint32_t *n_numbers, const ckpt_index *described, bool renamed,
+                                   ckpt_error *err) {
   uint32_t n = described->objects_of == NULL ? 0 : described->objects_of->n_tensors;
   uint32_t *numbers = reallocarray(NULL, (size_t)n + 1, sizeof *numbers);
   CKPT_TRY_ALLOC(numbers, err);
@@ -176,7 +173,7 @@ ckpt_status ckpt_described_numbers(uint32_t **out, uint32_t *n_numbers, const ck
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     uint32_t like = tensor->like - 1;
-    if (tensor->like != 0 && like < n && has_same_names(&described->objects_of->tensors[like], tensor))
+    if (tensor->like != 0 && like < n && (renamed || has_same_names(&described->objects_of->tensors[like], tensor)))
       numbers[like] = i;
   }
   *out = numbers;

@@ -33,7 +33,8 @@ ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback *read, ckpt_readbac
                                const ckpt_index *config_of, ckpt_losses *losses, ckpt_error *err);
 
 /* By the number of a tensor in the index that a description's objects are of: the one to be written with all its names,
- * UINT32_MAX where there is none. The table, of *n_numbers, is to be freed. ENOMEM. */
-ckpt_status ckpt_described_numbers(uint32_t **out, uint32_t *n_numbers, const ckpt_index *described, ckpt_error *err);
+ * or, with `renamed`, with any; UINT32_MAX where there is none. The table, of *n_numbers, is to be freed. ENOMEM. */
+ckpt_status ckpt_described_numbers(uint32_t **out, uint32_t *n_numbers, const ckpt_index *described, bool renamed,
+                                   ckpt_error *err);
 
 #endif

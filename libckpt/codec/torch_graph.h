@@ -157,6 +157,9 @@ ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call
 /* Whether an entry of a root where no entry is known as the model is training state by its key. */
 bool ckpt_torch_is_training_key(const char *key);
 
+/* Whether an entry under this key of n bytes is a checkpoint's model. */
+bool ckpt_torch_is_model_key(const char *key, size_t n);
+
 /* Gives every tensor that is reached its names. */
 ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                   ckpt_error *err);

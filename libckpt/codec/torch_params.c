@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/readback.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
@@ -32,19 +33,6 @@ typedef struct namer {
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static ckpt_status number_tensors(namer *w, ckpt_error *err) {
-  const ckpt_index *from = w->described->objects_of;
-  w->n_numbers = from == NULL ? 0 : from->n_tensors;
-  w->numbers = reallocarray(NULL, (size_t)w->n_numbers + 1, sizeof *w->numbers);
-  CKPT_TRY_ALLOC(w->numbers, err);
-  memset(w->numbers, 0xFF, ((size_t)w->n_numbers + 1) * sizeof *w->numbers);
-  for (uint32_t i = 0; i < w->described->n_tensors; i++) {
-    uint32_t like = w->described->tensors[i].like;
-    if (like != 0 && like <= w->n_numbers) w->numbers[like - 1] = i;
-  }
-  return CKPT_OK;
-}
-
 static const ckpt_tensor *tensor_of(const namer *w, uint32_t number) {
   uint32_t written = number < w->n_numbers ? w->numbers[number] : UINT32_MAX;
   return written == UINT32_MAX ? NULL : &w->described->tensors[written];
@@ -53,14 +41,10 @@ static const ckpt_tensor *tensor_of(const namer *w, uint32_t number) {
 /* What a parameter is called that this is a state of. A tensor that several parameters share says nothing. NULL where
  * it is none; *n_name bytes. */
 static const char *name_of_state(const namer *w, const ckpt_object *leaf, size_t *n_name) {
-  static const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;
   const ckpt_tensor *tensor = leaf->kind == CKPT_OBJECT_TENSOR ? tensor_of(w, leaf->tensor) : NULL;
   if (tensor == NULL || tensor->aliases != NULL || w->described->objects_of->tensors[leaf->tensor].aliases != NULL)
     return NULL;
-  const char *dot = strrchr(tensor->name, '.');
-  if (strncmp(tensor->name, CKPT_STATE_PREFIX, n_prefix) != 0 || dot <= tensor->name + n_prefix) return NULL;
-  *n_name = (size_t)(dot - tensor->name) - n_prefix;
-  return tensor->name + n_prefix;
+  return ckpt_state_parameter(tensor->name, n_name);
 }
 
 /* A parameter's name as it is written: another one where its tensor has another one. */
@@ -271,7 +255,7 @@ ckpt_status ckpt_torch_name_params(ckpt_object **out, const ckpt_object *optimiz
   const ckpt_object *state = ckpt_object_get(optimizer, "state"), *groups = list_of(optimizer, "param_groups");
   if (state != NULL && state->kind != CKPT_OBJECT_DICT) state = NULL;
   ckpt_status status;
-  CKPT_TRY_GOTO(number_tensors(&w, err));
+  CKPT_TRY_GOTO(ckpt_described_numbers(&w.numbers, &w.n_numbers, described, true, err));
   CKPT_TRY_GOTO(make_table(&w, optimizer, state, groups, err));
   *out = copy_optimizer(&w, optimizer, state, groups);
   if (*out == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
