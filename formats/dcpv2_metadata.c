@@ -1,8 +1,9 @@
 /* dcpv2_metadata.c - metadata.pkl: dicts, lists, numbers and texts, without any class.
  *
  *   {"version": "2.0", "world_size": W, "metadata": {item: {
- *      "nested_path_to_metadata": {'["state","0.weight","exp_avg"]': [{"sharding_metadata": {"type", "data"},
- * "ranks"}]}, "rank_to_layout_info": {rank: {"file_path", "serialization_format": {"type"}} | None}}}}
+ *      "nested_path_to_metadata":
+ *          {'["state","0.weight","exp_avg"]': [{"sharding_metadata": {"type", "data"}, "ranks"}]},
+ *      "rank_to_layout_info": {rank: {"file_path", "serialization_format": {"type"}} | None}}}}
  *
  * DTensorShardingMetadata says a mesh of ranks and what each of its axes does to the tensor; default_tensor_v1 says
  * boxes. Which box a rank has follows as torch.chunk cuts: ceil(size / n) for each, less or none for the last. */

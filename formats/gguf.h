@@ -21,6 +21,11 @@ typedef struct ckpt_gguf_part {
   int64_t n_tensors;      /* split.tensors.count, of all parts; -1: not stated */
 } ckpt_gguf_part;
 
+/* Bytes of padding behind n bytes. */
+static inline uint64_t ckpt_gguf_padding(uint64_t n, uint32_t alignment) {
+  return (alignment - n % alignment) % alignment;
+}
+
 /* Whether these are the first bytes of a GGUF file. */
 bool ckpt_gguf_probe(const uint8_t *head, size_t n_head);
 

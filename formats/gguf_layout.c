@@ -69,8 +69,6 @@ ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_erro
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t padding(uint64_t n, uint32_t alignment) { return (alignment - n % alignment) % alignment; }
-
 static void put_text(ckpt_out *out, const char *text) {
   ckpt_out_le(out, strlen(text), 8);
   ckpt_out_text(out, text);
@@ -108,9 +106,10 @@ static void print_header(const ckpt_layout *layout, const void *arg, ckpt_out *o
   for (uint32_t i = 0; i < h->n; i++) {
     const ckpt_tensor *tensor = &layout->index->tensors[h->tensors[i]];
     put_tensor(out, tensor, offset);
-    offset += tensor->n_bytes + padding(tensor->n_bytes, h->alignment); /* ckpt_layout_finish refuses what overflows */
+    offset += tensor->n_bytes +
+              ckpt_gguf_padding(tensor->n_bytes, h->alignment); /* ckpt_layout_finish refuses what overflows */
   }
-  ckpt_out_fill(out, 0, padding(out->n_bytes, h->alignment));
+  ckpt_out_fill(out, 0, ckpt_gguf_padding(out->n_bytes, h->alignment));
 }
 
 ckpt_status ckpt_gguf_lay(ckpt_layout *layout, const uint32_t *tensors, uint32_t n, const ckpt_meta *metadata,
@@ -123,7 +122,7 @@ ckpt_status ckpt_gguf_lay(ckpt_layout *layout, const uint32_t *tensors, uint32_t
   CKPT_TRY(ckpt_layout_literal(layout, print_header, h, err));
   for (uint32_t i = 0; i < n; i++) {
     CKPT_TRY(ckpt_layout_tensor(layout, tensors[i], NULL, CKPT_CHECKSUM_NONE, err));
-    CKPT_TRY(ckpt_layout_zeros(layout, padding(layout->index->tensors[tensors[i]].n_bytes, alignment), err));
+    CKPT_TRY(ckpt_layout_zeros(layout, ckpt_gguf_padding(layout->index->tensors[tensors[i]].n_bytes, alignment), err));
   }
   return CKPT_OK;
 }

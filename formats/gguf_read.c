@@ -30,7 +30,7 @@ typedef unsigned long long ull;
 typedef struct reader {
   ckpt_index *index;
   const char *path, *name; /* of the file: as messages name it, and below the root */
-  uint32_t file, version;
+  uint32_t file;
   uint64_t at, size;
   uint64_t window_at;
   size_t n_window;
@@ -38,7 +38,7 @@ typedef struct reader {
   bool keeps_metadata;
   uint32_t alignment;
   uint32_t first_meta, first_tensor;
-  uint64_t n_tensors, n_keys, n_long_names, payload;
+  uint64_t n_tensors, n_keys, n_long_names;
   char text[MAX_TEXT + 1];
 } reader;
 
@@ -411,8 +411,6 @@ static ckpt_status refuse_overlap(const reader *r, ckpt_error *err) {
   return status;
 }
 
-static uint64_t padded(uint64_t n, uint32_t alignment) { return (n + alignment - 1) & ~((uint64_t)alignment - 1); }
-
 /* What ggml's reader refuses though all bytes are there. */
 static ckpt_status note_oddities(const reader *r, const ckpt_tensor *misplaced, uint64_t expected, uint64_t end,
                                  uint64_t n_payload, ckpt_error *err) {
@@ -438,10 +436,10 @@ static ckpt_status note_oddities(const reader *r, const ckpt_tensor *misplaced, 
 static ckpt_status place_tensors(reader *r, ckpt_error *err) {
   const ckpt_index *index = r->index;
   const ckpt_tensor *misplaced = NULL;
-  uint64_t end = 0, expected = 0, n_payload;
+  uint64_t end = 0, expected = 0;
   if (r->n_tensors == 0) return CKPT_OK;
-  r->payload = padded(r->at, r->alignment);
-  n_payload = r->payload < r->size ? r->size - r->payload : 0;
+  const uint64_t payload = r->at + ckpt_gguf_padding(r->at, r->alignment);
+  const uint64_t n_payload = payload < r->size ? r->size - payload : 0;
   for (uint32_t i = r->first_tensor; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     const ckpt_extent *extent = tensor->extents;
@@ -450,12 +448,13 @@ static ckpt_status place_tensors(reader *r, ckpt_error *err) {
                        "truncated or lies: %llu bytes at byte %llu of a payload of %llu (download it again)",
                        (ull)extent->n_stored, (ull)extent->offset, (ull)n_payload);
     if (extent->offset != end && misplaced == NULL) misplaced = tensor, expected = end;
-    end = padded(extent->offset + extent->n_stored, r->alignment); /* within the file, so no overflow */
+    end = extent->offset + extent->n_stored; /* within the file, so no overflow */
+    end += ckpt_gguf_padding(end, r->alignment);
   }
   if (misplaced != NULL) CKPT_TRY(refuse_overlap(r, err));
   CKPT_TRY(note_oddities(r, misplaced, expected, end, n_payload, err));
   for (uint32_t i = r->first_tensor; i < index->n_tensors; i++)
-    ((ckpt_extent *)(uintptr_t)index->tensors[i].extents)->offset += r->payload; /* the index's own, not frozen yet */
+    ((ckpt_extent *)(uintptr_t)index->tensors[i].extents)->offset += payload; /* the index's own, not frozen yet */
   return CKPT_OK;
 }
 
@@ -463,15 +462,16 @@ static ckpt_status place_tensors(reader *r, ckpt_error *err) {
 
 static ckpt_status read_version(reader *r, ckpt_error *err) {
   uint8_t magic[4];
+  uint32_t version;
   CKPT_TRY(take(r, magic, sizeof magic, "the magic", err));
   if (memcmp(magic, "GGUF", sizeof magic) != 0)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "does not begin with GGUF (not a part of this model?)");
-  CKPT_TRY(take_u32(r, &r->version, "the version", err));
-  if ((r->version & 0xFFFF) == 0 && r->version != 0)
+  CKPT_TRY(take_u32(r, &version, "the version", err));
+  if ((version & 0xFFFF) == 0 && version != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL,
                      "a big-endian file, which is not read (gguf_convert_endian.py of llama.cpp turns it)");
-  if (r->version == 2 || r->version == 3) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "GGUF version %u (2 and 3 are read)", r->version);
+  if (version == 2 || version == 3) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "GGUF version %u (2 and 3 are read)", version);
 }
 
 /* A count of the header against what remains for it. */

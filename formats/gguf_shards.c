@@ -27,15 +27,11 @@ static bool probe(const ckpt_probe *p) {
 
 static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {
   char list[512] = "";
-  size_t n_list = 0, n_files = 0;
+  size_t n_files = 0;
   for (size_t i = 0; i < p->n_entries; i++) {
     if (!is_gguf(&p->entries[i])) continue;
     n_files++;
-    int n = snprintf(list + n_list, sizeof list - n_list, " %s", p->entries[i].name);
-    if (n > 0 && (size_t)n < sizeof list - n_list)
-      n_list += (size_t)n;
-    else
-      list[n_list] = '\0';
+    ckpt_text_list_add(list, sizeof list, p->entries[i].name);
   }
   return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL,
                    "holds %zu GGUF files that are no set; name one of them, or the first of a set:%s", n_files, list);
@@ -114,7 +110,7 @@ static uint32_t cut(const ckpt_layout *layout, const uint32_t *order, uint32_t a
   first[0] = 0;
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     uint64_t n_bytes = index->tensors[order[i]].n_bytes;
-    n_bytes += (alignment - n_bytes % alignment) % alignment; /* below 2^63 + 2^32 */
+    n_bytes += ckpt_gguf_padding(n_bytes, alignment); /* below 2^63 + 2^32 */
     if (i != first[n_files - 1] && (n_bytes > limit || n_open > limit - n_bytes)) {
       first[n_files++] = i;
       n_open = 0;

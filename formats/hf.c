@@ -11,20 +11,15 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "libckpt/arch.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/side_file.h"
 #include "libckpt/codec/torch_file.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 #define SUFFIX ".safetensors"
-
-bool ckpt_hf_has_suffix(const char *text, const char *suffix) {
-  size_t n_text = strlen(text), n_suffix = strlen(suffix);
-  return n_text > n_suffix && strcasecmp(text + n_text - n_suffix, suffix) == 0;
-}
 
 /* Whether this is the text of an index file of safetensors shards: its first bytes name both. */
 static bool is_index_text(const uint8_t *head, size_t n_head) {
@@ -39,8 +34,9 @@ static bool may_be_file(const ckpt_entry *entry) { return !entry->is_folder; }
 
 static bool has_safetensors(const ckpt_probe *p) {
   for (size_t i = 0; i < p->n_entries; i++)
-    if (may_be_file(&p->entries[i]) && (ckpt_hf_has_suffix(p->entries[i].name, SUFFIX) ||
-                                        ckpt_hf_has_suffix(p->entries[i].name, CKPT_HF_INDEX_SUFFIX)))
+    if (may_be_file(&p->entries[i]) &&
+        (ckpt_text_ends_in(p->entries[i].name, strlen(p->entries[i].name), SUFFIX) ||
+         ckpt_text_ends_in(p->entries[i].name, strlen(p->entries[i].name), CKPT_HF_INDEX_SUFFIX)))
       return true;
   return false;
 }
@@ -89,7 +85,8 @@ static ckpt_status read_single(ckpt_index *index, const char *name, ckpt_error *
 static const char *only_file(const ckpt_probe *p, const char *suffix) {
   const char *found = NULL;
   for (size_t i = 0; i < p->n_entries; i++) {
-    if (!may_be_file(&p->entries[i]) || !ckpt_hf_has_suffix(p->entries[i].name, suffix)) continue;
+    if (!may_be_file(&p->entries[i]) || !ckpt_text_ends_in(p->entries[i].name, strlen(p->entries[i].name), suffix))
+      continue;
     if (found != NULL) return NULL;
     found = p->entries[i].name;
   }
@@ -131,15 +128,12 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
 
 static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {
   char list[512] = "";
-  size_t n_list = 0, n_files = 0;
+  size_t n_files = 0;
   for (size_t i = 0; i < p->n_entries; i++) {
-    if (!may_be_file(&p->entries[i]) || !ckpt_hf_has_suffix(p->entries[i].name, SUFFIX)) continue;
+    if (!may_be_file(&p->entries[i]) || !ckpt_text_ends_in(p->entries[i].name, strlen(p->entries[i].name), SUFFIX))
+      continue;
     n_files++;
-    int n = snprintf(list + n_list, sizeof list - n_list, " %s", p->entries[i].name);
-    if (n > 0 && (size_t)n < sizeof list - n_list)
-      n_list += (size_t)n;
-    else
-      list[n_list] = '\0';
+    ckpt_text_list_add(list, sizeof list, p->entries[i].name);
   }
   return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL,
                    "holds %zu safetensors files that are no set, and no model.safetensors; name one of them:%s",

@@ -23,7 +23,4 @@ ckpt_status ckpt_hf_layout(ckpt_layout *layout, const ckpt_layout_options *optio
 
 void ckpt_hf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours); /* as above */
 
-/* Whether text ends with suffix, whatever its case; text that is the suffix does not. */
-bool ckpt_hf_has_suffix(const char *text, const char *suffix);
-
 #endif

@@ -168,10 +168,10 @@ static ckpt_status refuse_empty(const map *m, ckpt_error *err) {
   ckpt_entry *entries;
   size_t n;
   ckpt_status status = CKPT_OK;
-  const char *suffix = ckpt_hf_has_suffix(m->path, CKPT_HF_INDEX_SUFFIX) ? ".safetensors" : ".bin";
+  const char *suffix = ckpt_text_ends_in(m->path, strlen(m->path), CKPT_HF_INDEX_SUFFIX) ? ".safetensors" : ".bin";
   CKPT_TRY(ckpt_list(&entries, &n, ckpt_source_root(m->index->source), "", err));
   for (size_t i = 0; i < n && status == CKPT_OK; i++)
-    if (!entries[i].is_folder && ckpt_hf_has_suffix(entries[i].name, suffix))
+    if (!entries[i].is_folder && ckpt_text_ends_in(entries[i].name, strlen(entries[i].name), suffix))
       status = ckpt_fail(err, CKPT_EFORMAT, m->path, NULL,
                          "weight_map is empty, but %.200s lies beside it (download the index again)", entries[i].name);
   ckpt_list_free(entries, n);

@@ -33,6 +33,13 @@ bool ckpt_text_ends_in(const char *name, size_t n_name, const char *suffix) {
   return n_name > n && strncasecmp(name + n_name - n, suffix, n) == 0;
 }
 
+void ckpt_text_list_add(char *list, size_t n_room, const char *name) {
+  size_t n_list = strlen(list), n = strlen(name);
+  if (n >= n_room - n_list - 1) return;
+  list[n_list] = ' ';
+  memcpy(list + n_list + 1, name, n + 1);
+}
+
 void ckpt_name_list_add(ckpt_name_list *list, const char *name) {
   enum { N_SHOWN = 3 };
   size_t n_room = sizeof list->text - list->n_text;

@@ -27,7 +27,6 @@ static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_to
   if (storage->is_big_endian && unit_bytes > 1) out->chain[out->chain[0] != CKPT_DECODE_RAW] = CKPT_DECODE_SWAPPED;
   *is_strided = !ckpt_is_row_major(tensor->rank, tensor->shape, tensor->strides);
   if (!*is_strided) {
-    out->start = 0;
     out->count = tensor->n_elements;
     return CKPT_OK;
   }
@@ -92,8 +91,7 @@ static ckpt_status take_budget(view_budget *budget, ckpt_torch_graph *g, ckpt_to
   if (budget->reason == NULL)
     budget->reason = ckpt_arena_printf(g->arena,
                                        "a view of %" PRIu64 " bytes of a storage of %" PRIu64
-                                       "; such views are read up "
-                                       "to %" PRIu64 " bytes in all",
+                                       "; such views are read up to %" PRIu64 " bytes in all",
                                        n_bytes, storage->n_bytes, CKPT_TORCH_EXPANDED);
   CKPT_TRY_ALLOC(budget->reason, err);
   tensor->status = CKPT_EUNSUPPORTED;
