@@ -1,4 +1,8 @@
-"""The command, for the tests beside this file; they run as `./dev interop` says (CKPT names it)."""
+"""The command, for the tests beside this file; they run as `./dev interop` says (CKPT names it).
+
+A script ends with 1 where a test failed, else with 77 where something was not tried, which it says.
+"""
+import importlib.util
 import json
 import os
 import subprocess
@@ -8,6 +12,8 @@ import traceback
 
 CKPT = os.environ.get("CKPT", "ckpt")
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SKIPPED = 77
+skips = []
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -36,6 +42,28 @@ def names(path):
     return [t["name"] for t in json.loads(ckpt("ls", path, "--json"))["tensors"]]
 
 
+def skip(why):
+    print("SKIPPED: %s" % why)
+    skips.append(why)
+
+
+def need(*packages):
+    """Ends the script where one of these is not there."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            skip("%s is not installed" % package)
+            sys.exit(SKIPPED)
+
+
+def llama(tool):
+    """Path of a tool of llama.cpp; None, which is said, where LLAMA_CPP_BIN names no folder with it."""
+    folder = os.environ.get("LLAMA_CPP_BIN")
+    if folder and os.path.exists(os.path.join(folder, tool)):
+        return os.path.abspath(os.path.join(folder, tool))
+    skip("LLAMA_CPP_BIN names no folder with %s" % tool)
+    return None
+
+
 def main(scope):
     """Runs every test_* of a module, each in a folder of its own."""
     failed = 0
@@ -49,4 +77,4 @@ def main(scope):
                 failed += 1
                 print("%s FAILED" % name)
                 traceback.print_exc(limit=-3)
-    sys.exit(1 if failed else 0)
+    sys.exit(1 if failed else SKIPPED if skips else 0)

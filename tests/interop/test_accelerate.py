@@ -2,13 +2,14 @@
 
 Accelerator.save_state takes this way on a GPU only, so its two functions are called as it calls them.
 """
-import importlib.util
 import os
 import socket
-import sys
 import types
 import warnings
 
+import command
+
+command.need("accelerate")
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
@@ -50,20 +51,15 @@ def save(rank, folder, port):
 
 
 def test_fsdp2(folder):
-    from command import ckpt
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     folder = os.path.join(folder, "saved")
     mp.spawn(save, (folder, port), nprocs=2)
     assert {"pytorch_model_fsdp_0", "optimizer_0"} <= set(os.listdir(folder)), os.listdir(folder)
-    ckpt("diff", "--include", "all", folder, folder + ".safetensors")
-    ckpt("verify", folder)
+    command.ckpt("diff", "--include", "all", folder, folder + ".safetensors")
+    command.ckpt("verify", folder)
 
 
 if __name__ == "__main__":
-    if importlib.util.find_spec("accelerate") is None:
-        print("SKIPPED: accelerate is not installed")
-        sys.exit(0)
-    import command
     command.main(globals())

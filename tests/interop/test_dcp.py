@@ -235,9 +235,10 @@ def test_what_torch_writes_in_the_run(folder):
 
 
 def test_older_releases(folder):
+    from command import skip
     pythons = list(filter(None, os.environ.get("CKPT_OLD_PYTHON", "").split(":")))
     if not pythons:
-        print("SKIPPED: CKPT_OLD_PYTHON names no Python with an older torch")
+        skip("CKPT_OLD_PYTHON names no Python with an older torch")
     for i, python in enumerate(pythons):
         root = os.path.join(folder, str(i))
         os.mkdir(root)

@@ -2,18 +2,15 @@
 
 Its package is looked for beside torch; where it is not there, that is said and nothing is tried.
 """
-import importlib.util
 import os
 import subprocess
 import sys
 
+import command
 from command import TESTS, ckpt
 
 
 def test_folders_of_the_run(folder):
-    if importlib.util.find_spec("torch_checkpointing") is None:
-        print("SKIPPED: torch_checkpointing is not installed")
-        return
     subprocess.run([sys.executable, "-B", os.path.join(TESTS, "data", "make_dcpv2.py"), folder], check=True,
                    stderr=subprocess.DEVNULL)
     names = [name for name in os.listdir(folder) if name.endswith(".safetensors")]
@@ -23,5 +20,5 @@ def test_folders_of_the_run(folder):
 
 
 if __name__ == "__main__":
-    import command
+    command.need("torch_checkpointing")
     command.main(globals())

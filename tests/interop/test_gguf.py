@@ -11,22 +11,22 @@ import struct
 import subprocess
 
 import command
-import gguf
-import numpy as np
 from command import ckpt, digest
-from gguf import GGMLQuantizationType as Kind
-from gguf import GGUFValueType as Type
 
-BIN = os.environ.get("LLAMA_CPP_BIN", "")
+command.need("gguf", "numpy")
+import gguf  # noqa: E402
+import numpy as np  # noqa: E402
+from gguf import GGMLQuantizationType as Kind  # noqa: E402
+from gguf import GGUFValueType as Type  # noqa: E402
+
 DATA = os.path.join(command.TESTS, "data", "gguf")
 PLAIN = [np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8]
 
 
 def tool(name, *arguments):
     """Output of a tool of llama.cpp; None where there is none."""
-    path = os.path.join(BIN, name)
-    if not BIN or not os.path.exists(path):
-        print("%s SKIPPED: LLAMA_CPP_BIN names no folder with it" % name)
+    path = command.llama(name)
+    if path is None:
         return None
     done = subprocess.run([path, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode != 0:

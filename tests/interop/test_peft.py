@@ -5,6 +5,8 @@ import warnings
 warnings.filterwarnings("ignore")
 
 import command  # noqa: E402, before transformers, whose environment it sets
+
+command.need("peft", "transformers")
 import peft  # noqa: E402
 import torch  # noqa: E402
 import transformers as hf  # noqa: E402

@@ -1,6 +1,7 @@
 """Files that llama-quantize makes and ours are the same bytes: every preset, with and without importance.
 
-LLAMA_CPP_BIN names the folder of llama.cpp's tools."""
+LLAMA_CPP_BIN names the folder of llama.cpp's tools.
+"""
 import importlib.util
 import os
 import pathlib
@@ -11,11 +12,13 @@ import subprocess
 import sys
 
 import command
-import gguf
-import numpy as np
 from command import TESTS, ckpt
 
-LLAMA = os.environ.get("LLAMA_CPP_BIN")
+command.need("gguf", "numpy")
+import gguf  # noqa: E402
+import numpy as np  # noqa: E402
+
+QUANTIZE = command.llama("llama-quantize")
 spec = importlib.util.spec_from_file_location("presets", os.path.join(TESTS, "data/presets/make.py"))
 presets = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(presets)
@@ -78,7 +81,7 @@ def write_imatrix(path, model, is_old):
 def quantize(folder, source, preset, options):
     """llama-quantize's file, or None where it refuses. It runs in the folder: what it records of paths are names."""
     path = os.path.join(folder, "theirs.gguf")
-    done = subprocess.run([os.path.join(LLAMA, "llama-quantize"), *options, os.path.basename(source), "theirs.gguf", preset],
+    done = subprocess.run([QUANTIZE, *options, os.path.basename(source), "theirs.gguf", preset],
                           cwd=folder, capture_output=True)
     return pathlib.Path(path).read_bytes() if done.returncode == 0 else None
 
@@ -150,7 +153,10 @@ def test_shards(folder):
     source = os.path.join(folder, "model.gguf")
     write_model(source, "llama", "f16")
     theirs = quantize(folder, source, "Q5_K_M", [])
-    subprocess.run([os.path.join(LLAMA, "llama-gguf-split"), "--split-max-tensors", "40", source,
+    split = command.llama("llama-gguf-split")
+    if split is None:
+        return
+    subprocess.run([split, "--split-max-tensors", "40", source,
                     os.path.join(folder, "part")], check=True, capture_output=True)
     first = sorted(f for f in os.listdir(folder) if f.startswith("part-"))[0]
     ckpt("quantize", os.path.join(folder, first), "-o", os.path.join(folder, "o.gguf"), "--type", "Q5_K_M")
@@ -166,16 +172,20 @@ def test_one_read_gives_what_three_give(folder):
 
 
 def perplexity(folder, model):
-    """What llama.cpp computes with a file; None where this build of it cannot run here."""
+    """What llama.cpp computes with a file; None, which is said, where it is not there or cannot run here."""
     text = os.path.join(folder, "text")
     pathlib.Path(text).write_text("the quick brown fox jumps over the lazy dog " * 200)
-    done = subprocess.run([os.path.join(LLAMA, "llama-perplexity"), "-m", os.path.join(folder, model), "-f", text, "-c", "64",
-                           "-b", "64", "--chunks", "2", "-t", "1"], capture_output=True, text=True, timeout=120,
+    tool = command.llama("llama-perplexity")
+    if tool is None:
+        return None
+    done = subprocess.run([tool, "-m", os.path.join(folder, model), "-f", text, "-c", "64",
+                           "-b", "64", "--chunks", "12", "-t", "1"], capture_output=True, text=True, timeout=120,
                           stdin=subprocess.DEVNULL)
     if done.returncode == -signal.SIGILL:
+        command.skip("llama-perplexity is built for another processor (-DGGML_NATIVE=OFF)")
         return None
     assert done.returncode == 0, (done.returncode, done.stdout[-1000:], done.stderr[-3000:])
-    return re.findall(r"PPL = .*|\[\d+\][\d.]+", done.stdout + done.stderr)
+    return re.findall(r"\[\d+\]([\d.]+),", done.stdout + done.stderr)
 
 
 def test_tools_run_what_we_write(folder):
@@ -185,13 +195,13 @@ def test_tools_run_what_we_write(folder):
     ckpt("quantize", GOLDEN, "-o", os.path.join(folder, "m.gguf"), "--type", "Q4_K_M")
     own = perplexity(folder, "own.gguf")
     if own is None:
-        print("test_tools_run_what_we_write SKIPPED: llama-perplexity is built for another processor (-DGGML_NATIVE=OFF)")
         return
-    assert own and perplexity(folder, "m.gguf") == own
+    mine = perplexity(folder, "m.gguf")
+    n = min(len(own), len(mine))  # it may lose its last lines when it ends
+    assert n >= 3 and mine[:n] == own[:n], (own, mine)
 
 
 if __name__ == "__main__":
-    if LLAMA is None:
-        print("test_quantize SKIPPED: LLAMA_CPP_BIN names no llama.cpp")
-        sys.exit(0)
+    if QUANTIZE is None:
+        sys.exit(command.SKIPPED)
     command.main(globals())

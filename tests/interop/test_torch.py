@@ -184,9 +184,10 @@ def test_every_protocol_and_container(folder):
 
 
 def test_older_releases(folder):
+    from command import skip
     pythons = list(filter(None, os.environ.get("CKPT_OLD_PYTHON", "").split(":")))
     if not pythons:
-        print("SKIPPED: CKPT_OLD_PYTHON names no Python with an older torch")
+        skip("CKPT_OLD_PYTHON names no Python with an older torch")
     for i, python in enumerate(pythons):
         root = os.path.join(folder, str(i))
         os.mkdir(root)

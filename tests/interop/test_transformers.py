@@ -6,6 +6,8 @@ import warnings
 warnings.filterwarnings("ignore")
 
 import command  # noqa: E402, before transformers, whose environment it sets
+
+command.need("transformers")
 import torch  # noqa: E402
 import transformers as hf  # noqa: E402
 from command import ckpt, digest, names  # noqa: E402
