@@ -207,12 +207,14 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
                               const ckpt_open_options *options, ckpt_error *err) {
   (void)name;
   ckpt_dcp_objects objects = {0};
-  ckpt_status status;
-  CKPT_TRY_GOTO(is_hf(p) ? ckpt_dcp_read_hf(index, p, err)
-                         : read_items(index, &objects, p, options->stored_names, err));
+  ckpt_error defect = {0};
+  ckpt_status status =
+      is_hf(p) ? ckpt_dcp_read_hf(index, p, &defect) : read_items(index, &objects, p, options->stored_names, &defect);
+  bool is_whole = status == CKPT_OK;
+  CKPT_TRY_GOTO(ckpt_defects_pass(&index->defects, status, &defect, err));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
-  CKPT_TRY_GOTO(ckpt_dcp_objects_composites(&objects, err));
+  if (is_whole) CKPT_TRY_GOTO(ckpt_dcp_objects_composites(&objects, err));
   status = ckpt_index_finish(index, err);
 done:
   ckpt_dcp_objects_free(&objects);

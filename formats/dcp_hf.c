@@ -179,13 +179,16 @@ static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err)
     if (shard == 0)
       return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "%s is of shard 0, and torch begins with 1",
                        probe->entries[i].name);
-    CKPT_TRY(read_shard(s, probe->entries[i].name, err));
+    ckpt_error defect = {0};
+    ckpt_status status = read_shard(s, probe->entries[i].name, &defect);
+    CKPT_TRY(ckpt_defects_pass(&s->index->defects, status, &defect, err));
     n_shards += shard != last;
     last = shard;
   }
   if (last != n_shards)
     return ckpt_fail(err, CKPT_ENOTFOUND, probe->path, NULL, "the files of %u shards are there, up to shard %u",
                      n_shards, last);
+  CKPT_TRY(ckpt_defects_end(&s->index->defects, err));
   if (s->n_chunks > 1) qsort(s->chunks, s->n_chunks, sizeof *s->chunks, compare_chunks);
   for (uint32_t i = 0, n; i < s->n_chunks; i += n) {
     for (n = 1; i + n < s->n_chunks && strcmp(s->chunks[i].name, s->chunks[i + n].name) == 0; n++) continue;

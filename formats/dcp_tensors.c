@@ -493,10 +493,17 @@ static ckpt_status add_everything(adder *a, ckpt_error *err) {
   for (uint64_t i = 0, n; i < a->n_items; i += n) {
     for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
       if (!is_same_name(&a->items[i], &a->items[i + n])) break;
-    ckpt_status status = add_items(a, &a->items[i], n, err);
-    if (status != CKPT_OK) return ckpt_fail_at(status, err, a->index->path, a->items[i].name->text);
+    ckpt_error defect = {0};
+    ckpt_status status = add_items(a, &a->items[i], n, &defect);
+    ckpt_fail_at(status, &defect, NULL, a->items[i].name->text);
+    CKPT_TRY(ckpt_defects_pass(&a->index->defects, status, &defect, err));
   }
-  return a->n_missing != 0 ? refuse_missing(a, err) : ckpt_dcp_objects_set(a->objects, &a->structure, err);
+  if (a->n_missing != 0) {
+    ckpt_error defect = {0};
+    CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
+  }
+  CKPT_TRY(ckpt_defects_end(&a->index->defects, err));
+  return ckpt_dcp_objects_set(a->objects, &a->structure, err);
 }
 
 ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_dcp_metadata *metadata,

@@ -521,7 +521,11 @@ static ckpt_status read_all(reader *r, const ckpt_probe *p, ckpt_error *err) {
   CKPT_TRY(ckpt_dcpv2_metadata_read(&r->metadata, index->source, file, err));
   CKPT_TRY(take_file(r, file, err));
   for (uint32_t i = 0; i < r->metadata.n; i++) r->has_model = r->has_model || is_model(r->metadata.items[i].key);
-  for (uint32_t i = 0; i < r->metadata.n; i++) CKPT_TRY(read_item(r, &r->metadata.items[i], err));
+  for (uint32_t i = 0; i < r->metadata.n; i++) {
+    ckpt_error defect = {0};
+    CKPT_TRY(ckpt_defects_pass(&index->defects, read_item(r, &r->metadata.items[i], &defect), &defect, err));
+  }
+  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   CKPT_TRY(add_tensors(r, err));
   CKPT_TRY(set_objects(r, err));
   CKPT_TRY(note_files(r, p, err));

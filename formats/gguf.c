@@ -72,8 +72,10 @@ static ckpt_status read_others(ckpt_index *index, const char *name, const ckpt_g
   for (uint32_t i = 1; i < first->count; i++) {
     char *other = ckpt_arena_printf(&index->arena, "%.*s-%05u-of-%05u.gguf", (int)n_prefix, name, i + 1, first->count);
     CKPT_TRY_ALLOC(other, err);
-    CKPT_TRY(read_other(index, other, i, first->count, err));
+    ckpt_error defect = {0};
+    CKPT_TRY(ckpt_defects_pass(&index->defects, read_other(index, other, i, first->count, &defect), &defect, err));
   }
+  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   if (first->n_tensors < 0 || first->n_tensors == (int64_t)index->n_tensors) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, index->path, NULL, "split.tensors.count is %lld, its %u files hold %u tensors",
                    (long long)first->n_tensors, first->count, index->n_tensors);

@@ -93,6 +93,29 @@ static const char *only_file(const ckpt_probe *p, const char *suffix) {
   return found;
 }
 
+/* A shard that is broken does not hide what is wrong with the others. */
+static ckpt_status add_shard(ckpt_index *index, const char *name, ckpt_error *err) {
+  ckpt_error defect = {0};
+  return ckpt_defects_pass(&index->defects, add_file(index, name, &defect), &defect, err);
+}
+
+/* Numbers of a set between *n, the last one seen, and the next, which becomes it: those files are not there. */
+static ckpt_status pass_absent(ckpt_index *index, unsigned *n, unsigned next, unsigned total, const char *first,
+                               size_t n_first, ckpt_error *err) {
+  unsigned from = *n + 1;
+  ckpt_error defect = {0};
+  *n = next;
+  if (next == from) return CKPT_OK;
+  ckpt_status status = CKPT_ENOTFOUND;
+  if (next <= from + 1)
+    ckpt_fail(&defect, status, NULL, NULL, "file %u of the %u called %.*s... is missing (download it)", from, total,
+              (int)n_first, first);
+  else
+    ckpt_fail(&defect, status, NULL, NULL, "files %u to %u of the %u called %.*s... are missing (download them)", from,
+              next - 1, total, (int)n_first, first);
+  return ckpt_defects_pass(&index->defects, status, &defect, err);
+}
+
 /* Reads the files of a complete numbered set, if the folder holds exactly one. Entries are sorted, so numbers of equal
  * width come in order. */
 static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *is_found, ckpt_error *err) {
@@ -109,18 +132,15 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
       n_wanted = total;
     }
     if (n_prefix != n_first || memcmp(name, first, n_prefix) != 0 || total != n_wanted) return CKPT_OK;
-    if (number != ++n)
-      return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "file %u of the %u called %.*s... is missing (download it)",
-                       n, n_wanted, (int)n_first, first);
+    CKPT_TRY(pass_absent(index, &n, number, n_wanted, first, n_first, err));
   }
   if (first == NULL) return CKPT_OK;
-  if (n != n_wanted)
-    return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "file %u of the %u called %.*s... is missing (download it)",
-                     n + 1, n_wanted, (int)n_first, first);
+  CKPT_TRY(pass_absent(index, &n, n_wanted + 1, n_wanted, first, n_first, err));
   for (size_t i = 0; i < p->n_entries; i++)
     if (may_be_file(&p->entries[i]) && ckpt_safetensors_numbered(p->entries[i].name, &n_prefix, &number, &total))
-      CKPT_TRY(add_file(index, p->entries[i].name, err));
+      CKPT_TRY(add_shard(index, p->entries[i].name, err));
   *is_found = true;
+  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   CKPT_TRY(ckpt_safetensors_merge(index, err));
   return ckpt_index_note(index, true, err, "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u files %.*s...",
                          (int)n_first - 1, first, n_wanted, (int)n_first, first);
@@ -179,9 +199,12 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
                               const ckpt_open_options *options, ckpt_error *err) {
   if (ckpt_source_root(index->source)[0] == '\0')
     return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "an index file in memory has no shards beside it");
-  CKPT_TRY(read_weights(index, p, name, err));
+  ckpt_error weights = {0}, config = {0};
+  CKPT_TRY(ckpt_defects_pass(&index->defects, read_weights(index, p, name, &weights), &weights, err));
   CKPT_TRY(ckpt_side_files_read(index, err));
-  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
+  ckpt_status status = ckpt_index_canonical_names(index, options->stored_names, options->like, &config);
+  CKPT_TRY(ckpt_defects_pass(&index->defects, status, &config, err));
+  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   return ckpt_index_finish(index, err);
 }
 

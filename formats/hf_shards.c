@@ -131,7 +131,8 @@ static ckpt_status note_missing(map *m, const char *shard, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Numbers a shard, reading it when it is new. Once one is missing the rest is only looked for. */
+/* Numbers a shard, reading it when it is new. Once one is missing the rest is only looked for, unless all defects are
+ * asked for. */
 static ckpt_status visit_shard(map *m, const char *tensor, const char *shard, ckpt_error *err) {
   (void)tensor;
   if (strcmp(shard, m->shard) == 0) return CKPT_OK;
@@ -144,8 +145,10 @@ static ckpt_status visit_shard(map *m, const char *tensor, const char *shard, ck
   if (status == CKPT_ENOTFOUND) return note_missing(m, shard, err);
   if (status != CKPT_OK)
     return ckpt_fail(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, "%s", absent.message);
-  if (m->shard_file < n_files || m->n_missing != 0) return CKPT_OK;
-  return ckpt_hf_read_weights_file(m->index, m->shard_file, err);
+  ckpt_defects *defects = &m->index->defects;
+  if (m->shard_file < n_files || (m->n_missing != 0 && defects->report == NULL)) return CKPT_OK;
+  ckpt_error defect = {0};
+  return ckpt_defects_pass(defects, ckpt_hf_read_weights_file(m->index, m->shard_file, &defect), &defect, err);
 }
 
 static ckpt_status refuse_missing(const map *m, ckpt_error *err) {
@@ -236,9 +239,10 @@ ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_
   CKPT_TRY_GOTO(walk(m, err));
   if (m->is_empty) CKPT_TRY_GOTO(refuse_empty(m, err));
   if (m->n_missing != 0) {
-    status = refuse_missing(m, err);
-    goto done;
+    ckpt_error defect = {0};
+    CKPT_TRY_GOTO(ckpt_defects_pass(&index->defects, refuse_missing(m, &defect), &defect, err));
   }
+  CKPT_TRY_GOTO(ckpt_defects_end(&index->defects, err));
   CKPT_TRY_GOTO(ckpt_safetensors_merge(index, err));
   CKPT_TRY_GOTO(ckpt_name_table_new(&m->table, index, err));
   m->seen = calloc(index->n_tensors / 8 + 1, 1);

@@ -28,6 +28,9 @@ ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *pa
   index->source = source;
   index->path = ckpt_arena_copy(&index->arena, path);
   index->format = ckpt_arena_copy(&index->arena, format);
+  index->defects.path = index->path;
+  if (options != NULL) index->defects.report = options->report;
+  if (options != NULL) index->defects.arg = options->report_arg;
   index->architecture = index->writer = "";
   index->names = "stored";
   index->step = -1;
@@ -285,10 +288,12 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
         return ckpt_fail(err, CKPT_EFORMAT, index->path, index->composites[i].name, "its part %s is missing", *name);
   if (index->source == NULL) return CKPT_OK;
   for (uint32_t i = 0; i < index->n_tensors; i++) {
-    ckpt_status status = ckpt_cover_check(&index->tensors[i], index->source, err);
-    if (status != CKPT_OK) return ckpt_fail_at(status, err, index->path, index->tensors[i].name);
+    ckpt_error defect = {0};
+    ckpt_status status = ckpt_cover_check(&index->tensors[i], index->source, &defect);
+    ckpt_fail_at(status, &defect, NULL, index->tensors[i].name);
+    CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
   }
-  return CKPT_OK;
+  return ckpt_defects_end(&index->defects, err);
 }
 
 ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err) {

@@ -8,6 +8,7 @@
 #define CKPT_INDEX_H
 
 #include "arena.h"
+#include "defects.h"
 #include "extent.h"
 #include "object.h"
 #include "source.h"
@@ -118,6 +119,7 @@ struct ckpt_index {
   ckpt_archive *archives; /* as above */
   uint32_t n_archives, archive_capacity;
   ckpt_object *objects;         /* a DICT, or NULL */
+  ckpt_defects defects;         /* while it is opened */
   ckpt_index *as_read;          /* a description's: its tensors by number, with the names and roles that the format's
                                    reader will find (codec/readback.h); owned. NULL: those that they have */
   const ckpt_index *objects_of; /* whose tensors the leaves of objects are, by number; NULL: this index's own */

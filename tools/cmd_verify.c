@@ -400,14 +400,28 @@ static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
   return say_unproven(v, include, is_cached || is_listed, has_crc, err);
 }
 
+typedef struct opening {
+  ckpt_verification *v;
+  ckpt_status status; /* of adding what was reported */
+  ckpt_error *err;
+} opening;
+
+static void take_reported(void *arg, const ckpt_error *defect) {
+  opening *o = arg;
+  if (o->status == CKPT_OK) o->status = take_defect(o->v, defect->status, defect, o->err);
+}
+
 static ckpt_status verify(ckpt_verification *v, ckpt_error *err) {
   ckpt_error defect = {0};
+  opening o = {.v = v, .err = err};
   CKPT_TRY(check_args(v, err));
-  ckpt_status status = ckpt_input_open(&v->input, v->args, 0, &defect);
-  if (status == CKPT_OK) status = take_naming(v, &defect);
-  if (status == CKPT_OK) return verify_index(v, err);
-  ckpt_input_close(&v->input); /* what --like refused, too */
-  return take_defect(v, status, &defect, err);
+  ckpt_status status = ckpt_input_open_all(&v->input, v->args, 0, take_reported, &o, &defect);
+  CKPT_TRY(o.status);
+  if (status != CKPT_OK) CKPT_TRY(take_defect(v, status, &defect, err));
+  if (v->input.index == NULL) return CKPT_OK;
+  defect = (ckpt_error){0}; /* of --like: what is there is looked at */
+  status = take_naming(v, &defect);
+  return status == CKPT_OK ? verify_index(v, err) : take_defect(v, status, &defect, err);
 }
 
 /* Notes of the index that are no problems: those that are stand among the results. */

@@ -10,24 +10,25 @@
 static bool is_model(const ckpt_tensor *tensor) { return ckpt_role_included("model", (ckpt_role)tensor->role, NULL); }
 
 /* Every model tensor of one stands in the other, and with the same shape. */
-static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_error *err) {
-  const char *path = input->index->path;
-  for (size_t i = 0; i < ckpt_index_count(input->like); i++) {
-    const ckpt_tensor *wanted = ckpt_index_at(input->like, i);
-    if (!is_model(wanted)) continue;
-    const ckpt_tensor *tensor = ckpt_index_find(input->index, wanted->name);
-    if (tensor == NULL)
-      return ckpt_fail(err, CKPT_EDIFFERENT, path, wanted->name, "missing, but %s has it (--like)", like_path);
-    if (!ckpt_tensor_same_shape(tensor, wanted))
-      return ckpt_fail(err, CKPT_EDIFFERENT, path, wanted->name, "not of the shape that it has in %s (--like)",
-                       like_path);
-  }
-  for (size_t i = 0; i < ckpt_index_count(input->index); i++) {
-    const ckpt_tensor *tensor = ckpt_index_at(input->index, i);
-    if (is_model(tensor) && ckpt_index_find(input->like, tensor->name) == NULL)
-      return ckpt_fail(err, CKPT_EDIFFERENT, path, tensor->name, "extra: %s does not have it (--like)", like_path);
-  }
-  return CKPT_OK;
+static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_defects *defects, ckpt_error *err) {
+  ckpt_index *const both[] = {input->like, input->index};
+  for (size_t side = 0; side < 2; side++)
+    for (size_t i = 0; i < ckpt_index_count(both[side]); i++) {
+      const ckpt_tensor *tensor = ckpt_index_at(both[side], i), *other = ckpt_index_find(both[1 - side], tensor->name);
+      if (!is_model(tensor) || (side == 1 && other != NULL)) continue;
+      ckpt_error defect = {0};
+      ckpt_status status = CKPT_OK;
+      if (side == 1)
+        status =
+            ckpt_fail(&defect, CKPT_EDIFFERENT, NULL, tensor->name, "extra: %s does not have it (--like)", like_path);
+      else if (other == NULL)
+        status = ckpt_fail(&defect, CKPT_EDIFFERENT, NULL, tensor->name, "missing, but %s has it (--like)", like_path);
+      else if (!ckpt_tensor_same_shape(other, tensor))
+        status = ckpt_fail(&defect, CKPT_EDIFFERENT, NULL, tensor->name, "not of the shape that it has in %s (--like)",
+                           like_path);
+      CKPT_TRY(ckpt_defects_pass(defects, status, &defect, err));
+    }
+  return ckpt_defects_end(defects, err);
 }
 
 static const char *text_of(const ckpt_arg *arg) { return arg == NULL ? NULL : arg->text; }
@@ -35,16 +36,26 @@ static const char *text_of(const ckpt_arg *arg) { return arg == NULL ? NULL : ar
 /* The model of --like first: its config names an input that has none. */
 static ckpt_status open_like(ckpt_input *out, const char *path, const char *like, ckpt_open_options *options,
                              ckpt_error *err) {
-  if (like != NULL) CKPT_TRY(ckpt_open(&out->like, like, options, err));
+  ckpt_open_options of_like = *options;
+  of_like.report = NULL; /* its defects are none of the input's */
+  if (like != NULL) CKPT_TRY(ckpt_open(&out->like, like, &of_like, err));
   options->like = out->like;
   options->weights = out->weights;
   CKPT_TRY(ckpt_open(&out->index, path, options, err));
-  return like == NULL ? CKPT_OK : check_like(out, like, err);
+  ckpt_defects defects = {.report = options->report, .arg = options->report_arg, .path = out->index->path};
+  return like == NULL ? CKPT_OK : check_like(out, like, &defects, err);
 }
 
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
+  return ckpt_input_open_all(out, args, number, NULL, NULL, err);
+}
+
+ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number,
+                                void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err) {
   ckpt_open_options options = {.struct_size = sizeof options,
-                               .stored_names = ckpt_args_of(args, "names", number) != NULL};
+                               .stored_names = ckpt_args_of(args, "names", number) != NULL,
+                               .report = report,
+                               .report_arg = arg};
   *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};
   return open_like(out, args->inputs[number], text_of(ckpt_args_of(args, "like", number)), &options, err);
 }

@@ -15,6 +15,10 @@ typedef struct ckpt_input {
  * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights. */
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err);
 
+/* The same, which reports all defects but the last, with which it fails. With EDIFFERENT the index is there. */
+ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number,
+                                void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err);
+
 /* The same of a path that stands in a list, not on the command line, whose modifiers belong to every one. */
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err);
 void ckpt_input_close(ckpt_input *input); /* a zeroed one is fine */

@@ -79,8 +79,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   unlink(fuzz_path(path, ".metadata"));
   fuzz_append(".metadata", data, n_bytes);
   for (int stored_names = 0; stored_names < 2; stored_names++) {
-    ckpt_open_options options = {
-        .struct_size = sizeof options, .max_index_bytes = 64 << 20, .stored_names = stored_names};
+    ckpt_open_options options = {.struct_size = sizeof options,
+                                 .max_index_bytes = 64 << 20,
+                                 .stored_names = stored_names,
+                                 .report = fuzz_report};
     ckpt_run_options run = {.struct_size = sizeof run, .memory = 8 << 20, .n_threads = 1};
     ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all", .run = &run};
     ckpt_index *index;
