@@ -178,6 +178,41 @@ bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char 
   return false;
 }
 
+static bool is_named(const ckpt_tensor *tensor, const char *name) {
+  const char *const *alias = tensor->aliases;
+  if (strcmp(tensor->name, name) == 0) return true;
+  while (*alias != NULL && strcmp(*alias, name) != 0) alias++;
+  return *alias != NULL;
+}
+
+/* The first name of a tensor with aliases. */
+static const char *first_name(const ckpt_tensor *tensor) {
+  const char *first = tensor->name;
+  for (const char *const *alias = tensor->aliases; *alias != NULL; alias++)
+    if (strcmp(*alias, first) < 0) first = *alias;
+  return first;
+}
+
+ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, ckpt_arena *arena, const char **note, ckpt_error *err) {
+  *note = NULL;
+  for (uint32_t i = 0; i < index->n_tensors && index->n_aliases != 0; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    if (tensor->aliases == NULL || !ckpt_role_is_model((ckpt_role)tensor->role)) continue;
+    for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++)
+      for (const ckpt_arch_tie *tie = (*arch)->ties; tie->kept != NULL; tie++) {
+        const char *first = first_name(tensor);
+        if (!is_named(tensor, tie->kept) || !is_named(tensor, tie->tied) || strcmp(first, tie->kept) == 0) continue;
+        *note = ckpt_arena_printf(arena,
+                                  "tied weights are hashed as %s here and as %s where a config.json is: the digest is "
+                                  "another one there (--like MODEL)",
+                                  first, tie->kept);
+        CKPT_TRY_ALLOC(*note, err);
+        return CKPT_OK;
+      }
+  }
+  return CKPT_OK;
+}
+
 /* The tensor with this name, by number; aliases too. n_tensors if there is none. */
 static uint32_t find_unsorted(const ckpt_index *index, const char *name) {
   uint32_t i = 0;

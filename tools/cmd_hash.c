@@ -10,6 +10,7 @@
 #include "job.h"
 #include "json_writer.h"
 #include "libckpt/apart.h"
+#include "libckpt/arch.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/files.h"
 #include "libckpt/recipe/manifest.h"
@@ -103,11 +104,21 @@ static ckpt_status check_output(const ckpt_args *args, const ckpt_index *index, 
   return CKPT_OK;
 }
 
-static ckpt_status hash_input(hashed *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
+/* Why the digest of this may not be that of the same model elsewhere. */
+static ckpt_status note_tie(ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+  const char *note = NULL;
+  if (index->architecture[0] == '\0' && !index->is_stored)
+    CKPT_TRY(ckpt_arch_unstated_tie(index, &args->arena, &note, err));
+  if (note != NULL) ckpt_report_note(args, "%s: %s", index->path, note);
+  return CKPT_OK;
+}
+
+static ckpt_status hash_input(hashed *out, ckpt_args *args, uint32_t number, ckpt_error *err) {
   ckpt_input input;
   out->path = args->inputs[number];
   ckpt_status status = ckpt_input_open(&input, args, number, err);
   if (status == CKPT_OK) ckpt_input_print_notes(args, &input);
+  if (status == CKPT_OK) status = note_tie(args, input.index, err);
   if (status == CKPT_OK) status = check_output(args, input.index, err);
   if (status == CKPT_OK) status = hash_index(out, args, input.index, err);
   ckpt_input_close(&input);
@@ -195,7 +206,7 @@ static bool is_digest(const char *text) {
 }
 
 /* What cannot be opened or read is a result, as for sha256sum; a cancelled run is none. */
-static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_listed *listed, ckpt_error *err) {
+static ckpt_status check_one(checked *out, ckpt_args *args, const ckpt_listed *listed, ckpt_error *err) {
   ckpt_input input;
   ckpt_error error = {0};
   hashed h = {.path = listed->path};
@@ -211,6 +222,7 @@ static ckpt_status check_one(checked *out, const ckpt_args *args, const ckpt_lis
     out->actual = h.manifest->digest;
     out->is_read = true;
     out->is_equal = memcmp(&out->actual, &out->expected, sizeof out->actual) == 0;
+    if (!out->is_equal) status = note_tie(args, index, &error);
   }
   ckpt_manifest_free(h.manifest);
   ckpt_input_close(&input);

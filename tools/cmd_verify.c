@@ -8,6 +8,7 @@
 
 #include "job.h"
 #include "json_writer.h"
+#include "libckpt/arch.h"
 #include "libckpt/error.h"
 #include "libckpt/format.h"
 #include "libckpt/recipe/receipt.h"
@@ -138,7 +139,17 @@ static ckpt_status read_values(ckpt_verification *v, ckpt_error *err) {
   return status;
 }
 
-static ckpt_status check_digests(ckpt_verification *v, ckpt_error *err) {
+/* Where digests differ, it may be for a tie that nothing states. */
+static ckpt_status warn_of_tie(ckpt_verification *v, ckpt_error *err) {
+  const char *note = NULL;
+  const ckpt_index *index = v->input.index;
+  if (index->architecture[0] == '\0' && !index->is_stored)
+    CKPT_TRY(ckpt_arch_unstated_tie(index, &v->args->arena, &note, err));
+  if (note == NULL) return CKPT_OK;
+  return ckpt_findings_add(&v->findings, err, CKPT_WARNING, index->path, NULL, "%s", note);
+}
+
+static ckpt_status compare_digests(ckpt_verification *v, ckpt_error *err) {
   char actual[80], wanted[80];
   if (v->actual == NULL) return CKPT_OK;
   if (v->expected != NULL)
@@ -152,6 +163,12 @@ static ckpt_status check_digests(ckpt_verification *v, ckpt_error *err) {
                              "its digest is %s, not %s (over names of %s; see ckpt diff)", actual, wanted,
                              v->actual->names);
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL, "bytes: the content has the digest %s", wanted);
+}
+
+static ckpt_status check_digests(ckpt_verification *v, ckpt_error *err) {
+  size_t n_problems = v->findings.n_of[CKPT_PROBLEM];
+  CKPT_TRY(compare_digests(v, err));
+  return v->findings.n_of[CKPT_PROBLEM] == n_problems ? CKPT_OK : warn_of_tie(v, err);
 }
 
 /* ---- the receipt ------------------------------------------------------------------------------------------------- */

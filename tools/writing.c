@@ -9,6 +9,7 @@
 #include "input.h"
 #include "json_writer.h"
 #include "libckpt/apart.h"
+#include "libckpt/arch.h"
 #include "libckpt/codec/gguf_value.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/quantized.h"
@@ -209,7 +210,7 @@ static bool is_sized(const ckpt_output *output) {
   return true;
 }
 
-enum { MAX_NOTES = 8, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 9, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
   return &j->plan->rows[output->described->tensors[tensor].origin];
@@ -332,6 +333,10 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
   if (strncmp(output->format->name, "gguf", 4) == 0 &&
       ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
+  if (!holds_config(output) && !j->options.stored_names) {
+    CKPT_TRY(ckpt_arch_unstated_tie(output->described, &j->args->arena, &note, err));
+    CKPT_TRY(add_note(j, output, &next, note, err));
+  }
   CKPT_TRY(describe_stale(j, output, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));
   CKPT_TRY(describe_underflow(j, output, written, &note, err));
