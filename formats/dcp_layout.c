@@ -155,7 +155,7 @@ static ckpt_status check_shapes(const ckpt_index *index, ckpt_error *err) {
     const ckpt_tensor *tensor = &index->tensors[i];
     if (!ckpt_torch_holds((ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "torch holds %s as pairs along the last axis, which is odd (choose another with --dtype)",
+                       "torch holds %s as pairs along the last axis, which is odd (convert --dtype gives it another)",
                        ckpt_dtype_name((ckpt_dtype)tensor->dtype));
   }
   return CKPT_OK;

@@ -162,6 +162,29 @@ static int judge_file(foreign *f, const char *name) {
   return 0;
 }
 
+/* Whether two names differ in their first number only, as shards of one set do. */
+static bool is_sibling(const char *a, const char *b) {
+  static const char digits[] = "0123456789";
+  size_t n = strcspn(a, digits);
+  return strcspn(b, digits) == n && memcmp(a, b, n) == 0 &&
+         strcmp(a + n + strspn(a + n, digits), b + n + strspn(b + n, digits)) == 0;
+}
+
+/* Whether name i stands beside others of a set. */
+static bool is_of_set(const ckpt_tree *files, uint32_t i) {
+  return (i > 0 && is_sibling(files->names[i - 1], files->names[i])) ||
+         (i + 1 < files->n_names && is_sibling(files->names[i], files->names[i + 1]));
+}
+
+/* Lists what is neither the tree's nor a former output's. A file that keeps a format from owning a set of files makes
+ * all of them foreign: it comes before them, where the list has room. */
+static void list_foreign(foreign *f, const bool *is_ours) {
+  for (int is_set = 0; is_set < 2; is_set++)
+    for (uint32_t i = 0; i < f->files.n_names; i++)
+      if (is_of_set(&f->files, i) == (is_set != 0) && !is_ours[i] && !has_name(f->tree, f->files.names[i], false))
+        add_foreign(f, f->files.names[i]);
+}
+
 /* Leaves, of the files right in the folder, the former output's that the tree lacks; what is neither's is foreign. */
 static ckpt_status judge_files(foreign *f, ckpt_owns_files *owns, ckpt_error *err) {
   ckpt_tree *files = &f->files;
@@ -170,15 +193,13 @@ static ckpt_status judge_files(foreign *f, ckpt_owns_files *owns, ckpt_error *er
   CKPT_TRY_ALLOC(is_ours, err);
   if (n > 1) qsort(files->names, n, sizeof *files->names, compare_names);
   if (owns != NULL) owns(files->names, n, f->tree, is_ours);
+  list_foreign(f, is_ours);
   for (uint32_t i = 0; i < n; i++) {
     const char *name = files->names[i];
-    bool is_covered = has_name(f->tree, name, false);
-    if (is_ours[i] && !is_covered) {
+    if (is_ours[i] && !has_name(f->tree, name, false))
       files->names[n_kept++] = name;
-      continue;
-    }
-    if (!is_covered) add_foreign(f, name);
-    free((char *)(uintptr_t)name);
+    else
+      free((char *)(uintptr_t)name);
   }
   files->n_names = n_kept;
   free(is_ours);

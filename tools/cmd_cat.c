@@ -13,6 +13,7 @@
 #include "libckpt/checked.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "proving.h"
 #include "report.h"
 #include "shared_options.h"
 #include "slice.h"
@@ -275,12 +276,27 @@ static ckpt_status write_json(const ckpt_args *args, block_reader *reader, ckpt_
   return CKPT_OK;
 }
 
+/* --plan: the slice, and what is read for it. */
+static void show_plan(const ckpt_args *args, const block_reader *reader) {
+  const ckpt_slice *slice = reader->slice;
+  const ckpt_dtype_row *stored = ckpt_dtype_get(slice->tensor->dtype), *as = ckpt_dtype_get(reader->as);
+  uint64_t n_blocks = slice->n_elements / stored->block_elements + (slice->n_elements % stored->block_elements != 0);
+  ckpt_planned planned = {.n_bytes_read = n_blocks * stored->block_bytes}; /* at most the tensor's */
+  planned.n_bytes_fetched = planned.n_bytes_read;
+  planned.peak = BLOCK_ELEMENTS / as->block_elements * as->block_bytes;
+  char row[256];
+  snprintf(row, sizeof row, "%" PRIu64 " of %" PRIu64 " elements of %.150s, %s", slice->n_elements,
+           slice->tensor->n_elements, slice->tensor->name, ckpt_dtype_name((ckpt_dtype)slice->tensor->dtype));
+  ckpt_proving_plan(args, row, &planned);
+}
+
 static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
   ckpt_slice slice;
   block_reader reader = {0};
   bool raw = ckpt_args_has(args, "raw");
   if (raw && args->json) return ckpt_args_fail(args, err, "--raw and --json exclude each other");
-  if (raw && isatty(STDOUT_FILENO)) return ckpt_args_fail(args, err, "--raw is not for a terminal (redirect it)");
+  if (raw && isatty(STDOUT_FILENO) && !ckpt_args_has(args, "plan"))
+    return ckpt_args_fail(args, err, "--raw is not for a terminal (redirect it)");
   CKPT_TRY(ckpt_slice_parse(&slice, index, args->inputs[1], err));
   ckpt_slice lists;
   uint64_t n_lists;
@@ -288,6 +304,11 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
     return ckpt_fail(err, CKPT_ELIMIT, index->path, slice.tensor->name,
                      "no elements, and more than %d empty lists (take a slice of it)", MAX_EMPTY_LISTS);
   ckpt_status status = begin_blocks(&reader, index, &slice, raw, err);
+  if (status == CKPT_OK && ckpt_args_has(args, "plan")) {
+    show_plan(args, &reader);
+    free(reader.block);
+    return CKPT_OK;
+  }
   if (status == CKPT_OK)
     status = next_block(&reader, err); /* before anything is printed: most failures are seen here */
   if (status == CKPT_OK && args->json)

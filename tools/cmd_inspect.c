@@ -9,6 +9,7 @@
 #include "libckpt/codec/gguf_value.h"
 #include "libckpt/config.h"
 #include "libckpt/text.h"
+#include "proving.h"
 #include "report.h"
 #include "text.h"
 
@@ -343,7 +344,10 @@ static int run(ckpt_args *args) {
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
   if (status == CKPT_OK) status = inspect(&this, input.index, &err);
   if (status == CKPT_OK) ckpt_report_no_trace(args);
-  if (status == CKPT_OK) (args->json ? write_json : print_text)(&this);
+  if (status == CKPT_OK && ckpt_args_has(args, "plan"))
+    ckpt_proving_plan(args, NULL, &(ckpt_planned){0});
+  else if (status == CKPT_OK)
+    (args->json ? write_json : print_text)(&this);
   ckpt_config_free(this.config);
   ckpt_input_close(&input);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);

@@ -10,6 +10,7 @@
 #include "libckpt/pattern.h"
 #include "libckpt/recipe/select.h"
 #include "ls_stats.h"
+#include "proving.h"
 #include "report.h"
 #include "shared_options.h"
 #include "text.h"
@@ -185,7 +186,9 @@ static int run(ckpt_args *args) {
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
   if (status == CKPT_OK) status = list(&rows, args, input.index, &err);
   if (status == CKPT_OK) status = ckpt_ls_stats_read(&stats, args, input.index, rows.tensors, rows.n, &err);
-  if (status == CKPT_OK && !stats.is_printed) {
+  bool is_plan = ckpt_args_has(args, "plan");
+  if (status == CKPT_OK && is_plan && !stats.is_printed) ckpt_proving_plan(args, NULL, &(ckpt_planned){0});
+  if (status == CKPT_OK && !is_plan) {
     ckpt_input_print_notes(args, &input);
     if (!ckpt_args_has(args, "stats")) ckpt_report_no_trace(args);
     if (rows.n == 0) say_roles(args, input.index);

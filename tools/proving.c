@@ -33,25 +33,67 @@ static ckpt_status check_rows(void *arg, const ckpt_plan *plan, ckpt_error *err)
 /* What --plan says of all the plans of a proof: their rows as they come, the totals at the end. */
 typedef struct showing {
   ckpt_emitter *json; /* NULL: text */
-  uint64_t n_bytes_read, peak;
+  ckpt_planned planned;
 } showing;
 
 static ckpt_status show_rows(void *arg, const ckpt_plan *plan, ckpt_error *err) {
   showing *s = arg;
-  s->n_bytes_read += plan->n_bytes_read;
-  if (plan->peak > s->peak) s->peak = plan->peak;
+  s->planned.n_bytes_read += plan->n_bytes_read;
+  s->planned.n_bytes_fetched += plan->n_bytes_fetched;
+  if (plan->peak > s->planned.peak) s->planned.peak = plan->peak;
   return ckpt_plan_print(plan, s->json == NULL ? print_row : emit_row, s->json, err);
+}
+
+static double planned_seconds(const ckpt_planned *planned) {
+  return (double)planned->n_bytes_fetched / CKPT_PLANNED_BYTES_PER_SECOND;
+}
+
+void ckpt_proving_print_planned(const ckpt_planned *planned) {
+  char read[32], peak[32], duration[48];
+  printf("reads %s", ckpt_text_size(planned->n_bytes_read, read));
+  if (planned->n_bytes_fetched != planned->n_bytes_read)
+    printf(" (%s with the gaps between short runs)", ckpt_text_size(planned->n_bytes_fetched, read));
+  printf(", writes nothing, memory %s, about %s where it reads at 1 GB/s\n", ckpt_text_size(planned->peak, peak),
+         ckpt_text_duration(planned_seconds(planned), duration));
+}
+
+void ckpt_proving_emit_planned(const ckpt_args *args, const ckpt_planned *planned, ckpt_emitter *json) {
+  ckpt_emit_u64(json, "n_bytes_read", planned->n_bytes_read);
+  ckpt_emit_u64(json, "n_bytes_fetched", planned->n_bytes_fetched);
+  ckpt_emit_u64(json, "n_bytes_written", 0);
+  ckpt_emit_u64(json, "peak_bytes", planned->peak);
+  ckpt_emit_number(json, "seconds", planned_seconds(planned));
+  ckpt_report_emit_notes(args, json, NULL, 0);
+  ckpt_emit_end(json);
+}
+
+void ckpt_proving_plan(const ckpt_args *args, const char *row, const ckpt_planned *planned) {
+  ckpt_emitter json;
+  if (!args->json) {
+    if (row != NULL) print_row(NULL, row);
+    if (row != NULL)
+      ckpt_proving_print_planned(planned);
+    else
+      puts("reads headers alone, which has been done to plan this, and writes nothing");
+    return;
+  }
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_array(&json, "rows");
+  if (row != NULL) emit_row(&json, row);
+  ckpt_emit_end(&json);
+  ckpt_proving_emit_planned(args, planned, &json);
 }
 
 static ckpt_status show_plan(const ckpt_args *args, const ckpt_proof *proof, const ckpt_run_options *run,
                              ckpt_error *err) {
-  char read[32], peak[32];
   ckpt_emitter json;
   showing s = {.json = args->json ? &json : NULL};
   CKPT_TRY(ckpt_prove(proof, run, check_rows, NULL, err)); /* so that a failure leaves no half of a plan */
   if (!args->json) {
     CKPT_TRY(ckpt_prove(proof, run, show_rows, &s, err));
-    printf("reads %s, writes nothing, memory %s\n", ckpt_text_size(s.n_bytes_read, read), ckpt_text_size(s.peak, peak));
+    ckpt_proving_print_planned(&s.planned);
     return CKPT_OK;
   }
   ckpt_emit_begin(&json, stdout);
@@ -60,11 +102,7 @@ static ckpt_status show_plan(const ckpt_args *args, const ckpt_proof *proof, con
   ckpt_emit_array(&json, "rows");
   CKPT_TRY(ckpt_prove(proof, run, show_rows, &s, err));
   ckpt_emit_end(&json);
-  ckpt_emit_u64(&json, "n_bytes_read", s.n_bytes_read);
-  ckpt_emit_u64(&json, "n_bytes_written", 0);
-  ckpt_emit_u64(&json, "peak_bytes", s.peak);
-  ckpt_report_emit_notes(args, &json, NULL, 0);
-  ckpt_emit_end(&json);
+  ckpt_proving_emit_planned(args, &s.planned, &json);
   return CKPT_OK;
 }
 

@@ -2,12 +2,30 @@
 #ifndef CKPT_TOOLS_PROVING_H
 #define CKPT_TOOLS_PROVING_H
 
+#include "json_writer.h"
 #include "libckpt/recipe/prove.h"
 #include "options.h"
 
 /* Runs a proof as the command line says (memory, threads, trace, progress, signals). With --plan its plan is printed
  * instead, and *is_printed is set: then there is nothing more to say. */
 ckpt_status ckpt_proving_run(const ckpt_args *args, const ckpt_proof *proof, bool *is_printed, ckpt_error *err);
+
+/* What --plan takes reading and writing to cost: it says so beside the time. */
+#define CKPT_PLANNED_BYTES_PER_SECOND 1e9
+
+/* What a verb that writes nothing would read. */
+typedef struct ckpt_planned {
+  uint64_t n_bytes_read;    /* of tensors */
+  uint64_t n_bytes_fetched; /* with the gaps between short runs */
+  uint64_t peak;
+} ckpt_planned;
+
+/* The end of a plan on stdout: a line, or the JSON object after "rows". */
+void ckpt_proving_print_planned(const ckpt_planned *planned);
+void ckpt_proving_emit_planned(const ckpt_args *args, const ckpt_planned *planned, ckpt_emitter *json);
+
+/* A whole plan of a verb that runs none: row (NULL: it reads headers alone), then the end. */
+void ckpt_proving_plan(const ckpt_args *args, const char *row, const ckpt_planned *planned);
 
 /* One line of a list of sums, as sha256sum writes them and ckpt hash does. */
 typedef struct ckpt_listed {

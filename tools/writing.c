@@ -15,6 +15,7 @@
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
 #include "libckpt/weights.h"
+#include "proving.h"
 #include "report.h"
 #include "text.h"
 
@@ -67,6 +68,9 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
                                                                    .shard_size = w->shard_size,
                                                                    .world = w->world,
                                                                    .zstd_level = w->zstd_level};
+    if (w->is_one_file && ckpt_format_of_suffix(target.path) == NULL)
+      return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (*.safetensors or *.gguf)",
+                            target.path);
     uint32_t at = 0;
     while (at < i && ckpt_path_below(target.path, j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
@@ -394,9 +398,6 @@ static ckpt_status describe_all(const job *j, ckpt_written **out, ckpt_error *er
 
 /* ---- --plan ------------------------------------------------------------------------------------------------------ */
 
-/* What --plan takes reading and writing to cost: it says so beside the time. */
-#define PLANNED_BYTES_PER_SECOND 1e9
-
 /* Goes through the rows as ckpt_plan_print does, for those of one output. */
 typedef struct row_printer {
   const ckpt_plan *plan;
@@ -486,7 +487,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     n_bytes += outputs[i].n_bytes;
     is_exact = is_exact && is_sized(&plan->outputs[i]);
   }
-  double seconds = ((double)plan->n_bytes_fetched + (double)n_bytes) / PLANNED_BYTES_PER_SECOND;
+  double seconds = ((double)plan->n_bytes_fetched + (double)n_bytes) / CKPT_PLANNED_BYTES_PER_SECOND;
   if (j->args->json) return emit_plan(j, outputs, n_bytes, seconds, err);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     row_printer printer = {.plan = plan, .sink = i};

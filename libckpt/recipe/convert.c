@@ -114,6 +114,28 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
 }
 
+/* The dtype that a tensor of this name is written in; NONE: there is none. */
+static ckpt_dtype written_dtype(const ckpt_output *output, const char *name) {
+  const ckpt_index *described = output->described; /* not sorted yet */
+  uint32_t i = 0;
+  while (i < described->n_tensors && strcmp(described->tensors[i].name, name) != 0) i++;
+  return i == described->n_tensors ? CKPT_DTYPE_NONE : (ckpt_dtype)described->tensors[i].dtype;
+}
+
+/* A tie of which both sides are stored stays one: rules for one of them would make two of it. */
+static ckpt_status refuse_untying(const ckpt_output *output, const ckpt_index *from, ckpt_error *err) {
+  const ckpt_tensor *kept, *tied;
+  for (size_t i = 0; ckpt_arch_tied_pair(from, i, &kept, &tied); i++) {
+    ckpt_dtype a = written_dtype(output, kept->name), b = written_dtype(output, tied->name);
+    if (kept->dtype == tied->dtype && a != CKPT_DTYPE_NONE && b != CKPT_DTYPE_NONE && a != b)
+      return ckpt_fail(
+          err, CKPT_EINVAL, from->path, tied->name,
+          "--dtype makes it %s and %s %s, but config.json ties them (give both one dtype, or --exclude %s)",
+          ckpt_dtype_name(b), kept->name, ckpt_dtype_name(a), tied->name);
+  }
+  return CKPT_OK;
+}
+
 /* Side files, naming and ties come from the model of --like; metadata and objects stay those of the input. */
 static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_index *like = request->like;
@@ -207,6 +229,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, target->preset, request->quantize, n_steps, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
+  if (options->n_casts != 0) CKPT_TRY_GOTO(refuse_untying(output, request->from, err));
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
   if (t.is_cast[most] && config_dtype(most) == NULL && output->format->caps.side_files &&

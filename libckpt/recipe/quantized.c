@@ -135,7 +135,7 @@ static ckpt_status refuse_scaled_blocks(const ckpt_index *index, const ckpt_tens
   const ckpt_tensor *scale = tensor->dtype == CKPT_NVFP4 ? find_beside(index, tensor->name, ".weight", ".scale") : NULL;
   if (scale == NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                   "is NVFP4 that %s scales, which this version does not apply (leave it out of --dtype)", scale->name);
+                   "is NVFP4 that %s scales, which this version does not apply (leave it as it is stored)", scale->name);
 }
 
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
@@ -145,11 +145,11 @@ ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *te
   size_t ignored;
   if (scales != NULL && (is_quantized || is_narrow(tensor)))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                     "is quantized: its values need %s, and a cast alone would be wrong (leave it out of --dtype)",
+                     "is quantized: its values need %s, and a cast alone would be wrong (leave it as it is stored)",
                      scales->name);
   if (values != NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                     "belongs to %s, which is quantized: a cast alone would be wrong (leave it out of --dtype)",
+                     "belongs to %s, which is quantized: a cast alone would be wrong (leave it as it is stored)",
                      values->name);
   bool is_suspect = is_narrow(tensor);
   for (size_t i = 0; i < N_PAIRS; i++) is_suspect = is_suspect || take_stem(tensor->name, pairs[i].beside, &ignored);

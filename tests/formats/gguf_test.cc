@@ -229,7 +229,7 @@ TEST(Gguf, BlocksAreNumberedNotSpelled) {
 TEST(Gguf, WhatGgufCannotHoldIsRefusedByName) {
   Folder folder;
   spill(folder / "u8.safetensors", safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "x"));
-  EXPECT_EQ(convert(folder / "u8.safetensors", folder / "a.gguf"), "gguf cannot hold u8 (choose another with --dtype)");
+  EXPECT_EQ(convert(folder / "u8.safetensors", folder / "a.gguf"), "gguf cannot hold u8 (convert --dtype gives it another)");
   spill(folder / "axes.safetensors",
         safetensors("{\"a\":{\"dtype\":\"I8\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,1]}}", "x"));
   EXPECT_EQ(convert(folder / "axes.safetensors", folder / "a.gguf"), "5 axes, gguf holds at most 4");
@@ -263,7 +263,7 @@ TEST(Gguf, OtherFormatsSayWhatTheyDropOfIt) {
   for (const char *format : {"safetensors", "torch", "dcp", "hf"}) {
     ckpt_error err = {};
     write(format, blocks.get(), {}, &err);
-    EXPECT_EQ(std::string(err.message), format + std::string(" cannot hold Q4_0 (choose another with --dtype)"));
+    EXPECT_EQ(std::string(err.message), format + std::string(" cannot hold Q4_0 (convert --dtype gives it another)"));
   }
 }
 

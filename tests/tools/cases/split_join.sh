@@ -13,6 +13,7 @@ ckpt split one.safetensors -o parts.safetensors --shard-size 32K || echo exit $?
 ckpt split one.safetensors -o more || echo exit $?
 ckpt split one.safetensors -o more --shard-size 1Q || echo exit $?
 ckpt join parts -o folder || echo exit $?
+ckpt join parts -o x.foo || echo exit $?
 ckpt join parts -o parts/one.safetensors || echo exit $?
 ckpt join parts || echo exit $?
 rm parts/model-00003-of-*
