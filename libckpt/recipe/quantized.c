@@ -135,7 +135,8 @@ static ckpt_status refuse_scaled_blocks(const ckpt_index *index, const ckpt_tens
   const ckpt_tensor *scale = tensor->dtype == CKPT_NVFP4 ? find_beside(index, tensor->name, ".weight", ".scale") : NULL;
   if (scale == NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                   "is NVFP4 that %s scales, which this version does not apply (leave it as it is stored)", scale->name);
+                   "is NVFP4 that %s scales, which this version does not apply (leave it as it is stored)",
+                   scale->name);
 }
 
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,

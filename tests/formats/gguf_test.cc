@@ -229,7 +229,8 @@ TEST(Gguf, BlocksAreNumberedNotSpelled) {
 TEST(Gguf, WhatGgufCannotHoldIsRefusedByName) {
   Folder folder;
   spill(folder / "u8.safetensors", safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "x"));
-  EXPECT_EQ(convert(folder / "u8.safetensors", folder / "a.gguf"), "gguf cannot hold u8 (convert --dtype gives it another)");
+  EXPECT_EQ(convert(folder / "u8.safetensors", folder / "a.gguf"),
+            "gguf cannot hold u8 (convert --dtype gives it another)");
   spill(folder / "axes.safetensors",
         safetensors("{\"a\":{\"dtype\":\"I8\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,1]}}", "x"));
   EXPECT_EQ(convert(folder / "axes.safetensors", folder / "a.gguf"), "5 axes, gguf holds at most 4");
