@@ -7,8 +7,9 @@
 #include "libckpt/dtype.h"
 #include "libckpt/format.h"
 
-#define CKPT_GGUF_MAX_NAME 63 /* bytes of a tensor name, as ggml's readers */
-#define CKPT_GGUF_MAX_RANK 4  /* GGML_MAX_DIMS */
+#define CKPT_GGUF_MAX_NAME 63         /* bytes of a tensor name, as ggml's readers */
+#define CKPT_GGUF_MAX_RANK 4          /* GGML_MAX_DIMS */
+#define CKPT_GGUF_MAX_TENSORS 1000000 /* in one file, as of safetensors; keys too */
 #define CKPT_GGUF_DEFAULT_ALIGNMENT 32
 #define CKPT_GGUF_DTYPES                                                                                   \
   (CKPT_BLOCK_DTYPES | UINT64_C(1) << CKPT_I8 | UINT64_C(1) << CKPT_I16 | UINT64_C(1) << CKPT_I32 |        \

@@ -117,7 +117,9 @@ ckpt_status ckpt_gguf_lay(ckpt_layout *layout, const uint32_t *tensors, uint32_t
   header *h = ckpt_arena_alloc(layout->arena, sizeof *h);
   CKPT_TRY_ALLOC(h, err);
   *h = (header){tensors, n, metadata, n_metadata, alignment};
-  if (n > (UINT32_MAX - 1) / 2) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many tensors");
+  if (n > CKPT_GGUF_MAX_TENSORS)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u tensors, a GGUF file holds at most %d (write shards)", n,
+                     CKPT_GGUF_MAX_TENSORS);
   CKPT_TRY(ckpt_layout_reserve(layout, 1 + 2 * n, err));
   CKPT_TRY(ckpt_layout_literal(layout, print_header, h, err));
   for (uint32_t i = 0; i < n; i++) {

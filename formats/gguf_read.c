@@ -16,8 +16,6 @@
 
 enum {
   WINDOW_BYTES = 1 << 16,
-  MAX_KEYS = 1 << 20,
-  MAX_TENSORS = 1 << 24,
   MAX_TEXT = 1 << 16,            /* a longer string stays in the file */
   MAX_INLINE = 64,               /* a shorter array does not */
   N_SHOWN = 8,                   /* elements of an array */
@@ -489,10 +487,10 @@ static ckpt_status read_header(reader *r, ckpt_gguf_part *part, ckpt_error *err)
   CKPT_TRY(read_version(r, err));
   CKPT_TRY(take_u64(r, &r->n_tensors, "the number of tensors", err));
   CKPT_TRY(take_u64(r, &r->n_keys, "the number of keys", err));
-  CKPT_TRY(check_count(r, r->n_tensors, INFO_BYTES, MAX_TENSORS, "tensors", err));
-  CKPT_TRY(check_count(r, r->n_keys, KEY_BYTES, MAX_KEYS, "keys", err));
+  CKPT_TRY(check_count(r, r->n_tensors, INFO_BYTES, CKPT_GGUF_MAX_TENSORS, "tensors", err));
+  CKPT_TRY(check_count(r, r->n_keys, KEY_BYTES, CKPT_GGUF_MAX_TENSORS, "keys", err));
   CKPT_TRY(read_pairs(r, part, err));
-  CKPT_TRY(check_count(r, r->n_tensors, INFO_BYTES, MAX_TENSORS, "tensors", err));
+  CKPT_TRY(check_count(r, r->n_tensors, INFO_BYTES, CKPT_GGUF_MAX_TENSORS, "tensors", err));
   for (uint64_t i = 0; i < r->n_tensors; i++) CKPT_TRY(read_tensor(r, err));
   return place_tensors(r, err);
 }

@@ -12,6 +12,7 @@
 #include "formats/torch.h"
 #include "libckpt/codec/pickle_object.h"
 #include "libckpt/codec/torch_write.h"
+#include "libckpt/codec/zip.h"
 #include "libckpt/codec/zip_write.h"
 #include "libckpt/error.h"
 
@@ -155,8 +156,9 @@ ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *op
   const ckpt_index *index = layout->index;
   archive *a = ckpt_arena_alloc(layout->arena, sizeof *a);
   CKPT_TRY_ALLOC(a, err);
-  if (index->n_tensors > (UINT32_MAX - 1) / 2 - N_BEFORE - N_BEHIND) /* storages, in segments and records */
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many tensors");
+  if (index->n_tensors > CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND) /* a record of each */
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u tensors, a torch file holds at most %d", index->n_tensors,
+                     CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND);
   a->index = index;
   a->root = (ckpt_object *)(uintptr_t)ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
   if (a->root == NULL) CKPT_TRY(ckpt_torch_make_state_dict(&a->root, index, layout->arena, err));

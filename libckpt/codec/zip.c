@@ -176,10 +176,12 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "the zip directory (%llu bytes at %llu) does not end where the end begins (%llu)",
                      (ull)dir->n_bytes, (ull)dir->offset, (ull)before);
-  if (dir->n_entries > dir->n_bytes / CENTRAL_BYTES || dir->n_entries > UINT32_MAX - 1)
+  if (dir->n_entries > dir->n_bytes / CENTRAL_BYTES)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "%llu entries in a zip directory of %llu bytes",
                      (ull)dir->n_entries, (ull)dir->n_bytes);
-  return CKPT_OK;
+  if (dir->n_entries <= CKPT_ZIP_MAX_ENTRIES) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ELIMIT, path_of(s), NULL, "%llu zip entries (at most %d)", (ull)dir->n_entries,
+                   CKPT_ZIP_MAX_ENTRIES);
 }
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */

@@ -11,7 +11,9 @@
 #define CKPT_ZIP_STORED 0
 #define CKPT_ZIP_DEFLATED 8
 
-/* What a directory may take where no budget says less: three million entries. */
+#define CKPT_ZIP_MAX_ENTRIES 1000000
+
+/* What a directory may take where no budget says less: so many entries of ordinary names. */
 #define CKPT_ZIP_MAX_BYTES (UINT64_C(256) << 20)
 
 typedef struct ckpt_zip ckpt_zip;
@@ -32,7 +34,7 @@ bool ckpt_zip_is_start(const uint8_t *bytes, size_t n_bytes);
 
 /* Opens the archive in [offset, offset + n_bytes) of a source's file; max_bytes limits the memory it takes. Free with
  * ckpt_zip_free (NULL is fine). EFORMAT for what is broken or ambiguous, EUNSUPPORTED for encryption, several disks and
- * other methods, ELIMIT past max_bytes. */
+ * other methods, ELIMIT past max_bytes or CKPT_ZIP_MAX_ENTRIES. */
 ckpt_status ckpt_zip_open(ckpt_zip **out, ckpt_source *source, uint32_t file, uint64_t offset, uint64_t n_bytes,
                           uint64_t max_bytes, ckpt_error *err);
 void ckpt_zip_free(ckpt_zip *zip); /* as above */

@@ -195,4 +195,20 @@ TEST(Zip, ManyEntriesOpenInLinearTime) {
   EXPECT_LT(seconds.count(), 10);
 }
 
+// A file that torch.save writes has an entry for each storage.
+TEST(Zip, EntriesAtTheLimitAndOnePast) {
+  Archive archive;
+  for (int i = 0; i < CKPT_ZIP_MAX_ENTRIES; i++) archive.entries.push_back({"d/" + std::to_string(i), ""});
+  archive.zip64 = true;
+  {
+    Opened most(archive.bytes(), CKPT_ZIP_MAX_BYTES);
+    EXPECT_EQ(most.status, CKPT_OK) << most.message;
+    EXPECT_EQ(ckpt_zip_count(most.zip), static_cast<uint32_t>(CKPT_ZIP_MAX_ENTRIES));
+  }
+  archive.entries.push_back({"d/more", ""});
+  Opened past(archive.bytes(), CKPT_ZIP_MAX_BYTES);
+  EXPECT_EQ(past.status, CKPT_ELIMIT);
+  EXPECT_EQ(past.message, "1000001 zip entries (at most 1000000)");
+}
+
 }  // namespace

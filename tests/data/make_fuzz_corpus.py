@@ -34,6 +34,13 @@ for name in ("noted-gap", "noted-order", "overlap", "array-past-end", "axes-over
         write("gguf", name, f.read())
 with open(os.path.join(here, "gguf", "every-type.gguf"), "rb") as f:  # without the long text
     write("gguf", "every-type", f.read().replace(b"0123456789" * 7000, b"").replace((70000).to_bytes(8, "little"), bytes(8)))
+for name in ("noted-nothing", "entries-missing", "values-huge", "name-twice", "dataset-cut"):
+    with open(os.path.join(here, "..", "golden-errors", "imatrix", name + ".dat"), "rb") as f:
+        write("imatrix", name, f.read())
+for name in ("noted-nothing", "paths-of-one-name", "shard-strided", "boxes-leave-hole", "mesh-without-rank", "path-cut",
+             "tensor-in-no-file", "placement-unknown"):
+    with open(os.path.join(here, "..", "golden-errors", "dcpv2", name, "metadata.pkl"), "rb") as f:
+        write("dcpv2", name, f.read())
 write("hf_index", "good", '{"metadata":{"total_size":2},"weight_map":{"x":"a.safetensors","y":"b.safetensors"}}')
 write("hf_index", "missing", '{"weight_map":{"x":"a.safetensors","y":"c.safetensors"}}')
 write("hf_index", "other", '{"weight_map":{"y":"a.safetensors"},"metadata":null,"more":[{}]}')

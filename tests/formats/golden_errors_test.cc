@@ -45,6 +45,8 @@ void check(const std::string &format) {
 TEST(GoldenErrors, Safetensors) { check("safetensors"); }
 TEST(GoldenErrors, Hf) { check("hf"); }
 TEST(GoldenErrors, Dcp) { check("dcp"); }
+TEST(GoldenErrors, Dcpv2) { check("dcpv2"); }
+TEST(GoldenErrors, Imatrix) { check("imatrix"); }
 TEST(GoldenErrors, Torch) { check("torch"); }
 TEST(GoldenErrors, Gguf) { check("gguf"); }
 

@@ -1,0 +1,90 @@
+// Limits of what a file may hold, each at the limit and one past it: GGUF and importance matrices. Those of safetensors
+// stand in safetensors_test.cc, of zip in codec/zip_test.cc, of JSON, pickles and configs beside their readers.
+#include "tests/formats/formats_testing.h"
+
+namespace formats_testing {
+namespace {
+
+std::string number(uint64_t value, int n_bytes) {
+  std::string out;
+  for (int i = 0; i < n_bytes; i++) out.push_back(static_cast<char>(value >> 8 * i));
+  return out;
+}
+
+std::string text(const std::string &value) { return number(value.size(), 8) + value; }
+
+std::string gguf(uint64_t n_tensors, uint64_t n_keys, const std::string &rest) {
+  std::string bytes = "GGUF" + number(3, 4) + number(n_tensors, 8) + number(n_keys, 8) + rest;
+  bytes.resize((bytes.size() + 31) / 32 * 32);
+  return bytes;
+}
+
+std::string tensor(const std::string &name, uint64_t offset) {
+  return text(name) + number(1, 4) + number(1, 8) + number(24, 4) + number(offset, 8);  // i8, one axis
+}
+
+void expect(const std::string &bytes, bool is_read, ckpt_status status, const std::string &message) {
+  ckpt_error err = {};
+  IndexPointer index = open_bytes(bytes, &err);
+  EXPECT_EQ(index != nullptr, is_read) << text_of(err);
+  EXPECT_EQ(err.status, is_read ? CKPT_OK : status);
+  EXPECT_EQ(std::string(err.message), is_read ? "" : message);
+}
+
+TEST(Limits, GgufTensors) {
+  for (size_t n : {1000000u, 1000001u}) {
+    std::string rest;
+    for (size_t i = 0; i < n; i++) rest += tensor("t" + std::to_string(i), 32 * i);
+    std::string bytes = gguf(n, 0, rest);
+    bytes.resize(bytes.size() + 32 * n);
+    expect(bytes, n == 1000000, CKPT_ELIMIT, "1000001 tensors (at most 1000000)");
+  }
+}
+
+TEST(Limits, GgufKeys) {
+  for (size_t n : {1000000u, 1000001u}) {
+    std::string rest;
+    for (size_t i = 0; i < n; i++) rest += text("k" + std::to_string(i)) + number(0, 4) + number(7, 1);
+    expect(gguf(0, n, rest), n == 1000000, CKPT_ELIMIT, "1000001 keys (at most 1000000)");
+  }
+}
+
+TEST(Limits, GgufNamesAndAxes) {
+  for (size_t n : {4096u, 4097u})
+    expect(gguf(1, 0, tensor(std::string(n, 'n'), 0)) + std::string(32, 'x'), n == 4096, CKPT_EFORMAT,
+           "a tensor name of 4097 bytes (1 to 4096 are accepted)");
+  for (size_t n : {65535u, 65536u})
+    expect(gguf(0, 1, text(std::string(n, 'k')) + number(0, 4) + number(7, 1)), n == 65535, CKPT_EFORMAT,
+           "a key of 65536 bytes (1 to 65535 are accepted)");
+  for (unsigned n : {4u, 5u}) {
+    std::string axes;
+    for (unsigned i = 0; i < n; i++) axes += number(1, 8);
+    expect(gguf(1, 0, text("t") + number(n, 4) + axes + number(24, 4) + number(0, 8)) + std::string(32, 'x'), n == 4,
+           CKPT_EFORMAT, "5 axes (at most 4)");
+  }
+}
+
+std::string entry(const std::string &name) {
+  return number(name.size(), 4) + name + number(1, 4) + number(1, 4) + "1234";
+}
+
+TEST(Limits, ImatrixEntries) {
+  for (size_t n : {1000000u, 1000001u}) {
+    std::string bytes = number(n, 4);
+    for (size_t i = 0; i < n; i++) bytes += entry("t" + std::to_string(i));
+    expect(bytes, n == 1000000, CKPT_EFORMAT,
+           "not a checkpoint of a known format (" + std::to_string(bytes.size()) + " bytes)");
+  }
+}
+
+TEST(Limits, ImatrixNamesAndText) {
+  for (size_t n : {1024u, 1025u})
+    expect(number(2, 4) + entry("a") + entry(std::string(n, 'n')), n == 1024, CKPT_EFORMAT,
+           "the name of entry 1 has 1025 bytes (1 to 1024 are expected)");
+  for (size_t n : {65536u, 65537u})
+    expect(number(1, 4) + entry("a") + number(1, 4) + number(n, 4) + std::string(n, 't'), n == 65536, CKPT_EFORMAT,
+           "the dataset's name has 65537 bytes (at most 65536, and 65537 are left)");
+}
+
+}  // namespace
+}  // namespace formats_testing
