@@ -247,12 +247,15 @@ static void print_checked(const ckpt_args *args, const ckpt_listed *listed, cons
 }
 
 static void write_checked(const ckpt_args *args, const ckpt_listed *listed, const checked *results, size_t n,
-                          bool is_ok) {
+                          size_t n_malformed) {
   char digest[80];
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
-  ckpt_emit_text(&json, "status", is_ok ? "ok" : "different");
+  size_t n_equal = 0;
+  for (size_t i = 0; i < n; i++) n_equal += results[i].is_equal;
+  ckpt_emit_text(&json, "status", n_equal == n && n_malformed == 0 ? "ok" : "different");
+  ckpt_emit_u64(&json, "n_malformed", n_malformed);
   ckpt_emit_array(&json, "checked");
   for (size_t i = 0; i < n; i++) {
     ckpt_emit_object(&json, NULL);
@@ -303,7 +306,7 @@ static int run_check(ckpt_args *args, const char *path) {
     if (!args->json) print_checked(args, &listed[i], &results[i]);
   }
   bool is_ok = n_equal == n && n_malformed == 0;
-  if (status == CKPT_OK && args->json) write_checked(args, listed, results, n, is_ok);
+  if (status == CKPT_OK && args->json) write_checked(args, listed, results, n, n_malformed);
   for (size_t i = 0; results != NULL && i < n; i++) free(results[i].error);
   free(results);
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
@@ -497,7 +500,7 @@ const ckpt_verb ckpt_verb_hash = {
     .json =
         "{\"status\",\"hashes\":[{\"path\",\"digest\",\"names\",\"n_tensors\",\"n_bytes\",\"tensors\":[{\"name\","
         "\"digest\"}]}],\"notes\":[]}; --check: "
-        "{\"status\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\",\"weights\"}],"
+        "{\"status\",\"n_malformed\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\",\"weights\"}],"
         "\"notes\":[]}, with \"error\" for what could not be read; --files: "
         "{\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; with an input that "
         "failed, "

@@ -29,8 +29,7 @@ static void emit_options(ckpt_emitter *json, const ckpt_verb *verb) {
   ckpt_emit_end(json);
 }
 
-/* One verb, or all of them for NULL. */
-static void emit_help(const ckpt_verb *only) {
+void ckpt_help_json(const ckpt_verb *only) {
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
@@ -57,7 +56,7 @@ static int run(ckpt_args *args) {
   if (args->n_inputs > 0 && ckpt_verb_get(&verb, args->inputs[0], &err) != CKPT_OK)
     return ckpt_report_error(args, &err);
   if (args->json)
-    emit_help(verb);
+    ckpt_help_json(verb);
   else if (ckpt_args_has(args, "completion"))
     ckpt_help_completion(stdout, ckpt_args_text(args, "completion", NULL));
   else if (ckpt_args_has(args, "markdown"))

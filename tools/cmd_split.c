@@ -2,8 +2,9 @@
 #include "shared_options.h"
 #include "writing.h"
 
-static const ckpt_option options[] = {
-    {"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE", "bytes per file, at most"}, CKPT_OPTION_END};
+static const ckpt_option options[] = {{"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE",
+                                       "bytes of tensors per file, at most; headers come on top"},
+                                      CKPT_OPTION_END};
 
 static int run(ckpt_args *args) {
   const ckpt_writing writing = {.selection = {.include = "all"},
@@ -18,8 +19,9 @@ const ckpt_verb ckpt_verb_split = {
     .forms = "split IN -o OUT --shard-size SIZE",
     .summary = "cut a checkpoint into shards",
     .details =
-        "Writes the folder OUT: shards of at most SIZE bytes and their index, side files carried; of a GGUF file "
-        "shards as llama-gguf-split has them, SIZE counting tensors alone. A tensor is never cut; one that is larger "
+        "Writes the folder OUT: shards of at most SIZE bytes of tensors, as huggingface_hub cuts them, and their "
+        "index, side files carried; of a GGUF file shards as llama-gguf-split has them. A tensor is never cut; one "
+        "that is larger "
         "than SIZE has a shard of its own.",
     .json = "as convert",
     .options = options,

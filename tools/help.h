@@ -22,6 +22,9 @@ void ckpt_help_all(FILE *out);
 /* `ckpt help VERB`. */
 void ckpt_help_verb(FILE *out, const ckpt_verb *verb);
 
+/* The same of one verb, or of all for NULL, as a JSON object on stdout. */
+void ckpt_help_json(const ckpt_verb *only);
+
 /* The man page of a verb, or ckpt(1) for NULL: troff. */
 void ckpt_help_man(FILE *out, const ckpt_verb *verb);
 

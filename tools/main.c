@@ -28,7 +28,9 @@ static int run_verb(const char *name, int argc, char **argv) {
   if (ckpt_verb_get(&verb, name, &err) != CKPT_OK) return ckpt_report_failure(json, &err);
   if (ckpt_args_parse(&args, verb, argc, argv, &err) != CKPT_OK) return ckpt_report_failure(json, &err);
   int status = CKPT_EXIT_DONE;
-  if (args->help)
+  if (args->help && json)
+    ckpt_help_json(verb);
+  else if (args->help)
     ckpt_help_verb(stdout, verb);
   else if (verb->run != NULL)
     status = verb->run(args);
@@ -67,7 +69,10 @@ int main(int argc, char **argv) {
   } else if (strcmp(first, "--version") == 0) {
     print_version(ckpt_args_says(argc - 2, argv + 2, "--json"));
   } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
-    ckpt_help_all(stdout);
+    if (ckpt_args_says(argc - 2, argv + 2, "--json"))
+      ckpt_help_json(NULL);
+    else
+      ckpt_help_all(stdout);
   } else {
     status = run_verb(first, argc - 2, argv + 2);
   }

@@ -102,14 +102,20 @@ void ckpt_report_digest(const ckpt_digest *digest, const char *path) {
 }
 
 void ckpt_report_dropped(FILE *out, const ckpt_written *output, bool is_named) {
-  if (output->dropped == NULL || output->dropped[0] == NULL) return;
-  if (is_named) ckpt_text_print(out, output->path);
-  fputs(is_named ? ": not written: " : "not written: ", out);
-  for (size_t d = 0; output->dropped[d] != NULL; d++) {
-    if (d != 0) fputs(", ", out);
-    ckpt_text_print(out, output->dropped[d]);
+  const char *const *const lists[] = {output->dropped, output->left};
+  const char *before = is_named ? ": not written: " : "not written: ";
+  bool is_any = false;
+  for (size_t list = 0; list < 2; list++) {
+    size_t n = 0;
+    for (; lists[list] != NULL && lists[list][n] != NULL; n++) {
+      if (!is_any && is_named) ckpt_text_print(out, output->path);
+      fputs(is_any ? ", " : before, out);
+      ckpt_text_print(out, lists[list][n]);
+      is_any = true;
+    }
+    if (list == 0 && n != 0 && output->dropped_remedy != NULL) fprintf(out, " (%s)", output->dropped_remedy);
   }
-  fprintf(out, output->dropped_remedy != NULL ? " (%s)\n" : "\n", output->dropped_remedy);
+  if (is_any) putc('\n', out);
 }
 
 void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output) {

@@ -24,7 +24,7 @@
   }
 
 #define CKPT_OPTION_SHARD_SIZE_ROW \
-  { "shard-size", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bytes per file of a folder (default 5GB)" }
+  { "shard-size", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bytes of tensors per file of a folder (default 5GB)" }
 
 #define CKPT_OPTION_ZSTD_ROW \
   { "zstd", 0, CKPT_OPTION_INTEGER, 0, "LEVEL", "compress items, where the format can (dcp)" }

@@ -42,6 +42,12 @@ static bool is_stale(const edit *e, ckpt_json_token token, bool is_outermost) {
   return said != ckpt_dtype_parse(e->dtype);
 }
 
+/* Whether a key is of an object that tells how weights were quantized: quantization_config, quantization (MLX),
+ * quant_config (AWQ), compression_config (compressed-tensors), ... */
+static bool is_quantizer(const char *key) {
+  return strstr(key, "quant") != NULL || strstr(key, "compression") != NULL;
+}
+
 /* Reads one object whose `{` was the last token. Recursion is bounded by the reader's depth limit. */
 static ckpt_status walk(edit *e, bool is_outermost, ckpt_error *err) {
   for (;;) {
@@ -50,7 +56,7 @@ static ckpt_status walk(edit *e, bool is_outermost, ckpt_error *err) {
     if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
     const char *key = ckpt_json_text(e->json, NULL);
     bool is_dtype = strcmp(key, "dtype") == 0 || strcmp(key, "torch_dtype") == 0;
-    bool is_apart = strcmp(key, "quantization_config") == 0; /* its dtypes are the quantizer's */
+    bool is_apart = is_quantizer(key); /* its dtypes are the quantizer's */
     CKPT_TRY(ckpt_json_next(e->json, &token, err));
     if (is_dtype && is_stale(e, token, is_outermost)) replace(e);
     if (token == CKPT_JSON_OBJECT && !is_apart)

@@ -3,11 +3,11 @@
 
     kills.py CKPT
 
-SIGKILL, SIGINT and SIGTERM while a model is converted or resharded to a new file, over a file, to a new folder and over
+SIGKILL, SIGINT and SIGTERM while a model is converted, quantized or resharded to a new file, over a file, to a new folder and over
 a folder, in each format that is written and to frames of zstd.
 After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
 their names; the same command then succeeds, says what it removed, and nothing is left. Most kills wait until the
-temporary file or folder is there, and half of all must meet it. 21 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
+temporary file or folder is there, and half of all must meet it. 24 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
 repeats a draw.
 """
 import hashlib
@@ -23,7 +23,7 @@ import tempfile
 import time
 
 CKPT = sys.argv[1]
-N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 21
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 24
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
@@ -73,11 +73,13 @@ def main():
         reshard = ["reshard", "--to", "dcp", "--world", "3"]
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
                  "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32"],
-                 "out-gguf": ["convert", "--to", "gguf-shards", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"]}
+                 "out-gguf": ["convert", "--to", "gguf-shards", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
+                 "out-q.gguf": ["quantize", "--type", "Q4_K_M"]}
         new, seconds, writing = {}, {}, {}
         for output, (verb, *options) in forms.items():
             command = [CKPT, verb, model, "-o", os.path.join(old, output), "--quiet"]
-            subprocess.run(command + (["--dtype", "f16"] if "." in output else options), check=True, capture_output=True)
+            others = ["--type", "Q8_0"] if verb == "quantize" else ["--dtype", "f16"] if "." in output else options
+            subprocess.run(command + others, check=True, capture_output=True)
             for name in FORMER & set(os.listdir(command[4]) if "." not in output else ()):
                 with open(os.path.join(command[4], name), "a") as f:
                     f.write("\n")  # the old folder is another one, with the same names

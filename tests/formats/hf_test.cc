@@ -172,9 +172,12 @@ TEST(Hf, DtypesInTheConfigAreWhatIsWritten) {
       config("{\"vision_config\": {\"b\": {\"dtype\": \"bf16\"}, \"torch_dtype\" :\"float16\"},\n \"dtype\":\"auto\"} ",
              "float32"),
       "{\"vision_config\": {\"b\": {\"dtype\": \"float32\"}, \"torch_dtype\" :\"float32\"},\n \"dtype\":\"float32\"} ");
-  for (const char *kept : {"{\"text_config\":{\"dtype\":null}}", "{\"words\":{\"dtype\":7,\"torch_dtype\":\"x\"}}",
-                           "{\"quantization_config\":{\"dtype\":\"float16\"}}", "{\"a\":[{\"dtype\":\"float16\"}]}",
-                           "{\"dtype\":{\"text_config\":\"float16\"}}", "{\"text_config\":{\"dtype\":\"int8\"}}"})
+  for (const char *kept :
+       {"{\"text_config\":{\"dtype\":null}}", "{\"words\":{\"dtype\":7,\"torch_dtype\":\"x\"}}",
+        "{\"quantization_config\":{\"dtype\":\"float16\"}}", "{\"quantization\":{\"mode\":{\"dtype\":\"float16\"}}}",
+        "{\"quant_config\":{\"torch_dtype\":\"float16\"}}",
+        "{\"text_config\":{\"compression_config\":{\"dtype\":\"float16\"}}}", "{\"a\":[{\"dtype\":\"float16\"}]}",
+        "{\"dtype\":{\"text_config\":\"float16\"}}", "{\"text_config\":{\"dtype\":\"int8\"}}"})
     EXPECT_EQ(config(kept, "float32"), kept);
   EXPECT_EQ(config("{\"a\":NaN}", "float32"), "{\"a\":NaN}");
   EXPECT_EQ(config("{\"dtype\":\"float16\"}", nullptr), "{\"dtype\":\"float16\"}");

@@ -7,6 +7,12 @@ ls folder
 ckpt convert one.safetensors -o bare 2>&1 >/dev/null | closing
 ckpt convert one.safetensors -o bare2 --quiet 2>&1 >/dev/null
 
+# A folder of the Hugging Face Trainer: what a run goes on from stays behind.
+cp -r $DATA/gpt2-tiny trainer && echo '{"global_step": 5}' >trainer/trainer_state.json
+for file in optimizer.pt scheduler.pt rng_state.pth training_args.bin; do printf 'PK\003\004' >trainer/$file; done
+ckpt convert trainer -o model 2>&1 >/dev/null | closing
+ls model
+
 # optimizer states of a flat file
 st() { # FILE HEADER PAYLOAD: a safetensors file; the payload with printf's escapes
   n=$(((${#2} + 7) / 8 * 8))

@@ -8,3 +8,6 @@ out = json.load(sys.stdin)
 print(out["status"], *(v["name"] for v in out["verbs"]), *(o["name"] for o in out["verbs"][0]["options"]))'
 ckpt help --json | python3 -c 'import json, sys; print(*(v["name"] for v in json.load(sys.stdin)["verbs"]))'
 ckpt help zap --json || echo "exit $?"
+# --help --json is JSON, as help --json is.
+ckpt ls --help --json >one.json
+ckpt help ls --json | cmp - one.json && ckpt help --json >all.json && ckpt --help --json | cmp - all.json && echo same
