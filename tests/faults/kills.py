@@ -3,8 +3,8 @@
 
     kills.py CKPT
 
-SIGKILL, SIGINT and SIGTERM while a model is converted, quantized or resharded to a new file, over a file, to a new folder and over
-a folder, in each format that is written and to frames of zstd.
+SIGKILL, SIGINT and SIGTERM while a model is converted, quantized or resharded to a new file, over a file, to a new
+folder and over a folder, in each format that is written and to frames of zstd.
 After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
 their names; the same command then succeeds, says what it removed, and nothing is left. Most kills wait until the
 temporary file or folder is there, and half of all must meet it. 24 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
@@ -69,6 +69,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-kills-") as base:
         model, old, work = (os.path.join(base, name) for name in ("model.safetensors", "old", "work"))
         write_model(model)
+        source = {"quantize": os.path.join(base, "model.gguf")}  # of a verb that reads no safetensors
+        subprocess.run([CKPT, "convert", model, "-o", source["quantize"], "--set", "general.architecture=llama",
+                        "--set", "llama.block_count=%d" % N_TENSORS, "--rename", r"s/layers.(\d+)/blk.\1.attn_q/"],
+                       check=True, capture_output=True)
         os.mkdir(old)
         reshard = ["reshard", "--to", "dcp", "--world", "3"]
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
@@ -77,7 +81,7 @@ def main():
                  "out-q.gguf": ["quantize", "--type", "Q4_K_M"]}
         new, seconds, writing = {}, {}, {}
         for output, (verb, *options) in forms.items():
-            command = [CKPT, verb, model, "-o", os.path.join(old, output), "--quiet"]
+            command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(old, output), "--quiet"]
             others = ["--type", "Q8_0"] if verb == "quantize" else ["--dtype", "f16"] if "." in output else options
             subprocess.run(command + others, check=True, capture_output=True)
             for name in FORMER & set(os.listdir(command[4]) if "." not in output else ()):
@@ -102,7 +106,7 @@ def main():
                 (shutil.copy if "." in output else shutil.copytree)(os.path.join(old, output), path)
             before = contents(path)
             verb, *options = forms[output]
-            command = [CKPT, verb, model, "-o", path, "--quiet", *options, *(["--force"] if force else [])]
+            command = [CKPT, verb, source.get(verb, model), "-o", path, "--quiet", *options, *(["--force"] if force else [])]
             waits = i % 4 != 3
             delay = random.uniform(0, writing[output] if waits else 1.3 * seconds[output])
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
