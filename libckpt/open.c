@@ -175,6 +175,15 @@ done:
   return status;
 }
 
+/* A link that leads nowhere is there, and what it should lead to is not. */
+static ckpt_status refuse_link(const char *path, ckpt_error *err) {
+  char target[512];
+  ssize_t n = readlink(path, target, sizeof target - 1);
+  if (n < 0) return CKPT_OK;
+  target[n] = '\0';
+  return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "is a link to %s, which is not there", target);
+}
+
 ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_options *given, ckpt_error *err) {
   *out = NULL;
   ckpt_open_options options;
@@ -184,6 +193,7 @@ ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_option
   if (stat(path, &stat_buffer) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) return ckpt_fail_errno(err, path, "cannot be opened");
     CKPT_TRY(ckpt_temporary_explain(path, err));
+    CKPT_TRY(refuse_link(path, err));
     CKPT_TRY(ckpt_cache_find(found, sizeof found, path, err));
     path = found;
   } else if (!S_ISDIR(stat_buffer.st_mode)) {

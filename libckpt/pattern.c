@@ -113,6 +113,10 @@ static ckpt_status pattern_alloc(ckpt_pattern **out, const char *text, uint64_t 
   return CKPT_OK;
 }
 
+bool ckpt_pattern_is_word(const char *text) {
+  return strncmp(text, "re:", 3) != 0 && strncmp(text, "s/", 2) != 0 && strpbrk(text, "*?[") == NULL;
+}
+
 ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err) {
   ckpt_pattern *pattern = NULL;
   CKPT_TRY(pattern_alloc(&pattern, text, n_steps, err));

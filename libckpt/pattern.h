@@ -18,6 +18,9 @@ typedef struct ckpt_renaming ckpt_renaming;
  * usual name: 40 patterns on 100,000 names are within it. */
 #define CKPT_PATTERN_STEPS UINT64_C(500000000)
 
+/* Whether a pattern has nothing that stands for something else: it matches one name. */
+bool ckpt_pattern_is_word(const char *text);
+
 /* Compiles a glob or `re:` expression. n_steps is the budget that it takes its steps from, shared with others and to
  * live as long; NULL: one of its own. EINVAL names the pattern and the position of the mistake; ELIMIT. */
 ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err);

@@ -75,6 +75,9 @@ static ckpt_status split(path_sink *sink, const char *path, ckpt_error *err) {
   CKPT_TRY_ALLOC(sink->name, err);
   CKPT_TRY_ALLOC(sink->parent_path, err);
   struct stat st;
+  if (stat(sink->parent_path, &st) != 0 && errno == ENOENT)
+    return ckpt_fail(err, CKPT_ENOTFOUND, sink->path, NULL, "there is no folder %s to write it in (make it first)",
+                     sink->parent_path);
   if (stat(sink->parent_path, &st) != 0) return ckpt_fail_errno(err, sink->path, "the folder above cannot be used");
   if (S_ISDIR(st.st_mode)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EINVAL, sink->path, NULL, "'%s' is no folder", sink->parent_path);

@@ -57,6 +57,20 @@ static ckpt_status matches(ckpt_pattern **patterns, size_t n, const ckpt_tensor 
   return CKPT_OK;
 }
 
+/* A pattern without a tensor: there may be one of another role. */
+static ckpt_status refuse_idle(ckpt_pattern *pattern, const char *text, const ckpt_index *index, const char *include,
+                               ckpt_error *err) {
+  bool is_other = false;
+  for (size_t i = 0; i < ckpt_index_count(index) && !is_other; i++)
+    CKPT_TRY(matches(&pattern, 1, ckpt_index_at(index, i), &is_other, err));
+  if (is_other)
+    return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL,
+                     "--match '%s' matches no tensor of --include %s (--include all has some)", text, include);
+  return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "--match '%s' matches no tensor (%s)", text,
+                   ckpt_pattern_is_word(text) ? "a pattern is of the whole name, with * for any part"
+                                              : "ckpt ls without it lists the names");
+}
+
 static ckpt_status list(listing *out, ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
   const char *include = ckpt_args_text(args, "include", "model");
   ckpt_pattern **patterns = NULL;
@@ -74,8 +88,7 @@ static ckpt_status list(listing *out, ckpt_args *args, const ckpt_index *index, 
   uint32_t at = 0;
   for (size_t i = 0; i < n_patterns && status == CKPT_OK; i++) {
     const char *text = ckpt_args_next(args, "match", &at)->text;
-    if (ckpt_pattern_n_matched(patterns[i]) == 0)
-      status = ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "--match '%s' matches no tensor", text);
+    if (ckpt_pattern_n_matched(patterns[i]) == 0) status = refuse_idle(patterns[i], text, index, include, err);
   }
 done:
   for (size_t i = 0; i < n_patterns; i++) ckpt_pattern_free(patterns[i]);

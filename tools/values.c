@@ -176,6 +176,9 @@ static ckpt_status parse_dtype(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena 
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' has no pattern before the '='", verb->name,
                      arg->option->name, arg->text);
   if (arg->dtype != CKPT_DTYPE_NONE && !(CKPT_BLOCK_DTYPES >> arg->dtype & 1)) return CKPT_OK;
+  if (arg->dtype != CKPT_DTYPE_NONE)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' is a block type, which no cast gives (ckpt quantize)",
+                     verb->name, arg->option->name, arg->text);
   const char *choices = all_dtypes(arena);
   CKPT_TRY_ALLOC(choices, err);
   return bad_word(verb, arg, name, choices, arena, err);

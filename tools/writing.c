@@ -11,6 +11,7 @@
 #include "libckpt/apart.h"
 #include "libckpt/arch.h"
 #include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
@@ -161,6 +162,20 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* One file of several is no model to be joined. */
+static ckpt_status refuse_part(const job *j, ckpt_error *err) {
+  const ckpt_index *index = j->input.index;
+  const char *slash = strrchr(index->path, '/'), *name = slash == NULL ? index->path : slash + 1;
+  size_t n_prefix;
+  unsigned number, total;
+  if (!j->writing->is_one_file || strcmp(index->format, "safetensors") != 0 ||
+      !ckpt_safetensors_numbered(name, &n_prefix, &number, &total) || total < 2)
+    return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL,
+                   "is file %u of the %u of a model (name the folder, or its index; convert takes one alone)", number,
+                   total);
+}
+
 /* A resharded run is to go on: what lies beside its weights and is not read would be missing, unless optimizer states
  * are to be left out. */
 static ckpt_status refuse_left(const job *j, ckpt_error *err) {
@@ -173,6 +188,7 @@ static ckpt_status refuse_left(const job *j, ckpt_error *err) {
 }
 
 static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *err) {
+  CKPT_TRY(refuse_part(j, err));
   CKPT_TRY(make_request(j, err));
   CKPT_TRY(ckpt_plan_new(&j->plan, err));
   CKPT_TRY(ckpt_convert_plan(j->plan, &j->request, err));

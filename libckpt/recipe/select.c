@@ -192,7 +192,8 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
 }
 
 static ckpt_status refuse_idle(const char *what, const char *text, ckpt_error *err) {
-  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "%s '%s' matches no tensor (ckpt ls lists the names)", what, text);
+  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "%s '%s' matches no tensor (ckpt ls lists the names%s)", what, text,
+                   ckpt_pattern_is_word(text) ? "; a pattern is of the whole name, with * for any part" : "");
 }
 
 ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *err) {

@@ -225,7 +225,7 @@ TEST(SinkPath, NeverOverwritesWithoutForce) {
             folder / "dangling: exists and is no regular file (a link is never replaced)");
   EXPECT_EQ(put(folder / "dangling", {{"a", "new"}}, true), folder / "dangling: exists and is no folder");
   EXPECT_EQ(put(folder / "no/where", {{"", "new"}}),
-            folder / "no/where: the folder above cannot be used: No such file or directory");
+            folder / "no/where: there is no folder " + (folder / "no") + " to write it in (make it first)");
   EXPECT_EQ(put(folder / "new/", {{"", "new"}}), folder / "new/: cannot be an output");
   EXPECT_EQ(put("", {{"", "new"}}), "the output's path is empty");
   EXPECT_EQ(folder.tree(), (Names{"dangling", "file", "full/", "full/other", "link"}));

@@ -157,7 +157,7 @@ def check_places(base):
         os.symlink(target, os.path.join(base, link))
     before = tree(base)
     for output, status, *texts in (
-            ("to-file.safetensors", 0), ("missing/o", 1, "the folder above cannot be used", "No such file"),
+            ("to-file.safetensors", 0), ("missing/o", 1, "there is no folder", "make it first"),
             ("missing/o.safetensors", 1, "No such file"), ("file/o.safetensors", 1, "file"),
             ("to-file", 1, "exists and is no folder"), ("to-nothing", 1, "exists and is no folder"),
             ("to-inner", 1, "not empty")):

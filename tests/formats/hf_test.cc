@@ -149,6 +149,37 @@ TEST(Hf, CutsAsTheHubCuts) {
   EXPECT_EQ(cut({0, 10, 0}, 10), "abc|");
 }
 
+// Who asks for all defects is told of each but the last, which is the failure; who does not gets the first.
+TEST(Hf, EveryBrokenShardIsReported) {
+  Folder folder;
+  const std::string one = safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1");
+  spill(folder / "model.safetensors.index.json",
+        "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":\"3.safetensors\",\"d\":"
+        "\"4.safetensors\"}}");
+  spill(folder / "1.safetensors", one.substr(0, one.size() - 1));
+  spill(folder / "2.safetensors", one);
+  spill(folder / "4.safetensors", one.substr(0, 9));
+  ckpt_error err = {};
+  EXPECT_EQ(open(folder.path(), &err), nullptr);
+  EXPECT_NE(text_of(err).find("1.safetensors: truncated"), std::string::npos) << text_of(err);
+  std::vector<std::string> reported;
+  ckpt_open_options options = {};
+  options.struct_size = sizeof options;
+  options.report_arg = &reported;
+  options.report = [](void *arg, const ckpt_error *defect) {
+    EXPECT_NE(defect->status, CKPT_OK);
+    static_cast<std::vector<std::string> *>(arg)->push_back(text_of(*defect));
+  };
+  ckpt_index *index = nullptr;
+  err = {};
+  EXPECT_EQ(ckpt_open(&index, folder.path().c_str(), &options, &err), CKPT_ENOTFOUND);
+  EXPECT_EQ(index, nullptr);
+  ASSERT_EQ(reported.size(), 2u);
+  EXPECT_NE(reported[0].find("1.safetensors: truncated"), std::string::npos) << reported[0];
+  EXPECT_NE(reported[1].find("4.safetensors: "), std::string::npos) << reported[1];
+  EXPECT_NE(text_of(err).find("a shard is missing: 3.safetensors"), std::string::npos) << text_of(err);
+}
+
 TEST(Hf, DtypesInTheConfigAreWhatIsWritten) {
   auto config = [](const std::string &text, const char *dtype) {
     Folder folder;

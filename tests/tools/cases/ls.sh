@@ -23,3 +23,8 @@ try ls gpt2-tiny --like gpt2-tiny --match '*wpe*'
 try ls safetensors/nothing.safetensors
 try ls no-such-file --json
 try ls make_llama_tiny.py
+
+# What a pattern could have meant, and a cast.
+ckpt ls $DATA/dcp/fsdp4 --match '*exp_avg' 2>&1 | sed "s|$DATA/||" || true
+ckpt ls $DATA/llama-tiny --match lm_head 2>&1 | sed "s|$DATA/||" || true
+ckpt hash $DATA/llama-tiny --cast Q4_K 2>&1 || true

@@ -16,6 +16,9 @@ ckpt join parts -o folder || echo exit $?
 ckpt join parts -o x.foo || echo exit $?
 ckpt join parts -o parts/one.safetensors || echo exit $?
 ckpt join parts || echo exit $?
-rm parts/model-00003-of-*
+# One of several files is no model to be joined.
+ckpt join parts/model-00002-of-* -o second.safetensors || echo exit $?
+ln -s nowhere link && ckpt join link -o linked.safetensors || echo exit $?
+rm link parts/model-00003-of-*
 ckpt join parts -o broken.safetensors || echo exit $?
 ls -A
