@@ -158,7 +158,7 @@ def check_places(base):
     before = tree(base)
     for output, status, *texts in (
             ("to-file.safetensors", 0), ("missing/o", 1, "there is no folder", "make it first"),
-            ("missing/o.safetensors", 1, "No such file"), ("file/o.safetensors", 1, "file"),
+            ("missing/o.safetensors", 1, "there is no folder"), ("file/o.safetensors", 1, "file"),
             ("to-file", 1, "exists and is no folder"), ("to-nothing", 1, "exists and is no folder"),
             ("to-inner", 1, "not empty")):
         check("-o " + output, ckpt("convert", LLAMA, "-o", os.path.join(base, output)), status, *texts)
