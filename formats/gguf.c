@@ -1,11 +1,12 @@
-/* gguf.c - one GGUF file, or the first of several that are one model.
+/* gguf.c - the format's row: one GGUF file, or several that are one model, named by the first of them or their folder.
  *
  *   "GGUF", u32 version, u64 tensors, u64 keys
  *   keys:     each a string key, u32 type, value                       (a string: u64 length, bytes)
  *   tensors:  each a string name, u32 axes, u64 axis..., u32 type, u64 offset     (axes from the fastest)
  *   padding, then the tensors, each padded to general.alignment (32)
  *
- * Known by its first four bytes. gguf_read.c reads a header, gguf_layout.c writes one; docs/formats/gguf.md. */
+ * Known by its first four bytes, a folder by the files in it. gguf_read.c reads a header, gguf_layout.c writes one,
+ * gguf_shards.c knows folders; docs/formats/gguf.md. */
 #include "formats/gguf.h"
 
 #include <stdio.h>
@@ -15,7 +16,9 @@
 #include "libckpt/codec/name_table.h"
 #include "libckpt/error.h"
 
-static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_gguf_probe(p->head, p->n_head); }
+static bool probe(const ckpt_probe *p) {
+  return p->is_folder ? ckpt_gguf_probe_folder(p) : ckpt_gguf_probe(p->head, p->n_head);
+}
 
 bool ckpt_gguf_numbered(const char *name, size_t *n_prefix, uint32_t *number, uint32_t *count) {
   enum { N_ENDING = sizeof "-00001-of-00001.gguf" - 1 };
@@ -113,15 +116,15 @@ ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt
 
 static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
                               const ckpt_open_options *options, ckpt_error *err) {
-  (void)p;
+  if (p->is_folder) CKPT_TRY(ckpt_gguf_find_first(p, &name, err));
   return ckpt_gguf_read_model(index, name, options, err);
 }
 
 static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ckpt_error *err) {
-  (void)options;
   uint32_t *order = NULL, alignment;
   CKPT_TRY(ckpt_gguf_alignment(l->index, &alignment, err));
   CKPT_TRY(ckpt_gguf_order(&order, l, err));
+  if (options->is_folder) return ckpt_gguf_lay_shards(l, order, alignment, options, err);
   CKPT_TRY(ckpt_layout_file_add(l, NULL, err));
   return ckpt_gguf_lay(l, order, l->index->n_tensors, l->index->metadata, l->index->n_metadata, alignment, err);
 }
@@ -129,9 +132,14 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
 const ckpt_format ckpt_format_gguf = {
     .name = "gguf",
     .suffixes = ".gguf",
-    .caps = {.can_write = true, .typed_metadata = true, .dtypes = CKPT_GGUF_DTYPES, .max_rank = CKPT_GGUF_MAX_RANK},
+    .caps = {.can_write = true,
+             .typed_metadata = true,
+             .shards = true,
+             .dtypes = CKPT_GGUF_DTYPES,
+             .max_rank = CKPT_GGUF_MAX_RANK},
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_gguf_normalize,
     .layout = layout,
+    .owns = ckpt_gguf_owns,
 };

@@ -1,5 +1,5 @@
-/* gguf.h - the parts of the GGUF formats: gguf.c (the row of one file), gguf_shards.c (a folder of shards, the row),
- * gguf_read.c (the header of one file), gguf_layout.c (writing). Not for other formats. */
+/* gguf.h - the parts of the GGUF format: gguf.c (the row), gguf_shards.c (a folder of files), gguf_read.c (the header of
+ * one file), gguf_layout.c (writing one). Not for other formats. */
 #ifndef CKPT_FORMATS_GGUF_H
 #define CKPT_FORMATS_GGUF_H
 
@@ -56,5 +56,19 @@ ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_err
 /* Fills the newest file of a layout with n tensors, borrowed in this order, and metadata, borrowed too. */
 ckpt_status ckpt_gguf_lay(ckpt_layout *layout, const uint32_t *tensors, uint32_t n, const ckpt_meta *metadata,
                           uint32_t n_metadata, uint32_t alignment, ckpt_error *err);
+
+/* Whether a folder has a GGUF file; the first file of the only model in it (entries are sorted). EUNSUPPORTED (several
+ * models), ENOTFOUND (the first of a set is missing). */
+bool ckpt_gguf_probe_folder(const ckpt_probe *p);
+ckpt_status ckpt_gguf_find_first(const ckpt_probe *p, const char **out, ckpt_error *err); /* as above */
+
+/* Lays a model out as a set of files; order and alignment as above, order borrowed. ELIMIT: more than can be numbered.
+ */
+ckpt_status ckpt_gguf_lay_shards(ckpt_layout *layout, const uint32_t *order, uint32_t alignment,
+                                 const ckpt_layout_options *options, ckpt_error *err);
+
+/* As ckpt_format's slot: files of a set that is whole are a former output's, a part of another set is something else.
+ */
+void ckpt_gguf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);
 
 #endif

@@ -19,8 +19,8 @@ enum { SHARD_NAME_BYTES = 64, MAX_SHARDS = 65535 };
 
 static bool is_gguf(const ckpt_entry *entry) { return !entry->is_folder && ckpt_text_ends(entry->name, ".gguf"); }
 
-static bool probe(const ckpt_probe *p) {
-  for (size_t i = 0; p->is_folder && i < p->n_entries; i++)
+bool ckpt_gguf_probe_folder(const ckpt_probe *p) {
+  for (size_t i = 0; i < p->n_entries; i++)
     if (is_gguf(&p->entries[i])) return true;
   return false;
 }
@@ -37,8 +37,7 @@ static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {
                    "holds %zu GGUF files that are no set; name one of them, or the first of a set:%s", n_files, list);
 }
 
-/* The first file of the only model in the folder. Entries are sorted. */
-static ckpt_status find_first(const ckpt_probe *p, const char **out, ckpt_error *err) {
+ckpt_status ckpt_gguf_find_first(const ckpt_probe *p, const char **out, ckpt_error *err) {
   const char *first = NULL;
   size_t n_first = 0, n_prefix = 0;
   uint32_t number, count, n_set = 0;
@@ -58,12 +57,6 @@ static ckpt_status find_first(const ckpt_probe *p, const char **out, ckpt_error 
   if (n_set == 0 || (ckpt_gguf_numbered(first, &n_prefix, &number, &count) && number == 1)) return CKPT_OK;
   return ckpt_fail(err, CKPT_ENOTFOUND, p->path, NULL, "file 1 of %u is missing: %.*s-00001-of-%05u.gguf (download it)",
                    n_set, (int)n_first, first, n_set);
-}
-
-static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
-                              const ckpt_open_options *options, ckpt_error *err) {
-  CKPT_TRY(find_first(p, &name, err));
-  return ckpt_gguf_read_model(index, name, options, err);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -125,19 +118,16 @@ static void print_name(char out[SHARD_NAME_BYTES], uint32_t number, uint32_t cou
   snprintf(out, SHARD_NAME_BYTES, "model-%05u-of-%05u.gguf", number + 1, count);
 }
 
-static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ckpt_error *err) {
-  uint32_t *order = NULL, alignment;
+ckpt_status ckpt_gguf_lay_shards(ckpt_layout *l, const uint32_t *order, uint32_t alignment,
+                                 const ckpt_layout_options *options, ckpt_error *err) {
   uint32_t *first = ckpt_arena_array(l->arena, (size_t)l->index->n_tensors + 2, sizeof *first);
   CKPT_TRY_ALLOC(first, err);
-  CKPT_TRY(ckpt_gguf_alignment(l->index, &alignment, err));
-  CKPT_TRY(ckpt_gguf_order(&order, l, err));
   const uint64_t limit = options->shard_size != 0 ? options->shard_size : DEFAULT_SHARD_BYTES;
   const uint32_t n_files = cut(l, order, alignment, limit, first);
   if (n_files > MAX_SHARDS || l->index->n_tensors > INT32_MAX)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u files of %llu bytes, GGUF numbers at most %d (--shard-size)",
                      n_files, (unsigned long long)limit, MAX_SHARDS);
   const ckpt_meta *aligned = ckpt_index_meta(l->index, CKPT_GGUF_ALIGNMENT); /* once: there are many files and keys */
-  l->is_folder = true;
   for (uint32_t i = 0; i < n_files; i++) {
     char name[SHARD_NAME_BYTES];
     ckpt_meta *metadata = NULL;
@@ -151,8 +141,7 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
   return CKPT_OK;
 }
 
-/* Files of a set that is whole are a former output's: a part of another set is something else. */
-static void owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+void ckpt_gguf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
   uint32_t set = 0, n_found = 0, number, count;
   size_t n_prefix;
   (void)written;
@@ -165,18 +154,3 @@ static void owns(const char *const *names, uint32_t n, const ckpt_tree *written,
   if (n_found == 0 || n_found != set) return;
   for (uint32_t i = 0; i < n; i++) is_ours[i] = ckpt_gguf_numbered(names[i], &n_prefix, &number, &count);
 }
-
-const ckpt_format ckpt_format_gguf_shards = {
-    .name = "gguf-shards",
-    .suffixes = "",
-    .caps = {.can_write = true,
-             .is_folder = true,
-             .typed_metadata = true,
-             .dtypes = CKPT_GGUF_DTYPES,
-             .max_rank = CKPT_GGUF_MAX_RANK},
-    .probe = probe,
-    .read = read_index,
-    .normalize = ckpt_gguf_normalize,
-    .layout = layout,
-    .owns = owns,
-};

@@ -15,7 +15,7 @@ const ckpt_backend *ckpt_backend_find(const char *name) {
 }
 
 bool ckpt_backend_can_read(const ckpt_backend *backend, ckpt_dtype src, ckpt_dtype dst) {
-  return ckpt_dtype_get(src)->kind == CKPT_KIND_BLOCK ? ckpt_dtype_is_float(dst) : backend->can_cast(src, dst);
+  return ckpt_dtype_is_block(src) ? ckpt_dtype_is_float(dst) : backend->can_cast(src, dst);
 }
 
 void ckpt_backend_read(const ckpt_backend *backend, ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype,
@@ -25,7 +25,7 @@ void ckpt_backend_read(const ckpt_backend *backend, ckpt_dtype dst_dtype, void *
   const uint8_t *in = src;
   uint8_t *out = dst;
   float window[WINDOW];
-  if (from->kind != CKPT_KIND_BLOCK) {
+  if (!ckpt_dtype_is_block(src_dtype)) {
     backend->cast(dst_dtype, dst, src_dtype, src, n_elements, stats);
     return;
   }

@@ -84,8 +84,8 @@ bool ckpt_dtype_bytes(ckpt_dtype dtype, uint64_t n_elements, uint64_t *n_bytes) 
          ckpt_mul_u64(n_elements / row->block_elements, row->block_bytes, n_bytes);
 }
 
+bool ckpt_dtype_is_block(ckpt_dtype dtype) { return ckpt_dtype_get(dtype)->kind == CKPT_KIND_BLOCK; }
+
 bool ckpt_dtype_is_float(ckpt_dtype dtype) { return ckpt_dtype_get(dtype)->kind == CKPT_KIND_FLOAT; }
 
-bool ckpt_dtype_holds_floats(ckpt_dtype dtype) {
-  return ckpt_dtype_is_float(dtype) || ckpt_dtype_get(dtype)->kind == CKPT_KIND_BLOCK;
-}
+bool ckpt_dtype_holds_floats(ckpt_dtype dtype) { return ckpt_dtype_is_float(dtype) || ckpt_dtype_is_block(dtype); }

@@ -33,6 +33,9 @@ bool ckpt_dtype_bytes(ckpt_dtype dtype, uint64_t n_elements, uint64_t *n_bytes);
 /* The dtype with that number in ggml; NONE if there is none. */
 ckpt_dtype ckpt_dtype_of_ggml(uint32_t number);
 
+/* Whether it is a block type of ggml: the BLOCK kind. */
+bool ckpt_dtype_is_block(ckpt_dtype dtype);
+
 /* Whether a cast may touch it: the FLOAT kind. */
 bool ckpt_dtype_is_float(ckpt_dtype dtype);
 

@@ -70,7 +70,7 @@ ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_
     *out = x;
     return CKPT_OK;
   }
-  if ((CKPT_BLOCK_DTYPES >> x->dtype & 1) != 0 && ckpt_dtype_is_float(dtype)) {
+  if (ckpt_dtype_is_block((ckpt_dtype)x->dtype) && ckpt_dtype_is_float(dtype)) {
     CKPT_TRY(ckpt_expr_dequantize(&x, plan, x, err));
     return ckpt_expr_cast(out, plan, x, dtype, err);
   }

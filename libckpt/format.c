@@ -32,6 +32,11 @@ const ckpt_format *ckpt_format_of_suffix(const char *path) {
   return NULL;
 }
 
+ckpt_caps ckpt_caps_of(const ckpt_index *index) {
+  const ckpt_format *format = ckpt_format_find(index->format);
+  return format == NULL ? (ckpt_caps){0} : format->caps;
+}
+
 /* What users ask for and some version writes: once a row of the registry does, its line here says nothing. */
 static const struct later {
   const char *name, *suffix; /* suffix NULL: a folder */

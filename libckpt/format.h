@@ -25,7 +25,8 @@ typedef struct ckpt_caps {
   bool objects;        /* anything but tensors and string metadata */
   bool training_state; /* default --include is all */
   bool side_files;
-  bool typed_metadata; /* metadata values that are no text */
+  bool typed_metadata; /* metadata values that are no text: GGUF's, and with them ggml's names and order of tensors */
+  bool shards;         /* one file, or several in a folder where the output is one: what split makes of it */
   bool zstd;           /* items can be compressed */
   bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */
   uint64_t dtypes;     /* bit i: ckpt_dtype i */
@@ -67,6 +68,9 @@ extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/regi
 /* The row with this name, or whose suffix ends path; NULL if none. */
 const ckpt_format *ckpt_format_find(const char *name);
 const ckpt_format *ckpt_format_of_suffix(const char *path); /* as above */
+
+/* The capabilities of what an index was read from; none at all where that is no format of ours. */
+ckpt_caps ckpt_caps_of(const ckpt_index *index);
 
 /* The name of a format that is known and that this version cannot write (it has no row, or none with a layout): by its
  * name, or by the suffix that ends path. NULL if it can be written, or is none. */

@@ -147,7 +147,7 @@ ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *form
   if (row == NULL || row->layout == NULL) return refuse_format(path, format, err);
   ckpt_output output = {.format = row, .is_at_path = true, .force = force};
   output.options.is_folder = row->caps.is_folder || names_folder(path);
-  if (output.options.is_folder && !row->caps.is_folder)
+  if (output.options.is_folder && !row->caps.is_folder && !row->caps.shards)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a folder; %s is one file (name a file in it)", row->name);
   output.path = ckpt_arena_copy(&plan->arena, path);
   CKPT_TRY_ALLOC(output.path, err);

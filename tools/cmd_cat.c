@@ -40,7 +40,7 @@ typedef struct block_reader {
 static ckpt_status begin_blocks(block_reader *out, const ckpt_index *index, const ckpt_slice *slice, bool raw,
                                 ckpt_error *err) {
   ckpt_dtype stored = (ckpt_dtype)slice->tensor->dtype;
-  bool is_block = CKPT_BLOCK_DTYPES >> stored & 1;
+  bool is_block = ckpt_dtype_is_block(stored);
   bool widen = !raw && (is_block || (ckpt_dtype_is_float(stored) && stored != CKPT_F64));
   uint32_t rank = slice->tensor->rank;
   *out =

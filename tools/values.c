@@ -78,7 +78,7 @@ static const char *writable_formats(ckpt_arena *arena, bool only_ranks) {
 static const char *all_dtypes(ckpt_arena *arena) {
   const char *list = "";
   for (int i = 1; i < CKPT_N_DTYPES && list != NULL; i++)
-    if (!(CKPT_BLOCK_DTYPES >> i & 1)) /* those are quantized to, not cast to */
+    if (!ckpt_dtype_is_block((ckpt_dtype)i)) /* those are quantized to, not cast to */
       list = ckpt_arena_printf(arena, "%s%s%s", list, *list ? "|" : "", ckpt_dtype_name((ckpt_dtype)i));
   return list;
 }
@@ -175,7 +175,7 @@ static ckpt_status parse_dtype(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena 
   if (equals == arg->text)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' has no pattern before the '='", verb->name,
                      arg->option->name, arg->text);
-  if (arg->dtype != CKPT_DTYPE_NONE && !(CKPT_BLOCK_DTYPES >> arg->dtype & 1)) return CKPT_OK;
+  if (arg->dtype != CKPT_DTYPE_NONE && !ckpt_dtype_is_block(arg->dtype)) return CKPT_OK;
   if (arg->dtype != CKPT_DTYPE_NONE)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' is a block type, which no cast gives (ckpt quantize)",
                      verb->name, arg->option->name, arg->text);

@@ -212,11 +212,12 @@ static bool is_record(const ckpt_verification *v, const char *name) {
 
 ckpt_status ckpt_verification_others(ckpt_verification *v, ckpt_error *err) {
   const ckpt_source *source = v->input.index->source;
-  const ckpt_format *format = ckpt_format_find(v->input.index->format);
+  const ckpt_caps caps = ckpt_caps_of(v->input.index);
   ckpt_name_list others = {.n = 0};
   size_t n_entries = 0;
   ckpt_entry *entries = NULL;
-  if (format == NULL || !format->caps.is_folder) return CKPT_OK;
+  const bool is_folder = strcmp(ckpt_source_root(source), v->input.index->path) == 0;
+  if (!caps.is_folder && !(caps.shards && is_folder)) return CKPT_OK;
   uint32_t n_parts = ckpt_source_count(source);
   const char **parts = calloc((size_t)n_parts + 1, sizeof *parts);
   CKPT_TRY_ALLOC(parts, err);

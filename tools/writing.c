@@ -47,9 +47,14 @@ ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args,
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
-/* The format of shards like the input's files. */
-static const char *sharded(const job *j) {
-  return strncmp(j->input.index->format, "gguf", 4) == 0 ? "gguf-shards" : "hf";
+/* The shards of what split cuts: a folder in the input's own format where that has them. */
+static ckpt_status cut(const job *j, ckpt_convert_target *target, ckpt_error *err) {
+  const bool is_own = ckpt_caps_of(j->input.index).shards;
+  target->to = is_own ? j->input.index->format : "hf";
+  if (!is_own || ckpt_text_ends(target->path, "/")) return CKPT_OK;
+  target->path = ckpt_arena_printf(&j->args->arena, "%s/", target->path); /* this format's path says which it is */
+  CKPT_TRY_ALLOC(target->path, err);
+  return CKPT_OK;
 }
 
 /* The outputs as given, but a folder before what is written into it. */
@@ -62,13 +67,13 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
   j->targets = ckpt_arena_array(&j->args->arena, n, sizeof *j->targets);
   CKPT_TRY_ALLOC(j->targets, err);
   for (uint32_t i = 0; i < n; i++) {
-    const ckpt_convert_target target = w->targets != NULL
-                                           ? w->targets[i]
-                                           : (ckpt_convert_target){.path = outputs[i],
-                                                                   .to = w->is_split ? sharded(j) : w->to,
-                                                                   .shard_size = w->shard_size,
-                                                                   .world = w->world,
-                                                                   .zstd_level = w->zstd_level};
+    ckpt_convert_target target = w->targets != NULL ? w->targets[i]
+                                                    : (ckpt_convert_target){.path = outputs[i],
+                                                                            .to = w->to,
+                                                                            .shard_size = w->shard_size,
+                                                                            .world = w->world,
+                                                                            .zstd_level = w->zstd_level};
+    if (w->is_split) CKPT_TRY(cut(j, &target, err));
     if (w->is_one_file && ckpt_format_of_suffix(target.path) == NULL)
       return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (*.safetensors or *.gguf)",
                             target.path);
@@ -350,7 +355,7 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
   if (output == j->plan->outputs && j->input.index->weights_note != NULL) *next++ = j->input.index->weights_note;
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
     CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
-  if (strncmp(output->format->name, "gguf", 4) == 0 &&
+  if (output->format->caps.typed_metadata &&
       ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
   if (!holds_config(output) && !j->options.stored_names) {

@@ -111,7 +111,7 @@ ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, c
 }
 
 ckpt_status ckpt_expr_dequantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err) {
-  if (ckpt_dtype_get(x->dtype)->kind != CKPT_KIND_BLOCK)
+  if (!ckpt_dtype_is_block((ckpt_dtype)x->dtype))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s is no block type", ckpt_dtype_name((ckpt_dtype)x->dtype));
   return ckpt_expr_apply(out, plan, &ckpt_op_dequantize, CKPT_F32, &x, 1, NULL, err);
 }

@@ -136,11 +136,6 @@ static ckpt_status read_side(const ckpt_diff *d, ckpt_plan *plan, const ckpt_ind
   return ckpt_fail_at(status, err, index->path, tensor->name);
 }
 
-/* What a side is read as: blocks against another dtype as their f32. */
-static ckpt_dtype values_of(ckpt_dtype dtype, bool alone) {
-  return alone && (CKPT_BLOCK_DTYPES >> dtype & 1) != 0 ? CKPT_F32 : dtype;
-}
-
 static ckpt_status compare(const ckpt_diff *d, ckpt_plan *plan, ckpt_diff_pair *pair, ckpt_error *err) {
   static const ckpt_tolerance exact = {0};
   const ckpt_tensor *a = pair->a != NULL ? pair->a : pair->b, *b = pair->kept != NULL ? pair->kept : pair->b;
@@ -148,8 +143,8 @@ static ckpt_status compare(const ckpt_diff *d, ckpt_plan *plan, ckpt_diff_pair *
   ckpt_expr *args[2], *reduction;
   const void *value;
   bool alone = pair->dtype_a != pair->dtype_b;
-  CKPT_TRY(read_side(d, plan, index_a, a, values_of(pair->dtype_a, alone), alone, &args[0], err));
-  CKPT_TRY(read_side(d, plan, index_b, b, values_of(pair->dtype_b, alone), alone, &args[1], err));
+  CKPT_TRY(read_side(d, plan, index_a, a, pair->dtype_a, alone, &args[0], err));
+  CKPT_TRY(read_side(d, plan, index_b, b, pair->dtype_b, alone, &args[1], err));
   CKPT_TRY(ckpt_expr_apply(&reduction, plan, &ckpt_op_compare, CKPT_F64, args, 2,
                            pair->by_value ? &d->options.tolerance : &exact, err));
   CKPT_TRY(ckpt_plan_reduce(plan, pair->name, reduction, &value, err));

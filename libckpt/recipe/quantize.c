@@ -14,8 +14,6 @@
 #define QUANTIZATION_VERSION 2 /* GGML_QNT_VERSION */
 #define MAX_TEXT 127           /* bytes of a text that llama-quantize writes */
 
-static bool is_block(ckpt_dtype dtype) { return (CKPT_BLOCK_DTYPES >> dtype & 1) != 0; }
-
 /* ---- the model, from its metadata ----------------------------------------------------------------------------------
  */
 
@@ -52,7 +50,7 @@ static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_ind
 
 static ckpt_status read_model(ckpt_preset_model *model, ckpt_arena *arena, const ckpt_index *from, ckpt_error *err) {
   const ckpt_meta *architecture = ckpt_index_meta(from, CKPT_GGUF_ARCHITECTURE);
-  if (strncmp(from->format, "gguf", 4) != 0 || architecture == NULL || architecture->typed != NULL)
+  if (!ckpt_caps_of(from).typed_metadata || architecture == NULL || architecture->typed != NULL)
     return ckpt_fail(
         err, CKPT_EUNSUPPORTED, from->path, NULL,
         "is no GGUF model (%s%s): quantize reads GGUF so far, as llama.cpp's convert_hf_to_gguf.py writes it",
@@ -206,7 +204,7 @@ static ckpt_status check_tensor(const ckpt_quantize_decisions *decisions, const 
   if (choice->is_kept || choice->dtype == (ckpt_dtype)tensor->dtype) return CKPT_OK;
   if (!ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s is no weight that %s could hold", stored, wanted);
-  if (is_block((ckpt_dtype)tensor->dtype) && !options->allow_requantize)
+  if (ckpt_dtype_is_block((ckpt_dtype)tensor->dtype) && !options->allow_requantize)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
                      "is quantized (%s), and doing it again, to %s, loses more than from the original "
                      "(--allow-requantize)",
@@ -231,13 +229,13 @@ static ckpt_status look(ckpt_quantize_decisions *decisions, ckpt_plan *plan, con
     const ckpt_preset_choice *choice = &decisions->choices[i];
     ckpt_expr **importance = &decisions->importance[i];
     *importance = NULL;
-    if (options->imatrix != NULL && is_block(choice->dtype))
+    if (options->imatrix != NULL && ckpt_dtype_is_block(choice->dtype))
       CKPT_TRY(ckpt_imatrix_expr(importance, plan, options->imatrix, tensor, err));
     CKPT_TRY(check_tensor(decisions, tensor, choice, *importance != NULL, options, err));
     if (choice->wanted != choice->dtype)
       decisions->fallbacks[decisions->n_fallbacks++] =
           (ckpt_quantize_fallback){tensor->name, choice->wanted, choice->dtype, tensor->shape[tensor->rank - 1]};
-    if (options->imatrix != NULL && *importance == NULL && !choice->is_kept && is_block(choice->dtype))
+    if (options->imatrix != NULL && *importance == NULL && !choice->is_kept && ckpt_dtype_is_block(choice->dtype))
       decisions->unweighted[decisions->n_unweighted++] = tensor->name;
   }
   return CKPT_OK;
@@ -269,7 +267,7 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   CKPT_TRY_ALLOC(decisions, err);
   *decisions = (ckpt_quantize_decisions){.preset = preset};
   uint32_t n_entries = 0;
-  if (strncmp(output->format->name, "gguf", 4) != 0)
+  if ((output->format->caps.dtypes & CKPT_BLOCK_DTYPES) == 0)
     return ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "%s holds no block types (-o NAME.gguf)",
                      output->format->name);
   if (options->imatrix != NULL) {
@@ -293,7 +291,7 @@ ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_inde
   const ckpt_dtype dtype = decisions->choices[i].dtype;
   CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
   if (dtype == (ckpt_dtype)tensor->dtype) return CKPT_OK;
-  if (!is_block(dtype)) return ckpt_expr_cast(out, plan, *out, dtype, err);
+  if (!ckpt_dtype_is_block(dtype)) return ckpt_expr_cast(out, plan, *out, dtype, err);
   if (tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(out, plan, *out, CKPT_F32, err));
   return ckpt_expr_quantize(out, plan, *out, dtype, decisions->importance[i], err);
 }

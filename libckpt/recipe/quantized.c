@@ -52,7 +52,7 @@ enum { N_PAIRS = sizeof pairs / sizeof *pairs };
  * ones are scaled; block types hold their scales. */
 static bool is_narrow(const ckpt_tensor *tensor) {
   const ckpt_dtype_row *dtype = ckpt_dtype_get(tensor->dtype);
-  if (tensor->dtype == CKPT_BOOL || dtype->kind == CKPT_KIND_BLOCK) return false;
+  if (tensor->dtype == CKPT_BOOL || ckpt_dtype_is_block((ckpt_dtype)tensor->dtype)) return false;
   return dtype->block_elements != 1 || dtype->block_bytes < (ckpt_dtype_is_float((ckpt_dtype)tensor->dtype) ? 2 : 8);
 }
 
@@ -141,7 +141,7 @@ static ckpt_status refuse_scaled_blocks(const ckpt_index *index, const ckpt_tens
 
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err) {
-  if (ckpt_dtype_get(tensor->dtype)->kind == CKPT_KIND_BLOCK) return refuse_scaled_blocks(index, tensor, err);
+  if (ckpt_dtype_is_block((ckpt_dtype)tensor->dtype)) return refuse_scaled_blocks(index, tensor, err);
   const ckpt_tensor *scales = find_scales(index, tensor), *values = find_values(index, tensor);
   size_t ignored;
   if (scales != NULL && (is_quantized || is_narrow(tensor)))

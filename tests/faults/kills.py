@@ -63,6 +63,10 @@ def wait_until_writing(process, work):
     return time.monotonic()
 
 
+def named(output):
+    return output if "." in output else output + "/"  # a folder, also of a format that can be one file
+
+
 def main():
     random.seed(SEED)
     problems, met, left_behind, n_writing = [], {}, 0, 0
@@ -77,11 +81,11 @@ def main():
         reshard = ["reshard", "--to", "dcp", "--world", "3"]
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
                  "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32"],
-                 "out-gguf": ["convert", "--to", "gguf-shards", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
+                 "out-gguf": ["convert", "--to", "gguf", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
                  "out-q.gguf": ["quantize", "--type", "Q4_K_M"]}
         new, seconds, writing = {}, {}, {}
         for output, (verb, *options) in forms.items():
-            command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(old, output), "--quiet"]
+            command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(old, named(output)), "--quiet"]
             others = ["--type", "Q8_0"] if verb == "quantize" else ["--dtype", "f16"] if "." in output else options
             subprocess.run(command + others, check=True, capture_output=True)
             for name in FORMER & set(os.listdir(command[4]) if "." not in output else ()):
@@ -89,7 +93,7 @@ def main():
                     f.write("\n")  # the old folder is another one, with the same names
             os.mkdir(work)
             started = time.monotonic()
-            command[4] = os.path.join(work, output)
+            command[4] = os.path.join(work, named(output))
             process = subprocess.Popen(command + options, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             begun = wait_until_writing(process, work)
             if process.wait() != 0:
@@ -106,7 +110,7 @@ def main():
                 (shutil.copy if "." in output else shutil.copytree)(os.path.join(old, output), path)
             before = contents(path)
             verb, *options = forms[output]
-            command = [CKPT, verb, source.get(verb, model), "-o", path, "--quiet", *options, *(["--force"] if force else [])]
+            command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(work, named(output)), "--quiet", *options, *(["--force"] if force else [])]
             waits = i % 4 != 3
             delay = random.uniform(0, writing[output] if waits else 1.3 * seconds[output])
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -83,7 +83,7 @@ bool is_refused(const ckpt_format *format, const std::string &input) {
   ckpt_error err = {};
   IndexPointer index = open(kData + input, &err, false);
   EXPECT_NE(index, nullptr) << formats_testing::text_of(err);
-  const bool is_gguf = std::string(format->name).rfind("gguf", 0) == 0;
+  const bool is_gguf = std::string(format->name) == "gguf";
   for (uint32_t i = 0; index != nullptr && i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     bool takes_part = format->caps.training_state || tensor->role <= CKPT_ROLE_BUFFER;

@@ -56,7 +56,7 @@ std::vector<std::string> quantized(const ckpt_quant_level *level, ckpt_dtype dty
 std::vector<ckpt_dtype> block_types() {
   std::vector<ckpt_dtype> types;
   for (int i = 1; i < CKPT_N_DTYPES; i++)
-    if (CKPT_BLOCK_DTYPES >> i & 1) types.push_back(static_cast<ckpt_dtype>(i));
+    if (ckpt_dtype_is_block(static_cast<ckpt_dtype>(i))) types.push_back(static_cast<ckpt_dtype>(i));
   return types;
 }
 

@@ -66,7 +66,7 @@ class Convert : public testing::Test {
 
   // GGUF has neither every dtype nor every name; everything else has to be written.
   bool IsRefused(ckpt_status status) {
-    bool is_gguf = strncmp(options_.to, "gguf", 4) == 0;
+    bool is_gguf = strcmp(options_.to, "gguf") == 0;
     EXPECT_TRUE(status == CKPT_OK || (is_gguf && status == CKPT_EUNSUPPORTED)) << err_.message;
     err_ = {};
     return status != CKPT_OK;

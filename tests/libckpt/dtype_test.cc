@@ -25,7 +25,7 @@ TEST(Dtype, NamesAreReadInAnyCase) {
 // The mask is a range of ids: a block type that is added elsewhere is found here.
 TEST(Dtype, TheMaskOfBlockTypesIsTheirKind) {
   for (int i = 0; i < CKPT_N_DTYPES; i++) {
-    bool is_block = ckpt_dtype_get(static_cast<ckpt_dtype>(i))->kind == CKPT_KIND_BLOCK;
+    bool is_block = ckpt_dtype_is_block(static_cast<ckpt_dtype>(i));
     EXPECT_EQ((CKPT_BLOCK_DTYPES >> i & 1) != 0, is_block) << ckpt_dtype_name(static_cast<ckpt_dtype>(i));
     EXPECT_FALSE(is_block && ckpt_dtype_is_float(static_cast<ckpt_dtype>(i)));
   }
