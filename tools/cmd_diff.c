@@ -22,8 +22,8 @@ static const ckpt_option options[] = {
     CKPT_OPTION_CAST_ROW,
     CKPT_OPTION_ALLOW_OVERFLOW_ROW,
     CKPT_OPTION_INCLUDE_ROW("model"),
-    CKPT_OPTION_LATER_ROW("requantize", CKPT_OPTION_FLAG, NULL),
-    CKPT_OPTION_LATER_ROW("imatrix", CKPT_OPTION_PATH, "FILE"),
+    {"requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "quantize A with the types that B's tensors have, then compare"},
+    {"imatrix", 0, CKPT_OPTION_PATH, 0, "FILE", "importance matrix with which B was made, for --requantize"},
     CKPT_OPTION_END};
 
 /* The lists of the result, in the order in which they are shown. */
@@ -252,19 +252,37 @@ static ckpt_status check_any(const ckpt_diff *diff, ckpt_error *err) {
                    diff->options.include);
 }
 
+static ckpt_status check_requantize(const ckpt_args *args, ckpt_error *err) {
+  const bool requantizes = ckpt_args_has(args, "requantize");
+  if (requantizes && ckpt_args_has(args, "cast"))
+    return ckpt_args_fail(args, err, "--requantize compares B as it is stored, --cast does not");
+  if (!requantizes && ckpt_args_has(args, "imatrix"))
+    return ckpt_args_fail(args, err, "--imatrix is for --requantize, which is not there");
+  return CKPT_OK;
+}
+
 static int run(ckpt_args *args) {
-  const ckpt_diff_options diff_options = {
+  ckpt_diff_options diff_options = {
       .include = ckpt_args_text(args, "include", "model"),
       .cast = ckpt_args_dtype(args, "cast"),
       .has_tolerance = ckpt_args_has(args, "atol") || ckpt_args_has(args, "rtol"),
-      .tolerance = {ckpt_args_number(args, "atol", 0), ckpt_args_number(args, "rtol", 0)}};
+      .tolerance = {ckpt_args_number(args, "atol", 0), ckpt_args_number(args, "rtol", 0)},
+      .requantizes = ckpt_args_has(args, "requantize")};
+  const char *imatrix_path = ckpt_args_text(args, "imatrix", NULL);
+  ckpt_index *imatrix = NULL;
   ckpt_error err = {0};
   ckpt_input inputs[2] = {{0}, {0}};
   ckpt_diff *diff = NULL;
   bool is_printed = false;
   int exit_status = CKPT_EXIT_DONE;
-  ckpt_status status = ckpt_input_open(&inputs[0], args, 0, &err);
+  ckpt_status status = check_requantize(args, &err);
+  if (status == CKPT_OK) status = ckpt_input_open(&inputs[0], args, 0, &err);
   if (status == CKPT_OK) status = ckpt_input_open(&inputs[1], args, 1, &err);
+  if (status == CKPT_OK && imatrix_path != NULL) {
+    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true};
+    status = ckpt_open(&imatrix, imatrix_path, &open, &err);
+    diff_options.imatrix = imatrix;
+  }
   if (status == CKPT_OK) status = ckpt_diff_new(&diff, inputs[0].index, inputs[1].index, &diff_options, &err);
   if (status == CKPT_OK) status = check_any(diff, &err);
   if (status == CKPT_OK) {
@@ -276,12 +294,15 @@ static int run(ckpt_args *args) {
   ckpt_diff_free(diff);
   ckpt_input_close(&inputs[0]);
   ckpt_input_close(&inputs[1]);
+  ckpt_index_free(imatrix);
   return status == CKPT_OK ? exit_status : ckpt_report_error(args, &err);
 }
 
 const ckpt_verb ckpt_verb_diff = {
     .name = "diff",
-    .forms = "diff A B [--atol X] [--rtol X] [--cast DTYPE] [--include WHAT]",
+    .forms =
+        "diff A B [--atol X] [--rtol X] [--cast DTYPE] [--include WHAT]\n"
+        "diff A B --requantize [--imatrix FILE]",
     .summary = "compare two checkpoints",
     .details =
         "Names only in A, only in B, different dtypes, shapes and values (largest absolute and relative "
@@ -291,7 +312,10 @@ const ckpt_verb ckpt_verb_diff = {
         "NaN against NaN being equal; another dtype is then listed, but is no difference by itself. Integers are "
         "compared by bits in any case. Weights that the config ties may be stored once or twice. "
         "Tensors that are there and not read (quantized ones of torch files) are named; without another difference the "
-        "result is then `not proven equal`, status `problems`, exit 1.",
+        "result is then `not proven equal`, status `problems`, exit 1.\n\n"
+        "--requantize proves that a quantized model is what its source gives: every tensor of A is quantized, or cast, "
+        "to the type of B's, and has to have B's bytes. Weights of importance have to be those that B was made with.\n\n"
+        "  ckpt diff model-f16.gguf model-Q4_K_M.gguf --requantize --imatrix imatrix.gguf",
     .json =
         "{\"status\",\"equal\",\"only_a\":[],\"only_b\":[],\"dtype\":[],\"shape\":[],\"value\":[{\"name\",\"max_abs\","
         "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\",\"n_not_compared\","

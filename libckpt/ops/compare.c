@@ -49,14 +49,20 @@ static void add_integers(ckpt_difference *d, const ckpt_tolerance *tolerance, bo
   }
 }
 
-/* Elements whose bits differ. Of packed and block dtypes the value's bits say it. */
+static void add_bit(ckpt_difference *d, uint64_t at) {
+  if (d->n_bits++ == 0) d->first_bits = at;
+}
+
+/* Elements whose bits differ. Of packed and block dtypes the value's bits say it; where a block has other bytes and no
+ * other value (a scale of zero hides what it scales), its first element stands for it. */
 static void add_bits(ckpt_difference *d, const ckpt_dtype_row *row, const uint8_t *bytes_a, const uint8_t *bytes_b,
                      const double *a, const double *b, size_t n, uint64_t begin) {
-  for (size_t i = 0; i < n; i++) {
-    bool is_equal = row->block_elements == 1
-                        ? memcmp(bytes_a + i * row->block_bytes, bytes_b + i * row->block_bytes, row->block_bytes) == 0
-                        : memcmp(&a[i], &b[i], sizeof a[i]) == 0;
-    if (!is_equal && d->n_bits++ == 0) d->first_bits = begin + i;
+  for (size_t i = 0; i < n; i += row->block_elements, bytes_a += row->block_bytes, bytes_b += row->block_bytes) {
+    const uint64_t n_before = d->n_bits;
+    if (memcmp(bytes_a, bytes_b, row->block_bytes) == 0) continue;
+    for (size_t k = i; k < i + row->block_elements && row->block_elements > 1; k++)
+      if (memcmp(&a[k], &b[k], sizeof a[k]) != 0) add_bit(d, begin + k);
+    if (d->n_bits == n_before) add_bit(d, begin + i);
   }
 }
 

@@ -101,7 +101,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       status = ckpt_quantize_expr(&expr, plan, from, i, quantized, err);
     else if (status == CKPT_OK)
       status = ckpt_expr_read(&expr, plan, from, tensor, err);
-    if (status == CKPT_OK && selected.dtype != CKPT_DTYPE_NONE && selected.dtype != (ckpt_dtype)tensor->dtype) {
+    if (status == CKPT_OK && quantized == NULL && selected.dtype != CKPT_DTYPE_NONE && selected.dtype != (ckpt_dtype)tensor->dtype) {
       status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
     }
@@ -206,6 +206,16 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
   return CKPT_OK;
 }
 
+/* One dtype for a GGUF model is what llama.cpp's converter calls its outtype, a preset like others: what is small or
+ * delicate keeps its own. NULL where that is not what was asked for. */
+static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_format *to) {
+  const ckpt_convert_options *options = request->options;
+  if (!to->caps.typed_metadata || !ckpt_quantize_knows(request->from)) return NULL;
+  if (options->n_casts != 1 || options->casts[0].pattern != NULL || ckpt_dtype_is_block(options->casts[0].dtype))
+    return NULL;
+  return ckpt_preset_find(ckpt_dtype_name(options->casts[0].dtype));
+}
+
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
 
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
@@ -224,9 +234,12 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   totals t = {0};
   ckpt_status status;
   CKPT_TRY(carry(plan, sink, request, err));
+  static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
+  const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, output->format);
+  if (preset != NULL)
+    CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, preset, target->preset == NULL ? &plain : request->quantize,
+                                  n_steps, err));
   CKPT_TRY(ckpt_metadata_edit(output, options, err));
-  if (target->preset != NULL)
-    CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, target->preset, request->quantize, n_steps, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
   if (options->n_casts != 0) CKPT_TRY_GOTO(refuse_untying(output, request->from, err));

@@ -7,6 +7,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/recipe/imatrix.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/select.h"
 
@@ -35,6 +36,9 @@ static ckpt_dtype dtype_of(const ckpt_diff *d, const ckpt_tensor *tensor) {
 static void describe(const ckpt_diff *d, ckpt_diff_pair *pair, const ckpt_tensor *a, const ckpt_tensor *b) {
   pair->dtype_a = dtype_of(d, a);
   pair->dtype_b = dtype_of(d, b);
+  if (d->options.requantizes && pair->kept == NULL && ckpt_dtype_holds_floats(pair->dtype_a) &&
+      ckpt_dtype_holds_floats(pair->dtype_b))
+    pair->dtype_a = pair->dtype_b;
   bool is_complex = ckpt_dtype_get(pair->dtype_a)->kind == CKPT_KIND_COMPLEX &&
                     ckpt_dtype_get(pair->dtype_b)->kind == CKPT_KIND_COMPLEX;
   bool is_tolerant = is_complex || (ckpt_dtype_holds_floats(pair->dtype_a) && ckpt_dtype_holds_floats(pair->dtype_b));
@@ -83,7 +87,12 @@ static ckpt_status pair_all(ckpt_diff *d, ckpt_error *err) {
   ckpt_role_included(d->options.include, CKPT_ROLE_PARAMETER, &known);
   if (!known)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "include '%s' is none of model, optimizer, all", d->options.include);
-  if (d->options.cast != CKPT_DTYPE_NONE || d->options.has_tolerance) {
+  if (d->options.imatrix != NULL) {
+    uint32_t n_entries;
+    CKPT_TRY(ckpt_imatrix_check(d->options.imatrix, err));
+    CKPT_TRY(ckpt_imatrix_fits(d->options.imatrix, d->a, &n_entries, err));
+  }
+  if (d->options.cast != CKPT_DTYPE_NONE || d->options.has_tolerance || d->options.requantizes) {
     CKPT_TRY(ckpt_index_is_quantized(d->a, &d->is_quantized_a, err));
     CKPT_TRY(ckpt_index_is_quantized(d->b, &d->is_quantized_b, err));
   }
@@ -125,6 +134,19 @@ ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
+/* What quantize makes of the values of tensor, which *out is. */
+static ckpt_status requantize(ckpt_expr **out, const ckpt_diff *d, ckpt_plan *plan, const ckpt_tensor *tensor,
+                              ckpt_dtype dtype, ckpt_error *err) {
+  ckpt_expr *importance = NULL;
+  if (d->options.imatrix != NULL)
+    CKPT_TRY(ckpt_imatrix_expr(&importance, plan, d->options.imatrix, tensor, err));
+  if (!ckpt_backend_reference.can_quantize(dtype, importance != NULL))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s in %s is of no use without importance (--imatrix%s)",
+                     ckpt_dtype_name(dtype), d->b->path, d->options.imatrix == NULL ? "" : " has none of this tensor");
+  CKPT_TRY(ckpt_expr_cast(out, plan, *out, CKPT_F32, err));
+  return ckpt_expr_quantize(out, plan, *out, dtype, importance, err);
+}
+
 /* The values of one side as dtype. `alone`: the other side has them in another one, so that what needs its scales to
  * mean anything must not be taken without them. */
 static ckpt_status read_side(const ckpt_diff *d, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
@@ -132,7 +154,10 @@ static ckpt_status read_side(const ckpt_diff *d, ckpt_plan *plan, const ckpt_ind
   ckpt_status status = ckpt_expr_read(out, plan, index, tensor, err);
   if (status == CKPT_OK && (alone || dtype != (ckpt_dtype)tensor->dtype))
     status = ckpt_refuse_quantized(index, tensor, index == d->a ? d->is_quantized_a : d->is_quantized_b, err);
-  if (status == CKPT_OK) status = ckpt_expr_cast(out, plan, *out, dtype, err);
+  if (status == CKPT_OK && ckpt_dtype_is_block(dtype) && dtype != (ckpt_dtype)tensor->dtype)
+    status = requantize(out, d, plan, tensor, dtype, err);
+  else if (status == CKPT_OK)
+    status = ckpt_expr_cast(out, plan, *out, dtype, err);
   return ckpt_fail_at(status, err, index->path, tensor->name);
 }
 

@@ -15,6 +15,8 @@ typedef struct ckpt_diff_options {
   ckpt_dtype cast;     /* both sides are taken as this dtype first; NONE: as stored */
   bool has_tolerance;
   ckpt_tolerance tolerance;
+  bool requantizes;          /* a is quantized to the types of b first, so that equal means: b was made from a */
+  const ckpt_index *imatrix; /* the importance with which it is; NULL: none */
 } ckpt_diff_options;
 
 /* A tensor of either side, or one of each. Borrowed from the indexes and the diff. */
@@ -51,12 +53,13 @@ typedef enum ckpt_diff_kind {
   CKPT_DIFF_VALUE
 } ckpt_diff_kind;
 
-/* Pairs the tensors of two indexes. EINVAL (include), ENOMEM. */
+/* Pairs the tensors of two indexes. EINVAL (include), EFORMAT and EDIFFERENT (an importance matrix that is none, or of
+ * another model), ENOMEM. */
 ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index *b, const ckpt_diff_options *options,
                           ckpt_error *err);
 
 /* The comparison of the pairs, which are its items. Running it fails with EUNSUPPORTED for casts of weights that need
- * their scales. */
+ * their scales, and for types of b that are not made without importance. */
 ckpt_proof ckpt_diff_proof(ckpt_diff *diff);
 void ckpt_diff_free(ckpt_diff *diff); /* NULL is fine */
 

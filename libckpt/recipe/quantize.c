@@ -48,14 +48,23 @@ static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_ind
                    meta->value);
 }
 
-static ckpt_status read_model(ckpt_preset_model *model, ckpt_arena *arena, const ckpt_index *from, ckpt_error *err) {
+bool ckpt_quantize_knows(const ckpt_index *from) {
   const ckpt_meta *architecture = ckpt_index_meta(from, CKPT_GGUF_ARCHITECTURE);
-  if (!ckpt_caps_of(from).typed_metadata || architecture == NULL || architecture->typed != NULL)
+  return ckpt_caps_of(from).typed_metadata && architecture != NULL && architecture->typed == NULL;
+}
+
+/* What the preset's rules ask for: numbers where it is a mixture. */
+static ckpt_status read_model(ckpt_preset_model *model, const ckpt_preset *preset, ckpt_arena *arena,
+                              const ckpt_index *from, ckpt_error *err) {
+  const ckpt_meta *architecture = ckpt_index_meta(from, CKPT_GGUF_ARCHITECTURE);
+  *model = (ckpt_preset_model){0};
+  if (!ckpt_quantize_knows(from))
     return ckpt_fail(
         err, CKPT_EUNSUPPORTED, from->path, NULL,
         "is no GGUF model (%s%s): quantize reads GGUF so far, as llama.cpp's convert_hf_to_gguf.py writes it",
         from->format, architecture == NULL ? ", without " CKPT_GGUF_ARCHITECTURE : "");
   const char *name = model->architecture = architecture->value;
+  if (!ckpt_dtype_is_block(preset->base)) return CKPT_OK;
   CKPT_TRY(model_number(&model->n_layers, arena, from, name, "block_count", 0, err));
   CKPT_TRY(model_number(&model->n_experts, arena, from, name, "expert_count", 0, err));
   CKPT_TRY(model_number(&model->n_heads, arena, from, name, "attention.head_count", 0, err));
@@ -168,7 +177,7 @@ static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, c
                           const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err) {
   uint32_t n = 0, n_compiled = 0;
   ckpt_preset_model model;
-  CKPT_TRY(read_model(&model, &plan->arena, from, err));
+  CKPT_TRY(read_model(&model, decisions->preset, &plan->arena, from, err));
   while (options->tensor_types != NULL && options->tensor_types[n] != NULL) n++;
   ckpt_preset_override *overrides = ckpt_arena_array(&plan->arena, (size_t)n + 1, sizeof *overrides);
   decisions->order = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->order);
@@ -216,8 +225,20 @@ static ckpt_status check_tensor(const ckpt_quantize_decisions *decisions, const 
   return CKPT_OK;
 }
 
+/* The importance of a tensor number i: the node that an output before this one has, so that it is read and worked out
+ * once for all of them; NULL where there is none. */
+static ckpt_status take_importance(ckpt_expr **out, ckpt_plan *plan, uint32_t sink, const ckpt_index *imatrix,
+                                   const ckpt_tensor *tensor, uint32_t i, ckpt_error *err) {
+  for (uint32_t k = 0; k < sink; k++) {
+    const ckpt_quantize_decisions *before = plan->outputs[k].quantized;
+    *out = before == NULL ? NULL : before->importance[i];
+    if (*out != NULL) return CKPT_OK;
+  }
+  return ckpt_imatrix_expr(out, plan, imatrix, tensor, err);
+}
+
 /* Looks at every choice: refusals, fallbacks, weights without importance. */
-static ckpt_status look(ckpt_quantize_decisions *decisions, ckpt_plan *plan, const ckpt_index *from,
+static ckpt_status look(ckpt_quantize_decisions *decisions, ckpt_plan *plan, uint32_t sink, const ckpt_index *from,
                         const ckpt_quantize_options *options, ckpt_error *err) {
   decisions->fallbacks = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->fallbacks);
   decisions->unweighted = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->unweighted);
@@ -230,7 +251,7 @@ static ckpt_status look(ckpt_quantize_decisions *decisions, ckpt_plan *plan, con
     ckpt_expr **importance = &decisions->importance[i];
     *importance = NULL;
     if (options->imatrix != NULL && ckpt_dtype_is_block(choice->dtype))
-      CKPT_TRY(ckpt_imatrix_expr(importance, plan, options->imatrix, tensor, err));
+      CKPT_TRY(take_importance(importance, plan, sink, options->imatrix, tensor, i, err));
     CKPT_TRY(check_tensor(decisions, tensor, choice, *importance != NULL, options, err));
     if (choice->wanted != choice->dtype)
       decisions->fallbacks[decisions->n_fallbacks++] =
@@ -275,7 +296,7 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
     CKPT_TRY(ckpt_imatrix_fits(options->imatrix, from, &n_entries, err));
   }
   ckpt_status status = choose(decisions, plan, from, options, n_steps, err);
-  if (status == CKPT_OK) status = look(decisions, plan, from, options, err);
+  if (status == CKPT_OK) status = look(decisions, plan, sink, from, options, err);
   if (status == CKPT_OK) status = check_fallbacks(decisions, options, err);
   CKPT_TRY(ckpt_fail_at(status, err, from->path, NULL));
   CKPT_TRY(put_number(output->described, "general.quantization_version", QUANTIZATION_VERSION, err));

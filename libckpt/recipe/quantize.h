@@ -36,6 +36,9 @@ typedef struct ckpt_quantize_decisions {
   uint32_t n_unweighted;
 } ckpt_quantize_decisions;
 
+/* Whether an index is a GGUF model that says its architecture, which quantizing goes by. */
+bool ckpt_quantize_knows(const ckpt_index *from);
+
 /* Decides about every tensor of a GGUF model and says in the output's metadata what was done (general.file_type,
  * general.quantization_version, quantize.imatrix.*). n_steps is the budget of patterns.
  * Fails with EUNSUPPORTED (the input is no GGUF, a row that nothing fits, fallbacks that were not allowed, blocks that

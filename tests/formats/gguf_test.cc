@@ -172,14 +172,14 @@ TEST(Gguf, ShardsAreThoseOfLlamaGgufSplit) {
   ASSERT_EQ(convert(kData + "split/model-00001-of-00003.gguf", folder / "first.gguf"), "");
   EXPECT_EQ(slurp(folder / "first.gguf"), slurp(kData + "whole.gguf"));
   // Each tensor has 64 bytes with its padding.
-  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards" / "", "gguf", {}, {}, 192), "");
+  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards/", "gguf", {}, {}, 192), "");
   for (const char *name : {"model-00001-of-00003.gguf", "model-00002-of-00003.gguf", "model-00003-of-00003.gguf"})
     EXPECT_EQ(slurp(folder / "shards/" + name), slurp(kData + "split/" + name)) << name;
 }
 
 TEST(Gguf, AShardHoldsATensorThatIsLargerThanIt) {
   Folder folder;
-  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards" / "", "gguf", {}, {}, 1), "");
+  ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards/", "gguf", {}, {}, 1), "");
   IndexPointer index = must_open(folder / "shards");
   EXPECT_EQ(ckpt_source_count(index->source), 7U);
   ASSERT_EQ(convert(folder / "shards", folder / "joined.gguf"), "");
@@ -189,7 +189,7 @@ TEST(Gguf, AShardHoldsATensorThatIsLargerThanIt) {
 // ggml's own writer pads to 32 whatever the key says, and then refuses its file.
 TEST(Gguf, ShardsKeepTheAlignment) {
   Folder folder;
-  ASSERT_EQ(convert(kData + "every-type.gguf", folder / "shards" / "", "gguf", {}, {}, 500), "");
+  ASSERT_EQ(convert(kData + "every-type.gguf", folder / "shards/", "gguf", {}, {}, 500), "");
   IndexPointer index = must_open(folder / "shards");
   EXPECT_EQ(notes_of(index.get()), std::vector<std::string>{});
   EXPECT_GT(ckpt_source_count(index->source), 3U);
