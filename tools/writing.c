@@ -51,8 +51,8 @@ ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args,
 static ckpt_status cut(const job *j, ckpt_convert_target *target, ckpt_error *err) {
   const bool is_own = ckpt_caps_of(j->input.index).shards;
   target->to = is_own ? j->input.index->format : "hf";
-  if (!is_own || ckpt_text_ends(target->path, "/")) return CKPT_OK;
-  target->path = ckpt_arena_printf(&j->args->arena, "%s/", target->path); /* this format's path says which it is */
+  if (!is_own || ckpt_text_ends(target->path, "/") || ckpt_format_of_suffix(target->path) != NULL) return CKPT_OK;
+  target->path = ckpt_arena_printf(&j->args->arena, "%s/", target->path); /* what says that it is a folder */
   CKPT_TRY_ALLOC(target->path, err);
   return CKPT_OK;
 }

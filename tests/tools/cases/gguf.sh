@@ -41,3 +41,8 @@ rm shards/model-00002-of-00002.gguf
 try ls shards
 try ls .
 try split whole.gguf -o whole2.gguf --shard-size 500
+try convert whole.gguf -o all/ --to gguf --shard-size 200 --quiet
+ls all
+try convert whole.gguf -o all --to gguf --quiet --force
+ls all
+try convert whole.gguf -o no.safetensors --to gguf-shards

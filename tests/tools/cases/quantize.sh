@@ -40,6 +40,27 @@ try quantize model.gguf -o w.gguf --type IQ2_XS --imatrix imatrix.gguf --quiet -
 try verify w.gguf --receipt w.json --quiet
 try diff model.gguf m-Q8_0.gguf --atol 0.01 --quiet
 try convert m-Q8_0.gguf -o back.safetensors --dtype f32 --quiet
+# one dtype is a preset: norms stay f32, general.file_type follows, and blocks are read
+for dtype in f32 f16 bf16; do
+  preset=$(echo $dtype | tr a-z A-Z)
+  ckpt convert model.gguf -o cast.gguf --dtype $dtype --force --quiet --receipt cast.json > /dev/null
+  grep -q "^$preset $(sha256sum cast.gguf | cut -d' ' -f1)" $DATA/gguf/quantized.tsv && echo "$preset is the converter's"
+  ckpt verify cast.gguf --receipt cast.json --quiet > /dev/null || echo "$preset: the receipt does not hold"
+  rm cast.json
+done
+try convert m-Q8_0.gguf -o cast.gguf --dtype f16 --set general.file_type=7 --force --quiet
+ckpt inspect cast.gguf | grep -E 'parameter|file_type'
+rm cast.gguf
+# a shipped file is what its source gives
+try diff model.gguf m-Q4_K_M.gguf --requantize --quiet
+try diff model.gguf m-Q4_K_M.gguf --requantize --imatrix imatrix.gguf --quiet
+try diff model.gguf w.gguf --requantize --imatrix imatrix.gguf --quiet --json
+try diff model.gguf w.gguf --requantize --quiet
+try diff model.gguf w.gguf --imatrix imatrix.gguf
+try diff model.gguf w.gguf --requantize --cast f32
+try diff model.gguf w.gguf --requantize --imatrix model.gguf
+printf '\001' | dd of=m-Q8_0.gguf bs=1 seek=200001 conv=notrunc status=none
+try diff model.gguf m-Q8_0.gguf --requantize --quiet
 try quantize m-Q8_0.gguf -o again.gguf --type Q4_K_M
 try quantize model.gguf -o no.gguf --type IQ2_XS
 try quantize model.gguf -o no.gguf --type Q7_K
