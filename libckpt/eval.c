@@ -8,6 +8,8 @@
 #include "error.h"
 #include "lower.h"
 
+#define STRIP_BYTES (UINT64_C(256) << 10) /* of a strip's arguments and results: the smallest of second-level caches */
+
 static uint32_t count_nodes(const ckpt_expr *node) {
   uint32_t n = 1;
   for (uint32_t i = 0; i < node->n_args; i++) n += count_nodes(node->args[i]);
@@ -280,6 +282,17 @@ static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_who
   return CKPT_OK;
 }
 
+/* Runs a node's operation, whose arguments the call has. */
+static ckpt_status apply(const ckpt_tile *tile, const ckpt_expr *node, ckpt_op_call *call, void *out, ckpt_error *err) {
+  const void *values[8];
+  if (node->n_prologue > sizeof values / sizeof *values)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u prologues of one operation", node->n_prologue);
+  for (uint32_t i = 0; i < node->n_prologue; i++) values[i] = tile->plan->values[node->prologue[i]->value - 1];
+  call->values = values;
+  call->out = out;
+  return node->op->run(call, err);
+}
+
 static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, const void **out, ckpt_error *err) {
   const ckpt_dtype_row *row = ckpt_dtype_get(node->dtype);
   uint64_t n_bytes =
@@ -289,7 +302,10 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
     bool is_direct;
     uint32_t number = ckpt_batch_leaf(tile->batch, node, is_whole, &is_direct);
     *out = tile->leaves[number];
-    if (is_direct) return CKPT_OK;
+    if (is_direct) {
+      *out = (const uint8_t *)*out + (is_whole ? 0 : node->n_bytes / tile->batch->n_rows * tile->n_before);
+      return CKPT_OK;
+    }
     CKPT_TRY(take(tile, n_bytes, &buffer, err));
     ckpt_view view;
     ckpt_leaf_view(node, &view);
@@ -298,16 +314,56 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
     return CKPT_OK;
   }
   ckpt_op_call call = {0};
-  const void *values[8];
   CKPT_TRY(eval_args(tile, node, is_whole, &call, err));
   CKPT_TRY(take(tile, n_bytes, &buffer, err));
-  if (node->n_prologue > sizeof values / sizeof *values)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u prologues of one operation", node->n_prologue);
-  for (uint32_t i = 0; i < node->n_prologue; i++) values[i] = tile->plan->values[node->prologue[i]->value - 1];
-  call.values = values;
-  call.out = buffer;
   *out = buffer;
-  return node->op->run(&call, err);
+  return apply(tile, node, &call, buffer, err);
+}
+
+/* Bytes that a row of node takes with all that it is made of; 0 where some rows of a tile alone do not give it. */
+static uint64_t strip_row_bytes(const ckpt_tile *tile, const ckpt_expr *node) {
+  uint64_t n_bytes = node->n_bytes / tile->batch->n_rows;
+  if (node->op->rule == CKPT_RULE_LEAF) {
+    bool is_direct;
+    const ckpt_leaf *leaf = &tile->batch->leaves[ckpt_batch_leaf(tile->batch, node, false, &is_direct)];
+    return is_direct && !leaf->is_whole && leaf->cut_axis == 0 ? n_bytes : 0;
+  }
+  if (node->op->rule != CKPT_RULE_FLAT && node->op->rule != CKPT_RULE_ROW) return 0;
+  for (uint32_t i = 0; i < node->n_args; i++) {
+    if (node->op->whole_args >> i & 1) continue;
+    const uint64_t n = strip_row_bytes(tile, node->args[i]);
+    if (n == 0) return 0;
+    n_bytes += n;
+  }
+  return n_bytes;
+}
+
+/* Evaluates a piece a few rows at a time, so that what one operation makes the next finds in the core's own cache. */
+static ckpt_status eval_strips(ckpt_tile *tile, const ckpt_expr *node, const void **out, ckpt_error *err) {
+  const uint64_t row_bytes = tile->batch->block != NULL ? 0 : strip_row_bytes(tile, node);
+  const uint64_t n_strip = row_bytes == 0 ? 0 : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
+  const uint64_t first = tile->first_row, n_rows = tile->n_rows;
+  if (n_strip == 0 || n_strip >= n_rows || node->op->rule == CKPT_RULE_LEAF) return eval(tile, node, false, out, err);
+  const uint64_t n_out = node->n_bytes / tile->batch->n_rows;
+  void *buffer = NULL;
+  CKPT_TRY(take(tile, n_out * n_rows, &buffer, err));
+  const uint64_t n_used = tile->n_used;
+  ckpt_status status = CKPT_OK;
+  for (uint64_t at = 0; at < n_rows && status == CKPT_OK; at += n_strip) {
+    ckpt_op_call call = {0};
+    tile->n_used = n_used;
+    tile->n_pointers = 0;
+    tile->n_before = at;
+    tile->first_row = first + at;
+    tile->n_rows = n_rows - at < n_strip ? n_rows - at : n_strip;
+    status = eval_args(tile, node, false, &call, err);
+    if (status == CKPT_OK) status = apply(tile, node, &call, (uint8_t *)buffer + n_out * at, err);
+  }
+  tile->n_before = 0;
+  tile->first_row = first;
+  tile->n_rows = n_rows;
+  *out = buffer;
+  return status;
 }
 
 /* Cuts a reduction's tile into partials of CKPT_REDUCE_ELEMENTS. */
@@ -341,5 +397,5 @@ ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, const void 
   tile->stats = (ckpt_cast_stats){0};
   *bytes = NULL;
   if (piece->expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, piece->expr, bytes, err);
-  return eval(tile, piece->expr, false, bytes, err);
+  return eval_strips(tile, piece->expr, bytes, err);
 }

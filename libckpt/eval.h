@@ -20,7 +20,8 @@ typedef struct ckpt_tile {
   const ckpt_plan *plan;
   const ckpt_batch *batch;
   const ckpt_backend *backend;
-  uint64_t first_row, n_rows;
+  uint64_t first_row, n_rows; /* of the tile; while a piece is evaluated in strips, of the strip */
+  uint64_t n_before;          /* rows of the tile before the strip */
   ckpt_block_part part; /* of a batch in blocks, where n_rows counts cells */
   uint8_t *workspace;   /* aligned to 64 bytes */
   uint64_t n_workspace, n_used;

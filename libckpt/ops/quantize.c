@@ -12,16 +12,15 @@
 
 typedef unsigned long long ull;
 
-/* Whether all values are finite: an exponent of ones says no. */
+/* Whether all values are finite: an exponent of ones says no, since one more carries into the sign. */
 static bool are_finite(const float *x, size_t n) {
-  uint32_t largest = 0;
+  uint32_t carried = 0;
   for (size_t i = 0; i < n; i++) {
     uint32_t bits;
     memcpy(&bits, &x[i], sizeof bits);
-    bits &= 0x7fffffff;
-    largest = bits > largest ? bits : largest;
+    carried |= (bits & 0x7fffffff) + 0x00800000;
   }
-  return largest < 0x7f800000;
+  return carried >> 31 == 0;
 }
 
 static ckpt_status refuse_value(const ckpt_op_call *call, const float *x, const char *what, uint64_t begin,
