@@ -1,5 +1,5 @@
-/* gguf.h - the parts of the GGUF format: gguf.c (the row), gguf_shards.c (a folder of files), gguf_read.c (the header of
- * one file), gguf_layout.c (writing one). Not for other formats. */
+/* gguf.h - the parts of the GGUF format: gguf.c (the row), gguf_shards.c (a folder of files), gguf_read.c (the header
+ * of one file), gguf_layout.c (writing one). Not for other formats. */
 #ifndef CKPT_FORMATS_GGUF_H
 #define CKPT_FORMATS_GGUF_H
 

@@ -22,8 +22,8 @@ typedef struct ckpt_tile {
   const ckpt_backend *backend;
   uint64_t first_row, n_rows; /* of the tile; while a piece is evaluated in strips, of the strip */
   uint64_t n_before;          /* rows of the tile before the strip */
-  ckpt_block_part part; /* of a batch in blocks, where n_rows counts cells */
-  uint8_t *workspace;   /* aligned to 64 bytes */
+  ckpt_block_part part;       /* of a batch in blocks, where n_rows counts cells */
+  uint8_t *workspace;         /* aligned to 64 bytes */
   uint64_t n_workspace, n_used;
   uint64_t n_leaf_bytes; /* of it taken by leaves: pieces start anew behind them */
   uint64_t n_kept_bytes; /* of that what is kept for the batch's next tile */

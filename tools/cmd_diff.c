@@ -262,12 +262,11 @@ static ckpt_status check_requantize(const ckpt_args *args, ckpt_error *err) {
 }
 
 static int run(ckpt_args *args) {
-  ckpt_diff_options diff_options = {
-      .include = ckpt_args_text(args, "include", "model"),
-      .cast = ckpt_args_dtype(args, "cast"),
-      .has_tolerance = ckpt_args_has(args, "atol") || ckpt_args_has(args, "rtol"),
-      .tolerance = {ckpt_args_number(args, "atol", 0), ckpt_args_number(args, "rtol", 0)},
-      .requantizes = ckpt_args_has(args, "requantize")};
+  ckpt_diff_options diff_options = {.include = ckpt_args_text(args, "include", "model"),
+                                    .cast = ckpt_args_dtype(args, "cast"),
+                                    .has_tolerance = ckpt_args_has(args, "atol") || ckpt_args_has(args, "rtol"),
+                                    .tolerance = {ckpt_args_number(args, "atol", 0), ckpt_args_number(args, "rtol", 0)},
+                                    .requantizes = ckpt_args_has(args, "requantize")};
   const char *imatrix_path = ckpt_args_text(args, "imatrix", NULL);
   ckpt_index *imatrix = NULL;
   ckpt_error err = {0};
@@ -314,7 +313,8 @@ const ckpt_verb ckpt_verb_diff = {
         "Tensors that are there and not read (quantized ones of torch files) are named; without another difference the "
         "result is then `not proven equal`, status `problems`, exit 1.\n\n"
         "--requantize proves that a quantized model is what its source gives: every tensor of A is quantized, or cast, "
-        "to the type of B's, and has to have B's bytes. Weights of importance have to be those that B was made with.\n\n"
+        "to the type of B's, and has to have B's bytes. Weights of importance have to be those that B was made "
+        "with.\n\n"
         "  ckpt diff model-f16.gguf model-Q4_K_M.gguf --requantize --imatrix imatrix.gguf",
     .json =
         "{\"status\",\"equal\",\"only_a\":[],\"only_b\":[],\"dtype\":[],\"shape\":[],\"value\":[{\"name\",\"max_abs\","

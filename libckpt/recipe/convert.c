@@ -101,7 +101,8 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       status = ckpt_quantize_expr(&expr, plan, from, i, quantized, err);
     else if (status == CKPT_OK)
       status = ckpt_expr_read(&expr, plan, from, tensor, err);
-    if (status == CKPT_OK && quantized == NULL && selected.dtype != CKPT_DTYPE_NONE && selected.dtype != (ckpt_dtype)tensor->dtype) {
+    if (status == CKPT_OK && quantized == NULL && selected.dtype != CKPT_DTYPE_NONE &&
+        selected.dtype != (ckpt_dtype)tensor->dtype) {
       status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
     }
@@ -237,8 +238,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, output->format);
   if (preset != NULL)
-    CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, preset, target->preset == NULL ? &plain : request->quantize,
-                                  n_steps, err));
+    CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, preset,
+                                  target->preset == NULL ? &plain : request->quantize, n_steps, err));
   CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));

@@ -138,8 +138,7 @@ ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index
 static ckpt_status requantize(ckpt_expr **out, const ckpt_diff *d, ckpt_plan *plan, const ckpt_tensor *tensor,
                               ckpt_dtype dtype, ckpt_error *err) {
   ckpt_expr *importance = NULL;
-  if (d->options.imatrix != NULL)
-    CKPT_TRY(ckpt_imatrix_expr(&importance, plan, d->options.imatrix, tensor, err));
+  if (d->options.imatrix != NULL) CKPT_TRY(ckpt_imatrix_expr(&importance, plan, d->options.imatrix, tensor, err));
   if (!ckpt_backend_reference.can_quantize(dtype, importance != NULL))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s in %s is of no use without importance (--imatrix%s)",
                      ckpt_dtype_name(dtype), d->b->path, d->options.imatrix == NULL ? "" : " has none of this tensor");

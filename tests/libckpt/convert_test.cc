@@ -98,35 +98,43 @@ TEST_F(Convert, TheDigestIsWhatAReaderFinds) {
   }
 }
 
+// Every format that can be written, with "/" behind it where what it writes is a folder of its shards.
+std::vector<std::pair<const char *, const char *>> EveryForm() {
+  std::vector<std::pair<const char *, const char *>> forms;
+  for (const ckpt_format *const *format = ckpt_formats; *format != nullptr; format++) {
+    if ((*format)->layout != nullptr) forms.push_back({(*format)->name, ""});
+    if ((*format)->caps.shards) forms.push_back({(*format)->name, "/"});
+  }
+  return forms;
+}
+
 TEST_F(Convert, TheDigestIsWhatAReaderFindsInEveryFormat) {
   const std::string data = CKPT_TESTS_DIR "/data/";
-  size_t n_formats = 0, n_written = 0;
-  for (const ckpt_format *const *format = ckpt_formats; *format != nullptr; format++) {
-    if ((*format)->layout == nullptr) continue;
-    n_formats++;
-    options_.to = (*format)->name;
+  size_t n_written = 0;
+  for (const auto &[to, ending] : EveryForm()) {
+    const std::string out = Path("out") + ending;
     for (const char *input : {"gpt2-tiny", "llama-tiny", "torch/views.pt", "torch/training.pt", "dcp/fsdp4"})
       for (const char *include : {"model", "all"}) {
-        SCOPED_TRACE(std::string(input) + " as " + options_.to + ", " + include);
+        SCOPED_TRACE(std::string(input) + " as " + to + ending + ", " + include);
+        options_.to = to;
         options_.include = include;
-        if (IsRefused(Run(data + input, Path("out")))) continue;
-        EXPECT_EQ(Digest(), Hash(Path("out")));
+        if (IsRefused(Run(data + input, out))) continue;
+        EXPECT_EQ(Digest(), Hash(out));
         n_written++;
         // What was written is an input like any: now a tie is known as its format gives it.
-        std::string first = Path("out");
         bool has_extras = strcmp(input, "torch/training.pt") == 0;  // which a made torch object has no place for
-        for (const ckpt_format *const *then = ckpt_formats; *then != nullptr; then++) {
-          if ((*then)->layout == nullptr || (has_extras && strcmp((*then)->name, "torch") == 0)) continue;
-          options_.to = (*then)->name;
-          if (IsRefused(Run(first, Path("again")))) continue;
-          EXPECT_EQ(Digest(), Hash(Path("again"))) << "then as " << options_.to;
+        for (const auto &[then, then_ending] : EveryForm()) {
+          if (has_extras && strcmp(then, "torch") == 0) continue;
+          const std::string again = Path("again") + then_ending;
+          options_.to = then;
+          if (IsRefused(Run(out, again))) continue;
+          EXPECT_EQ(Digest(), Hash(again)) << "then as " << then << then_ending;
           fs::remove_all(Path("again"));
         }
-        options_.to = (*format)->name;
         fs::remove_all(Path("out"));
       }
   }
-  EXPECT_GE(n_formats, 6u);
+  EXPECT_GE(EveryForm().size(), 6u);
   EXPECT_GE(n_written, 4u * 10 + 2u * 8);
 }
 
