@@ -46,3 +46,19 @@ ls all
 try convert whole.gguf -o all --to gguf --quiet --force
 ls all
 try convert whole.gguf -o no.safetensors --to gguf-shards
+
+# what verify looks at
+try verify whole.gguf --quiet
+cp whole.gguf padded.gguf
+n=$(($(stat -c %s whole.gguf) - 64))
+printf 'xy' | dd of=padded.gguf bs=1 seek=$((n - 3)) conv=notrunc status=none
+printf 'z' | dd of=padded.gguf bs=1 seek=$((n + 60)) conv=notrunc status=none
+try verify padded.gguf --quiet
+try verify padded.gguf --headers --quiet
+cp $DATA/gguf/tiny-llama-f16.gguf model.gguf
+try quantize model.gguf -o nvfp4.gguf --type F16 --tensor-type attn_q=nvfp4 --quiet
+try convert nvfp4.gguf -o scaled.gguf --rename 's/0\.attn_norm\.weight/0.attn_q.scale/' --quiet
+try verify scaled.gguf --quiet
+try convert scaled.gguf -o no.safetensors --dtype f32
+try convert scaled.gguf -o scaled-f16.gguf --dtype f16 --quiet
+try ls scaled-f16.gguf --match '*attn_q*'
