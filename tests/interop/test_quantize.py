@@ -188,17 +188,56 @@ def perplexity(folder, model):
     return re.findall(r"\[\d+\]([\d.]+),", done.stdout + done.stderr)
 
 
+def tokens(folder, model):
+    """What llama.cpp's tokenizer, out of a file's metadata, makes of a text."""
+    tool = command.llama("llama-tokenize")
+    if tool is None:
+        return None
+    done = subprocess.run([tool, "-m", os.path.join(folder, model), "-p", "the quick brown fox", "--ids", "--log-disable"],
+                          capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0 or done.returncode == -signal.SIGILL, (done.returncode, done.stderr[-3000:])
+    return done.stdout
+
+
 def test_tools_run_what_we_write(folder):
-    """llama.cpp loads the file and computes the same with it as with its own."""
-    shutil.copy(GOLDEN, os.path.join(folder, "model.gguf"))
-    pathlib.Path(folder, "own.gguf").write_bytes(quantize(folder, os.path.join(folder, "model.gguf"), "Q4_K_M", []))
-    ckpt("quantize", GOLDEN, "-o", os.path.join(folder, "m.gguf"), "--type", "Q4_K_M")
-    own = perplexity(folder, "own.gguf")
-    if own is None:
-        return
-    mine = perplexity(folder, "m.gguf")
-    n = min(len(own), len(mine))  # it may lose its last lines when it ends
-    assert n >= 3 and mine[:n] == own[:n], (own, mine)
+    """llama.cpp loads the three presets of `./dev demo`, from one read, and computes the same as with its own."""
+    source = os.path.join(folder, "model.gguf")
+    shutil.copy(GOLDEN, source)
+    types = ["Q8_0", "Q6_K", "Q4_K_M"]
+    ckpt("quantize", GOLDEN, "-o", os.path.join(folder, "m-{type}.gguf"), *(word for t in types for word in ("--type", t)))
+    for preset in types:
+        pathlib.Path(folder, "own.gguf").write_bytes(quantize(folder, source, preset, []))
+        assert tokens(folder, "m-%s.gguf" % preset) == tokens(folder, "model.gguf")
+        own = perplexity(folder, "own.gguf")
+        if own is None:
+            return
+        mine = perplexity(folder, "m-%s.gguf" % preset)
+        n = min(len(own), len(mine))  # it may lose its last lines when it ends
+        assert n >= 3 and mine[:n] == own[:n], (preset, own, mine)
+
+
+def test_one_dtype_is_what_the_converter_calls_outtype(folder):
+    """`convert --dtype` is llama-quantize to F16, BF16 or F32, from floats and from blocks."""
+    for name, stored in [("llama", "f16"), ("gpt2", "f32"), ("qwen2-odd", "bf16")]:
+        source, blocks, ours = (os.path.join(folder, n) for n in ("model.gguf", "q8.gguf", "o.gguf"))
+        write_model(source, name, stored)
+        ckpt("quantize", source, "-o", blocks, "--type", "Q8_0", "--allow-fallback", "--force")
+        for path, options in (source, []), (blocks, ["--allow-requantize"]):
+            for dtype in ["f16", "bf16", "f32"]:
+                ckpt("convert", path, "-o", ours, "--dtype", dtype, "--force")
+                theirs = quantize(folder, path, dtype.upper(), options)
+                assert pathlib.Path(ours).read_bytes() == theirs, (name, stored, dtype, options)
+
+
+def test_a_file_of_llama_quantize_is_proven_from_its_source(folder):
+    source, made = os.path.join(folder, "model.gguf"), os.path.join(folder, "made.gguf")
+    write_model(source, "llama", "f16")
+    write_imatrix(os.path.join(folder, "imatrix.gguf"), source, False)
+    imatrix = ["--imatrix", os.path.join(folder, "imatrix.gguf")]
+    for preset, options in ("Q4_K_M", []), ("Q5_K_S", imatrix), ("IQ2_XS", imatrix):
+        pathlib.Path(made).write_bytes(quantize(folder, source, preset, options))
+        ckpt("diff", source, made, "--requantize", *options)
+    ckpt("diff", source, made, "--requantize", status=1)
 
 
 if __name__ == "__main__":
