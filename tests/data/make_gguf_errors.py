@@ -104,6 +104,7 @@ FILES = {
     "axes-overflow-past-zero": file(tensors=[tensor(shape=(2**62, 2**62, 0))]),
     "axes-overflow-to-small": file(tensors=[tensor(shape=(2**33, 2**31, 1))]),
     "bytes-overflow": file(tensors=[tensor(shape=(2**62,))]),
+    "padding-overflows": file(tensors=[tensor(shape=(2**63 - 1,), kind=24)]),
     "dtype-removed": file(tensors=[tensor(kind=4)]),
     "dtype-unknown": file(tensors=[tensor(kind=1000)]),
     "rows-cut-blocks": file(tensors=[tensor(shape=(8, 32), kind=Q4_K)], payload=b"\0" * 144),
