@@ -64,6 +64,8 @@ CASES = {
     "hash --check": ("hash --check ../sums", {}),
     "diff": ("diff IN ../one.safetensors", {}),
     "verify": ("verify IN --manifest ../manifest.json", {}),
+    "diff --requantize": ("diff MODEL ../quantized.gguf --requantize --imatrix IMATRIX", {}),
+    "verify a GGUF file": ("verify GGUF", {}),
     "verify --receipt": ("verify ../one.safetensors --receipt ../receipt.json", {}),
 }
 
@@ -150,7 +152,9 @@ class Run:
 def prepare(base):
     inputs = os.path.join(base, "in")
     shutil.copytree(os.path.join(DATA, "llama-tiny"), inputs)
-    for command in ("hash in -o manifest.json", "convert in -o one.safetensors --receipt receipt.json", "hash in"):
+    quantize = "quantize {0}/tiny-llama-f16.gguf -o quantized.gguf --type Q4_0 --imatrix {0}/imatrix.gguf"
+    for command in ("hash in -o manifest.json", "convert in -o one.safetensors --receipt receipt.json",
+                    quantize.format(os.path.join(DATA, "gguf")), "hash in"):
         done = subprocess.run([CKPT] + command.split(), cwd=base, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit("%s: %s" % (command, done.stderr))

@@ -246,6 +246,34 @@ def check_metadata(base):
     shutil.rmtree(os.path.join(base, "shards"))
 
 
+def check_quantize(base):
+    """Three types from one read of a tensor of 128 MB, with importance and against what its source gives."""
+    model, imatrix, out = (os.path.join(base, name) for name in ("model.gguf", "imatrix.gguf", "out-{type}.gguf"))
+    n_rows, n_columns, name = 1 << 13, 1 << 13, b"blk.0.ffn_up.weight"
+
+    def text(word):
+        return struct.pack("<Q", len(word)) + word
+
+    keys = text(b"general.architecture") + struct.pack("<I", 8) + text(b"llama")
+    keys += text(b"llama.block_count") + struct.pack("<II", 4, 1)
+    with open(model, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, 1, 2) + keys + text(name))
+        f.write(struct.pack("<IQQIQ", 2, n_columns, n_rows, 1, 0))
+        f.write(bytes(-f.tell() % 32))
+        f.truncate(f.tell() + 2 * n_rows * n_columns)
+    with open(imatrix, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + text(name + b".in_sum2") + struct.pack("<IQIQ", 1, n_columns, 0, 0))
+        f.write(text(name + b".counts") + struct.pack("<IQIQ", 1, 1, 0, 4 * n_columns))
+        f.write(bytes(-f.tell() % 32) + struct.pack("<f", 1) * n_columns + struct.pack("<f", 1) + bytes(28))
+    types, limit = ("Q8_0", "F32", "Q4_0"), 16 * MIB + ALLOWED
+    options = ("--imatrix", imatrix, "--quiet", "--memory", "16M")
+    measure("128 MB to three types", limit, "quantize", model, "-o", out, *options,
+            *(word for kind in types for word in ("--type", kind)))
+    measure("128 MB: diff --requantize", limit, "diff", model, out.replace("{type}", "Q4_0"), "--requantize", *options)
+    for path in (model, imatrix, *(out.replace("{type}", kind) for kind in types)):
+        os.remove(path)
+
+
 def check_listing(base):
     """Findings of one kind are listed so far, and counted all."""
     path = os.path.join(base, "zeros.safetensors")
@@ -272,7 +300,7 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_hostile,
-                     check_metadata, check_listing, check_refusal):
+                     check_metadata, check_quantize, check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
