@@ -71,4 +71,15 @@ try quantize model.gguf -o no.gguf --type Q8_0 --imatrix model.gguf
 try quantize model.gguf -o no.safetensors --type Q8_0
 try quantize $DATA/llama-tiny -o no.gguf --type Q8_0 | sed "s#$DATA/##"
 try quantize model.gguf -o imatrix.gguf --type Q8_0 --imatrix imatrix.gguf --force
+# rows of 7 values fit no blocks
+cp $DATA/gguf/whole.gguf $DATA/gguf/every-type.gguf .
+try quantize whole.gguf -o no.gguf --type Q4_K_M
+try quantize whole.gguf -o no.gguf --type Q8_0 --tensor-type attn_q=f32
+try quantize whole.gguf -o fallen.gguf --type Q4_K_M --allow-fallback --quiet
+try quantize whole.gguf -o fallen.gguf --type Q8_0 --tensor-type attn_q=f32 --allow-fallback --quiet --json --force |
+  sed 's/"seconds":[^,]*,"peak_bytes":[0-9]*/"seconds":0,"peak_bytes":0/'
+rm fallen.gguf whole.gguf
+try quantize every-type.gguf -o no.gguf --type Q8_0
+try quantize model.gguf -o no.gguf --type Q8_0 --output-tensor-type i32
+rm every-type.gguf
 ls
