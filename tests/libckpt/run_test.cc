@@ -455,6 +455,31 @@ TEST_F(Run, ReductionsAreTheSameBitForBit) {
   }
 }
 
+// A scale of zero hides codes, but not from a comparison of bits.
+TEST_F(Run, BlocksDifferInBitsWhereTheirBytesDo) {
+  open();
+  const uint64_t shape[] = {4, 32};
+  std::vector<uint8_t> a(4 * 18, 0), b;
+  a[18 + 1] = 0x3C;  // the second block's scale is 1
+  b = a;
+  b[5] = 0x21;       // codes of the first, under its zero
+  b[18 + 2] = 0x05;  // one of the second
+  ckpt_expr *x = nullptr, *y = nullptr;
+  ASSERT_EQ(ckpt_expr_memory(&x, plan_, CKPT_Q4_0, 2, shape, a.data(), &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_memory(&y, plan_, CKPT_Q4_0, 2, shape, b.data(), &err_), CKPT_OK);
+  static const ckpt_tolerance tolerance = {0, 0};
+  const void *value = nullptr;
+  ASSERT_EQ(ckpt_plan_reduce(plan_, "compare", apply(ckpt_op_compare, {x, y}, &tolerance), &value, &err_), CKPT_OK);
+  ckpt_run_options o = options(200, 1);
+  run_well(o);
+  const ckpt_difference *d = static_cast<const ckpt_difference *>(value);
+  EXPECT_EQ(d->n_different, 1u);
+  EXPECT_EQ(d->first, 32u);
+  EXPECT_EQ(d->max_abs, 5.0);
+  EXPECT_EQ(d->n_bits, 2u);
+  EXPECT_EQ(d->first_bits, 0u);
+}
+
 size_t heap_bytes() {
   struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
