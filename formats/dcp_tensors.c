@@ -352,7 +352,6 @@ static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const cha
   if (block != 1 && !ckpt_mul_u64(shape[tensor.rank - 1], block, &shape[tensor.rank - 1]))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
   const ckpt_tensor wanted = {.dtype = (uint8_t)tensor.dtype,
-                              .role = (uint8_t)role,
                               .rank = tensor.rank,
                               .shape = shape,
                               .extents = a->extents,
@@ -361,7 +360,7 @@ static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const cha
   int64_t twin = ckpt_dcp_twins_find(&a->twins, a->index, &wanted);
   if (twin >= 0) {
     *number = (uint32_t)twin;
-    return ckpt_index_alias(a->index, *number, name, err);
+    return ckpt_index_alias_as(a->index, *number, name, role, err);
   }
   CKPT_TRY(ckpt_index_add(a->index, name, strlen(name), tensor.dtype, tensor.rank, shape, role, a->extents,
                           a->n_extents, number, err));

@@ -24,7 +24,7 @@ static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, cons
 }
 
 static bool is_same(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (a->dtype != b->dtype || a->role != b->role || a->extent_form != b->extent_form || a->n_extents != b->n_extents ||
+  if (a->dtype != b->dtype || a->extent_form != b->extent_form || a->n_extents != b->n_extents ||
       !ckpt_tensor_same_shape(a, b))
     return false;
   for (uint32_t i = 0; i < a->n_extents; i++)

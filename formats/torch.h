@@ -1,5 +1,6 @@
-/* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_make.c (one for tensors
- * that have none), torch_layout.c (records and segments). Not for other formats. */
+/* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_rename.c (the input's under
+ * other names), torch_make.c (one for tensors that have none), torch_layout.c (records and segments). Not for other
+ * formats. */
 #ifndef CKPT_FORMATS_TORCH_H
 #define CKPT_FORMATS_TORCH_H
 
@@ -11,6 +12,10 @@
  * whose leaves are the description's own tensors. */
 ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
+
+/* Gives the tensors of a description, among whose objects *root is, the keys that their names ask for: *root becomes a
+ * copy where a tensor has another name, or lost one. ENOMEM, ELIMIT. */
+ckpt_status ckpt_torch_rename(ckpt_object **root, const ckpt_index *described, ckpt_arena *arena, ckpt_error *err);
 
 /* An object for the tensors and objects of a description; NULL for a model without more. In the losses' arena. */
 ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,

@@ -12,8 +12,10 @@
 
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_params.h"
+#include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum { MAX_PARTS = 64 }; /* of a checkpoint, where its optimizer is looked for */
 
@@ -278,6 +280,39 @@ static ckpt_status drop_repeated(const maker *m, ckpt_error *err) {
   return status;
 }
 
+/* ---- what goes --------------------------------------------------------------------------------------------------- */
+
+/* Whether all that an entry of the input's object holds besides tensors is written here too. */
+static bool is_kept(const maker *m, const ckpt_object *value) {
+  const ckpt_object *objects = m->described->objects, *groups = ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS);
+  ckpt_object *pair[] = {NULL, (ckpt_object *)(uintptr_t)value};
+  const ckpt_object alone = {.kind = CKPT_OBJECT_DICT, .n = 1, .items = pair};
+  if (value->kind <= CKPT_OBJECT_TEXT || ckpt_objects_count(&alone) == 0) return true; /* the trainer's */
+  if (value->kind == CKPT_OBJECT_DICT && groups != NULL && ckpt_object_field(value, "param_groups") == groups)
+    return value->n == 2; /* and the states */
+  for (uint64_t i = 0; i < objects->n; i++)
+    if (objects->items[2 * i + 1] == value) return true;
+  return false;
+}
+
+static ckpt_status say_lost(const maker *m, ckpt_error *err) {
+  const ckpt_object *top = ckpt_object_get(m->described->objects, CKPT_TORCH_OBJECT);
+  ckpt_name_list lost = {.n = 0};
+  if (top == NULL) return CKPT_OK;
+  if (top->kind == CKPT_OBJECT_DICT && top->n == 1 && top->items[1]->kind == CKPT_OBJECT_DICT) top = top->items[1];
+  for (uint64_t i = 0; top->kind == CKPT_OBJECT_DICT && i < top->n; i++) {
+    const ckpt_object *key = top->items[2 * i];
+    if (!is_kept(m, top->items[2 * i + 1]))
+      ckpt_name_list_add(&lost, key->kind == CKPT_OBJECT_TEXT ? key->text : "an entry whose key is no text");
+  }
+  if (lost.n == 0)
+    return ckpt_losses_add(m->losses, err, "the object that the tensors were in%s%.200s",
+                           top->kind == CKPT_OBJECT_FOREIGN ? ": " : "",
+                           top->kind == CKPT_OBJECT_FOREIGN ? ckpt_torch_class(top) : "");
+  return ckpt_losses_add(m->losses, err, "%zu object%s beside the tensors (%s)", lost.n, lost.n == 1 ? "" : "s",
+                         lost.text);
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
 static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
@@ -294,8 +329,7 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   if (conflict != NULL)
     return ckpt_losses_add(m->losses, err, "roles and objects (%s stands in their way)",
                            m->described->tensors[conflict->tensor].name);
-  if (ckpt_object_get(objects, CKPT_TORCH_OBJECT) != NULL)
-    CKPT_TRY(ckpt_losses_add(m->losses, err, "the object that the tensors were in"));
+  CKPT_TRY(say_lost(m, err));
   if (trainer != NULL && trainer->kind == CKPT_OBJECT_DICT) n_objects += trainer->n;
   CKPT_TRY(new_dict(m, m->n + n_objects + 1, &m->root, err));
   CKPT_TRY(set_dicts(m, err));

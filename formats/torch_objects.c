@@ -1,9 +1,9 @@
 /* torch_objects.c - what object a torch file is written with.
  *
- * Where the input came from torch and its tensors keep their names, it is the input's own object, copied: leaves bear
- * the numbers of the tensors to be written, and what torch.load(weights_only=True) does not take (torch_safe.h) is left
- * out and said. Dicts lose such an entry, lists and tuples have None in its place, a call with such an argument is left
- * out itself. Else the object is made (torch_make.c). */
+ * Where the input came from torch it is the input's own object, copied, with the keys that its tensors' names ask for
+ * (torch_rename.c): leaves bear the numbers of the tensors to be written, and what torch.load(weights_only=True) does
+ * not take (torch_safe.h) is left out and said. Dicts lose such an entry, lists and tuples have None in its place, a
+ * call with such an argument is left out itself. Else the object is made (torch_make.c). */
 #include "formats/torch.h"
 
 #include <stdio.h>
@@ -269,14 +269,14 @@ static ckpt_status holds_all(const ckpt_object *root, uint32_t n_tensors, bool *
 
 /* The input's own object as it can be written; NULL where it is none, or has not all tensors. */
 static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  const ckpt_object *root = ckpt_object_get(described->objects, CKPT_TORCH_OBJECT);
-  ckpt_object *copy = NULL;
+  ckpt_object *root = (ckpt_object *)(uintptr_t)ckpt_object_get(described->objects, CKPT_TORCH_OBJECT), *copy = NULL;
   uint32_t *numbers = NULL;
   bool all = false;
   *out = NULL;
   if (root == NULL) return CKPT_OK;
   copier c = {.arena = losses->arena};
-  CKPT_TRY(ckpt_described_numbers(&numbers, &c.n_numbers, described, false, err));
+  CKPT_TRY(ckpt_torch_rename(&root, described, losses->arena, err));
+  CKPT_TRY(ckpt_described_numbers(&numbers, &c.n_numbers, described, true, err));
   c.numbers = numbers;
   ckpt_status status = copy_graph(&c, root, &copy, err);
   if (status == CKPT_OK && copy != NULL) status = holds_all(copy, described->n_tensors, &all, err);

@@ -128,6 +128,15 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
   return CKPT_OK;
 }
 
+ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *name, ckpt_role role, ckpt_error *err) {
+  ckpt_tensor *tensor = &index->tensors[number];
+  if (role == CKPT_ROLE_OTHER || tensor->role != CKPT_ROLE_OTHER) return ckpt_index_alias(index, number, name, err);
+  const char *other = tensor->name;
+  CKPT_TRY_ALLOC(tensor->name = ckpt_arena_copy(&index->arena, name), err);
+  tensor->role = (uint8_t)role;
+  return ckpt_index_alias(index, number, other, err);
+}
+
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err) {
   CKPT_TRY(
       ckpt_grow(&index->composites, index->n_composites, &index->composite_capacity, sizeof *index->composites, err));

@@ -41,7 +41,7 @@ static ckpt_status fill(ckpt_index *index, const ckpt_readback *read, const ckpt
     const ckpt_readback_name *name = &read->names[i];
     const ckpt_tensor *like = &described->tensors[name->tensor];
     if (i != 0 && read->names[i - 1].tensor == name->tensor) {
-      CKPT_TRY(ckpt_index_alias(index, name->tensor, name->text, err));
+      CKPT_TRY(ckpt_index_alias_as(index, name->tensor, name->text, name->role, err));
       continue;
     }
     CKPT_TRY(ckpt_index_add(index, name->text, strlen(name->text), (ckpt_dtype)like->dtype, like->rank, like->shape,

@@ -29,6 +29,7 @@ typedef struct namer {
   entry *entries;
   uint32_t n, capacity;
   uint64_t n_steps;
+  bool keeps_numbers; /* of parameters: their names stand in the groups alone */
 } namer;
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
@@ -44,7 +45,11 @@ static const char *name_of_state(const namer *w, const ckpt_object *leaf, size_t
   const ckpt_tensor *tensor = leaf->kind == CKPT_OBJECT_TENSOR ? tensor_of(w, leaf->tensor) : NULL;
   if (tensor == NULL || tensor->aliases != NULL || w->described->objects_of->tensors[leaf->tensor].aliases != NULL)
     return NULL;
-  return ckpt_state_parameter(tensor->name, n_name);
+  if (!w->keeps_numbers) return ckpt_state_parameter(tensor->name, n_name);
+  const char *state = strstr(tensor->name, ".state."), *dot = strrchr(tensor->name, '.'); /* of any optimizer */
+  if (state == NULL || dot <= state + strlen(".state")) return NULL;
+  *n_name = (size_t)(dot - state) - strlen(".state.");
+  return state + strlen(".state.");
 }
 
 /* A parameter's name as it is written: another one where its tensor has another one. */
@@ -167,20 +172,28 @@ static const char *name_of_key(const namer *w, const char *key) {
 static ckpt_object *name_of(const namer *w, const ckpt_object *key) {
   char room[32];
   const char *text = text_of(key, room);
-  if (text == NULL) return (ckpt_object *)(uintptr_t)key;
+  if (text == NULL || (w->keeps_numbers && key->kind == CKPT_OBJECT_INT)) return (ckpt_object *)(uintptr_t)key;
   text = name_of_key(w, text);
   return ckpt_object_text(w->arena, text, strlen(text));
 }
 
 /* ---- the copy ---------------------------------------------------------------------------------------------------- */
 
-/* The parameters of a group, or their param_names. */
-static ckpt_object *copy_list(const namer *w, const ckpt_object *list, bool is_names) {
+/* What a group calls the parameter that it has this key for: where that is a number, the states bear the name. */
+static const char *name_in_group(const namer *w, const ckpt_object *name, const ckpt_object *key) {
   char room[32];
+  if (name->kind != CKPT_OBJECT_TEXT || strlen(name->text) != name->n) return NULL;
+  bool is_number = w->keeps_numbers && key != NULL && key->kind == CKPT_OBJECT_INT;
+  const entry wanted = {.key = is_number ? text_of(key, room) : ""};
+  const entry *found = w->n == 0 ? NULL : bsearch(&wanted, w->entries, w->n, sizeof *w->entries, compare_keys);
+  return is_number && found != NULL ? found->name : name_written(w, name->text);
+}
+
+/* The parameters of a group; or, where these are `of`, their param_names. */
+static ckpt_object *copy_list(const namer *w, const ckpt_object *list, const ckpt_object *of) {
   ckpt_object *copy = ckpt_object_new(w->arena, CKPT_OBJECT_LIST, list->n, NULL);
   for (uint64_t i = 0; copy != NULL && i < list->n; i++) {
-    const char *name = is_names ? text_of(list->items[i], room) : NULL;
-    if (name != NULL) name = name_written(w, name);
+    const char *name = of == NULL ? NULL : name_in_group(w, list->items[i], i < of->n ? of->items[i] : NULL);
     copy->items[i] = name != NULL ? ckpt_object_text(w->arena, name, strlen(name)) : name_of(w, list->items[i]);
     if (copy->items[i] == NULL) return NULL;
   }
@@ -203,11 +216,14 @@ static ckpt_object **place_of(ckpt_object *dict, const ckpt_object *value) {
 
 static ckpt_object *copy_group(const namer *w, const ckpt_object *group) {
   static const char *const keys[] = {"params", "param_names"};
+  static const ckpt_object none = {.kind = CKPT_OBJECT_LIST};
+  const ckpt_object *params = list_of(group, keys[0]);
   if (group->kind != CKPT_OBJECT_DICT) return (ckpt_object *)(uintptr_t)group;
   ckpt_object *copy = copy_dict(w, group);
   for (int i = 0; i < 2 && copy != NULL; i++) {
     ckpt_object **list = place_of(copy, list_of(group, keys[i]));
-    if (list != NULL && (*list = copy_list(w, *list, i == 1)) == NULL) return NULL;
+    if (list != NULL && (*list = copy_list(w, *list, i == 0 ? NULL : params == NULL ? &none : params)) == NULL)
+      return NULL;
   }
   return copy;
 }
@@ -249,9 +265,9 @@ static ckpt_object *copy_optimizer(const namer *w, const ckpt_object *optimizer,
   return *at == NULL ? NULL : copy;
 }
 
-ckpt_status ckpt_torch_name_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
-                                   ckpt_arena *arena, ckpt_error *err) {
-  namer w = {.described = described, .arena = arena};
+static ckpt_status name_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
+                               bool keeps_numbers, ckpt_arena *arena, ckpt_error *err) {
+  namer w = {.described = described, .arena = arena, .keeps_numbers = keeps_numbers};
   const ckpt_object *state = ckpt_object_get(optimizer, "state"), *groups = list_of(optimizer, "param_groups");
   if (state != NULL && state->kind != CKPT_OBJECT_DICT) state = NULL;
   ckpt_status status;
@@ -263,4 +279,14 @@ done:
   free(w.entries);
   free(w.numbers);
   return status;
+}
+
+ckpt_status ckpt_torch_name_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
+                                   ckpt_arena *arena, ckpt_error *err) {
+  return name_params(out, optimizer, described, false, arena, err);
+}
+
+ckpt_status ckpt_torch_rename_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
+                                     ckpt_arena *arena, ckpt_error *err) {
+  return name_params(out, optimizer, described, true, arena, err);
 }

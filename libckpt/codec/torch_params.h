@@ -18,4 +18,8 @@
 ckpt_status ckpt_torch_name_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
                                    ckpt_arena *arena, ckpt_error *err);
 
+/* The same, but numbers stay numbers: it is its param_names that follow the tensors. */
+ckpt_status ckpt_torch_rename_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
+                                     ckpt_arena *arena, ckpt_error *err);
+
 #endif

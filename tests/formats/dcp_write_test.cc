@@ -312,6 +312,30 @@ TEST_F(DcpWrite, TiedTensorsHaveBothNamesAndOnePlace) {
   EXPECT_EQ(Digest(gpt2), Digest(folder_ / "o"));
 }
 
+// A weight that an average shares, whichever of the two the dict has first.
+TEST_F(DcpWrite, TensorsOfAllKindsStayTied) {
+  for (const char *pickle : {"(dVmodel\n(dVw\nNssVema\n(dVw\nNss.", "(dVema\n(dVw\nNssVmodel\n(dVw\nNss."}) {
+    IndexPointer index = open(Source({4}), &err_, false);
+    ckpt_arena *arena = &index->arena;
+    ckpt_pickle_options options = {};
+    options.data = pickle, options.n_bytes = strlen(pickle);
+    ckpt_object *objects = index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
+    objects->items[0] = ckpt_object_text(arena, "torch", 5);
+    ASSERT_EQ(ckpt_pickle_read(&objects->items[1], nullptr, &options, arena, &err_), CKPT_OK) << text_of(err_);
+    for (int i = 1; i <= 3; i += 2) objects->items[1]->items[i]->items[1] = ckpt_object_tensor(arena, 0);
+    index->tensors[0].name = "w";
+    ASSERT_EQ(ckpt_index_alias(index.get(), 0, "ema.w", &err_), CKPT_OK);
+    spill(folder_ / "tied.pt", write("torch", index.get(), {}, &err_)[""]);
+    ASSERT_EQ(Write(folder_ / "tied.pt", folder_ / "tied" + pickle[4], 2), CKPT_OK) << text_of(err_);
+    IndexPointer back = open(folder_ / "tied" + pickle[4], &err_, false);
+    ASSERT_EQ(back->n_tensors, 1u) << pickle;
+    EXPECT_STREQ(back->tensors[0].name, "ema.w"); /* the first in byte order */
+    EXPECT_STREQ(back->tensors[0].aliases[0], "w");
+    EXPECT_EQ(back->tensors[0].role, CKPT_ROLE_PARAMETER);
+    EXPECT_EQ(Digest(folder_ / "tied.pt"), Digest(folder_ / "tied" + pickle[4]));
+  }
+}
+
 TEST_F(DcpWrite, WritesForManyRanks) {
   std::vector<int> rows(200, 500);
   std::string source = Source(rows, 2);

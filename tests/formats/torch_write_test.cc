@@ -162,6 +162,82 @@ TEST(TorchWrite, TrainingStateOfOtherFormats) {
   EXPECT_EQ(index->step, 7);
 }
 
+class Renamed : public testing::Test {
+ protected:
+  // The object of a file of ours whose tensors got other names, printed.
+  std::string Object(const std::string &input, const std::vector<const char *> &rename,
+                     const std::vector<const char *> &exclude = {nullptr}) {
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = input.c_str();
+    const std::string output = folder_ / "renamed.pt";
+    options.output = output.c_str();
+    options.rename = rename.data();
+    options.exclude = exclude.data();
+    options.include = "all";
+    options.force = true;
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+    index_ = open(output, &err, false);
+    const ckpt_object *object = ckpt_object_get(index_->objects, "torch");
+    return object == nullptr ? "" : ckpt_object_print(object, 1 << 16, &index_->arena);
+  }
+  bool Has(const char *name) { return ckpt_index_find(index_.get(), name) != nullptr; }
+  IndexPointer index_{nullptr, ckpt_index_free};
+  Folder folder_;
+};
+
+std::string replaced(std::string text, const std::string &what, const std::string &with) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
+    text.replace(at, what.size(), with);
+  return text;
+}
+
+// Keys follow the names, and all else of the object stays: groups, numbers, other optimizers.
+TEST_F(Renamed, TensorsKeepTheirObject) {
+  const std::string before = Object(kData + "training.pt", {nullptr});
+  const std::string model = Object(kData + "training.pt", {"s/^0\\./first./", nullptr});
+  EXPECT_TRUE(Has("first.weight") && Has("optimizer.state.0.weight.exp_avg")) << model;
+  size_t end = before.find("\"optimizer\"");
+  EXPECT_EQ(model, replaced(before.substr(0, end), "\"0.", "\"first.") + before.substr(end));
+  const std::string both = Object(kData + "training.pt", {"s/^(optimizer.state.|)0\\.([wb])/\\1first.\\2/", nullptr});
+  EXPECT_TRUE(Has("first.weight") && Has("optimizer.state.first.weight.exp_avg")) << both;
+  EXPECT_EQ(both, replaced(before, "\"0.", "\"first."));
+}
+
+// A name less of a tensor that has several is an entry less.
+TEST_F(Renamed, NamesThatAreLeftOutGoFromTheObject) {
+  const std::string before = Object(kData + "views.pt", {nullptr});
+  const std::string less = Object(kData + "views.pt", {nullptr}, {"head.copy", nullptr});
+  EXPECT_TRUE(Has("head.weight") && !Has("head.copy"));
+  size_t at = before.find(", \"head.copy\""), end = before.find(", \"rows\"");
+  EXPECT_EQ(less.substr(0, at), before.substr(0, at));
+  EXPECT_EQ(less.substr(at, 8), before.substr(end, 8));
+}
+
+// What the tensors' names leave no place for is named.
+TEST_F(Renamed, WhatGoesIsNamed) {
+  IndexPointer index = [&] {
+    ckpt_error err = {};
+    return open(kData + "training.pt", &err, false);
+  }();
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (strcmp(index->tensors[i].name, "second.state.0.momentum") == 0) index->tensors[i].name = "third.x";
+  ckpt_error err = {};
+  Texts losses;
+  ckpt_index *described = describe(index.get(), &err);
+  described->objects_of = index.get();
+  ckpt_losses said = {};
+  said.arena = &described->arena;
+  IndexPointer original = open(kData + "training.pt", &err, false);
+  described->objects_of = original.get();
+  EXPECT_EQ(ckpt_normalize(ckpt_format_find("torch"), described, &said, &err), CKPT_OK) << text_of(err);
+  for (uint32_t i = 0; i < said.n; i++) losses.push_back(said.texts[i]);
+  ckpt_index_free(described);
+  ASSERT_FALSE(losses.empty());
+  EXPECT_EQ(losses[0], "2 objects beside the tensors (second, args)");
+}
+
 // Names that the nested object would change: one dict of all, which keeps them, and a word about it.
 TEST(TorchWrite, NamesInTheWay) {
   for (const char *name : {"model.x", "state_dict", "module.y", "optimizer.state", "optimizer", "loader"}) {
