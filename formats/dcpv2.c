@@ -9,6 +9,7 @@
  * they have here. */
 #include "formats/dcpv2.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,8 @@
 #include "libckpt/grow.h"
 
 typedef unsigned long long ull;
+
+enum { MAX_PATH_BYTES = 4096 + 32 }; /* of an item's key, a rank and an ending */
 
 /* What one rank has of a tensor. */
 typedef struct chunk {
@@ -59,6 +62,7 @@ typedef struct reader {
   uint32_t n_taken, taken_capacity;
   uint64_t n_files, n_missing, n_others;
   const char *missing, *other; /* the first */
+  char usual[MAX_PATH_BYTES];  /* the path of the file at hand, where no layout says one */
   ckpt_torch_globals globals;
   ckpt_extent *extents;
   uint32_t extent_capacity;
@@ -316,7 +320,8 @@ static ckpt_status find_file(reader *r, const ckpt_dcpv2_item *item, uint64_t ra
                              const char **path, const char **kind, ckpt_error *err) {
   *kind = "TorchSerialization";
   if (layout == NULL || layout->kind == CKPT_OBJECT_NONE) {
-    CKPT_TRY_ALLOC(*path = ckpt_arena_printf(&r->metadata.arena, "%s_%llu.pt", item->key, (ull)rank), err);
+    snprintf(r->usual, sizeof r->usual, "%s_%llu.pt", item->key, (ull)rank);
+    *path = r->usual;
     return CKPT_OK;
   }
   const ckpt_object *named = ckpt_object_field(layout, "file_path");
@@ -331,7 +336,7 @@ static ckpt_status find_file(reader *r, const ckpt_dcpv2_item *item, uint64_t ra
 
 static ckpt_status read_rank(reader *r, const ckpt_dcpv2_item *item, uint64_t rank, const ckpt_object *layout,
                              bool *is_first, ckpt_error *err) {
-  const char *path, *kind;
+  const char *path = NULL, *kind = NULL;
   uint32_t file;
   uint64_t n_bytes;
   ckpt_error why = {0};
@@ -343,7 +348,7 @@ static ckpt_status read_rank(reader *r, const ckpt_dcpv2_item *item, uint64_t ra
   }
   ckpt_status status = ckpt_source_add(r->index->source, path, &file, &n_bytes, &why);
   if (status == CKPT_ENOTFOUND) {
-    if (r->n_missing++ == 0) r->missing = path;
+    if (r->n_missing++ == 0) CKPT_TRY_ALLOC(r->missing = ckpt_arena_copy(&r->metadata.arena, path), err);
     return CKPT_OK;
   }
   if (status != CKPT_OK && err != NULL) *err = why;

@@ -31,7 +31,7 @@ typedef struct ckpt_dcpv2_metadata {
 } ckpt_dcpv2_metadata;
 
 /* Reads the pickle in a file of the source. Nothing is executed. EFORMAT for what is no metadata, EUNSUPPORTED for
- * another version than 2.0, and as ckpt_pickle_read. */
+ * another version than 1.0 and 2.0, and as ckpt_pickle_read. */
 ckpt_status ckpt_dcpv2_metadata_read(ckpt_dcpv2_metadata *metadata, ckpt_source *source, uint32_t file,
                                      ckpt_error *err);
 void ckpt_dcpv2_metadata_free(ckpt_dcpv2_metadata *metadata); /* the matching end */

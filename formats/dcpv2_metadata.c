@@ -5,6 +5,9 @@
  *          {'["state","0.weight","exp_avg"]': [{"sharding_metadata": {"type", "data"}, "ranks"}]},
  *      "rank_to_layout_info": {rank: {"file_path", "serialization_format": {"type"}} | None}}}}
  *
+ * Version 1.0 has one dict of all paths, '["optimizer","state",...]': [...], and {rank: {item: layout}} under
+ * "rank_to_layout_info_mappings"; versions that are not said are 1.0. It is brought into the form of 2.0.
+ *
  * DTensorShardingMetadata says a mesh of ranks and what each of its axes does to the tensor; default_tensor_v1 says
  * boxes. Which box a rank has follows as torch.chunk cuts: ceil(size / n) for each, less or none for the last. */
 #include "formats/dcpv2.h"
@@ -20,7 +23,7 @@
 
 typedef unsigned long long ull;
 
-enum { MAX_NAME_BYTES = 4096, MAX_MESH_AXES = 16 };
+enum { MAX_NAME_BYTES = 4096, MAX_MESH_AXES = 16, MAX_ITEMS = 1024 };
 /* 1,000 tensors of 1,000 ranks, whose mesh is in no order, take a quarter of it. */
 #define MAX_STEPS (UINT64_C(2) << 30)
 
@@ -71,31 +74,35 @@ static int compare_places(const void *a, const void *b) {
   return strcmp(((const ckpt_dcpv2_place *)a)->name, ((const ckpt_dcpv2_place *)b)->name);
 }
 
-static ckpt_status enter_item(ckpt_dcpv2_metadata *m, const ckpt_object *key, const ckpt_object *value,
-                              uint64_t *n_left, ckpt_error *err) {
-  const ckpt_object *paths = ckpt_object_field(value, "nested_path_to_metadata"),
-                    *files = ckpt_object_field(value, "rank_to_layout_info");
-  if (!is_text(key) || paths == NULL || paths->kind != CKPT_OBJECT_DICT || files == NULL ||
-      files->kind != CKPT_OBJECT_DICT || files->n > *n_left)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its metadata has an item without name, paths or files");
+static ckpt_status new_item(ckpt_dcpv2_metadata *m, const char *key, const ckpt_object *files, uint64_t *n_left,
+                            ckpt_error *err) {
+  if (files == NULL || files->kind != CKPT_OBJECT_DICT || files->n > *n_left)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, key, "its metadata has an item without files");
   *n_left -= files->n;
   CKPT_TRY(ckpt_grow(&m->items, m->n, &m->capacity, sizeof *m->items, err));
-  ckpt_dcpv2_item *item = &m->items[m->n++];
-  *item = (ckpt_dcpv2_item){.key = key->text, .files = files};
-  for (uint64_t i = 0; i < paths->n; i++) {
-    char name[MAX_NAME_BYTES + 1];
-    size_t n = (size_t)key->n;
-    const ckpt_object *path = paths->items[2 * i], *groups = paths->items[2 * i + 1];
-    if (!is_text(path) || groups->kind != CKPT_OBJECT_LIST || path->n > *n_left)
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, key->text, "path %llu of its metadata is no text with a list", (ull)i);
-    *n_left -= path->n; /* honest ones stand in the file, each for itself */
-    memcpy(name, key->text, n);
-    CKPT_TRY(join_path(name, &n, path, err));
-    CKPT_TRY(ckpt_grow(&item->places, item->n, &item->capacity, sizeof *item->places, err));
-    const char *copy = ckpt_arena_text(&m->arena, name, n);
-    CKPT_TRY_ALLOC(copy, err);
-    item->places[item->n++] = (ckpt_dcpv2_place){.name = copy, .groups = groups};
-  }
+  m->items[m->n++] = (ckpt_dcpv2_item){.key = key, .files = files};
+  return CKPT_OK;
+}
+
+/* A tensor of an item by its name: n bytes. */
+static ckpt_status add_place(ckpt_dcpv2_metadata *m, ckpt_dcpv2_item *item, const char *name, size_t n,
+                             const ckpt_object *groups, ckpt_error *err) {
+  CKPT_TRY(ckpt_grow(&item->places, item->n, &item->capacity, sizeof *item->places, err));
+  const char *copy = ckpt_arena_text(&m->arena, name, n);
+  CKPT_TRY_ALLOC(copy, err);
+  item->places[item->n++] = (ckpt_dcpv2_place){.name = copy, .groups = groups};
+  return CKPT_OK;
+}
+
+/* A path with its groups; n_left bounds paths that stand for many: honest ones stand in the file, each for itself. */
+static ckpt_status check_path(const ckpt_object *path, const ckpt_object *groups, uint64_t *n_left, ckpt_error *err) {
+  if (!is_text(path) || groups->kind != CKPT_OBJECT_LIST || path->n > *n_left)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a path of its metadata is no text with a list");
+  *n_left -= path->n;
+  return CKPT_OK;
+}
+
+static ckpt_status sort_places(const ckpt_dcpv2_item *item, ckpt_error *err) {
   if (item->n != 0) qsort(item->places, item->n, sizeof *item->places, compare_places);
   for (uint32_t i = 1; i < item->n; i++)
     if (compare_places(&item->places[i - 1], &item->places[i]) == 0)
@@ -103,13 +110,106 @@ static ckpt_status enter_item(ckpt_dcpv2_metadata *m, const ckpt_object *key, co
   return CKPT_OK;
 }
 
+static ckpt_status enter_item(ckpt_dcpv2_metadata *m, const ckpt_object *key, const ckpt_object *value,
+                              uint64_t *n_left, ckpt_error *err) {
+  const ckpt_object *paths = ckpt_object_field(value, "nested_path_to_metadata");
+  if (!is_text(key) || paths == NULL || paths->kind != CKPT_OBJECT_DICT)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its metadata has an item without name or paths");
+  CKPT_TRY(new_item(m, key->text, ckpt_object_field(value, "rank_to_layout_info"), n_left, err));
+  ckpt_dcpv2_item *item = &m->items[m->n - 1];
+  for (uint64_t i = 0; i < paths->n; i++) {
+    char name[MAX_NAME_BYTES + 1];
+    size_t n = (size_t)key->n;
+    memcpy(name, key->text, n);
+    CKPT_TRY(check_path(paths->items[2 * i], paths->items[2 * i + 1], n_left, err));
+    CKPT_TRY(join_path(name, &n, paths->items[2 * i], err));
+    CKPT_TRY(add_place(m, item, name, n, paths->items[2 * i + 1], err));
+  }
+  return sort_places(item, err);
+}
+
+/* ---- version 1.0 ------------------------------------------------------------------------------------------------- */
+
+/* What ranks have of an item, {rank: layout}, out of {rank: {item: layout}}. */
+static ckpt_status find_layouts(ckpt_dcpv2_metadata *m, const char *key, const ckpt_object *of_ranks, ckpt_object **out,
+                                ckpt_error *err) {
+  CKPT_TRY_ALLOC(*out = ckpt_object_new(&m->arena, CKPT_OBJECT_DICT, of_ranks->n, NULL), err);
+  ckpt_object *none = ckpt_object_none(&m->arena);
+  CKPT_TRY_ALLOC(none, err);
+  for (uint64_t i = 0; i < of_ranks->n; i++) {
+    ckpt_object *rank = of_ranks->items[2 * i], *layout;
+    layout = (ckpt_object *)(uintptr_t)ckpt_object_field(of_ranks->items[2 * i + 1], key);
+    if (is_text(rank)) { /* as JSON would have it */
+      char *end;
+      uint64_t number = strtoull(rank->text, &end, 10);
+      if (*end != '\0' || number > INT64_MAX)
+        return ckpt_fail(err, CKPT_EFORMAT, NULL, key, "the metadata's ranks are no numbers");
+      CKPT_TRY_ALLOC(rank = ckpt_object_int(&m->arena, (int64_t)number), err);
+    }
+    (*out)->items[2 * i] = rank;
+    (*out)->items[2 * i + 1] = layout == NULL ? none : layout;
+  }
+  return CKPT_OK;
+}
+
+/* The item that a path begins with; a new one where it is the first of it. */
+static ckpt_status item_of_path(ckpt_dcpv2_metadata *m, const ckpt_object *path, const ckpt_object *of_ranks,
+                                ckpt_dcpv2_item **out, uint64_t *n_left, ckpt_error *err) {
+  ckpt_json *json = NULL;
+  ckpt_json_token token;
+  ckpt_object *files;
+  const char *key;
+  uint32_t i = 0;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_json_new_text(&json, path->text, (size_t)path->n, false, NULL, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_ARRAY, "a path", err));
+  CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
+  key = token == CKPT_JSON_STRING ? ckpt_json_text(json, NULL) : "";
+  while (i < m->n && strcmp(m->items[i].key, key) != 0) i++;
+  if (i == m->n) {
+    if (key[0] == '\0' || m->n == MAX_ITEMS || of_ranks->n > *n_left) {
+      status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "path %.80s is of no item, or of too many", path->text);
+      goto done;
+    }
+    key = ckpt_arena_copy(&m->arena, key);
+    if (key == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    if (key == NULL) goto done;
+    CKPT_TRY_GOTO(find_layouts(m, key, of_ranks, &files, err));
+    CKPT_TRY_GOTO(new_item(m, key, files, n_left, err));
+  }
+  *out = &m->items[i];
+done:
+  ckpt_json_free(json);
+  return status;
+}
+
+static ckpt_status enter_paths(ckpt_dcpv2_metadata *m, const ckpt_object *root, const ckpt_object *paths,
+                               uint64_t n_left, ckpt_error *err) {
+  const ckpt_object *of_ranks = ckpt_object_field(root, "rank_to_layout_info_mappings");
+  if (of_ranks == NULL || of_ranks->kind != CKPT_OBJECT_DICT)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its metadata says no files of ranks");
+  for (uint64_t i = 0; i < paths->n; i++) {
+    char name[MAX_NAME_BYTES + 1];
+    size_t n = 0;
+    ckpt_dcpv2_item *item = NULL;
+    CKPT_TRY(check_path(paths->items[2 * i], paths->items[2 * i + 1], &n_left, err));
+    CKPT_TRY(item_of_path(m, paths->items[2 * i], of_ranks, &item, &n_left, err));
+    CKPT_TRY(join_path(name, &n, paths->items[2 * i], err));
+    CKPT_TRY(add_place(m, item, name + 1, n - 1, paths->items[2 * i + 1], err)); /* it begins with a dot */
+  }
+  for (uint32_t i = 0; i < m->n; i++) CKPT_TRY(sort_places(&m->items[i], err));
+  return CKPT_OK;
+}
+
 static ckpt_status enter_items(ckpt_dcpv2_metadata *m, const ckpt_object *root, uint64_t n_left, ckpt_error *err) {
   const ckpt_object *version = ckpt_object_field(root, "version"), *items = ckpt_object_field(root, "metadata");
   if (items == NULL || items->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its pickle is no metadata of torch_checkpointing");
+  if (version == NULL || (is_text(version) && strcmp(version->text, "1.0") == 0))
+    return enter_paths(m, root, items, n_left, err);
   if (!is_text(version) || strcmp(version->text, "2.0") != 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "metadata of version %.20s (2.0 is read: save it again)",
-                     is_text(version) ? version->text : "1.0");
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "metadata of version %.20s (1.0 and 2.0 are read)",
+                     is_text(version) ? version->text : "that is no text");
   for (uint64_t i = 0; i < items->n; i++)
     CKPT_TRY(enter_item(m, items->items[2 * i], items->items[2 * i + 1], &n_left, err));
   return CKPT_OK;

@@ -3,9 +3,12 @@
     python make_dcpv2.py [FOLDER]        (torch 2.15.0, torch-checkpointing 0.1.1, safetensors)
 
 Each <case>.safetensors holds the full tensors, gathered in the run that wrote the checkpoint, under the names that ckpt
-gives them.
+gives them. <case>-1.0.pkl is the same metadata in the form of version 1.0, which nothing writes any more: made of what is
+there, and read by torch_checkpointing as the same.
 """
+import json
 import os
+import pickle
 import shutil
 import sys
 
@@ -118,6 +121,23 @@ def run(rank, case):
     dist.destroy_process_group()
 
 
+def older(case):
+    from torch_checkpointing.distributed_metadata import DistributedMetadata
+    with open(os.path.join(ROOT, case, "metadata.pkl"), "rb") as file:
+        newer = pickle.load(file)
+    items = newer["metadata"]
+    made = {"metadata": {json.dumps([key, *json.loads(path)], separators=(",", ":")): groups
+                         for key, item in items.items()
+                         for path, groups in item["nested_path_to_metadata"].items()},
+            "rank_to_layout_info_mappings": {rank: {key: item["rank_to_layout_info"][rank]
+                                                    for key, item in items.items()}
+                                             for rank in range(newer["world_size"])},
+            "world_size": newer["world_size"], "version": "1.0"}
+    assert DistributedMetadata.from_dict(made) == DistributedMetadata.from_dict(newer)
+    with open(os.path.join(ROOT, case + "-1.0.pkl"), "wb") as file:
+        pickle.dump(made, file)
+
+
 def main():
     global ROOT
     if len(sys.argv) > 1:
@@ -127,6 +147,8 @@ def main():
     os.makedirs(ROOT)
     for case in CASES:
         mp.spawn(run, (case,), nprocs=CASES[case][0])
+    for case in ("fsdp", "safetensors"):
+        older(case)
 
 
 if __name__ == "__main__":

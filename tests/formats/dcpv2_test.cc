@@ -63,6 +63,39 @@ TEST(Dcpv2, TensorsAreThoseOfTheRunThatWroteThem) {
     EXPECT_EQ(digest_of(kData + name), digest_of(kData + name + ".safetensors")) << name;
 }
 
+// The same metadata as version 1.0 has it.
+TEST(Dcpv2, OlderMetadataSaysTheSame) {
+  for (const std::string name : {"fsdp", "safetensors"}) {
+    Copy copy(name);
+    const std::string older = slurp(kData + name + "-1.0.pkl");
+    spill(copy / "metadata.pkl", older);
+    EXPECT_EQ(digest_of(copy.path()), digest_of(kData + name + ".safetensors")) << name;
+    for (size_t n = 0; n < older.size(); n += 13) {
+      spill(copy / "metadata.pkl", older.substr(0, n));
+      copy.refusal(CKPT_EFORMAT);
+    }
+  }
+}
+
+// What stands where the usual place is takes nothing, however many ranks there are.
+TEST(Dcpv2, UsualPathsTakeNoMemory) {
+  const auto text = [](const std::string &value) { return "V" + value + "\n"; };
+  std::string ranks;
+  for (int i = 0; i < 60000; i++) ranks += "I" + std::to_string(i) + "\nN";
+  Folder folder;
+  spill(folder / "c/metadata.pkl", "}(" + text("version") + text("2.0") + text("metadata") + "}(" +
+                                       text(std::string(240, 'm')) + "}(" + text("nested_path_to_metadata") + "}" +
+                                       text("rank_to_layout_info") + "}(" + ranks + "uuuu.");
+  ckpt_open_options options = {};
+  options.struct_size = sizeof options;
+  options.max_index_bytes = 16 << 20;
+  const std::string path = folder / "c";
+  ckpt_index *index = nullptr;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_open(&index, path.c_str(), &options, &err), CKPT_OK) << text_of(err);
+  ckpt_index_free(index);
+}
+
 TEST(Dcpv2, NamesRolesAndObjects) {
   ckpt_error err = {};
   IndexPointer index = open(kData + "fsdp", &err, false), stored = open(kData + "fsdp", &err);

@@ -17,6 +17,9 @@ def test_folders_of_the_run(folder):
     assert len(names) == 4, names
     for name in names:
         ckpt("diff", "--include", "all", os.path.join(folder, name[:-len(".safetensors")]), os.path.join(folder, name))
+    for name in ("fsdp", "safetensors"):
+        os.replace(os.path.join(folder, name + "-1.0.pkl"), os.path.join(folder, name, "metadata.pkl"))
+        ckpt("diff", "--include", "all", os.path.join(folder, name), os.path.join(folder, name + ".safetensors"))
 
 
 if __name__ == "__main__":
