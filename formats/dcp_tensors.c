@@ -12,6 +12,7 @@
 #include "libckpt/codec/name_table.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_record.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
@@ -55,6 +56,7 @@ typedef struct adder {
   uint32_t n_extents, capacity, box_capacity;
   ckpt_dcp_objects *objects;
   ckpt_dcp_twins twins;
+  ckpt_torch_unread unread;
 } adder;
 
 /* ---- files ---- */
@@ -170,7 +172,8 @@ typedef struct described {
   ckpt_dtype dtype;
   uint32_t rank;
   uint64_t shape[CKPT_MAX_RANK];
-  bool is_strided; /* its chunks may not be row-major */
+  bool is_strided;    /* its chunks may not be row-major */
+  const char *reason; /* why it is not read; or NULL */
 } described;
 
 /* Part i of TensorProperties' state: (dtype, layout, requires_grad, memory_format, pin_memory[, strides]), or what it
@@ -181,18 +184,25 @@ static const ckpt_object *property(const ckpt_object *properties, uint64_t i, co
   return i < state->n ? state->items[i] : NULL;
 }
 
-static ckpt_status describe(const ckpt_object *row, described *out, ckpt_error *err) {
+/* What we cannot hold is no defect: reason says it, and the rest of the checkpoint is read. */
+static ckpt_status describe(const ckpt_object *row, described *out, ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_object *size = ckpt_dcp_attribute(row, "size");
   *out = (described){.dtype = CKPT_DTYPE_NONE};
   const ckpt_object *properties = ckpt_dcp_attribute(row, "properties");
   const ckpt_object *dtype = property(properties, 0, "dtype"), *strides = property(properties, 5, "strides");
-  if (!ckpt_foreign_u64s(ckpt_dcp_attribute(row, "size"), out->shape, CKPT_MAX_RANK, &out->rank))
+  const ckpt_object *axes = size != NULL && size->kind == CKPT_OBJECT_FOREIGN ? ckpt_foreign_arg(size, 0) : size;
+  if (axes != NULL && (axes->kind == CKPT_OBJECT_TUPLE || axes->kind == CKPT_OBJECT_LIST) && axes->n > CKPT_MAX_RANK)
+    out->reason = ckpt_arena_printf(arena, "of %llu axes (at most %d)", (ull)axes->n, CKPT_MAX_RANK);
+  else if (!ckpt_foreign_u64s(size, out->shape, CKPT_MAX_RANK, &out->rank))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its size is no shape of at most %d axes", CKPT_MAX_RANK);
   if (dtype == NULL || dtype->kind != CKPT_OBJECT_FOREIGN || dtype->form != CKPT_FORM_NAME)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its properties have no dtype");
   out->dtype = ckpt_torch_dtype(dtype);
-  if (out->dtype == CKPT_DTYPE_NONE) return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "dtype %.80s", dtype->name);
-  if (out->dtype == CKPT_F4_E2M1 && out->rank == 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a scalar of a packed dtype");
+  if (out->dtype == CKPT_DTYPE_NONE)
+    CKPT_TRY_ALLOC(out->reason = ckpt_arena_printf(
+                       arena, "of dtype %.60s", dtype->n_module == 0 ? dtype->name : dtype->name + dtype->n_module + 1),
+                   err);
+  if (out->dtype == CKPT_F4_E2M1 && out->rank == 0) out->reason = "a scalar of dtype float4_e2m1fn_x2";
   uint64_t of_strides[CKPT_MAX_RANK];
   uint32_t n;
   if (strides != NULL && ckpt_foreign_u64s(strides, of_strides, CKPT_MAX_RANK, &n) && n == out->rank)
@@ -321,25 +331,59 @@ static ckpt_status place_extents(adder *a, const char *name, const described *te
   return CKPT_OK;
 }
 
-/* Tensor of the n items with one name, or one more name of the tensor that lies in the same places. */
+/* The list of an item's chunks. */
+static ckpt_status chunks_of(adder *a, const item *of, const ckpt_object **out, ckpt_error *err) {
+  *out = ckpt_dcp_attribute(of->value, "chunks");
+  if (*out == NULL || (*out)->kind != CKPT_OBJECT_LIST)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "it has no list of chunks");
+  a->n_chunks += (*out)->n;
+  if (a->n_chunks > a->metadata->n_bytes) /* one list, many times */
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more chunks (%llu) than the metadata has bytes (%llu)",
+                     (ull)a->n_chunks, (ull)a->metadata->n_bytes);
+  return CKPT_OK;
+}
+
+/* A tensor that is not read: its chunks have to be there all the same, and `verify` goes through them. */
+static ckpt_status leave_tensor(adder *a, const item *items, uint64_t n, const char *name, ckpt_role role,
+                                const char *reason, uint32_t *number, ckpt_error *err) {
+  ckpt_arena *arena = &a->index->arena;
+  *number = UINT32_MAX;
+  for (uint64_t i = 0; i < n; i++) {
+    const ckpt_object *chunks = NULL;
+    CKPT_TRY(chunks_of(a, &items[i], &chunks, err));
+    for (uint64_t k = 0; k < chunks->n; k++) {
+      ckpt_dcp_slice at;
+      data_file *file = NULL;
+      CKPT_TRY(find_slice(a, &items[i], ckpt_dcp_attribute(chunks->items[k], "offsets"), &at, err));
+      if (at.file == CKPT_FILE_ZERO) continue;
+      CKPT_TRY(ckpt_dcp_slice_check(a->index->source, &at, err));
+      CKPT_TRY(look_at_file(a, &at, &file, err));
+      const ckpt_archive whole = {name, at.offset, at.n_bytes, at.file, at.is_zstd};
+      if (!file->is_safetensors) CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
+    }
+  }
+  const char *copy = ckpt_arena_copy(arena, name);
+  CKPT_TRY_ALLOC(copy, err);
+  ckpt_torch_unread_add(&a->unread, reason, copy);
+  return ckpt_index_add_unread(a->index, name, role, err);
+}
+
+/* Tensor of the n items with one name, or one more name of the tensor that lies in the same places; *number is
+ * UINT32_MAX where it is not read. */
 static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const char *name, ckpt_role role,
                               uint32_t *number, ckpt_error *err) {
   described tensor, other;
-  CKPT_TRY(describe(items[0].value, &tensor, err));
+  CKPT_TRY(describe(items[0].value, &tensor, &a->index->arena, err));
+  if (tensor.reason != NULL) return leave_tensor(a, items, n, name, role, tensor.reason, number, err);
   a->n_extents = 0;
   for (uint64_t i = 0; i < n; i++) {
-    CKPT_TRY(describe(items[i].value, &other, err));
+    CKPT_TRY(describe(items[i].value, &other, &a->index->arena, err));
     if (other.dtype != tensor.dtype || other.rank != tensor.rank || other.is_strided != tensor.is_strided ||
         memcmp(other.shape, tensor.shape, tensor.rank * sizeof *tensor.shape) != 0)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "ranks %u and %u say different dtypes or shapes", items[0].root,
                        items[i].root);
-    const ckpt_object *chunks = ckpt_dcp_attribute(items[i].value, "chunks");
-    if (chunks == NULL || chunks->kind != CKPT_OBJECT_LIST)
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "it has no list of chunks");
-    a->n_chunks += chunks->n;
-    if (a->n_chunks > a->metadata->n_bytes) /* one list, many times */
-      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more chunks (%llu) than the metadata has bytes (%llu)",
-                       (ull)a->n_chunks, (ull)a->metadata->n_bytes);
+    const ckpt_object *chunks = NULL;
+    CKPT_TRY(chunks_of(a, &items[i], &chunks, err));
     for (uint64_t k = 0; k < chunks->n; k++) CKPT_TRY(add_chunk(a, &items[i], &tensor, chunks->items[k], err));
   }
   uint64_t n_units, shape[CKPT_MAX_RANK];
@@ -457,10 +501,11 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   for (uint64_t i = 0; i < n; i++)
     if (is_tensor(&items[i]) != is_tensor(&items[0]))
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
-  uint32_t number;
+  uint32_t number = UINT32_MAX;
   bool has_tensors = is_tensor(&items[0]);
   if (has_tensors) {
     CKPT_TRY(add_tensor(a, items, n, used, role, &number, err));
+    if (number == UINT32_MAX) return CKPT_OK;
     CKPT_TRY(ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err));
   } else {
     CKPT_TRY(add_objects(a, items, n, used, path, err));
@@ -502,6 +547,7 @@ static ckpt_status add_everything(adder *a, ckpt_error *err) {
     CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
   }
   CKPT_TRY(ckpt_defects_end(&a->index->defects, err));
+  CKPT_TRY(ckpt_torch_unread_note(&a->unread, a->index, err));
   return ckpt_dcp_objects_set(a->objects, &a->structure, err);
 }
 

@@ -365,6 +365,8 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
                              void *dst, size_t n_bytes, ckpt_error *err) {
   if (extent->file == CKPT_FILE_ZERO) {
     memset(dst, 0, n_bytes);
+    for (size_t i = 0; i < n_bytes && extent->offset != 0; i++)
+      ((uint8_t *)dst)[i] = (uint8_t)(extent->offset >> 8 * ((at + i) % 8));
     return CKPT_OK;
   }
   const char *defect = chain_defect(extent, unit_bytes);

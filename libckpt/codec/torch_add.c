@@ -43,7 +43,10 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   uint64_t shape[CKPT_MAX_RANK] = {0};
   ckpt_extent extent = {0};
   bool is_strided = false;
-  CKPT_TRY(make_extent(&extent, &is_strided, tensor, &g->storages[tensor->storage], &index->arena, err));
+  if (tensor->is_literal)
+    extent = (ckpt_extent){.file = CKPT_FILE_ZERO, .offset = tensor->literal, .count = 1};
+  else
+    CKPT_TRY(make_extent(&extent, &is_strided, tensor, &g->storages[tensor->storage], &index->arena, err));
   for (uint32_t i = 0; i < tensor->rank; i++) shape[i] = tensor->shape[i];
   if (tensor->dtype == CKPT_F4_E2M1 && __builtin_mul_overflow(shape[tensor->rank - 1], 2, &shape[tensor->rank - 1]))
     return ckpt_fail(err, CKPT_EFORMAT, index->path, name->text, "shape has more than 2^64 elements");
@@ -51,7 +54,8 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
                           &extent, 1, &tensor->number, err));
   ckpt_tensor *added = &index->tensors[tensor->number];
   if (is_strided) added->extent_form = CKPT_EXTENT_STRIDED;
-  if (g->storages[tensor->storage].n_tensors > 1) added->storage = g->first_storage + tensor->storage + 1;
+  if (!tensor->is_literal && g->storages[tensor->storage].n_tensors > 1)
+    added->storage = g->first_storage + tensor->storage + 1;
   for (uint32_t i = name->next; i != UINT32_MAX; i = g->names[i].next)
     CKPT_TRY(ckpt_index_alias(index, tensor->number, g->names[i].text, err));
   return CKPT_OK;
@@ -101,21 +105,10 @@ static ckpt_status take_budget(view_budget *budget, ckpt_torch_graph *g, ckpt_to
 
 /* ---- what is not read --------------------------------------------------------------------------------------------*/
 
-enum { N_REASONS = 16 };
-
-/* One note for each reason, which names the first tensor and counts the others. */
-typedef struct refusals {
-  struct {
-    const char *reason, *first;
-    uint64_t n;
-  } rows[N_REASONS];
-  uint32_t n_rows;
-} refusals;
-
-static void count_refusal(refusals *seen, const char *reason, const char *name) {
+void ckpt_torch_unread_add(ckpt_torch_unread *seen, const char *reason, const char *name) {
   uint32_t i = 0;
   while (i < seen->n_rows && strcmp(seen->rows[i].reason, reason) != 0) i++;
-  if (i == N_REASONS) i--, seen->rows[i].reason = "of other kinds that are not read";
+  if (i == CKPT_TORCH_N_REASONS) i--, seen->rows[i].reason = "of other kinds that are not read";
   if (i == seen->n_rows) {
     seen->rows[i].reason = reason;
     seen->rows[i].first = name;
@@ -124,7 +117,7 @@ static void count_refusal(refusals *seen, const char *reason, const char *name) 
   seen->rows[i].n++;
 }
 
-static ckpt_status note_refusals(const refusals *seen, ckpt_index *index, ckpt_error *err) {
+ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *index, ckpt_error *err) {
   for (uint32_t i = 0; i < seen->n_rows; i++) {
     char more[48] = "";
     if (seen->rows[i].n > 1) snprintf(more, sizeof more, " and %" PRIu64 " more", seen->rows[i].n - 1);
@@ -161,7 +154,7 @@ static bool is_tensors_only(const ckpt_torch_graph *g) {
 
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err) {
-  refusals seen = {.n_rows = 0};
+  ckpt_torch_unread seen = {.n_rows = 0};
   view_budget budget;
   start_budget(&budget, graph);
   CKPT_TRY(ckpt_torch_names_find(graph, index, prefix, stored_names, err));
@@ -169,11 +162,11 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
     ckpt_torch_tensor *tensor = &graph->tensors[i];
     if (tensor->first_name == UINT32_MAX) continue; /* a copy */
     const char *name = graph->names[tensor->first_name].text;
-    if (tensor->status == CKPT_OK) CKPT_TRY(take_budget(&budget, graph, tensor, err));
+    if (tensor->status == CKPT_OK && !tensor->is_literal) CKPT_TRY(take_budget(&budget, graph, tensor, err));
     if (tensor->status == CKPT_OK)
       CKPT_TRY(add_tensor(graph, tensor, index, err));
     else if (tensor->status == CKPT_EUNSUPPORTED) {
-      count_refusal(&seen, tensor->reason, name);
+      ckpt_torch_unread_add(&seen, tensor->reason, name);
       CKPT_TRY(ckpt_index_add_unread(index, name, graph->names[tensor->first_name].role, err));
     } else
       return ckpt_fail(err, tensor->status, index->path, name, "%s", tensor->reason);
@@ -181,7 +174,7 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
   graph->n_expanded = expanded(&budget, budget.n_viewed);
   settle_leaves(graph);
   graph->is_state_dict = is_tensors_only(graph);
-  return note_refusals(&seen, index, err);
+  return ckpt_torch_unread_note(&seen, index, err);
 }
 
 /* A tensor of the index that is called <name>.<part>: the length of the name, 0 where it is not called so. */

@@ -42,6 +42,44 @@ static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, cons
   return CKPT_OK;
 }
 
+/* Makes a number that a tensor's call holds a tensor of its own, without axes: items[i] of a node becomes its leaf. */
+static ckpt_status take_number(walk *w, ckpt_object *node, uint64_t i, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  const ckpt_object *number = node->items[i];
+  ckpt_object *leaf = ckpt_object_tensor(g->arena, g->n_tensors);
+  ckpt_torch_tensor tensor = {.number = g->n_leaves, .is_literal = true, .n_elements = 1, .reach = 1};
+  CKPT_TRY_ALLOC(leaf, err);
+  tensor.dtype = number->kind == CKPT_OBJECT_FLOAT ? CKPT_F64 : CKPT_I64;
+  tensor.first_name = tensor.last_name = UINT32_MAX;
+  if (tensor.dtype == CKPT_F64)
+    memcpy(&tensor.literal, &number->number, sizeof tensor.literal);
+  else
+    memcpy(&tensor.literal, &number->integer, sizeof tensor.literal);
+  CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
+  CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
+  g->leaves[g->n_leaves++] = (ckpt_torch_leaf){leaf, *number, g->n_tensors};
+  g->tensors[g->n_tensors++] = tensor;
+  node->items[i] = leaf;
+  return CKPT_OK;
+}
+
+/* The same of the scale and zero point of a call that has one of each: (scheme, scale, zero point), of which it gets a
+ * copy of its own. */
+static ckpt_status take_numbers(walk *w, ckpt_object *call, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  const ckpt_object *with = call->items[4];
+  if (with->items[1]->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
+  ckpt_object *copy = ckpt_object_new(g->arena, with->kind, with->n, NULL);
+  CKPT_TRY_ALLOC(copy, err);
+  memcpy(copy->items, with->items, (size_t)with->n * sizeof *copy->items);
+  CKPT_TRY(take_number(w, copy, 1, err));
+  CKPT_TRY(take_number(w, copy, 2, err));
+  copy->mark = call->mark = TORCH_HOLDS;
+  call->items[4] = copy;
+  g->n_children += ckpt_object_n_children(call) + copy->n;
+  return CKPT_OK;
+}
+
 /* Makes a quantized tensor's storage a leaf: the integers of the call, which stays what it is. */
 static ckpt_status take_values(walk *w, ckpt_object *node, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
@@ -60,7 +98,7 @@ static ckpt_status take_values(walk *w, ckpt_object *node, ckpt_error *err) {
   node->items[0] = leaf;
   g->sparse[g->n_sparse++] = node;
   g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves++}; /* its leaf, as below */
-  return CKPT_OK;
+  return take_numbers(w, node, err);
 }
 
 /* What a call says in its argument i. */
@@ -198,6 +236,7 @@ static ckpt_status read_tensors(walk *w, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
   for (uint32_t i = 0; i < g->n_tensors; i++) {
     ckpt_torch_call call;
+    if (g->tensors[i].is_literal) continue;
     ckpt_torch_call_read(&call, &g->leaves[g->tensors[i].number].original);
     const ckpt_torch_reference *reference = call.n_args == 0 ? NULL : find_reference(w, call.args[0]);
     CKPT_TRY(ckpt_torch_tensor_read(&g->tensors[i], &call, reference, g->arena, err));
@@ -238,7 +277,7 @@ static ckpt_status unite_tensors(walk *w, ckpt_error *err) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < g->n_tensors; i++) {
     w->kept[i] = i;
-    if (g->tensors[i].status == CKPT_OK) w->order[n++] = i;
+    if (g->tensors[i].status == CKPT_OK && !g->tensors[i].is_literal) w->order[n++] = i;
   }
   if (n != 0) qsort_r(w->order, n, sizeof *w->order, compare_numbers, g->tensors);
   for (uint32_t i = 0, first = 0; i < n; i++) {

@@ -38,6 +38,8 @@ typedef struct ckpt_torch_tensor {
   uint32_t first_name, last_name;  /* numbers in names, UINT32_MAX: none */
   uint32_t number;                 /* in the index, once added */
   bool is_copy;                    /* a view equal to an earlier one, whose leaves it gave away */
+  bool is_literal;                 /* a number of the pickle: no storage, but these 8 bytes */
+  uint64_t literal;
 } ckpt_torch_tensor;
 
 /* Tensors of a graph may have this many bytes for each that its storages have, and those of all graphs of an index so
@@ -94,6 +96,20 @@ void ckpt_torch_graph_free(ckpt_torch_graph *graph); /* a zeroed one is fine */
  * too large among it. EFORMAT names a tensor that reaches outside its storage; ELIMIT; as ckpt_index_add. */
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err);
+
+/* What is not read, for notes: one for each reason, which names the first tensor and counts the others. Texts are
+ * borrowed. Zero-initialise it. */
+enum { CKPT_TORCH_N_REASONS = 16 };
+typedef struct ckpt_torch_unread {
+  struct {
+    const char *reason, *first;
+    uint64_t n;
+  } rows[CKPT_TORCH_N_REASONS];
+  uint32_t n_rows;
+} ckpt_torch_unread;
+
+void ckpt_torch_unread_add(ckpt_torch_unread *seen, const char *reason, const char *name);
+ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *index, ckpt_error *err); /* ENOMEM */
 
 /* The names that an object's leaves, which are numbers of a description's tensors, get when it is read: canonical but
  * for wrappers, and stored ones where `stored` is not NULL. Marks the object's nodes, which have no marks. ENOMEM. */
@@ -168,8 +184,8 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
  * makes one, or of an unknown layout. is_coo may be NULL. */
 const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo);
 
-/* Whether a node is a tensor that is quantized by channels: (values, offset, size, stride, (scheme, scales, zero
- * points, axis), ...), where values may still be a storage. */
+/* Whether a node is a quantized tensor: (values, offset, size, stride, (scheme, scales, zero points[, axis]), ...),
+ * where values may still be a storage, and scales and zero points of a tensor as a whole numbers. */
 bool ckpt_torch_is_quantized(const ckpt_object *call);
 
 #endif

@@ -195,9 +195,10 @@ static bool is_key(const child *c, const char *key) {
   return c->part != NULL && c->n_part == strlen(key) && memcmp(c->part, key, c->n_part) == 0;
 }
 
-/* A tensor of an optimizer's state of one parameter. */
+/* A tensor of an optimizer's state of one parameter; a DTensor is a call around one. */
 static void take_state(const namer *w, child *c) {
-  bool is_tensor = c->node->kind == CKPT_OBJECT_TENSOR && c->part != NULL;
+  bool is_tensor = c->part != NULL && (c->node->kind == CKPT_OBJECT_TENSOR ||
+                                       ckpt_foreign_is(c->node, "torch._tensor", "_rebuild_from_type_v2"));
   const ckpt_torch_state *state = is_tensor ? ckpt_torch_state_of(c->part, c->n_part) : NULL;
   c->role = state == NULL ? CKPT_ROLE_OTHER : state->role;
   if (state == NULL || w->stored_names || is_key(c, state->name)) return;

@@ -106,7 +106,7 @@ static const call_row calls[] = {
     {"_rebuild_parameter", TORCH_CALL_INNER, 0, 0, NULL},
     {"_rebuild_parameter_with_state", TORCH_CALL_INNER, 0, 0, NULL},
     {"_rebuild_device_tensor_from_cpu_tensor", TORCH_CALL_INNER, 0, 0, NULL},
-    {"_rebuild_qtensor", TORCH_CALL_REFUSED, 0, 0, "quantized, with a scale that is no tensor"},
+    {"_rebuild_qtensor", TORCH_CALL_REFUSED, 0, 0, "quantized in a way that is not known"},
     {"_rebuild_meta_tensor_no_storage", TORCH_CALL_REFUSED, 0, 0, "a meta tensor, without data"},
     {"_rebuild_device_tensor_from_numpy", TORCH_CALL_REFUSED, 0, 0, "a NumPy array inside the pickle"},
     {"_rebuild_xla_tensor", TORCH_CALL_REFUSED, 0, 0, "a NumPy array inside the pickle"},
@@ -157,10 +157,13 @@ bool ckpt_torch_is_quantized(const ckpt_object *call) {
   const ckpt_object *with = ckpt_foreign_arg(call, 4);
   const ckpt_object *scheme = ckpt_foreign_arg(with, 0), *scales = ckpt_foreign_arg(with, 1);
   const ckpt_object *zero_points = ckpt_foreign_arg(with, 2);
-  return (ckpt_foreign_is_name(scheme, "torch", "per_channel_affine") ||
-          ckpt_foreign_is_name(scheme, "torch", "per_channel_affine_float_qparams")) &&
-         scales != NULL && scales->kind == CKPT_OBJECT_TENSOR && zero_points != NULL &&
-         zero_points->kind == CKPT_OBJECT_TENSOR;
+  if (scales == NULL || zero_points == NULL) return false;
+  bool are_tensors = scales->kind == CKPT_OBJECT_TENSOR && zero_points->kind == CKPT_OBJECT_TENSOR;
+  if (ckpt_foreign_is_name(scheme, "torch", "per_tensor_affine"))
+    return are_tensors || (with->kind == CKPT_OBJECT_TUPLE && scales->kind == CKPT_OBJECT_FLOAT &&
+                           zero_points->kind == CKPT_OBJECT_INT);
+  return are_tensors && (ckpt_foreign_is_name(scheme, "torch", "per_channel_affine") ||
+                         ckpt_foreign_is_name(scheme, "torch", "per_channel_affine_float_qparams"));
 }
 
 const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo) {

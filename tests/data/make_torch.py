@@ -145,6 +145,18 @@ def dtensor():
     value = {"weight": weight, "bias": torch.nn.Parameter(bias), "plain": numbers(2)}
     save("dtensor", value, {"weight": weight.to_local(), "bias": bias.to_local(), "plain": value["plain"],
                             "weight._spec.mesh._rank_map": torch.zeros(1, dtype=torch.int32)})
+    weight = torch.nn.Parameter(weight)
+    adam = torch.optim.AdamW([("weight", weight)], lr=0.01)
+    sgd = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    (weight * 2).sum().backward()
+    adam.step()
+    sgd.step()
+    states = {"optimizer.state.weight." + kind: state for kind, state in adam.state[weight].items()}
+    states.update({"weight": weight, "second.state.0.momentum": sgd.state[weight]["momentum_buffer"]})
+    tensors = {name: value.to_local() if hasattr(value, "to_local") else value for name, value in states.items()}
+    tensors["weight._spec.mesh._rank_map"] = torch.zeros(1, dtype=torch.int32)
+    save("dtensor-training", {"model": {"weight": weight.detach()}, "optimizer": adam.state_dict(),
+                              "second": sgd.state_dict()}, tensors)
     dist.destroy_process_group()
 
 
@@ -167,18 +179,21 @@ def main():
     save("sparse", {"s": torch.sparse_coo_tensor(indices, values, (2, 3)), "r": rows},
          {"s.indices": indices, "s.values": values, "r.crow_indices": rows.crow_indices(),
           "r.col_indices": rows.col_indices(), "r.values": rows.values()})
-    quantized = {"q": torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), "half": numbers(2),
-                 "bits": torch.zeros(2, dtype=torch.uint8).view(torch.bits8),
-                 "complex32": torch.zeros(2, dtype=torch.complex32), "meta": torch.ones(2, device="meta"),
-                 "conj": torch.ones(2, dtype=torch.complex64).conj(),
-                 "wide": torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1)}
-    save("refused", quantized, {"half": numbers(2)})
+    refused = {"half": numbers(2),
+               "bits": torch.zeros(2, dtype=torch.uint8).view(torch.bits8),
+               "complex32": torch.zeros(2, dtype=torch.complex32), "meta": torch.ones(2, device="meta"),
+               "conj": torch.ones(2, dtype=torch.complex64).conj(),
+               "wide": torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1)}
+    save("refused", refused, {"half": numbers(2)})
     by_rows = torch.quantize_per_channel(torch.arange(12.0).reshape(4, 3), torch.tensor([0.5, 1.0, 2.0, 4.0]).double(),
                                          torch.tensor([0, 1, 2, 3]), 0, torch.qint8)
     by_columns = torch.quantize_per_channel(torch.arange(6.0).reshape(2, 3), torch.tensor([0.5, 1.0, 2.0]),
                                             torch.tensor([0.0, 0.5, 1.0]), 1, torch.quint8)
-    save("quantized", {"w": by_rows, "layer": {"v": by_columns}, "half": numbers(2)},
-         {"w.values": by_rows.int_repr(), "w.scales": by_rows.q_per_channel_scales(),
+    whole = torch.quantize_per_tensor(torch.arange(6.0).reshape(2, 3), 0.1, 3, torch.quint8)
+    save("quantized", {"w": by_rows, "layer": {"v": by_columns}, "half": numbers(2), "p": whole, "tied": whole},
+         {"p.values": whole.int_repr(), "p.scales": torch.tensor(whole.q_scale(), dtype=torch.float64),
+          "p.zero_points": torch.tensor(whole.q_zero_point()),
+          "w.values": by_rows.int_repr(), "w.scales": by_rows.q_per_channel_scales(),
           "w.zero_points": by_rows.q_per_channel_zero_points(), "layer.v.values": by_columns.int_repr(),
           "layer.v.scales": by_columns.q_per_channel_scales(),
           "layer.v.zero_points": by_columns.q_per_channel_zero_points(), "half": numbers(2)})

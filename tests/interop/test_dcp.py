@@ -234,6 +234,24 @@ def test_what_torch_writes_in_the_run(folder):
     check_all(folder, len(CASES))
 
 
+def test_dtypes_that_are_not_read(folder):
+    """One tensor of such a dtype is left out by name, and the others are read; its bytes are verified all the same."""
+    from command import ckpt
+    path = os.path.join(folder, "c32")
+    dcp.save({"model": {"l.w": torch.arange(6.0).reshape(2, 3), "l.c": torch.zeros(4, dtype=torch.complex32)}, "n": 5},
+             checkpoint_id=path, no_dist=True)
+    ckpt("convert", path, "-o", path + ".safetensors")
+    assert load_file(path + ".safetensors").keys() == {"l.w"}
+    assert "1 tensor is not read (l.c)" in ckpt("verify", path)
+    data = os.path.join(path, "__0_0.distcp")
+    with open(data, "r+b") as file:
+        content = file.read()
+        at = content.index(bytes(16), content.index(b"ComplexHalfStorage"))
+        file.seek(at + (64 - at % 64) % 64)
+        file.write(b"\1")
+    assert "CRC" in ckpt("verify", path, status=1)
+
+
 def test_older_releases(folder):
     from command import skip
     pythons = list(filter(None, os.environ.get("CKPT_OLD_PYTHON", "").split(":")))
