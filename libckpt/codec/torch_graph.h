@@ -108,8 +108,9 @@ typedef struct ckpt_torch_unread {
   uint32_t n_rows;
 } ckpt_torch_unread;
 
+/* Counts a tensor; notes all that were. ENOMEM. */
 void ckpt_torch_unread_add(ckpt_torch_unread *seen, const char *reason, const char *name);
-ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *index, ckpt_error *err); /* ENOMEM */
+ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *index, ckpt_error *err); /* as above */
 
 /* The names that an object's leaves, which are numbers of a description's tensors, get when it is read: canonical but
  * for wrappers, and stored ones where `stored` is not NULL. Marks the object's nodes, which have no marks. ENOMEM. */

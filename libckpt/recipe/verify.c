@@ -96,16 +96,26 @@ static const char *file_of(const ckpt_index *index, const ckpt_tensor *tensor) {
 
 /* ---- structure -------------------------------------------------------------------------------------------------- */
 
-/* Every number of the set that the files of weights belong to must be there: an index may well name fewer. Counts the
- * files that hold tensors. */
+static int compare_numbers(const void *x, const void *y) {
+  const unsigned *a = x, *b = y;
+  return (*a > *b) - (*a < *b);
+}
+
+/* Every number of the set that the files of weights belong to must be there: an index may well name fewer. Of DCP's
+ * shards each has files of that set, and none needs all. Counts the files that hold tensors. */
 static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *index, uint32_t *n_holding,
                                   ckpt_error *err) {
   uint32_t n_files = ckpt_source_count(index->source);
-  unsigned number, total, n_total = 0, n_seen = 0;
+  unsigned number, total, n_total = 0, n_seen = 0, n_numbers = 0;
   size_t n_prefix;
   const char *first = NULL;
   bool *holds = calloc((size_t)n_files + 1, sizeof *holds), is_mixed = false;
-  CKPT_TRY_ALLOC(holds, err);
+  unsigned *numbers = calloc((size_t)n_files + 1, sizeof *numbers);
+  if (holds == NULL || numbers == NULL) {
+    free(holds);
+    free(numbers);
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
   for (uint32_t i = 0; i < index->n_tensors; i++)
     for (uint32_t k = 0; k < index->tensors[i].n_extents; k++)
       if (index->tensors[i].extents[k].file < n_files) holds[index->tensors[i].extents[k].file] = true;
@@ -116,16 +126,19 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
     if (first == NULL) n_total = total;
     first = name;
     is_mixed = is_mixed || total != n_total || number == 0 || number > total;
-    n_seen++;
+    numbers[n_seen++] = number;
   }
+  qsort(numbers, n_seen, sizeof *numbers, compare_numbers);
+  for (unsigned i = 0; i < n_seen; i++) n_numbers += i == 0 || numbers[i - 1] != numbers[i];
   free(holds);
+  free(numbers);
   if (first == NULL) return CKPT_OK;
-  if (is_mixed || n_seen > n_total)
+  if (is_mixed)
     return ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL,
                              "its %u numbered files are not of one set (like %s)", n_seen, first);
-  if (n_seen < n_total)
+  if (n_numbers < n_total)
     return ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL,
-                             "tensors come from %u of the %u numbered files (like %s)", n_seen, n_total, first);
+                             "tensors come from %u of the %u numbered files (like %s)", n_numbers, n_total, first);
   return CKPT_OK;
 }
 

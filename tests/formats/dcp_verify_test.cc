@@ -107,5 +107,28 @@ TEST(DcpVerify, BytesBehindAStreamAreAProblem) {
   }
 }
 
+// Each of torch's shards in safetensors has files of one numbered set.
+TEST(DcpVerify, ShardsHaveFilesOfOneSet) {
+  const auto problems = [](const std::string &one, const std::string &two) {
+    Folder folder;
+    const std::string ending = ".safetensors", from = kData + "hf-shards/shard-0000";
+    spill(folder / ("shard-00001-model-" + one + ending), slurp(from + "1-model-00001-of-00001" + ending));
+    spill(folder / ("shard-00002-model-" + two + ending), slurp(from + "2-model-00001-of-00001" + ending));
+    ckpt_error err = {};
+    IndexPointer index = open(folder.path(), &err);
+    ckpt_findings findings = {};
+    EXPECT_EQ(ckpt_verify_structure(&findings, index.get(), &err), CKPT_OK) << text_of(err);
+    std::string text;
+    for (size_t i = 0; i < findings.n; i++)
+      if (findings.items[i].kind == CKPT_PROBLEM) text += findings.items[i].message;
+    ckpt_findings_free(&findings);
+    return text;
+  };
+  EXPECT_EQ(problems("00001-of-00001", "00001-of-00001"), "");
+  EXPECT_EQ(problems("00001-of-00002", "00002-of-00002"), "");
+  EXPECT_NE(problems("00001-of-00002", "00001-of-00001").find("not of one set"), std::string::npos);
+  EXPECT_NE(problems("00001-of-00002", "00001-of-00002").find("1 of the 2 numbered files"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace formats_testing

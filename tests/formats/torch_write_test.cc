@@ -104,7 +104,7 @@ TEST(TorchWrite, WhatTorchWroteComesBack) {
     std::string bytes = write_torch(flat.index, &losses);
     IndexPointer second = open_bytes(bytes, &err, false);
     ASSERT_NE(second, nullptr) << what << text_of(err);
-    if (what.rfind("dtensor", 0) != 0) expect_same(first.get(), second.get(), what);  // of its ties, another name comes first
+    if (what.rfind("dtensor", 0) != 0) expect_same(first.get(), second.get(), what); /* its ties: another comes first */
     const ckpt_object *before = ckpt_object_get(first->objects, "torch"),
                       *after = ckpt_object_get(second->objects, "torch");
     if (losses.empty()) {
