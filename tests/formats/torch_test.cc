@@ -1,8 +1,11 @@
 // PyTorch files: values of what torch.save wrote, names, roles, objects, and every kind of lie about storages and
 // views.
+#include <tuple>
+
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
+#include "libckpt/dtype.h"
 #include "libckpt/object.h"
 }
 
@@ -363,6 +366,141 @@ TEST(Torch, HuggingFaceFolders) {
   IndexPointer first = open(folder / "shards", &err);
   ASSERT_NE(first, nullptr) << text_of(err);
   EXPECT_EQ(first->n_tensors, 2u);
+}
+
+// ---- storages and calls ---------------------------------------------------------------------------------------------
+
+// What is held of one tensor "w": its name and dtype for each, or why it is not read.
+std::string held(const std::string &tensor) {
+  ckpt_error err = {};
+  const std::string bytes = one(tensor);
+  IndexPointer index = open_bytes(bytes, &err, false);
+  if (index == nullptr) return text_of(err);
+  std::string found;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    found += (i == 0 ? "" : ", ") + std::string(ckpt_index_at(index.get(), i)->name) + " " +
+             ckpt_dtype_name(static_cast<ckpt_dtype>(ckpt_index_at(index.get(), i)->dtype));
+  for (const std::string &note : notes_of(index.get()))
+    if (note.rfind("not read", 0) == 0) found += (found.empty() ? "" : "; ") + note;
+  return found;
+}
+
+TEST(Torch, EveryStorageType) {
+  const std::vector<std::tuple<std::string, std::string, int>> types = {{"DoubleStorage", "w f64", 8},
+                                                                        {"FloatStorage", "w f32", 4},
+                                                                        {"HalfStorage", "w f16", 2},
+                                                                        {"BFloat16Storage", "w bf16", 2},
+                                                                        {"LongStorage", "w i64", 8},
+                                                                        {"IntStorage", "w i32", 4},
+                                                                        {"ShortStorage", "w i16", 2},
+                                                                        {"CharStorage", "w i8", 1},
+                                                                        {"ByteStorage", "w u8", 1},
+                                                                        {"BoolStorage", "w bool", 1},
+                                                                        {"ComplexFloatStorage", "w c64", 8},
+                                                                        {"ComplexHalfStorage", "complex32", 4},
+                                                                        {"QInt8Storage", "qint8", 1},
+                                                                        {"QUInt8Storage", "quint8", 1},
+                                                                        {"QInt32Storage", "qint32", 4},
+                                                                        {"QUInt4x2Storage", "quint4x2", 1},
+                                                                        {"QUInt2x4Storage", "quint2x4", 1},
+                                                                        {"UntypedStorage", "UntypedStorage", 1},
+                                                                        {"_UntypedStorage", "_UntypedStorage", 1}};
+  for (const auto &[type, wanted, n_bytes] : types) {
+    const std::string read = wanted[0] == 'w' ? wanted : "not read: w (of dtype " + wanted + ")",
+                      n = std::to_string(24 / n_bytes);
+    EXPECT_EQ(held(view(storage(type, "0", n), "0", {n}, {"1"})), read) << type;
+    const std::string id = storage(type, "0", n),
+                      cuda = "ctorch.cuda\n" + id.substr(id.find('\n', id.find("ctorch")) + 1);
+    EXPECT_EQ(held(view(id.substr(0, id.find("ctorch")) + cuda, "0", {n}, {"1"})), read) << "cuda " << type;
+  }
+  const std::string sixteen = storage("ComplexDoubleStorage", "0", "1");
+  EXPECT_EQ(held(view(sixteen, "0", {"1"}, {"1"})), "memory: storage '0' is said to have 16 bytes, its record has 24");
+  EXPECT_EQ(held(view(storage("StrangeStorage", "0", "6"), "0", {"6"}, {"1"})),
+            "not read: w (of a storage whose class is not known)");
+  const std::string untyped = storage("UntypedStorage", "0", "24");
+  const std::vector<std::tuple<std::string, std::string, int>> dtypes = {{"float64", "w f64", 8},
+                                                                         {"bfloat16", "w bf16", 2},
+                                                                         {"uint16", "w u16", 2},
+                                                                         {"uint32", "w u32", 4},
+                                                                         {"uint64", "w u64", 8},
+                                                                         {"float8_e4m3fn", "w f8_e4m3", 1},
+                                                                         {"float8_e5m2", "w f8_e5m2", 1},
+                                                                         {"float8_e4m3fnuz", "w f8_e4m3fnuz", 1},
+                                                                         {"float8_e5m2fnuz", "w f8_e5m2fnuz", 1},
+                                                                         {"float8_e8m0fnu", "w f8_e8m0", 1},
+                                                                         {"float4_e2m1fn_x2", "w f4_e2m1", 1},
+                                                                         {"complex32", "complex32", 4},
+                                                                         {"bits8", "bits8", 1},
+                                                                         {"bits16", "bits16", 2},
+                                                                         {"bits1x8", "bits1x8", 1},
+                                                                         {"bits2x4", "bits2x4", 1},
+                                                                         {"bits4x2", "bits4x2", 1},
+                                                                         {"strange", "strange", 1}};
+  for (const auto &[dtype, wanted, n_bytes] : dtypes) {
+    const std::string n = std::to_string(24 / n_bytes);
+    EXPECT_EQ(held(call("_rebuild_tensor_v3",
+                        {untyped, number("0"), sizes({n}), sizes({"1"}), "I00\n", "}", "ctorch\n" + dtype + "\n"})),
+              wanted[0] == 'w' ? wanted : "not read: w (of dtype " + wanted + ")")
+        << dtype;
+  }
+}
+
+TEST(Torch, EveryRebuildFunction) {
+  const std::string f = storage("FloatStorage", "0", "6"), v = view(f, "0", {"6"}, {"1"}), named = "ctorch\nTensor\n";
+  const std::string bytes = storage("CharStorage", "0", "24"), packed = storage("QInt8Storage", "0", "24");
+  const auto scheme = [](const std::string &name) { return "ctorch\nper_" + name + "\n"; };
+  const auto layout = [](const std::string &name) {
+    return "ctorch.serialization\n_get_layout\n" + tuple({text("torch.sparse_" + name)}) + "R";
+  };
+  const auto quantized = [&](const std::string &from, const std::string &n, const std::vector<std::string> &with) {
+    return call("_rebuild_qtensor", {from, number("0"), sizes({n}), sizes({"1"}), tuple(with), "I00\n", "}"});
+  };
+  const auto from_type = [&](const std::string &module, const std::string &function, const std::string &args) {
+    return "c" + module + "\n" + function + "\n" +
+           tuple({"ctorch._utils\n_rebuild_tensor_v2\n", "cm\nSubclass\n", args, "}"}) + "R";
+  };
+  const std::string args = tuple({f, number("0"), sizes({"6"}), sizes({"1"}), "I00\n", "}"});
+  const std::string wrapped = "ctorch._tensor\n_rebuild_from_type_v2\n" +
+                              tuple({"ctorch._utils\n_rebuild_wrapper_subclass\n", "cm\nSubclass\n", tuple({named}),
+                                     dict({{"_data", v}, {"_scale", view(f, "0", {"1"}, {"1"})}})}) +
+                              "R";
+  const std::string not_read = "not read: w (";
+  const std::vector<std::pair<std::string, std::string>> calls = {
+      {call("_rebuild_tensor", {f, number("0"), sizes({"6"}), sizes({"1"})}), "w f32"},
+      {v, "w f32"},
+      {call("_rebuild_parameter", {v, "I01\n", "}"}), "w f32"},
+      {call("_rebuild_parameter_with_state", {v, "I01\n", "}", "}"}), "w f32"},
+      {call("_rebuild_device_tensor_from_cpu_tensor", {v, "ctorch\nfloat32\n", text("xla:0"), "I00\n"}), "w f32"},
+      {from_type("torch._tensor", "_rebuild_from_type_v2", args), "w f32"},
+      {from_type("torch._tensor", "_rebuild_from_type", args), "w f32"},
+      {from_type("torch.tensor", "_rebuild_from_type", args), "w f32"},
+      {wrapped, "w._data f32, w._scale f32"},
+      {quantized(packed, "24", {scheme("tensor_affine"), "F0.5\n", number("3")}),
+       "w.scales f64, w.values i8, w.zero_points i64"},
+      {quantized(packed, "24", {scheme("channel_affine"), v, v, number("0")}), "w.scales f32, w.values i8"},
+      {quantized(packed, "24", {scheme("strange"), v, v, number("0")}),
+       "unnamed.0 f32; " + not_read + "quantized in a way that is not known)"},
+      {quantized(packed, "24", {scheme("tensor_affine"), text("x"), number("3")}),
+       not_read + "quantized in a way that is not known)"},
+      {call("_rebuild_sparse_tensor", {layout("coo"), tuple({v, view(f, "0", {"1"}, {"1"}), sizes({"9"})})}),
+       "w.indices f32, w.values f32"},
+      {call("_rebuild_meta_tensor_no_storage", {named, sizes({"1"}), sizes({"1"}), "I00\n"}),
+       not_read + "a meta tensor, without data)"},
+      {call("_rebuild_device_tensor_from_numpy", {"N", named, text("xla:0"), "I00\n"}),
+       not_read + "a NumPy array inside the pickle)"},
+      {call("_rebuild_xla_tensor", {"N", named, text("xla:0"), "I00\n"}),
+       not_read + "a NumPy array inside the pickle)"},
+      {call("_rebuild_strange", {v}), "w.0 f32"}};
+  for (const auto &[made, wanted] : calls) EXPECT_EQ(held(made), wanted) << made.substr(0, 80);
+  for (const std::string name : {"csr", "bsr", "csc", "bsc"}) {
+    const std::string first = name[1] == 's' && name[2] == 'r' ? "crow_indices" : "ccol_indices";
+    const std::string second = first == "crow_indices" ? "col_indices" : "row_indices";
+    const std::string found = held(
+        call("_rebuild_sparse_tensor",
+             {layout(name), tuple({v, view(f, "1", {"5"}, {"1"}), view(f, "0", {"1"}, {"1"}), sizes({"9", "9"})})}));
+    for (const std::string &part : {first, second, std::string("values")})
+      EXPECT_NE(found.find("w." + part + " f32"), std::string::npos) << name << ": " << found;
+  }
 }
 
 // ---- lies -----------------------------------------------------------------------------------------------------------
