@@ -4,7 +4,7 @@
     kills.py CKPT
 
 SIGKILL, SIGINT and SIGTERM while a model is converted, quantized or resharded to a new file, over a file, to a new
-folder and over a folder, in each format that is written and to frames of zstd.
+folder and over a folder, in each format that is written and to frames of zstd; and while a DCP folder is consolidated.
 After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
 their names; the same command then succeeds, says what it removed, and nothing is left. Most kills wait until the
 temporary file or folder is there, and half of all must meet it. 24 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
@@ -73,7 +73,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-kills-") as base:
         model, old, work = (os.path.join(base, name) for name in ("model.safetensors", "old", "work"))
         write_model(model)
-        source = {"quantize": os.path.join(base, "model.gguf")}  # of a verb that reads no safetensors
+        source = {"quantize": os.path.join(base, "model.gguf"), "consolidate": os.path.join(base, "dcp")}  # else the model
         subprocess.run([CKPT, "convert", model, "-o", source["quantize"], "--set", "general.architecture=llama",
                         "--set", "llama.block_count=%d" % N_TENSORS, "--rename", r"s/layers.(\d+)/blk.\1.attn_q/"],
                        check=True, capture_output=True)
@@ -82,7 +82,8 @@ def main():
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
                  "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32"],
                  "out-gguf": ["convert", "--to", "gguf", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
-                 "out-q.gguf": ["quantize", "--type", "Q4_K_M"]}
+                 "out-q.gguf": ["quantize", "--type", "Q4_K_M"], "out-whole": ["consolidate", "--shard-size", "10MB"]}
+        subprocess.run([CKPT, *reshard, model, "-o", source["consolidate"], "--quiet"], check=True, capture_output=True)
         new, seconds, writing = {}, {}, {}
         for output, (verb, *options) in forms.items():
             command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(old, named(output)), "--quiet"]
