@@ -15,13 +15,14 @@
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/error.h"
 
-enum { MAX_DEPTH = 64, MAX_PATH_BYTES = 8192, MAX_OPTIMIZERS = 64 };
+enum { MAX_DEPTH = 64, MAX_PATH_BYTES = 8192, MAX_OPTIMIZERS = 64, MAX_STEPS = 1 << 24 };
 
 typedef struct renamer {
   const ckpt_index *described, *from;
   ckpt_arena *arena;
   uint32_t *numbers; /* by the number of a leaf: the tensor to be written; UINT32_MAX: it is not */
   uint32_t n_numbers, n_optimizers;
+  uint64_t n_steps; /* names looked at: one tensor may have all, each under a key */
   ckpt_node_map copies;
   char path[MAX_PATH_BYTES + 1];
 } renamer;
@@ -94,7 +95,8 @@ static ckpt_status rename_key(renamer *r, size_t n, const ckpt_object *leaf, ckp
   uint32_t written = leaf->tensor < r->n_numbers ? r->numbers[leaf->tensor] : UINT32_MAX;
   if (written == UINT32_MAX) return CKPT_OK;
   const ckpt_tensor *before = &r->from->tensors[leaf->tensor], *now = &r->described->tensors[written];
-  if (!has_other_names(before, now)) return CKPT_OK;
+  if (r->n_steps <= MAX_STEPS) r->n_steps += count_names(before) + count_names(now);
+  if (r->n_steps > MAX_STEPS || !has_other_names(before, now)) return CKPT_OK;
   ckpt_object unwrapped = **key;
   if (unwrapped.kind == CKPT_OBJECT_TEXT && !r->described->is_stored) { /* as names are */
     CKPT_TRY_ALLOC(unwrapped.text = ckpt_name_unwrapped(unwrapped.text, r->arena), err);

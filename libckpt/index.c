@@ -194,8 +194,9 @@ ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role
 ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&index->archives, index->n_archives, &index->archive_capacity, sizeof *index->archives, err));
   ckpt_archive *added = &index->archives[index->n_archives];
+  const char *last = index->n_archives == 0 ? "" : added[-1].name; /* a tensor has as many as chunks */
   *added = *archive;
-  added->name = ckpt_arena_copy(&index->arena, archive->name);
+  added->name = strcmp(last, archive->name) == 0 ? last : ckpt_arena_copy(&index->arena, archive->name);
   CKPT_TRY_ALLOC(added->name, err);
   index->n_archives++;
   return CKPT_OK;

@@ -138,11 +138,20 @@ def share(c, n):
         c.items["e%d" % i] = TensorStorageMetadata(properties=c.tensor.properties, size=Size(0), chunks=chunks)
 
 
+def bomb(c):
+    """The object is a zstd stream of blocks that repeat a byte: 2 KB that are 64 MiB and more."""
+    blocks = [(last | 1 << 1 | (128 << 10) << 3).to_bytes(3, "little") + b"\0" for last in [0] * 512 + [1]]
+    stream = b"\x28\xb5\x2f\xfd\0\x38" + b"".join(blocks)
+    c.files["__0_0.distcp"] = archive(bytes(12), 3) + stream
+    info(c, 2).length, info(c, 2).transform_descriptors = len(stream), ["stream.zstd/1"]
+
+
 CASES = {
     "noted-nothing": lambda c: None,
     "noted-empty-chunk-without-place": lambda c: c.chunks.append(c.chunk(6, 0)),
     "noted-replica": lambda c: c.chunks.append(c.chunk(3, 3)),
     "noted-object-damaged": lambda c: setattr(info(c, 2), "length", 6),
+    "object-bomb": bomb,
     "noted-file-of-another-save": lambda c: c.files.update({"__9_0.distcp": archive(bytes(12), 3)}),
     "noted-file-without-items": lambda c: c.files.update({"__9_0.distcp": b""}),
     "empty-chunk-past-end": lambda c: (c.chunks.append(c.chunk(6, 0)), c.places.append(
