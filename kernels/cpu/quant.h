@@ -25,9 +25,10 @@ void ckpt_quant_avx2_q8_0(uint8_t *dst, const float *x, size_t n, const float *n
 
 /* Rows of types on grids, on AVX2 (quant_avx2_grid.c). */
 void ckpt_quant_avx2_iq2_xxs(uint8_t *dst, const float *x, size_t n, const float *importance);
-void ckpt_quant_avx2_iq2_xs(uint8_t *dst, const float *x, size_t n, const float *importance); /* as above */
-void ckpt_quant_avx2_iq2_s(uint8_t *dst, const float *x, size_t n, const float *importance);  /* as above */
-void ckpt_quant_avx2_iq3_s(uint8_t *dst, const float *x, size_t n, const float *importance);  /* as above */
+void ckpt_quant_avx2_iq2_xs(uint8_t *dst, const float *x, size_t n, const float *importance);  /* as above */
+void ckpt_quant_avx2_iq2_s(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
+void ckpt_quant_avx2_iq3_xxs(uint8_t *dst, const float *x, size_t n, const float *importance); /* as above */
+void ckpt_quant_avx2_iq3_s(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
 
 /* Readers on AVX2 (quant_avx2_points.c). */
 void ckpt_dequant_avx2_iq2_xxs(float *y, const uint8_t *src, size_t n);

@@ -45,9 +45,9 @@ LEGACY_TYPE(q5_1, ckpt_quant_avx2_q5_1)
 
 const ckpt_quant_level ckpt_quant_avx2 = {
     .name = "avx2",
-    .types = {[CKPT_IQ2_S] = {.dequantize = ckpt_dequant_avx2_iq2_s},
-              [CKPT_IQ3_XXS] = {.dequantize = ckpt_dequant_avx2_iq3_xxs},
-              [CKPT_IQ3_S] = {.dequantize = ckpt_dequant_avx2_iq3_s},
+    .types = {[CKPT_IQ2_S] = {.quantize = ckpt_quant_avx2_iq2_s, .dequantize = ckpt_dequant_avx2_iq2_s},
+              [CKPT_IQ3_XXS] = {.quantize = ckpt_quant_avx2_iq3_xxs, .dequantize = ckpt_dequant_avx2_iq3_xxs},
+              [CKPT_IQ3_S] = {.quantize = ckpt_quant_avx2_iq3_s, .dequantize = ckpt_dequant_avx2_iq3_s},
               [CKPT_IQ1_S] = {.dequantize = ckpt_dequant_avx2_iq1_s},
               [CKPT_IQ1_M] = {.dequantize = ckpt_dequant_avx2_iq1_m},
               [CKPT_IQ2_XXS] = {.quantize = ckpt_quant_avx2_iq2_xxs, .dequantize = ckpt_dequant_avx2_iq2_xxs},

@@ -1,74 +1,160 @@
-/* quant_avx2_grid.c - the nearest point of a grid among the neighbours of a cell, eight at a time, on AVX2.
+/* quant_avx2_grid.c - the search of the IQ2 and IQ3 types on AVX2; see kernels/ref/quant_iq23.c.
  *
- * Each lane sums one neighbour's error in the reference's order. A lane keeps its first least one, and of the lanes the
- * least, or of equals the one that stands first in the list, is what the reference finds. The lists of IQ2_S and IQ3
- * are too short to gain by it. */
+ * Scales that are tried do not depend on each other: lanes are scales where levels are rounded and where sums are
+ * taken over a sub-block, and points of the grid where the nearest one is looked for. Which scale stays is decided
+ * afterwards, from the first to the last. */
 #if defined(__x86_64__)
-#include <float.h>
-#include <immintrin.h>
-
 #include "kernels/cpu/quant.h"
+#include "kernels/cpu/quant_avx2_nearest.h"
 #include "kernels/ref/quant_iq23.h"
 
-#define AVX2 __attribute__((target("avx2")))
+enum { MAX_TRIED = 32, MAX_GROUPS = 8, MAX_SUB = 32 };
 
-/* Adds the errors of four axes, whose levels are the bytes of `levels`. */
-AVX2 static inline __m256 add_errors(__m256 error, __m256i levels, float scale, const float *x, const float *roots) {
-  for (int i = 0; i < 4; i++) {
-    __m256i level = _mm256_and_si256(_mm256_srli_epi32(levels, 8 * i), _mm256_set1_epi32(255));
-    __m256i odd = _mm256_add_epi32(_mm256_add_epi32(level, level), _mm256_set1_epi32(1));
-    __m256 difference =
-        _mm256_sub_ps(_mm256_mul_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(odd)), _mm256_set1_ps(x[i]));
-    __m256 weighted = _mm256_mul_ps(_mm256_set1_ps(roots[i]), difference);
-    error = _mm256_add_ps(error, _mm256_mul_ps(weighted, difference));
+/* What is constant where a sub-block is searched. */
+typedef struct block {
+  const ckpt_grid *grid;
+  int n, n_axes, n_bits, max_level;
+  const float *x, *weights;
+  float roots[MAX_SUB];
+} block;
+
+/* The sub-block under each scale: the packed points of its groups, and bit k of is_off where group k was off the grid.
+ */
+typedef struct tried {
+  float inverses[MAX_TRIED], scales[MAX_TRIED], xq[MAX_TRIED], qq[MAX_TRIED];
+  uint16_t points[MAX_GROUPS][MAX_TRIED];
+  uint32_t is_off[MAX_TRIED];
+} tried;
+
+/* The odd numbers that levels stand for. */
+INLINE __m256 odd_numbers(int n_bits) {
+  return n_bits == 2 ? _mm256_setr_ps(1, 3, 5, 7, 1, 3, 5, 7) : _mm256_setr_ps(1, 3, 5, 7, 9, 11, 13, 15);
+}
+
+/* Rounds the group at x under eight inverse scales: cells, and the same levels packed. */
+INLINE void round_group(const block *b, const float *x, __m256 inverses, uint32_t *cells, uint32_t *packed) {
+  __m256i cell = _mm256_setzero_si256(), point = cell;
+  for (int i = b->n_axes; i-- > 0;) {
+    __m256 v = _mm256_sub_ps(_mm256_mul_ps(inverses, _mm256_set1_ps(x[i])), _mm256_set1_ps(1));
+    v = _mm256_add_ps(_mm256_mul_ps(_mm256_set1_ps(0.5f), v), _mm256_set1_ps(12582912.0f)); /* as ckpt_nearest */
+    __m256i level = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x007fffff));
+    level = _mm256_max_epi32(_mm256_sub_epi32(level, _mm256_set1_epi32(0x00400000)), _mm256_setzero_si256());
+    level = _mm256_min_epi32(level, _mm256_set1_epi32(b->max_level));
+    point = _mm256_or_si256(_mm256_slli_epi32(point, b->n_bits), level);
+    cell = _mm256_add_epi32(_mm256_add_epi32(cell, level), _mm256_slli_epi32(cell, 1)); /* radix 3 */
   }
-  return error;
+  _mm256_storeu_si256((__m256i *)cells, b->n_bits == 3 ? point : cell);
+  _mm256_storeu_si256((__m256i *)packed, point);
 }
 
-/* Where the least of the lanes stands that hold one. */
-AVX2 static inline uint32_t first_least(__m256 errors, __m256i places) {
-  float all_errors[8];
-  uint32_t all_places[8], best = 0;
-  _mm256_storeu_ps(all_errors, errors);
-  _mm256_storeu_si256((__m256i *)all_places, places);
-  for (uint32_t j = 1; j < 8; j++)
-    if (all_errors[j] < all_errors[best] || (all_errors[j] == all_errors[best] && all_places[j] < all_places[best]))
-      best = j;
-  return all_places[best];
+/* The packed point for a cell of group k: itself, or the nearest neighbour; then *is_off gets bit k. */
+INLINE uint16_t snap(const block *b, int k, float scale, uint32_t cell, uint32_t packed, uint32_t *is_off) {
+  if (b->grid->point[cell] >= 0) return (uint16_t)packed;
+  const float *x = b->x + k * b->n_axes, *roots = b->roots + k * b->n_axes;
+  const __m256 values = _mm256_mul_ps(_mm256_set1_ps(scale), odd_numbers(b->n_bits));
+  const uint16_t *list = b->grid->packed + b->grid->first[cell];
+  __m256 errors[CKPT_GRID_MAX_AXES];
+  for (int i = 0; i < b->n_axes; i++) errors[i] = errors_of_levels(values, x[i], roots[i]);
+  *is_off |= UINT32_C(1) << k;
+  return list[nearest_place(errors, b->n_axes, b->n_bits, list, b->grid->first[cell + 1] - b->grid->first[cell])];
 }
 
-AVX2 static uint32_t nearest_point(const ckpt_grid *grid, uint32_t cell, float scale, const float *x,
-                                   const float *roots) {
-  const uint16_t *list = grid->neighbours + grid->first[cell];
-  uint32_t n = grid->first[cell + 1] - grid->first[cell];
-  const int *levels = (const int *)(const void *)grid->levels; /* 8 bytes a point */
-  __m256 best = _mm256_set1_ps(FLT_MAX);
-  __m256i best_place = _mm256_setzero_si256(), place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  for (uint32_t k = 0; k < n; k += 8, place = _mm256_add_epi32(place, _mm256_set1_epi32(8))) {
-    uint16_t rest[8] = {0};
-    const uint16_t *from = list + k;
-    if (n - k < 8) {
-      for (uint32_t j = 0; j < n - k; j++) rest[j] = from[j];
-      from = rest;
+/* All groups under eight scales, and what fits them. */
+INLINE void try_scales(const block *b, tried *t, int first) {
+  const __m256 odd = odd_numbers(b->n_bits), inverses = _mm256_loadu_ps(t->inverses + first);
+  __m256 xq = _mm256_setzero_ps(), qq = xq;
+  for (int k = 0; k < b->n / b->n_axes; k++) {
+    uint32_t cells[8], packed[8];
+    const float *x = b->x + k * b->n_axes, *weights = b->weights + k * b->n_axes;
+    uint16_t *points = t->points[k] + first;
+    round_group(b, x, inverses, cells, packed);
+    for (int j = 0; j < 8; j++)
+      points[j] = snap(b, k, t->scales[first + j], cells[j], packed[j], &t->is_off[first + j]);
+    __m256i levels = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)points));
+    for (int i = 0; i < b->n_axes; i++) {
+      __m256 q = pick(odd, b->n_bits, _mm256_srli_epi32(levels, b->n_bits * i)), w = _mm256_set1_ps(weights[i]);
+      xq = _mm256_add_ps(xq, _mm256_mul_ps(_mm256_mul_ps(w, _mm256_set1_ps(x[i])), q));
+      qq = _mm256_add_ps(qq, _mm256_mul_ps(_mm256_mul_ps(w, q), q));
     }
-    __m256i points = _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)), 1);
-    __m256 error = add_errors(_mm256_setzero_ps(), _mm256_i32gather_epi32(levels, points, 4), scale, x, roots);
-    if (grid->n_axes == 8)
-      error = add_errors(error, _mm256_i32gather_epi32(levels + 1, points, 4), scale, x + 4, roots + 4);
-    __m256i is_there = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), place);
-    __m256 is_less = _mm256_and_ps(_mm256_cmp_ps(error, best, _CMP_LT_OQ), _mm256_castsi256_ps(is_there));
-    best = _mm256_blendv_ps(best, error, is_less);
-    best_place = _mm256_blendv_epi8(best_place, place, _mm256_castps_si256(is_less));
   }
-  return list[first_least(best, best_place)];
+  _mm256_storeu_ps(t->xq + first, xq);
+  _mm256_storeu_ps(t->qq + first, qq);
 }
 
-#define TYPE(name)                                                                               \
+/* Rounds groups anew under the scale found, those of which bits has theirs; the scale that fits the levels then. */
+INLINE float round_anew(const block *b, uint32_t groups, float scale, uint16_t *points, uint8_t *levels) {
+  float xq = 0, qq = 0;
+  for (int k = 0; k < b->n / b->n_axes; k++) {
+    uint32_t cells[8], packed[8], is_off = 0;
+    if (!(groups >> k & 1)) continue;
+    round_group(b, b->x + k * b->n_axes, _mm256_set1_ps(1 / scale), cells, packed);
+    points[k] = snap(b, k, scale, cells[0], packed[0], &is_off);
+  }
+  for (int i = 0; i < b->n; i++) {
+    levels[i] = (uint8_t)(points[i / b->n_axes] >> b->n_bits * (i % b->n_axes) & ((1 << b->n_bits) - 1));
+    float q = (float)(2 * levels[i] + 1);
+    xq += b->weights[i] * b->x[i] * q;
+    qq += b->weights[i] * q * q;
+  }
+  return groups != 0 && qq > 0 ? xq / qq : scale;
+}
+
+/* ckpt_iq_search_ref, always inlined: the numbers of axes and bits are constants of the callers. */
+INLINE bool search_block(const ckpt_iq_search *s, block *b, float max, uint8_t *levels, float *found) {
+  int top = 2 * s->max_level + 1, n_tried = 2 * s->n_steps + 1;
+  uint32_t all = (UINT32_C(1) << b->n / b->n_axes) - 1, is_off = s->redo == REDO_ALL_IF_OFF ? all : 0;
+  uint16_t points[MAX_GROUPS] = {0};
+  float best = 0, scale = max / (float)top;
+  tried t;
+  if (s->starts_close) {
+    uint8_t codes[MAX_SUB];
+    scale = ckpt_quant_positive(s->n, s->max_level + 2, b->x, b->weights, codes);
+    max = scale * (float)(s->max_level + 1);
+    if (max <= 0) return false;
+  }
+  for (int i = 0; i < b->n; i += 8) _mm256_storeu_ps(b->roots + i, _mm256_sqrt_ps(_mm256_loadu_ps(b->weights + i)));
+  for (int i = 0; i < MAX_TRIED; i++) {
+    t.inverses[i] = ((float)top + (float)(i - s->n_steps) * s->step) / max;
+    t.scales[i] = 1 / t.inverses[i];
+    t.is_off[i] = 0;
+  }
+  for (int first = 0; first < n_tried; first += 8) try_scales(b, &t, first);
+  for (int i = 0; i < n_tried; i++) {
+    if (!(t.qq[i] > 0 && t.xq[i] * t.xq[i] > best * t.qq[i])) continue;
+    scale = t.xq[i] / t.qq[i];
+    best = scale * t.xq[i];
+    is_off = t.is_off[i];
+    for (int k = 0; k < b->n / b->n_axes; k++) points[k] = t.points[k][i];
+  }
+  if (!(scale > 0) || (s->redo != REDO_ALL && is_off == 0))
+    is_off = 0;
+  else if (s->redo != REDO_OFF)
+    is_off = all;
+  *found = round_anew(b, is_off, scale, points, levels);
+  return true;
+}
+
+AVX2 static bool search_iq2(const ckpt_iq_search *s, const ckpt_grid *grid, const float *x, const float *weights,
+                            float max, uint8_t *levels, float *found) {
+  block b = {.grid = grid, .n = s->n, .n_axes = 8, .n_bits = 2, .max_level = 2, .x = x, .weights = weights};
+  return search_block(s, &b, max, levels, found);
+}
+
+AVX2 static bool search_iq3(const ckpt_iq_search *s, const ckpt_grid *grid, const float *x, const float *weights,
+                            float max, uint8_t *levels, float *found) {
+  block b = {.grid = grid, .n = 32, .n_axes = 4, .n_bits = 3, .max_level = 7, .x = x, .weights = weights};
+  return search_block(s, &b, max, levels, found);
+}
+
+#define TYPE(name, search_block)                                                                 \
   void ckpt_quant_avx2_##name(uint8_t *dst, const float *x, size_t n, const float *importance) { \
-    ckpt_##name(nearest_point, dst, x, n, importance);                                           \
+    ckpt_##name(search_block, dst, x, n, importance);                                            \
   }
 
-TYPE(iq2_xxs)
-TYPE(iq2_xs)
+TYPE(iq2_xxs, search_iq2)
+TYPE(iq2_xs, search_iq2)
+TYPE(iq2_s, search_iq2)
+TYPE(iq3_xxs, search_iq3)
+TYPE(iq3_s, search_iq3)
 
 #endif

@@ -28,14 +28,18 @@ static pthread_once_t levels_once = PTHREAD_ONCE_INIT, lists_once = PTHREAD_ONCE
 static uint8_t all_levels[N_POINTS][CKPT_GRID_MAX_AXES];
 static int16_t all_cells[N_CELLS];
 static uint32_t all_firsts[N_CELLS];
-static uint16_t all_neighbours[N_NEIGHBOURS];
+static uint16_t all_neighbours[N_NEIGHBOURS], all_packed[N_NEIGHBOURS + CKPT_GRID_SLACK];
 static ckpt_grid grids[CKPT_N_GRIDS];
 
 static void make_levels(void) {
   uint8_t(*levels)[CKPT_GRID_MAX_AXES] = all_levels;
   for (int name = 0; name < CKPT_N_GRIDS; name++) {
-    grids[name] =
-        (ckpt_grid){sources[name].n_points, sources[name].n_axes, sources[name].radix, 1, levels, NULL, NULL, NULL};
+    grids[name] = (ckpt_grid){.n_points = sources[name].n_points,
+                              .n_axes = sources[name].n_axes,
+                              .radix = sources[name].radix,
+                              .n_bits = sources[name].bits,
+                              .n_cells = 1,
+                              .levels = levels};
     for (uint32_t i = 0; i < sources[name].n_axes; i++) grids[name].n_cells *= sources[name].radix;
     for (uint32_t p = 0; p < sources[name].n_points; p++, levels++)
       for (uint32_t i = 0; i < sources[name].n_axes; i++)
@@ -71,7 +75,7 @@ static uint32_t list_neighbours(const ckpt_grid *grid, const uint8_t *cell, int 
 static void make_lists(void) {
   int16_t *points = all_cells;
   uint32_t *firsts = all_firsts;
-  uint16_t *neighbours = all_neighbours;
+  uint16_t *neighbours = all_neighbours, *packed = all_packed;
   for (int name = 0; name < CKPT_N_GRIDS; name++) {
     ckpt_grid *grid = &grids[name];
     uint32_t n = 0;
@@ -87,10 +91,13 @@ static void make_lists(void) {
     firsts[grid->n_cells] = n;
     grid->point = points;
     grid->first = firsts;
+    for (uint32_t k = 0; k < n; k++) packed[k] = sources[name].points[neighbours[k]];
     grid->neighbours = neighbours;
+    grid->packed = packed;
     points += grid->n_cells + 1;
     firsts += grid->n_cells + 1;
     neighbours += n;
+    packed += n;
   }
 }
 
@@ -98,6 +105,8 @@ const uint8_t (*ckpt_grid_levels(ckpt_grid_name name))[CKPT_GRID_MAX_AXES] {
   pthread_once(&levels_once, make_levels);
   return grids[name].levels;
 }
+
+const uint16_t *ckpt_grid_points(ckpt_grid_name name) { return sources[name].points; }
 
 const ckpt_grid *ckpt_grid_get(ckpt_grid_name name) {
   pthread_once(&levels_once, make_levels);

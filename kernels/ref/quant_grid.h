@@ -9,16 +9,18 @@
 
 #include "quant.h"
 
-/* Levels of a point, and cells of a grid, at most. */
-enum { CKPT_GRID_MAX_AXES = 8, CKPT_GRID_MAX_CELLS = 6561 };
+/* Levels of a point, and cells of a grid, at most; and what vectors may read behind the lists. */
+enum { CKPT_GRID_MAX_AXES = 8, CKPT_GRID_MAX_CELLS = 6561, CKPT_GRID_SLACK = 16 };
 
 /* Immutable once made. */
 typedef struct ckpt_grid {
   uint32_t n_points, n_axes, radix, n_cells;   /* levels below radix; radix^n_axes cells */
+  uint32_t n_bits;                             /* of a level in a packed point, whose first level stands lowest */
   const uint8_t (*levels)[CKPT_GRID_MAX_AXES]; /* of each point */
   const int16_t *point;                        /* of each cell: its number; -1 where there is none */
   const uint32_t *first;                       /* of each cell: its neighbours are [first[c], first[c + 1]) */
   const uint16_t *neighbours;                  /* points, by distance, then number */
+  const uint16_t *packed;                      /* the same, packed; CKPT_GRID_SLACK more can be read */
 } ckpt_grid;
 
 typedef enum ckpt_grid_name {
@@ -36,6 +38,9 @@ const ckpt_grid *ckpt_grid_get(ckpt_grid_name name);
 
 /* The levels of a point without the lists: for reading. Borrowed, static. */
 const uint8_t (*ckpt_grid_levels(ckpt_grid_name name))[CKPT_GRID_MAX_AXES];
+
+/* The packed points, as above. */
+const uint16_t *ckpt_grid_points(ckpt_grid_name name);
 
 /* The cell of n_axes levels, the first one counting least. */
 static inline uint32_t ckpt_grid_cell(const ckpt_grid *grid, const uint8_t *levels) {

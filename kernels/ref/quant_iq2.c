@@ -30,12 +30,12 @@ static float scale_of(float d, unsigned code) { return d * (0.5f + (float)code) 
 
 /* ---- IQ2_XXS ----------------------------------------------------------------------------------------------------- */
 
-void ckpt_iq2_xxs(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t n, const float *importance) {
+void ckpt_iq2_xxs(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq_found found;
   float weights[CKPT_SUPER];
   for (; n > 0; n -= CKPT_SUPER, x += CKPT_SUPER, importance += CKPT_SUPER, dst += 66) {
     ckpt_quant_weigh(weights, x, importance, ckpt_sum_squares(x, CKPT_SUPER) / CKPT_SUPER, CKPT_SUPER);
-    ckpt_iq_find(&xxs, nearest, x, weights, &found);
+    ckpt_iq_find(&xxs, search_block, x, weights, &found);
     memset(dst, 0, 66);
     if (found.max_scale == 0) continue;
     ckpt_put_f16(dst, found.max_scale / 31);
@@ -68,12 +68,12 @@ static void put_scales(uint8_t *dst, const ckpt_iq_found *found) {
                        ckpt_iq_scale_code(found->scales[2 * i + 1], found->max_scale) << 4);
 }
 
-void ckpt_iq2_xs(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t n, const float *importance) {
+void ckpt_iq2_xs(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq_found found;
   float weights[CKPT_SUPER];
   for (; n > 0; n -= CKPT_SUPER, x += CKPT_SUPER, importance += CKPT_SUPER, dst += 74) {
     ckpt_quant_weigh(weights, x, importance, ckpt_sum_squares(x, CKPT_SUPER) / CKPT_SUPER, CKPT_SUPER);
-    ckpt_iq_find(&xs, nearest, x, weights, &found);
+    ckpt_iq_find(&xs, search_block, x, weights, &found);
     memset(dst, 0, 74);
     if (found.max_scale == 0) continue;
     ckpt_put_f16(dst, found.max_scale / 31);
@@ -93,7 +93,7 @@ static void dequantize_xs(float *y, const uint8_t *src, size_t n) {
 
 /* ---- IQ2_S ------------------------------------------------------------------------------------------------------- */
 
-void ckpt_iq2_s(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t n, const float *importance) {
+void ckpt_iq2_s(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq_found found;
   float weights[CKPT_SUPER];
   for (; n > 0; n -= CKPT_SUPER, x += CKPT_SUPER, dst += 82) {
@@ -103,7 +103,7 @@ void ckpt_iq2_s(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t
       ckpt_quant_weigh(weights, x, importance, sigma2, CKPT_SUPER);
       importance += CKPT_SUPER;
     }
-    ckpt_iq_find(&s, nearest, x, weights, &found);
+    ckpt_iq_find(&s, search_block, x, weights, &found);
     memset(dst, 0, 82);
     for (int k = 0; k < 32; k++) {
       dst[2 + k] = (uint8_t)found.points[k];
@@ -127,15 +127,15 @@ static void dequantize_s(float *y, const uint8_t *src, size_t n) {
 }
 
 static void quantize_xxs(uint8_t *dst, const float *x, size_t n, const float *importance) {
-  ckpt_iq2_xxs(ckpt_grid_nearest_point, dst, x, n, importance);
+  ckpt_iq2_xxs(ckpt_iq_search_ref, dst, x, n, importance);
 }
 
 static void quantize_xs(uint8_t *dst, const float *x, size_t n, const float *importance) {
-  ckpt_iq2_xs(ckpt_grid_nearest_point, dst, x, n, importance);
+  ckpt_iq2_xs(ckpt_iq_search_ref, dst, x, n, importance);
 }
 
 static void quantize_s(uint8_t *dst, const float *x, size_t n, const float *importance) {
-  ckpt_iq2_s(ckpt_grid_nearest_point, dst, x, n, importance);
+  ckpt_iq2_s(ckpt_iq_search_ref, dst, x, n, importance);
 }
 
 const ckpt_quant ckpt_quant_iq2_xxs = {

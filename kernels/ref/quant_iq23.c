@@ -33,8 +33,7 @@ static uint8_t take_signs(bool is_even, const float *x, const float *weights, fl
   return signs & 127;
 }
 
-uint32_t ckpt_grid_nearest_point(const ckpt_grid *grid, uint32_t cell, float scale, const float *x,
-                                 const float *roots) {
+static uint32_t nearest_point(const ckpt_grid *grid, uint32_t cell, float scale, const float *x, const float *roots) {
   uint32_t best = grid->first[cell];
   float best_error = FLT_MAX;
   for (uint32_t k = grid->first[cell]; k < grid->first[cell + 1]; k++) {
@@ -53,13 +52,13 @@ uint32_t ckpt_grid_nearest_point(const ckpt_grid *grid, uint32_t cell, float sca
 }
 
 /* Rounds one group; whether it is on the grid. If not, its levels become those of the best neighbour. */
-static bool snap(const ckpt_grid *grid, ckpt_grid_nearest *nearest, int max_level, float inverse, float scale,
-                 const float *x, const float *roots, uint8_t *levels) {
+static bool snap(const ckpt_grid *grid, int max_level, float inverse, float scale, const float *x, const float *roots,
+                 uint8_t *levels) {
   for (uint32_t i = 0; i < grid->n_axes; i++)
     levels[i] = (uint8_t)ckpt_clamp(ckpt_nearest(0.5f * (inverse * x[i] - 1)), 0, max_level);
   uint32_t cell = ckpt_grid_cell(grid, levels);
   if (grid->point[cell] >= 0) return true;
-  memcpy(levels, grid->levels[nearest(grid, cell, scale, x, roots)], grid->n_axes);
+  memcpy(levels, grid->levels[nearest_point(grid, cell, scale, x, roots)], grid->n_axes);
   return false;
 }
 
@@ -72,9 +71,8 @@ static void fit(int n, const float *x, const float *weights, const uint8_t *leve
   }
 }
 
-/* The scale and the levels of one sub-block, whose greatest value is max; false where all of it counts as zero. */
-static bool search_block(const ckpt_iq_search *s, const ckpt_grid *grid, ckpt_grid_nearest *nearest, const float *x,
-                         const float *weights, float max, uint8_t *levels, float *found) {
+bool ckpt_iq_search_ref(const ckpt_iq_search *s, const ckpt_grid *grid, const float *x, const float *weights, float max,
+                        uint8_t *levels, float *found) {
   int n_groups = s->n / (int)grid->n_axes, top = 2 * s->max_level + 1;
   bool is_off[8] = {false}, was_off[8], any_off = false;
   uint8_t candidate[32];
@@ -91,7 +89,7 @@ static bool search_block(const ckpt_iq_search *s, const ckpt_grid *grid, ckpt_gr
     float inverse = ((float)top + (float)step * s->step) / max;
     for (int k = 0; k < n_groups; k++) {
       uint32_t at = (uint32_t)k * grid->n_axes;
-      was_off[k] = !snap(grid, nearest, s->max_level, inverse, 1 / inverse, x + at, roots + at, candidate + at);
+      was_off[k] = !snap(grid, s->max_level, inverse, 1 / inverse, x + at, roots + at, candidate + at);
     }
     fit(s->n, x, weights, candidate, &xq, &qq);
     if (qq > 0 && xq * xq > best * qq) {
@@ -106,15 +104,14 @@ static bool search_block(const ckpt_iq_search *s, const ckpt_grid *grid, ckpt_gr
   if (!(scale > 0) || (s->redo != REDO_ALL && !any_off)) return true;
   for (int k = 0; k < n_groups; k++) {
     uint32_t at = (uint32_t)k * grid->n_axes;
-    if (is_off[k] || s->redo != REDO_OFF)
-      snap(grid, nearest, s->max_level, 1 / scale, scale, x + at, roots + at, levels + at);
+    if (is_off[k] || s->redo != REDO_OFF) snap(grid, s->max_level, 1 / scale, scale, x + at, roots + at, levels + at);
   }
   fit(s->n, x, weights, levels, &xq, &qq);
   if (qq > 0) *found = xq / qq;
   return true;
 }
 
-void ckpt_iq_find(const ckpt_iq_search *s, ckpt_grid_nearest *nearest, const float *x, const float *weights,
+void ckpt_iq_find(const ckpt_iq_search *s, ckpt_iq_search_block *search_block, const float *x, const float *weights,
                   ckpt_iq_found *found) {
   const ckpt_grid *grid = ckpt_grid_get(s->grid);
   *found = (ckpt_iq_found){0};
@@ -125,7 +122,7 @@ void ckpt_iq_find(const ckpt_iq_search *s, ckpt_grid_nearest *nearest, const flo
     for (int k = 0; k < s->n / 8; k++) signs[k] = take_signs(s->is_even, x + 8 * k, weights + 8 * k, values + 8 * k);
     max = values[0];
     for (int i = 1; i < s->n; i++) max = max > values[i] ? max : values[i];
-    if (max < s->epsilon || max == 0 || !search_block(s, grid, nearest, values, weights, max, levels, &scale)) {
+    if (max < s->epsilon || max == 0 || !search_block(s, grid, values, weights, max, levels, &scale)) {
       memset(signs, 0, (size_t)s->n / 8);
       found->is_empty[ib] = true;
       continue;

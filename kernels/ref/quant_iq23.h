@@ -4,13 +4,6 @@
 
 #include "quant_grid.h"
 
-/* Of the neighbours of a cell, the point whose values under scale are nearest to x: the least sum of roots[i] times the
- * squared difference, from the first axis to the last; the first of equals, and the first of all if no sum is finite.
- */
-typedef uint32_t ckpt_grid_nearest(const ckpt_grid *grid, uint32_t cell, float scale, const float *x,
-                                   const float *roots);
-ckpt_grid_nearest ckpt_grid_nearest_point; /* the reference */
-
 /* How one type searches. Levels l stand for odd numbers 2 l + 1 up to top = 2 max + 1. */
 typedef struct ckpt_iq_search {
   ckpt_grid_name grid;
@@ -32,12 +25,20 @@ typedef struct ckpt_iq_found {
   bool is_empty[16]; /* sub-blocks that count as zero */
 } ckpt_iq_found;
 
-/* Empty sub-blocks have scale, points and signs 0. `weights` has 256. */
-void ckpt_iq_find(const ckpt_iq_search *search, ckpt_grid_nearest *nearest, const float *x, const float *weights,
-                  ckpt_iq_found *found);
+/* The scale and the levels of one sub-block, whose greatest value is max; false where all of it counts as zero. Groups
+ * off the grid get the neighbour of their cell whose values under the scale are nearest: the least sum of the root of
+ * the weight times the squared difference, from the first axis to the last; the first of equals, and the first of all
+ * if no sum is finite. */
+typedef bool ckpt_iq_search_block(const ckpt_iq_search *search, const ckpt_grid *grid, const float *x,
+                                  const float *weights, float max, uint8_t *levels, float *scale);
+ckpt_iq_search_block ckpt_iq_search_ref; /* the reference */
 
-/* Rows of the types, with any function for the nearest point that finds what the reference finds. */
-typedef void ckpt_iq_quantize(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t n,
+/* Empty sub-blocks have scale, points and signs 0. `weights` has 256. */
+void ckpt_iq_find(const ckpt_iq_search *search, ckpt_iq_search_block *search_block, const float *x,
+                  const float *weights, ckpt_iq_found *found);
+
+/* Rows of the types, with any function that finds what the reference finds. */
+typedef void ckpt_iq_quantize(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x, size_t n,
                               const float *importance);
 ckpt_iq_quantize ckpt_iq2_xxs, ckpt_iq2_xs, ckpt_iq2_s, ckpt_iq3_xxs, ckpt_iq3_s; /* as above */
 

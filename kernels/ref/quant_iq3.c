@@ -13,18 +13,18 @@ static const float xxs_values[8] = {4, 12, 20, 28, 36, 44, 52, 62}, s_values[8] 
 static const ckpt_iq_search xxs = {CKPT_GRID_IQ3_XXS, 32, 7, 15, 0.2f, 1e-8f, true, false, REDO_OFF},
                             s = {CKPT_GRID_IQ3_S, 32, 7, 9, 0.2f, 0, false, false, REDO_ALL_IF_OFF};
 
-static void find(const ckpt_iq_search *search, ckpt_grid_nearest *nearest, const float *x, const float *importance,
-                 ckpt_iq_found *found) {
+static void find(const ckpt_iq_search *search, ckpt_iq_search_block *search_block, const float *x,
+                 const float *importance, ckpt_iq_found *found) {
   float weights[CKPT_SUPER], sigma2 = 2 * ckpt_sum_squares(x, CKPT_SUPER) / CKPT_SUPER;
   if (importance) ckpt_quant_weigh(weights, x, importance, sigma2, CKPT_SUPER);
   for (int i = 0; i < CKPT_SUPER && !importance; i++) weights[i] = x[i] * x[i];
-  ckpt_iq_find(search, nearest, x, weights, found);
+  ckpt_iq_find(search, search_block, x, weights, found);
 }
 
-void ckpt_iq3_xxs(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t n, const float *importance) {
+void ckpt_iq3_xxs(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq_found found;
   for (size_t at = 0; at < n; at += CKPT_SUPER, dst += 98) {
-    find(&xxs, nearest, x + at, importance ? importance + at : NULL, &found);
+    find(&xxs, search_block, x + at, importance ? importance + at : NULL, &found);
     memset(dst, 0, 98);
     if (found.max_scale == 0) continue;
     ckpt_put_f16(dst, found.max_scale / 31 * 1.0125f);
@@ -51,10 +51,10 @@ static void dequantize_xxs(float *y, const uint8_t *src, size_t n) {
     }
 }
 
-void ckpt_iq3_s(ckpt_grid_nearest *nearest, uint8_t *dst, const float *x, size_t n, const float *importance) {
+void ckpt_iq3_s(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq_found found;
   for (size_t at = 0; at < n; at += CKPT_SUPER, dst += 110) {
-    find(&s, nearest, x + at, importance ? importance + at : NULL, &found);
+    find(&s, search_block, x + at, importance ? importance + at : NULL, &found);
     memset(dst, 0, 110);
     uint8_t *points = dst + 2, *signs = dst + 74;
     for (int ib = 0; ib < 8; ib++) {
@@ -85,11 +85,11 @@ static void dequantize_s(float *y, const uint8_t *src, size_t n) {
 }
 
 static void quantize_xxs(uint8_t *dst, const float *x, size_t n, const float *importance) {
-  ckpt_iq3_xxs(ckpt_grid_nearest_point, dst, x, n, importance);
+  ckpt_iq3_xxs(ckpt_iq_search_ref, dst, x, n, importance);
 }
 
 static void quantize_s(uint8_t *dst, const float *x, size_t n, const float *importance) {
-  ckpt_iq3_s(ckpt_grid_nearest_point, dst, x, n, importance);
+  ckpt_iq3_s(ckpt_iq_search_ref, dst, x, n, importance);
 }
 
 const ckpt_quant ckpt_quant_iq3_xxs = {.quantize = quantize_xxs, .dequantize = dequantize_xxs};
