@@ -41,19 +41,22 @@ void ckpt_dequant_avx2_iq1_m(float *y, const uint8_t *src, size_t n);   /* as ab
 
 /* Readers on AVX2 (quant_avx2_read.c). */
 void ckpt_dequant_avx2_q4_0(float *y, const uint8_t *src, size_t n);
-void ckpt_dequant_avx2_q4_1(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q5_0(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q5_1(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q8_0(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q2_k(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q3_k(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q4_k(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q5_k(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q6_k(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q1_0(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_q2_0(float *y, const uint8_t *src, size_t n);  /* as above */
-void ckpt_dequant_avx2_tq1_0(float *y, const uint8_t *src, size_t n); /* as above */
-void ckpt_dequant_avx2_tq2_0(float *y, const uint8_t *src, size_t n); /* as above */
+void ckpt_dequant_avx2_q4_1(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q5_0(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q5_1(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q8_0(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q2_k(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q3_k(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q4_k(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q5_k(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q6_k(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q1_0(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_q2_0(float *y, const uint8_t *src, size_t n);   /* as above */
+void ckpt_dequant_avx2_mxfp4(float *y, const uint8_t *src, size_t n);  /* as above */
+void ckpt_dequant_avx2_iq4_nl(float *y, const uint8_t *src, size_t n); /* as above */
+void ckpt_dequant_avx2_iq4_xs(float *y, const uint8_t *src, size_t n); /* as above */
+void ckpt_dequant_avx2_tq1_0(float *y, const uint8_t *src, size_t n);  /* as above */
+void ckpt_dequant_avx2_tq2_0(float *y, const uint8_t *src, size_t n);  /* as above */
 
 /* The i-th level that this processor can run, the slowest (the reference) first; NULL past the last. */
 const ckpt_quant_level *ckpt_quant_level_at(size_t i);

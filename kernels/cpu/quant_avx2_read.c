@@ -1,10 +1,14 @@
-/* quant_avx2_read.c - block types to f32 with AVX2: the reference's products, in loops that compilers turn into
- * vectors.
+/* quant_avx2_read.c - block types to f32 with AVX2: the reference's products, mostly in loops that compilers turn
+ * into vectors.
  *
  * A value is one product, or a product and a difference, of its own block: there is no sum whose order could matter,
  * and no contraction as everywhere. Layouts: the headers of kernels/ref/quant_*. */
 #if defined(__x86_64__)
+#include <immintrin.h>
+
 #include "kernels/cpu/quant.h"
+#include "kernels/ref/quant_fp4.h"
+#include "kernels/ref/quant_iq4.h"
 #include "kernels/ref/quant_k.h"
 #include "kernels/ref/quant_k_symmetric.h"
 #include "kernels/ref/quant_legacy.h"
@@ -109,6 +113,38 @@ AVX2 void ckpt_dequant_avx2_tq2_0(float *restrict y, const uint8_t *restrict src
     for (int s = 0; s < 8; s++)
       for (int l = 0; l < 32; l++) y[32 * s + l] = (float)((src[32 * (s / 4) + l] >> 2 * (s % 4) & 3) - 1) * d;
   }
+}
+
+/* ---- codes of four bits for sixteen values ----------------------------------------------------------------------- */
+
+/* 32 elements: the low codes, then the high ones. */
+INLINE void read_values(float *y, const uint8_t *src, const int8_t *values, float scale) {
+  const __m128i table = _mm_loadu_si128((const __m128i *)values), low = _mm_set1_epi8(15);
+  __m128i codes = _mm_loadu_si128((const __m128i *)src);
+  for (int half = 0; half < 2; half++, y += 16, codes = _mm_srli_epi16(codes, 4)) {
+    __m128i found = _mm_shuffle_epi8(table, _mm_and_si128(codes, low));
+    __m256 first = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(found));
+    __m256 second = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(found, 8)));
+    _mm256_storeu_ps(y, _mm256_mul_ps(first, _mm256_set1_ps(scale)));
+    _mm256_storeu_ps(y + 8, _mm256_mul_ps(second, _mm256_set1_ps(scale)));
+  }
+}
+
+AVX2 void ckpt_dequant_avx2_mxfp4(float *y, const uint8_t *src, size_t n) {
+  for (; n > 0; n -= 32, y += 32, src += 17) read_values(y, src + 1, ckpt_fp4_values, ckpt_fp4_mx_scale(src[0]));
+}
+
+AVX2 void ckpt_dequant_avx2_iq4_nl(float *y, const uint8_t *src, size_t n) {
+  for (; n > 0; n -= CKPT_IQ4_SUB, y += CKPT_IQ4_SUB, src += 18)
+    read_values(y, src + 2, ckpt_iq4_values, ckpt_get_f16(src));
+}
+
+AVX2 void ckpt_dequant_avx2_iq4_xs(float *y, const uint8_t *src, size_t n) {
+  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 136)
+    for (int ib = 0; ib < 8; ib++) {
+      int scale = (src[4 + ib / 2] >> 4 * (ib % 2) & 15) | (ckpt_le16(src + 2) >> 2 * ib & 3) << 4;
+      read_values(y + CKPT_IQ4_SUB * ib, src + 8 + 16 * ib, ckpt_iq4_values, ckpt_get_f16(src) * (float)(scale - 32));
+    }
 }
 
 /* ---- small blocks and tables ------------------------------------------------------------------------------------- */

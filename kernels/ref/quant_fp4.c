@@ -1,21 +1,14 @@
-/* quant_fp4.c - MXFP4 and NVFP4: four-bit floats (e2m1) under a scale of eight bits.
- *
- *   MXFP4  u8 exponent e | 16 bytes of codes: element j low, j + 16 high; 32 elements, scale 2^(e - 127)
- *   NVFP4  4 scales (e4m3 without sign) | 4 times 8 bytes of codes: element j low, j + 8 high; 64 elements
- *
- * As ggml has it, values are twice those of e2m1 (integers up to 12) and scales half of what the formats say. */
-#include "quant.h"
+/* quant_fp4.c - MXFP4 and NVFP4 of the reference; quant_fp4.h has the layout. */
+#include "quant_fp4.h"
 
 enum { MX_BLOCK = 32, NV_BLOCK = 64, NV_SUB = 16, NV_N_SUB = 4 };
-
-static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* The first of the nearest values. */
 static uint8_t code_of(float x, float scale) {
   int best = 0;
-  float best_error = fabsf((float)doubled[0] * scale - x);
+  float best_error = fabsf((float)ckpt_fp4_values[0] * scale - x);
   for (int i = 1; i < 16; i++) {
-    float error = fabsf((float)doubled[i] * scale - x);
+    float error = fabsf((float)ckpt_fp4_values[i] * scale - x);
     if (error < best_error) {
       best = i;
       best_error = error;
@@ -29,7 +22,7 @@ static void quantize_codes(uint8_t *dst, const float *x, int n, float scale) {
 }
 
 static void dequantize_codes(float *y, const uint8_t *src, int n, float scale) {
-  for (int j = 0; j < n; j++) y[j] = (float)doubled[j < n / 2 ? src[j] & 15 : src[j - n / 2] >> 4] * scale;
+  for (int j = 0; j < n; j++) y[j] = (float)ckpt_fp4_values[j < n / 2 ? src[j] & 15 : src[j - n / 2] >> 4] * scale;
 }
 
 /* ---- MXFP4 ------------------------------------------------------------------------------------------------------- */
@@ -51,22 +44,18 @@ static int floor_log2(float x) {
   return k != 0 && 0x1000000 - mantissa <= limits[j] ? k : k - 1;
 }
 
-/* Half of 2^(e - 127). */
-static float mx_scale(uint8_t e) {
-  return ckpt_float_from_bits(e < 2 ? UINT32_C(0x200000) << e : (uint32_t)(e - 1) << 23);
-}
-
 static void quantize_mxfp4(uint8_t *dst, const float *x, size_t n, const float *importance) {
   (void)importance;
   for (; n > 0; n -= MX_BLOCK, x += MX_BLOCK, dst += 17) {
     float largest = fabsf(ckpt_extreme(x, MX_BLOCK));
     dst[0] = largest > 0 ? (uint8_t)(floor_log2(largest) - 2 + 127) : 0; /* wraps below 2^-125 */
-    quantize_codes(dst + 1, x, MX_BLOCK, mx_scale(dst[0]));
+    quantize_codes(dst + 1, x, MX_BLOCK, ckpt_fp4_mx_scale(dst[0]));
   }
 }
 
 static void dequantize_mxfp4(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= MX_BLOCK, y += MX_BLOCK, src += 17) dequantize_codes(y, src + 1, MX_BLOCK, mx_scale(src[0]));
+  for (; n > 0; n -= MX_BLOCK, y += MX_BLOCK, src += 17)
+    dequantize_codes(y, src + 1, MX_BLOCK, ckpt_fp4_mx_scale(src[0]));
 }
 
 /* ---- NVFP4 ------------------------------------------------------------------------------------------------------- */
