@@ -1,17 +1,7 @@
-/* quant_iq1.c - IQ1_S and IQ1_M: superblocks of 256 whose groups of 8 are points of a grid of -1, 0, 1, shifted.
- *
- *   IQ1_S  f16 d | 32 bytes: lower eight bits of points | 8 u16: four times their upper three bits, a scale (3 bits), a
- * sign IQ1_M  32 bytes: lower eight bits of points | 16 bytes: two times three upper bits and a sign | 4 u16: four
- * scales of three bits and, on top, four bits of the f16 d
- *
- * x is d * (2 scale + 1) * (level - 1 + shift), the shift being 1/8, or -1/8 where the sign is set: for 32 elements in
- * S, for 8 in M. Scales are for 32 elements in S and for 16 in M. The levels are those of quant_grid.h. */
+/* quant_iq1.c - IQ1_S and IQ1_M of the reference; quant_iq1.h has the layout. */
+#include "quant_iq1.h"
+
 #include <float.h>
-
-#include "quant_grid.h"
-
-/* What levels 0, 1, 2 stand for: shifted up and down. */
-static const float shifted[2][3] = {{-1 + 0.125f, 0.125f, 1 + 0.125f}, {-1 - 0.125f, -0.125f, 1 - 0.125f}};
 
 /* How a sub-block of up to 32 is cut in three once it is sorted, and with which shifts: bit k for half k. */
 typedef struct cut {
@@ -49,7 +39,7 @@ static bool cut_s(const float *x, const float *weights, const int *order, cut *f
   for (int i = 0; i <= N; i++)
     for (int j = i; j <= N; j++)
       for (unsigned down = 0; down < 2; down++) {
-        const float *v = shifted[down];
+        const float *v = ckpt_iq1_values[down];
         float xq = sum_x[i] * v[0] + (sum_x[j] - sum_x[i]) * v[1] + (sum_x[N] - sum_x[j]) * v[2];
         float qq = sum_w[i] * v[0] * v[0] + (sum_w[j] - sum_w[i]) * v[1] * v[1] + (sum_w[N] - sum_w[j]) * v[2] * v[2];
         if (improve(xq, qq, &best, &found->scale)) {
@@ -78,7 +68,7 @@ static bool cut_m(const float *x, const float *weights, const int *order, cut *f
       float xq[2][2], qq[2][2]; /* by half and shift */
       for (int half = 0; half < 2; half++)
         for (int down = 0; down < 2; down++) {
-          const float *v = shifted[down];
+          const float *v = ckpt_iq1_values[down];
           xq[half][down] = sum_x[half][N] * v[2] - (sum_x[half][i] + sum_x[half][j]);
           qq[half][down] = sum_w[half][N] * v[2] * v[2] + sum_w[half][i] * (v[0] * v[0] - v[1] * v[1]) +
                            sum_w[half][j] * (v[1] * v[1] - v[2] * v[2]);
@@ -93,20 +83,28 @@ static bool cut_m(const float *x, const float *weights, const int *order, cut *f
   return found->first >= 0;
 }
 
-/* The point of 8 levels, or the best of its neighbours, whose levels then replace them; whether it was on the grid. */
-static bool snap(const ckpt_grid *grid, const float *x, const float *weights, float scale, const float *v,
-                 const uint8_t *levels, uint16_t *point) {
-  uint32_t cell = ckpt_grid_cell(grid, levels), best = grid->first[cell];
-  float best_error = FLT_MAX;
-  if (grid->point[cell] >= 0) {
-    *point = (uint16_t)grid->point[cell];
-    return true;
+static void cut_blocks(int n, const float *x, const float *weights, ckpt_iq1_cut *cuts, uint8_t *levels) {
+  for (int at = 0; at < CKPT_SUPER; at += n, cuts++) {
+    int order[32];
+    cut found;
+    sort(n, x + at, order);
+    cuts->is_found = (n == 32 ? cut_s : cut_m)(x + at, weights + at, order, &found);
+    if (!cuts->is_found) continue;
+    cuts->down = found.down;
+    cuts->scale = found.scale;
+    for (int j = 0; j < n; j++) levels[at + order[j]] = (uint8_t)((j >= found.first) + (j >= found.second));
   }
+}
+
+static uint16_t nearest(const ckpt_grid *grid, uint32_t cell, float scale, const float *values, const float *x,
+                        const float *weights) {
+  uint32_t best = grid->first[cell];
+  float best_error = FLT_MAX;
   for (uint32_t k = grid->first[cell]; k < grid->first[cell + 1]; k++) {
     const uint8_t *candidate = grid->levels[grid->neighbours[k]];
     float error = 0;
     for (int i = 0; i < 8; i++) {
-      float difference = scale * v[candidate[i]] - x[i];
+      float difference = scale * values[candidate[i]] - x[i];
       error += weights[i] * difference * difference;
     }
     if (error < best_error) {
@@ -114,35 +112,61 @@ static bool snap(const ckpt_grid *grid, const float *x, const float *weights, fl
       best = k;
     }
   }
-  *point = grid->neighbours[best];
-  return false;
+  return grid->neighbours[best];
 }
 
-/* Points, shifts and scale of a sub-block of n elements (32 or 16); false where it counts as zero. */
-static bool find(const ckpt_grid *grid, int n, const float *x, const float *weights, uint16_t *points, cut *found) {
-  int order[32];
-  uint8_t levels[32];
+static const ckpt_iq1_search reference = {cut_blocks, nearest};
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+/* A superblock as found: of each sub-block scale, shifts and points; all 0 where it counts as zero. */
+typedef struct superblock {
+  float scales[16], max_scale;
+  unsigned down[16];
+  uint16_t points[32];
+} superblock;
+
+/* Points of a sub-block that was cut, and the scale that fits them if not all levels were on the grid. */
+static float snap(ckpt_iq1_nearest *find_nearest, const ckpt_grid *grid, int n, const float *x, const float *weights,
+                  float scale, unsigned down, const uint8_t *levels, uint16_t *points) {
   bool is_on_grid = true;
-  sort(n, x, order);
-  if (!(n == 32 ? cut_s : cut_m)(x, weights, order, found)) return false;
-  for (int j = 0; j < n; j++) levels[order[j]] = (uint8_t)((j >= found->first) + (j >= found->second));
-  if (found->scale < 0) { /* turned about */
-    for (int j = 0; j < n; j++) levels[j] = (uint8_t)(2 - levels[j]);
-    found->scale = -found->scale;
-    found->down ^= 3;
-  }
-  for (int k = 0; k < n / 8; k++)
-    is_on_grid &= snap(grid, x + 8 * k, weights + 8 * k, found->scale, shifted[found->down >> (k & 1) & 1],
-                       levels + 8 * k, &points[k]);
-  if (is_on_grid) return true;
   float xq = 0, qq = 0;
+  for (int k = 0; k < n / 8; k++) {
+    uint32_t cell = ckpt_grid_cell(grid, levels + 8 * k);
+    is_on_grid &= grid->point[cell] >= 0;
+    points[k] = grid->point[cell] >= 0
+                    ? (uint16_t)grid->point[cell]
+                    : find_nearest(grid, cell, scale, ckpt_iq1_values[down >> (k & 1) & 1], x + 8 * k, weights + 8 * k);
+  }
+  if (is_on_grid) return scale;
   for (int i = 0; i < n; i++) {
-    float q = shifted[found->down >> (i / 8 & 1) & 1][grid->levels[points[i / 8]][i % 8]];
+    float q = ckpt_iq1_values[down >> (i / 8 & 1) & 1][grid->levels[points[i / 8]][i % 8]];
     xq += weights[i] * q * x[i];
     qq += weights[i] * q * q;
   }
-  if (xq > 0 && qq > 0) found->scale = xq / qq;
-  return true;
+  return xq > 0 && qq > 0 ? xq / qq : scale;
+}
+
+/* Sub-blocks of n whose elements are all below epsilon count as zero. */
+static void find(const ckpt_iq1_search *search, int n, float epsilon, const float *x, const float *weights,
+                 superblock *found) {
+  const ckpt_grid *grid = ckpt_grid_get(CKPT_GRID_IQ1);
+  ckpt_iq1_cut cuts[16];
+  uint8_t levels[CKPT_SUPER];
+  *found = (superblock){0};
+  search->cut_blocks(n, x, weights, cuts, levels);
+  for (int ib = 0, at = 0; at < CKPT_SUPER; ib++, at += n) {
+    if (fabsf(ckpt_extreme(x + at, (size_t)n)) < epsilon || !cuts[ib].is_found) continue;
+    if (cuts[ib].scale < 0) { /* turned about */
+      for (int j = 0; j < n; j++) levels[at + j] = (uint8_t)(2 - levels[at + j]);
+      cuts[ib].scale = -cuts[ib].scale;
+      cuts[ib].down ^= 3;
+    }
+    found->down[ib] = cuts[ib].down;
+    found->scales[ib] = snap(search->nearest, grid, n, x + at, weights + at, cuts[ib].scale, cuts[ib].down, levels + at,
+                             found->points + at / 8);
+    if (found->scales[ib] > found->max_scale) found->max_scale = found->scales[ib];
+  }
 }
 
 static int scale_code(float scale, float d) { return ckpt_clamp(ckpt_nearest(0.5f * (1 / d * scale - 1)), 0, 7); }
@@ -155,33 +179,23 @@ static void weigh(float *weights, const float *x, const float *importance) {
 
 /* ---- IQ1_S ------------------------------------------------------------------------------------------------------- */
 
-static void quantize_s(uint8_t *dst, const float *x, size_t n, const float *importance) {
-  const ckpt_grid *grid = ckpt_grid_get(CKPT_GRID_IQ1);
+void ckpt_iq1_s(const ckpt_iq1_search *search, uint8_t *dst, const float *x, size_t n, const float *importance) {
   for (; n > 0; n -= CKPT_SUPER, x += CKPT_SUPER, importance += CKPT_SUPER, dst += 50) {
-    float weights[CKPT_SUPER], max_scale = 0, scales[8] = {0};
-    uint32_t fields[8] = {0};
-    unsigned down = 0;
+    float weights[CKPT_SUPER];
+    superblock found;
     weigh(weights, x, importance);
+    find(search, 32, 1e-12f, x, weights, &found);
     memset(dst, 0, 50);
+    float d = found.max_scale / 15;
+    if (found.max_scale != 0) ckpt_put_f16(dst, d * 1.125f);
     for (int ib = 0; ib < 8; ib++) {
-      uint16_t points[4];
-      cut found;
-      if (fabsf(ckpt_extreme(x + 32 * ib, 32)) < 1e-12f ||
-          !find(grid, 32, x + 32 * ib, weights + 32 * ib, points, &found))
-        continue;
+      uint32_t field = 0;
       for (int k = 0; k < 4; k++) {
-        dst[2 + 4 * ib + k] = (uint8_t)points[k];
-        fields[ib] |= (uint32_t)(points[k] >> 8) << 3 * k;
+        dst[2 + 4 * ib + k] = (uint8_t)found.points[4 * ib + k];
+        field |= (uint32_t)(found.points[4 * ib + k] >> 8) << 3 * k;
       }
-      scales[ib] = found.scale;
-      down |= (found.down & 1) << ib;
-      if (found.scale > max_scale) max_scale = found.scale;
-    }
-    float d = max_scale / 15;
-    if (max_scale != 0) ckpt_put_f16(dst, d * 1.125f);
-    for (int ib = 0; ib < 8; ib++) {
-      if (max_scale != 0) fields[ib] |= (uint32_t)scale_code(scales[ib], d) << 12 | (down >> ib & 1) << 15;
-      ckpt_put_u16(dst + 34 + 2 * ib, fields[ib]);
+      if (found.max_scale != 0) field |= (uint32_t)scale_code(found.scales[ib], d) << 12 | (found.down[ib] & 1) << 15;
+      ckpt_put_u16(dst + 34 + 2 * ib, field);
     }
   }
 }
@@ -191,7 +205,8 @@ static void dequantize_s(float *y, const uint8_t *src, size_t n) {
   for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 50)
     for (int i = 0; i < CKPT_SUPER; i++) {
       unsigned field = ckpt_le16(src + 34 + 2 * (i / 32)), point = src[2 + i / 8] | (field >> 3 * (i / 8 % 4) & 7) << 8;
-      y[i] = ckpt_get_f16(src) * (float)(2 * (field >> 12 & 7) + 1) * shifted[field >> 15][levels[point][i % 8]];
+      y[i] =
+          ckpt_get_f16(src) * (float)(2 * (field >> 12 & 7) + 1) * ckpt_iq1_values[field >> 15][levels[point][i % 8]];
     }
 }
 
@@ -202,7 +217,7 @@ static float fit_m(const ckpt_grid *grid, const float *x, const float *weights, 
                    const unsigned *down, const int *scales, float otherwise) {
   float xq = 0, qq = 0;
   for (int i = 0; i < CKPT_SUPER; i++) {
-    float v = shifted[down[i / 16] >> (i / 8 & 1) & 1][grid->levels[points[i / 8]][i % 8]];
+    float v = ckpt_iq1_values[down[i / 16] >> (i / 8 & 1) & 1][grid->levels[points[i / 8]][i % 8]];
     float q = v * (float)(2 * scales[i / 16] + 1);
     xq += weights[i] * q * x[i];
     qq += weights[i] * q * q;
@@ -210,37 +225,28 @@ static float fit_m(const ckpt_grid *grid, const float *x, const float *weights, 
   return qq > 0 ? xq / qq : otherwise;
 }
 
-static void quantize_m(uint8_t *dst, const float *x, size_t n, const float *importance) {
+void ckpt_iq1_m(const ckpt_iq1_search *search, uint8_t *dst, const float *x, size_t n, const float *importance) {
   const ckpt_grid *grid = ckpt_grid_get(CKPT_GRID_IQ1);
   for (size_t at = 0; at < n; at += CKPT_SUPER, x += CKPT_SUPER, dst += 56) {
-    float weights[CKPT_SUPER], max_scale = 0, scales[16] = {0};
-    uint16_t points[32] = {0};
-    unsigned down[16] = {0};
+    float weights[CKPT_SUPER];
+    superblock found;
     int codes[16];
     weigh(weights, x, importance ? importance + at : NULL);
+    find(search, 16, 1e-7f, x, weights, &found);
     memset(dst, 0, 56);
-    for (int ib = 0; ib < 16; ib++) {
-      cut found;
-      if (fabsf(ckpt_extreme(x + 16 * ib, 16)) < 1e-7f ||
-          !find(grid, 16, x + 16 * ib, weights + 16 * ib, points + 2 * ib, &found))
-        continue;
-      scales[ib] = found.scale;
-      down[ib] = found.down;
-      if (found.scale > max_scale) max_scale = found.scale;
-    }
     for (int k = 0; k < 32; k++) {
-      dst[k] = (uint8_t)points[k];
-      dst[32 + k / 2] |= (uint8_t)(points[k] >> 8 << 4 * (k % 2));
+      dst[k] = (uint8_t)found.points[k];
+      dst[32 + k / 2] |= (uint8_t)(found.points[k] >> 8 << 4 * (k % 2));
     }
-    if (max_scale == 0) continue;
-    float d = max_scale / 15;
+    if (found.max_scale == 0) continue;
+    float d = found.max_scale / 15;
     uint32_t fields[4] = {0};
     for (int ib = 0; ib < 16; ib++) {
-      codes[ib] = scale_code(scales[ib], d);
+      codes[ib] = scale_code(found.scales[ib], d);
       fields[ib / 4] |= (uint32_t)codes[ib] << 3 * (ib % 4);
-      dst[32 + ib] |= (uint8_t)((down[ib] & 1) << 3 | (down[ib] >> 1) << 7);
+      dst[32 + ib] |= (uint8_t)((found.down[ib] & 1) << 3 | (found.down[ib] >> 1) << 7);
     }
-    uint32_t bits = ckpt_f16_bits(fit_m(grid, x, weights, points, down, codes, d) * 1.1125f);
+    uint32_t bits = ckpt_f16_bits(fit_m(grid, x, weights, found.points, found.down, codes, d) * 1.1125f);
     for (int k = 0; k < 4; k++) ckpt_put_u16(dst + 48 + 2 * k, fields[k] | (bits >> 4 * k & 15) << 12);
   }
 }
@@ -255,9 +261,17 @@ static void dequantize_m(float *y, const uint8_t *src, size_t n) {
       unsigned high = src[32 + i / 16] >> 4 * (i / 8 % 2) & 15,
                scale = ckpt_le16(src + 48 + 2 * (i / 64)) >> 3 * (i / 16 % 4);
       const uint8_t *point = levels[src[i / 8] | (high & 7) << 8];
-      y[i] = d * (float)(2 * (scale & 7) + 1) * shifted[high >> 3][point[i % 8]];
+      y[i] = d * (float)(2 * (scale & 7) + 1) * ckpt_iq1_values[high >> 3][point[i % 8]];
     }
   }
+}
+
+static void quantize_s(uint8_t *dst, const float *x, size_t n, const float *importance) {
+  ckpt_iq1_s(&reference, dst, x, n, importance);
+}
+
+static void quantize_m(uint8_t *dst, const float *x, size_t n, const float *importance) {
+  ckpt_iq1_m(&reference, dst, x, n, importance);
 }
 
 const ckpt_quant ckpt_quant_iq1_s = {.quantize = quantize_s, .dequantize = dequantize_s, .needs_importance = true};
