@@ -23,8 +23,10 @@ void ckpt_quant_avx2_q5_0(uint8_t *dst, const float *x, size_t n, const float *n
 void ckpt_quant_avx2_q5_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx2_q8_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 
-/* Rows of types on grids, on AVX2 (quant_avx2_grid.c). */
+/* Rows of types on grids, on AVX2 (quant_avx2_iq1.c, quant_avx2_grid.c). */
 void ckpt_quant_avx2_iq2_xxs(uint8_t *dst, const float *x, size_t n, const float *importance);
+void ckpt_quant_avx2_iq1_s(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
+void ckpt_quant_avx2_iq1_m(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
 void ckpt_quant_avx2_iq2_xs(uint8_t *dst, const float *x, size_t n, const float *importance);  /* as above */
 void ckpt_quant_avx2_iq2_s(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
 void ckpt_quant_avx2_iq3_xxs(uint8_t *dst, const float *x, size_t n, const float *importance); /* as above */
