@@ -19,6 +19,7 @@ TARGET static inline vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
 TARGET static inline vf vf_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
 TARGET static inline vf vf_negate(vf x) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), x); }
 TARGET static inline vm vf_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+TARGET static inline vm vf_equal(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 TARGET static inline vf vf_select(vm mask, vf a, vf b) { return _mm256_blendv_ps(b, a, mask); }
 TARGET static inline vm vm_none(void) { return _mm256_setzero_ps(); }
 TARGET static inline vm vm_and(vm a, vm b) { return _mm256_and_ps(a, b); }
@@ -26,11 +27,9 @@ TARGET static inline vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
 TARGET static inline vm vm_not(vm a) { return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1))); }
 TARGET static inline unsigned vm_bits(vm a) { return (unsigned)_mm256_movemask_ps(a); }
 
-/* Vector i has element i of each of the sub-blocks (of n) from `first` on, the first ones again behind n_all. */
-TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, int n_all) {
-  int places[LANES];
-  for (int j = 0; j < LANES; j++) places[j] = (first + j) % n_all * n;
-  __m256i place = _mm256_loadu_si256((const __m256i *)places);
+/* Vector i has element i of each of the sub-blocks (of n) at these places. */
+TARGET static inline void vf_gather_at(vf *out, const float *x, int n, const int *places) {
+  __m256i place = _mm256_mullo_epi32(_mm256_loadu_si256((const __m256i *)places), _mm256_set1_epi32(n));
   for (int i = 0; i < n; i++) out[i] = _mm256_i32gather_ps(x + i, place, 4);
 }
 

@@ -20,6 +20,7 @@ TARGET static inline vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
 TARGET static inline vf vf_abs(vf x) { return _mm512_abs_ps(x); }
 TARGET static inline vf vf_negate(vf x) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), x); }
 TARGET static inline vm vf_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+TARGET static inline vm vf_equal(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 TARGET static inline vf vf_select(vm mask, vf a, vf b) { return _mm512_mask_blend_ps(mask, b, a); }
 TARGET static inline vm vm_none(void) { return 0; }
 TARGET static inline vm vm_and(vm a, vm b) { return (vm)(a & b); }
@@ -27,11 +28,9 @@ TARGET static inline vm vm_or(vm a, vm b) { return (vm)(a | b); }
 TARGET static inline vm vm_not(vm a) { return (vm)~a; }
 TARGET static inline unsigned vm_bits(vm a) { return a; }
 
-/* Vector i has element i of each of the sub-blocks (of n) from `first` on, the first ones again behind n_all. */
-TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, int n_all) {
-  int places[LANES];
-  for (int j = 0; j < LANES; j++) places[j] = (first + j) % n_all * n;
-  __m512i place = _mm512_loadu_si512(places);
+/* Vector i has element i of each of the sub-blocks (of n) at these places. */
+TARGET static inline void vf_gather_at(vf *out, const float *x, int n, const int *places) {
+  __m512i place = _mm512_mullo_epi32(_mm512_loadu_si512(places), _mm512_set1_epi32(n));
   for (int i = 0; i < n; i++) out[i] = _mm512_i32gather_ps(place, x + i, 4);
 }
 

@@ -9,6 +9,13 @@
 
 #include "kernels/ref/quant_k.h"
 
+/* Vector i has element i of each of the sub-blocks (of n) from `first` on, the first ones again behind n_all. */
+TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, int n_all) {
+  int places[LANES];
+  for (int j = 0; j < LANES; j++) places[j] = (first + j) % n_all;
+  vf_gather_at(out, x, n, places);
+}
+
 /* Codes: integers from 0 to max, as f32. */
 TARGET static inline vf round_codes(vf x, vf max) {
   const vf magic = vf_set(12582912.0f);

@@ -113,29 +113,62 @@ TARGET ALWAYS_INLINE static inline void refine_element(refinement *r, int i, vf 
   r->has_changed = vm_or(r->has_changed, is_better);
 }
 
-/* ckpt_quant_refine of sub-blocks [0, n_all) at x, 32 at most. Bit j of what it returns: sub-block j is lost. */
-TARGET static inline uint32_t refine_lanes(const float *x, int n_all, int top, float *scales) {
+/* ckpt_quant_refine of the sub-blocks whose places in x are listed, 1 to 32. Bit j of what it returns: place j is lost.
+ */
+TARGET static inline uint32_t refine_lanes(const float *x, const int *places, int n_all, int top, float *scales) {
   const vf n_levels = vf_set((float)top), zero = vf_set(0);
   refinement r[REFINE_GROUPS];
+  int n_groups = (n_all + LANES - 1) / LANES;
   uint32_t lost = 0;
-  for (int g = 0; g < REFINE_GROUPS; g++) {
-    vf_gather(r[g].x, x, CKPT_KS_SUB, LANES * g % n_all, n_all);
+  for (int g = 0; g < n_groups; g++) {
+    int lanes[LANES];
+    for (int j = 0; j < LANES; j++) lanes[j] = places[(LANES * g + j) % n_all];
+    vf_gather_at(r[g].x, x, CKPT_KS_SUB, lanes);
     begin_refinement(&r[g], n_levels);
   }
   bool has_changed = true;
   for (int sweep = 0; sweep < 5 && has_changed; sweep++) {
     has_changed = false;
-    for (int g = 0; g < REFINE_GROUPS; g++) r[g].has_changed = vm_none();
+    for (int g = 0; g < n_groups; g++) r[g].has_changed = vm_none();
     for (int i = 0; i < CKPT_KS_SUB; i++)
-      for (int g = 0; g < REFINE_GROUPS; g++) refine_element(&r[g], i, n_levels);
-    for (int g = 0; g < REFINE_GROUPS; g++) has_changed |= vm_bits(r[g].has_changed) != 0;
+      for (int g = 0; g < n_groups; g++) refine_element(&r[g], i, n_levels);
+    for (int g = 0; g < n_groups; g++) has_changed |= vm_bits(r[g].has_changed) != 0;
   }
-  for (int g = 0; g < REFINE_GROUPS; g++) {
+  for (int g = 0; g < n_groups; g++) {
     vm is_fit = vm_and(vf_less(zero, r[g].fit.ll), vm_not(r[g].is_zero));
     vf_store(scales + LANES * g, vf_select(is_fit, r[g].fit.xl / r[g].fit.ll, zero));
     lost |= vm_bits(r[g].is_lost) << LANES * g;
   }
   return lost;
+}
+
+/* The scales of sub-blocks of which no level moves, which is most of them: as long as none does, the sums do not change
+ * and elements do not wait for each other. Bit j of what it returns: in sub-block `first` + j one may move. */
+TARGET static inline unsigned refine_still_lanes(const float *x, int first, int n_all, int top, float *scales) {
+  const vf n_levels = vf_set((float)top), zero = vf_set(0), magic = vf_set(12582912.0f);
+  vf xs[CKPT_KS_SUB], levels[CKPT_KS_SUB], xl[CKPT_KS_SUB], ll[CKPT_KS_SUB];
+  lanes_fit fit = {zero, zero};
+  vm may_move = vm_none();
+  vf_gather(xs, x, CKPT_KS_SUB, first, n_all);
+  vf extreme = extreme_lanes(CKPT_KS_SUB, xs);
+  vm is_zero = vf_less(vf_abs(extreme), vf_set(CKPT_QUANT_EPSILON));
+  vf inverse = vf_negate(n_levels) / vf_select(is_zero, vf_set(1), extreme);
+  for (int i = 0; i < CKPT_KS_SUB; i++) {
+    vf w = xs[i] * xs[i];
+    levels[i] = round_levels(inverse * xs[i], n_levels);
+    xl[i] = w * xs[i] * levels[i];
+    ll[i] = w * levels[i] * levels[i];
+    fit.xl += xl[i];
+    fit.ll += ll[i];
+  }
+  for (int i = 0; i < CKPT_KS_SUB; i++) {
+    lanes_fit others = {fit.xl - xl[i], fit.ll - ll[i]};
+    vf exact = xs[i] * others.ll / others.xl, level = vf_min((exact + magic) - magic, n_levels - vf_set(1));
+    vm is_still = vm_and(vf_equal(level, levels[i]), vf_less(exact, vf_set(4194304.0f)));
+    may_move = vm_or(may_move, vm_and(vf_less(zero, others.xl), vm_not(is_still)));
+  }
+  vf_store(scales, vf_select(vm_and(vf_less(zero, fit.ll), vm_not(is_zero)), fit.xl / fit.ll, zero));
+  return vm_bits(vm_and(may_move, vm_not(is_zero)));
 }
 
 /* ---- Q6_K and Q3_K ----------------------------------------------------------------------------------------------- */
@@ -196,13 +229,34 @@ TARGET ALWAYS_INLINE static inline void quantize_q3_weighted(uint8_t *dst, const
   ckpt_ks_finish3(dst, x, d, scale_codes, codes);
 }
 
-/* One or two superblocks. */
+/* Superblocks of Q3_K that are searched together. */
+enum { Q3_CHUNK = 16 };
+
+/* The scales of the sub-blocks of up to Q3_CHUNK superblocks; room for LANES more. */
+TARGET static inline void scales_q3_plain(const float *x, int n_sub, float *scales) {
+  int moving[Q3_CHUNK * CKPT_KS_N_SUB], n_moving = 0;
+  for (int first = 0; first < n_sub; first += LANES) {
+    unsigned bits = refine_still_lanes(x, first, n_sub, 4, scales + first);
+    for (int j = 0; j < LANES && first + j < n_sub; j++)
+      if (bits >> j & 1) moving[n_moving++] = first + j;
+  }
+  for (int at = 0; at < n_moving; at += 32) {
+    float found[32];
+    uint8_t codes[CKPT_KS_SUB];
+    int n = n_moving - at < 32 ? n_moving - at : 32;
+    uint32_t lost = refine_lanes(x, moving + at, n, 4, found);
+    for (int j = 0; j < n; j++) {
+      int sub = moving[at + j];
+      scales[sub] = lost >> j & 1 ? ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * sub, codes) : found[j];
+    }
+  }
+}
+
+/* Up to Q3_CHUNK superblocks. */
 TARGET static inline void quantize_q3_plain(uint8_t *dst, const float *x, int n_blocks) {
-  float scales[32];
+  float scales[Q3_CHUNK * CKPT_KS_N_SUB + LANES];
   uint8_t codes[CKPT_SUPER], scale_codes[CKPT_KS_N_SUB];
-  uint32_t lost = refine_lanes(x, CKPT_KS_N_SUB * n_blocks, 4, scales);
-  for (int j = 0; j < CKPT_KS_N_SUB * n_blocks; j++)
-    if (lost >> j & 1) scales[j] = ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, codes);
+  scales_q3_plain(x, CKPT_KS_N_SUB * n_blocks, scales);
   for (int b = 0; b < n_blocks; b++, x += CKPT_SUPER, dst += CKPT_Q3_BYTES) {
     float d = ckpt_ks_scale_plain3(scales + CKPT_KS_N_SUB * b, scale_codes), unit = ckpt_f16_value(ckpt_f16_bits(d));
     for (int j = 0; j < CKPT_KS_N_SUB; j++) /* codes of the search stay where the scale is zero */
@@ -216,8 +270,10 @@ TARGET static inline void quantize_q3_plain(uint8_t *dst, const float *x, int n_
 TARGET static void quantize_q3_k(uint8_t *dst, const float *x, size_t n, const float *importance) {
   for (size_t at = 0; at < n && importance; at += CKPT_SUPER, dst += CKPT_Q3_BYTES)
     quantize_q3_weighted(dst, x + at, importance + at);
-  for (size_t at = 0; at < n && !importance; at += 2 * CKPT_SUPER, dst += 2 * CKPT_Q3_BYTES)
-    quantize_q3_plain(dst, x + at, n - at > CKPT_SUPER ? 2 : 1);
+  for (size_t at = 0; at < n && !importance; at += Q3_CHUNK * CKPT_SUPER, dst += Q3_CHUNK * CKPT_Q3_BYTES) {
+    size_t n_left = (n - at) / CKPT_SUPER;
+    quantize_q3_plain(dst, x + at, n_left < Q3_CHUNK ? (int)n_left : Q3_CHUNK);
+  }
 }
 
 /* ---- Q4_0, Q4_1, Q5_0, Q5_1 with importance: blocks in lanes ------------------------------------------------------
