@@ -3,6 +3,8 @@
 #ifndef CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
 #define CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
 
+#include <float.h>
+
 #include "kernels/cpu/quant_lanes.h"
 #include "kernels/ref/quant_k_symmetric.h"
 #include "kernels/ref/quant_legacy.h"
@@ -13,9 +15,18 @@ TARGET static inline vf round_levels(vf x, vf n) {
   return vf_min(vf_max((x + magic) - magic, vf_negate(n)), n - vf_set(1));
 }
 
-/* The element of greatest magnitude in each lane, the first of equals. */
-TARGET static inline vf extreme_lanes(int n, const vf *x) {
-  vf extreme = vf_set(0);
+/* The element of greatest magnitude in each lane, the first of equals; n is a multiple of 4. */
+TARGET ALWAYS_INLINE static inline vf extreme_lanes(int n, const vf *x) {
+  vf max[4], min[4], extreme = vf_set(0); /* four, so that not each waits for the one before */
+  for (int k = 0; k < 4; k++) max[k] = min[k] = extreme;
+  for (int i = 0; i < n; i++) {
+    max[i % 4] = vf_max(x[i], max[i % 4]);
+    min[i % 4] = vf_min(x[i], min[i % 4]);
+  }
+  max[0] = vf_max(vf_max(max[0], max[1]), vf_max(max[2], max[3]));
+  min[0] = vf_min(vf_min(min[0], min[1]), vf_min(min[2], min[3]));
+  vm is_tie = vm_and(vf_equal(max[0], vf_negate(min[0])), vf_less(vf_set(0), max[0]));
+  if (vm_bits(is_tie) == 0) return vf_select(vf_less(max[0], vf_negate(min[0])), min[0], max[0]);
   for (int i = 0; i < n; i++) extreme = vf_select(vf_less(vf_abs(extreme), vf_abs(x[i])), x[i], extreme);
   return extreme;
 }
@@ -25,12 +36,13 @@ typedef struct lanes_fit {
   vf xl, ll;
 } lanes_fit;
 
-/* wx: the products of w and x. */
+/* wx: the products of w and x. is_within: no product of inverse and x is below -n_levels - 1/2. */
 TARGET ALWAYS_INLINE static inline lanes_fit fit_levels_lanes(int n, const vf *x, const vf *w, const vf *wx,
-                                                              vf n_levels, vf inverse) {
+                                                              vf n_levels, vf inverse, bool is_within) {
+  const vf magic = vf_set(12582912.0f), top = n_levels - vf_set(1);
   lanes_fit fit = {vf_set(0), vf_set(0)};
   for (int i = 0; i < n; i++) {
-    vf l = round_levels(inverse * x[i], n_levels);
+    vf l = is_within ? vf_min((inverse * x[i] + magic) - magic, top) : round_levels(inverse * x[i], n_levels);
     fit.xl += wx[i] * l;
     fit.ll += w[i] * l * l;
   }
@@ -45,13 +57,14 @@ TARGET ALWAYS_INLINE static inline vf search_symmetric_lanes(int n, int top, con
   extreme = vf_select(is_zero, vf_set(1), extreme);
   for (int i = 0; i < n; i++) wx[i] = w[i] * x[i];
   *inverse = vf_negate(n_levels) / extreme;
-  lanes_fit fit = fit_levels_lanes(n, x, w, wx, n_levels, *inverse);
+  lanes_fit fit = fit_levels_lanes(n, x, w, wx, n_levels, *inverse, true);
   vm is_nothing = vm_not(vm_or(vf_less(zero, fit.ll), vf_less(fit.ll, zero)));
   vf scale = vf_select(is_nothing, zero, fit.xl / fit.ll), best = scale * fit.xl;
   for (int step = -9; step <= 9; step++) {
     if (step == 0) continue;
     vf candidate = vf_set(-((float)top + 0.1f * (float)step)) / extreme;
-    fit = fit_levels_lanes(n, x, w, wx, n_levels, candidate);
+    fit = step < 5 ? fit_levels_lanes(n, x, w, wx, n_levels, candidate, true)
+                   : fit_levels_lanes(n, x, w, wx, n_levels, candidate, false);
     vm is_better = vm_and(vf_less(zero, fit.ll), vf_less(best * fit.ll, fit.xl * fit.xl));
     vf this_scale = fit.xl / fit.ll;
     *inverse = vf_select(is_better, candidate, *inverse);
@@ -100,13 +113,12 @@ TARGET ALWAYS_INLINE static inline void refine_element(refinement *r, int i, vf 
   lanes_fit others = {r->fit.xl - r->wx[i] * old, r->fit.ll - r->w[i] * old * old};
   vm is_open = vm_and(vf_less(zero, others.xl), vm_not(r->is_zero));
   vf exact = r->x[i] * others.ll / others.xl, level = round_levels(exact, n_levels);
-  r->is_lost = vm_or(r->is_lost, vm_and(is_open, out_of_range(exact, exact)));
-  vm is_other = vm_or(vf_less(level, old), vf_less(old, level));
+  r->is_lost = vm_or(r->is_lost, vm_and(is_open, vm_not(vf_less(vf_abs(exact), vf_set(4194304.0f)))));
   others.xl += r->wx[i] * level;
   others.ll += r->w[i] * level * level;
   vm is_better =
       vm_and(vf_less(zero, others.ll), vf_less(r->fit.xl * r->fit.xl * others.ll, others.xl * others.xl * r->fit.ll));
-  is_better = vm_and(vm_and(is_open, is_other), is_better);
+  is_better = vm_and(vm_and(is_open, is_better), vm_not(vf_equal(level, old)));
   r->levels[i] = vf_select(is_better, level, old);
   r->fit.xl = vf_select(is_better, others.xl, r->fit.xl);
   r->fit.ll = vf_select(is_better, others.ll, r->fit.ll);
@@ -173,6 +185,43 @@ TARGET static inline unsigned refine_still_lanes(const float *x, int first, int 
 
 /* ---- Q6_K and Q3_K ----------------------------------------------------------------------------------------------- */
 
+/* Apart from its callers: within them gcc 12 does not make vectors of it. */
+TARGET __attribute__((noinline)) static void recode_apart(float scale, int n_levels, const float *x, uint8_t *codes) {
+  ckpt_ks_recode(scale, n_levels, x, codes);
+}
+
+/* ckpt_quant_symmetric of n values, with a scale in each lane. */
+TARGET static inline float symmetric_alone(int n, int top, const float *x, const float *weights, uint8_t *codes) {
+  enum { N_TRIED = 19, N_PLACES = (N_TRIED + LANES - 1) / LANES * LANES };
+  float extreme = ckpt_extreme(x, (size_t)n), inverses[N_PLACES], xl[N_PLACES], ll[N_PLACES], scale, best;
+  vf xs[32], ws[32], wx[32];
+  if (!(fabsf(extreme) >= CKPT_QUANT_EPSILON && fabsf(extreme) <= FLT_MAX))
+    return ckpt_quant_symmetric(n, top, x, weights, codes);
+  for (int i = 0; i < n; i++) {
+    if (!(fabsf(x[i]) <= FLT_MAX)) return ckpt_quant_symmetric(n, top, x, weights, codes);
+    xs[i] = vf_set(x[i]);
+    ws[i] = vf_set(weights[i]);
+    wx[i] = ws[i] * xs[i];
+  }
+  for (int k = 0; k < N_PLACES; k++) inverses[k] = -((float)top + 0.1f * (float)(k - N_TRIED / 2)) / extreme;
+  for (int k = 0; k < N_TRIED; k += LANES) {
+    lanes_fit fit = fit_levels_lanes(n, xs, ws, wx, vf_set((float)top), vf_load(inverses + k), false);
+    vf_store(xl + k, fit.xl);
+    vf_store(ll + k, fit.ll);
+  }
+  int found = N_TRIED / 2;
+  scale = ll[found] != 0 ? xl[found] / ll[found] : 0;
+  best = scale * xl[found];
+  for (int k = 0; k < N_TRIED; k++) {
+    if (k == N_TRIED / 2 || !(ll[k] > 0 && xl[k] * xl[k] > best * ll[k])) continue;
+    found = k;
+    scale = xl[k] / ll[k];
+    best = scale * xl[k];
+  }
+  symmetric_codes(n, top, x, inverses[found], codes);
+  return scale;
+}
+
 /* Scales, sums of weights and inverses of the 16 sub-blocks of a superblock. */
 typedef struct symmetric_found {
   float scales[16], weights[16], inverses[16];
@@ -206,7 +255,7 @@ TARGET ALWAYS_INLINE static inline void quantize_q6(uint8_t *dst, const float *x
     search_symmetric(32, x + at, importance ? importance + at : NULL, -1, &found);
     for (int j = 0; j < CKPT_KS_N_SUB; j++)
       symmetric_codes(CKPT_KS_SUB, 32, x + at + CKPT_KS_SUB * j, found.inverses[j], codes + CKPT_KS_SUB * j);
-    ckpt_ks_finish6(dst, x + at, found.scales, codes);
+    ckpt_ks_finish6(recode_apart, dst, x + at, found.scales, codes);
   }
 }
 
@@ -225,8 +274,8 @@ TARGET ALWAYS_INLINE static inline void quantize_q3_weighted(uint8_t *dst, const
   search_symmetric(4, x, importance, 2 * ckpt_sum_squares(x, CKPT_SUPER) / CKPT_SUPER, &found);
   for (int j = 0; j < CKPT_KS_N_SUB; j++)
     symmetric_codes(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, found.inverses[j], codes + CKPT_KS_SUB * j);
-  float d = ckpt_quant_symmetric(CKPT_KS_N_SUB, 32, found.scales, found.weights, scale_codes);
-  ckpt_ks_finish3(dst, x, d, scale_codes, codes);
+  float d = symmetric_alone(CKPT_KS_N_SUB, 32, found.scales, found.weights, scale_codes);
+  ckpt_ks_finish3(recode_apart, dst, x, d, scale_codes, codes);
 }
 
 /* Superblocks of Q3_K that are searched together. */
@@ -262,7 +311,7 @@ TARGET static inline void quantize_q3_plain(uint8_t *dst, const float *x, int n_
     for (int j = 0; j < CKPT_KS_N_SUB; j++) /* codes of the search stay where the scale is zero */
       if (unit * (float)(scale_codes[j] - 32) == 0)
         ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
-    ckpt_ks_finish3(dst, x, d, scale_codes, codes);
+    ckpt_ks_finish3(recode_apart, dst, x, d, scale_codes, codes);
   }
 }
 

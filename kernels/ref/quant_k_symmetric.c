@@ -20,7 +20,7 @@ static void quantize_q3_k(uint8_t *dst, const float *x, size_t n, const float *i
         scales[j] = ckpt_quant_refine(CKPT_KS_SUB, 4, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
       d = ckpt_ks_scale_plain3(scales, scale_codes);
     }
-    ckpt_ks_finish3(dst, x, d, scale_codes, codes);
+    ckpt_ks_finish3(ckpt_ks_recode, dst, x, d, scale_codes, codes);
   }
 }
 
@@ -44,7 +44,7 @@ static void quantize_q6_k(uint8_t *dst, const float *x, size_t n, const float *i
       scales[j] = ckpt_quant_symmetric(CKPT_KS_SUB, 32, x + CKPT_KS_SUB * j, importance, codes + CKPT_KS_SUB * j);
       if (importance) importance += CKPT_KS_SUB;
     }
-    ckpt_ks_finish6(dst, x, scales, codes);
+    ckpt_ks_finish6(ckpt_ks_recode, dst, x, scales, codes);
   }
 }
 

@@ -19,7 +19,10 @@
 /* Sub-blocks, their elements, and bytes of blocks. */
 enum { CKPT_KS_N_SUB = 16, CKPT_KS_SUB = 16, CKPT_Q3_BYTES = 110, CKPT_Q6_BYTES = 210, CKPT_Q8_BYTES = 292 };
 
-/* Codes under the scale as it will be read. A scale of zero leaves those of the search. */
+/* Codes of a sub-block under the scale as it will be read. A scale of zero leaves those of the search. */
+typedef void ckpt_ks_recoder(float scale, int n_levels, const float *x, uint8_t *codes);
+
+/* The one of the reference. */
 static inline void ckpt_ks_recode(float scale, int n_levels, const float *x, uint8_t *codes) {
   if (scale == 0) return;
   for (int i = 0; i < CKPT_KS_SUB; i++)
@@ -76,16 +79,18 @@ static inline void ckpt_ks_pack6(uint8_t *block, const uint8_t *codes) {
 }
 
 /* Writes a block of Q3_K; codes hold what the search found. */
-static inline void ckpt_ks_finish3(uint8_t *dst, const float *x, float d, const uint8_t *scale_codes, uint8_t *codes) {
+static inline void ckpt_ks_finish3(ckpt_ks_recoder *recode, uint8_t *dst, const float *x, float d,
+                                   const uint8_t *scale_codes, uint8_t *codes) {
   ckpt_ks_pack_scales3(dst + 96, scale_codes);
   d = ckpt_put_f16(dst + 108, d);
   for (int j = 0; j < CKPT_KS_N_SUB; j++)
-    ckpt_ks_recode(d * (float)ckpt_ks_scale3(dst + 96, j), 4, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
+    recode(d * (float)ckpt_ks_scale3(dst + 96, j), 4, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
   ckpt_ks_pack3(dst, codes);
 }
 
 /* Writes a block of Q6_K; as above. */
-static inline void ckpt_ks_finish6(uint8_t *dst, const float *x, const float *scales, uint8_t *codes) {
+static inline void ckpt_ks_finish6(ckpt_ks_recoder *recode, uint8_t *dst, const float *x, const float *scales,
+                                   uint8_t *codes) {
   float extreme = ckpt_extreme(scales, CKPT_KS_N_SUB), inverse = -128.0f / extreme;
   if (fabsf(extreme) < CKPT_QUANT_EPSILON) {
     memset(dst, 0, CKPT_Q6_BYTES);
@@ -95,7 +100,7 @@ static inline void ckpt_ks_finish6(uint8_t *dst, const float *x, const float *sc
   for (int j = 0; j < CKPT_KS_N_SUB; j++) {
     int scale = ckpt_nearest(inverse * scales[j]);
     dst[192 + j] = (uint8_t)(scale < 127 ? scale : 127);
-    ckpt_ks_recode(d * (float)(int8_t)dst[192 + j], 32, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
+    recode(d * (float)(int8_t)dst[192 + j], 32, x + CKPT_KS_SUB * j, codes + CKPT_KS_SUB * j);
   }
   ckpt_ks_pack6(dst, codes);
 }
