@@ -63,7 +63,9 @@ AVX2 static inline void scale_block(ckpt_legacy_layout t, uint8_t *dst, const fl
                                     float *offset, float *half) {
   float d;
   if (t.has_min) {
-    float min = first_of(x, equal_to(b, least_of(b))), max = first_of(x, equal_to(b, greatest_of(b)));
+    float min = least_of(b), max = greatest_of(b);
+    if (min == 0) min = first_of(x, equal_to(b, min)); /* the only equal ones that differ */
+    if (max == 0) max = first_of(x, equal_to(b, max));
     d = (max - min) / (float)((1 << t.bits) - 1);
     *offset = min;
     *half = 0.5f;

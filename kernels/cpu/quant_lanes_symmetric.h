@@ -58,8 +58,7 @@ TARGET ALWAYS_INLINE static inline vf search_symmetric_lanes(int n, int top, con
   for (int i = 0; i < n; i++) wx[i] = w[i] * x[i];
   *inverse = vf_negate(n_levels) / extreme;
   lanes_fit fit = fit_levels_lanes(n, x, w, wx, n_levels, *inverse, true);
-  vm is_nothing = vm_not(vm_or(vf_less(zero, fit.ll), vf_less(fit.ll, zero)));
-  vf scale = vf_select(is_nothing, zero, fit.xl / fit.ll), best = scale * fit.xl;
+  vf scale = vf_select(vf_equal(fit.ll, zero), zero, fit.xl / fit.ll), best = scale * fit.xl;
   for (int step = -9; step <= 9; step++) {
     if (step == 0) continue;
     vf candidate = vf_set(-((float)top + 0.1f * (float)step)) / extreme;

@@ -140,6 +140,32 @@ TEST_P(Quant, RowsOfAnyLength) {
       }
 }
 
+// Rows longer than what is searched together, of values that no row of the golden inputs has.
+TEST_P(Quant, LongRows) {
+  enum { kLong = 2 * 4096 + 256, kRounds = 6 };
+  ckpt_dtype dtype = GetParam();
+  const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
+  if (!ckpt_can_quantize(dtype, true)) return;
+  std::vector<float> x(kLong), importance(kLong);
+  uint64_t state = 77;
+  for (int round = 0; round < kRounds; round++) {
+    for (int i = 0; i < kLong; i++) {
+      int kind = round < 3 ? round : static_cast<int>(quant_bits(&state) % QUANT_N_INPUTS);
+      x[i] = kind == 14 ? 0 : quant_value(kind, i, &state);
+      importance[i] = round == 1 ? 1 : quant_unit(&state);
+    }
+    for (int k = ckpt_can_quantize(dtype, false) ? 0 : 1; k < 2; k++) {
+      const float *weights = k == 0 ? nullptr : importance.data();
+      std::string want(kLong / row->block_elements * row->block_bytes, '\x7e'), got = want;
+      ckpt_backend_reference.quantize(dtype, &want[0], x.data(), 1, kLong, weights);
+      for (size_t i = 1; ckpt_quant_level_at(i) != nullptr; i++) {
+        ckpt_quant_at(ckpt_quant_level_at(i), dtype, &got[0], x.data(), 1, kLong, weights);
+        EXPECT_TRUE(got == want) << ckpt_quant_level_at(i)->name << " " << round << " " << k;
+      }
+    }
+  }
+}
+
 // A row alone gives what it gives among others, whatever block follows it.
 TEST_P(Quant, DependsOnItsRowOnly) {
   ckpt_dtype dtype = GetParam();
