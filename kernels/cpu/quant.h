@@ -1,7 +1,13 @@
 /* quant.h - private to kernels/cpu: block types at the level of the processor, equal to kernels/ref bit for bit.
  *
- * A level has rows for the types it is faster at. Lanes are sub-blocks, or blocks: each lane does what the reference
- * does, in its order, so no sum is ever split. */
+ * A level has rows for the types it is faster at. Lanes are sub-blocks, blocks, scales that are tried or points of a
+ * grid: each lane does what the reference does, in its order, so no sum is ever split.
+ *
+ * Another instruction set is a file quant_<set>.c, guarded by its architecture, and a line in ckpt_quant_level_at: what
+ * belongs to x86 stands in quant_avx2*, quant_avx512.c and that function alone. For NEON (quant_neon.c) the file has
+ * LANES 8, an empty TARGET, vf and vm as the compiler's vectors of 32 bytes and the functions on them of quant_avx2.c,
+ * includes the three quant_lanes*.h and fills its table; its min and max have to give the second operand where both are
+ * equal or one is a NaN, as on x86. */
 #ifndef CKPT_KERNELS_CPU_QUANT_H
 #define CKPT_KERNELS_CPU_QUANT_H
 
