@@ -139,7 +139,7 @@ TEST_P(Printed, IsTheDigestOfTheOutput) {
     if (status != CKPT_OK) continue;
     EXPECT_EQ(hash_of(out), printed) << stored_names;
     if (!format->caps.objects || !format->caps.training_state) continue; /* else all is carried, under its names */
-    bool is_known = input == "torch/dtensor.pt" || (input == "gpt2-tiny" && !format->caps.side_files);
+    bool is_known = input.rfind("torch/dtensor", 0) == 0 || (input == "gpt2-tiny" && !format->caps.side_files);
     if (!is_known) {
       EXPECT_EQ(hash_of(out, stored_names, "all"), hash_of(kData + input, stored_names, "all")) << stored_names;
     }
