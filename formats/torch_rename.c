@@ -48,10 +48,9 @@ static const char *name_now(const ckpt_tensor *before, const ckpt_tensor *now, s
 }
 
 static bool has_other_names(const ckpt_tensor *before, const ckpt_tensor *now) {
-  size_t n = count_names(before);
-  for (size_t i = 0; i < n && i < count_names(now); i++)
-    if (strcmp(name_at(before, i), name_at(now, i)) != 0) return true;
-  return n != count_names(now);
+  size_t i = 0;
+  while (name_at(before, i) != NULL && name_at(now, i) != NULL && strcmp(name_at(before, i), name_at(now, i)) == 0) i++;
+  return name_at(before, i) != NULL || name_at(now, i) != NULL;
 }
 
 /* Whether a path is this name, or a container's and this name. */

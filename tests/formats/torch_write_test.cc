@@ -1,5 +1,7 @@
 // Torch files that we write, read again: the same tensors, names, ties, roles and objects; what is left out is said.
 // What PyTorch makes of them: tests/interop/test_torch_write.py.
+#include <ctime>
+
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
@@ -236,6 +238,36 @@ TEST_F(Renamed, WhatGoesIsNamed) {
   ckpt_index_free(described);
   ASSERT_FALSE(losses.empty());
   EXPECT_EQ(losses[0], "2 objects beside the tensors (second, args)");
+}
+
+// One tensor under very many keys is written in time that is linear in them, its names changed or not.
+TEST_F(Renamed, ManyNamesOfOneTensor) {
+  const int n = 150000;
+  IndexPointer index{nullptr, ckpt_index_free};
+  {
+    Flat flat;
+    flat.f32("k000000", CKPT_ROLE_PARAMETER);
+    ckpt_arena *arena = &flat.index->arena;
+    ckpt_object *root = ckpt_object_new(arena, CKPT_OBJECT_DICT, n, nullptr);
+    root->name = "collections.OrderedDict", root->n_module = 11;
+    for (int i = 0; i < n; i++) {
+      char name[16];
+      snprintf(name, sizeof name, "k%06d", i);
+      EXPECT_TRUE(i == 0 || ckpt_index_alias(flat.index, 0, name, nullptr) == CKPT_OK);
+      root->items[2 * i] = ckpt_object_text(arena, name, strlen(name));
+      root->items[2 * i + 1] = ckpt_object_tensor(arena, 0);
+    }
+    ckpt_object *objects = flat.index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
+    objects->items[0] = ckpt_object_text(arena, "torch", 5);
+    objects->items[1] = root;
+    flat.finish();
+    spill(folder_ / "many.pt", write_torch(flat.index));
+  }
+  const clock_t started = clock(); /* of this process: the machine may be busy */
+  EXPECT_NE(Object(folder_ / "many.pt", {nullptr}).find("k000001"), std::string::npos);
+  Object(folder_ / "many.pt", {"s/^k/l/", nullptr});
+  EXPECT_TRUE(Has("l000000") && Has("l149999"));
+  EXPECT_LT((clock() - started) / CLOCKS_PER_SEC, 10);
 }
 
 // Names that the nested object would change: one dict of all, which keeps them, and a word about it.
