@@ -11,6 +11,7 @@
 #include "error.h"
 #include "grow.h"
 #include "sink_parts.h"
+#include "text.h"
 
 ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err) {
   ckpt_plan *plan = calloc(1, sizeof *plan);
@@ -149,7 +150,9 @@ ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *form
   output.options.is_folder = row->caps.is_folder || names_folder(path);
   if (output.options.is_folder && !row->caps.is_folder && !row->caps.shards)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is a folder; %s is one file (name a file in it)", row->name);
-  output.path = ckpt_arena_copy(&plan->arena, path);
+  /* of a format that can be a file too, the path says what it is: receipts have nothing else to go by */
+  const bool is_marked = !output.options.is_folder || row->caps.is_folder || ckpt_text_ends(path, "/");
+  output.path = ckpt_arena_printf(&plan->arena, "%s%s", path, is_marked ? "" : "/");
   CKPT_TRY_ALLOC(output.path, err);
   CKPT_TRY(ckpt_plan_sink(plan, path, output.options.is_folder, force, &output.sink, err));
   ckpt_sink_owns(output.sink, row->owns);

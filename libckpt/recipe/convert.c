@@ -198,7 +198,8 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
   if (format == NULL || format->layout == NULL)
     return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "format '%s' is none that can be written",
                      target->to == NULL ? "" : target->to);
-  const ckpt_layout_options options = {.is_folder = format->caps.is_folder};
+  const bool is_folder = format->caps.is_folder || (format->caps.shards && ckpt_text_ends(target->path, "/"));
+  const ckpt_layout_options options = {.is_folder = is_folder};
   ckpt_sink *discarding;
   CKPT_TRY(ckpt_sink_custom(&discarding, &nothing, NULL, err));
   CKPT_TRY(ckpt_plan_output_sink(plan, discarding, format, &options, sink, err));

@@ -207,7 +207,7 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
 static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, const ckpt_convert_target *target,
                          const ckpt_side_sums *side) {
   const ckpt_output *output = &plan->outputs[number];
-  print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", target->path);
+  print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
   ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)target->shard_size);
   if (target->world != 0) ckpt_out_printf(out, ",\"world\":%u", target->world);

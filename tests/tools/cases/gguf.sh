@@ -43,8 +43,10 @@ try ls .
 try split whole.gguf -o whole2.gguf --shard-size 500
 try convert whole.gguf -o all/ --to gguf --shard-size 200 --quiet
 ls all
-try convert whole.gguf -o all --to gguf --quiet --force
+try convert whole.gguf -o all --to gguf --quiet --force --receipt all.json
 ls all
+try verify all --receipt all.json --quiet
+rm all.json
 try convert whole.gguf -o no.safetensors --to gguf-shards
 
 # what verify looks at
