@@ -40,7 +40,8 @@ typedef struct ckpt_iq1_search {
 
 /* Rows of the types. */
 void ckpt_iq1_s(const ckpt_iq1_search *search, uint8_t *dst, const float *x, size_t n, const float *importance);
-void ckpt_iq1_m(const ckpt_iq1_search *search, uint8_t *dst, const float *x, size_t n,
-                const float *importance); /* as above */
+
+/* As above. */
+void ckpt_iq1_m(const ckpt_iq1_search *search, uint8_t *dst, const float *x, size_t n, const float *importance);
 
 #endif

@@ -65,7 +65,7 @@ CASES = {
     "metadata-trailing": lambda c: setattr(c, "edit", lambda text: text + b"more"),
     "metadata-no-dict": lambda c: setattr(c, "root", [c.root]),
     "metadata-missing-key": lambda c: c.root.pop("metadata"),
-    "version-1.0": lambda c: c.root.update(version="1.0"),
+    "version-3.0": lambda c: c.root.update(version="3.0"),
     "version-number": lambda c: c.root.update(version=2),
     "item-no-dict": lambda c: c.root.update(metadata={"model": 7}),
     "item-without-ranks": lambda c: c.item.pop("rank_to_layout_info"),
