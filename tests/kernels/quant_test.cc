@@ -190,6 +190,11 @@ TEST_P(Quant, SaysWhereAScaleOverflows) {
   bool is_wide = dtype == CKPT_MXFP4 || dtype == CKPT_NVFP4;
   EXPECT_EQ(ckpt_backend_reference.quantize(dtype, &blocks[0], x.data(), 1, QUANT_ROW, importance.data()), is_wide);
   EXPECT_EQ(ckpt_backend_cpu.quantize(dtype, &blocks[0], x.data(), 1, QUANT_ROW, importance.data()), is_wide);
+  for (size_t i = 0; i < QUANT_ROW; i++) x[i] *= i % 3 == 0 ? 0 : 1e15f;  // squares overflow, and weigh zeros
+  bool want = ckpt_backend_reference.quantize(dtype, &blocks[0], x.data(), 1, QUANT_ROW, importance.data());
+  for (size_t i = 1; ckpt_quant_level_at(i) != nullptr; i++)
+    EXPECT_EQ(ckpt_quant_at(ckpt_quant_level_at(i), dtype, &blocks[0], x.data(), 1, QUANT_ROW, importance.data()), want)
+        << ckpt_quant_level_at(i)->name;
 }
 
 // ggml's exponent wraps where the largest value is 2^-126; 255 would be read as something else.
