@@ -7,6 +7,7 @@
 #ifndef CKPT_DIGEST_H
 #define CKPT_DIGEST_H
 
+#include "backend.h"
 #include "ckpt.h"
 
 #define CKPT_LEAF_BYTES (UINT64_C(1) << 20)
@@ -25,6 +26,10 @@ ckpt_status ckpt_hasher_end(ckpt_hasher *hasher, uint8_t digest[32], ckpt_error 
 
 /* SHA-256 of one leaf. */
 ckpt_status ckpt_digest_leaf(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, uint8_t leaf[32], ckpt_error *err);
+
+/* SHA-256 of each of n whole leaves, which follow each other. */
+ckpt_status ckpt_digest_leaves(ckpt_hasher *hasher, const ckpt_backend *backend, const uint8_t *bytes, size_t n,
+                               uint8_t (*leaves)[32], ckpt_error *err);
 
 /* Number of leaves of n_bytes. */
 uint64_t ckpt_digest_n_leaves(uint64_t n_bytes);

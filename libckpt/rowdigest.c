@@ -8,8 +8,9 @@
 #include "error.h"
 #include "place.h"
 
-ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, ckpt_error *err) {
-  *digests = (ckpt_row_digests){.plan = plan, .n_slots = plan->n_leaf_slots};
+ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, const ckpt_backend *backend,
+                                   ckpt_error *err) {
+  *digests = (ckpt_row_digests){.plan = plan, .backend = backend, .n_slots = plan->n_leaf_slots};
   pthread_mutex_init(&digests->mutex, NULL);
   digests->rows = calloc(plan->n_rows + 1, sizeof *digests->rows);
   digests->slots = calloc(digests->n_slots + 1, sizeof *digests->slots);
@@ -80,7 +81,7 @@ static ckpt_status take_part(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
   }
   pthread_mutex_unlock(&digests->mutex);
   if (!ends_here) return CKPT_OK;
-  CKPT_TRY(ckpt_digest_leaf(hasher, slot->bytes, (size_t)leaf_bytes(row, leaf), state->leaves + 32 * leaf, err));
+  CKPT_TRY(ckpt_digest_leaf(hasher, slot->bytes, (size_t)leaf_bytes(row, leaf), state->leaves[leaf], err));
   pthread_mutex_lock(&digests->mutex);
   slot->n_filled = 0;
   pthread_mutex_unlock(&digests->mutex);
@@ -98,7 +99,7 @@ static ckpt_status arrive(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32
   pthread_mutex_unlock(&digests->mutex);
   if (!is_last) return CKPT_OK;
   CKPT_TRY(ckpt_digest_tensor(hasher, (ckpt_dtype)row->expr->dtype, row->expr->rank, row->expr->shape,
-                              row->expr->n_bytes, state->leaves, &row->digest, err));
+                              row->expr->n_bytes, state->leaves[0], &row->digest, err));
   free(state->leaves);
   state->leaves = NULL;
   state->is_done = true;
@@ -109,7 +110,7 @@ static ckpt_status make_leaves(ckpt_row_digests *digests, uint32_t number, ckpt_
   ckpt_row_state *state = &digests->rows[number];
   pthread_mutex_lock(&digests->mutex);
   if (state->leaves == NULL)
-    state->leaves = calloc(ckpt_digest_n_leaves(digests->plan->rows[number].expr->n_bytes) + 1, 32);
+    state->leaves = calloc(ckpt_digest_n_leaves(digests->plan->rows[number].expr->n_bytes) + 1, sizeof *state->leaves);
   bool failed = state->leaves == NULL;
   pthread_mutex_unlock(&digests->mutex);
   return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
@@ -122,9 +123,13 @@ ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_hasher *hasher
   uint64_t end = offset + n_bytes;
   for (uint64_t at = offset; at < end;) {
     uint64_t leaf = at / CKPT_LEAF_BYTES, begin = leaf * CKPT_LEAF_BYTES, size = leaf_bytes(row, leaf);
-    uint64_t stop = begin + size < end ? begin + size : end;
-    if (at == begin && stop == begin + size)
-      CKPT_TRY(ckpt_digest_leaf(hasher, bytes, (size_t)size, digests->rows[number].leaves + 32 * leaf, err));
+    uint64_t n_whole = at == begin ? (end - at) / CKPT_LEAF_BYTES : 0;
+    uint64_t stop = n_whole != 0 ? begin + n_whole * CKPT_LEAF_BYTES : begin + size < end ? begin + size : end;
+    uint8_t(*leaves)[32] = &digests->rows[number].leaves[leaf];
+    if (n_whole != 0)
+      CKPT_TRY(ckpt_digest_leaves(hasher, digests->backend, bytes, (size_t)n_whole, leaves, err));
+    else if (at == begin && stop == begin + size)
+      CKPT_TRY(ckpt_digest_leaf(hasher, bytes, (size_t)size, leaves[0], err));
     else
       CKPT_TRY(take_part(digests, hasher, number, leaf, at - begin, bytes, stop - at, err));
     bytes += stop - at;
@@ -185,7 +190,7 @@ static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
     uint64_t n = (size - n_held + unit_bytes - 1) / unit_bytes;
     if (n > n_units - at) n = n_units - at;
     CKPT_TRY(ckpt_place(&b->mover, row->tensor, start, units, at, n, b->leaf + n_held, err));
-    CKPT_TRY(ckpt_digest_leaf(hasher, b->leaf, size, state->leaves + 32 * leaf, err));
+    CKPT_TRY(ckpt_digest_leaf(hasher, b->leaf, size, state->leaves[leaf], err));
     at += n;
     n_held += (size_t)n * unit_bytes - size;
     memmove(b->leaf, b->leaf + size, n_held);

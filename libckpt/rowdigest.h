@@ -17,13 +17,14 @@ typedef struct ckpt_leaf_slot {
 } ckpt_leaf_slot;
 
 typedef struct ckpt_row_state {
-  uint8_t *leaves; /* digests, from the row's first tile to its last */
-  uint64_t n_left; /* bytes that have not arrived */
+  uint8_t (*leaves)[32]; /* digests, from the row's first tile to its last */
+  uint64_t n_left;       /* bytes that have not arrived */
   bool reads_back, is_done;
 } ckpt_row_state;
 
 typedef struct ckpt_row_digests {
   ckpt_plan *plan;
+  const ckpt_backend *backend;
   pthread_mutex_t mutex;
   ckpt_row_state *rows; /* of every row of the plan */
   ckpt_leaf_slot *slots;
@@ -32,7 +33,8 @@ typedef struct ckpt_row_digests {
 } ckpt_row_digests;
 
 /* State for every row of a prepared plan; release with ckpt_row_digests_end also on failure. ENOMEM. */
-ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, ckpt_error *err);
+ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, const ckpt_backend *backend,
+                                   ckpt_error *err);
 
 /* Takes bytes [offset, offset + n_bytes) of a row's result. Safe from many threads, each with its own hasher. */
 ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t row, uint64_t offset,

@@ -341,7 +341,7 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
   pthread_mutex_init(&r->mutex, NULL);
   pthread_cond_init(&r->changed, NULL);
   ckpt_tile_needs(plan, &r->n_nodes, &r->n_leaves, &r->n_kept);
-  CKPT_TRY(ckpt_row_digests_start(&r->digests, plan, err));
+  CKPT_TRY(ckpt_row_digests_start(&r->digests, plan, r->backend, err));
   r->workers = calloc(plan->n_workers, sizeof *r->workers);
   r->n_reduced = calloc((size_t)plan->n_values + 1, sizeof *r->n_reduced);
   r->window = malloc(CKPT_WINDOW_BYTES);

@@ -15,7 +15,8 @@
 #include "lower.h"
 #include "place.h"
 
-#define TILE_TARGET_BYTES (UINT64_C(4) << 20)
+#define TILE_TARGET_BYTES (UINT64_C(24) << 20)  /* of all that a tile needs */
+#define TILE_RESULT_BYTES (8 * CKPT_LEAF_BYTES) /* of what it makes: leaves that are hashed together */
 
 typedef unsigned long long ull;
 
@@ -148,6 +149,18 @@ static void quanta(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t *mus
   if (*better != 0) *better = *better / gcd(*better, *must) * *must;
 }
 
+/* Rows that make TILE_RESULT_BYTES of the batch's widest result. */
+static uint64_t enough_rows(const ckpt_plan *plan, const ckpt_batch *batch) {
+  uint64_t widest = 0;
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
+    const ckpt_piece *piece = &plan->pieces[p];
+    const ckpt_dtype_row *row = ckpt_dtype_get(piece->expr->dtype);
+    uint64_t n_bytes = piece->n_elements / batch->n_rows / row->block_elements * row->block_bytes;
+    if (piece->expr->op->rule != CKPT_RULE_REDUCE && n_bytes > widest) widest = n_bytes;
+  }
+  return widest == 0 ? UINT64_MAX : TILE_RESULT_BYTES / widest;
+}
+
 static ckpt_status refuse(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t needed, uint64_t available,
                           ckpt_error *err) {
   uint32_t widest = batch->first_piece;
@@ -240,10 +253,12 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   if (least > workspace) return refuse(plan, batch, least, workspace, err);
   const uint64_t room = batch->exclusive ? workspace : share, kept = kept_bytes(plan, batch);
   uint64_t per_row = (tile_bytes(plan, batch, 64 * must) - kept) / (64 * must) + 1;
-  uint64_t target = room - kept < 3 * TILE_TARGET_BYTES ? room - kept : 3 * TILE_TARGET_BYTES;
+  uint64_t target = room - kept < TILE_TARGET_BYTES ? room - kept : TILE_TARGET_BYTES;
   bool cuts_columns = batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0 && !batch->leaves[0].is_whole;
   if (cuts_columns) target = room - kept; /* long runs need wide tiles */
-  uint64_t n_rows = target / per_row / must * must;
+  uint64_t n_rows = target / per_row, enough = enough_rows(plan, batch);
+  if (!cuts_columns && n_rows > enough) n_rows = enough;
+  n_rows = n_rows / must * must;
   if (n_rows < must) n_rows = must;
   while (n_rows > must && tile_bytes(plan, batch, n_rows) > room) n_rows = n_rows / 2 / must * must;
   if (n_rows < must) n_rows = must;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/cpu/quant.h"
+#include "kernels/cpu/sha256.h"
 #include "kernels/ref/float_format.h"
 #include "libckpt/dtype.h"
 
@@ -154,4 +155,5 @@ const ckpt_backend ckpt_backend_cpu = {.name = "cpu",
                                        .cast = cast,
                                        .can_quantize = ckpt_can_quantize,
                                        .quantize = ckpt_quant_cpu_quantize,
-                                       .dequantize = ckpt_quant_cpu_dequantize};
+                                       .dequantize = ckpt_quant_cpu_dequantize,
+                                       .hash_leaves = ckpt_sha256_leaves};
