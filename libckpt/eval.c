@@ -8,19 +8,13 @@
 #include "error.h"
 #include "lower.h"
 
-#define STRIP_BYTES (UINT64_C(256) << 10) /* of a strip's arguments and results: the smallest of second-level caches \
-                                           */
+#define STRIP_BYTES                                                                                \
+  (UINT64_C(256) << 10) /* of a strip's arguments and results: the smallest of second-level caches \
+                         */
 
 static uint32_t count_nodes(const ckpt_expr *node) {
   uint32_t n = 1;
   for (uint32_t i = 0; i < node->n_args; i++) n += count_nodes(node->args[i]);
-  return n;
-}
-
-/* Arguments below node that are needed whole, the outermost. */
-static uint32_t count_whole(const ckpt_expr *node) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < node->n_args; i++) n += node->op->whole_args >> i & 1 ? 1 : count_whole(node->args[i]);
   return n;
 }
 
@@ -31,10 +25,7 @@ void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leave
     if (n > *n_nodes) *n_nodes = n;
   }
   for (uint32_t i = 0; i < plan->n_batches; i++) {
-    uint32_t n = 0;
-    for (uint32_t p = plan->batches[i].first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
-      n += count_whole(plan->pieces[p].expr);
-    if (n > *n_kept) *n_kept = n;
+    if (plan->batches[i].n_wholes > *n_kept) *n_kept = plan->batches[i].n_wholes;
     if (plan->batches[i].n_leaves > *n_leaves) *n_leaves = plan->batches[i].n_leaves;
   }
 }
@@ -115,6 +106,7 @@ static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *st
 /* Which of its rows or cells a tile is. */
 static void find_tile(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number) {
   tile->batch = batch;
+  tile->number = number;
   tile->n_used = 0;
   if (batch->block != NULL) {
     tile->part = ckpt_block_at(batch->block, number);
@@ -208,37 +200,24 @@ static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_v
 
 static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, const void **out, ckpt_error *err);
 
+/* What the batch keeps of an argument that it needs whole. */
 static const ckpt_kept *find_kept(const ckpt_tile *tile, const ckpt_expr *node) {
-  for (uint32_t i = 0; i < tile->n_kept; i++)
-    if (tile->kept[i].node == node) return &tile->kept[i];
-  return NULL;
-}
-
-/* Evaluates the outermost whole arguments below node, each once. */
-static ckpt_status keep_whole(ckpt_tile *tile, const ckpt_expr *node, ckpt_error *err) {
-  for (uint32_t i = 0; i < node->n_args; i++) {
-    const ckpt_expr *arg = node->args[i];
-    const void *bytes;
-    if (!(node->op->whole_args >> i & 1)) {
-      CKPT_TRY(keep_whole(tile, arg, err));
-    } else if (find_kept(tile, arg) == NULL) {
-      tile->n_pointers = 0;
-      CKPT_TRY(eval(tile, arg, true, &bytes, err));
-      tile->kept[tile->n_kept++] = (ckpt_kept){arg, bytes};
-    }
-  }
-  return CKPT_OK;
+  uint32_t i = 0;
+  while (tile->batch->wholes[i].node != node) i++;
+  return &tile->kept[i];
 }
 
 /* What every tile of the batch needs: whole leaves, and what is made of them. */
 static ckpt_status keep(ckpt_tile *tile, ckpt_error *err) {
   const ckpt_batch *batch = tile->batch;
-  tile->n_kept = 0;
   for (uint32_t i = 0; i < batch->n_leaves; i++)
     if (batch->leaves[i].is_whole) CKPT_TRY(read_leaf(tile, i, err));
-  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = tile->plan->pieces[p].next) {
-    const ckpt_piece *piece = &tile->plan->pieces[p];
-    CKPT_TRY(ckpt_fail_at(keep_whole(tile, piece->expr, err), err, NULL, tile->plan->rows[piece->row].name));
+  for (uint32_t i = 0; i < batch->n_wholes; i++) {
+    tile->n_pointers = 0;
+    tile->stats = (ckpt_cast_stats){0};
+    ckpt_status status = eval(tile, batch->wholes[i].node, true, &tile->kept[i].bytes, err);
+    CKPT_TRY(ckpt_fail_at(status, err, NULL, tile->plan->rows[batch->wholes[i].row].name));
+    tile->kept[i].stats = tile->stats;
   }
   tile->n_kept_bytes = tile->n_used;
   return CKPT_OK;
@@ -267,10 +246,13 @@ static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_who
   tile->n_pointers += node->n_args;
   for (uint32_t i = 0; i < node->n_args; i++) {
     bool whole = is_whole || (node->op->whole_args >> i & 1);
-    if (whole && !is_whole)
-      tile->pointers[base + i] = find_kept(tile, node->args[i])->bytes;
-    else
+    if (whole && !is_whole) {
+      const ckpt_kept *kept = find_kept(tile, node->args[i]);
+      tile->pointers[base + i] = kept->bytes;
+      if (tile->number == 0 && tile->n_before == 0) ckpt_cast_stats_add(&tile->stats, &kept->stats); /* counted once */
+    } else {
       CKPT_TRY(eval(tile, node->args[i], whole, &tile->pointers[base + i], err));
+    }
     tile->counts[base + i] = ckpt_tile_elements(tile->batch, node->args[i], whole, tile->n_rows);
   }
   call->node = node;

@@ -10,17 +10,18 @@
 #include "place.h"
 #include "plan.h"
 
-/* An argument that is needed whole, and what it is. */
+/* What an argument is that is needed whole, and what making it did to values. */
 typedef struct ckpt_kept {
-  const ckpt_expr *node;
   const void *bytes;
+  ckpt_cast_stats stats;
 } ckpt_kept;
 
 typedef struct ckpt_tile {
   const ckpt_plan *plan;
   const ckpt_batch *batch;
   const ckpt_backend *backend;
-  uint64_t first_row, n_rows; /* of the tile; while a piece is evaluated in strips, of the strip */
+  uint64_t number;            /* of the tile in its batch */
+  uint64_t first_row, n_rows; /* of it; while a piece is evaluated in strips, of the strip */
   uint64_t n_before;          /* rows of the tile before the strip */
   ckpt_block_part part;       /* of a batch in blocks, where n_rows counts cells */
   uint8_t *workspace;         /* aligned to 64 bytes */
@@ -28,8 +29,7 @@ typedef struct ckpt_tile {
   uint64_t n_leaf_bytes; /* of it taken by leaves: pieces start anew behind them */
   uint64_t n_kept_bytes; /* of that what is kept for the batch's next tile */
   const void *kept_in;   /* the workspace that has it; NULL: none has */
-  ckpt_kept *kept;       /* whole arguments of the batch's pieces */
-  uint32_t n_kept;
+  ckpt_kept *kept;       /* of each of the batch's whole arguments */
   uint64_t n_bytes_read; /* of leaves, for this tile */
   const void **leaves;   /* bytes of each leaf of the batch in this tile */
   const void **pointers; /* argument lists of expressions under evaluation */

@@ -67,15 +67,22 @@ typedef struct ckpt_piece {
 
 typedef struct ckpt_block ckpt_block;
 
+/* An argument that every tile of a batch needs whole. */
+typedef struct ckpt_whole {
+  const ckpt_expr *node;
+  uint32_t row; /* the first that needs it */
+} ckpt_whole;
+
 /* Keys that batches are ordered by. */
 enum { CKPT_N_ORDER = 5 };
 
 typedef struct ckpt_batch {
   uint32_t first_piece, last_piece, n_pieces;
   ckpt_leaf *leaves;
-  uint32_t n_leaves;
-  uint32_t lane;   /* file behind an encoder, plus one: its batches are one sequence; 0: none */
-  uint64_t n_rows; /* how finely it can be cut: tiles are whole rows */
+  uint32_t n_leaves, n_wholes;
+  ckpt_whole *wholes; /* each node once */
+  uint32_t lane;      /* file behind an encoder, plus one: its batches are one sequence; 0: none */
+  uint64_t n_rows;    /* how finely it can be cut: tiles are whole rows */
   uint64_t tile_rows, n_tiles;
   ckpt_block *block;   /* tiles are blocks, rows are cells (blocks.h); NULL: tiles are ranges of rows */
   uint64_t tile_bytes; /* memory of one tile: leaves and buffers */

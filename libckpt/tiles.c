@@ -97,27 +97,50 @@ static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, boo
 /* a + b, at most UINT64_MAX. */
 static uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
-/* Buffers of the whole arguments below node: they are kept from tile to tile. */
-static uint64_t whole_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
-  uint64_t n_bytes = 0;
-  for (uint32_t i = 0; i < node->n_args; i++)
-    n_bytes = add(n_bytes, node->op->whole_args >> i & 1 ? buffer_bytes(batch, node->args[i], true, 0)
-                                                         : whole_bytes(batch, node->args[i]));
-  return n_bytes;
+static uint32_t count_wholes(const ckpt_expr *node) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < node->n_args; i++) n += node->op->whole_args >> i & 1 ? 1 : count_wholes(node->args[i]);
+  return n;
+}
+
+static void add_wholes(ckpt_batch *batch, const ckpt_expr *node, uint32_t row) {
+  for (uint32_t i = 0; i < node->n_args; i++) {
+    uint32_t at = 0;
+    if (!(node->op->whole_args >> i & 1)) {
+      add_wholes(batch, node->args[i], row);
+      continue;
+    }
+    while (at < batch->n_wholes && batch->wholes[at].node != node->args[i]) at++;
+    if (at == batch->n_wholes) batch->wholes[batch->n_wholes++] = (ckpt_whole){node->args[i], row};
+  }
+}
+
+/* The outermost arguments that the batch's pieces need whole. */
+static ckpt_status list_wholes(ckpt_plan *plan, ckpt_batch *batch, ckpt_error *err) {
+  uint32_t n = 0;
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+    n += count_wholes(plan->pieces[p].expr);
+  batch->n_wholes = 0;
+  if (n == 0) return CKPT_OK;
+  batch->wholes = ckpt_arena_array(&plan->work, n, sizeof *batch->wholes);
+  CKPT_TRY_ALLOC(batch->wholes, err);
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
+    add_wholes(batch, plan->pieces[p].expr, plan->pieces[p].row);
+  return CKPT_OK;
 }
 
 /* Of a tile's memory what does not depend on its rows. */
-static uint64_t kept_bytes(const ckpt_plan *plan, const ckpt_batch *batch) {
+static uint64_t kept_bytes(const ckpt_batch *batch) {
   uint64_t n_bytes = 0;
   for (uint32_t i = 0; i < batch->n_leaves; i++)
     if (batch->leaves[i].is_whole) n_bytes = add(n_bytes, padded(batch->leaves[i].n_bytes));
-  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
-    n_bytes = add(n_bytes, whole_bytes(batch, plan->pieces[p].expr));
+  for (uint32_t i = 0; i < batch->n_wholes; i++)
+    n_bytes = add(n_bytes, buffer_bytes(batch, batch->wholes[i].node, true, 0));
   return n_bytes;
 }
 
 static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
-  uint64_t n_leaves = kept_bytes(plan, batch), n_buffers = 0;
+  uint64_t n_leaves = kept_bytes(batch), n_buffers = 0;
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
     const ckpt_leaf *leaf = &batch->leaves[i];
     if (!leaf->is_whole) n_leaves = add(n_leaves, padded(leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes));
@@ -161,12 +184,25 @@ static uint64_t enough_rows(const ckpt_plan *plan, const ckpt_batch *batch) {
   return widest == 0 ? UINT64_MAX : TILE_RESULT_BYTES / widest;
 }
 
+/* Buffers of the arguments below node that are needed whole. */
+static uint64_t whole_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < node->n_args; i++)
+    n_bytes = add(n_bytes, node->op->whole_args >> i & 1 ? buffer_bytes(batch, node->args[i], true, 0)
+                                                         : whole_bytes(batch, node->args[i]));
+  return n_bytes;
+}
+
+/* What a row of the piece needs at once. */
+static uint64_t piece_bytes(const ckpt_batch *batch, const ckpt_piece *piece) {
+  return add(whole_bytes(batch, piece->expr), buffer_bytes(batch, piece->expr, false, 1));
+}
+
 static ckpt_status refuse(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t needed, uint64_t available,
                           ckpt_error *err) {
   uint32_t widest = batch->first_piece;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
-    if (buffer_bytes(batch, plan->pieces[p].expr, false, 1) > buffer_bytes(batch, plan->pieces[widest].expr, false, 1))
-      widest = p;
+    if (piece_bytes(batch, &plan->pieces[p]) > piece_bytes(batch, &plan->pieces[widest])) widest = p;
   return ckpt_fail(err, CKPT_ELIMIT, NULL, plan->rows[plan->pieces[widest].row].name,
                    "needs %llu bytes at once, %llu are left of the memory limit of %llu (raise --memory)", (ull)needed,
                    (ull)available, (ull)plan->memory);
@@ -235,6 +271,7 @@ static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_leaf *leaf) {
 static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t workspace, ckpt_error *err) {
   batch->n_rows = 0;
   batch->block = NULL;
+  CKPT_TRY(list_wholes(plan, batch, err));
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
     batch->n_rows = gcd(batch->n_rows, node_rows(batch, plan->pieces[p].expr));
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
@@ -251,7 +288,7 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   if (least > share && ckpt_block_find(plan, batch, &block)) return plan_blocks(plan, batch, &block, workspace, err);
   batch->exclusive = least > share;
   if (least > workspace) return refuse(plan, batch, least, workspace, err);
-  const uint64_t room = batch->exclusive ? workspace : share, kept = kept_bytes(plan, batch);
+  const uint64_t room = batch->exclusive ? workspace : share, kept = kept_bytes(batch);
   uint64_t per_row = (tile_bytes(plan, batch, 64 * must) - kept) / (64 * must) + 1;
   uint64_t target = room - kept < TILE_TARGET_BYTES ? room - kept : TILE_TARGET_BYTES;
   bool cuts_columns = batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0 && !batch->leaves[0].is_whole;

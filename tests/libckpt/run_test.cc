@@ -155,6 +155,32 @@ TEST_F(Run, WholeArgumentsAreReadOnceForAllTiles) {
   }
 }
 
+// What casts did to an argument that is needed whole is told of each row that has it, and once, whoever made it again.
+TEST_F(Run, CastsOfWholeArgumentsAreCounted) {
+  plain("x", CKPT_F32, {4096, 1000});
+  Array w = random_array(&random_, CKPT_F32, {3000});
+  const float large = 1e6f, small = 1e-30f;
+  memcpy(&w.bytes[0], &large, sizeof large);
+  memcpy(&w.bytes[4], &small, sizeof small);
+  store_.add_plain("w", w);
+  open();
+  output();
+  ckpt_expr *narrow = read("w"), *x = read("x");
+  ASSERT_EQ(ckpt_expr_cast(&narrow, plan_, narrow, CKPT_F16, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_cast(&narrow, plan_, narrow, CKPT_F32, &err_), CKPT_OK);
+  add(0, "a", apply(bias, {x, narrow}));
+  add(0, "b", apply(bias, {x, narrow}));
+  plan_->allow_overflow = true;
+  run_well(options(20, 3));
+  ASSERT_EQ(plan_->n_batches, 1u);
+  EXPECT_GT(plan_->batches[0].n_tiles, 2u);
+  for (int i = 0; i < 2; i++) {
+    EXPECT_EQ(plan_->rows[i].stats.n_overflow, 1u) << plan_->rows[i].name;
+    EXPECT_GE(plan_->rows[i].stats.n_underflow, 1u) << plan_->rows[i].name;
+    EXPECT_EQ(plan_->rows[i].stats.largest, 1e6) << plan_->rows[i].name;
+  }
+}
+
 TEST_F(Run, StackingExpertsReadsEachOnce) {
   std::vector<Array> experts;
   for (int i = 0; i < 8; i++) experts.push_back(plain("e" + std::to_string(i), CKPT_F32, {300, 400}));
