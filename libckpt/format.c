@@ -40,7 +40,7 @@ ckpt_caps ckpt_caps_of(const ckpt_index *index) {
 /* What users ask for and some version writes: once a row of the registry does, its line here says nothing. */
 static const struct later {
   const char *name, *suffix; /* suffix NULL: a folder */
-} laters[] = {{"gguf", ".gguf"},  {"onnx", ".onnx"}, {"zero", NULL}, {"universal", NULL},
+} laters[] = {{"gguf", ".gguf"}, {"zero", NULL}, {"universal", NULL},
               {"megatron", NULL}, {"peft", NULL},    {"fsdp", NULL}};
 enum { N_LATERS = sizeof laters / sizeof *laters };
 
@@ -161,6 +161,11 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
     uint64_t n = ckpt_objects_count(described->objects);
     if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, n == 1 ? "" : "s"));
     described->objects = NULL;
+  }
+  if (!format->caps.graphs && described->graph != NULL) {
+    CKPT_TRY(ckpt_losses_add(losses, err, "the graph (%llu node%s)", (unsigned long long)described->n_nodes,
+                             described->n_nodes == 1 ? "" : "s"));
+    described->graph = NULL;
   }
   if (!format->caps.side_files && described->n_side_files != 0) {
     CKPT_TRY(ckpt_losses_add(losses, err, "%u side file%s (%s%s)", described->n_side_files,

@@ -28,6 +28,7 @@ typedef struct ckpt_caps {
   bool typed_metadata; /* metadata values that are no text: GGUF's, and with them ggml's names and order of tensors */
   bool shards;         /* one file, or several in a folder where the output is one: what split makes of it */
   bool zstd;           /* items can be compressed */
+  bool graphs;         /* what computes with the tensors */
   bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */
   uint64_t dtypes;     /* bit i: ckpt_dtype i */
   uint32_t max_rank;

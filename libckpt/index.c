@@ -313,6 +313,8 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->is_stored = from->is_stored;
   into->objects = from->objects;
   into->objects_of = from;
+  into->graph = from->graph;
+  into->n_nodes = from->n_nodes;
   into->step = from->step;
   into->has_metadata = from->has_metadata;
   for (uint32_t i = 0; i < from->n_metadata; i++)

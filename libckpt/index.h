@@ -72,6 +72,8 @@ typedef struct ckpt_archive {
   bool is_zstd; /* compressed as a whole */
 } ckpt_archive;
 
+struct ckpt_graph; /* the format's own */
+
 /* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not. It is none
  * of `tensors`; what compares, proves or writes says that it is left out. */
 typedef struct ckpt_unread {
@@ -118,11 +120,13 @@ struct ckpt_index {
   uint32_t n_unread, unread_capacity;
   ckpt_archive *archives; /* as above */
   uint32_t n_archives, archive_capacity;
-  ckpt_object *objects;         /* a DICT, or NULL */
-  ckpt_defects defects;         /* while it is opened */
-  ckpt_index *as_read;          /* a description's: its tensors by number, with the names and roles that the format's
-                                   reader will find (codec/readback.h); owned. NULL: those that they have */
-  const ckpt_index *objects_of; /* whose tensors the leaves of objects are, by number; NULL: this index's own */
+  ckpt_object *objects;           /* a DICT, or NULL */
+  ckpt_defects defects;           /* while it is opened */
+  ckpt_index *as_read;            /* a description's: its tensors by number, with the names and roles that the format's
+                                     reader will find (codec/readback.h); owned. NULL: those that they have */
+  const struct ckpt_graph *graph; /* what computes with the tensors, for the format that keeps it; NULL: nothing */
+  uint64_t n_nodes;               /* operations of the graph */
+  const ckpt_index *objects_of;   /* whose tensors the leaves of objects are, by number; NULL: this index's own */
 };
 
 /* An empty index that owns source (even on failure). path and format are copied. */

@@ -72,6 +72,8 @@ typedef struct ckpt_layout_options {
   uint32_t world;            /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
   int zstd_level;            /* 0: none */
   bool is_folder;            /* the output path is a folder */
+  const char *name;          /* of the output's one file, without folders; NULL: it has none */
+  bool external_data;        /* of ONNX: in a file beside the model */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;
 

@@ -154,6 +154,8 @@ ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *form
   const bool is_marked = !output.options.is_folder || row->caps.is_folder || ckpt_text_ends(path, "/");
   output.path = ckpt_arena_printf(&plan->arena, "%s%s", path, is_marked ? "" : "/");
   CKPT_TRY_ALLOC(output.path, err);
+  const char *slash = strrchr(output.path, '/');
+  output.options.name = output.options.is_folder ? NULL : slash == NULL ? output.path : slash + 1;
   CKPT_TRY(ckpt_plan_sink(plan, path, output.options.is_folder, force, &output.sink, err));
   ckpt_sink_owns(output.sink, row->owns);
   ckpt_status status = add_output(plan, output, sink, err);

@@ -242,6 +242,15 @@ bool ckpt_source_lend(ckpt_source *source, uint32_t file, int *fd) {
 
 void ckpt_source_take_back(ckpt_source *source, uint32_t file) { ckpt_descriptors_release(source->descriptors, file); }
 
+uint64_t ckpt_source_links(ckpt_source *source, uint32_t file) {
+  int fd;
+  struct stat st;
+  if (!ckpt_source_lend(source, file, &fd)) return 0;
+  const bool is_known = fstat(fd, &st) == 0;
+  ckpt_source_take_back(source, file);
+  return is_known ? st.st_nlink : 0;
+}
+
 uint32_t ckpt_source_count(const ckpt_source *source) { return source->n_files; }
 const char *ckpt_source_name(const ckpt_source *source, uint32_t file) { return source->files[file]->name; }
 const char *ckpt_source_path(const ckpt_source *source, uint32_t file) { return source->files[file]->path; }

@@ -52,11 +52,12 @@ ckpt_status ckpt_source_unchanged(ckpt_source *source, ckpt_error *err);
 bool ckpt_source_lend(ckpt_source *source, uint32_t file, int *fd);
 void ckpt_source_take_back(ckpt_source *source, uint32_t file); /* the matching end */
 
-/* Number of files, name below the root, path that can be opened (root joined with name), and size. */
+/* Number of files; of one its name below the root, path that can be opened (root joined with name), and size. */
 uint32_t ckpt_source_count(const ckpt_source *source);
 const char *ckpt_source_name(const ckpt_source *source, uint32_t file); /* borrowed */
 const char *ckpt_source_path(const ckpt_source *source, uint32_t file); /* borrowed */
 uint64_t ckpt_source_size(const ckpt_source *source, uint32_t file);    /* bytes */
+uint64_t ckpt_source_links(ckpt_source *source, uint32_t file);         /* names that the file has; 0: unknown */
 const char *ckpt_source_root(const ckpt_source *source);                /* folder; "" for memory */
 
 /* Bytes read so far through ckpt_source_read, all threads: what tests count. */

@@ -41,6 +41,12 @@ for name in ("noted-nothing", "paths-of-one-name", "shard-strided", "boxes-leave
              "tensor-in-no-file", "placement-unknown"):
     with open(os.path.join(here, "..", "golden-errors", "dcpv2", name, "metadata.pkl"), "rb") as f:
         write("dcpv2", name, f.read())
+for name in ("nested", "types", "qdq", "matmulnbits"):
+    with open(os.path.join(here, "onnx", name + ".onnx"), "rb") as f:
+        write("onnx", name, f.read())
+for name in ("texts", "typed-pieces", "depth-bomb", "length-petabyte", "raw-and-typed", "group", "names"):
+    with open(os.path.join(here, "..", "golden-errors", "onnx", name + ".onnx"), "rb") as f:
+        write("onnx", name, f.read())
 write("hf_index", "good", '{"metadata":{"total_size":2},"weight_map":{"x":"a.safetensors","y":"b.safetensors"}}')
 write("hf_index", "missing", '{"weight_map":{"x":"a.safetensors","y":"c.safetensors"}}')
 write("hf_index", "other", '{"weight_map":{"y":"a.safetensors"},"metadata":null,"more":[{}]}')

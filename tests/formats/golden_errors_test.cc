@@ -49,6 +49,7 @@ TEST(GoldenErrors, Dcpv2) { check("dcpv2"); }
 TEST(GoldenErrors, Imatrix) { check("imatrix"); }
 TEST(GoldenErrors, Torch) { check("torch"); }
 TEST(GoldenErrors, Gguf) { check("gguf"); }
+TEST(GoldenErrors, Onnx) { check("onnx"); }
 
 }  // namespace
 }  // namespace formats_testing

@@ -1,0 +1,214 @@
+/* onnx_message.c - what protobuf-c takes apart and builds: the small fields of tensors and models.
+ *
+ * protobuf-c bounds nothing, so it never sees a file: only stubs, whose fields were walked (codec/wire.h), whose bytes
+ * and messages are counted, and in which nothing stands deeper than an entry. What it does not know it keeps. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/onnx.h"
+#include "libckpt/error.h"
+#include "libckpt/text.h"
+
+typedef unsigned long long ull;
+
+enum { NAME = 8, RAW_DATA = 9, EXTERNAL_DATA = 13, DATA_LOCATION = 14, FIRST_ROOM = 256, OUTSIDE = 1 };
+
+/* ---- stubs ------------------------------------------------------------------------------------------------------- */
+
+/* Whether a field is a message, in a tensor or a model alike: opset_import 8 (a tensor's name is as good), entries 13,
+ * metadata_props 14 and 16. What is too much there is too much anywhere. */
+ckpt_status ckpt_onnx_stub_add(ckpt_onnx_stub *stub, ckpt_wire *wire, const ckpt_wire_field *field, ckpt_error *err) {
+  const uint64_t n = field->at + field->n - field->begin;
+  if (n > CKPT_ONNX_MAX_STUB - stub->n)
+    return ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL,
+                     "the small fields of the message with byte %llu take more than %d bytes", (ull)field->begin,
+                     CKPT_ONNX_MAX_STUB);
+  if (field->type == CKPT_WIRE_BYTES && ++stub->n_entries > CKPT_ONNX_MAX_ENTRIES)
+    return ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL, "the message with byte %llu has more than %d entries",
+                     (ull)field->begin, CKPT_ONNX_MAX_ENTRIES);
+  if (n > stub->room - stub->n) {
+    uint32_t room = stub->room == 0 ? FIRST_ROOM : stub->room;
+    while (room < stub->n + n) room *= 2;
+    uint8_t *grown = realloc(stub->bytes, room);
+    CKPT_TRY_ALLOC(grown, err);
+    stub->bytes = grown;
+    stub->room = room;
+  }
+  CKPT_TRY(ckpt_wire_bytes(wire, field->begin, stub->bytes + stub->n, n, err));
+  stub->n += (uint32_t)n;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *stub, uint32_t n, const char *path,
+                                    ckpt_error *err) {
+  *out = onnx__tensor_proto__unpack(NULL, n, stub);
+  if (*out != NULL) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a tensor's fields are none of ONNX (or memory is out)");
+}
+
+/* ---- what a model says of itself --------------------------------------------------------------------------------- */
+
+/* A terminated copy, or NULL for what is no text. */
+static const char *text_of(ckpt_arena *arena, ProtobufCBinaryData bytes) {
+  if (bytes.len == 0) return "";
+  if (memchr(bytes.data, '\0', bytes.len) != NULL || ckpt_utf8_length(bytes.data, bytes.len) != bytes.len) return NULL;
+  return ckpt_arena_text(arena, (const char *)bytes.data, bytes.len);
+}
+
+static ckpt_status set_number(ckpt_index *index, const char *key, int64_t value, ckpt_error *err) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)value);
+  return ckpt_index_set_metadata(index, key, text, err);
+}
+
+static ckpt_status add_opset(ckpt_index *index, const Onnx__OperatorSetIdProto *opset, ckpt_error *err) {
+  const char *domain = text_of(&index->arena, opset->domain);
+  if (domain == NULL || domain[0] == '\0') domain = "ai.onnx";
+  char *key = ckpt_arena_printf(&index->arena, CKPT_ONNX_KEY "opset.%.100s", domain);
+  CKPT_TRY_ALLOC(key, err);
+  return set_number(index, key, opset->version, err);
+}
+
+static ckpt_status add_model(ckpt_index *index, const Onnx__ModelProto *model, const char *path, ckpt_error *err) {
+  ckpt_arena *arena = &index->arena;
+  const char *producer = text_of(arena, model->producer_name), *version = text_of(arena, model->producer_version);
+  if (producer != NULL && producer[0] != '\0') {
+    index->writer = ckpt_arena_printf(arena, "%s %s", producer, version == NULL ? "" : version);
+    CKPT_TRY_ALLOC(index->writer, err);
+  }
+  if (!model->has_ir_version || model->ir_version <= 0 || model->n_opset_import == 0)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
+                     "truncated or no model: it states no IR version, or no operators (download it again)");
+  CKPT_TRY(set_number(index, CKPT_ONNX_KEY "ir_version", model->ir_version, err));
+  for (size_t i = 0; i < model->n_opset_import; i++) CKPT_TRY(add_opset(index, model->opset_import[i], err));
+  for (size_t i = 0; i < model->n_metadata_props; i++) {
+    const char *key = text_of(arena, model->metadata_props[i]->key);
+    const char *value = text_of(arena, model->metadata_props[i]->value);
+    if (key != NULL && value != NULL) CKPT_TRY(ckpt_index_set_metadata(index, key, value, err));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_stub *stub, const char *path, ckpt_error *err) {
+  Onnx__ModelProto *model = onnx__model_proto__unpack(NULL, stub->n, stub->bytes);
+  if (model == NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "the model's fields are none of ONNX (or memory is out)");
+  ckpt_status status = add_model(index, model, path, err);
+  onnx__model_proto__free_unpacked(model, NULL);
+  return status;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
+
+void ckpt_onnx_put_varint(ckpt_out *out, uint64_t value) {
+  uint8_t bytes[CKPT_WIRE_VARINT_BYTES];
+  ckpt_out_bytes(out, bytes, ckpt_wire_put(bytes, value));
+}
+
+void ckpt_onnx_put_tag(ckpt_out *out, uint32_t number, ckpt_wire_type type) {
+  ckpt_onnx_put_varint(out, ckpt_wire_tag(number, type));
+}
+
+/* protobuf-c's stream into ours. */
+typedef struct stream {
+  ProtobufCBuffer base;
+  ckpt_out *out;
+} stream;
+
+static void put(ProtobufCBuffer *base, size_t n, const uint8_t *bytes) {
+  ckpt_out_bytes(((stream *)base)->out, bytes, n);
+}
+
+void ckpt_onnx_pack(const ProtobufCMessage *message, ckpt_out *out) {
+  stream to = {.base = {.append = put}, .out = out};
+  protobuf_c_message_pack_to_buffer(message, &to.base);
+}
+
+static ProtobufCBinaryData bytes_of(const char *text) {
+  return (ProtobufCBinaryData){.len = strlen(text), .data = (uint8_t *)(uintptr_t)text};
+}
+
+/* The entries of data outside, the last of them pointing to texts that the caller has. */
+typedef struct entries {
+  Onnx__StringStringEntryProto items[3], *list[3];
+  char offset[24], length[24];
+} entries;
+
+static void point_outside(Onnx__TensorProto *message, entries *e, const ckpt_onnx_tensor *tensor) {
+  static const char *const keys[] = {"location", "offset", "length"};
+  snprintf(e->offset, sizeof e->offset, "%llu", (ull)tensor->offset);
+  snprintf(e->length, sizeof e->length, "%llu", (ull)tensor->tensor->n_bytes);
+  const char *const values[] = {tensor->location, e->offset, e->length};
+  for (int i = 0; i < 3; i++) {
+    onnx__string_string_entry_proto__init(&e->items[i]);
+    e->items[i].has_key = e->items[i].has_value = true;
+    e->items[i].key = bytes_of(keys[i]);
+    e->items[i].value = bytes_of(values[i]);
+    e->list[i] = &e->items[i];
+  }
+  message->n_external_data = 3;
+  message->external_data = e->list;
+  message->has_data_location = true;
+  message->data_location = OUTSIDE;
+}
+
+/* A message of the fields of `from` up to its data, or behind them; both borrow. */
+static Onnx__TensorProto half_of(const Onnx__TensorProto *from, bool is_after) {
+  Onnx__TensorProto half = *from;
+  if (!is_after) {
+    half.has_doc_string = half.has_data_location = false;
+    half.n_external_data = half.n_metadata_props = 0;
+    half.base.n_unknown_fields = 0;
+    return half;
+  }
+  half.n_dims = 0;
+  half.has_data_type = half.has_name = false;
+  return half;
+}
+
+/* Where the data go, one half of the message: the same call for a tensor that was read and for a new one. */
+static void print_half(const ckpt_onnx_tensor *tensor, Onnx__TensorProto *message, bool is_after, ckpt_out *out) {
+  entries outside;
+  message->n_external_data = 0;
+  message->has_data_location = false;
+  if (tensor->location != NULL) point_outside(message, &outside, tensor);
+  const Onnx__TensorProto half = half_of(message, is_after);
+  ckpt_onnx_pack(&half.base, out);
+  if (is_after || tensor->location != NULL || tensor->tensor->n_bytes == 0) return;
+  ckpt_onnx_put_tag(out, RAW_DATA, CKPT_WIRE_BYTES);
+  ckpt_onnx_put_varint(out, tensor->tensor->n_bytes);
+}
+
+static void print_read(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *out) {
+  Onnx__TensorProto *message;
+  ckpt_status status = ckpt_onnx_unpack_tensor(&message, tensor->slot->stub, tensor->slot->n_stub, NULL, out->err);
+  if (status != CKPT_OK) {
+    ckpt_out_fail(out, status);
+    return;
+  }
+  Onnx__TensorProto changed = *message; /* whose own entries stay the message's to free */
+  print_half(tensor, &changed, is_after, out);
+  onnx__tensor_proto__free_unpacked(message, NULL);
+}
+
+static void print_new(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *out) {
+  Onnx__TensorProto message;
+  int64_t dims[CKPT_MAX_RANK];
+  onnx__tensor_proto__init(&message);
+  for (uint32_t axis = 0; axis < tensor->tensor->rank; axis++) dims[axis] = (int64_t)tensor->tensor->shape[axis];
+  message.n_dims = tensor->tensor->rank;
+  message.dims = dims;
+  message.has_data_type = message.has_name = true;
+  message.data_type = ckpt_onnx_type_of((ckpt_dtype)tensor->tensor->dtype);
+  message.name = bytes_of(tensor->tensor->name);
+  print_half(tensor, &message, is_after, out);
+}
+
+void ckpt_onnx_print_before(const ckpt_onnx_tensor *tensor, ckpt_out *out) {
+  (tensor->slot != NULL ? print_read : print_new)(tensor, false, out);
+}
+
+void ckpt_onnx_print_after(const ckpt_onnx_tensor *tensor, ckpt_out *out) {
+  (tensor->slot != NULL ? print_read : print_new)(tensor, true, out);
+}

@@ -1,0 +1,387 @@
+/* onnx_read.c - the walk over a model: finds every TensorProto, wherever it stands, and keeps all else as ranges.
+ *
+ *   model     1 IR version, 2 and 3 producer, 7 graph, 8 opsets, 14 metadata, 20 training graphs, 25 functions
+ *   graph     1 node, 2 name, 5 initializer, 11 to 13 types, 15 sparse initializer
+ *   node      1 input, 2 output, 4 operator, 5 attribute: its tensors (constants) and graphs (branches, loops)
+ *
+ * A tensor of the graph has its own name; one that is no initializer of it is called after where it stands: by the
+ * output that it is a constant of, then `:attribute`, below `output:attribute/` of each graph it is in. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/onnx.h"
+#include "libckpt/arch.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+#include "libckpt/text.h"
+
+typedef unsigned long long ull;
+
+enum { MAX_NAME_BYTES = 64 << 20 };
+
+typedef enum message_kind {
+  MODEL,
+  GRAPH,
+  TRAINING,
+  FUNCTION,
+  NODE,
+  ATTRIBUTE,
+  SPARSE,
+  TENSOR,
+  NO_MESSAGE
+} message_kind;
+
+static const char *const kind_names[] = {"a model", "a graph",      "a training graph", "a function",
+                                         "a node",  "an attribute", "a sparse tensor",  "a tensor"};
+
+/* Which fields of a message are messages that tensors can stand in. */
+static const struct edge {
+  message_kind from;
+  uint32_t field;
+  message_kind to;
+} edges[] = {{MODEL, 7, GRAPH},       {MODEL, 20, TRAINING},   {MODEL, 25, FUNCTION},     {TRAINING, 1, GRAPH},
+             {TRAINING, 2, GRAPH},    {FUNCTION, 7, NODE},     {FUNCTION, 11, ATTRIBUTE}, {GRAPH, 1, NODE},
+             {GRAPH, 5, TENSOR},      {GRAPH, 15, SPARSE},     {NODE, 5, ATTRIBUTE},      {ATTRIBUTE, 5, TENSOR},
+             {ATTRIBUTE, 6, GRAPH},   {ATTRIBUTE, 10, TENSOR}, {ATTRIBUTE, 11, GRAPH},    {ATTRIBUTE, 22, SPARSE},
+             {ATTRIBUTE, 23, SPARSE}, {SPARSE, 1, TENSOR},     {SPARSE, 2, TENSOR}};
+
+static message_kind kind_of(message_kind from, uint32_t field) {
+  for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
+    if (edges[i].from == from && edges[i].field == field) return edges[i].to;
+  return NO_MESSAGE;
+}
+
+/* The field of a message that it is called by; 0: none. A sparse tensor has the name of its values. */
+static uint32_t label_field(const ckpt_onnx_frame *frame) {
+  switch ((message_kind)frame->kind) {
+    case TENSOR: return 8;
+    case NODE: return 2;
+    case ATTRIBUTE:
+    case FUNCTION:
+    case SPARSE: return 1;
+    default: return 0;
+  }
+}
+
+/* ---- the skeleton ------------------------------------------------------------------------------------------------ */
+
+static ckpt_status add_part(ckpt_onnx_reader *r, ckpt_onnx_part part, ckpt_error *err) {
+  struct ckpt_graph *graph = r->graph;
+  CKPT_TRY(ckpt_grow(&graph->parts, graph->n_parts, &graph->part_capacity, sizeof *graph->parts, err));
+  graph->parts[graph->n_parts++] = part;
+  return CKPT_OK;
+}
+
+/* What lies before `end` and is not in the skeleton goes there as it is. */
+static ckpt_status add_run(ckpt_onnx_reader *r, uint64_t end, ckpt_error *err) {
+  if (end == r->run_at) return CKPT_OK;
+  const ckpt_onnx_part part = {.kind = CKPT_ONNX_RUN, .at = r->run_at, .n = end - r->run_at};
+  r->run_at = end;
+  return add_part(r, part, err);
+}
+
+/* A tensor stands in this message: it and those around it are cut open. */
+static ckpt_status begin(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
+  if (frame == NULL || frame->is_begun || frame->kind == MODEL) return CKPT_OK;
+  CKPT_TRY(begin(r, (ckpt_onnx_frame *)(uintptr_t)frame->parent, err));
+  CKPT_TRY(add_run(r, frame->begin, err));
+  frame->is_begun = true;
+  r->run_at = frame->at;
+  return add_part(r, (ckpt_onnx_part){.kind = CKPT_ONNX_BEGIN, .number = frame->field}, err);
+}
+
+static ckpt_status end(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, ckpt_error *err) {
+  if (!frame->is_begun) return CKPT_OK;
+  CKPT_TRY(add_run(r, frame->end, err));
+  return add_part(r, (ckpt_onnx_part){.kind = CKPT_ONNX_END}, err);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static ckpt_status append(ckpt_onnx_reader *r, const char *text, ckpt_error *err) {
+  const size_t n = strlen(r->name), n_more = strlen(text);
+  if (n_more >= sizeof r->name - n)
+    return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, NULL, "the name of a tensor in '%.100s' has more than %zu bytes",
+                     r->name, sizeof r->name - 1);
+  memcpy(r->name + n, text, n_more + 1);
+  return CKPT_OK;
+}
+
+/* Finds the first field of a number in [begin, end) that has bytes; *n stays 0 without one. */
+static ckpt_status find_bytes(ckpt_onnx_reader *r, uint64_t begin, uint64_t end, uint32_t number, uint64_t *at,
+                              uint64_t *n, ckpt_error *err) {
+  ckpt_wire_field field;
+  const uint64_t was_at = r->wire.at, was_end = r->wire.end;
+  r->wire.at = begin;
+  r->wire.end = end;
+  while (r->wire.at < end && *n == 0) {
+    CKPT_TRY(ckpt_wire_next(&r->wire, &field, err));
+    if (field.number == number && field.type == CKPT_WIRE_BYTES) *at = field.at, *n = field.n;
+  }
+  r->wire.at = was_at;
+  r->wire.end = was_end;
+  return CKPT_OK;
+}
+
+/* Finds where a frame's own name stands, once. */
+static ckpt_status find_label(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
+  uint64_t at = 0, n = 0;
+  if (frame->has_label) return CKPT_OK;
+  CKPT_TRY(find_bytes(r, frame->at, frame->end, label_field(frame), &at, &n, err));
+  if (frame->kind == SPARSE && n != 0) {
+    const uint64_t begin = at, end = at + n;
+    at = n = 0;
+    CKPT_TRY(find_bytes(r, begin, end, 8, &at, &n, err));
+  }
+  frame->label_at = at;
+  frame->n_label = n < sizeof r->name ? (uint32_t)n : sizeof r->name;
+  frame->has_label = true;
+  return CKPT_OK;
+}
+
+static ckpt_status append_label(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
+  char text[sizeof r->name];
+  CKPT_TRY(find_label(r, frame, err));
+  if (frame->n_label == 0 && frame->kind == TENSOR)
+    return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, NULL, "an initializer at byte %llu has no name",
+                     (ull)frame->begin);
+  if (frame->n_label == 0) {
+    snprintf(text, sizeof text, "%llu", (ull)frame->number);
+    return append(r, text, err);
+  }
+  if (frame->n_label > sizeof text - 1)
+    return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, NULL, "a name of more than %zu bytes at byte %llu",
+                     sizeof text - 1, (ull)frame->label_at);
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, frame->label_at, text, frame->n_label, err));
+  text[frame->n_label] = '\0';
+  if (strlen(text) == frame->n_label && ckpt_utf8_length(text, frame->n_label) == frame->n_label)
+    return append(r, text, err);
+  return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, NULL, "the name at byte %llu is not UTF-8 text or holds a NUL",
+                   (ull)frame->label_at);
+}
+
+/* Whether frame is the attribute `value` of a node, whose tensor has the output's name. */
+static ckpt_status is_value(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, bool *is, ckpt_error *err) {
+  char text[5];
+  CKPT_TRY(find_label(r, frame, err));
+  *is = frame->parent->kind == NODE && frame->n_label == sizeof text;
+  if (!*is) return CKPT_OK;
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, frame->label_at, text, sizeof text, err));
+  *is = memcmp(text, "value", sizeof text) == 0;
+  return CKPT_OK;
+}
+
+/* Appends what a frame adds to the name of a tensor in it. in: the frame in it that leads there, NULL for its own. */
+static ckpt_status append_frame(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const ckpt_onnx_frame *in,
+                                ckpt_error *err) {
+  char number[48] = "";
+  const message_kind around = frame->parent == NULL ? NO_MESSAGE : (message_kind)frame->parent->kind;
+  bool is_plain;
+  switch ((message_kind)frame->kind) {
+    case TRAINING:
+      snprintf(number, sizeof number, "training.%llu.%s/", (ull)frame->number, in->field == 1 ? "initial" : "step");
+      return append(r, number, err);
+    case FUNCTION: CKPT_TRY(append_label(r, frame, err)); return append(r, in->kind == NODE ? "/" : "", err);
+    case ATTRIBUTE:
+      CKPT_TRY(is_value(r, frame, &is_plain, err));
+      if (is_plain && in->field == 5) return CKPT_OK;
+      CKPT_TRY(append(r, ":", err));
+      CKPT_TRY(append_label(r, frame, err));
+      if (in->field == 10 || in->field == 11 || in->field == 23)
+        snprintf(number, sizeof number, ".%llu", (ull)in->number);
+      CKPT_TRY(append(r, number, err));
+      return append(r, in->kind == GRAPH ? "/" : "", err);
+    case NODE: return append_label(r, frame, err);
+    case SPARSE: return around == GRAPH ? append_label(r, frame, err) : CKPT_OK;
+    case TENSOR:
+      if (around == SPARSE) return append(r, frame->field == 1 ? ".values" : ".indices", err);
+      return around == GRAPH ? append_label(r, frame, err) : CKPT_OK;
+    default: return CKPT_OK;
+  }
+}
+
+/* The name of what the last frame of a chain holds, into r->name. */
+static ckpt_status name_frame(ckpt_onnx_reader *r, const ckpt_onnx_frame *last, ckpt_error *err) {
+  const ckpt_onnx_frame *chain[CKPT_ONNX_MAX_DEPTH + 1], *in = NULL;
+  int n = 0;
+  for (const ckpt_onnx_frame *frame = last; frame != NULL; frame = frame->parent) chain[n++] = frame;
+  r->name[0] = '\0';
+  while (n-- > 0) {
+    in = n == 0 ? NULL : chain[n - 1];
+    CKPT_TRY(append_frame(r, (ckpt_onnx_frame *)(uintptr_t)chain[n], in, err)); /* it keeps its label */
+  }
+  return CKPT_OK;
+}
+
+/* ---- the walk ---------------------------------------------------------------------------------------------------- */
+
+static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
+  bool is_read;
+  CKPT_TRY(name_frame(r, frame, err));
+  r->n_name_bytes += frame->parent->kind == GRAPH ? 0 : strlen(r->name); /* else they stand in the file */
+  if (r->n_name_bytes > MAX_NAME_BYTES)
+    return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, r->name, "the names of constants take more than %d bytes",
+                     MAX_NAME_BYTES);
+  CKPT_TRY(ckpt_onnx_read_tensor(r, frame, frame->parent->kind == GRAPH, &is_read, err));
+  if (!is_read) return CKPT_OK;
+  CKPT_TRY(begin(r, (ckpt_onnx_frame *)(uintptr_t)frame->parent, err));
+  CKPT_TRY(add_run(r, frame->begin, err));
+  r->run_at = frame->end;
+  return add_part(r, (ckpt_onnx_part){.kind = CKPT_ONNX_TENSOR, .number = r->graph->n_slots - 1}, err);
+}
+
+/* Says that two tensors that were just read are one: `name.values` at `name.indices`. */
+static ckpt_status add_sparse(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, uint32_t first, uint32_t rank,
+                              const uint64_t *shape, ckpt_error *err) {
+  const ckpt_index *index = r->index;
+  if (index->n_tensors != first + 2 || rank > CKPT_MAX_RANK) return CKPT_OK;
+  const char *components[] = {index->tensors[first].name, index->tensors[first + 1].name, NULL};
+  CKPT_TRY(name_frame(r, frame, err));
+  const ckpt_composite composite = {.name = r->name,
+                                    .kind = CKPT_COMPOSITE_SPARSE_COO,
+                                    .dtype = (ckpt_dtype)index->tensors[first].dtype,
+                                    .rank = rank,
+                                    .shape = shape,
+                                    .components = components};
+  return ckpt_index_add_composite(r->index, &composite, err);
+}
+
+/* The dims of a sparse tensor, packed or not; *rank counts on beyond those that are kept. */
+static ckpt_status take_dims(ckpt_onnx_reader *r, const ckpt_wire_field *field, uint32_t *rank, uint64_t *shape,
+                             ckpt_error *err) {
+  uint64_t at = field->at;
+  const uint64_t end = field->at + field->n;
+  while (at < end) {
+    uint64_t value = 0;
+    uint8_t byte = 0x80;
+    for (unsigned i = 0; at < end && i < CKPT_WIRE_VARINT_BYTES && byte >= 0x80; i++) {
+      CKPT_TRY(ckpt_wire_bytes(&r->wire, at++, &byte, 1, err));
+      value |= (uint64_t)(byte & 0x7F) << (7 * i);
+    }
+    if (byte >= 0x80 || value > INT64_MAX)
+      return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, NULL, "a sparse tensor at byte %llu has an axis of %lld",
+                       (ull)field->begin, (long long)value);
+    if (*rank < CKPT_MAX_RANK) shape[*rank] = value;
+    *rank += *rank <= CKPT_MAX_RANK;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, ckpt_error *err);
+
+/* A field that may hold tensors. */
+static ckpt_status walk_child(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const ckpt_wire_field *field,
+                              message_kind kind, uint64_t number, int depth, ckpt_error *err) {
+  ckpt_onnx_frame child = {.parent = frame,
+                           .kind = (uint8_t)kind,
+                           .field = field->number,
+                           .number = number,
+                           .begin = field->begin,
+                           .at = field->at,
+                           .end = field->at + field->n};
+  CKPT_TRY(ckpt_wire_expect(&r->wire, field, CKPT_WIRE_BYTES, kind_names[frame->kind], err));
+  if (depth == CKPT_ONNX_MAX_DEPTH)
+    return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, NULL,
+                     "more than %d messages in each other at byte %llu (graphs within graphs)", CKPT_ONNX_MAX_DEPTH,
+                     (ull)field->begin);
+  r->n_nodes += kind == NODE;
+  CKPT_TRY(kind == TENSOR ? read_tensor(r, &child, err) : walk(r, &child, depth + 1, err));
+  r->wire.at = child.end;
+  r->wire.end = frame->end;
+  return CKPT_OK;
+}
+
+static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, ckpt_error *err) {
+  const uint32_t first = r->index->n_tensors;
+  uint64_t shape[CKPT_MAX_RANK], number = 0;
+  uint32_t rank = 0;
+  r->wire.at = frame->at;
+  r->wire.end = frame->end;
+  while (r->wire.at < frame->end) {
+    ckpt_wire_field field;
+    CKPT_TRY(ckpt_wire_next(&r->wire, &field, err));
+    const message_kind kind = kind_of((message_kind)frame->kind, field.number);
+    if (kind != NO_MESSAGE)
+      CKPT_TRY(walk_child(r, frame, &field, kind, number++, depth, err));
+    else if (frame->kind == MODEL)
+      CKPT_TRY(ckpt_onnx_stub_add(&r->model, &r->wire, &field, err));
+    else if (frame->kind == SPARSE && field.number == 3)
+      CKPT_TRY(take_dims(r, &field, &rank, shape, err));
+  }
+  if (frame->kind == SPARSE) CKPT_TRY(add_sparse(r, frame, first, rank, shape, err));
+  return end(r, frame, err);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+/* The skeleton into the index's arena. */
+static ckpt_status keep_graph(ckpt_onnx_reader *r, ckpt_error *err) {
+  struct ckpt_graph *graph = r->graph;
+  ckpt_onnx_part *parts = ckpt_arena_array(&r->index->arena, graph->n_parts, sizeof *parts);
+  ckpt_onnx_slot *slots = ckpt_arena_array(&r->index->arena, graph->n_slots, sizeof *slots);
+  if (parts == NULL || slots == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (graph->n_parts != 0) memcpy(parts, graph->parts, graph->n_parts * sizeof *parts);
+  if (graph->n_slots != 0) memcpy(slots, graph->slots, graph->n_slots * sizeof *slots);
+  free(graph->parts), free(graph->slots);
+  graph->parts = parts, graph->slots = slots;
+  r->index->graph = graph;
+  r->index->n_nodes = r->n_nodes;
+  return CKPT_OK;
+}
+
+static ckpt_status note(const ckpt_onnx_reader *r, ckpt_error *err) {
+  if (r->n_packed != 0)
+    CKPT_TRY(ckpt_index_note(r->index, false, err, "%llu tensor%s of 2 or 4 bits %s read as packed bytes (u8)",
+                             (ull)r->n_packed, r->n_packed == 1 ? "" : "s", r->n_packed == 1 ? "is" : "are"));
+  if (r->n_unread == 0) return CKPT_OK;
+  return ckpt_index_note(r->index, false, err, "%llu tensor%s of texts or of more than %d axes %s not read",
+                         (ull)r->n_unread, r->n_unread == 1 ? "" : "s", CKPT_MAX_RANK, r->n_unread == 1 ? "is" : "are");
+}
+
+static void free_reader(ckpt_onnx_reader *r, bool is_kept) {
+  if (r == NULL) return;
+  if (!is_kept && r->graph != NULL) free(r->graph->parts), free(r->graph->slots);
+  free(r->model.bytes), free(r->tensor.bytes), free(r->runs);
+  free(r);
+}
+
+static ckpt_status read_all(ckpt_onnx_reader *r, bool *is_kept, ckpt_error *err) {
+  ckpt_onnx_frame model = {.kind = MODEL, .end = r->wire.end};
+  CKPT_TRY(walk(r, &model, 1, err));
+  CKPT_TRY(add_run(r, model.end, err));
+  CKPT_TRY(ckpt_onnx_read_model(r->index, &r->model, r->wire.path, err));
+  CKPT_TRY(note(r, err));
+  CKPT_TRY(keep_graph(r, err));
+  *is_kept = true;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_onnx_read(ckpt_index *index, const char *name, const ckpt_open_options *options, ckpt_error *err) {
+  uint32_t file = 0; /* of a source in memory */
+  uint64_t size;
+  bool is_kept = false;
+  if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
+  ckpt_onnx_reader *r = calloc(1, sizeof *r);
+  CKPT_TRY_ALLOC(r, err);
+  r->index = index;
+  r->graph = ckpt_arena_alloc(&index->arena, sizeof *r->graph);
+  r->wire.source = index->source;
+  r->wire.file = file;
+  r->wire.path = ckpt_source_path(index->source, file);
+  r->wire.end = ckpt_source_size(index->source, file);
+  ckpt_status status =
+      r->graph == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : read_all(r, &is_kept, err);
+  if (status == CKPT_OK)
+    *r->graph = (struct ckpt_graph){.source = index->source,
+                                    .file = file,
+                                    .parts = r->graph->parts,
+                                    .n_parts = r->graph->n_parts,
+                                    .slots = r->graph->slots,
+                                    .n_slots = r->graph->n_slots};
+  (void)ckpt_fail_at(status, err, r->wire.path, NULL);
+  free_reader(r, is_kept);
+  CKPT_TRY(status);
+  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
+  return ckpt_index_finish(index, err);
+}

@@ -1,0 +1,267 @@
+// ONNX: models of both exporters of PyTorch and of onnx's helpers are read as onnx reads them, and written again byte
+// for byte; what a graph cannot do without is refused by name; files beside a model stay beneath its folder.
+#include <zlib.h>
+
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "formats/onnx.h"
+#include "libckpt/plan.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/onnx/";
+const std::vector<std::string> kModels = {"dynamo.onnx", "legacy.onnx",         "nested.onnx",     "types.onnx",
+                                          "qdq.onnx",    "external/model.onnx", "matmulnbits.onnx"};
+
+IndexPointer must_open(const std::string &path) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  return index;
+}
+
+// What a conversion says: "" where it is done.
+std::string convert(const std::string &input, const std::string &output, ckpt_convert_options options = {}) {
+  ckpt_error err = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  return ckpt_convert(&options, &err) == CKPT_OK ? "" : text_of(err);
+}
+
+// A tensor's elements, through its decoders.
+std::string elements(const ckpt_index *index, const ckpt_tensor *tensor) {
+  std::string bytes(tensor->n_bytes, '\0');
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), &err), CKPT_OK)
+      << text_of(err);
+  return bytes;
+}
+
+std::string shown(const std::string &bytes) {
+  std::string text;
+  char digits[32];
+  if (bytes.size() > 64) {
+    auto sum = crc32_z(0, reinterpret_cast<const Bytef *>(bytes.data()), bytes.size());
+    snprintf(digits, sizeof digits, "crc32 %08lx", sum);
+    return digits;
+  }
+  for (unsigned char byte : bytes) {
+    snprintf(digits, sizeof digits, "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+// Every tensor as a row of tensors.tsv.
+std::string table_of(const ckpt_index *index) {
+  std::string table;
+  for (size_t i = 0; i < ckpt_index_count(index); i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(index, i);
+    std::string shape;
+    for (uint32_t axis = 0; axis < tensor->rank; axis++)
+      shape += (axis == 0 ? "" : ",") + std::to_string(tensor->shape[axis]);
+    table += std::string(tensor->name) + "\t" + ckpt_dtype_name(static_cast<ckpt_dtype>(tensor->dtype)) + "\t" + shape +
+             "\t" + shown(elements(index, tensor)) + "\n";
+  }
+  return table;
+}
+
+// ---- reading ------------------------------------------------------------------------------------------------------
+
+TEST(Onnx, EveryTensorIsAsOnnxReadsIt) {
+  std::map<std::string, std::string> expected;
+  std::istringstream rows(slurp(kData + "tensors.tsv"));
+  for (std::string row; std::getline(rows, row);) {
+    const size_t tab = row.find('\t');
+    expected[row.substr(0, tab)] += row.substr(tab + 1) + "\n";
+  }
+  ASSERT_EQ(expected.size(), kModels.size());
+  for (const auto &[name, table] : expected) EXPECT_EQ(table_of(must_open(kData + name).get()), table) << name;
+}
+
+TEST(Onnx, RawAndTypedValuesAreTheSame) {
+  IndexPointer index = must_open(kData + "types.onnx");
+  size_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    std::string name = index->tensors[i].name;
+    if (name.size() < 4 || name.substr(name.size() - 4) != ".raw") continue;
+    const ckpt_tensor *typed = ckpt_index_find(index.get(), (name.substr(0, name.size() - 4) + ".typed").c_str());
+    ASSERT_NE(typed, nullptr) << name;
+    EXPECT_EQ(elements(index.get(), &index->tensors[i]), elements(index.get(), typed)) << name;
+    n++;
+  }
+  EXPECT_EQ(n, 25U);
+}
+
+TEST(Onnx, SaysWhatTheModelIs) {
+  IndexPointer index = must_open(kData + "nested.onnx");
+  EXPECT_STREQ(index->format, "onnx");
+  EXPECT_STREQ(index->writer, "tests 1.0");
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.ir_version"), "8");
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.opset.ai.onnx"), "17");
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.opset.local"), "1");
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "author"), "tests");
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "empty"), "");
+  EXPECT_EQ(index->n_unread, 1U);
+  ASSERT_EQ(index->n_composites, 2U);
+  EXPECT_STREQ(index->composites[0].name, "dense:sparse_value");
+  EXPECT_STREQ(index->composites[1].name, "sparse");
+  EXPECT_EQ(index->composites[1].rank, 2U);
+  EXPECT_EQ(index->composites[1].shape[1], 4U);
+}
+
+// A model costs its structure: of the payload nothing is read.
+TEST(Onnx, OpeningReadsNoData) {
+  Folder folder;
+  std::string model = slurp(kData + "matmulnbits.onnx");
+  IndexPointer small = must_open(kData + "legacy.onnx");
+  EXPECT_LT(ckpt_source_bytes_read(small->source), 3 * slurp(kData + "legacy.onnx").size());
+  ckpt_error err = {};
+  const uint64_t n = uint64_t{1} << 28;
+  std::string header = "{\"w\":{\"dtype\":\"F32\",\"shape\":[" + std::to_string(n / 4) + "],\"data_offsets\":[0," +
+                       std::to_string(n) + "]}}";
+  spill(folder / "large.safetensors", safetensors(header, ""));
+  std::filesystem::resize_file(folder / "large.safetensors", 8 + header.size() + n);
+  ASSERT_EQ(convert(folder / "large.safetensors", folder / "large.onnx"), "");
+  IndexPointer large = open(folder / "large.onnx", &err);
+  ASSERT_NE(large, nullptr) << text_of(err);
+  EXPECT_LT(ckpt_source_bytes_read(large->source), 100000U);
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+TEST(Onnx, WhatIsUnchangedIsWrittenByteForByte) {
+  Folder folder;
+  for (const char *name : {"dynamo.onnx", "legacy.onnx", "matmulnbits.onnx"}) {
+    ASSERT_EQ(convert(kData + name, folder / name), "") << name;
+    EXPECT_EQ(slurp(folder / name), slurp(kData + name)) << name;
+  }
+}
+
+// Typed values become raw ones, data outside come in; the rest stays, and from then on every byte.
+TEST(Onnx, WritingAgainChangesNothing) {
+  Folder folder;
+  for (const std::string &name : kModels) {
+    const std::string once = folder / "once.onnx", twice = folder / "twice.onnx";
+    ASSERT_EQ(convert(kData + name, once), "") << name;
+    ASSERT_EQ(convert(once, twice), "") << name;
+    EXPECT_EQ(table_of(must_open(once).get()), table_of(must_open(kData + name).get())) << name;
+    EXPECT_EQ(slurp(once), slurp(twice)) << name;
+    std::filesystem::remove(once);
+    std::filesystem::remove(twice);
+  }
+}
+
+// Fields that nobody knows, in every message and behind every value, stay in their places.
+TEST(Onnx, UnknownFieldsStay) {
+  const std::string unknown("\xFA\x3E\x03new", 6);  // field 1007
+  auto field = [](int number, const std::string &content) {
+    return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) + content;
+  };
+  const std::string values(8, '\x01'), dims("\x08\x02\x10\x01", 4);
+  const std::string tensor = unknown + dims + field(8, "w") + field(9, values) + unknown;
+  const std::string typed = unknown + dims + field(8, "v") + field(4, values) + unknown;
+  const std::string graph = field(2, "g") + unknown + field(5, tensor) + unknown + field(5, typed) + unknown;
+  const std::string model = std::string("\x08\x08", 2) + field(2, "tests") + unknown + field(7, graph) + unknown +
+                            field(8, std::string("\x10\x11", 2)) + unknown;
+  Folder folder;
+  spill(folder / "a.onnx", model);
+  ASSERT_EQ(convert(folder / "a.onnx", folder / "b.onnx"), "");
+  EXPECT_EQ(slurp(folder / "b.onnx"), model);
+}
+
+TEST(Onnx, NewModelsSayTheLowestVersion) {
+  Folder folder;
+  const std::string header = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+  const std::string header8 = "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[0,8]}}";
+  for (const auto &[text, version] : {std::pair(header, "4"), std::pair(header8, "9")}) {
+    spill(folder / "a.safetensors", safetensors(text, "12345678"));
+    ASSERT_EQ(convert(folder / "a.safetensors", folder / "a.onnx"), "");
+    IndexPointer index = must_open(folder / "a.onnx");
+    EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.ir_version"), version);
+    EXPECT_EQ(elements(index.get(), ckpt_index_at(index.get(), 0)), "12345678");
+    std::filesystem::remove(folder / "a.onnx");
+  }
+}
+
+TEST(Onnx, TheGraphIsALossOfOtherFormats) {
+  ckpt_error err = {};
+  std::vector<std::string> losses;
+  IndexPointer index = must_open(kData + "nested.onnx");
+  write("safetensors", index.get(), {}, &err, &losses);
+  EXPECT_EQ(err.status, CKPT_OK) << text_of(err);
+  ASSERT_FALSE(losses.empty());
+  EXPECT_NE(std::find(losses.begin(), losses.end(), "the graph (20 nodes)"), losses.end()) << losses[0];
+}
+
+// What the graph works with cannot change under it.
+TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
+  Folder folder;
+  const char *match[] = {"out*", nullptr}, *rename[] = {"s/^out/in/", nullptr};
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options selected = {}, renamed = {}, cast = {};
+  selected.match = match;
+  renamed.rename = rename;
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", selected)
+                .find("tensor 'emb.weight': the graph works with it, so that it cannot be left out"),
+            std::string::npos);
+  EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", renamed)
+                .find("tensor 'in.bias': the graph calls it 'out.bias', and it cannot be renamed"),
+            std::string::npos);
+  EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", cast).find("the graph works with f32"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
+}
+
+// ---- hostile ------------------------------------------------------------------------------------------------------
+
+TEST(Onnx, WhatIsCutOffIsNotRead) {
+  const std::string whole = slurp(kData + "matmulnbits.onnx");
+  for (size_t n = 0; n < whole.size(); n++) {
+    ckpt_error err = {};
+    if (n + 19 == whole.size()) continue;  // before the second set of operators: nothing tells
+    EXPECT_EQ(open_bytes(whole.substr(0, n), &err), nullptr) << n;
+  }
+}
+
+std::string opened(const std::string &path, const std::string &folder) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err);
+  std::string text = index == nullptr ? text_of(err) : "opened";
+  for (size_t at; (at = text.find(folder)) != std::string::npos;) text.erase(at, folder.size());
+  return text;
+}
+
+TEST(Onnx, DataStayBeneathTheFolder) {
+  Folder folder;
+  const std::string model = slurp(kData + "external/model.onnx"), data = slurp(kData + "external/weights.data");
+  spill(folder / "model/model.onnx", model);
+  spill(folder / "secret", data);
+  const std::string path = folder / "model/model.onnx", beside = folder / "model/weights.data", root = folder / "";
+  spill(beside, data);
+  EXPECT_EQ(opened(path, root), "opened");
+  std::filesystem::remove(beside);
+  std::filesystem::create_symlink("../secret", beside);
+  EXPECT_EQ(opened(path, root),
+            "model/weights.data: tensor 'emb.weight': a link to ../secret leads out of the checkpoint's folder (name "
+            "the path "
+            "it leads to, or copy that into the folder)");
+  std::filesystem::remove(beside);
+  std::filesystem::create_hard_link(folder / "secret", beside);
+  EXPECT_EQ(opened(path, root),
+            "model/model.onnx: tensor 'emb.weight': its external data 'weights.data' is a hard link, which can be any "
+            "file's (copy it; onnx refuses it too)");
+  std::filesystem::remove(beside);
+  spill(folder / "model/real", data);
+  std::filesystem::create_symlink("real", beside);
+  EXPECT_EQ(opened(path, root), "opened");
+}
+
+}  // namespace
+}  // namespace formats_testing

@@ -1,0 +1,110 @@
+/* fuzz_onnx - any bytes as one ONNX model in memory. What opens has tensors inside its bytes, and is written again:
+ * as a model that opens with the same tensors, and with data outside to a stream of the size that was counted. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/onnx.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { MAX_WRITTEN = 1 << 20 };
+
+static ckpt_index *open_bytes(const uint8_t *data, size_t n_bytes) {
+  ckpt_open_options options = {.struct_size = sizeof options, .max_index_bytes = 64 << 20, .stored_names = true};
+  ckpt_error err = {0};
+  ckpt_index *index;
+  ckpt_status status = ckpt_open_memory(&index, data, n_bytes, "fuzz.onnx", &options, &err);
+  if (status == CKPT_EINTERNAL || status != err.status || (status == CKPT_OK) != (index != NULL)) abort();
+  return index;
+}
+
+/* A description of all that an index holds. */
+static ckpt_index *describe(const ckpt_index *from) {
+  ckpt_index *index;
+  if (ckpt_index_new(&index, NULL, "fuzz", "onnx", NULL, NULL) != CKPT_OK) return NULL;
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    const ckpt_tensor *t = &from->tensors[i];
+    if (ckpt_index_add(index, t->name, strlen(t->name), (ckpt_dtype)t->dtype, t->rank, t->shape, (ckpt_role)t->role,
+                       NULL, 0, NULL, NULL) != CKPT_OK)
+      abort();
+    index->tensors[i].like = i + 1;
+  }
+  if (ckpt_index_carry(index, from, NULL) != CKPT_OK) abort();
+  return index;
+}
+
+static ckpt_status put(void *arg, const void *bytes, size_t n_bytes, ckpt_error *err) {
+  uint8_t **to = arg;
+  (void)err;
+  if (*to != NULL) memcpy(*to, bytes, n_bytes), *to += n_bytes;
+  return CKPT_OK;
+}
+
+/* Writes a file of a layout to `to`, NULL: nowhere. A tensor whose values are damaged (false) writes nothing. */
+static bool print(const ckpt_layout *layout, const ckpt_layout_file *file, const ckpt_index *from, uint8_t *to) {
+  for (uint32_t s = 0; s < file->n_segments; s++) {
+    const ckpt_segment *segment = &file->segments[s];
+    uint8_t window[64], *at = to == NULL ? NULL : to + segment->offset;
+    ckpt_error err = {0};
+    ckpt_out out;
+    if (segment->kind == CKPT_SEGMENT_TENSOR) {
+      const ckpt_tensor *tensor = &from->tensors[layout->index->tensors[segment->tensor].like - 1];
+      if (at != NULL && ckpt_read(from, tensor, NULL, CKPT_DTYPE_NONE, at, segment->n_bytes, &err) != CKPT_OK)
+        return false;
+      continue;
+    }
+    ckpt_out_function(&out, put, &at, window, sizeof window, &err);
+    segment->print(layout, segment->arg, &out);
+    if (ckpt_out_end(&out) != CKPT_OK || out.n_bytes != segment->n_bytes) abort();
+  }
+  return true;
+}
+
+/* What was written has the tensors that were read. */
+static void check_again(const ckpt_index *index, const uint8_t *bytes, size_t n_bytes) {
+  ckpt_index *again = open_bytes(bytes, n_bytes);
+  if (again == NULL || again->n_tensors != index->n_tensors || again->n_unread != index->n_unread) abort();
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *a = &index->tensors[i], *b = &again->tensors[i];
+    if (strcmp(a->name, b->name) != 0 || a->dtype != b->dtype || !ckpt_tensor_same_shape(a, b)) abort();
+  }
+  ckpt_index_free(again);
+}
+
+static void write(const ckpt_index *index, bool external) {
+  ckpt_error err = {0};
+  ckpt_arena arena;
+  ckpt_losses losses = {0};
+  ckpt_index *described = describe(index);
+  if (described == NULL) return;
+  ckpt_arena_init(&arena, 64 << 20);
+  losses.arena = &described->arena;
+  ckpt_layout layout = {.arena = &arena, .index = described};
+  const ckpt_layout_options options = {.name = "fuzz.onnx", .external_data = external};
+  if (ckpt_normalize(ckpt_format_find("onnx"), described, &losses, &err) == CKPT_OK &&
+      ckpt_onnx_layout(&layout, &options, &err) == CKPT_OK && ckpt_layout_finish(&layout, &err) == CKPT_OK) {
+    const ckpt_layout_file *file = &layout.files[0];
+    uint8_t *bytes = external || file->n_bytes > MAX_WRITTEN ? NULL : malloc((size_t)file->n_bytes + 1);
+    if (print(&layout, file, index, bytes) && bytes != NULL) check_again(index, bytes, (size_t)file->n_bytes);
+    free(bytes);
+  } else if (err.status != CKPT_ENOMEM) {
+    abort(); /* whatever can be read can be written */
+  }
+  ckpt_arena_free(&arena);
+  ckpt_index_free(described);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
+  ckpt_index *index = open_bytes(data, n_bytes);
+  if (index == NULL) return 0;
+  if (strcmp(index->format, "onnx") == 0) {
+    for (uint32_t i = 0; i < index->n_tensors; i++)
+      for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
+        const ckpt_extent *extent = &index->tensors[i].extents[k];
+        if (extent->offset > n_bytes || extent->n_stored > n_bytes - extent->offset) abort();
+      }
+    write(index, false);
+    write(index, true);
+  }
+  ckpt_index_free(index);
+  return 0;
+}
