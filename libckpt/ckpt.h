@@ -405,6 +405,8 @@ typedef struct ckpt_convert_options {
   uint32_t zstd_level;       /* compresses the items of a format that allows it; 0: not */
   const char *const *set;    /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
   const char *const *remove; /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
+  bool external_data;        /* of ONNX: large data in a file beside the model, also where it is below 2 GB */
+  const char *graph;         /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run; nothing is left behind on failure. Blocks on reading

@@ -10,6 +10,7 @@
 #include "apart.h"
 #include "error.h"
 #include "grow.h"
+#include "sink_beside.h"
 #include "sink_parts.h"
 #include "text.h"
 
@@ -126,6 +127,11 @@ const char *ckpt_path_below(const char *folder, const char *path) {
   return *path == '\0' ? NULL : path;
 }
 
+const char *ckpt_path_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash == NULL ? path : slash + 1;
+}
+
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
                            ckpt_error *err) {
   ckpt_output *around = NULL;
@@ -138,8 +144,8 @@ ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bo
     CKPT_TRY(ckpt_outputs_apart(path, output->path, below != NULL, err));
     if (below != NULL && around == NULL) around = output, name = below;
   }
-  return around != NULL ? ckpt_sink_below(out, &around->sink, name, err)
-                        : ckpt_sink_path(out, path, is_folder, force, err);
+  if (around != NULL) return ckpt_sink_below(out, &around->sink, name, err);
+  return is_folder ? ckpt_sink_path(out, path, true, force, err) : ckpt_sink_beside(out, path, force, err);
 }
 
 ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force, uint32_t *sink,
@@ -154,8 +160,7 @@ ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *form
   const bool is_marked = !output.options.is_folder || row->caps.is_folder || ckpt_text_ends(path, "/");
   output.path = ckpt_arena_printf(&plan->arena, "%s%s", path, is_marked ? "" : "/");
   CKPT_TRY_ALLOC(output.path, err);
-  const char *slash = strrchr(output.path, '/');
-  output.options.name = output.options.is_folder ? NULL : slash == NULL ? output.path : slash + 1;
+  output.options.name = output.options.is_folder ? NULL : ckpt_path_name(output.path);
   CKPT_TRY(ckpt_plan_sink(plan, path, output.options.is_folder, force, &output.sink, err));
   ckpt_sink_owns(output.sink, row->owns);
   ckpt_status status = add_output(plan, output, sink, err);

@@ -19,11 +19,14 @@ typedef struct sink_part {
   uint32_t first_file;
 } sink_part;
 
-/* "name/file", or the one that is not empty; NULL when memory is out. */
-static char *name_below(const char *name, const char *file) {
+/* "name/file", or the one that is not empty; NULL when memory is out. is_beside: name is a file, beside which this one
+ * stands (sink_beside.h). */
+static char *name_below(const char *name, const char *file, bool is_beside) {
   char *joined = NULL;
-  bool both = name[0] != '\0' && file != NULL;
-  if (asprintf(&joined, "%s%s%s", name, both ? "/" : "", file != NULL ? file : "") < 0) return NULL;
+  const char *slash = strrchr(name, '/');
+  const size_t n = !is_beside ? strlen(name) : slash == NULL ? 0 : (size_t)(slash - name);
+  const bool both = n != 0 && file != NULL;
+  if (asprintf(&joined, "%.*s%s%s", (int)n, name, both ? "/" : "", file != NULL ? file : "") < 0) return NULL;
   return joined;
 }
 
@@ -36,7 +39,7 @@ static ckpt_status open_or_join(sink_part *part, const ckpt_sink_file *files, ui
   folder->files = grown;
   part->first_file = folder->n_files;
   for (uint32_t i = 0; i < n_files; i++) {
-    char *name = name_below(part->name, files[i].name);
+    char *name = name_below(part->name, files[i].name, i != 0 && files[0].name == NULL);
     CKPT_TRY_ALLOC(name, err);
     folder->files[folder->n_files++] = (ckpt_sink_file){name, files[i].n_bytes};
   }

@@ -24,6 +24,7 @@ typedef struct job {
   ckpt_args *args;
   const ckpt_writing *writing;
   ckpt_input input;
+  ckpt_index *graph; /* the model of --graph, or NULL */
   ckpt_convert_options options;
   ckpt_convert_target *targets;
   ckpt_convert_request request;
@@ -86,6 +87,20 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* The model of --graph, under names as the input's. */
+static ckpt_status open_graph(job *j, ckpt_error *err) {
+  const ckpt_open_options options = {.struct_size = sizeof options,
+                                     .stored_names = ckpt_args_of(j->args, "names", 0) != NULL};
+  const char *path = j->writing->selection.graph;
+  if (path == NULL) return CKPT_OK;
+  if (ckpt_args_text(j->args, "receipt", NULL) != NULL)
+    return ckpt_args_fail(j->args, err, "--receipt with --graph: a receipt has one input");
+  if (j->input.like != NULL) return ckpt_args_fail(j->args, err, "--like with --graph: the graph's model is the one");
+  CKPT_TRY(ckpt_open(&j->graph, path, &options, err));
+  if (j->graph->graph != NULL) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, path, NULL, "has no graph (--graph takes an ONNX model)");
+}
+
 static ckpt_status make_request(job *j, ckpt_error *err) {
   ckpt_args *args = j->args;
   uint32_t n = 0;
@@ -100,6 +115,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
                                       .from = j->input.index,
                                       .like = j->input.like,
                                       .like_path = like == NULL ? NULL : like->text,
+                                      .graph = j->graph,
                                       .targets = j->targets,
                                       .n_targets = n,
                                       .options = &j->options,
@@ -147,13 +163,14 @@ static ckpt_status check_ranks(const job *j, const ckpt_output *output, ckpt_err
 
 /* What the verb writes, a file or a folder, against what the outputs are called. */
 static ckpt_status check_forms(const job *j, ckpt_error *err) {
-  bool has_folder = false;
+  bool has_folder = false, has_graph = false;
   for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
     const ckpt_output *output = &j->plan->outputs[i];
     if (strcmp(output->path, "-") == 0)
       return ckpt_args_fail(j->args, err, "-o - : a checkpoint cannot be written to stdout (./- is a file named -)");
     const ckpt_format *named = ckpt_format_of_suffix(output->path);
     has_folder = has_folder || output->options.is_folder;
+    has_graph = has_graph || output->format->caps.graphs;
     if (j->writing->is_one_file && output->options.is_folder)
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
@@ -161,6 +178,8 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
     CKPT_TRY(check_ranks(j, output, err));
   }
+  if (j->options.external_data && !has_graph)
+    return ckpt_args_fail(j->args, err, "--external-data: %s is no ONNX model", j->plan->outputs[0].path);
   if (j->writing->shard_size != 0 && !has_folder)
     return ckpt_args_fail(j->args, err, "--shard-size cuts a folder's files, and %s is one file (-o FOLDER)",
                           j->plan->outputs[0].path);
@@ -565,6 +584,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   ckpt_error err = {0};
   ckpt_written *outputs = NULL;
   ckpt_status status = ckpt_input_open(&j.input, args, 0, &err);
+  if (status == CKPT_OK) status = open_graph(&j, &err);
   if (status == CKPT_OK) {
     ckpt_job run;
     ckpt_input_print_notes(args, &j.input);
@@ -587,5 +607,6 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   ckpt_sink_free(j.receipt);
   ckpt_plan_free(j.plan);
   ckpt_input_close(&j.input);
+  ckpt_index_free(j.graph);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
 }

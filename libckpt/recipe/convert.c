@@ -12,6 +12,7 @@
 #include "libckpt/error.h"
 #include "libckpt/options.h"
 #include "libckpt/pattern.h"
+#include "libckpt/recipe/graph.h"
 #include "libckpt/recipe/metadata.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
@@ -140,7 +141,7 @@ static ckpt_status refuse_untying(const ckpt_output *output, const ckpt_index *f
 /* Side files, naming and ties come from the model of --like; metadata and objects stay those of the input. */
 static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_index *like = request->like;
-  CKPT_TRY(ckpt_plan_carry(plan, sink, request->from, err));
+  CKPT_TRY(ckpt_plan_carry(plan, sink, request->graph != NULL ? request->graph : request->from, err));
   if (like == NULL) return CKPT_OK;
   ckpt_output *output = &plan->outputs[sink];
   ckpt_index *described = output->described;
@@ -199,7 +200,8 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
     return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "format '%s' is none that can be written",
                      target->to == NULL ? "" : target->to);
   const bool is_folder = format->caps.is_folder || (format->caps.shards && ckpt_text_ends(target->path, "/"));
-  const ckpt_layout_options options = {.is_folder = is_folder};
+  const ckpt_layout_options options = {.is_folder = is_folder,
+                                       .name = is_folder ? NULL : ckpt_path_name(target->path)};
   ckpt_sink *discarding;
   CKPT_TRY(ckpt_sink_custom(&discarding, &nothing, NULL, err));
   CKPT_TRY(ckpt_plan_output_sink(plan, discarding, format, &options, sink, err));
@@ -232,6 +234,10 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   output->options.shard_size = target->shard_size;
   output->options.world = target->world;
   output->options.zstd_level = (int)target->zstd_level;
+  output->options.external_data = options->external_data;
+  if (request->graph != NULL && !output->format->caps.graphs)
+    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s has no graph (--graph is for *.onnx)",
+                     output->format->name);
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
@@ -243,7 +249,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                                   target->preset == NULL ? &plain : request->quantize, n_steps, err));
   CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
-  CKPT_TRY_GOTO(add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
+  CKPT_TRY_GOTO(request->graph != NULL
+                    ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
+                    : add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
   if (options->n_casts != 0) CKPT_TRY_GOTO(refuse_untying(output, request->from, err));
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
@@ -278,6 +286,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   plan->allow_overflow = request->options->allow_overflow;
   CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
   if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
+  if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
   return CKPT_OK;
@@ -384,7 +393,7 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   ckpt_run_options run;
   CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
   CKPT_TRY(ckpt_options_take(&run, sizeof run, known.run, err));
-  ckpt_index *index = NULL;
+  ckpt_index *index = NULL, *graph = NULL;
   ckpt_plan *plan = NULL;
   ckpt_status status;
   const ckpt_open_options open = {
@@ -397,14 +406,16 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   if (known.input == NULL || known.output == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY_GOTO(ckpt_open(&index, known.input, &open, err));
+  if (known.graph != NULL) CKPT_TRY_GOTO(ckpt_open(&graph, known.graph, &open, err));
   CKPT_TRY_GOTO(ckpt_plan_new(&plan, err));
   const ckpt_convert_request request = {
-      .verb = "convert", .from = index, .targets = &target, .n_targets = 1, .options = &known};
+      .verb = "convert", .from = index, .graph = graph, .targets = &target, .n_targets = 1, .options = &known};
   CKPT_TRY_GOTO(ckpt_convert_plan(plan, &request, err));
   CKPT_TRY_GOTO(ckpt_convert_run(plan, &request, &run, NULL, err));
   if (known.digest != NULL) *known.digest = plan->outputs[0].digest;
 done:
   ckpt_plan_free(plan);
   ckpt_index_free(index);
+  ckpt_index_free(graph);
   return status;
 }

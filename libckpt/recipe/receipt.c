@@ -195,6 +195,7 @@ static void print_options(ckpt_out *out, const ckpt_convert_request *request, co
   print_list(out, "rename", options->rename);
   if (options->remove != NULL) print_list(out, "remove", options->remove);
   if (options->set != NULL) print_list(out, "set", options->set);
+  if (options->external_data) ckpt_out_text(out, ",\"external_data\":true");
   if (request->quantize != NULL) print_quantize(out, request->quantize, imatrix);
   ckpt_out_text(out, "},\n");
 }

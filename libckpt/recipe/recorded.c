@@ -230,6 +230,7 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                           {"rename", read_list, &options->rename},
                           {"remove", read_list, &options->remove},
                           {"set", read_list, &options->set},
+                          {"external_data", read_flag, &options->external_data},
                           {"quantize", read_quantize, NULL},
                           {NULL, refuse_option, NULL}};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));

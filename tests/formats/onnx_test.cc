@@ -174,6 +174,115 @@ TEST(Onnx, UnknownFieldsStay) {
   EXPECT_EQ(slurp(folder / "b.onnx"), model);
 }
 
+// Large data outside, aligned; small ones and constants stay; read again and written inside it is what it was.
+TEST(Onnx, DataGoOutsideAndComeBack) {
+  Folder folder;
+  ckpt_convert_options outside = {};
+  outside.external_data = true;
+  for (const std::string &name : kModels) {
+    const std::string there = folder / "there.onnx", back = folder / "back.onnx", again = folder / "again.onnx";
+    ASSERT_EQ(convert(kData + name, there, outside), "") << name;
+    EXPECT_EQ(table_of(must_open(there).get()), table_of(must_open(kData + name).get())) << name;
+    IndexPointer index = must_open(there);
+    const bool is_large = name == "dynamo.onnx" || name == "legacy.onnx" || name == "external/model.onnx";
+    EXPECT_EQ(ckpt_source_count(index->source), is_large ? 2U : 1U) << name;
+    for (uint32_t i = 0; i < index->n_tensors; i++) {
+      const ckpt_tensor &tensor = index->tensors[i];
+      const bool is_outside = tensor.n_extents != 0 && tensor.extents->file != 0;
+      EXPECT_EQ(is_outside, tensor.n_bytes >= 1024) << tensor.name;
+      if (is_outside) {
+        EXPECT_EQ(tensor.extents->offset % 256, 0U) << tensor.name;
+      }
+    }
+    ASSERT_EQ(convert(there, back), "") << name;
+    ASSERT_EQ(convert(kData + name, again), "") << name;
+    EXPECT_EQ(slurp(back), slurp(again)) << name;
+    for (const std::string &path : {there, there + ".data", back, again}) std::filesystem::remove(path);
+  }
+}
+
+TEST(Onnx, LargeTensorsBeginOnPages) {
+  Folder folder;
+  const uint64_t n = 3 << 20;
+  std::string header =
+      "{\"a\":{\"dtype\":\"U8\",\"shape\":[1025],\"data_offsets\":[0,1025]},\"b\":{\"dtype\":\"U8\","
+      "\"shape\":[3145728],\"data_offsets\":[1025,3146753]}}";
+  spill(folder / "a.safetensors", safetensors(header, std::string(1025 + n, 'x')));
+  ckpt_convert_options outside = {};
+  outside.external_data = true;
+  ASSERT_EQ(convert(folder / "a.safetensors", folder / "a.onnx", outside), "");
+  IndexPointer index = must_open(folder / "a.onnx");
+  EXPECT_EQ(ckpt_index_find(index.get(), "a")->extents->offset, 0U);
+  EXPECT_EQ(ckpt_index_find(index.get(), "b")->extents->offset, 4096U);
+}
+
+// A second file is as safe as the first: never replaced, nothing left where the first cannot be written.
+TEST(Onnx, TheFileBesideIsNeverReplaced) {
+  Folder folder;
+  ckpt_convert_options outside = {};
+  outside.external_data = outside.force = true;
+  spill(folder / "a.onnx.data", "somebody's");
+  EXPECT_NE(
+      convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists, and is never replaced"),
+      std::string::npos);
+  EXPECT_EQ(slurp(folder / "a.onnx.data"), "somebody's");
+  std::filesystem::remove(folder / "a.onnx.data");
+  spill(folder / "a.onnx", "old");
+  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "a.onnx", outside), "");
+  EXPECT_EQ(must_open(folder / "a.onnx")->n_tensors, 11U);
+  size_t n = 0;
+  for (const auto &entry : std::filesystem::directory_iterator(folder / "")) n += entry.is_regular_file();
+  EXPECT_EQ(n, 2U);
+}
+
+// The graph of one model with the values of another, in another dtype and order; what has no place is a loss.
+TEST(Onnx, GraphsGetOtherWeightsByName) {
+  Folder folder;
+  const char *without[] = {"val_*", nullptr}, *rename[] = {"s/^emb/embedding/", nullptr};
+  ckpt_cast_rule to_f64 = {nullptr, CKPT_F64};
+  ckpt_convert_options cast = {}, graph = {}, renamed = {};
+  cast.casts = &to_f64;
+  cast.n_casts = 1;
+  cast.exclude = without;
+  ASSERT_EQ(convert(kData + "legacy.onnx", folder / "other.safetensors"), "");
+  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "wide.safetensors", cast), "");
+  const std::string model = kData + "dynamo.onnx";
+  graph.graph = model.c_str();
+  ASSERT_EQ(convert(folder / "wide.safetensors", folder / "a.onnx", graph), "");
+  EXPECT_EQ(slurp(folder / "a.onnx"), slurp(model));
+  EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph).find("safetensors has no graph"),
+            std::string::npos);
+  renamed.rename = rename;
+  ASSERT_EQ(convert(folder / "wide.safetensors", folder / "renamed.safetensors", renamed), "");
+  ASSERT_EQ(convert(folder / "renamed.safetensors", folder / "b.onnx", graph), "");
+  EXPECT_EQ(slurp(folder / "b.onnx"), slurp(model));
+  const std::string types = kData + "types.onnx";
+  graph.graph = types.c_str();
+  EXPECT_NE(
+      convert(folder / "wide.safetensors", folder / "c.onnx", graph).find("none of its tensors has a name of the"),
+      std::string::npos);
+}
+
+TEST(Onnx, WhatDoesNotFitTheGraphIsRefused) {
+  Folder folder;
+  const std::string model = kData + "dynamo.onnx";
+  ckpt_convert_options graph = {};
+  graph.graph = model.c_str();
+  auto said = [&](const std::string &dtype, const std::string &shape, size_t n) {
+    std::string header = "{\"scale\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[0," +
+                         std::to_string(n) + "]}}";
+    spill(folder / "a.safetensors", safetensors(header, std::string(n, 1)));
+    return convert(folder / "a.safetensors", folder / "a.onnx", graph);
+  };
+  EXPECT_NE(said("F32", "[2]", 8)
+                .find("tensor 'scale': the graph works with another shape (1 axes of 1 elements, not 1 of 2)"),
+            std::string::npos);
+  EXPECT_NE(said("I32", "[1]", 4).find("tensor 'scale': the graph works with f32, and this is i32"), std::string::npos);
+  EXPECT_EQ(said("F32", "[1]", 4), "");
+  IndexPointer index = must_open(folder / "a.onnx");
+  EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), "scale")), std::string(4, 1));
+}
+
 TEST(Onnx, NewModelsSayTheLowestVersion) {
   Folder folder;
   const std::string header = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";

@@ -57,6 +57,37 @@ def test_rewritten_models_run_the_same(folder):
         ckpt("verify", after)
 
 
+def test_data_outside(folder):
+    for n, name in enumerate(RUNNABLE):
+        before, there, back = os.path.join(DATA, name), *(os.path.join(folder, "%s%d.onnx" % (w, n)) for w in ("a", "b"))
+        ckpt("convert", before, "-o", there, "--external-data")
+        check(there)
+        assert digest(before) == digest(there), name
+        assert tensors(before) == tensors(there), name
+        same_outputs(before, there)
+        ckpt("convert", there, "-o", back)
+        same_outputs(before, back)
+    both = os.path.join(folder, "both")
+    ckpt("convert", os.path.join(DATA, "dynamo.onnx"), "-o", both + "/", "-o", both + "/model.onnx", "--external-data")
+    same_outputs(os.path.join(DATA, "dynamo.onnx"), both + "/model.onnx")
+
+
+def test_a_graph_gets_other_weights(folder):
+    """The values of a model of the same shapes, from a file of safetensors and from PyTorch's own."""
+    model, weights, out = os.path.join(DATA, "dynamo.onnx"), os.path.join(folder, "w.safetensors"), os.path.join(folder, "o.onnx")
+    changed = onnx.load(model)
+    for t in changed.graph.initializer:
+        t.raw_data = (numpy_helper.to_array(t) * np.float32(0.5)).tobytes()
+    onnx.save_model(changed, os.path.join(folder, "changed.onnx"))
+    ckpt("convert", os.path.join(folder, "changed.onnx"), "-o", weights)
+    ckpt("convert", weights, "--graph", model, "-o", out)
+    check(out)
+    same_outputs(os.path.join(folder, "changed.onnx"), out)
+    ckpt("convert", weights, "-o", os.path.join(folder, "w.pt"))
+    ckpt("convert", os.path.join(folder, "w.pt"), "--graph", model, "-o", os.path.join(folder, "p.onnx"), "--external-data")
+    same_outputs(out, os.path.join(folder, "p.onnx"))
+
+
 def test_the_skeleton_is_the_model(folder):
     """But for where values stand, the message is the one that onnx reads."""
     for path in sorted(glob.glob(os.path.join(DATA, "*.onnx"))):

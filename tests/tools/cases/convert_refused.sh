@@ -16,7 +16,6 @@ try convert empty -o x.safetensors
 try convert a.safetensors
 try convert -o x.safetensors
 try convert a.safetensors in -o x.safetensors
-try convert a.safetensors -o x.onnx
 try convert a.safetensors -o x --to zip
 try convert a.safetensors -o x.safetensors --dtype bf17
 try convert a.safetensors -o x.safetensors --shard-size 0

@@ -1,0 +1,107 @@
+/* graph.c - see graph.h. Names decide: both models have those that --names gives them, selection and --rename applied.
+ */
+#include "libckpt/recipe/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/recipe/quantized.h"
+
+/* A tensor that may go into the graph, under one of its names. */
+typedef struct offer {
+  const char *name;
+  uint32_t number;
+} offer;
+
+typedef struct offers {
+  offer *items;
+  uint32_t n;
+  bool *is_selected, *is_used; /* by number */
+} offers;
+
+static int compare_offers(const void *a, const void *b) {
+  return strcmp(((const offer *)a)->name, ((const offer *)b)->name);
+}
+
+static ckpt_status take_offers(offers *o, const ckpt_index *from, ckpt_selection *selection, ckpt_arena *arena,
+                               ckpt_error *err) {
+  const size_t n_most = (size_t)from->n_tensors + from->n_aliases + 1;
+  o->items = ckpt_arena_array(arena, n_most, sizeof *o->items);
+  o->is_selected = ckpt_arena_array(arena, n_most, sizeof *o->is_selected);
+  o->is_used = ckpt_arena_array(arena, n_most, sizeof *o->is_used);
+  if (o->items == NULL || o->is_selected == NULL || o->is_used == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    ckpt_selected selected;
+    CKPT_TRY(ckpt_selection_take(selection, &from->tensors[i], arena, &selected, err));
+    if (selected.name == NULL) continue;
+    if (selected.dtype != CKPT_DTYPE_NONE)
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--dtype: the graph says what it works with (no --dtype)");
+    o->is_selected[i] = true;
+    o->items[o->n++] = (offer){selected.name, i};
+    for (size_t k = 0; selected.aliases != NULL && selected.aliases[k] != NULL; k++)
+      o->items[o->n++] = (offer){selected.aliases[k], i};
+  }
+  CKPT_TRY(ckpt_selection_finish(selection, err));
+  qsort(o->items, o->n, sizeof *o->items, compare_offers);
+  for (uint32_t i = 1; i < o->n; i++)
+    if (strcmp(o->items[i - 1].name, o->items[i].name) == 0)
+      return ckpt_fail(err, CKPT_EEXIST, NULL, o->items[i].name, "two tensors would have this name");
+  return CKPT_OK;
+}
+
+/* The tensor for a place in the graph, as the graph needs it. */
+static ckpt_status fit(ckpt_expr **expr, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
+                       const ckpt_tensor *place, bool is_quantized, ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_read(expr, plan, from, tensor, err));
+  if (!ckpt_tensor_same_shape(tensor, place))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, tensor->name,
+                     "the graph works with another shape (%u axes of %llu elements, not %u of %llu)", place->rank,
+                     (unsigned long long)place->n_elements, tensor->rank, (unsigned long long)tensor->n_elements);
+  if (tensor->dtype == place->dtype) return CKPT_OK;
+  if (!ckpt_dtype_is_float((ckpt_dtype)tensor->dtype) || !ckpt_dtype_is_float((ckpt_dtype)place->dtype))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, tensor->name, "the graph works with %s, and this is %s",
+                     ckpt_dtype_name((ckpt_dtype)place->dtype), ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+  CKPT_TRY(ckpt_refuse_quantized(from, tensor, is_quantized, err));
+  return ckpt_expr_cast(expr, plan, *expr, (ckpt_dtype)place->dtype, err);
+}
+
+static ckpt_status say(ckpt_output *output, const offers *o, const ckpt_index *from, const ckpt_name_list *missing,
+                       ckpt_error *err) {
+  ckpt_name_list extra = {.n = 0};
+  for (uint32_t i = 0; i < from->n_tensors; i++)
+    if (o->is_selected[i] && !o->is_used[i]) ckpt_name_list_add(&extra, from->tensors[i].name);
+  if (extra.n != 0)
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%zu tensor%s that the graph has not (%s)", extra.n,
+                             extra.n == 1 ? "" : "s", extra.text));
+  if (missing->n == 0) return CKPT_OK;
+  return ckpt_losses_add(&output->losses, err, "other values of %zu tensor%s of the graph, which keep%s its own (%s)",
+                         missing->n, missing->n == 1 ? "" : "s", missing->n == 1 ? "s" : "", missing->text);
+}
+
+ckpt_status ckpt_graph_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *graph, const ckpt_index *from,
+                            ckpt_selection *selection, bool is_quantized, ckpt_error *err) {
+  offers o = {.n = 0};
+  ckpt_name_list missing = {.n = 0};
+  CKPT_TRY(ckpt_fail_at(take_offers(&o, from, selection, &plan->arena, err), err, from->path, NULL));
+  for (uint32_t i = 0; i < graph->n_tensors; i++) {
+    const ckpt_tensor *place = &graph->tensors[i];
+    const offer wanted = {place->name, 0},
+                *found = o.n == 0 ? NULL : bsearch(&wanted, o.items, o.n, sizeof wanted, compare_offers);
+    ckpt_expr *expr;
+    if (found != NULL) {
+      o.is_used[found->number] = true;
+      CKPT_TRY(fit(&expr, plan, from, &from->tensors[found->number], place, is_quantized, err));
+    } else {
+      ckpt_name_list_add(&missing, place->name);
+      CKPT_TRY(ckpt_expr_read(&expr, plan, graph, place, err));
+    }
+    CKPT_TRY(ckpt_plan_add_like(plan, sink, place->name, expr, place, NULL, err));
+  }
+  if (missing.n == graph->n_tensors)
+    return ckpt_fail(err, CKPT_ENOTFOUND, from->path, NULL, "none of its tensors has a name of the graph's (%s)",
+                     missing.text);
+  return say(&plan->outputs[sink], &o, from, &missing, err);
+}
