@@ -292,6 +292,9 @@ static ckpt_status walk_child(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const
   return CKPT_OK;
 }
 
+/* Which fields of a model are unpacked: version, producer, operators, metadata. */
+static bool is_said(uint32_t number) { return number <= 3 || number == 8 || number == 14; }
+
 static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, ckpt_error *err) {
   const uint32_t first = r->index->n_tensors;
   uint64_t shape[CKPT_MAX_RANK], number = 0;
@@ -304,7 +307,7 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
     const message_kind kind = kind_of((message_kind)frame->kind, field.number);
     if (kind != NO_MESSAGE)
       CKPT_TRY(walk_child(r, frame, &field, kind, number++, depth, err));
-    else if (frame->kind == MODEL)
+    else if (frame->kind == MODEL && is_said(field.number))
       CKPT_TRY(ckpt_onnx_stub_add(&r->model, &r->wire, &field, err));
     else if (frame->kind == SPARSE && field.number == 3)
       CKPT_TRY(take_dims(r, &field, &rank, shape, err));

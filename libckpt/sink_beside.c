@@ -76,12 +76,24 @@ static ckpt_status pair_seal(void *ctx, ckpt_error *err) {
   return ckpt_sink_seal(p->sinks[0], err);
 }
 
+/* The first file failed, the second is in its place: it goes again, having replaced nothing, unless the first is there
+ * too, which is said. */
+static void take_back(const pair *p, ckpt_error *err) {
+  const char *place = ckpt_sink_place(p->sinks[1]);
+  if (ckpt_sink_place(p->sinks[0]) == NULL) {
+    (void)unlink(place);
+  } else if (err != NULL) {
+    const ckpt_error own = *err;
+    *err = (ckpt_error){0};
+    (void)ckpt_fail(err, own.status, own.file, own.tensor, "%s (in place already: %s)", own.message, place);
+  }
+}
+
 static ckpt_status pair_publish(void *ctx, ckpt_error *err) {
   const pair *p = ctx;
   if (p->sinks[1] != NULL) CKPT_TRY(ckpt_sink_publish(p->sinks[1], err));
   ckpt_status status = ckpt_sink_publish(p->sinks[0], err);
-  if (status != CKPT_OK && p->sinks[1] != NULL && ckpt_sink_place(p->sinks[0]) == NULL)
-    (void)unlink(ckpt_sink_place(p->sinks[1])); /* ours: it replaced nothing */
+  if (status != CKPT_OK && p->sinks[1] != NULL) take_back(p, err);
   return status;
 }
 

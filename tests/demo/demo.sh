@@ -87,6 +87,20 @@ run "sed -n 's/^\(Q8_0\|Q6_K\|Q4_K_M\) /\1\t/p' $data/gguf/quantized.tsv | diff 
 run 1 "ckpt quantize model.gguf -o small.gguf --type IQ2_XS"
 run "ckpt quantize model.gguf -o small.gguf --type IQ2_XS --imatrix $data/gguf/imatrix.gguf"
 
+say 'an ONNX model, as torch.onnx.export wrote it: its data beside it, the same weights, and back to the same bytes'
+run "cp $data/onnx/dynamo.onnx model.onnx"
+run "ckpt ls model.onnx"
+run "ckpt convert model.onnx -o beside.onnx --external-data"
+run "wc -c model.onnx beside.onnx beside.onnx.data"
+run "ckpt hash model.onnx beside.onnx"
+run "ckpt diff model.onnx beside.onnx"
+run "ckpt convert beside.onnx -o again.onnx && cmp model.onnx again.onnx"
+
+say 'its weights as safetensors, in bf16, and back into its graph; ONNX Runtime computes the same from what is equal'
+run "ckpt convert model.onnx -o weights.safetensors --dtype bf16"
+run "ckpt convert weights.safetensors --graph model.onnx -o rounded.onnx"
+run "${CKPT_PYTHON:-python3} $data/../demo/outputs.py model.onnx beside.onnx again.onnx"
+
 say 'what is there is not overwritten, unless told so'
 run 1 "ckpt convert llama-tiny -o one.safetensors"
 run "ckpt convert llama-tiny -o one.safetensors --force"

@@ -32,6 +32,10 @@ CASES = {
     "convert over a torch file": ("convert IN -o o.pt --force", {"o.pt": "old"}),
     "convert to a GGUF file": ("convert IN -o o.gguf --set a=1 --threads 2", {}),
     "convert from a GGUF file": ("convert GGUF -o o.gguf --force --remove array.text", {"o.gguf": "old"}),
+    "convert an ONNX model": ("convert ONNX -o o.onnx --force", {"o.onnx": "old"}),
+    "put an ONNX model's data outside": ("convert ONNX -o o.onnx --external-data --force", {"o.onnx": "old"}),
+    "put them outside in a folder": ("convert ONNX -o o -o o/model.onnx --external-data", {}),
+    "give a graph other weights": ("convert OUTSIDE --graph ONNX -o o.onnx --external-data", {}),
     "quantize to two types": ("quantize MODEL -o {type}.gguf --type Q4_0 --type Q8_0 --imatrix IMATRIX --receipt r.json", {}),
     "split a GGUF file": ("split GGUF -o o --shard-size 500", {}),
     "convert to a new folder": ("convert IN -o o", {}),
@@ -103,6 +107,8 @@ class Run:
         environment = dict(os.environ, LD_PRELOAD=FAULT_SO, CKPT_FAULT=fault, CKPT_FAULT_REPORT=report, TMPDIR=work)
         inputs = {"IN": os.path.join("..", "in"), "GGUF": os.path.join(DATA, "gguf", "every-type.gguf"),
                   "MODEL": os.path.join(DATA, "gguf", "tiny-llama-f16.gguf"),
+                  "ONNX": os.path.join(DATA, "onnx", "dynamo.onnx"),
+                  "OUTSIDE": os.path.join(DATA, "onnx", "external", "model.onnx"),
                   "TORCH": os.path.join(DATA, "torch", "training.pt"), "VIEWS": os.path.join(DATA, "torch", "views.pt"),
                   "DCP": os.path.join(DATA, "dcp", "fsdp4"),
                   "IMATRIX": os.path.join(DATA, "gguf", "imatrix.gguf")}

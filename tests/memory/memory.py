@@ -271,6 +271,25 @@ def check_quantize(base):
             *(word for kind in types for word in ("--type", kind)))
     measure("128 MB: diff --requantize", limit, "diff", model, out.replace("{type}", "Q4_0"), "--requantize", *options)
     for path in (model, imatrix, *(out.replace("{type}", kind) for kind in types)):
+
+
+def check_graph(base):
+    """Of an ONNX model neither data nor graph are held: 600 MB inside or outside, beside 100 MB of other fields."""
+    path, model, out = (os.path.join(base, name) for name in ("large.safetensors", "large.onnx", "out.onnx"))
+    write_sparse(path, 30, 600 * 1000**2)
+    limit = 16 * MIB + ALLOWED
+    measure("600 MB: convert to ONNX", limit, "convert", path, "-o", model, "--quiet", "--memory", "16M")
+    os.remove(path)
+    with open(model, "ab") as f:  # a field that nobody knows, at the end of the model
+        f.write(b"\xfa\x3e\x80\xc2\xd7\x2f")
+        f.truncate(f.tell() + 100 * 1000**2)
+    measure("700 MB of ONNX: ls", limit, "ls", model)
+    measure("700 MB of ONNX: convert", limit, "convert", model, "-o", out, "--quiet", "--memory", "16M")
+    if os.path.getsize(out) != os.path.getsize(model):
+        problems.append("700 MB of ONNX: written as %d bytes" % os.path.getsize(out))
+    os.remove(out)
+    measure("700 MB of ONNX: data outside", limit, "convert", model, "-o", out, "--quiet", "--memory", "16M", "--external-data")
+    for path in (model, out, out + ".data"):
         os.remove(path)
 
 
@@ -300,7 +319,7 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_hostile,
-                     check_metadata, check_quantize, check_listing, check_refusal):
+                     check_metadata, check_graph, check_quantize, check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
