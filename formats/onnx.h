@@ -45,6 +45,8 @@ typedef enum ckpt_onnx_storage { CKPT_ONNX_INLINE, CKPT_ONNX_TYPED, CKPT_ONNX_EX
 /* A tensor of a model: number i is number i of the index. */
 typedef struct ckpt_onnx_slot {
   uint32_t field;      /* of the message that it stands in */
+  bool is_outer;       /* an initializer of the model's own graph, so that a node can stand before it */
+  bool is_cast;        /* such a node of ours stands there: it has the name, the initializer one with a suffix */
   bool is_initializer; /* of a graph, so that its data may stand outside */
   uint8_t storage;     /* ckpt_onnx_storage */
   uint64_t at, n;      /* its message in the file */
@@ -75,6 +77,9 @@ struct ckpt_graph {
   uint32_t n_parts, part_capacity;
   ckpt_onnx_slot *slots;
   uint32_t n_slots, slot_capacity;
+  uint32_t outer;      /* the part that begins the model's own graph, where a tensor stands in it */
+  const char **inputs; /* of that graph, sorted when it was read */
+  uint32_t n_inputs, input_capacity;
 };
 
 /* One message within another while a model is walked: names of tensors follow from where they stand. */
@@ -136,6 +141,7 @@ ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_stub *stub, 
 typedef struct ckpt_onnx_tensor {
   const ckpt_onnx_slot *slot; /* of the model that it replaces a tensor of; NULL: a new one */
   const ckpt_tensor *tensor;  /* as described */
+  bool is_cast;               /* its type is another now: it gets a suffix to its name, and a Cast node */
   const char *location;       /* of its data outside; NULL: inside */
   uint64_t offset;            /* there */
 } ckpt_onnx_tensor;
@@ -144,6 +150,9 @@ typedef struct ckpt_onnx_tensor {
  * stream with EFORMAT, ENOMEM. */
 void ckpt_onnx_print_before(const ckpt_onnx_tensor *tensor, ckpt_out *out);
 void ckpt_onnx_print_after(const ckpt_onnx_tensor *tensor, ckpt_out *out); /* as above */
+
+/* Prints the node that makes of a cast tensor what the graph works with, as field 1 of a graph; was: that dtype. */
+void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_out *out);
 
 /* A skeleton of nothing but initializers, for tensors that no graph is around; metadata becomes metadata_props. In the
  * arena. */
@@ -161,6 +170,7 @@ void ckpt_onnx_pack(const ProtobufCMessage *message, ckpt_out *out);
 void ckpt_onnx_put_tag(ckpt_out *out, uint32_t number, ckpt_wire_type type);
 void ckpt_onnx_put_varint(ckpt_out *out, uint64_t value); /* as above */
 
-#define CKPT_ONNX_KEY "onnx." /* of metadata that says what the model is, and stands elsewhere in it */
+#define CKPT_ONNX_CAST ":ckpt-cast" /* suffix of an initializer that a Cast node stands for */
+#define CKPT_ONNX_KEY "onnx."       /* of metadata that says what the model is, and stands elsewhere in it */
 
 #endif

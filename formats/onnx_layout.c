@@ -4,10 +4,12 @@
  * A tensor that changed nothing keeps its message byte for byte. Any other is its small fields in order, and its data
  * as raw_data 9, or outside: in `NAME.data`, aligned, with location, offset and length. Data stay inside while the
  * model is below 2 GB; what is small, or no initializer, stays there in any case. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/onnx.h"
 #include "libckpt/checked.h"
+#include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/text.h"
 
@@ -19,6 +21,7 @@ enum { NONE = UINT32_MAX };
 typedef struct placed {
   uint32_t tensor; /* described; NONE while unknown */
   bool is_kept;    /* its message stays as it stands in the file */
+  bool is_cast;    /* a Cast node makes of it what the graph works with */
   bool is_outside;
   uint64_t offset; /* outside */
 } placed;
@@ -40,6 +43,53 @@ typedef struct stretch {
 
 /* ---- what does not fit ------------------------------------------------------------------------------------------- */
 
+static int compare_names(const void *name, const void *input) { return strcmp(name, *(char *const *)input); }
+
+/* A number that the model's metadata has under a key; 0: none. */
+static long stated(const ckpt_index *of, const char *key) {
+  const char *text = ckpt_index_metadata(of, key);
+  return text == NULL ? 0 : strtol(text, NULL, 10);
+}
+
+/* Whether the model's operators cast between these dtypes. */
+static bool can_cast(const ckpt_index *of, ckpt_dtype was, ckpt_dtype now) {
+  static const struct {
+    uint32_t ir;
+    long opset;
+  } casts[] = {{9, 19}, {11, 23}, {12, 24}};
+  const ckpt_onnx_type_row *row = ckpt_onnx_type_get(ckpt_onnx_type_of(now));
+  long opset = was == CKPT_BF16 || now == CKPT_BF16 ? 13 : 6;
+  if (row == NULL) return false;
+  for (size_t i = 0; i < sizeof casts / sizeof *casts; i++)
+    if (row->ir_version == casts[i].ir) opset = casts[i].opset;
+  return stated(of, CKPT_ONNX_KEY "opset.ai.onnx") >= opset &&
+         stated(of, CKPT_ONNX_KEY "ir_version") >= row->ir_version;
+}
+
+/* A Cast node has to stand between a tensor of another dtype and the graph: refused where it cannot. */
+static ckpt_status check_cast(const ckpt_index *described, uint32_t number, const ckpt_tensor *tensor,
+                              ckpt_error *err) {
+  const struct ckpt_graph *graph = described->graph;
+  const ckpt_onnx_slot *slot = &graph->slots[number];
+  const ckpt_dtype was = (ckpt_dtype)described->objects_of->tensors[number].dtype, now = (ckpt_dtype)tensor->dtype;
+  const char *why = NULL;
+  if (!ckpt_dtype_is_float(was) || !ckpt_dtype_is_float(now))
+    why = "only floats are cast";
+  else if (!slot->is_outer)
+    why = "it is no initializer of the model's own graph";
+  else if (slot->is_cast)
+    why = "it was cast before (start from the model as it was)";
+  else if (graph->n_inputs != 0 &&
+           bsearch(tensor->name, graph->inputs, graph->n_inputs, sizeof *graph->inputs, compare_names) != NULL)
+    why = "it is an input of the graph too";
+  else if (!can_cast(described->objects_of, was, now))
+    why = "its operators or its IR version are too old for that";
+  if (why == NULL) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                   "the graph works with %s, and cannot be given %s: %s (--dtype PATTERN=DTYPE chooses others)",
+                   ckpt_dtype_name(was), ckpt_dtype_name(now), why);
+}
+
 /* A graph works with tensors of just these names and types. */
 static ckpt_status check_slot(const ckpt_index *described, uint32_t number, const ckpt_tensor *tensor,
                               ckpt_error *err) {
@@ -51,9 +101,7 @@ static ckpt_status check_slot(const ckpt_index *described, uint32_t number, cons
   if (strcmp(tensor->name, was->name) != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
                      "the graph calls it '%.200s', and it cannot be renamed", was->name);
-  if (tensor->dtype != was->dtype)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "the graph works with %s, and cannot be given %s",
-                     ckpt_dtype_name(was->dtype), ckpt_dtype_name(tensor->dtype));
+  if (tensor->dtype != was->dtype) CKPT_TRY(check_cast(described, number, tensor, err));
   if (ckpt_tensor_same_shape(tensor, was)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "the graph works with another shape");
 }
@@ -184,7 +232,7 @@ ckpt_status ckpt_onnx_graph_new(const struct ckpt_graph **out, const ckpt_index 
   }
   parts[3 + n] = (ckpt_onnx_part){.kind = CKPT_ONNX_END};
   CKPT_TRY(pack_tail(&parts[4 + n], described, opset, arena, err));
-  *graph = (struct ckpt_graph){.parts = parts, .n_parts = n + 5, .slots = slots, .n_slots = n};
+  *graph = (struct ckpt_graph){.outer = 1, .parts = parts, .n_parts = n + 5, .slots = slots, .n_slots = n};
   *out = graph;
   return CKPT_OK;
 }
@@ -196,6 +244,7 @@ static ckpt_onnx_tensor tensor_of(const writer *w, uint32_t slot) {
   const ckpt_onnx_slot *read = &w->graph->slots[slot];
   return (ckpt_onnx_tensor){.slot = read->stub == NULL ? NULL : read,
                             .tensor = &w->index->tensors[at->tensor],
+                            .is_cast = at->is_cast,
                             .location = at->is_outside ? w->location : NULL,
                             .offset = at->offset};
 }
@@ -238,6 +287,14 @@ static void open_slot(const writer *w, uint32_t slot, ckpt_out *out) {
   put_before(w, slot, out);
 }
 
+/* The nodes that go to the front of the model's own graph. */
+static void put_casts(const writer *w, ckpt_out *out) {
+  for (uint32_t i = 0; i < w->graph->n_slots; i++) {
+    const ckpt_onnx_tensor tensor = tensor_of(w, i);
+    if (w->slots[i].is_cast) ckpt_onnx_print_cast(&tensor, (ckpt_dtype)w->index->objects_of->tensors[i].dtype, out);
+  }
+}
+
 /* A part without data of its own in the file. */
 static void put_part(const writer *w, uint32_t number, ckpt_out *out) {
   const ckpt_onnx_part *part = &w->graph->parts[number];
@@ -251,6 +308,7 @@ static void put_part(const writer *w, uint32_t number, ckpt_out *out) {
     case CKPT_ONNX_BEGIN:
       ckpt_onnx_put_tag(out, part->number, CKPT_WIRE_BYTES);
       ckpt_onnx_put_varint(out, w->lengths[number]);
+      if (number == w->graph->outer) put_casts(w, out);
       break;
     case CKPT_ONNX_TENSOR:
       open_slot(w, part->number, out);
@@ -295,7 +353,10 @@ static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
     if (part->kind == CKPT_ONNX_RUN) {
       fits = ckpt_add_u64(totals[depth], part->n, &totals[depth]);
     } else if (part->kind == CKPT_ONNX_BEGIN) {
-      totals[++depth] = 0;
+      ckpt_out_count(&out, err);
+      if (i == w->graph->outer) put_casts(w, &out);
+      CKPT_TRY(ckpt_out_end(&out));
+      totals[++depth] = out.n_bytes;
       begun[depth] = i;
     } else if (part->kind == CKPT_ONNX_END) {
       w->lengths[begun[depth]] = totals[depth];
@@ -327,8 +388,13 @@ static ckpt_status start(writer *w, ckpt_layout *layout, ckpt_error *err) {
   w->slots = ckpt_arena_array(layout->arena, (size_t)w->graph->n_slots + 1, sizeof *w->slots);
   w->lengths = ckpt_arena_array(layout->arena, (size_t)w->graph->n_parts + 1, sizeof *w->lengths);
   if (w->slots == NULL || w->lengths == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < w->graph->n_slots; i++)
-    w->slots[i] = (placed){.tensor = w->index->graph == NULL ? i : matches[i], .is_kept = is_kept(&w->graph->slots[i])};
+  for (uint32_t i = 0; i < w->graph->n_slots; i++) {
+    placed *at = &w->slots[i];
+    const ckpt_index *of = w->index->graph == NULL ? NULL : w->index->objects_of;
+    at->tensor = of == NULL ? i : matches[i];
+    at->is_cast = of != NULL && w->index->tensors[at->tensor].dtype != of->tensors[i].dtype;
+    at->is_kept = !at->is_cast && is_kept(&w->graph->slots[i]);
+  }
   return CKPT_OK;
 }
 

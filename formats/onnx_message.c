@@ -180,6 +180,18 @@ static void print_half(const ckpt_onnx_tensor *tensor, Onnx__TensorProto *messag
   ckpt_onnx_put_varint(out, tensor->tensor->n_bytes);
 }
 
+/* A cast tensor's name in the file. */
+typedef struct cast_name {
+  uint8_t bytes[4096 + sizeof CKPT_ONNX_CAST];
+} cast_name;
+
+static ProtobufCBinaryData suffixed(cast_name *to, ProtobufCBinaryData name) {
+  const size_t n_suffix = sizeof CKPT_ONNX_CAST - 1, n = name.len <= sizeof to->bytes - n_suffix ? name.len : 0;
+  if (n != 0) memcpy(to->bytes, name.data, n);
+  memcpy(to->bytes + n, CKPT_ONNX_CAST, n_suffix);
+  return (ProtobufCBinaryData){.len = n + n_suffix, .data = to->bytes};
+}
+
 static void print_read(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *out) {
   Onnx__TensorProto *message;
   ckpt_status status = ckpt_onnx_unpack_tensor(&message, tensor->slot->stub, tensor->slot->n_stub, NULL, out->err);
@@ -188,6 +200,11 @@ static void print_read(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *
     return;
   }
   Onnx__TensorProto changed = *message; /* whose own entries stay the message's to free */
+  cast_name name;
+  if (tensor->is_cast) {
+    changed.name = suffixed(&name, message->name);
+    changed.data_type = ckpt_onnx_type_of((ckpt_dtype)tensor->tensor->dtype);
+  }
   print_half(tensor, &changed, is_after, out);
   onnx__tensor_proto__free_unpacked(message, NULL);
 }
@@ -211,4 +228,33 @@ void ckpt_onnx_print_before(const ckpt_onnx_tensor *tensor, ckpt_out *out) {
 
 void ckpt_onnx_print_after(const ckpt_onnx_tensor *tensor, ckpt_out *out) {
   (tensor->slot != NULL ? print_read : print_new)(tensor, true, out);
+}
+
+void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_out *out) {
+  enum { INT = 2 };
+  Onnx__TensorProto *message;
+  Onnx__NodeProto node;
+  Onnx__AttributeProto to, *attributes[] = {&to};
+  cast_name name;
+  ckpt_status status = ckpt_onnx_unpack_tensor(&message, tensor->slot->stub, tensor->slot->n_stub, NULL, out->err);
+  if (status != CKPT_OK) {
+    ckpt_out_fail(out, status);
+    return;
+  }
+  ProtobufCBinaryData input = suffixed(&name, message->name);
+  onnx__node_proto__init(&node);
+  onnx__attribute_proto__init(&to);
+  to.has_name = to.has_i = to.has_type = node.has_op_type = true;
+  to.name = bytes_of("to");
+  to.i = ckpt_onnx_type_of(was);
+  to.type = INT;
+  node.n_input = node.n_output = node.n_attribute = 1;
+  node.input = &input;
+  node.output = &message->name;
+  node.op_type = bytes_of("Cast");
+  node.attribute = attributes;
+  ckpt_onnx_put_tag(out, 1, CKPT_WIRE_BYTES);
+  ckpt_onnx_put_varint(out, onnx__node_proto__get_packed_size(&node));
+  ckpt_onnx_pack(&node.base, out);
+  onnx__tensor_proto__free_unpacked(message, NULL);
 }

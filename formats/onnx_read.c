@@ -88,6 +88,7 @@ static ckpt_status begin(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error
   CKPT_TRY(add_run(r, frame->begin, err));
   frame->is_begun = true;
   r->run_at = frame->at;
+  if (frame->parent->kind == MODEL && frame->kind == GRAPH) r->graph->outer = r->graph->n_parts;
   return add_part(r, (ckpt_onnx_part){.kind = CKPT_ONNX_BEGIN, .number = frame->field}, err);
 }
 
@@ -219,12 +220,18 @@ static ckpt_status name_frame(ckpt_onnx_reader *r, const ckpt_onnx_frame *last, 
 static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
   bool is_read;
   CKPT_TRY(name_frame(r, frame, err));
+  const size_t n = strlen(r->name), n_suffix = sizeof CKPT_ONNX_CAST - 1;
+  const bool is_cast = frame->parent->kind == GRAPH && n > n_suffix && ckpt_text_ends(r->name, CKPT_ONNX_CAST);
+  if (is_cast) r->name[n - n_suffix] = '\0';
   r->n_name_bytes += frame->parent->kind == GRAPH ? 0 : strlen(r->name); /* else they stand in the file */
   if (r->n_name_bytes > MAX_NAME_BYTES)
     return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, r->name, "the names of constants take more than %d bytes",
                      MAX_NAME_BYTES);
   CKPT_TRY(ckpt_onnx_read_tensor(r, frame, frame->parent->kind == GRAPH, &is_read, err));
   if (!is_read) return CKPT_OK;
+  ckpt_onnx_slot *slot = &r->graph->slots[r->graph->n_slots - 1];
+  slot->is_cast = is_cast;
+  slot->is_outer = frame->parent->kind == GRAPH && frame->parent->parent->kind == MODEL;
   CKPT_TRY(begin(r, (ckpt_onnx_frame *)(uintptr_t)frame->parent, err));
   CKPT_TRY(add_run(r, frame->begin, err));
   r->run_at = frame->end;
@@ -292,6 +299,20 @@ static ckpt_status walk_child(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const
   return CKPT_OK;
 }
 
+/* An input of the model's own graph: a name that no node can have. */
+static ckpt_status take_input(ckpt_onnx_reader *r, const ckpt_wire_field *field, ckpt_error *err) {
+  struct ckpt_graph *graph = r->graph;
+  uint64_t at = 0, n = 0;
+  if (field->type == CKPT_WIRE_BYTES) CKPT_TRY(find_bytes(r, field->at, field->at + field->n, 1, &at, &n, err));
+  if (n == 0 || n >= sizeof r->name) return CKPT_OK; /* no tensor's name either */
+  char *name = ckpt_arena_alloc(&r->index->arena, (size_t)n + 1);
+  CKPT_TRY_ALLOC(name, err);
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, at, name, n, err));
+  CKPT_TRY(ckpt_grow(&graph->inputs, graph->n_inputs, &graph->input_capacity, sizeof *graph->inputs, err));
+  graph->inputs[graph->n_inputs++] = name;
+  return CKPT_OK;
+}
+
 /* Which fields of a model are unpacked: version, producer, operators, metadata. */
 static bool is_said(uint32_t number) { return number <= 3 || number == 8 || number == 14; }
 
@@ -309,6 +330,8 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
       CKPT_TRY(walk_child(r, frame, &field, kind, number++, depth, err));
     else if (frame->kind == MODEL && is_said(field.number))
       CKPT_TRY(ckpt_onnx_stub_add(&r->model, &r->wire, &field, err));
+    else if (frame->kind == GRAPH && frame->parent->kind == MODEL && field.number == 11)
+      CKPT_TRY(take_input(r, &field, err));
     else if (frame->kind == SPARSE && field.number == 3)
       CKPT_TRY(take_dims(r, &field, &rank, shape, err));
   }
@@ -318,16 +341,23 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
 /* The skeleton into the index's arena. */
 static ckpt_status keep_graph(ckpt_onnx_reader *r, ckpt_error *err) {
   struct ckpt_graph *graph = r->graph;
   ckpt_onnx_part *parts = ckpt_arena_array(&r->index->arena, graph->n_parts, sizeof *parts);
   ckpt_onnx_slot *slots = ckpt_arena_array(&r->index->arena, graph->n_slots, sizeof *slots);
-  if (parts == NULL || slots == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  const char **inputs = ckpt_arena_array(&r->index->arena, graph->n_inputs, sizeof *inputs);
+  if (parts == NULL || slots == NULL || inputs == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (graph->n_parts != 0) memcpy(parts, graph->parts, graph->n_parts * sizeof *parts);
   if (graph->n_slots != 0) memcpy(slots, graph->slots, graph->n_slots * sizeof *slots);
-  free(graph->parts), free(graph->slots);
-  graph->parts = parts, graph->slots = slots;
+  if (graph->n_inputs != 0) {
+    memcpy(inputs, graph->inputs, graph->n_inputs * sizeof *inputs);
+    qsort(inputs, graph->n_inputs, sizeof *inputs, compare_names);
+  }
+  free(graph->parts), free(graph->slots), free(graph->inputs);
+  graph->parts = parts, graph->slots = slots, graph->inputs = inputs;
   r->index->graph = graph;
   r->index->n_nodes = r->n_nodes;
   return CKPT_OK;
@@ -344,7 +374,7 @@ static ckpt_status note(const ckpt_onnx_reader *r, ckpt_error *err) {
 
 static void free_reader(ckpt_onnx_reader *r, bool is_kept) {
   if (r == NULL) return;
-  if (!is_kept && r->graph != NULL) free(r->graph->parts), free(r->graph->slots);
+  if (!is_kept && r->graph != NULL) free(r->graph->parts), free(r->graph->slots), free(r->graph->inputs);
   free(r->model.bytes), free(r->tensor.bytes), free(r->runs);
   free(r);
 }
@@ -373,15 +403,12 @@ ckpt_status ckpt_onnx_read(ckpt_index *index, const char *name, const ckpt_open_
   r->wire.file = file;
   r->wire.path = ckpt_source_path(index->source, file);
   r->wire.end = ckpt_source_size(index->source, file);
-  ckpt_status status =
-      r->graph == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : read_all(r, &is_kept, err);
-  if (status == CKPT_OK)
-    *r->graph = (struct ckpt_graph){.source = index->source,
-                                    .file = file,
-                                    .parts = r->graph->parts,
-                                    .n_parts = r->graph->n_parts,
-                                    .slots = r->graph->slots,
-                                    .n_slots = r->graph->n_slots};
+  ckpt_status status = r->graph == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  if (status == CKPT_OK) {
+    r->graph->source = index->source;
+    r->graph->file = file;
+    status = read_all(r, &is_kept, err);
+  }
   (void)ckpt_fail_at(status, err, r->wire.path, NULL);
   free_reader(r, is_kept);
   CKPT_TRY(status);

@@ -307,6 +307,45 @@ TEST(Onnx, TheGraphIsALossOfOtherFormats) {
   EXPECT_NE(std::find(losses.begin(), losses.end(), "the graph (20 nodes)"), losses.end()) << losses[0];
 }
 
+// Casts of initializers get a node that gives the graph what it works with, under the name that it knows; the digest is
+// that of the cast weights, and what is cast is not cast again.
+TEST(Onnx, CastsGetANode) {
+  Folder folder;
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16}, f32 = {nullptr, CKPT_F32};
+  ckpt_convert_options cast = {}, back = {};
+  cast.casts = &f16;
+  back.casts = &f32;
+  cast.n_casts = back.n_casts = 1;
+  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "a.onnx", cast), "");
+  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "a.safetensors", cast), "");
+  ASSERT_EQ(convert(folder / "a.onnx", folder / "again.onnx"), "");
+  EXPECT_EQ(slurp(folder / "again.onnx"), slurp(folder / "a.onnx"));
+  IndexPointer index = must_open(folder / "a.onnx"), was = must_open(kData + "dynamo.onnx");
+  EXPECT_EQ(table_of(index.get()), table_of(must_open(folder / "a.safetensors").get()));
+  EXPECT_EQ(index->n_nodes, was->n_nodes + was->n_tensors);
+  EXPECT_NE(convert(folder / "a.onnx", folder / "b.onnx", back).find("it was cast before"), std::string::npos);
+}
+
+// A name that is an input of the graph too can be no node's.
+TEST(Onnx, InputsAreNotCast) {
+  auto field = [](int number, const std::string &content) {
+    return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) + content;
+  };
+  const std::string tensor = std::string("\x08\x02\x10\x01", 4) + field(8, "w") + field(9, std::string(8, '\0'));
+  Folder folder;
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options cast = {};
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  for (const char *input : {"v", "w"}) {
+    const std::string graph = field(2, "g") + field(5, tensor) + field(11, field(1, "x")) + field(11, field(1, input));
+    spill(folder / "a.onnx", std::string("\x08\x08", 2) + field(7, graph) + field(8, std::string("\x10\x11", 2)));
+    EXPECT_EQ(convert(folder / "a.onnx", folder / (std::string(input) + ".onnx"), cast)
+                      .find("it is an input of the graph too") != std::string::npos,
+              std::string(input) == "w");
+  }
+}
+
 // What the graph works with cannot change under it.
 TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
   Folder folder;
@@ -323,7 +362,13 @@ TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
   EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", renamed)
                 .find("tensor 'in.bias': the graph calls it 'out.bias', and it cannot be renamed"),
             std::string::npos);
-  EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", cast).find("the graph works with f32"),
+  EXPECT_NE(convert(kData + "legacy.onnx", folder / "a.onnx", cast)
+                .find("tensor '/Constant_output_0': the graph works with f32, and cannot be given f16: it is no "
+                      "initializer of the model's own graph"),
+            std::string::npos);
+  const ckpt_cast_rule f8 = {nullptr, CKPT_F8_E4M3}; /* of opset 19 */
+  cast.casts = &f8;
+  EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", cast).find("its operators or its IR version are too old"),
             std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
 }

@@ -88,6 +88,17 @@ def test_a_graph_gets_other_weights(folder):
     same_outputs(out, os.path.join(folder, "p.onnx"))
 
 
+def test_casts(folder):
+    """A model with f16 or bf16 weights and Cast nodes passes the checker and computes nearly the same."""
+    for name, casts in (("dynamo.onnx", ["f16"]), ("dynamo.onnx", ["bf16"]), ("legacy.onnx", ["*.weight=f16", "onnx::*=bf16"]),
+                        ("external/model.onnx", ["*bias=f64"])):
+        before, after = os.path.join(DATA, name), os.path.join(folder, "after.onnx")
+        ckpt("convert", before, "-o", after, "--force", *[o for c in casts for o in ("--dtype", c)])
+        check(after)
+        for x, y in zip(outputs(before), outputs(after), strict=True):
+            assert np.abs(x - y).max() < 0.02 * np.abs(x).max(), (name, casts)
+
+
 def test_the_skeleton_is_the_model(folder):
     """But for where values stand, the message is the one that onnx reads."""
     for path in sorted(glob.glob(os.path.join(DATA, "*.onnx"))):
