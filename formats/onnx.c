@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "libckpt/text.h"
+#include "libckpt/unknown.h"
 
 #define ONNX_DTYPES (((UINT64_C(1) << CKPT_Q4_0) - 2) & ~(UINT64_C(1) << CKPT_F6_E2M3 | UINT64_C(1) << CKPT_F6_E3M2))
 
@@ -51,9 +52,14 @@ static bool is_model(const ckpt_probe *p) {
   }
 }
 
-static bool probe(const ckpt_probe *p) {
-  return !p->is_folder && (is_model(p) || (p->n_bytes != 0 && ckpt_text_ends(p->path, ".onnx")));
+/* A name counts where the content is not plainly something else: a page of a failed download, a pointer of Git LFS. */
+static bool is_named(const ckpt_probe *p) {
+  if (p->n_bytes == 0 || !ckpt_text_ends(p->path, ".onnx")) return false;
+  const char *content = ckpt_content_of(p->head, p->n_head).name;
+  return content == NULL || strcmp(content, "an ONNX model") == 0;
 }
+
+static bool probe(const ckpt_probe *p) { return !p->is_folder && (is_model(p) || is_named(p)); }
 
 static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
                               const ckpt_open_options *options, ckpt_error *err) {

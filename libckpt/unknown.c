@@ -93,7 +93,7 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
     return (ckpt_content){"a tar archive", "unpack it first", true};
   if (n_head >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) return (ckpt_content){"a pickle", NULL, true};
   if (is_json(head, n_head)) return (ckpt_content){"a JSON file, not the weights", "name its folder", false};
-  if (is_onnx(head, n_head)) return (ckpt_content){"an ONNX model", NULL, true};
+  if (is_onnx(head, n_head)) return (ckpt_content){"an ONNX model", "name the file", true};
   return (ckpt_content){NULL, NULL, false};
 }
 

@@ -142,6 +142,8 @@ files = {
     "no-opset": model(tensor(), tail=b""),
     "no-ir": model(tensor(), head=b""),
     "no-model": b"this is no model at all",
+    "git-lfs": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+    "download-page": b"<html><body>404</body></html>",
 }
 os.makedirs(out, exist_ok=True)
 for name in os.listdir(out):

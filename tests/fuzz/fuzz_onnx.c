@@ -1,5 +1,6 @@
 /* fuzz_onnx - any bytes as one ONNX model in memory. What opens has tensors inside its bytes, and is written again:
- * as a model that opens with the same tensors, and with data outside to a stream of the size that was counted. */
+ * as a model that opens with the same tensors, and with data outside to a stream of the size that was counted.
+ * libFuzzer changes fields of messages in messages, whose lengths follow: bytes alone would break them all. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,3 +109,97 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   ckpt_index_free(index);
   return 0;
 }
+
+#ifdef CKPT_LIBFUZZER
+size_t LLVMFuzzerMutate(uint8_t *data, size_t n_bytes, size_t n_room);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n_bytes, size_t n_room, unsigned seed);
+
+enum { MAX_FIELDS = 4096, MAX_LEVELS = 40 };
+
+/* A field of a message in memory. */
+typedef struct piece {
+  size_t begin, at, end; /* of the tag, the value, and behind */
+  uint64_t tag;
+} piece;
+
+static bool take(const uint8_t *data, size_t n, size_t *at, uint64_t *value) {
+  *value = 0;
+  for (unsigned shift = 0; shift < 64 && *at < n; shift += 7) {
+    const uint8_t byte = data[(*at)++];
+    *value |= (uint64_t)(byte & 0x7F) << shift;
+    if (byte < 0x80) return true;
+  }
+  return false;
+}
+
+/* The fields of n bytes that are a message; 0 where they are none. */
+static size_t split(const uint8_t *data, size_t n, piece *pieces) {
+  size_t count = 0, at = 0;
+  while (at < n) {
+    piece *p = &pieces[count];
+    uint64_t length = 0;
+    p->begin = at;
+    if (count++ == MAX_FIELDS - 1 || !take(data, n, &at, &p->tag) || p->tag >> 3 == 0) return 0;
+    const unsigned type = p->tag & 7;
+    p->at = at;
+    if (type == CKPT_WIRE_VARINT && !take(data, n, &at, &length)) return 0;
+    if (type == CKPT_WIRE_BYTES && !take(data, n, &at, &length)) return 0;
+    if (type == CKPT_WIRE_BYTES) p->at = at;
+    if (type == CKPT_WIRE_FIXED64 || type == CKPT_WIRE_FIXED32) length = type == CKPT_WIRE_FIXED64 ? 8 : 4;
+    if (type == 3 || type == 4 || type > 5 || (type != CKPT_WIRE_VARINT && length > n - at)) return 0;
+    if (type != CKPT_WIRE_VARINT) at += (size_t)length;
+    p->end = at;
+  }
+  return count;
+}
+
+/* Changes one field of the message in data[0, n), or one in it: drops it, repeats it, or gives it another value. */
+static size_t change(uint8_t *data, size_t n, size_t room, unsigned seed, int level) {
+  piece *pieces = malloc(MAX_FIELDS * sizeof *pieces);
+  uint8_t *value = malloc(room + CKPT_WIRE_VARINT_BYTES);
+  const size_t count = pieces == NULL || value == NULL || level == MAX_LEVELS ? 0 : split(data, n, pieces);
+  if (count == 0) {
+    free(pieces), free(value);
+    return LLVMFuzzerMutate(data, n, room);
+  }
+  const piece p = pieces[seed % count];
+  const size_t n_tail = n - p.end, n_field = p.end - p.begin;
+  seed = seed * 1103515245U + 12345U;
+  const unsigned what = seed >> 16 & 7;
+  size_t n_value = p.end - p.at;
+  uint8_t head[2 * CKPT_WIRE_VARINT_BYTES];
+  memcpy(value, data + p.at, n_value);
+  if (what == 0) { /* gone */
+    memmove(data + p.begin, data + p.end, n_tail);
+    n -= n_field;
+  } else if (what == 1 && n + n_field <= room) { /* twice */
+    memmove(data + p.end + n_field, data + p.end, n_tail);
+    memcpy(data + p.end, data + p.begin, n_field);
+    n += n_field;
+  } else {
+    const bool has_length = (p.tag & 7) == CKPT_WIRE_BYTES;
+    if (has_length && what > 2)
+      n_value = change(value, n_value, room, seed, level + 1);
+    else if (has_length)
+      n_value = LLVMFuzzerMutate(value, n_value, room);
+    else if ((p.tag & 7) == CKPT_WIRE_VARINT)
+      n_value = ckpt_wire_put(value, what == 2 ? UINT64_MAX - seed % 64 : what < 5 ? seed % 64 : 1ULL << seed % 64);
+    else
+      memset(value, (int)seed, n_value);
+    unsigned n_head = ckpt_wire_put(head, p.tag);
+    if (has_length) n_head += ckpt_wire_put(head + n_head, n_value);
+    if (p.begin + n_head + n_value + n_tail <= room) {
+      memmove(data + p.begin + n_head + n_value, data + p.end, n_tail);
+      memcpy(data + p.begin, head, n_head);
+      memcpy(data + p.begin + n_head, value, n_value);
+      n = p.begin + n_head + n_value + n_tail;
+    }
+  }
+  free(pieces), free(value);
+  return n;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n_bytes, size_t n_room, unsigned seed) {
+  return seed % 8 == 0 ? LLVMFuzzerMutate(data, n_bytes, n_room) : change(data, n_bytes, n_room, seed / 8, 0);
+}
+#endif
