@@ -95,17 +95,17 @@ static void write(const ckpt_index *index, bool external) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
+  const ckpt_probe probe = {.path = "", .head = data, .n_head = n_bytes < 4096 ? n_bytes : 4096, .n_bytes = n_bytes};
+  if (!ckpt_format_find("onnx")->probe(&probe)) return 0; /* other formats have targets of their own */
   ckpt_index *index = open_bytes(data, n_bytes);
   if (index == NULL) return 0;
-  if (strcmp(index->format, "onnx") == 0) {
-    for (uint32_t i = 0; i < index->n_tensors; i++)
-      for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
-        const ckpt_extent *extent = &index->tensors[i].extents[k];
-        if (extent->offset > n_bytes || extent->n_stored > n_bytes - extent->offset) abort();
-      }
-    write(index, false);
-    write(index, true);
-  }
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
+      const ckpt_extent *extent = &index->tensors[i].extents[k];
+      if (extent->offset > n_bytes || extent->n_stored > n_bytes - extent->offset) abort();
+    }
+  write(index, false);
+  write(index, true);
   ckpt_index_free(index);
   return 0;
 }
