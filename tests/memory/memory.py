@@ -271,6 +271,7 @@ def check_quantize(base):
             *(word for kind in types for word in ("--type", kind)))
     measure("128 MB: diff --requantize", limit, "diff", model, out.replace("{type}", "Q4_0"), "--requantize", *options)
     for path in (model, imatrix, *(out.replace("{type}", kind) for kind in types)):
+        os.remove(path)
 
 
 def check_graph(base):
