@@ -73,18 +73,21 @@ void ckpt_torch_arena_init(ckpt_arena *arena, const ckpt_index *index) {
   arena->from = index->arena.from;
 }
 
-ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
-                                 ckpt_arena *arena, ckpt_error *err) {
-  ckpt_source *source = index->source;
+ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
+                                ckpt_pickle_report *report, ckpt_error *err) {
   uint64_t size = ckpt_source_size(source, file);
   size_t n_head = size < HEAD_BYTES ? (size_t)size : HEAD_BYTES;
   uint8_t head[HEAD_BYTES];
+  CKPT_TRY(ckpt_source_read(source, file, 0, head, n_head, err));
+  return ckpt_torch_is_stream(head, n_head) ? ckpt_torch_stream_read(graph, source, file, arena, report, err)
+                                            : ckpt_torch_archive_read(graph, source, file, 0, size, arena, report, err);
+}
+
+ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
+                                 ckpt_arena *arena, ckpt_error *err) {
   ckpt_pickle_report report;
   ckpt_torch_globals globals = {.n = {0}};
-  CKPT_TRY(ckpt_source_read(source, file, 0, head, n_head, err));
-  CKPT_TRY(ckpt_torch_is_stream(head, n_head)
-               ? ckpt_torch_stream_read(graph, source, file, arena, &report, err)
-               : ckpt_torch_archive_read(graph, source, file, 0, size, arena, &report, err));
+  CKPT_TRY(ckpt_torch_any_read(graph, index->source, file, arena, &report, err));
   ckpt_torch_globals_add(&globals, &report);
   CKPT_TRY(ckpt_torch_globals_note(&globals, index, err));
   return ckpt_torch_graph_add(graph, index, "", stored_names, err);

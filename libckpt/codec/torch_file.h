@@ -14,6 +14,10 @@ bool ckpt_torch_is_stream(const uint8_t *head, size_t n_head);
 ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
                                    ckpt_pickle_report *report, ckpt_error *err);
 
+/* Reads a whole file that is either of the two, as ckpt_torch_archive_read. */
+ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
+                                ckpt_pickle_report *report, ckpt_error *err);
+
 /* Classes that pickles speak of and nothing knows [0], and what would run code [1]; zero-initialise it. The names are
  * the reports' own. */
 enum { CKPT_TORCH_MAX_GLOBALS = 64 };

@@ -70,8 +70,17 @@ run "ls -A for-two"
 run "ckpt diff fsdp4 for-two --include all"
 run "ckpt verify for-two"
 
+say 'what three ranks of DeepSpeed saved in ZeRO stage 3: masters, moments, a frozen and a tied parameter, all cut in three'
+run "cp -r $data/zero/stage3-bf16 zero3"
+run "ckpt inspect zero3"
+run "ckpt consolidate zero3 -o from-zero3"
+run "ckpt ls from-zero3"
+run "ckpt diff zero3 $data/zero/stage3-bf16.safetensors --include all"
+run "ckpt reshard zero3 -o zero3-dcp --to dcp --world 2"
+run "ckpt hash --include all zero3 zero3-dcp"
+
 say 'what would unpickling do? nothing here; and a .pt that would run a command is refused, by name'
-run "ckpt scan fsdp4 whole.pt for-two | tail -n 1"
+run "ckpt scan fsdp4 whole.pt for-two zero3 | tail -n 1"
 run 1 "ckpt scan $data/scan/bad/torch.pt"
 
 say 'a GGUF model, as llama.cpp converted it: three of its presets from one read, with a receipt'

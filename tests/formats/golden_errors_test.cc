@@ -50,6 +50,7 @@ TEST(GoldenErrors, Imatrix) { check("imatrix"); }
 TEST(GoldenErrors, Torch) { check("torch"); }
 TEST(GoldenErrors, Gguf) { check("gguf"); }
 TEST(GoldenErrors, Onnx) { check("onnx"); }
+TEST(GoldenErrors, Zero) { check("zero"); }
 
 }  // namespace
 }  // namespace formats_testing

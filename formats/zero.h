@@ -1,0 +1,170 @@
+/* zero.h - between the files of the reader of DeepSpeed's ZeRO checkpoints. docs/formats/zero.md has the layout.
+ *
+ * What a rank keeps of one group of parameters is a FLAT: a row of its elements, once as masters and once for each
+ * state of the optimizer. A PIECE is the part of a parameter that lies in one flat. Readers of rank files add flats,
+ * and pieces of each parameter in the order of its elements; from them come tensors. */
+#ifndef CKPT_FORMATS_ZERO_H
+#define CKPT_FORMATS_ZERO_H
+
+#include "libckpt/codec/torch_file.h"
+#include "libckpt/codec/torch_state.h"
+#include "libckpt/format.h"
+
+#define CKPT_ZERO_LATEST "latest"
+#define CKPT_ZERO_SUFFIX "_states.pt"
+
+/* A torch file of the checkpoint, opened as an index of its own: names are paths in its object, and the object's leaves
+ * are its numbers. */
+typedef struct ckpt_zero_file {
+  const char *path; /* for messages; borrowed from the source */
+  uint32_t number;  /* in the source */
+  ckpt_index *held;
+  ckpt_torch_graph graph;
+  ckpt_arena nodes;
+} ckpt_zero_file;
+
+/* The files of one kind, by data-parallel rank. Paths are below the root of the source, in the index's arena. */
+typedef struct ckpt_zero_files {
+  const char **paths;
+  const char *like; /* the name of one of them; NULL: there are none */
+  uint32_t n;
+} ckpt_zero_files;
+
+/* A parameter of param_shapes, or a frozen one. */
+typedef struct ckpt_zero_param {
+  const char *name;
+  uint64_t shape[CKPT_MAX_RANK], n_elements;
+  uint64_t n_held;      /* elements of its pieces */
+  uint8_t dtype;        /* of a frozen one's pieces */
+  uint32_t rank, group; /* group: place in param_shapes; of a frozen one UINT32_MAX */
+  uint32_t first_piece, n_pieces;
+  uint32_t number; /* of its model tensor in the index; UINT32_MAX: none yet */
+} ckpt_zero_param;
+
+/* Masters, and states of the optimizer by the keys that rank 0 has. */
+enum { CKPT_ZERO_SLOTS = 8, CKPT_ZERO_KEY_BYTES = 64 };
+typedef struct ckpt_zero_slot {
+  char key[CKPT_ZERO_KEY_BYTES]; /* torch's; of the first slot "master" */
+  bool is_scalar;                /* one for a whole flat: step */
+  uint8_t dtype;
+} ckpt_zero_slot;
+
+/* Elements of one rank and group. extents[slot] holds all of them, and may hold padding behind. */
+typedef struct ckpt_zero_flat {
+  ckpt_extent extents[CKPT_ZERO_SLOTS];
+  uint64_t n;       /* elements, as masters have them */
+  uint64_t n_taken; /* by pieces */
+} ckpt_zero_flat;
+
+typedef struct ckpt_zero_piece {
+  uint64_t at, count; /* in the flat */
+  uint32_t param, flat;
+} ckpt_zero_piece;
+
+typedef struct ckpt_zero {
+  ckpt_index *index;
+  const char *folder;                 /* of the files, below the root; "" for the root itself */
+  ckpt_zero_files models, optimizers; /* as the folder lists them */
+  uint32_t stage, world, n_groups;    /* groups: flats of each rank */
+  bool is_bf16_optimizer;             /* no stage is said, padding is not stripped */
+  ckpt_zero_param *params;            /* in the order of the file; by_name: their numbers in order of names */
+  uint32_t n_params, param_capacity, n_shapes;
+  uint32_t *by_name;
+  ckpt_zero_slot slots[CKPT_ZERO_SLOTS]; /* the first: masters */
+  uint32_t n_slots;
+  ckpt_zero_flat *flats; /* those of rank r and group g at r * n_groups + g; then frozen fragments */
+  uint32_t n_flats, flat_capacity;
+  ckpt_zero_piece *pieces; /* once all are there: in the order of parameters */
+  uint32_t n_pieces, piece_capacity;
+  ckpt_extent *extents; /* of the tensor at hand: room for those of any parameter */
+  uint64_t n_expanded;  /* as ckpt_torch_graph */
+  ckpt_torch_globals globals;
+  const ckpt_object *groups;      /* of the optimizer, from rank 0 */
+  const ckpt_object *loss_scaler; /* attributes, or NULL */
+} ckpt_zero;
+
+/* ---- zero_file.c: files and what lies in them ---- */
+
+/* Opens a file by its path below the root. Close it in any case. */
+ckpt_status ckpt_zero_open(ckpt_zero_file *file, ckpt_zero *zero, const char *path, ckpt_error *err);
+void ckpt_zero_close(ckpt_zero_file *file); /* a zeroed one is fine */
+
+/* Makes the nodes of a file's object the index's: tensors in it get the index's numbers by `numbers`, and become None
+ * where that says UINT32_MAX (all of them where it is NULL). */
+void ckpt_zero_keep(ckpt_zero_file *file, ckpt_zero *zero, const uint32_t *numbers);
+
+/* The tensor of a leaf of the file's object; NULL for anything else. */
+const ckpt_tensor *ckpt_zero_tensor(const ckpt_zero_file *file, const ckpt_object *node);
+
+/* A flat tensor's extent, whose elements follow each other; EFORMAT, EUNSUPPORTED where they do not. */
+ckpt_status ckpt_zero_flat_of(const ckpt_zero_file *file, const ckpt_object *node, const char *what,
+                              ckpt_extent *extent, uint64_t *n, uint8_t *dtype, ckpt_error *err);
+
+/* An extent of `count` units at unit `at` of a flat one, which begin at `start` of their tensor. */
+ckpt_extent ckpt_zero_part(const ckpt_extent *flat, ckpt_dtype dtype, uint64_t at, uint64_t count, uint64_t start);
+
+/* Adds tensor number `held` of a file to the index, under another name. number may be NULL. */
+ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t held, const char *name, ckpt_role role,
+                           uint32_t *number, ckpt_error *err);
+
+/* A number that is an INT, or a call of an enumeration of one; -1: neither, or negative. */
+int64_t ckpt_zero_number(const ckpt_object *node);
+
+/* ---- zero_model.c: what the model files say ---- */
+
+/* Reads param_shapes and the shapes of frozen parameters. The names have to live as long as the reader. */
+ckpt_status ckpt_zero_read_params(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
+
+/* The parameter with a name of n bytes; NULL: there is none. */
+ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, const char *name);
+
+/* What each rank has of frozen parameters, in stage 3: flats and pieces. Refuses ranks of different steps. */
+ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err);
+
+/* Adds the model's tensors that are stored whole, with their other names, and those of client state; then those that
+ * are held in pieces. The file's nodes are the index's afterwards. */
+ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *err);
+
+/* ---- zero_whole.c: stage 0 ---- */
+
+/* Adds the optimizer's states, which are in the model file, after the model's tensors: by name where shapes and order
+ * tell which parameter each number means, else by number. */
+ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
+
+/* ---- zero_objects.c: what is no tensor ---- */
+
+/* Whether a key at the top of a model file, of n bytes, is one that DeepSpeed itself writes. */
+bool ckpt_zero_is_own(const char *key, size_t n);
+
+/* Makes what the files hold beside tensors the index's objects, and sets its step and writer. root: of the first model
+ * file, whose nodes are the index's. */
+ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err);
+
+/* ---- zero.c ---- */
+
+/* Fails with the name of the file of a rank that is missing; n_wanted: how many ranks there were. */
+ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t rank, uint64_t n_wanted,
+                              ckpt_error *err);
+
+/* ---- zero_ranks.c: what the optimizer files say ---- */
+
+/* Flats and pieces of all ranks, the first of which is opened (and kept, its nodes being the index's then). */
+ckpt_status ckpt_zero_read_ranks(ckpt_zero *zero, ckpt_error *err);
+
+/* ---- zero_pieces.c ---- */
+
+/* A piece of a parameter. EFORMAT where the flat has not as many elements. */
+ckpt_status ckpt_zero_add_piece(ckpt_zero *zero, uint32_t param, uint32_t flat, uint64_t at, uint64_t count,
+                                ckpt_error *err);
+
+/* Sorts the pieces by parameter and refuses those that nobody, or not all of them somebody, holds. */
+ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err);
+
+/* Adds the tensor of a parameter from its pieces: what the slot holds of it. */
+ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
+                                ckpt_role role, uint32_t *number, ckpt_error *err);
+
+/* Adds the states of all parameters that are trained. */
+ckpt_status ckpt_zero_add_states(ckpt_zero *zero, ckpt_error *err);
+
+#endif

@@ -1,0 +1,304 @@
+/* zero_model.c - the model files of a ZeRO checkpoint.
+ *
+ *   {"module": {name: tensor}, "buffer_names": [name], "param_shapes": [{name: shape} for each group],
+ *    "frozen_param_shapes": {name: shape}, "frozen_param_fragments": {name: tensor}, "shared_params": {name: of},
+ *    "lr_scheduler", "global_steps", ..., "ds_config", "ds_version", <key>: <what client_state had under it>}
+ *
+ * In stage 3 there is one for each rank: module holds empty tensors where parameters are, and the fragments are the
+ * rank's part. Otherwise all that the model has is in module, and of frozen ones there are copies. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "libckpt/checked.h"
+#include "libckpt/codec/name_table.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+typedef unsigned long long ull;
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
+
+static ckpt_status bad(const ckpt_zero_file *file, const char *what, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL, "%s: no model file of ZeRO", what);
+}
+
+static bool is_name(const ckpt_object *key) {
+  return key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n;
+}
+
+static ckpt_status add_params(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *shapes, uint32_t group,
+                              ckpt_error *err) {
+  uint64_t n_max = ckpt_source_size(zero->index->source, file->number); /* an entry takes more than a byte */
+  if (shapes->kind != CKPT_OBJECT_DICT) return bad(file, "param_shapes is no list of tables", err);
+  if (zero->n_params > n_max || shapes->n > n_max - zero->n_params)
+    return bad(file, "param_shapes says the same again and again", err);
+  for (uint64_t i = 0; i < shapes->n; i++) {
+    const ckpt_object *key = shapes->items[2 * i];
+    if (!is_name(key)) return bad(file, "a name in param_shapes is no text", err);
+    CKPT_TRY(ckpt_grow(&zero->params, zero->n_params, &zero->param_capacity, sizeof *zero->params, err));
+    ckpt_zero_param *param = &zero->params[zero->n_params++];
+    *param = (ckpt_zero_param){.name = key->text, .group = group, .number = UINT32_MAX};
+    if (!ckpt_foreign_u64s(shapes->items[2 * i + 1], param->shape, CKPT_MAX_RANK, &param->rank) ||
+        !ckpt_product_u64(param->shape, param->rank, &param->n_elements))
+      return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name, "its shape in param_shapes is none of a tensor");
+  }
+  return CKPT_OK;
+}
+
+static int compare_numbers(const void *a, const void *b, void *params) {
+  const ckpt_zero_param *of = params;
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  int order = strcmp(of[x].name, of[y].name);
+  return order != 0 ? order : (x > y) - (x < y);
+}
+
+static ckpt_status sort_params(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err) {
+  zero->by_name = reallocarray(NULL, (size_t)zero->n_params + 1, sizeof *zero->by_name);
+  CKPT_TRY_ALLOC(zero->by_name, err);
+  for (uint32_t i = 0; i < zero->n_params; i++) zero->by_name[i] = i;
+  if (zero->n_params > 1) qsort_r(zero->by_name, zero->n_params, sizeof *zero->by_name, compare_numbers, zero->params);
+  for (uint32_t i = 1; i < zero->n_params; i++) {
+    const char *name = zero->params[zero->by_name[i]].name;
+    if (strcmp(zero->params[zero->by_name[i - 1]].name, name) == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, file->path, name, "twice in param_shapes");
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_read_params(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err) {
+  const ckpt_object *shapes = ckpt_object_get(file->graph.root, "param_shapes");
+  const ckpt_object *frozen = ckpt_object_get(file->graph.root, "frozen_param_shapes");
+  if (shapes != NULL && shapes->kind == CKPT_OBJECT_DICT) { /* one group, before 0.3.17 */
+    CKPT_TRY(add_params(zero, file, shapes, zero->n_shapes++, err));
+  } else if (shapes != NULL && shapes->kind == CKPT_OBJECT_LIST) {
+    for (uint64_t i = 0; i < shapes->n; i++) CKPT_TRY(add_params(zero, file, shapes->items[i], zero->n_shapes++, err));
+  } else if (shapes != NULL && shapes->kind != CKPT_OBJECT_NONE) {
+    return bad(file, "param_shapes is no list", err);
+  }
+  if (frozen != NULL && frozen->kind != CKPT_OBJECT_NONE) CKPT_TRY(add_params(zero, file, frozen, UINT32_MAX, err));
+  return sort_params(zero, file, err);
+}
+
+ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, const char *name) {
+  for (uint32_t low = 0, high = zero->n_params; low < high;) {
+    uint32_t middle = low + (high - low) / 2;
+    ckpt_zero_param *param = &zero->params[zero->by_name[middle]];
+    int order = strcmp(name, param->name);
+    if (order == 0) return param;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return NULL;
+}
+
+/* ---- frozen parameters in stage 3 -------------------------------------------------------------------------------- */
+
+static ckpt_status add_fragments(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t rank, ckpt_error *err) {
+  const ckpt_object *fragments = ckpt_object_get(file->graph.root, "frozen_param_fragments");
+  for (uint64_t i = 0; fragments != NULL && fragments->kind == CKPT_OBJECT_DICT && i < fragments->n; i++) {
+    const ckpt_object *key = fragments->items[2 * i];
+    ckpt_zero_param *param = is_name(key) ? ckpt_zero_find(zero, key->text) : NULL;
+    if (param == NULL || param->group != UINT32_MAX)
+      return bad(file, "a fragment of a parameter that is not in frozen_param_shapes", err);
+    uint64_t n = param->n_elements, part = n / zero->world + (n % zero->world != 0);
+    uint64_t before = part == 0 || rank > n / part ? n : rank * part, held = n - before < part ? n - before : part;
+    CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
+    ckpt_zero_flat *flat = &zero->flats[zero->n_flats];
+    *flat = (ckpt_zero_flat){0};
+    uint8_t dtype;
+    CKPT_TRY(ckpt_zero_flat_of(file, fragments->items[2 * i + 1], "a frozen parameter's fragment", &flat->extents[0],
+                               &flat->n, &dtype, err));
+    if (rank == 0) param->dtype = dtype;
+    if (flat->n != part || dtype != param->dtype)
+      return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name,
+                       "its fragment has %llu elements of %s, a rank's part is %llu of %s", (ull)flat->n,
+                       ckpt_dtype_name((ckpt_dtype)dtype), (ull)part, ckpt_dtype_name((ckpt_dtype)param->dtype));
+    CKPT_TRY(ckpt_zero_add_piece(zero, (uint32_t)(param - zero->params), zero->n_flats++, 0, held, err));
+  }
+  return CKPT_OK;
+}
+
+static int64_t steps_of(const ckpt_zero_file *file) {
+  return ckpt_zero_number(ckpt_object_get(file->graph.root, "global_steps"));
+}
+
+ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err) {
+  for (uint32_t rank = 0; rank < zero->models.n && zero->stage == 3; rank++) {
+    ckpt_zero_file file = {0};
+    ckpt_status status = rank == 0 ? CKPT_OK : ckpt_zero_open(&file, zero, zero->models.paths[rank], err);
+    const ckpt_zero_file *of = rank == 0 ? first : &file;
+    if (status == CKPT_OK && steps_of(of) != steps_of(first))
+      status = ckpt_fail(err, CKPT_EFORMAT, of->path, NULL,
+                         "of step %lld, and rank 0 is of step %lld: files of "
+                         "different saves",
+                         (long long)steps_of(of), (long long)steps_of(first));
+    if (status == CKPT_OK) status = add_fragments(zero, of, rank, err);
+    ckpt_zero_close(&file);
+    CKPT_TRY(status);
+  }
+  return CKPT_OK;
+}
+
+/* ---- tensors that are stored whole ------------------------------------------------------------------------------- */
+
+/* What becomes of the tensors of the file. */
+typedef struct adder {
+  ckpt_zero *zero;
+  const ckpt_zero_file *file;
+  uint32_t *numbers;    /* by number in the file: in the index; UINT32_MAX: not there */
+  const char **buffers; /* names, sorted */
+  uint64_t n_buffers;
+} adder;
+
+static int compare_texts(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static ckpt_status sort_buffers(adder *a, ckpt_error *err) {
+  const ckpt_object *names = ckpt_object_get(a->file->graph.root, "buffer_names");
+  if (names == NULL || names->kind != CKPT_OBJECT_LIST) return CKPT_OK;
+  a->buffers = reallocarray(NULL, (size_t)names->n + 1, sizeof *a->buffers);
+  CKPT_TRY_ALLOC(a->buffers, err);
+  for (uint64_t i = 0; i < names->n; i++)
+    if (is_name(names->items[i])) a->buffers[a->n_buffers++] = names->items[i]->text;
+  if (a->n_buffers > 1) qsort(a->buffers, a->n_buffers, sizeof *a->buffers, compare_texts);
+  return CKPT_OK;
+}
+
+static ckpt_role role_of(const adder *a, const char *name) {
+  bool is_buffer = a->n_buffers != 0 && bsearch(&name, a->buffers, a->n_buffers, sizeof *a->buffers, compare_texts);
+  return is_buffer ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAMETER;
+}
+
+static ckpt_status copy_tensor(adder *a, uint32_t held, const char *name, ckpt_role role, ckpt_error *err) {
+  return ckpt_zero_copy(a->zero, a->file, held, name, role, &a->numbers[held], err);
+}
+
+/* One entry of module that is a tensor. In stage 3 parameters are empty there. */
+static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_error *err) {
+  ckpt_zero_param *param = ckpt_zero_find(a->zero, name);
+  const ckpt_tensor *tensor = &a->file->held->tensors[held];
+  if (a->zero->stage == 3 && (param != NULL || tensor->n_elements == 0)) return CKPT_OK;
+  if (a->numbers[held] == UINT32_MAX)
+    CKPT_TRY(copy_tensor(a, held, name, role_of(a, name), err));
+  else
+    CKPT_TRY(ckpt_index_alias(a->zero->index, a->numbers[held], name, err));
+  if (param == NULL) return CKPT_OK;
+  param->number = a->numbers[held];
+  if (tensor->n_elements == param->n_elements) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name, "it has %llu elements, and %llu in param_shapes",
+                   (ull)tensor->n_elements, (ull)param->n_elements);
+}
+
+/* An empty tensor of module in stage 3 that no parameter's name is of: another name of one, which has the same empty
+ * tensor or stands in shared_params. */
+static ckpt_status add_empty(adder *a, const char *name, uint32_t held, ckpt_error *err) {
+  const ckpt_object *shared = ckpt_object_get(a->file->graph.root, "shared_params");
+  const char *path = a->file->held->tensors[held].name; /* the first: module.<name> */
+  const ckpt_object *of = ckpt_object_get(shared, name);
+  if (ckpt_zero_find(a->zero, name) != NULL || a->file->held->tensors[held].n_elements != 0) return CKPT_OK;
+  if (of != NULL && is_name(of))
+    path = of->text;
+  else
+    path += strncmp(path, "module.", 7) == 0 ? 7 : 0;
+  const ckpt_zero_param *param = ckpt_zero_find(a->zero, path);
+  if (param != NULL) return ckpt_index_alias(a->zero->index, param->number, name, err);
+  if (role_of(a, name) == CKPT_ROLE_BUFFER) return copy_tensor(a, held, name, CKPT_ROLE_BUFFER, err);
+  return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name,
+                   "no rank holds it (it is empty in module, and not in param_shapes)");
+}
+
+typedef ckpt_status add_one(adder *a, const char *name, uint32_t held, ckpt_error *err);
+
+static ckpt_status each_of_module(adder *a, add_one *add, ckpt_error *err) {
+  const ckpt_object *module = ckpt_object_get(a->file->graph.root, "module");
+  if (module == NULL || module->kind != CKPT_OBJECT_DICT)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, a->file->path, NULL,
+                     "no weights in it (module is no dict), as in pipeline parallel checkpoints: this version cannot "
+                     "read it yet");
+  for (uint64_t i = 0; i < module->n; i++) {
+    const ckpt_object *key = module->items[2 * i], *leaf = module->items[2 * i + 1];
+    if (ckpt_zero_tensor(a->file, leaf) != NULL && is_name(key)) CKPT_TRY(add(a, key->text, leaf->tensor, err));
+  }
+  return CKPT_OK;
+}
+
+/* Parameters that module has not. Of frozen ones there are copies in stages 1 and 2. */
+static ckpt_status add_held(adder *a, ckpt_error *err) {
+  ckpt_zero *zero = a->zero;
+  const ckpt_object *whole = ckpt_object_get(a->file->graph.root, "frozen_param_fragments");
+  for (uint32_t i = 0; i < zero->n_params; i++) {
+    ckpt_zero_param *param = &zero->params[i];
+    if (param->number != UINT32_MAX) continue;
+    bool is_frozen = param->group == UINT32_MAX;
+    const ckpt_object *leaf = is_frozen && zero->stage < 3 ? ckpt_object_get(whole, param->name) : NULL;
+    if (ckpt_zero_tensor(a->file, leaf) != NULL) {
+      CKPT_TRY(copy_tensor(a, leaf->tensor, param->name, CKPT_ROLE_PARAMETER, err));
+      param->number = a->numbers[leaf->tensor];
+    } else {
+      CKPT_TRY(ckpt_zero_add_param(zero, param, 0, param->name, CKPT_ROLE_PARAMETER, &param->number, err));
+    }
+  }
+  return CKPT_OK;
+}
+
+/* Names that module has not, of parameters that it has under another. */
+static ckpt_status add_shared(adder *a, ckpt_error *err) {
+  const ckpt_object *shared = ckpt_object_get(a->file->graph.root, "shared_params");
+  ckpt_name_table *table = NULL;
+  ckpt_status status = CKPT_OK;
+  if (shared == NULL || shared->kind != CKPT_OBJECT_DICT || shared->n == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_name_table_new(&table, a->zero->index, err));
+  for (uint64_t i = 0; i < shared->n && status == CKPT_OK; i++) {
+    const ckpt_object *name = shared->items[2 * i], *of = shared->items[2 * i + 1];
+    if (!is_name(name) || !is_name(of) || ckpt_name_table_find(table, name->text) >= 0) continue;
+    const ckpt_zero_param *param = ckpt_zero_find(a->zero, of->text);
+    if (param != NULL) status = ckpt_index_alias(a->zero->index, param->number, name->text, err);
+  }
+  ckpt_name_table_free(table);
+  return status;
+}
+
+/* ---- what else there is ------------------------------------------------------------------------------------------ */
+
+/* Tensors outside of what DeepSpeed writes are of client_state: they keep the names of their paths. */
+static ckpt_status add_client(adder *a, ckpt_error *err) {
+  for (uint32_t i = 0; i < a->file->held->n_tensors; i++) {
+    const char *name = a->file->held->tensors[i].name;
+    if (a->numbers[i] == UINT32_MAX && !ckpt_zero_is_own(name, strcspn(name, ".")))
+      CKPT_TRY(copy_tensor(a, i, name, CKPT_ROLE_OTHER, err));
+  }
+  for (uint32_t i = 0; i < a->file->held->n_notes; i++)
+    CKPT_TRY(ckpt_index_note(a->zero->index, false, err, "%s", a->file->held->notes[i].text));
+  for (uint32_t i = 0; i < a->file->held->n_unread; i++) {
+    const ckpt_unread *unread = &a->file->held->unread[i];
+    bool is_model = strncmp(unread->name, "module.", 7) == 0;
+    CKPT_TRY(ckpt_index_add_unread(a->zero->index, unread->name + (is_model ? 7 : 0),
+                                   is_model ? CKPT_ROLE_PARAMETER : CKPT_ROLE_OTHER, err));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *err) {
+  adder a = {.zero = zero, .file = file};
+  uint32_t n = file->held->n_tensors;
+  ckpt_status status;
+  a.numbers = reallocarray(NULL, (size_t)n + 1, sizeof *a.numbers);
+  CKPT_TRY_ALLOC(a.numbers, err);
+  memset(a.numbers, 0xFF, ((size_t)n + 1) * sizeof *a.numbers);
+  CKPT_TRY_GOTO(sort_buffers(&a, err));
+  CKPT_TRY_GOTO(each_of_module(&a, add_entry, err));
+  CKPT_TRY_GOTO(add_held(&a, err));
+  if (zero->stage == 3) CKPT_TRY_GOTO(each_of_module(&a, add_empty, err));
+  CKPT_TRY_GOTO(add_shared(&a, err));
+  CKPT_TRY_GOTO(add_client(&a, err));
+  if (zero->stage == 0) CKPT_TRY_GOTO(ckpt_zero_add_whole(zero, file, err));
+  ckpt_zero_keep(file, zero, a.numbers);
+done:
+  free(a.numbers);
+  free(a.buffers);
+  return status;
+}

@@ -1,0 +1,173 @@
+/* zero_objects.c - what of a ZeRO checkpoint is no tensor, under the keys of object.h.
+ *
+ * The groups of the optimizer, which hold one row of elements each, say again which parameters are theirs. Numbers and
+ * texts at the top of the model file are the trainer's state; what client_state put beside them keeps its key. The
+ * configuration and the layout of the ranks are not carried: they are of the run that was. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "libckpt/error.h"
+
+/* Of which no other format knows, or which stand elsewhere in the index. */
+static const char *const own_keys[] = {"module",
+                                       "buffer_names",
+                                       "optimizer",
+                                       "param_shapes",
+                                       "shared_params",
+                                       "frozen_param_shapes",
+                                       "lr_scheduler",
+                                       "ds_config",
+                                       "frozen_param_fragments",
+                                       "ds_version",
+                                       "dp_world_size",
+                                       "mp_world_size",
+                                       "num_experts",
+                                       "ds_autoep_layers",
+                                       "autoep_layers",
+                                       "universal_checkpoint_info",
+                                       "checkpoint_parallel_dimensions",
+                                       "sparse_tensor_module_names",
+                                       "csr_tensor_module_names"};
+
+bool ckpt_zero_is_own(const char *key, size_t n) {
+  for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+    if (strlen(own_keys[i]) == n && memcmp(own_keys[i], key, n) == 0) return true;
+  return false;
+}
+
+static ckpt_status add_object(ckpt_zero *zero, const char *key, const ckpt_object *value, ckpt_error *err) {
+  ckpt_object *objects = zero->index->objects;
+  if (value == NULL || value->kind == CKPT_OBJECT_NONE) return CKPT_OK;
+  CKPT_TRY_ALLOC(objects->items[2 * objects->n] = ckpt_object_text(&zero->index->arena, key, strlen(key)), err);
+  objects->items[2 * objects->n++ + 1] = (ckpt_object *)(uintptr_t)value;
+  return CKPT_OK;
+}
+
+/* ---- the optimizer's groups -------------------------------------------------------------------------------------- */
+
+/* The first parameter of partition number k or a later one: they are in that order. */
+static uint32_t first_of(const ckpt_zero *zero, uint64_t k) {
+  uint32_t low = 0, high = zero->n_params;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (zero->params[middle].group < k)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* The names of the parameters in the partitions that a group's params number; the list itself where they say more than
+ * there are. */
+static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_object *params, ckpt_error *err) {
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < params->n && n <= zero->n_params; i++) {
+    int64_t k = ckpt_zero_number(params->items[i]);
+    if (k >= 0 && k < zero->n_shapes) n += first_of(zero, (uint64_t)k + 1) - first_of(zero, (uint64_t)k);
+  }
+  if (n > zero->n_params || params->n > zero->n_shapes || zero->n_shapes != zero->n_groups) return CKPT_OK;
+  ckpt_object *names = *out = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, n, NULL);
+  CKPT_TRY_ALLOC(names, err);
+  names->n = 0;
+  for (uint64_t i = 0; i < params->n; i++) {
+    int64_t k = ckpt_zero_number(params->items[i]);
+    if (k < 0 || k >= zero->n_shapes) continue;
+    for (uint32_t p = first_of(zero, (uint64_t)k); p < first_of(zero, (uint64_t)k + 1); p++) {
+      const char *name = zero->params[p].name;
+      CKPT_TRY_ALLOC(names->items[names->n++] = ckpt_object_text(&zero->index->arena, name, strlen(name)), err);
+    }
+  }
+  return CKPT_OK;
+}
+
+/* A group as it is, but for its params. */
+static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, const ckpt_object *group, ckpt_error *err) {
+  ckpt_object *copy = *out = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, group->n, NULL);
+  CKPT_TRY_ALLOC(copy, err);
+  for (uint64_t i = 0; i < group->n; i++) {
+    const ckpt_object *key = group->items[2 * i], *value = group->items[2 * i + 1];
+    memcpy(&copy->items[2 * i], &group->items[2 * i], 2 * sizeof *copy->items);
+    if (key->kind == CKPT_OBJECT_TEXT && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
+      CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
+  const ckpt_object *groups = zero->groups;
+  enum { MAX_GROUPS = 4096, MAX_ENTRIES = 64 };
+  if (groups == NULL || groups->kind != CKPT_OBJECT_LIST || groups->n > MAX_GROUPS) return CKPT_OK;
+  ckpt_object *copies = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, groups->n, NULL);
+  CKPT_TRY_ALLOC(copies, err);
+  for (uint64_t i = 0; i < groups->n; i++) {
+    const ckpt_object *group = groups->items[i];
+    if (group->kind != CKPT_OBJECT_DICT || group->n > MAX_ENTRIES) return CKPT_OK;
+    CKPT_TRY(copy_group(zero, &copies->items[i], group, err));
+  }
+  return add_object(zero, CKPT_STATE_PARAM_GROUPS, copies, err);
+}
+
+/* ---- the top of the model file ----------------------------------------------------------------------------------- */
+
+static bool is_scalar(const ckpt_object *value) {
+  return value->kind != CKPT_OBJECT_NONE && value->kind <= CKPT_OBJECT_TEXT;
+}
+
+/* Whether a value is a tensor, or dicts of nothing else: then the tensors' names say it all. */
+static bool is_tensors(const ckpt_object *value, int depth) {
+  enum { MAX_DEPTH = 3, MAX_ENTRIES = 1024 };
+  if (value->kind == CKPT_OBJECT_TENSOR) return true;
+  if (value->kind != CKPT_OBJECT_DICT || depth == MAX_DEPTH || value->n > MAX_ENTRIES) return false;
+  for (uint64_t i = 0; i < value->n; i++)
+    if (!is_tensors(value->items[2 * i + 1], depth + 1)) return false;
+  return value->n != 0;
+}
+
+static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
+  static const char *const known[] = {CKPT_TORCH_OBJECT,      CKPT_STATE_PARAM_GROUPS, CKPT_STATE_SCHEDULER,
+                                      CKPT_STATE_LOSS_SCALER, CKPT_STATE_RNG,          CKPT_STATE_TRAINER};
+  ckpt_object *trainer = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n, NULL);
+  CKPT_TRY_ALLOC(trainer, err);
+  trainer->n = 0;
+  for (uint64_t i = 0; i < root->n; i++) {
+    const ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
+    if (key->kind != CKPT_OBJECT_TEXT || ckpt_zero_is_own(key->text, (size_t)key->n)) continue;
+    if (is_scalar(value)) {
+      memcpy(&trainer->items[2 * trainer->n++], &root->items[2 * i], 2 * sizeof *root->items);
+      continue;
+    }
+    const char *name = key->text;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+      if (strcmp(name, known[k]) == 0) name = ckpt_arena_printf(&zero->index->arena, "client_state.%s", key->text);
+    CKPT_TRY_ALLOC(name, err);
+    if (!is_tensors(value, 0)) CKPT_TRY(add_object(zero, name, value, err));
+  }
+  return trainer->n == 0 ? CKPT_OK : add_object(zero, CKPT_STATE_TRAINER, trainer, err);
+}
+
+static ckpt_status set_writer(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
+  const ckpt_object *version = ckpt_object_get(root, "ds_version");
+  bool is_said = version != NULL && version->kind == CKPT_OBJECT_TEXT && version->n < 32;
+  zero->index->writer =
+      ckpt_arena_printf(&zero->index->arena, "DeepSpeed%s%s (ZeRO stage %u%s, %u rank%s)", is_said ? " " : "",
+                        is_said ? version->text : "", zero->stage, zero->is_bf16_optimizer ? ", BF16_Optimizer" : "",
+                        zero->world, zero->world == 1 ? "" : "s");
+  CKPT_TRY_ALLOC(zero->index->writer, err);
+  zero->index->min_ranks = zero->world;
+  zero->index->step = ckpt_zero_number(ckpt_object_get(root, "global_steps"));
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
+  enum { OWN_OBJECTS = 4 };
+  zero->index->objects = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n + OWN_OBJECTS, NULL);
+  CKPT_TRY_ALLOC(zero->index->objects, err);
+  zero->index->objects->n = 0;
+  CKPT_TRY(add_groups(zero, err));
+  CKPT_TRY(add_object(zero, CKPT_STATE_SCHEDULER, ckpt_object_get(root, "lr_scheduler"), err));
+  CKPT_TRY(add_object(zero, CKPT_STATE_LOSS_SCALER, zero->loss_scaler, err));
+  CKPT_TRY(add_top(zero, root, err));
+  return set_writer(zero, root, err);
+}

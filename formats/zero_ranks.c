@@ -1,0 +1,371 @@
+/* zero_ranks.c - the optimizer files of a ZeRO checkpoint, one for each data-parallel rank: flats and pieces.
+ *
+ *   {"optimizer_state_dict": {"zero_stage", "partition_count", "loss_scaler",
+ *      stages 1, 2:  "single_partition_of_fp32_groups": [tensor], "param_slice_mappings": [{name: (numel, start)}],
+ *                    "base_optimizer_state": {"state": {group: {"exp_avg": tensor, ...}}, "param_groups"} or [{...}],
+ *                    "param_alignment_paddings": [[padding behind each parameter]]
+ *      stage 3:      "fp32_flat_groups": [tensor], "optimizer_state_dict": {"state", "param_groups"}},
+ *    "ds_config", "ds_version"}
+ *
+ * In stages 1 and 2 the parameters of a group follow each other, and the whole is cut among the ranks; the mappings say
+ * where they are, whatever their order. In stage 3 each parameter is cut among the ranks. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "libckpt/checked.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/decode.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+#include "libckpt/little.h"
+
+typedef unsigned long long ull;
+
+/* One rank's file, and where things are in it. */
+typedef struct rank_file {
+  ckpt_zero_file file;
+  const ckpt_object *inner;  /* DICT: the optimizer's */
+  const ckpt_object *flats;  /* LIST of tensors */
+  const ckpt_object *states; /* DICT by number, or LIST; NULL: there are none */
+  const ckpt_object *groups; /* LIST; NULL: not said */
+  int64_t stage;             /* -1: not said, by BF16_Optimizer */
+  int64_t world, step;       /* -1: not said */
+} rank_file;
+
+static ckpt_status bad(const rank_file *r, const char *what, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "%s: no optimizer file of ZeRO", what);
+}
+
+/* ---- one file ---------------------------------------------------------------------------------------------------- */
+
+/* partition_count: a number, or one for each group. */
+static ckpt_status read_world(rank_file *r, ckpt_error *err) {
+  const ckpt_object *count = ckpt_object_get(r->inner, "partition_count");
+  r->world = ckpt_zero_number(count);
+  if (count != NULL && (count->kind == CKPT_OBJECT_LIST || count->kind == CKPT_OBJECT_TUPLE) && count->n != 0) {
+    r->world = ckpt_zero_number(count->items[0]);
+    for (uint64_t i = 1; i < count->n; i++)
+      if (ckpt_zero_number(count->items[i]) != r->world)
+        return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL,
+                         "its groups are cut among different numbers of ranks (%lld, %lld), as those of experts are: "
+                         "this version cannot read it yet",
+                         (long long)r->world, (long long)ckpt_zero_number(count->items[i]));
+  }
+  return r->world < 1 ? bad(r, "partition_count says no number of ranks", err) : CKPT_OK;
+}
+
+/* The state of a group: entry number k of a LIST, or of a DICT by numbers that count up. NULL: none. */
+static const ckpt_object *state_of(const rank_file *r, uint64_t k) {
+  const ckpt_object *states = r->states, *state = NULL;
+  if (states == NULL) return NULL;
+  if (states->kind == CKPT_OBJECT_LIST) {
+    state = k < states->n ? states->items[k] : NULL;
+  } else if (states->kind == CKPT_OBJECT_DICT) {
+    for (uint64_t i = k < states->n ? k : states->n; i != UINT64_MAX && state == NULL; i--)
+      if (i < states->n && ckpt_zero_number(states->items[2 * i]) == (int64_t)k) state = states->items[2 * i + 1];
+  }
+  return state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > 64 ? NULL : state;
+}
+
+/* A step that is a tensor: the one number that is read from where values are. */
+static ckpt_status read_step(const ckpt_zero *zero, const ckpt_tensor *tensor, int64_t *step, ckpt_error *err) {
+  ckpt_reader reader = {.source = zero->index->source, .max_bytes = CKPT_CURSOR_BYTES};
+  uint8_t bytes[8] = {0};
+  bool is_f32 = tensor->dtype == CKPT_F32;
+  if (tensor->n_elements != 1 || (!is_f32 && tensor->dtype != CKPT_I64)) return CKPT_OK;
+  ckpt_status status =
+      ckpt_reader_read(&reader, tensor->extents, (uint32_t)tensor->n_bytes, 0, bytes, (size_t)tensor->n_bytes, err);
+  ckpt_reader_reset(&reader);
+  CKPT_TRY(status);
+  float value;
+  uint32_t bits = ckpt_le32(bytes);
+  memcpy(&value, &bits, sizeof value);
+  if (!is_f32) *step = (int64_t)ckpt_le64(bytes);
+  if (is_f32 && value >= 0 && value < 0x1p60f) *step = (int64_t)value;
+  return CKPT_OK;
+}
+
+/* The step of a rank's optimizer: of the state, or of the first group; -1: it does not say. */
+static ckpt_status find_step(const ckpt_zero *zero, rank_file *r, ckpt_error *err) {
+  const ckpt_object *group = ckpt_foreign_arg(r->groups, 0), *state = state_of(r, 0);
+  const ckpt_object *step = state == NULL ? NULL : ckpt_object_field(state, "step");
+  if (step == NULL && group != NULL && group->kind == CKPT_OBJECT_DICT) step = ckpt_object_field(group, "step");
+  r->step = ckpt_zero_number(step);
+  const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, step);
+  return tensor == NULL ? CKPT_OK : read_step(zero, tensor, &r->step, err);
+}
+
+static ckpt_status open_rank(rank_file *r, ckpt_zero *zero, uint32_t rank, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_open(&r->file, zero, zero->optimizers.paths[rank], err));
+  r->inner = ckpt_object_get(r->file.graph.root, "optimizer_state_dict");
+  if (r->inner == NULL || r->inner->kind != CKPT_OBJECT_DICT) return bad(r, "no optimizer_state_dict", err);
+  const ckpt_object *stage = ckpt_object_get(r->inner, "zero_stage");
+  r->stage = ckpt_zero_number(stage);
+  if (stage != NULL && (r->stage < 1 || r->stage > 3)) return bad(r, "zero_stage is none of 1, 2 and 3", err);
+  CKPT_TRY(read_world(r, err));
+  bool is_stage3 = r->stage == 3;
+  const ckpt_object *base = ckpt_object_get(r->inner, is_stage3 ? "optimizer_state_dict" : "base_optimizer_state");
+  r->flats = ckpt_object_get(r->inner, is_stage3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
+  if (r->flats == NULL || r->flats->kind != CKPT_OBJECT_LIST || r->flats->n == 0)
+    return bad(r, is_stage3 ? "no fp32_flat_groups" : "no single_partition_of_fp32_groups", err);
+  r->states = base == NULL || base->kind == CKPT_OBJECT_LIST ? base : ckpt_object_get(base, "state");
+  r->groups = base == NULL || base->kind == CKPT_OBJECT_LIST ? NULL : ckpt_object_get(base, "param_groups");
+  return find_step(zero, r, err);
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
+
+/* The states that the first rank has, of the first group that has some. */
+static ckpt_status find_slots(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+  zero->slots[0] = (ckpt_zero_slot){.key = "master"};
+  zero->n_slots = 1;
+  const ckpt_object *state = NULL;
+  for (uint64_t g = 0; g < zero->n_groups && state == NULL; g++) state = state_of(r, g);
+  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
+    const ckpt_object *key = state->items[2 * i];
+    const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, state->items[2 * i + 1]);
+    if (tensor == NULL || key->kind != CKPT_OBJECT_TEXT) continue;
+    if (zero->n_slots == CKPT_ZERO_SLOTS || key->n >= CKPT_ZERO_KEY_BYTES || strlen(key->text) != key->n)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL, "its optimizer keeps more than %d states",
+                       CKPT_ZERO_SLOTS - 1);
+    ckpt_zero_slot *slot = &zero->slots[zero->n_slots++];
+    *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0, .dtype = tensor->dtype};
+    memcpy(slot->key, key->text, (size_t)key->n);
+  }
+  return CKPT_OK;
+}
+
+/* What a rank keeps of one group in one slot. States may have padding that masters have not. */
+static ckpt_status fill_slot(ckpt_zero *zero, const rank_file *r, ckpt_zero_flat *flat, uint32_t group, uint32_t slot,
+                             const ckpt_object *state, ckpt_error *err) {
+  const ckpt_zero_slot *of = &zero->slots[slot];
+  const ckpt_object *value = slot == 0 ? r->flats->items[group] : ckpt_object_field(state, of->key);
+  char what[CKPT_ZERO_KEY_BYTES + 40];
+  uint64_t n;
+  uint8_t dtype;
+  snprintf(what, sizeof what, "%s of group %u", slot == 0 ? "the partition" : of->key, group);
+  if (slot != 0 && value == NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "no %s: its state would be lost", what);
+  CKPT_TRY(ckpt_zero_flat_of(&r->file, value, what, &flat->extents[slot], &n, &dtype, err));
+  if (slot == 0) flat->n = n;
+  if (of->is_scalar ? n != 1 : n < flat->n)
+    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "%s has %llu elements, %s", what, (ull)n,
+                     of->is_scalar ? "and not one" : "fewer than its masters");
+  if (of->dtype == CKPT_DTYPE_NONE) zero->slots[slot].dtype = dtype;
+  if (zero->slots[slot].dtype == dtype) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL, "%s is %s, elsewhere it is %s", what,
+                   ckpt_dtype_name((ckpt_dtype)dtype), ckpt_dtype_name((ckpt_dtype)of->dtype));
+}
+
+static ckpt_status add_flats(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+  for (uint32_t g = 0; g < zero->n_groups; g++) {
+    const ckpt_object *state = state_of(r, g);
+    CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
+    ckpt_zero_flat *flat = &zero->flats[zero->n_flats++];
+    *flat = (ckpt_zero_flat){0};
+    CKPT_TRY(fill_slot(zero, r, flat, g, 0, NULL, err));
+    for (uint32_t slot = 1; slot < zero->n_slots && flat->n != 0; slot++)
+      CKPT_TRY(fill_slot(zero, r, flat, g, slot, state, err));
+  }
+  return CKPT_OK;
+}
+
+/* ---- pieces by mappings ------------------------------------------------------------------------------------------ */
+
+/* Stages 1 and 2: where a rank's part of each parameter is. */
+static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_object *group, uint32_t flat,
+                             uint64_t *n_left, ckpt_error *err) {
+  if (group->kind != CKPT_OBJECT_DICT || group->n > *n_left) return bad(r, "param_slice_mappings is no table", err);
+  *n_left -= group->n;
+  for (uint64_t i = 0; i < group->n; i++) {
+    const ckpt_object *key = group->items[2 * i], *address = group->items[2 * i + 1];
+    int64_t count = ckpt_zero_number(ckpt_foreign_attribute(address, "numel"));
+    int64_t at = ckpt_zero_number(ckpt_foreign_attribute(address, "start"));
+    const ckpt_zero_param *param = key->kind == CKPT_OBJECT_TEXT ? ckpt_zero_find(zero, key->text) : NULL;
+    if (count < 0 || at < 0) return bad(r, "param_slice_mappings has an entry that is no range", err);
+    if (param == NULL || param->group == UINT32_MAX)
+      return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "holds a part of '%.200s', which is not in param_shapes",
+                       key->kind == CKPT_OBJECT_TEXT ? key->text : "?");
+    ckpt_status status =
+        ckpt_zero_add_piece(zero, (uint32_t)(param - zero->params), flat, (uint64_t)at, (uint64_t)count, err);
+    CKPT_TRY(ckpt_fail_at(status, err, r->file.path, NULL));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status map_rank(ckpt_zero *zero, const rank_file *r, uint32_t rank, const ckpt_object *mappings,
+                            ckpt_error *err) {
+  uint64_t n_left = (uint64_t)zero->n_params; /* each at most once: one table can stand for many */
+  if (mappings->kind != CKPT_OBJECT_LIST || mappings->n != zero->n_groups)
+    return bad(r, "param_slice_mappings has another number of groups", err);
+  for (uint32_t g = 0; g < zero->n_groups; g++)
+    CKPT_TRY(map_group(zero, r, mappings->items[g], rank * zero->n_groups + g, &n_left, err));
+  return CKPT_OK;
+}
+
+/* ---- pieces by order --------------------------------------------------------------------------------------------- */
+
+/* Flats one after the other. */
+typedef struct cursor {
+  uint32_t flat, step, n_left; /* the flat at hand; to the next one; how many there are */
+  uint64_t at;                 /* in the flat at hand */
+} cursor;
+
+/* Takes `count` elements for a parameter, or passes them by (UINT32_MAX); *n_short: how many there were not. */
+static ckpt_status advance(ckpt_zero *zero, cursor *c, uint32_t param, uint64_t count, uint64_t *n_short,
+                           ckpt_error *err) {
+  while (count != 0 && c->n_left != 0) {
+    uint64_t n = zero->flats[c->flat].n - c->at;
+    if (n > count) n = count;
+    if (param != UINT32_MAX) CKPT_TRY(ckpt_zero_add_piece(zero, param, c->flat, c->at, n, err));
+    c->at += n;
+    count -= n;
+    if (c->at != zero->flats[c->flat].n) continue;
+    c->flat += c->step;
+    c->n_left--;
+    c->at = 0;
+  }
+  *n_short = count;
+  return CKPT_OK;
+}
+
+/* What is left behind a cursor. */
+static uint64_t left_of(const ckpt_zero *zero, const cursor *c) {
+  uint64_t n = 0;
+  for (uint32_t i = 0; i < c->n_left; i++) n += zero->flats[c->flat + i * c->step].n; /* of tensors in files */
+  return n - c->at;
+}
+
+/* Stage 3: every rank has a part of every parameter, the last ones with padding. */
+static ckpt_status cut_rank(ckpt_zero *zero, uint32_t rank, const char *path, ckpt_error *err) {
+  cursor c = {.flat = rank * zero->n_groups, .step = 1, .n_left = zero->n_groups};
+  uint64_t n_all = left_of(zero, &c), n_wanted = 0, n_short = 0;
+  for (uint32_t i = 0; i < zero->n_params; i++) {
+    uint64_t n = zero->params[i].n_elements, part = n / zero->world + (n % zero->world != 0);
+    if (zero->params[i].group == UINT32_MAX) continue;
+    if (!ckpt_add_u64(n_wanted, part, &n_wanted)) n_wanted = UINT64_MAX / 2;
+    uint64_t before = part == 0 || rank > n / part ? n : rank * part, held = n - before < part ? n - before : part;
+    if (n_short == 0) CKPT_TRY(advance(zero, &c, i, held, &n_short, err));
+    if (n_short == 0) CKPT_TRY(advance(zero, &c, UINT32_MAX, part - held, &n_short, err));
+  }
+  if (n_wanted == n_all) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
+                   "its partitions have %llu elements, a rank's part of all parameters has %llu", (ull)n_all,
+                   (ull)n_wanted);
+}
+
+/* The elements behind parameter number i of a group, which param_alignment_paddings says; 0: none. */
+static uint64_t padding_of(const ckpt_object *paddings, uint32_t group, uint64_t i) {
+  const ckpt_object *of = ckpt_foreign_arg(paddings, group);
+  int64_t n = of == NULL ? -1 : ckpt_zero_number(ckpt_foreign_arg(of, i));
+  return n < 0 ? 0 : (uint64_t)n;
+}
+
+/* Stages 1 and 2 without mappings (DeepSpeed before 0.7): the order of param_shapes. */
+static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_object *paddings, ckpt_error *err) {
+  cursor c = {.step = zero->n_groups, .n_left = zero->world};
+  uint64_t n_short = 0;
+  for (uint32_t i = 0, of_group = 0; i < zero->n_params && n_short == 0; i++) {
+    const ckpt_zero_param *param = &zero->params[i];
+    if (param->group == UINT32_MAX) continue;
+    bool is_next = i == 0 || zero->params[i - 1].group != param->group;
+    if (is_next) c = (cursor){.flat = param->group, .step = zero->n_groups, .n_left = zero->world};
+    of_group = is_next ? 0 : of_group + 1;
+    CKPT_TRY(advance(zero, &c, i, param->n_elements, &n_short, err));
+    if (n_short == 0)
+      CKPT_TRY(advance(zero, &c, UINT32_MAX, padding_of(paddings, param->group, of_group), &n_short, err));
+  }
+  return CKPT_OK; /* what is short is said with the parameter */
+}
+
+/* What of a group's partitions is no parameter's is padding: a few elements for each rank, and those for alignment. */
+static ckpt_status check_groups(const ckpt_zero *zero, const ckpt_object *paddings, ckpt_error *err) {
+  enum { MAX_PADDING = 256 }; /* elements for each rank; 2 in any version known */
+  for (uint32_t g = 0; g < zero->n_groups && zero->stage < 3; g++) {
+    uint64_t n = 0, n_taken = 0, n_padding = (uint64_t)MAX_PADDING * zero->world;
+    for (uint32_t r = 0; r < zero->world; r++) {
+      n += zero->flats[r * zero->n_groups + g].n;
+      n_taken += zero->flats[r * zero->n_groups + g].n_taken;
+    }
+    const ckpt_object *of = ckpt_foreign_arg(paddings, g);
+    for (uint64_t i = 0; of != NULL && of->kind == CKPT_OBJECT_LIST && i < of->n && n_padding < n; i++)
+      n_padding += padding_of(paddings, g, i);
+    if (n - n_taken > n_padding)
+      return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, NULL,
+                       "the partitions of group %u have %llu elements, its parameters %llu: others are not in "
+                       "param_shapes",
+                       g, (ull)n, (ull)n_taken);
+  }
+  return CKPT_OK;
+}
+
+/* ---- all ranks --------------------------------------------------------------------------------------------------- */
+
+static ckpt_status differ(const rank_file *r, const char *what, int64_t mine, int64_t first, ckpt_error *err) {
+  if (mine == first) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL,
+                   "another %s than rank 0 (%lld, %lld): files of different saves", what, (long long)mine,
+                   (long long)first);
+}
+
+/* Ranks that were not saved together. */
+static ckpt_status compare_ranks(const rank_file *r, const rank_file *first, ckpt_error *err) {
+  CKPT_TRY(differ(r, "stage", r->stage, first->stage, err));
+  CKPT_TRY(differ(r, "number of ranks", r->world, first->world, err));
+  CKPT_TRY(differ(r, "number of groups", (int64_t)r->flats->n, (int64_t)first->flats->n, err));
+  return r->step < 0 || first->step < 0 ? CKPT_OK : differ(r, "step", r->step, first->step, err);
+}
+
+static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+  zero->stage = r->stage < 0 ? 1 : (uint32_t)r->stage;
+  zero->is_bf16_optimizer = r->stage < 0;
+  if ((uint64_t)r->world > zero->optimizers.n)
+    return ckpt_zero_missing(zero, &zero->optimizers, zero->optimizers.n, (uint64_t)r->world, err);
+  zero->world = (uint32_t)r->world;
+  if (r->flats->n > UINT32_MAX / 2 / zero->world) return bad(r, "too many groups", err);
+  zero->n_groups = (uint32_t)r->flats->n;
+  const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
+  zero->groups = r->groups;
+  zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
+  return find_slots(zero, r, err);
+}
+
+static ckpt_status read_rank(ckpt_zero *zero, const rank_file *r, uint32_t rank, ckpt_error *err) {
+  CKPT_TRY(add_flats(zero, r, err));
+  if (zero->stage == 3) return cut_rank(zero, rank, r->file.path, err);
+  const ckpt_object *mappings = ckpt_object_get(r->inner, "param_slice_mappings");
+  return mappings == NULL ? CKPT_OK : map_rank(zero, r, rank, mappings, err);
+}
+
+/* The first rank's file stays open: it says what the others have to say. */
+static ckpt_status read_others(ckpt_zero *zero, const rank_file *first, ckpt_error *err) {
+  bool is_mapped = ckpt_object_get(first->inner, "param_slice_mappings") != NULL;
+  for (uint32_t rank = 1; rank < zero->world; rank++) {
+    rank_file r = {.stage = -1};
+    ckpt_status status = open_rank(&r, zero, rank, err);
+    if (status == CKPT_OK) status = compare_ranks(&r, first, err);
+    if (status == CKPT_OK && (ckpt_object_get(r.inner, "param_slice_mappings") != NULL) != is_mapped)
+      status = bad(&r, "param_slice_mappings on some ranks alone", err);
+    if (status == CKPT_OK) status = read_rank(zero, &r, rank, err);
+    ckpt_zero_close(&r.file);
+    CKPT_TRY(status);
+  }
+  const ckpt_object *paddings = ckpt_object_get(first->inner, "param_alignment_paddings");
+  if (zero->stage < 3 && !is_mapped) CKPT_TRY(cut_groups(zero, paddings, err));
+  return check_groups(zero, paddings, err);
+}
+
+ckpt_status ckpt_zero_read_ranks(ckpt_zero *zero, ckpt_error *err) {
+  rank_file first = {.stage = -1};
+  ckpt_status status;
+  CKPT_TRY_GOTO(open_rank(&first, zero, 0, err));
+  CKPT_TRY_GOTO(read_first(zero, &first, err));
+  CKPT_TRY_GOTO(read_rank(zero, &first, 0, err));
+  CKPT_TRY_GOTO(read_others(zero, &first, err));
+  ckpt_zero_keep(&first.file, zero, NULL);
+done:
+  ckpt_zero_close(&first.file);
+  return status;
+}

@@ -1,0 +1,312 @@
+"""Writes tests/golden-errors/zero/<case>/: folders of DeepSpeed's ZeRO, each with one defect.
+
+    python3.11 make_zero_errors.py [FOLDER]
+
+The classes are stand-ins of the same names, so that neither torch nor DeepSpeed is needed; what they pickle to is what
+theirs do. Two ranks have a model of two parameters: `a` of 3 elements, `b` of 2 x 2.
+"""
+import io
+import os
+import pickle
+import shutil
+import struct
+import sys
+import types
+import zipfile
+from collections import OrderedDict
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden-errors", "zero")
+TAG = "global_step1"
+
+
+def module_of(name):
+    parts = name.split(".")
+    for i in range(len(parts)):
+        sys.modules.setdefault(".".join(parts[:i + 1]), types.ModuleType(".".join(parts[:i + 1])))
+    return sys.modules[name]
+
+
+def stand_in(module, name, **members):
+    cls = type(name, (), dict(members, __module__=module, __qualname__=name))
+    setattr(module_of(module), name, cls)
+    return cls
+
+
+def rebuild(*arguments):
+    pass
+
+
+rebuild.__module__, rebuild.__qualname__, rebuild.__name__ = "torch._utils", "_rebuild_tensor_v2", "_rebuild_tensor_v2"
+module_of("torch._utils")._rebuild_tensor_v2 = rebuild
+FloatStorage, HalfStorage = stand_in("torch", "FloatStorage"), stand_in("torch", "HalfStorage")
+Size = stand_in("torch", "Size", __init__=lambda self, *axes: setattr(self, "axes", axes),
+                __reduce__=lambda self: (Size, (self.axes,)))
+Stage = stand_in("deepspeed.runtime.zero.config", "ZeroStageEnum", __init__=lambda self, value: setattr(self, "value", value),
+                 __reduce__=lambda self: (Stage, (self.value,)))
+Fragment = stand_in("deepspeed.utils.tensor_fragment", "fragment_address",
+                    __init__=lambda self, numel=0, start=0: self.__dict__.update(numel=numel, start=start))
+
+
+class Storage:
+    def __init__(self, values, kind):
+        self.values, self.kind = values, kind
+
+
+class Tensor:
+    def __init__(self, *shape, first=0.0, kind=FloatStorage):
+        n = 1
+        for axis in shape:
+            n *= axis
+        self.shape, self.storage = shape, Storage([first + i for i in range(n)], kind)
+
+    def __reduce__(self):
+        strides, step = [], 1
+        for axis in reversed(self.shape):
+            strides.insert(0, step)
+            step *= axis
+        return rebuild, (self.storage, 0, self.shape, tuple(strides), False, OrderedDict())
+
+
+def save(path, value):
+    """torch.save."""
+    data, storages = io.BytesIO(), []
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, item):
+            if not isinstance(item, Storage):
+                return None
+            if item not in storages:
+                storages.append(item)
+            return "storage", item.kind, str(storages.index(item)), "cpu", len(item.values)
+
+    Pickler(data, 2).dump(value)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with zipfile.ZipFile(path, "w") as out:
+        def put(name, content):
+            out.writestr(zipfile.ZipInfo("archive/" + name), content)
+        put("data.pkl", data.getvalue())
+        put("byteorder", "little")
+        for i, storage in enumerate(storages):
+            form = "<%d%s" % (len(storage.values), "f" if storage.kind is FloatStorage else "e")
+            put("data/%d" % i, struct.pack(form, *storage.values))
+        put("version", "3\n")
+
+
+def model(stage):
+    """What each rank's model file, or the one, says."""
+    weights = OrderedDict(a=Tensor(3), b=Tensor(2, 2), c=Tensor(2))
+    if stage == 3:
+        weights = OrderedDict(a=Tensor(0), b=Tensor(0), c=Tensor(0))
+    said = {"module": weights, "buffer_names": [], "param_shapes": [OrderedDict(a=Size(3), b=Size(2, 2))],
+            "frozen_param_shapes": OrderedDict(c=Size(2)), "shared_params": {},
+            "frozen_param_fragments": OrderedDict(c=Tensor(1) if stage == 3 else weights["c"]), "global_steps": 1,
+            "ds_version": "0.19.8"}
+    return said
+
+
+def optimizer(stage, rank):
+    """Stage 1: a is at 0 of rank 0, b at 3 of rank 0 and at 0 of rank 1. Stage 3: 2 elements of each on each rank."""
+    n = 4
+    state = {"state": {0: {"step": 1, "exp_avg": Tensor(n), "exp_avg_sq": Tensor(n)}},
+             "param_groups": [{"lr": 0.1, "params": [0]}]}
+    if stage == 3:
+        inner = {"zero_stage": Stage(3), "partition_count": 2, "optimizer_state_dict": state,
+                 "fp32_flat_groups": [Tensor(n)]}
+    else:
+        held = OrderedDict(a=Fragment(3, 0), b=Fragment(1, 3)) if rank == 0 else OrderedDict(b=Fragment(3, 0))
+        inner = {"zero_stage": Stage(stage), "partition_count": [2], "base_optimizer_state": state,
+                 "single_partition_of_fp32_groups": [Tensor(n)], "param_slice_mappings": [held]}
+    return {"optimizer_state_dict": inner, "ds_version": "0.19.8"}
+
+
+class Case:
+    def __init__(self, stage):
+        self.latest, self.files = TAG, {}
+        for rank in range(2):
+            name = "zero_pp_rank_%d_mp_rank_00" % rank
+            self.files[name + "_optim_states.pt"] = optimizer(stage, rank)
+            if stage == 3:
+                self.files[name + "_model_states.pt"] = model(3)
+        if stage != 3:
+            self.files["mp_rank_00_model_states.pt"] = model(stage)
+
+    def model(self, rank=0):
+        return self.files.get("mp_rank_00_model_states.pt") or self.files["zero_pp_rank_%d_mp_rank_00_model_states.pt" % rank]
+
+    def rank(self, rank):
+        return self.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank]["optimizer_state_dict"]
+
+    def write(self, folder):
+        for name, value in self.files.items():
+            save(os.path.join(folder, TAG, name), value)
+        if self.latest is not None:
+            with open(os.path.join(folder, "latest"), "w") as out:
+                out.write(self.latest)
+
+
+CASES = {}
+
+
+def case(stage, name=None):
+    def add(change):
+        CASES[name or change.__name__.replace("_", "-")] = (stage, change)
+        return change
+    return add
+
+
+def set_in(stage, name, pick, key, value):
+    def change(c):
+        pick(c)[key] = value
+    case(stage, name)(change)
+
+
+def drop(stage, name, *files):
+    def change(c):
+        for file in files:
+            del c.files[file]
+    case(stage, name)(change)
+
+
+MODEL, RANK = (lambda c: c.model()), (lambda c: c.rank(0))
+OTHER = lambda c: c.rank(1)
+STATE = lambda c: c.rank(1)["base_optimizer_state"]["state"][0]
+HELD = lambda c: c.rank(0)["param_slice_mappings"][0]
+
+case(1, "noted-nothing")(lambda c: None)
+case(3, "noted-nothing-3")(lambda c: None)
+case(1, "latest-of-no-folder")(lambda c: setattr(c, "latest", "global_step9\n"))
+case(1, "latest-empty")(lambda c: setattr(c, "latest", "\n"))
+case(1, "latest-escapes")(lambda c: setattr(c, "latest", "../zero"))
+case(1, "latest-too-long")(lambda c: setattr(c, "latest", "g" * 300))
+drop(1, "model-missing", "mp_rank_00_model_states.pt")
+drop(1, "optimizers-missing", "zero_pp_rank_0_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_00_optim_states.pt")
+drop(1, "rank-missing", "zero_pp_rank_1_mp_rank_00_optim_states.pt")
+drop(1, "rank-0-missing", "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+drop(3, "model-of-rank-missing", "zero_pp_rank_1_mp_rank_00_model_states.pt")
+
+
+@case(1)
+def rank_twice(c):
+    c.files["bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"] = optimizer(1, 1)
+
+
+@case(1)
+def tensor_parallel(c):
+    c.files["mp_rank_01_model_states.pt"] = model(1)
+
+
+@case(1)
+def pipeline(c):
+    c.files["layer_00-model_00-model_states.pt"] = {}
+
+
+@case(1)
+def noted_rank_of_another_save(c):
+    c.files["zero_pp_rank_2_mp_rank_00_optim_states.pt"] = optimizer(1, 1)
+
+
+@case(1)
+def object_no_dict(c):
+    c.files["mp_rank_00_model_states.pt"] = [1, 2]
+
+
+@case(1)
+def inner_missing(c):
+    c.files["zero_pp_rank_0_mp_rank_00_optim_states.pt"] = {"ds_version": "0.19.8"}
+
+
+set_in(1, "stage-4", RANK, "zero_stage", Stage(4))
+set_in(1, "world-zero", RANK, "partition_count", 0)
+set_in(1, "world-huge", RANK, "partition_count", 1 << 40)
+set_in(1, "world-by-group", RANK, "partition_count", [2, 1])
+set_in(1, "partitions-missing", RANK, "single_partition_of_fp32_groups", [])
+set_in(1, "partition-no-tensor", RANK, "single_partition_of_fp32_groups", [1.0])
+set_in(1, "partition-of-other-dtype", OTHER, "single_partition_of_fp32_groups", [Tensor(4, kind=HalfStorage)])
+set_in(1, "partition-too-long", OTHER, "single_partition_of_fp32_groups", [Tensor(2000)])
+set_in(1, "stages-differ", OTHER, "zero_stage", Stage(2))
+set_in(1, "worlds-differ", OTHER, "partition_count", 3)
+set_in(1, "groups-differ", OTHER, "single_partition_of_fp32_groups", [Tensor(4), Tensor(4)])
+set_in(1, "steps-differ", STATE, "step", 2)
+set_in(1, "state-short", STATE, "exp_avg", Tensor(3))
+set_in(1, "state-of-other-dtype", STATE, "exp_avg", Tensor(4, kind=HalfStorage))
+set_in(1, "mappings-no-list", RANK, "param_slice_mappings", {})
+set_in(1, "mappings-on-one-rank", OTHER, "param_slice_mappings", None)
+set_in(1, "mapping-no-table", RANK, "param_slice_mappings", [[1, 2]])
+set_in(1, "mapping-no-range", HELD, "a", (3, 0))
+set_in(1, "mapping-negative", HELD, "a", Fragment(3, -1))
+set_in(1, "mapping-past-end", HELD, "a", Fragment(3, 2))
+set_in(1, "mapping-overlaps", HELD, "b", Fragment(2, 2))
+set_in(1, "mapping-huge", HELD, "a", Fragment((1 << 62), 1))
+set_in(1, "mapping-unknown", HELD, "z", Fragment(0, 0))
+set_in(1, "mapping-frozen", HELD, "c", Fragment(1, 0))
+set_in(1, "shapes-no-list", MODEL, "param_shapes", 3)
+set_in(1, "shapes-no-table", MODEL, "param_shapes", [3])
+set_in(1, "shapes-name-no-text", MODEL, "param_shapes", [{3: Size(3)}])
+set_in(1, "shapes-no-shape", MODEL, "param_shapes", [OrderedDict(a=Size(3), b="2, 2")])
+set_in(1, "shapes-overflow", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(1 << 40, 1 << 40))])
+set_in(1, "shapes-huge", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(1 << 40))])
+set_in(3, "shapes-huge-3", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(1 << 63))])
+set_in(1, "shapes-twice", MODEL, "param_shapes", [OrderedDict(a=Size(3)), OrderedDict(a=Size(3), b=Size(2, 2))])
+set_in(1, "shapes-differ", MODEL, "module", OrderedDict(a=Tensor(3), b=Tensor(2, 3), c=Tensor(2)))
+set_in(1, "module-none", MODEL, "module", None)
+set_in(3, "sum-off", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(2, 3))])
+set_in(3, "steps-of-models-differ", lambda c: c.model(1), "global_steps", 2)
+set_in(3, "fragment-short", lambda c: c.model(1), "frozen_param_fragments", OrderedDict(c=Tensor(0)))
+set_in(3, "fragment-missing", lambda c: c.model(1), "frozen_param_fragments", OrderedDict())
+set_in(3, "fragment-unknown", MODEL, "frozen_param_fragments", OrderedDict(z=Tensor(1)))
+set_in(3, "parameter-of-nobody", MODEL, "module", OrderedDict(a=Tensor(0), b=Tensor(0), c=Tensor(0), d=Tensor(0)))
+set_in(3, "partition-missing", OTHER, "fp32_flat_groups", [Tensor(3)])
+
+
+@case(1)
+def shapes_repeated(c):
+    table = OrderedDict(("a%d" % i, Size(1)) for i in range(20))
+    c.model()["param_shapes"] = [table] * 2000
+
+
+@case(1)
+def state_missing(c):
+    del STATE(c)["exp_avg_sq"]
+
+
+@case(1)
+def states_missing(c):
+    c.rank(1)["base_optimizer_state"]["state"] = {}
+
+
+@case(1)
+def held_by_nobody(c):
+    c.rank(0)["param_slice_mappings"][0] = OrderedDict(a=Fragment(3, 0))
+    c.rank(1)["param_slice_mappings"][0] = OrderedDict()
+
+
+@case(1)
+def held_in_part(c):
+    c.rank(1)["param_slice_mappings"][0] = OrderedDict(b=Fragment(2, 0))
+
+
+@case(1)
+def noted_without_mappings(c):
+    del c.rank(0)["param_slice_mappings"], c.rank(1)["param_slice_mappings"]
+
+
+@case(1)
+def short_without_mappings(c):
+    noted_without_mappings(c)
+    c.rank(1)["single_partition_of_fp32_groups"] = [Tensor(2)]
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else ROOT
+    os.makedirs(root, exist_ok=True)
+    for name in os.listdir(root):
+        if os.path.isdir(os.path.join(root, name)):
+            shutil.rmtree(os.path.join(root, name))
+    for name, (stage, change) in CASES.items():
+        c = Case(stage)
+        change(c)
+        c.write(os.path.join(root, name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+// DeepSpeed's ZeRO: folders that it wrote (tests/data/make_zero.py) against the full tensors that were gathered in the
+// runs that wrote them, and what is left of them after damage. Hostile ones are in tests/golden-errors/zero.
+#include "tests/formats/formats_testing.h"
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/zero/";
+const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-optimizer", "stage2-bf16",
+                              "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
+
+IndexPointer open_with(const std::string &path, const char *weights, ckpt_error *err) {
+  ckpt_open_options options = {};
+  options.struct_size = sizeof options;
+  options.weights = weights;
+  ckpt_index *index = nullptr;
+  EXPECT_EQ(ckpt_open(&index, path.c_str(), &options, err), CKPT_OK) << text_of(*err);
+  return IndexPointer(index, ckpt_index_free);
+}
+
+// The digest of what an index holds.
+std::string digest_of(const ckpt_index *index, const char *include) {
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  run.memory = 16 << 20;
+  run.n_threads = 1;
+  ckpt_hash_options options = {};
+  options.struct_size = sizeof options;
+  options.include = include;
+  options.run = &run;
+  ckpt_digest found;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_hash(index, &options, &found, &err), CKPT_OK) << text_of(err);
+  return std::string(reinterpret_cast<const char *>(&found), sizeof found);
+}
+
+std::string digest_of(const std::string &path, const char *weights, const char *include = "all") {
+  ckpt_error err = {};
+  IndexPointer index = open_with(path, weights, &err);
+  return index == nullptr ? text_of(err) : digest_of(index.get(), include);
+}
+
+// Names of tensors, and how many extents each has.
+std::map<std::string, uint32_t> extents_of(const ckpt_index *index) {
+  std::map<std::string, uint32_t> extents;
+  for (uint32_t i = 0; i < index->n_tensors; i++) extents[index->tensors[i].name] = index->tensors[i].n_extents;
+  return extents;
+}
+
+TEST(Zero, TensorsAreThoseOfTheRunThatWroteThem) {
+  for (const char *name : kCases)
+    EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
+}
+
+// The weights that the model was run with, where there are any: stage 3 stores none but masters.
+TEST(Zero, StoredWeightsAreThoseOfTheModel) {
+  for (const char *name : kCases) {
+    if (std::string(name).find("stage3") == 0) continue;
+    EXPECT_EQ(digest_of(kData + name, "model"), digest_of(kData + name + ".safetensors", "model")) << name;
+  }
+}
+
+TEST(Zero, NamesRolesAndObjects) {
+  for (const char *name : kCases) {
+    ckpt_error err = {};
+    IndexPointer index = open(kData + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    const std::map<std::string, ckpt_role> wanted = {{"embed.weight", CKPT_ROLE_PARAMETER},
+                                                     {"fixed.bias", CKPT_ROLE_PARAMETER},
+                                                     {"count", CKPT_ROLE_BUFFER},
+                                                     {"table", CKPT_ROLE_OTHER},
+                                                     {"optimizer.state.norm.bias.exp_avg", CKPT_ROLE_EXP_AVG},
+                                                     {"optimizer.state.up.weight.exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
+                                                     {"optimizer.state.down.weight.step", CKPT_ROLE_STEP}};
+    for (const auto &[tensor_name, role] : wanted) {
+      const ckpt_tensor *tensor = ckpt_index_find(index.get(), tensor_name.c_str());
+      ASSERT_NE(tensor, nullptr) << name << " " << tensor_name;
+      EXPECT_EQ(tensor->role, role) << name << " " << tensor_name;
+    }
+    EXPECT_EQ(ckpt_index_find(index.get(), "head.weight"), ckpt_index_find(index.get(), "embed.weight")) << name;
+    EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.fixed.weight.exp_avg"), nullptr) << name;
+    EXPECT_EQ(index->step, 3) << name;
+    const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+    ASSERT_NE(groups, nullptr) << name;
+    ASSERT_EQ(groups->n, 2u) << name;
+    EXPECT_EQ(ckpt_object_get(groups->items[0], "weight_decay")->number, 0.1) << name;
+    const ckpt_object *params = ckpt_object_get(groups->items[1], "params");
+    ASSERT_EQ(params->n, 3u) << name;
+    EXPECT_STREQ(params->items[0]->text, "up.bias") << name;
+    const ckpt_object *trainer = ckpt_object_get(index->objects, CKPT_STATE_TRAINER);
+    EXPECT_STREQ(ckpt_object_get(trainer, "note")->text, "kept as it is") << name;
+    EXPECT_EQ(ckpt_object_get(trainer, "dp_world_size"), nullptr) << name;
+    EXPECT_NE(ckpt_object_get(index->objects, CKPT_STATE_SCHEDULER), nullptr) << name;
+  }
+}
+
+// A parameter lies on several ranks, and in stage 3 on all that have some of it.
+TEST(Zero, ParametersAreCutAmongRanks) {
+  ckpt_error err = {};
+  IndexPointer second = open(kData + "stage2-bf16", &err, false), third = open(kData + "stage3-bf16", &err, false);
+  ASSERT_TRUE(second != nullptr && third != nullptr) << text_of(err);
+  auto of_second = extents_of(second.get()), of_third = extents_of(third.get());
+  EXPECT_EQ(of_second["optimizer.state.up.weight.exp_avg"], 3u);
+  EXPECT_EQ(of_second["optimizer.state.embed.weight.exp_avg"], 1u);
+  EXPECT_EQ(of_third["optimizer.state.embed.weight.exp_avg"], 3u);
+  EXPECT_EQ(of_third["fixed.bias"], 3u);
+  EXPECT_EQ(std::string(third->writer), "DeepSpeed 0.19.8 (ZeRO stage 3, 3 ranks)");
+  EXPECT_EQ(third->min_ranks, 3u);
+}
+
+// The folder of a tag is the same checkpoint without `latest`.
+TEST(Zero, TagIsFollowed) {
+  Folder folder;
+  std::filesystem::copy(kData + "stage1", folder / "c", std::filesystem::copy_options::recursive);
+  const std::string whole = digest_of(kData + "stage1", nullptr);
+  EXPECT_EQ(digest_of(kData + "stage1/global_step3", nullptr), whole);
+  std::filesystem::copy(folder / "c/global_step3", folder / "c/global_step4");
+  EXPECT_EQ(digest_of(folder / "c", nullptr), whole);  // of two tags `latest` says which
+  spill(folder / "c/config.json", "{\"model_type\": \"none\"}");
+  ckpt_error err = {};
+  IndexPointer index = open_with(folder / "c", nullptr, &err);
+  EXPECT_NE(ckpt_index_side_file(index.get(), "config.json"), nullptr);
+}
+
+// Tensors that are steps are compared, too.
+TEST(Zero, RanksOfDifferentStepsAreRefused) {
+  Folder folder;
+  std::filesystem::copy(kData + "stage1", folder / "c", std::filesystem::copy_options::recursive);
+  const std::string path = folder / "c/global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt";
+  std::string bytes = slurp(path), three("\0\0\x40\x40", 4), four("\0\0\x80\x40", 4);
+  const size_t at = bytes.find(three);
+  ASSERT_NE(at, std::string::npos);
+  spill(path, bytes.replace(at, 4, four));
+  ckpt_error err = {};
+  EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+  EXPECT_NE(text_of(err).find("another step than rank 0 (4, 3)"), std::string::npos) << text_of(err);
+}
+
+// Wherever a file ends too early, opening says so or what is read fails; nothing crashes.
+TEST(Zero, CutAnywhere) {
+  for (const char *name : {"stage2-bf16", "stage3-bf16", "stage0-bf16"}) {
+    for (const auto &entry : std::filesystem::directory_iterator(kData + name + "/global_step3")) {
+      Folder folder;
+      std::filesystem::copy(kData + name, folder / "c", std::filesystem::copy_options::recursive);
+      const std::string bytes = slurp(entry.path()),
+                        path = folder / ("c/global_step3/" + entry.path().filename().string());
+      for (size_t n = 0; n < bytes.size(); n += 499) {
+        spill(path, bytes.substr(0, n));
+        ckpt_error err = {};
+        EXPECT_EQ(open(folder / "c", &err, false), nullptr) << path << " " << n;
+        EXPECT_NE(err.status, CKPT_EINTERNAL) << text_of(err);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace formats_testing
