@@ -63,6 +63,15 @@ static file_kind kind_of(const char *name, uint32_t *rank) {
   return is_rank && is_optimizer ? FILE_OPTIMIZER : FILE_OTHER;
 }
 
+bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries) {
+  uint32_t rank;
+  for (size_t i = 0; i < n_entries; i++) {
+    file_kind kind = entries[i].is_folder ? FILE_OTHER : kind_of(entries[i].name, &rank);
+    if (kind == FILE_MODEL || kind == FILE_RANK_MODEL) return true;
+  }
+  return false;
+}
+
 static bool has_states(const ckpt_entry *entries, size_t n_entries) {
   uint32_t rank;
   for (size_t i = 0; i < n_entries; i++)
@@ -85,13 +94,13 @@ static bool probe(const ckpt_probe *p) {
 
 /* ---- the folder -------------------------------------------------------------------------------------------------- */
 
-/* The tag that `latest` says, as a folder's name. */
-static ckpt_status read_tag(ckpt_zero *zero, ckpt_error *err) {
+/* The tag that `latest` or its like says, as a folder's name. */
+static ckpt_status read_tag(ckpt_zero *zero, const char *latest, ckpt_error *err) {
   enum { MAX_TAG_BYTES = 255 };
   char tag[MAX_TAG_BYTES + 1] = "";
   uint32_t file;
   uint64_t n;
-  CKPT_TRY(ckpt_source_add(zero->index->source, CKPT_ZERO_LATEST, &file, &n, err));
+  CKPT_TRY(ckpt_source_add(zero->index->source, latest, &file, &n, err));
   const char *path = ckpt_source_path(zero->index->source, file);
   if (n > MAX_TAG_BYTES) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tag (%llu bytes)", (ull)n);
   CKPT_TRY(ckpt_source_read(zero->index->source, file, 0, tag, (size_t)n, err));
@@ -155,7 +164,7 @@ static ckpt_status list_all(ckpt_zero *zero, ckpt_error *err) {
   if (status == CKPT_ENOTFOUND) {
     if (err != NULL) *err = (ckpt_error){0};
     status = ckpt_fail(err, status, zero->index->path, NULL,
-                       "latest says %s, and there is no such folder (copy it, or name the folder of another save)",
+                       "the tag is %s, and there is no such folder (copy it, or name the folder of another save)",
                        zero->folder);
   }
   CKPT_TRY_GOTO(status);
@@ -195,7 +204,9 @@ static ckpt_status read_all(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *e
   CKPT_TRY(ckpt_zero_open(file, zero, zero->models.paths[0], err));
   CKPT_TRY(ckpt_zero_read_params(zero, file, err));
   zero->world = 1;
-  if (zero->optimizers.n != 0) {
+  if (zero->is_universal) {
+    CKPT_TRY(ckpt_zero_read_universal(zero, err));
+  } else if (zero->optimizers.n != 0) {
     CKPT_TRY(ckpt_zero_read_ranks(zero, err));
     CKPT_TRY(check_files(zero, err));
   } else if (zero->n_shapes != 0) {
@@ -211,16 +222,16 @@ static ckpt_status read_all(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *e
   return ckpt_torch_globals_note(&zero->globals, zero->index, err);
 }
 
-static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
-                              const ckpt_open_options *options, ckpt_error *err) {
-  (void)name;
+ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_universal, const ckpt_open_options *options,
+                           ckpt_error *err) {
   ckpt_zero_file file = {0};
   ckpt_zero *zero = calloc(1, sizeof *zero);
   CKPT_TRY_ALLOC(zero, err);
   zero->index = index;
   zero->folder = "";
+  zero->is_universal = is_universal;
   ckpt_status status;
-  if (!has_states(p->entries, p->n_entries)) CKPT_TRY_GOTO(read_tag(zero, err));
+  if (latest != NULL) CKPT_TRY_GOTO(read_tag(zero, latest, err));
   CKPT_TRY_GOTO(read_all(zero, &file, err));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
@@ -234,6 +245,13 @@ done:
   free(zero->extents);
   free(zero);
   return status;
+}
+
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
+                              const ckpt_open_options *options, ckpt_error *err) {
+  (void)name;
+  bool is_tag = has_states(p->entries, p->n_entries);
+  return ckpt_zero_read(index, is_tag ? NULL : CKPT_ZERO_LATEST, false, options, err);
 }
 
 const ckpt_format ckpt_format_zero = {

@@ -66,6 +66,7 @@ typedef struct ckpt_zero {
   const char *folder;                 /* of the files, below the root; "" for the root itself */
   ckpt_zero_files models, optimizers; /* as the folder lists them */
   uint32_t stage, world, n_groups;    /* groups: flats of each rank */
+  bool is_universal;                  /* read by zero_universal.c */
   bool is_bf16_optimizer;             /* no stage is said, padding is not stripped */
   ckpt_zero_param *params;            /* in the order of the file; by_name: their numbers in order of names */
   uint32_t n_params, param_capacity, n_shapes;
@@ -142,9 +143,21 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
 
 /* ---- zero.c ---- */
 
+/* Reads a folder: that of the tag that the file `latest` says, or (NULL) itself. The index is finished then. */
+ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_universal, const ckpt_open_options *options,
+                           ckpt_error *err);
+
+/* Whether model files are among a folder's entries. */
+bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries);
+
 /* Fails with the name of the file of a rank that is missing; n_wanted: how many ranks there were. */
 ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t rank, uint64_t n_wanted,
                               ckpt_error *err);
+
+/* ---- zero_universal.c ---- */
+
+/* Flats and pieces of a universal checkpoint, each parameter's whole. */
+ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero_ranks.c: what the optimizer files say ---- */
 

@@ -29,7 +29,7 @@ static ckpt_status read_file(ckpt_zero_file *file, ckpt_zero *zero, ckpt_error *
   CKPT_TRY(count_globals(zero, &report, err));
   CKPT_TRY(ckpt_torch_graph_add(&file->graph, file->held, "", true, err));
   zero->n_expanded = file->graph.n_expanded;
-  if (file->graph.root->kind == CKPT_OBJECT_DICT) return CKPT_OK;
+  if (zero->is_universal || file->graph.root->kind == CKPT_OBJECT_DICT) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its object is no dict: DeepSpeed did not write it");
 }
 

@@ -150,10 +150,11 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
 static ckpt_status set_writer(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
   const ckpt_object *version = ckpt_object_get(root, "ds_version");
   bool is_said = version != NULL && version->kind == CKPT_OBJECT_TEXT && version->n < 32;
+  const char *kind = zero->is_universal ? "universal, of " : "",
+             *of = zero->is_bf16_optimizer ? ", BF16_Optimizer" : "";
   zero->index->writer =
-      ckpt_arena_printf(&zero->index->arena, "DeepSpeed%s%s (ZeRO stage %u%s, %u rank%s)", is_said ? " " : "",
-                        is_said ? version->text : "", zero->stage, zero->is_bf16_optimizer ? ", BF16_Optimizer" : "",
-                        zero->world, zero->world == 1 ? "" : "s");
+      ckpt_arena_printf(&zero->index->arena, "DeepSpeed%s%s (%sZeRO stage %u%s, %u rank%s)", is_said ? " " : "",
+                        is_said ? version->text : "", kind, zero->stage, of, zero->world, zero->world == 1 ? "" : "s");
   CKPT_TRY_ALLOC(zero->index->writer, err);
   zero->index->min_ranks = zero->world;
   zero->index->step = ckpt_zero_number(ckpt_object_get(root, "global_steps"));

@@ -85,6 +85,8 @@ ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, u
   bool is_scalar = zero->slots[slot].is_scalar;
   uint64_t start = 0;
   uint32_t n = 0;
+  if (dtype == CKPT_DTYPE_NONE) /* frozen, without elements */
+    return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, name, "no rank has a fragment of it");
   if (is_scalar) make_scalar(zero, param, slot, &n);
   for (uint32_t i = 0; i < param->n_pieces && !is_scalar; i++) {
     const ckpt_zero_piece *piece = &zero->pieces[param->first_piece + i];

@@ -5,6 +5,8 @@ python make_fuzz_corpus.py
 import os
 import sys
 
+import make_zero_errors
+
 here = os.path.dirname(os.path.abspath(__file__))
 out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "fuzz", "corpus")
 
@@ -215,3 +217,17 @@ converted("dcp", TO_TORCH | ALL, all_of("../golden-errors/dcp/noted-nothing"))
 converted("dcp-safetensors", TO_HF, all_of("dcp/safetensors"))
 converted("dcp-no-collectives", TO_DCP | ALL, all_of("dcp/no-collectives"))
 converted("bin", TO_DCP | ZSTD | ALL, [("pytorch_model.bin", "torch/training.pt")])
+
+# fuzz_zero: a byte of options, then the pickles of the model and of two ranks' optimizers.
+make_zero_errors.Tensor.pad = 4
+for name in ("noted-nothing", "noted-nothing-3", "noted-without-mappings", "shapes-huge", "mapping-overlaps", "held-in-part",
+             "sum-off", "state-missing", "shapes-repeated"):
+    stage, change = make_zero_errors.CASES[name]
+    case = make_zero_errors.Case(stage)
+    change(case)
+    content = bytes([stage == 3])
+    for value in (case.model(), *(case.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank] for rank in range(2))):
+        data, storages = make_zero_errors.pickled(value)
+        assert len(storages) <= 8 and all(len(storage.values) == 4 for storage in storages)
+        content += len(data).to_bytes(2, "little") + data
+    write("zero", name, content)

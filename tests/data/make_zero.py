@@ -7,8 +7,8 @@ masters and moments by the fragments that the optimizer itself works on, the sto
 """
 import os
 import shutil
+import subprocess
 import sys
-import tempfile
 
 os.environ.update(DS_ACCELERATOR="cpu", DS_BUILD_OPS="0", CUDA_VISIBLE_DEVICES="", DS_SKIP_CUDA_CHECK="1")
 
@@ -185,6 +185,16 @@ def work(rank, root, case, port):
     dist.destroy_process_group()
 
 
+def convert(root, case):
+    """<root>/../universal/<case>/, as DeepSpeed's own ds_to_universal makes it; it holds what <case>.safetensors says."""
+    import deepspeed.checkpoint.ds_to_universal as ds_to_universal
+    tag = os.path.join(root, "..", "universal", case, "global_step3_universal")
+    shutil.rmtree(os.path.dirname(tag), ignore_errors=True)
+    subprocess.run([sys.executable, ds_to_universal.__file__, "--input_folder", os.path.join(root, case, "global_step3"),
+                    "--output_folder", tag, "--num_extract_workers", "1", "--num_merge_workers", "1",
+                    "--inject_missing_state"], check=True, stdout=subprocess.DEVNULL)
+
+
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else ROOT
     import torch.multiprocessing as mp
@@ -192,6 +202,8 @@ def main():
     for i, case in enumerate(sys.argv[2:] or CASES):
         shutil.rmtree(os.path.join(root, case), ignore_errors=True)
         mp.spawn(work, args=(root, case, 29600 + os.getpid() % 300 + i), nprocs=CASES[case][0])
+        if case in ("stage2-bf16", "stage3-bf16"):
+            convert(root, case)
 
 
 if __name__ == "__main__":

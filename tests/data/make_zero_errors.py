@@ -53,11 +53,13 @@ class Storage:
 
 
 class Tensor:
+    pad = 0  # elements that a storage has at least
+
     def __init__(self, *shape, first=0.0, kind=FloatStorage):
         n = 1
         for axis in shape:
             n *= axis
-        self.shape, self.storage = shape, Storage([first + i for i in range(n)], kind)
+        self.shape, self.storage = shape, Storage([first + i for i in range(max(n, Tensor.pad))], kind)
 
     def __reduce__(self):
         strides, step = [], 1
@@ -67,8 +69,8 @@ class Tensor:
         return rebuild, (self.storage, 0, self.shape, tuple(strides), False, OrderedDict())
 
 
-def save(path, value):
-    """torch.save."""
+def pickled(value):
+    """The pickle of a file, and its storages."""
     data, storages = io.BytesIO(), []
 
     class Pickler(pickle.Pickler):
@@ -80,11 +82,17 @@ def save(path, value):
             return "storage", item.kind, str(storages.index(item)), "cpu", len(item.values)
 
     Pickler(data, 2).dump(value)
+    return data.getvalue(), storages
+
+
+def save(path, value):
+    """torch.save."""
+    data, storages = pickled(value)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with zipfile.ZipFile(path, "w") as out:
         def put(name, content):
             out.writestr(zipfile.ZipInfo("archive/" + name), content)
-        put("data.pkl", data.getvalue())
+        put("data.pkl", data)
         put("byteorder", "little")
         for i, storage in enumerate(storages):
             form = "<%d%s" % (len(storage.values), "f" if storage.kind is FloatStorage else "e")

@@ -94,6 +94,34 @@ TEST(Zero, NamesRolesAndObjects) {
   }
 }
 
+TEST(Universal, TensorsAreThoseOfTheRunThatWroteThem) {
+  const std::string universal = std::string(CKPT_TESTS_DIR) + "/data/universal/";
+  for (const char *name : {"stage2-bf16", "stage3-bf16"}) {
+    EXPECT_EQ(digest_of(universal + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
+    EXPECT_EQ(digest_of(universal + name + "/global_step3_universal", nullptr), digest_of(kData + name, nullptr))
+        << name;
+    ckpt_error err = {};
+    IndexPointer index = open(universal + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_STREQ(index->format, "universal");
+    const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+    EXPECT_STREQ(ckpt_object_get(groups->items[0], "params")->items[1]->text, "up.weight") << name;
+  }
+}
+
+TEST(Universal, WhatIsMissingIsNamed) {
+  for (const char *file : {"up.weight/exp_avg.pt", "norm.bias/fp32.pt", "optimizer_state.pt"}) {
+    Folder folder;
+    std::filesystem::copy(std::string(CKPT_TESTS_DIR) + "/data/universal/stage2-bf16", folder / "c",
+                          std::filesystem::copy_options::recursive);
+    std::filesystem::remove(folder / (std::string("c/global_step3_universal/zero/") + file));
+    ckpt_error err = {};
+    EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+    EXPECT_EQ(err.status, CKPT_ENOTFOUND) << text_of(err);
+    EXPECT_NE(text_of(err).find(file), std::string::npos) << text_of(err);
+  }
+}
+
 // A parameter lies on several ranks, and in stage 3 on all that have some of it.
 TEST(Zero, ParametersAreCutAmongRanks) {
   ckpt_error err = {};

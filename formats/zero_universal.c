@@ -1,0 +1,203 @@
+/* zero_universal.c - DeepSpeed's universal checkpoints (ds_to_universal): reading, the row.
+ *
+ *   latest_universal                                      the tag
+ *   global_step3_universal/..._model_states.pt            the model files of the ZeRO checkpoint that it came from
+ *                          zero/<parameter>/fp32.pt       {"param": tensor, "cat_dim", ...}, or of stage 3 a flat
+ * tensor exp_avg.pt, exp_avg_sq.pt, step.pt zero/optimizer_state.pt        {"param_groups", "loss_scaler",
+ * "zero_stage", ...}
+ *
+ * A parameter's files are flats that hold all of it, so that the rest is as zero*.c has it. Folders below zero/ of what
+ * the model file stores whole (buffers, frozen and tied parameters, cast to fp32) are passed over. docs/formats/zero.md
+ * has the layout. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+
+typedef unsigned long long ull;
+
+#define CKPT_LATEST_UNIVERSAL "latest_universal"
+
+static bool has(const ckpt_probe *p, const char *name, bool is_folder) {
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (p->entries[i].is_folder == is_folder && strcmp(p->entries[i].name, name) == 0) return true;
+  return false;
+}
+
+/* What is also the save folder of a run is that: DeepSpeed converts beside what it saved. */
+static bool probe(const ckpt_probe *p) {
+  if (!p->is_folder) return false;
+  if (ckpt_zero_has_models(p->entries, p->n_entries)) return has(p, "zero", true);
+  return has(p, CKPT_LATEST_UNIVERSAL, false) && !has(p, CKPT_ZERO_LATEST, false);
+}
+
+/* ---- one parameter ----------------------------------------------------------------------------------------------- */
+
+/* The path of a file below zero/. */
+static const char *path_of(const ckpt_zero *zero, const char *name, const char *file) {
+  const char *slash = zero->folder[0] == '\0' ? "" : "/";
+  return ckpt_arena_printf(&zero->index->arena, "%s%szero/%s%s%s", zero->folder, slash, name,
+                           file[0] == '\0' ? "" : "/", file);
+}
+
+/* What a file holds in one slot of a parameter's flat. */
+static ckpt_status take(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_zero_param *param, ckpt_zero_flat *flat,
+                        uint32_t slot, ckpt_error *err) {
+  const ckpt_object *root = file->graph.root, *value = ckpt_object_get(root, "param");
+  ckpt_zero_slot *of = &zero->slots[slot];
+  uint8_t dtype;
+  uint64_t n;
+  CKPT_TRY(ckpt_zero_flat_of(file, value == NULL ? root : value, "its value", &flat->extents[slot], &n, &dtype, err));
+  if (slot == 0) flat->n = n;
+  if (n != (of->is_scalar ? 1 : param->n_elements))
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name, "it has %llu elements, and %llu in param_shapes",
+                     (ull)n, (ull)param->n_elements);
+  if (of->dtype == CKPT_DTYPE_NONE) of->dtype = dtype;
+  if (of->dtype == dtype) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, param->name, "%s, and others are %s",
+                   ckpt_dtype_name((ckpt_dtype)dtype), ckpt_dtype_name((ckpt_dtype)of->dtype));
+}
+
+static ckpt_status read_slot(ckpt_zero *zero, ckpt_zero_param *param, ckpt_zero_flat *flat, uint32_t slot,
+                             ckpt_error *err) {
+  ckpt_zero_file file = {0};
+  char name[CKPT_ZERO_KEY_BYTES + 4];
+  const char *key = slot == 0 ? "fp32" : zero->slots[slot].key;
+  memcpy(name, key, strlen(key));
+  memcpy(name + strlen(key), ".pt", 4);
+  const char *path = path_of(zero, param->name, name);
+  CKPT_TRY_ALLOC(path, err);
+  ckpt_status status = ckpt_zero_open(&file, zero, path, err);
+  if (status == CKPT_OK) status = take(zero, &file, param, flat, slot, err);
+  ckpt_zero_close(&file);
+  return status;
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
+
+/* A state by its file in the folder of the first parameter; a step that is no tensor stays in the groups. */
+static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const char *name, ckpt_error *err) {
+  size_t n = strlen(name);
+  if (n <= 3 || strcmp(name + n - 3, ".pt") != 0 || strcmp(name, "fp32.pt") == 0) return CKPT_OK;
+  if (n - 3 >= CKPT_ZERO_KEY_BYTES || zero->n_slots == CKPT_ZERO_SLOTS)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, param->name, "more than %d states of it",
+                     CKPT_ZERO_SLOTS - 1);
+  ckpt_zero_file file = {0};
+  const char *path = path_of(zero, param->name, name);
+  CKPT_TRY_ALLOC(path, err);
+  ckpt_status status = ckpt_zero_open(&file, zero, path, err);
+  const ckpt_object *value = status == CKPT_OK ? ckpt_object_get(file.graph.root, "param") : NULL;
+  const ckpt_tensor *tensor =
+      status == CKPT_OK ? ckpt_zero_tensor(&file, value == NULL ? file.graph.root : value) : NULL;
+  if (tensor != NULL) {
+    ckpt_zero_slot *slot = &zero->slots[zero->n_slots++];
+    *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0 && param->rank != 0};
+    memcpy(slot->key, name, n - 3);
+  }
+  ckpt_zero_close(&file);
+  return status;
+}
+
+static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n = 0;
+  const char *folder = path_of(zero, param->name, "");
+  CKPT_TRY_ALLOC(folder, err);
+  ckpt_status status = ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err);
+  for (size_t i = 0; i < n && status == CKPT_OK; i++)
+    if (!entries[i].is_folder) status = add_slot(zero, param, entries[i].name, err);
+  ckpt_list_free(entries, n);
+  return status;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+/* The step of all parameters, where rank 0's optimizer state is kept whole, as of stage 3. */
+static ckpt_status find_step(const ckpt_zero_file *file, ckpt_extent *step, uint8_t *dtype, ckpt_error *err) {
+  const ckpt_object *states = ckpt_object_get(ckpt_object_get(file->graph.root, "optimizer_state_dict"), "state");
+  const ckpt_object *first =
+      states == NULL || states->kind != CKPT_OBJECT_DICT || states->n == 0 ? NULL : states->items[1];
+  const ckpt_object *value = first == NULL ? NULL : ckpt_object_field(first, "step");
+  uint64_t n;
+  if (ckpt_zero_tensor(file, value) == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_zero_flat_of(file, value, "the step", step, &n, dtype, err));
+  if (n != 1) *dtype = CKPT_DTYPE_NONE;
+  return CKPT_OK;
+}
+
+static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtype, ckpt_error *err) {
+  ckpt_zero_file file = {0};
+  const char *path = path_of(zero, "optimizer_state.pt", "");
+  CKPT_TRY_ALLOC(path, err);
+  ckpt_status status = ckpt_zero_open(&file, zero, path, err);
+  if (status == CKPT_OK) {
+    const ckpt_object *scaler = ckpt_object_get(file.graph.root, "loss_scaler");
+    int64_t stage = ckpt_zero_number(ckpt_object_get(file.graph.root, "zero_stage"));
+    zero->stage = stage < 0 || stage > 3 ? 1 : (uint32_t)stage;
+    zero->groups = ckpt_object_get(file.graph.root, "param_groups");
+    zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
+    status = find_step(&file, step, dtype, err);
+  }
+  if (status == CKPT_OK) ckpt_zero_keep(&file, zero, NULL);
+  ckpt_zero_close(&file);
+  return status;
+}
+
+/* All of a parameter as one flat. */
+static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const ckpt_extent *step, uint32_t n_own,
+                              ckpt_error *err) {
+  if (strchr(param->name, '/') != NULL || param->name[0] == '.')
+    return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name, "its name is no folder's");
+  CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
+  ckpt_zero_flat *flat = &zero->flats[zero->n_flats++];
+  *flat = (ckpt_zero_flat){0};
+  for (uint32_t slot = 0; slot < n_own; slot++) CKPT_TRY(read_slot(zero, param, flat, slot, err));
+  if (n_own < zero->n_slots) flat->extents[n_own] = *step;
+  return ckpt_zero_add_piece(zero, (uint32_t)(param - zero->params), zero->n_flats - 1, 0, param->n_elements, err);
+}
+
+ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
+  ckpt_extent step = {0};
+  uint8_t dtype = CKPT_DTYPE_NONE;
+  uint32_t first = 0;
+  CKPT_TRY(read_common(zero, &step, &dtype, err));
+  zero->n_groups = zero->n_shapes; /* what groups number */
+  zero->world = zero->stage == 3 ? zero->models.n : 1;
+  zero->slots[0] = (ckpt_zero_slot){.key = "master"};
+  zero->n_slots = 1;
+  while (first < zero->n_params && zero->params[first].group == UINT32_MAX) first++;
+  if (first < zero->n_params) CKPT_TRY(find_slots(zero, &zero->params[first], err));
+  uint32_t n_own = zero->n_slots;
+  bool has_step = dtype == CKPT_DTYPE_NONE || n_own == CKPT_ZERO_SLOTS;
+  for (uint32_t i = 0; i < n_own; i++) has_step = has_step || strcmp(zero->slots[i].key, "step") == 0;
+  if (!has_step) zero->slots[zero->n_slots++] = (ckpt_zero_slot){.key = "step", .is_scalar = true, .dtype = dtype};
+  for (uint32_t i = 0; i < zero->n_params; i++)
+    if (zero->params[i].group != UINT32_MAX) CKPT_TRY(read_param(zero, &zero->params[i], &step, n_own, err));
+  return CKPT_OK;
+}
+
+/* ---- the row ----------------------------------------------------------------------------------------------------- */
+
+static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
+                              const ckpt_open_options *options, ckpt_error *err) {
+  (void)name;
+  bool is_tag = ckpt_zero_has_models(p->entries, p->n_entries);
+  return ckpt_zero_read(index, is_tag ? NULL : CKPT_LATEST_UNIVERSAL, true, options, err);
+}
+
+const ckpt_format ckpt_format_universal = {
+    .name = "universal",
+    .suffixes = "",
+    .caps = {.is_folder = true,
+             .aliases = true,
+             .objects = true,
+             .training_state = true,
+             .side_files = true,
+             .ranks = true,
+             .max_rank = CKPT_MAX_RANK},
+    .probe = probe,
+    .read = read_index,
+};
