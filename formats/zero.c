@@ -79,13 +79,41 @@ static bool has_states(const ckpt_entry *entries, size_t n_entries) {
   return false;
 }
 
+static bool is_step(const ckpt_entry *entry) {
+  return entry->is_folder && strncmp(entry->name, "global_step", 11) == 0;
+}
+
+/* Whether a folder below is one that is refused. */
+static bool is_refused(const ckpt_probe *p, const char *folder) {
+  ckpt_entry *entries = NULL;
+  size_t n = 0;
+  uint32_t rank;
+  bool is_unread = ckpt_list(&entries, &n, p->path, folder, NULL) != CKPT_OK;
+  for (size_t i = 0; i < n && !is_unread; i++) is_unread = kind_of(entries[i].name, &rank) == FILE_UNREAD;
+  ckpt_list_free(entries, n);
+  return is_unread;
+}
+
+/* The Trainer of Hugging Face saves a model beside it, which is read where this cannot be. */
+static bool has_other_weights(const ckpt_probe *p) {
+  for (size_t i = 0; i < p->n_entries; i++) {
+    const char *name = p->entries[i].name, *dot = strrchr(name, '.');
+    bool is_model = dot != NULL && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".bin") == 0);
+    if (!p->entries[i].is_folder && is_model && strstr(name, "model") != NULL) return true;
+  }
+  return false;
+}
+
 static bool has_latest(const ckpt_probe *p) {
   bool has_tag = false, has_folder = false;
   for (size_t i = 0; i < p->n_entries; i++) {
     has_tag = has_tag || (!p->entries[i].is_folder && strcmp(p->entries[i].name, CKPT_ZERO_LATEST) == 0);
-    has_folder = has_folder || (p->entries[i].is_folder && strncmp(p->entries[i].name, "global_step", 11) == 0);
+    has_folder = has_folder || is_step(&p->entries[i]);
   }
-  return has_tag && has_folder;
+  if (!has_tag || !has_folder || !has_other_weights(p)) return has_tag && has_folder;
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (is_step(&p->entries[i]) && is_refused(p, p->entries[i].name)) return false;
+  return true;
 }
 
 static bool probe(const ckpt_probe *p) {
@@ -231,8 +259,11 @@ ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_univer
   zero->folder = "";
   zero->is_universal = is_universal;
   ckpt_status status;
+  bool is_model = options->weights != NULL && strcmp(options->weights, "model") == 0;
   if (latest != NULL) CKPT_TRY_GOTO(read_tag(zero, latest, err));
   CKPT_TRY_GOTO(read_all(zero, &file, err));
+  if (is_model && zero->stage == 3)
+    CKPT_TRY_GOTO(ckpt_index_note(index, false, err, "stage 3 stores no parameters but masters, which stand for them"));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   status = ckpt_index_finish(index, err);

@@ -56,15 +56,20 @@ static ckpt_status read_world(rank_file *r, ckpt_error *err) {
   return r->world < 1 ? bad(r, "partition_count says no number of ranks", err) : CKPT_OK;
 }
 
-/* The state of a group: entry number k of a LIST, or of a DICT by numbers that count up. NULL: none. */
+/* The state of a group: entry number k of a LIST, or of a DICT by numbers that go up, of which some may be missing.
+ * NULL: none. */
 static const ckpt_object *state_of(const rank_file *r, uint64_t k) {
   const ckpt_object *states = r->states, *state = NULL;
-  if (states == NULL) return NULL;
-  if (states->kind == CKPT_OBJECT_LIST) {
-    state = k < states->n ? states->items[k] : NULL;
-  } else if (states->kind == CKPT_OBJECT_DICT) {
-    for (uint64_t i = k < states->n ? k : states->n; i != UINT64_MAX && state == NULL; i--)
-      if (i < states->n && ckpt_zero_number(states->items[2 * i]) == (int64_t)k) state = states->items[2 * i + 1];
+  if (states != NULL && states->kind == CKPT_OBJECT_LIST) state = k < states->n ? states->items[k] : NULL;
+  uint64_t low = 0, high = states == NULL || states->kind != CKPT_OBJECT_DICT ? 0 : states->n;
+  while (low < high) {
+    uint64_t middle = low + (high - low) / 2;
+    int64_t number = ckpt_zero_number(states->items[2 * middle]);
+    if (number == (int64_t)k) state = states->items[2 * middle + 1];
+    if (number >= (int64_t)k)
+      high = middle;
+    else
+      low = middle + 1;
   }
   return state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > 64 ? NULL : state;
 }
@@ -123,6 +128,7 @@ static ckpt_status find_slots(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   zero->n_slots = 1;
   const ckpt_object *state = NULL;
   for (uint64_t g = 0; g < zero->n_groups && state == NULL; g++) state = state_of(r, g);
+  if (state == NULL && r->states != NULL && r->states->n != 0) return bad(r, "states of no group", err);
   for (uint64_t i = 0; state != NULL && i < state->n; i++) {
     const ckpt_object *key = state->items[2 * i];
     const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, state->items[2 * i + 1]);
@@ -324,7 +330,10 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   if ((uint64_t)r->world > zero->optimizers.n)
     return ckpt_zero_missing(zero, &zero->optimizers, zero->optimizers.n, (uint64_t)r->world, err);
   zero->world = (uint32_t)r->world;
-  if (r->flats->n > UINT32_MAX / 2 / zero->world) return bad(r, "too many groups", err);
+  enum { GROUP_BYTES = 64 }; /* of a pickle for a tensor, at least: one can stand for many */
+  if (r->flats->n > ckpt_source_size(zero->index->source, r->file.number) / GROUP_BYTES ||
+      r->flats->n > UINT32_MAX / 2 / zero->world)
+    return bad(r, "the same partitions again and again", err);
   zero->n_groups = (uint32_t)r->flats->n;
   const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
   zero->groups = r->groups;

@@ -273,6 +273,17 @@ def shapes_repeated(c):
 
 
 @case(1)
+def partitions_repeated(c):
+    for rank in range(2):
+        c.rank(rank)["single_partition_of_fp32_groups"] *= 1000
+
+
+@case(1)
+def states_of_no_group(c):
+    c.rank(0)["base_optimizer_state"]["state"] = {"a": {"exp_avg": Tensor(4)}}
+
+
+@case(1)
 def state_missing(c):
     del STATE(c)["exp_avg_sq"]
 

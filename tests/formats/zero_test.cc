@@ -150,6 +150,23 @@ TEST(Zero, TagIsFollowed) {
   EXPECT_NE(ckpt_index_side_file(index.get(), "config.json"), nullptr);
 }
 
+// The Trainer of Hugging Face saves the model beside it: training state comes first, where it can be read.
+TEST(Zero, BesideAModel) {
+  Folder folder;
+  std::filesystem::copy(std::string(CKPT_TESTS_DIR) + "/data/llama-tiny", folder / "c",
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::copy(kData + "stage2-bf16", folder / "c", std::filesystem::copy_options::recursive);
+  ckpt_error err = {};
+  IndexPointer index = open_with(folder / "c", nullptr, &err);
+  ASSERT_NE(index, nullptr);
+  EXPECT_STREQ(index->format, "zero");
+  EXPECT_NE(ckpt_index_side_file(index.get(), "tokenizer.json"), nullptr);
+  spill(folder / "c/global_step3/mp_rank_01_model_states.pt", "of another tensor parallel rank");
+  index = open_with(folder / "c", nullptr, &err);
+  ASSERT_NE(index, nullptr);
+  EXPECT_STREQ(index->format, "hf");
+}
+
 // Tensors that are steps are compared, too.
 TEST(Zero, RanksOfDifferentStepsAreRefused) {
   Folder folder;

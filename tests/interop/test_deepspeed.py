@@ -55,7 +55,7 @@ def test_stage_3_on_five_ranks(folder):
 
 
 def test_zero_to_fp32(folder):
-    """DeepSpeed's own script, in the cases that it does right: the same bits for everything that it writes."""
+    """DeepSpeed's own script, in the cases that it does right: the same bits. In stage 1 it loses frozen parameters."""
     import torch
     from safetensors.torch import load_file
     for case in ("stage1", "stage2-bf16", "stage3", "stage3-bf16"):
@@ -69,9 +69,10 @@ def test_zero_to_fp32(folder):
         theirs = torch.load(os.path.join(out, "pytorch_model.bin"), weights_only=True)
         ckpt("consolidate", path, "-o", out + ".safetensors", "--dtype", "f32")
         ours = load_file(out + ".safetensors")
-        assert set(ours) - set(theirs) == set(), case
-        for name, tensor in ours.items():
-            assert torch.equal(tensor.double(), theirs[name].double()), (case, name)
+        lost = {"fixed.weight", "fixed.bias"} if case == "stage1" else set()
+        assert set(ours) - set(theirs) == lost, (case, sorted(set(ours) ^ set(theirs)))
+        for name in set(ours) - lost:
+            assert torch.equal(ours[name].double(), theirs[name].double()), (case, name)
 
 
 if __name__ == "__main__":
