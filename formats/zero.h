@@ -82,6 +82,7 @@ typedef struct ckpt_zero {
   ckpt_torch_globals globals;
   const ckpt_object *groups;      /* of the optimizer, from rank 0 */
   const ckpt_object *loss_scaler; /* attributes, or NULL */
+  const ckpt_object *step;        /* where the states have it as a number; or NULL */
 } ckpt_zero;
 
 /* ---- zero_file.c: files and what lies in them ---- */

@@ -82,16 +82,21 @@ static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_ob
   return CKPT_OK;
 }
 
-/* A group as it is, but for its params. */
+/* A group as it is, but for its params, and for a step that is a number beside the states. */
 static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, const ckpt_object *group, ckpt_error *err) {
-  ckpt_object *copy = *out = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, group->n, NULL);
+  ckpt_arena *arena = &zero->index->arena;
+  ckpt_object *copy = *out = ckpt_object_new(arena, CKPT_OBJECT_DICT, group->n + 1, NULL);
   CKPT_TRY_ALLOC(copy, err);
+  copy->n = group->n;
   for (uint64_t i = 0; i < group->n; i++) {
     const ckpt_object *key = group->items[2 * i], *value = group->items[2 * i + 1];
     memcpy(&copy->items[2 * i], &group->items[2 * i], 2 * sizeof *copy->items);
     if (key->kind == CKPT_OBJECT_TEXT && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
       CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, err));
   }
+  if (zero->step == NULL || ckpt_object_get(group, "step") != NULL) return CKPT_OK;
+  CKPT_TRY_ALLOC(copy->items[2 * copy->n] = ckpt_object_text(arena, "step", 4), err);
+  copy->items[2 * copy->n++ + 1] = (ckpt_object *)(uintptr_t)zero->step;
   return CKPT_OK;
 }
 

@@ -97,6 +97,8 @@ static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const
     *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0 && param->rank != 0};
     memcpy(slot->key, name, n - 3);
   }
+  int64_t step = status == CKPT_OK && strcmp(name, "step.pt") == 0 ? ckpt_zero_number(file.graph.root) : -1;
+  if (step >= 0) zero->step = ckpt_object_int(&zero->index->arena, step);
   ckpt_zero_close(&file);
   return status;
 }
@@ -116,12 +118,14 @@ static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, ckp
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 /* The step of all parameters, where rank 0's optimizer state is kept whole, as of stage 3. */
-static ckpt_status find_step(const ckpt_zero_file *file, ckpt_extent *step, uint8_t *dtype, ckpt_error *err) {
+static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_extent *step, uint8_t *dtype,
+                             ckpt_error *err) {
   const ckpt_object *states = ckpt_object_get(ckpt_object_get(file->graph.root, "optimizer_state_dict"), "state");
   const ckpt_object *first =
       states == NULL || states->kind != CKPT_OBJECT_DICT || states->n == 0 ? NULL : states->items[1];
   const ckpt_object *value = first == NULL ? NULL : ckpt_object_field(first, "step");
   uint64_t n;
+  if (value != NULL && (value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT)) zero->step = value;
   if (ckpt_zero_tensor(file, value) == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_zero_flat_of(file, value, "the step", step, &n, dtype, err));
   if (n != 1) *dtype = CKPT_DTYPE_NONE;
@@ -139,7 +143,7 @@ static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtyp
     zero->stage = stage < 0 || stage > 3 ? 1 : (uint32_t)stage;
     zero->groups = ckpt_object_get(file.graph.root, "param_groups");
     zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
-    status = find_step(&file, step, dtype, err);
+    status = find_step(zero, &file, step, dtype, err);
   }
   if (status == CKPT_OK) ckpt_zero_keep(&file, zero, NULL);
   ckpt_zero_close(&file);

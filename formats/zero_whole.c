@@ -135,6 +135,8 @@ static ckpt_status add_optimizer(matcher *m, const ckpt_object *optimizer, ckpt_
       (states->n != 0 && !take_params(m, states, groups, ckpt_object_get(optimizer, "fp32_groups"))))
     return ckpt_index_note(m->zero->index, false, err,
                            "not read: the optimizer's states (an optimizer whose layout is not known)");
+  const ckpt_object *step = states->n == 0 ? NULL : ckpt_object_field(states->items[1], "step");
+  if (step != NULL && (step->kind == CKPT_OBJECT_INT || step->kind == CKPT_OBJECT_FLOAT)) m->zero->step = step;
   m->zero->groups = groups;
   if (!match(m)) {
     for (uint32_t i = 0; i < m->n_params; i++) m->items[m->n_model + i].name = NULL;

@@ -150,6 +150,19 @@ TEST(Zero, TagIsFollowed) {
   EXPECT_NE(ckpt_index_side_file(index.get(), "config.json"), nullptr);
 }
 
+// A step that is a number beside the states, as DeepSpeed's own optimizers have it, is in the groups.
+TEST(Zero, StepsThatAreNumbers) {
+  for (const char *name : {"noted-nothing", "noted-nothing-3"}) {
+    ckpt_error err = {};
+    IndexPointer index = open(std::string(CKPT_TESTS_DIR) + "/golden-errors/zero/" + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    const ckpt_object *group = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)->items[0];
+    ASSERT_NE(ckpt_object_get(group, "step"), nullptr) << name;
+    EXPECT_EQ(ckpt_object_get(group, "step")->integer, 1) << name;
+    EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.a.step"), nullptr) << name;
+  }
+}
+
 // The Trainer of Hugging Face saves the model beside it: training state comes first, where it can be read.
 TEST(Zero, BesideAModel) {
   Folder folder;
