@@ -63,12 +63,13 @@ Files bytes_of(const std::string &path) {
 // All checkpoints that stand committed below tests/data, but a program.
 std::vector<std::string> goldens() {
   std::vector<std::string> paths = {"llama-tiny", "gpt2-tiny"};
-  for (const char *folder : {"dcp", "safetensors", "torch"})
+  for (const char *folder : {"dcp", "safetensors", "torch", "universal", "zero"})
     for (const auto &entry : std::filesystem::directory_iterator(kData + folder)) {
       std::string name = entry.path().filename();
-      bool is_other = std::string(folder) == "dcp"
-                          ? !entry.is_directory()
-                          : entry.path().extension() != (std::string(folder) == "torch" ? ".pt" : ".safetensors");
+      const std::string of = folder;
+      bool is_other = of == "safetensors" || of == "torch"
+                          ? entry.path().extension() != (of == "torch" ? ".pt" : ".safetensors")
+                          : !entry.is_directory();
       if (!is_other && name != "script.pt") paths.push_back(std::string(folder) + "/" + name);
     }
   std::sort(paths.begin(), paths.end());
@@ -184,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::ValuesIn(writable()),
                      testing::Values("llama-tiny", "gpt2-tiny", "torch/training.pt", "torch/dtypes.pt",
                                      "torch/sparse.pt", "torch/module.pt", "dcp/fsdp4", "dcp/mesh", "dcp/safetensors",
-                                     "dcp/objects", "dcp/accelerate", "dcpv2/fsdp", "dcpv2/mesh",
+                                     "dcp/objects", "dcp/accelerate", "dcpv2/fsdp", "dcpv2/mesh", "zero/stage3-bf16",
                                      "gguf/every-type.gguf", "gguf/tiny-llama-f16.gguf", "gguf/split")),
     name_of);
 INSTANTIATE_TEST_SUITE_P(All, Printed, testing::Combine(testing::ValuesIn(writable()), testing::ValuesIn(goldens())),
