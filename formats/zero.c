@@ -259,11 +259,8 @@ ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_univer
   zero->folder = "";
   zero->is_universal = is_universal;
   ckpt_status status;
-  bool is_model = options->weights != NULL && strcmp(options->weights, "model") == 0;
   if (latest != NULL) CKPT_TRY_GOTO(read_tag(zero, latest, err));
   CKPT_TRY_GOTO(read_all(zero, &file, err));
-  if (is_model && zero->stage == 3)
-    CKPT_TRY_GOTO(ckpt_index_note(index, false, err, "stage 3 stores no parameters but masters, which stand for them"));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   status = ckpt_index_finish(index, err);

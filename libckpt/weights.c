@@ -73,9 +73,19 @@ static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckp
   return CKPT_OK;
 }
 
+/* Whether a parameter has no copy but its master: ZeRO's stage 3 stores no other. */
+static bool is_master_alone(const ckpt_tensor *parameter, const ckpt_tensor *master) {
+  if (parameter->n_extents == 0 || parameter->n_extents != master->n_extents) return false;
+  const ckpt_extent *a = &parameter->extents[0], *b = &master->extents[0];
+  return a->file == b->file && a->offset == b->offset && a->skip == b->skip && parameter->dtype == master->dtype;
+}
+
 static ckpt_status note_choice(ckpt_index *index, const common_dtype *stored, const common_dtype *masters,
                                ckpt_error *err) {
-  if (strcmp(index->weights, "master") == 0)
+  if (stored->dtype == CKPT_DTYPE_NONE)
+    CKPT_TRY(ckpt_index_note(index, false, err, "weights: master %s (no other copy of them is stored)",
+                             dtype_text(masters)));
+  else if (strcmp(index->weights, "master") == 0)
     CKPT_TRY(ckpt_index_note(index, false, err, "weights: master %s (stored parameters are %s; --weights model)",
                              dtype_text(masters), dtype_text(stored)));
   else
@@ -100,12 +110,12 @@ ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ck
     ckpt_tensor *parameter = &index->tensors[i];
     const ckpt_tensor *master = parameter->role == CKPT_ROLE_PARAMETER ? find_master(index, parameter) : NULL;
     if (master == NULL) continue;
-    see(&stored, parameter->dtype);
+    if (!is_master_alone(parameter, master)) see(&stored, parameter->dtype);
     see(&masters, master->dtype);
     if (!is_model) CKPT_TRY(stand_in(index, parameter, master, err));
   }
   if (masters.dtype != CKPT_DTYPE_NONE) {
-    index->weights = is_model ? "model" : "master";
+    index->weights = is_model && stored.dtype != CKPT_DTYPE_NONE ? "model" : "master";
     if (index->n_stored != 0) qsort(index->stored, index->n_stored, sizeof *index->stored, by_name);
     return note_choice(index, &stored, &masters, err);
   }

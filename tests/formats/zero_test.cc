@@ -60,6 +60,17 @@ TEST(Zero, StoredWeightsAreThoseOfTheModel) {
   }
 }
 
+TEST(Zero, StageThreeHasMastersAlone) {
+  for (const char *weights : {"master", "model"}) {
+    ckpt_error err = {};
+    IndexPointer index = open_with(kData + "stage3-bf16", weights, &err);
+    EXPECT_STREQ(index->weights, "master");
+    EXPECT_EQ(notes_of(index.get()),
+              std::vector<std::string>({"weights: master f32 (no other copy of them is stored)"}));
+    EXPECT_EQ(digest_of(index.get(), "all"), digest_of(kData + "stage3-bf16", nullptr));
+  }
+}
+
 TEST(Zero, NamesRolesAndObjects) {
   for (const char *name : kCases) {
     ckpt_error err = {};
