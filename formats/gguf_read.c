@@ -257,8 +257,9 @@ static ckpt_status refuse_key_twice(const reader *r, ckpt_error *err) {
 
 /* Of this file's own metadata, which follows that of the files before it. */
 static const ckpt_meta *find_meta(const reader *r, const char *key) {
-  const ckpt_index own = {.metadata = r->index->metadata + r->first_meta,
-                          .n_metadata = r->index->n_metadata - r->first_meta};
+  ckpt_meta *first = r->index->metadata;
+  if (r->first_meta != 0) first += r->first_meta; /* there may be none at all */
+  const ckpt_index own = {.metadata = first, .n_metadata = r->index->n_metadata - r->first_meta};
   return ckpt_index_meta(&own, key);
 }
 
