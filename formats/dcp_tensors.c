@@ -285,6 +285,10 @@ static ckpt_status find_strides(adder *a, ckpt_extent *extent, const char *name,
   if (layout.rank != tensor->rank || memcmp(layout.sizes, counts, layout.rank * sizeof *counts) != 0)
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
                      "a chunk's archive holds another shape than the metadata says");
+  if (layout.dtype != CKPT_DTYPE_NONE && layout.dtype != tensor->dtype)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
+                     "a chunk's archive holds %s, the metadata says %s", ckpt_dtype_name(layout.dtype),
+                     ckpt_dtype_name(tensor->dtype));
   if (record.is_deflated)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "not contiguous, and in a deflated archive");
   if (!ckpt_product_u64(counts, layout.rank, &n_bytes) || !ckpt_mul_u64(n_bytes, block_bytes, &n_bytes) ||

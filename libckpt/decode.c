@@ -8,6 +8,7 @@
 
 #include "checked.h"
 #include "codec/torch_record.h"
+#include "dtype.h"
 #include "error.h"
 
 /* INFLATE_BYTES: what zlib takes for a window of 32 KiB, its state, and a little. */
@@ -336,6 +337,10 @@ static ckpt_status read_record(ckpt_reader *reader, const ckpt_extent *extent, c
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, extent->file), NULL,
                      "its torch.save record has %llu bytes, %llu are expected", (ull)record->n_bytes,
                      (ull)(n_expected != 0 ? n_expected : end));
+  if (record->dtype != CKPT_DTYPE_NONE && reader->dtype != CKPT_DTYPE_NONE && record->dtype != reader->dtype)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, extent->file), NULL,
+                     "its torch.save archive holds %s, the metadata says %s", ckpt_dtype_name(record->dtype),
+                     ckpt_dtype_name(reader->dtype));
   if (of.decoder == CKPT_DECODE_RAW && !record->is_deflated)
     return ckpt_source_read(reader->source, extent->file, record->offset + at, dst, n_bytes, err);
   if (of.decoder == CKPT_DECODE_RAW) {

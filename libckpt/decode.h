@@ -17,6 +17,7 @@ typedef struct ckpt_found_record ckpt_found_record;
 typedef struct ckpt_reader {
   ckpt_source *source;        /* of the index whose extents are read */
   uint64_t n_expected;        /* decoded bytes that the next extent's torch.save record must have; 0: any */
+  ckpt_dtype dtype;           /* that it must have; NONE: any */
   uint64_t max_bytes;         /* that cursors may hold together; one is kept in any case */
   ckpt_cursor *cursors;       /* most recently used first */
   ckpt_found_record *records; /* of torch.save archives looked up, or NULL */

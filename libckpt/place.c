@@ -185,6 +185,7 @@ static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *
   w.packed_at = packed_at * p->unit_bytes;
   walk_finish(&w, p->unit_bytes);
   p->mover->reader.n_expected = expected_bytes(p, extent);
+  p->mover->reader.dtype = (ckpt_dtype)p->tensor->dtype;
   CKPT_TRY(walk_move(p->mover, extent, &w, p->swap_bytes, p->buffer, err));
   p->n_moved += n;
   return CKPT_OK;

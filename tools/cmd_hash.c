@@ -71,6 +71,17 @@ static ckpt_status add_side_files(const hashed *out, const ckpt_args *args, cons
   return status;
 }
 
+/* A digest of none of its tensors would be that of every such checkpoint. */
+static ckpt_status check_included(const ckpt_hashing *hashing, ckpt_error *err) {
+  const size_t n = ckpt_index_count(hashing->from);
+  for (size_t i = 0; i < n; i++)
+    if (ckpt_hashing_at(hashing, i) != NULL) return CKPT_OK;
+  if (n == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL,
+                   "nothing to hash: none of its %zu tensors is of --include %s (--include all takes all of them)", n,
+                   hashing->include);
+}
+
 static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
   const ckpt_hash_options hash_options = {.struct_size = sizeof hash_options,
                                           .cast = ckpt_args_dtype(args, "cast"),
@@ -78,6 +89,7 @@ static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_ind
   ckpt_hashing hashing = {0};
   bool is_printed = false;
   ckpt_status status = ckpt_hashing_start(&hashing, index, &hash_options, err);
+  if (status == CKPT_OK) status = check_included(&hashing, err);
   if (status == CKPT_OK) {
     ckpt_proof proof = ckpt_hashing_proof(&hashing);
     proof.allow_overflow = ckpt_args_has(args, "allow-overflow");

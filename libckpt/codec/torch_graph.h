@@ -163,6 +163,9 @@ bool ckpt_torch_type(ckpt_dtype dtype, const char **name, const char **storage);
 /* The dtype that a NAME node means, torch.float32 and so on; NONE where we have none. */
 ckpt_dtype ckpt_torch_dtype(const ckpt_object *name);
 
+/* The dtype of the view that a call makes, as the call or its storage says; NONE where that is not said, or not one. */
+ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node);
+
 /* Takes a persistent id apart; false where it is none of a storage. EFORMAT where it is broken. */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err);

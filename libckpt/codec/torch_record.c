@@ -8,6 +8,7 @@
 
 #include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/error.h"
 #include "libckpt/little.h"
@@ -72,6 +73,7 @@ static bool take_call(ckpt_torch_layout *out, const ckpt_object *root) {
   const ckpt_object *last = root->n > 6 ? ckpt_foreign_arg(root, root->n - 1) : NULL;
   if (last != NULL && last->kind == CKPT_OBJECT_DICT && last->n != 0) return false;
   out->start = (uint64_t)start->integer;
+  out->dtype = ckpt_torch_call_dtype(root);
   return ckpt_foreign_u64s(ckpt_foreign_arg(root, 2), out->sizes, CKPT_MAX_RANK, &out->rank) &&
          ckpt_foreign_u64s(ckpt_foreign_arg(root, 3), out->strides, CKPT_MAX_RANK, &n_strides) &&
          n_strides == out->rank;
@@ -140,7 +142,9 @@ static ckpt_status find_in(ckpt_torch_record *out, ckpt_torch_layout *layout, co
   out->n_stored = data->n_stored;
   out->n_bytes = data->n_bytes;
   out->is_deflated = data->method == CKPT_ZIP_DEFLATED;
-  return read_pickle(layout, source, file, pickle, err);
+  CKPT_TRY(read_pickle(layout, source, file, pickle, err));
+  out->dtype = layout->dtype;
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, uint32_t file, uint64_t offset,
@@ -253,6 +257,7 @@ ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, con
       ckpt_torch_layout layout = {0};
       CKPT_TRY(take_pickle(&layout, bytes + l.payload, end - l.payload, path, err));
       CKPT_TRY(check_row_major(&layout, path, err));
+      out->dtype = layout.dtype;
       has_layout = true;
     }
   }

@@ -17,10 +17,12 @@ typedef struct ckpt_torch_record {
   uint64_t n_bytes;   /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
   bool is_deflated;   /* else stored */
   bool is_big_endian; /* elements are to be swapped */
+  ckpt_dtype dtype;   /* as its pickle says; NONE: it does not */
 } ckpt_torch_record;
 
 /* How a tensor lies in its record, in elements. */
 typedef struct ckpt_torch_layout {
+  ckpt_dtype dtype; /* NONE: not said */
   uint32_t rank;
   uint64_t start, sizes[CKPT_MAX_RANK], strides[CKPT_MAX_RANK];
 } ckpt_torch_layout;

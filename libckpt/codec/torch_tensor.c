@@ -209,6 +209,16 @@ static const ckpt_object *storage_id(const ckpt_object *node) {
   return is_persistent && is_text(ckpt_foreign_arg(node->items[0], 0), "storage") ? node->items[0] : NULL;
 }
 
+ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node) {
+  ckpt_torch_call call;
+  ckpt_torch_call_read(&call, node);
+  if (call.kind != TORCH_CALL_VIEW || call.n_args == 0) return CKPT_DTYPE_NONE;
+  if (call.dtype_at != 0 && call.dtype_at < call.n_args) return ckpt_torch_dtype(call.args[call.dtype_at]);
+  const ckpt_object *id = storage_id(call.args[0]);
+  const type_row *type = id == NULL ? NULL : find_type(ckpt_foreign_arg(id, 1), true);
+  return type == NULL ? CKPT_DTYPE_NONE : (ckpt_dtype)type->id;
+}
+
 /* ("storage", class, key, location, numel), and in legacy streams None or (view key, offset, size). */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err) {

@@ -107,6 +107,38 @@ TEST(DcpVerify, BytesBehindAStreamAreAProblem) {
   }
 }
 
+// The metadata says another dtype, of the same width, than the archives: none of their values is what it would be.
+TEST(DcpVerify, ArchivesOfAnotherDtypeAreRefused) {
+  for (const char *name : {"fsdp4", "zstd"}) {
+    Folder folder;
+    std::filesystem::copy(kData + name, folder.path(), std::filesystem::copy_options::recursive);
+    const std::string path = folder.path() + "/.metadata",
+                      from =
+                          "\x8c\x07"
+                          "float32",
+                      to = "\x8c\x05"
+                           "int32";
+    std::string bytes = slurp(path);
+    const size_t at = bytes.find(from);
+    ASSERT_NE(at, std::string::npos) << name;
+    bytes.replace(at, from.size(), to);
+    uint64_t n_frame;
+    memcpy(&n_frame, &bytes[3], sizeof n_frame);
+    n_frame -= from.size() - to.size();
+    memcpy(&bytes[3], &n_frame, sizeof n_frame);
+    spill(path, bytes);
+    ckpt_error err = {};
+    IndexPointer index = open(folder.path(), &err);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    ckpt_digest digest;
+    ckpt_hash_options options = {};
+    options.struct_size = sizeof options;
+    EXPECT_EQ(ckpt_hash(index.get(), &options, &digest, &err), CKPT_EFORMAT) << name;
+    EXPECT_NE(text_of(err).find("its torch.save archive holds f32, the metadata says i32"), std::string::npos)
+        << text_of(err);
+  }
+}
+
 // Each of torch's shards in safetensors has files of one numbered set.
 TEST(DcpVerify, ShardsHaveFilesOfOneSet) {
   const auto problems = [](const std::string &one, const std::string &two) {

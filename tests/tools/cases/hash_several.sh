@@ -28,3 +28,6 @@ truncate -s -1 a.safetensors && try verify a.safetensors
 (cd dots && try ls .)
 try convert $DATA/gpt2-tiny -o x --dtype i32 | sed s,/.*/,DATA/,
 try help --completion tcsh
+
+# A digest of nothing would be that of every checkpoint without a model.
+ckpt hash "$DATA/dcp/accelerate/optimizer_0" 2>&1 | sed "s|$DATA|DATA|g"
