@@ -192,7 +192,8 @@ static ckpt_status describe(const ckpt_object *row, described *out, ckpt_arena *
   const ckpt_object *dtype = property(properties, 0, "dtype"), *strides = property(properties, 5, "strides");
   const ckpt_object *axes = size != NULL && size->kind == CKPT_OBJECT_FOREIGN ? ckpt_foreign_arg(size, 0) : size;
   if (axes != NULL && (axes->kind == CKPT_OBJECT_TUPLE || axes->kind == CKPT_OBJECT_LIST) && axes->n > CKPT_MAX_RANK)
-    out->reason = ckpt_arena_printf(arena, "of %llu axes (at most %d)", (ull)axes->n, CKPT_MAX_RANK);
+    CKPT_TRY_ALLOC(out->reason = ckpt_arena_printf(arena, "of %llu axes (at most %d)", (ull)axes->n, CKPT_MAX_RANK),
+                   err);
   else if (!ckpt_foreign_u64s(size, out->shape, CKPT_MAX_RANK, &out->rank))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its size is no shape of at most %d axes", CKPT_MAX_RANK);
   if (dtype == NULL || dtype->kind != CKPT_OBJECT_FOREIGN || dtype->form != CKPT_FORM_NAME)
@@ -538,18 +539,16 @@ static ckpt_status refuse_missing(adder *a, ckpt_error *err) {
 
 static ckpt_status add_everything(adder *a, ckpt_error *err) {
   CKPT_TRY(list_items(a, err));
+  ckpt_error defect = {0};
   for (uint64_t i = 0, n; i < a->n_items; i += n) {
     for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
       if (!is_same_name(&a->items[i], &a->items[i + n])) break;
-    ckpt_error defect = {0};
     ckpt_status status = add_items(a, &a->items[i], n, &defect);
     ckpt_fail_at(status, &defect, NULL, a->items[i].name->text);
     CKPT_TRY(ckpt_defects_pass(&a->index->defects, status, &defect, err));
+    if (status != CKPT_OK) defect = (ckpt_error){0};
   }
-  if (a->n_missing != 0) {
-    ckpt_error defect = {0};
-    CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
-  }
+  if (a->n_missing != 0) CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
   CKPT_TRY(ckpt_defects_end(&a->index->defects, err));
   CKPT_TRY(ckpt_torch_unread_note(&a->unread, a->index, err));
   return ckpt_dcp_objects_set(a->objects, &a->structure, err);

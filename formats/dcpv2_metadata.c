@@ -56,11 +56,13 @@ static ckpt_status join_path(char name[MAX_NAME_BYTES + 1], size_t *n, const ckp
     if (token == CKPT_JSON_ARRAY_END) break;
     const char *part = token == CKPT_JSON_STRING || token == CKPT_JSON_NUMBER ? ckpt_json_text(json, NULL) : NULL;
     size_t n_part = part == NULL ? 0 : strlen(part);
-    if (part == NULL || *n + 1 + n_part > MAX_NAME_BYTES) {
-      status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "path %.80s is no list of keys, or too long", path->text);
-      goto done;
-    }
-    name[(*n)++] = '.';
+    if (part == NULL) status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "path %.80s is no list of keys", path->text);
+    size_t n_joined = *n + (*n != 0) + n_part;
+    if (part != NULL && n_joined > MAX_NAME_BYTES)
+      status = ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "path %.80s makes a name of %zu bytes and more (at most %d)",
+                         path->text, n_joined, MAX_NAME_BYTES);
+    if (status != CKPT_OK) goto done;
+    if (*n != 0) name[(*n)++] = '.';
     memcpy(name + *n, part, n_part);
     *n += n_part;
   }
@@ -74,11 +76,18 @@ static int compare_places(const void *a, const void *b) {
   return strcmp(((const ckpt_dcpv2_place *)a)->name, ((const ckpt_dcpv2_place *)b)->name);
 }
 
-static ckpt_status new_item(ckpt_dcpv2_metadata *m, const char *key, const ckpt_object *files, uint64_t *n_left,
-                            ckpt_error *err) {
-  if (files == NULL || files->kind != CKPT_OBJECT_DICT || files->n > *n_left)
+/* The files of an item are many where many items share them: n_left bounds them all. */
+static ckpt_status check_files(const ckpt_object *files, const char *key, uint64_t *n_left, ckpt_error *err) {
+  if (files == NULL || files->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, key, "its metadata has an item without files");
+  if (files->n > *n_left)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, key, "more files (%llu) than the metadata has bytes for them (%llu)",
+                     (ull)files->n, (ull)*n_left);
   *n_left -= files->n;
+  return CKPT_OK;
+}
+
+static ckpt_status new_item(ckpt_dcpv2_metadata *m, const char *key, const ckpt_object *files, ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&m->items, m->n, &m->capacity, sizeof *m->items, err));
   m->items[m->n++] = (ckpt_dcpv2_item){.key = key, .files = files};
   return CKPT_OK;
@@ -96,7 +105,10 @@ static ckpt_status add_place(ckpt_dcpv2_metadata *m, ckpt_dcpv2_item *item, cons
 
 /* A path with its groups; n_left bounds paths that stand for many: honest ones stand in the file, each for itself. */
 static ckpt_status check_path(const ckpt_object *path, const ckpt_object *groups, uint64_t *n_left, ckpt_error *err) {
-  if (!is_text(path) || groups->kind != CKPT_OBJECT_LIST || path->n > *n_left)
+  if (path->kind == CKPT_OBJECT_TEXT && (path->n > MAX_NAME_BYTES || path->n > *n_left))
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a path of %llu bytes (at most %llu)", (ull)path->n,
+                     (ull)(*n_left < MAX_NAME_BYTES ? *n_left : MAX_NAME_BYTES));
+  if (!is_text(path) || groups->kind != CKPT_OBJECT_LIST)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a path of its metadata is no text with a list");
   *n_left -= path->n;
   return CKPT_OK;
@@ -115,7 +127,9 @@ static ckpt_status enter_item(ckpt_dcpv2_metadata *m, const ckpt_object *key, co
   const ckpt_object *paths = ckpt_object_field(value, "nested_path_to_metadata");
   if (!is_text(key) || paths == NULL || paths->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its metadata has an item without name or paths");
-  CKPT_TRY(new_item(m, key->text, ckpt_object_field(value, "rank_to_layout_info"), n_left, err));
+  const ckpt_object *files = ckpt_object_field(value, "rank_to_layout_info");
+  CKPT_TRY(check_files(files, key->text, n_left, err));
+  CKPT_TRY(new_item(m, key->text, files, err));
   ckpt_dcpv2_item *item = &m->items[m->n - 1];
   for (uint64_t i = 0; i < paths->n; i++) {
     char name[MAX_NAME_BYTES + 1];
@@ -130,6 +144,47 @@ static ckpt_status enter_item(ckpt_dcpv2_metadata *m, const ckpt_object *key, co
 
 /* ---- version 1.0 ------------------------------------------------------------------------------------------------- */
 
+/* A rank that JSON made a text of, as Python prints it: one rank has one text. */
+static bool parse_rank(const ckpt_object *text, uint64_t *out) {
+  if (!is_text(text) || (text->text[0] == '0' && text->n != 1)) return false;
+  *out = 0;
+  for (uint64_t i = 0; i < text->n; i++) {
+    uint64_t digit = (uint64_t)(unsigned char)text->text[i] - '0';
+    if (digit > 9 || !ckpt_mul_u64(*out, 10, out) || !ckpt_add_u64(*out, digit, out)) return false;
+  }
+  return *out <= INT64_MAX;
+}
+
+static int compare_ranks(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* {rank: {item: layout}} with numbers for ranks, each of them once. */
+static ckpt_status number_ranks(ckpt_dcpv2_metadata *m, const ckpt_object *of_ranks, ckpt_object **out,
+                                ckpt_error *err) {
+  CKPT_TRY_ALLOC(*out = ckpt_object_new(&m->arena, CKPT_OBJECT_DICT, of_ranks->n, NULL), err);
+  int64_t *ranks = ckpt_arena_array(&m->arena, of_ranks->n, sizeof *ranks);
+  CKPT_TRY_ALLOC(ranks, err);
+  for (uint64_t i = 0; i < of_ranks->n; i++) {
+    ckpt_object *rank = of_ranks->items[2 * i];
+    uint64_t number = 0;
+    if (rank->kind != CKPT_OBJECT_INT) {
+      if (!parse_rank(rank, &number))
+        return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the metadata's ranks are no numbers");
+      CKPT_TRY_ALLOC(rank = ckpt_object_int(&m->arena, (int64_t)number), err);
+    }
+    ranks[i] = rank->integer;
+    (*out)->items[2 * i] = rank;
+    (*out)->items[2 * i + 1] = of_ranks->items[2 * i + 1];
+  }
+  if (of_ranks->n != 0) qsort(ranks, (size_t)of_ranks->n, sizeof *ranks, compare_ranks);
+  for (uint64_t i = 1; i < of_ranks->n; i++)
+    if (ranks[i] == ranks[i - 1])
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "rank %lld stands twice in the metadata", (long long)ranks[i]);
+  return CKPT_OK;
+}
+
 /* What ranks have of an item, {rank: layout}, out of {rank: {item: layout}}. */
 static ckpt_status find_layouts(ckpt_dcpv2_metadata *m, const char *key, const ckpt_object *of_ranks, ckpt_object **out,
                                 ckpt_error *err) {
@@ -137,16 +192,8 @@ static ckpt_status find_layouts(ckpt_dcpv2_metadata *m, const char *key, const c
   ckpt_object *none = ckpt_object_none(&m->arena);
   CKPT_TRY_ALLOC(none, err);
   for (uint64_t i = 0; i < of_ranks->n; i++) {
-    ckpt_object *rank = of_ranks->items[2 * i], *layout;
-    layout = (ckpt_object *)(uintptr_t)ckpt_object_field(of_ranks->items[2 * i + 1], key);
-    if (is_text(rank)) { /* as JSON would have it */
-      char *end;
-      uint64_t number = strtoull(rank->text, &end, 10);
-      if (*end != '\0' || number > INT64_MAX)
-        return ckpt_fail(err, CKPT_EFORMAT, NULL, key, "the metadata's ranks are no numbers");
-      CKPT_TRY_ALLOC(rank = ckpt_object_int(&m->arena, (int64_t)number), err);
-    }
-    (*out)->items[2 * i] = rank;
+    ckpt_object *layout = (ckpt_object *)(uintptr_t)ckpt_object_field(of_ranks->items[2 * i + 1], key);
+    (*out)->items[2 * i] = of_ranks->items[2 * i];
     (*out)->items[2 * i + 1] = layout == NULL ? none : layout;
   }
   return CKPT_OK;
@@ -167,15 +214,17 @@ static ckpt_status item_of_path(ckpt_dcpv2_metadata *m, const ckpt_object *path,
   key = token == CKPT_JSON_STRING ? ckpt_json_text(json, NULL) : "";
   while (i < m->n && strcmp(m->items[i].key, key) != 0) i++;
   if (i == m->n) {
-    if (key[0] == '\0' || m->n == MAX_ITEMS || of_ranks->n > *n_left) {
-      status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "path %.80s is of no item, or of too many", path->text);
-      goto done;
-    }
+    if (key[0] == '\0') status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "path %.80s is of no item", path->text);
+    if (m->n == MAX_ITEMS) /* each path looks through them */
+      status = ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "path %.80s is of one more item: %u (at most %d)", path->text,
+                         m->n + 1, MAX_ITEMS);
+    if (status != CKPT_OK) goto done;
+    CKPT_TRY_GOTO(check_files(of_ranks, key, n_left, err));
     key = ckpt_arena_copy(&m->arena, key);
     if (key == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
     if (key == NULL) goto done;
     CKPT_TRY_GOTO(find_layouts(m, key, of_ranks, &files, err));
-    CKPT_TRY_GOTO(new_item(m, key, files, n_left, err));
+    CKPT_TRY_GOTO(new_item(m, key, files, err));
   }
   *out = &m->items[i];
 done:
@@ -188,14 +237,16 @@ static ckpt_status enter_paths(ckpt_dcpv2_metadata *m, const ckpt_object *root, 
   const ckpt_object *of_ranks = ckpt_object_field(root, "rank_to_layout_info_mappings");
   if (of_ranks == NULL || of_ranks->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its metadata says no files of ranks");
+  ckpt_object *numbered = NULL;
+  CKPT_TRY(number_ranks(m, of_ranks, &numbered, err));
   for (uint64_t i = 0; i < paths->n; i++) {
     char name[MAX_NAME_BYTES + 1];
     size_t n = 0;
     ckpt_dcpv2_item *item = NULL;
     CKPT_TRY(check_path(paths->items[2 * i], paths->items[2 * i + 1], &n_left, err));
-    CKPT_TRY(item_of_path(m, paths->items[2 * i], of_ranks, &item, &n_left, err));
+    CKPT_TRY(item_of_path(m, paths->items[2 * i], numbered, &item, &n_left, err));
     CKPT_TRY(join_path(name, &n, paths->items[2 * i], err));
-    CKPT_TRY(add_place(m, item, name + 1, n - 1, paths->items[2 * i + 1], err)); /* it begins with a dot */
+    CKPT_TRY(add_place(m, item, name, n, paths->items[2 * i + 1], err));
   }
   for (uint32_t i = 0; i < m->n; i++) CKPT_TRY(sort_places(&m->items[i], err));
   return CKPT_OK;

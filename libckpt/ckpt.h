@@ -239,14 +239,15 @@ typedef struct ckpt_info {
 /* Fills out (its struct_size must be set). */
 CKPT_API void ckpt_index_info(const ckpt_index *index, ckpt_info *out);
 
-/* Where one stored piece of a tensor is, for callers with their own I/O. */
+/* Where one stored piece of a tensor is, for callers with their own I/O. A literal is stored nowhere: zeros, or one
+ * value that repeats (the scale of a quantized torch tensor). It has no file, no range, is not raw: ckpt_read has it. */
 typedef struct ckpt_extent_view {
   size_t struct_size;
-  const char *file;                                    /* path that can be opened; NULL for memory and zeros */
-  uint64_t offset, n_bytes;                            /* stored range */
+  const char *file;                                    /* path that can be opened; NULL for memory and literals */
+  uint64_t offset, n_bytes;                            /* stored range; 0 for literals */
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK]; /* box of the tensor it holds; flat: start[0], count[0] */
   bool flat;                                           /* a range of row-major elements instead of a box */
-  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between */
+  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between, or it is a literal */
 } ckpt_extent_view;
 
 /* Fills out with the i-th extent of tensor; false past the last one. */

@@ -297,11 +297,12 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
       if (ckpt_index_place(index, *name) < 0)
         return ckpt_fail(err, CKPT_EFORMAT, index->path, index->composites[i].name, "its part %s is missing", *name);
   if (index->source == NULL) return CKPT_OK;
+  ckpt_error defect = {0};
   for (uint32_t i = 0; i < index->n_tensors; i++) {
-    ckpt_error defect = {0};
     ckpt_status status = ckpt_cover_check(&index->tensors[i], index->source, &defect);
     ckpt_fail_at(status, &defect, NULL, index->tensors[i].name);
     CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
+    if (status != CKPT_OK) defect = (ckpt_error){0};
   }
   return ckpt_defects_end(&index->defects, err);
 }
@@ -409,12 +410,13 @@ ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, 
 bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out) {
   if (i >= tensor->n_extents) return false;
   const ckpt_extent *extent = &tensor->extents[i];
-  ckpt_extent_view view = {.struct_size = out->struct_size, .offset = extent->offset, .n_bytes = extent->n_stored};
-  view.flat = tensor->extent_form == CKPT_EXTENT_FLAT;
-  view.raw = extent->chain[0] == CKPT_DECODE_RAW && tensor->extent_form != CKPT_EXTENT_STRIDED;
-  bool is_stored = extent->file != CKPT_FILE_ZERO && ckpt_source_root(index->source)[0] != '\0';
-  if (is_stored) view.file = ckpt_source_path(index->source, extent->file);
-  if (view.raw) view.offset += extent->skip, view.n_bytes -= extent->skip;
+  ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->extent_form == CKPT_EXTENT_FLAT};
+  if (extent->file != CKPT_FILE_ZERO) { /* what a literal has in `offset` is its value */
+    view.raw = extent->chain[0] == CKPT_DECODE_RAW && tensor->extent_form != CKPT_EXTENT_STRIDED;
+    view.offset = extent->offset + (view.raw ? extent->skip : 0);
+    view.n_bytes = extent->n_stored - (view.raw ? extent->skip : 0);
+    if (ckpt_source_root(index->source)[0] != '\0') view.file = ckpt_source_path(index->source, extent->file);
+  }
   uint32_t block = ckpt_dtype_get(tensor->dtype)->block_elements;
   if (view.flat) {
     view.start[0] = extent->start * block;

@@ -5,6 +5,7 @@
 The classes are stand-ins of the same names, so that no torch is needed; what they pickle to is what PyTorch's do.
 """
 import io
+import json
 import os
 import pickle
 import shutil
@@ -46,22 +47,40 @@ TensorStorageMetadata = stand_in(METADATA, "TensorStorageMetadata")
 ChunkStorageMetadata = stand_in(METADATA, "ChunkStorageMetadata")
 BytesStorageMetadata = stand_in(METADATA, "BytesStorageMetadata")
 MetadataIndex = stand_in(METADATA, "MetadataIndex", __hash__=lambda self: id(self))
-TensorProperties = stand_in(METADATA, "TensorProperties", __getstate__=lambda self: (self.dtype, None, False, None, False))
+TensorProperties = stand_in(METADATA, "TensorProperties", __getstate__=lambda self: (
+    (self.dtype, None, False, None, False) + getattr(self, "strides", ())))
 StorageInfo = stand_in("torch.distributed.checkpoint.filesystem", "_StorageInfo")
 Size = stand_in("torch", "Size", __init__=lambda self, *axes: setattr(self, "axes", axes),
                 __reduce__=lambda self: (Size, (self.axes,)))
 Foreign = stand_in("bytecheckpoint.checkpointer.meta_type", "Metadata")
 
 
-def archive(payload, n, stride=1):
+def archive(payload, n, start=b"K\0", pickle=None):
     """What torch.save writes of a tensor of n elements."""
     data = io.BytesIO()
+    pickle = pickle or b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(P0\n%sK%c\x85K\1\x85\x89}tR." % (start, n)
     with zipfile.ZipFile(data, "w") as out:
-        for name, content in (("data.pkl", b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(P0\nK\x00K%c\x85K%c\x85\x89}tR."
-                               % (n, stride)), ("byteorder", b"little"), ("data/0", payload), ("version", b"3\n")):
+        for name, content in (("data.pkl", pickle), ("byteorder", b"little"), ("data/0", payload), ("version", b"3\n")):
             info = zipfile.ZipInfo("archive/" + name)
             out.writestr(info, content)
     return data.getvalue()
+
+
+def safetensors(name, shape, dtype="F32", metadata=None):
+    n_bytes = 4
+    for axis in shape:
+        n_bytes *= axis
+    header = {name: {"dtype": dtype, "shape": shape, "data_offsets": [0, n_bytes]}}
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    header = json.dumps(header).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + bytes(n_bytes)
+
+
+def shard(start, shape=(3,), dtype="F32"):
+    """What HuggingFaceStorageWriter writes of a chunk that begins at start."""
+    return safetensors("w", list(shape), dtype, {"DCP_SHARDING_INFO": json.dumps({"w": {"saved_offsets": start}})})
 
 
 def archive_of_number():
@@ -146,6 +165,30 @@ def bomb(c):
     info(c, 2).length, info(c, 2).transform_descriptors = len(stream), ["stream.zstd/1"]
 
 
+def rename(c, name):
+    c.items[name] = c.items.pop("w")
+    for place in c.places[:2]:
+        place[0].fqn = name
+
+
+def strided(c, second=archive(bytes(12), 3)):
+    """The metadata says strides, so that chunks' own are read."""
+    c.tensor.properties.strides = ((2,),)
+    c.files["__1_0.distcp"] = second
+    info(c).length = len(second)
+
+
+def of_safetensors(c, first, second):
+    """Files of SerializationFormat.SAFETENSORS, and no object."""
+    c.items.pop("o"), c.places.pop()
+    c.files = {"__0_0.distcp": first, "__1_0.distcp": second}
+
+
+def of_shards(c, shards):
+    c.name = None
+    c.files = {"shard-%05d-model-00001-of-00001.safetensors" % number: content for number, content in shards.items()}
+
+
 CASES = {
     "noted-nothing": lambda c: None,
     "noted-empty-chunk-without-place": lambda c: c.chunks.append(c.chunk(6, 0)),
@@ -159,6 +202,26 @@ CASES = {
          StorageInfo(relative_path="__1_0.distcp", offset=len(c.files["__1_0.distcp"]), length=200)])),
     "noted-path-too-long": lambda c: setattr(c.metadata, "planner_data", {"w": ("",) * 1000}),
     "chunks-shared": lambda c: share(c, 300),
+    "noted-name-of-4096-bytes": lambda c: rename(c, "n" * 4096),
+    "noted-strides": strided,
+    "strided-chunk-of-other-shape": lambda c: strided(c, archive(bytes(12), 2)),
+    "strided-chunk-of-fewer-bytes": lambda c: strided(c, archive(bytes(8), 3)),
+    "strided-chunk-past-storage": lambda c: strided(c, archive(bytes(12), 3, b"\x8a\x08" + (1 << 62).to_bytes(8, "little"))),
+    "strided-chunk-no-tensor": lambda c: strided(c, archive(bytes(12), 3, pickle=b"\x80\x02K\7.")),
+    "noted-safetensors": lambda c: of_safetensors(c, safetensors("w", [3]), safetensors("w", [3])),
+    "safetensors-of-one-name": lambda c: (of_safetensors(c, safetensors("w", [3]), b""),
+                                          setattr(info(c), "relative_path", "__0_0.distcp")),
+    "safetensors-of-other-name": lambda c: of_safetensors(c, safetensors("w", [3]), safetensors("v", [3])),
+    "safetensors-of-other-shape": lambda c: of_safetensors(c, safetensors("w", [3]), safetensors("w", [4])),
+    "noted-shards": lambda c: of_shards(c, {1: shard([0]), 2: shard([3])}),
+    "shards-from-0": lambda c: of_shards(c, {0: shard([0]), 1: shard([3])}),
+    "shards-missing": lambda c: of_shards(c, {1: shard([0]), 3: shard([3])}),
+    "shard-without-places": lambda c: of_shards(c, {1: shard([0]), 2: safetensors("w", [3])}),
+    "shard-at-two-axes": lambda c: of_shards(c, {1: shard([0]), 2: shard([3, 0])}),
+    "shard-at-no-number": lambda c: of_shards(c, {1: shard([0]), 2: shard(["3"])}),
+    "shard-at-overflow": lambda c: of_shards(c, {1: shard([0]), 2: shard([(1 << 64) - 2])}),
+    "shard-of-other-dtype": lambda c: of_shards(c, {1: shard([0]), 2: shard([3], dtype="I32")}),
+    "shard-of-other-rank": lambda c: of_shards(c, {1: shard([0]), 2: shard([3, 0], (3, 1))}),
     "name-too-long": lambda c: c.items.update({"n" * 4097: c.items.pop("w")}),
     "path-too-long": lambda c: setattr(info(c), "relative_path", "p" * 4097),
     "state-of-many-attributes": lambda c: info(c).__dict__.update({"a%d" % i: i for i in range(70)}),
@@ -192,6 +255,7 @@ CASES = {
     "chunk-negative": lambda c: setattr(c.chunks[1], "offsets", Size(-3)),
     "chunks-missing": lambda c: c.chunks.clear(),
     "chunks-no-list": lambda c: setattr(c.tensor, "chunks", None),
+    "shape-of-text": lambda c: setattr(c.tensor, "size", "6"),
     "shape-too-many-axes": lambda c: setattr(c.tensor, "size", Size(*[1] * 9)),
     "shape-overflows": lambda c: setattr(c.tensor, "size", Size(1 << 40, 1 << 40)),
     "dtype-quantized": lambda c: setattr(c.tensor.properties, "dtype", Global("torch qint8")),

@@ -55,8 +55,20 @@ class Checkpoint:
         self.data.update(global_offsets=starts, local_sizes=sizes, local_offsets=within)
 
 
+def older(c, ranks=None, paths=None):
+    """The same as version 1.0 has it."""
+    c.root = {"metadata": paths or {'["model", "w"]': [c.group]},
+              "rank_to_layout_info_mappings": ranks or {rank: {"model": c.ranks[rank]} for rank in range(2)}}
+
+
 def no_file(c, rank=1):
     del c.files["rank_%d/m.safetensors" % rank]
+
+
+def share(c):
+    """Many items of one dict of many ranks."""
+    ranks = dict.fromkeys(range(200))
+    c.root["metadata"] = {"i%d" % i: {**c.item, "rank_to_layout_info": ranks} for i in range(100)}
 
 
 CASES = {
@@ -73,12 +85,25 @@ CASES = {
     "path-no-list": lambda c: c.paths.update({"w": c.paths.pop('["w"]')}),
     "path-cut": lambda c: c.paths.update({'["w"': c.paths.pop('["w"]')}),
     "path-too-long": lambda c: c.paths.update({json.dumps(["w" * 5000]): [c.group]}),
+    "path-of-objects": lambda c: c.paths.update({'[{"w": 1}]': c.paths.pop('["w"]')}),
+    "path-makes-long-name": lambda c: c.paths.update({json.dumps(["w" * 4092]): [c.group]}),
     "path-without-list": lambda c: c.paths.update({'["w"]': 7}),
     "paths-of-one-name": lambda c: c.paths.update({'["a.b"]': [c.group], '["a", "b"]': [c.group]}),
     "rank-no-number": lambda c: c.item.update(rank_to_layout_info={"0": c.ranks[0]}),
     "rank-negative": lambda c: c.item.update(rank_to_layout_info={-1: c.ranks[0]}),
     "layout-without-file": lambda c: c.ranks[1].pop("file_path"),
     "layout-without-format": lambda c: c.ranks[1].update(serialization_format=None),
+    "noted-older": older,
+    "older-without-ranks": lambda c: (older(c), c.root.pop("rank_to_layout_info_mappings")),
+    "older-path-empty": lambda c: older(c, paths={"[]": [c.group]}),
+    "older-path-of-number": lambda c: older(c, paths={'[7, "w"]': [c.group]}),
+    "older-path-of-objects": lambda c: older(c, paths={'["model", {}]': [c.group]}),
+    "noted-older-ranks-as-text": lambda c: older(c, {str(rank): {"model": c.ranks[rank]} for rank in range(2)}),
+    "older-rank-with-sign": lambda c: older(c, {"0": {"model": c.ranks[0]}, " +1": {"model": c.ranks[1]}}),
+    "older-rank-with-zero": lambda c: older(c, {"0": {"model": c.ranks[0]}, "01": {"model": c.ranks[1]}}),
+    "older-rank-overflows": lambda c: older(c, {"0": {"model": c.ranks[0]}, "18446744073709551617": {}}),
+    "older-rank-twice": lambda c: older(c, {"0": {"model": c.ranks[0]}, 0: {"model": c.ranks[1]}}),
+    "files-shared": share,
     "file-twice": lambda c: c.ranks[1].update(file_path="rank_0/m.safetensors"),
     "file-is-metadata": lambda c: c.ranks[1].update(file_path="metadata.pkl"),
     "file-absolute": lambda c: c.ranks[1].update(file_path="/etc/passwd"),

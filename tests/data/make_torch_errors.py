@@ -68,7 +68,7 @@ class Record:
 
     def header(self, which, payload, at):
         said = {"version": 20, "flags": 0, "method": 0, "crc": zlib.crc32(self.content), "stored": len(payload),
-                "size": len(self.content), "path": self.path, "extra": b"", "at": at, "disk": 0}
+                "size": len(self.content), "path": self.path, "extra": b"", "at": at, "disk": 0, "comment": 0}
         for key, value in self.fields.items():
             place, _, field = key.partition("_")
             if field == "" or place == which:
@@ -77,7 +77,8 @@ class Record:
                            said["size"], len(said["path"]), len(said["extra"]))
         if which == "local":
             return b"PK\3\4" + head + said["path"] + said["extra"]
-        return (b"PK\1\2" + struct.pack("<H", 20) + head + struct.pack("<HHHII", 0, said["disk"], 0, 0, said["at"]) +
+        return (b"PK\1\2" + struct.pack("<H", 20) + head + struct.pack("<HHHII", said["comment"], said["disk"], 0, 0,
+                                                                    said["at"]) +
                 said["path"] + said["extra"])
 
     def payload(self):
@@ -179,6 +180,7 @@ ARCHIVES = {
     "name-not-utf8": archive(records() + [Record(b"a/\xff", b"", flags=1 << 11)]),
     "records-overlap": inside(),
     "records-share": archive(records() + [Record("a/data/1", SIX, central_at=0)]),
+    "record-of-long-comment": archive(records(central_comment=65535)),
     "record-outside": archive(records(central_at=1 << 30)),
     "record-in-directory": archive(records(central_size=400, central_stored=400, local_size=400, local_stored=400)),
     "record-size-differs": archive(records(local_size=20, local_stored=20)),
@@ -234,6 +236,7 @@ OBJECTS = {
     "view-without-arguments": pickled(dict_of({"w": call("_rebuild_tensor_v2", f)}) + b"."),
     "object-laughs": pickled(laughs),
     "noted-object-holds-itself": pickled(b"(lp0\n" + view() + b"ag0\na."),
+    "noted-name-of-4096-bytes": pickled(dict_of({"n" * 4096: view()}) + b"."),
     "name-of-tensor-too-long": pickled(dict_of({"n" * 4097: view()}) + b"."),
     "name-of-tensor-nul": pickled(b"}" + b"X\3\0\0\0a\0b" + view() + b"s."),
     "noted-view-of-little": tensor(f, 0, (1 << 35,), (0,)),
@@ -241,6 +244,7 @@ OBJECTS = {
     "noted-dtype": tensor(storage("ComplexHalfStorage")),
     "noted-storage-class": tensor(storage("WeirdStorage")),
     "noted-conjugate": pickled(dict_of({"w": view(f, 0, (6,), (1,), dict_of({"conj": b"I01\n"}))}) + b"."),
+    "noted-negative": pickled(dict_of({"w": view(f, 0, (6,), (1,), dict_of({"neg": b"I01\n"}))}) + b"."),
     "noted-code-that-runs": pickled(dict_of({"w": view(), "x": name("posix", "system") + tuple_of(text("id")) + b"R"}) + b"."),
     "noted-class-unknown": pickled(dict_of({"w": view(), "x": name("app", "Config") + b")\x81"}) + b"."),
 }

@@ -1,5 +1,6 @@
-// Limits of what a file may hold, each at the limit and one past it: GGUF and importance matrices. Those of safetensors
-// stand in safetensors_test.cc, of zip in codec/zip_test.cc, of JSON, pickles and configs beside their readers.
+// Limits of what a file may hold, each at the limit and one past it: GGUF, importance matrices and DCPv2. Those of
+// safetensors stand in safetensors_test.cc, of zip in codec/zip_test.cc, of JSON, pickles and configs beside their
+// readers.
 #include "tests/formats/formats_testing.h"
 
 namespace formats_testing {
@@ -84,6 +85,61 @@ TEST(Limits, ImatrixNamesAndText) {
   for (size_t n : {65536u, 65537u})
     expect(number(1, 4) + entry("a") + number(1, 4) + number(n, 4) + std::string(n, 't'), n == 65536, CKPT_EFORMAT,
            "the dataset's name has 65537 bytes (at most 65536, and 65537 are left)");
+}
+
+// Opens a folder of nothing but DCPv2's metadata, a pickle of protocol 0. OK where that is read: the ranks' files are
+// missing then.
+ckpt_error open_metadata(const std::string &pickle) {
+  Folder folder;
+  spill(folder / "c/metadata.pkl", pickle);
+  ckpt_error err = {};
+  EXPECT_EQ(open(folder / "c", &err), nullptr);
+  if (err.status == CKPT_ENOTFOUND) err = {};
+  return err;
+}
+
+std::string line(const std::string &value) { return "V" + value + "\n"; }
+
+std::string older_metadata(const std::string &paths) {
+  const std::string layout = "}(" + line("file_path") + line("x") + line("serialization_format") + "}(" + line("type") +
+                             line("TorchSerialization") + "uu";
+  return "}(" + line("metadata") + "}(" + paths + "u" + line("rank_to_layout_info_mappings") + "}(I0\n}(" + line("i0") +
+         layout + "uuu.";
+}
+
+TEST(Limits, Dcpv2Items) {
+  for (int n : {1024, 1025}) {
+    std::string older, items;
+    for (int i = 0; i < n; i++) older += line("[\"i" + std::to_string(i) + "\",\"w\"]") + "]";
+    for (int i = 0; i < n; i++)
+      items += line("i" + std::to_string(i)) + "}(" + line("nested_path_to_metadata") + "}" +
+               line("rank_to_layout_info") + "}u";
+    ckpt_error err = open_metadata(older_metadata(older));
+    EXPECT_EQ(err.status, n == 1024 ? CKPT_OK : CKPT_ELIMIT) << text_of(err);
+    EXPECT_STREQ(err.message, n == 1024 ? "" : "path [\"i1024\",\"w\"] is of one more item: 1025 (at most 1024)");
+    Folder folder;
+    spill(folder / "c/metadata.pkl", "}(" + line("version") + line("2.0") + line("metadata") + "}(" + items + "uu.");
+    err = {};
+    EXPECT_NE(open(folder / "c", &err), nullptr) << text_of(err);  // 2.0 does not look for items
+  }
+}
+
+TEST(Limits, Dcpv2PathsAndNames) {
+  for (size_t n : {4096u, 4097u}) {
+    ckpt_error err = open_metadata(older_metadata(line("[\"i0\",\"" + std::string(n - 9, 'k') + "\"]") + "]"));
+    EXPECT_EQ(err.status, n == 4096 ? CKPT_OK : CKPT_ELIMIT) << text_of(err);
+    EXPECT_STREQ(err.message, n == 4096 ? "" : "a path of 4097 bytes (at most 4096)");
+    // The item's key stands before the name: it can be longer than its path.
+    const std::string item(500, 'i'), path = "[\"" + std::string(n - 501, 'k') + "\"]";
+    const std::string layout = "}(" + line("file_path") + line("x") + line("serialization_format") + "}(" +
+                               line("type") + line("TorchSerialization") + "uu";
+    err = open_metadata("}(" + line("version") + line("2.0") + line("metadata") + "}(" + line(item) + "}(" +
+                        line("nested_path_to_metadata") + "}(" + line(path) + "]u" + line("rank_to_layout_info") +
+                        "}(I0\n" + layout + "uuuu.");
+    EXPECT_EQ(err.status, n == 4096 ? CKPT_OK : CKPT_ELIMIT) << text_of(err);
+    EXPECT_EQ(std::string(err.message),
+              n == 4096 ? "" : "path " + path.substr(0, 80) + " makes a name of 4097 bytes and more (at most 4096)");
+  }
 }
 
 }  // namespace

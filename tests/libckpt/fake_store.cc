@@ -318,9 +318,13 @@ void Store::add_flat(Stored *tensor, bool sequential) {
     uint64_t n = random_->chance(40) ? n_units - at : random_->between(1, n_units - at);
     auto begin = tensor->array.bytes.begin() + static_cast<ptrdiff_t>(at * unit);
     ckpt_extent extent = {};
-    if (random_->chance(10)) {
-      std::fill(begin, begin + static_cast<ptrdiff_t>(n * unit), uint8_t{0});
+    if (random_->chance(10)) {  // a literal: zeros, or the first unit again and again
+      uint8_t value[8] = {};
+      if (8 % unit == 0 && random_->chance(50))
+        for (uint32_t i = 0; i < 8; i++) value[i] = begin[i % unit];
+      for (uint64_t i = 0; i < n * unit; i++) begin[static_cast<ptrdiff_t>(i)] = value[i % 8];
       extent.file = CKPT_FILE_ZERO;
+      for (uint32_t i = 0; i < 8; i++) extent.offset |= static_cast<uint64_t>(value[i]) << 8 * i;
     } else {
       extent = store(std::vector<uint8_t>(begin, begin + static_cast<ptrdiff_t>(n * unit)), unit, tensor->array.dtype,
                      sequential);

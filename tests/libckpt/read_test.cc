@@ -131,6 +131,37 @@ TEST(Read, ExtentsSayWhereTheBytesAre) {
   unlink(path.c_str());
 }
 
+// A literal is stored nowhere: its value is no offset that a program could read at.
+TEST(Read, AnExtentThatIsALiteralHasNoPlace) {
+  Random random(1);
+  Store store(&random);
+  for (uint64_t value : {UINT64_C(0), UINT64_C(0x3fc00000)}) {
+    Array two = random_array(&random, CKPT_F64, {2});
+    ckpt_extent literal = {};
+    literal.file = CKPT_FILE_ZERO, literal.offset = value, literal.count = 2;
+    store.add_plain(value == 0 ? "zeros" : "value", two).extents = {literal};
+  }
+  ckpt_error err = {};
+  IndexPointer index = store.build(&err);
+  ASSERT_TRUE(index) << text_of(err);
+  for (const char *name : {"zeros", "value"}) {
+    const ckpt_tensor *tensor = ckpt_index_find(index.get(), name);
+    ckpt_extent_view view = {};
+    view.struct_size = sizeof view;
+    ASSERT_TRUE(ckpt_tensor_extents(index.get(), tensor, 0, &view));
+    EXPECT_EQ(view.file, nullptr);
+    EXPECT_EQ(view.offset, 0u) << name;
+    EXPECT_EQ(view.n_bytes, 0u);
+    EXPECT_FALSE(view.raw) << name;
+    EXPECT_TRUE(view.flat);
+    EXPECT_EQ(view.count[0], 2u);
+    uint64_t out[2] = {7, 7}, wanted = name[0] == 'z' ? 0 : UINT64_C(0x3fc00000);
+    EXPECT_EQ(ckpt_read(index.get(), tensor, nullptr, CKPT_DTYPE_NONE, out, sizeof out, &err), CKPT_OK);
+    EXPECT_EQ(out[0], wanted);
+    EXPECT_EQ(out[1], wanted);
+  }
+}
+
 TEST(Read, ACastThatLosesANaNIsRefused) {
   Random random(1);
   Store store(&random, 1);
