@@ -240,7 +240,7 @@ typedef struct ckpt_info {
 CKPT_API void ckpt_index_info(const ckpt_index *index, ckpt_info *out);
 
 /* Where one stored piece of a tensor is, for callers with their own I/O. A literal is stored nowhere: zeros, or one
- * value that repeats (the scale of a quantized torch tensor). It has no file, no range, is not raw: ckpt_read has it. */
+ * value that repeats (a quantized torch tensor's scale). It has no file or range and is not raw: ckpt_read has it. */
 typedef struct ckpt_extent_view {
   size_t struct_size;
   const char *file;                                    /* path that can be opened; NULL for memory and literals */

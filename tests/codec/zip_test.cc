@@ -160,6 +160,17 @@ TEST(Zip, LiesAreRefused) {
 }
 
 // The second entry stands inside the payload of the first.
+TEST(Zip, ASlicePastTheFileIsRefused) {
+  const std::string bytes = two().bytes();
+  Opened longer(bytes, 64 << 20, 0, SIZE_MAX), behind(bytes, 64 << 20, bytes.size() + 1, SIZE_MAX);
+  EXPECT_EQ(longer.status, CKPT_EFORMAT);
+  EXPECT_EQ(longer.message,
+            "a zip archive of " + std::to_string(bytes.size() + 1) + " bytes at 0 lies past the end of the file");
+  EXPECT_EQ(behind.status, CKPT_EFORMAT);
+  EXPECT_EQ(behind.message,
+            "a zip archive of 0 bytes at " + std::to_string(bytes.size() + 1) + " lies past the end of the file");
+}
+
 TEST(Zip, OverlapsAreRefused) {
   Entry inner{"b", "xy"};
   std::string hidden = "PK\3\4" + number(20, 2) + number(0, 8) +

@@ -148,6 +148,24 @@ TEST(Dcp, DamagedMetadataIsReadOrRefused) {
   }
 }
 
+// Too little memory is said to be that, wherever it runs out: here also while a tensor is described that is not read.
+TEST(Dcp, TooLittleMemoryIsNoDefect) {
+  const std::string path = std::string(CKPT_TESTS_DIR) + "/golden-errors/dcp/shape-too-many-axes";
+  uint64_t limit = 8;
+  for (ckpt_status status = CKPT_ENOMEM; status != CKPT_OK && limit < 1 << 20; limit += 8) {
+    ckpt_open_options options = {};
+    options.struct_size = sizeof options;
+    options.max_index_bytes = limit;
+    ckpt_index *index = nullptr;
+    ckpt_error err = {};
+    status = ckpt_open(&index, path.c_str(), &options, &err);
+    ASSERT_TRUE(status == CKPT_OK || status == CKPT_ENOMEM || status == CKPT_ELIMIT) << limit << ": " << text_of(err);
+    ckpt_index_free(index);
+  }
+  EXPECT_GT(limit, 1000u);
+  EXPECT_LT(limit, 1u << 20);
+}
+
 TEST(Dcp, CutDataIsRefusedAtOpen) {
   Copy copy("mesh");
   const std::string whole = slurp(copy / "__2_0.distcp");
