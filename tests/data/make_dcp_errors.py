@@ -171,6 +171,13 @@ def rename(c, name):
         place[0].fqn = name
 
 
+def two(c, damage):
+    """Tensor v of 5 elements beside w, both damaged."""
+    c.items["v"] = TensorStorageMetadata(properties=c.tensor.properties, size=Size(5), chunks=[])
+    for name in "vw":
+        damage(c.items[name])
+
+
 def strided(c, second=archive(bytes(12), 3)):
     """The metadata says strides, so that chunks' own are read."""
     c.tensor.properties.strides = ((2,),)
@@ -253,6 +260,8 @@ CASES = {
     "chunk-overflows": lambda c: setattr(c.chunks[1], "sizes", Size((1 << 63) - 1)),
     "chunk-of-other-rank": lambda c: setattr(c.chunks[1], "sizes", Size(3, 1)),
     "chunk-negative": lambda c: setattr(c.chunks[1], "offsets", Size(-3)),
+    "chunks-of-two-without-list": lambda c: two(c, lambda t: setattr(t, "chunks", None)),
+    "chunks-of-two-missing": lambda c: two(c, lambda t: setattr(t, "chunks", [])),
     "chunks-missing": lambda c: c.chunks.clear(),
     "chunks-no-list": lambda c: setattr(c.tensor, "chunks", None),
     "shape-of-text": lambda c: setattr(c.tensor, "size", "6"),

@@ -175,6 +175,28 @@ TEST(Dcp, TooLittleMemoryIsNoDefect) {
   EXPECT_GT(most, 100);
 }
 
+// Who asks for all defects gets each with its own tensor and words.
+TEST(Dcp, EachDefectIsReported) {
+  const std::pair<const char *, std::vector<std::string>> cases[] = {
+      {"without-list", {"w: it has no list of chunks", "v: it has no list of chunks"}},
+      {"missing", {"w: 0 of 6 elements are stored", "v: 0 of 5 elements are stored"}}};
+  for (const auto &[name, wanted] : cases) {
+    std::vector<std::string> reported;
+    ckpt_open_options options = {};
+    options.struct_size = sizeof options;
+    options.report_arg = &reported;
+    options.report = [](void *arg, const ckpt_error *defect) {
+      static_cast<std::vector<std::string> *>(arg)->push_back(std::string(defect->tensor) + ": " + defect->message);
+    };
+    const std::string path = std::string(CKPT_TESTS_DIR) + "/golden-errors/dcp/chunks-of-two-" + name;
+    ckpt_index *index = nullptr;
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_open(&index, path.c_str(), &options, &err), CKPT_EFORMAT);
+    reported.push_back(std::string(err.tensor) + ": " + err.message);  // the last one is the failure itself
+    EXPECT_EQ(reported, wanted);
+  }
+}
+
 TEST(Dcp, CutDataIsRefusedAtOpen) {
   Copy copy("mesh");
   const std::string whole = slurp(copy / "__2_0.distcp");
