@@ -11,6 +11,7 @@
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/format.h"
 #include "libckpt/grow.h"
 #include "libckpt/recipe/stats.h"
 #include "libckpt/weights.h"
@@ -101,13 +102,15 @@ static int compare_numbers(const void *x, const void *y) {
   return (*a > *b) - (*a < *b);
 }
 
-/* Every number of the set that the files of weights belong to must be there: an index may well name fewer. Of DCP's
- * shards each has files of that set, and none needs all. Counts the files that hold tensors. */
+/* Every number of the set that the files of weights belong to must be there: an index may well name fewer. Of what is
+ * cut among ranks (DCP's shards) each rank has files of that set under its own prefix, and none needs all. Counts the
+ * files that hold tensors. */
 static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *index, uint32_t *n_holding,
                                   ckpt_error *err) {
   uint32_t n_files = ckpt_source_count(index->source);
+  const bool has_prefixes = ckpt_caps_of(index).ranks;
   unsigned number, total, n_total = 0, n_seen = 0, n_numbers = 0;
-  size_t n_prefix;
+  size_t n_prefix, n_first = 0;
   const char *first = NULL;
   bool *holds = calloc((size_t)n_files + 1, sizeof *holds), is_mixed = false;
   unsigned *numbers = calloc((size_t)n_files + 1, sizeof *numbers);
@@ -123,9 +126,13 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
     const char *name = ckpt_source_name(index->source, i);
     *n_holding += holds[i];
     if (!holds[i] || !ckpt_safetensors_numbered(name, &n_prefix, &number, &total)) continue;
-    if (first == NULL) n_total = total;
-    first = name;
+    if (first == NULL) {
+      first = name;
+      n_first = n_prefix;
+      n_total = total;
+    }
     is_mixed = is_mixed || total != n_total || number == 0 || number > total;
+    is_mixed = is_mixed || (!has_prefixes && (n_prefix != n_first || strncmp(name, first, n_prefix) != 0));
     numbers[n_seen++] = number;
   }
   qsort(numbers, n_seen, sizeof *numbers, compare_numbers);

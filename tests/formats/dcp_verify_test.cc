@@ -112,12 +112,8 @@ TEST(DcpVerify, ArchivesOfAnotherDtypeAreRefused) {
   for (const char *name : {"fsdp4", "zstd"}) {
     Folder folder;
     std::filesystem::copy(kData + name, folder.path(), std::filesystem::copy_options::recursive);
-    const std::string path = folder.path() + "/.metadata",
-                      from =
-                          "\x8c\x07"
-                          "float32",
-                      to = "\x8c\x05"
-                           "int32";
+    const std::string path = folder.path() + "/.metadata";
+    const std::string from = std::string("\x8c\x07") + "float32", to = std::string("\x8c\x05") + "int32";
     std::string bytes = slurp(path);
     const size_t at = bytes.find(from);
     ASSERT_NE(at, std::string::npos) << name;
@@ -139,6 +135,21 @@ TEST(DcpVerify, ArchivesOfAnotherDtypeAreRefused) {
   }
 }
 
+// The problems of a folder's structure.
+std::string problems_in(const std::string &folder) {
+  ckpt_error err = {};
+  IndexPointer index = open(folder, &err);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  if (index == nullptr) return text_of(err);
+  ckpt_findings findings = {};
+  EXPECT_EQ(ckpt_verify_structure(&findings, index.get(), &err), CKPT_OK) << text_of(err);
+  std::string text;
+  for (size_t i = 0; i < findings.n; i++)
+    if (findings.items[i].kind == CKPT_PROBLEM) text += findings.items[i].message;
+  ckpt_findings_free(&findings);
+  return text;
+}
+
 // Each of torch's shards in safetensors has files of one numbered set.
 TEST(DcpVerify, ShardsHaveFilesOfOneSet) {
   const auto problems = [](const std::string &one, const std::string &two) {
@@ -146,20 +157,35 @@ TEST(DcpVerify, ShardsHaveFilesOfOneSet) {
     const std::string ending = ".safetensors", from = kData + "hf-shards/shard-0000";
     spill(folder / ("shard-00001-model-" + one + ending), slurp(from + "1-model-00001-of-00001" + ending));
     spill(folder / ("shard-00002-model-" + two + ending), slurp(from + "2-model-00001-of-00001" + ending));
-    ckpt_error err = {};
-    IndexPointer index = open(folder.path(), &err);
-    ckpt_findings findings = {};
-    EXPECT_EQ(ckpt_verify_structure(&findings, index.get(), &err), CKPT_OK) << text_of(err);
-    std::string text;
-    for (size_t i = 0; i < findings.n; i++)
-      if (findings.items[i].kind == CKPT_PROBLEM) text += findings.items[i].message;
-    ckpt_findings_free(&findings);
-    return text;
+    return problems_in(folder.path());
   };
   EXPECT_EQ(problems("00001-of-00001", "00001-of-00001"), "");
   EXPECT_EQ(problems("00001-of-00002", "00002-of-00002"), "");
   EXPECT_NE(problems("00001-of-00002", "00001-of-00001").find("not of one set"), std::string::npos);
   EXPECT_NE(problems("00001-of-00002", "00001-of-00002").find("1 of the 2 numbered files"), std::string::npos);
+}
+
+// What is not cut among ranks has one prefix, in the same folder too.
+TEST(DcpVerify, NumberedFilesOfAModelAreOfOneSet) {
+  const auto problems = [](const std::vector<std::string> &names) {
+    Folder folder;
+    std::string map;
+    for (size_t i = 0; i < names.size(); i++) {
+      const std::string tensor(1, static_cast<char>('a' + i)), file = names[i] + ".safetensors";
+      spill(folder / file,
+            safetensors("{\"" + tensor + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1"));
+      map += (i == 0 ? "\"" : ",\"") + tensor + "\":\"" + file + "\"";
+    }
+    spill(folder / "model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+    return problems_in(folder.path());
+  };
+  const std::string one = "model-00001-of-00002", two = "model-00002-of-00002";
+  EXPECT_EQ(problems({one, two}), "");
+  EXPECT_EQ(problems({one, two, "extra"}), "");  // has no number
+  EXPECT_NE(problems({one, two, "extra-00001-of-00002"}).find("its 3 numbered files are not of one set"),
+            std::string::npos);
+  EXPECT_NE(problems({one, "other-00002-of-00002"}).find("not of one set"), std::string::npos);  // as long a prefix
+  EXPECT_NE(problems({one}).find("1 of the 2 numbered files"), std::string::npos);
 }
 
 }  // namespace
