@@ -120,21 +120,44 @@ static ckpt_status write_run(ckpt_mover *mover, const ckpt_extent *extent, uint6
   return CKPT_OK;
 }
 
-/* Moves every run of the walk. Reading fills the window past the run only where the next runs lie close. */
+/* Whether what has been read up to `span` goes on over a gap: runs that fill half a window are read alone. */
+static bool reads_on(uint64_t run, uint64_t span, uint64_t gap) {
+  return gap == 0 || (run < CKPT_WINDOW_BYTES / 2 && ckpt_gap_is_read(span, gap));
+}
+
+uint64_t ckpt_place_fetched(uint32_t rank, const uint64_t *units, const uint64_t *count, uint32_t unit_bytes) {
+  uint64_t stride = unit_bytes, span = unit_bytes, run = 0; /* of one step along the axis; read at once; without gaps */
+  for (uint32_t axis = rank; axis-- > 0;) {
+    if (run == 0 && span != stride) run = span;
+    if (count[axis] > 1 && reads_on(run, span, stride - span)) {
+      span += stride * (count[axis] - 1);
+    } else if (count[axis] != 1) {
+      for (uint32_t i = 0; i <= axis; i++) span *= count[i];
+      return span;
+    }
+    stride *= units[axis];
+  }
+  return span;
+}
+
+/* Moves every run of the walk. Reading fills the window past the run only where the next runs lie close: along the
+ * axes from `first`, which span so many bytes. */
 static ckpt_status walk_move(ckpt_mover *mover, const ckpt_extent *extent, const walk *w, uint32_t unit_bytes,
                              uint8_t *buffer, ckpt_error *err) {
   uint64_t at[CKPT_MAX_RANK] = {0};
-  int64_t stored = w->stored_at, packed = w->packed_at, end = w->stored_at;
-  bool dense = true;
-  for (uint32_t i = 0; i < w->n_axes; i++) end += w->axes[i].stored * (int64_t)(w->axes[i].count - 1);
-  end += (int64_t)w->run_bytes;
-  if (w->n_axes != 0)
-    dense = ckpt_gap_is_read(w->run_bytes, (uint64_t)w->axes[w->n_axes - 1].stored - w->run_bytes) ||
-            ckpt_extent_is_sequential(extent);
+  int64_t stored = w->stored_at, packed = w->packed_at, span = (int64_t)w->run_bytes;
+  uint32_t first = w->n_axes;
+  for (const bool is_sequential = ckpt_extent_is_sequential(extent); first > 0; first--) {
+    const walk_axis *axis = &w->axes[first - 1];
+    const int64_t gap = axis->stored > span ? axis->stored - span : 0;
+    if (!is_sequential && !reads_on(w->run_bytes, (uint64_t)span, (uint64_t)gap)) break;
+    span += axis->stored * (int64_t)(axis->count - 1);
+  }
   window held = {0, 0};
   do {
     uint8_t *bytes = buffer + packed;
-    int64_t reach = dense ? end : stored + (int64_t)w->run_bytes;
+    int64_t reach = stored + span;
+    for (uint32_t i = first; i < w->n_axes; i++) reach -= w->axes[i].stored * (int64_t)at[i];
     CKPT_TRY(mover->sink == NULL ? read_run(mover, extent, unit_bytes, w->run_bytes, stored, reach, &held, bytes, err)
                                  : write_run(mover, extent, w->run_bytes, stored, &held, bytes, err));
   } while (walk_next(w, at, &stored, &packed));

@@ -33,6 +33,10 @@ static inline bool ckpt_gap_is_read(uint64_t run_bytes, uint64_t gap_bytes) {
 ckpt_status ckpt_place(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,
                        uint64_t begin, uint64_t n, void *buffer, ckpt_error *err);
 
+/* Bytes of the file that ckpt_place reads for a whole box of `count` in a tensor of `units` that is stored in one
+ * piece, plain: the box, and the gaps that are read with its runs. 0 for an empty box. */
+uint64_t ckpt_place_fetched(uint32_t rank, const uint64_t *units, const uint64_t *count, uint32_t unit_bytes);
+
 /* Writes n_bytes that stand `at` bytes into a raw tensor segment of the layout's file. */
 ckpt_status ckpt_place_segment(ckpt_mover *mover, uint32_t file, const ckpt_segment *segment, uint64_t at,
                                const void *bytes, size_t n_bytes, ckpt_error *err);

@@ -1,5 +1,5 @@
 /* read.c - one tensor, or a box of it, into the caller's memory: what an inference server or a Python module needs.
- * Casts go through a window, so that no second copy of the tensor exists. */
+ * Casts go through a window, so that no second copy of the tensor exists. See read.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "dtype.h"
 #include "error.h"
 #include "place.h"
+#include "read.h"
 
 typedef unsigned long long ull;
 
@@ -151,6 +152,39 @@ static ckpt_status read_cut(ckpt_mover *mover, const ckpt_tensor *tensor, const 
   free(r.units);
   free(r.elements);
   return status == CKPT_OK ? check_damage(tensor, &r.stats, as, err) : status;
+}
+
+/* Units around the elements of a cut box, row by row as read_cut reads them. */
+static uint64_t cut_units(const ckpt_tensor *tensor, const ckpt_box *box, uint32_t rank) {
+  const uint32_t last = tensor->rank - 1, block = ckpt_dtype_get(tensor->dtype)->block_elements;
+  const uint64_t first = box->start[last], n = box->count[last];
+  uint64_t n_rows = 1, n_units = 0, at[CKPT_MAX_RANK];
+  for (uint32_t axis = 0; axis < last; axis++) {
+    at[axis] = box->start[axis];
+    n_rows *= box->count[axis];
+  }
+  if (n == 0) return 0;
+  if (rank == tensor->rank) return n_rows * ((first + n - 1) / block - first / block + 1);
+  for (uint64_t row = 0; row < n_rows; row++) { /* flat: each begins anywhere in a unit */
+    uint64_t flat = 0;
+    for (uint32_t axis = 0; axis < last; axis++) flat = flat * tensor->shape[axis] + at[axis];
+    flat = flat * tensor->shape[last] + first;
+    n_units += (flat + n - 1) / block - flat / block + 1;
+    for (uint32_t axis = last; axis-- > 0; at[axis] = box->start[axis])
+      if (++at[axis] < box->start[axis] + box->count[axis]) break;
+  }
+  return n_units;
+}
+
+ckpt_status ckpt_read_cost(const ckpt_tensor *tensor, const ckpt_box *box, uint64_t *n_read, uint64_t *n_fetched,
+                           ckpt_error *err) {
+  uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], n_units = 0;
+  const uint32_t unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes, rank = ckpt_tensor_units(tensor, units);
+  bool is_cut;
+  CKPT_TRY(box_in_units(tensor, box, start, count, &n_units, &is_cut, err));
+  *n_read = *n_fetched = (is_cut ? cut_units(tensor, box, rank) : n_units) * unit_bytes;
+  if (!is_cut) *n_fetched = ckpt_place_fetched(rank, units, count, unit_bytes);
+  return CKPT_OK;
 }
 
 /* Elements of a box that has been checked: they are no more than the tensor's. */

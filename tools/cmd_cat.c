@@ -13,6 +13,7 @@
 #include "libckpt/checked.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/read.h"
 #include "proving.h"
 #include "report.h"
 #include "shared_options.h"
@@ -277,17 +278,17 @@ static ckpt_status write_json(const ckpt_args *args, block_reader *reader, ckpt_
 }
 
 /* --plan: the slice, and what is read for it. */
-static void show_plan(const ckpt_args *args, const block_reader *reader) {
+static ckpt_status show_plan(const ckpt_args *args, const block_reader *reader, ckpt_error *err) {
   const ckpt_slice *slice = reader->slice;
-  const ckpt_dtype_row *stored = ckpt_dtype_get(slice->tensor->dtype), *as = ckpt_dtype_get(reader->as);
-  uint64_t n_blocks = slice->n_elements / stored->block_elements + (slice->n_elements % stored->block_elements != 0);
-  ckpt_planned planned = {.n_bytes_read = n_blocks * stored->block_bytes}; /* at most the tensor's */
-  planned.n_bytes_fetched = planned.n_bytes_read;
-  planned.peak = BLOCK_ELEMENTS / as->block_elements * as->block_bytes;
+  const ckpt_dtype_row *as = ckpt_dtype_get(reader->as);
+  ckpt_planned planned = {.peak = BLOCK_ELEMENTS / as->block_elements * as->block_bytes};
+  CKPT_TRY(ckpt_read_cost(slice->tensor, slice->tensor->rank == 0 ? NULL : &slice->box, &planned.n_bytes_read,
+                          &planned.n_bytes_fetched, err));
   char row[256];
   snprintf(row, sizeof row, "%" PRIu64 " of %" PRIu64 " elements of %.150s, %s", slice->n_elements,
            slice->tensor->n_elements, slice->tensor->name, ckpt_dtype_name((ckpt_dtype)slice->tensor->dtype));
   ckpt_proving_plan(args, row, &planned);
+  return CKPT_OK;
 }
 
 static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
@@ -305,9 +306,9 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
                      "no elements, and more than %d empty lists (take a slice of it)", MAX_EMPTY_LISTS);
   ckpt_status status = begin_blocks(&reader, index, &slice, raw, err);
   if (status == CKPT_OK && ckpt_args_has(args, "plan")) {
-    show_plan(args, &reader);
+    status = show_plan(args, &reader, err);
     free(reader.block);
-    return CKPT_OK;
+    return status;
   }
   if (status == CKPT_OK)
     status = next_block(&reader, err); /* before anything is printed: most failures are seen here */

@@ -6,6 +6,10 @@
 
 #include "tests/libckpt/fake_format.h"
 
+extern "C" {
+#include "libckpt/read.h"
+}
+
 namespace {
 
 using namespace fake;
@@ -79,6 +83,57 @@ TEST(Read, BoxesThatCutUnitsAreCast) {
       got.pop_back();
       EXPECT_EQ(got, part.bytes);
     }
+  }
+}
+
+// What a plan says of a box is what reading it reads: whole blocks, and the gaps between runs that lie close, along the
+// axes where they do and no further.
+TEST(Read, CostsWhatItSays) {
+  struct Case {
+    ckpt_dtype dtype;
+    std::vector<uint64_t> shape, start, count;
+    uint64_t n_read, n_fetched;
+  };
+  const std::vector<Case> cases = {
+      {CKPT_F32, {300, 1000}, {0, 3}, {300, 1}, 1200, 1200 + 299 * 3996},
+      {CKPT_F32, {300, 1025}, {0, 3}, {300, 1}, 1200, 1200 + 299 * 4096},
+      {CKPT_F32, {300, 1026}, {0, 3}, {300, 1}, 1200, 1200},  // too far apart
+      {CKPT_F32, {40, 30, 1000}, {1, 2, 0}, {38, 2, 1}, 304, 38 * (4000 + 4)},
+      {CKPT_F32, {40, 30, 1000}, {1, 2, 0}, {38, 2, 1000}, 304000, 304000},
+      {CKPT_F32, {8, 100000}, {0, 0}, {8, 60000}, 1920000, 1920000},  // as long as half a window
+      {CKPT_F32, {40, 30}, {10, 0}, {5, 30}, 600, 600},
+      {CKPT_F32, {40, 30}, {10, 0}, {0, 30}, 0, 0},
+      {CKPT_F4_E2M1, {4, 64}, {0, 0}, {4, 1}, 4, 4},
+      {CKPT_F4_E2M1, {4, 64}, {0, 1}, {4, 2}, 8, 8},
+      {CKPT_F4_E2M1, {4, 5}, {0, 1}, {4, 1}, 4, 4},
+      {CKPT_F4_E2M1, {4, 5}, {0, 1}, {4, 2}, 6, 6},  // whole blocks in every second row
+      {CKPT_Q8_0, {4, 64}, {0, 0}, {4, 1}, 136, 136},
+  };
+  for (const Case &c : cases) {
+    SCOPED_TRACE(std::string(ckpt_dtype_name(c.dtype)) + " " + std::to_string(&c - cases.data()));
+    Random random(1);
+    Store store(&random);
+    store.add_plain("x", random_array(&random, c.dtype, c.shape));
+    ckpt_error err = {};
+    IndexPointer index = store.build(&err);
+    ASSERT_TRUE(index) << text_of(err);
+    const ckpt_tensor *tensor = ckpt_index_find(index.get(), "x");
+    ckpt_box box = {};
+    uint64_t n_elements = 1, n_read = 1, n_fetched = 1;
+    for (size_t axis = 0; axis < c.shape.size(); axis++) {
+      box.start[axis] = c.start[axis], box.count[axis] = c.count[axis];
+      n_elements *= c.count[axis];
+    }
+    ASSERT_EQ(ckpt_read_cost(tensor, &box, &n_read, &n_fetched, &err), CKPT_OK) << text_of(err);
+    EXPECT_EQ(n_read, c.n_read);
+    EXPECT_EQ(n_fetched, c.n_fetched);
+    std::vector<float> got(n_elements);
+    const uint64_t before = ckpt_source_bytes_read(index->source);
+    ASSERT_EQ(ckpt_read(index.get(), tensor, &box, CKPT_F32, got.data(), 4 * n_elements, &err), CKPT_OK)
+        << text_of(err);
+    const uint64_t n = ckpt_source_bytes_read(index->source) - before;
+    EXPECT_LE(n, c.n_fetched);
+    EXPECT_GE(n, c.n_fetched - c.n_fetched / 50);  // a window may end in a gap
   }
 }
 
