@@ -1,11 +1,12 @@
 /* gguf.h - the parts of the GGUF format: gguf.c (the row), gguf_shards.c (a folder of files), gguf_read.c (the header
- * of one file), gguf_layout.c (writing one). Not for other formats. */
+ * of one file), gguf_layout.c (writing one), gguf_verify.c (what verify alone looks at). Not for other formats. */
 #ifndef CKPT_FORMATS_GGUF_H
 #define CKPT_FORMATS_GGUF_H
 
 #include "libckpt/codec/gguf_value.h"
 #include "libckpt/dtype.h"
 #include "libckpt/format.h"
+#include "libckpt/recipe/verify.h"
 
 #define CKPT_GGUF_MAX_NAME 63         /* bytes of a tensor name, as ggml's readers */
 #define CKPT_GGUF_MAX_RANK 4          /* GGML_MAX_DIMS */
@@ -45,6 +46,11 @@ bool ckpt_gguf_numbered(const char *name, size_t *n_prefix, uint32_t *number, ui
 
 /* As ckpt_format's slot: what no GGUF file can hold. */
 ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+
+/* As ckpt_format's slot: a problem for each tensor whose padding is not zero, and for each scale beside an NVFP4 weight
+ * that is none. Reads the paddings, by windows of 1 MiB. */
+ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                             ckpt_error *err);
 
 /* The tensors of a description in the order of a file: as the input has them if that is GGUF, else as llama-quantize
  * orders them (those of no block by name, then by block and name). In the layout's arena. */

@@ -7,6 +7,8 @@
 
 #include "layout.h"
 
+struct ckpt_findings;
+
 /* What a path looks like before anything is parsed. */
 typedef struct ckpt_probe {
   const char *path;
@@ -25,12 +27,12 @@ typedef struct ckpt_caps {
   bool objects;        /* anything but tensors and string metadata */
   bool training_state; /* default --include is all */
   bool side_files;
-  bool typed_metadata; /* metadata values that are no text: GGUF's, and with them ggml's names and order of tensors */
-  bool shards;         /* one file, or several in a folder where the output is one: what split makes of it */
-  bool zstd;           /* items can be compressed */
-  bool graphs;         /* what computes with the tensors */
-  bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */
-  uint64_t dtypes;     /* bit i: ckpt_dtype i */
+  bool ggml;       /* tensors and metadata as ggml has them: typed values, its names and order; what presets are for */
+  bool shards;     /* one file, or several in a folder where the output is one: what split makes of it */
+  bool zstd;       /* items can be compressed */
+  bool graphs;     /* what computes with the tensors */
+  bool ranks;      /* cut among the ranks of a job: what reshard writes and consolidate reads */
+  uint64_t dtypes; /* bit i: ckpt_dtype i */
   uint32_t max_rank;
 } ckpt_caps;
 
@@ -62,6 +64,10 @@ typedef struct ckpt_format {
   /* Of a folder: which of its files an earlier layout wrote, so that --force may replace them. NULL: only those that
    * are written anew. */
   ckpt_owns_files *owns;
+  /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify.h). NULL: nothing. Fails
+   * with EIO, ECANCELED, ENOMEM. */
+  ckpt_status (*verify)(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                        ckpt_error *err);
 } ckpt_format;
 
 extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/registry.c */

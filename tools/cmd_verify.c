@@ -387,7 +387,7 @@ static ckpt_status check_crc(ckpt_verification *v, bool *is_whole, ckpt_error *e
   ckpt_job job;
   ckpt_job_begin(&job, v->args);
   ckpt_status status = ckpt_verify_crc(&v->findings, v->input.index, &job.run, &v->crc, err);
-  if (status == CKPT_OK) status = ckpt_verify_gguf(&v->findings, v->input.index, &job.run, err);
+  if (status == CKPT_OK) status = ckpt_verify_format(&v->findings, v->input.index, &job.run, err);
   ckpt_job_end(&job);
   *is_whole = v->crc.n_checked + v->crc.n_wrong != 0 && v->crc.n_without + v->crc.n_passed + v->crc.n_others == 0;
   if (status != CKPT_OK || v->crc.n_checked == 0 || v->crc.n_wrong != 0) return status;

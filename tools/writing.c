@@ -374,7 +374,7 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
   if (output == j->plan->outputs && j->input.index->weights_note != NULL) *next++ = j->input.index->weights_note;
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
     CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
-  if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
+  if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
   if (!holds_config(output) && !j->options.stored_names) {
     CKPT_TRY(ckpt_arch_unstated_tie(output->described, &j->args->arena, &note, err));

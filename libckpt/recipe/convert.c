@@ -214,7 +214,7 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
  * delicate keeps its own. NULL where that is not what was asked for. */
 static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
-  if (!to->caps.typed_metadata || !ckpt_quantize_knows(request->from)) return NULL;
+  if (!to->caps.ggml || !ckpt_quantize_knows(request->from)) return NULL;
   if (options->n_casts != 1 || options->casts[0].pattern != NULL || ckpt_dtype_is_block(options->casts[0].dtype))
     return NULL;
   return ckpt_preset_find(ckpt_dtype_name(options->casts[0].dtype));

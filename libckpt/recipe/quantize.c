@@ -50,7 +50,7 @@ static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_ind
 
 bool ckpt_quantize_knows(const ckpt_index *from) {
   const ckpt_meta *architecture = ckpt_index_meta(from, CKPT_GGUF_ARCHITECTURE);
-  return ckpt_caps_of(from).typed_metadata && architecture != NULL && architecture->typed == NULL;
+  return ckpt_caps_of(from).ggml && architecture != NULL && architecture->typed == NULL;
 }
 
 /* What the preset's rules ask for: numbers where it is a mixture. */

@@ -164,6 +164,12 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
                            index->n_tensors == 1 ? "" : "s", n_files, n_files == 1 ? "" : "s");
 }
 
+ckpt_status ckpt_verify_format(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                               ckpt_error *err) {
+  const ckpt_format *format = ckpt_format_find(index->format);
+  return format == NULL || format->verify == NULL ? CKPT_OK : format->verify(findings, index, run, err);
+}
+
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
 /* What a parameter's master is when rounded to the stored dtype, against what is stored. */

@@ -92,10 +92,9 @@ typedef struct ckpt_crc_counts {
 ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                             ckpt_crc_counts *counts, ckpt_error *err);
 
-/* Of GGUF files: a problem for each tensor whose padding is not zero, and for each scale beside an NVFP4 weight that is
- * none. Of other formats nothing. Fails with EIO, ECANCELED, ENOMEM. */
-ckpt_status ckpt_verify_gguf(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
-                             ckpt_error *err);
+/* What the index's format has to add (ckpt_format's `verify`): GGUF's padding. Fails with EIO, ECANCELED, ENOMEM. */
+ckpt_status ckpt_verify_format(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                               ckpt_error *err);
 
 /* What differs between the manifest of an index and the one it must match, tensor by tensor. */
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,

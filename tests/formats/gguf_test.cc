@@ -51,6 +51,59 @@ const ckpt_value *typed(const ckpt_index *index, const char *key) {
   return meta == nullptr ? nullptr : meta->typed;
 }
 
+// ---- verify ------------------------------------------------------------------------------------------------------
+
+// What lies behind the last tensor is read by large windows, each of which is progress, and can be cancelled.
+TEST(Gguf, PaddingIsZero) {
+  struct Seen {
+    std::vector<uint64_t> read;
+    uint64_t total = 0;
+    volatile int cancel = 0;
+    uint64_t cancel_at = UINT64_MAX;
+  };
+  Folder folder;
+  const auto verify = [&](const std::string &bytes, Seen *seen) {
+    spill(folder / "a.gguf", bytes);
+    IndexPointer index = must_open(folder / "a.gguf");
+    ckpt_findings findings = {};
+    ckpt_run_options run = {};
+    ckpt_error err = {};
+    run.struct_size = sizeof run;
+    run.cancel = &seen->cancel;
+    run.progress_arg = seen;
+    run.progress = [](void *arg, uint64_t n_read, uint64_t n_total) {
+      Seen *s = static_cast<Seen *>(arg);
+      s->read.push_back(n_read);
+      s->total = n_total;
+      if (n_read >= s->cancel_at) s->cancel = 1;
+    };
+    ckpt_status status = ckpt_verify_format(&findings, index.get(), &run, &err);
+    std::string text = status == CKPT_OK ? "" : status == CKPT_ECANCELED ? "cancelled" : err.message;
+    for (size_t i = 0; i < findings.n; i++)
+      if (findings.items[i].kind == CKPT_PROBLEM) text += findings.items[i].message;
+    ckpt_findings_free(&findings);
+    return text;
+  };
+  const std::string whole = slurp(kData + "whole.gguf"), large = whole + std::string(5 << 20, '\0');
+  Seen seen;
+  EXPECT_EQ(verify(large, &seen), "");
+  EXPECT_GE(seen.total, 5U << 20);
+  ASSERT_FALSE(seen.read.empty());
+  EXPECT_EQ(seen.read.back(), seen.total);
+  EXPECT_LE(seen.read.size(), 7U + 6U);  // tensors, windows
+  std::string broken = large;
+  broken[whole.size() + (3 << 20)] = 1;
+  broken[whole.size() + (4 << 20)] = 1;
+  seen = {};
+  EXPECT_EQ(verify(broken, &seen), "the padding behind it is not zero: 2 bytes, the first at byte " +
+                                       std::to_string(whole.size() + (3 << 20)) +
+                                       " of the file (no reader looks there)");
+  seen = {};
+  seen.cancel_at = 2 << 20;
+  EXPECT_EQ(verify(broken, &seen), "cancelled");
+  EXPECT_LT(seen.read.back(), 4U << 20);
+}
+
 // ---- reading ------------------------------------------------------------------------------------------------------
 
 TEST(Gguf, EveryTypeOfMetadataIsRead) {

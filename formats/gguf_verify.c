@@ -1,0 +1,126 @@
+/* gguf_verify.c - what only `verify` looks at in GGUF files: the padding behind each tensor, which has to be zero (ggml
+ * writes it so and skips whatever is there when it reads), and the scales that stand beside NVFP4 weights. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/gguf.h"
+#include "libckpt/error.h"
+#include "libckpt/text.h"
+
+typedef unsigned long long ull;
+
+enum { WINDOW_BYTES = 1 << 20 };
+
+/* A tensor's bytes, and where the padding behind them ends. */
+typedef struct range {
+  uint32_t file;
+  uint64_t begin, end, padded;
+  const char *tensor;
+} range;
+
+typedef struct checking {
+  ckpt_findings *findings;
+  const ckpt_index *index;
+  const ckpt_run_options *run;
+  range *ranges; /* sorted by place */
+  uint32_t n;
+  uint8_t *window;
+  uint64_t n_read, n_total;
+} checking;
+
+static int by_place(const void *a, const void *b) {
+  const range *x = a, *y = b;
+  if (x->file != y->file) return x->file < y->file ? -1 : 1;
+  return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static ckpt_status advance(checking *c, uint64_t n, ckpt_error *err) {
+  c->n_read += n;
+  if (c->run->progress != NULL) c->run->progress(c->run->progress_arg, c->n_read, c->n_total);
+  const bool is_cancelled = c->run->cancel != NULL && *c->run->cancel != 0;
+  return is_cancelled ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled") : CKPT_OK;
+}
+
+static bool is_zero(const uint8_t *bytes, size_t n) { return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0; }
+
+static ckpt_status check_padding(checking *c, const range *behind, ckpt_error *err) {
+  ckpt_source *source = c->index->source;
+  uint64_t n_other = 0, first = 0;
+  for (uint64_t at = behind->end; at < behind->padded;) {
+    const uint64_t n_left = behind->padded - at;
+    const size_t n = n_left < WINDOW_BYTES ? (size_t)n_left : WINDOW_BYTES;
+    CKPT_TRY(ckpt_source_read(source, behind->file, at, c->window, n, err));
+    const size_t n_looked_at = is_zero(c->window, n) ? 0 : n;
+    for (size_t i = 0; i < n_looked_at; i++)
+      if (c->window[i] != 0 && n_other++ == 0) first = at + i;
+    CKPT_TRY(advance(c, n, err));
+    at += n;
+  }
+  if (n_other == 0) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(source, behind->file), behind->tensor,
+                           "the padding behind it is not zero: %llu byte%s, the first at byte %llu of the file (no "
+                           "reader looks there)",
+                           (ull)n_other, n_other == 1 ? "" : "s", (ull)first);
+}
+
+static void find_paddings(checking *c) {
+  for (uint32_t i = 0; i < c->index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &c->index->tensors[i];
+    const ckpt_extent *extent = tensor->extents;
+    if (tensor->n_extents != 1 || extent->n_stored == 0) continue;
+    const uint64_t end = extent->offset + extent->n_stored;
+    c->ranges[c->n++] = (range){extent->file, extent->offset, end, end, tensor->name};
+  }
+  qsort(c->ranges, c->n, sizeof *c->ranges, by_place);
+  for (uint32_t i = 0; i < c->n; i++) {
+    range *r = &c->ranges[i];
+    const bool is_last = i + 1 == c->n || r[1].file != r->file;
+    const uint64_t next = is_last ? ckpt_source_size(c->index->source, r->file) : r[1].begin;
+    if (next > r->end) r->padded = next;
+    c->n_total += r->padded - r->end;
+  }
+}
+
+static ckpt_status check_paddings(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                                  ckpt_error *err) {
+  checking c = {.findings = findings, .index = index, .run = run};
+  ckpt_status status = CKPT_OK;
+  c.ranges = reallocarray(NULL, (size_t)index->n_tensors + 1, sizeof *c.ranges);
+  c.window = malloc(WINDOW_BYTES);
+  if (c.ranges == NULL || c.window == NULL)
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  else
+    find_paddings(&c);
+  for (uint32_t i = 0; i < c.n && status == CKPT_OK; i++) status = check_padding(&c, &c.ranges[i], err);
+  free(c.ranges);
+  free(c.window);
+  return status;
+}
+
+/* X.scale and X.input_scale beside a weight X.weight in NVFP4: one number for each of its matrices. */
+static ckpt_status check_scale(ckpt_findings *findings, const ckpt_index *index, const ckpt_tensor *scale,
+                               ckpt_error *err) {
+  static const char *const endings[] = {".input_scale", ".scale"};
+  char name[4200];
+  const ckpt_tensor *weight = NULL;
+  for (size_t i = 0; i < sizeof endings / sizeof *endings && weight == NULL; i++) {
+    const size_t n = strlen(scale->name), n_ending = strlen(endings[i]);
+    if (!ckpt_text_ends(scale->name, endings[i]) || n - n_ending + sizeof ".weight" > sizeof name) continue;
+    memcpy(name, scale->name, n - n_ending);
+    memcpy(name + n - n_ending, ".weight", sizeof ".weight");
+    weight = ckpt_index_find(index, name);
+  }
+  if (weight == NULL || weight->dtype != CKPT_NVFP4) return CKPT_OK;
+  const uint64_t n_matrices = weight->rank >= 3 ? weight->shape[weight->rank - 3] : 1;
+  if (scale->dtype == CKPT_F32 && scale->n_elements == n_matrices) return CKPT_OK;
+  return ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, scale->extents[0].file),
+                           scale->name, "%llu of %s, and %s has %llu matri%s: llama.cpp refuses the model",
+                           (ull)scale->n_elements, ckpt_dtype_name((ckpt_dtype)scale->dtype), weight->name,
+                           (ull)n_matrices, n_matrices == 1 ? "x, which takes one f32" : "ces, which take an f32 each");
+}
+
+ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                             ckpt_error *err) {
+  for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(check_scale(findings, index, &index->tensors[i], err));
+  return check_paddings(findings, index, run, err);
+}
