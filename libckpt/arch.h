@@ -80,10 +80,12 @@ const char *ckpt_name_unwrapped(const char *name, ckpt_arena *arena);
  * for a model whose config.json is not carried. */
 bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char *tied);
 
-/* What is to be said of the digest of a checkpoint without a config.json that holds a tied tensor under both names: it
- * counts under the first in byte order, where a config would have the other kept. Arena text; *note stays NULL where
- * the digest is the same with a config. */
-ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, ckpt_arena *arena, const char **note, ckpt_error *err);
+/* What is to be said of the digest of a checkpoint that holds a tied tensor under both names and is read under
+ * canonical names with no config.json of a known architecture (`architecture` is empty: what is written may leave
+ * behind that of its input): it counts under the first in byte order, where a config would have the other kept. Arena
+ * text; *note is NULL where the digest is the same with a config. */
+ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, const char *architecture, ckpt_arena *arena,
+                                   const char **note, ckpt_error *err);
 
 /* The i-th pair of tensors that are both stored though the config ties them: they must hold the same bytes and count
  * once, under kept's name. index is finished; false past the last pair. */

@@ -1,11 +1,14 @@
 /* defects.c - see defects.h. */
 #include "defects.h"
 
+bool ckpt_is_defect(ckpt_status status) {
+  return status == CKPT_EFORMAT || status == CKPT_ENOTFOUND || status == CKPT_EDIFFERENT;
+}
+
 ckpt_status ckpt_defects_pass(ckpt_defects *defects, ckpt_status status, ckpt_error *defect, ckpt_error *err) {
   if (status == CKPT_OK) return CKPT_OK;
   ckpt_fail_at(status, defect, defects->path, NULL);
-  bool is_defect = status == CKPT_EFORMAT || status == CKPT_ENOTFOUND || status == CKPT_EDIFFERENT;
-  if (!is_defect || defects->report == NULL)
+  if (!ckpt_is_defect(status) || defects->report == NULL)
     return ckpt_fail(err, status, defect->file, defect->tensor, "%s", defect->message);
   ckpt_defects_flush(defects);
   defects->last = *defect;

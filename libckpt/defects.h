@@ -16,6 +16,10 @@ typedef struct ckpt_defects {
   ckpt_error last;  /* found and neither reported nor returned yet */
 } ckpt_defects;
 
+/* Whether a failure over an input that is there says what is wrong with it (a part of it may be missing), not with the
+ * memory, the disk or the request. */
+bool ckpt_is_defect(ckpt_status status);
+
 /* The status of a part: CKPT_OK where it is whole, or broken and to be gone past. All else fails with defect: what is
  * no defect of the input (ENOMEM, EIO, ...), or nobody asks. */
 ckpt_status ckpt_defects_pass(ckpt_defects *defects, ckpt_status status, ckpt_error *defect, ckpt_error *err);

@@ -193,8 +193,10 @@ static const char *first_name(const ckpt_tensor *tensor) {
   return first;
 }
 
-ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, ckpt_arena *arena, const char **note, ckpt_error *err) {
+ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, const char *architecture, ckpt_arena *arena,
+                                   const char **note, ckpt_error *err) {
   *note = NULL;
+  if (architecture[0] != '\0' || index->is_stored) return CKPT_OK;
   for (uint32_t i = 0; i < index->n_tensors && index->n_aliases != 0; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     if (tensor->aliases == NULL || !ckpt_role_is_model((ckpt_role)tensor->role)) continue;

@@ -118,9 +118,8 @@ static ckpt_status check_output(const ckpt_args *args, const ckpt_index *index, 
 
 /* Why the digest of this may not be that of the same model elsewhere. */
 static ckpt_status note_tie(ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
-  const char *note = NULL;
-  if (index->architecture[0] == '\0' && !index->is_stored)
-    CKPT_TRY(ckpt_arch_unstated_tie(index, &args->arena, &note, err));
+  const char *note;
+  CKPT_TRY(ckpt_arch_unstated_tie(index, index->architecture, &args->arena, &note, err));
   if (note != NULL) ckpt_report_note(args, "%s: %s", index->path, note);
   return CKPT_OK;
 }

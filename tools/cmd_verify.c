@@ -9,6 +9,7 @@
 #include "job.h"
 #include "json_writer.h"
 #include "libckpt/arch.h"
+#include "libckpt/defects.h"
 #include "libckpt/error.h"
 #include "libckpt/format.h"
 #include "libckpt/recipe/receipt.h"
@@ -61,14 +62,10 @@ static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
   return ckpt_open(&v->input.index, v->args->inputs[0], &open, err);
 }
 
-/* Whether a failure to open, or to read on, is what is wrong with the checkpoint: then it is a problem found. */
-static bool is_defect(const ckpt_verification *v, ckpt_status status) {
-  return status == CKPT_EFORMAT || status == CKPT_EDIFFERENT ||
-         (status == CKPT_ENOTFOUND && access(v->args->inputs[0], F_OK) == 0);
-}
-
+/* Of a failure to open, or to read on: what is wrong with the checkpoint is a problem found, if it is there at all. */
 static ckpt_status take_defect(ckpt_verification *v, ckpt_status status, const ckpt_error *defect, ckpt_error *err) {
-  if (!is_defect(v, status)) {
+  const bool is_absent = status == CKPT_ENOTFOUND && access(v->args->inputs[0], F_OK) != 0;
+  if (!ckpt_is_defect(status) || is_absent) {
     *err = *defect;
     return status;
   }
@@ -141,10 +138,9 @@ static ckpt_status read_values(ckpt_verification *v, ckpt_error *err) {
 
 /* Where digests differ, it may be for a tie that nothing states. */
 static ckpt_status warn_of_tie(ckpt_verification *v, ckpt_error *err) {
-  const char *note = NULL;
+  const char *note;
   const ckpt_index *index = v->input.index;
-  if (index->architecture[0] == '\0' && !index->is_stored)
-    CKPT_TRY(ckpt_arch_unstated_tie(index, &v->args->arena, &note, err));
+  CKPT_TRY(ckpt_arch_unstated_tie(index, index->architecture, &v->args->arena, &note, err));
   if (note == NULL) return CKPT_OK;
   return ckpt_findings_add(&v->findings, err, CKPT_WARNING, index->path, NULL, "%s", note);
 }

@@ -58,6 +58,12 @@ static ckpt_status cut(const job *j, ckpt_convert_target *target, ckpt_error *er
   return CKPT_OK;
 }
 
+/* Whether a path is that of one file in a format that shards can have: those of safetensors stand in a folder of hf. */
+static bool names_shardable(const char *path) {
+  const ckpt_format *format = ckpt_format_of_suffix(path);
+  return format != NULL && (format->caps.shards || strcmp(format->name, "safetensors") == 0);
+}
+
 /* The outputs as given, but a folder before what is written into it. */
 static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
   const ckpt_writing *w = j->writing;
@@ -75,7 +81,7 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
                                                                             .world = w->world,
                                                                             .zstd_level = w->zstd_level};
     if (w->is_split) CKPT_TRY(cut(j, &target, err));
-    if (w->is_one_file && ckpt_format_of_suffix(target.path) == NULL)
+    if (w->is_one_file && !names_shardable(target.path))
       return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (*.safetensors or *.gguf)",
                             target.path);
     uint32_t at = 0;
@@ -376,10 +382,9 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
     CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
   if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
-  if (!holds_config(output) && !j->options.stored_names) {
-    CKPT_TRY(ckpt_arch_unstated_tie(output->described, &j->args->arena, &note, err));
-    CKPT_TRY(add_note(j, output, &next, note, err));
-  }
+  const char *architecture = holds_config(output) ? output->described->architecture : "";
+  CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, &j->args->arena, &note, err));
+  CKPT_TRY(add_note(j, output, &next, note, err));
   CKPT_TRY(describe_stale(j, output, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));
   CKPT_TRY(describe_underflow(j, output, written, &note, err));

@@ -3,13 +3,14 @@
 
     kills.py CKPT
 
-SIGKILL, SIGINT and SIGTERM while a model is converted, quantized or resharded to a new file, over a file, to a new
-folder and over a folder, in each format that is written and to frames of zstd; and while a DCP folder is consolidated.
-After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave temporary files, and only by
-their names; the same command then succeeds, says what it removed, and nothing is left. Most kills wait until the
-temporary file or folder is there, and half of all must meet it. 24 kills, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
-repeats a draw.
+SIGKILL, SIGINT and SIGTERM while a model is converted, quantized, split or resharded to a new file, over a file, to a
+new folder and over a folder, in each format that is written and to frames of zstd; while a DCP folder is consolidated,
+and while shards are joined. After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave
+temporary files, and only by their names; the same command then succeeds, says what it removed, and nothing is left.
+Most kills wait until the temporary file or folder is there, and half of all must meet it. 33 kills (one of each signal
+for each form), or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED repeats a draw.
 """
+import glob
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ import tempfile
 import time
 
 CKPT = sys.argv[1]
-N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 24
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 33
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
@@ -73,7 +74,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-kills-") as base:
         model, old, work = (os.path.join(base, name) for name in ("model.safetensors", "old", "work"))
         write_model(model)
-        source = {"quantize": os.path.join(base, "model.gguf"), "consolidate": os.path.join(base, "dcp")}  # else the model
+        source = {"quantize": os.path.join(base, "model.gguf"), "consolidate": os.path.join(base, "dcp"),
+                  "join": os.path.join(base, "parts")}  # else the model
         subprocess.run([CKPT, "convert", model, "-o", source["quantize"], "--set", "general.architecture=llama",
                         "--set", "llama.block_count=%d" % N_TENSORS, "--rename", r"s/layers.(\d+)/blk.\1.attn_q/"],
                        check=True, capture_output=True)
@@ -82,13 +84,18 @@ def main():
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
                  "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32"],
                  "out-gguf": ["convert", "--to", "gguf", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
-                 "out-q.gguf": ["quantize", "--type", "Q4_K_M"], "out-whole": ["consolidate", "--shard-size", "10MB"]}
+                 "out-q.gguf": ["quantize", "--type", "Q4_K_M"], "out-whole": ["consolidate", "--shard-size", "10MB"],
+                 "out-parts": ["split", "--shard-size", "2MB"], "out-joined.safetensors": ["join"]}
         subprocess.run([CKPT, *reshard, model, "-o", source["consolidate"], "--quiet"], check=True, capture_output=True)
+        subprocess.run([CKPT, "split", model, "-o", source["join"], "--shard-size", "5MB", "--quiet"], check=True, capture_output=True)
         new, seconds, writing = {}, {}, {}
         for output, (verb, *options) in forms.items():
             command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(old, named(output)), "--quiet"]
             others = ["--type", "Q8_0"] if verb == "quantize" else ["--dtype", "f16"] if "." in output else options
-            subprocess.run(command + others, check=True, capture_output=True)
+            if verb == "join":
+                shutil.copy(sorted(glob.glob(os.path.join(source[verb], "*.safetensors")))[0], command[4])
+            else:
+                subprocess.run(command + others, check=True, capture_output=True)
             for name in FORMER & set(os.listdir(command[4]) if "." not in output else ()):
                 with open(os.path.join(command[4], name), "a") as f:
                     f.write("\n")  # the old folder is another one, with the same names

@@ -14,6 +14,7 @@ ckpt split one.safetensors -o more || echo exit $?
 ckpt split one.safetensors -o more --shard-size 1Q || echo exit $?
 ckpt join parts -o folder || echo exit $?
 ckpt join parts -o x.foo || echo exit $?
+ckpt join parts -o x.pt || echo exit $?
 ckpt join parts -o parts/one.safetensors || echo exit $?
 ckpt join parts || echo exit $?
 # One of several files is no model to be joined.
