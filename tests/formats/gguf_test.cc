@@ -239,6 +239,31 @@ TEST(Gguf, AShardHoldsATensorThatIsLargerThanIt) {
   EXPECT_EQ(slurp(folder / "joined.gguf"), slurp(kData + "whole.gguf"));
 }
 
+// A caller of ckpt_open who asks is told of each broken part but the last, with which it fails; the index is not there.
+TEST(Gguf, EveryBrokenPartIsReported) {
+  Folder folder;
+  const auto part = [](int i) { return "model-0000" + std::to_string(i) + "-of-00003.gguf"; };
+  for (int i = 1; i <= 3; i++) {
+    const std::string bytes = slurp(kData + "split/" + part(i));
+    spill(folder / part(i), i == 1 ? bytes : bytes.substr(0, static_cast<size_t>(40 * i)));
+  }
+  std::vector<std::string> reported;
+  ckpt_open_options options = {};
+  ckpt_error first = {}, last = {};
+  ckpt_index *index = nullptr;
+  options.struct_size = sizeof options;
+  EXPECT_EQ(ckpt_open(&index, folder.path().c_str(), &options, &first), CKPT_EFORMAT);
+  EXPECT_NE(std::string(first.file).find(part(2)), std::string::npos) << text_of(first);
+  options.report_arg = &reported;
+  options.report = [](void *arg, const ckpt_error *defect) {
+    static_cast<std::vector<std::string> *>(arg)->push_back(text_of(*defect));
+  };
+  EXPECT_EQ(ckpt_open(&index, folder.path().c_str(), &options, &last), CKPT_EFORMAT);
+  EXPECT_EQ(index, nullptr);
+  EXPECT_EQ(reported, std::vector<std::string>{text_of(first)});
+  EXPECT_NE(std::string(last.file).find(part(3)), std::string::npos) << text_of(last);
+}
+
 // ggml's own writer pads to 32 whatever the key says, and then refuses its file.
 TEST(Gguf, ShardsKeepTheAlignment) {
   Folder folder;
