@@ -8,9 +8,8 @@
 #include "error.h"
 #include "lower.h"
 
-#define STRIP_BYTES                                                                                \
-  (UINT64_C(256) << 10) /* of a strip's arguments and results: the smallest of second-level caches \
-                         */
+/* Of a strip's arguments and results: the smallest of second-level caches. */
+#define STRIP_BYTES (UINT64_C(256) << 10)
 
 static uint32_t count_nodes(const ckpt_expr *node) {
   uint32_t n = 1;

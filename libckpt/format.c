@@ -40,8 +40,7 @@ ckpt_caps ckpt_caps_of(const ckpt_index *index) {
 /* What users ask for and some version writes: once a row of the registry does, its line here says nothing. */
 static const struct later {
   const char *name, *suffix; /* suffix NULL: a folder */
-} laters[] = {{"gguf", ".gguf"}, {"zero", NULL}, {"universal", NULL},
-              {"megatron", NULL}, {"peft", NULL},    {"fsdp", NULL}};
+} laters[] = {{"zero", NULL}, {"universal", NULL}, {"megatron", NULL}, {"peft", NULL}, {"fsdp", NULL}};
 enum { N_LATERS = sizeof laters / sizeof *laters };
 
 const char *ckpt_format_later(const char *name) {

@@ -309,10 +309,15 @@ ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_e
     CKPT_TRY(ckpt_lower(&x, arena, x, err));
     return push(out, arena, in, x, err);
   }
-  ckpt_expr *node;
-  CKPT_TRY(reshaped_copy(&node, arena, in, in, err));
+  ckpt_expr *node = in; /* unless an argument changes: what outputs share stays one node */
+  for (uint32_t i = 0; i < in->n_args; i++) {
+    ckpt_expr *arg;
+    CKPT_TRY(ckpt_lower(&arg, arena, in->args[i], err));
+    if (arg == in->args[i]) continue;
+    if (node == in) CKPT_TRY(reshaped_copy(&node, arena, in, in, err));
+    node->args[i] = arg;
+  }
   *out = node;
-  for (uint32_t i = 0; i < in->n_args; i++) CKPT_TRY(ckpt_lower(&node->args[i], arena, in->args[i], err));
   bool can_raise = in->op->rule == CKPT_RULE_FLAT || (in->op->rule == CKPT_RULE_ROW && in->rank > 1);
   can_raise = can_raise && in->op->whole_args == 0; /* which makes results depend on where an element stands */
   for (uint32_t i = 0; can_raise && i < in->n_args; i++) {

@@ -126,9 +126,9 @@ static ckpt_status first_dataset(const char **out, const ckpt_index *imatrix, ck
 /* Whose importance it was. The file's name, not where it lay: the same bytes wherever it is run. */
 static ckpt_status describe_imatrix(ckpt_index *described, const ckpt_quantize_options *options, uint32_t n_entries,
                                     ckpt_error *err) {
-  const char *slash = strrchr(options->imatrix_path, '/'), *dataset;
+  const char *dataset;
   const ckpt_meta *chunks = ckpt_index_meta(options->imatrix, "imatrix.chunk_count");
-  CKPT_TRY(put_text(described, "quantize.imatrix.file", slash == NULL ? options->imatrix_path : slash + 1, err));
+  CKPT_TRY(put_text(described, "quantize.imatrix.file", ckpt_path_name(options->imatrix_path), err));
   CKPT_TRY(first_dataset(&dataset, options->imatrix, &described->arena, err));
   if (dataset != NULL) CKPT_TRY(put_text(described, "quantize.imatrix.dataset", dataset, err));
   CKPT_TRY(put_number(described, "quantize.imatrix.entries_count", n_entries, err));

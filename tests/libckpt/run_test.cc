@@ -173,6 +173,7 @@ TEST_F(Run, CastsOfWholeArgumentsAreCounted) {
   plan_->allow_overflow = true;
   run_well(options(20, 3));
   ASSERT_EQ(plan_->n_batches, 1u);
+  EXPECT_EQ(plan_->batches[0].n_wholes, 1u);
   EXPECT_GT(plan_->batches[0].n_tiles, 2u);
   for (int i = 0; i < 2; i++) {
     EXPECT_EQ(plan_->rows[i].stats.n_overflow, 1u) << plan_->rows[i].name;
