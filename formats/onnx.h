@@ -14,13 +14,13 @@
 
 /* Bounds, and how data lie. */
 enum {
-  CKPT_ONNX_MAX_DEPTH = 100,       /* messages in each other, as protobuf's own readers */
-  CKPT_ONNX_MAX_STUB = 16 << 20,   /* bytes of a tensor's fields without its data, and of a model's without its graph */
-  CKPT_ONNX_MAX_ENTRIES = 1 << 12, /* of external_data, metadata_props, opset_import in one message */
-  CKPT_ONNX_MAX_RUNS = 1 << 12,    /* pieces that a tensor's typed data is cut into */
-  CKPT_ONNX_INLINE_BELOW = 1024,   /* bytes: smaller tensors stay in the model, where shape inference sees them */
-  CKPT_ONNX_ALIGNMENT = 256,       /* of external tensors */
-  CKPT_ONNX_PAGE = 4096,           /* of external tensors of CKPT_ONNX_PAGE_FROM bytes and more */
+  CKPT_ONNX_MAX_DEPTH = 100,        /* messages in each other, as protobuf's own readers */
+  CKPT_ONNX_MAX_OUTLINE = 16 << 20, /* bytes of a tensor's fields without its data, of a model's without its graph */
+  CKPT_ONNX_MAX_ENTRIES = 1 << 12,  /* of external_data, metadata_props, opset_import in one message */
+  CKPT_ONNX_MAX_RUNS = 1 << 12,     /* pieces that a tensor's typed data is cut into */
+  CKPT_ONNX_INLINE_BELOW = 1024,    /* bytes: smaller tensors stay in the model, where shape inference sees them */
+  CKPT_ONNX_ALIGNMENT = 256,        /* of external tensors */
+  CKPT_ONNX_PAGE = 4096,            /* of external tensors of CKPT_ONNX_PAGE_FROM bytes and more */
   CKPT_ONNX_PAGE_FROM = 1 << 20
 };
 #define CKPT_ONNX_MAX_MODEL UINT64_C(2147483647) /* bytes of one message, of every protobuf library */
@@ -44,15 +44,15 @@ typedef enum ckpt_onnx_storage { CKPT_ONNX_INLINE, CKPT_ONNX_TYPED, CKPT_ONNX_EX
 
 /* A tensor of a model: number i is number i of the index. */
 typedef struct ckpt_onnx_slot {
-  uint32_t field;      /* of the message that it stands in */
-  bool is_outer;       /* an initializer of the model's own graph, so that a node can stand before it */
-  bool is_cast;        /* such a node of ours stands there: it has the name, the initializer one with a suffix */
-  bool is_initializer; /* of a graph, so that its data may stand outside */
-  uint8_t storage;     /* ckpt_onnx_storage */
-  uint64_t at, n;      /* its message in the file */
-  uint64_t data_at;    /* INLINE: its data, as they are written */
-  const uint8_t *stub; /* its fields but for the data: a TensorProto */
-  uint32_t n_stub;     /* bytes */
+  uint32_t field;         /* of the message that it stands in */
+  bool is_outer;          /* an initializer of the model's own graph, so that a node can stand before it */
+  bool is_cast;           /* such a node of ours stands there: it has the name, the initializer one with a suffix */
+  bool is_initializer;    /* of a graph, so that its data may stand outside */
+  uint8_t storage;        /* ckpt_onnx_storage */
+  uint64_t at, n;         /* its message in the file */
+  uint64_t data_at;       /* INLINE: its data, as they are written */
+  const uint8_t *outline; /* its fields but for the data: a TensorProto */
+  uint32_t n_outline;     /* bytes */
 } ckpt_onnx_slot;
 
 typedef enum ckpt_onnx_part_kind {
@@ -97,11 +97,11 @@ typedef struct ckpt_onnx_frame {
 } ckpt_onnx_frame;
 
 /* The small fields of a message, copied to be unpacked. Zero-initialise it; free(bytes). */
-typedef struct ckpt_onnx_stub {
+typedef struct ckpt_onnx_outline {
   uint8_t *bytes;
   uint32_t n, room;
   uint32_t n_entries; /* messages among them */
-} ckpt_onnx_stub;
+} ckpt_onnx_outline;
 
 /* A model that is being read. */
 typedef struct ckpt_onnx_reader {
@@ -110,10 +110,10 @@ typedef struct ckpt_onnx_reader {
   ckpt_wire wire;
   uint64_t run_at; /* what is not in the skeleton yet */
   uint64_t n_nodes, n_unread;
-  uint64_t n_packed;            /* tensors of 2 and 4 bits */
-  uint64_t n_name_bytes;        /* of names that are made of those around */
-  ckpt_onnx_stub model, tensor; /* of the model; of the tensor that is read */
-  ckpt_extent *runs;            /* of its typed data; offset, n_stored and count are set */
+  uint64_t n_packed;               /* tensors of 2 and 4 bits */
+  uint64_t n_name_bytes;           /* of names that are made of those around */
+  ckpt_onnx_outline model, tensor; /* of the model; of the tensor that is read */
+  ckpt_extent *runs;               /* of its typed data; offset, n_stored and count are set */
   uint32_t n_runs, run_capacity;
   char name[4097]; /* its name */
 } ckpt_onnx_reader;
@@ -126,16 +126,18 @@ ckpt_status ckpt_onnx_read_tensor(ckpt_onnx_reader *r, const ckpt_onnx_frame *fr
 /* Fills and finishes an index, as ckpt_format's `read`. */
 ckpt_status ckpt_onnx_read(ckpt_index *index, const char *name, const ckpt_open_options *options, ckpt_error *err);
 
-/* Appends a field to a stub. ELIMIT for more than CKPT_ONNX_MAX_STUB bytes, or CKPT_ONNX_MAX_ENTRIES messages in them;
- * EIO, ENOMEM. */
-ckpt_status ckpt_onnx_stub_add(ckpt_onnx_stub *stub, ckpt_wire *wire, const ckpt_wire_field *field, ckpt_error *err);
+/* Appends a field to an outline. ELIMIT for more than CKPT_ONNX_MAX_OUTLINE bytes, or CKPT_ONNX_MAX_ENTRIES messages in
+ * them; EIO, ENOMEM. */
+ckpt_status ckpt_onnx_outline_add(ckpt_onnx_outline *outline, ckpt_wire *wire, const ckpt_wire_field *field,
+                                  ckpt_error *err);
 
-/* A tensor's stub taken apart: free with onnx__tensor_proto__free_unpacked(out, NULL). EFORMAT. */
-ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *stub, uint32_t n, const char *path,
+/* A tensor's outline taken apart: free with onnx__tensor_proto__free_unpacked(out, NULL). EFORMAT. */
+ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *outline, uint32_t n, const char *path,
                                     ckpt_error *err);
 
-/* Adds what a model's stub says to the index: metadata, and who wrote it. EFORMAT, ENOMEM. */
-ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_stub *stub, const char *path, ckpt_error *err);
+/* Adds what a model's outline says to the index: metadata, and who wrote it. EFORMAT, ENOMEM. */
+ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_outline *outline, const char *path,
+                                 ckpt_error *err);
 
 /* What a tensor is written as. */
 typedef struct ckpt_onnx_tensor {

@@ -242,7 +242,7 @@ ckpt_status ckpt_onnx_graph_new(const struct ckpt_graph **out, const ckpt_index 
 static ckpt_onnx_tensor tensor_of(const writer *w, uint32_t slot) {
   const placed *at = &w->slots[slot];
   const ckpt_onnx_slot *read = &w->graph->slots[slot];
-  return (ckpt_onnx_tensor){.slot = read->stub == NULL ? NULL : read,
+  return (ckpt_onnx_tensor){.slot = read->outline == NULL ? NULL : read,
                             .tensor = &w->index->tensors[at->tensor],
                             .is_cast = at->is_cast,
                             .location = at->is_outside ? w->location : NULL,
@@ -377,7 +377,7 @@ static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
 
 /* Whether a slot's message can stay as it is: its data stand in it as they are described. */
-static bool is_kept(const ckpt_onnx_slot *slot) { return slot->stub != NULL && slot->storage == CKPT_ONNX_INLINE; }
+static bool is_kept(const ckpt_onnx_slot *slot) { return slot->outline != NULL && slot->storage == CKPT_ONNX_INLINE; }
 
 static ckpt_status start(writer *w, ckpt_layout *layout, ckpt_error *err) {
   uint32_t *matches;

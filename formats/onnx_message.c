@@ -1,7 +1,7 @@
 /* onnx_message.c - what protobuf-c takes apart and builds: the small fields of tensors and models.
  *
- * protobuf-c bounds nothing, so it never sees a file: only stubs, whose fields were walked (codec/wire.h), whose bytes
- * and messages are counted, and in which nothing stands deeper than an entry. What it does not know it keeps. */
+ * protobuf-c bounds nothing, so it never sees a file: only outlines, whose fields were walked (codec/wire.h), whose
+ * bytes and messages are counted, and in which nothing stands deeper than an entry. What it does not know it keeps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,35 +14,35 @@ typedef unsigned long long ull;
 
 enum { NAME = 8, RAW_DATA = 9, EXTERNAL_DATA = 13, DATA_LOCATION = 14, FIRST_ROOM = 256, OUTSIDE = 1 };
 
-/* ---- stubs ------------------------------------------------------------------------------------------------------- */
+/* ---- outlines ---------------------------------------------------------------------------------------------------- */
 
-/* Whether a field is a message, in a tensor or a model alike: opset_import 8 (a tensor's name is as good), entries 13,
- * metadata_props 14 and 16. What is too much there is too much anywhere. */
-ckpt_status ckpt_onnx_stub_add(ckpt_onnx_stub *stub, ckpt_wire *wire, const ckpt_wire_field *field, ckpt_error *err) {
+/* Every field of bytes counts as an entry, also a name or packed axes, in a tensor and a model alike. */
+ckpt_status ckpt_onnx_outline_add(ckpt_onnx_outline *outline, ckpt_wire *wire, const ckpt_wire_field *field,
+                                  ckpt_error *err) {
   const uint64_t n = field->at + field->n - field->begin;
-  if (n > CKPT_ONNX_MAX_STUB - stub->n)
+  if (n > CKPT_ONNX_MAX_OUTLINE - outline->n)
     return ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL,
                      "the small fields of the message with byte %llu take more than %d bytes", (ull)field->begin,
-                     CKPT_ONNX_MAX_STUB);
-  if (field->type == CKPT_WIRE_BYTES && ++stub->n_entries > CKPT_ONNX_MAX_ENTRIES)
+                     CKPT_ONNX_MAX_OUTLINE);
+  if (field->type == CKPT_WIRE_BYTES && ++outline->n_entries > CKPT_ONNX_MAX_ENTRIES)
     return ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL, "the message with byte %llu has more than %d entries",
                      (ull)field->begin, CKPT_ONNX_MAX_ENTRIES);
-  if (n > stub->room - stub->n) {
-    uint32_t room = stub->room == 0 ? FIRST_ROOM : stub->room;
-    while (room < stub->n + n) room *= 2;
-    uint8_t *grown = realloc(stub->bytes, room);
+  if (n > outline->room - outline->n) {
+    uint32_t room = outline->room == 0 ? FIRST_ROOM : outline->room;
+    while (room < outline->n + n) room *= 2;
+    uint8_t *grown = realloc(outline->bytes, room);
     CKPT_TRY_ALLOC(grown, err);
-    stub->bytes = grown;
-    stub->room = room;
+    outline->bytes = grown;
+    outline->room = room;
   }
-  CKPT_TRY(ckpt_wire_bytes(wire, field->begin, stub->bytes + stub->n, n, err));
-  stub->n += (uint32_t)n;
+  CKPT_TRY(ckpt_wire_bytes(wire, field->begin, outline->bytes + outline->n, n, err));
+  outline->n += (uint32_t)n;
   return CKPT_OK;
 }
 
-ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *stub, uint32_t n, const char *path,
+ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *outline, uint32_t n, const char *path,
                                     ckpt_error *err) {
-  *out = onnx__tensor_proto__unpack(NULL, n, stub);
+  *out = onnx__tensor_proto__unpack(NULL, n, outline);
   if (*out != NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a tensor's fields are none of ONNX (or memory is out)");
 }
@@ -90,8 +90,9 @@ static ckpt_status add_model(ckpt_index *index, const Onnx__ModelProto *model, c
   return CKPT_OK;
 }
 
-ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_stub *stub, const char *path, ckpt_error *err) {
-  Onnx__ModelProto *model = onnx__model_proto__unpack(NULL, stub->n, stub->bytes);
+ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_outline *outline, const char *path,
+                                 ckpt_error *err) {
+  Onnx__ModelProto *model = onnx__model_proto__unpack(NULL, outline->n, outline->bytes);
   if (model == NULL)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "the model's fields are none of ONNX (or memory is out)");
   ckpt_status status = add_model(index, model, path, err);
@@ -194,7 +195,8 @@ static ProtobufCBinaryData suffixed(cast_name *to, ProtobufCBinaryData name) {
 
 static void print_read(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *out) {
   Onnx__TensorProto *message;
-  ckpt_status status = ckpt_onnx_unpack_tensor(&message, tensor->slot->stub, tensor->slot->n_stub, NULL, out->err);
+  ckpt_status status =
+      ckpt_onnx_unpack_tensor(&message, tensor->slot->outline, tensor->slot->n_outline, NULL, out->err);
   if (status != CKPT_OK) {
     ckpt_out_fail(out, status);
     return;
@@ -236,7 +238,8 @@ void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_o
   Onnx__NodeProto node;
   Onnx__AttributeProto to, *attributes[] = {&to};
   cast_name name;
-  ckpt_status status = ckpt_onnx_unpack_tensor(&message, tensor->slot->stub, tensor->slot->n_stub, NULL, out->err);
+  ckpt_status status =
+      ckpt_onnx_unpack_tensor(&message, tensor->slot->outline, tensor->slot->n_outline, NULL, out->err);
   if (status != CKPT_OK) {
     ckpt_out_fail(out, status);
     return;

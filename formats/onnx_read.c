@@ -329,7 +329,7 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
     if (kind != NO_MESSAGE)
       CKPT_TRY(walk_child(r, frame, &field, kind, number++, depth, err));
     else if (frame->kind == MODEL && is_said(field.number))
-      CKPT_TRY(ckpt_onnx_stub_add(&r->model, &r->wire, &field, err));
+      CKPT_TRY(ckpt_onnx_outline_add(&r->model, &r->wire, &field, err));
     else if (frame->kind == GRAPH && frame->parent->kind == MODEL && field.number == 11)
       CKPT_TRY(take_input(r, &field, err));
     else if (frame->kind == SPARSE && field.number == 3)

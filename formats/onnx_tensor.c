@@ -134,7 +134,7 @@ static ckpt_status walk(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, data 
       case SEGMENT:
         return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name,
                          "is stored in segments, which no known program writes");
-      default: n_names += field.number == NAME; CKPT_TRY(ckpt_onnx_stub_add(&r->tensor, &r->wire, &field, err));
+      default: n_names += field.number == NAME; CKPT_TRY(ckpt_onnx_outline_add(&r->tensor, &r->wire, &field, err));
     }
   }
   if (n_names <= 1) return CKPT_OK;
@@ -357,11 +357,11 @@ static ckpt_status add_tensor(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame,
   if (!*is_read) return leave(r, message, &d, err);
   CKPT_TRY(place(r, message, &d, met, &slot, err));
   r->n_packed += d.type->n_packed != 0;
-  uint8_t *stub = ckpt_arena_alloc(&r->index->arena, r->tensor.n + 1);
-  CKPT_TRY_ALLOC(stub, err);
-  if (r->tensor.n != 0) memcpy(stub, r->tensor.bytes, r->tensor.n);
-  slot.stub = stub;
-  slot.n_stub = r->tensor.n;
+  uint8_t *outline = ckpt_arena_alloc(&r->index->arena, r->tensor.n + 1);
+  CKPT_TRY_ALLOC(outline, err);
+  if (r->tensor.n != 0) memcpy(outline, r->tensor.bytes, r->tensor.n);
+  slot.outline = outline;
+  slot.n_outline = r->tensor.n;
   struct ckpt_graph *graph = r->graph;
   CKPT_TRY(ckpt_grow(&graph->slots, graph->n_slots, &graph->slot_capacity, sizeof *graph->slots, err));
   graph->slots[graph->n_slots++] = slot;
