@@ -139,16 +139,17 @@ ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, 
   *out = NULL;
   CKPT_TRY(ckpt_dcp_slice_check(index->source, at, err));
   CKPT_TRY(ckpt_index_add_archive(index, &(ckpt_archive){name, at->offset, at->n_bytes, at->file, at->is_zstd}, err));
-  ckpt_status status = at->is_zstd ? read_zstd(&graph, objects, at, &report, &why)
-                                   : ckpt_torch_archive_read(&graph, index->source, at->file, at->offset, at->n_bytes,
-                                                             &index->arena, &report, &why);
-  ckpt_torch_globals_add(&objects->globals, &report);
-  if (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED) {
+  ckpt_status status, read = at->is_zstd ? read_zstd(&graph, objects, at, &report, &why)
+                                         : ckpt_torch_archive_read(&graph, index->source, at->file, at->offset,
+                                                                   at->n_bytes, &index->arena, &report, &why);
+  CKPT_TRY_GOTO(ckpt_torch_globals_add(&objects->globals, &report, &index->arena, err));
+  if (read == CKPT_EFORMAT || read == CKPT_EUNSUPPORTED) {
     status = refuse(objects, name, &why, err);
     goto done;
   }
-  if (status != CKPT_OK) {
+  if (read != CKPT_OK) {
     if (err != NULL) *err = why;
+    status = read;
     goto done;
   }
   CKPT_TRY_GOTO(ckpt_torch_graph_add(&graph, index, name, true, err));

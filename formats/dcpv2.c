@@ -212,16 +212,6 @@ static ckpt_status unwrap(ckpt_object **root, ckpt_error *err) {
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* The names are the report's, which goes: those that are new are copied. */
-static ckpt_status count_globals(reader *r, const ckpt_pickle_report *report, ckpt_error *err) {
-  const uint64_t before[2] = {r->globals.n[0], r->globals.n[1]};
-  ckpt_torch_globals_add(&r->globals, report);
-  for (int i = 0; i < 2; i++)
-    for (uint64_t k = before[i]; k < r->globals.n[i] && k < CKPT_TORCH_MAX_GLOBALS; k++)
-      CKPT_TRY_ALLOC(r->globals.names[i][k] = ckpt_arena_copy(&r->index->arena, r->globals.names[i][k]), err);
-  return CKPT_OK;
-}
-
 /* What an archive holds as an index of its own, under the names of its paths or its own. */
 static ckpt_status read_archive(reader *r, const ckpt_dcpv2_item *item, uint32_t file, bool is_stored,
                                 ckpt_torch_graph *graph, ckpt_arena *nodes, ckpt_index **out, ckpt_error *err) {
@@ -232,7 +222,7 @@ static ckpt_status read_archive(reader *r, const ckpt_dcpv2_item *item, uint32_t
   ckpt_torch_arena_init(nodes, r->index);
   CKPT_TRY(ckpt_torch_archive_read(graph, source, file, 0, ckpt_source_size(source, file), nodes, &report, err));
   CKPT_TRY(unwrap(&graph->root, err));
-  if (is_stored) CKPT_TRY(count_globals(r, &report, err));
+  if (is_stored) CKPT_TRY(ckpt_torch_globals_add(&r->globals, &report, &r->index->arena, err));
   return ckpt_torch_graph_add(graph, *out, prefix_of(r, item, is_stored), is_stored, err);
 }
 

@@ -9,24 +9,12 @@
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 
-/* The names are the report's, which goes: those that are new are copied. */
-static ckpt_status count_globals(ckpt_zero *zero, const ckpt_pickle_report *report, ckpt_error *err) {
-  const uint64_t before[2] = {zero->globals.n[0], zero->globals.n[1]};
-  ckpt_torch_globals_add(&zero->globals, report);
-  for (int i = 0; i < 2; i++)
-    for (uint64_t k = before[i]; k < zero->globals.n[i] && k < CKPT_TORCH_MAX_GLOBALS; k++) {
-      const char **name = &zero->globals.names[i][k];
-      CKPT_TRY_ALLOC(*name = ckpt_arena_copy(&zero->index->arena, *name), err);
-    }
-  return CKPT_OK;
-}
-
 static ckpt_status read_file(ckpt_zero_file *file, ckpt_zero *zero, ckpt_error *err) {
   ckpt_source *source = zero->index->source;
   ckpt_pickle_report report;
   file->graph.n_expanded = zero->n_expanded;
   CKPT_TRY(ckpt_torch_any_read(&file->graph, source, file->number, &file->nodes, &report, err));
-  CKPT_TRY(count_globals(zero, &report, err));
+  CKPT_TRY(ckpt_torch_globals_add(&zero->globals, &report, &zero->index->arena, err));
   CKPT_TRY(ckpt_torch_graph_add(&file->graph, file->held, "", true, err));
   zero->n_expanded = file->graph.n_expanded;
   if (zero->is_universal || file->graph.root->kind == CKPT_OBJECT_DICT) return CKPT_OK;

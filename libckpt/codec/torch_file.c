@@ -35,7 +35,8 @@ bool ckpt_torch_probe(const uint8_t *head, size_t n_head) {
   return is_archive(head, n_head) || ckpt_torch_is_stream(head, n_head);
 }
 
-void ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report) {
+ckpt_status ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report, ckpt_arena *arena,
+                                   ckpt_error *err) {
   for (uint32_t i = 0; i < report->n_globals; i++) {
     ckpt_pickle_verdict verdict = ckpt_pickle_judge(report->globals[i]);
     if (verdict < CKPT_PICKLE_FOREIGN) continue;
@@ -44,9 +45,11 @@ void ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_repor
     if (n > CKPT_TORCH_MAX_GLOBALS) n = CKPT_TORCH_MAX_GLOBALS;
     while (known < n && strcmp(globals->names[is_dangerous][known], report->globals[i]->name) != 0) known++;
     if (known < n) continue;
-    if (n < CKPT_TORCH_MAX_GLOBALS) globals->names[is_dangerous][n] = report->globals[i]->name;
+    if (n < CKPT_TORCH_MAX_GLOBALS)
+      CKPT_TRY_ALLOC(globals->names[is_dangerous][n] = ckpt_arena_copy(arena, report->globals[i]->name), err);
     globals->n[is_dangerous]++;
   }
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_index *index, ckpt_error *err) {
@@ -88,7 +91,7 @@ ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uin
   ckpt_pickle_report report;
   ckpt_torch_globals globals = {.n = {0}};
   CKPT_TRY(ckpt_torch_any_read(graph, index->source, file, arena, &report, err));
-  ckpt_torch_globals_add(&globals, &report);
+  CKPT_TRY(ckpt_torch_globals_add(&globals, &report, &index->arena, err));
   CKPT_TRY(ckpt_torch_globals_note(&globals, index, err));
   return ckpt_torch_graph_add(graph, index, "", stored_names, err);
 }

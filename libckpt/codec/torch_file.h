@@ -18,14 +18,16 @@ ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source,
 ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
                                 ckpt_pickle_report *report, ckpt_error *err);
 
-/* Classes that pickles speak of and nothing knows [0], and what would run code [1]; zero-initialise it. The names are
- * the reports' own. */
+/* Classes that pickles speak of and nothing knows [0], and what would run code [1]; zero-initialise it. */
 enum { CKPT_TORCH_MAX_GLOBALS = 64 };
 typedef struct ckpt_torch_globals {
-  const char *names[2][CKPT_TORCH_MAX_GLOBALS]; /* different ones, the first of them */
+  const char *names[2][CKPT_TORCH_MAX_GLOBALS]; /* different ones, the first of them; in an arena */
   uint64_t n[2];
 } ckpt_torch_globals;
-void ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report); /* those of one pickle */
+
+/* Adds those of one pickle: names that are new are copied, so that the report may go. ENOMEM. */
+ckpt_status ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report, ckpt_arena *arena,
+                                   ckpt_error *err);
 ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_index *index,
                                     ckpt_error *err); /* at most one note of each kind */
 
