@@ -30,7 +30,7 @@ typedef struct writer {
   const struct ckpt_graph *graph;
   const ckpt_index *index;
   placed *slots;
-  uint64_t *lengths;    /* of the message that a part begins */
+  uint64_t *lengths;    /* of the message that a part begins, or that is a tensor's */
   const char *location; /* of data outside */
 } writer;
 
@@ -269,21 +269,11 @@ static void put_after(const writer *w, uint32_t slot, ckpt_out *out) {
     ckpt_onnx_print_after(&tensor, out);
 }
 
-static uint64_t message_bytes(const writer *w, uint32_t slot, ckpt_out *out) {
-  const uint64_t begin = out->n_bytes;
-  put_before(w, slot, out);
-  put_after(w, slot, out);
-  return out->n_bytes - begin + (w->slots[slot].is_outside ? 0 : w->index->tensors[w->slots[slot].tensor].n_bytes);
-}
-
-/* Tag, length and the fields before the data. */
-static void open_slot(const writer *w, uint32_t slot, ckpt_out *out) {
-  ckpt_out count;
-  ckpt_out_count(&count, out->err);
-  const uint64_t n = message_bytes(w, slot, &count);
-  if (ckpt_out_end(&count) != CKPT_OK) ckpt_out_fail(out, count.status);
+/* Tag, length and the fields before the data of a part that is a tensor. */
+static void open_tensor(const writer *w, uint32_t number, ckpt_out *out) {
+  const uint32_t slot = w->graph->parts[number].number;
   ckpt_onnx_put_tag(out, w->graph->slots[slot].field, CKPT_WIRE_BYTES);
-  ckpt_onnx_put_varint(out, n);
+  ckpt_onnx_put_varint(out, w->lengths[number]);
   put_before(w, slot, out);
 }
 
@@ -311,7 +301,7 @@ static void put_part(const writer *w, uint32_t number, ckpt_out *out) {
       if (number == w->graph->outer) put_casts(w, out);
       break;
     case CKPT_ONNX_TENSOR:
-      open_slot(w, part->number, out);
+      open_tensor(w, number, out);
       put_after(w, part->number, out);
       break;
     case CKPT_ONNX_END: break;
@@ -325,7 +315,7 @@ static void print(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
   (void)layout;
   if (s->from != NONE) put_after(s->w, parts[s->from].number, out);
   for (uint32_t i = s->from == NONE ? 0 : s->from + 1; i < end; i++) put_part(s->w, i, out);
-  if (s->to != NONE) open_slot(s->w, parts[s->to].number, out);
+  if (s->to != NONE) open_tensor(s->w, s->to, out);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
@@ -363,10 +353,13 @@ static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
       depth--;
       fits = add_message(&totals[depth], w->graph->parts[begun[depth + 1]].number, totals[depth + 1]);
     } else {
+      const placed *at = &w->slots[part->number];
       ckpt_out_count(&out, err);
-      const uint64_t n = message_bytes(w, part->number, &out);
+      put_before(w, part->number, &out);
+      put_after(w, part->number, &out);
       CKPT_TRY(ckpt_out_end(&out));
-      fits = add_message(&totals[depth], w->graph->slots[part->number].field, n);
+      w->lengths[i] = out.n_bytes + (at->is_outside ? 0 : w->index->tensors[at->tensor].n_bytes);
+      fits = add_message(&totals[depth], w->graph->slots[part->number].field, w->lengths[i]);
     }
   }
   if (!fits) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the model would be larger than 2^64 bytes");
