@@ -109,6 +109,9 @@ ckpt_extent ckpt_zero_part(const ckpt_extent *flat, ckpt_dtype dtype, uint64_t a
 ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t held, const char *name, ckpt_role role,
                            uint32_t *number, ckpt_error *err);
 
+/* Keeps the step that a state says, where it is a number; NULL is fine. */
+void ckpt_zero_take_step(ckpt_zero *zero, const ckpt_object *step);
+
 /* A number that is an INT, or a call of an enumeration of one; -1: neither, or negative. */
 int64_t ckpt_zero_number(const ckpt_object *node);
 
@@ -177,6 +180,11 @@ ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err);
 /* Adds the tensor of a parameter from its pieces: what the slot holds of it. */
 ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
                                 ckpt_role role, uint32_t *number, ckpt_error *err);
+
+/* The name and role of a parameter's state under torch's key of it. ELIMIT: longer than there is room for. */
+enum { CKPT_ZERO_NAME_BYTES = 8192 };
+ckpt_status ckpt_zero_name_state(char name[CKPT_ZERO_NAME_BYTES], ckpt_role *role, const char *parameter,
+                                 const char *key, ckpt_error *err);
 
 /* Adds the states of all parameters that are trained. */
 ckpt_status ckpt_zero_add_states(ckpt_zero *zero, ckpt_error *err);

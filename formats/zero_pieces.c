@@ -13,8 +13,6 @@
 
 typedef unsigned long long ull;
 
-enum { STATE_NAME_BYTES = 8192 };
-
 ckpt_status ckpt_zero_add_piece(ckpt_zero *zero, uint32_t param, uint32_t flat, uint64_t at, uint64_t count,
                                 ckpt_error *err) {
   ckpt_zero_flat *of = &zero->flats[flat];
@@ -98,17 +96,23 @@ ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, u
                         zero->extents, n, number, err);
 }
 
+ckpt_status ckpt_zero_name_state(char name[CKPT_ZERO_NAME_BYTES], ckpt_role *role, const char *parameter,
+                                 const char *key, ckpt_error *err) {
+  const ckpt_torch_state *state = ckpt_torch_state_of(key, strlen(key));
+  int n = snprintf(name, CKPT_ZERO_NAME_BYTES, CKPT_STATE_PREFIX "%s.%s", parameter, state == NULL ? key : state->name);
+  *role = state == NULL ? CKPT_ROLE_OTHER : state->role;
+  if (n >= 0 && n < CKPT_ZERO_NAME_BYTES) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a parameter's name is too long");
+}
+
 ckpt_status ckpt_zero_add_states(ckpt_zero *zero, ckpt_error *err) {
-  char name[STATE_NAME_BYTES];
+  char name[CKPT_ZERO_NAME_BYTES];
+  ckpt_role role;
   for (uint32_t i = 0; i < zero->n_params; i++) {
     const ckpt_zero_param *param = &zero->params[i];
     for (uint32_t slot = 0; slot < zero->n_slots && param->group != UINT32_MAX; slot++) {
-      const char *key = zero->slots[slot].key;
-      const ckpt_torch_state *state = ckpt_torch_state_of(key, strlen(key));
-      int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.%s", param->name, state == NULL ? key : state->name);
-      if (n < 0 || n >= STATE_NAME_BYTES)
-        return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a parameter's name is too long");
-      CKPT_TRY(ckpt_zero_add_param(zero, param, slot, name, state == NULL ? CKPT_ROLE_OTHER : state->role, NULL, err));
+      CKPT_TRY(ckpt_zero_name_state(name, &role, param->name, zero->slots[slot].key, err));
+      CKPT_TRY(ckpt_zero_add_param(zero, param, slot, name, role, NULL, err));
     }
   }
   return CKPT_OK;

@@ -338,7 +338,7 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
   const ckpt_object *state = state_of(r, 0), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
   zero->groups = r->groups;
-  if (step != NULL && (step->kind == CKPT_OBJECT_INT || step->kind == CKPT_OBJECT_FLOAT)) zero->step = step;
+  ckpt_zero_take_step(zero, step);
   zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
   return find_slots(zero, r, err);
 }

@@ -2,9 +2,9 @@
  *
  *   latest_universal                                      the tag
  *   global_step3_universal/..._model_states.pt            the model files of the ZeRO checkpoint that it came from
- *                          zero/<parameter>/fp32.pt       {"param": tensor, "cat_dim", ...}, or of stage 3 a flat
- * tensor exp_avg.pt, exp_avg_sq.pt, step.pt zero/optimizer_state.pt        {"param_groups", "loss_scaler",
- * "zero_stage", ...}
+ *                          zero/optimizer_state.pt        {"param_groups", "loss_scaler", "zero_stage", ...}
+ *                          zero/<parameter>/fp32.pt       {"param": tensor, "cat_dim", ...}, or of stage 3 a tensor
+ *                          zero/<parameter>/exp_avg.pt, exp_avg_sq.pt, step.pt
  *
  * A parameter's files are flats that hold all of it, so that the rest is as zero*.c has it. Folders below zero/ of what
  * the model file stores whole (buffers, frozen and tied parameters, cast to fp32) are passed over. docs/formats/zero.md
@@ -125,7 +125,7 @@ static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_e
       states == NULL || states->kind != CKPT_OBJECT_DICT || states->n == 0 ? NULL : states->items[1];
   const ckpt_object *value = first == NULL ? NULL : ckpt_object_field(first, "step");
   uint64_t n;
-  if (value != NULL && (value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT)) zero->step = value;
+  ckpt_zero_take_step(zero, value);
   if (ckpt_zero_tensor(file, value) == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_zero_flat_of(file, value, "the step", step, &n, dtype, err));
   if (n != 1) *dtype = CKPT_DTYPE_NONE;

@@ -12,7 +12,7 @@
 #include "formats/zero.h"
 #include "libckpt/error.h"
 
-enum { STATE_NAME_BYTES = 8192, MAX_STATES = 64 };
+enum { MAX_STATES = 64 };
 
 /* A tensor of the model, or a parameter of the optimizer: something with a shape in an order. */
 typedef struct shaped {
@@ -93,14 +93,13 @@ static bool match(matcher *m) {
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static ckpt_status add_state(const matcher *m, const char *parameter, const char *key, size_t n_key,
-                             const ckpt_object *leaf, ckpt_error *err) {
-  char name[STATE_NAME_BYTES];
-  const ckpt_torch_state *state = ckpt_torch_state_of(key, n_key);
+static ckpt_status add_state(const matcher *m, const char *parameter, const char *key, const ckpt_object *leaf,
+                             ckpt_error *err) {
+  char name[CKPT_ZERO_NAME_BYTES];
+  ckpt_role role;
   if (ckpt_zero_tensor(m->file, leaf) == NULL) return CKPT_OK;
-  int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.%s", parameter, state == NULL ? key : state->name);
-  if (n < 0 || n >= STATE_NAME_BYTES) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a parameter's name is too long");
-  return ckpt_zero_copy(m->zero, m->file, leaf->tensor, name, state == NULL ? CKPT_ROLE_OTHER : state->role, NULL, err);
+  CKPT_TRY(ckpt_zero_name_state(name, &role, parameter, key, err));
+  return ckpt_zero_copy(m->zero, m->file, leaf->tensor, name, role, NULL, err);
 }
 
 /* The parameters become the reader's, one in each group, so that the optimizer's groups find their names. */
@@ -116,11 +115,11 @@ static ckpt_status add_params(matcher *m, ckpt_error *err) {
     const char *name = param->name != NULL ? param->name : ckpt_arena_copy(&zero->index->arena, number);
     CKPT_TRY_ALLOC(name, err);
     zero->params[param->order] = (ckpt_zero_param){.name = name, .group = param->order};
-    CKPT_TRY(add_state(m, name, "master", 6, param->master, err));
+    CKPT_TRY(add_state(m, name, "master", param->master, err));
     for (uint64_t k = 0; k < param->state->n; k++) {
       const ckpt_object *key = param->state->items[2 * k];
       if (key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n)
-        CKPT_TRY(add_state(m, name, key->text, (size_t)key->n, param->state->items[2 * k + 1], err));
+        CKPT_TRY(add_state(m, name, key->text, param->state->items[2 * k + 1], err));
     }
   }
   zero->n_params = zero->n_shapes = zero->n_groups = m->n_params;
@@ -136,7 +135,7 @@ static ckpt_status add_optimizer(matcher *m, const ckpt_object *optimizer, ckpt_
     return ckpt_index_note(m->zero->index, false, err,
                            "not read: the optimizer's states (an optimizer whose layout is not known)");
   const ckpt_object *step = states->n == 0 ? NULL : ckpt_object_field(states->items[1], "step");
-  if (step != NULL && (step->kind == CKPT_OBJECT_INT || step->kind == CKPT_OBJECT_FLOAT)) m->zero->step = step;
+  ckpt_zero_take_step(m->zero, step);
   m->zero->groups = groups;
   if (!match(m)) {
     for (uint32_t i = 0; i < m->n_params; i++) m->items[m->n_model + i].name = NULL;
