@@ -39,18 +39,15 @@ const ckpt_onnx_type_row *ckpt_onnx_type_get(int64_t type);
 /* The type that a dtype is written as; 0: none. */
 int32_t ckpt_onnx_type_of(ckpt_dtype dtype);
 
-/* Where the data of a tensor that was read stands. */
-typedef enum ckpt_onnx_storage { CKPT_ONNX_INLINE, CKPT_ONNX_TYPED, CKPT_ONNX_EXTERNAL } ckpt_onnx_storage;
-
 /* A tensor of a model: number i is number i of the index. */
 typedef struct ckpt_onnx_slot {
   uint32_t field;         /* of the message that it stands in */
   bool is_outer;          /* an initializer of the model's own graph, so that a node can stand before it */
   bool is_cast;           /* such a node of ours stands there: it has the name, the initializer one with a suffix */
   bool is_initializer;    /* of a graph, so that its data may stand outside */
-  uint8_t storage;        /* ckpt_onnx_storage */
+  bool is_inline;         /* its data stand in its message as they are written */
   uint64_t at, n;         /* its message in the file */
-  uint64_t data_at;       /* INLINE: its data, as they are written */
+  uint64_t data_at;       /* where they do */
   const uint8_t *outline; /* its fields but for the data: a TensorProto */
   uint32_t n_outline;     /* bytes */
 } ckpt_onnx_slot;

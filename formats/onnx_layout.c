@@ -369,9 +369,6 @@ static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
 
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
 
-/* Whether a slot's message can stay as it is: its data stand in it as they are described. */
-static bool is_kept(const ckpt_onnx_slot *slot) { return slot->outline != NULL && slot->storage == CKPT_ONNX_INLINE; }
-
 static ckpt_status start(writer *w, ckpt_layout *layout, ckpt_error *err) {
   uint32_t *matches;
   w->index = layout->index;
@@ -386,7 +383,7 @@ static ckpt_status start(writer *w, ckpt_layout *layout, ckpt_error *err) {
     const ckpt_index *of = w->index->graph == NULL ? NULL : w->index->objects_of;
     at->tensor = of == NULL ? i : matches[i];
     at->is_cast = of != NULL && w->index->tensors[at->tensor].dtype != of->tensors[i].dtype;
-    at->is_kept = !at->is_cast && is_kept(&w->graph->slots[i]);
+    at->is_kept = !at->is_cast && w->graph->slots[i].is_inline;
   }
   return CKPT_OK;
 }

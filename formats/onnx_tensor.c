@@ -317,12 +317,10 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
                      message->data_location);
   if (is_outside && met->field != 0)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "its values stand both in the model and outside");
-  slot->storage = is_outside ? CKPT_ONNX_EXTERNAL : CKPT_ONNX_INLINE;
   if (met->field != 0 && met->field != RAW_DATA) {
     CKPT_TRY(place_runs(r, d, met, err));
-    const bool is_plain = r->n_runs == 1 && r->runs[0].chain[0] == CKPT_DECODE_RAW;
-    slot->storage = is_plain ? CKPT_ONNX_INLINE : CKPT_ONNX_TYPED;
-    if (is_plain) slot->data_at = r->runs[0].offset;
+    slot->is_inline = r->n_runs == 1 && r->runs[0].chain[0] == CKPT_DECODE_RAW;
+    if (slot->is_inline) slot->data_at = r->runs[0].offset;
     return CKPT_OK;
   }
   ckpt_extent extent = {.file = r->wire.file, .offset = met->at, .n_stored = met->n, .count = d->n_units};
@@ -330,7 +328,7 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
   if (!is_outside && met->n != d->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "has %llu bytes of values, its shape and type take %llu",
                      (ull)met->n, (ull)d->n_bytes);
-  if (met->field == 0 && !is_outside) slot->storage = CKPT_ONNX_TYPED; /* empty: nothing to keep in its place */
+  slot->is_inline = met->field == RAW_DATA; /* without values there is nothing to keep in its place */
   slot->data_at = met->at;
   CKPT_TRY(ckpt_grow(&r->runs, 0, &r->run_capacity, sizeof *r->runs, err));
   r->runs[0] = extent;
