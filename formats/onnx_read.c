@@ -257,21 +257,19 @@ static ckpt_status add_sparse(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame,
 /* The dims of a sparse tensor, packed or not; *rank counts on beyond those that are kept. */
 static ckpt_status take_dims(ckpt_onnx_reader *r, const ckpt_wire_field *field, uint32_t *rank, uint64_t *shape,
                              ckpt_error *err) {
-  uint64_t at = field->at;
-  const uint64_t end = field->at + field->n;
-  while (at < end) {
-    uint64_t value = 0;
-    uint8_t byte = 0x80;
-    for (unsigned i = 0; at < end && i < CKPT_WIRE_VARINT_BYTES && byte >= 0x80; i++) {
-      CKPT_TRY(ckpt_wire_bytes(&r->wire, at++, &byte, 1, err));
-      value |= (uint64_t)(byte & 0x7F) << (7 * i);
-    }
-    if (byte >= 0x80 || value > INT64_MAX)
+  const uint64_t end = r->wire.end;
+  r->wire.at = field->at;
+  r->wire.end = field->at + field->n;
+  while (r->wire.at < r->wire.end) {
+    uint64_t value;
+    CKPT_TRY(ckpt_wire_varint(&r->wire, &value, err));
+    if (value > INT64_MAX)
       return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, NULL, "a sparse tensor at byte %llu has an axis of %lld",
                        (ull)field->begin, (long long)value);
     if (*rank < CKPT_MAX_RANK) shape[*rank] = value;
     *rank += *rank <= CKPT_MAX_RANK;
   }
+  r->wire.end = end;
   return CKPT_OK;
 }
 

@@ -44,7 +44,7 @@ ckpt_status ckpt_wire_bytes(ckpt_wire *wire, uint64_t at, void *out, uint64_t n,
   return CKPT_OK;
 }
 
-static ckpt_status take_varint(ckpt_wire *wire, uint64_t *value, ckpt_error *err) {
+ckpt_status ckpt_wire_varint(ckpt_wire *wire, uint64_t *value, ckpt_error *err) {
   const uint64_t begin = wire->at;
   *value = 0;
   for (unsigned i = 0; i < CKPT_WIRE_VARINT_BYTES; i++) {
@@ -65,7 +65,7 @@ static ckpt_status take_varint(ckpt_wire *wire, uint64_t *value, ckpt_error *err
 ckpt_status ckpt_wire_next(ckpt_wire *wire, ckpt_wire_field *field, ckpt_error *err) {
   uint64_t tag;
   *field = (ckpt_wire_field){.begin = wire->at};
-  CKPT_TRY(take_varint(wire, &tag, err));
+  CKPT_TRY(ckpt_wire_varint(wire, &tag, err));
   const unsigned type = tag & 7;
   if (tag >> 3 == 0 || tag >> 3 > MAX_NUMBER)
     return ckpt_fail(err, CKPT_EFORMAT, wire->path, NULL, "field number %llu at byte %llu is none", (ull)(tag >> 3),
@@ -74,12 +74,12 @@ ckpt_status ckpt_wire_next(ckpt_wire *wire, ckpt_wire_field *field, ckpt_error *
   field->type = (ckpt_wire_type)type;
   field->at = wire->at;
   if (type == CKPT_WIRE_VARINT) {
-    CKPT_TRY(take_varint(wire, &field->value, err));
+    CKPT_TRY(ckpt_wire_varint(wire, &field->value, err));
     field->n = wire->at - field->at;
     return CKPT_OK;
   }
   if (type == CKPT_WIRE_BYTES) {
-    CKPT_TRY(take_varint(wire, &field->n, err));
+    CKPT_TRY(ckpt_wire_varint(wire, &field->n, err));
     field->at = wire->at;
   } else if (type == CKPT_WIRE_FIXED64 || type == CKPT_WIRE_FIXED32) {
     field->n = type == CKPT_WIRE_FIXED64 ? 8 : 4;

@@ -41,6 +41,9 @@ typedef struct ckpt_wire_field {
 /* The field at `at`, which moves behind it. EFORMAT: it does not fit into the message, or is none; EIO. */
 ckpt_status ckpt_wire_next(ckpt_wire *wire, ckpt_wire_field *field, ckpt_error *err);
 
+/* The number at `at`, which moves behind it: one of those that are packed in a field. EFORMAT, EIO. */
+ckpt_status ckpt_wire_varint(ckpt_wire *wire, uint64_t *value, ckpt_error *err);
+
 /* n bytes at a place of the file, which has them. The walk stays where it is. */
 ckpt_status ckpt_wire_bytes(ckpt_wire *wire, uint64_t at, void *out, uint64_t n, ckpt_error *err);
 
