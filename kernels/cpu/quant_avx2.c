@@ -27,25 +27,16 @@ TARGET static inline vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
 TARGET static inline vm vm_not(vm a) { return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1))); }
 TARGET static inline unsigned vm_bits(vm a) { return (unsigned)_mm256_movemask_ps(a); }
 
+/* Of every four lanes: those of one half of a and b in turn, and the lower or upper two of a and of b. */
+TARGET static inline vf vf_zip_low(vf a, vf b) { return _mm256_unpacklo_ps(a, b); }
+TARGET static inline vf vf_zip_high(vf a, vf b) { return _mm256_unpackhi_ps(a, b); }
+TARGET static inline vf vf_join_low(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x44); }
+TARGET static inline vf vf_join_high(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xee); }
+
 /* Four elements of rows 0 and 4. */
-TARGET static inline vf load_rows(const float *x, int n, const int *places) {
+TARGET static inline vf vf_load_rows(const float *x, int n, const int *places) {
   return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + n * places[0])), _mm_loadu_ps(x + n * places[4]),
                               1);
-}
-
-/* Vector i has element i of each of the sub-blocks (of n, a multiple of 4) at these places. */
-TARGET static inline void vf_gather_at(vf *out, const float *x, int n, const int *places) {
-  for (int i = 0; i < n; i += 4) {
-    vf a = load_rows(x + i, n, places), b = load_rows(x + i, n, places + 1);
-    vf c = load_rows(x + i, n, places + 2), d = load_rows(x + i, n, places + 3);
-    vf ab = _mm256_unpacklo_ps(a, b), cd = _mm256_unpacklo_ps(c, d);
-    out[i] = _mm256_shuffle_ps(ab, cd, 0x44);
-    out[i + 1] = _mm256_shuffle_ps(ab, cd, 0xee);
-    ab = _mm256_unpackhi_ps(a, b);
-    cd = _mm256_unpackhi_ps(c, d);
-    out[i + 2] = _mm256_shuffle_ps(ab, cd, 0x44);
-    out[i + 3] = _mm256_shuffle_ps(ab, cd, 0xee);
-  }
 }
 
 #include "kernels/cpu/quant_lanes.h"

@@ -28,27 +28,18 @@ TARGET static inline vm vm_or(vm a, vm b) { return (vm)(a | b); }
 TARGET static inline vm vm_not(vm a) { return (vm)~a; }
 TARGET static inline unsigned vm_bits(vm a) { return a; }
 
+/* Of every four lanes: those of one half of a and b in turn, and the lower or upper two of a and of b. */
+TARGET static inline vf vf_zip_low(vf a, vf b) { return _mm512_unpacklo_ps(a, b); }
+TARGET static inline vf vf_zip_high(vf a, vf b) { return _mm512_unpackhi_ps(a, b); }
+TARGET static inline vf vf_join_low(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0x44); }
+TARGET static inline vf vf_join_high(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0xee); }
+
 /* Four elements of rows 0, 4, 8 and 12. */
-TARGET static inline vf load_rows(const float *x, int n, const int *places) {
+TARGET static inline vf vf_load_rows(const float *x, int n, const int *places) {
   __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(x + n * places[0]));
   rows = _mm512_insertf32x4(rows, _mm_loadu_ps(x + n * places[4]), 1);
   rows = _mm512_insertf32x4(rows, _mm_loadu_ps(x + n * places[8]), 2);
   return _mm512_insertf32x4(rows, _mm_loadu_ps(x + n * places[12]), 3);
-}
-
-/* Vector i has element i of each of the sub-blocks (of n, a multiple of 4) at these places. */
-TARGET static inline void vf_gather_at(vf *out, const float *x, int n, const int *places) {
-  for (int i = 0; i < n; i += 4) {
-    vf a = load_rows(x + i, n, places), b = load_rows(x + i, n, places + 1);
-    vf c = load_rows(x + i, n, places + 2), d = load_rows(x + i, n, places + 3);
-    vf ab = _mm512_unpacklo_ps(a, b), cd = _mm512_unpacklo_ps(c, d);
-    out[i] = _mm512_shuffle_ps(ab, cd, 0x44);
-    out[i + 1] = _mm512_shuffle_ps(ab, cd, 0xee);
-    ab = _mm512_unpackhi_ps(a, b);
-    cd = _mm512_unpackhi_ps(c, d);
-    out[i + 2] = _mm512_shuffle_ps(ab, cd, 0x44);
-    out[i + 3] = _mm512_shuffle_ps(ab, cd, 0xee);
-  }
 }
 
 #include "kernels/cpu/quant_lanes.h"

@@ -9,6 +9,21 @@
 
 #include "kernels/ref/quant_k.h"
 
+/* Vector i has element i of each of the sub-blocks (of n, a multiple of 4) at these places. */
+TARGET static inline void vf_gather_at(vf *out, const float *x, int n, const int *places) {
+  for (int i = 0; i < n; i += 4) {
+    vf a = vf_load_rows(x + i, n, places), b = vf_load_rows(x + i, n, places + 1);
+    vf c = vf_load_rows(x + i, n, places + 2), d = vf_load_rows(x + i, n, places + 3);
+    vf ab = vf_zip_low(a, b), cd = vf_zip_low(c, d);
+    out[i] = vf_join_low(ab, cd);
+    out[i + 1] = vf_join_high(ab, cd);
+    ab = vf_zip_high(a, b);
+    cd = vf_zip_high(c, d);
+    out[i + 2] = vf_join_low(ab, cd);
+    out[i + 3] = vf_join_high(ab, cd);
+  }
+}
+
 /* Vector i has element i of each of the sub-blocks (of n) from `first` on, the first ones again behind n_all. */
 TARGET static inline void vf_gather(vf *out, const float *x, int n, int first, int n_all) {
   int places[LANES];
