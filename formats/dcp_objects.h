@@ -8,7 +8,7 @@
 
 /* Where an item lies. */
 typedef struct ckpt_dcp_slice {
-  uint32_t file; /* CKPT_FILE_ZERO: missing */
+  uint32_t file; /* CKPT_FILE_LITERAL: missing */
   uint64_t offset, n_bytes;
   bool is_zstd;
 } ckpt_dcp_slice;

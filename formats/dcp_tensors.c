@@ -75,7 +75,7 @@ static ckpt_status find_file(adder *a, const ckpt_object *name, const char *fold
   ckpt_error why = {0};
   ckpt_status status = ckpt_source_add(a->index->source, path, file, &n_bytes, &why);
   if (status == CKPT_ENOTFOUND) { /* all of them are said together */
-    *file = CKPT_FILE_ZERO;
+    *file = CKPT_FILE_LITERAL;
     CKPT_TRY(ckpt_grow(&a->missing, a->n_missing, &a->missing_capacity, sizeof *a->missing, err));
     CKPT_TRY_ALLOC(a->missing[a->n_missing++] = ckpt_arena_copy(&a->index->arena, path), err);
   } else if (status != CKPT_OK) {
@@ -226,7 +226,7 @@ static ckpt_status check_empty(adder *a, const item *of, const ckpt_object *offs
   ckpt_dcp_slice at;
   if (ckpt_dcp_find(&a->metadata->places, of->root, of->name, offsets) == NULL) return CKPT_OK;
   CKPT_TRY(find_slice(a, of, offsets, &at, err));
-  return at.file == CKPT_FILE_ZERO ? CKPT_OK : ckpt_dcp_slice_check(a->index->source, &at, err);
+  return at.file == CKPT_FILE_LITERAL ? CKPT_OK : ckpt_dcp_slice_check(a->index->source, &at, err);
 }
 
 /* Takes one chunk, unless it is empty. */
@@ -249,7 +249,7 @@ static ckpt_status add_chunk(adder *a, const item *of, const described *tensor, 
   extent->file = at.file;
   extent->offset = at.offset;
   extent->n_stored = at.n_bytes;
-  if (at.file != CKPT_FILE_ZERO) {
+  if (at.file != CKPT_FILE_LITERAL) {
     CKPT_TRY(look_at_file(a, &at, &file, err));
     extent->chain[0] = at.is_zstd ? CKPT_DECODE_ZSTD : CKPT_DECODE_TORCH_RECORD;
     if (at.is_zstd) extent->chain[1] = CKPT_DECODE_TORCH_RECORD;
@@ -329,7 +329,7 @@ static ckpt_status place_extents(adder *a, const char *name, const described *te
     CKPT_TRY_ALLOC(box, err);
     memcpy(box, from, rank * sizeof *box);
     memcpy(box + rank, from + CKPT_MAX_RANK, rank * sizeof *box);
-    if (*form == CKPT_EXTENT_STRIDED && extent->file != CKPT_FILE_ZERO)
+    if (*form == CKPT_EXTENT_STRIDED && extent->file != CKPT_FILE_LITERAL)
       CKPT_TRY(find_strides(a, extent, name, tensor, box + rank, box + 2 * rank, err));
     extent->box = box;
   }
@@ -360,7 +360,7 @@ static ckpt_status leave_tensor(adder *a, const item *items, uint64_t n, const c
       ckpt_dcp_slice at;
       data_file *file = NULL;
       CKPT_TRY(find_slice(a, &items[i], ckpt_dcp_attribute(chunks->items[k], "offsets"), &at, err));
-      if (at.file == CKPT_FILE_ZERO) continue;
+      if (at.file == CKPT_FILE_LITERAL) continue;
       CKPT_TRY(ckpt_dcp_slice_check(a->index->source, &at, err));
       CKPT_TRY(look_at_file(a, &at, &file, err));
       const ckpt_archive whole = {name, at.offset, at.n_bytes, at.file, at.is_zstd};
@@ -447,7 +447,7 @@ static ckpt_status add_objects(adder *a, const item *items, uint64_t n, const ch
     ckpt_dcp_slice at;
     ckpt_object *value, *own = NULL;
     CKPT_TRY(find_slice(a, &items[i], NULL, &at, err));
-    if (at.file == CKPT_FILE_ZERO) continue;
+    if (at.file == CKPT_FILE_LITERAL) continue;
     snprintf(own_name, sizeof own_name, "%s@%u", name, items[i].root);
     CKPT_TRY(ckpt_dcp_objects_read(&value, a->objects, &at, i == 0 ? name : own_name, err));
     if (i == 0) first = value;

@@ -33,7 +33,7 @@ static bool is_same(const ckpt_tensor *a, const ckpt_tensor *b) {
 }
 
 static bool has_place(const ckpt_tensor *tensor) {
-  return tensor->n_extents != 0 && tensor->extents[0].file != CKPT_FILE_ZERO;
+  return tensor->n_extents != 0 && tensor->extents[0].file != CKPT_FILE_LITERAL;
 }
 
 int64_t ckpt_dcp_twins_find(const ckpt_dcp_twins *twins, const ckpt_index *index, const ckpt_tensor *tensor) {

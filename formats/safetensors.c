@@ -12,6 +12,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/error.h"
 #include "libckpt/format.h"
+#include "libckpt/text.h"
 
 static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_safetensors_probe(p->head, p->n_head); }
 
@@ -25,8 +26,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   CKPT_TRY(ckpt_safetensors_merge(index, err));
   size_t n_prefix;
   unsigned number, total;
-  const char *slash = strrchr(name, '/');
-  if (ckpt_safetensors_numbered(slash == NULL ? name : slash + 1, &n_prefix, &number, &total) && total > 1)
+  if (ckpt_safetensors_numbered(ckpt_path_name(name), &n_prefix, &number, &total) && total > 1)
     CKPT_TRY(ckpt_index_note(index, false, err, "is file %u of %u of a model (name the folder, or its index, for all)",
                              number, total));
   CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));

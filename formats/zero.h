@@ -181,8 +181,9 @@ ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err);
 ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
                                 ckpt_role role, uint32_t *number, ckpt_error *err);
 
+enum { CKPT_ZERO_NAME_BYTES = 8192 }; /* of a state's name */
+
 /* The name and role of a parameter's state under torch's key of it. ELIMIT: longer than there is room for. */
-enum { CKPT_ZERO_NAME_BYTES = 8192 };
 ckpt_status ckpt_zero_name_state(char name[CKPT_ZERO_NAME_BYTES], ckpt_role *role, const char *parameter,
                                  const char *key, ckpt_error *err);
 

@@ -59,7 +59,7 @@ ckpt_status ckpt_zero_flat_of(const ckpt_zero_file *file, const ckpt_object *nod
   if (tensor == NULL) return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL, "%s is no tensor", what);
   if (tensor->extent_form != CKPT_EXTENT_FLAT || ckpt_dtype_get((ckpt_dtype)tensor->dtype)->block_elements != 1)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, NULL, "%s is no row of elements", what);
-  *extent = tensor->n_extents == 0 ? (ckpt_extent){.file = CKPT_FILE_ZERO} : tensor->extents[0];
+  *extent = tensor->n_extents == 0 ? (ckpt_extent){.file = CKPT_FILE_LITERAL} : tensor->extents[0];
   *n = tensor->n_elements;
   *dtype = tensor->dtype;
   return CKPT_OK;

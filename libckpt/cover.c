@@ -31,7 +31,7 @@ static ckpt_status check_bytes(const ckpt_tensor *tensor, const ckpt_extent *ext
   uint64_t block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes, n_bytes, end;
   if (!ckpt_mul_u64(n_units, block_bytes, &n_bytes) || !ckpt_add_u64(extent->skip, n_bytes, &end))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a stored piece reaches outside its bytes");
-  if (extent->file == CKPT_FILE_ZERO) return CKPT_OK;
+  if (extent->file == CKPT_FILE_LITERAL) return CKPT_OK;
   if (extent->file >= ckpt_source_count(source))
     return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "extent of file %u", extent->file);
   uint64_t size = ckpt_source_size(source, extent->file);

@@ -368,7 +368,7 @@ static void swap_units(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes) {
 
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err) {
-  if (extent->file == CKPT_FILE_ZERO) {
+  if (extent->file == CKPT_FILE_LITERAL) {
     memset(dst, 0, n_bytes);
     for (size_t i = 0; i < n_bytes && extent->offset != 0; i++)
       ((uint8_t *)dst)[i] = (uint8_t)(extent->offset >> 8 * ((at + i) % 8));

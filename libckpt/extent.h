@@ -10,7 +10,7 @@
 
 #include "ckpt.h"
 
-#define CKPT_FILE_ZERO UINT32_MAX /* a literal, mostly of zeros: no file is read */
+#define CKPT_FILE_LITERAL UINT32_MAX /* a literal, mostly of zeros: no file is read */
 
 /* A chain of at most two decoders, inner one first: what turns the stored range into plain bytes. */
 typedef enum ckpt_decoder {
@@ -29,7 +29,7 @@ struct ckpt_extent {
   uint64_t offset;   /* of the stored range in its file, bytes; of a literal its 8 bytes, little-endian, repeated */
   uint64_t n_stored; /* bytes of the stored range */
   uint64_t skip;     /* decoded bytes before the extent's first unit */
-  uint32_t file;     /* number in the index's source, or CKPT_FILE_ZERO */
+  uint32_t file;     /* number in the index's source, or CKPT_FILE_LITERAL */
   uint8_t chain[2];  /* ckpt_decoder; RAW ends it */
   uint16_t pad;      /* zero */
   union {

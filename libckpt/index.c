@@ -411,7 +411,7 @@ bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, siz
   if (i >= tensor->n_extents) return false;
   const ckpt_extent *extent = &tensor->extents[i];
   ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->extent_form == CKPT_EXTENT_FLAT};
-  if (extent->file != CKPT_FILE_ZERO) { /* what a literal has in `offset` is its value */
+  if (extent->file != CKPT_FILE_LITERAL) { /* what a literal has in `offset` is its value */
     view.raw = extent->chain[0] == CKPT_DECODE_RAW && tensor->extent_form != CKPT_EXTENT_STRIDED;
     view.offset = extent->offset + (view.raw ? extent->skip : 0);
     view.n_bytes = extent->n_stored - (view.raw ? extent->skip : 0);

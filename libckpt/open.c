@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "error.h"
 #include "format.h"
+#include "libckpt/text.h"
 #include "options.h"
 #include "temporary.h"
 #include "unknown.h"
@@ -84,7 +85,7 @@ static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ck
 /* Splits path into its folder and the name in it; both are the caller's to free. */
 static ckpt_status split_path(const char *path, char **folder, char **name, ckpt_error *err) {
   const char *slash = strrchr(path, '/');
-  *name = strdup(slash == NULL ? path : slash + 1);
+  *name = strdup(ckpt_path_name(path));
   *folder = slash == NULL ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
   if (*name != NULL && *folder != NULL) return CKPT_OK;
   free(*name), free(*folder);

@@ -1,5 +1,6 @@
 /* plan.c - building and printing plans; check.c looks at them, run.c runs them. */
 #include "plan.h"
+#include "libckpt/text.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -92,7 +93,7 @@ static bool names_folder(const char *path) {
 /* The suffix of a path's name: a dot, a letter, then letters or digits to the end. NULL where it has none: the dot of
  * "Llama-3.1-8B" or "model.v1.5" begins none, and neither does that of ".cache". */
 static const char *suffix_of(const char *path) {
-  const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1, *dot = strrchr(name, '.');
+  const char *name = ckpt_path_name(path), *dot = strrchr(name, '.');
   if (dot == NULL || dot == name || !isalpha((unsigned char)dot[1])) return NULL;
   for (const char *at = dot + 1; *at != '\0'; at++)
     if (!isalnum((unsigned char)*at)) return NULL;
@@ -125,11 +126,6 @@ const char *ckpt_path_below(const char *folder, const char *path) {
   if (n == 0 || strncmp(path, folder, n) != 0 || path[n] != '/') return NULL;
   path += n + strspn(path + n, "/");
   return *path == '\0' ? NULL : path;
-}
-
-const char *ckpt_path_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash == NULL ? path : slash + 1;
 }
 
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,

@@ -149,9 +149,6 @@ ckpt_status ckpt_plan_keeps_apart(const ckpt_plan *plan, const char *path, ckpt_
 /* What follows folder in a path below it, as both are written; NULL where the path is not below it. */
 const char *ckpt_path_below(const char *folder, const char *path);
 
-/* What follows the last slash of a path. */
-const char *ckpt_path_name(const char *path);
-
 /* A sink for one more file or folder, the caller's, at no input's and no output's place (EINVAL): a part of the output
  * whose folder the path names (sink_parts.h), to be opened before the run, else one of its own. */
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,

@@ -21,6 +21,7 @@
 #include "checked.h"
 #include "descriptors.h"
 #include "error.h"
+#include "libckpt/text.h"
 #include "publish.h"
 #include "sink.h"
 #include "source.h"
@@ -67,7 +68,7 @@ typedef struct path_sink {
 
 /* Splits a path into parent and name. */
 static ckpt_status split(path_sink *sink, const char *path, ckpt_error *err) {
-  const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+  const char *slash = strrchr(path, '/'), *name = ckpt_path_name(path);
   if (*name == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
     return ckpt_fail(err, CKPT_EINVAL, sink->path, NULL, "cannot be an output");
   sink->name = strdup(name);

@@ -3,6 +3,7 @@
  * Files are found by name in glibc's balanced tree (search.h): thousands of hostile names cost no more than thousands
  * of others. Adding belongs to the thread that opens a checkpoint; once it is done any number of threads may read. */
 #include "source.h"
+#include "libckpt/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -71,7 +72,7 @@ static ckpt_status set_root(ckpt_source *source, const char *path, ckpt_error *e
     source->root_path = strdup(path);
   } else {
     source->is_bare = slash == NULL;
-    source->entry = strdup(slash == NULL ? path : slash + 1);
+    source->entry = strdup(ckpt_path_name(path));
     source->root_path = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
     CKPT_TRY_ALLOC(source->entry, err);
   }

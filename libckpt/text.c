@@ -85,6 +85,11 @@ int ckpt_c_snprintf(char *out, size_t n, const char *format, ...) {
   return n_text;
 }
 
+const char *ckpt_path_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash == NULL ? path : slash + 1;
+}
+
 const char *ckpt_text_size(uint64_t n_bytes, char *out) {
   static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
   double value = (double)n_bytes;

@@ -18,6 +18,9 @@ bool ckpt_text_ends(const char *text, const char *ending);
 /* Whether a name of n_name bytes ends with this suffix, in either case, and begins before it. */
 bool ckpt_text_ends_in(const char *name, size_t n_name, const char *suffix);
 
+/* What follows the last slash of a path. */
+const char *ckpt_path_name(const char *path);
+
 /* Appends a space and a name to a terminated list of names in n_room bytes; leaves out one that does not fit. */
 void ckpt_text_list_add(char *list, size_t n_room, const char *name);
 

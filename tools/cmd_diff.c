@@ -267,7 +267,6 @@ static int run(ckpt_args *args) {
                                     .has_tolerance = ckpt_args_has(args, "atol") || ckpt_args_has(args, "rtol"),
                                     .tolerance = {ckpt_args_number(args, "atol", 0), ckpt_args_number(args, "rtol", 0)},
                                     .requantizes = ckpt_args_has(args, "requantize")};
-  const char *imatrix_path = ckpt_args_text(args, "imatrix", NULL);
   ckpt_index *imatrix = NULL;
   ckpt_error err = {0};
   ckpt_input inputs[2] = {{0}, {0}};
@@ -277,11 +276,8 @@ static int run(ckpt_args *args) {
   ckpt_status status = check_requantize(args, &err);
   if (status == CKPT_OK) status = ckpt_input_open(&inputs[0], args, 0, &err);
   if (status == CKPT_OK) status = ckpt_input_open(&inputs[1], args, 1, &err);
-  if (status == CKPT_OK && imatrix_path != NULL) {
-    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true};
-    status = ckpt_open(&imatrix, imatrix_path, &open, &err);
-    diff_options.imatrix = imatrix;
-  }
+  if (status == CKPT_OK) status = ckpt_input_open_imatrix(&imatrix, args, &err);
+  diff_options.imatrix = imatrix;
   if (status == CKPT_OK) status = ckpt_diff_new(&diff, inputs[0].index, inputs[1].index, &diff_options, &err);
   if (status == CKPT_OK) status = check_any(diff, &err);
   if (status == CKPT_OK) {

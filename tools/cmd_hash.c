@@ -14,6 +14,7 @@
 #include "libckpt/error.h"
 #include "libckpt/recipe/files.h"
 #include "libckpt/recipe/manifest.h"
+#include "libckpt/text.h"
 #include "proving.h"
 #include "report.h"
 #include "shared_options.h"
@@ -366,11 +367,10 @@ static ckpt_status open_plain(ckpt_source **out, const char *path, ckpt_error *e
   struct stat found;
   uint32_t file;
   uint64_t size;
-  const char *slash = strrchr(path, '/');
   if (stat(path, &found) != 0) return ckpt_fail_errno(err, path, "cannot be opened");
   CKPT_TRY(ckpt_source_open(out, path, err));
   if (S_ISDIR(found.st_mode)) return add_plain_files(*out, path, err);
-  return ckpt_source_add(*out, slash == NULL ? path : slash + 1, &file, &size, err);
+  return ckpt_source_add(*out, ckpt_path_name(path), &file, &size, err);
 }
 
 /* Every file of one input, side files too. */

@@ -4,6 +4,7 @@
 
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "input.h"
 #include "report.h"
 #include "shared_options.h"
 #include "writing.h"
@@ -98,11 +99,8 @@ static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_status status = take_quantize(&quantize, args, &err);
   if (status == CKPT_OK) status = take_targets(&writing, args, &err);
-  if (status == CKPT_OK && quantize.imatrix_path != NULL) {
-    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = true};
-    status = ckpt_open(&imatrix, quantize.imatrix_path, &open, &err);
-    quantize.imatrix = imatrix;
-  }
+  if (status == CKPT_OK) status = ckpt_input_open_imatrix(&imatrix, args, &err);
+  quantize.imatrix = imatrix;
   const int exit_status = status == CKPT_OK ? ckpt_writing_run(args, &writing) : ckpt_report_error(args, &err);
   ckpt_index_free(imatrix);
   return exit_status;

@@ -66,6 +66,13 @@ ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const
   return open_like(out, path, ckpt_args_text(args, "like", NULL), &options, err);
 }
 
+ckpt_status ckpt_input_open_imatrix(ckpt_index **out, const ckpt_args *args, ckpt_error *err) {
+  const char *path = ckpt_args_text(args, "imatrix", NULL);
+  const ckpt_open_options options = {.struct_size = sizeof options, .stored_names = true};
+  *out = NULL;
+  return path == NULL ? CKPT_OK : ckpt_open(out, path, &options, err);
+}
+
 void ckpt_input_close(ckpt_input *input) {
   ckpt_index_free(input->index);
   ckpt_index_free(input->like);

@@ -22,6 +22,10 @@ ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t
 
 /* The same of a path that stands in a list, not on the command line, whose modifiers belong to every one. */
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err);
+
+/* Opens what --imatrix names, under the names that it stores; NULL without. The caller frees it. */
+ckpt_status ckpt_input_open_imatrix(ckpt_index **out, const ckpt_args *args, ckpt_error *err);
+
 void ckpt_input_close(ckpt_input *input); /* a zeroed one is fine */
 
 /* Prints the index's notes to stderr, unless --quiet. A writing verb has a closing line for the weights instead. */

@@ -55,7 +55,7 @@ ckpt_status ckpt_verification_cache(ckpt_verification *v, bool *is_whole, ckpt_e
     for (uint32_t i = 0; i < index->n_tensors && *is_whole; i++)
       for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
         uint32_t file = index->tensors[i].extents[k].file;
-        *is_whole = *is_whole && (file == CKPT_FILE_ZERO || is_promised[file]);
+        *is_whole = *is_whole && (file == CKPT_FILE_LITERAL || is_promised[file]);
       }
     if (status == CKPT_OK && n_equal == n)
       status = ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
@@ -137,7 +137,7 @@ static bool covers_weights(const ckpt_index *index, const ckpt_file_sum *promise
   for (uint32_t i = 0; i < index->n_tensors && covers; i++)
     for (uint32_t k = 0; k < index->tensors[i].n_extents; k++) {
       uint32_t file = index->tensors[i].extents[k].file;
-      covers = covers && (file == CKPT_FILE_ZERO || is_listed[file]);
+      covers = covers && (file == CKPT_FILE_LITERAL || is_listed[file]);
     }
   free(is_listed);
   return covers;

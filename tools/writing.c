@@ -15,6 +15,7 @@
 #include "libckpt/error.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
+#include "libckpt/text.h"
 #include "libckpt/weights.h"
 #include "proving.h"
 #include "report.h"
@@ -195,11 +196,10 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
 /* One file of several is no model to be joined. */
 static ckpt_status refuse_part(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
-  const char *slash = strrchr(index->path, '/'), *name = slash == NULL ? index->path : slash + 1;
   size_t n_prefix;
   unsigned number, total;
   if (!j->writing->is_one_file || strcmp(index->format, "safetensors") != 0 ||
-      !ckpt_safetensors_numbered(name, &n_prefix, &number, &total) || total < 2)
+      !ckpt_safetensors_numbered(ckpt_path_name(index->path), &n_prefix, &number, &total) || total < 2)
     return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL,
                    "is file %u of the %u of a model (name the folder, or its index; convert takes one alone)", number,

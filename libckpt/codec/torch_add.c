@@ -44,7 +44,7 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   ckpt_extent extent = {0};
   bool is_strided = false;
   if (tensor->is_literal)
-    extent = (ckpt_extent){.file = CKPT_FILE_ZERO, .offset = tensor->literal, .count = 1};
+    extent = (ckpt_extent){.file = CKPT_FILE_LITERAL, .offset = tensor->literal, .count = 1};
   else
     CKPT_TRY(make_extent(&extent, &is_strided, tensor, &g->storages[tensor->storage], &index->arena, err));
   for (uint32_t i = 0; i < tensor->rank; i++) shape[i] = tensor->shape[i];

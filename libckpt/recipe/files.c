@@ -11,6 +11,7 @@
 
 #include "libckpt/digest.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum { WINDOW_BYTES = 1 << 20, MAX_THREADS = 64 };
 
@@ -120,6 +121,6 @@ bool ckpt_sum_promised(const ckpt_source *source, uint32_t file, uint8_t sha256[
   ssize_t n = readlink(ckpt_source_path(source, file), target, PATH_MAX);
   if (n <= 0) return false;
   target[n] = '\0';
-  const char *slash = strrchr(target, '/'), *name = slash == NULL ? target : slash + 1;
+  const char *name = ckpt_path_name(target);
   return strlen(name) == 64 && ckpt_sum_parse(name, sha256);
 }

@@ -10,6 +10,7 @@
 #include "libckpt/error.h"
 #include "libckpt/little.h"
 #include "libckpt/recipe/imatrix.h"
+#include "libckpt/text.h"
 
 #define QUANTIZATION_VERSION 2 /* GGML_QNT_VERSION */
 #define MAX_TEXT 127           /* bytes of a text that llama-quantize writes */

@@ -14,6 +14,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 #include "libckpt/recipe/scan_look.h"
+#include "libckpt/text.h"
 
 enum { MAX_DEPTH = 32, MAX_FILES = 1 << 20 };
 
@@ -184,7 +185,7 @@ static ckpt_status walk_path(walk *w, const char *path, ckpt_error *err) {
   w->is_bare = slash == NULL;
   w->root = slash == NULL ? "." : slash == path ? "/" : ckpt_arena_text(&w->names, path, (size_t)(slash - path));
   CKPT_TRY_ALLOC(w->root, err);
-  return add_file(w, slash == NULL ? path : slash + 1, (uint64_t)st.st_size, err);
+  return add_file(w, ckpt_path_name(path), (uint64_t)st.st_size, err);
 }
 
 ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_options *run, ckpt_error *err) {

@@ -77,7 +77,7 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
   for (uint32_t i = 0; i < n; i++)
     for (uint32_t k = 0; k < tensors[i].n_extents; k++) {
       const ckpt_extent *extent = &tensors[i].extents[k];
-      if (extent->file == CKPT_FILE_ZERO) continue;
+      if (extent->file == CKPT_FILE_LITERAL) continue;
       bool is_packed = extent->chain[0] == CKPT_DECODE_ZSTD && extent->chain[1] == CKPT_DECODE_TORCH_RECORD;
       const archive found = {extent->file, extent->offset, extent->n_stored, tensors[i].name,
                              is_packed ? tensors[i].n_bytes : 0};

@@ -323,7 +323,7 @@ void Store::add_flat(Stored *tensor, bool sequential) {
       if (8 % unit == 0 && random_->chance(50))
         for (uint32_t i = 0; i < 8; i++) value[i] = begin[i % unit];
       for (uint64_t i = 0; i < n * unit; i++) begin[static_cast<ptrdiff_t>(i)] = value[i % 8];
-      extent.file = CKPT_FILE_ZERO;
+      extent.file = CKPT_FILE_LITERAL;
       for (uint32_t i = 0; i < 8; i++) extent.offset |= static_cast<uint64_t>(value[i]) << 8 * i;
     } else {
       extent = store(std::vector<uint8_t>(begin, begin + static_cast<ptrdiff_t>(n * unit)), unit, tensor->array.dtype,

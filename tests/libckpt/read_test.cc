@@ -193,7 +193,7 @@ TEST(Read, AnExtentThatIsALiteralHasNoPlace) {
   for (uint64_t value : {UINT64_C(0), UINT64_C(0x3fc00000)}) {
     Array two = random_array(&random, CKPT_F64, {2});
     ckpt_extent literal = {};
-    literal.file = CKPT_FILE_ZERO, literal.offset = value, literal.count = 2;
+    literal.file = CKPT_FILE_LITERAL, literal.offset = value, literal.count = 2;
     store.add_plain(value == 0 ? "zeros" : "value", two).extents = {literal};
   }
   ckpt_error err = {};
