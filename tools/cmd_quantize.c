@@ -2,9 +2,9 @@
  */
 #include <string.h>
 
+#include "input.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
-#include "input.h"
 #include "report.h"
 #include "shared_options.h"
 #include "writing.h"
