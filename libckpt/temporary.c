@@ -94,10 +94,21 @@ static int take(int folder, const char *entry, struct stat *st) {
   return -1;
 }
 
+/* Opens a folder for itself and keeps others from beginning in it; -1 where it cannot be opened, and while somebody is
+ * about to hold what he has made there. */
+static int quiet_folder(int folder) {
+  int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
+  close(fd);
+  return -1;
+}
+
 bool ckpt_temporary_is_left(int folder, const char *entry, const char *name) {
   struct stat st;
-  int fd = is_name(entry, name, CKPT_TEMPORARY_NEW) ? take(folder, entry, &st) : -1;
+  int quiet = is_name(entry, name, CKPT_TEMPORARY_NEW) ? quiet_folder(folder) : -1;
+  int fd = quiet < 0 ? -1 : take(quiet, entry, &st);
   if (fd >= 0) close(fd);
+  if (quiet >= 0) close(quiet);
   return fd >= 0;
 }
 
@@ -178,14 +189,10 @@ static void remove_left(int folder, const char *entry, ckpt_leftovers *found) {
 
 void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found) {
   struct stat st;
-  int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int copy = quiet_folder(folder);
   DIR *dir = copy < 0 ? NULL : fdopendir(copy);
   if (dir == NULL) {
     if (copy >= 0) close(copy);
-    return;
-  }
-  if (flock(copy, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* somebody is about to hold what he made */
-    closedir(dir);
     return;
   }
   bool is_there = is_replaced && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;

@@ -72,6 +72,18 @@ TEST(Temporary, SaysWhatItRemoved) {
   EXPECT_EQ(folder.tree(), Names{});
 }
 
+TEST(Temporary, WhatSomebodyIsAboutToHoldIsNoLeftover) {
+  Folder folder;
+  folder.write(".m.ckpt-tmp.aaaaaa/x", "x");
+  Opened opened(folder.path());
+  int begun = ckpt_temporary_begin(opened);
+  ASSERT_GE(begun, 0);
+  EXPECT_FALSE(ckpt_temporary_is_left(opened, ".m.ckpt-tmp.aaaaaa", "m"));
+  EXPECT_EQ(clean(folder, "m").n_removed, 0u);
+  close(begun);
+  EXPECT_TRUE(ckpt_temporary_is_left(opened, ".m.ckpt-tmp.aaaaaa", "m"));
+}
+
 TEST(Temporary, WhatIsHeldOrHostileStays) {
   Folder folder;
   folder.write(".m.ckpt-tmp.aaaaaa/x", "x");
