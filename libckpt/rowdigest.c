@@ -99,7 +99,7 @@ static ckpt_status arrive(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32
   pthread_mutex_unlock(&digests->mutex);
   if (!is_last) return CKPT_OK;
   CKPT_TRY(ckpt_digest_tensor(hasher, (ckpt_dtype)row->expr->dtype, row->expr->rank, row->expr->shape,
-                              row->expr->n_bytes, state->leaves[0], &row->digest, err));
+                              row->expr->n_bytes, (const uint8_t *)state->leaves, &row->digest, err));
   free(state->leaves);
   state->leaves = NULL;
   state->is_done = true;
