@@ -7,6 +7,7 @@
  *   shard-*.safetensors       instead of all these (dcp_hf.c)
  *   config.json, ...          side files, where the framework puts them there
  *   pytorch_model_fsdp_0/, optimizer_0/    two such folders that accelerate saves: one checkpoint
+ *   model/, optimizer/                     the same by whoever calls save twice
  *
  * docs/formats/dcp.md has the layout. Writing: dcp_layout.c. The pickle's graph is dropped before the index is
  * finished. */
@@ -46,28 +47,42 @@ static bool is_ours(const char *name) {
          is_rank_metadata(name);
 }
 
-/* The folders of one model and its optimizer. */
-static const char *const parts[] = {"pytorch_model_fsdp_0", "optimizer_0"};
-enum { N_PARTS = sizeof parts / sizeof *parts };
-
-/* Whether a folder holds those of accelerate, of one model. */
-static bool has_parts(const ckpt_probe *p) {
-  uint32_t n = 0;
-  for (size_t i = 0; i < p->n_entries; i++) {
-    if (!p->entries[i].is_folder) continue;
-    if (strcmp(p->entries[i].name, "pytorch_model_fsdp_1") == 0) return false;
-    for (uint32_t k = 0; k < N_PARTS; k++) n += strcmp(p->entries[i].name, parts[k]) == 0;
-  }
-  return n == N_PARTS;
-}
-
 static bool has_own(const ckpt_probe *p) {
   for (size_t i = 0; i < p->n_entries; i++)
     if (!p->entries[i].is_folder && is_ours(p->entries[i].name)) return true;
   return false;
 }
 
-static bool probe(const ckpt_probe *p) { return p->is_folder && (has_own(p) || has_parts(p)); }
+/* The folders of one model and its optimizer, and what their items are below in a checkpoint of both. */
+enum { N_PARTS = 2 };
+static const char *const accelerate[N_PARTS] = {"pytorch_model_fsdp_0", "optimizer_0"};
+static const char *const plain[N_PARTS] = {"model", "optimizer"};
+
+static bool has_folder(const ckpt_probe *p, const char *name) {
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (p->entries[i].is_folder && strcmp(p->entries[i].name, name) == 0) return true;
+  return false;
+}
+
+/* Whether a folder below holds a checkpoint of this format: "model" may be anything's name. */
+static bool holds_own(const ckpt_probe *p, const char *name) {
+  ckpt_probe below = {.is_folder = true};
+  ckpt_entry *entries = NULL;
+  if (!has_folder(p, name) || ckpt_list(&entries, &below.n_entries, p->path, name, NULL) != CKPT_OK) return false;
+  below.entries = entries;
+  bool is_held = has_own(&below);
+  ckpt_list_free(entries, below.n_entries);
+  return is_held;
+}
+
+/* The two folders of a checkpoint that has them, or NULL. */
+static const char *const *parts_of(const ckpt_probe *p) {
+  if (has_folder(p, accelerate[0]) && has_folder(p, accelerate[1]))
+    return has_folder(p, "pytorch_model_fsdp_1") ? NULL : accelerate;
+  return holds_own(p, plain[0]) && holds_own(p, plain[1]) ? plain : NULL;
+}
+
+static bool probe(const ckpt_probe *p) { return p->is_folder && (has_own(p) || parts_of(p) != NULL); }
 
 /* ---- the metadata ---- */
 
@@ -115,10 +130,12 @@ static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata,
   return CKPT_OK;
 }
 
-/* The metadata of the folders that accelerate saves, as roots of one checkpoint. */
-static ckpt_status read_parts(ckpt_index *index, ckpt_dcp_metadata *metadata, ckpt_error *err) {
+/* The metadata of the two folders, as roots of one checkpoint. */
+static ckpt_status read_parts(ckpt_index *index, ckpt_dcp_metadata *metadata, const char *const *parts,
+                              ckpt_error *err) {
   const char *root = ckpt_source_root(index->source);
   for (uint32_t i = 0; i < N_PARTS; i++) {
+    const uint32_t first_root = metadata->n_roots;
     ckpt_entry *entries = NULL;
     ckpt_probe p = {.is_folder = true, .path = ckpt_arena_printf(&metadata->arena, "%s/%s", root, parts[i])};
     CKPT_TRY_ALLOC(p.path, err);
@@ -127,6 +144,7 @@ static ckpt_status read_parts(ckpt_index *index, ckpt_dcp_metadata *metadata, ck
     ckpt_status status = read_metadata(index, metadata, &p, parts[i], err);
     ckpt_list_free(entries, p.n_entries);
     CKPT_TRY(status);
+    CKPT_TRY(ckpt_dcp_metadata_put_below(metadata, first_root, plain[i], err));
   }
   return CKPT_OK;
 }
@@ -138,6 +156,8 @@ static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *m
   if (metadata->last_rank >= 0 && metadata->last_rank < UINT32_MAX)
     index->min_ranks = (uint32_t)metadata->last_rank + 1;
   const char *version = metadata->roots[0].version;
+  index->version = version == NULL ? "of before PyTorch 2.9" : ckpt_arena_copy(&index->arena, version);
+  CKPT_TRY_ALLOC(index->version, err);
   index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunks, %llu files)",
                                     version == NULL ? "" : " ", version == NULL ? "" : version,
                                     (unsigned long long)index->n_extents, (unsigned long long)metadata->n_files);
@@ -193,7 +213,8 @@ static ckpt_status read_items(ckpt_index *index, ckpt_dcp_objects *objects, cons
   ckpt_dcp_metadata metadata = {.last_rank = -1};
   ckpt_torch_arena_init(&metadata.arena, index);
   ckpt_status status;
-  CKPT_TRY_GOTO(has_own(p) ? read_metadata(index, &metadata, p, NULL, err) : read_parts(index, &metadata, err));
+  CKPT_TRY_GOTO(has_own(p) ? read_metadata(index, &metadata, p, NULL, err)
+                           : read_parts(index, &metadata, parts_of(p), err));
   CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
   CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, stored_names, err));
   CKPT_TRY_GOTO(describe_folder(index, &metadata, err));

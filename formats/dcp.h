@@ -53,6 +53,12 @@ typedef struct ckpt_dcp_metadata {
 ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, const char *folder,
                                    ckpt_error *err);
 
+/* Puts what the roots from first_root on hold below a container, "model" or "optimizer", where it stands below none of
+ * that kind yet: parts that were saved apart are one checkpoint then. Before the tables are sorted; container is
+ * borrowed. ENOMEM, ELIMIT. */
+ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container,
+                                        ckpt_error *err);
+
 /* Sorts the tables, after the last root. */
 ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err);
 void ckpt_dcp_metadata_free(ckpt_dcp_metadata *metadata); /* the matching end */
@@ -77,6 +83,9 @@ typedef struct ckpt_dcp_structure {
   bool is_flat;                  /* the model's tensors, whose names have dots, stand beside the containers */
   bool is_optimizer;             /* nothing but an optimizer's state */
 } ckpt_dcp_structure;
+
+/* Whether a key is one of those that hold a model, or, like "optimizer", an optimizer. */
+bool ckpt_dcp_is_container(const char *key, const char *like);
 
 /* Two passes over all names at most. */
 void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata);

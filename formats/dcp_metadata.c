@@ -218,6 +218,64 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
   return enter_root(metadata, root, path, folder, err);
 }
 
+/* ---- parts ---- */
+
+static bool is_keys(const ckpt_object *path) {
+  return path != NULL && (path->kind == CKPT_OBJECT_TUPLE || path->kind == CKPT_OBJECT_LIST) && path->n != 0;
+}
+
+/* Whether all paths of the roots lead through a container of its kind. */
+static bool is_below(const ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container) {
+  size_t n = 0;
+  for (size_t i = 0; i < metadata->paths.n; i++) {
+    const ckpt_dcp_entry *entry = &metadata->paths.entries[i];
+    if (entry->root < first_root) continue;
+    n++;
+    if (!is_keys(entry->value) || entry->value->n < 2 || !ckpt_dcp_is_name(entry->value->items[0]) ||
+        !ckpt_dcp_is_container(entry->value->items[0]->text, container))
+      return false;
+  }
+  return n != 0;
+}
+
+/* A path of n keys behind the container. NULL: no memory. */
+static ckpt_object *path_below(ckpt_object *container, ckpt_object *const *keys, uint64_t n, ckpt_arena *arena) {
+  ckpt_object *path = ckpt_object_new(arena, CKPT_OBJECT_TUPLE, n + 1, NULL);
+  if (path == NULL) return NULL;
+  path->items[0] = container;
+  memcpy(path->items + 1, keys, n * sizeof *keys);
+  return path;
+}
+
+ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container,
+                                        ckpt_error *err) {
+  enum { MAX_KEYS = 255 }; /* what has more is no path (dcp_names.c) */
+  if (is_below(metadata, first_root, container)) return CKPT_OK;
+  ckpt_object *key = ckpt_object_text(&metadata->arena, container, strlen(container));
+  CKPT_TRY_ALLOC(key, err);
+  const size_t n_paths = metadata->paths.n;
+  bool has_paths = false;
+  for (size_t i = 0; i < n_paths; i++) {
+    ckpt_dcp_entry *entry = &metadata->paths.entries[i];
+    if (entry->root < first_root) continue;
+    has_paths = true;
+    if (!is_keys(entry->value) || entry->value->n > MAX_KEYS) continue;
+    entry->value = path_below(key, entry->value->items, entry->value->n, &metadata->arena);
+    CKPT_TRY_ALLOC(entry->value, err);
+  }
+  for (uint32_t r = first_root; r < metadata->n_roots && !has_paths; r++) { /* the planner left none: names are keys */
+    const ckpt_object *items = metadata->roots[r].tensors;
+    CKPT_TRY(make_room(&metadata->paths, items->n, err));
+    for (uint64_t i = 0; i < items->n; i++) {
+      if (!ckpt_dcp_is_name(items->items[2 * i])) continue;
+      const ckpt_object *path = path_below(key, &items->items[2 * i], 1, &metadata->arena);
+      CKPT_TRY_ALLOC(path, err);
+      enter(&metadata->paths, r, items->items[2 * i], NULL, path);
+    }
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err) {
   CKPT_TRY(sort_table(&metadata->places, err));
   return sort_table(&metadata->paths, err);

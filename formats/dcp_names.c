@@ -48,6 +48,10 @@ static uint32_t model_key(const char *key) {
   return i;
 }
 
+bool ckpt_dcp_is_container(const char *key, const char *like) {
+  return is_optimizer_key(like) ? is_optimizer_key(key) : model_key(key) < N_MODEL_KEYS;
+}
+
 static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
 /* ---- the structure ---- */

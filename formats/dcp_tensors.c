@@ -61,16 +61,25 @@ typedef struct adder {
 
 /* ---- files ---- */
 
+/* What is wrong with a text that is short enough to be a name. */
+static const char *no_name(const ckpt_object *name) {
+  if (name == NULL || name->kind != CKPT_OBJECT_TEXT) return "no text";
+  return name->n == 0 ? "empty" : "a text with a zero byte";
+}
+
 static ckpt_status find_file(adder *a, const ckpt_object *name, const char *folder, uint32_t *file, ckpt_error *err) {
   size_t at = (size_t)((uint64_t)(uintptr_t)name * UINT64_C(0x9e3779b97f4a7c15) >> 52) % N_CACHED;
   *file = a->cache[at].file;
   if (a->cache[at].name == name) return CKPT_OK;
+  if (name != NULL && name->kind == CKPT_OBJECT_TEXT && name->n > CKPT_DCP_NAME_BYTES)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the name of its file has %llu bytes, at most %d", (ull)name->n,
+                     CKPT_DCP_NAME_BYTES);
   if (!ckpt_dcp_is_name(name) || name->n == 0)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is no text, empty, or too long");
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is %s", no_name(name));
   char joined[2 * CKPT_DCP_NAME_BYTES];
   const char *path = folder == NULL ? name->text : joined;
   if (folder != NULL && (size_t)snprintf(joined, sizeof joined, "%s/%s", folder, name->text) >= sizeof joined)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of its file is too long");
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the name of its file is longer than %zu bytes", sizeof joined - 1);
   uint64_t n_bytes;
   ckpt_error why = {0};
   ckpt_status status = ckpt_source_add(a->index->source, path, file, &n_bytes, &why);
@@ -370,7 +379,7 @@ static ckpt_status leave_tensor(adder *a, const item *items, uint64_t n, const c
   const char *copy = ckpt_arena_copy(arena, name);
   CKPT_TRY_ALLOC(copy, err);
   ckpt_torch_unread_add(&a->unread, reason, copy);
-  return ckpt_index_add_unread(a->index, name, role, err);
+  return ckpt_index_add_unread(a->index, name, role, reason, err);
 }
 
 /* Tensor of the n items with one name, or one more name of the tensor that lies in the same places; *number is
@@ -474,6 +483,15 @@ static bool is_same_name(const item *a, const item *b) {
 
 static bool is_tensor(const item *of) { return ckpt_dcp_attribute(of->value, "size") != NULL; }
 
+static ckpt_status refuse_name(const ckpt_object *name, uint64_t number, ckpt_error *err) {
+  if (name->kind == CKPT_OBJECT_TEXT && name->n > CKPT_DCP_NAME_BYTES)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                     "the name of item %llu of state_dict_metadata has %llu bytes, at most %d", (ull)number,
+                     (ull)name->n, CKPT_DCP_NAME_BYTES);
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the name of item %llu of state_dict_metadata is %s", (ull)number,
+                   no_name(name));
+}
+
 /* Lists the items of all roots; those of several are sorted so that one name's follow each other. */
 static ckpt_status list_items(adder *a, ckpt_error *err) {
   for (uint32_t r = 0; r < a->metadata->n_roots; r++) a->n_items += a->metadata->roots[r].tensors->n;
@@ -484,10 +502,7 @@ static ckpt_status list_items(adder *a, ckpt_error *err) {
     const ckpt_object *rows = a->metadata->roots[r].tensors;
     for (uint64_t i = 0; i < rows->n; i++) {
       item of = {rows->items[2 * i], rows->items[2 * i + 1], r};
-      if (!ckpt_dcp_is_name(of.name))
-        return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
-                         "item %llu of state_dict_metadata has no name, or one of more than %d bytes", (ull)i,
-                         CKPT_DCP_NAME_BYTES);
+      if (!ckpt_dcp_is_name(of.name)) return refuse_name(of.name, i, err);
       a->items[n++] = of;
     }
   }

@@ -239,7 +239,7 @@ static ckpt_status keep_object(reader *r, const ckpt_dcpv2_item *item, ckpt_torc
 /* Carries what is not read, of the first file of an item. */
 static ckpt_status carry_unread(reader *r, const ckpt_index *named, ckpt_error *err) {
   for (uint32_t i = 0; i < named->n_unread; i++)
-    CKPT_TRY(ckpt_index_add_unread(r->index, named->unread[i].name, named->unread[i].role, err));
+    CKPT_TRY(ckpt_index_add_unread(r->index, named->unread[i].name, named->unread[i].role, named->unread[i].why, err));
   for (uint32_t i = 0; i < named->n_notes; i++)
     if (strncmp(named->notes[i].text, "not read", 8) == 0)
       CKPT_TRY(ckpt_index_note(r->index, false, err, "%s", named->notes[i].text));

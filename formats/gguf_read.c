@@ -469,7 +469,10 @@ static ckpt_status read_version(reader *r, ckpt_error *err) {
   if ((version & 0xFFFF) == 0 && version != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL,
                      "a big-endian file, which is not read (gguf_convert_endian.py of llama.cpp turns it)");
-  if (version == 2 || version == 3) return CKPT_OK;
+  if (version == 2 || version == 3) {
+    r->index->version = version == 2 ? "2" : "3";
+    return CKPT_OK;
+  }
   return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "GGUF version %u (2 and 3 are read)", version);
 }
 

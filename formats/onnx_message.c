@@ -81,6 +81,9 @@ static ckpt_status add_model(ckpt_index *index, const Onnx__ModelProto *model, c
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
                      "truncated or no model: it states no IR version, or no operators (download it again)");
   CKPT_TRY(set_number(index, CKPT_ONNX_KEY "ir_version", model->ir_version, err));
+  index->version = ckpt_arena_printf(arena, "IR %lld, operators %lld", (long long)model->ir_version,
+                                     (long long)model->opset_import[0]->version);
+  CKPT_TRY_ALLOC(index->version, err);
   for (size_t i = 0; i < model->n_opset_import; i++) CKPT_TRY(add_opset(index, model->opset_import[i], err));
   for (size_t i = 0; i < model->n_metadata_props; i++) {
     const char *key = text_of(arena, model->metadata_props[i]->key);

@@ -342,7 +342,7 @@ static ckpt_status leave(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
     return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name, "%s of %zu axes with external data are not read",
                      d->type->name, message->n_dims);
   r->n_unread++;
-  return ckpt_index_add_unread(r->index, r->name, CKPT_ROLE_OTHER, err);
+  return ckpt_index_add_unread(r->index, r->name, CKPT_ROLE_OTHER, d->type->name, err);
 }
 
 static ckpt_status add_tensor(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, const Onnx__TensorProto *message,

@@ -277,7 +277,7 @@ static ckpt_status add_client(adder *a, ckpt_error *err) {
     const ckpt_unread *unread = &a->file->held->unread[i];
     bool is_model = strncmp(unread->name, "module.", 7) == 0;
     CKPT_TRY(ckpt_index_add_unread(a->zero->index, unread->name + (is_model ? 7 : 0),
-                                   is_model ? CKPT_ROLE_PARAMETER : CKPT_ROLE_OTHER, err));
+                                   is_model ? CKPT_ROLE_PARAMETER : CKPT_ROLE_OTHER, unread->why, err));
   }
   return CKPT_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "output.h"
 
 enum { MAX_LITERAL_BYTES = 4 << 20, COMPARE_BYTES = 16 << 10 };
 
@@ -79,8 +80,8 @@ ckpt_status ckpt_clone_files(ckpt_plan *plan, ckpt_output *output, ckpt_error *e
     file->is_cloned = false;
     const ckpt_side_file *side = ckpt_layout_carried(file);
     if (side != NULL) {
-      equal = side->text == NULL && output->carried != NULL;
-      if (equal) from = (original){output->carried->source, side->file};
+      from = (original){ckpt_output_side_source(output, side), side->file};
+      equal = side->text == NULL && from.source != NULL;
     } else {
       CKPT_TRY(equals_original(plan, &output->layout, file, &from, &equal, err));
     }

@@ -183,10 +183,12 @@ ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32
   return CKPT_OK;
 }
 
-ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, ckpt_error *err) {
+ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
+                                  ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&index->unread, index->n_unread, &index->unread_capacity, sizeof *index->unread, err));
-  ckpt_unread unread = {ckpt_arena_copy(&index->arena, name), role};
+  ckpt_unread unread = {ckpt_arena_copy(&index->arena, name), ckpt_arena_copy(&index->arena, why), role};
   CKPT_TRY_ALLOC(unread.name, err);
+  CKPT_TRY_ALLOC(unread.why, err);
   index->unread[index->n_unread++] = unread;
   return CKPT_OK;
 }
@@ -325,6 +327,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
     const ckpt_side_file *side = &from->side_files[i];
     CKPT_TRY(ckpt_index_add_side_file(into, side->name, side->file, side->n_bytes, err));
     into->side_files[into->n_side_files - 1].text = side->text;
+    into->side_files[into->n_side_files - 1].source = side->source;
   }
   return CKPT_OK;
 }

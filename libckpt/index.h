@@ -18,10 +18,11 @@ static inline bool ckpt_role_is_model(ckpt_role role) {
   return role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
 }
 
-/* A file carried as bytes: config, tokenizer, licence. */
+/* A file carried as bytes: config, tokenizer, licence, what a trainer goes on from. */
 typedef struct ckpt_side_file {
-  const char *name; /* below the root */
-  uint32_t file;    /* number in the source */
+  const char *name;    /* below the root */
+  ckpt_source *source; /* of a description that takes it from elsewhere; NULL: that of what is carried. Borrowed */
+  uint32_t file;       /* number in the source */
   uint64_t n_bytes;
   const char *text; /* NULL, or the n_bytes that replace the stored ones (a spliced config) */
 } ckpt_side_file;
@@ -77,7 +78,7 @@ struct ckpt_graph; /* the format's own */
 /* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not. It is none
  * of `tensors`; what compares, proves or writes says that it is left out. */
 typedef struct ckpt_unread {
-  const char *name;
+  const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
 } ckpt_unread;
 
@@ -86,6 +87,7 @@ struct ckpt_index {
   ckpt_source *source;                       /* owned; NULL for an index that only describes */
   const char *path;                          /* as the user gave it */
   const char *format;                        /* name of the format row */
+  const char *version;                       /* of the format, where the files state one; NULL */
   const char *architecture, *names, *writer; /* as ckpt_info */
   uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
   const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
@@ -151,8 +153,9 @@ ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *
  * all: EFORMAT names one that is missing. */
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err);
 
-/* Says that a tensor is there and not read; name is copied. */
-ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, ckpt_error *err);
+/* Says that a tensor is there and not read, and why; both are copied. */
+ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
+                                  ckpt_error *err);
 
 /* Says that an archive is there; its name is copied. */
 ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err);

@@ -88,16 +88,22 @@ static ckpt_status put_side_bytes(const ckpt_output *output, uint32_t file, uint
   return output->layout.files[file].is_cloned ? CKPT_OK : ckpt_sink_write(output->sink, file, offset, bytes, n, err);
 }
 
+ckpt_source *ckpt_output_side_source(const ckpt_output *output, const ckpt_side_file *side) {
+  if (side->source != NULL) return side->source;
+  return output->carried == NULL ? NULL : output->carried->source;
+}
+
 static ckpt_status copy_side_file(ckpt_output *output, uint32_t file, const ckpt_segment *segment, uint8_t *window,
                                   ckpt_hasher *hasher, ckpt_error *err) {
   const ckpt_side_file *side = segment->side;
   if (hasher == NULL && output->layout.files[file].is_cloned) return CKPT_OK;
   if (hasher != NULL) CKPT_TRY(ckpt_hasher_begin(hasher, err));
-  if (side->text == NULL && output->carried == NULL)
+  ckpt_source *source = ckpt_output_side_source(output, side);
+  if (side->text == NULL && source == NULL)
     return ckpt_fail(err, CKPT_EINTERNAL, side->name, NULL, "a side file of no source");
   for (uint64_t at = 0; at < side->n_bytes;) {
     size_t n = side->n_bytes - at < CKPT_WINDOW_BYTES ? (size_t)(side->n_bytes - at) : CKPT_WINDOW_BYTES;
-    if (side->text == NULL) CKPT_TRY(ckpt_source_read(output->carried->source, side->file, at, window, n, err));
+    if (side->text == NULL) CKPT_TRY(ckpt_source_read(source, side->file, at, window, n, err));
     const void *bytes = side->text != NULL ? (const void *)(side->text + at) : window;
     CKPT_TRY(put_side_bytes(output, file, segment->offset + at, bytes, n, hasher, err));
     at += n;

@@ -7,6 +7,9 @@
 
 #include "plan.h"
 
+/* Where the bytes of a side file of an output come from; NULL: from no file. */
+ckpt_source *ckpt_output_side_source(const ckpt_output *output, const ckpt_side_file *side);
+
 /* Opens every output: on rank 0 their sinks make what is written to, on the others they join it. */
 ckpt_status ckpt_outputs_open(ckpt_plan *plan, const ckpt_group *group, ckpt_error *err);
 

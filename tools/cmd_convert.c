@@ -21,6 +21,7 @@ static const ckpt_option options[] = {
     {"remove", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY", "drop a value of GGUF metadata; before --set"},
     {"external-data", 0, CKPT_OPTION_FLAG, 0, NULL, "ONNX: large data in OUT.onnx.data (always from 2 GB on)"},
     {"graph", 0, CKPT_OPTION_PATH, 0, "MODEL.onnx", "ONNX: the graph that gets the tensors of IN, by name"},
+    CKPT_OPTION_LATER_ROW("tied", CKPT_OPTION_TEXT, "keep|untie|error"),
     CKPT_OPTION_LATER_ROW("pre", CKPT_OPTION_TEXT, "NAME"),
     CKPT_OPTION_LATER_ROW("opset", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("dialect", CKPT_OPTION_TEXT, "NAME"),

@@ -77,12 +77,17 @@ static void print_pair(const char *key, const char *value, int width) {
   putchar('\n');
 }
 
+static bool has_version(const inspection *this) {
+  return this->index->version != NULL && this->index->version[0] != '\0';
+}
+
 static void print_head(const inspection *this) {
   const ckpt_info *info = &this->info;
   char text[64], size[32], count[32];
   enum { WIDTH = 12 };
   print_pair("path", info->path, WIDTH);
   print_pair("format", info->format, WIDTH);
+  if (has_version(this)) print_pair("version", this->index->version, WIDTH);
   if (info->architecture[0]) print_pair("architecture", info->architecture, WIDTH);
   print_pair("names", info->names, WIDTH);
   if (info->writer[0]) print_pair("writer", info->writer, WIDTH);
@@ -303,6 +308,7 @@ static void write_json(const inspection *this) {
   ckpt_emit_text(&json, "status", "ok");
   ckpt_emit_text(&json, "path", this->info.path);
   ckpt_emit_text(&json, "format", this->info.format);
+  ckpt_emit_text(&json, "version", has_version(this) ? this->index->version : NULL);
   ckpt_emit_text(&json, "architecture", or_null(this->info.architecture));
   ckpt_emit_text(&json, "names", this->info.names);
   ckpt_emit_text(&json, "writer", or_null(this->info.writer));

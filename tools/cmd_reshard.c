@@ -23,7 +23,7 @@ static int run(ckpt_args *args) {
   }
   const ckpt_writing writing = {.selection = {.include = ckpt_args_has(args, "drop") ? "model" : "all"},
                                 .to = ckpt_args_text(args, "to", NULL),
-                                .world = (uint32_t)ckpt_args_size(args, "world", 0),
+                                .world = (uint32_t)ckpt_args_size(args, "world", 1),
                                 .zstd_level = (uint32_t)ckpt_args_size(args, "zstd", 0),
                                 .is_folder = true,
                                 .has_ranks = true,

@@ -4,10 +4,11 @@
 
 static const ckpt_option options[] = {{"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE",
                                        "bytes of tensors per file, at most; headers come on top"},
+                                      CKPT_OPTION_INCLUDE_ROW("model"),
                                       CKPT_OPTION_END};
 
 static int run(ckpt_args *args) {
-  const ckpt_writing writing = {.selection = {.include = "all"},
+  const ckpt_writing writing = {.selection = {.include = ckpt_args_text(args, "include", NULL)},
                                 .is_folder = true,
                                 .is_split = true,
                                 .shard_size = ckpt_args_size(args, "shard-size", 0)};
@@ -16,7 +17,7 @@ static int run(ckpt_args *args) {
 
 const ckpt_verb ckpt_verb_split = {
     .name = "split",
-    .forms = "split IN -o OUT --shard-size SIZE",
+    .forms = "split IN -o OUT --shard-size SIZE [--include WHAT]",
     .summary = "cut a checkpoint into shards",
     .details =
         "Writes the folder OUT: shards of at most SIZE bytes of tensors, as huggingface_hub cuts them, and their "

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "help.h"
+#include "libckpt/error.h"
 #include "report.h"
 
 /* A standard descriptor that is closed would become the number of the next file we open, and be written over. Returns
@@ -40,10 +41,17 @@ static int run_verb(const char *name, int argc, char **argv) {
   return status;
 }
 
-static void print_version(bool json) {
+static int print_version(int argc, char **argv) {
+  bool json = ckpt_args_says(argc, argv, "--json");
+  if (argc > (json ? 1 : 0)) {
+    ckpt_error err = {0};
+    (void)ckpt_fail(&err, CKPT_EINVAL, NULL, NULL, "--version takes nothing but --json ('%s')",
+                    argv[json && strcmp(argv[0], "--json") == 0 ? 1 : 0]);
+    return ckpt_report_failure(json, &err);
+  }
   if (!json) {
     printf("ckpt %s\n", ckpt_version());
-    return;
+    return CKPT_EXIT_DONE;
   }
   ckpt_emitter out;
   ckpt_emit_begin(&out, stdout);
@@ -51,6 +59,7 @@ static void print_version(bool json) {
   ckpt_emit_text(&out, "status", "ok");
   ckpt_emit_text(&out, "version", ckpt_version());
   ckpt_emit_end(&out);
+  return CKPT_EXIT_DONE;
 }
 
 int main(int argc, char **argv) {
@@ -67,7 +76,7 @@ int main(int argc, char **argv) {
     ckpt_help_all(stderr);
     status = CKPT_EXIT_USAGE;
   } else if (strcmp(first, "--version") == 0) {
-    print_version(ckpt_args_says(argc - 2, argv + 2, "--json"));
+    status = print_version(argc - 2, argv + 2);
   } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
     if (ckpt_args_says(argc - 2, argv + 2, "--json"))
       ckpt_help_json(NULL);

@@ -69,7 +69,11 @@ static ckpt_status parse_box(ckpt_slice *out, const char *text, ckpt_error *err)
 
 static ckpt_status not_found(const ckpt_index *index, const char *name, ckpt_error *err) {
   const char *nearest = NULL;
-  size_t n = ckpt_index_count(index);
+  size_t n = ckpt_index_count(index), n_name = strcspn(name, "[");
+  for (uint32_t i = 0; i < index->n_unread; i++)
+    if (strlen(index->unread[i].name) == n_name && memcmp(index->unread[i].name, name, n_name) == 0)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, index->unread[i].name, "is there and not read: %s",
+                       index->unread[i].why);
   for (size_t i = 0; i < n && i < 20000; i++) { /* enough for a hint, and quick in any index */
     const ckpt_tensor *tensor = ckpt_index_at(index, i);
     ckpt_value_nearest(name, tensor->name, &nearest);

@@ -12,9 +12,11 @@
 #include "libckpt/arch.h"
 #include "libckpt/codec/gguf_value.h"
 #include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/error.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/verify.h"
 #include "libckpt/text.h"
 #include "libckpt/weights.h"
 #include "proving.h"
@@ -242,10 +244,12 @@ static bool holds_config(const ckpt_output *output) {
          ckpt_index_side_file(output->described, "adapter_config.json") != NULL;
 }
 
-/* Whether --include all would write tensors that are left out now. */
+/* Whether --include all would write tensors or files that are left out now. */
 static bool leaves_roles_out(const job *j, const ckpt_output *output) {
   const char *include = ckpt_convert_include(&j->options, output->format);
   bool known;
+  for (uint32_t i = 0; i < j->input.index->n_side_files && output->format->caps.side_files; i++)
+    if (strcmp(include, "all") != 0 && ckpt_side_file_is_training(j->input.index->side_files[i].name)) return true;
   for (uint32_t i = 0; i < j->input.index->n_tensors; i++)
     if (!ckpt_role_included(include, (ckpt_role)j->input.index->tensors[i].role, &known) &&
         !ckpt_master_stands(j->input.index, &j->input.index->tensors[i]))
@@ -260,7 +264,7 @@ static bool is_sized(const ckpt_output *output) {
   return true;
 }
 
-enum { MAX_NOTES = 9, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 10, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
   return &j->plan->rows[output->described->tensors[tensor].origin];
@@ -336,6 +340,26 @@ static ckpt_status describe_stale(const job *j, const ckpt_output *output, const
   return CKPT_OK;
 }
 
+/* What in the files that come from --like contradicts its tensors, whose shapes are those of the input: whoever loads
+ * the output finds the same. NULL: nothing. */
+static ckpt_status describe_like(const job *j, const ckpt_output *output, const char **note, ckpt_error *err) {
+  ckpt_findings findings = {0};
+  *note = NULL;
+  if (j->input.like == NULL || !output->format->caps.side_files) return CKPT_OK;
+  ckpt_status status = ckpt_verify_config(&findings, j->input.like, err);
+  for (size_t i = 0; i < findings.n && *note == NULL && status == CKPT_OK; i++) {
+    const ckpt_finding *found = &findings.items[i];
+    if (found->kind != CKPT_PROBLEM) continue;
+    *note = ckpt_arena_printf(&j->args->arena, "what is carried from %s contradicts the weights: %s%s%s",
+                              found->file == NULL ? j->input.like->path : found->file,
+                              found->tensor == NULL ? "" : found->tensor, found->tensor == NULL ? "" : ": ",
+                              found->message);
+    if (*note == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  ckpt_findings_free(&findings);
+  return status;
+}
+
 /* A line about an output, which it names where there are several. */
 static ckpt_status add_note(const job *j, const ckpt_output *output, const char ***next, const char *note,
                             ckpt_error *err) {
@@ -386,6 +410,8 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, &j->args->arena, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));
   CKPT_TRY(describe_stale(j, output, &note, err));
+  CKPT_TRY(add_note(j, output, &next, note, err));
+  CKPT_TRY(describe_like(j, output, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));
   CKPT_TRY(describe_underflow(j, output, written, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));

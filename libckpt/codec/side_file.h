@@ -6,9 +6,16 @@
 #include "libckpt/layout.h"
 
 /* Adds every other file below the root that belongs to the model as a side file, config.json's text included; notes
- * what is left: weights in other files, training state, what is too large or cannot be followed. The source holds the
- * files that were read as weights. */
+ * what is left: weights in other files, folders of training state, what is too large or cannot be followed. The source
+ * holds the files that were read as weights. */
 ckpt_status ckpt_side_files_read(ckpt_index *index, ckpt_error *err);
+
+/* Whether a side file is what a trainer saved beside the model to go on from: optimizer, scheduler, states of random
+ * generators, arguments. Opaque: never unpickled, carried whole where all of a checkpoint is. */
+bool ckpt_side_file_is_training(const char *name);
+
+/* The rank whose random generators a side file holds, or -1. */
+int64_t ckpt_side_file_rank(const char *name);
 
 /* Adds a side file as a file of its own. Where it is config.json, the dtype in it becomes `dtype` (NULL leaves it):
  * EFORMAT where that is no JSON; as ckpt_layout_side_file. */

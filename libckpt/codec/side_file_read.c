@@ -1,9 +1,9 @@
 /* side_file_read.c - what lies beside the weights of a model in its folder: carried, or named in a note.
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
- * was read, the others are copies of the same model), training state, dot files, checkpoints inside the folder, and
- * files above 2 GiB. Links to folders are not followed: they lead in circles. Nothing that is left out goes
- * unmentioned, but for dot files and byte code. */
+ * was read, the others are copies of the same model), dot files, checkpoints inside the folder, and files above 2 GiB,
+ * which optimizer states may well have. Links to folders are not followed: they lead in circles. Nothing that is left
+ * out goes unmentioned, but for dot files and byte code. */
 #include "libckpt/codec/side_file.h"
 
 #include <fnmatch.h>
@@ -14,6 +14,7 @@
 
 #include "libckpt/config.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000 };
 #define MAX_SIDE_BYTES (UINT64_C(2) << 30)
@@ -24,11 +25,15 @@ static const char *const weight_patterns[] = {
     "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", "*.pkl", "*.pickle", "*.mlmodel",
     "*.pte", "*.engine", "*.pdparams", "*.params", "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json",
     "*.msgpack.index.json", NULL};
-static const char *const training_patterns[] = {
-    "optimizer.pt", "optimizer.bin", "scheduler.pt", "scheduler.bin", "scaler.pt", "rng_state*.pth",
-    "trainer_state.json", "training_args.bin", "random_states_*.pkl", "zero_to_fp32.py", "latest", NULL};
-static const char *const training_folders[] = {
-    "checkpoint-*", "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
+static const char *const training_patterns[] = { /* of Hugging Face's Trainer and accelerate */
+    "optimizer.pt", "optimizer.bin", "optimizer_*.bin", "scheduler.pt", "scheduler.bin", "scheduler_*.bin", "scaler.pt",
+    "sampler.bin", "sampler_*.bin", "dl_state_dict*.bin", "rng_state.pth", "rng_state_*.pth", "random_states_*.pkl",
+    "custom_checkpoint_*.pkl", "trainer_state.json", "training_args.bin", NULL};
+static const char *const parts_patterns[] = {"latest", NULL}; /* say which folder holds what was not read */
+static const char *const parts_folders[] = {
+    "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
+static const char *const checkpoint_folders[] = {"checkpoint-*", NULL};
+static const char *const script_patterns[] = {"zero_to_fp32.py", NULL}; /* reads the format that it lay beside */
 static const char *const tokenizer_patterns[] = {
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
     "added_tokens.json", "special_tokens_map.json", NULL};
@@ -45,13 +50,25 @@ typedef struct side_reader {
   char **read; /* sorted names of the files that were read as weights */
   size_t n_read;
   size_t n_carried, n_listed; /* files; entries of the folders entered so far */
-  names weights, training, left, tokenizer;
+  names weights, training, checkpoints, left, tokenizer;
 } side_reader;
 
 static bool matches(const char *const *patterns, const char *name) {
   for (; *patterns != NULL; patterns++)
     if (fnmatch(*patterns, name, FNM_CASEFOLD) == 0) return true;
   return false;
+}
+
+bool ckpt_side_file_is_training(const char *name) { return matches(training_patterns, ckpt_path_name(name)); }
+
+int64_t ckpt_side_file_rank(const char *name) {
+  static const char *const begins[] = {"rng_state_", "random_states_"};
+  name = ckpt_path_name(name);
+  for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+    size_t n = strlen(begins[i]), n_digits = strncmp(name, begins[i], n) != 0 ? 0 : strspn(name + n, "0123456789");
+    if (n_digits != 0 && n_digits < 10 && name[n + n_digits] == '.') return strtoll(name + n, NULL, 10);
+  }
+  return -1;
 }
 
 static void add_name(names *list, const char *name, const char *suffix) {
@@ -67,12 +84,14 @@ static void add_name(names *list, const char *name, const char *suffix) {
   }
 }
 
+/* of: what kind of files a copy lacks; NULL: they are none of this checkpoint's. */
 static ckpt_status write_note(const side_reader *r, const names *list, const char *said, const char *of,
                               bool is_problem, ckpt_error *err) {
   char more[40] = "";
   if (list->n == 0) return CKPT_OK;
   if (list->n > list->n_shown) snprintf(more, sizeof more, " and %zu more", list->n - list->n_shown);
   CKPT_TRY(ckpt_index_note(r->index, is_problem, err, "%s %s%s", said, list->text, more));
+  if (of == NULL) return CKPT_OK;
   ckpt_note *note = &r->index->notes[r->index->n_notes - 1];
   int n_first = (int)strcspn(list->text, ",");
   note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, list->n == 1 ? "" : "s", of,
@@ -99,11 +118,14 @@ static bool was_read_below(const side_reader *r, const char *path) {
 /* A regular file, by its name in its folder and its path below the root. */
 static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char *path, ckpt_error *err) {
   if (was_read(r, path)) return CKPT_OK;
-  if (matches(training_patterns, entry->name)) {
+  bool is_training = ckpt_side_file_is_training(path);
+  if (matches(parts_patterns, entry->name)) {
     add_name(&r->training, path, "");
-  } else if (matches(weight_patterns, entry->name)) {
+  } else if (!is_training && matches(weight_patterns, entry->name)) {
     add_name(&r->weights, path, "");
-  } else if (entry->n_bytes > MAX_SIDE_BYTES) {
+  } else if (matches(script_patterns, entry->name)) {
+    add_name(&r->left, path, "");
+  } else if (!is_training && entry->n_bytes > MAX_SIDE_BYTES) {
     add_name(&r->left, path, " (larger than 2 GiB)");
   } else if (r->n_carried == MAX_SIDE_FILES) {
     add_name(&r->left, path, "");
@@ -137,9 +159,11 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
       add_name(&r->tokenizer, path, entry->is_folder ? " (a folder)" : " (no regular file of this folder)");
     else if (!entry->is_folder)
       add_name(&r->left, path, " (no regular file of this folder)");
-    else if (matches(training_folders, entry->name)) {
+    else if (matches(parts_folders, entry->name)) {
       if (!was_read_below(r, path)) add_name(&r->training, path, "/");
-    } else if (entry->is_link)
+    } else if (matches(checkpoint_folders, entry->name))
+      add_name(&r->checkpoints, path, "/");
+    else if (entry->is_link)
       add_name(&r->left, path, "/ (a link to a folder)");
     else if (depth == MAX_DEPTH || r->n_listed > MAX_LISTED)
       add_name(&r->left, path, depth == MAX_DEPTH ? "/ (too deep)" : "/ (too many files before it)");
@@ -169,6 +193,7 @@ static ckpt_status take_all(side_reader *r, ckpt_error *err) {
       write_note(r, &r->weights, "also holds other weights, not read or carried:", " of other weights", false, err));
   CKPT_TRY(
       write_note(r, &r->training, "also holds training state, not read or carried:", " of training state", false, err));
+  CKPT_TRY(write_note(r, &r->checkpoints, "also holds other checkpoints:", NULL, false, err));
   CKPT_TRY(write_note(r, &r->left, "files not carried:", "", false, err));
   CKPT_TRY(write_note(r, &r->tokenizer,
                       "tokenizer files that cannot be read, and are not carried:", " of the tokenizer", true, err));

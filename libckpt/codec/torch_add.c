@@ -167,7 +167,7 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
       CKPT_TRY(add_tensor(graph, tensor, index, err));
     else if (tensor->status == CKPT_EUNSUPPORTED) {
       ckpt_torch_unread_add(&seen, tensor->reason, name);
-      CKPT_TRY(ckpt_index_add_unread(index, name, graph->names[tensor->first_name].role, err));
+      CKPT_TRY(ckpt_index_add_unread(index, name, graph->names[tensor->first_name].role, tensor->reason, err));
     } else
       return ckpt_fail(err, tensor->status, index->path, name, "%s", tensor->reason);
   }

@@ -62,6 +62,20 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "byteorder is neither 'little' nor 'big'");
 }
 
+/* The number that PyTorch's own reader goes by; a file that has none, or something else there, is read all the same. */
+static ckpt_status read_version(archive *a, const char **out, ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_zip_entry *entry = find(a, "", "version");
+  char text[8] = "";
+  *out = "";
+  if (entry == NULL || entry->n_bytes == 0 || entry->n_bytes >= sizeof text) return CKPT_OK;
+  CKPT_TRY(read_record(a, entry, text, err));
+  size_t n = strspn(text, "0123456789");
+  if (n == 0) return CKPT_OK;
+  *out = ckpt_arena_printf(arena, "zip %.*s", (int)n, text);
+  CKPT_TRY_ALLOC(*out, err);
+  return CKPT_OK;
+}
+
 /* Sets the root, and refuses archives that are no torch.save file. */
 static ckpt_status check_archive(archive *a, ckpt_error *err) {
   const char *first = ckpt_zip_count(a->zip) == 0 ? "" : ckpt_zip_at(a->zip, 0)->name;
@@ -129,6 +143,7 @@ ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source
   CKPT_TRY_GOTO(ckpt_zip_open(&a->zip, source, file, offset, n_bytes, arena->limit, err));
   CKPT_TRY_GOTO(check_archive(a, err));
   CKPT_TRY_GOTO(read_byteorder(a, err));
+  CKPT_TRY_GOTO(read_version(a, &graph->version, arena, err));
   CKPT_TRY_GOTO(read_object(a, &root, arena, report, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_read(graph, root, locate, a, arena, err));
 done:

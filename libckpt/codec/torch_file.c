@@ -91,6 +91,8 @@ ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uin
   ckpt_pickle_report report;
   ckpt_torch_globals globals = {.n = {0}};
   CKPT_TRY(ckpt_torch_any_read(graph, index->source, file, arena, &report, err));
+  index->version = graph->version == NULL ? "stream 1001" : ckpt_arena_copy(&index->arena, graph->version);
+  CKPT_TRY_ALLOC(index->version, err);
   CKPT_TRY(ckpt_torch_globals_add(&globals, &report, &index->arena, err));
   CKPT_TRY(ckpt_torch_globals_note(&globals, index, err));
   return ckpt_torch_graph_add(graph, index, "", stored_names, err);

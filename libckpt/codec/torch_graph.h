@@ -81,7 +81,8 @@ typedef struct ckpt_torch_graph {
   uint64_t n_children;             /* of the containers that tensors are in */
   const ckpt_object *top;          /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
   const ckpt_object *param_groups; /* of the optimizer state that is called `optimizer.state`, once added; or NULL */
-  bool is_state_dict;              /* a dict of plain tensors and nothing else: once added */
+  const char *version; /* of the file's form: "zip 3", "": it does not say; NULL: the stream of before 1.6 */
+  bool is_state_dict;  /* a dict of plain tensors and nothing else: once added */
 } ckpt_torch_graph;
 
 /* Turns the graph below root, which came from ckpt_pickle_read, into tensors, in place. EFORMAT for storages that are

@@ -8,6 +8,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
 #include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/options.h"
@@ -158,6 +159,40 @@ static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_requ
   return CKPT_OK;
 }
 
+/* Files of a trainer's state go where all of a checkpoint goes, with the input's own weights and not with --like's;
+ * generators of random numbers with the ranks that are left. */
+static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_request *request, uint32_t world,
+                                   ckpt_error *err) {
+  const bool is_all = strcmp(ckpt_convert_include(request->options, output->format), "all") == 0;
+  const ckpt_index *from = request->from;
+  ckpt_index *described = output->described;
+  uint32_t n_kept = 0;
+  for (uint32_t i = 0; i < described->n_side_files; i++)
+    if (!ckpt_side_file_is_training(described->side_files[i].name))
+      described->side_files[n_kept++] = described->side_files[i];
+  described->n_side_files = n_kept;
+  uint32_t n_left = 0, n_ranks = 0;
+  const char *first = NULL, *first_rank = NULL;
+  for (uint32_t i = 0; i < from->n_side_files; i++) {
+    const ckpt_side_file *side = &from->side_files[i];
+    if (!ckpt_side_file_is_training(side->name)) continue;
+    if (!is_all) {
+      if (n_left++ == 0) first = side->name;
+    } else if (world != 0 && ckpt_side_file_rank(side->name) >= (int64_t)world) {
+      if (n_ranks++ == 0) first_rank = side->name;
+    } else {
+      CKPT_TRY(ckpt_index_add_side_file(described, side->name, side->file, side->n_bytes, err));
+      described->side_files[described->n_side_files - 1].source = from->source;
+    }
+  }
+  if (n_left != 0)
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%u file%s of training state (%.100s%s)", n_left,
+                             n_left == 1 ? "" : "s", first, n_left == 1 ? "" : ", ..."));
+  if (n_ranks == 0) return CKPT_OK;
+  return ckpt_losses_add(&output->losses, err, "%u file%s of ranks beyond %u (%.100s%s)", n_ranks,
+                         n_ranks == 1 ? "" : "s", world, first_rank, n_ranks == 1 ? "" : ", ...");
+}
+
 /* ---- a sink into nothing, for replays ---------------------------------------------------------------------------- */
 
 static ckpt_status nothing_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
@@ -200,8 +235,7 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
     return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "format '%s' is none that can be written",
                      target->to == NULL ? "" : target->to);
   const bool is_folder = format->caps.is_folder || (format->caps.shards && ckpt_text_ends(target->path, "/"));
-  const ckpt_layout_options options = {.is_folder = is_folder,
-                                       .name = is_folder ? NULL : ckpt_path_name(target->path)};
+  const ckpt_layout_options options = {.is_folder = is_folder, .name = is_folder ? NULL : ckpt_path_name(target->path)};
   ckpt_sink *discarding;
   CKPT_TRY(ckpt_sink_custom(&discarding, &nothing, NULL, err));
   CKPT_TRY(ckpt_plan_output_sink(plan, discarding, format, &options, sink, err));
@@ -242,6 +276,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   totals t = {0};
   ckpt_status status;
   CKPT_TRY(carry(plan, sink, request, err));
+  CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, output->format);
   if (preset != NULL)

@@ -148,7 +148,7 @@ ckpt_status ckpt_manifest_add_side_files(ckpt_manifest *manifest, const ckpt_ind
                                          ckpt_error *err) {
   if (manifest->cast != CKPT_DTYPE_NONE || from->n_side_files == 0) return CKPT_OK;
   CKPT_TRY(ckpt_side_sums_check_names(from, err));
-  CKPT_TRY(ckpt_side_sums_take(&manifest->side_files, from, NULL, run, err));
+  CKPT_TRY(ckpt_side_sums_take(&manifest->side_files, from, NULL, strcmp(manifest->include, "all") == 0, run, err));
   for (uint32_t i = 0; i < manifest->side_files.n; i++) {
     const char *name = ckpt_arena_copy(&manifest->arena, manifest->side_files.items[i].name);
     CKPT_TRY_ALLOC(name, err);

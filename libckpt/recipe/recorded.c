@@ -1,5 +1,5 @@
-/* recorded.c - see recorded.h. Keys may stand in any order; an unknown option is refused, other unknown keys are passed
- * by. */
+/* recorded.c - see recorded.h. Keys may stand in any order, and those that every run writes must stand there; an
+ * unknown option is refused, other unknown keys are passed by. Whether the request can be meant: recorded_check.c. */
 #include "libckpt/recipe/recorded.h"
 
 #include <stdio.h>
@@ -20,13 +20,15 @@ static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) 
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (%s)", what);
 }
 
-/* What is read of an object: keys in any order, each at most once. Others are passed by, or met by a last field without
- * a key. */
+/* What is read of an object: keys in any order, each once. Others are passed by, or met by a last field without a
+ * key. */
 typedef struct field {
-  const char *key;
+  const char *key; /* behind a question mark where it stands there only if it was asked for or says something */
   ckpt_status (*read)(recorded *r, ckpt_json *json, void *into, ckpt_error *err); /* its value */
   void *into;
 } field;
+
+static const char *name_of(const field *f) { return f->key + (f->key[0] == '?'); }
 
 /* The rest of an object whose beginning has been read. */
 static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields, size_t n, ckpt_error *err) {
@@ -35,16 +37,21 @@ static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields
     ckpt_json_token token;
     size_t i = 0;
     CKPT_TRY(ckpt_json_next(json, &token, err));
-    if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
-    while (i < n && fields[i].key != NULL && strcmp(fields[i].key, ckpt_json_text(json, NULL)) != 0) i++;
+    if (token == CKPT_JSON_OBJECT_END) break;
+    while (i < n && fields[i].key != NULL && strcmp(name_of(&fields[i]), ckpt_json_text(json, NULL)) != 0) i++;
     if (i == n) {
       CKPT_TRY(ckpt_json_skip(json, err));
       continue;
     }
-    if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", fields[i].key);
+    if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", name_of(&fields[i]));
     seen |= UINT32_C(1) << i;
     CKPT_TRY(fields[i].read(r, json, fields[i].into, err));
   }
+  for (size_t i = 0; i < n; i++)
+    if (fields[i].key != NULL && fields[i].key[0] != '?' && !(seen >> i & 1))
+      return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (no \"%s\")",
+                       fields[i].key);
+  return CKPT_OK;
 }
 
 /* An option that is passed by would be replayed as if it had not been given. */
@@ -72,6 +79,20 @@ static ckpt_status read_text(recorded *r, ckpt_json *json, void *into, ckpt_erro
   if (text != NULL && (text = ckpt_arena_copy(&r->arena, text)) == NULL) return ckpt_recorded_full(r, err);
   *(const char **)into = text;
   return CKPT_OK;
+}
+
+/* The same where null says nothing that can be meant. */
+static ckpt_status read_word(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  CKPT_TRY(read_text(r, json, into, err));
+  return *(const char **)into == NULL ? refuse(r, "null", err) : CKPT_OK;
+}
+
+/* "stored" or null, which is the model's own names. */
+static ckpt_status read_naming(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text = NULL;
+  CKPT_TRY(read_text(r, json, &text, err));
+  *(bool *)into = text != NULL;
+  return text != NULL && strcmp(text, "stored") != 0 ? refuse(r, "names", err) : CKPT_OK;
 }
 
 static ckpt_status read_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -217,10 +238,9 @@ static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_
 
 static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_convert_options *options = &r->options;
-  const char *names = NULL;
   (void)into;
-  const field fields[] = {{"names", read_text, &names},
-                          {"weights", read_text, &r->weights},
+  const field fields[] = {{"names", read_naming, &options->stored_names},
+                          {"?weights", read_text, &r->weights},
                           {"like", read_text, &r->request.like_path},
                           {"include", read_text, &options->include},
                           {"allow_overflow", read_flag, &options->allow_overflow},
@@ -228,15 +248,13 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                           {"match", read_list, &options->match},
                           {"exclude", read_list, &options->exclude},
                           {"rename", read_list, &options->rename},
-                          {"remove", read_list, &options->remove},
-                          {"set", read_list, &options->set},
-                          {"external_data", read_flag, &options->external_data},
-                          {"quantize", read_quantize, NULL},
+                          {"?remove", read_list, &options->remove},
+                          {"?set", read_list, &options->set},
+                          {"?external_data", read_flag, &options->external_data},
+                          {"?quantize", read_quantize, NULL},
                           {NULL, refuse_option, NULL}};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
-  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-  options->stored_names = names != NULL && strcmp(names, "stored") == 0;
-  return CKPT_OK;
+  return read_fields(r, json, fields, sizeof fields / sizeof *fields, err);
 }
 
 static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -247,10 +265,10 @@ static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_er
     CKPT_TRY(next_object(r, json, "inputs", &is_end, err));
     if (is_end) return CKPT_OK;
     if (n != 0) return refuse(r, "more than one input", err);
-    const field fields[] = {{"path", read_text, &r->options.input},
-                            {"format", read_text, &r->input_format},
-                            {"names", read_text, &r->input_names},
-                            {"include", read_text, &r->input_include},
+    const field fields[] = {{"path", read_word, &r->options.input},
+                            {"format", read_word, &r->input_format},
+                            {"names", read_word, &r->input_names},
+                            {"include", read_word, &r->input_include},
                             {"digest", read_digest, &r->input}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   }
@@ -268,19 +286,16 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
     CKPT_TRY(grow(r, &r->outputs, n, sizeof *r->outputs, err));
     ckpt_convert_target *target = &r->targets[n];
     recorded_output *output = &r->outputs[n];
-    output->n_tensors = output->n_bytes = UINT64_MAX;
-    const field fields[] = {{"path", read_text, &target->path},
-                            {"format", read_text, &target->to},
+    const field fields[] = {{"path", read_word, &target->path},
+                            {"format", read_word, &target->to},
                             {"shard_size", read_size, &target->shard_size},
-                            {"world", read_count, &target->world},
-                            {"zstd_level", read_count, &target->zstd_level},
-                            {"type", read_preset, &target->preset},
+                            {"?world", read_count, &target->world},
+                            {"?zstd_level", read_count, &target->zstd_level},
+                            {"?type", read_preset, &target->preset},
                             {"n_tensors", read_size, &output->n_tensors},
                             {"n_bytes", read_size, &output->n_bytes},
                             {"digest", read_digest, output}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-    if (target->path == NULL || target->to == NULL) return refuse(r, "outputs", err);
-    r->has_presets = r->has_presets || target->preset != NULL;
     for (uint32_t i = 0; i < n; i++)
       if (strcmp(r->targets[i].path, target->path) == 0)
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
@@ -290,18 +305,10 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
   return CKPT_OK;
 }
 
-/* The verbs that write receipts; each is a request that the options stand for. */
-static ckpt_status check_verb(const recorded *r, ckpt_error *err) {
-  static const char *const verbs[] = {"convert", "split", "join", "consolidate", "reshard", "quantize"};
-  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-    if (r->request.verb != NULL && strcmp(r->request.verb, verbs[i]) == 0) return CKPT_OK;
-  return refuse(r, r->request.verb == NULL ? "no verb" : r->request.verb, err);
-}
-
 static ckpt_status parse(recorded *r, ckpt_error *err) {
   bool is_one = false;
-  const field fields[] = {{"ckpt_receipt", read_version, &is_one}, {"version", read_text, &r->version},
-                          {"verb", read_text, &r->request.verb},   {"options", read_options, NULL},
+  const field fields[] = {{"ckpt_receipt", read_version, &is_one}, {"version", read_word, &r->version},
+                          {"verb", read_word, &r->request.verb},   {"options", read_options, NULL},
                           {"inputs", read_inputs, NULL},           {"outputs", read_outputs, NULL}};
   ckpt_json *json = NULL;
   ckpt_json_token token;
@@ -310,16 +317,12 @@ static ckpt_status parse(recorded *r, ckpt_error *err) {
   CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
   CKPT_TRY_GOTO(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   CKPT_TRY_GOTO(ckpt_json_next(json, &token, err)); /* the end, or an error */
-  if (!is_one)
-    status = refuse(r, "no \"ckpt_receipt\": 1", err);
-  else if (r->options.input == NULL)
+  if (r->options.input == NULL)
     status = refuse(r, "inputs", err);
   else if (r->request.n_targets == 0)
     status = refuse(r, "outputs", err);
-  else if (r->has_presets && r->request.quantize == NULL)
-    status = refuse(r, "quantize", err);
   else
-    status = check_verb(r, err);
+    status = ckpt_recorded_check(r, err);
 done:
   ckpt_json_free(json);
   return ckpt_fail_at(status, err, r->path, NULL);
@@ -380,7 +383,7 @@ static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_e
     if (is_end) return CKPT_OK;
     const field fields[] = {{"name", read_name, tensor.name},        {"source", read_name, tensor.source},
                             {"from", read_dtype, tensor.from},       {"to", read_dtype, tensor.to},
-                            {"n_bytes", read_size, &tensor.n_bytes}, {"n_underflow", read_size, &tensor.n_underflow},
+                            {"n_bytes", read_size, &tensor.n_bytes}, {"?n_underflow", read_size, &tensor.n_underflow},
                             {"digest", read_digest, &tensor.digest}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
     wanted->take(wanted->arg, &tensor);
@@ -400,7 +403,7 @@ static ckpt_status read_lists(recorded *r, ckpt_json *json, void *into, ckpt_err
     bool is_end;
     CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
     if (is_end) return CKPT_OK;
-    const field fields[] = {{"tensors", read_tensors, wanted}, {"side_files", read_side_files, wanted}};
+    const field fields[] = {{"tensors", read_tensors, wanted}, {"?side_files", read_side_files, wanted}};
     CKPT_TRY(read_fields(r, json, fields, number != wanted->output ? 0 : wanted->side == NULL ? 1 : 2, err));
   }
 }

@@ -14,7 +14,7 @@
 typedef struct ckpt_recorded_output {
   ckpt_digest digest;
   bool has_digest;
-  uint64_t n_tensors, n_bytes; /* UINT64_MAX: it does not say */
+  uint64_t n_tensors, n_bytes;
 } ckpt_recorded_output;
 
 typedef struct ckpt_recorded {
@@ -23,11 +23,10 @@ typedef struct ckpt_recorded {
   ckpt_arena arena;
   ckpt_convert_options options;
   const char *weights, *version;
-  const char *input_names, *input_format, *input_include; /* NULL: it does not say */
+  const char *input_names, *input_format, *input_include;
   ckpt_recorded_output input, *outputs;
   ckpt_quantize_options quantize; /* where request.quantize says so */
   ckpt_recorded_output imatrix;
-  bool has_presets; /* an output has a type */
   ckpt_convert_target *targets;
   ckpt_convert_request request;
   ckpt_index *from, *like, *importance; /* what stands at its inputs' paths now, once it is opened; owned */
@@ -45,6 +44,10 @@ typedef struct ckpt_recorded_tensor {
  * too. */
 ckpt_status ckpt_recorded_open(ckpt_recorded *out, const char *path, ckpt_error *err);
 void ckpt_recorded_close(ckpt_recorded *recorded); /* once more is fine */
+
+/* Whether a run of its verb could have been asked for what it records: an option that has no effect on what a replay
+ * makes could say anything otherwise. EFORMAT. */
+ckpt_status ckpt_recorded_check(const ckpt_recorded *recorded, ckpt_error *err);
 
 /* Room in its arena ran out: ELIMIT. */
 ckpt_status ckpt_recorded_full(const ckpt_recorded *recorded, ckpt_error *err);

@@ -265,8 +265,8 @@ static void tell_side(void *arg, const ckpt_error *difference) {
 static ckpt_status compare_side_files(comparison *c, const ckpt_side_sums *then, const ckpt_layout *layout,
                                       const ckpt_index *index, const ckpt_run_options *run, ckpt_error *err) {
   ckpt_side_sums now = {0};
-  ckpt_status status =
-      layout != NULL ? ckpt_side_sums_written(&now, layout, err) : ckpt_side_sums_take(&now, index, then, run, err);
+  ckpt_status status = layout != NULL ? ckpt_side_sums_written(&now, layout, err)
+                                      : ckpt_side_sums_take(&now, index, then, false, run, err);
   const ckpt_side_comparison both = {.then = then,
                                      .now = &now,
                                      .record = "the receipt",
@@ -329,7 +329,7 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
   return status;
 }
 
-/* What the receipt says of an output as a whole; what it does not say is not compared. Other parts, or
+/* What the receipt says of an output as a whole. Other parts, or
  * parts that are not known to be the same (is_same is false), make files of another size; how long compressed items are
  * is not known to a replay, which compresses nothing. */
 static void compare_whole(const recorded_output *then, const ckpt_output *now, bool is_same, const char *file,
@@ -339,10 +339,10 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
   for (uint32_t i = 0; i < now->layout.n_files; i++) is_sized = is_sized && !now->layout.files[i].has_encoder;
   if (!then->has_digest || memcmp(&then->digest, &now->digest, sizeof then->digest) != 0)
     say(to, file, NULL, "the replay gives another content digest than the receipt says");
-  if (then->n_tensors != UINT64_MAX && then->n_tensors != now->described->n_tensors)
+  if (then->n_tensors != now->described->n_tensors)
     say(to, file, NULL, "the receipt says %" PRIu64 " tensors, the replay makes %" PRIu32, then->n_tensors,
         now->described->n_tensors);
-  if (is_sized && then->n_bytes != UINT64_MAX && then->n_bytes != n_bytes)
+  if (is_sized && then->n_bytes != n_bytes)
     say(to, file, NULL, "the receipt says that its files have %" PRIu64 " bytes, the replay makes %" PRIu64,
         then->n_bytes, n_bytes);
 }
@@ -374,13 +374,16 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
   ckpt_digest now;
   char then_text[80], now_text[80];
   CKPT_TRY(ckpt_receipt_input(plan, &r->request, &now, err));
-  if (r->input_names == NULL || strcmp(r->input_names, r->from->names) != 0)
-    say(to, r->from->path, NULL, "its tensors were named by %s, and are now by %s",
-        r->input_names == NULL ? "nothing" : r->input_names, r->from->names);
+  if (strcmp(r->input_names, r->from->names) != 0)
+    say(to, r->from->path, NULL, "its tensors were named by %s, and are now by %s", r->input_names, r->from->names);
+  if ((r->weights == NULL) != (r->from->weights == NULL) ||
+      (r->weights != NULL && strcmp(r->weights, r->from->weights) != 0))
+    say(to, r->from->path, NULL, "the receipt takes %.80s weights, and the replay %s",
+        r->weights == NULL ? "its only" : r->weights, r->from->weights == NULL ? "its only" : r->from->weights);
   const char *include = ckpt_receipt_include(plan, &r->request);
-  if (r->input_format != NULL && strcmp(r->input_format, r->from->format) != 0)
+  if (strcmp(r->input_format, r->from->format) != 0)
     say(to, r->from->path, NULL, "the receipt says that it is %.80s, and it is %s", r->input_format, r->from->format);
-  if (r->input_include != NULL && strcmp(r->input_include, include) != 0)
+  if (strcmp(r->input_include, include) != 0)
     say(to, r->from->path, NULL, "the receipt says that its digest is of %.80s, the replay takes %s", r->input_include,
         include);
   if (!r->input.has_digest)
@@ -504,9 +507,8 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   status = open_inputs(&r, &why);
   CKPT_TRY_GOTO(status == CKPT_OK ? status : blame_receipt(&r, status, &why, err));
   CKPT_TRY_GOTO(find_output(&r, output, &second, &number, err));
-  if (r.version == NULL || strcmp(r.version, ckpt_version()) != 0)
-    remark(&to, receipt, "was written by version %s, and is run again by %s", r.version == NULL ? "?" : r.version,
-           ckpt_version());
+  if (strcmp(r.version, ckpt_version()) != 0)
+    remark(&to, receipt, "was written by version %s, and is run again by %s", r.version, ckpt_version());
   CKPT_TRY_GOTO(replay(&r, run, &to, err));
   ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
   ckpt_index_free(r.like);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/side_file.h"
 #include "libckpt/contained.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -52,9 +53,12 @@ static ckpt_status add_others(ckpt_side_sums *out, ckpt_source *source, const ck
 }
 
 ckpt_status ckpt_side_sums_take(ckpt_side_sums *out, const ckpt_index *index, const ckpt_side_sums *also,
-                                const ckpt_run_options *run, ckpt_error *err) {
+                                bool with_training, const ckpt_run_options *run, ckpt_error *err) {
+  for (uint32_t i = 0; also != NULL && i < also->n; i++)
+    with_training = with_training || ckpt_side_file_is_training(also->items[i].name);
   for (uint32_t i = 0; i < index->n_side_files; i++)
-    CKPT_TRY(add(out, (ckpt_side_sum){index->side_files[i].name, index->side_files[i].n_bytes, {0}}, err));
+    if (with_training || !ckpt_side_file_is_training(index->side_files[i].name))
+      CKPT_TRY(add(out, (ckpt_side_sum){index->side_files[i].name, index->side_files[i].n_bytes, {0}}, err));
   sort(out);
   CKPT_TRY(add_others(out, index->source, also, err));
   ckpt_file_sum *files = calloc((size_t)out->n + 1, sizeof *files);

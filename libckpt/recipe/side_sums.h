@@ -29,10 +29,11 @@ typedef struct ckpt_side_sums {
 void ckpt_side_sums_free(ckpt_side_sums *sums); /* once more is fine */
 
 /* Reads the side files of an open checkpoint, and what else of `also` (may be NULL) stands in its folder: another
- * format may carry more than this one's reader looks for. In windows of 1 MiB for each thread of run (may be NULL).
- * EIO, ENOMEM, ECANCELED. */
+ * format may carry more than this one's reader looks for. Those of training state count where with_training says so, or
+ * `also` lists any: what a trainer adds beside a model is none of the model's. In windows of 1 MiB for each thread of
+ * run (may be NULL). EIO, ENOMEM, ECANCELED. */
 ckpt_status ckpt_side_sums_take(ckpt_side_sums *out, const ckpt_index *index, const ckpt_side_sums *also,
-                                const ckpt_run_options *run, ckpt_error *err);
+                                bool with_training, const ckpt_run_options *run, ckpt_error *err);
 
 /* EUNSUPPORTED for a side file whose name is no UTF-8 text: JSON cannot hold it. */
 ckpt_status ckpt_side_sums_check_names(const ckpt_index *index, ckpt_error *err);

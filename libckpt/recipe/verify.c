@@ -345,7 +345,7 @@ ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *in
                                      .is_excused = is_record,
                                      .report = take_side_difference,
                                      .arg = &check};
-  ckpt_status status = ckpt_side_sums_take(&now, index, listed, run, err);
+  ckpt_status status = ckpt_side_sums_take(&now, index, listed, false, run, err);
   if (status == CKPT_OK) ckpt_side_sums_compare(&both);
   if (status == CKPT_OK) status = check.status;
   if (status == CKPT_OK && findings->n_of[CKPT_PROBLEM] == n_problems)

@@ -1,4 +1,4 @@
-"""Writes tests/data/dcp/objects*/ and accelerate/: checkpoints that hold more than tensors.
+"""Writes tests/data/dcp/objects*/, accelerate/ and apart/: checkpoints that hold more than tensors.
 
     python make_dcp_objects.py [FOLDER]        (torch 2.15.0; zstandard for `objects-zstd`)
 
@@ -38,7 +38,7 @@ def objects():
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else ROOT
     os.chdir(root)
-    for name in ("objects", "objects-zstd", "accelerate"):
+    for name in ("objects", "objects-zstd", "accelerate", "apart"):
         shutil.rmtree(name, ignore_errors=True)
     dcp.save(objects(), checkpoint_id="objects", no_dist=True)
     dcp.save(objects(), storage_writer=FileSystemWriter("objects-zstd", _extensions=[ZStandard()]), no_dist=True)
@@ -48,6 +48,8 @@ def main():
              no_dist=True)
     dcp.save({"optimizer": optimizer}, checkpoint_id="accelerate/optimizer_0", no_dist=True)
     torch.save({"last_epoch": 3}, "accelerate/scheduler.bin")
+    dcp.save({"w": torch.arange(6).reshape(2, 3)}, checkpoint_id="apart/model", no_dist=True)
+    dcp.save(optimizer, checkpoint_id="apart/optimizer", no_dist=True)
 
 
 if __name__ == "__main__":

@@ -90,15 +90,29 @@ TEST(DcpObjects, TensorsWithin) {
   }
 }
 
-// accelerate saves the model and its optimizer in folders of their own.
-TEST(DcpObjects, TwoFoldersOfAccelerate) {
-  IndexPointer index = open_golden("accelerate");
-  EXPECT_EQ(ckpt_index_find(index.get(), "w")->role, CKPT_ROLE_PARAMETER);
-  EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.w.exp_avg")->role, CKPT_ROLE_EXP_AVG);
-  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)), "[{\"lr\": 0.5, \"params\": [\"w\"]}]");
-  EXPECT_EQ(notes_of(index.get()),
-            (std::vector<std::string>{"also holds training state, not read or carried: scheduler.bin"}));
+// accelerate saves the model and its optimizer in folders of their own, as others do whose dicts do not say what they
+// are: one checkpoint, and the files of the run beside them belong to it.
+TEST(DcpObjects, TwoFolders) {
+  for (const char *name : {"accelerate", "apart"}) {
+    IndexPointer index = open_golden(name);
+    ASSERT_NE(index, nullptr) << name;
+    EXPECT_EQ(ckpt_index_find(index.get(), "w")->role, CKPT_ROLE_PARAMETER) << name;
+    EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.w.exp_avg")->role, CKPT_ROLE_EXP_AVG) << name;
+    EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)),
+              "[{\"lr\": 0.5, \"params\": [\"w\"]}]");
+    EXPECT_EQ(notes_of(index.get()), std::vector<std::string>());
+  }
+  EXPECT_NE(ckpt_index_side_file(open_golden("accelerate").get(), "scheduler.bin"), nullptr);
   Folder folder;
+  const auto recursive = std::filesystem::copy_options::recursive;
+  ckpt_error held = {};
+  std::filesystem::copy(kData + "accelerate/pytorch_model_fsdp_0", folder / "b/model", recursive);
+  std::filesystem::copy(kData + "accelerate/optimizer_0", folder / "b/optimizer", recursive);
+  EXPECT_NE(ckpt_index_find(open(folder / "b", &held, false).get(), "w"), nullptr) << "containers that are there stay";
+  std::filesystem::remove_all(folder / "b/optimizer");
+  std::filesystem::copy(kData + "../llama-tiny", folder / "b/optimizer", recursive);
+  EXPECT_EQ(open(folder / "b", &held, false), nullptr) << "two models of equal rank";
+  EXPECT_NE(std::string(held.message).find("holds 2 checkpoints"), std::string::npos) << held.message;
   std::filesystem::copy(kData + "accelerate", folder / "c", std::filesystem::copy_options::recursive);
   std::filesystem::remove(folder / "c/optimizer_0/__0_0.distcp");
   ckpt_error err = {};

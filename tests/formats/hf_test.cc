@@ -1,6 +1,9 @@
 // Hugging Face folders: read against what transformers wrote, written as transformers writes, cut as the hub cuts.
 #include <sys/stat.h>
 
+#include <set>
+
+#include "libckpt/codec/side_file.h"
 #include "tests/formats/formats_testing.h"
 
 namespace formats_testing {
@@ -252,6 +255,41 @@ TEST(Hf, WhichFileHoldsTheWeights) {
   EXPECT_EQ(names({{"m-00001-of-00002.safetensors", one}, {"n-00002-of-00002.safetensors", two}}),
             "! holds 2 safetensors files that are no set, and no model.safetensors; name one of them: "
             "m-00001-of-00002.safetensors n-00002-of-00002.safetensors");
+}
+
+// What a trainer saved beside a model is carried with all of a checkpoint, whole and unread; what of it lies in folders
+// is named.
+TEST(Hf, TrainingState) {
+  const std::string one = safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1");
+  Folder folder;
+  spill(folder, {{"model.safetensors", one}, {"pytorch_model.bin", "w"}, {"config.json", "{}"}});
+  std::set<std::string> expected = {"config.json"};
+  for (const char *name : {"optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state_3.pth", "rng_state.pth",
+                           "trainer_state.json", "training_args.bin", "optimizer.bin", "optimizer_1.bin",
+                           "scheduler.bin", "sampler.bin", "random_states_12.pkl", "custom_checkpoint_0.pkl"}) {
+    spill(folder / name, std::string("not a pickle"));
+    expected.insert(name);
+    EXPECT_TRUE(ckpt_side_file_is_training(name)) << name;
+  }
+  spill(folder / "latest", std::string("global_step2"));
+  std::filesystem::create_directory(folder / "global_step2");
+  std::filesystem::create_directory(folder / "checkpoint-2");
+  ckpt_error err = {};
+  IndexPointer index = open(folder.path(), &err);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  std::set<std::string> found;
+  for (uint32_t i = 0; i < index->n_side_files; i++) found.insert(index->side_files[i].name);
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(notes_of(index.get()),
+            (std::vector<std::string>{"also holds other weights, not read or carried: pytorch_model.bin",
+                                      "also holds training state, not read or carried: global_step2/, latest",
+                                      "also holds other checkpoints: checkpoint-2/"}));
+  EXPECT_FALSE(ckpt_side_file_is_training("config.json"));
+  EXPECT_EQ(ckpt_side_file_rank("rng_state_3.pth"), 3);
+  EXPECT_EQ(ckpt_side_file_rank("random_states_12.pkl"), 12);
+  for (const char *name : {"rng_state.pth", "rng_state_.pth", "rng_state_x.pth", "rng_state_3x.pth", "optimizer_1.bin",
+                           "rng_state_99999999999.pth"})
+    EXPECT_EQ(ckpt_side_file_rank(name), -1) << name;
 }
 
 // Links in a checkpoint stay inside it; those of a Hugging Face cache reach its blobs.

@@ -125,6 +125,60 @@ TEST(Fake, RoundTripKeepsEverything) {
   }
 }
 
+// A tensor made of several: its parts come through, and that they were one is said, for no format holds it.
+TEST(Fake, CompositesAreCarriedToWhereTheyAreSaid) {
+  Random random(first_seed());
+  ckpt_error err = {};
+  Store store(&random);
+  store.add("w.indices", random_array(&random, CKPT_I64, {2, 5}));
+  store.add("w.values", random_array(&random, CKPT_F32, {5}));
+  IndexPointer index = store.build(&err);
+  ASSERT_TRUE(index) << text_of(err);
+  const uint64_t shape[] = {7, 9};
+  const char *parts[] = {"w.indices", "w.values", nullptr};
+  ckpt_composite composite = {"w", CKPT_COMPOSITE_SPARSE_COO, CKPT_F32, 2, shape, parts};
+  ASSERT_EQ(ckpt_index_add_composite(index.get(), &composite, &err), CKPT_OK) << text_of(err);
+  Plan p;
+  MemorySink sink;
+  copy_all(p.plan, add_output(p.plan, &sink, &format, 2, 0), index.get());
+  const ckpt_index *described = p.plan->outputs[0].described;
+  ASSERT_EQ(described->n_composites, 1u);
+  const ckpt_composite &carried = described->composites[0];
+  EXPECT_STREQ(carried.name, "w");
+  EXPECT_EQ(carried.kind, CKPT_COMPOSITE_SPARSE_COO);
+  EXPECT_EQ(carried.dtype, CKPT_F32);
+  EXPECT_EQ(Shape(carried.shape, carried.shape + carried.rank), (Shape{7, 9}));
+  EXPECT_STREQ(carried.components[1], "w.values");
+  EXPECT_EQ(carried.components[2], nullptr);
+  EXPECT_NE(carried.components[1], parts[1]) << "copied";
+  ASSERT_EQ(ckpt_plan_run(p.plan, nullptr, &err), CKPT_OK) << text_of(err);
+  ASSERT_EQ(p.plan->outputs[0].losses.n, 1u);
+  EXPECT_STREQ(p.plan->outputs[0].losses.texts[0], "w as one tensor (its parts are written)");
+  IndexPointer again = open_fake(sink.files, &err);
+  ASSERT_TRUE(again) << text_of(err);
+  EXPECT_EQ(again->n_composites, 0u);
+  for (const char *part : {"w.indices", "w.values"})
+    EXPECT_EQ(read_all(again.get(), ckpt_index_find(again.get(), part)),
+              read_all(index.get(), ckpt_index_find(index.get(), part)));
+}
+
+TEST(Fake, ACompositeHasItsPartsAndFewAxes) {
+  ckpt_error err = {};
+  ckpt_index *index = nullptr;
+  ASSERT_EQ(ckpt_index_new(&index, nullptr, "m", "fake", nullptr, &err), CKPT_OK);
+  IndexPointer owner(index, ckpt_index_free);
+  const uint64_t shape[CKPT_MAX_RANK + 1] = {};
+  const char *parts[] = {"w.gone", nullptr};
+  ckpt_composite composite = {"w", CKPT_COMPOSITE_QUANTIZED, CKPT_F32, CKPT_MAX_RANK + 1, shape, parts};
+  EXPECT_EQ(ckpt_index_add_composite(index, &composite, &err), CKPT_ELIMIT);
+  composite.rank = CKPT_MAX_RANK;
+  err = {};
+  ASSERT_EQ(ckpt_index_add_composite(index, &composite, &err), CKPT_OK) << text_of(err);
+  EXPECT_EQ(ckpt_index_finish(index, &err), CKPT_EFORMAT);
+  EXPECT_STREQ(err.tensor, "w");
+  EXPECT_STREQ(err.message, "its part w.gone is missing");
+}
+
 // Splices, side files and roles apart, what safetensors holds comes back from it and from a folder of shards.
 TEST(Fake, RoundTripThroughRealFormats) {
   for (uint64_t seed = first_seed(); seed < first_seed() + n_cases(15); seed++) {

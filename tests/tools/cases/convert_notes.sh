@@ -27,3 +27,7 @@ ckpt convert state.safetensors -o all.safetensors --include all 2>&1 | closing
 ckpt convert state.safetensors -o optimizer.safetensors --include optimizer 2>&1 | closing
 ckpt split state.safetensors -o parts --shard-size 20 2>&1 | closing
 ckpt ls parts --include all
+ckpt split state.safetensors -o all-parts --shard-size 20 --include all 2>&1 | closing
+ckpt join all-parts -o joined.safetensors 2>&1 | closing
+ckpt join all-parts -o all-joined.safetensors --include all 2>&1 | closing
+ckpt diff --include all model.safetensors joined.safetensors && ckpt diff --include all all.safetensors all-joined.safetensors

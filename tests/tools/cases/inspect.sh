@@ -6,7 +6,7 @@ ckpt inspect safetensors/every-dtype.safetensors
 ckpt inspect safetensors/nothing.safetensors
 ckpt inspect safetensors/no-such.safetensors --json
 # Objects, and ranks: a DCP folder; every kind of object has its own value or what it looks like.
-ckpt inspect dcp/fsdp4 | sed -n '4,8p'
+ckpt inspect dcp/fsdp4 | sed -n '3p;5,9p'
 ckpt inspect dcp/fsdp4 --json | python3 -c 'import json, sys
 out = json.load(sys.stdin)
 print(out["min_ranks"], out["step"], *(dict(o, value=o["value"][:40]) for o in out["objects"]), sep="\n")'

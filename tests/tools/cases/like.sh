@@ -29,3 +29,7 @@ ckpt hash --check sums 2> said
 echo '# stored names are asked for'
 cp -r $gpt2 gpt2
 ckpt ls kept.safetensors --like gpt2 --names stored 2>&1 || echo "exit $?"
+echo '# a config that its own weights contradict is said, and carried'
+chmod -R u+w gpt2 && sed -i 's/"vocab_size": [0-9]*/"vocab_size": 7/' gpt2/config.json
+ckpt convert kept.safetensors --like gpt2 -o said-of 2>&1 | grep contradict
+ckpt convert kept.safetensors --like gpt2 -o said-of.safetensors 2>&1 | grep contradict || echo no config is carried

@@ -5,6 +5,9 @@ try() {
   echo "exit $?"
 }
 try
+try --version extra
+try --version --json extra
+try convert a -o b --tied untie
 try lst
 try frobnicate
 try merge base --adapter x

@@ -1,0 +1,128 @@
+"""What trainers save beside a model is one checkpoint with it: carried byte for byte, and the run goes on from the copy."""
+import contextlib
+import io
+import os
+import warnings
+
+import command
+
+command.need("accelerate", "transformers")
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict  # noqa: E402
+
+ACCELERATE = {"optimizer.bin", "scheduler.bin", "random_states_0.pkl"}
+TRAINER = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"}
+
+
+def content(folder, name):
+    with open(os.path.join(folder, name), "rb") as file:
+        return file.read()
+
+
+def check_carried(saved, wanted, out):
+    """Everything goes to a folder, by --include all and by reshard; what is left out is said."""
+    assert wanted <= set(os.listdir(saved)), os.listdir(saved)
+    listed = {line.split("  ", 1)[1] for line in command.ckpt("hash", "--files", saved).splitlines()}
+    assert {os.path.join(saved, name) for name in wanted} <= listed, listed
+    command.ckpt("reshard", saved, "-o", out + "-dcp", "--to", "dcp", "--world", 2, "--receipt", out + ".json")
+    command.ckpt("verify", out + "-dcp", "--receipt", out + ".json")
+    command.ckpt("convert", saved, "-o", out + "-all", "--include", "all")
+    command.ckpt("convert", saved, "-o", out + "-model")
+    for name in wanted:
+        assert content(saved, name) == content(out + "-dcp", name) == content(out + "-all", name), name
+        assert not os.path.exists(os.path.join(out + "-model", name)), name
+    command.ckpt("hash", saved, "--include", "all", "-o", out + "-manifest.json")
+    command.ckpt("verify", out + "-all", "--manifest", out + "-manifest.json")
+    changed = sorted(wanted)[0]
+    with open(os.path.join(out + "-all", changed), "ab") as file:
+        file.write(b"x")
+    assert changed in command.ckpt("verify", out + "-all", "--manifest", out + "-manifest.json", status=1)
+    with open(os.path.join(out + "-all", changed), "wb") as file:
+        file.write(content(saved, changed))
+
+
+def test_accelerate(folder):
+    from accelerate import Accelerator
+
+    def prepared():
+        torch.manual_seed(0)
+        accelerator = Accelerator(cpu=True)
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        return (accelerator, *accelerator.prepare(model, optimizer, scheduler))
+
+    accelerator, model, optimizer, scheduler = prepared()
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    scheduler.step()
+    saved = os.path.join(folder, "saved")
+    accelerator.save_state(saved)
+    check_carried(saved, ACCELERATE, os.path.join(folder, "out"))
+    accelerator, again, optimizer_again, scheduler_again = prepared()
+    accelerator.load_state(os.path.join(folder, "out-all"))
+    assert torch.equal(again.weight, model.weight)
+    assert scheduler_again.get_last_lr() == scheduler.get_last_lr()
+    states, before = optimizer_again.state_dict()["state"], optimizer.state_dict()["state"]
+    assert torch.equal(states[0]["exp_avg"], before[0]["exp_avg"])
+
+
+def test_trainer(folder):
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+    data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 8
+
+    def run(n_steps, resumed=None):
+        torch.manual_seed(0)
+        model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=16, n_positions=8))
+        args = TrainingArguments(os.path.join(folder, "run"), max_steps=4, save_steps=2, report_to=[], use_cpu=True,
+                                 per_device_train_batch_size=2, disable_tqdm=True, logging_strategy="no")
+        trainer = Trainer(model, args, train_dataset=data)
+        with contextlib.redirect_stdout(io.StringIO()):
+            trainer.train(resume_from_checkpoint=resumed)
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+    whole = run(4)
+    saved = os.path.join(folder, "run", "checkpoint-2")
+    out = os.path.join(folder, "out")
+    check_carried(saved, TRAINER, out)
+    resumed = run(4, out + "-all")
+    assert all(torch.equal(whole[name], value) for name, value in resumed.items())
+
+
+def test_model_and_optimizer_apart(folder):
+    """torch.distributed.checkpoint.save called twice: one checkpoint, whether the two dicts name themselves or not."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2, bias=False))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    weights, states = get_model_state_dict(model), get_optimizer_state_dict(model, optimizer)
+    whole = dict(weights)
+    for parameter, state in states["state"].items():
+        for leaf, value in state.items():
+            whole["optimizer.state.%s.%s" % (parameter, leaf)] = value
+    reference = os.path.join(folder, "reference.safetensors")
+    save_file({name: value.clone().contiguous() for name, value in whole.items()}, reference)
+    forms = {"bare": (weights, states), "named": ({"model": weights}, {"optimizer": states}), "mixed": (weights, {"optim": states})}
+    for form, (first, second) in forms.items():
+        saved = os.path.join(folder, form)
+        dcp.save(first, checkpoint_id=os.path.join(saved, "model"), no_dist=True)
+        dcp.save(second, checkpoint_id=os.path.join(saved, "optimizer"), no_dist=True)
+        torch.save({"last_epoch": 1}, os.path.join(saved, "scheduler.pt"))
+        command.ckpt("diff", "--include", "all", saved, reference)
+        command.ckpt("verify", saved)
+        out = os.path.join(folder, form + "-2")
+        command.ckpt("reshard", saved, "-o", out, "--to", "dcp", "--world", 2)
+        command.ckpt("diff", "--include", "all", out, reference)
+        assert content(saved, "scheduler.pt") == content(out, "scheduler.pt")
+        again = {"model": {name: torch.zeros_like(value) for name, value in weights.items()}}
+        dcp.load(again, checkpoint_id=out, no_dist=True)
+        assert all(torch.equal(value, weights[name]) for name, value in again["model"].items()), form
+
+
+if __name__ == "__main__":
+    command.main(globals())
