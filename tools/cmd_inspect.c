@@ -367,7 +367,8 @@ const ckpt_verb ckpt_verb_inspect = {
         "Format, names, writer, step, ranks, counts and bytes per role and dtype, metadata, config, objects, side "
         "files, and problems seen in headers. Reads headers only; `ckpt verify` reads everything.",
     .json =
-        "{\"status\",\"path\",\"format\",\"architecture\",\"names\",\"writer\",\"step\",\"min_ranks\",\"n_files\",\"n_"
+        "{\"status\",\"path\",\"format\",\"version\",\"architecture\",\"names\",\"writer\",\"step\",\"min_ranks\",\"n_"
+        "files\",\"n_"
         "tensors\","
         "\"n_params\",\"n_bytes\",\"roles\":[{\"role\",\"dtype\",\"n_tensors\",\"n_elements\",\"n_bytes\"}],"
         "\"metadata\":{},\"config\":{},\"objects\":[{\"name\",\"kind\",\"size\",\"value\"}],\"side_files\":[{\"name\","

@@ -37,8 +37,7 @@ const ckpt_verb ckpt_verb_reshard = {
     .summary = "weights and optimizer states for another parallel layout",
     .details =
         "Writes the folder OUT as a run on N ranks would have saved it: weights, optimizer states, other items and "
-        "side "
-        "files. What the format cannot hold is an error.\n\n"
+        "side files, of random states those of the N first ranks. What the format cannot hold is an error.\n\n"
         "  ckpt reshard checkpoint-500/ -o for-16/ --to dcp --world 16",
     .json = "as convert",
     .options = options,

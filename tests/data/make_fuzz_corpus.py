@@ -106,8 +106,10 @@ write("receipt", "one", """{"ckpt_receipt":1,"version":"0.1.0","verb":"convert",
  "inputs":[{"path":"@in.safetensors","format":"safetensors","names":"stored","include":"model","digest":"%s"}],
  "outputs":[{"path":"@out.safetensors","format":"safetensors","shard_size":0,"digest":"%s","n_tensors":1,"n_bytes":96,"tensors":[
   {"name":"a","source":"a","from":"f32","to":"bf16","n_bytes":4,"digest":"%s"}]}]}""" % (zero, zero, zero))
-write("receipt", "folder", """{"ckpt_receipt":1,"verb":"split","options":{},"inputs":[{"path":"@in.safetensors"}],
- "outputs":[{"path":"@out.safetensors","format":"hf","shard_size":8,"digest":"%s"}]}""" % zero)
+write("receipt", "folder", """{"ckpt_receipt":1,"version":"0.1.0","verb":"split",
+ "options":{"names":null,"like":null,"include":null,"allow_overflow":false,"dtype":[],"match":[],"exclude":[],"rename":[]},
+ "inputs":[{"path":"@in.safetensors","format":"safetensors","names":"stored","include":"model","digest":"%s"}],
+ "outputs":[{"path":"@out.safetensors","format":"hf","shard_size":8,"digest":"%s","n_tensors":1,"n_bytes":96,"tensors":[]}]}""" % (zero, zero))
 write("pattern", "glob", "model.*.[!a-z]?\\*\nmodel.x.0a*\nmodel.x.0a\n")
 write("pattern", "expression", "re:^(a+)+$\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\naa\n")
 write("pattern", "renaming", "s/layers\\.([0-9]+)/h.\\1&\\\\/g\nmodel.layers.10.layers.2\n\u00e9\n")

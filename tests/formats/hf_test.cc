@@ -3,8 +3,11 @@
 
 #include <set>
 
-#include "libckpt/codec/side_file.h"
 #include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/codec/side_file.h"
+}
 
 namespace formats_testing {
 namespace {

@@ -32,4 +32,4 @@ try cat gpt2-tiny 'lm_head.weigth'
 try cat gpt2-tiny 'nothing at all[0]'
 try cat gpt2-tiny lm_head.weight --raw --json
 try cat gpt2-tiny
-cp $DATA/torch/refused.pt . && try cat refused.pt 'complex32[0]'
+try cat torch/refused.pt 'complex32[0]'
