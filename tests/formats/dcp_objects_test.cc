@@ -106,6 +106,7 @@ TEST(DcpObjects, TwoFolders) {
   Folder folder;
   const auto recursive = std::filesystem::copy_options::recursive;
   ckpt_error held = {};
+  std::filesystem::create_directory(folder / "b");
   std::filesystem::copy(kData + "accelerate/pytorch_model_fsdp_0", folder / "b/model", recursive);
   std::filesystem::copy(kData + "accelerate/optimizer_0", folder / "b/optimizer", recursive);
   EXPECT_NE(ckpt_index_find(open(folder / "b", &held, false).get(), "w"), nullptr) << "containers that are there stay";

@@ -274,8 +274,7 @@ TEST(Hf, TrainingState) {
     expected.insert(name);
     EXPECT_TRUE(ckpt_side_file_is_training(name)) << name;
   }
-  spill(folder / "latest", std::string("global_step2"));
-  std::filesystem::create_directory(folder / "global_step2");
+  std::filesystem::create_directory(folder / "optimizer_0");
   std::filesystem::create_directory(folder / "checkpoint-2");
   ckpt_error err = {};
   IndexPointer index = open(folder.path(), &err);
@@ -285,7 +284,7 @@ TEST(Hf, TrainingState) {
   EXPECT_EQ(found, expected);
   EXPECT_EQ(notes_of(index.get()),
             (std::vector<std::string>{"also holds other weights, not read or carried: pytorch_model.bin",
-                                      "also holds training state, not read or carried: global_step2/, latest",
+                                      "also holds training state, not read or carried: optimizer_0/",
                                       "also holds other checkpoints: checkpoint-2/"}));
   EXPECT_FALSE(ckpt_side_file_is_training("config.json"));
   EXPECT_EQ(ckpt_side_file_rank("rng_state_3.pth"), 3);
