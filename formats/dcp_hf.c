@@ -131,7 +131,7 @@ static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err) {
   ckpt_index *held;
   CKPT_TRY(ckpt_source_add(source, name, &file, &n_bytes, err));
   const char *path = ckpt_source_path(source, file);
-  CKPT_TRY(ckpt_safetensors_read_alone(&held, source, file, err));
+  CKPT_TRY(ckpt_safetensors_read_alone(&held, source, file, &s->index->defects, err));
   ckpt_status status = list_chunks(s, held, file, err);
   if (status == CKPT_OK) status = place_chunks(s, held, first, path, err);
   ckpt_index_free(held);
@@ -172,8 +172,10 @@ static ckpt_status add_tensor(shards *s, const chunk *chunks, uint32_t n, ckpt_e
   return CKPT_OK;
 }
 
-static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err) {
-  unsigned shard, n_shards = 0, last = 0;
+/* Reads every shard's header; *n_shards counts them. */
+static ckpt_status read_shards(shards *s, const ckpt_probe *probe, unsigned *n_shards, ckpt_error *err) {
+  unsigned shard, last = 0;
+  *n_shards = 0;
   for (size_t i = 0; i < probe->n_entries; i++) { /* sorted: the files of a shard follow each other */
     if (!ckpt_dcp_hf_name(probe->entries[i].name, &shard)) continue;
     if (shard == 0)
@@ -182,17 +184,26 @@ static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err)
     ckpt_error defect = {0};
     ckpt_status status = read_shard(s, probe->entries[i].name, &defect);
     CKPT_TRY(ckpt_defects_pass(&s->index->defects, status, &defect, err));
-    n_shards += shard != last;
+    *n_shards += shard != last;
     last = shard;
   }
-  if (last != n_shards)
-    return ckpt_fail(err, CKPT_ENOTFOUND, probe->path, NULL, "the files of %u shards are there, up to shard %u",
-                     n_shards, last);
-  CKPT_TRY(ckpt_defects_end(&s->index->defects, err));
+  if (last == *n_shards) return CKPT_OK;
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_fail(&defect, CKPT_ENOTFOUND, probe->path, NULL,
+                                 "the files of %u shards are there, up to shard %u", *n_shards, last);
+  return ckpt_defects_pass(&s->index->defects, status, &defect, err);
+}
+
+static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err) {
+  unsigned n_shards;
+  CKPT_TRY(read_shards(s, probe, &n_shards, err));
+  const bool is_whole = s->index->defects.n == 0; /* else shapes are not known */
   if (s->n_chunks > 1) qsort(s->chunks, s->n_chunks, sizeof *s->chunks, compare_chunks);
   for (uint32_t i = 0, n; i < s->n_chunks; i += n) {
-    for (n = 1; i + n < s->n_chunks && strcmp(s->chunks[i].name, s->chunks[i + n].name) == 0; n++) continue;
-    CKPT_TRY(add_tensor(s, s->chunks + i, n, err));
+    const chunk *first = &s->chunks[i];
+    for (n = 1; i + n < s->n_chunks && strcmp(first->name, s->chunks[i + n].name) == 0; n++) continue;
+    CKPT_TRY(is_whole ? add_tensor(s, first, n, err)
+                      : ckpt_index_add_broken(s->index, first->name, CKPT_ROLE_PARAMETER, first->file, err));
   }
   s->index->writer =
       ckpt_arena_printf(&s->index->arena, "torch.distributed.checkpoint (safetensors, %u shards)", n_shards);

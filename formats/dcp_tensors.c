@@ -130,11 +130,11 @@ static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offse
 /* ---- safetensors in .distcp files ---- */
 
 static ckpt_status read_held(adder *a, data_file *file, uint32_t number, ckpt_error *err) {
-  CKPT_TRY(ckpt_safetensors_read_alone(&file->held, a->index->source, number, err));
+  file->is_safetensors = true;
+  CKPT_TRY(ckpt_safetensors_read_alone(&file->held, a->index->source, number, &a->index->defects, err));
   CKPT_TRY(ckpt_name_table_new(&file->table, file->held, err));
   file->is_taken = calloc((size_t)file->held->n_tensors + 1, 1);
   CKPT_TRY_ALLOC(file->is_taken, err);
-  file->is_safetensors = true;
   return CKPT_OK;
 }
 
@@ -157,6 +157,7 @@ static ckpt_status look_at_file(adder *a, const ckpt_dcp_slice *at, data_file **
 /* The extent of the one chunk of a tensor that a safetensors file holds. */
 static ckpt_status find_held(data_file *file, const char *stored, ckpt_dtype dtype, uint32_t rank,
                              const uint64_t *counts, ckpt_extent *out, ckpt_error *err) {
+  if (file->held == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk's safetensors file cannot be read");
   int64_t number = ckpt_name_table_find(file->table, stored);
   const ckpt_tensor *held = number < 0 ? NULL : &file->held->tensors[number];
   if (held == NULL || held->n_extents > 1)
@@ -423,7 +424,10 @@ static ckpt_status add_tensor(adder *a, const item *items, uint64_t n, const cha
   CKPT_TRY(ckpt_index_add(a->index, name, strlen(name), tensor.dtype, tensor.rank, shape, role, a->extents,
                           a->n_extents, number, err));
   a->index->tensors[*number].extent_form = (uint8_t)form;
-  return ckpt_dcp_twins_add(&a->twins, a->index, *number, err);
+  CKPT_TRY(ckpt_dcp_twins_add(&a->twins, a->index, *number, err));
+  for (uint32_t i = 0; i < a->n_extents; i++) /* of a file that is missing, which is told */
+    if (a->extents[i].file == CKPT_FILE_LITERAL) ckpt_index_break(a->index, *number, *number + 1);
+  return CKPT_OK;
 }
 
 /* ---- objects ---- */
@@ -510,13 +514,9 @@ static ckpt_status list_items(adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* The n items with one name: a tensor, or an object of each root. */
-static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error *err) {
-  char name[CKPT_DCP_NAME_BYTES + 1];
-  ckpt_role role;
-  const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL);
-  CKPT_TRY(ckpt_dcp_name(&a->structure, items[0].name, path, name, &role, err));
-  const char *used = a->stored_names ? items[0].name->text : name;
+/* What n items are that have one name: a tensor, or an object of each root. */
+static ckpt_status add_named(adder *a, const item *items, uint64_t n, const char *name, ckpt_role role,
+                             const ckpt_object *path, ckpt_error *err) {
   const uint32_t n_before = a->index->n_tensors;
   for (uint64_t i = 0; i < n; i++)
     if (is_tensor(&items[i]) != is_tensor(&items[0]))
@@ -524,15 +524,35 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   uint32_t number = UINT32_MAX;
   bool has_tensors = is_tensor(&items[0]);
   if (has_tensors) {
-    CKPT_TRY(add_tensor(a, items, n, used, role, &number, err));
+    CKPT_TRY(add_tensor(a, items, n, name, role, &number, err));
     if (number == UINT32_MAX) return CKPT_OK;
     CKPT_TRY(ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err));
   } else {
-    CKPT_TRY(add_objects(a, items, n, used, path, err));
+    CKPT_TRY(add_objects(a, items, n, name, path, err));
     has_tensors = a->index->n_tensors != n_before; /* objects may hold some */
   }
-  if (has_tensors && strcmp(used, items[0].name->text) != 0) a->index->is_renamed = true;
+  if (has_tensors && strcmp(name, items[0].name->text) != 0) a->index->is_renamed = true;
   return CKPT_OK;
+}
+
+/* The same, which goes past what is broken where all defects are asked for. */
+static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error *err) {
+  char name[CKPT_DCP_NAME_BYTES + 1];
+  ckpt_role role;
+  ckpt_error defect = {0};
+  ckpt_index *index = a->index;
+  const uint32_t n_before = index->n_tensors;
+  const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL);
+  ckpt_status status = ckpt_dcp_name(&a->structure, items[0].name, path, name, &role, &defect);
+  const bool is_named = status == CKPT_OK;
+  const char *used = a->stored_names ? items[0].name->text : name;
+  if (is_named) status = add_named(a, items, n, used, role, path, &defect);
+  ckpt_fail_at(status, &defect, NULL, items[0].name->text);
+  CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
+  if (status == CKPT_OK) return CKPT_OK;
+  ckpt_index_break(index, n_before, index->n_tensors);
+  if (!is_named || index->n_tensors != n_before || !is_tensor(&items[0])) return CKPT_OK;
+  return ckpt_index_add_broken(index, used, role, 0, err);
 }
 
 static int compare_paths(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -558,13 +578,9 @@ static ckpt_status add_everything(adder *a, ckpt_error *err) {
   for (uint64_t i = 0, n; i < a->n_items; i += n) {
     for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
       if (!is_same_name(&a->items[i], &a->items[i + n])) break;
-    ckpt_status status = add_items(a, &a->items[i], n, &defect);
-    ckpt_fail_at(status, &defect, NULL, a->items[i].name->text);
-    CKPT_TRY(ckpt_defects_pass(&a->index->defects, status, &defect, err));
-    if (status != CKPT_OK) defect = (ckpt_error){0};
+    CKPT_TRY(add_items(a, &a->items[i], n, err));
   }
   if (a->n_missing != 0) CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
-  CKPT_TRY(ckpt_defects_end(&a->index->defects, err));
   CKPT_TRY(ckpt_torch_unread_note(&a->unread, a->index, err));
   return ckpt_dcp_objects_set(a->objects, &a->structure, err);
 }

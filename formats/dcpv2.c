@@ -272,7 +272,7 @@ done:
 static ckpt_status read_safetensors(reader *r, const ckpt_dcpv2_item *item, uint64_t rank, uint32_t file,
                                     ckpt_error *err) {
   ckpt_index *held = NULL;
-  CKPT_TRY(ckpt_safetensors_read_alone(&held, r->index->source, file, err));
+  CKPT_TRY(ckpt_safetensors_read_alone(&held, r->index->source, file, &r->index->defects, err));
   const char *prefix = prefix_of(r, item, r->options->stored_names);
   ckpt_status status;
   for (uint32_t i = 0; i < held->n_tensors; i++) {
@@ -448,7 +448,12 @@ static ckpt_status add_tensors(reader *r, ckpt_error *err) {
   for (uint32_t i = 0, n; i < r->n_chunks; i += n) {
     for (n = 1; i + n < r->n_chunks && strcmp(r->chunks[i].name, r->chunks[i + n].name) == 0; n++) continue;
     if (r->chunks[i].is_spec) continue;
-    CKPT_TRY(add_tensor(r, r->chunks + i, n, err));
+    const chunk *first = &r->chunks[i];
+    ckpt_error defect = {0};
+    ckpt_status status = add_tensor(r, first, n, &defect);
+    CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
+    if (status != CKPT_OK)
+      CKPT_TRY(ckpt_index_add_broken(r->index, first->name, (ckpt_role)first->role, first->extent.file, err));
     n_own += !r->chunks[i].is_placed && n > 1;
   }
   if (n_own == 0) return CKPT_OK;
@@ -520,7 +525,6 @@ static ckpt_status read_all(reader *r, const ckpt_probe *p, ckpt_error *err) {
     ckpt_error defect = {0};
     CKPT_TRY(ckpt_defects_pass(&index->defects, read_item(r, &r->metadata.items[i], &defect), &defect, err));
   }
-  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   CKPT_TRY(add_tensors(r, err));
   CKPT_TRY(set_objects(r, err));
   CKPT_TRY(note_files(r, p, err));

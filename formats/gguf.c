@@ -78,25 +78,9 @@ static ckpt_status read_others(ckpt_index *index, const char *name, const ckpt_g
     ckpt_error defect = {0};
     CKPT_TRY(ckpt_defects_pass(&index->defects, read_other(index, other, i, first->count, &defect), &defect, err));
   }
-  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   if (first->n_tensors < 0 || first->n_tensors == (int64_t)index->n_tensors) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, index->path, NULL, "split.tensors.count is %lld, its %u files hold %u tensors",
                    (long long)first->n_tensors, first->count, index->n_tensors);
-}
-
-static ckpt_status refuse_twice(const ckpt_index *index, ckpt_error *err) {
-  ckpt_name_table *table;
-  uint32_t a, b;
-  CKPT_TRY(ckpt_name_table_new(&table, index, err));
-  bool is_twice = ckpt_name_table_twice(table, &a, &b);
-  ckpt_name_table_free(table);
-  if (!is_twice) return CKPT_OK;
-  uint32_t file_a = index->tensors[a].extents[0].file, file_b = index->tensors[b].extents[0].file;
-  if (file_a == file_b)
-    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file_a), index->tensors[a].name,
-                     "stands twice in the header");
-  return ckpt_fail(err, CKPT_EFORMAT, index->path, index->tensors[a].name, "stands in two files: %s and %s",
-                   ckpt_source_name(index->source, file_a), ckpt_source_name(index->source, file_b));
 }
 
 ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt_open_options *options,
@@ -107,7 +91,7 @@ ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
   CKPT_TRY(ckpt_gguf_read_file(index, file, true, &part, err));
   if (part.count > 1) CKPT_TRY(read_others(index, name, &part, err));
-  CKPT_TRY(refuse_twice(index, err));
+  CKPT_TRY(ckpt_name_table_refuse_twice(index, err));
   CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   return ckpt_index_finish(index, err);
 }

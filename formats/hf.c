@@ -140,7 +140,6 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
     if (may_be_file(&p->entries[i]) && ckpt_safetensors_numbered(p->entries[i].name, &n_prefix, &number, &total))
       CKPT_TRY(add_shard(index, p->entries[i].name, err));
   *is_found = true;
-  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   CKPT_TRY(ckpt_safetensors_merge(index, err));
   return ckpt_index_note(index, true, err, "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u files %.*s...",
                          (int)n_first - 1, first, n_wanted, (int)n_first, first);
@@ -193,6 +192,19 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
   return only != NULL ? read_single(index, only, err) : refuse_several(p, err);
 }
 
+/* Shards that an index which is broken does not lead to: what is wrong with them is told too. */
+static ckpt_status read_rest(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
+  for (size_t i = 0; i < p->n_entries; i++) {
+    const char *name = p->entries[i].name;
+    if (!may_be_file(&p->entries[i]) || !ckpt_text_ends_in(name, strlen(name), SUFFIX)) continue;
+    bool is_read = false;
+    for (uint32_t k = 0; k < ckpt_source_count(index->source) && !is_read; k++)
+      is_read = strcmp(ckpt_source_name(index->source, k), name) == 0;
+    if (!is_read) CKPT_TRY(add_shard(index, name, err));
+  }
+  return ckpt_safetensors_merge(index, err);
+}
+
 /* ---- the row ---- */
 
 static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
@@ -200,11 +212,12 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   if (ckpt_source_root(index->source)[0] == '\0')
     return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "an index file in memory has no shards beside it");
   ckpt_error weights = {0}, config = {0};
-  CKPT_TRY(ckpt_defects_pass(&index->defects, read_weights(index, p, name, &weights), &weights, err));
+  ckpt_status status = read_weights(index, p, name, &weights);
+  CKPT_TRY(ckpt_defects_pass(&index->defects, status, &weights, err));
+  if (status != CKPT_OK && p->is_folder) CKPT_TRY(read_rest(index, p, err));
   CKPT_TRY(ckpt_side_files_read(index, err));
-  ckpt_status status = ckpt_index_canonical_names(index, options->stored_names, options->like, &config);
+  status = ckpt_index_canonical_names(index, options->stored_names, options->like, &config);
   CKPT_TRY(ckpt_defects_pass(&index->defects, status, &config, err));
-  CKPT_TRY(ckpt_defects_end(&index->defects, err));
   return ckpt_index_finish(index, err);
 }
 

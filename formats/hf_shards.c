@@ -12,6 +12,7 @@
 #include "libckpt/codec/name_table.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
+#include "libckpt/grow.h"
 #include "libckpt/text.h"
 
 enum { MAX_TEXT_BYTES = 4096, MAX_LISTED = 8 };
@@ -31,9 +32,14 @@ struct map {
   uint32_t shard_file;
   const char *missing[MAX_LISTED]; /* names of shards that are not there */
   size_t n_missing;
+  bool is_lost;    /* of that shard: it is not there, or cannot be read, which is told */
+  uint8_t *failed; /* by file: it could not be read */
+  uint32_t n_failed, failed_capacity;
   ckpt_name_table *table; /* second walk: tensors of the shards */
+  uint32_t n_tensors;     /* second walk: of the shards */
   uint8_t *seen;          /* second walk: bit i: tensor i is in the map */
   uint64_t n_bytes;       /* second walk: of the tensors in the map */
+  bool is_unsure;         /* second walk: of some of them the size is not known */
 };
 
 /* ---- walking ---- */
@@ -131,24 +137,43 @@ static ckpt_status note_missing(map *m, const char *shard, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Numbers a shard, reading it when it is new. Once one is missing the rest is only looked for, unless all defects are
- * asked for. */
-static ckpt_status visit_shard(map *m, const char *tensor, const char *shard, ckpt_error *err) {
-  (void)tensor;
-  if (strcmp(shard, m->shard) == 0) return CKPT_OK;
+/* Numbers the shard of an entry, as the one before has it or anew. */
+static ckpt_status find_shard(map *m, const char *shard, bool *is_new, ckpt_error *err) {
+  *is_new = strcmp(shard, m->shard) != 0;
+  if (!*is_new) return CKPT_OK;
   memcpy(m->shard, shard, strlen(shard) + 1);
-  ckpt_source *source = m->index->source;
-  uint32_t n_files = ckpt_source_count(source);
   uint64_t size;
   ckpt_error absent = {0};
-  ckpt_status status = ckpt_source_add(source, shard, &m->shard_file, &size, &absent);
-  if (status == CKPT_ENOTFOUND) return note_missing(m, shard, err);
-  if (status != CKPT_OK)
-    return ckpt_fail(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, "%s", absent.message);
-  ckpt_defects *defects = &m->index->defects;
-  if (m->shard_file < n_files || (m->n_missing != 0 && defects->report == NULL)) return CKPT_OK;
+  ckpt_status status = ckpt_source_add(m->index->source, shard, &m->shard_file, &size, &absent);
+  m->is_lost = status != CKPT_OK || (m->shard_file < m->n_failed && m->failed[m->shard_file] != 0);
+  if (status == CKPT_OK) return CKPT_OK;
+  return ckpt_fail(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, "%s", absent.message);
+}
+
+/* Goes past a shard that cannot be read, where all defects are asked for. */
+static ckpt_status pass_shard(map *m, ckpt_status status, ckpt_error *defect, ckpt_error *err) {
+  if (status == CKPT_OK) return CKPT_OK;
+  CKPT_TRY(ckpt_defects_pass(&m->index->defects, status, defect, err));
+  while (m->n_failed <= m->shard_file) {
+    CKPT_TRY(ckpt_grow(&m->failed, m->n_failed, &m->failed_capacity, sizeof *m->failed, err));
+    m->failed[m->n_failed++] = 0;
+  }
+  m->failed[m->shard_file] = 1;
+  return CKPT_OK;
+}
+
+/* Reads a shard when it is new. Once one is missing the rest is only looked for, unless all defects are asked for. */
+static ckpt_status visit_shard(map *m, const char *tensor, const char *shard, ckpt_error *err) {
+  (void)tensor;
+  const uint32_t n_files = ckpt_source_count(m->index->source);
+  bool is_new;
   ckpt_error defect = {0};
-  return ckpt_defects_pass(defects, ckpt_hf_read_weights_file(m->index, m->shard_file, &defect), &defect, err);
+  ckpt_status status = find_shard(m, shard, &is_new, &defect);
+  if (status == CKPT_ENOTFOUND) return note_missing(m, shard, err);
+  if (status != CKPT_OK) return ckpt_defects_pass(&m->index->defects, status, &defect, err);
+  if (!is_new || m->shard_file < n_files) return CKPT_OK;
+  if (m->n_missing != 0 && m->index->defects.report == NULL) return CKPT_OK;
+  return pass_shard(m, ckpt_hf_read_weights_file(m->index, m->shard_file, &defect), &defect, err);
 }
 
 static ckpt_status refuse_missing(const map *m, ckpt_error *err) {
@@ -183,47 +208,58 @@ static ckpt_status refuse_empty(const map *m, ckpt_error *err) {
 
 /* ---- second walk: each name against the shards ---- */
 
-static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, ckpt_error *err) {
-  ckpt_source *source = m->index->source;
-  if (strcmp(shard, m->shard) != 0) {
-    uint64_t size;
-    memcpy(m->shard, shard, strlen(shard) + 1);
-    CKPT_TRY(ckpt_source_add(source, shard, &m->shard_file, &size, err));
-  }
-  int64_t number = ckpt_name_table_find(m->table, tensor);
+/* An entry against the tensor of that name, or number -1: there is none. */
+static ckpt_status check_entry(map *m, const char *tensor, const char *shard, int64_t number, ckpt_error *err) {
+  const ckpt_source *source = m->index->source;
   if (number < 0)
     return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "should be in %.200s, which does not hold it", shard);
   const ckpt_tensor *found = &m->index->tensors[number];
+  bool is_seen = m->seen[number >> 3] >> (number & 7) & 1, is_alias = strcmp(found->name, tensor) != 0;
+  if (!is_alias) m->seen[number >> 3] |= (uint8_t)(1u << (number & 7));
+  if (!is_alias && !is_seen && !ckpt_add_u64(m->n_bytes, found->n_bytes, &m->n_bytes))
+    return ckpt_fail(err, CKPT_EFORMAT, m->path, NULL, "tensors of more than 2^64 bytes");
   if (found->extents[0].file != m->shard_file)
     return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "should be in %.200s, but is in %.200s", shard,
                      ckpt_source_name(source, found->extents[0].file));
-  if (strcmp(found->name, tensor) != 0) return CKPT_OK; /* another name of it */
-  uint8_t bit = (uint8_t)(1u << (number & 7));
-  if (m->seen[number >> 3] & bit) return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "stands twice in weight_map");
-  m->seen[number >> 3] |= bit;
-  if (!ckpt_add_u64(m->n_bytes, found->n_bytes, &m->n_bytes))
-    return ckpt_fail(err, CKPT_EFORMAT, m->path, NULL, "tensors of more than 2^64 bytes");
+  if (!is_alias && is_seen) return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "stands twice in weight_map");
   return CKPT_OK;
+}
+
+static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, ckpt_error *err) {
+  bool is_new;
+  ckpt_error defect = {0};
+  ckpt_status status = find_shard(m, shard, &is_new, &defect);
+  int64_t number = ckpt_name_table_find(m->table, tensor);
+  if (!m->is_lost) {
+    defect = (ckpt_error){0};
+    status = check_entry(m, tensor, shard, number, &defect);
+    CKPT_TRY(ckpt_defects_pass(&m->index->defects, status, &defect, err));
+  } else if (!ckpt_is_defect(status) && status != CKPT_OK) {
+    return ckpt_fail(err, status, defect.file, NULL, "%s", defect.message);
+  }
+  m->is_unsure = m->is_unsure || number < 0 || m->index->tensors[number].extent_form == CKPT_EXTENT_BROKEN;
+  if (number >= 0) return CKPT_OK;
+  return ckpt_index_add_broken(m->index, tensor, ckpt_safetensors_role(tensor), m->file, err);
 }
 
 /* What the map and the shards disagree about without harm. */
 static ckpt_status note_differences(const map *m, ckpt_error *err) {
-  const char *name = ckpt_source_name(m->index->source, m->file), *first = NULL;
+  const char *first = NULL;
   uint32_t n = 0;
-  for (uint32_t i = 0; i < m->index->n_tensors; i++) {
+  for (uint32_t i = 0; i < m->n_tensors; i++) {
     if (m->seen[i >> 3] >> (i & 7) & 1) continue;
     if (n++ == 0) first = m->index->tensors[i].name;
   }
   if (n != 0)
-    CKPT_TRY(ckpt_index_note(m->index, true, err, "%s does not name what its shards hold: '%.200s'%s (%u)", name, first,
-                             n > 1 ? ", ..." : "", n));
-  if (m->is_metadata_odd) CKPT_TRY(ckpt_index_note(m->index, true, err, "%s: metadata is no object", name));
+    CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "does not name what its shards hold: '%.200s'%s (%u)", first,
+                                n > 1 ? ", ..." : "", n));
+  if (m->is_metadata_odd) CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "metadata is no object"));
   if (m->is_total_odd)
-    CKPT_TRY(ckpt_index_note(m->index, true, err, "%s: total_size is no whole number of bytes, its tensors have %llu",
-                             name, (ull)m->n_bytes));
-  if (m->has_total && m->total != m->n_bytes && m->index->n_aliases == 0)
-    CKPT_TRY(ckpt_index_note(m->index, true, err, "%s says total_size %llu, its tensors have %llu bytes", name,
-                             (ull)m->total, (ull)m->n_bytes));
+    CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "total_size is no whole number of bytes, its tensors have %llu",
+                                (ull)m->n_bytes));
+  if (m->has_total && m->total != m->n_bytes && m->index->n_aliases == 0 && !m->is_unsure)
+    CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "says total_size %llu, its tensors have %llu bytes",
+                                (ull)m->total, (ull)m->n_bytes));
   return CKPT_OK;
 }
 
@@ -232,19 +268,17 @@ ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_
   CKPT_TRY_ALLOC(m, err);
   m->index = index;
   uint64_t size;
+  ckpt_error defect = {0};
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_source_add(index->source, index_name, &m->file, &size, err));
   m->path = ckpt_source_path(index->source, m->file);
   m->visit = visit_shard;
   CKPT_TRY_GOTO(walk(m, err));
   if (m->is_empty) CKPT_TRY_GOTO(refuse_empty(m, err));
-  if (m->n_missing != 0) {
-    ckpt_error defect = {0};
-    CKPT_TRY_GOTO(ckpt_defects_pass(&index->defects, refuse_missing(m, &defect), &defect, err));
-  }
-  CKPT_TRY_GOTO(ckpt_defects_end(&index->defects, err));
+  if (m->n_missing != 0) CKPT_TRY_GOTO(ckpt_defects_pass(&index->defects, refuse_missing(m, &defect), &defect, err));
   CKPT_TRY_GOTO(ckpt_safetensors_merge(index, err));
   CKPT_TRY_GOTO(ckpt_name_table_new(&m->table, index, err));
+  m->n_tensors = index->n_tensors;
   m->seen = calloc(index->n_tensors / 8 + 1, 1);
   if (m->seen == NULL) {
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
@@ -256,6 +290,7 @@ ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_
 done:
   ckpt_name_table_free(m->table);
   free(m->seen);
+  free(m->failed);
   free(m);
   return status;
 }

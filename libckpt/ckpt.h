@@ -189,8 +189,9 @@ typedef struct ckpt_open_options {
   const char *weights; /* copy that stands for the parameters: "master" or "model"; NULL: master where there is one */
   const ckpt_allocator *allocator; /* of the index's memory, copied; NULL: malloc */
   const ckpt_index *like; /* its config.json gives names, roles and ties to an input that has none (--like); or NULL */
-  /* Told of each defect but the last, with which opening fails: after a broken shard or tensor it goes on to the next.
-   * Called during ckpt_open, from its thread. NULL: opening fails at the first defect. */
+  /* Told of each part (shard, tensor, item) that is broken. It is left out of the index, for whatever is whole, and
+   * opening goes on, to fail only where nothing can be read. Called during ckpt_open, from its thread. NULL: opening
+   * fails at the first defect. */
   void (*report)(void *arg, const ckpt_error *defect);
   void *report_arg;
 } ckpt_open_options;

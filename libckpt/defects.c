@@ -5,24 +5,17 @@ bool ckpt_is_defect(ckpt_status status) {
   return status == CKPT_EFORMAT || status == CKPT_ENOTFOUND || status == CKPT_EDIFFERENT;
 }
 
+static bool is_defect_of_part(ckpt_status status) {
+  return ckpt_is_defect(status) || status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT || status == CKPT_EEXIST;
+}
+
 ckpt_status ckpt_defects_pass(ckpt_defects *defects, ckpt_status status, ckpt_error *defect, ckpt_error *err) {
   if (status == CKPT_OK) return CKPT_OK;
   ckpt_fail_at(status, defect, defects->path, NULL);
-  if (!ckpt_is_defect(status) || defects->report == NULL)
+  if (!is_defect_of_part(status) || defects->report == NULL)
     return ckpt_fail(err, status, defect->file, defect->tensor, "%s", defect->message);
-  ckpt_defects_flush(defects);
-  defects->last = *defect;
+  defects->report(defects->arg, defect);
+  defects->n++;
+  *defect = (ckpt_error){0};
   return CKPT_OK;
-}
-
-ckpt_status ckpt_defects_end(ckpt_defects *defects, ckpt_error *err) {
-  ckpt_error last = defects->last;
-  defects->last = (ckpt_error){0};
-  if (last.status == CKPT_OK) return CKPT_OK;
-  return ckpt_fail(err, last.status, last.file, last.tensor, "%s", last.message);
-}
-
-void ckpt_defects_flush(ckpt_defects *defects) {
-  if (defects->last.status != CKPT_OK) defects->report(defects->arg, &defects->last);
-  defects->last = (ckpt_error){0};
 }

@@ -23,7 +23,12 @@ typedef enum ckpt_decoder {
   CKPT_N_DECODERS
 } ckpt_decoder;
 
-typedef enum ckpt_extent_form { CKPT_EXTENT_FLAT, CKPT_EXTENT_BOX, CKPT_EXTENT_STRIDED } ckpt_extent_form;
+typedef enum ckpt_extent_form {
+  CKPT_EXTENT_FLAT,
+  CKPT_EXTENT_BOX,
+  CKPT_EXTENT_STRIDED,
+  CKPT_EXTENT_BROKEN /* while an index is built: of a tensor that it will not have */
+} ckpt_extent_form;
 
 struct ckpt_extent {
   uint64_t offset;   /* of the stored range in its file, bytes; of a literal its 8 bytes, little-endian, repeated */

@@ -183,6 +183,10 @@ ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32
   return CKPT_OK;
 }
 
+static int compare_texts(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
                                   ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&index->unread, index->n_unread, &index->unread_capacity, sizeof *index->unread, err));
@@ -190,6 +194,23 @@ ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role
   CKPT_TRY_ALLOC(unread.name, err);
   CKPT_TRY_ALLOC(unread.why, err);
   index->unread[index->n_unread++] = unread;
+  return CKPT_OK;
+}
+
+bool ckpt_index_is_unread(const ckpt_index *index, const char *name) {
+  return index->n_unread != 0 &&
+         bsearch(&name, index->unread_by_name, index->n_unread, sizeof name, compare_texts) != NULL;
+}
+
+void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end) {
+  for (uint32_t i = first; i < end; i++) index->tensors[i].extent_form = CKPT_EXTENT_BROKEN;
+}
+
+ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err) {
+  const ckpt_extent nothing = {.file = file};
+  uint32_t number = 0;
+  CKPT_TRY(ckpt_index_add(index, name, strlen(name), CKPT_U8, 0, NULL, role, &nothing, 1, &number, err));
+  ckpt_index_break(index, number, number + 1);
   return CKPT_OK;
 }
 
@@ -204,22 +225,41 @@ ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archiv
   return CKPT_OK;
 }
 
-ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...) {
+static ckpt_status add_note(ckpt_index *index, bool is_problem, const char *file, const char *name, const char *format,
+                            va_list args, ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&index->notes, index->n_notes, &index->note_capacity, sizeof *index->notes, err));
-  char text[1024];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  ckpt_note note = {.text = ckpt_arena_copy(&index->arena, text), .is_problem = is_problem};
+  char message[1024];
+  vsnprintf(message, sizeof message, format, args);
+  ckpt_note note = {.is_problem = is_problem};
+  note.text = ckpt_arena_printf(&index->arena, "%s%s%s", name, name[0] == '\0' ? "" : ": ", message);
   CKPT_TRY_ALLOC(note.text, err);
+  note.message = note.text + (strlen(note.text) - strlen(message));
+  if (file != NULL) CKPT_TRY_ALLOC(note.file = ckpt_arena_copy(&index->arena, file), err);
   index->notes[index->n_notes++] = note;
   return CKPT_OK;
 }
 
+ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  ckpt_status status = add_note(index, is_problem, NULL, "", format, args, err);
+  va_end(args);
+  return status;
+}
+
+ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  ckpt_status status = add_note(index, true, ckpt_source_path(index->source, file),
+                                ckpt_source_name(index->source, file), format, args, err);
+  va_end(args);
+  return status;
+}
+
 static int compare_numbers(const void *a, const void *b, void *tensors) {
-  return strcmp(((const ckpt_tensor *)tensors)[*(const uint32_t *)a].name,
-                ((const ckpt_tensor *)tensors)[*(const uint32_t *)b].name);
+  const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  int order = strcmp(((const ckpt_tensor *)tensors)[x].name, ((const ckpt_tensor *)tensors)[y].name);
+  return order != 0 ? order : (x > y) - (x < y);
 }
 
 typedef struct alias_row {
@@ -232,8 +272,10 @@ static int compare_aliases(const void *a, const void *b) {
 }
 
 static ckpt_status refuse_duplicate(const ckpt_index *index, const char *name, ckpt_error *err) {
-  return index->source != NULL ? ckpt_fail(err, CKPT_EFORMAT, index->path, name, "appears twice")
-                               : ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
+  if (index->source == NULL) return ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
+  if (!index->is_unwrapped) return ckpt_fail(err, CKPT_EFORMAT, index->path, name, "appears twice");
+  return ckpt_fail(err, CKPT_EEXIST, index->path, name,
+                   "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
 }
 
 int64_t ckpt_index_place(const ckpt_index *index, const char *name) {
@@ -249,16 +291,48 @@ int64_t ckpt_index_place(const ckpt_index *index, const char *name) {
   return -1;
 }
 
+ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    if (tensor->extent_form != CKPT_EXTENT_BROKEN) {
+      index->tensors[n++] = *tensor;
+      continue;
+    }
+    index->n_extents -= tensor->n_extents;
+    CKPT_TRY(ckpt_index_add_unread(index, tensor->name, (ckpt_role)tensor->role, err));
+  }
+  if (n != index->n_tensors) index->objects = NULL;
+  index->n_tensors = n;
+  return CKPT_OK;
+}
+
+static ckpt_status sort_unread(ckpt_index *index, ckpt_error *err) {
+  index->unread_by_name = ckpt_arena_array(&index->arena, index->n_unread, sizeof *index->unread_by_name);
+  CKPT_TRY_ALLOC(index->unread_by_name, err);
+  for (uint32_t i = 0; i < index->n_unread; i++) index->unread_by_name[i] = index->unread[i].name;
+  if (index->n_unread > 1) qsort(index->unread_by_name, index->n_unread, sizeof *index->unread_by_name, compare_texts);
+  return CKPT_OK;
+}
+
+/* Numbers the tensors in byte order of their names. Of several with one name the first is the tensor. */
 static ckpt_status sort_names(ckpt_index *index, ckpt_error *err) {
+  uint32_t n = 0;
   index->by_name = ckpt_arena_array(&index->arena, index->n_tensors, sizeof *index->by_name);
   CKPT_TRY_ALLOC(index->by_name, err);
   for (uint32_t i = 0; i < index->n_tensors; i++) index->by_name[i] = i;
   qsort_r(index->by_name, index->n_tensors, sizeof *index->by_name, compare_numbers, index->tensors);
   for (uint32_t i = 1; i < index->n_tensors; i++) {
     const char *name = index->tensors[index->by_name[i]].name;
-    if (strcmp(index->tensors[index->by_name[i - 1]].name, name) == 0) return refuse_duplicate(index, name, err);
+    if (strcmp(index->tensors[index->by_name[i - 1]].name, name) != 0) continue;
+    ckpt_error defect = {0};
+    CKPT_TRY(ckpt_defects_pass(&index->defects, refuse_duplicate(index, name, &defect), &defect, err));
+    ckpt_index_break(index, index->by_name[i], index->by_name[i] + 1);
+    n++;
   }
-  return CKPT_OK;
+  if (n == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_index_drop_broken(index, err));
+  return sort_names(index, err); /* which has no two of a name now */
 }
 
 /* Sorts the aliases into two parallel arrays and refuses one that is also a name or another alias. */
@@ -273,18 +347,60 @@ static ckpt_status sort_aliases(ckpt_index *index, ckpt_error *err) {
   for (uint32_t i = 0; i < index->n_tensors; i++)
     for (const char *const *alias = index->tensors[i].aliases; alias != NULL && *alias != NULL; alias++)
       if (n < index->n_aliases) rows[n++] = (alias_row){*alias, i};
-  index->n_aliases = n; /* fewer than were added when a normalize dropped tensors */
+  /* n: fewer than were added where tensors were dropped */
   qsort(rows, n, sizeof *rows, compare_aliases);
+  index->n_aliases = 0;
   for (uint32_t i = 0; i < n; i++) {
-    if (ckpt_index_place(index, rows[i].name) >= 0 || (i != 0 && strcmp(rows[i - 1].name, rows[i].name) == 0))
-      return refuse_duplicate(index, rows[i].name, err);
-    index->alias_names[i] = rows[i].name;
-    index->alias_tensors[i] = rows[i].tensor;
+    ckpt_error defect = {0};
+    bool is_taken =
+        ckpt_index_place(index, rows[i].name) >= 0 || (i != 0 && strcmp(rows[i - 1].name, rows[i].name) == 0);
+    ckpt_status status = is_taken ? refuse_duplicate(index, rows[i].name, &defect) : CKPT_OK;
+    CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
+    if (is_taken) continue;
+    index->alias_names[index->n_aliases] = rows[i].name;
+    index->alias_tensors[index->n_aliases++] = rows[i].tensor;
   }
   return CKPT_OK;
 }
 
+/* Whether extents cover their tensors. */
+static ckpt_status check_cover(ckpt_index *index, ckpt_error *err) {
+  if (index->source == NULL) return CKPT_OK;
+  ckpt_error defect = {0};
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    ckpt_tensor *tensor = &index->tensors[i];
+    if (tensor->extent_form == CKPT_EXTENT_BROKEN) continue;
+    ckpt_status status = ckpt_cover_check(tensor, index->source, &defect);
+    ckpt_fail_at(status, &defect, NULL, tensor->name);
+    CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
+    if (status != CKPT_OK) ckpt_index_break(index, i, i + 1);
+  }
+  return CKPT_OK;
+}
+
+/* Every part of a composite is there. One that lacks a part is no more than its other parts. */
+static ckpt_status check_composites(ckpt_index *index, ckpt_error *err) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < index->n_composites; i++) {
+    const ckpt_composite composite = index->composites[i];
+    const char *const *name = composite.components;
+    while (*name != NULL && ckpt_index_place(index, *name) >= 0) name++;
+    if (*name == NULL) {
+      index->composites[n++] = composite;
+      continue;
+    }
+    ckpt_error defect = {0};
+    ckpt_status status = ckpt_fail(&defect, CKPT_EFORMAT, index->path, composite.name, "its part %s is missing", *name);
+    if (!ckpt_index_is_unread(index, *name)) CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
+  }
+  index->n_composites = n;
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
+  CKPT_TRY(check_cover(index, err));
+  CKPT_TRY(ckpt_index_drop_broken(index, err));
+  CKPT_TRY(sort_names(index, err));
   if (index->n_tensors != 0) {
     void *fitted = reallocarray(index->tensors, index->n_tensors, sizeof *index->tensors);
     if (fitted != NULL) {
@@ -292,21 +408,9 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
       index->capacity = index->n_tensors;
     }
   }
-  CKPT_TRY(sort_names(index, err));
+  CKPT_TRY(sort_unread(index, err));
   CKPT_TRY(sort_aliases(index, err));
-  for (uint32_t i = 0; i < index->n_composites; i++)
-    for (const char *const *name = index->composites[i].components; *name != NULL; name++)
-      if (ckpt_index_place(index, *name) < 0)
-        return ckpt_fail(err, CKPT_EFORMAT, index->path, index->composites[i].name, "its part %s is missing", *name);
-  if (index->source == NULL) return CKPT_OK;
-  ckpt_error defect = {0};
-  for (uint32_t i = 0; i < index->n_tensors; i++) {
-    ckpt_status status = ckpt_cover_check(&index->tensors[i], index->source, &defect);
-    ckpt_fail_at(status, &defect, NULL, index->tensors[i].name);
-    CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
-    if (status != CKPT_OK) defect = (ckpt_error){0};
-  }
-  return ckpt_defects_end(&index->defects, err);
+  return check_composites(index, err);
 }
 
 ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err) {
@@ -388,6 +492,25 @@ const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *
   for (uint32_t i = 0; i < index->n_side_files; i++)
     if (strcmp(index->side_files[i].name, name) == 0) return &index->side_files[i];
   return NULL;
+}
+
+/* The number of the file that a tensor begins in; false where there is none. */
+static bool begins_in(const ckpt_index *index, const ckpt_tensor *tensor, uint32_t *file) {
+  if (index->source == NULL || tensor->n_extents == 0) return false;
+  *file = tensor->extents[0].file;
+  return *file < ckpt_source_count(index->source);
+}
+
+const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tensor) {
+  uint32_t file = 0, other;
+  if (tensor != NULL) return begins_in(index, tensor, &file) ? ckpt_source_path(index->source, file) : index->path;
+  bool is_one = index->n_tensors != 0 && begins_in(index, &index->tensors[0], &file);
+  for (uint32_t i = 1; i < index->n_tensors && is_one; i++)
+    is_one = !begins_in(index, &index->tensors[i], &other) || other == file;
+  if (is_one) return ckpt_source_path(index->source, file);
+  for (uint32_t i = 0; index->source != NULL && i < ckpt_source_count(index->source); i++)
+    if (ckpt_text_ends(ckpt_source_name(index->source, i), ".index.json")) return ckpt_source_path(index->source, i);
+  return index->path;
 }
 
 const char *ckpt_index_side_path(const ckpt_index *index, const ckpt_side_file *side) {

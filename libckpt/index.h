@@ -59,6 +59,8 @@ typedef struct ckpt_meta {
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
 typedef struct ckpt_note {
   const char *text;
+  const char *file;    /* path of the one that it is about; NULL: of the whole */
+  const char *message; /* text without the name of that file */
   bool is_problem;  /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
   const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
   bool is_training; /* what is left is training state: a run cannot go on from a copy */
@@ -75,8 +77,8 @@ typedef struct ckpt_archive {
 
 struct ckpt_graph; /* the format's own */
 
-/* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not. It is none
- * of `tensors`; what compares, proves or writes says that it is left out. */
+/* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not, broken. It
+ * is none of `tensors`; what compares, proves or writes says that it is left out. */
 typedef struct ckpt_unread {
   const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
@@ -96,6 +98,7 @@ struct ckpt_index {
   uint32_t n_stored;
   bool is_stored;            /* names are the stored ones because that was asked for */
   bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */
+  bool is_unwrapped;         /* the names of some came about by taking wrappers off, or putting a prefix on */
   const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
   uint32_t n_wrapped;
   int64_t step;
@@ -118,12 +121,13 @@ struct ckpt_index {
   uint32_t n_side_files, side_capacity;
   ckpt_note *notes;
   uint32_t n_notes, note_capacity;
-  ckpt_unread *unread; /* in the order of reading */
+  ckpt_unread *unread;         /* in the order of reading */
+  const char **unread_by_name; /* their names in byte order; NULL before finish */
   uint32_t n_unread, unread_capacity;
   ckpt_archive *archives; /* as above */
   uint32_t n_archives, archive_capacity;
   ckpt_object *objects;           /* a DICT, or NULL */
-  ckpt_defects defects;           /* while it is opened */
+  ckpt_defects defects;           /* while it is opened; afterwards n says whether it lacks what was broken */
   ckpt_index *as_read;            /* a description's: its tensors by number, with the names and roles that the format's
                                      reader will find (codec/readback.h); owned. NULL: those that they have */
   const struct ckpt_graph *graph; /* what computes with the tensors, for the format that keeps it; NULL: nothing */
@@ -157,6 +161,18 @@ ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *co
 ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
                                   ckpt_error *err);
 
+/* Whether a finished index has a tensor of this name among those that are not read. */
+bool ckpt_index_is_unread(const ckpt_index *index, const char *name);
+
+/* Tensors [first, end) are broken: they are there while names are looked up, and finish moves them to `unread`. */
+void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end);
+
+/* Moves what is broken to `unread`, before names change: other tensors get other numbers. */
+ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err);
+
+/* Adds a broken one, of which no more than its name and file is known. */
+ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err);
+
 /* Says that an archive is there; its name is copied. */
 ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err);
 
@@ -172,8 +188,12 @@ ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32
                                      ckpt_error *err); /* as above */
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5); /* as above */
+/* A note of a problem in a file of the source, whose name it begins with. */
+ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...)
+    CKPT_PRINTF(4, 5);
 
-/* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). */
+/* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). Where defects are asked for
+ * what is broken is left out; then there are no objects, for they refer to tensors by number. */
 ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
 
 /* Gives a description what `from` holds beside its tensors: metadata, composites, objects, side files, and what is
@@ -185,6 +205,10 @@ int64_t ckpt_index_place(const ckpt_index *index, const char *name);
 
 /* The side file with this name, or NULL. */
 const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name);
+
+/* The path of the file that a tensor begins in: where to look, and what to download again. Of NULL: of the one file
+ * that all tensors are in, or of the index of shards; the folder where there is no such. Borrowed. */
+const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tensor);
 
 /* The path of a side file as messages name it: below what the user gave; its bare name in a description, which has no
  * source. Borrowed. */

@@ -145,28 +145,6 @@ static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_err
   return CKPT_OK;
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
-/* Refuses names that only renaming made equal. */
-static ckpt_status check_collisions(const ckpt_index *index, ckpt_error *err) {
-  const char **names = reallocarray(NULL, (size_t)index->n_tensors + index->n_aliases, sizeof *names);
-  CKPT_TRY_ALLOC(names, err);
-  size_t n = 0;
-  for (uint32_t i = 0; i < index->n_tensors; i++) {
-    names[n++] = index->tensors[i].name;
-    for (const char *const *alias = index->tensors[i].aliases; alias != NULL && *alias != NULL; alias++)
-      names[n++] = *alias;
-  }
-  qsort(names, n, sizeof *names, compare_names);
-  ckpt_status status = CKPT_OK;
-  for (size_t i = 1; i < n && status == CKPT_OK; i++)
-    if (strcmp(names[i - 1], names[i]) == 0)
-      status = ckpt_fail(err, CKPT_EEXIST, index->path, names[i],
-                         "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
-  free(names);
-  return status;
-}
-
 /* ---- ties -------------------------------------------------------------------------------------------------- */
 
 bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char *tied) {
@@ -246,8 +224,10 @@ static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ck
     if (!ckpt_config_bool(config, key, &is_tied) && ckpt_config_has(config, key)) {
       char shown[40];
       ckpt_config_show(config, key, shown, sizeof shown);
-      CKPT_TRY(ckpt_index_note(index, true, err, "config.json: %s is neither true nor false (%s), taken as %s", key,
-                               shown, is_tied ? "true" : "false"));
+      const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+      if (side != NULL) /* else it is another's (--like) */
+        CKPT_TRY(ckpt_index_problem(index, side->file, err, "%s is neither true nor false (%s), taken as %s", key,
+                                    shown, is_tied ? "true" : "false"));
     }
     if (is_tied) CKPT_TRY(apply_tie(index, i, &arch->ties[i], err));
   }
@@ -272,7 +252,7 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
   if (config != NULL) (void)ckpt_config_text(config, "model_type", &model_type);
   naming->arch = ckpt_arch_find(model_type);
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(canonical_tensor(naming, &index->tensors[i], err));
-  if (naming->changed) CKPT_TRY(check_collisions(index, err));
+  index->is_unwrapped = naming->changed;
   if (naming->arch != NULL)
     index->names = ckpt_arena_printf(&index->arena, "hf:%s/%u", naming->arch->name, naming->arch->revision);
   else if (naming->changed || index->is_renamed)

@@ -74,7 +74,6 @@ static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ck
   if (status == CKPT_EFORMAT || status == CKPT_ENOTFOUND) add_stage(probe, err);
   if (status == CKPT_OK) status = ckpt_index_choose_weights(index, options->weights, err);
   if (status == CKPT_OK && probe->is_folder) status = note_stages(index, probe, err);
-  ckpt_defects_flush(&index->defects);
   if (status == CKPT_OK)
     *out = index;
   else

@@ -51,12 +51,18 @@ static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* What the first opening has told. */
+static void ignore_reported(void *arg, const ckpt_error *defect) { (void)arg, (void)defect; }
+
 /* The names that the manifest's digests are over. */
 static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
   if (v->expected == NULL || strcmp(v->expected->names, "stored") != 0) return CKPT_OK;
   if (strcmp(v->input.index->names, "stored") == 0) return CKPT_OK;
-  const ckpt_open_options open = {
-      .struct_size = sizeof open, .stored_names = true, .like = v->input.like, .weights = v->input.weights};
+  const ckpt_open_options open = {.struct_size = sizeof open,
+                                  .stored_names = true,
+                                  .like = v->input.like,
+                                  .weights = v->input.weights,
+                                  .report = ignore_reported};
   ckpt_index_free(v->input.index);
   v->input.index = NULL;
   return ckpt_open(&v->input.index, v->args->inputs[0], &open, err);
@@ -87,6 +93,17 @@ static ckpt_status add_slice(void *arg, ckpt_plan *plan, size_t first, size_t en
   return ckpt_verify_plan(&r->checks, plan, r->v->input.index, first, end, err);
 }
 
+/* Bytes that cannot be decoded. */
+static ckpt_status pass_tensor(void *arg, size_t item, ckpt_status status, const ckpt_error *defect, ckpt_error *err) {
+  reading *r = arg;
+  const ckpt_index *index = r->v->input.index;
+  const ckpt_tensor *tensor = ckpt_index_at(index, item);
+  ckpt_error known = *defect;
+  ckpt_fail_at(status, &known, ckpt_index_file_of(index, tensor), tensor->name);
+  r->v->n_unread++;
+  return take_defect(r->v, status, &known, err);
+}
+
 static ckpt_status take_slice(void *arg, const ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
   reading *r = arg;
   ckpt_hashing_take(&r->hashing, plan);
@@ -102,7 +119,7 @@ static ckpt_status run_reading(reading *r, ckpt_error *err) {
     hashing.cast = v->expected->cast;
   }
   CKPT_TRY(ckpt_hashing_start(&r->hashing, index, &hashing, err));
-  ckpt_proof proof = {.n = index->n_tensors, .arg = r, .add = add_slice, .take = take_slice};
+  ckpt_proof proof = {.n = index->n_tensors, .arg = r, .add = add_slice, .take = take_slice, .pass = pass_tensor};
   proof.allow_overflow = true; /* a cast is the manifest's affair */
   for (uint32_t i = 0; i < index->n_tensors; i++) proof.n_bytes += index->tensors[i].n_bytes;
   for (uint32_t i = 0; i < index->n_stored; i++) proof.n_bytes += index->stored[i].n_bytes;
@@ -112,9 +129,9 @@ static ckpt_status run_reading(reading *r, ckpt_error *err) {
 static ckpt_status take_digests(ckpt_verification *v, const ckpt_hashing *hashing, ckpt_error *err) {
   ckpt_error tie = {0};
   CKPT_TRY(ckpt_manifest_new(&v->actual, hashing, &tie, err));
-  v->is_formed = tie.status == CKPT_OK;
+  v->is_formed = tie.status == CKPT_OK && v->n_unread == 0;
   v->content = v->actual->digest;
-  if (v->is_formed) return CKPT_OK;
+  if (tie.status == CKPT_OK) return CKPT_OK;
   return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, tie.file, tie.tensor, "%s", tie.message);
 }
 
@@ -151,11 +168,14 @@ static ckpt_status compare_digests(ckpt_verification *v, ckpt_error *err) {
   if (v->expected != NULL)
     CKPT_TRY(ckpt_verify_manifest(&v->findings, v->input.index, v->actual, v->expected,
                                   ckpt_args_text(v->args, "manifest", NULL), err));
+  if (v->has_digest && v->n_unread != 0)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                               "bytes: there is no digest, for tensors are broken"));
   if (!v->has_digest || !v->is_formed) return CKPT_OK;
   ckpt_digest_text(&v->content, actual);
   ckpt_digest_text(&v->digest, wanted);
   if (strcmp(actual, wanted) != 0)
-    return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, v->input.index->path, NULL,
+    return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, ckpt_index_file_of(v->input.index, NULL), NULL,
                              "its digest is %s, not %s (over names of %s; see ckpt diff)", actual, wanted,
                              v->actual->names);
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL, "bytes: the content has the digest %s", wanted);
@@ -398,7 +418,7 @@ static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
   char include[16] = "model"; /* outlives the manifest */
   if (v->expected != NULL) snprintf(include, sizeof include, "%s", v->expected->include);
   CKPT_TRY(ckpt_verify_structure(&v->findings, v->input.index, err));
-  CKPT_TRY(ckpt_verify_config(&v->findings, v->input.index, err));
+  CKPT_TRY(ckpt_verify_config(&v->findings, v->input.index, v->input.like, err));
   if (!ckpt_args_has(v->args, "headers")) {
     CKPT_TRY(read_values(v, err));
     if (v->is_printed) return CKPT_OK;
@@ -422,7 +442,28 @@ typedef struct opening {
 
 static void take_reported(void *arg, const ckpt_error *defect) {
   opening *o = arg;
-  if (o->status == CKPT_OK) o->status = take_defect(o->v, defect->status, defect, o->err);
+  if (o->status == CKPT_OK)
+    o->status = ckpt_findings_add(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, "%s",
+                                  defect->message);
+}
+
+/* Whether there is something at the path, which is no checkpoint or none that can be read. */
+static bool is_unopened(const ckpt_verification *v, ckpt_status status) {
+  bool is_request = status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT; /* unless the files are to be compared */
+  return v->input.index == NULL && access(v->args->inputs[0], F_OK) == 0 &&
+         (ckpt_is_defect(status) || (is_request && ckpt_args_has(v->args, "sums")));
+}
+
+/* Files are what they are, whether a checkpoint can be read from them or not. */
+static ckpt_status verify_files(ckpt_verification *v, const ckpt_error *defect, ckpt_error *err) {
+  static const char *const others[] = {"digest", "manifest", "receipt"};
+  bool is_listed;
+  CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, defect->file, defect->tensor, "%s", defect->message));
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (ckpt_args_has(v->args, others[i]))
+      CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                                 "--%s: not compared, for no tensor can be read", others[i]));
+  return ckpt_args_has(v->args, "plan") ? CKPT_OK : ckpt_verification_sums(v, &is_listed, err);
 }
 
 static ckpt_status verify(ckpt_verification *v, ckpt_error *err) {
@@ -431,8 +472,10 @@ static ckpt_status verify(ckpt_verification *v, ckpt_error *err) {
   CKPT_TRY(check_args(v, err));
   ckpt_status status = ckpt_input_open_all(&v->input, v->args, 0, take_reported, &o, &defect);
   CKPT_TRY(o.status);
+  if (status != CKPT_OK && is_unopened(v, status)) return verify_files(v, &defect, err);
   if (status != CKPT_OK) CKPT_TRY(take_defect(v, status, &defect, err));
   if (v->input.index == NULL) return CKPT_OK;
+  v->n_unread = v->input.index->defects.n;
   defect = (ckpt_error){0}; /* of --like: what is there is looked at */
   status = take_naming(v, &defect);
   return status == CKPT_OK ? verify_index(v, err) : take_defect(v, status, &defect, err);
@@ -460,6 +503,7 @@ static int run(ckpt_args *args) {
   ckpt_findings_free(&v.findings);
   free_manifests(&v);
   free(v.is_summed);
+  ckpt_source_free(v.files);
   ckpt_input_close(&v.input);
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
   return is_ok ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;

@@ -15,8 +15,7 @@ typedef struct ckpt_input {
  * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights. */
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err);
 
-/* The same, which reports all defects but the last, with which it fails. The index is there where it is
- * --like that fails (EDIFFERENT), and NULL where opening does, of whatever status. */
+/* The same, which reports every defect and leaves out what is broken; the index is NULL where nothing can be read. */
 ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number,
                                 void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err);
 

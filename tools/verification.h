@@ -8,6 +8,7 @@
 typedef struct ckpt_verification {
   ckpt_args *args;
   ckpt_input input;
+  ckpt_source *files; /* where there is no index: what lies at the path */
   ckpt_findings findings;
   ckpt_manifest *expected;                /* of --manifest */
   ckpt_manifest *actual;                  /* NULL with --headers, and once it has been compared */
@@ -17,6 +18,7 @@ typedef struct ckpt_verification {
   bool *is_summed;                        /* of n_summed files of the source: the SHA-256 is the promised one */
   uint32_t n_summed;
   ckpt_crc_counts crc; /* of the records of zip archives */
+  uint64_t n_unread;   /* parts and tensors that are broken, and not among those that are looked at */
   bool has_side_files; /* the manifest or the receipt lists them: they were compared */
 } ckpt_verification;
 

@@ -13,9 +13,13 @@
 #include "proving.h"
 #include "verification.h"
 
+static ckpt_source *source_of(const ckpt_verification *v) {
+  return v->input.index == NULL ? v->files : v->input.index->source;
+}
+
 /* Keeps which files are as promised. */
 static ckpt_status note_summed(ckpt_verification *v, const ckpt_file_sum *promised, size_t n, ckpt_error *err) {
-  uint32_t n_files = ckpt_source_count(v->input.index->source);
+  uint32_t n_files = ckpt_source_count(source_of(v));
   bool *moved = reallocarray(v->is_summed, (size_t)n_files + 1, sizeof *moved);
   CKPT_TRY_ALLOC(moved, err);
   v->is_summed = moved;
@@ -29,8 +33,7 @@ static ckpt_status check_files(ckpt_verification *v, const ckpt_file_sum *promis
                                size_t *n_equal, ckpt_error *err) {
   ckpt_job job;
   ckpt_job_begin(&job, v->args);
-  ckpt_status status =
-      ckpt_verify_files(&v->findings, v->input.index->source, promised, n, promise, &job.run, n_equal, err);
+  ckpt_status status = ckpt_verify_files(&v->findings, source_of(v), promised, n, promise, &job.run, n_equal, err);
   ckpt_job_end(&job);
   return status == CKPT_OK && *n_equal == n ? note_summed(v, promised, n, err) : status;
 }
@@ -98,7 +101,7 @@ static const char *below_root(const char *path, const char *root, char *buffer) 
 /* Numbers the listed files in the source. Of a checkpoint that is one file, lines of other files do not matter. */
 static ckpt_status find_listed(ckpt_verification *v, const ckpt_listed *listed, size_t n_listed,
                                ckpt_file_sum *promised, size_t *n, ckpt_error *err) {
-  ckpt_source *source = v->input.index->source;
+  ckpt_source *source = source_of(v);
   const char *sums = ckpt_args_text(v->args, "sums", NULL);
   uint32_t n_own = ckpt_source_count(source);
   struct stat found;
@@ -131,6 +134,7 @@ static ckpt_status find_listed(ckpt_verification *v, const ckpt_listed *listed, 
 
 /* Whether every file that holds tensors is among the listed ones. */
 static bool covers_weights(const ckpt_index *index, const ckpt_file_sum *promised, size_t n) {
+  if (index == NULL) return false;
   uint32_t n_files = ckpt_source_count(index->source);
   bool *is_listed = calloc((size_t)n_files + 1, sizeof *is_listed), covers = is_listed != NULL;
   for (size_t i = 0; i < n && covers; i++) is_listed[promised[i].file] = true;
@@ -143,12 +147,24 @@ static bool covers_weights(const ckpt_index *index, const ckpt_file_sum *promise
   return covers;
 }
 
+/* The files of a path that no index is of. */
+static ckpt_status open_files(ckpt_verification *v, ckpt_error *err) {
+  const char *path = v->args->inputs[0];
+  struct stat found;
+  uint32_t file;
+  uint64_t size;
+  CKPT_TRY(ckpt_source_open(&v->files, path, err));
+  if (stat(path, &found) != 0 || S_ISDIR(found.st_mode)) return CKPT_OK;
+  return ckpt_source_add(v->files, ckpt_path_name(path), &file, &size, err);
+}
+
 ckpt_status ckpt_verification_sums(ckpt_verification *v, bool *is_whole, ckpt_error *err) {
   const char *sums = ckpt_args_text(v->args, "sums", NULL);
   ckpt_listed *listed;
   size_t n_listed, n = 0, n_equal = 0;
   *is_whole = false;
   if (sums == NULL) return CKPT_OK;
+  if (v->input.index == NULL) CKPT_TRY(open_files(v, err));
   CKPT_TRY(ckpt_proving_read_list(&listed, &n_listed, v->args, sums, is_sha256, "<64 hex>  PATH", NULL, err));
   ckpt_file_sum *promised = calloc(n_listed, sizeof *promised);
   CKPT_TRY_ALLOC(promised, err);
@@ -156,11 +172,14 @@ ckpt_status ckpt_verification_sums(ckpt_verification *v, bool *is_whole, ckpt_er
   ckpt_status status = find_listed(v, listed, n_listed, promised, &n, err);
   if (status == CKPT_OK) status = check_files(v, promised, n, sums, &n_equal, err);
   *is_whole = status == CKPT_OK && n_equal == n && covers_weights(v->input.index, promised, n);
-  if (status == CKPT_OK && v->findings.n_of[CKPT_PROBLEM] == n_problems)
-    status = ckpt_findings_add(&v->findings, err, *is_whole ? CKPT_PROVEN : CKPT_PROBLEM, NULL, NULL,
-                               *is_whole ? "bytes: SHA-256 of %zu file%s is that in %s"
-                                         : "bytes: SHA-256 of %zu file%s is that in %s, but not every file of tensors "
-                                           "stands there",
+  bool is_equal = v->findings.n_of[CKPT_PROBLEM] == n_problems, has_index = v->input.index != NULL;
+  if (status == CKPT_OK && is_equal)
+    status = ckpt_findings_add(&v->findings, err, *is_whole || !has_index ? CKPT_PROVEN : CKPT_PROBLEM,
+                               *is_whole || !has_index ? NULL : sums, NULL,
+                               *is_whole || !has_index
+                                   ? "bytes: SHA-256 of %zu file%s is that in %s"
+                                   : "bytes: SHA-256 of %zu file%s is that in %s, but not every file of tensors "
+                                     "stands there",
                                n, n == 1 ? "" : "s", sums);
   free(promised);
   return status;

@@ -31,7 +31,8 @@ struct ckpt_json {
   uint64_t objects;              /* bit d: the container at depth d is an object */
   uint32_t depth;
   json_state state;
-  bool keep; /* whether decoded text is kept */
+  bool keep;      /* whether decoded text is kept */
+  bool is_broken; /* the text is no JSON: there is nothing to read on */
   char *text;
   size_t n_text, n_room; /* n_room counts the terminator */
   const uint8_t *window; /* own below, or the caller's text */
@@ -425,7 +426,7 @@ static ckpt_status read_colon(ckpt_json *json, int *byte, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_json_next(ckpt_json *json, ckpt_json_token *token, ckpt_error *err) {
+static ckpt_status read_token(ckpt_json *json, ckpt_json_token *token, ckpt_error *err) {
   int byte;
   CKPT_TRY(skip_space(json, &byte, err));
   json->start = position(json);
@@ -453,6 +454,13 @@ ckpt_status ckpt_json_next(ckpt_json *json, ckpt_json_token *token, ckpt_error *
   return read_value(json, byte, token, err);
 }
 
+ckpt_status ckpt_json_next(ckpt_json *json, ckpt_json_token *token, ckpt_error *err) {
+  if (json->is_broken) return ckpt_json_fail(json, err, "no JSON");
+  ckpt_status status = read_token(json, token, err);
+  json->is_broken = status != CKPT_OK;
+  return status;
+}
+
 ckpt_status ckpt_json_expect(ckpt_json *json, ckpt_json_token wanted, const char *what, ckpt_error *err) {
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_next(json, &token, err));
@@ -467,6 +475,17 @@ ckpt_status ckpt_json_skip_rest(ckpt_json *json, ckpt_json_token token, ckpt_err
   ckpt_status status = CKPT_OK;
   json->keep = false;
   while (status == CKPT_OK && json->depth >= depth) status = ckpt_json_next(json, &token, err);
+  json->keep = true;
+  return status;
+}
+
+uint32_t ckpt_json_depth(const ckpt_json *json) { return json->depth; }
+
+ckpt_status ckpt_json_resume(ckpt_json *json, uint32_t depth, ckpt_error *err) {
+  ckpt_json_token token;
+  ckpt_status status = json->is_broken ? ckpt_json_next(json, &token, err) : CKPT_OK;
+  json->keep = false;
+  while (status == CKPT_OK && json->depth > depth) status = ckpt_json_next(json, &token, err);
   json->keep = true;
   return status;
 }

@@ -55,7 +55,7 @@ ckpt_status ckpt_json_new_source(ckpt_json **out, ckpt_source *source, uint32_t 
                                  size_t max_text, bool allow_nan, ckpt_error *err);
 
 /* The next token. EFORMAT with the byte position where the text is no JSON, ELIMIT for depth and length. After END
- * it is END again; after a failure the reader is only good for ckpt_json_free. */
+ * it is END again; after a failure every call fails. */
 ckpt_status ckpt_json_next(ckpt_json *json, ckpt_json_token *token, ckpt_error *err);
 
 /* The next token, which has to be `wanted`; what: "the shape of a tensor". EFORMAT otherwise. */
@@ -63,6 +63,11 @@ ckpt_status ckpt_json_expect(ckpt_json *json, ckpt_json_token wanted, const char
 
 /* Reads past the next value (after a KEY: its value), checking it without keeping text of any length. */
 ckpt_status ckpt_json_skip(ckpt_json *json, ckpt_error *err);
+
+/* After a failure over what a value says: reads on until `depth` containers are open (ckpt_json_depth before the value),
+ * past its end. Fails as before where the text itself is no JSON, which cannot be read on. */
+ckpt_status ckpt_json_resume(ckpt_json *json, uint32_t depth, ckpt_error *err);
+uint32_t ckpt_json_depth(const ckpt_json *json); /* as above */
 
 /* After `token`: for OBJECT and ARRAY reads past the matching end in the same way; for others does nothing. */
 ckpt_status ckpt_json_skip_rest(ckpt_json *json, ckpt_json_token token, ckpt_error *err);

@@ -73,14 +73,28 @@ int64_t ckpt_name_table_find(const ckpt_name_table *table, const char *name) {
   return -1;
 }
 
-bool ckpt_name_table_twice(const ckpt_name_table *table, uint32_t *first, uint32_t *second) {
-  for (uint32_t i = 1; i < table->n; i++) {
+static ckpt_status refuse_twice(const ckpt_index *index, const ckpt_tensor *first, const ckpt_tensor *second,
+                                ckpt_error *err) {
+  uint32_t file_a = first->extents[0].file, file_b = second->extents[0].file;
+  if (file_a == file_b)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file_a), first->name,
+                     "stands twice in the header");
+  return ckpt_fail(err, CKPT_EFORMAT, index->path, first->name, "stands in two files: %s and %s",
+                   ckpt_source_name(index->source, file_a), ckpt_source_name(index->source, file_b));
+}
+
+ckpt_status ckpt_name_table_refuse_twice(ckpt_index *index, ckpt_error *err) {
+  ckpt_name_table *table;
+  CKPT_TRY(ckpt_name_table_new(&table, index, err));
+  ckpt_error defect = {0};
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 1; i < table->n && status == CKPT_OK; i++) {
     const row *a = &table->rows[i - 1], *b = &table->rows[i];
-    if (a->hash != b->hash) continue;
-    if (strcmp(a->name, b->name) != 0) continue;
-    *first = a->number;
-    *second = b->number;
-    return true;
+    if (a->hash != b->hash || strcmp(a->name, b->name) != 0) continue;
+    status = refuse_twice(index, &index->tensors[a->number], &index->tensors[b->number], &defect);
+    status = ckpt_defects_pass(&index->defects, status, &defect, err);
+    ckpt_index_break(index, b->number, b->number + 1);
   }
-  return false;
+  ckpt_name_table_free(table);
+  return status;
 }

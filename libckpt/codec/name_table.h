@@ -17,7 +17,7 @@ void ckpt_name_table_free(ckpt_name_table *table); /* as above */
 /* The number of the tensor with this name or alias, -1 if there is none. */
 int64_t ckpt_name_table_find(const ckpt_name_table *table, const char *name);
 
-/* Whether two tensors have one name, and which: the first such pair in hash order, the lower number first. */
-bool ckpt_name_table_twice(const ckpt_name_table *table, uint32_t *first, uint32_t *second);
+/* Refuses tensors with one name, naming the files of both; after the last file and before names change. */
+ckpt_status ckpt_name_table_refuse_twice(ckpt_index *index, ckpt_error *err);
 
 #endif

@@ -34,6 +34,7 @@ typedef struct reader {
   uint64_t n_payload;
   range *ranges;
   uint32_t n_ranges, capacity;
+  uint32_t n_entries; /* tensors of the header, whole or not */
   bool has_metadata;
   char name[MAX_NAME_BYTES + 1]; /* of the tensor being read */
 } reader;
@@ -96,7 +97,10 @@ static ckpt_status read_field(reader *r, entry *e, ckpt_error *err) {
                : strcmp(key, "data_offsets") == 0 ? &e->has_offsets
                                                   : NULL;
   if (seen == NULL) return ckpt_json_skip(r->json, err);
-  if (*seen) return ckpt_json_fail(r->json, err, "%s is given twice", key);
+  if (*seen) {
+    ckpt_status status = ckpt_json_fail(r->json, err, "%s is given twice", key);
+    return ckpt_json_skip(r->json, err) == CKPT_OK ? status : CKPT_EFORMAT;
+  }
   *seen = true;
   if (seen == &e->has_dtype) return read_dtype(r, &e->dtype, err);
   if (seen == &e->has_shape) return read_shape(r, e, err);
@@ -112,9 +116,9 @@ ckpt_role ckpt_safetensors_role(const char *name) {
   return role == CKPT_N_ROLES ? CKPT_ROLE_OTHER : role;
 }
 
-static ckpt_status keep_range(reader *r, const entry *e, uint32_t number, ckpt_error *err) {
-  if (r->n_ranges == CKPT_SAFETENSORS_MAX_TENSORS)
-    return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "more than %u tensors", CKPT_SAFETENSORS_MAX_TENSORS);
+/* Where the tensor added last begins and ends: of a broken one too, whose bytes are no hole. */
+static ckpt_status keep_range(reader *r, const entry *e, ckpt_error *err) {
+  if (!e->has_offsets || e->offsets[1] < e->offsets[0]) return CKPT_OK;
   if (r->n_ranges == r->capacity) {
     uint32_t wanted = r->capacity == 0 ? 64 : r->capacity * 2;
     range *moved = reallocarray(r->ranges, wanted, sizeof *moved);
@@ -122,7 +126,7 @@ static ckpt_status keep_range(reader *r, const entry *e, uint32_t number, ckpt_e
     r->ranges = moved;
     r->capacity = wanted;
   }
-  r->ranges[r->n_ranges++] = (range){e->offsets[0], e->offsets[1], number};
+  r->ranges[r->n_ranges++] = (range){e->offsets[0], e->offsets[1], r->index->n_tensors - 1};
   return CKPT_OK;
 }
 
@@ -144,19 +148,44 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
     return ckpt_json_fail(r->json, err, "%llu elements of %s need %llu bytes, data_offsets [%llu, %llu] hold %llu",
                           (ull)tensor->n_elements, ckpt_dtype_name(e->dtype), (ull)tensor->n_bytes, (ull)e->offsets[0],
                           (ull)e->offsets[1], (ull)extent.n_stored);
-  return keep_range(r, e, number, err);
+  return CKPT_OK;
 }
 
-/* The value of a key that names a tensor. */
-static ckpt_status read_tensor(reader *r, ckpt_error *err) {
-  entry e = {0};
-  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_OBJECT, "what describes a tensor", err));
+/* The value of a key that names a tensor. The first defect counts; what follows it is read all the same. */
+static ckpt_status read_entry(reader *r, entry *e, ckpt_error *defect) {
+  const uint32_t depth = ckpt_json_depth(r->json) + 1;
+  CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_OBJECT, "what describes a tensor", defect));
   for (;;) {
     ckpt_json_token token;
-    CKPT_TRY(ckpt_json_next(r->json, &token, err));
-    if (token == CKPT_JSON_OBJECT_END) return add_tensor(r, &e, err);
-    CKPT_TRY(read_field(r, &e, err));
+    CKPT_TRY(ckpt_json_next(r->json, &token, defect));
+    if (token == CKPT_JSON_OBJECT_END) break;
+    if (read_field(r, e, defect) != CKPT_OK) CKPT_TRY(ckpt_json_resume(r->json, depth, defect));
   }
+  return defect->status == CKPT_OK ? add_tensor(r, e, defect) : defect->status;
+}
+
+/* Goes past what is broken inside the header, where defects are asked for, unless there is no reading on. */
+static ckpt_status pass(reader *r, uint32_t depth, ckpt_error *defect, ckpt_error *err) {
+  if (ckpt_json_resume(r->json, depth, defect) == CKPT_OK)
+    return ckpt_defects_pass(&r->index->defects, defect->status, defect, err);
+  return ckpt_fail(err, defect->status, defect->file, defect->tensor, "%s", defect->message);
+}
+
+static ckpt_status read_tensor(reader *r, ckpt_error *err) {
+  const uint32_t depth = ckpt_json_depth(r->json), n_before = r->index->n_tensors;
+  if (r->n_entries++ == CKPT_SAFETENSORS_MAX_TENSORS)
+    return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "more than %u tensors", CKPT_SAFETENSORS_MAX_TENSORS);
+  entry e = {0};
+  ckpt_error defect = {0};
+  ckpt_status status = read_entry(r, &e, &defect);
+  if (status != CKPT_OK) {
+    ckpt_fail_at(status, &defect, r->path, r->name);
+    CKPT_TRY(pass(r, depth, &defect, err));
+    if (r->index->n_tensors == n_before)
+      CKPT_TRY(ckpt_index_add_broken(r->index, r->name, ckpt_safetensors_role(r->name), r->file, err));
+    ckpt_index_break(r->index, n_before, n_before + 1);
+  }
+  return keep_range(r, &e, err);
 }
 
 /* ---- metadata ---- */
@@ -177,11 +206,25 @@ static ckpt_status take_text(reader *r, const char **out, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static ckpt_status refuse_key_twice(const reader *r, uint32_t first, ckpt_error *err) {
+  uint32_t n = r->index->n_metadata - first;
+  if (n == 0) return CKPT_OK;
+  ckpt_meta *own = r->index->metadata + first;
+  qsort(own, n, sizeof *own, compare_meta);
+  for (uint32_t i = 1; i < n; i++)
+    if (strcmp(own[i - 1].key, own[i].key) == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "__metadata__ has the key '%.80s' twice", own[i].key);
+  return CKPT_OK;
+}
+
 static ckpt_status read_metadata(reader *r, ckpt_error *err) {
   ckpt_index *index = r->index;
   uint32_t first = index->n_metadata;
   ckpt_json_token token;
-  if (r->has_metadata) return ckpt_json_fail(r->json, err, "__metadata__ is given twice");
+  if (r->has_metadata) {
+    (void)ckpt_json_fail(r->json, err, "__metadata__ is given twice");
+    return ckpt_json_skip(r->json, err);
+  }
   r->has_metadata = true;
   CKPT_TRY(ckpt_json_next(r->json, &token, err));
   if (token == CKPT_JSON_NULL) return CKPT_OK; /* as the reference */
@@ -191,7 +234,7 @@ static ckpt_status read_metadata(reader *r, ckpt_error *err) {
   for (;;) {
     const char *key, *value;
     CKPT_TRY(ckpt_json_next(r->json, &token, err));
-    if (token == CKPT_JSON_OBJECT_END) break;
+    if (token == CKPT_JSON_OBJECT_END) return refuse_key_twice(r, first, err);
     if (index->n_metadata - first == CKPT_SAFETENSORS_MAX_TENSORS)
       return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "more than %u metadata entries", CKPT_SAFETENSORS_MAX_TENSORS);
     CKPT_TRY(take_text(r, &key, err));
@@ -199,38 +242,40 @@ static ckpt_status read_metadata(reader *r, ckpt_error *err) {
     CKPT_TRY(take_text(r, &value, err));
     CKPT_TRY(ckpt_index_set_metadata(index, key, value, err));
   }
-  uint32_t n = index->n_metadata - first;
-  if (n == 0) return CKPT_OK;
-  ckpt_meta *own = index->metadata + first;
-  qsort(own, n, sizeof *own, compare_meta);
-  for (uint32_t i = 1; i < n; i++)
-    if (strcmp(own[i - 1].key, own[i].key) == 0)
-      return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "__metadata__ has the key '%.80s' twice", own[i].key);
-  return CKPT_OK;
 }
 
 /* ---- the whole header ---- */
 
+/* A name that none can be, before its value. */
+static ckpt_status check_name(reader *r, ckpt_error *err) {
+  size_t n_name;
+  const char *name = ckpt_json_text(r->json, &n_name);
+  if (n_name > MAX_NAME_BYTES)
+    return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "a tensor name of %zu bytes (at most %d)", n_name,
+                     MAX_NAME_BYTES);
+  if (n_name == 0 || strlen(name) != n_name)
+    return ckpt_json_fail(r->json, err, "a tensor name %s", n_name == 0 ? "is empty" : "holds a NUL character");
+  memcpy(r->name, name, n_name + 1);
+  return CKPT_OK;
+}
+
 static ckpt_status read_entries(reader *r, ckpt_error *err) {
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_expect(r->json, CKPT_JSON_OBJECT, "the header", err));
+  const uint32_t depth = ckpt_json_depth(r->json);
   for (;;) {
     CKPT_TRY(ckpt_json_next(r->json, &token, err));
     if (token == CKPT_JSON_OBJECT_END) break;
-    size_t n_name;
-    const char *name = ckpt_json_text(r->json, &n_name);
-    if (n_name > MAX_NAME_BYTES)
-      return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "a tensor name of %zu bytes (at most %d)", n_name,
-                       MAX_NAME_BYTES);
-    if (n_name == 0 || strlen(name) != n_name)
-      return ckpt_json_fail(r->json, err, "a tensor name %s", n_name == 0 ? "is empty" : "holds a NUL character");
-    memcpy(r->name, name, n_name + 1);
-    if (strcmp(name, "__metadata__") == 0) {
-      CKPT_TRY(read_metadata(r, err));
+    ckpt_error defect = {0};
+    if (check_name(r, &defect) != CKPT_OK) {
+      (void)ckpt_json_skip(r->json, &defect);
+    } else if (strcmp(r->name, "__metadata__") == 0) {
+      (void)read_metadata(r, &defect);
+    } else {
+      CKPT_TRY(read_tensor(r, err));
       continue;
     }
-    ckpt_status status = read_tensor(r, err);
-    if (status != CKPT_OK) return ckpt_fail_at(status, err, r->path, r->name);
+    if (defect.status != CKPT_OK) CKPT_TRY(pass(r, depth, &defect, err));
   }
   return ckpt_json_next(r->json, &token, err); /* the end, or an error */
 }
@@ -242,10 +287,33 @@ static int compare_ranges(const void *a, const void *b) {
   return x->number < y->number ? -1 : 1;
 }
 
+/* Of a tensor whose range is found broken: that it is, unless that is known and told. */
+static ckpt_status refuse_overlap(reader *r, const range *own, const range *before, ckpt_error *err) {
+  const ckpt_tensor *tensors = r->index->tensors;
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_fail(&defect, CKPT_EFORMAT, r->path, tensors[own->number].name,
+                                 "overlaps '%.80s' (begins at byte %llu of the payload, that one ends at %llu)",
+                                 tensors[before->number].name, (ull)own->begin, (ull)before->end);
+  CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
+  ckpt_index_break(r->index, own->number, own->number + 1);
+  return CKPT_OK;
+}
+
+/* Tensors whose bytes are not all there. */
+static ckpt_status refuse_truncated(reader *r, uint64_t end, ckpt_error *err) {
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_fail(&defect, CKPT_EFORMAT, r->path, NULL,
+                                 "truncated: the header says %llu bytes, the file has %llu (download it again)",
+                                 (ull)(r->payload + end), (ull)(r->payload + r->n_payload));
+  CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
+  for (uint32_t i = 0; i < r->n_ranges; i++)
+    if (r->ranges[i].end > r->n_payload) ckpt_index_break(r->index, r->ranges[i].number, r->ranges[i].number + 1);
+  return CKPT_OK;
+}
+
 /* The tensors' ranges against each other and the payload: overlap is refused, what no tensor owns is noted. */
 static ckpt_status check_ranges(reader *r, ckpt_error *err) {
-  const ckpt_tensor *tensors = r->index->tensors, *before = NULL;
-  const char *name = ckpt_source_name(r->index->source, r->file);
+  const range *before = NULL;
   uint64_t at = 0, n_missing = 0, n_misplaced = 0;
   if (r->n_ranges != 0) qsort(r->ranges, r->n_ranges, sizeof *r->ranges, compare_ranges);
   for (uint32_t i = 0; i < r->n_ranges; i++) {
@@ -254,27 +322,20 @@ static ckpt_status check_ranges(reader *r, ckpt_error *err) {
       n_misplaced++;
       continue;
     }
-    if (own->begin < at)
-      return ckpt_fail(err, CKPT_EFORMAT, r->path, tensors[own->number].name,
-                       "overlaps '%.80s' (begins at byte %llu of the payload, that one ends at %llu)", before->name,
-                       (ull)own->begin, (ull)at);
-    n_missing += own->begin - at;
+    if (own->begin < at) CKPT_TRY(refuse_overlap(r, own, before, err));
+    if (own->begin > at) n_missing += own->begin - at;
+    if (own->end < at) continue;
     at = own->end;
-    before = &tensors[own->number];
+    before = own;
   }
-  if (at > r->n_payload)
-    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
-                     "truncated: the header says %llu bytes, the file has %llu (download it again)",
-                     (ull)(r->payload + at), (ull)(r->payload + r->n_payload));
+  if (at > r->n_payload) CKPT_TRY(refuse_truncated(r, at, err));
   if (n_missing != 0)
-    CKPT_TRY(
-        ckpt_index_note(r->index, true, err, "%s: %llu bytes between tensors belong to none", name, (ull)n_missing));
+    CKPT_TRY(ckpt_index_problem(r->index, r->file, err, "%llu bytes between tensors belong to none", (ull)n_missing));
   if (n_misplaced != 0)
-    CKPT_TRY(ckpt_index_note(r->index, true, err, "%s: empty tensors with offsets inside another or past the end: %llu",
-                             name, (ull)n_misplaced));
+    CKPT_TRY(ckpt_index_problem(r->index, r->file, err,
+                                "empty tensors with offsets inside another or past the end: %llu", (ull)n_misplaced));
   if (at < r->n_payload)
-    CKPT_TRY(
-        ckpt_index_note(r->index, true, err, "%s: %llu bytes follow the last tensor", name, (ull)(r->n_payload - at)));
+    CKPT_TRY(ckpt_index_problem(r->index, r->file, err, "%llu bytes follow the last tensor", (ull)(r->n_payload - at)));
   return CKPT_OK;
 }
 
@@ -304,21 +365,27 @@ static ckpt_status read_length(reader *r, uint64_t *n_header, ckpt_error *err) {
 
 ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *err) {
   reader r = {.index = index, .file = file, .path = ckpt_source_path(index->source, file)};
+  const uint32_t first_tensor = index->n_tensors;
   uint64_t n_header = 0;
   CKPT_TRY(read_length(&r, &n_header, err));
   CKPT_TRY(ckpt_json_new_source(&r.json, index->source, file, LENGTH_BYTES, n_header, (size_t)n_header, false, err));
   ckpt_status status = read_entries(&r, err);
   if (status == CKPT_OK) status = check_ranges(&r, err);
+  if (status != CKPT_OK) ckpt_index_break(index, first_tensor, index->n_tensors); /* nothing of it is sure */
   ckpt_json_free(r.json);
   free(r.ranges);
   return ckpt_fail_at(status, err, r.path, NULL);
 }
 
-ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, ckpt_error *err) {
+ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, ckpt_defects *defects,
+                                        ckpt_error *err) {
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, NULL, ckpt_source_path(source, file), "safetensors", NULL, err));
   index->source = source; /* lent */
+  index->defects = *defects;
   ckpt_status status = ckpt_safetensors_read(index, file, err);
+  if (status == CKPT_OK) status = ckpt_index_drop_broken(index, err);
+  defects->n = index->defects.n;
   index->source = NULL;
   if (status == CKPT_OK)
     *out = index;
@@ -344,25 +411,9 @@ static ckpt_status merge_metadata(ckpt_index *index, ckpt_error *err) {
   return CKPT_OK;
 }
 
-static ckpt_status refuse_twice(const ckpt_index *index, const ckpt_name_table *table, ckpt_error *err) {
-  uint32_t a, b;
-  if (!ckpt_name_table_twice(table, &a, &b)) return CKPT_OK;
-  const ckpt_tensor *first = &index->tensors[a], *second = &index->tensors[b];
-  uint32_t file_a = first->extents[0].file, file_b = second->extents[0].file;
-  if (file_a == file_b)
-    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file_a), first->name,
-                     "stands twice in the header");
-  return ckpt_fail(err, CKPT_EFORMAT, index->path, first->name, "stands in two files: %s and %s",
-                   ckpt_source_name(index->source, file_a), ckpt_source_name(index->source, file_b));
-}
-
 ckpt_status ckpt_safetensors_merge(ckpt_index *index, ckpt_error *err) {
-  ckpt_name_table *table;
   CKPT_TRY(merge_metadata(index, err));
-  CKPT_TRY(ckpt_name_table_new(&table, index, err));
-  ckpt_status status = refuse_twice(index, table, err);
-  ckpt_name_table_free(table);
-  return status;
+  return ckpt_name_table_refuse_twice(index, err);
 }
 
 bool ckpt_safetensors_numbered(const char *name, size_t *n_prefix, unsigned *number, unsigned *total) {

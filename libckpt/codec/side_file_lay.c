@@ -44,9 +44,7 @@ static bool is_stale(const edit *e, ckpt_json_token token, bool is_outermost) {
 
 /* Whether a key is of an object that tells how weights were quantized: quantization_config, quantization (MLX),
  * quant_config (AWQ), compression_config (compressed-tensors), ... */
-static bool is_quantizer(const char *key) {
-  return strstr(key, "quant") != NULL || strstr(key, "compression") != NULL;
-}
+static bool is_quantizer(const char *key) { return strstr(key, "quant") != NULL || strstr(key, "compression") != NULL; }
 
 /* Reads one object whose `{` was the last token. Recursion is bounded by the reader's depth limit. */
 static ckpt_status walk(edit *e, bool is_outermost, ckpt_error *err) {

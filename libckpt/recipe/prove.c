@@ -34,6 +34,20 @@ static ckpt_status prove_slice(const ckpt_proof *proof, size_t first, size_t end
   return status;
 }
 
+/* The same, which finds the items that are broken by halving what holds one. */
+static ckpt_status prove_range(const ckpt_proof *proof, size_t first, size_t end, const ckpt_run_options *run,
+                               ckpt_proof_show *show, void *show_arg, ckpt_error *err) {
+  ckpt_error defect = {0};
+  ckpt_status status = prove_slice(proof, first, end, run, show, show_arg, &defect);
+  if (status == CKPT_OK) return CKPT_OK;
+  bool is_passed = proof->pass != NULL && show == NULL && status == CKPT_EFORMAT && end != first;
+  if (is_passed && end - first == 1) return proof->pass(proof->arg, first, status, &defect, err);
+  if (!is_passed) return ckpt_fail(err, status, defect.file, defect.tensor, "%s", defect.message);
+  size_t middle = first + (end - first) / 2;
+  CKPT_TRY(prove_range(proof, first, middle, run, show, show_arg, err));
+  return prove_range(proof, middle, end, run, show, show_arg, err);
+}
+
 ckpt_status ckpt_prove(const ckpt_proof *proof, const ckpt_run_options *run, ckpt_proof_show *show, void *show_arg,
                        ckpt_error *err) {
   ckpt_run_options known;
@@ -47,7 +61,7 @@ ckpt_status ckpt_prove(const ckpt_proof *proof, const ckpt_run_options *run, ckp
   size_t first = 0, n_slice = known.trace != NULL ? proof->n : CKPT_PROOF_SLICE;
   do { /* once where there is no item: the digest of nothing is one too, and so is its trace */
     size_t end = proof->n - first < n_slice ? proof->n : first + n_slice;
-    CKPT_TRY(prove_slice(proof, first, end, &known, show, show_arg, err));
+    CKPT_TRY(prove_range(proof, first, end, &known, show, show_arg, err));
     progress.n_before += progress.n_now;
     progress.n_now = 0;
     first = end;

@@ -19,6 +19,9 @@ typedef struct ckpt_proof {
   ckpt_status (*add)(void *arg, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err);
   /* Takes their results out of the plan, which has run and is about to go. */
   ckpt_status (*take)(void *arg, const ckpt_plan *plan, size_t first, size_t end, ckpt_error *err);
+  /* Told of each item whose stored bytes are broken, which has no result; the others are proven all the same. NULL: the
+   * whole fails at the first. */
+  ckpt_status (*pass)(void *arg, size_t item, ckpt_status status, const ckpt_error *defect, ckpt_error *err);
 } ckpt_proof;
 
 /* Shows a plan that has been prepared. */

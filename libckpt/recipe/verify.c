@@ -88,13 +88,6 @@ void ckpt_findings_free(ckpt_findings *findings) {
   *findings = (ckpt_findings){0};
 }
 
-/* The file that a tensor begins in: where to look, and what to download again. */
-static const char *file_of(const ckpt_index *index, const ckpt_tensor *tensor) {
-  bool is_known = tensor != NULL && tensor->n_extents != 0 && index->source != NULL &&
-                  tensor->extents[0].file < ckpt_source_count(index->source);
-  return is_known ? ckpt_source_path(index->source, tensor->extents[0].file) : index->path;
-}
-
 /* ---- structure -------------------------------------------------------------------------------------------------- */
 
 static int compare_numbers(const void *x, const void *y) {
@@ -150,15 +143,16 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
 }
 
 ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
-  size_t n_problems = findings->n_of[CKPT_PROBLEM];
   uint32_t n_files = 0;
   for (uint32_t i = 0; i < index->n_notes; i++)
     if (index->notes[i].is_problem)
-      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL, "%s", index->notes[i].text));
+      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM,
+                                 index->notes[i].file == NULL ? index->path : index->notes[i].file, NULL, "%s",
+                                 index->notes[i].message));
   if (index->source != NULL) CKPT_TRY(check_numbered(findings, index, &n_files, err));
   if (index->n_tensors == 0)
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, index->path, NULL, "holds no tensors"));
-  if (findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
+  if (findings->n_of[CKPT_PROBLEM] != 0) return CKPT_OK; /* of opening too */
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL,
                            "structure: %u tensor%s in %u file%s, no hole, no overlap", index->n_tensors,
                            index->n_tensors == 1 ? "" : "s", n_files, n_files == 1 ? "" : "s");
@@ -217,7 +211,7 @@ void ckpt_value_checks_free(ckpt_value_checks *checks) {
 
 static ckpt_status judge_copy(ckpt_findings *findings, ckpt_value_checks *checks, const ckpt_index *index,
                               const ckpt_tensor *stored, const ckpt_difference *copy, ckpt_error *err) {
-  const char *dtype = ckpt_dtype_name((ckpt_dtype)stored->dtype), *file = file_of(index, stored);
+  const char *dtype = ckpt_dtype_name((ckpt_dtype)stored->dtype), *file = ckpt_index_file_of(index, stored);
   checks->n_stored++;
   if (copy == NULL)
     return ckpt_findings_add(findings, err, CKPT_PROBLEM, file, stored->name,
@@ -236,7 +230,7 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
     const ckpt_stats *stats = checks->stats[i - first];
     bool is_weight = tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_MASTER;
     const char *role = ckpt_role_name((ckpt_role)tensor->role);
-    const char *file = file_of(index, tensor);
+    const char *file = ckpt_index_file_of(index, tensor);
     ckpt_finding_kind kind = is_weight ? CKPT_PROBLEM : CKPT_WARNING;
     if (stats->n_nan != 0)
       CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with NaN (%llu of %llu values)", role,
@@ -267,7 +261,9 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
   for (size_t i = 0; i < expected->n; i++) {
     const ckpt_manifest_entry *wanted = &expected->entries[i], *found = ckpt_manifest_find(actual, wanted->name);
     const char *what = NULL;
-    if (found == NULL)
+    if (found == NULL && ckpt_index_is_unread(index, wanted->name))
+      what = "not read, but listed in";
+    else if (found == NULL)
       what = "missing, but listed in";
     else if (found->dtype != wanted->dtype)
       what = "its dtype differs from";
@@ -276,13 +272,14 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
     else if (memcmp(&found->digest, &wanted->digest, sizeof found->digest) != 0)
       what = "its bytes differ from";
     if (what == NULL) continue;
-    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file_of(index, ckpt_index_find(index, wanted->name)),
-                               wanted->name, "%s %s", what, expected_path));
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM,
+                               ckpt_index_file_of(index, ckpt_index_find(index, wanted->name)), wanted->name, "%s %s",
+                               what, expected_path));
   }
   for (size_t i = 0; i < actual->n; i++)
     if (ckpt_manifest_find(expected, actual->entries[i].name) == NULL)
       CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM,
-                                 file_of(index, ckpt_index_find(index, actual->entries[i].name)),
+                                 ckpt_index_file_of(index, ckpt_index_find(index, actual->entries[i].name)),
                                  actual->entries[i].name, "extra, not listed in %s", expected_path));
   bool is_other = strcmp(actual->names, expected->names) != 0, is_equal = findings->n_of[CKPT_PROBLEM] == n_problems;
   if (is_other && !(is_equal && ckpt_names_agree(actual->names, expected->names)))

@@ -53,9 +53,11 @@ void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */
 /* What opening noted against the format, and files of a numbered set that is not whole. */
 ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 
-/* config.json against names and shapes (of known architectures), layers without gaps, ties; token ids of the tokenizer
- * and of the config against the rows of the embedding. A side file that cannot be read is a problem too. */
-ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+/* config.json, that of `like` (or NULL) where there is none, against names and shapes (of known architectures), layers
+ * without gaps, ties; token ids of the tokenizer and of the config against the rows of the embedding. A side file that
+ * cannot be read is a problem too. */
+ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, const ckpt_index *like,
+                               ckpt_error *err);
 
 /* What is known of the values of a slice of the tensors, items as in ckpt_hashing. Zero-initialise it. */
 typedef struct ckpt_value_checks {

@@ -32,6 +32,11 @@ typedef struct checker {
   const char *undecided; /* an axis that no key of the config decides, or NULL */
 } checker;
 
+/* Whether there is no tensor of this name. One that is broken has been told of. */
+static bool is_missing(const checker *c, const char *name) {
+  return ckpt_index_find(c->index, name) == NULL && !ckpt_index_is_unread(c->index, name);
+}
+
 /* ---- axes and shapes --------------------------------------------------------------------------------------------- */
 
 /* A number, or a positive integer of the config. */
@@ -96,7 +101,7 @@ static ckpt_status check_shape(checker *c, const ckpt_tensor *tensor, const ckpt
   if (!differs && n_axes == tensor->rank) return CKPT_OK;
   for (uint32_t axis = 0; axis < tensor->rank && n_is < sizeof is; axis++)
     n_is += (size_t)snprintf(is + n_is, sizeof is - n_is, "%s%llu", axis == 0 ? "" : ", ", (ull)tensor->shape[axis]);
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, tensor->name,
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, tensor), tensor->name,
                            "its shape is [%s], config.json says [%s] (%s)", is, wanted, said);
 }
 
@@ -115,8 +120,8 @@ static ckpt_status check_shapes(checker *c, ckpt_error *err) {
     if (row != NULL) CKPT_TRY(check_shape(c, tensor, row, err));
   }
   for (const ckpt_arch_shape *row = c->arch->shapes; row->hf != NULL; row++)
-    if (strchr(row->hf, '#') == NULL && !is_tied_name(c->arch, row->hf) && ckpt_index_find(c->index, row->hf) == NULL)
-      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, row->hf,
+    if (strchr(row->hf, '#') == NULL && !is_tied_name(c->arch, row->hf) && is_missing(c, row->hf))
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), row->hf,
                                  "missing: every model of the architecture %s has it", c->arch->name));
   return CKPT_OK;
 }
@@ -165,20 +170,20 @@ static ckpt_status check_layer_row(checker *c, const ckpt_arch_name *row, uint64
     if (ckpt_arch_match(c->arch, tensor->name, numbers) != row) continue;
     n_found++;
     if (numbers[0] >= n_layers)
-      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, tensor->name,
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, tensor), tensor->name,
                                  "of layer %llu, but config.json says %s %llu", (ull)numbers[0], c->arch->n_layers,
                                  (ull)n_layers));
   }
   if (n_found == 0) {
     if (row->notes & CKPT_NAME_OPTIONAL || c->is_quantized) return CKPT_OK; /* packed under other names */
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, row->hf,
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), row->hf,
                              "missing from every layer (# is its number)");
   }
   for (uint64_t layer = 0; layer < n_layers; layer++) {
     const char *name = ckpt_arch_fill(row->hf, &layer, arena);
     CKPT_TRY_ALLOC(name, err);
-    if (ckpt_index_find(c->index, name) != NULL || ++*n_missing > 100) continue;
-    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, name,
+    if (!is_missing(c, name) || ++*n_missing > 100) continue;
+    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), name,
                                "missing: other layers have it, and config.json says %s %llu", c->arch->n_layers,
                                (ull)n_layers));
   }
@@ -206,8 +211,8 @@ static ckpt_status check_layers(checker *c, ckpt_error *err) {
   }
   ckpt_arena_free(&arena);
   if (status == CKPT_OK && n_missing > 100)
-    status = ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, NULL, "%zu more tensors are missing",
-                               n_missing - 100);
+    status = ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), NULL,
+                               "%zu more tensors are missing", n_missing - 100);
   return status;
 }
 
@@ -255,8 +260,8 @@ static ckpt_status check_ties(checker *c, bool is_head_wanted, ckpt_error *err) 
   for (uint32_t t = 0; c->arch->ties[t].kept != NULL && t < CKPT_MAX_TIES; t++) {
     const ckpt_arch_tie *tie = &c->arch->ties[t];
     bool is_tied = c->index->ties >> t & 1;
-    if (is_tied || !is_head_wanted || ckpt_index_find(c->index, tie->tied) != NULL) continue;
-    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->index->path, tie->tied,
+    if (is_tied || !is_head_wanted || !is_missing(c, tie->tied)) continue;
+    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), tie->tied,
                                "missing: config.json does not tie it to %s (%s)", tie->kept, tie->config_key));
   }
   return CKPT_OK;
@@ -441,7 +446,7 @@ static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, co
   CKPT_TRY(check_shapes(c, err));
   CKPT_TRY(check_layers(c, err));
   CKPT_TRY(check_ties(c, classes.has_head, err));
-  if (c->findings->n_of[CKPT_PROBLEM] != n_problems) return CKPT_OK;
+  if (c->findings->n_of[CKPT_PROBLEM] != n_problems || c->index->defects.n != 0) return CKPT_OK;
   if (c->undecided != NULL)
     return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "config: not all names and shapes of %s could be compared (config.json has no %.*s)",
@@ -469,31 +474,48 @@ static ckpt_status load(const ckpt_index *index, const ckpt_side_file *side, cha
   return CKPT_OK;
 }
 
-ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+/* Whether opening, which reads names by the config, has found the same. */
+static bool was_told(const ckpt_findings *findings, const char *file, const char *message) {
+  for (size_t i = 0; i < findings->n; i++)
+    if (findings->items[i].file != NULL && strcmp(findings->items[i].file, file) == 0 &&
+        strcmp(findings->items[i].message, message) == 0)
+      return true;
+  return false;
+}
+
+/* The config, parsed; NULL where there is none, or it is broken, which is said. */
+static ckpt_status read_config(checker *c, const ckpt_index *of, const ckpt_side_file *side, char **text,
+                               ckpt_config **config, ckpt_error *err) {
+  ckpt_error defect = {0};
+  c->config_path = ckpt_index_side_path(of, side);
+  if (side->n_bytes > CKPT_CONFIG_MAX_BYTES)
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "has %llu bytes (at most %llu)",
+                             (ull)side->n_bytes, (ull)CKPT_CONFIG_MAX_BYTES);
+  CKPT_TRY(load(of, side, text, err));
+  ckpt_status status = ckpt_config_parse(config, *text, side->n_bytes, NULL, &defect);
+  if (is_defect(status) && was_told(c->findings, c->config_path, defect.message)) return CKPT_OK;
+  if (is_defect(status))
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s", defect.message);
+  return status == CKPT_OK ? CKPT_OK : ckpt_fail(err, status, c->config_path, NULL, "%s", defect.message);
+}
+
+ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, const ckpt_index *like,
+                               ckpt_error *err) {
   checker c = {.findings = findings, .index = index, .arch = ckpt_arch_find(index->architecture)};
   const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+  const ckpt_index *of = side == NULL && like != NULL ? like : index;
   ckpt_config *config = NULL;
   char *text = NULL;
   ckpt_status status = CKPT_OK;
   if (index->source == NULL) return CKPT_OK;
-  if (side == NULL) {
+  if (of == like) side = ckpt_index_side_file(like, "config.json");
+  if (side == NULL)
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "config: there is none beside the tensors"));
-  } else if (side->n_bytes > CKPT_CONFIG_MAX_BYTES) {
-    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL, "config.json has %llu bytes",
-                               (ull)side->n_bytes));
-  } else {
-    ckpt_error defect = {0};
-    c.config_path = ckpt_source_path(index->source, side->file);
-    CKPT_TRY_GOTO(load(index, side, &text, err));
-    status = ckpt_config_parse(&config, text, side->n_bytes, NULL, &defect);
-    if (is_defect(status))
-      CKPT_TRY_GOTO(ckpt_findings_add(findings, err, CKPT_PROBLEM, c.config_path, NULL, "%s", defect.message));
-    else if (status != CKPT_OK)
-      CKPT_TRY_GOTO(ckpt_fail(err, status, c.config_path, NULL, "%s", defect.message));
-    c.config = config;
-    if (config != NULL) CKPT_TRY_GOTO(check_quantization(&c, err));
-    if (config != NULL) CKPT_TRY_GOTO(check_architecture(&c, side, text, err));
-  }
+  else
+    CKPT_TRY_GOTO(read_config(&c, of, side, &text, &config, err));
+  c.config = config;
+  if (config != NULL) CKPT_TRY_GOTO(check_quantization(&c, err));
+  if (config != NULL) CKPT_TRY_GOTO(check_architecture(&c, side, text, err));
   status = check_vocabulary(&c, err);
 done:
   ckpt_config_free(config);

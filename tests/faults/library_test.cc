@@ -379,7 +379,7 @@ TEST_F(Library, Verify) {
     ckpt_run_options run = RunOptions();
     ckpt_status status = ckpt_open(&index, kInput.c_str(), nullptr, err);
     if (status == CKPT_OK) status = ckpt_verify_structure(&findings, index, err);
-    if (status == CKPT_OK) status = ckpt_verify_config(&findings, index, err);
+    if (status == CKPT_OK) status = ckpt_verify_config(&findings, index, nullptr, err);
     if (status == CKPT_OK) status = ckpt_plan_new(&plan, err);
     if (status == CKPT_OK) status = ckpt_hashing_start(&hashing, index, nullptr, err);
     size_t n = index == nullptr ? 0 : index->n_tensors;
