@@ -68,6 +68,8 @@ static ckpt_status read_other(ckpt_index *index, const char *name, uint32_t numb
 
 static ckpt_status read_others(ckpt_index *index, const char *name, const ckpt_gguf_part *first, ckpt_error *err) {
   size_t n_prefix;
+  bool is_whole = true;
+  ckpt_error defect = {0};
   if (ckpt_source_root(index->source)[0] == '\0')
     return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "is file %u of %u, and memory has no others beside it",
                      first->number + 1, first->count);
@@ -75,12 +77,15 @@ static ckpt_status read_others(ckpt_index *index, const char *name, const ckpt_g
   for (uint32_t i = 1; i < first->count; i++) {
     char *other = ckpt_arena_printf(&index->arena, "%.*s-%05u-of-%05u.gguf", (int)n_prefix, name, i + 1, first->count);
     CKPT_TRY_ALLOC(other, err);
-    ckpt_error defect = {0};
-    CKPT_TRY(ckpt_defects_pass(&index->defects, read_other(index, other, i, first->count, &defect), &defect, err));
+    ckpt_status status = read_other(index, other, i, first->count, &defect);
+    is_whole = is_whole && status == CKPT_OK;
+    CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
   }
-  if (first->n_tensors < 0 || first->n_tensors == (int64_t)index->n_tensors) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, index->path, NULL, "split.tensors.count is %lld, its %u files hold %u tensors",
-                   (long long)first->n_tensors, first->count, index->n_tensors);
+  if (!is_whole || first->n_tensors < 0 || first->n_tensors == (int64_t)index->n_tensors) return CKPT_OK;
+  ckpt_status status =
+      ckpt_fail(&defect, CKPT_EFORMAT, index->path, NULL, "split.tensors.count is %lld, its %u files hold %u tensors",
+                (long long)first->n_tensors, first->count, index->n_tensors);
+  return ckpt_defects_pass(&index->defects, status, &defect, err);
 }
 
 ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt_open_options *options,

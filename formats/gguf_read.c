@@ -327,60 +327,77 @@ static ckpt_status read_pairs(reader *r, ckpt_gguf_part *part, ckpt_error *err) 
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-/* Shape as ours: the last axis of theirs, which counts from the fastest, is our first. */
-static ckpt_status read_shape(reader *r, const char *name, uint32_t *rank, uint64_t shape[CKPT_GGUF_MAX_RANK],
-                              ckpt_error *err) {
+/* A tensor's entry as it stands there. Shape as ours: the last axis of theirs, which counts from the fastest, is our
+ * first. */
+typedef struct entry {
+  uint32_t rank, type;
+  uint64_t shape[CKPT_GGUF_MAX_RANK], offset;
+} entry;
+
+static ckpt_status take_entry(reader *r, entry *e, ckpt_error *err) {
+  CKPT_TRY(take_name(r, 4096, "a tensor name", err));
+  CKPT_TRY(take_u32(r, &e->rank, "a tensor's number of axes", err));
+  if (e->rank > CKPT_GGUF_MAX_RANK)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, r->text, "%u axes (at most %d)", e->rank, CKPT_GGUF_MAX_RANK);
+  for (uint32_t i = e->rank; i-- > 0;) CKPT_TRY(take_u64(r, &e->shape[i], "a tensor's axis", err));
+  CKPT_TRY(take_u32(r, &e->type, "a tensor's type", err));
+  return take_u64(r, &e->offset, "a tensor's offset", err);
+}
+
+static ckpt_status check_shape(const reader *r, const entry *e, ckpt_error *err) {
   uint64_t n_elements = 1;
-  CKPT_TRY(take_u32(r, rank, "a tensor's number of axes", err));
-  if (*rank > CKPT_GGUF_MAX_RANK)
-    return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "%u axes (at most %d)", *rank, CKPT_GGUF_MAX_RANK);
-  for (uint32_t i = *rank; i-- > 0;) CKPT_TRY(take_u64(r, &shape[i], "a tensor's axis", err));
-  for (uint32_t i = 0; i < *rank; i++) {
-    if (shape[i] > INT64_MAX)
-      return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "axis %u has %lld elements", i, (long long)shape[i]);
-    if (!ckpt_mul_u64(n_elements, shape[i] == 0 ? 1 : shape[i], &n_elements) || n_elements > INT64_MAX)
-      return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "its axes have more than 2^63 elements together");
+  for (uint32_t i = 0; i < e->rank; i++) {
+    if (e->shape[i] > INT64_MAX)
+      return ckpt_fail(err, CKPT_EFORMAT, r->path, r->text, "axis %u has %lld elements", i, (long long)e->shape[i]);
+    if (!ckpt_mul_u64(n_elements, e->shape[i] == 0 ? 1 : e->shape[i], &n_elements) || n_elements > INT64_MAX)
+      return ckpt_fail(err, CKPT_EFORMAT, r->path, r->text, "its axes have more than 2^63 elements together");
   }
   return CKPT_OK;
 }
 
-static ckpt_status read_dtype(reader *r, const char *name, ckpt_dtype *dtype, uint64_t n_row, ckpt_error *err) {
-  uint32_t number;
-  CKPT_TRY(take_u32(r, &number, "a tensor's type", err));
-  *dtype = ckpt_dtype_of_ggml(number);
+static ckpt_status check_dtype(const reader *r, const entry *e, ckpt_dtype *dtype, ckpt_error *err) {
+  const uint64_t n_row = e->rank == 0 ? 1 : e->shape[e->rank - 1];
+  *dtype = ckpt_dtype_of_ggml(e->type);
   if (*dtype == CKPT_DTYPE_NONE)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, name, "type %u is none that ggml has (now)", number);
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, r->text, "type %u is none that ggml has (now)", e->type);
   const ckpt_dtype_row *row = ckpt_dtype_get(*dtype);
   if (n_row % row->block_elements == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "rows of %llu elements are no whole blocks of %s (%u)", (ull)n_row,
-                   row->name, row->block_elements);
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, r->text, "rows of %llu elements are no whole blocks of %s (%u)",
+                   (ull)n_row, row->name, row->block_elements);
 }
 
-static ckpt_status read_tensor(reader *r, ckpt_error *err) {
-  uint64_t shape[CKPT_GGUF_MAX_RANK] = {0};
-  uint32_t rank;
-  ckpt_dtype dtype;
-  ckpt_extent extent = {.file = r->file};
-  CKPT_TRY(take_name(r, 4096, "a tensor name", err));
+static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
   const char *name = r->text;
-  r->n_long_names += strlen(name) > CKPT_GGUF_MAX_NAME;
-  CKPT_TRY(read_shape(r, name, &rank, shape, err));
-  CKPT_TRY(read_dtype(r, name, &dtype, rank == 0 ? 1 : shape[rank - 1], err));
-  CKPT_TRY(take_u64(r, &extent.offset, "a tensor's offset", err));
+  ckpt_dtype dtype;
+  ckpt_extent extent = {.file = r->file, .offset = e->offset};
+  CKPT_TRY(check_shape(r, e, err));
+  CKPT_TRY(check_dtype(r, e, &dtype, err));
   uint64_t n_elements = 0;
-  bool is_sized = ckpt_product_u64(shape, rank, &n_elements) && ckpt_dtype_bytes(dtype, n_elements, &extent.n_stored);
+  bool is_sized =
+      ckpt_product_u64(e->shape, e->rank, &n_elements) && ckpt_dtype_bytes(dtype, n_elements, &extent.n_stored);
   if (!is_sized || extent.n_stored > INT64_MAX || extent.offset > INT64_MAX)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "%llu elements at byte %llu lie outside any file",
                      (ull)n_elements, (ull)extent.offset);
   extent.count = extent.n_stored / ckpt_dtype_get(dtype)->block_bytes;
-  return ckpt_index_add(r->index, name, strlen(name), dtype, rank, shape, ckpt_safetensors_role(name), &extent, 1, NULL,
-                        err);
+  return ckpt_index_add(r->index, name, strlen(name), dtype, e->rank, e->shape, ckpt_safetensors_role(name), &extent, 1,
+                        NULL, err);
+}
+
+static ckpt_status read_tensor(reader *r, ckpt_error *err) {
+  entry e = {0};
+  ckpt_error defect = {0};
+  CKPT_TRY(take_entry(r, &e, err));
+  r->n_long_names += strlen(r->text) > CKPT_GGUF_MAX_NAME;
+  ckpt_status status = add_tensor(r, &e, &defect);
+  CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
+  if (status == CKPT_OK) return CKPT_OK;
+  return ckpt_index_add_broken(r->index, r->text, ckpt_safetensors_role(r->text), r->file, err);
 }
 
 /* Ranges of the payload, to be sorted. */
 typedef struct range {
   uint64_t begin, end;
-  const char *name;
+  uint32_t number; /* of the tensor */
 } range;
 
 static int compare_ranges(const void *a, const void *b) {
@@ -390,22 +407,27 @@ static int compare_ranges(const void *a, const void *b) {
 }
 
 static ckpt_status refuse_overlap(const reader *r, ckpt_error *err) {
-  const uint32_t n_all = r->index->n_tensors - r->first_tensor;
-  range *ranges = reallocarray(NULL, (size_t)n_all + 1, sizeof *ranges);
+  ckpt_index *index = r->index;
+  range *ranges = reallocarray(NULL, (size_t)(index->n_tensors - r->first_tensor) + 1, sizeof *ranges), *before = NULL;
   CKPT_TRY_ALLOC(ranges, err);
   uint32_t n = 0;
-  for (uint32_t i = 0; i < n_all; i++) {
-    const ckpt_tensor *tensor = &r->index->tensors[r->first_tensor + i];
-    const ckpt_extent *extent = tensor->extents;
-    if (extent->n_stored != 0) ranges[n++] = (range){extent->offset, extent->offset + extent->n_stored, tensor->name};
+  for (uint32_t i = r->first_tensor; i < index->n_tensors; i++) {
+    const ckpt_extent *extent = index->tensors[i].extents;
+    if (extent->n_stored != 0) ranges[n++] = (range){extent->offset, extent->offset + extent->n_stored, i};
   }
   qsort(ranges, n, sizeof *ranges, compare_ranges);
+  ckpt_error defect = {0};
   ckpt_status status = CKPT_OK;
-  for (uint32_t i = 1; i < n && status == CKPT_OK; i++)
-    if (ranges[i].begin < ranges[i - 1].end)
-      status = ckpt_fail(err, CKPT_EFORMAT, r->path, ranges[i].name,
+  for (range *own = ranges; own < ranges + n && status == CKPT_OK; own++) {
+    if (before != NULL && own->begin < before->end) {
+      status = ckpt_fail(&defect, CKPT_EFORMAT, r->path, index->tensors[own->number].name,
                          "overlaps '%.80s' (begins at byte %llu of the payload, that one ends at %llu)",
-                         ranges[i - 1].name, (ull)ranges[i].begin, (ull)ranges[i - 1].end);
+                         index->tensors[before->number].name, (ull)own->begin, (ull)before->end);
+      status = ckpt_defects_pass(&index->defects, status, &defect, err);
+      ckpt_index_break(index, own->number, own->number + 1);
+    }
+    if (before == NULL || own->end > before->end) before = own;
+  }
   free(ranges);
   return status;
 }
@@ -415,26 +437,40 @@ static ckpt_status note_oddities(const reader *r, const ckpt_tensor *misplaced, 
                                  uint64_t n_payload, ckpt_error *err) {
   ckpt_index *index = r->index;
   if (r->n_long_names != 0)
-    CKPT_TRY(ckpt_index_note(index, true, err, "%s: tensor names of more than %d bytes, which ggml refuses: %llu",
-                             r->name, CKPT_GGUF_MAX_NAME, (ull)r->n_long_names));
+    CKPT_TRY(ckpt_index_problem(index, r->file, err, "tensor names of more than %d bytes, which ggml refuses: %llu",
+                                CKPT_GGUF_MAX_NAME, (ull)r->n_long_names));
   if (misplaced != NULL)
-    return ckpt_index_note(
-        index, true, err,
-        "%s: tensor '%.80s' lies at byte %llu of the payload, the padded ones before it end at %llu: "
-        "ggml refuses the file",
-        r->name, misplaced->name, (ull)misplaced->extents->offset, (ull)expected);
+    return ckpt_index_problem(index, r->file, err,
+                              "tensor '%.80s' lies at byte %llu of the payload, the padded ones before it end at %llu: "
+                              "ggml refuses the file",
+                              misplaced->name, (ull)misplaced->extents->offset, (ull)expected);
   if (n_payload > end)
-    return ckpt_index_note(index, true, err, "%s: %llu bytes follow the last tensor", r->name, (ull)(n_payload - end));
+    return ckpt_index_problem(index, r->file, err, "%llu bytes follow the last tensor", (ull)(n_payload - end));
   if (n_payload < end)
-    return ckpt_index_note(index, true, err, "%s: the padding of the last tensor lacks %llu bytes", r->name,
-                           (ull)(end - n_payload));
+    return ckpt_index_problem(index, r->file, err, "the padding of the last tensor lacks %llu bytes",
+                              (ull)(end - n_payload));
+  return CKPT_OK;
+}
+
+/* A tensor whose bytes are not in the file. */
+static ckpt_status check_within(const reader *r, uint32_t number, uint64_t n_payload, ckpt_error *err) {
+  const ckpt_tensor *tensor = &r->index->tensors[number];
+  const ckpt_extent *extent = tensor->extents;
+  if (ckpt_range_within(extent->offset, extent->n_stored, n_payload)) return CKPT_OK;
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_fail(&defect, CKPT_EFORMAT, r->path, tensor->name,
+                                 "truncated or lies: %llu bytes at byte %llu of a payload of %llu (download it again)",
+                                 (ull)extent->n_stored, (ull)extent->offset, (ull)n_payload);
+  CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
+  ckpt_index_break(r->index, number, number + 1);
   return CKPT_OK;
 }
 
 /* The tensors' places against each other and the file. */
 static ckpt_status place_tensors(reader *r, ckpt_error *err) {
-  const ckpt_index *index = r->index;
+  ckpt_index *index = r->index;
   const ckpt_tensor *misplaced = NULL;
+  bool is_known = true; /* where the tensor before ends */
   uint64_t end = 0, expected = 0;
   if (r->n_tensors == 0) return CKPT_OK;
   const uint64_t payload = r->at + ckpt_gguf_padding(r->at, r->alignment);
@@ -442,16 +478,16 @@ static ckpt_status place_tensors(reader *r, ckpt_error *err) {
   for (uint32_t i = r->first_tensor; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     const ckpt_extent *extent = tensor->extents;
-    if (!ckpt_range_within(extent->offset, extent->n_stored, n_payload))
-      return ckpt_fail(err, CKPT_EFORMAT, r->path, tensor->name,
-                       "truncated or lies: %llu bytes at byte %llu of a payload of %llu (download it again)",
-                       (ull)extent->n_stored, (ull)extent->offset, (ull)n_payload);
-    if (extent->offset != end && misplaced == NULL) misplaced = tensor, expected = end;
+    if (tensor->extent_form != CKPT_EXTENT_BROKEN) CKPT_TRY(check_within(r, i, n_payload, err));
+    bool was_known = is_known;
+    is_known = tensor->extent_form != CKPT_EXTENT_BROKEN;
+    if (!is_known) continue;
+    if (extent->offset != end && was_known && misplaced == NULL) misplaced = tensor, expected = end;
     end = extent->offset + extent->n_stored; /* within the file, so no overflow */
     end += ckpt_gguf_padding(end, r->alignment);
   }
-  if (misplaced != NULL) CKPT_TRY(refuse_overlap(r, err));
-  CKPT_TRY(note_oddities(r, misplaced, expected, end, n_payload, err));
+  if (misplaced != NULL || index->defects.n != 0) CKPT_TRY(refuse_overlap(r, err));
+  CKPT_TRY(note_oddities(r, misplaced, expected, is_known ? end : n_payload, n_payload, err));
   for (uint32_t i = r->first_tensor; i < index->n_tensors; i++)
     ((ckpt_extent *)(uintptr_t)index->tensors[i].extents)->offset += payload; /* the index's own, not frozen yet */
   return CKPT_OK;
@@ -515,6 +551,7 @@ ckpt_status ckpt_gguf_read_file(ckpt_index *index, uint32_t file, bool has_metad
   r->window = malloc(WINDOW_BYTES);
   ckpt_status status = r->window == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
   if (status == CKPT_OK) status = read_header(r, part, err);
+  if (status != CKPT_OK) ckpt_index_break(index, r->first_tensor, index->n_tensors); /* nothing of it is sure */
   (void)ckpt_fail_at(status, err, r->path, NULL);
   free(r->window);
   free(r);

@@ -209,7 +209,10 @@ void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end) {
 ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err) {
   const ckpt_extent nothing = {.file = file};
   uint32_t number = 0;
-  CKPT_TRY(ckpt_index_add(index, name, strlen(name), CKPT_U8, 0, NULL, role, &nothing, 1, &number, err));
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_index_add(index, name, strlen(name), CKPT_U8, 0, NULL, role, &nothing, 1, &number, &defect);
+  if (status == CKPT_EFORMAT || status == CKPT_ELIMIT) return CKPT_OK; /* it may be the name that is broken */
+  if (status != CKPT_OK) return ckpt_fail(err, status, NULL, NULL, "%s", defect.message);
   ckpt_index_break(index, number, number + 1);
   return CKPT_OK;
 }
@@ -271,10 +274,12 @@ static int compare_aliases(const void *a, const void *b) {
   return strcmp(((const alias_row *)a)->name, ((const alias_row *)b)->name);
 }
 
-static ckpt_status refuse_duplicate(const ckpt_index *index, const char *name, ckpt_error *err) {
+static ckpt_status refuse_duplicate(const ckpt_index *index, const ckpt_tensor *tensor, const char *name,
+                                    ckpt_error *err) {
   if (index->source == NULL) return ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
-  if (!index->is_unwrapped) return ckpt_fail(err, CKPT_EFORMAT, index->path, name, "appears twice");
-  return ckpt_fail(err, CKPT_EEXIST, index->path, name,
+  const char *file = ckpt_index_file_of(index, tensor);
+  if (!index->is_unwrapped) return ckpt_fail(err, CKPT_EFORMAT, file, name, "appears twice");
+  return ckpt_fail(err, CKPT_EEXIST, file, name,
                    "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
 }
 
@@ -326,7 +331,8 @@ static ckpt_status sort_names(ckpt_index *index, ckpt_error *err) {
     const char *name = index->tensors[index->by_name[i]].name;
     if (strcmp(index->tensors[index->by_name[i - 1]].name, name) != 0) continue;
     ckpt_error defect = {0};
-    CKPT_TRY(ckpt_defects_pass(&index->defects, refuse_duplicate(index, name, &defect), &defect, err));
+    CKPT_TRY(ckpt_defects_pass(
+        &index->defects, refuse_duplicate(index, &index->tensors[index->by_name[i]], name, &defect), &defect, err));
     ckpt_index_break(index, index->by_name[i], index->by_name[i] + 1);
     n++;
   }
@@ -354,7 +360,8 @@ static ckpt_status sort_aliases(ckpt_index *index, ckpt_error *err) {
     ckpt_error defect = {0};
     bool is_taken =
         ckpt_index_place(index, rows[i].name) >= 0 || (i != 0 && strcmp(rows[i - 1].name, rows[i].name) == 0);
-    ckpt_status status = is_taken ? refuse_duplicate(index, rows[i].name, &defect) : CKPT_OK;
+    ckpt_status status =
+        is_taken ? refuse_duplicate(index, &index->tensors[rows[i].tensor], rows[i].name, &defect) : CKPT_OK;
     CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
     if (is_taken) continue;
     index->alias_names[index->n_aliases] = rows[i].name;

@@ -170,7 +170,7 @@ void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end);
 /* Moves what is broken to `unread`, before names change: other tensors get other numbers. */
 ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err);
 
-/* Adds a broken one, of which no more than its name and file is known. */
+/* Adds a broken one, of which no more than its name and file is known; none where the name can be no tensor's. */
 ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err);
 
 /* Says that an archive is there; its name is copied. */

@@ -61,7 +61,7 @@ static ckpt_status reserve_stored(ckpt_index *index, ckpt_error *err) {
 
 static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckpt_tensor *master, ckpt_error *err) {
   if (!ckpt_tensor_same_shape(parameter, master))
-    return ckpt_fail(err, CKPT_EFORMAT, index->path, parameter->name,
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(index, master), parameter->name,
                      "its master copy %s has another shape (--weights model leaves masters alone)", master->name);
   ckpt_tensor stored = *parameter;
   index->stored[index->n_stored++] = stored;

@@ -7,6 +7,7 @@
 #include "job.h"
 #include "json_writer.h"
 #include "libckpt/error.h"
+#include "proving.h"
 #include "report.h"
 #include "text.h"
 
@@ -144,12 +145,27 @@ static ckpt_status scan_input(ckpt_scan *scan, const ckpt_args *args, const char
   return status;
 }
 
+/* What pickles take is known when they are read: at most 64 times their bytes, and no more than --memory. */
+static ckpt_status show_plan(const ckpt_args *args, ckpt_error *err) {
+  ckpt_scan_size size = {0};
+  char row[64], count[32];
+  for (uint32_t i = 0; i < args->n_inputs; i++) CKPT_TRY(ckpt_scan_measure(&size, args->inputs[i], err));
+  uint64_t most = ckpt_args_has(args, "memory") ? ckpt_args_size(args, "memory", 0) : UINT64_C(16) << 30;
+  uint64_t peak = size.n_largest < most / 64 ? 64 * size.n_largest : most;
+  snprintf(row, sizeof row, "scan %s file%s", ckpt_text_count(size.n_files, count), size.n_files == 1 ? "" : "s");
+  ckpt_proving_plan(args, row, &(ckpt_planned){size.n_bytes, size.n_bytes, peak});
+  return CKPT_OK;
+}
+
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_scan scan = {0};
   ckpt_job job;
   ckpt_status status = CKPT_OK;
-  if (ckpt_args_has(args, "plan")) status = ckpt_args_fail(args, &err, "has no --plan: it reads and writes nothing");
+  if (ckpt_args_has(args, "plan")) {
+    status = show_plan(args, &err);
+    return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+  }
   ckpt_job_begin(&job, args);
   if (!ckpt_args_has(args, "memory")) job.run.memory = 0; /* what the largest pickle takes */
   for (uint32_t i = 0; i < args->n_inputs && status == CKPT_OK; i++)

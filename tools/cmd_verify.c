@@ -129,7 +129,8 @@ static ckpt_status run_reading(reading *r, ckpt_error *err) {
 static ckpt_status take_digests(ckpt_verification *v, const ckpt_hashing *hashing, ckpt_error *err) {
   ckpt_error tie = {0};
   CKPT_TRY(ckpt_manifest_new(&v->actual, hashing, &tie, err));
-  v->is_formed = tie.status == CKPT_OK && v->n_unread == 0;
+  bool is_of_none = v->actual->n == 0 && v->input.index->n_tensors != 0;
+  v->is_formed = tie.status == CKPT_OK && v->n_unread == 0 && !is_of_none;
   v->content = v->actual->digest;
   if (tie.status == CKPT_OK) return CKPT_OK;
   return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, tie.file, tie.tensor, "%s", tie.message);
@@ -164,7 +165,14 @@ static ckpt_status warn_of_tie(ckpt_verification *v, ckpt_error *err) {
 
 static ckpt_status compare_digests(ckpt_verification *v, ckpt_error *err) {
   char actual[80], wanted[80];
+  const ckpt_index *index = v->input.index;
   if (v->actual == NULL) return CKPT_OK;
+  if (v->actual->n == 0 && index->n_tensors != 0 && (v->has_digest || v->expected != NULL)) {
+    const char *include = v->actual->include, *verb = strcmp(include, "all") == 0 ? "" : " (ckpt hash --include all)";
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, ckpt_index_file_of(index, NULL), NULL,
+                               "nothing to compare: none of its %u tensors is of --include %s%s", index->n_tensors,
+                               include, verb));
+  }
   if (v->expected != NULL)
     CKPT_TRY(ckpt_verify_manifest(&v->findings, v->input.index, v->actual, v->expected,
                                   ckpt_args_text(v->args, "manifest", NULL), err));
@@ -443,8 +451,8 @@ typedef struct opening {
 static void take_reported(void *arg, const ckpt_error *defect) {
   opening *o = arg;
   if (o->status == CKPT_OK)
-    o->status = ckpt_findings_add(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, "%s",
-                                  defect->message);
+    o->status =
+        ckpt_findings_add(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, "%s", defect->message);
 }
 
 /* Whether there is something at the path, which is no checkpoint or none that can be read. */

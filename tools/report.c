@@ -191,7 +191,7 @@ static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_wri
   }
   ckpt_emit_end(json);
   if (output->quantized != NULL) write_decisions(json, output->quantized);
-  ckpt_emit_text(json, "digest", ckpt_digest_text(&output->digest, digest));
+  ckpt_emit_text(json, "digest", output->is_of_none ? NULL : ckpt_digest_text(&output->digest, digest));
   ckpt_emit_number(json, "seconds", job->seconds);
   ckpt_emit_u64(json, "peak_bytes", ckpt_report_peak());
 }
@@ -222,7 +222,8 @@ int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_w
     ckpt_report_emit_notes(args, &json, outputs, n);
     ckpt_emit_end(&json);
   } else {
-    for (size_t i = 0; i < n; i++) ckpt_report_digest(&outputs[i].digest, outputs[i].path);
+    for (size_t i = 0; i < n; i++)
+      if (!outputs[i].is_of_none) ckpt_report_digest(&outputs[i].digest, outputs[i].path);
   }
   /* Results come before the closing lines where both go to one place. */
   if ((fflush(stdout) != 0 || ferror(stdout)) && !reader_is_gone())

@@ -50,6 +50,7 @@ typedef struct ckpt_written {
   size_t n_underflowed;                            /* the first tensors of them */
   const struct ckpt_quantize_decisions *quantized; /* of `quantize`, or NULL */
   ckpt_digest digest;
+  bool is_of_none; /* that digest, which is then none to print */
 } ckpt_written;
 
 /* `not written: ...` where something was dropped, with the output's path before it if is_named; the same for --json. */

@@ -406,6 +406,9 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
     CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
   if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
+  if (output->is_of_none)
+    CKPT_TRY(
+        add_note(j, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
   const char *architecture = holds_config(output) ? output->described->architecture : "";
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, &j->args->arena, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));
@@ -442,7 +445,8 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
                             .weights = j->input.index->weights,
                             .quantized = output->quantized,
                             .dropped = dropped,
-                            .digest = output->digest};
+                            .digest = output->digest,
+                            .is_of_none = output->is_of_none};
   CKPT_TRY(describe_left(j, written, err));
   CKPT_TRY(describe_notes(j, output, written, err));
   int dtype = CKPT_DTYPE_NONE;

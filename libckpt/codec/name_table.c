@@ -79,8 +79,9 @@ static ckpt_status refuse_twice(const ckpt_index *index, const ckpt_tensor *firs
   if (file_a == file_b)
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file_a), first->name,
                      "stands twice in the header");
-  return ckpt_fail(err, CKPT_EFORMAT, index->path, first->name, "stands in two files: %s and %s",
-                   ckpt_source_name(index->source, file_a), ckpt_source_name(index->source, file_b));
+  return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file_b), first->name,
+                   "stands in two files: %s and %s", ckpt_source_name(index->source, file_a),
+                   ckpt_source_name(index->source, file_b));
 }
 
 ckpt_status ckpt_name_table_refuse_twice(ckpt_index *index, ckpt_error *err) {

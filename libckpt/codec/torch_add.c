@@ -152,6 +152,23 @@ static bool is_tensors_only(const ckpt_torch_graph *g) {
   return true;
 }
 
+/* A tensor that is broken: told where all defects are asked for, and left out. */
+static ckpt_status pass_tensor(const ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ckpt_index *index,
+                               const char *name, ckpt_error *err) {
+  bool is_stored = index->source != NULL && tensor->storage < g->n_storages;
+  uint32_t file = is_stored ? g->storages[tensor->storage].extent.file : 0;
+  is_stored = is_stored && file < ckpt_source_count(index->source);
+  ckpt_error defect = {0};
+  ckpt_status status =
+      ckpt_fail(&defect, tensor->status, is_stored ? ckpt_source_path(index->source, file) : index->path, name, "%s",
+                tensor->reason);
+  CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
+  tensor->number = index->n_tensors;
+  CKPT_TRY(ckpt_index_add_broken(index, name, g->names[tensor->first_name].role, file, err));
+  if (index->n_tensors != tensor->number) return CKPT_OK;
+  return ckpt_fail(err, tensor->status, NULL, NULL, "%s", tensor->reason); /* nor can its name be one */
+}
+
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err) {
   ckpt_torch_unread seen = {.n_rows = 0};
@@ -168,8 +185,9 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
     else if (tensor->status == CKPT_EUNSUPPORTED) {
       ckpt_torch_unread_add(&seen, tensor->reason, name);
       CKPT_TRY(ckpt_index_add_unread(index, name, graph->names[tensor->first_name].role, tensor->reason, err));
-    } else
-      return ckpt_fail(err, tensor->status, index->path, name, "%s", tensor->reason);
+    } else {
+      CKPT_TRY(pass_tensor(graph, tensor, index, name, err));
+    }
   }
   graph->n_expanded = expanded(&budget, budget.n_viewed);
   settle_leaves(graph);

@@ -65,7 +65,12 @@ ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_inde
     }
     if (n == 0) continue;
     if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %" PRIu64 " more", n - N_SHOWN);
-    CKPT_TRY(is_dangerous ? ckpt_index_note(index, true, err, "would run code when it is unpickled: %s", text)
+    static const char dangerous[] = "would run code when it is unpickled: %s";
+    if (is_dangerous && globals->is_of_file) {
+      CKPT_TRY(ckpt_index_problem(index, globals->file, err, dangerous, text));
+      continue;
+    }
+    CKPT_TRY(is_dangerous ? ckpt_index_note(index, true, err, dangerous, text)
                           : ckpt_index_note(index, false, err, "speaks of classes that are not known: %s", text));
   }
   return CKPT_OK;
@@ -89,7 +94,7 @@ ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, ui
 ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
                                  ckpt_arena *arena, ckpt_error *err) {
   ckpt_pickle_report report;
-  ckpt_torch_globals globals = {.n = {0}};
+  ckpt_torch_globals globals = {.is_of_file = true, .file = file};
   CKPT_TRY(ckpt_torch_any_read(graph, index->source, file, arena, &report, err));
   index->version = graph->version == NULL ? "stream 1001" : ckpt_arena_copy(&index->arena, graph->version);
   CKPT_TRY_ALLOC(index->version, err);

@@ -23,6 +23,8 @@ enum { CKPT_TORCH_MAX_GLOBALS = 64 };
 typedef struct ckpt_torch_globals {
   const char *names[2][CKPT_TORCH_MAX_GLOBALS]; /* different ones, the first of them; in an arena */
   uint64_t n[2];
+  bool is_of_file; /* all of them are of one file */
+  uint32_t file;
 } ckpt_torch_globals;
 
 /* Adds those of one pickle: names that are new are copied, so that the report may go. ENOMEM. */

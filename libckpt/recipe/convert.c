@@ -367,6 +367,8 @@ static ckpt_status digest_outputs(ckpt_plan *plan, ckpt_error *err) {
     for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++)
       digests[k] = &plan->rows[index->tensors[index->by_name[k]].origin].digest;
     if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
+    plan->outputs[i].is_of_none =
+        status == CKPT_OK && index->n_tensors == 0 && plan->outputs[i].described->n_tensors != 0;
     ckpt_index_free(index);
     free(digests);
   }

@@ -201,6 +201,22 @@ ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_opt
   return status;
 }
 
+ckpt_status ckpt_scan_measure(ckpt_scan_size *size, const char *path, ckpt_error *err) {
+  ckpt_scan scan = {0};
+  ckpt_scanner scanner = {.scan = &scan};
+  walk w = {.scanner = &scanner};
+  ckpt_arena_init(&w.names, UINT64_MAX);
+  ckpt_status status = walk_path(&w, path, err);
+  size->n_files += w.n;
+  size->n_bytes += w.n_bytes;
+  for (uint32_t i = 0; i < w.n; i++)
+    if (w.files[i].n_bytes > size->n_largest) size->n_largest = w.files[i].n_bytes;
+  ckpt_arena_free(&w.names);
+  free(w.files);
+  ckpt_scan_free(&scan);
+  return status;
+}
+
 ckpt_status ckpt_scan_bytes(ckpt_scan *scan, const void *data, size_t n_bytes, const char *name, ckpt_error *err) {
   if (scan->arena.limit == 0) ckpt_arena_init(&scan->arena, UINT64_MAX);
   ckpt_scanner scanner = {.scan = scan};

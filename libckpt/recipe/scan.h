@@ -43,6 +43,12 @@ typedef struct ckpt_scan {
  * finding; ENOENT and EIO of the path itself, ENOMEM, ECANCELED fail. */
 ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_options *run, ckpt_error *err);
 
+/* How much that would look at; reads no file. Adds to *size. */
+typedef struct ckpt_scan_size {
+  uint64_t n_files, n_bytes, n_largest; /* n_largest: bytes of the largest file */
+} ckpt_scan_size;
+ckpt_status ckpt_scan_measure(ckpt_scan_size *size, const char *path, ckpt_error *err);
+
 /* The same of bytes in memory, under a name. */
 ckpt_status ckpt_scan_bytes(ckpt_scan *scan, const void *data, size_t n_bytes, const char *name, ckpt_error *err);
 void ckpt_scan_free(ckpt_scan *scan); /* a zeroed one is fine */

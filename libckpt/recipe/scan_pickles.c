@@ -145,8 +145,10 @@ static ckpt_status judge_row(const ckpt_scanner *s, const attempt *a, const ckpt
                        : global->n_built != 0 ? "builds"
                        : hands_over           ? "hands over for calling"
                                               : "names";
-    CKPT_TRY(ckpt_scan_problem(s, a->place, err, "%s %.700s, named at byte %llu (%s)", what, global->name,
-                               (ull)global->first, ckpt_pickle_verdict_name(global->verdict)));
+    bool is_script = strncmp(global->name, "__torch__.", 10) == 0;
+    CKPT_TRY(ckpt_scan_problem(s, a->place, err, "%s %.700s, named at byte %llu (%s%s)", what, global->name,
+                               (ull)global->first, ckpt_pickle_verdict_name(global->verdict),
+                               is_script ? ": TorchScript, code of the archive itself" : ""));
   }
   if (a->report.n_value_calls != 0)
     CKPT_TRY(ckpt_scan_problem(s, a->place, err, "calls at byte %llu what another call returned (foreign)",

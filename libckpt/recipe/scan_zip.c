@@ -291,6 +291,9 @@ ckpt_status ckpt_scan_zip(ckpt_scanner *s, const ckpt_place *place, ckpt_error *
   const search q = {.s = s, .place = place, .magic = "PK\5\6", .end = place->n_bytes, .see = see_end, .arg = &p};
   CKPT_TRY(run_search(&q, err));
   if (p.n != 0) return look_between(&p, place->n_bytes, err);
-  CKPT_TRY(ckpt_scan_problem(s, place, err, "readers differ about this zip archive: %s", defect.message));
+  bool is_memory = defect.status == CKPT_ELIMIT && s->run != NULL && s->run->memory != 0;
+  CKPT_TRY(is_memory ? ckpt_scan_problem(s, place, err, "its directory is not read: needs more than --memory (%s)",
+                                         defect.message)
+                     : ckpt_scan_problem(s, place, err, "readers differ about this zip archive: %s", defect.message));
   return carve(s, place, 0, place->n_bytes, err);
 }

@@ -178,22 +178,15 @@ TEST(Dcp, TooLittleMemoryIsNoDefect) {
 // Who asks for all defects gets each with its own tensor and words.
 TEST(Dcp, EachDefectIsReported) {
   const std::pair<const char *, std::vector<std::string>> cases[] = {
-      {"without-list", {"w: it has no list of chunks", "v: it has no list of chunks"}},
-      {"missing", {"w: 0 of 6 elements are stored", "v: 0 of 5 elements are stored"}}};
+      {"without-list", {"tensor 'w': it has no list of chunks", "tensor 'v': it has no list of chunks"}},
+      {"missing", {"tensor 'w': 0 of 6 elements are stored", "tensor 'v': 0 of 5 elements are stored"}}};
   for (const auto &[name, wanted] : cases) {
-    std::vector<std::string> reported;
-    ckpt_open_options options = {};
-    options.struct_size = sizeof options;
-    options.report_arg = &reported;
-    options.report = [](void *arg, const ckpt_error *defect) {
-      static_cast<std::vector<std::string> *>(arg)->push_back(std::string(defect->tensor) + ": " + defect->message);
-    };
     const std::string path = std::string(CKPT_TESTS_DIR) + "/golden-errors/dcp/chunks-of-two-" + name;
-    ckpt_index *index = nullptr;
-    ckpt_error err = {};
-    EXPECT_EQ(ckpt_open(&index, path.c_str(), &options, &err), CKPT_EFORMAT);
-    reported.push_back(std::string(err.tensor) + ": " + err.message);  // the last one is the failure itself
-    EXPECT_EQ(reported, wanted);
+    IndexPointer index(nullptr, ckpt_index_free);
+    const std::vector<std::string> reported = broken_parts(path, &index);
+    ASSERT_EQ(reported.size(), wanted.size()) << name;
+    for (size_t i = 0; i < wanted.size(); i++) EXPECT_EQ(reported[i], path + ": " + wanted[i]);
+    EXPECT_EQ(names_of(index.get()), "; w v") << name;
   }
 }
 

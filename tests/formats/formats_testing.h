@@ -46,6 +46,33 @@ inline std::string text_of(const ckpt_error &err) {
 }
 
 // The index of path, or null with err filled.
+// What opening reports of parts that are broken, in order; *index has the others, and names what it leaves out.
+inline std::vector<std::string> broken_parts(const std::string &path, IndexPointer *index) {
+  std::vector<std::string> reported;
+  ckpt_open_options options = {};
+  options.struct_size = sizeof options;
+  options.report_arg = &reported;
+  options.report = [](void *arg, const ckpt_error *defect) {
+    EXPECT_NE(defect->status, CKPT_OK);
+    char text[8192];
+    static_cast<std::vector<std::string> *>(arg)->push_back(ckpt_error_text(defect, text, sizeof text));
+  };
+  ckpt_index *opened = nullptr;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_open(&opened, path.c_str(), &options, &err), CKPT_OK) << err.message;
+  index->reset(opened);
+  if (opened != nullptr) EXPECT_EQ(opened->defects.n, reported.size());
+  return reported;
+}
+
+inline std::string names_of(const ckpt_index *index) {
+  std::string names;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    names += std::string(i == 0 ? "" : " ") + ckpt_index_at(index, i)->name;
+  for (uint32_t i = 0; i < index->n_unread; i++) names += std::string(i == 0 ? "; " : " ") + index->unread[i].name;
+  return names;
+}
+
 inline IndexPointer open(const std::string &path, ckpt_error *err, bool stored_names = true) {
   ckpt_open_options options = {};
   options.struct_size = sizeof options;

@@ -155,35 +155,54 @@ TEST(Hf, CutsAsTheHubCuts) {
   EXPECT_EQ(cut({0, 10, 0}, 10), "abc|");
 }
 
-// Who asks for all defects is told of each but the last, which is the failure; who does not gets the first.
+// Who asks for all defects is told of each, and gets what is whole; who does not gets the first.
 TEST(Hf, EveryBrokenShardIsReported) {
   Folder folder;
-  const std::string one = safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1");
+  const auto one = [](const std::string &name) {
+    return safetensors("{\"" + name + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1");
+  };
   spill(folder / "model.safetensors.index.json",
-        "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":\"3.safetensors\",\"d\":"
-        "\"4.safetensors\"}}");
-  spill(folder / "1.safetensors", one.substr(0, one.size() - 1));
-  spill(folder / "2.safetensors", one);
-  spill(folder / "4.safetensors", one.substr(0, 9));
+        "{\"metadata\":{\"total_size\":99},\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":"
+        "\"3.safetensors\",\"d\":\"4.safetensors\",\"ghost\":\"2.safetensors\",\"e\":\"5.safetensors\"}}");
+  spill(folder / "1.safetensors", one("a").substr(0, one("a").size() - 1));
+  spill(folder / "2.safetensors", one("b") + "tail");
+  spill(folder / "4.safetensors", one("d").substr(0, 9));
+  spill(folder / "5.safetensors", one("b"));
+  spill(folder / "config.json", "{");
   ckpt_error err = {};
   EXPECT_EQ(open(folder.path(), &err), nullptr);
   EXPECT_NE(text_of(err).find("1.safetensors: truncated"), std::string::npos) << text_of(err);
-  std::vector<std::string> reported;
-  ckpt_open_options options = {};
-  options.struct_size = sizeof options;
-  options.report_arg = &reported;
-  options.report = [](void *arg, const ckpt_error *defect) {
-    EXPECT_NE(defect->status, CKPT_OK);
-    static_cast<std::vector<std::string> *>(arg)->push_back(text_of(*defect));
-  };
-  ckpt_index *index = nullptr;
-  err = {};
-  EXPECT_EQ(ckpt_open(&index, folder.path().c_str(), &options, &err), CKPT_ENOTFOUND);
-  EXPECT_EQ(index, nullptr);
-  ASSERT_EQ(reported.size(), 2u);
-  EXPECT_NE(reported[0].find("1.safetensors: truncated"), std::string::npos) << reported[0];
-  EXPECT_NE(reported[1].find("4.safetensors: "), std::string::npos) << reported[1];
-  EXPECT_NE(text_of(err).find("a shard is missing: 3.safetensors"), std::string::npos) << text_of(err);
+  IndexPointer index(nullptr, ckpt_index_free);
+  const std::vector<std::string> reported = broken_parts(folder.path(), &index);
+  const char *const wanted[] = {"/1.safetensors: truncated",
+                                "/4.safetensors: truncated",
+                                "/model.safetensors.index.json: a shard is missing: 3.safetensors",
+                                "/5.safetensors: tensor 'b': stands in two files: 2.safetensors and 5.safetensors",
+                                "/model.safetensors.index.json: tensor 'ghost': should be in 2.safetensors, which",
+                                "/model.safetensors.index.json: tensor 'e': should be in 5.safetensors, which",
+                                "/config.json: "};
+  ASSERT_EQ(reported.size(), std::size(wanted));
+  for (size_t i = 0; i < reported.size(); i++)
+    EXPECT_EQ(reported[i].find(folder.path() + wanted[i]), 0u) << reported[i] << "\n" << wanted[i];
+  ASSERT_NE(index, nullptr);
+  EXPECT_EQ(names_of(index.get()), "b; a b c d ghost e");
+  ASSERT_EQ(index->n_notes, 1u);
+  EXPECT_STREQ(index->notes[0].message, "4 bytes follow the last tensor");
+  EXPECT_EQ(index->notes[0].file, folder / "2.safetensors");
+}
+
+// An index that cannot be read does not hide the shards beside it.
+TEST(Hf, ShardsOfABrokenIndexAreLookedAt) {
+  Folder folder;
+  spill(folder / "model.safetensors.index.json", "{\"weight_map\":{\"a\":");
+  spill(folder / "model-1.safetensors", safetensors("{\"a\":{\"dtype\":\"U9\",\"shape\":[1],\"data_offsets\":[0,1]},"
+                                                    "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+                                                    "12"));
+  IndexPointer index(nullptr, ckpt_index_free);
+  EXPECT_EQ(broken_parts(folder.path(), &index).size(), 2u);
+  ASSERT_NE(index, nullptr);
+  EXPECT_EQ(names_of(index.get()), "b; a");
+  EXPECT_EQ(index->n_notes, 0u); /* no hole where the broken one lies */
 }
 
 TEST(Hf, DtypesInTheConfigAreWhatIsWritten) {
