@@ -63,7 +63,8 @@ static ckpt_status check_padding(checking *c, const range *behind, ckpt_error *e
                            (ull)n_other, n_other == 1 ? "" : "s", (ull)first);
 }
 
-static void find_paddings(checking *c) {
+/* Of a file that holds broken tensors too, where is not known, no more than the padding itself is looked at. */
+static void find_paddings(checking *c, uint32_t alignment) {
   for (uint32_t i = 0; i < c->index->n_tensors; i++) {
     const ckpt_tensor *tensor = &c->index->tensors[i];
     const ckpt_extent *extent = tensor->extents;
@@ -77,6 +78,8 @@ static void find_paddings(checking *c) {
     const bool is_last = i + 1 == c->n || r[1].file != r->file;
     const uint64_t next = is_last ? ckpt_source_size(c->index->source, r->file) : r[1].begin;
     if (next > r->end) r->padded = next;
+    const uint64_t most = r->end + ckpt_gguf_padding(r->end, alignment);
+    if (c->index->defects.n != 0 && r->padded > most) r->padded = most;
     c->n_total += r->padded - r->end;
   }
 }
@@ -84,13 +87,15 @@ static void find_paddings(checking *c) {
 static ckpt_status check_paddings(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                                   ckpt_error *err) {
   checking c = {.findings = findings, .index = index, .run = run};
+  uint32_t alignment;
+  CKPT_TRY(ckpt_gguf_alignment(index, &alignment, err));
   ckpt_status status = CKPT_OK;
   c.ranges = reallocarray(NULL, (size_t)index->n_tensors + 1, sizeof *c.ranges);
   c.window = malloc(WINDOW_BYTES);
   if (c.ranges == NULL || c.window == NULL)
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   else
-    find_paddings(&c);
+    find_paddings(&c, alignment);
   for (uint32_t i = 0; i < c.n && status == CKPT_OK; i++) status = check_padding(&c, &c.ranges[i], err);
   free(c.ranges);
   free(c.window);

@@ -147,6 +147,7 @@ static ckpt_status find_shard(map *m, const char *shard, bool *is_new, ckpt_erro
   ckpt_status status = ckpt_source_add(m->index->source, shard, &m->shard_file, &size, &absent);
   m->is_lost = status != CKPT_OK || (m->shard_file < m->n_failed && m->failed[m->shard_file] != 0);
   if (status == CKPT_OK) return CKPT_OK;
+  m->shard_file = UINT32_MAX;
   return ckpt_fail(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, "%s", absent.message);
 }
 
@@ -229,14 +230,12 @@ static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, c
   bool is_new;
   ckpt_error defect = {0};
   ckpt_status status = find_shard(m, shard, &is_new, &defect);
+  if (status != CKPT_OK && m->index->defects.report == NULL)
+    return ckpt_fail(err, status, defect.file, NULL, "%s", defect.message); /* gone since the first walk */
+  defect = (ckpt_error){0};
   int64_t number = ckpt_name_table_find(m->table, tensor);
-  if (!m->is_lost) {
-    defect = (ckpt_error){0};
-    status = check_entry(m, tensor, shard, number, &defect);
-    CKPT_TRY(ckpt_defects_pass(&m->index->defects, status, &defect, err));
-  } else if (!ckpt_is_defect(status) && status != CKPT_OK) {
-    return ckpt_fail(err, status, defect.file, NULL, "%s", defect.message);
-  }
+  if (number >= 0 || !m->is_lost) status = check_entry(m, tensor, shard, number, &defect);
+  if (defect.status != CKPT_OK) CKPT_TRY(ckpt_defects_pass(&m->index->defects, status, &defect, err));
   m->is_unsure = m->is_unsure || number < 0 || m->index->tensors[number].extent_form == CKPT_EXTENT_BROKEN;
   if (number >= 0) return CKPT_OK;
   return ckpt_index_add_broken(m->index, tensor, ckpt_safetensors_role(tensor), m->file, err);

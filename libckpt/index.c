@@ -511,12 +511,12 @@ static bool begins_in(const ckpt_index *index, const ckpt_tensor *tensor, uint32
 const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tensor) {
   uint32_t file = 0, other;
   if (tensor != NULL) return begins_in(index, tensor, &file) ? ckpt_source_path(index->source, file) : index->path;
+  for (uint32_t i = 0; index->source != NULL && i < ckpt_source_count(index->source); i++)
+    if (ckpt_text_ends(ckpt_source_name(index->source, i), ".index.json")) return ckpt_source_path(index->source, i);
   bool is_one = index->n_tensors != 0 && begins_in(index, &index->tensors[0], &file);
   for (uint32_t i = 1; i < index->n_tensors && is_one; i++)
     is_one = !begins_in(index, &index->tensors[i], &other) || other == file;
   if (is_one) return ckpt_source_path(index->source, file);
-  for (uint32_t i = 0; index->source != NULL && i < ckpt_source_count(index->source); i++)
-    if (ckpt_text_ends(ckpt_source_name(index->source, i), ".index.json")) return ckpt_source_path(index->source, i);
   return index->path;
 }
 

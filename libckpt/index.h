@@ -206,8 +206,8 @@ int64_t ckpt_index_place(const ckpt_index *index, const char *name);
 /* The side file with this name, or NULL. */
 const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name);
 
-/* The path of the file that a tensor begins in: where to look, and what to download again. Of NULL: of the one file
- * that all tensors are in, or of the index of shards; the folder where there is no such. Borrowed. */
+/* The path of the file that a tensor begins in: where to look, and what to download again. Of NULL: of the index
+ * of shards, or of the one file that all tensors are in; the folder where there is no such. Borrowed. */
 const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tensor);
 
 /* The path of a side file as messages name it: below what the user gave; its bare name in a description, which has no

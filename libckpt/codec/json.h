@@ -64,8 +64,8 @@ ckpt_status ckpt_json_expect(ckpt_json *json, ckpt_json_token wanted, const char
 /* Reads past the next value (after a KEY: its value), checking it without keeping text of any length. */
 ckpt_status ckpt_json_skip(ckpt_json *json, ckpt_error *err);
 
-/* After a failure over what a value says: reads on until `depth` containers are open (ckpt_json_depth before the value),
- * past its end. Fails as before where the text itself is no JSON, which cannot be read on. */
+/* After a failure over what a value says: reads on, past its end, until `depth` containers are open (ckpt_json_depth
+ * before the value). Fails as before where the text itself is no JSON, which cannot be read on. */
 ckpt_status ckpt_json_resume(ckpt_json *json, uint32_t depth, ckpt_error *err);
 uint32_t ckpt_json_depth(const ckpt_json *json); /* as above */
 

@@ -43,10 +43,12 @@ typedef struct ckpt_scan {
  * finding; ENOENT and EIO of the path itself, ENOMEM, ECANCELED fail. */
 ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_options *run, ckpt_error *err);
 
-/* How much that would look at; reads no file. Adds to *size. */
+/* How much that looks at. */
 typedef struct ckpt_scan_size {
   uint64_t n_files, n_bytes, n_largest; /* n_largest: bytes of the largest file */
 } ckpt_scan_size;
+
+/* Adds what ckpt_scan_path would look at to *size, and reads none of it. Fails as that does. */
 ckpt_status ckpt_scan_measure(ckpt_scan_size *size, const char *path, ckpt_error *err);
 
 /* The same of bytes in memory, under a name. */

@@ -174,6 +174,8 @@ static ckpt_status check_layer_row(checker *c, const ckpt_arch_name *row, uint64
                                  "of layer %llu, but config.json says %s %llu", (ull)numbers[0], c->arch->n_layers,
                                  (ull)n_layers));
   }
+  for (uint32_t i = 0; i < c->index->n_unread && n_found == 0; i++)
+    n_found += ckpt_arch_match(c->arch, c->index->unread[i].name, numbers) == row;
   if (n_found == 0) {
     if (row->notes & CKPT_NAME_OPTIONAL || c->is_quantized) return CKPT_OK; /* packed under other names */
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), row->hf,

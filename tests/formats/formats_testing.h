@@ -61,7 +61,7 @@ inline std::vector<std::string> broken_parts(const std::string &path, IndexPoint
   ckpt_error err = {};
   EXPECT_EQ(ckpt_open(&opened, path.c_str(), &options, &err), CKPT_OK) << err.message;
   index->reset(opened);
-  if (opened != nullptr) EXPECT_EQ(opened->defects.n, reported.size());
+  EXPECT_EQ(opened == nullptr ? 0 : opened->defects.n, reported.size());
   return reported;
 }
 
