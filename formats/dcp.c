@@ -215,6 +215,7 @@ static ckpt_status read_items(ckpt_index *index, ckpt_dcp_objects *objects, cons
   ckpt_status status;
   CKPT_TRY_GOTO(has_own(p) ? read_metadata(index, &metadata, p, NULL, err)
                            : read_parts(index, &metadata, parts_of(p), err));
+  if (index->defects.report != NULL) index->defects.path = ckpt_source_path(index->source, 0); /* the metadata's */
   CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
   CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, stored_names, err));
   CKPT_TRY_GOTO(describe_folder(index, &metadata, err));

@@ -114,8 +114,12 @@ done:
   return status;
 }
 
-/* What is damaged or not understood is left out, and said; the first of them by name. */
-static ckpt_status refuse(ckpt_dcp_objects *objects, const char *name, const ckpt_error *why, ckpt_error *err) {
+/* What is damaged or not understood is left out, and said: each where all defects are asked for, else the first of them
+ * by name. */
+static ckpt_status refuse(ckpt_dcp_objects *objects, const ckpt_dcp_slice *at, const char *name, const ckpt_error *why,
+                          ckpt_error *err) {
+  if (objects->index->defects.report != NULL)
+    return ckpt_index_problem(objects->index, at->file, err, "not read: %.200s (%.300s)", name, why->message);
   if (objects->n_refused++ != 0) return CKPT_OK;
   objects->refused = ckpt_arena_printf(&objects->index->arena, "%.200s (%.300s)", name, why->message);
   CKPT_TRY_ALLOC(objects->refused, err);
@@ -144,7 +148,7 @@ ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, 
                                                                    at->n_bytes, &index->arena, &report, &why);
   CKPT_TRY_GOTO(ckpt_torch_globals_add(&objects->globals, &report, &index->arena, err));
   if (read == CKPT_EFORMAT || read == CKPT_EUNSUPPORTED) {
-    status = refuse(objects, name, &why, err);
+    status = refuse(objects, at, name, &why, err);
     goto done;
   }
   if (read != CKPT_OK) {

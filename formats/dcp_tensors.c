@@ -566,7 +566,7 @@ static ckpt_status refuse_missing(adder *a, ckpt_error *err) {
     size_t end = strlen(listed);
     if (n++ < MAX_LISTED) snprintf(listed + end, sizeof listed - end, "%s%.100s", end == 0 ? "" : ", ", a->missing[i]);
   }
-  return ckpt_fail(err, CKPT_ENOTFOUND, a->index->path, NULL,
+  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL,
                    "%u of the files that its metadata names are missing: %s%s (__R_... are rank R's; copy them, or "
                    "save again)",
                    n, listed, n > MAX_LISTED ? ", ..." : "");

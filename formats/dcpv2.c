@@ -355,16 +355,16 @@ static ckpt_status read_item(reader *r, const ckpt_dcpv2_item *item, ckpt_error 
   for (uint64_t i = 0; i < item->files->n; i++) {
     const ckpt_object *rank = item->files->items[2 * i];
     if (rank->kind != CKPT_OBJECT_INT || rank->integer < 0)
-      return ckpt_fail(err, CKPT_EFORMAT, r->index->path, item->key, "the metadata's ranks are no numbers");
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, item->key, "the metadata's ranks are no numbers");
     CKPT_TRY(read_rank(r, item, (uint64_t)rank->integer, item->files->items[2 * i + 1], &is_first, err));
   }
   for (uint32_t i = 0; i < item->n; i++)
     if (item->places[i].used == NULL && r->n_missing != 0)
-      return ckpt_fail(err, CKPT_ENOTFOUND, r->index->path, item->places[i].name,
+      return ckpt_fail(err, CKPT_ENOTFOUND, NULL, item->places[i].name,
                        "in none of the files that are there: %llu are missing, first %s (copy them, or save again)",
                        (ull)r->n_missing, r->missing);
     else if (item->places[i].used == NULL && r->n_others == 0)
-      return ckpt_fail(err, CKPT_EFORMAT, r->index->path, item->places[i].name, "it is in none of its files");
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, item->places[i].name, "it is in none of its files");
   return CKPT_OK;
 }
 
@@ -415,9 +415,8 @@ static ckpt_status add_tensor(reader *r, const chunk *chunks, uint32_t n, ckpt_e
     if (chunks[i].dtype != first->dtype || chunks[i].is_placed != first->is_placed ||
         (first->is_placed &&
          (chunks[i].box->rank != rank || memcmp(chunks[i].box->shape, first->box->shape, rank * sizeof *shape) != 0)))
-      return ckpt_fail(err, CKPT_EFORMAT, r->index->path, first->name,
-                       "ranks %llu and %llu say different dtypes or shapes", (ull)first->of_rank,
-                       (ull)chunks[i].of_rank);
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, first->name, "ranks %llu and %llu say different dtypes or shapes",
+                       (ull)first->of_rank, (ull)chunks[i].of_rank);
     is_strided = is_strided || (rank != 0 && chunks[i].strides != NULL);
   }
   for (uint32_t i = 0; i < (first->is_placed ? n : 1); i++) {
@@ -428,7 +427,7 @@ static ckpt_status add_tensor(reader *r, const chunk *chunks, uint32_t n, ckpt_e
   memcpy(shape, first->box->shape, sizeof shape);
   uint64_t block = ckpt_dtype_get(first->dtype)->block_elements;
   if (rank != 0 && __builtin_mul_overflow(shape[rank - 1], block, &shape[rank - 1]))
-    return ckpt_fail(err, CKPT_EFORMAT, r->index->path, first->name, "shape has more than 2^64 elements");
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, first->name, "shape has more than 2^64 elements");
   CKPT_TRY(ckpt_index_add(r->index, first->name, strlen(first->name), (ckpt_dtype)first->dtype, rank, shape,
                           (ckpt_role)first->role, r->extents, n_extents, &number, err));
   r->index->tensors[number].extent_form = (uint8_t)(rank == 0    ? CKPT_EXTENT_FLAT
@@ -520,6 +519,7 @@ static ckpt_status read_all(reader *r, const ckpt_probe *p, ckpt_error *err) {
   CKPT_TRY(ckpt_source_add(index->source, CKPT_DCPV2_METADATA, &file, &n_bytes, err));
   CKPT_TRY(ckpt_dcpv2_metadata_read(&r->metadata, index->source, file, err));
   CKPT_TRY(take_file(r, file, err));
+  if (index->defects.report != NULL) index->defects.path = ckpt_source_path(index->source, file);
   for (uint32_t i = 0; i < r->metadata.n; i++) r->has_model = r->has_model || is_model(r->metadata.items[i].key);
   for (uint32_t i = 0; i < r->metadata.n; i++) {
     ckpt_error defect = {0};

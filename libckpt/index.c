@@ -276,11 +276,12 @@ static int compare_aliases(const void *a, const void *b) {
 
 static ckpt_status refuse_duplicate(const ckpt_index *index, const ckpt_tensor *tensor, const char *name,
                                     ckpt_error *err) {
-  if (index->source == NULL) return ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
   const char *file = ckpt_index_file_of(index, tensor);
-  if (!index->is_unwrapped) return ckpt_fail(err, CKPT_EFORMAT, file, name, "appears twice");
-  return ckpt_fail(err, CKPT_EEXIST, file, name,
-                   "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
+  if (index->is_unwrapped)
+    return ckpt_fail(err, CKPT_EEXIST, file, name,
+                     "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
+  if (index->source == NULL) return ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
+  return ckpt_fail(err, CKPT_EFORMAT, file, name, "appears twice");
 }
 
 int64_t ckpt_index_place(const ckpt_index *index, const char *name) {
@@ -305,7 +306,7 @@ ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err) {
       continue;
     }
     index->n_extents -= tensor->n_extents;
-    CKPT_TRY(ckpt_index_add_unread(index, tensor->name, (ckpt_role)tensor->role, err));
+    CKPT_TRY(ckpt_index_add_unread(index, tensor->name, (ckpt_role)tensor->role, "broken", err));
   }
   if (n != index->n_tensors) index->objects = NULL;
   index->n_tensors = n;
@@ -378,7 +379,8 @@ static ckpt_status check_cover(ckpt_index *index, ckpt_error *err) {
     ckpt_tensor *tensor = &index->tensors[i];
     if (tensor->extent_form == CKPT_EXTENT_BROKEN) continue;
     ckpt_status status = ckpt_cover_check(tensor, index->source, &defect);
-    ckpt_fail_at(status, &defect, NULL, tensor->name);
+    const char *file = index->defects.report == NULL ? NULL : ckpt_index_file_of(index, tensor);
+    ckpt_fail_at(status, &defect, tensor->n_extents == 0 ? NULL : file, tensor->name);
     CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
     if (status != CKPT_OK) ckpt_index_break(index, i, i + 1);
   }

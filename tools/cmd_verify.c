@@ -101,7 +101,7 @@ static ckpt_status pass_tensor(void *arg, size_t item, ckpt_status status, const
   ckpt_error known = *defect;
   ckpt_fail_at(status, &known, ckpt_index_file_of(index, tensor), tensor->name);
   r->v->n_unread++;
-  return take_defect(r->v, status, &known, err);
+  return ckpt_findings_add(&r->v->findings, err, CKPT_PROBLEM, known.file, known.tensor, "%s", known.message);
 }
 
 static ckpt_status take_slice(void *arg, const ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
@@ -457,9 +457,8 @@ static void take_reported(void *arg, const ckpt_error *defect) {
 
 /* Whether there is something at the path, which is no checkpoint or none that can be read. */
 static bool is_unopened(const ckpt_verification *v, ckpt_status status) {
-  bool is_request = status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT; /* unless the files are to be compared */
-  return v->input.index == NULL && access(v->args->inputs[0], F_OK) == 0 &&
-         (ckpt_is_defect(status) || (is_request && ckpt_args_has(v->args, "sums")));
+  bool is_unknown = status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT;
+  return v->input.index == NULL && access(v->args->inputs[0], F_OK) == 0 && (ckpt_is_defect(status) || is_unknown);
 }
 
 /* Files are what they are, whether a checkpoint can be read from them or not. */

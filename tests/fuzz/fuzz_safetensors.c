@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-  ckpt_open_options options = {.struct_size = sizeof options, .max_index_bytes = 64 << 20};
+  ckpt_open_options options = {.struct_size = sizeof options, .max_index_bytes = 64 << 20, .report = fuzz_report};
   ckpt_error err = {0};
   ckpt_index *index;
   ckpt_status status = ckpt_open_memory(&index, data, n_bytes, "fuzz", &options, &err);

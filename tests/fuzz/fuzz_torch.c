@@ -65,7 +65,7 @@ static void check(const ckpt_index *index, size_t n_bytes) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-  ckpt_open_options options = {.struct_size = sizeof options, .max_index_bytes = 64 << 20};
+  ckpt_open_options options = {.struct_size = sizeof options, .max_index_bytes = 64 << 20, .report = fuzz_report};
   ckpt_error err = {0};
   ckpt_index *index;
   bool is_file =

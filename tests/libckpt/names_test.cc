@@ -131,7 +131,8 @@ TEST_F(NamesTest, ABareModelGetsItsPrefix) {
 TEST_F(NamesTest, CollisionsAreRefused) {
   Add("a.b");
   Add("module.a.b");
-  EXPECT_EQ(Canonical(), CKPT_EEXIST);
+  ASSERT_EQ(Canonical(), CKPT_OK);
+  EXPECT_EQ(ckpt_index_finish(index_, &err_), CKPT_EEXIST);
   EXPECT_STREQ(err_.tensor, "a.b");
   EXPECT_STREQ(err_.message, "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
 }
@@ -140,7 +141,8 @@ TEST_F(NamesTest, CollisionWithAnAliasIsRefused) {
   uint32_t number = Add("x");
   ASSERT_EQ(ckpt_index_alias(index_, number, "_orig_mod.y", nullptr), CKPT_OK);
   Add("y");
-  EXPECT_EQ(Canonical(), CKPT_EEXIST);
+  ASSERT_EQ(Canonical(), CKPT_OK);
+  EXPECT_EQ(ckpt_index_finish(index_, &err_), CKPT_EEXIST);
   EXPECT_STREQ(err_.tensor, "y");
 }
 
