@@ -351,13 +351,17 @@ static ckpt_status read_rank(reader *r, const ckpt_dcpv2_item *item, uint64_t ra
 }
 
 static ckpt_status read_item(reader *r, const ckpt_dcpv2_item *item, ckpt_error *err) {
+  const uint64_t n_before = r->index->defects.n;
   bool is_first = true;
+  ckpt_error defect = {0};
   for (uint64_t i = 0; i < item->files->n; i++) {
     const ckpt_object *rank = item->files->items[2 * i];
     if (rank->kind != CKPT_OBJECT_INT || rank->integer < 0)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, item->key, "the metadata's ranks are no numbers");
-    CKPT_TRY(read_rank(r, item, (uint64_t)rank->integer, item->files->items[2 * i + 1], &is_first, err));
+    ckpt_status status = read_rank(r, item, (uint64_t)rank->integer, item->files->items[2 * i + 1], &is_first, &defect);
+    CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
   }
+  if (r->index->defects.n != n_before) return CKPT_OK; /* what that leaves holes in is told of */
   for (uint32_t i = 0; i < item->n; i++)
     if (item->places[i].used == NULL && r->n_missing != 0)
       return ckpt_fail(err, CKPT_ENOTFOUND, NULL, item->places[i].name,

@@ -246,7 +246,7 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
   const char *first = NULL;
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->n_tensors; i++) {
-    if (m->seen[i >> 3] >> (i & 7) & 1) continue;
+    if ((m->seen[i >> 3] >> (i & 7) & 1) != 0 || m->index->tensors[i].extent_form == CKPT_EXTENT_BROKEN) continue;
     if (n++ == 0) first = m->index->tensors[i].name;
   }
   if (n != 0)

@@ -455,10 +455,15 @@ static void take_reported(void *arg, const ckpt_error *defect) {
         ckpt_findings_add(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, "%s", defect->message);
 }
 
-/* Whether there is something at the path, which is no checkpoint or none that can be read. */
-static bool is_unopened(const ckpt_verification *v, ckpt_status status) {
-  bool is_unknown = status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT;
-  return v->input.index == NULL && access(v->args->inputs[0], F_OK) == 0 && (ckpt_is_defect(status) || is_unknown);
+/* Whether there is something at the path, which is no checkpoint or none that can be read. Of a folder as a whole it is
+ * the request that cannot be met (several checkpoints), unless its files are to be compared. */
+static bool is_unopened(const ckpt_verification *v, const ckpt_error *defect) {
+  const char *path = v->args->inputs[0];
+  struct stat found;
+  if (v->input.index != NULL || stat(path, &found) != 0) return false;
+  bool is_unknown = defect->status == CKPT_EUNSUPPORTED || defect->status == CKPT_ELIMIT;
+  bool is_request = S_ISDIR(found.st_mode) && strcmp(defect->file, path) == 0 && !ckpt_args_has(v->args, "sums");
+  return ckpt_is_defect(defect->status) || (is_unknown && !is_request);
 }
 
 /* Files are what they are, whether a checkpoint can be read from them or not. */
@@ -479,7 +484,7 @@ static ckpt_status verify(ckpt_verification *v, ckpt_error *err) {
   CKPT_TRY(check_args(v, err));
   ckpt_status status = ckpt_input_open_all(&v->input, v->args, 0, take_reported, &o, &defect);
   CKPT_TRY(o.status);
-  if (status != CKPT_OK && is_unopened(v, status)) return verify_files(v, &defect, err);
+  if (status != CKPT_OK && is_unopened(v, &defect)) return verify_files(v, &defect, err);
   if (status != CKPT_OK) CKPT_TRY(take_defect(v, status, &defect, err));
   if (v->input.index == NULL) return CKPT_OK;
   v->n_unread = v->input.index->defects.n;

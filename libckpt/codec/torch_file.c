@@ -65,13 +65,12 @@ ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_inde
     }
     if (n == 0) continue;
     if (n > N_SHOWN) snprintf(text + n_text, sizeof text - n_text, " and %" PRIu64 " more", n - N_SHOWN);
-    static const char dangerous[] = "would run code when it is unpickled: %s";
-    if (is_dangerous && globals->is_of_file) {
-      CKPT_TRY(ckpt_index_problem(index, globals->file, err, dangerous, text));
-      continue;
-    }
-    CKPT_TRY(is_dangerous ? ckpt_index_note(index, true, err, dangerous, text)
-                          : ckpt_index_note(index, false, err, "speaks of classes that are not known: %s", text));
+    if (!is_dangerous)
+      CKPT_TRY(ckpt_index_note(index, false, err, "speaks of classes that are not known: %s", text));
+    else if (globals->is_of_file)
+      CKPT_TRY(ckpt_index_problem(index, globals->file, err, "would run code when it is unpickled: %s", text));
+    else
+      CKPT_TRY(ckpt_index_note(index, true, err, "would run code when it is unpickled: %s", text));
   }
   return CKPT_OK;
 }

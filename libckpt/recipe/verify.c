@@ -136,7 +136,7 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
   if (is_mixed)
     return ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL,
                              "its %u numbered files are not of one set (like %s)", n_seen, first);
-  if (n_numbers < n_total)
+  if (n_numbers < n_total && index->defects.n == 0) /* else it is told which are broken or missing */
     return ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, NULL,
                              "tensors come from %u of the %u numbered files (like %s)", n_numbers, n_total, first);
   return CKPT_OK;

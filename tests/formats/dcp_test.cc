@@ -185,7 +185,7 @@ TEST(Dcp, EachDefectIsReported) {
     IndexPointer index(nullptr, ckpt_index_free);
     const std::vector<std::string> reported = broken_parts(path, &index);
     ASSERT_EQ(reported.size(), wanted.size()) << name;
-    for (size_t i = 0; i < wanted.size(); i++) EXPECT_EQ(reported[i], path + ": " + wanted[i]);
+    for (size_t i = 0; i < wanted.size(); i++) EXPECT_EQ(reported[i], path + "/.metadata: " + wanted[i]);
     EXPECT_EQ(names_of(index.get()), "; w v") << name;
   }
 }

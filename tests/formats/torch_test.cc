@@ -641,7 +641,7 @@ TEST(Torch, CodeIsNamedAndNotRun) {
   ckpt_error err = {};
   IndexPointer index = open_bytes(bytes, &err, false);
   ASSERT_NE(index, nullptr) << text_of(err);
-  EXPECT_EQ(notes_of(index.get()), (std::vector<std::string>{"! would run code when it is unpickled: os.system",
+  EXPECT_EQ(notes_of(index.get()), (std::vector<std::string>{"! memory: would run code when it is unpickled: os.system",
                                                              "speaks of classes that are not known: mine.Thing"}));
   EXPECT_EQ(index->n_tensors, 1u);
 }
