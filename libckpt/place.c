@@ -120,9 +120,21 @@ static ckpt_status write_run(ckpt_mover *mover, const ckpt_extent *extent, uint6
   return CKPT_OK;
 }
 
-/* Whether what has been read up to `span` goes on over a gap: runs that fill half a window are read alone. */
+/* Whether what has been read up to `span` goes on over a gap: not where a window does not hold the run behind it too.
+ */
 static bool reads_on(uint64_t run, uint64_t span, uint64_t gap) {
-  return gap == 0 || (run < CKPT_WINDOW_BYTES / 2 && ckpt_gap_is_read(span, gap));
+  return gap == 0 || (run < CKPT_WINDOW_BYTES / 2 && gap <= CKPT_WINDOW_BYTES - 2 * run && ckpt_gap_is_read(span, gap));
+}
+
+/* As far as a window from the run at `stored` reaches, `end` at most: where it cannot hold what is left of the
+ * innermost axis, to the end of a run, so that nothing is read twice. */
+static int64_t window_end(const walk *w, const uint64_t *at, int64_t stored, int64_t end) {
+  if (w->n_axes == 0 || w->run_bytes >= CKPT_WINDOW_BYTES / 2) return end;
+  const walk_axis *inner = &w->axes[w->n_axes - 1];
+  if (inner->stored <= 0) return end;
+  const uint64_t n_fit = (CKPT_WINDOW_BYTES - w->run_bytes) / (uint64_t)inner->stored;
+  const int64_t cut = stored + (int64_t)(w->run_bytes + n_fit * (uint64_t)inner->stored);
+  return n_fit < inner->count - 1 - at[w->n_axes - 1] && cut < end ? cut : end;
 }
 
 uint64_t ckpt_place_fetched(uint32_t rank, const uint64_t *units, const uint64_t *count, uint32_t unit_bytes) {
@@ -158,6 +170,7 @@ static ckpt_status walk_move(ckpt_mover *mover, const ckpt_extent *extent, const
     uint8_t *bytes = buffer + packed;
     int64_t reach = stored + span;
     for (uint32_t i = first; i < w->n_axes; i++) reach -= w->axes[i].stored * (int64_t)at[i];
+    reach = window_end(w, at, stored, reach);
     CKPT_TRY(mover->sink == NULL ? read_run(mover, extent, unit_bytes, w->run_bytes, stored, reach, &held, bytes, err)
                                  : write_run(mover, extent, w->run_bytes, stored, &held, bytes, err));
   } while (walk_next(w, at, &stored, &packed));

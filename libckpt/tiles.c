@@ -250,22 +250,37 @@ static ckpt_status plan_blocks(ckpt_plan *plan, ckpt_batch *batch, const ckpt_bl
   return CKPT_OK;
 }
 
+/* Bytes that reading boxes of the leaf fetches which restrict two of its axes to `tile` at a time: most are alike,
+ * those at an edge are smaller. */
+static uint64_t fetched_in_tiles(const ckpt_leaf *leaf, uint64_t *count, const uint32_t *axes, const uint64_t *tile) {
+  const uint64_t n[2] = {count[axes[0]], count[axes[1]]};
+  uint64_t n_fetched = 0;
+  for (int edge = 0; edge < 4; edge++) {
+    uint64_t n_alike = 1;
+    for (int i = 0; i < 2; i++) {
+      const bool is_last = (edge >> i & 1) != 0;
+      count[axes[i]] = is_last ? n[i] % tile[i] : tile[i];
+      n_alike *= is_last ? 1 : n[i] / tile[i];
+    }
+    n_fetched += n_alike * ckpt_place_fetched(leaf->view->rank, leaf->view->shape, count, leaf->unit_bytes);
+  }
+  return n_fetched;
+}
+
 /* Bytes that reading a leaf tile by tile fetches: its own, and the gaps that are read with short runs. */
 static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_leaf *leaf) {
-  const ckpt_view *view = leaf->view;
-  uint64_t count[CKPT_MAX_RANK], run = leaf->unit_bytes, gap = 0;
-  memcpy(count, view->count, sizeof count);
-  if (batch->block != NULL) {
-    count[batch->block->row_axis] = batch->block->tile_rows;
-    count[batch->block->lead] = batch->block->tile_cols;
-  } else if (leaf->cut_axis != 0 && !leaf->is_whole) {
-    count[leaf->cut_axis] = count[leaf->cut_axis] / batch->n_rows * batch->tile_rows;
-  }
-  for (uint32_t axis = view->rank; axis-- > 1 && gap == 0;) {
-    gap = run * (view->shape[axis] - count[axis]);
-    run *= count[axis];
-  }
-  return run == 0 || !ckpt_gap_is_read(run, gap) ? leaf->n_bytes : leaf->n_bytes / run * (run + gap);
+  const ckpt_block *block = batch->block;
+  uint64_t count[CKPT_MAX_RANK], n_outer = 1;
+  if (!leaf->is_native || leaf->n_units == 0) return leaf->n_bytes;
+  memcpy(count, leaf->view->count, sizeof count);
+  if (block == NULL && (leaf->cut_axis == 0 || leaf->is_whole))
+    return ckpt_place_fetched(leaf->view->rank, leaf->view->shape, count, leaf->unit_bytes);
+  if (block == NULL)
+    return fetched_in_tiles(leaf, count, (const uint32_t[2]){0, leaf->cut_axis},
+                            (const uint64_t[2]){count[0], count[leaf->cut_axis] / batch->n_rows * batch->tile_rows});
+  for (uint32_t axis = 0; axis < block->lead; axis++) n_outer *= count[axis], count[axis] = 1;
+  return n_outer * fetched_in_tiles(leaf, count, (const uint32_t[2]){block->row_axis, block->lead},
+                                    (const uint64_t[2]){block->tile_rows, block->tile_cols});
 }
 
 static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t workspace, ckpt_error *err) {

@@ -443,7 +443,7 @@ static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_writte
                             .n_tensors = output->described->n_tensors,
                             .n_bytes = ckpt_output_bytes(output),
                             .weights = j->input.index->weights,
-                            .quantized = output->quantized,
+                            .quantized = j->writing->quantize == NULL ? NULL : output->quantized,
                             .dropped = dropped,
                             .digest = output->digest,
                             .is_of_none = output->is_of_none};

@@ -5,6 +5,8 @@ A script ends with 1 where a test failed, else with 77 where something was not t
 import importlib.util
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -61,6 +63,26 @@ def llama(tool):
     if folder and os.path.exists(os.path.join(folder, tool)):
         return os.path.abspath(os.path.join(folder, tool))
     skip("LLAMA_CPP_BIN names no folder with %s" % tool)
+    return None
+
+
+def perplexity(model, text, *options):
+    """The perplexity up to each chunk, as llama.cpp computes it; None, which is said, where it is not there or cannot run.
+
+    Its last lines may be lost when it ends, on a busy machine all of them: then it runs again.
+    """
+    tool = llama("llama-perplexity")
+    for _ in range(5 if tool else 0):
+        done = subprocess.run([tool, "-m", model, "-f", text, "-c", "64", "-t", "1", *options], capture_output=True,
+                              text=True, timeout=300, stdin=subprocess.DEVNULL)
+        if done.returncode == -signal.SIGILL:
+            skip("llama-perplexity is built for another processor (-DGGML_NATIVE=OFF)")
+            return None
+        assert done.returncode == 0, (done.returncode, done.stdout[-1000:], done.stderr[-3000:])
+        found = re.findall(r"\[\d+\]([\d.]+),", done.stdout + done.stderr)
+        if len(found) >= 3:
+            return found
+    assert not tool, "llama-perplexity says nothing: %s" % done.stderr[-3000:]
     return None
 
 

@@ -5,7 +5,6 @@ LLAMA_CPP_BIN names the folder of llama.cpp's tools.
 import importlib.util
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -171,23 +170,6 @@ def test_one_read_gives_what_three_give(folder):
         assert pathlib.Path(folder, "m-%s.gguf" % preset).read_bytes() == quantize(folder, source, preset, [])
 
 
-def perplexity(folder, model):
-    """What llama.cpp computes with a file; None, which is said, where it is not there or cannot run here."""
-    text = os.path.join(folder, "text")
-    pathlib.Path(text).write_text("the quick brown fox jumps over the lazy dog " * 200)
-    tool = command.llama("llama-perplexity")
-    if tool is None:
-        return None
-    done = subprocess.run([tool, "-m", os.path.join(folder, model), "-f", text, "-c", "64",
-                           "-b", "64", "--chunks", "12", "-t", "1"], capture_output=True, text=True, timeout=120,
-                          stdin=subprocess.DEVNULL)
-    if done.returncode == -signal.SIGILL:
-        command.skip("llama-perplexity is built for another processor (-DGGML_NATIVE=OFF)")
-        return None
-    assert done.returncode == 0, (done.returncode, done.stdout[-1000:], done.stderr[-3000:])
-    return re.findall(r"\[\d+\]([\d.]+),", done.stdout + done.stderr)
-
-
 def tokens(folder, model):
     """What llama.cpp's tokenizer, out of a file's metadata, makes of a text."""
     tool = command.llama("llama-tokenize")
@@ -203,17 +185,19 @@ def test_tools_run_what_we_write(folder):
     """llama.cpp loads the three presets of `./dev demo`, from one read, and computes the same as with its own."""
     source = os.path.join(folder, "model.gguf")
     shutil.copy(GOLDEN, source)
+    text = os.path.join(folder, "text")
+    pathlib.Path(text).write_text("the quick brown fox jumps over the lazy dog " * 200)
     types = ["Q8_0", "Q6_K", "Q4_K_M"]
     ckpt("quantize", GOLDEN, "-o", os.path.join(folder, "m-{type}.gguf"), *(word for t in types for word in ("--type", t)))
     for preset in types:
         pathlib.Path(folder, "own.gguf").write_bytes(quantize(folder, source, preset, []))
         assert tokens(folder, "m-%s.gguf" % preset) == tokens(folder, "model.gguf")
-        own = perplexity(folder, "own.gguf")
-        if own is None:
+        own, mine = (command.perplexity(os.path.join(folder, name), text, "-b", "64", "--chunks", "12")
+                     for name in ("own.gguf", "m-%s.gguf" % preset))
+        if own is None or mine is None:
             return
-        mine = perplexity(folder, "m-%s.gguf" % preset)
-        n = min(len(own), len(mine))  # it may lose its last lines when it ends
-        assert n >= 3 and mine[:n] == own[:n], (preset, own, mine)
+        n = min(len(own), len(mine))
+        assert mine[:n] == own[:n], (preset, own, mine)
 
 
 def test_one_dtype_is_what_the_converter_calls_outtype(folder):

@@ -363,7 +363,8 @@ TEST_F(Run, ATransposeIsCutIntoBlocks) {
       EXPECT_EQ(written(0, "x"), wanted.bytes);
       ckpt_digest digest = digest_of(wanted);
       EXPECT_EQ(memcmp(&plan_->rows[0].digest, &digest, sizeof digest), 0);
-      EXPECT_LE(bytes_read(), plan_->n_bytes_fetched * 13 / 10);  // blocks at the edge have shorter runs
+      EXPECT_LE(bytes_read(), plan_->n_bytes_fetched);  // less by the gaps at which windows end
+      EXPECT_GT(bytes_read(), plan_->n_bytes_fetched * 95 / 100);
       EXPECT_LT(plan_->n_bytes_fetched, x.bytes.size() * 2);
     }
   }
