@@ -107,6 +107,7 @@ static void find_tile(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number)
   tile->batch = batch;
   tile->number = number;
   tile->n_used = 0;
+  tile->n_made = 0;
   if (batch->block != NULL) {
     tile->part = ckpt_block_at(batch->block, number);
     tile->n_rows = tile->part.n_rows * tile->part.n_cols;
@@ -238,14 +239,17 @@ ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t nu
   return CKPT_OK;
 }
 
-/* Evaluates the arguments of a node into consecutive places of the pointer arrays. */
-static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, ckpt_op_call *call,
-                             ckpt_error *err) {
+/* Evaluates the arguments of a node, the first one where it is not given, into consecutive places of the pointer
+ * arrays. */
+static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, const void *first,
+                             ckpt_op_call *call, ckpt_error *err) {
   uint32_t base = tile->n_pointers;
   tile->n_pointers += node->n_args;
   for (uint32_t i = 0; i < node->n_args; i++) {
     bool whole = is_whole || (node->op->whole_args >> i & 1);
-    if (whole && !is_whole) {
+    if (i == 0 && first != NULL) {
+      tile->pointers[base] = first;
+    } else if (whole && !is_whole) {
       const ckpt_kept *kept = find_kept(tile, node->args[i]);
       tile->pointers[base + i] = kept->bytes;
       if (tile->number == 0 && tile->n_before == 0) ckpt_cast_stats_add(&tile->stats, &kept->stats); /* counted once */
@@ -296,62 +300,115 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
     return CKPT_OK;
   }
   ckpt_op_call call = {0};
-  CKPT_TRY(eval_args(tile, node, is_whole, &call, err));
+  CKPT_TRY(eval_args(tile, node, is_whole, NULL, &call, err));
   CKPT_TRY(take(tile, n_bytes, &buffer, err));
   *out = buffer;
   return apply(tile, node, &call, buffer, err);
 }
 
 /* Bytes that a row of node takes with all that it is made of; 0 where some rows of a tile alone do not give it. */
-static uint64_t strip_row_bytes(const ckpt_tile *tile, const ckpt_expr *node) {
-  uint64_t n_bytes = node->n_bytes / tile->batch->n_rows;
+static uint64_t strip_row_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
+  uint64_t n_bytes = node->n_bytes / batch->n_rows;
+  if (batch->block != NULL) return 0;
   if (node->op->rule == CKPT_RULE_LEAF) {
     bool is_direct;
-    const ckpt_leaf *leaf = &tile->batch->leaves[ckpt_batch_leaf(tile->batch, node, false, &is_direct)];
+    const ckpt_leaf *leaf = &batch->leaves[ckpt_batch_leaf(batch, node, false, &is_direct)];
     return is_direct && !leaf->is_whole && leaf->cut_axis == 0 ? n_bytes : 0;
   }
   if (node->op->rule != CKPT_RULE_FLAT && node->op->rule != CKPT_RULE_ROW) return 0;
   for (uint32_t i = 0; i < node->n_args; i++) {
     if (node->op->whole_args >> i & 1) continue;
-    const uint64_t n = strip_row_bytes(tile, node->args[i]);
+    const uint64_t n = strip_row_bytes(batch, node->args[i]);
     if (n == 0) return 0;
     n_bytes += n;
   }
   return n_bytes;
 }
 
-/* Evaluates a piece a few rows at a time, so that what one operation makes the next finds in the core's own cache. */
-static ckpt_status eval_strips(ckpt_tile *tile, const ckpt_expr *node, const void **out, ckpt_error *err) {
-  const uint64_t row_bytes = tile->batch->block != NULL ? 0 : strip_row_bytes(tile, node);
-  const uint64_t n_strip = row_bytes == 0 ? 0 : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
+/* Whether the first argument of node may be one of other nodes too. */
+static bool can_share(const ckpt_batch *batch, const ckpt_expr *node) {
+  return node->op->rule != CKPT_RULE_LEAF && node->n_args != 0 && (node->op->whole_args & 1) == 0 &&
+         node->args[0]->op->rule != CKPT_RULE_LEAF && strip_row_bytes(batch, node) != 0;
+}
+
+uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
+                              uint32_t *next) {
+  const ckpt_expr *leader = plan->pieces[first].expr;
+  uint32_t n = 1, at;
+  exprs[0] = leader;
+  const bool shares = can_share(batch, leader);
+  for (*next = plan->pieces[first].next; shares && *next != UINT32_MAX; *next = plan->pieces[*next].next) {
+    const ckpt_expr *expr = plan->pieces[*next].expr;
+    for (at = 0; at < n && exprs[at] != expr;) at++;
+    if (at < n) continue;
+    if (n == CKPT_MAX_TOGETHER || expr->n_args == 0 || expr->args[0] != leader->args[0] || !can_share(batch, expr))
+      break;
+    exprs[n++] = expr;
+  }
+  return n;
+}
+
+/* One strip, the tile's rows at this moment, of what is to be made of one first argument. */
+static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ckpt_error *err) {
+  const void *shared = NULL;
+  tile->n_pointers = 0;
+  tile->stats = (ckpt_cast_stats){0};
+  if (n > 1) CKPT_TRY(eval(tile, tile->made[0].expr->args[0], false, &shared, err));
+  const ckpt_cast_stats stats = tile->stats;
+  const uint64_t n_used = tile->n_used;
+  for (uint32_t i = 0; i < n; i++) {
+    ckpt_made *made = &tile->made[i];
+    ckpt_op_call call = {0};
+    uint8_t *out = (uint8_t *)(uintptr_t)made->bytes + made->expr->n_bytes / tile->batch->n_rows * n_before;
+    tile->n_used = n_used;
+    tile->n_pointers = 0;
+    tile->stats = stats;
+    CKPT_TRY(eval_args(tile, made->expr, false, shared, &call, err));
+    CKPT_TRY(apply(tile, made->expr, &call, out, err));
+    ckpt_cast_stats_add(&made->stats, &tile->stats);
+  }
+  return CKPT_OK;
+}
+
+/* Evaluates what is to be made a few rows at a time, so that what one operation makes the next finds in the core's own
+ * cache. */
+static ckpt_status eval_strips(ckpt_tile *tile, uint32_t n, ckpt_error *err) {
+  uint64_t row_bytes = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint64_t n_bytes = strip_row_bytes(tile->batch, tile->made[i].expr);
+    if (n_bytes > row_bytes) row_bytes = n_bytes;
+  }
   const uint64_t first = tile->first_row, n_rows = tile->n_rows;
-  if (n_strip == 0 || n_strip >= n_rows || node->op->rule == CKPT_RULE_LEAF) return eval(tile, node, false, out, err);
-  const uint64_t n_out = node->n_bytes / tile->batch->n_rows;
-  void *buffer = NULL;
-  CKPT_TRY(take(tile, n_out * n_rows, &buffer, err));
+  const uint64_t n_strip = row_bytes == 0 ? 0 : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
+  if (n == 1 && (n_strip == 0 || n_strip >= n_rows || tile->made[0].expr->op->rule == CKPT_RULE_LEAF)) {
+    ckpt_status status = eval(tile, tile->made[0].expr, false, &tile->made[0].bytes, err);
+    tile->made[0].stats = tile->stats;
+    return status;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    void *buffer = NULL;
+    CKPT_TRY(take(tile, tile->made[i].expr->n_bytes / tile->batch->n_rows * n_rows, &buffer, err));
+    tile->made[i].bytes = buffer;
+  }
   const uint64_t n_used = tile->n_used;
   ckpt_status status = CKPT_OK;
   for (uint64_t at = 0; at < n_rows && status == CKPT_OK; at += n_strip) {
-    ckpt_op_call call = {0};
     tile->n_used = n_used;
-    tile->n_pointers = 0;
     tile->n_before = at;
     tile->first_row = first + at;
     tile->n_rows = n_rows - at < n_strip ? n_rows - at : n_strip;
-    status = eval_args(tile, node, false, &call, err);
-    if (status == CKPT_OK) status = apply(tile, node, &call, (uint8_t *)buffer + n_out * at, err);
+    status = eval_strip(tile, n, at, err);
   }
   tile->n_before = 0;
   tile->first_row = first;
   tile->n_rows = n_rows;
-  *out = buffer;
   return status;
 }
 
 /* Cuts a reduction's tile into partials of CKPT_REDUCE_ELEMENTS. */
 static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, const void **out, ckpt_error *err) {
   ckpt_op_call whole = {0};
-  CKPT_TRY(eval_args(tile, node, false, &whole, err));
+  CKPT_TRY(eval_args(tile, node, false, NULL, &whole, err));
   const void *args[8];
   if (node->n_args > sizeof args / sizeof *args)
     return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "%u arguments", node->n_args);
@@ -373,11 +430,24 @@ static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, const void **o
   return CKPT_OK;
 }
 
-ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, const void **bytes, ckpt_error *err) {
-  tile->n_used = tile->n_leaf_bytes;
-  tile->n_pointers = 0;
-  tile->stats = (ckpt_cast_stats){0};
+ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, ckpt_error *err) {
+  const ckpt_expr *expr = tile->plan->pieces[piece].expr, *exprs[CKPT_MAX_TOGETHER];
+  uint32_t i = 0, n, next;
   *bytes = NULL;
-  if (piece->expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, piece->expr, bytes, err);
-  return eval_strips(tile, piece->expr, bytes, err);
+  while (i < tile->n_made && tile->made[i].expr != expr) i++;
+  if (i == tile->n_made) {
+    tile->n_used = tile->n_leaf_bytes;
+    tile->n_pointers = 0;
+    tile->n_made = 0;
+    tile->stats = (ckpt_cast_stats){0};
+    if (expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, expr, bytes, err);
+    n = ckpt_pieces_together(tile->plan, tile->batch, piece, exprs, &next);
+    for (i = 0; i < n; i++) tile->made[i] = (ckpt_made){.expr = exprs[i]};
+    CKPT_TRY(eval_strips(tile, n, err));
+    tile->n_made = n;
+    i = 0;
+  }
+  *bytes = tile->made[i].bytes;
+  tile->stats = tile->made[i].stats;
+  return CKPT_OK;
 }

@@ -16,6 +16,15 @@ typedef struct ckpt_kept {
   ckpt_cast_stats stats;
 } ckpt_kept;
 
+enum { CKPT_MAX_TOGETHER = 8 };
+
+/* What a tile has evaluated, for pieces still to come. */
+typedef struct ckpt_made {
+  const ckpt_expr *expr;
+  const void *bytes;
+  ckpt_cast_stats stats;
+} ckpt_made;
+
 typedef struct ckpt_tile {
   const ckpt_plan *plan;
   const ckpt_batch *batch;
@@ -30,6 +39,8 @@ typedef struct ckpt_tile {
   uint64_t n_kept_bytes; /* of that what is kept for the batch's next tile */
   const void *kept_in;   /* the workspace that has it; NULL: none has */
   ckpt_kept *kept;       /* of each of the batch's whole arguments */
+  ckpt_made made[CKPT_MAX_TOGETHER];
+  uint32_t n_made;
   uint64_t n_bytes_read; /* of leaves, for this tile */
   const void **leaves;   /* bytes of each leaf of the batch in this tile */
   const void **pointers; /* argument lists of expressions under evaluation */
@@ -44,12 +55,19 @@ typedef struct ckpt_tile {
  * (length of kept). */
 void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves, uint32_t *n_kept);
 
+/* The expressions, CKPT_MAX_TOGETHER at most, of the batch's pieces from number `first` on that are evaluated together,
+ * since their first argument is one node, which is then evaluated once; *next is the first piece behind them. Returns
+ * how many they are: 1 for most. */
+uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
+                              uint32_t *next);
+
 /* Reads the leaves of the batch's tile `number`. What the tile before has kept must still stand in the workspace. */
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
-/* Evaluates a piece on the tile: *bytes is its result (borrowed, until the next piece), n elements from flat index
- * `begin` of the piece. For a reduction they are the tile's partials (ckpt_n_partials of its elements), in index order.
+/* Evaluates a piece, by its number, on the tile: *bytes is its result (borrowed, until the next piece), n elements from
+ * flat index `begin` of the piece. For a reduction they are the tile's partials (ckpt_n_partials of its elements), in
+ * index order.
  */
-ckpt_status ckpt_tile_eval(ckpt_tile *tile, const ckpt_piece *piece, const void **bytes, ckpt_error *err);
+ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, ckpt_error *err);
 
 #endif

@@ -228,7 +228,7 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
     const ckpt_piece *piece = &r->plan->pieces[p];
     ckpt_row *row = &r->plan->rows[piece->row];
     const void *bytes;
-    ckpt_status status = ckpt_tile_eval(&w->tile, piece, &bytes, err);
+    ckpt_status status = ckpt_tile_eval(&w->tile, p, &bytes, err);
     if (status == CKPT_OK && row->sink == CKPT_VALUE_SINK)
       status = reduce(w, piece, bytes);
     else if (status == CKPT_OK)
@@ -414,7 +414,7 @@ static ckpt_status recompute_piece(run *r, uint32_t number, const ckpt_piece *pi
     const void *bytes;
     status = check_cancel(r, err);
     if (status == CKPT_OK) status = ckpt_tile_read(&w->tile, batch, t, err);
-    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, piece, &bytes, err);
+    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, (uint32_t)(piece - r->plan->pieces), &bytes, err);
     if (status == CKPT_OK) status = deliver(w, piece, bytes, &n_written, err);
   }
   ckpt_reader_reset(&w->tile.reader);

@@ -139,14 +139,24 @@ static uint64_t kept_bytes(const ckpt_batch *batch) {
   return n_bytes;
 }
 
+/* Buffers for evaluating some pieces together, whose first argument they share. */
+static uint64_t together_bytes(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows) {
+  if (n == 1) return buffer_bytes(batch, exprs[0], false, n_rows);
+  uint64_t shared = buffer_bytes(batch, exprs[0]->args[0], false, n_rows), n_bytes = shared;
+  for (uint32_t i = 0; i < n; i++) n_bytes += buffer_bytes(batch, exprs[i], false, n_rows) - shared;
+  return n_bytes;
+}
+
 static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
   uint64_t n_leaves = kept_bytes(batch), n_buffers = 0;
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
     const ckpt_leaf *leaf = &batch->leaves[i];
     if (!leaf->is_whole) n_leaves = add(n_leaves, padded(leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes));
   }
-  for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next) {
-    uint64_t n = buffer_bytes(batch, plan->pieces[p].expr, false, n_rows);
+  const ckpt_expr *exprs[CKPT_MAX_TOGETHER];
+  for (uint32_t p = batch->first_piece; p != UINT32_MAX;) {
+    const uint32_t n_exprs = ckpt_pieces_together(plan, batch, p, exprs, &p);
+    const uint64_t n = together_bytes(batch, exprs, n_exprs, n_rows);
     if (n > n_buffers) n_buffers = n; /* pieces of a tile follow each other in the same buffers */
   }
   return add(n_leaves, n_buffers);

@@ -183,9 +183,15 @@ static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, c
   ckpt_preset_override *overrides = ckpt_arena_array(&plan->arena, (size_t)n + 1, sizeof *overrides);
   decisions->order = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->order);
   decisions->choices = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->choices);
-  if (overrides == NULL || decisions->order == NULL || decisions->choices == NULL)
+  decisions->widened = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->widened);
+  decisions->exprs = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->exprs);
+  if (overrides == NULL || decisions->order == NULL || decisions->choices == NULL || decisions->widened == NULL ||
+      decisions->exprs == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < from->n_tensors; i++) decisions->order[i] = i;
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    decisions->order[i] = i;
+    decisions->widened[i] = decisions->exprs[i] = NULL;
+  }
   ckpt_preset_sort(decisions->order, from->n_tensors, from->tensors);
   ckpt_status status = CKPT_OK;
   for (; n_compiled < n && status == CKPT_OK; n_compiled += status == CKPT_OK)
@@ -311,9 +317,21 @@ ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_inde
                                const ckpt_quantize_decisions *decisions, ckpt_error *err) {
   const ckpt_tensor *tensor = &from->tensors[i];
   const ckpt_dtype dtype = decisions->choices[i].dtype;
+  ckpt_expr **widened = &decisions->widened[i], *importance = decisions->importance[i];
+  for (uint32_t k = 0; k < plan->n_outputs && plan->outputs[k].quantized != decisions; k++) {
+    const ckpt_quantize_decisions *before = plan->outputs[k].quantized;
+    if (before == NULL) continue;
+    if (before->widened[i] != NULL) *widened = before->widened[i];
+    *out = decisions->exprs[i] = before->exprs[i];
+    if (*out != NULL && (ckpt_dtype)(*out)->dtype == dtype && before->importance[i] == importance) return CKPT_OK;
+  }
   CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
-  if (dtype == (ckpt_dtype)tensor->dtype) return CKPT_OK;
-  if (!ckpt_dtype_is_block(dtype)) return ckpt_expr_cast(out, plan, *out, dtype, err);
-  if (tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(out, plan, *out, CKPT_F32, err));
-  return ckpt_expr_quantize(out, plan, *out, dtype, decisions->importance[i], err);
+  if (dtype != (ckpt_dtype)tensor->dtype && !ckpt_dtype_is_block(dtype))
+    CKPT_TRY(ckpt_expr_cast(out, plan, *out, dtype, err));
+  else if (dtype != (ckpt_dtype)tensor->dtype) {
+    if (*widened == NULL && tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(widened, plan, *out, CKPT_F32, err));
+    CKPT_TRY(ckpt_expr_quantize(out, plan, *widened == NULL ? *out : *widened, dtype, importance, err));
+  }
+  decisions->exprs[i] = *out;
+  return CKPT_OK;
 }

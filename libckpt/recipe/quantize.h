@@ -30,6 +30,8 @@ typedef struct ckpt_quantize_decisions {
   uint32_t *order;             /* numbers of the input's tensors in llama.cpp's order, that of the output */
   ckpt_preset_choice *choices; /* of each tensor of the input, in its order */
   ckpt_expr **importance;      /* of its channels, or NULL; as above */
+  ckpt_expr **widened;         /* its values in f32, for what is made of them; as above */
+  ckpt_expr **exprs;           /* what it becomes, NULL before; as above */
   ckpt_quantize_fallback *fallbacks;
   uint32_t n_fallbacks;
   const char **unweighted; /* tensors in blocks for which the importance matrix has nothing */
@@ -47,7 +49,8 @@ bool ckpt_quantize_knows(const ckpt_index *from);
 ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,
                                  const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err);
 
-/* The expression of tensor number i of the input: as it is, cast, or quantized. */
+/* The expression of tensor number i of the input: as it is, cast, or quantized. What an output before this one has, it
+ * shares, so that it is computed once for both. */
 ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, uint32_t i,
                                const ckpt_quantize_decisions *decisions, ckpt_error *err);
 
