@@ -142,7 +142,7 @@ static ckpt_status describe_imatrix(ckpt_index *described, const ckpt_quantize_o
 /* ---- --tensor-type -------------------------------------------------------------------------------------------------
  */
 
-/* `REGEX=TYPE`: the type follows the first '='; the expression is found anywhere in a name, in lower case. */
+/* `REGEX=TYPE`: the type follows the first '='; the expression, in lower case, is found anywhere in a name. */
 static ckpt_status parse_override(ckpt_preset_override *out, const char *rule, ckpt_arena *arena, uint64_t *n_steps,
                                   ckpt_error *err) {
   const char *equals = strchr(rule, '='), *start = strncmp(rule, "re:", 3) == 0 ? rule + 3 : rule;
@@ -155,6 +155,11 @@ static ckpt_status parse_override(ckpt_preset_override *out, const char *rule, c
                      equals + 1);
   char *text = ckpt_arena_printf(arena, "re:%.*s", (int)(equals - start), start);
   CKPT_TRY_ALLOC(text, err);
+  for (char *c = text + 3; *c != '\0'; c++) /* as llama-quantize does, which makes \D a \d too: that stays */
+    if (*c == '\\' && c[1] != '\0')
+      c++;
+    else if (*c >= 'A' && *c <= 'Z')
+      *c = (char)(*c - 'A' + 'a');
   return ckpt_pattern_new(&out->pattern, text, n_steps, err);
 }
 

@@ -1,6 +1,11 @@
 // Limits of what a file may hold, each at the limit and one past it: GGUF, importance matrices and DCPv2. Those of
 // safetensors stand in safetensors_test.cc, of zip in codec/zip_test.cc, of JSON, pickles and configs beside their
 // readers.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+
 #include "tests/formats/formats_testing.h"
 
 namespace formats_testing {
@@ -140,6 +145,36 @@ TEST(Limits, Dcpv2PathsAndNames) {
     EXPECT_EQ(std::string(err.message),
               n == 4096 ? "" : "path " + path.substr(0, 80) + " makes a name of 4097 bytes and more (at most 4096)");
   }
+}
+
+// A folder of a million files, in memory since that takes seconds there: names of one file, which no other file system
+// has so many of.
+TEST(Limits, FilesInAFolder) {
+  char folder[] = "/dev/shm/ckpt-limits-XXXXXX";
+  if (mkdtemp(folder) == nullptr) GTEST_SKIP() << "no file system in memory at /dev/shm";
+  int fd = ::open(folder, O_RDONLY | O_DIRECTORY), n_made = 0;
+  const std::string model(CKPT_TESTS_DIR "/data/gpt2-tiny/model.safetensors");
+  std::ofstream(std::string(folder) + "/model.safetensors") << std::ifstream(model).rdbuf();
+  std::ofstream(std::string(folder) + "/0");
+  auto add = [&](int upto) {
+    for (; n_made < upto; n_made++)
+      if (linkat(fd, "0", fd, std::to_string(n_made + 1).c_str(), 0) != 0) return false;
+    return true;
+  };
+  const bool has_room = add(999998);
+  ckpt_error err = {};
+  if (has_room) {
+    EXPECT_NE(open(folder, &err, false), nullptr) << text_of(err);
+    EXPECT_TRUE(add(999999));
+    EXPECT_EQ(open(folder, &err, false), nullptr);
+    EXPECT_EQ(err.status, CKPT_ELIMIT);
+    EXPECT_EQ(text_of(err), std::string(folder) + ": more than 1000000 entries in this folder");
+  }
+  for (; n_made >= 0; n_made--) unlinkat(fd, std::to_string(n_made).c_str(), 0);
+  unlinkat(fd, "model.safetensors", 0);
+  close(fd);
+  rmdir(folder);
+  if (!has_room) GTEST_SKIP() << "/dev/shm has no room for a million names";
 }
 
 }  // namespace

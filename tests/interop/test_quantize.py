@@ -135,7 +135,7 @@ def test_options(folder):
     write_model(source, "llama", "f16")
     for options in [["--pure"], ["--leave-output-tensor"], ["--output-tensor-type", "q8_0"],
                     ["--token-embedding-type", "q5_K"], ["--tensor-type", "attn_v=q8_0", "--tensor-type", "attn=nvfp4"],
-                    ["--tensor-type", r"blk\.(0|1)\.ffn_down=f16"]]:
+                    ["--tensor-type", r"blk\.(0|1)\.ffn_down=f16"], ["--tensor-type", "ATTN_V=Q8_0"]]:
         compare(folder, source, "Q4_K_M", options)
 
 

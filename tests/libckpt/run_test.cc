@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
+#include <atomic>
 
 #include <cstring>
 #include <fstream>
@@ -108,6 +109,44 @@ TEST_F(Run, ColumnsOfOneTensorAreOneRead) {
   for (uint32_t k = 0; k < 3; k++)
     for (uint32_t sink = 0; sink < 2; sink++)
       EXPECT_EQ(written(sink, std::string("qkv").substr(k, 1)), fake::slice(qkv, 1, 700 * k, 700).bytes);
+}
+
+std::atomic<uint64_t> n_negated{0};
+
+ckpt_status negate_counting(const ckpt_op_call *call, ckpt_error *) {
+  const auto *x = static_cast<const float *>(call->args[0]);
+  auto *out = static_cast<float *>(call->out);
+  for (uint64_t i = 0; i < call->n_elements; i++) out[i] = -x[i];
+  n_negated += call->n_elements;
+  return CKPT_OK;
+}
+
+// Rows of one first argument compute it once, rows of one expression that; others in between are none of them.
+TEST_F(Run, WhatRowsShareIsComputedOnce) {
+  ckpt_op negate = {};
+  negate.name = "negate";
+  negate.rule = CKPT_RULE_FLAT;
+  negate.run = negate_counting;
+  const Array &x = plain("x", CKPT_F32, {3000, 500}), &y = plain("y", CKPT_F32, {3000, 500});
+  open();
+  output(), output(), output();
+  ckpt_expr *negated = apply(negate, {read("x")}), *half = negated, *bfloat = negated;
+  ASSERT_EQ(ckpt_expr_cast(&half, plan_, negated, CKPT_F16, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_cast(&bfloat, plan_, negated, CKPT_BF16, &err_), CKPT_OK);
+  plan_->allow_overflow = true;
+  add(0, "x", half), add(1, "x", bfloat), add(2, "x", half);
+  add(0, "same", read("x")), add(1, "sum", apply(fake::add, {read("x"), read("y")}));
+  n_negated = 0;
+  run_well(options());
+  Array wanted = x;
+  for (size_t i = 3; i < wanted.bytes.size(); i += 4) wanted.bytes[i] ^= 0x80;
+  EXPECT_EQ(n_negated, x.bytes.size() / 4);
+  EXPECT_EQ(written(0, "x"), cast(wanted, CKPT_F16).bytes);
+  EXPECT_EQ(written(1, "x"), cast(wanted, CKPT_BF16).bytes);
+  EXPECT_EQ(written(2, "x"), written(0, "x"));
+  EXPECT_EQ(written(0, "same"), x.bytes);
+  EXPECT_EQ(written(1, "sum"), fake::apply(fake::add, {&x, &y}).bytes);
+  EXPECT_EQ(plan_->rows[0].stats.n_overflow, plan_->rows[2].stats.n_overflow);
 }
 
 TEST_F(Run, SeveralOutputsOfOneTensorAreOneRead) {

@@ -50,6 +50,7 @@ for dtype in f32 f16 bf16; do
 done
 try convert m-Q8_0.gguf -o cast.gguf --dtype f16 --set general.file_type=7 --force --quiet
 ckpt inspect cast.gguf | grep -E 'parameter|file_type'
+ckpt convert model.gguf -o cast.gguf --dtype bf16 --force --json 2> /dev/null | grep -c fallbacks
 rm cast.gguf
 # a shipped file is what its source gives
 try diff model.gguf m-Q4_K_M.gguf --requantize --quiet
@@ -65,6 +66,7 @@ try quantize m-Q8_0.gguf -o again.gguf --type Q4_K_M
 try quantize model.gguf -o no.gguf --type IQ2_XS
 try quantize model.gguf -o no.gguf --type Q7_K
 try quantize model.gguf -o no.gguf --type Q8_0 --type Q4_0
+try quantize model.gguf -o lower.gguf --type Q8_0 --tensor-type 'BLK\.\d+\.ATTN_V=q4_0' --quiet
 try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type nothing=q4_0
 try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type attn_q=i8
 try quantize model.gguf -o no.gguf --type Q8_0 --imatrix model.gguf
