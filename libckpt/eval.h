@@ -1,5 +1,6 @@
-/* eval.h - one tile of a batch: its leaves are read once, then expressions are evaluated on them. Arguments that every
- * tile needs whole are read and evaluated once for all tiles of a batch that follow each other.
+/* eval.h - one tile of a batch: its leaves are read once, then expressions are evaluated on them. Those that are made
+ * of one node (what several outputs quantize) are evaluated together, and it once. Arguments that every tile needs
+ * whole are read and evaluated once for all tiles of a batch that follow each other.
  *
  * A ckpt_tile belongs to one worker and allocates nothing: buffers come from the worker's workspace, which tiles.c has
  * sized, pointers from arrays sized for the plan's largest expression. */
@@ -16,6 +17,7 @@ typedef struct ckpt_kept {
   ckpt_cast_stats stats;
 } ckpt_kept;
 
+/* Expressions that are evaluated together at most. */
 enum { CKPT_MAX_TOGETHER = 8 };
 
 /* What a tile has evaluated, for pieces still to come. */
