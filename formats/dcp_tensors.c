@@ -13,7 +13,7 @@
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_record.h"
+#include "libckpt/decode.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -278,30 +278,48 @@ static bool is_whole(const described *tensor, const uint64_t *box) {
   return true;
 }
 
+/* That a chunk's archive holds what the metadata says, in however many bytes. */
+static ckpt_status check_layout(adder *a, const ckpt_extent *extent, const ckpt_torch_layout *layout,
+                                const described *tensor, const uint64_t *counts, ckpt_error *err) {
+  const char *path = ckpt_source_path(a->index->source, extent->file);
+  if (layout->rank != tensor->rank || memcmp(layout->sizes, counts, layout->rank * sizeof *counts) != 0)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a chunk's archive holds another shape than the metadata says");
+  if (layout->dtype == CKPT_DTYPE_NONE || layout->dtype == tensor->dtype) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a chunk's archive holds %s, the metadata says %s",
+                   ckpt_dtype_name(layout->dtype), ckpt_dtype_name(tensor->dtype));
+}
+
+/* The strides of a chunk behind zstd, whose record is found again when it is read. PyTorch copies what has gaps before
+ * it saves it, so that all bytes of the record are the chunk's. */
+static ckpt_status find_strides_behind(adder *a, const ckpt_extent *extent, const described *tensor,
+                                       const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
+  ckpt_torch_layout layout;
+  uint64_t volume, reach = 1, far;
+  CKPT_TRY(ckpt_decode_layout(&layout, a->index->source, extent, err));
+  CKPT_TRY(check_layout(a, extent, &layout, tensor, counts, err));
+  bool is_dense = layout.start == 0 && ckpt_product_u64(counts, layout.rank, &volume);
+  for (uint32_t i = 0; i < layout.rank && is_dense; i++)
+    is_dense = ckpt_mul_u64(counts[i] - 1, layout.strides[i], &far) && ckpt_add_u64(reach, far, &reach);
+  if (!is_dense || reach != volume)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a view with gaps, and compressed (save it without extensions)");
+  memcpy(strides, layout.strides, layout.rank * sizeof *strides);
+  return CKPT_OK;
+}
+
 /* The strides of a chunk that is not row-major, and its record's own place in the file. */
 static ckpt_status find_strides(adder *a, ckpt_extent *extent, const char *name, const described *tensor,
                                 const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
   ckpt_torch_record record;
   ckpt_torch_layout layout;
   uint64_t start, n_bytes, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
-  if (extent->chain[0] != CKPT_DECODE_TORCH_RECORD) {
-    if (extent->chain[0] == CKPT_DECODE_RAW) { /* safetensors: always row-major */
-      ckpt_row_major(tensor->rank, counts, strides);
-      return CKPT_OK;
-    }
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "not contiguous, and compressed (save it without extensions)");
+  if (extent->chain[0] == CKPT_DECODE_ZSTD) return find_strides_behind(a, extent, tensor, counts, strides, err);
+  if (extent->chain[0] == CKPT_DECODE_RAW) { /* safetensors: always row-major */
+    ckpt_row_major(tensor->rank, counts, strides);
+    return CKPT_OK;
   }
   CKPT_TRY(ckpt_torch_record_layout(&record, &layout, a->index->source, extent->file, extent->offset, extent->n_stored,
                                     err));
-  if (layout.rank != tensor->rank || memcmp(layout.sizes, counts, layout.rank * sizeof *counts) != 0)
-    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
-                     "a chunk's archive holds another shape than the metadata says");
-  if (layout.dtype != CKPT_DTYPE_NONE && layout.dtype != tensor->dtype)
-    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
-                     "a chunk's archive holds %s, the metadata says %s", ckpt_dtype_name(layout.dtype),
-                     ckpt_dtype_name(tensor->dtype));
-  if (record.is_deflated)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "not contiguous, and in a deflated archive");
+  CKPT_TRY(check_layout(a, extent, &layout, tensor, counts, err));
   if (!ckpt_product_u64(counts, layout.rank, &n_bytes) || !ckpt_mul_u64(n_bytes, block_bytes, &n_bytes) ||
       n_bytes > record.n_bytes) /* PyTorch makes a copy of a view before it saves it */
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
@@ -311,10 +329,12 @@ static ckpt_status find_strides(adder *a, ckpt_extent *extent, const char *name,
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk begins past its storage");
   const ckpt_archive whole = {name, extent->offset, extent->n_stored, extent->file, false};
   CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
+  const ckpt_decoder order = record.is_big_endian ? CKPT_DECODE_SWAPPED : CKPT_DECODE_RAW;
   extent->skip = start;
   extent->offset = record.offset;
-  extent->n_stored = record.n_bytes;
-  extent->chain[0] = record.is_big_endian ? CKPT_DECODE_SWAPPED : CKPT_DECODE_RAW;
+  extent->n_stored = record.n_stored;
+  extent->chain[0] = record.is_deflated ? CKPT_DECODE_INFLATE : order;
+  extent->chain[1] = record.is_deflated ? order : CKPT_DECODE_RAW;
   return CKPT_OK;
 }
 

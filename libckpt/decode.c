@@ -7,7 +7,6 @@
 #include <zstd.h>
 
 #include "checked.h"
-#include "codec/torch_record.h"
 #include "dtype.h"
 #include "error.h"
 
@@ -287,8 +286,9 @@ static ckpt_status read_sequential(ckpt_reader *reader, const stream *of, uint32
 
 /* ---- records of torch.save archives ------------------------------------------------------------------------------ */
 
-/* Finds the record of a compressed archive. The cursor then stands at its payload. */
-static ckpt_status scan_record(ckpt_reader *reader, const stream *of, ckpt_torch_record *out, ckpt_error *err) {
+/* Finds the record of a compressed archive, and how its tensor lies in it. The cursor then stands at its payload. */
+static ckpt_status scan_record(ckpt_reader *reader, const stream *of, ckpt_torch_record *out, ckpt_torch_layout *layout,
+                               ckpt_error *err) {
   const char *path = ckpt_source_path(reader->source, of->file);
   uint8_t *head = malloc(CKPT_TORCH_HEAD_BYTES);
   CKPT_TRY_ALLOC(head, err);
@@ -303,11 +303,19 @@ static ckpt_status scan_record(ckpt_reader *reader, const stream *of, ckpt_torch
     }
     CKPT_TRY_GOTO(pull(reader->cursors, 1, head + n, n_needed - n, err));
     n = n_needed;
-    CKPT_TRY_GOTO(ckpt_torch_record_scan(out, &n_needed, head, n, path, err));
+    CKPT_TRY_GOTO(ckpt_torch_record_scan(out, layout, &n_needed, head, n, path, err));
   }
 done:
   free(head);
   return status;
+}
+
+/* As ckpt_torch_record_find, of a compressed archive. An extent with strides was given those that the archive says. */
+static ckpt_status scan_in_order(ckpt_reader *reader, const stream *of, ckpt_torch_record *out, ckpt_error *err) {
+  ckpt_torch_layout layout;
+  CKPT_TRY(scan_record(reader, of, out, &layout, err));
+  if (reader->is_strided) return CKPT_OK;
+  return ckpt_torch_check_row_major(&layout, ckpt_source_path(reader->source, of->file), err);
 }
 
 /* Looks the extent's record up, once while it stays in its place. */
@@ -318,7 +326,7 @@ static ckpt_status find_record(ckpt_reader *reader, const ckpt_extent *extent, c
   ckpt_found_record *found = &reader->records[(uintptr_t)extent / sizeof *extent % N_FOUND];
   if (found->extent != extent) {
     found->extent = NULL;
-    CKPT_TRY(of->decoder != CKPT_DECODE_RAW ? scan_record(reader, of, &found->record, err)
+    CKPT_TRY(of->decoder != CKPT_DECODE_RAW ? scan_in_order(reader, of, &found->record, err)
                                             : ckpt_torch_record_find(&found->record, reader->source, extent->file,
                                                                      extent->offset, extent->n_stored, err));
     found->extent = extent;
@@ -391,6 +399,16 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
   }
   if (swaps) swap_units(dst, n_bytes, unit_bytes);
   return CKPT_OK;
+}
+
+ckpt_status ckpt_decode_layout(ckpt_torch_layout *out, ckpt_source *source, const ckpt_extent *extent,
+                               ckpt_error *err) {
+  const stream of = {extent, extent->file, extent->offset, extent->n_stored, sequential_part(extent)};
+  ckpt_reader reader = {.source = source};
+  ckpt_torch_record record;
+  ckpt_status status = scan_record(&reader, &of, &record, out, err);
+  ckpt_reader_reset(&reader);
+  return status;
 }
 
 ckpt_status ckpt_decode_zstd(uint8_t **out, size_t *n_bytes, ckpt_source *source, const ckpt_extent *extent,

@@ -8,6 +8,7 @@
 #ifndef CKPT_DECODE_H
 #define CKPT_DECODE_H
 
+#include "codec/torch_record.h"
 #include "extent.h"
 #include "source.h"
 
@@ -18,6 +19,7 @@ typedef struct ckpt_reader {
   ckpt_source *source;        /* of the index whose extents are read */
   uint64_t n_expected;        /* decoded bytes that the next extent's torch.save record must have; 0: any */
   ckpt_dtype dtype;           /* that it must have; NONE: any */
+  bool is_strided;            /* extents have strides: those of their records, which need not be row-major */
   uint64_t max_bytes;         /* that cursors may hold together; one is kept in any case */
   ckpt_cursor *cursors;       /* most recently used first */
   ckpt_found_record *records; /* of torch.save archives looked up, or NULL */
@@ -29,6 +31,10 @@ bool ckpt_extent_is_sequential(const ckpt_extent *extent);
 /* n_bytes of decoded bytes from position `at` into dst. unit_bytes: of one element, what `swapped` turns around. */
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err);
+
+/* How the tensor lies in the torch.save archive behind an extent's sequential decoder: a few KiB of it are decoded. As
+ * ckpt_torch_record_scan. */
+ckpt_status ckpt_decode_layout(ckpt_torch_layout *out, ckpt_source *source, const ckpt_extent *extent, ckpt_error *err);
 
 /* All that the zstd stream in an extent's stored range decodes to, at most max_bytes of it (ELIMIT beyond): free(*out),
  * NULL for none. For what is small and looked at as a whole. */

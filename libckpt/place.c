@@ -193,9 +193,9 @@ typedef struct part {
 
 /* Decoded bytes of an extent, where its form alone tells: a torch.save record must have them. */
 static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
-  if (extent->skip != 0 || p->tensor->extent_form == CKPT_EXTENT_STRIDED) return 0;
+  if (extent->skip != 0) return 0;
   uint64_t n_units = extent->count;
-  if (p->tensor->extent_form == CKPT_EXTENT_BOX) (void)ckpt_product_u64(extent->box + p->rank, p->rank, &n_units);
+  if (p->tensor->extent_form != CKPT_EXTENT_FLAT) (void)ckpt_product_u64(extent->box + p->rank, p->rank, &n_units);
   return n_units * p->unit_bytes;
 }
 
@@ -222,6 +222,7 @@ static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *
   walk_finish(&w, p->unit_bytes);
   p->mover->reader.n_expected = expected_bytes(p, extent);
   p->mover->reader.dtype = (ckpt_dtype)p->tensor->dtype;
+  p->mover->reader.is_strided = p->tensor->extent_form == CKPT_EXTENT_STRIDED;
   CKPT_TRY(walk_move(p->mover, extent, &w, p->swap_bytes, p->buffer, err));
   p->n_moved += n;
   return CKPT_OK;

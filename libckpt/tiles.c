@@ -293,6 +293,32 @@ static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_leaf *leaf) {
                                     (const uint64_t[2]){block->tile_rows, block->tile_cols});
 }
 
+/* How many sequential extents of a tensor take turns in tiles that follow each other: one of flat ranges; of boxes
+ * those that can stand side by side along the first axis, by which they are sorted. */
+static uint64_t cursors_in_turn(const ckpt_tensor *tensor) {
+  if (tensor == NULL || tensor->n_extents == 0 || !ckpt_extent_is_sequential(&tensor->extents[0])) return 0;
+  uint64_t most = 1;
+  for (uint32_t i = 0, first = 0; i < tensor->n_extents && tensor->extent_form != CKPT_EXTENT_FLAT; i++) {
+    while (tensor->extents[first].box[0] + tensor->longest <= tensor->extents[i].box[0] && first < i) first++;
+    if (i - first + 1 > most) most = i - first + 1;
+  }
+  return most;
+}
+
+/* Whether streams are read again from their start for each tile: of a tensor that is stored in another order than it is
+ * read, or of more that take turns than there are cursors. */
+static bool reads_again(const ckpt_plan *plan, const ckpt_batch *batch) {
+  uint64_t n_turns = 0;
+  bool is_strided = false;
+  for (uint32_t i = 0; i < batch->n_leaves && batch->has_cursor; i++) {
+    const ckpt_tensor *tensor = batch->leaves[i].expr->tensor;
+    uint64_t n = cursors_in_turn(tensor);
+    n_turns += n;
+    is_strided = is_strided || (n != 0 && tensor->extent_form == CKPT_EXTENT_STRIDED);
+  }
+  return is_strided || n_turns > plan->cursor_bytes / CKPT_CURSOR_BYTES;
+}
+
 static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t workspace, ckpt_error *err) {
   batch->n_rows = 0;
   batch->block = NULL;
@@ -311,15 +337,16 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   uint64_t least = tile_bytes(plan, batch, must), share = plan->share_bytes;
   ckpt_block block;
   if (least > share && ckpt_block_find(plan, batch, &block)) return plan_blocks(plan, batch, &block, workspace, err);
-  batch->exclusive = least > share;
+  const bool is_wide = reads_again(plan, batch); /* then in as few tiles as there is memory for */
+  batch->exclusive = least > share || is_wide;
   if (least > workspace) return refuse(plan, batch, least, workspace, err);
   const uint64_t room = batch->exclusive ? workspace : share, kept = kept_bytes(batch);
   uint64_t per_row = (tile_bytes(plan, batch, 64 * must) - kept) / (64 * must) + 1;
   uint64_t target = room - kept < TILE_TARGET_BYTES ? room - kept : TILE_TARGET_BYTES;
   bool cuts_columns = batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0 && !batch->leaves[0].is_whole;
-  if (cuts_columns) target = room - kept; /* long runs need wide tiles */
+  if (cuts_columns || is_wide) target = room - kept; /* long runs need wide tiles */
   uint64_t n_rows = target / per_row, enough = enough_rows(plan, batch);
-  if (!cuts_columns && n_rows > enough) n_rows = enough;
+  if (!cuts_columns && !is_wide && n_rows > enough) n_rows = enough;
   n_rows = n_rows / must * must;
   if (n_rows < must) n_rows = must;
   while (n_rows > must && tile_bytes(plan, batch, n_rows) > room) n_rows = n_rows / 2 / must * must;
@@ -378,18 +405,6 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
     if (n_allowed > n_index) allowed += n_allowed - n_index;
   }
   return taken > allowed ? taken - allowed : 0;
-}
-
-/* How many sequential extents of a tensor take turns in tiles that follow each other: one of flat ranges; of boxes
- * those that can stand side by side along the first axis, by which they are sorted. */
-static uint64_t cursors_in_turn(const ckpt_tensor *tensor) {
-  if (tensor == NULL || tensor->n_extents == 0 || !ckpt_extent_is_sequential(&tensor->extents[0])) return 0;
-  uint64_t most = 1;
-  for (uint32_t i = 0, first = 0; i < tensor->n_extents && tensor->extent_form != CKPT_EXTENT_FLAT; i++) {
-    while (tensor->extents[first].box[0] + tensor->longest <= tensor->extents[i].box[0] && first < i) first++;
-    if (i - first + 1 > most) most = i - first + 1;
-  }
-  return most;
 }
 
 /* What one worker's decoders may hold: a cursor for each sequential leaf, and for each extent that takes turns as long

@@ -93,7 +93,7 @@ static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t
   return status;
 }
 
-static ckpt_status check_row_major(const ckpt_torch_layout *layout, const char *path, ckpt_error *err) {
+ckpt_status ckpt_torch_check_row_major(const ckpt_torch_layout *layout, const char *path, ckpt_error *err) {
   uint64_t n_elements;
   if (ckpt_is_row_major(layout->rank, layout->sizes, layout->strides) &&
       (layout->start == 0 || (ckpt_product_u64(layout->sizes, layout->rank, &n_elements) && n_elements == 0)))
@@ -151,7 +151,7 @@ ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, 
                                    uint64_t n_bytes, ckpt_error *err) {
   ckpt_torch_layout layout;
   CKPT_TRY(ckpt_torch_record_layout(out, &layout, source, file, offset, n_bytes, err));
-  return check_row_major(&layout, ckpt_source_path(source, file), err);
+  return ckpt_torch_check_row_major(&layout, ckpt_source_path(source, file), err);
 }
 
 ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *layout, ckpt_source *source,
@@ -223,9 +223,10 @@ static ckpt_status take_local(local *out, size_t *n_needed, const uint8_t *bytes
   return CKPT_OK;
 }
 
-ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, const uint8_t *bytes, size_t n_bytes,
-                                   const char *path, ckpt_error *err) {
+ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, ckpt_torch_layout *layout, size_t *n_needed,
+                                   const uint8_t *bytes, size_t n_bytes, const char *path, ckpt_error *err) {
   *out = (ckpt_torch_record){0};
+  *layout = (ckpt_torch_layout){0};
   const char *root = NULL;
   size_t n_root = 0;
   bool has_layout = false;
@@ -254,10 +255,8 @@ ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, con
     if (is_below(l.name, l.n_name, root, n_root, "byteorder", true))
       CKPT_TRY(take_byteorder(&out->is_big_endian, bytes + l.payload, end - l.payload, path, err));
     if (is_below(l.name, l.n_name, root, n_root, "data.pkl", true)) {
-      ckpt_torch_layout layout = {0};
-      CKPT_TRY(take_pickle(&layout, bytes + l.payload, end - l.payload, path, err));
-      CKPT_TRY(check_row_major(&layout, path, err));
-      out->dtype = layout.dtype;
+      CKPT_TRY(take_pickle(layout, bytes + l.payload, end - l.payload, path, err));
+      out->dtype = layout->dtype;
       has_layout = true;
     }
   }

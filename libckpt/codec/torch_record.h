@@ -37,11 +37,14 @@ ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, 
 ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *layout, ckpt_source *source,
                                      uint32_t file, uint64_t offset, uint64_t n_bytes, ckpt_error *err);
 
-/* As ckpt_torch_record_find from the first n_bytes of an archive, by its local headers: torch.save writes the small
+/* As ckpt_torch_record_layout from the first n_bytes of an archive, by its local headers: torch.save writes the small
  * records first. *n_needed is how many first bytes are needed (never any of the payload), 0 when the record is found.
  * path is for messages. */
-ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, size_t *n_needed, const uint8_t *bytes, size_t n_bytes,
-                                   const char *path, ckpt_error *err);
+ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, ckpt_torch_layout *layout, size_t *n_needed,
+                                   const uint8_t *bytes, size_t n_bytes, const char *path, ckpt_error *err);
+
+/* EUNSUPPORTED where a tensor does not lie row-major from the beginning of its record. */
+ckpt_status ckpt_torch_check_row_major(const ckpt_torch_layout *layout, const char *path, ckpt_error *err);
 
 /* Bytes of an archive that follow any record. */
 #define CKPT_TORCH_TAIL_BYTES 28

@@ -150,6 +150,19 @@ def zstd():
     keep("zstd", state["model"])
 
 
+def zstd_strided(case):
+    """Compressed chunks whose archives are not row-major: columns of what is stored by columns, and permuted axes."""
+    from torch.distributed.checkpoint._extension import ZStandard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = torch.arange(60.0).reshape(6, 10)
+    state = {"columns": distribute_tensor(whole, mesh, [Shard(0)]).t(), "transposed": whole.t(),
+             "permuted": torch.arange(24, dtype=torch.int16).reshape(2, 3, 4).permute(2, 0, 1), "part": whole[:, 2:5],
+             "channels": torch.arange(96.0).reshape(2, 3, 4, 4).bfloat16().to(memory_format=torch.channels_last)}
+    writer = FileSystemWriter(os.path.join(ROOT, case), _extensions=[ZStandard()])
+    dcp.save(state, storage_writer=writer)
+    keep(case, {name: full(value) for name, value in state.items()})
+
+
 # ---- older generations ----
 
 
@@ -243,6 +256,8 @@ def main():
     spawn(29615, 4, "mesh", "mesh")
     spawn(29616, 2, "safetensors", "safetensors")
     spawn(29617, 2, "hf_shards", "hf-shards")
+    if "zstd" not in os.environ.get("SKIP", ""):
+        spawn(29618, 2, "zstd_strided", "zstd-strided")
     generations()
 
 

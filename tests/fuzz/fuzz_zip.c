@@ -33,6 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   if (zip != NULL) check_zip(zip, n_bytes);
   ckpt_zip_free(zip);
   ckpt_torch_record record;
+  ckpt_torch_layout layout;
   err = (ckpt_error){0};
   status = ckpt_torch_record_find(&record, source, 0, 0, n_bytes, &err);
   check(status, &err);
@@ -43,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     uint8_t *head = malloc(n = n_needed); /* memory of its own size: reading past it is seen */
     if (head == NULL) abort();
     memcpy(head, data, n);
-    status = ckpt_torch_record_scan(&record, &n_needed, head, n, "fuzz", &err);
+    status = ckpt_torch_record_scan(&record, &layout, &n_needed, head, n, "fuzz", &err);
     check(status, &err);
     if (status == CKPT_OK && n_needed != 0 && n_needed <= n) abort(); /* no progress */
     if (status == CKPT_OK && n_needed == 0 && record.offset != n) abort();
