@@ -24,8 +24,10 @@ typedef struct ckpt_dcp_entry {
   const ckpt_object *name;   /* TEXT */
   const ckpt_object *offset; /* of a chunk: what ckpt_foreign_u64s reads; NULL for other items and paths */
   const ckpt_object *value;
-  uint32_t root, order; /* which pickle, and its place there: the last of equals counts, as in a dict */
+  uint32_t root, order; /* which pickle, and its place there: the last of equals counts, as in a dict. Found: FOUND */
 } ckpt_dcp_entry;
+
+#define CKPT_DCP_FOUND UINT32_MAX
 
 /* Entries in buckets by the first bits of their hash, sorted by hash and key in each, so that forged collisions cost no
  * more than a sort. */
@@ -70,9 +72,13 @@ const ckpt_object *ckpt_dcp_attribute(const ckpt_object *object, const char *nam
 /* Whether a node is a text that can be an item's name or path: not too long, without zero bytes. */
 bool ckpt_dcp_is_name(const ckpt_object *object);
 
-/* The value of a name in a root: of a chunk by its offset, or NULL. */
+/* The value of a name in a root: of a chunk by its offset, or NULL. *is_first: nobody asked for it before; NULL:
+ * nobody does now. */
 const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, const ckpt_object *name,
-                                 const ckpt_object *offset);
+                                 const ckpt_object *offset, bool *is_first);
+
+/* Notes entries that nobody asked for, as a problem. */
+ckpt_status ckpt_dcp_table_note(const ckpt_dcp_table *places, ckpt_index *index, ckpt_error *err);
 
 /* ---- names ---- */
 
@@ -128,6 +134,10 @@ void ckpt_dcp_twins_free(ckpt_dcp_twins *twins); /* once more is fine */
 
 /* Whether a file is called as one of them, and whose: 1 is the first. */
 bool ckpt_dcp_hf_name(const char *name, unsigned *shard);
+
+/* As ckpt_format's slot. */
+ckpt_status ckpt_dcp_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                            ckpt_error *err);
 
 /* Adds the tensors of all shards of a folder to an index. EFORMAT, ENOTFOUND where one between them is missing. */
 ckpt_status ckpt_dcp_read_hf(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err);

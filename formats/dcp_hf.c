@@ -4,7 +4,8 @@
  *
  * Each is a safetensors file whose __metadata__ says in DCP_SHARDING_INFO where its chunks begin:
  *   {"<name>": {"saved_offsets": [0, 0]}, ...}
- * Full shapes are stored nowhere: they are as far as chunks reach, so that a lost last shard shows only as a number. */
+ * Full shapes are stored nowhere: they are as far as chunks reach. A lost last shard shows where a file of the model is
+ * in no other one; else only what --like compares tells, and `verify` says so. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
+#include "libckpt/recipe/verify.h"
 
 #define SHARDING "DCP_SHARDING_INFO"
 
@@ -36,12 +38,18 @@ typedef struct shards {
   uint32_t extent_capacity;
 } shards;
 
+/* The number of digits from name[from] on. */
+static unsigned number_at(const char *name, size_t from) {
+  unsigned number = 0;
+  for (size_t i = from; i < from + 5; i++) number = 10 * number + (unsigned)(name[i] - '0');
+  return number;
+}
+
 bool ckpt_dcp_hf_name(const char *name, unsigned *shard) {
   static const char form[] = "shard-#####-model-#####-of-#####.safetensors";
   for (size_t i = 0; i < sizeof form; i++)
     if (form[i] == '#' ? name[i] < '0' || name[i] > '9' : name[i] != form[i]) return false;
-  *shard = 0;
-  for (size_t i = 6; i < 11; i++) *shard = 10 * *shard + (unsigned)(name[i] - '0');
+  *shard = number_at(name, 6);
   return true;
 }
 
@@ -172,6 +180,26 @@ static ckpt_status add_tensor(shards *s, const chunk *chunks, uint32_t n, ckpt_e
   return CKPT_OK;
 }
 
+/* Every one of the model's files must have a part in some shard: `-of-00002` says how many there are. */
+static ckpt_status check_files(const ckpt_probe *probe, ckpt_error *err) {
+  enum { MODEL = 18, TOTAL = 27 }; /* places in a name */
+  unsigned shard, n_files = 0, n_total = 0;
+  bool *is_there = calloc(100000, sizeof *is_there);
+  CKPT_TRY_ALLOC(is_there, err);
+  for (size_t i = 0; i < probe->n_entries; i++) {
+    const char *name = probe->entries[i].name;
+    if (!ckpt_dcp_hf_name(name, &shard)) continue;
+    n_total = number_at(name, TOTAL) > n_total ? number_at(name, TOTAL) : n_total;
+    n_files += !is_there[number_at(name, MODEL)];
+    is_there[number_at(name, MODEL)] = true;
+  }
+  free(is_there);
+  if (n_files >= n_total) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ENOTFOUND, probe->path, NULL,
+                   "its shards have parts of %u of the model's %u files (copy the others, or save again)", n_files,
+                   n_total);
+}
+
 /* Reads every shard's header; *n_shards counts them. */
 static ckpt_status read_shards(shards *s, const ckpt_probe *probe, unsigned *n_shards, ckpt_error *err) {
   unsigned shard, last = 0;
@@ -196,6 +224,8 @@ static ckpt_status read_shards(shards *s, const ckpt_probe *probe, unsigned *n_s
 
 static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err) {
   unsigned n_shards;
+  ckpt_error defect = {0};
+  CKPT_TRY(ckpt_defects_pass(&s->index->defects, check_files(probe, &defect), &defect, err));
   CKPT_TRY(read_shards(s, probe, &n_shards, err));
   const bool is_whole = s->index->defects.n == 0; /* else shapes are not known */
   if (s->n_chunks > 1) qsort(s->chunks, s->n_chunks, sizeof *s->chunks, compare_chunks);
@@ -209,8 +239,20 @@ static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err)
       ckpt_arena_printf(&s->index->arena, "torch.distributed.checkpoint (safetensors, %u shards)", n_shards);
   CKPT_TRY_ALLOC(s->index->writer, err);
   return ckpt_index_note(s->index, false, err,
-                         "full shapes are stored nowhere: taken from %u shards, which have to be all of them",
+                         "full shapes are stored nowhere: taken from %u shards, which have to be all of them (--like "
+                         "MODEL compares them)",
                          n_shards);
+}
+
+ckpt_status ckpt_dcp_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                            ckpt_error *err) {
+  unsigned shard;
+  (void)run;
+  if (ckpt_source_count(index->source) == 0 || !ckpt_dcp_hf_name(ckpt_source_name(index->source, 0), &shard))
+    return CKPT_OK;
+  return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
+                           "shapes: as far as the shards reach, for they are stored nowhere: whether the last shards "
+                           "are missing cannot be told (--like MODEL compares them)");
 }
 
 ckpt_status ckpt_dcp_read_hf(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err) {

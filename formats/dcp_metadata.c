@@ -65,7 +65,7 @@ static int compare_entries(const void *a, const void *b) {
 static uint64_t bucket_of(const ckpt_dcp_table *table, uint64_t hash) { return hash >> 1 >> (63 - table->n_bits); }
 
 const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, const ckpt_object *name,
-                                 const ckpt_object *offset) {
+                                 const ckpt_object *offset, bool *is_first) {
   const ckpt_dcp_entry wanted = {.hash = hash_of(root, name, offset), .name = name, .offset = offset, .root = root};
   if (table->n == 0) return NULL;
   uint64_t bucket = bucket_of(table, wanted.hash);
@@ -78,7 +78,28 @@ const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, con
       high = middle;
   }
   /* low is past the last that is not above */
-  return low != begin && compare_keys(&table->entries[low - 1], &wanted) == 0 ? table->entries[low - 1].value : NULL;
+  if (low == begin || compare_keys(&table->entries[low - 1], &wanted) != 0) return NULL;
+  ckpt_dcp_entry *found = &table->entries[low - 1];
+  if (is_first != NULL) {
+    *is_first = found->order != CKPT_DCP_FOUND;
+    found->order = CKPT_DCP_FOUND;
+  }
+  return found->value;
+}
+
+ckpt_status ckpt_dcp_table_note(const ckpt_dcp_table *places, ckpt_index *index, ckpt_error *err) {
+  const ckpt_dcp_entry *first = NULL;
+  uint64_t n = 0;
+  for (size_t i = 0; i < places->n; i++) {
+    const ckpt_dcp_entry *entry = &places->entries[i];
+    bool is_old = i + 1 < places->n && compare_keys(entry, entry + 1) == 0; /* a key stated again */
+    if (entry->order == CKPT_DCP_FOUND || is_old) continue;
+    if (n++ == 0 || strcmp(entry->name->text, first->name->text) < 0) first = entry;
+  }
+  if (n == 0) return CKPT_OK;
+  return ckpt_index_note(index, true, err,
+                         "storage_data has places for %llu item%s of which state_dict_metadata says nothing (%.200s%s)",
+                         (ull)n, n == 1 ? "" : "s", first->name->text, n == 1 ? "" : ", ...");
 }
 
 /* Room for n more entries: exactly that for the first pickle, by half more where there are many. */

@@ -102,7 +102,7 @@ static void look(survey *out, const items *of, uint32_t depth) {
     for (uint64_t i = 0; i < rows->n; i++)
       if (ckpt_dcp_is_name(rows->items[2 * i]))
         count(out, ckpt_dcp_attribute(rows->items[2 * i + 1], "size") != NULL, rows->items[2 * i],
-              ckpt_dcp_find(&of->metadata->paths, r, rows->items[2 * i], NULL), depth);
+              ckpt_dcp_find(&of->metadata->paths, r, rows->items[2 * i], NULL, NULL), depth);
   }
 }
 

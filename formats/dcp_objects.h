@@ -13,6 +13,28 @@ typedef struct ckpt_dcp_slice {
   bool is_zstd;
 } ckpt_dcp_slice;
 
+/* One of all items' places; number: of the tensor, UINT32_MAX for others. */
+typedef struct ckpt_dcp_place {
+  uint32_t file, number;
+  uint64_t offset, n_bytes;
+  const ckpt_object *name;
+} ckpt_dcp_place;
+
+/* Zero-initialise it; free with ckpt_dcp_places_free. */
+typedef struct ckpt_dcp_places {
+  ckpt_dcp_place *items;
+  uint32_t n, capacity;
+} ckpt_dcp_places;
+
+/* Keeps a place; name is borrowed. Those from the first-th on are then a tensor's. ENOMEM. */
+ckpt_status ckpt_dcp_places_add(ckpt_dcp_places *places, const ckpt_dcp_slice *at, const ckpt_object *name,
+                                ckpt_error *err);
+void ckpt_dcp_places_own(ckpt_dcp_places *places, uint32_t first, uint32_t number); /* as above */
+
+/* Notes bytes of their files that are nobody's, and items that share some: problems. Sorts. ENOMEM. */
+ckpt_status ckpt_dcp_places_note(ckpt_dcp_places *places, ckpt_index *index, ckpt_error *err);
+void ckpt_dcp_places_free(ckpt_dcp_places *places); /* once more is fine */
+
 /* EFORMAT where a slice lies outside its file. */
 ckpt_status ckpt_dcp_slice_check(ckpt_source *source, const ckpt_dcp_slice *at, ckpt_error *err);
 
@@ -43,7 +65,8 @@ struct ckpt_dcp_objects {
 /* Starts; free with ckpt_dcp_objects_free. */
 void ckpt_dcp_objects_begin(ckpt_dcp_objects *objects, ckpt_index *index, const ckpt_dcp_metadata *metadata);
 
-/* Reads an item of bytes. *out is NULL where it is damaged or not understood: that is noted, and no failure. Its
+/* Reads an item of bytes. *out is NULL where it is damaged, not understood or, behind zstd, too large: that is noted, and
+ * no failure. Its
  * tensors are in the index, under name. EFORMAT where the slice lies outside its file, or a tensor in it outside its
  * storage; ELIMIT, EIO, ENOMEM. */
 ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,

@@ -56,6 +56,7 @@ typedef struct adder {
   uint32_t n_extents, capacity, box_capacity;
   ckpt_dcp_objects *objects;
   ckpt_dcp_twins twins;
+  ckpt_dcp_places places; /* of all items but those in safetensors files */
   ckpt_torch_unread unread;
 } adder;
 
@@ -114,7 +115,8 @@ static ckpt_status find_codec(const ckpt_object *codecs, bool *is_zstd, ckpt_err
 
 static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offset, ckpt_dcp_slice *out,
                               ckpt_error *err) {
-  const ckpt_object *info = ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset);
+  bool is_first = false;
+  const ckpt_object *info = ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset, &is_first);
   if (info == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage_data has no place for a chunk of it");
   const ckpt_object *name = ckpt_dcp_attribute(info, "relative_path");
   const ckpt_object *start = ckpt_dcp_attribute(info, "offset"), *n = ckpt_dcp_attribute(info, "length");
@@ -124,7 +126,8 @@ static ckpt_status find_slice(adder *a, const item *of, const ckpt_object *offse
   out->offset = (uint64_t)start->integer;
   out->n_bytes = (uint64_t)n->integer;
   CKPT_TRY(find_codec(ckpt_dcp_attribute(info, "transform_descriptors"), &out->is_zstd, err));
-  return find_file(a, name, a->metadata->roots[of->root].folder, &out->file, err);
+  CKPT_TRY(find_file(a, name, a->metadata->roots[of->root].folder, &out->file, err));
+  return is_first ? ckpt_dcp_places_add(&a->places, out, of->name, err) : CKPT_OK;
 }
 
 /* ---- safetensors in .distcp files ---- */
@@ -234,7 +237,7 @@ static ckpt_status next_extent(adder *a, ckpt_extent **extent, uint64_t **box, c
 /* A chunk without elements is an archive all the same: where its file was cut, it is missing. */
 static ckpt_status check_empty(adder *a, const item *of, const ckpt_object *offsets, ckpt_error *err) {
   ckpt_dcp_slice at;
-  if (ckpt_dcp_find(&a->metadata->places, of->root, of->name, offsets) == NULL) return CKPT_OK;
+  if (ckpt_dcp_find(&a->metadata->places, of->root, of->name, offsets, NULL) == NULL) return CKPT_OK;
   CKPT_TRY(find_slice(a, of, offsets, &at, err));
   return at.file == CKPT_FILE_LITERAL ? CKPT_OK : ckpt_dcp_slice_check(a->index->source, &at, err);
 }
@@ -544,7 +547,9 @@ static ckpt_status add_named(adder *a, const item *items, uint64_t n, const char
   uint32_t number = UINT32_MAX;
   bool has_tensors = is_tensor(&items[0]);
   if (has_tensors) {
+    const uint32_t first = a->places.n;
     CKPT_TRY(add_tensor(a, items, n, name, role, &number, err));
+    ckpt_dcp_places_own(&a->places, first, number);
     if (number == UINT32_MAX) return CKPT_OK;
     CKPT_TRY(ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err));
   } else {
@@ -562,7 +567,7 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   ckpt_error defect = {0};
   ckpt_index *index = a->index;
   const uint32_t n_before = index->n_tensors;
-  const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL);
+  const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL, NULL);
   ckpt_status status = ckpt_dcp_name(&a->structure, items[0].name, path, name, &role, &defect);
   const bool is_named = status == CKPT_OK;
   const char *used = a->stored_names ? items[0].name->text : name;
@@ -602,6 +607,14 @@ static ckpt_status add_everything(adder *a, ckpt_error *err) {
   }
   if (a->n_missing != 0) CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
   CKPT_TRY(ckpt_torch_unread_note(&a->unread, a->index, err));
+  CKPT_TRY(ckpt_dcp_table_note(&a->metadata->places, a->index, err));
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < a->places.n; i++) { /* offsets in safetensors files mean nothing */
+    const ckpt_dcp_place *place = &a->places.items[i];
+    if (place->file >= a->n_files || !a->files[place->file].is_safetensors) a->places.items[n++] = *place;
+  }
+  a->places.n = n;
+  CKPT_TRY(ckpt_dcp_places_note(&a->places, a->index, err));
   return ckpt_dcp_objects_set(a->objects, &a->structure, err);
 }
 
@@ -622,6 +635,7 @@ ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const
     free(a->files[i].is_taken);
   }
   ckpt_dcp_twins_free(&a->twins);
+  ckpt_dcp_places_free(&a->places);
   free(a->files);
   free(a->items);
   free(a->missing);

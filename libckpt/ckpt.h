@@ -170,7 +170,8 @@ typedef struct ckpt_tensor {
   uint8_t extent_form; /* internal: flat or boxed extents */
   uint32_t origin;     /* internal: number of the tensor this one was described from */
   uint32_t like;       /* internal: number of the tensor that it stands for in the index of the objects, + 1 */
-  uint64_t longest;    /* internal: units on the first axis of the longest boxed extent */
+  uint32_t n_extra_names; /* internal: aliases, the last ones, by which it is nothing of the model's */
+  uint64_t longest;       /* internal: units on the first axis of the longest boxed extent */
 } ckpt_tensor;
 
 /* Where the large memory comes from: an index, or a run's tiles. Both may be called from several threads.

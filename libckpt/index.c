@@ -121,8 +121,10 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
   }
   index->alias_list = aliases;
   index->n_alias_list = n;
-  aliases[n] = ckpt_arena_copy(&index->arena, name);
-  CKPT_TRY_ALLOC(aliases[n], err);
+  const size_t at = n - tensor->n_extra_names; /* those stay the last */
+  aliases[n] = aliases[at];
+  aliases[at] = ckpt_arena_copy(&index->arena, name);
+  CKPT_TRY_ALLOC(aliases[at], err);
   tensor->aliases = aliases;
   index->n_aliases++;
   return CKPT_OK;
@@ -130,11 +132,18 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
 
 ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *name, ckpt_role role, ckpt_error *err) {
   ckpt_tensor *tensor = &index->tensors[number];
-  if (role == CKPT_ROLE_OTHER || tensor->role != CKPT_ROLE_OTHER) return ckpt_index_alias(index, number, name, err);
-  const char *other = tensor->name;
-  CKPT_TRY_ALLOC(tensor->name = ckpt_arena_copy(&index->arena, name), err);
-  tensor->role = (uint8_t)role;
-  return ckpt_index_alias(index, number, other, err);
+  if ((role == CKPT_ROLE_OTHER) == (tensor->role == CKPT_ROLE_OTHER))
+    return ckpt_index_alias(index, number, name, err);
+  const char *extra = name;
+  if (role != CKPT_ROLE_OTHER) { /* all its names so far */
+    extra = tensor->name;
+    CKPT_TRY_ALLOC(tensor->name = ckpt_arena_copy(&index->arena, name), err);
+    tensor->role = (uint8_t)role;
+    while (tensor->aliases != NULL && tensor->aliases[tensor->n_extra_names] != NULL) tensor->n_extra_names++;
+  }
+  CKPT_TRY(ckpt_index_alias(index, number, extra, err));
+  tensor->n_extra_names++;
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err) {

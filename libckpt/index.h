@@ -150,7 +150,7 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
 
 /* The same for a name that says what the tensor is for: what it is for the model, or a run, comes before "other", and
- * gives it its first name. */
+ * alone gives it its first name. */
 ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *name, ckpt_role role, ckpt_error *err);
 
 /* Says that the named tensors (NULL-terminated) are parts of one; everything is copied. The finished index has them

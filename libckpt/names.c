@@ -119,25 +119,31 @@ static bool is_kept(const ckpt_arch *arch, const char *name) {
   return false;
 }
 
-/* Calls an alias group by the kept name of a tie, else by its first name in byte order. */
-static void choose_name(const namer *naming, ckpt_tensor *tensor, const char **aliases) {
-  for (; *aliases != NULL; aliases++) {
-    bool kept = is_kept(naming->arch, tensor->name);
-    if (kept || (!is_kept(naming->arch, *aliases) && strcmp(tensor->name, *aliases) < 0)) continue;
+/* Calls an alias group by the kept name of a tie (arch may be NULL), else by its first name in byte order; names by
+ * which it is nothing of the model's do not count. */
+static void choose_name(const ckpt_arch *arch, ckpt_tensor *tensor) {
+  const char **aliases = (const char **)(uintptr_t)tensor->aliases;
+  size_t n = 0;
+  while (aliases != NULL && aliases[n] != NULL) n++;
+  for (size_t i = 0; i + tensor->n_extra_names < n; i++) {
+    if (is_kept(arch, tensor->name) || (!is_kept(arch, aliases[i]) && strcmp(tensor->name, aliases[i]) < 0)) continue;
     const char *name = tensor->name;
-    tensor->name = *aliases;
-    *aliases = name;
+    tensor->name = aliases[i];
+    aliases[i] = name;
   }
 }
 
 static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_error *err) {
-  if (tensor->role == CKPT_ROLE_OTHER) return CKPT_OK;
+  if (tensor->role == CKPT_ROLE_OTHER) {
+    choose_name(NULL, tensor);
+    return CKPT_OK;
+  }
   CKPT_TRY(note_wrapped(naming->index, tensor->name, err));
   CKPT_TRY(canonical(naming, &tensor->name, err));
   if (tensor->aliases != NULL) {
     const char **aliases = (const char **)(uintptr_t)tensor->aliases;
     for (size_t i = 0; aliases[i] != NULL; i++) CKPT_TRY(canonical(naming, &aliases[i], err));
-    choose_name(naming, tensor, aliases);
+    choose_name(naming->arch, tensor);
   }
   uint64_t numbers[2];
   const ckpt_arch_name *row = naming->arch == NULL ? NULL : ckpt_arch_match(naming->arch, tensor->name, numbers);
@@ -212,8 +218,7 @@ static ckpt_status apply_tie(ckpt_index *index, uint32_t number, const ckpt_arch
   if (kept != none && tied == none) return ckpt_index_alias(index, kept, tie->tied, err);
   if (kept != none || tied == none) return CKPT_OK;
   CKPT_TRY(ckpt_index_alias(index, tied, tie->kept, err));
-  choose_name(&(namer){.index = index, .arch = ckpt_arch_find(index->architecture)}, &index->tensors[tied],
-              (const char **)(uintptr_t)index->tensors[tied].aliases);
+  choose_name(ckpt_arch_find(index->architecture), &index->tensors[tied]);
   return CKPT_OK;
 }
 
@@ -266,6 +271,7 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err) {
   index->names = "stored";
   index->is_stored = stored_names;
+  for (uint32_t i = 0; stored_names && i < index->n_tensors; i++) choose_name(NULL, &index->tensors[i]);
   if (stored_names) return CKPT_OK;
   ckpt_config *config = NULL;
   CKPT_TRY(read_config(index, like, &config, err));

@@ -57,7 +57,7 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   if (!tensor->is_literal && g->storages[tensor->storage].n_tensors > 1)
     added->storage = g->first_storage + tensor->storage + 1;
   for (uint32_t i = name->next; i != UINT32_MAX; i = g->names[i].next)
-    CKPT_TRY(ckpt_index_alias(index, tensor->number, g->names[i].text, err));
+    CKPT_TRY(ckpt_index_alias_as(index, tensor->number, g->names[i].text, g->names[i].role, err));
   return CKPT_OK;
 }
 

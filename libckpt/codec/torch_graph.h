@@ -140,7 +140,8 @@ typedef struct ckpt_torch_call {
   ckpt_object *const *args;
   uint64_t n_args;
   uint8_t dtype_at, metadata_at; /* places of these arguments, 0: there is none */
-  const char *reason;            /* REFUSED */
+  const char *reason;            /* REFUSED; NULL: function is not known */
+  const ckpt_object *function;   /* of that */
   const ckpt_object *type;       /* NAME of the subclass, or NULL */
 } ckpt_torch_call;
 

@@ -112,6 +112,16 @@ static const call_row calls[] = {
     {"_rebuild_xla_tensor", TORCH_CALL_REFUSED, 0, 0, "a NumPy array inside the pickle"},
 };
 
+static bool is_text(const ckpt_object *object, const char *text) {
+  return object != NULL && object->kind == CKPT_OBJECT_TEXT && strcmp(object->text, text) == 0;
+}
+
+/* The tuple of a persistent id that is a storage's, or NULL. */
+static const ckpt_object *storage_id(const ckpt_object *node) {
+  bool is_persistent = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT && node->n == 1;
+  return is_persistent && is_text(ckpt_foreign_arg(node->items[0], 0), "storage") ? node->items[0] : NULL;
+}
+
 /* What stands behind "torch._utils." in a function's name; NULL for other modules. */
 static const char *utils_name(const ckpt_object *function) {
   static const char module[] = "torch._utils";
@@ -123,6 +133,14 @@ static bool is_from_type(const ckpt_object *node) {
   return ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type_v2") ||
          ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type") ||
          ckpt_foreign_is(node, "torch.tensor", "_rebuild_from_type");
+}
+
+/* Whether what is called gets a storage: nothing but a tensor is made of one. */
+static bool makes_tensor(const ckpt_torch_call *call) {
+  enum { MAX_ARGS = 16 };
+  for (uint64_t i = 0; i < call->n_args && i < MAX_ARGS; i++)
+    if (storage_id(call->args[i]) != NULL) return true;
+  return false;
 }
 
 void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
@@ -150,6 +168,9 @@ void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
     call->reason = calls[i].reason;
   }
   if (ckpt_torch_is_quantized(node)) call->kind = TORCH_CALL_QUANTIZED;
+  if (call->kind != TORCH_CALL_OTHER || !makes_tensor(call)) return;
+  call->kind = TORCH_CALL_REFUSED;
+  call->function = function;
 }
 
 bool ckpt_torch_is_quantized(const ckpt_object *call) {
@@ -197,16 +218,6 @@ static bool take_u64(const ckpt_object *object, uint64_t *value) {
   if (object == NULL || object->kind != CKPT_OBJECT_INT || object->integer < 0) return false;
   *value = (uint64_t)object->integer;
   return true;
-}
-
-static bool is_text(const ckpt_object *object, const char *text) {
-  return object != NULL && object->kind == CKPT_OBJECT_TEXT && strcmp(object->text, text) == 0;
-}
-
-/* The tuple of a persistent id that is a storage's, or NULL. */
-static const ckpt_object *storage_id(const ckpt_object *node) {
-  bool is_persistent = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT && node->n == 1;
-  return is_persistent && is_text(ckpt_foreign_arg(node->items[0], 0), "storage") ? node->items[0] : NULL;
 }
 
 ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node) {
@@ -356,7 +367,12 @@ static bool is_unknown_storage(const ckpt_object *node) {
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
                                    const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err) {
   *out = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX};
-  if (call->kind == TORCH_CALL_REFUSED) return refuse(out, CKPT_EUNSUPPORTED, call->reason, err);
+  if (call->kind == TORCH_CALL_REFUSED)
+    return refuse(out, CKPT_EUNSUPPORTED,
+                  call->reason != NULL ? call->reason
+                                       : ckpt_arena_printf(arena, "made by %.120s, which is not known",
+                                                           call->function->name),
+                  err);
   if (reference == NULL && call->n_args != 0 && is_unknown_storage(call->args[0]))
     return refuse(out, CKPT_EUNSUPPORTED, "of a storage whose class is not known", err);
   if (reference == NULL || call->n_args < 4)

@@ -347,6 +347,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     index->tensors[number].origin = tensor->origin;
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_index_alias(index, number, *alias, err));
+    index->tensors[number].n_extra_names = tensor->n_extra_names;
   }
   const ckpt_side_file *config = ckpt_index_side_file(described, "config.json");
   if (config != NULL && config->text != NULL) {
