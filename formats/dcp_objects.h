@@ -65,10 +65,9 @@ struct ckpt_dcp_objects {
 /* Starts; free with ckpt_dcp_objects_free. */
 void ckpt_dcp_objects_begin(ckpt_dcp_objects *objects, ckpt_index *index, const ckpt_dcp_metadata *metadata);
 
-/* Reads an item of bytes. *out is NULL where it is damaged, not understood or, behind zstd, too large: that is noted, and
- * no failure. Its
- * tensors are in the index, under name. EFORMAT where the slice lies outside its file, or a tensor in it outside its
- * storage; ELIMIT, EIO, ENOMEM. */
+/* Reads an item of bytes. *out is NULL where it is damaged, not understood or, behind zstd, too large: that is noted,
+ * and no failure. Its tensors are in the index, under name. EFORMAT where the slice lies outside its file, or a tensor
+ * in it outside its storage; ELIMIT, EIO, ENOMEM. */
 ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,
                                   const char *name, ckpt_error *err);
 

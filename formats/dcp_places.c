@@ -1,5 +1,5 @@
-/* dcp_places.c - whether the items of a checkpoint fill their files: each byte belongs to one item, each item to one name,
- * or to names of one tensor. Reading takes no notice; what is said here `verify` counts as problems. */
+/* dcp_places.c - whether the items of a checkpoint fill their files: each byte belongs to one item, each item to one
+ * name, or to names of one tensor. Reading takes no notice; what is said here `verify` counts as problems. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -304,7 +304,8 @@ static ckpt_status find_strides_behind(adder *a, const ckpt_extent *extent, cons
   for (uint32_t i = 0; i < layout.rank && is_dense; i++)
     is_dense = ckpt_mul_u64(counts[i] - 1, layout.strides[i], &far) && ckpt_add_u64(reach, far, &reach);
   if (!is_dense || reach != volume)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a view with gaps, and compressed (save it without extensions)");
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "a view with gaps, and compressed (save it without extensions)");
   memcpy(strides, layout.strides, layout.rank * sizeof *strides);
   return CKPT_OK;
 }

@@ -1,6 +1,6 @@
 /* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_rename.c (the input's under
- * other names), torch_make.c (one for tensors that have none), torch_layout.c (records and segments). Not for other
- * formats. */
+ * other names), torch_make.c (one for tensors that have none), torch_views.c (who shares memory), torch_layout.c
+ * (records and segments). Not for other formats. */
 #ifndef CKPT_FORMATS_TORCH_H
 #define CKPT_FORMATS_TORCH_H
 
@@ -12,6 +12,16 @@
  * whose leaves are the description's own tensors. */
 ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
+
+/* Of each tensor of a description the one in whose storage it is written: itself, or a row-major one that was read from
+ * all the memory that it is a view of. NULL in *covers: each has its own. In the arena; ENOMEM. */
+ckpt_status ckpt_torch_covers(const uint32_t **covers, const ckpt_index *described, ckpt_arena *arena, ckpt_error *err);
+
+/* Where a tensor lies in the storage of its cover. Before the description has places: for those see layout.h. */
+void ckpt_torch_view_of(ckpt_torch_view *out, const ckpt_tensor *tensor, const ckpt_tensor *cover);
+
+/* Says which tensors shared memory or had strides, and will not. */
+ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
 /* Gives the tensors of a description, among whose objects *root is, the keys that their names ask for: *root becomes a
  * copy where a tensor has another name, or lost one. ENOMEM, ELIMIT. */

@@ -24,7 +24,9 @@ typedef struct archive {
   uint32_t *keys;  /* of each tensor's storage, + 1: in order of first use; 0 while it has not been used */
   uint32_t *order; /* tensors by key */
   uint32_t n_storages;
-  ckpt_zip_record *records; /* N_BEFORE, n_storages, N_BEHIND */
+  const uint32_t *covers;       /* ckpt_torch_covers */
+  const ckpt_torch_view *views; /* of each tensor, where there are covers */
+  ckpt_zip_record *records;     /* N_BEFORE, n_storages, N_BEHIND */
   uint64_t directory;
   char id[41];
 } archive;
@@ -47,12 +49,14 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
   archive *a = p->archive;
   const ckpt_tensor *tensor = &a->index->tensors[leaf->tensor];
   char key[N_KEY];
-  if (a->keys[leaf->tensor] == 0) {
-    a->order[a->n_storages++] = leaf->tensor;
-    a->keys[leaf->tensor] = a->n_storages;
+  const uint32_t cover = a->covers == NULL ? leaf->tensor : a->covers[leaf->tensor];
+  const ckpt_torch_view *view = cover == leaf->tensor ? NULL : &a->views[leaf->tensor];
+  if (a->keys[cover] == 0) {
+    a->order[a->n_storages++] = cover;
+    a->keys[cover] = a->n_storages;
   }
-  snprintf(key, sizeof key, "%u", a->keys[leaf->tensor] - 1);
-  ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape, key,
+  snprintf(key, sizeof key, "%u", a->keys[cover] - 1);
+  ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape, key, view,
                         leaf->name != NULL, (ckpt_object_grad)(leaf->form & (CKPT_GRAD_NO | CKPT_GRAD_YES)));
 }
 
@@ -151,6 +155,21 @@ static void print_behind(const ckpt_layout *layout, const void *arg, ckpt_out *o
   print_records(a, N_BEFORE + b->key + 1, out);
 }
 
+/* Tensors that are views of others have no bytes of their own. */
+static ckpt_status hold_views(archive *a, ckpt_layout *layout, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  CKPT_TRY(ckpt_torch_covers(&a->covers, index, layout->arena, err));
+  if (a->covers == NULL) return CKPT_OK;
+  ckpt_torch_view *views = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *views);
+  CKPT_TRY_ALLOC(a->views = views, err);
+  CKPT_TRY_ALLOC(layout->is_held = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *layout->is_held), err);
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    layout->is_held[i] = a->covers[i] != i;
+    if (layout->is_held[i]) ckpt_torch_view_of(&views[i], &index->tensors[i], &index->tensors[a->covers[i]]);
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   (void)options;
   const ckpt_index *index = layout->index;
@@ -164,6 +183,7 @@ ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *op
   if (a->root == NULL) CKPT_TRY(ckpt_torch_make_state_dict(&a->root, index, layout->arena, err));
   CKPT_TRY_ALLOC(a->keys = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *a->keys), err);
   CKPT_TRY_ALLOC(a->order = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *a->order), err);
+  CKPT_TRY(hold_views(a, layout, err));
   CKPT_TRY(make_records(a, layout->arena, err));
   behind *trailers = ckpt_arena_array(layout->arena, a->n_storages, sizeof *trailers);
   CKPT_TRY_ALLOC(trailers, err);

@@ -354,5 +354,6 @@ ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckp
                        "torch counts pairs of %s, and its last axis is odd (convert --dtype gives it another)",
                        ckpt_dtype_name((ckpt_dtype)tensor->dtype));
   }
-  return choose(described, losses, err);
+  CKPT_TRY(choose(described, losses, err));
+  return ckpt_torch_say_apart(described, losses, err);
 }

@@ -18,6 +18,7 @@
 /* Room for one extent per segment of each tensor. */
 static ckpt_status count_places(ckpt_output *output, ckpt_error *err) {
   ckpt_index *described = output->described;
+  for (uint32_t i = 0; i < described->n_tensors; i++) described->tensors[i].n_extents = 0; /* what it was read from */
   for (uint32_t f = 0; f < output->layout.n_files; f++)
     for (uint32_t s = 0; s < output->layout.files[f].n_segments; s++) {
       const ckpt_segment *segment = &output->layout.files[f].segments[s];
@@ -33,7 +34,10 @@ static ckpt_status count_places(ckpt_output *output, ckpt_error *err) {
 
 void ckpt_output_place(ckpt_output *output) {
   ckpt_index *described = output->described;
-  for (uint32_t i = 0; i < described->n_tensors; i++) described->tensors[i].n_extents = 0;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    described->tensors[i].n_extents = 0;
+    described->tensors[i].extent_form = CKPT_EXTENT_FLAT;
+  }
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     uint64_t skip = 0, n_raw = 0; /* of the frame: before the segment, and in the one before */
     for (uint32_t s = 0; s < output->layout.files[f].n_segments; s++) {
@@ -95,6 +99,8 @@ static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_err
     const ckpt_tensor *tensor = &described->tensors[i];
     ckpt_row *row = &plan->rows[tensor->origin];
     row->tensor = tensor;
+    if (output->layout.is_held != NULL && output->layout.is_held[i])
+      row->sink = CKPT_NO_SINK; /* digested all the same */
     ckpt_status status = ckpt_expr_cast(&row->expr, plan, row->expr, (ckpt_dtype)tensor->dtype, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, tensor->name);
   }

@@ -163,13 +163,13 @@ typedef struct ckpt_tensor {
   uint64_t n_bytes;           /* row-major size, n_elements in blocks of the dtype */
   const ckpt_extent *extents; /* where the bytes are; see ckpt_tensor_extents */
   uint32_t n_extents;
-  uint32_t storage;    /* equal for tensors that share memory; 0 means its own */
-  uint8_t rank;        /* 0..CKPT_MAX_RANK */
-  uint8_t dtype;       /* ckpt_dtype */
-  uint8_t role;        /* ckpt_role */
-  uint8_t extent_form; /* internal: flat or boxed extents */
-  uint32_t origin;     /* internal: number of the tensor this one was described from */
-  uint32_t like;       /* internal: number of the tensor that it stands for in the index of the objects, + 1 */
+  uint32_t storage;       /* equal for tensors that share memory; 0 means its own */
+  uint8_t rank;           /* 0..CKPT_MAX_RANK */
+  uint8_t dtype;          /* ckpt_dtype */
+  uint8_t role;           /* ckpt_role */
+  uint8_t extent_form;    /* internal: flat or boxed extents */
+  uint32_t origin;        /* internal: number of the tensor this one was described from */
+  uint32_t like;          /* internal: number of the tensor that it stands for in the index of the objects, + 1 */
   uint32_t n_extra_names; /* internal: aliases, the last ones, by which it is nothing of the model's */
   uint64_t longest;       /* internal: units on the first axis of the longest boxed extent */
 } ckpt_tensor;

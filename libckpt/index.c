@@ -132,8 +132,7 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
 
 ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *name, ckpt_role role, ckpt_error *err) {
   ckpt_tensor *tensor = &index->tensors[number];
-  if ((role == CKPT_ROLE_OTHER) == (tensor->role == CKPT_ROLE_OTHER))
-    return ckpt_index_alias(index, number, name, err);
+  if ((role == CKPT_ROLE_OTHER) == (tensor->role == CKPT_ROLE_OTHER)) return ckpt_index_alias(index, number, name, err);
   const char *extra = name;
   if (role != CKPT_ROLE_OTHER) { /* all its names so far */
     extra = tensor->name;

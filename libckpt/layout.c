@@ -164,7 +164,7 @@ ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err) {
   CKPT_TRY_ALLOC(placed, err);
   for (uint32_t i = 0; i < layout->n_files; i++) CKPT_TRY(place_file(layout, &layout->files[i], placed, err));
   for (uint32_t i = 0; i < index->n_tensors; i++)
-    if (placed[i] != index->tensors[i].n_bytes)
+    if (placed[i] != (layout->is_held != NULL && layout->is_held[i] ? 0 : index->tensors[i].n_bytes))
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, index->tensors[i].name, "layout places %llu of %llu bytes",
                        (unsigned long long)placed[i], (unsigned long long)index->tensors[i].n_bytes);
   return CKPT_OK;

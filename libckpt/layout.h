@@ -62,6 +62,7 @@ struct ckpt_layout {
   ckpt_layout_file *files;
   uint32_t n_files, capacity;
   bool is_folder;
+  bool *is_held; /* of each tensor, whether its bytes are those of others that are placed, so that it is not; or NULL */
 };
 
 #define CKPT_MAX_RANKS (1 << 20)

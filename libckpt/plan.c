@@ -199,6 +199,16 @@ static ckpt_status check_size(const char *name, const ckpt_expr *expr, ckpt_erro
                    MAX_NODES, MAX_DEPTH);
 }
 
+/* A description says which tensors were read from one storage. Those that are written as they were read keep the extents
+ * that it was from until they are laid out: a format may write such memory once, or say what it does not keep. */
+static void keep_storage(ckpt_tensor *described, const ckpt_tensor *read, bool is_as_read) {
+  described->storage = read->storage;
+  if (!is_as_read || (read->storage == 0 && read->extent_form != CKPT_EXTENT_STRIDED)) return;
+  described->extents = read->extents;
+  described->n_extents = read->n_extents;
+  described->extent_form = read->extent_form;
+}
+
 ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
                                const ckpt_tensor *like, uint32_t *row, ckpt_error *err) {
   if (sink != CKPT_NO_SINK && sink >= plan->n_outputs)
@@ -206,7 +216,7 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
   if (expr->op->rule == CKPT_RULE_REDUCE)
     return ckpt_fail(err, CKPT_EINVAL, NULL, name, "%s is a reduction, not a tensor", expr->op->name);
   CKPT_TRY(check_size(name, expr, err));
-  ckpt_row added = {.sink = sink, .expr = expr, .wants_digest = true};
+  ckpt_row added = {.sink = sink, .output = sink, .expr = expr, .wants_digest = true};
   ckpt_role role = like != NULL ? (ckpt_role)like->role : CKPT_ROLE_PARAMETER;
   if (sink == CKPT_NO_SINK) {
     bool is_borrowed = like != NULL && name == like->name; /* its index outlives the plan */
@@ -224,6 +234,8 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
   const ckpt_index *of = described->objects_of;
   if (like != NULL && of != NULL && like >= of->tensors && like < of->tensors + of->n_tensors)
     described->tensors[number].like = (uint32_t)(like - of->tensors) + 1;
+  if (like != NULL)
+    keep_storage(&described->tensors[number], like, expr->op->rule == CKPT_RULE_LEAF && expr->tensor == like);
   added.name = described->tensors[number].name;
   return add_row(plan, added, row, err);
 }
@@ -246,7 +258,7 @@ ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduc
   CKPT_TRY(ckpt_grow(&plan->values, plan->n_values, &plan->value_capacity, sizeof *plan->values, err));
   void *memory = ckpt_arena_alloc(&plan->arena, reduction->op->value_bytes);
   ckpt_row row = {
-      .sink = CKPT_VALUE_SINK, .name = ckpt_arena_copy(&plan->arena, name), .expr = reduction, .value = plan->n_values};
+      .sink = CKPT_VALUE_SINK, .output = CKPT_VALUE_SINK, .name = ckpt_arena_copy(&plan->arena, name), .expr = reduction, .value = plan->n_values};
   CKPT_TRY_ALLOC(row.name, err);
   CKPT_TRY_ALLOC(memory, err);
   CKPT_TRY(add_row(plan, row, NULL, err));

@@ -497,7 +497,7 @@ static void print_row(void *arg, const char *line) {
   do {
     row = &printer->plan->rows[printer->row++];
   } while (row->sink < printer->plan->n_outputs && row->tensor == NULL); /* dropped by its format: not printed */
-  if (row->sink != printer->sink) return;
+  if (row->output != printer->sink) return;
   if (printer->json != NULL) {
     emit_row(printer->json, row, line);
     return;
@@ -573,7 +573,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     ckpt_report_dropped(stdout, &outputs[i], false);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
   }
-  for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].sink == CKPT_NO_SINK;
+  for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].output == CKPT_NO_SINK;
   if (n_digested != 0)
     printf("%s more tensor%s read for the input's digest in the receipt\n", ckpt_text_count(n_digested, count),
            n_digested == 1 ? "" : "s");

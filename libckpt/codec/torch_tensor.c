@@ -369,9 +369,9 @@ ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call
   *out = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX};
   if (call->kind == TORCH_CALL_REFUSED)
     return refuse(out, CKPT_EUNSUPPORTED,
-                  call->reason != NULL ? call->reason
-                                       : ckpt_arena_printf(arena, "made by %.120s, which is not known",
-                                                           call->function->name),
+                  call->reason != NULL
+                      ? call->reason
+                      : ckpt_arena_printf(arena, "made by %.120s, which is not known", call->function->name),
                   err);
   if (reference == NULL && call->n_args != 0 && is_unknown_storage(call->args[0]))
     return refuse(out, CKPT_EUNSUPPORTED, "of a storage whose class is not known", err);

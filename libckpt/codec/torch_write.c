@@ -41,7 +41,8 @@ bool ckpt_torch_holds(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape) {
 }
 
 void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dtype dtype, uint32_t rank,
-                           const uint64_t *shape, const char *key, bool is_parameter, ckpt_object_grad grad) {
+                           const uint64_t *shape, const char *key, const ckpt_torch_view *view, bool is_parameter,
+                           ckpt_object_grad grad) {
   const char *name = "", *storage = NULL;
   uint64_t sizes[CKPT_MAX_RANK] = {0}, strides[CKPT_MAX_RANK] = {0}, n = 1, stride = 1;
   (void)ckpt_torch_type(dtype, &name, &storage);
@@ -51,6 +52,7 @@ void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dt
     stride *= sizes[i] == 0 ? 1 : sizes[i];
     n *= sizes[i];
   }
+  if (view != NULL) n = view->n_elements;
   const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
   const bool can_ask = row->kind == CKPT_KIND_FLOAT || row->kind == CKPT_KIND_COMPLEX;
   const bool asks = can_ask && (grad == CKPT_GRAD_YES || (is_parameter && grad == CKPT_GRAD_UNKNOWN));
@@ -69,9 +71,9 @@ void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dt
   ckpt_pickle_put_u64(w, storage == NULL ? n * row->block_bytes : n);
   ckpt_pickle_put_tuple(w, 5);
   ckpt_pickle_put_persid(w);
-  ckpt_pickle_put_u64(w, 0);
+  ckpt_pickle_put_u64(w, view == NULL ? 0 : view->offset);
   ckpt_pickle_put_u64s(w, sizes, rank);
-  ckpt_pickle_put_u64s(w, strides, rank);
+  ckpt_pickle_put_u64s(w, view == NULL ? strides : view->strides, rank);
   ckpt_pickle_put_bool(w, asks && !is_parameter);
   put_hooks(memo, w);
   if (storage == NULL) put_global(w, &memo->dtypes[dtype], "torch", name);

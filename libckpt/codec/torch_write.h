@@ -20,10 +20,17 @@ typedef struct ckpt_torch_memo {
 /* Whether torch has the dtype and the shape: a float4_e2m1fn_x2 counts pairs on its last axis. */
 bool ckpt_torch_holds(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape);
 
-/* Prints a row-major tensor on the CPU, alone in its storage `key`; ckpt_torch_holds it. A parameter is wrapped into
+/* Where a tensor lies in a storage of n_elements with others. */
+typedef struct ckpt_torch_view {
+  uint64_t n_elements, offset, strides[CKPT_MAX_RANK];
+} ckpt_torch_view;
+
+/* Prints a tensor on the CPU in the storage `key`: a view of it, or row-major and alone (NULL); ckpt_torch_holds it. A
+ * parameter is wrapped into
  * torch.nn.Parameter. Gradients are asked for where the dtype can have some, and `grad` says so, or nothing of a
  * parameter. */
 void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, ckpt_dtype dtype, uint32_t rank,
-                           const uint64_t *shape, const char *key, bool is_parameter, ckpt_object_grad grad);
+                           const uint64_t *shape, const char *key, const ckpt_torch_view *view, bool is_parameter,
+                           ckpt_object_grad grad);
 
 #endif

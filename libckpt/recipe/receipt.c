@@ -222,7 +222,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   bool is_first = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
-    if (row->sink != number || row->tensor == NULL) continue;
+    if (row->output != number || row->tensor == NULL) continue;
     const ckpt_tensor *source = ckpt_receipt_source(row->expr);
     print_text(out, is_first ? "   {\"name\":" : ",\n   {\"name\":", row->tensor->name);
     print_text(out, ",\"source\":", source == NULL ? NULL : source->name);
