@@ -144,7 +144,7 @@ def dtensor():
     bias = distribute_tensor(numbers(4), mesh, [Shard(0)])
     value = {"weight": weight, "bias": torch.nn.Parameter(bias), "plain": numbers(2)}
     save("dtensor", value, {"weight": weight.to_local(), "bias": bias.to_local(), "plain": value["plain"],
-                            "weight._spec.mesh._rank_map": torch.zeros(1, dtype=torch.int32)})
+                            "bias._spec.mesh._rank_map": torch.zeros(1, dtype=torch.int32)})
     weight = torch.nn.Parameter(weight)
     adam = torch.optim.AdamW([("weight", weight)], lr=0.01)
     sgd = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
@@ -154,7 +154,7 @@ def dtensor():
     states = {"optimizer.state.weight." + kind: state for kind, state in adam.state[weight].items()}
     states.update({"weight": weight, "second.state.0.momentum": sgd.state[weight]["momentum_buffer"]})
     tensors = {name: value.to_local() if hasattr(value, "to_local") else value for name, value in states.items()}
-    tensors["weight._spec.mesh._rank_map"] = torch.zeros(1, dtype=torch.int32)
+    tensors["optimizer.state.weight.exp_avg._spec.mesh._rank_map"] = torch.zeros(1, dtype=torch.int32)
     save("dtensor-training", {"model": {"weight": weight.detach()}, "optimizer": adam.state_dict(),
                               "second": sgd.state_dict()}, tensors)
     dist.destroy_process_group()

@@ -7,7 +7,7 @@ namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
 const char *const kCases[] = {"dtypes",      "zstd",     "fsdp4",   "app",   "no-collectives", "mesh",
-                              "safetensors", "old-1.12", "old-2.2", "mcore", "hf-shards",       "zstd-strided"};
+                              "safetensors", "old-1.12", "old-2.2", "mcore", "hf-shards",      "zstd-strided"};
 
 ckpt_status hash(const ckpt_index *index, std::string *digest, ckpt_error *err) {
   ckpt_run_options run = {};

@@ -143,6 +143,18 @@ def save_plain(folder):
     return {name: full(value) for name, value in state.items()}
 
 
+def save_compressed(folder):
+    """zstd around archives of tensors that are not row-major: columns of what is stored by columns, permuted axes."""
+    from torch.distributed.checkpoint._extension import ZStandard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = torch.randn(300, 70)
+    dist.broadcast(whole, 0)
+    state = {"columns": distribute_tensor(whole, mesh, [Shard(0)]).t(), "t": whole.t(), "part": whole[:, 3:50],
+             "permuted": whole.reshape(3, 100, 70).permute(2, 0, 1), "rows": distribute_tensor(whole, mesh, [Shard(0)])}
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, _extensions=[ZStandard()]))
+    return {name: full(value) for name, value in state.items()}
+
+
 CASES = {
     "whole-2": (2, save_training, dict(wrap=wrap_not)),
     "whole-2-flat": (2, save_training, dict(wrap=wrap_not, flatten=True, key="optimizer")),
@@ -160,6 +172,12 @@ CASES = {
     "placements-2": (2, save_placements, {}),
     "plain-2": (2, save_plain, {}),
 }
+try:
+    from torch.distributed.checkpoint._extension import ZStandard
+    if ZStandard.is_available():
+        CASES["compressed-2"] = (2, save_compressed, {})
+except ImportError:  # before torch 2.7
+    pass
 
 
 if fully_shard is None:
@@ -249,6 +267,33 @@ def test_dtypes_that_are_not_read(folder):
         file.seek(file.read().index(halves.numpy().tobytes()))
         file.write(b"\1")
     assert "CRC" in ckpt("verify", path, status=1)
+
+
+def test_what_metadata_does_not_name(folder):
+    """A place without a tensor, and an object that is too large to be looked at: verify says both, the rest is read."""
+    import pickle
+    from command import ckpt
+    from torch.distributed.checkpoint.metadata import MetadataIndex
+    path = os.path.join(folder, "ghost")
+    dcp.save({"a": torch.ones(3), "b": torch.zeros(2)}, checkpoint_id=path, no_dist=True)
+    assert "problem" not in ckpt("verify", path)
+    with open(os.path.join(path, ".metadata"), "rb") as file:
+        metadata = pickle.load(file)
+    metadata.storage_data[MetadataIndex("ghost", torch.Size([0]))] = next(iter(metadata.storage_data.values()))
+    with open(os.path.join(path, ".metadata"), "wb") as file:
+        pickle.dump(metadata, file)
+    told = ckpt("verify", path, status=1)
+    assert "places for 1 item of which state_dict_metadata says nothing (ghost)" in told, told
+    ckpt("hash", path)
+    if "compressed-2" not in CASES:
+        return
+    path = os.path.join(folder, "large")
+    dcp.save({"a": torch.ones(3), "large": b"x" * (70 << 20)}, no_dist=True,
+             storage_writer=dcp.FileSystemWriter(path, _extensions=[ZStandard()]))
+    ckpt("convert", path, "-o", path + ".safetensors")
+    assert load_file(path + ".safetensors").keys() == {"a"}
+    assert "not read: large (" in ckpt("inspect", path, "--json")
+    assert "1 tensor is not read (large)" in ckpt("verify", path, "--json")
 
 
 def test_older_releases(folder):

@@ -131,6 +131,37 @@ def test_ties_share_a_storage(folder):
     assert os.path.getsize(out) < os.path.getsize(path) + 200
 
 
+def views():
+    base = torch.randn(6, 4)
+    alone = torch.randn(3, 4).t()
+    whole = torch.randn(20)
+    return {"base": base, "columns": base[:, 1:3], "nested": {"t": base.t(), "list": [base.flatten()[1::5], base[1].expand(3, 4)]},
+            "one": base[3:4, 1:2], "alone": alone, "left": whole[:12], "right": whole[8:]}
+
+
+def test_views_of_one_storage_stay_views(folder):
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "b.pt")
+    saved = views()
+    torch.save(saved, path)
+    told = ckpt("convert", path, "-o", out, "--receipt", os.path.join(folder, "r.json"), "--json")
+    found = load(out)
+    of_base = lambda tree: [tree["base"], tree["columns"], tree["nested"]["t"], *tree["nested"]["list"], tree["one"]]
+    for a, b in zip(of_base(saved), of_base(found)):
+        assert torch.equal(a, b) and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
+        assert b.untyped_storage().data_ptr() == found["base"].untyped_storage().data_ptr()
+    found["base"].zero_()
+    assert not found["nested"]["t"].any()
+    for name in ("alone", "left", "right"):
+        assert torch.equal(saved[name], found[name]) and found[name].is_contiguous(), name
+    assert "memory that tensors share: each of 2 is written for itself (left, right)" in told, told
+    assert "strides of 1 tensor, written row-major (alone)" in told, told
+    ckpt("verify", out, "--receipt", os.path.join(folder, "r.json"))
+    assert digest(path) == digest(out)
+    told = ckpt("convert", path, "-o", out, "--dtype", "bf16", "--force", "--json")
+    assert "memory that tensors share: each of 8 is written for itself" in told, told
+    assert torch.equal(load(out)["nested"]["t"], saved["base"].t().bfloat16())
+
+
 def trained():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
