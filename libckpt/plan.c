@@ -199,8 +199,9 @@ static ckpt_status check_size(const char *name, const ckpt_expr *expr, ckpt_erro
                    MAX_NODES, MAX_DEPTH);
 }
 
-/* A description says which tensors were read from one storage. Those that are written as they were read keep the extents
- * that it was from until they are laid out: a format may write such memory once, or say what it does not keep. */
+/* A description says which tensors were read from one storage. Those that are written as they were read keep the
+ * extents that it was from until they are laid out: a format may write such memory once, or say what it does not keep.
+ */
 static void keep_storage(ckpt_tensor *described, const ckpt_tensor *read, bool is_as_read) {
   described->storage = read->storage;
   if (!is_as_read || (read->storage == 0 && read->extent_form != CKPT_EXTENT_STRIDED)) return;
@@ -257,8 +258,11 @@ ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduc
   CKPT_TRY(check_size(name, reduction, err));
   CKPT_TRY(ckpt_grow(&plan->values, plan->n_values, &plan->value_capacity, sizeof *plan->values, err));
   void *memory = ckpt_arena_alloc(&plan->arena, reduction->op->value_bytes);
-  ckpt_row row = {
-      .sink = CKPT_VALUE_SINK, .output = CKPT_VALUE_SINK, .name = ckpt_arena_copy(&plan->arena, name), .expr = reduction, .value = plan->n_values};
+  ckpt_row row = {.sink = CKPT_VALUE_SINK,
+                  .output = CKPT_VALUE_SINK,
+                  .name = ckpt_arena_copy(&plan->arena, name),
+                  .expr = reduction,
+                  .value = plan->n_values};
   CKPT_TRY_ALLOC(row.name, err);
   CKPT_TRY_ALLOC(memory, err);
   CKPT_TRY(add_row(plan, row, NULL, err));
