@@ -101,7 +101,7 @@ ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losse
     const ckpt_tensor *tensor = &described->tensors[i];
     if (covers != NULL && covers[i] != i) continue;
     if (tensor->storage != 0 && n_members[tensor->storage] > 1) ckpt_name_list_add(&apart, tensor->name);
-    if (tensor->n_extents != 0 && tensor->extent_form == CKPT_EXTENT_STRIDED)
+    if (tensor->n_extents == 1 && tensor->extent_form == CKPT_EXTENT_STRIDED)
       ckpt_name_list_add(&strided, tensor->name);
   }
   free(n_members);
