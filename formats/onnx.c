@@ -75,4 +75,5 @@ const ckpt_format ckpt_format_onnx = {
     .read = read_index,
     .normalize = ckpt_onnx_normalize,
     .layout = ckpt_onnx_layout,
+    .verify = ckpt_onnx_verify,
 };

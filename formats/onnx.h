@@ -1,6 +1,6 @@
 /* onnx.h - the parts of the ONNX format: onnx.c (the row), onnx_read.c (the walk over a model), onnx_tensor.c (one
- * TensorProto to a tensor), onnx_message.c (what is built and taken apart by protobuf-c), onnx_layout.c (writing). Not
- * for other formats.
+ * TensorProto to a tensor), onnx_message.c (what is built and taken apart by protobuf-c), onnx_layout.c (writing),
+ * onnx_link.c (data that stay where they stand), onnx_verify.c (checksums). Not for other formats.
  *
  * A model that was read is a skeleton: the file's bytes as ranges, in order, cut open only where a tensor stands. So
  * a graph costs nothing, whatever it holds, and is written again byte for byte; lengths of the messages around tensors
@@ -46,10 +46,12 @@ typedef struct ckpt_onnx_slot {
   bool is_cast;           /* such a node of ours stands there: it has the name, the initializer one with a suffix */
   bool is_initializer;    /* of a graph, so that its data may stand outside */
   bool is_inline;         /* its data stand in its message as they are written */
+  bool is_external;       /* they stand outside */
   uint64_t at, n;         /* its message in the file */
   uint64_t data_at;       /* where they do */
   const uint8_t *outline; /* its fields but for the data: a TensorProto */
   uint32_t n_outline;     /* bytes */
+  const char *checksum;   /* of the file outside, as it is written; NULL: none */
 } ckpt_onnx_slot;
 
 typedef enum ckpt_onnx_part_kind {
@@ -135,6 +137,32 @@ ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *outl
 /* Adds what a model's outline says to the index: metadata, and who wrote it. EFORMAT, ENOMEM. */
 ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_outline *outline, const char *path,
                                  ckpt_error *err);
+
+/* Where data stand outside. */
+typedef struct ckpt_onnx_place {
+  const char *location; /* NULL: nowhere */
+  uint64_t offset;
+} ckpt_onnx_place;
+
+/* Finding where data that are not copied stand. Zero-initialise it but for these three. */
+typedef struct ckpt_onnx_links {
+  ckpt_arena *arena;
+  const char *folder;             /* of the model: a real path */
+  const struct ckpt_graph *graph; /* what stands in its own file stays in the model; NULL: none */
+  ckpt_source *source;            /* of the file below, which was looked at last */
+  uint32_t file;
+  const char *location; /* of that; "" for one that cannot be linked */
+  uint64_t n_links;     /* names that it has */
+} ckpt_onnx_links;
+
+/* The place of a tensor that is nothing but `read`, and called `name`; nowhere for one that stands in the model itself.
+ * EUNSUPPORTED for what ONNX Runtime or onnx refuse to follow, and for what stands nowhere as it is; ENOMEM. */
+ckpt_status ckpt_onnx_link(ckpt_onnx_links *links, const ckpt_layout_read *read, const char *name, ckpt_onnx_place *out,
+                           ckpt_error *err);
+
+/* As ckpt_format's `verify`: checksums of files outside. */
+ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                             ckpt_error *err);
 
 /* What a tensor is written as. */
 typedef struct ckpt_onnx_tensor {

@@ -1,9 +1,10 @@
 /* onnx_layout.c - a model written: the skeleton of the one that was read, or a new one of nothing but initializers,
  * with the tensors as they are described.
  *
- * A tensor that changed nothing keeps its message byte for byte. Any other is its small fields in order, and its data
- * as raw_data 9, or outside: in `NAME.data`, aligned, with location, offset and length. Data stay inside while the
- * model is below 2 GB; what is small, or no initializer, stays there in any case. */
+ * A tensor that is not changed keeps its message byte for byte. Any other is its small fields in order, and its data
+ * as raw_data 9, or outside: in `NAME.data`, aligned, with location, offset and length, or in a file that is there
+ * already (onnx_link.c). Data stay inside while the model is below 2 GB; what is small, or no initializer, stays there in
+ * any case. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +21,11 @@ enum { NONE = UINT32_MAX };
 /* What becomes of a slot. */
 typedef struct placed {
   uint32_t tensor; /* described; NONE while unknown */
-  bool is_kept;    /* its message stays as it stands in the file */
+  bool is_kept;    /* its message stays as it stands in the file, but for the data that the run puts into it */
+  bool is_same;    /* all of its message stays */
+  bool is_linked;  /* outside, where it stands */
   bool is_cast;    /* a Cast node makes of it what the graph works with */
-  bool is_outside;
-  uint64_t offset; /* outside */
+  ckpt_onnx_place outside;
 } placed;
 
 typedef struct writer {
@@ -245,8 +247,8 @@ static ckpt_onnx_tensor tensor_of(const writer *w, uint32_t slot) {
   return (ckpt_onnx_tensor){.slot = read->outline == NULL ? NULL : read,
                             .tensor = &w->index->tensors[at->tensor],
                             .is_cast = at->is_cast,
-                            .location = at->is_outside ? w->location : NULL,
-                            .offset = at->offset};
+                            .location = at->outside.location,
+                            .offset = at->outside.offset};
 }
 
 /* The bytes of a slot's message before its data, without tag and length. */
@@ -277,6 +279,14 @@ static void open_tensor(const writer *w, uint32_t number, ckpt_out *out) {
   put_before(w, slot, out);
 }
 
+/* The whole field, as it stands in the file. */
+static void put_same(const writer *w, uint32_t number, ckpt_out *out) {
+  const ckpt_onnx_slot *read = &w->graph->slots[w->graph->parts[number].number];
+  ckpt_onnx_put_tag(out, read->field, CKPT_WIRE_BYTES);
+  ckpt_onnx_put_varint(out, read->n);
+  ckpt_out_range(out, w->graph->source, w->graph->file, read->at, read->n);
+}
+
 /* The nodes that go to the front of the model's own graph. */
 static void put_casts(const writer *w, ckpt_out *out) {
   for (uint32_t i = 0; i < w->graph->n_slots; i++) {
@@ -301,6 +311,10 @@ static void put_part(const writer *w, uint32_t number, ckpt_out *out) {
       if (number == w->graph->outer) put_casts(w, out);
       break;
     case CKPT_ONNX_TENSOR:
+      if (w->slots[part->number].is_same) {
+        put_same(w, number, out);
+        break;
+      }
       open_tensor(w, number, out);
       put_after(w, part->number, out);
       break;
@@ -331,6 +345,20 @@ static bool add_message(uint64_t *total, uint32_t field, uint64_t n) {
          ckpt_add_u64(*total, n, total);
 }
 
+/* The length of a tensor's message. */
+static ckpt_status measure_tensor(const writer *w, uint32_t slot, uint64_t *n, ckpt_error *err) {
+  const placed *at = &w->slots[slot];
+  ckpt_out out;
+  *n = w->graph->slots[slot].n;
+  if (at->is_same) return CKPT_OK;
+  ckpt_out_count(&out, err);
+  put_before(w, slot, &out);
+  put_after(w, slot, &out);
+  CKPT_TRY(ckpt_out_end(&out));
+  *n = out.n_bytes + (at->outside.location != NULL ? 0 : w->index->tensors[at->tensor].n_bytes);
+  return CKPT_OK;
+}
+
 /* The lengths of all messages, and of the model. */
 static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
   uint64_t totals[CKPT_ONNX_MAX_DEPTH + 2] = {0};
@@ -353,12 +381,7 @@ static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
       depth--;
       fits = add_message(&totals[depth], w->graph->parts[begun[depth + 1]].number, totals[depth + 1]);
     } else {
-      const placed *at = &w->slots[part->number];
-      ckpt_out_count(&out, err);
-      put_before(w, part->number, &out);
-      put_after(w, part->number, &out);
-      CKPT_TRY(ckpt_out_end(&out));
-      w->lengths[i] = out.n_bytes + (at->is_outside ? 0 : w->index->tensors[at->tensor].n_bytes);
+      CKPT_TRY(measure_tensor(w, part->number, &w->lengths[i], err));
       fits = add_message(&totals[depth], w->graph->slots[part->number].field, w->lengths[i]);
     }
   }
@@ -368,6 +391,13 @@ static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
 }
 
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
+
+/* Whether a tensor is the one that was read from the model's own file, with its own values. */
+static bool is_unchanged(const ckpt_layout *layout, uint32_t tensor, uint32_t slot) {
+  const ckpt_index *of = layout->index->graph == NULL ? NULL : layout->index->objects_of;
+  if (of == NULL || layout->reads == NULL || layout->index->graph->slots[slot].is_external) return false;
+  return layout->reads[tensor].index == of && layout->reads[tensor].tensor == &of->tensors[slot];
+}
 
 static ckpt_status start(writer *w, ckpt_layout *layout, ckpt_error *err) {
   uint32_t *matches;
@@ -384,6 +414,7 @@ static ckpt_status start(writer *w, ckpt_layout *layout, ckpt_error *err) {
     at->tensor = of == NULL ? i : matches[i];
     at->is_cast = of != NULL && w->index->tensors[at->tensor].dtype != of->tensors[i].dtype;
     at->is_kept = !at->is_cast && w->graph->slots[i].is_inline;
+    at->is_same = !at->is_kept && is_unchanged(layout, at->tensor, i);
   }
   return CKPT_OK;
 }
@@ -395,21 +426,45 @@ static ckpt_status move_outside(writer *w, ckpt_error *err) {
     placed *at = &w->slots[i];
     const uint64_t n = w->index->tensors[at->tensor].n_bytes;
     if (!w->graph->slots[i].is_initializer || n < CKPT_ONNX_INLINE_BELOW) continue;
+    uint64_t *offset = &at->outside.offset;
     const uint64_t alignment = n >= CKPT_ONNX_PAGE_FROM ? CKPT_ONNX_PAGE : CKPT_ONNX_ALIGNMENT;
     const uint64_t padding = (alignment - end % alignment) % alignment;
-    if (!ckpt_add_u64(end, padding, &at->offset) || !ckpt_add_u64(at->offset, n, &end) || end > INT64_MAX)
+    if (!ckpt_add_u64(end, padding, offset) || !ckpt_add_u64(*offset, n, &end) || end > INT64_MAX)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the data would be larger than 2^63 bytes");
-    at->is_outside = true;
-    at->is_kept = false;
+    at->outside.location = w->location;
+    at->is_kept = at->is_same = false;
   }
   return CKPT_OK;
 }
 
-static ckpt_status choose(writer *w, bool wants_outside, ckpt_error *err) {
+/* Says where the large initializers stand. */
+static ckpt_status link_outside(writer *w, const ckpt_layout *layout, const char *folder, ckpt_error *err) {
+  ckpt_onnx_links links = {.arena = layout->arena, .folder = folder, .graph = w->index->graph};
+  bool is_any = false;
+  for (uint32_t i = 0; i < w->graph->n_slots; i++) {
+    placed *at = &w->slots[i];
+    const ckpt_tensor *tensor = &w->index->tensors[at->tensor];
+    if (!w->graph->slots[i].is_initializer || tensor->n_bytes < CKPT_ONNX_INLINE_BELOW) continue;
+    const ckpt_layout_read nothing = {NULL, NULL};
+    const ckpt_layout_read *read = layout->reads == NULL ? &nothing : &layout->reads[at->tensor];
+    CKPT_TRY(ckpt_onnx_link(&links, read, tensor->name, &at->outside, err));
+    if (at->outside.location == NULL) continue;
+    at->is_linked = is_any = true;
+    at->is_kept = at->is_same = false;
+  }
+  if (is_any) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                   "there is nothing to link: no initializer of %d bytes and more stands in another file",
+                   CKPT_ONNX_INLINE_BELOW);
+}
+
+static ckpt_status choose(writer *w, const ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   uint64_t n_model;
+  const bool wants_outside = options->external_data;
+  if (options->link_folder != NULL) CKPT_TRY(link_outside(w, layout, options->link_folder, err));
   if (wants_outside) CKPT_TRY(move_outside(w, err));
   CKPT_TRY(measure(w, &n_model, err));
-  if (n_model > CKPT_ONNX_MAX_MODEL && !wants_outside) {
+  if (n_model > CKPT_ONNX_MAX_MODEL && !wants_outside && options->link_folder == NULL) {
     CKPT_TRY(move_outside(w, err));
     CKPT_TRY(measure(w, &n_model, err));
   }
@@ -426,12 +481,17 @@ static ckpt_status add_stretch(ckpt_layout *layout, const writer *w, uint32_t fr
   return ckpt_layout_literal(layout, print, s, err);
 }
 
+/* Whether the run puts data into a slot's message. */
+static bool is_filled(const writer *w, uint32_t slot) {
+  return w->slots[slot].outside.location == NULL && !w->slots[slot].is_same;
+}
+
 static ckpt_status lay_model(ckpt_layout *layout, const writer *w, ckpt_error *err) {
   uint32_t from = NONE;
   CKPT_TRY(ckpt_layout_file_add(layout, NULL, err));
   for (uint32_t i = 0; i < w->graph->n_parts; i++) {
     const ckpt_onnx_part *part = &w->graph->parts[i];
-    if (part->kind != CKPT_ONNX_TENSOR || w->slots[part->number].is_outside) continue;
+    if (part->kind != CKPT_ONNX_TENSOR || !is_filled(w, part->number)) continue;
     CKPT_TRY(add_stretch(layout, w, from, i, err));
     CKPT_TRY(ckpt_layout_tensor(layout, w->slots[part->number].tensor, NULL, CKPT_CHECKSUM_NONE, err));
     from = i;
@@ -444,12 +504,13 @@ static ckpt_status lay_data(ckpt_layout *layout, const writer *w, ckpt_error *er
   bool has_file = false;
   for (uint32_t i = 0; i < w->graph->n_slots; i++) {
     const placed *at = &w->slots[i];
-    if (!at->is_outside) continue;
+    if (at->is_linked || at->is_same) CKPT_TRY(ckpt_layout_elsewhere(layout, at->tensor, err));
+    if (at->outside.location == NULL || at->is_linked) continue;
     if (!has_file) CKPT_TRY(ckpt_layout_file_add(layout, w->location, err));
     has_file = true;
-    CKPT_TRY(ckpt_layout_zeros(layout, at->offset - end, err));
+    CKPT_TRY(ckpt_layout_zeros(layout, at->outside.offset - end, err));
     CKPT_TRY(ckpt_layout_tensor(layout, at->tensor, NULL, CKPT_CHECKSUM_NONE, err));
-    end = at->offset + w->index->tensors[at->tensor].n_bytes; /* checked in move_outside */
+    end = at->outside.offset + w->index->tensors[at->tensor].n_bytes; /* checked in move_outside */
   }
   return CKPT_OK;
 }
@@ -460,7 +521,7 @@ ckpt_status ckpt_onnx_layout(ckpt_layout *layout, const ckpt_layout_options *opt
   CKPT_TRY(start(w, layout, err));
   w->location = ckpt_arena_printf(layout->arena, "%s.data", options->name == NULL ? "model.onnx" : options->name);
   CKPT_TRY_ALLOC(w->location, err);
-  CKPT_TRY(choose(w, options->external_data, err));
+  CKPT_TRY(choose(w, layout, options, err));
   CKPT_TRY(lay_model(layout, w, err));
   return lay_data(layout, w, err);
 }

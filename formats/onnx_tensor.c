@@ -148,6 +148,7 @@ typedef struct outside {
   char location[PATH_MAX];
   uint64_t offset, length;
   bool has_length;
+  ProtobufCBinaryData checksum; /* borrowed; len 0: none */
 } outside;
 
 static ckpt_status take_number(const ckpt_onnx_reader *r, const char *key, ProtobufCBinaryData value, uint64_t *out,
@@ -196,15 +197,32 @@ static ckpt_status take_outside(const ckpt_onnx_reader *r, const Onnx__TensorPro
     if (k == 0) CKPT_TRY(take_location(r, entry->value, out, err));
     if (k == 1) CKPT_TRY(take_number(r, keys[k], entry->value, &out->offset, err));
     if (k == 2) CKPT_TRY(take_number(r, keys[k], entry->value, &out->length, err));
+    if (k == 3) out->checksum = entry->value;
   }
   out->has_length = (met >> 2 & 1) != 0;
   if ((met & 1) != 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "its external data has no location");
 }
 
+/* `verify` compares it. Tensors that follow each other mostly have the same. */
+static ckpt_status keep_checksum(const ckpt_onnx_reader *r, ProtobufCBinaryData value, ckpt_onnx_slot *slot,
+                                 ckpt_error *err) {
+  enum { MAX_SHOWN = 100 };
+  const struct ckpt_graph *graph = r->graph;
+  const char *last = graph->n_slots == 0 ? NULL : graph->slots[graph->n_slots - 1].checksum;
+  const size_t n = value.len < MAX_SHOWN ? value.len : MAX_SHOWN;
+  if (memchr(value.data, '\0', value.len) != NULL || ckpt_utf8_length(value.data, value.len) != value.len)
+    return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "the checksum of its external data is no text");
+  slot->checksum = last != NULL && strlen(last) == n && memcmp(last, value.data, n) == 0
+                       ? last
+                       : ckpt_arena_text(&r->index->arena, (const char *)value.data, n);
+  CKPT_TRY_ALLOC(slot->checksum, err);
+  return CKPT_OK;
+}
+
 /* The one extent of data that lie outside: the file is opened below the model's folder, and is a file of its own. */
 static ckpt_status find_outside(ckpt_onnx_reader *r, const Onnx__TensorProto *message, uint64_t n_bytes,
-                                ckpt_extent *extent, ckpt_error *err) {
+                                ckpt_extent *extent, ckpt_onnx_slot *slot, ckpt_error *err) {
   outside out;
   uint64_t size;
   ckpt_source *source = r->index->source;
@@ -228,6 +246,8 @@ static ckpt_status find_outside(ckpt_onnx_reader *r, const Onnx__TensorProto *me
                      (ull)n_bytes, (ull)out.offset, out.location, (ull)size);
   extent->offset = out.offset;
   extent->n_stored = n_bytes;
+  slot->is_external = true;
+  if (out.checksum.len != 0) CKPT_TRY(keep_checksum(r, out.checksum, slot, err));
   return CKPT_OK;
 }
 
@@ -324,7 +344,7 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
     return CKPT_OK;
   }
   ckpt_extent extent = {.file = r->wire.file, .offset = met->at, .n_stored = met->n, .count = d->n_units};
-  if (is_outside) CKPT_TRY(find_outside(r, message, d->n_bytes, &extent, err));
+  if (is_outside) CKPT_TRY(find_outside(r, message, d->n_bytes, &extent, slot, err));
   if (!is_outside && met->n != d->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "has %llu bytes of values, its shape and type take %llu",
                      (ull)met->n, (ull)d->n_bytes);

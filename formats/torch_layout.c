@@ -162,10 +162,10 @@ static ckpt_status hold_views(archive *a, ckpt_layout *layout, ckpt_error *err) 
   if (a->covers == NULL) return CKPT_OK;
   ckpt_torch_view *views = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *views);
   CKPT_TRY_ALLOC(a->views = views, err);
-  CKPT_TRY_ALLOC(layout->is_held = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *layout->is_held), err);
   for (uint32_t i = 0; i < index->n_tensors; i++) {
-    layout->is_held[i] = a->covers[i] != i;
-    if (layout->is_held[i]) ckpt_torch_view_of(&views[i], &index->tensors[i], &index->tensors[a->covers[i]]);
+    if (a->covers[i] == i) continue;
+    ckpt_torch_view_of(&views[i], &index->tensors[i], &index->tensors[a->covers[i]]);
+    CKPT_TRY(ckpt_layout_elsewhere(layout, i, err));
   }
   return CKPT_OK;
 }

@@ -45,13 +45,14 @@ bool ckpt_same_place(const char *a, const char *b) {
 }
 
 /* An input named by its folder keeps the whole folder to itself. */
-static ckpt_status check_folder(const char *input, const char *output, const char *real_output, ckpt_error *err) {
+static ckpt_status check_folder(const char *input, const char *output, const char *real_output, bool may_lie_in,
+                                ckpt_error *err) {
   char real[PATH_MAX];
   struct stat st;
   if (stat(input, &st) != 0 || !S_ISDIR(st.st_mode) || realpath(input, real) == NULL) return CKPT_OK;
   if (strcmp(real_output, real) == 0)
     return ckpt_fail(err, CKPT_EINVAL, output, NULL, "is the input itself (an input is never written)");
-  if (is_within(real_output, real))
+  if (is_within(real_output, real) && !may_lie_in)
     return ckpt_fail(err, CKPT_EINVAL, output, NULL, "lies in the input %s (write it elsewhere)", input);
   if (is_within(real, real_output))
     return ckpt_fail(err, CKPT_EINVAL, output, NULL, "contains the input %s (write it elsewhere)", input);
@@ -71,12 +72,13 @@ ckpt_status ckpt_outputs_apart(const char *path, const char *other, bool is_part
   return CKPT_OK;
 }
 
-ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, ckpt_error *err) {
+ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
+                             ckpt_error *err) {
   char real[PATH_MAX], real_output[PATH_MAX];
   if (index->source == NULL || ckpt_source_root(index->source)[0] == '\0') return CKPT_OK; /* memory */
   if (!resolve(output, real_output)) return ckpt_fail(err, CKPT_EINVAL, output, NULL, "is too long for a path");
-  CKPT_TRY(check_folder(index->path, output, real_output, err));
-  if (given != NULL) CKPT_TRY(check_folder(given, output, real_output, err));
+  CKPT_TRY(check_folder(index->path, output, real_output, may_lie_in, err));
+  if (given != NULL) CKPT_TRY(check_folder(given, output, real_output, may_lie_in, err));
   for (uint32_t i = 0; i < ckpt_source_count(index->source); i++) {
     const char *path = ckpt_source_path(index->source, i);
     if (path == NULL || realpath(path, real) == NULL || !is_within(real, real_output)) continue;

@@ -5,8 +5,10 @@
 #include "index.h"
 
 /* EINVAL when writing `output` would touch what index is read from: it is the input or a file of it, lies in the input
- * folder, or is a folder around a file of it. given is the input as the user named it; NULL: index->path. */
-ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, ckpt_error *err);
+ * folder (unless it may), or is a folder around a file of it. given is the input as the user named it; NULL: index->path.
+ */
+ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
+                             ckpt_error *err);
 
 /* EINVAL when two outputs are one place, or one lies in the other; is_part: path may lie in `other`. */
 ckpt_status ckpt_outputs_apart(const char *path, const char *other, bool is_part, ckpt_error *err);

@@ -1,8 +1,11 @@
 /* check.c - from rows to outputs: descriptions are normalized, laid out, and tied back to the rows that fill them. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "apart.h"
 #include "batch.h"
 #include "checked.h"
 #include "cover.h"
@@ -12,6 +15,7 @@
 #include "grow.h"
 #include "lower.h"
 #include "options.h"
+#include "text.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 
@@ -81,6 +85,38 @@ uint64_t ckpt_output_bytes(const ckpt_output *output) {
   return n_bytes;
 }
 
+/* Says which rows do nothing but read, where the format makes use of that. */
+static ckpt_status note_reads(const ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+  const ckpt_index *described = output->described;
+  if (!output->format->caps.graphs) return CKPT_OK;
+  ckpt_layout_read *reads = ckpt_arena_array(output->layout.arena, described->n_tensors, sizeof *reads);
+  CKPT_TRY_ALLOC(reads, err);
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_expr *expr = plan->rows[described->tensors[i].origin].expr;
+    if (expr->op == &ckpt_op_read && expr->view == NULL && expr->dtype == described->tensors[i].dtype)
+      reads[i] = (ckpt_layout_read){expr->index, expr->tensor};
+  }
+  output->layout.reads = reads;
+  return CKPT_OK;
+}
+
+/* A file beside an output is one too. */
+static ckpt_status check_beside(const ckpt_plan *plan, const ckpt_output *output, ckpt_error *err) {
+  const ckpt_layout *layout = &output->layout;
+  for (uint32_t f = 0; f < layout->n_files && output->is_at_path && !layout->is_folder; f++) {
+    char path[PATH_MAX];
+    const char *name = layout->files[f].name;
+    const int n_folder = (int)(ckpt_path_name(output->path) - output->path);
+    if (name == NULL || snprintf(path, sizeof path, "%.*s%s", n_folder, output->path, name) >= (int)sizeof path)
+      continue; /* what is too long cannot be opened either */
+    CKPT_TRY(ckpt_plan_keeps_apart(plan, path, err));
+    for (uint32_t i = 0; i < plan->n_outputs; i++)
+      if (plan->outputs[i].is_at_path)
+        CKPT_TRY(ckpt_outputs_apart(path, plan->outputs[i].path, plan->outputs[i].options.is_folder, err));
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   if (output->is_laid_out) return CKPT_OK;
   if (output->is_started) /* normalize cannot be undone, so neither can a failure */
@@ -91,15 +127,17 @@ static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_err
   CKPT_TRY(ckpt_normalize(output->format, described, &output->losses, err));
   output->layout =
       (ckpt_layout){.arena = &described->arena, .index = described, .is_folder = output->options.is_folder};
+  CKPT_TRY(note_reads(plan, output, err));
   CKPT_TRY(output->format->layout(&output->layout, &output->options, err));
   CKPT_TRY(ckpt_layout_finish(&output->layout, err));
+  CKPT_TRY(check_beside(plan, output, err));
   CKPT_TRY(count_places(output, err));
   ckpt_output_place(output);
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     ckpt_row *row = &plan->rows[tensor->origin];
     row->tensor = tensor;
-    if (output->layout.is_held != NULL && output->layout.is_held[i])
+    if (output->layout.is_elsewhere != NULL && output->layout.is_elsewhere[i])
       row->sink = CKPT_NO_SINK; /* digested all the same */
     ckpt_status status = ckpt_expr_cast(&row->expr, plan, row->expr, (ckpt_dtype)tensor->dtype, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, tensor->name);

@@ -24,6 +24,11 @@ ckpt_status ckpt_hasher_begin(ckpt_hasher *hasher, ckpt_error *err);
 ckpt_status ckpt_hasher_add(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, ckpt_error *err); /* as above */
 ckpt_status ckpt_hasher_end(ckpt_hasher *hasher, uint8_t digest[32], ckpt_error *err);                /* as above */
 
+/* The same for SHA-1, which is no proof against forgery: for checksums that files state. Begin fails with EUNSUPPORTED
+ * where OpenSSL is kept from it. */
+ckpt_status ckpt_hasher_begin_sha1(ckpt_hasher *hasher, ckpt_error *err);
+ckpt_status ckpt_hasher_end_sha1(ckpt_hasher *hasher, uint8_t digest[20], ckpt_error *err); /* as above */
+
 /* SHA-256 of one leaf. */
 ckpt_status ckpt_digest_leaf(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, uint8_t leaf[32], ckpt_error *err);
 

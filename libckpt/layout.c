@@ -99,6 +99,14 @@ ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error 
   return ckpt_layout_literal(layout, print_zeros, arg, err);
 }
 
+ckpt_status ckpt_layout_elsewhere(ckpt_layout *layout, uint32_t tensor, ckpt_error *err) {
+  if (layout->is_elsewhere == NULL)
+    layout->is_elsewhere = ckpt_arena_array(layout->arena, layout->index->n_tensors, sizeof *layout->is_elsewhere);
+  CKPT_TRY_ALLOC(layout->is_elsewhere, err);
+  layout->is_elsewhere[tensor] = true;
+  return CKPT_OK;
+}
+
 /* Bytes of a tensor segment before its encoder. */
 static ckpt_status measure_tensor(const ckpt_layout *layout, ckpt_segment *segment, uint64_t *placed, ckpt_error *err) {
   if (segment->tensor >= layout->index->n_tensors)
@@ -163,9 +171,12 @@ ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err) {
   uint64_t *placed = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *placed);
   CKPT_TRY_ALLOC(placed, err);
   for (uint32_t i = 0; i < layout->n_files; i++) CKPT_TRY(place_file(layout, &layout->files[i], placed, err));
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    if (placed[i] != (layout->is_held != NULL && layout->is_held[i] ? 0 : index->tensors[i].n_bytes))
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const bool is_elsewhere = layout->is_elsewhere != NULL && layout->is_elsewhere[i];
+    const uint64_t n_bytes = is_elsewhere ? 0 : index->tensors[i].n_bytes;
+    if (placed[i] != n_bytes)
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, index->tensors[i].name, "layout places %llu of %llu bytes",
-                       (unsigned long long)placed[i], (unsigned long long)index->tensors[i].n_bytes);
+                       (unsigned long long)placed[i], (unsigned long long)n_bytes);
+  }
   return CKPT_OK;
 }

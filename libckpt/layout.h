@@ -56,13 +56,20 @@ typedef struct ckpt_layout_file {
   uint8_t sha256[32]; /* of a carried file, set by the run where its plan wants_side_sums, by the rank that writes it */
 } ckpt_layout_file;
 
+/* What a tensor is, where it is read and nothing else is done with it. */
+typedef struct ckpt_layout_read {
+  const ckpt_index *index; /* NULL: it is made of something */
+  const ckpt_tensor *tensor;
+} ckpt_layout_read;
+
 struct ckpt_layout {
-  ckpt_arena *arena;       /* the plan's */
-  const ckpt_index *index; /* what is laid out: describes only */
+  ckpt_arena *arena;             /* the plan's */
+  const ckpt_index *index;       /* what is laid out: describes only */
+  const ckpt_layout_read *reads; /* by tensor of the index, for formats with graphs; NULL: nothing is known */
+  bool *is_elsewhere;            /* by tensor; NULL: none is */
   ckpt_layout_file *files;
   uint32_t n_files, capacity;
   bool is_folder;
-  bool *is_held; /* of each tensor, whether its bytes are those of others that are placed, so that it is not; or NULL */
 };
 
 #define CKPT_MAX_RANKS (1 << 20)
@@ -75,6 +82,7 @@ typedef struct ckpt_layout_options {
   bool is_folder;            /* the output path is a folder */
   const char *name;          /* of the output's one file, without folders; NULL: it has none */
   bool external_data;        /* of ONNX: in a file beside the model */
+  const char *link_folder;   /* of ONNX: real path of the folder of the output; data stay where they stand in it */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;
 
@@ -92,6 +100,10 @@ ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const
 ckpt_status ckpt_layout_trailer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                 ckpt_error *err);                                      /* as above */
 ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err); /* as above */
+
+/* No segment holds a tensor: its bytes stay where they are, or stand in a literal or among those of another tensor. The
+ * run only digests it. */
+ckpt_status ckpt_layout_elsewhere(ckpt_layout *layout, uint32_t tensor, ckpt_error *err);
 
 /* Makes the last n segments of the newest file one zstd frame. */
 void ckpt_layout_frame(ckpt_layout *layout, uint32_t n, int level);

@@ -60,7 +60,7 @@ ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char
     return CKPT_OK;
   }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
-    if (plan->outputs[i].is_at_path) CKPT_TRY(ckpt_keeps_apart(index, given, plan->outputs[i].path, err));
+    if (plan->outputs[i].is_at_path) CKPT_TRY(ckpt_keeps_apart(index, given, plan->outputs[i].path, plan->links, err));
   CKPT_TRY(ckpt_grow(&plan->inputs, plan->n_inputs, &plan->input_capacity, sizeof *plan->inputs, err));
   plan->last_input = plan->n_inputs;
   plan->inputs[plan->n_inputs++] = (ckpt_plan_input){index, given};
@@ -69,7 +69,7 @@ ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char
 
 ckpt_status ckpt_plan_keeps_apart(const ckpt_plan *plan, const char *path, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_inputs; i++)
-    CKPT_TRY(ckpt_keeps_apart(plan->inputs[i].index, plan->inputs[i].given, path, err));
+    CKPT_TRY(ckpt_keeps_apart(plan->inputs[i].index, plan->inputs[i].given, path, plan->links, err));
   return CKPT_OK;
 }
 

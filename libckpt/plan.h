@@ -117,6 +117,7 @@ struct ckpt_plan {
   bool wants_digests;   /* of every written row; default true */
   bool wants_side_sums; /* SHA-256 of each carried file: what receipts record */
   bool allow_overflow;  /* what casts damage is counted, not refused */
+  bool links;           /* outputs say where the inputs' data are: they may lie in the inputs' folders */
   bool has_run;         /* with outputs: it cannot again */
   /* made by check: */
   ckpt_arena work;

@@ -1,33 +1,31 @@
 /* sink_beside.c - see sink_beside.h. Two sinks of one file each, the second made when it is known that there is one. */
 #include "sink_beside.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
+#include "source.h"
+#include "text.h"
 
 typedef struct pair {
   ckpt_sink *sinks[2]; /* the file's; the one beside it, or NULL */
-  char *path;
+  char *path, *second; /* where they go */
+  bool force;
 } pair;
 
 static ckpt_status make_second(pair *p, const char *name, ckpt_error *err) {
-  const char *slash = strrchr(p->path, '/');
-  const int n_folder = slash == NULL ? 0 : (int)(slash + 1 - p->path);
-  char *path = NULL;
-  if (asprintf(&path, "%.*s%s", n_folder, p->path, name) < 0)
+  const int n_folder = (int)(ckpt_path_name(p->path) - p->path);
+  if (asprintf(&p->second, "%.*s%s", n_folder, p->path, name) < 0) {
+    p->second = NULL;
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  ckpt_error own = {0};
-  ckpt_status status = ckpt_sink_path(&p->sinks[1], path, false, false, &own);
-  if (status == CKPT_EEXIST)
-    (void)ckpt_fail(err, status, path, NULL,
-                    "exists, and is never replaced: the old model would be found with new data (remove both)");
-  else if (status != CKPT_OK && err != NULL && err->status == CKPT_OK)
-    *err = own;
-  free(path);
-  return status;
+  }
+  return ckpt_sink_path(&p->sinks[1], p->second, false, p->force, err);
 }
 
 static ckpt_status pair_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
@@ -76,25 +74,79 @@ static ckpt_status pair_seal(void *ctx, ckpt_error *err) {
   return ckpt_sink_seal(p->sinks[0], err);
 }
 
-/* The first file failed, the second is in its place: it goes again, having replaced nothing, unless the first is there
- * too, which is said. */
-static void take_back(const pair *p, ckpt_error *err) {
-  const char *place = ckpt_sink_place(p->sinks[1]);
+/* ---- publishing -------------------------------------------------------------------------------------------------- */
+
+/* The old ones, out of the way. */
+typedef struct aside {
+  int folder;
+  char names[2][NAME_MAX + 1]; /* that they have now; "": there is none */
+} aside;
+
+static const char *name_of(const pair *p, int i) { return ckpt_path_name(i == 0 ? p->path : p->second); }
+
+static ckpt_status put_aside(aside *old, const pair *p, int i, ckpt_error *err) {
+  char name[NAME_MAX + 1];
+  CKPT_TRY(ckpt_temporary_name(name, name_of(p, i), CKPT_TEMPORARY_OLD, err));
+  if (renameat(old->folder, name_of(p, i), old->folder, name) == 0)
+    memcpy(old->names[i], name, sizeof name);
+  else if (errno != ENOENT)
+    return ckpt_fail_errno(err, i == 0 ? p->path : p->second, "cannot be replaced");
+  return ckpt_sync_folder(old->folder, p->path, err);
+}
+
+/* In the order that leads back: the file's own name is the last to be there. */
+static void put_back(const aside *old, const pair *p) {
+  for (int i = 1; i >= 0; i--)
+    if (old->names[i][0] != '\0') (void)renameat(old->folder, old->names[i], old->folder, name_of(p, i));
+}
+
+static void remove_old(const aside *old) {
+  for (int i = 0; i < 2; i++)
+    if (old->names[i][0] != '\0') (void)unlinkat(old->folder, old->names[i], 0);
+}
+
+/* Both, the one beside first. A failure takes that away again, unless the file is there too, which is said. */
+static ckpt_status publish_both(const pair *p, ckpt_error *err) {
+  CKPT_TRY(ckpt_sink_publish(p->sinks[1], err));
+  ckpt_status status = ckpt_sink_publish(p->sinks[0], err);
+  if (status == CKPT_OK) return status;
   if (ckpt_sink_place(p->sinks[0]) == NULL) {
-    (void)unlink(place);
+    (void)unlink(ckpt_sink_place(p->sinks[1]));
   } else if (err != NULL) {
     const ckpt_error own = *err;
     *err = (ckpt_error){0};
-    (void)ckpt_fail(err, own.status, own.file, own.tensor, "%s (in place already: %s)", own.message, place);
+    (void)ckpt_fail(err, own.status, own.file, own.tensor, "%s (in place already: %s)", own.message,
+                    ckpt_sink_place(p->sinks[1]));
   }
+  return status;
+}
+
+/* Where something stands at the second's name, that may be what the old file needs. */
+static ckpt_status replace_both(const pair *p, ckpt_error *err) {
+  aside old = {.folder = -1};
+  const int n_folder = (int)(ckpt_path_name(p->path) - p->path);
+  char *folder = NULL;
+  ckpt_status status;
+  if (asprintf(&folder, "%.*s", n_folder, p->path) < 0) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  old.folder = open(n_folder == 0 ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  free(folder);
+  if (old.folder < 0) return ckpt_fail_errno(err, p->path, "the folder above cannot be used");
+  status = put_aside(&old, p, 0, err);
+  if (status == CKPT_OK) status = put_aside(&old, p, 1, err);
+  if (status == CKPT_OK) status = publish_both(p, err);
+  if (status != CKPT_OK && ckpt_sink_place(p->sinks[0]) == NULL)
+    put_back(&old, p);
+  else
+    remove_old(&old);
+  close(old.folder);
+  return status;
 }
 
 static ckpt_status pair_publish(void *ctx, ckpt_error *err) {
   const pair *p = ctx;
-  if (p->sinks[1] != NULL) CKPT_TRY(ckpt_sink_publish(p->sinks[1], err));
-  ckpt_status status = ckpt_sink_publish(p->sinks[0], err);
-  if (status != CKPT_OK && p->sinks[1] != NULL) take_back(p, err);
-  return status;
+  struct stat st;
+  if (p->sinks[1] == NULL) return ckpt_sink_publish(p->sinks[0], err);
+  return p->force && lstat(p->second, &st) == 0 ? replace_both(p, err) : publish_both(p, err);
 }
 
 static void pair_abandon(void *ctx) {
@@ -107,7 +159,7 @@ static void pair_close(void *ctx) {
   pair *p = ctx;
   ckpt_sink_free(p->sinks[0]);
   ckpt_sink_free(p->sinks[1]);
-  free(p->path);
+  free(p->path), free(p->second);
   free(p);
 }
 
@@ -141,6 +193,6 @@ ckpt_status ckpt_sink_beside(ckpt_sink **out, const char *path, bool force, ckpt
     ckpt_sink_free(first);
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
-  *p = (pair){.sinks = {first}, .path = copy};
+  *p = (pair){.sinks = {first}, .path = copy, .force = force};
   return ckpt_sink_custom(out, &pair_ops, p, err);
 }

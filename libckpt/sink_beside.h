@@ -1,8 +1,9 @@
 /* sink_beside.h - one file, and maybe another beside it that it cannot be without: a model and its data.
  *
  * Both are staged and sealed before either has its name; the one beside comes first, so that no file ever stands there
- * whose data are not. What stands where the second goes is never replaced, with force either: between two renames the
- * old model would be found with the new data. */
+ * whose data are not. Where force replaces both, nothing stands at the file's own name from before the second changes
+ * until the new one is there: the old ones get CKPT_TEMPORARY_OLD names (temporary.h) first, the file's, then the
+ * other's. So a kill leaves the old pair, the new one, or no file and two names to rename back, which opening says. */
 #ifndef CKPT_SINK_BESIDE_H
 #define CKPT_SINK_BESIDE_H
 

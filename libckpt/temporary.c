@@ -220,14 +220,22 @@ ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err) {
   snprintf(folder, sizeof folder, "%.*s", start == 0 ? 1 : (int)start, start == 0 ? "." : path);
   DIR *dir = opendir(folder);
   if (dir == NULL) return CKPT_OK;
+  char beside[NAME_MAX + 8], olds[2][NAME_MAX + 1] = {"", ""};
+  snprintf(beside, sizeof beside, "%s.data", name); /* sink_beside.h */
   const struct dirent *entry;
-  ckpt_status status = CKPT_OK;
-  while (status == CKPT_OK && (entry = readdir(dir)) != NULL)
-    if (is_name(entry->d_name, name, CKPT_TEMPORARY_OLD))
-      status = ckpt_fail(err, CKPT_ENOTFOUND, path, NULL,
-                         "is not there: a run that was replacing it was interrupted, and the old one is at '%s' beside "
-                         "it (rename it back, or write it anew)",
-                         entry->d_name);
+  while ((entry = readdir(dir)) != NULL)
+    for (int i = 0; i < 2; i++)
+      if (is_name(entry->d_name, i == 0 ? name : beside, CKPT_TEMPORARY_OLD))
+        memcpy(olds[i], entry->d_name, strlen(entry->d_name) + 1);
   closedir(dir);
-  return status;
+  if (olds[0][0] == '\0') return CKPT_OK;
+  if (olds[1][0] != '\0')
+    return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL,
+                     "is not there: a run that was replacing it was interrupted, and the old one and its data are at "
+                     "'%s' and '%s' beside it (rename both back, or write it anew)",
+                     olds[0], olds[1]);
+  return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL,
+                   "is not there: a run that was replacing it was interrupted, and the old one is at '%s' beside it "
+                   "(rename it back, or write it anew)",
+                   olds[0]);
 }

@@ -20,13 +20,13 @@ static const ckpt_option options[] = {
      "change or add a value of GGUF metadata, which keeps its type"},
     {"remove", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY", "drop a value of GGUF metadata; before --set"},
     {"external-data", 0, CKPT_OPTION_FLAG, 0, NULL, "ONNX: large data in OUT.onnx.data (always from 2 GB on)"},
+    {"link", 0, CKPT_OPTION_FLAG, 0, NULL, "ONNX: large data stay in the files of IN, which lie below OUT's folder"},
     {"graph", 0, CKPT_OPTION_PATH, 0, "MODEL.onnx", "ONNX: the graph that gets the tensors of IN, by name"},
     CKPT_OPTION_LATER_ROW("tied", CKPT_OPTION_TEXT, "keep|untie|error"),
     CKPT_OPTION_LATER_ROW("pre", CKPT_OPTION_TEXT, "NAME"),
     CKPT_OPTION_LATER_ROW("opset", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("dialect", CKPT_OPTION_TEXT, "NAME"),
     CKPT_OPTION_LATER_ROW("kv-cache", CKPT_OPTION_FLAG, NULL),
-    CKPT_OPTION_LATER_ROW("link", CKPT_OPTION_FLAG, NULL),
     CKPT_OPTION_LATER_ROW("quantize", CKPT_OPTION_TEXT, "KIND"),
     CKPT_OPTION_END};
 
@@ -34,6 +34,7 @@ static ckpt_status read_selection(ckpt_args *args, ckpt_convert_options *selecti
   *selection = (ckpt_convert_options){.include = ckpt_args_text(args, "include", NULL),
                                       .allow_overflow = ckpt_args_has(args, "allow-overflow"),
                                       .external_data = ckpt_args_has(args, "external-data"),
+                                      .link = ckpt_args_has(args, "link"),
                                       .graph = ckpt_args_text(args, "graph", NULL)};
   CKPT_TRY(ckpt_args_texts(&selection->match, args, "match", err));
   CKPT_TRY(ckpt_args_texts(&selection->exclude, args, "exclude", err));
@@ -58,7 +59,7 @@ const ckpt_verb ckpt_verb_convert = {
         "convert IN -o OUT [--to FORMAT] [--dtype [PATTERN=]DTYPE]... [--include WHAT]\n"
         "convert IN -o OUT [--match PATTERN] [--exclude PATTERN] [--rename s/RE/REPL/]\n"
         "convert IN -o OUT.gguf [--set KEY=VALUE] [--remove KEY]\n"
-        "convert IN -o OUT.onnx [--external-data] [--graph MODEL.onnx]",
+        "convert IN -o OUT.onnx [--external-data | --link] [--graph MODEL.onnx]",
     .summary = "write a checkpoint in another format, dtype or selection",
     .details =
         "Reads IN once, in bounded memory, and writes OUT: nothing at its path until it is whole. Prints the "
@@ -68,7 +69,9 @@ const ckpt_verb ckpt_verb_convert = {
         "  ckpt convert a.gguf -o b.gguf --set general.name='My model' --remove tokenizer.chat_template\n\n"
         "An ONNX model keeps its graph, byte for byte but for the tensors; --graph takes that of another model, "
         "whose tensors get the values of those of IN that have their names. What it keeps, and what of IN it has no "
-        "place for, is said.\n\n"
+        "place for, is said. With --link no large tensor is copied: OUT.onnx says where in the files of IN its bytes "
+        "stand, and those files stay where they are.\n\n"
+        "  ckpt convert llama/ --graph graph.onnx -o llama/model.onnx --link\n\n"
         "A new key of GGUF metadata is a bool (true, false), a u32, i32, u64 or i64 (whole numbers: the first that "
         "holds "
         "it), an f32 (1.5, 1e-5), or text, which double quotes may enclose.",

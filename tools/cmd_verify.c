@@ -396,7 +396,8 @@ static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool 
                              "bytes: %llu record%s no CRC-32; give --digest, --manifest, --sums or --receipt",
                              (unsigned long long)v->crc.n_without, v->crc.n_without == 1 ? " has" : "s have");
   return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                           "bytes: no checksum in this format; give --digest, --manifest, --sums or --receipt");
+                           "bytes: %s; give --digest, --manifest, --sums or --receipt",
+                           v->has_some_sums ? "not all of them have a checksum" : "no checksum in this format");
 }
 
 /* A replay has indexes of its own: what has been compared makes room for them. */
@@ -411,7 +412,9 @@ static ckpt_status check_crc(ckpt_verification *v, bool *is_whole, ckpt_error *e
   ckpt_job job;
   ckpt_job_begin(&job, v->args);
   ckpt_status status = ckpt_verify_crc(&v->findings, v->input.index, &job.run, &v->crc, err);
+  const size_t n_proven = v->findings.n_of[CKPT_PROVEN];
   if (status == CKPT_OK) status = ckpt_verify_format(&v->findings, v->input.index, &job.run, err);
+  v->has_some_sums = v->findings.n_of[CKPT_PROVEN] != n_proven;
   ckpt_job_end(&job);
   *is_whole = v->crc.n_checked + v->crc.n_wrong != 0 && v->crc.n_without + v->crc.n_passed + v->crc.n_others == 0;
   if (status != CKPT_OK || v->crc.n_checked == 0 || v->crc.n_wrong != 0) return status;

@@ -102,8 +102,6 @@ static ckpt_status open_graph(job *j, ckpt_error *err) {
                                      .stored_names = ckpt_args_of(j->args, "names", 0) != NULL};
   const char *path = j->writing->selection.graph;
   if (path == NULL) return CKPT_OK;
-  if (ckpt_args_text(j->args, "receipt", NULL) != NULL)
-    return ckpt_args_fail(j->args, err, "--receipt with --graph: a receipt has one input");
   if (j->input.like != NULL) return ckpt_args_fail(j->args, err, "--like with --graph: the graph's model is the one");
   CKPT_TRY(ckpt_open(&j->graph, path, &options, err));
   if (j->graph->graph != NULL) return CKPT_OK;
@@ -187,8 +185,11 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
     CKPT_TRY(check_ranks(j, output, err));
   }
-  if (j->options.external_data && !has_graph)
-    return ckpt_args_fail(j->args, err, "--external-data: %s is no ONNX model", j->plan->outputs[0].path);
+  if ((j->options.external_data || j->options.link) && !has_graph)
+    return ckpt_args_fail(j->args, err, "--%s: %s is no ONNX model", j->options.link ? "link" : "external-data",
+                          j->plan->outputs[0].path);
+  if (j->options.external_data && j->options.link)
+    return ckpt_args_fail(j->args, err, "--link with --external-data: linked data stand outside already");
   if (j->writing->shard_size != 0 && !has_folder)
     return ckpt_args_fail(j->args, err, "--shard-size cuts a folder's files, and %s is one file (-o FOLDER)",
                           j->plan->outputs[0].path);

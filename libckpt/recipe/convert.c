@@ -1,6 +1,7 @@
 /* convert.c - see convert.h. */
 #include "libckpt/recipe/convert.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -256,6 +257,18 @@ static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckp
 
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
 
+/* The folder that the paths of linked data are from. */
+static ckpt_status set_link_folder(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+  char real[PATH_MAX];
+  const size_t n = (size_t)(ckpt_path_name(output->path) - output->path);
+  const char *folder = n == 0 ? "." : ckpt_arena_text(&plan->arena, output->path, n);
+  CKPT_TRY_ALLOC(folder, err);
+  if (realpath(folder, real) == NULL) return ckpt_fail_errno(err, output->path, "the folder above cannot be used");
+  output->options.link_folder = ckpt_arena_copy(&plan->arena, real);
+  CKPT_TRY_ALLOC(output->options.link_folder, err);
+  return CKPT_OK;
+}
+
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
                               bool is_quantized, uint64_t *n_steps, ckpt_error *err) {
   const ckpt_convert_options *options = request->options;
@@ -269,6 +282,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   output->options.world = target->world;
   output->options.zstd_level = (int)target->zstd_level;
   output->options.external_data = options->external_data;
+  if (options->link && !request->discards) CKPT_TRY(set_link_folder(plan, output, err));
   if (request->graph != NULL && !output->format->caps.graphs)
     return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s has no graph (--graph is for *.onnx)",
                      output->format->name);
@@ -319,6 +333,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_index_is_quantized(request->from, &is_quantized, err));
   if (request->like != NULL) CKPT_TRY(ckpt_index_is_quantized(request->like, &like_is_quantized, err));
   plan->allow_overflow = request->options->allow_overflow;
+  plan->links = request->options->link;
   CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
   if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
   if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));

@@ -4,7 +4,8 @@
  *    "options":{"names","weights","like","include","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
  *               "exclude":[..],"rename":[..],"remove" and "set":[..] where given,
  *               "quantize" where asked for:{"presets","tensor_types":[..],"output_type","embedding_type","pure",
- *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}}},
+ *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}},
+ *               "external_data","link" and "graph":{"path","digest"} of ONNX, where given},
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","world","zstd_level","type","digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
@@ -90,6 +91,10 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
   CKPT_TRY(add_digests(plan, request->from, ckpt_receipt_include(plan, request), err));
+  if (request->graph != NULL) {
+    CKPT_TRY(check_text(request->options->graph, err));
+    CKPT_TRY(add_digests(plan, request->graph, "all", err));
+  }
   if (quantize == NULL || quantize->imatrix == NULL) return CKPT_OK;
   CKPT_TRY(check_text(quantize->imatrix_path, err));
   return add_digests(plan, quantize->imatrix, "all", err);
@@ -129,6 +134,11 @@ ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request
 ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                  ckpt_error *err) {
   return input_digest(plan, request->quantize->imatrix, "all", out, err);
+}
+
+ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                               ckpt_error *err) {
+  return input_digest(plan, request->graph, "all", out, err);
 }
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
@@ -177,7 +187,12 @@ static void print_quantize(ckpt_out *out, const ckpt_quantize_options *options, 
   }
 }
 
-static void print_options(ckpt_out *out, const ckpt_convert_request *request, const ckpt_digest *imatrix) {
+/* Of inputs that only some requests have. */
+typedef struct other_digests {
+  ckpt_digest imatrix, graph;
+} other_digests;
+
+static void print_options(ckpt_out *out, const ckpt_convert_request *request, const other_digests *digests) {
   const ckpt_convert_options *options = request->options;
   print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
   if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
@@ -196,7 +211,13 @@ static void print_options(ckpt_out *out, const ckpt_convert_request *request, co
   if (options->remove != NULL) print_list(out, "remove", options->remove);
   if (options->set != NULL) print_list(out, "set", options->set);
   if (options->external_data) ckpt_out_text(out, ",\"external_data\":true");
-  if (request->quantize != NULL) print_quantize(out, request->quantize, imatrix);
+  if (options->link) ckpt_out_text(out, ",\"link\":true");
+  if (options->graph != NULL) {
+    print_text(out, ",\n  \"graph\":{\"path\":", options->graph);
+    print_digest(out, &digests->graph);
+    ckpt_out_text(out, "}");
+  }
+  if (request->quantize != NULL) print_quantize(out, request->quantize, &digests->imatrix);
   ckpt_out_text(out, "},\n");
 }
 
@@ -239,10 +260,12 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
 
 ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
                                ckpt_error *err) {
-  ckpt_digest digest, imatrix;
+  ckpt_digest digest;
+  other_digests others;
   CKPT_TRY(ckpt_receipt_input(plan, request, &digest, err));
   if (request->quantize != NULL && request->quantize->imatrix != NULL)
-    CKPT_TRY(ckpt_receipt_imatrix(plan, request, &imatrix, err));
+    CKPT_TRY(ckpt_receipt_imatrix(plan, request, &others.imatrix, err));
+  if (request->graph != NULL) CKPT_TRY(ckpt_receipt_graph(plan, request, &others.graph, err));
   void *window = malloc(WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   ckpt_out out;
@@ -250,7 +273,7 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   print_text(&out, "{\"ckpt_receipt\":1,\n \"version\":", ckpt_version());
   print_text(&out, ",\n \"verb\":", request->verb);
   ckpt_out_text(&out, ",\n");
-  print_options(&out, request, &imatrix);
+  print_options(&out, request, &others);
   print_text(&out, " \"inputs\":[\n  {\"path\":", request->options->input);
   print_text(&out, ",\"format\":", request->from->format);
   print_text(&out, ",\"names\":", request->from->names);

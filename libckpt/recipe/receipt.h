@@ -23,6 +23,10 @@ ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request
 ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                  ckpt_error *err);
 
+/* The same of all tensors of the model of its graph, which it must have. */
+ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                               ckpt_error *err);
+
 /* What of the input its digest is of: --include of the outputs, everything where they differ. */
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request);
 

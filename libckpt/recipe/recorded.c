@@ -216,6 +216,14 @@ static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_e
   return r->quantize.imatrix_path == NULL ? refuse(r, "imatrix", err) : CKPT_OK;
 }
 
+static ckpt_status read_graph(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "graph", err));
+  const field fields[] = {{"path", read_text, &r->options.graph}, {"digest", read_digest, &r->graph_digest}};
+  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  return r->options.graph == NULL ? refuse(r, "graph", err) : CKPT_OK;
+}
+
 static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_quantize_options *options = &r->quantize;
   bool has_presets = false;
@@ -251,6 +259,8 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                           {"?remove", read_list, &options->remove},
                           {"?set", read_list, &options->set},
                           {"?external_data", read_flag, &options->external_data},
+                          {"?link", read_flag, &options->link},
+                          {"?graph", read_graph, NULL},
                           {"?quantize", read_quantize, NULL},
                           {NULL, refuse_option, NULL}};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
@@ -339,7 +349,8 @@ void ckpt_recorded_close(ckpt_recorded *r) {
   ckpt_index_free(r->from);
   ckpt_index_free(r->like);
   ckpt_index_free(r->importance);
-  r->from = r->like = r->importance = NULL;
+  ckpt_index_free(r->graph);
+  r->from = r->like = r->importance = r->graph = NULL;
   ckpt_arena_free(&r->arena);
   ckpt_json_file_close(&r->file);
 }

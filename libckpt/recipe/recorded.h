@@ -29,7 +29,8 @@ typedef struct ckpt_recorded {
   ckpt_recorded_output imatrix;
   ckpt_convert_target *targets;
   ckpt_convert_request request;
-  ckpt_index *from, *like, *importance; /* what stands at its inputs' paths now, once it is opened; owned */
+  ckpt_recorded_output graph_digest;
+  ckpt_index *from, *like, *importance, *graph; /* what stands at its inputs' paths now, once it is opened; owned */
 } ckpt_recorded;
 
 /* A tensor as a receipt lists it. */

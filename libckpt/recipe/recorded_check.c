@@ -34,7 +34,8 @@ static ckpt_status check_need(const ckpt_recorded *r, enum need need, bool is_th
 static ckpt_status check_options(const ckpt_recorded *r, const struct verb *verb, ckpt_error *err) {
   const ckpt_convert_options *options = &r->options;
   bool is_selected = options->match != NULL || options->exclude != NULL || options->rename != NULL ||
-                     options->remove != NULL || options->set != NULL || options->external_data;
+                     options->remove != NULL || options->set != NULL || options->external_data || options->link ||
+                     options->graph != NULL;
   bool is_known = true;
   if (options->include != NULL) (void)ckpt_role_included(options->include, CKPT_ROLE_PARAMETER, &is_known);
   if (!is_known)
@@ -85,7 +86,11 @@ ckpt_status ckpt_recorded_check(const ckpt_recorded *r, ckpt_error *err) {
     has_graph = has_graph || (format != NULL && format->caps.graphs);
     CKPT_TRY(check_target(r, verb, &r->targets[i], err));
   }
-  if (r->options.external_data && !has_graph)
-    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records external_data, and no output is an ONNX model");
+  const ckpt_convert_options *options = &r->options;
+  if (!has_graph && (options->external_data || options->link || options->graph != NULL))
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records %s, and no output is an ONNX model",
+                     options->external_data ? "external_data"
+                     : options->link        ? "link"
+                                            : "graph");
   return CKPT_OK;
 }

@@ -96,6 +96,12 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
     CKPT_TRY(open_input(r, &r->importance, r->quantize.imatrix_path, &stored, err));
     r->quantize.imatrix = r->importance;
   }
+  if (r->options.graph != NULL) {
+    const ckpt_open_options plain = {.struct_size = sizeof plain, .stored_names = r->options.stored_names};
+    CKPT_TRY(open_input(r, &r->graph, r->options.graph, &plain, err));
+    if (r->graph->graph == NULL) return ckpt_fail(err, CKPT_EFORMAT, r->graph->path, NULL, "has no graph now");
+  }
+  r->request.graph = r->graph;
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;
@@ -329,9 +335,9 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
   return status;
 }
 
-/* What the receipt says of an output as a whole. Other parts, or
- * parts that are not known to be the same (is_same is false), make files of another size; how long compressed items are
- * is not known to a replay, which compresses nothing. */
+/* What the receipt says of an output as a whole. Other parts, or parts that are not known to be the same (is_same is
+ * false), make files of another size, and so does a replay of --link, which links nothing; how long compressed items
+ * are is not known to a replay, which compresses nothing. */
 static void compare_whole(const recorded_output *then, const ckpt_output *now, bool is_same, const char *file,
                           const reporter *to) {
   uint64_t n_bytes = ckpt_output_bytes(now);
@@ -365,7 +371,8 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const re
     status = compare_output(r, k, &found, r->targets[k].path, "the replay", NULL, to, &has_side, err);
     free(entries);
     if (status == CKPT_OK)
-      compare_whole(&r->outputs[k], &plan->outputs[k], has_side && *to->n_told == n_before, r->targets[k].path, to);
+      compare_whole(&r->outputs[k], &plan->outputs[k], has_side && *to->n_told == n_before && !r->options.link,
+                    r->targets[k].path, to);
   }
   return status;
 }
@@ -391,6 +398,12 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
   else if (memcmp(&r->input.digest, &now, sizeof now) != 0)
     say(to, r->from->path, NULL, "the input has changed (then %s, now %s)",
         ckpt_digest_text(&r->input.digest, then_text), ckpt_digest_text(&now, now_text));
+  if (r->graph != NULL) {
+    CKPT_TRY(ckpt_receipt_graph(plan, &r->request, &now, err));
+    if (!r->graph_digest.has_digest || memcmp(&r->graph_digest.digest, &now, sizeof now) != 0)
+      say(to, r->graph->path, NULL, "the tensors of the graph's model have changed (now %s)",
+          ckpt_digest_text(&now, now_text));
+  }
   if (r->importance == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_receipt_imatrix(plan, &r->request, &now, err));
   if (!r->imatrix.has_digest || memcmp(&r->imatrix.digest, &now, sizeof now) != 0)
@@ -513,7 +526,8 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
   ckpt_index_free(r.like);
   ckpt_index_free(r.importance);
-  r.from = r.like = r.importance = NULL;
+  ckpt_index_free(r.graph);
+  r.from = r.like = r.importance = r.graph = NULL;
   status = look(&r, output, number, &second, &to, &has_side, err);
   if (has_side_files != NULL) *has_side_files = has_side;
 done:

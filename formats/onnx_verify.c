@@ -1,0 +1,133 @@
+/* onnx_verify.c - what only `verify` looks at in ONNX models: the checksums of files of external data.
+ *
+ * onnx.proto: `checksum`, optional, the SHA1 digest of the file under `location`: all of it, whatever part of it a tensor
+ * has. Neither onnx nor ONNX Runtime compares it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/onnx.h"
+#include "libckpt/digest.h"
+#include "libckpt/error.h"
+#include "libckpt/recipe/verify.h"
+#include "libckpt/source.h"
+
+enum { WINDOW_BYTES = 1 << 20, N_SHA1 = 20, N_HEX = 2 * N_SHA1 };
+
+/* What a tensor says of a file. */
+typedef struct claim {
+  uint32_t file;
+  const char *checksum, *tensor;
+} claim;
+
+typedef struct checking {
+  ckpt_findings *findings;
+  ckpt_source *source;
+  const ckpt_run_options *run;
+  claim *claims; /* sorted, each file and checksum once */
+  uint32_t n;
+  uint8_t *window;
+  ckpt_hasher *hasher;
+  uint64_t n_read, n_total;
+} checking;
+
+static int compare_claims(const void *a, const void *b) {
+  const claim *x = a, *y = b;
+  if (x->file != y->file) return x->file < y->file ? -1 : 1;
+  return strcmp(x->checksum, y->checksum);
+}
+
+static ckpt_status take_claims(checking *c, const ckpt_index *index, ckpt_error *err) {
+  const struct ckpt_graph *graph = index->graph;
+  c->claims = calloc((size_t)graph->n_slots + 1, sizeof *c->claims);
+  CKPT_TRY_ALLOC(c->claims, err);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < graph->n_slots; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    if (graph->slots[i].checksum == NULL || tensor->n_extents == 0) continue;
+    c->claims[n++] = (claim){tensor->extents->file, graph->slots[i].checksum, tensor->name};
+  }
+  qsort(c->claims, n, sizeof *c->claims, compare_claims);
+  for (uint32_t i = 0; i < n; i++) {
+    if (c->n != 0 && compare_claims(&c->claims[c->n - 1], &c->claims[i]) == 0) continue;
+    if (c->n == 0 || c->claims[c->n - 1].file != c->claims[i].file)
+      c->n_total += ckpt_source_size(c->source, c->claims[i].file);
+    c->claims[c->n++] = c->claims[i];
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status sum_file(checking *c, uint32_t file, char hex[N_HEX + 1], ckpt_error *err) {
+  static const char digits[] = "0123456789abcdef";
+  const uint64_t size = ckpt_source_size(c->source, file);
+  uint8_t digest[N_SHA1];
+  CKPT_TRY(ckpt_hasher_begin_sha1(c->hasher, err));
+  for (uint64_t at = 0; at < size;) {
+    const size_t n = size - at < WINDOW_BYTES ? (size_t)(size - at) : WINDOW_BYTES;
+    CKPT_TRY(ckpt_source_read(c->source, file, at, c->window, n, err));
+    CKPT_TRY(ckpt_hasher_add(c->hasher, c->window, n, err));
+    at += n;
+    c->n_read += n;
+    if (c->run->progress != NULL) c->run->progress(c->run->progress_arg, c->n_read, c->n_total);
+    if (c->run->cancel != NULL && *c->run->cancel != 0) return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled");
+  }
+  CKPT_TRY(ckpt_hasher_end_sha1(c->hasher, digest, err));
+  for (size_t i = 0; i < N_HEX; i++) hex[i] = digits[digest[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
+  hex[N_HEX] = '\0';
+  return CKPT_OK;
+}
+
+static bool is_sha1(const char *text) { return strlen(text) == N_HEX && strspn(text, "0123456789abcdefABCDEF") == N_HEX; }
+
+/* Hexadecimal digits, of either case. */
+static bool is_equal(const char *stated, const char *hex) {
+  for (size_t i = 0; i < N_HEX; i++)
+    if ((stated[i] >= 'A' && stated[i] <= 'F' ? stated[i] - 'A' + 'a' : stated[i]) != hex[i]) return false;
+  return true;
+}
+
+/* Reads each file once. */
+static ckpt_status compare(checking *c, ckpt_error *err) {
+  char hex[N_HEX + 1] = "";
+  uint32_t n_equal = 0;
+  for (uint32_t i = 0; i < c->n; i++) {
+    const claim *said = &c->claims[i];
+    const char *path = ckpt_source_path(c->source, said->file);
+    if (i == 0 || said->file != said[-1].file) CKPT_TRY(sum_file(c, said->file, hex, err));
+    if (!is_sha1(said->checksum)) {
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, said->tensor,
+                                 "the model states the checksum '%s' of it, which is no SHA-1 (40 hexadecimal digits)",
+                                 said->checksum));
+    } else if (!is_equal(said->checksum, hex)) {
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, said->tensor,
+                                 "its SHA-1 is %s, not %s as the model states (download it again)", hex,
+                                 said->checksum));
+    } else {
+      n_equal++;
+    }
+  }
+  if (n_equal == 0) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL,
+                           "bytes: SHA-1 of %u file%s of external data is what the model states", n_equal,
+                           n_equal == 1 ? "" : "s");
+}
+
+ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                             ckpt_error *err) {
+  const ckpt_run_options plain = {.struct_size = sizeof plain};
+  checking c = {.findings = findings, .source = index->source, .run = run == NULL ? &plain : run};
+  ckpt_status status;
+  CKPT_TRY_GOTO(take_claims(&c, index, err));
+  if (c.n == 0) goto done;
+  c.window = malloc(WINDOW_BYTES);
+  if (c.window == NULL) {
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    goto done;
+  }
+  CKPT_TRY_GOTO(ckpt_hasher_new(&c.hasher, err));
+  status = compare(&c, err);
+done:
+  ckpt_hasher_free(c.hasher);
+  free(c.window);
+  free(c.claims);
+  return status;
+}
