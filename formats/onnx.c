@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "libckpt/error.h"
+#include "libckpt/source.h"
 #include "libckpt/text.h"
 #include "libckpt/unknown.h"
 
@@ -59,11 +61,35 @@ static bool is_named(const ckpt_probe *p) {
   return content == NULL || strcmp(content, "an ONNX model") == 0;
 }
 
-static bool probe(const ckpt_probe *p) { return !p->is_folder && (is_model(p) || is_named(p)); }
+static bool is_entry(const ckpt_entry *entry) {
+  return !entry->is_folder && entry->name[0] != '.' && ckpt_text_ends(entry->name, ".onnx");
+}
+
+static bool probe_folder(const ckpt_probe *p) {
+  for (size_t i = 0; i < p->n_entries; i++)
+    if (is_entry(&p->entries[i])) return true;
+  return false;
+}
+
+static bool probe(const ckpt_probe *p) { return p->is_folder ? probe_folder(p) : is_model(p) || is_named(p); }
+
+/* The one model in a folder; several are an error that lists them. */
+static ckpt_status find_model(const ckpt_probe *p, const char **name, ckpt_error *err) {
+  char list[512] = "";
+  size_t n_models = 0;
+  for (size_t i = 0; i < p->n_entries; i++) {
+    if (!is_entry(&p->entries[i])) continue;
+    *name = p->entries[i].name;
+    n_models++;
+    ckpt_text_list_add(list, sizeof list, *name);
+  }
+  if (n_models == 1) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "holds %zu ONNX models, name one of them:%s", n_models, list);
+}
 
 static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char *name,
                               const ckpt_open_options *options, ckpt_error *err) {
-  (void)p;
+  if (p->is_folder) CKPT_TRY(find_model(p, &name, err));
   return ckpt_onnx_read(index, name, options, err);
 }
 

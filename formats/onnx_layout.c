@@ -3,8 +3,8 @@
  *
  * A tensor that is not changed keeps its message byte for byte. Any other is its small fields in order, and its data
  * as raw_data 9, or outside: in `NAME.data`, aligned, with location, offset and length, or in a file that is there
- * already (onnx_link.c). Data stay inside while the model is below 2 GB; what is small, or no initializer, stays there in
- * any case. */
+ * already (onnx_link.c). Data stay inside while the model is below 2 GB; what is small, or no initializer, stays there
+ * in any case. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -46,8 +46,8 @@ ckpt_status ckpt_onnx_link(ckpt_onnx_links *links, const ckpt_layout_read *read,
   if (links->graph != NULL && links->graph->source == source && links->graph->file == extent->file) return CKPT_OK;
   if (tensor->n_extents != 1 || tensor->extent_form != CKPT_EXTENT_FLAT || extent->chain[0] != CKPT_DECODE_RAW)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, tensor->name,
-                     "cannot be linked: its bytes do not stand as they are in one piece of a file (%u pieces of %s)",
-                     tensor->n_extents, read->index->format);
+                     "cannot be linked: its bytes do not stand as they are in one piece of a file (of %s)",
+                     read->index->format);
   CKPT_TRY(find_file(links, source, extent->file, err));
   path = ckpt_source_path(source, extent->file);
   if (links->location[0] == '\0')

@@ -1,7 +1,7 @@
 /* onnx_verify.c - what only `verify` looks at in ONNX models: the checksums of files of external data.
  *
- * onnx.proto: `checksum`, optional, the SHA1 digest of the file under `location`: all of it, whatever part of it a tensor
- * has. Neither onnx nor ONNX Runtime compares it. */
+ * onnx.proto: `checksum`, optional, the SHA1 digest of the file under `location`: all of it, whatever part of it a
+ * tensor has. Neither onnx nor ONNX Runtime compares it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +76,9 @@ static ckpt_status sum_file(checking *c, uint32_t file, char hex[N_HEX + 1], ckp
   return CKPT_OK;
 }
 
-static bool is_sha1(const char *text) { return strlen(text) == N_HEX && strspn(text, "0123456789abcdefABCDEF") == N_HEX; }
+static bool is_sha1(const char *text) {
+  return strlen(text) == N_HEX && strspn(text, "0123456789abcdefABCDEF") == N_HEX;
+}
 
 /* Hexadecimal digits, of either case. */
 static bool is_equal(const char *stated, const char *hex) {

@@ -5,7 +5,8 @@
 #include "index.h"
 
 /* EINVAL when writing `output` would touch what index is read from: it is the input or a file of it, lies in the input
- * folder (unless it may), or is a folder around a file of it. given is the input as the user named it; NULL: index->path.
+ * folder (unless it may), or is a folder around a file of it. given is the input as the user named it; NULL:
+ * index->path.
  */
 ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
                              ckpt_error *err);

@@ -410,7 +410,8 @@ typedef struct ckpt_convert_options {
   const char *const *remove; /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
   bool external_data;        /* of ONNX: large data in a file beside the model, also where it is below 2 GB */
   const char *graph;         /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
-  bool link; /* of ONNX: large data stay in the files below the model's folder where they stand; EUNSUPPORTED for others */
+  bool link; /* of ONNX: large data stay in the files below the model's folder where they stand; EUNSUPPORTED for others
+              */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run; nothing is left behind on failure. Blocks on reading

@@ -34,6 +34,8 @@ CASES = {
     "convert from a GGUF file": ("convert GGUF -o o.gguf --force --remove array.text", {"o.gguf": "old"}),
     "convert an ONNX model": ("convert ONNX -o o.onnx --force", {"o.onnx": "old"}),
     "put an ONNX model's data outside": ("convert ONNX -o o.onnx --external-data --force", {"o.onnx": "old"}),
+    "replace an ONNX model and its data": ("convert ONNX -o o.onnx --external-data --force",
+                                           {"o.onnx": "old", "o.onnx.data": "old data"}),
     "put them outside in a folder": ("convert ONNX -o o -o o/model.onnx --external-data", {}),
     "give a graph other weights": ("convert OUTSIDE --graph ONNX -o o.onnx --external-data", {}),
     "quantize to two types": ("quantize MODEL -o {type}.gguf --type Q4_0 --type Q8_0 --imatrix IMATRIX --receipt r.json", {}),

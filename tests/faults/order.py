@@ -19,6 +19,8 @@ FORMER = {"o/model-%05d-of-00002.safetensors" % i: "old" for i in (1, 2)}
 CASES = [
     ("convert IN -o o.safetensors", {}),
     ("convert IN -o o.safetensors --force", {"o.safetensors": "old"}),
+    ("convert IN -o o.onnx --external-data", {}),
+    ("convert IN -o o.onnx --external-data --force", {"o.onnx": "old", "o.onnx.data": "old"}),
     ("convert IN -o o", {}),
     ("convert IN -o o --shard-size 100KB", {"o/": ""}),
     ("convert IN -o o --force", {**FORMER, "o/config.json": "{}"}),

@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "libckpt/sink.h"
+#include "libckpt/sink_beside.h"
 }
 
 namespace {
@@ -84,6 +85,77 @@ TEST(Replace, ACommitThatFailsNamesWhatIsInPlace) {
       << err.text();
   for (ckpt_sink *sink : sinks) ckpt_sink_free(sink);
   EXPECT_EQ(folder.tree(), (Names{"a", "b", "c"}));
+}
+
+// A model and its data, each with the text of both.
+ckpt_status WritePair(const Folder &folder, const std::string &text, bool force, ckpt_error *err) {
+  ckpt_sink *sink = nullptr;
+  const ckpt_sink_file files[] = {{nullptr, text.size()}, {"m.onnx.data", text.size()}};
+  ckpt_status status = ckpt_sink_beside(&sink, (folder / "m.onnx").c_str(), force, err);
+  if (status == CKPT_OK) status = ckpt_sink_open(sink, files, 2, err);
+  for (uint32_t i = 0; i < 2 && status == CKPT_OK; i++)
+    status = ckpt_sink_write(sink, i, 0, text.data(), text.size(), err);
+  if (status == CKPT_OK) status = ckpt_sink_commit(&sink, 1, err);
+  ckpt_sink_free(sink);
+  return status;
+}
+
+// What a kill leaves: a pair, or no model and a message with the names of the old ones, which make the old pair again.
+void ExpectAPair(const Folder &folder, const std::string &before, const std::string &after) {
+  std::string model = folder.read("m.onnx"), data = folder.read("m.onnx.data");
+  if (!std::filesystem::exists(folder / "m.onnx")) {
+    Error err;
+    const bool is_aside = ckpt_temporary_explain((folder / "m.onnx").c_str(), err) == CKPT_ENOTFOUND;
+    EXPECT_EQ(is_aside, !before.empty());
+    if (!is_aside) return;
+    const std::string text = err.text();
+    for (size_t at = 0, end; (at = text.find("'.", at)) != std::string::npos; at = end) {
+      end = text.find('\'', at + 1) + 1;
+      const std::string name = text.substr(at + 1, end - at - 2);
+      std::filesystem::rename(folder / name, folder / name.substr(1, name.find(".ckpt-old.") - 1));
+    }
+    model = folder.read("m.onnx"), data = folder.read("m.onnx.data");
+    EXPECT_EQ(model, before) << text;
+  }
+  EXPECT_TRUE(model == before || model == after) << model;
+  EXPECT_EQ(model, data);
+}
+
+TEST(Replace, AModelIsNeverThereWithTheDataOfAnother) {
+  for (const char *before : {"", "old"}) {
+    Folder folder;
+    size_t n_kills = 0;
+    Error err;
+    if (*before != 0) {
+      ASSERT_EQ(WritePair(folder, before, false, err), CKPT_OK) << err.text();
+    }
+    wrapped::before_each_rename = [&] {
+      Folder killed;
+      std::filesystem::copy(folder.path(), killed.path(), std::filesystem::copy_options::recursive);
+      ExpectAPair(killed, before, "the new");
+      n_kills++;
+    };
+    EXPECT_EQ(WritePair(folder, "the new", true, err), CKPT_OK) << err.text();
+    wrapped::before_each_rename = nullptr;
+    EXPECT_EQ(n_kills, *before != 0 ? 4U : 2U);
+    EXPECT_EQ(folder.tree(), (Names{"m.onnx", "m.onnx.data"}));
+    ExpectAPair(folder, "the new", "the new");
+  }
+}
+
+TEST(Replace, APairThatCannotBeReplacedStays) {
+  for (long n = 1; n <= 4; n++) {
+    Folder folder;
+    Error err;
+    ASSERT_EQ(WritePair(folder, "old", false, err), CKPT_OK) << err.text();
+    {
+      wrapped::Fault fault(wrapped::kRename, n);
+      EXPECT_EQ(WritePair(folder, "the new", true, err), CKPT_EIO) << n;
+      EXPECT_TRUE(fault.is_hit());
+    }
+    EXPECT_EQ(folder.tree(), (Names{"m.onnx", "m.onnx.data"})) << n;
+    ExpectAPair(folder, "old", "old");
+  }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 
 namespace wrapped {
 
-std::function<void()> before_rename;
+std::function<void()> before_rename, before_each_rename;
 static std::atomic<int> chosen;
 static std::atomic<long> n_left, n_transfers, n_armed;
 
@@ -81,7 +81,6 @@ WRAP(kMemory, char *, nullptr, ENOMEM, strdup, (const char *text), (text))
 WRAP(kMemory, char *, nullptr, ENOMEM, strndup, (const char *text, size_t n), (text, n))
 
 WRAP(kSync, int, -1, EIO, fsync, (int fd), (fd))
-WRAP(kRename, int, -1, EIO, renameat, (int from, const char *a, int to, const char *b), (from, a, to, b))
 WRAP(kSpace, int, -1, ENOSPC, fallocate, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n))
 WRAP(kSpace, int, -1, ENOSPC, ftruncate, (int fd, off_t n), (fd, n))
 WRAP(kFolder, int, -1, EACCES, mkdirat, (int fd, const char *path, mode_t mode), (fd, path, mode))
@@ -101,10 +100,20 @@ WRAP_CODE(kThread, ENOMEM, pthread_mutex_init, (pthread_mutex_t * mutex, const p
 WRAP_CODE(kThread, ENOMEM, pthread_cond_init, (pthread_cond_t * cond, const pthread_condattr_t *attributes),
           (cond, attributes))
 
+int __real_renameat(int from, const char *a, int to, const char *b);
+int __wrap_renameat(int from, const char *a, int to, const char *b);
+int __wrap_renameat(int from, const char *a, int to, const char *b) {
+  if (before_each_rename) before_each_rename();
+  if (!Fails(kRename)) return __real_renameat(from, a, to, b);
+  errno = EIO;
+  return -1;
+}
+
 int __real_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
 int __wrap_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
 int __wrap_renameat2(int from, const char *a, int to, const char *b, unsigned flags) {
   if (before_rename) std::exchange(before_rename, nullptr)();
+  if (before_each_rename) before_each_rename();
   if (!Fails(kRename)) return __real_renameat2(from, a, to, b, flags);
   errno = EIO;
   return -1;

@@ -29,6 +29,9 @@ class Fault {
 // Runs once, before the next renameat2: what another process does between a look and a rename.
 extern std::function<void()> before_rename;
 
+// Runs before each renameat and renameat2: what a kill in that moment leaves.
+extern std::function<void()> before_each_rename;
+
 }  // namespace wrapped
 
 #endif

@@ -7,6 +7,7 @@
 extern "C" {
 #include "formats/onnx.h"
 #include "libckpt/plan.h"
+#include "libckpt/recipe/verify.h"
 }
 
 namespace formats_testing {
@@ -134,15 +135,17 @@ TEST(Onnx, OpeningReadsNoData) {
 
 // ---- writing ------------------------------------------------------------------------------------------------------
 
+// Typed values, sparse ones, branches and functions, too.
 TEST(Onnx, WhatIsUnchangedIsWrittenByteForByte) {
   Folder folder;
-  for (const char *name : {"dynamo.onnx", "legacy.onnx", "matmulnbits.onnx"}) {
+  for (const std::string &name : kModels) {
+    if (name == "external/model.onnx") continue;  // its data come in
     ASSERT_EQ(convert(kData + name, folder / name), "") << name;
     EXPECT_EQ(slurp(folder / name), slurp(kData + name)) << name;
   }
 }
 
-// Typed values become raw ones, data outside come in; the rest stays, and from then on every byte.
+// Data outside come in; the rest stays, and from then on every byte.
 TEST(Onnx, WritingAgainChangesNothing) {
   Folder folder;
   for (const std::string &name : kModels) {
@@ -216,23 +219,110 @@ TEST(Onnx, LargeTensorsBeginOnPages) {
   EXPECT_EQ(ckpt_index_find(index.get(), "b")->extents->offset, 4096U);
 }
 
-// A second file is as safe as the first: never replaced, nothing left where the first cannot be written.
-TEST(Onnx, TheFileBesideIsNeverReplaced) {
+// A second file is as safe as the first: replaced with force alone, and never where a model that is read needs it.
+TEST(Onnx, TheFileBesideIsReplacedWithForce) {
   Folder folder;
-  ckpt_convert_options outside = {};
-  outside.external_data = outside.force = true;
+  ckpt_convert_options outside = {}, force = {};
+  outside.external_data = force.external_data = force.force = true;
   spill(folder / "a.onnx.data", "somebody's");
   EXPECT_NE(
-      convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists, and is never replaced"),
+      convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists (--force replaces it)"),
       std::string::npos);
   EXPECT_EQ(slurp(folder / "a.onnx.data"), "somebody's");
-  std::filesystem::remove(folder / "a.onnx.data");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
   spill(folder / "a.onnx", "old");
-  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "a.onnx", outside), "");
-  EXPECT_EQ(must_open(folder / "a.onnx")->n_tensors, 11U);
+  for (const char *name : {"dynamo.onnx", "legacy.onnx"}) {
+    ASSERT_EQ(convert(kData + name, folder / "a.onnx", force), "");
+    EXPECT_EQ(table_of(must_open(folder / "a.onnx").get()), table_of(must_open(kData + name).get()));
+  }
   size_t n = 0;
   for (const auto &entry : std::filesystem::directory_iterator(folder / "")) n += entry.is_regular_file();
   EXPECT_EQ(n, 2U);
+  std::filesystem::copy(folder / "a.onnx", folder / "b.onnx");
+  EXPECT_NE(convert(folder / "b.onnx", folder / "a.onnx", force)
+                .find("a.onnx.data: is a file of the input (an input is never written)"),
+            std::string::npos);
+}
+
+// ---- data that stay where they are --------------------------------------------------------------------------------
+
+ckpt_convert_options linking(const char *graph = nullptr) {
+  ckpt_convert_options link = {};
+  link.link = true;
+  link.graph = graph;
+  return link;
+}
+
+// The model of the weights that stand in `weights`, which is below its folder: nothing large is in it.
+TEST(Onnx, LinksPointIntoOtherFiles) {
+  Folder folder;
+  const std::string model = kData + "dynamo.onnx", shards = folder / "model", data = shards + "/model.safetensors";
+  std::filesystem::create_directory(shards);
+  ckpt_convert_options cut = {};
+  cut.shard_size = 4000;
+  ASSERT_EQ(convert(model, shards + "/", cut), "");
+  for (const char *name : {"model/in.onnx", "above.onnx"}) {
+    ASSERT_EQ(convert(shards, folder / name, linking(model.c_str())), "");
+    IndexPointer index = must_open(folder / name), was = must_open(model);
+    EXPECT_EQ(table_of(index.get()), table_of(was.get()));
+    EXPECT_EQ(index->n_nodes, was->n_nodes);
+    size_t n_linked = 0;
+    for (uint32_t i = 0; i < index->n_tensors; i++) {
+      const ckpt_tensor &tensor = index->tensors[i];
+      const std::string file = ckpt_source_name(index->source, tensor.extents->file);
+      const bool is_shard = file.find(".safetensors") != std::string::npos;
+      EXPECT_EQ(is_shard, tensor.n_bytes >= 1024) << tensor.name;
+      n_linked += is_shard;
+    }
+    EXPECT_GT(n_linked, 2U);
+    EXPECT_FALSE(std::filesystem::exists(folder / (std::string(name) + ".data")));
+  }
+  ASSERT_EQ(convert(shards, folder / "bare.onnx", linking()), "");
+  EXPECT_EQ(table_of(must_open(folder / "bare.onnx").get()), table_of(must_open(shards).get()));
+  EXPECT_LT(std::filesystem::file_size(folder / "bare.onnx"), 1500U);
+  ASSERT_EQ(convert(model, folder / "records.pt"), "");
+  ASSERT_EQ(convert(folder / "records.pt", folder / "records.onnx", linking()), "");
+  EXPECT_EQ(table_of(must_open(folder / "records.onnx").get()), table_of(must_open(folder / "records.pt").get()));
+}
+
+TEST(Onnx, WhatCannotBeLinkedIsRefusedByName) {
+  Folder folder;
+  const std::string model = kData + "dynamo.onnx", data = folder / "in/model.safetensors";
+  std::filesystem::create_directory(folder / "in");
+  std::filesystem::create_directory(folder / "out");
+  ASSERT_EQ(convert(model, data), "");
+  auto refused = [&](const std::string &input, const std::string &output, ckpt_convert_options options,
+                     const std::string &why) {
+    const std::string said = convert(input, output, options);
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+    EXPECT_FALSE(std::filesystem::exists(output)) << why;
+  };
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options cast = linking();
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  refused(data, folder / "out/a.onnx", linking(),
+          "model.safetensors: tensor 'emb.weight': cannot be linked: the file does not lie below " + folder / "out");
+  refused(data, folder / "in/a.onnx", cast, "tensor 'emb.weight': cannot be linked: it is cast");
+  refused(model, folder / "in/a.onnx", linking(), "there is nothing to link");
+  ckpt_convert_options zstd = {};
+  zstd.to = "dcp";
+  zstd.zstd_level = 1;
+  ASSERT_EQ(convert(model, folder / "in/dcp", zstd), "");
+  refused(folder / "in/dcp", folder / "in/a.onnx", linking(),
+          "tensor 'emb.weight': cannot be linked: its bytes do not stand as they are in one piece of a file (of dcp)");
+  std::filesystem::create_directory(folder / "cache");
+  std::filesystem::create_symlink("../in/model.safetensors", folder / "cache/model.safetensors");
+  refused(folder / "cache/model.safetensors", folder / "cache/a.onnx", linking(), "");
+  std::filesystem::create_hard_link(data, folder / "another");
+  refused(data, folder / "in/a.onnx", linking(), "cannot be linked: the file has 2 names (hard links)");
+  std::filesystem::remove(folder / "another");
+  ckpt_convert_options replaced = linking();
+  replaced.to = "onnx";
+  replaced.force = true;
+  EXPECT_NE(convert(folder / "in", data, replaced).find("is a file of the input (an input is never written)"),
+            std::string::npos);
+  EXPECT_EQ(convert(folder / "in", folder / "in/a.onnx", linking()), "");
 }
 
 // The graph of one model with the values of another, in another dtype and order; what has no place is a loss.
@@ -390,6 +480,60 @@ std::string opened(const std::string &path, const std::string &folder) {
   std::string text = index == nullptr ? text_of(err) : "opened";
   for (size_t at; (at = text.find(folder)) != std::string::npos;) text.erase(at, folder.size());
   return text;
+}
+
+// A folder with one model is that model.
+TEST(Onnx, OneModelInAFolder) {
+  Folder folder;
+  ckpt_convert_options outside = {};
+  outside.external_data = true;
+  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "model.onnx", outside), "");
+  spill(folder / "config.json", "{}");
+  EXPECT_EQ(table_of(must_open(folder / "").get()), table_of(must_open(kData + "dynamo.onnx").get()));
+  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "other.onnx"), "");
+  ckpt_error err = {};
+  EXPECT_EQ(open(folder / "", &err), nullptr);
+  EXPECT_NE(text_of(err).find("holds 2 ONNX models, name one of them: model.onnx other.onnx"), std::string::npos)
+      << text_of(err);
+}
+
+// onnx.proto: SHA-1 of the whole file.
+TEST(Onnx, ChecksumsOfFilesOutsideAreCompared) {
+  Folder folder;
+  auto field = [](int number, const std::string &content) {
+    return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) + content;
+  };
+  auto found = [&](const std::string &checksum) {
+    std::string tensor = std::string("\x08\x01\x10\x01", 4) + field(8, "w");
+    for (const auto &[key, value] : std::map<std::string, std::string>{
+             {"location", "w.data"}, {"offset", "4"}, {"length", "4"}, {"checksum", checksum}})
+      if (!value.empty()) tensor += field(13, field(1, key) + field(2, value));
+    tensor += std::string("\x70\x01", 2);
+    const std::string graph = field(2, "g") + field(5, tensor);
+    spill(folder / "a.onnx", std::string("\x08\x08", 2) + field(7, graph) + field(8, std::string("\x10\x11", 2)));
+    spill(folder / "w.data", "12345678");
+    IndexPointer index = must_open(folder / "a.onnx");
+    ckpt_findings findings = {};
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_onnx_verify(&findings, index.get(), nullptr, &err), CKPT_OK) << text_of(err);
+    std::string text;
+    for (size_t i = 0; i < findings.n; i++)
+      text += std::string(findings.items[i].kind == CKPT_PROVEN ? "proven: " : "problem: ") + findings.items[i].message;
+    ckpt_findings_free(&findings);
+    return text;
+  };
+  const std::string sha1 = "7c222fb2927d828af22f592134e8932480637c0d";
+  EXPECT_EQ(found(""), "");
+  EXPECT_EQ(found(sha1), "proven: bytes: SHA-1 of 1 file of external data is what the model states");
+  EXPECT_EQ(found("7C222FB2927D828AF22F592134E8932480637C0D").substr(0, 7), "proven:");
+  EXPECT_EQ(found("7c222fb2927d828af22f592134e8932480637c0e"),
+            "problem: its SHA-1 is " + sha1 +
+                ", not 7c222fb2927d828af22f592134e8932480637c0e as the model states "
+                "(download it again)");
+  EXPECT_EQ(found("md5 abc"),
+            "problem: the model states the checksum 'md5 abc' of it, which is no SHA-1 (40 hexadecimal digits)");
+  ASSERT_EQ(convert(folder / "a.onnx", folder / "b.onnx"), "");  // inside it is nothing's
+  EXPECT_EQ(slurp(folder / "b.onnx").find("checksum"), std::string::npos);
 }
 
 TEST(Onnx, DataStayBeneathTheFolder) {
