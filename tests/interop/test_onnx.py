@@ -145,6 +145,126 @@ def test_random_models(folder):
         assert tensors(before) == tensors(after)
 
 
+def like_tf2onnx(path):
+    """As tf2onnx writes a Keras model: names of TensorFlow with ':0' and '/', NHWC turned to NCHW around each convolution,
+    shapes as int64 constants, folded constants, a branch with weights of its own, two sets of operators, typed values."""
+    rng = np.random.default_rng(9)
+
+    def weight(name, *shape):
+        return numpy_helper.from_array(rng.standard_normal(shape, dtype="f4") / 8, name)
+
+    conv, dense = "StatefulPartitionedCall/model/conv2d/Conv2D", "StatefulPartitionedCall/model/dense/MatMul"
+    bias = weight("StatefulPartitionedCall/model/conv2d/BiasAdd/ReadVariableOp:0", 8)
+    typed = helper.make_tensor("const_fold_opt__31", TensorProto.FLOAT, [8], rng.standard_normal(8))  # float_data
+    initializers = [weight("const_fold_opt__29", 8, 3, 3, 3), bias, typed,
+                    helper.make_tensor("new_shape__20", TensorProto.INT64, [2], [-1, 8 * 16 * 16]),  # int64_data
+                    weight(dense + "/ReadVariableOp:0", 8 * 16 * 16, 10),
+                    helper.make_tensor("slice_axes__7", TensorProto.INT32, [1], [1])]
+    then = helper.make_graph([helper.make_node("Add", ["logits:0", "cond/then/add/y:0"], ["cond/then/Identity:0"])], "then", [],
+                             [helper.make_tensor_value_info("cond/then/Identity:0", TensorProto.FLOAT, ["unk__36", 10])],
+                             initializer=[weight("cond/then/add/y:0", 1, 10)])
+    other = helper.make_graph([helper.make_node("Constant", [], ["cond/else/mul/y:0"], name="cond/else/mul/y", value=weight("", 10)),
+                               helper.make_node("Mul", ["logits:0", "cond/else/mul/y:0"], ["cond/else/Identity:0"])], "else", [],
+                              [helper.make_tensor_value_info("cond/else/Identity:0", TensorProto.FLOAT, ["unk__36", 10])])
+    nodes = [helper.make_node("Transpose", ["input_1:0"], [conv + "__6:0"], name=conv + "__6", perm=[0, 3, 1, 2]),
+             helper.make_node("Conv", [conv + "__6:0", "const_fold_opt__29", bias.name], [conv + ":0"], name=conv, pads=[1, 1, 1, 1],
+                              kernel_shape=[3, 3]),
+             helper.make_node("Mul", [conv + ":0", "const_fold_reshape:0"], ["scaled:0"], name="scaled"),
+             helper.make_node("Transpose", ["scaled:0"], ["nhwc:0"], name="nhwc", perm=[0, 2, 3, 1]),
+             helper.make_node("Reshape", ["nhwc:0", "new_shape__20"], ["flat:0"], name="flat"),
+             helper.make_node("MatMul", ["flat:0", dense + "/ReadVariableOp:0"], ["logits:0"], name=dense),
+             helper.make_node("ReduceSum", ["logits:0"], ["sum:0"], name="sum", keepdims=0),
+             helper.make_node("Constant", [], ["zero:0"], name="zero", value=helper.make_tensor("", TensorProto.FLOAT, [], [0.0])),
+             helper.make_node("Greater", ["sum:0", "zero:0"], ["cond:0"], name="cond"),
+             helper.make_node("If", ["cond:0"], ["output_1:0"], name="cond/If", then_branch=then, else_branch=other)]
+    nodes.insert(0, helper.make_node("Constant", [], ["shape__9:0"], value=helper.make_tensor("", TensorProto.INT64, [4], [1, 8, 1, 1])))
+    nodes.insert(1, helper.make_node("Reshape", ["const_fold_opt__31", "shape__9:0"], ["const_fold_reshape:0"]))
+    graph = helper.make_graph(nodes, "tf2onnx", [helper.make_tensor_value_info("input_1:0", TensorProto.FLOAT, ["unk__35", 16, 16, 3])],
+                              [helper.make_tensor_value_info("output_1:0", TensorProto.FLOAT, ["unk__36", 10])], initializer=initializers,
+                              doc_string="test for model")
+    model = helper.make_model(graph, producer_name="tf2onnx", producer_version="1.16.1 15c810", ir_version=8,
+                              opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 2)])
+    onnx.save_model(model, path)
+
+
+def test_models_like_those_of_tf2onnx(folder):
+    before, after, there, back, half = (os.path.join(folder, name + ".onnx") for name in ("before", "after", "there", "back", "half"))
+    like_tf2onnx(before)
+    check(before)
+    ckpt("convert", before, "-o", after)
+    with open(before, "rb") as a, open(after, "rb") as b:
+        assert a.read() == b.read()  # typed values and all
+    ckpt("convert", before, "-o", there, "--external-data")
+    check(there)
+    assert os.path.getsize(there) < 8192 and os.path.getsize(there + ".data") > 80000
+    ckpt("convert", there, "-o", back)
+    same_outputs(before, there)
+    same_outputs(before, back)
+    assert digest(before) == digest(there) == digest(back)
+    weights = os.path.join(folder, "w.safetensors")
+    ckpt("convert", before, "-o", weights)
+    assert "StatefulPartitionedCall/model/dense/MatMul/ReadVariableOp:0" in command.names(weights)
+    assert "output_1:0:then_branch/cond/then/add/y:0" in command.names(weights)
+    for more in (["--external-data"], ["--link"], []):
+        ckpt("convert", weights, "--graph", before, "-o", half, "--force", *more)
+        check(half)
+        same_outputs(before, half)
+    ckpt("convert", before, "-o", half, "--force", "--dtype", "const_fold_opt*=f16", "--dtype", "*ReadVariableOp:0=f16")
+    check(half)
+    for x, y in zip(outputs(before), outputs(half), strict=True):
+        assert np.abs(x - y).max() < 0.02 * np.abs(x).max()
+
+
+def test_texts_stay(folder):
+    """Tensors of texts are not read, and stay in the model: as an initializer, a constant, and in a branch."""
+    words = helper.make_tensor("words", TensorProto.STRING, [3], ["a".encode(), "\u00fc\u4e2d".encode(), b""])
+    constant = helper.make_node("Constant", [], ["more"], value=helper.make_tensor("", TensorProto.STRING, [2, 1], [b"x" * 3000, b"y"]))
+    scale = numpy_helper.from_array(np.arange(512, dtype="f4"), "scale")
+    nodes = [constant, helper.make_node("Identity", ["words"], ["out"]), helper.make_node("Concat", ["more", "more"], ["wide"], axis=1),
+             helper.make_node("Mul", ["x", "scale"], ["y"])]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "texts", [info("x", TensorProto.FLOAT, [512])],
+                              [info("out", TensorProto.STRING, [3]), info("wide", TensorProto.STRING, [2, 2]), info("y", TensorProto.FLOAT, [512])],
+                              initializer=[words, scale])
+    before, after, there = (os.path.join(folder, name + ".onnx") for name in ("before", "after", "there"))
+    onnx.save_model(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), before)
+    ckpt("convert", before, "-o", after)
+    ckpt("convert", before, "-o", there, "--external-data")
+    expected = outputs(before)
+    for path in (after, there):
+        check(path)
+        for x, y in zip(expected, outputs(path), strict=True):
+            assert x.dtype == y.dtype and x.tolist() == y.tolist()
+    assert command.names(before) == ["scale"]
+
+
+def test_every_type_in_every_place(folder):
+    """Raw and typed, as an initializer and as a constant: the same bytes when written, the same values outside."""
+    kinds = [k for k in range(1, 27) if k != TensorProto.STRING and k in TensorProto.DataType.values()]
+    assert len(kinds) == 25
+    rng, initializers, nodes = np.random.default_rng(17), [], []
+    for kind in kinds:
+        values = rng.integers(0, 2, 4096)
+        typed = helper.make_tensor("typed.%d" % kind, kind, [64, 64], values)
+        raw = numpy_helper.from_array(values.reshape(64, 64).astype(helper.tensor_dtype_to_np_dtype(kind)), "raw.%d" % kind)
+        assert raw.HasField("raw_data") and not typed.HasField("raw_data") and raw.data_type == kind
+        initializers += [typed, raw]
+        nodes.append(helper.make_node("Constant", [], ["constant.%d" % kind], value=typed))
+    graph = helper.make_graph(nodes, "g", [], [], initializer=initializers)
+    before, after, there = (os.path.join(folder, name + ".onnx") for name in ("before", "after", "there"))
+    onnx.save_model(helper.make_model(graph, ir_version=13, opset_imports=[helper.make_opsetid("", 25)]), before)
+    ckpt("convert", before, "-o", after)
+    with open(before, "rb") as a, open(after, "rb") as b:
+        assert a.read() == b.read()
+    ckpt("convert", before, "-o", there, "--external-data")
+    check(there)
+    assert tensors(there) == tensors(before)
+    assert digest(there) == digest(before)
+    for t in onnx.load(there, load_external_data=False).graph.initializer:
+        assert t.data_location == TensorProto.EXTERNAL, t.name
+        assert int({e.key: e.value for e in t.external_data}["offset"]) % 256 == 0
+
+
 def test_weights_alone_are_a_model_that_onnx_reads(folder):
     weights, model = os.path.join(folder, "w.safetensors"), os.path.join(folder, "w.onnx")
     ckpt("convert", os.path.join(DATA, "dynamo.onnx"), "-o", weights)
@@ -154,7 +274,6 @@ def test_weights_alone_are_a_model_that_onnx_reads(folder):
     assert digest(weights) == digest(model)
     with open(model, "rb") as file:
         assert onnx.load(model).SerializeToString() == file.read()
-
 
 
 command.main(globals())
