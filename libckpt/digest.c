@@ -59,7 +59,7 @@ ckpt_status ckpt_hasher_end(ckpt_hasher *hasher, uint8_t digest[32], ckpt_error 
 
 ckpt_status ckpt_hasher_begin_sha1(ckpt_hasher *hasher, ckpt_error *err) {
   if (EVP_DigestInit_ex2(hasher->context, EVP_sha1(), NULL)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "OpenSSL computes no SHA-1 here (or memory is out)");
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "no SHA-1 from OpenSSL here (or memory is out)");
 }
 
 ckpt_status ckpt_hasher_end_sha1(ckpt_hasher *hasher, uint8_t digest[20], ckpt_error *err) {

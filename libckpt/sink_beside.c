@@ -40,27 +40,27 @@ static ckpt_status pair_open(void *ctx, const ckpt_sink_file *files, uint32_t n_
   return ckpt_sink_open(p->sinks[0], files, 1, err);
 }
 
+/* Rank 0 writes both files (layout_file's rank), so that the others need to know of one only. */
 static ckpt_status pair_share(void *ctx, char token[CKPT_TOKEN_BYTES], ckpt_error *err) {
-  const pair *p = ctx;
-  if (p->sinks[1] == NULL) return ckpt_sink_share(p->sinks[0], token, err);
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, p->path, NULL, "a model with data beside it is written by one rank");
+  return ckpt_sink_share(((const pair *)ctx)->sinks[0], token, err);
 }
 
 static ckpt_status pair_join(void *ctx, const ckpt_sink_file *files, uint32_t n_files, const char *token,
                              ckpt_error *err) {
-  const pair *p = ctx;
-  return ckpt_sink_join(p->sinks[0], files, n_files, token, err);
+  return ckpt_sink_join(((const pair *)ctx)->sinks[0], files, n_files == 0 ? 0 : 1, token, err);
 }
 
 static ckpt_status pair_write_at(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
                                  ckpt_error *err) {
   const pair *p = ctx;
-  return ckpt_sink_write(p->sinks[file], 0, offset, src, n_bytes, err);
+  if (p->sinks[file] != NULL) return ckpt_sink_write(p->sinks[file], 0, offset, src, n_bytes, err);
+  return ckpt_fail(err, CKPT_EINTERNAL, p->path, NULL, "another rank than 0 writes the file beside it");
 }
 
 static ckpt_status pair_read_at(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
   const pair *p = ctx;
-  return ckpt_sink_read(p->sinks[file], 0, offset, dst, n_bytes, err);
+  if (p->sinks[file] != NULL) return ckpt_sink_read(p->sinks[file], 0, offset, dst, n_bytes, err);
+  return ckpt_fail(err, CKPT_EINTERNAL, p->path, NULL, "another rank than 0 reads the file beside it");
 }
 
 static bool pair_clone(void *ctx, uint32_t file, int from) {

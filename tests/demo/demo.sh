@@ -105,10 +105,15 @@ run "ckpt hash model.onnx beside.onnx"
 run "ckpt diff model.onnx beside.onnx"
 run "ckpt convert beside.onnx -o again.onnx && cmp model.onnx again.onnx"
 
+say 'the same graph over weights that stay where they are'
+run "ckpt convert model.onnx -o stay.safetensors"
+run "ckpt convert stay.safetensors --graph model.onnx -o linked.onnx --link"
+run "ckpt hash model.onnx linked.onnx"
+
 say 'its weights as safetensors, in bf16, and back into its graph; ONNX Runtime computes the same from what is equal'
 run "ckpt convert model.onnx -o weights.safetensors --dtype bf16"
 run "ckpt convert weights.safetensors --graph model.onnx -o rounded.onnx"
-run "${CKPT_PYTHON:-python3} $data/../demo/outputs.py model.onnx beside.onnx again.onnx"
+run "${CKPT_PYTHON:-python3} $data/../demo/outputs.py model.onnx beside.onnx again.onnx linked.onnx"
 
 say 'what is there is not overwritten, unless told so'
 run 1 "ckpt convert llama-tiny -o one.safetensors"

@@ -71,6 +71,14 @@ std::string table_of(const ckpt_index *index) {
   return table;
 }
 
+// A field of bytes of a message made by hand.
+std::string field(int number, const std::string &content) {
+  std::string text(1, static_cast<char>(number << 3 | 2));
+  size_t n = content.size();
+  for (; n >= 128; n >>= 7) text += static_cast<char>(n | 128);
+  return text + static_cast<char>(n) + content;
+}
+
 // ---- reading ------------------------------------------------------------------------------------------------------
 
 TEST(Onnx, EveryTensorIsAsOnnxReadsIt) {
@@ -162,9 +170,6 @@ TEST(Onnx, WritingAgainChangesNothing) {
 // Fields that nobody knows, in every message and behind every value, stay in their places.
 TEST(Onnx, UnknownFieldsStay) {
   const std::string unknown("\xFA\x3E\x03new", 6);  // field 1007
-  auto field = [](int number, const std::string &content) {
-    return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) + content;
-  };
   const std::string values(8, '\x01'), dims("\x08\x02\x10\x01", 4);
   const std::string tensor = unknown + dims + field(8, "w") + field(9, values) + unknown;
   const std::string typed = unknown + dims + field(8, "v") + field(4, values) + unknown;
@@ -175,6 +180,36 @@ TEST(Onnx, UnknownFieldsStay) {
   spill(folder / "a.onnx", model);
   ASSERT_EQ(convert(folder / "a.onnx", folder / "b.onnx"), "");
   EXPECT_EQ(slurp(folder / "b.onnx"), model);
+}
+
+size_t count_of(const std::string &text, const std::string &part) {
+  size_t n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) n++;
+  return n;
+}
+
+// Also where a tensor's message is made anew, as its data go out or come in.
+TEST(Onnx, UnknownFieldsStayWithDataThatMove) {
+  const std::string unknown("\xFA\x3E\x03new", 6);  // field 1007
+  const std::string values(1200, '\x01'), dims("\x08\xAC\x02\x10\x01", 5),
+      props = field(16, field(1, "key") + field(2, "kept"));
+  const std::string raw = unknown + dims + field(8, "w") + field(9, values) + field(12, "said") + unknown + props;
+  const std::string typed = unknown + dims + field(8, "v") + field(4, values) + field(12, "said") + unknown + props;
+  const std::string graph = field(2, "g") + field(5, raw) + unknown + field(5, typed);
+  Folder folder;
+  spill(folder / "a.onnx",
+        std::string("\x08\x08", 2) + field(7, graph) + unknown + field(8, std::string("\x10\x11", 2)));
+  ckpt_convert_options outside = {};
+  outside.external_data = true;
+  ASSERT_EQ(convert(folder / "a.onnx", folder / "b.onnx", outside), "");
+  ASSERT_EQ(convert(folder / "b.onnx", folder / "c.onnx"), "");
+  EXPECT_LT(slurp(folder / "b.onnx").size(), 500U);
+  for (const char *name : {"a.onnx", "b.onnx", "c.onnx"}) {
+    EXPECT_EQ(count_of(slurp(folder / name), unknown), 6U) << name;
+    EXPECT_EQ(count_of(slurp(folder / name), "said"), 2U) << name;
+    EXPECT_EQ(count_of(slurp(folder / name), props), 2U) << name;
+    EXPECT_EQ(table_of(must_open(folder / name).get()), table_of(must_open(folder / "a.onnx").get())) << name;
+  }
 }
 
 // Large data outside, aligned; small ones and constants stay; read again and written inside it is what it was.
@@ -353,6 +388,27 @@ TEST(Onnx, GraphsGetOtherWeightsByName) {
       std::string::npos);
 }
 
+// Values of a typed field, which stay as they are where nothing changes, are others here.
+TEST(Onnx, TypedValuesOfAGraphAreReplaced) {
+  const std::string dims("\x08\x02\x10", 3), pieces("\x25\0\0\0\0", 5);  // floats that do not stand in one piece
+  const std::string floats = dims + "\x01" + field(8, "w") + pieces + pieces;
+  const std::string integers = dims + "\x07" + field(8, "v") + field(7, "\x05\x06");
+  const std::string graph = field(2, "g") + field(5, floats) + field(5, integers);
+  Folder folder;
+  spill(folder / "a.onnx", std::string("\x08\x08", 2) + field(7, graph) + field(8, std::string("\x10\x11", 2)));
+  spill(folder / "w.safetensors",
+        safetensors("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"I64\","
+                    "\"shape\":[2],\"data_offsets\":[8,24]}}",
+                    "abcdefgh0123456789ABCDEF"));
+  const std::string model = folder / "a.onnx";
+  ckpt_convert_options options = {};
+  options.graph = model.c_str();
+  ASSERT_EQ(convert(folder / "w.safetensors", folder / "b.onnx", options), "");
+  IndexPointer index = must_open(folder / "b.onnx");
+  EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), "w")), "abcdefgh");
+  EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), "v")), "0123456789ABCDEF");
+}
+
 TEST(Onnx, WhatDoesNotFitTheGraphIsRefused) {
   Folder folder;
   const std::string model = kData + "dynamo.onnx";
@@ -418,9 +474,6 @@ TEST(Onnx, CastsGetANode) {
 
 // A name that is an input of the graph too can be no node's.
 TEST(Onnx, InputsAreNotCast) {
-  auto field = [](int number, const std::string &content) {
-    return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) + content;
-  };
   const std::string tensor = std::string("\x08\x02\x10\x01", 4) + field(8, "w") + field(9, std::string(8, '\0'));
   Folder folder;
   const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
@@ -500,9 +553,6 @@ TEST(Onnx, OneModelInAFolder) {
 // onnx.proto: SHA-1 of the whole file.
 TEST(Onnx, ChecksumsOfFilesOutsideAreCompared) {
   Folder folder;
-  auto field = [](int number, const std::string &content) {
-    return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) + content;
-  };
   auto found = [&](const std::string &checksum) {
     std::string tensor = std::string("\x08\x01\x10\x01", 4) + field(8, "w");
     for (const auto &[key, value] : std::map<std::string, std::string>{

@@ -209,6 +209,7 @@ class RanksFolder : public testing::Test {
     EXPECT_EQ(ckpt_plan_new(&plan, err), CKPT_OK);
     ckpt_status status = ckpt_plan_output(plan, output.c_str(), format, force, &sink, err);
     if (status == CKPT_OK) plan->outputs[0].options.shard_size = 20000;
+    if (status == CKPT_OK) plan->outputs[0].options.external_data = true;
     for (uint32_t i = 0; i < index_->n_tensors && status == CKPT_OK; i++) {
       ckpt_expr *expr = nullptr;
       EXPECT_EQ(ckpt_expr_read(&expr, plan, index_.get(), &index_->tensors[i], err), CKPT_OK);
@@ -254,6 +255,19 @@ class RanksFolder : public testing::Test {
   std::string path_ = own_.path();
   IndexPointer index_{nullptr, ckpt_index_free};
 };
+
+TEST_F(RanksFolder, AModelAndItsDataBeside) {
+  ckpt_error err = {};
+  for (const char *name : {"/one", "/ranks"}) std::filesystem::create_directory(path_ + name);
+  ASSERT_EQ(convert(path_ + "/one/m.onnx", nullptr, false, nullptr, nullptr, &err), CKPT_OK) << text_of(err);
+  auto wanted = tree(path_ + "/one");
+  ASSERT_EQ(wanted.count("m.onnx.data"), 1u);
+  for (bool force : {false, true}) {
+    ASSERT_EQ(convert_on_ranks(path_ + "/ranks/m.onnx", nullptr, force), CKPT_OK);
+    EXPECT_TRUE(tree(path_ + "/ranks") == wanted);
+  }
+  EXPECT_EQ(convert_on_ranks(path_ + "/ranks/m.onnx", nullptr, false), CKPT_EEXIST);
+}
 
 TEST_F(RanksFolder, IsWrittenByRanksAsByOne) {
   ckpt_error err = {};
