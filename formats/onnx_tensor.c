@@ -210,7 +210,7 @@ static ckpt_status keep_checksum(const ckpt_onnx_reader *r, ProtobufCBinaryData 
   enum { MAX_SHOWN = 100 };
   const struct ckpt_graph *graph = r->graph;
   const char *last = graph->n_slots == 0 ? NULL : graph->slots[graph->n_slots - 1].checksum;
-  const size_t n = value.len < MAX_SHOWN ? value.len : MAX_SHOWN;
+  const size_t n = ckpt_utf8_length(value.data, value.len < MAX_SHOWN ? value.len : MAX_SHOWN);
   if (memchr(value.data, '\0', value.len) != NULL || ckpt_utf8_length(value.data, value.len) != value.len)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "the checksum of its external data is no text");
   slot->checksum = last != NULL && strlen(last) == n && memcmp(last, value.data, n) == 0

@@ -87,6 +87,7 @@ files = {
     "no-location": model(external(("offset", 0))),
     "two-locations": model(external(("location", HERE), ("location", "../x"))),
     "key-injected": model(external(("location", HERE), ("__class__", "x"))),
+    "checksum-no-text": model(external(("location", HERE), ("checksum", "a\0b"))),
     "key-basepath": model(external(("location", HERE), ("basepath", "/"))),
     "offset-negative": model(external(("location", HERE), ("offset", -8))),
     "offset-text": model(external(("location", HERE), ("offset", "0x10"))),

@@ -2,7 +2,9 @@
 onnx's checker passes and that ONNX Runtime computes the same numbers with.
 """
 import glob
+import hashlib
 import os
+import shutil
 
 import command
 from command import ckpt, digest
@@ -263,6 +265,46 @@ def test_every_type_in_every_place(folder):
     for t in onnx.load(there, load_external_data=False).graph.initializer:
         assert t.data_location == TensorProto.EXTERNAL, t.name
         assert int({e.key: e.value for e in t.external_data}["offset"]) % 256 == 0
+
+
+def test_receipts_of_graphs(folder):
+    """A receipt names the model that the graph came from, and a replay sees that its tensors have changed."""
+    graph, weights, out, receipt = (os.path.join(folder, name) for name in ("g.onnx", "w.safetensors", "o.onnx", "r.json"))
+    shutil.copy(os.path.join(DATA, "dynamo.onnx"), graph)
+    ckpt("convert", graph, "-o", weights, "--exclude", "val_*")
+    for options in ([], ["--external-data"], ["--link"]):
+        ckpt("convert", weights, "--graph", graph, "-o", out, "--receipt", receipt, "--force", *options)
+        assert "run again from its inputs gives the same content" in ckpt("verify", out, "--receipt", receipt)
+    model = onnx.load(graph)
+    for t in model.graph.initializer:
+        t.raw_data = (numpy_helper.to_array(t) + np.float32(1)).tobytes()
+    onnx.save_model(model, graph)
+    assert "the tensors of the graph's model have changed" in ckpt("verify", out, "--receipt", receipt, status=1)
+
+
+def test_checksums_of_files_outside(folder):
+    """SHA-1 of the whole file, as onnx.proto has it: verify compares it, and what is written has none."""
+    path, data, out = (os.path.join(folder, name) for name in ("m.onnx", "m.data", "o.onnx"))
+    model = onnx.load(os.path.join(DATA, "dynamo.onnx"))
+    onnx.save_model(model, path, save_as_external_data=True, location="m.data", size_threshold=1024)
+    with open(data, "rb") as file:
+        sha1 = hashlib.sha1(file.read()).hexdigest()
+    model = onnx.load(path, load_external_data=False)
+    for t in model.graph.initializer:
+        if t.external_data:
+            entry = t.external_data.add()
+            entry.key, entry.value = "checksum", sha1
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString())
+    same_outputs(os.path.join(DATA, "dynamo.onnx"), path)
+    said = ckpt("verify", path)
+    assert "proven: bytes: SHA-1 of 1 file of external data is what the model states" in said, said
+    assert "not all of them have a checksum" in said, said
+    ckpt("convert", path, "-o", out, "--external-data")
+    assert b"checksum" not in open(out, "rb").read()
+    with open(data, "ab") as file:
+        file.write(b"x")
+    assert "its SHA-1 is " in ckpt("verify", path, status=1)
 
 
 def test_weights_alone_are_a_model_that_onnx_reads(folder):
