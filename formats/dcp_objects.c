@@ -149,7 +149,7 @@ ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, 
   CKPT_TRY_GOTO(ckpt_torch_globals_add(&objects->globals, &report, &index->arena, err));
   if (read == CKPT_ELIMIT && at->is_zstd) { /* ours: the item is as it should be, and may hold tensors */
     CKPT_TRY_GOTO(ckpt_index_note(index, false, err, "not read: %.200s (%.300s)", name, why.message));
-    status = ckpt_index_add_unread(index, name, CKPT_ROLE_OTHER, err);
+    status = ckpt_index_add_unread(index, name, CKPT_ROLE_OTHER, why.message, err);
     goto done;
   }
   if (read == CKPT_EFORMAT || read == CKPT_EUNSUPPORTED) {

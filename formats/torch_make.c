@@ -42,9 +42,9 @@ static bool equals(const char *text, size_t n, const char *wanted) {
 
 /* ---- where names go --------------------------------------------------------------------------------------------- */
 
-static entry make_entry(const ckpt_tensor *tensor, const char *name, uint32_t number, uint32_t order) {
+static entry make_entry(const ckpt_tensor *tensor, const char *name, bool is_extra, uint32_t number, uint32_t order) {
   entry e = {.key = name, .n_key = strlen(name), .tensor = number, .order = order};
-  e.is_model = ckpt_role_is_model((ckpt_role)tensor->role);
+  e.is_model = ckpt_role_is_model((ckpt_role)tensor->role) && !is_extra;
   if (e.is_model) {
     e.dict = "model";
     e.n_dict = sizeof "model" - 1;
@@ -84,10 +84,12 @@ static ckpt_status list_entries(maker *m, ckpt_error *err) {
   CKPT_TRY_ALLOC(m->entries, err);
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
-    m->entries[m->n] = make_entry(tensor, tensor->name, i, m->n);
+    m->entries[m->n] = make_entry(tensor, tensor->name, false, i, m->n);
     m->n++;
-    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++, m->n++)
-      m->entries[m->n] = make_entry(tensor, *alias, i, m->n);
+    uint32_t n_aliases = 0;
+    while (tensor->aliases != NULL && tensor->aliases[n_aliases] != NULL) n_aliases++;
+    for (uint32_t k = 0; k < n_aliases; k++, m->n++)
+      m->entries[m->n] = make_entry(tensor, tensor->aliases[k], k + tensor->n_extra_names >= n_aliases, i, m->n);
   }
   if (m->n != 0) qsort(m->entries, m->n, sizeof *m->entries, compare_entries);
   return CKPT_OK;

@@ -61,7 +61,7 @@ typedef struct ckpt_note {
   const char *text;
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */
-  bool is_problem;  /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
+  bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
   const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
   bool is_training; /* what is left is training state: a run cannot go on from a copy */
 } ckpt_note;

@@ -191,12 +191,17 @@ typedef struct part {
   uint64_t n_moved, n_wanted; /* units */
 } part;
 
-/* Decoded bytes of an extent, where its form alone tells: a torch.save record must have them. */
+/* Decoded bytes of an extent, where its form alone tells: a torch.save record must have them. One with strides tells
+ * where it leaves nothing out and takes nothing twice. */
 static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
   if (extent->skip != 0) return 0;
-  uint64_t n_units = extent->count;
-  if (p->tensor->extent_form != CKPT_EXTENT_FLAT) (void)ckpt_product_u64(extent->box + p->rank, p->rank, &n_units);
-  return n_units * p->unit_bytes;
+  uint64_t n_units = extent->count, n_spanned = 1;
+  const uint64_t *count = extent->box + p->rank, *strides = count + p->rank;
+  if (p->tensor->extent_form == CKPT_EXTENT_FLAT) return n_units * p->unit_bytes;
+  (void)ckpt_product_u64(count, p->rank, &n_units);
+  if (p->tensor->extent_form == CKPT_EXTENT_BOX) return n_units * p->unit_bytes;
+  for (uint32_t axis = 0; axis < p->rank && n_units != 0; axis++) n_spanned += (count[axis] - 1) * strides[axis];
+  return n_spanned == n_units ? n_units * p->unit_bytes : 0;
 }
 
 /* Moves the intersection of the part with a box [from, from + count) whose first unit decodes at base_units and whose

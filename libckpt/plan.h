@@ -15,8 +15,8 @@
 #define CKPT_VALUE_SINK (UINT32_MAX - 1) /* a reduction: its value is kept in the plan */
 
 typedef struct ckpt_row {
-  uint32_t sink;   /* where its bytes go */
-  uint32_t output; /* whose tensor it is: as sink, but for those whose bytes are others' there, or only digested */
+  uint32_t sink;    /* where its bytes go */
+  uint32_t output;  /* whose tensor it is: as sink, but for those whose bytes are others' there, or only digested */
   const char *name; /* as added; the format may rename it in its description */
   ckpt_expr *expr;
   const ckpt_tensor *tensor; /* after check: what is written, with its places in the output as extents */

@@ -347,14 +347,13 @@ static ckpt_status describe_like(const job *j, const ckpt_output *output, const 
   ckpt_findings findings = {0};
   *note = NULL;
   if (j->input.like == NULL || !output->format->caps.side_files) return CKPT_OK;
-  ckpt_status status = ckpt_verify_config(&findings, j->input.like, err);
+  ckpt_status status = ckpt_verify_config(&findings, j->input.like, NULL, err);
   for (size_t i = 0; i < findings.n && *note == NULL && status == CKPT_OK; i++) {
     const ckpt_finding *found = &findings.items[i];
     if (found->kind != CKPT_PROBLEM) continue;
     *note = ckpt_arena_printf(&j->args->arena, "what is carried from %s contradicts the weights: %s%s%s",
-                              found->file == NULL ? j->input.like->path : found->file,
-                              found->tensor == NULL ? "" : found->tensor, found->tensor == NULL ? "" : ": ",
-                              found->message);
+                              j->input.like->path, found->tensor == NULL ? "" : found->tensor,
+                              found->tensor == NULL ? "" : ": ", found->message);
     if (*note == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
   ckpt_findings_free(&findings);

@@ -82,11 +82,18 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
 /* Its other names, and what it lost of them. */
 static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected, ckpt_error *err) {
   ckpt_index *described = output->described;
-  for (size_t i = 0; selected->aliases != NULL && selected->aliases[i] != NULL; i++)
-    CKPT_TRY(ckpt_index_alias(described, described->n_tensors - 1, selected->aliases[i], err));
-  for (size_t i = 0; selected->dropped != NULL && selected->dropped[i] != NULL; i++)
-    CKPT_TRY(ckpt_losses_add(&output->losses, err, "name %s (of %s) by --match or --exclude", selected->dropped[i],
-                             selected->name));
+  const uint32_t number = described->n_tensors - 1;
+  const ckpt_role role = (ckpt_role)described->tensors[number].role;
+  size_t n_aliases = 0, n_dropped = 0;
+  while (selected->aliases != NULL && selected->aliases[n_aliases] != NULL) n_aliases++;
+  for (size_t i = 0; i < n_aliases; i++)
+    CKPT_TRY(ckpt_index_alias_as(described, number, selected->aliases[i],
+                                 i + selected->n_extra < n_aliases ? role : CKPT_ROLE_OTHER, err));
+  while (selected->dropped != NULL && selected->dropped[n_dropped] != NULL) n_dropped++;
+  for (size_t i = 0; i < n_dropped; i++)
+    CKPT_TRY(ckpt_losses_add(
+        &output->losses, err, "name %s (of %s) %s", selected->dropped[i], selected->name,
+        i + selected->n_extra_dropped < n_dropped ? "by --match or --exclude" : "of role other (--include all)"));
   return CKPT_OK;
 }
 

@@ -137,6 +137,8 @@ static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_
 static ckpt_status choose_names(const ckpt_selection *s, const ckpt_tensor *tensor, ckpt_arena *arena,
                                 ckpt_selected *out, ckpt_error *err) {
   size_t n = 0, n_aliases = 0, n_dropped = 0;
+  bool known;
+  const bool has_others = ckpt_role_included(s->include, CKPT_ROLE_OTHER, &known);
   while (name_at(tensor, n) != NULL) n++;
   if (n > 1) { /* most have one name, and need no lists */
     CKPT_TRY_ALLOC(out->aliases = ckpt_arena_array(arena, n, sizeof *out->aliases), err);
@@ -147,7 +149,9 @@ static ckpt_status choose_names(const ckpt_selection *s, const ckpt_tensor *tens
     bool matched, excluded;
     CKPT_TRY(any_match(s->match, s->n_match, name, &matched, err));
     CKPT_TRY(any_match(s->exclude, s->n_exclude, name, &excluded, err));
-    if ((s->n_match != 0 && !matched) || excluded) {
+    const bool is_extra = i + tensor->n_extra_names >= n;
+    if ((s->n_match != 0 && !matched) || excluded || (is_extra && !has_others)) {
+      out->n_extra_dropped += is_extra && !has_others;
       if (n > 1) out->dropped[n_dropped++] = name;
       continue;
     }
@@ -157,7 +161,9 @@ static ckpt_status choose_names(const ckpt_selection *s, const ckpt_tensor *tens
     else
       other = name;
     if (other != NULL) out->aliases[n_aliases++] = other;
+    out->n_extra += is_extra && other == name;
   }
+  if (out->name != tensor->name) out->n_extra = 0; /* they are its names now */
   if (n_aliases == 0) out->aliases = NULL;
   if (n_dropped == 0) out->dropped = NULL;
   return CKPT_OK;

@@ -22,8 +22,10 @@ typedef struct ckpt_left_out {
 typedef struct ckpt_selected {
   const char *name;     /* its new name; NULL: it is left out */
   const char **aliases; /* its other names that stay, new ones too */
-  const char **dropped; /* names, as they were, that --match or --exclude takes from it */
+  const char **dropped; /* names, as they were, that --match, --exclude or --include takes from it */
   ckpt_dtype dtype;     /* what it is cast to; NONE: as stored */
+  /* Of aliases and of dropped, the last ones: names by which it is nothing of the model's; dropped by --include. */
+  uint32_t n_extra, n_extra_dropped;
 } ckpt_selected;
 
 /* Compiles the selection of a conversion. include: NULL means "model". n_steps is the budget of its patterns, to live
