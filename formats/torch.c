@@ -7,6 +7,7 @@
  * and what its tensors are called, says libckpt/codec/torch_graph.h; docs/formats/torch.md has the bytes. */
 #include "formats/torch.h"
 #include "libckpt/arch.h"
+#include "libckpt/codec/torch_archive_write.h"
 #include "libckpt/codec/torch_file.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
@@ -39,6 +40,50 @@ done:
   return status;
 }
 
+/* Who lies in whose storage. */
+typedef struct sharing {
+  const uint32_t *covers; /* ckpt_torch_covers */
+  ckpt_torch_view *views; /* of each tensor that another covers */
+} sharing;
+
+static void view_of(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
+  const sharing *s = arg;
+  item->storage = s->covers[leaf];
+  item->view = item->storage == leaf ? NULL : &s->views[leaf];
+}
+
+/* Tensors that are views of others have no bytes of their own. NULL in *out: there is none. */
+static ckpt_status find_views(sharing **out, ckpt_layout *layout, ckpt_error *err) {
+  const ckpt_index *index = layout->index;
+  const uint32_t *covers;
+  *out = NULL;
+  CKPT_TRY(ckpt_torch_covers(&covers, index, layout->arena, err));
+  if (covers == NULL) return CKPT_OK;
+  sharing *s = ckpt_arena_alloc(layout->arena, sizeof *s);
+  CKPT_TRY_ALLOC(s, err);
+  *s = (sharing){covers, ckpt_arena_array(layout->arena, index->n_tensors, sizeof *s->views)};
+  CKPT_TRY_ALLOC(s->views, err);
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    if (covers[i] == i) continue;
+    ckpt_torch_view_of(&s->views[i], &index->tensors[i], &index->tensors[covers[i]]);
+    CKPT_TRY(ckpt_layout_elsewhere(layout, i, err));
+  }
+  *out = s;
+  return CKPT_OK;
+}
+
+static ckpt_status lay(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
+  (void)options;
+  const ckpt_object *root = ckpt_object_get(layout->index->objects, CKPT_TORCH_OBJECT);
+  ckpt_object *made = NULL;
+  sharing *views;
+  if (root == NULL) CKPT_TRY(ckpt_torch_make_state_dict(&made, layout->index, layout->arena, err));
+  CKPT_TRY(find_views(&views, layout, err));
+  CKPT_TRY(ckpt_layout_file_add(layout, NULL, err));
+  return ckpt_torch_archive_lay(layout, root == NULL ? made : root, layout->index->n_tensors,
+                                views == NULL ? NULL : view_of, views, err);
+}
+
 const ckpt_format ckpt_format_torch = {
     .name = "torch",
     .suffixes = ".pt .pth .bin",
@@ -51,5 +96,5 @@ const ckpt_format ckpt_format_torch = {
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_torch_normalize,
-    .layout = ckpt_torch_layout,
+    .layout = lay,
 };

@@ -1,6 +1,6 @@
 /* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_rename.c (the input's under
- * other names), torch_make.c (one for tensors that have none), torch_views.c (who shares memory), torch_layout.c
- * (records and segments). Not for other formats. */
+ * other names), torch_make.c (one for tensors that have none), torch_views.c (who shares memory). Not for others.
+ */
 #ifndef CKPT_FORMATS_TORCH_H
 #define CKPT_FORMATS_TORCH_H
 
@@ -8,10 +8,9 @@
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/format.h"
 
-/* As ckpt_format's slots. Normalized, the objects are NULL, for a dict of all tensors, or have CKPT_TORCH_OBJECT alone,
+/* As ckpt_format's slot. Normalized, the objects are NULL, for a dict of all tensors, or have CKPT_TORCH_OBJECT alone,
  * whose leaves are the description's own tensors. */
 ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
-ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 
 /* Of each tensor of a description the one in whose storage it is written: itself, or a row-major one that was read from
  * all the memory that it is a view of. NULL in *covers: each has its own. In the arena; ENOMEM. */

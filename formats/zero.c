@@ -8,6 +8,7 @@
  * Either folder is read; side files (config.json, a tokenizer) are those of the folder that is named. Files of tensor
  * and pipeline parallel ranks and of experts are refused. docs/formats/zero.md has the layout. */
 #include "formats/zero.h"
+#include "formats/zero_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,7 +201,8 @@ static ckpt_status list_all(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY_GOTO(list_files(zero, &models, entries, n, FILE_MODEL, err));
   CKPT_TRY_GOTO(list_files(zero, &zero->models, entries, n, FILE_RANK_MODEL, err));
   CKPT_TRY_GOTO(list_files(zero, &zero->optimizers, entries, n, FILE_OPTIMIZER, err));
-  if (zero->models.n == 0) zero->models = models; /* one, of rank 0 */
+  if (zero->is_universal && models.n != 0) zero->rank_models = zero->models;
+  if (zero->models.n == 0 || zero->rank_models.n != 0) zero->models = models; /* one, of rank 0 */
   if (zero->models.n == 0)
     status = ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
                        "%s%sno model_states.pt: the weights' names and shapes are in it (copy it, or save again)",
@@ -227,6 +229,18 @@ static ckpt_status check_files(ckpt_zero *zero, ckpt_error *err) {
                          n_left, n_left == 1 ? "" : "s", first);
 }
 
+/* Of a universal checkpoint for engines of any stage: files of ranks that say what the first model file says. */
+static ckpt_status check_rank_models(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err) {
+  for (uint32_t rank = 0; rank < zero->rank_models.n; rank++) {
+    ckpt_zero_file file = {0};
+    ckpt_status status = ckpt_zero_open(&file, zero, zero->rank_models.paths[rank], err);
+    if (status == CKPT_OK) status = ckpt_zero_same_step(&file, first, err);
+    ckpt_zero_close(&file);
+    CKPT_TRY(status);
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status read_all(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *err) {
   CKPT_TRY(list_all(zero, err));
   CKPT_TRY(ckpt_zero_open(file, zero, zero->models.paths[0], err));
@@ -234,6 +248,7 @@ static ckpt_status read_all(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *e
   zero->world = 1;
   if (zero->is_universal) {
     CKPT_TRY(ckpt_zero_read_universal(zero, err));
+    CKPT_TRY(check_rank_models(zero, file, err));
   } else if (zero->optimizers.n != 0) {
     CKPT_TRY(ckpt_zero_read_ranks(zero, err));
     CKPT_TRY(check_files(zero, err));
@@ -285,13 +300,18 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
 const ckpt_format ckpt_format_zero = {
     .name = "zero",
     .suffixes = "",
-    .caps = {.is_folder = true,
+    .caps = {.can_write = true,
+             .is_folder = true,
              .aliases = true,
              .objects = true,
              .training_state = true,
              .side_files = true,
              .ranks = true,
+             .masters = true,
+             .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,
     .read = read_index,
+    .normalize = ckpt_zero_normalize,
+    .layout = ckpt_zero_layout,
 };

@@ -12,6 +12,7 @@
 
 #define CKPT_ZERO_LATEST "latest"
 #define CKPT_ZERO_SUFFIX "_states.pt"
+#define CKPT_ZERO_BF16 "bf16_enabled" /* in the trainer's state; recipe/training.c says it too */
 
 /* A torch file of the checkpoint, opened as an index of its own: names are paths in its object, and the object's leaves
  * are its numbers. */
@@ -65,7 +66,9 @@ typedef struct ckpt_zero {
   ckpt_index *index;
   const char *folder;                 /* of the files, below the root; "" for the root itself */
   ckpt_zero_files models, optimizers; /* as the folder lists them */
+  ckpt_zero_files rank_models;        /* of a universal checkpoint that has both kinds */
   uint32_t stage, world, n_groups;    /* groups: flats of each rank */
+  bool is_round_robin;                /* order of param_shapes is that of the ranks, not of the optimizer */
   bool is_universal;                  /* read by zero_universal.c */
   bool is_bf16_optimizer;             /* no stage is said, padding is not stripped */
   ckpt_zero_param *params;            /* in the order of the file; by_name: their numbers in order of names */
@@ -122,6 +125,9 @@ ckpt_status ckpt_zero_read_params(ckpt_zero *zero, const ckpt_zero_file *file, c
 
 /* The parameter with a name of n bytes; NULL: there is none. */
 ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, const char *name);
+
+/* Refuses a file of another step than the first. */
+ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err);
 
 /* What each rank has of frozen parameters, in stage 3: flats and pieces. Refuses ranks of different steps. */
 ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err);

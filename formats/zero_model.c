@@ -127,16 +127,20 @@ static int64_t steps_of(const ckpt_zero_file *file) {
   return ckpt_zero_number(ckpt_object_get(file->graph.root, "global_steps"));
 }
 
+ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err) {
+  if (steps_of(file) == steps_of(first)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                   "of step %lld, and rank 0 is of step %lld: files of "
+                   "different saves",
+                   (long long)steps_of(file), (long long)steps_of(first));
+}
+
 ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err) {
   for (uint32_t rank = 0; rank < zero->models.n && zero->stage == 3; rank++) {
     ckpt_zero_file file = {0};
     ckpt_status status = rank == 0 ? CKPT_OK : ckpt_zero_open(&file, zero, zero->models.paths[rank], err);
     const ckpt_zero_file *of = rank == 0 ? first : &file;
-    if (status == CKPT_OK && steps_of(of) != steps_of(first))
-      status = ckpt_fail(err, CKPT_EFORMAT, of->path, NULL,
-                         "of step %lld, and rank 0 is of step %lld: files of "
-                         "different saves",
-                         (long long)steps_of(of), (long long)steps_of(first));
+    if (status == CKPT_OK) status = ckpt_zero_same_step(of, first, err);
     if (status == CKPT_OK) status = add_fragments(zero, of, rank, err);
     ckpt_zero_close(&file);
     CKPT_TRY(status);

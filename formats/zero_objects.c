@@ -4,6 +4,7 @@
  * texts at the top of the model file are the trainer's state; what client_state put beside them keeps its key. The
  * configuration and the layout of the ranks are not carried: they are of the run that was. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/zero.h"
@@ -59,6 +60,13 @@ static uint32_t first_of(const ckpt_zero *zero, uint64_t k) {
   return low;
 }
 
+/* Names in the order of the model: with round-robin gradients param_shapes has another one than the optimizer. */
+static int compare_places(const void *a, const void *b, void *arg) {
+  const ckpt_zero_param *x = ckpt_zero_find(arg, (*(ckpt_object *const *)a)->text);
+  const ckpt_zero_param *y = ckpt_zero_find(arg, (*(ckpt_object *const *)b)->text);
+  return (x->number > y->number) - (x->number < y->number);
+}
+
 /* The names of the parameters in the partitions that a group's params number; the list itself where they say more than
  * there are. */
 static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_object *params, ckpt_error *err) {
@@ -79,6 +87,8 @@ static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_ob
       CKPT_TRY_ALLOC(names->items[names->n++] = ckpt_object_text(&zero->index->arena, name, strlen(name)), err);
     }
   }
+  if (zero->is_round_robin && names->n > 1)
+    qsort_r(names->items, (size_t)names->n, sizeof *names->items, compare_places, zero);
   return CKPT_OK;
 }
 
@@ -130,10 +140,18 @@ static bool is_tensors(const ckpt_object *value, int depth) {
   return value->n != 0;
 }
 
+/* Whether the model computed in bf16, which in stage 3 no tensor says: names of files depend on it. */
+static bool is_bf16(const ckpt_zero *zero, const ckpt_object *root) {
+  const ckpt_object *config = ckpt_object_get(root, "ds_config");
+  const ckpt_object *bf16 = ckpt_object_get(config, "bf16"), *is_on = ckpt_object_get(bf16, "enabled");
+  if (zero->optimizers.like != NULL) return strncmp(zero->optimizers.like, "bf16_", 5) == 0;
+  return is_on != NULL && is_on->kind == CKPT_OBJECT_BOOL && is_on->boolean;
+}
+
 static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
   static const char *const known[] = {CKPT_TORCH_OBJECT,      CKPT_STATE_PARAM_GROUPS, CKPT_STATE_SCHEDULER,
                                       CKPT_STATE_LOSS_SCALER, CKPT_STATE_RNG,          CKPT_STATE_TRAINER};
-  ckpt_object *trainer = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n, NULL);
+  ckpt_object *trainer = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n + 1, NULL);
   CKPT_TRY_ALLOC(trainer, err);
   trainer->n = 0;
   for (uint64_t i = 0; i < root->n; i++) {
@@ -148,6 +166,11 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
       if (strcmp(name, known[k]) == 0) name = ckpt_arena_printf(&zero->index->arena, "client_state.%s", key->text);
     CKPT_TRY_ALLOC(name, err);
     if (!is_tensors(value, 0)) CKPT_TRY(add_object(zero, name, value, err));
+  }
+  if (is_bf16(zero, root) && ckpt_object_get(trainer, CKPT_ZERO_BF16) == NULL) {
+    ckpt_object **pair = &trainer->items[2 * trainer->n++];
+    CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(&zero->index->arena, CKPT_ZERO_BF16, strlen(CKPT_ZERO_BF16)), err);
+    CKPT_TRY_ALLOC(pair[1] = ckpt_object_bool(&zero->index->arena, true), err);
   }
   return trainer->n == 0 ? CKPT_OK : add_object(zero, CKPT_STATE_TRAINER, trainer, err);
 }
@@ -171,6 +194,9 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
   zero->index->objects = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n + OWN_OBJECTS, NULL);
   CKPT_TRY_ALLOC(zero->index->objects, err);
   zero->index->objects->n = 0;
+  const ckpt_object *config = ckpt_object_get(ckpt_object_get(root, "ds_config"), "zero_optimization");
+  const ckpt_object *is_round_robin = ckpt_object_get(config, "round_robin_gradients");
+  zero->is_round_robin = is_round_robin != NULL && is_round_robin->kind == CKPT_OBJECT_BOOL && is_round_robin->boolean;
   CKPT_TRY(add_groups(zero, err));
   CKPT_TRY(add_object(zero, CKPT_STATE_SCHEDULER, ckpt_object_get(root, "lr_scheduler"), err));
   CKPT_TRY(add_object(zero, CKPT_STATE_LOSS_SCALER, zero->loss_scaler, err));

@@ -13,13 +13,13 @@
 #include <string.h>
 
 #include "formats/zero.h"
+#include "formats/zero_universal.h"
+#include "formats/zero_write.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
 typedef unsigned long long ull;
-
-#define CKPT_LATEST_UNIVERSAL "latest_universal"
 
 static bool has(const ckpt_probe *p, const char *name, bool is_folder) {
   for (size_t i = 0; i < p->n_entries; i++)
@@ -195,13 +195,18 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
 const ckpt_format ckpt_format_universal = {
     .name = "universal",
     .suffixes = "",
-    .caps = {.is_folder = true,
+    .caps = {.can_write = true,
+             .is_folder = true,
              .aliases = true,
              .objects = true,
              .training_state = true,
              .side_files = true,
              .ranks = true,
+             .masters = true,
+             .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,
     .read = read_index,
+    .normalize = ckpt_zero_normalize,
+    .layout = ckpt_universal_layout,
 };

@@ -36,6 +36,11 @@ static ckpt_status count_places(ckpt_output *output, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static int compare_starts(const void *x, const void *y) {
+  const ckpt_extent *a = x, *b = y;
+  return (a->start > b->start) - (a->start < b->start);
+}
+
 void ckpt_output_place(ckpt_output *output) {
   ckpt_index *described = output->described;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
@@ -54,13 +59,18 @@ void ckpt_output_place(ckpt_output *output) {
       if (segment->encoder == CKPT_ENCODE_ZSTD) extent.chain[0] = CKPT_DECODE_ZSTD;
       extent.start = 0;
       extent.count = tensor->n_elements / ckpt_dtype_get(tensor->dtype)->block_elements;
+      if (segment->range.count != 0) extent.start = segment->range.start, extent.count = segment->range.count;
       if (segment->box != NULL) extent.box = segment->box;
       tensor->extent_form = segment->box != NULL ? CKPT_EXTENT_BOX : CKPT_EXTENT_FLAT;
       ((ckpt_extent *)tensor->extents)[tensor->n_extents++] = extent;
     }
   }
   for (uint32_t i = 0; i < described->n_tensors; i++) /* whatever order the files have them in */
-    if (described->tensors[i].extent_form == CKPT_EXTENT_BOX) ckpt_sort_boxes(&described->tensors[i]);
+    if (described->tensors[i].extent_form == CKPT_EXTENT_BOX)
+      ckpt_sort_boxes(&described->tensors[i]);
+    else if (described->tensors[i].n_extents > 1)
+      qsort((ckpt_extent *)described->tensors[i].extents, described->tensors[i].n_extents, sizeof(ckpt_extent),
+            compare_starts);
 }
 
 /* Bytes of a file; of one whose size is not known before the run, as if nothing in it were compressed, and with a
@@ -158,7 +168,7 @@ bool ckpt_plan_writes(const ckpt_plan *plan, const ckpt_layout_file *file) {
 
 bool ckpt_row_is_boxed(const ckpt_plan *plan, const ckpt_row *row) {
   return row->sink < plan->n_outputs && row->tensor != NULL && plan->outputs[row->sink].by_segment &&
-         row->tensor->extent_form == CKPT_EXTENT_BOX;
+         (row->tensor->extent_form == CKPT_EXTENT_BOX || row->tensor->n_extents > 1);
 }
 
 bool ckpt_plan_digests(const ckpt_plan *plan, uint32_t number) {
@@ -212,6 +222,13 @@ static ckpt_status slice_box(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, con
   return CKPT_OK;
 }
 
+static ckpt_status slice_range(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const ckpt_segment_range *range,
+                               ckpt_error *err) {
+  const uint64_t unit = ckpt_dtype_get(x->dtype)->block_elements;
+  CKPT_TRY(ckpt_expr_reshape(&x, plan, x, 1, &x->n_elements, err));
+  return ckpt_expr_slice_in(out, &plan->work, x, 0, range->start * unit, range->count * unit, err);
+}
+
 /* Pieces for every segment of the rank's own files. */
 static ckpt_status prepare_segments(ckpt_plan *plan, ckpt_batcher *batcher, const ckpt_output *output,
                                     ckpt_error *err) {
@@ -225,6 +242,7 @@ static ckpt_status prepare_segments(ckpt_plan *plan, ckpt_batcher *batcher, cons
       ckpt_expr *expr = plan->rows[tensor->origin].expr;
       ckpt_status status = CKPT_OK;
       if (segment->box != NULL) status = slice_box(&expr, plan, expr, segment->box, err);
+      if (segment->range.count != 0) status = slice_range(&expr, plan, expr, &segment->range, err);
       if (status == CKPT_OK) status = ckpt_lower(&expr, &plan->work, expr, err);
       batcher->segment = s;
       batcher->lane = file->has_encoder ? ckpt_lane_number(plan, output, f) : 0;

@@ -60,6 +60,12 @@ ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint6
   return add(layout, segment, err);
 }
 
+ckpt_status ckpt_layout_range(ckpt_layout *layout, uint32_t tensor, const ckpt_segment_range *range,
+                              ckpt_checksum checksum, ckpt_error *err) {
+  ckpt_segment segment = {.kind = CKPT_SEGMENT_TENSOR, .checksum = checksum, .tensor = tensor, .range = *range};
+  return add(layout, segment, err);
+}
+
 void ckpt_layout_frame(ckpt_layout *layout, uint32_t n, int level) {
   ckpt_layout_file *file = &layout->files[layout->n_files - 1];
   for (uint32_t i = file->n_segments - n; i < file->n_segments; i++) {
@@ -107,12 +113,20 @@ ckpt_status ckpt_layout_elsewhere(ckpt_layout *layout, uint32_t tensor, ckpt_err
   return CKPT_OK;
 }
 
+/* What was placed of a tensor. */
+typedef struct place {
+  uint64_t n_bytes;
+  uint32_t whole_in; /* the last file that has all of it, + 1: a copy stands in another one */
+} place;
+
 /* Bytes of a tensor segment before its encoder. */
-static ckpt_status measure_tensor(const ckpt_layout *layout, ckpt_segment *segment, uint64_t *placed, ckpt_error *err) {
+static ckpt_status measure_tensor(const ckpt_layout *layout, uint32_t file, ckpt_segment *segment, place *placed,
+                                  ckpt_error *err) {
   if (segment->tensor >= layout->index->n_tensors)
     return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "layout places tensor number %u", segment->tensor);
   const ckpt_tensor *tensor = &layout->index->tensors[segment->tensor];
   segment->n_raw = tensor->n_bytes;
+  if (segment->range.count != 0) segment->n_raw = segment->range.count * ckpt_dtype_get(tensor->dtype)->block_bytes;
   if (segment->box != NULL) {
     uint64_t units[CKPT_MAX_RANK], volume;
     uint32_t rank = ckpt_tensor_units(tensor, units);
@@ -120,11 +134,16 @@ static ckpt_status measure_tensor(const ckpt_layout *layout, ckpt_segment *segme
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, tensor->name, "layout places a box that overflows");
     segment->n_raw = volume * ckpt_dtype_get(tensor->dtype)->block_bytes;
   }
-  placed[segment->tensor] += segment->n_raw;
+  const bool is_whole = segment->box == NULL && segment->range.count == 0;
+  if (is_whole && placed[segment->tensor].whole_in == file + 1)
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, tensor->name, "layout places it twice in one file");
+  if (is_whole) placed[segment->tensor].whole_in = file + 1;
+  if (!is_whole || placed[segment->tensor].n_bytes == 0) placed[segment->tensor].n_bytes += segment->n_raw;
   return CKPT_OK;
 }
 
-static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint64_t *placed, ckpt_error *err) {
+static ckpt_status place_file(ckpt_layout *layout, uint32_t number, place *placed, ckpt_error *err) {
+  ckpt_layout_file *file = &layout->files[number];
   uint64_t offset = 0;
   bool has_footer = false;
   for (uint32_t i = 0; i < file->n_segments; i++) {
@@ -138,7 +157,7 @@ static ckpt_status place_file(ckpt_layout *layout, ckpt_layout_file *file, uint6
     if (segment->encoder != CKPT_ENCODE_RAW && !is_sized && segment->kind != CKPT_SEGMENT_TENSOR)
       return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "layout has a side file or a footer in a frame");
     if (segment->kind == CKPT_SEGMENT_SIDE_FILE) segment->n_raw = segment->n_bytes;
-    if (segment->kind == CKPT_SEGMENT_TENSOR) CKPT_TRY(measure_tensor(layout, segment, placed, err));
+    if (segment->kind == CKPT_SEGMENT_TENSOR) CKPT_TRY(measure_tensor(layout, number, segment, placed, err));
     if (is_sized) {
       ckpt_out out;
       ckpt_out_count(&out, err);
@@ -168,15 +187,15 @@ ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_out *out, ckpt_erro
 
 ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err) {
   const ckpt_index *index = layout->index;
-  uint64_t *placed = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *placed);
+  place *placed = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *placed);
   CKPT_TRY_ALLOC(placed, err);
-  for (uint32_t i = 0; i < layout->n_files; i++) CKPT_TRY(place_file(layout, &layout->files[i], placed, err));
+  for (uint32_t i = 0; i < layout->n_files; i++) CKPT_TRY(place_file(layout, i, placed, err));
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const bool is_elsewhere = layout->is_elsewhere != NULL && layout->is_elsewhere[i];
     const uint64_t n_bytes = is_elsewhere ? 0 : index->tensors[i].n_bytes;
-    if (placed[i] != n_bytes)
+    if (placed[i].n_bytes != n_bytes)
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, index->tensors[i].name, "layout places %llu of %llu bytes",
-                       (unsigned long long)placed[i], (unsigned long long)n_bytes);
+                       (unsigned long long)placed[i].n_bytes, (unsigned long long)n_bytes);
   }
   return CKPT_OK;
 }

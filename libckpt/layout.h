@@ -28,14 +28,20 @@ typedef enum ckpt_segment_kind {
 typedef enum ckpt_encoder { CKPT_ENCODE_RAW, CKPT_ENCODE_ZSTD } ckpt_encoder;
 typedef enum ckpt_checksum { CKPT_CHECKSUM_NONE, CKPT_CHECKSUM_CRC32 } ckpt_checksum;
 
+/* Units of a tensor in row-major order; count 0: no range, but all of it, or its box. */
+typedef struct ckpt_segment_range {
+  uint64_t start, count;
+} ckpt_segment_range;
+
 typedef struct ckpt_segment {
   ckpt_segment_kind kind;
   ckpt_encoder encoder;
   ckpt_checksum checksum;
-  uint8_t level;       /* of the encoder */
-  bool is_joined;      /* goes on in the frame of the segment before */
-  uint32_t tensor;     /* TENSOR: number in the described index */
-  const uint64_t *box; /* TENSOR: rank starts, rank counts in units; NULL for the whole */
+  uint8_t level;            /* of the encoder */
+  bool is_joined;           /* goes on in the frame of the segment before */
+  uint32_t tensor;          /* TENSOR: number in the described index */
+  const uint64_t *box;      /* TENSOR: rank starts, rank counts in units; NULL for the whole */
+  ckpt_segment_range range; /* TENSOR, without a box */
   const ckpt_side_file *side;
   ckpt_generator *print; /* LITERAL, FOOTER, TRAILER */
   const void *arg;
@@ -76,13 +82,15 @@ struct ckpt_layout {
 
 /* What the caller may ask of a layout; formats ignore what they have no use for. */
 typedef struct ckpt_layout_options {
-  uint64_t shard_size;       /* bytes per file, 0: the format's default */
-  uint32_t world;            /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
-  int zstd_level;            /* 0: none */
-  bool is_folder;            /* the output path is a folder */
-  const char *name;          /* of the output's one file, without folders; NULL: it has none */
-  bool external_data;        /* of ONNX: in a file beside the model */
-  const char *link_folder;   /* of ONNX: real path of the folder of the output; data stay where they stand in it */
+  uint64_t shard_size;     /* bytes per file, 0: the format's default */
+  uint32_t world;          /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
+  uint32_t stage;          /* of ZeRO: 1 to 3; 0: the format's default */
+  bool has_model;          /* of a format with masters: parameters that are their own stand beside them all the same */
+  int zstd_level;          /* 0: none */
+  bool is_folder;          /* the output path is a folder */
+  const char *name;        /* of the output's one file, without folders; NULL: it has none */
+  bool external_data;      /* of ONNX: in a file beside the model */
+  const char *link_folder; /* of ONNX: real path of the folder of the output; data stay where they stand in it */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;
 
@@ -93,7 +101,9 @@ ckpt_status ckpt_layout_reserve(ckpt_layout *layout, uint32_t n, ckpt_error *err
 ckpt_status ckpt_layout_literal(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                 ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_tensor(ckpt_layout *layout, uint32_t tensor, const uint64_t *box, ckpt_checksum checksum,
-                               ckpt_error *err);                                                     /* as above */
+                               ckpt_error *err); /* as above */
+ckpt_status ckpt_layout_range(ckpt_layout *layout, uint32_t tensor, const ckpt_segment_range *range,
+                              ckpt_checksum checksum, ckpt_error *err); /* as above; a tensor's are all, or none */
 ckpt_status ckpt_layout_side_file(ckpt_layout *layout, const ckpt_side_file *side, ckpt_error *err); /* as above */
 ckpt_status ckpt_layout_footer(ckpt_layout *layout, ckpt_generator *print, const void *arg,
                                ckpt_error *err); /* as above */

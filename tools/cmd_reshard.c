@@ -1,44 +1,68 @@
 /* cmd_reshard.c - `ckpt reshard`: weights and optimizer states, cut for another number of ranks. */
+#include <string.h>
+
 #include "report.h"
 #include "shared_options.h"
 #include "writing.h"
 
 static const ckpt_option options[] = {
-    {"to", 0, CKPT_OPTION_FORMAT, CKPT_OPTION_REQUIRED | CKPT_OPTION_RANKS, "FORMAT", "output format (dcp)"},
+    {"to", 0, CKPT_OPTION_FORMAT, CKPT_OPTION_REQUIRED | CKPT_OPTION_RANKS, "FORMAT",
+     "output format (dcp, universal, zero)"},
     {"world", 0, CKPT_OPTION_INTEGER, 0, "N", "ranks to cut it among (default 1)"},
     {"drop", 0, CKPT_OPTION_CHOICE, 0, "optimizer", "leave out the optimizer's states"},
     CKPT_OPTION_ZSTD_ROW,
-    CKPT_OPTION_LATER_ROW("dp", CKPT_OPTION_INTEGER, "N"),
+    {"stage", 0, CKPT_OPTION_CHOICE, 0, "1|2|3", "of ZeRO (default 3)"},
+    {"dp", 0, CKPT_OPTION_INTEGER, 0, "N", "the same, as DeepSpeed calls it: data-parallel ranks"},
     CKPT_OPTION_LATER_ROW("tp", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("pp", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("ep", CKPT_OPTION_INTEGER, "N"),
-    CKPT_OPTION_LATER_ROW("stage", CKPT_OPTION_INTEGER, "1|2|3"),
     CKPT_OPTION_END};
+
+/* Ranks, by either name. */
+static ckpt_status read_world(ckpt_args *args, uint32_t *world, ckpt_error *err) {
+  static const char *const names[] = {"world", "dp"};
+  *world = 0;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (!ckpt_args_has(args, names[i])) continue;
+    const uint32_t n = (uint32_t)ckpt_args_size(args, names[i], 0);
+    if (n == 0) return ckpt_args_fail(args, err, "--%s 0: a job has at least 1 rank", names[i]);
+    if (*world != 0 && *world != n)
+      return ckpt_args_fail(args, err, "--world %u and --dp %u are two names of one number", *world, n);
+    *world = n;
+  }
+  if (*world == 0) *world = 1;
+  return CKPT_OK;
+}
 
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
-  if (ckpt_args_size(args, "world", 1) == 0) {
-    (void)ckpt_args_fail(args, &err, "--world 0: a job has at least 1 rank");
+  ckpt_writing writing = {.selection = {.include = ckpt_args_has(args, "drop") ? "model" : "all"},
+                          .to = ckpt_args_text(args, "to", NULL),
+                          .stage = (uint32_t)(ckpt_args_text(args, "stage", "0")[0] - '0'),
+                          .zstd_level = (uint32_t)ckpt_args_size(args, "zstd", 0),
+                          .is_folder = true,
+                          .has_ranks = true,
+                          .drops_nothing = true};
+  if (read_world(args, &writing.world, &err) != CKPT_OK) return ckpt_report_error(args, &err);
+  if (writing.stage != 0 && strcmp(writing.to, "zero") != 0) {
+    (void)ckpt_args_fail(args, &err, "--stage is of --to zero");
     return ckpt_report_error(args, &err);
   }
-  const ckpt_writing writing = {.selection = {.include = ckpt_args_has(args, "drop") ? "model" : "all"},
-                                .to = ckpt_args_text(args, "to", NULL),
-                                .world = (uint32_t)ckpt_args_size(args, "world", 1),
-                                .zstd_level = (uint32_t)ckpt_args_size(args, "zstd", 0),
-                                .is_folder = true,
-                                .has_ranks = true,
-                                .drops_nothing = true};
   return ckpt_writing_run(args, &writing);
 }
 
 const ckpt_verb ckpt_verb_reshard = {
     .name = "reshard",
-    .forms = "reshard IN -o OUT --to dcp [--world N] [--drop optimizer] [--zstd LEVEL]",
+    .forms =
+        "reshard IN -o OUT --to dcp|universal|zero [--world N | --dp N] [--stage 1|2|3] [--drop optimizer] [--zstd "
+        "LEVEL]",
     .summary = "weights and optimizer states for another parallel layout",
     .details =
         "Writes the folder OUT as a run on N ranks would have saved it: weights, optimizer states, other items and "
         "side files, of random states those of the N first ranks. What the format cannot hold is an error.\n\n"
-        "  ckpt reshard checkpoint-500/ -o for-16/ --to dcp --world 16",
+        "  ckpt reshard checkpoint-500/ -o for-16/ --to dcp --world 16\n"
+        "  ckpt reshard checkpoint-500/ -o for-3/ --to zero --stage 1 --dp 3\n"
+        "  ckpt reshard checkpoint-500/ -o any/ --to universal --dp 8",
     .json = "as convert",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,

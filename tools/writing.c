@@ -82,6 +82,7 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
                                                                             .to = w->to,
                                                                             .shard_size = w->shard_size,
                                                                             .world = w->world,
+                                                                            .stage = w->stage,
                                                                             .zstd_level = w->zstd_level};
     if (w->is_split) CKPT_TRY(cut(j, &target, err));
     if (w->is_one_file && !names_shardable(target.path))

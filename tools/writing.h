@@ -10,7 +10,7 @@ typedef struct ckpt_writing {
   ckpt_convert_options selection;     /* casts, patterns, include, allow_overflow */
   const char *to;                     /* format of every output; NULL: by their suffixes */
   uint64_t shard_size;                /* 0: the format's default */
-  uint32_t world, zstd_level;         /* as above, and 0: none */
+  uint32_t world, stage, zstd_level;  /* as above, and 0: none */
   const ckpt_convert_target *targets; /* what to write where; NULL: each -o as the fields above have it */
   uint32_t n_targets;
   const ckpt_quantize_options *quantize; /* of targets with a preset */

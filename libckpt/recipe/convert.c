@@ -8,6 +8,7 @@
 
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
+#include "libckpt/codec/name_table.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/side_file.h"
 #include "libckpt/dtype.h"
@@ -18,6 +19,7 @@
 #include "libckpt/recipe/metadata.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/training.h"
 #include "libckpt/run.h"
 #include "libckpt/text.h"
 #include "libckpt/weights.h"
@@ -123,6 +125,14 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     t->is_cast[expr->dtype] = t->is_cast[expr->dtype] || expr->dtype != tensor->dtype;
   }
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
+}
+
+/* Once masters do not stand for parameters any more. */
+static void count_parameters(totals *t, const ckpt_index *described) {
+  memset(t->n_bytes, 0, sizeof t->n_bytes);
+  for (uint32_t i = 0; i < described->n_tensors; i++)
+    if (described->tensors[i].role == CKPT_ROLE_PARAMETER)
+      t->n_bytes[described->tensors[i].dtype] += described->tensors[i].n_bytes;
 }
 
 /* The dtype that a tensor of this name is written in; NONE: there is none. */
@@ -287,6 +297,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_output *output = &plan->outputs[sink];
   output->options.shard_size = target->shard_size;
   output->options.world = target->world;
+  output->options.stage = target->stage;
+  if (target->stage == 0 && strcmp(output->format->name, "zero") == 0) output->options.stage = 3;
+  output->options.has_model = target->stage == 1 || target->stage == 2;
   output->options.zstd_level = (int)target->zstd_level;
   output->options.external_data = options->external_data;
   if (options->link && !request->discards) CKPT_TRY(set_link_folder(plan, output, err));
@@ -308,6 +321,10 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY_GOTO(request->graph != NULL
                     ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
                     : add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
+  if (output->format->caps.masters) {
+    CKPT_TRY_GOTO(ckpt_training_rows(plan, sink, request->from, err));
+    count_parameters(&t, output->described);
+  }
   if (options->n_casts != 0) CKPT_TRY_GOTO(refuse_untying(output, request->from, err));
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
@@ -351,6 +368,28 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 
 /* ---- digests as a reader finds them ---------------------------------------------------------------------------- */
 
+/* Masters stand for their parameters when the output is opened. */
+static ckpt_status let_masters_stand(ckpt_index *index, const ckpt_index *described, ckpt_error *err) {
+  ckpt_name_table *table = NULL;
+  CKPT_TRY(ckpt_name_table_new(&table, index, err));
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *master = &described->tensors[i];
+    char name[4096 + 1];
+    size_t n;
+    const char *of = master->role == CKPT_ROLE_MASTER ? ckpt_state_parameter(master->name, &n) : NULL;
+    if (of == NULL || n >= sizeof name) continue;
+    memcpy(name, of, n);
+    name[n] = '\0';
+    int64_t number = ckpt_name_table_find(table, name);
+    if (number < 0) continue;
+    index->tensors[number].dtype = master->dtype;
+    index->tensors[number].n_bytes = master->n_bytes;
+    index->tensors[number].origin = master->origin;
+  }
+  ckpt_name_table_free(table);
+  return CKPT_OK;
+}
+
 /* The output as it will be opened: names and ties follow from what is written in it: names of one tensor where the
  * format keeps them, config.json where it is carried (normalize left just these). */
 static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_error *err) {
@@ -371,6 +410,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
       CKPT_TRY(ckpt_index_alias(index, number, *alias, err));
     index->tensors[number].n_extra_names = tensor->n_extra_names;
   }
+  if (output->format->caps.masters) CKPT_TRY(let_masters_stand(index, described, err));
   const ckpt_side_file *config = ckpt_index_side_file(described, "config.json");
   if (config != NULL && config->text != NULL) {
     CKPT_TRY(ckpt_index_add_side_file(index, config->name, 0, config->n_bytes, err));

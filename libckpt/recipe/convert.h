@@ -13,6 +13,7 @@ typedef struct ckpt_convert_target {
   uint32_t world;            /* ranks to cut it among; 0: the format's default */
   uint32_t zstd_level;       /* of what compresses each item; 0: none */
   const ckpt_preset *preset; /* of quantize: the types of a mixture; NULL: as stored or cast */
+  uint32_t stage;            /* of ZeRO; 0: the format's default */
 } ckpt_convert_target;
 
 /* All that a writing verb was asked for. Everything is borrowed. */

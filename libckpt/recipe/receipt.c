@@ -7,11 +7,11 @@
  *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}},
  *               "external_data","link" and "graph":{"path","digest"} of ONNX, where given},
  *    "inputs":[{"path","format","names","include","digest"}],
- *    "outputs":[{"path","format","shard_size","world","zstd_level","type","digest","n_tensors","n_bytes",
+ *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","n_bytes","n_underflow","digest"}]}]}
  *
- * world, zstd_level and type are there where they were asked for, n_underflow where a cast made values zero.
+ * world, stage, zstd_level and type are there where they were asked for, n_underflow where a cast made values zero.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -233,6 +233,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   print_text(out, ",\"format\":", output->format->name);
   ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)target->shard_size);
   if (target->world != 0) ckpt_out_printf(out, ",\"world\":%u", target->world);
+  if (target->stage != 0) ckpt_out_printf(out, ",\"stage\":%u", target->stage);
   if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);
   if (target->preset != NULL) print_text(out, ",\"type\":", target->preset->name);
   print_digest(out, &output->digest);

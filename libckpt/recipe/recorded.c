@@ -300,6 +300,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
                             {"format", read_word, &target->to},
                             {"shard_size", read_size, &target->shard_size},
                             {"?world", read_count, &target->world},
+                            {"?stage", read_count, &target->stage},
                             {"?zstd_level", read_count, &target->zstd_level},
                             {"?type", read_preset, &target->preset},
                             {"n_tensors", read_size, &output->n_tensors},

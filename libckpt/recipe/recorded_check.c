@@ -13,15 +13,15 @@ enum need { NEVER, MAY, ALWAYS };
 
 static const struct verb {
   const char *name;
-  enum need include, casts, overflow, selection, shards, ranks, zstd, types;
+  enum need include, casts, overflow, selection, shards, ranks, stage, zstd, types;
 } verbs[] = {
-    /*              include casts  overflow selection shards  ranks   zstd   types */
-    {"convert", MAY, MAY, MAY, MAY, MAY, NEVER, MAY, NEVER},
-    {"consolidate", MAY, MAY, MAY, NEVER, MAY, NEVER, NEVER, NEVER},
-    {"split", MAY, NEVER, NEVER, NEVER, ALWAYS, NEVER, NEVER, NEVER},
-    {"join", MAY, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
-    {"reshard", ALWAYS, NEVER, NEVER, NEVER, NEVER, ALWAYS, MAY, NEVER},
-    {"quantize", NEVER, NEVER, MAY, NEVER, NEVER, NEVER, NEVER, ALWAYS},
+    /*              include casts  overflow selection shards  ranks   stage  zstd   types */
+    {"convert", MAY, MAY, MAY, MAY, MAY, NEVER, NEVER, MAY, NEVER},
+    {"consolidate", MAY, MAY, MAY, NEVER, MAY, NEVER, NEVER, NEVER, NEVER},
+    {"split", MAY, NEVER, NEVER, NEVER, ALWAYS, NEVER, NEVER, NEVER, NEVER},
+    {"join", MAY, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
+    {"reshard", ALWAYS, NEVER, NEVER, NEVER, NEVER, ALWAYS, MAY, MAY, NEVER},
+    {"quantize", NEVER, NEVER, MAY, NEVER, NEVER, NEVER, NEVER, NEVER, ALWAYS},
 };
 
 static ckpt_status check_need(const ckpt_recorded *r, enum need need, bool is_there, const char *what,
@@ -53,6 +53,7 @@ static ckpt_status check_target(const ckpt_recorded *r, const struct verb *verb,
   const ckpt_format *format = ckpt_format_find(target->to);
   CKPT_TRY(check_need(r, verb->shards, target->shard_size != 0, "shard_size", err));
   CKPT_TRY(check_need(r, verb->ranks, target->world != 0, "world", err));
+  CKPT_TRY(check_need(r, verb->stage, target->stage != 0, "stage", err));
   CKPT_TRY(check_need(r, verb->zstd, target->zstd_level != 0, "zstd_level", err));
   CKPT_TRY(check_need(r, verb->types, target->preset != NULL, "type", err));
   if (format == NULL) return CKPT_OK; /* the replay says so */
@@ -62,6 +63,7 @@ static ckpt_status check_target(const ckpt_recorded *r, const struct verb *verb,
     const char *what;
   } rules[] = {{target->shard_size == 0 || is_folder, "shard_size"},
                {target->world == 0 || format->caps.ranks, "world"},
+               {target->stage == 0 || (strcmp(format->name, "zero") == 0 && target->stage <= 3), "stage"},
                {target->zstd_level == 0 || (format->caps.zstd && target->zstd_level <= MAX_ZSTD_LEVEL), "zstd_level"},
                {strcmp(verb->name, "join") != 0 || !is_folder, "verb"},
                {strcmp(verb->name, "consolidate") != 0 || !format->caps.ranks, "verb"}};

@@ -78,6 +78,11 @@ run "ckpt ls from-zero3"
 run "ckpt diff zero3 $data/zero/stage3-bf16.safetensors --include all"
 run "ckpt reshard zero3 -o zero3-dcp --to dcp --world 2"
 run "ckpt hash --include all zero3 zero3-dcp"
+run "ckpt reshard zero3 -o for-five --to zero --stage 1 --dp 5"
+run "ckpt inspect for-five | head -n 8"
+run "ckpt reshard for-five -o any-engine --to universal --dp 2"
+run "ckpt hash --include all zero3 for-five any-engine"
+run "ckpt verify any-engine"
 
 say 'what would unpickling do? nothing here; and a .pt that would run a command is refused, by name'
 run "ckpt scan fsdp4 whole.pt for-two zero3 | tail -n 1"

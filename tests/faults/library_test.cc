@@ -300,8 +300,8 @@ ckpt_status ConvertWithReceipt(const fs::path &folder, ckpt_error *err) {
   ckpt_convert_options options = {};
   options.struct_size = sizeof options;
   options.input = kInput.c_str();
-  const ckpt_convert_target targets[] = {{file.c_str(), nullptr, 0, 0, 0, nullptr},
-                                         {other.c_str(), nullptr, 0, 0, 0, nullptr}};
+  const ckpt_convert_target targets[] = {{file.c_str(), nullptr, 0, 0, 0, nullptr, 0},
+                                         {other.c_str(), nullptr, 0, 0, 0, nullptr, 0}};
   ckpt_convert_request request = {};
   request.verb = "convert";
   request.targets = targets;

@@ -3,11 +3,12 @@ were gathered in it; and what its own converters make of the same folders.
 
 The engine needs gloo on the CPU, and compiles a helper of its own when it runs for the first time (minutes).
 """
+import json
 import os
 import subprocess
 import sys
 
-from command import ckpt, main, need, skip
+from command import CKPT, ckpt, main, need, skip
 
 need("deepspeed", "safetensors", "torch")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -73,6 +74,79 @@ def test_zero_to_fp32(folder):
         assert set(ours) - set(theirs) == lost, (case, sorted(set(ours) ^ set(theirs)))
         for name in set(ours) - lost:
             assert torch.equal(ours[name].double(), theirs[name].double()), (case, name)
+
+
+def run(folder, jobs):
+    """What the runs of zero_goes_on.py say, one after the other."""
+    out = os.path.join(folder, "runs.json")
+    done = subprocess.run([sys.executable, os.path.join(HERE, "zero_goes_on.py"), out, json.dumps(jobs)],
+                          capture_output=True, text=True, env=ENVIRONMENT)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout[-1000:] + done.stderr[-3000:])
+    with open(out) as file:
+        return json.load(file)
+
+
+def goes_on(wanted, found, case):
+    """The same next losses: to the bit where ranks are a power of two, whose mean of equal gradients is exact."""
+    assert found["note"] == "kept as it is", case
+    assert found["lr"] == wanted["lr"], case
+    assert len(set(wanted["losses"])) == len(wanted["losses"]), "losses that do not change prove nothing"
+    is_exact = case["world"] in (1, 2, 4)
+    for a, b in zip(wanted["losses"], found["losses"]):
+        assert a == b if is_exact else abs(a - b) <= 1e-6 * abs(a), (case, wanted["losses"], found["losses"])
+
+
+PLAIN_LINEAR = {"memory_efficient_linear": False}  # else stage 3 adds biases in a rounding of its own
+
+
+def all_go_on(folder, precision, stage, world, targets, argv, decay=(0.1, 0.0), more=None):
+    """Trains, reshards by each of argv, goes on from each; targets are (stage, world) for each of argv."""
+    save, common = os.path.join(folder, "save"), {"precision": precision, "decay": decay}
+    jobs = [dict(common, world=world, stage=stage, save=save, more=dict(PLAIN_LINEAR, **(more or {})))]
+    for i, arguments in enumerate(argv):
+        out = os.path.join(folder, "out%d" % i)
+        jobs.append({"argv": [CKPT, "reshard", "--quiet", save, "-o", out, "--to", *arguments]})
+        jobs += [dict(common, world=w, stage=s, load=out, more=PLAIN_LINEAR, is_universal=arguments[0] == "universal")
+                 for s, w in targets[i]]
+    said = run(folder, jobs)
+    for i in range(len(argv)):
+        out = os.path.join(folder, "out%d" % i)
+        ckpt("diff", save, out, "--include", "all")
+        ckpt("verify", out)
+        ckpt("scan", out)
+    for job, found in zip([job for job in jobs if "load" in job], said[1:], strict=True):
+        goes_on(said[0], found, job)
+
+
+def test_universal_goes_on_in_any_stage(folder):
+    """DeepSpeed goes on from what we make of its files, on other ranks and in other stages. An engine of stage 3 takes
+    one step and one set of hyperparameters for all groups, so that there is one here."""
+    all_go_on(folder, "bf16", 2, 2, [((1, 1), (2, 4), (1, 3), (3, 2))], [("universal", "--dp", "4")], decay=[0.1])
+
+
+def test_universal_of_stage_3_goes_on(folder):
+    all_go_on(folder, "fp32", 3, 2, [((3, 4), (1, 2), (3, 3))], [("universal", "--dp", "4")], decay=[0.1])
+
+
+def test_universal_goes_on_with_two_groups_and_a_loss_scaler(folder):
+    all_go_on(folder, "fp16", 1, 2, [((2, 1),)], [("universal",)])
+
+
+def zero_targets(*targets):
+    return [((s, w),) for s, w in targets], [("zero", "--stage", str(s), "--dp", str(w)) for s, w in targets]
+
+
+def test_zero_goes_on_in_other_stages(folder):
+    all_go_on(folder, "bf16", 2, 2, *zero_targets((1, 4), (3, 2), (2, 3), (1, 1)))
+
+
+def test_zero_of_stage_3_goes_on(folder):
+    all_go_on(folder, "fp32", 3, 4, *zero_targets((1, 3), (2, 2), (3, 1), (3, 3)))
+
+
+def test_zero_of_round_robin_goes_on(folder):
+    all_go_on(folder, "bf16", 2, 4, *zero_targets((1, 2), (2, 1)), more={"round_robin_gradients": True})
 
 
 if __name__ == "__main__":

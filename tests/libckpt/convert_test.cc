@@ -67,7 +67,9 @@ class Convert : public testing::Test {
   // GGUF has neither every dtype nor every name; everything else has to be written.
   bool IsRefused(ckpt_status status) {
     bool is_gguf = strcmp(options_.to, "gguf") == 0;
-    EXPECT_TRUE(status == CKPT_OK || (is_gguf && status == CKPT_EUNSUPPORTED)) << err_.message;
+    // What trains goes on with an optimizer's groups, which flat files do not have.
+    const bool is_zero = strcmp(options_.to, "zero") == 0 || strcmp(options_.to, "universal") == 0;
+    EXPECT_TRUE(status == CKPT_OK || ((is_gguf || is_zero) && status == CKPT_EUNSUPPORTED)) << err_.message;
     err_ = {};
     return status != CKPT_OK;
   }

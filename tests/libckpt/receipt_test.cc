@@ -563,7 +563,7 @@ TEST_F(Receipt, AloneHashesSideFilesAndOfOneRank) {
   ckpt_plan *plan = nullptr;
   ckpt_sink *sink = nullptr;
   std::string output = Path("out");
-  ckpt_convert_target target = {output.c_str(), nullptr, 0, 0, 0, nullptr};
+  ckpt_convert_target target = {output.c_str(), nullptr, 0, 0, 0, nullptr, 0};
   options_.input = kLlama;
   ckpt_convert_request request = {};
   request.verb = "convert";

@@ -1,15 +1,11 @@
-/* torch_layout.c - a torch.save archive of a normalized description, as PyTorch 2.15 writes it.
- *
- *   archive/data.pkl, .format_version, .storage_alignment, byteorder   literals
- *   archive/data/0 ... data/<n - 1>                                    tensors, in order of first use in the object
- *   archive/version, .data/serialization_id, the directory             literals
- *
- * The checksums of the tensors come from the run: what stands behind one is a trailer (layout.h). */
+/* torch_archive_write.c - see torch_archive_write.h. */
+#include "libckpt/codec/torch_archive_write.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
-#include "formats/torch.h"
 #include "libckpt/codec/pickle_object.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/codec/zip.h"
@@ -20,13 +16,13 @@ enum { N_BEFORE = 4, N_BEHIND = 2, N_KEY = 16 };
 
 typedef struct archive {
   const ckpt_index *index;
-  ckpt_object *root;
-  uint32_t *keys;  /* of each tensor's storage, + 1: in order of first use; 0 while it has not been used */
-  uint32_t *order; /* tensors by key */
-  uint32_t n_storages;
-  const uint32_t *covers;       /* ckpt_torch_covers */
-  const ckpt_torch_view *views; /* of each tensor, where there are covers */
-  ckpt_zip_record *records;     /* N_BEFORE, n_storages, N_BEHIND */
+  const ckpt_object *root;
+  ckpt_torch_item_of *of;
+  const void *arg;
+  uint32_t *keys;  /* of each leaf's storage, + 1: in order of first use; 0 while it has not been used */
+  uint32_t *order; /* leaves by key */
+  uint32_t n_storages, file;
+  ckpt_zip_record *records; /* N_BEFORE, n_storages, N_BEHIND */
   uint64_t directory;
   char id[41];
 } archive;
@@ -34,8 +30,32 @@ typedef struct archive {
 /* A trailer: what stands behind storage `key`, up to the next one's payload. */
 typedef struct behind {
   archive *archive;
-  uint32_t key;
+  uint32_t key, first_segment; /* of the storage's */
 } behind;
+
+static ckpt_torch_item item_of(const archive *a, uint32_t leaf) {
+  ckpt_torch_item item = {.whole = leaf};
+  if (a->of != NULL) a->of(a->arg, leaf, &item);
+  if (item.n_parts != 0 || item.shape != NULL) return item;
+  const ckpt_tensor *tensor = &a->index->tensors[item.whole];
+  item.dtype = tensor->dtype;
+  item.rank = tensor->rank;
+  item.shape = tensor->shape;
+  return item;
+}
+
+static uint64_t part_bytes(const archive *a, const ckpt_torch_part *part) {
+  if (part->tensor == CKPT_TORCH_LITERAL) return part->n_bytes;
+  const ckpt_tensor *tensor = &a->index->tensors[part->tensor];
+  return part->range.count == 0 ? tensor->n_bytes : part->range.count * ckpt_dtype_get(tensor->dtype)->block_bytes;
+}
+
+static uint64_t item_bytes(const archive *a, uint32_t leaf) {
+  const ckpt_torch_item item = item_of(a, leaf);
+  uint64_t n_bytes = item.n_parts == 0 ? a->index->tensors[item.whole].n_bytes : 0;
+  for (uint32_t i = 0; i < item.n_parts; i++) n_bytes += part_bytes(a, &item.parts[i]);
+  return n_bytes;
+}
 
 /* ---- the pickle ------------------------------------------------------------------------------------------------- */
 
@@ -47,16 +67,15 @@ typedef struct leaf_printer {
 static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *leaf) {
   leaf_printer *p = arg;
   archive *a = p->archive;
-  const ckpt_tensor *tensor = &a->index->tensors[leaf->tensor];
+  const ckpt_torch_item item = item_of(a, leaf->tensor);
   char key[N_KEY];
-  const uint32_t cover = a->covers == NULL ? leaf->tensor : a->covers[leaf->tensor];
-  const ckpt_torch_view *view = cover == leaf->tensor ? NULL : &a->views[leaf->tensor];
-  if (a->keys[cover] == 0) {
-    a->order[a->n_storages++] = cover;
-    a->keys[cover] = a->n_storages;
+  const uint32_t storage = item.view == NULL ? leaf->tensor : item.storage;
+  if (a->keys[storage] == 0) {
+    a->order[a->n_storages++] = storage;
+    a->keys[storage] = a->n_storages;
   }
-  snprintf(key, sizeof key, "%u", a->keys[cover] - 1);
-  ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape, key, view,
+  snprintf(key, sizeof key, "%u", a->keys[storage] - 1);
+  ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)item.dtype, item.rank, item.shape, key, item.view,
                         leaf->name != NULL, (ckpt_object_grad)(leaf->form & (CKPT_GRAD_NO | CKPT_GRAD_YES)));
 }
 
@@ -81,7 +100,7 @@ static ckpt_status name_storages(archive *a, ckpt_arena *arena, ckpt_error *err)
     ckpt_zip_record *record = &a->records[N_BEFORE + key];
     record->name = ckpt_arena_printf(arena, "archive/data/%u", key);
     CKPT_TRY_ALLOC(record->name, err);
-    record->n_bytes = a->index->tensors[a->order[key]].n_bytes;
+    record->n_bytes = item_bytes(a, a->order[key]);
   }
   return CKPT_OK;
 }
@@ -145,55 +164,82 @@ static void print_begin(const ckpt_layout *layout, const void *arg, ckpt_out *ou
   print_records(a, 1, out);
 }
 
-/* Segments are the beginning, and of each storage its bytes and what stands behind it. */
+static void print_part(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+  const ckpt_torch_part *part = arg;
+  (void)layout;
+  if (part->bytes == NULL)
+    ckpt_out_fill(out, 0, part->n_bytes);
+  else
+    ckpt_out_bytes(out, part->bytes, part->n_bytes);
+}
+
+/* The checksum of a storage: those of its segments, one after the other. */
+static uint32_t sum_up(const ckpt_layout *layout, const behind *b, const ckpt_torch_item *item) {
+  const ckpt_segment *segments = &layout->files[b->archive->file].segments[b->first_segment];
+  if (item->n_parts == 0) return segments[0].crc32;
+  uint32_t sum = 0;
+  for (uint32_t i = 0; i < item->n_parts; i++) {
+    uint32_t crc32 = segments[i].crc32;
+    if (segments[i].kind == CKPT_SEGMENT_LITERAL) {
+      ckpt_out out;
+      ckpt_out_checksum(&out, NULL);
+      print_part(layout, &item->parts[i], &out);
+      crc32 = out.crc32;
+    }
+    sum = (uint32_t)crc32_combine(sum, crc32, (z_off_t)segments[i].n_raw);
+  }
+  return sum;
+}
+
 static void print_behind(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
   const behind *b = arg;
   archive *a = b->archive;
+  const ckpt_torch_item item = item_of(a, a->order[b->key]);
   ckpt_zip_record *record = &a->records[N_BEFORE + b->key];
-  record->crc32 = layout->files[0].segments[1 + 2 * b->key].crc32;
+  record->crc32 = sum_up(layout, b, &item);
   ckpt_zip_put_descriptor(out, record);
   print_records(a, N_BEFORE + b->key + 1, out);
 }
 
-/* Tensors that are views of others have no bytes of their own. */
-static ckpt_status hold_views(archive *a, ckpt_layout *layout, ckpt_error *err) {
-  const ckpt_index *index = layout->index;
-  CKPT_TRY(ckpt_torch_covers(&a->covers, index, layout->arena, err));
-  if (a->covers == NULL) return CKPT_OK;
-  ckpt_torch_view *views = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *views);
-  CKPT_TRY_ALLOC(a->views = views, err);
-  for (uint32_t i = 0; i < index->n_tensors; i++) {
-    if (a->covers[i] == i) continue;
-    ckpt_torch_view_of(&views[i], &index->tensors[i], &index->tensors[a->covers[i]]);
-    CKPT_TRY(ckpt_layout_elsewhere(layout, i, err));
+static ckpt_status lay_storage(ckpt_layout *layout, const archive *a, behind *b, ckpt_error *err) {
+  const ckpt_torch_item item = item_of(a, a->order[b->key]);
+  b->first_segment = layout->files[a->file].n_segments;
+  if (item.n_parts == 0) CKPT_TRY(ckpt_layout_tensor(layout, item.whole, NULL, CKPT_CHECKSUM_CRC32, err));
+  for (uint32_t i = 0; i < item.n_parts; i++) {
+    const ckpt_torch_part *part = &item.parts[i];
+    if (part->tensor == CKPT_TORCH_LITERAL)
+      CKPT_TRY(ckpt_layout_literal(layout, print_part, part, err));
+    else if (part->range.count == 0)
+      CKPT_TRY(ckpt_layout_tensor(layout, part->tensor, NULL, CKPT_CHECKSUM_CRC32, err));
+    else
+      CKPT_TRY(ckpt_layout_range(layout, part->tensor, &part->range, CKPT_CHECKSUM_CRC32, err));
   }
-  return CKPT_OK;
+  return ckpt_layout_trailer(layout, print_behind, b, err);
 }
 
-ckpt_status ckpt_torch_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
-  (void)options;
-  const ckpt_index *index = layout->index;
+ckpt_status ckpt_torch_archive_lay(ckpt_layout *layout, const ckpt_object *root, uint32_t n_leaves,
+                                   ckpt_torch_item_of *of, const void *arg, ckpt_error *err) {
   archive *a = ckpt_arena_alloc(layout->arena, sizeof *a);
   CKPT_TRY_ALLOC(a, err);
-  if (index->n_tensors > CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND) /* a record of each */
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u tensors, a torch file holds at most %d", index->n_tensors,
+  if (n_leaves > CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND) /* a record of each */
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u tensors, a torch file holds at most %d", n_leaves,
                      CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND);
-  a->index = index;
-  a->root = (ckpt_object *)(uintptr_t)ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
-  if (a->root == NULL) CKPT_TRY(ckpt_torch_make_state_dict(&a->root, index, layout->arena, err));
-  CKPT_TRY_ALLOC(a->keys = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *a->keys), err);
-  CKPT_TRY_ALLOC(a->order = ckpt_arena_array(layout->arena, index->n_tensors, sizeof *a->order), err);
-  CKPT_TRY(hold_views(a, layout, err));
+  *a = (archive){.index = layout->index, .root = root, .of = of, .arg = arg, .file = layout->n_files - 1};
+  CKPT_TRY_ALLOC(a->keys = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->keys), err);
+  CKPT_TRY_ALLOC(a->order = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->order), err);
   CKPT_TRY(make_records(a, layout->arena, err));
   behind *trailers = ckpt_arena_array(layout->arena, a->n_storages, sizeof *trailers);
   CKPT_TRY_ALLOC(trailers, err);
-  CKPT_TRY(ckpt_layout_file_add(layout, NULL, err));
-  CKPT_TRY(ckpt_layout_reserve(layout, 1 + 2 * a->n_storages, err));
+  uint32_t n_segments = 1 + a->n_storages;
+  for (uint32_t key = 0; key < a->n_storages; key++) {
+    const uint32_t n_parts = item_of(a, a->order[key]).n_parts;
+    n_segments += n_parts == 0 ? 1 : n_parts;
+  }
+  CKPT_TRY(ckpt_layout_reserve(layout, n_segments, err));
   CKPT_TRY(ckpt_layout_literal(layout, print_begin, a, err));
   for (uint32_t key = 0; key < a->n_storages; key++) {
-    trailers[key] = (behind){a, key};
-    CKPT_TRY(ckpt_layout_tensor(layout, a->order[key], NULL, CKPT_CHECKSUM_CRC32, err));
-    CKPT_TRY(ckpt_layout_trailer(layout, print_behind, &trailers[key], err));
+    trailers[key] = (behind){.archive = a, .key = key};
+    CKPT_TRY(lay_storage(layout, a, &trailers[key], err));
   }
   return CKPT_OK;
 }

@@ -1,0 +1,393 @@
+/* zero_layout.c - a ZeRO checkpoint of DeepSpeed, as docs/formats/zero.md has it, for any stage and number of ranks.
+ *
+ *   latest
+ *   <tag>/mp_rank_00_model_states.pt                        stages 1 and 2
+ *   <tag>/zero_pp_rank_R_mp_rank_00_model_states.pt         stage 3
+ *   <tag>/[bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt
+ *
+ * A rank's row of a group is a list of parts of tensors: ranges of parameters in the order of the group, and zeros
+ * where there is padding. Of stages 1 and 2 the row of all ranks is cut into equal parts; of stage 3 every parameter
+ * is. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "formats/zero_write.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+
+enum { ALIGNMENT = 2 }; /* nccl_start_alignment_factor: elements for each rank */
+
+#define SUB_GROUP_SIZE UINT64_C(1000000000) /* zero_optimization.sub_group_size where a configuration has none */
+
+/* A row as a rank has it: one item of its file. */
+typedef struct row {
+  ckpt_torch_part *parts;
+  uint32_t n_parts;
+  uint64_t n_elements; /* with padding, where it has some */
+  uint8_t dtype;
+} row;
+
+/* One rank's optimizer file. Leaves: rows (slot by slot of each group), then the steps. */
+typedef struct rank_file {
+  const ckpt_zero_run *run;
+  row *rows;
+  uint32_t n_rows, rank, stage;
+  ckpt_object *mappings, *paddings; /* by group */
+} rank_file;
+
+static void rank_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
+  static const uint64_t no_shape[1] = {0};
+  const rank_file *f = arg;
+  if (leaf < f->n_rows) {
+    const row *r = &f->rows[leaf];
+    *item = (ckpt_torch_item){
+        .dtype = r->dtype, .rank = 1, .shape = &r->n_elements, .parts = r->parts, .n_parts = r->n_parts};
+  } else {
+    *item = (ckpt_torch_item){.dtype = CKPT_F32, .shape = no_shape, .n_parts = 1};
+    item->parts = &f->run->steps[leaf - f->n_rows];
+  }
+}
+
+static const ckpt_tensor *of_slot(const ckpt_zero_run *run, const ckpt_zero_trained *param, uint32_t slot) {
+  return &run->index->tensors[slot == 0 ? param->fp32 : param->states[slot - 1]];
+}
+
+static uint64_t unit_bytes(const row *r) { return ckpt_dtype_get((ckpt_dtype)r->dtype)->block_bytes; }
+
+static void add_range(row *r, uint32_t tensor, uint64_t start, uint64_t count) {
+  if (count == 0) return;
+  r->parts[r->n_parts++] = (ckpt_torch_part){.tensor = tensor, .range = {start, count}};
+  r->n_elements += count;
+}
+
+static void add_zeros(row *r, uint64_t count) {
+  if (count == 0) return;
+  r->parts[r->n_parts++] = (ckpt_torch_part){.tensor = CKPT_TORCH_LITERAL, .n_bytes = count * unit_bytes(r)};
+  r->n_elements += count;
+}
+
+static uint32_t number_of(const ckpt_zero_run *run, const ckpt_tensor *tensor) {
+  return (uint32_t)(tensor - run->index->tensors);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t group_elements(const ckpt_zero_run *run, const ckpt_zero_group *group) {
+  uint64_t n = 0; /* of tensors in files */
+  for (uint32_t i = 0; i < group->n; i++) n += run->index->tensors[run->params[group->first + i].tensor].n_elements;
+  return n;
+}
+
+/* What a rank has of all elements of a group in stages 1 and 2. */
+typedef struct span {
+  uint64_t begin, end, padding; /* of the group's row; zeros behind it */
+} span;
+
+static span span_of(const ckpt_zero_run *run, const ckpt_zero_group *group, uint32_t rank) {
+  const uint64_t n = group_elements(run, group), unit = (uint64_t)ALIGNMENT * run->world;
+  const uint64_t part = (n + unit - 1) / unit * ALIGNMENT;
+  span s = {.begin = rank * part};
+  if (s.begin > n) s.begin = n;
+  s.end = n - s.begin < part ? n : s.begin + part;
+  s.padding = part - (s.end - s.begin);
+  return s;
+}
+
+/* Stages 1 and 2: masters are saved without padding, states with it. */
+static void cut_group(const rank_file *f, row *r, const ckpt_zero_group *group, uint32_t slot) {
+  const span s = span_of(f->run, group, f->rank);
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < group->n; i++) {
+    const ckpt_tensor *tensor = of_slot(f->run, &f->run->params[group->first + i], slot);
+    const uint64_t end = at + tensor->n_elements, from = at > s.begin ? at : s.begin, to = end < s.end ? end : s.end;
+    if (from < to) add_range(r, number_of(f->run, tensor), from - at, to - from);
+    at = end;
+  }
+  if (slot != 0) add_zeros(r, s.padding);
+}
+
+/* What a rank has of a tensor in stage 3. */
+static void cut_tensor(const rank_file *f, row *r, const ckpt_tensor *tensor) {
+  const uint64_t n = tensor->n_elements, part = n / f->run->world + (n % f->run->world != 0);
+  const uint64_t begin = part == 0 || f->rank > n / part ? n : f->rank * part;
+  const uint64_t held = n - begin < part ? n - begin : part;
+  add_range(r, number_of(f->run, tensor), begin, held);
+  add_zeros(r, part - held);
+}
+
+static ckpt_status make_rows(rank_file *f, ckpt_error *err) {
+  const ckpt_zero_run *run = f->run;
+  const uint32_t n_slots = 1 + run->n_keys;
+  f->n_rows = run->n_groups * n_slots;
+  CKPT_TRY_ALLOC(f->rows = ckpt_arena_array(run->arena, f->n_rows, sizeof *f->rows), err);
+  for (uint32_t g = 0; g < run->n_groups; g++)
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
+      const ckpt_zero_group *group = &run->groups[g];
+      row *r = &f->rows[g * n_slots + slot];
+      r->dtype = group->n == 0 ? CKPT_F32 : of_slot(run, &run->params[group->first], slot)->dtype;
+      r->parts = ckpt_arena_array(run->arena, 2 * (size_t)group->n + 1, sizeof *r->parts);
+      CKPT_TRY_ALLOC(r->parts, err);
+      if (f->stage < 3) cut_group(f, r, group, slot);
+      for (uint32_t i = 0; i < group->n && f->stage == 3; i++)
+        cut_tensor(f, r, of_slot(run, &run->params[group->first + i], slot));
+      if (r->n_parts == 0) r->parts[r->n_parts++] = (ckpt_torch_part){.tensor = CKPT_TORCH_LITERAL};
+    }
+  return CKPT_OK;
+}
+
+/* ---- what stands in a rank's file ---------------------------------------------------------------------------------
+ */
+
+/* A call of DeepSpeed's: name is a class of module, n_module bytes of name. */
+static ckpt_object *call(const ckpt_zero_run *run, const char *name, size_t n_module, uint64_t n) {
+  ckpt_object *made = ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, n, name);
+  if (made != NULL) made->n_module = n_module & 0xffff;
+  return made;
+}
+
+static ckpt_status make_stage(const ckpt_zero_run *run, uint32_t stage, ckpt_object **out, ckpt_error *err) {
+  static const char name[] = "deepspeed.runtime.zero.config.ZeroStageEnum";
+  CKPT_TRY_ALLOC(*out = call(run, name, sizeof "deepspeed.runtime.zero.config" - 1, 1), err);
+  CKPT_TRY_ALLOC((*out)->items[0] = ckpt_object_int(run->arena, stage), err);
+  return CKPT_OK;
+}
+
+/* fragment_address(numel=..., start=...) of each parameter that the rank has a part of. */
+static ckpt_status make_mapping(const rank_file *f, const ckpt_zero_group *group, ckpt_object **out, ckpt_error *err) {
+  static const char name[] = "deepspeed.utils.tensor_fragment.fragment_address";
+  const ckpt_zero_run *run = f->run;
+  const span s = span_of(run, group, f->rank);
+  uint64_t at = 0;
+  CKPT_TRY(ckpt_zero_dict(run, group->n, out, err));
+  for (uint32_t i = 0; i < group->n; i++) {
+    const ckpt_zero_trained *param = &run->params[group->first + i];
+    const uint64_t end = at + run->index->tensors[param->tensor].n_elements;
+    const uint64_t from = at > s.begin ? at : s.begin, to = end < s.end ? end : s.end;
+    at = end;
+    if (from >= to) continue;
+    ckpt_object *address = call(run, name, sizeof "deepspeed.utils.tensor_fragment" - 1, 1), *state;
+    CKPT_TRY_ALLOC(address, err);
+    CKPT_TRY(ckpt_zero_dict(run, 2, &state, err));
+    CKPT_TRY(ckpt_zero_set(run, state, "numel", ckpt_object_int(run->arena, (int64_t)(to - from)), err));
+    CKPT_TRY(ckpt_zero_set(run, state, "start", ckpt_object_int(run->arena, (int64_t)(from - s.begin)), err));
+    address->form = CKPT_FORM_NEW; /* a dataclass */
+    address->n = 0;
+    address->extras = CKPT_EXTRA_STATE;
+    address->items[0] = state;
+    CKPT_TRY(ckpt_zero_set(run, *out, param->name, address, err));
+  }
+  return CKPT_OK;
+}
+
+/* {"state": {group: {key: row, "step": ...}}, "param_groups": [...]} */
+static ckpt_status make_optimizer(const rank_file *f, ckpt_object **out, ckpt_error *err) {
+  const ckpt_zero_run *run = f->run;
+  ckpt_object *states, *groups, *state;
+  CKPT_TRY(ckpt_zero_dict(run, 2, out, err));
+  CKPT_TRY(ckpt_zero_dict(run, run->n_groups, &states, err));
+  for (uint32_t g = 0; g < run->n_groups && run->n_keys != 0; g++) {
+    const ckpt_zero_group *group = &run->groups[g];
+    CKPT_TRY(ckpt_zero_dict(run, run->n_keys + 1, &state, err));
+    if (group->has_step)
+      CKPT_TRY(ckpt_zero_set(run, state, "step", ckpt_object_tensor(run->arena, f->n_rows + g), err));
+    else if (group->is_number)
+      CKPT_TRY(ckpt_zero_set(run, state, "step", ckpt_object_int(run->arena, group->number), err));
+    for (uint32_t slot = 0; slot < run->n_keys; slot++)
+      CKPT_TRY(ckpt_zero_set(run, state, run->keys[slot],
+                             ckpt_object_tensor(run->arena, g * (run->n_keys + 1) + slot + 1), err));
+    CKPT_TRY_ALLOC(states->items[2 * states->n] = ckpt_object_int(run->arena, g), err);
+    states->items[2 * states->n++ + 1] = state;
+  }
+  CKPT_TRY(ckpt_zero_groups(run, &groups, err));
+  CKPT_TRY(ckpt_zero_set(run, *out, "state", states, err));
+  return ckpt_zero_set(run, *out, "param_groups", groups, err);
+}
+
+/* The same of all stages. */
+static ckpt_status set_common(const rank_file *f, ckpt_object *root, ckpt_error *err) {
+  const ckpt_zero_run *run = f->run;
+  ckpt_object *stage, *scaler, *counts;
+  CKPT_TRY(make_stage(run, f->stage, &stage, err));
+  CKPT_TRY(ckpt_zero_scaler(run, &scaler, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "zero_stage", stage, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "loss_scaler", scaler, err));
+  CKPT_TRY(
+      ckpt_zero_set(run, root, "dynamic_loss_scale", ckpt_object_bool(run->arena, ckpt_zero_is_dynamic(run)), err));
+  CKPT_TRY(ckpt_zero_set(run, root, "overflow", ckpt_object_bool(run->arena, false), err));
+  if (f->stage == 3) return ckpt_zero_set(run, root, "partition_count", ckpt_object_int(run->arena, run->world), err);
+  CKPT_TRY(ckpt_zero_list(run, run->n_groups, &counts, err));
+  for (uint32_t g = 0; g < run->n_groups; g++)
+    CKPT_TRY_ALLOC(counts->items[g] = ckpt_object_int(run->arena, run->world), err);
+  return ckpt_zero_set(run, root, "partition_count", counts, err);
+}
+
+/* Masters of each group, and of stages 1 and 2 where what is in them. */
+static ckpt_status set_masters(const rank_file *f, ckpt_object *root, ckpt_error *err) {
+  const ckpt_zero_run *run = f->run;
+  ckpt_object *masters, *mappings, *paddings;
+  CKPT_TRY(ckpt_zero_list(run, run->n_groups, &masters, err));
+  CKPT_TRY(ckpt_zero_list(run, run->n_groups, &mappings, err));
+  CKPT_TRY(ckpt_zero_list(run, run->n_groups, &paddings, err));
+  for (uint32_t g = 0; g < run->n_groups; g++) {
+    const int64_t padding = (int64_t)span_of(run, &run->groups[g], f->rank).padding;
+    CKPT_TRY_ALLOC(masters->items[g] = ckpt_object_tensor(run->arena, g * (run->n_keys + 1)), err);
+    CKPT_TRY_ALLOC(paddings->items[g] = ckpt_object_int(run->arena, padding), err);
+    if (f->stage < 3) CKPT_TRY(make_mapping(f, &run->groups[g], &mappings->items[g], err));
+  }
+  if (f->stage == 3) return ckpt_zero_set(run, root, "fp32_flat_groups", masters, err);
+  CKPT_TRY(ckpt_zero_set(run, root, "single_partition_of_fp32_groups", masters, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "group_paddings", paddings, err));
+  return ckpt_zero_set(run, root, "param_slice_mappings", mappings, err);
+}
+
+static ckpt_status lay_rank(const ckpt_zero_run *run, const char *tag, uint32_t rank, uint32_t stage, ckpt_error *err) {
+  const char *name = ckpt_arena_printf(run->arena, "%s/%szero_pp_rank_%u_mp_rank_00_optim_states.pt", tag,
+                                       ckpt_zero_is_bf16(run) ? "bf16_" : "", rank);
+  rank_file *f = ckpt_arena_alloc(run->arena, sizeof *f);
+  ckpt_object *inner, *root, *optimizer, *version;
+  CKPT_TRY_ALLOC(f, err);
+  CKPT_TRY_ALLOC(name, err);
+  *f = (rank_file){.run = run, .rank = rank, .stage = stage};
+  CKPT_TRY(make_rows(f, err));
+  CKPT_TRY(ckpt_zero_dict(run, 12, &inner, err));
+  CKPT_TRY(ckpt_zero_dict(run, 2, &root, err));
+  CKPT_TRY_ALLOC(version = ckpt_object_text(run->arena, CKPT_ZERO_VERSION, sizeof CKPT_ZERO_VERSION - 1), err);
+  CKPT_TRY(set_common(f, inner, err));
+  CKPT_TRY(make_optimizer(f, &optimizer, err));
+  CKPT_TRY(ckpt_zero_set(run, inner, stage == 3 ? "optimizer_state_dict" : "base_optimizer_state", optimizer, err));
+  CKPT_TRY(set_masters(f, inner, err));
+  CKPT_TRY(ckpt_zero_set(run, inner, "ds_version", version, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "optimizer_state_dict", inner, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "ds_version", version, err));
+  CKPT_TRY(ckpt_zero_lay(run, name, root, f->n_rows + run->n_groups, rank_item, f, err));
+  run->layout->files[run->layout->n_files - 1].rank = rank;
+  return CKPT_OK;
+}
+
+/* ---- model files of stage 3 ----------------------------------------------------------------------------------------
+ */
+
+/* One rank's. Leaves: the run's, then its rows of frozen parameters, then an empty tensor for each parameter. */
+typedef struct model_file {
+  const ckpt_zero_run *run;
+  row *rows;
+  uint32_t *frozen; /* tensors */
+  uint32_t n_frozen;
+} model_file;
+
+static void model_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
+  static const uint64_t empty[1] = {0};
+  static const ckpt_torch_part nothing = {.tensor = CKPT_TORCH_LITERAL};
+  const model_file *f = arg;
+  if (leaf < f->run->n_leaves) {
+    ckpt_zero_item(f->run, leaf, item);
+  } else if (leaf - f->run->n_leaves < f->n_frozen) {
+    const row *r = &f->rows[leaf - f->run->n_leaves];
+    *item = (ckpt_torch_item){
+        .dtype = r->dtype, .rank = 1, .shape = &r->n_elements, .parts = r->parts, .n_parts = r->n_parts};
+  } else {
+    *item = (ckpt_torch_item){.dtype = CKPT_F32, .rank = 1, .shape = empty, .parts = &nothing, .n_parts = 1};
+  }
+}
+
+static ckpt_status set_names(const ckpt_zero_run *run, ckpt_object *dict, const ckpt_tensor *tensor,
+                             const ckpt_object *leaf, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_set(run, dict, tensor->name, leaf, err));
+  for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+    CKPT_TRY(ckpt_zero_set(run, dict, *alias, leaf, err));
+  return CKPT_OK;
+}
+
+/* What module and frozen_param_fragments are on a rank. */
+static ckpt_status make_module(model_file *f, uint32_t rank, ckpt_object *root, ckpt_error *err) {
+  const ckpt_zero_run *run = f->run;
+  const rank_file cut = {.run = run, .rank = rank};
+  ckpt_object *module, *fragments;
+  CKPT_TRY(ckpt_zero_dict(run, (uint64_t)run->index->n_tensors + run->index->n_aliases, &module, err));
+  CKPT_TRY(ckpt_zero_dict(run, f->n_frozen, &fragments, err));
+  for (uint32_t k = 0; k < run->index->n_tensors; k++) {
+    const uint32_t i = run->index->by_name[k];
+    const ckpt_tensor *tensor = &run->index->tensors[i];
+    if (!ckpt_role_is_model((ckpt_role)tensor->role)) continue;
+    const bool is_buffer = tensor->role == CKPT_ROLE_BUFFER;
+    CKPT_TRY(set_names(
+        run, module, tensor,
+        is_buffer ? ckpt_zero_leaf(run, i) : ckpt_object_tensor(run->arena, run->n_leaves + f->n_frozen + i), err));
+  }
+  for (uint32_t i = 0; i < f->n_frozen; i++) {
+    const ckpt_tensor *tensor = &run->index->tensors[f->frozen[i]];
+    row *r = &f->rows[i];
+    *r = (row){.dtype = tensor->dtype};
+    CKPT_TRY_ALLOC(r->parts = ckpt_arena_array(run->arena, 3, sizeof *r->parts), err);
+    cut_tensor(&cut, r, tensor);
+    if (r->n_parts == 0) r->parts[r->n_parts++] = (ckpt_torch_part){.tensor = CKPT_TORCH_LITERAL};
+    CKPT_TRY(ckpt_zero_set(run, fragments, tensor->name, ckpt_object_tensor(run->arena, run->n_leaves + i), err));
+  }
+  for (uint64_t i = 0; i < root->n; i++)
+    if (strcmp(root->items[2 * i]->text, "module") == 0) root->items[2 * i + 1] = module;
+  if (f->n_frozen == 0) return CKPT_OK;
+  return ckpt_zero_set(run, root, "frozen_param_fragments", fragments, err);
+}
+
+/* Client state with tensors is the first rank's. */
+static ckpt_status lay_rank_model(const ckpt_zero_run *run, const char *tag, uint32_t rank, const ckpt_object *whole,
+                                  ckpt_error *err) {
+  const char *name = ckpt_arena_printf(run->arena, "%s/zero_pp_rank_%u_mp_rank_00_model_states.pt", tag, rank);
+  model_file *f = ckpt_arena_alloc(run->arena, sizeof *f);
+  ckpt_object *root;
+  CKPT_TRY_ALLOC(name, err);
+  CKPT_TRY_ALLOC(f, err);
+  *f = (model_file){.run = run};
+  f->frozen = ckpt_arena_array(run->arena, (size_t)run->index->n_tensors + 1, sizeof *f->frozen);
+  CKPT_TRY_ALLOC(f->frozen, err);
+  for (uint32_t k = 0; k < run->index->n_tensors; k++) {
+    const uint32_t i = run->index->by_name[k];
+    if (run->index->tensors[i].role == CKPT_ROLE_PARAMETER && !run->is_trained[i]) f->frozen[f->n_frozen++] = i;
+  }
+  CKPT_TRY_ALLOC(f->rows = ckpt_arena_array(run->arena, (size_t)f->n_frozen + 1, sizeof *f->rows), err);
+  if (rank == 0) {
+    CKPT_TRY(ckpt_zero_dict(run, whole->n + 1, &root, err));
+    memcpy(root->items, whole->items, 2 * (size_t)whole->n * sizeof *root->items);
+    root->n = whole->n;
+  } else {
+    CKPT_TRY(ckpt_zero_without_tensors(run, whole, &root, err));
+  }
+  CKPT_TRY(make_module(f, rank, root, err));
+  CKPT_TRY(ckpt_zero_lay(run, name, root, run->n_leaves + f->n_frozen + run->index->n_tensors, model_item, f, err));
+  run->layout->files[run->layout->n_files - 1].rank = rank;
+  return CKPT_OK;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_t stage, ckpt_error *err) {
+  ckpt_object *root;
+  const char *name = ckpt_arena_printf(run->arena, "%s/mp_rank_00_model_states.pt", tag);
+  CKPT_TRY_ALLOC(name, err);
+  CKPT_TRY(ckpt_zero_model(run, stage < 3, &root, err));
+  for (uint32_t rank = 0; rank < run->world && stage == 3; rank++) CKPT_TRY(lay_rank_model(run, tag, rank, root, err));
+  if (stage == 3) return CKPT_OK;
+  return ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err);
+}
+
+ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
+  const uint32_t stage = options->stage == 0 ? 3 : options->stage;
+  ckpt_zero_run *run;
+  if (stage > 3) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "stage %u (ZeRO has 1 to 3)", stage);
+  CKPT_TRY(ckpt_zero_run_find(&run, layout, options, err));
+  layout->is_folder = true;
+  if (!run->has_order)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "parameters stand in the order of an optimizer in ZeRO, and the input names none (--to universal "
+                     "goes by names)");
+  if (stage == 3) CKPT_TRY(ckpt_zero_run_split(run, SUB_GROUP_SIZE, err));
+  const char *tag = ckpt_zero_tag(run);
+  CKPT_TRY_ALLOC(tag, err);
+  CKPT_TRY(lay_models(run, tag, stage, err));
+  for (uint32_t rank = 0; rank < run->world; rank++) CKPT_TRY(lay_rank(run, tag, rank, stage, err));
+  CKPT_TRY(ckpt_zero_lay_sides(run, options->dtype_written, err));
+  return ckpt_zero_lay_text(run, CKPT_ZERO_LATEST, tag, err);
+}

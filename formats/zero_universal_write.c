@@ -1,0 +1,160 @@
+/* zero_universal_write.c - a universal checkpoint of DeepSpeed, as docs/formats/zero.md has it.
+ *
+ *   latest_universal
+ *   <tag>/mp_rank_00_model_states.pt                          what engines of stages 1 and 2 open
+ *   <tag>/zero_pp_rank_R_mp_rank_00_model_states.pt           what rank R of an engine of stage 3 opens, of `world`
+ *   <tag>/zero/optimizer_state.pt                             groups and loss scaler, in both of their forms
+ *   <tag>/zero/<parameter>/fp32.pt, exp_avg.pt, ..., step.pt
+ *
+ * Engines take weights from fp32.pt alone; a parameter that has no other values is there and nowhere else. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/zero_universal.h"
+#include "formats/zero_write.h"
+#include "libckpt/error.h"
+
+#define MODEL_SUFFIX "mp_rank_00_model_states.pt"
+
+/* ---- the optimizer's own ------------------------------------------------------------------------------------------
+ */
+
+/* {"state": {0: {"step": ...}}, "param_groups": [...]}: where stage 3 looks for them. */
+static ckpt_status make_inner(const ckpt_zero_run *run, const ckpt_object *groups, ckpt_object **out, ckpt_error *err) {
+  ckpt_object *states, *state;
+  CKPT_TRY(ckpt_zero_dict(run, 2, out, err));
+  CKPT_TRY(ckpt_zero_dict(run, run->n_groups, &states, err));
+  for (uint32_t g = 0; g < run->n_groups; g++) {
+    const ckpt_zero_group *group = &run->groups[g];
+    if (!group->has_step && !group->is_number) continue;
+    const ckpt_object *step =
+        group->has_step ? ckpt_zero_step_leaf(run, g) : ckpt_object_int(run->arena, group->number);
+    CKPT_TRY(ckpt_zero_dict(run, 1, &state, err));
+    CKPT_TRY(ckpt_zero_set(run, state, "step", step, err));
+    CKPT_TRY_ALLOC(states->items[2 * states->n] = ckpt_object_int(run->arena, g), err);
+    states->items[2 * states->n++ + 1] = state;
+  }
+  CKPT_TRY(ckpt_zero_set(run, *out, "state", states, err));
+  return ckpt_zero_set(run, *out, "param_groups", groups, err);
+}
+
+static ckpt_status lay_optimizer(const ckpt_zero_run *run, const char *name, ckpt_error *err) {
+  ckpt_object *root, *groups, *inner, *scaler;
+  CKPT_TRY(ckpt_zero_groups(run, &groups, err));
+  CKPT_TRY(make_inner(run, groups, &inner, err));
+  CKPT_TRY(ckpt_zero_scaler(run, &scaler, err));
+  CKPT_TRY(ckpt_zero_dict(run, 5, &root, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "param_groups", groups, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "optimizer_state_dict", inner, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "zero_stage", ckpt_object_int(run->arena, 1), err));
+  CKPT_TRY(ckpt_zero_set(run, root, "ds_version",
+                         ckpt_object_text(run->arena, CKPT_ZERO_VERSION, sizeof CKPT_ZERO_VERSION - 1), err));
+  CKPT_TRY(ckpt_zero_set(run, root, "loss_scaler", scaler, err));
+  return ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err);
+}
+
+/* ---- parameters ---------------------------------------------------------------------------------------------------
+ */
+
+/* One tensor, which leaf 0 is. */
+typedef struct single {
+  const ckpt_zero_run *run;
+  const ckpt_torch_part *step; /* NULL: the tensor */
+  uint32_t tensor;
+} single;
+
+static void single_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
+  static const uint64_t no_shape[1] = {0};
+  const single *s = arg;
+  (void)leaf;
+  if (s->step == NULL)
+    item->whole = s->tensor;
+  else
+    *item = (ckpt_torch_item){.dtype = CKPT_F32, .shape = no_shape, .parts = s->step, .n_parts = 1};
+}
+
+static ckpt_status lay_file(const ckpt_zero_run *run, const char *tag, const char *param, const char *key,
+                            const ckpt_object *root, const single *of, ckpt_error *err) {
+  const char *name = ckpt_arena_printf(run->arena, "%s/zero/%s/%s.pt", tag, param, key);
+  CKPT_TRY_ALLOC(name, err);
+  single *kept = ckpt_arena_alloc(run->arena, sizeof *kept);
+  CKPT_TRY_ALLOC(kept, err);
+  *kept = *of;
+  return ckpt_zero_lay(run, name, root, 1, single_item, kept, err);
+}
+
+static ckpt_status check_name(const ckpt_zero_run *run, const ckpt_zero_trained *param, ckpt_error *err) {
+  enum { MAX_FOLDER_BYTES = 255 };
+  if (strchr(param->name, '/') != NULL || param->name[0] == '.' || strlen(param->name) > MAX_FOLDER_BYTES)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->tensor].name,
+                     "no folder can have its name, which universal checkpoints have one for (--rename)");
+  for (uint32_t slot = 0; slot < run->n_keys; slot++)
+    if (strchr(run->keys[slot], '/') != NULL || run->keys[slot][0] == '.' || strcmp(run->keys[slot], "fp32") == 0)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->states[slot]].name,
+                       "no file can have its name, which universal checkpoints have one for (--rename)");
+  return CKPT_OK;
+}
+
+/* The object of all files of parameters: {"param": tensor, "cat_dim": 0}. */
+static ckpt_status make_payload(const ckpt_zero_run *run, ckpt_object **leaf, ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY_ALLOC(*leaf = ckpt_object_tensor(run->arena, 0), err);
+  CKPT_TRY(ckpt_zero_dict(run, 2, out, err));
+  CKPT_TRY(ckpt_zero_set(run, *out, "param", *leaf, err));
+  return ckpt_zero_set(run, *out, "cat_dim", ckpt_object_int(run->arena, 0), err);
+}
+
+static ckpt_status lay_group(const ckpt_zero_run *run, const char *tag, uint32_t g, ckpt_error *err) {
+  const ckpt_zero_group *group = &run->groups[g];
+  ckpt_object *leaf, *payload, *number = ckpt_object_int(run->arena, group->number);
+  CKPT_TRY_ALLOC(number, err);
+  CKPT_TRY(make_payload(run, &leaf, &payload, err));
+  for (uint32_t i = group->first; i < group->first + group->n; i++) {
+    const ckpt_zero_trained *param = &run->params[i];
+    single of = {.run = run, .tensor = param->fp32};
+    CKPT_TRY(check_name(run, param, err));
+    CKPT_TRY(lay_file(run, tag, param->name, "fp32", payload, &of, err));
+    for (uint32_t slot = 0; slot < run->n_keys; slot++) {
+      of.tensor = param->states[slot];
+      CKPT_TRY(lay_file(run, tag, param->name, run->keys[slot], payload, &of, err));
+    }
+    of.step = &run->steps[g];
+    if (group->has_step || group->is_number)
+      CKPT_TRY(lay_file(run, tag, param->name, "step", group->has_step ? leaf : number, &of, err));
+  }
+  return CKPT_OK;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------------------
+ */
+
+/* The model file, and for each rank of stage 3 one that has no tensors. */
+static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, ckpt_error *err) {
+  ckpt_object *root, *bare;
+  const char *name = ckpt_arena_printf(run->arena, "%s/" MODEL_SUFFIX, tag);
+  CKPT_TRY_ALLOC(name, err);
+  CKPT_TRY(ckpt_zero_model(run, true, &root, err));
+  CKPT_TRY(ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err));
+  CKPT_TRY(ckpt_zero_without_tensors(run, root, &bare, err));
+  for (uint32_t rank = 0; rank < run->world; rank++) {
+    name = ckpt_arena_printf(run->arena, "%s/zero_pp_rank_%u_" MODEL_SUFFIX, tag, rank);
+    CKPT_TRY_ALLOC(name, err);
+    CKPT_TRY(ckpt_zero_lay(run, name, bare, 0, NULL, NULL, err));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
+  ckpt_zero_run *run;
+  CKPT_TRY(ckpt_zero_run_find(&run, layout, options, err));
+  layout->is_folder = true;
+  const char *tag = ckpt_zero_tag(run);
+  CKPT_TRY_ALLOC(tag, err);
+  CKPT_TRY_ALLOC(tag = ckpt_arena_printf(run->arena, "%s_universal", tag), err);
+  CKPT_TRY(lay_models(run, tag, err));
+  for (uint32_t g = 0; g < run->n_groups; g++) CKPT_TRY(lay_group(run, tag, g, err));
+  const char *name = ckpt_arena_printf(run->arena, "%s/zero/optimizer_state.pt", tag);
+  CKPT_TRY_ALLOC(name, err);
+  CKPT_TRY(lay_optimizer(run, name, err));
+  CKPT_TRY(ckpt_zero_lay_sides(run, options->dtype_written, err));
+  return ckpt_zero_lay_text(run, CKPT_LATEST_UNIVERSAL, tag, err);
+}

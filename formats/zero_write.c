@@ -1,0 +1,482 @@
+/* zero_write.c - what all files of a written DeepSpeed checkpoint share: objects, groups, the model file.
+ *
+ * The keys of a model file are those of zero_model.c. Everything in it besides DeepSpeed's own is client state: the
+ * numbers and texts of the trainer, and objects by their keys, as far as they are plain data. */
+#include "formats/zero_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "libckpt/codec/node_map.h"
+#include "libckpt/codec/readback.h"
+#include "libckpt/codec/side_file.h"
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_safe.h"
+#include "libckpt/error.h"
+
+#define SCALER_MODULE "deepspeed.runtime.fp16.loss_scaler"
+#define CLIENT_PREFIX "client_state."
+
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
+
+typedef struct reducer {
+  ckpt_index *described;
+  ckpt_losses *losses;
+  uint32_t *numbers;
+  uint32_t n_numbers;
+  ckpt_node_map seen;
+  ckpt_object *objects;
+} reducer;
+
+/* Whether a graph is plain data, with no tensors but those that are written for their own sake. */
+static bool is_plain(reducer *r, const ckpt_object *node, int depth) {
+  enum { MAX_DEPTH = 200, PLAIN = 1 };
+  if (node == NULL || depth == MAX_DEPTH) return node == NULL;
+  if (node->kind == CKPT_OBJECT_TENSOR) {
+    const uint32_t number = node->tensor < r->n_numbers ? r->numbers[node->tensor] : UINT32_MAX;
+    return number != UINT32_MAX && r->described->tensors[number].role == CKPT_ROLE_OTHER;
+  }
+  if (!ckpt_torch_is_safe(node) || (node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT))
+    return false;
+  if (node->kind <= CKPT_OBJECT_BYTES) return true;
+  uint64_t *known = ckpt_node_map_at(&r->seen, node);
+  if (known == NULL) return false;
+  if (*known == PLAIN) return true; /* or being looked at */
+  *known = PLAIN;
+  bool all = true;
+  for (uint64_t i = 0; i < ckpt_object_n_children(node) && all; i++) all = is_plain(r, node->items[i], depth + 1);
+  known = ckpt_node_map_at(&r->seen, node);
+  if (!all && known != NULL) *known = 0;
+  return all;
+}
+
+static ckpt_status put(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
+  ckpt_object *objects = r->objects;
+  CKPT_TRY_ALLOC(objects->items[2 * objects->n] = ckpt_object_text(r->losses->arena, key, strlen(key)), err);
+  objects->items[2 * objects->n++ + 1] = (ckpt_object *)(uintptr_t)value;
+  return CKPT_OK;
+}
+
+/* Keeps an entry that is plain; another one is lost. */
+static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
+  if (is_plain(r, value, 0)) return put(r, key, value, err);
+  return ckpt_losses_add(r->losses, err, "%.200s (no plain data)", key);
+}
+
+/* A copy of a dict without what is no plain data. */
+static ckpt_status plain_dict(reducer *r, const char *of, ckpt_object **out, const ckpt_object *dict, ckpt_error *err) {
+  ckpt_object *copy = *out = ckpt_object_new(r->losses->arena, CKPT_OBJECT_DICT, dict->n, NULL);
+  CKPT_TRY_ALLOC(copy, err);
+  copy->n = 0;
+  for (uint64_t i = 0; i < dict->n; i++) {
+    const ckpt_object *key = dict->items[2 * i];
+    if (is_plain(r, key, 0) && is_plain(r, dict->items[2 * i + 1], 0))
+      memcpy(&copy->items[2 * copy->n++], &dict->items[2 * i], 2 * sizeof *copy->items);
+    else
+      CKPT_TRY(ckpt_losses_add(r->losses, err, "%s.%.200s (no plain data)", of,
+                               key->kind == CKPT_OBJECT_TEXT ? key->text : "?"));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status keep_groups(reducer *r, const ckpt_object *groups, ckpt_error *err) {
+  if (groups->kind != CKPT_OBJECT_LIST) return keep(r, CKPT_STATE_PARAM_GROUPS, groups, err);
+  ckpt_object *copies = ckpt_object_new(r->losses->arena, CKPT_OBJECT_LIST, groups->n, NULL);
+  CKPT_TRY_ALLOC(copies, err);
+  for (uint64_t i = 0; i < groups->n; i++) {
+    copies->items[i] = groups->items[i];
+    if (groups->items[i]->kind == CKPT_OBJECT_DICT)
+      CKPT_TRY(plain_dict(r, "optimizer.param_groups", &copies->items[i], groups->items[i], err));
+  }
+  return put(r, CKPT_STATE_PARAM_GROUPS, copies, err);
+}
+
+/* Whether a top entry of a torch object is one whose tensors and parts have names and keys of their own. */
+static bool is_known(const reducer *r, const ckpt_object *key, const ckpt_object *value) {
+  const ckpt_object *given = r->described->objects, *groups = ckpt_object_get(given, CKPT_STATE_PARAM_GROUPS);
+  if (value->kind <= CKPT_OBJECT_TEXT || value->kind == CKPT_OBJECT_TENSOR || key->kind != CKPT_OBJECT_TEXT)
+    return true;
+  if (ckpt_torch_is_model_key(key->text, (size_t)key->n)) return true;
+  if (strncmp(key->text, "optim", 5) == 0 && (groups != NULL || ckpt_object_get(value, "state") != NULL)) return true;
+  for (uint64_t i = 0; i < given->n; i++)
+    if (given->items[2 * i + 1] == value) return true;
+  return false;
+}
+
+/* What a torch file or a DCP folder held beside model and optimizer. */
+static ckpt_status keep_torch(reducer *r, const ckpt_object *top, ckpt_error *err) {
+  const ckpt_object *model = ckpt_object_get(top, "model");
+  bool is_training = model != NULL || ckpt_object_get(top, "optimizer") != NULL;
+  for (uint64_t i = 0; is_training && top->kind == CKPT_OBJECT_DICT && i < top->n; i++)
+    if (!is_known(r, top->items[2 * i], top->items[2 * i + 1]) && r->objects->n < r->described->objects->n + top->n)
+      CKPT_TRY(keep(r, top->items[2 * i]->text, top->items[2 * i + 1], err));
+  return CKPT_OK;
+}
+
+static ckpt_status reduce(reducer *r, ckpt_error *err) {
+  const ckpt_object *given = r->described->objects, *top = ckpt_object_get(given, CKPT_TORCH_OBJECT);
+  const uint64_t n_top = top != NULL && top->kind == CKPT_OBJECT_DICT ? top->n : 0;
+  r->objects = ckpt_object_new(r->losses->arena, CKPT_OBJECT_DICT, given->n + n_top, NULL);
+  CKPT_TRY_ALLOC(r->objects, err);
+  r->objects->n = 0;
+  for (uint64_t i = 0; i < given->n; i++) {
+    const ckpt_object *key = given->items[2 * i], *value = given->items[2 * i + 1];
+    ckpt_object *copy;
+    if (key->kind != CKPT_OBJECT_TEXT || value == top) continue;
+    if (strcmp(key->text, CKPT_STATE_PARAM_GROUPS) == 0) {
+      CKPT_TRY(keep_groups(r, value, err));
+    } else if (strcmp(key->text, CKPT_STATE_TRAINER) == 0 && value->kind == CKPT_OBJECT_DICT) {
+      CKPT_TRY(plain_dict(r, CKPT_STATE_TRAINER, &copy, value, err));
+      CKPT_TRY(put(r, CKPT_STATE_TRAINER, copy, err));
+    } else {
+      CKPT_TRY(keep(r, key->text, value, err));
+    }
+  }
+  return top == NULL ? CKPT_OK : keep_torch(r, top, err);
+}
+
+/* A tensor whose name DeepSpeed gives another meaning. */
+static ckpt_status drop_own(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  uint32_t n = 0;
+  size_t n_name;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    bool is_other = tensor->role == CKPT_ROLE_OTHER && ckpt_state_parameter(tensor->name, &n_name) == NULL;
+    if (is_other && ckpt_zero_is_own(tensor->name, strcspn(tensor->name, ".")))
+      CKPT_TRY(ckpt_losses_add(losses, err, "%s (DeepSpeed has another meaning for the name)", tensor->name));
+    else
+      described->tensors[n++] = *tensor;
+  }
+  described->n_tensors = n;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  reducer r = {.described = described, .losses = losses};
+  CKPT_TRY(drop_own(described, losses, err));
+  if (described->objects == NULL) return CKPT_OK;
+  if (described->objects_of != NULL) CKPT_TRY(ckpt_described_numbers(&r.numbers, &r.n_numbers, described, true, err));
+  ckpt_status status = reduce(&r, err);
+  ckpt_node_map_free(&r.seen);
+  free(r.numbers);
+  if (status == CKPT_OK) described->objects = r.objects;
+  return status;
+}
+
+/* ---- containers -------------------------------------------------------------------------------------------------- */
+
+ckpt_status ckpt_zero_dict(const ckpt_zero_run *run, uint64_t n, ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY_ALLOC(*out = ckpt_object_new(run->arena, CKPT_OBJECT_DICT, n, NULL), err);
+  (*out)->n = 0;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_set(const ckpt_zero_run *run, ckpt_object *dict, const char *key, const ckpt_object *value,
+                          ckpt_error *err) {
+  ckpt_object **pair = &dict->items[2 * dict->n];
+  CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(run->arena, key, strlen(key)), err);
+  CKPT_TRY_ALLOC(pair[1] = (ckpt_object *)(uintptr_t)value, err);
+  dict->n++;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_list(const ckpt_zero_run *run, uint64_t n, ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY_ALLOC(*out = ckpt_object_new(run->arena, CKPT_OBJECT_LIST, n, NULL), err);
+  return CKPT_OK;
+}
+
+/* torch.Size([...]) */
+static ckpt_object *size_of(const ckpt_zero_run *run, const ckpt_tensor *tensor) {
+  ckpt_object *call = ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, 1, "torch.Size");
+  ckpt_object *shape = ckpt_object_new(run->arena, CKPT_OBJECT_TUPLE, tensor->rank, NULL);
+  if (call == NULL || shape == NULL) return NULL;
+  call->n_module = sizeof "torch" - 1;
+  call->items[0] = shape;
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    if ((shape->items[i] = ckpt_object_int(run->arena, (int64_t)tensor->shape[i])) == NULL) return NULL;
+  return call;
+}
+
+/* ---- the optimizer's ----------------------------------------------------------------------------------------------
+ */
+
+/* A group as it is, but for its params, and for a step that is a state. */
+static ckpt_status copy_group(const ckpt_zero_run *run, const ckpt_zero_group *group, ckpt_object **out,
+                              ckpt_error *err) {
+  const uint64_t n = group->object == NULL ? 0 : group->object->n;
+  CKPT_TRY(ckpt_zero_dict(run, n + 1, out, err));
+  for (uint64_t i = 0; i < n; i++) {
+    const ckpt_object *key = group->object->items[2 * i];
+    bool is_text = key->kind == CKPT_OBJECT_TEXT;
+    if (is_text && (strcmp(key->text, "params") == 0 || strcmp(key->text, "param_names") == 0)) continue;
+    if (is_text && group->has_step && strcmp(key->text, "step") == 0) continue;
+    memcpy(&(*out)->items[2 * (*out)->n++], &group->object->items[2 * i], 2 * sizeof *(*out)->items);
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_list(run, run->n_groups, out, err));
+  (*out)->n = 0;
+  for (uint32_t g = 0, n; g < run->n_groups; g += n) {
+    ckpt_object *copy, *params;
+    for (n = 1; g + n < run->n_groups && run->groups[g + n].of == run->groups[g].of;) n++;
+    CKPT_TRY(copy_group(run, &run->groups[g], &copy, err));
+    CKPT_TRY(ckpt_zero_list(run, n, &params, err));
+    for (uint32_t i = 0; i < n; i++) CKPT_TRY_ALLOC(params->items[i] = ckpt_object_int(run->arena, g + i), err);
+    CKPT_TRY(ckpt_zero_set(run, copy, "params", params, err));
+    (*out)->items[(*out)->n++] = copy;
+  }
+  return CKPT_OK;
+}
+
+static const ckpt_object *scaler_state(const ckpt_zero_run *run) {
+  const ckpt_object *state = ckpt_object_get(run->index->objects, CKPT_STATE_LOSS_SCALER);
+  return ckpt_object_get(state, "cur_scale") == NULL ? NULL : state;
+}
+
+bool ckpt_zero_is_dynamic(const ckpt_zero_run *run) {
+  return ckpt_object_get(scaler_state(run), "scale_window") != NULL;
+}
+
+bool ckpt_zero_is_bf16(const ckpt_zero_run *run) {
+  const ckpt_object *is_on = ckpt_object_get(ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER), CKPT_ZERO_BF16);
+  return is_on != NULL && is_on->kind == CKPT_OBJECT_BOOL && is_on->boolean;
+}
+
+ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err) {
+  const ckpt_object *state = scaler_state(run);
+  ckpt_object *scaler =
+      ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, 1,
+                      ckpt_zero_is_dynamic(run) ? SCALER_MODULE ".DynamicLossScaler" : SCALER_MODULE ".LossScaler");
+  CKPT_TRY_ALLOC(scaler, err);
+  if (state == NULL) {
+    ckpt_object *plain;
+    CKPT_TRY(ckpt_zero_dict(run, 2, &plain, err));
+    CKPT_TRY(ckpt_zero_set(run, plain, "cur_scale", ckpt_object_float(run->arena, 1), err));
+    CKPT_TRY(ckpt_zero_set(run, plain, "dynamic", ckpt_object_bool(run->arena, false), err));
+    state = plain;
+  }
+  scaler->form = CKPT_FORM_NEW;
+  scaler->n_module = sizeof SCALER_MODULE - 1;
+  scaler->n = 0;
+  scaler->extras = CKPT_EXTRA_STATE;
+  scaler->items[0] = (ckpt_object *)(uintptr_t)state;
+  *out = scaler;
+  return CKPT_OK;
+}
+
+/* ---- the model file -----------------------------------------------------------------------------------------------
+ */
+
+/* A tensor under all its names. */
+static ckpt_status set_names(const ckpt_zero_run *run, ckpt_object *dict, uint32_t number, ckpt_error *err) {
+  const ckpt_tensor *tensor = &run->index->tensors[number];
+  const ckpt_object *leaf = ckpt_zero_leaf(run, number);
+  CKPT_TRY(ckpt_zero_set(run, dict, tensor->name, leaf, err));
+  for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+    CKPT_TRY(ckpt_zero_set(run, dict, *alias, leaf, err));
+  return CKPT_OK;
+}
+
+static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, bool with_model, ckpt_error *err) {
+  const ckpt_index *index = run->index;
+  ckpt_object *module, *buffers, *frozen, *fragments;
+  const uint64_t n_names = (uint64_t)index->n_tensors + index->n_aliases;
+  CKPT_TRY(ckpt_zero_dict(run, n_names, &module, err));
+  CKPT_TRY(ckpt_zero_list(run, n_names, &buffers, err));
+  CKPT_TRY(ckpt_zero_dict(run, index->n_tensors, &frozen, err));
+  CKPT_TRY(ckpt_zero_dict(run, index->n_tensors, &fragments, err));
+  buffers->n = 0;
+  for (uint32_t k = 0; k < index->n_tensors; k++) { /* in order of names: whatever was read gives the same bytes */
+    const uint32_t i = index->by_name[k];
+    const ckpt_tensor *tensor = &index->tensors[i];
+    bool is_elsewhere = run->is_trained[i] && (!with_model || !run->has_master[i]);
+    if (!ckpt_role_is_model((ckpt_role)tensor->role) || is_elsewhere) continue;
+    const uint64_t first = module->n;
+    CKPT_TRY(set_names(run, module, i, err));
+    for (uint64_t name = first; name < module->n && tensor->role == CKPT_ROLE_BUFFER; name++)
+      buffers->items[buffers->n++] = module->items[2 * name];
+    if (tensor->role != CKPT_ROLE_PARAMETER || run->is_trained[i]) continue;
+    CKPT_TRY(ckpt_zero_set(run, frozen, tensor->name, size_of(run, tensor), err));
+    CKPT_TRY(ckpt_zero_set(run, fragments, tensor->name, module->items[2 * first + 1], err)); /* the same storage */
+  }
+  CKPT_TRY(ckpt_zero_set(run, root, "module", module, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "buffer_names", buffers, err));
+  if (frozen->n == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_zero_set(run, root, "frozen_param_shapes", frozen, err));
+  return with_model ? ckpt_zero_set(run, root, "frozen_param_fragments", fragments, err) : CKPT_OK;
+}
+
+static ckpt_status set_shapes(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
+  ckpt_object *shapes, *shared, *group;
+  CKPT_TRY(ckpt_zero_list(run, run->n_groups, &shapes, err));
+  CKPT_TRY(ckpt_zero_dict(run, (uint64_t)run->index->n_aliases + run->n_params, &shared, err));
+  for (uint32_t g = 0; g < run->n_groups; g++) {
+    CKPT_TRY(ckpt_zero_dict(run, run->groups[g].n, &group, err));
+    shapes->items[g] = group;
+    for (uint32_t i = 0; i < run->groups[g].n; i++) {
+      const ckpt_zero_trained *param = &run->params[run->groups[g].first + i];
+      const ckpt_tensor *tensor = &run->index->tensors[param->tensor];
+      ckpt_object *name = ckpt_object_text(run->arena, param->name, strlen(param->name));
+      CKPT_TRY(ckpt_zero_set(run, group, param->name, size_of(run, tensor), err));
+      if (strcmp(tensor->name, param->name) != 0) CKPT_TRY(ckpt_zero_set(run, shared, tensor->name, name, err));
+      for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+        if (strcmp(*alias, param->name) != 0) CKPT_TRY(ckpt_zero_set(run, shared, *alias, name, err));
+    }
+  }
+  CKPT_TRY(ckpt_zero_set(run, root, "param_shapes", shapes, err));
+  return ckpt_zero_set(run, root, "shared_params", shared, err);
+}
+
+/* Tensors that are no model's and no optimizer's; is_placed: by tensor, those that objects hold. */
+static ckpt_status set_others(const ckpt_zero_run *run, ckpt_object *root, const uint8_t *is_placed, ckpt_error *err) {
+  size_t n;
+  for (uint32_t k = 0; k < run->index->n_tensors; k++) {
+    const uint32_t i = run->index->by_name[k];
+    const ckpt_tensor *tensor = &run->index->tensors[i];
+    if (ckpt_role_is_model((ckpt_role)tensor->role) || ckpt_state_parameter(tensor->name, &n) != NULL) continue;
+    if (!is_placed[i]) CKPT_TRY(set_names(run, root, i, err));
+  }
+  return CKPT_OK;
+}
+
+/* Marks the tensors of a plain graph. */
+static ckpt_status mark(const ckpt_zero_run *run, const ckpt_object *node, uint8_t *is_placed, ckpt_node_map *seen,
+                        ckpt_error *err) {
+  if (node->kind == CKPT_OBJECT_TENSOR) is_placed[run->numbers[node->tensor]] = 1;
+  if (node->kind < CKPT_OBJECT_LIST || node->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
+  uint64_t *known = ckpt_node_map_at(seen, node);
+  CKPT_TRY_ALLOC(known, err);
+  if (*known != 0) return CKPT_OK;
+  *known = 1;
+  for (uint64_t i = 0; i < ckpt_object_n_children(node); i++)
+    if (node->items[i] != NULL) CKPT_TRY(mark(run, node->items[i], is_placed, seen, err));
+  return CKPT_OK;
+}
+
+static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, uint8_t *is_placed, ckpt_error *err) {
+  const ckpt_object *objects = run->index->objects, *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
+  ckpt_node_map seen = {0};
+  ckpt_status status = CKPT_OK;
+  for (uint64_t i = 0; trainer != NULL && trainer->kind == CKPT_OBJECT_DICT && i < trainer->n; i++)
+    if (trainer->items[2 * i]->kind == CKPT_OBJECT_TEXT &&
+        !ckpt_zero_is_own(trainer->items[2 * i]->text, (size_t)trainer->items[2 * i]->n))
+      memcpy(&root->items[2 * root->n++], &trainer->items[2 * i], 2 * sizeof *root->items);
+  for (uint64_t i = 0; objects != NULL && i < objects->n && status == CKPT_OK; i++) {
+    const char *key = objects->items[2 * i]->text;
+    const ckpt_object *value = objects->items[2 * i + 1];
+    bool is_set = strcmp(key, CKPT_STATE_PARAM_GROUPS) == 0 || strcmp(key, CKPT_STATE_SCHEDULER) == 0 ||
+                  (value == trainer && value->kind == CKPT_OBJECT_DICT) || strcmp(key, CKPT_STATE_LOSS_SCALER) == 0;
+    if (is_set) continue;
+    if (strncmp(key, CLIENT_PREFIX, sizeof CLIENT_PREFIX - 1) == 0) key += sizeof CLIENT_PREFIX - 1;
+    if (ckpt_zero_is_own(key, strlen(key))) continue;
+    status = ckpt_zero_set(run, root, key, value, err);
+    if (status == CKPT_OK) status = mark(run, value, is_placed, &seen, err);
+  }
+  ckpt_node_map_free(&seen);
+  return status;
+}
+
+/* What DeepSpeed asks for, where the input did not say it. */
+static ckpt_status set_counts(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
+  const int64_t step = run->index->step < 0 ? 0 : run->index->step;
+  const struct {
+    const char *key;
+    int64_t value;
+  } counts[] = {{"global_steps", step},
+                {"skipped_steps", 0},
+                {"global_samples", 0},
+                {"dp_world_size", run->world},
+                {"mp_world_size", 1}};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    if (strcmp(counts[i].key, "global_samples") == 0 || ckpt_object_get(root, counts[i].key) != NULL) continue;
+    CKPT_TRY(ckpt_zero_set(run, root, counts[i].key, ckpt_object_int(run->arena, counts[i].value), err));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_model(const ckpt_zero_run *run, bool with_model, ckpt_object **out, ckpt_error *err) {
+  enum { OWN_KEYS = 16 };
+  const ckpt_object *objects = run->index->objects, *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
+  const ckpt_object *scheduler = ckpt_object_get(objects, CKPT_STATE_SCHEDULER), *none = ckpt_object_none(run->arena);
+  const uint64_t n_trainer = trainer != NULL && trainer->kind == CKPT_OBJECT_DICT ? trainer->n : 0;
+  uint8_t *is_placed = ckpt_arena_array(run->arena, (size_t)run->index->n_tensors + 1, sizeof *is_placed);
+  CKPT_TRY_ALLOC(is_placed, err);
+  CKPT_TRY(ckpt_zero_dict(
+      run, OWN_KEYS + n_trainer + (objects == NULL ? 0 : objects->n) + run->index->n_tensors + run->index->n_aliases,
+      out, err));
+  ckpt_object *root = *out;
+  CKPT_TRY(set_module(run, root, with_model, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "optimizer", none, err));
+  CKPT_TRY(set_shapes(run, root, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "lr_scheduler", scheduler == NULL ? none : scheduler, err));
+  CKPT_TRY(ckpt_zero_set(run, root, "ds_version",
+                         ckpt_object_text(run->arena, CKPT_ZERO_VERSION, sizeof CKPT_ZERO_VERSION - 1), err));
+  CKPT_TRY(set_client(run, root, is_placed, err));
+  CKPT_TRY(set_counts(run, root, err));
+  return set_others(run, root, is_placed, err);
+}
+
+/* Whether a plain graph holds a tensor. */
+static bool holds_tensor(const ckpt_object *node, ckpt_node_map *seen) {
+  if (node == NULL || node->kind < CKPT_OBJECT_LIST) return false;
+  if (node->kind == CKPT_OBJECT_TENSOR) return true;
+  uint64_t *known = ckpt_node_map_at(seen, node);
+  if (known == NULL) return true;
+  if (*known != 0) return *known == 2;
+  *known = 1;
+  bool holds = false;
+  for (uint64_t i = 0; i < ckpt_object_n_children(node) && !holds; i++) holds = holds_tensor(node->items[i], seen);
+  known = ckpt_node_map_at(seen, node);
+  if (known != NULL && holds) *known = 2;
+  return holds;
+}
+
+ckpt_status ckpt_zero_without_tensors(const ckpt_zero_run *run, const ckpt_object *root, ckpt_object **out,
+                                      ckpt_error *err) {
+  ckpt_node_map seen = {0};
+  ckpt_object *module;
+  CKPT_TRY(ckpt_zero_dict(run, root->n + 1, out, err));
+  CKPT_TRY(ckpt_zero_dict(run, 0, &module, err));
+  for (uint64_t i = 0; i < root->n; i++) {
+    ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
+    const bool is_module = strcmp(key->text, "module") == 0;
+    if (!is_module && holds_tensor(value, &seen)) continue;
+    (*out)->items[2 * (*out)->n] = key;
+    (*out)->items[2 * (*out)->n++ + 1] = is_module ? module : value;
+  }
+  ckpt_node_map_free(&seen);
+  return CKPT_OK;
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------------
+ */
+
+ckpt_status ckpt_zero_lay(const ckpt_zero_run *run, const char *name, const ckpt_object *root, uint32_t n_leaves,
+                          ckpt_torch_item_of *of, const void *arg, ckpt_error *err) {
+  CKPT_TRY(ckpt_layout_file_add(run->layout, name, err));
+  return ckpt_torch_archive_lay(run->layout, root, n_leaves, of, arg, err);
+}
+
+static void print_text(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+  (void)layout;
+  ckpt_out_text(out, arg);
+}
+
+ckpt_status ckpt_zero_lay_text(const ckpt_zero_run *run, const char *name, const char *text, ckpt_error *err) {
+  CKPT_TRY(ckpt_layout_file_add(run->layout, name, err));
+  return ckpt_layout_literal(run->layout, print_text, text, err);
+}
+
+ckpt_status ckpt_zero_lay_sides(const ckpt_zero_run *run, const char *dtype, ckpt_error *err) {
+  for (uint32_t i = 0; i < run->index->n_side_files; i++)
+    CKPT_TRY(ckpt_side_file_lay(run->layout, &run->index->side_files[i], dtype, err));
+  return CKPT_OK;
+}
+
+const char *ckpt_zero_tag(const ckpt_zero_run *run) {
+  return ckpt_arena_printf(run->arena, "global_step%lld", (long long)(run->index->step < 0 ? 0 : run->index->step));
+}

@@ -1,0 +1,111 @@
+/* zero_write.h - between the files that write DeepSpeed's checkpoints: what a description is as a training run.
+ *
+ * A PARAMETER is trained where a group of the optimizer names it; its fp32 values are its master's, or its own where it
+ * has none. Files are torch.save archives (codec/torch_archive_write.h) whose leaves are numbered: first those of the
+ * input's objects, then the tensors of the description, then the steps of groups. */
+#ifndef CKPT_FORMATS_ZERO_WRITE_H
+#define CKPT_FORMATS_ZERO_WRITE_H
+
+#include "libckpt/codec/torch_archive_write.h"
+#include "libckpt/codec/torch_state.h"
+#include "libckpt/codec/torch_write.h"
+#include "libckpt/format.h"
+
+#define CKPT_ZERO_VERSION "0.19.8" /* whose files these are */
+#define CKPT_NO_TENSOR UINT32_MAX
+
+/* Of a parameter, beside its master. */
+enum { CKPT_ZERO_MAX_STATES = 7 };
+
+typedef struct ckpt_zero_trained {
+  const char *name;      /* as the group has it */
+  uint32_t tensor, fp32; /* fp32: the master's number, or tensor */
+  uint32_t states[CKPT_ZERO_MAX_STATES];
+} ckpt_zero_trained;
+
+typedef struct ckpt_zero_group {
+  const ckpt_object *object; /* lr, betas, ...; NULL: nothing is known */
+  uint32_t of;               /* the optimizer's group: several may be parts of one */
+  uint32_t first, n;         /* of the parameters */
+  bool has_step, is_number;  /* a step as a tensor, or as an INT */
+  float step;
+  int64_t number;
+} ckpt_zero_group;
+
+typedef struct ckpt_zero_run {
+  ckpt_layout *layout;
+  const ckpt_index *index;
+  ckpt_arena *arena;
+  ckpt_zero_trained *params;
+  uint32_t n_params;
+  ckpt_zero_group *groups;
+  uint32_t n_groups;
+  bool has_order;                         /* the optimizer's groups say which parameter follows which */
+  const char *keys[CKPT_ZERO_MAX_STATES]; /* torch's, of states */
+  uint32_t n_keys;
+  bool *is_trained, *has_master; /* by tensor: a trained parameter; one whose fp32 values are another tensor */
+  uint32_t *numbers;             /* by leaf of the input's objects: tensor, CKPT_NO_TENSOR */
+  uint32_t n_numbers;
+  uint32_t n_leaves;
+  ckpt_torch_part *steps; /* of groups */
+  uint32_t world;
+} ckpt_zero_run;
+
+/* Reduces a description's objects to what a run's files hold; the rest is lost. As ckpt_format's slot. */
+ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+
+/* Finds groups, parameters and states of a layout's index. EUNSUPPORTED names what DeepSpeed has no place for. */
+ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, const ckpt_layout_options *options,
+                               ckpt_error *err);
+
+/* Cuts groups as an engine of stage 3 does whose sub_group_size this is: after the parameter with which what a rank has
+ * of them reaches it. ENOMEM. */
+ckpt_status ckpt_zero_run_split(ckpt_zero_run *run, uint64_t sub_group_size, ckpt_error *err);
+
+/* Leaves: a tensor's, and that of a group's step (NULL: it has none that is a tensor). NULL also when out of memory. */
+ckpt_object *ckpt_zero_leaf(const ckpt_zero_run *run, uint32_t tensor);
+ckpt_object *ckpt_zero_step_leaf(const ckpt_zero_run *run, uint32_t group); /* as above */
+
+/* What such a leaf is, ckpt_torch_item_of; arg: the run. */
+void ckpt_zero_item(const void *arg, uint32_t leaf, ckpt_torch_item *item);
+
+/* An empty dict with room for n keys, and entries of it. A value of NULL is out of memory. */
+ckpt_status ckpt_zero_dict(const ckpt_zero_run *run, uint64_t n, ckpt_object **out, ckpt_error *err);
+ckpt_status ckpt_zero_set(const ckpt_zero_run *run, ckpt_object *dict, const char *key, const ckpt_object *value,
+                          ckpt_error *err); /* as above */
+
+/* A list of n items, NULL at first. */
+ckpt_status ckpt_zero_list(const ckpt_zero_run *run, uint64_t n, ckpt_object **out, ckpt_error *err);
+
+/* The groups as the optimizer of a run says them: params are numbers of the run's groups. */
+ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
+
+/* The loss scaler as DeepSpeed has it: one that scales by 1 where the input had none. */
+ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
+
+/* Whether that scaler changes its scale; whether the model computes in bf16, as far as the input says. */
+bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
+bool ckpt_zero_is_bf16(const ckpt_zero_run *run); /* as above */
+
+/* The object of a model file. with_model: parameters that have masters of their own beside them are in it. */
+ckpt_status ckpt_zero_model(const ckpt_zero_run *run, bool with_model, ckpt_object **out, ckpt_error *err);
+
+/* The same without what holds tensors, and without module: what ranks of stage 3 open. */
+ckpt_status ckpt_zero_without_tensors(const ckpt_zero_run *run, const ckpt_object *root, ckpt_object **out,
+                                      ckpt_error *err);
+
+/* Appends a file that is an archive of root, as ckpt_torch_archive_lay. */
+ckpt_status ckpt_zero_lay(const ckpt_zero_run *run, const char *name, const ckpt_object *root, uint32_t n_leaves,
+                          ckpt_torch_item_of *of, const void *arg, ckpt_error *err);
+
+/* Appends a file that is a text; the side files. */
+ckpt_status ckpt_zero_lay_text(const ckpt_zero_run *run, const char *name, const char *text, ckpt_error *err);
+ckpt_status ckpt_zero_lay_sides(const ckpt_zero_run *run, const char *dtype, ckpt_error *err); /* as above */
+
+/* The name of the folder of a save: global_step<N>. */
+const char *ckpt_zero_tag(const ckpt_zero_run *run);
+
+/* zero_layout.c: as ckpt_format's slot. */
+ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
+
+#endif

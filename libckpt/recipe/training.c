@@ -1,0 +1,332 @@
+/* training.c - see training.h. Runs between the rows of the selection and the check of the plan: the description is not
+ * finished, so that names are looked up in a table of their own. The steps of tensors are read here, one value each. */
+#include "libckpt/recipe/training.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/codec/name_table.h"
+#include "libckpt/codec/torch_params.h"
+#include "libckpt/codec/torch_state.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/weights.h"
+
+enum { NAME_BYTES = 8192, MAX_PARTS = 64 };
+#define NO_TENSOR UINT32_MAX
+#define BF16_KEY "bf16_enabled" /* DeepSpeed's own word; names of its files depend on it */
+
+/* What is known of a described tensor. */
+typedef struct known {
+  uint32_t master; /* of a parameter: its tensor; NO_TENSOR */
+  uint32_t group;  /* of a parameter: its place in the groups, + 1; 0: in none */
+  bool has_states, is_dropped;
+} known;
+
+typedef struct trainer {
+  ckpt_plan *plan;
+  const ckpt_index *from;
+  ckpt_output *output;
+  ckpt_index *described;
+  uint32_t sink, n; /* tensors that the input has */
+  ckpt_name_table *table;
+  known *of;
+  ckpt_object *groups; /* LIST of DICTs that are ours to change; NULL: there are none */
+  bool has_states, has_groups, is_bf16;
+} trainer;
+
+static ckpt_row *row_of(const trainer *t, uint32_t number) {
+  return &t->plan->rows[t->described->tensors[number].origin];
+}
+
+/* ---- parameters and their states --------------------------------------------------------------------------------- */
+
+/* The parameter whose state a tensor is; -1: of none, or it is no state. */
+static int64_t parameter_of(const trainer *t, const ckpt_tensor *state) {
+  char name[NAME_BYTES];
+  size_t n;
+  const char *parameter = ckpt_state_parameter(state->name, &n);
+  if (parameter == NULL || n >= sizeof name) return -1;
+  memcpy(name, parameter, n);
+  name[n] = '\0';
+  int64_t number = ckpt_name_table_find(t->table, name);
+  return number < 0 || t->described->tensors[number].role != CKPT_ROLE_PARAMETER ? -1 : number;
+}
+
+static ckpt_status match_states(trainer *t, ckpt_error *err) {
+  for (uint32_t i = 0; i < t->n; i++) t->of[i].master = NO_TENSOR;
+  for (uint32_t i = 0; i < t->n; i++) {
+    const ckpt_tensor *state = &t->described->tensors[i];
+    size_t n;
+    if (ckpt_role_is_model((ckpt_role)state->role) || ckpt_state_parameter(state->name, &n) == NULL) continue;
+    int64_t number = parameter_of(t, state);
+    if (number < 0)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
+                       "a state of a parameter that is not there under this name (--drop optimizer goes on without)");
+    t->of[number].has_states = t->has_states = true;
+    if (state->role == CKPT_ROLE_MASTER) t->of[number].master = i;
+  }
+  return CKPT_OK;
+}
+
+/* Whether a parameter may be trained, and whether it is: it has states; where nothing has, a group names it; where
+ * there are no groups either, it may be. */
+static bool may_train(const trainer *t, uint32_t i) {
+  const ckpt_tensor *tensor = &t->described->tensors[i];
+  return tensor->role == CKPT_ROLE_PARAMETER && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+}
+
+static bool is_trained(const trainer *t, uint32_t i) {
+  if (!may_train(t, i)) return false;
+  return t->has_states ? t->of[i].has_states : !t->has_groups || t->of[i].group != 0;
+}
+
+/* ---- masters ----------------------------------------------------------------------------------------------------- */
+
+static bool is_same_place(const ckpt_tensor *a, const ckpt_tensor *b) {
+  if (a == NULL || b == NULL || a->dtype != b->dtype || a->n_extents != b->n_extents || a->n_extents == 0) return false;
+  const ckpt_extent *x = &a->extents[0], *y = &b->extents[0];
+  return x->file == y->file && x->offset == y->offset && x->skip == y->skip;
+}
+
+/* The tensor of the input that a row is; NULL: it is made of some. */
+static const ckpt_tensor *leaf_of(const trainer *t, uint32_t number) {
+  const ckpt_expr *expr = row_of(t, number)->expr;
+  return expr->op->rule == CKPT_RULE_LEAF && expr->index == t->from ? expr->tensor : NULL;
+}
+
+static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
+  ckpt_tensor *parameter = &t->described->tensors[i];
+  const ckpt_tensor *leaf = leaf_of(t, i), *stored = leaf == NULL ? NULL : ckpt_stored_copy(t->from, leaf);
+  const bool has_model = t->output->options.has_model, is_alone = t->output->options.stage == 3;
+  ckpt_expr *expr = row_of(t, i)->expr;
+  char name[NAME_BYTES];
+  t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
+  if (t->of[i].master != NO_TENSOR) {
+    const ckpt_tensor *master = leaf_of(t, t->of[i].master);
+    if (is_alone) { /* it is all that the parameter has */
+      row_of(t, i)->expr = row_of(t, t->of[i].master)->expr;
+      parameter->dtype = t->described->tensors[t->of[i].master].dtype;
+      parameter->n_bytes = t->described->tensors[t->of[i].master].n_bytes;
+      t->of[t->of[i].master].is_dropped = true;
+      return CKPT_OK;
+    }
+    if (is_same_place(stored == NULL ? leaf : stored, master)) {
+      t->of[t->of[i].master].is_dropped = !has_model;
+    } else if (stored != NULL) {
+      CKPT_TRY(ckpt_expr_read(&row_of(t, i)->expr, t->plan, t->from, stored, err));
+      parameter->dtype = stored->dtype;
+      parameter->n_bytes = stored->n_bytes;
+    }
+    return CKPT_OK;
+  }
+  if (is_alone) CKPT_TRY(ckpt_expr_cast(&row_of(t, i)->expr, t->plan, expr, CKPT_F32, err));
+  if (is_alone) parameter->n_bytes = parameter->n_elements * sizeof(float), parameter->dtype = CKPT_F32;
+  if (is_alone || (expr->dtype == CKPT_F32 && !has_model)) return CKPT_OK;
+  int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.master", parameter->name);
+  if (n < 0 || n >= NAME_BYTES) return ckpt_fail(err, CKPT_ELIMIT, NULL, parameter->name, "its name is too long");
+  CKPT_TRY(ckpt_expr_cast(&expr, t->plan, expr, CKPT_F32, err));
+  CKPT_TRY(ckpt_plan_add_like(t->plan, t->sink, name, expr, NULL, NULL, err));
+  t->described->tensors[t->described->n_tensors - 1].role = CKPT_ROLE_MASTER;
+  return CKPT_OK;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+/* The dict that has these groups: the object of a torch checkpoint or below it; NULL where there is none. */
+static const ckpt_object *find_optimizer(const ckpt_object *root, const ckpt_object *groups) {
+  if (root == NULL || ckpt_object_get(root, "param_groups") == groups) return root;
+  for (uint64_t i = 0; root->kind == CKPT_OBJECT_DICT && i < root->n && i < MAX_PARTS; i++)
+    if (ckpt_object_get(root->items[2 * i + 1], "param_groups") == groups) return root->items[2 * i + 1];
+  return NULL;
+}
+
+static ckpt_status set_key(ckpt_arena *arena, ckpt_object *dict, const char *key, const ckpt_object *value,
+                           ckpt_error *err) {
+  CKPT_TRY_ALLOC(dict->items[2 * dict->n] = ckpt_object_text(arena, key, strlen(key)), err);
+  CKPT_TRY_ALLOC(dict->items[2 * dict->n + 1] = (ckpt_object *)(uintptr_t)value, err);
+  dict->n++;
+  return CKPT_OK;
+}
+
+/* Groups by names, as copies with room for a step; t->groups stays NULL where there are none. */
+static ckpt_status name_groups(trainer *t, ckpt_error *err) {
+  enum { MAX_GROUPS = 4096, MAX_ENTRIES = 256 };
+  ckpt_arena *arena = &t->described->arena;
+  const ckpt_object *given = ckpt_object_get(t->described->objects, CKPT_STATE_PARAM_GROUPS), *optimizer = NULL;
+  ckpt_object *named = NULL;
+  if (given == NULL) return CKPT_OK;
+  if (ckpt_object_get(t->described->objects, CKPT_TORCH_OBJECT) != NULL)
+    optimizer = find_optimizer(ckpt_object_get(t->described->objects, CKPT_TORCH_OBJECT), given);
+  if (optimizer == NULL) {
+    CKPT_TRY_ALLOC(named = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, NULL), err);
+    named->n = 0;
+    CKPT_TRY(set_key(arena, named, "param_groups", given, err));
+    optimizer = named;
+  }
+  CKPT_TRY(ckpt_torch_name_params(&named, optimizer, t->described, arena, err));
+  const ckpt_object *list = ckpt_object_get(named, "param_groups");
+  if (list == NULL || list->kind != CKPT_OBJECT_LIST || list->n > MAX_GROUPS) return CKPT_OK;
+  CKPT_TRY_ALLOC(t->groups = ckpt_object_new(arena, CKPT_OBJECT_LIST, list->n, NULL), err);
+  for (uint64_t g = 0; g < list->n; g++) {
+    const ckpt_object *group = list->items[g];
+    if (group->kind != CKPT_OBJECT_DICT || group->n > MAX_ENTRIES) {
+      t->groups = NULL;
+      return CKPT_OK;
+    }
+    ckpt_object *copy = ckpt_object_new(arena, CKPT_OBJECT_DICT, group->n + 1, NULL);
+    CKPT_TRY_ALLOC(copy, err);
+    copy->n = group->n;
+    if (group->n != 0) memcpy(copy->items, group->items, 2 * (size_t)group->n * sizeof *copy->items);
+    t->groups->items[g] = copy;
+  }
+  return CKPT_OK;
+}
+
+/* Which group each parameter is in. */
+static ckpt_status match_groups(trainer *t, ckpt_error *err) {
+  for (uint64_t g = 0; t->groups != NULL && g < t->groups->n; g++) {
+    const ckpt_object *params = ckpt_object_get(t->groups->items[g], "params");
+    for (uint64_t i = 0; params != NULL && params->kind == CKPT_OBJECT_LIST && i < params->n; i++) {
+      const ckpt_object *name = params->items[i];
+      int64_t number = name->kind == CKPT_OBJECT_TEXT ? ckpt_name_table_find(t->table, name->text) : -1;
+      if (number < 0 || !may_train(t, (uint32_t)number)) continue;
+      if (t->of[number].group != 0)
+        return ckpt_fail(err, CKPT_EFORMAT, t->from->path, name->text, "it is in two groups of the optimizer");
+      t->of[number].group = (uint32_t)g + 1;
+      t->has_groups = true;
+    }
+  }
+  for (uint32_t i = 0; i < t->n && t->has_states; i++)
+    if (is_trained(t, i) && t->of[i].group == 0)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, t->described->tensors[i].name,
+                       "it has states, and the optimizer's param_groups do not name it (--drop optimizer goes on "
+                       "without)");
+  return CKPT_OK;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_error *err) {
+  const ckpt_tensor *state = &t->described->tensors[i], *stored = leaf_of(t, i);
+  const int64_t number = parameter_of(t, state);
+  double step = 0;
+  if (number < 0 || t->of[number].group == 0) return CKPT_OK; /* of nothing that is trained */
+  if (stored == NULL || stored->n_elements != 1)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name, "a step that is not one value");
+  CKPT_TRY(ckpt_read(t->from, stored, NULL, CKPT_F64, &step, sizeof step, err));
+  double *of = &steps[t->of[number].group - 1];
+  if (*of < 0) *of = step;
+  if (*of != step || !(step >= 0))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
+                     "step %g, and %g of others in its group: DeepSpeed has one for all (--drop optimizer goes on "
+                     "without)",
+                     step, *of);
+  return CKPT_OK;
+}
+
+static ckpt_status read_steps(const trainer *t, double *steps, ckpt_error *err) {
+  ckpt_arena *arena = &t->described->arena;
+  for (uint64_t g = 0; g < t->groups->n; g++) steps[g] = -1;
+  for (uint32_t i = 0; i < t->n; i++) {
+    if (t->described->tensors[i].role != CKPT_ROLE_STEP) continue;
+    CKPT_TRY(take_step(t, i, steps, err));
+    t->of[i].is_dropped = true;
+  }
+  for (uint64_t g = 0; g < t->groups->n; g++) {
+    ckpt_object *group = t->groups->items[g];
+    if (steps[g] < 0) continue;
+    uint64_t place = 0;
+    while (place < group->n &&
+           !(group->items[2 * place]->kind == CKPT_OBJECT_TEXT && strcmp(group->items[2 * place]->text, "step") == 0))
+      place++;
+    const uint64_t n = group->n;
+    group->n = place;
+    CKPT_TRY(set_key(arena, group, "step", ckpt_object_float(arena, steps[g]), err));
+    if (place < n) group->n = n;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status set_steps(const trainer *t, ckpt_error *err) {
+  if (t->groups == NULL) return CKPT_OK;
+  double *steps = calloc((size_t)t->groups->n + 1, sizeof *steps);
+  CKPT_TRY_ALLOC(steps, err);
+  ckpt_status status = read_steps(t, steps, err);
+  free(steps);
+  return status;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+/* The trainer's state with the word that the model computes in bf16, where it does. */
+static ckpt_status make_trainer(const trainer *t, const ckpt_object **out, ckpt_error *err) {
+  const ckpt_object *given = *out = ckpt_object_get(t->described->objects, CKPT_STATE_TRAINER);
+  if (!t->is_bf16 || ckpt_object_get(given, BF16_KEY) != NULL) return CKPT_OK;
+  if (given != NULL && given->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+  const uint64_t n = given == NULL ? 0 : given->n;
+  ckpt_object *copy = ckpt_object_new(&t->described->arena, CKPT_OBJECT_DICT, n + 1, NULL);
+  CKPT_TRY_ALLOC(copy, err);
+  copy->n = n;
+  if (n != 0) memcpy(copy->items, given->items, 2 * (size_t)n * sizeof *copy->items);
+  *out = copy;
+  return set_key(&t->described->arena, copy, BF16_KEY, ckpt_object_bool(&t->described->arena, true), err);
+}
+
+/* The description gets its own objects, with these groups and that. */
+static ckpt_status set_objects(const trainer *t, ckpt_error *err) {
+  const ckpt_object *given = t->described->objects, *training;
+  const uint64_t n = given == NULL ? 0 : given->n;
+  CKPT_TRY(make_trainer(t, &training, err));
+  if (t->groups == NULL && training == NULL) return CKPT_OK;
+  ckpt_object *objects = ckpt_object_new(&t->described->arena, CKPT_OBJECT_DICT, n + 1, NULL);
+  CKPT_TRY_ALLOC(objects, err);
+  bool has_training = training == NULL;
+  objects->n = n;
+  if (n != 0) memcpy(objects->items, given->items, 2 * (size_t)n * sizeof *objects->items);
+  for (uint64_t i = 0; i < n; i++) {
+    if (objects->items[2 * i]->kind != CKPT_OBJECT_TEXT) continue;
+    if (t->groups != NULL && strcmp(objects->items[2 * i]->text, CKPT_STATE_PARAM_GROUPS) == 0)
+      objects->items[2 * i + 1] = t->groups;
+    if (training == NULL || strcmp(objects->items[2 * i]->text, CKPT_STATE_TRAINER) != 0) continue;
+    objects->items[2 * i + 1] = (ckpt_object *)(uintptr_t)training;
+    has_training = true;
+  }
+  if (!has_training) CKPT_TRY(set_key(&t->described->arena, objects, CKPT_STATE_TRAINER, training, err));
+  t->described->objects = objects;
+  return CKPT_OK;
+}
+
+/* The description without the tensors that are dropped. */
+static void compact(const trainer *t) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->described->n_tensors; i++)
+    if (i >= t->n || !t->of[i].is_dropped) t->described->tensors[n++] = t->described->tensors[i];
+  t->described->n_tensors = n;
+}
+
+static ckpt_status add_all(trainer *t, ckpt_error *err) {
+  CKPT_TRY(ckpt_name_table_new(&t->table, t->described, err));
+  CKPT_TRY(match_states(t, err));
+  CKPT_TRY(name_groups(t, err));
+  CKPT_TRY(match_groups(t, err));
+  CKPT_TRY(set_steps(t, err));
+  for (uint32_t i = 0; i < t->n; i++)
+    if (is_trained(t, i)) CKPT_TRY(settle(t, i, err));
+  CKPT_TRY(set_objects(t, err));
+  compact(t);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_training_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_error *err) {
+  ckpt_output *output = &plan->outputs[sink];
+  trainer t = {.plan = plan, .from = from, .output = output, .described = output->described, .sink = sink};
+  t.n = t.described->n_tensors;
+  t.of = calloc((size_t)t.n + 1, sizeof *t.of);
+  CKPT_TRY_ALLOC(t.of, err);
+  ckpt_status status = add_all(&t, err);
+  ckpt_name_table_free(t.table);
+  free(t.of);
+  return status;
+}

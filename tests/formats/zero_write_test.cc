@@ -1,0 +1,177 @@
+// Writing of DeepSpeed's checkpoints: what is read back, in every stage and at uneven numbers of ranks; what they have
+// no place for. That DeepSpeed itself goes on from them is tests/interop/test_deepspeed.py.
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "libckpt/recipe/convert.h"
+}
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/";
+
+struct Target {
+  const char *format;
+  uint32_t stage, world;
+};
+
+// Every row of the input that --include says, written as a run of other ranks.
+ckpt_status write(const std::string &input, const std::string &output, const Target &target, ckpt_error *err,
+                  const char *include = "all", uint64_t memory = 16 << 20) {
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  run.memory = memory;
+  run.n_threads = 2;
+  ckpt_convert_options options = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.include = include;
+  ckpt_convert_target to = {};
+  to.path = output.c_str();
+  to.to = target.format;
+  to.stage = target.stage;
+  to.world = target.world;
+  IndexPointer index = open(input, err, false);
+  if (index == nullptr) return CKPT_EINTERNAL;
+  ckpt_plan *plan = nullptr;
+  ckpt_convert_request request = {};
+  request.verb = "reshard";
+  request.from = index.get();
+  request.targets = &to;
+  request.n_targets = 1;
+  request.options = &options;
+  ckpt_status status = ckpt_plan_new(&plan, err);
+  if (status == CKPT_OK) status = ckpt_convert_plan(plan, &request, err);
+  if (status == CKPT_OK) status = ckpt_convert_run(plan, &request, &run, nullptr, err);
+  ckpt_plan_free(plan);
+  return status;
+}
+
+std::string digest_of(const std::string &path, const char *include = "all") {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err, false);
+  if (index == nullptr) return text_of(err);
+  ckpt_hash_options options = {};
+  options.struct_size = sizeof options;
+  options.include = include;
+  ckpt_digest digest;
+  char text[80];
+  if (ckpt_hash(index.get(), &options, &digest, &err) != CKPT_OK) return text_of(err);
+  return ckpt_digest_text(&digest, text);
+}
+
+const Target kTargets[] = {{"universal", 0, 1}, {"universal", 0, 3}, {"zero", 1, 1}, {"zero", 1, 5},
+                           {"zero", 2, 3},      {"zero", 3, 1},      {"zero", 3, 4}, {"zero", 3, 17}};
+
+// Runs with masters have all their tensors again, to the bit.
+TEST(ZeroWrite, WhatIsReadIsWhatWasThere) {
+  for (const char *name : {"stage1", "bf16-optimizer", "stage2-fp16", "round-robin", "alignment", "stage3-bf16"})
+    for (const Target &target : kTargets) {
+      Folder folder;
+      ckpt_error err = {};
+      const std::string out = folder / "out", back = folder / "back";
+      ASSERT_EQ(write(kData + "zero/" + name, out, target, &err), CKPT_OK) << text_of(err);
+      EXPECT_EQ(digest_of(out), digest_of(kData + "zero/" + name)) << name << " " << target.format << target.stage;
+      ASSERT_EQ(write(out, back, {"zero", 3, 2}, &err), CKPT_OK) << text_of(err);
+      EXPECT_EQ(digest_of(back), digest_of(kData + "zero/" + name)) << name << " " << target.format << target.stage;
+    }
+}
+
+// Runs without masters get those that their parameters are.
+TEST(ZeroWrite, ParametersAreTheirOwnMasters) {
+  for (const char *name : {"zero/stage0", "dcp/fsdp4"})
+    for (const Target &target : kTargets) {
+      Folder folder;
+      ckpt_error err = {};
+      const std::string out = folder / "out", once = folder / "once";
+      ASSERT_EQ(write(kData + name, out, target, &err), CKPT_OK) << text_of(err);
+      ASSERT_EQ(write(kData + name, once, {"universal", 0, 1}, &err), CKPT_OK) << text_of(err);
+      EXPECT_EQ(digest_of(out, "model"), digest_of(kData + name, "model")) << name;
+      EXPECT_EQ(digest_of(out), digest_of(once)) << name << " " << target.format << target.stage;
+      EXPECT_EQ(digest_of(out, "optimizer").rfind("ckpt1:", 0), 0u);
+    }
+}
+
+TEST(ZeroWrite, ObjectsAreThoseOfTheRun) {
+  for (const Target &target : kTargets) {
+    Folder folder;
+    ckpt_error err = {};
+    const std::string out = folder / "out";
+    ASSERT_EQ(write(kData + "zero/stage2-fp16", out, target, &err), CKPT_OK) << text_of(err);
+    IndexPointer was = open(kData + "zero/stage2-fp16", &err, false), is = open(out, &err, false);
+    ASSERT_NE(is, nullptr) << text_of(err);
+    EXPECT_EQ(is->step, 3);
+    for (const char *key : {CKPT_STATE_PARAM_GROUPS, CKPT_STATE_SCHEDULER, CKPT_STATE_LOSS_SCALER})
+      EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(was->objects, key), ckpt_object_get(is->objects, key))) << key;
+    const ckpt_object *trainer = ckpt_object_get(is->objects, CKPT_STATE_TRAINER);
+    EXPECT_STREQ(ckpt_object_get(trainer, "note")->text, "kept as it is");
+    EXPECT_EQ(ckpt_object_get(trainer, "global_steps")->integer, 3);
+    EXPECT_STREQ(is->format, target.format);
+    for (uint32_t i = 0; i < is->n_notes; i++) EXPECT_FALSE(is->notes[i].is_problem) << is->notes[i].text;
+  }
+}
+
+// With round-robin gradients param_shapes is in the order of the ranks; what is written, in that of the optimizer.
+TEST(ZeroWrite, OrderIsThatOfTheOptimizer) {
+  ckpt_error err = {};
+  IndexPointer plain = open(kData + "zero/stage2-bf16", &err, false),
+               mixed = open(kData + "zero/round-robin", &err, false);
+  for (int group : {0, 1}) {
+    const ckpt_object *a = ckpt_object_get(plain->objects, CKPT_STATE_PARAM_GROUPS)->items[group];
+    const ckpt_object *b = ckpt_object_get(mixed->objects, CKPT_STATE_PARAM_GROUPS)->items[group];
+    EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(a, "params"), ckpt_object_get(b, "params"))) << group;
+  }
+}
+
+TEST(ZeroWrite, WeightsAloneGoByTheGroups) {
+  for (const Target &target : kTargets) {
+    Folder folder;
+    ckpt_error err = {};
+    const std::string out = folder / "out";
+    ASSERT_EQ(write(kData + "zero/stage1", out, target, &err, "model"), CKPT_OK) << text_of(err);
+    EXPECT_EQ(digest_of(out, "model"), digest_of(kData + "zero/stage1", "model"));
+    IndexPointer index = open(out, &err, false);
+    EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.up.weight.exp_avg"), nullptr);
+    EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.fixed.weight.master"), nullptr);
+  }
+}
+
+// Bytes do not depend on memory or on threads.
+TEST(ZeroWrite, TilesDoNotMatter) {
+  for (const Target &target : kTargets) {
+    Folder folder;
+    ckpt_error err = {};
+    ASSERT_EQ(write(kData + "zero/stage3", folder / "a", target, &err), CKPT_OK) << text_of(err);
+    ASSERT_EQ(write(kData + "zero/stage3", folder / "b", target, &err, "all", 5 << 20), CKPT_OK) << text_of(err);
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(folder / "a"))
+      if (entry.is_regular_file()) {
+        const std::string name = std::filesystem::relative(entry.path(), folder / "a");
+        EXPECT_TRUE(slurp(entry.path()) == slurp(folder / ("b/" + name))) << name;
+      }
+  }
+}
+
+TEST(ZeroWrite, WhatHasNoPlaceIsNamed) {
+  const struct {
+    const char *input, *message;
+    Target target;
+  } cases[] = {
+      {"gpt2-tiny", "parameters stand in the order of an optimizer in ZeRO, and the input names none", {"zero", 2, 2}},
+      {"dcp/objects", "tensor 'optimizer.state.w.exp_avg': its parameter is no floating one", {"universal", 0, 1}},
+      {"dcp/app.safetensors", "it has states, and the optimizer's param_groups do not name it", {"zero", 1, 1}},
+  };
+  Folder other;
+  ckpt_error wrong = {};
+  EXPECT_EQ(write(kData + "zero/stage1", other / "out", {"zero", 4, 1}, &wrong), CKPT_EINVAL) << text_of(wrong);
+  for (const auto &c : cases) {
+    Folder folder;
+    ckpt_error err = {};
+    EXPECT_EQ(write(kData + c.input, folder / "out", c.target, &err), CKPT_EUNSUPPORTED);
+    EXPECT_NE(text_of(err).find(c.message), std::string::npos) << text_of(err);
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
+}
+
+}  // namespace
+}  // namespace formats_testing

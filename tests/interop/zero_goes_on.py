@@ -1,0 +1,83 @@
+"""Runs of DeepSpeed, one after the other: each trains and saves, or goes on from a folder, and says its next losses.
+
+    python zero_goes_on.py OUT.json '[{"world", "stage", "precision", "more", "rest", "save": FOLDER or "load": FOLDER},
+                                      {"argv": [...]}, ...]'
+
+What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
+a norm depends on the partition.
+"""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
+import make_zero  # noqa: E402  (sets what DeepSpeed goes by)
+
+BEFORE, BEHIND = 3, 3  # steps
+
+
+def engine_of(torch, deepspeed, job):
+    torch.manual_seed(1)
+    model = make_zero.model_of(torch)
+    learned = [p for p in model.parameters() if p.requires_grad]
+    decay = job.get("decay", [0.1, 0.0])
+    groups = [{"params": [p for p in learned if p.dim() > 1], "weight_decay": decay[0]},
+              {"params": [p for p in learned if p.dim() == 1], "weight_decay": decay[-1]}]
+    if len(decay) == 1:
+        groups = learned
+    config = make_zero.config_of(job["stage"], job["precision"], job.get("more", {}),
+                                 dict({"gradient_clipping": 0.0}, **job.get("rest", {})))
+    if job.get("is_universal"):
+        config["checkpoint"] = {"load_universal": True}
+    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(groups, lr=0.05, weight_decay=decay[0]), config=config)
+    return engine
+
+
+def work(rank, out, job, port):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job["world"]), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(port))
+    import deepspeed
+    import torch
+    import torch.distributed as dist
+    torch.set_num_threads(1)
+    make_zero.patch(job["precision"])
+    deepspeed.init_distributed("gloo")
+    engine, client = engine_of(torch, deepspeed, job), {}
+    if "load" in job:
+        path, client = engine.load_checkpoint(job["load"])
+        assert path is not None, "nothing was loaded"
+        assert engine.global_steps == BEFORE, engine.global_steps
+    else:
+        for i in range(BEFORE):
+            make_zero.step(torch, engine, 0, i)
+        engine.save_checkpoint(job["save"], client_state={"note": "kept as it is", "table": make_zero.client_tensor(torch)})
+    losses = [make_zero.step(torch, engine, 0, i) for i in range(BEFORE, BEFORE + BEHIND)]
+    if rank == 0:
+        with open(out, "w") as file:
+            json.dump({"losses": losses, "lr": engine.get_lr(), "note": client.get("note")}, file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    import deepspeed  # noqa: F401  (before the fork)
+    import torch
+    import torch.multiprocessing as mp
+    torch.set_num_threads(1)
+    said = []
+    for i, job in enumerate(json.loads(sys.argv[2])):
+        if "argv" in job:
+            subprocess.run(job["argv"], check=True)
+            continue
+        part = sys.argv[1] + ".part"
+        mp.start_processes(work, args=(part, job, 29300 + (os.getpid() + 7 * i) % 290), nprocs=job["world"],
+                           start_method="fork")
+        with open(part) as file:
+            said.append(json.load(file))
+    with open(sys.argv[1], "w") as file:
+        json.dump(said, file)
+
+
+if __name__ == "__main__":
+    main()
