@@ -33,7 +33,7 @@ static const char *const parts_patterns[] = {"latest", NULL}; /* say which folde
 static const char *const parts_folders[] = {
     "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
 static const char *const checkpoint_folders[] = {"checkpoint-*", NULL};
-static const char *const script_patterns[] = {"zero_to_fp32.py", "zero_to_torch.py", NULL}; /* read what they lie with */
+static const char *const script_patterns[] = {"zero_to_fp32.py", "zero_to_torch.py", NULL}; /* read what is here */
 static const char *const tokenizer_patterns[] = {
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
     "added_tokens.json", "special_tokens_map.json", NULL};
