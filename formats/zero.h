@@ -147,6 +147,9 @@ ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckp
 /* Whether a key at the top of a model file, of n bytes, is one that DeepSpeed itself writes. */
 bool ckpt_zero_is_own(const char *key, size_t n);
 
+/* Whether the ds_config of a model's or an optimizer's file asks for round_robin_gradients. */
+bool ckpt_zero_is_round_robin(const ckpt_object *root);
+
 /* Makes what the files hold beside tensors the index's objects, and sets its step and writer. root: of the first model
  * file, whose nodes are the index's. */
 ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err);

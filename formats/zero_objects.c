@@ -189,14 +189,18 @@ static ckpt_status set_writer(ckpt_zero *zero, const ckpt_object *root, ckpt_err
   return CKPT_OK;
 }
 
+bool ckpt_zero_is_round_robin(const ckpt_object *root) {
+  const ckpt_object *config = ckpt_object_get(ckpt_object_get(root, "ds_config"), "zero_optimization");
+  const ckpt_object *said = ckpt_object_get(config, "round_robin_gradients");
+  return said != NULL && said->kind == CKPT_OBJECT_BOOL && said->boolean;
+}
+
 ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
   enum { OWN_OBJECTS = 4 };
   zero->index->objects = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n + OWN_OBJECTS, NULL);
   CKPT_TRY_ALLOC(zero->index->objects, err);
   zero->index->objects->n = 0;
-  const ckpt_object *config = ckpt_object_get(ckpt_object_get(root, "ds_config"), "zero_optimization");
-  const ckpt_object *is_round_robin = ckpt_object_get(config, "round_robin_gradients");
-  zero->is_round_robin = is_round_robin != NULL && is_round_robin->kind == CKPT_OBJECT_BOOL && is_round_robin->boolean;
+  zero->is_round_robin = ckpt_zero_is_round_robin(root);
   CKPT_TRY(add_groups(zero, err));
   CKPT_TRY(add_object(zero, CKPT_STATE_SCHEDULER, ckpt_object_get(root, "lr_scheduler"), err));
   CKPT_TRY(add_object(zero, CKPT_STATE_LOSS_SCALER, zero->loss_scaler, err));

@@ -8,8 +8,10 @@
  *    "ds_config", "ds_version"}
  *
  * In stages 1 and 2 the parameters of a group follow each other, and the whole is cut among the ranks; the mappings say
- * where they are, whatever their order. In stage 3 each parameter is cut among the ranks. */
+ * where they are, but for those of round_robin_gradients (goes_by_order). In stage 3 each parameter is cut among the
+ * ranks. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/zero.h"
@@ -269,13 +271,37 @@ static uint64_t padding_of(const ckpt_object *paddings, uint32_t group, uint64_t
   return n < 0 ? 0 : (uint64_t)n;
 }
 
-/* Stages 1 and 2 without mappings (DeepSpeed before 0.7): the order of param_shapes. */
-static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_object *paddings, ckpt_error *err) {
+/* Whether the parameters of a group lie in the order of param_shapes, whatever its mappings say. There are none before
+ * DeepSpeed 0.7; with round_robin_gradients, which orders parameters anew, they are made of the old order, as long as
+ * nothing is padded. */
+static bool goes_by_order(const ckpt_zero *zero, const ckpt_object *paddings, bool is_mapped, uint32_t group) {
+  const ckpt_object *of = ckpt_foreign_arg(paddings, group);
+  if (!is_mapped || !zero->is_round_robin) return !is_mapped;
+  for (uint64_t i = 0; of != NULL && of->kind == CKPT_OBJECT_LIST && i < of->n; i++)
+    if (padding_of(paddings, group, i) != 0) return false;
+  return true;
+}
+
+/* Forgets the pieces of the parameters in groups that go by order; by_order: of each group. */
+static void drop_mapped(ckpt_zero *zero, const bool *by_order) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < zero->n_pieces; i++)
+    if (!by_order[zero->params[zero->pieces[i].param].group]) zero->pieces[n++] = zero->pieces[i];
+  zero->n_pieces = n;
+  for (uint32_t i = 0; i < zero->n_params; i++)
+    if (zero->params[i].group != UINT32_MAX && by_order[zero->params[i].group])
+      zero->params[i].n_held = zero->params[i].n_pieces = 0;
+  for (uint32_t i = 0; i < zero->world * zero->n_groups; i++)
+    if (by_order[i % zero->n_groups]) zero->flats[i].n_taken = 0;
+}
+
+/* Stages 1 and 2: cuts the groups that go by order. */
+static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_object *paddings, const bool *by_order, ckpt_error *err) {
   cursor c = {.step = zero->n_groups, .n_left = zero->world};
   uint64_t n_short = 0;
   for (uint32_t i = 0, of_group = 0; i < zero->n_params && n_short == 0; i++) {
     const ckpt_zero_param *param = &zero->params[i];
-    if (param->group == UINT32_MAX) continue;
+    if (param->group == UINT32_MAX || !by_order[param->group]) continue;
     bool is_next = i == 0 || zero->params[i - 1].group != param->group;
     if (is_next) c = (cursor){.flat = param->group, .step = zero->n_groups, .n_left = zero->world};
     of_group = is_next ? 0 : of_group + 1;
@@ -284,6 +310,16 @@ static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_object *paddings, ckpt
       CKPT_TRY(advance(zero, &c, UINT32_MAX, padding_of(paddings, param->group, of_group), &n_short, err));
   }
   return CKPT_OK; /* what is short is said with the parameter */
+}
+
+static ckpt_status order_groups(ckpt_zero *zero, const ckpt_object *paddings, bool is_mapped, ckpt_error *err) {
+  bool *by_order = calloc((size_t)zero->n_groups + 1, sizeof *by_order);
+  CKPT_TRY_ALLOC(by_order, err);
+  for (uint32_t g = 0; g < zero->n_groups; g++) by_order[g] = goes_by_order(zero, paddings, is_mapped, g);
+  drop_mapped(zero, by_order);
+  ckpt_status status = cut_groups(zero, paddings, by_order, err);
+  free(by_order);
+  return status;
 }
 
 /* What of a group's partitions is no parameter's is padding: a few elements for each rank, and those for alignment. */
@@ -338,6 +374,7 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
   const ckpt_object *state = state_of(r, 0), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
   zero->groups = r->groups;
+  zero->is_round_robin = ckpt_zero_is_round_robin(r->file.graph.root);
   ckpt_zero_take_step(zero, step);
   zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
   return find_slots(zero, r, err);
@@ -364,7 +401,7 @@ static ckpt_status read_others(ckpt_zero *zero, const rank_file *first, ckpt_err
     CKPT_TRY(status);
   }
   const ckpt_object *paddings = ckpt_object_get(first->inner, "param_alignment_paddings");
-  if (zero->stage < 3 && !is_mapped) CKPT_TRY(cut_groups(zero, paddings, err));
+  if (zero->stage < 3) CKPT_TRY(order_groups(zero, paddings, is_mapped, err));
   return check_groups(zero, paddings, err);
 }
 
