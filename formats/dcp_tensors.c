@@ -298,6 +298,9 @@ static ckpt_status find_strides_behind(adder *a, const ckpt_extent *extent, cons
                                        const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
   ckpt_torch_layout layout;
   uint64_t volume, reach = 1, far;
+  CKPT_TRY(ckpt_dcp_slice_check(
+      a->index->source, &(ckpt_dcp_slice){.file = extent->file, .offset = extent->offset, .n_bytes = extent->n_stored},
+      err));
   CKPT_TRY(ckpt_decode_layout(&layout, a->index->source, extent, err));
   CKPT_TRY(check_layout(a, extent, &layout, tensor, counts, err));
   bool is_dense = layout.start == 0 && ckpt_product_u64(counts, layout.rank, &volume);

@@ -62,7 +62,16 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
 }
 
 /* Each trained parameter has what the others have, in one dtype. */
+static ckpt_status check_row(const ckpt_tensor *a, const ckpt_tensor *b, ckpt_error *err) {
+  if (a->dtype == b->dtype) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, a->name, "is %s, and %s is %s: ZeRO has one row of all",
+                   ckpt_dtype_name((ckpt_dtype)a->dtype), b->name, ckpt_dtype_name((ckpt_dtype)b->dtype));
+}
+
 static ckpt_status check_states(const ckpt_zero_run *run, ckpt_error *err) {
+  const ckpt_tensor *tensors = run->index->tensors;
+  for (uint32_t i = 0; i < run->n_params; i++)
+    CKPT_TRY(check_row(&tensors[run->params[i].fp32], &tensors[run->params[0].fp32], err));
   for (uint32_t i = 0; i < run->n_params; i++)
     for (uint32_t slot = 0; slot < run->n_keys; slot++) {
       const ckpt_zero_trained *param = &run->params[i], *first = &run->params[0];
@@ -70,10 +79,7 @@ static ckpt_status check_states(const ckpt_zero_run *run, ckpt_error *err) {
         return ckpt_fail(
             err, CKPT_EUNSUPPORTED, NULL, param->states[slot] == CKPT_NO_TENSOR ? param->name : first->name,
             "it has no %s, and other parameters have one (--drop optimizer goes on without)", run->keys[slot]);
-      const ckpt_tensor *a = &run->index->tensors[param->states[slot]], *b = &run->index->tensors[first->states[slot]];
-      if (a->dtype != b->dtype)
-        return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, a->name, "is %s, and %s is %s: ZeRO has one row of all",
-                         ckpt_dtype_name((ckpt_dtype)a->dtype), b->name, ckpt_dtype_name((ckpt_dtype)b->dtype));
+      CKPT_TRY(check_row(&tensors[param->states[slot]], &tensors[first->states[slot]], err));
     }
   return CKPT_OK;
 }

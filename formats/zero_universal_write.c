@@ -85,11 +85,14 @@ static ckpt_status lay_file(const ckpt_zero_run *run, const char *tag, const cha
 
 static ckpt_status check_name(const ckpt_zero_run *run, const ckpt_zero_trained *param, ckpt_error *err) {
   enum { MAX_FOLDER_BYTES = 255 };
-  if (strchr(param->name, '/') != NULL || param->name[0] == '.' || strlen(param->name) > MAX_FOLDER_BYTES)
+  bool is_folder = strchr(param->name, '/') == NULL && param->name[0] != '.' && param->name[0] != '\0' &&
+                   strcmp(param->name, "optimizer_state.pt") != 0 && strlen(param->name) <= MAX_FOLDER_BYTES;
+  if (!is_folder)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->tensor].name,
                      "no folder can have its name, which universal checkpoints have one for (--rename)");
   for (uint32_t slot = 0; slot < run->n_keys; slot++)
-    if (strchr(run->keys[slot], '/') != NULL || run->keys[slot][0] == '.' || strcmp(run->keys[slot], "fp32") == 0)
+    if (strchr(run->keys[slot], '/') != NULL || run->keys[slot][0] == '.' || run->keys[slot][0] == '\0' ||
+        strcmp(run->keys[slot], "fp32") == 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->states[slot]].name,
                        "no file can have its name, which universal checkpoints have one for (--rename)");
   return CKPT_OK;

@@ -30,9 +30,9 @@ typedef struct reducer {
   ckpt_object *objects;
 } reducer;
 
-/* Whether a graph is plain data, with no tensors but those that are written for their own sake. */
+/* Whether a graph is plain data without cycles, with no tensors but those that are written for their own sake. */
 static bool is_plain(reducer *r, const ckpt_object *node, int depth) {
-  enum { MAX_DEPTH = 200, PLAIN = 1 };
+  enum { MAX_DEPTH = 200, PLAIN = 1, OPEN = 2 };
   if (node == NULL || depth == MAX_DEPTH) return node == NULL;
   if (node->kind == CKPT_OBJECT_TENSOR) {
     const uint32_t number = node->tensor < r->n_numbers ? r->numbers[node->tensor] : UINT32_MAX;
@@ -43,12 +43,12 @@ static bool is_plain(reducer *r, const ckpt_object *node, int depth) {
   if (node->kind <= CKPT_OBJECT_BYTES) return true;
   uint64_t *known = ckpt_node_map_at(&r->seen, node);
   if (known == NULL) return false;
-  if (*known == PLAIN) return true; /* or being looked at */
-  *known = PLAIN;
+  if (*known != 0) return *known == PLAIN;
+  *known = OPEN; /* or found not to be */
   bool all = true;
   for (uint64_t i = 0; i < ckpt_object_n_children(node) && all; i++) all = is_plain(r, node->items[i], depth + 1);
   known = ckpt_node_map_at(&r->seen, node);
-  if (!all && known != NULL) *known = 0;
+  if (all && known != NULL) *known = PLAIN;
   return all;
 }
 
@@ -59,8 +59,17 @@ static ckpt_status put(reducer *r, const char *key, const ckpt_object *value, ck
   return CKPT_OK;
 }
 
-/* Keeps an entry that is plain; another one is lost. */
+/* Whether there is a place for an entry: DeepSpeed's own keys mean something else. */
+static bool has_place(const char *key, const ckpt_object *value) {
+  if (strcmp(key, CKPT_STATE_SCHEDULER) == 0 || strcmp(key, CKPT_STATE_TRAINER) == 0) return true;
+  if (strcmp(key, CKPT_STATE_LOSS_SCALER) == 0) return ckpt_object_get(value, "cur_scale") != NULL;
+  if (strncmp(key, CLIENT_PREFIX, sizeof CLIENT_PREFIX - 1) == 0) key += sizeof CLIENT_PREFIX - 1;
+  return !ckpt_zero_is_own(key, strlen(key));
+}
+
+/* Keeps an entry that is plain and has a place; another one is lost. */
 static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
+  if (!has_place(key, value)) return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
   if (is_plain(r, value, 0)) return put(r, key, value, err);
   return ckpt_losses_add(r->losses, err, "%.200s (no plain data)", key);
 }
@@ -82,14 +91,13 @@ static ckpt_status plain_dict(reducer *r, const char *of, ckpt_object **out, con
 }
 
 static ckpt_status keep_groups(reducer *r, const ckpt_object *groups, ckpt_error *err) {
-  if (groups->kind != CKPT_OBJECT_LIST) return keep(r, CKPT_STATE_PARAM_GROUPS, groups, err);
+  bool is_known = groups->kind == CKPT_OBJECT_LIST;
+  for (uint64_t i = 0; is_known && i < groups->n; i++) is_known = groups->items[i]->kind == CKPT_OBJECT_DICT;
+  if (!is_known) return ckpt_losses_add(r->losses, err, "%s (no list of groups)", CKPT_STATE_PARAM_GROUPS);
   ckpt_object *copies = ckpt_object_new(r->losses->arena, CKPT_OBJECT_LIST, groups->n, NULL);
   CKPT_TRY_ALLOC(copies, err);
-  for (uint64_t i = 0; i < groups->n; i++) {
-    copies->items[i] = groups->items[i];
-    if (groups->items[i]->kind == CKPT_OBJECT_DICT)
-      CKPT_TRY(plain_dict(r, "optimizer.param_groups", &copies->items[i], groups->items[i], err));
-  }
+  for (uint64_t i = 0; i < groups->n; i++)
+    CKPT_TRY(plain_dict(r, "optimizer.param_groups", &copies->items[i], groups->items[i], err));
   return put(r, CKPT_STATE_PARAM_GROUPS, copies, err);
 }
 
@@ -205,7 +213,7 @@ static ckpt_object *size_of(const ckpt_zero_run *run, const ckpt_tensor *tensor)
 /* A group as it is, but for its params, and for a step that is a state. */
 static ckpt_status copy_group(const ckpt_zero_run *run, const ckpt_zero_group *group, ckpt_object **out,
                               ckpt_error *err) {
-  const uint64_t n = group->object == NULL ? 0 : group->object->n;
+  const uint64_t n = group->object == NULL || group->object->kind != CKPT_OBJECT_DICT ? 0 : group->object->n;
   CKPT_TRY(ckpt_zero_dict(run, n + 1, out, err));
   for (uint64_t i = 0; i < n; i++) {
     const ckpt_object *key = group->object->items[2 * i];
@@ -346,7 +354,10 @@ static ckpt_status set_others(const ckpt_zero_run *run, ckpt_object *root, const
 /* Marks the tensors of a plain graph. */
 static ckpt_status mark(const ckpt_zero_run *run, const ckpt_object *node, uint8_t *is_placed, ckpt_node_map *seen,
                         ckpt_error *err) {
-  if (node->kind == CKPT_OBJECT_TENSOR) is_placed[run->numbers[node->tensor]] = 1;
+  if (node->kind == CKPT_OBJECT_TENSOR) {
+    const uint32_t number = node->tensor < run->n_numbers ? run->numbers[node->tensor] : UINT32_MAX;
+    if (number < run->index->n_tensors) is_placed[number] = 1;
+  }
   if (node->kind < CKPT_OBJECT_LIST || node->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
   uint64_t *known = ckpt_node_map_at(seen, node);
   CKPT_TRY_ALLOC(known, err);
@@ -426,12 +437,13 @@ static bool holds_tensor(const ckpt_object *node, ckpt_node_map *seen) {
   if (node->kind == CKPT_OBJECT_TENSOR) return true;
   uint64_t *known = ckpt_node_map_at(seen, node);
   if (known == NULL) return true;
-  if (*known != 0) return *known == 2;
-  *known = 1;
+  enum { HOLDS = 1, HOLDS_NONE = 2 };
+  if (*known != 0) return *known == HOLDS;
+  *known = HOLDS; /* or being looked at */
   bool holds = false;
   for (uint64_t i = 0; i < ckpt_object_n_children(node) && !holds; i++) holds = holds_tensor(node->items[i], seen);
   known = ckpt_node_map_at(seen, node);
-  if (known != NULL && holds) *known = 2;
+  if (known != NULL && !holds) *known = HOLDS_NONE;
   return holds;
 }
 

@@ -253,8 +253,12 @@ uint64_t ckpt_source_links(ckpt_source *source, uint32_t file) {
 }
 
 uint32_t ckpt_source_count(const ckpt_source *source) { return source->n_files; }
-const char *ckpt_source_name(const ckpt_source *source, uint32_t file) { return source->files[file]->name; }
-const char *ckpt_source_path(const ckpt_source *source, uint32_t file) { return source->files[file]->path; }
+const char *ckpt_source_name(const ckpt_source *source, uint32_t file) {
+  return file < source->n_files ? source->files[file]->name : ""; /* of a literal */
+}
+const char *ckpt_source_path(const ckpt_source *source, uint32_t file) {
+  return file < source->n_files ? source->files[file]->path : NULL;
+}
 uint64_t ckpt_source_size(const ckpt_source *source, uint32_t file) { return source->files[file]->n_bytes; }
 const char *ckpt_source_root(const ckpt_source *source) { return source->root_path == NULL ? "" : source->root_path; }
 uint64_t ckpt_source_bytes_read(const ckpt_source *source) { return source->n_bytes_read; }

@@ -21,7 +21,8 @@ typedef struct archive {
   const void *arg;
   uint32_t *keys;  /* of each leaf's storage, + 1: in order of first use; 0 while it has not been used */
   uint32_t *order; /* leaves by key */
-  uint32_t n_storages, file;
+  uint32_t n_leaves, n_storages, file;
+  bool has_stray;           /* the object has a leaf that is none of n_leaves */
   ckpt_zip_record *records; /* N_BEFORE, n_storages, N_BEHIND */
   uint64_t directory;
   char id[41];
@@ -67,6 +68,10 @@ typedef struct leaf_printer {
 static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *leaf) {
   leaf_printer *p = arg;
   archive *a = p->archive;
+  if (leaf->tensor >= a->n_leaves) {
+    a->has_stray = true;
+    return;
+  }
   const ckpt_torch_item item = item_of(a, leaf->tensor);
   char key[N_KEY];
   const uint32_t storage = item.view == NULL ? leaf->tensor : item.storage;
@@ -122,6 +127,7 @@ static ckpt_status make_records(archive *a, ckpt_arena *arena, ckpt_error *err) 
   ckpt_out_checksum(&out, err);
   print_pickle(a, &out);
   CKPT_TRY(ckpt_out_end(&out));
+  if (a->has_stray) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "an object holds a tensor that is not laid out");
   uint32_t n = N_BEFORE + a->n_storages + N_BEHIND; /* the storages were counted just now */
   CKPT_TRY_ALLOC(a->records = ckpt_arena_array(arena, n, sizeof *a->records), err);
   a->records[0] = (ckpt_zip_record){.name = before[0], .n_bytes = out.n_bytes, .crc32 = out.crc32};
@@ -224,7 +230,8 @@ ckpt_status ckpt_torch_archive_lay(ckpt_layout *layout, const ckpt_object *root,
   if (n_leaves > CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND) /* a record of each */
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u tensors, a torch file holds at most %d", n_leaves,
                      CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND);
-  *a = (archive){.index = layout->index, .root = root, .of = of, .arg = arg, .file = layout->n_files - 1};
+  *a = (archive){
+      .index = layout->index, .root = root, .of = of, .arg = arg, .n_leaves = n_leaves, .file = layout->n_files - 1};
   CKPT_TRY_ALLOC(a->keys = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->keys), err);
   CKPT_TRY_ALLOC(a->order = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->order), err);
   CKPT_TRY(make_records(a, layout->arena, err));

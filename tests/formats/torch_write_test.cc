@@ -267,7 +267,7 @@ TEST_F(Renamed, ManyNamesOfOneTensor) {
   EXPECT_NE(Object(folder_ / "many.pt", {nullptr}).find("k000001"), std::string::npos);
   Object(folder_ / "many.pt", {"s/^k/l/", nullptr});
   EXPECT_TRUE(Has("l000000") && Has("l149999"));
-  EXPECT_LT((clock() - started) / CLOCKS_PER_SEC, 10);
+  EXPECT_LT((clock() - started) / CLOCKS_PER_SEC, 100); /* a loop over pairs of names takes hours */
 }
 
 // Names that the nested object would change: one dict of all, which keeps them, and a word about it.

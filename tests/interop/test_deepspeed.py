@@ -150,7 +150,8 @@ def test_zero_of_stage_3_goes_on(folder):
 
 def test_zero_of_round_robin_goes_on(folder):
     for world in (2, 4):
-        all_go_on(folder, "bf16", 2, world, *zero_targets((1, 2), (2, 1)), more={"round_robin_gradients": True})
+        os.mkdir(os.path.join(folder, str(world)))
+        all_go_on(os.path.join(folder, str(world)), "bf16", 2, world, *zero_targets((1, 2), (2, 1)), more={"round_robin_gradients": True})
 
 
 if __name__ == "__main__":
