@@ -125,11 +125,21 @@ static ckpt_status open_rank(rank_file *r, ckpt_zero *zero, uint32_t rank, ckpt_
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 /* The states that the first rank has, of the first group that has some. */
+/* The state that says most: an empty group has none, or one without a step. */
+static const ckpt_object *first_state(const rank_file *r) {
+  const ckpt_object *first = NULL;
+  for (uint64_t g = 0; g < r->flats->n; g++) {
+    const ckpt_object *state = state_of(r, g);
+    if (state != NULL && ckpt_object_field(state, "step") != NULL) return state;
+    if (first == NULL) first = state;
+  }
+  return first;
+}
+
 static ckpt_status find_slots(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;
-  const ckpt_object *state = NULL;
-  for (uint64_t g = 0; g < zero->n_groups && state == NULL; g++) state = state_of(r, g);
+  const ckpt_object *state = first_state(r);
   if (state == NULL && r->states != NULL && r->states->n != 0) return bad(r, "states of no group", err);
   for (uint64_t i = 0; state != NULL && i < state->n; i++) {
     const ckpt_object *key = state->items[2 * i];
@@ -372,7 +382,7 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
     return bad(r, "the same partitions again and again", err);
   zero->n_groups = (uint32_t)r->flats->n;
   const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
-  const ckpt_object *state = state_of(r, 0), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
+  const ckpt_object *state = first_state(r), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
   zero->groups = r->groups;
   zero->is_round_robin = ckpt_zero_is_round_robin(r->file.graph.root);
   ckpt_zero_take_step(zero, step);

@@ -44,14 +44,21 @@ const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_reque
 static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
   uint32_t *rows = *out = calloc((size_t)from->n_tensors + 1, sizeof *rows);
   CKPT_TRY_ALLOC(rows, err);
+  bool *is_described = calloc((size_t)plan->n_rows + 1, sizeof *is_described);
+  CKPT_TRY_ALLOC(is_described, err);
+  for (uint32_t i = 0; i < plan->n_outputs; i++)
+    for (uint32_t k = 0; k < plan->outputs[i].described->n_tensors; k++)
+      if (plan->outputs[i].described->tensors[k].origin < plan->n_rows)
+        is_described[plan->outputs[i].described->tensors[k].origin] = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
     const ckpt_expr *leaf = row->expr;
-    bool is_dropped = plan->is_checked && row->sink < plan->n_outputs && row->tensor == NULL;
-    if (leaf->op->rule == CKPT_RULE_LEAF && leaf->index == from && leaf->view == NULL && !is_dropped &&
-        row->sink != CKPT_VALUE_SINK)
-      rows[leaf->tensor - from->tensors] = i + 1;
+    bool is_dropped = row->sink < plan->n_outputs && !is_described[i];
+    bool is_own = leaf->op->rule == CKPT_RULE_LEAF && leaf->index == from && leaf->view == NULL &&
+                  leaf->tensor >= from->tensors && leaf->tensor < from->tensors + from->n_tensors; /* no stored copy */
+    if (is_own && !is_dropped && row->sink != CKPT_VALUE_SINK) rows[leaf->tensor - from->tensors] = i + 1;
   }
+  free(is_described);
   return CKPT_OK;
 }
 
@@ -85,6 +92,11 @@ static ckpt_status add_digests(ckpt_plan *plan, const ckpt_index *from, const ch
 ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_quantize_options *quantize = request->quantize;
   plan->wants_side_sums = true;
+  for (uint32_t i = 0; i < plan->n_outputs; i++)
+    if (plan->outputs[i].format->caps.masters)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                       "a receipt of %s output is not there yet: it has tensors that the input has not",
+                       plan->outputs[i].format->name);
   CKPT_TRY(check_text(request->options->input, err));
   if (request->like_path != NULL) CKPT_TRY(check_text(request->like_path, err));
   for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
