@@ -399,11 +399,10 @@ static ckpt_status set_counts(const ckpt_zero_run *run, ckpt_object *root, ckpt_
     int64_t value;
   } counts[] = {{"global_steps", step},
                 {"skipped_steps", 0},
-                {"global_samples", 0},
                 {"dp_world_size", run->world},
                 {"mp_world_size", 1}};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-    if (strcmp(counts[i].key, "global_samples") == 0 || ckpt_object_get(root, counts[i].key) != NULL) continue;
+    if (ckpt_object_get(root, counts[i].key) != NULL) continue;
     CKPT_TRY(ckpt_zero_set(run, root, counts[i].key, ckpt_object_int(run->arena, counts[i].value), err));
   }
   return CKPT_OK;
