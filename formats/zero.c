@@ -308,6 +308,7 @@ const ckpt_format ckpt_format_zero = {
              .side_files = true,
              .ranks = true,
              .masters = true,
+             .stages = CKPT_ZERO_STAGES,
              .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,

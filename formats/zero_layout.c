@@ -374,9 +374,9 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_
 }
 
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
-  const uint32_t stage = options->stage == 0 ? 3 : options->stage;
+  const uint32_t stage = options->stage == 0 ? CKPT_ZERO_STAGES : options->stage;
   ckpt_zero_run *run;
-  if (stage > 3) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "stage %u (ZeRO has 1 to 3)", stage);
+  if (stage > CKPT_ZERO_STAGES) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "stage %u (ZeRO has 1 to 3)", stage);
   CKPT_TRY(ckpt_zero_run_find(&run, layout, options, err));
   layout->is_folder = true;
   if (!run->has_order)

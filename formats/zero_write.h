@@ -12,6 +12,7 @@
 #include "libckpt/format.h"
 
 #define CKPT_ZERO_VERSION "0.19.8" /* whose files these are */
+#define CKPT_ZERO_STAGES 3
 #define CKPT_NO_TENSOR UINT32_MAX
 
 /* Of a parameter, beside its master. */

@@ -33,6 +33,7 @@ typedef struct ckpt_caps {
   bool graphs;     /* what computes with the tensors */
   bool ranks;      /* cut among the ranks of a job: what reshard writes and consolidate reads */
   bool masters;    /* a trained parameter has one, whatever the model computes with (recipe/training.h) */
+  uint32_t stages; /* of ZeRO: numbered from 1, the last is the default; 0: there are none */
   uint64_t dtypes; /* bit i: ckpt_dtype i */
   uint32_t max_rank;
 } ckpt_caps;

@@ -85,7 +85,6 @@ typedef struct ckpt_layout_options {
   uint64_t shard_size;     /* bytes per file, 0: the format's default */
   uint32_t world;          /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
   uint32_t stage;          /* of ZeRO: 1 to 3; 0: the format's default */
-  bool has_model;          /* of a format with masters: parameters that are their own stand beside them all the same */
   int zstd_level;          /* 0: none */
   bool is_folder;          /* the output path is a folder */
   const char *name;        /* of the output's one file, without folders; NULL: it has none */

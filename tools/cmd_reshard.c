@@ -1,6 +1,5 @@
 /* cmd_reshard.c - `ckpt reshard`: weights and optimizer states, cut for another number of ranks. */
-#include <string.h>
-
+#include "libckpt/format.h"
 #include "report.h"
 #include "shared_options.h"
 #include "writing.h"
@@ -44,7 +43,8 @@ static int run(ckpt_args *args) {
                           .has_ranks = true,
                           .drops_nothing = true};
   if (read_world(args, &writing.world, &err) != CKPT_OK) return ckpt_report_error(args, &err);
-  if (writing.stage != 0 && strcmp(writing.to, "zero") != 0) {
+  const ckpt_format *to = ckpt_format_find(writing.to);
+  if (writing.stage != 0 && to != NULL && to->caps.stages == 0) {
     (void)ckpt_args_fail(args, &err, "--stage is of --to zero");
     return ckpt_report_error(args, &err);
   }

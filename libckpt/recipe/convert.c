@@ -297,9 +297,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_output *output = &plan->outputs[sink];
   output->options.shard_size = target->shard_size;
   output->options.world = target->world;
-  output->options.stage = target->stage;
-  if (target->stage == 0 && strcmp(output->format->name, "zero") == 0) output->options.stage = 3;
-  output->options.has_model = target->stage == 1 || target->stage == 2;
+  output->options.stage = target->stage != 0 ? target->stage : output->format->caps.stages;
   output->options.zstd_level = (int)target->zstd_level;
   output->options.external_data = options->external_data;
   if (options->link && !request->discards) CKPT_TRY(set_link_folder(plan, output, err));

@@ -63,7 +63,7 @@ static ckpt_status check_target(const ckpt_recorded *r, const struct verb *verb,
     const char *what;
   } rules[] = {{target->shard_size == 0 || is_folder, "shard_size"},
                {target->world == 0 || format->caps.ranks, "world"},
-               {target->stage == 0 || (strcmp(format->name, "zero") == 0 && target->stage <= 3), "stage"},
+               {target->stage <= format->caps.stages, "stage"},
                {target->zstd_level == 0 || (format->caps.zstd && target->zstd_level <= MAX_ZSTD_LEVEL), "zstd_level"},
                {strcmp(verb->name, "join") != 0 || !is_folder, "verb"},
                {strcmp(verb->name, "consolidate") != 0 || !format->caps.ranks, "verb"}};

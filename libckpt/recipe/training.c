@@ -99,7 +99,8 @@ static const ckpt_tensor *leaf_of(const trainer *t, uint32_t number) {
 static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   ckpt_tensor *parameter = &t->described->tensors[i];
   const ckpt_tensor *leaf = leaf_of(t, i), *stored = leaf == NULL ? NULL : ckpt_stored_copy(t->from, leaf);
-  const bool has_model = t->output->options.has_model, is_alone = t->output->options.stage == 3;
+  const uint32_t stage = t->output->options.stage;
+  const bool has_model = stage == 1 || stage == 2, is_alone = stage == 3;
   ckpt_expr *expr = row_of(t, i)->expr;
   char name[NAME_BYTES];
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
