@@ -65,7 +65,11 @@ static ckpt_status match_states(trainer *t, ckpt_error *err) {
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
                        "a state of a parameter that is not there under this name (--drop optimizer goes on without)");
     t->of[number].has_states = t->has_states = true;
-    if (state->role == CKPT_ROLE_MASTER) t->of[number].master = i;
+    if (state->role != CKPT_ROLE_MASTER) continue;
+    if (!ckpt_tensor_same_shape(&t->described->tensors[number], state))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
+                       "a master of another shape than its parameter (--drop optimizer goes on without)");
+    t->of[number].master = i;
   }
   return CKPT_OK;
 }

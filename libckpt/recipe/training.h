@@ -8,8 +8,8 @@
  * - a parameter that a master stood for is what the model computed with again;
  * - a trained parameter has a master, and both in stages 1 and 2; else a parameter that is its own master is there once;
  * - the step of a group of parameters, which is one value, stands in the group, as a FLOAT where it was a tensor.
- * Groups name their parameters. EUNSUPPORTED for states of a parameter that is not there or in no group, and steps that
- * differ within a group. */
+ * Groups name their parameters. EUNSUPPORTED for states of a parameter that is not there or in no group, masters of
+ * another shape than it, and steps that differ within a group. */
 ckpt_status ckpt_training_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_error *err);
 
 #endif
