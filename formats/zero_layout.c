@@ -292,14 +292,6 @@ static void model_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
   }
 }
 
-static ckpt_status set_names(const ckpt_zero_run *run, ckpt_object *dict, const ckpt_tensor *tensor,
-                             const ckpt_object *leaf, ckpt_error *err) {
-  CKPT_TRY(ckpt_zero_set(run, dict, tensor->name, leaf, err));
-  for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
-    CKPT_TRY(ckpt_zero_set(run, dict, *alias, leaf, err));
-  return CKPT_OK;
-}
-
 /* What module and frozen_param_fragments are on a rank. */
 static ckpt_status make_module(model_file *f, uint32_t rank, ckpt_object *root, ckpt_error *err) {
   const ckpt_zero_run *run = f->run;
@@ -312,9 +304,9 @@ static ckpt_status make_module(model_file *f, uint32_t rank, ckpt_object *root, 
     const ckpt_tensor *tensor = &run->index->tensors[i];
     if (!ckpt_role_is_model((ckpt_role)tensor->role)) continue;
     const bool is_buffer = tensor->role == CKPT_ROLE_BUFFER;
-    CKPT_TRY(set_names(
-        run, module, tensor,
-        is_buffer ? ckpt_zero_leaf(run, i) : ckpt_object_tensor(run->arena, run->n_leaves + f->n_frozen + i), err));
+    const ckpt_object *leaf =
+        is_buffer ? ckpt_zero_leaf(run, i) : ckpt_object_tensor(run->arena, run->n_leaves + f->n_frozen + i);
+    CKPT_TRY(ckpt_zero_set_names(run, module, tensor, leaf, err));
   }
   for (uint32_t i = 0; i < f->n_frozen; i++) {
     const ckpt_tensor *tensor = &run->index->tensors[f->frozen[i]];

@@ -279,10 +279,8 @@ ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 /* ---- the model file -----------------------------------------------------------------------------------------------
  */
 
-/* A tensor under all its names. */
-static ckpt_status set_names(const ckpt_zero_run *run, ckpt_object *dict, uint32_t number, ckpt_error *err) {
-  const ckpt_tensor *tensor = &run->index->tensors[number];
-  const ckpt_object *leaf = ckpt_zero_leaf(run, number);
+ckpt_status ckpt_zero_set_names(const ckpt_zero_run *run, ckpt_object *dict, const ckpt_tensor *tensor,
+                                const ckpt_object *leaf, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_set(run, dict, tensor->name, leaf, err));
   for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
     CKPT_TRY(ckpt_zero_set(run, dict, *alias, leaf, err));
@@ -304,7 +302,7 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, bool 
     bool is_elsewhere = run->is_trained[i] && (!with_model || !run->has_master[i]);
     if (!ckpt_role_is_model((ckpt_role)tensor->role) || is_elsewhere) continue;
     const uint64_t first = module->n;
-    CKPT_TRY(set_names(run, module, i, err));
+    CKPT_TRY(ckpt_zero_set_names(run, module, tensor, ckpt_zero_leaf(run, i), err));
     for (uint64_t name = first; name < module->n && tensor->role == CKPT_ROLE_BUFFER; name++)
       buffers->items[buffers->n++] = module->items[2 * name];
     if (tensor->role != CKPT_ROLE_PARAMETER || run->is_trained[i]) continue;
@@ -346,7 +344,7 @@ static ckpt_status set_others(const ckpt_zero_run *run, ckpt_object *root, const
     const uint32_t i = run->index->by_name[k];
     const ckpt_tensor *tensor = &run->index->tensors[i];
     if (ckpt_role_is_model((ckpt_role)tensor->role) || ckpt_state_parameter(tensor->name, &n) != NULL) continue;
-    if (!is_placed[i]) CKPT_TRY(set_names(run, root, i, err));
+    if (!is_placed[i]) CKPT_TRY(ckpt_zero_set_names(run, root, tensor, ckpt_zero_leaf(run, i), err));
   }
   return CKPT_OK;
 }
@@ -397,10 +395,7 @@ static ckpt_status set_counts(const ckpt_zero_run *run, ckpt_object *root, ckpt_
   const struct {
     const char *key;
     int64_t value;
-  } counts[] = {{"global_steps", step},
-                {"skipped_steps", 0},
-                {"dp_world_size", run->world},
-                {"mp_world_size", 1}};
+  } counts[] = {{"global_steps", step}, {"skipped_steps", 0}, {"dp_world_size", run->world}, {"mp_world_size", 1}};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     if (ckpt_object_get(root, counts[i].key) != NULL) continue;
     CKPT_TRY(ckpt_zero_set(run, root, counts[i].key, ckpt_object_int(run->arena, counts[i].value), err));

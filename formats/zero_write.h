@@ -75,6 +75,10 @@ ckpt_status ckpt_zero_dict(const ckpt_zero_run *run, uint64_t n, ckpt_object **o
 ckpt_status ckpt_zero_set(const ckpt_zero_run *run, ckpt_object *dict, const char *key, const ckpt_object *value,
                           ckpt_error *err); /* as above */
 
+/* A leaf under all names of its tensor. */
+ckpt_status ckpt_zero_set_names(const ckpt_zero_run *run, ckpt_object *dict, const ckpt_tensor *tensor,
+                                const ckpt_object *leaf, ckpt_error *err);
+
 /* A list of n items, NULL at first. */
 ckpt_status ckpt_zero_list(const ckpt_zero_run *run, uint64_t n, ckpt_object **out, ckpt_error *err);
 
