@@ -12,7 +12,6 @@
 
 #define CKPT_ZERO_LATEST "latest"
 #define CKPT_ZERO_SUFFIX "_states.pt"
-#define CKPT_ZERO_BF16 "bf16_enabled" /* in the trainer's state; recipe/training.c says it too */
 
 /* A torch file of the checkpoint, opened as an index of its own: names are paths in its object, and the object's leaves
  * are its numbers. */

@@ -167,9 +167,9 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
     CKPT_TRY_ALLOC(name, err);
     if (!is_tensors(value, 0)) CKPT_TRY(add_object(zero, name, value, err));
   }
-  if (is_bf16(zero, root) && ckpt_object_get(trainer, CKPT_ZERO_BF16) == NULL) {
+  if (is_bf16(zero, root) && ckpt_object_get(trainer, CKPT_TRAINER_BF16) == NULL) {
     ckpt_object **pair = &trainer->items[2 * trainer->n++];
-    CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(&zero->index->arena, CKPT_ZERO_BF16, strlen(CKPT_ZERO_BF16)), err);
+    CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(&zero->index->arena, CKPT_TRAINER_BF16, strlen(CKPT_TRAINER_BF16)), err);
     CKPT_TRY_ALLOC(pair[1] = ckpt_object_bool(&zero->index->arena, true), err);
   }
   return trainer->n == 0 ? CKPT_OK : add_object(zero, CKPT_STATE_TRAINER, trainer, err);

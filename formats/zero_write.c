@@ -250,7 +250,8 @@ bool ckpt_zero_is_dynamic(const ckpt_zero_run *run) {
 }
 
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run) {
-  const ckpt_object *is_on = ckpt_object_get(ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER), CKPT_ZERO_BF16);
+  const ckpt_object *is_on =
+      ckpt_object_get(ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER), CKPT_TRAINER_BF16);
   return is_on != NULL && is_on->kind == CKPT_OBJECT_BOOL && is_on->boolean;
 }
 

@@ -11,6 +11,9 @@
 /* The key of an index's objects that holds what torch.load would give. */
 #define CKPT_TORCH_OBJECT "torch"
 
+/* In the trainer's state: the model computes in bf16. DeepSpeed's own word; names of its files depend on it. */
+#define CKPT_TRAINER_BF16 "bf16_enabled"
+
 /* A state of one parameter: torch's key of it, its canonical name (object.h; never longer), and its role. */
 typedef struct ckpt_torch_state {
   const char *key, *name;

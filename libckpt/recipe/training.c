@@ -15,7 +15,6 @@
 
 enum { NAME_BYTES = 8192, MAX_PARTS = 64 };
 #define NO_TENSOR UINT32_MAX
-#define BF16_KEY "bf16_enabled" /* DeepSpeed's own word; names of its files depend on it */
 
 /* What is known of a described tensor. */
 typedef struct known {
@@ -268,7 +267,7 @@ static ckpt_status set_steps(const trainer *t, ckpt_error *err) {
 /* The trainer's state with the word that the model computes in bf16, where it does. */
 static ckpt_status make_trainer(const trainer *t, const ckpt_object **out, ckpt_error *err) {
   const ckpt_object *given = *out = ckpt_object_get(t->described->objects, CKPT_STATE_TRAINER);
-  if (!t->is_bf16 || ckpt_object_get(given, BF16_KEY) != NULL) return CKPT_OK;
+  if (!t->is_bf16 || ckpt_object_get(given, CKPT_TRAINER_BF16) != NULL) return CKPT_OK;
   if (given != NULL && given->kind != CKPT_OBJECT_DICT) return CKPT_OK;
   const uint64_t n = given == NULL ? 0 : given->n;
   ckpt_object *copy = ckpt_object_new(&t->described->arena, CKPT_OBJECT_DICT, n + 1, NULL);
@@ -276,7 +275,7 @@ static ckpt_status make_trainer(const trainer *t, const ckpt_object **out, ckpt_
   copy->n = n;
   if (n != 0) memcpy(copy->items, given->items, 2 * (size_t)n * sizeof *copy->items);
   *out = copy;
-  return set_key(&t->described->arena, copy, BF16_KEY, ckpt_object_bool(&t->described->arena, true), err);
+  return set_key(&t->described->arena, copy, CKPT_TRAINER_BF16, ckpt_object_bool(&t->described->arena, true), err);
 }
 
 /* The description gets its own objects, with these groups and that. */
