@@ -173,5 +173,103 @@ TEST(ZeroWrite, WhatHasNoPlaceIsNamed) {
   }
 }
 
+// A model of one parameter, and a master that is not of its shape.
+TEST(ZeroWrite, MastersHaveTheShapeOfTheirParameters) {
+  const std::string header =
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
+      "\"optimizer.state.a.master\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,32]}}";
+  for (const Target &target : kTargets) {
+    Folder folder;
+    ckpt_error err = {};
+    spill(folder / "in.safetensors", safetensors(header, std::string(32, '\0')));
+    EXPECT_EQ(write(folder / "in.safetensors", folder / "out", target, &err), CKPT_EUNSUPPORTED);
+    EXPECT_NE(text_of(err).find("a master of another shape than its parameter"), std::string::npos) << text_of(err);
+    EXPECT_NE(text_of(err).find("optimizer.state.a.master"), std::string::npos) << text_of(err);
+  }
+}
+
+// Objects that no file of DeepSpeed holds: they end, and are named.
+class HostileObjects : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ckpt_error err = {};
+    index_ = open_bytes(bytes_, &err);
+    ASSERT_NE(index_, nullptr) << text_of(err);
+    arena_ = &index_->arena;
+    index_->objects = Dict(8);
+  }
+  ckpt_object *Dict(uint64_t n) {
+    ckpt_object *dict = ckpt_object_new(arena_, CKPT_OBJECT_DICT, n, nullptr);
+    dict->n = 0;
+    return dict;
+  }
+  void Set(ckpt_object *dict, const char *key, ckpt_object *value) {
+    dict->items[2 * dict->n] = ckpt_object_text(arena_, key, strlen(key));
+    dict->items[2 * dict->n++ + 1] = value;
+  }
+  ckpt_object *List(ckpt_object *item) {
+    ckpt_object *list = ckpt_object_new(arena_, CKPT_OBJECT_LIST, 1, nullptr);
+    list->items[0] = item;
+    return list;
+  }
+  ckpt_object *Cycle() {
+    ckpt_object *inner = List(nullptr);
+    return inner->items[0] = List(inner);
+  }
+  // What is lost on the way; the checkpoint is read again.
+  std::vector<std::string> Losses(const char *format) {
+    Folder folder;
+    ckpt_error err = {};
+    std::vector<std::string> losses;
+    spill(folder, formats_testing::write(format, index_.get(), {}, &err, &losses));
+    EXPECT_EQ(err.status, CKPT_OK) << text_of(err);
+    again_ = open(folder.path(), &err, false);
+    EXPECT_NE(again_, nullptr) << text_of(err);
+    return losses;
+  }
+
+  const std::string bytes_ =
+      safetensors("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", std::string(16, '\0'));
+  IndexPointer index_{nullptr, ckpt_index_free}, again_{nullptr, ckpt_index_free};
+  ckpt_arena *arena_ = nullptr;
+};
+
+TEST_F(HostileObjects, CyclesAndDepthsAreNoData) {
+  ckpt_object *group = Dict(3), *scheduler = Dict(2), *trainer = Dict(2), *deep = ckpt_object_none(arena_);
+  for (int i = 0; i < 300; i++) deep = List(deep);
+  Set(group, "lr", ckpt_object_float(arena_, 0.5));
+  Set(group, "betas", Cycle());
+  Set(group, "params", List(ckpt_object_text(arena_, "a", 1)));
+  Set(scheduler, "self", scheduler);
+  Set(trainer, "note", ckpt_object_text(arena_, "kept", 4));
+  Set(trainer, "again", trainer);
+  Set(index_->objects, CKPT_STATE_PARAM_GROUPS, List(group));
+  Set(index_->objects, CKPT_STATE_SCHEDULER, scheduler);
+  Set(index_->objects, CKPT_STATE_TRAINER, trainer);
+  Set(index_->objects, "client_state.deep", deep);
+  for (const char *format : {"zero", "universal"}) {
+    EXPECT_EQ(Losses(format),
+              (std::vector<std::string>{"optimizer.param_groups.betas (no plain data)", "scheduler (no plain data)",
+                                        "trainer.again (no plain data)", "client_state.deep (no plain data)"}));
+    ASSERT_NE(again_, nullptr);
+    const ckpt_object *groups = ckpt_object_get(again_->objects, CKPT_STATE_PARAM_GROUPS);
+    ASSERT_TRUE(groups != nullptr && groups->n == 1);
+    EXPECT_EQ(ckpt_object_get(groups->items[0], "lr")->number, 0.5);
+    EXPECT_EQ(ckpt_object_get(groups->items[0], "betas"), nullptr);
+    EXPECT_STREQ(ckpt_object_get(ckpt_object_get(again_->objects, CKPT_STATE_TRAINER), "note")->text, "kept");
+  }
+}
+
+TEST_F(HostileObjects, GroupsAreAListOfDicts) {
+  ckpt_object *of_number = List(ckpt_object_int(arena_, 7)), *of_group = List(Dict(1));
+  for (ckpt_object *groups : {of_number, List(of_group), Dict(1), Cycle()}) {
+    index_->objects->n = 0;
+    Set(index_->objects, CKPT_STATE_PARAM_GROUPS, groups);
+    EXPECT_EQ(Losses("universal"), (std::vector<std::string>{"optimizer.param_groups (no list of groups)"}));
+    ASSERT_NE(again_, nullptr);
+    EXPECT_NE(ckpt_index_find(again_.get(), "a"), nullptr);
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing
