@@ -38,10 +38,8 @@ bool ckpt_zero_is_own(const char *key, size_t n) {
 }
 
 static ckpt_status add_object(ckpt_zero *zero, const char *key, const ckpt_object *value, ckpt_error *err) {
-  ckpt_object *objects = zero->index->objects;
   if (value == NULL || value->kind == CKPT_OBJECT_NONE) return CKPT_OK;
-  CKPT_TRY_ALLOC(objects->items[2 * objects->n] = ckpt_object_text(&zero->index->arena, key, strlen(key)), err);
-  objects->items[2 * objects->n++ + 1] = (ckpt_object *)(uintptr_t)value;
+  CKPT_TRY_ALLOC(ckpt_object_put(&zero->index->arena, zero->index->objects, key, value), err);
   return CKPT_OK;
 }
 
@@ -105,8 +103,7 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, const ckpt_obj
       CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, err));
   }
   if (zero->step == NULL || ckpt_object_get(group, "step") != NULL) return CKPT_OK;
-  CKPT_TRY_ALLOC(copy->items[2 * copy->n] = ckpt_object_text(arena, "step", 4), err);
-  copy->items[2 * copy->n++ + 1] = (ckpt_object *)(uintptr_t)zero->step;
+  CKPT_TRY_ALLOC(ckpt_object_put(arena, copy, "step", zero->step), err);
   return CKPT_OK;
 }
 
@@ -168,9 +165,8 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
     if (!is_tensors(value, 0)) CKPT_TRY(add_object(zero, name, value, err));
   }
   if (is_bf16(zero, root) && ckpt_object_get(trainer, CKPT_TRAINER_BF16) == NULL) {
-    ckpt_object **pair = &trainer->items[2 * trainer->n++];
-    CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(&zero->index->arena, CKPT_TRAINER_BF16, strlen(CKPT_TRAINER_BF16)), err);
-    CKPT_TRY_ALLOC(pair[1] = ckpt_object_bool(&zero->index->arena, true), err);
+    ckpt_arena *arena = &zero->index->arena;
+    CKPT_TRY_ALLOC(ckpt_object_put(arena, trainer, CKPT_TRAINER_BF16, ckpt_object_bool(arena, true)), err);
   }
   return trainer->n == 0 ? CKPT_OK : add_object(zero, CKPT_STATE_TRAINER, trainer, err);
 }

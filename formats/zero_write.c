@@ -53,9 +53,7 @@ static bool is_plain(reducer *r, const ckpt_object *node, int depth) {
 }
 
 static ckpt_status put(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
-  ckpt_object *objects = r->objects;
-  CKPT_TRY_ALLOC(objects->items[2 * objects->n] = ckpt_object_text(r->losses->arena, key, strlen(key)), err);
-  objects->items[2 * objects->n++ + 1] = (ckpt_object *)(uintptr_t)value;
+  CKPT_TRY_ALLOC(ckpt_object_put(r->losses->arena, r->objects, key, value), err);
   return CKPT_OK;
 }
 
@@ -183,10 +181,7 @@ ckpt_status ckpt_zero_dict(const ckpt_zero_run *run, uint64_t n, ckpt_object **o
 
 ckpt_status ckpt_zero_set(const ckpt_zero_run *run, ckpt_object *dict, const char *key, const ckpt_object *value,
                           ckpt_error *err) {
-  ckpt_object **pair = &dict->items[2 * dict->n];
-  CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(run->arena, key, strlen(key)), err);
-  CKPT_TRY_ALLOC(pair[1] = (ckpt_object *)(uintptr_t)value, err);
-  dict->n++;
+  CKPT_TRY_ALLOC(ckpt_object_put(run->arena, dict, key, value), err);
   return CKPT_OK;
 }
 

@@ -86,6 +86,14 @@ ckpt_object *ckpt_object_new(ckpt_arena *arena, ckpt_object_kind kind, uint64_t 
   return object;
 }
 
+ckpt_object *ckpt_object_put(ckpt_arena *arena, ckpt_object *dict, const char *key, const ckpt_object *value) {
+  ckpt_object *text = value == NULL ? NULL : ckpt_object_text(arena, key, strlen(key));
+  if (text == NULL) return NULL;
+  dict->items[2 * dict->n] = text;
+  dict->items[2 * dict->n++ + 1] = (ckpt_object *)(uintptr_t)value;
+  return dict;
+}
+
 const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key) {
   if (dict == NULL || dict->kind != CKPT_OBJECT_DICT) return NULL;
   size_t n = strlen(key);

@@ -98,6 +98,9 @@ ckpt_object *ckpt_object_bytes(ckpt_arena *arena, const void *bytes, uint64_t n_
 ckpt_object *ckpt_object_tensor(ckpt_arena *arena, uint32_t tensor);                    /* as above */
 /* A LIST, TUPLE, SET, DICT or FOREIGN with room for n items or pairs, all NULL. name only for FOREIGN. */
 ckpt_object *ckpt_object_new(ckpt_arena *arena, ckpt_object_kind kind, uint64_t n, const char *name);
+/* Puts a text key and its value behind the n pairs of a DICT, which has room for them: the dict. NULL also where value
+ * is. */
+ckpt_object *ckpt_object_put(ckpt_arena *arena, ckpt_object *dict, const char *key, const ckpt_object *value);
 
 /* The value of a text key in a DICT; NULL if there is none or dict is no DICT. The last of equal keys wins. */
 const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key);

@@ -33,10 +33,7 @@ static const ckpt_object *entry_of(const ckpt_object *top, const char *key, cons
 
 static ckpt_status add_object(ckpt_index *index, const char *key, const ckpt_object *value, ckpt_error *err) {
   if (value == NULL) return CKPT_OK;
-  ckpt_object **pair = &index->objects->items[2 * index->objects->n++];
-  pair[0] = ckpt_object_text(&index->arena, key, strlen(key));
-  pair[1] = (ckpt_object *)(uintptr_t)value;
-  CKPT_TRY_ALLOC(pair[0], err);
+  CKPT_TRY_ALLOC(ckpt_object_put(&index->arena, index->objects, key, value), err);
   return CKPT_OK;
 }
 

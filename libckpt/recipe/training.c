@@ -148,9 +148,7 @@ static const ckpt_object *find_optimizer(const ckpt_object *root, const ckpt_obj
 
 static ckpt_status set_key(ckpt_arena *arena, ckpt_object *dict, const char *key, const ckpt_object *value,
                            ckpt_error *err) {
-  CKPT_TRY_ALLOC(dict->items[2 * dict->n] = ckpt_object_text(arena, key, strlen(key)), err);
-  CKPT_TRY_ALLOC(dict->items[2 * dict->n + 1] = (ckpt_object *)(uintptr_t)value, err);
-  dict->n++;
+  CKPT_TRY_ALLOC(ckpt_object_put(arena, dict, key, value), err);
   return CKPT_OK;
 }
 
