@@ -252,6 +252,7 @@ const ckpt_format ckpt_format_dcp = {
              .objects = true,
              .training_state = true,
              .side_files = true,
+             .items = true,
              .zstd = true,
              .ranks = true,
              .dtypes = CKPT_TORCH_DTYPES,

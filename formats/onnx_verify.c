@@ -38,14 +38,14 @@ static int compare_claims(const void *a, const void *b) {
 
 static ckpt_status take_claims(checking *c, const ckpt_index *index, ckpt_error *err) {
   const struct ckpt_graph *graph = index->graph;
-  if (index->n_tensors != graph->n_slots) return CKPT_OK; /* some are broken, which is told: the others have moved */
-  c->claims = calloc((size_t)graph->n_slots + 1, sizeof *c->claims);
+  c->claims = calloc((size_t)index->n_tensors + 1, sizeof *c->claims);
   CKPT_TRY_ALLOC(c->claims, err);
   uint32_t n = 0;
-  for (uint32_t i = 0; i < graph->n_slots; i++) {
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
-    if (graph->slots[i].checksum == NULL || tensor->n_extents == 0) continue;
-    c->claims[n++] = (claim){tensor->extents->file, graph->slots[i].checksum, tensor->name};
+    const char *checksum = graph->slots[tensor->origin].checksum; /* where others are broken the numbers have moved */
+    if (checksum == NULL || tensor->n_extents == 0) continue;
+    c->claims[n++] = (claim){tensor->extents->file, checksum, tensor->name};
   }
   qsort(c->claims, n, sizeof *c->claims, compare_claims);
   for (uint32_t i = 0; i < n; i++) {

@@ -29,6 +29,7 @@ typedef struct ckpt_caps {
   bool side_files;
   bool ggml;       /* tensors and metadata as ggml has them: typed values, its names and order; what presets are for */
   bool shards;     /* one file, or several in a folder where the output is one: what split makes of it */
+  bool items;      /* a file is several archives, one after another, and none as a whole */
   bool zstd;       /* items can be compressed */
   bool graphs;     /* what computes with the tensors */
   bool ranks;      /* cut among the ranks of a job: what reshard writes and consolidate reads */

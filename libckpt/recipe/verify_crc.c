@@ -8,6 +8,7 @@
 #include "libckpt/codec/zip.h"
 #include "libckpt/decode.h"
 #include "libckpt/error.h"
+#include "libckpt/format.h"
 #include "libckpt/grow.h"
 #include "libckpt/recipe/unpacked.h"
 #include "libckpt/recipe/verify.h"
@@ -91,14 +92,16 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
   return CKPT_OK;
 }
 
-/* Files that no tensor lies in: archives all the same, whose damage may be why; or what says what the tensors are. */
+/* Files that no tensor lies in: archives all the same, whose damage may be why; or what says what the tensors are.
+ * Where items lie in one of several archives, which the broken ones are, is not known: no record of it is compared. */
 static ckpt_status add_rest(checking *c, ckpt_error *err) {
   for (uint32_t i = 0; i < c->index->n_side_files; i++) c->is_seen[c->index->side_files[i].file] = true;
   const uint64_t n_others = c->counts->n_others;
+  const bool is_of_items = ckpt_caps_of(c->index).items;
   for (uint32_t file = 0; file < ckpt_source_count(c->index->source); file++) {
     const uint32_t n = c->n;
     if (c->is_seen[file]) continue;
-    CKPT_TRY(add_file(c, file, err));
+    if (!is_of_items) CKPT_TRY(add_file(c, file, err));
     if (c->n == n && c->counts->bare == NULL) c->counts->bare = ckpt_source_name(c->index->source, file);
   }
   c->counts->n_others = n_others;

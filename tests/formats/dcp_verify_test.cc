@@ -21,7 +21,8 @@ std::string found_in(const ckpt_index *index, ckpt_crc_counts *counts) {
   EXPECT_EQ(ckpt_verify_crc(&findings, index, &run, counts, &err), CKPT_OK) << text_of(err);
   std::string text;
   for (size_t i = 0; i < findings.n; i++)
-    text += std::string(findings.items[i].tensor) + ": " + findings.items[i].message + "\n";
+    text += std::string(findings.items[i].tensor == nullptr ? "" : findings.items[i].tensor) + ": " +
+            findings.items[i].message + "\n";
   ckpt_findings_free(&findings);
   return text;
 }
@@ -63,6 +64,21 @@ TEST(DcpVerify, ItemsOfBytesHaveChecksums) {
       EXPECT_EQ(counts.n_checked, good.n_checked);
       spill(path, bytes);
     }
+  }
+}
+
+// What is left of a save without the files of one rank is whole: a file whose tensors are all broken is no one archive.
+TEST(DcpVerify, FilesOfBrokenTensorsAreNotAccused) {
+  for (const std::string name : {"app", "fsdp4", "mcore"}) {
+    Folder folder;
+    std::filesystem::copy(kData + name, folder.path(), std::filesystem::copy_options::recursive);
+    std::filesystem::remove(folder / "__1_0.distcp");
+    IndexPointer index(nullptr, ckpt_index_free);
+    EXPECT_EQ(broken_parts(folder.path(), &index).size(), 1u) << name;
+    EXPECT_NE(index->n_unread, 0u) << name;
+    ckpt_crc_counts counts;
+    EXPECT_EQ(found_in(index.get(), &counts), "") << name;
+    EXPECT_EQ(counts.n_wrong, 0u) << name;
   }
 }
 

@@ -586,6 +586,37 @@ TEST(Onnx, ChecksumsOfFilesOutsideAreCompared) {
   EXPECT_EQ(slurp(folder / "b.onnx").find("checksum"), std::string::npos);
 }
 
+// A tensor that is broken takes no checksum from the others.
+TEST(Onnx, ChecksumsAreComparedBesideWhatIsBroken) {
+  Folder folder;
+  auto tensor = [](const std::string &name, const std::string &checksum) {
+    std::string text = std::string("\x08\x01\x10\x01", 4) + field(8, name);
+    for (const auto &[key, value] :
+         std::map<std::string, std::string>{{"location", name + ".data"}, {"length", "4"}, {"checksum", checksum}})
+      text += field(13, field(1, key) + field(2, value));
+    return field(5, text + std::string("\x70\x01", 2));
+  };
+  const std::string wrong = "0a1b2c3d0a1b2c3d0a1b2c3d0a1b2c3d0a1b2c3d",
+                    graph = field(2, "g") + tensor("a", wrong) + tensor("a", wrong) + tensor("w", "md5");
+  spill(folder / "m.onnx", std::string("\x08\x08", 2) + field(7, graph) + field(8, std::string("\x10\x11", 2)));
+  spill(folder / "a.data", "1234");
+  spill(folder / "w.data", "1234");
+  IndexPointer index(nullptr, ckpt_index_free);
+  EXPECT_EQ(broken_parts(folder / "m.onnx", &index).size(), 1u);
+  EXPECT_EQ(names_of(index.get()), "a w; a");
+  ckpt_findings findings = {};
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_onnx_verify(&findings, index.get(), nullptr, &err), CKPT_OK) << text_of(err);
+  std::string text;
+  for (size_t i = 0; i < findings.n; i++)
+    text += std::string(findings.items[i].tensor) + ": " + findings.items[i].message + "; ";
+  ckpt_findings_free(&findings);
+  EXPECT_EQ(text,
+            "a: its SHA-1 is 7110eda4d09e062aa5e4a390b0a572ac0d2c0220, not " + wrong +
+                " as the model states (download it again); w: the model states the checksum 'md5' of it, which is "
+                "no SHA-1 (40 hexadecimal digits); ");
+}
+
 TEST(Onnx, DataStayBeneathTheFolder) {
   Folder folder;
   const std::string model = slurp(kData + "external/model.onnx"), data = slurp(kData + "external/weights.data");
