@@ -286,8 +286,6 @@ static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const ckpt_index *index = layout->index;
   uint32_t n_ranks = options->world == 0 ? 1 : options->world;
-  if (n_ranks > CKPT_MAX_RANKS)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u ranks (at most %d)", n_ranks, CKPT_MAX_RANKS);
   ckpt_dcp_folder *f = ckpt_arena_alloc(layout->arena, sizeof *f);
   CKPT_TRY_ALLOC(f, err);
   f->is_zstd = options->zstd_level != 0;

@@ -129,6 +129,8 @@ static ckpt_status check_beside(const ckpt_plan *plan, const ckpt_output *output
 
 static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   if (output->is_laid_out) return CKPT_OK;
+  if (output->options.world > CKPT_MAX_RANKS)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u ranks (at most %d)", output->options.world, CKPT_MAX_RANKS);
   if (output->is_started) /* normalize cannot be undone, so neither can a failure */
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the plan failed its check before; make a new one");
   output->is_started = true;

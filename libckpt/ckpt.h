@@ -404,7 +404,7 @@ typedef struct ckpt_convert_options {
   const ckpt_run_options *run;
   ckpt_digest *digest;       /* receives the output's content digest, or NULL */
   const char *weights;       /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
-  uint32_t world;            /* ranks that a distributed format is cut among; 0: 1 */
+  uint32_t world;            /* ranks that a distributed format is cut among, at most 4096; 0: 1 */
   uint32_t zstd_level;       /* compresses the items of a format that allows it; 0: not */
   const char *const *set;    /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
   const char *const *remove; /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */

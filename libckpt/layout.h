@@ -78,7 +78,9 @@ struct ckpt_layout {
   bool is_folder;
 };
 
-#define CKPT_MAX_RANKS (1 << 20)
+/* What may be asked for: of the library, of the command, and by a receipt that is run again. */
+#define CKPT_MAX_RANKS 4096
+#define CKPT_MAX_ZSTD_LEVEL 22 /* zstd takes what is above for that */
 
 /* What the caller may ask of a layout; formats ignore what they have no use for. */
 typedef struct ckpt_layout_options {

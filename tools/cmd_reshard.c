@@ -1,5 +1,6 @@
 /* cmd_reshard.c - `ckpt reshard`: weights and optimizer states, cut for another number of ranks. */
 #include "libckpt/format.h"
+#include "libckpt/layout.h"
 #include "report.h"
 #include "shared_options.h"
 #include "writing.h"
@@ -16,6 +17,8 @@ static const ckpt_option options[] = {
     CKPT_OPTION_LATER_ROW("pp", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("ep", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_END};
+
+_Static_assert(CKPT_OPTION_INTEGER_MAX == CKPT_MAX_RANKS, "what --world takes is what can be written");
 
 /* Ranks, by either name. */
 static ckpt_status read_world(ckpt_args *args, uint32_t *world, ckpt_error *err) {

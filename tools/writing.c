@@ -151,8 +151,6 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   return ckpt_receipt_plan(j->plan, &j->request, err);
 }
 
-enum { MAX_ZSTD_LEVEL = 22 }; /* zstd takes what is above for that */
-
 /* Whether an output's format is cut among ranks, against what the verb writes and is asked for. */
 static ckpt_status check_ranks(const job *j, const ckpt_output *output, ckpt_error *err) {
   const char *format = output->format->name;
@@ -163,9 +161,9 @@ static ckpt_status check_ranks(const job *j, const ckpt_output *output, ckpt_err
     return ckpt_args_fail(j->args, err, "writes what is cut among ranks, and %s is not (ckpt consolidate)", format);
   if (j->writing->zstd_level != 0 && !output->format->caps.zstd)
     return ckpt_args_fail(j->args, err, "--zstd: %s has no compression", format);
-  if (j->writing->zstd_level > MAX_ZSTD_LEVEL)
+  if (j->writing->zstd_level > CKPT_MAX_ZSTD_LEVEL)
     return ckpt_args_fail(j->args, err, "--zstd %u: levels are 1 to %d (3 is zstd's own default)",
-                          j->writing->zstd_level, MAX_ZSTD_LEVEL);
+                          j->writing->zstd_level, CKPT_MAX_ZSTD_LEVEL);
   return CKPT_OK;
 }
 

@@ -42,10 +42,13 @@ const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_reque
 
 /* The row, plus one, that has the digest of each tensor of the input as stored; 0: none. free() it. */
 static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
-  uint32_t *rows = *out = calloc((size_t)from->n_tensors + 1, sizeof *rows);
-  CKPT_TRY_ALLOC(rows, err);
   bool *is_described = calloc((size_t)plan->n_rows + 1, sizeof *is_described);
   CKPT_TRY_ALLOC(is_described, err);
+  uint32_t *rows = *out = calloc((size_t)from->n_tensors + 1, sizeof *rows);
+  if (rows == NULL) {
+    free(is_described);
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     for (uint32_t k = 0; k < plan->outputs[i].described->n_tensors; k++)
       if (plan->outputs[i].described->tensors[k].origin < plan->n_rows)

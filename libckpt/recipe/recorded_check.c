@@ -7,8 +7,6 @@
 #include "libckpt/recipe/recorded.h"
 #include "libckpt/text.h"
 
-enum { MAX_ZSTD_LEVEL = 22 };
-
 enum need { NEVER, MAY, ALWAYS };
 
 static const struct verb {
@@ -61,12 +59,13 @@ static ckpt_status check_target(const ckpt_recorded *r, const struct verb *verb,
   const struct {
     bool is_fine;
     const char *what;
-  } rules[] = {{target->shard_size == 0 || is_folder, "shard_size"},
-               {target->world == 0 || format->caps.ranks, "world"},
-               {target->stage <= format->caps.stages, "stage"},
-               {target->zstd_level == 0 || (format->caps.zstd && target->zstd_level <= MAX_ZSTD_LEVEL), "zstd_level"},
-               {strcmp(verb->name, "join") != 0 || !is_folder, "verb"},
-               {strcmp(verb->name, "consolidate") != 0 || !format->caps.ranks, "verb"}};
+  } rules[] = {
+      {target->shard_size == 0 || is_folder, "shard_size"},
+      {target->world == 0 || format->caps.ranks, "world"},
+      {target->stage <= format->caps.stages, "stage"},
+      {target->zstd_level == 0 || (format->caps.zstd && target->zstd_level <= CKPT_MAX_ZSTD_LEVEL), "zstd_level"},
+      {strcmp(verb->name, "join") != 0 || !is_folder, "verb"},
+      {strcmp(verb->name, "consolidate") != 0 || !format->caps.ranks, "verb"}};
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     if (!rules[i].is_fine)
       return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records a %s that cannot be meant for %s %s", rules[i].what,

@@ -445,6 +445,17 @@ TEST_F(Receipt, WhatItsVerbDoesNotTakeIsRefused) {
   }
 }
 
+// One rank more than the command takes, and a receipt can ask for.
+TEST_F(Receipt, NoMoreRanksThanTheCommandTakes) {
+  options_.include = "all";
+  ckpt_convert_target ranks = {};
+  ranks.to = "dcp", ranks.world = CKPT_MAX_RANKS;
+  Write(kGpt2, {Path("out")}, nullptr, "reshard", ranks);
+  Replay(Path("out"), CKPT_OK);
+  Replace(Path("r.json"), R"("world":4096)", R"("world":4097)");
+  Replay(Path("out"), CKPT_EFORMAT);
+}
+
 // Each field of the whole that a replay knows.
 TEST_F(Receipt, AForgedTotalIsFound) {
   Write(kGpt2, {Path("out.safetensors")});
