@@ -6,7 +6,7 @@
 
 /* For an output whose format keeps masters, when all rows of `from` are there:
  * - a parameter that a master stood for is what the model computed with again;
- * - a trained parameter has a master, and both in stages 1 and 2; else a parameter that is its own master is there once;
+ * - a trained parameter has a master, and both in stages 1 and 2; else one that is its own master is there once;
  * - the step of a group of parameters, which is one value, stands in the group, as a FLOAT where it was a tensor.
  * Groups name their parameters. EUNSUPPORTED for states of a parameter that is not there or in no group, masters of
  * another shape than it, and steps that differ within a group. */
