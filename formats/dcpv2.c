@@ -280,7 +280,7 @@ static ckpt_status read_safetensors(reader *r, const ckpt_dcpv2_item *item, uint
     stored.name = ckpt_arena_printf(&held->arena, "%s.%s", item->key, held->tensors[i].name);
     if (prefix[0] != '\0') named.name = stored.name;
     status = stored.name == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
-    if (is_state(r, item)) named.role = (uint8_t)ckpt_safetensors_role(named.name);
+    if (is_state(r, item)) named.role = (uint8_t)ckpt_role_of_name(named.name);
     if (is_state(r, item) && named.role == CKPT_ROLE_PARAMETER) named.role = CKPT_ROLE_OTHER;
     if (status == CKPT_OK) status = add_chunk(r, item, rank, &stored, &named, err);
     if (status != CKPT_OK) goto done;

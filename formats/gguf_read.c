@@ -9,7 +9,6 @@
 
 #include "formats/gguf.h"
 #include "libckpt/checked.h"
-#include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
 #include "libckpt/little.h"
 #include "libckpt/text.h"
@@ -379,7 +378,7 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "%llu elements at byte %llu lie outside any file",
                      (ull)n_elements, (ull)extent.offset);
   extent.count = extent.n_stored / ckpt_dtype_get(dtype)->block_bytes;
-  return ckpt_index_add(r->index, name, strlen(name), dtype, e->rank, e->shape, ckpt_safetensors_role(name), &extent, 1,
+  return ckpt_index_add(r->index, name, strlen(name), dtype, e->rank, e->shape, ckpt_role_of_name(name), &extent, 1,
                         NULL, err);
 }
 
@@ -391,7 +390,7 @@ static ckpt_status read_tensor(reader *r, ckpt_error *err) {
   ckpt_status status = add_tensor(r, &e, &defect);
   CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
   if (status == CKPT_OK) return CKPT_OK;
-  return ckpt_index_add_broken(r->index, r->text, ckpt_safetensors_role(r->text), r->file, err);
+  return ckpt_index_add_broken(r->index, r->text, ckpt_role_of_name(r->text), r->file, err);
 }
 
 /* Ranges of the payload, to be sorted. */

@@ -238,7 +238,7 @@ static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, c
   if (defect.status != CKPT_OK) CKPT_TRY(ckpt_defects_pass(&m->index->defects, status, &defect, err));
   m->is_unsure = m->is_unsure || number < 0 || m->index->tensors[number].extent_form == CKPT_EXTENT_BROKEN;
   if (number >= 0) return CKPT_OK;
-  return ckpt_index_add_broken(m->index, tensor, ckpt_safetensors_role(tensor), m->file, err);
+  return ckpt_index_add_broken(m->index, tensor, ckpt_role_of_name(tensor), m->file, err);
 }
 
 /* What the map and the shards disagree about without harm. */

@@ -13,7 +13,7 @@
 
 #include "formats/onnx.h"
 #include "libckpt/checked.h"
-#include "libckpt/codec/safetensors.h"
+#include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 #include "libckpt/text.h"
@@ -383,7 +383,7 @@ static ckpt_status add_tensor(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame,
   struct ckpt_graph *graph = r->graph;
   CKPT_TRY(ckpt_grow(&graph->slots, graph->n_slots, &graph->slot_capacity, sizeof *graph->slots, err));
   graph->slots[graph->n_slots++] = slot;
-  return ckpt_index_add(r->index, r->name, strlen(r->name), d.dtype, d.rank, d.shape, ckpt_safetensors_role(r->name),
+  return ckpt_index_add(r->index, r->name, strlen(r->name), d.dtype, d.rank, d.shape, ckpt_role_of_name(r->name),
                         r->runs, r->n_runs, NULL, err);
 }
 

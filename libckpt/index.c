@@ -606,3 +606,9 @@ ckpt_role ckpt_role_parse(const char *name) {
   while (role < CKPT_N_ROLES && strcmp(role_names[role], name) != 0) role++;
   return (ckpt_role)role;
 }
+
+ckpt_role ckpt_role_of_name(const char *name) {
+  if (strncmp(name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) != 0) return CKPT_ROLE_PARAMETER;
+  ckpt_role role = ckpt_role_parse(strrchr(name, '.') + 1);
+  return role == CKPT_N_ROLES ? CKPT_ROLE_OTHER : role;
+}

@@ -227,4 +227,7 @@ uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units);
 /* Role of a name: "parameter" and so on; CKPT_N_ROLES if unknown. */
 ckpt_role ckpt_role_parse(const char *name);
 
+/* Role of a tensor that is known by its canonical name alone: a state is called optimizer.state.<parameter>.<role>. */
+ckpt_role ckpt_role_of_name(const char *name);
+
 #endif

@@ -145,6 +145,10 @@ static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_err
     for (size_t i = 0; aliases[i] != NULL; i++) CKPT_TRY(canonical(naming, &aliases[i], err));
     choose_name(naming->arch, tensor);
   }
+  if (ckpt_role_is_model((ckpt_role)tensor->role)) { /* wrappers may have stood before what is a state's name */
+    ckpt_role role = ckpt_role_of_name(tensor->name);
+    if (role != CKPT_ROLE_PARAMETER) tensor->role = (uint8_t)role;
+  }
   uint64_t numbers[2];
   const ckpt_arch_name *row = naming->arch == NULL ? NULL : ckpt_arch_match(naming->arch, tensor->name, numbers);
   if (row != NULL && tensor->role == CKPT_ROLE_PARAMETER) tensor->role = (uint8_t)row->role;

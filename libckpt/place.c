@@ -196,8 +196,8 @@ typedef struct part {
 static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
   if (extent->skip != 0) return 0;
   uint64_t n_units = extent->count, n_spanned = 1;
-  const uint64_t *count = extent->box + p->rank, *strides = count + p->rank;
   if (p->tensor->extent_form == CKPT_EXTENT_FLAT) return n_units * p->unit_bytes;
+  const uint64_t *count = extent->box + p->rank, *strides = count + p->rank;
   (void)ckpt_product_u64(count, p->rank, &n_units);
   if (p->tensor->extent_form == CKPT_EXTENT_BOX) return n_units * p->unit_bytes;
   for (uint32_t axis = 0; axis < p->rank && n_units != 0; axis++) n_spanned += (count[axis] - 1) * strides[axis];

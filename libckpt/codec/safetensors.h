@@ -15,9 +15,6 @@
 /* Whether a file's first bytes are those of a safetensors file, whole or damaged. */
 bool ckpt_safetensors_probe(const uint8_t *head, size_t n_head);
 
-/* Role of a name: optimizer tensors of a flat file are called optimizer.state.<parameter>.<role>. */
-ckpt_role ckpt_safetensors_role(const char *name);
-
 /* Adds the tensors and metadata of a file to an index. EFORMAT, ELIMIT, EUNSUPPORTED, EIO, ENOMEM; holes, trailing
  * bytes and misplaced empty tensors are accepted with a problem note. Time n log n, memory a window and 24 bytes per
  * tensor besides the index. */

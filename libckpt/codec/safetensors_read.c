@@ -111,12 +111,6 @@ static ckpt_status read_field(reader *r, entry *e, ckpt_error *err) {
   return ckpt_json_expect(r->json, CKPT_JSON_ARRAY_END, "data_offsets[2]", err);
 }
 
-ckpt_role ckpt_safetensors_role(const char *name) {
-  if (strncmp(name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) != 0) return CKPT_ROLE_PARAMETER;
-  ckpt_role role = ckpt_role_parse(strrchr(name, '.') + 1);
-  return role == CKPT_N_ROLES ? CKPT_ROLE_OTHER : role;
-}
-
 /* Where the tensor added last begins and ends: of a broken one too, whose bytes are no hole. */
 static ckpt_status keep_range(reader *r, const entry *e, ckpt_error *err) {
   if (!e->has_offsets || e->offsets[1] < e->offsets[0] || r->index->n_tensors == 0) return CKPT_OK;
@@ -145,7 +139,7 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
   extent.count = extent.n_stored / ckpt_dtype_get(e->dtype)->block_bytes; /* right where the size is, see below */
   uint32_t number;
   CKPT_TRY(ckpt_index_add(r->index, r->name, strlen(r->name), e->dtype, e->rank, e->shape,
-                          ckpt_safetensors_role(r->name), &extent, 1, &number, err));
+                          ckpt_role_of_name(r->name), &extent, 1, &number, err));
   const ckpt_tensor *tensor = &r->index->tensors[number];
   if (extent.n_stored != tensor->n_bytes)
     return ckpt_json_fail(r->json, err, "%llu elements of %s need %llu bytes, data_offsets [%llu, %llu] hold %llu",
@@ -185,7 +179,7 @@ static ckpt_status read_tensor(reader *r, ckpt_error *err) {
     ckpt_fail_at(status, &defect, r->path, r->name);
     CKPT_TRY(pass(r, depth, &defect, err));
     if (r->index->n_tensors == n_before)
-      CKPT_TRY(ckpt_index_add_broken(r->index, r->name, ckpt_safetensors_role(r->name), r->file, err));
+      CKPT_TRY(ckpt_index_add_broken(r->index, r->name, ckpt_role_of_name(r->name), r->file, err));
     ckpt_index_break(r->index, n_before, n_before + 1);
   }
   return keep_range(r, &e, err);

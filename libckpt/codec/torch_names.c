@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "libckpt/codec/pickle.h"
-#include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
@@ -218,7 +217,7 @@ static void take_top(const namer *w, child *c, const ckpt_object *key) {
   bool is_beside = w->is_flat && c->node->kind != CKPT_OBJECT_TENSOR;
   bool is_whole_name = c->node->kind == CKPT_OBJECT_TENSOR && key->kind == CKPT_OBJECT_TEXT && strchr(key->text, '.');
   if (w->container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
-    c->role = ckpt_safetensors_role(key->text);
+    c->role = ckpt_role_of_name(key->text);
   else if (w->container != NULL ? !is_model : is_training || is_beside)
     c->role = CKPT_ROLE_OTHER;
   if (!is_model || w->stored_names) return;

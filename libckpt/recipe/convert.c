@@ -9,7 +9,6 @@
 #include "libckpt/arch.h"
 #include "libckpt/backend.h"
 #include "libckpt/codec/name_table.h"
-#include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/side_file.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
@@ -399,7 +398,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &(described->as_read == NULL ? described : described->as_read)->tensors[i];
     uint32_t number; /* in a flat file the name alone tells the role */
-    ckpt_role role = output->format->caps.objects ? (ckpt_role)tensor->role : ckpt_safetensors_role(tensor->name);
+    ckpt_role role = output->format->caps.objects ? (ckpt_role)tensor->role : ckpt_role_of_name(tensor->name);
     if (!ckpt_role_included("model", role, &known)) continue;
     CKPT_TRY(ckpt_index_add(index, tensor->name, strlen(tensor->name), (ckpt_dtype)tensor->dtype, tensor->rank,
                             tensor->shape, role, NULL, 0, &number, err));

@@ -83,6 +83,15 @@ TEST_F(NamesTest, OptimizerStatesFollowTheirParameter) {
   EXPECT_EQ(index_->tensors[state].role, CKPT_ROLE_EXP_AVG);
 }
 
+// What is converted has the name without wrappers alone, and must be read as the same.
+TEST_F(NamesTest, WhatIsAStateWithoutItsWrappersIsOne) {
+  uint32_t state = Add("module.optimizer.state.w.exp_avg"), other = Add("optimizer._orig_mod.state.w.weight");
+  Finish();
+  EXPECT_EQ(Name(state), "optimizer.state.w.exp_avg");
+  EXPECT_EQ(index_->tensors[state].role, CKPT_ROLE_EXP_AVG);
+  EXPECT_EQ(index_->tensors[other].role, CKPT_ROLE_OTHER);
+}
+
 TEST_F(NamesTest, OtherTensorsKeepTheirNames) {
   uint32_t other = Add("module.a", CKPT_ROLE_OTHER);
   Finish();
