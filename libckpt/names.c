@@ -36,18 +36,30 @@ static size_t wrapped_bytes(const char *text, size_t n, size_t n_wrappers) {
   return at;
 }
 
-/* Removes wrapper components from text[0, n) in place; the new length. */
-static size_t unwrap(char *text, size_t n) {
+/* Copies text[0, n) without wrapper components, at most n_out bytes; how many. out may be text. */
+static size_t copy_unwrapped(char *out, size_t n_out, const char *text, size_t n) {
   size_t n_kept = 0, at = wrapped_bytes(text, n, N_WRAPPERS);
-  while (at < n) {
-    char c = text[n_kept++] = text[at++];
+  while (at < n && n_kept < n_out) {
+    char c = out[n_kept++] = text[at++];
     if (c == '.') at += wrapped_bytes(text + at, n - at, N_INNER_WRAPPERS);
   }
   return n_kept;
 }
 
-/* Whether wrapper components stand in text[0, n). */
+/* Whether it would be a state's name without them: what is written under it would be read as one. */
+static bool is_state_unwrapped(const char *text, size_t n) {
+  char head[sizeof CKPT_STATE_PREFIX - 1];
+  return copy_unwrapped(head, sizeof head, text, n) == sizeof head && memcmp(head, CKPT_STATE_PREFIX, sizeof head) == 0;
+}
+
+/* Removes wrapper components from text[0, n) in place; the new length. */
+static size_t unwrap(char *text, size_t n) {
+  return is_state_unwrapped(text, n) ? n : copy_unwrapped(text, n, text, n);
+}
+
+/* Whether wrapper components stand in text[0, n) that unwrap takes off. */
 static bool is_wrapped(const char *text, size_t n) {
+  if (is_state_unwrapped(text, n)) return false;
   if (wrapped_bytes(text, n, N_WRAPPERS) != 0) return true;
   for (size_t at = 1; at < n; at++)
     if (text[at - 1] == '.' && wrapped_bytes(text + at, n - at, N_INNER_WRAPPERS) != 0) return true;
@@ -144,10 +156,6 @@ static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_err
     const char **aliases = (const char **)(uintptr_t)tensor->aliases;
     for (size_t i = 0; aliases[i] != NULL; i++) CKPT_TRY(canonical(naming, &aliases[i], err));
     choose_name(naming->arch, tensor);
-  }
-  if (ckpt_role_is_model((ckpt_role)tensor->role)) { /* wrappers may have stood before what is a state's name */
-    ckpt_role role = ckpt_role_of_name(tensor->name);
-    if (role != CKPT_ROLE_PARAMETER) tensor->role = (uint8_t)role;
   }
   uint64_t numbers[2];
   const ckpt_arch_name *row = naming->arch == NULL ? NULL : ckpt_arch_match(naming->arch, tensor->name, numbers);
