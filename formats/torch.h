@@ -1,6 +1,6 @@
 /* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_rename.c (the input's under
- * other names), torch_make.c (one for tensors that have none), torch_views.c (who shares memory). Not for others.
- */
+ * other names), torch_make.c (one for tensors that have none), torch_quantized.c (calls in it), torch_views.c (who
+ * shares memory). Not for others. */
 #ifndef CKPT_FORMATS_TORCH_H
 #define CKPT_FORMATS_TORCH_H
 
@@ -25,6 +25,11 @@ ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losse
 /* Gives the tensors of a description, among whose objects *root is, the keys that their names ask for: *root becomes a
  * copy where a tensor has another name, or lost one. ENOMEM, ELIMIT. */
 ckpt_status ckpt_torch_rename(ckpt_object **root, const ckpt_index *described, ckpt_arena *arena, ckpt_error *err);
+
+/* Makes a quantized tensor's call, a copy with leaves of the description, one that can be written; *is_settled is false
+ * where it cannot: its parts have other types now. covers as ckpt_torch_covers gives them. ENOMEM. */
+ckpt_status ckpt_torch_settle_quantized(bool *is_settled, ckpt_object *call, const ckpt_index *described,
+                                        const uint32_t *covers, ckpt_arena *arena, ckpt_error *err);
 
 /* An object for the tensors and objects of a description; NULL for a model without more. In the losses' arena. */
 ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,

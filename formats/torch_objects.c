@@ -44,6 +44,8 @@ typedef struct copier {
   /* By the leaf's number: the tensor to be written, UINT32_MAX where it is not; NULL: none is. */
   const uint32_t *numbers;
   uint32_t n_numbers;
+  const ckpt_index *described; /* what the numbers are of, and who lies in whose storage there */
+  const uint32_t *covers;
   ckpt_node_map map;
   frame *path;
   uint32_t n_path, capacity;
@@ -198,9 +200,12 @@ static ckpt_status leave(copier *c, ckpt_error *err) {
   f->copy->n = f->node->kind == CKPT_OBJECT_DICT ? f->n_kept / 2 : f->n_kept;
   f->copy->mark = 0;
   c->result = f->copy;
+  bool is_whole = !f->is_short;
+  if (is_whole && ckpt_torch_is_quantized(f->copy))
+    CKPT_TRY(ckpt_torch_settle_quantized(&is_whole, f->copy, c->described, c->covers, c->arena, err));
   if (is_empty_optimizer(c, f))
     c->out.n_optimizers++;
-  else if (f->node->kind == CKPT_OBJECT_FOREIGN && f->is_short)
+  else if (f->node->kind == CKPT_OBJECT_FOREIGN && !is_whole)
     count_left_out(&c->out, f->node);
   else
     return CKPT_OK;
@@ -274,7 +279,8 @@ static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt
   bool all = false;
   *out = NULL;
   if (root == NULL) return CKPT_OK;
-  copier c = {.arena = losses->arena};
+  copier c = {.arena = losses->arena, .described = described};
+  CKPT_TRY(ckpt_torch_covers(&c.covers, described, losses->arena, err));
   CKPT_TRY(ckpt_torch_rename(&root, described, losses->arena, err));
   CKPT_TRY(ckpt_described_numbers(&numbers, &c.n_numbers, described, true, err));
   c.numbers = numbers;

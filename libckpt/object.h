@@ -58,13 +58,15 @@ typedef enum ckpt_object_extra {
   CKPT_EXTRA_STATE = 8     /* what __setstate__ would get: mostly a DICT of attributes */
 } ckpt_object_extra;
 
-/* Whether a leaf asks for gradients: what is made of anything but torch's objects does not say. A bit beside it: it has
- * attributes of its own, which are nowhere. */
+/* Whether a leaf asks for gradients: what is made of anything but torch's objects does not say. Bits beside it: it has
+ * attributes of its own, which are nowhere; it is written as what a call of a quantized tensor holds, its values'
+ * storage, or the number whose bits are the leaf's n. */
 typedef enum ckpt_object_grad {
   CKPT_GRAD_UNKNOWN,
   CKPT_GRAD_NO,
   CKPT_GRAD_YES,
-  CKPT_LEAF_ATTRIBUTES = 4
+  CKPT_LEAF_ATTRIBUTES = 4,
+  CKPT_LEAF_BARE = 8
 } ckpt_object_grad;
 
 typedef struct ckpt_object ckpt_object;

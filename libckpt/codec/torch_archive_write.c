@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "libckpt/codec/pickle_object.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/codec/zip_write.h"
@@ -14,12 +15,15 @@
 
 enum { N_BEFORE = 4, N_BEHIND = 2, N_KEY = 16 };
 
+#define IN_PICKLE UINT32_MAX
+
 typedef struct archive {
   const ckpt_index *index;
   const ckpt_object *root;
   ckpt_torch_item_of *of;
   const void *arg;
-  uint32_t *keys;  /* of each leaf's storage, + 1: in order of first use; 0 while it has not been used */
+  /* Of each leaf's storage, + 1: in order of first use; 0 while it has not been used; IN_PICKLE: a number. */
+  uint32_t *keys;
   uint32_t *order; /* leaves by key */
   uint32_t n_leaves, n_storages, file;
   bool has_stray;           /* the object has a leaf that is none of n_leaves */
@@ -65,6 +69,16 @@ typedef struct leaf_printer {
   ckpt_torch_memo memo;
 } leaf_printer;
 
+/* A number that stands where its tensor was read from: in the call of another. */
+static void put_number(ckpt_pickle_writer *writer, const ckpt_object *leaf, ckpt_dtype dtype) {
+  double number;
+  memcpy(&number, &leaf->n, sizeof number);
+  if (dtype == CKPT_F64)
+    ckpt_pickle_put_float(writer, number);
+  else
+    ckpt_pickle_put_int(writer, (int64_t)leaf->n);
+}
+
 static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *leaf) {
   leaf_printer *p = arg;
   archive *a = p->archive;
@@ -73,13 +87,25 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
     return;
   }
   const ckpt_torch_item item = item_of(a, leaf->tensor);
+  const bool is_bare = (leaf->form & CKPT_LEAF_BARE) != 0;
   char key[N_KEY];
+  if (is_bare && ckpt_torch_quantized_storage((ckpt_dtype)item.dtype) == NULL) {
+    a->keys[leaf->tensor] = IN_PICKLE;
+    put_number(writer, leaf, (ckpt_dtype)item.dtype);
+    return;
+  }
   const uint32_t storage = item.view == NULL ? leaf->tensor : item.storage;
   if (a->keys[storage] == 0) {
     a->order[a->n_storages++] = storage;
     a->keys[storage] = a->n_storages;
   }
   snprintf(key, sizeof key, "%u", a->keys[storage] - 1);
+  if (is_bare) {
+    const ckpt_tensor *tensor = &a->index->tensors[item.whole];
+    ckpt_torch_put_storage(&p->memo, writer, (ckpt_dtype)item.dtype, true, key,
+                           item.view == NULL ? tensor->n_elements : item.view->n_elements);
+    return;
+  }
   ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)item.dtype, item.rank, item.shape, key, item.view,
                         leaf->name != NULL, (ckpt_object_grad)(leaf->form & (CKPT_GRAD_NO | CKPT_GRAD_YES)));
 }
@@ -235,6 +261,8 @@ ckpt_status ckpt_torch_archive_lay(ckpt_layout *layout, const ckpt_object *root,
   CKPT_TRY_ALLOC(a->keys = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->keys), err);
   CKPT_TRY_ALLOC(a->order = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->order), err);
   CKPT_TRY(make_records(a, layout->arena, err));
+  for (uint32_t leaf = 0; leaf < n_leaves; leaf++)
+    if (a->keys[leaf] == IN_PICKLE) CKPT_TRY(ckpt_layout_elsewhere(layout, leaf, err));
   behind *trailers = ckpt_arena_array(layout->arena, a->n_storages, sizeof *trailers);
   CKPT_TRY_ALLOC(trailers, err);
   uint32_t n_segments = 1 + a->n_storages;

@@ -162,6 +162,9 @@ void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node);
  * UntypedStorage. False for a dtype that torch has not. */
 bool ckpt_torch_type(ckpt_dtype dtype, const char **name, const char **storage);
 
+/* The class, below torch, of the storage of a quantized tensor with these values; NULL where there is none. */
+const char *ckpt_torch_quantized_storage(ckpt_dtype values);
+
 /* The dtype that a NAME node means, torch.float32 and so on; NONE where we have none. */
 ckpt_dtype ckpt_torch_dtype(const ckpt_object *name);
 

@@ -18,6 +18,7 @@ static bool may_call(const char *name) {
                                       "collections.Counter",
                                       "builtins.complex",
                                       "__builtin__.complex",
+                                      "torch._utils._rebuild_qtensor",
                                       "torch._utils._rebuild_sparse_tensor",
                                       "torch._utils._rebuild_meta_tensor_no_storage"};
   return is_one_of(name, names, sizeof names / sizeof *names);

@@ -65,6 +65,12 @@ bool ckpt_torch_type(ckpt_dtype dtype, const char **name, const char **storage) 
   return false;
 }
 
+const char *ckpt_torch_quantized_storage(ckpt_dtype values) {
+  for (size_t i = 0; i < N_TYPES; i++)
+    if (types[i].values == values && values != CKPT_DTYPE_NONE) return types[i].storage;
+  return NULL;
+}
+
 /* The class or dtype of a NAME node below torch, torch.cuda or torch.storage; NULL for others. */
 static const char *torch_name(const ckpt_object *name) {
   static const char *const modules[] = {"torch", "torch.cuda", "torch.storage"};

@@ -40,6 +40,25 @@ bool ckpt_torch_holds(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape) {
   return ckpt_torch_type(dtype, &name, &storage) && (!is_pair || (rank != 0 && shape[rank - 1] % 2 == 0));
 }
 
+void ckpt_torch_put_storage(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dtype dtype, bool is_quantized,
+                            const char *key, uint64_t n_elements) {
+  const char *name, *storage = NULL;
+  (void)ckpt_torch_type(dtype, &name, &storage);
+  ckpt_pickle_put_mark(w);
+  put_text(memo, w, TEXT_STORAGE);
+  if (is_quantized)
+    put_global(w, &memo->quantized[dtype], "torch", ckpt_torch_quantized_storage(dtype));
+  else if (storage == NULL) /* one class for all that have none of their own */
+    put_global(w, &memo->storages[CKPT_DTYPE_NONE], "torch.storage", "UntypedStorage");
+  else
+    put_global(w, &memo->storages[dtype], "torch", storage);
+  ckpt_pickle_put_text(w, key, strlen(key));
+  put_text(memo, w, TEXT_CPU);
+  ckpt_pickle_put_u64(w, storage == NULL ? n_elements * ckpt_dtype_get(dtype)->block_bytes : n_elements);
+  ckpt_pickle_put_tuple(w, 5);
+  ckpt_pickle_put_persid(w);
+}
+
 void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dtype dtype, uint32_t rank,
                            const uint64_t *shape, const char *key, const ckpt_torch_view *view, bool is_parameter,
                            ckpt_object_grad grad) {
@@ -60,17 +79,7 @@ void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dt
   put_global(w, &memo->functions[storage == NULL ? REBUILD_WITH_DTYPE : REBUILD], "torch._utils",
              storage == NULL ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   ckpt_pickle_put_mark(w);
-  ckpt_pickle_put_mark(w);
-  put_text(memo, w, TEXT_STORAGE);
-  if (storage == NULL) /* one class for all that have none of their own */
-    put_global(w, &memo->storages[CKPT_DTYPE_NONE], "torch.storage", "UntypedStorage");
-  else
-    put_global(w, &memo->storages[dtype], "torch", storage);
-  ckpt_pickle_put_text(w, key, strlen(key));
-  put_text(memo, w, TEXT_CPU);
-  ckpt_pickle_put_u64(w, storage == NULL ? n * row->block_bytes : n);
-  ckpt_pickle_put_tuple(w, 5);
-  ckpt_pickle_put_persid(w);
+  ckpt_torch_put_storage(memo, w, dtype, false, key, n);
   ckpt_pickle_put_u64(w, view == NULL ? 0 : view->offset);
   ckpt_pickle_put_u64s(w, sizes, rank);
   ckpt_pickle_put_u64s(w, view == NULL ? strides : view->strides, rank);

@@ -123,6 +123,35 @@ TEST(TorchWrite, WhatTorchWroteComesBack) {
   EXPECT_GE(n_whole, 2u);
 }
 
+// By their calls, with numbers where they were numbers; a cast of the parts leaves the parts.
+TEST(TorchWrite, QuantizedTensorsStayQuantized) {
+  Folder folder;
+  const std::string input = kData + "quantized.pt", output = folder / "out.pt";
+  ckpt_error err = {};
+  ckpt_convert_options options = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  options.include = "all";
+  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  IndexPointer first = open(input, &err, false), second = open(output, &err, false);
+  ASSERT_NE(second, nullptr) << text_of(err);
+  expect_same(first.get(), second.get(), "");
+  EXPECT_EQ(second->n_composites, 3u);
+  EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(first->objects, "torch"), ckpt_object_get(second->objects, "torch")));
+  EXPECT_EQ(ckpt_index_find(second.get(), "p.scales")->extents[0].file, CKPT_FILE_LITERAL);
+
+  const ckpt_cast_rule cast_all = {nullptr, CKPT_BF16}; /* of scales too */
+  options.casts = &cast_all;
+  options.n_casts = 1;
+  options.force = true;
+  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  IndexPointer cast = open(output, &err, false);
+  ASSERT_NE(cast, nullptr) << text_of(err);
+  EXPECT_EQ(cast->n_composites, 0u);
+  EXPECT_EQ(cast->n_tensors, first->n_tensors);
+}
+
 // Training state from elsewhere has the same names and roles when it is read again.
 TEST(TorchWrite, TrainingStateOfOtherFormats) {
   Flat flat;

@@ -1,5 +1,6 @@
 """What we write as torch files is loaded by PyTorch, weights_only=True: bits, ties, objects; and by transformers."""
 import collections
+import json
 import os
 import random
 import zipfile
@@ -228,6 +229,30 @@ def test_what_is_not_written_is_said(folder):
         text = ckpt("convert", path, "-o", out, "--json", "--include", "model" if "optimizer" in whole else "all")
         assert said in text, text
         assert "optimizer" not in load(out)
+
+
+def test_quantized_tensors_stay_quantized(folder):
+    q = torch.quantize_per_tensor(torch.randn(4, 6), 0.1, 3, torch.qint8)
+    c = torch.quantize_per_channel(torch.randn(4, 6), torch.rand(4) + 0.1, torch.arange(4), 0, torch.quint8)
+    f = torch.quantize_per_channel(torch.randn(4, 6), torch.rand(6) + 0.1, torch.rand(6), 1, torch.quint8)
+    whole = {"q": q, "part": q[1:3, 2:], "turned": q.t(), "again": q, "c": [c, f], "w": torch.ones(2), "n": 1,
+             "big": torch.quantize_per_tensor(torch.randn(3), 2.0 ** -30, -7, torch.qint32)}
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "b.pt")
+    torch.save(whole, path)
+    assert json.loads(ckpt("convert", path, "-o", out, "--include", "all", "--json"))["dropped"] == []
+    found = load(out)
+    assert list(found) == list(whole) and found["n"] == 1 and torch.equal(found["w"], whole["w"])
+    for key in ("q", "part", "turned", "again", "big"):
+        a, b = whole[key], found[key]
+        assert (a.q_scale(), a.q_zero_point(), a.stride()) == (b.q_scale(), b.q_zero_point(), b.stride()), key
+        assert a.dtype == b.dtype and torch.equal(a.int_repr(), b.int_repr()), key
+    assert found["part"].untyped_storage().data_ptr() == found["q"].untyped_storage().data_ptr()
+    for a, b in zip(whole["c"], found["c"]):
+        assert a.qscheme() == b.qscheme() and torch.equal(a.int_repr(), b.int_repr())
+        assert torch.equal(a.q_per_channel_scales(), b.q_per_channel_scales())
+        assert torch.equal(a.q_per_channel_zero_points(), b.q_per_channel_zero_points())
+        assert a.q_per_channel_axis() == b.q_per_channel_axis()
+    assert digest(out, "--include", "all") == digest(path, "--include", "all")
 
 
 def test_goldens_are_loaded(folder):
