@@ -101,6 +101,8 @@ static ckpt_status pass_tensor(void *arg, size_t item, ckpt_status status, const
   ckpt_error known = *defect;
   ckpt_fail_at(status, &known, ckpt_index_file_of(index, tensor), tensor->name);
   r->v->n_unread++;
+  r->v->n_undecoded++;
+  r->v->n_undecoded_bytes += tensor->n_bytes;
   return ckpt_findings_add(&r->v->findings, err, CKPT_PROBLEM, known.file, known.tensor, "%s", known.message);
 }
 
@@ -252,20 +254,29 @@ static void print_findings(const ckpt_verification *v) {
     }
 }
 
+/* Tensors that are not broken, and their bytes. */
+static uint64_t count_whole(const ckpt_verification *v, uint64_t *n_bytes) {
+  const ckpt_index *index = v->input.index;
+  *n_bytes = 0;
+  if (index == NULL) return 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) *n_bytes += index->tensors[i].n_bytes;
+  *n_bytes -= v->n_undecoded_bytes;
+  return index->n_tensors - v->n_undecoded;
+}
+
 static void print_text(const ckpt_verification *v) {
   char digest[80], count[32], size[32];
   const ckpt_index *index = v->input.index;
   size_t n_problems = v->findings.n_of[CKPT_PROBLEM], n_warnings = v->findings.n_of[CKPT_WARNING];
-  uint64_t n_bytes = 0;
+  uint64_t n_bytes, n_tensors = count_whole(v, &n_bytes);
   print_findings(v);
   ckpt_text_print(stdout, v->args->inputs[0]);
   fputs(": ", stdout);
   if (n_problems == 0) fputs("ok", stdout);
   if (n_problems != 0) printf("%zu problem%s", n_problems, n_problems == 1 ? "" : "s");
   if (n_warnings != 0) printf(", %zu warning%s", n_warnings, n_warnings == 1 ? "" : "s");
-  for (uint32_t i = 0; index != NULL && i < index->n_tensors; i++) n_bytes += index->tensors[i].n_bytes;
   if (index != NULL)
-    printf(", %s tensor%s, %s", ckpt_text_count(index->n_tensors, count), index->n_tensors == 1 ? "" : "s",
+    printf(", %s tensor%s, %s", ckpt_text_count(n_tensors, count), n_tensors == 1 ? "" : "s",
            ckpt_text_size(n_bytes, size));
   if (v->is_formed) printf(", %s", ckpt_digest_text(&v->content, digest));
   if (v->is_formed && v->cast != CKPT_DTYPE_NONE) printf(" (values as %s)", ckpt_dtype_name(v->cast));
@@ -294,7 +305,7 @@ static void write_list(ckpt_emitter *json, const ckpt_verification *v, const cha
 static void write_json(const ckpt_verification *v) {
   char digest[80];
   const ckpt_index *index = v->input.index;
-  uint64_t n_bytes = 0;
+  uint64_t n_bytes, n_tensors = count_whole(v, &n_bytes);
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
@@ -303,10 +314,9 @@ static void write_json(const ckpt_verification *v) {
   write_list(&json, v, "warnings", CKPT_WARNING);
   write_list(&json, v, "proven", CKPT_PROVEN);
   write_list(&json, v, "unproven", CKPT_UNPROVEN);
-  for (uint32_t i = 0; index != NULL && i < index->n_tensors; i++) n_bytes += index->tensors[i].n_bytes;
   ckpt_emit_u64(&json, "n_problems", v->findings.n_of[CKPT_PROBLEM]);
   ckpt_emit_u64(&json, "n_warnings", v->findings.n_of[CKPT_WARNING]);
-  ckpt_emit_u64(&json, "n_tensors", index == NULL ? 0 : index->n_tensors);
+  ckpt_emit_u64(&json, "n_tensors", n_tensors);
   ckpt_emit_u64(&json, "n_bytes", n_bytes);
   ckpt_emit_text(&json, "weights", index == NULL ? NULL : index->weights);
   ckpt_emit_text(&json, "digest", v->is_formed ? ckpt_digest_text(&v->content, digest) : NULL);

@@ -19,6 +19,7 @@ typedef struct ckpt_verification {
   uint32_t n_summed;
   ckpt_crc_counts crc; /* of the records of zip archives */
   uint64_t n_unread;   /* parts and tensors that are broken, and not among those that are looked at */
+  uint64_t n_undecoded, n_undecoded_bytes; /* of those, tensors of the index */
   bool has_some_sums;  /* the format has proven some of the bytes by a checksum of its own */
   bool has_side_files; /* the manifest or the receipt lists them: they were compared */
 } ckpt_verification;

@@ -37,6 +37,11 @@ const ckpt_tensor *ckpt_hashing_at(const ckpt_hashing *hashing, size_t place) {
   return ckpt_role_included(hashing->include, (ckpt_role)tensor->role, &known) ? tensor : NULL;
 }
 
+bool ckpt_digest_is_taken(const ckpt_digest *digest) {
+  static const ckpt_digest none;
+  return memcmp(digest, &none, sizeof none) != 0;
+}
+
 ckpt_status ckpt_hashing_add(const ckpt_hashing *hashing, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
   const ckpt_index *from = hashing->from;
   for (size_t i = first; i < end; i++) {
@@ -86,7 +91,8 @@ ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, c
   const ckpt_digest **digests = calloc((size_t)hashing->from->n_tensors + 1, sizeof *digests);
   CKPT_TRY_ALLOC(digests, err);
   for (size_t i = 0; i < hashing->from->n_tensors; i++)
-    if (ckpt_hashing_at(hashing, i) != NULL) digests[i] = &hashing->digests[i];
+    if (ckpt_hashing_at(hashing, i) != NULL && ckpt_digest_is_taken(&hashing->digests[i]))
+      digests[i] = &hashing->digests[i];
   ckpt_status status = ckpt_digest_index(hashing->from, digests, out, err);
   free(digests);
   return ckpt_fail_at(status, err, hashing->from->path, NULL);

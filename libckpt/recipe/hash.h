@@ -21,6 +21,9 @@ void ckpt_hashing_end(ckpt_hashing *hashing); /* a zeroed one is fine */
 /* The tensor at a place, or NULL where it takes no part. */
 const ckpt_tensor *ckpt_hashing_at(const ckpt_hashing *hashing, size_t place);
 
+/* Whether a digest was taken: of what could not be read there is none, and all its bytes are zero. */
+bool ckpt_digest_is_taken(const ckpt_digest *digest);
+
 /* As ckpt_proof's add and take; EUNSUPPORTED for a cast of what needs its scales. */
 ckpt_status ckpt_hashing_add(const ckpt_hashing *hashing, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err);
 void ckpt_hashing_take(ckpt_hashing *hashing, const ckpt_plan *plan); /* as above */
@@ -28,7 +31,7 @@ void ckpt_hashing_take(ckpt_hashing *hashing, const ckpt_plan *plan); /* as abov
 /* Both as a proof of their own, which borrows hashing. */
 ckpt_proof ckpt_hashing_proof(ckpt_hashing *hashing);
 
-/* Once all is taken: the digest of the whole. A tied pair that is stored twice counts once; EDIFFERENT where its two
+/* Once all is taken: the digest of the whole, or of those tensors that have one. A tied pair that is stored twice counts once; EDIFFERENT where its two
  * differ. */
 ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, ckpt_error *err);
 

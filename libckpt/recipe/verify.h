@@ -98,7 +98,8 @@ ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, co
 ckpt_status ckpt_verify_format(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                                ckpt_error *err);
 
-/* What differs between the manifest of an index and the one it must match, tensor by tensor. */
+/* What differs between the manifest of an index and the one it must match, tensor by tensor. Bytes that could not be
+ * read, which have no digest and are told of, are not compared. */
 ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *index, const ckpt_manifest *actual,
                                  const ckpt_manifest *expected, const char *expected_path, ckpt_error *err);
 

@@ -133,6 +133,25 @@ TEST(Manifest, EachDifferenceIsAProblemOfItsTensor) {
   ckpt_findings_free(&findings);
 }
 
+// What could not be read has no digest; that is told where it was tried, and what is wrong beside is told here.
+TEST(Manifest, WhatCouldNotBeReadIsNotCompared) {
+  Opened file(Tensors());
+  auto expected = ManifestOf(file.index), actual = ManifestOf(file.index);
+  actual->entries[1].digest = {};
+  ckpt_findings findings = {};
+  ASSERT_EQ(ckpt_verify_manifest(&findings, file.index, actual.get(), expected.get(), "m.json", nullptr), CKPT_OK);
+  ASSERT_EQ(findings.n, 1u);
+  EXPECT_STREQ(findings.items[0].message, "bytes: 2 tensors are those of m.json");
+  for (size_t i = 0; i < 3; i++) actual->entries[i].digest = {};
+  ASSERT_EQ(ckpt_verify_manifest(&findings, file.index, actual.get(), expected.get(), "m.json", nullptr), CKPT_OK);
+  EXPECT_EQ(findings.n, 1u);
+  actual->entries[0].dtype = CKPT_F16;
+  ASSERT_EQ(ckpt_verify_manifest(&findings, file.index, actual.get(), expected.get(), "m.json", nullptr), CKPT_OK);
+  ASSERT_EQ(findings.n, 2u);
+  EXPECT_STREQ(findings.items[1].message, "its dtype differs from m.json");
+  ckpt_findings_free(&findings);
+}
+
 TEST(Manifest, ItsDigestIsThatOfWhatWasRead) {
   Opened file(Tensors());
   auto expected = ManifestOf(file.index), actual = ManifestOf(file.index);
