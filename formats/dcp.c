@@ -130,20 +130,22 @@ static ckpt_status read_metadata(ckpt_index *index, ckpt_dcp_metadata *metadata,
   return CKPT_OK;
 }
 
-/* The metadata of the two folders, as roots of one checkpoint. */
+/* The metadata of the two folders, as roots of one checkpoint; a folder without any does not hide the other. */
 static ckpt_status read_parts(ckpt_index *index, ckpt_dcp_metadata *metadata, const char *const *parts,
                               ckpt_error *err) {
   const char *root = ckpt_source_root(index->source);
   for (uint32_t i = 0; i < N_PARTS; i++) {
     const uint32_t first_root = metadata->n_roots;
     ckpt_entry *entries = NULL;
+    ckpt_error defect = {0};
     ckpt_probe p = {.is_folder = true, .path = ckpt_arena_printf(&metadata->arena, "%s/%s", root, parts[i])};
     CKPT_TRY_ALLOC(p.path, err);
     CKPT_TRY(ckpt_list(&entries, &p.n_entries, root, parts[i], err));
     p.entries = entries;
-    ckpt_status status = read_metadata(index, metadata, &p, parts[i], err);
+    ckpt_status status = read_metadata(index, metadata, &p, parts[i], &defect);
     ckpt_list_free(entries, p.n_entries);
-    CKPT_TRY(status);
+    CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
+    if (status != CKPT_OK) ckpt_dcp_metadata_drop(metadata, first_root);
     CKPT_TRY(ckpt_dcp_metadata_put_below(metadata, first_root, plain[i], err));
   }
   return CKPT_OK;
@@ -215,7 +217,9 @@ static ckpt_status read_items(ckpt_index *index, ckpt_dcp_objects *objects, cons
   ckpt_status status;
   CKPT_TRY_GOTO(has_own(p) ? read_metadata(index, &metadata, p, NULL, err)
                            : read_parts(index, &metadata, parts_of(p), err));
-  if (index->defects.report != NULL) index->defects.path = ckpt_source_path(index->source, 0); /* the metadata's */
+  if (metadata.n_roots == 0) goto done; /* which is told */
+  if (index->defects.report != NULL && metadata.n_roots == 1)
+    index->defects.path = ckpt_source_path(index->source, metadata.roots[0].file);
   CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
   CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, stored_names, err));
   CKPT_TRY_GOTO(describe_folder(index, &metadata, err));

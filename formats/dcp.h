@@ -16,6 +16,7 @@ typedef struct ckpt_dcp_root {
   const ckpt_object *paths;   /* DICT: name -> tuple of keys; NULL where the planner left none */
   const char *version;        /* "1.0.0"; NULL before 2.9 */
   const char *folder;         /* of its files, below the checkpoint's; NULL: that itself */
+  uint32_t file;              /* the pickle's own */
 } ckpt_dcp_root;
 
 /* What a name stands for: an item with its place, or a path. */
@@ -60,6 +61,9 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
  * borrowed. ENOMEM, ELIMIT. */
 ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container,
                                         ckpt_error *err);
+
+/* Forgets the roots from first_root on, and what was read of the one that failed. Before the tables are sorted. */
+void ckpt_dcp_metadata_drop(ckpt_dcp_metadata *metadata, uint32_t first_root);
 
 /* Sorts the tables, after the last root. */
 ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err);

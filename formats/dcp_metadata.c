@@ -236,7 +236,9 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%llu bytes follow the pickle of %llu",
                      (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
   metadata->n_bytes += n_consumed;
-  return enter_root(metadata, root, path, folder, err);
+  CKPT_TRY(enter_root(metadata, root, path, folder, err));
+  metadata->roots[metadata->n_roots - 1].file = file;
+  return CKPT_OK;
 }
 
 /* ---- parts ---- */
@@ -295,6 +297,13 @@ ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t fi
     }
   }
   return CKPT_OK;
+}
+
+void ckpt_dcp_metadata_drop(ckpt_dcp_metadata *metadata, uint32_t first_root) {
+  ckpt_dcp_table *const tables[] = {&metadata->places, &metadata->paths};
+  for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+    while (tables[t]->n != 0 && tables[t]->entries[tables[t]->n - 1].root >= first_root) tables[t]->n--;
+  metadata->n_roots = first_root;
 }
 
 ckpt_status ckpt_dcp_metadata_sort(ckpt_dcp_metadata *metadata, ckpt_error *err) {

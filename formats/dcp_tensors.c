@@ -523,6 +523,12 @@ static ckpt_status refuse_name(const ckpt_object *name, uint64_t number, ckpt_er
                    no_name(name));
 }
 
+/* The pickle that a root's defects are told of, where all are asked for. */
+static const char *path_of(const adder *a, uint32_t root) {
+  if (a->index->defects.report == NULL) return NULL;
+  return ckpt_source_path(a->index->source, a->metadata->roots[root].file);
+}
+
 /* Lists the items of all roots; those of several are sorted so that one name's follow each other. */
 static ckpt_status list_items(adder *a, ckpt_error *err) {
   for (uint32_t r = 0; r < a->metadata->n_roots; r++) a->n_items += a->metadata->roots[r].tensors->n;
@@ -533,7 +539,7 @@ static ckpt_status list_items(adder *a, ckpt_error *err) {
     const ckpt_object *rows = a->metadata->roots[r].tensors;
     for (uint64_t i = 0; i < rows->n; i++) {
       item of = {rows->items[2 * i], rows->items[2 * i + 1], r};
-      if (!ckpt_dcp_is_name(of.name)) return refuse_name(of.name, i, err);
+      if (!ckpt_dcp_is_name(of.name)) return ckpt_fail_at(refuse_name(of.name, i, err), err, path_of(a, r), NULL);
       a->items[n++] = of;
     }
   }
@@ -576,12 +582,12 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   const bool is_named = status == CKPT_OK;
   const char *used = a->stored_names ? items[0].name->text : name;
   if (is_named) status = add_named(a, items, n, used, role, path, &defect);
-  ckpt_fail_at(status, &defect, NULL, items[0].name->text);
+  ckpt_fail_at(status, &defect, path_of(a, items[0].root), items[0].name->text);
   CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
   if (status == CKPT_OK) return CKPT_OK;
   ckpt_index_break(index, n_before, index->n_tensors);
   if (!is_named || index->n_tensors != n_before || !is_tensor(&items[0])) return CKPT_OK;
-  return ckpt_index_add_broken(index, used, role, 0, err);
+  return ckpt_index_add_broken(index, used, role, a->metadata->roots[items[0].root].file, err);
 }
 
 static int compare_paths(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }

@@ -1,6 +1,8 @@
 // What `verify` sees of a DCP folder beside its tensors: items of bytes, chunks read by their strides, zstd streams.
 #include <zstd.h>
 
+#include <array>
+
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
@@ -79,6 +81,37 @@ TEST(DcpVerify, FilesOfBrokenTensorsAreNotAccused) {
     ckpt_crc_counts counts;
     EXPECT_EQ(found_in(index.get(), &counts), "") << name;
     EXPECT_EQ(counts.n_wrong, 0u) << name;
+  }
+}
+
+// A half without its metadata does not hide the other, and what is broken in either is told of its own metadata.
+TEST(DcpVerify, HalvesOfACheckpointHaveTheirOwnMetadata) {
+  for (const auto &[name, half, other] :
+       std::vector<std::array<std::string, 3>>{{"accelerate", "pytorch_model_fsdp_0", "optimizer_0"},
+                                               {"accelerate", "optimizer_0", "pytorch_model_fsdp_0"},
+                                               {"apart", "model", "optimizer"},
+                                               {"apart", "optimizer", "model"}}) {
+    Folder folder;
+    std::filesystem::copy(kData + name, folder.path(), std::filesystem::copy_options::recursive);
+    const std::string metadata = folder.path() + "/" + half + "/.metadata";
+    std::string bytes = slurp(metadata);
+    bytes.replace(bytes.find("relative_path"), 13, "relative_qath");
+    spill(metadata, bytes);
+    IndexPointer index(nullptr, ckpt_index_free);
+    std::vector<std::string> reported = broken_parts(folder.path(), &index);
+    ASSERT_NE(reported.size(), 0u) << name << " " << half;
+    for (const std::string &defect : reported)
+      EXPECT_EQ(defect.find(metadata + ": tensor '"), 0u) << half << ": " << defect;
+    const uint32_t n_whole = index->n_tensors;
+    EXPECT_NE(n_whole, 0u);
+    std::filesystem::remove(metadata);
+    reported = broken_parts(folder.path(), &index);
+    ASSERT_EQ(reported.size(), 1u) << name << " " << half;
+    EXPECT_EQ(reported[0].find(folder.path() + "/" + half + ": holds .distcp files without .metadata"), 0u);
+    EXPECT_EQ(index->n_tensors, n_whole);
+    std::filesystem::remove(folder.path() + "/" + other + "/.metadata");
+    EXPECT_EQ(broken_parts(folder.path(), &index).size(), 2u);
+    EXPECT_EQ(index->n_tensors, 0u);
   }
 }
 
