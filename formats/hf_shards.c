@@ -209,7 +209,7 @@ static ckpt_status refuse_empty(const map *m, ckpt_error *err) {
 
 /* ---- second walk: each name against the shards ---- */
 
-/* An entry against the tensor of that name, or number -1: there is none. */
+/* An entry against the tensor of that name, or number -1: there is none. One that stands in two shards is told. */
 static ckpt_status check_entry(map *m, const char *tensor, const char *shard, int64_t number, ckpt_error *err) {
   const ckpt_source *source = m->index->source;
   if (number < 0)
@@ -219,7 +219,8 @@ static ckpt_status check_entry(map *m, const char *tensor, const char *shard, in
   if (!is_alias) m->seen[number >> 3] |= (uint8_t)(1u << (number & 7));
   if (!is_alias && !is_seen && !ckpt_add_u64(m->n_bytes, found->n_bytes, &m->n_bytes))
     return ckpt_fail(err, CKPT_EFORMAT, m->path, NULL, "tensors of more than 2^64 bytes");
-  if (found->extents[0].file != m->shard_file && found->extents[0].file != CKPT_FILE_LITERAL)
+  if (found->extents[0].file != m->shard_file && found->extents[0].file != CKPT_FILE_LITERAL &&
+      !ckpt_name_table_is_twice(m->table, tensor))
     return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "should be in %.200s, but is in %.200s", shard,
                      ckpt_source_name(source, found->extents[0].file));
   if (!is_alias && is_seen) return ckpt_fail(err, CKPT_EFORMAT, m->path, tensor, "stands twice in weight_map");

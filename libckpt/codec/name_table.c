@@ -58,19 +58,33 @@ void ckpt_name_table_free(ckpt_name_table *table) {
   free(table);
 }
 
-int64_t ckpt_name_table_find(const ckpt_name_table *table, const char *name) {
-  uint64_t hash = hash_name(name);
-  for (uint32_t low = 0, high = table->n; low < high;) {
+/* Where the rows of a name begin, or would. */
+static uint32_t place_of(const ckpt_name_table *table, uint64_t hash, const char *name) {
+  uint32_t low = 0;
+  for (uint32_t high = table->n; low < high;) {
     uint32_t middle = low + (high - low) / 2;
     const row *at = &table->rows[middle];
-    int order = hash != at->hash ? (hash < at->hash ? -1 : 1) : strcmp(name, at->name);
-    if (order == 0) return at->number;
-    if (order < 0)
-      high = middle;
-    else
+    if (at->hash < hash || (at->hash == hash && strcmp(at->name, name) < 0))
       low = middle + 1;
+    else
+      high = middle;
   }
-  return -1;
+  return low;
+}
+
+static bool is_row_of(const ckpt_name_table *table, uint32_t i, uint64_t hash, const char *name) {
+  return i < table->n && table->rows[i].hash == hash && strcmp(table->rows[i].name, name) == 0;
+}
+
+int64_t ckpt_name_table_find(const ckpt_name_table *table, const char *name) {
+  const uint64_t hash = hash_name(name);
+  const uint32_t at = place_of(table, hash, name);
+  return is_row_of(table, at, hash, name) ? (int64_t)table->rows[at].number : -1;
+}
+
+bool ckpt_name_table_is_twice(const ckpt_name_table *table, const char *name) {
+  const uint64_t hash = hash_name(name);
+  return is_row_of(table, place_of(table, hash, name) + 1, hash, name);
 }
 
 static ckpt_status refuse_twice(const ckpt_index *index, const ckpt_tensor *first, const ckpt_tensor *second,

@@ -191,6 +191,29 @@ TEST(Hf, EveryBrokenShardIsReported) {
   EXPECT_EQ(index->notes[0].file, folder / "2.safetensors");
 }
 
+// A tensor that stands in two shards is one fault, whichever of them the index names.
+TEST(Hf, ATensorInTwoShardsIsOneProblem) {
+  for (const std::string shard : {"1", "2"}) {
+    Folder folder;
+    for (const std::string own : {"1", "2"})
+      spill(folder / (own + ".safetensors"),
+            safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b" + own +
+                            "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+                        "12"));
+    spill(folder / "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"" + shard +
+                                                       ".safetensors\",\"b1\":\"1.safetensors\",\"b2\":"
+                                                       "\"2.safetensors\"}}");
+    IndexPointer index(nullptr, ckpt_index_free);
+    const std::vector<std::string> reported = broken_parts(folder.path(), &index);
+    ASSERT_EQ(reported.size(), 1u);
+    const std::string first = shard + ".safetensors", second = (shard == "1" ? "2" : "1") + std::string(".safetensors");
+    EXPECT_EQ(reported[0], folder / second + ": tensor 'a': stands in two files: " + first + " and " + second);
+    ASSERT_NE(index, nullptr);
+    EXPECT_EQ(index->n_notes, 0u) << index->notes[0].message;
+    EXPECT_EQ(names_of(index.get()), "a b1 b2; a");
+  }
+}
+
 // An index that cannot be read does not hide the shards beside it.
 TEST(Hf, ShardsOfABrokenIndexAreLookedAt) {
   Folder folder;
