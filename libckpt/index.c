@@ -315,6 +315,8 @@ ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err) {
     }
     index->n_extents -= tensor->n_extents;
     CKPT_TRY(ckpt_index_add_unread(index, tensor->name, (ckpt_role)tensor->role, "broken", err));
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+      CKPT_TRY(ckpt_index_add_unread(index, *alias, (ckpt_role)tensor->role, "broken", err));
   }
   if (n != index->n_tensors) index->objects = NULL;
   index->n_tensors = n;

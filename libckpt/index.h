@@ -167,7 +167,7 @@ bool ckpt_index_is_unread(const ckpt_index *index, const char *name);
 /* Tensors [first, end) are broken: they are there while names are looked up, and finish moves them to `unread`. */
 void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end);
 
-/* Moves what is broken to `unread`, before names change: other tensors get other numbers. */
+/* Moves what is broken to `unread`, with all its names, before names change: other tensors get other numbers. */
 ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err);
 
 /* Adds a broken one, of which no more than its name and file is known; none where the name can be no tensor's. */

@@ -266,6 +266,33 @@ ckpt_crc_counts CountCrc(const std::string &file, const std::vector<Slice> &slic
   return counts;
 }
 
+// All names of a tensor that is broken are known to be there.
+TEST(Verify, OtherNamesOfWhatIsBrokenAreNotMissing) {
+  ckpt_source *source = nullptr;
+  ckpt_index *index = nullptr;
+  ckpt_error err = {};
+  const uint64_t shape[] = {8};
+  uint32_t number = 0;
+  ckpt_extent extent = {};
+  extent.n_stored = extent.count = 8;
+  ASSERT_EQ(ckpt_source_memory(&source, "8 bytes.", 8, "items", &err), CKPT_OK);
+  ASSERT_EQ(ckpt_index_new(&index, source, "items", "dcp", nullptr, &err), CKPT_OK);
+  for (const std::string name : {"broken", "whole"}) {
+    ASSERT_EQ(ckpt_index_add(index, name.data(), name.size(), CKPT_U8, 1, shape, CKPT_ROLE_PARAMETER, &extent, 1,
+                             &number, &err),
+              CKPT_OK);
+    ASSERT_EQ(ckpt_index_alias(index, number, (name + ".tied").c_str(), &err), CKPT_OK);
+  }
+  ckpt_index_break(index, 0, 1);
+  ASSERT_EQ(ckpt_index_finish(index, &err), CKPT_OK) << err.message;
+  EXPECT_TRUE(ckpt_index_is_unread(index, "broken"));
+  EXPECT_TRUE(ckpt_index_is_unread(index, "broken.tied"));
+  EXPECT_FALSE(ckpt_index_is_unread(index, "whole.tied"));
+  EXPECT_NE(ckpt_index_find(index, "whole.tied"), nullptr);
+  EXPECT_EQ(index->n_aliases, 1u);
+  ckpt_index_free(index);
+}
+
 TEST(Crc, AnArchiveThatIsRefusedIsAProblem) {
   std::string good = Archive("a/data/0", "a/data/0", "8 bytes."), bad = Archive("a/data/0", "a/data/1", "8 bytes.");
   std::string packed(ZSTD_compressBound(bad.size()), '\0'), found;
