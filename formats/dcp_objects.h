@@ -13,7 +13,7 @@ typedef struct ckpt_dcp_slice {
   bool is_zstd;
 } ckpt_dcp_slice;
 
-/* One of all items' places; number: of the tensor, UINT32_MAX for others. */
+/* One of all items' places; number: of the tensor, UNREAD for one that is not read, UINT32_MAX for an object. */
 typedef struct ckpt_dcp_place {
   uint32_t file, number;
   uint64_t offset, n_bytes;
@@ -25,6 +25,8 @@ typedef struct ckpt_dcp_places {
   ckpt_dcp_place *items;
   uint32_t n, capacity;
 } ckpt_dcp_places;
+
+#define CKPT_DCP_UNREAD (UINT32_MAX - 1)
 
 /* Keeps a place; name is borrowed. Those from the first-th on are then a tensor's. ENOMEM. */
 ckpt_status ckpt_dcp_places_add(ckpt_dcp_places *places, const ckpt_dcp_slice *at, const ckpt_object *name,

@@ -29,7 +29,7 @@ static int compare(const void *x, const void *y) {
 }
 
 /* Whether two items may lie where they do: the one behind the other, or in the very same place for two names of one
- * tensor. An object has no number, and nobody shares its place. */
+ * tensor, which those that are not read may all be. An object has no number, and nobody shares its place. */
 static bool is_apart(const ckpt_dcp_place *a, const ckpt_dcp_place *b) {
   if (b->offset - a->offset >= a->n_bytes) return true;
   return a->offset == b->offset && a->n_bytes == b->n_bytes && a->number != UINT32_MAX && a->number == b->number &&

@@ -559,7 +559,7 @@ static ckpt_status add_named(adder *a, const item *items, uint64_t n, const char
   if (has_tensors) {
     const uint32_t first = a->places.n;
     CKPT_TRY(add_tensor(a, items, n, name, role, &number, err));
-    ckpt_dcp_places_own(&a->places, first, number);
+    ckpt_dcp_places_own(&a->places, first, number == UINT32_MAX ? CKPT_DCP_UNREAD : number);
     if (number == UINT32_MAX) return CKPT_OK;
     CKPT_TRY(ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err));
   } else {

@@ -312,6 +312,23 @@ TEST_F(DcpWrite, TiedTensorsHaveBothNamesAndOnePlace) {
   EXPECT_EQ(Digest(gpt2), Digest(folder_ / "o"));
 }
 
+// Two names of one place are no problem either where their tensor is of a dtype that is not read.
+TEST_F(DcpWrite, TiedTensorsThatAreNotReadShareAPlace) {
+  ASSERT_EQ(Write(std::string(CKPT_TESTS_DIR) + "/data/gpt2-tiny", folder_ / "o", 2), CKPT_OK) << text_of(err_);
+  std::string metadata = slurp(folder_ / "o/.metadata");
+  size_t n_changed = 0;
+  for (const std::string dtype : {"float32", "bfloat16", "float16"})
+    for (size_t at = 0; (at = metadata.find(dtype, at)) != std::string::npos; n_changed++)
+      metadata.replace(at, dtype.size(), std::string(dtype.size(), 'x'));
+  ASSERT_NE(n_changed, 0u);
+  spill(folder_ / "o/.metadata", metadata);
+  IndexPointer index = open(folder_ / "o", &err_);
+  ASSERT_NE(index, nullptr) << text_of(err_);
+  EXPECT_EQ(index->n_tensors, 0u);
+  EXPECT_NE(index->n_unread, 0u);
+  for (uint32_t i = 0; i < index->n_notes; i++) EXPECT_FALSE(index->notes[i].is_problem) << index->notes[i].text;
+}
+
 // A weight that an average shares, whichever of the two the dict has first.
 TEST_F(DcpWrite, TensorsOfAllKindsStayTied) {
   for (const char *pickle : {"(dVmodel\n(dVw\nNssVema\n(dVw\nNss.", "(dVema\n(dVw\nNssVmodel\n(dVw\nNss."}) {
