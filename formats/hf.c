@@ -194,13 +194,17 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
 
 /* Shards that an index which is broken does not lead to: what is wrong with them is told too. */
 static ckpt_status read_rest(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
+  const uint32_t n_read = ckpt_source_count(index->source);
   for (size_t i = 0; i < p->n_entries; i++) {
     const char *name = p->entries[i].name;
+    uint32_t file;
+    uint64_t size;
+    ckpt_error defect = {0};
     if (!may_be_file(&p->entries[i]) || !ckpt_text_ends_in(name, strlen(name), SUFFIX)) continue;
-    bool is_read = false;
-    for (uint32_t k = 0; k < ckpt_source_count(index->source) && !is_read; k++)
-      is_read = strcmp(ckpt_source_name(index->source, k), name) == 0;
-    if (!is_read) CKPT_TRY(add_shard(index, name, err));
+    ckpt_status status = ckpt_source_add(index->source, name, &file, &size, &defect);
+    if (status == CKPT_OK && file < n_read) continue;
+    if (status == CKPT_OK) status = ckpt_hf_read_weights_file(index, file, &defect);
+    CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
   }
   return ckpt_safetensors_merge(index, err);
 }

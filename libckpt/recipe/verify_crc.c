@@ -42,7 +42,8 @@ typedef struct checking {
   uint64_t n_read, n_total;
   uint32_t end_file; /* where the last archive that was gone through ends */
   uint64_t end;
-  size_t n_said; /* findings of before */
+  ckpt_finding *said; /* of before, of tensors, by tensor, message and file; owned */
+  size_t n_said;
 } checking;
 
 /* ---- which archives ---------------------------------------------------------------------------------------------- */
@@ -173,15 +174,27 @@ static ckpt_status check_record(checking *c, const opened *a, const ckpt_zip_ent
                            (unsigned long long)entry->n_bytes, sum, entry->crc32);
 }
 
+static int by_defect(const void *a, const void *b) {
+  const ckpt_finding *x = a, *y = b;
+  int order = strcmp(x->tensor, y->tensor);
+  if (order == 0) order = strcmp(x->message, y->message);
+  return order != 0 ? order : strcmp(x->file, y->file);
+}
+
+static ckpt_status list_said(checking *c, ckpt_error *err) {
+  const ckpt_findings *findings = c->findings;
+  c->said = calloc(findings->n + 1, sizeof *c->said);
+  CKPT_TRY_ALLOC(c->said, err);
+  for (size_t i = 0; i < findings->n; i++)
+    if (findings->items[i].file != NULL && findings->items[i].tensor != NULL) c->said[c->n_said++] = findings->items[i];
+  qsort(c->said, c->n_said, sizeof *c->said, by_defect);
+  return CKPT_OK;
+}
+
 /* Whether reading the values has met this defect too: that is said once. */
 static bool is_said(const checking *c, const char *path, const char *tensor, const char *message) {
-  for (size_t i = 0; i < c->n_said; i++) {
-    const ckpt_finding *said = &c->findings->items[i];
-    if (said->tensor != NULL && tensor != NULL && strcmp(said->tensor, tensor) == 0 && said->file != NULL &&
-        strcmp(said->file, path) == 0 && strcmp(said->message, message) == 0)
-      return true;
-  }
-  return false;
+  const ckpt_finding wanted = {.file = path, .tensor = tensor, .message = message};
+  return tensor != NULL && bsearch(&wanted, c->said, c->n_said, sizeof *c->said, by_defect) != NULL;
 }
 
 /* An archive that cannot be opened: a tensor may be read from it all the same, by its local headers. */
@@ -265,12 +278,13 @@ static ckpt_status check_next(checking *c, uint32_t number, ckpt_error *err) {
 
 ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                             ckpt_crc_counts *counts, ckpt_error *err) {
-  checking c = {.findings = findings, .index = index, .run = run, .counts = counts, .n_said = findings->n};
+  checking c = {.findings = findings, .index = index, .run = run, .counts = counts};
   ckpt_status status = CKPT_OK;
   *counts = (ckpt_crc_counts){0};
   c.is_seen = calloc((size_t)ckpt_source_count(index->source) + 1, sizeof *c.is_seen);
   c.window = malloc(WINDOW_BYTES);
   if (c.is_seen == NULL || c.window == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (status == CKPT_OK) status = list_said(&c, err);
   if (status == CKPT_OK) status = add_parts(&c, err);
   if (status == CKPT_OK) status = add_tensors(&c, index->tensors, index->n_tensors, err);
   if (status == CKPT_OK) status = add_tensors(&c, index->stored, index->n_stored, err);
@@ -278,6 +292,7 @@ ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, co
   if (c.n > 1) qsort(c.archives, c.n, sizeof *c.archives, by_place);
   for (uint32_t i = 0; i < c.n; i++) c.n_total += c.archives[i].n_bytes;
   for (uint32_t i = 0; i < c.n && status == CKPT_OK; i++) status = check_next(&c, i, err);
+  free(c.said);
   free(c.is_seen);
   free(c.window);
   free(c.archives);
