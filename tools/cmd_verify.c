@@ -54,9 +54,14 @@ static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
 /* What the first opening has told. */
 static void ignore_reported(void *arg, const ckpt_error *defect) { (void)arg, (void)defect; }
 
-/* The names that the manifest's digests are over. */
+/* Whether the manifest's digests are over names as they are stored. */
+static bool is_of_stored(const ckpt_verification *v) {
+  return v->expected != NULL && strcmp(v->expected->names, "stored") == 0;
+}
+
+/* The same names, after the comparison with --like, which goes by the model's. */
 static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
-  if (v->expected == NULL || strcmp(v->expected->names, "stored") != 0) return CKPT_OK;
+  if (!is_of_stored(v) || v->input.like == NULL) return CKPT_OK;
   if (strcmp(v->input.index->names, "stored") == 0) return CKPT_OK;
   const ckpt_open_options open = {.struct_size = sizeof open,
                                   .stored_names = true,
@@ -495,7 +500,8 @@ static ckpt_status verify(ckpt_verification *v, ckpt_error *err) {
   ckpt_error defect = {0};
   opening o = {.v = v, .err = err};
   CKPT_TRY(check_args(v, err));
-  ckpt_status status = ckpt_input_open_all(&v->input, v->args, 0, take_reported, &o, &defect);
+  const bool is_stored = is_of_stored(v) && !ckpt_args_has(v->args, "like");
+  ckpt_status status = ckpt_input_open_all(&v->input, v->args, 0, is_stored, take_reported, &o, &defect);
   CKPT_TRY(o.status);
   if (status != CKPT_OK && is_unopened(v, &defect)) return verify_files(v, &defect, err);
   if (status != CKPT_OK) CKPT_TRY(take_defect(v, status, &defect, err));

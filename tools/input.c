@@ -49,13 +49,13 @@ static ckpt_status open_like(ckpt_input *out, const char *path, const char *like
 }
 
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
-  return ckpt_input_open_all(out, args, number, NULL, NULL, err);
+  return ckpt_input_open_all(out, args, number, false, NULL, NULL, err);
 }
 
-ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number,
+ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number, bool stored_names,
                                 void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err) {
   ckpt_open_options options = {.struct_size = sizeof options,
-                               .stored_names = ckpt_args_of(args, "names", number) != NULL,
+                               .stored_names = stored_names || ckpt_args_of(args, "names", number) != NULL,
                                .report = report,
                                .report_arg = arg};
   *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};

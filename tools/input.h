@@ -15,8 +15,9 @@ typedef struct ckpt_input {
  * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights. */
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err);
 
-/* The same, which reports every defect and leaves out what is broken; the index is NULL where nothing can be read. */
-ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number,
+/* The same, which reports every defect and leaves out what is broken; the index is NULL where nothing can be read.
+ * stored_names: as with --names stored. */
+ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number, bool stored_names,
                                 void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err);
 
 /* The same of a path that stands in a list, not on the command line, whose modifiers belong to every one. */

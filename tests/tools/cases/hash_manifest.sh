@@ -32,6 +32,11 @@ ckpt verify other.safetensors --manifest manifest.json | grep -e ^problem -e ^wa
 ckpt hash llama --names stored --cast f32 --include all -o stored.json > /dev/null
 try verify llama --manifest stored.json
 try verify llama --manifest stored.json --digest "ckpt1:$(printf '%064d' 0)"
+# Names that agree without their wrappers can only be told apart, and proven, as they are stored.
+python3 "$DATA/../tools/tiny.py" wrapped.safetensors '_orig_mod.a F32 1 1' 'a F32 1 2'
+ckpt hash wrapped.safetensors --names stored -o stored.json --force > /dev/null
+try verify wrapped.safetensors
+try verify wrapped.safetensors --manifest stored.json
 for text in '' '[]' '{}' '{"ckpt_manifest": 2}' '{"ckpt_manifest": 1, "digest": "ckpt1:12"}' \
   '{"ckpt_manifest": 1, "tensors": [{"name": "x", "dtype": "f33"}]}' \
   '{"ckpt_manifest": 1, "tensors": [{"name": "x", "shape": [1,1,1,1,1,1,1,1,1]}]}' \
