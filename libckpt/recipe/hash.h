@@ -31,8 +31,8 @@ void ckpt_hashing_take(ckpt_hashing *hashing, const ckpt_plan *plan); /* as abov
 /* Both as a proof of their own, which borrows hashing. */
 ckpt_proof ckpt_hashing_proof(ckpt_hashing *hashing);
 
-/* Once all is taken: the digest of the whole, or of those tensors that have one. A tied pair that is stored twice counts once; EDIFFERENT where its two
- * differ. */
+/* Once all is taken: the digest of the whole, or of those tensors that have one. A tied pair that is stored twice
+ * counts once; EDIFFERENT where its two differ. */
 ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, ckpt_error *err);
 
 /* Whether two namings can give one name to one tensor: they are equal, or of no architecture ("stored", "hf:any/1"),
