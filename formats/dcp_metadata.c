@@ -233,7 +233,7 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "the file is empty: the save was cut off (save again)");
   CKPT_TRY(ckpt_pickle_read(&root, &n_consumed, &options, &metadata->arena, err));
   if (n_consumed != options.n_bytes)
-    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%llu bytes follow the pickle of %llu",
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "bytes follow the pickle (%llu after %llu)",
                      (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
   metadata->n_bytes += n_consumed;
   CKPT_TRY(enter_root(metadata, root, path, folder, err));

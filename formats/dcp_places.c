@@ -73,11 +73,11 @@ ckpt_status ckpt_dcp_places_note(ckpt_dcp_places *places, ckpt_index *index, ckp
                              shared[-1].name->text, shared->name->text, ckpt_source_name(source, shared->file),
                              (ull)shared->offset, (ull)n_shared));
   if (found.n_bytes == 0) return CKPT_OK;
-  return ckpt_index_note(index, true, err,
-                         "%llu bytes in %u file%s belong to no item that its metadata names (the first in %s from byte "
-                         "%llu)",
-                         (ull)found.n_bytes, found.n_files, found.n_files == 1 ? "" : "s",
-                         ckpt_source_name(source, found.file), (ull)found.first);
+  return ckpt_index_note(
+      index, true, err,
+      "bytes belong to no item that its metadata names (%llu in %u file%s, the first in %s from byte %llu)",
+      (ull)found.n_bytes, found.n_files, found.n_files == 1 ? "" : "s", ckpt_source_name(source, found.file),
+      (ull)found.first);
 }
 
 void ckpt_dcp_places_free(ckpt_dcp_places *places) {

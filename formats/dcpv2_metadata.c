@@ -275,7 +275,7 @@ ckpt_status ckpt_dcpv2_metadata_read(ckpt_dcpv2_metadata *metadata, ckpt_source 
   uint64_t n_consumed;
   CKPT_TRY(ckpt_pickle_read(&root, &n_consumed, &options, &metadata->arena, err));
   if (n_consumed != options.n_bytes)
-    return ckpt_fail(err, CKPT_EFORMAT, options.file, NULL, "%llu bytes follow the pickle of %llu",
+    return ckpt_fail(err, CKPT_EFORMAT, options.file, NULL, "bytes follow the pickle (%llu after %llu)",
                      (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
   return ckpt_fail_at(enter_items(metadata, root, n_consumed, err), err, options.file, NULL);
 }

@@ -444,9 +444,9 @@ static ckpt_status note_oddities(const reader *r, const ckpt_tensor *misplaced, 
                               "ggml refuses the file",
                               misplaced->name, (ull)misplaced->extents->offset, (ull)expected);
   if (n_payload > end)
-    return ckpt_index_problem(index, r->file, err, "%llu bytes follow the last tensor", (ull)(n_payload - end));
+    return ckpt_index_problem(index, r->file, err, "bytes follow the last tensor (%llu)", (ull)(n_payload - end));
   if (n_payload < end)
-    return ckpt_index_problem(index, r->file, err, "the padding of the last tensor lacks %llu bytes",
+    return ckpt_index_problem(index, r->file, err, "the padding of the last tensor is cut off (%llu missing)",
                               (ull)(end - n_payload));
   return CKPT_OK;
 }

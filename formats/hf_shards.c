@@ -258,8 +258,8 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
     CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "total_size is no whole number of bytes, its tensors have %llu",
                                 (ull)m->n_bytes));
   if (m->has_total && m->total != m->n_bytes && m->index->n_aliases == 0 && !m->is_unsure)
-    CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "says total_size %llu, its tensors have %llu bytes",
-                                (ull)m->total, (ull)m->n_bytes));
+    CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "says total_size %llu, its tensors have %llu", (ull)m->total,
+                                (ull)m->n_bytes));
   return CKPT_OK;
 }
 

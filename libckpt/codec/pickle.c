@@ -195,7 +195,7 @@ ckpt_status ckpt_pickle_do_collect(ckpt_pickle_machine *m, uint64_t operand) {
   CKPT_TRY(ckpt_pickle_pop_mark(m, &values, &n));
   if (m->op == PICKLE_TUPLE && n == 0) return ckpt_pickle_push(m, m->empty_tuple);
   if (m->op == PICKLE_DICT && n % 2 != 0)
-    return ckpt_pickle_fail(m, CKPT_EFORMAT, "DICT of a key without a value (%" PRIu32 " values)", n);
+    return ckpt_pickle_fail(m, CKPT_EFORMAT, "DICT of a key without a value (values: %" PRIu32 ")", n);
   ckpt_object_kind kind = m->op == PICKLE_LIST    ? CKPT_OBJECT_LIST
                           : m->op == PICKLE_TUPLE ? CKPT_OBJECT_TUPLE
                           : m->op == PICKLE_DICT  ? CKPT_OBJECT_DICT
@@ -219,7 +219,7 @@ static ckpt_status add(ckpt_pickle_machine *m, ckpt_object_kind kind, ckpt_objec
   ckpt_object *object, *contents;
   CKPT_TRY(ckpt_pickle_top(m, &object));
   if (kind == CKPT_OBJECT_DICT && n % 2 != 0)
-    return ckpt_pickle_fail(m, CKPT_EFORMAT, "SETITEMS of a key without a value (%" PRIu32 " values)", n);
+    return ckpt_pickle_fail(m, CKPT_EFORMAT, "SETITEMS of a key without a value (values: %" PRIu32 ")", n);
   CKPT_TRY(ckpt_pickle_contents(m, object, kind, &contents));
   return ckpt_pickle_extend(m, contents, values, n);
 }

@@ -62,7 +62,7 @@ static ckpt_status ends(const ckpt_pickle_machine *m, uint64_t n) {
   if (n == 1 && ckpt_pickle_at(&m->reader) == m->op_at)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "the input ends without STOP");
   const char *name = ckpt_pickle_opcode_name(m->op);
-  return ckpt_pickle_fail(m, CKPT_EFORMAT, "the input ends within %s (%" PRIu64 " bytes wanted, %" PRIu64 " left)",
+  return ckpt_pickle_fail(m, CKPT_EFORMAT, "the input ends within %s (bytes wanted: %" PRIu64 ", left: %" PRIu64 ")",
                           name == NULL ? "an opcode" : name, n, left);
 }
 
@@ -76,7 +76,7 @@ static ckpt_status check(ckpt_pickle_machine *m, uint64_t n) {
   }
   if (n > r->frame_end - at)
     return ckpt_pickle_fail(m, CKPT_EFORMAT,
-                            "%s goes past the end of its frame (%" PRIu64 " bytes wanted, %" PRIu64 " in the frame)",
+                            "%s goes past the end of its frame (bytes wanted: %" PRIu64 ", in the frame: %" PRIu64 ")",
                             ckpt_pickle_opcode_name(m->op), n, r->frame_end - at);
   return n > r->n_bytes - at ? ends(m, n) : CKPT_OK;
 }
@@ -201,11 +201,11 @@ ckpt_status ckpt_pickle_enter_frame(ckpt_pickle_machine *m, uint64_t n) {
   ckpt_pickle_reader *r = &m->reader;
   uint64_t at = ckpt_pickle_at(r);
   if (r->frame_end != UINT64_MAX && at != r->frame_end)
-    return ckpt_pickle_fail(m, CKPT_EFORMAT, "a frame begins %" PRIu64 " bytes before the last one ends",
+    return ckpt_pickle_fail(m, CKPT_EFORMAT, "a frame begins before the last one ends (by %" PRIu64 ")",
                             r->frame_end - at);
   if (n > r->n_bytes - at) {
     if (r->n_bytes < m->options.n_bytes) return ends(m, n);
-    return ckpt_pickle_fail(m, CKPT_EFORMAT, "a frame of %" PRIu64 " bytes where %" PRIu64 " are left", n,
+    return ckpt_pickle_fail(m, CKPT_EFORMAT, "a frame of size %" PRIu64 " where %" PRIu64 " are left", n,
                             r->n_bytes - at);
   }
   r->frame_end = n == 0 ? UINT64_MAX : at + n;

@@ -79,7 +79,7 @@ static ckpt_status decimal_of(ckpt_pickle_machine *m, const uint8_t *bytes, size
 }
 
 ckpt_status ckpt_pickle_do_long(ckpt_pickle_machine *m, uint64_t n) {
-  if ((int64_t)n < 0) return ckpt_pickle_fail(m, CKPT_EFORMAT, "an integer of %" PRId64 " bytes", (int64_t)n);
+  if ((int64_t)n < 0) return ckpt_pickle_fail(m, CKPT_EFORMAT, "an integer of size %" PRId64, (int64_t)n);
   if (n > m->limits.n_long) return long_limit(m, n, "bytes");
   const uint8_t *bytes;
   CKPT_TRY(ckpt_pickle_take(m, (size_t)n, &bytes));
@@ -185,7 +185,7 @@ ckpt_status ckpt_pickle_do_float_line(ckpt_pickle_machine *m, uint64_t operand) 
     double value = ckpt_c_strtod(text, &end);
     if (is_word && *end == '\0') return push_float(m, value);
   }
-  return ckpt_pickle_fail(m, CKPT_EFORMAT, "FLOAT is no decimal number (%zu characters)", n);
+  return ckpt_pickle_fail(m, CKPT_EFORMAT, "FLOAT is no decimal number (of size %zu)", n);
 }
 
 /* ---- text and bytes ----------------------------------------------------------------------------------------- */
@@ -250,7 +250,7 @@ static ckpt_status push_string(ckpt_pickle_machine *m, const char *text, size_t 
 
 ckpt_status ckpt_pickle_do_string(ckpt_pickle_machine *m, uint64_t n) {
   char *text;
-  if ((int64_t)n < 0) return ckpt_pickle_fail(m, CKPT_EFORMAT, "a string of %" PRId64 " bytes", (int64_t)n);
+  if ((int64_t)n < 0) return ckpt_pickle_fail(m, CKPT_EFORMAT, "a string of size %" PRId64, (int64_t)n);
   CKPT_TRY(ckpt_pickle_payload(m, n, &text));
   return push_string(m, text, (size_t)n);
 }
@@ -291,7 +291,7 @@ ckpt_status ckpt_pickle_do_string_line(ckpt_pickle_machine *m, uint64_t operand)
   size_t n, n_out = 0;
   CKPT_TRY(ckpt_pickle_line(m, &line, &n));
   if (n < 2 || line[0] != line[n - 1] || (line[0] != '"' && line[0] != '\''))
-    return ckpt_pickle_fail(m, CKPT_EFORMAT, "STRING without quotes around it (%zu bytes)", n);
+    return ckpt_pickle_fail(m, CKPT_EFORMAT, "STRING without quotes around it (of size %zu)", n);
   line++;
   n -= 2;
   char *out;

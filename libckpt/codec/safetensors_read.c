@@ -138,8 +138,8 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
       .offset = r->payload + e->offsets[0], .n_stored = e->offsets[1] - e->offsets[0], .file = r->file};
   extent.count = extent.n_stored / ckpt_dtype_get(e->dtype)->block_bytes; /* right where the size is, see below */
   uint32_t number;
-  CKPT_TRY(ckpt_index_add(r->index, r->name, strlen(r->name), e->dtype, e->rank, e->shape,
-                          ckpt_role_of_name(r->name), &extent, 1, &number, err));
+  CKPT_TRY(ckpt_index_add(r->index, r->name, strlen(r->name), e->dtype, e->rank, e->shape, ckpt_role_of_name(r->name),
+                          &extent, 1, &number, err));
   const ckpt_tensor *tensor = &r->index->tensors[number];
   if (extent.n_stored != tensor->n_bytes)
     return ckpt_json_fail(r->json, err, "%llu elements of %s need %llu bytes, data_offsets [%llu, %llu] hold %llu",
@@ -329,12 +329,13 @@ static ckpt_status check_ranges(reader *r, ckpt_error *err) {
   }
   if (at > r->n_payload) CKPT_TRY(refuse_truncated(r, at, err));
   if (n_missing != 0)
-    CKPT_TRY(ckpt_index_problem(r->index, r->file, err, "%llu bytes between tensors belong to none", (ull)n_missing));
+    CKPT_TRY(ckpt_index_problem(r->index, r->file, err, "bytes between tensors belong to none (%llu)", (ull)n_missing));
   if (n_misplaced != 0)
     CKPT_TRY(ckpt_index_problem(r->index, r->file, err,
                                 "empty tensors with offsets inside another or past the end: %llu", (ull)n_misplaced));
   if (at < r->n_payload)
-    CKPT_TRY(ckpt_index_problem(r->index, r->file, err, "%llu bytes follow the last tensor", (ull)(r->n_payload - at)));
+    CKPT_TRY(
+        ckpt_index_problem(r->index, r->file, err, "bytes follow the last tensor (%llu)", (ull)(r->n_payload - at)));
   return CKPT_OK;
 }
 

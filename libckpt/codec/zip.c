@@ -163,7 +163,7 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
   uint32_t n_comment = ckpt_le16(bytes + 20);
   if (end + END_BYTES + n_comment != s->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
-                     "%llu bytes follow the end of the zip archive, whose comment has %u; it is truncated or has more "
+                     "bytes follow the end of the zip archive (%llu, its comment has %u); it is truncated or has more "
                      "behind it",
                      (ull)(s->n_bytes - end - END_BYTES), n_comment);
   uint16_t disk = ckpt_le16(bytes + 4), own_disk = ckpt_le16(bytes + 6), n_here = ckpt_le16(bytes + 8);

@@ -239,7 +239,7 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
       CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with infinities (%llu of %llu values)",
                                  role, (ull)stats->n_inf, (ull)stats->n));
     if (is_weight && tensor->rank >= 2 && stats->n != 0 && stats->n_zero == stats->n)
-      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, file, tensor->name, "all of its %llu values are 0",
+      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, file, tensor->name, "all of its values are 0 (%llu)",
                                  (ull)stats->n));
     const ckpt_tensor *stored = ckpt_stored_copy(index, tensor);
     if (stored != NULL) CKPT_TRY(judge_copy(findings, checks, index, stored, checks->copies[i - first], err));

@@ -170,8 +170,8 @@ static ckpt_status check_record(checking *c, const opened *a, const ckpt_zip_ent
   if (sum == entry->crc32) return CKPT_OK;
   c->counts->n_wrong++;
   return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, tensor,
-                           "record '%.200s': the CRC-32 of its %llu bytes is %08x, the archive says %08x", entry->name,
-                           (unsigned long long)entry->n_bytes, sum, entry->crc32);
+                           "record '%.200s': the CRC-32 of its content is %08x, the archive says %08x (size %llu)",
+                           entry->name, sum, entry->crc32, (unsigned long long)entry->n_bytes);
 }
 
 static int by_defect(const void *a, const void *b) {
@@ -250,7 +250,7 @@ static ckpt_status check_packed(checking *c, const archive *a, ckpt_error *err) 
     if (status == CKPT_OK && end.n_used != a->n_bytes) {
       c->counts->n_wrong++;
       status = ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->file), a->tensor,
-                                 "%llu bytes follow the zstd stream of %llu in its slice",
+                                 "bytes follow the zstd stream in its slice (%llu after %llu)",
                                  (unsigned long long)(a->n_bytes - end.n_used), (unsigned long long)end.n_used);
     }
   }

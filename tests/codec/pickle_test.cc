@@ -181,7 +181,7 @@ TEST_F(PickleTest, BytesAreTheBytes) {
 TEST_F(PickleTest, SharedIsShared) {
   EXPECT_EQ(Read("\x80\x04]\x94(h\x00K\x01"
                  "e."),
-            "! pickle at byte 5: the input ends within BINGET (1 bytes wanted, 0 left)");
+            "! pickle at byte 5: the input ends within BINGET (bytes wanted: 1, left: 0)");
   Read(
       std::string("\x80\x04]\x94]\x94(h\x00h\x00"
                   "e(h\x01K\x05"
@@ -221,8 +221,8 @@ TEST_F(PickleTest, Misuse) {
       {"(e.", "pickle at byte 1: APPENDS takes 1 from a stack of 0"},
       {"N(Ne.", "pickle at byte 3: APPENDS on a value of another kind"},
       {"NNa.", "pickle at byte 2: APPEND on a value of another kind"},
-      {"}(Nu.", "pickle at byte 3: SETITEMS of a key without a value (1 values)"},
-      {"(Nd.", "pickle at byte 2: DICT of a key without a value (1 values)"},
+      {"}(Nu.", "pickle at byte 3: SETITEMS of a key without a value (values: 1)"},
+      {"(Nd.", "pickle at byte 2: DICT of a key without a value (values: 1)"},
       {"]NNs.", "pickle at byte 3: SETITEM on a value of another kind"},
       {"](N\x90.", "pickle at byte 3: ADDITEMS on a value of another kind"},
       {"h\x01.", "pickle at byte 0: BINGET of memo number 1, which nothing was put under"},
@@ -236,11 +236,11 @@ TEST_F(PickleTest, Misuse) {
       {"N\x98.", "pickle at byte 1: READONLY_BUFFER: a buffer that lies outside of the file"},
       {"X\xff\xff\xff\xff"
        "a.",
-       "pickle at byte 0: the input ends within BINUNICODE (4294967295 bytes wanted, 2 left)"},
+       "pickle at byte 0: the input ends within BINUNICODE (bytes wanted: 4294967295, left: 2)"},
       {"\x8e" + Le(UINT64_MAX, 8) + ".",
        "pickle at byte 0: BINBYTES8 of 18446744073709551615 bytes, at most 4294967296"},
-      {"T\xff\xff\xff\xff.", "pickle at byte 0: a string of -1 bytes"},
-      {"\x8b\xff\xff\xff\xff.", "pickle at byte 0: an integer of -1 bytes"},
+      {"T\xff\xff\xff\xff.", "pickle at byte 0: a string of size -1"},
+      {"\x8b\xff\xff\xff\xff.", "pickle at byte 0: an integer of size -1"},
       {"\x8b" + Le(1025, 4) + ".", "pickle at byte 0: an integer of 1025 bytes (the limit is 1024 bytes)"},
       {"X\x02" + Le(0, 3) + "\xc3\x28.", "pickle at byte 0: text that is no UTF-8 (byte 0 of 2)"},
       {"X\x04" + Le(0, 3) + "\xf4\x90\x80\x80.", "pickle at byte 0: text that is no UTF-8 (byte 0 of 4)"},
@@ -253,13 +253,13 @@ TEST_F(PickleTest, Misuse) {
       {"I1 \n.", "pickle at byte 0: INT is no decimal integer (character 1)"},
       {"I010\n.", "pickle at byte 0: INT is no decimal integer (character 0)"},
       {"L0x1L\n.", "pickle at byte 0: LONG is no decimal integer (character 0)"},
-      {"F\n.", "pickle at byte 0: FLOAT is no decimal number (0 characters)"},
-      {"F0x1p3\n.", "pickle at byte 0: FLOAT is no decimal number (5 characters)"},
-      {"F1e\n.", "pickle at byte 0: FLOAT is no decimal number (2 characters)"},
-      {"Fnan(1)\n.", "pickle at byte 0: FLOAT is no decimal number (6 characters)"},
-      {"Sab\n.", "pickle at byte 0: STRING without quotes around it (2 bytes)"},
-      {"S'a\"\n.", "pickle at byte 0: STRING without quotes around it (3 bytes)"},
-      {"S'\n.", "pickle at byte 0: STRING without quotes around it (1 bytes)"},
+      {"F\n.", "pickle at byte 0: FLOAT is no decimal number (of size 0)"},
+      {"F0x1p3\n.", "pickle at byte 0: FLOAT is no decimal number (of size 5)"},
+      {"F1e\n.", "pickle at byte 0: FLOAT is no decimal number (of size 2)"},
+      {"Fnan(1)\n.", "pickle at byte 0: FLOAT is no decimal number (of size 6)"},
+      {"Sab\n.", "pickle at byte 0: STRING without quotes around it (of size 2)"},
+      {"S'a\"\n.", "pickle at byte 0: STRING without quotes around it (of size 3)"},
+      {"S'\n.", "pickle at byte 0: STRING without quotes around it (of size 1)"},
       {"S'\\x4'\n.", "pickle at byte 0: STRING has a broken escape (byte 0 of 3)"},
       {"S'ab\\'\n.", "pickle at byte 0: STRING has a broken escape (byte 2 of 3)"},
       {"V\\u00\n.", "pickle at byte 0: UNICODE has a broken escape (byte 0 of 4)"},
@@ -279,18 +279,18 @@ TEST_F(PickleTest, Misuse) {
       {"ca\nb\n(Ne.", "pickle at byte 7: APPENDS changes a.b itself, not an instance of it"},
       {"}}b.", "pickle at byte 2: BUILD of a value that has no attributes"},
       {"ca\nb\n)\x81}b}b.", "pickle at byte 10: BUILD gives a.b a second state"},
-      {"\x95" + Le(9, 8) + "N.", "pickle at byte 0: a frame of 9 bytes where 2 are left"},
-      {"\x95" + Le(UINT64_MAX, 8) + "N.", "pickle at byte 0: a frame of 18446744073709551615 bytes where 2 are left"},
+      {"\x95" + Le(9, 8) + "N.", "pickle at byte 0: a frame of size 9 where 2 are left"},
+      {"\x95" + Le(UINT64_MAX, 8) + "N.", "pickle at byte 0: a frame of size 18446744073709551615 where 2 are left"},
       {"\x95" + Le(11, 8) + "N\x95" + Le(0, 8) + "N.",
-       "pickle at byte 10: a frame begins 1 bytes before the last one ends"},
+       "pickle at byte 10: a frame begins before the last one ends (by 1)"},
       {"\x95" + Le(2, 8) + "M\x01\x00.",
-       "pickle at byte 9: BININT2 goes past the end of its frame (2 bytes wanted, 1 in the frame)"},
+       "pickle at byte 9: BININT2 goes past the end of its frame (bytes wanted: 2, in the frame: 1)"},
       {"\x95" + Le(3, 8) + "I12\n.", "pickle at byte 9: INT goes past the end of its frame (a line without end)"},
       {"\x95" + Le(4, 8) +
            "\x8c\x05"
            "ab"
            "cde.",
-       "pickle at byte 9: SHORT_BINUNICODE goes past the end of its frame (5 bytes wanted, 2 in the frame)"},
+       "pickle at byte 9: SHORT_BINUNICODE goes past the end of its frame (bytes wanted: 5, in the frame: 2)"},
       {"\xff", "pickle at byte 0: 0xff is no opcode of protocols 0 to 5"},
   };
   for (const auto &c : cases)

@@ -148,8 +148,8 @@ TEST(DcpVerify, BytesBehindAStreamAreAProblem) {
     ASSERT_EQ(ckpt_index_new(&index, source, "items", "dcp", nullptr, &err), CKPT_OK);
     const ckpt_archive item = {"item", 0, bytes.size(), 0, true};
     ASSERT_EQ(ckpt_index_add_archive(index, &item, &err), CKPT_OK);
-    const std::string problem = "item: " + std::to_string(behind.size()) + " bytes follow the zstd stream of " +
-                                std::to_string(packed.size()) + " in its slice\n";
+    const std::string problem = "item: bytes follow the zstd stream in its slice (" + std::to_string(behind.size()) +
+                                " after " + std::to_string(packed.size()) + ")\n";
     EXPECT_EQ(found_in(index, &counts), behind.empty() ? "" : problem);
     EXPECT_EQ(counts.n_wrong, behind.empty() ? 0u : 1u);
     EXPECT_NE(counts.n_checked, 0u);
@@ -241,7 +241,7 @@ TEST(DcpVerify, WhatNoMetadataNamesIsAProblem) {
   const std::string metadata = slurp(folder / ".metadata"), data = slurp(folder / "__1_0.distcp");
   spill(folder / "__1_0.distcp", data + "more");
   EXPECT_EQ(problems_in(folder.path()),
-            "4 bytes in 1 file belong to no item that its metadata names (the first in "
+            "bytes belong to no item that its metadata names (4 in 1 file, the first in "
             "__1_0.distcp from byte " +
                 std::to_string(data.size()) + ")");
   spill(folder / "__1_0.distcp", data);
@@ -252,7 +252,7 @@ TEST(DcpVerify, WhatNoMetadataNamesIsAProblem) {
   spill(folder / ".metadata", moved);
   EXPECT_EQ(problems_in(folder.path()),
             "'state_dict.both' and 'state_dict.few' lie at one place of __0_0.distcp (byte 0; 1 such pairs): one of "
-            "them is not what was saved1577 bytes in 1 file belong to no item that its metadata names (the first in "
+            "them is not what was savedbytes belong to no item that its metadata names (1577 in 1 file, the first in "
             "__0_0.distcp from byte 1577)");
 }
 

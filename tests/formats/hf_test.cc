@@ -187,7 +187,7 @@ TEST(Hf, EveryBrokenShardIsReported) {
   ASSERT_NE(index, nullptr);
   EXPECT_EQ(names_of(index.get()), "b; a b c d ghost e");
   ASSERT_EQ(index->n_notes, 1u);
-  EXPECT_STREQ(index->notes[0].message, "4 bytes follow the last tensor");
+  EXPECT_STREQ(index->notes[0].message, "bytes follow the last tensor (4)");
   EXPECT_EQ(index->notes[0].file, folder / "2.safetensors");
 }
 
