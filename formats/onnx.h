@@ -114,7 +114,8 @@ typedef struct ckpt_onnx_reader {
   ckpt_onnx_outline model, tensor; /* of the model; of the tensor that is read */
   ckpt_extent *runs;               /* of its typed data; offset, n_stored and count are set */
   uint32_t n_runs, run_capacity;
-  char name[4097]; /* its name */
+  char name[4097];   /* its name */
+  ckpt_error defect; /* of the newest message that is broken */
 } ckpt_onnx_reader;
 
 /* Adds the tensor in a TensorProto to the index, called r->name, and a slot for it; or notes that it is not read

@@ -12,6 +12,7 @@
 
 #include "formats/onnx.h"
 #include "libckpt/arch.h"
+#include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 #include "libckpt/text.h"
@@ -129,6 +130,7 @@ static ckpt_status find_bytes(ckpt_onnx_reader *r, uint64_t begin, uint64_t end,
 static ckpt_status find_label(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
   uint64_t at = 0, n = 0;
   if (frame->has_label) return CKPT_OK;
+  frame->has_label = true; /* where looking fails too: once for all tensors in it */
   CKPT_TRY(find_bytes(r, frame->at, frame->end, label_field(frame), &at, &n, err));
   if (frame->kind == SPARSE && n != 0) {
     const uint64_t begin = at, end = at + n;
@@ -137,7 +139,6 @@ static ckpt_status find_label(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_
   }
   frame->label_at = at;
   frame->n_label = n < sizeof r->name ? (uint32_t)n : sizeof r->name;
-  frame->has_label = true;
   return CKPT_OK;
 }
 
@@ -217,7 +218,22 @@ static ckpt_status name_frame(ckpt_onnx_reader *r, const ckpt_onnx_frame *last, 
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
+/* Tensor and slot under the name that was read, of one that is broken: what comes after it has its own numbers. */
+static ckpt_status add_broken(ckpt_onnx_reader *r, uint32_t n_before, ckpt_error *err) {
+  struct ckpt_graph *graph = r->graph;
+  ckpt_index *index = r->index;
+  if (index->n_tensors == n_before)
+    CKPT_TRY(ckpt_index_add_broken(index, r->name, ckpt_safetensors_role(r->name), r->wire.file, err));
+  ckpt_index_break(index, n_before, index->n_tensors);
+  graph->n_slots = n_before;
+  if (index->n_tensors == n_before) return CKPT_OK;
+  CKPT_TRY(ckpt_grow(&graph->slots, graph->n_slots, &graph->slot_capacity, sizeof *graph->slots, err));
+  graph->slots[graph->n_slots++] = (ckpt_onnx_slot){.field = 0};
+  return CKPT_OK;
+}
+
 static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
+  const uint32_t n_before = r->index->n_tensors;
   bool is_read;
   CKPT_TRY(name_frame(r, frame, err));
   const size_t n = strlen(r->name), n_suffix = sizeof CKPT_ONNX_CAST - 1;
@@ -227,7 +243,10 @@ static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt
   if (r->n_name_bytes > MAX_NAME_BYTES)
     return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, r->name, "the names of constants take more than %d bytes",
                      MAX_NAME_BYTES);
-  CKPT_TRY(ckpt_onnx_read_tensor(r, frame, frame->parent->kind == GRAPH, &is_read, err));
+  ckpt_status status = ckpt_onnx_read_tensor(r, frame, frame->parent->kind == GRAPH, &is_read, err);
+  (void)ckpt_fail_at(status, err, r->wire.path, r->name);
+  if (status != CKPT_OK && r->index->defects.report != NULL) CKPT_TRY(add_broken(r, n_before, NULL));
+  CKPT_TRY(status);
   if (!is_read) return CKPT_OK;
   ckpt_onnx_slot *slot = &r->graph->slots[r->graph->n_slots - 1];
   slot->is_cast = is_cast;
@@ -275,7 +294,7 @@ static ckpt_status take_dims(ckpt_onnx_reader *r, const ckpt_wire_field *field, 
 
 static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, ckpt_error *err);
 
-/* A field that may hold tensors. */
+/* A field that may hold tensors. What is broken in it is passed where all defects are asked for: its end is known. */
 static ckpt_status walk_child(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const ckpt_wire_field *field,
                               message_kind kind, uint64_t number, int depth, ckpt_error *err) {
   ckpt_onnx_frame child = {.parent = frame,
@@ -291,7 +310,9 @@ static ckpt_status walk_child(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const
                      "more than %d messages in each other at byte %llu (graphs within graphs)", CKPT_ONNX_MAX_DEPTH,
                      (ull)field->begin);
   r->n_nodes += kind == NODE;
-  CKPT_TRY(kind == TENSOR ? read_tensor(r, &child, err) : walk(r, &child, depth + 1, err));
+  ckpt_status status = kind == TENSOR ? read_tensor(r, &child, &r->defect) : walk(r, &child, depth + 1, &r->defect);
+  (void)ckpt_fail_at(status, &r->defect, r->wire.path, NULL);
+  CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &r->defect, err));
   r->wire.at = child.end;
   r->wire.end = frame->end;
   return CKPT_OK;
@@ -381,7 +402,8 @@ static ckpt_status read_all(ckpt_onnx_reader *r, bool *is_kept, ckpt_error *err)
   ckpt_onnx_frame model = {.kind = MODEL, .end = r->wire.end};
   CKPT_TRY(walk(r, &model, 1, err));
   CKPT_TRY(add_run(r, model.end, err));
-  CKPT_TRY(ckpt_onnx_read_model(r->index, &r->model, r->wire.path, err));
+  ckpt_status status = ckpt_onnx_read_model(r->index, &r->model, r->wire.path, &r->defect);
+  CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &r->defect, err));
   CKPT_TRY(note(r, err));
   CKPT_TRY(keep_graph(r, err));
   *is_kept = true;

@@ -586,6 +586,48 @@ TEST(Onnx, ChecksumsOfFilesOutsideAreCompared) {
   EXPECT_EQ(slurp(folder / "b.onnx").find("checksum"), std::string::npos);
 }
 
+// Who asks for all defects is told of each tensor that is broken, in branches too, and gets the others.
+TEST(Onnx, EveryBrokenTensorIsNamed) {
+  Folder folder;
+  auto tensor = [](const std::string &name, const std::string &rest) {
+    return std::string("\x08\x01\x10\x01", 4) + field(8, name) + rest;
+  };
+  auto outside = [](const std::string &location) {
+    return field(13, field(1, "location") + field(2, location)) + std::string("\x70\x01", 2);
+  };
+  const std::string whole = field(9, "1234");
+  const std::string branch = field(1, field(2, "y") + field(4, "If") +
+                                          field(5, field(1, "then") + field(6, field(5, tensor("in", field(9, "1"))) +
+                                                                                   field(5, tensor("inner", whole)))));
+  const std::string broken_node = field(1, field(2, "z") + "\xff");
+  const std::string graph = branch + broken_node + field(2, "g") + field(5, tensor("a", whole)) +
+                            field(5, tensor("cut", field(9, "123"))) + field(5, tensor("far", outside("none.data"))) +
+                            field(5, tensor("up", outside("../x.data"))) + field(5, tensor("", whole)) +
+                            field(5, tensor("varint", "\xff")) + field(5, tensor("z", whole));
+  const std::string path = folder / "m.onnx";
+  spill(path, std::string("\x08\x08", 2) + field(7, graph) + field(8, std::string("\x10\x11", 2)));
+  IndexPointer index(nullptr, ckpt_index_free);
+  const std::vector<std::string> reported = broken_parts(path, &index);
+  const std::vector<std::string> wanted = {
+      "m.onnx: tensor 'y:then/in': has 1 bytes of values, its shape and type take 4",
+      "m.onnx: truncated or lies: a number at byte 61 goes past the end of its message (download it again)",
+      "m.onnx: tensor 'cut': has 3 bytes of values, its shape and type take 4",
+      "none.data: tensor 'far': cannot open: No such file or directory",
+      "m.onnx: tensor 'up': file name '../x.data' is not one below the checkpoint's folder (relative, no '..')",
+      "m.onnx: an initializer at byte 167 has no name",
+      "m.onnx: tensor 'varint': truncated or lies: a number at byte 195 goes past the end of its message (download it "
+      "again)"};
+  ASSERT_EQ(reported.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); i++) EXPECT_EQ(reported[i], folder / wanted[i]);
+  ASSERT_NE(index, nullptr);
+  EXPECT_EQ(names_of(index.get()), "a y:then/inner z; y:then/in cut far up varint");
+  for (const char *name : {"a", "z"})
+    EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), name)), "1234") << name;
+  ckpt_error err = {};
+  EXPECT_EQ(open(path, &err), nullptr);
+  EXPECT_EQ(text_of(err), reported.empty() ? "" : reported[0]);
+}
+
 // A tensor that is broken takes no checksum from the others.
 TEST(Onnx, ChecksumsAreComparedBesideWhatIsBroken) {
   Folder folder;
