@@ -58,6 +58,10 @@ ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bo
  * sink: nothing. */
 void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_files *owns);
 
+/* Lets a path's sink, before it is open, leave old outputs that an interrupted run put aside: they are more than its
+ * own. Of another kind of sink: nothing. */
+void ckpt_sink_keep_old(ckpt_sink *sink);
+
 /* A sink into memory, for tests and embedding. ckpt_sink_bytes gives a file's bytes after seal. */
 ckpt_status ckpt_sink_memory(ckpt_sink **out, ckpt_error *err);
 const void *ckpt_sink_bytes(const ckpt_sink *sink, uint32_t file, uint64_t *n_bytes); /* borrowed; NULL if not memory */

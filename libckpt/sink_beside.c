@@ -11,12 +11,14 @@
 
 #include "error.h"
 #include "source.h"
+#include "temporary.h"
 #include "text.h"
 
 typedef struct pair {
   ckpt_sink *sinks[2]; /* the file's; the one beside it, or NULL */
   char *path, *second; /* where they go */
   bool force;
+  ckpt_leftovers found;
 } pair;
 
 static ckpt_status make_second(pair *p, const char *name, ckpt_error *err) {
@@ -28,16 +30,26 @@ static ckpt_status make_second(pair *p, const char *name, ckpt_error *err) {
   return ckpt_sink_path(&p->sinks[1], p->second, false, p->force, err);
 }
 
+/* Opens both. While there is no file at its own name, old data are those of an old one that is put aside. */
+static ckpt_status open_both(pair *p, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+  struct stat st;
+  if (n_files == 2) {
+    const ckpt_sink_file second = {NULL, files[1].n_bytes};
+    CKPT_TRY(make_second(p, files[1].name, err));
+    if (lstat(p->path, &st) != 0) ckpt_sink_keep_old(p->sinks[1]);
+    CKPT_TRY(ckpt_sink_open(p->sinks[1], &second, 1, err));
+  }
+  return ckpt_sink_open(p->sinks[0], files, 1, err);
+}
+
 static ckpt_status pair_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
   pair *p = ctx;
   if (n_files == 0 || n_files > 2 || files[0].name != NULL || (n_files == 2 && files[1].name == NULL))
     return ckpt_fail(err, CKPT_EINTERNAL, p->path, NULL, "%u files for one and another", n_files);
-  if (n_files == 2) {
-    const ckpt_sink_file second = {NULL, files[1].n_bytes};
-    CKPT_TRY(make_second(p, files[1].name, err));
-    CKPT_TRY(ckpt_sink_open(p->sinks[1], &second, 1, err));
-  }
-  return ckpt_sink_open(p->sinks[0], files, 1, err);
+  ckpt_status status = open_both(p, files, n_files, err);
+  const ckpt_leftovers *first = ckpt_sink_leftovers(p->sinks[0]);
+  if (first != NULL) p->found = *first;
+  return status;
 }
 
 /* Rank 0 writes both files (layout_file's rank), so that the others need to know of one only. */
@@ -121,32 +133,57 @@ static ckpt_status publish_both(const pair *p, ckpt_error *err) {
   return status;
 }
 
+/* Puts both old ones aside, the file first. Where an interrupted run did so, what stands at the second's name since is
+ * part of no pair, and goes when the new one comes. */
+static ckpt_status put_both_aside(aside *old, const pair *p, ckpt_error *err) {
+  CKPT_TRY(put_aside(old, p, 0, err));
+  if (old->names[0][0] == '\0' && ckpt_temporary_has_old(old->folder, name_of(p, 1))) return CKPT_OK;
+  return put_aside(old, p, 1, err);
+}
+
 /* Where something stands at the second's name, that may be what the old file needs. */
-static ckpt_status replace_both(const pair *p, ckpt_error *err) {
-  aside old = {.folder = -1};
-  const int n_folder = (int)(ckpt_path_name(p->path) - p->path);
-  char *folder = NULL;
-  ckpt_status status;
-  if (asprintf(&folder, "%.*s", n_folder, p->path) < 0) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  old.folder = open(n_folder == 0 ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  free(folder);
-  if (old.folder < 0) return ckpt_fail_errno(err, p->path, "the folder above cannot be used");
-  status = put_aside(&old, p, 0, err);
-  if (status == CKPT_OK) status = put_aside(&old, p, 1, err);
+static ckpt_status replace_both(const pair *p, int folder, ckpt_error *err) {
+  aside old = {.folder = folder};
+  ckpt_status status = put_both_aside(&old, p, err);
   if (status == CKPT_OK) status = publish_both(p, err);
   if (status != CKPT_OK && ckpt_sink_place(p->sinks[0]) == NULL)
     put_back(&old, p);
   else
     remove_old(&old);
-  close(old.folder);
   return status;
 }
 
+/* What interrupted runs had put aside has no use any more. */
+static void clean_old(pair *p, int folder) {
+  char beside[PATH_MAX];
+  p->found.kept_old[0] = '\0';
+  ckpt_temporary_clean_all(folder, name_of(p, 0), &p->found);
+  snprintf(beside, sizeof beside, "%s.data", name_of(p, 0)); /* as temporary.c says where it is */
+  ckpt_temporary_clean_all(folder, beside, &p->found);
+}
+
+static ckpt_status open_folder(const pair *p, int *out, ckpt_error *err) {
+  const int n_folder = (int)(ckpt_path_name(p->path) - p->path);
+  char *folder = NULL;
+  if (asprintf(&folder, "%.*s", n_folder, p->path) < 0) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  *out = open(n_folder == 0 ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  free(folder);
+  return *out >= 0 ? CKPT_OK : ckpt_fail_errno(err, p->path, "the folder above cannot be used");
+}
+
 static ckpt_status pair_publish(void *ctx, ckpt_error *err) {
-  const pair *p = ctx;
+  pair *p = ctx;
   struct stat st;
-  if (p->sinks[1] == NULL) return ckpt_sink_publish(p->sinks[0], err);
-  return p->force && lstat(p->second, &st) == 0 ? replace_both(p, err) : publish_both(p, err);
+  int folder = -1;
+  if (!p->force && p->sinks[1] == NULL) return ckpt_sink_publish(p->sinks[0], err);
+  if (!p->force) return publish_both(p, err);
+  CKPT_TRY(open_folder(p, &folder, err));
+  ckpt_status status = p->sinks[1] == NULL          ? ckpt_sink_publish(p->sinks[0], err)
+                       : lstat(p->second, &st) == 0 ? replace_both(p, folder, err)
+                                                    : publish_both(p, err);
+  if (status == CKPT_OK) clean_old(p, folder);
+  close(folder);
+  return status;
 }
 
 static void pair_abandon(void *ctx) {
@@ -163,7 +200,7 @@ static void pair_close(void *ctx) {
   free(p);
 }
 
-static const ckpt_leftovers *pair_leftovers(void *ctx) { return ckpt_sink_leftovers(((pair *)ctx)->sinks[0]); }
+static const ckpt_leftovers *pair_leftovers(void *ctx) { return &((const pair *)ctx)->found; }
 
 static const char *pair_place(void *ctx) { return ckpt_sink_place(((pair *)ctx)->sinks[0]); }
 

@@ -3,7 +3,8 @@
  * Both are staged and sealed before either has its name; the one beside comes first, so that no file ever stands there
  * whose data are not. Where force replaces both, nothing stands at the file's own name from before the second changes
  * until the new one is there: the old ones get CKPT_TEMPORARY_OLD names (temporary.h) first, the file's, then the
- * other's. So a kill leaves the old pair, the new one, or no file and two names to rename back, which opening says. */
+ * other's. So a kill leaves the old pair, the new one, or no file and two names to rename back, which opening says. The
+ * next run keeps these until its own output is there. */
 #ifndef CKPT_SINK_BESIDE_H
 #define CKPT_SINK_BESIDE_H
 

@@ -45,6 +45,7 @@ typedef struct output_file {
 typedef struct path_sink {
   char *path; /* as the user wrote it, without slashes at its end */
   bool is_folder, force;
+  bool keeps_old;               /* that an interrupted run put aside */
   bool is_replacing;            /* a folder stands there that is to be exchanged */
   bool is_inside;               /* an empty folder stands there: parent is that folder */
   bool is_staged, is_published; /* published: or nothing is left to remove */
@@ -262,7 +263,7 @@ static ckpt_status check_replaced(path_sink *sink, ckpt_error *err) {
 /* Removes what killed runs left beside the output and, where a folder stands there, inside it. */
 static void clean(path_sink *sink) {
   const char *other = sink->is_inside ? ".." : sink->is_replacing ? sink->name : NULL;
-  bool is_replaced = sink->force && !sink->is_inside; /* an empty folder replaces nothing */
+  bool is_replaced = sink->force && !sink->is_inside && !sink->keeps_old; /* an empty folder replaces nothing */
   ckpt_temporary_clean(sink->parent, sink->name, is_replaced, &sink->leftovers);
   int fd = other == NULL ? -1 : openat(sink->parent, other, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return;
@@ -603,6 +604,11 @@ static const ckpt_sink_ops path_ops = {
 void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_files *owns) {
   path_sink *replacing = ckpt_sink_ctx(sink, &path_ops);
   if (replacing != NULL) replacing->owns = owns;
+}
+
+void ckpt_sink_keep_old(ckpt_sink *sink) {
+  path_sink *kept = ckpt_sink_ctx(sink, &path_ops);
+  if (kept != NULL) kept->keeps_old = true;
 }
 
 ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bool force, ckpt_error *err) {

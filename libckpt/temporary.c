@@ -187,24 +187,42 @@ static void remove_left(int folder, const char *entry, ckpt_leftovers *found) {
   found->n_bytes += n_bytes;
 }
 
-void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found) {
-  struct stat st;
+/* Removes what is left of one name, old outputs too where is_stale. */
+static void clean(int folder, const char *name, bool is_stale, ckpt_leftovers *found) {
   int copy = quiet_folder(folder);
   DIR *dir = copy < 0 ? NULL : fdopendir(copy);
   if (dir == NULL) {
     if (copy >= 0) close(copy);
     return;
   }
-  bool is_there = is_replaced && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
   const struct dirent *entry;
   while ((entry = readdir(dir)) != NULL) {
     bool is_old = is_name(entry->d_name, name, CKPT_TEMPORARY_OLD);
-    if (is_old && !is_there)
+    if (is_old && !is_stale)
       memcpy(found->kept_old, entry->d_name, strlen(entry->d_name) + 1);
     else if (is_old || is_name(entry->d_name, name, CKPT_TEMPORARY_NEW))
       remove_left(folder, entry->d_name, found);
   }
   closedir(dir);
+}
+
+void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found) {
+  struct stat st;
+  clean(folder, name, is_replaced && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0, found);
+}
+
+void ckpt_temporary_clean_all(int folder, const char *name, ckpt_leftovers *found) { clean(folder, name, true, found); }
+
+bool ckpt_temporary_has_old(int folder, const char *name) {
+  int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+  bool has_old = false;
+  const struct dirent *entry;
+  if (dir == NULL && copy >= 0) close(copy);
+  while (dir != NULL && !has_old && (entry = readdir(dir)) != NULL)
+    has_old = is_name(entry->d_name, name, CKPT_TEMPORARY_OLD);
+  if (dir != NULL) closedir(dir);
+  return has_old;
 }
 
 /* ---- saying ----------------------------------------------------------------------------------------------------- */

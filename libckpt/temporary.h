@@ -51,6 +51,12 @@ bool ckpt_temporary_is_held(const char *path, const char *entry);
  * replaced too. What fails is left: the next run comes by. */
 void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found);
 
+/* The same with all old outputs: what took their place is there. */
+void ckpt_temporary_clean_all(int folder, const char *name, ckpt_leftovers *found);
+
+/* Whether an old output of name is on its way out in folder. */
+bool ckpt_temporary_has_old(int folder, const char *name);
+
 /* For a path that does not exist: ENOTFOUND when an interrupted replacement left the old one beside it. */
 ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err);
 

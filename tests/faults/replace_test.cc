@@ -1,6 +1,8 @@
 // What another run does in the moment before this one's rename: nothing of either is lost, and nothing is left.
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "tests/bytes/folder.h"
 #include "wrapped.h"
 
@@ -140,6 +142,57 @@ TEST(Replace, AModelIsNeverThereWithTheDataOfAnother) {
     EXPECT_EQ(n_kills, *before != 0 ? 4U : 2U);
     EXPECT_EQ(folder.tree(), (Names{"m.onnx", "m.onnx.data"}));
     ExpectAPair(folder, "the new", "the new");
+  }
+}
+
+// The run after a kill may be killed too: until its own pair is there the old one is whole, and then nothing is left.
+TEST(Replace, TheRunAfterAKillKeepsTheOldPair) {
+  Folder folder;
+  std::vector<std::unique_ptr<Folder>> killed;
+  Error err;
+  auto keep = [&](const Folder &from) {
+    killed.push_back(std::make_unique<Folder>());
+    std::filesystem::copy(from.path(), killed.back()->path(), std::filesystem::copy_options::recursive);
+  };
+  ASSERT_EQ(WritePair(folder, "old", false, err), CKPT_OK) << err.text();
+  wrapped::before_each_rename = [&] { keep(folder); };
+  ASSERT_EQ(WritePair(folder, "the new", true, err), CKPT_OK) << err.text();
+  wrapped::before_each_rename = nullptr;
+  ASSERT_EQ(killed.size(), 4U);
+  for (const std::unique_ptr<Folder> &left : killed) {
+    wrapped::before_each_rename = [&] {
+      Folder again;
+      std::filesystem::copy(left->path(), again.path(), std::filesystem::copy_options::recursive);
+      ExpectAPair(again, "old", "newest");
+    };
+    EXPECT_EQ(WritePair(*left, "newest", true, err), CKPT_OK) << err.text();
+    wrapped::before_each_rename = nullptr;
+    EXPECT_EQ(left->tree(), (Names{"m.onnx", "m.onnx.data"}));
+    ExpectAPair(*left, "newest", "newest");
+  }
+}
+
+// Killed before the old pair is removed: that has no use any more, whatever comes next.
+TEST(Replace, AnOldPairBesideTheNewOneGoes) {
+  for (bool is_pair : {true, false}) {
+    Folder folder;
+    Error err;
+    ASSERT_EQ(WritePair(folder, "the new", false, err), CKPT_OK) << err.text();
+    folder.write(".m.onnx.ckpt-old.abcdef", "old");
+    folder.write(".m.onnx.data.ckpt-old.abcdef", "old");
+    if (is_pair) {
+      EXPECT_EQ(WritePair(folder, "newest", true, err), CKPT_OK) << err.text();
+    } else {
+      ckpt_sink *sink = nullptr;
+      const ckpt_sink_file file = {nullptr, 0};
+      ASSERT_EQ(ckpt_sink_beside(&sink, (folder / "m.onnx").c_str(), true, err), CKPT_OK) << err.text();
+      ASSERT_EQ(ckpt_sink_open(sink, &file, 1, err), CKPT_OK) << err.text();
+      EXPECT_EQ(ckpt_sink_commit(&sink, 1, err), CKPT_OK) << err.text();
+      EXPECT_EQ(ckpt_sink_leftovers(sink)->n_removed, 2U);
+      EXPECT_STREQ(ckpt_sink_leftovers(sink)->kept_old, "");
+      ckpt_sink_free(sink);
+    }
+    EXPECT_EQ(folder.tree(), (Names{"m.onnx", "m.onnx.data"}));
   }
 }
 
