@@ -2,9 +2,11 @@
  * created before every refusal that the command line, the headers and the paths allow has been made. */
 #include "writing.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "input.h"
 #include "json_writer.h"
@@ -613,6 +615,19 @@ static void say_all_leftovers(const job *j) {
   if (found != before) say_leftovers(j, found);
 }
 
+/* A file of data beside a model that has all data in itself: the replaced model's, or another's. */
+static void say_data_beside(const job *j) {
+  for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
+    const ckpt_output *output = &j->plan->outputs[i];
+    char path[PATH_MAX];
+    struct stat st;
+    if (!output->format->caps.graphs || output->layout.n_files != 1 || output->options.link_folder != NULL) continue;
+    if ((size_t)snprintf(path, sizeof path, "%s.data", output->path) < sizeof path && lstat(path, &st) == 0)
+      ckpt_report_note(j->args,
+                       "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);
+  }
+}
+
 int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   job j = {.args = args, .writing = writing};
   ckpt_error err = {0};
@@ -635,6 +650,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
     }
     ckpt_job_end(&run);
     if (status == CKPT_OK && is_run) status = describe_all(&j, &outputs, &err);
+    if (status == CKPT_OK && is_run) say_data_beside(&j);
     if (status == CKPT_OK && is_run) ckpt_report_written(args, &run, outputs, j.plan->n_outputs);
     if (status == CKPT_OK && !is_run) status = show_plan(&j, &err);
   }

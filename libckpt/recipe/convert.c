@@ -299,6 +299,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   output->options.stage = target->stage != 0 ? target->stage : output->format->caps.stages;
   output->options.zstd_level = (int)target->zstd_level;
   output->options.external_data = options->external_data;
+  output->options.link_folder = options->link ? request->link_folder : NULL;
   if (options->link && !request->discards) CKPT_TRY(set_link_folder(plan, output, err));
   if (request->graph != NULL && !output->format->caps.graphs)
     return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s has no graph (--graph is for *.onnx)",

@@ -28,6 +28,7 @@ typedef struct ckpt_convert_request {
   const ckpt_convert_options *options;   /* but for output, to, shard_size (in targets), run and digest */
   const ckpt_quantize_options *quantize; /* of targets with a preset */
   bool discards;                         /* outputs are described and digested, but written nowhere: a replay */
+  const char *link_folder;               /* of a replay: what its links are from (a real path); NULL: it has none */
 } ckpt_convert_request;
 
 /* Fills an empty plan with the rows of a conversion to every target in one read: outputs are numbered as the targets.

@@ -336,8 +336,8 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
 }
 
 /* What the receipt says of an output as a whole. Other parts, or parts that are not known to be the same (is_same is
- * false), make files of another size, and so does a replay of --link, which links nothing; how long compressed items
- * are is not known to a replay, which compresses nothing. */
+ * false), make files of another size, and so do links from another folder; how long compressed items are is not known
+ * to a replay, which compresses nothing. */
 static void compare_whole(const recorded_output *then, const ckpt_output *now, bool is_same, const char *file,
                           const reporter *to) {
   uint64_t n_bytes = ckpt_output_bytes(now);
@@ -353,7 +353,8 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
         then->n_bytes, n_bytes);
 }
 
-static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const reporter *to, ckpt_error *err) {
+static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t number, const reporter *to,
+                                    ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   bool has_side;
   for (uint32_t k = 0; k < plan->n_outputs && status == CKPT_OK; k++) {
@@ -370,8 +371,9 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, const re
     const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};
     status = compare_output(r, k, &found, r->targets[k].path, "the replay", NULL, to, &has_side, err);
     free(entries);
+    const bool is_placed = !r->options.link || (r->request.link_folder != NULL && k == number);
     if (status == CKPT_OK)
-      compare_whole(&r->outputs[k], &plan->outputs[k], has_side && *to->n_told == n_before && !r->options.link,
+      compare_whole(&r->outputs[k], &plan->outputs[k], has_side && *to->n_told == n_before && is_placed,
                     r->targets[k].path, to);
   }
   return status;
@@ -420,17 +422,46 @@ static ckpt_status blame_receipt(const recorded *r, ckpt_status status, const ck
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records what cannot be meant: %s", why->message);
 }
 
-/* The plan of then, every row of which goes into its digest and nowhere else. */
-static ckpt_status replay(recorded *r, const ckpt_run_options *run, const reporter *to, ckpt_error *err) {
-  ckpt_plan *plan;
-  ckpt_error why = {0};
-  CKPT_TRY(ckpt_plan_new(&plan, err));
-  ckpt_status status = ckpt_convert_plan(plan, &r->request, &why);
-  CKPT_TRY_GOTO(status == CKPT_OK ? status : blame_receipt(r, status, &why, err));
-  CKPT_TRY_GOTO(ckpt_receipt_plan(plan, &r->request, err));
+/* The folder that links of what is at path are from, if it is there. */
+static ckpt_status find_link_folder(recorded *r, const char *path, ckpt_error *err) {
+  char real[PATH_MAX];
+  const size_t n = (size_t)(last_name(path) - path);
+  const char *folder = n == 0 ? "." : ckpt_arena_text(&r->arena, path, n);
+  if (folder == NULL) return ckpt_recorded_full(r, err);
+  if (realpath(folder, real) == NULL) return CKPT_OK;
+  r->request.link_folder = ckpt_arena_copy(&r->arena, real);
+  return r->request.link_folder == NULL ? ckpt_recorded_full(r, err) : CKPT_OK;
+}
+
+/* The plan of then. Its links are from the folder where the output stands now; it has none where the inputs do not lie
+ * there. */
+static ckpt_status plan_again(recorded *r, ckpt_plan **plan, const char *output, const ckpt_run_options *run,
+                              ckpt_error *err) {
+  ckpt_status status;
+  if (r->options.link) CKPT_TRY(find_link_folder(r, output, err));
+  for (;;) {
+    const bool is_linked = r->request.link_folder != NULL;
+    ckpt_error why = {0};
+    CKPT_TRY(ckpt_plan_new(plan, err));
+    status = ckpt_convert_plan(*plan, &r->request, &why);
+    if (status != CKPT_OK) return blame_receipt(r, status, &why, err);
+    CKPT_TRY(ckpt_receipt_plan(*plan, &r->request, err));
+    if (!is_linked || ckpt_plan_prepare(*plan, run, &why) != CKPT_EUNSUPPORTED) return CKPT_OK;
+    ckpt_plan_free(*plan);
+    *plan = NULL;
+    r->request.link_folder = NULL;
+  }
+}
+
+/* Runs it: every row goes into its digest and nowhere else. number: of the output that stands at the path `output`. */
+static ckpt_status replay(recorded *r, const char *output, uint32_t number, const ckpt_run_options *run,
+                          const reporter *to, ckpt_error *err) {
+  ckpt_plan *plan = NULL;
+  ckpt_status status;
+  CKPT_TRY_GOTO(plan_again(r, &plan, output, run, err));
   CKPT_TRY_GOTO(ckpt_convert_run(plan, &r->request, run, NULL, err));
   CKPT_TRY_GOTO(compare_input(r, plan, to, err));
-  status = compare_replayed(r, plan, to, err);
+  status = compare_replayed(r, plan, number, to, err);
 done:
   ckpt_plan_free(plan);
   return status;
@@ -522,7 +553,7 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   CKPT_TRY_GOTO(find_output(&r, output, &second, &number, err));
   if (strcmp(r.version, ckpt_version()) != 0)
     remark(&to, receipt, "was written by version %s, and is run again by %s", r.version, ckpt_version());
-  CKPT_TRY_GOTO(replay(&r, run, &to, err));
+  CKPT_TRY_GOTO(replay(&r, output, number, run, &to, err));
   ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
   ckpt_index_free(r.like);
   ckpt_index_free(r.importance);
