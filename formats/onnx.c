@@ -100,6 +100,7 @@ const ckpt_format ckpt_format_onnx = {
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_onnx_normalize,
+    .keeps_dtype = ckpt_onnx_keeps_dtype,
     .layout = ckpt_onnx_layout,
     .verify = ckpt_onnx_verify,
 };

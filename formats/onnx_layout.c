@@ -68,28 +68,38 @@ static bool can_cast(const ckpt_index *of, ckpt_dtype was, ckpt_dtype now) {
          stated(of, CKPT_ONNX_KEY "ir_version") >= row->ir_version;
 }
 
+/* Why no node can stand between a tensor and the graph; NULL: one can. */
+static const char *why_kept(const struct ckpt_graph *graph, uint32_t number, const char *name) {
+  if (!graph->slots[number].is_outer) return "it is no initializer of the model's own graph";
+  if (graph->n_inputs != 0 &&
+      bsearch(name, graph->inputs, graph->n_inputs, sizeof *graph->inputs, compare_names) != NULL)
+    return "it is an input of the graph too";
+  return NULL;
+}
+
+bool ckpt_onnx_keeps_dtype(const ckpt_index *index, const ckpt_tensor *tensor) {
+  const uint32_t number = (uint32_t)(tensor - index->tensors);
+  return index->graph != NULL && why_kept(index->graph, number, tensor->name) != NULL;
+}
+
 /* A Cast node has to stand between a tensor of another dtype and the graph: refused where it cannot. */
 static ckpt_status check_cast(const ckpt_index *described, uint32_t number, const ckpt_tensor *tensor,
                               ckpt_error *err) {
   const struct ckpt_graph *graph = described->graph;
   const ckpt_onnx_slot *slot = &graph->slots[number];
   const ckpt_dtype was = (ckpt_dtype)described->objects_of->tensors[number].dtype, now = (ckpt_dtype)tensor->dtype;
-  const char *why = NULL;
+  const char *why = why_kept(graph, number, tensor->name);
   if (!ckpt_dtype_is_float(was) || !ckpt_dtype_is_float(now))
     why = "only floats are cast";
-  else if (!slot->is_outer)
-    why = "it is no initializer of the model's own graph";
-  else if (slot->is_cast)
+  else if (why == NULL && slot->is_cast)
     why = "it was cast before (start from the model as it was)";
-  else if (graph->n_inputs != 0 &&
-           bsearch(tensor->name, graph->inputs, graph->n_inputs, sizeof *graph->inputs, compare_names) != NULL)
-    why = "it is an input of the graph too";
-  else if (!can_cast(described->objects_of, was, now))
+  else if (why == NULL && !can_cast(described->objects_of, was, now))
     why = "its operators or its IR version are too old for that";
   if (why == NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                   "the graph works with %s, and cannot be given %s: %s (--dtype PATTERN=DTYPE chooses others)",
-                   ckpt_dtype_name(was), ckpt_dtype_name(now), why);
+                   "the graph works with %s, and cannot be given %s: %s (--dtype PATTERN=DTYPE chooses others, a first "
+                   "--dtype 'NAME=%s' keeps it)",
+                   ckpt_dtype_name(was), ckpt_dtype_name(now), why, ckpt_dtype_name(was));
 }
 
 /* A graph works with tensors of just these names and types. */

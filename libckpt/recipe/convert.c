@@ -98,9 +98,26 @@ static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected,
   return CKPT_OK;
 }
 
+/* Where a rule casts every tensor, those stay as they are that the graph needs so; at least one is cast. */
+static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const ckpt_name_list *kept, const totals *t,
+                            ckpt_error *err) {
+  bool is_cast = false;
+  if (kept->n == 0) return CKPT_OK;
+  for (int dtype = 0; dtype < CKPT_N_DTYPES; dtype++) is_cast = is_cast || t->is_cast[dtype];
+  if (is_cast)
+    return ckpt_losses_add(&output->losses, err, "%zu tensor%s in another dtype, as the graph works with %s (%s)",
+                           kept->n, kept->n == 1 ? "" : "s", kept->n == 1 ? "it" : "them", kept->text);
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, NULL,
+                   "no tensor can be given another dtype: a Cast node can stand before initializers of the model's own "
+                   "graph that are no inputs of it, and nothing else (%s)",
+                   kept->text);
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
+  const ckpt_format *format = plan->outputs[sink].format;
+  ckpt_name_list kept = {.n = 0};
   for (uint32_t k = 0; k < from->n_tensors; k++) {
     const uint32_t i = quantized == NULL ? k : quantized->order[k];
     const ckpt_tensor *tensor = &from->tensors[i];
@@ -108,6 +125,11 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
     if (status == CKPT_OK && selected.name == NULL) continue;
     ckpt_expr *expr = NULL;
+    if (status == CKPT_OK && selected.is_any_cast && selected.dtype != (ckpt_dtype)tensor->dtype &&
+        format->keeps_dtype != NULL && format->keeps_dtype(from, tensor)) {
+      selected.dtype = CKPT_DTYPE_NONE;
+      ckpt_name_list_add(&kept, tensor->name);
+    }
     if (status == CKPT_OK && quantized != NULL)
       status = ckpt_quantize_expr(&expr, plan, from, i, quantized, err);
     else if (status == CKPT_OK)
@@ -123,6 +145,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
     t->is_cast[expr->dtype] = t->is_cast[expr->dtype] || expr->dtype != tensor->dtype;
   }
+  CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, t, err));
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
 }
 

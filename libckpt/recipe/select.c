@@ -118,7 +118,7 @@ static const char *name_at(const ckpt_tensor *tensor, size_t i) {
 }
 
 /* The first rule that matches. A count of steps is a float only by custom: no rule for all tensors rounds it. */
-static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_dtype *dtype, ckpt_error *err) {
+static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_selected *out, ckpt_error *err) {
   bool is_decided = !ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype);
   for (size_t i = 0; i < s->options->n_casts; i++) {
     bool matched = s->casts[i] == NULL && tensor->role != CKPT_ROLE_STEP;
@@ -128,7 +128,8 @@ static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_
     if (!matched || is_decided) continue;
     is_decided = true;
     s->n_cast[i]++;
-    *dtype = s->options->casts[i].dtype;
+    out->dtype = s->options->casts[i].dtype;
+    out->is_any_cast = s->casts[i] == NULL;
   }
   return CKPT_OK;
 }
@@ -190,7 +191,7 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
     s->left_out.n_unmatched++;
     return CKPT_OK;
   }
-  CKPT_TRY(find_cast(s, tensor, &out->dtype, err));
+  CKPT_TRY(find_cast(s, tensor, out, err));
   CKPT_TRY(rename_one(s, &out->name, arena, err));
   for (size_t i = 0; out->aliases != NULL && out->aliases[i] != NULL; i++)
     CKPT_TRY(rename_one(s, &out->aliases[i], arena, err));

@@ -24,6 +24,7 @@ typedef struct ckpt_selected {
   const char **aliases; /* its other names that stay, new ones too */
   const char **dropped; /* names, as they were, that --match, --exclude or --include takes from it */
   ckpt_dtype dtype;     /* what it is cast to; NONE: as stored */
+  bool is_any_cast;     /* by a rule for every tensor, which names none */
   /* Of aliases and of dropped, the last ones: names by which it is nothing of the model's; dropped by --include. */
   uint32_t n_extra, n_extra_dropped;
 } ckpt_selected;

@@ -7,7 +7,9 @@
 extern "C" {
 #include "formats/onnx.h"
 #include "libckpt/plan.h"
+#include "libckpt/recipe/convert.h"
 #include "libckpt/recipe/verify.h"
+#include "libckpt/run.h"
 }
 
 namespace formats_testing {
@@ -476,7 +478,7 @@ TEST(Onnx, CastsGetANode) {
 TEST(Onnx, InputsAreNotCast) {
   const std::string tensor = std::string("\x08\x02\x10\x01", 4) + field(8, "w") + field(9, std::string(8, '\0'));
   Folder folder;
-  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  const ckpt_cast_rule f16 = {"w", CKPT_F16};
   ckpt_convert_options cast = {};
   cast.casts = &f16;
   cast.n_casts = 1;
@@ -493,7 +495,7 @@ TEST(Onnx, InputsAreNotCast) {
 TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
   Folder folder;
   const char *match[] = {"out*", nullptr}, *rename[] = {"s/^out/in/", nullptr};
-  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  const ckpt_cast_rule f16 = {"*onstant*", CKPT_F16};
   ckpt_convert_options selected = {}, renamed = {}, cast = {};
   selected.match = match;
   renamed.rename = rename;
@@ -509,11 +511,59 @@ TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
                 .find("tensor '/Constant_output_0': the graph works with f32, and cannot be given f16: it is no "
                       "initializer of the model's own graph"),
             std::string::npos);
+  const ckpt_cast_rule any = {nullptr, CKPT_F16}; /* names no tensor: constants stay */
+  cast.casts = &any;
+  ASSERT_EQ(convert(kData + "legacy.onnx", folder / "cast.onnx", cast), "");
+  IndexPointer index = must_open(folder / "cast.onnx");
+  EXPECT_EQ(ckpt_index_find(index.get(), "/Constant_output_0")->dtype, CKPT_F32);
+  EXPECT_EQ(ckpt_index_find(index.get(), "emb.weight")->dtype, CKPT_F16);
   const ckpt_cast_rule f8 = {nullptr, CKPT_F8_E4M3}; /* of opset 19 */
   cast.casts = &f8;
   EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", cast).find("its operators or its IR version are too old"),
             std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
+}
+
+// A model of one tensor of n bytes, planned: how many files it takes, and the bytes of the first.
+std::pair<uint32_t, uint64_t> planned(const std::string &path, uint64_t n) {
+  std::string header =
+      R"({"w":{"dtype":"U8","shape":[)" + std::to_string(n) + R"(],"data_offsets":[0,)" + std::to_string(n) + "]}}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const uint64_t n_header = header.size();
+  spill(path, std::string(reinterpret_cast<const char *>(&n_header), 8) + header);
+  std::filesystem::resize_file(path, 8 + n_header + n); /* sparse */
+  IndexPointer index = must_open(path);
+  ckpt_convert_options options = {};
+  options.struct_size = sizeof options;
+  const std::string output = path + ".onnx";
+  ckpt_convert_target target = {};
+  target.path = output.c_str();
+  ckpt_convert_request request = {};
+  request.from = index.get();
+  request.targets = &target;
+  request.n_targets = 1;
+  request.options = &options;
+  ckpt_plan *plan = nullptr;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_plan_new(&plan, &err), CKPT_OK);
+  options.input = path.c_str();
+  EXPECT_EQ(ckpt_convert_plan(plan, &request, &err), CKPT_OK) << text_of(err);
+  EXPECT_EQ(ckpt_plan_prepare(plan, nullptr, &err), CKPT_OK) << text_of(err);
+  const ckpt_layout &layout = plan->outputs[0].layout;
+  const std::pair<uint32_t, uint64_t> files = {layout.n_files, layout.files[0].n_bytes};
+  ckpt_plan_free(plan);
+  return files;
+}
+
+// What protobuf reads at most stands in the model; one byte more, and the data stand outside.
+TEST(Onnx, DataGoOutsideFromTwoGigabytesOn) {
+  Folder folder;
+  const uint64_t most = 2147483647, n = most - 1000, around = planned(folder / "w", n).second - n;
+  EXPECT_LT(around, 1000U);
+  EXPECT_EQ(planned(folder / "w", most - around), std::make_pair(1U, most));
+  const auto outside = planned(folder / "w", most - around + 1);
+  EXPECT_EQ(outside.first, 2U);
+  EXPECT_LT(outside.second, 1000U);
 }
 
 // ---- hostile ------------------------------------------------------------------------------------------------------

@@ -101,6 +101,51 @@ def test_casts(folder):
             assert np.abs(x - y).max() < 0.02 * np.abs(x).max(), (name, casts)
 
 
+def transformer():
+    """A tiny causal one with everything that exporters make constants of: norms, a scale, a mask, gelu."""
+    import torch
+
+    class Tiny(torch.nn.Module):
+        def __init__(self, d=32, n=50):
+            super().__init__()
+            self.emb, self.pos = torch.nn.Embedding(n, d), torch.nn.Parameter(torch.randn(16, d) / 8)
+            self.qkv, self.o, self.head = torch.nn.Linear(d, 3 * d), torch.nn.Linear(d, d), torch.nn.Linear(d, n, bias=False)
+            self.norm1, self.norm2 = torch.nn.LayerNorm(d), torch.nn.LayerNorm(d)
+            self.up, self.down = torch.nn.Linear(d, 4 * d), torch.nn.Linear(4 * d, d)
+
+        def forward(self, ids):
+            x = self.emb(ids) + self.pos[:ids.shape[1]]
+            b, t, d = x.shape
+            q, k, v = [y.view(b, t, 4, d // 4).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, -1)]
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.o(y.transpose(1, 2).reshape(b, t, d))
+            return self.head(x + self.down(torch.nn.functional.gelu(self.up(self.norm2(x)))))
+
+    torch.manual_seed(0)
+    return Tiny().eval(), (torch.randint(0, 50, (2, 8)),)
+
+
+def test_exported_models_are_cast(folder):
+    """What torch.onnx.export writes gets f16 weights: constants in nodes stay what the graph works with, and are named."""
+    command.need("torch", "onnxscript")
+    import torch
+
+    model, example = transformer()
+    # the mask of the new exporter holds the lowest f32, which no f16 is
+    for kind, options, casts in (("new", {"dynamo": True, "external_data": False}, ["val_*=f32", "f16"]),
+                                 ("old", {"dynamo": False, "opset_version": 17}, ["f16"]),
+                                 ("older", {"dynamo": False, "opset_version": 14, "do_constant_folding": False}, ["f16"])):
+        before, after = (os.path.join(folder, kind + end) for end in (".onnx", "16.onnx"))
+        torch.onnx.export(model, example, before, input_names=["ids"], **options)
+        said = ckpt("convert", before, "-o", after, "--json", *[o for c in casts for o in ("--dtype", c)])
+        assert ("as the graph works with them" in said) == (kind != "new"), said
+        check(after)
+        kinds = {t.name: t.data_type for t in onnx.load(after).graph.initializer}
+        assert kinds["emb.weight:ckpt-cast"] == TensorProto.FLOAT16, kinds
+        for x, y in zip(outputs(before), outputs(after), strict=True):
+            assert 0 < np.abs(x - y).max() < 0.02 * np.abs(x).max(), kind
+
+
 def test_the_skeleton_is_the_model(folder):
     """But for where values stand, the message is the one that onnx reads."""
     for path in sorted(glob.glob(os.path.join(DATA, "*.onnx"))):
