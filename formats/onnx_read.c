@@ -12,7 +12,6 @@
 
 #include "formats/onnx.h"
 #include "libckpt/arch.h"
-#include "libckpt/codec/safetensors.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 #include "libckpt/text.h"
@@ -223,7 +222,7 @@ static ckpt_status add_broken(ckpt_onnx_reader *r, uint32_t n_before, ckpt_error
   struct ckpt_graph *graph = r->graph;
   ckpt_index *index = r->index;
   if (index->n_tensors == n_before)
-    CKPT_TRY(ckpt_index_add_broken(index, r->name, ckpt_safetensors_role(r->name), r->wire.file, err));
+    CKPT_TRY(ckpt_index_add_broken(index, r->name, ckpt_role_of_name(r->name), r->wire.file, err));
   ckpt_index_break(index, n_before, index->n_tensors);
   graph->n_slots = n_before;
   if (index->n_tensors == n_before) return CKPT_OK;
