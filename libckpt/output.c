@@ -281,7 +281,7 @@ static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
     if (ckpt_cast_damages(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
   return ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1,
-                          "another dtype, or --allow-overflow", err);
+                          "a first --dtype NAME=DTYPE gives it another, or --allow-overflow", err);
 }
 
 ckpt_status ckpt_outputs_settle(ckpt_plan *plan, const ckpt_group *group, ckpt_error *err) {
