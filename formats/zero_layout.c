@@ -359,7 +359,7 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_
   ckpt_object *root;
   const char *name = ckpt_arena_printf(run->arena, "%s/mp_rank_00_model_states.pt", tag);
   CKPT_TRY_ALLOC(name, err);
-  CKPT_TRY(ckpt_zero_model(run, stage < 3, &root, err));
+  CKPT_TRY(ckpt_zero_model(run, &root, err));
   for (uint32_t rank = 0; rank < run->world && stage == 3; rank++) CKPT_TRY(lay_rank_model(run, tag, rank, root, err));
   if (stage == 3) return CKPT_OK;
   return ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err);
@@ -369,7 +369,7 @@ ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *opt
   const uint32_t stage = options->stage == 0 ? CKPT_ZERO_STAGES : options->stage;
   ckpt_zero_run *run;
   if (stage > CKPT_ZERO_STAGES) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "stage %u (ZeRO has 1 to 3)", stage);
-  CKPT_TRY(ckpt_zero_run_find(&run, layout, options, err));
+  CKPT_TRY(ckpt_zero_run_find(&run, layout, stage, options->world, err));
   layout->is_folder = true;
   if (!run->has_order)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,

@@ -27,6 +27,12 @@ typedef struct finder {
   uint32_t *of;
 } finder;
 
+/* Whether a parameter and its master are read from one place, and nothing else is done with them. */
+static bool is_same_read(const ckpt_layout *layout, uint32_t parameter, uint32_t master) {
+  const ckpt_layout_read *a = &layout->reads[parameter], *b = &layout->reads[master];
+  return a->index != NULL && a->index == b->index && a->tensor == b->tensor;
+}
+
 static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err) {
   ckpt_zero_run *run = f->run;
   const ckpt_tensor *state = &run->index->tensors[number];
@@ -44,13 +50,18 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
         err, CKPT_EUNSUPPORTED, NULL, state->name,
         "its parameter is no floating one that a group of the optimizer names (--drop optimizer goes on without)");
   ckpt_zero_trained *param = &run->params[place - 1];
+  if (state->role == CKPT_ROLE_STEP && run->groups[param->of].has_step)
+    return ckpt_layout_elsewhere(run->layout, number, err);
   if (!ckpt_tensor_same_shape(of, state))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
                      "has another shape than its parameter: ZeRO keeps such states nowhere (--drop optimizer goes on "
                      "without)");
   if (state->role == CKPT_ROLE_MASTER) {
     param->fp32 = number;
-    run->has_master[param->tensor] = true;
+    if (run->stage == 3 ||
+        (run->stage == 0 && run->layout->reads != NULL && is_same_read(run->layout, param->tensor, number)))
+      return ckpt_layout_elsewhere(run->layout, param->tensor, err);
+    run->has_copy[param->tensor] = true;
     return CKPT_OK;
   }
   int slot = slot_of(run, ckpt_torch_state_key(state, parameter + n + 1));
@@ -91,7 +102,7 @@ static ckpt_status add_param(const finder *f, const char *name, uint32_t number,
   if (f->of[number] != 0) return CKPT_OK;
   if (run->n_params == run->index->n_tensors) return ckpt_fail(err, CKPT_EINTERNAL, NULL, name, "too many parameters");
   ckpt_zero_trained *param = &run->params[run->n_params++];
-  *param = (ckpt_zero_trained){.name = name, .tensor = number, .fp32 = number};
+  *param = (ckpt_zero_trained){.name = name, .of = run->n_groups - 1, .tensor = number, .fp32 = number};
   for (uint32_t i = 0; i < CKPT_ZERO_MAX_STATES; i++) param->states[i] = CKPT_NO_TENSOR;
   f->of[number] = run->n_params;
   run->is_trained[number] = true;
@@ -158,13 +169,14 @@ static ckpt_status find_all(const finder *f, ckpt_error *err) {
   return make_steps(run, err);
 }
 
-ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, const ckpt_layout_options *options,
+ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, uint32_t stage, uint32_t world,
                                ckpt_error *err) {
   const ckpt_index *index = layout->index;
   ckpt_zero_run *run = *out = ckpt_arena_alloc(layout->arena, sizeof *run);
   CKPT_TRY_ALLOC(run, err);
   *run = (ckpt_zero_run){.layout = layout, .index = index, .arena = layout->arena};
-  run->world = options->world == 0 ? 1 : options->world;
+  run->stage = stage;
+  run->world = world == 0 ? 1 : world;
   uint32_t *numbers = NULL, n_numbers = 0;
   if (index->objects_of != NULL) CKPT_TRY(ckpt_described_numbers(&numbers, &n_numbers, index, true, err));
   run->numbers = ckpt_arena_array(run->arena, (size_t)n_numbers + 1, sizeof *run->numbers);
@@ -174,9 +186,9 @@ ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, const c
   run->n_numbers = n_numbers;
   run->params = ckpt_arena_array(run->arena, (size_t)index->n_tensors + 1, sizeof *run->params);
   run->is_trained = ckpt_arena_array(run->arena, (size_t)index->n_tensors + 1, sizeof *run->is_trained);
-  run->has_master = ckpt_arena_array(run->arena, (size_t)index->n_tensors + 1, sizeof *run->has_master);
+  run->has_copy = ckpt_arena_array(run->arena, (size_t)index->n_tensors + 1, sizeof *run->has_copy);
   const finder f = {run, calloc((size_t)index->n_tensors + 1, sizeof(uint32_t))};
-  ckpt_status status = run->params == NULL || run->is_trained == NULL || run->has_master == NULL || f.of == NULL
+  ckpt_status status = run->params == NULL || run->is_trained == NULL || run->has_copy == NULL || f.of == NULL
                            ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory")
                            : find_all(&f, err);
   free(f.of);

@@ -135,7 +135,7 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, ckpt_er
   ckpt_object *root, *bare;
   const char *name = ckpt_arena_printf(run->arena, "%s/" MODEL_SUFFIX, tag);
   CKPT_TRY_ALLOC(name, err);
-  CKPT_TRY(ckpt_zero_model(run, true, &root, err));
+  CKPT_TRY(ckpt_zero_model(run, &root, err));
   CKPT_TRY(ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err));
   CKPT_TRY(ckpt_zero_without_tensors(run, root, &bare, err));
   for (uint32_t rank = 0; rank < run->world; rank++) {
@@ -148,7 +148,7 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, ckpt_er
 
 ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   ckpt_zero_run *run;
-  CKPT_TRY(ckpt_zero_run_find(&run, layout, options, err));
+  CKPT_TRY(ckpt_zero_run_find(&run, layout, 0, options->world, err));
   layout->is_folder = true;
   const char *tag = ckpt_zero_tag(run);
   CKPT_TRY_ALLOC(tag, err);

@@ -283,7 +283,7 @@ ckpt_status ckpt_zero_set_names(const ckpt_zero_run *run, ckpt_object *dict, con
   return CKPT_OK;
 }
 
-static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, bool with_model, ckpt_error *err) {
+static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
   const ckpt_index *index = run->index;
   ckpt_object *module, *buffers, *frozen, *fragments;
   const uint64_t n_names = (uint64_t)index->n_tensors + index->n_aliases;
@@ -295,8 +295,7 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, bool 
   for (uint32_t k = 0; k < index->n_tensors; k++) { /* in order of names: whatever was read gives the same bytes */
     const uint32_t i = index->by_name[k];
     const ckpt_tensor *tensor = &index->tensors[i];
-    bool is_elsewhere = run->is_trained[i] && (!with_model || !run->has_master[i]);
-    if (!ckpt_role_is_model((ckpt_role)tensor->role) || is_elsewhere) continue;
+    if (!ckpt_role_is_model((ckpt_role)tensor->role) || (run->is_trained[i] && !run->has_copy[i])) continue;
     const uint64_t first = module->n;
     CKPT_TRY(ckpt_zero_set_names(run, module, tensor, ckpt_zero_leaf(run, i), err));
     for (uint64_t name = first; name < module->n && tensor->role == CKPT_ROLE_BUFFER; name++)
@@ -309,7 +308,7 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, bool 
   CKPT_TRY(ckpt_zero_set(run, root, "buffer_names", buffers, err));
   if (frozen->n == 0) return CKPT_OK;
   CKPT_TRY(ckpt_zero_set(run, root, "frozen_param_shapes", frozen, err));
-  return with_model ? ckpt_zero_set(run, root, "frozen_param_fragments", fragments, err) : CKPT_OK;
+  return run->stage == 3 ? CKPT_OK : ckpt_zero_set(run, root, "frozen_param_fragments", fragments, err);
 }
 
 static ckpt_status set_shapes(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
@@ -399,7 +398,7 @@ static ckpt_status set_counts(const ckpt_zero_run *run, ckpt_object *root, ckpt_
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_model(const ckpt_zero_run *run, bool with_model, ckpt_object **out, ckpt_error *err) {
+ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err) {
   enum { OWN_KEYS = 16 };
   const ckpt_object *objects = run->index->objects, *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
   const ckpt_object *scheduler = ckpt_object_get(objects, CKPT_STATE_SCHEDULER), *none = ckpt_object_none(run->arena);
@@ -410,7 +409,7 @@ ckpt_status ckpt_zero_model(const ckpt_zero_run *run, bool with_model, ckpt_obje
       run, OWN_KEYS + n_trainer + (objects == NULL ? 0 : objects->n) + run->index->n_tensors + run->index->n_aliases,
       out, err));
   ckpt_object *root = *out;
-  CKPT_TRY(set_module(run, root, with_model, err));
+  CKPT_TRY(set_module(run, root, err));
   CKPT_TRY(ckpt_zero_set(run, root, "optimizer", none, err));
   CKPT_TRY(set_shapes(run, root, err));
   CKPT_TRY(ckpt_zero_set(run, root, "lr_scheduler", scheduler == NULL ? none : scheduler, err));

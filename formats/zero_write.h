@@ -1,8 +1,10 @@
 /* zero_write.h - between the files that write DeepSpeed's checkpoints: what a description is as a training run.
  *
  * A PARAMETER is trained where a group of the optimizer names it; its fp32 values are its master's, or its own where it
- * has none. Files are torch.save archives (codec/torch_archive_write.h) whose leaves are numbered: first those of the
- * input's objects, then the tensors of the description, then the steps of groups. */
+ * has none. A parameter that is read as its master is, every one in stage 3, and the steps of a group's parameters are
+ * elsewhere (layout.h): the files hold them once. Files are torch.save archives (codec/torch_archive_write.h) whose
+ * leaves are numbered: first those of the input's objects, then the tensors of the description, then the steps of
+ * groups. */
 #ifndef CKPT_FORMATS_ZERO_WRITE_H
 #define CKPT_FORMATS_ZERO_WRITE_H
 
@@ -20,6 +22,7 @@ enum { CKPT_ZERO_MAX_STATES = 7 };
 
 typedef struct ckpt_zero_trained {
   const char *name;      /* as the group has it */
+  uint32_t of;           /* the optimizer's group */
   uint32_t tensor, fp32; /* fp32: the master's number, or tensor */
   uint32_t states[CKPT_ZERO_MAX_STATES];
 } ckpt_zero_trained;
@@ -44,19 +47,20 @@ typedef struct ckpt_zero_run {
   bool has_order;                         /* the optimizer's groups say which parameter follows which */
   const char *keys[CKPT_ZERO_MAX_STATES]; /* torch's, of states */
   uint32_t n_keys;
-  bool *is_trained, *has_master; /* by tensor: a trained parameter; one whose fp32 values are another tensor */
-  uint32_t *numbers;             /* by leaf of the input's objects: tensor, CKPT_NO_TENSOR */
+  bool *is_trained, *has_copy; /* by tensor: a trained parameter; one that is written beside its fp32 values */
+  uint32_t *numbers;           /* by leaf of the input's objects: tensor, CKPT_NO_TENSOR */
   uint32_t n_numbers;
   uint32_t n_leaves;
   ckpt_torch_part *steps; /* of groups */
-  uint32_t world;
+  uint32_t world, stage;  /* stage: 0: universal */
 } ckpt_zero_run;
 
 /* Reduces a description's objects to what a run's files hold; the rest is lost. As ckpt_format's slot. */
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
-/* Finds groups, parameters and states of a layout's index. EUNSUPPORTED names what DeepSpeed has no place for. */
-ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, const ckpt_layout_options *options,
+/* Finds groups, parameters and states of a layout's index, for a stage (0: universal) and a number of ranks (0: 1).
+ * EUNSUPPORTED names what DeepSpeed has no place for. */
+ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, uint32_t stage, uint32_t world,
                                ckpt_error *err);
 
 /* Cuts groups as an engine of stage 3 does whose sub_group_size this is: after the parameter with which what a rank has
@@ -92,8 +96,8 @@ ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run); /* as above */
 
-/* The object of a model file. with_model: parameters that have masters of their own beside them are in it. */
-ckpt_status ckpt_zero_model(const ckpt_zero_run *run, bool with_model, ckpt_object **out, ckpt_error *err);
+/* The object of a model file; of stage 3 without the tensors of parameters. */
+ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 
 /* The same without what holds tensors, and without module: what ranks of stage 3 open. */
 ckpt_status ckpt_zero_without_tensors(const ckpt_zero_run *run, const ckpt_object *root, ckpt_object **out,

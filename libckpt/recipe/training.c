@@ -18,9 +18,10 @@ enum { NAME_BYTES = 8192, MAX_PARTS = 64 };
 
 /* What is known of a described tensor. */
 typedef struct known {
-  uint32_t master; /* of a parameter: its tensor; NO_TENSOR */
-  uint32_t group;  /* of a parameter: its place in the groups, + 1; 0: in none */
-  bool has_states, is_dropped;
+  uint32_t master;  /* of a parameter: its tensor; NO_TENSOR */
+  uint32_t group;   /* of a parameter: its place in the groups, + 1; 0: in none */
+  const char *name; /* as the group has it */
+  bool has_states, has_step, is_dropped;
 } known;
 
 typedef struct trainer {
@@ -32,7 +33,7 @@ typedef struct trainer {
   ckpt_name_table *table;
   known *of;
   ckpt_object *groups; /* LIST of DICTs that are ours to change; NULL: there are none */
-  bool has_states, has_groups, is_bf16;
+  bool has_groups, is_bf16;
 } trainer;
 
 static ckpt_row *row_of(const trainer *t, uint32_t number) {
@@ -63,7 +64,7 @@ static ckpt_status match_states(trainer *t, ckpt_error *err) {
     if (number < 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
                        "a state of a parameter that is not there under this name (--drop optimizer goes on without)");
-    t->of[number].has_states = t->has_states = true;
+    t->of[number].has_states = true;
     if (state->role != CKPT_ROLE_MASTER) continue;
     if (!ckpt_tensor_same_shape(&t->described->tensors[number], state))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
@@ -73,8 +74,7 @@ static ckpt_status match_states(trainer *t, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Whether a parameter may be trained, and whether it is: it has states; where nothing has, a group names it; where
- * there are no groups either, it may be. */
+/* Whether a parameter may be trained, and whether it is: a group names it; where there are no groups, it may be. */
 static bool may_train(const trainer *t, uint32_t i) {
   const ckpt_tensor *tensor = &t->described->tensors[i];
   return tensor->role == CKPT_ROLE_PARAMETER && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
@@ -82,7 +82,7 @@ static bool may_train(const trainer *t, uint32_t i) {
 
 static bool is_trained(const trainer *t, uint32_t i) {
   if (!may_train(t, i)) return false;
-  return t->has_states ? t->of[i].has_states : !t->has_groups || t->of[i].group != 0;
+  return !t->has_groups || t->of[i].group != 0;
 }
 
 /* ---- masters ----------------------------------------------------------------------------------------------------- */
@@ -99,41 +99,44 @@ static const ckpt_tensor *leaf_of(const trainer *t, uint32_t number) {
   return expr->op->rule == CKPT_RULE_LEAF && expr->index == t->from ? expr->tensor : NULL;
 }
 
-static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
-  ckpt_tensor *parameter = &t->described->tensors[i];
-  const ckpt_tensor *leaf = leaf_of(t, i), *stored = leaf == NULL ? NULL : ckpt_stored_copy(t->from, leaf);
-  const uint32_t stage = t->output->options.stage;
-  const bool has_model = stage == 1 || stage == 2, is_alone = stage == 3;
-  ckpt_expr *expr = row_of(t, i)->expr;
+/* A row of a trained parameter that the input has not: it is called as a reader of the output will call it. */
+static ckpt_status add_state(const trainer *t, uint32_t parameter, const char *key, ckpt_role role, ckpt_expr *expr,
+                             ckpt_error *err) {
   char name[NAME_BYTES];
+  const char *of = t->of[parameter].name != NULL ? t->of[parameter].name : t->described->tensors[parameter].name;
+  int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.%s", of, key);
+  if (n < 0 || n >= NAME_BYTES) return ckpt_fail(err, CKPT_ELIMIT, NULL, of, "its name is too long");
+  CKPT_TRY(ckpt_plan_add_like(t->plan, t->sink, name, expr, NULL, NULL, err));
+  t->described->tensors[t->described->n_tensors - 1].role = (uint8_t)role;
+  return CKPT_OK;
+}
+
+/* Gives the row of a described tensor another value. */
+static void set_row(const trainer *t, uint32_t number, ckpt_expr *expr) {
+  row_of(t, number)->expr = expr;
+  t->described->tensors[number].dtype = (uint8_t)expr->dtype;
+  t->described->tensors[number].n_bytes = expr->n_bytes;
+}
+
+/* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */
+static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
+  const ckpt_tensor *parameter = &t->described->tensors[i], *leaf = leaf_of(t, i);
+  const ckpt_tensor *stored = leaf == NULL ? NULL : ckpt_stored_copy(t->from, leaf);
+  const bool is_alone = t->output->options.stage == 3; /* the master is all that the parameter has */
+  ckpt_expr *expr = row_of(t, i)->expr;
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
   if (t->of[i].master != NO_TENSOR) {
     const ckpt_tensor *master = leaf_of(t, t->of[i].master);
-    if (is_alone) { /* it is all that the parameter has */
-      row_of(t, i)->expr = row_of(t, t->of[i].master)->expr;
-      parameter->dtype = t->described->tensors[t->of[i].master].dtype;
-      parameter->n_bytes = t->described->tensors[t->of[i].master].n_bytes;
-      t->of[t->of[i].master].is_dropped = true;
-      return CKPT_OK;
-    }
-    if (is_same_place(stored == NULL ? leaf : stored, master)) {
-      t->of[t->of[i].master].is_dropped = !has_model;
-    } else if (stored != NULL) {
-      CKPT_TRY(ckpt_expr_read(&row_of(t, i)->expr, t->plan, t->from, stored, err));
-      parameter->dtype = stored->dtype;
-      parameter->n_bytes = stored->n_bytes;
-    }
+    if (is_alone || is_same_place(stored == NULL ? leaf : stored, master))
+      expr = row_of(t, t->of[i].master)->expr;
+    else if (stored != NULL)
+      CKPT_TRY(ckpt_expr_read(&expr, t->plan, t->from, stored, err));
+    set_row(t, i, expr);
     return CKPT_OK;
   }
-  if (is_alone) CKPT_TRY(ckpt_expr_cast(&row_of(t, i)->expr, t->plan, expr, CKPT_F32, err));
-  if (is_alone) parameter->n_bytes = parameter->n_elements * sizeof(float), parameter->dtype = CKPT_F32;
-  if (is_alone || (expr->dtype == CKPT_F32 && !has_model)) return CKPT_OK;
-  int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.master", parameter->name);
-  if (n < 0 || n >= NAME_BYTES) return ckpt_fail(err, CKPT_ELIMIT, NULL, parameter->name, "its name is too long");
   CKPT_TRY(ckpt_expr_cast(&expr, t->plan, expr, CKPT_F32, err));
-  CKPT_TRY(ckpt_plan_add_like(t->plan, t->sink, name, expr, NULL, NULL, err));
-  t->described->tensors[t->described->n_tensors - 1].role = CKPT_ROLE_MASTER;
-  return CKPT_OK;
+  if (is_alone) set_row(t, i, expr);
+  return add_state(t, i, "master", CKPT_ROLE_MASTER, expr, err);
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
@@ -197,11 +200,12 @@ static ckpt_status match_groups(trainer *t, ckpt_error *err) {
       if (t->of[number].group != 0)
         return ckpt_fail(err, CKPT_EFORMAT, t->from->path, name->text, "it is in two groups of the optimizer");
       t->of[number].group = (uint32_t)g + 1;
+      t->of[number].name = name->text;
       t->has_groups = true;
     }
   }
-  for (uint32_t i = 0; i < t->n && t->has_states; i++)
-    if (is_trained(t, i) && t->of[i].group == 0)
+  for (uint32_t i = 0; i < t->n; i++)
+    if (may_train(t, i) && t->of[i].has_states && t->of[i].group == 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, t->described->tensors[i].name,
                        "it has states, and the optimizer's param_groups do not name it (--drop optimizer goes on "
                        "without)");
@@ -225,6 +229,24 @@ static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_e
                      "step %g, and %g of others in its group: DeepSpeed has one for all (--drop optimizer goes on "
                      "without)",
                      step, *of);
+  t->of[i].is_dropped = stored->dtype != CKPT_F32 || stored->rank != 0; /* and added as the output has it */
+  t->of[number].has_step = !t->of[i].is_dropped;
+  return CKPT_OK;
+}
+
+/* The steps of a group's parameters, which its files hold once. */
+static ckpt_status add_steps(const trainer *t, uint64_t g, ckpt_error *err) {
+  const ckpt_object *given = ckpt_object_get(t->groups->items[g], "step");
+  if (given == NULL || given->kind != CKPT_OBJECT_FLOAT) return CKPT_OK;
+  float *step = ckpt_arena_alloc(&t->plan->arena, sizeof *step);
+  CKPT_TRY_ALLOC(step, err);
+  *step = (float)given->number;
+  for (uint32_t i = 0; i < t->n; i++) {
+    ckpt_expr *expr;
+    if (t->of[i].group != g + 1 || t->of[i].has_step) continue;
+    CKPT_TRY(ckpt_expr_memory(&expr, t->plan, CKPT_F32, 0, NULL, step, err));
+    CKPT_TRY(add_state(t, i, "step", CKPT_ROLE_STEP, expr, err));
+  }
   return CKPT_OK;
 }
 
@@ -233,8 +255,8 @@ static ckpt_status read_steps(const trainer *t, double *steps, ckpt_error *err) 
   for (uint64_t g = 0; g < t->groups->n; g++) steps[g] = -1;
   for (uint32_t i = 0; i < t->n; i++) {
     if (t->described->tensors[i].role != CKPT_ROLE_STEP) continue;
-    CKPT_TRY(take_step(t, i, steps, err));
     t->of[i].is_dropped = true;
+    CKPT_TRY(take_step(t, i, steps, err));
   }
   for (uint64_t g = 0; g < t->groups->n; g++) {
     ckpt_object *group = t->groups->items[g];
@@ -248,6 +270,7 @@ static ckpt_status read_steps(const trainer *t, double *steps, ckpt_error *err) 
     CKPT_TRY(set_key(arena, group, "step", ckpt_object_float(arena, steps[g]), err));
     if (place < n) group->n = n;
   }
+  for (uint64_t g = 0; g < t->groups->n; g++) CKPT_TRY(add_steps(t, g, err));
   return CKPT_OK;
 }
 

@@ -186,6 +186,46 @@ TEST_F(Receipt, AChangedOutputIsFound) {
             Problems({"model.norm.weight: the output has other values, dtype or shape than the receipt says"}));
 }
 
+// Tensors that the input has not, or has in another way: masters of its parameters, steps of groups, the values that a
+// model computed with.
+TEST_F(Receipt, TrainingStateIsListedAsItIsRead) {
+  options_.include = "all";
+  for (const char *input : {"zero/stage2-fp16", "zero/stage3-bf16", "zero/stage0-bf16", "dcp/fsdp4", "dcp/app"})
+    for (uint32_t stage : {0, 1, 3}) {
+      ckpt_convert_target target = {};
+      target.to = stage == 0 ? "universal" : "zero", target.stage = stage, target.world = 3;
+      fs::remove_all(folder_ / "out");
+      Write(std::string(CKPT_TESTS_DIR "/data/") + input, {Path("out")}, nullptr, "reshard", target);
+      EXPECT_EQ(Replay(Path("out")), Problems()) << input << " " << stage;
+    }
+}
+
+TEST_F(Receipt, AChangedByteOfTrainingStateIsFound) {
+  options_.include = "all";
+  for (uint32_t stage : {0, 1, 3})
+    for (const char *name :
+         {"optimizer.state.up.weight.master", "optimizer.state.up.weight.exp_avg", "optimizer.state.up.weight.step"}) {
+      ckpt_convert_target target = {};
+      target.to = stage == 0 ? "universal" : "zero", target.stage = stage, target.world = 3;
+      fs::remove_all(folder_ / "out");
+      Write(CKPT_TESTS_DIR "/data/zero/stage2-fp16", {Path("out")}, nullptr, "reshard", target);
+      ckpt_index *index = nullptr;
+      ckpt_error err = {};
+      ASSERT_EQ(ckpt_open(&index, Path("out").c_str(), nullptr, &err), CKPT_OK) << err.message;
+      const ckpt_tensor *tensor = ckpt_index_find(index, name);
+      ASSERT_NE(tensor, nullptr) << name << " " << stage;
+      std::string path = ckpt_index_file_of(index, tensor), bytes = Read(path);
+      bytes[tensor->extents[0].offset] ^= 1;
+      ckpt_index_free(index);
+      std::ofstream(path, std::ios::binary) << bytes;
+      const Problems problems = Replay(Path("out"));
+      EXPECT_EQ(std::count(problems.begin(), problems.end(),
+                           name + std::string(": the output has other values, dtype or shape than the receipt says")),
+                1)
+          << name << " " << stage;
+    }
+}
+
 TEST_F(Receipt, AChangedInputIsFound) {
   std::string in = Copy(kLlama);
   Write(in, {Path("out.safetensors")});
