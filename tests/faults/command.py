@@ -58,6 +58,10 @@ CASES = {
     "reshard compressed over a folder": ("reshard IN -o o --to dcp --world 2 --zstd 3 --force",
                                          {"o/.metadata": "old", "o/__7_0.distcp": "old"}),
     "reshard over a folder": ("reshard IN -o o --to dcp --force", {"o/.metadata": "old", "o/__7_0.distcp": "old"}),
+    "reshard ZeRO": ("reshard ZERO -o o --to zero --stage 2 --dp 2 --receipt r.json", {}),
+    "reshard ZeRO to universal": ("reshard ZERO -o o --to universal --threads 2", {}),
+    "reshard DCP to ZeRO over a folder": ("reshard DCP -o o --to zero --dp 2 --force",
+                                          {"o/latest": "old", "o/global_step0/mp_rank_00_model_states.pt": "old"}),
     "split": ("split IN -o o --shard-size 100KB", {}),
     "join": ("join IN -o o.safetensors", {}),
     "manifest": ("hash IN -o m.json", {}),
@@ -112,7 +116,7 @@ class Run:
                   "ONNX": os.path.join(DATA, "onnx", "dynamo.onnx"),
                   "OUTSIDE": os.path.join(DATA, "onnx", "external", "model.onnx"),
                   "TORCH": os.path.join(DATA, "torch", "training.pt"), "VIEWS": os.path.join(DATA, "torch", "views.pt"),
-                  "DCP": os.path.join(DATA, "dcp", "fsdp4"),
+                  "DCP": os.path.join(DATA, "dcp", "fsdp4"), "ZERO": os.path.join(DATA, "zero", "stage2-fp16"),
                   "IMATRIX": os.path.join(DATA, "gguf", "imatrix.gguf")}
         command = [CKPT] + [inputs.get(a, a) for a in arguments.split()]
         done = subprocess.run(command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,

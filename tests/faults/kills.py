@@ -24,12 +24,12 @@ import tempfile
 import time
 
 CKPT = sys.argv[1]
-N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 33
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 36
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
 N_TENSORS, N_ELEMENTS = 120, 96 * 1024
-FORMER = {"model.safetensors.index.json", ".metadata", "model-00001-of-00003.gguf"}  # what makes an old folder another one
+FORMER = {"latest_universal", "model.safetensors.index.json", ".metadata", "model-00001-of-00003.gguf"}  # what makes an old folder another one
 
 
 def write_model(path):
@@ -84,6 +84,7 @@ def main():
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
                  "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32"],
                  "out-gguf": ["convert", "--to", "gguf", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
+                 "out-universal": ["reshard", "--to", "universal"],
                  "out-q.gguf": ["quantize", "--type", "Q4_K_M"], "out-whole": ["consolidate", "--shard-size", "10MB"],
                  "out-parts": ["split", "--shard-size", "2MB"], "out-joined.safetensors": ["join"]}
         subprocess.run([CKPT, *reshard, model, "-o", source["consolidate"], "--quiet"], check=True, capture_output=True)

@@ -241,6 +241,18 @@ TEST_F(Conversion, OfPyTorchFiles) {
   }
 }
 
+TEST_F(Conversion, OfTrainingStateToDeepSpeed) {
+  input_ = std::string(CKPT_TESTS_DIR "/data/zero/stage2-fp16");
+  for (const char *format : {"zero", "universal"}) {
+    ckpt_convert_options options = {};
+    options.to = format;
+    options.include = "all";
+    options.world = 2;
+    LoopConvert("o", options);
+    if (HasFailure()) return;
+  }
+}
+
 TEST_F(Conversion, ToShards) {
   ckpt_convert_options options = {};
   options.shard_size = 100000;
