@@ -146,6 +146,10 @@ ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckp
 /* Whether a key at the top of a model file, of n bytes, is one that DeepSpeed itself writes. */
 bool ckpt_zero_is_own(const char *key, size_t n);
 
+/* The key that a key of client_state has in the model file, where the index calls it client_state.KEY because KEY means
+ * something of ours; NULL for other keys, which are as they are. */
+const char *ckpt_zero_client_key(const char *key);
+
 /* Whether the ds_config of a model's or an optimizer's file asks for round_robin_gradients. */
 bool ckpt_zero_is_round_robin(const ckpt_object *root);
 

@@ -10,6 +10,8 @@
 #include "formats/zero.h"
 #include "libckpt/error.h"
 
+#define CLIENT_PREFIX "client_state."
+
 /* Of which no other format knows, or which stand elsewhere in the index. */
 static const char *const own_keys[] = {"module",
                                        "buffer_names",
@@ -35,6 +37,20 @@ bool ckpt_zero_is_own(const char *key, size_t n) {
   for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
     if (strlen(own_keys[i]) == n && memcmp(own_keys[i], key, n) == 0) return true;
   return false;
+}
+
+/* Keys of object.h. */
+static bool is_ours(const char *key) {
+  static const char *const keys[] = {CKPT_TORCH_OBJECT,      CKPT_STATE_PARAM_GROUPS, CKPT_STATE_SCHEDULER,
+                                     CKPT_STATE_LOSS_SCALER, CKPT_STATE_RNG,          CKPT_STATE_TRAINER};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (strcmp(key, keys[i]) == 0) return true;
+  return false;
+}
+
+const char *ckpt_zero_client_key(const char *key) {
+  const size_t n = sizeof CLIENT_PREFIX - 1;
+  return strncmp(key, CLIENT_PREFIX, n) == 0 && is_ours(key + n) ? key + n : NULL;
 }
 
 static ckpt_status add_object(ckpt_zero *zero, const char *key, const ckpt_object *value, ckpt_error *err) {
@@ -146,8 +162,6 @@ static bool is_bf16(const ckpt_zero *zero, const ckpt_object *root) {
 }
 
 static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
-  static const char *const known[] = {CKPT_TORCH_OBJECT,      CKPT_STATE_PARAM_GROUPS, CKPT_STATE_SCHEDULER,
-                                      CKPT_STATE_LOSS_SCALER, CKPT_STATE_RNG,          CKPT_STATE_TRAINER};
   ckpt_object *trainer = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n + 1, NULL);
   CKPT_TRY_ALLOC(trainer, err);
   trainer->n = 0;
@@ -159,8 +173,7 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
       continue;
     }
     const char *name = key->text;
-    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-      if (strcmp(name, known[k]) == 0) name = ckpt_arena_printf(&zero->index->arena, "client_state.%s", key->text);
+    if (is_ours(name)) name = ckpt_arena_printf(&zero->index->arena, CLIENT_PREFIX "%s", key->text);
     CKPT_TRY_ALLOC(name, err);
     if (!is_tensors(value, 0)) CKPT_TRY(add_object(zero, name, value, err));
   }

@@ -17,7 +17,6 @@
 #include "libckpt/error.h"
 
 #define SCALER_MODULE "deepspeed.runtime.fp16.loss_scaler"
-#define CLIENT_PREFIX "client_state."
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
 
@@ -61,12 +60,22 @@ static ckpt_status put(reducer *r, const char *key, const ckpt_object *value, ck
 static bool has_place(const char *key, const ckpt_object *value) {
   if (strcmp(key, CKPT_STATE_SCHEDULER) == 0 || strcmp(key, CKPT_STATE_TRAINER) == 0) return true;
   if (strcmp(key, CKPT_STATE_LOSS_SCALER) == 0) return ckpt_object_get(value, "cur_scale") != NULL;
-  if (strncmp(key, CLIENT_PREFIX, sizeof CLIENT_PREFIX - 1) == 0) key += sizeof CLIENT_PREFIX - 1;
   return !ckpt_zero_is_own(key, strlen(key));
+}
+
+/* Whether the model file has something else under the key of an entry of client_state. */
+static bool is_taken(const reducer *r, const char *key) {
+  const ckpt_object *given = r->described->objects, *trainer = ckpt_object_get(given, CKPT_STATE_TRAINER);
+  if (ckpt_object_get(trainer, key) != NULL) return true;
+  if (strcmp(key, CKPT_STATE_RNG) == 0) return ckpt_object_get(given, key) != NULL;
+  return strcmp(key, CKPT_STATE_TRAINER) == 0 && trainer != NULL && trainer->kind != CKPT_OBJECT_DICT;
 }
 
 /* Keeps an entry that is plain and has a place; another one is lost. */
 static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
+  const char *client = ckpt_zero_client_key(key);
+  if (client != NULL && is_taken(r, client))
+    return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has one place for it and %s)", key, client);
   if (!has_place(key, value)) return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
   if (is_plain(r, value, 0)) return put(r, key, value, err);
   return ckpt_losses_add(r->losses, err, "%.200s (no plain data)", key);
@@ -375,8 +384,8 @@ static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, uint8
     bool is_set = strcmp(key, CKPT_STATE_PARAM_GROUPS) == 0 || strcmp(key, CKPT_STATE_SCHEDULER) == 0 ||
                   (value == trainer && value->kind == CKPT_OBJECT_DICT) || strcmp(key, CKPT_STATE_LOSS_SCALER) == 0;
     if (is_set) continue;
-    if (strncmp(key, CLIENT_PREFIX, sizeof CLIENT_PREFIX - 1) == 0) key += sizeof CLIENT_PREFIX - 1;
     if (ckpt_zero_is_own(key, strlen(key))) continue;
+    if (ckpt_zero_client_key(key) != NULL) key = ckpt_zero_client_key(key);
     status = ckpt_zero_set(run, root, key, value, err);
     if (status == CKPT_OK) status = mark(run, value, is_placed, &seen, err);
   }

@@ -61,7 +61,7 @@ CASES = {
     "reshard ZeRO": ("reshard ZERO -o o --to zero --stage 2 --dp 2 --receipt r.json", {}),
     "reshard ZeRO to universal": ("reshard ZERO -o o --to universal --threads 2", {}),
     "reshard DCP to ZeRO over a folder": ("reshard DCP -o o --to zero --dp 2 --force",
-                                          {"o/latest": "old", "o/global_step0/mp_rank_00_model_states.pt": "old"}),
+                                          {"o/latest": "old", "o/global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt": "old"}),
     "split": ("split IN -o o --shard-size 100KB", {}),
     "join": ("join IN -o o.safetensors", {}),
     "manifest": ("hash IN -o m.json", {}),

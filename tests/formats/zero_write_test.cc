@@ -202,7 +202,7 @@ class HostileObjects : public ::testing::Test {
     index_ = open_bytes(bytes_, &err);
     ASSERT_NE(index_, nullptr) << text_of(err);
     arena_ = &index_->arena;
-    index_->objects = Dict(8);
+    index_->objects = Dict(10);
   }
   ckpt_object *Dict(uint64_t n) {
     ckpt_object *dict = ckpt_object_new(arena_, CKPT_OBJECT_DICT, n, nullptr);
@@ -263,6 +263,34 @@ TEST_F(HostileObjects, CyclesAndDepthsAreNoData) {
     EXPECT_EQ(ckpt_object_get(groups->items[0], "lr")->number, 0.5);
     EXPECT_EQ(ckpt_object_get(groups->items[0], "betas"), nullptr);
     EXPECT_STREQ(ckpt_object_get(ckpt_object_get(again_->objects, CKPT_STATE_TRAINER), "note")->text, "kept");
+  }
+}
+
+// A prefix that the reader adds is taken off again, and no other; what would stand in one place is named.
+TEST_F(HostileObjects, ObjectsKeepTheirKeys) {
+  for (const char *format : {"zero", "universal"}) {
+    ckpt_object *group = Dict(1);
+    Set(group, "params", List(ckpt_object_text(arena_, "a", 1)));
+    index_->objects->n = 0;
+    Set(index_->objects, CKPT_STATE_PARAM_GROUPS, List(group));
+    for (const char *key : {"foo", "client_state.foo", "client_state.module", "client_state.loss_scaler"})
+      Set(index_->objects, key, List(ckpt_object_text(arena_, key, strlen(key))));
+    EXPECT_EQ(Losses(format), std::vector<std::string>());
+    ASSERT_NE(again_, nullptr);
+    for (const char *key : {"foo", "client_state.foo", "client_state.module", "client_state.loss_scaler"}) {
+      const ckpt_object *list = ckpt_object_get(again_->objects, key);
+      ASSERT_TRUE(list != nullptr && list->kind == CKPT_OBJECT_LIST) << format << " " << key;
+      EXPECT_STREQ(list->items[0]->text, key);
+    }
+    ckpt_object *trainer = Dict(1);
+    Set(trainer, "scheduler", ckpt_object_int(arena_, 1));
+    Set(index_->objects, CKPT_STATE_TRAINER, trainer);
+    Set(index_->objects, CKPT_STATE_RNG, List(ckpt_object_int(arena_, 2)));
+    Set(index_->objects, "client_state.rng", List(ckpt_object_int(arena_, 3)));
+    index_->objects->items[2] = ckpt_object_text(arena_, "client_state.scheduler", 22);  // that was foo
+    EXPECT_EQ(Losses(format),
+              (std::vector<std::string>{"client_state.scheduler (DeepSpeed has one place for it and scheduler)",
+                                        "client_state.rng (DeepSpeed has one place for it and rng)"}));
   }
 }
 
