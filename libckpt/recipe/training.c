@@ -11,6 +11,7 @@
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 #include "libckpt/weights.h"
 
 enum { NAME_BYTES = 8192, MAX_PARTS = 64 };
@@ -32,7 +33,9 @@ typedef struct trainer {
   uint32_t sink, n; /* tensors that the input has */
   ckpt_name_table *table;
   known *of;
-  ckpt_object *groups; /* LIST of DICTs that are ours to change; NULL: there are none */
+  ckpt_object *groups;   /* LIST of DICTs that are ours to change; NULL: there are none */
+  uint32_t n_own, n_f64; /* parameters whose own values stand nowhere beside their masters; whose masters round f64 */
+  uint64_t n_own_bytes;
   bool has_groups, is_bf16;
 } trainer;
 
@@ -118,6 +121,27 @@ static void set_row(const trainer *t, uint32_t number, ckpt_expr *expr) {
   t->described->tensors[number].n_bytes = expr->n_bytes;
 }
 
+/* Counts what a parameter's master does not say of it. */
+static void count_own(trainer *t, ckpt_dtype dtype, uint64_t n_bytes, ckpt_dtype master) {
+  if (dtype == CKPT_F64 && master != CKPT_F64) {
+    t->n_f64++;
+  } else if (t->output->options.stage == 3) {
+    t->n_own++;
+    t->n_own_bytes += n_bytes;
+  }
+}
+
+static ckpt_status say_own(const trainer *t, ckpt_error *err) {
+  char size[32];
+  if (t->n_own != 0)
+    CKPT_TRY(ckpt_losses_add(&t->output->losses, err,
+                             "the model's own values of %u parameter%s %s (stage 3 has masters)", t->n_own,
+                             t->n_own == 1 ? "" : "s", ckpt_text_size(t->n_own_bytes, size)));
+  if (t->n_f64 == 0) return CKPT_OK;
+  return ckpt_losses_add(&t->output->losses, err, "f64 values of %u parameter%s (masters are f32)", t->n_f64,
+                         t->n_f64 == 1 ? "" : "s");
+}
+
 /* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */
 static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   const ckpt_tensor *parameter = &t->described->tensors[i], *leaf = leaf_of(t, i);
@@ -126,14 +150,18 @@ static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   ckpt_expr *expr = row_of(t, i)->expr;
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
   if (t->of[i].master != NO_TENSOR) {
-    const ckpt_tensor *master = leaf_of(t, t->of[i].master);
-    if (is_alone || is_same_place(stored == NULL ? leaf : stored, master))
+    const ckpt_tensor *master = leaf_of(t, t->of[i].master), *own = stored == NULL ? leaf : stored;
+    const bool is_one = is_same_place(own, master);
+    if (own != NULL && master != NULL && !is_one)
+      count_own(t, (ckpt_dtype)own->dtype, own->n_bytes, (ckpt_dtype)master->dtype);
+    if (is_alone || is_one)
       expr = row_of(t, t->of[i].master)->expr;
     else if (stored != NULL)
       CKPT_TRY(ckpt_expr_read(&expr, t->plan, t->from, stored, err));
     set_row(t, i, expr);
     return CKPT_OK;
   }
+  if (expr->dtype != CKPT_F32) count_own(t, (ckpt_dtype)expr->dtype, expr->n_bytes, CKPT_F32);
   CKPT_TRY(ckpt_expr_cast(&expr, t->plan, expr, CKPT_F32, err));
   if (is_alone) set_row(t, i, expr);
   return add_state(t, i, "master", CKPT_ROLE_MASTER, expr, err);
@@ -339,6 +367,7 @@ static ckpt_status add_all(trainer *t, ckpt_error *err) {
   CKPT_TRY(set_steps(t, err));
   for (uint32_t i = 0; i < t->n; i++)
     if (is_trained(t, i)) CKPT_TRY(settle(t, i, err));
+  CKPT_TRY(say_own(t, err));
   CKPT_TRY(set_objects(t, err));
   compact(t);
   return CKPT_OK;

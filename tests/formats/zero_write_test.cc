@@ -18,7 +18,8 @@ struct Target {
 
 // Every row of the input that --include says, written as a run of other ranks.
 ckpt_status write(const std::string &input, const std::string &output, const Target &target, ckpt_error *err,
-                  const char *include = "all", uint64_t memory = 16 << 20, const char *weights = nullptr) {
+                  const char *include = "all", uint64_t memory = 16 << 20, const char *weights = nullptr,
+                  std::vector<std::string> *losses = nullptr) {
   ckpt_run_options run = {};
   run.struct_size = sizeof run;
   run.memory = memory;
@@ -48,6 +49,8 @@ ckpt_status write(const std::string &input, const std::string &output, const Tar
   request.options = &options;
   status = ckpt_plan_new(&plan, err);
   if (status == CKPT_OK) status = ckpt_convert_plan(plan, &request, err);
+  if (status == CKPT_OK && losses != nullptr)
+    losses->assign(plan->outputs[0].losses.texts, plan->outputs[0].losses.texts + plan->outputs[0].losses.n);
   if (status == CKPT_OK) status = ckpt_convert_run(plan, &request, &run, nullptr, err);
   ckpt_plan_free(plan);
   return status;
@@ -191,6 +194,38 @@ TEST(ZeroWrite, MastersHaveTheShapeOfTheirParameters) {
               CKPT_EUNSUPPORTED);
     EXPECT_NE(text_of(err).find("a master of another shape than its parameter"), std::string::npos) << text_of(err);
     EXPECT_NE(text_of(err).find("optimizer.state.a.master"), std::string::npos) << text_of(err);
+  }
+}
+
+TEST(ZeroWrite, WhatMastersDoNotSayIsSaid) {
+  Folder folder;
+  spill(folder / "f64.safetensors", safetensors("{\"a\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]},"
+                                                "\"b\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[16,32]},"
+                                                "\"c\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[32,40]}}",
+                                                std::string(40, '\0')));
+  const struct {
+    std::string input;
+    Target target;
+    std::vector<std::string> losses;
+  } cases[] = {
+      {kData + "zero/stage2-fp16", {"universal", 0, 1}, {}},
+      {kData + "zero/stage2-fp16", {"zero", 2, 1}, {}},
+      {kData + "zero/stage2-fp16",
+       {"zero", 3, 2},
+       {"the model's own values of 6 parameters 308 B (stage 3 has masters)"}},
+      {kData + "zero/stage0-bf16",
+       {"zero", 3, 2},
+       {"the model's own values of 6 parameters 308 B (stage 3 has masters)"}},
+      {kData + "zero/stage3-bf16", {"zero", 3, 2}, {}},
+      {kData + "dcp/fsdp4", {"zero", 3, 2}, {}},
+      {folder / "f64.safetensors", {"universal", 0, 1}, {"f64 values of 2 parameters (masters are f32)"}},
+  };
+  for (const auto &c : cases) {
+    Folder work;
+    ckpt_error err = {};
+    std::vector<std::string> losses;
+    ASSERT_EQ(write(c.input, work / "out", c.target, &err, "all", 16 << 20, nullptr, &losses), CKPT_OK) << text_of(err);
+    EXPECT_EQ(losses, c.losses) << c.input << " " << c.target.format << c.target.stage;
   }
 }
 
