@@ -31,6 +31,7 @@ typedef struct row {
 /* One rank's optimizer file. Leaves: rows (slot by slot of each group), then the steps. */
 typedef struct rank_file {
   const ckpt_zero_run *run;
+  ckpt_torch_part *scratch; /* room for the parts of any row: one of every parameter, and padding behind each */
   row *rows;
   uint32_t n_rows, rank, stage;
   ckpt_object *mappings, *paddings; /* by group */
@@ -117,6 +118,15 @@ static void cut_tensor(const rank_file *f, row *r, const ckpt_tensor *tensor) {
   add_zeros(r, part - held);
 }
 
+/* A row that was put together in scratch keeps as many parts as it has. */
+static ckpt_status keep_parts(const ckpt_zero_run *run, row *r, ckpt_error *err) {
+  const ckpt_torch_part *made = r->parts;
+  if (r->n_parts == 0) r->parts[r->n_parts++] = (ckpt_torch_part){.tensor = CKPT_TORCH_LITERAL};
+  CKPT_TRY_ALLOC(r->parts = ckpt_arena_array(run->arena, r->n_parts, sizeof *r->parts), err);
+  memcpy(r->parts, made, r->n_parts * sizeof *made);
+  return CKPT_OK;
+}
+
 static ckpt_status make_rows(rank_file *f, ckpt_error *err) {
   const ckpt_zero_run *run = f->run;
   const uint32_t n_slots = 1 + run->n_keys;
@@ -127,12 +137,11 @@ static ckpt_status make_rows(rank_file *f, ckpt_error *err) {
       const ckpt_zero_group *group = &run->groups[g];
       row *r = &f->rows[g * n_slots + slot];
       r->dtype = group->n == 0 ? CKPT_F32 : of_slot(run, &run->params[group->first], slot)->dtype;
-      r->parts = ckpt_arena_array(run->arena, 2 * (size_t)group->n + 1, sizeof *r->parts);
-      CKPT_TRY_ALLOC(r->parts, err);
+      r->parts = f->scratch;
       if (f->stage < 3) cut_group(f, r, group, slot);
       for (uint32_t i = 0; i < group->n && f->stage == 3; i++)
         cut_tensor(f, r, of_slot(run, &run->params[group->first + i], slot));
-      if (r->n_parts == 0) r->parts[r->n_parts++] = (ckpt_torch_part){.tensor = CKPT_TORCH_LITERAL};
+      CKPT_TRY(keep_parts(run, r, err));
     }
   return CKPT_OK;
 }
@@ -155,12 +164,13 @@ static ckpt_status make_stage(const ckpt_zero_run *run, uint32_t stage, ckpt_obj
 }
 
 /* fragment_address(numel=..., start=...) of each parameter that the rank has a part of. */
-static ckpt_status make_mapping(const rank_file *f, const ckpt_zero_group *group, ckpt_object **out, ckpt_error *err) {
+static ckpt_status make_mapping(const rank_file *f, uint32_t g, ckpt_object **out, ckpt_error *err) {
   static const char name[] = "deepspeed.utils.tensor_fragment.fragment_address";
   const ckpt_zero_run *run = f->run;
+  const ckpt_zero_group *group = &run->groups[g];
   const span s = span_of(run, group, f->rank);
   uint64_t at = 0;
-  CKPT_TRY(ckpt_zero_dict(run, group->n, out, err));
+  CKPT_TRY(ckpt_zero_dict(run, f->rows[g * (run->n_keys + 1)].n_parts, out, err)); /* the masters': a part of each */
   for (uint32_t i = 0; i < group->n; i++) {
     const ckpt_zero_trained *param = &run->params[group->first + i];
     const uint64_t end = at + run->index->tensors[param->tensor].n_elements;
@@ -234,7 +244,7 @@ static ckpt_status set_masters(const rank_file *f, ckpt_object *root, ckpt_error
     const int64_t padding = (int64_t)span_of(run, &run->groups[g], f->rank).padding;
     CKPT_TRY_ALLOC(masters->items[g] = ckpt_object_tensor(run->arena, g * (run->n_keys + 1)), err);
     CKPT_TRY_ALLOC(paddings->items[g] = ckpt_object_int(run->arena, padding), err);
-    if (f->stage < 3) CKPT_TRY(make_mapping(f, &run->groups[g], &mappings->items[g], err));
+    if (f->stage < 3) CKPT_TRY(make_mapping(f, g, &mappings->items[g], err));
   }
   if (f->stage == 3) return ckpt_zero_set(run, root, "fp32_flat_groups", masters, err);
   CKPT_TRY(ckpt_zero_set(run, root, "single_partition_of_fp32_groups", masters, err));
@@ -242,14 +252,15 @@ static ckpt_status set_masters(const rank_file *f, ckpt_object *root, ckpt_error
   return ckpt_zero_set(run, root, "param_slice_mappings", mappings, err);
 }
 
-static ckpt_status lay_rank(const ckpt_zero_run *run, const char *tag, uint32_t rank, uint32_t stage, ckpt_error *err) {
+static ckpt_status lay_rank(const ckpt_zero_run *run, const char *tag, uint32_t rank, uint32_t stage,
+                            ckpt_torch_part *scratch, ckpt_error *err) {
   const char *name = ckpt_arena_printf(run->arena, "%s/%szero_pp_rank_%u_mp_rank_00_optim_states.pt", tag,
                                        ckpt_zero_is_bf16(run) ? "bf16_" : "", rank);
   rank_file *f = ckpt_arena_alloc(run->arena, sizeof *f);
   ckpt_object *inner, *root, *optimizer, *version;
   CKPT_TRY_ALLOC(f, err);
   CKPT_TRY_ALLOC(name, err);
-  *f = (rank_file){.run = run, .rank = rank, .stage = stage};
+  *f = (rank_file){.run = run, .scratch = scratch, .rank = rank, .stage = stage};
   CKPT_TRY(make_rows(f, err));
   CKPT_TRY(ckpt_zero_dict(run, 12, &inner, err));
   CKPT_TRY(ckpt_zero_dict(run, 2, &root, err));
@@ -292,13 +303,11 @@ static void model_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
   }
 }
 
-/* What module and frozen_param_fragments are on a rank. */
-static ckpt_status make_module(model_file *f, uint32_t rank, ckpt_object *root, ckpt_error *err) {
-  const ckpt_zero_run *run = f->run;
-  const rank_file cut = {.run = run, .rank = rank};
-  ckpt_object *module, *fragments;
-  CKPT_TRY(ckpt_zero_dict(run, (uint64_t)run->index->n_tensors + run->index->n_aliases, &module, err));
-  CKPT_TRY(ckpt_zero_dict(run, f->n_frozen, &fragments, err));
+/* What module and frozen_param_fragments are on every rank: their leaves have the same numbers. */
+static ckpt_status make_module(const ckpt_zero_run *run, const model_file *f, ckpt_object **module,
+                               ckpt_object **fragments, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_dict(run, (uint64_t)run->index->n_tensors + run->index->n_aliases, module, err));
+  CKPT_TRY(ckpt_zero_dict(run, f->n_frozen, fragments, err));
   for (uint32_t k = 0; k < run->index->n_tensors; k++) {
     const uint32_t i = run->index->by_name[k];
     const ckpt_tensor *tensor = &run->index->tensors[i];
@@ -306,49 +315,68 @@ static ckpt_status make_module(model_file *f, uint32_t rank, ckpt_object *root, 
     const bool is_buffer = tensor->role == CKPT_ROLE_BUFFER;
     const ckpt_object *leaf =
         is_buffer ? ckpt_zero_leaf(run, i) : ckpt_object_tensor(run->arena, run->n_leaves + f->n_frozen + i);
-    CKPT_TRY(ckpt_zero_set_names(run, module, tensor, leaf, err));
+    CKPT_TRY(ckpt_zero_set_names(run, *module, tensor, leaf, err));
   }
-  for (uint32_t i = 0; i < f->n_frozen; i++) {
-    const ckpt_tensor *tensor = &run->index->tensors[f->frozen[i]];
-    row *r = &f->rows[i];
-    *r = (row){.dtype = tensor->dtype};
-    CKPT_TRY_ALLOC(r->parts = ckpt_arena_array(run->arena, 3, sizeof *r->parts), err);
-    cut_tensor(&cut, r, tensor);
-    if (r->n_parts == 0) r->parts[r->n_parts++] = (ckpt_torch_part){.tensor = CKPT_TORCH_LITERAL};
-    CKPT_TRY(ckpt_zero_set(run, fragments, tensor->name, ckpt_object_tensor(run->arena, run->n_leaves + i), err));
-  }
-  for (uint64_t i = 0; i < root->n; i++)
-    if (strcmp(root->items[2 * i]->text, "module") == 0) root->items[2 * i + 1] = module;
-  if (f->n_frozen == 0) return CKPT_OK;
-  return ckpt_zero_set(run, root, "frozen_param_fragments", fragments, err);
+  for (uint32_t i = 0; i < f->n_frozen; i++)
+    CKPT_TRY(ckpt_zero_set(run, *fragments, run->index->tensors[f->frozen[i]].name,
+                           ckpt_object_tensor(run->arena, run->n_leaves + i), err));
+  return CKPT_OK;
 }
 
-/* Client state with tensors is the first rank's. */
-static ckpt_status lay_rank_model(const ckpt_zero_run *run, const char *tag, uint32_t rank, const ckpt_object *whole,
-                                  ckpt_error *err) {
-  const char *name = ckpt_arena_printf(run->arena, "%s/zero_pp_rank_%u_mp_rank_00_model_states.pt", tag, rank);
-  model_file *f = ckpt_arena_alloc(run->arena, sizeof *f);
-  ckpt_object *root;
-  CKPT_TRY_ALLOC(name, err);
-  CKPT_TRY_ALLOC(f, err);
-  *f = (model_file){.run = run};
-  f->frozen = ckpt_arena_array(run->arena, (size_t)run->index->n_tensors + 1, sizeof *f->frozen);
-  CKPT_TRY_ALLOC(f->frozen, err);
+/* A rank's parts of frozen parameters. */
+static ckpt_status make_fragments(model_file *f, uint32_t rank, ckpt_error *err) {
+  const ckpt_zero_run *run = f->run;
+  const rank_file cut = {.run = run, .rank = rank};
+  ckpt_torch_part scratch[2];
+  CKPT_TRY_ALLOC(f->rows = ckpt_arena_array(run->arena, (size_t)f->n_frozen + 1, sizeof *f->rows), err);
+  for (uint32_t i = 0; i < f->n_frozen; i++) {
+    const ckpt_tensor *tensor = &run->index->tensors[f->frozen[i]];
+    f->rows[i] = (row){.parts = scratch, .dtype = tensor->dtype};
+    cut_tensor(&cut, &f->rows[i], tensor);
+    CKPT_TRY(keep_parts(run, &f->rows[i], err));
+  }
+  return CKPT_OK;
+}
+
+/* The object of a rank's file, which those of all ranks but the first share: client state with tensors is the first
+ * one's. */
+static ckpt_status make_root(const ckpt_zero_run *run, const ckpt_object *whole, bool is_first, ckpt_object *module,
+                             ckpt_object *fragments, ckpt_object **out, ckpt_error *err) {
+  if (is_first) {
+    CKPT_TRY(ckpt_zero_dict(run, whole->n + 1, out, err));
+    memcpy((*out)->items, whole->items, 2 * (size_t)whole->n * sizeof *whole->items);
+    (*out)->n = whole->n;
+  } else {
+    CKPT_TRY(ckpt_zero_without_tensors(run, whole, out, err));
+  }
+  for (uint64_t i = 0; i < (*out)->n; i++)
+    if (strcmp((*out)->items[2 * i]->text, "module") == 0) (*out)->items[2 * i + 1] = module;
+  return fragments->n == 0 ? CKPT_OK : ckpt_zero_set(run, *out, "frozen_param_fragments", fragments, err);
+}
+
+static ckpt_status lay_rank_models(const ckpt_zero_run *run, const char *tag, const ckpt_object *whole,
+                                   ckpt_error *err) {
+  model_file any = {.run = run};
+  ckpt_object *module, *fragments, *roots[2]; /* of the first rank, of others */
+  any.frozen = ckpt_arena_array(run->arena, (size_t)run->index->n_tensors + 1, sizeof *any.frozen);
+  CKPT_TRY_ALLOC(any.frozen, err);
   for (uint32_t k = 0; k < run->index->n_tensors; k++) {
     const uint32_t i = run->index->by_name[k];
-    if (run->index->tensors[i].role == CKPT_ROLE_PARAMETER && !run->is_trained[i]) f->frozen[f->n_frozen++] = i;
+    if (run->index->tensors[i].role == CKPT_ROLE_PARAMETER && !run->is_trained[i]) any.frozen[any.n_frozen++] = i;
   }
-  CKPT_TRY_ALLOC(f->rows = ckpt_arena_array(run->arena, (size_t)f->n_frozen + 1, sizeof *f->rows), err);
-  if (rank == 0) {
-    CKPT_TRY(ckpt_zero_dict(run, whole->n + 1, &root, err));
-    memcpy(root->items, whole->items, 2 * (size_t)whole->n * sizeof *root->items);
-    root->n = whole->n;
-  } else {
-    CKPT_TRY(ckpt_zero_without_tensors(run, whole, &root, err));
+  CKPT_TRY(make_module(run, &any, &module, &fragments, err));
+  for (int i = 0; i < 2; i++) CKPT_TRY(make_root(run, whole, i == 0, module, fragments, &roots[i], err));
+  for (uint32_t rank = 0; rank < run->world; rank++) {
+    const char *name = ckpt_arena_printf(run->arena, "%s/zero_pp_rank_%u_mp_rank_00_model_states.pt", tag, rank);
+    model_file *f = ckpt_arena_alloc(run->arena, sizeof *f);
+    CKPT_TRY_ALLOC(name, err);
+    CKPT_TRY_ALLOC(f, err);
+    *f = any;
+    CKPT_TRY(make_fragments(f, rank, err));
+    CKPT_TRY(ckpt_zero_lay(run, name, roots[rank != 0], run->n_leaves + f->n_frozen + run->index->n_tensors, model_item,
+                           f, err));
+    run->layout->files[run->layout->n_files - 1].rank = rank;
   }
-  CKPT_TRY(make_module(f, rank, root, err));
-  CKPT_TRY(ckpt_zero_lay(run, name, root, run->n_leaves + f->n_frozen + run->index->n_tensors, model_item, f, err));
-  run->layout->files[run->layout->n_files - 1].rank = rank;
   return CKPT_OK;
 }
 
@@ -360,8 +388,7 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_
   const char *name = ckpt_arena_printf(run->arena, "%s/mp_rank_00_model_states.pt", tag);
   CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(ckpt_zero_model(run, &root, err));
-  for (uint32_t rank = 0; rank < run->world && stage == 3; rank++) CKPT_TRY(lay_rank_model(run, tag, rank, root, err));
-  if (stage == 3) return CKPT_OK;
+  if (stage == 3) return lay_rank_models(run, tag, root, err);
   return ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err);
 }
 
@@ -379,7 +406,9 @@ ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *opt
   const char *tag = ckpt_zero_tag(run);
   CKPT_TRY_ALLOC(tag, err);
   CKPT_TRY(lay_models(run, tag, stage, err));
-  for (uint32_t rank = 0; rank < run->world; rank++) CKPT_TRY(lay_rank(run, tag, rank, stage, err));
+  ckpt_torch_part *scratch = ckpt_arena_array(run->arena, 2 * (size_t)run->n_params + 1, sizeof *scratch);
+  CKPT_TRY_ALLOC(scratch, err);
+  for (uint32_t rank = 0; rank < run->world; rank++) CKPT_TRY(lay_rank(run, tag, rank, stage, scratch, err));
   CKPT_TRY(ckpt_zero_lay_sides(run, options->dtype_written, err));
   return ckpt_zero_lay_text(run, CKPT_ZERO_LATEST, tag, err);
 }

@@ -21,7 +21,10 @@ void ckpt_arena_init(ckpt_arena *arena, uint64_t limit) { *arena = (ckpt_arena){
 static ckpt_arena_block *block_new(ckpt_arena *arena, size_t n_bytes) {
   uint64_t n_block;
   if (!ckpt_add_u64(n_bytes, sizeof(ckpt_arena_block), &n_block) || n_block > SIZE_MAX) return NULL;
-  if (n_block > arena->limit - arena->n_taken) return NULL;
+  if (n_block > arena->limit - arena->n_taken) {
+    arena->is_full = true;
+    return NULL;
+  }
   bool is_given = arena->from.allocate != NULL;
   ckpt_arena_block *block =
       is_given ? arena->from.allocate(arena->from.ctx, (size_t)n_block) : calloc(1, (size_t)n_block);

@@ -14,6 +14,7 @@ typedef struct ckpt_arena {
   size_t n_used, n_free; /* bytes in the newest block */
   uint64_t n_taken;      /* bytes taken from the system so far */
   uint64_t limit;        /* n_taken never exceeds it */
+  bool is_full;          /* a block was not taken because of it */
   ckpt_allocator from;   /* empty: malloc */
 } ckpt_arena;
 

@@ -158,6 +158,26 @@ static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_err
   return CKPT_OK;
 }
 
+/* Describes an output in no more memory than a plan of it may take (tiles.c): many ranks of many tensors are refused
+ * before they take more. */
+static ckpt_status prepare_within(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+  ckpt_arena *arena = &output->described->arena;
+  const uint64_t limit = arena->limit;
+  uint64_t room = plan->memory, n_allowed = output->described->n_tensors;
+  for (uint32_t i = 0; i < plan->n_inputs; i++) n_allowed += plan->inputs[i].index->n_extents;
+  if (!ckpt_add_u64(room, n_allowed * CKPT_INDEX_ALLOWANCE + CKPT_PLAN_ALLOWANCE, &room)) room = limit;
+  arena->limit = room < arena->n_taken ? arena->n_taken : room < limit ? room : limit;
+  ckpt_status status = prepare_output(plan, output, err);
+  if (status == CKPT_ENOMEM && arena->is_full)
+    status = ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                       "the files of %u tensors for %u ranks take more than %llu bytes to describe, and the memory "
+                       "limit is %llu (raise --memory)",
+                       output->described->n_tensors, output->options.world == 0 ? 1 : output->options.world,
+                       (unsigned long long)arena->limit, (unsigned long long)plan->memory);
+  arena->limit = limit;
+  return status;
+}
+
 static bool has_encoder(const ckpt_output *output) {
   for (uint32_t f = 0; f < output->layout.n_files; f++)
     if (output->layout.files[f].has_encoder) return true;
@@ -276,7 +296,7 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
   plan->rank = group->rank;
   plan->n_ranks = group->size;
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    ckpt_status status = prepare_output(plan, &plan->outputs[i], err);
+    ckpt_status status = prepare_within(plan, &plan->outputs[i], err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
     plan->outputs[i].by_segment = plan->n_ranks > 1 || has_encoder(&plan->outputs[i]);
   }

@@ -14,6 +14,9 @@
 #define CKPT_NO_SINK UINT32_MAX          /* evaluated and digested, written nowhere */
 #define CKPT_VALUE_SINK (UINT32_MAX - 1) /* a reduction: its value is kept in the plan */
 
+/* What the memory rule grants beside the budget: bytes for each tensor or extent of an index, and for the plan. */
+enum { CKPT_INDEX_ALLOWANCE = 400, CKPT_PLAN_ALLOWANCE = 8 << 20 };
+
 typedef struct ckpt_row {
   uint32_t sink;    /* where its bytes go */
   uint32_t output;  /* whose tensor it is: as sink, but for those whose bytes are others' there, or only digested */

@@ -389,19 +389,19 @@ static ckpt_status delay_lanes(ckpt_plan *plan, ckpt_error *err) {
  * process may have besides do not cover it: it is taken from the budget, so that the rule holds for any number of rows.
  */
 static uint64_t plan_bytes(const ckpt_plan *plan) {
-  enum { INDEX_ALLOWANCE = 400, DIGEST_BYTES = 96 };
-  uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = UINT64_C(8) << 20;
+  enum { DIGEST_BYTES = 96 };
+  uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = CKPT_PLAN_ALLOWANCE;
   taken += plan->n_rows * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
            plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     const ckpt_index *described = plan->outputs[i].described;
     taken += described->arena.n_taken + described->n_tensors * sizeof(ckpt_tensor);
-    allowed += (uint64_t)described->n_tensors * INDEX_ALLOWANCE;
+    allowed += (uint64_t)described->n_tensors * CKPT_INDEX_ALLOWANCE;
   }
   for (uint32_t i = 0; i < plan->n_inputs; i++) {
     const ckpt_index *index = plan->inputs[i].index;
     uint64_t n_index = index->arena.n_taken + index->n_tensors * sizeof(ckpt_tensor);
-    uint64_t n_allowed = index->n_extents * INDEX_ALLOWANCE;
+    uint64_t n_allowed = index->n_extents * CKPT_INDEX_ALLOWANCE;
     if (n_allowed > n_index) allowed += n_allowed - n_index;
   }
   return taken > allowed ? taken - allowed : 0;

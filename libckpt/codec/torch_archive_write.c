@@ -62,6 +62,12 @@ static uint64_t item_bytes(const archive *a, uint32_t leaf) {
   return n_bytes;
 }
 
+/* Segments of an item: an empty one has none. */
+static uint32_t n_segments_of(const ckpt_torch_item *item) {
+  const bool is_empty = item->n_parts == 1 && item->parts->tensor == CKPT_TORCH_LITERAL && item->parts->n_bytes == 0;
+  return item->n_parts == 0 ? 1 : is_empty ? 0 : item->n_parts;
+}
+
 /* ---- the pickle ------------------------------------------------------------------------------------------------- */
 
 typedef struct leaf_printer {
@@ -210,7 +216,7 @@ static uint32_t sum_up(const ckpt_layout *layout, const behind *b, const ckpt_to
   const ckpt_segment *segments = &layout->files[b->archive->file].segments[b->first_segment];
   if (item->n_parts == 0) return segments[0].crc32;
   uint32_t sum = 0;
-  for (uint32_t i = 0; i < item->n_parts; i++) {
+  for (uint32_t i = 0; i < n_segments_of(item); i++) {
     uint32_t crc32 = segments[i].crc32;
     if (segments[i].kind == CKPT_SEGMENT_LITERAL) {
       ckpt_out out;
@@ -237,7 +243,7 @@ static ckpt_status lay_storage(ckpt_layout *layout, const archive *a, behind *b,
   const ckpt_torch_item item = item_of(a, a->order[b->key]);
   b->first_segment = layout->files[a->file].n_segments;
   if (item.n_parts == 0) CKPT_TRY(ckpt_layout_tensor(layout, item.whole, NULL, CKPT_CHECKSUM_CRC32, err));
-  for (uint32_t i = 0; i < item.n_parts; i++) {
+  for (uint32_t i = 0; item.n_parts != 0 && i < n_segments_of(&item); i++) {
     const ckpt_torch_part *part = &item.parts[i];
     if (part->tensor == CKPT_TORCH_LITERAL)
       CKPT_TRY(ckpt_layout_literal(layout, print_part, part, err));
@@ -267,8 +273,8 @@ ckpt_status ckpt_torch_archive_lay(ckpt_layout *layout, const ckpt_object *root,
   CKPT_TRY_ALLOC(trailers, err);
   uint32_t n_segments = 1 + a->n_storages;
   for (uint32_t key = 0; key < a->n_storages; key++) {
-    const uint32_t n_parts = item_of(a, a->order[key]).n_parts;
-    n_segments += n_parts == 0 ? 1 : n_parts;
+    const ckpt_torch_item item = item_of(a, a->order[key]);
+    n_segments += n_segments_of(&item);
   }
   CKPT_TRY(ckpt_layout_reserve(layout, n_segments, err));
   CKPT_TRY(ckpt_layout_literal(layout, print_begin, a, err));

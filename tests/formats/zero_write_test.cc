@@ -229,6 +229,18 @@ TEST(ZeroWrite, WhatMastersDoNotSayIsSaid) {
   }
 }
 
+// What many ranks take to describe is refused before it is taken.
+TEST(ZeroWrite, ManyRanksAreWithinTheMemory) {
+  for (uint32_t stage : {2, 3}) {
+    Folder folder;
+    ckpt_error err = {};
+    EXPECT_EQ(write(kData + "zero/stage1", folder / "out", {"zero", stage, 4096}, &err, "all", 5 << 20), CKPT_ELIMIT);
+    EXPECT_NE(text_of(err).find("the files of 35 tensors for 4096 ranks take more than"), std::string::npos)
+        << text_of(err);
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
+}
+
 // Objects that no file of DeepSpeed holds: they end, and are named.
 class HostileObjects : public ::testing::Test {
  protected:
