@@ -17,8 +17,8 @@ extern "C" {
 #include "libckpt/error.h"
 }
 
-// Where temporary folders are: $TMPDIR, else in memory where there is room. A disk makes a test of many small files wait
-// for each of them to be synced.
+// Where temporary folders are: $TMPDIR, else in memory where there is room. A disk makes a test of many small files
+// wait for each of them to be synced.
 inline std::filesystem::path temporary_base() {
   const char *const memory = "/dev/shm";
   std::error_code failed;
