@@ -27,6 +27,7 @@ typedef struct reducer {
   uint32_t n_numbers;
   ckpt_node_map seen;
   ckpt_object *objects;
+  bool has_no_memory; /* to know what is plain */
 } reducer;
 
 /* Whether a graph is plain data without cycles, with no tensors but those that are written for their own sake. */
@@ -41,14 +42,19 @@ static bool is_plain(reducer *r, const ckpt_object *node, int depth) {
     return false;
   if (node->kind <= CKPT_OBJECT_BYTES) return true;
   uint64_t *known = ckpt_node_map_at(&r->seen, node);
-  if (known == NULL) return false;
-  if (*known != 0) return *known == PLAIN;
+  if (known == NULL) r->has_no_memory = true;
+  if (known == NULL || *known != 0) return known != NULL && *known == PLAIN;
   *known = OPEN; /* or found not to be */
   bool all = true;
   for (uint64_t i = 0; i < ckpt_object_n_children(node) && all; i++) all = is_plain(r, node->items[i], depth + 1);
   known = ckpt_node_map_at(&r->seen, node);
   if (all && known != NULL) *known = PLAIN;
   return all;
+}
+
+static ckpt_status find_plain(reducer *r, const ckpt_object *node, bool *is_data, ckpt_error *err) {
+  *is_data = is_plain(r, node, 0);
+  return r->has_no_memory ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
 static ckpt_status put(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
@@ -77,7 +83,9 @@ static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, c
   if (client != NULL && is_taken(r, client))
     return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has one place for it and %s)", key, client);
   if (!has_place(key, value)) return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
-  if (is_plain(r, value, 0)) return put(r, key, value, err);
+  bool is_data;
+  CKPT_TRY(find_plain(r, value, &is_data, err));
+  if (is_data) return put(r, key, value, err);
   return ckpt_losses_add(r->losses, err, "%.200s (no plain data)", key);
 }
 
@@ -88,7 +96,10 @@ static ckpt_status plain_dict(reducer *r, const char *of, ckpt_object **out, con
   copy->n = 0;
   for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *key = dict->items[2 * i];
-    if (is_plain(r, key, 0) && is_plain(r, dict->items[2 * i + 1], 0))
+    bool is_data;
+    CKPT_TRY(find_plain(r, key, &is_data, err));
+    if (is_data) CKPT_TRY(find_plain(r, dict->items[2 * i + 1], &is_data, err));
+    if (is_data)
       memcpy(&copy->items[2 * copy->n++], &dict->items[2 * i], 2 * sizeof *copy->items);
     else
       CKPT_TRY(ckpt_losses_add(r->losses, err, "%s.%.200s (no plain data)", of,
@@ -430,19 +441,21 @@ ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_er
 }
 
 /* Whether a plain graph holds a tensor. */
-static bool holds_tensor(const ckpt_object *node, ckpt_node_map *seen) {
-  if (node == NULL || node->kind < CKPT_OBJECT_LIST) return false;
-  if (node->kind == CKPT_OBJECT_TENSOR) return true;
-  uint64_t *known = ckpt_node_map_at(seen, node);
-  if (known == NULL) return true;
+static ckpt_status find_tensor(const ckpt_object *node, ckpt_node_map *seen, bool *holds, ckpt_error *err) {
   enum { HOLDS = 1, HOLDS_NONE = 2 };
-  if (*known != 0) return *known == HOLDS;
+  *holds = node != NULL && node->kind == CKPT_OBJECT_TENSOR;
+  if (node == NULL || node->kind < CKPT_OBJECT_LIST || *holds) return CKPT_OK;
+  uint64_t *known = ckpt_node_map_at(seen, node);
+  CKPT_TRY_ALLOC(known, err);
+  *holds = *known == HOLDS;
+  if (*known != 0) return CKPT_OK;
   *known = HOLDS; /* or being looked at */
-  bool holds = false;
-  for (uint64_t i = 0; i < ckpt_object_n_children(node) && !holds; i++) holds = holds_tensor(node->items[i], seen);
-  known = ckpt_node_map_at(seen, node);
-  if (known != NULL && !holds) *known = HOLDS_NONE;
-  return holds;
+  for (uint64_t i = 0; i < ckpt_object_n_children(node) && !*holds; i++)
+    CKPT_TRY(find_tensor(node->items[i], seen, holds, err));
+  known = ckpt_node_map_at(seen, node); /* which may have moved */
+  CKPT_TRY_ALLOC(known, err);
+  *known = *holds ? HOLDS : HOLDS_NONE;
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_zero_without_tensors(const ckpt_zero_run *run, const ckpt_object *root, ckpt_object **out,
@@ -451,15 +464,20 @@ ckpt_status ckpt_zero_without_tensors(const ckpt_zero_run *run, const ckpt_objec
   ckpt_object *module;
   CKPT_TRY(ckpt_zero_dict(run, root->n + 1, out, err));
   CKPT_TRY(ckpt_zero_dict(run, 0, &module, err));
-  for (uint64_t i = 0; i < root->n; i++) {
+  ckpt_status status = CKPT_OK;
+  for (uint64_t i = 0; i < root->n && status == CKPT_OK; i++) {
     ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
-    const bool is_module = strcmp(key->text, "module") == 0;
-    if (!is_module && holds_tensor(value, &seen)) continue;
+    bool holds = false;
+    if (strcmp(key->text, "module") == 0)
+      value = module;
+    else
+      status = find_tensor(value, &seen, &holds, err);
+    if (holds) continue;
     (*out)->items[2 * (*out)->n] = key;
-    (*out)->items[2 * (*out)->n++ + 1] = is_module ? module : value;
+    (*out)->items[2 * (*out)->n++ + 1] = value;
   }
   ckpt_node_map_free(&seen);
-  return CKPT_OK;
+  return status;
 }
 
 /* ---- files --------------------------------------------------------------------------------------------------------

@@ -167,13 +167,17 @@ static ckpt_status prepare_within(ckpt_plan *plan, ckpt_output *output, ckpt_err
   for (uint32_t i = 0; i < plan->n_inputs; i++) n_allowed += plan->inputs[i].index->n_extents;
   if (!ckpt_add_u64(room, n_allowed * CKPT_INDEX_ALLOWANCE + CKPT_PLAN_ALLOWANCE, &room)) room = limit;
   arena->limit = room < arena->n_taken ? arena->n_taken : room < limit ? room : limit;
-  ckpt_status status = prepare_output(plan, output, err);
+  arena->is_full = false;
+  ckpt_error why = {.status = CKPT_OK};
+  ckpt_status status = prepare_output(plan, output, &why);
   if (status == CKPT_ENOMEM && arena->is_full)
     status = ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                        "the files of %u tensors for %u ranks take more than %llu bytes to describe, and the memory "
                        "limit is %llu (raise --memory)",
                        output->described->n_tensors, output->options.world == 0 ? 1 : output->options.world,
                        (unsigned long long)arena->limit, (unsigned long long)plan->memory);
+  else if (status != CKPT_OK && err != NULL)
+    *err = why;
   arena->limit = limit;
   return status;
 }
