@@ -51,9 +51,9 @@ struct ckpt_backend {
                    const float *importance);
   /* Whole blocks of a block type to f32, exactly. */
   void (*dequantize)(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements);
-  /* SHA-256 of the first of n leaves (digest.h), which follow each other: of as many as it hashes faster than OpenSSL
-   * does, which is what it returns. The reference has none: every leaf is OpenSSL's. */
-  size_t (*hash_leaves)(const uint8_t *leaves, size_t n, uint8_t (*digests)[32]);
+  /* SHA-256 of the first of n whole leaves (digest.h): of as many as it hashes faster than OpenSSL does, which is what
+   * it returns. The reference has none: every leaf is OpenSSL's. */
+  size_t (*hash_leaves)(const uint8_t *const *leaves, size_t n, uint8_t (*digests)[32]);
 };
 
 /* Whether ckpt_backend_read takes src to dst: a cast, or block types to any floating dtype. */

@@ -73,11 +73,10 @@ ckpt_status ckpt_digest_leaf(ckpt_hasher *hasher, const void *bytes, size_t n_by
   return ckpt_hasher_end(hasher, leaf, err);
 }
 
-ckpt_status ckpt_digest_leaves(ckpt_hasher *hasher, const ckpt_backend *backend, const uint8_t *bytes, size_t n,
+ckpt_status ckpt_digest_leaves(ckpt_hasher *hasher, const ckpt_backend *backend, const uint8_t *const *bytes, size_t n,
                                uint8_t (*leaves)[32], ckpt_error *err) {
   size_t n_done = backend->hash_leaves == NULL ? 0 : backend->hash_leaves(bytes, n, leaves);
-  for (; n_done < n; n_done++)
-    CKPT_TRY(ckpt_digest_leaf(hasher, bytes + n_done * CKPT_LEAF_BYTES, CKPT_LEAF_BYTES, leaves[n_done], err));
+  for (; n_done < n; n_done++) CKPT_TRY(ckpt_digest_leaf(hasher, bytes[n_done], CKPT_LEAF_BYTES, leaves[n_done], err));
   return CKPT_OK;
 }
 

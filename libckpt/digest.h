@@ -32,8 +32,8 @@ ckpt_status ckpt_hasher_end_sha1(ckpt_hasher *hasher, uint8_t digest[20], ckpt_e
 /* SHA-256 of one leaf. */
 ckpt_status ckpt_digest_leaf(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, uint8_t leaf[32], ckpt_error *err);
 
-/* SHA-256 of each of n whole leaves, which follow each other. */
-ckpt_status ckpt_digest_leaves(ckpt_hasher *hasher, const ckpt_backend *backend, const uint8_t *bytes, size_t n,
+/* SHA-256 of each of n whole leaves, wherever they stand. */
+ckpt_status ckpt_digest_leaves(ckpt_hasher *hasher, const ckpt_backend *backend, const uint8_t *const *bytes, size_t n,
                                uint8_t (*leaves)[32], ckpt_error *err);
 
 /* Number of leaves of n_bytes. */

@@ -348,6 +348,17 @@ uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, ui
   return n;
 }
 
+uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows) {
+  uint64_t row_bytes = 0;
+  if (exprs[0]->op->rule == CKPT_RULE_LEAF) return n_rows;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint64_t n_bytes = strip_row_bytes(batch, exprs[i]);
+    if (n_bytes > row_bytes) row_bytes = n_bytes;
+  }
+  const uint64_t n_strip = row_bytes == 0 ? n_rows : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
+  return n_strip < n_rows ? n_strip : n_rows;
+}
+
 /* One strip, the tile's rows at this moment, of what is to be made of one first argument. */
 static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ckpt_error *err) {
   const void *shared = NULL;
@@ -372,16 +383,12 @@ static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ck
 
 /* Evaluates what is to be made a few rows at a time, so that what one operation makes the next finds in the core's own
  * cache. */
-static ckpt_status eval_strips(ckpt_tile *tile, uint32_t n, ckpt_error *err) {
-  uint64_t row_bytes = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    const uint64_t n_bytes = strip_row_bytes(tile->batch, tile->made[i].expr);
-    if (n_bytes > row_bytes) row_bytes = n_bytes;
-  }
+static ckpt_status eval_strips(ckpt_tile *tile, const ckpt_expr *const *exprs, uint32_t n, ckpt_error *err) {
   const uint64_t first = tile->first_row, n_rows = tile->n_rows;
-  const uint64_t n_strip = row_bytes == 0 ? 0 : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
-  if (n == 1 && (n_strip == 0 || n_strip >= n_rows || tile->made[0].expr->op->rule == CKPT_RULE_LEAF)) {
-    ckpt_status status = eval(tile, tile->made[0].expr, false, &tile->made[0].bytes, err);
+  const uint64_t n_strip = ckpt_strip_rows(tile->batch, exprs, n, n_rows);
+  for (uint32_t i = 0; i < n; i++) tile->made[i] = (ckpt_made){.expr = exprs[i]};
+  if (n == 1 && n_strip == n_rows) {
+    ckpt_status status = eval(tile, exprs[0], false, &tile->made[0].bytes, err);
     tile->made[0].stats = tile->stats;
     return status;
   }
@@ -430,11 +437,19 @@ static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, const void **o
   return CKPT_OK;
 }
 
+/* The place of a piece among what the tile has; n_made where it has not. */
+static uint32_t find_made(const ckpt_tile *tile, uint32_t piece) {
+  uint32_t i = 0;
+  while (i < tile->n_made && tile->made[i].expr != tile->plan->pieces[piece].expr) i++;
+  return i;
+}
+
+bool ckpt_tile_has(const ckpt_tile *tile, uint32_t piece) { return find_made(tile, piece) != tile->n_made; }
+
 ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, ckpt_error *err) {
   const ckpt_expr *expr = tile->plan->pieces[piece].expr, *exprs[CKPT_MAX_TOGETHER];
-  uint32_t i = 0, n, next;
+  uint32_t i = find_made(tile, piece), n, next;
   *bytes = NULL;
-  while (i < tile->n_made && tile->made[i].expr != expr) i++;
   if (i == tile->n_made) {
     tile->n_used = tile->n_leaf_bytes;
     tile->n_pointers = 0;
@@ -442,8 +457,7 @@ ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, 
     tile->stats = (ckpt_cast_stats){0};
     if (expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, expr, bytes, err);
     n = ckpt_pieces_together(tile->plan, tile->batch, piece, exprs, &next);
-    for (i = 0; i < n; i++) tile->made[i] = (ckpt_made){.expr = exprs[i]};
-    CKPT_TRY(eval_strips(tile, n, err));
+    CKPT_TRY(eval_strips(tile, exprs, n, err));
     tile->n_made = n;
     i = 0;
   }

@@ -63,12 +63,19 @@ void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leave
 uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
                               uint32_t *next);
 
+/* How many of n_rows rows of a tile such expressions are evaluated on at a time: n_rows, or as few as stay in the
+ * core's cache with all that is made on the way. */
+uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows);
+
 /* Reads the leaves of the batch's tile `number`. What the tile before has kept must still stand in the workspace. */
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
-/* Evaluates a piece, by its number, on the tile: *bytes is its result (borrowed, until the next piece), n elements from
- * flat index `begin` of the piece. For a reduction they are the tile's partials (ckpt_n_partials of its elements), in
- * index order.
+/* Whether a piece has been evaluated on the tile, together with one before it. */
+bool ckpt_tile_has(const ckpt_tile *tile, uint32_t piece);
+
+/* Evaluates a piece, by its number, on the tile: *bytes is its result (borrowed, until the next piece that the tile has
+ * not), n elements from flat index `begin` of the piece. For a reduction they are the tile's partials (ckpt_n_partials
+ * of its elements), in index order.
  */
 ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, ckpt_error *err);
 

@@ -55,9 +55,65 @@ static ckpt_leaf_slot *find_slot(ckpt_row_digests *digests, uint32_t row, uint64
   return empty;
 }
 
-/* A part of a leaf goes to its slot; the part that completes it hashes it. n_filled starts at 1 while bytes are on
+/* Counts bytes of hashed leaves and, with the last of them, makes the row's digest. */
+static ckpt_status arrive(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint64_t n_bytes,
+                          ckpt_error *err) {
+  ckpt_row *row = &digests->plan->rows[number];
+  ckpt_row_state *state = &digests->rows[number];
+  pthread_mutex_lock(&digests->mutex);
+  state->n_left -= n_bytes;
+  bool is_last = state->n_left == 0 && !state->reads_back;
+  pthread_mutex_unlock(&digests->mutex);
+  if (!is_last) return CKPT_OK;
+  CKPT_TRY(ckpt_digest_tensor(hasher, (ckpt_dtype)row->expr->dtype, row->expr->rank, row->expr->shape,
+                              row->expr->n_bytes, (const uint8_t *)state->leaves, &row->digest, err));
+  free(state->leaves);
+  state->leaves = NULL;
+  state->is_done = true;
+  return CKPT_OK;
+}
+
+static void free_slot(ckpt_row_digests *digests, ckpt_leaf_slot *slot) {
+  if (slot == NULL) return;
+  pthread_mutex_lock(&digests->mutex);
+  slot->n_filled = 0;
+  pthread_mutex_unlock(&digests->mutex);
+}
+
+ckpt_status ckpt_row_digests_flush(ckpt_row_digests *digests, ckpt_leaf_queue *queue, ckpt_error *err) {
+  uint8_t leaves[CKPT_QUEUED_LEAVES][32];
+  const uint32_t n = queue->n;
+  queue->n = 0;
+  CKPT_TRY(ckpt_digest_leaves(queue->hasher, digests->backend, queue->bytes, n, leaves, err));
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t row = queue->of[i].row;
+    free_slot(digests, queue->of[i].slot);
+    memcpy(digests->rows[row].leaves[queue->of[i].leaf], leaves[i], sizeof leaves[i]);
+    CKPT_TRY(arrive(digests, queue->hasher, row, CKPT_LEAF_BYTES, err));
+  }
+  return CKPT_OK;
+}
+
+/* All of a leaf, whose bytes may be a slot's: to the queue, or hashed where it is the short one at the end. */
+static ckpt_status take_leaf(ckpt_row_digests *digests, ckpt_leaf_queue *queue, uint32_t number, uint64_t leaf,
+                             const uint8_t *bytes, ckpt_leaf_slot *slot, ckpt_error *err) {
+  const uint64_t n_bytes = leaf_bytes(&digests->plan->rows[number], leaf);
+  if (n_bytes != CKPT_LEAF_BYTES) {
+    CKPT_TRY(ckpt_digest_leaf(queue->hasher, bytes, (size_t)n_bytes, digests->rows[number].leaves[leaf], err));
+    free_slot(digests, slot);
+    return arrive(digests, queue->hasher, number, n_bytes, err);
+  }
+  if (queue->n == CKPT_QUEUED_LEAVES) CKPT_TRY(ckpt_row_digests_flush(digests, queue, err));
+  queue->bytes[queue->n] = bytes;
+  queue->of[queue->n].row = number;
+  queue->of[queue->n].leaf = leaf;
+  queue->of[queue->n++].slot = slot;
+  return CKPT_OK;
+}
+
+/* A part of a leaf goes to its slot; the part that completes it takes it. n_filled starts at 1 while bytes are on
  * their way, so that a slot with nothing copied yet is not free. */
-static ckpt_status take_part(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint64_t leaf,
+static ckpt_status take_part(ckpt_row_digests *digests, ckpt_leaf_queue *queue, uint32_t number, uint64_t leaf,
                              uint64_t at, const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err) {
   const ckpt_row *row = &digests->plan->rows[number];
   ckpt_row_state *state = &digests->rows[number];
@@ -80,62 +136,38 @@ static ckpt_status take_part(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
     ends_here = slot->n_filled - 1 == leaf_bytes(row, leaf);
   }
   pthread_mutex_unlock(&digests->mutex);
-  if (!ends_here) return CKPT_OK;
-  CKPT_TRY(ckpt_digest_leaf(hasher, slot->bytes, (size_t)leaf_bytes(row, leaf), state->leaves[leaf], err));
-  pthread_mutex_lock(&digests->mutex);
-  slot->n_filled = 0;
-  pthread_mutex_unlock(&digests->mutex);
-  return CKPT_OK;
+  return ends_here ? take_leaf(digests, queue, number, leaf, slot->bytes, slot, err) : CKPT_OK;
 }
 
-/* Counts bytes in and, with the last of them, makes the row's digest. */
-static ckpt_status arrive(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint64_t n_bytes,
-                          ckpt_error *err) {
-  ckpt_row *row = &digests->plan->rows[number];
-  ckpt_row_state *state = &digests->rows[number];
-  pthread_mutex_lock(&digests->mutex);
-  state->n_left -= n_bytes;
-  bool is_last = state->n_left == 0 && !state->reads_back;
-  pthread_mutex_unlock(&digests->mutex);
-  if (!is_last) return CKPT_OK;
-  CKPT_TRY(ckpt_digest_tensor(hasher, (ckpt_dtype)row->expr->dtype, row->expr->rank, row->expr->shape,
-                              row->expr->n_bytes, (const uint8_t *)state->leaves, &row->digest, err));
-  free(state->leaves);
-  state->leaves = NULL;
-  state->is_done = true;
-  return CKPT_OK;
-}
-
-static ckpt_status make_leaves(ckpt_row_digests *digests, uint32_t number, ckpt_error *err) {
+/* Room for the digests of a row's leaves; *reads_back: it needs none, since all of it will be read back. */
+static ckpt_status make_leaves(ckpt_row_digests *digests, uint32_t number, bool *reads_back, ckpt_error *err) {
   ckpt_row_state *state = &digests->rows[number];
   pthread_mutex_lock(&digests->mutex);
   if (state->leaves == NULL)
     state->leaves = calloc(ckpt_digest_n_leaves(digests->plan->rows[number].expr->n_bytes) + 1, sizeof *state->leaves);
   bool failed = state->leaves == NULL;
+  *reads_back = state->reads_back;
   pthread_mutex_unlock(&digests->mutex);
   return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
-ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, uint64_t offset,
+ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_leaf_queue *queue, uint32_t number, uint64_t offset,
                                   const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err) {
   const ckpt_row *row = &digests->plan->rows[number];
-  CKPT_TRY(make_leaves(digests, number, err));
+  bool reads_back;
+  CKPT_TRY(make_leaves(digests, number, &reads_back, err));
+  if (reads_back) return CKPT_OK;
   uint64_t end = offset + n_bytes;
-  for (uint64_t at = offset; at < end;) {
+  for (uint64_t at = offset, stop; at < end; at = stop) {
     uint64_t leaf = at / CKPT_LEAF_BYTES, begin = leaf * CKPT_LEAF_BYTES, size = leaf_bytes(row, leaf);
-    uint64_t n_whole = at == begin ? (end - at) / CKPT_LEAF_BYTES : 0;
-    uint64_t stop = n_whole != 0 ? begin + n_whole * CKPT_LEAF_BYTES : begin + size < end ? begin + size : end;
-    uint8_t(*leaves)[32] = &digests->rows[number].leaves[leaf];
-    if (n_whole != 0)
-      CKPT_TRY(ckpt_digest_leaves(hasher, digests->backend, bytes, (size_t)n_whole, leaves, err));
-    else if (at == begin && stop == begin + size)
-      CKPT_TRY(ckpt_digest_leaf(hasher, bytes, (size_t)size, leaves[0], err));
+    stop = begin + size < end ? begin + size : end;
+    if (stop - at == size)
+      CKPT_TRY(take_leaf(digests, queue, number, leaf, bytes, NULL, err));
     else
-      CKPT_TRY(take_part(digests, hasher, number, leaf, at - begin, bytes, stop - at, err));
+      CKPT_TRY(take_part(digests, queue, number, leaf, at - begin, bytes, stop - at, err));
     bytes += stop - at;
-    at = stop;
   }
-  return arrive(digests, hasher, number, n_bytes, err);
+  return CKPT_OK;
 }
 
 /* ---- rows that tiles could not finish ---------------------------------------------------------------------------- */
@@ -182,7 +214,8 @@ static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
   ckpt_tensor_units(row->tensor, units);
   uint32_t unit_bytes = ckpt_dtype_get(row->tensor->dtype)->block_bytes;
   CKPT_TRY(back_to(b, &digests->plan->outputs[row->sink], err));
-  CKPT_TRY(make_leaves(digests, number, err));
+  bool reads_back;
+  CKPT_TRY(make_leaves(digests, number, &reads_back, err));
   uint64_t n_units = row->tensor->n_bytes / unit_bytes, at = 0, n_leaves = ckpt_digest_n_leaves(row->tensor->n_bytes);
   size_t n_held = 0; /* a unit may stand across the edge of two leaves */
   for (uint64_t leaf = 0; leaf < n_leaves; leaf++) {

@@ -1,8 +1,9 @@
 /* rowdigest.h - digests of rows while tiles arrive in any order and cut leaves anywhere.
  *
- * A tile hashes the whole leaves in its range itself; the ends that belong to leaves shared with a neighbour are copied
- * into one of a fixed number of 1 MiB slots, and whoever fills a slot hashes it. When no slot is free the row is
- * marked: the run reads it back from its sink before the commit, or computes it once more where it has none. */
+ * Whoever has a tile hashes the whole leaves in its range, those of all its rows together; the ends that belong to
+ * leaves shared with a neighbour are copied into one of a fixed number of 1 MiB slots, and whoever fills a slot hashes
+ * it with its own. When no slot is free the row is marked: the run reads it back from its sink before the commit, or
+ * computes it once more where it has none. */
 #ifndef CKPT_ROWDIGEST_H
 #define CKPT_ROWDIGEST_H
 
@@ -16,9 +17,22 @@ typedef struct ckpt_leaf_slot {
   uint8_t *bytes;          /* CKPT_LEAF_BYTES */
 } ckpt_leaf_slot;
 
+/* Whole leaves that a worker has and has not hashed: together they are faster. */
+enum { CKPT_QUEUED_LEAVES = 32 };
+typedef struct ckpt_leaf_queue {
+  ckpt_hasher *hasher;
+  uint32_t n;
+  const uint8_t *bytes[CKPT_QUEUED_LEAVES]; /* borrowed from the tile, or the slot's */
+  struct {
+    uint32_t row;
+    uint64_t leaf;
+    ckpt_leaf_slot *slot; /* NULL: none */
+  } of[CKPT_QUEUED_LEAVES];
+} ckpt_leaf_queue;
+
 typedef struct ckpt_row_state {
   uint8_t (*leaves)[32]; /* digests, from the row's first tile to its last */
-  uint64_t n_left;       /* bytes that have not arrived */
+  uint64_t n_left;       /* bytes that are in no digest of a leaf yet */
   bool reads_back, is_done;
 } ckpt_row_state;
 
@@ -36,9 +50,13 @@ typedef struct ckpt_row_digests {
 ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, const ckpt_backend *backend,
                                    ckpt_error *err);
 
-/* Takes bytes [offset, offset + n_bytes) of a row's result. Safe from many threads, each with its own hasher. */
-ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t row, uint64_t offset,
+/* Takes bytes [offset, offset + n_bytes) of a row's result, which must stay until the queue is flushed. Safe from many
+ * threads, each with its own queue. */
+ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_leaf_queue *queue, uint32_t row, uint64_t offset,
                                   const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err);
+
+/* Hashes what stands in the queue. */
+ckpt_status ckpt_row_digests_flush(ckpt_row_digests *digests, ckpt_leaf_queue *queue, ckpt_error *err);
 
 /* Whether a row that is written nowhere found no slot: then it starts anew, and its bytes must come once more, in
  * order. Not while tiles run. */

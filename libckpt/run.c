@@ -51,7 +51,7 @@ typedef struct run {
 struct worker {
   run *r;
   ckpt_tile tile;
-  ckpt_hasher *hasher;
+  ckpt_leaf_queue queue; /* of whole leaves of the tile's results */
   ckpt_lane *lane;
   pthread_t thread;
   bool is_started;
@@ -202,7 +202,7 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
   bool is_boxed = piece->segment != NULL && piece->segment->box != NULL;
   if (row->wants_digest && plan->wants_digests && !is_boxed)
     CKPT_TRY(
-        ckpt_row_digests_take(&w->r->digests, w->hasher, piece->row, begin * dtype->block_bytes, bytes, n_bytes, err));
+        ckpt_row_digests_take(&w->r->digests, &w->queue, piece->row, begin * dtype->block_bytes, bytes, n_bytes, err));
   if (row->sink >= plan->n_outputs) return CKPT_OK;
   return put(w, piece, &plan->outputs[row->sink], begin, n_units, bytes, (size_t)n_bytes, err);
 }
@@ -228,7 +228,9 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
     const ckpt_piece *piece = &r->plan->pieces[p];
     ckpt_row *row = &r->plan->rows[piece->row];
     const void *bytes;
-    ckpt_status status = ckpt_tile_eval(&w->tile, p, &bytes, err);
+    ckpt_status status = CKPT_OK;
+    if (!ckpt_tile_has(&w->tile, p)) status = ckpt_row_digests_flush(&r->digests, &w->queue, err);
+    if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, p, &bytes, err);
     if (status == CKPT_OK && row->sink == CKPT_VALUE_SINK)
       status = reduce(w, piece, bytes);
     else if (status == CKPT_OK)
@@ -237,6 +239,7 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
     merge_stats(r, row, &w->tile.stats);
     if (w->tile.n_used > n_used) n_used = w->tile.n_used;
   }
+  CKPT_TRY(ckpt_row_digests_flush(&r->digests, &w->queue, err));
   if (r->trace != NULL)
     ckpt_trace_tile(r->trace, number, w->tile.n_bytes_read, n_written, n_used, ckpt_trace_now() - started);
   finish_tile(r, n_done);
@@ -288,7 +291,7 @@ static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
   w->tile.pointers = calloc(r->n_nodes, sizeof *w->tile.pointers);
   w->tile.counts = calloc(r->n_nodes, sizeof *w->tile.counts);
   w->tile.window = malloc(CKPT_WINDOW_BYTES);
-  CKPT_TRY(ckpt_hasher_new(&w->hasher, err));
+  CKPT_TRY(ckpt_hasher_new(&w->queue.hasher, err));
   bool failed = w->tile.leaves == NULL || w->tile.kept == NULL || w->tile.pointers == NULL || w->tile.counts == NULL ||
                 w->tile.window == NULL;
   return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
@@ -300,7 +303,7 @@ static void worker_free(worker *w) {
   free(w->tile.pointers);
   free(w->tile.counts);
   free(w->tile.window);
-  ckpt_hasher_free(w->hasher);
+  ckpt_hasher_free(w->queue.hasher);
 }
 
 static ckpt_status run_tiles(run *r, ckpt_error *err) {
@@ -416,6 +419,7 @@ static ckpt_status recompute_piece(run *r, uint32_t number, const ckpt_piece *pi
     if (status == CKPT_OK) status = ckpt_tile_read(&w->tile, batch, t, err);
     if (status == CKPT_OK) status = ckpt_tile_eval(&w->tile, (uint32_t)(piece - r->plan->pieces), &bytes, err);
     if (status == CKPT_OK) status = deliver(w, piece, bytes, &n_written, err);
+    if (status == CKPT_OK) status = ckpt_row_digests_flush(&r->digests, &w->queue, err);
   }
   ckpt_reader_reset(&w->tile.reader);
   return status;
@@ -460,7 +464,7 @@ static ckpt_status recompute_rows(run *r, ckpt_error *err) {
 static ckpt_status rows_phase(run *r, ckpt_error *err) {
   if (!r->plan->wants_digests) return CKPT_OK;
   CKPT_TRY(recompute_rows(r, err));
-  return ckpt_row_digests_finish(&r->digests, r->workers[0].hasher, r->window, CKPT_WINDOW_BYTES, err);
+  return ckpt_row_digests_finish(&r->digests, r->workers[0].queue.hasher, r->window, CKPT_WINDOW_BYTES, err);
 }
 
 static ckpt_status digest_phase(run *r, ckpt_error *err) { return ckpt_outputs_digest(r->plan, r->group, err); }

@@ -139,12 +139,24 @@ static uint64_t kept_bytes(const ckpt_batch *batch) {
   return n_bytes;
 }
 
-/* Buffers for evaluating some pieces together, whose first argument they share. */
+/* Of buffer_bytes, those of the result. */
+static uint64_t result_bytes(const ckpt_batch *batch, const ckpt_expr *node, uint64_t n_rows) {
+  const ckpt_dtype_row *row = ckpt_dtype_get(node->dtype);
+  return padded(ckpt_tile_elements(batch, node, false, n_rows) / row->block_elements * row->block_bytes);
+}
+
+/* Buffers for evaluating some pieces together, whose first argument they share: their results, and what is made on the
+ * way, a strip at a time. */
 static uint64_t together_bytes(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows) {
-  if (n == 1) return buffer_bytes(batch, exprs[0], false, n_rows);
-  uint64_t shared = buffer_bytes(batch, exprs[0]->args[0], false, n_rows), n_bytes = shared;
-  for (uint32_t i = 0; i < n; i++) n_bytes += buffer_bytes(batch, exprs[i], false, n_rows) - shared;
-  return n_bytes;
+  const uint64_t n_strip = ckpt_strip_rows(batch, exprs, n, n_rows);
+  if (n == 1 && n_strip == n_rows) return buffer_bytes(batch, exprs[0], false, n_rows);
+  uint64_t n_bytes = 0, most = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint64_t own = buffer_bytes(batch, exprs[i], false, n_strip) - result_bytes(batch, exprs[i], n_strip);
+    n_bytes += result_bytes(batch, exprs[i], n_rows);
+    if (own > most) most = own;
+  }
+  return n_bytes + most;
 }
 
 static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
@@ -341,7 +353,9 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   batch->exclusive = least > share || is_wide;
   if (least > workspace) return refuse(plan, batch, least, workspace, err);
   const uint64_t room = batch->exclusive ? workspace : share, kept = kept_bytes(batch);
-  uint64_t per_row = (tile_bytes(plan, batch, 64 * must) - kept) / (64 * must) + 1;
+  const uint64_t n_some =
+      batch->n_rows / must < 4096 ? batch->n_rows : 4096 * must; /* many strips, where it has them */
+  uint64_t per_row = (tile_bytes(plan, batch, n_some) - kept) / n_some + 1;
   uint64_t target = room - kept < TILE_TARGET_BYTES ? room - kept : TILE_TARGET_BYTES;
   bool cuts_columns = batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0 && !batch->leaves[0].is_whole;
   if (cuts_columns || is_wide) target = room - kept; /* long runs need wide tiles */
@@ -437,6 +451,17 @@ static uint64_t encoder_bytes(const ckpt_plan *plan) {
   return level == 0 ? 0 : ckpt_encoder_bytes(level);
 }
 
+/* Of the results that a tile has at once: each cuts leaves of its own. */
+static uint64_t most_results(const ckpt_plan *plan) {
+  uint64_t most = 1;
+  for (uint32_t b = 0; b < plan->n_batches; b++) {
+    uint64_t n = 0;
+    for (uint32_t p = plan->batches[b].first_piece; p != UINT32_MAX; p = plan->pieces[p].next) n++;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 /* Divides the memory and plans every batch. */
 static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   plan->cursor_bytes = cursor_bytes(plan);
@@ -447,8 +472,8 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   uint64_t n_workers = plan->n_threads > 1 ? (uint64_t)plan->n_threads + 1 : 1;
   uint64_t most = plan->memory / 2 / (per_worker + least_share + CKPT_LEAF_BYTES);
   if (n_workers > most) n_workers = most == 0 ? 1 : most;
-  uint64_t n_slots = plan->memory / (16 * CKPT_LEAF_BYTES);
-  if (n_slots > 2 * n_workers + 2) n_slots = 2 * n_workers + 2;
+  uint64_t n_slots = plan->memory / (8 * CKPT_LEAF_BYTES), enough = (n_workers + 1) * (1 + most_results(plan));
+  if (n_slots > enough) n_slots = enough;
   if (n_slots < n_workers) n_slots = n_workers;
   uint64_t fixed = own + n_workers * per_worker + n_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
   if (fixed >= plan->memory)

@@ -15,6 +15,6 @@ void ckpt_sha256_avx512(const uint8_t *const messages[CKPT_SHA256_LANES], size_t
                         uint8_t digests[CKPT_SHA256_LANES][32]);
 
 /* The slot of ckpt_backend_cpu. */
-size_t ckpt_sha256_leaves(const uint8_t *leaves, size_t n, uint8_t (*digests)[32]);
+size_t ckpt_sha256_leaves(const uint8_t *const *leaves, size_t n, uint8_t (*digests)[32]);
 
 #endif
