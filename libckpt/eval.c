@@ -367,6 +367,7 @@ static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ck
   if (n > 1) CKPT_TRY(eval(tile, tile->made[0].expr->args[0], false, &shared, err));
   const ckpt_cast_stats stats = tile->stats;
   const uint64_t n_used = tile->n_used;
+  bool is_finite = false;
   for (uint32_t i = 0; i < n; i++) {
     ckpt_made *made = &tile->made[i];
     ckpt_op_call call = {0};
@@ -375,7 +376,9 @@ static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ck
     tile->n_pointers = 0;
     tile->stats = stats;
     CKPT_TRY(eval_args(tile, made->expr, false, shared, &call, err));
+    call.is_finite = is_finite;
     CKPT_TRY(apply(tile, made->expr, &call, out, err));
+    is_finite = is_finite || made->expr->op->wants_finite;
     ckpt_cast_stats_add(&made->stats, &tile->stats);
   }
   return CKPT_OK;

@@ -47,6 +47,7 @@ typedef struct ckpt_op_call {
   const void *const *values;     /* results of the node's prologue */
   void *out;
   uint64_t begin, n_elements; /* of the output: flat range */
+  bool is_finite;             /* the first argument, as an operation before this one has found */
   ckpt_cast_stats *stats;     /* of the row; casts add to it */
 } ckpt_op_call;
 
@@ -54,6 +55,7 @@ typedef struct ckpt_op {
   const char *name;
   ckpt_rule rule;
   bool is_pointwise;    /* FLAT: an element depends on nothing but the arguments' elements there, not on its place */
+  bool wants_finite;    /* fails where a value of the first argument is not finite */
   uint32_t whole_args;  /* bit i: argument i is needed whole */
   uint32_t value_bytes; /* REDUCE: size of its value, also of a partial */
   /* Computes out; pure but for stats. Failing stops the run. */

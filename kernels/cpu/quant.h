@@ -29,6 +29,13 @@ void ckpt_quant_avx2_q5_0(uint8_t *dst, const float *x, size_t n, const float *n
 void ckpt_quant_avx2_q5_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx2_q8_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 
+/* The same on AVX-512 (quant_avx512_plain.c). */
+void ckpt_quant_avx512_q4_0(uint8_t *dst, const float *x, size_t n, const float *none);
+void ckpt_quant_avx512_q4_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+void ckpt_quant_avx512_q5_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+void ckpt_quant_avx512_q5_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+void ckpt_quant_avx512_q8_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
+
 /* Rows of types on grids, on AVX2 (quant_avx2_iq1.c, quant_avx2_grid.c). */
 void ckpt_quant_avx2_iq2_xxs(uint8_t *dst, const float *x, size_t n, const float *importance);
 void ckpt_quant_avx2_iq1_s(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */

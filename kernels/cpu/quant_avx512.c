@@ -46,10 +46,10 @@ TARGET static inline vf vf_load_rows(const float *x, int n, const int *places) {
 #include "kernels/cpu/quant_lanes_iq4.h"
 #include "kernels/cpu/quant_lanes_symmetric.h"
 
-LEGACY_TYPE(q4_0, ckpt_quant_avx2_q4_0)
-LEGACY_TYPE(q4_1, ckpt_quant_avx2_q4_1)
-LEGACY_TYPE(q5_0, ckpt_quant_avx2_q5_0)
-LEGACY_TYPE(q5_1, ckpt_quant_avx2_q5_1)
+LEGACY_TYPE(q4_0, ckpt_quant_avx512_q4_0)
+LEGACY_TYPE(q4_1, ckpt_quant_avx512_q4_1)
+LEGACY_TYPE(q5_0, ckpt_quant_avx512_q5_0)
+LEGACY_TYPE(q5_1, ckpt_quant_avx512_q5_1)
 
 const ckpt_quant_level ckpt_quant_avx512 = {
     .name = "avx512",
@@ -63,7 +63,8 @@ const ckpt_quant_level ckpt_quant_avx512 = {
               [CKPT_Q4_0] = {.quantize = quantize_q4_0},
               [CKPT_Q4_1] = {.quantize = quantize_q4_1},
               [CKPT_Q5_0] = {.quantize = quantize_q5_0},
-              [CKPT_Q5_1] = {.quantize = quantize_q5_1}},
+              [CKPT_Q5_1] = {.quantize = quantize_q5_1},
+              [CKPT_Q8_0] = {.quantize = ckpt_quant_avx512_q8_0}},
 };
 
 #endif

@@ -58,7 +58,8 @@ static bool is_finite(ckpt_dtype dtype, const uint8_t *block) {
 }
 
 bool ckpt_quant_is_finite(ckpt_dtype dtype, const uint8_t *blocks, size_t n_bytes) {
-  for (size_t at = 0; at < n_bytes; at += ckpt_dtype_get(dtype)->block_bytes)
+  const size_t n_block = ckpt_dtype_get(dtype)->block_bytes;
+  for (size_t at = 0; at < n_bytes; at += n_block)
     if (!is_finite(dtype, blocks + at)) return false;
   return true;
 }

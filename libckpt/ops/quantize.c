@@ -37,7 +37,7 @@ static ckpt_status quantize_rows(const ckpt_op_call *call, uint64_t first_row, s
   size_t n_per_row = (size_t)call->node->shape[call->node->rank - 1];
   size_t row_bytes = n_per_row / type->block_elements * type->block_bytes;
   const float *x = (const float *)call->args[0] + first_row * n_per_row;
-  if (!are_finite(x, n_rows * n_per_row))
+  if (!call->is_finite && !are_finite(x, n_rows * n_per_row))
     return refuse_value(call, x, "value", call->begin + first_row * n_per_row, err);
   if (call->backend->quantize((ckpt_dtype)call->node->dtype, (uint8_t *)call->out + first_row * row_bytes, x, n_rows,
                               n_per_row, importance))
@@ -78,9 +78,9 @@ static ckpt_status run_dequantize(const ckpt_op_call *call, ckpt_error *err) {
   return CKPT_OK;
 }
 
-const ckpt_op ckpt_op_quantize = {.name = "quantize", .rule = CKPT_RULE_ROW, .run = run_quantize};
+const ckpt_op ckpt_op_quantize = {.name = "quantize", .rule = CKPT_RULE_ROW, .wants_finite = true, .run = run_quantize};
 const ckpt_op ckpt_op_quantize_weighted = {
-    .name = "quantize", .rule = CKPT_RULE_ROW, .whole_args = 2, .run = run_weighted};
+    .name = "quantize", .rule = CKPT_RULE_ROW, .wants_finite = true, .whole_args = 2, .run = run_weighted};
 const ckpt_op ckpt_op_dequantize = {
     .name = "dequantize", .rule = CKPT_RULE_FLAT, .is_pointwise = true, .run = run_dequantize};
 
