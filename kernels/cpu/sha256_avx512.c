@@ -1,10 +1,10 @@
-/* sha256_avx512.c - eight SHA-256 (FIPS 180-4) beside each other: lane i of every vector is of message i. */
+/* sha256_avx512.c - eight and sixteen SHA-256 beside each other, in vectors of 32 and of 64 bytes (sha256_lanes.h). */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "sha256.h"
 
-#define TARGET __attribute__((target("avx512f,avx512vl,avx2")))
+#define TARGET __attribute__((target("avx512f,avx512vl,avx512bw,avx2")))
 
 enum { XOR3 = 0x96, CHOOSE = 0xCA, MAJORITY = 0xE8 }; /* functions of three bits, as truth tables */
 
@@ -21,93 +21,54 @@ static const uint32_t constants[64] = {
 static const uint32_t first_state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
-TARGET static inline __m256i add(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
-
-/* Row i becomes column i. */
-TARGET static inline void transpose(__m256i rows[8]) {
-  __m256i pairs[8], fours[8];
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    fours[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
-    fours[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
-    fours[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
-    fours[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
-  }
-  for (int i = 0; i < 4; i++) {
-    rows[i] = _mm256_permute2x128_si256(fours[i], fours[4 + i], 0x20);
-    rows[4 + i] = _mm256_permute2x128_si256(fours[i], fours[4 + i], 0x31);
-  }
-}
-
 /* Within each word, the last byte comes first. */
-TARGET static inline __m256i swap_bytes(__m256i x) {
-  const __m256i order = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
-  return _mm256_shuffle_epi8(x, order);
+#define BYTE_ORDER_OF_WORDS _mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3)
+
+TARGET static inline __m256i load_row_x8(const uint8_t *const *message, size_t at) {
+  return _mm256_loadu_si256((const __m256i *)(*message + at));
+}
+TARGET static inline void store_row_x8(uint8_t (*digest)[32], __m256i row) {
+  _mm256_storeu_si256((__m256i *)*digest, row);
+}
+TARGET static inline __m256i join_low_x8(__m256i a, __m256i b) { return _mm256_permute2x128_si256(a, b, 0x20); }
+TARGET static inline __m256i join_high_x8(__m256i a, __m256i b) { return _mm256_permute2x128_si256(a, b, 0x31); }
+TARGET static inline __m256i swap_bytes_x8(__m256i x) {
+  return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(BYTE_ORDER_OF_WORDS));
 }
 
-/* The 16 words of a block, of each message. */
-TARGET static inline void load(__m256i words[16], const uint8_t *const messages[CKPT_SHA256_LANES], size_t at) {
-  for (int half = 0; half < 16; half += 8) {
-    for (int lane = 0; lane < 8; lane++)
-      words[half + lane] = swap_bytes(_mm256_loadu_si256((const __m256i *)(messages[lane] + at) + half / 8));
-    transpose(words + half);
-  }
+/* A row of sixteen is one of the first eight messages, then the one eight places behind it. */
+TARGET static inline __m512i load_row_x16(const uint8_t *const *message, size_t at) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(load_row_x8(message, at)), load_row_x8(message + 8, at), 1);
+}
+TARGET static inline void store_row_x16(uint8_t (*digest)[32], __m512i row) {
+  store_row_x8(digest, _mm512_castsi512_si256(row));
+  store_row_x8(digest + 8, _mm512_extracti64x4_epi64(row, 1));
+}
+TARGET static inline __m512i join_low_x16(__m512i a, __m512i b) {
+  return _mm512_permutex2var_epi64(a, _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13), b);
+}
+TARGET static inline __m512i join_high_x16(__m512i a, __m512i b) {
+  return _mm512_permutex2var_epi64(a, _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15), b);
+}
+TARGET static inline __m512i swap_bytes_x16(__m512i x) {
+  return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(BYTE_ORDER_OF_WORDS));
 }
 
-/* The word that replaces the one of 16 steps ago. */
-TARGET static inline __m256i next_word(const __m256i words[16], int i) {
-  const __m256i a = words[(i + 1) & 15], b = words[(i + 14) & 15];
-  const __m256i small0 =
-      _mm256_ternarylogic_epi32(_mm256_ror_epi32(a, 7), _mm256_ror_epi32(a, 18), _mm256_srli_epi32(a, 3), XOR3);
-  const __m256i small1 =
-      _mm256_ternarylogic_epi32(_mm256_ror_epi32(b, 17), _mm256_ror_epi32(b, 19), _mm256_srli_epi32(b, 10), XOR3);
-  return add(add(words[i & 15], small0), add(words[(i + 9) & 15], small1));
-}
+#define LANES 8
+#define NAME(name) name##_x8
+#define V(name) _mm256_##name
+typedef __m256i vi8;
+#define vi vi8
+#include "sha256_lanes.h"
+#undef LANES
+#undef NAME
+#undef V
+#undef vi
 
-/* One step; a to h are the standard's, in s from place -i on, so that nothing is moved. */
-TARGET static inline void step(__m256i s[8], __m256i word, int i) {
-  __m256i *const d = &s[(3 - i) & 7], *const h = &s[(7 - i) & 7];
-  const __m256i a = s[-i & 7], b = s[(1 - i) & 7], c = s[(2 - i) & 7];
-  const __m256i e = s[(4 - i) & 7], f = s[(5 - i) & 7], g = s[(6 - i) & 7];
-  const __m256i big0 =
-      _mm256_ternarylogic_epi32(_mm256_ror_epi32(a, 2), _mm256_ror_epi32(a, 13), _mm256_ror_epi32(a, 22), XOR3);
-  const __m256i big1 =
-      _mm256_ternarylogic_epi32(_mm256_ror_epi32(e, 6), _mm256_ror_epi32(e, 11), _mm256_ror_epi32(e, 25), XOR3);
-  const __m256i sum = add(add(*h, add(word, _mm256_set1_epi32((int)constants[i]))),
-                          add(big1, _mm256_ternarylogic_epi32(e, f, g, CHOOSE)));
-  *d = add(*d, sum);
-  *h = add(sum, add(big0, _mm256_ternarylogic_epi32(a, b, c, MAJORITY)));
-}
-
-TARGET static inline void take_block(__m256i state[8], __m256i words[16]) {
-  __m256i s[8];
-  for (int i = 0; i < 8; i++) s[i] = state[i];
-#pragma GCC unroll 64
-  for (int i = 0; i < 64; i++) {
-    if (i >= 16) words[i & 15] = next_word(words, i);
-    step(s, words[i & 15], i);
-  }
-  for (int i = 0; i < 8; i++) state[i] = add(state[i], s[i]);
-}
-
-TARGET void ckpt_sha256_avx512(const uint8_t *const messages[CKPT_SHA256_LANES], size_t n_bytes,
-                               uint8_t digests[CKPT_SHA256_LANES][32]) {
-  __m256i state[8], words[16];
-  for (int i = 0; i < 8; i++) state[i] = _mm256_set1_epi32((int)first_state[i]);
-  for (size_t at = 0; at < n_bytes; at += 64) {
-    load(words, messages, at);
-    take_block(state, words);
-  }
-  const uint64_t n_bits = (uint64_t)n_bytes * 8;
-  for (int i = 0; i < 16; i++) words[i] = _mm256_setzero_si256();
-  words[0] = _mm256_set1_epi32((int)0x80000000);
-  words[14] = _mm256_set1_epi32((int)(uint32_t)(n_bits >> 32));
-  words[15] = _mm256_set1_epi32((int)(uint32_t)n_bits);
-  take_block(state, words);
-  transpose(state);
-  for (int lane = 0; lane < 8; lane++) _mm256_storeu_si256((__m256i *)digests[lane], swap_bytes(state[lane]));
-}
+#define LANES 16
+#define NAME(name) name##_x16
+#define V(name) _mm512_##name
+typedef __m512i vi16;
+#define vi vi16
+#include "sha256_lanes.h"
 #endif

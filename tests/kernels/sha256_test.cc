@@ -34,23 +34,31 @@ std::string sha256(const uint8_t *bytes, size_t n) {
 std::string text(const uint8_t digest[32]) { return std::string(reinterpret_cast<const char *>(digest), 32); }
 
 #if defined(__x86_64__)
-TEST(Sha256, LanesAreMessages) {
-  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512vl")) GTEST_SKIP() << "no AVX-512";
+template <size_t n_lanes>
+void check_lanes(void (*hash)(const uint8_t *const *, size_t, uint8_t (*)[32])) {
   for (size_t n : {size_t{0}, size_t{64}, size_t{128}, size_t{4096 + 64}, size_t{1} << 20}) {
-    const std::vector<uint8_t> bytes = random_bytes(8 * (n + 1) + 1);  // of no alignment
-    const uint8_t *messages[CKPT_SHA256_LANES];
-    uint8_t digests[CKPT_SHA256_LANES][32];
-    for (int lane = 0; lane < CKPT_SHA256_LANES; lane++) messages[lane] = &bytes[lane * (n + 1)];
-    ckpt_sha256_avx512(messages, n, digests);
-    for (int lane = 0; lane < CKPT_SHA256_LANES; lane++)
-      EXPECT_EQ(text(digests[lane]), sha256(messages[lane], n)) << n << " bytes in lane " << lane;
+    const std::vector<uint8_t> bytes = random_bytes(n_lanes * (n + 1) + 1);  // of no alignment
+    const uint8_t *messages[n_lanes];
+    uint8_t digests[n_lanes][32];
+    for (size_t lane = 0; lane < n_lanes; lane++) messages[lane] = &bytes[lane * (n + 1)];
+    hash(messages, n, digests);
+    for (size_t lane = 0; lane < n_lanes; lane++)
+      EXPECT_EQ(text(digests[lane]), sha256(messages[lane], n)) << n << " bytes in lane " << lane << " of " << n_lanes;
   }
+}
+
+TEST(Sha256, LanesAreMessages) {
+  for (bool has :
+       {__builtin_cpu_supports("avx512f"), __builtin_cpu_supports("avx512vl"), __builtin_cpu_supports("avx512bw")})
+    if (!has) GTEST_SKIP() << "no AVX-512";
+  check_lanes<8>(ckpt_sha256_x8);
+  check_lanes<16>(ckpt_sha256_x16);
 }
 #endif
 
 // However many leaves come at once, and whichever of them are hashed in lanes.
 TEST(Sha256, AnyNumberOfLeaves) {
-  enum { MOST = 19 };
+  enum { MOST = 28 };  // sixteen, eight, and some that are left
   const std::vector<uint8_t> bytes = random_bytes(MOST * CKPT_LEAF_BYTES);
   std::vector<std::string> wanted;
   const uint8_t *places[MOST];  // from the last to the first
