@@ -119,6 +119,12 @@ static ckpt_status take_part(ckpt_row_digests *digests, ckpt_leaf_queue *queue, 
   ckpt_row_state *state = &digests->rows[number];
   pthread_mutex_lock(&digests->mutex);
   ckpt_leaf_slot *slot = state->reads_back ? NULL : find_slot(digests, number, leaf);
+  if (slot == NULL && !state->reads_back && queue->n != 0) { /* slots may stand in it */
+    pthread_mutex_unlock(&digests->mutex);
+    CKPT_TRY(ckpt_row_digests_flush(digests, queue, err));
+    pthread_mutex_lock(&digests->mutex);
+    slot = state->reads_back ? NULL : find_slot(digests, number, leaf);
+  }
   if (slot == NULL) {
     state->reads_back = true;
     for (uint32_t i = 0; i < digests->n_slots; i++) { /* but for full ones: somebody is hashing them */
