@@ -2,6 +2,7 @@
  * message i. Who includes it defines LANES, vi (the vector), V(name) (its intrinsic), TARGET, NAME and what is not the
  * same for all vectors: load_row, join_low, join_high, swap_bytes and store_row. */
 
+/* By lanes. */
 TARGET static inline vi NAME(add)(vi a, vi b) { return V(add_epi32)(a, b); }
 
 /* Of each eight rows, in each 32 bytes of them, row i becomes column i. */
@@ -53,6 +54,7 @@ TARGET static inline void NAME(step)(vi s[8], vi word, int i) {
   *h = NAME(add)(sum, NAME(add)(big0, V(ternarylogic_epi32)(a, b, c, MAJORITY)));
 }
 
+/* Takes a block of each message into its state; words are used up. */
 TARGET static inline void NAME(take_block)(vi state[8], vi words[16]) {
   vi s[8];
   for (int i = 0; i < 8; i++) s[i] = state[i];
@@ -64,6 +66,7 @@ TARGET static inline void NAME(take_block)(vi state[8], vi words[16]) {
   for (int i = 0; i < 8; i++) state[i] = NAME(add)(state[i], s[i]);
 }
 
+/* See sha256.h. */
 TARGET void NAME(ckpt_sha256)(const uint8_t *const messages[LANES], size_t n_bytes, uint8_t digests[LANES][32]) {
   vi state[8], words[16];
   for (int i = 0; i < 8; i++) state[i] = V(set1_epi32)((int)first_state[i]);
