@@ -472,7 +472,8 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   uint64_t n_workers = plan->n_threads > 1 ? (uint64_t)plan->n_threads + 1 : 1;
   uint64_t most = plan->memory / 2 / (per_worker + least_share + CKPT_LEAF_BYTES);
   if (n_workers > most) n_workers = most == 0 ? 1 : most;
-  uint64_t n_slots = plan->memory / (8 * CKPT_LEAF_BYTES), enough = (n_workers + 1) * (1 + most_results(plan));
+  const uint64_t left = plan->memory > own ? plan->memory - own : 0;
+  uint64_t n_slots = left / (8 * CKPT_LEAF_BYTES), enough = (n_workers + 1) * (1 + most_results(plan));
   if (n_slots > enough) n_slots = enough;
   if (n_slots < n_workers) n_slots = n_workers;
   uint64_t fixed = own + n_workers * per_worker + n_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
