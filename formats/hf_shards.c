@@ -60,6 +60,7 @@ static ckpt_status walk_weights(map *m, ckpt_json *json, ckpt_error *err) {
     memcpy(tensor, text, n + 1);
     CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_STRING, "a value of weight_map", err));
     text = ckpt_json_text(json, &n);
+    for (; n > 2 && strncmp(text, "./", 2) == 0; n -= 2) text += 2; /* the same file */
     if (n == 0 || strlen(text) != n)
       return ckpt_json_fail(json, err, "the file of '%.80s' %s", tensor, n == 0 ? "is empty" : "holds a NUL character");
     CKPT_TRY(m->visit(m, tensor, text, err));
@@ -245,10 +246,12 @@ static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, c
 /* What the map and the shards disagree about without harm. */
 static ckpt_status note_differences(const map *m, ckpt_error *err) {
   const char *first = NULL;
+  uint64_t n_unnamed = 0; /* bytes; a total may count them */
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->n_tensors; i++) {
     if ((m->seen[i >> 3] >> (i & 7) & 1) != 0 || m->index->tensors[i].extent_form == CKPT_EXTENT_BROKEN) continue;
     if (n++ == 0) first = m->index->tensors[i].name;
+    n_unnamed += m->index->tensors[i].n_bytes;
   }
   if (n != 0)
     CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "does not name what its shards hold: '%.200s'%s (%u)", first,
@@ -257,7 +260,8 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
   if (m->is_total_odd)
     CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "total_size is no whole number of bytes, its tensors have %llu",
                                 (ull)m->n_bytes));
-  if (m->has_total && m->total != m->n_bytes && m->index->n_aliases == 0 && !m->is_unsure)
+  const bool is_sum = m->total == m->n_bytes || m->total == m->n_bytes + n_unnamed;
+  if (m->has_total && !is_sum && m->index->n_aliases == 0 && !m->is_unsure)
     CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "says total_size %llu, its tensors have %llu", (ull)m->total,
                                 (ull)m->n_bytes));
   return CKPT_OK;

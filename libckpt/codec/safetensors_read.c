@@ -37,6 +37,7 @@ typedef struct reader {
   uint32_t n_ranges, capacity;
   uint32_t n_entries; /* tensors of the header, whole or not */
   bool has_metadata;
+  bool is_unsure;                /* of some bytes it is not known whose they are */
   char name[MAX_NAME_BYTES + 1]; /* of the tensor being read */
 } reader;
 
@@ -113,7 +114,9 @@ static ckpt_status read_field(reader *r, entry *e, ckpt_error *err) {
 
 /* Where the tensor added last begins and ends: of a broken one too, whose bytes are no hole. */
 static ckpt_status keep_range(reader *r, const entry *e, ckpt_error *err) {
-  if (!e->has_offsets || e->offsets[1] < e->offsets[0] || r->index->n_tensors == 0) return CKPT_OK;
+  const bool is_range = e->has_offsets && e->offsets[1] >= e->offsets[0];
+  r->is_unsure = r->is_unsure || !is_range;
+  if (!is_range || r->index->n_tensors == 0) return CKPT_OK;
   const uint32_t number = r->index->n_tensors - 1;
   if (r->n_ranges == r->capacity) {
     uint32_t wanted = r->capacity == 0 ? 64 : r->capacity * 2;
@@ -265,6 +268,7 @@ static ckpt_status read_entries(reader *r, ckpt_error *err) {
     if (token == CKPT_JSON_OBJECT_END) break;
     ckpt_error defect = {0};
     if (check_name(r, &defect) != CKPT_OK) {
+      r->is_unsure = true;
       (void)ckpt_json_skip(r->json, &defect);
     } else if (strcmp(r->name, "__metadata__") == 0) {
       (void)read_metadata(r, &defect);
@@ -284,10 +288,13 @@ static int compare_ranges(const void *a, const void *b) {
   return x->number < y->number ? -1 : 1;
 }
 
-/* Of a tensor whose range is found broken: that it is, unless one of the two is told for what its entry says. */
+/* Of a tensor whose range is found broken: that it is, unless one of the two is told for what its entry says, or will
+ * be as one that stands there twice. */
 static ckpt_status refuse_overlap(reader *r, const range *own, const range *before, ckpt_error *err) {
   const ckpt_tensor *tensors = r->index->tensors;
-  if (own->is_told || before->is_told) return CKPT_OK;
+  r->is_unsure = true;
+  if (own->is_told || before->is_told || strcmp(tensors[own->number].name, tensors[before->number].name) == 0)
+    return CKPT_OK;
   ckpt_error defect = {0};
   ckpt_status status = ckpt_fail(&defect, CKPT_EFORMAT, r->path, tensors[own->number].name,
                                  "overlaps '%.80s' (begins at byte %llu of the payload, that one ends at %llu)",
@@ -322,18 +329,19 @@ static ckpt_status check_ranges(reader *r, ckpt_error *err) {
       continue;
     }
     if (own->begin < at) CKPT_TRY(refuse_overlap(r, own, before, err));
-    if (own->begin > at) n_missing += own->begin - at;
+    if (own->begin > at && at < r->n_payload) n_missing += (own->begin < r->n_payload ? own->begin : r->n_payload) - at;
     if (own->end < at) continue;
     at = own->end;
     before = own;
   }
   if (at > r->n_payload) CKPT_TRY(refuse_truncated(r, at, err));
-  if (n_missing != 0)
+  r->is_unsure = r->is_unsure || at > r->n_payload;
+  if (n_missing != 0 && !r->is_unsure)
     CKPT_TRY(ckpt_index_problem(r->index, r->file, err, "bytes between tensors belong to none (%llu)", (ull)n_missing));
   if (n_misplaced != 0)
     CKPT_TRY(ckpt_index_problem(r->index, r->file, err,
                                 "empty tensors with offsets inside another or past the end: %llu", (ull)n_misplaced));
-  if (at < r->n_payload)
+  if (at < r->n_payload && !r->is_unsure)
     CKPT_TRY(
         ckpt_index_problem(r->index, r->file, err, "bytes follow the last tensor (%llu)", (ull)(r->n_payload - at)));
   return CKPT_OK;

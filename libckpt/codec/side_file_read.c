@@ -133,7 +133,9 @@ static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char
     uint32_t file;
     uint64_t size;
     r->n_carried++;
-    CKPT_TRY(ckpt_source_add(r->index->source, path, &file, &size, err));
+    ckpt_error defect = {0};
+    ckpt_status status = ckpt_source_add(r->index->source, path, &file, &size, &defect);
+    if (status != CKPT_OK) return ckpt_defects_pass(&r->index->defects, status, &defect, err);
     CKPT_TRY(ckpt_index_add_side_file(r->index, path, file, size, err));
   }
   return CKPT_OK;

@@ -94,7 +94,7 @@ ckpt_status ckpt_sum_files(ckpt_source *source, ckpt_file_sum *sums, size_t n, c
   work(&s);
   for (size_t i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
   pthread_mutex_destroy(&s.mutex);
-  if (s.status == CKPT_OK) return CKPT_OK;
+  if (s.status == CKPT_OK) return ckpt_source_unchanged(source, err);
   return ckpt_fail(err, s.status, s.error.file, s.error.tensor, "%s", s.error.message);
 }
 

@@ -14,6 +14,7 @@
 #include "libckpt/format.h"
 #include "libckpt/grow.h"
 #include "libckpt/recipe/stats.h"
+#include "libckpt/text.h"
 #include "libckpt/weights.h"
 
 typedef unsigned long long ull;
@@ -116,7 +117,7 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
     for (uint32_t k = 0; k < index->tensors[i].n_extents; k++)
       if (index->tensors[i].extents[k].file < n_files) holds[index->tensors[i].extents[k].file] = true;
   for (uint32_t i = 0; i < n_files; i++) {
-    const char *name = ckpt_source_name(index->source, i);
+    const char *name = ckpt_path_name(ckpt_source_name(index->source, i));
     *n_holding += holds[i];
     if (!holds[i] || !ckpt_safetensors_numbered(name, &n_prefix, &number, &total)) continue;
     if (first == NULL) {
@@ -150,7 +151,7 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
                                  index->notes[i].file == NULL ? index->path : index->notes[i].file, NULL, "%s",
                                  index->notes[i].message));
   if (index->source != NULL) CKPT_TRY(check_numbered(findings, index, &n_files, err));
-  if (index->n_tensors == 0)
+  if (index->n_tensors == 0 && findings->n_of[CKPT_PROBLEM] == 0)
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, index->path, NULL, "holds no tensors"));
   if (findings->n_of[CKPT_PROBLEM] != 0) return CKPT_OK; /* of opening too */
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL,

@@ -388,6 +388,41 @@ TEST(Hf, AConfigThatCannotBeReadIsRefused) {
                "folder)");
 }
 
+// What is wrong with a config hides nothing of the weights.
+TEST(Hf, WeightsBesideAConfigThatIsNoFileAreRead) {
+  Folder folder;
+  spill(folder / "model.safetensors",
+        safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1"));
+  ASSERT_EQ(mkfifo((folder / "config.json").c_str(), 0600), 0);
+  IndexPointer index(nullptr, ckpt_index_free);
+  EXPECT_EQ(broken_parts(folder.path(), &index),
+            std::vector<std::string>{folder / "config.json" + ": not a regular file"});
+  EXPECT_EQ(ckpt_index_count(index.get()), 1u);
+}
+
+// One file has one name, however a map spells it; and a total may count what the map does not name.
+TEST(Hf, MapsThatAreRightAreNotAccused) {
+  Folder folder;
+  const std::string two =
+      "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+      "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}";
+  spill(folder / "x.safetensors", safetensors(two, "123"));
+  auto notes = [&](const std::string &map) {
+    spill(folder / "model.safetensors.index.json", map);
+    ckpt_error err = {};
+    IndexPointer index = open(folder.path(), &err);
+    EXPECT_NE(index, nullptr) << text_of(err);
+    return index == nullptr ? std::vector<std::string>{} : notes_of(index.get());
+  };
+  EXPECT_TRUE(notes("{\"weight_map\":{\"a\":\"./x.safetensors\",\"b\":\"x.safetensors\"}}").empty());
+  const std::string unnamed = "! model.safetensors.index.json: does not name what its shards hold: 'b' (1)";
+  for (const char *total : {"1", "3"})
+    EXPECT_EQ(
+        notes("{\"metadata\":{\"total_size\":" + std::string(total) + "},\"weight_map\":{\"a\":\"x.safetensors\"}}"),
+        std::vector<std::string>{unnamed});
+  EXPECT_EQ(notes("{\"metadata\":{\"total_size\":2},\"weight_map\":{\"a\":\"x.safetensors\"}}").size(), 2u);
+}
+
 TEST(Hf, LargeIndexFile) {
   const size_t n = 200000;
   std::string map = "{\"weight_map\":{", headers[2] = {"{", "{"};

@@ -233,5 +233,26 @@ TEST(SafetensorsLimits, IndexMemoryIsBounded) {
   EXPECT_EQ(index, nullptr);
 }
 
+// Bytes of an entry that is broken are no hole, nor what follows the last tensor; a name that stands twice overlaps
+// nothing.
+TEST(Safetensors, OneDefectIsOneProblem) {
+  const std::string whole = "\"z\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"\"\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}", "a tensor name is empty"},
+      {"\"a\":{\"dtype\":\"U8\",\"shape\":[2]}", "data_offsets is missing"},
+      {"\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[9000,9002]}", "truncated"},
+      {"\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}", "overlaps 'z'"},
+      {"\"z\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}", "stands twice in the header"}};
+  for (const auto &[entry, message] : cases) {
+    Folder folder;
+    spill(folder / "m.safetensors", safetensors("{" + whole + entry + "}", "1234"));
+    IndexPointer index(nullptr, ckpt_index_free);
+    const std::vector<std::string> reported = broken_parts(folder / "m.safetensors", &index);
+    ASSERT_EQ(reported.size(), 1u) << entry;
+    EXPECT_NE(reported[0].find(message), std::string::npos) << reported[0];
+    EXPECT_TRUE(index == nullptr || notes_of(index.get()).empty()) << entry;
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing
