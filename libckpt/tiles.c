@@ -479,8 +479,8 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   uint64_t fixed = own + n_workers * per_worker + n_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
   if (fixed >= plan->memory)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                     "the memory limit of %llu bytes is too low: %llu are needed before any tile, %llu of them for the "
-                     "plan of %u rows (raise --memory)",
+                     "the memory limit of %llu bytes is too low: more than %llu are needed, %llu of them for the plan "
+                     "of %u rows (raise --memory)",
                      (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows);
   plan->n_leaf_slots = (uint32_t)n_slots;
   plan->n_workers = (uint32_t)n_workers;

@@ -407,6 +407,8 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
     CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
   if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
+  if (output->format->caps.graphs && output->described->graph == NULL)
+    CKPT_TRY(add_note(j, output, &next, "no graph, ONNX Runtime cannot run this model (--graph MODEL)", err));
   if (output->is_of_none)
     CKPT_TRY(
         add_note(j, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));

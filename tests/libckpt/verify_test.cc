@@ -349,6 +349,12 @@ TEST(Files, SumsOfManyFilesByAnyThreads) {
     volatile int cancel = 1;
     run.cancel = &cancel;
     EXPECT_EQ(ckpt_sum_files(source, sums.data(), sums.size(), &run, &err), CKPT_ECANCELED);
+    run.cancel = nullptr; /* what is there now has another sum than what was read */
+    std::ofstream(folder / names[1], std::ios::binary | std::ios::app) << "more";
+    err = {};
+    EXPECT_EQ(ckpt_sum_files(source, sums.data(), sums.size(), &run, &err), CKPT_EIO);
+    EXPECT_NE(std::string(err.message).find("changed while being read"), std::string::npos) << err.message;
+    std::filesystem::resize_file(folder / names[1], texts[1].size());
     ckpt_source_free(source);
   }
   ckpt_hasher_free(hasher);

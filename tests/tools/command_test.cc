@@ -175,13 +175,17 @@ TEST(Generated, BashCompletes) {
   EXPECT_EQ(Complete("ckpt convert x -o", "y"), "\n");     // left to file names
 }
 
-TEST(Generated, ZshAndFishParse) {
-  for (const char *shell : {"zsh", "fish"}) {
-    if (Shell(std::string("command -v ") + shell).exit != 0) continue;
-    Result result = Shell(std::string("ckpt help --completion ") + shell + " > script && " + shell + " -n script");
-    EXPECT_EQ(result.exit, 0) << shell << result.err;
-  }
+class Completion : public ::testing::TestWithParam<const char *> {};
+
+TEST_P(Completion, IsAScriptOfItsShell) {
+  const std::string shell = GetParam();
+  if (Shell("command -v " + shell).exit != 0) GTEST_SKIP() << "there is no " << shell;
+  Result result = Shell("ckpt help --completion " + shell + " > script && " + shell + " -n script");
+  EXPECT_EQ(result.exit, 0) << result.err;
 }
+
+INSTANTIATE_TEST_SUITE_P(Generated, Completion, ::testing::Values("bash", "zsh", "fish"),
+                         [](const auto &shell) { return std::string(shell.param); });
 
 TEST(Json, UsageErrorsAreJsonToo) {
   for (const char *line : {"zap --json", "ls --json", "ls --json --zap", "merge a --json"}) {
