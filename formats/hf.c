@@ -10,6 +10,7 @@
 #include "formats/hf.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/arch.h"
@@ -99,50 +100,75 @@ static ckpt_status add_shard(ckpt_index *index, const char *name, ckpt_error *er
   return ckpt_defects_pass(&index->defects, add_file(index, name, &defect), &defect, err);
 }
 
-/* Numbers of a set between *n, the last one seen, and the next, which becomes it: those files are not there. */
-static ckpt_status pass_absent(ckpt_index *index, unsigned *n, unsigned next, unsigned total, const char *first,
-                               size_t n_first, ckpt_error *err) {
-  unsigned from = *n + 1;
+/* One file of a numbered set. */
+typedef struct numbered {
+  const char *name;
+  unsigned number;
+} numbered;
+
+static int compare_numbered(const void *a, const void *b) {
+  const numbered *x = a, *y = b;
+  return x->number != y->number ? (x->number < y->number ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+/* Files of a set from number `from` up to, not with, `end`: they are not there. */
+static ckpt_status pass_absent(ckpt_index *index, unsigned from, unsigned end, unsigned total, const char *first,
+                               size_t n_prefix, ckpt_error *err) {
   ckpt_error defect = {0};
-  *n = next;
-  if (next == from) return CKPT_OK;
   ckpt_status status = CKPT_ENOTFOUND;
-  if (next <= from + 1)
+  if (from == end) return CKPT_OK;
+  if (end == from + 1)
     ckpt_fail(&defect, status, NULL, NULL, "file %u of the %u called %.*s... is missing (download it)", from, total,
-              (int)n_first, first);
+              (int)n_prefix, first);
   else
     ckpt_fail(&defect, status, NULL, NULL, "files %u to %u of the %u called %.*s... are missing (download them)", from,
-              next - 1, total, (int)n_first, first);
+              end - 1, total, (int)n_prefix, first);
   return ckpt_defects_pass(&index->defects, status, &defect, err);
 }
 
-/* Reads the files of a complete numbered set, if the folder holds exactly one. Entries are sorted, so numbers of equal
- * width come in order. */
-static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *is_found, ckpt_error *err) {
-  const char *first = NULL;
-  size_t n_first = 0, n_prefix;
-  unsigned number, total, n_wanted = 0, n = 0;
-  *is_found = false;
+/* The numbered files of a folder in the order of their numbers, however these are printed. How many; none where they
+ * are not of one set, which is numbered from 1 or from 0. */
+static size_t find_numbered(numbered *files, const ckpt_probe *p, size_t *n_prefix, unsigned *total) {
+  size_t n = 0, n_own;
+  unsigned number, n_wanted;
   for (size_t i = 0; i < p->n_entries; i++) {
     const char *name = p->entries[i].name;
-    if (!may_be_file(&p->entries[i]) || !ckpt_safetensors_numbered(name, &n_prefix, &number, &total)) continue;
-    if (first == NULL) {
-      first = name;
-      n_first = n_prefix;
-      n_wanted = total;
-    }
-    if (n_prefix != n_first || memcmp(name, first, n_prefix) != 0 || total != n_wanted) return CKPT_OK;
-    CKPT_TRY(pass_absent(index, &n, number, n_wanted, first, n_first, err));
+    if (!may_be_file(&p->entries[i]) || !ckpt_safetensors_numbered(name, &n_own, &number, &n_wanted)) continue;
+    if (n == 0) *n_prefix = n_own, *total = n_wanted;
+    if (n_own != *n_prefix || n_wanted != *total || (n != 0 && memcmp(name, files[0].name, n_own) != 0)) return 0;
+    files[n++] = (numbered){name, number};
   }
-  if (first == NULL) return CKPT_OK;
-  CKPT_TRY(pass_absent(index, &n, n_wanted + 1, n_wanted, first, n_first, err));
-  for (size_t i = 0; i < p->n_entries; i++)
-    if (may_be_file(&p->entries[i]) && ckpt_safetensors_numbered(p->entries[i].name, &n_prefix, &number, &total))
-      CKPT_TRY(add_shard(index, p->entries[i].name, err));
-  *is_found = true;
-  CKPT_TRY(ckpt_safetensors_merge(index, err));
-  return ckpt_index_note(index, true, err, "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u files %.*s...",
-                         (int)n_first - 1, first, n_wanted, (int)n_first, first);
+  if (n != 0) qsort(files, n, sizeof *files, compare_numbered);
+  for (size_t i = 1; i < n; i++)
+    if (files[i].number == files[i - 1].number) return 0;
+  return n != 0 && files[n - 1].number < *total + (files[0].number != 0) ? n : 0;
+}
+
+/* Reads the files of a complete numbered set, if the folder holds exactly one. */
+static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *is_found, ckpt_error *err) {
+  size_t n_prefix = 0;
+  unsigned total = 0;
+  numbered *files = calloc(p->n_entries + 1, sizeof *files);
+  CKPT_TRY_ALLOC(files, err);
+  const size_t n = find_numbered(files, p, &n_prefix, &total);
+  ckpt_status status = CKPT_OK;
+  *is_found = n != 0;
+  if (n == 0) goto done;
+  const char *first = files[0].name;
+  unsigned from = files[0].number != 0, end = from + total;
+  for (size_t i = 0; i < n; i++) {
+    CKPT_TRY_GOTO(pass_absent(index, from, files[i].number, total, first, n_prefix, err));
+    from = files[i].number + 1;
+  }
+  CKPT_TRY_GOTO(pass_absent(index, from, end, total, first, n_prefix, err));
+  for (size_t i = 0; i < n; i++) CKPT_TRY_GOTO(add_shard(index, files[i].name, err));
+  CKPT_TRY_GOTO(ckpt_safetensors_merge(index, err));
+  CKPT_TRY_GOTO(ckpt_index_note(index, true, err,
+                                "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u files %.*s...",
+                                (int)n_prefix - 1, first, total, (int)n_prefix, first));
+done:
+  free(files);
+  return status;
 }
 
 static ckpt_status refuse_several(const ckpt_probe *p, ckpt_error *err) {

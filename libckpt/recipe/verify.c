@@ -125,11 +125,12 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
       n_first = n_prefix;
       n_total = total;
     }
-    is_mixed = is_mixed || total != n_total || number == 0 || number > total;
+    is_mixed = is_mixed || total != n_total;
     is_mixed = is_mixed || (!has_prefixes && (n_prefix != n_first || strncmp(name, first, n_prefix) != 0));
     numbers[n_seen++] = number;
   }
   qsort(numbers, n_seen, sizeof *numbers, compare_numbers);
+  if (n_seen != 0 && numbers[n_seen - 1] >= n_total + (numbers[0] != 0)) is_mixed = true; /* sets begin with 1 or 0 */
   for (unsigned i = 0; i < n_seen; i++) n_numbers += i == 0 || numbers[i - 1] != numbers[i];
   free(holds);
   free(numbers);

@@ -276,6 +276,8 @@ TEST(DcpVerify, NumberedFilesOfAModelAreOfOneSet) {
   EXPECT_NE(problems({one, two, "extra-00001-of-00002"}).find("its 3 numbered files are not of one set"),
             std::string::npos);
   EXPECT_NE(problems({one, "other-00002-of-00002"}).find("not of one set"), std::string::npos);  // as long a prefix
+  EXPECT_EQ(problems({"model-00000-of-00002", one}), "");  // counts from 0
+  EXPECT_NE(problems({"model-00000-of-00002", two}).find("not of one set"), std::string::npos);
   EXPECT_NE(problems({one}).find("1 of the 2 numbered files"), std::string::npos);
 }
 

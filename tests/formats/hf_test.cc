@@ -297,6 +297,22 @@ TEST(Hf, WhichFileHoldsTheWeights) {
   EXPECT_EQ(names({{"adapter_model.safetensors", one}}), "a");
   EXPECT_EQ(names({{"m-00001-of-00002.safetensors", one}, {"m-00002-of-00002.safetensors", two}}),
             "ab; ! no m.safetensors.index.json, read as the set of 2 files m-...");
+  // numbers count, not how they are printed, and some count from 0
+  const std::string read = "ab; ! no m.safetensors.index.json, read as the set of 2 files m-...";
+  EXPECT_EQ(names({{"m-00000-of-00002.safetensors", one}, {"m-00001-of-00002.safetensors", two}}), read);
+  EXPECT_EQ(names({{"m-1-of-2.safetensors", one}, {"m-00002-of-00002.safetensors", two}}), read);
+  EXPECT_EQ(names({{"m-00001-of-00002.safetensors", one}, {"m-1-of-2.safetensors", two}}).find("! holds 2"), 0u);
+  EXPECT_EQ(names({{"m-0-of-1.safetensors", one}, {"m-1-of-1.safetensors", two}}).find("! holds 2"), 0u);
+  EXPECT_EQ(names({{"m-00003-of-00002.safetensors", one}, {"m-1-of-2.safetensors", two}}).find("! holds 2"), 0u);
+  Files eleven;
+  for (int i = 1; i <= 11; i++)
+    eleven["m-" + std::to_string(i) + "-of-11.safetensors"] =
+        safetensors("{\"" + std::string(1, static_cast<char>('a' + i)) +
+                        "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                    "1");
+  EXPECT_EQ(names(eleven), "bcdefghijkl; ! no m.safetensors.index.json, read as the set of 11 files m-...");
+  eleven.erase("m-10-of-11.safetensors");
+  EXPECT_EQ(names(eleven), "! file 10 of the 11 called m-... is missing (download it)");
   EXPECT_EQ(names({{"m-00001-of-00002.safetensors", one}, {"n-00002-of-00002.safetensors", two}}),
             "! holds 2 safetensors files that are no set, and no model.safetensors; name one of them: "
             "m-00001-of-00002.safetensors n-00002-of-00002.safetensors");
