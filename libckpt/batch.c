@@ -70,15 +70,21 @@ static const void *leaf_identity(const ckpt_leaf *leaf) {
   return leaf->expr->tensor != NULL ? (const void *)leaf->expr->tensor : leaf->expr->memory;
 }
 
+/* In how many axes leaves of one read agree: tiles cut the first that has a length, and a hull grows over those behind
+ * it. */
+static uint32_t fixed_axes(const ckpt_leaf *leaf) {
+  uint32_t n = leaf->cut_axis != 0 || leaf->is_whole ? leaf->view->rank : 1;
+  while (n < leaf->view->rank && leaf->view->count[n - 1] == 1) n++;
+  return n;
+}
+
 /* Whether two leaves can be one read: same tensor seen alike, same rows. */
 static bool leaves_match(const ckpt_leaf *a, const ckpt_leaf *b) {
   if (leaf_identity(a) != leaf_identity(b) || a->is_whole != b->is_whole || a->cut_axis != b->cut_axis ||
       a->view->rank != b->view->rank || a->unit_bytes != b->unit_bytes ||
       memcmp(a->view->shape, b->view->shape, a->view->rank * sizeof *a->view->shape) != 0)
     return false;
-  /* Tiles cut the first axis that has a length: leaves of one read agree there, and grow a hull over those behind it */
-  uint32_t n_fixed = a->cut_axis != 0 || a->is_whole ? a->view->rank : 1;
-  while (n_fixed < a->view->rank && a->view->count[n_fixed - 1] == 1) n_fixed++;
+  const uint32_t n_fixed = fixed_axes(a);
   return memcmp(a->view->start, b->view->start, n_fixed * sizeof *a->view->start) == 0 &&
          memcmp(a->view->count, b->view->count, n_fixed * sizeof *a->view->count) == 0;
 }
@@ -275,7 +281,8 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
   uint64_t hash = mix(level, n);
   for (uint32_t i = 0; i < n; i++) {
     hash = mix(hash, (uint64_t)(uintptr_t)leaf_identity(&leaves[i]));
-    hash = mix(hash, leaves[i].view->start[0] * 3 + leaves[i].view->count[0]);
+    for (uint32_t axis = 0, n_fixed = fixed_axes(&leaves[i]); axis < n_fixed; axis++)
+      hash = mix(hash, leaves[i].view->start[axis] * 3 + leaves[i].view->count[axis]);
   }
   uint32_t at = (uint32_t)hash & (batcher->n_table - 1), number = UINT32_MAX;
   for (; batcher->table[at] != 0; at = (at + 1) & (batcher->n_table - 1))

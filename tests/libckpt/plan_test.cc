@@ -1,6 +1,12 @@
 // What a plan refuses, says and promises before it runs.
 #include <gtest/gtest.h>
 
+#include <set>
+
+extern "C" {
+#include "libckpt/batch.h"
+#include "libckpt/lower.h"
+}
 #include "tests/libckpt/fake_format.h"
 #include "tests/libckpt/fake_ops.h"
 
@@ -80,6 +86,29 @@ TEST_F(Plan, TwoRowsOfOneNameAreRefused) {
   EXPECT_EQ(ckpt_plan_run(plan_, nullptr, &err_), CKPT_EEXIST);
   EXPECT_STREQ(err_.tensor, "x");
   EXPECT_TRUE(sink_.names.empty());
+}
+
+// Batches are looked for by hash: columns of a tensor of one row must not share theirs.
+TEST_F(Plan, LeavesOfOneRowDifferInTheirHashes) {
+  ckpt_expr *row = nullptr;
+  ASSERT_EQ(ckpt_expr_slice(&row, plan_, x_, 0, 1, 1, nullptr), CKPT_OK);
+  for (uint64_t i = 0; i < 6; i++) {
+    ckpt_expr *column = nullptr;
+    ASSERT_EQ(ckpt_expr_slice(&column, plan_, row, 1, i, 1, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_plan_add_like(plan_, CKPT_NO_SINK, "c", column, nullptr, nullptr, nullptr), CKPT_OK);
+  }
+  ckpt_batcher batcher;
+  ASSERT_EQ(ckpt_batcher_start(&batcher, plan_, nullptr), CKPT_OK);
+  for (uint32_t i = 0; i < 6; i++) {
+    ckpt_piece piece = {};
+    piece.row = i;
+    piece.next = UINT32_MAX;
+    ASSERT_EQ(ckpt_lower(&piece.expr, &plan_->work, plan_->rows[i].expr, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_batcher_add(&batcher, piece, nullptr), CKPT_OK);
+  }
+  EXPECT_EQ(plan_->n_batches, 6u);
+  EXPECT_EQ(std::set<uint64_t>(batcher.hashes, batcher.hashes + plan_->n_batches).size(), 6u);
+  ckpt_batcher_end(&batcher);
 }
 
 TEST_F(Plan, RowsCannotBeAddedOnceTheirOutputIsLaidOut) {
