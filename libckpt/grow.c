@@ -6,10 +6,12 @@
 
 #include "error.h"
 
+uint32_t ckpt_grown(uint32_t capacity) { return capacity < 16 ? 16 : capacity + capacity / 2; }
+
 ckpt_status ckpt_grow(void *items, uint32_t n, uint32_t *capacity, size_t item_bytes, ckpt_error *err) {
   if (n < *capacity) return CKPT_OK;
   if (n > INT32_MAX / 2) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %u entries", n);
-  uint32_t wanted = *capacity < 16 ? 16 : *capacity + *capacity / 2;
+  uint32_t wanted = ckpt_grown(*capacity);
   void *array;
   memcpy(&array, items, sizeof array);
   array = reallocarray(array, wanted, item_bytes);

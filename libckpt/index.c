@@ -23,6 +23,7 @@ ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *pa
   CKPT_TRY_ALLOC(index, err);
   uint64_t limit =
       options != NULL && options->max_index_bytes != 0 ? options->max_index_bytes : DEFAULT_MAX_INDEX_BYTES;
+  index->max_bytes = limit;
   ckpt_arena_init(&index->arena, limit);
   if (options != NULL && options->allocator != NULL) index->arena.from = *options->allocator;
   index->source = source;
@@ -34,11 +35,34 @@ ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *pa
   index->architecture = index->writer = "";
   index->names = "stored";
   index->step = -1;
-  if (index->path == NULL || index->format == NULL) {
-    ckpt_index_free(index);
-    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (index->path != NULL && index->format != NULL) {
+    *out = index;
+    return CKPT_OK;
   }
-  *out = index;
+  ckpt_status status = ckpt_index_no_memory(index, err);
+  ckpt_index_free(index);
+  return status;
+}
+
+ckpt_status ckpt_index_no_memory(const ckpt_index *index, ckpt_error *err) {
+  if (!index->arena.is_full) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "an index of more than %llu bytes (max_index_bytes)",
+                   (unsigned long long)index->max_bytes);
+}
+
+/* ckpt_grow for one of the index's arrays: the arena may take that much less. */
+static ckpt_status grow(ckpt_index *index, void *items, uint32_t n, uint32_t *capacity, size_t item_bytes,
+                        ckpt_error *err) {
+  const uint32_t n_before = *capacity;
+  ckpt_arena *arena = &index->arena;
+  if (n < n_before) return CKPT_OK;
+  const uint64_t n_bytes = (uint64_t)(ckpt_grown(n_before) - n_before) * item_bytes;
+  if (n_bytes > arena->limit - arena->n_taken) {
+    arena->is_full = true;
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory"); /* of no part: whoever opens says which limit */
+  }
+  CKPT_TRY(ckpt_grow(items, n, capacity, item_bytes, err));
+  arena->limit -= n_bytes;
   return CKPT_OK;
 }
 
@@ -77,7 +101,7 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
                      "a tensor name of %zu bytes (1 to %d are accepted)", n_name, MAX_NAME_BYTES);
   if (memchr(name, '\0', n_name) != NULL || ckpt_utf8_length(name, n_name) != n_name)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor name is not UTF-8 text or holds a NUL");
-  CKPT_TRY(ckpt_grow(&index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
+  CKPT_TRY(grow(index, &index->tensors, index->n_tensors, &index->capacity, sizeof *index->tensors, err));
   ckpt_arena *arena = &index->arena;
   ckpt_tensor tensor = {.n_extents = n_extents, .rank = (uint8_t)rank, .dtype = (uint8_t)dtype, .role = (uint8_t)role};
   tensor.name = ckpt_arena_text(arena, name, n_name);
@@ -147,7 +171,7 @@ ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *
 
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err) {
   CKPT_TRY(
-      ckpt_grow(&index->composites, index->n_composites, &index->composite_capacity, sizeof *index->composites, err));
+      grow(index, &index->composites, index->n_composites, &index->composite_capacity, sizeof *index->composites, err));
   if (composite->rank > CKPT_MAX_RANK)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, composite->name, "%u axes (at most %d)", composite->rank, CKPT_MAX_RANK);
   ckpt_composite copy = *composite;
@@ -175,7 +199,7 @@ ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const ch
 
 ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_value *typed,
                                  ckpt_error *err) {
-  CKPT_TRY(ckpt_grow(&index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
+  CKPT_TRY(grow(index, &index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
   ckpt_meta meta = {ckpt_arena_copy(&index->arena, key), ckpt_arena_copy(&index->arena, value), typed};
   if (meta.key == NULL || meta.value == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   index->metadata[index->n_metadata++] = meta;
@@ -184,7 +208,7 @@ ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char 
 
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
                                      ckpt_error *err) {
-  CKPT_TRY(ckpt_grow(&index->side_files, index->n_side_files, &index->side_capacity, sizeof *index->side_files, err));
+  CKPT_TRY(grow(index, &index->side_files, index->n_side_files, &index->side_capacity, sizeof *index->side_files, err));
   ckpt_side_file side = {.name = ckpt_arena_copy(&index->arena, name), .file = file, .n_bytes = n_bytes};
   CKPT_TRY_ALLOC(side.name, err);
   index->side_files[index->n_side_files++] = side;
@@ -197,7 +221,7 @@ static int compare_texts(const void *a, const void *b) {
 
 ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
                                   ckpt_error *err) {
-  CKPT_TRY(ckpt_grow(&index->unread, index->n_unread, &index->unread_capacity, sizeof *index->unread, err));
+  CKPT_TRY(grow(index, &index->unread, index->n_unread, &index->unread_capacity, sizeof *index->unread, err));
   ckpt_unread unread = {ckpt_arena_copy(&index->arena, name), ckpt_arena_copy(&index->arena, why), role};
   CKPT_TRY_ALLOC(unread.name, err);
   CKPT_TRY_ALLOC(unread.why, err);
@@ -226,7 +250,7 @@ ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role
 }
 
 ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err) {
-  CKPT_TRY(ckpt_grow(&index->archives, index->n_archives, &index->archive_capacity, sizeof *index->archives, err));
+  CKPT_TRY(grow(index, &index->archives, index->n_archives, &index->archive_capacity, sizeof *index->archives, err));
   ckpt_archive *added = &index->archives[index->n_archives];
   const char *last = index->n_archives == 0 ? "" : added[-1].name; /* a tensor has as many as chunks */
   *added = *archive;
@@ -238,7 +262,7 @@ ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archiv
 
 static ckpt_status add_note(ckpt_index *index, bool is_problem, const char *file, const char *name, const char *format,
                             va_list args, ckpt_error *err) {
-  CKPT_TRY(ckpt_grow(&index->notes, index->n_notes, &index->note_capacity, sizeof *index->notes, err));
+  CKPT_TRY(grow(index, &index->notes, index->n_notes, &index->note_capacity, sizeof *index->notes, err));
   char message[1024];
   vsnprintf(message, sizeof message, format, args);
   ckpt_note note = {.is_problem = is_problem};
@@ -424,6 +448,7 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err) {
     void *fitted = reallocarray(index->tensors, index->n_tensors, sizeof *index->tensors);
     if (fitted != NULL) {
       index->tensors = fitted;
+      index->arena.limit += (uint64_t)(index->capacity - index->n_tensors) * sizeof *index->tensors;
       index->capacity = index->n_tensors;
     }
   }

@@ -85,7 +85,8 @@ typedef struct ckpt_unread {
 } ckpt_unread;
 
 struct ckpt_index {
-  ckpt_arena arena;
+  ckpt_arena arena; /* its limit is what the arrays outside it leave of max_bytes */
+  uint64_t max_bytes;
   ckpt_source *source;                       /* owned; NULL for an index that only describes */
   const char *path;                          /* as the user gave it */
   const char *format;                        /* name of the format row */
@@ -138,6 +139,9 @@ struct ckpt_index {
 /* An empty index that owns source (even on failure). path and format are copied. */
 ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *path, const char *format,
                            const ckpt_open_options *options, ckpt_error *err);
+
+/* Says why an allocation of the index failed: ELIMIT where max_bytes did not allow it, else ENOMEM. */
+ckpt_status ckpt_index_no_memory(const ckpt_index *index, ckpt_error *err);
 
 /* Describes one tensor. name and shape are copied; extents are copied too, with boxes taken as arena pointers.
  * Checks: name not empty and at most 4,096 bytes of UTF-8 without NUL, rank, dtype, whole blocks, sizes without

@@ -69,15 +69,21 @@ static void add_stage(const ckpt_probe *probe, ckpt_error *err) {
 static ckpt_status open_as(const ckpt_format *format, ckpt_index **out, const ckpt_probe *probe, ckpt_source *source,
                            const char *name, const ckpt_open_options *options, ckpt_error *err) {
   ckpt_index *index;
+  ckpt_error why = {.status = CKPT_OK};
   CKPT_TRY(ckpt_index_new(&index, source, probe->path, format->name, options, err));
-  ckpt_status status = format->read(index, probe, name, options, err);
-  if (status == CKPT_EFORMAT || status == CKPT_ENOTFOUND) add_stage(probe, err);
-  if (status == CKPT_OK) status = ckpt_index_choose_weights(index, options->weights, err);
-  if (status == CKPT_OK && probe->is_folder) status = note_stages(index, probe, err);
-  if (status == CKPT_OK)
+  ckpt_status status = format->read(index, probe, name, options, &why);
+  if (status == CKPT_EFORMAT || status == CKPT_ENOTFOUND) add_stage(probe, &why);
+  if (status == CKPT_OK) status = ckpt_index_choose_weights(index, options->weights, &why);
+  if (status == CKPT_OK && probe->is_folder) status = note_stages(index, probe, &why);
+  if (status == CKPT_OK) {
     *out = index;
-  else
-    ckpt_index_free(index);
+    return CKPT_OK;
+  }
+  if (status == CKPT_ENOMEM)
+    status = ckpt_index_no_memory(index, err);
+  else if (err != NULL)
+    *err = why;
+  ckpt_index_free(index);
   return status;
 }
 
