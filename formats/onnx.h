@@ -68,6 +68,11 @@ typedef struct ckpt_onnx_part {
   const uint8_t *bytes; /* RUN: NULL where they stand in the file */
 } ckpt_onnx_part;
 
+typedef struct ckpt_onnx_names {
+  const char **items; /* sorted once the model is read */
+  uint32_t n, capacity;
+} ckpt_onnx_names;
+
 /* A skeleton. */
 struct ckpt_graph {
   ckpt_source *source; /* borrowed from the index that was read */
@@ -76,9 +81,9 @@ struct ckpt_graph {
   uint32_t n_parts, part_capacity;
   ckpt_onnx_slot *slots;
   uint32_t n_slots, slot_capacity;
-  uint32_t outer;      /* the part that begins the model's own graph, where a tensor stands in it */
-  const char **inputs; /* of that graph, sorted when it was read */
-  uint32_t n_inputs, input_capacity;
+  uint32_t outer;         /* the part that begins the model's own graph, where a tensor stands in it */
+  ckpt_onnx_names inputs; /* of that graph */
+  ckpt_onnx_names taken;  /* names that stand in it with CKPT_ONNX_CAST behind them, and not by a cast of ours */
 };
 
 /* One message within another while a model is walked: names of tensors follow from where they stand. */
@@ -112,6 +117,8 @@ typedef struct ckpt_onnx_reader {
   uint64_t n_packed;               /* tensors of 2 and 4 bits */
   uint64_t n_name_bytes;           /* of names that are made of those around */
   ckpt_onnx_outline model, tensor; /* of the model; of the tensor that is read */
+  ckpt_onnx_names inputs, taken;   /* as those of the graph, while it is read */
+  ckpt_onnx_names casts;           /* what Cast nodes of ours make */
   ckpt_extent *runs;               /* of its typed data; offset, n_stored and count are set */
   uint32_t n_runs, run_capacity;
   char name[4097];   /* its name */

@@ -45,7 +45,11 @@ typedef struct stretch {
 
 /* ---- what does not fit ------------------------------------------------------------------------------------------- */
 
-static int compare_names(const void *name, const void *input) { return strcmp(name, *(char *const *)input); }
+static int compare_names(const void *name, const void *item) { return strcmp(name, *(char *const *)item); }
+
+static bool is_among(const ckpt_onnx_names *names, const char *name) {
+  return names->n != 0 && bsearch(name, names->items, names->n, sizeof *names->items, compare_names) != NULL;
+}
 
 /* A number that the model's metadata has under a key; 0: none. */
 static long stated(const ckpt_index *of, const char *key) {
@@ -71,9 +75,7 @@ static bool can_cast(const ckpt_index *of, ckpt_dtype was, ckpt_dtype now) {
 /* Why no node can stand between a tensor and the graph; NULL: one can. */
 static const char *why_kept(const struct ckpt_graph *graph, uint32_t number, const char *name) {
   if (!graph->slots[number].is_outer) return "it is no initializer of the model's own graph";
-  if (graph->n_inputs != 0 &&
-      bsearch(name, graph->inputs, graph->n_inputs, sizeof *graph->inputs, compare_names) != NULL)
-    return "it is an input of the graph too";
+  if (is_among(&graph->inputs, name)) return "it is an input of the graph too";
   return NULL;
 }
 
@@ -93,6 +95,8 @@ static ckpt_status check_cast(const ckpt_index *described, uint32_t number, cons
     why = "only floats are cast";
   else if (why == NULL && slot->is_cast)
     why = "it was cast before (start from the model as it was)";
+  else if (why == NULL && is_among(&graph->taken, tensor->name))
+    why = "its new name, with '" CKPT_ONNX_CAST "' behind it, is in the graph already";
   else if (why == NULL && !can_cast(described->objects_of, was, now))
     why = "its operators or its IR version are too old for that";
   if (why == NULL) return CKPT_OK;

@@ -18,7 +18,7 @@
 
 typedef unsigned long long ull;
 
-enum { MAX_NAME_BYTES = 64 << 20 };
+enum { MAX_NAME_BYTES = 64 << 20, N_CAST = sizeof CKPT_ONNX_CAST - 1 };
 
 typedef enum message_kind {
   MODEL,
@@ -231,13 +231,56 @@ static ckpt_status add_broken(ckpt_onnx_reader *r, uint32_t n_before, ckpt_error
   return CKPT_OK;
 }
 
+/* Adds a name that stands in the file to a list. One that is as long as no tensor's can be is none. */
+static ckpt_status take_name(ckpt_onnx_reader *r, ckpt_onnx_names *names, uint64_t at, uint64_t n, ckpt_error *err) {
+  if (n == 0 || n >= sizeof r->name) return CKPT_OK;
+  char *name = ckpt_arena_alloc(&r->index->arena, (size_t)n + 1);
+  CKPT_TRY_ALLOC(name, err);
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, at, name, n, err));
+  CKPT_TRY(ckpt_grow(&names->items, names->n, &names->capacity, sizeof *names->items, err));
+  names->items[names->n++] = name;
+  return CKPT_OK;
+}
+
+/* Whether a name ends as those of cast tensors do. */
+static ckpt_status ends_as_cast(ckpt_onnx_reader *r, uint64_t at, uint64_t n, bool *does, ckpt_error *err) {
+  char text[N_CAST];
+  *does = n > N_CAST;
+  if (!*does) return CKPT_OK;
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, at + n - N_CAST, text, N_CAST, err));
+  *does = memcmp(text, CKPT_ONNX_CAST, N_CAST) == 0;
+  return CKPT_OK;
+}
+
+/* A name of the graph's: where it ends so, no cast tensor can have it. */
+static ckpt_status take_taken(ckpt_onnx_reader *r, uint64_t at, uint64_t n, ckpt_error *err) {
+  bool does;
+  CKPT_TRY(ends_as_cast(r, at, n, &does, err));
+  return does ? take_name(r, &r->taken, at, n - N_CAST, err) : CKPT_OK;
+}
+
+/* A node of the model's own graph with this input is a cast of ours where it is a Cast of it to its name. */
+static ckpt_status take_cast(ckpt_onnx_reader *r, ckpt_onnx_frame *node, uint64_t at, uint64_t n, ckpt_error *err) {
+  char type[4], input[sizeof r->name], output[sizeof r->name];
+  uint64_t type_at = 0, n_type = 0;
+  bool does;
+  CKPT_TRY(ends_as_cast(r, at, n, &does, err));
+  if (!does) return CKPT_OK;
+  CKPT_TRY(find_bytes(r, node->at, node->end, 4, &type_at, &n_type, err));
+  CKPT_TRY(find_label(r, node, err));
+  if (n_type != sizeof type || node->n_label != n - N_CAST || node->n_label >= sizeof r->name) return CKPT_OK;
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, type_at, type, sizeof type, err));
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, at, input, node->n_label, err));
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, node->label_at, output, node->n_label, err));
+  if (memcmp(type, "Cast", sizeof type) != 0 || memcmp(input, output, node->n_label) != 0) return CKPT_OK;
+  return take_name(r, &r->casts, node->label_at, node->n_label, err);
+}
+
 static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
   const uint32_t n_before = r->index->n_tensors;
   bool is_read;
   CKPT_TRY(name_frame(r, frame, err));
-  const size_t n = strlen(r->name), n_suffix = sizeof CKPT_ONNX_CAST - 1;
-  const bool is_cast = frame->parent->kind == GRAPH && n > n_suffix && ckpt_text_ends(r->name, CKPT_ONNX_CAST);
-  if (is_cast) r->name[n - n_suffix] = '\0';
+  const bool is_outer = frame->parent->kind == GRAPH && frame->parent->parent->kind == MODEL;
   r->n_name_bytes += frame->parent->kind == GRAPH ? 0 : strlen(r->name); /* else they stand in the file */
   if (r->n_name_bytes > MAX_NAME_BYTES)
     return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, r->name, "the names of constants take more than %d bytes",
@@ -248,8 +291,8 @@ static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt
   CKPT_TRY(status);
   if (!is_read) return CKPT_OK;
   ckpt_onnx_slot *slot = &r->graph->slots[r->graph->n_slots - 1];
-  slot->is_cast = is_cast;
-  slot->is_outer = frame->parent->kind == GRAPH && frame->parent->parent->kind == MODEL;
+  slot->is_outer = is_outer;
+  if (!is_outer && frame->parent->kind == GRAPH) CKPT_TRY(take_taken(r, frame->label_at, frame->n_label, err));
   CKPT_TRY(begin(r, (ckpt_onnx_frame *)(uintptr_t)frame->parent, err));
   CKPT_TRY(add_run(r, frame->begin, err));
   r->run_at = frame->end;
@@ -317,18 +360,23 @@ static ckpt_status walk_child(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const
   return CKPT_OK;
 }
 
-/* An input of the model's own graph: a name that no node can have. */
-static ckpt_status take_input(ckpt_onnx_reader *r, const ckpt_wire_field *field, ckpt_error *err) {
-  struct ckpt_graph *graph = r->graph;
+/* An input of a graph; those of the model's own are names that no node can have. */
+static ckpt_status take_input(ckpt_onnx_reader *r, const ckpt_onnx_frame *graph, const ckpt_wire_field *field,
+                              ckpt_error *err) {
   uint64_t at = 0, n = 0;
   if (field->type == CKPT_WIRE_BYTES) CKPT_TRY(find_bytes(r, field->at, field->at + field->n, 1, &at, &n, err));
-  if (n == 0 || n >= sizeof r->name) return CKPT_OK; /* no tensor's name either */
-  char *name = ckpt_arena_alloc(&r->index->arena, (size_t)n + 1);
-  CKPT_TRY_ALLOC(name, err);
-  CKPT_TRY(ckpt_wire_bytes(&r->wire, at, name, n, err));
-  CKPT_TRY(ckpt_grow(&graph->inputs, graph->n_inputs, &graph->input_capacity, sizeof *graph->inputs, err));
-  graph->inputs[graph->n_inputs++] = name;
-  return CKPT_OK;
+  if (graph->parent->kind == MODEL) CKPT_TRY(take_name(r, &r->inputs, at, n, err));
+  return take_taken(r, at, n, err);
+}
+
+/* An input or output of a node. */
+static ckpt_status take_operand(ckpt_onnx_reader *r, ckpt_onnx_frame *node, const ckpt_wire_field *field,
+                                ckpt_error *err) {
+  const ckpt_onnx_frame *graph = node->parent;
+  if (field->type != CKPT_WIRE_BYTES) return CKPT_OK;
+  if (field->number == 2) return take_taken(r, field->at, field->n, err);
+  if (graph->kind != GRAPH || graph->parent->kind != MODEL) return CKPT_OK;
+  return take_cast(r, node, field->at, field->n, err);
 }
 
 /* Which fields of a model are unpacked: version, producer, operators, metadata. */
@@ -348,8 +396,10 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
       CKPT_TRY(walk_child(r, frame, &field, kind, number++, depth, err));
     else if (frame->kind == MODEL && is_said(field.number))
       CKPT_TRY(ckpt_onnx_outline_add(&r->model, &r->wire, &field, err));
-    else if (frame->kind == GRAPH && frame->parent->kind == MODEL && field.number == 11)
-      CKPT_TRY(take_input(r, &field, err));
+    else if (frame->kind == GRAPH && field.number == 11)
+      CKPT_TRY(take_input(r, frame, &field, err));
+    else if (frame->kind == NODE && field.number <= 2)
+      CKPT_TRY(take_operand(r, frame, &field, err));
     else if (frame->kind == SPARSE && field.number == 3)
       CKPT_TRY(take_dims(r, &field, &rank, shape, err));
   }
@@ -361,21 +411,54 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
+static void sort(ckpt_onnx_names *names) {
+  if (names->n != 0) qsort(names->items, names->n, sizeof *names->items, compare_names);
+}
+
+/* Initializers that casts of ours stand before have the names that these make. */
+static ckpt_status name_casts(ckpt_onnx_reader *r, ckpt_error *err) {
+  struct ckpt_graph *graph = r->graph;
+  sort(&r->casts);
+  for (uint32_t i = 0; i < graph->n_slots; i++) {
+    ckpt_tensor *tensor = &r->index->tensors[i];
+    const size_t n = strlen(tensor->name);
+    if (!graph->slots[i].is_outer || n <= N_CAST || !ckpt_text_ends(tensor->name, CKPT_ONNX_CAST)) continue;
+    const char *name = ckpt_arena_text(&r->index->arena, tensor->name, n - N_CAST);
+    CKPT_TRY_ALLOC(name, err);
+    graph->slots[i].is_cast =
+        r->casts.n != 0 && bsearch(&name, r->casts.items, r->casts.n, sizeof name, compare_names) != NULL;
+    if (graph->slots[i].is_cast) {
+      tensor->name = name;
+      tensor->role = (uint8_t)ckpt_role_of_name(name);
+      continue;
+    }
+    CKPT_TRY(ckpt_grow(&r->taken.items, r->taken.n, &r->taken.capacity, sizeof name, err));
+    r->taken.items[r->taken.n++] = name;
+  }
+  return CKPT_OK;
+}
+
+/* Names into the index's arena, sorted. */
+static ckpt_status keep_names(ckpt_onnx_reader *r, ckpt_onnx_names *names, ckpt_onnx_names *out, ckpt_error *err) {
+  sort(names);
+  *out = (ckpt_onnx_names){.items = ckpt_arena_array(&r->index->arena, names->n, sizeof *out->items), .n = names->n};
+  CKPT_TRY_ALLOC(out->items, err);
+  if (names->n != 0) memcpy(out->items, names->items, names->n * sizeof *names->items);
+  return CKPT_OK;
+}
+
 /* The skeleton into the index's arena. */
 static ckpt_status keep_graph(ckpt_onnx_reader *r, ckpt_error *err) {
   struct ckpt_graph *graph = r->graph;
+  CKPT_TRY(keep_names(r, &r->inputs, &graph->inputs, err));
+  CKPT_TRY(keep_names(r, &r->taken, &graph->taken, err));
   ckpt_onnx_part *parts = ckpt_arena_array(&r->index->arena, graph->n_parts, sizeof *parts);
   ckpt_onnx_slot *slots = ckpt_arena_array(&r->index->arena, graph->n_slots, sizeof *slots);
-  const char **inputs = ckpt_arena_array(&r->index->arena, graph->n_inputs, sizeof *inputs);
-  if (parts == NULL || slots == NULL || inputs == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (parts == NULL || slots == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (graph->n_parts != 0) memcpy(parts, graph->parts, graph->n_parts * sizeof *parts);
   if (graph->n_slots != 0) memcpy(slots, graph->slots, graph->n_slots * sizeof *slots);
-  if (graph->n_inputs != 0) {
-    memcpy(inputs, graph->inputs, graph->n_inputs * sizeof *inputs);
-    qsort(inputs, graph->n_inputs, sizeof *inputs, compare_names);
-  }
-  free(graph->parts), free(graph->slots), free(graph->inputs);
-  graph->parts = parts, graph->slots = slots, graph->inputs = inputs;
+  free(graph->parts), free(graph->slots);
+  graph->parts = parts, graph->slots = slots;
   r->index->graph = graph;
   r->index->n_nodes = r->n_nodes;
   return CKPT_OK;
@@ -392,7 +475,8 @@ static ckpt_status note(const ckpt_onnx_reader *r, ckpt_error *err) {
 
 static void free_reader(ckpt_onnx_reader *r, bool is_kept) {
   if (r == NULL) return;
-  if (!is_kept && r->graph != NULL) free(r->graph->parts), free(r->graph->slots), free(r->graph->inputs);
+  if (!is_kept && r->graph != NULL) free(r->graph->parts), free(r->graph->slots);
+  free(r->inputs.items), free(r->taken.items), free(r->casts.items);
   free(r->model.bytes), free(r->tensor.bytes), free(r->runs);
   free(r);
 }
@@ -404,6 +488,7 @@ static ckpt_status read_all(ckpt_onnx_reader *r, bool *is_kept, ckpt_error *err)
   ckpt_status status = ckpt_onnx_read_model(r->index, &r->model, r->wire.path, &r->defect);
   CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &r->defect, err));
   CKPT_TRY(note(r, err));
+  CKPT_TRY(name_casts(r, err));
   CKPT_TRY(keep_graph(r, err));
   *is_kept = true;
   return CKPT_OK;

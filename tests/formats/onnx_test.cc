@@ -491,6 +491,50 @@ TEST(Onnx, InputsAreNotCast) {
   }
 }
 
+// The name that a cast tensor gets may be there: of a node's output, an input or another initializer. One that ends so
+// without a node of ours before it is a name like any other.
+TEST(Onnx, NamesOfCastsThatAreTakenAreRefused) {
+  const auto tensor = [](const std::string &name) {
+    return field(5, std::string("\x08\x02\x10\x01", 4) + field(8, name) + field(9, std::string(8, '\0')));
+  };
+  const auto node = [](const std::string &input, const std::string &output, const std::string &type) {
+    return field(1, field(1, input) + field(2, output) + field(4, type));
+  };
+  const std::string suffixed = std::string("w") + CKPT_ONNX_CAST;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {node("x", suffixed, "Relu"), "w"},
+      {field(11, field(1, suffixed)), "w"},
+      {tensor(suffixed), "w"},
+      {field(1, field(2, "y") + field(5, field(1, "then") + field(6, node("x", suffixed, "Relu")))), "w"},
+      {field(1, field(2, "y") + field(5, field(1, "then") + field(6, tensor(suffixed)))), "w"},
+  };
+  Folder folder;
+  const ckpt_cast_rule f16 = {"w", CKPT_F16};
+  ckpt_convert_options cast = {};
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  const auto save = [&](const std::string &graph) {
+    spill(folder / "a.onnx",
+          std::string("\x08\x08", 2) + field(7, field(2, "g") + graph) + field(8, std::string("\x10\x11", 2)));
+  };
+  for (const auto &[more, name] : cases) {
+    save(more + tensor(name));
+    EXPECT_NE(
+        convert(folder / "a.onnx", folder / "b.onnx", cast)
+            .find("tensor 'w': the graph works with f32, and cannot be given f16: its new name, with ':ckpt-cast' "
+                  "behind it, is in the graph already"),
+        std::string::npos)
+        << &more - &cases[0].first;
+  }
+  for (const std::string &graph : {tensor(suffixed), node(suffixed, "w", "Relu") + tensor(suffixed),
+                                   node(suffixed, "v", "Cast") + tensor(suffixed)}) {
+    save(graph);
+    EXPECT_NE(ckpt_index_find(must_open(folder / "a.onnx").get(), suffixed.c_str()), nullptr);
+  }
+  save(node(suffixed, "w", "Cast") + tensor(suffixed));
+  EXPECT_NE(ckpt_index_find(must_open(folder / "a.onnx").get(), "w"), nullptr);
+}
+
 // What the graph works with cannot change under it.
 TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
   Folder folder;
