@@ -93,11 +93,12 @@ typedef struct ckpt_onnx_frame {
   bool is_begun;     /* its BEGIN stands in the skeleton */
   bool has_label;    /* the two below are known */
   uint32_t field;    /* in the parent */
-  uint64_t number;   /* among the parent's messages */
+  uint64_t number;   /* among the parent's messages of its kind */
   uint64_t begin;    /* of its tag */
   uint64_t at, end;  /* of its fields */
   uint64_t label_at; /* of its own name in the file: an attribute's name, the first output of a node */
   uint32_t n_label;  /* 0: it has none */
+  uint64_t domain_at, n_domain, overload_at, n_overload; /* of a function, once its label is known; 0 bytes: none */
 } ckpt_onnx_frame;
 
 /* The small fields of a message, copied to be unpacked. Zero-initialise it; free(bytes). */

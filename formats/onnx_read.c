@@ -138,28 +138,45 @@ static ckpt_status find_label(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_
   }
   frame->label_at = at;
   frame->n_label = n < sizeof r->name ? (uint32_t)n : sizeof r->name;
-  return CKPT_OK;
+  if (frame->kind != FUNCTION) return CKPT_OK;
+  CKPT_TRY(find_bytes(r, frame->at, frame->end, 10, &frame->domain_at, &frame->n_domain, err));
+  return find_bytes(r, frame->at, frame->end, 13, &frame->overload_at, &frame->n_overload, err);
+}
+
+static ckpt_status append_bytes(ckpt_onnx_reader *r, uint64_t at, uint64_t n, ckpt_error *err) {
+  char text[sizeof r->name];
+  if (n > sizeof text - 1)
+    return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, NULL, "a name of more than %zu bytes at byte %llu",
+                     sizeof text - 1, (ull)at);
+  CKPT_TRY(ckpt_wire_bytes(&r->wire, at, text, n, err));
+  text[n] = '\0';
+  if (strlen(text) == n && ckpt_utf8_length(text, n) == n) return append(r, text, err);
+  return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, NULL, "the name at byte %llu is not UTF-8 text or holds a NUL",
+                   (ull)at);
 }
 
 static ckpt_status append_label(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
-  char text[sizeof r->name];
+  char number[24];
   CKPT_TRY(find_label(r, frame, err));
   if (frame->n_label == 0 && frame->kind == TENSOR)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, NULL, "an initializer at byte %llu has no name",
                      (ull)frame->begin);
-  if (frame->n_label == 0) {
-    snprintf(text, sizeof text, "%llu", (ull)frame->number);
-    return append(r, text, err);
+  if (frame->n_label != 0) return append_bytes(r, frame->label_at, frame->n_label, err);
+  snprintf(number, sizeof number, "%llu", (ull)frame->number);
+  return append(r, number, err);
+}
+
+/* `domain.name:overload`, which no two functions share. */
+static ckpt_status append_function(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error *err) {
+  CKPT_TRY(find_label(r, frame, err));
+  if (frame->n_domain != 0) {
+    CKPT_TRY(append_bytes(r, frame->domain_at, frame->n_domain, err));
+    CKPT_TRY(append(r, ".", err));
   }
-  if (frame->n_label > sizeof text - 1)
-    return ckpt_fail(err, CKPT_ELIMIT, r->wire.path, NULL, "a name of more than %zu bytes at byte %llu",
-                     sizeof text - 1, (ull)frame->label_at);
-  CKPT_TRY(ckpt_wire_bytes(&r->wire, frame->label_at, text, frame->n_label, err));
-  text[frame->n_label] = '\0';
-  if (strlen(text) == frame->n_label && ckpt_utf8_length(text, frame->n_label) == frame->n_label)
-    return append(r, text, err);
-  return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, NULL, "the name at byte %llu is not UTF-8 text or holds a NUL",
-                   (ull)frame->label_at);
+  CKPT_TRY(append_label(r, frame, err));
+  if (frame->n_overload == 0) return CKPT_OK;
+  CKPT_TRY(append(r, ":", err));
+  return append_bytes(r, frame->overload_at, frame->n_overload, err);
 }
 
 /* Whether frame is the attribute `value` of a node, whose tensor has the output's name. */
@@ -183,7 +200,7 @@ static ckpt_status append_frame(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, con
     case TRAINING:
       snprintf(number, sizeof number, "training.%llu.%s/", (ull)frame->number, in->field == 1 ? "initial" : "step");
       return append(r, number, err);
-    case FUNCTION: CKPT_TRY(append_label(r, frame, err)); return append(r, in->kind == NODE ? "/" : "", err);
+    case FUNCTION: CKPT_TRY(append_function(r, frame, err)); return append(r, in->kind == NODE ? "/" : "", err);
     case ATTRIBUTE:
       CKPT_TRY(is_value(r, frame, &is_plain, err));
       if (is_plain && in->field == 5) return CKPT_OK;
@@ -384,7 +401,7 @@ static bool is_said(uint32_t number) { return number <= 3 || number == 8 || numb
 
 static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, ckpt_error *err) {
   const uint32_t first = r->index->n_tensors;
-  uint64_t shape[CKPT_MAX_RANK], number = 0;
+  uint64_t shape[CKPT_MAX_RANK], numbers[NO_MESSAGE] = {0};
   uint32_t rank = 0;
   r->wire.at = frame->at;
   r->wire.end = frame->end;
@@ -393,7 +410,7 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
     CKPT_TRY(ckpt_wire_next(&r->wire, &field, err));
     const message_kind kind = kind_of((message_kind)frame->kind, field.number);
     if (kind != NO_MESSAGE)
-      CKPT_TRY(walk_child(r, frame, &field, kind, number++, depth, err));
+      CKPT_TRY(walk_child(r, frame, &field, kind, numbers[kind]++, depth, err));
     else if (frame->kind == MODEL && is_said(field.number))
       CKPT_TRY(ckpt_onnx_outline_add(&r->model, &r->wire, &field, err));
     else if (frame->kind == GRAPH && field.number == 11)
@@ -494,6 +511,23 @@ static ckpt_status read_all(ckpt_onnx_reader *r, bool *is_kept, ckpt_error *err)
   return CKPT_OK;
 }
 
+/* Which two have a name: one of them may be a name that was made. */
+static ckpt_status say_two(const ckpt_index *index, ckpt_error *err) {
+  const ckpt_onnx_slot *slots = index->graph->slots, *first = NULL;
+  char name[sizeof err->tensor];
+  memcpy(name, err->tensor, sizeof name);
+  for (uint32_t i = 0; i < index->graph->n_slots && name[0] != '\0'; i++) {
+    if (strcmp(index->tensors[i].name, name) != 0) continue;
+    if (first != NULL)
+      return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(index, &index->tensors[i]), name,
+                       "is the name of %s at byte %llu and of %s at byte %llu",
+                       first->is_initializer ? "an initializer" : "a constant", (ull)first->at,
+                       slots[i].is_initializer ? "an initializer" : "a constant", (ull)slots[i].at);
+    first = &slots[i];
+  }
+  return CKPT_EFORMAT;
+}
+
 ckpt_status ckpt_onnx_read(ckpt_index *index, const char *name, const ckpt_open_options *options, ckpt_error *err) {
   uint32_t file = 0; /* of a source in memory */
   uint64_t size;
@@ -516,6 +550,7 @@ ckpt_status ckpt_onnx_read(ckpt_index *index, const char *name, const ckpt_open_
   (void)ckpt_fail_at(status, err, r->wire.path, NULL);
   free_reader(r, is_kept);
   CKPT_TRY(status);
-  CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
-  return ckpt_index_finish(index, err);
+  status = ckpt_index_canonical_names(index, options->stored_names, options->like, err);
+  if (status == CKPT_OK) status = ckpt_index_finish(index, err);
+  return status == CKPT_EFORMAT ? say_two(index, err) : status;
 }

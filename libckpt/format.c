@@ -154,7 +154,8 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
   CKPT_TRY(check_tensors(format, described, err));
   if (!format->caps.aliases && described->n_aliases != 0) CKPT_TRY(drop_aliases(described, losses, err));
   if (!format->caps.ggml) CKPT_TRY(drop_typed(described, losses, err));
-  for (uint32_t i = 0; i < described->n_composites; i++) /* no format holds them yet: their parts are tensors */
+  const bool keeps_graph = format->caps.graphs && described->graph != NULL; /* and with it what is one tensor there */
+  for (uint32_t i = 0; i < described->n_composites && !keeps_graph; i++)    /* else their parts are tensors */
     CKPT_TRY(ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", described->composites[i].name));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) {

@@ -619,6 +619,14 @@ bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b) {
   return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
 }
 
+const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes) {
+  size_t n = (size_t)snprintf(out, n_bytes, "[");
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    n += (size_t)snprintf(out + n, n_bytes - n, "%s%llu", i ? "," : "", (unsigned long long)tensor->shape[i]);
+  snprintf(out + n, n_bytes - n, "]");
+  return out;
+}
+
 uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units) {
   return ckpt_unit_shape(tensor->dtype, tensor->rank, tensor->shape, tensor->n_elements, units);
 }

@@ -225,6 +225,11 @@ ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, 
 /* Whether two tensors have one shape. */
 bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
 
+enum { CKPT_SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
+
+/* A tensor's shape as "[2,3]", in n_bytes of out, which CKPT_SHAPE_TEXT always suffice for. Returns out. */
+const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes);
+
 /* Unit shape of a tensor of the index; see ckpt_unit_shape. */
 uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units);
 

@@ -7,6 +7,7 @@
 #include "input.h"
 #include "json_writer.h"
 #include "libckpt/error.h"
+#include "libckpt/index.h"
 #include "libckpt/pattern.h"
 #include "libckpt/recipe/select.h"
 #include "ls_stats.h"
@@ -113,23 +114,14 @@ static void say_roles(const ckpt_args *args, const ckpt_index *index) {
 
 /* ---- as text and as JSON ----------------------------------------------------------------------------------------- */
 
-static const char *shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes) {
-  size_t n = (size_t)snprintf(out, n_bytes, "[");
-  for (uint32_t i = 0; i < tensor->rank; i++)
-    n += (size_t)snprintf(out + n, n_bytes - n, "%s%" PRIu64, i ? "," : "", tensor->shape[i]);
-  snprintf(out + n, n_bytes - n, "]");
-  return out;
-}
-
-enum { SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
-
 static void print_lines(const listing *rows, const ckpt_ls_stats *stats) {
   size_t name_width = 0, shape_width = 0;
   int dtype_width = 0;
-  char shape[SHAPE_TEXT];
+  char shape[CKPT_SHAPE_TEXT];
   for (size_t i = 0; i < rows->n; i++) {
     const ckpt_tensor *tensor = rows->tensors[i];
-    size_t n_name = ckpt_text_columns(tensor->name), n_shape = strlen(shape_text(tensor, shape, sizeof shape));
+    size_t n_name = ckpt_text_columns(tensor->name),
+           n_shape = strlen(ckpt_tensor_shape_text(tensor, shape, sizeof shape));
     int n_dtype = (int)strlen(ckpt_dtype_name((ckpt_dtype)tensor->dtype));
     if (n_name > name_width) name_width = n_name;
     if (n_shape > shape_width) shape_width = n_shape;
@@ -140,8 +132,8 @@ static void print_lines(const listing *rows, const ckpt_ls_stats *stats) {
     const ckpt_tensor *tensor = rows->tensors[i];
     size_t n_name = ckpt_text_print(stdout, tensor->name);
     printf("%*s  %-*s  %-*s  %12" PRIu64, n_name < name_width ? (int)(name_width - n_name) : 0, "", dtype_width,
-           ckpt_dtype_name((ckpt_dtype)tensor->dtype), (int)shape_width, shape_text(tensor, shape, sizeof shape),
-           tensor->n_bytes);
+           ckpt_dtype_name((ckpt_dtype)tensor->dtype), (int)shape_width,
+           ckpt_tensor_shape_text(tensor, shape, sizeof shape), tensor->n_bytes);
     ckpt_ls_stats_print(stats, i);
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++) {
       fputs("  = ", stdout);

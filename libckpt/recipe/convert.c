@@ -27,6 +27,7 @@
 typedef struct totals {
   uint64_t n_bytes[CKPT_N_DTYPES]; /* of parameters, as written */
   bool is_cast[CKPT_N_DTYPES];     /* some of them were cast to it */
+  bool is_asked;                   /* some tensor has the dtype that a rule gives it */
 } totals;
 
 /* The floating dtype that most parameter bytes have, or NONE. */
@@ -98,13 +99,11 @@ static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected,
   return CKPT_OK;
 }
 
-/* Where a rule casts every tensor, those stay as they are that the graph needs so; at least one is cast. */
+/* Where a rule casts every tensor, those stay as they are that the graph needs so; at least one is as it was asked. */
 static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const ckpt_name_list *kept, const totals *t,
                             ckpt_error *err) {
-  bool is_cast = false;
   if (kept->n == 0) return CKPT_OK;
-  for (int dtype = 0; dtype < CKPT_N_DTYPES; dtype++) is_cast = is_cast || t->is_cast[dtype];
-  if (is_cast)
+  if (t->is_asked)
     return ckpt_losses_add(&output->losses, err, "%zu tensor%s in another dtype, as the graph works with %s (%s)",
                            kept->n, kept->n == 1 ? "" : "s", kept->n == 1 ? "it" : "them", kept->text);
   return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, NULL,
@@ -117,6 +116,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
   const ckpt_format *format = plan->outputs[sink].format;
+  const bool keeps_graph = format->caps.graphs && from->graph != NULL; /* which gets what it works with */
   ckpt_name_list kept = {.n = 0};
   for (uint32_t k = 0; k < from->n_tensors; k++) {
     const uint32_t i = quantized == NULL ? k : quantized->order[k];
@@ -136,7 +136,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       status = ckpt_expr_read(&expr, plan, from, tensor, err);
     if (status == CKPT_OK && quantized == NULL && selected.dtype != CKPT_DTYPE_NONE &&
         selected.dtype != (ckpt_dtype)tensor->dtype) {
-      status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
+      if (!keeps_graph) status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
     }
     if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, NULL, err);
@@ -144,6 +144,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
     t->is_cast[expr->dtype] = t->is_cast[expr->dtype] || expr->dtype != tensor->dtype;
+    t->is_asked = t->is_asked || expr->dtype == selected.dtype;
   }
   CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, t, err));
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);

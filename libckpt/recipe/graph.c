@@ -18,7 +18,8 @@ typedef struct offer {
 typedef struct offers {
   offer *items;
   uint32_t n;
-  bool *is_selected, *is_used; /* by number */
+  bool *is_selected, *is_used;       /* by number */
+  uint32_t (*n_cast)[CKPT_N_DTYPES]; /* tensors, by the dtype that they have and that the graph has */
 } offers;
 
 static int compare_offers(const void *a, const void *b) {
@@ -31,7 +32,8 @@ static ckpt_status take_offers(offers *o, const ckpt_index *from, ckpt_selection
   o->items = ckpt_arena_array(arena, n_most, sizeof *o->items);
   o->is_selected = ckpt_arena_array(arena, n_most, sizeof *o->is_selected);
   o->is_used = ckpt_arena_array(arena, n_most, sizeof *o->is_used);
-  if (o->items == NULL || o->is_selected == NULL || o->is_used == NULL)
+  o->n_cast = ckpt_arena_array(arena, CKPT_N_DTYPES, sizeof *o->n_cast);
+  if (o->items == NULL || o->is_selected == NULL || o->is_used == NULL || o->n_cast == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < from->n_tensors; i++) {
     ckpt_selected selected;
@@ -55,11 +57,12 @@ static ckpt_status take_offers(offers *o, const ckpt_index *from, ckpt_selection
 /* The tensor for a place in the graph, as the graph needs it. */
 static ckpt_status fit(ckpt_expr **expr, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
                        const ckpt_tensor *place, bool is_quantized, ckpt_error *err) {
+  char wanted[CKPT_SHAPE_TEXT], found[CKPT_SHAPE_TEXT];
   CKPT_TRY(ckpt_expr_read(expr, plan, from, tensor, err));
   if (!ckpt_tensor_same_shape(tensor, place))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, tensor->name,
-                     "the graph works with another shape (%u axes of %llu elements, not %u of %llu)", place->rank,
-                     (unsigned long long)place->n_elements, tensor->rank, (unsigned long long)tensor->n_elements);
+    return ckpt_fail(
+        err, CKPT_EUNSUPPORTED, from->path, tensor->name, "the graph works with another shape (%s, and this has %s)",
+        ckpt_tensor_shape_text(place, wanted, sizeof wanted), ckpt_tensor_shape_text(tensor, found, sizeof found));
   if (tensor->dtype == place->dtype) return CKPT_OK;
   if (!ckpt_dtype_is_float((ckpt_dtype)tensor->dtype) || !ckpt_dtype_is_float((ckpt_dtype)place->dtype))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, tensor->name, "the graph works with %s, and this is %s",
@@ -68,9 +71,20 @@ static ckpt_status fit(ckpt_expr **expr, ckpt_plan *plan, const ckpt_index *from
   return ckpt_expr_cast(expr, plan, *expr, (ckpt_dtype)place->dtype, err);
 }
 
+static ckpt_status say_casts(ckpt_output *output, const offers *o, ckpt_error *err) {
+  for (int was = 0; was < CKPT_N_DTYPES; was++)
+    for (int now = 0; now < CKPT_N_DTYPES; now++)
+      if (o->n_cast[was][now] != 0)
+        CKPT_TRY(ckpt_losses_add(&output->losses, err, "%u tensor%s as %s (cast to %s, which the graph works with)",
+                                 o->n_cast[was][now], o->n_cast[was][now] == 1 ? "" : "s",
+                                 ckpt_dtype_name((ckpt_dtype)was), ckpt_dtype_name((ckpt_dtype)now)));
+  return CKPT_OK;
+}
+
 static ckpt_status say(ckpt_output *output, const offers *o, const ckpt_index *from, const ckpt_name_list *missing,
                        ckpt_error *err) {
   ckpt_name_list extra = {.n = 0};
+  CKPT_TRY(say_casts(output, o, err));
   for (uint32_t i = 0; i < from->n_tensors; i++)
     if (o->is_selected[i] && !o->is_used[i]) ckpt_name_list_add(&extra, from->tensors[i].name);
   if (extra.n != 0)
@@ -93,7 +107,9 @@ ckpt_status ckpt_graph_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *gr
     ckpt_expr *expr;
     if (found != NULL) {
       o.is_used[found->number] = true;
-      CKPT_TRY(fit(&expr, plan, from, &from->tensors[found->number], place, is_quantized, err));
+      const ckpt_tensor *tensor = &from->tensors[found->number];
+      CKPT_TRY(fit(&expr, plan, from, tensor, place, is_quantized, err));
+      o.n_cast[tensor->dtype][place->dtype] += tensor->dtype != place->dtype;
     } else {
       ckpt_name_list_add(&missing, place->name);
       CKPT_TRY(ckpt_expr_read(&expr, plan, graph, place, err));

@@ -142,6 +142,11 @@ static ckpt_status refuse_scaled_blocks(const ckpt_index *index, const ckpt_tens
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err) {
   if (ckpt_dtype_is_block((ckpt_dtype)tensor->dtype)) return refuse_scaled_blocks(index, tensor, err);
+  if (index->n_nodes != 0 && is_narrow(tensor) && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype))
+    return ckpt_fail(
+        err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+        "is quantized, by its dtype: the graph has its scales, and a cast alone would be wrong (leave it as "
+        "it is stored)");
   const ckpt_tensor *scales = find_scales(index, tensor), *values = find_values(index, tensor);
   size_t ignored;
   if (scales != NULL && (is_quantized || is_narrow(tensor)))

@@ -19,7 +19,8 @@ ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized,
 
 /* EUNSUPPORTED when casting tensor would read a quantized weight, or what belongs to one, alone: it has a dtype of
  * quantized values with its scales beside it (`<name>_scale`, ...), it is such a scale with such values beside it, or
- * it is like one of both and the config says quantized; also of a block type. */
+ * it is like one of both and the config says quantized; also of a block type, and of floats of a byte or less that a
+ * graph works with, which has their scales somewhere. */
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err);
 

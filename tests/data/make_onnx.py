@@ -226,7 +226,7 @@ def table():
             model = onnx.load(os.path.join(out, name))
             all_rows = list(rows(model.graph))
             for function in model.functions:
-                all_rows += node_rows(function.node, function.name + "/")
+                all_rows += node_rows(function.node, f"{function.domain}.{function.name}/")
             for fields in sorted(all_rows):
                 file.write("\t".join([name] + fields) + "\n")
 

@@ -422,8 +422,7 @@ TEST(Onnx, WhatDoesNotFitTheGraphIsRefused) {
     spill(folder / "a.safetensors", safetensors(header, std::string(n, 1)));
     return convert(folder / "a.safetensors", folder / "a.onnx", graph);
   };
-  EXPECT_NE(said("F32", "[2]", 8)
-                .find("tensor 'scale': the graph works with another shape (1 axes of 1 elements, not 1 of 2)"),
+  EXPECT_NE(said("F32", "[2]", 8).find("tensor 'scale': the graph works with another shape ([1], and this has [2])"),
             std::string::npos);
   EXPECT_NE(said("I32", "[1]", 4).find("tensor 'scale': the graph works with f32, and this is i32"), std::string::npos);
   EXPECT_EQ(said("F32", "[1]", 4), "");
@@ -453,6 +452,100 @@ TEST(Onnx, TheGraphIsALossOfOtherFormats) {
   EXPECT_EQ(err.status, CKPT_OK) << text_of(err);
   ASSERT_FALSE(losses.empty());
   EXPECT_NE(std::find(losses.begin(), losses.end(), "the graph (20 nodes)"), losses.end()) << losses[0];
+}
+
+// A sparse tensor is one where the graph that has it is kept, and two elsewhere.
+TEST(Onnx, SparseTensorsStayInAGraph) {
+  ckpt_error err = {};
+  for (const auto &[format, is_lost] : {std::pair("onnx", false), std::pair("safetensors", true)}) {
+    std::vector<std::string> losses;
+    IndexPointer index = must_open(kData + "nested.onnx");
+    write(format, index.get(), {}, &err, &losses);
+    EXPECT_EQ(err.status, CKPT_OK) << text_of(err);
+    EXPECT_EQ(std::find(losses.begin(), losses.end(), "sparse as one tensor (its parts are written)") != losses.end(),
+              is_lost);
+  }
+}
+
+// Functions of one name in two domains, or overloads of one, hold tensors of the same name.
+TEST(Onnx, FunctionsAreTheirDomainAndOverload) {
+  const auto function = [](const std::string &domain, const std::string &overload) {
+    const std::string tensor = std::string("\x08\x02\x10\x01", 4) + field(9, std::string(8, '\0'));
+    std::string text = field(1, "Scale") + field(7, field(2, "c") + field(5, field(1, "value") + field(5, tensor)));
+    if (!domain.empty()) text += field(10, domain);
+    if (!overload.empty()) text += field(13, overload);
+    std::string tag("\xca\x01", 2); /* field 25 */
+    return tag + field(1, text).substr(1);
+  };
+  Folder folder;
+  const auto opened_with = [&](const std::string &functions) {
+    spill(folder / "a.onnx",
+          std::string("\x08\x08", 2) + field(7, field(2, "g")) + field(8, std::string("\x10\x11", 2)) + functions);
+    ckpt_error err = {};
+    IndexPointer index = open(folder / "a.onnx", &err);
+    return index == nullptr ? text_of(err) : names_of(index.get());
+  };
+  EXPECT_EQ(opened_with(function("", "") + function("da", "") + function("db", "") + function("da", "ov")),
+            "Scale/c da.Scale/c da.Scale:ov/c db.Scale/c");
+  EXPECT_EQ(
+      opened_with(function("da", "") + function("da", "")),
+      folder / "a.onnx" + ": tensor 'da.Scale/c': is the name of a constant at byte 44 and of a constant at byte 91");
+}
+
+// Each kind of what has no name of its own is counted from 0.
+TEST(Onnx, TrainingGraphsAreCounted) {
+  const std::string tensor =
+      field(5, std::string("\x08\x02\x10\x01", 4) + field(8, "w") + field(9, std::string(8, '\0')));
+  const std::string tag("\xa2\x01", 2); /* field 20 */
+  Folder folder;
+  spill(folder / "a.onnx", std::string("\x08\x08", 2) + field(7, field(2, "g") + tensor) +
+                               field(8, std::string("\x10\x11", 2)) + tag + field(1, field(1, tensor)).substr(1) + tag +
+                               field(1, field(2, tensor)).substr(1));
+  EXPECT_EQ(names_of(must_open(folder / "a.onnx").get()), "training.0.initial/w training.1.step/w w");
+}
+
+// Floats of a byte in a graph are quantized, whatever they are called; a Cast node gives the graph its own back, as it
+// does for scales.
+TEST(Onnx, QuantizedValuesAreCastInTheirGraphAlone) {
+  const auto tensor = [](const std::string &name, int type, size_t n_bytes) {
+    return field(5, std::string("\x08\x02\x10", 3) + static_cast<char>(type) + field(8, name) +
+                        field(9, std::string(n_bytes, '\x38')));
+  };
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options cast = {};
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  cast.force = true;
+  Folder folder;
+  const auto save = [&](const std::string &graph) {
+    spill(folder / "a.onnx", std::string("\x08\x09", 2) + field(7, graph) + field(8, std::string("\x10\x13", 2)));
+  };
+  const std::string node = field(1, field(2, "y") + field(4, "Relu"));
+  save(node + field(2, "g") + tensor("w", 17, 2));
+  EXPECT_EQ(convert(folder / "a.onnx", folder / "b.onnx", cast), "");
+  EXPECT_NE(
+      convert(folder / "a.onnx", folder / "b.safetensors", cast)
+          .find("tensor 'w': is quantized, by its dtype: the graph has its scales, and a cast alone would be wrong "
+                "(leave it as it is stored)"),
+      std::string::npos);
+  save(field(2, "g") + tensor("w", 17, 2)); /* no graph around it */
+  EXPECT_EQ(convert(folder / "a.onnx", folder / "b.safetensors", cast), "");
+  save(node + field(2, "g") + tensor("w", 3, 2) + tensor("w_scale", 1, 8));
+  EXPECT_EQ(convert(folder / "a.onnx", folder / "b.onnx", cast), "");
+  EXPECT_NE(convert(folder / "a.onnx", folder / "b.safetensors", cast).find("tensor 'w_scale': belongs to w"),
+            std::string::npos);
+}
+
+// What was cast already is as it was asked for; what the graph keeps is said again.
+TEST(Onnx, ADoneCastIsRepeated) {
+  Folder folder;
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options cast = {};
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  ASSERT_EQ(convert(kData + "legacy.onnx", folder / "a.onnx", cast), "");
+  ASSERT_EQ(convert(folder / "a.onnx", folder / "b.onnx", cast), "");
+  EXPECT_EQ(slurp(folder / "b.onnx"), slurp(folder / "a.onnx"));
 }
 
 // Casts of initializers get a node that gives the graph what it works with, under the name that it knows; the digest is
