@@ -234,12 +234,18 @@ static ckpt_status name_frame(ckpt_onnx_reader *r, const ckpt_onnx_frame *last, 
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
+/* What stands in a node is a constant, which nothing trains. */
+static ckpt_role role_of(const ckpt_onnx_reader *r, const ckpt_onnx_frame *tensor) {
+  const ckpt_onnx_frame *around = tensor->parent->kind == SPARSE ? tensor->parent->parent : tensor->parent;
+  return around->kind == ATTRIBUTE ? CKPT_ROLE_BUFFER : ckpt_role_of_name(r->name);
+}
+
 /* Tensor and slot under the name that was read, of one that is broken: what comes after it has its own numbers. */
-static ckpt_status add_broken(ckpt_onnx_reader *r, uint32_t n_before, ckpt_error *err) {
+static ckpt_status add_broken(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, uint32_t n_before, ckpt_error *err) {
   struct ckpt_graph *graph = r->graph;
   ckpt_index *index = r->index;
   if (index->n_tensors == n_before)
-    CKPT_TRY(ckpt_index_add_broken(index, r->name, ckpt_role_of_name(r->name), r->wire.file, err));
+    CKPT_TRY(ckpt_index_add_broken(index, r->name, role_of(r, frame), r->wire.file, err));
   ckpt_index_break(index, n_before, index->n_tensors);
   graph->n_slots = n_before;
   if (index->n_tensors == n_before) return CKPT_OK;
@@ -304,11 +310,12 @@ static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt
                      MAX_NAME_BYTES);
   ckpt_status status = ckpt_onnx_read_tensor(r, frame, frame->parent->kind == GRAPH, &is_read, err);
   (void)ckpt_fail_at(status, err, r->wire.path, r->name);
-  if (status != CKPT_OK && r->index->defects.report != NULL) CKPT_TRY(add_broken(r, n_before, NULL));
+  if (status != CKPT_OK && r->index->defects.report != NULL) CKPT_TRY(add_broken(r, frame, n_before, NULL));
   CKPT_TRY(status);
   if (!is_read) return CKPT_OK;
   ckpt_onnx_slot *slot = &r->graph->slots[r->graph->n_slots - 1];
   slot->is_outer = is_outer;
+  r->index->tensors[r->graph->n_slots - 1].role = (uint8_t)role_of(r, frame);
   if (!is_outer && frame->parent->kind == GRAPH) CKPT_TRY(take_taken(r, frame->label_at, frame->n_label, err));
   CKPT_TRY(begin(r, (ckpt_onnx_frame *)(uintptr_t)frame->parent, err));
   CKPT_TRY(add_run(r, frame->begin, err));
@@ -515,9 +522,11 @@ static ckpt_status read_all(ckpt_onnx_reader *r, bool *is_kept, ckpt_error *err)
 static ckpt_status say_two(const ckpt_index *index, ckpt_error *err) {
   const ckpt_onnx_slot *slots = index->graph->slots, *first = NULL;
   char name[sizeof err->tensor];
+  if (err == NULL) return CKPT_EFORMAT;
   memcpy(name, err->tensor, sizeof name);
   for (uint32_t i = 0; i < index->graph->n_slots && name[0] != '\0'; i++) {
     if (strcmp(index->tensors[i].name, name) != 0) continue;
+    if (first != NULL) *err = (ckpt_error){.status = CKPT_OK}; /* in place of what was said */
     if (first != NULL)
       return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(index, &index->tensors[i]), name,
                        "is the name of %s at byte %llu and of %s at byte %llu",

@@ -489,7 +489,7 @@ TEST(Onnx, FunctionsAreTheirDomainAndOverload) {
             "Scale/c da.Scale/c da.Scale:ov/c db.Scale/c");
   EXPECT_EQ(
       opened_with(function("da", "") + function("da", "")),
-      folder / "a.onnx" + ": tensor 'da.Scale/c': is the name of a constant at byte 44 and of a constant at byte 91");
+      folder / "a.onnx" + ": tensor 'da.Scale/c': is the name of a constant at byte 37 and of a constant at byte 81");
 }
 
 // Each kind of what has no name of its own is counted from 0.
