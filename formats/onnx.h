@@ -16,7 +16,7 @@
 enum {
   CKPT_ONNX_MAX_DEPTH = 100,        /* messages in each other, as protobuf's own readers */
   CKPT_ONNX_MAX_OUTLINE = 16 << 20, /* bytes of a tensor's fields without its data, of a model's without its graph */
-  CKPT_ONNX_MAX_ENTRIES = 1 << 12,  /* of external_data, metadata_props, opset_import in one message */
+  CKPT_ONNX_MAX_FIELDS = 1 << 14,   /* among these, and in their entries, and numbers that are packed in them */
   CKPT_ONNX_MAX_RUNS = 1 << 12,     /* pieces that a tensor's typed data is cut into */
   CKPT_ONNX_INLINE_BELOW = 1024,    /* bytes: smaller tensors stay in the model, where shape inference sees them */
   CKPT_ONNX_ALIGNMENT = 256,        /* of external tensors */
@@ -105,7 +105,7 @@ typedef struct ckpt_onnx_frame {
 typedef struct ckpt_onnx_outline {
   uint8_t *bytes;
   uint32_t n, room;
-  uint32_t n_entries; /* messages among them */
+  uint64_t n_fields; /* with those of the messages among them, and the numbers that are packed in them */
 } ckpt_onnx_outline;
 
 /* A model that is being read. */
@@ -134,12 +134,12 @@ ckpt_status ckpt_onnx_read_tensor(ckpt_onnx_reader *r, const ckpt_onnx_frame *fr
 /* Fills and finishes an index, as ckpt_format's `read`. */
 ckpt_status ckpt_onnx_read(ckpt_index *index, const char *name, const ckpt_open_options *options, ckpt_error *err);
 
-/* Appends a field to an outline. ELIMIT for more than CKPT_ONNX_MAX_OUTLINE bytes, or CKPT_ONNX_MAX_ENTRIES messages in
- * them; EIO, ENOMEM. */
-ckpt_status ckpt_onnx_outline_add(ckpt_onnx_outline *outline, ckpt_wire *wire, const ckpt_wire_field *field,
-                                  ckpt_error *err);
+/* Appends a field to an outline, of: the message it is one of. ELIMIT for more than CKPT_ONNX_MAX_OUTLINE bytes, or
+ * CKPT_ONNX_MAX_FIELDS; EFORMAT, EIO, ENOMEM. */
+ckpt_status ckpt_onnx_outline_add(ckpt_onnx_outline *outline, ckpt_wire *wire, const ProtobufCMessageDescriptor *of,
+                                  const ckpt_wire_field *field, ckpt_error *err);
 
-/* A tensor's outline taken apart: free with onnx__tensor_proto__free_unpacked(out, NULL). EFORMAT. */
+/* A tensor's outline taken apart: free with onnx__tensor_proto__free_unpacked(out, NULL). EFORMAT, ENOMEM. */
 ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *outline, uint32_t n, const char *path,
                                     ckpt_error *err);
 

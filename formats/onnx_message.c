@@ -1,7 +1,7 @@
 /* onnx_message.c - what protobuf-c takes apart and builds: the small fields of tensors and models.
  *
- * protobuf-c bounds nothing, so it never sees a file: only outlines, whose fields were walked (codec/wire.h), whose
- * bytes and messages are counted, and in which nothing stands deeper than an entry. What it does not know it keeps. */
+ * protobuf-c bounds nothing, and takes some 100 bytes for each field, so it never sees a file: only outlines, which
+ * were walked as it walks them (codec/wire.h), so that bytes and fields are counted. What it does not know it keeps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +16,43 @@ enum { NAME = 8, RAW_DATA = 9, EXTERNAL_DATA = 13, DATA_LOCATION = 14, FIRST_ROO
 
 /* ---- outlines ---------------------------------------------------------------------------------------------------- */
 
-/* Every field of bytes counts as an entry, also a name or packed axes, in a tensor and a model alike. */
-ckpt_status ckpt_onnx_outline_add(ckpt_onnx_outline *outline, ckpt_wire *wire, const ckpt_wire_field *field,
-                                  ckpt_error *err) {
+/* Adds what protobuf-c makes of a field of a message to *count: itself, the fields of the message in it, the numbers
+ * that are packed in it. Leaves off past CKPT_ONNX_MAX_FIELDS. */
+static ckpt_status count_field(ckpt_wire *wire, const ProtobufCMessageDescriptor *of, const ckpt_wire_field *field,
+                               uint64_t *count, ckpt_error *err) {
+  const ProtobufCFieldDescriptor *known = protobuf_c_message_descriptor_get_field(of, field->number);
+  const uint64_t at = wire->at, end = wire->end;
+  ++*count;
+  if (known == NULL || known->label != PROTOBUF_C_LABEL_REPEATED || field->type != CKPT_WIRE_BYTES) return CKPT_OK;
+  if (known->type != PROTOBUF_C_TYPE_MESSAGE) {
+    uint64_t n_numbers;
+    CKPT_TRY(ckpt_wire_count(wire, field->at, field->n, &n_numbers, err));
+    *count += n_numbers;
+    return CKPT_OK;
+  }
+  wire->at = field->at;
+  wire->end = field->at + field->n;
+  while (wire->at < wire->end && *count <= CKPT_ONNX_MAX_FIELDS) {
+    ckpt_wire_field inner;
+    CKPT_TRY(ckpt_wire_next(wire, &inner, err));
+    ++*count; /* no message of ours has one that is deeper */
+  }
+  wire->at = at;
+  wire->end = end;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_onnx_outline_add(ckpt_onnx_outline *outline, ckpt_wire *wire, const ProtobufCMessageDescriptor *of,
+                                  const ckpt_wire_field *field, ckpt_error *err) {
   const uint64_t n = field->at + field->n - field->begin;
   if (n > CKPT_ONNX_MAX_OUTLINE - outline->n)
     return ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL,
                      "the small fields of the message with byte %llu take more than %d bytes", (ull)field->begin,
                      CKPT_ONNX_MAX_OUTLINE);
-  if (field->type == CKPT_WIRE_BYTES && ++outline->n_entries > CKPT_ONNX_MAX_ENTRIES)
-    return ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL, "the message with byte %llu has more than %d entries",
-                     (ull)field->begin, CKPT_ONNX_MAX_ENTRIES);
+  CKPT_TRY(count_field(wire, of, field, &outline->n_fields, err));
+  if (outline->n_fields > CKPT_ONNX_MAX_FIELDS)
+    return ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL, "the message with byte %llu has more than %d small fields",
+                     (ull)field->begin, CKPT_ONNX_MAX_FIELDS);
   if (n > outline->room - outline->n) {
     uint32_t room = outline->room == 0 ? FIRST_ROOM : outline->room;
     while (room < outline->n + n) room *= 2;
@@ -40,11 +66,33 @@ ckpt_status ckpt_onnx_outline_add(ckpt_onnx_outline *outline, ckpt_wire *wire, c
   return CKPT_OK;
 }
 
+/* An allocator of protobuf-c's that remembers that memory was out. */
+static void *take_memory(void *is_out, size_t n) {
+  void *memory = malloc(n);
+  *(bool *)is_out |= memory == NULL;
+  return memory;
+}
+
+static void give_memory(void *is_out, void *memory) {
+  (void)is_out;
+  free(memory);
+}
+
+/* An outline taken apart: what protobuf-c's own allocator frees. what: it is. */
+static ckpt_status unpack(void *out, const ProtobufCMessageDescriptor *of, const uint8_t *outline, uint32_t n,
+                          const char *what, const char *path, ckpt_error *err) {
+  bool is_out = false;
+  ProtobufCAllocator allocator = {.alloc = take_memory, .free = give_memory, .allocator_data = &is_out};
+  ProtobufCMessage *message = protobuf_c_message_unpack(of, &allocator, n, outline);
+  memcpy(out, &message, sizeof message);
+  if (message != NULL) return CKPT_OK;
+  if (is_out) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%s fields are none of ONNX", what);
+}
+
 ckpt_status ckpt_onnx_unpack_tensor(Onnx__TensorProto **out, const uint8_t *outline, uint32_t n, const char *path,
                                     ckpt_error *err) {
-  *out = onnx__tensor_proto__unpack(NULL, n, outline);
-  if (*out != NULL) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a tensor's fields are none of ONNX (or memory is out)");
+  return unpack(out, &onnx__tensor_proto__descriptor, outline, n, "a tensor's", path, err);
 }
 
 /* ---- what a model says of itself --------------------------------------------------------------------------------- */
@@ -95,9 +143,8 @@ static ckpt_status add_model(ckpt_index *index, const Onnx__ModelProto *model, c
 
 ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_outline *outline, const char *path,
                                  ckpt_error *err) {
-  Onnx__ModelProto *model = onnx__model_proto__unpack(NULL, outline->n, outline->bytes);
-  if (model == NULL)
-    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "the model's fields are none of ONNX (or memory is out)");
+  Onnx__ModelProto *model;
+  CKPT_TRY(unpack(&model, &onnx__model_proto__descriptor, outline->bytes, outline->n, "the model's", path, err));
   ckpt_status status = add_model(index, model, path, err);
   onnx__model_proto__free_unpacked(model, NULL);
   return status;

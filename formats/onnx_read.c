@@ -419,7 +419,7 @@ static ckpt_status walk(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, int depth, 
     if (kind != NO_MESSAGE)
       CKPT_TRY(walk_child(r, frame, &field, kind, numbers[kind]++, depth, err));
     else if (frame->kind == MODEL && is_said(field.number))
-      CKPT_TRY(ckpt_onnx_outline_add(&r->model, &r->wire, &field, err));
+      CKPT_TRY(ckpt_onnx_outline_add(&r->model, &r->wire, &onnx__model_proto__descriptor, &field, err));
     else if (frame->kind == GRAPH && field.number == 11)
       CKPT_TRY(take_input(r, frame, &field, err));
     else if (frame->kind == NODE && field.number <= 2)

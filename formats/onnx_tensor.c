@@ -119,7 +119,8 @@ static ckpt_status walk(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, data 
   r->wire.at = frame->at;
   r->wire.end = frame->end;
   r->n_runs = 0;
-  r->tensor.n = r->tensor.n_entries = 0;
+  r->tensor.n = 0;
+  r->tensor.n_fields = 0;
   while (r->wire.at < frame->end) {
     ckpt_wire_field field;
     CKPT_TRY(ckpt_wire_next(&r->wire, &field, err));
@@ -134,7 +135,9 @@ static ckpt_status walk(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, data 
       case SEGMENT:
         return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name,
                          "is stored in segments, which no known program writes");
-      default: n_names += field.number == NAME; CKPT_TRY(ckpt_onnx_outline_add(&r->tensor, &r->wire, &field, err));
+      default:
+        n_names += field.number == NAME;
+        CKPT_TRY(ckpt_onnx_outline_add(&r->tensor, &r->wire, &onnx__tensor_proto__descriptor, &field, err));
     }
   }
   if (n_names <= 1) return CKPT_OK;

@@ -100,7 +100,7 @@ files = {
     "length-short": model(external(("location", HERE), ("length", 4))),
     "location-and-raw": model(external(("location", HERE), more=data(9, FLOATS))),
     "location-2": model(external(("location", HERE), location=2)),
-    "too-many-entries": model(external(*[("offset", 0)] * 5000)),
+    "too-many-entries": model(external(*[("offset", 0)] * 6000)),
     # shapes and types
     "dim-negative": model(tensor(dims=(-2,))),
     "dims-negative-product": model(tensor(dims=(-1, -2))),

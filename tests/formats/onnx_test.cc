@@ -143,6 +143,36 @@ TEST(Onnx, OpeningReadsNoData) {
   EXPECT_LT(ckpt_source_bytes_read(large->source), 100000U);
 }
 
+// Every field costs memory to take apart, wherever it stands: so many, and no more, whatever the bytes.
+TEST(Onnx, FieldsAreCountedWhereverTheyStand) {
+  Folder folder;
+  enum { LIMIT = 16384, N_OWN = 3, N_ENTRY = 3 };  // of the tensor: an axis, type, name
+  auto said = [&](const std::string &in_tensor, const std::string &in_model) {
+    const std::string tensor = std::string("\x08\x01\x10\x02", 4) + field(8, "w") + field(9, "1") + in_tensor;
+    spill(folder / "a.onnx",
+          std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2)) + in_model);
+    ckpt_error err = {};
+    if (open(folder / "a.onnx", &err) != nullptr) return std::string();
+    const std::string text = text_of(err), has = " has ";
+    return text.find(has) == std::string::npos ? text : text.substr(text.find(has) + has.size());
+  };
+  auto times = [](int n, const std::string &text) {
+    std::string all;
+    for (int i = 0; i < n; i++) all += text;
+    return all;
+  };
+  const std::string refused = "more than 16384 small fields", pair = field(1, "k") + field(2, "v"),
+                    number("\x90\x03\x01", 3);  // field 50
+  EXPECT_EQ(said(times(LIMIT - N_OWN, number), ""), "");
+  EXPECT_EQ(said(times(LIMIT - N_OWN + 1, number), ""), refused);
+  EXPECT_EQ(said(field(13, pair + times(LIMIT - N_OWN - N_ENTRY, number)), ""), "");
+  EXPECT_EQ(said(field(13, pair + times(LIMIT - N_OWN - N_ENTRY + 1, number)), ""), refused);
+  EXPECT_EQ(said(field(1, std::string(LIMIT - N_OWN, '\x01')), ""), refused);  // axes, packed
+  EXPECT_EQ(said("", times(LIMIT - 1 - 2, std::string("\x08\x08", 2))), "");   // an IR version, operators
+  EXPECT_EQ(said("", times(LIMIT - 1 - 1, std::string("\x08\x08", 2))), refused);
+  EXPECT_EQ(said("", field(14, pair + times(LIMIT, number))), refused);
+}
+
 // ---- writing ------------------------------------------------------------------------------------------------------
 
 // Typed values, sparse ones, branches and functions, too.

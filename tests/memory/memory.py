@@ -294,6 +294,35 @@ def check_graph(base):
         os.remove(path)
 
 
+def check_fields(base):
+    """What is unpacked of an ONNX model costs its bytes, and so much for a field: at the limits of both."""
+    def head(number, n):
+        text = b""
+        for value in (number << 3 | 2, n):
+            while value >= 128:
+                text, value = text + bytes([value & 127 | 128]), value >> 7
+            text += bytes([value])
+        return text
+
+    path, n_text, numbers = os.path.join(base, "fields.onnx"), 15 * MIB, b"\x90\x03\x01" * 16000  # of field 50
+    tensor = b"\x08\x01\x10\x02" + head(8, 1) + b"w" + head(9, 1) + b"1" + head(16, len(numbers)) + numbers
+    for what, n_more in (("as many fields as are read", 0), ("too many", 300)):
+        with open(path, "wb") as f:  # bit by bit: a child begins with this script's size
+            n = len(tensor) + len(head(12, n_text)) + n_text
+            f.write(b"\x08\x08" + head(8, 2) + b"\x10\x11" + head(14, n_more * len(numbers)))
+            for _ in range(n_more):
+                f.write(numbers)
+            f.write(head(7, len(head(5, n)) + n) + head(5, n) + tensor + head(12, n_text))
+            f.truncate(f.tell() + n_text)
+        peak, status, message, _ = run("ls", path, "--memory", "16M")
+        print("ONNX, %-38s %6.1f MiB" % (what, peak / MIB))
+        if (status == 0) == (n_more != 0):
+            problems.append("%s: exit %d: %s" % (what, status, message))
+        if peak > 16 * MIB + ALLOWED + n_text:  # the index has the text
+            problems.append("%s: %d MiB" % (what, peak // MIB))
+    os.remove(path)
+
+
 def check_listing(base):
     """Findings of one kind are listed so far, and counted all."""
     path = os.path.join(base, "zeros.safetensors")
@@ -320,7 +349,7 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_hostile,
-                     check_metadata, check_graph, check_quantize, check_listing, check_refusal):
+                     check_metadata, check_graph, check_fields, check_quantize, check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
