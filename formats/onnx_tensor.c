@@ -170,6 +170,21 @@ static bool is_key(ProtobufCBinaryData key, const char *name) {
   return key.len == strlen(name) && memcmp(key.data, name, key.len) == 0;
 }
 
+/* Leaves out the components that lead nowhere, which both onnx and ONNX Runtime pass over. What is absolute stays so.
+ */
+static void simplify(char *name) {
+  char *to = name;
+  for (const char *part = name; *name != '/' && *part != '\0';) {
+    const size_t n = strcspn(part, "/"), n_step = n + (part[n] == '/');
+    if (n_step == n || (n != 0 && !(n == 1 && *part == '.'))) {
+      memmove(to, part, n_step);
+      to += n_step;
+    }
+    part += n_step;
+  }
+  if (*name != '/') *to = '\0';
+}
+
 static ckpt_status take_location(const ckpt_onnx_reader *r, ProtobufCBinaryData value, outside *out, ckpt_error *err) {
   if (value.len == 0 || value.len >= sizeof out->location || memchr(value.data, '\0', value.len) != NULL ||
       ckpt_utf8_length(value.data, value.len) != value.len)
@@ -177,6 +192,7 @@ static ckpt_status take_location(const ckpt_onnx_reader *r, ProtobufCBinaryData 
                      "the location of its external data is no file name (%zu bytes)", value.len);
   memcpy(out->location, value.data, value.len);
   out->location[value.len] = '\0';
+  simplify(out->location);
   return CKPT_OK;
 }
 
@@ -202,7 +218,7 @@ static ckpt_status take_outside(const ckpt_onnx_reader *r, const Onnx__TensorPro
     if (k == 2) CKPT_TRY(take_number(r, keys[k], entry->value, &out->length, err));
     if (k == 3) out->checksum = entry->value;
   }
-  out->has_length = (met >> 2 & 1) != 0;
+  out->has_length = out->length != 0; /* 0: all the file from there on, as none is stated */
   if ((met & 1) != 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "its external data has no location");
 }
@@ -338,7 +354,7 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
   if (message->has_data_location && (message->data_location < 0 || message->data_location > 1))
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "data_location is %d, not 0 or 1",
                      message->data_location);
-  if (is_outside && met->field != 0)
+  if (is_outside && met->field != 0 && !(met->field == RAW_DATA && met->n == 0))
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "its values stand both in the model and outside");
   if (met->field != 0 && met->field != RAW_DATA) {
     CKPT_TRY(place_runs(r, d, met, err));
@@ -351,7 +367,7 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
   if (!is_outside && met->n != d->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "has %llu bytes of values, its shape and type take %llu",
                      (ull)met->n, (ull)d->n_bytes);
-  slot->is_inline = met->field == RAW_DATA; /* without values there is nothing to keep in its place */
+  slot->is_inline = met->field == RAW_DATA && !is_outside; /* without values there is nothing to keep in its place */
   slot->data_at = met->at;
   CKPT_TRY(ckpt_grow(&r->runs, 0, &r->run_capacity, sizeof *r->runs, err));
   r->runs[0] = extent;

@@ -201,6 +201,7 @@ ckpt_status ckpt_fail_open(ckpt_error *err, const char *path, int code) {
     case ELOOP: return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "too many links, or a link to itself");
     case ENXIO: return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "not a regular file");
     case ENOTDIR: return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "no such file (a part of the path is no folder)");
+    case ENAMETOOLONG: return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "no such file (its name is longer than any)");
     case ENOENT:
       if (*to != '\0') return ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "a link%s, which does not exist", to);
       break;

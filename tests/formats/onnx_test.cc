@@ -820,7 +820,8 @@ TEST(Onnx, EveryBrokenTensorIsNamed) {
   const std::string graph = branch + broken_node + field(2, "g") + field(5, tensor("a", whole)) +
                             field(5, tensor("cut", field(9, "123"))) + field(5, tensor("far", outside("none.data"))) +
                             field(5, tensor("up", outside("../x.data"))) + field(5, tensor("", whole)) +
-                            field(5, tensor("varint", "\xff")) + field(5, tensor("z", whole));
+                            field(5, tensor("varint", "\xff")) + field(5, tensor("z", whole)) +
+                            field(5, tensor("long", outside(std::string(256, 'n'))));
   const std::string path = folder / "m.onnx";
   spill(path, std::string("\x08\x08", 2) + field(7, graph) + field(8, std::string("\x10\x11", 2)));
   IndexPointer index(nullptr, ckpt_index_free);
@@ -833,16 +834,48 @@ TEST(Onnx, EveryBrokenTensorIsNamed) {
       "m.onnx: tensor 'up': file name '../x.data' is not one below the checkpoint's folder (relative, no '..')",
       "m.onnx: an initializer at byte 167 has no name",
       "m.onnx: tensor 'varint': truncated or lies: a number at byte 195 goes past the end of its message (download it "
-      "again)"};
+      "again)",
+      std::string(256, 'n') + ": tensor 'long': no such file (its name is longer than any)"};
   ASSERT_EQ(reported.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); i++) EXPECT_EQ(reported[i], folder / wanted[i]);
   ASSERT_NE(index, nullptr);
-  EXPECT_EQ(names_of(index.get()), "a y:then/inner z; y:then/in cut far up varint");
+  EXPECT_EQ(names_of(index.get()), "a y:then/inner z; y:then/in cut far up varint long");
   for (const char *name : {"a", "z"})
     EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), name)), "1234") << name;
   ckpt_error err = {};
   EXPECT_EQ(open(path, &err), nullptr);
   EXPECT_EQ(text_of(err), reported.empty() ? "" : reported[0]);
+}
+
+// What onnx and ONNX Runtime both read of data outside, though no writer of theirs writes it.
+TEST(Onnx, DataOutsideAreFoundAsOnnxFindsThem) {
+  Folder folder;
+  std::filesystem::create_directory(folder / "sub");
+  spill(folder / "sub/d.bin", "1234");
+  auto read = [&](const std::string &location, const std::string &more) {
+    const std::string tensor = std::string("\x08\x01\x10\x01", 4) + field(8, "w") +
+                               field(13, field(1, "location") + field(2, location)) + more + std::string("\x70\x01", 2);
+    spill(folder / "m.onnx",
+          std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2)));
+    ckpt_error err = {};
+    IndexPointer index = open(folder / "m.onnx", &err);
+    if (index == nullptr) return text_of(err);
+    for (const char *name : {"out.onnx", "again.onnx"})
+      EXPECT_EQ(convert(name[0] == 'o' ? folder / "m.onnx" : folder / "out.onnx", folder / name), "") << location;
+    EXPECT_EQ(slurp(folder / "out.onnx"), slurp(folder / "again.onnx")) << location;
+    EXPECT_EQ(elements(must_open(folder / "out.onnx").get(), &must_open(folder / "out.onnx")->tensors[0]), "1234");
+    for (const char *name : {"out.onnx", "again.onnx"}) std::filesystem::remove(folder / name);
+    return ckpt_source_name(index->source, 1) + (" " + elements(index.get(), &index->tensors[0]));
+  };
+  const std::string found = "sub/d.bin 1234";
+  for (const char *location : {"sub/d.bin", "sub//d.bin", "./sub/d.bin", ".//./sub/././/d.bin"})
+    EXPECT_EQ(read(location, ""), found) << location;
+  EXPECT_EQ(read("sub/d.bin", field(9, "")), found);
+  EXPECT_EQ(read("sub/d.bin", field(13, field(1, "length") + field(2, "0"))), found);
+  for (const char *location :
+       {"/sub/d.bin", "//sub/d.bin", "sub/d.bin/", "sub/d.bin//", "sub/../sub/d.bin", ".//../d.bin"})
+    EXPECT_NE(read(location, "").find("is not one below the checkpoint's folder"), std::string::npos) << location;
+  EXPECT_NE(read("sub/d.bin", field(9, "1")).find("stand both in the model and outside"), std::string::npos);
 }
 
 // A tensor that is broken takes no checksum from the others.
