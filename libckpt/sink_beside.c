@@ -157,9 +157,9 @@ static ckpt_status replace_both(const pair *p, int folder, ckpt_error *err) {
 static void clean_old(pair *p, int folder) {
   char beside[PATH_MAX];
   p->found.kept_old[0] = '\0';
-  ckpt_temporary_clean_all(folder, name_of(p, 0), &p->found);
+  ckpt_temporary_clean_for(folder, name_of(p, 0), name_of(p, 0), &p->found);
   snprintf(beside, sizeof beside, "%s.data", name_of(p, 0)); /* as temporary.c says where it is */
-  ckpt_temporary_clean_all(folder, beside, &p->found);
+  ckpt_temporary_clean_for(folder, beside, name_of(p, 0), &p->found);
 }
 
 static ckpt_status open_folder(const pair *p, int *out, ckpt_error *err) {
@@ -171,17 +171,22 @@ static ckpt_status open_folder(const pair *p, int *out, ckpt_error *err) {
   return *out >= 0 ? CKPT_OK : ckpt_fail_errno(err, p->path, "the folder above cannot be used");
 }
 
+/* Alone in the folder: of two runs at once, one has both its files there before the other moves any. */
+static ckpt_status publish_alone(const pair *p, int folder, ckpt_error *err) {
+  struct stat st;
+  int alone = ckpt_temporary_alone(folder);
+  ckpt_status status = p->force && lstat(p->second, &st) == 0 ? replace_both(p, folder, err) : publish_both(p, err);
+  if (alone >= 0) close(alone);
+  return status;
+}
+
 static ckpt_status pair_publish(void *ctx, ckpt_error *err) {
   pair *p = ctx;
-  struct stat st;
   int folder = -1;
   if (!p->force && p->sinks[1] == NULL) return ckpt_sink_publish(p->sinks[0], err);
-  if (!p->force) return publish_both(p, err);
   CKPT_TRY(open_folder(p, &folder, err));
-  ckpt_status status = p->sinks[1] == NULL          ? ckpt_sink_publish(p->sinks[0], err)
-                       : lstat(p->second, &st) == 0 ? replace_both(p, folder, err)
-                                                    : publish_both(p, err);
-  if (status == CKPT_OK) clean_old(p, folder);
+  ckpt_status status = p->sinks[1] == NULL ? ckpt_sink_publish(p->sinks[0], err) : publish_alone(p, folder, err);
+  if (status == CKPT_OK && p->force) clean_old(p, folder);
   close(folder);
   return status;
 }

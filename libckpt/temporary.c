@@ -61,11 +61,12 @@ static bool is_at(int folder, const char *entry, int fd, bool otherwise) {
   return made.st_dev == there.st_dev && made.st_ino == there.st_ino;
 }
 
-int ckpt_temporary_begin(int folder) {
+/* Tries for n_ms; -1 where it cannot be locked. */
+static int lock_folder(int folder, int kind, int n_ms) {
   const struct timespec pause = {.tv_nsec = 5000000};
   int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  for (int i = 0; fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0; i++) { /* a cleaner is soon done */
-    if (errno != EWOULDBLOCK || i == 100) {
+  for (; fd >= 0 && flock(fd, kind | LOCK_NB) != 0; n_ms -= 5) {
+    if (errno != EWOULDBLOCK || n_ms <= 0) {
       close(fd);
       return -1;
     }
@@ -73,6 +74,10 @@ int ckpt_temporary_begin(int folder) {
   }
   return fd;
 }
+
+int ckpt_temporary_begin(int folder) { return lock_folder(folder, LOCK_SH, 500); } /* a cleaner is soon done */
+
+int ckpt_temporary_alone(int folder) { return lock_folder(folder, LOCK_EX, 10000); }
 
 bool ckpt_temporary_hold(int folder, const char *entry, int fd) {
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
@@ -187,9 +192,11 @@ static void remove_left(int folder, const char *entry, ckpt_leftovers *found) {
   found->n_bytes += n_bytes;
 }
 
-/* Removes what is left of one name, old outputs too where is_stale. */
-static void clean(int folder, const char *name, bool is_stale, ckpt_leftovers *found) {
+/* Removes what is left of one name, old outputs too while something is at `holder`, which may be NULL. */
+static void clean(int folder, const char *name, const char *holder, ckpt_leftovers *found) {
+  struct stat st;
   int copy = quiet_folder(folder);
+  bool is_stale = copy >= 0 && holder != NULL && fstatat(copy, holder, &st, AT_SYMLINK_NOFOLLOW) == 0;
   DIR *dir = copy < 0 ? NULL : fdopendir(copy);
   if (dir == NULL) {
     if (copy >= 0) close(copy);
@@ -207,11 +214,12 @@ static void clean(int folder, const char *name, bool is_stale, ckpt_leftovers *f
 }
 
 void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found) {
-  struct stat st;
-  clean(folder, name, is_replaced && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0, found);
+  clean(folder, name, is_replaced ? name : NULL, found);
 }
 
-void ckpt_temporary_clean_all(int folder, const char *name, ckpt_leftovers *found) { clean(folder, name, true, found); }
+void ckpt_temporary_clean_for(int folder, const char *name, const char *holder, ckpt_leftovers *found) {
+  clean(folder, name, holder, found);
+}
 
 bool ckpt_temporary_has_old(int folder, const char *name) {
   int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

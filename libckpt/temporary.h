@@ -29,6 +29,10 @@ ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_t
  * that. -1 where it cannot be locked. */
 int ckpt_temporary_begin(int folder);
 
+/* Keeps others from beginning, cleaning and publishing pairs (sink_beside.h) in folder until the returned descriptor is
+ * closed. -1 where it cannot be locked, and where somebody else, as a script around this run, has held it for 10 s. */
+int ckpt_temporary_alone(int folder);
+
 /* Locks an open file or folder that was made as `entry` of folder; false when another run took it for a leftover in
  * that moment. True too where nothing can be locked. */
 bool ckpt_temporary_hold(int folder, const char *entry, int fd);
@@ -51,8 +55,8 @@ bool ckpt_temporary_is_held(const char *path, const char *entry);
  * replaced too. What fails is left: the next run comes by. */
 void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found);
 
-/* The same with all old outputs: what took their place is there. */
-void ckpt_temporary_clean_all(int folder, const char *name, ckpt_leftovers *found);
+/* The same with all old outputs while something stands at `holder`, whose own or whose data they were. */
+void ckpt_temporary_clean_for(int folder, const char *name, const char *holder, ckpt_leftovers *found);
 
 /* Whether an old output of name is on its way out in folder. */
 bool ckpt_temporary_has_old(int folder, const char *name);

@@ -1,6 +1,9 @@
 // What another run does in the moment before this one's rename: nothing of either is lost, and nothing is left.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
 
 #include "tests/bytes/folder.h"
@@ -89,14 +92,19 @@ TEST(Replace, ACommitThatFailsNamesWhatIsInPlace) {
   EXPECT_EQ(folder.tree(), (Names{"a", "b", "c"}));
 }
 
-// A model and its data, each with the text of both.
+// A model and its data, each with the text of both, all written.
+ckpt_status StagePair(ckpt_sink **out, const Folder &folder, const std::string &text, bool force, ckpt_error *err) {
+  const ckpt_sink_file files[] = {{nullptr, text.size()}, {"m.onnx.data", text.size()}};
+  ckpt_status status = ckpt_sink_beside(out, (folder / "m.onnx").c_str(), force, err);
+  if (status == CKPT_OK) status = ckpt_sink_open(*out, files, 2, err);
+  for (uint32_t i = 0; i < 2 && status == CKPT_OK; i++)
+    status = ckpt_sink_write(*out, i, 0, text.data(), text.size(), err);
+  return status;
+}
+
 ckpt_status WritePair(const Folder &folder, const std::string &text, bool force, ckpt_error *err) {
   ckpt_sink *sink = nullptr;
-  const ckpt_sink_file files[] = {{nullptr, text.size()}, {"m.onnx.data", text.size()}};
-  ckpt_status status = ckpt_sink_beside(&sink, (folder / "m.onnx").c_str(), force, err);
-  if (status == CKPT_OK) status = ckpt_sink_open(sink, files, 2, err);
-  for (uint32_t i = 0; i < 2 && status == CKPT_OK; i++)
-    status = ckpt_sink_write(sink, i, 0, text.data(), text.size(), err);
+  ckpt_status status = StagePair(&sink, folder, text, force, err);
   if (status == CKPT_OK) status = ckpt_sink_commit(&sink, 1, err);
   ckpt_sink_free(sink);
   return status;
@@ -143,6 +151,35 @@ TEST(Replace, AModelIsNeverThereWithTheDataOfAnother) {
     EXPECT_EQ(folder.tree(), (Names{"m.onnx", "m.onnx.data"}));
     ExpectAPair(folder, "the new", "the new");
   }
+}
+
+// Another run that publishes its pair while this one renames waits until both of this one are there, or comes first.
+TEST(Replace, TwoRunsThatPublishAtOnceLeaveThePairOfOne) {
+  for (bool forces : {true, false})
+    for (long n = 1; n <= (forces ? 4 : 2); n++) {
+      Folder folder;
+      Error err;
+      if (forces) {
+        ASSERT_EQ(WritePair(folder, "old", false, err), CKPT_OK) << err.text();
+      }
+      ckpt_sink *first = nullptr, *second = nullptr;
+      ASSERT_EQ(StagePair(&first, folder, "the first", forces, err), CKPT_OK) << err.text();
+      ASSERT_EQ(StagePair(&second, folder, "the second", true, err), CKPT_OK) << err.text();
+      std::future<ckpt_status> other;
+      std::atomic<long> n_renames{0};
+      wrapped::before_each_rename = [&] {
+        if (++n_renames != n) return;
+        other = std::async(std::launch::async, [&] { return ckpt_sink_commit(&second, 1, nullptr); });
+        other.wait_for(std::chrono::milliseconds(50));
+      };
+      EXPECT_EQ(ckpt_sink_commit(&first, 1, err), CKPT_OK) << n << err.text();
+      EXPECT_EQ(other.get(), CKPT_OK) << n;
+      wrapped::before_each_rename = nullptr;
+      ckpt_sink_free(first);
+      ckpt_sink_free(second);
+      EXPECT_EQ(folder.tree(), (Names{"m.onnx", "m.onnx.data"})) << n;
+      ExpectAPair(folder, "the first", "the second");
+    }
 }
 
 // The run after a kill may be killed too: until its own pair is there the old one is whole, and then nothing is left.
