@@ -17,6 +17,7 @@ enum {
   CKPT_ONNX_MAX_DEPTH = 100,        /* messages in each other, as protobuf's own readers */
   CKPT_ONNX_MAX_OUTLINE = 16 << 20, /* bytes of a tensor's fields without its data, of a model's without its graph */
   CKPT_ONNX_MAX_FIELDS = 1 << 14,   /* among these, and in their entries, and numbers that are packed in them */
+  CKPT_ONNX_MAX_NAME = 4096,        /* bytes of a tensor's name */
   CKPT_ONNX_MAX_RUNS = 1 << 12,     /* pieces that a tensor's typed data is cut into */
   CKPT_ONNX_INLINE_BELOW = 1024,    /* bytes: smaller tensors stay in the model, where shape inference sees them */
   CKPT_ONNX_ALIGNMENT = 256,        /* of external tensors */
@@ -122,8 +123,8 @@ typedef struct ckpt_onnx_reader {
   ckpt_onnx_names casts;           /* what Cast nodes of ours make */
   ckpt_extent *runs;               /* of its typed data; offset, n_stored and count are set */
   uint32_t n_runs, run_capacity;
-  char name[4097];   /* its name */
-  ckpt_error defect; /* of the newest message that is broken */
+  char name[CKPT_ONNX_MAX_NAME + 1]; /* its name */
+  ckpt_error defect;                 /* of the newest message that is broken */
 } ckpt_onnx_reader;
 
 /* Adds the tensor in a TensorProto to the index, called r->name, and a slot for it; or notes that it is not read
@@ -206,6 +207,9 @@ void ckpt_onnx_pack(const ProtobufCMessage *message, ckpt_out *out);
 /* A tag, and a number such as a length, to a stream. */
 void ckpt_onnx_put_tag(ckpt_out *out, uint32_t number, ckpt_wire_type type);
 void ckpt_onnx_put_varint(ckpt_out *out, uint64_t value); /* as above */
+
+/* Whether metadata under this key says what the model is: IR version, operators. */
+bool ckpt_onnx_is_own_key(const char *key);
 
 #define CKPT_ONNX_CAST ":ckpt-cast" /* suffix of an initializer that a Cast node stands for */
 #define CKPT_ONNX_KEY "onnx."       /* of metadata that says what the model is, and stands elsewhere in it */

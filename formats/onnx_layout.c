@@ -93,6 +93,8 @@ static ckpt_status check_cast(const ckpt_index *described, uint32_t number, cons
   const char *why = why_kept(graph, number, tensor->name);
   if (!ckpt_dtype_is_float(was) || !ckpt_dtype_is_float(now))
     why = "only floats are cast";
+  else if (why == NULL && strlen(tensor->name) > CKPT_ONNX_MAX_NAME + 1 - sizeof CKPT_ONNX_CAST)
+    why = "its name is too long for '" CKPT_ONNX_CAST "' behind it";
   else if (why == NULL && slot->is_cast)
     why = "it was cast before (start from the model as it was)";
   else if (why == NULL && is_among(&graph->taken, tensor->name))
@@ -196,6 +198,8 @@ static void lowest_version(const ckpt_index *described, int64_t *ir, int64_t *op
 /* What stands behind the graph: operators, and metadata, which a model has beside what it is. */
 static ckpt_status pack_tail(ckpt_onnx_part *part, const ckpt_index *described, int64_t version, ckpt_arena *arena,
                              ckpt_error *err) {
+  /* An entry is three fields; the head and the operators leave room for these. */
+  enum { MAX_PROPS = CKPT_ONNX_MAX_FIELDS / 4, MAX_TAIL = CKPT_ONNX_MAX_OUTLINE - 64 };
   Onnx__ModelProto tail;
   Onnx__OperatorSetIdProto opset, *opsets[] = {&opset};
   onnx__model_proto__init(&tail);
@@ -210,7 +214,7 @@ static ckpt_status pack_tail(ckpt_onnx_part *part, const ckpt_index *described, 
   if (entries == NULL || tail.metadata_props == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < described->n_metadata; i++) {
     const ckpt_meta *meta = &described->metadata[i];
-    if (strncmp(meta->key, CKPT_ONNX_KEY, sizeof CKPT_ONNX_KEY - 1) == 0) continue;
+    if (ckpt_onnx_is_own_key(meta->key)) continue;
     Onnx__StringStringEntryProto *entry = &entries[tail.n_metadata_props];
     onnx__string_string_entry_proto__init(entry);
     entry->has_key = entry->has_value = true;
@@ -218,6 +222,11 @@ static ckpt_status pack_tail(ckpt_onnx_part *part, const ckpt_index *described, 
     entry->value = bytes_of(meta->value);
     tail.metadata_props[tail.n_metadata_props++] = entry;
   }
+  const size_t n_bytes = onnx__model_proto__get_packed_size(&tail);
+  if (tail.n_metadata_props > MAX_PROPS || n_bytes > MAX_TAIL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "%zu metadata entries of %zu bytes: in an ONNX model are read %d, of %d bytes together",
+                     tail.n_metadata_props, n_bytes, MAX_PROPS, MAX_TAIL);
   return pack(part, &tail.base, arena, err);
 }
 
@@ -436,6 +445,9 @@ static ckpt_status start(writer *w, ckpt_layout *layout, ckpt_error *err) {
 /* Puts the large initializers outside. */
 static ckpt_status move_outside(writer *w, ckpt_error *err) {
   uint64_t end = 0;
+  if (ckpt_utf8_length(w->location, strlen(w->location)) != strlen(w->location))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "the data would lie in '%s', whose name is no UTF-8, as a model has to name it", w->location);
   for (uint32_t i = 0; i < w->graph->n_slots; i++) {
     placed *at = &w->slots[i];
     const uint64_t n = w->index->tensors[at->tensor].n_bytes;

@@ -115,7 +115,29 @@ static ckpt_status add_opset(ckpt_index *index, const Onnx__OperatorSetIdProto *
   if (domain == NULL || domain[0] == '\0') domain = "ai.onnx";
   char *key = ckpt_arena_printf(&index->arena, CKPT_ONNX_KEY "opset.%.100s", domain);
   CKPT_TRY_ALLOC(key, err);
-  return set_number(index, key, opset->version, err);
+  return ckpt_index_metadata(index, key) != NULL ? CKPT_OK : set_number(index, key, opset->version, err);
+}
+
+bool ckpt_onnx_is_own_key(const char *key) {
+  return strcmp(key, CKPT_ONNX_KEY "ir_version") == 0 ||
+         strncmp(key, CKPT_ONNX_KEY "opset.", sizeof CKPT_ONNX_KEY "opset." - 1) == 0;
+}
+
+/* Under a key stands one value: the first, and what the model is under its own keys. */
+static ckpt_status add_metadata(ckpt_index *index, const Onnx__ModelProto *model, ckpt_error *err) {
+  uint32_t n_taken = 0;
+  for (size_t i = 0; i < model->n_metadata_props; i++) {
+    const char *key = text_of(&index->arena, model->metadata_props[i]->key);
+    const char *value = text_of(&index->arena, model->metadata_props[i]->value);
+    if (key == NULL || value == NULL) continue;
+    if (ckpt_onnx_is_own_key(key) || ckpt_index_metadata(index, key) != NULL) /* of a number that is bounded */
+      n_taken++;
+    else
+      CKPT_TRY(ckpt_index_set_metadata(index, key, value, err));
+  }
+  if (n_taken == 0) return CKPT_OK;
+  return ckpt_index_note(index, false, err, "%u of its metadata %s not read: the key has another value already",
+                         n_taken, n_taken == 1 ? "is" : "are");
 }
 
 static ckpt_status add_model(ckpt_index *index, const Onnx__ModelProto *model, const char *path, ckpt_error *err) {
@@ -133,12 +155,7 @@ static ckpt_status add_model(ckpt_index *index, const Onnx__ModelProto *model, c
                                      (long long)model->opset_import[0]->version);
   CKPT_TRY_ALLOC(index->version, err);
   for (size_t i = 0; i < model->n_opset_import; i++) CKPT_TRY(add_opset(index, model->opset_import[i], err));
-  for (size_t i = 0; i < model->n_metadata_props; i++) {
-    const char *key = text_of(arena, model->metadata_props[i]->key);
-    const char *value = text_of(arena, model->metadata_props[i]->value);
-    if (key != NULL && value != NULL) CKPT_TRY(ckpt_index_set_metadata(index, key, value, err));
-  }
-  return CKPT_OK;
+  return add_metadata(index, model, err);
 }
 
 ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_outline *outline, const char *path,

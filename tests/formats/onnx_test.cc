@@ -691,6 +691,78 @@ TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
 }
 
+// A model of one tensor `name` of 1,200 bytes, and what stands behind its graph.
+std::string model_of(const std::string &name, const std::string &tail = "") {
+  const std::string tensor =
+      std::string("\x08\xAC\x02\x10\x01", 5) + field(8, name) + field(9, std::string(1200, '\0'));
+  return std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2)) + tail;
+}
+
+// What would be written and not be read is refused before.
+TEST(Onnx, WhatWouldNotBeReadIsNotWritten) {
+  Folder folder;
+  auto with_metadata = [&](const std::string &entries) {
+    std::string header = R"({"__metadata__":{)" + entries + R"(},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+    spill(folder / "a.safetensors", safetensors(header, "1"));
+    const std::string said = convert(folder / "a.safetensors", folder / "a.onnx");
+    if (said.empty()) {
+      must_open(folder / "a.onnx");
+      std::filesystem::remove(folder / "a.onnx");
+    }
+    return said;
+  };
+  std::string entries = R"("k0":"")";
+  for (int i = 1; i < 4096; i++) entries += R"(,"k)" + std::to_string(i) + R"(":"")";
+  const std::string refused = ": in an ONNX model are read 4096, of 16777152 bytes together";
+  EXPECT_EQ(with_metadata(entries), "");
+  EXPECT_NE(with_metadata(entries + R"(,"more":"")").find("4097 metadata entries of "), std::string::npos);
+  EXPECT_NE(with_metadata(R"("k":")" + std::string(16777152, 'v') + '"').find(refused), std::string::npos);
+  EXPECT_EQ(with_metadata(R"("k":")" + std::string(16777152 - 20, 'v') + '"'), "");
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options cast = {}, outside = {};
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  outside.external_data = true;
+  spill(folder / "m.onnx", model_of(std::string(4086, 'n')));
+  EXPECT_EQ(convert(folder / "m.onnx", folder / "b.onnx", cast), "");
+  must_open(folder / "b.onnx");
+  spill(folder / "m.onnx", model_of(std::string(4087, 'n')));
+  EXPECT_NE(convert(folder / "m.onnx", folder / "c.onnx", cast).find("its name is too long for ':ckpt-cast' behind it"),
+            std::string::npos);
+  EXPECT_EQ(convert(folder / "m.onnx", folder / "\xff.onnx"), "");
+  EXPECT_NE(convert(folder / "m.onnx", folder / "\xfe.onnx", outside).find("whose name is no UTF-8"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder / "\xfe.onnx"));
+}
+
+// A key of metadata has one value, and none is passed off as what the model says of itself.
+TEST(Onnx, KeysOfMetadataAreReadOnce) {
+  Folder folder;
+  auto entry = [](const std::string &key, const std::string &value) {
+    return field(14, field(1, key) + field(2, value));
+  };
+  spill(folder / "m.onnx", model_of("w", entry("onnx.ir_version", "99") + entry("a", "1") + entry("a", "2") +
+                                             entry("onnx.opset.ai.onnx", "99") + entry("onnx.infer", "kept") +
+                                             field(8, std::string("\x10\x05", 2))));
+  ASSERT_EQ(convert(folder / "m.onnx", folder / "m.safetensors"), "");
+  ASSERT_EQ(convert(folder / "m.safetensors", folder / "again.onnx"), "");
+  ASSERT_EQ(convert(folder / "m.onnx", folder / "same.onnx"), "");
+  EXPECT_EQ(slurp(folder / "same.onnx"), slurp(folder / "m.onnx"));
+  IndexPointer index = must_open(folder / "m.onnx");
+  ASSERT_EQ(index->n_notes, 1U);
+  EXPECT_STREQ(index->notes[0].text, "3 of its metadata are not read: the key has another value already");
+  for (const char *name : {"m.onnx", "m.safetensors", "again.onnx"}) {
+    index = must_open(folder / name);
+    EXPECT_EQ(index->n_metadata, 4U) << name;
+    EXPECT_STREQ(ckpt_index_metadata(index.get(), "a"), "1") << name;
+    EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.infer"), "kept") << name;
+    if (name[0] == 'm') {
+      EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.ir_version"), "8") << name;
+      EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.opset.ai.onnx"), "17") << name;
+    }
+  }
+}
+
 // A model of one tensor of n bytes, planned: how many files it takes, and the bytes of the first.
 std::pair<uint32_t, uint64_t> planned(const std::string &path, uint64_t n) {
   std::string header =
