@@ -1,6 +1,6 @@
 /* onnx.h - the parts of the ONNX format: onnx.c (the row), onnx_read.c (the walk over a model), onnx_tensor.c (one
  * TensorProto to a tensor), onnx_message.c (what is built and taken apart by protobuf-c), onnx_layout.c (writing),
- * onnx_link.c (data that stay where they stand), onnx_verify.c (checksums). Not for other formats.
+ * onnx_link.c (data that stay where they stand), onnx_verify.c (checksums, sparse tensors). Not for other formats.
  *
  * A model that was read is a skeleton: the file's bytes as ranges, in order, cut open only where a tensor stands. So
  * a graph costs nothing, whatever it holds, and is written again byte for byte; lengths of the messages around tensors
@@ -170,7 +170,7 @@ typedef struct ckpt_onnx_links {
 ckpt_status ckpt_onnx_link(ckpt_onnx_links *links, const ckpt_layout_read *read, const char *name, ckpt_onnx_place *out,
                            ckpt_error *err);
 
-/* As ckpt_format's `verify`: checksums of files outside. */
+/* As ckpt_format's `verify`: checksums of files outside, indices of sparse tensors. */
 ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
 

@@ -327,7 +327,11 @@ static ckpt_status read_tensor(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt
 static ckpt_status add_sparse(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame, uint32_t first, uint32_t rank,
                               const uint64_t *shape, ckpt_error *err) {
   const ckpt_index *index = r->index;
-  if (index->n_tensors != first + 2 || rank > CKPT_MAX_RANK) return CKPT_OK;
+  const uint32_t n_parts = index->n_tensors - first;
+  if (n_parts == 1 && index->tensors[first].n_elements != 0 && index->tensors[first].extent_form != CKPT_EXTENT_BROKEN)
+    return ckpt_index_note(r->index, true, err, "the sparse tensor of '%s' has no values, or they have no indices",
+                           index->tensors[first].name);
+  if (n_parts != 2 || rank > CKPT_MAX_RANK) return CKPT_OK;
   const char *components[] = {index->tensors[first].name, index->tensors[first + 1].name, NULL};
   CKPT_TRY(name_frame(r, frame, err));
   const ckpt_composite composite = {.name = r->name,

@@ -1,13 +1,19 @@
-/* onnx_verify.c - what only `verify` looks at in ONNX models: the checksums of files of external data.
+/* onnx_verify.c - what only `verify` looks at in ONNX models: the checksums of files of external data, and the indices
+ * of sparse tensors.
  *
- * onnx.proto: `checksum`, optional, the SHA1 digest of the file under `location`: all of it, whatever part of it a
- * tensor has. Neither onnx nor ONNX Runtime compares it. */
+ * onnx.proto: `indices` are int64, [NNZ] into the flat tensor or [NNZ, rank], in order, none twice. `checksum`,
+ * optional, the SHA1 digest of the file under `location`: all of it, whatever part of it a tensor has. Neither onnx nor
+ * ONNX Runtime compares it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/onnx.h"
+#include "libckpt/checked.h"
+#include "libckpt/defects.h"
 #include "libckpt/digest.h"
 #include "libckpt/error.h"
+#include "libckpt/little.h"
+#include "libckpt/place.h"
 #include "libckpt/recipe/verify.h"
 #include "libckpt/source.h"
 
@@ -114,18 +120,105 @@ static ckpt_status compare(checking *c, ckpt_error *err) {
                            n_equal == 1 ? "" : "s");
 }
 
+/* ---- sparse tensors ---------------------------------------------------------------------------------------------- */
+
+/* The indices of a sparse tensor, taken one after the other: each is `width` numbers below `bounds`. */
+typedef struct places {
+  uint32_t width;
+  uint64_t bounds[CKPT_MAX_RANK];
+  uint8_t last[8 * CKPT_MAX_RANK];
+} places;
+
+/* What is wrong with the shape of the parts; NULL: nothing, and *out is how they are read. */
+static const char *check_parts(const ckpt_composite *sparse, const ckpt_tensor *values, const ckpt_tensor *indices,
+                               places *out) {
+  if (values->rank != 1) return "its values have more than one axis, or none";
+  if (indices->dtype != CKPT_I64) return "its indices are not of int64";
+  if (indices->rank == 0 || indices->shape[0] != values->shape[0]) return "it has not one index for each value";
+  out->width = indices->rank == 1 ? 1 : sparse->rank;
+  if (indices->rank > 2 || (indices->rank == 2 && indices->shape[1] != sparse->rank))
+    return "its indices have not one number for each of its axes";
+  memcpy(out->bounds, sparse->shape, sparse->rank * sizeof *out->bounds);
+  if (indices->rank == 1 && !ckpt_product_u64(sparse->shape, sparse->rank, &out->bounds[0])) out->bounds[0] = INT64_MAX;
+  return NULL;
+}
+
+/* What is wrong with an index; NULL: nothing. */
+static const char *check_place(const places *p, const uint8_t *index, bool is_first) {
+  int order = is_first ? 1 : 0;
+  for (uint32_t i = 0; i < p->width; i++) {
+    const uint64_t number = ckpt_le64(index + 8 * i), last = ckpt_le64(p->last + 8 * i);
+    if (number >= p->bounds[i]) return "is not in its shape"; /* nor is what is negative */
+    if (order == 0) order = number > last ? 1 : number < last ? -1 : 0;
+  }
+  return order > 0 ? NULL : order == 0 ? "is there twice" : "is not behind the one before it";
+}
+
+/* Reads indices until one is wrong: *what. */
+static ckpt_status check_places(checking *c, ckpt_mover *mover, const ckpt_tensor *indices, places *p, uint64_t *number,
+                                const char **what, ckpt_error *err) {
+  static const uint64_t start[CKPT_MAX_RANK] = {0};
+  const uint64_t n_all = indices->shape[0], n_window = WINDOW_BYTES / 8 / p->width;
+  const size_t n_bytes = 8 * (size_t)p->width;
+  for (uint64_t at = 0; at < n_all; at += n_window) {
+    const uint64_t n = n_all - at < n_window ? n_all - at : n_window;
+    CKPT_TRY(ckpt_place(mover, indices, start, indices->shape, at * p->width, n * p->width, c->window, err));
+    for (*number = at; *number < at + n; ++*number) {
+      const uint8_t *index = c->window + (*number - at) * n_bytes;
+      *what = check_place(p, index, *number == 0);
+      if (*what != NULL) return CKPT_OK;
+      memcpy(p->last, index, n_bytes);
+    }
+    if (c->run->cancel != NULL && *c->run->cancel != 0) return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled");
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status check_sparse(checking *c, ckpt_mover *mover, const ckpt_index *index, const ckpt_composite *sparse,
+                                ckpt_error *err) {
+  const ckpt_tensor *values = ckpt_index_find(index, sparse->components[0]);
+  const ckpt_tensor *indices = ckpt_index_find(index, sparse->components[1]);
+  if (values == NULL || indices == NULL || indices->extent_form == CKPT_EXTENT_BROKEN) return CKPT_OK; /* told of */
+  places p = {.width = 1};
+  const char *path = ckpt_index_file_of(index, indices), *what = check_parts(sparse, values, indices, &p);
+  uint64_t number = 0;
+  if (what != NULL) return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, sparse->name, "%s", what);
+  ckpt_error defect = {0};
+  ckpt_status status = check_places(c, mover, indices, &p, &number, &what, &defect);
+  if (ckpt_is_defect(status)) /* a stream that the values' check names too */
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, indices->name, "%s", defect.message);
+  if (status != CKPT_OK) return ckpt_fail(err, status, path, indices->name, "%s", defect.message);
+  if (what == NULL) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, sparse->name, "index %llu of its values %s",
+                           (unsigned long long)number, what);
+}
+
+static ckpt_status check_sparse_all(checking *c, const ckpt_index *index, ckpt_error *err) {
+  ckpt_mover mover = {.reader.source = index->source};
+  ckpt_status status = CKPT_OK;
+  mover.window = malloc(CKPT_WINDOW_BYTES);
+  CKPT_TRY_ALLOC(mover.window, err);
+  for (uint32_t i = 0; i < index->n_composites && status == CKPT_OK; i++)
+    if (index->composites[i].kind == CKPT_COMPOSITE_SPARSE_COO)
+      status = check_sparse(c, &mover, index, &index->composites[i], err);
+  ckpt_reader_reset(&mover.reader);
+  free(mover.window);
+  return status;
+}
+
 ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err) {
   const ckpt_run_options plain = {.struct_size = sizeof plain};
   checking c = {.findings = findings, .source = index->source, .run = run == NULL ? &plain : run};
   ckpt_status status;
   CKPT_TRY_GOTO(take_claims(&c, index, err));
-  if (c.n == 0) goto done;
+  if (c.n == 0 && index->n_composites == 0) goto done;
   c.window = malloc(WINDOW_BYTES);
   if (c.window == NULL) {
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
     goto done;
   }
+  CKPT_TRY_GOTO(check_sparse_all(&c, index, err));
   CKPT_TRY_GOTO(ckpt_hasher_new(&c.hasher, err));
   status = compare(&c, err);
 done:

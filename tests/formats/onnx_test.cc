@@ -2,47 +2,13 @@
 // for byte; what a graph cannot do without is refused by name; files beside a model stay beneath its folder.
 #include <zlib.h>
 
-#include "tests/formats/formats_testing.h"
-
-extern "C" {
-#include "formats/onnx.h"
-#include "libckpt/plan.h"
-#include "libckpt/recipe/convert.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/run.h"
-}
+#include "tests/formats/onnx_testing.h"
 
 namespace formats_testing {
 namespace {
 
-const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/onnx/";
 const std::vector<std::string> kModels = {"dynamo.onnx", "legacy.onnx",         "nested.onnx",     "types.onnx",
                                           "qdq.onnx",    "external/model.onnx", "matmulnbits.onnx"};
-
-IndexPointer must_open(const std::string &path) {
-  ckpt_error err = {};
-  IndexPointer index = open(path, &err);
-  EXPECT_NE(index, nullptr) << text_of(err);
-  return index;
-}
-
-// What a conversion says: "" where it is done.
-std::string convert(const std::string &input, const std::string &output, ckpt_convert_options options = {}) {
-  ckpt_error err = {};
-  options.struct_size = sizeof options;
-  options.input = input.c_str();
-  options.output = output.c_str();
-  return ckpt_convert(&options, &err) == CKPT_OK ? "" : text_of(err);
-}
-
-// A tensor's elements, through its decoders.
-std::string elements(const ckpt_index *index, const ckpt_tensor *tensor) {
-  std::string bytes(tensor->n_bytes, '\0');
-  ckpt_error err = {};
-  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), &err), CKPT_OK)
-      << text_of(err);
-  return bytes;
-}
 
 std::string shown(const std::string &bytes) {
   std::string text;
@@ -71,14 +37,6 @@ std::string table_of(const ckpt_index *index) {
              "\t" + shown(elements(index, tensor)) + "\n";
   }
   return table;
-}
-
-// A field of bytes of a message made by hand.
-std::string field(int number, const std::string &content) {
-  std::string text(1, static_cast<char>(number << 3 | 2));
-  size_t n = content.size();
-  for (; n >= 128; n >>= 7) text += static_cast<char>(n | 128);
-  return text + static_cast<char>(n) + content;
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------
@@ -141,36 +99,6 @@ TEST(Onnx, OpeningReadsNoData) {
   IndexPointer large = open(folder / "large.onnx", &err);
   ASSERT_NE(large, nullptr) << text_of(err);
   EXPECT_LT(ckpt_source_bytes_read(large->source), 100000U);
-}
-
-// Every field costs memory to take apart, wherever it stands: so many, and no more, whatever the bytes.
-TEST(Onnx, FieldsAreCountedWhereverTheyStand) {
-  Folder folder;
-  enum { LIMIT = 16384, N_OWN = 3, N_ENTRY = 3 };  // of the tensor: an axis, type, name
-  auto said = [&](const std::string &in_tensor, const std::string &in_model) {
-    const std::string tensor = std::string("\x08\x01\x10\x02", 4) + field(8, "w") + field(9, "1") + in_tensor;
-    spill(folder / "a.onnx",
-          std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2)) + in_model);
-    ckpt_error err = {};
-    if (open(folder / "a.onnx", &err) != nullptr) return std::string();
-    const std::string text = text_of(err), has = " has ";
-    return text.find(has) == std::string::npos ? text : text.substr(text.find(has) + has.size());
-  };
-  auto times = [](int n, const std::string &text) {
-    std::string all;
-    for (int i = 0; i < n; i++) all += text;
-    return all;
-  };
-  const std::string refused = "more than 16384 small fields", pair = field(1, "k") + field(2, "v"),
-                    number("\x90\x03\x01", 3);  // field 50
-  EXPECT_EQ(said(times(LIMIT - N_OWN, number), ""), "");
-  EXPECT_EQ(said(times(LIMIT - N_OWN + 1, number), ""), refused);
-  EXPECT_EQ(said(field(13, pair + times(LIMIT - N_OWN - N_ENTRY, number)), ""), "");
-  EXPECT_EQ(said(field(13, pair + times(LIMIT - N_OWN - N_ENTRY + 1, number)), ""), refused);
-  EXPECT_EQ(said(field(1, std::string(LIMIT - N_OWN, '\x01')), ""), refused);  // axes, packed
-  EXPECT_EQ(said("", times(LIMIT - 1 - 2, std::string("\x08\x08", 2))), "");   // an IR version, operators
-  EXPECT_EQ(said("", times(LIMIT - 1 - 1, std::string("\x08\x08", 2))), refused);
-  EXPECT_EQ(said("", field(14, pair + times(LIMIT, number))), refused);
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------
@@ -691,78 +619,6 @@ TEST(Onnx, WhatTheGraphNeedsIsRefusedByName) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
 }
 
-// A model of one tensor `name` of 1,200 bytes, and what stands behind its graph.
-std::string model_of(const std::string &name, const std::string &tail = "") {
-  const std::string tensor =
-      std::string("\x08\xAC\x02\x10\x01", 5) + field(8, name) + field(9, std::string(1200, '\0'));
-  return std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2)) + tail;
-}
-
-// What would be written and not be read is refused before.
-TEST(Onnx, WhatWouldNotBeReadIsNotWritten) {
-  Folder folder;
-  auto with_metadata = [&](const std::string &entries) {
-    std::string header = R"({"__metadata__":{)" + entries + R"(},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
-    spill(folder / "a.safetensors", safetensors(header, "1"));
-    const std::string said = convert(folder / "a.safetensors", folder / "a.onnx");
-    if (said.empty()) {
-      must_open(folder / "a.onnx");
-      std::filesystem::remove(folder / "a.onnx");
-    }
-    return said;
-  };
-  std::string entries = R"("k0":"")";
-  for (int i = 1; i < 4096; i++) entries += R"(,"k)" + std::to_string(i) + R"(":"")";
-  const std::string refused = ": in an ONNX model are read 4096, of 16777152 bytes together";
-  EXPECT_EQ(with_metadata(entries), "");
-  EXPECT_NE(with_metadata(entries + R"(,"more":"")").find("4097 metadata entries of "), std::string::npos);
-  EXPECT_NE(with_metadata(R"("k":")" + std::string(16777152, 'v') + '"').find(refused), std::string::npos);
-  EXPECT_EQ(with_metadata(R"("k":")" + std::string(16777152 - 20, 'v') + '"'), "");
-  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
-  ckpt_convert_options cast = {}, outside = {};
-  cast.casts = &f16;
-  cast.n_casts = 1;
-  outside.external_data = true;
-  spill(folder / "m.onnx", model_of(std::string(4086, 'n')));
-  EXPECT_EQ(convert(folder / "m.onnx", folder / "b.onnx", cast), "");
-  must_open(folder / "b.onnx");
-  spill(folder / "m.onnx", model_of(std::string(4087, 'n')));
-  EXPECT_NE(convert(folder / "m.onnx", folder / "c.onnx", cast).find("its name is too long for ':ckpt-cast' behind it"),
-            std::string::npos);
-  EXPECT_EQ(convert(folder / "m.onnx", folder / "\xff.onnx"), "");
-  EXPECT_NE(convert(folder / "m.onnx", folder / "\xfe.onnx", outside).find("whose name is no UTF-8"),
-            std::string::npos);
-  EXPECT_FALSE(std::filesystem::exists(folder / "\xfe.onnx"));
-}
-
-// A key of metadata has one value, and none is passed off as what the model says of itself.
-TEST(Onnx, KeysOfMetadataAreReadOnce) {
-  Folder folder;
-  auto entry = [](const std::string &key, const std::string &value) {
-    return field(14, field(1, key) + field(2, value));
-  };
-  spill(folder / "m.onnx", model_of("w", entry("onnx.ir_version", "99") + entry("a", "1") + entry("a", "2") +
-                                             entry("onnx.opset.ai.onnx", "99") + entry("onnx.infer", "kept") +
-                                             field(8, std::string("\x10\x05", 2))));
-  ASSERT_EQ(convert(folder / "m.onnx", folder / "m.safetensors"), "");
-  ASSERT_EQ(convert(folder / "m.safetensors", folder / "again.onnx"), "");
-  ASSERT_EQ(convert(folder / "m.onnx", folder / "same.onnx"), "");
-  EXPECT_EQ(slurp(folder / "same.onnx"), slurp(folder / "m.onnx"));
-  IndexPointer index = must_open(folder / "m.onnx");
-  ASSERT_EQ(index->n_notes, 1U);
-  EXPECT_STREQ(index->notes[0].text, "3 of its metadata are not read: the key has another value already");
-  for (const char *name : {"m.onnx", "m.safetensors", "again.onnx"}) {
-    index = must_open(folder / name);
-    EXPECT_EQ(index->n_metadata, 4U) << name;
-    EXPECT_STREQ(ckpt_index_metadata(index.get(), "a"), "1") << name;
-    EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.infer"), "kept") << name;
-    if (name[0] == 'm') {
-      EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.ir_version"), "8") << name;
-      EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.opset.ai.onnx"), "17") << name;
-    }
-  }
-}
-
 // A model of one tensor of n bytes, planned: how many files it takes, and the bytes of the first.
 std::pair<uint32_t, uint64_t> planned(const std::string &path, uint64_t n) {
   std::string header =
@@ -917,37 +773,6 @@ TEST(Onnx, EveryBrokenTensorIsNamed) {
   ckpt_error err = {};
   EXPECT_EQ(open(path, &err), nullptr);
   EXPECT_EQ(text_of(err), reported.empty() ? "" : reported[0]);
-}
-
-// What onnx and ONNX Runtime both read of data outside, though no writer of theirs writes it.
-TEST(Onnx, DataOutsideAreFoundAsOnnxFindsThem) {
-  Folder folder;
-  std::filesystem::create_directory(folder / "sub");
-  spill(folder / "sub/d.bin", "1234");
-  auto read = [&](const std::string &location, const std::string &more) {
-    const std::string tensor = std::string("\x08\x01\x10\x01", 4) + field(8, "w") +
-                               field(13, field(1, "location") + field(2, location)) + more + std::string("\x70\x01", 2);
-    spill(folder / "m.onnx",
-          std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2)));
-    ckpt_error err = {};
-    IndexPointer index = open(folder / "m.onnx", &err);
-    if (index == nullptr) return text_of(err);
-    for (const char *name : {"out.onnx", "again.onnx"})
-      EXPECT_EQ(convert(name[0] == 'o' ? folder / "m.onnx" : folder / "out.onnx", folder / name), "") << location;
-    EXPECT_EQ(slurp(folder / "out.onnx"), slurp(folder / "again.onnx")) << location;
-    EXPECT_EQ(elements(must_open(folder / "out.onnx").get(), &must_open(folder / "out.onnx")->tensors[0]), "1234");
-    for (const char *name : {"out.onnx", "again.onnx"}) std::filesystem::remove(folder / name);
-    return ckpt_source_name(index->source, 1) + (" " + elements(index.get(), &index->tensors[0]));
-  };
-  const std::string found = "sub/d.bin 1234";
-  for (const char *location : {"sub/d.bin", "sub//d.bin", "./sub/d.bin", ".//./sub/././/d.bin"})
-    EXPECT_EQ(read(location, ""), found) << location;
-  EXPECT_EQ(read("sub/d.bin", field(9, "")), found);
-  EXPECT_EQ(read("sub/d.bin", field(13, field(1, "length") + field(2, "0"))), found);
-  for (const char *location :
-       {"/sub/d.bin", "//sub/d.bin", "sub/d.bin/", "sub/d.bin//", "sub/../sub/d.bin", ".//../d.bin"})
-    EXPECT_NE(read(location, "").find("is not one below the checkpoint's folder"), std::string::npos) << location;
-  EXPECT_NE(read("sub/d.bin", field(9, "1")).find("stand both in the model and outside"), std::string::npos);
 }
 
 // A tensor that is broken takes no checksum from the others.

@@ -1,0 +1,53 @@
+// onnx_testing.h - what tests of ONNX share: models by name, conversions, and messages made by hand.
+#ifndef TESTS_FORMATS_ONNX_TESTING_H
+#define TESTS_FORMATS_ONNX_TESTING_H
+
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "formats/onnx.h"
+#include "libckpt/plan.h"
+#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/verify.h"
+#include "libckpt/run.h"
+}
+
+namespace formats_testing {
+
+inline const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/onnx/";
+inline IndexPointer must_open(const std::string &path) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  return index;
+}
+
+// What a conversion says: "" where it is done.
+inline std::string convert(const std::string &input, const std::string &output, ckpt_convert_options options = {}) {
+  ckpt_error err = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  return ckpt_convert(&options, &err) == CKPT_OK ? "" : text_of(err);
+}
+
+// A tensor's elements, through its decoders.
+inline std::string elements(const ckpt_index *index, const ckpt_tensor *tensor) {
+  std::string bytes(tensor->n_bytes, '\0');
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), &err), CKPT_OK)
+      << text_of(err);
+  return bytes;
+}
+
+// A field of bytes of a message made by hand.
+inline std::string field(int number, const std::string &content) {
+  std::string text(1, static_cast<char>(number << 3 | 2));
+  size_t n = content.size();
+  for (; n >= 128; n >>= 7) text += static_cast<char>(n | 128);
+  return text + static_cast<char>(n) + content;
+}
+
+}  // namespace formats_testing
+
+#endif
