@@ -117,12 +117,16 @@ bool ckpt_temporary_is_left(int folder, const char *entry, const char *name) {
   return fd >= 0;
 }
 
-bool ckpt_temporary_is_stage(const char *entry) {
+/* How many bytes of an output's name stand in a temporary name of this kind; 0 for another entry. */
+static size_t named_bytes(const char *entry, ckpt_temporary kind) {
   size_t n = strlen(entry);
-  if (entry[0] != '.' || n <= 1 + N_MARK + N_RANDOM) return false;
+  if (entry[0] != '.' || n <= 1 + N_MARK + N_RANDOM) return 0;
   const char *mark = entry + n - N_RANDOM - N_MARK;
-  return strncmp(mark, marks[CKPT_TEMPORARY_NEW], N_MARK) == 0 && strspn(mark + N_MARK, LETTERS) == N_RANDOM;
+  bool is_named = strncmp(mark, marks[kind], N_MARK) == 0 && strspn(mark + N_MARK, LETTERS) == N_RANDOM;
+  return is_named ? (size_t)(mark - entry) - 1 : 0;
 }
+
+bool ckpt_temporary_is_stage(const char *entry) { return named_bytes(entry, CKPT_TEMPORARY_NEW) != 0; }
 
 bool ckpt_temporary_is_of(const char *path, const char *entry) {
   char *real = realpath(path, NULL);
@@ -264,4 +268,13 @@ ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err) {
                    "is not there: a run that was replacing it was interrupted, and the old one is at '%s' beside it "
                    "(rename it back, or write it anew)",
                    olds[0]);
+}
+
+ckpt_status ckpt_temporary_explain_entry(const char *folder, const char *entry, ckpt_error *err) {
+  char path[PATH_MAX];
+  struct stat st;
+  const size_t n = named_bytes(entry, CKPT_TEMPORARY_OLD);
+  if (n == 0 || (size_t)snprintf(path, sizeof path, "%s/%.*s", folder, (int)n, entry + 1) >= sizeof path)
+    return CKPT_OK;
+  return lstat(path, &st) == 0 ? CKPT_OK : ckpt_temporary_explain(path, err);
 }

@@ -64,4 +64,7 @@ bool ckpt_temporary_has_old(int folder, const char *name);
 /* For a path that does not exist: ENOTFOUND when an interrupted replacement left the old one beside it. */
 ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err);
 
+/* The same for what an entry of a folder was, where that is an old output and nothing stands at its name. */
+ckpt_status ckpt_temporary_explain_entry(const char *folder, const char *entry, ckpt_error *err);
+
 #endif

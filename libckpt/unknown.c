@@ -177,15 +177,18 @@ ckpt_status ckpt_refuse_folder(const ckpt_probe *probe, ckpt_error *err) {
   size_t n_looked_at = 0;
   const char *remedy = NULL, *staged = NULL;
   bool is_own = false;
+  for (size_t i = 0; i < probe->n_entries; i++)
+    CKPT_TRY(ckpt_temporary_explain_entry(probe->path, probe->entries[i].name, err));
   CKPT_TRY(ckpt_root_open(&root, probe->path, err));
   for (size_t i = 0; i < probe->n_entries; i++) {
     const ckpt_entry *entry = &probe->entries[i];
+    const bool is_stage = ckpt_temporary_is_stage(entry->name);
     if (entry->name[0] != '.') add(&names, entry->name, NULL);
-    if (entry->is_folder && ckpt_temporary_is_stage(entry->name) && !is_own) {
+    if (entry->is_folder && is_stage && !is_own) {
       staged = entry->name;
       is_own = ckpt_temporary_is_of(probe->path, staged);
     }
-    if (entry->is_file && n_looked_at++ < MAX_LOOKED_AT) look_at(&root, entry, &weights, &remedy);
+    if (entry->is_file && !is_stage && n_looked_at++ < MAX_LOOKED_AT) look_at(&root, entry, &weights, &remedy);
   }
   ckpt_status status = CKPT_OK;
   for (size_t i = 0; i < probe->n_entries && weights.n == 0 && status == CKPT_OK; i++)

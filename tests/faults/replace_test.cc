@@ -153,6 +153,27 @@ TEST(Replace, AModelIsNeverThereWithTheDataOfAnother) {
   }
 }
 
+// What a run wrote or put aside is no model of the folder: opening that says what opening the model does.
+TEST(Replace, TheFolderSaysWhatTheMissingModelDoes) {
+  const std::string onnx = "\x08\x07\x12\x01x\x1a";
+  Folder folder;
+  folder.write("m.onnx.data", "new");
+  folder.write(".m.onnx.ckpt-tmp.abcdef", onnx);
+  auto open = [&](const std::string &path) {
+    ckpt_index *index = nullptr;
+    Error err;
+    EXPECT_NE(ckpt_open(&index, path.c_str(), nullptr, err), CKPT_OK);
+    ckpt_index_free(index);
+    return err.text();
+  };
+  EXPECT_NE(open(folder.path()).find("holds no checkpoint of a known format (m.onnx.data)"), std::string::npos)
+      << open(folder.path());
+  folder.write(".m.onnx.ckpt-old.abcdef", onnx);
+  folder.write(".m.onnx.data.ckpt-old.abcdef", "old");
+  EXPECT_NE(open(folder.path()).find("(rename both back, or write it anew)"), std::string::npos) << open(folder.path());
+  EXPECT_EQ(open(folder.path()), open(folder / "m.onnx"));
+}
+
 // Another run that publishes its pair while this one renames waits until both of this one are there, or comes first.
 TEST(Replace, TwoRunsThatPublishAtOnceLeaveThePairOfOne) {
   for (bool forces : {true, false})
