@@ -30,6 +30,44 @@ static ckpt_status make_second(pair *p, const char *name, ckpt_error *err) {
   return ckpt_sink_path(&p->sinks[1], p->second, false, p->force, err);
 }
 
+static const char *name_of(const pair *p, int i) { return ckpt_path_name(i == 0 ? p->path : p->second); }
+
+/* The other's name; where this output has none, that of a former one's data, as temporary.c says where they are. */
+static const char *name_beside(const pair *p, char made[PATH_MAX]) {
+  if (p->second != NULL) return name_of(p, 1);
+  snprintf(made, PATH_MAX, "%s.data", name_of(p, 0));
+  return made;
+}
+
+static ckpt_status open_folder(const pair *p, int *out, ckpt_error *err) {
+  const int n_folder = (int)(ckpt_path_name(p->path) - p->path);
+  char *folder = NULL;
+  if (asprintf(&folder, "%.*s", n_folder, p->path) < 0) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  *out = open(n_folder == 0 ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  free(folder);
+  return *out >= 0 ? CKPT_OK : ckpt_fail_errno(err, p->path, "the folder above cannot be used");
+}
+
+/* The file's come first. */
+static void add_found(ckpt_leftovers *found, const ckpt_leftovers *more) {
+  if (more == NULL) return;
+  if (found->n_removed == 0) memcpy(found->first, more->first, sizeof found->first);
+  found->n_removed += more->n_removed;
+  found->n_bytes += more->n_bytes;
+  memcpy(found->kept_old[0] == '\0' ? found->kept_old : found->kept_beside, more->kept_old, sizeof found->kept_old);
+}
+
+/* Removes what runs with data left of theirs, where this one has none. */
+static void clean_beside(pair *p) {
+  char made[PATH_MAX];
+  ckpt_leftovers found = {0};
+  int folder;
+  if (open_folder(p, &folder, NULL) != CKPT_OK) return;
+  ckpt_temporary_clean(folder, name_beside(p, made), false, &found);
+  close(folder);
+  add_found(&p->found, &found);
+}
+
 /* Opens both. While there is no file at its own name, old data are those of an old one that is put aside. */
 static ckpt_status open_both(pair *p, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
   struct stat st;
@@ -47,8 +85,11 @@ static ckpt_status pair_open(void *ctx, const ckpt_sink_file *files, uint32_t n_
   if (n_files == 0 || n_files > 2 || files[0].name != NULL || (n_files == 2 && files[1].name == NULL))
     return ckpt_fail(err, CKPT_EINTERNAL, p->path, NULL, "%u files for one and another", n_files);
   ckpt_status status = open_both(p, files, n_files, err);
-  const ckpt_leftovers *first = ckpt_sink_leftovers(p->sinks[0]);
-  if (first != NULL) p->found = *first;
+  add_found(&p->found, ckpt_sink_leftovers(p->sinks[0]));
+  if (p->sinks[1] != NULL)
+    add_found(&p->found, ckpt_sink_leftovers(p->sinks[1]));
+  else if (status == CKPT_OK)
+    clean_beside(p);
   return status;
 }
 
@@ -93,8 +134,6 @@ typedef struct aside {
   int folder;
   char names[2][NAME_MAX + 1]; /* that they have now; "": there is none */
 } aside;
-
-static const char *name_of(const pair *p, int i) { return ckpt_path_name(i == 0 ? p->path : p->second); }
 
 static ckpt_status put_aside(aside *old, const pair *p, int i, ckpt_error *err) {
   char name[NAME_MAX + 1];
@@ -155,20 +194,10 @@ static ckpt_status replace_both(const pair *p, int folder, ckpt_error *err) {
 
 /* What interrupted runs had put aside has no use any more. */
 static void clean_old(pair *p, int folder) {
-  char beside[PATH_MAX];
-  p->found.kept_old[0] = '\0';
+  char made[PATH_MAX];
+  p->found.kept_old[0] = p->found.kept_beside[0] = '\0';
   ckpt_temporary_clean_for(folder, name_of(p, 0), name_of(p, 0), &p->found);
-  snprintf(beside, sizeof beside, "%s.data", name_of(p, 0)); /* as temporary.c says where it is */
-  ckpt_temporary_clean_for(folder, beside, name_of(p, 0), &p->found);
-}
-
-static ckpt_status open_folder(const pair *p, int *out, ckpt_error *err) {
-  const int n_folder = (int)(ckpt_path_name(p->path) - p->path);
-  char *folder = NULL;
-  if (asprintf(&folder, "%.*s", n_folder, p->path) < 0) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  *out = open(n_folder == 0 ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  free(folder);
-  return *out >= 0 ? CKPT_OK : ckpt_fail_errno(err, p->path, "the folder above cannot be used");
+  ckpt_temporary_clean_for(folder, name_beside(p, made), name_of(p, 0), &p->found);
 }
 
 /* Alone in the folder: of two runs at once, one has both its files there before the other moves any. */

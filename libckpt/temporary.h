@@ -17,9 +17,10 @@ typedef enum ckpt_temporary { CKPT_TEMPORARY_NEW, CKPT_TEMPORARY_OLD } ckpt_temp
 /* What a run found. */
 typedef struct ckpt_leftovers {
   uint32_t n_removed;
-  uint64_t n_bytes;            /* of files, removed */
-  char first[NAME_MAX + 1];    /* name of the first that was removed */
-  char kept_old[NAME_MAX + 1]; /* an old output that stands for a missing one; "" for none */
+  uint64_t n_bytes;               /* of files, removed */
+  char first[NAME_MAX + 1];       /* name of the first that was removed */
+  char kept_old[NAME_MAX + 1];    /* an old output that stands for a missing one; "" for none */
+  char kept_beside[NAME_MAX + 1]; /* the old data of that (sink_beside.h); "" for none */
 } ckpt_leftovers;
 
 /* A temporary name for name, which is cut to fit. */

@@ -600,7 +600,12 @@ static void say_leftovers(const job *j, const ckpt_leftovers *found) {
   else if (found->n_removed > 1)
     ckpt_report_note(j->args, "removed what interrupted runs left: %s and %u more (%s)", found->first,
                      found->n_removed - 1, ckpt_text_size(found->n_bytes, size));
-  if (found->kept_old[0] != '\0')
+  if (found->kept_beside[0] != '\0')
+    ckpt_report_note(j->args,
+                     "the output that an interrupted run was replacing still is at %s, and its data at %s (the next "
+                     "--force removes both)",
+                     found->kept_old, found->kept_beside);
+  else if (found->kept_old[0] != '\0')
     ckpt_report_note(j->args,
                      "the output that an interrupted run was replacing still is at %s (the next --force removes it)",
                      found->kept_old);

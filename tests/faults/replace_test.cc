@@ -230,6 +230,30 @@ TEST(Replace, TheRunAfterAKillKeepsTheOldPair) {
   }
 }
 
+// What is kept of a pair is both, and what was left of data goes with what was left of the model, without data as well.
+TEST(Replace, WhatIsLeftOfDataIsSaid) {
+  for (uint32_t n_files : {1U, 2U}) {
+    Folder folder;
+    Error err;
+    for (const char *name : {".m.onnx.ckpt-old.aaaaaa", ".m.onnx.data.ckpt-old.bbbbbb", ".m.onnx.ckpt-tmp.cccccc",
+                             ".m.onnx.data.ckpt-tmp.dddddd"})
+      folder.write(name, "left");
+    ckpt_sink *sink = nullptr;
+    const ckpt_sink_file files[] = {{nullptr, 0}, {"m.onnx.data", 0}};
+    ASSERT_EQ(ckpt_sink_beside(&sink, (folder / "m.onnx").c_str(), false, err), CKPT_OK) << err.text();
+    ASSERT_EQ(ckpt_sink_open(sink, files, n_files, err), CKPT_OK) << err.text();
+    const ckpt_leftovers *found = ckpt_sink_leftovers(sink);
+    EXPECT_EQ(found->n_removed, 2U);
+    EXPECT_EQ(found->n_bytes, 8U);
+    EXPECT_STREQ(found->first, ".m.onnx.ckpt-tmp.cccccc");
+    EXPECT_STREQ(found->kept_old, ".m.onnx.ckpt-old.aaaaaa");
+    EXPECT_STREQ(found->kept_beside, ".m.onnx.data.ckpt-old.bbbbbb");
+    EXPECT_EQ(ckpt_sink_commit(&sink, 1, err), CKPT_OK) << err.text();
+    ckpt_sink_free(sink);
+    EXPECT_EQ(folder.tree().size(), 2U + n_files);
+  }
+}
+
 // Killed before the old pair is removed: that has no use any more, whatever comes next.
 TEST(Replace, AnOldPairBesideTheNewOneGoes) {
   for (bool is_pair : {true, false}) {
