@@ -187,8 +187,8 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
     CKPT_TRY(check_ranks(j, output, err));
   }
   if ((j->options.external_data || j->options.link) && !has_graph)
-    return ckpt_args_fail(j->args, err, "--%s: %s is no ONNX model", j->options.link ? "link" : "external-data",
-                          j->plan->outputs[0].path);
+    return ckpt_args_fail(j->args, err, "--%s: %s is no ONNX model%s", j->options.link ? "link" : "external-data",
+                          j->plan->outputs[0].path, has_folder ? ", but a folder" : "");
   if (j->options.external_data && j->options.link)
     return ckpt_args_fail(j->args, err, "--link with --external-data: linked data stand outside already");
   if (j->writing->shard_size != 0 && !has_folder)

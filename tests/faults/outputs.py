@@ -162,6 +162,8 @@ def check_places(base):
             ("to-file", 1, "exists and is no folder"), ("to-nothing", 1, "exists and is no folder"),
             ("to-inner", 1, "not empty")):
         check("-o " + output, ckpt("convert", LLAMA, "-o", os.path.join(base, output)), status, *texts)
+    for option in ("--external-data", "--link"):
+        check(option, ckpt("convert", LLAMA, "-o", os.path.join(base, "empty"), option), 2, "no ONNX model, but a folder")
     os.remove(os.path.join(base, "to-file.safetensors"))
     for link in ("file", "nowhere"):
         os.symlink(link, os.path.join(base, "l.safetensors"))
@@ -277,6 +279,20 @@ def check_interrupted(base):
         check("the next --force", ckpt("convert", LLAMA, "-o", out, "--force"), 0, "removed what")
         expect("nothing is left", os.listdir(base) == ["o"], os.listdir(base))
         shutil.rmtree(out)
+
+
+def check_interrupted_pair(base):
+    """A model and its data: what is kept of them is named, until the next --force."""
+    out = os.path.join(base, "m.onnx")
+    old = [".m.onnx.ckpt-old.abcde2", ".m.onnx.data.ckpt-old.abcde3"]
+    for name in old + [".m.onnx.data.ckpt-tmp.abcde4"]:
+        write(os.path.join(base, name))
+    check("the folder", ckpt("ls", base), 1, out + ": is not there", *old)
+    check("no --force", ckpt("convert", LLAMA, "-o", out), 0, "removed what an interrupted run left: .m.onnx.data.ckpt-tmp",
+          "at %s, and its data at %s (the next --force removes both)" % tuple(old))
+    check("the next --force", ckpt("convert", LLAMA, "-o", out, "--force"), 0, "removed what interrupted runs left")
+    expect("nothing is left", os.listdir(base) == ["m.onnx"], os.listdir(base))
+    os.remove(out)
 
 
 def check_half_published(base):
@@ -483,7 +499,7 @@ def disk_main(base):
 
 def main():
     for part in (check_former, check_kinds, check_places, check_folder_links, check_concurrency, check_interrupted,
-                 check_half_published, check_changing, check_changing_proofs, check_disk):
+                 check_interrupted_pair, check_half_published, check_changing, check_changing_proofs, check_disk):
         with tempfile.TemporaryDirectory(prefix="ckpt-outputs-") as base:
             started = time.monotonic()
             part(base)
