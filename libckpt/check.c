@@ -15,6 +15,7 @@
 #include "grow.h"
 #include "lower.h"
 #include "options.h"
+#include "output.h"
 #include "text.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
@@ -315,6 +316,10 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
     if (plan->outputs[i].by_segment) status = prepare_segments(plan, &batcher, &plan->outputs[i], err);
   if (status == CKPT_OK) status = ckpt_plan_tiles(plan, err);
   ckpt_batcher_end(&batcher);
+  for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
+    const uint64_t n_bytes = ckpt_output_side_bytes(plan, &plan->outputs[i]);
+    plan->n_bytes_read += n_bytes, plan->n_bytes_fetched += n_bytes;
+  }
   plan->is_checked = status == CKPT_OK;
   return status;
 }

@@ -93,22 +93,42 @@ ckpt_source *ckpt_output_side_source(const ckpt_output *output, const ckpt_side_
   return output->carried == NULL ? NULL : output->carried->source;
 }
 
-static ckpt_status copy_side_file(ckpt_output *output, uint32_t file, const ckpt_segment *segment, uint8_t *window,
-                                  ckpt_hasher *hasher, ckpt_error *err) {
+/* What it takes to copy side files. */
+typedef struct side_copier {
+  uint8_t *window;
+  ckpt_hasher *hasher; /* NULL: their sums are not wanted */
+  ckpt_side_progress *progress;
+  void *arg;
+} side_copier;
+
+static ckpt_status copy_side_file(const side_copier *c, ckpt_output *output, uint32_t file, const ckpt_segment *segment,
+                                  ckpt_error *err) {
   const ckpt_side_file *side = segment->side;
-  if (hasher == NULL && output->layout.files[file].is_cloned) return CKPT_OK;
-  if (hasher != NULL) CKPT_TRY(ckpt_hasher_begin(hasher, err));
+  if (c->hasher == NULL && output->layout.files[file].is_cloned) return c->progress(c->arg, side->n_bytes, err);
+  if (c->hasher != NULL) CKPT_TRY(ckpt_hasher_begin(c->hasher, err));
   ckpt_source *source = ckpt_output_side_source(output, side);
   if (side->text == NULL && source == NULL)
     return ckpt_fail(err, CKPT_EINTERNAL, side->name, NULL, "a side file of no source");
   for (uint64_t at = 0; at < side->n_bytes;) {
     size_t n = side->n_bytes - at < CKPT_WINDOW_BYTES ? (size_t)(side->n_bytes - at) : CKPT_WINDOW_BYTES;
-    if (side->text == NULL) CKPT_TRY(ckpt_source_read(source, side->file, at, window, n, err));
-    const void *bytes = side->text != NULL ? (const void *)(side->text + at) : window;
-    CKPT_TRY(put_side_bytes(output, file, segment->offset + at, bytes, n, hasher, err));
+    if (side->text == NULL) CKPT_TRY(ckpt_source_read(source, side->file, at, c->window, n, err));
+    const void *bytes = side->text != NULL ? (const void *)(side->text + at) : c->window;
+    CKPT_TRY(put_side_bytes(output, file, segment->offset + at, bytes, n, c->hasher, err));
+    if (side->text == NULL) CKPT_TRY(c->progress(c->arg, n, err));
     at += n;
   }
-  return hasher == NULL ? CKPT_OK : ckpt_hasher_end(hasher, output->layout.files[file].sha256, err);
+  return c->hasher == NULL ? CKPT_OK : ckpt_hasher_end(c->hasher, output->layout.files[file].sha256, err);
+}
+
+uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output) {
+  uint64_t n_bytes = 0;
+  for (uint32_t f = 0; f < output->layout.n_files; f++) {
+    const ckpt_layout_file *file = &output->layout.files[f];
+    for (uint32_t s = 0; s < file->n_segments && ckpt_plan_writes(plan, file); s++)
+      if (file->segments[s].kind == CKPT_SEGMENT_SIDE_FILE && file->segments[s].side->text == NULL)
+        n_bytes += file->segments[s].n_bytes;
+  }
+  return n_bytes;
 }
 
 /* Prints a segment to its place, or only measures it where another rank writes the file. */
@@ -125,7 +145,7 @@ static ckpt_status print_segment(const ckpt_output *output, uint32_t file, ckpt_
 }
 
 /* Literals and side files of every file whose places are known; lanes print their own. */
-static ckpt_status print_literals(const ckpt_plan *plan, ckpt_output *output, uint8_t *window, ckpt_hasher *hasher,
+static ckpt_status print_literals(const ckpt_plan *plan, ckpt_output *output, const side_copier *copier,
                                   ckpt_error *err) {
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     ckpt_layout_file *file = &output->layout.files[f];
@@ -134,23 +154,24 @@ static ckpt_status print_literals(const ckpt_plan *plan, ckpt_output *output, ui
     for (uint32_t s = 0; s < file->n_segments; s++) {
       ckpt_segment *segment = &file->segments[s];
       if (segment->kind == CKPT_SEGMENT_LITERAL && segment->offset != CKPT_SIZE_UNKNOWN)
-        CKPT_TRY(print_segment(output, f, segment, true, window, err));
-      if (segment->kind == CKPT_SEGMENT_SIDE_FILE) CKPT_TRY(copy_side_file(output, f, segment, window, hasher, err));
+        CKPT_TRY(print_segment(output, f, segment, true, copier->window, err));
+      if (segment->kind == CKPT_SEGMENT_SIDE_FILE) CKPT_TRY(copy_side_file(copier, output, f, segment, err));
     }
   }
   return CKPT_OK;
 }
 
-ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_error *err) {
-  ckpt_hasher *hasher = NULL;
-  if (plan->wants_side_sums) CKPT_TRY(ckpt_hasher_new(&hasher, err));
+ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_side_progress *progress, void *arg,
+                               ckpt_error *err) {
+  side_copier copier = {.window = window, .progress = progress, .arg = arg};
+  if (plan->wants_side_sums) CKPT_TRY(ckpt_hasher_new(&copier.hasher, err));
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     status = ckpt_clone_files(plan, &plan->outputs[i], err);
-    if (status == CKPT_OK) status = print_literals(plan, &plan->outputs[i], window, hasher, err);
+    if (status == CKPT_OK) status = print_literals(plan, &plan->outputs[i], &copier, err);
     if (status != CKPT_OK) (void)ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
   }
-  ckpt_hasher_free(hasher);
+  ckpt_hasher_free(copier.hasher);
   return status;
 }
 

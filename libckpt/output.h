@@ -13,9 +13,16 @@ ckpt_source *ckpt_output_side_source(const ckpt_output *output, const ckpt_side_
 /* Opens every output: on rank 0 their sinks make what is written to, on the others they join it. */
 ckpt_status ckpt_outputs_open(ckpt_plan *plan, const ckpt_group *group, ckpt_error *err);
 
+/* Told of bytes of side files that are copied, or need not be; what it returns ends that where it is no success. */
+typedef ckpt_status ckpt_side_progress(void *arg, uint64_t n_bytes, ckpt_error *err);
+
 /* Clones files that equal an input's; prints literals and side files whose places are known. window has
  * CKPT_WINDOW_BYTES. */
-ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_error *err);
+ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_side_progress *progress, void *arg,
+                               ckpt_error *err);
+
+/* Bytes of side files that ckpt_outputs_begin reads for an output. */
+uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output);
 
 /* After the tiles: exchanges offsets, sizes and checksums of segments and what casts did to values, and refuses the run
  * where values overflowed (EVALUE). */

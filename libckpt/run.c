@@ -146,7 +146,7 @@ static ckpt_status reduce(worker *w, const ckpt_piece *piece, const uint8_t *par
   return status;
 }
 
-static void finish_tile(run *r, uint64_t n_read) {
+static void finish_bytes(run *r, uint64_t n_read) {
   pthread_mutex_lock(&r->mutex);
   r->n_bytes_done += n_read;
   if (r->options != NULL && r->options->progress != NULL)
@@ -242,7 +242,7 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
   CKPT_TRY(ckpt_row_digests_flush(&r->digests, &w->queue, err));
   if (r->trace != NULL)
     ckpt_trace_tile(r->trace, number, w->tile.n_bytes_read, n_written, n_used, ckpt_trace_now() - started);
-  finish_tile(r, n_done);
+  finish_bytes(r, n_done);
   return CKPT_OK;
 }
 
@@ -386,8 +386,14 @@ static ckpt_status check_sources(const ckpt_plan *plan, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static ckpt_status finish_side_bytes(void *arg, uint64_t n_bytes, ckpt_error *err) {
+  run *r = arg;
+  finish_bytes(r, n_bytes);
+  return check_cancel(r, err);
+}
+
 static ckpt_status tiles_phase(run *r, ckpt_error *err) {
-  CKPT_TRY(ckpt_outputs_begin(r->plan, r->window, err));
+  CKPT_TRY(ckpt_outputs_begin(r->plan, r->window, finish_side_bytes, r, err));
   CKPT_TRY(run_tiles(r, err));
   CKPT_TRY(check_sources(r->plan, err));
   for (uint32_t i = 0; i < r->plan->n_outputs; i++) CKPT_TRY(write_empty_lanes(r->plan, &r->plan->outputs[i], err));

@@ -87,6 +87,46 @@ class Convert : public testing::Test {
   ckpt_error err_ = {};
 };
 
+// A side file may be larger than the weights: what is read of it is told and counted, and between its parts it is
+// looked whether to go on.
+TEST_F(Convert, SideFilesAreReadAsAllElseIs) {
+  struct Meter {
+    volatile int cancel = 0;
+    uint64_t n_after = 0, n_read = 0, n_total = 0, cancel_at = 0;  // n_after: calls since it was cancelled
+    static void Take(void *arg, uint64_t n_read, uint64_t n_total) {
+      Meter *m = static_cast<Meter *>(arg);
+      m->n_read = n_read, m->n_total = n_total;
+      m->n_after += m->cancel != 0;
+      if (m->cancel_at != 0 && n_read >= m->cancel_at) m->cancel = 1;
+    }
+  };
+  fs::copy(kLlama, Path("in"), fs::copy_options::recursive);
+  const uint64_t n_side = 1 << 20;
+  std::ofstream(Path("in/tokenizer.model")) << std::string(n_side, 't');
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  run.progress = Meter::Take;
+  options_.run = &run;
+  options_.to = "hf";
+  for (uint64_t cancel_at : {UINT64_C(0), n_side / 4}) {
+    Meter meter;
+    meter.cancel_at = cancel_at;
+    run.progress_arg = &meter;
+    run.cancel = &meter.cancel;
+    const ckpt_status status = Run(Path("in"), Path("out"));
+    EXPECT_GT(meter.n_total, n_side);
+    if (cancel_at == 0) {
+      EXPECT_EQ(status, CKPT_OK) << err_.message;
+      EXPECT_EQ(meter.n_read, meter.n_total);
+      fs::remove_all(Path("out"));
+    } else {
+      EXPECT_EQ(status, CKPT_ECANCELED);
+      EXPECT_EQ(meter.n_after, 0u);
+      EXPECT_FALSE(fs::exists(Path("out")));
+    }
+  }
+}
+
 // ---- digests --------------------------------------------------------------------------------------------------
 
 TEST_F(Convert, TheDigestIsWhatAReaderFinds) {
