@@ -18,16 +18,23 @@
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz234567"
 static const char *const marks[] = {".ckpt-tmp.", ".ckpt-old."};
-enum { N_MARK = 10, N_RANDOM = 6, MAX_DEPTH = 32 };
+enum { N_MARK = 10, N_RANDOM = 6, N_HASH = 17, MAX_DEPTH = 32 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
 
-/* How many bytes of name a temporary name has room for; never half a UTF-8 character. */
-static size_t room_for(const char *name) {
-  size_t n = strlen(name), room = NAME_MAX - 1 - N_MARK - N_RANDOM;
-  if (n > room)
-    for (n = room; n > 0 && ((uint8_t)name[n] & 0xC0) == 0x80;) n--;
-  return n;
+/* What a temporary name has of name: all of it where there is room, else its beginning (never half a UTF-8 character)
+ * and a hash (FNV-1a) of the whole, so that those of two outputs differ. */
+static void stem_of(char out[NAME_MAX + 1], const char *name) {
+  const size_t room = NAME_MAX - 1 - N_MARK - N_RANDOM;
+  size_t n = strlen(name);
+  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  if (n <= room) {
+    memcpy(out, name, n + 1);
+    return;
+  }
+  for (size_t i = 0; i < n; i++) hash = (hash ^ (uint8_t)name[i]) * UINT64_C(0x100000001b3);
+  for (n = room - N_HASH; n > 0 && ((uint8_t)name[n] & 0xC0) == 0x80;) n--;
+  snprintf(out, NAME_MAX + 1, "%.*s~%016llx", (int)n, name, (unsigned long long)hash);
 }
 
 ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_temporary kind, ckpt_error *err) {
@@ -37,15 +44,19 @@ ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_t
     n_random = getrandom(random, sizeof random, 0);
   } while (n_random < 0 && errno == EINTR);
   if (n_random != (ssize_t)sizeof random) return ckpt_fail_errno(err, name, "no random bytes for a temporary name");
-  int at = snprintf(out, NAME_MAX + 1, ".%.*s%s", (int)room_for(name), name, marks[kind]);
+  char stem[NAME_MAX + 1];
+  stem_of(stem, name);
+  int at = snprintf(out, NAME_MAX + 1, ".%s%s", stem, marks[kind]);
   for (int i = 0; i < N_RANDOM; i++) out[at + i] = LETTERS[random[i] % 32];
   out[at + N_RANDOM] = '\0';
   return CKPT_OK;
 }
 
 static bool is_name(const char *entry, const char *name, ckpt_temporary kind) {
-  size_t n = room_for(name);
-  if (entry[0] != '.' || strncmp(entry + 1, name, n) != 0 || strncmp(entry + 1 + n, marks[kind], N_MARK) != 0)
+  char stem[NAME_MAX + 1];
+  stem_of(stem, name);
+  const size_t n = strlen(stem);
+  if (entry[0] != '.' || strncmp(entry + 1, stem, n) != 0 || strncmp(entry + 1 + n, marks[kind], N_MARK) != 0)
     return false;
   entry += 1 + n + N_MARK;
   return strspn(entry, LETTERS) == N_RANDOM && entry[N_RANDOM] == '\0';

@@ -23,7 +23,7 @@ typedef struct ckpt_leftovers {
   char kept_beside[NAME_MAX + 1]; /* the old data of that (sink_beside.h); "" for none */
 } ckpt_leftovers;
 
-/* A temporary name for name, which is cut to fit. */
+/* A temporary name for name; what is too long for that is cut, and made distinct by a hash. */
 ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_temporary kind, ckpt_error *err);
 
 /* Keeps others from cleaning folder until the returned descriptor is closed: between making something in it and holding

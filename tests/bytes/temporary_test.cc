@@ -61,6 +61,19 @@ TEST(Temporary, NamesAreRecognisedExactly) {
   EXPECT_EQ(folder.tree(), before);
 }
 
+// Of long names that begin alike, none takes the other's only copy for a leftover of its own.
+TEST(Temporary, LongNamesAreToldApart) {
+  const std::string one = std::string(240, 'n') + "1", other = std::string(240, 'n') + "2";
+  Folder folder;
+  char made[NAME_MAX + 1];
+  ASSERT_EQ(ckpt_temporary_name(made, one.c_str(), CKPT_TEMPORARY_OLD, nullptr), CKPT_OK);
+  folder.write(made, "x");
+  folder.write(other, "y");
+  EXPECT_FALSE(ckpt_temporary_has_old(Opened(folder.path()), other.c_str()));
+  EXPECT_EQ(clean(folder, other).n_removed, 0u);
+  EXPECT_STREQ(clean(folder, one).kept_old, made);
+}
+
 TEST(Temporary, SaysWhatItRemoved) {
   Folder folder;
   folder.write(".m.ckpt-tmp.aaaaaa/sub/x", "12345");
