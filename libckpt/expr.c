@@ -8,6 +8,23 @@
 
 typedef unsigned long long ull;
 
+static ckpt_status measure(ckpt_expr *node, ckpt_error *err) {
+  const ckpt_dtype_row *dtype = ckpt_dtype_get((ckpt_dtype)node->dtype);
+  node->n_elements = 1;
+  for (uint32_t axis = 0; axis < node->rank; axis++)
+    if (!ckpt_mul_u64(node->n_elements, node->shape[axis], &node->n_elements))
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                       "the axes of a result, multiplied in order, pass 2^64 elements (%llu times the %llu of axis %u)",
+                       (ull)node->n_elements, (ull)node->shape[axis], axis);
+  if (node->n_elements % dtype->block_elements != 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a result of %llu elements is no whole number of blocks of %s (%u)",
+                     (ull)node->n_elements, dtype->name, dtype->block_elements);
+  if (!ckpt_dtype_bytes((ckpt_dtype)node->dtype, node->n_elements, &node->n_bytes) || node->n_bytes > INT64_MAX)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a result of %llu elements of %s is larger than 2^63 bytes",
+                     (ull)node->n_elements, dtype->name);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype, uint32_t rank,
                           const uint64_t *shape, uint32_t n_args, ckpt_error *err) {
   if (rank > CKPT_MAX_RANK) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%u axes (at most %d)", rank, CKPT_MAX_RANK);
@@ -27,11 +44,7 @@ ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op,
     node->args = ckpt_arena_array(arena, n_args, sizeof *node->args);
     CKPT_TRY_ALLOC(node->args, err);
   }
-  if (!ckpt_product_u64(shape, rank, &node->n_elements) || !ckpt_dtype_bytes(dtype, node->n_elements, &node->n_bytes) ||
-      node->n_bytes > INT64_MAX)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
-                     "a result of %llu elements is no whole number of %s blocks, or too large", (ull)node->n_elements,
-                     ckpt_dtype_name(dtype));
+  CKPT_TRY(measure(node, err));
   *out = node;
   return CKPT_OK;
 }
@@ -53,10 +66,14 @@ ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *i
   return CKPT_OK;
 }
 
+ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err) {
+  if (dtype > CKPT_DTYPE_NONE && dtype < CKPT_N_DTYPES) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "dtype number %d", (int)dtype);
+}
+
 ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
                              const void *data, ckpt_error *err) {
-  if (dtype <= CKPT_DTYPE_NONE || dtype >= CKPT_N_DTYPES)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "dtype number %d", (int)dtype);
+  CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
   if (data == NULL && (*out)->n_bytes != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "no memory is given for a tensor of %llu bytes",
@@ -66,6 +83,7 @@ ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype,
 }
 
 ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
   if (x->dtype == dtype) {
     *out = x;
     return CKPT_OK;

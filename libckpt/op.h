@@ -96,6 +96,9 @@ struct ckpt_expr {
 #include "ops.def"
 #undef CKPT_OP
 
+/* EINVAL for what is no dtype at all. */
+ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err);
+
 /* A new node in the plan's arena with room for n_args; shape is copied. n_elements and n_bytes follow from it.
  * Fails with EINVAL (rank, blocks, overflow) or ENOMEM. */
 ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype, uint32_t rank,

@@ -243,6 +243,8 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
 }
 
 ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr, ckpt_error *err) {
+  if (sink == CKPT_NO_SINK) /* ours alone: it would be written nowhere */
+    return ckpt_fail(err, CKPT_EINVAL, NULL, name, "the plan has no output number %u", sink);
   return ckpt_plan_add_like(plan, sink, name, expr, NULL, NULL, err);
 }
 

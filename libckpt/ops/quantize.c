@@ -86,6 +86,7 @@ const ckpt_op ckpt_op_dequantize = {
 
 ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_expr *importance,
                                ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
   const ckpt_dtype_row *type = ckpt_dtype_get(dtype);
   uint64_t n_per_row = x->rank == 0 ? 1 : x->shape[x->rank - 1];
   if (!ckpt_backend_reference.can_quantize(dtype, true))

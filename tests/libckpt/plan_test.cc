@@ -55,6 +55,41 @@ TEST_F(Plan, BuildersRefuseWhatHasNoShape) {
   EXPECT_EQ(ckpt_expr_concat(&out, plan_, pair, 2, 1, nullptr), CKPT_OK);
   EXPECT_EQ(ckpt_expr_apply(&out, plan_, &add, CKPT_F32, pair, 2, nullptr, nullptr), CKPT_EINVAL);
   EXPECT_EQ(ckpt_expr_cast(&out, plan_, x_, CKPT_I32, nullptr), CKPT_EUNSUPPORTED);
+  for (int number : {-1, 0, static_cast<int>(CKPT_N_DTYPES), 1000}) {
+    EXPECT_EQ(ckpt_expr_cast(&out, plan_, x_, static_cast<ckpt_dtype>(number), nullptr), CKPT_EINVAL);
+    EXPECT_EQ(ckpt_expr_quantize(&out, plan_, x_, static_cast<ckpt_dtype>(number), nullptr, nullptr), CKPT_EINVAL);
+  }
+}
+
+TEST_F(Plan, WhatIsTooLargeIsSaidInItsNumbers) {
+  const uint64_t wide[] = {UINT64_C(1) << 62, 4}, odd[] = {3, 33}, large[] = {UINT64_C(1) << 62},
+                 empty[] = {0, UINT64_C(1) << 62, 4};
+  const uint32_t order[] = {1, 2, 0};
+  ckpt_expr *out = nullptr;
+  const auto refusal = [](auto &&build) {
+    ckpt_error err = {};
+    EXPECT_EQ(build(&err), CKPT_EINVAL);
+    return std::string(err.message);
+  };
+  const std::string passed =
+      "the axes of a result, multiplied in order, pass 2^64 elements (4611686018427387904 times ";
+  EXPECT_EQ(refusal([&](ckpt_error *e) { return ckpt_expr_memory(&out, plan_, CKPT_U8, 2, wide, "", e); }),
+            passed + "the 4 of axis 1)");
+  ASSERT_EQ(ckpt_expr_memory(&out, plan_, CKPT_U8, 3, empty, nullptr, nullptr), CKPT_OK);
+  EXPECT_EQ(refusal([&](ckpt_error *e) { return ckpt_expr_permute(&out, plan_, out, order, e); }),
+            passed + "the 4 of axis 1)");
+  EXPECT_EQ(refusal([&](ckpt_error *e) { return ckpt_expr_memory(&out, plan_, CKPT_Q8_0, 2, odd, "", e); }),
+            "a result of 99 elements is no whole number of blocks of Q8_0 (32)");
+  EXPECT_EQ(refusal([&](ckpt_error *e) { return ckpt_expr_memory(&out, plan_, CKPT_F32, 1, large, "", e); }),
+            "a result of 4611686018427387904 elements of f32 is larger than 2^63 bytes");
+}
+
+TEST_F(Plan, RowsGoToAnOutput) {
+  add_output(plan_, &sink_, &format, 1, 0);
+  for (uint32_t sink : {1u, UINT32_MAX - 1, UINT32_MAX})
+    EXPECT_EQ(ckpt_plan_add(plan_, sink, "x", x_, &err_), CKPT_EINVAL);
+  EXPECT_EQ(plan_->n_rows, 0u);
+  EXPECT_STREQ(err_.message, "the plan has no output number 1");
 }
 
 // A shared argument is walked once for each place where it stands: doubling must not take the time of a power of two.
