@@ -318,7 +318,9 @@ typedef struct ckpt_hash_options {
   const ckpt_run_options *run;
 } ckpt_hash_options;
 
-/* The content digest of an index. Reads every byte of its tensors once, and blocks on that. */
+/* The content digest of an index. Reads every byte of its tensors once, and blocks on that. Fails with EINVAL (include,
+ * options), ENOTFOUND, EUNSUPPORTED and EVALUE (cast), EFORMAT, EIO (of a file
+ * that changed since it was opened too), ELIMIT, ENOMEM, ECANCELED. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
                                                ckpt_digest *out, ckpt_error *err);
 
@@ -327,31 +329,41 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ck
 typedef struct ckpt_plan ckpt_plan;
 typedef struct ckpt_expr ckpt_expr; /* owned by its plan */
 
-/* An empty plan; it borrows every index its expressions read. */
+/* An empty plan; it borrows every index its expressions read. ENOMEM. Neither it nor releasing it blocks. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err);
-CKPT_API void ckpt_plan_free(ckpt_plan *plan); /* NULL is fine */
+CKPT_API void ckpt_plan_free(ckpt_plan *plan); /* NULL is fine; removes what an output that did not run holds open */
 
 /* Adds an output that `ckpt_plan_run` writes and commits; *sink numbers it (0, 1, ...). format: "safetensors",
  * "hf", ...; NULL takes it from the suffix. An existing path fails with EEXIST unless force. EINVAL: it is at
- * another output's place, or where the plan reads (what reads there later fails so). Links are followed for both. */
+ * another output's place, or where the plan reads (what reads there later fails so; links are followed for both), or
+ * format or suffix name none that can be written. It looks at the file system, and blocks on that: ENOTFOUND (the
+ * folder to write to), EIO, ENOMEM. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force,
                                                       uint32_t *sink, ckpt_error *err);
 
-/* Adds the row (sink, name <- expr). The name must be new in its sink. ELIMIT: more than 65,536 operations (what
- * several others take as argument counts once for each), or 256 inside each other. */
+/* Adds the row (sink, name <- expr). The name must be new in its sink: ckpt_plan_check fails with EEXIST where it is
+ * not. EINVAL: no such sink, a reduction, a plan that was checked; EFORMAT: a name that is no text; ELIMIT: one that is
+ * too long, more than 65,536 operations (what several others take as argument counts once for each), or 256 inside each
+ * other; ENOMEM. Blocks on nothing. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
                                                    ckpt_error *err);
 
 /* Checks every row (shapes, dtypes, memory) without reading tensor data; peak and rows may be NULL.
- * peak: bytes that the run will hold at most, under `options->memory`. ELIMIT names the row that cannot fit. */
+ * peak: bytes that the run will hold at most, under `options->memory`. ELIMIT names the row that cannot fit; EINVAL,
+ * EEXIST (a name twice), EUNSUPPORTED and EVALUE (what the format cannot hold), ENOMEM. After a failure of laying out
+ * an output the plan is spoilt: make another. Blocks on small reads of the inputs at most. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt_run_options *options, uint64_t *peak,
                                                      size_t *n_rows, ckpt_error *err);
 
-/* Runs the plan, once where it has outputs, and commits them: all or nothing for each. Blocks on reading the inputs,
- * writing and syncing the outputs and, in a group, on the other ranks. */
+/* Runs the plan, once where it has outputs (EINVAL the second time), and commits them: all or nothing for each. Blocks
+ * on reading the inputs, writing and syncing the outputs and, in a group, on the other ranks. Fails like
+ * ckpt_plan_check, if it was not checked, and with ENOTFOUND, EFORMAT, EIO (no space too), EEXIST (an output that came
+ * meanwhile), EVALUE (a cast that overflows or loses a NaN), ECANCELED. EIO: an input that changed too. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
-/* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, dtype), ENOMEM.
+/* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, what is no dtype),
+ * EUNSUPPORTED (a cast, a block type that there is no way to or from), ENOMEM. None blocks, except that read asks where
+ * a new index's files are: EINVAL where an output of the plan is at their place.
  * read: the tensor as stored. memory: caller's row-major bytes, borrowed until the plan is freed; NULL for none only.
  * cast: round to nearest even; of a block type its f32, which is exact, is cast. It and quantize are the only nodes
  * that round.
