@@ -534,8 +534,8 @@ static ckpt_status say_two(const ckpt_index *index, ckpt_error *err) {
     if (first != NULL)
       return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(index, &index->tensors[i]), name,
                        "is the name of %s at byte %llu and of %s at byte %llu",
-                       first->is_initializer ? "an initializer" : "a constant", (ull)first->at,
-                       slots[i].is_initializer ? "an initializer" : "a constant", (ull)slots[i].at);
+                       first->is_initializer ? "an initializer" : "a constant or sparse part", (ull)first->at,
+                       slots[i].is_initializer ? "an initializer" : "a constant or sparse part", (ull)slots[i].at);
     first = &slots[i];
   }
   return CKPT_EFORMAT;

@@ -225,6 +225,7 @@ ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, 
 /* Whether two tensors have one shape. */
 bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
 
+/* Bytes of any shape as text. */
 enum { CKPT_SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
 
 /* A tensor's shape as "[2,3]", in n_bytes of out, which CKPT_SHAPE_TEXT always suffice for. Returns out. */

@@ -1,6 +1,8 @@
-// onnx_testing.h - what tests of ONNX share: models by name, conversions, and messages made by hand.
-#ifndef TESTS_FORMATS_ONNX_TESTING_H
-#define TESTS_FORMATS_ONNX_TESTING_H
+// onnx_testing.h - what tests of ONNX share: the models, conversions, and messages made by hand.
+#ifndef CKPT_TESTS_FORMATS_ONNX_TESTING_H
+#define CKPT_TESTS_FORMATS_ONNX_TESTING_H
+
+#include <zlib.h>
 
 #include "tests/formats/formats_testing.h"
 
@@ -15,6 +17,9 @@ extern "C" {
 namespace formats_testing {
 
 inline const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/onnx/";
+inline const std::vector<std::string> kModels = {"dynamo.onnx", "legacy.onnx",         "nested.onnx",     "types.onnx",
+                                                 "qdq.onnx",    "external/model.onnx", "matmulnbits.onnx"};
+
 inline IndexPointer must_open(const std::string &path) {
   ckpt_error err = {};
   IndexPointer index = open(path, &err);
@@ -38,6 +43,35 @@ inline std::string elements(const ckpt_index *index, const ckpt_tensor *tensor) 
   EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), &err), CKPT_OK)
       << text_of(err);
   return bytes;
+}
+
+inline std::string shown(const std::string &bytes) {
+  std::string text;
+  char digits[32];
+  if (bytes.size() > 64) {
+    auto sum = crc32_z(0, reinterpret_cast<const Bytef *>(bytes.data()), bytes.size());
+    snprintf(digits, sizeof digits, "crc32 %08lx", sum);
+    return digits;
+  }
+  for (unsigned char byte : bytes) {
+    snprintf(digits, sizeof digits, "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+// Every tensor as a row of tensors.tsv.
+inline std::string table_of(const ckpt_index *index) {
+  std::string table;
+  for (size_t i = 0; i < ckpt_index_count(index); i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(index, i);
+    std::string shape;
+    for (uint32_t axis = 0; axis < tensor->rank; axis++)
+      shape += (axis == 0 ? "" : ",") + std::to_string(tensor->shape[axis]);
+    table += std::string(tensor->name) + "\t" + ckpt_dtype_name(static_cast<ckpt_dtype>(tensor->dtype)) + "\t" + shape +
+             "\t" + shown(elements(index, tensor)) + "\n";
+  }
+  return table;
 }
 
 // A field of bytes of a message made by hand.
