@@ -469,11 +469,11 @@ static ckpt_status remove_exchanged(path_sink *sink, int old, ckpt_error *err) {
 /* Exchanges the staged folder with the old one and removes that, which then has the temporary name: not before the new
  * one is sure to be there. Where that fails they change back. */
 static ckpt_status replace_folder(path_sink *sink, ckpt_error *err) {
-  CKPT_TRY(check_replaced(sink, err));
   int old = openat(sink->parent, sink->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (old < 0) return ckpt_fail_errno(err, sink->path, "cannot be replaced");
-  (void)flock(old, LOCK_EX | LOCK_NB); /* it gets a temporary name, and is not left over yet */
-  ckpt_status status = ckpt_exchange(sink->parent, sink->stage, sink->name, sink->path, err);
+  (void)flock(old, LOCK_EX | LOCK_NB);         /* it gets a temporary name, and is not left over yet */
+  ckpt_status status = covers(sink, old, err); /* of what is removed, not of what stood there before it */
+  if (status == CKPT_OK) status = ckpt_exchange(sink->parent, sink->stage, sink->name, sink->path, err);
   if (status == CKPT_OK) {
     status = ckpt_sync_folder(sink->parent, sink->path, err);
     if (status != CKPT_OK) (void)ckpt_exchange(sink->parent, sink->stage, sink->name, sink->path, NULL);
