@@ -44,8 +44,9 @@ typedef struct copier {
   /* By the leaf's number: the tensor to be written, UINT32_MAX where it is not; NULL: none is. */
   const uint32_t *numbers;
   uint32_t n_numbers;
-  const ckpt_index *described; /* what the numbers are of, and who lies in whose storage there */
-  const uint32_t *covers;
+  const ckpt_index *described; /* what the numbers are of */
+  const uint32_t *covers;      /* who lies in whose storage there, once a quantized tensor asks */
+  bool has_covers;
   ckpt_node_map map;
   frame *path;
   uint32_t n_path, capacity;
@@ -201,8 +202,11 @@ static ckpt_status leave(copier *c, ckpt_error *err) {
   f->copy->mark = 0;
   c->result = f->copy;
   bool is_whole = !f->is_short;
-  if (is_whole && ckpt_torch_is_quantized(f->copy))
+  if (is_whole && ckpt_torch_is_quantized(f->copy)) {
+    if (!c->has_covers) CKPT_TRY(ckpt_torch_covers(&c->covers, c->described, c->arena, err));
+    c->has_covers = true;
     CKPT_TRY(ckpt_torch_settle_quantized(&is_whole, f->copy, c->described, c->covers, c->arena, err));
+  }
   if (is_empty_optimizer(c, f))
     c->out.n_optimizers++;
   else if (f->node->kind == CKPT_OBJECT_FOREIGN && !is_whole)
@@ -280,7 +284,6 @@ static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt
   *out = NULL;
   if (root == NULL) return CKPT_OK;
   copier c = {.arena = losses->arena, .described = described};
-  CKPT_TRY(ckpt_torch_covers(&c.covers, described, losses->arena, err));
   CKPT_TRY(ckpt_torch_rename(&root, described, losses->arena, err));
   CKPT_TRY(ckpt_described_numbers(&numbers, &c.n_numbers, described, true, err));
   c.numbers = numbers;

@@ -63,7 +63,7 @@ static void clean_beside(pair *p) {
   ckpt_leftovers found = {0};
   int folder;
   if (open_folder(p, &folder, NULL) != CKPT_OK) return;
-  ckpt_temporary_clean(folder, name_beside(p, made), false, &found);
+  ckpt_temporary_clean(folder, name_beside(p, made), NULL, &found);
   close(folder);
   add_found(&p->found, &found);
 }
@@ -196,8 +196,8 @@ static ckpt_status replace_both(const pair *p, int folder, ckpt_error *err) {
 static void clean_old(pair *p, int folder) {
   char made[PATH_MAX];
   p->found.kept_old[0] = p->found.kept_beside[0] = '\0';
-  ckpt_temporary_clean_for(folder, name_of(p, 0), name_of(p, 0), &p->found);
-  ckpt_temporary_clean_for(folder, name_beside(p, made), name_of(p, 0), &p->found);
+  ckpt_temporary_clean(folder, name_of(p, 0), name_of(p, 0), &p->found);
+  ckpt_temporary_clean(folder, name_beside(p, made), name_of(p, 0), &p->found);
 }
 
 /* Alone in the folder: of two runs at once, one has both its files there before the other moves any. */

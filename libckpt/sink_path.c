@@ -264,10 +264,10 @@ static ckpt_status check_replaced(path_sink *sink, ckpt_error *err) {
 static void clean(path_sink *sink) {
   const char *other = sink->is_inside ? ".." : sink->is_replacing ? sink->name : NULL;
   bool is_replaced = sink->force && !sink->is_inside && !sink->keeps_old; /* an empty folder replaces nothing */
-  ckpt_temporary_clean(sink->parent, sink->name, is_replaced, &sink->leftovers);
+  ckpt_temporary_clean(sink->parent, sink->name, is_replaced ? sink->name : NULL, &sink->leftovers);
   int fd = other == NULL ? -1 : openat(sink->parent, other, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return;
-  ckpt_temporary_clean(fd, sink->name, is_replaced, &sink->leftovers);
+  ckpt_temporary_clean(fd, sink->name, is_replaced ? sink->name : NULL, &sink->leftovers);
   close(fd);
 }
 

@@ -207,8 +207,7 @@ static void remove_left(int folder, const char *entry, ckpt_leftovers *found) {
   found->n_bytes += n_bytes;
 }
 
-/* Removes what is left of one name, old outputs too while something is at `holder`, which may be NULL. */
-static void clean(int folder, const char *name, const char *holder, ckpt_leftovers *found) {
+void ckpt_temporary_clean(int folder, const char *name, const char *holder, ckpt_leftovers *found) {
   struct stat st;
   int copy = quiet_folder(folder);
   bool is_stale = copy >= 0 && holder != NULL && fstatat(copy, holder, &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -226,14 +225,6 @@ static void clean(int folder, const char *name, const char *holder, ckpt_leftove
       remove_left(folder, entry->d_name, found);
   }
   closedir(dir);
-}
-
-void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found) {
-  clean(folder, name, is_replaced ? name : NULL, found);
-}
-
-void ckpt_temporary_clean_for(int folder, const char *name, const char *holder, ckpt_leftovers *found) {
-  clean(folder, name, holder, found);
 }
 
 bool ckpt_temporary_has_old(int folder, const char *name) {

@@ -52,12 +52,9 @@ bool ckpt_temporary_is_of(const char *path, const char *entry);
 bool ckpt_temporary_is_held(const char *path, const char *entry);
 
 /* Removes the leftovers of name in folder (a descriptor) and adds them to found. One that holds anything but files and
- * folders of the user's stays, and so does an old output unless is_replaced says that what stands at name now may be
- * replaced too. What fails is left: the next run comes by. */
-void ckpt_temporary_clean(int folder, const char *name, bool is_replaced, ckpt_leftovers *found);
-
-/* The same with all old outputs while something stands at `holder`, whose own or whose data they were. */
-void ckpt_temporary_clean_for(int folder, const char *name, const char *holder, ckpt_leftovers *found);
+ * folders of the user's stays, and so does an old output but while something stands at `holder`, whose own or whose
+ * data it was (NULL: in any case). What fails is left: the next run comes by. */
+void ckpt_temporary_clean(int folder, const char *name, const char *holder, ckpt_leftovers *found);
 
 /* Whether an old output of name is on its way out in folder. */
 bool ckpt_temporary_has_old(int folder, const char *name);

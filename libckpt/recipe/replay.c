@@ -433,24 +433,28 @@ static ckpt_status find_link_folder(recorded *r, const char *path, ckpt_error *e
   return r->request.link_folder == NULL ? ckpt_recorded_full(r, err) : CKPT_OK;
 }
 
-/* The plan of then. Its links are from the folder where the output stands now; it has none where the inputs do not lie
- * there. */
+/* The plan of then. */
+static ckpt_status plan_once(recorded *r, ckpt_plan **plan, ckpt_error *err) {
+  ckpt_error why = {0};
+  CKPT_TRY(ckpt_plan_new(plan, err));
+  ckpt_status status = ckpt_convert_plan(*plan, &r->request, &why);
+  return status == CKPT_OK ? ckpt_receipt_plan(*plan, &r->request, err) : blame_receipt(r, status, &why, err);
+}
+
+/* Its links are from the folder where the output stands now; it has none where the inputs do not lie there. */
 static ckpt_status plan_again(recorded *r, ckpt_plan **plan, const char *output, const ckpt_run_options *run,
                               ckpt_error *err) {
-  ckpt_status status;
   if (r->options.link) CKPT_TRY(find_link_folder(r, output, err));
-  for (;;) {
-    const bool is_linked = r->request.link_folder != NULL;
-    ckpt_error why = {0};
-    CKPT_TRY(ckpt_plan_new(plan, err));
-    status = ckpt_convert_plan(*plan, &r->request, &why);
-    if (status != CKPT_OK) return blame_receipt(r, status, &why, err);
-    CKPT_TRY(ckpt_receipt_plan(*plan, &r->request, err));
-    if (!is_linked || ckpt_plan_prepare(*plan, run, &why) != CKPT_EUNSUPPORTED) return CKPT_OK;
-    ckpt_plan_free(*plan);
-    *plan = NULL;
-    r->request.link_folder = NULL;
-  }
+  CKPT_TRY(plan_once(r, plan, err));
+  if (r->request.link_folder == NULL) return CKPT_OK;
+  ckpt_error why = {0};
+  ckpt_status status = ckpt_plan_prepare(*plan, run, &why);
+  if (status == CKPT_OK) return CKPT_OK;
+  if (status != CKPT_EUNSUPPORTED) return ckpt_fail(err, status, why.file, why.tensor, "%s", why.message);
+  ckpt_plan_free(*plan);
+  *plan = NULL;
+  r->request.link_folder = NULL;
+  return plan_once(r, plan, err);
 }
 
 /* Runs it: every row goes into its digest and nowhere else. number: of the output that stands at the path `output`. */

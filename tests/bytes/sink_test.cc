@@ -107,7 +107,7 @@ TEST(SinkPath, AFolderIsMadeWhileOthersClean) {
     others.emplace_back([&] {
       int fd = open(folder.path().c_str(), O_RDONLY | O_DIRECTORY);
       ckpt_leftovers found = {};
-      while (!is_done) ckpt_temporary_clean(fd, "out", false, &found);
+      while (!is_done) ckpt_temporary_clean(fd, "out", nullptr, &found);
       close(fd);
     });
   std::string failure;

@@ -25,7 +25,7 @@ struct Opened {
 
 ckpt_leftovers clean(const Folder &folder, const std::string &name, bool is_replaced = true) {
   ckpt_leftovers found = {};
-  ckpt_temporary_clean(Opened(folder.path()), name.c_str(), is_replaced, &found);
+  ckpt_temporary_clean(Opened(folder.path()), name.c_str(), is_replaced ? name.c_str() : nullptr, &found);
   return found;
 }
 
