@@ -29,7 +29,7 @@ ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *const 
     if (memcmp(digests[a], digests[b], sizeof **digests) != 0) {
       status = ckpt_fail(err, CKPT_EDIFFERENT, NULL, tied->name,
                          "differs from %s, to which config.json ties it (say \"%s\": false there, or leave one of them "
-                         "out: ckpt convert --exclude %s)",
+                         "out, so that the other stands for both: ckpt convert --exclude %s)",
                          kept->name, tie_key(index, tied->name), tied->name);
       goto done;
     }

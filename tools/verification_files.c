@@ -132,6 +132,20 @@ static ckpt_status find_listed(ckpt_verification *v, const ckpt_listed *listed, 
   return CKPT_OK;
 }
 
+static int compare_sums(const void *a, const void *b) {
+  const ckpt_file_sum *x = a, *y = b;
+  return x->file != y->file ? (x->file < y->file ? -1 : 1) : memcmp(x->sha256, y->sha256, sizeof x->sha256);
+}
+
+/* Leaves one of lines that say the same of a file. */
+static void drop_repeated(ckpt_file_sum *promised, size_t *n) {
+  size_t n_kept = 0;
+  qsort(promised, *n, sizeof *promised, compare_sums);
+  for (size_t i = 0; i < *n; i++)
+    if (i == 0 || compare_sums(&promised[n_kept - 1], &promised[i]) != 0) promised[n_kept++] = promised[i];
+  *n = n_kept;
+}
+
 /* Whether every file that holds tensors is among the listed ones. */
 static bool covers_weights(const ckpt_index *index, const ckpt_file_sum *promised, size_t n) {
   if (index == NULL) return false;
@@ -170,10 +184,13 @@ ckpt_status ckpt_verification_sums(ckpt_verification *v, bool *is_whole, ckpt_er
   CKPT_TRY_ALLOC(promised, err);
   size_t n_problems = v->findings.n_of[CKPT_PROBLEM];
   ckpt_status status = find_listed(v, listed, n_listed, promised, &n, err);
+  drop_repeated(promised, &n);
   if (status == CKPT_OK) status = check_files(v, promised, n, sums, &n_equal, err);
-  *is_whole = status == CKPT_OK && n_equal == n && covers_weights(v->input.index, promised, n);
+  *is_whole = status == CKPT_OK && n != 0 && n_equal == n && covers_weights(v->input.index, promised, n);
   bool is_equal = v->findings.n_of[CKPT_PROBLEM] == n_problems, has_index = v->input.index != NULL;
-  if (status == CKPT_OK && is_equal)
+  if (status == CKPT_OK && is_equal && n == 0)
+    status = ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, sums, NULL, "lists no file of the checkpoint");
+  else if (status == CKPT_OK && is_equal)
     status = ckpt_findings_add(&v->findings, err, *is_whole || !has_index ? CKPT_PROVEN : CKPT_PROBLEM,
                                *is_whole || !has_index ? NULL : sums, NULL,
                                *is_whole || !has_index

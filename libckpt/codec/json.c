@@ -4,13 +4,16 @@
  * there is no recursion. Positions are offsets in the text: window_at + (cursor - window). */
 #include "libckpt/codec/json.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum { WINDOW_BYTES = 1 << 16 };
 
@@ -319,7 +322,7 @@ static ckpt_status read_part(ckpt_json *json, const char *leads, bool signs, ckp
   return read_digits(json, err);
 }
 
-static ckpt_status read_number(ckpt_json *json, ckpt_error *err) {
+static ckpt_status read_digits_and_parts(ckpt_json *json, ckpt_error *err) {
   int byte;
   json->n_text = 0;
   CKPT_TRY(peek(json, &byte, err));
@@ -344,6 +347,19 @@ static ckpt_status read_number(ckpt_json *json, ckpt_error *err) {
     CKPT_TRY(read_part(json, "eE", true, err));
   }
   return finish_text(json, err);
+}
+
+/* One that no double holds is none that others read (Python's do, as Infinity). */
+static ckpt_status read_number(ckpt_json *json, ckpt_error *err) {
+  const bool keep = json->keep;
+  json->keep = true; /* to be looked at, also where it is skipped */
+  ckpt_status status = read_digits_and_parts(json, err);
+  json->keep = keep;
+  CKPT_TRY(status);
+  const bool is_large = !json->options.allow_nan && (json->n_text > DBL_MAX_10_EXP || strpbrk(json->text, "eE") != NULL);
+  if (is_large && isinf(ckpt_c_strtod(json->text, NULL)))
+    return fail_at(json, err, json->start, "a number that no double holds");
+  return CKPT_OK;
 }
 
 /* ---- structure ---- */

@@ -180,6 +180,19 @@ static ckpt_status refuse_untying(const ckpt_output *output, const ckpt_index *f
   return CKPT_OK;
 }
 
+/* Of a tie of which both sides are stored, one can be left out: who reads the output takes the other for both. */
+static ckpt_status say_tied(ckpt_output *output, const ckpt_index *from, ckpt_error *err) {
+  const ckpt_tensor *kept, *tied;
+  for (size_t i = 0; output->format->caps.side_files && ckpt_arch_tied_pair(from, i, &kept, &tied); i++) {
+    const bool has_kept = written_dtype(output, kept->name) != CKPT_DTYPE_NONE;
+    if (has_kept == (written_dtype(output, tied->name) != CKPT_DTYPE_NONE)) continue;
+    const char *stays = has_kept ? kept->name : tied->name, *goes = has_kept ? tied->name : kept->name;
+    CKPT_TRY(ckpt_losses_add(&output->losses, err,
+                             "values of %s (config.json ties it to %s, whose values stand for both)", goes, stays));
+  }
+  return CKPT_OK;
+}
+
 /* Side files, naming and ties come from the model of --like; metadata and objects stay those of the input. */
 static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_index *like = request->like;
@@ -362,6 +375,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   else {
     const ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
     status = say_left_out(output, request->from, ckpt_convert_include(options, output->format), &left_out, err);
+    if (status == CKPT_OK) status = say_tied(output, request->from, err);
   }
 done:
   ckpt_selection_free(selection);

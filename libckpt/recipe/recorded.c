@@ -398,6 +398,7 @@ static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_e
                             {"n_bytes", read_size, &tensor.n_bytes}, {"?n_underflow", read_size, &tensor.n_underflow},
                             {"digest", read_digest, &tensor.digest}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+    if (tensor.name[0] == '\0') return ckpt_json_fail(json, err, "a tensor without a name");
     wanted->take(wanted->arg, &tensor);
   }
 }
