@@ -160,9 +160,10 @@ static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *m
   const char *version = metadata->roots[0].version;
   index->version = version == NULL ? "of before PyTorch 2.9" : ckpt_arena_copy(&index->arena, version);
   CKPT_TRY_ALLOC(index->version, err);
-  index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunks, %llu files)",
+  index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunk%s, %llu file%s)",
                                     version == NULL ? "" : " ", version == NULL ? "" : version,
-                                    (unsigned long long)index->n_extents, (unsigned long long)metadata->n_files);
+                                    (unsigned long long)index->n_extents, index->n_extents == 1 ? "" : "s",
+                                    (unsigned long long)metadata->n_files, metadata->n_files == 1 ? "" : "s");
   CKPT_TRY_ALLOC(index->writer, err);
   return CKPT_OK;
 }

@@ -72,10 +72,11 @@ static ckpt_status take_offsets(ckpt_json *json, uint64_t *starts, uint32_t rank
       CKPT_TRY(ckpt_json_next(json, &token, err));
       if (token == CKPT_JSON_ARRAY_END) break;
       if (n == rank || token != CKPT_JSON_NUMBER || !ckpt_json_u64(json, &starts[n]))
-        return ckpt_json_fail(json, err, "saved_offsets are no place on %u axes", rank);
+        return ckpt_json_fail(json, err, "saved_offsets are no place on %u ax%s", rank, rank == 1 ? "is" : "es");
     }
   }
-  return n == rank ? CKPT_OK : ckpt_json_fail(json, err, "saved_offsets are no place on %u axes", rank);
+  return n == rank ? CKPT_OK
+                   : ckpt_json_fail(json, err, "saved_offsets are no place on %u ax%s", rank, rank == 1 ? "is" : "es");
 }
 
 static ckpt_status take_places(ckpt_json *json, chunk *chunks, const ckpt_name_table *table, ckpt_error *err) {
@@ -217,8 +218,9 @@ static ckpt_status read_shards(shards *s, const ckpt_probe *probe, unsigned *n_s
   }
   if (last == *n_shards) return CKPT_OK;
   ckpt_error defect = {0};
-  ckpt_status status = ckpt_fail(&defect, CKPT_ENOTFOUND, probe->path, NULL,
-                                 "the files of %u shards are there, up to shard %u", *n_shards, last);
+  ckpt_status status =
+      ckpt_fail(&defect, CKPT_ENOTFOUND, probe->path, NULL, "the files of %u shard%s are there, up to shard %u",
+                *n_shards, *n_shards == 1 ? "" : "s", last);
   return ckpt_defects_pass(&s->index->defects, status, &defect, err);
 }
 
@@ -235,13 +237,13 @@ static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err)
     CKPT_TRY(is_whole ? add_tensor(s, first, n, err)
                       : ckpt_index_add_broken(s->index, first->name, CKPT_ROLE_PARAMETER, first->file, err));
   }
-  s->index->writer =
-      ckpt_arena_printf(&s->index->arena, "torch.distributed.checkpoint (safetensors, %u shards)", n_shards);
+  s->index->writer = ckpt_arena_printf(&s->index->arena, "torch.distributed.checkpoint (safetensors, %u shard%s)",
+                                       n_shards, n_shards == 1 ? "" : "s");
   CKPT_TRY_ALLOC(s->index->writer, err);
   return ckpt_index_note(s->index, false, err,
-                         "full shapes are stored nowhere: taken from %u shards, which have to be all of them (--like "
-                         "MODEL compares them)",
-                         n_shards);
+                         "full shapes are stored nowhere: taken from %u shard%s to be all of them (--like MODEL "
+                         "compares them)",
+                         n_shards, n_shards == 1 ? ", which has" : "s, which have");
 }
 
 ckpt_status ckpt_dcp_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,

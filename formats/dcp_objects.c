@@ -72,8 +72,8 @@ ckpt_status ckpt_dcp_slice_check(ckpt_source *source, const ckpt_dcp_slice *at, 
   uint64_t size = ckpt_source_size(source, at->file);
   if (ckpt_range_within(at->offset, at->n_bytes, size)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, at->file), NULL,
-                   "bytes %llu to %llu lie past the end of the file (%llu bytes); it is truncated or lies",
-                   (ull)at->offset, (ull)at->offset + at->n_bytes, (ull)size);
+                   "bytes %llu to %llu lie past the end of the file (%llu byte%s); it is truncated or lies",
+                   (ull)at->offset, (ull)at->offset + at->n_bytes, (ull)size, size == 1 ? "" : "s");
 }
 
 /* Storages of an archive in memory, which is what the slice's zstd stream decodes to, are parts of that stream. */

@@ -253,7 +253,8 @@ static ckpt_status add_chunk(adder *a, const item *of, const described *tensor, 
   if (!ckpt_foreign_u64s(offsets, box, CKPT_MAX_RANK, &n_starts) || n_starts != tensor->rank ||
       !ckpt_foreign_u64s(ckpt_dcp_attribute(chunk, "sizes"), box + CKPT_MAX_RANK, CKPT_MAX_RANK, &n_counts) ||
       n_counts != tensor->rank)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk of it is no box of its %u axes", tensor->rank);
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk of it is no box of its %u ax%s", tensor->rank,
+                     tensor->rank == 1 ? "is" : "es");
   ckpt_dcp_slice at;
   data_file *file;
   if (ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume) && volume == 0)

@@ -461,9 +461,9 @@ static ckpt_status add_tensors(reader *r, ckpt_error *err) {
   }
   if (n_own == 0) return CKPT_OK;
   return ckpt_index_note(r->index, false, err,
-                         "each rank has its own of %llu tensors that the metadata does not place: the first rank's "
+                         "each rank has its own of %llu tensor%s that the metadata does not place: the first rank's "
                          "are read",
-                         (ull)n_own);
+                         (ull)n_own, n_own == 1 ? "" : "s");
 }
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
@@ -506,13 +506,15 @@ static ckpt_status note_files(reader *r, const ckpt_probe *p, ckpt_error *err) {
   }
   if (n != 0)
     CKPT_TRY(ckpt_index_note(r->index, false, err,
-                             "not read: %llu files of items that the metadata does not place (%s%s)", (ull)n, first,
-                             n > 1 ? ", ..." : ""));
+                             "not read: %llu file%s of items that the metadata does not place (%s%s)", (ull)n,
+                             n == 1 ? "" : "s", first, n > 1 ? ", ..." : ""));
   if (r->n_others != 0)
-    CKPT_TRY(ckpt_index_note(r->index, false, err, "not read: %llu files that are no tensors (%s%s)", (ull)r->n_others,
-                             r->other, r->n_others > 1 ? ", ..." : ""));
+    CKPT_TRY(ckpt_index_note(r->index, false, err, "not read: %llu file%s (%s%s)", (ull)r->n_others,
+                             r->n_others == 1 ? " that is no tensor" : "s that are no tensors", r->other,
+                             r->n_others > 1 ? ", ..." : ""));
   if (r->n_missing == 0) return CKPT_OK;
-  return ckpt_index_note(r->index, true, err, "%llu files of ranks are missing (%s%s)", (ull)r->n_missing, r->missing,
+  return ckpt_index_note(r->index, true, err, "%llu file%s of ranks %s missing (%s%s)", (ull)r->n_missing,
+                         r->n_missing == 1 ? "" : "s", r->n_missing == 1 ? "is" : "are", r->missing,
                          r->n_missing > 1 ? ", ..." : "");
 }
 
@@ -533,7 +535,8 @@ static ckpt_status read_all(reader *r, const ckpt_probe *p, ckpt_error *err) {
   CKPT_TRY(set_objects(r, err));
   CKPT_TRY(note_files(r, p, err));
   CKPT_TRY(ckpt_torch_globals_note(&r->globals, index, err));
-  index->writer = ckpt_arena_printf(&index->arena, "torch_checkpointing (DCPv2, %llu files)", (ull)r->n_files);
+  index->writer = ckpt_arena_printf(&index->arena, "torch_checkpointing (DCPv2, %llu file%s)", (ull)r->n_files,
+                                    r->n_files == 1 ? "" : "s");
   CKPT_TRY_ALLOC(index->writer, err);
   return CKPT_OK;
 }

@@ -392,7 +392,8 @@ static ckpt_status take_stated(ckpt_dcpv2_box *box, const ckpt_object *data, ckp
   if (!ckpt_foreign_u64s(ckpt_foreign_arg(starts, 0), box->starts, CKPT_MAX_RANK, &n) || n != box->rank ||
       !ckpt_foreign_u64s(ckpt_foreign_arg(sizes, 0), box->counts, CKPT_MAX_RANK, &m) || m != box->rank ||
       !ckpt_foreign_u64s(ckpt_foreign_arg(within, 0), local, CKPT_MAX_RANK, &k) || k != box->rank)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a shard of it that is no box of its %u axes", box->rank);
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a shard of it that is no box of its %u ax%s", box->rank,
+                     box->rank == 1 ? "is" : "es");
   for (uint32_t i = 0; i < box->rank; i++)
     if (local[i] != 0) return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a box within what the rank has");
   return CKPT_OK;

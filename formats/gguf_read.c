@@ -45,8 +45,8 @@ typedef struct reader {
 static ckpt_status need(const reader *r, uint64_t n, const char *what, ckpt_error *err) {
   if (n <= r->size - r->at) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
-                   "truncated or lies: %s at byte %llu takes %llu bytes, %llu remain (download it again)", what,
-                   (ull)r->at, (ull)n, (ull)(r->size - r->at));
+                   "truncated or lies: %s at byte %llu takes %llu byte%s, %llu remain (download it again)", what,
+                   (ull)r->at, (ull)n, n == 1 ? "" : "s", (ull)(r->size - r->at));
 }
 
 static ckpt_status take(reader *r, void *out, size_t n, const char *what, ckpt_error *err) {
@@ -164,8 +164,8 @@ static ckpt_status skip_array(reader *r, const char *key, line *shown, ckpt_erro
   const uint32_t n_element = type == CKPT_GGUF_STRING ? 8 : ckpt_gguf_type_bytes(type);
   if (!ckpt_mul_u64(n, n_element, &n_least) || n_least > r->size - r->at)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
-                     "truncated or lies: key '%.100s' has %llu elements of at least %u bytes, %llu bytes remain", key,
-                     (ull)n, n_element, (ull)(r->size - r->at));
+                     "truncated or lies: key '%.100s' has %llu element%s of at least %u bytes, %llu byte%s remain", key,
+                     (ull)n, n == 1 ? "" : "s", n_element, (ull)(r->size - r->at), (r->size - r->at) == 1 ? "" : "s");
   append(shown, "[", 1);
   for (uint64_t i = 0; i < n && (i < N_SHOWN || type == CKPT_GGUF_STRING); i++) {
     line *here = i < N_SHOWN ? shown : NULL;
@@ -186,7 +186,7 @@ static ckpt_status take_string(reader *r, bool *is_text, line *shown, ckpt_error
   CKPT_TRY(take_u64(r, &n, "the length of a string", err));
   CKPT_TRY(need(r, n, "a string", err));
   *is_text = false;
-  snprintf(shown->text, sizeof shown->text, "<%llu bytes>", (ull)n);
+  snprintf(shown->text, sizeof shown->text, "<%llu byte%s>", (ull)n, n == 1 ? "" : "s");
   if (n > MAX_TEXT) return skip(r, n, "a string", err);
   CKPT_TRY(take(r, r->text, (size_t)n, "a string", err));
   r->text[n] = '\0';
@@ -287,8 +287,8 @@ static ckpt_status read_part(const reader *r, ckpt_gguf_part *part, ckpt_error *
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "split.count is %u, and no split.no says which file this is",
                      part->count);
   if (part->number < part->count) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "split.no is %u of %u files (it counts from 0)", part->number,
-                   part->count);
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "split.no is %u of %u file%s (it counts from 0)", part->number,
+                   part->count, part->count == 1 ? "" : "s");
 }
 
 static ckpt_status read_alignment(reader *r, ckpt_error *err) {
@@ -311,8 +311,8 @@ static ckpt_status settle_metadata(reader *r, const ckpt_gguf_part *part, ckpt_e
   }
   index->n_metadata = n;
   if (r->keeps_metadata || n_own == 0) return CKPT_OK;
-  return ckpt_index_note(index, false, err, "%s: %u metadata values of its own are not read (the first file's count)",
-                         r->name, n_own);
+  return ckpt_index_note(index, false, err, "%s: %u metadata value%s not read (the first file's count)", r->name, n_own,
+                         n_own == 1 ? " of its own is" : "s of its own are");
 }
 
 static ckpt_status read_pairs(reader *r, ckpt_gguf_part *part, ckpt_error *err) {
@@ -361,8 +361,8 @@ static ckpt_status check_dtype(const reader *r, const entry *e, ckpt_dtype *dtyp
     return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, r->text, "type %u is none that ggml has (now)", e->type);
   const ckpt_dtype_row *row = ckpt_dtype_get(*dtype);
   if (n_row % row->block_elements == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, r->text, "rows of %llu elements are no whole blocks of %s (%u)",
-                   (ull)n_row, row->name, row->block_elements);
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, r->text, "rows of %llu element%s are no whole blocks of %s (%u)",
+                   (ull)n_row, n_row == 1 ? "" : "s", row->name, row->block_elements);
 }
 
 static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
@@ -375,8 +375,8 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
   bool is_sized =
       ckpt_product_u64(e->shape, e->rank, &n_elements) && ckpt_dtype_bytes(dtype, n_elements, &extent.n_stored);
   if (!is_sized || extent.n_stored > INT64_MAX || extent.offset > INT64_MAX)
-    return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "%llu elements at byte %llu lie outside any file",
-                     (ull)n_elements, (ull)extent.offset);
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "%llu element%s at byte %llu lie outside any file",
+                     (ull)n_elements, n_elements == 1 ? "" : "s", (ull)extent.offset);
   extent.count = extent.n_stored / ckpt_dtype_get(dtype)->block_bytes;
   return ckpt_index_add(r->index, name, strlen(name), dtype, e->rank, e->shape, ckpt_role_of_name(name), &extent, 1,
                         NULL, err);
@@ -457,9 +457,10 @@ static ckpt_status check_within(const reader *r, uint32_t number, uint64_t n_pay
   const ckpt_extent *extent = tensor->extents;
   if (ckpt_range_within(extent->offset, extent->n_stored, n_payload)) return CKPT_OK;
   ckpt_error defect = {0};
-  ckpt_status status = ckpt_fail(&defect, CKPT_EFORMAT, r->path, tensor->name,
-                                 "truncated or lies: %llu bytes at byte %llu of a payload of %llu (download it again)",
-                                 (ull)extent->n_stored, (ull)extent->offset, (ull)n_payload);
+  ckpt_status status =
+      ckpt_fail(&defect, CKPT_EFORMAT, r->path, tensor->name,
+                "truncated or lies: %llu byte%s at byte %llu of a payload of %llu (download it again)",
+                (ull)extent->n_stored, extent->n_stored == 1 ? "" : "s", (ull)extent->offset, (ull)n_payload);
   CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
   ckpt_index_break(r->index, number, number + 1);
   return CKPT_OK;

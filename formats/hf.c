@@ -164,8 +164,8 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
   for (size_t i = 0; i < n; i++) CKPT_TRY_GOTO(add_shard(index, files[i].name, err));
   CKPT_TRY_GOTO(ckpt_safetensors_merge(index, err));
   CKPT_TRY_GOTO(ckpt_index_note(index, true, err,
-                                "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u files %.*s...",
-                                (int)n_prefix - 1, first, total, (int)n_prefix, first));
+                                "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u file%s %.*s...",
+                                (int)n_prefix - 1, first, total, total == 1 ? "" : "s", (int)n_prefix, first));
 done:
   free(files);
   return status;

@@ -189,7 +189,8 @@ static ckpt_status take_location(const ckpt_onnx_reader *r, ProtobufCBinaryData 
   if (value.len == 0 || value.len >= sizeof out->location || memchr(value.data, '\0', value.len) != NULL ||
       ckpt_utf8_length(value.data, value.len) != value.len)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
-                     "the location of its external data is no file name (%zu bytes)", value.len);
+                     "the location of its external data is no file name (%zu byte%s)", value.len,
+                     value.len == 1 ? "" : "s");
   memcpy(out->location, value.data, value.len);
   out->location[value.len] = '\0';
   simplify(out->location);
@@ -248,7 +249,8 @@ static ckpt_status find_outside(ckpt_onnx_reader *r, const Onnx__TensorProto *me
   CKPT_TRY(take_outside(r, message, &out, err));
   if (out.has_length && out.length != n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
-                     "its external data has %llu bytes, its shape and type take %llu", (ull)out.length, (ull)n_bytes);
+                     "its external data has %llu byte%s, its shape and type take %llu", (ull)out.length,
+                     out.length == 1 ? "" : "s", (ull)n_bytes);
   if (ckpt_source_root(source)[0] == '\0')
     return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name,
                      "its data lies in the file '%.100s', and memory has no files beside it", out.location);
@@ -261,8 +263,8 @@ static ckpt_status find_outside(ckpt_onnx_reader *r, const Onnx__TensorProto *me
         out.location);
   if (!ckpt_range_within(out.offset, n_bytes, size))
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
-                     "truncated or lies: %llu bytes at byte %llu of '%.100s', which has %llu (download it again)",
-                     (ull)n_bytes, (ull)out.offset, out.location, (ull)size);
+                     "truncated or lies: %llu byte%s at byte %llu of '%.100s', which has %llu (download it again)",
+                     (ull)n_bytes, n_bytes == 1 ? "" : "s", (ull)out.offset, out.location, (ull)size);
   extent->offset = out.offset;
   extent->n_stored = n_bytes;
   slot->is_external = true;
@@ -335,16 +337,16 @@ static ckpt_status place_runs(ckpt_onnx_reader *r, const described *d, const dat
   for (uint32_t i = 0; i < r->n_runs; i++) {
     ckpt_extent *run = &r->runs[i];
     if (is_fixed && run->n_stored % n_unit != 0)
-      return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "%llu bytes are no whole number of %s",
-                       (ull)run->n_stored, d->type->name);
+      return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "%llu byte%s no whole number of %s",
+                       (ull)run->n_stored, run->n_stored == 1 ? " is" : "s are", d->type->name);
     if (is_fixed) run->count = run->n_stored / n_unit;
     run->chain[0] = is_fixed ? CKPT_DECODE_RAW : CKPT_DECODE_VARINT;
     run->start = n_units;
     n_units += run->count; /* of a file's bytes */
   }
   if (n_units == d->n_units) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "has %llu values, its shape and type take %llu",
-                   (ull)n_units, (ull)d->n_units);
+  return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "has %llu value%s, its shape and type take %llu",
+                   (ull)n_units, n_units == 1 ? "" : "s", (ull)d->n_units);
 }
 
 /* Makes r->runs the tensor's extents, and says in the slot where they are. */
@@ -365,8 +367,9 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
   ckpt_extent extent = {.file = r->wire.file, .offset = met->at, .n_stored = met->n, .count = d->n_units};
   if (is_outside) CKPT_TRY(find_outside(r, message, d->n_bytes, &extent, slot, err));
   if (!is_outside && met->n != d->n_bytes)
-    return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "has %llu bytes of values, its shape and type take %llu",
-                     (ull)met->n, (ull)d->n_bytes);
+    return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
+                     "has %llu byte%s of values, its shape and type take %llu", (ull)met->n, met->n == 1 ? "" : "s",
+                     (ull)d->n_bytes);
   slot->is_inline = met->field == RAW_DATA && !is_outside; /* without values there is nothing to keep in its place */
   slot->data_at = met->at;
   CKPT_TRY(ckpt_grow(&r->runs, 0, &r->run_capacity, sizeof *r->runs, err));
@@ -378,8 +381,8 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
 /* What is not read stays where it is, which data outside do not. */
 static ckpt_status leave(ckpt_onnx_reader *r, const Onnx__TensorProto *message, const described *d, ckpt_error *err) {
   if (message->has_data_location && message->data_location == 1)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name, "%s of %zu axes with external data are not read",
-                     d->type->name, message->n_dims);
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name, "%s of %zu ax%s with external data are not read",
+                     d->type->name, message->n_dims, message->n_dims == 1 ? "is" : "es");
   r->n_unread++;
   return ckpt_index_add_unread(r->index, r->name, CKPT_ROLE_OTHER, d->type->name, err);
 }

@@ -87,7 +87,8 @@ static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_e
     CKPT_TRY(ckpt_losses_add(losses, err, "%.200s (no plain data%s)", out->names[i], times));
   }
   if (out->n_others == 0) return CKPT_OK;
-  return ckpt_losses_add(losses, err, "%llu objects of other classes", (ull)out->n_others);
+  return ckpt_losses_add(losses, err, "%llu object%s of other classes", (ull)out->n_others,
+                         out->n_others == 1 ? "" : "s");
 }
 
 /* ---- copying ---------------------------------------------------------------------------------------------------- */

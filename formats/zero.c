@@ -145,9 +145,9 @@ ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *file
   static const char before[] = "zero_pp_rank_";
   const char *found = strstr(files->like, before), *number = found == NULL ? files->like : found + sizeof before - 1;
   return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
-                   "%.*s%u%s is missing: %u of the files of %llu ranks are there (copy it, or save again)",
+                   "%.*s%u%s is missing: %u of the files of %llu rank%s are there (copy it, or save again)",
                    (int)(number - files->like), files->like, rank, number + strspn(number, "0123456789"), files->n,
-                   (ull)n_wanted);
+                   (ull)n_wanted, n_wanted == 1 ? "" : "s");
 }
 
 /* The files of one kind in order of ranks, which are those from 0 on. */

@@ -53,8 +53,8 @@ static ckpt_status take(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_zero_p
   CKPT_TRY(ckpt_zero_flat_of(file, value == NULL ? root : value, "its value", &flat->extents[slot], &n, &dtype, err));
   if (slot == 0) flat->n = n;
   if (n != (of->is_scalar ? 1 : param->n_elements))
-    return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name, "it has %llu elements, and %llu in param_shapes",
-                     (ull)n, (ull)param->n_elements);
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name, "it has %llu element%s, and %llu in param_shapes",
+                     (ull)n, n == 1 ? "" : "s", (ull)param->n_elements);
   if (of->dtype == CKPT_DTYPE_NONE) of->dtype = dtype;
   if (of->dtype == dtype) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, param->name, "%s, and others are %s",

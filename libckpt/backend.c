@@ -53,6 +53,6 @@ ckpt_status ckpt_cast_refuse(const ckpt_cast_stats *stats, ckpt_dtype to, const 
   if (stats->n_nan_lost != 0)
     return ckpt_fail(err, CKPT_EVALUE, NULL, name, "%llu NaN %s no form in %s%s (%s)", (ull)stats->n_nan_lost,
                      stats->n_nan_lost == 1 ? "has" : "have", ckpt_dtype_name(to), more, remedy);
-  return ckpt_fail(err, CKPT_EVALUE, NULL, name, "nothing but zeros is left in %s: %llu values were others%s (%s)",
-                   ckpt_dtype_name(to), (ull)stats->n_underflow, more, remedy);
+  return ckpt_fail(err, CKPT_EVALUE, NULL, name, "nothing but zeros is left in %s: %llu value%s were others%s (%s)",
+                   ckpt_dtype_name(to), (ull)stats->n_underflow, stats->n_underflow == 1 ? "" : "s", more, remedy);
 }

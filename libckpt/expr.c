@@ -17,8 +17,8 @@ static ckpt_status measure(ckpt_expr *node, ckpt_error *err) {
                        "the axes of a result, multiplied in order, pass 2^64 elements (%llu times the %llu of axis %u)",
                        (ull)node->n_elements, (ull)node->shape[axis], axis);
   if (node->n_elements % dtype->block_elements != 0)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a result of %llu elements is no whole number of blocks of %s (%u)",
-                     (ull)node->n_elements, dtype->name, dtype->block_elements);
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a result of %llu element%s is no whole number of blocks of %s (%u)",
+                     (ull)node->n_elements, node->n_elements == 1 ? "" : "s", dtype->name, dtype->block_elements);
   if (!ckpt_dtype_bytes((ckpt_dtype)node->dtype, node->n_elements, &node->n_bytes) || node->n_bytes > INT64_MAX)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a result of %llu elements of %s is larger than 2^63 bytes",
                      (ull)node->n_elements, dtype->name);
@@ -76,8 +76,8 @@ ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype,
   CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
   if (data == NULL && (*out)->n_bytes != 0)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "no memory is given for a tensor of %llu bytes",
-                     (ull)(*out)->n_bytes);
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "no memory is given for a tensor of %llu byte%s",
+                     (ull)(*out)->n_bytes, (*out)->n_bytes == 1 ? "" : "s");
   (*out)->memory = data;
   return CKPT_OK;
 }
@@ -109,8 +109,9 @@ ckpt_status ckpt_expr_slice(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint
 ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
                                uint64_t count, ckpt_error *err) {
   if (axis >= x->rank || !ckpt_range_within(start, count, x->shape[axis]))
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "slice [%llu, %llu) of axis %u does not fit %u axes (%llu there)",
-                     (ull)start, (ull)(start + count), axis, x->rank, axis < x->rank ? (ull)x->shape[axis] : 0);
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "slice [%llu, %llu) of axis %u does not fit %u ax%s (%llu there)",
+                     (ull)start, (ull)(start + count), axis, x->rank, x->rank == 1 ? "is" : "es",
+                     axis < x->rank ? (ull)x->shape[axis] : 0);
   uint64_t shape[CKPT_MAX_RANK];
   memcpy(shape, x->shape, x->rank * sizeof *shape);
   shape[axis] = count;
@@ -131,7 +132,7 @@ ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, co
   CKPT_TRY_ALLOC(params, err);
   for (uint32_t axis = 0; axis < rank; axis++) {
     if (order[axis] >= rank || seen >> order[axis] & 1)
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "not a permutation of %u axes", rank);
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "not a permutation of %u ax%s", rank, rank == 1 ? "is" : "es");
     seen |= UINT32_C(1) << order[axis];
     params->order[axis] = (uint8_t)order[axis];
     shape[axis] = x->shape[order[axis]];
@@ -151,8 +152,8 @@ ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ui
                               ckpt_error *err) {
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_reshape, x->dtype, rank, shape, 1, err));
   if ((*out)->n_elements != x->n_elements)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "reshape of %llu elements to %llu", (ull)x->n_elements,
-                     (ull)(*out)->n_elements);
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "reshape of %llu element%s to %llu", (ull)x->n_elements,
+                     x->n_elements == 1 ? "" : "s", (ull)(*out)->n_elements);
   (*out)->args[0] = x;
   return CKPT_OK;
 }

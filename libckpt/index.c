@@ -87,9 +87,9 @@ static ckpt_status measure(ckpt_tensor *tensor, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, NULL, tensor->name, "shape has more than 2^64 elements");
   const ckpt_dtype_row *row = ckpt_dtype_get(tensor->dtype);
   if (!ckpt_dtype_bytes(tensor->dtype, tensor->n_elements, &tensor->n_bytes) || tensor->n_bytes > INT64_MAX)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, tensor->name,
-                     "%llu elements of %s are no whole number of blocks of %u, or too many",
-                     (unsigned long long)tensor->n_elements, row->name, row->block_elements);
+    return ckpt_fail(
+        err, CKPT_EFORMAT, NULL, tensor->name, "%llu element%s of %s are no whole number of blocks of %u, or too many",
+        (unsigned long long)tensor->n_elements, tensor->n_elements == 1 ? "" : "s", row->name, row->block_elements);
   return CKPT_OK;
 }
 

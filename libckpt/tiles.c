@@ -480,8 +480,8 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   if (fixed >= plan->memory)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "the memory limit of %llu bytes is too low: more than %llu are needed, %llu of them for the plan "
-                     "of %u rows (raise --memory)",
-                     (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows);
+                     "of %u row%s (raise --memory)",
+                     (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows, plan->n_rows == 1 ? "" : "s");
   plan->n_leaf_slots = (uint32_t)n_slots;
   plan->n_workers = (uint32_t)n_workers;
   plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);

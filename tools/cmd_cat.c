@@ -285,8 +285,9 @@ static ckpt_status show_plan(const ckpt_args *args, const block_reader *reader, 
   CKPT_TRY(ckpt_read_cost(slice->tensor, slice->tensor->rank == 0 ? NULL : &slice->box, &planned.n_bytes_read,
                           &planned.n_bytes_fetched, err));
   char row[256];
-  snprintf(row, sizeof row, "%" PRIu64 " of %" PRIu64 " elements of %.150s, %s", slice->n_elements,
-           slice->tensor->n_elements, slice->tensor->name, ckpt_dtype_name((ckpt_dtype)slice->tensor->dtype));
+  snprintf(row, sizeof row, "%" PRIu64 " of %" PRIu64 " element%s of %.150s, %s", slice->n_elements,
+           slice->tensor->n_elements, slice->tensor->n_elements == 1 ? "" : "s", slice->tensor->name,
+           ckpt_dtype_name((ckpt_dtype)slice->tensor->dtype));
   ckpt_proving_plan(args, row, &planned);
   return CKPT_OK;
 }

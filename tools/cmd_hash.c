@@ -79,8 +79,8 @@ static ckpt_status check_included(const ckpt_hashing *hashing, ckpt_error *err) 
     if (ckpt_hashing_at(hashing, i) != NULL) return CKPT_OK;
   if (n == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL,
-                   "nothing to hash: none of its %zu tensors is of --include %s (--include all takes all of them)", n,
-                   hashing->include);
+                   "nothing to hash: none of its %zu tensor%s is of --include %s (--include all takes all of them)", n,
+                   n == 1 ? "" : "s", hashing->include);
 }
 
 static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {

@@ -177,8 +177,8 @@ static ckpt_status compare_digests(ckpt_verification *v, ckpt_error *err) {
   if (v->actual->n == 0 && index->n_tensors != 0 && (v->has_digest || v->expected != NULL)) {
     const char *include = v->actual->include, *verb = strcmp(include, "all") == 0 ? "" : " (ckpt hash --include all)";
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, ckpt_index_file_of(index, NULL), NULL,
-                               "nothing to compare: none of its %u tensors is of --include %s%s", index->n_tensors,
-                               include, verb));
+                               "nothing to compare: none of its %u tensor%s is of --include %s%s", index->n_tensors,
+                               index->n_tensors == 1 ? "" : "s", include, verb));
   }
   if (v->expected != NULL)
     CKPT_TRY(ckpt_verify_manifest(&v->findings, v->input.index, v->actual, v->expected,

@@ -84,8 +84,8 @@ void ckpt_input_close(ckpt_input *input) {
 void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input) {
   bool has_closing_lines = (args->verb->sets & CKPT_SET_OUTPUT) != 0; /* the weights are said there */
   for (uint32_t i = 0; i < input->index->n_notes; i++) {
-    const char *text = input->index->notes[i].text;
-    if (text != input->index->weights_note || !has_closing_lines)
-      ckpt_report_note(args, "%s: %s", input->index->path, text);
+    const ckpt_note *note = &input->index->notes[i];
+    if (note->text != input->index->weights_note || !has_closing_lines)
+      ckpt_report_note(args, "%s: %s", note->file != NULL ? note->file : input->index->path, note->message);
   }
 }

@@ -349,17 +349,17 @@ static ckpt_status read_digits_and_parts(ckpt_json *json, ckpt_error *err) {
   return finish_text(json, err);
 }
 
-/* One that no double holds is none that others read (Python's do, as Infinity). */
+/* What no double holds other readers refuse; Python's, which allows NaN, makes it Infinity. */
 static ckpt_status read_number(ckpt_json *json, ckpt_error *err) {
   const bool keep = json->keep;
   json->keep = true; /* to be looked at, also where it is skipped */
   ckpt_status status = read_digits_and_parts(json, err);
   json->keep = keep;
-  CKPT_TRY(status);
-  const bool is_large = !json->options.allow_nan && (json->n_text > DBL_MAX_10_EXP || strpbrk(json->text, "eE") != NULL);
-  if (is_large && isinf(ckpt_c_strtod(json->text, NULL)))
-    return fail_at(json, err, json->start, "a number that no double holds");
-  return CKPT_OK;
+  if (status != CKPT_OK || json->options.allow_nan) return status;
+  const bool is_long = json->n_text > DBL_MAX_10_EXP || strpbrk(json->text, "eE") != NULL;
+  return is_long && isinf(ckpt_c_strtod(json->text, NULL)) != 0
+             ? fail_at(json, err, json->start, "a number that no double holds")
+             : CKPT_OK;
 }
 
 /* ---- structure ---- */

@@ -2,7 +2,8 @@
  *
  * Text comes from a callback in windows of 64 KiB, so memory is constant whatever its size. Strict: UTF-8 is checked,
  * escapes and surrogate pairs are decoded, control characters, lone surrogates, leading zeros, trailing commas and
- * anything after the value are refused, and, where NaN is not allowed, numbers that no double holds. Depth is at most CKPT_JSON_MAX_DEPTH. Duplicate keys are the caller's affair.
+ * anything after the value are refused, and numbers that no double holds (unless NaN is allowed: Python reads them as
+ * Infinity). Depth is at most CKPT_JSON_MAX_DEPTH. Duplicate keys are the caller's affair.
  */
 #ifndef CKPT_JSON_H
 #define CKPT_JSON_H
@@ -61,7 +62,7 @@ ckpt_status ckpt_json_next(ckpt_json *json, ckpt_json_token *token, ckpt_error *
 /* The next token, which has to be `wanted`; what: "the shape of a tensor". EFORMAT otherwise. */
 ckpt_status ckpt_json_expect(ckpt_json *json, ckpt_json_token wanted, const char *what, ckpt_error *err);
 
-/* Reads past the next value (after a KEY: its value), checking it without keeping text of any length but numbers'. */
+/* Reads past the next value (after a KEY: its value), checking it; of its text no more is kept than one number. */
 ckpt_status ckpt_json_skip(ckpt_json *json, ckpt_error *err);
 
 /* After a failure over what a value says: reads on, past its end, until `depth` containers are open (ckpt_json_depth

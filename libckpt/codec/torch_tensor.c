@@ -259,7 +259,8 @@ ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storag
   if (!take_u64(ckpt_foreign_arg(view, 1), &out->start) || !take_u64(ckpt_foreign_arg(view, 2), &out->n_elements) ||
       !ckpt_range_within(out->start, out->n_elements, n_root))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
-                     "a view of storage '%.40s' reaches outside its %" PRIu64 " elements", key->text, n_root);
+                     "a view of storage '%.40s' reaches outside its %" PRIu64 " element%s", key->text, n_root,
+                     n_root == 1 ? "" : "s");
   return CKPT_OK;
 }
 
@@ -355,9 +356,9 @@ static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call
   } else if (!ckpt_range_within(start, out->reach, n_elements)) {
     return refuse(out, CKPT_EFORMAT,
                   ckpt_arena_printf(arena,
-                                    "reaches outside its storage (%" PRIu64 " elements from %" PRIu64
+                                    "reaches outside its storage (%" PRIu64 " element%s from %" PRIu64
                                     ", the storage has %" PRIu64 ")",
-                                    out->reach, start, n_elements),
+                                    out->reach, out->reach == 1 ? "" : "s", start, n_elements),
                   err);
   } else {
     out->offset = first + start;

@@ -36,8 +36,9 @@ static ckpt_status check_pair(const ckpt_tensor *sums, const ckpt_tensor *counts
     return ckpt_fail(err, CKPT_EFORMAT, NULL, sums->name, "sums of %s over counts of %s (f32 is expected)",
                      ckpt_dtype_name((ckpt_dtype)sums->dtype), ckpt_dtype_name((ckpt_dtype)counts->dtype));
   if (sums->n_elements == 0 || counts->n_elements == 0 || sums->n_elements % counts->n_elements != 0)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, sums->name, "%llu sums over %llu counts",
-                     (unsigned long long)sums->n_elements, (unsigned long long)counts->n_elements);
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, sums->name, "%llu sum%s over %llu count%s",
+                     (unsigned long long)sums->n_elements, sums->n_elements == 1 ? "" : "s",
+                     (unsigned long long)counts->n_elements, counts->n_elements == 1 ? "" : "s");
   return CKPT_OK;
 }
 
@@ -76,9 +77,9 @@ ckpt_status ckpt_imatrix_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index
   if (n_columns == 0 || sums->n_elements / n_columns != n_matrices || sums->n_elements % n_columns != 0) {
     if (strcmp(tensor->name, "token_embd.weight") == 0) return CKPT_OK;
     return ckpt_fail(err, CKPT_EDIFFERENT, imatrix->path, tensor->name,
-                     "%llu channels, the tensor has %llu in each of %llu matrices (made from another model?)",
-                     (unsigned long long)sums->n_elements, (unsigned long long)n_columns,
-                     (unsigned long long)n_matrices);
+                     "%llu channel%s, the tensor has %llu in each of %llu matri%s (made from another model?)",
+                     (unsigned long long)sums->n_elements, sums->n_elements == 1 ? "" : "s",
+                     (unsigned long long)n_columns, (unsigned long long)n_matrices, n_matrices == 1 ? "x" : "ces");
   }
   ckpt_expr *args[2];
   CKPT_TRY(ckpt_expr_read(&args[0], plan, imatrix, sums, err));
@@ -102,6 +103,6 @@ ckpt_status ckpt_imatrix_fits(const ckpt_index *imatrix, const ckpt_index *model
   }
   if (n_strange == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EDIFFERENT, imatrix->path, first,
-                   "%u of its %u entries are of no tensor of %s (made from another model?)", n_strange, *n_entries,
-                   model->path);
+                   "%u of its %u entr%s are of no tensor of %s (made from another model?)", n_strange, *n_entries,
+                   *n_entries == 1 ? "y" : "ies", model->path);
 }

@@ -205,6 +205,8 @@ typedef struct comparison {
   const reporter *to;
 } comparison;
 
+static const char *or_nothing(const char *name) { return name[0] == '\0' ? "nothing" : name; }
+
 /* What was decided then against what the replay does. */
 static void compare_decision(const comparison *c, const ckpt_recorded_tensor *then, const present *now) {
   const char *source = now->source == NULL ? "" : now->source->name;
@@ -212,11 +214,13 @@ static void compare_decision(const comparison *c, const ckpt_recorded_tensor *th
   const char *to = ckpt_dtype_name((ckpt_dtype)now->made->dtype);
   if (strcmp(then->source, source) != 0 || strcmp(then->from, from) != 0 || strcmp(then->to, to) != 0)
     say(c->to, c->file, then->name, "the receipt says that it is %s of %s as %s, the replay makes it of %s of %s as %s",
-        then->from, then->source, then->to, from, source, to);
+        or_nothing(then->from), or_nothing(then->source), or_nothing(then->to), or_nothing(from), or_nothing(source),
+        to);
   else if (then->n_bytes != now->made->n_bytes || then->n_underflow != now->n_underflow)
     say(c->to, c->file, then->name,
-        "the receipt says %" PRIu64 " bytes and %" PRIu64 " values lost to zero, the replay %" PRIu64 " and %" PRIu64,
-        then->n_bytes, then->n_underflow, now->made->n_bytes, now->n_underflow);
+        "the receipt says %" PRIu64 " byte%s and %" PRIu64 " value%s lost to zero, the replay %" PRIu64 " and %" PRIu64,
+        then->n_bytes, then->n_bytes == 1 ? "" : "s", then->n_underflow, then->n_underflow == 1 ? "" : "s",
+        now->made->n_bytes, now->n_underflow);
 }
 
 static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
@@ -347,11 +351,11 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
   if (!then->has_digest || memcmp(&then->digest, &now->digest, sizeof then->digest) != 0)
     say(to, file, NULL, "the replay gives another content digest than the receipt says");
   if (then->n_tensors != now->described->n_tensors)
-    say(to, file, NULL, "the receipt says %" PRIu64 " tensors, the replay makes %" PRIu32, then->n_tensors,
-        now->described->n_tensors);
+    say(to, file, NULL, "the receipt says %" PRIu64 " tensor%s, the replay makes %" PRIu32, then->n_tensors,
+        then->n_tensors == 1 ? "" : "s", now->described->n_tensors);
   if (is_sized && then->n_bytes != n_bytes)
-    say(to, file, NULL, "the receipt says that its files have %" PRIu64 " bytes, the replay makes %" PRIu64,
-        then->n_bytes, n_bytes);
+    say(to, file, NULL, "the receipt says that its files have %" PRIu64 " byte%s, the replay makes %" PRIu64,
+        then->n_bytes, then->n_bytes == 1 ? "" : "s", n_bytes);
 }
 
 static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t number, const reporter *to,

@@ -65,7 +65,8 @@ static ckpt_status look_npy(ckpt_scanner *s, const ckpt_place *place, const uint
   for (size_t i = n_length; i-- > 0;) n = n << 8 | head[8 + i];
   uint64_t data = 8 + n_length + n;
   if (n >= sizeof text || data > place->n_bytes)
-    return ckpt_scan_problem(s, place, err, "not looked into: a numpy array with a header of %llu bytes", (ull)n);
+    return ckpt_scan_problem(s, place, err, "not looked into: a numpy array with a header of %llu byte%s", (ull)n,
+                             n == 1 ? "" : "s");
   CKPT_TRY(read_at(place, 8 + n_length, text, (size_t)n, err));
   text[n] = '\0';
   if (strlen(text) == n && is_of_numbers(text)) return CKPT_OK;

@@ -127,8 +127,8 @@ static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, cons
     *n_payload = 0;
     bool is_known = is_folder || type == '1' || type == '2';
     if (is_known && n_bytes == 0) return CKPT_OK;
-    return ckpt_scan_problem(s, place, err, "not looked into: a tar member of type '%c' with %llu bytes", type | '0',
-                             (ull)n_bytes);
+    return ckpt_scan_problem(s, place, err, "not looked into: a tar member of type '%c' with %llu byte%s", type | '0',
+                             (ull)n_bytes, n_bytes == 1 ? "" : "s");
   }
   if (type == 'x' || type == 'g' || type == 'X') return check_extended(s, place, at, n_bytes, err);
   if (type == 'L' || type == 'K') return CKPT_OK;

@@ -108,13 +108,13 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
     CKPT_TRY(ckpt_source_read(rest.source, rest.file, rest.offset, head, n_head, err));
     const char *what = ckpt_scan_compressor(head, n_head, &is_known);
     if (what == NULL || !is_known)
-      return ckpt_scan_problem(s, place, err, "not looked into: %s (%llu bytes at %llu)",
+      return ckpt_scan_problem(s, place, err, "not looked into: %s (%llu byte%s at %llu)",
                                what == NULL ? "bytes behind what is compressed" : what, (ull)rest.n_bytes,
-                               (ull)(rest.offset - place->offset));
+                               rest.n_bytes == 1 ? "" : "s", (ull)(rest.offset - place->offset));
     uint64_t n_skipped = skippable(head, n_head);
     if (n_skipped > rest.n_bytes)
-      return ckpt_scan_problem(s, place, err, "broken zstd: a frame of %llu bytes where %llu are left", (ull)n_skipped,
-                               (ull)rest.n_bytes);
+      return ckpt_scan_problem(s, place, err, "broken zstd: a frame of %llu byte%s where %llu are left", (ull)n_skipped,
+                               n_skipped == 1 ? "" : "s", (ull)rest.n_bytes);
     CKPT_TRY(ckpt_scan_work(s, place, n_head, &may_go_on, err));
     rest.offset += n_skipped;
     rest.n_bytes -= n_skipped;
@@ -153,7 +153,7 @@ ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_
   bool has_pickles = end.is_whole && s->scan->n_pickles != n_before;
   if (has_pickles && n_bytes != UINT64_MAX && ((crc != 0 && end.crc32 != crc) || n_bytes != end.n_bytes))
     status = ckpt_scan_problem(s, place, err,
-                               "its CRC-32 is %08x, the archive says %08x (and %llu bytes, of %llu): readers differ",
-                               end.crc32, crc, (ull)n_bytes, (ull)end.n_bytes);
+                               "its CRC-32 is %08x, the archive says %08x (and %llu byte%s, of %llu): readers differ",
+                               end.crc32, crc, (ull)n_bytes, n_bytes == 1 ? "" : "s", (ull)end.n_bytes);
   return status;
 }

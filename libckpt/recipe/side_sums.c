@@ -167,16 +167,17 @@ static void compare_one(const ckpt_side_comparison *c, const ckpt_side_sum *then
   if (now != NULL) ckpt_sum_text(now->sha256, now_sum);
   if (now == NULL)
     (void)ckpt_fail(&found, CKPT_EDIFFERENT, path, NULL,
-                    "%s does not have it, %s lists it with SHA-256 %s (%" PRIu64 " bytes)", c->whose, c->record,
-                    then_sum, then->n_bytes);
+                    "%s does not have it, %s lists it with SHA-256 %s (%" PRIu64 " byte%s)", c->whose, c->record,
+                    then_sum, then->n_bytes, then->n_bytes == 1 ? "" : "s");
   else if (then == NULL)
     (void)ckpt_fail(&found, CKPT_EDIFFERENT, path, NULL,
-                    "%s has it with SHA-256 %s (%" PRIu64 " bytes), %s does not list it", c->whose, now_sum,
-                    now->n_bytes, c->record);
+                    "%s has it with SHA-256 %s (%" PRIu64 " byte%s), %s does not list it", c->whose, now_sum,
+                    now->n_bytes, now->n_bytes == 1 ? "" : "s", c->record);
   else
     (void)ckpt_fail(&found, CKPT_EDIFFERENT, path, NULL,
-                    "%s has it with SHA-256 %s (%" PRIu64 " bytes), %s lists it with %s (%" PRIu64 " bytes)", c->whose,
-                    now_sum, now->n_bytes, c->record, then_sum, then->n_bytes);
+                    "%s has it with SHA-256 %s (%" PRIu64 " byte%s), %s lists it with %s (%" PRIu64 " byte%s)",
+                    c->whose, now_sum, now->n_bytes, now->n_bytes == 1 ? "" : "s", c->record, then_sum, then->n_bytes,
+                    then->n_bytes == 1 ? "" : "s");
   c->report(c->arg, &found);
 }
 

@@ -221,8 +221,8 @@ static ckpt_status judge_copy(ckpt_findings *findings, ckpt_value_checks *checks
   checks->n_rounded += copy->n_bits == 0;
   if (copy->n_bits == 0) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_PROBLEM, file, stored->name,
-                           "the stored copy is not its master rounded to %s (%llu of %llu elements differ)", dtype,
-                           (ull)copy->n_bits, (ull)copy->n);
+                           "the stored copy is not its master rounded to %s (%llu of %llu element%s differ)", dtype,
+                           (ull)copy->n_bits, (ull)copy->n, copy->n == 1 ? "" : "s");
 }
 
 ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *checks, const ckpt_index *index,
@@ -235,11 +235,12 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
     const char *file = ckpt_index_file_of(index, tensor);
     ckpt_finding_kind kind = is_weight ? CKPT_PROBLEM : CKPT_WARNING;
     if (stats->n_nan != 0)
-      CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with NaN (%llu of %llu values)", role,
-                                 (ull)stats->n_nan, (ull)stats->n));
+      CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with NaN (%llu of %llu value%s)", role,
+                                 (ull)stats->n_nan, (ull)stats->n, stats->n == 1 ? "" : "s"));
     if (stats->n_inf != 0) /* masks that an exporter folded into a graph have them */
       CKPT_TRY(ckpt_findings_add(findings, err, index->n_nodes != 0 ? CKPT_WARNING : kind, file, tensor->name,
-                                 "%s with infinities (%llu of %llu values)", role, (ull)stats->n_inf, (ull)stats->n));
+                                 "%s with infinities (%llu of %llu value%s)", role, (ull)stats->n_inf, (ull)stats->n,
+                                 stats->n == 1 ? "" : "s"));
     if (is_weight && tensor->rank >= 2 && stats->n != 0 && stats->n_zero == stats->n)
       CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, file, tensor->name, "all of its values are 0 (%llu)",
                                  (ull)stats->n));

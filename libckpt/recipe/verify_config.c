@@ -214,7 +214,7 @@ static ckpt_status check_layers(checker *c, ckpt_error *err) {
   ckpt_arena_free(&arena);
   if (status == CKPT_OK && n_missing > 100)
     status = ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), NULL,
-                               "%zu more tensors are missing", n_missing - 100);
+                               "%zu more tensor%s missing", n_missing - 100, n_missing == 101 ? " is" : "s are");
   return status;
 }
 
@@ -384,11 +384,11 @@ static ckpt_status check_tokens(checker *c, const char *name, uint64_t n_rows,
   if (!ids.has_any) return CKPT_OK;
   if (ids.largest >= n_rows)
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, NULL,
-                             "its largest token id is %llu, the embedding has %llu rows", (ull)ids.largest,
-                             (ull)n_rows);
+                             "its largest token id is %llu, the embedding has %llu row%s", (ull)ids.largest,
+                             (ull)n_rows, n_rows == 1 ? "" : "s");
   return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL,
-                           "tokenizer: ids of %s up to %llu, %llu rows in the embedding", name, (ull)ids.largest,
-                           (ull)n_rows);
+                           "tokenizer: ids of %s up to %llu, %llu row%s in the embedding", name, (ull)ids.largest,
+                           (ull)n_rows, n_rows == 1 ? "" : "s");
 }
 
 /* Rows of the embedding; of an unknown architecture what the config says. */
@@ -420,7 +420,8 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
     bool is_number = ckpt_config_int(c->config, keys[i], &id);
     if (is_number && id >= 0 && (uint64_t)id >= n_rows)
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_WARNING, c->config_path, NULL,
-                                 "%s is %lld, the embedding has %llu rows", keys[i], (long long)id, (ull)n_rows));
+                                 "%s is %lld, the embedding has %llu row%s", keys[i], (long long)id, (ull)n_rows,
+                                 n_rows == 1 ? "" : "s"));
     if (!is_number && ckpt_config_has(c->config, keys[i])) ckpt_config_show(c->config, keys[i], shown, sizeof shown);
     if (shown[0] != '[') /* several ids may end a text */
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no token id (%s)",

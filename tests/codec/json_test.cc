@@ -163,6 +163,26 @@ TEST(Json, NanWherePythonWritesIt) {
   EXPECT_NE(tokens("[Infinit]", true).find("!"), std::string::npos);
 }
 
+TEST(Json, NumbersThatNoDoubleHolds) {
+  const std::string zeros(308, '0');
+  const std::vector<std::string> fine = {"1e308", "-1.7e308", "0e999", "1e-999", "1" + zeros, "1" + zeros + ".0e-5"};
+  for (const std::string &text : fine) {
+    EXPECT_EQ(tokens("[" + text + "]"), "[ n:" + text + " ] .");
+    EXPECT_EQ(tokens("{\"a\":" + text + "}").find("!"), std::string::npos) << text;
+  }
+  for (const std::string &text : std::vector<std::string>{"1e999", "-1E+309", "1.8e308", "1" + zeros + "0"}) {
+    EXPECT_EQ(tokens("[" + text + "]"), "[ ! a number that no double holds (byte 1)");
+    EXPECT_EQ(tokens("[" + text + "]", true), "[ n:" + text + " ] .");  // Python reads Infinity
+    ckpt_json *json;
+    ckpt_error err = {};
+    const std::string nested = "{\"a\":[" + text + "]}";
+    ASSERT_EQ(ckpt_json_new_text(&json, nested.data(), nested.size(), false, nullptr, &err), CKPT_OK);
+    EXPECT_EQ(ckpt_json_skip(json, &err), CKPT_EFORMAT);  // what nobody looks at too
+    EXPECT_STREQ(err.message, "a number that no double holds (byte 6)");
+    ckpt_json_free(json);
+  }
+}
+
 TEST(Json, DepthLimit) {
   std::string deepest = std::string(64, '[') + std::string(64, ']');
   EXPECT_EQ(tokens(deepest).find("!"), std::string::npos);

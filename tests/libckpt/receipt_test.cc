@@ -281,7 +281,7 @@ TEST_F(Receipt, AForgedDecisionIsFound) {
            {R"("from":"bf16","to":"f16")", R"("from":"bf16","to":"i8")",
             was + "bf16 of model.embed_tokens.weight as i8"},
            {R"("source":"model.embed_tokens.weight")", R"("source":"other")", was + "bf16 of other as f16"},
-           {R"("source":"model.embed_tokens.weight",)", R"("source":null,)", was + "bf16 of  as f16"},
+           {R"("source":"model.embed_tokens.weight",)", R"("source":null,)", was + "bf16 of nothing as f16"},
            {R"("n_bytes":20480,)", R"("n_bytes":20481,)", "the receipt says 20481 bytes"},
            {R"("n_bytes":20480,)", R"("n_bytes":20480,"n_underflow":7,)",
             "the receipt says 20480 bytes and 7 values"}}) {
@@ -344,13 +344,28 @@ TEST_F(Receipt, ATensorListedTwiceDoesNotStandForAnother) {
     EXPECT_EQ(std::count(problems.begin(), problems.end(), wanted), 1) << wanted;
 }
 
+TEST_F(Receipt, ATensorWithoutANameOrADigestIsToldAsSuch) {
+  Write(kGpt2, {Path("out.safetensors")});
+  const std::string text = Read(Path("r.json"));
+  for (const char *name : {"null", "\"\""}) {
+    std::ofstream(Path("r.json")) << text;
+    Replace(Path("r.json"), R"({"name":"transformer.ln_f.bias")", std::string(R"({"name":)") + name);
+    Problems problems = Replay(Path("out.safetensors"), CKPT_EFORMAT);
+    EXPECT_EQ(problems[0].rfind("a tensor without a name (byte ", 0), 0u) << problems[0];
+  }
+  const size_t at = text.find("\"digest\":", text.find(R"({"name":"transformer.ln_f.bias")")) + 9;
+  std::ofstream(Path("r.json")) << text.substr(0, at) + "null" + text.substr(text.find('}', at));
+  Problems problems = Replay(Path("out.safetensors"));
+  const std::string wanted = "transformer.ln_f.bias: the receipt lists it without a digest";
+  EXPECT_EQ(std::count(problems.begin(), problems.end(), wanted), 1);
+}
+
 TEST_F(Receipt, ATensorOrAnOutputListedTwiceIsFound) {
   Write(kGpt2, {Path("out.safetensors"), Path("two.safetensors")});
   std::string text = Read(Path("r.json")), begin = "   {\"name\":\"transformer.ln_f.bias\"";
   size_t at = text.find(begin), end = text.find('\n', at) + 1;
   std::ofstream(Path("r.json")) << std::string(text).insert(at, text.substr(at, end - at));
-  EXPECT_EQ(Replay(Path("out.safetensors")), Problems({"transformer.ln_f.bias: the receipt lists it twice",
-                                                       "transformer.ln_f.bias: the receipt lists it twice"}));
+  EXPECT_EQ(Replay(Path("out.safetensors")), Problems({"transformer.ln_f.bias: the receipt lists it twice"}));
   std::ofstream(Path("r.json")) << text;
   Replace(Path("r.json"), Path("two.safetensors"), Path("out.safetensors"));
   Problems problems = Replay(Path("out.safetensors"), CKPT_EFORMAT);

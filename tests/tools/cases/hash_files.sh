@@ -18,6 +18,8 @@ ckpt verify llama-tiny --sums inside | grep ^problem
 ckpt verify "$PWD/llama-tiny" --sums inside | grep -c '^proven: bytes'
 ckpt verify llama-tiny/model-00001-of-00003.safetensors --sums inside | grep '^proven: bytes'
 grep -v 00002 inside > fewer; ckpt verify llama-tiny --sums fewer | grep 'not every'
+cat inside inside > twice; ckpt verify llama-tiny --sums twice | grep '^proven: bytes'
+grep 00002 inside > other; ckpt verify llama-tiny/model-00001-of-00003.safetensors --sums other | grep 'lists no file'
 sed 's/^./x/' inside > malformed; ckpt verify llama-tiny --sums malformed; echo "exit $?"
 printf '\125' | dd of=llama-tiny/model-00002-of-00003.safetensors bs=1 seek=100001 conv=notrunc 2> /dev/null
 ckpt verify llama-tiny --sums sums | grep ^problem
