@@ -186,7 +186,7 @@ static ckpt_status take_string(reader *r, bool *is_text, line *shown, ckpt_error
   CKPT_TRY(take_u64(r, &n, "the length of a string", err));
   CKPT_TRY(need(r, n, "a string", err));
   *is_text = false;
-  snprintf(shown->text, sizeof shown->text, "<%llu byte%s>", (ull)n, n == 1 ? "" : "s");
+  snprintf(shown->text, sizeof shown->text, "<%llu bytes>", (ull)n);
   if (n > MAX_TEXT) return skip(r, n, "a string", err);
   CKPT_TRY(take(r, r->text, (size_t)n, "a string", err));
   r->text[n] = '\0';

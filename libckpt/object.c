@@ -379,9 +379,7 @@ static void print(printer *p, const ckpt_object *object, int depth) {
     case CKPT_OBJECT_BIGINT: put(p, object->text); return;
     case CKPT_OBJECT_FLOAT: put_number(p, object->number); return;
     case CKPT_OBJECT_TEXT: put_text(p, object->text, object->n); return;
-    case CKPT_OBJECT_BYTES:
-      snprintf(text, sizeof text, "\"<%" PRIu64 " byte%s>\"", object->n, object->n == 1 ? "" : "s");
-      break;
+    case CKPT_OBJECT_BYTES: snprintf(text, sizeof text, "\"<%" PRIu64 " bytes>\"", object->n); break;
     case CKPT_OBJECT_LIST:
     case CKPT_OBJECT_TUPLE:
     case CKPT_OBJECT_SET:

@@ -67,7 +67,7 @@ TEST(Source, ReadsExactlyWhatIsThere) {
   EXPECT_EQ(ckpt_source_bytes_read(source), 6u);
   EXPECT_EQ(read_range(source, 0, 8, 3), folder / "a: ends early: 3 bytes wanted at offset 8, file has 10");
   EXPECT_EQ(read_range(source, 0, UINT64_MAX, 1).substr(folder.path().size()),
-            "/a: ends early: 1 bytes wanted at offset 18446744073709551615, file has 10");
+            "/a: ends early: 1 byte wanted at offset 18446744073709551615, file has 10");
 }
 
 TEST(Source, FileThatShrinksIsAnError) {

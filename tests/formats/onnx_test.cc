@@ -598,7 +598,7 @@ TEST(Onnx, EveryBrokenTensorIsNamed) {
   IndexPointer index(nullptr, ckpt_index_free);
   const std::vector<std::string> reported = broken_parts(path, &index);
   const std::vector<std::string> wanted = {
-      "m.onnx: tensor 'y:then/in': has 1 bytes of values, its shape and type take 4",
+      "m.onnx: tensor 'y:then/in': has 1 byte of values, its shape and type take 4",
       "m.onnx: truncated or lies: a number at byte 61 goes past the end of its message (download it again)",
       "m.onnx: tensor 'cut': has 3 bytes of values, its shape and type take 4",
       "none.data: tensor 'far': cannot open: No such file or directory",

@@ -518,7 +518,7 @@ TEST(Torch, LiesAboutViews) {
   const std::string f = storage("FloatStorage", "0", "6"), outside = "memory: tensor 'w': reaches outside its storage ";
   EXPECT_EQ(failure(one(view(f, "1", {"6"}, {"1"}))), outside + "(6 elements from 1, the storage has 6)");
   EXPECT_EQ(failure(one(view(f, "0", {"2", "2"}, {"5", "1"}))), outside + "(7 elements from 0, the storage has 6)");
-  EXPECT_EQ(failure(one(view(f, "7", {"1"}, {"1"}))), outside + "(1 elements from 7, the storage has 6)");
+  EXPECT_EQ(failure(one(view(f, "7", {"1"}, {"1"}))), outside + "(1 element from 7, the storage has 6)");
   const std::string impossible = "memory: tensor 'w': its offset, shape or strides are not possible";
   EXPECT_EQ(failure(one(view(f, "-1", {"1"}, {"1"}))), impossible);
   EXPECT_EQ(failure(one(view(f, "0", {"4294967296", "4294967296"}, {"1", "1"}))), impossible);
