@@ -31,3 +31,5 @@ ckpt split state.safetensors -o all-parts --shard-size 20 --include all 2>&1 | c
 ckpt join all-parts -o joined.safetensors 2>&1 | closing
 ckpt join all-parts -o all-joined.safetensors --include all 2>&1 | closing
 ckpt diff --include all model.safetensors joined.safetensors && ckpt diff --include all all.safetensors all-joined.safetensors
+# A note of one file of a checkpoint names it once
+cp "$DATA/../golden-errors/safetensors/noted-hole.safetensors" hole.safetensors && ckpt ls hole.safetensors 2>&1 >/dev/null
