@@ -82,7 +82,7 @@ struct ckpt_graph {
   uint32_t n_parts, part_capacity;
   ckpt_onnx_slot *slots;
   uint32_t n_slots, slot_capacity;
-  uint32_t outer;         /* the part that begins the model's own graph, where a tensor stands in it */
+  uint32_t outer;         /* the part that begins the model's own graph, or the first of those that are merged */
   ckpt_onnx_names inputs; /* of that graph */
   ckpt_onnx_names taken;  /* names that stand in it with CKPT_ONNX_CAST behind them, and not by a cast of ours */
 };
@@ -170,7 +170,7 @@ typedef struct ckpt_onnx_links {
 ckpt_status ckpt_onnx_link(ckpt_onnx_links *links, const ckpt_layout_read *read, const char *name, ckpt_onnx_place *out,
                            ckpt_error *err);
 
-/* As ckpt_format's `verify`: checksums of files outside, indices of sparse tensors. */
+/* As ckpt_format's `verify`: the size, checksums of files outside, indices of sparse tensors. */
 ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
 
@@ -197,7 +197,7 @@ ckpt_status ckpt_onnx_graph_new(const struct ckpt_graph **out, const ckpt_index 
                                 ckpt_error *err);
 
 /* As ckpt_format's slots. */
-bool ckpt_onnx_keeps_dtype(const ckpt_index *index, const ckpt_tensor *tensor);                         /* as above */
+const char *ckpt_onnx_keeps_dtype(const ckpt_index *index, const ckpt_tensor *tensor);                  /* as above */
 ckpt_status ckpt_onnx_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);           /* as above */
 ckpt_status ckpt_onnx_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 

@@ -79,9 +79,9 @@ static const char *why_kept(const struct ckpt_graph *graph, uint32_t number, con
   return NULL;
 }
 
-bool ckpt_onnx_keeps_dtype(const ckpt_index *index, const ckpt_tensor *tensor) {
+const char *ckpt_onnx_keeps_dtype(const ckpt_index *index, const ckpt_tensor *tensor) {
   const uint32_t number = (uint32_t)(tensor - index->tensors);
-  return index->graph != NULL && why_kept(index->graph, number, tensor->name) != NULL;
+  return index->graph == NULL ? NULL : why_kept(index->graph, number, tensor->name);
 }
 
 /* A Cast node has to stand between a tensor of another dtype and the graph: refused where it cannot. */
@@ -139,10 +139,18 @@ static ckpt_status match(uint32_t **out, const ckpt_index *described, ckpt_arena
   return CKPT_OK;
 }
 
+/* Of a model without a graph that it comes from: what another said of itself is not true of it. */
+static ckpt_status say_own_keys(const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  ckpt_name_list own = {.n = 0};
+  for (uint32_t i = 0; i < described->n_metadata; i++)
+    if (ckpt_onnx_is_own_key(described->metadata[i].key)) ckpt_name_list_add(&own, described->metadata[i].key);
+  if (own.n == 0) return CKPT_OK;
+  return ckpt_losses_add(losses, err, "metadata of another model (%s): this has its own", own.text);
+}
+
 ckpt_status ckpt_onnx_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   uint32_t *matches;
-  (void)losses;
-  if (described->graph == NULL) return CKPT_OK;
+  if (described->graph == NULL) return say_own_keys(described, losses, err);
   CKPT_TRY(match(&matches, described, &described->arena, err));
   for (uint32_t i = 0; i < described->graph->n_slots; i++)
     CKPT_TRY(check_slot(described, i, matches[i] == NONE ? NULL : &described->tensors[matches[i]], err));

@@ -111,9 +111,11 @@ static ckpt_status set_number(ckpt_index *index, const char *key, int64_t value,
 }
 
 static ckpt_status add_opset(ckpt_index *index, const Onnx__OperatorSetIdProto *opset, ckpt_error *err) {
+  enum { MAX_SHOWN = 100 };
   const char *domain = text_of(&index->arena, opset->domain);
   if (domain == NULL || domain[0] == '\0') domain = "ai.onnx";
-  char *key = ckpt_arena_printf(&index->arena, CKPT_ONNX_KEY "opset.%.100s", domain);
+  const size_t n = strlen(domain), n_shown = ckpt_utf8_length(domain, n < MAX_SHOWN ? n : MAX_SHOWN);
+  char *key = ckpt_arena_printf(&index->arena, CKPT_ONNX_KEY "opset.%.*s", (int)n_shown, domain);
   CKPT_TRY_ALLOC(key, err);
   return ckpt_index_metadata(index, key) != NULL ? CKPT_OK : set_number(index, key, opset->version, err);
 }

@@ -88,7 +88,7 @@ static ckpt_status begin(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, ckpt_error
   CKPT_TRY(add_run(r, frame->begin, err));
   frame->is_begun = true;
   r->run_at = frame->at;
-  if (frame->parent->kind == MODEL && frame->kind == GRAPH) r->graph->outer = r->graph->n_parts;
+  if (frame->parent->kind == MODEL && frame->kind == GRAPH && frame->number == 0) r->graph->outer = r->graph->n_parts;
   return add_part(r, (ckpt_onnx_part){.kind = CKPT_ONNX_BEGIN, .number = frame->field}, err);
 }
 
@@ -380,6 +380,8 @@ static ckpt_status walk_child(ckpt_onnx_reader *r, ckpt_onnx_frame *frame, const
                      "more than %d messages in each other at byte %llu (graphs within graphs)", CKPT_ONNX_MAX_DEPTH,
                      (ull)field->begin);
   r->n_nodes += kind == NODE;
+  if (frame->kind == MODEL && kind == GRAPH && number == 0) /* protobuf merges several: casts go to the front of all */
+    CKPT_TRY(begin(r, &child, err));
   ckpt_status status = kind == TENSOR ? read_tensor(r, &child, &r->defect) : walk(r, &child, depth + 1, &r->defect);
   (void)ckpt_fail_at(status, &r->defect, r->wire.path, NULL);
   CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &r->defect, err));

@@ -330,12 +330,18 @@ static ckpt_status describe(ckpt_onnx_reader *r, const Onnx__TensorProto *messag
 static ckpt_status place_runs(ckpt_onnx_reader *r, const described *d, const data *met, ckpt_error *err) {
   const uint32_t n_unit = ckpt_dtype_get(d->dtype)->block_bytes;
   const bool is_fixed = met->field == FLOAT_DATA || met->field == DOUBLE_DATA;
+  const bool is_complex = d->dtype == CKPT_C64 || d->dtype == CKPT_C128;
   uint64_t n_units = 0;
   if (met->field != d->type->typed_field)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "its values of %s stand in field %u, not %u",
                      d->type->name, met->field, d->type->typed_field);
   for (uint32_t i = 0; i < r->n_runs; i++) {
     ckpt_extent *run = &r->runs[i];
+    if (is_complex && is_fixed && run->n_stored % n_unit != 0 && r->n_runs > 1)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name,
+                       "real and imaginary parts of its %s stand in fields of their own, as no known program writes "
+                       "them (load and save it with onnx)",
+                       d->type->name);
     if (is_fixed && run->n_stored % n_unit != 0)
       return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "%llu byte%s no whole number of %s",
                        (ull)run->n_stored, run->n_stored == 1 ? " is" : "s are", d->type->name);

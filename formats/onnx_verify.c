@@ -1,5 +1,5 @@
-/* onnx_verify.c - what only `verify` looks at in ONNX models: the checksums of files of external data, and the indices
- * of sparse tensors.
+/* onnx_verify.c - what only `verify` looks at in ONNX models: the size that protobuf reads, the checksums of files of
+ * external data, and the indices of sparse tensors.
  *
  * onnx.proto: `indices` are int64, [NNZ] into the flat tensor or [NNZ, rank], in order, none twice. `checksum`,
  * optional, the SHA1 digest of the file under `location`: all of it, whatever part of it a tensor has. Neither onnx nor
@@ -206,11 +206,22 @@ static ckpt_status check_sparse_all(checking *c, const ckpt_index *index, ckpt_e
   return status;
 }
 
+/* ckpt reads a model of any size, and nothing else does. */
+static ckpt_status check_size(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+  const uint64_t n = ckpt_source_size(index->source, index->graph->file);
+  if (n <= CKPT_ONNX_MAX_MODEL) return CKPT_OK;
+  return ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, index->graph->file), NULL,
+                           "a model of %llu bytes, and %llu are what protobuf reads: onnx and ONNX Runtime cannot load "
+                           "it (ckpt convert --external-data)",
+                           (unsigned long long)n, (unsigned long long)CKPT_ONNX_MAX_MODEL);
+}
+
 ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err) {
   const ckpt_run_options plain = {.struct_size = sizeof plain};
   checking c = {.findings = findings, .source = index->source, .run = run == NULL ? &plain : run};
   ckpt_status status;
+  CKPT_TRY_GOTO(check_size(findings, index, err));
   CKPT_TRY_GOTO(take_claims(&c, index, err));
   if (c.n == 0 && index->n_composites == 0) goto done;
   c.window = malloc(WINDOW_BYTES);

@@ -62,8 +62,9 @@ typedef struct ckpt_format {
   /* Edits a description into what the format can hold, before it is finished: drops tensors
    * (from `tensors`), renames, changes dtypes (the plan casts), drops aliases. NULL: only caps apply. */
   ckpt_status (*normalize)(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
-  /* Whether an index's graph needs a tensor of its in the dtype that it has. NULL: none does. */
-  bool (*keeps_dtype)(const ckpt_index *index, const ckpt_tensor *tensor);
+  /* Why an index's graph needs a tensor of its in the dtype that it has: "it is ..."; NULL: it does not, nor where
+   * there is no such function. */
+  const char *(*keeps_dtype)(const ckpt_index *index, const ckpt_tensor *tensor);
   /* Files and segments for a normalized, finished description. NULL where caps.can_write is false. */
   ckpt_status (*layout)(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
   /* Of a folder: which of its files an earlier layout wrote, so that --force may replace them. NULL: only those that

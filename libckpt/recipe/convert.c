@@ -99,17 +99,18 @@ static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected,
   return CKPT_OK;
 }
 
-/* Where a rule casts every tensor, those stay as they are that the graph needs so; at least one is as it was asked. */
-static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const ckpt_name_list *kept, const totals *t,
-                            ckpt_error *err) {
+/* Where a rule casts every tensor, those stay as they are that the graph needs so; at least one is as it was asked.
+ * why: of the first. */
+static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const ckpt_name_list *kept, const char *why,
+                            const totals *t, ckpt_error *err) {
   if (kept->n == 0) return CKPT_OK;
   if (t->is_asked)
     return ckpt_losses_add(&output->losses, err, "%zu tensor%s in another dtype, as the graph works with %s (%s)",
                            kept->n, kept->n == 1 ? "" : "s", kept->n == 1 ? "it" : "them", kept->text);
   return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, NULL,
-                   "no tensor can be given another dtype: a Cast node can stand before initializers of the model's own "
-                   "graph that are no inputs of it, and nothing else (%s)",
-                   kept->text);
+                   "the graph works with its tensors as they are, and none can be given another dtype (%s): of the "
+                   "first, %s",
+                   kept->text, why);
 }
 
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
@@ -118,6 +119,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   const ckpt_format *format = plan->outputs[sink].format;
   const bool keeps_graph = format->caps.graphs && from->graph != NULL; /* which gets what it works with */
   ckpt_name_list kept = {.n = 0};
+  const char *why_first = NULL;
   for (uint32_t k = 0; k < from->n_tensors; k++) {
     const uint32_t i = quantized == NULL ? k : quantized->order[k];
     const ckpt_tensor *tensor = &from->tensors[i];
@@ -125,9 +127,13 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
     if (status == CKPT_OK && selected.name == NULL) continue;
     ckpt_expr *expr = NULL;
+    const char *why = NULL;
     if (status == CKPT_OK && selected.is_any_cast && selected.dtype != (ckpt_dtype)tensor->dtype &&
-        format->keeps_dtype != NULL && format->keeps_dtype(from, tensor)) {
+        format->keeps_dtype != NULL)
+      why = format->keeps_dtype(from, tensor);
+    if (why != NULL) {
       selected.dtype = CKPT_DTYPE_NONE;
+      if (why_first == NULL) why_first = why;
       ckpt_name_list_add(&kept, tensor->name);
     }
     if (status == CKPT_OK && quantized != NULL)
@@ -146,7 +152,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     t->is_cast[expr->dtype] = t->is_cast[expr->dtype] || expr->dtype != tensor->dtype;
     t->is_asked = t->is_asked || expr->dtype == selected.dtype;
   }
-  CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, t, err));
+  CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, why_first, t, err));
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
 }
 

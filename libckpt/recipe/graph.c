@@ -56,7 +56,7 @@ static ckpt_status take_offers(offers *o, const ckpt_index *from, ckpt_selection
 
 /* The tensor for a place in the graph, as the graph needs it. */
 static ckpt_status fit(ckpt_expr **expr, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
-                       const ckpt_tensor *place, bool is_quantized, ckpt_error *err) {
+                       const ckpt_index *graph, const ckpt_tensor *place, bool is_quantized, ckpt_error *err) {
   char wanted[CKPT_SHAPE_TEXT], found[CKPT_SHAPE_TEXT];
   CKPT_TRY(ckpt_expr_read(expr, plan, from, tensor, err));
   if (!ckpt_tensor_same_shape(tensor, place))
@@ -68,6 +68,13 @@ static ckpt_status fit(ckpt_expr **expr, ckpt_plan *plan, const ckpt_index *from
     return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, tensor->name, "the graph works with %s, and this is %s",
                      ckpt_dtype_name((ckpt_dtype)place->dtype), ckpt_dtype_name((ckpt_dtype)tensor->dtype));
   CKPT_TRY(ckpt_refuse_quantized(from, tensor, is_quantized, err));
+  if (ckpt_refuse_quantized(graph, place, false, NULL) != CKPT_OK) /* it has scales that are for its own values */
+    return ckpt_fail(
+        err, CKPT_EUNSUPPORTED, from->path, tensor->name,
+        "the graph's is %s and quantized, or belongs to one that is, and this is %s: a cast alone would be "
+        "wrong (give it %s)",
+        ckpt_dtype_name((ckpt_dtype)place->dtype), ckpt_dtype_name((ckpt_dtype)tensor->dtype),
+        ckpt_dtype_name((ckpt_dtype)place->dtype));
   return ckpt_expr_cast(expr, plan, *expr, (ckpt_dtype)place->dtype, err);
 }
 
@@ -108,7 +115,7 @@ ckpt_status ckpt_graph_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *gr
     if (found != NULL) {
       o.is_used[found->number] = true;
       const ckpt_tensor *tensor = &from->tensors[found->number];
-      CKPT_TRY(fit(&expr, plan, from, tensor, place, is_quantized, err));
+      CKPT_TRY(fit(&expr, plan, from, tensor, graph, place, is_quantized, err));
       o.n_cast[tensor->dtype][place->dtype] += tensor->dtype != place->dtype;
     } else {
       ckpt_name_list_add(&missing, place->name);

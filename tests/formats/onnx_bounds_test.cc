@@ -206,5 +206,78 @@ TEST(OnnxBounds, IndicesOfSparseTensorsAreChecked) {
   EXPECT_EQ(of_many(), "index 131072 of its values is there twice");
 }
 
+// ckpt walks a model of any size; protobuf libraries do not.
+TEST(OnnxBounds, AModelThatProtobufCannotReadIsAProblem) {
+  Folder folder;
+  const std::string tensor = std::string("\x08\x02\x10\x02", 4) + field(8, "w") + field(9, "12");
+  const std::string start =
+      std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2));
+  const auto found = [&](uint64_t n_bytes) { /* of which a comment takes all but the start */
+                                             const uint64_t n_text = n_bytes - start.size() - 6;
+                                             std::string tag("\x32", 1);
+                                             for (uint64_t n = n_text, i = 0; i < 5; i++, n >>= 7)
+                                               tag += static_cast<char>(n | (i < 4 ? 128 : 0));
+                                             spill(folder / "m.onnx", start + tag);
+                                             std::filesystem::resize_file(folder / "m.onnx", n_bytes); /* sparse */
+                                             IndexPointer index = must_open(folder / "m.onnx");
+                                             ckpt_findings findings = {};
+                                             ckpt_error err = {};
+                                             EXPECT_EQ(ckpt_onnx_verify(&findings, index.get(), nullptr, &err), CKPT_OK)
+                                                 << text_of(err);
+                                             const std::string text = findings.n == 0 ? "" : findings.items[0].message;
+                                             EXPECT_TRUE(findings.n == 0 || findings.items[0].kind == CKPT_PROBLEM);
+                                             ckpt_findings_free(&findings);
+                                             return text;
+  };
+  EXPECT_EQ(found(2147483647), "");
+  EXPECT_EQ(found(2147483648),
+            "a model of 2147483648 bytes, and 2147483647 are what protobuf reads: onnx and ONNX Runtime cannot load it "
+            "(ckpt convert --external-data)");
+}
+
+// Numbers of complex values, each in a field of its own, as protobuf may hold them and nothing writes them.
+TEST(OnnxBounds, ComplexValuesInPiecesAreRefused) {
+  Folder folder;
+  const auto said = [&](int type, const std::string &values) {
+    const std::string tensor = std::string("\x08\x01\x10", 3) + static_cast<char>(type) + field(8, "w") + values;
+    spill(folder / "a.onnx",
+          std::string("\x08\x08", 2) + field(7, field(5, tensor)) + field(8, std::string("\x10\x11", 2)));
+    ckpt_error err = {};
+    return open(folder / "a.onnx", &err) == nullptr ? std::string(text_of(err)) : "";
+  };
+  const std::string single("\x25\0\0\0\0", 5), twice("\x51\0\0\0\0\0\0\0\0", 9);
+  const auto refused = [&](const std::string &type) {
+    return folder / "a.onnx" + ": tensor 'w': real and imaginary parts of its " + type +
+           " stand in fields of their own, as no known program writes them (load and save it with onnx)";
+  };
+  EXPECT_EQ(said(14, field(4, std::string(8, '\0'))), "");
+  EXPECT_EQ(said(14, single + single), refused("complex64"));
+  EXPECT_EQ(said(15, field(10, std::string(16, '\0'))), "");
+  EXPECT_EQ(said(15, twice + twice), refused("complex128"));
+}
+
+// Keys of what a model is, in a file of safetensors that anyone wrote: a new model states its own, and says so. One
+// that is cut short is whole characters.
+TEST(OnnxBounds, KeysOfAnotherModelSayNothing) {
+  Folder folder;
+  spill(
+      folder / "a.safetensors",
+      safetensors(R"({"__metadata__":{"onnx.ir_version":"99","onnx.opset.ai.onnx":"99","onnx.opset.x":"1","by":"me"},)"
+                  R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                  "1234"));
+  ASSERT_EQ(convert(folder / "a.safetensors", folder / "a.onnx"), "");
+  IndexPointer index = must_open(folder / "a.onnx");
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.ir_version"), "4");
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.opset.ai.onnx"), "9");
+  EXPECT_EQ(ckpt_index_metadata(index.get(), "onnx.opset.x"), nullptr);
+  EXPECT_STREQ(ckpt_index_metadata(index.get(), "by"), "me");
+  const std::string domain = std::string(99, 'd') + "\xC3\xA9"; /* its 100th byte is half a character */
+  spill(folder / "b.onnx", model_of("w", field(8, field(1, domain) + std::string("\x10\x01", 2))));
+  ASSERT_EQ(convert(folder / "b.onnx", folder / "b.safetensors"), "");
+  EXPECT_STREQ(
+      ckpt_index_metadata(must_open(folder / "b.safetensors").get(), ("onnx.opset." + std::string(99, 'd')).c_str()),
+      "1");
+}
+
 }  // namespace
 }  // namespace formats_testing

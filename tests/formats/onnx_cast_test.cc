@@ -128,5 +128,76 @@ TEST(OnnxCasts, NamesOfCastsThatAreTakenAreRefused) {
   EXPECT_NE(ckpt_index_find(must_open(folder / "a.onnx").get(), "w"), nullptr);
 }
 
+// protobuf reads two graphs of a model as one, the nodes of the first before those of the second: casts stand before
+// all.
+TEST(OnnxCasts, NodesGoToTheFrontOfMergedGraphs) {
+  const std::string node = field(1, field(1, "w") + field(2, "y") + field(4, "Relu"));
+  const std::string tensor =
+      field(5, std::string("\x08\x02\x10\x01", 4) + field(8, "w") + field(9, std::string(8, '\0')));
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options cast = {};
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  Folder folder;
+  const std::string graphs = field(7, node + field(2, "g")) + field(7, tensor);
+  spill(folder / "a.onnx", std::string("\x08\x08", 2) + graphs + field(8, std::string("\x10\x11", 2)));
+  ASSERT_EQ(convert(folder / "a.onnx", folder / "same.onnx"), "");
+  EXPECT_EQ(slurp(folder / "same.onnx"), slurp(folder / "a.onnx"));
+  ASSERT_EQ(convert(folder / "a.onnx", folder / "b.onnx", cast), "");
+  const std::string written = slurp(folder / "b.onnx");
+  EXPECT_LT(written.find("Cast"), written.find("Relu"));
+  EXPECT_EQ(must_open(folder / "b.onnx")->n_nodes, 2U);
+  EXPECT_EQ(ckpt_index_find(must_open(folder / "b.onnx").get(), "w")->dtype, CKPT_F16);
+}
+
+// Quantized values of a graph belong to scales in it: other values are not cast to them.
+TEST(OnnxCasts, AGraphsQuantizedValuesAreNotMadeByACast) {
+  const auto tensor = [](int type, size_t n_bytes) {
+    return field(5, std::string("\x08\x02\x10", 3) + static_cast<char>(type) + field(8, "w") +
+                        field(9, std::string(n_bytes, '\x38')));
+  };
+  const std::string node = field(1, field(2, "y") + field(4, "Relu"));
+  Folder folder;
+  const auto said = [&](int type, size_t n_bytes, const std::string &values, int n) {
+    const std::string model = folder / "a.onnx";
+    spill(model, std::string("\x08\x09", 2) + field(7, node + field(2, "g") + tensor(type, n_bytes)) +
+                     field(8, std::string("\x10\x13", 2)));
+    spill(folder / "w.safetensors",
+          safetensors(R"({"w":{"dtype":")" + values + R"(","shape":[2],"data_offsets":[0,)" + std::to_string(n) + "]}}",
+                      std::string(static_cast<size_t>(n), '\0')));
+    ckpt_convert_options graph = {};
+    graph.graph = model.c_str();
+    graph.force = true;
+    return convert(folder / "w.safetensors", folder / "b.onnx", graph);
+  };
+  EXPECT_EQ(said(17, 2, "F8_E4M3", 2), "");
+  EXPECT_EQ(said(10, 4, "F32", 8), "");
+  EXPECT_EQ(said(17, 2, "F32", 8),
+            folder / "w.safetensors" +
+                ": tensor 'w': the graph's is f8_e4m3 and quantized, or belongs to one that is, and this is f32: a "
+                "cast alone would be wrong (give it f8_e4m3)");
+}
+
+// Where nothing can be cast the format says why.
+TEST(OnnxCasts, WhereNothingCanBeCastTheReasonIsSaid) {
+  const std::string tensor = std::string("\x08\x02\x10\x01", 4) + field(8, "w") + field(9, std::string(8, '\0'));
+  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
+  ckpt_convert_options cast = {};
+  cast.casts = &f16;
+  cast.n_casts = 1;
+  Folder folder;
+  const auto said = [&](const std::string &graph) {
+    spill(folder / "a.onnx", std::string("\x08\x08", 2) + field(7, graph) + field(8, std::string("\x10\x11", 2)));
+    return convert(folder / "a.onnx", folder / "b.onnx", cast);
+  };
+  const std::string all = folder / "a.onnx" +
+                          ": the graph works with its tensors as they are, and none can be given "
+                          "another dtype (";
+  EXPECT_EQ(said(field(2, "g") + field(5, tensor) + field(11, field(1, "w"))),
+            all + "w): of the first, it is an input of the graph too");
+  EXPECT_EQ(said(field(1, field(2, "c") + field(5, field(1, "value") + field(5, tensor)))),
+            all + "c): of the first, it is no initializer of the model's own graph");
+}
+
 }  // namespace
 }  // namespace formats_testing

@@ -261,6 +261,109 @@ def test_models_like_those_of_tf2onnx(folder):
         assert np.abs(x - y).max() < 0.02 * np.abs(x).max()
 
 
+def rewritten(folder, before):
+    """A model written plainly, with data outside and back, and with f16 weights."""
+    after, there, back, half = (os.path.join(folder, name + ".onnx") for name in ("after", "there", "back", "half"))
+    ckpt("convert", before, "-o", after)
+    ckpt("convert", before, "-o", there, "--external-data")
+    ckpt("convert", there, "-o", back)
+    for path in (after, there, back):
+        check(path)
+        assert digest(path) == digest(before), path
+        same_outputs(before, path)
+    with open(before, "rb") as a, open(after, "rb") as b:
+        assert a.read() == b.read()
+    said = ckpt("convert", before, "-o", half, "--dtype", "f16", "--json")
+    check(half)
+    for x, y in zip(outputs(before), outputs(half), strict=True):
+        assert 0 < np.abs(x - y).max() < 0.02 * np.abs(x).max()
+    return after, there, half, said
+
+
+def test_a_recurrent_model(folder):
+    """An LSTM of two directions and layers, whose weights the exporter stacks; and a GRU."""
+    command.need("torch", "onnxscript")
+    import torch
+
+    class Both(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(16, 24, num_layers=2, bidirectional=True)
+            self.gru = torch.nn.GRU(48, 8)
+
+        def forward(self, x):
+            return self.gru(self.lstm(x)[0])[0]
+
+    torch.manual_seed(0)
+    before = os.path.join(folder, "before.onnx")
+    torch.onnx.export(Both().eval(), (torch.randn(5, 3, 16),), before, dynamo=False, opset_version=17, input_names=["x"])
+    assert {"LSTM", "GRU"} <= {node.op_type for node in onnx.load(before).graph.node}
+    _, there, half, _ = rewritten(folder, before)
+    assert sum(t.data_location == TensorProto.EXTERNAL for t in onnx.load(there, load_external_data=False).graph.initializer) >= 6
+    casts = [node for node in onnx.load(half).graph.node if node.input and node.input[0].endswith(":ckpt-cast")]
+    assert len(casts) >= 9 and all(node.op_type == "Cast" for node in casts)
+
+
+def with_control_flow(path):
+    """A loop whose body has a branch: weights in both, and of the graph around them, which they take from there."""
+    rng, info, node = np.random.default_rng(5), helper.make_tensor_value_info, helper.make_node
+
+    def weight(name, *shape):
+        return numpy_helper.from_array(rng.standard_normal(shape, dtype="f4") / 8, name)
+
+    def branch(name, out, nodes, *weights):
+        return helper.make_graph(nodes, name, [], [info(out, TensorProto.FLOAT, [4, 32])], initializer=weights)
+
+    then = branch("then", "then_out", [node("MatMul", ["h", "then_w"], ["then_h"]), node("Add", ["then_h", "outer_b"], ["then_out"])],
+                  weight("then_w", 32, 32))
+    other = branch("else", "else_out", [node("MatMul", ["h", "outer_w"], ["else_h"]), node("Add", ["else_h", "else_b"], ["else_out"])],
+                   weight("else_b", 1, 32))
+    body = helper.make_graph(
+        [node("Constant", [], ["half"], value=numpy_helper.from_array(np.asarray([0.5], "f4"), "")),
+         node("MatMul", ["state", "body_w"], ["turned"]), node("MatMul", ["turned", "outer_w"], ["h"]),
+         node("ReduceMean", ["h"], ["mean"], keepdims=0), node("Greater", ["mean", "zero"], ["is_more"]),
+         node("If", ["is_more"], ["chosen"], then_branch=then, else_branch=other),
+         node("Mul", ["chosen", "half"], ["next"]), node("Identity", ["go_on"], ["goes_on"])],
+        "body", [info("i", TensorProto.INT64, []), info("go_on", TensorProto.BOOL, []), info("state", TensorProto.FLOAT, [4, 32])],
+        [info("goes_on", TensorProto.BOOL, []), info("next", TensorProto.FLOAT, [4, 32])],
+        initializer=[weight("body_w", 32, 32), numpy_helper.from_array(np.asarray(0, "f4"), "zero")])
+    times = [numpy_helper.from_array(np.asarray(3, "i8"), "times"), numpy_helper.from_array(np.asarray(True), "begins")]
+    graph = helper.make_graph([node("Loop", ["times", "begins", "x"], ["y"], body=body)], "g", [info("x", TensorProto.FLOAT, [4, 32])],
+                              [info("y", TensorProto.FLOAT, [4, 32])], initializer=[weight("outer_w", 32, 32), weight("outer_b", 1, 32), *times])
+    onnx.save_model(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+def test_a_model_of_branches_and_loops(folder):
+    before, weights = os.path.join(folder, "before.onnx"), os.path.join(folder, "w.safetensors")
+    with_control_flow(before)
+    check(before)
+    after, there, half, said = rewritten(folder, before)
+    assert "as the graph works with them" in said and "y:body/half" in said, said
+    names = command.names(before)
+    assert {"outer_w", "y:body/body_w", "y:body/chosen:then_branch/then_w", "y:body/half"} <= set(names), names
+    assert [t.name for t in onnx.load(half).graph.initializer if t.data_type == TensorProto.FLOAT16] == ["outer_w:ckpt-cast", "outer_b:ckpt-cast"]
+    body = onnx.load(there, load_external_data=False).graph.node[0].attribute[0].g
+    assert body.initializer[0].data_location == TensorProto.EXTERNAL and os.path.getsize(there + ".data") >= 3 * 4096
+    ckpt("convert", before, "-o", weights)
+    for more in ([], ["--external-data"], ["--link"]):
+        ckpt("convert", weights, "--graph", before, "-o", after, "--force", *more)
+        check(after)
+        same_outputs(before, after)
+
+
+def test_graphs_that_protobuf_merges(folder):
+    """A model whose graph stands in it in two pieces, weights last: one graph to whoever parses it."""
+    model, before = onnx.load(os.path.join(DATA, "legacy.onnx")), os.path.join(folder, "before.onnx")
+    first, second = onnx.ModelProto(), onnx.ModelProto()
+    first.CopyFrom(model)
+    second.graph.initializer.extend(model.graph.initializer)
+    del first.graph.initializer[:]
+    with open(before, "wb") as file:
+        file.write(first.SerializeToString() + second.SerializeToString())
+    assert onnx.load(before) == model
+    rewritten(folder, before)
+
+
 def test_texts_stay(folder):
     """Tensors of texts are not read, and stay in the model: as an initializer, a constant, and in a branch."""
     words = helper.make_tensor("words", TensorProto.STRING, [3], ["a".encode(), "\u00fc\u4e2d".encode(), b""])
