@@ -38,3 +38,6 @@ ckpt verify weights.onnx | grep -v 'not proven'
 # Casts into a graph are said.
 ckpt convert "$DATA/onnx/dynamo.onnx" -o half.safetensors --dtype 'val_*=f32' --dtype f16 --quiet
 ckpt convert half.safetensors --graph "$DATA/onnx/dynamo.onnx" -o wide.onnx 2>&1 | grep 'not written'
+
+# What a model said of itself stays in safetensors, and is not said of another one.
+ckpt convert half.safetensors -o alone.onnx 2>&1 | grep 'not written'
