@@ -41,3 +41,10 @@ ckpt convert half.safetensors --graph "$DATA/onnx/dynamo.onnx" -o wide.onnx 2>&1
 
 # What a model said of itself stays in safetensors, and is not said of another one.
 ckpt convert half.safetensors -o alone.onnx 2>&1 | grep 'not written'
+
+# What it is, its data in shards, and a graph with weights that lack one and have another too many.
+ckpt inspect "$DATA/onnx/dynamo.onnx" | head -n 8
+ckpt split "$DATA/onnx/dynamo.onnx" -o shards --shard-size 2KB --quiet
+ls shards
+ckpt hash shards "$DATA/onnx/dynamo.onnx" | cut -d' ' -f1 | uniq | wc -l
+ckpt convert model/w.safetensors --graph "$DATA/onnx/dynamo.onnx" -o renamed.onnx --rename 's/bias/bios/' 2>&1 | grep 'not written'
