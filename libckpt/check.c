@@ -294,8 +294,7 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
   if (plan->is_checked && plan->memory == memory && plan->n_threads == n_threads && plan->rank == group->rank &&
       plan->n_ranks == group->size)
     return CKPT_OK;
-  ckpt_arena_free(&plan->work);
-  plan->n_pieces = plan->n_batches = 0;
+  ckpt_plan_drop_work(plan);
   plan->n_bytes_read = plan->n_bytes_written = 0;
   plan->memory = memory;
   plan->n_threads = n_threads;

@@ -25,20 +25,28 @@ ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err) {
   return CKPT_OK;
 }
 
+void ckpt_plan_drop_work(ckpt_plan *plan) {
+  ckpt_arena_free(&plan->work);
+  free(plan->pieces);
+  free(plan->batches);
+  plan->pieces = NULL;
+  plan->batches = NULL;
+  plan->n_pieces = plan->piece_capacity = plan->n_batches = plan->batch_capacity = 0;
+  plan->is_checked = false;
+}
+
 void ckpt_plan_free(ckpt_plan *plan) {
   if (plan == NULL) return;
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     ckpt_sink_free(plan->outputs[i].sink);
     ckpt_index_free(plan->outputs[i].described);
   }
+  ckpt_plan_drop_work(plan);
   ckpt_arena_free(&plan->arena);
-  ckpt_arena_free(&plan->work);
   free(plan->inputs);
   free(plan->rows);
   free(plan->outputs);
   free(plan->values);
-  free(plan->pieces);
-  free(plan->batches);
   free(plan);
 }
 

@@ -137,6 +137,7 @@ struct ckpt_plan {
   uint64_t cursor_bytes;            /* that decoders of each worker may hold */
   uint64_t memory;                  /* the budget it was checked for */
   uint64_t peak;                    /* planned, at most memory */
+  uint64_t beside; /* what the plan and the indexes take of what the memory rule grants beside that */
   uint64_t n_bytes_read, n_bytes_written;
   uint64_t n_bytes_fetched; /* n_bytes_read and the gaps between short runs that are read with them */
 };
@@ -174,6 +175,9 @@ ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduc
 /* Looks at every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. Of a group, a
  * rank gets the pieces that fill its own files, every reduction, and its share of the rows that are written nowhere. */
 ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
+
+/* Frees what check made of the rows: a plan that has run, or that is checked anew, does not need it. */
+void ckpt_plan_drop_work(ckpt_plan *plan);
 
 /* Prints the checked plan, a line per row: sink, name, dtype, shape, expression. */
 ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,

@@ -401,10 +401,10 @@ static ckpt_status delay_lanes(ckpt_plan *plan, ckpt_error *err) {
 
 /* Memory of the plan itself, as far as the allowance of the indexes (400 bytes per extent) and 8 of the 32 MiB that a
  * process may have besides do not cover it: it is taken from the budget, so that the rule holds for any number of rows.
- */
-static uint64_t plan_bytes(const ckpt_plan *plan) {
+ * *beside: of the plan what they do cover, and the indexes. */
+static uint64_t plan_bytes(const ckpt_plan *plan, uint64_t *beside) {
   enum { DIGEST_BYTES = 96 };
-  uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = CKPT_PLAN_ALLOWANCE;
+  uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = CKPT_PLAN_ALLOWANCE, n_inputs = 0;
   taken += plan->n_rows * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
            plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
@@ -417,8 +417,11 @@ static uint64_t plan_bytes(const ckpt_plan *plan) {
     uint64_t n_index = index->arena.n_taken + index->n_tensors * sizeof(ckpt_tensor);
     uint64_t n_allowed = index->n_extents * CKPT_INDEX_ALLOWANCE;
     if (n_allowed > n_index) allowed += n_allowed - n_index;
+    n_inputs += n_index;
   }
-  return taken > allowed ? taken - allowed : 0;
+  const uint64_t own = taken > allowed ? taken - allowed : 0;
+  *beside = n_inputs + taken - own;
+  return own;
 }
 
 /* What one worker's decoders may hold: a cursor for each sequential leaf, and for each extent that takes turns as long
@@ -468,7 +471,7 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   uint64_t per_worker = CKPT_WINDOW_BYTES + plan->cursor_bytes + encoder_bytes(plan), least_share = UINT64_C(2) << 20;
   /* One worker more than processors, so that reads and writes of one overlap the work of another; as many as half of
    * the memory feeds. */
-  uint64_t own = plan_bytes(plan);
+  const uint64_t own = plan_bytes(plan, &plan->beside);
   uint64_t n_workers = plan->n_threads > 1 ? (uint64_t)plan->n_threads + 1 : 1;
   uint64_t most = plan->memory / 2 / (per_worker + least_share + CKPT_LEAF_BYTES);
   if (n_workers > most) n_workers = most == 0 ? 1 : most;

@@ -1,5 +1,6 @@
 /* main.c - the `ckpt` command: finds the verb, reads its command line by its table, runs it. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +69,9 @@ int main(int argc, char **argv) {
                                                     .file = "stdout",
                                                     .message = "is closed, and results go there; nothing was done "
                                                                "(redirect it, at least to /dev/null)"});
+#ifdef M_MMAP_THRESHOLD
+  mallopt(M_MMAP_THRESHOLD, 1 << 20); /* stays so: what is large goes back when it is freed, and leaves no hole */
+#endif
   signal(SIGPIPE, SIG_IGN); /* a reader that goes away must not leave temporary files behind */
   signal(SIGXFSZ, SIG_IGN); /* nor a limit on the size of files */
   const char *first = argc > 1 ? argv[1] : "";

@@ -40,7 +40,8 @@ static ckpt_status show_rows(void *arg, const ckpt_plan *plan, ckpt_error *err) 
   showing *s = arg;
   s->planned.n_bytes_read += plan->n_bytes_read;
   s->planned.n_bytes_fetched += plan->n_bytes_fetched;
-  if (plan->peak > s->planned.peak) s->planned.peak = plan->peak;
+  const uint64_t peak = plan->peak + plan->beside;
+  if (peak > s->planned.peak) s->planned.peak = peak;
   return ckpt_plan_print(plan, s->json == NULL ? print_row : emit_row, s->json, err);
 }
 

@@ -546,7 +546,7 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, uint64_t
   ckpt_emit_u64(&json, "n_bytes_read", plan->n_bytes_read);
   ckpt_emit_u64(&json, "n_bytes_fetched", plan->n_bytes_fetched);
   ckpt_emit_u64(&json, "n_bytes_written", n_bytes_written);
-  ckpt_emit_u64(&json, "peak_bytes", plan->peak);
+  ckpt_emit_u64(&json, "peak_bytes", plan->peak + plan->beside);
   ckpt_emit_number(&json, "seconds", seconds);
   ckpt_report_emit_notes(j->args, &json, outputs, plan->n_outputs);
   ckpt_emit_end(&json);
@@ -584,7 +584,8 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   if (plan->n_bytes_fetched != plan->n_bytes_read)
     printf(" (%s with the gaps between short runs)", ckpt_text_size(plan->n_bytes_fetched, read));
   printf(", writes %s%s, memory %s, about %s where both go at 1 GB/s\n", is_exact ? "" : "about ",
-         ckpt_text_size(n_bytes, write), ckpt_text_size(plan->peak, peak), ckpt_text_duration(seconds, duration));
+         ckpt_text_size(n_bytes, write), ckpt_text_size(plan->peak + plan->beside, peak),
+         ckpt_text_duration(seconds, duration));
   return CKPT_OK;
 }
 

@@ -499,7 +499,7 @@ static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ck
   CKPT_TRY(ckpt_plan_prepare(plan, run, err));
   for (uint32_t i = 0; i < plan->n_rows; i++)
     if (plan->rows[i].tensor != NULL) plan->rows[i].sink = CKPT_NO_SINK;
-  plan->is_checked = false;
+  ckpt_plan_drop_work(plan);
   return CKPT_OK;
 }
 
@@ -513,6 +513,7 @@ ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *reques
   if (receipt != NULL) CKPT_TRY(ckpt_sink_open(receipt, &file, 1, err));
   if (request->discards) CKPT_TRY_GOTO(discard_rows(plan, run, err));
   CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, true, err));
+  ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
   CKPT_TRY_GOTO(digest_outputs(plan, err));
   if (receipt != NULL) CKPT_TRY_GOTO(ckpt_receipt_write(plan, request, receipt, err));
   if (run != NULL && run->cancel != NULL && *run->cancel != 0) {
