@@ -137,7 +137,7 @@ struct ckpt_plan {
   uint64_t cursor_bytes;            /* that decoders of each worker may hold */
   uint64_t memory;                  /* the budget it was checked for */
   uint64_t peak;                    /* planned, at most memory */
-  uint64_t beside; /* what the plan and the indexes take of what the memory rule grants beside that */
+  uint64_t beside;                  /* what the plan and the indexes take of what the memory rule grants beside that */
   uint64_t n_bytes_read, n_bytes_written;
   uint64_t n_bytes_fetched; /* n_bytes_read and the gaps between short runs that are read with them */
 };
