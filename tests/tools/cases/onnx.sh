@@ -43,8 +43,9 @@ ckpt convert half.safetensors --graph "$DATA/onnx/dynamo.onnx" -o wide.onnx 2>&1
 ckpt convert half.safetensors -o alone.onnx 2>&1 | grep 'not written'
 
 # What it is, its data in shards, and a graph with weights that lack one and have another too many.
-ckpt inspect "$DATA/onnx/dynamo.onnx" | head -n 8
-ckpt split "$DATA/onnx/dynamo.onnx" -o shards --shard-size 2KB --quiet
+cp "$DATA/onnx/dynamo.onnx" exported.onnx
+ckpt inspect exported.onnx | head -n 8
+ckpt split exported.onnx -o shards --shard-size 2KB --quiet
 ls shards
-ckpt hash shards "$DATA/onnx/dynamo.onnx" | cut -d' ' -f1 | uniq | wc -l
+ckpt hash shards exported.onnx | cut -d' ' -f1 | uniq | wc -l
 ckpt convert model/w.safetensors --graph "$DATA/onnx/dynamo.onnx" -o renamed.onnx --rename 's/bias/bios/' 2>&1 | grep 'not written'
