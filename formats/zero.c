@@ -315,4 +315,5 @@ const ckpt_format ckpt_format_zero = {
     .read = read_index,
     .normalize = ckpt_zero_normalize,
     .layout = ckpt_zero_layout,
+    .owns = ckpt_zero_owns,
 };

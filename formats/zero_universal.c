@@ -209,4 +209,5 @@ const ckpt_format ckpt_format_universal = {
     .read = read_index,
     .normalize = ckpt_zero_normalize,
     .layout = ckpt_universal_layout,
+    .owns = ckpt_universal_owns,
 };

@@ -8,5 +8,6 @@
 
 /* As ckpt_format's slot. */
 ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
+void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours); /* as above */
 
 #endif

@@ -117,4 +117,7 @@ const char *ckpt_zero_tag(const ckpt_zero_run *run);
 /* zero_layout.c: as ckpt_format's slot. */
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
 
+/* zero_owns.c: as ckpt_format's slot. */
+void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);
+
 #endif

@@ -121,7 +121,7 @@ typedef struct foreign {
   const ckpt_tree *tree;
   const char *name;        /* whose leftovers do not count; NULL: they do */
   char left[NAME_MAX + 1]; /* one of them */
-  ckpt_tree files;         /* regular files right in the folder; names are its own */
+  ckpt_tree files;         /* regular files; names are its own */
   uint32_t file_capacity;
   char list[512];
   size_t n_list;
@@ -148,12 +148,8 @@ static bool has_name(const ckpt_tree *tree, const char *name, bool is_folder) {
   return is_folder ? strncmp(tree->names[low], name, strlen(name)) == 0 : strcmp(tree->names[low], name) == 0;
 }
 
-/* Judges a regular file; those right in the folder are judged together, when all have been seen. Returns 0 or errno. */
-static int judge_file(foreign *f, const char *name) {
-  if (strchr(name, '/') != NULL) {
-    if (!has_name(f->tree, name, false)) add_foreign(f, name);
-    return 0;
-  }
+/* Keeps a regular file: they are judged together, when all have been seen. Returns 0 or errno. */
+static int keep_file(foreign *f, const char *name) {
   ckpt_tree *files = &f->files;
   if (ckpt_grow(&files->names, files->n_names, &f->file_capacity, sizeof *files->names, NULL) != CKPT_OK) return ENOMEM;
   const char *copy = strdup(name);
@@ -162,12 +158,13 @@ static int judge_file(foreign *f, const char *name) {
   return 0;
 }
 
-/* Whether two names differ in their first number only, as shards of one set do. */
+/* Whether two names differ in one number only, as shards of one set do. */
 static bool is_sibling(const char *a, const char *b) {
   static const char digits[] = "0123456789";
-  size_t n = strcspn(a, digits);
-  return strcspn(b, digits) == n && memcmp(a, b, n) == 0 &&
-         strcmp(a + n + strspn(a + n, digits), b + n + strspn(b + n, digits)) == 0;
+  size_t n = 0;
+  while (a[n] == b[n] && a[n] != '\0') n++;
+  while (n > 0 && strchr(digits, a[n - 1]) != NULL) n--;
+  return strcmp(a + n + strspn(a + n, digits), b + n + strspn(b + n, digits)) == 0;
 }
 
 /* Whether name i stands beside others of a set. */
@@ -185,7 +182,7 @@ static void list_foreign(foreign *f, const bool *is_ours) {
         add_foreign(f, f->files.names[i]);
 }
 
-/* Leaves, of the files right in the folder, the former output's that the tree lacks; what is neither's is foreign. */
+/* Leaves, of the files, the former output's that the tree lacks; what is neither's is foreign. */
 static ckpt_status judge_files(foreign *f, ckpt_owns_files *owns, ckpt_error *err) {
   ckpt_tree *files = &f->files;
   uint32_t n = files->n_names, n_kept = 0;
@@ -216,7 +213,7 @@ static int judge(foreign *f, int folder, const char *entry, char *name) {
     return 0;
   }
   bool is_known = strcmp(entry, ".git") != 0 && fstatat(folder, entry, &st, AT_SYMLINK_NOFOLLOW) == 0;
-  if (is_known && S_ISREG(st.st_mode)) return judge_file(f, name);
+  if (is_known && S_ISREG(st.st_mode)) return keep_file(f, name);
   bool is_folder = is_known && S_ISDIR(st.st_mode);
   if (is_folder) memcpy(name + strlen(name), "/", 2);
   if (!is_folder || !has_name(f->tree, name, true)) {

@@ -11,8 +11,9 @@ typedef struct ckpt_tree {
   uint32_t n_names;
 } ckpt_tree;
 
-/* Marks, of the n regular files right in a folder, those that are one former output of a format and of the kind that is
- * written in its place: all of it is there, and of no other. is_ours is false where it is called. */
+/* Marks, of the n regular files of a folder and of its subfolders that are written anew, those that are one former
+ * output of a format and of the kind that is written in its place: all of it is there, and of no other. The names are
+ * as a tree's, in byte order; is_ours is false where it is called. */
 typedef void ckpt_owns_files(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);
 
 /* Checks and sorts names in place: EINVAL for one that is not plainly below a folder (empty, absolute, `.` or `..` in
@@ -28,9 +29,9 @@ ckpt_status ckpt_tree_sync_folders(const ckpt_tree *tree, int folder, const char
 /* Removes the named files and then the subfolders that are empty; what is missing is fine. */
 void ckpt_tree_remove(const ckpt_tree *tree, int folder);
 
-/* EEXIST with a list when folder holds anything but regular files of these names in their subfolders, and files right
- * in it that `owns` (a format's, or NULL) takes for the former output's; these are added to former, which the caller
- * frees (ckpt_tree_free). `.git` never passes. */
+/* EEXIST with a list when folder holds anything but regular files of these names in their subfolders, and files in it
+ * or in these that `owns` (a format's, or NULL) takes for the former output's; these are added to former, which the
+ * caller frees (ckpt_tree_free). `.git` never passes, nor does a subfolder that no name is in. */
 ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_files *owns, ckpt_tree *former, int folder,
                              const char *path, ckpt_error *err);
 

@@ -320,6 +320,46 @@ TEST(SinkPath, ForceRefusesForeignEntries) {
   EXPECT_EQ(late.read("m/a.safetensors"), "old");
 }
 
+// Owns r0, r1, ... of the subfolder b.
+void OwnsRanks(const char *const *names, uint32_t n, const ckpt_tree *, bool *is_ours) {
+  for (uint32_t i = 0; i < n; i++) is_ours[i] = strncmp(names[i], "b/r", 3) == 0;
+}
+
+TEST(SinkPath, ForceReplacesWhatAFormatOwnsInSubfolders) {
+  auto replace = [](const Folder &folder, ckpt_owns_files *owns) {
+    Error err;
+    Sink sink;
+    std::vector<ckpt_sink_file> files = {{"a.safetensors", 0}, {"b/r0", 0}, {"b/c/x", 0}};
+    ckpt_status status = ckpt_sink_path(&sink.sink, (folder / "m").c_str(), true, true, err);
+    if (status == CKPT_OK) ckpt_sink_owns(sink.sink, owns);
+    if (status == CKPT_OK) status = ckpt_sink_open(sink.sink, files.data(), 3, err);
+    if (status == CKPT_OK) status = ckpt_sink_commit(&sink.sink, 1, err);
+    return status == CKPT_OK ? "" : err.text();
+  };
+  auto former = [](const Folder &folder) {
+    for (const char *name : {"m/a.safetensors", "m/b/r0", "m/b/r1", "m/b/r2", "m/b/c/x"}) folder.write(name, "old");
+  };
+  const Names before = {"m/", "m/a.safetensors", "m/b/", "m/b/c/", "m/b/c/x", "m/b/r0"};
+  Folder folder;
+  former(folder);
+  EXPECT_EQ(replace(folder, OwnsRanks), "");
+  EXPECT_EQ(folder.tree(), before) << "the former ranks are gone";
+  for (const char *stray : {"m/b/c/notes", "m/b/notes", "m/b/d/r3", "m/d/r3", "m/b/c/r1"}) {
+    Folder held;
+    former(held);
+    held.write(stray, "theirs");
+    const Names names = held.tree();
+    EXPECT_NE(replace(held, OwnsRanks).find("it holds 1 entry that would not be written anew: "), std::string::npos);
+    EXPECT_EQ(held.tree(), names) << stray;
+  }
+  Folder without; /* nobody says that they are ours: what is no part of a set comes first */
+  former(without);
+  without.write("m/b/s", "theirs");
+  EXPECT_NE(replace(without, nullptr).find("3 entries that would not be written anew: b/s, b/r1, b/r2 (move"),
+            std::string::npos)
+      << replace(without, nullptr);
+}
+
 TEST(SinkPath, NamesAreChecked) {
   Folder folder;
   for (const char *name : {"/a", "../a", "a/../b", "a//b", "a/", "./a", "a/.", ".."})

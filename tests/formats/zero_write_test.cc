@@ -19,7 +19,7 @@ struct Target {
 // Every row of the input that --include says, written as a run of other ranks.
 ckpt_status write(const std::string &input, const std::string &output, const Target &target, ckpt_error *err,
                   const char *include = "all", uint64_t memory = 16 << 20, const char *weights = nullptr,
-                  std::vector<std::string> *losses = nullptr) {
+                  std::vector<std::string> *losses = nullptr, bool force = false) {
   ckpt_run_options run = {};
   run.struct_size = sizeof run;
   run.memory = memory;
@@ -28,6 +28,7 @@ ckpt_status write(const std::string &input, const std::string &output, const Tar
   options.struct_size = sizeof options;
   options.input = input.c_str();
   options.include = include;
+  options.force = force;
   ckpt_convert_target to = {};
   to.path = output.c_str();
   to.to = target.format;
@@ -238,6 +239,60 @@ TEST(ZeroWrite, ManyRanksAreWithinTheMemory) {
     EXPECT_NE(text_of(err).find("the files of 35 tensors for 4096 ranks take more than"), std::string::npos)
         << text_of(err);
     EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
+}
+
+// With force: whatever ours was at the output, of the same step; a file that is none of ours stays, and all with it.
+TEST(ZeroWrite, AFormerOutputIsReplaced) {
+  const std::string input = kData + "zero/stage1", tag = "global_step3/";
+  auto replace = [&](const Folder &folder, const Target &target, const char *include = "all") {
+    ckpt_error err = {};
+    return write(input, folder / "out", target, &err, include, 16 << 20, nullptr, nullptr, true) == CKPT_OK
+               ? ""
+               : text_of(err);
+  };
+  for (const Target &former : kTargets)
+    for (const Target &target : {Target{"zero", 1, 2}, Target{"zero", 3, 2}, Target{"universal", 0, 2}}) {
+      Folder folder, fresh;
+      ASSERT_EQ(replace(folder, former), "");
+      ASSERT_EQ(replace(fresh, target), "");
+      const Names before = folder.tree();
+      const std::string said = replace(folder, target);
+      const bool is_same = strcmp(former.format, target.format) == 0;
+      EXPECT_EQ(said == "", is_same) << said;
+      EXPECT_EQ(folder.tree(), is_same ? fresh.tree() : before) << former.stage << former.world << target.stage;
+    }
+  Folder states; /* a universal checkpoint without moments in place of one with */
+  ASSERT_EQ(replace(states, {"universal", 0, 3}), "");
+  ASSERT_NE(states.read("out/" + tag.substr(0, tag.size() - 1) + "_universal/zero/bias/exp_avg.pt"), "");
+  const struct {
+    Target former;
+    std::string stray, missing, said;
+  } cases[] = {
+      {{"zero", 1, 4}, tag + "notes.pt", "", "notes.pt"},
+      {{"zero", 1, 4}, tag + "zero_pp_rank_1_mp_rank_01_optim_states.pt", "", "mp_rank_01"},
+      {{"zero", 1, 4}, tag + "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "", "bf16_"},
+      {{"zero", 1, 4}, "", tag + "zero_pp_rank_2_mp_rank_00_optim_states.pt", "rank_3"},
+      {{"zero", 3, 4}, "", tag + "zero_pp_rank_3_mp_rank_00_model_states.pt", "rank_3"},
+      {{"zero", 1, 4}, "", "latest", "rank_3"},
+      {{"zero", 1, 4}, "global_step2/mp_rank_00_model_states.pt", "", "global_step2/"},
+      {{"zero", 1, 4}, "zero_to_fp32.py", "", "zero_to_fp32.py"},
+      {{"universal", 0, 4}, "global_step3_universal/zero/notes", "", "zero/notes"},
+      {{"universal", 0, 4}, "global_step3_universal/zero/w2/fp32.pt", "", "zero/w2/"},
+      {{"universal", 0, 4}, "", "global_step3_universal/zero/optimizer_state.pt", "rank_3"},
+  };
+  for (const auto &c : cases) {
+    Folder folder;
+    ASSERT_EQ(replace(folder, c.former), "");
+    if (!c.stray.empty()) folder.write("out/" + c.stray, "theirs");
+    if (!c.missing.empty()) {
+      ASSERT_TRUE(std::filesystem::remove(folder / ("out/" + c.missing))) << c.missing;
+    }
+    const Names before = folder.tree();
+    const std::string said = replace(folder, {c.former.format, 2, 2});
+    EXPECT_NE(said.find(c.said), std::string::npos) << c.stray << c.missing << ": " << said;
+    EXPECT_NE(said.find("would not be written anew"), std::string::npos) << said;
+    EXPECT_EQ(folder.tree(), before);
   }
 }
 
