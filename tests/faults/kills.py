@@ -93,6 +93,8 @@ def main():
         for output, (verb, *options) in forms.items():
             command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(old, named(output)), "--quiet"]
             others = ["--type", "Q8_0"] if verb == "quantize" else ["--dtype", "f16"] if "." in output else options
+            if output == "out-universal":
+                others = [*options, "--dp", "4"]  # files in its subfolders that are not written anew
             if verb == "join":
                 shutil.copy(sorted(glob.glob(os.path.join(source[verb], "*.safetensors")))[0], command[4])
             else:

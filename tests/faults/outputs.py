@@ -22,6 +22,7 @@ import time
 
 CKPT, FAULT_SO, DATA = sys.argv[1:4]
 LLAMA = os.path.join(os.path.abspath(DATA), "llama-tiny")
+ZERO = os.path.join(os.path.abspath(DATA), "zero", "stage1")
 problems = []
 
 
@@ -256,13 +257,22 @@ def check_concurrency(base):
 # ---- interrupted replacements ---------------------------------------------------------------------------------------
 
 def check_interrupted(base):
-    """Two renames instead of an exchange, killed at each of the three."""
+    """Two renames instead of an exchange, killed at each of the three; of files right in the folder and of subfolders'."""
+    convert, reshard = ("convert", LLAMA, "-o"), ("reshard", ZERO, "--to")
+    check_interrupted_at(base, lambda out: ckpt(*convert, out, "--shard-size", "50KB"), [*convert])
+    check_interrupted_at(base, lambda out: ckpt(*reshard, "zero", "--stage", "1", "--dp", "4", "-o", out),
+                         [*reshard, "zero", "--stage", "3", "--dp", "2", "-o"])
+    check_interrupted_at(base, lambda out: ckpt(*reshard, "universal", "--dp", "4", "-o", out),
+                         [*reshard, "universal", "--drop", "optimizer", "-o"])
+
+
+def check_interrupted_at(base, write_old, command):
     for number in (1, 2, 3):
         out = os.path.join(base, "o")
-        check("the old one", ckpt("convert", LLAMA, "-o", out, "--shard-size", "50KB"), 0)
+        again = [*command, out, "--force"]
+        check("the old one", write_old(out), 0)
         old = tree(out)
-        done = ckpt("convert", LLAMA, "-o", out, "--force",
-                    env=dict(os.environ, LD_PRELOAD=FAULT_SO, CKPT_FAULT="killrename:%d" % number))
+        done = ckpt(*again, env=dict(os.environ, LD_PRELOAD=FAULT_SO, CKPT_FAULT="killrename:%d" % number))
         expect("killed", done.returncode == -signal.SIGKILL, number, done.returncode, done.stderr)
         names = sorted(os.listdir(base))
         left = [n for n in names if ".ckpt-old." in n]
@@ -270,15 +280,20 @@ def check_interrupted(base):
             expect("killed between", "o" not in names and len(left) == 1 and tree(os.path.join(base, left[0])) == old, names)
             for verb in ("verify", "ls", "hash", "inspect"):
                 check(verb + " in between", ckpt(verb, out), 1, out + ": is not there", left[0])
-            done = ckpt("convert", LLAMA, "-o", out, "--force")
+            done = ckpt(*again)
             check("again in between", done, 0, "removed what an interrupted run left: .o.ckpt-tmp.",
                   "was replacing still is at " + left[0])
             expect("the old one is kept", tree(os.path.join(base, left[0])) == old, os.listdir(base))
         else:
             expect("killed at %d" % number, "o" in names and ckpt("verify", out).returncode == 0, names)
-        check("the next --force", ckpt("convert", LLAMA, "-o", out, "--force"), 0, "removed what")
+            expect("killed at %d" % number, number != 1 or tree(out) == old, sorted(tree(out)))
+        check("the next --force", ckpt(*again), 0, "removed what")
         expect("nothing is left", os.listdir(base) == ["o"], os.listdir(base))
+        fresh = os.path.join(base, "fresh")
+        check("fresh", ckpt(*command, fresh), 0)
+        expect("only the new one is there", tree(out) == tree(fresh), sorted(tree(out)))
         shutil.rmtree(out)
+        shutil.rmtree(fresh)
 
 
 def check_interrupted_pair(base):
