@@ -83,10 +83,9 @@ void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_tree *writt
   (void)written; /* which stage it was does not matter */
   count(&f, names, n, CKPT_ZERO_LATEST, is_ours);
   const file_kind states = f.n[FILE_OPTIMIZER] != 0 ? FILE_OPTIMIZER : FILE_BF16_OPTIMIZER;
-  const bool has_model = f.n[FILE_RANK_MODEL] == 0
-                             ? f.n[FILE_MODEL] == 1
-                             : f.n[FILE_MODEL] == 0 && is_complete(&f, FILE_RANK_MODEL) &&
-                                   f.n[FILE_RANK_MODEL] == f.n[states];
+  const bool has_model = f.n[FILE_RANK_MODEL] == 0 ? f.n[FILE_MODEL] == 1
+                                                   : f.n[FILE_MODEL] == 0 && is_complete(&f, FILE_RANK_MODEL) &&
+                                                         f.n[FILE_RANK_MODEL] == f.n[states];
   const bool is_one = f.n[FILE_OPTIMIZER] == 0 || f.n[FILE_BF16_OPTIMIZER] == 0;
   const bool is_zero = f.n[FILE_COMMON] == 0 && f.n[FILE_STATE] == 0;
   if (f.n[FILE_LATEST] != 1 || !has_model || !is_one || !is_zero || !is_complete(&f, states))

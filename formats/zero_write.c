@@ -15,8 +15,7 @@
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/error.h"
-
-#define SCALER_MODULE "deepspeed.runtime.fp16.loss_scaler"
+#include "libckpt/text.h"
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
 
@@ -63,9 +62,8 @@ static ckpt_status put(reducer *r, const char *key, const ckpt_object *value, ck
 }
 
 /* Whether there is a place for an entry: DeepSpeed's own keys mean something else. */
-static bool has_place(const char *key, const ckpt_object *value) {
+static bool has_place(const char *key) {
   if (strcmp(key, CKPT_STATE_SCHEDULER) == 0 || strcmp(key, CKPT_STATE_TRAINER) == 0) return true;
-  if (strcmp(key, CKPT_STATE_LOSS_SCALER) == 0) return ckpt_object_get(value, "cur_scale") != NULL;
   return !ckpt_zero_is_own(key, strlen(key));
 }
 
@@ -82,11 +80,22 @@ static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, c
   const char *client = ckpt_zero_client_key(key);
   if (client != NULL && is_taken(r, client))
     return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has one place for it and %s)", key, client);
-  if (!has_place(key, value)) return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
+  if (!has_place(key)) return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
   bool is_data;
   CKPT_TRY(find_plain(r, value, &is_data, err));
   if (is_data) return put(r, key, value, err);
   return ckpt_losses_add(r->losses, err, "%.200s (no plain data)", key);
+}
+
+static ckpt_status keep_scaler(reducer *r, const ckpt_object *given, ckpt_error *err) {
+  const ckpt_object *state;
+  CKPT_TRY(ckpt_zero_scaler_of(&state, given, r->losses->arena, err));
+  if (state != NULL) return keep(r, CKPT_STATE_LOSS_SCALER, state, err);
+  if (given->kind == CKPT_OBJECT_DICT && given->n == 0) return CKPT_OK; /* of torch's scaler where it is off */
+  return ckpt_losses_add(r->losses, err,
+                         CKPT_STATE_LOSS_SCALER
+                         " (neither DeepSpeed's nor torch's with one power of two for "
+                         "growth_factor and 1 / backoff_factor)");
 }
 
 /* A copy of a dict without what is no plain data. */
@@ -156,6 +165,8 @@ static ckpt_status reduce(reducer *r, ckpt_error *err) {
     } else if (strcmp(key->text, CKPT_STATE_TRAINER) == 0 && value->kind == CKPT_OBJECT_DICT) {
       CKPT_TRY(plain_dict(r, CKPT_STATE_TRAINER, &copy, value, err));
       CKPT_TRY(put(r, CKPT_STATE_TRAINER, copy, err));
+    } else if (strcmp(key->text, CKPT_STATE_LOSS_SCALER) == 0) {
+      CKPT_TRY(keep_scaler(r, value, err));
     } else {
       CKPT_TRY(keep(r, key->text, value, err));
     }
@@ -179,9 +190,28 @@ static ckpt_status drop_own(ckpt_index *described, ckpt_losses *losses, ckpt_err
   return CKPT_OK;
 }
 
+/* What the Trainer and accelerate save beside a model is of numbered parameters, in an order that no file says: it goes
+ * along as it is, where DeepSpeed does not look. */
+static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  size_t n;
+  for (uint32_t i = 0; i < described->n_tensors; i++)
+    if (described->tensors[i].role != CKPT_ROLE_MASTER && ckpt_state_parameter(described->tensors[i].name, &n) != NULL)
+      return CKPT_OK;
+  for (uint32_t i = 0; i < described->n_side_files; i++) {
+    const char *name = described->side_files[i].name;
+    if (ckpt_side_file_is_training(name) && strncmp(ckpt_path_name(name), "optimizer", 9) == 0)
+      CKPT_TRY(ckpt_losses_add(losses, err,
+                               "the optimizer's states in %.200s, which numbers its parameters in an order that no "
+                               "file says",
+                               name));
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   reducer r = {.described = described, .losses = losses};
   CKPT_TRY(drop_own(described, losses, err));
+  CKPT_TRY(say_unread(described, losses, err));
   if (described->objects == NULL) return CKPT_OK;
   if (described->objects_of != NULL) CKPT_TRY(ckpt_described_numbers(&r.numbers, &r.n_numbers, described, true, err));
   ckpt_status status = reduce(&r, err);
@@ -255,41 +285,10 @@ ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
   return CKPT_OK;
 }
 
-static const ckpt_object *scaler_state(const ckpt_zero_run *run) {
-  const ckpt_object *state = ckpt_object_get(run->index->objects, CKPT_STATE_LOSS_SCALER);
-  return ckpt_object_get(state, "cur_scale") == NULL ? NULL : state;
-}
-
-bool ckpt_zero_is_dynamic(const ckpt_zero_run *run) {
-  return ckpt_object_get(scaler_state(run), "scale_window") != NULL;
-}
-
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run) {
   const ckpt_object *is_on =
       ckpt_object_get(ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER), CKPT_TRAINER_BF16);
   return is_on != NULL && is_on->kind == CKPT_OBJECT_BOOL && is_on->boolean;
-}
-
-ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err) {
-  const ckpt_object *state = scaler_state(run);
-  ckpt_object *scaler =
-      ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, 1,
-                      ckpt_zero_is_dynamic(run) ? SCALER_MODULE ".DynamicLossScaler" : SCALER_MODULE ".LossScaler");
-  CKPT_TRY_ALLOC(scaler, err);
-  if (state == NULL) {
-    ckpt_object *plain;
-    CKPT_TRY(ckpt_zero_dict(run, 2, &plain, err));
-    CKPT_TRY(ckpt_zero_set(run, plain, "cur_scale", ckpt_object_float(run->arena, 1), err));
-    CKPT_TRY(ckpt_zero_set(run, plain, "dynamic", ckpt_object_bool(run->arena, false), err));
-    state = plain;
-  }
-  scaler->form = CKPT_FORM_NEW;
-  scaler->n_module = sizeof SCALER_MODULE - 1;
-  scaler->n = 0;
-  scaler->extras = CKPT_EXTRA_STATE;
-  scaler->items[0] = (ckpt_object *)(uintptr_t)state;
-  *out = scaler;
-  return CKPT_OK;
 }
 
 /* ---- the model file -----------------------------------------------------------------------------------------------

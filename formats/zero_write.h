@@ -89,12 +89,8 @@ ckpt_status ckpt_zero_list(const ckpt_zero_run *run, uint64_t n, ckpt_object **o
 /* The groups as the optimizer of a run says them: params are numbers of the run's groups. */
 ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 
-/* The loss scaler as DeepSpeed has it: one that scales by 1 where the input had none. */
-ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
-
-/* Whether that scaler changes its scale; whether the model computes in bf16, as far as the input says. */
-bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
-bool ckpt_zero_is_bf16(const ckpt_zero_run *run); /* as above */
+/* Whether the model computes in bf16, as far as the input says. */
+bool ckpt_zero_is_bf16(const ckpt_zero_run *run);
 
 /* The object of a model file; of stage 3 without the tensors of parameters. */
 ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
@@ -113,6 +109,18 @@ ckpt_status ckpt_zero_lay_sides(const ckpt_zero_run *run, const char *dtype, ckp
 
 /* The name of the folder of a save: global_step<N>. */
 const char *ckpt_zero_tag(const ckpt_zero_run *run);
+
+/* ---- zero_scaler.c: the loss scaler ---- */
+
+/* A loss scaler's state as DeepSpeed has it: its own, or that of torch's GradScaler which scales by the same and grows
+ * at the same step. NULL: there is none that does. */
+ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *given, ckpt_arena *arena, ckpt_error *err);
+
+/* The scaler of a run: one that scales by 1 where the input had none. */
+ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
+
+/* Whether it changes its scale. */
+bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
 
 /* zero_layout.c: as ckpt_format's slot. */
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);

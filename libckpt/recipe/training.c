@@ -57,6 +57,9 @@ static int64_t parameter_of(const trainer *t, const ckpt_tensor *state) {
   return number < 0 || t->described->tensors[number].role != CKPT_ROLE_PARAMETER ? -1 : number;
 }
 
+/* Whether n bytes are digits: torch's own name for a parameter that it was given without one. */
+static bool is_number(const char *name, size_t n) { return strspn(name, "0123456789") >= n; }
+
 static ckpt_status match_states(trainer *t, ckpt_error *err) {
   for (uint32_t i = 0; i < t->n; i++) t->of[i].master = NO_TENSOR;
   for (uint32_t i = 0; i < t->n; i++) {
@@ -64,6 +67,10 @@ static ckpt_status match_states(trainer *t, ckpt_error *err) {
     size_t n;
     if (ckpt_role_is_model((ckpt_role)state->role) || ckpt_state_parameter(state->name, &n) == NULL) continue;
     int64_t number = parameter_of(t, state);
+    if (number < 0 && is_number(ckpt_state_parameter(state->name, &n), n))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
+                       "the optimizer numbers its parameters, and nothing says which is which (torch writes names for "
+                       "an optimizer of named_parameters(); --drop optimizer goes on without)");
     if (number < 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
                        "a state of a parameter that is not there under this name (--drop optimizer goes on without)");

@@ -155,8 +155,17 @@ TEST(Zero, TagIsFollowed) {
   EXPECT_EQ(digest_of(kData + "stage1/global_step3", nullptr), whole);
   std::filesystem::copy(folder / "c/global_step3", folder / "c/global_step4");
   EXPECT_EQ(digest_of(folder / "c", nullptr), whole);  // of two tags `latest` says which
-  spill(folder / "c/config.json", "{\"model_type\": \"none\"}");
+  EXPECT_EQ(digest_of(folder / "c/global_step4", nullptr), whole);
+  std::filesystem::remove(folder / "c/latest");
   ckpt_error err = {};
+  ckpt_index *several = nullptr;
+  EXPECT_EQ(ckpt_open(&several, (folder / "c").c_str(), nullptr, &err), CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err).find("holds 2 checkpoints, name one of them: global_step3 global_step4"), std::string::npos)
+      << text_of(err);
+  std::filesystem::remove_all(folder / "c/global_step3");
+  EXPECT_EQ(digest_of(folder / "c", nullptr), whole);  // the only one
+  spill(folder / "c/latest", "global_step4\n");
+  spill(folder / "c/config.json", "{\"model_type\": \"none\"}");
   IndexPointer index = open_with(folder / "c", nullptr, &err);
   EXPECT_NE(ckpt_index_side_file(index.get(), "config.json"), nullptr);
 }

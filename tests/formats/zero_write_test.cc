@@ -1,5 +1,7 @@
 // Writing of DeepSpeed's checkpoints: what is read back, in every stage and at uneven numbers of ranks; what they have
 // no place for. That DeepSpeed itself goes on from them is tests/interop/test_deepspeed.py.
+#include <math.h>
+
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
@@ -50,9 +52,9 @@ ckpt_status write(const std::string &input, const std::string &output, const Tar
   request.options = &options;
   status = ckpt_plan_new(&plan, err);
   if (status == CKPT_OK) status = ckpt_convert_plan(plan, &request, err);
+  if (status == CKPT_OK) status = ckpt_convert_run(plan, &request, &run, nullptr, err);
   if (status == CKPT_OK && losses != nullptr)
     losses->assign(plan->outputs[0].losses.texts, plan->outputs[0].losses.texts + plan->outputs[0].losses.n);
-  if (status == CKPT_OK) status = ckpt_convert_run(plan, &request, &run, nullptr, err);
   ckpt_plan_free(plan);
   return status;
 }
@@ -242,6 +244,39 @@ TEST(ZeroWrite, ManyRanksAreWithinTheMemory) {
   }
 }
 
+// Parameters that are numbers are not guessed, and what is left behind so is said.
+TEST(ZeroWrite, NumberedParametersAreNotGuessed) {
+  Folder folder, out;
+  ckpt_error err = {};
+  spill(folder / "a.safetensors",
+        safetensors("{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"optimizer.state.0.exp_avg\":"
+                    "{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}}",
+                    std::string(32, '\0')));
+  EXPECT_EQ(write(folder / "a.safetensors", out / "a", {"universal", 0, 1}, &err), CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err).find("the optimizer numbers its parameters, and nothing says which is which"),
+            std::string::npos)
+      << text_of(err);
+  std::filesystem::copy(std::string(CKPT_TESTS_DIR) + "/data/llama-tiny", folder / "checkpoint-500",
+                        std::filesystem::copy_options::recursive);
+  spill(folder / "checkpoint-500/optimizer.pt", "of the Trainer");
+  const struct {
+    const char *include;
+    std::vector<std::string> losses;
+  } cases[] = {
+      {"all", {"the optimizer's states in optimizer.pt, which numbers its parameters in an order that no file says"}},
+      {"model", {"1 file of training state (optimizer.pt)"}}};
+  for (const auto &c : cases) {
+    std::vector<std::string> losses;
+    err = {};
+    ASSERT_EQ(write(folder / "checkpoint-500", out / c.include, {"universal", 0, 1}, &err, c.include, 16 << 20, nullptr,
+                    &losses),
+              CKPT_OK)
+        << text_of(err);
+    EXPECT_EQ(losses, c.losses);
+    EXPECT_EQ(std::filesystem::exists(out / c.include + "/optimizer.pt"), c.include == std::string("all"));
+  }
+}
+
 // With force: whatever ours was at the output, of the same step; a file that is none of ours stays, and all with it.
 TEST(ZeroWrite, AFormerOutputIsReplaced) {
   const std::string input = kData + "zero/stage1", tag = "global_step3/";
@@ -262,9 +297,12 @@ TEST(ZeroWrite, AFormerOutputIsReplaced) {
       EXPECT_EQ(said == "", is_same) << said;
       EXPECT_EQ(folder.tree(), is_same ? fresh.tree() : before) << former.stage << former.world << target.stage;
     }
-  Folder states; /* a universal checkpoint without moments in place of one with */
+  Folder states, without; /* a universal checkpoint without moments in place of one with */
   ASSERT_EQ(replace(states, {"universal", 0, 3}), "");
-  ASSERT_NE(states.read("out/" + tag.substr(0, tag.size() - 1) + "_universal/zero/bias/exp_avg.pt"), "");
+  ASSERT_TRUE(std::filesystem::exists(states / "out/global_step3_universal/zero/up.bias/exp_avg.pt"));
+  EXPECT_EQ(replace(states, {"universal", 0, 1}, "model"), "");
+  ASSERT_EQ(replace(without, {"universal", 0, 1}, "model"), "");
+  EXPECT_EQ(states.tree(), without.tree());
   const struct {
     Target former;
     std::string stray, missing, said;
@@ -394,6 +432,55 @@ TEST_F(HostileObjects, ObjectsKeepTheirKeys) {
               (std::vector<std::string>{"client_state.scheduler (DeepSpeed has one place for it and scheduler)",
                                         "client_state.rng (DeepSpeed has one place for it and rng)"}));
   }
+}
+
+// How many steps without an overflow go by before DeepSpeed's scaler grows (update_scale of its loss_scaler.py).
+int64_t StepsToGrowth(const ckpt_object *state) {
+  const int64_t last = ckpt_object_get(state, "last_overflow_iter")->integer;
+  const int64_t window = ckpt_object_get(state, "scale_window")->integer;
+  int64_t iter = ckpt_object_get(state, "cur_iter")->integer, n = 1;
+  while (iter - last - 1 <= 0 || (iter - last - 1) % window != 0) iter++, n++;
+  return n;
+}
+
+// torch's scaler becomes DeepSpeed's that grows at the same step; one that DeepSpeed's cannot be is named.
+TEST_F(HostileObjects, GradScalers) {
+  const struct {
+    double scale, growth, backoff;
+    int64_t interval, tracker;
+    bool is_kept;
+  } cases[] = {{65536, 2, 0.5, 2000, 0, true},  {1024, 2, 0.5, 4, 3, true}, {0.5, 4, 0.25, 7, 5, true},
+               {8, 2, 0.5, 1, 0, true},         {8, 2, 0.25, 4, 0, false},  {8, 3, 1.0 / 3, 4, 0, false},
+               {8, 1, 1, 4, 0, false},          {8, 2, 0.5, 4, 4, false},   {8, 2, 0.5, 4, -1, false},
+               {-8, 2, 0.5, 4, 0, false},       {8, 2, 0.5, 0, 0, false},   {NAN, 2, 0.5, 4, 0, false},
+               {INFINITY, 2, 0.5, 4, 0, false}, {8, NAN, NAN, 4, 0, false}, {8, INFINITY, 0, 4, 0, false},
+               {8, 2, 0.5, INT64_MAX, 9, true}};
+  for (const auto &c : cases)
+    for (const char *format : {"zero", "universal"}) {
+      ckpt_object *group = Dict(1), *scaler = Dict(5);
+      Set(group, "params", List(ckpt_object_text(arena_, "a", 1)));
+      index_->objects->n = 0;
+      Set(index_->objects, CKPT_STATE_PARAM_GROUPS, List(group));
+      Set(index_->objects, CKPT_STATE_LOSS_SCALER, scaler);
+      EXPECT_EQ(Losses(format), std::vector<std::string>()) << "of a scaler that is off";
+      Set(scaler, "scale", ckpt_object_float(arena_, c.scale));
+      Set(scaler, "growth_factor", ckpt_object_float(arena_, c.growth));
+      Set(scaler, "backoff_factor", ckpt_object_float(arena_, c.backoff));
+      Set(scaler, "growth_interval", ckpt_object_int(arena_, c.interval));
+      EXPECT_EQ(Losses(format).size(), 1u) << "without its count";
+      Set(scaler, "_growth_tracker", ckpt_object_int(arena_, c.tracker));
+      const std::vector<std::string> losses = Losses(format);
+      ASSERT_NE(again_, nullptr);
+      const ckpt_object *state = ckpt_object_get(again_->objects, CKPT_STATE_LOSS_SCALER);
+      ASSERT_NE(state, nullptr);
+      EXPECT_EQ(losses.size(), c.is_kept ? 0u : 1u) << c.growth << " " << c.tracker;
+      ASSERT_EQ(ckpt_object_get(state, "scale_window") != nullptr, c.is_kept) << c.growth << " " << c.tracker;
+      EXPECT_EQ(ckpt_object_get(state, "cur_scale")->number, c.is_kept ? c.scale : 1);
+      if (!c.is_kept) continue;
+      EXPECT_EQ(ckpt_object_get(state, "scale_factor")->number, c.growth);
+      if (c.interval > 10000) continue;
+      EXPECT_EQ(StepsToGrowth(state), c.interval - c.tracker);
+    }
 }
 
 TEST_F(HostileObjects, GroupsAreAListOfDicts) {

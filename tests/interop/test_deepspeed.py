@@ -136,6 +136,33 @@ def test_universal_goes_on_with_two_groups_and_a_loss_scaler(folder):
     all_go_on(folder, "fp16", 1, 2, [((2, 1),)], [("universal",)])
 
 
+def test_scaler_of_torch(folder):
+    """torch's GradScaler, written as DeepSpeed's: the same scales, step by step, and half of it at an overflow."""
+    import torch
+    from deepspeed.runtime.fp16 import loss_scaler
+    loss_scaler.dist.get_rank = lambda: 0
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.named_parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    for tracker in (0, 2, 3):
+        state = {"scale": 1024.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 4, "_growth_tracker": tracker}
+        path, out = os.path.join(folder, "%d.pt" % tracker), os.path.join(folder, "out%d" % tracker)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": state, "step": 1}, path)
+        ckpt("reshard", path, "-o", out, "--to", "zero", "--stage", "1", "--dp", "1")
+        saved = torch.load(os.path.join(out, "global_step1", "zero_pp_rank_0_mp_rank_00_optim_states.pt"),
+                           weights_only=False)["optimizer_state_dict"]
+        theirs, ours = saved["loss_scaler"], torch.tensor(state["scale"])
+        assert type(theirs) is loss_scaler.DynamicLossScaler and saved["dynamic_loss_scale"] is True
+        fresh = loss_scaler.DynamicLossScaler(1024.0, 4, 1.0, 1, False)
+        assert set(vars(theirs)) == set(vars(fresh)) and theirs.dtype is torch.half, vars(theirs)
+        count = torch.tensor(tracker, dtype=torch.int32)
+        for has_overflow in [False] * 10 + [True, True]:
+            theirs.update_scale(has_overflow)
+            torch._amp_update_scale_(ours, count, torch.tensor(float(has_overflow)), 2.0, 0.5, 4)
+            assert theirs.loss_scale == ours.item(), (tracker, theirs.loss_scale, ours)
+
+
 def zero_targets(*targets):
     return [((s, w),) for s, w in targets], [("zero", "--stage", str(s), "--dp", str(w)) for s, w in targets]
 

@@ -1,0 +1,110 @@
+/* zero_scaler.c - the loss scaler of a written DeepSpeed checkpoint: an instance of its class, with these attributes.
+ *
+ * torch's GradScaler doubles its scale after growth_interval steps without an overflow, which _growth_tracker counts,
+ * and halves it at every overflow. DeepSpeed's grows where (cur_iter - last_overflow_iter - 1) % scale_window is 0
+ * before a step is counted, and has one factor for both (runtime/fp16/loss_scaler.py, 0.19.8). */
+#include <math.h>
+#include <string.h>
+
+#include "formats/zero_write.h"
+#include "libckpt/error.h"
+
+#define SCALER_MODULE "deepspeed.runtime.fp16.loss_scaler"
+
+/* ---- torch's ----------------------------------------------------------------------------------------------------- */
+
+typedef struct grad_scaler {
+  double scale, growth, backoff;
+  int64_t interval, tracker;
+} grad_scaler;
+
+static bool take_number(double *out, const ckpt_object *given, const char *key) {
+  const ckpt_object *value = ckpt_object_field(given, key);
+  if (value == NULL || (value->kind != CKPT_OBJECT_FLOAT && value->kind != CKPT_OBJECT_INT)) return false;
+  *out = value->kind == CKPT_OBJECT_FLOAT ? value->number : (double)value->integer;
+  return true;
+}
+
+static bool take_count(int64_t *out, const ckpt_object *given, const char *key) {
+  const ckpt_object *value = ckpt_object_field(given, key);
+  if (value == NULL || value->kind != CKPT_OBJECT_INT) return false;
+  *out = value->integer;
+  return true;
+}
+
+/* Whether it is one of which DeepSpeed's can do the same. */
+static bool take_torch(grad_scaler *s, const ckpt_object *given) {
+  int exponent;
+  return take_number(&s->scale, given, "scale") && take_number(&s->growth, given, "growth_factor") &&
+         take_number(&s->backoff, given, "backoff_factor") && take_count(&s->interval, given, "growth_interval") &&
+         take_count(&s->tracker, given, "_growth_tracker") && s->scale > 0 && isfinite(s->scale) && s->growth > 1 &&
+         isfinite(s->growth) && frexp(s->growth, &exponent) == 0.5 && s->backoff == 1 / s->growth && s->tracker >= 0 &&
+         s->tracker < s->interval;
+}
+
+static ckpt_object *make_half(ckpt_arena *arena) {
+  ckpt_object *half = ckpt_object_new(arena, CKPT_OBJECT_FOREIGN, 0, "torch.float16");
+  if (half == NULL) return NULL;
+  half->form = CKPT_FORM_NAME;
+  half->n_module = sizeof "torch" - 1;
+  return half;
+}
+
+ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *given, ckpt_arena *arena, ckpt_error *err) {
+  grad_scaler s;
+  *out = ckpt_object_get(given, "cur_scale") == NULL ? NULL : given;
+  if (*out != NULL || !take_torch(&s, given)) return CKPT_OK;
+  const struct {
+    const char *key;
+    const ckpt_object *value;
+  } attributes[] = {{"cur_scale", ckpt_object_float(arena, s.scale)},
+                    {"dynamic", ckpt_object_bool(arena, true)},
+                    {"cur_iter", ckpt_object_int(arena, s.tracker + 1)},
+                    {"last_overflow_iter", ckpt_object_int(arena, -1)},
+                    {"scale_factor", ckpt_object_float(arena, s.growth)},
+                    {"scale_window", ckpt_object_int(arena, s.interval)},
+                    {"min_scale", ckpt_object_float(arena, 0)}, /* torch's has none, and fails at none */
+                    {"delayed_shift", ckpt_object_int(arena, 1)},
+                    {"cur_hysteresis", ckpt_object_int(arena, 1)},
+                    {"consecutive_hysteresis", ckpt_object_bool(arena, false)},
+                    {"raise_error_at_min_scale", ckpt_object_bool(arena, false)},
+                    {"dtype", make_half(arena)}};
+  const size_t n = sizeof attributes / sizeof *attributes;
+  ckpt_object *state = ckpt_object_new(arena, CKPT_OBJECT_DICT, n, NULL);
+  CKPT_TRY_ALLOC(state, err);
+  state->n = 0;
+  for (size_t i = 0; i < n; i++)
+    CKPT_TRY_ALLOC(ckpt_object_put(arena, state, attributes[i].key, attributes[i].value), err);
+  *out = state;
+  return CKPT_OK;
+}
+
+/* ---- DeepSpeed's ------------------------------------------------------------------------------------------------- */
+
+static const ckpt_object *state_of(const ckpt_zero_run *run) {
+  return ckpt_object_get(run->index->objects, CKPT_STATE_LOSS_SCALER);
+}
+
+bool ckpt_zero_is_dynamic(const ckpt_zero_run *run) { return ckpt_object_get(state_of(run), "scale_window") != NULL; }
+
+ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err) {
+  const ckpt_object *state = state_of(run);
+  ckpt_object *scaler =
+      ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, 1,
+                      ckpt_zero_is_dynamic(run) ? SCALER_MODULE ".DynamicLossScaler" : SCALER_MODULE ".LossScaler");
+  CKPT_TRY_ALLOC(scaler, err);
+  if (state == NULL) {
+    ckpt_object *plain;
+    CKPT_TRY(ckpt_zero_dict(run, 2, &plain, err));
+    CKPT_TRY(ckpt_zero_set(run, plain, "cur_scale", ckpt_object_float(run->arena, 1), err));
+    CKPT_TRY(ckpt_zero_set(run, plain, "dynamic", ckpt_object_bool(run->arena, false), err));
+    state = plain;
+  }
+  scaler->form = CKPT_FORM_NEW;
+  scaler->n_module = sizeof SCALER_MODULE - 1;
+  scaler->n = 0;
+  scaler->extras = CKPT_EXTRA_STATE;
+  scaler->items[0] = (ckpt_object *)(uintptr_t)state;
+  *out = scaler;
+  return CKPT_OK;
+}
