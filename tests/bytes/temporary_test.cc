@@ -204,9 +204,10 @@ TEST(Temporary, ForceReplacesWhatTheFormatOwns) {
   auto owns = [](const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
     uint32_t n_found = 0;
     ASSERT_STREQ(written->names[0], "sub/a");
-    for (uint32_t i = 0; i < n; i++) n_found += names[i][0] == 's';
+    auto is_shard = [](const char *name) { return name[0] == 's' && strchr(name, '/') == nullptr; };
+    for (uint32_t i = 0; i < n; i++) n_found += is_shard(names[i]);
     for (uint32_t i = 0; i < n; i++)
-      is_ours[i] = n_found == 2 && (names[i][0] == 's' || strcmp(names[i], "index") == 0);
+      is_ours[i] = n_found == 2 && (is_shard(names[i]) || strcmp(names[i], "index") == 0);
   };
   struct {
     Names before;
