@@ -159,6 +159,20 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
+/* Of what is read tile by tile, where anything is: leaves that are kept whole join it (reads_match). */
+static uint64_t hash_leaves(const ckpt_leaf *leaves, uint32_t n, uint64_t level) {
+  uint64_t hash = mix(level, 0);
+  uint32_t n_cut = 0;
+  for (uint32_t i = 0; i < n; i++) n_cut += !leaves[i].is_whole;
+  for (uint32_t i = 0; i < n; i++) {
+    if (leaves[i].is_whole && n_cut != 0) continue;
+    hash = mix(hash, (uint64_t)(uintptr_t)leaf_identity(&leaves[i]));
+    for (uint32_t axis = 0, n_fixed = fixed_axes(&leaves[i]); axis < n_fixed; axis++)
+      hash = mix(hash, leaves[i].view->start[axis] * 3 + leaves[i].view->count[axis]);
+  }
+  return hash;
+}
+
 int ckpt_compare_orders(const uint64_t *a, const uint64_t *b) {
   for (int i = 0; i < CKPT_N_ORDER; i++)
     if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
@@ -219,15 +233,33 @@ static ckpt_status insert(ckpt_batcher *batcher, uint64_t hash, uint32_t number,
   return CKPT_OK;
 }
 
+/* The place of the batch's leaf that is one read with this one; n_leaves where there is none. */
+static uint32_t find_leaf(const ckpt_leaf *leaves, uint32_t n, const ckpt_leaf *wanted) {
+  uint32_t i = 0;
+  while (i < n && !leaves_match(&leaves[i], wanted)) i++;
+  return i;
+}
+
+/* Whether the leaves of one piece read what another's do: the same ones tile by tile, and of those that are kept whole
+ * one has all that the other has, so that reading for both holds no more than reading for that one. */
+static bool reads_match(const ckpt_leaf *more, uint32_t n_more, const ckpt_leaf *less, uint32_t n_less) {
+  uint32_t n_found = 0, n_cut = 0;
+  for (uint32_t i = 0; i < n_less; i++) {
+    if (find_leaf(more, n_more, &less[i]) == n_more) return false;
+    n_found += !less[i].is_whole;
+  }
+  for (uint32_t i = 0; i < n_more; i++) n_cut += !more[i].is_whole;
+  return n_found == n_cut && (n_cut != 0 || n_more == n_less);
+}
+
 /* Values are computed outside lanes, so that whoever needs one can be ordered behind it. */
 static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n, uint64_t level,
                         const uint64_t *after, uint32_t lane, bool is_value) {
-  if (batch->n_leaves != n || batch->order[LEVEL] != level || (lane != 0 && batch->lane != 0)) return false;
+  if (batch->order[LEVEL] != level || (lane != 0 && batch->lane != 0)) return false;
   if (level != 0 && ckpt_compare_orders(after, batch->order) > 0) return false; /* runs before a value is there */
   if ((lane != 0 && batch->has_value) || (is_value && batch->lane != 0)) return false;
-  for (uint32_t i = 0; i < n; i++)
-    if (!leaves_match(&batch->leaves[i], &leaves[i])) return false;
-  return true;
+  return n > batch->n_leaves ? reads_match(leaves, n, batch->leaves, batch->n_leaves)
+                             : reads_match(batch->leaves, batch->n_leaves, leaves, n);
 }
 
 /* Points *view at an equal one in the plan's memory: tensors of one shape, one after the other, share it. */
@@ -245,27 +277,50 @@ static ckpt_status share_view(ckpt_batcher *batcher, const ckpt_view **view, ckp
   return CKPT_OK;
 }
 
+/* Makes the batch, which has room for it, read a leaf too. */
+static ckpt_status add_leaf(ckpt_batcher *batcher, ckpt_batch *batch, const ckpt_leaf *leaf, ckpt_error *err) {
+  const ckpt_tensor *tensor = leaf->expr->tensor;
+  ckpt_leaf *added = &batch->leaves[batch->n_leaves++];
+  *added = *leaf;
+  for (uint32_t k = 0; tensor != NULL && k < tensor->n_extents && !batch->in_order; k++)
+    batch->in_order = ckpt_extent_is_sequential(&tensor->extents[k]);
+  return share_view(batcher, &added->view, err);
+}
+
+/* Makes the batch read what a piece needs, whose leaves match its own: hulls grow, and leaves that it lacks follow. */
+static ckpt_status add_leaves(ckpt_batcher *batcher, ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n,
+                              ckpt_error *err) {
+  ckpt_arena *arena = &batcher->plan->work;
+  if (n > batch->n_leaves) {
+    ckpt_leaf *more = ckpt_arena_array(arena, n, sizeof *more);
+    CKPT_TRY_ALLOC(more, err);
+    if (batch->n_leaves != 0) memcpy(more, batch->leaves, batch->n_leaves * sizeof *more);
+    batch->leaves = more;
+  }
+  const uint32_t n_before = batch->n_leaves;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t at = find_leaf(batch->leaves, n_before, &leaves[i]);
+    if (at == n_before) {
+      CKPT_TRY(add_leaf(batcher, batch, &leaves[i], err));
+    } else if (leaf_grows(&batch->leaves[at], &leaves[i])) {
+      ckpt_view *grown = ckpt_arena_alloc(arena, sizeof *grown);
+      CKPT_TRY_ALLOC(grown, err);
+      leaf_merge(&batch->leaves[at], &leaves[i], grown);
+    }
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_leaf *leaves, uint32_t n, const uint64_t *after,
                              uint64_t level, ckpt_error *err) {
   ckpt_plan *plan = batcher->plan;
   CKPT_TRY(ckpt_grow(&plan->batches, plan->n_batches, &plan->batch_capacity, sizeof *plan->batches, err));
-  ckpt_batch batch = {.n_leaves = n, .first_piece = UINT32_MAX, .waits = level != 0};
-  batch.leaves = ckpt_arena_array(&plan->work, n, sizeof *leaves);
-  CKPT_TRY_ALLOC(batch.leaves, err);
-  for (uint32_t i = 0; i < n; i++) {
-    batch.leaves[i] = leaves[i];
-    CKPT_TRY(share_view(batcher, &batch.leaves[i].view, err));
-  }
+  ckpt_batch batch = {.first_piece = UINT32_MAX, .waits = level != 0};
   if (level != 0)
     memcpy(batch.order, after, sizeof batch.order);
   else if (n != 0)
     source_order(&leaves[0], batch.order);
   batch.order[LEVEL] = level;
-  for (uint32_t i = 0; i < n; i++) {
-    const ckpt_tensor *tensor = leaves[i].expr->tensor;
-    for (uint32_t k = 0; tensor != NULL && k < tensor->n_extents && !batch.in_order; k++)
-      batch.in_order = ckpt_extent_is_sequential(&tensor->extents[k]);
-  }
   plan->batches[plan->n_batches++] = batch;
   return CKPT_OK;
 }
@@ -278,12 +333,7 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
   uint64_t after[CKPT_N_ORDER] = {0}, level = 0;
   CKPT_TRY(find_level(batcher, piece.expr, after, &level, err));
   bool is_value = plan->rows[piece.row].sink == CKPT_VALUE_SINK;
-  uint64_t hash = mix(level, n);
-  for (uint32_t i = 0; i < n; i++) {
-    hash = mix(hash, (uint64_t)(uintptr_t)leaf_identity(&leaves[i]));
-    for (uint32_t axis = 0, n_fixed = fixed_axes(&leaves[i]); axis < n_fixed; axis++)
-      hash = mix(hash, leaves[i].view->start[axis] * 3 + leaves[i].view->count[axis]);
-  }
+  const uint64_t hash = hash_leaves(leaves, n, level);
   uint32_t at = (uint32_t)hash & (batcher->n_table - 1), number = UINT32_MAX;
   for (; batcher->table[at] != 0; at = (at + 1) & (batcher->n_table - 1))
     if (batcher->hashes[batcher->table[at] - 1] == hash &&
@@ -299,12 +349,7 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
   ckpt_batch *batch = &plan->batches[number];
   if (is_value) batcher->value_batches[plan->rows[piece.row].value] = number;
   batch->has_value = batch->has_value || is_value;
-  for (uint32_t i = 0; i < n; i++) {
-    if (!leaf_grows(&batch->leaves[i], &leaves[i])) continue;
-    ckpt_view *grown = ckpt_arena_alloc(&plan->work, sizeof *grown);
-    CKPT_TRY_ALLOC(grown, err);
-    leaf_merge(&batch->leaves[i], &leaves[i], grown);
-  }
+  CKPT_TRY(add_leaves(batcher, batch, leaves, n, err));
   if (batcher->lane != 0) {
     batch->lane = batcher->lane;
     batch->in_order = true;

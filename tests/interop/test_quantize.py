@@ -3,6 +3,7 @@
 LLAMA_CPP_BIN names the folder of llama.cpp's tools.
 """
 import importlib.util
+import json
 import os
 import pathlib
 import shutil
@@ -163,11 +164,19 @@ def test_shards(folder):
 
 
 def test_one_read_gives_what_three_give(folder):
-    source = os.path.join(folder, "model.gguf")
+    source, trace = os.path.join(folder, "model.gguf"), os.path.join(folder, "trace.jsonl")
     write_model(source, "llama", "f16")
-    ckpt("quantize", source, "-o", os.path.join(folder, "m-{type}.gguf"), "--type", "Q8_0", "--type", "Q4_K", "--type", "F32")
-    for preset in ["Q8_0", "Q4_K_M", "F32"]:
-        assert pathlib.Path(folder, "m-%s.gguf" % preset).read_bytes() == quantize(folder, source, preset, [])
+    write_imatrix(os.path.join(folder, "imatrix.gguf"), source, False)
+    imatrix = os.path.join(folder, "imatrix.gguf")
+    for options, n_most in ([], os.path.getsize(source)), (["--imatrix", imatrix], os.path.getsize(source) + os.path.getsize(imatrix)):
+        ckpt("quantize", source, "-o", os.path.join(folder, "m-{type}.gguf"), "--type", "Q8_0", "--type", "Q4_K", "--type", "F32",
+             "--type", "BF16", "--force", "--trace", trace, *options)
+        total = json.loads(pathlib.Path(trace).read_text().splitlines()[-1])["total"]
+        os.unlink(trace)
+        assert total["read"] <= n_most, (total, n_most)
+        for preset in ["Q8_0", "Q4_K_M", "F32", "BF16"]:
+            theirs = quantize(folder, source, preset, [os.path.basename(o) if o == imatrix else o for o in options])
+            assert pathlib.Path(folder, "m-%s.gguf" % preset).read_bytes() == theirs, (preset, options)
 
 
 def tokens(folder, model):

@@ -113,6 +113,24 @@ TEST_F(Quantize, ImportanceBelongsToItsMatrix) {
   EXPECT_EQ(written("iq"), quantized(x, CKPT_IQ2_XXS, &importance, 5).bytes);
 }
 
+// What needs no importance reads the weights where what needs it does, whichever comes first.
+TEST_F(Quantize, OneReadWithImportanceAndWithout) {
+  Array x = values({5, 70, 256}), importance = zeros(CKPT_F32, {5, 256});
+  for (size_t i = 0; i < importance.bytes.size(); i += 4) importance.bytes[i + 3] = 0x3f; /* 0.5 */
+  add_output(plan_, &sink_, &format, 1, 0);
+  ckpt_expr *cast = nullptr, *source = memory(x), *weights = memory(importance);
+  ASSERT_EQ(ckpt_expr_cast(&cast, plan_, source, CKPT_F16, &err_), CKPT_OK);
+  add("before", cast);
+  add("q3", quantize(source, CKPT_Q3_K, weights));
+  add("after", source);
+  add("iq2", quantize(source, CKPT_IQ2_XXS, weights));
+  ASSERT_EQ(run(2 << 20), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(plan_->n_bytes_read, x.bytes.size() + importance.bytes.size());
+  EXPECT_EQ(written("q3"), quantized(x, CKPT_Q3_K, &importance, 5).bytes);
+  EXPECT_EQ(written("iq2"), quantized(x, CKPT_IQ2_XXS, &importance, 5).bytes);
+  EXPECT_EQ(written("after"), x.bytes);
+}
+
 TEST_F(Quantize, StackedMatricesAndSlicedRows) {
   Array a = values({20, 256}), b = values({12, 256});
   ckpt_expr *stack = nullptr, *xs[2] = {memory(a), memory(b)}, *rows = nullptr;
