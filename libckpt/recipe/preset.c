@@ -109,8 +109,7 @@ static bool has_part(const char *name, const char *const *parts, size_t n_parts)
   return false;
 }
 
-/* Dimensions as ggml counts them: leading ones of a row-major shape are none. */
-static uint32_t ggml_rank(const ckpt_tensor *tensor) {
+uint32_t ckpt_preset_rank(const ckpt_tensor *tensor) {
   uint32_t rank = tensor->rank;
   const uint64_t *shape = tensor->shape;
   for (; rank > 1 && *shape == 1; shape++) rank--;
@@ -121,7 +120,7 @@ static bool is_quantizable(const ckpt_preset_request *request, const ckpt_preset
                            const ckpt_tensor *tensor) {
   const char *name = tensor->name;
   const size_t n_name = strlen(name);
-  if (ggml_rank(tensor) < 2) return false;
+  if (ckpt_preset_rank(tensor) < 2) return false;
   if (n_name < 6 || strcmp(name + n_name - 6, "weight") != 0) return false;
   if (request->leave_output && strcmp(name, "output.weight") == 0) return false;
   if (strcmp(name, "position_embd.weight") == 0 || strcmp(name, "token_types.weight") == 0) return false;

@@ -31,6 +31,9 @@ const ckpt_preset *ckpt_preset_find(const char *name);
 /* Preset number i of CKPT_N_PRESETS. */
 const ckpt_preset *ckpt_preset_at(uint32_t i);
 
+/* Axes as ggml counts them (ggml_n_dims): leading ones of a row-major shape are none. */
+uint32_t ckpt_preset_rank(const ckpt_tensor *tensor);
+
 /* What the rules ask about the model: from a GGUF's metadata. */
 typedef struct ckpt_preset_model {
   const char *architecture;     /* general.architecture */

@@ -318,6 +318,14 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   return CKPT_OK;
 }
 
+ckpt_status ckpt_quantize_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
+                               ckpt_error *err) {
+  const uint32_t rank = ckpt_preset_rank(tensor);
+  CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
+  return rank == tensor->rank ? CKPT_OK
+                              : ckpt_expr_reshape(out, plan, *out, rank, tensor->shape + tensor->rank - rank, err);
+}
+
 ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, uint32_t i,
                                const ckpt_quantize_decisions *decisions, ckpt_error *err) {
   const ckpt_tensor *tensor = &from->tensors[i];
@@ -330,7 +338,7 @@ ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_inde
     *out = decisions->exprs[i] = before->exprs[i];
     if (*out != NULL && (ckpt_dtype)(*out)->dtype == dtype && before->importance[i] == importance) return CKPT_OK;
   }
-  CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
+  CKPT_TRY(ckpt_quantize_read(out, plan, from, tensor, err));
   if (dtype != (ckpt_dtype)tensor->dtype && !ckpt_dtype_is_block(dtype))
     CKPT_TRY(ckpt_expr_cast(out, plan, *out, dtype, err));
   else if (dtype != (ckpt_dtype)tensor->dtype) {

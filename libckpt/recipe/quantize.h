@@ -49,6 +49,10 @@ bool ckpt_quantize_knows(const ckpt_index *from);
 ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,
                                  const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err);
 
+/* Reads a tensor with the axes that ggml's writers give it (ckpt_preset_rank). */
+ckpt_status ckpt_quantize_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
+                               ckpt_error *err);
+
 /* The expression of tensor number i of the input: as it is, cast, or quantized. What an output before this one has, it
  * shares, so that it is computed once for both. */
 ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, uint32_t i,

@@ -1,5 +1,7 @@
 // What quantize takes from the metadata of a GGUF model and of an importance matrix: numbers in every form that files
 // have them in. The types that follow are tests/libckpt/preset_test.cc's.
+#include <functional>
+
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
@@ -16,14 +18,17 @@ std::string pair(const std::string &key, uint32_t type, const std::string &value
   return text(key) + little(type, 4) + value;
 }
 
-// A model of one tensor of 32 values, with so many key-value heads, as type and bytes.
-std::string model(const std::string &architecture, uint32_t type, const std::string &n_kv_heads) {
-  std::string bytes = "GGUF" + little(3, 4) + little(1, 8) + little(4, 8);
+// A model of one tensor of 32 values, with so many key-value heads, as type and bytes, and more pairs.
+std::string model(const std::string &architecture, uint32_t type, const std::string &n_kv_heads,
+                  const std::vector<std::string> &more = {}) {
+  std::string bytes = "GGUF" + little(3, 4) + little(1, 8) + little(4 + more.size(), 8);
+  for (const std::string &one : more) bytes += one;
   bytes += pair("general.architecture", CKPT_GGUF_STRING, text(architecture));
   bytes += pair(architecture + ".block_count", CKPT_GGUF_U32, little(1, 4));
   bytes += pair(architecture + ".attention.head_count", CKPT_GGUF_U32, little(8, 4));
   bytes += pair(architecture + ".attention.head_count_kv", type, n_kv_heads);
-  bytes += text("blk.0.attn_q.weight") + little(1, 4) + little(32, 8) + little(0, 4) + little(0, 8);
+  bytes += text("blk.0.attn_q.weight") + little(3, 4) + little(32, 8) + little(1, 8) + little(1, 8) + little(0, 4) +
+           little(0, 8);
   bytes.resize((bytes.size() + 31) / 32 * 32 + 128);
   return bytes;
 }
@@ -33,8 +38,9 @@ std::string array(uint32_t type, uint64_t n, const std::string &bytes) {
 }
 
 // Plans Q8_0 of a model, with an importance matrix that has this metadata where it is not empty: "" or the message.
-// *n_chunks is what the output says of the matrix.
-std::string plan(const std::string &bytes, const std::string &imatrix_metadata = "", std::string *n_chunks = nullptr) {
+// look sees the description of the output.
+std::string plan(const std::string &bytes, const std::string &imatrix_metadata = "",
+                 const std::function<void(const ckpt_index *)> &look = {}) {
   Folder folder;
   ckpt_error err = {};
   const std::string path = folder / "out.gguf";
@@ -65,10 +71,7 @@ std::string plan(const std::string &bytes, const std::string &imatrix_metadata =
   ckpt_plan *made = nullptr;
   EXPECT_EQ(ckpt_plan_new(&made, &err), CKPT_OK);
   const ckpt_status status = ckpt_convert_plan(made, &request, &err);
-  if (status == CKPT_OK && n_chunks != nullptr) {
-    const char *value = ckpt_index_metadata(made->outputs[0].described, "quantize.imatrix.chunks_count");
-    *n_chunks = value == nullptr ? "(none)" : value;
-  }
+  if (status == CKPT_OK && look) look(made->outputs[0].described);
   ckpt_plan_free(made);
   return status == CKPT_OK ? "" : err.message;
 }
@@ -98,8 +101,16 @@ TEST(QuantizeModel, NamesOfArchitecturesAreWhole) {
             std::string(200, 'a') + " is no number that a model could have (0.0)");
 }
 
+TEST(QuantizeModel, AxesAreThoseOfGgml) {
+  EXPECT_EQ(plan(model("llama", CKPT_GGUF_U32, little(8, 4)), "",
+                 [](const ckpt_index *described) {
+                   ASSERT_EQ(described->tensors[0].rank, 1);
+                   EXPECT_EQ(described->tensors[0].shape[0], 32u);
+                 }),
+            "");
+}
+
 TEST(QuantizeModel, ChunksAreAPlainNumber) {
-  std::string n_chunks;
   const std::string bytes = model("llama", CKPT_GGUF_U32, little(8, 4));
   const std::pair<const char *, const char *> counts[] = {{"7", "7"},
                                                           {"4294967295", "4294967295"},
@@ -110,8 +121,11 @@ TEST(QuantizeModel, ChunksAreAPlainNumber) {
                                                           {"5.0", "(none)"},
                                                           {"", "(none)"}};
   for (const auto &[given, want] : counts) {
-    EXPECT_EQ(plan(bytes, "{\"imatrix.chunk_count\":\"" + std::string(given) + "\"}", &n_chunks), "");
-    EXPECT_EQ(n_chunks, want) << given;
+    const auto look = [want = want](const ckpt_index *described) {
+      const char *value = ckpt_index_metadata(described, "quantize.imatrix.chunks_count");
+      EXPECT_STREQ(value == nullptr ? "(none)" : value, want);
+    };
+    EXPECT_EQ(plan(bytes, "{\"imatrix.chunk_count\":\"" + std::string(given) + "\"}", look), "") << given;
   }
 }
 

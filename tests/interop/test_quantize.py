@@ -222,6 +222,25 @@ def test_one_dtype_is_what_the_converter_calls_outtype(folder):
                 assert pathlib.Path(ours).read_bytes() == theirs, (name, stored, dtype, options)
 
 
+def test_axes_of_one(folder):
+    """ggml does not write the slowest axes where they are 1, gguf-py does: token types of RoBERTa, a single expert."""
+    source, made = os.path.join(folder, "model.gguf"), os.path.join(folder, "made.gguf")
+    generator, writer = np.random.default_rng(7), gguf.GGUFWriter(source, "bert")
+    presets.add_keys(writer, 1, 0, 8, 8)
+    for name, shape in [("token_embd.weight", (8, 256)), ("token_types.weight", (1, 256)), ("cls.weight", (1, 1, 1, 256)),
+                        ("blk.0.ffn_up.weight", (1, 2, 256)), ("blk.0.attn_norm.weight", (1, 256))]:
+        writer.add_tensor(name, weights(generator, shape).astype(np.float32))
+    presets.finish(writer)
+    write_imatrix(os.path.join(folder, "imatrix.gguf"), source, False)
+    for options in [], ["--imatrix", "imatrix.gguf"]:
+        for preset in ["Q4_K_M", "Q8_0", "F16"]:
+            compare(folder, source, preset, options)
+            pathlib.Path(made).write_bytes(quantize(folder, source, preset, options))
+            imatrix = ["--imatrix", os.path.join(folder, "imatrix.gguf")] if options else []
+            ckpt("diff", source, made, "--requantize", *imatrix)
+    ckpt("diff", source, made, status=1)
+
+
 def test_a_file_of_llama_quantize_is_proven_from_its_source(folder):
     source, made = os.path.join(folder, "model.gguf"), os.path.join(folder, "made.gguf")
     write_model(source, "llama", "f16")
