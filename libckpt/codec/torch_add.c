@@ -147,6 +147,7 @@ static bool is_tensors_only(const ckpt_torch_graph *g) {
   for (uint64_t i = 0; i < g->root->n; i++) {
     const ckpt_object *key = g->root->items[2 * i], *value = g->root->items[2 * i + 1];
     if (key->kind != CKPT_OBJECT_TEXT || value->kind != CKPT_OBJECT_TENSOR) return false;
+    if (key->n == 0) return false; /* its tensor has a name all the same */
     if (value->name != NULL || (value->form & CKPT_GRAD_YES) != 0) return false; /* Parameter, subclass, gradients */
   }
   return true;

@@ -174,6 +174,7 @@ def main():
     save("legacy", views(), named(views(), "head.copy", "head.weight"), _use_new_zipfile_serialization=False)
     save("list", [numbers(2), numbers(3)], {"0": numbers(2), "1": numbers(3)})
     save("tensor", numbers(2, 2), {"tensor": numbers(2, 2)})
+    save("empty-key", {"tensor": numbers(2), "": numbers(3)}, {"tensor": numbers(2), "tensor~2": numbers(3)})
     indices, values = torch.tensor([[0, 1], [1, 0]]), numbers(2)
     rows = torch.eye(2).to_sparse_csr()
     save("sparse", {"s": torch.sparse_coo_tensor(indices, values, (2, 3)), "r": rows},

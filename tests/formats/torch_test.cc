@@ -151,7 +151,7 @@ TEST(Torch, ValuesOfWhatTorchWrote) {
     }
     n_files++;
   }
-  EXPECT_EQ(n_files, 23u);
+  EXPECT_EQ(n_files, 24u);
   EXPECT_GT(n_tensors, 140u);
 }
 

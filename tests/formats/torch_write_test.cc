@@ -123,6 +123,23 @@ TEST(TorchWrite, WhatTorchWroteComesBack) {
   EXPECT_GE(n_whole, 2u);
 }
 
+// A dict of nothing but tensors, one of which has no name but the one that we give it.
+TEST(TorchWrite, EmptyKeysStay) {
+  ckpt_error err = {};
+  IndexPointer first = open(kData + "empty-key.pt", &err, false);
+  ASSERT_NE(first, nullptr) << text_of(err);
+  Flat flat(first.get());
+  flat.finish();
+  Texts losses;
+  IndexPointer second = open_bytes(write_torch(flat.index, &losses), &err, false);
+  ASSERT_NE(second, nullptr) << text_of(err);
+  EXPECT_EQ(losses, Texts());
+  expect_same(first.get(), second.get(), "");
+  const ckpt_object *root = ckpt_object_get(second->objects, "torch");
+  EXPECT_NE(ckpt_object_get(root, ""), nullptr);
+  EXPECT_NE(ckpt_object_get(root, "tensor"), nullptr);
+}
+
 // By their calls, with numbers where they were numbers; a cast of the parts leaves the parts.
 TEST(TorchWrite, QuantizedTensorsStayQuantized) {
   Folder folder;
