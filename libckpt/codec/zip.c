@@ -48,7 +48,6 @@ typedef struct item {
   uint64_t header; /* of the local header, in the slice */
   uint64_t hash;   /* of the name */
   uint32_t n_name;
-  uint16_t flags;
 } item;
 
 struct ckpt_zip {
@@ -56,7 +55,7 @@ struct ckpt_zip {
   item *items;
   uint32_t *by_name; /* numbers, by hash and then name */
   uint32_t n;
-  uint64_t directory; /* in the file */
+  uint64_t start, first, directory; /* in the file */
 };
 
 /* The slice while its archive is being opened. */
@@ -219,9 +218,9 @@ static bool take_zip64(const uint8_t *extra, size_t n_extra, uint64_t *size, uin
 
 static ckpt_status check_entry(const slice *s, const item *it, ckpt_error *err) {
   const ckpt_zip_entry *e = &it->entry;
-  if (it->flags & FLAGS_REFUSED)
+  if (e->flags & FLAGS_REFUSED)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL, "zip entry '%s' is encrypted or a patch (flags 0x%x)",
-                     e->name, it->flags);
+                     e->name, e->flags);
   if (e->method != CKPT_ZIP_STORED && e->method != CKPT_ZIP_DEFLATED)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL,
                      "zip entry '%s' is compressed by method %u; stored and deflate are read", e->name, e->method);
@@ -247,15 +246,16 @@ static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it,
                                .n_stored = ckpt_le32(bytes + 20),
                                .n_bytes = ckpt_le32(bytes + 24),
                                .crc32 = ckpt_le32(bytes + 16),
+                               .time = ckpt_le32(bytes + 12),
+                               .flags = ckpt_le16(bytes + 8),
                                .method = ckpt_le16(bytes + 10),
                                .is_utf8 = ckpt_utf8_length(name, n_name) == n_name};
   if (it->entry.name == NULL)
     return ckpt_fail(err, CKPT_ELIMIT, path_of(s), NULL, "the zip directory takes more memory than allowed");
   it->header = ckpt_le32(bytes + 42);
   it->n_name = n_name;
-  it->flags = ckpt_le16(bytes + 8);
   it->hash = hash_name(it->entry.name);
-  if (memchr(name, '\0', n_name) != NULL || ((it->flags & FLAG_UTF8) && !it->entry.is_utf8))
+  if (memchr(name, '\0', n_name) != NULL || ((it->entry.flags & FLAG_UTF8) && !it->entry.is_utf8))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "a zip entry's name is not UTF-8 or has a zero byte (at %llu)", (ull)*at);
   if (ckpt_le16(bytes + 34) != 0)
@@ -276,11 +276,11 @@ static ckpt_status read_local(slice *s, item *it, uint64_t dir_offset, ckpt_erro
   CKPT_TRY(need(s, it->header, LOCAL_BYTES + it->n_name, &bytes, err));
   uint32_t n_name = ckpt_le16(bytes + 26), n_extra = ckpt_le16(bytes + 28);
   uint64_t n_head = (uint64_t)LOCAL_BYTES + n_name + n_extra;
-  const uint16_t differing = (uint16_t)(ckpt_le16(bytes + 6) ^ it->flags);
+  const uint16_t differing = (uint16_t)(ckpt_le16(bytes + 6) ^ e->flags);
   bool same = is_signature(bytes, 3, 4) && (differing & (FLAGS_REFUSED | FLAG_DESCRIPTOR)) == 0 &&
               ckpt_le16(bytes + 8) == e->method && n_name == it->n_name &&
               memcmp(bytes + LOCAL_BYTES, e->name, n_name) == 0;
-  if (same && !(it->flags & FLAG_DESCRIPTOR)) {
+  if (same && !(e->flags & FLAG_DESCRIPTOR)) {
     uint64_t n_stored = ckpt_le32(bytes + 18), n_bytes = ckpt_le32(bytes + 22);
     same = ckpt_le32(bytes + 14) == e->crc32;
     if (n_stored == UINT32_MAX || n_bytes == UINT32_MAX) {
@@ -320,6 +320,9 @@ static ckpt_status check_all(ckpt_zip *zip, const slice *s, ckpt_error *err) {
   uint32_t *order = zip->by_name;
   for (uint32_t i = 0; i < zip->n; i++) order[i] = i;
   if (zip->n > 1) qsort_r(order, zip->n, sizeof *order, compare_headers, zip->items);
+  zip->first = zip->n == 0 ? zip->directory : zip->items[order[0]].entry.header;
+  for (uint32_t i = 0; i < zip->n; i++)
+    zip->items[order[i]].entry.end = i + 1 == zip->n ? zip->directory : zip->items[order[i + 1]].entry.header;
   for (uint32_t i = 1; i < zip->n; i++) {
     const item *x = &zip->items[order[i - 1]], *y = &zip->items[order[i]];
     if (x->entry.offset + x->entry.n_stored > s->offset + y->header)
@@ -338,6 +341,7 @@ static ckpt_status read_archive(ckpt_zip *zip, slice *s, ckpt_error *err) {
   directory dir = {0};
   CKPT_TRY(read_ends(s, &dir, err));
   zip->n = (uint32_t)dir.n_entries;
+  zip->start = s->offset;
   zip->directory = s->offset + dir.offset;
   zip->items = ckpt_arena_array(&zip->arena, (size_t)zip->n + 1, sizeof *zip->items);
   zip->by_name = ckpt_arena_array(&zip->arena, (size_t)zip->n + 1, sizeof *zip->by_name);
@@ -387,6 +391,10 @@ void ckpt_zip_free(ckpt_zip *zip) {
   ckpt_arena_free(&zip->arena);
   free(zip);
 }
+
+uint64_t ckpt_zip_start(const ckpt_zip *zip) { return zip->start; }
+
+uint64_t ckpt_zip_first(const ckpt_zip *zip) { return zip->first; }
 
 uint64_t ckpt_zip_directory(const ckpt_zip *zip) { return zip->directory; }
 

@@ -24,7 +24,10 @@ typedef struct ckpt_zip_entry {
   uint64_t offset;   /* of the payload, in the file */
   uint64_t n_stored; /* bytes of the payload */
   uint64_t n_bytes;  /* of the content */
+  uint64_t end;      /* where the next entry begins, or the directory, in the file */
   uint32_t crc32;    /* of the content as recorded; PyTorch can be told to record 0 */
+  uint32_t time;     /* and date, as the directory has them */
+  uint16_t flags;    /* the same */
   uint16_t method;   /* CKPT_ZIP_STORED or CKPT_ZIP_DEFLATED */
   bool is_utf8;      /* the name is valid UTF-8; else bytes of code page 437 */
 } ckpt_zip_entry;
@@ -42,9 +45,18 @@ void ckpt_zip_free(ckpt_zip *zip); /* as above */
 /* Where the directory begins, in the file. */
 uint64_t ckpt_zip_directory(const ckpt_zip *zip);
 
+/* Where the first entry begins, and the archive itself. */
+uint64_t ckpt_zip_first(const ckpt_zip *zip);
+uint64_t ckpt_zip_start(const ckpt_zip *zip); /* as above */
+
 /* Entries in the directory's order; at and find borrow from the archive. find gives NULL for an unknown name. */
 uint32_t ckpt_zip_count(const ckpt_zip *zip);
 const ckpt_zip_entry *ckpt_zip_at(const ckpt_zip *zip, uint32_t number);    /* number < count */
 const ckpt_zip_entry *ckpt_zip_find(const ckpt_zip *zip, const char *name); /* see above */
+
+/* Looks at the bytes around an entry's payload that reading goes without, for `verify`: the whole local header against
+ * the directory, its extra fields, which PyTorch fills up with 'Z', the descriptor behind the payload, and bytes that
+ * are no entry's. EFORMAT names the entry; EIO, ENOMEM. */
+ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, ckpt_error *err);
 
 #endif

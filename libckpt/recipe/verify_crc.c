@@ -1,5 +1,6 @@
-/* verify_crc.c - the CRC-32 that zip archives carry of their records, against what is there: torch.save files and the
- * archives of single tensors in DCP files, compressed ones too. PyTorch itself never checks them. */
+/* verify_crc.c - the CRC-32 that zip archives carry of their records, and what stands around these, against what is
+ * there: torch.save files and the archives of single tensors in DCP files, compressed ones too. PyTorch itself never
+ * checks them. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -174,6 +175,18 @@ static ckpt_status check_record(checking *c, const opened *a, const ckpt_zip_ent
                            entry->name, sum, entry->crc32, (unsigned long long)entry->n_bytes);
 }
 
+/* The bytes around a record. */
+static ckpt_status check_around(checking *c, const opened *a, const ckpt_zip *zip, uint32_t number, ckpt_error *err) {
+  ckpt_error defect = {0};
+  ckpt_status status = ckpt_zip_check(zip, number, a->source, a->file, &defect);
+  if (status == CKPT_OK) return CKPT_OK;
+  if (status == CKPT_EFORMAT)
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->of->file),
+                             a->of->tensor, "%s", defect.message);
+  if (err != NULL) *err = defect;
+  return status;
+}
+
 static int by_defect(const void *a, const void *b) {
   const ckpt_finding *x = a, *y = b;
   int order = strcmp(x->tensor, y->tensor);
@@ -218,8 +231,10 @@ static ckpt_status check_opened(checking *c, const opened *a, uint64_t offset, u
     if (err != NULL) *err = defect;
     return status;
   }
-  for (uint32_t i = 0; i < ckpt_zip_count(zip) && status == CKPT_OK; i++)
-    status = check_record(c, a, ckpt_zip_at(zip, i), err);
+  for (uint32_t i = 0; i < ckpt_zip_count(zip) && status == CKPT_OK; i++) {
+    status = check_around(c, a, zip, i, err);
+    if (status == CKPT_OK) status = check_record(c, a, ckpt_zip_at(zip, i), err);
+  }
   ckpt_zip_free(zip);
   return status;
 }

@@ -125,6 +125,60 @@ TEST(Zip, WhatZipfileAndTorchWrite) {
   }
 }
 
+std::string checked(const std::string &bytes) {
+  Opened opened(bytes);
+  EXPECT_EQ(opened.status, CKPT_OK) << opened.message;
+  ckpt_error err = {};
+  for (uint32_t i = 0; opened.zip != nullptr && i < ckpt_zip_count(opened.zip); i++)
+    if (ckpt_zip_check(opened.zip, i, opened.source, 0, &err) != CKPT_OK) return err.message;
+  return "";
+}
+
+std::string corpus(const std::string &name) {
+  std::ifstream in(CKPT_TESTS_DIR "/fuzz/corpus/zip/" + name, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+}
+
+// What honest writers leave around payloads passes; what no reader looks at is looked at.
+TEST(Zip, AroundPayloads) {
+  for (const char *name : {"stored", "deflated", "zip64", "streamed", "torch-one", "torch-empty", "torch-two"})
+    EXPECT_EQ(checked(corpus(name)), "") << name;
+  for (bool zip64 : {false, true}) {
+    Archive archive = two();
+    archive.zip64 = zip64;
+    EXPECT_EQ(checked(archive.bytes()), "");
+  }
+  const std::string good = corpus("torch-one"), first = "zip entry 'archive/data.pkl': ";
+  const size_t descriptor = good.find("PK\7\10");
+  const std::string behind = first + "the descriptor behind it contradicts the directory (at 0)",
+                    local = first + "flags or time of its local header contradict the directory (at 0)";
+  for (size_t at = descriptor; at < descriptor + 16; at++) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 4);
+    EXPECT_EQ(checked(bytes), behind) << at;
+  }
+  for (const auto &[at, bit] : std::vector<std::pair<size_t, int>>{{6, 4}, {7, 4}, {10, 1}, {13, 128}}) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ bit);
+    EXPECT_EQ(checked(bytes), local) << at;
+  }
+  std::string bytes = good;
+  bytes[good.find("ZZZ")] = 'z';
+  EXPECT_EQ(checked(bytes), first + "its padding is not 'Z' (at 0)");
+  bytes = good;
+  bytes[bytes.find("FB") + 2]++;
+  EXPECT_EQ(checked(bytes), first + "its extra field is damaged (at 0)");
+  Archive hole = two();
+  hole.entries = {{"a", "xyz"}, {"b", "in the way"}, {"c", ""}};
+  bytes = hole.bytes();
+  const size_t entry = bytes.find("PK\1\2", bytes.find("PK\1\2") + 1), end = bytes.find("PK\1\2", entry + 1);
+  bytes.erase(entry, end - entry);
+  const size_t tail = bytes.find("PK\5\6");
+  bytes[tail + 8] = bytes[tail + 10] = 2;
+  bytes[tail + 12] = static_cast<char>(bytes[tail + 12] - (end - entry));
+  EXPECT_EQ(checked(bytes), "zip entry 'a': bytes that are no entry's follow it (at 0)");
+}
+
 TEST(Zip, LiesAreRefused) {
   Archive a = two();
   a.behind = "x";

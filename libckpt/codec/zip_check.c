@@ -1,0 +1,76 @@
+/* zip_check.c - what stands around a zip entry's payload, for `verify`: see zip.h; zip.c has the fields.
+ *
+ * Reading takes the sizes and the checksum from the directory. So the descriptor behind a payload, the flags and times
+ * of the local header and what fills up its extra field could be anything, and no reader would see it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/codec/zip.h"
+#include "libckpt/error.h"
+#include "libckpt/little.h"
+
+enum { LOCAL_BYTES = 30, FIELD_BYTES = 4, MAX_DESCRIPTOR = 24, FLAG_DESCRIPTOR = 1 << 3 };
+
+typedef unsigned long long ull;
+
+/* The extra fields of n bytes: NULL where they are what they should be. "FB" is PyTorch's, up to an aligned payload. */
+static const char *extra_defect(const uint8_t *extra, size_t n) {
+  while (n != 0) {
+    size_t n_field = n < FIELD_BYTES ? n : ckpt_le16(extra + 2);
+    if (n < FIELD_BYTES || n_field > n - FIELD_BYTES) return "its extra field is damaged";
+    for (size_t i = 0; memcmp(extra, "FB", 2) == 0 && i < n_field; i++)
+      if (extra[FIELD_BYTES + i] != 'Z') return "its padding is not 'Z'";
+    extra += FIELD_BYTES + n_field;
+    n -= FIELD_BYTES + n_field;
+  }
+  return NULL;
+}
+
+/* Whether n bytes are the descriptor of an entry: with a signature or without, sizes of 4 or of 8 bytes. */
+static bool is_descriptor(const ckpt_zip_entry *entry, const uint8_t *bytes, size_t n) {
+  const bool is_signed = n % 8 == 0; /* 16 or 24, else 12 or 20 */
+  if (is_signed && memcmp(bytes, "PK\7\10", 4) != 0) return false;
+  if (is_signed) bytes += 4, n -= 4;
+  if (ckpt_le32(bytes) != entry->crc32) return false;
+  if (n == 12) return ckpt_le32(bytes + 4) == entry->n_stored && ckpt_le32(bytes + 8) == entry->n_bytes;
+  return ckpt_le64(bytes + 4) == entry->n_stored && ckpt_le64(bytes + 12) == entry->n_bytes;
+}
+
+/* NULL where nothing but the entry's descriptor lies between it and what follows. */
+static ckpt_status find_behind(const char **defect, const ckpt_zip_entry *entry, ckpt_source *source, uint32_t file,
+                               ckpt_error *err) {
+  uint8_t bytes[MAX_DESCRIPTOR];
+  const uint64_t from = entry->offset + entry->n_stored, n = entry->end - from;
+  const bool has_descriptor = (entry->flags & FLAG_DESCRIPTOR) != 0;
+  if (!has_descriptor && n != 0) *defect = "bytes that are no entry's follow it";
+  if (!has_descriptor) return CKPT_OK;
+  if (n != 12 && n != 16 && n != 20 && n != 24) {
+    *defect = "no descriptor of its size alone follows it";
+    return CKPT_OK;
+  }
+  CKPT_TRY(ckpt_source_read(source, file, from, bytes, (size_t)n, err));
+  if (!is_descriptor(entry, bytes, (size_t)n)) *defect = "the descriptor behind it contradicts the directory";
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, ckpt_error *err) {
+  const ckpt_zip_entry *entry = ckpt_zip_at(zip, number);
+  const size_t n = (size_t)(entry->offset - entry->header), n_name = strlen(entry->name);
+  const char *defect = NULL;
+  uint8_t *local = malloc(n); /* its lengths have 16 bits */
+  CKPT_TRY_ALLOC(local, err);
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_source_read(source, file, entry->header, local, n, err));
+  CKPT_TRY_GOTO(find_behind(&defect, entry, source, file, err));
+  if (defect == NULL) defect = extra_defect(local + LOCAL_BYTES + n_name, n - LOCAL_BYTES - n_name);
+  if (ckpt_le16(local + 6) != entry->flags || ckpt_le32(local + 10) != entry->time)
+    defect = "flags or time of its local header contradict the directory";
+  if (entry->header == ckpt_zip_first(zip) && entry->header != ckpt_zip_start(zip))
+    defect = "bytes that are no entry's stand before it";
+  if (defect != NULL)
+    status = ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, file), NULL, "zip entry '%.200s': %s (at %llu)",
+                       entry->name, defect, (ull)entry->header);
+done:
+  free(local);
+  return status;
+}
