@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "formats/dcp.h"
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 
@@ -33,15 +34,6 @@ static const char *key_text(const ckpt_object *key, char room[32]) {
   return room;
 }
 
-/* "optim", "optimizer", "optimizers", "optimizer_0" */
-static bool is_optimizer_key(const char *key) {
-  if (strncmp(key, "optim", 5) != 0) return false;
-  key += strncmp(key, "optimizer", 9) == 0 ? 9 : 5;
-  if (*key == 's') key++;
-  if (*key == '_' && key[1] != '\0') key += 1 + strspn(key + 1, "0123456789");
-  return *key == '\0' || strcmp(key, "_state_dict") == 0;
-}
-
 static uint32_t model_key(const char *key) {
   uint32_t i = 0;
   while (i < N_MODEL_KEYS && strcmp(model_keys[i], key) != 0) i++;
@@ -49,7 +41,7 @@ static uint32_t model_key(const char *key) {
 }
 
 bool ckpt_dcp_is_container(const char *key, const char *like) {
-  return is_optimizer_key(like) ? is_optimizer_key(key) : model_key(key) < N_MODEL_KEYS;
+  return ckpt_torch_is_optimizer_key(like) ? ckpt_torch_is_optimizer_key(key) : model_key(key) < N_MODEL_KEYS;
 }
 
 static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
@@ -87,7 +79,7 @@ static void count(survey *s, bool holds, const ckpt_object *name, const ckpt_obj
   s->n_flat_tensors += is_flat && holds && strchr(key, '.') != NULL;
   if (is_flat) return;
   s->n_model[model_key(key)] += holds;
-  if (s->optimizer[0] == '\0' && strlen(key) < sizeof s->optimizer && is_optimizer_key(key))
+  if (s->optimizer[0] == '\0' && strlen(key) < sizeof s->optimizer && ckpt_torch_is_optimizer_key(key))
     snprintf(s->optimizer, sizeof s->optimizer, "%s", key);
 }
 

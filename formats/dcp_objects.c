@@ -9,6 +9,7 @@
 
 #include "formats/dcp_objects.h"
 #include "libckpt/checked.h"
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/decode.h"
 #include "libckpt/error.h"
@@ -302,7 +303,7 @@ ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, const ckpt_dcp_struc
   const ckpt_object *optimizer = structure->is_optimizer           ? top
                                  : structure->optimizer[0] == '\0' ? NULL
                                                                    : ckpt_object_get(top, structure->optimizer);
-  CKPT_TRY(ckpt_dcp_param_groups(&groups, optimizer, &index->arena, err));
+  CKPT_TRY(ckpt_torch_groups_of(&groups, optimizer, &index->arena, err));
   return ckpt_torch_state_set(index, root, top, groups, err);
 }
 

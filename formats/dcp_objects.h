@@ -1,5 +1,4 @@
-/* dcp_objects.h - what a checkpoint holds besides tensors (dcp_objects.c), and an optimizer's groups
- * (dcp_param_groups.c). A part of dcp.h's. */
+/* dcp_objects.h - what a checkpoint holds besides tensors (dcp_objects.c). A part of dcp.h's. */
 #ifndef CKPT_FORMATS_DCP_OBJECTS_H
 #define CKPT_FORMATS_DCP_OBJECTS_H
 
@@ -81,9 +80,5 @@ ckpt_status ckpt_dcp_objects_add_tensor(ckpt_dcp_objects *objects, const ckpt_ob
 
 /* Makes the index's objects of what was added, and notes. */
 ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, const ckpt_dcp_structure *structure, ckpt_error *err);
-
-/* The groups of an optimizer's state: its list, or one made of its flat entries `param_groups.<parameter>.<key>`, where
- * parameters with equal values share a group. NULL where there are none; optimizer may be NULL. */
-ckpt_status ckpt_dcp_param_groups(ckpt_object **out, const ckpt_object *optimizer, ckpt_arena *arena, ckpt_error *err);
 
 #endif

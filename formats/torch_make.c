@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
@@ -292,6 +293,7 @@ static bool is_kept(const maker *m, const ckpt_object *value) {
   if (value->kind <= CKPT_OBJECT_TEXT || ckpt_objects_count(&alone) == 0) return true; /* the trainer's */
   if (value->kind == CKPT_OBJECT_DICT && groups != NULL && ckpt_object_field(value, "param_groups") == groups)
     return value->n == 2; /* and the states */
+  if (groups != NULL && ckpt_torch_is_flat_optimizer(value)) return true;
   for (uint64_t i = 0; i < objects->n; i++)
     if (objects->items[2 * i + 1] == value) return true;
   return false;

@@ -15,6 +15,7 @@
 #include "libckpt/codec/pickle_object.h"
 #include "libckpt/codec/readback.h"
 #include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"
@@ -192,8 +193,9 @@ static ckpt_status place(const copier *c, frame *f, ckpt_error *err) {
 /* Whether a dict is an optimizer's, of whose states none is written. */
 static bool is_empty_optimizer(const copier *c, const frame *f) {
   const ckpt_object *groups = ckpt_object_get(f->node, "param_groups"), *state = ckpt_object_get(f->node, "state");
-  return c->numbers != NULL && c->n_leaves > f->n_leaves && c->n_leaves_kept == f->n_leaves_kept && groups != NULL &&
-         groups->kind == CKPT_OBJECT_LIST && state != NULL && state->kind == CKPT_OBJECT_DICT;
+  if (c->numbers == NULL || c->n_leaves == f->n_leaves || c->n_leaves_kept != f->n_leaves_kept) return false;
+  if (groups == NULL || state == NULL) return ckpt_torch_is_flat_optimizer(f->node);
+  return groups->kind == CKPT_OBJECT_LIST && state->kind == CKPT_OBJECT_DICT;
 }
 
 /* All children are there. What has begun to be referred to and is left out becomes None. */

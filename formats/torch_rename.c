@@ -12,6 +12,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/codec/node_map.h"
 #include "libckpt/codec/readback.h"
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/error.h"
 
@@ -203,7 +204,7 @@ static ckpt_status copy(renamer *r, ckpt_object **node, size_t n, uint32_t depth
   CKPT_TRY_ALLOC(made, err);
   *known = (uint64_t)(uintptr_t)made;
   const ckpt_object *source = *node;
-  if (is_optimizer(source) && r->n_optimizers++ < MAX_OPTIMIZERS) {
+  if ((is_optimizer(source) || ckpt_torch_is_flat_optimizer(source)) && r->n_optimizers++ < MAX_OPTIMIZERS) {
     ckpt_object *renamed;
     CKPT_TRY(ckpt_torch_rename_params(&renamed, source, r->described, r->arena, err));
     source = renamed;

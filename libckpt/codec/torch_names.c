@@ -2,7 +2,8 @@
  *
  * A name is the path to a tensor, joined with dots. Containers that are there for torch's sake are left out of it: the
  * `_parameters`, `_buffers` and `_modules` of a module, the wrapper around a DTensor, and the entry of a training
- * checkpoint that holds the model. Optimizer states are known by their shape, {'state': ..., 'param_groups': [...]}.
+ * checkpoint that holds the model. Optimizer states are known by their shape, {'state': ..., 'param_groups': [...]},
+ * flattened ones by their keys and their place.
  *
  * A container is named by every path to it, which a hostile graph can have without end: steps are bounded by a multiple
  * of what the graph holds, and a path never enters a node that it is in. */
@@ -13,6 +14,7 @@
 
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -27,6 +29,7 @@ typedef enum frame_kind {
   FRAME_OPTIMIZER, /* {'state', 'param_groups', ...} */
   FRAME_STATE,     /* {parameter: {...}} */
   FRAME_STATE_OF,  /* {'exp_avg': ..., ...} of one parameter */
+  FRAME_FLAT,      /* {'state.w.exp_avg': ..., 'param_groups.w.lr': ...} */
   FRAME_WRAPPED,   /* attributes of a subclass that wraps tensors: DTensor's _local_tensor */
   FRAME_SPARSE     /* components of a sparse tensor */
 } frame_kind;
@@ -46,7 +49,8 @@ typedef struct child {
   ckpt_object *node;
   const char *part; /* of the name; NULL: none */
   size_t n_part;
-  bool is_fresh; /* the name begins with part */
+  const char *state; /* a state's name, behind part and a dot; or NULL */
+  bool is_fresh;     /* the name begins with part */
   frame_kind kind;
   ckpt_role role;
   const char *const *parts;
@@ -205,7 +209,27 @@ static void take_state(const namer *w, child *c) {
   w->index->is_renamed = true;
 }
 
+/* The same under the key of a flattened optimizer: state.<parameter>.<kind> */
+static void take_flat_state(const namer *w, child *c) {
+  static const char start[] = "state.";
+  const char *dot = memrchr(c->part, '.', c->n_part);
+  c->role = CKPT_ROLE_OTHER;
+  if (strncmp(c->part, start, sizeof start - 1) != 0 || dot < c->part + sizeof start - 1) return;
+  child last = {.node = c->node, .part = dot + 1, .n_part = c->n_part - (size_t)(dot + 1 - c->part)};
+  const char *stored = last.part;
+  take_state(w, &last);
+  c->role = last.role;
+  if (last.part == stored) return;
+  c->n_part = (size_t)(dot - c->part);
+  c->state = last.part;
+}
+
 static void take_top(const namer *w, child *c, const ckpt_object *key) {
+  if (w->graph->param_groups == NULL && key->kind == CKPT_OBJECT_TEXT &&
+      ckpt_torch_is_optimizer_key(key->text) && ckpt_torch_is_flat_optimizer(c->node)) {
+    c->kind = FRAME_FLAT;
+    return;
+  }
   if (c->node == w->graph->top) {
     c->kind = FRAME_TOP;
     if (!w->stored_names) c->part = NULL;
@@ -262,6 +286,7 @@ static void dict_child(namer *w, const frame *f, child *c, const ckpt_object *ke
       break;
     case FRAME_STATE: take_parameter_name(w, c, key); break;
     case FRAME_STATE_OF: take_state(w, c); break;
+    case FRAME_FLAT: take_flat_state(w, c); break;
     case FRAME_WRAPPED: take_wrapped(w, c); break;
     default: break;
   }
@@ -352,21 +377,32 @@ static ckpt_status add_name(namer *w, uint32_t number, const char *text, size_t 
   return CKPT_OK;
 }
 
+static void append(namer *w, frame *to, const char *part, size_t n_part) {
+  size_t n_dot = to->length > to->base ? 1 : 0;
+  to->is_too_long = to->is_too_long || to->length - to->base + n_dot + n_part > MAX_NAME_BYTES ||
+                    to->length + n_dot + n_part > sizeof w->text;
+  if (to->is_too_long) return;
+  if (n_dot != 0) w->text[to->length++] = '.';
+  if (n_part != 0) memcpy(w->text + to->length, part, n_part);
+  to->length += n_part;
+}
+
 /* Appends a child's part to the path of f; the path to the child. */
 static frame extend(namer *w, const frame *f, const child *c) {
   frame next = {.node = c->node, .base = f->base, .length = f->length, .is_too_long = f->is_too_long};
   if (c->is_fresh) next.base = next.length;
-  if (c->part == NULL || next.is_too_long) return next;
-  size_t n_dot = next.length > next.base ? 1 : 0;
-  if (next.length - next.base + n_dot + c->n_part > MAX_NAME_BYTES ||
-      next.length + n_dot + c->n_part > sizeof w->text) {
-    next.is_too_long = true;
-    return next;
-  }
-  if (n_dot != 0) w->text[next.length++] = '.';
-  if (c->n_part != 0) memcpy(w->text + next.length, c->part, c->n_part);
-  next.length += c->n_part;
+  if (c->part != NULL) append(w, &next, c->part, c->n_part);
+  if (c->state != NULL) append(w, &next, c->state, strlen(c->state));
   return next;
+}
+
+/* The first optimizer's tensors are called after it, wherever it stands. */
+static void take_first(namer *w, const frame *f, child *c, const ckpt_object *groups) {
+  if (w->stored_names || w->graph->param_groups != NULL) return;
+  w->graph->param_groups = groups;
+  w->index->is_renamed = w->index->is_renamed || f->length != f->base || !is_key(c, "optimizer");
+  c->is_fresh = true;
+  take_text(c, "optimizer", sizeof "optimizer" - 1);
 }
 
 static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
@@ -375,12 +411,12 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
     c->kind = FRAME_OPTIMIZER;
     c->role = CKPT_ROLE_OTHER;
     if (!w->stored_names) CKPT_TRY(read_param_names(w, c->node, err));
-    if (!w->stored_names && w->graph->param_groups == NULL) {
-      w->graph->param_groups = ckpt_object_get(c->node, "param_groups");
-      w->index->is_renamed = w->index->is_renamed || f->length != f->base || !is_key(c, "optimizer");
-      c->is_fresh = true;
-      take_text(c, "optimizer", sizeof "optimizer" - 1);
-    }
+    take_first(w, f, c, ckpt_object_get(c->node, "param_groups"));
+  } else if (c->kind == FRAME_FLAT) {
+    ckpt_object *groups;
+    CKPT_TRY(ckpt_torch_groups_of(&groups, c->node, w->graph->arena, err));
+    c->role = CKPT_ROLE_OTHER;
+    take_first(w, f, c, groups);
   } else if (c->kind == FRAME_PLAIN && is_module(c->node)) {
     c->kind = FRAME_MODULE;
   }
@@ -490,7 +526,10 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
   graph->top = find_top(root.node);
   w->container = find_container(graph->top);
   w->is_flat = is_flat(graph->top) && !is_module(graph->top) && !is_optimizer(graph->top);
-  if (is_dict(root.node) && !is_optimizer(root.node) && !is_module(root.node)) root.kind = FRAME_TOP;
+  if (ckpt_torch_is_flat_optimizer(root.node))
+    root.kind = FRAME_FLAT;
+  else if (is_dict(root.node) && !is_optimizer(root.node) && !is_module(root.node))
+    root.kind = FRAME_TOP;
   CKPT_TRY_GOTO(name_all(w, &root, err));
   for (uint32_t i = 0; i < graph->n_tensors; i++) { /* keys of dicts, and what only a cycle leads to */
     char text[40];

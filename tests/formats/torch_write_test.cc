@@ -140,6 +140,37 @@ TEST(TorchWrite, EmptyKeysStay) {
   EXPECT_NE(ckpt_object_get(root, "tensor"), nullptr);
 }
 
+// A flattened optimizer of a DCP folder, under torch's own keys; its groups are known again.
+TEST(TorchWrite, FlattenedOptimizersStayFlattened) {
+  Folder folder;
+  const std::string input = kData + "../dcp/objects", output = folder / "out.pt";
+  ckpt_error err = {};
+  ckpt_convert_options options = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  options.include = "all";
+  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  IndexPointer first = open(input, &err, false), second = open(output, &err, false);
+  ASSERT_NE(second, nullptr) << text_of(err);
+  expect_same(first.get(), second.get(), "");
+  for (const char *key : {"optimizer.param_groups", "torch"}) {
+    const ckpt_object *before = ckpt_object_get(first->objects, key), *after = ckpt_object_get(second->objects, key);
+    if (strcmp(key, "torch") == 0) {
+      before = ckpt_object_get(ckpt_object_get(before, "optimizer"), "param_groups.w.betas");
+      after = ckpt_object_get(ckpt_object_get(after, "optimizer"), "param_groups.w.betas");
+    }
+    ASSERT_NE(after, nullptr) << key;
+    EXPECT_TRUE(ckpt_object_equal(before, after)) << key;
+  }
+  options.include = "model"; /* its groups go with the states */
+  options.force = true;
+  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  second = open(output, &err, false);
+  ASSERT_NE(second, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_object_get(ckpt_object_get(second->objects, "torch"), "optimizer"), nullptr);
+}
+
 // By their calls, with numbers where they were numbers; a cast of the parts leaves the parts.
 TEST(TorchWrite, QuantizedTensorsStayQuantized) {
   Folder folder;

@@ -1,11 +1,12 @@
-/* dcp_param_groups.c - an optimizer's parameter groups from a flattened state.
+/* torch_groups.c - an optimizer's parameter groups from a flattened state.
  *
  * PyTorch flattens [{'lr': 0.1, 'params': ['a', 'b']}] to {'param_groups.a.lr': 0.1, 'param_groups.b.lr': 0.1}. Back:
  * entries are sorted by parameter, and parameters whose values are equal are one group again. */
+#include "libckpt/codec/torch_groups.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_objects.h"
 #include "libckpt/error.h"
 
 static const char prefix[] = "param_groups.";
@@ -34,6 +35,28 @@ static int compare_entries(const void *x, const void *y) {
 static int compare_runs(const void *x, const void *y) {
   const run *a = x, *b = y;
   return (a->order > b->order) - (a->order < b->order);
+}
+
+bool ckpt_torch_is_optimizer_key(const char *key) {
+  if (strncmp(key, "optim", 5) != 0) return false;
+  key += strncmp(key, "optimizer", 9) == 0 ? 9 : 5;
+  if (*key == 's') key++;
+  if (*key == '_' && key[1] != '\0') key += 1 + strspn(key + 1, "0123456789");
+  return *key == '\0' || strcmp(key, "_state_dict") == 0;
+}
+
+bool ckpt_torch_is_flat_optimizer(const ckpt_object *object) {
+  static const char state[] = "state.";
+  bool has_groups = false;
+  if (object == NULL || object->kind != CKPT_OBJECT_DICT) return false;
+  for (uint64_t i = 0; i < object->n; i++) {
+    const ckpt_object *key = object->items[2 * i];
+    if (key->kind != CKPT_OBJECT_TEXT) return false;
+    const bool is_group = strncmp(key->text, prefix, N_PREFIX) == 0;
+    if (!is_group && strncmp(key->text, state, sizeof state - 1) != 0) return false;
+    has_groups = has_groups || is_group;
+  }
+  return has_groups;
 }
 
 /* Takes `param_groups.<parameter>.<key>` apart; the key has no dot. */
@@ -110,7 +133,7 @@ static ckpt_status make_groups(ckpt_object **out, run *runs, uint64_t n, ckpt_ar
   return is_made ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }
 
-ckpt_status ckpt_dcp_param_groups(ckpt_object **out, const ckpt_object *optimizer, ckpt_arena *arena, ckpt_error *err) {
+ckpt_status ckpt_torch_groups_of(ckpt_object **out, const ckpt_object *optimizer, ckpt_arena *arena, ckpt_error *err) {
   const ckpt_object *list = ckpt_object_get(optimizer, "param_groups");
   *out = (ckpt_object *)(uintptr_t)list;
   if (list != NULL || optimizer == NULL || optimizer->kind != CKPT_OBJECT_DICT) return CKPT_OK;
