@@ -13,8 +13,9 @@
 
 /* ---- as text ----------------------------------------------------------------------------------------------------- */
 
+/* What lies behind the break of a broken one is not known. */
 static ckpt_pickle_verdict worst_of(const ckpt_scan_pickle *pickle) {
-  ckpt_pickle_verdict worst = CKPT_PICKLE_DATA;
+  ckpt_pickle_verdict worst = pickle->is_broken ? CKPT_PICKLE_FOREIGN : CKPT_PICKLE_DATA;
   for (uint32_t i = 0; i < pickle->n_globals; i++)
     if (pickle->globals[i].verdict > worst) worst = pickle->globals[i].verdict;
   return worst;

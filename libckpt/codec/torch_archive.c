@@ -16,10 +16,17 @@ enum { MAX_ROOT_BYTES = 4096 };
 /* A deflated byte is at most this many bytes (zlib's documentation), and a few for an almost empty stream. */
 enum { DEFLATE_RATIO = 1032, DEFLATE_SLACK = 64 };
 
+/* Records that are no storage's. */
+static const char *const own[] = {"data.pkl",        "byteorder",          "version",
+                                  ".format_version", ".storage_alignment", ".data/serialization_id"};
+enum { N_OWN = sizeof own / sizeof *own };
+
 typedef struct archive {
   ckpt_source *source;
   ckpt_zip *zip;
   uint32_t file;
+  const ckpt_zip_entry **used; /* records of storages */
+  uint32_t n_used;
   size_t n_root;
   bool is_big_endian;
   char name[2 * MAX_ROOT_BYTES]; /* root, a slash, and the rest of a record's name */
@@ -98,6 +105,8 @@ static ckpt_status check_archive(archive *a, ckpt_error *err) {
 
 static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, ckpt_error *err) {
   archive *a = arg;
+  a->used = reallocarray(NULL, (size_t)n + N_OWN, sizeof *a->used);
+  CKPT_TRY_ALLOC(a->used, err);
   for (uint32_t i = 0; i < n; i++) {
     ckpt_torch_storage *storage = &storages[i];
     const ckpt_zip_entry *entry = find(a, "data/", storage->key);
@@ -108,6 +117,7 @@ static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, c
                        (ull)storage->n_bytes, storage->n_bytes == 1 ? "" : "s", (ull)entry->n_bytes);
     CKPT_TRY(locate_entry(a, &storage->extent, entry, err));
     storage->is_big_endian = a->is_big_endian;
+    a->used[a->n_used++] = entry;
   }
   return CKPT_OK;
 }
@@ -133,6 +143,25 @@ static ckpt_status read_object(archive *a, ckpt_object **root, ckpt_arena *arena
   return status;
 }
 
+static int compare_entries(const void *a, const void *b) {
+  uintptr_t x = (uintptr_t) * (const ckpt_zip_entry *const *)a, y = (uintptr_t) * (const ckpt_zip_entry *const *)b;
+  return (x > y) - (x < y);
+}
+
+/* Records that loading would never look at: another root's, storages that the object does not know. */
+static ckpt_status find_strays(archive *a, ckpt_torch_graph *graph, ckpt_arena *arena, ckpt_error *err) {
+  for (size_t i = 0; i < N_OWN; i++)
+    if ((a->used[a->n_used] = find(a, "", own[i])) != NULL) a->n_used++;
+  qsort(a->used, a->n_used, sizeof *a->used, compare_entries);
+  for (uint32_t i = 0; i < ckpt_zip_count(a->zip); i++) {
+    const ckpt_zip_entry *entry = ckpt_zip_at(a->zip, i);
+    const bool is_folder = entry->name[strlen(entry->name) - 1] == '/';
+    if (is_folder || bsearch(&entry, a->used, a->n_used, sizeof *a->used, compare_entries) != NULL) continue;
+    if (graph->n_strays++ == 0) CKPT_TRY_ALLOC(graph->stray = ckpt_arena_copy(arena, entry->name), err);
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, uint64_t offset,
                                     uint64_t n_bytes, ckpt_arena *arena, ckpt_pickle_report *report, ckpt_error *err) {
   archive *a = calloc(1, sizeof *a);
@@ -147,7 +176,9 @@ ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source
   CKPT_TRY_GOTO(read_version(a, &graph->version, arena, err));
   CKPT_TRY_GOTO(read_object(a, &root, arena, report, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_read(graph, root, locate, a, arena, err));
+  if (!graph->has_unknown_storage) status = find_strays(a, graph, arena, err);
 done:
+  free(a->used);
   ckpt_zip_free(a->zip);
   free(a);
   return status;

@@ -116,7 +116,10 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
   if (node->form == CKPT_FORM_PERSISTENT) {
     CKPT_TRY(ckpt_grow(&w->references, w->n_references, &w->reference_capacity, sizeof *w->references, err));
     CKPT_TRY(ckpt_torch_reference_read(&w->references[w->n_references], &is_storage, node, err));
-    if (is_storage) w->references[w->n_references].order = w->n_references, w->n_references++;
+    if (is_storage)
+      w->references[w->n_references].order = w->n_references, w->n_references++;
+    else
+      g->has_unknown_storage = true;
     return CKPT_OK;
   }
   ckpt_torch_call_read(&call, node);

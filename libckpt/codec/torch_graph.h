@@ -81,6 +81,9 @@ typedef struct ckpt_torch_graph {
   uint64_t n_children;             /* of the containers that tensors are in */
   const ckpt_object *top;          /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
   const ckpt_object *param_groups; /* of the optimizer state that is called `optimizer.state`, once added; or NULL */
+  bool has_unknown_storage;        /* a persistent id of a class that is not known */
+  const char *stray;               /* the first of the archive's records that the object does not use */
+  uint32_t n_strays;
   const char *version; /* of the file's form: "zip 3", "": it does not say; NULL: the stream of before 1.6 */
   bool is_state_dict;  /* a dict of plain tensors and nothing else: once added */
 } ckpt_torch_graph;

@@ -225,8 +225,8 @@ static void take_flat_state(const namer *w, child *c) {
 }
 
 static void take_top(const namer *w, child *c, const ckpt_object *key) {
-  if (w->graph->param_groups == NULL && key->kind == CKPT_OBJECT_TEXT &&
-      ckpt_torch_is_optimizer_key(key->text) && ckpt_torch_is_flat_optimizer(c->node)) {
+  if (w->graph->param_groups == NULL && key->kind == CKPT_OBJECT_TEXT && ckpt_torch_is_optimizer_key(key->text) &&
+      ckpt_torch_is_flat_optimizer(c->node)) {
     c->kind = FRAME_FLAT;
     return;
   }

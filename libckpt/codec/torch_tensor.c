@@ -128,6 +128,13 @@ static const ckpt_object *storage_id(const ckpt_object *node) {
   return is_persistent && is_text(ckpt_foreign_arg(node->items[0], 0), "storage") ? node->items[0] : NULL;
 }
 
+/* What protocol 0 makes of one: its tuple, printed. */
+static bool is_text_id(const ckpt_object *node) {
+  static const char start[] = "('storage',";
+  return node->n == 1 && node->items[0]->kind == CKPT_OBJECT_TEXT &&
+         strncmp(node->items[0]->text, start, sizeof start - 1) == 0;
+}
+
 /* What stands behind "torch._utils." in a function's name; NULL for other modules. */
 static const char *utils_name(const ckpt_object *function) {
   static const char module[] = "torch._utils";
@@ -241,6 +248,10 @@ ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storag
                                       ckpt_error *err) {
   *is_storage = false;
   const ckpt_object *id = storage_id(node);
+  if (is_text_id(node))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "storages are named by text, as pickle protocol 0 writes them: torch.load cannot read them either "
+                     "(save with protocol 2)");
   if (id == NULL) return CKPT_OK;
   const ckpt_object *key = ckpt_foreign_arg(id, 2), *view = ckpt_foreign_arg(id, 5);
   *out = (ckpt_torch_reference){.node = node, .type = ckpt_foreign_arg(id, 1)};
@@ -301,6 +312,21 @@ static ckpt_status take_dtype(ckpt_torch_tensor *out, const type_row **type, con
                 err);
 }
 
+/* Why these are no shape and strides. */
+static const char *axes_defect(const ckpt_object *size, const ckpt_object *stride, ckpt_arena *arena) {
+  const ckpt_object *lists[] = {size, stride};
+  for (int k = 0; k < 2; k++) {
+    if (lists[k]->kind != CKPT_OBJECT_TUPLE && lists[k]->kind != CKPT_OBJECT_LIST) continue;
+    for (uint64_t i = 0; i < lists[k]->n; i++) {
+      const ckpt_object *item = lists[k]->items[i];
+      if (item->kind == CKPT_OBJECT_INT && item->integer < 0)
+        return ckpt_arena_printf(arena, "%s %" PRIu64 " is negative (%lld)",
+                                 k == 0 ? "the size of axis" : "the stride of axis", i, (long long)item->integer);
+    }
+  }
+  return "its shape and strides are no two lists of as many sizes";
+}
+
 /* Shape and strides: as many of one as of the other, none negative. */
 static ckpt_status take_axes(ckpt_torch_tensor *out, const ckpt_object *size, const ckpt_object *stride,
                              ckpt_arena *arena, ckpt_error *err) {
@@ -312,7 +338,7 @@ static ckpt_status take_axes(ckpt_torch_tensor *out, const ckpt_object *size, co
                   ckpt_arena_printf(arena, "of %" PRIu64 " axes (at most %d)", size->n, CKPT_MAX_RANK), err);
   if (!ckpt_foreign_u64s(size, axes[0], CKPT_MAX_RANK, &rank) ||
       !ckpt_foreign_u64s(stride, axes[1], CKPT_MAX_RANK, &n_strides) || rank != n_strides)
-    return refuse(out, CKPT_EFORMAT, "its shape and strides are no two lists of as many sizes", err);
+    return refuse(out, CKPT_EFORMAT, axes_defect(size, stride, arena), err);
   uint64_t *copy = ckpt_arena_array(arena, 2 * (size_t)rank, sizeof *copy);
   CKPT_TRY_ALLOC(copy, err);
   for (uint32_t i = 0; i < rank; i++) {

@@ -53,6 +53,17 @@ static ckpt_status find_behind(const char **defect, const ckpt_zip_entry *entry,
   return CKPT_OK;
 }
 
+/* A local header against the directory: where a descriptor follows, its sums may be left out. */
+static bool is_same(const ckpt_zip_entry *entry, const uint8_t *local) {
+  const uint64_t said[] = {entry->crc32, entry->n_stored, entry->n_bytes};
+  bool same = ckpt_le16(local + 6) == entry->flags && ckpt_le32(local + 10) == entry->time;
+  for (size_t i = 0; i < 3 && (entry->flags & FLAG_DESCRIPTOR) != 0; i++) {
+    const uint32_t value = ckpt_le32(local + 14 + 4 * i);
+    same = same && (value == 0 || value == UINT32_MAX || value == said[i]);
+  }
+  return same;
+}
+
 ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, ckpt_error *err) {
   const ckpt_zip_entry *entry = ckpt_zip_at(zip, number);
   const size_t n = (size_t)(entry->offset - entry->header), n_name = strlen(entry->name);
@@ -63,8 +74,7 @@ ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *so
   CKPT_TRY_GOTO(ckpt_source_read(source, file, entry->header, local, n, err));
   CKPT_TRY_GOTO(find_behind(&defect, entry, source, file, err));
   if (defect == NULL) defect = extra_defect(local + LOCAL_BYTES + n_name, n - LOCAL_BYTES - n_name);
-  if (ckpt_le16(local + 6) != entry->flags || ckpt_le32(local + 10) != entry->time)
-    defect = "flags or time of its local header contradict the directory";
+  if (!is_same(entry, local)) defect = "its local header contradicts the directory";
   if (entry->header == ckpt_zip_first(zip) && entry->header != ckpt_zip_start(zip))
     defect = "bytes that are no entry's stand before it";
   if (defect != NULL)

@@ -24,6 +24,7 @@ typedef struct ckpt_scan_pickle {
   uint64_t n_pickles;        /* 1; of the items of a DCP file those that name, call and build the same are one */
   uint64_t n_bytes, n_opcodes;
   uint8_t protocol;
+  bool is_broken; /* not read to its end */
   uint32_t n_globals;
   ckpt_scan_global *globals; /* in the order in which they are first named; numbers are sums over n_pickles */
 } ckpt_scan_pickle;

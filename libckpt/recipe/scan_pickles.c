@@ -3,7 +3,7 @@
  * Without PROTO any byte may begin a pickle, and tensors are any bytes: so what counts is what it does. A pickle counts
  * when it was read to its STOP and is all there is, names something or begins with PROTO; and where it cannot be read
  * to its end, when it has called something by then, has begun as one beyond chance, or goes on as one
- * (ckpt_pickle_goes_on). */
+ * (ckpt_pickle_goes_on). A torch.save archive's data.pkl is one, whatever it holds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +32,7 @@ typedef struct attempt {
   uint64_t n_text;  /* not 0: its first opcode is a text of so many bytes, which a None stands for */
   uint64_t n_bytes; /* from there to the place's end */
   uint8_t first;
+  bool goes_on; /* it cannot be read, and what follows names and calls all the same */
   ckpt_arena arena;
   ckpt_pickle_report report;
   ckpt_status status;
@@ -107,6 +108,7 @@ static ckpt_status add_row(ckpt_scanner *s, const attempt *a, ckpt_scan_pickle *
                           .n_bytes = report->n_consumed + (a->n_text == 0 ? 0 : a->n_text - 1),
                           .n_opcodes = count_opcodes(report),
                           .protocol = report->protocol,
+                          .is_broken = a->status != CKPT_OK,
                           .n_globals = report->n_globals};
   *out = NULL;
   scan->n_pickles++;
@@ -178,15 +180,16 @@ static bool is_prose(const attempt *a) {
 }
 
 /* Whether the bytes of the attempt are a pickle; is_sure: they must be one. */
-static ckpt_status is_pickle(const attempt *a, const ckpt_pickle_options *options, bool is_sure, bool *is,
-                             ckpt_error *err) {
+static ckpt_status is_pickle(attempt *a, const ckpt_pickle_options *options, bool is_sure, bool *is, ckpt_error *err) {
   const ckpt_pickle_report *report = &a->report;
   *is = is_sure || !is_prose(a);
   if (!*is) return CKPT_OK;
   if (a->status == CKPT_OK)
     *is = is_sure || a->first == PROTO || report->n_globals != 0 || (a->at == 0 && report->n_consumed == a->n_bytes);
-  else if (!is_sure && !has_effects(report) && (a->first != PROTO || count_opcodes(report) < CERTAIN_OPCODES))
-    return ckpt_pickle_goes_on(is, options, a->status, err);
+  else if (!has_effects(report)) {
+    CKPT_TRY(ckpt_pickle_goes_on(&a->goes_on, options, a->status, err));
+    *is = is_sure || a->goes_on || (a->first == PROTO && count_opcodes(report) >= CERTAIN_OPCODES);
+  }
   return CKPT_OK;
 }
 
@@ -231,7 +234,15 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   if (a->status == CKPT_ELIMIT && memory != 0)
     return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than --memory (%s)",
                              (ull)(options.base + a->report.n_consumed), a->error.message);
-  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
+  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s%s", a->error.message,
+                           a->goes_on ? "; what follows names something and calls it" : "");
+}
+
+/* Whether a place is the object of a torch.save archive, whose pickle loading begins with. */
+static bool is_object(const ckpt_place *place) {
+  static const char name[] = "/data.pkl";
+  const size_t n = place->record == NULL ? 0 : strlen(place->record), n_name = sizeof name - 1;
+  return n > n_name && strcmp(place->record + n - n_name, name) == 0;
 }
 
 ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
@@ -243,9 +254,10 @@ ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_err
     size_t n_head = n_left < sizeof head ? (size_t)n_left : sizeof head;
     CKPT_TRY(ckpt_source_read(place->source, place->file, place->offset + at, head, n_head, err));
     if (n == 0) is_stream = ckpt_torch_is_stream(head, n_head);
-    if (!is_stream && ckpt_pickle_opcode_name(head[0]) == NULL) return CKPT_OK;
+    const bool is_sure = is_stream || (n == 0 && is_object(place));
+    if (!is_sure && ckpt_pickle_opcode_name(head[0]) == NULL) return CKPT_OK;
     attempt a = {.place = place, .at = at, .n_text = big_text(head, n_head, n_left), .first = head[0]};
-    ckpt_status status = try_pickle(s, &a, is_stream, &is, err);
+    ckpt_status status = try_pickle(s, &a, is_sure, &is, err);
     at += a.report.n_consumed + (a.n_text == 0 ? 0 : a.n_text - 1);
     is = is && a.status == CKPT_OK;
     uint64_t n_read = a.report.n_consumed;

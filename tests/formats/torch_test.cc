@@ -524,8 +524,9 @@ TEST(Torch, LiesAboutViews) {
   EXPECT_EQ(failure(one(view(f, "0", {"4294967296", "4294967296"}, {"1", "1"}))), impossible);
   EXPECT_EQ(failure(one(view(f, "0", {"3", "2"}, {"9223372036854775807", "1"}))), impossible);
   const std::string axes = "memory: tensor 'w': its shape and strides are no two lists of as many sizes";
-  EXPECT_EQ(failure(one(view(f, "0", {"-1"}, {"1"}))), axes);
-  EXPECT_EQ(failure(one(view(f, "0", {"1"}, {"-1"}))), axes);
+  EXPECT_EQ(failure(one(view(f, "0", {"1", "-4"}, {"1", "1"}))),
+            "memory: tensor 'w': the size of axis 1 is negative (-4)");
+  EXPECT_EQ(failure(one(view(f, "0", {"1"}, {"-1"}))), "memory: tensor 'w': the stride of axis 0 is negative (-1)");
   EXPECT_EQ(failure(one(view(f, "0", {"2", "3"}, {"1"}))), axes);
   EXPECT_EQ(failure(one(call("_rebuild_tensor_v2", {f}))),
             "memory: tensor 'w': a tensor without storage, offset, shape or strides");
@@ -605,6 +606,28 @@ TEST(Torch, LiesAboutStorages) {
 }
 
 // A view by another type of the same bytes is another tensor of the same storage.
+// As pickle_protocol=0 has them.
+TEST(Torch, StoragesNamedByText) {
+  const std::string id = "P('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 6)\n";
+  EXPECT_EQ(failure(one(view(id, "0", {"6"}, {"1"}))).find("memory: storages are named by text, as pickle protocol 0"),
+            0u);
+}
+
+// Another root, which could hold anything, and a storage of nothing.
+TEST(Torch, RecordsThatNothingUses) {
+  const std::string object = dict({{"w", view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"})}}) + ".";
+  ckpt_error err = {};
+  for (const auto &[name, is_used] : std::vector<std::pair<std::string, bool>>{
+           {"b/data.pkl", false}, {"a/data/1", false}, {"a/version", true}, {"a/data/", true}}) {
+    const std::string bytes =
+        zip({{"a/data.pkl", object}, {"a/data/0", kSixFloats}, {name, name.back() == '/' ? "" : "3"}});
+    IndexPointer index = open_bytes(bytes, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    const std::vector<std::string> said = {"! memory: 1 record that its object does not use (" + name + ")"};
+    EXPECT_EQ(notes_of(index.get()), is_used ? std::vector<std::string>() : said) << name;
+  }
+}
+
 TEST(Torch, OneStorageTwoTypes) {
   const std::string bytes = archive(dict({{"a", view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"})},
                                           {"b", view(storage("ByteStorage", "0", "24"), "0", {"24"}, {"1"})}}) +

@@ -138,6 +138,17 @@ std::string Archive(const std::vector<std::pair<std::string, std::string>> &cont
   return archive;
 }
 
+// What torch.load begins with is a pickle, or broken: nothing else.
+TEST(Scan, TheObjectOfAnArchiveIsAPickle) {
+  const std::string ones(8, '\xff'), two = "\x80\x02", four = "\x80\x04";
+  for (const std::string &broken : {four + "\x95" + ones + "N.", four + "\x8d" + ones + "abc.", two + "0000.",
+                                    two + "\x8b\xff\xff\xff\x7fx.", std::string("abc")}) {
+    EXPECT_EQ(Scan(Archive({{"a/data.pkl", broken}})), 1u) << testing::PrintToString(broken);
+    EXPECT_EQ(Scan(Archive({{"a/data/0", broken}})), 0u) << testing::PrintToString(broken);
+  }
+  EXPECT_EQ(Scan(Archive({{"a/data.pkl", two + "N."}})), 0u);
+}
+
 std::string Frame(const std::string &bytes) {
   std::string out(ZSTD_compressBound(bytes.size()), '\0');
   out.resize(ZSTD_compress(&out[0], out.size(), bytes.data(), bytes.size(), 1));
