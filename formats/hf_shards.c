@@ -15,7 +15,7 @@
 #include "libckpt/grow.h"
 #include "libckpt/text.h"
 
-enum { MAX_TEXT_BYTES = 4096, MAX_LISTED = 8 };
+enum { MAX_TEXT_BYTES = 4096, MAX_LISTED = 8, MAX_CLOSED = 64 };
 
 typedef unsigned long long ull;
 
@@ -32,6 +32,8 @@ struct map {
   uint32_t shard_file;
   const char *missing[MAX_LISTED]; /* names of shards that are not there */
   size_t n_missing;
+  const char *closed[MAX_CLOSED]; /* of those that cannot be opened, which is told once */
+  size_t n_closed;
   bool is_lost;    /* of that shard: it is not there, or cannot be read, which is told */
   uint8_t *failed; /* by file: it could not be read */
   uint32_t n_failed, failed_capacity;
@@ -128,14 +130,22 @@ static ckpt_status walk(map *m, ckpt_error *err) {
 
 /* ---- first walk: the shards ---- */
 
-static ckpt_status note_missing(map *m, const char *shard, ckpt_error *err) {
-  for (size_t i = 0; i < m->n_missing; i++)
-    if (strcmp(m->missing[i], shard) == 0) return CKPT_OK;
-  if (m->n_missing == MAX_LISTED) return CKPT_OK;
-  m->missing[m->n_missing] = ckpt_arena_copy(&m->index->arena, shard);
-  CKPT_TRY_ALLOC(m->missing[m->n_missing], err);
-  m->n_missing++;
+/* Notes a shard in a list of n, of at most `most`, that does not have it. */
+static ckpt_status note_shard(map *m, const char **list, size_t *n, size_t most, const char *shard, ckpt_error *err) {
+  for (size_t i = 0; i < *n; i++)
+    if (strcmp(list[i], shard) == 0) return CKPT_OK;
+  if (*n == most) return CKPT_OK;
+  list[*n] = ckpt_arena_copy(&m->index->arena, shard);
+  CKPT_TRY_ALLOC(list[*n], err);
+  (*n)++;
   return CKPT_OK;
+}
+
+/* Goes past a shard that cannot be opened, where all defects are asked for. */
+static ckpt_status pass_closed(map *m, const char *shard, ckpt_status status, ckpt_error *defect, ckpt_error *err) {
+  const size_t n_told = m->n_closed;
+  CKPT_TRY(note_shard(m, m->closed, &m->n_closed, MAX_CLOSED, shard, err));
+  return m->n_closed == n_told ? CKPT_OK : ckpt_defects_pass(&m->index->defects, status, defect, err);
 }
 
 /* Numbers the shard of an entry, as the one before has it or anew. */
@@ -171,8 +181,8 @@ static ckpt_status visit_shard(map *m, const char *tensor, const char *shard, ck
   bool is_new;
   ckpt_error defect = {0};
   ckpt_status status = find_shard(m, shard, &is_new, &defect);
-  if (status == CKPT_ENOTFOUND) return note_missing(m, shard, err);
-  if (status != CKPT_OK) return ckpt_defects_pass(&m->index->defects, status, &defect, err);
+  if (status == CKPT_ENOTFOUND) return note_shard(m, m->missing, &m->n_missing, MAX_LISTED, shard, err);
+  if (status != CKPT_OK) return pass_closed(m, shard, status, &defect, err);
   if (!is_new || m->shard_file < n_files) return CKPT_OK;
   if (m->n_missing != 0 && m->index->defects.report == NULL) return CKPT_OK;
   return pass_shard(m, ckpt_hf_read_weights_file(m->index, m->shard_file, &defect), &defect, err);

@@ -6,7 +6,8 @@ bool ckpt_is_defect(ckpt_status status) {
 }
 
 static bool is_defect_of_part(ckpt_status status) {
-  return ckpt_is_defect(status) || status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT || status == CKPT_EEXIST;
+  return ckpt_is_defect(status) || status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT || status == CKPT_EEXIST ||
+         status == CKPT_EIO;
 }
 
 ckpt_status ckpt_defects_pass(ckpt_defects *defects, ckpt_status status, ckpt_error *defect, ckpt_error *err) {

@@ -242,7 +242,7 @@ static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ck
       char shown[40];
       ckpt_config_show(config, key, shown, sizeof shown);
       const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
-      if (side != NULL) /* else it is another's (--like) */
+      if (side != NULL && index->source != NULL) /* else it is another's: of --like, or of what an output was made of */
         CKPT_TRY(ckpt_index_problem(index, side->file, err, "%s is neither true nor false (%s), taken as %s", key,
                                     shown, is_tied ? "true" : "false"));
     }

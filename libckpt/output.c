@@ -293,6 +293,14 @@ static ckpt_dtype cast_target(const ckpt_expr *node) {
   return target;
 }
 
+/* Where the first leaf of an expression lies; "" for memory. */
+static const char *path_of(const ckpt_expr *node) {
+  if (node->index != NULL) return node->index->path;
+  const char *path = "";
+  for (uint32_t i = 0; i < node->n_args && path[0] == '\0'; i++) path = path_of(node->args[i]);
+  return path;
+}
+
 /* The first row, in the plan's order, whose cast did what it must not do unasked. */
 static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
   if (plan->allow_overflow) return CKPT_OK;
@@ -301,8 +309,10 @@ static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_rows; i++)
     if (ckpt_cast_damages(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
-  return ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1,
-                          "a first --dtype NAME=DTYPE gives it another, or --allow-overflow", err);
+  const char *remedy = plan->n_outputs == 0 ? "--allow-overflow goes on all the same"
+                                            : "a first --dtype NAME=DTYPE gives it another, or --allow-overflow";
+  ckpt_status status = ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1, remedy, err);
+  return ckpt_fail_at(status, err, path_of(first->expr), NULL);
 }
 
 ckpt_status ckpt_outputs_settle(ckpt_plan *plan, const ckpt_group *group, ckpt_error *err) {

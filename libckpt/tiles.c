@@ -225,9 +225,10 @@ static ckpt_status refuse(const ckpt_plan *plan, const ckpt_batch *batch, uint64
   uint32_t widest = batch->first_piece;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
     if (piece_bytes(batch, &plan->pieces[p]) > piece_bytes(batch, &plan->pieces[widest])) widest = p;
-  return ckpt_fail(err, CKPT_ELIMIT, NULL, plan->rows[plan->pieces[widest].row].name,
-                   "needs %llu bytes at once, %llu are left of the memory limit of %llu (raise --memory)", (ull)needed,
-                   (ull)available, (ull)plan->memory);
+  return ckpt_fail(
+      err, CKPT_ELIMIT, NULL, plan->rows[plan->pieces[widest].row].name,
+      "needs %llu bytes at once, %llu are left of the memory limit of %llu (--memory %llu would do for it)",
+      (ull)needed, (ull)available, (ull)plan->memory, (ull)add(plan->memory, padded(needed) - available));
 }
 
 /* Whether tiles of the batch cut digest leaves of a row that is written nowhere: then they had better come in order, so

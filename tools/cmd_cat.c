@@ -277,11 +277,23 @@ static ckpt_status write_json(const ckpt_args *args, block_reader *reader, ckpt_
   return CKPT_OK;
 }
 
+static uint64_t bytes_of_block(const block_reader *reader) {
+  const ckpt_dtype_row *as = ckpt_dtype_get(reader->as);
+  return BLOCK_ELEMENTS / as->block_elements * as->block_bytes;
+}
+
+static ckpt_status check_memory(const ckpt_args *args, const block_reader *reader, ckpt_error *err) {
+  const uint64_t memory = ckpt_args_size(args, "memory", UINT64_MAX), needed = bytes_of_block(reader);
+  if (memory >= needed) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                   "the memory limit of %llu byte%s is too low: at least %llu are needed (raise --memory)",
+                   (unsigned long long)memory, memory == 1 ? "" : "s", (unsigned long long)needed);
+}
+
 /* --plan: the slice, and what is read for it. */
 static ckpt_status show_plan(const ckpt_args *args, const block_reader *reader, ckpt_error *err) {
   const ckpt_slice *slice = reader->slice;
-  const ckpt_dtype_row *as = ckpt_dtype_get(reader->as);
-  ckpt_planned planned = {.peak = BLOCK_ELEMENTS / as->block_elements * as->block_bytes};
+  ckpt_planned planned = {.peak = bytes_of_block(reader)};
   CKPT_TRY(ckpt_read_cost(slice->tensor, slice->tensor->rank == 0 ? NULL : &slice->box, &planned.n_bytes_read,
                           &planned.n_bytes_fetched, err));
   char row[256];
@@ -306,6 +318,7 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
     return ckpt_fail(err, CKPT_ELIMIT, index->path, slice.tensor->name,
                      "no elements, and more than %d empty lists (take a slice of it)", MAX_EMPTY_LISTS);
   ckpt_status status = begin_blocks(&reader, index, &slice, raw, err);
+  if (status == CKPT_OK) status = check_memory(args, &reader, err);
   if (status == CKPT_OK && ckpt_args_has(args, "plan")) {
     status = show_plan(args, &reader, err);
     free(reader.block);

@@ -11,6 +11,12 @@ echo "exit $?"
 ckpt convert m.safetensors -o one.safetensors -o folder --shard-size 100K --quiet && ls folder
 
 # A bound that nothing fits: whose it is, for every verb that plans
-for line in 'hash m.safetensors' 'verify m.safetensors' 'diff m.safetensors folder' 'ls m.safetensors --stats' 'convert m.safetensors -o n'; do
+for line in 'hash m.safetensors' 'verify m.safetensors' 'diff m.safetensors folder' 'ls m.safetensors --stats' 'convert m.safetensors -o n' 'cat m.safetensors transformer.wpe.weight'; do
   ckpt $line --memory 1K 2>&1 | tail -n 1
 done
+# What the message asks for is enough.
+ckpt convert m.safetensors -o n --memory 1572900 2>&1
+needed=$(ckpt convert m.safetensors -o n --memory 1572900 2>&1 | sed 's/.*--memory \([0-9]*\) would.*/\1/')
+ckpt convert m.safetensors -o n --memory "$needed" --quiet && ckpt hash m.safetensors n | cut -d' ' -f1 | uniq | wc -l
+# A cast that fails names the file that it casts.
+ckpt diff folder m.safetensors --cast f4_e2m1 2>&1

@@ -24,3 +24,7 @@ echo '# both'
 sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' bad/config.json
 ckpt convert bad -o both --quiet > both.sum && ckpt hash --check both.sum
 ckpt verify bad | tail -1
+echo '# neither true nor false'
+cp -r both odd
+sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": "false"/' odd/config.json
+ckpt convert odd -o copy 2>&1 > copy.sum | grep note && ckpt hash --check copy.sum
