@@ -20,6 +20,7 @@
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
+#include "libckpt/text.h"
 
 enum { MAX_KINDS = 16, IN_WORK = 1 /* a mark */ };
 #define LEFT_OUT UINT64_MAX /* in the map, where else the copy is */
@@ -110,6 +111,12 @@ static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err
     CKPT_TRY_ALLOC(c->result = ckpt_object_tensor(c->arena, number), err);
     c->result->form = node->form & (CKPT_GRAD_NO | CKPT_GRAD_YES);
     c->n_leaves_kept++;
+    if ((node->form & CKPT_LEAF_BARE) != 0 && c->described->tensors[number].dtype == CKPT_U8) {
+      const uint32_t tensor = c->result->tensor;
+      *c->result = *node; /* a storage of a class */
+      c->result->tensor = tensor;
+      return remember(c, node, c->result, err);
+    }
     bool has_attributes = (node->form & CKPT_LEAF_ATTRIBUTES) != 0;
     if (node->name != NULL && strcmp(node->name, parameter) == 0) {
       c->result->name = parameter;
@@ -330,6 +337,17 @@ static bool is_doubtful(const ckpt_index *described) {
   return false;
 }
 
+/* Tensors that only the input's own object had. */
+static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  const ckpt_index *from = described->objects_of;
+  ckpt_name_list gone = {.n = 0};
+  for (uint32_t i = 0; from != NULL && i < from->n_unread; i++)
+    if (from->unread[i].is_kept) ckpt_name_list_add(&gone, from->unread[i].name);
+  if (gone.n == 0) return CKPT_OK;
+  return ckpt_losses_add(losses, err, "%zu tensor%s not read (%s)", gone.n, gone.n == 1 ? " that is" : "s that are",
+                         gone.text);
+}
+
 static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   const uint32_t n_losses = losses->n;
   bool is_taken = false, is_forced = true;
@@ -341,6 +359,7 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
     return set_object(described, root, losses->arena, err);
   }
   losses->n = n_losses;
+  CKPT_TRY(say_unread(described, losses, err));
   CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
   if (root != NULL) {
     CKPT_TRY(take(&is_forced, root, described, losses, err));

@@ -112,12 +112,13 @@ static size_t count_others(const ckpt_diff *diff) {
 
 /* Tensors of either side that are not read: nobody knows whether they are equal. */
 static size_t count_unread(const ckpt_diff *diff) {
-  return ckpt_unread_list(diff->a, diff->options.include).n + ckpt_unread_list(diff->b, diff->options.include).n;
+  return ckpt_unread_list(diff->a, diff->options.include, false).n +
+         ckpt_unread_list(diff->b, diff->options.include, false).n;
 }
 
 static void print_unread(const ckpt_diff *diff) {
-  const ckpt_name_list names[2] = {ckpt_unread_list(diff->a, diff->options.include),
-                                   ckpt_unread_list(diff->b, diff->options.include)};
+  const ckpt_name_list names[2] = {ckpt_unread_list(diff->a, diff->options.include, false),
+                                   ckpt_unread_list(diff->b, diff->options.include, false)};
   size_t n = names[0].n + names[1].n;
   if (n == 0) return;
   printf("not compared: %zu tensor%s not read (", n, n == 1 ? " that is" : "s that are");

@@ -170,6 +170,29 @@ static ckpt_status pass_tensor(const ckpt_torch_graph *g, ckpt_torch_tensor *ten
   return ckpt_fail(err, tensor->status, NULL, NULL, "%s", tensor->reason); /* nor can its name be one */
 }
 
+/* Counts a tensor that is not read. */
+static ckpt_status add_unread(ckpt_torch_unread *seen, const char *name, ckpt_role role, const char *why, bool is_kept,
+                              ckpt_index *index, ckpt_error *err) {
+  ckpt_torch_unread_add(seen, why, name);
+  CKPT_TRY(ckpt_index_add_unread(index, name, role, why, err));
+  index->unread[index->n_unread - 1].is_kept = is_kept;
+  return CKPT_OK;
+}
+
+/* Those whose storage is one: they are called as that without `.storage`. */
+static ckpt_status add_opaque(ckpt_torch_unread *seen, const ckpt_torch_graph *g, const ckpt_torch_tensor *tensor,
+                              ckpt_index *index, ckpt_error *err) {
+  static const char end[] = ".storage";
+  for (uint32_t i = tensor->first_name; i != UINT32_MAX; i = g->names[i].next) {
+    const char *name = g->names[i].text;
+    const size_t n = strlen(name), n_end = sizeof end - 1;
+    if (n > n_end && strcmp(name + n - n_end, end) == 0) name = ckpt_arena_text(g->arena, name, n - n_end);
+    CKPT_TRY_ALLOC(name, err);
+    CKPT_TRY(add_unread(seen, name, g->names[i].role, tensor->opaque, tensor->status == CKPT_OK, index, err));
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err) {
   ckpt_torch_unread seen = {.n_rows = 0};
@@ -181,14 +204,15 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
     if (tensor->first_name == UINT32_MAX) continue; /* a copy */
     const char *name = graph->names[tensor->first_name].text;
     if (tensor->status == CKPT_OK && !tensor->is_literal) CKPT_TRY(take_budget(&budget, graph, tensor, err));
-    if (tensor->status == CKPT_OK)
-      CKPT_TRY(add_tensor(graph, tensor, index, err));
-    else if (tensor->status == CKPT_EUNSUPPORTED) {
-      ckpt_torch_unread_add(&seen, tensor->reason, name);
-      CKPT_TRY(ckpt_index_add_unread(index, name, graph->names[tensor->first_name].role, tensor->reason, err));
-    } else {
+    if (tensor->opaque != NULL && graph->storages[tensor->storage].is_big_endian) tensor->status = CKPT_EUNSUPPORTED;
+    if (tensor->status == CKPT_OK) CKPT_TRY(add_tensor(graph, tensor, index, err));
+    if (tensor->opaque != NULL)
+      CKPT_TRY(add_opaque(&seen, graph, tensor, index, err));
+    else if (tensor->status == CKPT_EUNSUPPORTED)
+      CKPT_TRY(
+          add_unread(&seen, name, graph->names[tensor->first_name].role, tensor->reason, tensor->is_kept, index, err));
+    else if (tensor->status != CKPT_OK)
       CKPT_TRY(pass_tensor(graph, tensor, index, name, err));
-    }
   }
   graph->n_expanded = expanded(&budget, budget.n_viewed);
   settle_leaves(graph);

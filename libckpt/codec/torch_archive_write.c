@@ -95,7 +95,7 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
   const ckpt_torch_item item = item_of(a, leaf->tensor);
   const bool is_bare = (leaf->form & CKPT_LEAF_BARE) != 0;
   char key[N_KEY];
-  if (is_bare && ckpt_torch_quantized_storage((ckpt_dtype)item.dtype) == NULL) {
+  if (is_bare && leaf->name == NULL && ckpt_torch_quantized_storage((ckpt_dtype)item.dtype) == NULL) {
     a->keys[leaf->tensor] = IN_PICKLE;
     put_number(writer, leaf, (ckpt_dtype)item.dtype);
     return;
@@ -106,6 +106,10 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
     a->keys[storage] = a->n_storages;
   }
   snprintf(key, sizeof key, "%u", a->keys[storage] - 1);
+  if (is_bare && leaf->name != NULL) {
+    ckpt_torch_put_bytes(&p->memo, writer, leaf, key, a->index->tensors[item.whole].n_bytes / leaf->n);
+    return;
+  }
   if (is_bare) {
     const ckpt_tensor *tensor = &a->index->tensors[item.whole];
     ckpt_torch_put_storage(&p->memo, writer, (ckpt_dtype)item.dtype, true, key,

@@ -101,6 +101,25 @@ static ckpt_status take_values(walk *w, ckpt_object *node, ckpt_error *err) {
   return take_numbers(w, node, err);
 }
 
+/* Makes the storage of a view that is not read a tensor of bytes, so that the call can be written again. */
+static ckpt_status take_storage(walk *w, ckpt_object *node, ckpt_error *err) {
+  ckpt_torch_graph *g = w->graph;
+  const ckpt_object *id = node->items[0], *class = ckpt_foreign_arg(id->items[0], 1);
+  ckpt_object *leaf = ckpt_object_tensor(g->arena, g->n_tensors);
+  CKPT_TRY_ALLOC(leaf, err);
+  leaf->form = CKPT_LEAF_BARE;
+  leaf->name = class->name;
+  leaf->n_module = class->n_module;
+  CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
+  CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
+  g->leaves[g->n_leaves] = (ckpt_torch_leaf){leaf, *id, g->n_tensors};
+  g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves++, .call = node, .id = id};
+  node->items[0] = leaf;
+  node->mark = TORCH_HOLDS;
+  g->n_children += ckpt_object_n_children(node);
+  return CKPT_OK;
+}
+
 /* What a call says in its argument i. */
 static ckpt_object_grad grad_of(const ckpt_torch_call *call, uint64_t i) {
   bool is_known = i < call->n_args && call->args[i]->kind == CKPT_OBJECT_BOOL;
@@ -130,6 +149,7 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
   }
   if (call.kind == TORCH_CALL_OTHER) return CKPT_OK;
   if (call.kind == TORCH_CALL_QUANTIZED) return take_values(w, node, err);
+  if (ckpt_torch_is_opaque(&call, node)) return take_storage(w, node, err);
   const char *class = call.type == NULL ? NULL : call.type->name;
   size_t n_module = call.type == NULL ? 0 : call.type->n_module;
   if (call.kind == TORCH_CALL_INNER) {
@@ -235,14 +255,43 @@ static const ckpt_torch_reference *find_reference(const walk *w, const ckpt_obje
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------- */
 
+/* All bytes of a storage, and why its tensor is not read. */
+static ckpt_status read_bytes(const walk *w, ckpt_torch_tensor *tensor, ckpt_error *err) {
+  const ckpt_torch_reference *reference = find_reference(w, tensor->id);
+  const ckpt_torch_tensor given = *tensor;
+  uint64_t *axes = ckpt_arena_array(w->graph->arena, 2, sizeof *axes);
+  ckpt_torch_call call;
+  CKPT_TRY_ALLOC(axes, err);
+  ckpt_torch_call_read(&call, given.call);
+  CKPT_TRY(ckpt_torch_tensor_read(tensor, &call, reference, w->graph->arena, err));
+  if (tensor->status != CKPT_EUNSUPPORTED) return CKPT_OK;
+  const uint64_t n_bytes = axes[0] = reference->n_bytes;
+  axes[1] = n_bytes != 1;
+  w->graph->leaves[given.number].node->n = reference->element_bytes;
+  *tensor = (ckpt_torch_tensor){.call = given.call, .id = given.id, .opaque = tensor->reason, .dtype = CKPT_U8};
+  tensor->storage = reference->storage;
+  tensor->rank = 1;
+  tensor->shape = axes;
+  tensor->strides = axes + 1;
+  tensor->n_elements = tensor->reach = n_bytes;
+  tensor->first_name = tensor->last_name = UINT32_MAX;
+  return CKPT_OK;
+}
+
 static ckpt_status read_tensors(walk *w, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
   for (uint32_t i = 0; i < g->n_tensors; i++) {
     ckpt_torch_call call;
     if (g->tensors[i].is_literal) continue;
-    ckpt_torch_call_read(&call, &g->leaves[g->tensors[i].number].original);
+    if (g->tensors[i].id != NULL) {
+      CKPT_TRY(read_bytes(w, &g->tensors[i], err));
+      continue;
+    }
+    const ckpt_object *original = &g->leaves[g->tensors[i].number].original;
+    ckpt_torch_call_read(&call, original);
     const ckpt_torch_reference *reference = call.n_args == 0 ? NULL : find_reference(w, call.args[0]);
     CKPT_TRY(ckpt_torch_tensor_read(&g->tensors[i], &call, reference, g->arena, err));
+    g->tensors[i].is_kept = ckpt_foreign_is(original, "torch._utils", "_rebuild_meta_tensor_no_storage");
   }
   return CKPT_OK;
 }
@@ -257,6 +306,7 @@ static int compare_axes(const uint64_t *a, const uint64_t *b, uint32_t rank) {
 static int compare_views(const ckpt_torch_tensor *x, const ckpt_torch_tensor *y) {
   if (x->storage != y->storage) return x->storage < y->storage ? -1 : 1;
   if (x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
+  if ((x->opaque == NULL) != (y->opaque == NULL)) return x->opaque == NULL ? -1 : 1;
   if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
   if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
   int order = compare_axes(x->shape, y->shape, x->rank);

@@ -40,6 +40,9 @@ typedef struct ckpt_torch_tensor {
   bool is_copy;                    /* a view equal to an earlier one, whose leaves it gave away */
   bool is_literal;                 /* a number of the pickle: no storage, but these 8 bytes */
   uint64_t literal;
+  const ckpt_object *call, *id; /* it is the storage, as bytes, of a tensor that is not read for `opaque`; else NULL */
+  const char *opaque;
+  bool is_kept; /* not read, and whole in its call: a meta tensor */
 } ckpt_torch_tensor;
 
 /* Tensors of a graph may have this many bytes for each that its storages have, and those of all graphs of an index so
@@ -177,6 +180,13 @@ ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node);
 /* Takes a persistent id apart; false where it is none of a storage. EFORMAT where it is broken. */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err);
+
+/* Whether the view that a call makes is not read, though its storage is known: a conjugate, a negative, a dtype that we
+ * have not. */
+bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node);
+
+/* Whether a call's first argument is a storage of such a view, a leaf. */
+bool ckpt_torch_has_bytes(const ckpt_object *call);
 
 /* Fills in a tensor from its call. reference is that of its storage, NULL where there is none. ENOMEM. */
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,

@@ -309,6 +309,8 @@ static void argument_child(const frame *f, child *c, uint64_t i) {
     c->part = NULL;
     c->kind = FRAME_SPARSE;
     c->parts = parts;
+  } else if (ckpt_torch_has_bytes(call) && i == 0) {
+    take_text(c, "storage", sizeof "storage" - 1);
   } else if (ckpt_foreign_is(call, "torch._tensor", "_rebuild_from_type_v2")) {
     c->part = NULL;
     if (i == 3)

@@ -24,6 +24,13 @@ static bool may_call(const char *name) {
   return is_one_of(name, names, sizeof names / sizeof *names);
 }
 
+/* Where the storage is there to be written. */
+static bool may_call_with_bytes(const char *name) {
+  static const char *const names[] = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2",
+                                      "torch._utils._rebuild_tensor_v3"};
+  return is_one_of(name, names, sizeof names / sizeof *names);
+}
+
 /* Names that it resolves: dtypes and quantization schemes. */
 static bool may_name(const char *name) {
   static const char *const names[] = {"torch.complex32",
@@ -32,6 +39,11 @@ static bool may_name(const char *name) {
                                       "torch.qint32",
                                       "torch.quint4x2",
                                       "torch.quint2x4",
+                                      "torch.bits8",
+                                      "torch.bits16",
+                                      "torch.bits1x8",
+                                      "torch.bits2x4",
+                                      "torch.bits4x2",
                                       "torch.per_tensor_affine",
                                       "torch.per_tensor_symmetric",
                                       "torch.per_channel_affine",
@@ -59,7 +71,8 @@ bool ckpt_torch_is_safe(const ckpt_object *node) {
       return strcmp(node->name, "collections.OrderedDict") == 0 && (node->extras & ~(uint32_t)CKPT_EXTRA_STATE) == 0;
     case CKPT_OBJECT_FOREIGN:
       if (node->form == CKPT_FORM_NAME) return may_name(node->name);
-      return node->form == CKPT_FORM_CALL && node->extras == 0 && may_call(node->name);
+      if (node->form != CKPT_FORM_CALL || node->extras != 0) return false;
+      return may_call(node->name) || (ckpt_torch_has_bytes(node) && may_call_with_bytes(node->name));
     default: return true;
   }
 }

@@ -292,6 +292,27 @@ static bool is_set(const ckpt_object *metadata, const char *key) {
   return value != NULL && !(value->kind == CKPT_OBJECT_BOOL && !value->boolean);
 }
 
+/* Neither with a view of the storage in its id, as of before 0.4. */
+bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node) {
+  if (call->kind != TORCH_CALL_VIEW || call->args != node->items || call->n_args < 4) return false;
+  const ckpt_object *id = storage_id(call->args[0]), *view = ckpt_foreign_arg(id, 5);
+  const type_row *type = id == NULL ? NULL : find_type(ckpt_foreign_arg(id, 1), true);
+  if (type == NULL || (view != NULL && view->kind != CKPT_OBJECT_NONE)) return false;
+  const bool has_metadata = call->metadata_at != 0 && call->metadata_at < call->n_args;
+  const ckpt_object *metadata = has_metadata ? call->args[call->metadata_at] : NULL;
+  if (metadata != NULL && metadata->kind == CKPT_OBJECT_DICT && metadata->n > MAX_METADATA) return false;
+  if (is_set(metadata, "conj") || is_set(metadata, "neg")) return true;
+  const bool is_named = call->dtype_at != 0 && call->dtype_at < call->n_args;
+  if (is_named) type = find_type(call->args[call->dtype_at], false);
+  return type != NULL && type->dtype != NULL && type->id == CKPT_DTYPE_NONE;
+}
+
+bool ckpt_torch_has_bytes(const ckpt_object *call) {
+  return call->kind == CKPT_OBJECT_FOREIGN && call->form == CKPT_FORM_CALL && call->n != 0 &&
+         call->items[0]->kind == CKPT_OBJECT_TENSOR && (call->items[0]->form & CKPT_LEAF_BARE) != 0 &&
+         call->items[0]->name != NULL;
+}
+
 /* The dtype: an argument's where there is one, else the storage's. */
 static ckpt_status take_dtype(ckpt_torch_tensor *out, const type_row **type, const ckpt_torch_call *call,
                               const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err) {

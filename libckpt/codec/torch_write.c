@@ -1,6 +1,7 @@
 /* torch_write.c - see torch_write.h; torch/_tensor.py has the calls (`Tensor.__reduce_ex__`). */
 #include "torch_write.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/codec/torch_graph.h"
@@ -55,6 +56,20 @@ void ckpt_torch_put_storage(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_d
   ckpt_pickle_put_text(w, key, strlen(key));
   put_text(memo, w, TEXT_CPU);
   ckpt_pickle_put_u64(w, storage == NULL ? n_elements * ckpt_dtype_get(dtype)->block_bytes : n_elements);
+  ckpt_pickle_put_tuple(w, 5);
+  ckpt_pickle_put_persid(w);
+}
+
+void ckpt_torch_put_bytes(ckpt_torch_memo *memo, ckpt_pickle_writer *w, const ckpt_object *class, const char *key,
+                          uint64_t n_elements) {
+  char module[32]; /* torch, torch.storage */
+  snprintf(module, sizeof module, "%.*s", (int)class->n_module, class->name);
+  ckpt_pickle_put_mark(w);
+  put_text(memo, w, TEXT_STORAGE);
+  ckpt_pickle_put_global(w, module, class->name + class->n_module + 1);
+  ckpt_pickle_put_text(w, key, strlen(key));
+  put_text(memo, w, TEXT_CPU);
+  ckpt_pickle_put_u64(w, n_elements);
   ckpt_pickle_put_tuple(w, 5);
   ckpt_pickle_put_persid(w);
 }

@@ -30,6 +30,10 @@ typedef struct ckpt_torch_view {
 void ckpt_torch_put_storage(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, ckpt_dtype dtype, bool is_quantized,
                             const char *key, uint64_t n_elements);
 
+/* The same of a storage that is no tensor's of ours: class has the name. */
+void ckpt_torch_put_bytes(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, const ckpt_object *class, const char *key,
+                          uint64_t n_elements);
+
 /* Prints a tensor on the CPU in the storage `key`: a view of it, or row-major and alone (NULL); ckpt_torch_holds it. A
  * parameter is wrapped into torch.nn.Parameter. Gradients are asked for where the dtype can have some, and `grad` says
  * so, or nothing of a parameter. */

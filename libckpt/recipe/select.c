@@ -224,9 +224,10 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
 
 const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection) { return &selection->left_out; }
 
-ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include) {
+ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include, bool keeps_objects) {
   ckpt_name_list names = {.n = 0};
   for (uint32_t i = 0; i < index->n_unread; i++)
-    if (ckpt_role_included(include, index->unread[i].role, NULL)) ckpt_name_list_add(&names, index->unread[i].name);
+    if (ckpt_role_included(include, index->unread[i].role, NULL) && !(keeps_objects && index->unread[i].is_kept))
+      ckpt_name_list_add(&names, index->unread[i].name);
   return names;
 }

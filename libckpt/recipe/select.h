@@ -49,7 +49,8 @@ const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection);
  * model, optimizer, all. */
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known);
 
-/* The tensors of these roles that the index does not read. */
-ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include);
+/* The tensors of these roles that the index does not read; without those that its torch object has whole, if that is
+ * kept. */
+ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include, bool keeps_objects);
 
 #endif

@@ -185,7 +185,9 @@ def main():
                "complex32": torch.zeros(2, dtype=torch.complex32), "meta": torch.ones(2, device="meta"),
                "conj": torch.ones(2, dtype=torch.complex64).conj(),
                "wide": torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1)}
-    save("refused", refused, {"half": numbers(2)})
+    save("refused", refused, {"half": numbers(2), "bits.storage": torch.zeros(2, dtype=torch.uint8),
+                              "complex32.storage": torch.zeros(8, dtype=torch.uint8),
+                              "conj.storage": torch.ones(2, dtype=torch.complex64).view(torch.uint8)})
     by_rows = torch.quantize_per_channel(torch.arange(12.0).reshape(4, 3), torch.tensor([0.5, 1.0, 2.0, 4.0]).double(),
                                          torch.tensor([0, 1, 2, 3]), 0, torch.qint8)
     by_columns = torch.quantize_per_channel(torch.arange(6.0).reshape(2, 3), torch.tensor([0.5, 1.0, 2.0]),

@@ -140,6 +140,29 @@ TEST(TorchWrite, EmptyKeysStay) {
   EXPECT_NE(ckpt_object_get(root, "tensor"), nullptr);
 }
 
+// What has no values that we read is in its object all the same, its storage as bytes; a meta tensor has none.
+TEST(TorchWrite, TensorsThatAreNotReadStay) {
+  Folder folder;
+  const std::string input = kData + "refused.pt", output = folder / "out.pt";
+  ckpt_error err = {};
+  ckpt_convert_options options = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  IndexPointer first = open(input, &err, false), second = open(output, &err, false);
+  ASSERT_NE(second, nullptr) << text_of(err);
+  expect_same(first.get(), second.get(), "");
+  const ckpt_object *before = ckpt_object_get(first->objects, "torch"),
+                    *after = ckpt_object_get(second->objects, "torch");
+  for (const char *key : {"conj", "complex32", "bits", "meta"}) {
+    EXPECT_TRUE(ckpt_index_is_unread(second.get(), key)) << key;
+    ASSERT_NE(ckpt_object_get(after, key), nullptr) << key;
+    EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(before, key), ckpt_object_get(after, key))) << key;
+  }
+  EXPECT_EQ(ckpt_object_get(after, "wide"), nullptr);
+}
+
 // A flattened optimizer of a DCP folder, under torch's own keys; its groups are known again.
 TEST(TorchWrite, FlattenedOptimizersStayFlattened) {
   Folder folder;
