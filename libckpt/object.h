@@ -60,8 +60,8 @@ typedef enum ckpt_object_extra {
 
 /* Whether a leaf asks for gradients: what is made of anything but torch's objects does not say. Bits beside it: it has
  * attributes of its own, which are nowhere; it is written as what a call of a quantized tensor holds, its values'
- * storage, or the number whose bits are the leaf's n; or as the storage itself, whose class is the leaf's name and whose
- * elements have n bytes. */
+ * storage, or the number whose bits are the leaf's n; or as a storage whose class is the leaf's name and whose elements
+ * have n bytes. */
 typedef enum ckpt_object_grad {
   CKPT_GRAD_UNKNOWN,
   CKPT_GRAD_NO,

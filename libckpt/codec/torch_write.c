@@ -64,6 +64,7 @@ void ckpt_torch_put_bytes(ckpt_torch_memo *memo, ckpt_pickle_writer *w, const ck
                           uint64_t n_elements) {
   char module[32]; /* torch, torch.storage */
   snprintf(module, sizeof module, "%.*s", (int)class->n_module, class->name);
+  if (strcmp(module, "torch.cuda") == 0) module[sizeof "torch" - 1] = '\0'; /* it is on the CPU now */
   ckpt_pickle_put_mark(w);
   put_text(memo, w, TEXT_STORAGE);
   ckpt_pickle_put_global(w, module, class->name + class->n_module + 1);
