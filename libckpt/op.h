@@ -112,6 +112,12 @@ ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x,
 ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
                             ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err);
 
+/* Whether n values of f64, f32, bf16 or f16 are all finite; those of other dtypes count as such. */
+bool ckpt_are_finite(ckpt_dtype dtype, const void *x, size_t n);
+
+/* x, failing the run at what is not finite (EVALUE); what is no float stays x itself. */
+ckpt_status ckpt_expr_finite(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err);
+
 /* The f32 of blocks, exactly. */
 ckpt_status ckpt_expr_dequantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err);
 

@@ -12,17 +12,6 @@
 
 typedef unsigned long long ull;
 
-/* Whether all values are finite: an exponent of ones says no, since one more carries into the sign. */
-static bool are_finite(const float *x, size_t n) {
-  uint32_t carried = 0;
-  for (size_t i = 0; i < n; i++) {
-    uint32_t bits;
-    memcpy(&bits, &x[i], sizeof bits);
-    carried |= (bits & 0x7fffffff) + 0x00800000;
-  }
-  return carried >> 31 == 0;
-}
-
 static ckpt_status refuse_value(const ckpt_op_call *call, const float *x, const char *what, uint64_t begin,
                                 ckpt_error *err) {
   size_t i = 0;
@@ -37,7 +26,7 @@ static ckpt_status quantize_rows(const ckpt_op_call *call, uint64_t first_row, s
   size_t n_per_row = (size_t)call->node->shape[call->node->rank - 1];
   size_t row_bytes = n_per_row / type->block_elements * type->block_bytes;
   const float *x = (const float *)call->args[0] + first_row * n_per_row;
-  if (!call->is_finite && !are_finite(x, n_rows * n_per_row))
+  if (!call->is_finite && !ckpt_are_finite(CKPT_F32, x, n_rows * n_per_row))
     return refuse_value(call, x, "value", call->begin + first_row * n_per_row, err);
   if (call->backend->quantize((ckpt_dtype)call->node->dtype, (uint8_t *)call->out + first_row * row_bytes, x, n_rows,
                               n_per_row, importance))
@@ -60,7 +49,7 @@ static ckpt_status run_weighted(const ckpt_op_call *call, ckpt_error *err) {
   uint64_t n_per_row = call->node->shape[call->node->rank - 1], n_matrices = call->n_elements_of[1] / n_per_row;
   const float *importance = call->args[1];
   if (call->n_elements == 0) return CKPT_OK;
-  if (!are_finite(importance, (size_t)call->n_elements_of[1]))
+  if (!ckpt_are_finite(CKPT_F32, importance, (size_t)call->n_elements_of[1]))
     return refuse_value(call, importance, "importance", 0, err);
   uint64_t n_rows = call->n_elements / n_per_row, first = call->begin / n_per_row;
   uint64_t n_each = call->node->n_elements / n_per_row / n_matrices;

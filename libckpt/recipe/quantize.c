@@ -339,9 +339,11 @@ ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_inde
     if (*out != NULL && (ckpt_dtype)(*out)->dtype == dtype && before->importance[i] == importance) return CKPT_OK;
   }
   CKPT_TRY(ckpt_quantize_read(out, plan, from, tensor, err));
-  if (dtype != (ckpt_dtype)tensor->dtype && !ckpt_dtype_is_block(dtype))
+  if (!ckpt_dtype_is_block(dtype)) { /* blocks find what is not finite by themselves */
+    if (ckpt_dtype_is_block((ckpt_dtype)tensor->dtype)) CKPT_TRY(ckpt_expr_dequantize(out, plan, *out, err));
+    CKPT_TRY(ckpt_expr_finite(out, plan, *out, err));
     CKPT_TRY(ckpt_expr_cast(out, plan, *out, dtype, err));
-  else if (dtype != (ckpt_dtype)tensor->dtype) {
+  } else if (dtype != (ckpt_dtype)tensor->dtype) {
     if (*widened == NULL && tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(widened, plan, *out, CKPT_F32, err));
     CKPT_TRY(ckpt_expr_quantize(out, plan, *widened == NULL ? *out : *widened, dtype, importance, err));
   }

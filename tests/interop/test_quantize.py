@@ -241,6 +241,22 @@ def test_axes_of_one(folder):
     ckpt("diff", source, made, status=1)
 
 
+def test_what_is_not_finite_is_refused(folder):
+    """In what becomes blocks, what is cast and what stays as it is, as llama-quantize refuses it."""
+    source = os.path.join(folder, "model.gguf")
+    for bad in np.nan, -np.inf:
+        for place, preset in [(0, "Q8_0"), (1, "Q8_0"), (1, "F16"), (1, "F32"), (0, "F16")]:
+            values = [np.ones(256, np.float32), np.ones((4, 256), np.float32)]
+            values[place].flat[3] = bad
+            writer = gguf.GGUFWriter(source, "llama")
+            presets.add_keys(writer, 1, 0, 8, 8)
+            writer.add_tensor("output_norm.weight", values[0])
+            writer.add_tensor("blk.0.attn_v.weight", values[1])
+            presets.finish(writer)
+            assert quantize(folder, source, preset, []) is None, (bad, place, preset)
+            compare(folder, source, preset, [])
+
+
 def test_a_file_of_llama_quantize_is_proven_from_its_source(folder):
     source, made = os.path.join(folder, "model.gguf"), os.path.join(folder, "made.gguf")
     write_model(source, "llama", "f16")

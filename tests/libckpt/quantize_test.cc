@@ -157,6 +157,33 @@ TEST_F(Quantize, RefusesWhatBlocksCannotHold) {
       << text_of(err_);
 }
 
+// Floats pass as they are, and the first that is not finite is named by its place in the whole tensor.
+TEST_F(Quantize, FloatsThatPassAreFinite) {
+  const std::pair<ckpt_dtype, uint64_t> ones[] = {
+      {CKPT_F16, 0x7c00}, {CKPT_BF16, 0x7f80}, {CKPT_F32, 0x7f800000}, {CKPT_F64, UINT64_C(0x7ff) << 52}};
+  for (const auto &[dtype, infinity] : ones) {
+    const size_t n_each = ckpt_dtype_get(dtype)->block_bytes, n = 3 << 18, at = n - 5;
+    Array x = zeros(dtype, {n});
+    const uint64_t sign = UINT64_C(1) << (8 * n_each - 1), others[] = {0, sign, 1, infinity - 1, sign | (infinity - 1)};
+    for (size_t i = 0; i < n; i++) memcpy(&x.bytes[i * n_each], &others[i % 5], n_each);
+    const std::pair<uint64_t, std::string> all[] = {
+        {0, ""}, {infinity, "infinite"}, {sign | infinity, "infinite"}, {infinity | 1, "NaN"}};
+    for (const auto &[bits, what] : all) {
+      memcpy(&x.bytes[at * n_each], &bits, n_each);
+      ckpt_plan_free(plan_);
+      ASSERT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK);
+      MemorySink sink;
+      add_output(plan_, &sink, &format, 1, 0);
+      ckpt_expr *node = nullptr;
+      ASSERT_EQ(ckpt_expr_finite(&node, plan_, memory(x), &err_), CKPT_OK);
+      add("x", node);
+      EXPECT_EQ(run(), what.empty() ? CKPT_OK : CKPT_EVALUE) << ckpt_dtype_name(dtype) << what;
+      const std::string text = "tensor 'x': value " + std::to_string(at) + " is " + what;
+      EXPECT_EQ(text_of(err_), what.empty() ? "" : text + ": llama.cpp loads finite weights alone");
+    }
+  }
+}
+
 TEST_F(Quantize, RefusesScalesThatOverflow) {
   Array x = values({40, 256});
   float large = 1e30f;
