@@ -37,7 +37,7 @@ uint32_t ckpt_preset_rank(const ckpt_tensor *tensor);
 /* What the rules ask about the model: from a GGUF's metadata. */
 typedef struct ckpt_preset_model {
   const char *architecture;     /* general.architecture */
-  uint32_t n_layers;            /* block_count */
+  uint32_t n_layers;            /* block_count, or what llama.cpp makes of it */
   uint32_t n_experts;           /* expert_count; 0: none */
   uint32_t n_heads, n_kv_heads; /* of the first layer; n_kv_heads 0: no attention there */
 } ckpt_preset_model;

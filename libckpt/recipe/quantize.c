@@ -54,6 +54,24 @@ bool ckpt_quantize_knows(const ckpt_index *from) {
   return ckpt_caps_of(from).ggml && architecture != NULL && architecture->typed == NULL;
 }
 
+/* block_count, and what two architectures of llama.cpp make of it when they are loaded (n_layer_all). */
+static ckpt_status count_layers(uint32_t *out, ckpt_arena *arena, const ckpt_index *from, const char *architecture,
+                                ckpt_error *err) {
+  uint32_t n_blocks, n_next, n_loops;
+  CKPT_TRY(model_number(&n_blocks, arena, from, architecture, "block_count", 0, err));
+  *out = n_blocks;
+  const bool loops = strcmp(architecture, "nanbeige") == 0, routes = strcmp(architecture, "graniteswitch") == 0;
+  if (n_blocks == 0 || (!loops && !routes)) return CKPT_OK;
+  CKPT_TRY(model_number(&n_next, arena, from, architecture, "nextn_predict_layers", 0, err));
+  CKPT_TRY(model_number(&n_loops, arena, from, architecture, "num_loops", 1, err));
+  const uint64_t n_own = n_next < n_blocks ? n_blocks - n_next : 0, n = routes ? n_own + 1 : n_own * n_loops;
+  if (n > INT32_MAX)
+    return ckpt_fail(err, CKPT_EFORMAT, from->path, NULL, "%u layers, %u times, are none that a model could have",
+                     n_blocks, n_loops);
+  if (routes || n_loops > 1) *out = (uint32_t)n;
+  return CKPT_OK;
+}
+
 /* What the preset's rules ask for: numbers where it is a mixture. */
 static ckpt_status read_model(ckpt_preset_model *model, const ckpt_preset *preset, ckpt_arena *arena,
                               const ckpt_index *from, ckpt_error *err) {
@@ -66,7 +84,7 @@ static ckpt_status read_model(ckpt_preset_model *model, const ckpt_preset *prese
         from->format, architecture == NULL ? ", without " CKPT_GGUF_ARCHITECTURE : "");
   const char *name = model->architecture = architecture->value;
   if (!ckpt_dtype_is_block(preset->base)) return CKPT_OK;
-  CKPT_TRY(model_number(&model->n_layers, arena, from, name, "block_count", 0, err));
+  CKPT_TRY(count_layers(&model->n_layers, arena, from, name, err));
   CKPT_TRY(model_number(&model->n_experts, arena, from, name, "expert_count", 0, err));
   CKPT_TRY(model_number(&model->n_heads, arena, from, name, "attention.head_count", 0, err));
   CKPT_TRY(model_number(&model->n_kv_heads, arena, from, name, "attention.head_count_kv", model->n_heads, err));
@@ -77,13 +95,17 @@ static ckpt_status read_model(ckpt_preset_model *model, const ckpt_preset *prese
 /* ---- what the output says of itself --------------------------------------------------------------------------------
  */
 
-/* Puts a value last, whether there was one or not, as ggml's gguf_set_val does. */
-static ckpt_status put_last(ckpt_index *index, const char *key, const char *text, const ckpt_value *typed,
-                            ckpt_error *err) {
+static void drop_key(ckpt_index *index, const char *key) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < index->n_metadata; i++)
     if (strcmp(index->metadata[i].key, key) != 0) index->metadata[n++] = index->metadata[i];
   index->n_metadata = n;
+}
+
+/* Puts a value last, whether there was one or not, as ggml's gguf_set_val does. */
+static ckpt_status put_last(ckpt_index *index, const char *key, const char *text, const ckpt_value *typed,
+                            ckpt_error *err) {
+  drop_key(index, key);
   return typed == NULL ? ckpt_index_set_metadata(index, key, text, err)
                        : ckpt_index_set_typed(index, key, text, typed, err);
 }
@@ -311,6 +333,9 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   if (status == CKPT_OK) status = look(decisions, plan, sink, from, options, err);
   if (status == CKPT_OK) status = check_fallbacks(decisions, options, err);
   CKPT_TRY(ckpt_fail_at(status, err, from->path, NULL));
+  drop_key(output->described, CKPT_GGUF_SPLIT "no"); /* as llama-gguf-split --merge leaves them */
+  drop_key(output->described, CKPT_GGUF_SPLIT "count");
+  drop_key(output->described, CKPT_GGUF_SPLIT "tensors.count");
   CKPT_TRY(put_number(output->described, "general.quantization_version", QUANTIZATION_VERSION, err));
   CKPT_TRY(put_number(output->described, "general.file_type", preset->file_type, err));
   if (options->imatrix != NULL) CKPT_TRY(describe_imatrix(output->described, options, n_entries, err));

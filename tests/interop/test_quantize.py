@@ -241,6 +241,43 @@ def test_axes_of_one(folder):
     ckpt("diff", source, made, status=1)
 
 
+def test_what_a_merge_leaves(folder):
+    """llama-gguf-split --merge leaves split.count = 0 and the like; llama-quantize removes them."""
+    split = command.llama("llama-gguf-split")
+    if split is None:
+        return
+    source, merged = os.path.join(folder, "model.gguf"), os.path.join(folder, "merged.gguf")
+    write_model(source, "llama", "f16")
+    subprocess.run([split, "--split-max-tensors", "50", source, os.path.join(folder, "p")], check=True, capture_output=True)
+    first = sorted(name for name in os.listdir(folder) if name.startswith("p-"))[0]
+    subprocess.run([split, "--merge", os.path.join(folder, first), merged], check=True, capture_output=True)
+    assert "split.count" in gguf.GGUFReader(merged).fields
+    compare(folder, merged, "Q4_K_M", [])
+
+
+def test_layers_that_are_counted_otherwise(folder):
+    """Mixtures go by llama.cpp's n_layer_all: loops over the layers (nanbeige), one for a router (graniteswitch)."""
+    source = os.path.join(folder, "model.gguf")
+    for architecture, n_layers, n_next in [("nanbeige", 8, 0), ("nanbeige", 9, 1), ("graniteswitch", 7, 0)]:
+        generator, writer = np.random.default_rng(7), gguf.GGUFWriter(source, architecture)
+        presets.add_keys(writer, n_layers, 0, 8, 2)
+        writer.add_uint32("nanbeige.num_loops", 2)
+        if n_next:
+            writer.add_uint32(architecture + ".nextn_predict_layers", n_next)
+        adapters = "graniteswitch.adapters."
+        writer.add_uint32(adapters + "count", 1)
+        writer.add_uint32(adapters + "lora_rank", 8)
+        writer.add_array(adapters + "token_ids_activate", [1])
+        writer.add_array(adapters + "token_ids_substitute", [2])
+        writer.add_float32("graniteswitch.logit_scale", 1.0)
+        for name, shape in presets.model(presets.layers(n_layers, presets.dense())):
+            writer.add_tensor(name, weights(generator, shape).astype(np.float32 if len(shape) == 1 else np.float16))
+        presets.finish(writer)
+        for preset in ["Q4_K_M", "Q4_K_S", "Q3_K_M", "Q2_K", "IQ4_XS"]:
+            assert quantize(folder, source, preset, []) is not None, architecture
+            compare(folder, source, preset, [])
+
+
 def test_what_is_not_finite_is_refused(folder):
     """In what becomes blocks, what is cast and what stays as it is, as llama-quantize refuses it."""
     source = os.path.join(folder, "model.gguf")
