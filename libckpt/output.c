@@ -309,8 +309,12 @@ static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_rows; i++)
     if (ckpt_cast_damages(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
-  const char *remedy = plan->n_outputs == 0 ? "--allow-overflow goes on all the same"
-                                            : "a first --dtype NAME=DTYPE gives it another, or --allow-overflow";
+  char remedy[96] = "--allow-overflow goes on all the same";
+  if (first->output < plan->n_outputs) {
+    const char *retyping = plan->outputs[first->output].retyping;
+    snprintf(remedy, sizeof remedy, "%s gives it another, or --allow-overflow",
+             retyping != NULL ? retyping : "a first --dtype NAME=DTYPE");
+  }
   ckpt_status status = ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1, remedy, err);
   return ckpt_fail_at(status, err, path_of(first->expr), NULL);
 }

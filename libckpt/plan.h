@@ -44,7 +44,8 @@ typedef struct ckpt_output {
   const ckpt_index *carried;                       /* whose side files are copied; NULL: none */
   const struct ckpt_quantize_decisions *quantized; /* which block types were chosen (recipe/quantize.h), or NULL */
   ckpt_digest digest;                              /* after the run: of the output's content */
-  bool is_of_none;                                 /* that digest: no tensor of the output is the model's */
+  const char *retyping; /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
+  bool is_of_none;      /* that digest: no tensor of the output is the model's */
 } ckpt_output;
 
 /* A leaf of a batch: the box of one tensor that its pieces see, read once per tile. A tile holds a flat range of that

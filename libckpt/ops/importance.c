@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "libckpt/error.h"
+#include "libckpt/index.h"
 #include "libckpt/op.h"
 
 /* Channels of one share, all of which are there. All zero, importance would make zeros of every weight. */
@@ -24,7 +25,7 @@ static ckpt_status check_share(const float *importance, uint64_t n, uint64_t sha
                    (unsigned long long)share);
 }
 
-static ckpt_status run_importance(const ckpt_op_call *call, ckpt_error *err) {
+static ckpt_status weigh(const ckpt_op_call *call, ckpt_error *err) {
   const bool is_old = call->node->args[1]->dtype == CKPT_I32;
   const uint64_t n_shares = call->n_elements_of[1], n_share = call->node->n_elements / n_shares;
   const float *sums = call->args[0];
@@ -39,6 +40,12 @@ static ckpt_status run_importance(const ckpt_op_call *call, ckpt_error *err) {
     CKPT_TRY(check_share(out, n_share, share, err));
   }
   return CKPT_OK;
+}
+
+/* The fault is the importance matrix's, not the model's. */
+static ckpt_status run_importance(const ckpt_op_call *call, ckpt_error *err) {
+  const ckpt_index *matrix = call->node->args[0]->index;
+  return ckpt_fail_at(weigh(call, err), err, matrix != NULL ? matrix->path : NULL, NULL);
 }
 
 const ckpt_op ckpt_op_importance = {

@@ -355,6 +355,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, output->format);
+  if (target->preset != NULL) output->retyping = "--tensor-type REGEX=TYPE";
   if (preset != NULL)
     CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, preset,
                                   target->preset == NULL ? &plain : request->quantize, n_steps, err));
