@@ -20,8 +20,8 @@ typedef struct ckpt_defects {
 bool ckpt_is_defect(ckpt_status status);
 
 /* The status of a part: CKPT_OK where it is whole, or broken and told of, which clears *defect for the next part. Of a
- * part it is a defect too that it cannot be opened or read, or is of a kind, or a size, that is not read. All else fails
- * with defect: what is no defect of the input (ENOMEM, ...), or nobody asks. */
+ * part it is a defect too that it cannot be opened or read, or is of a kind, or a size, that is not read. All else
+ * fails with defect: what is no defect of the input (ENOMEM, ...), or nobody asks. */
 ckpt_status ckpt_defects_pass(ckpt_defects *defects, ckpt_status status, ckpt_error *defect, ckpt_error *err);
 
 #endif

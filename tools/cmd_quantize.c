@@ -24,6 +24,7 @@ static const ckpt_option options[] = {
     {"allow-requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "quantize what is quantized already"},
     {"allow-fallback", 0, CKPT_OPTION_FLAG, 0, NULL, "where rows are no whole blocks, write a type whose blocks fit"},
     CKPT_OPTION_ALLOW_OVERFLOW_ROW,
+    CKPT_OPTION_LATER_ROW("target-size", CKPT_OPTION_SIZE, "SIZE"),
     CKPT_OPTION_END};
 
 static ckpt_status take_type(ckpt_dtype *out, ckpt_args *args, const char *option, ckpt_error *err) {
