@@ -109,7 +109,7 @@ def functions(code):
     lines = code.split("\n")
     start = None
     for i, line in enumerate(lines):
-        if line == "" or line[0] in " \t}#{":
+        if line == "" or line[0] in " \t}#{" or re.match(r"\w+:$", line):  # a label is no end
             if line.startswith("}") and start is not None:
                 yield start + 1, i + 1, name
                 start = None

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Proves that lint.py can fail: each rule meets snippets it must refuse, at the line given, and ones it must not."""
+"""Proves that lint.py and messages.py can fail: each rule meets snippets it must refuse, at the line given, and ones it
+must not; a reworded text is missed in the list."""
+import contextlib
+import io
 import os
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lint
+import messages
 
 # rule, path, snippet, lines that must be found
 CASES = [
@@ -29,6 +34,7 @@ CASES = [
     (lint.function_length, "libckpt/a.c", "static int f(int a,\n             int b) {\n" + "  a++;\n" * 77 + "}\n", []),
     (lint.function_length, "libckpt/a.c", "static int f(int a,\n             int b) {\n" + "  a++;\n" * 78 + "}\n", [1]),
     (lint.function_length, "libckpt/a.c", "int g(void);\n\nint f(void)\n{\n" + "\n\n  a++;\n" * 27 + "}\n", [3]),
+    (lint.function_length, "libckpt/a.c", "int f(void) {\n" + "  a++;\n" * 78 + "done:\n  b++;\n}\n", [1]),
     (lint.function_length, "libckpt/a.c", "static const int rows[] = {\n" + "  1,\n" * 200 + "};\n", []),
     (lint.calls, "libckpt/a.c", "  strcpy(a, b);\n  x = sprintf (a, b);\n  abort();\n", [1, 2, 3]),
     (lint.calls, "libckpt/a.c", '  f("strcpy(a)"); /* abort() */\n  // exit(1)\n  my_exit(1);\n', []),
@@ -74,6 +80,48 @@ class Lint(unittest.TestCase):
 
     def test_nothing_to_check_is_a_failure(self):
         self.assertEqual(lint.main(os.path.join(os.path.dirname(os.path.abspath(__file__)), "no-such-folder")), 1)
+
+
+# path, source, the texts that must be collected
+TEXTS = [
+    ("libckpt/a.c", 'const char *f(void) { return "cut off"; }\n', ["cut off"]),
+    ("libckpt/a.c", 'static const char *const why[] = {"no list", "key", "a.c"};\n', ["no list"]),
+    ("formats/a.c", 'x = is_end ? "ends early" : NULL; /* "in a comment" */ // "and one"\n', ["ends early"]),
+    ("libckpt/a.c", '#include "a b.h"\n', []),
+    ("libckpt/a.c", 'f("%" PRIu64 " bytes "\n  "of %s" /* "x" */ " (see 3)");\n', ["%u bytes of %s (see 3)"]),
+    ("libckpt/a.c", '#define A \\\n  "one " \\\n  "two"\n', ["one two"]),
+    ("libckpt/a.c", r'put(",\n  \"name\": %s"); fail("no \"name\": in it");', [r'no \"name\": in it']),
+    ("tools/a.c", 'static option o = {"help of it"};\nint f(void) {\n  return g("bad value");\n}\n', ["bad value"]),
+    ("tools/man.c", 'int f(void) {\n  return g("a page");\n}\n', []),
+]
+
+
+class Messages(unittest.TestCase):
+    def test_texts_are_collected(self):
+        for path, source, texts in TEXTS:
+            with self.subTest(path=path, source=source):
+                self.assertEqual(messages.collect(path, source), texts)
+
+    def check(self, source, *args):
+        with tempfile.TemporaryDirectory() as root:
+            for folder in ("libckpt", "tests/golden-errors"):
+                os.makedirs(os.path.join(root, folder))
+            with open(os.path.join(root, "tests/golden-errors/messages.txt"), "w", encoding="utf-8") as file:
+                file.write("libckpt/a.c\tdamaged stream\n")
+            with open(os.path.join(root, "libckpt/a.c"), "w", encoding="utf-8") as file:
+                file.write(source)
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                return messages.main([root, *args]), out.getvalue()
+
+    def test_a_reworded_text_is_missed(self):
+        self.assertEqual(self.check('return "damaged stream";\n')[0], 0)
+        status, out = self.check('return "broken stream";\n')
+        self.assertEqual(status, 1)
+        self.assertIn("new:  libckpt/a.c\tbroken stream\ngone: libckpt/a.c\tdamaged stream\n", out)
+
+    def test_the_style_of_the_house(self):
+        self.assertEqual(self.check('return "damaged stream."; ', "--bless")[0], 1)
+        self.assertEqual(self.check('return "Damaged stream"; ', "--bless")[0], 1)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Every message that libckpt and ckpt can fail or warn with, as the sources state it: tests/golden-errors/messages.txt.
+"""Every text that libckpt and ckpt can say, as the sources state it: tests/golden-errors/messages.txt.
 
     messages.py [--bless] [ROOT]
 
 A change of wording is then a change of that list, seen in review. Without --bless: exit 1 when list and sources differ,
-or when a message is not in the style of the house (lower case, no full stop). Collected are the string literals in
-calls of functions named *fail*, *refuse*, *note*, *loss*, *problem* or *warn*, wherever they stand in the arguments; a
-literal that comes through a variable is not seen. Conversions are kept as they stand, PRIu64 as %u.
+or when a text is not in the style of the house (lower case, no full stop). Collected is every string literal with a
+space between words, wherever it stands: the library says nothing but messages and parts of them. Left out are pieces
+of JSON, and in tools/ what is help: tables outside of functions, and the files of DOCUMENTS; docs/cli.md has it. Words
+alone ("truncated") are not seen. Conversions are kept as they stand, PRIu64 as %u.
 """
 import os
 import re
@@ -14,55 +15,49 @@ import sys
 
 import lint
 
-CALL = re.compile(r"\b\w*(?:fail|refuse|note|loss|problem|warn)\w*\s*\(")
-LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"')
+LITERAL = re.compile(r'"[^"\n]*"')  # of code whose strings are blanked
 FOLDERS = ("libckpt", "formats", "kernels", "tools")
+DOCUMENTS = ("completion.c", "help.c", "man.c", "markdown.c")
 
 
-def arguments(code, start):
-    """Where the parenthesis opened before start closes. Strings are blanked in code, so none misleads it."""
-    depth = 1
-    for at in range(start, len(code)):
-        depth += (code[at] == "(") - (code[at] == ")")
-        if depth == 0:
-            return at
-    return len(code)
-
-
-def literals(text):
-    """Adjacent string literals, with the PRI macros between them, are one."""
+def literals(text, code):
+    """(where it begins, the text) of each literal; adjacent ones, with the PRI macros between them, are one."""
     parts, last = [], None
-    for match in LITERAL.finditer(text):
-        between = None if last is None else text[last:match.start()]
-        joint = between is not None and re.fullmatch(r"\s*(?:PRI([a-zA-Z])\w*\s*)?", between)
+    for match in LITERAL.finditer(code):
+        inside = text[match.start() + 1:match.end() - 1]
+        joint = last is not None and re.fullmatch(r"[\s\\]*(?:PRI([a-zA-Z])\w*\s*)?", code[last:match.start()])
         if joint:
-            parts[-1] += (joint.group(1) or "") + match.group(0)[1:-1]
+            parts[-1][1] += (joint.group(1) or "") + inside
         else:
-            parts.append(match.group(0)[1:-1])
+            parts.append([match.start(), inside])
         last = match.end()
     return parts
 
 
 def is_message(text):
-    """Words, and not a file name, a key or a format of numbers."""
-    return re.search(r"[a-zA-Z]{2}", re.sub(r"%[^ ]*", "", text)) and (" " in text.strip() or text.endswith(")"))
+    """Words, and not a file name, a key, a format of numbers or JSON."""
+    if re.match(r'(?:\\n|[\s{}\[\],])*\\"\w+\\":', text):
+        return False
+    words = re.sub(r"%[^ ]*|\\.", "", text)
+    return re.search(r"[a-zA-Z]{2}", words) and (" " in text.strip() or text.endswith(")"))
 
 
-def collect(text):
+def collect(path, text):
     """The messages of one source file, in order, each once."""
     code, found = lint.code_of(text), {}
-    for match in CALL.finditer(code):
-        if code[:match.start()].rstrip().endswith(("#define", "ckpt_status", "void", "int", "bool")):
-            continue  # a definition
-        for message in literals(text[match.end():arguments(code, match.end())]):
-            if is_message(message):
-                found[message] = None
+    bodies = [range(first, last + 1) for first, last, _ in lint.functions(code)]
+    is_tool = lint.top_folder(path) == "tools"
+    if is_tool and os.path.basename(path) in DOCUMENTS:
+        return []
+    for at, message in literals(text, code):
+        if is_message(message) and (not is_tool or any(lint.line_of(code, at) in body for body in bodies)):
+            found[message] = None
     return list(found)
 
 
 def style(message):
     """What is wrong with a message, or None."""
-    if re.match(r"[A-Z][a-z]", message):
+    if re.match(r"[A-Z][a-z]+[ :]", message):  # DeepSpeed is a name, "Input, ..." a heading of the help
         return "begins with a capital"
     if re.search(r"[^.]\.$|!$", message.rstrip()):
         return "ends with a full stop"
@@ -78,7 +73,7 @@ def main(args):
         if lint.top_folder(path) not in FOLDERS or not path.endswith((".c", ".h")):
             continue
         with open(os.path.join(root, path), encoding="utf-8") as file:
-            for message in collect(file.read()):
+            for message in collect(path, file.read()):
                 lines.append(f"{path}\t{message}\n")
                 if style(message):
                     print(f"{path}: {style(message)}: {message}")
