@@ -5,6 +5,8 @@
  * state, no printing, no signals, no exit. Results come first, `ckpt_error *err` last; err may be NULL.
  *
  * Threads: a finished ckpt_index may be read by any number of threads at once. A plan belongs to one thread.
+ * Floats: results do not depend on the caller's floating-point environment (<fenv.h>), which is afterwards as it was;
+ * callbacks run in the default one.
  * Ownership: what `_open` or `_new` returned is released with its `_free` (NULL is fine); every other pointer
  * borrows from its parent and lives as long as that.
  * Option structs begin with `struct_size`: set it to sizeof the struct, zero the rest, fill what you need. */

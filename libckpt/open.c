@@ -14,6 +14,7 @@
 
 #include "cache.h"
 #include "error.h"
+#include "float_env.h"
 #include "format.h"
 #include "libckpt/text.h"
 #include "options.h"
@@ -191,6 +192,7 @@ static ckpt_status refuse_link(const char *path, ckpt_error *err) {
 }
 
 ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_options *given, ckpt_error *err) {
+  CKPT_DEFAULT_FLOAT_ENV();
   *out = NULL;
   ckpt_open_options options;
   CKPT_TRY(ckpt_options_take(&options, sizeof options, given, err));
@@ -215,6 +217,7 @@ ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_option
 
 ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes, const char *name,
                              const ckpt_open_options *given, ckpt_error *err) {
+  CKPT_DEFAULT_FLOAT_ENV();
   *out = NULL;
   ckpt_open_options options;
   CKPT_TRY(ckpt_options_take(&options, sizeof options, given, err));

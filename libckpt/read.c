@@ -7,6 +7,7 @@
 #include "checked.h"
 #include "dtype.h"
 #include "error.h"
+#include "float_env.h"
 #include "place.h"
 #include "read.h"
 
@@ -196,6 +197,7 @@ static uint64_t box_elements(const ckpt_tensor *tensor, const ckpt_box *box) {
 
 ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box, ckpt_dtype as, void *dst,
                       size_t n_bytes, ckpt_error *err) {
+  CKPT_DEFAULT_FLOAT_ENV();
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], n_units = 0, n_wanted = 0;
   bool is_cut;
   CKPT_TRY(box_in_units(tensor, box, start, count, &n_units, &is_cut, err));

@@ -16,6 +16,7 @@
 #include "encode.h"
 #include "error.h"
 #include "eval.h"
+#include "float_env.h"
 #include "group.h"
 #include "options.h"
 #include "output.h"
@@ -476,6 +477,7 @@ static ckpt_status rows_phase(run *r, ckpt_error *err) {
 static ckpt_status digest_phase(run *r, ckpt_error *err) { return ckpt_outputs_digest(r->plan, r->group, err); }
 
 ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, bool keeps_staged, ckpt_error *err) {
+  CKPT_DEFAULT_FLOAT_ENV();
   static ckpt_status (*const phases[])(run *, ckpt_error *) = {open_phase, tiles_phase, settle_phase,
                                                                end_phase,  rows_phase,  digest_phase};
   ckpt_error own = {0};

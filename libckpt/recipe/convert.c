@@ -12,6 +12,7 @@
 #include "libckpt/codec/side_file.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/float_env.h"
 #include "libckpt/options.h"
 #include "libckpt/pattern.h"
 #include "libckpt/recipe/graph.h"
@@ -534,6 +535,7 @@ done:
 /* ---- the library's own verb -------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
+  CKPT_DEFAULT_FLOAT_ENV();
   ckpt_convert_options known;
   ckpt_run_options run;
   CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
