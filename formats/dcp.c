@@ -162,8 +162,8 @@ static ckpt_status describe_folder(ckpt_index *index, const ckpt_dcp_metadata *m
   CKPT_TRY_ALLOC(index->version, err);
   index->writer = ckpt_arena_printf(&index->arena, "torch.distributed.checkpoint%s%s (%llu chunk%s, %llu file%s)",
                                     version == NULL ? "" : " ", version == NULL ? "" : version,
-                                    (unsigned long long)index->n_extents, index->n_extents == 1 ? "" : "s",
-                                    (unsigned long long)metadata->n_files, metadata->n_files == 1 ? "" : "s");
+                                    (unsigned long long)index->n_extents, ckpt_plural(index->n_extents),
+                                    (unsigned long long)metadata->n_files, ckpt_plural(metadata->n_files));
   CKPT_TRY_ALLOC(index->writer, err);
   return CKPT_OK;
 }

@@ -220,7 +220,7 @@ static ckpt_status read_shards(shards *s, const ckpt_probe *probe, unsigned *n_s
   ckpt_error defect = {0};
   ckpt_status status =
       ckpt_fail(&defect, CKPT_ENOTFOUND, probe->path, NULL, "the files of %u shard%s are there, up to shard %u",
-                *n_shards, *n_shards == 1 ? "" : "s", last);
+                *n_shards, ckpt_plural(*n_shards), last);
   return ckpt_defects_pass(&s->index->defects, status, &defect, err);
 }
 
@@ -238,7 +238,7 @@ static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err)
                       : ckpt_index_add_broken(s->index, first->name, CKPT_ROLE_PARAMETER, first->file, err));
   }
   s->index->writer = ckpt_arena_printf(&s->index->arena, "torch.distributed.checkpoint (safetensors, %u shard%s)",
-                                       n_shards, n_shards == 1 ? "" : "s");
+                                       n_shards, ckpt_plural(n_shards));
   CKPT_TRY_ALLOC(s->index->writer, err);
   return ckpt_index_note(s->index, false, err,
                          "full shapes are stored nowhere: taken from %u shard%s to be all of them (--like MODEL "

@@ -99,7 +99,7 @@ ckpt_status ckpt_dcp_table_note(const ckpt_dcp_table *places, ckpt_index *index,
   if (n == 0) return CKPT_OK;
   return ckpt_index_note(index, true, err,
                          "storage_data has places for %llu item%s of which state_dict_metadata says nothing (%.200s%s)",
-                         (ull)n, n == 1 ? "" : "s", first->name->text, n == 1 ? "" : ", ...");
+                         (ull)n, ckpt_plural(n), first->name->text, n == 1 ? "" : ", ...");
 }
 
 /* Room for n more entries: exactly that for the first pickle, by half more where there are many. */

@@ -74,7 +74,7 @@ ckpt_status ckpt_dcp_slice_check(ckpt_source *source, const ckpt_dcp_slice *at, 
   if (ckpt_range_within(at->offset, at->n_bytes, size)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, at->file), NULL,
                    "bytes %llu to %llu lie past the end of the file (%llu byte%s); it is truncated or lies",
-                   (ull)at->offset, (ull)at->offset + at->n_bytes, (ull)size, size == 1 ? "" : "s");
+                   (ull)at->offset, (ull)at->offset + at->n_bytes, (ull)size, ckpt_plural(size));
 }
 
 /* Storages of an archive in memory, which is what the slice's zstd stream decodes to, are parts of that stream. */

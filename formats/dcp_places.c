@@ -76,7 +76,7 @@ ckpt_status ckpt_dcp_places_note(ckpt_dcp_places *places, ckpt_index *index, ckp
   return ckpt_index_note(
       index, true, err,
       "bytes belong to no item that its metadata names (%llu in %u file%s, the first in %s from byte %llu)",
-      (ull)found.n_bytes, found.n_files, found.n_files == 1 ? "" : "s", ckpt_source_name(source, found.file),
+      (ull)found.n_bytes, found.n_files, ckpt_plural(found.n_files), ckpt_source_name(source, found.file),
       (ull)found.first);
 }
 

@@ -463,7 +463,7 @@ static ckpt_status add_tensors(reader *r, ckpt_error *err) {
   return ckpt_index_note(r->index, false, err,
                          "each rank has its own of %llu tensor%s that the metadata does not place: the first rank's "
                          "are read",
-                         (ull)n_own, n_own == 1 ? "" : "s");
+                         (ull)n_own, ckpt_plural(n_own));
 }
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
@@ -507,14 +507,14 @@ static ckpt_status note_files(reader *r, const ckpt_probe *p, ckpt_error *err) {
   if (n != 0)
     CKPT_TRY(ckpt_index_note(r->index, false, err,
                              "not read: %llu file%s of items that the metadata does not place (%s%s)", (ull)n,
-                             n == 1 ? "" : "s", first, n > 1 ? ", ..." : ""));
+                             ckpt_plural(n), first, n > 1 ? ", ..." : ""));
   if (r->n_others != 0)
     CKPT_TRY(ckpt_index_note(r->index, false, err, "not read: %llu file%s (%s%s)", (ull)r->n_others,
                              r->n_others == 1 ? " that is no tensor" : "s that are no tensors", r->other,
                              r->n_others > 1 ? ", ..." : ""));
   if (r->n_missing == 0) return CKPT_OK;
   return ckpt_index_note(r->index, true, err, "%llu file%s of ranks %s missing (%s%s)", (ull)r->n_missing,
-                         r->n_missing == 1 ? "" : "s", r->n_missing == 1 ? "is" : "are", r->missing,
+                         ckpt_plural(r->n_missing), r->n_missing == 1 ? "is" : "are", r->missing,
                          r->n_missing > 1 ? ", ..." : "");
 }
 
@@ -536,7 +536,7 @@ static ckpt_status read_all(reader *r, const ckpt_probe *p, ckpt_error *err) {
   CKPT_TRY(note_files(r, p, err));
   CKPT_TRY(ckpt_torch_globals_note(&r->globals, index, err));
   index->writer = ckpt_arena_printf(&index->arena, "torch_checkpointing (DCPv2, %llu file%s)", (ull)r->n_files,
-                                    r->n_files == 1 ? "" : "s");
+                                    ckpt_plural(r->n_files));
   CKPT_TRY_ALLOC(index->writer, err);
   return CKPT_OK;
 }

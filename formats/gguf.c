@@ -84,8 +84,8 @@ static ckpt_status read_others(ckpt_index *index, const char *name, const ckpt_g
   if (!is_whole || first->n_tensors < 0 || first->n_tensors == (int64_t)index->n_tensors) return CKPT_OK;
   ckpt_status status =
       ckpt_fail(&defect, CKPT_EFORMAT, index->path, NULL, "split.tensors.count is %lld, its %u file%s hold %u tensor%s",
-                (long long)first->n_tensors, first->count, first->count == 1 ? "" : "s", index->n_tensors,
-                index->n_tensors == 1 ? "" : "s");
+                (long long)first->n_tensors, first->count, ckpt_plural(first->count), index->n_tensors,
+                ckpt_plural(index->n_tensors));
   return ckpt_defects_pass(&index->defects, status, &defect, err);
 }
 

@@ -30,7 +30,7 @@ ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
     if (tensor->rank != 0 && tensor->shape[tensor->rank - 1] % row->block_elements != 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "rows of %llu element%s are no whole blocks of %s",
                        (unsigned long long)tensor->shape[tensor->rank - 1],
-                       tensor->shape[tensor->rank - 1] == 1 ? "" : "s", row->name);
+                       ckpt_plural(tensor->shape[tensor->rank - 1]), row->name);
   }
   uint32_t n = 0;
   for (uint32_t i = 0; i < described->n_metadata; i++) {

@@ -46,7 +46,7 @@ static ckpt_status need(const reader *r, uint64_t n, const char *what, ckpt_erro
   if (n <= r->size - r->at) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
                    "truncated or lies: %s at byte %llu takes %llu byte%s, %llu remain (download it again)", what,
-                   (ull)r->at, (ull)n, n == 1 ? "" : "s", (ull)(r->size - r->at));
+                   (ull)r->at, (ull)n, ckpt_plural(n), (ull)(r->size - r->at));
 }
 
 static ckpt_status take(reader *r, void *out, size_t n, const char *what, ckpt_error *err) {
@@ -165,7 +165,7 @@ static ckpt_status skip_array(reader *r, const char *key, line *shown, ckpt_erro
   if (!ckpt_mul_u64(n, n_element, &n_least) || n_least > r->size - r->at)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
                      "truncated or lies: key '%.100s' has %llu element%s of at least %u bytes, %llu byte%s remain", key,
-                     (ull)n, n == 1 ? "" : "s", n_element, (ull)(r->size - r->at), (r->size - r->at) == 1 ? "" : "s");
+                     (ull)n, ckpt_plural(n), n_element, (ull)(r->size - r->at), ckpt_plural(r->size - r->at));
   append(shown, "[", 1);
   for (uint64_t i = 0; i < n && (i < N_SHOWN || type == CKPT_GGUF_STRING); i++) {
     line *here = i < N_SHOWN ? shown : NULL;
@@ -288,7 +288,7 @@ static ckpt_status read_part(const reader *r, ckpt_gguf_part *part, ckpt_error *
                      part->count);
   if (part->number < part->count) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "split.no is %u of %u file%s (it counts from 0)", part->number,
-                   part->count, part->count == 1 ? "" : "s");
+                   part->count, ckpt_plural(part->count));
 }
 
 static ckpt_status read_alignment(reader *r, ckpt_error *err) {
@@ -362,7 +362,7 @@ static ckpt_status check_dtype(const reader *r, const entry *e, ckpt_dtype *dtyp
   const ckpt_dtype_row *row = ckpt_dtype_get(*dtype);
   if (n_row % row->block_elements == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->path, r->text, "rows of %llu element%s are no whole blocks of %s (%u)",
-                   (ull)n_row, n_row == 1 ? "" : "s", row->name, row->block_elements);
+                   (ull)n_row, ckpt_plural(n_row), row->name, row->block_elements);
 }
 
 static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
@@ -376,7 +376,7 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
       ckpt_product_u64(e->shape, e->rank, &n_elements) && ckpt_dtype_bytes(dtype, n_elements, &extent.n_stored);
   if (!is_sized || extent.n_stored > INT64_MAX || extent.offset > INT64_MAX)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, name, "%llu element%s at byte %llu lie outside any file",
-                     (ull)n_elements, n_elements == 1 ? "" : "s", (ull)extent.offset);
+                     (ull)n_elements, ckpt_plural(n_elements), (ull)extent.offset);
   extent.count = extent.n_stored / ckpt_dtype_get(dtype)->block_bytes;
   return ckpt_index_add(r->index, name, strlen(name), dtype, e->rank, e->shape, ckpt_role_of_name(name), &extent, 1,
                         NULL, err);
@@ -460,7 +460,7 @@ static ckpt_status check_within(const reader *r, uint32_t number, uint64_t n_pay
   ckpt_status status =
       ckpt_fail(&defect, CKPT_EFORMAT, r->path, tensor->name,
                 "truncated or lies: %llu byte%s at byte %llu of a payload of %llu (download it again)",
-                (ull)extent->n_stored, extent->n_stored == 1 ? "" : "s", (ull)extent->offset, (ull)n_payload);
+                (ull)extent->n_stored, ckpt_plural(extent->n_stored), (ull)extent->offset, (ull)n_payload);
   CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
   ckpt_index_break(r->index, number, number + 1);
   return CKPT_OK;

@@ -60,7 +60,7 @@ static ckpt_status check_padding(checking *c, const range *behind, ckpt_error *e
   return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(source, behind->file), behind->tensor,
                            "the padding behind it is not zero: %llu byte%s, the first at byte %llu of the file (no "
                            "reader looks there)",
-                           (ull)n_other, n_other == 1 ? "" : "s", (ull)first);
+                           (ull)n_other, ckpt_plural(n_other), (ull)first);
 }
 
 /* Of a file that holds broken tensors too, where is not known, no more than the padding itself is looked at. */

@@ -165,7 +165,7 @@ static ckpt_status read_numbered(ckpt_index *index, const ckpt_probe *p, bool *i
   CKPT_TRY_GOTO(ckpt_safetensors_merge(index, err));
   CKPT_TRY_GOTO(ckpt_index_note(index, true, err,
                                 "no %.*s" CKPT_HF_INDEX_SUFFIX ", read as the set of %u file%s %.*s...",
-                                (int)n_prefix - 1, first, total, total == 1 ? "" : "s", (int)n_prefix, first));
+                                (int)n_prefix - 1, first, total, ckpt_plural(total), (int)n_prefix, first));
 done:
   free(files);
   return status;

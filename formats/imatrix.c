@@ -84,8 +84,7 @@ static ckpt_status read_entry(at *a, uint32_t entry, ckpt_error *err) {
   const uint64_t left = (a->end - a->offset) / 4;
   if (n_calls > INT32_MAX || n_values == 0 || n_values > left)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "entry %u has %u call%s and %u value%s (%llu are left in the file)",
-                     entry, n_calls, n_calls == 1 ? "" : "s", n_values, n_values == 1 ? "" : "s",
-                     (unsigned long long)left);
+                     entry, n_calls, ckpt_plural(n_calls), n_values, ckpt_plural(n_values), (unsigned long long)left);
   CKPT_TRY(add(a, name, n_name, ".in_sum2", CKPT_F32, n_values, a->offset, err));
   CKPT_TRY(add(a, name, n_name, ".counts", CKPT_I32, 1, calls_at, err));
   a->offset += 4 * (uint64_t)n_values;

@@ -497,10 +497,10 @@ static ckpt_status keep_graph(ckpt_onnx_reader *r, ckpt_error *err) {
 static ckpt_status note(const ckpt_onnx_reader *r, ckpt_error *err) {
   if (r->n_packed != 0)
     CKPT_TRY(ckpt_index_note(r->index, false, err, "%llu tensor%s of 2 or 4 bits %s read as packed bytes (u8)",
-                             (ull)r->n_packed, r->n_packed == 1 ? "" : "s", r->n_packed == 1 ? "is" : "are"));
+                             (ull)r->n_packed, ckpt_plural(r->n_packed), r->n_packed == 1 ? "is" : "are"));
   if (r->n_unread == 0) return CKPT_OK;
   return ckpt_index_note(r->index, false, err, "%llu tensor%s of texts or of more than %d axes %s not read",
-                         (ull)r->n_unread, r->n_unread == 1 ? "" : "s", CKPT_MAX_RANK, r->n_unread == 1 ? "is" : "are");
+                         (ull)r->n_unread, ckpt_plural(r->n_unread), CKPT_MAX_RANK, r->n_unread == 1 ? "is" : "are");
 }
 
 static void free_reader(ckpt_onnx_reader *r, bool is_kept) {

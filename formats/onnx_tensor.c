@@ -190,7 +190,7 @@ static ckpt_status take_location(const ckpt_onnx_reader *r, ProtobufCBinaryData 
       ckpt_utf8_length(value.data, value.len) != value.len)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
                      "the location of its external data is no file name (%zu byte%s)", value.len,
-                     value.len == 1 ? "" : "s");
+                     ckpt_plural(value.len));
   memcpy(out->location, value.data, value.len);
   out->location[value.len] = '\0';
   simplify(out->location);
@@ -250,7 +250,7 @@ static ckpt_status find_outside(ckpt_onnx_reader *r, const Onnx__TensorProto *me
   if (out.has_length && out.length != n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
                      "its external data has %llu byte%s, its shape and type take %llu", (ull)out.length,
-                     out.length == 1 ? "" : "s", (ull)n_bytes);
+                     ckpt_plural(out.length), (ull)n_bytes);
   if (ckpt_source_root(source)[0] == '\0')
     return ckpt_fail(err, CKPT_EUNSUPPORTED, r->wire.path, r->name,
                      "its data lies in the file '%.100s', and memory has no files beside it", out.location);
@@ -264,7 +264,7 @@ static ckpt_status find_outside(ckpt_onnx_reader *r, const Onnx__TensorProto *me
   if (!ckpt_range_within(out.offset, n_bytes, size))
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
                      "truncated or lies: %llu byte%s at byte %llu of '%.100s', which has %llu (download it again)",
-                     (ull)n_bytes, n_bytes == 1 ? "" : "s", (ull)out.offset, out.location, (ull)size);
+                     (ull)n_bytes, ckpt_plural(n_bytes), (ull)out.offset, out.location, (ull)size);
   extent->offset = out.offset;
   extent->n_stored = n_bytes;
   slot->is_external = true;
@@ -352,7 +352,7 @@ static ckpt_status place_runs(ckpt_onnx_reader *r, const described *d, const dat
   }
   if (n_units == d->n_units) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name, "has %llu value%s, its shape and type take %llu",
-                   (ull)n_units, n_units == 1 ? "" : "s", (ull)d->n_units);
+                   (ull)n_units, ckpt_plural(n_units), (ull)d->n_units);
 }
 
 /* Makes r->runs the tensor's extents, and says in the slot where they are. */
@@ -374,7 +374,7 @@ static ckpt_status place(ckpt_onnx_reader *r, const Onnx__TensorProto *message, 
   if (is_outside) CKPT_TRY(find_outside(r, message, d->n_bytes, &extent, slot, err));
   if (!is_outside && met->n != d->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, r->wire.path, r->name,
-                     "has %llu byte%s of values, its shape and type take %llu", (ull)met->n, met->n == 1 ? "" : "s",
+                     "has %llu byte%s of values, its shape and type take %llu", (ull)met->n, ckpt_plural(met->n),
                      (ull)d->n_bytes);
   slot->is_inline = met->field == RAW_DATA && !is_outside; /* without values there is nothing to keep in its place */
   slot->data_at = met->at;

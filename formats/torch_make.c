@@ -313,7 +313,7 @@ static ckpt_status say_lost(const maker *m, ckpt_error *err) {
     return ckpt_losses_add(m->losses, err, "the object that the tensors were in%s%.200s",
                            top->kind == CKPT_OBJECT_FOREIGN ? ": " : "",
                            top->kind == CKPT_OBJECT_FOREIGN ? ckpt_torch_class(top) : "");
-  return ckpt_losses_add(m->losses, err, "%zu object%s beside the tensors (%s)", lost.n, lost.n == 1 ? "" : "s",
+  return ckpt_losses_add(m->losses, err, "%zu object%s beside the tensors (%s)", lost.n, ckpt_plural(lost.n),
                          lost.text);
 }
 

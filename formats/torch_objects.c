@@ -79,18 +79,17 @@ static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_e
     CKPT_TRY(ckpt_losses_add(losses, err, "the optimizer's param_groups (none of its states is written)"));
   if (out->n_attributes != 0)
     CKPT_TRY(ckpt_losses_add(losses, err, "attributes of %llu tensor%s", (ull)out->n_attributes,
-                             out->n_attributes == 1 ? "" : "s"));
+                             ckpt_plural(out->n_attributes)));
   if (out->n_cycles != 0)
     CKPT_TRY(ckpt_losses_add(losses, err, "a tuple within itself, %llu time%s (None, or nothing, stands there)",
-                             (ull)out->n_cycles, out->n_cycles == 1 ? "" : "s"));
+                             (ull)out->n_cycles, ckpt_plural(out->n_cycles)));
   for (uint32_t i = 0; i < out->n_kinds; i++) {
     char times[32] = "";
     if (out->n[i] > 1) snprintf(times, sizeof times, ", %llu times", (ull)out->n[i]);
     CKPT_TRY(ckpt_losses_add(losses, err, "%.200s (no plain data%s)", out->names[i], times));
   }
   if (out->n_others == 0) return CKPT_OK;
-  return ckpt_losses_add(losses, err, "%llu object%s of other classes", (ull)out->n_others,
-                         out->n_others == 1 ? "" : "s");
+  return ckpt_losses_add(losses, err, "%llu object%s of other classes", (ull)out->n_others, ckpt_plural(out->n_others));
 }
 
 /* ---- copying ---------------------------------------------------------------------------------------------------- */

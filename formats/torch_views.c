@@ -110,5 +110,5 @@ ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losse
                              apart.text));
   if (strided.n == 0) return CKPT_OK;
   return ckpt_losses_add(losses, err, "strides of %zu tensor%s, written row-major (%s)", strided.n,
-                         strided.n == 1 ? "" : "s", strided.text);
+                         ckpt_plural(strided.n), strided.text);
 }

@@ -147,7 +147,7 @@ ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *file
   return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
                    "%.*s%u%s is missing: %u of the files of %llu rank%s are there (copy it, or save again)",
                    (int)(number - files->like), files->like, rank, number + strspn(number, "0123456789"), files->n,
-                   (ull)n_wanted, n_wanted == 1 ? "" : "s");
+                   (ull)n_wanted, ckpt_plural(n_wanted));
 }
 
 /* The files of one kind in order of ranks, which are those from 0 on. */
@@ -226,7 +226,7 @@ static ckpt_status check_files(ckpt_zero *zero, ckpt_error *err) {
   return ckpt_index_note(zero->index, true, err,
                          "%u file%s of ranks that the save had not, first %.200s (left by "
                          "another save of more ranks?)",
-                         n_left, n_left == 1 ? "" : "s", first);
+                         n_left, ckpt_plural(n_left), first);
 }
 
 /* Of a universal checkpoint for engines of any stage: files of ranks that say what the first model file says. */

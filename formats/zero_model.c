@@ -117,7 +117,7 @@ static ckpt_status add_fragments(ckpt_zero *zero, const ckpt_zero_file *file, ui
     if (flat->n != part || dtype != param->dtype)
       return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name,
                        "its fragment has %llu element%s of %s, a rank's part is %llu of %s", (ull)flat->n,
-                       flat->n == 1 ? "" : "s", ckpt_dtype_name((ckpt_dtype)dtype), (ull)part,
+                       ckpt_plural(flat->n), ckpt_dtype_name((ckpt_dtype)dtype), (ull)part,
                        ckpt_dtype_name((ckpt_dtype)param->dtype));
     CKPT_TRY(ckpt_zero_add_piece(zero, (uint32_t)(param - zero->params), zero->n_flats++, 0, held, err));
   }
@@ -195,7 +195,7 @@ static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_err
   param->number = a->numbers[held];
   if (tensor->n_elements == param->n_elements) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name, "it has %llu element%s, and %llu in param_shapes",
-                   (ull)tensor->n_elements, tensor->n_elements == 1 ? "" : "s", (ull)param->n_elements);
+                   (ull)tensor->n_elements, ckpt_plural(tensor->n_elements), (ull)param->n_elements);
 }
 
 /* An empty tensor of module in stage 3 that no parameter's name is of: another name of one, which has the same empty

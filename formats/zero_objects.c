@@ -191,7 +191,7 @@ static ckpt_status set_writer(ckpt_zero *zero, const ckpt_object *root, ckpt_err
              *of = zero->is_bf16_optimizer ? ", BF16_Optimizer" : "";
   zero->index->writer =
       ckpt_arena_printf(&zero->index->arena, "DeepSpeed%s%s (%sZeRO stage %u%s, %u rank%s)", is_said ? " " : "",
-                        is_said ? version->text : "", kind, zero->stage, of, zero->world, zero->world == 1 ? "" : "s");
+                        is_said ? version->text : "", kind, zero->stage, of, zero->world, ckpt_plural(zero->world));
   CKPT_TRY_ALLOC(zero->index->writer, err);
   zero->index->min_ranks = zero->world;
   zero->index->step = ckpt_zero_number(ckpt_object_get(root, "global_steps"));

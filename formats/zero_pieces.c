@@ -19,7 +19,7 @@ ckpt_status ckpt_zero_add_piece(ckpt_zero *zero, uint32_t param, uint32_t flat, 
   if (!ckpt_range_within(at, count, of->n) || count > of->n - of->n_taken)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, zero->params[param].name,
                      "%llu element%s of it are said to begin at %llu of a partition of %llu", (ull)count,
-                     count == 1 ? "" : "s", (ull)at, (ull)of->n);
+                     ckpt_plural(count), (ull)at, (ull)of->n);
   of->n_taken += count;
   zero->params[param].n_held += count; /* less than all flats have */
   if (count == 0) return CKPT_OK;
@@ -36,10 +36,10 @@ static ckpt_status check_held(const ckpt_zero *zero, ckpt_error *err) {
     if (is_whole || param->n_held == param->n_elements) continue;
     if (param->n_held == 0)
       return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name, "no rank holds any of its %llu element%s",
-                       (ull)param->n_elements, param->n_elements == 1 ? "" : "s");
+                       (ull)param->n_elements, ckpt_plural(param->n_elements));
     return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name,
                      "the ranks hold %llu element%s of it, its shape has %llu", (ull)param->n_held,
-                     param->n_held == 1 ? "" : "s", (ull)param->n_elements);
+                     ckpt_plural(param->n_held), (ull)param->n_elements);
   }
   return CKPT_OK;
 }

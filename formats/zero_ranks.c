@@ -169,8 +169,8 @@ static ckpt_status fill_slot(ckpt_zero *zero, const rank_file *r, ckpt_zero_flat
   CKPT_TRY(ckpt_zero_flat_of(&r->file, value, what, &flat->extents[slot], &n, &dtype, err));
   if (slot == 0) flat->n = n;
   if (of->is_scalar ? n != 1 : n < flat->n)
-    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "%s has %llu element%s, %s", what, (ull)n,
-                     n == 1 ? "" : "s", of->is_scalar ? "and not one" : "fewer than its masters");
+    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "%s has %llu element%s, %s", what, (ull)n, ckpt_plural(n),
+                     of->is_scalar ? "and not one" : "fewer than its masters");
   if (of->dtype == CKPT_DTYPE_NONE) zero->slots[slot].dtype = dtype;
   if (zero->slots[slot].dtype == dtype) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL, "%s is %s, elsewhere it is %s", what,
@@ -271,7 +271,7 @@ static ckpt_status cut_rank(ckpt_zero *zero, uint32_t rank, const char *path, ck
   if (n_wanted == n_all) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
                    "its partitions have %llu element%s, a rank's part of all parameters has %llu", (ull)n_all,
-                   n_all == 1 ? "" : "s", (ull)n_wanted);
+                   ckpt_plural(n_all), (ull)n_wanted);
 }
 
 /* The elements behind parameter number i of a group, which param_alignment_paddings says; 0: none. */
@@ -348,7 +348,7 @@ static ckpt_status check_groups(const ckpt_zero *zero, const ckpt_object *paddin
       return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, NULL,
                        "the partitions of group %u have %llu element%s, its parameters %llu: others are not in "
                        "param_shapes",
-                       g, (ull)n, n == 1 ? "" : "s", (ull)n_taken);
+                       g, (ull)n, ckpt_plural(n), (ull)n_taken);
   }
   return CKPT_OK;
 }

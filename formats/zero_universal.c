@@ -54,7 +54,7 @@ static ckpt_status take(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_zero_p
   if (slot == 0) flat->n = n;
   if (n != (of->is_scalar ? 1 : param->n_elements))
     return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name, "it has %llu element%s, and %llu in param_shapes",
-                     (ull)n, n == 1 ? "" : "s", (ull)param->n_elements);
+                     (ull)n, ckpt_plural(n), (ull)param->n_elements);
   if (of->dtype == CKPT_DTYPE_NONE) of->dtype = dtype;
   if (of->dtype == dtype) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, param->name, "%s, and others are %s",

@@ -290,7 +290,7 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
   const ckpt_group *group = options != NULL && options->group != NULL ? options->group : &ckpt_group_self;
   if (group->size == 0 || group->rank >= group->size)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "rank %u of %u rank%s", group->rank, group->size,
-                     group->size == 1 ? "" : "s");
+                     ckpt_plural(group->size));
   if (plan->is_checked && plan->memory == memory && plan->n_threads == n_threads && plan->rank == group->rank &&
       plan->n_ranks == group->size)
     return CKPT_OK;

@@ -39,10 +39,10 @@ static ckpt_status check_bytes(const ckpt_tensor *tensor, const ckpt_extent *ext
   if (!ckpt_range_within(extent->offset, extent->n_stored, size))
     return ckpt_fail(err, CKPT_EFORMAT, file, NULL,
                      "bytes %llu to %llu lie past the end of the file (%llu byte%s); it is truncated or lies",
-                     (ull)extent->offset, (ull)(extent->offset + extent->n_stored), (ull)size, size == 1 ? "" : "s");
+                     (ull)extent->offset, (ull)(extent->offset + extent->n_stored), (ull)size, ckpt_plural(size));
   bool plain = extent->chain[0] == CKPT_DECODE_RAW || extent->chain[0] == CKPT_DECODE_SWAPPED;
   if (plain && end > extent->n_stored)
-    return ckpt_fail(err, CKPT_EFORMAT, file, NULL, "needs %llu byte%s, %llu are stored", (ull)end, end == 1 ? "" : "s",
+    return ckpt_fail(err, CKPT_EFORMAT, file, NULL, "needs %llu byte%s, %llu are stored", (ull)end, ckpt_plural(end),
                      (ull)extent->n_stored);
   return CKPT_OK;
 }
@@ -78,7 +78,7 @@ static ckpt_status check_flat(ckpt_tensor *tensor, ckpt_extent *extents, uint64_
                        (ull)(extent->start < next ? extent->start : next), (ull)next, (ull)n_units);
     if (extent->count > n_units - extent->start)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "stored pieces hold more than its %llu element%s", (ull)n_units,
-                       n_units == 1 ? "" : "s");
+                       ckpt_plural(n_units));
     CKPT_TRY(check_bytes(tensor, extent, extent->count, source, err));
     if (is_replica) continue;
     next += extent->count;
@@ -86,7 +86,7 @@ static ckpt_status check_flat(ckpt_tensor *tensor, ckpt_extent *extents, uint64_
   }
   if (next != n_units)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%llu of %llu element%s are stored", (ull)next, (ull)n_units,
-                     n_units == 1 ? "" : "s");
+                     ckpt_plural(n_units));
   tensor->n_extents = n_kept;
   return CKPT_OK;
 }
@@ -156,7 +156,7 @@ static ckpt_status check_boxes(ckpt_tensor *tensor, ckpt_extent *extents, const 
   if (n_units != 0) add_corners(zeros, units, rank, want);
   if (n_held != n_units || have[0] != want[0] || have[1] != want[1])
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "stored boxes %s (%llu element%s in boxes, %llu in the tensor)",
-                     n_held < n_units ? "leave holes" : "overlap", (ull)n_held, n_held == 1 ? "" : "s", (ull)n_units);
+                     n_held < n_units ? "leave holes" : "overlap", (ull)n_held, ckpt_plural(n_held), (ull)n_units);
   tensor->n_extents = n_kept;
   return CKPT_OK;
 }

@@ -266,7 +266,7 @@ static ckpt_status pull(ckpt_cursor *cursor, uint32_t unit_bytes, uint8_t *dst, 
     if (defect == NULL && stuck) defect = "the compressed stream ends early";
     if (defect != NULL)
       return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(cursor->source, cursor->stream.file), NULL,
-                       "%s (after %llu decoded byte%s)", defect, (ull)cursor->at, cursor->at == 1 ? "" : "s");
+                       "%s (after %llu decoded byte%s)", defect, (ull)cursor->at, ckpt_plural(cursor->at));
     dst += n_made, n_bytes -= n_made, cursor->at += n_made;
   }
   return CKPT_OK;
@@ -344,7 +344,7 @@ static ckpt_status read_record(ckpt_reader *reader, const ckpt_extent *extent, c
   if (!is_right)
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, extent->file), NULL,
                      "its torch.save record has %llu byte%s, %llu are expected", (ull)record->n_bytes,
-                     record->n_bytes == 1 ? "" : "s", (ull)(n_expected != 0 ? n_expected : end));
+                     ckpt_plural(record->n_bytes), (ull)(n_expected != 0 ? n_expected : end));
   if (record->dtype != CKPT_DTYPE_NONE && reader->dtype != CKPT_DTYPE_NONE && record->dtype != reader->dtype)
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, extent->file), NULL,
                      "its torch.save archive holds %s, the metadata says %s", ckpt_dtype_name(record->dtype),
@@ -363,7 +363,7 @@ static ckpt_status read_record(ckpt_reader *reader, const ckpt_extent *extent, c
              ? CKPT_OK
              : ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(reader->source, extent->file), NULL,
                          "its torch.save record does not end after the %llu byte%s that are expected", (ull)n_expected,
-                         n_expected == 1 ? "" : "s");
+                         ckpt_plural(n_expected));
 }
 
 static void swap_units(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes) {
@@ -442,7 +442,7 @@ ckpt_status ckpt_decode_zstd(uint8_t **out, size_t *n_bytes, ckpt_source *source
     CKPT_TRY_GOTO(refill(reader.cursors, &more, err));
     const char *defect = step_zstd(reader.cursors, bytes + n, room - n, &n_made);
     if (defect != NULL) {
-      status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%s (after %zu decoded byte%s)", defect, n, n == 1 ? "" : "s");
+      status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%s (after %zu decoded byte%s)", defect, n, ckpt_plural(n));
       goto done;
     }
     n += n_made;

@@ -145,7 +145,7 @@ static ckpt_status identify(const ckpt_descriptors *cache, slot *s, int fd, cons
   }
   if (is_same(cache, s, &st)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EIO, path, NULL, "changed while being %s (%" PRIu64 " byte%s before, %" PRIu64 " now)",
-                   cache->is_read_only ? "read" : "written", (uint64_t)s->size, s->size == 1 ? "" : "s",
+                   cache->is_read_only ? "read" : "written", (uint64_t)s->size, ckpt_plural(s->size),
                    (uint64_t)st.st_size);
 }
 
@@ -235,11 +235,11 @@ ckpt_status ckpt_read_exactly(int fd, const char *path, uint64_t offset, void *d
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
       return ckpt_fail_errno(err, path, "cannot read %zu byte%s at offset %" PRIu64, n_bytes - n_done,
-                             n_bytes - n_done == 1 ? "" : "s", offset + n_done);
+                             ckpt_plural(n_bytes - n_done), offset + n_done);
     if (n == 0)
       return ckpt_fail(err, CKPT_EIO, path, NULL,
                        "ends early: %zu byte%s wanted at offset %" PRIu64 ", only %zu are there", n_bytes,
-                       n_bytes == 1 ? "" : "s", offset, n_done);
+                       ckpt_plural(n_bytes), offset, n_done);
     n_done += (size_t)n;
   }
   return CKPT_OK;
@@ -253,7 +253,7 @@ ckpt_status ckpt_write_exactly(int fd, const char *path, uint64_t offset, const 
     if (n <= 0) {
       if (n == 0) errno = EIO; /* no progress and no reason given */
       return ckpt_fail_errno(err, path, "cannot write %zu byte%s at offset %" PRIu64, n_bytes - n_done,
-                             n_bytes - n_done == 1 ? "" : "s", offset + n_done);
+                             ckpt_plural(n_bytes - n_done), offset + n_done);
     }
     n_done += (size_t)n;
   }

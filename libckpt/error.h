@@ -19,6 +19,9 @@ ckpt_status ckpt_fail_errno(ckpt_error *err, const char *file, const char *forma
  * status, so that `return ckpt_fail_at(status, err, path, NULL)` reads well. */
 ckpt_status ckpt_fail_at(ckpt_status status, ckpt_error *err, const char *file, const char *tensor);
 
+/* The ending of a noun that is counted in a message: "byte" and this. */
+static inline const char *ckpt_plural(uint64_t n) { return n == 1 ? "" : "s"; }
+
 /* Returns from the enclosing function when expr fails. */
 #define CKPT_TRY(expr)                                        \
   do {                                                        \

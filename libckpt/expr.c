@@ -18,7 +18,7 @@ static ckpt_status measure(ckpt_expr *node, ckpt_error *err) {
                        (ull)node->n_elements, (ull)node->shape[axis], axis);
   if (node->n_elements % dtype->block_elements != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a result of %llu element%s is no whole number of blocks of %s (%u)",
-                     (ull)node->n_elements, node->n_elements == 1 ? "" : "s", dtype->name, dtype->block_elements);
+                     (ull)node->n_elements, ckpt_plural(node->n_elements), dtype->name, dtype->block_elements);
   if (!ckpt_dtype_bytes((ckpt_dtype)node->dtype, node->n_elements, &node->n_bytes) || node->n_bytes > INT64_MAX)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a result of %llu elements of %s is larger than 2^63 bytes",
                      (ull)node->n_elements, dtype->name);
@@ -77,7 +77,7 @@ ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype,
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
   if (data == NULL && (*out)->n_bytes != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "no memory is given for a tensor of %llu byte%s",
-                     (ull)(*out)->n_bytes, (*out)->n_bytes == 1 ? "" : "s");
+                     (ull)(*out)->n_bytes, ckpt_plural((*out)->n_bytes));
   (*out)->memory = data;
   return CKPT_OK;
 }
@@ -153,7 +153,7 @@ ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ui
   CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_reshape, x->dtype, rank, shape, 1, err));
   if ((*out)->n_elements != x->n_elements)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "reshape of %llu element%s to %llu", (ull)x->n_elements,
-                     x->n_elements == 1 ? "" : "s", (ull)(*out)->n_elements);
+                     ckpt_plural(x->n_elements), (ull)(*out)->n_elements);
   (*out)->args[0] = x;
   return CKPT_OK;
 }

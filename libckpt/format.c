@@ -160,17 +160,17 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) {
     uint64_t n = ckpt_objects_count(described->objects);
-    if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, n == 1 ? "" : "s"));
+    if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, ckpt_plural(n)));
     described->objects = NULL;
   }
   if (!format->caps.graphs && described->graph != NULL) {
     CKPT_TRY(ckpt_losses_add(losses, err, "the graph (%llu node%s)", (unsigned long long)described->n_nodes,
-                             described->n_nodes == 1 ? "" : "s"));
+                             ckpt_plural(described->n_nodes)));
     described->graph = NULL;
   }
   if (!format->caps.side_files && described->n_side_files != 0) {
     CKPT_TRY(ckpt_losses_add(losses, err, "%u side file%s (%s%s)", described->n_side_files,
-                             described->n_side_files == 1 ? "" : "s", described->side_files[0].name,
+                             ckpt_plural(described->n_side_files), described->side_files[0].name,
                              described->n_side_files > 1 ? ", ..." : ""));
     described->n_side_files = 0;
   }

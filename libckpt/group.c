@@ -33,7 +33,7 @@ ckpt_status ckpt_group_agree(const ckpt_group *group, ckpt_status status, ckpt_e
   if (group->size == 1) return status;
   if (group->size > BLOCK_BYTES || group->rank >= group->size)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "rank %u of %u rank%s (at most %d)", group->rank, group->size,
-                     group->size == 1 ? "" : "s", BLOCK_BYTES);
+                     ckpt_plural(group->size), BLOCK_BYTES);
   uint8_t mine = (uint8_t)status, all[BLOCK_BYTES];
   CKPT_TRY(group->all_gather(group->ctx, &mine, all, 1, err));
   uint32_t failed = 0;

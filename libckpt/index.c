@@ -89,7 +89,7 @@ static ckpt_status measure(ckpt_tensor *tensor, ckpt_error *err) {
   if (!ckpt_dtype_bytes(tensor->dtype, tensor->n_elements, &tensor->n_bytes) || tensor->n_bytes > INT64_MAX)
     return ckpt_fail(
         err, CKPT_EFORMAT, NULL, tensor->name, "%llu element%s of %s are no whole number of blocks of %u, or too many",
-        (unsigned long long)tensor->n_elements, tensor->n_elements == 1 ? "" : "s", row->name, row->block_elements);
+        (unsigned long long)tensor->n_elements, ckpt_plural(tensor->n_elements), row->name, row->block_elements);
   return CKPT_OK;
 }
 

@@ -192,7 +192,7 @@ static ckpt_status check_replacement(const ckpt_renaming *rename, ckpt_error *er
     c++;
     if (*c >= '0' && *c <= '9' && (uint32_t)(*c - '0') > n_groups)
       return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "rename '%s': there is no group \\%c (%u group%s)",
-                       rename->pattern->text, *c, n_groups, n_groups == 1 ? "" : "s");
+                       rename->pattern->text, *c, n_groups, ckpt_plural(n_groups));
     if (!(*c >= '0' && *c <= '9') && (*c == '\0' || strchr("\\/&", *c) == NULL))
       return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "rename '%s': unknown escape \\%c in the replacement",
                        rename->pattern->text, *c);

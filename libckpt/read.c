@@ -215,7 +215,7 @@ ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const 
   uint64_t n_elements = is_cut ? box_elements(tensor, box) : n_units * block;
   if (!ckpt_dtype_bytes(to, n_elements, &n_wanted) || n_wanted != n_bytes)
     return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "a buffer of %llu byte%s for %llu", (ull)n_bytes,
-                     n_bytes == 1 ? "" : "s", (ull)n_wanted);
+                     ckpt_plural(n_bytes), (ull)n_wanted);
   ckpt_mover mover = {.reader.source = index->source, .window = malloc(CKPT_WINDOW_BYTES)};
   CKPT_TRY_ALLOC(mover.window, err);
   ckpt_status status = is_cut  ? read_cut(&mover, tensor, box, to, dst, err)

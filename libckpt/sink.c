@@ -233,7 +233,7 @@ static ckpt_status memory_read_at(void *ctx, uint32_t file, uint64_t offset, voi
   pthread_mutex_unlock(&sink->mutex);
   if (is_there) return CKPT_OK;
   return ckpt_fail(err, CKPT_EIO, NULL, NULL, "ends early: %zu byte%s wanted at offset %" PRIu64, n_bytes,
-                   n_bytes == 1 ? "" : "s", offset);
+                   ckpt_plural(n_bytes), offset);
 }
 
 static ckpt_status memory_done(void *ctx, ckpt_error *err) {

@@ -193,7 +193,7 @@ typedef struct disk_space {
 
 static ckpt_status fail_space(const path_sink *sink, const disk_space *space, ckpt_error *err) {
   return ckpt_fail_errno(err, sink->path, "not enough space: %" PRIu64 " byte%s needed, %" PRIu64 " available",
-                         space->n_needed, space->n_needed == 1 ? "" : "s", space->n_available);
+                         space->n_needed, ckpt_plural(space->n_needed), space->n_available);
 }
 
 static ckpt_status measure_space(disk_space *space, const path_sink *sink, ckpt_error *err) {
@@ -227,8 +227,7 @@ static ckpt_status preallocate(const path_sink *sink, const output_file *f, int 
     if (ftruncate(fd, (off_t)f->n_bytes) == 0) return CKPT_OK;
   }
   if (errno == ENOSPC || errno == EDQUOT) return fail_space(sink, space, err);
-  return ckpt_fail_errno(err, f->path, "cannot be made %" PRIu64 " byte%s long", f->n_bytes,
-                         f->n_bytes == 1 ? "" : "s");
+  return ckpt_fail_errno(err, f->path, "cannot be made %" PRIu64 " byte%s long", f->n_bytes, ckpt_plural(f->n_bytes));
 }
 
 static ckpt_status create_files(path_sink *sink, ckpt_error *err) {

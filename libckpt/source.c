@@ -210,7 +210,7 @@ ckpt_status ckpt_source_read(ckpt_source *source, uint32_t file, uint64_t offset
   if (!ckpt_range_within(offset, n_bytes, f->n_bytes))
     return ckpt_fail(err, CKPT_EIO, f->path, NULL,
                      "ends early: %zu byte%s wanted at offset %" PRIu64 ", file has %" PRIu64, n_bytes,
-                     n_bytes == 1 ? "" : "s", offset, f->n_bytes);
+                     ckpt_plural(n_bytes), offset, f->n_bytes);
   if (source->memory != NULL) {
     if (n_bytes > 0) memcpy(dst, source->memory + offset, n_bytes);
   } else if (source->ops != NULL) {
@@ -233,8 +233,8 @@ ckpt_status ckpt_source_unchanged(ckpt_source *source, ckpt_error *err) {
       !ckpt_descriptors_changed(source->descriptors, &file, &before, &now))
     return CKPT_OK;
   return ckpt_fail(err, CKPT_EIO, source->files[file]->path, NULL,
-                   "changed while being read (%" PRIu64 " byte%s before, %" PRIu64 " now)", before,
-                   before == 1 ? "" : "s", now);
+                   "changed while being read (%" PRIu64 " byte%s before, %" PRIu64 " now)", before, ckpt_plural(before),
+                   now);
 }
 
 bool ckpt_source_lend(ckpt_source *source, uint32_t file, int *fd) {

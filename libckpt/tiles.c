@@ -485,7 +485,7 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "the memory limit of %llu bytes is too low: more than %llu are needed, %llu of them for the plan "
                      "of %u row%s (raise --memory)",
-                     (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows, plan->n_rows == 1 ? "" : "s");
+                     (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows, ckpt_plural(plan->n_rows));
   plan->n_leaf_slots = (uint32_t)n_slots;
   plan->n_workers = (uint32_t)n_workers;
   plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);

@@ -113,9 +113,9 @@ ckpt_status ckpt_refuse_file(const ckpt_probe *probe, ckpt_error *err) {
   if (named != NULL)
     return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
                      "named as %s, but its content is not (%llu byte%s; truncated or damaged?)", named->name,
-                     (ull)probe->n_bytes, probe->n_bytes == 1 ? "" : "s");
+                     (ull)probe->n_bytes, ckpt_plural(probe->n_bytes));
   return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "not a checkpoint of a known format (%llu byte%s)",
-                   (ull)probe->n_bytes, probe->n_bytes == 1 ? "" : "s");
+                   (ull)probe->n_bytes, ckpt_plural(probe->n_bytes));
 }
 
 /* ---- a folder ---------------------------------------------------------------------------------------------------- */

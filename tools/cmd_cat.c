@@ -287,7 +287,7 @@ static ckpt_status check_memory(const ckpt_args *args, const block_reader *reade
   if (memory >= needed) return CKPT_OK;
   return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                    "the memory limit of %llu byte%s is too low: at least %llu are needed (raise --memory)",
-                   (unsigned long long)memory, memory == 1 ? "" : "s", (unsigned long long)needed);
+                   (unsigned long long)memory, ckpt_plural(memory), (unsigned long long)needed);
 }
 
 /* --plan: the slice, and what is read for it. */
@@ -298,7 +298,7 @@ static ckpt_status show_plan(const ckpt_args *args, const block_reader *reader, 
                           &planned.n_bytes_fetched, err));
   char row[256];
   snprintf(row, sizeof row, "%" PRIu64 " of %" PRIu64 " element%s of %.150s, %s", slice->n_elements,
-           slice->tensor->n_elements, slice->tensor->n_elements == 1 ? "" : "s", slice->tensor->name,
+           slice->tensor->n_elements, ckpt_plural(slice->tensor->n_elements), slice->tensor->name,
            ckpt_dtype_name((ckpt_dtype)slice->tensor->dtype));
   ckpt_proving_plan(args, row, &planned);
   return CKPT_OK;

@@ -138,16 +138,15 @@ static void print_text(const ckpt_diff *diff, const size_t *n_in, size_t n_diffe
   size_t n_others = count_others(diff);
   if (n_others != 0)
     printf("not compared: %s tensor%s of other roles (--include all)\n", ckpt_text_count(n_others, count),
-           n_others == 1 ? "" : "s");
+           ckpt_plural(n_others));
   print_unread(diff);
   if (n_different == 0 && !is_proven)
-    printf("not proven equal: no difference in %s tensor%s\n", ckpt_text_count(diff->n, count),
-           diff->n == 1 ? "" : "s");
+    printf("not proven equal: no difference in %s tensor%s\n", ckpt_text_count(diff->n, count), ckpt_plural(diff->n));
   else if (n_different == 0)
-    printf("equal: %s tensor%s\n", ckpt_text_count(diff->n, count), diff->n == 1 ? "" : "s");
+    printf("equal: %s tensor%s\n", ckpt_text_count(diff->n, count), ckpt_plural(diff->n));
   else
     printf("different: %s of %s tensor%s\n", ckpt_text_count(n_different, different), ckpt_text_count(diff->n, count),
-           diff->n == 1 ? "" : "s");
+           ckpt_plural(diff->n));
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */

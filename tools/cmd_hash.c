@@ -80,7 +80,7 @@ static ckpt_status check_included(const ckpt_hashing *hashing, ckpt_error *err) 
   if (n == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL,
                    "nothing to hash: none of its %zu tensor%s is of --include %s (--include all takes all of them)", n,
-                   n == 1 ? "" : "s", hashing->include);
+                   ckpt_plural(n), hashing->include);
 }
 
 static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
@@ -324,9 +324,9 @@ static int run_check(ckpt_args *args, const char *path) {
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
   if (n_equal != n && !args->json)
     fprintf(stderr, "ckpt: %zu of %zu digest%s did NOT match (ckpt diff, or ckpt verify --manifest, says where)\n",
-            n - n_equal, n, n == 1 ? "" : "s");
+            n - n_equal, n, ckpt_plural(n));
   if (n_malformed != 0 && !args->json)
-    fprintf(stderr, "ckpt: %zu line%s of the list cannot be read\n", n_malformed, n_malformed == 1 ? "" : "s");
+    fprintf(stderr, "ckpt: %zu line%s of the list cannot be read\n", n_malformed, ckpt_plural(n_malformed));
   return is_ok ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 

@@ -36,7 +36,7 @@ static void print_global(const ckpt_scan_global *global) {
   printf(" at byte %" PRIu64, global->first);
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     const uint64_t *n = (const void *)((const char *)global + counts[i].offset);
-    if (*n != 0) printf(", %s %" PRIu64 " time%s", counts[i].what, *n, *n == 1 ? "" : "s");
+    if (*n != 0) printf(", %s %" PRIu64 " time%s", counts[i].what, *n, ckpt_plural(*n));
   }
   putchar('\n');
 }
@@ -45,7 +45,7 @@ static void print_pickle(const ckpt_scan_pickle *pickle) {
   char count[32];
   print_place(pickle->file, pickle->record);
   if (pickle->at != 0) printf(": at byte %" PRIu64, pickle->at);
-  printf(": %s pickle%s of protocol %d", ckpt_text_count(pickle->n_pickles, count), pickle->n_pickles == 1 ? "" : "s",
+  printf(": %s pickle%s of protocol %d", ckpt_text_count(pickle->n_pickles, count), ckpt_plural(pickle->n_pickles),
          pickle->protocol);
   printf(", %s opcodes, %s\n", ckpt_text_count(pickle->n_opcodes, count), ckpt_pickle_verdict_name(worst_of(pickle)));
   for (uint32_t i = 0; i < pickle->n_globals; i++) print_global(&pickle->globals[i]);
@@ -71,9 +71,9 @@ static void print_text(const ckpt_args *args, const ckpt_scan *scan) {
     ckpt_text_print(stdout, args->inputs[i]);
   }
   if (n_problems == 0) fputs(": ok", stdout);
-  if (n_problems != 0) printf(": %s problem%s", ckpt_text_count(n_problems, count), n_problems == 1 ? "" : "s");
-  printf(", %s file%s", ckpt_text_count(scan->n_files, count), scan->n_files == 1 ? "" : "s");
-  printf(", %s pickle%s\n", ckpt_text_count(scan->n_pickles, count), scan->n_pickles == 1 ? "" : "s");
+  if (n_problems != 0) printf(": %s problem%s", ckpt_text_count(n_problems, count), ckpt_plural(n_problems));
+  printf(", %s file%s", ckpt_text_count(scan->n_files, count), ckpt_plural(scan->n_files));
+  printf(", %s pickle%s\n", ckpt_text_count(scan->n_pickles, count), ckpt_plural(scan->n_pickles));
 }
 
 /* ---- as JSON ----------------------------------------------------------------------------------------------------- */
@@ -153,7 +153,7 @@ static ckpt_status show_plan(const ckpt_args *args, ckpt_error *err) {
   for (uint32_t i = 0; i < args->n_inputs; i++) CKPT_TRY(ckpt_scan_measure(&size, args->inputs[i], err));
   uint64_t most = ckpt_args_has(args, "memory") ? ckpt_args_size(args, "memory", 0) : UINT64_C(16) << 30;
   uint64_t peak = size.n_largest < most / 64 ? 64 * size.n_largest : most;
-  snprintf(row, sizeof row, "scan %s file%s", ckpt_text_count(size.n_files, count), size.n_files == 1 ? "" : "s");
+  snprintf(row, sizeof row, "scan %s file%s", ckpt_text_count(size.n_files, count), ckpt_plural(size.n_files));
   ckpt_proving_plan(args, row, &(ckpt_planned){size.n_bytes, size.n_bytes, peak});
   return CKPT_OK;
 }

@@ -178,7 +178,7 @@ static ckpt_status compare_digests(ckpt_verification *v, ckpt_error *err) {
     const char *include = v->actual->include, *verb = strcmp(include, "all") == 0 ? "" : " (ckpt hash --include all)";
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, ckpt_index_file_of(index, NULL), NULL,
                                "nothing to compare: none of its %u tensor%s is of --include %s%s", index->n_tensors,
-                               index->n_tensors == 1 ? "" : "s", include, verb));
+                               ckpt_plural(index->n_tensors), include, verb));
   }
   if (v->expected != NULL)
     CKPT_TRY(ckpt_verify_manifest(&v->findings, v->input.index, v->actual, v->expected,
@@ -278,10 +278,10 @@ static void print_text(const ckpt_verification *v) {
   ckpt_text_print(stdout, v->args->inputs[0]);
   fputs(": ", stdout);
   if (n_problems == 0) fputs("ok", stdout);
-  if (n_problems != 0) printf("%zu problem%s", n_problems, n_problems == 1 ? "" : "s");
-  if (n_warnings != 0) printf(", %zu warning%s", n_warnings, n_warnings == 1 ? "" : "s");
+  if (n_problems != 0) printf("%zu problem%s", n_problems, ckpt_plural(n_problems));
+  if (n_warnings != 0) printf(", %zu warning%s", n_warnings, ckpt_plural(n_warnings));
   if (index != NULL)
-    printf(", %s tensor%s, %s", ckpt_text_count(n_tensors, count), n_tensors == 1 ? "" : "s",
+    printf(", %s tensor%s, %s", ckpt_text_count(n_tensors, count), ckpt_plural(n_tensors),
            ckpt_text_size(n_bytes, size));
   if (v->is_formed) printf(", %s", ckpt_digest_text(&v->content, digest));
   if (v->is_formed && v->cast != CKPT_DTYPE_NONE) printf(" (values as %s)", ckpt_dtype_name(v->cast));
@@ -367,12 +367,12 @@ static ckpt_status say_not_compared(ckpt_verification *v, const char *include, c
     CKPT_TRY(ckpt_findings_add(
         &v->findings, err, CKPT_UNPROVEN, NULL, NULL,
         "roles: %zu tensor%s of other roles not compared (ckpt hash --include all -o FILE, then --manifest FILE)",
-        n_others, n_others == 1 ? "" : "s"));
+        n_others, ckpt_plural(n_others)));
   if (index->n_wrapped != 0)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                                "names: stored as %.200s%s (%u tensor%s), the digest is over names without wrappers",
                                index->first_wrapped, index->n_wrapped == 1 ? "" : " ...", index->n_wrapped,
-                               index->n_wrapped == 1 ? "" : "s"));
+                               ckpt_plural(index->n_wrapped)));
   return CKPT_OK;
 }
 
@@ -435,7 +435,7 @@ static ckpt_status check_crc(ckpt_verification *v, bool *is_whole, ckpt_error *e
   if (status != CKPT_OK || v->crc.n_checked == 0 || v->crc.n_wrong != 0) return status;
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
                            "bytes: CRC-32 of %llu record%s is what the archives say",
-                           (unsigned long long)v->crc.n_checked, v->crc.n_checked == 1 ? "" : "s");
+                           (unsigned long long)v->crc.n_checked, ckpt_plural(v->crc.n_checked));
 }
 
 /* Everything about an index that could be opened. */

@@ -61,9 +61,9 @@ ckpt_status ckpt_verification_cache(ckpt_verification *v, bool *is_whole, ckpt_e
         *is_whole = *is_whole && (file == CKPT_FILE_LITERAL || is_promised[file]);
       }
     if (status == CKPT_OK && n_equal == n)
-      status = ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
-                                 "bytes: SHA-256 of %zu file%s is that of the blob's name in the cache", n,
-                                 n == 1 ? "" : "s");
+      status =
+          ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
+                            "bytes: SHA-256 of %zu file%s is that of the blob's name in the cache", n, ckpt_plural(n));
   }
   free(promised);
   free(is_promised);
@@ -197,7 +197,7 @@ ckpt_status ckpt_verification_sums(ckpt_verification *v, bool *is_whole, ckpt_er
                                    ? "bytes: SHA-256 of %zu file%s is that in %s"
                                    : "bytes: SHA-256 of %zu file%s is that in %s, but not every file of tensors "
                                      "stands there",
-                               n, n == 1 ? "" : "s", sums);
+                               n, ckpt_plural(n), sums);
   free(promised);
   return status;
 }

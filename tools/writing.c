@@ -295,8 +295,8 @@ static ckpt_status describe_underflow(const job *j, const ckpt_output *output, c
   if (n_zero != 0) snprintf(zero, sizeof zero, ", in %s of them all", ckpt_text_count(n_zero, most));
   *note = ckpt_arena_printf(
       &j->args->arena, "underflow: %s tensor%s lost %s nonzero value%s to zero%s (most: %s, %s of %s)",
-      ckpt_text_count(n_tensors, tensors), n_tensors == 1 ? "" : "s", ckpt_text_count(written->n_underflow, values),
-      written->n_underflow == 1 ? "" : "s", zero, worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
+      ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors), ckpt_text_count(written->n_underflow, values),
+      ckpt_plural(written->n_underflow), zero, worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
       ckpt_text_count(worst->tensor->n_elements, of));
   CKPT_TRY_ALLOC(*note, err);
   return CKPT_OK;
@@ -317,13 +317,13 @@ static ckpt_status describe_overflow(const job *j, const ckpt_output *output, co
   }
   if (worst == NULL) return CKPT_OK;
   char values[32], nans[32], tensors[32];
-  *note = ckpt_arena_printf(&j->args->arena,
-                            "overflow allowed: %s value%s became infinite or %s clamped, %s NaN became %s, in %s "
-                            "tensor%s; the largest is %g in %s",
-                            ckpt_text_count(n_values, values), n_values == 1 ? "" : "s", n_values == 1 ? "was" : "were",
-                            ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers",
-                            ckpt_text_count(n_tensors, tensors), n_tensors == 1 ? "" : "s", worst->stats.largest,
-                            worst->name);
+  *note =
+      ckpt_arena_printf(&j->args->arena,
+                        "overflow allowed: %s value%s became infinite or %s clamped, %s NaN became %s, in %s "
+                        "tensor%s; the largest is %g in %s",
+                        ckpt_text_count(n_values, values), ckpt_plural(n_values), n_values == 1 ? "was" : "were",
+                        ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers",
+                        ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors), worst->stats.largest, worst->name);
   CKPT_TRY_ALLOC(*note, err);
   return CKPT_OK;
 }
@@ -381,7 +381,7 @@ static ckpt_status describe_quantized(const job *j, const ckpt_output *output, c
     const ckpt_quantize_fallback *first = &q->fallbacks[0];
     const char *note =
         ckpt_arena_printf(&j->args->arena, "%u tensor%s fell back to another type (%s: %s -> %s, %s)", q->n_fallbacks,
-                          q->n_fallbacks == 1 ? "" : "s", first->name, ckpt_dtype_name(first->wanted),
+                          ckpt_plural(q->n_fallbacks), first->name, ckpt_dtype_name(first->wanted),
                           ckpt_dtype_name(first->dtype), "its rows are no whole blocks");
     CKPT_TRY_ALLOC(note, err);
     CKPT_TRY(add_note(j, output, next, note, err));
@@ -571,7 +571,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
     ckpt_text_print(stdout, outputs[i].path);
     printf(": %s, %s tensor%s, %s%s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
-           outputs[i].n_tensors == 1 ? "" : "s", is_sized(&plan->outputs[i]) ? "" : "about ",
+           ckpt_plural(outputs[i].n_tensors), is_sized(&plan->outputs[i]) ? "" : "about ",
            ckpt_text_size(outputs[i].n_bytes, write), j->writing->zstd_level != 0 ? " before compression" : "");
     ckpt_report_dropped(stdout, &outputs[i], false);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
@@ -579,7 +579,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].output == CKPT_NO_SINK;
   if (n_digested != 0)
     printf("%s more tensor%s read for the input's digest in the receipt\n", ckpt_text_count(n_digested, count),
-           n_digested == 1 ? "" : "s");
+           ckpt_plural(n_digested));
   printf("reads %s", ckpt_text_size(plan->n_bytes_read, read));
   if (plan->n_bytes_fetched != plan->n_bytes_read)
     printf(" (%s with the gaps between short runs)", ckpt_text_size(plan->n_bytes_fetched, read));

@@ -146,8 +146,8 @@ static ckpt_status add_tensor(reader *r, const entry *e, ckpt_error *err) {
   const ckpt_tensor *tensor = &r->index->tensors[number];
   if (extent.n_stored != tensor->n_bytes)
     return ckpt_json_fail(r->json, err, "%llu element%s of %s need %llu byte%s, data_offsets [%llu, %llu] hold %llu",
-                          (ull)tensor->n_elements, tensor->n_elements == 1 ? "" : "s", ckpt_dtype_name(e->dtype),
-                          (ull)tensor->n_bytes, tensor->n_bytes == 1 ? "" : "s", (ull)e->offsets[0], (ull)e->offsets[1],
+                          (ull)tensor->n_elements, ckpt_plural(tensor->n_elements), ckpt_dtype_name(e->dtype),
+                          (ull)tensor->n_bytes, ckpt_plural(tensor->n_bytes), (ull)e->offsets[0], (ull)e->offsets[1],
                           (ull)extent.n_stored);
   return CKPT_OK;
 }
@@ -355,7 +355,7 @@ static ckpt_status read_length(reader *r, uint64_t *n_header, ckpt_error *err) {
   if (size < LENGTH_BYTES)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
                      "truncated: the length of a header is not there (%llu byte%s; download it again)", (ull)size,
-                     size == 1 ? "" : "s");
+                     ckpt_plural(size));
   CKPT_TRY(ckpt_source_read(r->index->source, r->file, 0, bytes, sizeof bytes, err));
   if (memcmp(bytes, "version ", sizeof bytes) == 0)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "a Git LFS pointer, not the weights (run git lfs pull)");
@@ -367,7 +367,7 @@ static ckpt_status read_length(reader *r, uint64_t *n_header, ckpt_error *err) {
   if (*n_header > size - LENGTH_BYTES)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
                      "truncated: the header says it is %llu byte%s long, the file has %llu (download it again)",
-                     (ull)*n_header, *n_header == 1 ? "" : "s", (ull)size);
+                     (ull)*n_header, ckpt_plural(*n_header), (ull)size);
   r->payload = LENGTH_BYTES + *n_header;
   r->n_payload = size - r->payload;
   return CKPT_OK;

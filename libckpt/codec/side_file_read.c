@@ -94,8 +94,8 @@ static ckpt_status write_note(const side_reader *r, const names *list, const cha
   if (of == NULL) return CKPT_OK;
   ckpt_note *note = &r->index->notes[r->index->n_notes - 1];
   int n_first = (int)strcspn(list->text, ",");
-  note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, list->n == 1 ? "" : "s", of,
-                                 n_first, list->text, list->n == 1 ? "" : ", ...");
+  note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, ckpt_plural(list->n), of, n_first,
+                                 list->text, list->n == 1 ? "" : ", ...");
   CKPT_TRY_ALLOC(note->left, err);
   note->is_training = list == &r->training;
   return CKPT_OK;

@@ -45,7 +45,7 @@ static ckpt_status locate_entry(const archive *a, ckpt_extent *out, const ckpt_z
   out->chain[0] = CKPT_DECODE_INFLATE;
   if (entry->n_bytes / DEFLATE_RATIO <= entry->n_stored + DEFLATE_SLACK) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "record '%.60s' is said to have %llu byte%s in %llu deflated ones",
-                   entry->name, (ull)entry->n_bytes, entry->n_bytes == 1 ? "" : "s", (ull)entry->n_stored);
+                   entry->name, (ull)entry->n_bytes, ckpt_plural(entry->n_bytes), (ull)entry->n_stored);
 }
 
 static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, void *dst, ckpt_error *err) {
@@ -114,7 +114,7 @@ static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, c
     if (entry->n_bytes != storage->n_bytes)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                        "storage '%.40s' is said to have %llu byte%s, its record has %llu", storage->key,
-                       (ull)storage->n_bytes, storage->n_bytes == 1 ? "" : "s", (ull)entry->n_bytes);
+                       (ull)storage->n_bytes, ckpt_plural(storage->n_bytes), (ull)entry->n_bytes);
     CKPT_TRY(locate_entry(a, &storage->extent, entry, err));
     storage->is_big_endian = a->is_big_endian;
     a->used[a->n_used++] = entry;

@@ -229,7 +229,7 @@ static ckpt_status unite_storages(walk *w, ckpt_error *err) {
     if (strcmp(r[first].key, r[i].key) != 0) first = i;
     if (r[i].n_bytes != r[first].n_bytes)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage '%.40s' is said to have %llu byte%s, and %llu", r[i].key,
-                       (ull)r[first].n_bytes, r[first].n_bytes == 1 ? "" : "s", (ull)r[i].n_bytes);
+                       (ull)r[first].n_bytes, ckpt_plural(r[first].n_bytes), (ull)r[i].n_bytes);
     r[i].storage = r[first].order;
   }
   qsort(r, w->n_references, sizeof *r, compare_order);

@@ -98,8 +98,8 @@ static ckpt_status take_storage(stream *s, const ckpt_object *key, key_row *rows
   if (!ckpt_mul_u64(n_elements, storage->element_bytes, &n_bytes) || n_bytes != storage->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                      "storage '%.40s' is said to have %llu byte%s, the stream has %llu element%s of %u", key->text,
-                     (ull)storage->n_bytes, storage->n_bytes == 1 ? "" : "s", (ull)n_elements,
-                     n_elements == 1 ? "" : "s", storage->element_bytes);
+                     (ull)storage->n_bytes, ckpt_plural(storage->n_bytes), (ull)n_elements, ckpt_plural(n_elements),
+                     storage->element_bytes);
   s->at += sizeof bytes;
   if (!ckpt_range_within(s->at, n_bytes, size))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "truncated: storage '%.40s' ends at byte %llu, the file at %llu",

@@ -271,7 +271,7 @@ ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storag
       !ckpt_range_within(out->start, out->n_elements, n_root))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                      "a view of storage '%.40s' reaches outside its %" PRIu64 " element%s", key->text, n_root,
-                     n_root == 1 ? "" : "s");
+                     ckpt_plural(n_root));
   return CKPT_OK;
 }
 
@@ -405,7 +405,7 @@ static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call
                   ckpt_arena_printf(arena,
                                     "reaches outside its storage (%" PRIu64 " element%s from %" PRIu64
                                     ", the storage has %" PRIu64 ")",
-                                    out->reach, out->reach == 1 ? "" : "s", start, n_elements),
+                                    out->reach, ckpt_plural(out->reach), start, n_elements),
                   err);
   } else {
     out->offset = first + start;

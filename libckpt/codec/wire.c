@@ -90,7 +90,7 @@ ckpt_status ckpt_wire_next(ckpt_wire *wire, ckpt_wire_field *field, ckpt_error *
   if (field->n > wire->end - wire->at)
     return ckpt_fail(err, CKPT_EFORMAT, wire->path, NULL,
                      "truncated or lies: field %u at byte %llu has %llu byte%s, %llu remain (download it again)",
-                     field->number, (ull)field->begin, (ull)field->n, field->n == 1 ? "" : "s",
+                     field->number, (ull)field->begin, (ull)field->n, ckpt_plural(field->n),
                      (ull)(wire->end - wire->at));
   wire->at += field->n;
   return CKPT_OK;

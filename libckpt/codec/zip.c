@@ -86,7 +86,7 @@ static const char *path_of(const slice *s) { return ckpt_source_path(s->source, 
 static ckpt_status need(slice *s, uint64_t at, size_t n, const uint8_t **bytes, ckpt_error *err) {
   if (!ckpt_range_within(at, n, s->n_bytes) || n > s->n_buffer)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "the zip archive is cut off (%zu byte%s at %llu of %llu)", n,
-                     n == 1 ? "" : "s", (ull)at, (ull)s->n_bytes);
+                     ckpt_plural(n), (ull)at, (ull)s->n_bytes);
   if (at < s->from || !ckpt_range_within(at - s->from, n, s->n)) {
     bool goes_on = at >= s->from && at - s->from <= s->n;
     s->n_step = goes_on && s->n_step < s->n_buffer / 4 ? 2 * s->n_step : READ_BYTES;
@@ -174,11 +174,11 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
   if (!ckpt_add_u64(dir->offset, dir->n_bytes, &dir_end) || dir_end != before)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "the zip directory (%llu byte%s at %llu) does not end where the end begins (%llu)",
-                     (ull)dir->n_bytes, dir->n_bytes == 1 ? "" : "s", (ull)dir->offset, (ull)before);
+                     (ull)dir->n_bytes, ckpt_plural(dir->n_bytes), (ull)dir->offset, (ull)before);
   if (dir->n_entries > dir->n_bytes / CENTRAL_BYTES)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "%llu entr%s in a zip directory of %llu byte%s",
                      (ull)dir->n_entries, dir->n_entries == 1 ? "y" : "ies", (ull)dir->n_bytes,
-                     dir->n_bytes == 1 ? "" : "s");
+                     ckpt_plural(dir->n_bytes));
   if (dir->n_entries <= CKPT_ZIP_MAX_ENTRIES) return CKPT_OK;
   return ckpt_fail(err, CKPT_ELIMIT, path_of(s), NULL, "%llu zip entries (at most %d)", (ull)dir->n_entries,
                    CKPT_ZIP_MAX_ENTRIES);
@@ -227,7 +227,7 @@ static ckpt_status check_entry(const slice *s, const item *it, ckpt_error *err) 
   bool lies = e->method == CKPT_ZIP_STORED ? e->n_bytes != e->n_stored : e->n_bytes / MAX_RATIO > e->n_stored;
   if (lies)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "zip entry '%s' cannot have %llu byte%s in %llu stored ones",
-                     e->name, (ull)e->n_bytes, e->n_bytes == 1 ? "" : "s", (ull)e->n_stored);
+                     e->name, (ull)e->n_bytes, ckpt_plural(e->n_bytes), (ull)e->n_stored);
   return CKPT_OK;
 }
 
@@ -297,7 +297,7 @@ static ckpt_status read_local(slice *s, item *it, uint64_t dir_offset, ckpt_erro
   if (!ckpt_range_within(payload, e->n_stored, dir_offset))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "zip entry '%s' reaches into the directory or past it (%llu byte%s at %llu)", e->name,
-                     (ull)e->n_stored, e->n_stored == 1 ? "" : "s", (ull)payload);
+                     (ull)e->n_stored, ckpt_plural(e->n_stored), (ull)payload);
   e->header = s->offset + it->header;
   e->offset = s->offset + payload;
   return CKPT_OK;
@@ -354,7 +354,7 @@ static ckpt_status read_archive(ckpt_zip *zip, slice *s, ckpt_error *err) {
   }
   if (at != end)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "the zip directory does not have the %llu byte%s it claims",
-                     (ull)dir.n_bytes, dir.n_bytes == 1 ? "" : "s");
+                     (ull)dir.n_bytes, ckpt_plural(dir.n_bytes));
   for (uint32_t i = 0; i < zip->n; i++) CKPT_TRY(read_local(s, &zip->items[i], dir.offset, err));
   return check_all(zip, s, err);
 }
@@ -365,7 +365,7 @@ ckpt_status ckpt_zip_open(ckpt_zip **out, ckpt_source *source, uint32_t file, ui
   if (!ckpt_range_within(offset, n_bytes, ckpt_source_size(source, file)))
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, file), NULL,
                      "a zip archive of %llu byte%s at %llu lies past the end of the file", (ull)n_bytes,
-                     n_bytes == 1 ? "" : "s", (ull)offset);
+                     ckpt_plural(n_bytes), (ull)offset);
   slice s = {.source = source, .file = file, .offset = offset, .n_bytes = n_bytes, .n_step = READ_BYTES};
   s.n_buffer = n_bytes < BUFFER_BYTES ? (size_t)n_bytes : BUFFER_BYTES;
   s.buffer = malloc(s.n_buffer + 1);

@@ -93,9 +93,8 @@ ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, c
   if (importance->dtype != CKPT_F32 || importance->n_elements == 0 || n_per_row == 0 ||
       importance->n_elements % n_per_row != 0 || n_rows % n_matrices != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%llu weight%s of importance (%s) for %llu row%s of %llu",
-                     (ull)importance->n_elements, importance->n_elements == 1 ? "" : "s",
-                     ckpt_dtype_name((ckpt_dtype)importance->dtype), (ull)n_rows, n_rows == 1 ? "" : "s",
-                     (ull)n_per_row);
+                     (ull)importance->n_elements, ckpt_plural(importance->n_elements),
+                     ckpt_dtype_name((ckpt_dtype)importance->dtype), (ull)n_rows, ckpt_plural(n_rows), (ull)n_per_row);
   ckpt_expr *args[2] = {x, importance};
   return ckpt_expr_apply(out, plan, &ckpt_op_quantize_weighted, dtype, args, 2, NULL, err);
 }

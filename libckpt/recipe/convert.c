@@ -74,7 +74,7 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
                                ckpt_text_size(left_out->n_bytes[role], size)));
   if (left_out->n_unmatched != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
-                             (unsigned long long)left_out->n_unmatched, left_out->n_unmatched == 1 ? "" : "s"));
+                             (unsigned long long)left_out->n_unmatched, ckpt_plural(left_out->n_unmatched)));
   const bool keeps_objects = strcmp(output->format->name, "torch") == 0; /* it says what it does not keep */
   const ckpt_name_list unread = ckpt_unread_list(from, include, keeps_objects);
   if (unread.n != 0)
@@ -108,7 +108,7 @@ static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const c
   if (kept->n == 0) return CKPT_OK;
   if (t->is_asked)
     return ckpt_losses_add(&output->losses, err, "%zu tensor%s in another dtype, as the graph works with %s (%s)",
-                           kept->n, kept->n == 1 ? "" : "s", kept->n == 1 ? "it" : "them", kept->text);
+                           kept->n, ckpt_plural(kept->n), kept->n == 1 ? "it" : "them", kept->text);
   return ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, NULL,
                    "the graph works with its tensors as they are, and none can be given another dtype (%s): of the "
                    "first, %s",
@@ -249,10 +249,10 @@ static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_reque
   }
   if (n_left != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%u file%s of training state (%.100s%s)", n_left,
-                             n_left == 1 ? "" : "s", first, n_left == 1 ? "" : ", ..."));
+                             ckpt_plural(n_left), first, n_left == 1 ? "" : ", ..."));
   if (n_ranks == 0) return CKPT_OK;
-  return ckpt_losses_add(&output->losses, err, "%u file%s of ranks beyond %u (%.100s%s)", n_ranks,
-                         n_ranks == 1 ? "" : "s", world, first_rank, n_ranks == 1 ? "" : ", ...");
+  return ckpt_losses_add(&output->losses, err, "%u file%s of ranks beyond %u (%.100s%s)", n_ranks, ckpt_plural(n_ranks),
+                         world, first_rank, n_ranks == 1 ? "" : ", ...");
 }
 
 /* ---- a sink into nothing, for replays ---------------------------------------------------------------------------- */

@@ -83,7 +83,7 @@ static ckpt_status say_casts(ckpt_output *output, const offers *o, ckpt_error *e
     for (int now = 0; now < CKPT_N_DTYPES; now++)
       if (o->n_cast[was][now] != 0)
         CKPT_TRY(ckpt_losses_add(&output->losses, err, "%u tensor%s as %s (cast to %s, which the graph works with)",
-                                 o->n_cast[was][now], o->n_cast[was][now] == 1 ? "" : "s",
+                                 o->n_cast[was][now], ckpt_plural(o->n_cast[was][now]),
                                  ckpt_dtype_name((ckpt_dtype)was), ckpt_dtype_name((ckpt_dtype)now)));
   return CKPT_OK;
 }
@@ -96,10 +96,10 @@ static ckpt_status say(ckpt_output *output, const offers *o, const ckpt_index *f
     if (o->is_selected[i] && !o->is_used[i]) ckpt_name_list_add(&extra, from->tensors[i].name);
   if (extra.n != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%zu tensor%s that the graph has not (%s)", extra.n,
-                             extra.n == 1 ? "" : "s", extra.text));
+                             ckpt_plural(extra.n), extra.text));
   if (missing->n == 0) return CKPT_OK;
   return ckpt_losses_add(&output->losses, err, "other values of %zu tensor%s of the graph, which keep%s its own (%s)",
-                         missing->n, missing->n == 1 ? "" : "s", missing->n == 1 ? "s" : "", missing->text);
+                         missing->n, ckpt_plural(missing->n), missing->n == 1 ? "s" : "", missing->text);
 }
 
 ckpt_status ckpt_graph_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *graph, const ckpt_index *from,

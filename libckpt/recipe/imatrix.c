@@ -37,8 +37,8 @@ static ckpt_status check_pair(const ckpt_tensor *sums, const ckpt_tensor *counts
                      ckpt_dtype_name((ckpt_dtype)sums->dtype), ckpt_dtype_name((ckpt_dtype)counts->dtype));
   if (sums->n_elements == 0 || counts->n_elements == 0 || sums->n_elements % counts->n_elements != 0)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, sums->name, "%llu sum%s over %llu count%s",
-                     (unsigned long long)sums->n_elements, sums->n_elements == 1 ? "" : "s",
-                     (unsigned long long)counts->n_elements, counts->n_elements == 1 ? "" : "s");
+                     (unsigned long long)sums->n_elements, ckpt_plural(sums->n_elements),
+                     (unsigned long long)counts->n_elements, ckpt_plural(counts->n_elements));
   return CKPT_OK;
 }
 
@@ -78,8 +78,8 @@ ckpt_status ckpt_imatrix_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index
     if (strcmp(tensor->name, "token_embd.weight") == 0) return CKPT_OK;
     return ckpt_fail(err, CKPT_EDIFFERENT, imatrix->path, tensor->name,
                      "%llu channel%s, the tensor has %llu in each of %llu matri%s (made from another model?)",
-                     (unsigned long long)sums->n_elements, sums->n_elements == 1 ? "" : "s",
-                     (unsigned long long)n_columns, (unsigned long long)n_matrices, n_matrices == 1 ? "x" : "ces");
+                     (unsigned long long)sums->n_elements, ckpt_plural(sums->n_elements), (unsigned long long)n_columns,
+                     (unsigned long long)n_matrices, n_matrices == 1 ? "x" : "ces");
   }
   ckpt_expr *args[2];
   CKPT_TRY(ckpt_expr_read(&args[0], plan, imatrix, sums, err));

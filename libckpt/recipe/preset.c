@@ -322,7 +322,7 @@ static ckpt_status find_place(int64_t *place, int64_t *of, const ckpt_preset_req
   *place = layer_of(name);
   if (*place >= 0 && *place < *of) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, name, "it has experts and is in none of the model's %u layer%s",
-                   model->n_layers, model->n_layers == 1 ? "" : "s");
+                   model->n_layers, ckpt_plural(model->n_layers));
 }
 
 static ckpt_dtype by_rules(const rule *rules, const ckpt_preset *preset, uint32_t facts, ckpt_dtype otherwise) {
@@ -398,7 +398,7 @@ static ckpt_status fall_back(ckpt_dtype *dtype, const ckpt_tensor *tensor, ckpt_
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
                        "rows of %llu value%s are no multiple of the %u of a block of %s, and no other type stands in "
                        "for it",
-                       (unsigned long long)n_columns, n_columns == 1 ? "" : "s", wanted->block_elements, wanted->name);
+                       (unsigned long long)n_columns, ckpt_plural(n_columns), wanted->block_elements, wanted->name);
   }
   if (n_columns % ckpt_dtype_get(*dtype)->block_elements != 0) *dtype = CKPT_F16;
   return CKPT_OK;

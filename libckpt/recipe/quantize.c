@@ -311,7 +311,7 @@ static ckpt_status check_fallbacks(const ckpt_quantize_decisions *decisions, con
     snprintf(others, sizeof others, "; %u more of other kinds", decisions->n_fallbacks - n_like);
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, first->name,
                    "%u tensor%s %s -> %s, row %llu is no multiple of %u%s (--allow-fallback)", n_like,
-                   n_like == 1 ? "" : "s", ckpt_dtype_name(first->wanted), ckpt_dtype_name(first->dtype),
+                   ckpt_plural(n_like), ckpt_dtype_name(first->wanted), ckpt_dtype_name(first->dtype),
                    (unsigned long long)first->n_columns, ckpt_dtype_get(first->wanted)->block_elements, others);
 }
 

@@ -219,7 +219,7 @@ static void compare_decision(const comparison *c, const ckpt_recorded_tensor *th
   else if (then->n_bytes != now->made->n_bytes || then->n_underflow != now->n_underflow)
     say(c->to, c->file, then->name,
         "the receipt says %" PRIu64 " byte%s and %" PRIu64 " value%s lost to zero, the replay %" PRIu64 " and %" PRIu64,
-        then->n_bytes, then->n_bytes == 1 ? "" : "s", then->n_underflow, then->n_underflow == 1 ? "" : "s",
+        then->n_bytes, ckpt_plural(then->n_bytes), then->n_underflow, ckpt_plural(then->n_underflow),
         now->made->n_bytes, now->n_underflow);
 }
 
@@ -333,7 +333,7 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
   size_t n_left = 0;
   for (size_t i = 0; i < found->n; i++) n_left += !c.is_met[i] && !is_tied_copy(found, c.is_met, i);
   if (status == CKPT_OK && n_left != 0)
-    say(to, file, NULL, "%s has %zu tensor%s that the receipt does not list", whose, n_left, n_left == 1 ? "" : "s");
+    say(to, file, NULL, "%s has %zu tensor%s that the receipt does not list", whose, n_left, ckpt_plural(n_left));
   if (status == CKPT_OK && *has_side) status = compare_side_files(&c, &then, found->layout, found->index, run, err);
   ckpt_side_sums_free(&then);
   free(c.is_met);
@@ -352,10 +352,10 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
     say(to, file, NULL, "the replay gives another content digest than the receipt says");
   if (then->n_tensors != now->described->n_tensors)
     say(to, file, NULL, "the receipt says %" PRIu64 " tensor%s, the replay makes %" PRIu32, then->n_tensors,
-        then->n_tensors == 1 ? "" : "s", now->described->n_tensors);
+        ckpt_plural(then->n_tensors), now->described->n_tensors);
   if (is_sized && then->n_bytes != n_bytes)
     say(to, file, NULL, "the receipt says that its files have %" PRIu64 " byte%s, the replay makes %" PRIu64,
-        then->n_bytes, then->n_bytes == 1 ? "" : "s", n_bytes);
+        then->n_bytes, ckpt_plural(then->n_bytes), n_bytes);
 }
 
 static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t number, const reporter *to,

@@ -66,7 +66,7 @@ static ckpt_status look_npy(ckpt_scanner *s, const ckpt_place *place, const uint
   uint64_t data = 8 + n_length + n;
   if (n >= sizeof text || data > place->n_bytes)
     return ckpt_scan_problem(s, place, err, "not looked into: a numpy array with a header of %llu byte%s", (ull)n,
-                             n == 1 ? "" : "s");
+                             ckpt_plural(n));
   CKPT_TRY(read_at(place, 8 + n_length, text, (size_t)n, err));
   text[n] = '\0';
   if (strlen(text) == n && is_of_numbers(text)) return CKPT_OK;

@@ -128,7 +128,7 @@ static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, cons
     bool is_known = is_folder || type == '1' || type == '2';
     if (is_known && n_bytes == 0) return CKPT_OK;
     return ckpt_scan_problem(s, place, err, "not looked into: a tar member of type '%c' with %llu byte%s", type | '0',
-                             (ull)n_bytes, n_bytes == 1 ? "" : "s");
+                             (ull)n_bytes, ckpt_plural(n_bytes));
   }
   if (type == 'x' || type == 'g' || type == 'X') return check_extended(s, place, at, n_bytes, err);
   if (type == 'L' || type == 'K') return CKPT_OK;

@@ -110,11 +110,11 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
     if (what == NULL || !is_known)
       return ckpt_scan_problem(s, place, err, "not looked into: %s (%llu byte%s at %llu)",
                                what == NULL ? "bytes behind what is compressed" : what, (ull)rest.n_bytes,
-                               rest.n_bytes == 1 ? "" : "s", (ull)(rest.offset - place->offset));
+                               ckpt_plural(rest.n_bytes), (ull)(rest.offset - place->offset));
     uint64_t n_skipped = skippable(head, n_head);
     if (n_skipped > rest.n_bytes)
       return ckpt_scan_problem(s, place, err, "broken zstd: a frame of %llu byte%s where %llu are left", (ull)n_skipped,
-                               n_skipped == 1 ? "" : "s", (ull)rest.n_bytes);
+                               ckpt_plural(n_skipped), (ull)rest.n_bytes);
     CKPT_TRY(ckpt_scan_work(s, place, n_head, &may_go_on, err));
     rest.offset += n_skipped;
     rest.n_bytes -= n_skipped;
@@ -154,6 +154,6 @@ ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_
   if (has_pickles && n_bytes != UINT64_MAX && ((crc != 0 && end.crc32 != crc) || n_bytes != end.n_bytes))
     status = ckpt_scan_problem(s, place, err,
                                "its CRC-32 is %08x, the archive says %08x (and %llu byte%s, of %llu): readers differ",
-                               end.crc32, crc, (ull)n_bytes, n_bytes == 1 ? "" : "s", (ull)end.n_bytes);
+                               end.crc32, crc, (ull)n_bytes, ckpt_plural(n_bytes), (ull)end.n_bytes);
   return status;
 }

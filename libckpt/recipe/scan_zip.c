@@ -233,7 +233,7 @@ static ckpt_status look_between(splitting *p, uint64_t end, ckpt_error *err) {
   uint64_t from = p->done;
   if (from == end || p->place->is_tar) return CKPT_OK;
   CKPT_TRY(ckpt_scan_problem(p->s, p->place, err, "%llu byte%s at %llu belong%s to no zip archive beside them",
-                             (ull)(end - from), end - from == 1 ? "" : "s", (ull)from, end - from == 1 ? "s" : ""));
+                             (ull)(end - from), ckpt_plural(end - from), (ull)from, end - from == 1 ? "s" : ""));
   ckpt_place between = *p->place;
   between.offset += from;
   between.n_bytes = end - from;

@@ -168,16 +168,16 @@ static void compare_one(const ckpt_side_comparison *c, const ckpt_side_sum *then
   if (now == NULL)
     (void)ckpt_fail(&found, CKPT_EDIFFERENT, path, NULL,
                     "%s does not have it, %s lists it with SHA-256 %s (%" PRIu64 " byte%s)", c->whose, c->record,
-                    then_sum, then->n_bytes, then->n_bytes == 1 ? "" : "s");
+                    then_sum, then->n_bytes, ckpt_plural(then->n_bytes));
   else if (then == NULL)
     (void)ckpt_fail(&found, CKPT_EDIFFERENT, path, NULL,
                     "%s has it with SHA-256 %s (%" PRIu64 " byte%s), %s does not list it", c->whose, now_sum,
-                    now->n_bytes, now->n_bytes == 1 ? "" : "s", c->record);
+                    now->n_bytes, ckpt_plural(now->n_bytes), c->record);
   else
     (void)ckpt_fail(&found, CKPT_EDIFFERENT, path, NULL,
                     "%s has it with SHA-256 %s (%" PRIu64 " byte%s), %s lists it with %s (%" PRIu64 " byte%s)",
-                    c->whose, now_sum, now->n_bytes, now->n_bytes == 1 ? "" : "s", c->record, then_sum, then->n_bytes,
-                    then->n_bytes == 1 ? "" : "s");
+                    c->whose, now_sum, now->n_bytes, ckpt_plural(now->n_bytes), c->record, then_sum, then->n_bytes,
+                    ckpt_plural(then->n_bytes));
   c->report(c->arg, &found);
 }
 

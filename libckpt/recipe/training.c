@@ -143,10 +143,10 @@ static ckpt_status say_own(const trainer *t, ckpt_error *err) {
   if (t->n_own != 0)
     CKPT_TRY(ckpt_losses_add(&t->output->losses, err,
                              "the model's own values of %u parameter%s %s (stage 3 has masters)", t->n_own,
-                             t->n_own == 1 ? "" : "s", ckpt_text_size(t->n_own_bytes, size)));
+                             ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size)));
   if (t->n_f64 == 0) return CKPT_OK;
   return ckpt_losses_add(&t->output->losses, err, "f64 values of %u parameter%s (masters are f32)", t->n_f64,
-                         t->n_f64 == 1 ? "" : "s");
+                         ckpt_plural(t->n_f64));
 }
 
 /* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */

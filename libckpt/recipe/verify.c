@@ -157,7 +157,7 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
     return ckpt_findings_add(findings, err, CKPT_WARNING, index->path, NULL, "holds no tensors");
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL,
                            "structure: %u tensor%s in %u file%s, no hole, no overlap", index->n_tensors,
-                           index->n_tensors == 1 ? "" : "s", n_files, n_files == 1 ? "" : "s");
+                           ckpt_plural(index->n_tensors), n_files, ckpt_plural(n_files));
 }
 
 ckpt_status ckpt_verify_format(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
@@ -222,7 +222,7 @@ static ckpt_status judge_copy(ckpt_findings *findings, ckpt_value_checks *checks
   if (copy->n_bits == 0) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_PROBLEM, file, stored->name,
                            "the stored copy is not its master rounded to %s (%llu of %llu element%s differ)", dtype,
-                           (ull)copy->n_bits, (ull)copy->n, copy->n == 1 ? "" : "s");
+                           (ull)copy->n_bits, (ull)copy->n, ckpt_plural(copy->n));
 }
 
 ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *checks, const ckpt_index *index,
@@ -236,11 +236,11 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
     ckpt_finding_kind kind = is_weight ? CKPT_PROBLEM : CKPT_WARNING;
     if (stats->n_nan != 0)
       CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor->name, "%s with NaN (%llu of %llu value%s)", role,
-                                 (ull)stats->n_nan, (ull)stats->n, stats->n == 1 ? "" : "s"));
+                                 (ull)stats->n_nan, (ull)stats->n, ckpt_plural(stats->n)));
     if (stats->n_inf != 0) /* masks that an exporter folded into a graph have them */
       CKPT_TRY(ckpt_findings_add(findings, err, index->n_nodes != 0 ? CKPT_WARNING : kind, file, tensor->name,
                                  "%s with infinities (%llu of %llu value%s)", role, (ull)stats->n_inf, (ull)stats->n,
-                                 stats->n == 1 ? "" : "s"));
+                                 ckpt_plural(stats->n)));
     if (is_weight && tensor->rank >= 2 && stats->n != 0 && stats->n_zero == stats->n)
       CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, file, tensor->name, "all of its values are 0 (%llu)",
                                  (ull)stats->n));
@@ -259,7 +259,7 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
   if (expected->n_not_read != 0 && actual->n_not_read == 0)
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
                                "values: %s names %u tensor%s that no digest is of (%s%s)", expected_path,
-                               expected->n_not_read, expected->n_not_read == 1 ? "" : "s", expected->not_read[0],
+                               expected->n_not_read, ckpt_plural(expected->n_not_read), expected->not_read[0],
                                expected->n_not_read == 1 ? "" : ", ..."));
   for (size_t i = 0; i < expected->n; i++) {
     const ckpt_manifest_entry *wanted = &expected->entries[i], *found = ckpt_manifest_find(actual, wanted->name);
@@ -333,7 +333,7 @@ static void take_side_difference(void *arg, const ckpt_error *difference) {
 ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *index, const ckpt_side_sums *listed,
                                    const char *record, const ckpt_run_options *run, ckpt_error *err) {
   const ckpt_format *format = ckpt_format_find(index->format);
-  const char *are = listed->n == 1 ? "" : "s";
+  const char *are = ckpt_plural(listed->n);
   if (format == NULL || !format->caps.side_files)
     return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "side files: %s lists %u file%s (%s%s), and none belongs to this format", record,

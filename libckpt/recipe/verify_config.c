@@ -385,10 +385,10 @@ static ckpt_status check_tokens(checker *c, const char *name, uint64_t n_rows,
   if (ids.largest >= n_rows)
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, NULL,
                              "its largest token id is %llu, the embedding has %llu row%s", (ull)ids.largest,
-                             (ull)n_rows, n_rows == 1 ? "" : "s");
+                             (ull)n_rows, ckpt_plural(n_rows));
   return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL,
                            "tokenizer: ids of %s up to %llu, %llu row%s in the embedding", name, (ull)ids.largest,
-                           (ull)n_rows, n_rows == 1 ? "" : "s");
+                           (ull)n_rows, ckpt_plural(n_rows));
 }
 
 /* Rows of the embedding; of an unknown architecture what the config says. */
@@ -421,7 +421,7 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
     if (is_number && id >= 0 && (uint64_t)id >= n_rows)
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_WARNING, c->config_path, NULL,
                                  "%s is %lld, the embedding has %llu row%s", keys[i], (long long)id, (ull)n_rows,
-                                 n_rows == 1 ? "" : "s"));
+                                 ckpt_plural(n_rows)));
     if (!is_number && ckpt_config_has(c->config, keys[i])) ckpt_config_show(c->config, keys[i], shown, sizeof shown);
     if (shown[0] != '[') /* several ids may end a text */
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no token id (%s)",
