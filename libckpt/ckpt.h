@@ -284,7 +284,8 @@ typedef void ckpt_progress(void *arg, uint64_t n_read, uint64_t n_total);
 
 /* The ranks of one job that run one plan together. Each builds the same plan (where its data lies may differ, nothing
  * else) and calls ckpt_plan_run with its own rank: it writes the files that are its own, rank 0 commits them all, and
- * every rank returns the same status. The bytes do not depend on the number of ranks. */
+ * every rank returns the same status. The bytes do not depend on the number of ranks. ckpt_convert and ckpt_hash, given
+ * the same on every rank, do so too. */
 typedef struct ckpt_group {
   void *ctx;
   uint32_t rank, size;
@@ -413,13 +414,13 @@ typedef struct ckpt_convert_options {
   const char *const *exclude; /* drop these patterns (NULL-terminated), or NULL */
   const char *const *rename;  /* "s/re/replacement/" rules in order (NULL-terminated), or NULL */
   const char *include;        /* "model", "optimizer", "all"; NULL: the output format's default */
-  uint64_t shard_size;        /* bytes; 0: 5 GB for hf */
+  uint64_t shard_size;        /* bytes per file of a folder; 0: 5 GB for hf */
   bool force, allow_overflow, stored_names;
   const ckpt_run_options *run;
   ckpt_digest *digest;       /* receives the output's content digest, or NULL */
   const char *weights;       /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
   uint32_t world;            /* ranks that a distributed format is cut among, at most 4096; 0: 1 */
-  uint32_t zstd_level;       /* compresses the items of a format that allows it; 0: not */
+  uint32_t zstd_level;       /* 1 to 22: compresses the items of a format that allows it; 0: not */
   const char *const *set;    /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
   const char *const *remove; /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
   bool external_data;        /* of ONNX: large data in a file beside the model, also where it is below 2 GB */
@@ -428,8 +429,9 @@ typedef struct ckpt_convert_options {
               */
 } ckpt_convert_options;
 
-/* Converts and commits. Fails like ckpt_open and ckpt_plan_run; nothing is left behind on failure. Blocks on reading
- * the input, writing and syncing the output. */
+/* Converts and commits. Fails like ckpt_open and ckpt_plan_run, and with EINVAL for options that the output's format
+ * has no use for; nothing is left behind on failure. Blocks on reading the input, writing and syncing the output and,
+ * in a group, on the other ranks. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err);
 
 #ifdef __cplusplus

@@ -17,6 +17,10 @@ static ckpt_status self_all_gather(void *ctx, const void *src, void *dst, size_t
 
 const ckpt_group ckpt_group_self = {.size = 1, .all_gather = self_all_gather};
 
+const ckpt_group *ckpt_group_of(const ckpt_run_options *run) {
+  return run != NULL && run->group != NULL ? run->group : &ckpt_group_self;
+}
+
 /* Every rank's failure sent in slices, so that agreeing cannot fail for want of memory; that of `rank` is kept. */
 static ckpt_status spread_error(const ckpt_group *group, uint32_t rank, ckpt_error *error, ckpt_error *err) {
   uint8_t all[BLOCK_BYTES], *bytes = (uint8_t *)error;

@@ -10,6 +10,9 @@
 /* The group of one: what a run without ranks uses. */
 extern const ckpt_group ckpt_group_self;
 
+/* The group of a run; of options that ckpt_options_take knows, or NULL. */
+const ckpt_group *ckpt_group_of(const ckpt_run_options *run);
+
 /* Ends a phase with this rank's outcome; *err holds its message if it failed. All ranks return the same: OK if all are,
  * else the status and message of the first rank that failed. */
 ckpt_status ckpt_group_agree(const ckpt_group *group, ckpt_status status, ckpt_error *err);

@@ -482,7 +482,7 @@ ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, b
                                                                end_phase,  rows_phase,  digest_phase};
   ckpt_error own = {0};
   if (err == NULL) err = &own; /* other ranks want to know */
-  const ckpt_group *group = options != NULL && options->group != NULL ? options->group : &ckpt_group_self;
+  const ckpt_group *group = ckpt_group_of(options);
   run r = {.plan = plan, .options = options, .backend = &ckpt_backend_cpu, .group = group};
   if (options != NULL && options->backend != NULL) r.backend = options->backend;
   ckpt_status status = ckpt_plan_prepare(plan, options, err);

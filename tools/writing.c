@@ -153,47 +153,22 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   return ckpt_receipt_plan(j->plan, &j->request, err);
 }
 
-/* Whether an output's format is cut among ranks, against what the verb writes and is asked for. */
-static ckpt_status check_ranks(const job *j, const ckpt_output *output, ckpt_error *err) {
-  const char *format = output->format->name;
-  if (j->writing->is_whole && output->format->caps.ranks)
-    return ckpt_args_fail(j->args, err, "writes a model in one piece, and %s is cut among ranks (ckpt reshard)",
-                          format);
-  if (j->writing->has_ranks && !output->format->caps.ranks)
-    return ckpt_args_fail(j->args, err, "writes what is cut among ranks, and %s is not (ckpt consolidate)", format);
-  if (j->writing->zstd_level != 0 && !output->format->caps.zstd)
-    return ckpt_args_fail(j->args, err, "--zstd: %s has no compression", format);
-  if (j->writing->zstd_level > CKPT_MAX_ZSTD_LEVEL)
-    return ckpt_args_fail(j->args, err, "--zstd %u: levels are 1 to %d (3 is zstd's own default)",
-                          j->writing->zstd_level, CKPT_MAX_ZSTD_LEVEL);
-  return CKPT_OK;
-}
-
 /* What the verb writes, a file or a folder, against what the outputs are called. */
 static ckpt_status check_forms(const job *j, ckpt_error *err) {
-  bool has_folder = false, has_graph = false;
   for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
     const ckpt_output *output = &j->plan->outputs[i];
     if (strcmp(output->path, "-") == 0)
       return ckpt_args_fail(j->args, err, "-o - : a checkpoint cannot be written to stdout (./- is a file named -)");
     const ckpt_format *named = ckpt_format_of_suffix(output->path);
-    has_folder = has_folder || output->options.is_folder;
-    has_graph = has_graph || output->format->caps.graphs;
     if (j->writing->is_one_file && output->options.is_folder)
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
-    CKPT_TRY(check_ranks(j, output, err));
+    if (j->writing->is_whole && output->format->caps.ranks)
+      return ckpt_args_fail(j->args, err, "writes a model in one piece, and %s is cut among ranks (ckpt reshard)",
+                            output->format->name);
   }
-  if ((j->options.external_data || j->options.link) && !has_graph)
-    return ckpt_args_fail(j->args, err, "--%s: %s is no ONNX model%s", j->options.link ? "link" : "external-data",
-                          j->plan->outputs[0].path, has_folder ? ", but a folder" : "");
-  if (j->options.external_data && j->options.link)
-    return ckpt_args_fail(j->args, err, "--link with --external-data: linked data stand outside already");
-  if (j->writing->shard_size != 0 && !has_folder)
-    return ckpt_args_fail(j->args, err, "--shard-size cuts a folder's files, and %s is one file (-o FOLDER)",
-                          j->plan->outputs[0].path);
   return CKPT_OK;
 }
 

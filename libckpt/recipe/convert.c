@@ -13,6 +13,7 @@
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/float_env.h"
+#include "libckpt/group.h"
 #include "libckpt/options.h"
 #include "libckpt/pattern.h"
 #include "libckpt/recipe/graph.h"
@@ -330,6 +331,41 @@ static ckpt_status set_link_folder(ckpt_plan *plan, ckpt_output *output, ckpt_er
   return CKPT_OK;
 }
 
+/* What an output is asked for, against what its format has. */
+static ckpt_status check_target(const ckpt_output *output, const ckpt_convert_target *target, ckpt_error *err) {
+  const ckpt_format *format = output->format;
+  if (target->world != 0 && !format->caps.ranks)
+    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s is not cut among ranks (ckpt consolidate writes it)",
+                     format->name);
+  if (target->zstd_level != 0 && !format->caps.zstd)
+    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "--zstd: %s has no compression", format->name);
+  if (target->zstd_level > CKPT_MAX_ZSTD_LEVEL)
+    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "--zstd %u: levels are 1 to %d (3 is zstd's own default)",
+                     target->zstd_level, CKPT_MAX_ZSTD_LEVEL);
+  return CKPT_OK;
+}
+
+/* What is asked for all outputs, of which one at least must have a use for it. */
+static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  const ckpt_convert_options *options = request->options;
+  const char *path = request->targets[0].path;
+  bool has_folder = false, has_graph = false, is_cut = false;
+  for (uint32_t i = 0; i < request->n_targets; i++) {
+    has_folder = has_folder || plan->outputs[i].options.is_folder;
+    has_graph = has_graph || plan->outputs[i].format->caps.graphs;
+    is_cut = is_cut || request->targets[i].shard_size != 0;
+  }
+  if ((options->external_data || options->link) && !has_graph)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--%s: this is no ONNX model%s",
+                     options->link ? "link" : "external-data", has_folder ? ", but a folder" : "");
+  if (options->external_data && options->link)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--link with --external-data: linked data stand outside already");
+  if (is_cut && !has_folder)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL,
+                     "--shard-size cuts a folder's files, and this is one file (-o FOLDER)");
+  return CKPT_OK;
+}
+
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
                               bool is_quantized, uint64_t *n_steps, ckpt_error *err) {
   const ckpt_convert_options *options = request->options;
@@ -339,6 +375,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   else
     CKPT_TRY(ckpt_plan_output(plan, target->path, target->to, options->force, &sink, err));
   ckpt_output *output = &plan->outputs[sink];
+  CKPT_TRY(check_target(output, target, err));
   output->options.shard_size = target->shard_size;
   output->options.world = target->world;
   output->options.stage = target->stage != 0 ? target->stage : output->format->caps.stages;
@@ -408,7 +445,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
-  return CKPT_OK;
+  return check_outputs(plan, request, err);
 }
 
 /* ---- digests as a reader finds them ---------------------------------------------------------------------------- */
@@ -506,25 +543,31 @@ static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ck
   return CKPT_OK;
 }
 
+/* What follows the plan's own phases: what the outputs are called by, and the receipt. The last look at the flag: once
+ * the ranks have agreed on this phase, the outputs are published. */
+static ckpt_status finish_phase(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
+                                ckpt_sink *receipt, ckpt_error *err) {
+  ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
+  CKPT_TRY(digest_outputs(plan, err));
+  if (receipt != NULL) CKPT_TRY(ckpt_receipt_write(plan, request, receipt, err));
+  if (run == NULL || run->cancel == NULL || *run->cancel == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written");
+}
+
 ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                              ckpt_sink *receipt, ckpt_error *err) {
   const ckpt_sink_file file = {.name = NULL, .n_bytes = CKPT_SIZE_UNKNOWN};
-  ckpt_status status;
-  if (receipt != NULL && run != NULL && run->group != NULL && run->group->size > 1)
+  const ckpt_group *group = ckpt_group_of(run);
+  ckpt_status status = CKPT_OK;
+  if (receipt != NULL && group->size > 1)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a receipt of a run of %u ranks: no rank knows all of it",
-                     run->group->size);
+                     group->size);
   if (receipt != NULL) CKPT_TRY(ckpt_sink_open(receipt, &file, 1, err));
-  if (request->discards) CKPT_TRY_GOTO(discard_rows(plan, run, err));
-  CKPT_TRY_GOTO(ckpt_plan_run_on(plan, run, true, err));
-  ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
-  CKPT_TRY_GOTO(digest_outputs(plan, err));
-  if (receipt != NULL) CKPT_TRY_GOTO(ckpt_receipt_write(plan, request, receipt, err));
-  if (run != NULL && run->cancel != NULL && *run->cancel != 0) {
-    status = ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written");
-    goto done;
-  }
-  status = commit(plan, receipt, err);
-done:
+  if (request->discards) status = ckpt_group_agree(group, discard_rows(plan, run, err), err);
+  if (status == CKPT_OK) status = ckpt_plan_run_on(plan, run, true, err);
+  if (status == CKPT_OK) status = ckpt_group_agree(group, finish_phase(plan, request, run, receipt, err), err);
+  if (status == CKPT_OK) /* the sinks of others have joined those of rank 0, and are sealed: nothing is left to fail */
+    status = ckpt_group_agree(group, group->rank == 0 ? commit(plan, receipt, err) : CKPT_OK, err);
   if (status == CKPT_EVALUE || status == CKPT_EDIFFERENT) /* no output is there to be looked at */
     (void)ckpt_fail_at(status, err, request->from->path, NULL);
   for (uint32_t i = 0; i < plan->n_outputs && status != CKPT_OK; i++) ckpt_sink_abandon(plan->outputs[i].sink);
@@ -534,35 +577,50 @@ done:
 
 /* ---- the library's own verb -------------------------------------------------------------------------------------- */
 
+typedef struct job {
+  ckpt_convert_options options;
+  ckpt_index *index, *graph;
+  ckpt_plan *plan;
+  ckpt_convert_target target;
+  ckpt_convert_request request;
+} job;
+
+static ckpt_status plan_job(job *j, ckpt_error *err) {
+  const ckpt_convert_options *options = &j->options;
+  const ckpt_open_options open = {
+      .struct_size = sizeof open, .stored_names = options->stored_names, .weights = options->weights};
+  if (options->input == NULL || options->output == NULL)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
+  CKPT_TRY(ckpt_open(&j->index, options->input, &open, err));
+  if (options->graph != NULL) CKPT_TRY(ckpt_open(&j->graph, options->graph, &open, err));
+  CKPT_TRY(ckpt_plan_new(&j->plan, err));
+  j->target = (ckpt_convert_target){.path = options->output,
+                                    .to = options->to,
+                                    .shard_size = options->shard_size,
+                                    .world = options->world,
+                                    .zstd_level = options->zstd_level};
+  j->request = (ckpt_convert_request){.verb = "convert",
+                                      .from = j->index,
+                                      .graph = j->graph,
+                                      .targets = &j->target,
+                                      .n_targets = 1,
+                                      .options = options};
+  return ckpt_convert_plan(j->plan, &j->request, err);
+}
+
 ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   CKPT_DEFAULT_FLOAT_ENV();
-  ckpt_convert_options known;
+  job j = {.index = NULL};
   ckpt_run_options run;
-  CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
-  CKPT_TRY(ckpt_options_take(&run, sizeof run, known.run, err));
-  ckpt_index *index = NULL, *graph = NULL;
-  ckpt_plan *plan = NULL;
-  ckpt_status status;
-  const ckpt_open_options open = {
-      .struct_size = sizeof open, .stored_names = known.stored_names, .weights = known.weights};
-  const ckpt_convert_target target = {.path = known.output,
-                                      .to = known.to,
-                                      .shard_size = known.shard_size,
-                                      .world = known.world,
-                                      .zstd_level = known.zstd_level};
-  if (known.input == NULL || known.output == NULL)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
-  CKPT_TRY_GOTO(ckpt_open(&index, known.input, &open, err));
-  if (known.graph != NULL) CKPT_TRY_GOTO(ckpt_open(&graph, known.graph, &open, err));
-  CKPT_TRY_GOTO(ckpt_plan_new(&plan, err));
-  const ckpt_convert_request request = {
-      .verb = "convert", .from = index, .graph = graph, .targets = &target, .n_targets = 1, .options = &known};
-  CKPT_TRY_GOTO(ckpt_convert_plan(plan, &request, err));
-  CKPT_TRY_GOTO(ckpt_convert_run(plan, &request, &run, NULL, err));
-  if (known.digest != NULL) *known.digest = plan->outputs[0].digest;
-done:
-  ckpt_plan_free(plan);
-  ckpt_index_free(index);
-  ckpt_index_free(graph);
+  ckpt_error own = {0};
+  if (err == NULL) err = &own; /* other ranks want to know */
+  CKPT_TRY(ckpt_options_take(&j.options, sizeof j.options, options, err));
+  CKPT_TRY(ckpt_options_take(&run, sizeof run, j.options.run, err));
+  ckpt_status status = ckpt_group_agree(ckpt_group_of(&run), plan_job(&j, err), err);
+  if (status == CKPT_OK) status = ckpt_convert_run(j.plan, &j.request, &run, NULL, err);
+  if (status == CKPT_OK && j.options.digest != NULL) *j.options.digest = j.plan->outputs[0].digest;
+  ckpt_plan_free(j.plan);
+  ckpt_index_free(j.index);
+  ckpt_index_free(j.graph);
   return status;
 }

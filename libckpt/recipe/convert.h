@@ -32,8 +32,9 @@ typedef struct ckpt_convert_request {
 } ckpt_convert_request;
 
 /* Fills an empty plan with the rows of a conversion to every target in one read: outputs are numbered as the targets.
- * Fails with EINVAL (also for an output that is, lies in, or contains an input), EEXIST (output, colliding names),
- * ENOTFOUND (idle patterns, nothing left to write), EUNSUPPORTED (a cast of a weight that needs its scales). */
+ * Fails with EINVAL (what no output has a use for; an output that is, lies in, or contains an input), EEXIST (output,
+ * colliding names), ENOTFOUND (idle patterns, nothing left to write), EUNSUPPORTED (a cast of a weight that needs its
+ * scales). */
 ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err);
 
 /* What --include is for an output of this format: as asked for, or the format's default. */

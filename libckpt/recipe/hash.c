@@ -6,6 +6,7 @@
 
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/group.h"
 #include "libckpt/options.h"
 #include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/select.h"
@@ -100,14 +101,19 @@ ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, c
 
 ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options, ckpt_digest *out, ckpt_error *err) {
   ckpt_hash_options known;
+  ckpt_run_options run;
+  ckpt_error own = {0};
+  if (err == NULL) err = &own; /* other ranks want to know */
   CKPT_TRY(ckpt_options_take(&known, sizeof known, options, err));
+  CKPT_TRY(ckpt_options_take(&run, sizeof run, known.run, err));
+  const ckpt_group *group = ckpt_group_of(&run);
   ckpt_hashing hashing = {0};
-  ckpt_status status = ckpt_hashing_start(&hashing, index, &known, err);
+  ckpt_status status = ckpt_group_agree(group, ckpt_hashing_start(&hashing, index, &known, err), err);
   if (status == CKPT_OK) {
     const ckpt_proof proof = ckpt_hashing_proof(&hashing);
-    status = ckpt_prove(&proof, known.run, NULL, NULL, err);
+    status = ckpt_prove(&proof, &run, NULL, NULL, err);
   }
-  if (status == CKPT_OK) status = ckpt_hashing_result(&hashing, out, err);
+  if (status == CKPT_OK) status = ckpt_group_agree(group, ckpt_hashing_result(&hashing, out, err), err);
   ckpt_hashing_end(&hashing);
   return ckpt_fail_at(status, err, index->path, NULL);
 }

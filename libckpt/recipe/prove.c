@@ -2,6 +2,7 @@
 #include "libckpt/recipe/prove.h"
 
 #include "libckpt/error.h"
+#include "libckpt/group.h"
 #include "libckpt/options.h"
 
 /* Progress of one slice told as that of the whole. */
@@ -19,16 +20,20 @@ static void advance(void *arg, uint64_t n_done, uint64_t n_slice) {
 
 static ckpt_status prove_slice(const ckpt_proof *proof, size_t first, size_t end, const ckpt_run_options *run,
                                ckpt_proof_show *show, void *show_arg, ckpt_error *err) {
-  ckpt_plan *plan;
-  CKPT_TRY(ckpt_plan_new(&plan, err));
-  plan->allow_overflow = proof->allow_overflow;
-  ckpt_status status = proof->add(proof->arg, plan, first, end, err);
+  const ckpt_group *group = ckpt_group_of(run);
+  ckpt_plan *plan = NULL;
+  ckpt_status status = ckpt_plan_new(&plan, err);
+  if (status == CKPT_OK) {
+    plan->allow_overflow = proof->allow_overflow;
+    status = proof->add(proof->arg, plan, first, end, err);
+  }
+  status = ckpt_group_agree(group, status, err);
   if (status == CKPT_OK && show != NULL) {
     status = ckpt_plan_prepare(plan, run, err);
     if (status == CKPT_OK) status = show(show_arg, plan, err);
   } else if (status == CKPT_OK) {
     status = ckpt_plan_run(plan, run, err);
-    if (status == CKPT_OK) status = proof->take(proof->arg, plan, first, end, err);
+    if (status == CKPT_OK) status = ckpt_group_agree(group, proof->take(proof->arg, plan, first, end, err), err);
   }
   ckpt_plan_free(plan);
   return status;

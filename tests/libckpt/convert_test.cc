@@ -127,6 +127,36 @@ TEST_F(Convert, SideFilesAreReadAsAllElseIs) {
   }
 }
 
+// As the command's: nothing that was asked for is passed over in silence.
+TEST_F(Convert, OptionsWithoutAUseAreRefused) {
+  const auto refuse = [&](const char *output, const char *why) {
+    EXPECT_EQ(Run(kLlama, Path(output)), CKPT_EINVAL) << output;
+    EXPECT_NE(std::string(err_.message).find(why), std::string::npos) << err_.message;
+    EXPECT_EQ(err_.file, Path(output));
+    EXPECT_EQ(CountEntries(), 0u);
+    const ckpt_convert_options none = {};
+    options_ = none;
+    options_.struct_size = sizeof options_;
+  };
+  options_.to = "dcp";
+  options_.zstd_level = 99;
+  refuse("o", "--zstd 99: levels are 1 to 22");
+  options_.zstd_level = 3;
+  refuse("o.safetensors", "--zstd: safetensors has no compression");
+  options_.shard_size = 10;
+  refuse("o.safetensors", "--shard-size cuts a folder's files");
+  options_.external_data = true;
+  refuse("o.safetensors", "--external-data: this is no ONNX model");
+  options_.external_data = true;
+  refuse("o", "--external-data: this is no ONNX model, but a folder");
+  options_.link = true;
+  refuse("o.safetensors", "--link: this is no ONNX model");
+  options_.world = 2;
+  refuse("o.safetensors", "safetensors is not cut among ranks");
+  options_.external_data = options_.link = true;
+  refuse("o.onnx", "--link with --external-data");
+}
+
 // ---- digests --------------------------------------------------------------------------------------------------
 
 TEST_F(Convert, TheDigestIsWhatAReaderFinds) {

@@ -293,4 +293,180 @@ TEST_F(RanksFolder, IsLeftAsItWasWhenOneRankIsCancelled) {
   EXPECT_TRUE(tree(path_).empty());
 }
 
+// ---- whole verbs
+// --------------------------------------------------------------------------------------------------------
+
+class RanksVerbs : public RanksFolder {
+ protected:
+  void SetUp() override {
+    RanksFolder::SetUp();
+    ckpt_error err = {};
+    ASSERT_EQ(convert(input_, nullptr, false, nullptr, nullptr, &err), CKPT_OK) << text_of(err);
+  }
+
+  struct Result {
+    ckpt_status status = CKPT_OK;
+    std::string text;  // a message or a digest
+    bool operator==(const Result &other) const { return status == other.status && text == other.text; }
+  };
+
+  // What ckpt_convert returns on each of three ranks, which must be the same; `change` differs a rank's options.
+  using Change = std::function<void(uint32_t rank, ckpt_convert_options *, ckpt_run_options *)>;
+  Result verb(const Change &change) {
+    Result results[3];
+    Ranks(3).run([&](const ckpt_group *group) {
+      ckpt_error err = {};
+      ckpt_digest digest;
+      ckpt_run_options run = options_of(group, 1);
+      ckpt_convert_options options = {};
+      options.struct_size = sizeof options;
+      options.input = input_.c_str();
+      options.output = output_.c_str();
+      options.run = &run;
+      options.digest = &digest;
+      change(group->rank, &options, &run);
+      results[group->rank] = result_of(ckpt_convert(&options, &err), digest, err);
+    });
+    return same(results);
+  }
+
+  static Result result_of(ckpt_status status, const ckpt_digest &digest, const ckpt_error &err) {
+    char text[80];
+    return {status, status == CKPT_OK ? ckpt_digest_text(&digest, text) : text_of(err)};
+  }
+
+  static Result same(const Result *results) {
+    for (int rank = 1; rank < 3; rank++)
+      EXPECT_TRUE(results[rank] == results[0]) << "rank " << rank << ": " << results[rank].status << " "
+                                               << results[rank].text << ", not " << results[0].text;
+    return results[0];
+  }
+
+  // The input and the output alone, or the input: no temporary file.
+  void expect_files(bool has_output) {
+    auto files = tree(path_);
+    EXPECT_EQ(files.size(), has_output ? 2u : 1u);
+    EXPECT_TRUE(!has_output || files["o.safetensors"] == files["i.safetensors"]);
+  }
+
+  std::string input_ = path_ + "/i.safetensors", output_ = path_ + "/o.safetensors";
+};
+
+TEST_F(RanksVerbs, ConvertOfOneWithoutItsInputFailsAll) {
+  const std::string missing = path_ + "/missing.safetensors";
+  for (uint32_t without = 0; without < 3; without++) {
+    Result result = verb([&](uint32_t rank, ckpt_convert_options *options, ckpt_run_options *) {
+      if (rank == without) options->input = missing.c_str();
+    });
+    EXPECT_EQ(result.status, CKPT_ENOTFOUND);
+    EXPECT_NE(result.text.find(missing), std::string::npos) << result.text;
+  }
+  expect_files(false);
+}
+
+// Who gives no error to fill tells the others all the same.
+TEST_F(RanksVerbs, ConvertTellsWhyWithoutAnErrorOfItsOwn) {
+  Result results[3];
+  Ranks(3).run([&](const ckpt_group *group) {
+    ckpt_error err = {};
+    ckpt_run_options run = options_of(group, 1);
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = group->rank == 0 ? "missing.safetensors" : input_.c_str();
+    options.output = output_.c_str();
+    options.run = &run;
+    results[group->rank].status = ckpt_convert(&options, group->rank == 0 ? nullptr : &err);
+    results[group->rank].text = text_of(err);
+  });
+  EXPECT_EQ(results[0].status, CKPT_ENOTFOUND);
+  EXPECT_TRUE(results[1] == results[2]);
+  EXPECT_NE(results[1].text.find("missing.safetensors"), std::string::npos) << results[1].text;
+}
+
+// Rank 0 alone publishes, and cannot.
+TEST_F(RanksVerbs, ConvertToWhatCameMeanwhileFailsAll) {
+  auto come = [](void *arg, uint64_t, uint64_t) { std::ofstream(static_cast<const char *>(arg)) << "another's"; };
+  Result result = verb([&](uint32_t, ckpt_convert_options *, ckpt_run_options *run) {
+    run->progress = come;
+    run->progress_arg = const_cast<char *>(output_.c_str());
+  });
+  EXPECT_EQ(result.status, CKPT_EEXIST);
+  EXPECT_TRUE(tree(output_)[""] == "another's");
+  std::filesystem::remove(output_);
+  expect_files(false);
+}
+
+// A rank's gathers, and its flag that is set at one of them.
+struct Counted {
+  const ckpt_group *group;
+  int n, at, cancel;
+};
+
+ckpt_status count_gather(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err) {
+  Counted *counted = static_cast<Counted *>(ctx);
+  if (++counted->n == counted->at) __atomic_store_n(&counted->cancel, 1, __ATOMIC_RELAXED);
+  return counted->group->all_gather(counted->group->ctx, src, dst, n_bytes, err);
+}
+
+// At whichever gather one rank is cancelled: all are, and nothing is there, or none is, and everything is.
+TEST_F(RanksVerbs, ConvertIsCancelledOnAllRanksOrNone) {
+  int n_cancelled = 0, n_done = 0;
+  for (int at = 1, n_gathers = 1; at <= n_gathers && !HasFailure(); at++) {
+    SCOPED_TRACE("gather " + std::to_string(at));
+    Result results[3];
+    Ranks(3).run([&](const ckpt_group *group) {
+      const uint32_t canceled_rank = static_cast<uint32_t>(at) % 3;
+      Counted counted = {group, 0, group->rank == canceled_rank ? at : 0, 0};
+      const ckpt_group own = {&counted, group->rank, group->size, count_gather};
+      ckpt_error err = {};
+      ckpt_digest digest;
+      ckpt_run_options run = options_of(&own, 1);
+      run.cancel = &counted.cancel;
+      ckpt_convert_options options = {};
+      options.struct_size = sizeof options;
+      options.input = input_.c_str();
+      options.output = output_.c_str();
+      options.run = &run;
+      options.digest = &digest;
+      results[group->rank] = result_of(ckpt_convert(&options, &err), digest, err);
+      if (group->rank == canceled_rank && counted.n > n_gathers) n_gathers = counted.n;
+    });
+    const Result result = same(results);
+    (result.status == CKPT_OK ? n_done : n_cancelled)++;
+    EXPECT_TRUE(result.status == CKPT_OK || result.status == CKPT_ECANCELED) << result.text;
+    expect_files(result.status == CKPT_OK);
+    std::filesystem::remove(output_);
+  }
+  EXPECT_GT(n_cancelled, 5);
+  EXPECT_EQ(n_done, 2);  // at the agreement before publishing, when all have looked, and at the one after
+}
+
+TEST_F(RanksVerbs, HashIsTheSameOnAllRanks) {
+  auto hash = [&](const char *include_of_1) {
+    Result results[3];
+    Ranks(3).run([&](const ckpt_group *group) {
+      ckpt_error err = {};
+      ckpt_index *index = nullptr;
+      ckpt_digest digest;
+      EXPECT_EQ(ckpt_open(&index, input_.c_str(), nullptr, &err), CKPT_OK) << text_of(err);
+      ckpt_run_options run = options_of(group, 1);
+      ckpt_hash_options options = {};
+      options.struct_size = sizeof options;
+      options.include = group->rank == 1 ? include_of_1 : nullptr;
+      options.run = &run;
+      results[group->rank] = result_of(ckpt_hash(index, &options, &digest, &err), digest, err);
+      ckpt_index_free(index);
+    });
+    return same(results);
+  };
+  ckpt_error err = {};
+  ckpt_index *index = nullptr;
+  ckpt_digest digest;
+  ASSERT_EQ(ckpt_open(&index, input_.c_str(), nullptr, &err), CKPT_OK) << text_of(err);
+  ckpt_status status = ckpt_hash(index, nullptr, &digest, &err);
+  ckpt_index_free(index);
+  EXPECT_TRUE(hash(nullptr) == result_of(status, digest, err));
+  EXPECT_EQ(hash("nothing").status, CKPT_EINVAL);
+}
+
 }  // namespace
