@@ -43,6 +43,7 @@ static int run(ckpt_args *args) {
                           .stage = (uint32_t)(ckpt_args_text(args, "stage", "0")[0] - '0'),
                           .zstd_level = (uint32_t)ckpt_args_size(args, "zstd", 0),
                           .is_folder = true,
+                          .has_ranks = true,
                           .drops_nothing = true};
   if (read_world(args, &writing.world, &err) != CKPT_OK) return ckpt_report_error(args, &err);
   const ckpt_format *to = ckpt_format_find(writing.to);

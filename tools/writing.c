@@ -168,6 +168,9 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
     if (j->writing->is_whole && output->format->caps.ranks)
       return ckpt_args_fail(j->args, err, "writes a model in one piece, and %s is cut among ranks (ckpt reshard)",
                             output->format->name);
+    if (j->writing->has_ranks && !output->format->caps.ranks)
+      return ckpt_args_fail(j->args, err, "writes what is cut among ranks, and %s is not (ckpt consolidate)",
+                            output->format->name);
   }
   return CKPT_OK;
 }

@@ -16,7 +16,7 @@ typedef struct ckpt_writing {
   const ckpt_quantize_options *quantize; /* of targets with a preset */
   bool is_one_file, is_folder;           /* what every output must be */
   bool is_split;                         /* the format is the input's own, in shards */
-  bool is_whole;                         /* no output's format is cut among ranks */
+  bool has_ranks, is_whole;              /* every output's format is cut among ranks; none is */
   bool drops_nothing;                    /* what an output's format cannot hold is an error */
 } ckpt_writing;
 

@@ -334,9 +334,6 @@ static ckpt_status set_link_folder(ckpt_plan *plan, ckpt_output *output, ckpt_er
 /* What an output is asked for, against what its format has. */
 static ckpt_status check_target(const ckpt_output *output, const ckpt_convert_target *target, ckpt_error *err) {
   const ckpt_format *format = output->format;
-  if (target->world != 0 && !format->caps.ranks)
-    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s is not cut among ranks (ckpt consolidate writes it)",
-                     format->name);
   if (target->zstd_level != 0 && !format->caps.zstd)
     return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "--zstd: %s has no compression", format->name);
   if (target->zstd_level > CKPT_MAX_ZSTD_LEVEL)

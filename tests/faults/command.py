@@ -141,7 +141,7 @@ class Run:
         if self.is_json:
             if json.loads(self.out)["status"] != "error" or not json.loads(self.out)["error"]["message"]:
                 return "JSON without an error: " + self.out
-        elif not re.search(r"^ckpt: .", self.message, re.M):
+        elif not re.search(r"^ckpt: .", self.message, re.M) and not re.search(r"^problem: .", self.out, re.M):
             return "failed without a message"
         if "bug in libckpt" in self.message or "in OpenSSL" in self.message:
             return "an internal error"

@@ -151,8 +151,6 @@ TEST_F(Convert, OptionsWithoutAUseAreRefused) {
   refuse("o", "--external-data: this is no ONNX model, but a folder");
   options_.link = true;
   refuse("o.safetensors", "--link: this is no ONNX model");
-  options_.world = 2;
-  refuse("o.safetensors", "safetensors is not cut among ranks");
   options_.external_data = options_.link = true;
   refuse("o.onnx", "--link with --external-data");
 }
