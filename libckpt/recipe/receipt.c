@@ -241,7 +241,7 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
   const ckpt_output *output = &plan->outputs[number];
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
-  ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)target->shard_size);
+  ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)(output->options.is_folder ? target->shard_size : 0));
   if (target->world != 0) ckpt_out_printf(out, ",\"world\":%u", target->world);
   if (target->stage != 0) ckpt_out_printf(out, ",\"stage\":%u", target->stage);
   if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);

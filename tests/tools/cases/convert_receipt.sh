@@ -12,3 +12,8 @@ sed -n 3p join.json
 printf 'ckpt1' >in/$(printf 'caf\351')
 ckpt convert in -o $(printf 'caf\351').safetensors --receipt r3.json --quiet || echo exit $?
 ls
+# A size of shards is the folder's alone.
+ckpt convert "$DATA/llama-tiny" -o one.safetensors -o cut --shard-size 100KB --receipt both.json --quiet
+for out in one.safetensors cut; do
+  ckpt verify $out --receipt both.json | tail -n 1
+done
