@@ -210,6 +210,17 @@ TEST(SafetensorsLimits, Tensors) {
   }
 }
 
+TEST(SafetensorsLimits, MetadataEntries) {
+  for (size_t n : {1000000u, 1000001u}) {
+    std::string header = "{\"__metadata__\":{";
+    for (size_t i = 0; i < n; i++) header += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":\"\"";
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(safetensors(header + "}}", ""), &err);
+    EXPECT_EQ(index != nullptr, n == 1000000) << text_of(err);
+    EXPECT_EQ(err.status, n == 1000000 ? CKPT_OK : CKPT_ELIMIT);
+  }
+}
+
 // 500,000 tensors with names of ordinary length: memory per extent stays below its bounds (index.h).
 TEST(SafetensorsLimits, MemoryPerExtent) {
   const size_t n = 500000;

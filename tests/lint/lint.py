@@ -34,6 +34,7 @@ FORBIDDEN_IN_LIBRARY = {
                     "a library prints nothing"),
     **dict.fromkeys(("signal", "sigaction", "setlocale", "setenv", "putenv"), "state of the whole process"),
     "strerror": "not safe in threads: ckpt_fail_errno",
+    "mmap": "bytes are read: a file that shrinks would be a signal",
 }
 FORBIDDEN_IN_FORMATS = {
     **dict.fromkeys(("time", "clock", "clock_gettime", "gettimeofday", "getenv", "random"),

@@ -39,6 +39,7 @@ CASES = [
     (lint.calls, "libckpt/a.c", "  strcpy(a, b);\n  x = sprintf (a, b);\n  abort();\n", [1, 2, 3]),
     (lint.calls, "libckpt/a.c", '  f("strcpy(a)"); /* abort() */\n  // exit(1)\n  my_exit(1);\n', []),
     (lint.calls, "libckpt/a.c", "  fprintf(stderr, text);\n", [1, 1]),
+    (lint.calls, "libckpt/source.c", "  bytes = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);\n", [1]),
     (lint.calls, "kernels/ref/a.c", "  printf(text);\n  exit(1);\n", [1, 2]),
     (lint.calls, "tools/a.c", "  printf(text);\n  exit(1);\n", []),
     (lint.calls, "tools/a.c", "  system(text);\n  n = atoi(text);\n", [1, 2]),
