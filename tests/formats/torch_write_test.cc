@@ -131,7 +131,8 @@ TEST(TorchWrite, EmptyKeysStay) {
   Flat flat(first.get());
   flat.finish();
   Texts losses;
-  IndexPointer second = open_bytes(write_torch(flat.index, &losses), &err, false);
+  const std::string written = write_torch(flat.index, &losses);
+  IndexPointer second = open_bytes(written, &err, false);
   ASSERT_NE(second, nullptr) << text_of(err);
   EXPECT_EQ(losses, Texts());
   expect_same(first.get(), second.get(), "");
