@@ -20,6 +20,6 @@ static inline void ckpt_float_env_leave(fenv_t *callers) { fesetenv(callers); }
 /* A declaration: the default environment until the block is left, however it is left. Opening, reading,
  * converting and the run of a plan begin with it: all floats are computed, parsed and printed below them. */
 #define CKPT_DEFAULT_FLOAT_ENV() \
-  __attribute__((cleanup(ckpt_float_env_leave))) fenv_t ckpt_callers_float_env = ckpt_float_env_enter()
+  __attribute__((cleanup(ckpt_float_env_leave), unused)) fenv_t ckpt_callers_float_env = ckpt_float_env_enter()
 
 #endif
