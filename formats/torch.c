@@ -90,6 +90,7 @@ const ckpt_format ckpt_format_torch = {
     .caps = {.can_write = true,
              .aliases = true,
              .objects = true,
+             .unread = true,
              .training_state = true,
              .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},

@@ -25,6 +25,7 @@ typedef struct ckpt_caps {
   bool can_write, is_folder;
   bool aliases;        /* several names of one tensor */
   bool objects;        /* anything but tensors and string metadata */
+  bool unread;         /* tensors that no index reads, in an object; normalize says which are lost */
   bool training_state; /* default --include is all */
   bool side_files;
   bool ggml;       /* tensors and metadata as ggml has them: typed values, its names and order; what presets are for */

@@ -76,8 +76,7 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
   if (left_out->n_unmatched != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
                              (unsigned long long)left_out->n_unmatched, ckpt_plural(left_out->n_unmatched)));
-  const bool keeps_objects = strcmp(output->format->name, "torch") == 0; /* it says what it does not keep */
-  const ckpt_name_list unread = ckpt_unread_list(from, include, keeps_objects);
+  const ckpt_name_list unread = ckpt_unread_list(from, include, output->format->caps.unread);
   if (unread.n != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%zu tensor%s not read (%s)", unread.n,
                              unread.n == 1 ? " that is" : "s that are", unread.text));

@@ -141,18 +141,38 @@ TEST(TorchWrite, EmptyKeysStay) {
   EXPECT_NE(ckpt_object_get(root, "tensor"), nullptr);
 }
 
+// Files that ckpt_convert makes of others, each in the place of the last.
+class Converted : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_.struct_size = sizeof options_;
+    options_.include = "all";
+    options_.force = true;
+  }
+
+  // Null where it fails, which fails the test.
+  IndexPointer Convert(const std::string &input) {
+    const std::string output = folder_ / "out.pt";
+    options_.input = input.c_str();
+    options_.output = output.c_str();
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_convert(&options_, &err), CKPT_OK) << text_of(err);
+    IndexPointer written = open(output, &err, false);
+    EXPECT_NE(written, nullptr) << text_of(err);
+    return written;
+  }
+
+  ckpt_convert_options options_ = {};
+  Folder folder_;
+};
+
 // What has no values that we read is in its object all the same, its storage as bytes; a meta tensor has none.
-TEST(TorchWrite, TensorsThatAreNotReadStay) {
-  Folder folder;
-  const std::string input = kData + "refused.pt", output = folder / "out.pt";
+TEST_F(Converted, TensorsThatAreNotReadStay) {
+  const std::string input = kData + "refused.pt";
   ckpt_error err = {};
-  ckpt_convert_options options = {};
-  options.struct_size = sizeof options;
-  options.input = input.c_str();
-  options.output = output.c_str();
-  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
-  IndexPointer first = open(input, &err, false), second = open(output, &err, false);
-  ASSERT_NE(second, nullptr) << text_of(err);
+  IndexPointer first = open(input, &err, false), second = Convert(input);
+  ASSERT_NE(first, nullptr) << text_of(err);
+  ASSERT_NE(second, nullptr);
   expect_same(first.get(), second.get(), "");
   const ckpt_object *before = ckpt_object_get(first->objects, "torch"),
                     *after = ckpt_object_get(second->objects, "torch");
@@ -165,18 +185,12 @@ TEST(TorchWrite, TensorsThatAreNotReadStay) {
 }
 
 // A flattened optimizer of a DCP folder, under torch's own keys; its groups are known again.
-TEST(TorchWrite, FlattenedOptimizersStayFlattened) {
-  Folder folder;
-  const std::string input = kData + "../dcp/objects", output = folder / "out.pt";
+TEST_F(Converted, FlattenedOptimizersStayFlattened) {
+  const std::string input = kData + "../dcp/objects";
   ckpt_error err = {};
-  ckpt_convert_options options = {};
-  options.struct_size = sizeof options;
-  options.input = input.c_str();
-  options.output = output.c_str();
-  options.include = "all";
-  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
-  IndexPointer first = open(input, &err, false), second = open(output, &err, false);
-  ASSERT_NE(second, nullptr) << text_of(err);
+  IndexPointer first = open(input, &err, false), second = Convert(input);
+  ASSERT_NE(first, nullptr) << text_of(err);
+  ASSERT_NE(second, nullptr);
   expect_same(first.get(), second.get(), "");
   for (const char *key : {"optimizer.param_groups", "torch"}) {
     const ckpt_object *before = ckpt_object_get(first->objects, key), *after = ckpt_object_get(second->objects, key);
@@ -187,39 +201,29 @@ TEST(TorchWrite, FlattenedOptimizersStayFlattened) {
     ASSERT_NE(after, nullptr) << key;
     EXPECT_TRUE(ckpt_object_equal(before, after)) << key;
   }
-  options.include = "model"; /* its groups go with the states */
-  options.force = true;
-  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
-  second = open(output, &err, false);
-  ASSERT_NE(second, nullptr) << text_of(err);
+  options_.include = "model";  // its groups go with the states
+  second = Convert(input);
+  ASSERT_NE(second, nullptr);
   EXPECT_EQ(ckpt_object_get(ckpt_object_get(second->objects, "torch"), "optimizer"), nullptr);
 }
 
 // By their calls, with numbers where they were numbers; a cast of the parts leaves the parts.
-TEST(TorchWrite, QuantizedTensorsStayQuantized) {
-  Folder folder;
-  const std::string input = kData + "quantized.pt", output = folder / "out.pt";
+TEST_F(Converted, QuantizedTensorsStayQuantized) {
+  const std::string input = kData + "quantized.pt";
   ckpt_error err = {};
-  ckpt_convert_options options = {};
-  options.struct_size = sizeof options;
-  options.input = input.c_str();
-  options.output = output.c_str();
-  options.include = "all";
-  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
-  IndexPointer first = open(input, &err, false), second = open(output, &err, false);
-  ASSERT_NE(second, nullptr) << text_of(err);
+  IndexPointer first = open(input, &err, false), second = Convert(input);
+  ASSERT_NE(first, nullptr) << text_of(err);
+  ASSERT_NE(second, nullptr);
   expect_same(first.get(), second.get(), "");
   EXPECT_EQ(second->n_composites, 3u);
   EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(first->objects, "torch"), ckpt_object_get(second->objects, "torch")));
   EXPECT_EQ(ckpt_index_find(second.get(), "p.scales")->extents[0].file, CKPT_FILE_LITERAL);
 
   const ckpt_cast_rule cast_all = {nullptr, CKPT_BF16}; /* of scales too */
-  options.casts = &cast_all;
-  options.n_casts = 1;
-  options.force = true;
-  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
-  IndexPointer cast = open(output, &err, false);
-  ASSERT_NE(cast, nullptr) << text_of(err);
+  options_.casts = &cast_all;
+  options_.n_casts = 1;
+  IndexPointer cast = Convert(input);
+  ASSERT_NE(cast, nullptr);
   EXPECT_EQ(cast->n_composites, 0u);
   EXPECT_EQ(cast->n_tensors, first->n_tensors);
 }
@@ -265,29 +269,19 @@ TEST(TorchWrite, TrainingStateOfOtherFormats) {
   EXPECT_EQ(index->step, 7);
 }
 
-class Renamed : public testing::Test {
+class Renamed : public Converted {
  protected:
   // The object of a file of ours whose tensors got other names, printed.
   std::string Object(const std::string &input, const std::vector<const char *> &rename,
                      const std::vector<const char *> &exclude = {nullptr}) {
-    ckpt_convert_options options = {};
-    options.struct_size = sizeof options;
-    options.input = input.c_str();
-    const std::string output = folder_ / "renamed.pt";
-    options.output = output.c_str();
-    options.rename = rename.data();
-    options.exclude = exclude.data();
-    options.include = "all";
-    options.force = true;
-    ckpt_error err = {};
-    EXPECT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
-    index_ = open(output, &err, false);
+    options_.rename = rename.data();
+    options_.exclude = exclude.data();
+    index_ = Convert(input);
     const ckpt_object *object = ckpt_object_get(index_->objects, "torch");
     return object == nullptr ? "" : ckpt_object_print(object, 1 << 16, &index_->arena);
   }
   bool Has(const char *name) { return ckpt_index_find(index_.get(), name) != nullptr; }
   IndexPointer index_{nullptr, ckpt_index_free};
-  Folder folder_;
 };
 
 std::string replaced(std::string text, const std::string &what, const std::string &with) {

@@ -314,20 +314,22 @@ class RanksVerbs : public RanksFolder {
   using Change = std::function<void(uint32_t rank, ckpt_convert_options *, ckpt_run_options *)>;
   Result verb(const Change &change) {
     Result results[3];
-    Ranks(3).run([&](const ckpt_group *group) {
-      ckpt_error err = {};
-      ckpt_digest digest;
-      ckpt_run_options run = options_of(group, 1);
-      ckpt_convert_options options = {};
-      options.struct_size = sizeof options;
-      options.input = input_.c_str();
-      options.output = output_.c_str();
-      options.run = &run;
-      options.digest = &digest;
-      change(group->rank, &options, &run);
-      results[group->rank] = result_of(ckpt_convert(&options, &err), digest, err);
-    });
+    Ranks(3).run([&](const ckpt_group *group) { results[group->rank] = convert_as(group, change); });
     return same(results);
+  }
+
+  Result convert_as(const ckpt_group *group, const Change &change) {
+    ckpt_error err = {};
+    ckpt_digest digest;
+    ckpt_run_options run = options_of(group, 1);
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = input_.c_str();
+    options.output = output_.c_str();
+    options.run = &run;
+    options.digest = &digest;
+    change(group->rank, &options, &run);
+    return result_of(ckpt_convert(&options, &err), digest, err);
   }
 
   static Result result_of(ckpt_status status, const ckpt_digest &digest, const ckpt_error &err) {
@@ -418,17 +420,8 @@ TEST_F(RanksVerbs, ConvertIsCancelledOnAllRanksOrNone) {
       const uint32_t canceled_rank = static_cast<uint32_t>(at) % 3;
       Counted counted = {group, 0, group->rank == canceled_rank ? at : 0, 0};
       const ckpt_group own = {&counted, group->rank, group->size, count_gather};
-      ckpt_error err = {};
-      ckpt_digest digest;
-      ckpt_run_options run = options_of(&own, 1);
-      run.cancel = &counted.cancel;
-      ckpt_convert_options options = {};
-      options.struct_size = sizeof options;
-      options.input = input_.c_str();
-      options.output = output_.c_str();
-      options.run = &run;
-      options.digest = &digest;
-      results[group->rank] = result_of(ckpt_convert(&options, &err), digest, err);
+      results[group->rank] = convert_as(
+          &own, [&](uint32_t, ckpt_convert_options *, ckpt_run_options *run) { run->cancel = &counted.cancel; });
       if (group->rank == canceled_rank && counted.n > n_gathers) n_gathers = counted.n;
     });
     const Result result = same(results);
