@@ -298,7 +298,7 @@ static ckpt_status check_layout(adder *a, const ckpt_extent *extent, const ckpt_
 static ckpt_status find_strides_behind(adder *a, const ckpt_extent *extent, const described *tensor,
                                        const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
   ckpt_torch_layout layout;
-  uint64_t volume, reach = 1, far;
+  uint64_t volume = 0, reach = 1, far;
   CKPT_TRY(ckpt_dcp_slice_check(
       a->index->source, &(ckpt_dcp_slice){.file = extent->file, .offset = extent->offset, .n_bytes = extent->n_stored},
       err));

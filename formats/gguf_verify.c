@@ -5,6 +5,7 @@
 
 #include "formats/gguf.h"
 #include "libckpt/error.h"
+#include "libckpt/run.h"
 #include "libckpt/text.h"
 
 typedef unsigned long long ull;
@@ -36,9 +37,7 @@ static int by_place(const void *a, const void *b) {
 
 static ckpt_status advance(checking *c, uint64_t n, ckpt_error *err) {
   c->n_read += n;
-  if (c->run->progress != NULL) c->run->progress(c->run->progress_arg, c->n_read, c->n_total);
-  const bool is_cancelled = c->run->cancel != NULL && *c->run->cancel != 0;
-  return is_cancelled ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled") : CKPT_OK;
+  return ckpt_tell_progress(c->run, c->n_read, c->n_total, err);
 }
 
 static bool is_zero(const uint8_t *bytes, size_t n) { return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0; }

@@ -211,7 +211,7 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
   }
   const char *only = only_file(p, CKPT_HF_INDEX_SUFFIX);
   if (only != NULL) return ckpt_hf_read_shards(index, only, err);
-  bool is_found;
+  bool is_found = false;
   CKPT_TRY(read_numbered(index, p, &is_found, err));
   if (is_found) return CKPT_OK;
   only = only_file(p, SUFFIX);

@@ -15,6 +15,7 @@
 #include "libckpt/little.h"
 #include "libckpt/place.h"
 #include "libckpt/recipe/verify.h"
+#include "libckpt/run.h"
 #include "libckpt/source.h"
 
 enum { WINDOW_BYTES = 1 << 20, N_SHA1 = 20, N_HEX = 2 * N_SHA1 };
@@ -74,8 +75,7 @@ static ckpt_status sum_file(checking *c, uint32_t file, char hex[N_HEX + 1], ckp
     CKPT_TRY(ckpt_hasher_add(c->hasher, c->window, n, err));
     at += n;
     c->n_read += n;
-    if (c->run->progress != NULL) c->run->progress(c->run->progress_arg, c->n_read, c->n_total);
-    if (c->run->cancel != NULL && *c->run->cancel != 0) return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled");
+    CKPT_TRY(ckpt_tell_progress(c->run, c->n_read, c->n_total, err));
   }
   CKPT_TRY(ckpt_hasher_end_sha1(c->hasher, digest, err));
   for (size_t i = 0; i < N_HEX; i++) hex[i] = digits[digest[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
@@ -169,7 +169,7 @@ static ckpt_status check_places(checking *c, ckpt_mover *mover, const ckpt_tenso
       if (*what != NULL) return CKPT_OK;
       memcpy(p->last, index, n_bytes);
     }
-    if (c->run->cancel != NULL && *c->run->cancel != 0) return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled");
+    CKPT_TRY(ckpt_check_cancel(c->run, "cancelled", err));
   }
   return CKPT_OK;
 }

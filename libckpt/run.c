@@ -64,11 +64,8 @@ typedef struct claim {
   bool is_exclusive;
 } claim;
 
-/* Whoever sees the flag ends the run with it: the caller may clear it again. */
 static ckpt_status check_cancel(const run *r, ckpt_error *err) {
-  const volatile int *cancel = r->options != NULL ? r->options->cancel : NULL;
-  bool is_set = cancel != NULL && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0;
-  return is_set ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written") : CKPT_OK;
+  return ckpt_check_cancel(r->options, "cancelled; nothing was written", err);
 }
 
 static void fail(run *r, ckpt_status status, const ckpt_error *error) {

@@ -546,8 +546,7 @@ static ckpt_status finish_phase(ckpt_plan *plan, const ckpt_convert_request *req
   ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
   CKPT_TRY(digest_outputs(plan, err));
   if (receipt != NULL) CKPT_TRY(ckpt_receipt_write(plan, request, receipt, err));
-  if (run == NULL || run->cancel == NULL || *run->cancel == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled; nothing was written");
+  return ckpt_check_cancel(run, "cancelled; nothing was written", err);
 }
 
 ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,

@@ -11,6 +11,7 @@
 
 #include "libckpt/digest.h"
 #include "libckpt/error.h"
+#include "libckpt/run.h"
 #include "libckpt/text.h"
 
 enum { WINDOW_BYTES = 1 << 20, MAX_THREADS = 64 };
@@ -30,11 +31,10 @@ typedef struct summing {
 
 /* Counts what was read; false when the work is to stop. */
 static bool advance(summing *s, size_t n_bytes) {
-  bool is_cancelled = s->run != NULL && s->run->cancel != NULL && *s->run->cancel != 0;
   pthread_mutex_lock(&s->mutex);
   s->n_done += n_bytes;
-  if (s->run != NULL && s->run->progress != NULL) s->run->progress(s->run->progress_arg, s->n_done, s->n_total);
-  if (is_cancelled && s->status == CKPT_OK) s->status = ckpt_fail(&s->error, CKPT_ECANCELED, NULL, NULL, "cancelled");
+  const ckpt_status status = ckpt_tell_progress(s->run, s->n_done, s->n_total, &s->error);
+  if (s->status == CKPT_OK) s->status = status;
   bool goes_on = s->status == CKPT_OK;
   pthread_mutex_unlock(&s->mutex);
   return goes_on;

@@ -14,6 +14,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 #include "libckpt/recipe/scan_look.h"
+#include "libckpt/run.h"
 #include "libckpt/text.h"
 
 enum { MAX_DEPTH = 32, MAX_FILES = 1 << 20 };
@@ -33,8 +34,7 @@ ckpt_status ckpt_scan_problem(const ckpt_scanner *s, const ckpt_place *place, ck
 
 ckpt_status ckpt_scan_work(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, bool *may_go_on,
                            ckpt_error *err) {
-  if (s->run != NULL && s->run->cancel != NULL && *s->run->cancel != 0)
-    return ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled");
+  CKPT_TRY(ckpt_check_cancel(s->run, "cancelled", err));
   if (!ckpt_add_u64(s->n_work, n_bytes, &s->n_work)) s->n_work = UINT64_MAX;
   *may_go_on = s->n_work <= s->max_work;
   if (*may_go_on || s->is_stopped) return CKPT_OK;
@@ -156,11 +156,8 @@ static ckpt_status look_at_files(walk *w, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   uint64_t n_done = 0;
   for (uint32_t i = 0; i < w->n && status == CKPT_OK; i++) {
-    if (run != NULL && run->progress != NULL) run->progress(run->progress_arg, n_done, w->n_bytes);
-    if (run != NULL && run->cancel != NULL && *run->cancel != 0)
-      status = ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled");
-    else
-      status = look_at_file(w, source, w->files[i].name, err);
+    status = ckpt_tell_progress(run, n_done, w->n_bytes, err);
+    if (status == CKPT_OK) status = look_at_file(w, source, w->files[i].name, err);
     n_done += w->files[i].n_bytes;
   }
   ckpt_source_free(source);

@@ -13,6 +13,7 @@
 #include "libckpt/grow.h"
 #include "libckpt/recipe/unpacked.h"
 #include "libckpt/recipe/verify.h"
+#include "libckpt/run.h"
 
 enum { WINDOW_BYTES = 1 << 20 };
 
@@ -122,9 +123,7 @@ static int by_place(const void *a, const void *b) {
 
 static ckpt_status advance(checking *c, uint64_t n, ckpt_error *err) {
   c->n_read += n;
-  if (c->run->progress != NULL) c->run->progress(c->run->progress_arg, c->n_read, c->n_total);
-  bool is_cancelled = c->run->cancel != NULL && *c->run->cancel != 0;
-  return is_cancelled ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "cancelled") : CKPT_OK;
+  return ckpt_tell_progress(c->run, c->n_read, c->n_total, err);
 }
 
 /* The CRC-32 of a record's content. EFORMAT for deflated bytes that are broken. */
