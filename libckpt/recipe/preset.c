@@ -116,13 +116,11 @@ uint32_t ckpt_preset_rank(const ckpt_tensor *tensor) {
   return rank;
 }
 
-static bool is_quantizable(const ckpt_preset_request *request, const ckpt_preset_model *model,
-                           const ckpt_tensor *tensor) {
+static bool is_quantizable(const ckpt_preset_model *model, const ckpt_tensor *tensor) {
   const char *name = tensor->name;
   const size_t n_name = strlen(name);
   if (ckpt_preset_rank(tensor) < 2) return false;
   if (n_name < 6 || strcmp(name + n_name - 6, "weight") != 0) return false;
-  if (request->leave_output && strcmp(name, "output.weight") == 0) return false;
   if (strcmp(name, "position_embd.weight") == 0 || strcmp(name, "token_types.weight") == 0) return false;
   if (strcmp(model->architecture, "glm5-next") == 0 &&
       has_part(name, kept_parts_glm5, sizeof kept_parts_glm5 / sizeof *kept_parts_glm5))
@@ -345,15 +343,19 @@ static bool is_delicate_glm5(const ckpt_preset_model *model, const char *name) {
           strstr(name, "nextn.eh_proj") != NULL);
 }
 
-static ckpt_status by_mixture(ckpt_dtype *dtype, const ckpt_preset_request *request, const ckpt_preset_model *model,
-                              const ckpt_tensor *tensor, tally *t, ckpt_error *err) {
+static ckpt_status by_mixture(ckpt_preset_choice *choice, const ckpt_preset_request *request,
+                              const ckpt_preset_model *model, const ckpt_tensor *tensor, tally *t, ckpt_error *err) {
   const ckpt_preset *preset = request->preset;
+  ckpt_dtype *dtype = &choice->wanted;
   kind k = kind_of(tensor->name);
   *dtype = CKPT_Q8_0;
   if (is_delicate_glm5(model, tensor->name)) return CKPT_OK;
   if (k == EMBEDDING && t->is_tied) k = OUTPUT;
-  *dtype = k == OUTPUT ? request->output_type : k == EMBEDDING ? request->embedding_type : CKPT_DTYPE_NONE;
-  if (*dtype != CKPT_DTYPE_NONE) return CKPT_OK;
+  if (k == OUTPUT && request->output_type != CKPT_DTYPE_NONE) { /* of an embedding that stands for the output */
+    *dtype = request->output_type;
+    choice->decided_by = "output_type";
+    return CKPT_OK;
+  }
   if (k != OUTPUT && preset->id == CKPT_PRESET_MXFP4_MOE) {
     *dtype = mxfp4_moe(model, tensor, k);
     return CKPT_OK;
@@ -429,32 +431,52 @@ static bool needs_imatrix(const ckpt_preset *preset, kind k, ckpt_dtype dtype) {
   }
 }
 
-static ckpt_status choose(ckpt_preset_choice *choice, const ckpt_preset_request *request,
-                          const ckpt_preset_model *model, const ckpt_tensor *tensor, tally *t, ckpt_error *err) {
-  const ckpt_preset *preset = request->preset;
+/* The type that is wanted, and what decided so. */
+static ckpt_status want(ckpt_preset_choice *choice, const ckpt_preset_request *request, const ckpt_preset_model *model,
+                        const ckpt_tensor *tensor, tally *t, ckpt_error *err) {
   const kind k = kind_of(tensor->name);
   const ckpt_preset_override *override;
   const ckpt_dtype stored = (ckpt_dtype)tensor->dtype;
-  *choice = (ckpt_preset_choice){.dtype = stored, .wanted = stored, .is_kept = true};
-  if (!is_quantizable(request, model, tensor)) return CKPT_OK;
+  const bool is_left = request->leave_output && strcmp(tensor->name, "output.weight") == 0;
+  *choice = (ckpt_preset_choice){.wanted = stored, .is_kept = true, .decided_by = is_left ? "leave_output" : "kept"};
+  if (is_left || !is_quantizable(model, tensor)) return CKPT_OK;
   choice->is_kept = false;
   CKPT_TRY(find_override(&override, request, tensor->name, err));
   /* one table for every layer is large: a pattern may name it apart from the embedding */
   const bool is_named = override != NULL && strcmp(tensor->name, "per_layer_token_embd.weight") == 0;
-  const bool is_block = ckpt_dtype_get(preset->base)->block_elements > 1;
-  ckpt_dtype dtype = k == EMBEDDING && !is_named ? request->embedding_type
-                     : k == OUTPUT               ? request->output_type
-                                                 : CKPT_DTYPE_NONE;
-  if (dtype == CKPT_DTYPE_NONE && override != NULL)
-    dtype = override->dtype;
-  else if (dtype == CKPT_DTYPE_NONE && (request->pure || !is_block))
-    dtype = preset->base;
-  else if (dtype == CKPT_DTYPE_NONE)
-    CKPT_TRY(by_mixture(&dtype, request, model, tensor, t, err));
-  choice->wanted = dtype;
-  CKPT_TRY(fall_back(&dtype, tensor, err));
-  choice->dtype = dtype;
-  choice->needs_imatrix = needs_imatrix(preset, k, dtype);
+  const bool is_block = ckpt_dtype_get(request->preset->base)->block_elements > 1;
+  const ckpt_dtype own = k == EMBEDDING && !is_named ? request->embedding_type
+                         : k == OUTPUT               ? request->output_type
+                                                     : CKPT_DTYPE_NONE;
+  choice->decided_by = "preset";
+  choice->wanted = request->preset->base;
+  if (own != CKPT_DTYPE_NONE) {
+    choice->wanted = own;
+    choice->decided_by = k == OUTPUT ? "output_type" : "embedding_type";
+  } else if (override != NULL) {
+    choice->wanted = override->dtype;
+    choice->decided_by = "tensor_types";
+  } else if (request->pure) {
+    choice->decided_by = "pure";
+  } else if (is_block) {
+    return by_mixture(choice, request, model, tensor, t, err);
+  }
+  return CKPT_OK;
+}
+
+/* own counts as if there were no options but the preset. */
+static ckpt_status choose(ckpt_preset_choice *choice, const ckpt_preset_request *request,
+                          const ckpt_preset_model *model, const ckpt_tensor *tensor, tally *t, tally *own,
+                          ckpt_error *err) {
+  const ckpt_preset_request plain = {.preset = request->preset, .has_imatrix = request->has_imatrix};
+  ckpt_preset_choice alone;
+  CKPT_TRY(want(choice, request, model, tensor, t, err));
+  const bool is_known = want(&alone, &plain, model, tensor, own, NULL) == CKPT_OK;
+  choice->instead_of = is_known && alone.wanted != choice->wanted ? alone.wanted : CKPT_DTYPE_NONE;
+  choice->dtype = choice->wanted;
+  if (choice->is_kept) return CKPT_OK;
+  CKPT_TRY(fall_back(&choice->dtype, tensor, err));
+  choice->needs_imatrix = needs_imatrix(request->preset, kind_of(tensor->name), choice->dtype);
   return CKPT_OK;
 }
 
@@ -469,7 +491,8 @@ ckpt_status ckpt_preset_choose(const ckpt_preset_request *request, const ckpt_pr
     t.n_attn_v += k == ATTN_V;
     t.is_tied = t.is_tied && k != OUTPUT;
   }
+  tally own = t;
   for (uint32_t i = 0; i < n; i++)
-    CKPT_TRY(choose(&choices[numbers[i]], request, model, &tensors[numbers[i]], &t, err));
+    CKPT_TRY(choose(&choices[numbers[i]], request, model, &tensors[numbers[i]], &t, &own, err));
   return CKPT_OK;
 }

@@ -62,9 +62,12 @@ typedef struct ckpt_preset_request {
 /* One tensor's type. */
 typedef struct ckpt_preset_choice {
   ckpt_dtype dtype;
-  ckpt_dtype wanted;  /* what the rules gave before the row's length was looked at; = dtype: no fallback */
-  bool is_kept;       /* as stored: dtype is the tensor's */
-  bool needs_imatrix; /* without importance the result would be garbage */
+  ckpt_dtype wanted;      /* what the rules gave before the row's length was looked at; = dtype: no fallback */
+  bool is_kept;           /* as stored: dtype is the tensor's */
+  bool needs_imatrix;     /* without importance the result would be garbage */
+  const char *decided_by; /* "preset", "kept" by its rules, or the option that came before them, as receipts call it:
+                             "leave_output", "output_type", "embedding_type", "tensor_types", "pure" */
+  ckpt_dtype instead_of;  /* what the preset alone would want, where an option did; else NONE */
 } ckpt_preset_choice;
 
 /* Decides about tensors, n numbers of them in llama.cpp's order, which must be all of the model's: rules count.

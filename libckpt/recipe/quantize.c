@@ -343,6 +343,18 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   return CKPT_OK;
 }
 
+static const char *type_name(ckpt_dtype dtype) { return dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(dtype); }
+
+ckpt_quantize_told ckpt_quantize_tell(const ckpt_quantize_decisions *decisions, const ckpt_index *from, size_t i) {
+  const ckpt_preset_choice *choice = &decisions->choices[i];
+  const bool is_made = ckpt_dtype_is_block(choice->dtype) && choice->dtype != (ckpt_dtype)from->tensors[i].dtype;
+  return (ckpt_quantize_told){.decided_by = choice->decided_by,
+                              .instead_of = type_name(choice->instead_of),
+                              .wanted = choice->wanted == choice->dtype ? NULL : ckpt_dtype_name(choice->wanted),
+                              .is_quantized = is_made,
+                              .has_importance = is_made && decisions->importance[i] != NULL};
+}
+
 ckpt_status ckpt_quantize_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
                                ckpt_error *err) {
   const uint32_t rank = ckpt_preset_rank(tensor);

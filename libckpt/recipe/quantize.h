@@ -38,6 +38,16 @@ typedef struct ckpt_quantize_decisions {
   uint32_t n_unweighted;
 } ckpt_quantize_decisions;
 
+/* What receipts say of a tensor's decision: its type was decided by this, instead of that, wanted before a fallback. */
+typedef struct ckpt_quantize_told {
+  const char *decided_by;            /* ckpt_preset_choice */
+  const char *instead_of, *wanted;   /* types; NULL where there is no other */
+  bool is_quantized, has_importance; /* blocks were made of it; with importance of its own */
+} ckpt_quantize_told;
+
+/* Of the input's tensor number i. */
+ckpt_quantize_told ckpt_quantize_tell(const ckpt_quantize_decisions *decisions, const ckpt_index *from, size_t i);
+
 /* Whether an index is a GGUF model that says its architecture, which quantizing goes by. */
 bool ckpt_quantize_knows(const ckpt_index *from);
 

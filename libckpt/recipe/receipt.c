@@ -9,9 +9,12 @@
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
- *                "tensors":[{"name","source","from","to","n_bytes","n_underflow","digest"}]}]}
+ *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
+ *                            "n_underflow","digest"}]}]}
  *
- * world, stage, zstd_level and type are there where they were asked for, n_underflow where a cast made values zero.
+ * world, stage, zstd_level and type are there where they were asked for, n_underflow where a cast made values zero;
+ * decided_by of tensors of an output with a type, instead_of and wanted where that was another one, imatrix (a bool)
+ * where blocks were made.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -231,13 +234,23 @@ static void print_options(ckpt_out *out, const ckpt_convert_request *request, co
   ckpt_out_text(out, "},\n");
 }
 
+/* Why it has its type. */
+static void print_decision(ckpt_out *out, const ckpt_quantize_told *told) {
+  print_text(out, ",\"decided_by\":", told->decided_by);
+  if (told->instead_of != NULL) print_text(out, ",\"instead_of\":", told->instead_of);
+  if (told->wanted != NULL) print_text(out, ",\"wanted\":", told->wanted);
+  if (told->is_quantized) ckpt_out_printf(out, ",\"imatrix\":%s", told->has_importance ? "true" : "false");
+}
+
 const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   while (expr->n_args != 0) expr = expr->args[0];
   return expr->tensor;
 }
 
-static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, const ckpt_convert_target *target,
+static void print_output(ckpt_out *out, const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t number,
                          const ckpt_side_sums *side) {
+  const ckpt_convert_target *target = &request->targets[number];
+  const ckpt_index *from = request->from;
   const ckpt_output *output = &plan->outputs[number];
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
@@ -260,6 +273,10 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, uint32_t number, 
     print_text(out, ",\"source\":", source == NULL ? NULL : source->name);
     print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));
     print_text(out, ",\"to\":", ckpt_dtype_name((ckpt_dtype)row->tensor->dtype));
+    if (target->preset != NULL) {
+      const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, from, (size_t)(source - from->tensors));
+      print_decision(out, &told);
+    }
     ckpt_out_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);
     if (row->stats.n_underflow != 0) ckpt_out_printf(out, ",\"n_underflow\":%llu", (ull)row->stats.n_underflow);
     print_digest(out, &row->digest);
@@ -295,7 +312,7 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     ckpt_side_sums side = {0};
     status = ckpt_side_sums_written(&side, &plan->outputs[i].layout, err);
-    if (status == CKPT_OK) print_output(&out, plan, i, &request->targets[i], &side);
+    if (status == CKPT_OK) print_output(&out, plan, request, i, &side);
     ckpt_side_sums_free(&side);
   }
   ckpt_out_text(&out, "]}\n");

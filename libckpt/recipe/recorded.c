@@ -376,6 +376,12 @@ static ckpt_status read_dtype(recorded *r, ckpt_json *json, void *into, ckpt_err
   return read_short(json, into, sizeof((ckpt_recorded_tensor *)0)->to, err);
 }
 
+static ckpt_status read_imatrix_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  ckpt_recorded_tensor *tensor = into;
+  tensor->has_imatrix = true;
+  return read_flag(r, json, &tensor->imatrix, err);
+}
+
 /* What is read of the lists of one output. */
 typedef struct listing {
   uint32_t output;
@@ -393,9 +399,16 @@ static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_e
     ckpt_recorded_tensor tensor = {0};
     CKPT_TRY(next_object(r, json, "tensors", &is_end, err));
     if (is_end) return CKPT_OK;
-    const field fields[] = {{"name", read_name, tensor.name},        {"source", read_name, tensor.source},
-                            {"from", read_dtype, tensor.from},       {"to", read_dtype, tensor.to},
-                            {"n_bytes", read_size, &tensor.n_bytes}, {"?n_underflow", read_size, &tensor.n_underflow},
+    const field fields[] = {{"name", read_name, tensor.name},
+                            {"source", read_name, tensor.source},
+                            {"from", read_dtype, tensor.from},
+                            {"to", read_dtype, tensor.to},
+                            {"?decided_by", read_dtype, tensor.decided_by},
+                            {"?instead_of", read_dtype, tensor.instead_of},
+                            {"?wanted", read_dtype, tensor.wanted},
+                            {"?imatrix", read_imatrix_flag, &tensor},
+                            {"n_bytes", read_size, &tensor.n_bytes},
+                            {"?n_underflow", read_size, &tensor.n_underflow},
                             {"digest", read_digest, &tensor.digest}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
     if (tensor.name[0] == '\0') return ckpt_json_fail(json, err, "a tensor without a name");

@@ -37,6 +37,8 @@ typedef struct ckpt_recorded {
 typedef struct ckpt_recorded_tensor {
   char name[CKPT_JSON_FILE_MAX_TEXT + 1], source[CKPT_JSON_FILE_MAX_TEXT + 1]; /* empty: none */
   char from[32], to[32];
+  char decided_by[32], instead_of[32], wanted[32]; /* of a quantized output; empty where it does not say */
+  bool has_imatrix, imatrix;                       /* whether it says */
   uint64_t n_bytes, n_underflow;
   ckpt_recorded_output digest;
 } ckpt_recorded_tensor;

@@ -187,6 +187,7 @@ typedef struct present {
   ckpt_digest digest;
   const ckpt_tensor *source, *made; /* of a replay: what of the input it is made from, what it becomes; else NULL */
   uint64_t n_underflow;
+  ckpt_quantize_told told; /* of a replay's quantized output, else zero */
 } present;
 
 static int compare_names(const void *a, const void *b) {
@@ -207,6 +208,32 @@ typedef struct comparison {
 
 static const char *or_nothing(const char *name) { return name[0] == '\0' ? "nothing" : name; }
 
+static const char *or_empty(const char *text) { return text == NULL ? "" : text; }
+
+/* Why it has its type: "tensor_types instead of Q6_K, wanted Q4_K, with importance". */
+static void compare_told(const comparison *c, const ckpt_recorded_tensor *then, const ckpt_quantize_told *now) {
+  const struct {
+    const char *decided_by, *instead_of, *wanted, *importance;
+  } told[2] = {{then->decided_by, then->instead_of, then->wanted,
+                !then->has_imatrix ? ""
+                : then->imatrix    ? ", with importance"
+                                   : ", without importance"},
+               {or_empty(now->decided_by), or_empty(now->instead_of), or_empty(now->wanted),
+                !now->is_quantized    ? ""
+                : now->has_importance ? ", with importance"
+                                      : ", without importance"}};
+  if (strcmp(told[0].decided_by, told[1].decided_by) == 0 && strcmp(told[0].instead_of, told[1].instead_of) == 0 &&
+      strcmp(told[0].wanted, told[1].wanted) == 0 && strcmp(told[0].importance, told[1].importance) == 0)
+    return;
+  char texts[2][160];
+  for (size_t i = 0; i < 2; i++)
+    snprintf(texts[i], sizeof texts[i], "%s%s%s%s%s%s", or_nothing(told[i].decided_by),
+             told[i].instead_of[0] == '\0' ? "" : " instead of ", told[i].instead_of,
+             told[i].wanted[0] == '\0' ? "" : ", wanted ", told[i].wanted, told[i].importance);
+  say(c->to, c->file, then->name, "the receipt says that its type was decided by %s, the replay decides by %s",
+      texts[0], texts[1]);
+}
+
 /* What was decided then against what the replay does. */
 static void compare_decision(const comparison *c, const ckpt_recorded_tensor *then, const present *now) {
   const char *source = now->source == NULL ? "" : now->source->name;
@@ -221,6 +248,8 @@ static void compare_decision(const comparison *c, const ckpt_recorded_tensor *th
         "the receipt says %" PRIu64 " byte%s and %" PRIu64 " value%s lost to zero, the replay %" PRIu64 " and %" PRIu64,
         then->n_bytes, ckpt_plural(then->n_bytes), then->n_underflow, ckpt_plural(then->n_underflow),
         now->made->n_bytes, now->n_underflow);
+  else
+    compare_told(c, then, &now->told);
 }
 
 static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
@@ -370,7 +399,10 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
     for (uint32_t i = 0; i < described->n_tensors; i++) {
       const ckpt_tensor *made = &described->tensors[i];
       const ckpt_row *row = &plan->rows[made->origin];
-      entries[i] = (present){made->name, row->digest, ckpt_receipt_source(row->expr), made, row->stats.n_underflow};
+      const ckpt_tensor *source = ckpt_receipt_source(row->expr);
+      entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}};
+      if (r->targets[k].preset != NULL)
+        entries[i].told = ckpt_quantize_tell(plan->outputs[k].quantized, r->from, (size_t)(source - r->from->tensors));
     }
     qsort(entries, described->n_tensors, sizeof *entries, compare_names);
     const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};

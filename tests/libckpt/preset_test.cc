@@ -180,6 +180,45 @@ TEST_F(PresetOverrides, PureAndLeaveOutput) {
   EXPECT_TRUE(choices[1].is_kept);
 }
 
+// What decided is named, and what the preset alone would have wanted: options that count no tensor change no place.
+TEST_F(PresetOverrides, WhatDecidedIsSaid) {
+  ckpt_preset_request request = Request("Q4_K_M");
+  auto choices = model_.Choose(request);
+  EXPECT_STREQ(choices[2].decided_by, "preset");
+  EXPECT_STREQ(choices[3].decided_by, "kept");
+  EXPECT_EQ(choices[1].instead_of, CKPT_DTYPE_NONE);
+  request.output_type = CKPT_Q8_0, request.embedding_type = CKPT_Q4_K;
+  Override(&request, "re:ffn_down", CKPT_Q4_0);
+  choices = model_.Choose(request);
+  EXPECT_STREQ(choices[0].decided_by, "embedding_type");
+  EXPECT_EQ(choices[0].instead_of, CKPT_DTYPE_NONE);  // as the preset has it
+  EXPECT_STREQ(choices[1].decided_by, "output_type");
+  EXPECT_EQ(choices[1].instead_of, CKPT_Q6_K);
+  EXPECT_STREQ(choices[4].decided_by, "tensor_types");
+  EXPECT_EQ(choices[4].instead_of, CKPT_Q4_K);
+  EXPECT_EQ(choices[4].wanted, CKPT_Q4_0);
+  request = Request("Q4_K_M");
+  request.leave_output = true, request.pure = true;
+  for (int layer = 1; layer < 8; layer++)
+    model_.named.push_back({"blk." + std::to_string(layer) + ".ffn_down.weight", CKPT_F16, {8, 256}});
+  model_.model.n_layers = 8;
+  choices = model_.Choose(request);
+  EXPECT_STREQ(choices[1].decided_by, "leave_output");
+  EXPECT_EQ(choices[1].instead_of, CKPT_Q6_K);
+  EXPECT_EQ(choices[1].dtype, CKPT_F16);
+  for (size_t layer = 0; layer < 8; layer++) {
+    EXPECT_STREQ(choices[4 + layer].decided_by, "pure");
+    EXPECT_EQ(choices[4 + layer].wanted, CKPT_Q4_K);
+    const bool has_more = layer < 1 || layer >= 7 || (layer - 1) % 3 == 2;
+    EXPECT_EQ(choices[4 + layer].instead_of, has_more ? CKPT_Q6_K : CKPT_DTYPE_NONE) << layer;
+  }
+  request = Request("Q4_K_M"), request.output_type = CKPT_Q8_0;
+  model_.named.erase(model_.named.begin() + 1);  // the embedding stands for the output
+  choices = model_.Choose(request);
+  EXPECT_STREQ(choices[0].decided_by, "output_type");
+  EXPECT_EQ(choices[0].instead_of, CKPT_Q6_K);
+}
+
 TEST_F(PresetOverrides, LowBitTypesNeedImportance) {
   const auto choices = model_.Choose(Request("IQ2_XS"));
   EXPECT_TRUE(choices[2].needs_imatrix);

@@ -70,6 +70,7 @@ class Receipt : public testing::Test {
     request.targets = targets.data();
     request.n_targets = static_cast<uint32_t>(targets.size());
     request.options = &options_;
+    request.quantize = quantize_;
     ASSERT_EQ(ckpt_plan_new(&plan, &err), CKPT_OK);
     ASSERT_EQ(ckpt_convert_plan(plan, &request, &err), CKPT_OK) << err.message;
     ASSERT_EQ(ckpt_plan_sink(plan, Path("r.json").c_str(), false, true, &sink, &err), CKPT_OK) << err.message;
@@ -123,6 +124,7 @@ class Receipt : public testing::Test {
   Folder own_;
   fs::path folder_ = own_.path();
   ckpt_convert_options options_ = {};
+  const ckpt_quantize_options *quantize_ = nullptr;
   uint64_t n_more_read_ = 0;
   bool has_side_files_ = false;
 };
@@ -468,6 +470,57 @@ TEST_F(EachField, OfAReshard) {
     EXPECT_TRUE(kTold.count(path) != 0 || path == ".outputs[].zstd_level" || path == ".outputs[].n_bytes" ||
                 path == ".outputs[].zstd_level absent" || path == ".outputs[].world")
         << path << " passes: how long compressed items are is not known to a replay";
+}
+
+// What decided about a tensor's type is run again: an option, a row that fits no blocks, importance that was there.
+TEST_F(EachField, OfAQuantization) {
+  ckpt_index *imatrix = nullptr;
+  const std::string path = CKPT_TESTS_DIR "/data/gguf/imatrix.gguf";
+  const char *types[] = {"ffn_up=q4_0", nullptr};
+  ckpt_quantize_options quantize = {};
+  ckpt_convert_target target = {};
+  ckpt_open_options open = {};
+  open.struct_size = sizeof open, open.stored_names = true;
+  ASSERT_EQ(ckpt_open(&imatrix, path.c_str(), &open, nullptr), CKPT_OK);
+  quantize.tensor_types = types, quantize.output_type = CKPT_Q4_0, quantize.embedding_type = CKPT_DTYPE_NONE;
+  quantize.imatrix = imatrix, quantize.imatrix_path = path.c_str();
+  quantize_ = &quantize;
+  target.preset = ckpt_preset_find("Q8_0");
+  Write(CKPT_TESTS_DIR "/data/gguf/tiny-llama-f16.gguf", {Path("out.gguf")}, nullptr, "quantize", target);
+  ckpt_index_free(imatrix);
+  const std::string text = Read(Path("r.json"));
+  for (const char *said :
+       {R"("decided_by":"output_type","instead_of":"Q8_0","imatrix":false)", R"("decided_by":"kept",)",
+        R"("decided_by":"tensor_types","instead_of":"Q8_0","imatrix":true)"})
+    EXPECT_NE(text.find(said), std::string::npos) << said;
+  std::set<std::string> told = kTold;
+  for (const char *permission : {"allow_requantize", "allow_fallback"})
+    told.insert(std::string(".options.quantize.") + permission);
+  EXPECT_EQ(Passing(Path("out.gguf")), told);
+}
+
+TEST_F(EachField, OfAFallback) {
+  ckpt_quantize_options quantize = {};
+  ckpt_convert_target target = {};
+  quantize.output_type = quantize.embedding_type = CKPT_DTYPE_NONE;
+  quantize.allow_fallback = true;
+  quantize_ = &quantize;
+  target.preset = ckpt_preset_find("Q4_K_M");
+  Write(CKPT_TESTS_DIR "/data/gguf/whole.gguf", {Path("out.gguf")}, nullptr, "quantize", target);
+  EXPECT_NE(Read(Path("r.json")).find(R"("to":"f16","decided_by":"preset","wanted":"Q4_K",)"), std::string::npos);
+  std::set<std::string> told = kTold;
+  told.insert(".options.quantize.allow_requantize");
+  told.insert(".options.quantize.leave_output");  // it has none
+  EXPECT_EQ(Passing(Path("out.gguf")), told);
+}
+
+// A conversion has no such decisions, and a receipt that tells of some is another one.
+TEST_F(Receipt, DecisionsOfAConversionAreFound) {
+  Write(kGpt2, {Path("out.safetensors")});
+  Replace(Path("r.json"), R"("to":"f32",)", R"("to":"f32","decided_by":"preset",)");
+  const Problems problems = Replay(Path("out.safetensors"));
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].find("its type was decided by preset, the replay decides by nothing"), std::string::npos);
 }
 
 // A verb, names and sizes that the request of then cannot have had.
