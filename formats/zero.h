@@ -23,12 +23,21 @@ typedef struct ckpt_zero_file {
   ckpt_arena nodes;
 } ckpt_zero_file;
 
-/* The files of one kind, by data-parallel rank. Paths are below the root of the source, in the index's arena. */
+/* The files of one kind: a grid of model-parallel ranks (tensor-parallel ones of one pipeline stage after the other)
+ * and data-parallel ranks. Paths are below the root of the source, in the index's arena. */
 typedef struct ckpt_zero_files {
-  const char **paths;
-  const char *like; /* the name of one of them; NULL: there are none */
-  uint32_t n;
+  const char **paths; /* of data-parallel rank R of model-parallel rank S at S * n + R */
+  const char *like;   /* the name of one of them; NULL: there are none */
+  uint32_t n, n_shards;
 } ckpt_zero_files;
+
+/* What one model-parallel rank has: a model of its own, of slices, cut among data-parallel ranks as any other. */
+typedef struct ckpt_zero_shard {
+  ckpt_zero_file file; /* the model file; in stage 3 that of the first data-parallel rank */
+  uint32_t first_param, n_params;
+  uint32_t n_shapes;   /* tables in param_shapes */
+  uint32_t first_flat; /* flats of rank R and group G at first_flat + R * n_groups + G */
+} ckpt_zero_shard;
 
 /* A parameter of param_shapes, or a frozen one. */
 typedef struct ckpt_zero_param {
@@ -37,6 +46,7 @@ typedef struct ckpt_zero_param {
   uint64_t n_held;      /* elements of its pieces */
   uint8_t dtype;        /* of a frozen one's pieces */
   uint32_t rank, group; /* group: place in param_shapes; of a frozen one UINT32_MAX */
+  uint32_t shard;
   uint32_t first_piece, n_pieces;
   uint32_t number; /* of its model tensor in the index; UINT32_MAX: none yet */
 } ckpt_zero_param;
@@ -66,16 +76,18 @@ typedef struct ckpt_zero {
   const char *folder;                 /* of the files, below the root; "" for the root itself */
   ckpt_zero_files models, optimizers; /* as the folder lists them */
   ckpt_zero_files rank_models;        /* of a universal checkpoint that has both kinds */
-  uint32_t stage, world, n_groups;    /* groups: flats of each rank */
+  uint32_t stage, world, n_groups;    /* world: data-parallel ranks; groups: flats of each */
   bool is_round_robin;                /* order of param_shapes is that of the ranks, not of the optimizer */
   bool is_universal;                  /* read by zero_universal.c */
   bool is_bf16_optimizer;             /* no stage is said, padding is not stripped */
-  ckpt_zero_param *params;            /* in the order of the file; by_name: their numbers in order of names */
-  uint32_t n_params, param_capacity, n_shapes;
-  uint32_t *by_name;
+  ckpt_zero_shard *shards;
+  uint32_t n_shards;
+  ckpt_zero_param *params; /* shard by shard in the order of the file */
+  uint32_t n_params, param_capacity;
+  uint32_t *by_name;                     /* numbers of params in order of names, then of shards */
   ckpt_zero_slot slots[CKPT_ZERO_SLOTS]; /* the first: masters */
   uint32_t n_slots;
-  ckpt_zero_flat *flats; /* those of rank r and group g at r * n_groups + g; then frozen fragments */
+  ckpt_zero_flat *flats; /* those of shards; then frozen fragments */
   uint32_t n_flats, flat_capacity;
   ckpt_zero_piece *pieces; /* once all are there: in the order of parameters */
   uint32_t n_pieces, piece_capacity;
@@ -86,6 +98,24 @@ typedef struct ckpt_zero {
   const ckpt_object *loss_scaler; /* attributes, or NULL */
   const ckpt_object *step;        /* where the states have it as a number; or NULL */
 } ckpt_zero;
+
+/* ---- zero_files.c: which files there are ---- */
+
+/* Lists the folder's files: models, rank_models, optimizers. ENOTFOUND names a file that is missing. */
+ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err);
+
+/* Whether model files are among a folder's entries; whether any file of ZeRO is; whether one is of a kind that this
+ * version cannot read. */
+bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries);
+bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries);
+bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries);
+
+/* Fails with the name of the file of a rank that is missing, of n_wanted of which n_there are there. */
+ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t shard, uint32_t rank,
+                              uint64_t n_there, uint64_t n_wanted, ckpt_error *err);
+
+/* Takes files of ranks that the save had not out of the lists, which is noted. ENOTFOUND as above. */
+ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero_file.c: files and what lies in them ---- */
 
@@ -119,21 +149,21 @@ int64_t ckpt_zero_number(const ckpt_object *node);
 
 /* ---- zero_model.c: what the model files say ---- */
 
-/* Reads param_shapes and the shapes of frozen parameters. The names have to live as long as the reader. */
-ckpt_status ckpt_zero_read_params(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
+/* Reads param_shapes and the shapes of frozen parameters of all shards, whose files are open and stay so. */
+ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err);
 
-/* The parameter with a name of n bytes; NULL: there is none. */
-ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, const char *name);
+/* A shard's parameter of that name; NULL: there is none. */
+ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name);
 
 /* Refuses a file of another step than the first. */
 ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err);
 
 /* What each rank has of frozen parameters, in stage 3: flats and pieces. Refuses ranks of different steps. */
-ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err);
+ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err);
 
 /* Adds the model's tensors that are stored whole, with their other names, and those of client state; then those that
- * are held in pieces. The file's nodes are the index's afterwards. */
-ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *err);
+ * are held in pieces. The first shard's nodes are the index's afterwards. */
+ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero_whole.c: stage 0 ---- */
 
@@ -162,13 +192,6 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
 /* Reads a folder: that of the tag that the file `latest` says, or (NULL) itself. The index is finished then. */
 ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_universal, const ckpt_open_options *options,
                            ckpt_error *err);
-
-/* Whether model files are among a folder's entries. */
-bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries);
-
-/* Fails with the name of the file of a rank that is missing; n_wanted: how many ranks there were. */
-ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t rank, uint64_t n_wanted,
-                              ckpt_error *err);
 
 /* ---- zero_universal.c ---- */
 

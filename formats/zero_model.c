@@ -29,18 +29,20 @@ static bool is_name(const ckpt_object *key) {
   return key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n;
 }
 
-static ckpt_status add_params(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *shapes, uint32_t group,
+static ckpt_status add_params(ckpt_zero *zero, uint32_t shard, const ckpt_object *shapes, uint32_t group,
                               ckpt_error *err) {
+  const ckpt_zero_file *file = &zero->shards[shard].file;
+  const uint32_t n_before = zero->n_params - zero->shards[shard].first_param;
   uint64_t n_max = ckpt_source_size(zero->index->source, file->number); /* an entry takes more than a byte */
   if (shapes->kind != CKPT_OBJECT_DICT) return bad(file, "param_shapes is no list of tables", err);
-  if (zero->n_params > n_max || shapes->n > n_max - zero->n_params)
+  if (n_before > n_max || shapes->n > n_max - n_before)
     return bad(file, "param_shapes says the same again and again", err);
   for (uint64_t i = 0; i < shapes->n; i++) {
     const ckpt_object *key = shapes->items[2 * i];
     if (!is_name(key)) return bad(file, "a name in param_shapes is no text", err);
     CKPT_TRY(ckpt_grow(&zero->params, zero->n_params, &zero->param_capacity, sizeof *zero->params, err));
     ckpt_zero_param *param = &zero->params[zero->n_params++];
-    *param = (ckpt_zero_param){.name = key->text, .group = group, .number = UINT32_MAX};
+    *param = (ckpt_zero_param){.name = key->text, .group = group, .shard = shard, .number = UINT32_MAX};
     if (!ckpt_foreign_u64s(shapes->items[2 * i + 1], param->shape, CKPT_MAX_RANK, &param->rank) ||
         !ckpt_product_u64(param->shape, param->rank, &param->n_elements))
       return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name, "its shape in param_shapes is none of a tensor");
@@ -52,41 +54,52 @@ static int compare_numbers(const void *a, const void *b, void *params) {
   const ckpt_zero_param *of = params;
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   int order = strcmp(of[x].name, of[y].name);
-  return order != 0 ? order : (x > y) - (x < y);
+  return order != 0 ? order : (x > y) - (x < y); /* numbers go up with shards */
 }
 
-static ckpt_status sort_params(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err) {
+static ckpt_status sort_params(ckpt_zero *zero, ckpt_error *err) {
   zero->by_name = reallocarray(NULL, (size_t)zero->n_params + 1, sizeof *zero->by_name);
   CKPT_TRY_ALLOC(zero->by_name, err);
   for (uint32_t i = 0; i < zero->n_params; i++) zero->by_name[i] = i;
   if (zero->n_params > 1) qsort_r(zero->by_name, zero->n_params, sizeof *zero->by_name, compare_numbers, zero->params);
   for (uint32_t i = 1; i < zero->n_params; i++) {
-    const char *name = zero->params[zero->by_name[i]].name;
-    if (strcmp(zero->params[zero->by_name[i - 1]].name, name) == 0)
-      return ckpt_fail(err, CKPT_EFORMAT, file->path, name, "twice in param_shapes");
+    const ckpt_zero_param *param = &zero->params[zero->by_name[i]], *before = &zero->params[zero->by_name[i - 1]];
+    if (before->shard == param->shard && strcmp(before->name, param->name) == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, zero->shards[param->shard].file.path, param->name, "twice in param_shapes");
   }
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_read_params(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err) {
+static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, ckpt_error *err) {
+  ckpt_zero_shard *shard = &zero->shards[number];
+  const ckpt_zero_file *file = &shard->file;
+  shard->first_param = zero->n_params;
   const ckpt_object *shapes = ckpt_object_get(file->graph.root, "param_shapes");
   const ckpt_object *frozen = ckpt_object_get(file->graph.root, "frozen_param_shapes");
   if (shapes != NULL && shapes->kind == CKPT_OBJECT_DICT) { /* one group, before 0.3.17 */
-    CKPT_TRY(add_params(zero, file, shapes, zero->n_shapes++, err));
+    CKPT_TRY(add_params(zero, number, shapes, shard->n_shapes++, err));
   } else if (shapes != NULL && shapes->kind == CKPT_OBJECT_LIST) {
-    for (uint64_t i = 0; i < shapes->n; i++) CKPT_TRY(add_params(zero, file, shapes->items[i], zero->n_shapes++, err));
+    for (uint64_t i = 0; i < shapes->n; i++)
+      CKPT_TRY(add_params(zero, number, shapes->items[i], shard->n_shapes++, err));
   } else if (shapes != NULL && shapes->kind != CKPT_OBJECT_NONE) {
     return bad(file, "param_shapes is no list", err);
   }
-  if (frozen != NULL && frozen->kind != CKPT_OBJECT_NONE) CKPT_TRY(add_params(zero, file, frozen, UINT32_MAX, err));
-  return sort_params(zero, file, err);
+  if (frozen != NULL && frozen->kind != CKPT_OBJECT_NONE) CKPT_TRY(add_params(zero, number, frozen, UINT32_MAX, err));
+  shard->n_params = zero->n_params - shard->first_param;
+  return CKPT_OK;
 }
 
-ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, const char *name) {
+ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err) {
+  for (uint32_t i = 0; i < zero->n_shards; i++) CKPT_TRY(read_shard(zero, i, err));
+  return sort_params(zero, err);
+}
+
+ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name) {
   for (uint32_t low = 0, high = zero->n_params; low < high;) {
     uint32_t middle = low + (high - low) / 2;
     ckpt_zero_param *param = &zero->params[zero->by_name[middle]];
     int order = strcmp(name, param->name);
+    if (order == 0) order = (shard > param->shard) - (shard < param->shard);
     if (order == 0) return param;
     if (order < 0)
       high = middle;
@@ -98,11 +111,12 @@ ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, const char *name) {
 
 /* ---- frozen parameters in stage 3 -------------------------------------------------------------------------------- */
 
-static ckpt_status add_fragments(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t rank, ckpt_error *err) {
+static ckpt_status add_fragments(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t shard, uint32_t rank,
+                                 ckpt_error *err) {
   const ckpt_object *fragments = ckpt_object_get(file->graph.root, "frozen_param_fragments");
   for (uint64_t i = 0; fragments != NULL && fragments->kind == CKPT_OBJECT_DICT && i < fragments->n; i++) {
     const ckpt_object *key = fragments->items[2 * i];
-    ckpt_zero_param *param = is_name(key) ? ckpt_zero_find(zero, key->text) : NULL;
+    ckpt_zero_param *param = is_name(key) ? ckpt_zero_find(zero, shard, key->text) : NULL;
     if (param == NULL || param->group != UINT32_MAX)
       return bad(file, "a fragment of a parameter that is not in frozen_param_shapes", err);
     uint64_t n = param->n_elements, part = n / zero->world + (n % zero->world != 0);
@@ -136,13 +150,16 @@ ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file
                    (long long)steps_of(file), (long long)steps_of(first));
 }
 
-ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err) {
-  for (uint32_t rank = 0; rank < zero->models.n && zero->stage == 3; rank++) {
+ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err) {
+  const ckpt_zero_files *models = &zero->models;
+  for (uint32_t i = 0; i < models->n * models->n_shards && zero->stage == 3; i++) {
+    const uint32_t shard = i / models->n, rank = i % models->n;
+    const ckpt_zero_file *first = &zero->shards[shard].file;
     ckpt_zero_file file = {0};
-    ckpt_status status = rank == 0 ? CKPT_OK : ckpt_zero_open(&file, zero, zero->models.paths[rank], err);
+    ckpt_status status = rank == 0 ? CKPT_OK : ckpt_zero_open(&file, zero, models->paths[i], err);
     const ckpt_zero_file *of = rank == 0 ? first : &file;
     if (status == CKPT_OK) status = ckpt_zero_same_step(of, first, err);
-    if (status == CKPT_OK) status = add_fragments(zero, of, rank, err);
+    if (status == CKPT_OK) status = add_fragments(zero, of, shard, rank, err);
     ckpt_zero_close(&file);
     CKPT_TRY(status);
   }
@@ -184,7 +201,7 @@ static ckpt_status copy_tensor(adder *a, uint32_t held, const char *name, ckpt_r
 
 /* One entry of module that is a tensor. In stage 3 parameters are empty there. */
 static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_error *err) {
-  ckpt_zero_param *param = ckpt_zero_find(a->zero, name);
+  ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, name);
   const ckpt_tensor *tensor = &a->file->held->tensors[held];
   if (a->zero->stage == 3 && (param != NULL || tensor->n_elements == 0)) return CKPT_OK;
   if (a->numbers[held] == UINT32_MAX)
@@ -204,12 +221,12 @@ static ckpt_status add_empty(adder *a, const char *name, uint32_t held, ckpt_err
   const ckpt_object *shared = ckpt_object_get(a->file->graph.root, "shared_params");
   const char *path = a->file->held->tensors[held].name; /* the first: module.<name> */
   const ckpt_object *of = ckpt_object_get(shared, name);
-  if (ckpt_zero_find(a->zero, name) != NULL || a->file->held->tensors[held].n_elements != 0) return CKPT_OK;
+  if (ckpt_zero_find(a->zero, 0, name) != NULL || a->file->held->tensors[held].n_elements != 0) return CKPT_OK;
   if (of != NULL && is_name(of))
     path = of->text;
   else
     path += strncmp(path, "module.", 7) == 0 ? 7 : 0;
-  const ckpt_zero_param *param = ckpt_zero_find(a->zero, path);
+  const ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, path);
   if (param != NULL) return ckpt_index_alias(a->zero->index, param->number, name, err);
   if (role_of(a, name) == CKPT_ROLE_BUFFER) return copy_tensor(a, held, name, CKPT_ROLE_BUFFER, err);
   return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name,
@@ -260,7 +277,7 @@ static ckpt_status add_shared(adder *a, ckpt_error *err) {
   for (uint64_t i = 0; i < shared->n && status == CKPT_OK; i++) {
     const ckpt_object *name = shared->items[2 * i], *of = shared->items[2 * i + 1];
     if (!is_name(name) || !is_name(of) || ckpt_name_table_find(table, name->text) >= 0) continue;
-    const ckpt_zero_param *param = ckpt_zero_find(a->zero, of->text);
+    const ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, of->text);
     if (param != NULL) status = ckpt_index_alias(a->zero->index, param->number, name->text, err);
   }
   ckpt_name_table_free(table);
@@ -287,7 +304,8 @@ static ckpt_status add_client(adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_zero_file *file, ckpt_error *err) {
+ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
+  ckpt_zero_file *file = &zero->shards[0].file;
   adder a = {.zero = zero, .file = file};
   uint32_t n = file->held->n_tensors;
   ckpt_status status;

@@ -61,9 +61,9 @@ static ckpt_status add_object(ckpt_zero *zero, const char *key, const ckpt_objec
 
 /* ---- the optimizer's groups -------------------------------------------------------------------------------------- */
 
-/* The first parameter of partition number k or a later one: they are in that order. */
-static uint32_t first_of(const ckpt_zero *zero, uint64_t k) {
-  uint32_t low = 0, high = zero->n_params;
+/* The first parameter of a shard in partition number k or a later one: they are in that order. */
+static uint32_t first_of(const ckpt_zero *zero, const ckpt_zero_shard *shard, uint64_t k) {
+  uint32_t low = shard->first_param, high = low + shard->n_params;
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
     if (zero->params[middle].group < k)
@@ -76,27 +76,28 @@ static uint32_t first_of(const ckpt_zero *zero, uint64_t k) {
 
 /* Names in the order of the model: with round-robin gradients param_shapes has another one than the optimizer. */
 static int compare_places(const void *a, const void *b, void *arg) {
-  const ckpt_zero_param *x = ckpt_zero_find(arg, (*(ckpt_object *const *)a)->text);
-  const ckpt_zero_param *y = ckpt_zero_find(arg, (*(ckpt_object *const *)b)->text);
+  const ckpt_zero_param *x = ckpt_zero_find(arg, 0, (*(ckpt_object *const *)a)->text);
+  const ckpt_zero_param *y = ckpt_zero_find(arg, 0, (*(ckpt_object *const *)b)->text);
   return (x->number > y->number) - (x->number < y->number);
 }
 
 /* The names of the parameters in the partitions that a group's params number; the list itself where they say more than
  * there are. */
 static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_object *params, ckpt_error *err) {
+  const ckpt_zero_shard *of = &zero->shards[0];
   uint64_t n = 0;
-  for (uint64_t i = 0; i < params->n && n <= zero->n_params; i++) {
+  for (uint64_t i = 0; i < params->n && n <= of->n_params; i++) {
     int64_t k = ckpt_zero_number(params->items[i]);
-    if (k >= 0 && k < zero->n_shapes) n += first_of(zero, (uint64_t)k + 1) - first_of(zero, (uint64_t)k);
+    if (k >= 0 && k < of->n_shapes) n += first_of(zero, of, (uint64_t)k + 1) - first_of(zero, of, (uint64_t)k);
   }
-  if (n > zero->n_params || params->n > zero->n_shapes || zero->n_shapes != zero->n_groups) return CKPT_OK;
+  if (n > of->n_params || params->n > of->n_shapes || of->n_shapes != zero->n_groups) return CKPT_OK;
   ckpt_object *names = *out = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, n, NULL);
   CKPT_TRY_ALLOC(names, err);
   names->n = 0;
   for (uint64_t i = 0; i < params->n; i++) {
     int64_t k = ckpt_zero_number(params->items[i]);
-    if (k < 0 || k >= zero->n_shapes) continue;
-    for (uint32_t p = first_of(zero, (uint64_t)k); p < first_of(zero, (uint64_t)k + 1); p++) {
+    if (k < 0 || k >= of->n_shapes) continue;
+    for (uint32_t p = first_of(zero, of, (uint64_t)k); p < first_of(zero, of, (uint64_t)k + 1); p++) {
       const char *name = zero->params[p].name;
       CKPT_TRY_ALLOC(names->items[names->n++] = ckpt_object_text(&zero->index->arena, name, strlen(name)), err);
     }

@@ -1,4 +1,5 @@
-/* zero_ranks.c - the optimizer files of a ZeRO checkpoint, one for each data-parallel rank: flats and pieces.
+/* zero_ranks.c - the optimizer files of a ZeRO checkpoint, one for each data-parallel rank of a shard: flats and
+ * pieces.
  *
  *   {"optimizer_state_dict": {"zero_stage", "partition_count", "loss_scaler",
  *      stages 1, 2:  "single_partition_of_fp32_groups": [tensor], "param_slice_mappings": [{name: (numel, start)}],
@@ -104,8 +105,8 @@ static ckpt_status find_step(const ckpt_zero *zero, rank_file *r, ckpt_error *er
   return tensor == NULL ? CKPT_OK : read_step(zero, tensor, &r->step, err);
 }
 
-static ckpt_status open_rank(rank_file *r, ckpt_zero *zero, uint32_t rank, ckpt_error *err) {
-  CKPT_TRY(ckpt_zero_open(&r->file, zero, zero->optimizers.paths[rank], err));
+static ckpt_status open_rank(rank_file *r, ckpt_zero *zero, uint32_t shard, uint32_t rank, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_open(&r->file, zero, zero->optimizers.paths[shard * zero->optimizers.n + rank], err));
   r->inner = ckpt_object_get(r->file.graph.root, "optimizer_state_dict");
   if (r->inner == NULL || r->inner->kind != CKPT_OBJECT_DICT) return bad(r, "no optimizer_state_dict", err);
   const ckpt_object *stage = ckpt_object_get(r->inner, "zero_stage");
@@ -193,15 +194,15 @@ static ckpt_status add_flats(ckpt_zero *zero, const rank_file *r, ckpt_error *er
 /* ---- pieces by mappings ------------------------------------------------------------------------------------------ */
 
 /* Stages 1 and 2: where a rank's part of each parameter is. */
-static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_object *group, uint32_t flat,
-                             uint64_t *n_left, ckpt_error *err) {
+static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_object *group, uint32_t shard,
+                             uint32_t flat, uint64_t *n_left, ckpt_error *err) {
   if (group->kind != CKPT_OBJECT_DICT || group->n > *n_left) return bad(r, "param_slice_mappings is no table", err);
   *n_left -= group->n;
   for (uint64_t i = 0; i < group->n; i++) {
     const ckpt_object *key = group->items[2 * i], *address = group->items[2 * i + 1];
     int64_t count = ckpt_zero_number(ckpt_foreign_attribute(address, "numel"));
     int64_t at = ckpt_zero_number(ckpt_foreign_attribute(address, "start"));
-    const ckpt_zero_param *param = key->kind == CKPT_OBJECT_TEXT ? ckpt_zero_find(zero, key->text) : NULL;
+    const ckpt_zero_param *param = key->kind == CKPT_OBJECT_TEXT ? ckpt_zero_find(zero, shard, key->text) : NULL;
     if (count < 0 || at < 0) return bad(r, "param_slice_mappings has an entry that is no range", err);
     if (param == NULL || param->group == UINT32_MAX)
       return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "holds a part of '%.200s', which is not in param_shapes",
@@ -213,13 +214,14 @@ static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_obj
   return CKPT_OK;
 }
 
-static ckpt_status map_rank(ckpt_zero *zero, const rank_file *r, uint32_t rank, const ckpt_object *mappings,
-                            ckpt_error *err) {
-  uint64_t n_left = (uint64_t)zero->n_params; /* each at most once: one table can stand for many */
+static ckpt_status map_rank(ckpt_zero *zero, const rank_file *r, uint32_t shard, uint32_t rank,
+                            const ckpt_object *mappings, ckpt_error *err) {
+  const uint32_t first_flat = zero->shards[shard].first_flat + rank * zero->n_groups;
+  uint64_t n_left = (uint64_t)zero->shards[shard].n_params; /* each at most once: one table can stand for many */
   if (mappings->kind != CKPT_OBJECT_LIST || mappings->n != zero->n_groups)
     return bad(r, "param_slice_mappings has another number of groups", err);
   for (uint32_t g = 0; g < zero->n_groups; g++)
-    CKPT_TRY(map_group(zero, r, mappings->items[g], rank * zero->n_groups + g, &n_left, err));
+    CKPT_TRY(map_group(zero, r, mappings->items[g], shard, first_flat + g, &n_left, err));
   return CKPT_OK;
 }
 
@@ -257,10 +259,11 @@ static uint64_t left_of(const ckpt_zero *zero, const cursor *c) {
 }
 
 /* Stage 3: every rank has a part of every parameter, the last ones with padding. */
-static ckpt_status cut_rank(ckpt_zero *zero, uint32_t rank, const char *path, ckpt_error *err) {
-  cursor c = {.flat = rank * zero->n_groups, .step = 1, .n_left = zero->n_groups};
+static ckpt_status cut_rank(ckpt_zero *zero, const ckpt_zero_shard *shard, uint32_t rank, const char *path,
+                            ckpt_error *err) {
+  cursor c = {.flat = shard->first_flat + rank * zero->n_groups, .step = 1, .n_left = zero->n_groups};
   uint64_t n_all = left_of(zero, &c), n_wanted = 0, n_short = 0;
-  for (uint32_t i = 0; i < zero->n_params; i++) {
+  for (uint32_t i = shard->first_param; i < shard->first_param + shard->n_params; i++) {
     uint64_t n = zero->params[i].n_elements, part = n / zero->world + (n % zero->world != 0);
     if (zero->params[i].group == UINT32_MAX) continue;
     if (!ckpt_add_u64(n_wanted, part, &n_wanted)) n_wanted = UINT64_MAX / 2;
@@ -292,28 +295,32 @@ static bool goes_by_order(const ckpt_zero *zero, const ckpt_object *paddings, bo
   return true;
 }
 
-/* Forgets the pieces of the parameters in groups that go by order; by_order: of each group. */
-static void drop_mapped(ckpt_zero *zero, const bool *by_order) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < zero->n_pieces; i++)
+/* Forgets the pieces of a shard's parameters in groups that go by order, from first_piece on; by_order: of each group.
+ */
+static void drop_mapped(ckpt_zero *zero, const ckpt_zero_shard *shard, uint32_t first_piece, const bool *by_order) {
+  uint32_t n = first_piece;
+  for (uint32_t i = first_piece; i < zero->n_pieces; i++)
     if (!by_order[zero->params[zero->pieces[i].param].group]) zero->pieces[n++] = zero->pieces[i];
   zero->n_pieces = n;
-  for (uint32_t i = 0; i < zero->n_params; i++)
-    if (zero->params[i].group != UINT32_MAX && by_order[zero->params[i].group])
-      zero->params[i].n_held = zero->params[i].n_pieces = 0;
+  for (uint32_t i = 0; i < shard->n_params; i++) {
+    ckpt_zero_param *param = &zero->params[shard->first_param + i];
+    if (param->group != UINT32_MAX && by_order[param->group]) param->n_held = param->n_pieces = 0;
+  }
   for (uint32_t i = 0; i < zero->world * zero->n_groups; i++)
-    if (by_order[i % zero->n_groups]) zero->flats[i].n_taken = 0;
+    if (by_order[i % zero->n_groups]) zero->flats[shard->first_flat + i].n_taken = 0;
 }
 
 /* Stages 1 and 2: cuts the groups that go by order. */
-static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_object *paddings, const bool *by_order, ckpt_error *err) {
+static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_zero_shard *shard, const ckpt_object *paddings,
+                              const bool *by_order, ckpt_error *err) {
+  const uint32_t first = shard->first_param;
   cursor c = {.step = zero->n_groups, .n_left = zero->world};
   uint64_t n_short = 0;
-  for (uint32_t i = 0, of_group = 0; i < zero->n_params && n_short == 0; i++) {
+  for (uint32_t i = first, of_group = 0; i < first + shard->n_params && n_short == 0; i++) {
     const ckpt_zero_param *param = &zero->params[i];
     if (param->group == UINT32_MAX || !by_order[param->group]) continue;
-    bool is_next = i == 0 || zero->params[i - 1].group != param->group;
-    if (is_next) c = (cursor){.flat = param->group, .step = zero->n_groups, .n_left = zero->world};
+    bool is_next = i == first || zero->params[i - 1].group != param->group;
+    if (is_next) c = (cursor){.flat = shard->first_flat + param->group, .step = zero->n_groups, .n_left = zero->world};
     of_group = is_next ? 0 : of_group + 1;
     CKPT_TRY(advance(zero, &c, i, param->n_elements, &n_short, err));
     if (n_short == 0)
@@ -322,24 +329,27 @@ static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_object *paddings, cons
   return CKPT_OK; /* what is short is said with the parameter */
 }
 
-static ckpt_status order_groups(ckpt_zero *zero, const ckpt_object *paddings, bool is_mapped, ckpt_error *err) {
+static ckpt_status order_groups(ckpt_zero *zero, const ckpt_zero_shard *shard, uint32_t first_piece,
+                                const ckpt_object *paddings, bool is_mapped, ckpt_error *err) {
   bool *by_order = calloc((size_t)zero->n_groups + 1, sizeof *by_order);
   CKPT_TRY_ALLOC(by_order, err);
   for (uint32_t g = 0; g < zero->n_groups; g++) by_order[g] = goes_by_order(zero, paddings, is_mapped, g);
-  drop_mapped(zero, by_order);
-  ckpt_status status = cut_groups(zero, paddings, by_order, err);
+  drop_mapped(zero, shard, first_piece, by_order);
+  ckpt_status status = cut_groups(zero, shard, paddings, by_order, err);
   free(by_order);
   return status;
 }
 
 /* What of a group's partitions is no parameter's is padding: a few elements for each rank, and those for alignment. */
-static ckpt_status check_groups(const ckpt_zero *zero, const ckpt_object *paddings, ckpt_error *err) {
+static ckpt_status check_groups(const ckpt_zero *zero, const ckpt_zero_shard *shard, const ckpt_object *paddings,
+                                ckpt_error *err) {
   enum { MAX_PADDING = 256 }; /* elements for each rank; 2 in any version known */
   for (uint32_t g = 0; g < zero->n_groups && zero->stage < 3; g++) {
     uint64_t n = 0, n_taken = 0, n_padding = (uint64_t)MAX_PADDING * zero->world;
     for (uint32_t r = 0; r < zero->world; r++) {
-      n += zero->flats[r * zero->n_groups + g].n;
-      n_taken += zero->flats[r * zero->n_groups + g].n_taken;
+      const ckpt_zero_flat *flat = &zero->flats[shard->first_flat + r * zero->n_groups + g];
+      n += flat->n;
+      n_taken += flat->n_taken;
     }
     const ckpt_object *of = ckpt_foreign_arg(paddings, g);
     for (uint64_t i = 0; of != NULL && of->kind == CKPT_OBJECT_LIST && i < of->n && n_padding < n; i++)
@@ -374,11 +384,13 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   zero->stage = r->stage < 0 ? 1 : (uint32_t)r->stage;
   zero->is_bf16_optimizer = r->stage < 0;
   if ((uint64_t)r->world > zero->optimizers.n)
-    return ckpt_zero_missing(zero, &zero->optimizers, zero->optimizers.n, (uint64_t)r->world, err);
+    return ckpt_zero_missing(zero, &zero->optimizers, 0, zero->optimizers.n,
+                             (uint64_t)zero->optimizers.n * zero->optimizers.n_shards,
+                             (uint64_t)r->world * zero->optimizers.n_shards, err);
   zero->world = (uint32_t)r->world;
   enum { GROUP_BYTES = 64 }; /* of a pickle for a tensor, at least: one can stand for many */
   if (r->flats->n > ckpt_source_size(zero->index->source, r->file.number) / GROUP_BYTES ||
-      r->flats->n > UINT32_MAX / 2 / zero->world)
+      r->flats->n > UINT32_MAX / 2 / zero->world / zero->n_shards)
     return bad(r, "the same partitions again and again", err);
   zero->n_groups = (uint32_t)r->flats->n;
   const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
@@ -390,38 +402,62 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   return find_slots(zero, r, err);
 }
 
-static ckpt_status read_rank(ckpt_zero *zero, const rank_file *r, uint32_t rank, ckpt_error *err) {
+static ckpt_status read_rank(ckpt_zero *zero, const rank_file *r, uint32_t shard, uint32_t rank, ckpt_error *err) {
   CKPT_TRY(add_flats(zero, r, err));
-  if (zero->stage == 3) return cut_rank(zero, rank, r->file.path, err);
+  if (zero->stage == 3) return cut_rank(zero, &zero->shards[shard], rank, r->file.path, err);
   const ckpt_object *mappings = ckpt_object_get(r->inner, "param_slice_mappings");
-  return mappings == NULL ? CKPT_OK : map_rank(zero, r, rank, mappings, err);
+  return mappings == NULL ? CKPT_OK : map_rank(zero, r, shard, rank, mappings, err);
 }
 
-/* The first rank's file stays open: it says what the others have to say. */
-static ckpt_status read_others(ckpt_zero *zero, const rank_file *first, ckpt_error *err) {
-  bool is_mapped = ckpt_object_get(first->inner, "param_slice_mappings") != NULL;
+/* The ranks of a shard, the first of which is opened. first: of the first shard, which says what all have to say. */
+static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const rank_file *own, const rank_file *first,
+                              ckpt_error *err) {
+  const bool is_mapped = ckpt_object_get(own->inner, "param_slice_mappings") != NULL;
+  const uint32_t first_piece = zero->n_pieces;
+  ckpt_zero_shard *shard = &zero->shards[number];
+  shard->first_flat = zero->n_flats;
+  CKPT_TRY(read_rank(zero, own, number, 0, err));
   for (uint32_t rank = 1; rank < zero->world; rank++) {
     rank_file r = {.stage = -1};
-    ckpt_status status = open_rank(&r, zero, rank, err);
+    ckpt_status status = open_rank(&r, zero, number, rank, err);
     if (status == CKPT_OK) status = compare_ranks(&r, first, err);
     if (status == CKPT_OK && (ckpt_object_get(r.inner, "param_slice_mappings") != NULL) != is_mapped)
       status = bad(&r, "param_slice_mappings on some ranks alone", err);
-    if (status == CKPT_OK) status = read_rank(zero, &r, rank, err);
+    if (status == CKPT_OK) status = read_rank(zero, &r, number, rank, err);
     ckpt_zero_close(&r.file);
     CKPT_TRY(status);
   }
-  const ckpt_object *paddings = ckpt_object_get(first->inner, "param_alignment_paddings");
-  if (zero->stage < 3) CKPT_TRY(order_groups(zero, paddings, is_mapped, err));
-  return check_groups(zero, paddings, err);
+  if (zero->stage < 3 && shard->n_shapes > zero->n_groups)
+    return ckpt_fail(err, CKPT_EFORMAT, own->file.path, NULL, "%u group%s, and param_shapes has %u", zero->n_groups,
+                     ckpt_plural(zero->n_groups), shard->n_shapes);
+  const ckpt_object *paddings = ckpt_object_get(own->inner, "param_alignment_paddings");
+  if (zero->stage < 3) CKPT_TRY(order_groups(zero, shard, first_piece, paddings, is_mapped, err));
+  return check_groups(zero, shard, paddings, err);
+}
+
+static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, const rank_file *first, ckpt_error *err) {
+  rank_file own = {.stage = -1};
+  ckpt_status status = open_rank(&own, zero, number, 0, err);
+  if (status == CKPT_OK) status = compare_ranks(&own, first, err);
+  if (status == CKPT_OK) status = read_ranks(zero, number, &own, first, err);
+  ckpt_zero_close(&own.file);
+  return status;
 }
 
 ckpt_status ckpt_zero_read_ranks(ckpt_zero *zero, ckpt_error *err) {
+  const ckpt_zero_files *files = &zero->optimizers;
   rank_file first = {.stage = -1};
   ckpt_status status;
-  CKPT_TRY_GOTO(open_rank(&first, zero, 0, err));
+  if (files->n_shards != zero->n_shards) /* of the kind that has fewer, one is missing */
+    return files->n_shards < zero->n_shards
+               ? ckpt_zero_missing(zero, files, files->n_shards, 0, (uint64_t)files->n * files->n_shards,
+                                   (uint64_t)files->n * zero->n_shards, err)
+               : ckpt_zero_missing(zero, &zero->models, zero->n_shards, 0, (uint64_t)zero->models.n * zero->n_shards,
+                                   (uint64_t)zero->models.n * files->n_shards, err);
+  CKPT_TRY_GOTO(open_rank(&first, zero, 0, 0, err));
   CKPT_TRY_GOTO(read_first(zero, &first, err));
-  CKPT_TRY_GOTO(read_rank(zero, &first, 0, err));
-  CKPT_TRY_GOTO(read_others(zero, &first, err));
+  CKPT_TRY_GOTO(read_ranks(zero, 0, &first, &first, err));
+  for (uint32_t i = 1; i < zero->n_shards; i++) CKPT_TRY_GOTO(read_shard(zero, i, &first, err));
   ckpt_zero_keep(&first.file, zero, NULL);
 done:
   ckpt_zero_close(&first.file);

@@ -168,7 +168,7 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
   uint8_t dtype = CKPT_DTYPE_NONE;
   uint32_t first = 0;
   CKPT_TRY(read_common(zero, &step, &dtype, err));
-  zero->n_groups = zero->n_shapes; /* what groups number */
+  zero->n_groups = zero->shards[0].n_shapes; /* what groups number */
   zero->world = zero->stage == 3 ? zero->models.n : 1;
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;

@@ -122,7 +122,8 @@ static ckpt_status add_params(matcher *m, ckpt_error *err) {
         CKPT_TRY(add_state(m, name, key->text, param->state->items[2 * k + 1], err));
     }
   }
-  zero->n_params = zero->n_shapes = zero->n_groups = m->n_params;
+  zero->n_params = zero->n_groups = m->n_params;
+  zero->shards[0].n_params = zero->shards[0].n_shapes = m->n_params;
   return CKPT_OK;
 }
 

@@ -199,8 +199,27 @@ def rank_twice(c):
 
 
 @case(1)
+def optimizer_of_shard_missing(c):
+    c.files["mp_rank_01_model_states.pt"] = model(1)
+    c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
+
+
+@case(1)
+def optimizers_of_shard_missing(c):
+    c.files["mp_rank_01_model_states.pt"] = model(1)
+
+
+@case(1)
+def model_of_shard_missing(c):
+    c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
+    c.files["zero_pp_rank_1_mp_rank_01_optim_states.pt"] = optimizer(1, 1)
+
+
+@case(1)
 def tensor_parallel(c):
     c.files["mp_rank_01_model_states.pt"] = model(1)
+    c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
+    c.files["zero_pp_rank_1_mp_rank_01_optim_states.pt"] = optimizer(1, 1)
 
 
 @case(1)
@@ -255,6 +274,7 @@ set_in(1, "shapes-overflow", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Si
 set_in(1, "shapes-huge", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(1 << 40))])
 set_in(3, "shapes-huge-3", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(1 << 63))])
 set_in(1, "shapes-twice", MODEL, "param_shapes", [OrderedDict(a=Size(3)), OrderedDict(a=Size(3), b=Size(2, 2))])
+set_in(1, "shapes-of-more-groups", MODEL, "param_shapes", [OrderedDict(a=Size(3)), OrderedDict(b=Size(2, 2))])
 set_in(1, "shapes-differ", MODEL, "module", OrderedDict(a=Tensor(3), b=Tensor(2, 3), c=Tensor(2)))
 set_in(1, "module-none", MODEL, "module", None)
 set_in(3, "sum-off", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(2, 3))])

@@ -194,7 +194,7 @@ TEST(Zero, BesideAModel) {
   ASSERT_NE(index, nullptr);
   EXPECT_STREQ(index->format, "zero");
   EXPECT_NE(ckpt_index_side_file(index.get(), "tokenizer.json"), nullptr);
-  spill(folder / "c/global_step3/mp_rank_01_model_states.pt", "of another tensor parallel rank");
+  spill(folder / "c/global_step3/layer_00-model_00-model_states.pt", "of a pipeline stage");
   index = open_with(folder / "c", nullptr, &err);
   ASSERT_NE(index, nullptr);
   EXPECT_STREQ(index->format, "hf");

@@ -1,0 +1,225 @@
+/* zero_files.c - which files a folder of ZeRO has: of each kind a grid of model-parallel and data-parallel ranks.
+ *
+ * A rank whose file is missing, and two files of one rank, are refused by name; files of more data-parallel ranks than
+ * the save had are left over from another. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "libckpt/error.h"
+
+typedef unsigned long long ull;
+
+typedef enum file_kind {
+  FILE_OTHER,
+  FILE_MODEL,      /* mp_rank_SS_model_states.pt */
+  FILE_RANK_MODEL, /* zero_pp_rank_R_mp_rank_SS_model_states.pt */
+  FILE_OPTIMIZER,  /* zero_pp_rank_R_mp_rank_SS_optim_states.pt, after bf16_ or fp16_ or nothing */
+  FILE_UNREAD      /* of pipeline stages' layers, or of experts */
+} file_kind;
+
+/* A file's place in the grid. */
+typedef struct place {
+  const char *name;
+  uint32_t shard, rank;
+} place;
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static const char before_rank[] = "zero_pp_rank_", before_shard[] = "mp_rank_";
+
+/* Passes `prefix` by; false where text does not begin so. */
+static bool pass(const char **text, const char *prefix) {
+  size_t n = strlen(prefix);
+  if (strncmp(*text, prefix, n) != 0) return false;
+  *text += n;
+  return true;
+}
+
+static bool pass_number(const char **text, uint32_t *number) {
+  size_t n = strspn(*text, "0123456789");
+  if (n == 0 || n > 9) return false;
+  *number = (uint32_t)strtoul(*text, NULL, 10);
+  *text += n;
+  return true;
+}
+
+static file_kind kind_of(const char *name, place *at) {
+  const char *text = name;
+  *at = (place){.name = name};
+  size_t n = strlen(name), n_suffix = sizeof CKPT_ZERO_SUFFIX - 1;
+  if (n <= n_suffix || strcmp(name + n - n_suffix, CKPT_ZERO_SUFFIX) != 0) return FILE_OTHER;
+  if (!pass(&text, "bf16_")) (void)pass(&text, "fp16_");
+  bool is_rank = pass(&text, before_rank);
+  if (is_rank && (!pass_number(&text, &at->rank) || !pass(&text, "_"))) return FILE_OTHER;
+  if (!pass(&text, before_shard))
+    return strstr(name, before_shard) != NULL || strncmp(name, "layer_", 6) == 0 ? FILE_UNREAD : FILE_OTHER;
+  if (!pass_number(&text, &at->shard)) return FILE_OTHER;
+  if (strcmp(text, "_model_states.pt") == 0) return is_rank ? FILE_RANK_MODEL : FILE_MODEL;
+  bool is_optimizer = strcmp(text, "_optim_states.pt") == 0 || strcmp(text, "optim_states.pt") == 0;
+  return is_rank && is_optimizer ? FILE_OPTIMIZER : FILE_OTHER;
+}
+
+static file_kind kind_of_entry(const ckpt_entry *entry, place *at) {
+  return entry->is_folder ? FILE_OTHER : kind_of(entry->name, at);
+}
+
+bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries) {
+  place at;
+  for (size_t i = 0; i < n_entries; i++) {
+    file_kind kind = kind_of_entry(&entries[i], &at);
+    if (kind == FILE_MODEL || kind == FILE_RANK_MODEL) return true;
+  }
+  return false;
+}
+
+bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries) {
+  place at;
+  for (size_t i = 0; i < n_entries; i++)
+    if (kind_of_entry(&entries[i], &at) != FILE_OTHER) return true;
+  return false;
+}
+
+bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries) {
+  place at;
+  for (size_t i = 0; i < n_entries; i++)
+    if (kind_of_entry(&entries[i], &at) == FILE_UNREAD) return true;
+  return false;
+}
+
+/* ---- the grid ---------------------------------------------------------------------------------------------------- */
+
+/* Writes `name` with another number behind `before`. */
+static void renumber(char *out, size_t n_out, const char *name, const char *before, uint32_t number) {
+  const char *found = strstr(name, before), *at = found == NULL ? name : found + strlen(before);
+  size_t n_digits = found == NULL ? 0 : strspn(at, "0123456789");
+  bool is_padded = n_digits > 1 && strcmp(before, before_shard) == 0;
+  if (found == NULL)
+    snprintf(out, n_out, "%s", name);
+  else
+    snprintf(out, n_out, "%.*s%0*u%s", (int)(at - name), name, is_padded ? 2 : 1, number, at + n_digits);
+}
+
+ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t shard, uint32_t rank,
+                              uint64_t n_there, uint64_t n_wanted, ckpt_error *err) {
+  char of_rank[256], name[256]; /* names of the forms above are shorter */
+  renumber(of_rank, sizeof of_rank, files->like, before_rank, rank);
+  renumber(name, sizeof name, of_rank, before_shard, shard);
+  return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
+                   "%s is missing: %llu of the files of %llu rank%s are there (copy it, or save again)", name,
+                   (ull)n_there, (ull)n_wanted, ckpt_plural(n_wanted));
+}
+
+static int compare_places(const void *a, const void *b) {
+  const place *x = a, *y = b;
+  if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Fills a grid from places in its order, each of which is there once. */
+static ckpt_status fill_grid(ckpt_zero *zero, ckpt_zero_files *files, const place *places, uint32_t n,
+                             ckpt_error *err) {
+  uint32_t n_ranks = 1, n_shards = n == 0 ? 0 : places[n - 1].shard + 1;
+  const char *slash = zero->folder[0] == '\0' ? "" : "/";
+  for (uint32_t i = 0; i < n; i++)
+    if (places[i].rank >= n_ranks) n_ranks = places[i].rank + 1;
+  const uint64_t n_wanted = (uint64_t)n_ranks * n_shards;
+  for (uint32_t i = 0; i < n; i++) {
+    if (i > 0 && compare_places(&places[i - 1], &places[i]) == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, NULL, "two files of rank %u: %s and %s", places[i].rank,
+                       places[i - 1].name, places[i].name);
+    if (places[i].shard != i / n_ranks || places[i].rank != i % n_ranks)
+      return ckpt_zero_missing(zero, files, i / n_ranks, i % n_ranks, n, n_wanted, err);
+    files->paths[i] = ckpt_arena_printf(&zero->index->arena, "%s%s%s", zero->folder, slash, places[i].name);
+    CKPT_TRY_ALLOC(files->paths[i], err);
+  }
+  files->n = n == 0 ? 0 : n_ranks;
+  files->n_shards = n_shards;
+  return n == n_wanted ? CKPT_OK : ckpt_zero_missing(zero, files, n / n_ranks, n % n_ranks, n, n_wanted, err);
+}
+
+static ckpt_status list_kind(ckpt_zero *zero, ckpt_zero_files *files, const ckpt_entry *entries, size_t n_entries,
+                             file_kind kind, ckpt_error *err) {
+  place *places = reallocarray(NULL, n_entries + 1, sizeof *places);
+  CKPT_TRY_ALLOC(places, err);
+  ckpt_status status = CKPT_OK;
+  uint32_t n = 0;
+  for (size_t i = 0; i < n_entries; i++)
+    if (kind_of_entry(&entries[i], &places[n]) == kind) n++;
+  if (n > 0) {
+    files->like = ckpt_arena_copy(&zero->index->arena, places[0].name);
+    files->paths = ckpt_arena_array(&zero->index->arena, n, sizeof *files->paths);
+    qsort(places, n, sizeof *places, compare_places);
+    if (files->like == NULL || files->paths == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    if (status == CKPT_OK) status = fill_grid(zero, files, places, n, err);
+  }
+  free(places);
+  return status;
+}
+
+static ckpt_status refuse_unread(const ckpt_zero *zero, const ckpt_entry *entries, size_t n_entries, ckpt_error *err) {
+  place at;
+  for (size_t i = 0; i < n_entries; i++)
+    if (kind_of_entry(&entries[i], &at) == FILE_UNREAD)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, NULL,
+                       "%s is of a pipeline stage's layers, or of experts; this version cannot read it yet",
+                       entries[i].name);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n = 0;
+  ckpt_zero_files models = {0};
+  ckpt_status status = ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), zero->folder, err);
+  if (status == CKPT_ENOTFOUND) {
+    if (err != NULL) *err = (ckpt_error){0};
+    status = ckpt_fail(err, status, zero->index->path, NULL,
+                       "the tag is %s, and there is no such folder (copy it, or name the folder of another save)",
+                       zero->folder);
+  }
+  CKPT_TRY_GOTO(status);
+  CKPT_TRY_GOTO(refuse_unread(zero, entries, n, err));
+  CKPT_TRY_GOTO(list_kind(zero, &models, entries, n, FILE_MODEL, err));
+  CKPT_TRY_GOTO(list_kind(zero, &zero->models, entries, n, FILE_RANK_MODEL, err));
+  CKPT_TRY_GOTO(list_kind(zero, &zero->optimizers, entries, n, FILE_OPTIMIZER, err));
+  if (zero->is_universal && models.n != 0) zero->rank_models = zero->models;
+  if (zero->models.n == 0 || zero->rank_models.n != 0) zero->models = models; /* one of each shard */
+  if (zero->models.n == 0)
+    status = ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
+                       "%s%sno model_states.pt: the weights' names and shapes are in it (copy it, or save again)",
+                       zero->folder, zero->folder[0] == '\0' ? "" : ": ");
+done:
+  ckpt_list_free(entries, n);
+  return status;
+}
+
+/* ---- the ranks that there were ----------------------------------------------------------------------------------- */
+
+/* Keeps n_ranks ranks of each shard; *first: a file that is left over. */
+static void cut_grid(ckpt_zero_files *files, uint32_t n_ranks, uint32_t *n_left, const char **first) {
+  if (files->n <= n_ranks) return;
+  if (*first == NULL) *first = files->paths[n_ranks];
+  *n_left += (files->n - n_ranks) * files->n_shards;
+  for (uint32_t i = 0; i < n_ranks * files->n_shards; i++)
+    files->paths[i] = files->paths[i / n_ranks * files->n + i % n_ranks];
+  files->n = n_ranks;
+}
+
+ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err) {
+  ckpt_zero_files *models = &zero->models, *optimizers = &zero->optimizers;
+  const uint32_t n_ranks = zero->stage == 3 ? zero->world : 1;
+  uint32_t n_left = 0;
+  const char *first = NULL;
+  if (models->n < n_ranks)
+    return ckpt_zero_missing(zero, models, 0, models->n, (uint64_t)models->n * models->n_shards,
+                             (uint64_t)n_ranks * models->n_shards, err);
+  cut_grid(optimizers, zero->world, &n_left, &first);
+  cut_grid(models, n_ranks, &n_left, &first);
+  if (n_left == 0) return CKPT_OK;
+  return ckpt_index_note(zero->index, true, err,
+                         "%u file%s of ranks that the save had not, first %.200s (left by "
+                         "another save of more ranks?)",
+                         n_left, ckpt_plural(n_left), first);
+}
