@@ -104,11 +104,10 @@ typedef struct ckpt_zero {
 /* Lists the folder's files: models, rank_models, optimizers. ENOTFOUND names a file that is missing. */
 ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err);
 
-/* Whether model files are among a folder's entries; whether any file of ZeRO is; whether one is of a kind that this
- * version cannot read. */
+/* Whether model files are among a folder's entries; any file of ZeRO; one of a kind that this version cannot read. */
 bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries);
-bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries);
-bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries);
+bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries); /* as above */
+bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries); /* as above */
 
 /* Fails with the name of the file of a rank that is missing, of n_wanted of which n_there are there. */
 ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t shard, uint32_t rank,
