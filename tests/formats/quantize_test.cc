@@ -1,6 +1,9 @@
 // What quantize takes from the metadata of a GGUF model and of an importance matrix: numbers in every form that files
 // have them in. The types that follow are tests/libckpt/preset_test.cc's.
+#include <algorithm>
+#include <fstream>
 #include <functional>
+#include <sstream>
 
 #include "tests/formats/formats_testing.h"
 
@@ -37,10 +40,10 @@ std::string array(uint32_t type, uint64_t n, const std::string &bytes) {
   return little(type, 4) + little(n, 8) + bytes;
 }
 
-// Plans Q8_0 of a model, with an importance matrix that has this metadata where it is not empty: "" or the message.
+// Plans a preset of a model, with an importance matrix that has this metadata where it is not empty: "" or the message.
 // look sees the description of the output.
 std::string plan(const std::string &bytes, const std::string &imatrix_metadata = "",
-                 const std::function<void(const ckpt_index *)> &look = {}) {
+                 const std::function<void(const ckpt_index *)> &look = {}, const char *preset = "Q8_0") {
   Folder folder;
   ckpt_error err = {};
   const std::string path = folder / "out.gguf";
@@ -60,7 +63,7 @@ std::string plan(const std::string &bytes, const std::string &imatrix_metadata =
   quantize.imatrix_path = "some/imatrix";
   ckpt_convert_target target = {};
   target.path = path.c_str();
-  target.preset = ckpt_preset_find("Q8_0");
+  target.preset = ckpt_preset_find(preset);
   ckpt_convert_request request = {};
   request.verb = "quantize";
   request.from = from.get();
@@ -99,6 +102,84 @@ TEST(QuantizeModel, NamesOfArchitecturesAreWhole) {
   EXPECT_EQ(plan(model(name, CKPT_GGUF_U32, little(8, 4))), "");
   EXPECT_EQ(plan(model(name, CKPT_GGUF_F32, little(0, 4))),
             std::string(200, 'a') + " is no number that a model could have (0.0)");
+}
+
+// A model of tests/data/presets: its bytes, and what llama-quantize chose for each preset.
+struct Golden {
+  std::string bytes;
+  std::vector<std::string> names;
+  std::vector<std::pair<std::string, std::vector<ckpt_dtype>>> chosen;
+};
+
+Golden golden(const std::string &name) {
+  std::ifstream in(CKPT_TESTS_DIR "/data/presets/" + name + ".txt");
+  Golden out;
+  std::string pairs, tensors, line;
+  std::vector<std::string> types;
+  uint64_t n_pairs = 1, n_bytes = 0;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::string word, first, second, third;
+    words >> word >> first >> second >> third;
+    if (word == "model") {  // architecture, layers as they are counted, experts
+      std::string n_heads, n_kv_heads;
+      words >> n_heads >> n_kv_heads;
+      pairs += pair("general.architecture", CKPT_GGUF_STRING, text(first)) +
+               pair(first + ".attention.head_count", CKPT_GGUF_U32, little(std::stoull(n_heads), 4)) +
+               pair(first + ".attention.head_count_kv", CKPT_GGUF_U32, little(std::stoull(n_kv_heads), 4));
+      n_pairs += 2;
+    } else if (word == "key") {
+      pairs += pair(first, CKPT_GGUF_U32, little(std::stoull(second), 4));
+      n_pairs++;
+    } else if (word == "tensor") {  // name, dtype, shape
+      const size_t x = third.find('x');
+      const bool is_matrix = x != std::string::npos;
+      const uint64_t n_columns = std::stoull(third.substr(is_matrix ? x + 1 : 0));
+      const uint64_t n_rows = is_matrix ? std::stoull(third) : 1;
+      tensors += text(first) + little(is_matrix ? 2 : 1, 4) + little(n_columns, 8);
+      if (is_matrix) tensors += little(n_rows, 8);
+      tensors += little(second == "f16" ? 1 : 0, 4) + little(n_bytes, 8);
+      n_bytes += n_rows * n_columns * (second == "f16" ? 2 : 4);
+      out.names.push_back(first);
+    } else if (word == "types") {
+      types = {first, second, third};
+      while (words >> word) types.push_back(word);
+    } else if (word.find('+') == std::string::npos) {
+      std::vector<ckpt_dtype> chosen;
+      for (char letter : first) chosen.push_back(ckpt_dtype_parse(types[static_cast<size_t>(letter - 'A')].c_str()));
+      out.chosen.emplace_back(word, chosen);
+    }
+  }
+  out.bytes = "GGUF" + little(3, 4) + little(out.names.size(), 8) + little(n_pairs, 8) + pairs + tensors;
+  out.bytes.resize((out.bytes.size() + 31) / 32 * 32 + n_bytes);
+  return out;
+}
+
+// Loops over layers (nanbeige), layers that predict further tokens, one for a router (graniteswitch): mixtures go by
+// what llama.cpp makes of block_count.
+TEST(QuantizeModel, LayersAreCountedAsLlamaCppDoes) {
+  for (const char *name : {"nanbeige", "nanbeige-next", "graniteswitch"}) {
+    const Golden model = golden(name);
+    ASSERT_GT(model.names.size(), 50u) << name;
+    size_t n_compared = 0;
+    for (const auto &[preset, chosen] : model.chosen) {
+      const auto look = [&, &preset = preset, &chosen = chosen](const ckpt_index *described) {
+        n_compared++;
+        ASSERT_EQ(described->n_tensors, chosen.size());
+        for (uint32_t i = 0; i < described->n_tensors; i++) {
+          const ckpt_tensor &tensor = described->tensors[i];
+          const size_t at =
+              static_cast<size_t>(std::find(model.names.begin(), model.names.end(), tensor.name) - model.names.begin());
+          ASSERT_LT(at, chosen.size()) << tensor.name;
+          EXPECT_STREQ(ckpt_dtype_name(static_cast<ckpt_dtype>(tensor.dtype)), ckpt_dtype_name(chosen[at]))
+              << name << ": " << preset << ": " << tensor.name;
+        }
+      };
+      const std::string problem = plan(model.bytes, "", look, preset.c_str());
+      EXPECT_TRUE(problem.empty() || problem.find("without importance") != std::string::npos) << problem;
+    }
+    EXPECT_GT(n_compared, 20u) << name;
+  }
 }
 
 TEST(QuantizeModel, AxesAreThoseOfGgml) {

@@ -37,6 +37,7 @@ def write_model(path, name, dtype):
     generator = np.random.default_rng(7)
     writer = gguf.GGUFWriter(path, architecture)
     presets.add_keys(writer, n_layers, n_experts, heads, kv_heads)
+    presets.add_counted(writer, name)
     for tensor, shape in tensors:
         values = weights(generator, shape).astype(np.float32)
         if len(shape) > 1 and dtype == "bf16":
@@ -258,23 +259,10 @@ def test_what_a_merge_leaves(folder):
 def test_layers_that_are_counted_otherwise(folder):
     """Mixtures go by llama.cpp's n_layer_all: loops over the layers (nanbeige), one for a router (graniteswitch)."""
     source = os.path.join(folder, "model.gguf")
-    for architecture, n_layers, n_next in [("nanbeige", 8, 0), ("nanbeige", 9, 1), ("graniteswitch", 7, 0)]:
-        generator, writer = np.random.default_rng(7), gguf.GGUFWriter(source, architecture)
-        presets.add_keys(writer, n_layers, 0, 8, 2)
-        writer.add_uint32("nanbeige.num_loops", 2)
-        if n_next:
-            writer.add_uint32(architecture + ".nextn_predict_layers", n_next)
-        adapters = "graniteswitch.adapters."
-        writer.add_uint32(adapters + "count", 1)
-        writer.add_uint32(adapters + "lora_rank", 8)
-        writer.add_array(adapters + "token_ids_activate", [1])
-        writer.add_array(adapters + "token_ids_substitute", [2])
-        writer.add_float32("graniteswitch.logit_scale", 1.0)
-        for name, shape in presets.model(presets.layers(n_layers, presets.dense())):
-            writer.add_tensor(name, weights(generator, shape).astype(np.float32 if len(shape) == 1 else np.float16))
-        presets.finish(writer)
+    for name in presets.COUNTED:
+        write_model(source, name, "f16")
         for preset in ["Q4_K_M", "Q4_K_S", "Q3_K_M", "Q2_K", "IQ4_XS"]:
-            assert quantize(folder, source, preset, []) is not None, architecture
+            assert quantize(folder, source, preset, []) is not None, name
             compare(folder, source, preset, [])
 
 

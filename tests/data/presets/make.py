@@ -4,8 +4,8 @@
     make.py LLAMA_QUANTIZE      writes NAME.txt beside this file
 
 Needs the gguf package. The models are shapes only: a few rows each, no values that matter. Lines of a NAME.txt:
-`model ARCHITECTURE LAYERS EXPERTS HEADS KV_HEADS`, `tensor NAME DTYPE SHAPE` (row-major), and per preset
-`PRESET TYPES` or `PRESET+imatrix TYPES`: a letter per tensor, A the first type of the line `types`, or `refused`.
+`model ARCHITECTURE LAYERS EXPERTS HEADS KV_HEADS`, `key KEY NUMBER` of the file where the layers are not its block_count,
+`tensor NAME DTYPE SHAPE` (row-major), and per preset `PRESET TYPES` or `PRESET+imatrix TYPES`: a letter per tensor, A the first type of the line `types`, or `refused`.
 Written with llama.cpp as llama-cpp-python 0.3.36 carries it.
 """
 import pathlib
@@ -71,6 +71,16 @@ MODELS = {
     "falcon": ("falcon", 32, 0, 71, 1, model(layers(32, fused()))),
     "gpt2": ("gpt2", 12, 0, 4, 4,
              model(layers(12, fused())) + [("position_embd.weight", (4, 256))]),
+    "nanbeige": ("nanbeige", 8, 0, 8, 2, model(layers(8, dense()))),
+    "nanbeige-next": ("nanbeige", 9, 0, 8, 2, model(layers(9, dense()))),
+    "graniteswitch": ("graniteswitch", 7, 0, 8, 2, model(layers(7, dense()))),
+}
+# name: layers that llama.cpp counts (n_layer_all), and the numbers that make it so: loops over the layers, layers that
+# predict further tokens, one for a router
+COUNTED = {
+    "nanbeige": (16, {"nanbeige.num_loops": 2}),
+    "nanbeige-next": (16, {"nanbeige.num_loops": 2, "nanbeige.nextn_predict_layers": 1}),
+    "graniteswitch": (8, {}),
 }
 
 
@@ -89,6 +99,17 @@ def add_keys(writer, n_layers, n_experts, heads, kv_heads):
         writer.add_expert_used_count(2)
 
 
+def add_counted(writer, name):
+    for key, number in COUNTED.get(name, (0, {}))[1].items():
+        writer.add_uint32(key, number)
+    if name == "graniteswitch":
+        writer.add_uint32("graniteswitch.adapters.count", 1)
+        writer.add_uint32("graniteswitch.adapters.lora_rank", 8)
+        writer.add_array("graniteswitch.adapters.token_ids_activate", [1])
+        writer.add_array("graniteswitch.adapters.token_ids_substitute", [2])
+        writer.add_float32("graniteswitch.logit_scale", 1.0)
+
+
 def finish(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -96,9 +117,11 @@ def finish(writer):
     writer.close()
 
 
-def write_model(path, architecture, n_layers, n_experts, heads, kv_heads, tensors):
+def write_model(path, name):
+    architecture, n_layers, n_experts, heads, kv_heads, tensors = MODELS[name]
     writer = gguf.GGUFWriter(path, architecture)
     add_keys(writer, n_layers, n_experts, heads, kv_heads)
+    add_counted(writer, name)
     for name, shape in tensors:
         writer.add_tensor(name, np.zeros(shape, np.float32 if len(shape) == 1 else np.float16))
     finish(writer)
@@ -139,8 +162,11 @@ def main():
         write_imatrix(imatrix)
         for name, (architecture, n_layers, n_experts, heads, kv_heads, tensors) in MODELS.items():
             path = folder / f"{name}.gguf"
-            write_model(path, architecture, n_layers, n_experts, heads, kv_heads, tensors)
-            lines = [f"model {architecture} {n_layers} {n_experts} {heads} {kv_heads}"]
+            write_model(path, name)
+            n_counted, keys = COUNTED.get(name, (n_layers, {}))
+            lines = [f"model {architecture} {n_counted} {n_experts} {heads} {kv_heads}"]
+            if name in COUNTED:
+                lines += [f"key {key} {number}" for key, number in {f"{architecture}.block_count": n_layers, **keys}.items()]
             for tensor, shape in tensors:
                 dtype = "f32" if len(shape) == 1 else "f16"
                 lines.append(f"tensor {tensor} {dtype} {'x'.join(map(str, shape))}")
