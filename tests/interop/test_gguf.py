@@ -167,6 +167,39 @@ def test_llama_gguf_split_both_ways(folder):
         assert a.read() == b.read()
 
 
+def test_axes_of_one_stay_in_shards(folder):
+    """ggml drops the slowest axes where they are 1: our shards keep them, so that join gives what was split, with one digest;
+    to llama-gguf-split both are the same model, cut at the same places."""
+    whole, theirs, ours = (os.path.join(folder, n) for n in ("w.gguf", "model", "ours"))
+    rng, w = np.random.default_rng(5), gguf.GGUFWriter(whole, "bert")
+    shapes = [(8, 256), (1, 256), (1, 1, 1, 256), (1, 2, 256), (1, 2, 1, 256), (300, 1000)]
+    for i, shape in enumerate(shapes):
+        w.add_tensor("blk.%d.w" % i, rng.standard_normal(shape).astype(np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    if tool("llama-gguf-split", "--split", "--split-max-size", "1M", whole, theirs) is None:
+        return
+    ckpt("split", whole, "-o", ours, "--shard-size", "1MB")
+    shards = sorted(n for n in os.listdir(folder) if n.startswith("model-"))
+    assert shards == sorted(os.listdir(ours)) and len(shards) == 2
+    assert digest(ours) == digest(whole) != digest(os.path.join(folder, shards[0]))
+    ckpt("join", ours, "-o", os.path.join(folder, "joined.gguf"))
+    merged = []
+    for i, first in enumerate((os.path.join(folder, shards[0]), os.path.join(ours, shards[0]))):
+        merged.append(os.path.join(folder, "merged-%d.gguf" % i))
+        tool("llama-gguf-split", "--merge", first, merged[-1])
+    for a, b in (whole, os.path.join(folder, "joined.gguf")), merged:
+        with open(a, "rb") as x, open(b, "rb") as y:
+            assert x.read() == y.read(), (a, b)
+    for shard in shards:
+        mine, other = (read(os.path.join(f, shard)) for f in (ours, folder))
+        assert repr(mine[0]) == repr(other[0])
+        assert {n: (t, [d for d in s if d != 1], b) for n, (t, s, b) in mine[1].items()} == \
+            {n: (t, [d for d in s if d != 1], b) for n, (t, s, b) in other[1].items()}
+
+
 def test_llama_cpp_runs_what_is_written(folder):
     """The same perplexity, to the last digit, from the converter's file, from ours, and from shards of another alignment."""
     source = os.path.join(DATA, "tiny-llama-f16.gguf")
