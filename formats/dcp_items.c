@@ -3,8 +3,9 @@
  *
  * torch flattens the dict (torch/distributed/checkpoint/_traverse.py): mappings are entered, and lists that hold
  * mappings, tensors or such lists; every other value is an item, named by the keys that lead to it. Here the same is
- * done to the dict that was read, and to tuples with tensors, which torch would leave in an item. An item is an archive
- * of torch.save that torch.load(weights_only=True) takes. */
+ * done to the dict that was read, and to tuples and namespaces with tensors, which torch would leave in an item. An
+ * item is an archive of torch.save that torch.load(weights_only=True) takes; one with a namespace torch's planner
+ * takes, which loads items without that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,11 +25,11 @@ typedef ckpt_dcp_flattener flattener;
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* Whether a tuple holds a tensor, so that it can be no item. */
+/* Whether a tuple or a namespace holds a tensor, so that it can be no item. */
 static bool holds_tensor(flattener *f, const ckpt_object *value, uint32_t depth) {
   if (value->kind == CKPT_OBJECT_TENSOR) return true;
-  bool is_container =
-      value->kind == CKPT_OBJECT_TUPLE || value->kind == CKPT_OBJECT_LIST || value->kind == CKPT_OBJECT_DICT;
+  bool is_container = value->kind == CKPT_OBJECT_TUPLE || value->kind == CKPT_OBJECT_LIST ||
+                      value->kind == CKPT_OBJECT_DICT || ckpt_torch_namespace(value) != NULL;
   uint64_t n = is_container ? ckpt_object_n_children(value) : 0;
   if (depth >= CKPT_DCP_MAX_KEYS || f->n_steps > MAX_STEPS) return false;
   f->n_steps += 1 + n;
@@ -61,12 +62,12 @@ static bool is_optimizer(flattener *f, const ckpt_object *value) {
   return false;
 }
 
-/* Whether torch.load(weights_only=True) takes a value with all that it holds; *why not. */
+/* Whether torch.load(weights_only=True) takes a value with all that it holds, but for namespaces; *why not. */
 static bool is_data(flattener *f, const ckpt_object *value, uint32_t depth, const char **why) {
   uint64_t n = ckpt_object_n_children(value);
   if (value->kind == CKPT_OBJECT_TENSOR)
     *why = "a tensor in a tuple";
-  else if (!ckpt_torch_is_safe(value))
+  else if (!ckpt_torch_is_safe(value) && ckpt_torch_namespace(value) == NULL)
     *why = ckpt_torch_class(value);
   else if (depth == CKPT_DCP_MAX_KEYS || (f->n_steps += 1 + n) > MAX_STEPS)
     *why = "too many values, or too deep";
@@ -155,6 +156,17 @@ static ckpt_status flatten_child(flattener *f, const ckpt_object *key, const ckp
   return status;
 }
 
+/* What stands for a value: of a namespace that can be no item its attributes. */
+static ckpt_status take_attributes(flattener *f, const ckpt_object **value, ckpt_error *err) {
+  char name[CKPT_DCP_NAME_BYTES + 1];
+  const ckpt_object *attributes = ckpt_torch_attributes(*value);
+  if (attributes == NULL || (f->depth != 0 && !holds_tensor(f, attributes, f->depth))) return CKPT_OK;
+  const char *class = ckpt_torch_namespace(*value);
+  *value = attributes;
+  if (print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES) return CKPT_OK;
+  return ckpt_losses_add(f->losses, err, "%.200s as %s (tensors are in it: it is a dict)", name, class);
+}
+
 static ckpt_status flatten_dict(flattener *f, const ckpt_object *dict, ckpt_error *err) {
   for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *key = dict->items[2 * i];
@@ -201,12 +213,7 @@ static ckpt_status take_optimizer(flattener *f, const ckpt_object **value, ckpt_
 /* Recursion ends with the path's room, time with the steps: a dict that several share is written for each. */
 static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *err) {
   if (value->kind == CKPT_OBJECT_TENSOR) return f->numbers == NULL ? CKPT_OK : add_tensor(f, value, err);
-  const ckpt_object *attributes = ckpt_torch_attributes(value);
-  if (attributes != NULL) {
-    value = attributes;
-    if (!f->has_namespace) CKPT_TRY(ckpt_losses_add(f->losses, err, CKPT_TORCH_NAMESPACE_LOSS));
-    f->has_namespace = true;
-  }
+  CKPT_TRY(take_attributes(f, &value, err));
   if (!is_entered(f, value, f->depth)) return add_item(f, value, err);
   f->n_steps += 1 + value->n;
   if (f->n_steps > MAX_STEPS)

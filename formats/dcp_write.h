@@ -60,7 +60,6 @@ typedef struct ckpt_dcp_flattener {
   uint64_t n, n_items;
   uint32_t capacity;
   bool leaves_states;                         /* the optimizer had tensors, and none is written: nor are its objects */
-  bool has_namespace;                         /* one was met, and said */
   uint32_t n_optimizers;                      /* whose parameters were named */
   const ckpt_object *path[CKPT_DCP_MAX_KEYS]; /* to the value at hand */
   uint32_t depth;

@@ -32,15 +32,15 @@ ckpt_status ckpt_torch_settle_quantized(bool *is_settled, ckpt_object *call, con
                                         const uint32_t *covers, ckpt_arena *arena, ckpt_error *err);
 
 /* An object for the tensors and objects of a description; NULL for a model without more. In the losses' arena. */
-ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,
-                                   ckpt_error *err);
+ckpt_status ckpt_torch_make_object(ckpt_object **out, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
 /* A dict of all tensors, by all their names (those of one in byte order, whichever is its first): what a model's state
  * dict is. */
 ckpt_status ckpt_torch_make_state_dict(ckpt_object **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
 
 /* A copy without tensors, and without what weights-only loading refuses, which is added to the losses; NULL where that
- * is all. */
-ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_losses *losses, ckpt_error *err);
+ * is all. A namespace is kept, and noted in the description. */
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_index *described,
+                                 ckpt_losses *losses, ckpt_error *err);
 
 #endif

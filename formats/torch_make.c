@@ -29,7 +29,7 @@ typedef struct entry {
 } entry;
 
 typedef struct maker {
-  const ckpt_index *described;
+  ckpt_index *described;
   ckpt_losses *losses;
   ckpt_arena *arena;
   entry *entries; /* sorted: one dict's, and one parameter's, follow each other */
@@ -182,7 +182,7 @@ static ckpt_status name_groups(const maker *m, const ckpt_object *given, ckpt_ob
     optimizer = named;
   }
   CKPT_TRY(ckpt_torch_name_params(&named, optimizer, m->described, m->arena, err));
-  return ckpt_torch_copy_data(groups, ckpt_object_get(named, "param_groups"), m->losses, err);
+  return ckpt_torch_copy_data(groups, ckpt_object_get(named, "param_groups"), m->described, m->losses, err);
 }
 
 static ckpt_status set_optimizer(maker *m, const entry *entries, uint32_t n, ckpt_error *err) {
@@ -222,7 +222,7 @@ static ckpt_status set_dicts(maker *m, ckpt_error *err) {
 static ckpt_status set_object(const maker *m, const char *key, size_t n_key, const ckpt_object *object,
                               ckpt_error *err) {
   ckpt_object *copy;
-  CKPT_TRY(ckpt_torch_copy_data(&copy, object, m->losses, err));
+  CKPT_TRY(ckpt_torch_copy_data(&copy, object, m->described, m->losses, err));
   return copy == NULL ? CKPT_OK : set_key(m, m->root, key, n_key, copy, err);
 }
 
@@ -342,8 +342,7 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   return drop_repeated(m, err);
 }
 
-ckpt_status ckpt_torch_make_object(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses,
-                                   ckpt_error *err) {
+ckpt_status ckpt_torch_make_object(ckpt_object **out, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   maker m = {.described = described, .losses = losses, .arena = losses->arena};
   *out = NULL;
   ckpt_status status = make(&m, out, err);

@@ -3,7 +3,9 @@
  * Where the input came from torch it is the input's own object, copied, with the keys that its tensors' names ask for
  * (torch_rename.c): leaves bear the numbers of the tensors to be written, and what torch.load(weights_only=True) does
  * not take (torch_safe.h) is left out and said. Dicts lose such an entry, lists and tuples have None in its place, a
- * call with such an argument is left out itself. Else the object is made (torch_make.c). */
+ * call with such an argument is left out itself. A namespace stays, with a note. Else the object is made
+ * (torch_make.c).
+ */
 #include "formats/torch.h"
 
 #include <stdio.h>
@@ -38,7 +40,7 @@ typedef struct left_out {
   const char *names[MAX_KINDS];
   uint64_t n[MAX_KINDS], n_others;
   uint32_t n_kinds;
-  uint64_t n_namespaces, n_attributes, n_cycles, n_optimizers;
+  uint64_t n_attributes, n_cycles, n_optimizers;
 } left_out;
 
 typedef struct copier {
@@ -46,8 +48,8 @@ typedef struct copier {
   /* By the leaf's number: the tensor to be written, UINT32_MAX where it is not; NULL: none is. */
   const uint32_t *numbers;
   uint32_t n_numbers;
-  const ckpt_index *described; /* what the numbers are of */
-  const uint32_t *covers;      /* who lies in whose storage there, once a quantized tensor asks */
+  ckpt_index *described;  /* what is written: what the numbers are of, and its notes */
+  const uint32_t *covers; /* who lies in whose storage there, once a quantized tensor asks */
   bool has_covers;
   ckpt_node_map map;
   frame *path;
@@ -74,7 +76,6 @@ static void count_left_out(left_out *out, const ckpt_object *node) {
 
 static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_error *err) {
   typedef unsigned long long ull;
-  if (out->n_namespaces != 0) CKPT_TRY(ckpt_losses_add(losses, err, CKPT_TORCH_NAMESPACE_LOSS));
   if (out->n_optimizers != 0)
     CKPT_TRY(ckpt_losses_add(losses, err, "the optimizer's param_groups (none of its states is written)"));
   if (out->n_attributes != 0)
@@ -90,6 +91,15 @@ static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_e
   }
   if (out->n_others == 0) return CKPT_OK;
   return ckpt_losses_add(losses, err, "%llu object%s of other classes", (ull)out->n_others, ckpt_plural(out->n_others));
+}
+
+/* Says what loading a namespace takes: once for each class. */
+static ckpt_status note_namespace(ckpt_index *described, const char *class, ckpt_error *err) {
+  static const char format[] =
+      "holds %s: torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals([%s])";
+  for (uint32_t i = 0; i < described->n_notes; i++)
+    if (strstr(described->notes[i].text, class) != NULL) return CKPT_OK;
+  return ckpt_index_note(described, false, err, format, class, class);
 }
 
 /* ---- copying ---------------------------------------------------------------------------------------------------- */
@@ -132,11 +142,8 @@ static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err
 
 /* Begins a node; its copy is in c->result unless a frame is on the path for it. */
 static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, ckpt_error *err) {
+  const char *namespace = ckpt_torch_namespace(node);
   *is_entered = false;
-  if (ckpt_torch_attributes(node) != NULL) {
-    node = ckpt_torch_attributes(node);
-    c->out.n_namespaces++;
-  }
   if (node->kind <= CKPT_OBJECT_BYTES && ckpt_torch_is_safe(node)) { /* nothing in it: shared with the input */
     c->result = (ckpt_object *)(uintptr_t)node;
     return CKPT_OK;
@@ -146,13 +153,15 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   c->result = *known == LEFT_OUT ? NULL : (ckpt_object *)(uintptr_t)*known;
   if (*known != 0) {
     bool is_cycle = c->result != NULL && c->result->mark == IN_WORK && c->result->kind != CKPT_OBJECT_LIST &&
-                    c->result->kind != CKPT_OBJECT_DICT;
+                    c->result->kind != CKPT_OBJECT_DICT && namespace == NULL;
     c->out.n_cycles += is_cycle;
     if (is_cycle) c->result = NULL; /* weights-only loading knows no opcode for it */
     return CKPT_OK;
   }
   if (node->kind == CKPT_OBJECT_TENSOR) return copy_leaf(c, node, err);
-  if (!ckpt_torch_is_safe(node)) {
+  if (namespace != NULL) {
+    CKPT_TRY(note_namespace(c->described, namespace, err));
+  } else if (!ckpt_torch_is_safe(node)) {
     count_left_out(&c->out, node);
     return remember(c, node, c->result = NULL, err);
   }
@@ -161,6 +170,7 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   *copy = *node;
   copy->mark = IN_WORK;
   copy->room = 0;
+  if (namespace != NULL) copy->name = namespace; /* one text, which is printed once */
   uint64_t n_children = ckpt_object_n_children(node);
   if (n_children != 0) CKPT_TRY_ALLOC(copy->items = ckpt_arena_array(c->arena, n_children, sizeof *copy->items), err);
   CKPT_TRY(remember(c, node, copy, err));
@@ -250,8 +260,9 @@ static void copier_free(copier *c) {
   ckpt_node_map_free(&c->map);
 }
 
-ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_losses *losses, ckpt_error *err) {
-  copier c = {.arena = losses->arena};
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_index *described,
+                                 ckpt_losses *losses, ckpt_error *err) {
+  copier c = {.arena = losses->arena, .described = described};
   ckpt_status status = copy_graph(&c, object, out, err);
   if (status == CKPT_OK) status = say_left_out(&c.out, losses, err);
   copier_free(&c);
@@ -286,7 +297,7 @@ static ckpt_status holds_all(const ckpt_object *root, uint32_t n_tensors, bool *
 }
 
 /* The input's own object as it can be written; NULL where it is none, or has not all tensors. */
-static ckpt_status copy_own(ckpt_object **out, const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+static ckpt_status copy_own(ckpt_object **out, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   ckpt_object *root = (ckpt_object *)(uintptr_t)ckpt_object_get(described->objects, CKPT_TORCH_OBJECT), *copy = NULL;
   uint32_t *numbers = NULL;
   bool all = false;
@@ -348,7 +359,7 @@ static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, 
 }
 
 static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  const uint32_t n_losses = losses->n;
+  const uint32_t n_losses = losses->n, n_notes = described->n_notes;
   bool is_taken = false, is_forced = true;
   ckpt_object *root;
   CKPT_TRY(copy_own(&root, described, losses, err));
@@ -358,6 +369,7 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
     return set_object(described, root, losses->arena, err);
   }
   losses->n = n_losses;
+  described->n_notes = n_notes;
   CKPT_TRY(say_unread(described, losses, err));
   CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
   if (root != NULL) {

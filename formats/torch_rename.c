@@ -14,6 +14,7 @@
 #include "libckpt/codec/readback.h"
 #include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_params.h"
+#include "libckpt/codec/torch_safe.h"
 #include "libckpt/error.h"
 
 enum { MAX_DEPTH = 64, MAX_PATH_BYTES = 8192, MAX_OPTIMIZERS = 64, MAX_STEPS = 1 << 24 };
@@ -188,11 +189,20 @@ static bool is_optimizer(const ckpt_object *node) {
   return groups != NULL && groups->kind == CKPT_OBJECT_LIST && state != NULL && state->kind == CKPT_OBJECT_DICT;
 }
 
+/* Its attributes are in its place. */
+static ckpt_status copy_namespace(renamer *r, ckpt_object *made, size_t n, uint32_t depth, ckpt_error *err) {
+  ckpt_object *attributes = made->items[0];
+  CKPT_TRY_ALLOC(made->items = ckpt_arena_array(r->arena, 1, sizeof *made->items), err);
+  made->items[0] = attributes;
+  return copy(r, &made->items[0], n, depth + 1, err);
+}
+
 /* Puts a copy of a container in its place: the same one wherever it stands, within itself too. What lies deeper than
  * MAX_DEPTH stays. */
 static ckpt_status copy(renamer *r, ckpt_object **node, size_t n, uint32_t depth, ckpt_error *err) {
   bool is_list = (*node)->kind == CKPT_OBJECT_LIST || (*node)->kind == CKPT_OBJECT_TUPLE;
-  if ((!is_list && (*node)->kind != CKPT_OBJECT_DICT) || (is_list && (*node)->extras != 0) || depth == MAX_DEPTH)
+  bool is_namespace = ckpt_torch_attributes(*node) != NULL, is_dict = (*node)->kind == CKPT_OBJECT_DICT;
+  if ((!is_list && !is_dict && !is_namespace) || (is_list && (*node)->extras != 0) || depth == MAX_DEPTH)
     return CKPT_OK;
   uint64_t *known = ckpt_node_map_at(&r->copies, *node);
   CKPT_TRY_ALLOC(known, err);
@@ -212,6 +222,7 @@ static ckpt_status copy(renamer *r, ckpt_object **node, size_t n, uint32_t depth
   *made = *source;
   made->room = 0;
   *node = made;
+  if (is_namespace) return copy_namespace(r, made, n, depth, err);
   return is_list ? copy_list(r, made, n, depth, err) : copy_dict(r, made, n, depth, err);
 }
 

@@ -244,7 +244,7 @@ static bool is_sized(const ckpt_output *output) {
   return true;
 }
 
-enum { MAX_NOTES = 10, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 10 /* of ours */, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
   return &j->plan->rows[output->described->tensors[tensor].origin];
@@ -377,7 +377,8 @@ static ckpt_status describe_quantized(const job *j, const ckpt_output *output, c
 
 /* Lines about an output; what holds for all of them is said with the first. */
 static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
-  const char **next = ckpt_arena_array(&j->args->arena, MAX_NOTES + 1, sizeof *next), *note;
+  const uint32_t n_notes = output->described->n_notes;
+  const char **next = ckpt_arena_array(&j->args->arena, (size_t)n_notes + MAX_NOTES + 1, sizeof *next), *note;
   CKPT_TRY_ALLOC(next, err);
   written->notes = next;
   if (output == j->plan->outputs && j->input.index->weights_note != NULL) *next++ = j->input.index->weights_note;
@@ -390,6 +391,7 @@ static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_
   if (output->is_of_none)
     CKPT_TRY(
         add_note(j, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
+  for (uint32_t i = 0; i < n_notes; i++) CKPT_TRY(add_note(j, output, &next, output->described->notes[i].text, err));
   const char *architecture = holds_config(output) ? output->described->architecture : "";
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, &j->args->arena, &note, err));
   CKPT_TRY(add_note(j, output, &next, note, err));

@@ -77,11 +77,19 @@ bool ckpt_torch_is_safe(const ckpt_object *node) {
   }
 }
 
+const char *ckpt_torch_namespace(const ckpt_object *node) {
+  static const char *const names[] = {"argparse.Namespace", "types.SimpleNamespace"};
+  if (node->kind != CKPT_OBJECT_FOREIGN || node->form > CKPT_FORM_NEW || node->n != 0) return NULL;
+  const ckpt_object *state = ckpt_object_extra_of(node, CKPT_EXTRA_STATE);
+  if (state == NULL ? node->extras != 0 : node->extras != CKPT_EXTRA_STATE || state->kind != CKPT_OBJECT_DICT)
+    return NULL;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(node->name, names[i]) == 0) return names[i];
+  return NULL;
+}
+
 const ckpt_object *ckpt_torch_attributes(const ckpt_object *node) {
-  bool is_namespace = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_NEW && node->n == 0 &&
-                      strcmp(node->name, "argparse.Namespace") == 0;
-  const ckpt_object *state = is_namespace ? ckpt_object_extra_of(node, CKPT_EXTRA_STATE) : NULL;
-  return state != NULL && state->kind == CKPT_OBJECT_DICT && node->extras == CKPT_EXTRA_STATE ? state : NULL;
+  return ckpt_torch_namespace(node) == NULL ? NULL : ckpt_object_extra_of(node, CKPT_EXTRA_STATE);
 }
 
 const char *ckpt_torch_class(const ckpt_object *node) {

@@ -8,10 +8,11 @@
 /* Whether a node is taken; what it holds is not looked at. Tensors are. */
 bool ckpt_torch_is_safe(const ckpt_object *node);
 
-/* The attributes, a DICT, of an argparse.Namespace, which most training scripts have and weights-only loading refuses;
- * NULL for anything else. */
+/* What a node is an instance of that is nothing but attributes: argparse.Namespace, which most training scripts save,
+ * or types.SimpleNamespace. Weights-only loading takes them once it was told to. NULL for anything else. */
+const char *ckpt_torch_namespace(const ckpt_object *node);
+/* The attributes of one, a DICT; NULL where it has none, and for anything else. */
 const ckpt_object *ckpt_torch_attributes(const ckpt_object *node);
-#define CKPT_TORCH_NAMESPACE_LOSS "argparse.Namespace as such (its attributes are a dict)"
 
 /* What a node is called where it is left out: its class, mostly. Borrowed. */
 const char *ckpt_torch_class(const ckpt_object *node);

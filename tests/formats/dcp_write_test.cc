@@ -280,22 +280,26 @@ TEST_F(DcpWrite, ObjectsThatTorchWouldTakeForOneAreRefused) {
   }
 }
 
-// What torch.load(weights_only=True) takes, no more and no less, as torch files are written.
+// What torch.load(weights_only=True) takes, as torch files are written, and namespaces of that: no more and no less.
 TEST_F(DcpWrite, ObjectsAreWhatWeightsOnlyLoadingTakes) {
   std::string nines(600, '9');
   Texts losses;
   Files files = WritePickle(
       "(dVsize\nctorch\nSize\n((I2\nI3\ntt"
       "RsVdtype\nctorch\nfloat32\nsVfits\nL" +
-          nines + "L\nsVbig\nL9" + nines + "L\nsVran\ncos\nsystem\n(Vls\ntRs.",
+          nines + "L\nsVbig\nL9" + nines + "L\nsVran\ncos\nsystem\n(Vls\ntRs" +
+          "Vargs\ncargparse\nNamespace\n)\x81(dVk\ncargparse\nNamespace\n)\x81sbs"
+          "Vbad\ncargparse\nNamespace\n)\x81(dVk\ncos\nsystem\n(Vls\ntRsbs.",
       &losses);
-  EXPECT_EQ(losses, Texts({"object big (a large number)", "object ran (os.system)"}));
+  EXPECT_EQ(losses, Texts({"object big (a large number)", "object ran (os.system)", "object bad (os.system)"}));
   spill(folder_, files);
   IndexPointer index = open(folder_.path(), &err_);
   ASSERT_NE(index, nullptr) << text_of(err_);
   const ckpt_object *root = ckpt_object_get(index->objects, "torch");
   EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "size"), 100, &index->arena), R"({"torch.Size": [[2, 3]]})");
   EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "dtype"), 100, &index->arena), R"("<torch.float32>")");
+  EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "args"), 100, &index->arena),
+               R"({"argparse.Namespace": [], "state": {"k": {"argparse.Namespace": []}}})");
   ASSERT_NE(ckpt_object_get(root, "fits"), nullptr);
   EXPECT_EQ(ckpt_object_get(root, "fits")->n, nines.size());
 }

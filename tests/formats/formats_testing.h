@@ -159,9 +159,10 @@ inline ckpt_index *describe(const ckpt_index *from, ckpt_error *err) {
   return index;
 }
 
-// What `format` writes for an index: its files. A failure gives none and fills err; losses are the loss texts.
+// What `format` writes for an index: its files. A failure gives none and fills err; losses are the loss texts, notes
+// those on what is written.
 inline Files write(const char *format_name, const ckpt_index *from, ckpt_layout_options options, ckpt_error *err,
-                   std::vector<std::string> *losses_out = nullptr) {
+                   std::vector<std::string> *losses_out = nullptr, std::vector<std::string> *notes = nullptr) {
   const ckpt_format *format = ckpt_format_find(format_name);
   ckpt_index *described = describe(from, err);
   ckpt_losses losses = {};
@@ -174,6 +175,7 @@ inline Files write(const char *format_name, const ckpt_index *from, ckpt_layout_
   Files files;
   ckpt_status status = ckpt_normalize(format, described, &losses, err);
   for (uint32_t i = 0; losses_out != nullptr && i < losses.n; i++) losses_out->push_back(losses.texts[i]);
+  for (uint32_t i = 0; notes != nullptr && i < described->n_notes; i++) notes->push_back(described->notes[i].text);
   if (status == CKPT_OK) status = format->layout(&layout, &options, err);
   if (status == CKPT_OK) status = ckpt_layout_finish(&layout, err);
   if (status == CKPT_OK) {

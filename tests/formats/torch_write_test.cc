@@ -63,9 +63,9 @@ struct Flat {
   void finish() { EXPECT_EQ(ckpt_index_finish(index, nullptr), CKPT_OK); }
 };
 
-std::string write_torch(const ckpt_index *index, Texts *losses = nullptr) {
+std::string write_torch(const ckpt_index *index, Texts *losses = nullptr, Texts *notes = nullptr) {
   ckpt_error err = {};
-  Files files = write("torch", index, {}, &err, losses);
+  Files files = write("torch", index, {}, &err, losses, notes);
   EXPECT_EQ(files.size(), 1u) << text_of(err);
   return files[""];
 }
@@ -416,37 +416,81 @@ TEST(TorchWrite, KeysOfTheRootAreThereOnce) {
   EXPECT_NE(ckpt_index_find(index.get(), "epoch"), nullptr);
 }
 
+// An index of one tensor and the object `extra` that a pickle describes.
+void add_extra(Flat *flat, const std::string &pickle) {
+  flat->f32("w", CKPT_ROLE_PARAMETER);
+  ckpt_pickle_options options = {};
+  options.data = pickle.data(), options.n_bytes = pickle.size();
+  ckpt_object *root = nullptr;
+  ckpt_error err = {};
+  ckpt_arena *arena = &flat->index->arena;
+  ASSERT_EQ(ckpt_pickle_read(&root, nullptr, &options, arena, &err), CKPT_OK) << text_of(err);
+  ckpt_object *objects = flat->index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
+  objects->items[0] = ckpt_object_text(arena, "extra", 5);
+  objects->items[1] = root;
+  flat->finish();
+}
+
 // What an unpickler would run is never written, whatever the input has; data beside it is.
 TEST(TorchWrite, NothingThatRunsIsWritten) {
   Flat flat;
-  flat.f32("w", CKPT_ROLE_PARAMETER);
-  const std::string pickle =
+  const char *pickle =
       "(d"
       "Va\ncos\nsystem\n(Vls\ntRs"
       "Vb\n(lI1\nacos\nsystem\nas"
       "Vc\ncargparse\nNamespace\n)\x81}Vk\nI2\nsbs"
       "Vd\n(cos\nsystem\n(Vls\ntRtsVe\nctorch\nfloat32\nsVf\nctorch\nSize\n((cm\nC\n)\x81ttRs.";
-  ckpt_pickle_options options = {};
-  options.data = pickle.data(), options.n_bytes = pickle.size();
-  ckpt_object *root = nullptr;
+  ASSERT_NO_FATAL_FAILURE(add_extra(&flat, pickle));
   ckpt_error err = {};
-  ASSERT_EQ(ckpt_pickle_read(&root, nullptr, &options, &flat.index->arena, &err), CKPT_OK) << text_of(err);
   ckpt_arena *arena = &flat.index->arena;
-  ckpt_object *objects = flat.index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
-  objects->items[0] = ckpt_object_text(arena, "extra", 5);
-  objects->items[1] = root;
-  flat.finish();
   Texts losses;
   std::string bytes = write_torch(flat.index, &losses);
   EXPECT_EQ(bytes.find("system"), std::string::npos);
-  EXPECT_EQ(losses, Texts({"argparse.Namespace as such (its attributes are a dict)",
-                           "os.system (no plain data, 3 times)", "m.C (no plain data)"}));
+  EXPECT_EQ(losses, Texts({"os.system (no plain data, 3 times)", "m.C (no plain data)"}));
   IndexPointer index = open_bytes(bytes, &err, false);
   ASSERT_NE(index, nullptr) << text_of(err);
   const ckpt_object *extra = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "extra");
   EXPECT_STREQ(ckpt_object_print(extra, 1000, arena),
-               "{\"b\": [1, null], \"c\": {\"k\": 2}, \"d\": [null], \"e\": \"<torch.float32>\", "
+               "{\"b\": [1, null], \"c\": {\"argparse.Namespace\": [], \"state\": {\"k\": 2}}, \"d\": [null], \"e\": "
+               "\"<torch.float32>\", "
                "\"f\": {\"torch.Size\": [[null]]}}");
+}
+
+// Namespaces stay what they are, empty, within themselves, or with something in them that is left out; what only looks
+// like one does not. A note says once of each class what loading it takes.
+TEST(TorchWrite, NamespacesStay) {
+  Flat flat;
+  const char *pickle =
+      "(dVa\ncargparse\nNamespace\n)\x81p1\n(dVme\ng1\nsVrun\ncos\nsystem\n(Vls\ntRsVk\nI1\nsbs"
+      "Vb\ncargparse\nNamespace\n)\x81s"
+      "Vc\nctypes\nSimpleNamespace\n)R(dVk\nI2\nsbs"
+      "Vd\ncargparse\nNamespace\n(I1\nt\x81s"
+      "Ve\ncargparse\nNamespace\n)\x81I3\nbs"
+      "Vf\ncargparse\nNamespac\n)\x81s.";
+  ASSERT_NO_FATAL_FAILURE(add_extra(&flat, pickle));
+  ckpt_error err = {};
+  Texts losses, notes;
+  const std::string bytes = write_torch(flat.index, &losses, &notes);
+  EXPECT_EQ(losses, Texts({"os.system (no plain data)", "argparse.Namespace (no plain data, 2 times)",
+                           "argparse.Namespac (no plain data)"}));
+  const std::string told = ": torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals([";
+  EXPECT_EQ(notes, Texts({"holds argparse.Namespace" + told + "argparse.Namespace])",
+                          "holds types.SimpleNamespace" + told + "types.SimpleNamespace])"}));
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *extra = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "extra");
+  ASSERT_EQ(extra->n, 3u);
+  const ckpt_object *a = ckpt_object_get(extra, "a"), *state = ckpt_object_extra_of(a, CKPT_EXTRA_STATE);
+  ASSERT_NE(state, nullptr);
+  EXPECT_EQ(state->n, 2u);
+  EXPECT_EQ(ckpt_object_get(state, "me"), a);
+  EXPECT_EQ(ckpt_object_get(state, "k")->integer, 1);
+  EXPECT_STREQ(ckpt_object_print(ckpt_object_get(extra, "b"), 100, &index->arena), R"({"argparse.Namespace": []})");
+  EXPECT_STREQ(ckpt_object_print(ckpt_object_get(extra, "c"), 100, &index->arena),
+               R"({"types.SimpleNamespace": [], "state": {"k": 2}})");
+  Flat again(index.get());
+  again.finish();
+  EXPECT_EQ(write_torch(again.index), bytes);
 }
 
 // All dtypes that torch has, no others; pairs of a float4 have to be whole.

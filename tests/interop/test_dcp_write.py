@@ -1,5 +1,6 @@
 """Folders that we write load in torch.distributed.checkpoint, bit for bit: plain, as one file, into FSDP2 on another
 number of ranks, and whatever the dtype."""
+import argparse
 import collections
 import io
 import os
@@ -338,6 +339,20 @@ def test_items_are_what_weights_only_loading_takes(folder):
     del found["model.w"]
     values["ordered.0.a"] = values.pop("ordered")[0]["a"]  # lists with dicts are taken apart
     assert found == values, found
+
+
+def test_a_namespace_is_an_item(folder):
+    """As torch's planner saves it, and loads it: without weights_only. In a torch file it is one too."""
+    args = argparse.Namespace(lr=0.5, inner=argparse.Namespace(a=1), none=argparse.Namespace())
+    source, out, back = (os.path.join(folder, n) for n in ("s", "o", "b.pt"))
+    dcp.save({"model": {"w": torch.arange(6.0)}, "args": args, "list": [args]}, checkpoint_id=source, no_dist=True)
+    ckpt("reshard", source, "-o", out, "--to", "dcp", "--world", 2)
+    found = {"model": {"w": torch.zeros(6)}, "args": None, "list": None}
+    dcp.load(found, checkpoint_id=out, no_dist=True)
+    assert found["args"] == args and found["list"] == [args] and torch.equal(found["model"]["w"], torch.arange(6.0)), found
+    ckpt("convert", out, "-o", back)
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        assert torch.load(back, weights_only=True)["args"] == args
 
 
 def test_groups_follow_renamed_tensors(folder):

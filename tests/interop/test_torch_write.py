@@ -1,8 +1,11 @@
 """What we write as torch files is loaded by PyTorch, weights_only=True: bits, ties, objects; and by transformers."""
+import argparse
 import collections
 import json
 import os
+import pickle
 import random
+import types
 import zipfile
 
 import command
@@ -37,8 +40,8 @@ def random_tensors(seed):
     return tensors
 
 
-def load(path):
-    """Accepted by weights-only loading, and no checksum is wrong."""
+def load(path, *classes):
+    """Accepted by weights-only loading that was told of these classes, and no checksum is wrong."""
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         names = [i.filename for i in archive.infolist()]
@@ -50,7 +53,8 @@ def load(path):
                 head = f.read(4)
                 start = info.header_offset + 30 + int.from_bytes(head[:2], "little") + int.from_bytes(head[2:], "little")
                 assert start % 64 == 0, info
-    return torch.load(path, weights_only=True)
+    with torch.serialization.safe_globals(classes):
+        return torch.load(path, weights_only=True)
 
 
 def read(path):
@@ -71,6 +75,8 @@ def equal(a, b):
                                                                                   vars(b) if hasattr(b, "__dict__") else None)
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, (argparse.Namespace, types.SimpleNamespace)):
+        return equal(vars(a), vars(b))
     return a == b
 
 
@@ -197,6 +203,38 @@ def test_the_whole_object_is_kept(folder):
     assert read(out) == read(again)
 
 
+def test_namespaces_stay(folder):
+    """As Megatron's args, by attribute; weights-only loading takes them when told to, and without one as ever."""
+    classes = argparse.Namespace, types.SimpleNamespace
+    inner = [argparse.Namespace(a=1), types.SimpleNamespace(b=(2, None))]
+    args = argparse.Namespace(lr=0.1, dtype=torch.bfloat16, mask=torch.ones(3), empty=argparse.Namespace(), list=inner)
+    for i, (said, whole) in enumerate([
+            ([], {"w": torch.ones(2), "args": {"lr": 0.1}}),
+            (classes[:1], argparse.Namespace(lr=1)),
+            (classes[:1], argparse.Namespace(state_dict={"a.w": torch.ones(2)}, lr=1)),
+            (classes[1:], {"w": torch.ones(2), "args": types.SimpleNamespace(lr=0.1, empty=types.SimpleNamespace())}),
+            (classes, {"model": {"w": torch.ones(2)}, "iteration": 3, "args": args})]):
+        path, out, again, receipt = (os.path.join(folder, n % i) for n in ("a%d.pt", "b%d.pt", "c%d.pt", "r%d.json"))
+        torch.save(whole, path, pickle_protocol=2 + 3 * (i % 2))
+        told = json.loads(ckpt("convert", path, "-o", out, "--receipt", receipt, "--json"))
+        names = ["%s.%s" % (c.__module__, c.__name__) for c in said]
+        holds = "holds %s: torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals([%s])"
+        assert told["dropped"] == [] and told["notes"][-len(said):] == [holds % (n, n) for n in names] or not said, told
+        assert equal(load(out, *said), whole) and equal(torch.load(out, weights_only=False), whole), whole
+        if said:
+            try:
+                load(out)
+            except pickle.UnpicklingError as e:
+                assert "Namespace" in str(e), e
+            else:
+                raise AssertionError("loaded")
+        ckpt("verify", out, "--receipt", receipt)
+        ckpt("scan", out)
+        assert digest(out, "--include", "all") == digest(path, "--include", "all")
+        ckpt("convert", out, "-o", again)
+        assert read(out) == read(again)
+
+
 def test_what_flat_dicts_and_lone_tensors_are(folder):
     """Parameters, gradients, ordered dicts, a tensor or a list as the whole object."""
     wanted = [{"a": torch.nn.Parameter(torch.ones(2)), "b": torch.nn.Parameter(torch.ones(2), requires_grad=False)},
@@ -260,7 +298,7 @@ def test_goldens_are_loaded(folder):
         if name.endswith(".pt") and name != "script.pt":
             out = os.path.join(folder, name)
             ckpt("convert", os.path.join(DATA, name), "-o", out)
-            load(out)
+            load(out, argparse.Namespace)
             include = "model" if name.startswith("dtensor") else "all"  # of two names in two dicts either may come first
             assert digest(out, "--include", include) == digest(os.path.join(DATA, name), "--include", include), name
 

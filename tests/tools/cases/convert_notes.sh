@@ -31,5 +31,9 @@ ckpt split state.safetensors -o all-parts --shard-size 20 --include all 2>&1 | c
 ckpt join all-parts -o joined.safetensors 2>&1 | closing
 ckpt join all-parts -o all-joined.safetensors --include all 2>&1 | closing
 ckpt diff --include all model.safetensors joined.safetensors && ckpt diff --include all all.safetensors all-joined.safetensors
+# What loading a namespace takes, said of the output; the objects of one with tensors in it are a dict in DCP
+ckpt convert $DATA/torch/training.pt -o training.pt 2>&1 >/dev/null | closing
+ckpt convert $DATA/torch/training.pt -o training.dcp --to dcp 2>&1 >/dev/null | closing
+ckpt convert $DATA/torch/training.pt -o again.pt -o again.safetensors 2>&1 >/dev/null | closing
 # A note of one file of a checkpoint names it once
 cp "$DATA/../golden-errors/safetensors/noted-hole.safetensors" hole.safetensors && ckpt ls hole.safetensors 2>&1 >/dev/null
