@@ -3,7 +3,7 @@
  * The planner keeps the path of keys that led to each item, so that a container ("model") is told from a name that
  * begins with one ("model.norm.weight"). What is taken off:
  *   app.model.W             one key around everything, where a container is below it (PyTorch's own recipe) or nothing
- *   model.W, module.W, state_dict.W      -> W
+ *   model.W, module.W, state_dict.W, model_state_dict.W  -> W
  *   optimizer.state.W.exp_avg, optim...  -> optimizer.state.W.exp_avg
  *   state.W.exp_avg, param_groups...     (an optimizer saved alone) -> optimizer.state.W.exp_avg
  * Without paths (Megatron) names stay as they are. Where no container is known, every tensor is the model's. */
@@ -11,12 +11,10 @@
 #include <string.h>
 
 #include "formats/dcp.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
-
-static const char *const model_keys[] = {"model", "module", "state_dict"};
-enum { N_MODEL_KEYS = sizeof model_keys / sizeof *model_keys };
 
 /* ---- paths ---- */
 
@@ -34,14 +32,9 @@ static const char *key_text(const ckpt_object *key, char room[32]) {
   return room;
 }
 
-static uint32_t model_key(const char *key) {
-  uint32_t i = 0;
-  while (i < N_MODEL_KEYS && strcmp(model_keys[i], key) != 0) i++;
-  return i;
-}
-
 bool ckpt_dcp_is_container(const char *key, const char *like) {
-  return ckpt_torch_is_optimizer_key(like) ? ckpt_torch_is_optimizer_key(key) : model_key(key) < N_MODEL_KEYS;
+  return ckpt_torch_is_optimizer_key(like) ? ckpt_torch_is_optimizer_key(key)
+                                           : ckpt_torch_is_model_key(key, strlen(key));
 }
 
 static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
@@ -52,7 +45,7 @@ static bool begins(const char *text, const char *with) { return strncmp(text, wi
 typedef struct survey {
   uint64_t n, n_tensors, n_flat, n_flat_tensors; /* flat: a path that ends here; tensors, in a name with dots */
   uint64_t n_state, n_groups;                    /* an optimizer's own keys */
-  uint64_t n_model[N_MODEL_KEYS + 1];            /* tensors below each */
+  uint64_t n_model[CKPT_TORCH_N_MODEL_KEYS + 1]; /* tensors below each */
   char optimizer[64];                            /* the first of its keys */
   bool is_mixed;                                 /* keys differ */
   char key[256];
@@ -78,7 +71,7 @@ static void count(survey *s, bool holds, const ckpt_object *name, const ckpt_obj
   s->n_flat += is_flat;
   s->n_flat_tensors += is_flat && holds && strchr(key, '.') != NULL;
   if (is_flat) return;
-  s->n_model[model_key(key)] += holds;
+  s->n_model[ckpt_torch_model_key(key, strlen(key))] += holds;
   if (s->optimizer[0] == '\0' && strlen(key) < sizeof s->optimizer && ckpt_torch_is_optimizer_key(key))
     snprintf(s->optimizer, sizeof s->optimizer, "%s", key);
 }
@@ -100,12 +93,12 @@ static void look(survey *out, const items *of, uint32_t depth) {
 
 static uint32_t container(const survey *s) {
   uint32_t i = 0;
-  while (i < N_MODEL_KEYS && s->n_model[i] == 0) i++;
+  while (i < CKPT_TORCH_N_MODEL_KEYS && s->n_model[i] == 0) i++;
   return i;
 }
 
 static bool is_known(const survey *s) {
-  return container(s) < N_MODEL_KEYS || s->optimizer[0] != '\0' || (s->n_groups != 0 && s->n_state == s->n);
+  return container(s) < CKPT_TORCH_N_MODEL_KEYS || s->optimizer[0] != '\0' || (s->n_groups != 0 && s->n_state == s->n);
 }
 
 static void find_structure(ckpt_dcp_structure *out, const items *of) {
@@ -120,10 +113,10 @@ static void find_structure(ckpt_dcp_structure *out, const items *of) {
     }
   }
   uint32_t model = container(&s);
-  if (model < N_MODEL_KEYS) snprintf(out->model, sizeof out->model, "%s", model_keys[model]);
+  if (model < CKPT_TORCH_N_MODEL_KEYS) snprintf(out->model, sizeof out->model, "%s", ckpt_torch_model_keys[model]);
   snprintf(out->optimizer, sizeof out->optimizer, "%s", s.optimizer);
   out->is_optimizer = s.n_groups != 0 && s.n_state == s.n;
-  out->is_flat = model == N_MODEL_KEYS && s.n_flat_tensors != 0;
+  out->is_flat = model == CKPT_TORCH_N_MODEL_KEYS && s.n_flat_tensors != 0;
 }
 
 void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata) {

@@ -195,8 +195,18 @@ ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call
 /* Whether an entry of a root where no entry is known as the model is training state by its key. */
 bool ckpt_torch_is_training_key(const char *key);
 
-/* Whether an entry under this key of n bytes is a checkpoint's model. */
-bool ckpt_torch_is_model_key(const char *key, size_t n);
+enum { CKPT_TORCH_N_MODEL_KEYS = 4 };
+
+/* What the entry that is a checkpoint's model is called: the first of these that there is. */
+extern const char *const ckpt_torch_model_keys[CKPT_TORCH_N_MODEL_KEYS];
+
+/* The number of a key of n bytes among them; CKPT_TORCH_N_MODEL_KEYS: it is none. */
+uint32_t ckpt_torch_model_key(const char *key, size_t n);
+
+/* Whether an entry under this key of n bytes can be a checkpoint's model. */
+static inline bool ckpt_torch_is_model_key(const char *key, size_t n) {
+  return ckpt_torch_model_key(key, n) < CKPT_TORCH_N_MODEL_KEYS;
+}
 
 /* Gives every tensor that is reached its names. */
 ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,

@@ -41,7 +41,7 @@ bool ckpt_torch_is_optimizer_key(const char *key) {
   if (strncmp(key, "optim", 5) != 0) return false;
   key += strncmp(key, "optimizer", 9) == 0 ? 9 : 5;
   if (*key == 's') key++;
-  if (*key == '_' && key[1] != '\0') key += 1 + strspn(key + 1, "0123456789");
+  if (*key == '_' && key[1] >= '0' && key[1] <= '9') key += 1 + strspn(key + 1, "0123456789");
   return *key == '\0' || strcmp(key, "_state_dict") == 0;
 }
 

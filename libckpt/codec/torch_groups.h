@@ -6,7 +6,8 @@
 #include "libckpt/arena.h"
 #include "libckpt/object.h"
 
-/* Whether a container's key says that it is an optimizer's: "optim", "optimizer", "optimizers", "optimizer_0". */
+/* Whether a container's key says that it is an optimizer's: "optim", "optimizer", "optimizers", "optimizer_0",
+ * "optimizer_state_dict". */
 bool ckpt_torch_is_optimizer_key(const char *key);
 
 /* Whether an object is a flattened state: all of its keys begin as above, of groups one at least. */

@@ -98,21 +98,21 @@ static bool is_flat(const ckpt_object *root) {
   return false;
 }
 
-/* The first that there is. */
-static const char *const model_keys[] = {"state_dict", "model_state_dict", "model", "module"};
-enum { N_MODEL_KEYS = sizeof model_keys / sizeof *model_keys };
+const char *const ckpt_torch_model_keys[] = {"state_dict", "model_state_dict", "model", "module"};
 
-bool ckpt_torch_is_model_key(const char *key, size_t n) {
-  for (size_t i = 0; i < N_MODEL_KEYS; i++)
-    if (n == strlen(model_keys[i]) && memcmp(key, model_keys[i], n) == 0) return true;
-  return false;
+uint32_t ckpt_torch_model_key(const char *key, size_t n) {
+  uint32_t i = 0;
+  while (i < CKPT_TORCH_N_MODEL_KEYS &&
+         (n != strlen(ckpt_torch_model_keys[i]) || memcmp(key, ckpt_torch_model_keys[i], n) != 0))
+    i++;
+  return i;
 }
 
 /* The entry of a training checkpoint that is the model; NULL where the root is that, or has no such entry. */
 static const ckpt_object *find_container(const ckpt_object *root) {
   if (!is_dict(root) || is_module(root) || is_optimizer(root) || is_flat(root)) return NULL;
-  for (size_t i = 0; i < N_MODEL_KEYS; i++) {
-    const ckpt_object *value = ckpt_object_get(root, model_keys[i]);
+  for (size_t i = 0; i < CKPT_TORCH_N_MODEL_KEYS; i++) {
+    const ckpt_object *value = ckpt_object_get(root, ckpt_torch_model_keys[i]);
     if (value != NULL && value->mark == TORCH_HOLDS && !is_optimizer(value) &&
         (value->kind == CKPT_OBJECT_DICT || value->kind == CKPT_OBJECT_FOREIGN))
       return value;

@@ -6,6 +6,7 @@
 #include <vector>
 
 extern "C" {
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_state.h"
 }
@@ -118,6 +119,16 @@ TEST(TorchState, KeysAndNames) {
     EXPECT_STREQ(ckpt_torch_state_key(&tensor, state->name), state->name);
   }
   EXPECT_EQ(ckpt_torch_state_of("momentum", 8), nullptr);
+}
+
+// Numbers behind, and what PyTorch's tutorials call a state; a model of optimizers is none.
+TEST(TorchGroups, OptimizersAreKnownByTheirKeys) {
+  for (const char *key : {"optim", "optimizer", "optimizers", "optimizer_0", "optim_12", "optim_state_dict",
+                          "optimizer_state_dict", "optimizer_1_state_dict"})
+    EXPECT_TRUE(ckpt_torch_is_optimizer_key(key)) << key;
+  for (const char *key :
+       {"", "opt", "optimal", "optimizer_", "optimizer_x", "optimizer_0x", "optimizer_state", "model"})
+    EXPECT_FALSE(ckpt_torch_is_optimizer_key(key)) << key;
 }
 
 }  // namespace

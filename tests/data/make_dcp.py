@@ -69,6 +69,14 @@ def app(case):
     keep(case, tensors)
 
 
+def state_dicts(case):
+    """Under the keys that torch.save's tutorial gives them."""
+    weights, states, tensors = trained(4, False)
+    state = {"model_state_dict": weights, "optimizer_state_dict": states, "epoch": 3}
+    dcp.save(state, checkpoint_id=os.path.join(ROOT, case), no_dist=True)
+    keep(case, tensors)
+
+
 def flat(case):
     """A bare state dict, wrapped by DDP and compile, and without collectives."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -248,6 +256,7 @@ def main():
     os.chdir(ROOT)  # what stands in StorageMeta is then no path of this machine
     ROOT = "."
     dtypes()
+    state_dicts("state-dicts")
     if "zstd" not in os.environ.get("SKIP", ""):
         zstd()
     spawn(29611, 4, "fsdp", "fsdp4", 5)

@@ -6,8 +6,9 @@ namespace formats_testing {
 namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
-const char *const kCases[] = {"dtypes",      "zstd",     "fsdp4",   "app",   "no-collectives", "mesh",
-                              "safetensors", "old-1.12", "old-2.2", "mcore", "hf-shards",      "zstd-strided"};
+const char *const kCases[] = {"dtypes",    "zstd",         "fsdp4",      "app",     "no-collectives",
+                              "mesh",      "safetensors",  "old-1.12",   "old-2.2", "mcore",
+                              "hf-shards", "zstd-strided", "state-dicts"};
 
 ckpt_status hash(const ckpt_index *index, std::string *digest, ckpt_error *err) {
   ckpt_run_options run = {};
@@ -60,7 +61,7 @@ TEST(Dcp, TensorsAreThoseOfTheRunThatWroteThem) {
 
 TEST(Dcp, TheModelIsToldFromTheOptimizer) {
   ckpt_error err = {};
-  for (const char *name : {"fsdp4", "app", "old-1.12"}) {
+  for (const char *name : {"fsdp4", "app", "old-1.12", "state-dicts"}) {
     IndexPointer index = open(kData + name, &err, false);
     ASSERT_NE(index, nullptr) << text_of(err);
     auto roles = roles_of(index.get());

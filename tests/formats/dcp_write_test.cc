@@ -92,7 +92,8 @@ std::map<std::string, ckpt_role> roles_of(const ckpt_index *index) {
 }
 
 TEST_F(DcpWrite, NamesRolesAndValuesComeBack) {
-  for (const char *name : {"fsdp4", "app", "mesh", "dtypes", "no-collectives", "mcore", "old-1.12", "hf-shards"})
+  for (const char *name :
+       {"fsdp4", "app", "mesh", "dtypes", "no-collectives", "mcore", "old-1.12", "hf-shards", "state-dicts"})
     for (uint32_t world : {1u, 2u, 7u}) {
       std::string out = folder_ / (name + std::to_string(world));
       ASSERT_EQ(Write(kData + name, out, world), CKPT_OK) << name << text_of(err_);
@@ -103,7 +104,7 @@ TEST_F(DcpWrite, NamesRolesAndValuesComeBack) {
 }
 
 TEST_F(DcpWrite, ObjectsComeBack) {
-  for (const char *name : {"fsdp4", "app"}) {
+  for (const char *name : {"fsdp4", "app", "state-dicts"}) {
     std::string out = folder_ / name;
     ASSERT_EQ(Write(kData + name, out, 3), CKPT_OK) << text_of(err_);
     IndexPointer before = open(kData + name, &err_, false), after = open(out, &err_, false);
