@@ -104,11 +104,14 @@ typedef struct ckpt_pickle_options {
 ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckpt_pickle_options *options,
                              ckpt_arena *arena, ckpt_error *err);
 
+enum { CKPT_PICKLE_SEEN_BYTES = 200 }; /* of a name that ckpt_pickle_goes_on saw */
+
 /* Whether what follows a refused opcode (options: as of that reading, with its report) is a run of opcodes, by their
  * operands alone, that names something and then calls something: what a real unpickler may get to where this machine
- * is stricter. What was named before counts, unless the refusal is Python's, too. */
-ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, ckpt_status refusal,
-                                ckpt_error *err);
+ * is stricter. What was named before counts, unless the refusal is Python's, too. seen: the "module.name" of the last
+ * GLOBAL or INST up to there, what fits of it; empty where something else names. */
+ckpt_status ckpt_pickle_goes_on(bool *goes_on, char seen[CKPT_PICKLE_SEEN_BYTES + 1],
+                                const ckpt_pickle_options *options, ckpt_status refusal, ckpt_error *err);
 
 /* "BINPUT"; NULL for a byte that is no opcode. Static storage. */
 const char *ckpt_pickle_opcode_name(uint8_t opcode);

@@ -25,6 +25,7 @@ typedef struct skim {
   uint8_t *window;
   uint64_t from, at; /* window: bytes [from, from + n) */
   size_t n;
+  char *seen; /* what a GLOBAL or INST named last, as the caller gets it */
 } skim;
 
 /* The next n bytes, which the window holds from here on; NULL past the end. */
@@ -51,8 +52,9 @@ static bool is_of_name(uint8_t byte) {
          byte == '.';
 }
 
-/* Goes past a line; false in *is_line where none ends. A line that is no dotted name clears *is_name. */
-static ckpt_status skip_line(skim *s, bool *is_line, bool *is_name, ckpt_error *err) {
+/* Goes past a line; false in *is_line where none ends. A line that is no dotted name clears *is_name; of one that is as
+ * much as fits is put behind the *n_seen bytes that were seen. */
+static ckpt_status skip_line(skim *s, bool *is_line, bool *is_name, size_t *n_seen, ckpt_error *err) {
   const uint8_t *byte = NULL;
   *is_line = false;
   for (bool is_empty = true;; is_empty = false) {
@@ -62,6 +64,7 @@ static ckpt_status skip_line(skim *s, bool *is_line, bool *is_name, ckpt_error *
     if (*is_line && is_empty) *is_name = false;
     if (*is_line) return CKPT_OK;
     *is_name = *is_name && is_of_name(*byte);
+    if (*is_name && *n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[(*n_seen)++] = (char)*byte;
   }
 }
 
@@ -77,8 +80,13 @@ static ckpt_status skip_operand(skim *s, uint8_t op, bool *is_whole, bool *is_na
   operand_kind kind = kinds[op];
   *is_whole = kind != NO_OPCODE;
   if (kind == IS_LINE) {
-    CKPT_TRY(skip_line(s, is_whole, is_name, err));
-    return *is_whole && (op == 'c' || op == 'i') ? skip_line(s, is_whole, is_name, err) : CKPT_OK;
+    size_t n_seen = 0;
+    CKPT_TRY(skip_line(s, is_whole, is_name, &n_seen, err));
+    if (!*is_whole || (op != 'c' && op != 'i')) return CKPT_OK;
+    if (n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[n_seen++] = '.';
+    CKPT_TRY(skip_line(s, is_whole, is_name, &n_seen, err));
+    s->seen[*is_whole && *is_name ? n_seen : 0] = '\0';
+    return CKPT_OK;
   }
   if (kind <= IS_NONE) return CKPT_OK;
   CKPT_TRY(take(s, sizes[kind], &bytes, err));
@@ -97,11 +105,12 @@ static bool is_stricter(const skim *s, ckpt_status refusal) {
   return refusal != CKPT_EFORMAT || (s->at - s->from < s->n && kinds[*op] > IS_NONE);
 }
 
-ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *options, ckpt_status refusal,
-                                ckpt_error *err) {
+ckpt_status ckpt_pickle_goes_on(bool *goes_on, char seen[CKPT_PICKLE_SEEN_BYTES + 1],
+                                const ckpt_pickle_options *options, ckpt_status refusal, ckpt_error *err) {
   const ckpt_pickle_report *report = options->report;
-  skim s = {.options = options, .window = malloc(WINDOW_BYTES), .at = report->n_consumed};
+  skim s = {.options = options, .window = malloc(WINDOW_BYTES), .at = report->n_consumed, .seen = seen};
   CKPT_TRY_ALLOC(s.window, err);
+  seen[0] = '\0';
   const uint8_t *op = NULL;
   ckpt_status status = take(&s, 1, &op, err);
   s.at = report->n_consumed;
@@ -115,6 +124,7 @@ ckpt_status ckpt_pickle_goes_on(bool *goes_on, const ckpt_pickle_options *option
     uint8_t code = *op;
     if (code == '.') break;
     bool is_name = code == 'c' || code == 'i';
+    if (code == 0x93 || has_extension) seen[0] = '\0'; /* named by values, or by a number */
     status = skip_operand(&s, code, &is_whole, &is_name, err);
     has_text = has_text || is_text(code);
     has_name = has_name || (is_name && is_whole) || (code == 0x93 && has_text) || has_extension;

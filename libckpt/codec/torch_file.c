@@ -35,12 +35,18 @@ bool ckpt_torch_probe(const uint8_t *head, size_t n_head) {
   return is_archive(head, n_head) || ckpt_torch_is_stream(head, n_head);
 }
 
+/* What a code of copyreg's calls is not in the file, and no class that somebody would know it by. */
+static bool calls_extension(const ckpt_pickle_global *global) {
+  static const char start[] = CKPT_PICKLE_EXTENSION ".";
+  return global->n_called != 0 && strncmp(global->name, start, sizeof start - 1) == 0;
+}
+
 ckpt_status ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report, ckpt_arena *arena,
                                    ckpt_error *err) {
   for (uint32_t i = 0; i < report->n_globals; i++) {
     ckpt_pickle_verdict verdict = ckpt_pickle_judge(report->globals[i]);
     if (verdict < CKPT_PICKLE_FOREIGN) continue;
-    bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS;
+    bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS || calls_extension(report->globals[i]);
     uint64_t known = 0, n = globals->n[is_dangerous];
     if (n > CKPT_TORCH_MAX_GLOBALS) n = CKPT_TORCH_MAX_GLOBALS;
     while (known < n && strcmp(globals->names[is_dangerous][known], report->globals[i]->name) != 0) known++;

@@ -33,6 +33,7 @@ typedef struct attempt {
   uint64_t n_bytes; /* from there to the place's end */
   uint8_t first;
   bool goes_on; /* it cannot be read, and what follows names and calls all the same */
+  char seen[CKPT_PICKLE_SEEN_BYTES + 1];
   ckpt_arena arena;
   ckpt_pickle_report report;
   ckpt_status status;
@@ -135,14 +136,14 @@ static ckpt_status add_row(ckpt_scanner *s, const attempt *a, ckpt_scan_pickle *
 }
 
 /* What is wrong with the names of a row. A name that nothing is done with is fine unless it is dangerous (loading runs
- * its module), or something is called that calls what it is handed. */
+ * its module), something is called that calls what it is handed, or what would be done with it cannot be read. */
 static ckpt_status judge_row(const ckpt_scanner *s, const attempt *a, const ckpt_scan_pickle *row, ckpt_error *err) {
   bool hands_over = ckpt_pickle_hands_over(&a->report);
   for (uint32_t i = 0; i < row->n_globals; i++) {
     const ckpt_scan_global *global = &row->globals[i];
     bool is_done = global->n_called != 0 || global->n_built != 0;
     if (global->verdict < CKPT_PICKLE_FOREIGN) continue;
-    if (global->verdict == CKPT_PICKLE_FOREIGN && !is_done && !hands_over) continue;
+    if (global->verdict == CKPT_PICKLE_FOREIGN && !is_done && !hands_over && !row->is_broken) continue;
     const char *what = global->n_called != 0  ? "calls"
                        : global->n_built != 0 ? "builds"
                        : hands_over           ? "hands over for calling"
@@ -187,7 +188,7 @@ static ckpt_status is_pickle(attempt *a, const ckpt_pickle_options *options, boo
   if (a->status == CKPT_OK)
     *is = is_sure || a->first == PROTO || report->n_globals != 0 || (a->at == 0 && report->n_consumed == a->n_bytes);
   else if (!has_effects(report)) {
-    CKPT_TRY(ckpt_pickle_goes_on(&a->goes_on, options, a->status, err));
+    CKPT_TRY(ckpt_pickle_goes_on(&a->goes_on, a->seen, options, a->status, err));
     *is = is_sure || a->goes_on || (a->first == PROTO && count_opcodes(report) >= CERTAIN_OPCODES);
   }
   return CKPT_OK;
@@ -234,8 +235,9 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   if (a->status == CKPT_ELIMIT && memory != 0)
     return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than --memory (%s)",
                              (ull)(options.base + a->report.n_consumed), a->error.message);
-  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s%s", a->error.message,
-                           a->goes_on ? "; what follows names something and calls it" : "");
+  if (!a->goes_on) return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
+  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s; what follows names %s and calls it",
+                           a->error.message, a->seen[0] == '\0' ? "something" : a->seen);
 }
 
 /* Whether a place is the object of a torch.save archive, whose pickle loading begins with. */

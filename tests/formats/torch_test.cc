@@ -663,14 +663,17 @@ TEST(Torch, OtherArchives) {
 TEST(Torch, CodeIsNamedAndNotRun) {
   const std::string bytes = archive(dict({{"w", view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"})},
                                           {"x", "cos\nsystem\n" + tuple({text("true")}) + "R"},
-                                          {"y", "cmine\nThing\n)R"}}) +
+                                          {"y", "cmine\nThing\n)R"},
+                                          {"z", "\x82\x07)R"}}) +
                                         ".",
                                     {kSixFloats});
   ckpt_error err = {};
   IndexPointer index = open_bytes(bytes, &err, false);
   ASSERT_NE(index, nullptr) << text_of(err);
-  EXPECT_EQ(notes_of(index.get()), (std::vector<std::string>{"! memory: would run code when it is unpickled: os.system",
-                                                             "speaks of classes that are not known: mine.Thing"}));
+  EXPECT_EQ(notes_of(index.get()),
+            (std::vector<std::string>{"! memory: would run code when it is unpickled: os.system, "
+                                      "copyreg extension.7",
+                                      "speaks of classes that are not known: mine.Thing"}));
   EXPECT_EQ(index->n_tensors, 1u);
 }
 

@@ -56,6 +56,29 @@ TEST(Scan, NoByteOfAnArchiveHidesAPickle) {
   }
 }
 
+// What is named before a pickle breaks is in the problem, whether it is called before, behind, or out of sight.
+TEST(Scan, WhatABrokenPickleNamesIsNamed) {
+  const std::string text("X\x02\0\0\0ls\x85R.", 11), start("\x80\x02(NNN", 6), foreign = start + "cmine\nThing\n";
+  const std::string hex = start + "I0x10\n";
+  for (const auto &[bytes, said] : std::vector<std::pair<std::string, std::string>>{
+           {foreign, "names mine.Thing, named at byte 6 (foreign)"},
+           {(foreign + text).substr(0, foreign.size() + 8), "names mine.Thing, named at byte 6 (foreign)"},
+           {(foreign + text).substr(0, foreign.size() + 9), "calls mine.Thing, named at byte 6 (foreign)"},
+           {hex + "cmine\nThing\n" + text, "what follows names mine.Thing and calls it"},
+           {hex + "cmine\n" + std::string(300, 'x') + "\n" + text,
+            "what follows names mine." + std::string(195, 'x') + " and calls it"},
+           {hex + "X\x01" + std::string(3, '\0') + "mX\x01" + std::string(3, '\0') + "f\x93" + text,
+            "what follows names something and calls it"}}) {
+    ckpt_scan scan = {};
+    ckpt_error err = {};
+    ASSERT_EQ(ckpt_scan_bytes(&scan, bytes.data(), bytes.size(), "bytes", &err), CKPT_OK) << err.message;
+    std::string all;
+    for (size_t i = 0; i < scan.findings.n; i++) all += std::string(scan.findings.items[i].message) + "\n";
+    EXPECT_NE(all.find(said + "\n"), std::string::npos) << all;
+    ckpt_scan_free(&scan);
+  }
+}
+
 // Cut anywhere behind the call, it is still one; and cut anywhere, nothing but its beginning passes.
 TEST(Scan, TruncationHidesNothingThatHasBeenCalled) {
   for (const char *name : {"torch.pt", "reduce4.pkl", "reduce0.pkl", "memo.pkl", "legacy.pt", "payload.joblib"}) {
