@@ -110,22 +110,13 @@ static ckpt_status open_shards(ckpt_zero *zero, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* A parameter of which several ranks have slices. */
-static ckpt_status refuse_slices(const ckpt_zero *zero, ckpt_error *err) {
-  if (zero->n_shards > 1)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, NULL,
-                     "a model of %u tensor or pipeline parallel ranks; this version cannot read it yet",
-                     zero->n_shards);
-  return CKPT_OK;
-}
-
 static ckpt_status read_all(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_find_files(zero, err));
   CKPT_TRY(open_shards(zero, err));
   CKPT_TRY(ckpt_zero_read_params(zero, err));
   zero->world = 1;
   if (zero->is_universal) {
-    CKPT_TRY(refuse_slices(zero, err));
+    CKPT_TRY(ckpt_zero_cut_params(zero, err));
     CKPT_TRY(ckpt_zero_read_universal(zero, err));
     CKPT_TRY(check_rank_models(zero, &zero->shards[0].file, err));
   } else if (zero->optimizers.n != 0) {
@@ -137,7 +128,7 @@ static ckpt_status read_all(ckpt_zero *zero, ckpt_error *err) {
   }
   CKPT_TRY(ckpt_zero_read_frozen(zero, err));
   CKPT_TRY(ckpt_zero_sort_pieces(zero, err));
-  CKPT_TRY(refuse_slices(zero, err));
+  if (!zero->is_universal) CKPT_TRY(ckpt_zero_cut_params(zero, err));
   const ckpt_object *root = zero->shards[0].file.graph.root;
   CKPT_TRY(ckpt_zero_add_model(zero, err));
   CKPT_TRY(ckpt_zero_add_states(zero, err));
@@ -161,6 +152,7 @@ ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_univer
 done:
   for (uint32_t i = 0; i < zero->n_shards; i++) ckpt_zero_close(&zero->shards[i].file);
   free(zero->shards);
+  ckpt_zero_rules_free(zero->rules);
   free(zero->params);
   free(zero->by_name);
   free(zero->flats);

@@ -6,6 +6,7 @@
 #ifndef CKPT_FORMATS_ZERO_H
 #define CKPT_FORMATS_ZERO_H
 
+#include "formats/zero_cut.h"
 #include "libckpt/codec/torch_file.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/format.h"
@@ -47,6 +48,9 @@ typedef struct ckpt_zero_param {
   uint8_t dtype;        /* of a frozen one's pieces */
   uint32_t rank, group; /* group: place in param_shapes; of a frozen one UINT32_MAX */
   uint32_t shard;
+  bool is_other;            /* a slice of a tensor that an earlier shard's slice stands for, or a copy of it */
+  const ckpt_zero_cut *cut; /* of the one that stands for all: how its slices, which are those of the first shards from
+                               its own on that have it, make the tensor; NULL: it is all of it */
   uint32_t first_piece, n_pieces;
   uint32_t number; /* of its model tensor in the index; UINT32_MAX: none yet */
 } ckpt_zero_param;
@@ -91,8 +95,11 @@ typedef struct ckpt_zero {
   uint32_t n_flats, flat_capacity;
   ckpt_zero_piece *pieces; /* once all are there: in the order of parameters */
   uint32_t n_pieces, piece_capacity;
-  ckpt_extent *extents; /* of the tensor at hand: room for those of any parameter */
-  uint64_t n_expanded;  /* as ckpt_torch_graph */
+  uint32_t n_tensor;      /* tensor-parallel ranks: shards that follow each other */
+  ckpt_zero_rules *rules; /* NULL: there are none */
+  ckpt_extent *extents;   /* of the tensor at hand */
+  uint32_t n_extents, extent_capacity;
+  uint64_t n_expanded; /* as ckpt_torch_graph */
   ckpt_torch_globals globals;
   const ckpt_object *groups;      /* of the optimizer, from rank 0 */
   const ckpt_object *loss_scaler; /* attributes, or NULL */
@@ -145,6 +152,35 @@ void ckpt_zero_take_step(ckpt_zero *zero, const ckpt_object *step);
 
 /* A number that is an INT, or a call of an enumeration of one; -1: neither, or negative. */
 int64_t ckpt_zero_number(const ckpt_object *node);
+
+/* ---- zero_join.c: tensors from slices ---- */
+
+/* Finds how the parameters of shards make tensors: which stand for which, and their cuts. Once all pieces are there. */
+ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err);
+
+/* Elements [start, start + count) of a slice, which begin at element `at` of a flat extent; or all of a slice, by
+ * strides where it is a view. */
+typedef struct ckpt_zero_held {
+  const ckpt_extent *extent;
+  uint64_t at, start, count;
+  const uint64_t *strides;
+} ckpt_zero_held;
+
+/* A tensor that is being put together; cut NULL: of one slice, which is all of it. */
+typedef struct ckpt_zero_join {
+  ckpt_zero *zero;
+  const ckpt_zero_cut *cut;
+  ckpt_dtype dtype;
+  uint8_t form;
+} ckpt_zero_join;
+
+void ckpt_zero_join_begin(ckpt_zero_join *join, ckpt_zero *zero, const ckpt_zero_cut *cut, ckpt_dtype dtype,
+                          bool has_views);
+ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_zero_held *held, ckpt_error *err);
+
+/* Adds the tensor to the index; shape: of one without a cut. */
+ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
+                               const uint64_t *shape, uint32_t *number, ckpt_error *err);
 
 /* ---- zero_model.c: what the model files say ---- */
 

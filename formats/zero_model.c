@@ -168,12 +168,19 @@ ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err) {
 
 /* ---- tensors that are stored whole ------------------------------------------------------------------------------- */
 
+/* Names and values in module, in the order of names. */
+typedef struct module_entries {
+  ckpt_object *const **items; /* each a key, and behind it the value */
+  uint64_t n;
+} module_entries;
+
 /* What becomes of the tensors of the file. */
 typedef struct adder {
   ckpt_zero *zero;
   const ckpt_zero_file *file;
-  uint32_t *numbers;    /* by number in the file: in the index; UINT32_MAX: not there */
-  const char **buffers; /* names, sorted */
+  uint32_t *numbers;      /* by number in the file: in the index; UINT32_MAX: not there */
+  module_entries *others; /* by tensor-parallel rank, but for the first */
+  const char **buffers;   /* names, sorted */
   uint64_t n_buffers;
 } adder;
 
@@ -199,18 +206,135 @@ static ckpt_status copy_tensor(adder *a, uint32_t held, const char *name, ckpt_r
   return ckpt_zero_copy(a->zero, a->file, held, name, role, &a->numbers[held], err);
 }
 
+/* ---- slices in the model files of tensor-parallel ranks ---------------------------------------------------------- */
+
+static int compare_entries(const void *x, const void *y) {
+  return strcmp((**(ckpt_object *const *const *)x)->text, (**(ckpt_object *const *const *)y)->text);
+}
+
+static ckpt_status list_others(adder *a, ckpt_error *err) {
+  const uint32_t n_slices = a->zero->n_tensor;
+  a->others = calloc(n_slices, sizeof *a->others);
+  CKPT_TRY_ALLOC(a->others, err);
+  for (uint32_t t = 1; t < n_slices; t++) {
+    module_entries *entries = &a->others[t];
+    const ckpt_object *module = ckpt_object_get(a->zero->shards[t].file.graph.root, "module");
+    if (module == NULL || module->kind != CKPT_OBJECT_DICT) continue;
+    entries->items = reallocarray(NULL, (size_t)module->n + 1, sizeof *entries->items);
+    CKPT_TRY_ALLOC(entries->items, err);
+    for (uint64_t i = 0; i < module->n; i++)
+      if (is_name(module->items[2 * i])) entries->items[entries->n++] = &module->items[2 * i];
+    if (entries->n > 1) qsort(entries->items, entries->n, sizeof *entries->items, compare_entries);
+  }
+  return CKPT_OK;
+}
+
+/* What tensor-parallel rank t has in module under a name. */
+static ckpt_status find_slice(const adder *a, const ckpt_tensor **out, uint32_t t, const char *name,
+                              const ckpt_tensor *first, ckpt_error *err) {
+  const module_entries *entries = &a->others[t];
+  const ckpt_zero_file *file = &a->zero->shards[t].file;
+  const ckpt_tensor *tensor = NULL;
+  for (uint64_t low = 0, high = entries->n; low < high && tensor == NULL;) {
+    const uint64_t middle = low + (high - low) / 2;
+    const int order = strcmp(name, entries->items[middle][0]->text);
+    if (order == 0) tensor = ckpt_zero_tensor(file, entries->items[middle][1]);
+    if (order == 0 && tensor == NULL) break;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  if (tensor == NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, name, "not in module, as it is on tensor parallel rank 0");
+  if (tensor->dtype != first->dtype || tensor->rank != first->rank)
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, name,
+                     "%s of %u ax%s, and on tensor parallel rank 0 %s of %u: no slices of one tensor",
+                     ckpt_dtype_name((ckpt_dtype)tensor->dtype), tensor->rank, tensor->rank == 1 ? "is" : "es",
+                     ckpt_dtype_name((ckpt_dtype)first->dtype), first->rank);
+  *out = tensor;
+  return CKPT_OK;
+}
+
+/* How the slices of a tensor that is no trained parameter make it; buffers are the same on all ranks. */
+static ckpt_status cut_leaf(const adder *a, const ckpt_zero_cut **out, const char *name,
+                            const ckpt_tensor *const *slices, ckpt_error *err) {
+  ckpt_zero *zero = a->zero;
+  const uint32_t rank = slices[0]->rank;
+  const bool is_buffer = role_of(a, name) == CKPT_ROLE_BUFFER;
+  uint64_t *shapes = ckpt_arena_array(&zero->index->arena, (size_t)zero->n_tensor * rank + 1, sizeof *shapes);
+  CKPT_TRY_ALLOC(shapes, err);
+  for (uint32_t t = 0; t < zero->n_tensor; t++) {
+    if (rank != 0) memcpy(shapes + (size_t)t * rank, slices[t]->shape, rank * sizeof *shapes);
+    if (is_buffer && !ckpt_tensor_same_shape(slices[0], slices[t]))
+      return ckpt_fail(
+          err, CKPT_EUNSUPPORTED, zero->shards[t].file.path, name,
+          "a buffer of another shape than on tensor parallel rank 0: nothing says how they are put together");
+  }
+  ckpt_zero_cut *cut = NULL;
+  if (!is_buffer)
+    CKPT_TRY(ckpt_zero_cut_of(&cut, zero->rules, a->file->path, name, rank, shapes, zero->n_tensor, &zero->index->arena,
+                              err));
+  *out = cut;
+  return CKPT_OK;
+}
+
+/* Puts slices together that lie in the ranks' files. */
+static ckpt_status join_leaves(adder *a, uint32_t held, const char *name, const ckpt_zero_cut *cut,
+                               const ckpt_tensor *const *slices, ckpt_error *err) {
+  bool has_views = false;
+  ckpt_zero_join join;
+  for (uint32_t t = 0; t < cut->n_slices; t++) {
+    has_views = has_views || slices[t]->extent_form == CKPT_EXTENT_STRIDED;
+    if (memcmp(slices[t]->shape, cut->slices + (size_t)t * cut->rank, cut->rank * sizeof *cut->slices) != 0)
+      return ckpt_fail(err, CKPT_EFORMAT, a->zero->shards[t].file.path, name, "has another shape than in param_shapes");
+  }
+  ckpt_zero_join_begin(&join, a->zero, cut, (ckpt_dtype)slices[0]->dtype, has_views);
+  for (uint32_t t = 0; t < cut->n_slices; t++) {
+    const bool is_view = slices[t]->extent_form == CKPT_EXTENT_STRIDED;
+    const ckpt_zero_held all = {.extent = slices[t]->extents,
+                                .count = slices[t]->n_extents == 0 ? 0 : slices[t]->n_elements,
+                                .strides = is_view ? slices[t]->extents->box + 2 * (size_t)cut->rank : NULL};
+    CKPT_TRY(ckpt_zero_join_add(&join, t, &all, err));
+  }
+  return ckpt_zero_join_end(&join, name, role_of(a, name), cut->rank, cut->shape, &a->numbers[held], err);
+}
+
+/* A tensor that ranks have slices of. What all have is the first one's. */
+static ckpt_status add_slices(adder *a, uint32_t held, const char *name, const ckpt_zero_param *param,
+                              ckpt_error *err) {
+  const ckpt_tensor **slices = reallocarray(NULL, a->zero->n_tensor, sizeof *slices);
+  const ckpt_zero_cut *cut = param == NULL ? NULL : param->cut;
+  ckpt_status status = CKPT_OK;
+  CKPT_TRY_ALLOC(slices, err);
+  slices[0] = &a->file->held->tensors[held];
+  for (uint32_t t = 1; t < a->zero->n_tensor && status == CKPT_OK; t++)
+    status = find_slice(a, &slices[t], t, name, slices[0], err);
+  if (status == CKPT_OK && cut == NULL) status = cut_leaf(a, &cut, name, slices, err);
+  if (status == CKPT_OK && (cut == NULL || cut->is_replicated))
+    status = copy_tensor(a, held, name, role_of(a, name), err);
+  else if (status == CKPT_OK && !cut->is_averaged)
+    status = join_leaves(a, held, name, cut, slices, err);
+  free(slices);
+  return status;
+}
+
+/* ---- entries of module ------------------------------------------------------------------------------------------- */
+
 /* One entry of module that is a tensor. In stage 3 parameters are empty there. */
 static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_error *err) {
   ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, name);
   const ckpt_tensor *tensor = &a->file->held->tensors[held];
   if (a->zero->stage == 3 && (param != NULL || tensor->n_elements == 0)) return CKPT_OK;
-  if (a->numbers[held] == UINT32_MAX)
-    CKPT_TRY(copy_tensor(a, held, name, role_of(a, name), err));
-  else
+  if (a->numbers[held] != UINT32_MAX)
     CKPT_TRY(ckpt_index_alias(a->zero->index, a->numbers[held], name, err));
+  else if (a->zero->n_tensor > 1)
+    CKPT_TRY(add_slices(a, held, name, param, err));
+  else
+    CKPT_TRY(copy_tensor(a, held, name, role_of(a, name), err));
   if (param == NULL) return CKPT_OK;
   param->number = a->numbers[held];
-  if (tensor->n_elements == param->n_elements) return CKPT_OK;
+  if (tensor->n_elements == param->n_elements || param->cut != NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name, "it has %llu element%s, and %llu in param_shapes",
                    (ull)tensor->n_elements, ckpt_plural(tensor->n_elements), (ull)param->n_elements);
 }
@@ -254,7 +378,7 @@ static ckpt_status add_held(adder *a, ckpt_error *err) {
   const ckpt_object *whole = ckpt_object_get(a->file->graph.root, "frozen_param_fragments");
   for (uint32_t i = 0; i < zero->n_params; i++) {
     ckpt_zero_param *param = &zero->params[i];
-    if (param->number != UINT32_MAX) continue;
+    if (param->number != UINT32_MAX || param->is_other) continue;
     bool is_frozen = param->group == UINT32_MAX;
     const ckpt_object *leaf = is_frozen && zero->stage < 3 ? ckpt_object_get(whole, param->name) : NULL;
     if (ckpt_zero_tensor(a->file, leaf) != NULL) {
@@ -313,6 +437,7 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY_ALLOC(a.numbers, err);
   memset(a.numbers, 0xFF, ((size_t)n + 1) * sizeof *a.numbers);
   CKPT_TRY_GOTO(sort_buffers(&a, err));
+  CKPT_TRY_GOTO(list_others(&a, err));
   CKPT_TRY_GOTO(each_of_module(&a, add_entry, err));
   CKPT_TRY_GOTO(add_held(&a, err));
   if (zero->stage == 3) CKPT_TRY_GOTO(each_of_module(&a, add_empty, err));
@@ -321,6 +446,8 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   if (zero->stage == 0) CKPT_TRY_GOTO(ckpt_zero_add_whole(zero, file, err));
   ckpt_zero_keep(file, zero, a.numbers);
 done:
+  for (uint32_t t = 0; a.others != NULL && t < zero->n_tensor; t++) free(a.others[t].items);
+  free(a.others);
   free(a.numbers);
   free(a.buffers);
   return status;

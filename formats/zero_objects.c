@@ -190,11 +190,14 @@ static ckpt_status set_writer(ckpt_zero *zero, const ckpt_object *root, ckpt_err
   bool is_said = version != NULL && version->kind == CKPT_OBJECT_TEXT && version->n < 32;
   const char *kind = zero->is_universal ? "universal, of " : "",
              *of = zero->is_bf16_optimizer ? ", BF16_Optimizer" : "";
+  const uint32_t n_ranks = zero->world * zero->n_shards; /* each has files */
+  char tensor[40] = "";
+  if (zero->n_tensor > 1) snprintf(tensor, sizeof tensor, ", %u tensor parallel", zero->n_tensor);
   zero->index->writer =
-      ckpt_arena_printf(&zero->index->arena, "DeepSpeed%s%s (%sZeRO stage %u%s, %u rank%s)", is_said ? " " : "",
-                        is_said ? version->text : "", kind, zero->stage, of, zero->world, ckpt_plural(zero->world));
+      ckpt_arena_printf(&zero->index->arena, "DeepSpeed%s%s (%sZeRO stage %u%s, %u rank%s%s)", is_said ? " " : "",
+                        is_said ? version->text : "", kind, zero->stage, of, n_ranks, ckpt_plural(n_ranks), tensor);
   CKPT_TRY_ALLOC(zero->index->writer, err);
-  zero->index->min_ranks = zero->world;
+  zero->index->min_ranks = n_ranks;
   zero->index->step = ckpt_zero_number(ckpt_object_get(root, "global_steps"));
   return CKPT_OK;
 }

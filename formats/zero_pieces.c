@@ -60,40 +60,53 @@ ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err) {
   }
   free(zero->pieces);
   zero->pieces = sorted;
-  uint32_t longest = 1;
-  for (uint32_t i = 0; i < zero->n_params; i++)
-    if (zero->params[i].n_pieces > longest) longest = zero->params[i].n_pieces;
-  zero->extents = reallocarray(NULL, longest, sizeof *zero->extents);
-  CKPT_TRY_ALLOC(zero->extents, err);
   return CKPT_OK;
 }
 
 /* One for a whole flat: that of the first rank that has some of the parameter. */
-static void make_scalar(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, uint32_t *n) {
-  if (param->n_pieces == 0) return;
-  zero->extents[0] = zero->flats[zero->pieces[param->first_piece].flat].extents[slot];
-  zero->extents[0].start = 0;
-  zero->extents[0].count = 1;
-  *n = 1;
+static ckpt_status add_scalar(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
+                              ckpt_role role, uint32_t *number, ckpt_error *err) {
+  if (param->n_pieces == 0) return CKPT_OK; /* of a parameter without elements, which nobody steps */
+  ckpt_extent extent = zero->flats[zero->pieces[param->first_piece].flat].extents[slot];
+  extent.start = 0;
+  extent.count = 1;
+  return ckpt_index_add(zero->index, name, strlen(name), (ckpt_dtype)zero->slots[slot].dtype, 0, NULL, role, &extent, 1,
+                        number, err);
+}
+
+/* The pieces of a slice. */
+static ckpt_status join_pieces(ckpt_zero_join *join, const ckpt_zero_param *param, uint32_t slice, uint32_t slot,
+                               ckpt_error *err) {
+  const ckpt_zero *zero = join->zero;
+  uint64_t start = 0;
+  for (uint32_t i = 0; i < param->n_pieces; i++) {
+    const ckpt_zero_piece *piece = &zero->pieces[param->first_piece + i];
+    const ckpt_zero_held held = {&zero->flats[piece->flat].extents[slot], piece->at, start, piece->count, NULL};
+    CKPT_TRY(ckpt_zero_join_add(join, slice, &held, err));
+    start += piece->count;
+  }
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
                                 ckpt_role role, uint32_t *number, ckpt_error *err) {
-  ckpt_dtype dtype = (ckpt_dtype)(param->group == UINT32_MAX ? param->dtype : zero->slots[slot].dtype);
-  bool is_scalar = zero->slots[slot].is_scalar;
-  uint64_t start = 0;
-  uint32_t n = 0;
+  const ckpt_dtype dtype = (ckpt_dtype)(param->group == UINT32_MAX ? param->dtype : zero->slots[slot].dtype);
+  const ckpt_zero_cut *cut = zero->is_universal ? NULL : param->cut;
+  ckpt_zero_join join;
   if (dtype == CKPT_DTYPE_NONE) /* frozen, without elements */
     return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, name, "no rank has a fragment of it");
-  if (is_scalar) make_scalar(zero, param, slot, &n);
-  for (uint32_t i = 0; i < param->n_pieces && !is_scalar; i++) {
-    const ckpt_zero_piece *piece = &zero->pieces[param->first_piece + i];
-    zero->extents[n++] = ckpt_zero_part(&zero->flats[piece->flat].extents[slot], dtype, piece->at, piece->count, start);
-    start += piece->count;
+  if (zero->slots[slot].is_scalar) return add_scalar(zero, param, slot, name, role, number, err);
+  ckpt_zero_join_begin(&join, zero, cut, dtype, false);
+  CKPT_TRY(join_pieces(&join, param, 0, slot, err));
+  for (uint32_t t = 1; cut != NULL && t < cut->n_slices; t++) {
+    const ckpt_zero_param *slice = ckpt_zero_find(zero, param->shard + t, param->name);
+    if (slice->group == UINT32_MAX && slice->dtype != param->dtype)
+      return ckpt_fail(err, CKPT_EFORMAT, zero->shards[slice->shard].file.path, name,
+                       "a slice of %s, and others are %s", ckpt_dtype_name((ckpt_dtype)slice->dtype),
+                       ckpt_dtype_name(dtype));
+    CKPT_TRY(join_pieces(&join, slice, t, slot, err));
   }
-  if (is_scalar && n == 0) return CKPT_OK; /* of a parameter without elements, which nobody steps */
-  return ckpt_index_add(zero->index, name, strlen(name), dtype, is_scalar ? 0 : param->rank, param->shape, role,
-                        zero->extents, n, number, err);
+  return ckpt_zero_join_end(&join, name, role, param->rank, param->shape, number, err);
 }
 
 ckpt_status ckpt_zero_name_state(char name[CKPT_ZERO_NAME_BYTES], ckpt_role *role, const char *parameter,
@@ -110,7 +123,7 @@ ckpt_status ckpt_zero_add_states(ckpt_zero *zero, ckpt_error *err) {
   ckpt_role role;
   for (uint32_t i = 0; i < zero->n_params; i++) {
     const ckpt_zero_param *param = &zero->params[i];
-    for (uint32_t slot = 0; slot < zero->n_slots && param->group != UINT32_MAX; slot++) {
+    for (uint32_t slot = 0; slot < zero->n_slots && param->group != UINT32_MAX && !param->is_other; slot++) {
       CKPT_TRY(ckpt_zero_name_state(name, &role, param->name, zero->slots[slot].key, err));
       CKPT_TRY(ckpt_zero_add_param(zero, param, slot, name, role, NULL, err));
     }

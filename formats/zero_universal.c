@@ -15,6 +15,7 @@
 #include "formats/zero.h"
 #include "formats/zero_universal.h"
 #include "formats/zero_write.h"
+#include "libckpt/checked.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -150,6 +151,15 @@ static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtyp
   return status;
 }
 
+/* What model files have slices of is whole here. */
+static ckpt_status take_merged(const ckpt_zero *zero, ckpt_zero_param *param, ckpt_error *err) {
+  if (param->cut == NULL) return CKPT_OK;
+  memcpy(param->shape, param->cut->shape, param->rank * sizeof *param->shape);
+  if (ckpt_product_u64(param->shape, param->rank, &param->n_elements)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name,
+                   "its slices make a shape that is none of a tensor");
+}
+
 /* All of a parameter as one flat. */
 static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const ckpt_extent *step, uint32_t n_own,
                               ckpt_error *err) {
@@ -172,6 +182,7 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
   zero->world = zero->stage == 3 ? zero->models.n : 1;
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;
+  for (uint32_t i = 0; i < zero->n_params; i++) CKPT_TRY(take_merged(zero, &zero->params[i], err));
   while (first < zero->n_params && zero->params[first].group == UINT32_MAX) first++;
   if (first < zero->n_params) CKPT_TRY(find_slots(zero, &zero->params[first], err));
   uint32_t n_own = zero->n_slots;
@@ -179,7 +190,8 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
   for (uint32_t i = 0; i < n_own; i++) has_step = has_step || strcmp(zero->slots[i].key, "step") == 0;
   if (!has_step) zero->slots[zero->n_slots++] = (ckpt_zero_slot){.key = "step", .is_scalar = true, .dtype = dtype};
   for (uint32_t i = 0; i < zero->n_params; i++)
-    if (zero->params[i].group != UINT32_MAX) CKPT_TRY(read_param(zero, &zero->params[i], &step, n_own, err));
+    if (zero->params[i].group != UINT32_MAX && !zero->params[i].is_other)
+      CKPT_TRY(read_param(zero, &zero->params[i], &step, n_own, err));
   return CKPT_OK;
 }
 

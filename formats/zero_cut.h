@@ -1,0 +1,75 @@
+/* zero_cut.h - how tensor-parallel ranks of a ZeRO checkpoint cut tensors among them. docs/formats/zero.md has the
+ * rules.
+ *
+ * Each rank has a SLICE, a tensor of its own. A STRIP is a run of a slice's places along the one axis that is cut;
+ * strips of all slices make up the tensor. universal_checkpoint_info, by which DeepSpeed itself puts slices together,
+ * says by patterns on names which they are. */
+#ifndef CKPT_FORMATS_ZERO_CUT_H
+#define CKPT_FORMATS_ZERO_CUT_H
+
+#include "libckpt/index.h"
+#include "libckpt/object.h"
+
+/* ---- zero_rules.c: what universal_checkpoint_info says of a name ---- */
+
+typedef enum ckpt_zero_rule {
+  CKPT_ZERO_REPLICATED,
+  CKPT_ZERO_AVERAGED,
+  CKPT_ZERO_BY_COLUMNS,  /* cut along axis 1, "row parallel" */
+  CKPT_ZERO_VOCABULARY,  /* rows behind original_vocab_size are padding */
+  CKPT_ZERO_TWO_PARTS,   /* two tensors, one behind the other along axis 0, each of them cut */
+  CKPT_ZERO_PARTS,       /* any number of them along any axis */
+  CKPT_ZERO_WIDTHS,      /* what each rank has of each of them, under the same pattern */
+  CKPT_ZERO_MAPPED,      /* by strided blocks; comes before all others */
+  CKPT_ZERO_UNDESCRIBED, /* of a layout that nothing of this describes */
+  CKPT_ZERO_N_RULES
+} ckpt_zero_rule;
+
+enum { CKPT_ZERO_MAX_PATTERNS = 1 << 20 };
+typedef struct ckpt_zero_rules ckpt_zero_rules;
+
+/* What a rule says of a name: its pattern, and what stands under that. pattern NULL: nothing. */
+typedef struct ckpt_zero_said {
+  const char *pattern;
+  const ckpt_object *value;
+} ckpt_zero_said;
+
+/* The rules of a model file. NULL info: there are none, and *out is NULL. The object has to live as long. */
+ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, const char *path, ckpt_error *err);
+void ckpt_zero_rules_free(ckpt_zero_rules *rules); /* NULL is fine */
+
+/* What the rules say of a name. EFORMAT: two patterns of one list; ELIMIT: patterns take too many steps. */
+ckpt_status ckpt_zero_rules_find(ckpt_zero_rules *rules, const char *name, ckpt_zero_said said[CKPT_ZERO_N_RULES],
+                                 ckpt_error *err);
+
+/* Rows of a vocabulary (original_vocab_size); -1: not said. */
+int64_t ckpt_zero_rules_vocabulary(const ckpt_zero_rules *rules);
+
+/* ---- zero_cut.c: strips ---- */
+
+typedef struct ckpt_zero_strip {
+  uint32_t slice;
+  uint64_t at, to, n; /* n places of the slice from `at` on are those of the tensor from `to` on */
+} ckpt_zero_strip;
+
+typedef struct ckpt_zero_cut {
+  uint64_t shape[CKPT_MAX_RANK]; /* of the tensor */
+  uint32_t rank, axis;
+  uint32_t n_slices, n_strips, strip_capacity;
+  const uint64_t *slices;  /* their shapes, one after the other */
+  ckpt_zero_strip *strips; /* in the order of slices, then of places */
+  bool has_whole;          /* every slice is one strip, or none of it is */
+  bool is_replicated;      /* the first slice is the tensor, and so are the others */
+  bool is_averaged;        /* the mean of the slices is: there are no strips */
+} ckpt_zero_cut;
+
+/* How a tensor of `rank` axes is put together from slices of these shapes (one after the other), in the arena. path: of
+ * the file that says it. EUNSUPPORTED, EFORMAT say what does not fit, or what is not said. */
+ckpt_status ckpt_zero_cut_of(ckpt_zero_cut **out, ckpt_zero_rules *rules, const char *path, const char *name,
+                             uint32_t rank, const uint64_t *slices, uint32_t n_slices, ckpt_arena *arena,
+                             ckpt_error *err);
+
+/* The strips of one slice: *n of them. */
+const ckpt_zero_strip *ckpt_zero_strips_of(const ckpt_zero_cut *cut, uint32_t slice, uint32_t *n);
+
+#endif

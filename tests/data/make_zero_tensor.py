@@ -1,0 +1,204 @@
+"""Writes tests/data/zero/tensor-<case>/: checkpoints of DeepSpeed with tensor-parallel ranks (AutoTP), and beside each
+what it holds.
+
+    python make_zero_tensor.py [FOLDER [CASE...]]     (deepspeed 0.19.8, torch 2.15.0, safetensors; gloo on the CPU)
+
+Each <case>.safetensors holds the full tensors, gathered in the run that saved as make_zero.py does, and put together
+from the ranks' slices by what this script asked for: never by what the checkpoint says of it.
+"""
+import os
+import sys
+
+from make_zero import ROOT, patch, step
+
+# name: tensor-parallel ranks, data-parallel ranks, stage, precision, more of the configuration
+CASES = {
+    "tensor-stage0": (2, 1, 0, "fp32", {}),
+    "tensor-stage1": (2, 2, 1, "fp32", {}),
+    "tensor-bf16-optimizer": (2, 2, 1, "bf16", {"data_types": {"grad_accum_dtype": "fp32"}}),
+    "tensor-stage2-fp16": (2, 2, 2, "fp16", {}),
+    "tensor-stage2-bf16": (2, 2, 2, "bf16", {}),
+    "tensor-stage3": (2, 2, 3, "bf16", {}),
+}
+
+# Along which axis a parameter is cut; "qkv": each third of it along axis 0. Others are the same on all ranks.
+CUTS = {"attn.qkv.weight": "qkv", "attn.qkv.bias": "qkv", "attn.proj.weight": 1, "up.weight": 0, "up.bias": 0,
+        "down.weight": 1, "fixed.weight": 0, "fixed.bias": 0}
+
+
+def model_of(torch):
+    nn = torch.nn
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(6, 18)
+            self.proj = nn.Linear(6, 6)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            return self.proj(torch.tanh(q * k) + v)
+
+    class Tiny(nn.Module):
+        """Each kind of cut; rows that end in mid-rank; `fixed` is frozen, `scale` a buffer, `head` tied to `embed`."""
+
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(7, 6)
+            self.attn = Attention()
+            self.norm = nn.LayerNorm(6)
+            self.up = nn.Linear(6, 10)
+            self.down = nn.Linear(10, 6)
+            self.fixed = nn.Linear(6, 10)
+            self.head = nn.Linear(6, 7, bias=False)
+            self.head.weight = self.embed.weight
+            self.register_buffer("scale", torch.tensor([0.5, 1.5]))
+            for p in self.fixed.parameters():
+                p.requires_grad = False
+
+        def forward(self, ids):
+            x = self.embed(ids)
+            x = x + self.attn(self.norm(x))
+            x = x + self.down(torch.tanh(self.up(x) + self.fixed(x))) * self.scale[0].to(x.dtype)
+            return self.head(x)
+
+    return Tiny()
+
+
+def config_of(tensor, stage, precision, rest):
+    specs = [{"patterns": [r".*\.qkv\.weight$"], "partition_type": "column", "shape": [3, -1], "partition_dim": 0},
+             {"patterns": [r".*\.proj\.weight$", r".*down\.weight$"], "partition_type": "row"},
+             {"patterns": [r".*up\.weight$", r".*fixed\.weight$"], "partition_type": "column"}]
+    config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "steps_per_print": 1000000,
+              "zero_optimization": {"stage": stage},
+              "tensor_parallel": {"autotp_size": tensor,
+                                  "partition_config": {"use_default_specs": False, "layer_specs": specs}}}
+    if precision != "fp32":
+        config[precision] = {"enabled": True}
+    if precision == "fp16":
+        config[precision]["initial_scale_power"] = 4
+    return dict(config, **rest)
+
+
+def put_together(torch, cut, slices):
+    """The tensor that is cut so into these slices."""
+    if cut is None:
+        assert all(torch.equal(s, slices[0]) for s in slices)
+        return slices[0]
+    if cut == "qkv":
+        return torch.cat([torch.cat(third) for third in zip(*(s.chunk(3) for s in slices))])
+    return torch.cat(slices, cut)
+
+
+def slices_of(dist, group, value):
+    """What each rank of the group has, of any shape."""
+    slices = [None] * dist.get_world_size(group)
+    dist.all_gather_object(slices, value.detach().cpu().clone(), group=group)
+    return slices
+
+
+def fragment(torch, dist, engine, p, key, group):
+    """A slice's master, or a state of it, from the fragments that the optimizers of data-parallel ranks work on."""
+    optimizer, full = engine.optimizer, torch.zeros(p.numel())
+    mapping = getattr(p, "_hp_mapping", None)
+    if mapping is not None:
+        to, at, number = mapping.lp_fragment_address, mapping.hp_fragment_address, mapping.param_group_index
+        flats = getattr(optimizer, "single_partition_of_fp32_groups", None)
+        flat = (optimizer.fp32_groups_flat_partition if flats is None else flats)[number]
+        values = flat if key == "master" else optimizer.optimizer.state[flat][key]
+        full[to.start:to.start + to.numel] = values.detach()[at.start:at.start + at.numel].float()
+    dist.all_reduce(full, group=group)
+    return full.reshape(p.shape)
+
+
+def values_of(torch, dist, deepspeed, engine, stage, p, group):
+    """Of a slice: what is called the parameter's name and what is of its states."""
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+    keys = ("exp_avg", "exp_avg_sq")
+    if stage == 3:
+        with deepspeed.zero.GatheredParameters([p]):
+            value = p.detach().clone()
+        if not p.requires_grad:
+            return value, {}
+        return value, dict({key: safe_get_full_optimizer_state(p, key) for key in keys},
+                           master=safe_get_full_fp32_param(p).float())
+    if not p.requires_grad:
+        return p, {}
+    if stage == 0:
+        return p, {key: engine.optimizer.state[p][key] for key in keys}
+    return p, {key: fragment(torch, dist, engine, p, key, group) for key in keys + ("master",)}
+
+
+def gathered(torch, dist, deepspeed, engine, stage):
+    """Name -> full tensor, as ckpt is to call them."""
+    from deepspeed.utils import groups
+    tensor, data = groups.get_tensor_model_parallel_group(), groups._get_data_parallel_group()
+    inner, tensors = getattr(engine.optimizer, "optimizer", engine.optimizer), {}
+    for name, p in engine.module.named_parameters():
+        value, states = values_of(torch, dist, deepspeed, engine, stage, p, data)
+        cut = CUTS.get(name)
+        tensors[name] = put_together(torch, cut, slices_of(dist, tensor, value))
+        for key, state in states.items():
+            tensors["optimizer.state.%s.%s" % (name, key)] = put_together(torch, cut, slices_of(dist, tensor, state))
+        if p.requires_grad:
+            tensors["optimizer.state.%s.step" % name] = next(iter(inner.state.values()))["step"].detach().clone()
+    for name, b in engine.module.named_buffers():
+        tensors[name] = b.detach().clone()
+    return tensors
+
+
+def work(rank, root, case, port):
+    tensor, data, stage, precision, rest = CASES[case]
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(tensor * data), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(port))
+    import deepspeed
+    import torch
+    import torch.distributed as dist
+    from deepspeed.utils import groups
+    from safetensors.torch import save_file
+    torch.set_num_threads(1)
+    patch(precision)
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # it would be compiled
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(1)
+    model = model_of(torch)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    learned = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW([{"params": [p for p in learned if p.dim() > 1], "weight_decay": 0.1},
+                                   {"params": [p for p in learned if p.dim() == 1], "weight_decay": 0.0}], lr=0.05)
+    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer,
+                                           config=config_of(tensor, stage, precision, rest))
+    if stage < 3:  # what is put together is the model that was cut
+        for name, p in engine.module.named_parameters():
+            whole = put_together(torch, CUTS.get(name), slices_of(dist, groups.get_tensor_model_parallel_group(), p))
+            assert torch.equal(whole, before[name].to(whole.dtype)), name
+    for i in range(3):
+        step(torch, engine, groups._get_data_parallel_rank(), i)
+    folder = os.path.join(root, case)
+    engine.save_checkpoint(folder, client_state={"note": "kept as it is"})
+    tensors = gathered(torch, dist, deepspeed, engine, stage)
+    if rank == 0:
+        print(case, type(engine.optimizer).__name__, sorted(os.listdir(os.path.join(folder, "global_step3"))))
+        for name in os.listdir(folder):
+            if name.endswith(".py"):
+                os.remove(os.path.join(folder, name))
+        save_file({k: v.contiguous().clone() for k, v in tensors.items()}, folder + ".safetensors")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else ROOT
+    import shutil
+
+    import deepspeed  # once for all
+    import torch.multiprocessing as mp
+    os.makedirs(root, exist_ok=True)
+    for i, case in enumerate(sys.argv[2:] or CASES):
+        shutil.rmtree(os.path.join(root, case), ignore_errors=True)
+        mp.start_processes(work, args=(root, case, 29600 + os.getpid() % 300 + i),
+                           nprocs=CASES[case][0] * CASES[case][1], start_method="fork")
+
+
+if __name__ == "__main__":
+    main()
