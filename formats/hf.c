@@ -248,6 +248,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   CKPT_TRY(ckpt_side_files_read(index, err));
   status = ckpt_index_canonical_names(index, options->stored_names, options->like, &config);
   CKPT_TRY(ckpt_defects_pass(&index->defects, status, &config, err));
+  CKPT_TRY(ckpt_hf_read_optimizer(index, err));
   return ckpt_index_finish(index, err);
 }
 

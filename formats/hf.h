@@ -1,5 +1,5 @@
 /* hf.h - the parts of the Hugging Face folder format: hf.c (what is in a folder, the row), hf_shards.c (the index
- * file), hf_layout.c (writing). Not for other formats. */
+ * file), hf_optimizer.c (a trainer's optimizer beside it), hf_layout.c (writing). Not for other formats. */
 #ifndef CKPT_FORMATS_HF_H
 #define CKPT_FORMATS_HF_H
 
@@ -16,6 +16,11 @@ ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_err
 /* Reads the shards that an index file below the index's root names, and checks both against each other. EFORMAT,
  * ENOTFOUND (missing shards), ELIMIT, EIO, ENOMEM; problem notes where they disagree without doubt about the data. */
 ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_error *err);
+
+/* Adds the states of the optimizer among the side files under their parameters' names, where it is certain which number
+ * is which parameter, and a note that says how, or why not. Names are canonical, the index is not finished. EIO,
+ * ENOMEM, ELIMIT; as ckpt_index_add. */
+ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err);
 
 /* As ckpt_format's slots. */
 ckpt_status ckpt_hf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);

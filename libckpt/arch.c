@@ -47,6 +47,20 @@ const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, u
   return NULL;
 }
 
+bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKPT_ARCH_PLACE]) {
+  uint64_t numbers[MAX_NUMBERS] = {0};
+  const ckpt_arch_name *row = ckpt_arch_match(arch, name, numbers);
+  if (row == NULL || row->role != CKPT_ROLE_PARAMETER) return false;
+  const char *hash = strchr(row->hf, '#');
+  if (hash != NULL && strchr(hash + 1, '#') != NULL) return false; /* experts: in an order of their own */
+  const ckpt_arch_name *first = row;
+  while (hash != NULL && first > arch->names && strchr(first[-1].hf, '#') != NULL) first--;
+  place[0] = (uint64_t)(first - arch->names);
+  place[1] = numbers[0];
+  place[2] = (uint64_t)(row - arch->names);
+  return true;
+}
+
 char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *arena) {
   const char *first = strchr(pattern, '#');
   if (first == NULL) return ckpt_arena_copy(arena, pattern);

@@ -42,7 +42,9 @@ typedef struct ckpt_arch {
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
   const char *const *classes;     /* of transformers, whose state dicts have all of these names; heads may add others */
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
-  const ckpt_arch_name *names;    /* hf NULL ends */
+  /* hf NULL ends. The order is that of the model's own named_parameters(), which files of weights do not keep and
+   * numbered optimizer states follow; rows that have a `#` and stand together are one list of layers. */
+  const ckpt_arch_name *names;
   const ckpt_arch_tie *ties;      /* kept NULL ends */
   const ckpt_arch_shape *shapes;  /* hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
   const char *n_layers;           /* config key: how many numbers the first `#` of names takes */
@@ -57,6 +59,12 @@ const ckpt_arch *ckpt_arch_find(const char *model_type);
 
 /* The row's name entry that matches a canonical name, its numbers in numbers[] (at most 2); NULL if none does. */
 const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, uint64_t *numbers);
+
+enum { CKPT_ARCH_PLACE = 3 }; /* words of a place, which compare one after the other */
+
+/* Where a parameter stands in the order of the model's. False for a buffer, and a name of which the row says nothing, or
+ * that has more numbers than its layer's. */
+bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKPT_ARCH_PLACE]);
 
 /* Fills a pattern's `#` with numbers, in order; arena text. */
 char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *arena);

@@ -25,6 +25,7 @@ typedef struct ckpt_side_file {
   uint32_t file;       /* number in the source */
   uint64_t n_bytes;
   const char *text; /* NULL, or the n_bytes that replace the stored ones (a spliced config) */
+  bool is_read;     /* a trainer's: its tensors are the index's, too */
 } ckpt_side_file;
 
 /* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`) or quantized (`w`, `w.scale`).

@@ -21,6 +21,7 @@ static const char *const classes[] = {"GPT2Model",
                                       "GPT2ForQuestionAnswering",
                                       NULL};
 
+/* In the order of the model's parameters, see arch.h. */
 static const ckpt_arch_name names[] = {
     PARAMETER("transformer.wte.weight", "token_embd.weight", PLAIN, 0),
     PARAMETER("transformer.wpe.weight", "position_embd.weight", PLAIN, -1),

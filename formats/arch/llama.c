@@ -25,28 +25,29 @@ static const char *const classes[] = {"LlamaModel",
                                       "MistralForQuestionAnswering",
                                       NULL};
 
+/* In the order of the model's parameters, see arch.h. */
 static const ckpt_arch_name names[] = {
+    /* Biases are there with attention_bias or mlp_bias in the config; that of a row-split matrix is added once:
+     * replicated. */
     PARAMETER("model.embed_tokens.weight", "token_embd.weight", "tok_embeddings.weight", PLAIN, 0),
-    PARAMETER(LAYER "input_layernorm.weight", "blk.#.attn_norm.weight", "layers.#.attention_norm.weight", PLAIN, -1),
     PARAMETER(LAYER "self_attn.q_proj.weight", "blk.#.attn_q.weight", "layers.#.attention.wq.weight", ROPE_PERMUTE, 0),
+    PARAMETER(LAYER "self_attn.q_proj.bias", "blk.#.attn_q.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
     PARAMETER(LAYER "self_attn.k_proj.weight", "blk.#.attn_k.weight", "layers.#.attention.wk.weight", ROPE_PERMUTE, 0),
+    PARAMETER(LAYER "self_attn.k_proj.bias", "blk.#.attn_k.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
     PARAMETER(LAYER "self_attn.v_proj.weight", "blk.#.attn_v.weight", "layers.#.attention.wv.weight", PLAIN, 0),
+    PARAMETER(LAYER "self_attn.v_proj.bias", "blk.#.attn_v.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
     PARAMETER(LAYER "self_attn.o_proj.weight", "blk.#.attn_output.weight", "layers.#.attention.wo.weight", PLAIN, 1),
-    PARAMETER(LAYER "post_attention_layernorm.weight", "blk.#.ffn_norm.weight", "layers.#.ffn_norm.weight", PLAIN, -1),
+    PARAMETER(LAYER "self_attn.o_proj.bias", "blk.#.attn_output.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, -1),
     PARAMETER(LAYER "mlp.gate_proj.weight", "blk.#.ffn_gate.weight", "layers.#.feed_forward.w1.weight", PLAIN, 0),
+    PARAMETER(LAYER "mlp.gate_proj.bias", "blk.#.ffn_gate.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
     PARAMETER(LAYER "mlp.up_proj.weight", "blk.#.ffn_up.weight", "layers.#.feed_forward.w3.weight", PLAIN, 0),
+    PARAMETER(LAYER "mlp.up_proj.bias", "blk.#.ffn_up.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
     PARAMETER(LAYER "mlp.down_proj.weight", "blk.#.ffn_down.weight", "layers.#.feed_forward.w2.weight", PLAIN, 1),
+    PARAMETER(LAYER "mlp.down_proj.bias", "blk.#.ffn_down.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, -1),
+    PARAMETER(LAYER "input_layernorm.weight", "blk.#.attn_norm.weight", "layers.#.attention_norm.weight", PLAIN, -1),
+    PARAMETER(LAYER "post_attention_layernorm.weight", "blk.#.ffn_norm.weight", "layers.#.ffn_norm.weight", PLAIN, -1),
     PARAMETER("model.norm.weight", "output_norm.weight", "norm.weight", PLAIN, -1),
     PARAMETER("lm_head.weight", "output.weight", "output.weight", PLAIN, 0),
-
-    /* Only with attention_bias or mlp_bias in the config. The bias of a row-split matrix is added once: replicated. */
-    PARAMETER(LAYER "self_attn.q_proj.bias", "blk.#.attn_q.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
-    PARAMETER(LAYER "self_attn.k_proj.bias", "blk.#.attn_k.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
-    PARAMETER(LAYER "self_attn.v_proj.bias", "blk.#.attn_v.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
-    PARAMETER(LAYER "self_attn.o_proj.bias", "blk.#.attn_output.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, -1),
-    PARAMETER(LAYER "mlp.gate_proj.bias", "blk.#.ffn_gate.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
-    PARAMETER(LAYER "mlp.up_proj.bias", "blk.#.ffn_up.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
-    PARAMETER(LAYER "mlp.down_proj.bias", "blk.#.ffn_down.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, -1),
 
     /* Written by transformers before 4.32; recomputed from the config by later ones. */
     BUFFER(LAYER "self_attn.rotary_emb.inv_freq"),

@@ -83,6 +83,20 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
   return CKPT_OK;
 }
 
+/* Whether a trainer's file whose tensors were read goes along as the file that it is: into a folder whose format has no
+ * states of its own. Elsewhere its tensors go. */
+static bool goes_as_file(const ckpt_side_file *side, const ckpt_format *format) {
+  return side->is_read && format->caps.side_files && !format->caps.training_state;
+}
+
+/* Whether a tensor goes along in such a file. */
+static bool goes_in_file(const ckpt_index *from, const ckpt_tensor *tensor, const ckpt_format *format) {
+  if (ckpt_role_is_model((ckpt_role)tensor->role) || tensor->n_extents == 0) return false;
+  for (uint32_t i = 0; i < from->n_side_files; i++)
+    if (goes_as_file(&from->side_files[i], format) && from->side_files[i].file == tensor->extents[0].file) return true;
+  return false;
+}
+
 /* Its other names, and what it lost of them. */
 static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected, ckpt_error *err) {
   ckpt_index *described = output->described;
@@ -126,6 +140,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     const uint32_t i = quantized == NULL ? k : quantized->order[k];
     const ckpt_tensor *tensor = &from->tensors[i];
     ckpt_selected selected;
+    if (goes_in_file(from, tensor, format)) continue;
     ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
     if (status == CKPT_OK && selected.name == NULL) continue;
     ckpt_expr *expr = NULL;
@@ -238,6 +253,10 @@ static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_reque
   for (uint32_t i = 0; i < from->n_side_files; i++) {
     const ckpt_side_file *side = &from->side_files[i];
     if (!ckpt_side_file_is_training(side->name)) continue;
+    if (goes_as_file(side, output->format))
+      described->objects = NULL; /* the groups in it */
+    else if (side->is_read)
+      continue;
     if (!is_all) {
       if (n_left++ == 0) first = side->name;
     } else if (world != 0 && ckpt_side_file_rank(side->name) >= (int64_t)world) {

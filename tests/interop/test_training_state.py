@@ -2,6 +2,7 @@
 import contextlib
 import io
 import os
+import sys
 import warnings
 
 import command
@@ -14,6 +15,9 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict  # noqa: E402
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
+import make_trainer  # noqa: E402
+
 ACCELERATE = {"optimizer.bin", "scheduler.bin", "random_states_0.pkl"}
 TRAINER = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"}
 
@@ -23,8 +27,9 @@ def content(folder, name):
         return file.read()
 
 
-def check_carried(saved, wanted, out):
-    """Everything goes to a folder, by --include all and by reshard; what is left out is said."""
+def check_carried(saved, wanted, out, read=()):
+    """Everything goes to a folder, by --include all and by reshard; what is left out is said. read: files whose tensors
+    reshard writes in their place."""
     assert wanted <= set(os.listdir(saved)), os.listdir(saved)
     listed = {line.split("  ", 1)[1] for line in command.ckpt("hash", "--files", saved).splitlines()}
     assert {os.path.join(saved, name) for name in wanted} <= listed, listed
@@ -33,7 +38,9 @@ def check_carried(saved, wanted, out):
     command.ckpt("convert", saved, "-o", out + "-all", "--include", "all")
     command.ckpt("convert", saved, "-o", out + "-model")
     for name in wanted:
-        assert content(saved, name) == content(out + "-dcp", name) == content(out + "-all", name), name
+        assert content(saved, name) == content(out + "-all", name), name
+        assert os.path.exists(os.path.join(out + "-dcp", name)) == (name not in read), name
+        assert name in read or content(saved, name) == content(out + "-dcp", name), name
         assert not os.path.exists(os.path.join(out + "-model", name)), name
     command.ckpt("hash", saved, "--include", "all", "-o", out + "-manifest.json")
     command.ckpt("verify", out + "-all", "--manifest", out + "-manifest.json")
@@ -88,9 +95,51 @@ def test_trainer(folder):
     whole = run(4)
     saved = os.path.join(folder, "run", "checkpoint-2")
     out = os.path.join(folder, "out")
-    check_carried(saved, TRAINER, out)
+    check_carried(saved, TRAINER, out, read=["optimizer.pt"])
     resumed = run(4, out + "-all")
     assert all(torch.equal(whole[name], value) for name, value in resumed.items())
+
+
+def test_numbered_optimizer(folder):
+    """States that a run numbers, by the names that it has for them inside: read, resharded to everything, and back."""
+    for case in make_trainer.CASES:
+        make_trainer.write(folder, case)
+        saved = os.path.join(folder, case)
+        reference = saved + ".safetensors"
+        command.ckpt("diff", "--include", "all", saved, reference)
+        command.ckpt("verify", saved)
+        for name, argv in {"dcp": ["dcp", "--world", 2], "zero1": ["zero", "--stage", 1, "--dp", 2],
+                           "zero3": ["zero", "--stage", 3, "--dp", 3], "universal": ["universal"]}.items():
+            out, back = saved + "-" + name, saved + "-" + name + "-back"
+            command.ckpt("reshard", saved, "-o", out, "--to", *argv)
+            command.ckpt("verify", out)
+            command.ckpt("reshard", out, "-o", back, "--to", "dcp")
+            for path in (out, back):  # DeepSpeed has masters besides
+                flat = path + ".safetensors"
+                masters = [] if name == "dcp" else ["--exclude", "*.master"]
+                command.ckpt("convert", path, "-o", flat, "--include", "all", *masters)
+                command.ckpt("diff", "--include", "all", flat, reference)
+
+
+def test_numbered_optimizer_goes_on_in_torch(folder):
+    """From a DCP folder that was made of a Trainer's checkpoint torch takes the states of the run, by names."""
+    torch.manual_seed(1)
+    model = make_trainer.llama()
+    trainer = make_trainer.train(model, os.path.join(folder, "run"))
+    saved, out = os.path.join(folder, "run", "checkpoint-2"), os.path.join(folder, "dcp")
+    command.ckpt("reshard", saved, "-o", out, "--to", "dcp")
+    again = make_trainer.llama()
+    optimizer = torch.optim.AdamW(again.parameters())
+    loss = again(torch.arange(8)[None], labels=torch.arange(8)[None]).loss
+    loss.backward()
+    optimizer.step()  # states to be loaded into
+    states = {"model": get_model_state_dict(again), "optimizer": get_optimizer_state_dict(again, optimizer)}
+    states["optimizer"].pop("param_groups")
+    dcp.load(states, checkpoint_id=out, no_dist=True)
+    inner = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    for name, parameter in trainer.model.named_parameters():
+        for key in ("exp_avg", "exp_avg_sq", "step"):
+            assert torch.equal(states["optimizer"]["state"][name][key], inner.state[parameter][key]), (name, key)
 
 
 def test_model_and_optimizer_apart(folder):

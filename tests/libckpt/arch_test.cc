@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
 extern "C" {
 #include "libckpt/arch.h"
@@ -53,6 +54,38 @@ TEST(Arch, MatchesWholeNamesWithPlainNumbers) {
         "model.layers.1.self_attn.q_proj.weigh", "model.layers.1", "layers.1.self_attn.q_proj.weight"})
     EXPECT_EQ(ckpt_arch_match(llama, name, numbers), nullptr) << name;
   EXPECT_NE(ckpt_arch_match(llama, "model.layers.18446744073709551615.mlp.up_proj.weight", numbers), nullptr);
+}
+
+// The order of named_parameters(): layers one after the other, what is before and behind them around.
+TEST(Arch, PlacesAreInTheModelsOrder) {
+  const char *const llama[] = {"model.embed_tokens.weight",
+                               "model.layers.0.self_attn.q_proj.weight",
+                               "model.layers.0.self_attn.q_proj.bias",
+                               "model.layers.0.self_attn.o_proj.weight",
+                               "model.layers.0.mlp.gate_proj.weight",
+                               "model.layers.0.mlp.down_proj.weight",
+                               "model.layers.0.input_layernorm.weight",
+                               "model.layers.0.post_attention_layernorm.weight",
+                               "model.layers.2.self_attn.q_proj.weight",
+                               "model.layers.10.self_attn.q_proj.weight",
+                               "model.norm.weight",
+                               "lm_head.weight"};
+  const char *const gpt2[] = {"transformer.wte.weight",          "transformer.wpe.weight",
+                              "transformer.h.0.ln_1.weight",     "transformer.h.0.ln_1.bias",
+                              "transformer.h.0.mlp.c_proj.bias", "transformer.h.1.ln_1.weight",
+                              "transformer.ln_f.weight",         "transformer.ln_f.bias"};
+  auto check = [](const ckpt_arch *arch, const char *const *names, size_t n) {
+    std::vector<uint64_t> before(CKPT_ARCH_PLACE, 0), place(CKPT_ARCH_PLACE);
+    for (size_t i = 0; i < n; i++, before = place) {
+      ASSERT_TRUE(ckpt_arch_place(arch, names[i], place.data())) << names[i];
+      EXPECT_TRUE(i == 0 || before < place) << names[i];
+    }
+  };
+  check(ckpt_arch_find("llama"), llama, std::size(llama));
+  check(ckpt_arch_find("gpt2"), gpt2, std::size(gpt2));
+  uint64_t place[CKPT_ARCH_PLACE];
+  for (const char *name : {"score.weight", "model.layers.x.mlp.up_proj.weight", "model.rotary_emb.inv_freq"})
+    EXPECT_FALSE(ckpt_arch_place(ckpt_arch_find("llama"), name, place)) << name;
 }
 
 TEST(Arch, EveryRowIsSoundBothWays) {

@@ -1,0 +1,105 @@
+"""Writes tests/data/trainer/<case>/: a checkpoint of the Hugging Face Trainer, or of accelerate, and beside each what its
+optimizer holds, by the names that the run knows.
+
+    python make_trainer.py [FOLDER [CASE...]]        (transformers 5.23.0, accelerate 1.15.0, torch 2.15.0)
+"""
+import contextlib
+import io
+import os
+import shutil
+import sys
+import warnings
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "trainer")
+DATA = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 8
+
+
+def llama(**more):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    return LlamaForCausalLM(LlamaConfig(**dict(dict(
+        num_hidden_layers=2, hidden_size=8, intermediate_size=12, num_attention_heads=2, num_key_value_heads=1, vocab_size=16,
+        max_position_embeddings=8), **more)))
+
+
+def gpt2(**more):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=16, n_positions=8, **more))
+
+
+# name: the model, the program that saves, more of its configuration
+CASES = {
+    "llama": (llama, "trainer", {}),
+    "llama-biases": (llama, "trainer", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "gpt2": (gpt2, "trainer", {}),
+    "llama-accelerate": (llama, "accelerate", {}),
+}
+
+
+def states_of(model, optimizer):
+    """Every tensor of the run, as ckpt calls them."""
+    tensors, names = dict(model.state_dict()), {id(p): name for name, p in model.named_parameters()}
+    for parameter, state in getattr(optimizer, "optimizer", optimizer).state.items():
+        for key, value in state.items():
+            tensors["optimizer.state.%s.%s" % (names[id(parameter)], key)] = value
+    if model.config.tie_word_embeddings:
+        tensors.pop("lm_head.weight")
+    return {name: value.detach().clone().contiguous() for name, value in tensors.items()}
+
+
+def train(model, folder, n_steps=2, resumed=None):
+    """The Trainer's checkpoint after 2 steps is folder/checkpoint-2; the model and its optimizer after n_steps."""
+    from transformers import Trainer, TrainingArguments
+    args = TrainingArguments(folder, max_steps=n_steps, save_steps=2, report_to=[], use_cpu=True, weight_decay=0.1,
+                             per_device_train_batch_size=2, disable_tqdm=True, logging_strategy="no", learning_rate=0.01)
+    trainer = Trainer(model, args, train_dataset=DATA)
+    with contextlib.redirect_stdout(io.StringIO()):
+        trainer.train(resume_from_checkpoint=resumed)
+    return trainer
+
+
+def accelerate(model, folder):
+    from accelerate import Accelerator
+    accelerator = Accelerator(cpu=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    for _ in range(2):
+        model(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    accelerator.save_state(folder)
+    model.config.save_pretrained(folder)
+    return optimizer
+
+
+def write(root, case):
+    make, program, more = CASES[case]
+    torch.manual_seed(1)
+    model, folder, run = make(**more), os.path.join(root, case), os.path.join(root, "run")
+    shutil.rmtree(folder, ignore_errors=True)
+    if program == "trainer":
+        optimizer = train(model, run).optimizer
+        os.rename(os.path.join(run, "checkpoint-2"), folder)
+        shutil.rmtree(run)
+    else:
+        optimizer = accelerate(model, folder)
+    for name in os.listdir(folder):
+        if name.startswith(("rng_state", "random_states", "training_args")) or name == "generation_config.json":
+            os.remove(os.path.join(folder, name))  # of the machine that ran it
+    save_file(states_of(model, optimizer), folder + ".safetensors")
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else ROOT
+    os.makedirs(root, exist_ok=True)
+    for case in sys.argv[2:] or CASES:
+        write(root, case)
+
+
+if __name__ == "__main__":
+    main()

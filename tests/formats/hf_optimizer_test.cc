@@ -1,0 +1,142 @@
+// Optimizers that trainers saved beside a model (tests/data/make_trainer.py), whose parameters are numbers: named where
+// everything agrees, and left alone where anything does not.
+#include <functional>
+
+#include "tests/formats/formats_testing.h"
+
+namespace formats_testing {
+namespace {
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/trainer/";
+const char *const kCases[] = {"llama", "llama-biases", "gpt2", "llama-accelerate"};
+
+// A copy of a case in a folder, to be changed.
+std::string copy(const char *name, const Folder &folder) {
+  std::filesystem::copy(kData + name, folder / name, std::filesystem::copy_options::recursive);
+  return folder / name;
+}
+
+// Changes a text of a file.
+void replace(const std::string &path, const std::string &from, const std::string &to) {
+  std::string text = slurp(path);
+  size_t n = 0;
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()), n++)
+    text.replace(at, from.size(), to);
+  ASSERT_NE(n, 0u) << from;
+  spill(path, text);
+}
+
+// What is said of it, and that then nothing but the model is read.
+std::string refusal(const std::string &path) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err, false);
+  if (index == nullptr) return "! " + text_of(err);
+  size_t n;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    EXPECT_EQ(ckpt_state_parameter(index->tensors[i].name, &n), nullptr) << index->tensors[i].name;
+  EXPECT_EQ(index->objects, nullptr);
+  EXPECT_EQ(index->n_notes, 1u);
+  return index->n_notes == 0 ? "" : index->notes[0].text;
+}
+
+TEST(HfOptimizer, StatesAreThoseOfTheRunThatWroteThem) {
+  for (const char *name : kCases) {
+    ckpt_error err = {};
+    IndexPointer ours = open(kData + name, &err, false), theirs = open(kData + name + ".safetensors", &err, false);
+    ASSERT_NE(ours, nullptr) << text_of(err);
+    ASSERT_EQ(ckpt_index_count(ours.get()), ckpt_index_count(theirs.get())) << name;
+    for (size_t i = 0; i < ckpt_index_count(ours.get()); i++) {
+      const ckpt_tensor *a = ckpt_index_at(ours.get(), i), *b = ckpt_index_at(theirs.get(), i);
+      ASSERT_STREQ(a->name, b->name) << name;
+      EXPECT_EQ(a->role, b->role) << a->name;
+      EXPECT_TRUE(ckpt_tensor_same_shape(a, b)) << a->name;
+      EXPECT_EQ(bytes_of(ours.get(), a), bytes_of(theirs.get(), b)) << name << " " << a->name;
+    }
+    const ckpt_object *groups = ckpt_object_get(ours->objects, CKPT_STATE_PARAM_GROUPS);
+    ASSERT_NE(groups, nullptr) << name;
+    const bool has_two = std::string(name).find("accelerate") == std::string::npos;
+    EXPECT_EQ(groups->n, has_two ? 2u : 1u);
+    EXPECT_EQ(ours->step, has_two ? 2 : -1);
+    const std::string first = ckpt_object_get(groups->items[0], "params")->items[0]->text;
+    EXPECT_EQ(first, name[0] == 'g' ? "transformer.wte.weight" : "model.embed_tokens.weight");
+    ASSERT_EQ(ours->n_notes, 1u);
+    EXPECT_FALSE(ours->notes[0].is_problem);
+  }
+}
+
+TEST(HfOptimizer, WhatDoesNotFitIsNotTaken) {
+  struct Case {
+    const char *name;
+    std::function<void(const std::string &)> change;
+    const char *said;
+  };
+  auto other = [](const char *from, const char *file, const char *as) {
+    return [=](const std::string &path) { spill(path + "/" + as, slurp(kData + from + "/" + file)); };
+  };
+  const Case cases[] = {
+      {"gpt2", other("llama", "optimizer.pt", "optimizer.pt"),
+       "groups of 16 and 5 parameters, and 10 and 18 by the Trainer's rule of what decays"},
+      {"llama-biases", other("llama-accelerate", "optimizer.bin", "optimizer.pt"),
+       "21 parameters, and the model has 34"},
+      {"llama", /* a matrix of the same bytes that lies down where the states stand */
+       [](const std::string &path) { replace(path + "/model.safetensors", "\"shape\":[12,8]", "\"shape\":[8,12]"); },
+       "state exp_avg of parameter 5 is [12,8], and 'model.layers.0.mlp.gate_proj.weight', which it would be, is "
+       "[8,12]"},
+      {"llama", /* a head that the row does not know */
+       [](const std::string &path) {
+         replace(path + "/model.safetensors", "\"lm_head.weight\"", "\"myscore.weight\"");
+       },
+       "where 'myscore.weight' stands among a llama's parameters is not known"},
+      {"llama-accelerate",
+       [](const std::string &path) { replace(path + "/optimizer.bin", "param_groups", "other_groups"); },
+       "it has no states and groups"},
+      {"llama",
+       [](const std::string &path) {
+         const std::string whole = slurp(path + "/optimizer.pt");
+         spill(path + "/optimizer.pt", whole.substr(0, whole.size() / 2));
+       },
+       "truncated"},
+  };
+  for (const Case &c : cases) {
+    Folder folder;
+    const std::string path = copy(c.name, folder);
+    c.change(path);
+    const std::string said = refusal(path);
+    EXPECT_NE(said.find(c.said), std::string::npos) << said;
+    EXPECT_EQ(said.find("optimizer."), 0u) << said;
+    EXPECT_NE(said.find(": its states are not read ("), std::string::npos) << said;
+  }
+}
+
+// Of a model that no row is of, nothing is said: the file is one more that is carried.
+TEST(HfOptimizer, AnUnknownModelHasNoOrder) {
+  Folder folder;
+  const std::string path = copy("llama", folder);
+  replace(path + "/config.json", "\"llama\"", "\"alpaca\"");
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_index_count(index.get()), 21u);
+  EXPECT_TRUE(notes_of(index.get()).empty());
+}
+
+// A file cut anywhere, or with a byte changed: whatever it is then, the model is read.
+TEST(HfOptimizer, DamageHidesNothingOfTheModel) {
+  Folder folder;
+  const std::string path = copy("llama-accelerate", folder), whole = slurp(path + "/optimizer.bin");
+  for (size_t i = 0; i < 400; i++) {
+    std::string damaged = whole;
+    if (i % 2 == 0)
+      damaged.resize(whole.size() * i / 400);
+    else
+      damaged[(i * 7919) % whole.size()] ^= static_cast<char>(1 << i % 8);
+    spill(path + "/optimizer.bin", damaged);
+    ckpt_error err = {};
+    IndexPointer index = open(path, &err, false);
+    ASSERT_NE(index, nullptr) << i << " " << text_of(err);
+    EXPECT_GE(ckpt_index_count(index.get()), 21u);
+  }
+}
+
+}  // namespace
+}  // namespace formats_testing
