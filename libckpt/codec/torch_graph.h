@@ -195,7 +195,7 @@ ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call
 /* Whether an entry of a root where no entry is known as the model is training state by its key. */
 bool ckpt_torch_is_training_key(const char *key);
 
-enum { CKPT_TORCH_N_MODEL_KEYS = 4 };
+enum { CKPT_TORCH_N_MODEL_KEYS = 4 }; /* of the table below */
 
 /* What the entry that is a checkpoint's model is called: the first of these that there is. */
 extern const char *const ckpt_torch_model_keys[CKPT_TORCH_N_MODEL_KEYS];

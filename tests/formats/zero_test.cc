@@ -133,6 +133,32 @@ TEST(Universal, WhatIsMissingIsNamed) {
   }
 }
 
+// Version 0.1 had masters and moments and nothing else: they are read, and a run that would go on from them is refused.
+TEST(Universal, TheFirstVersionHasNoSteps) {
+  Folder folder;
+  const std::string whole = std::string(CKPT_TESTS_DIR) + "/data/universal/stage2-bf16",
+                    tag = "c/global_step3_universal/";
+  std::filesystem::copy(whole, folder / "c", std::filesystem::copy_options::recursive);
+  std::filesystem::remove(folder / (tag + "zero/optimizer_state.pt"));
+  size_t n_steps = 0;
+  for (const auto &entry : std::filesystem::directory_iterator(folder / (tag + "zero")))
+    n_steps += std::filesystem::remove(entry.path() / "step.pt");
+  ASSERT_NE(n_steps, 0u);
+  ckpt_error err = {};
+  IndexPointer first = open(folder / "c", &err, false), now = open(whole, &err, false);
+  ASSERT_NE(first, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_index_count(first.get()) + n_steps, ckpt_index_count(now.get()));
+  for (uint32_t i = 0; i < first->n_tensors; i++) {
+    const ckpt_tensor *tensor = &first->tensors[i], *same = ckpt_index_find(now.get(), tensor->name);
+    ASSERT_NE(same, nullptr) << tensor->name;
+    EXPECT_EQ(bytes_of(first.get(), tensor), bytes_of(now.get(), same)) << tensor->name;
+  }
+  EXPECT_EQ(ckpt_object_get(first->objects, CKPT_STATE_PARAM_GROUPS), nullptr);
+  EXPECT_EQ(notes_of(first.get())[0],
+            "a universal checkpoint of version 0.1: it has no zero/optimizer_state.pt and no steps, so that "
+            "hyperparameters and steps are not known");
+}
+
 // A parameter lies on several ranks, and in stage 3 on all that have some of it.
 TEST(Zero, ParametersAreCutAmongRanks) {
   ckpt_error err = {};
