@@ -3,7 +3,14 @@
     python peers.py save FOLDER N_RANKS AXIS < LIST     a DCP folder; LIST: lines "name rows columns", f32; cut along AXIS
     python peers.py torch FILE < LIST                   the same as one torch.save file
     python peers.py consolidate FOLDER FILE             dcp_to_torch_save: prints seconds and peak resident bytes
+    python peers.py zero FOLDER N_RANKS < LIST          a checkpoint of ZeRO stage 3 with Adam's states
+    python peers.py to_fp32 FOLDER OUT                  zero_to_fp32 to safetensors: as above
+    python peers.py to_universal FOLDER OUT             ds_to_universal with its own workers: as above
 """
+import argparse
+import contextlib
+import math
+import os
 import resource
 import sys
 import time
@@ -63,9 +70,57 @@ def save(folder, n_ranks, axis):
 
 
 def consolidate(folder, path):
-    start = time.monotonic()
-    dcp_to_torch_save(folder, path)
-    print(time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    timed(dcp_to_torch_save, folder, path)
+
+
+def zero(folder, n_ranks):
+    """As n_ranks processes of DeepSpeed 0.19.8 leave it: each has a part of every parameter, in one flat group."""
+    shapes, parts = {}, [[] for _ in range(n_ranks)]
+    for name, whole in tensors():
+        shapes[name] = whole.shape
+        n = math.ceil(whole.numel() / n_ranks)
+        flat = torch.nn.functional.pad(whole.reshape(-1), (0, n * n_ranks - whole.numel()))
+        for rank, part in enumerate(flat.split(n)):
+            parts[rank].append(part)
+    tag = os.path.join(folder, "global_step3")
+    os.makedirs(tag)
+    for rank in range(n_ranks):
+        flat, name = torch.cat(parts[rank]), "zero_pp_rank_%d_mp_rank_00_%%s_states.pt" % rank
+        parts[rank] = None
+        torch.save({"module": {key: torch.empty(0) for key in shapes}, "buffer_names": [], "optimizer": None,
+                    "param_shapes": [shapes], "frozen_param_shapes": None, "shared_params": {},
+                    "frozen_param_fragments": None, "lr_scheduler": None, "data_sampler": None, "random_ltd": None,
+                    "skipped_steps": 0, "global_steps": 3, "global_samples": 18, "dp_world_size": n_ranks,
+                    "mp_world_size": 1, "ds_version": "0.19.8"}, os.path.join(tag, name % "model"))
+        group = {"lr": 0.1, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "params": [0]}
+        state = {"step": torch.tensor(3.0), "exp_avg": flat.neg(), "exp_avg_sq": flat.square()}
+        torch.save({"optimizer_state_dict": {"zero_stage": 3, "partition_count": n_ranks, "dynamic_loss_scale": False,
+                                             "overflow": False, "fp32_flat_groups": [flat],
+                                             "optimizer_state_dict": {"state": {0: state}, "param_groups": [group]}},
+                    "ds_version": "0.19.8"}, os.path.join(tag, name % "optim"))
+    with open(os.path.join(folder, "latest"), "w") as file:
+        file.write("global_step3")
+
+
+def timed(function, *arguments, **options):
+    """Seconds and the most that this process or one of its workers held; what is said goes nowhere."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        start = time.monotonic()
+        function(*arguments, **options)
+        seconds = time.monotonic() - start
+    print(seconds, 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
+def to_fp32(folder, out):
+    from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict
+    timed(convert_zero_checkpoint_to_fp32_state_dict, folder, out, safe_serialization=True)
+
+
+def to_universal(folder, out):
+    from deepspeed.checkpoint import ds_to_universal
+    timed(ds_to_universal.main, argparse.Namespace(
+        input_folder=os.path.join(folder, "global_step3"), output_folder=os.path.join(out, "global_step3"),
+        num_extract_workers=4, num_merge_workers=2, keep_temp_folder=False, strict=True, inject_missing_state=False))
 
 
 def main(job, *arguments):
@@ -73,8 +128,10 @@ def main(job, *arguments):
         save(arguments[0], int(arguments[1]), int(arguments[2]))
     elif job == "torch":
         torch.save(dict(tensors()), arguments[0])
-    elif job == "consolidate":
-        consolidate(*arguments)
+    elif job == "zero":
+        zero(arguments[0], int(arguments[1]))
+    elif job in ("consolidate", "to_fp32", "to_universal"):
+        globals()[job](*arguments)
     else:
         sys.exit(f"peers.py: no job '{job}'")
 
