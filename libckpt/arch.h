@@ -62,8 +62,8 @@ const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, u
 
 enum { CKPT_ARCH_PLACE = 3 }; /* words of a place, which compare one after the other */
 
-/* Where a parameter stands in the order of the model's. False for a buffer, and a name of which the row says nothing, or
- * that has more numbers than its layer's. */
+/* Where a parameter stands in the order of the model's. False for a buffer, and a name of which the row says nothing,
+ * or that has more numbers than its layer's. */
 bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKPT_ARCH_PLACE]);
 
 /* Fills a pattern's `#` with numbers, in order; arena text. */
