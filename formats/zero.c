@@ -136,19 +136,21 @@ static ckpt_status read_all(ckpt_zero *zero, ckpt_error *err) {
   return ckpt_torch_globals_note(&zero->globals, zero->index, err);
 }
 
-ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_universal, const ckpt_open_options *options,
-                           ckpt_error *err) {
+ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, const ckpt_open_options *options,
+                           uint32_t *n_tensor, ckpt_error *err) {
   ckpt_zero *zero = calloc(1, sizeof *zero);
   CKPT_TRY_ALLOC(zero, err);
   zero->index = index;
   zero->folder = "";
-  zero->is_universal = is_universal;
+  zero->is_universal = reading->is_universal;
+  zero->copy = reading->copy;
   ckpt_status status;
-  if (latest != NULL) CKPT_TRY_GOTO(read_tag(zero, latest, err));
+  if (reading->latest != NULL) CKPT_TRY_GOTO(read_tag(zero, reading->latest, err));
   CKPT_TRY_GOTO(read_all(zero, err));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   status = ckpt_index_finish(index, err);
+  if (n_tensor != NULL) *n_tensor = zero->n_tensor;
 done:
   for (uint32_t i = 0; i < zero->n_shards; i++) ckpt_zero_close(&zero->shards[i].file);
   free(zero->shards);
@@ -166,7 +168,7 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
                               const ckpt_open_options *options, ckpt_error *err) {
   (void)name;
   bool is_tag = ckpt_zero_has_states(p->entries, p->n_entries);
-  return ckpt_zero_read(index, is_tag ? NULL : CKPT_ZERO_LATEST, false, options, err);
+  return ckpt_zero_read(index, &(ckpt_zero_reading){.latest = is_tag ? NULL : CKPT_ZERO_LATEST}, options, NULL, err);
 }
 
 const ckpt_format ckpt_format_zero = {
@@ -188,4 +190,5 @@ const ckpt_format ckpt_format_zero = {
     .normalize = ckpt_zero_normalize,
     .layout = ckpt_zero_layout,
     .owns = ckpt_zero_owns,
+    .verify = ckpt_zero_verify,
 };

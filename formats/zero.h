@@ -96,6 +96,7 @@ typedef struct ckpt_zero {
   ckpt_zero_piece *pieces; /* once all are there: in the order of parameters */
   uint32_t n_pieces, piece_capacity;
   uint32_t n_tensor;      /* tensor-parallel ranks: shards that follow each other */
+  uint32_t copy;          /* not 0: read only what tensor-parallel rank number `copy` has a copy of */
   ckpt_zero_rules *rules; /* NULL: there are none */
   ckpt_extent *extents;   /* of the tensor at hand */
   uint32_t n_extents, extent_capacity;
@@ -174,9 +175,11 @@ typedef struct ckpt_zero_join {
   uint8_t form;
 } ckpt_zero_join;
 
+/* Begins one; has_views: slices of it are. Then what there is of each slice, in any order. */
 void ckpt_zero_join_begin(ckpt_zero_join *join, ckpt_zero *zero, const ckpt_zero_cut *cut, ckpt_dtype dtype,
                           bool has_views);
-ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_zero_held *held, ckpt_error *err);
+ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_zero_held *held,
+                               ckpt_error *err); /* as above */
 
 /* Adds the tensor to the index; shape: of one without a cut. */
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
@@ -224,9 +227,22 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
 
 /* ---- zero.c ---- */
 
-/* Reads a folder: that of the tag that the file `latest` says, or (NULL) itself. The index is finished then. */
-ckpt_status ckpt_zero_read(ckpt_index *index, const char *latest, bool is_universal, const ckpt_open_options *options,
-                           ckpt_error *err);
+/* Which folder is read, and what of it. */
+typedef struct ckpt_zero_reading {
+  const char *latest; /* the file that says the tag, whose folder it is; NULL: the folder itself */
+  bool is_universal;
+  uint32_t copy; /* as ckpt_zero has it */
+} ckpt_zero_reading;
+
+/* Reads a folder. The index is finished then. *n_tensor: tensor-parallel ranks that have slices; may be NULL. */
+ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, const ckpt_open_options *options,
+                           uint32_t *n_tensor, ckpt_error *err);
+
+/* ---- zero_verify.c ---- */
+
+/* What tensor-parallel ranks have copies of is the same on all of them; see ckpt_format. */
+ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                             ckpt_error *err);
 
 /* ---- zero_universal.c ---- */
 
@@ -250,6 +266,10 @@ ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err);
 /* Adds the tensor of a parameter from its pieces: what the slot holds of it. */
 ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
                                 ckpt_role role, uint32_t *number, ckpt_error *err);
+
+/* The slice whose pieces a parameter's tensors are made of: it itself, or the copy of it that is read; NULL: none is.
+ */
+const ckpt_zero_param *ckpt_zero_stand_in(const ckpt_zero *zero, const ckpt_zero_param *param);
 
 enum { CKPT_ZERO_NAME_BYTES = 8192 }; /* of a state's name */
 

@@ -296,7 +296,7 @@ static ckpt_status make_cut(cutter *c, ckpt_error *err) {
   if (c->rules == NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, c->path, c->name,
                      "%u tensor parallel ranks have slices of it, and nothing says how they are put together (no "
-                     "universal_checkpoint_info)",
+                     "patterns in universal_checkpoint_info)",
                      c->cut->n_slices);
   CKPT_TRY(ckpt_zero_rules_find(c->rules, c->name, said, err));
   if (said[CKPT_ZERO_MAPPED].pattern != NULL) {

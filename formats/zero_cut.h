@@ -25,6 +25,7 @@ typedef enum ckpt_zero_rule {
   CKPT_ZERO_N_RULES
 } ckpt_zero_rule;
 
+/* In one file. */
 enum { CKPT_ZERO_MAX_PATTERNS = 1 << 20 };
 typedef struct ckpt_zero_rules ckpt_zero_rules;
 
@@ -34,7 +35,7 @@ typedef struct ckpt_zero_said {
   const ckpt_object *value;
 } ckpt_zero_said;
 
-/* The rules of a model file. NULL info: there are none, and *out is NULL. The object has to live as long. */
+/* The rules of a model file. *out is NULL where there is no pattern. The object has to live as long. */
 ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, const char *path, ckpt_error *err);
 void ckpt_zero_rules_free(ckpt_zero_rules *rules); /* NULL is fine */
 

@@ -311,9 +311,11 @@ static ckpt_status add_slices(adder *a, uint32_t held, const char *name, const c
   for (uint32_t t = 1; t < a->zero->n_tensor && status == CKPT_OK; t++)
     status = find_slice(a, &slices[t], t, name, slices[0], err);
   if (status == CKPT_OK && cut == NULL) status = cut_leaf(a, &cut, name, slices, err);
+  const ckpt_zero_file *of = &a->zero->shards[a->zero->copy].file; /* all of them have it */
   if (status == CKPT_OK && (cut == NULL || cut->is_replicated))
-    status = copy_tensor(a, held, name, role_of(a, name), err);
-  else if (status == CKPT_OK && !cut->is_averaged)
+    status = ckpt_zero_copy(a->zero, of, (uint32_t)(slices[a->zero->copy] - of->held->tensors), name, role_of(a, name),
+                            &a->numbers[held], err);
+  else if (status == CKPT_OK && !cut->is_averaged && a->zero->copy == 0)
     status = join_leaves(a, held, name, cut, slices, err);
   free(slices);
   return status;
@@ -378,14 +380,15 @@ static ckpt_status add_held(adder *a, ckpt_error *err) {
   const ckpt_object *whole = ckpt_object_get(a->file->graph.root, "frozen_param_fragments");
   for (uint32_t i = 0; i < zero->n_params; i++) {
     ckpt_zero_param *param = &zero->params[i];
-    if (param->number != UINT32_MAX || param->is_other) continue;
+    const ckpt_zero_param *held = ckpt_zero_stand_in(zero, param);
+    if (param->number != UINT32_MAX || held == NULL) continue;
     bool is_frozen = param->group == UINT32_MAX;
     const ckpt_object *leaf = is_frozen && zero->stage < 3 ? ckpt_object_get(whole, param->name) : NULL;
     if (ckpt_zero_tensor(a->file, leaf) != NULL) {
       CKPT_TRY(copy_tensor(a, leaf->tensor, param->name, CKPT_ROLE_PARAMETER, err));
       param->number = a->numbers[leaf->tensor];
     } else {
-      CKPT_TRY(ckpt_zero_add_param(zero, param, 0, param->name, CKPT_ROLE_PARAMETER, &param->number, err));
+      CKPT_TRY(ckpt_zero_add_param(zero, held, 0, param->name, CKPT_ROLE_PARAMETER, &param->number, err));
     }
   }
   return CKPT_OK;
@@ -428,6 +431,14 @@ static ckpt_status add_client(adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Other names, and what is not the model's. */
+static ckpt_status add_others(adder *a, ckpt_error *err) {
+  if (a->zero->stage == 3) CKPT_TRY(each_of_module(a, add_empty, err));
+  CKPT_TRY(add_shared(a, err));
+  CKPT_TRY(add_client(a, err));
+  return a->zero->stage == 0 ? ckpt_zero_add_whole(a->zero, a->file, err) : CKPT_OK;
+}
+
 ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   ckpt_zero_file *file = &zero->shards[0].file;
   adder a = {.zero = zero, .file = file};
@@ -440,10 +451,7 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY_GOTO(list_others(&a, err));
   CKPT_TRY_GOTO(each_of_module(&a, add_entry, err));
   CKPT_TRY_GOTO(add_held(&a, err));
-  if (zero->stage == 3) CKPT_TRY_GOTO(each_of_module(&a, add_empty, err));
-  CKPT_TRY_GOTO(add_shared(&a, err));
-  CKPT_TRY_GOTO(add_client(&a, err));
-  if (zero->stage == 0) CKPT_TRY_GOTO(ckpt_zero_add_whole(zero, file, err));
+  if (zero->copy == 0) CKPT_TRY_GOTO(add_others(&a, err));
   ckpt_zero_keep(file, zero, a.numbers);
 done:
   for (uint32_t t = 0; a.others != NULL && t < zero->n_tensor; t++) free(a.others[t].items);

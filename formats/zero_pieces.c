@@ -33,6 +33,7 @@ static ckpt_status check_held(const ckpt_zero *zero, ckpt_error *err) {
   for (uint32_t i = 0; i < zero->n_params; i++) {
     const ckpt_zero_param *param = &zero->params[i];
     bool is_whole = param->group == UINT32_MAX && zero->stage < 3; /* frozen, and stored with the model */
+    is_whole = is_whole || (zero->is_universal && param->group != UINT32_MAX && param->is_other);
     if (is_whole || param->n_held == param->n_elements) continue;
     if (param->n_held == 0)
       return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name, "no rank holds any of its %llu element%s",
@@ -63,6 +64,14 @@ ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err) {
   return CKPT_OK;
 }
 
+const ckpt_zero_param *ckpt_zero_stand_in(const ckpt_zero *zero, const ckpt_zero_param *param) {
+  if (param->is_other) return NULL;
+  if (zero->copy == 0) return param;
+  const bool is_copied = param->cut != NULL && param->cut->is_replicated && !zero->is_universal;
+  return is_copied && zero->copy < param->cut->n_slices ? ckpt_zero_find(zero, param->shard + zero->copy, param->name)
+                                                        : NULL;
+}
+
 /* One for a whole flat: that of the first rank that has some of the parameter. */
 static ckpt_status add_scalar(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
                               ckpt_role role, uint32_t *number, ckpt_error *err) {
@@ -91,7 +100,7 @@ static ckpt_status join_pieces(ckpt_zero_join *join, const ckpt_zero_param *para
 ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
                                 ckpt_role role, uint32_t *number, ckpt_error *err) {
   const ckpt_dtype dtype = (ckpt_dtype)(param->group == UINT32_MAX ? param->dtype : zero->slots[slot].dtype);
-  const ckpt_zero_cut *cut = zero->is_universal ? NULL : param->cut;
+  const ckpt_zero_cut *cut = zero->is_universal && param->group != UINT32_MAX ? NULL : param->cut;
   ckpt_zero_join join;
   if (dtype == CKPT_DTYPE_NONE) /* frozen, without elements */
     return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, name, "no rank has a fragment of it");
@@ -122,8 +131,8 @@ ckpt_status ckpt_zero_add_states(ckpt_zero *zero, ckpt_error *err) {
   char name[CKPT_ZERO_NAME_BYTES];
   ckpt_role role;
   for (uint32_t i = 0; i < zero->n_params; i++) {
-    const ckpt_zero_param *param = &zero->params[i];
-    for (uint32_t slot = 0; slot < zero->n_slots && param->group != UINT32_MAX && !param->is_other; slot++) {
+    const ckpt_zero_param *param = ckpt_zero_stand_in(zero, &zero->params[i]);
+    for (uint32_t slot = 0; param != NULL && slot < zero->n_slots && param->group != UINT32_MAX; slot++) {
       CKPT_TRY(ckpt_zero_name_state(name, &role, param->name, zero->slots[slot].key, err));
       CKPT_TRY(ckpt_zero_add_param(zero, param, slot, name, role, NULL, err));
     }

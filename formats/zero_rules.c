@@ -172,7 +172,7 @@ ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, 
   CKPT_TRY_ALLOC(rules, err);
   *rules = (ckpt_zero_rules){.info = info, .path = path, .vocabulary = -1, .n_steps = CKPT_PATTERN_STEPS};
   ckpt_status status = add_all(rules, err);
-  if (status != CKPT_OK) {
+  if (status != CKPT_OK || rules->n_entries == 0) { /* an empty one would put norms behind each other, too */
     ckpt_zero_rules_free(rules);
     return status;
   }

@@ -153,7 +153,7 @@ static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtyp
 
 /* What model files have slices of is whole here. */
 static ckpt_status take_merged(const ckpt_zero *zero, ckpt_zero_param *param, ckpt_error *err) {
-  if (param->cut == NULL) return CKPT_OK;
+  if (param->cut == NULL || param->group == UINT32_MAX) return CKPT_OK;
   memcpy(param->shape, param->cut->shape, param->rank * sizeof *param->shape);
   if (ckpt_product_u64(param->shape, param->rank, &param->n_elements)) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name,
@@ -237,7 +237,8 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
                               const ckpt_open_options *options, ckpt_error *err) {
   (void)name;
   bool is_tag = ckpt_zero_has_models(p->entries, p->n_entries);
-  return ckpt_zero_read(index, is_tag ? NULL : CKPT_LATEST_UNIVERSAL, true, options, err);
+  const ckpt_zero_reading reading = {.latest = is_tag ? NULL : CKPT_LATEST_UNIVERSAL, .is_universal = true};
+  return ckpt_zero_read(index, &reading, options, NULL, err);
 }
 
 const ckpt_format ckpt_format_universal = {

@@ -150,6 +150,11 @@ static ckpt_status add_optimizer(matcher *m, const ckpt_object *optimizer, ckpt_
 ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err) {
   const ckpt_object *optimizer = ckpt_object_get(file->graph.root, "optimizer");
   if (optimizer == NULL || optimizer->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+  if (zero->n_shards > 1)
+    return ckpt_index_note(zero->index, false, err,
+                           "not read: the optimizer's states (without ZeRO they are slices that have numbers, of %u "
+                           "model parallel ranks)",
+                           zero->n_shards);
   matcher m = {.zero = zero, .file = file};
   const ckpt_index *index = zero->index;
   m.max_params = file->held->n_tensors; /* each has a state of its own: one that is shared is none of ours */

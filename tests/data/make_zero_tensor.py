@@ -1,7 +1,7 @@
 """Writes tests/data/zero/tensor-<case>/: checkpoints of DeepSpeed with tensor-parallel ranks (AutoTP), and beside each
 what it holds.
 
-    python make_zero_tensor.py [FOLDER [CASE...]]     (deepspeed 0.19.8, torch 2.15.0, safetensors; gloo on the CPU)
+    python make_zero_tensor.py [FOLDER [CASE...]]    (deepspeed 0.19.8, torch 2.15.0, safetensors; gloo on the CPU)
 
 Each <case>.safetensors holds the full tensors, gathered in the run that saved as make_zero.py does, and put together
 from the ranks' slices by what this script asked for: never by what the checkpoint says of it.
@@ -20,6 +20,9 @@ CASES = {
     "tensor-stage2-bf16": (2, 2, 2, "bf16", {}),
     "tensor-stage3": (2, 2, 3, "bf16", {}),
 }
+
+# Of which the patterns alone say how slices are put together, as in DeepSpeed before it wrote affine maps.
+WITHOUT_MAPS = ("tensor-stage3", "tensor-stage1")
 
 # Along which axis a parameter is cut; "qkv": each third of it along axis 0. Others are the same on all ranks.
 CUTS = {"attn.qkv.weight": "qkv", "attn.qkv.bias": "qkv", "attn.proj.weight": 1, "up.weight": 0, "up.bias": 0,
@@ -175,6 +178,8 @@ def work(rank, root, case, port):
     for i in range(3):
         step(torch, engine, groups._get_data_parallel_rank(), i)
     folder = os.path.join(root, case)
+    if case in WITHOUT_MAPS:
+        del engine.module.universal_checkpoint_info["affine_map"]
     engine.save_checkpoint(folder, client_state={"note": "kept as it is"})
     tensors = gathered(torch, dist, deepspeed, engine, stage)
     if rank == 0:

@@ -2,6 +2,10 @@
 // runs that wrote them, and what is left of them after damage. Hostile ones are in tests/golden-errors/zero.
 #include "tests/formats/formats_testing.h"
 
+extern "C" {
+#include "libckpt/recipe/verify.h"
+}
+
 namespace formats_testing {
 namespace {
 
@@ -50,6 +54,96 @@ std::map<std::string, uint32_t> extents_of(const ckpt_index *index) {
 TEST(Zero, TensorsAreThoseOfTheRunThatWroteThem) {
   for (const char *name : kCases)
     EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
+}
+
+// Of tensor-parallel ranks: slices, put together by maps and (stage 3) by patterns alone.
+TEST(Zero, SlicesMakeTheTensorsOfTheRunThatWroteThem) {
+  for (const char *name : {"tensor-stage2-bf16", "tensor-stage3"})
+    EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
+  EXPECT_EQ(digest_of(kData + "tensor-stage2-bf16", "model"),
+            digest_of(kData + "tensor-stage2-bf16.safetensors", "model"));
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "tensor-stage3", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(std::string(index->writer), "DeepSpeed 0.19.8 (ZeRO stage 3, 4 ranks, 2 tensor parallel)");
+  EXPECT_EQ(index->min_ranks, 4u);
+  EXPECT_EQ(ckpt_index_find(index.get(), "head.weight"), ckpt_index_find(index.get(), "embed.weight"));
+  const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+  ASSERT_EQ(groups->n, 2u);
+  EXPECT_EQ(ckpt_object_get(groups->items[0], "params")->n, 5u);  // names once, though two ranks have each
+}
+
+std::vector<float> floats_of(const ckpt_index *index, const char *name) {
+  const ckpt_tensor *tensor = ckpt_index_find(index, name);
+  std::vector<float> values(tensor == nullptr ? 0 : tensor->n_elements);
+  const size_t n = values.size() * sizeof(float);
+  EXPECT_TRUE(tensor != nullptr && ckpt_read(index, tensor, nullptr, CKPT_F32, values.data(), n, nullptr) == CKPT_OK)
+      << name;
+  return values;
+}
+
+// Both ranks hold b as [[3, 0], [1, 2]], whose first element is on the first data-parallel rank, and a as [0, 1, 2].
+TEST(Zero, SlicesByRule) {
+  const std::string errors = std::string(CKPT_TESTS_DIR) + "/golden-errors/zero/";
+  const std::string b = "optimizer.state.b.master";
+  const std::map<std::string, std::vector<float>> wanted = {
+      {"noted-slices", {3, 0, 3, 0, 1, 2, 1, 2}},     // along axis 1
+      {"noted-map", {3, 0, 3, 0, 1, 2, 1, 2}},        // as well, by blocks
+      {"noted-rows", {3, 0, 1, 2, 3, 0}},             // three rows of four are the vocabulary's
+      {"noted-two-parts", {3, 0, 3, 0, 1, 2, 1, 2}},  // one row of each rank, then the other
+      {"noted-parts", {3, 3, 0, 0, 1, 1, 2, 2}},      // the same along axis 1
+      {"noted-widths", {3, 0, 3, 0, 1, 2, 1, 2}},     // one row, and one
+  };
+  for (const auto &[name, values] : wanted) {
+    ckpt_error err = {};
+    IndexPointer index = open(errors + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_EQ(floats_of(index.get(), b.c_str()), values) << name;
+  }
+  ckpt_error err = {};
+  IndexPointer index = open(errors + "noted-slices", &err, false);
+  EXPECT_EQ(floats_of(index.get(), "optimizer.state.a.exp_avg"), std::vector<float>({0, 1, 2}));  // the same on both
+  EXPECT_EQ(floats_of(index.get(), "c"), std::vector<float>({0, 1}));
+}
+
+// What `verify` finds of a kind.
+std::string found_in(const std::string &path, ckpt_finding_kind kind) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err, false);
+  ckpt_findings findings = {};
+  ckpt_run_options run = {};
+  run.struct_size = sizeof run;
+  EXPECT_EQ(ckpt_verify_format(&findings, index.get(), &run, &err), CKPT_OK) << text_of(err);
+  std::string text;
+  for (size_t i = 0; i < findings.n; i++)
+    if (findings.items[i].kind == kind)
+      text += std::string(findings.items[i].tensor == nullptr ? "" : findings.items[i].tensor) + ": " +
+              findings.items[i].message + "\n";
+  ckpt_findings_free(&findings);
+  return text;
+}
+
+// The first rank's copy is read; that the others' are the same is proven by looking.
+TEST(Zero, CopiesThatDifferAreFound) {
+  Folder folder;
+  for (const char *name : {"tensor-stage2-bf16", "tensor-stage3"}) {
+    std::filesystem::copy(kData + name, folder / name, std::filesystem::copy_options::recursive);
+    EXPECT_EQ(found_in(folder / name, CKPT_PROBLEM), "");
+    EXPECT_NE(found_in(folder / name, CKPT_PROVEN).find("is the same on them (26 tensors)"), std::string::npos);
+  }
+  EXPECT_EQ(found_in(kData + "stage3", CKPT_PROVEN), "");
+  const std::string path = folder / "tensor-stage2-bf16/global_step3/mp_rank_01_model_states.pt";
+  ckpt_error err = {};
+  IndexPointer file = open(path, &err, false);
+  ASSERT_NE(file, nullptr) << text_of(err);
+  const ckpt_tensor *norm = ckpt_index_find(file.get(), "norm.weight");
+  ASSERT_NE(norm, nullptr);
+  std::string bytes = slurp(path);
+  bytes[norm->extents[0].offset + 2] ^= 1;
+  spill(path, bytes);
+  EXPECT_EQ(found_in(folder / "tensor-stage2-bf16", CKPT_PROBLEM),
+            "norm.weight: tensor parallel rank 1 has other values of it than rank 0 (1 of 6, the first at element 1): "
+            "they are to be the same, and rank 0's are read\n");
 }
 
 // The weights that the model was run with, where there are any: stage 3 stores none but masters.
@@ -242,7 +336,7 @@ TEST(Zero, RanksOfDifferentStepsAreRefused) {
 
 // Wherever a file ends too early, opening says so or what is read fails; nothing crashes.
 TEST(Zero, CutAnywhere) {
-  for (const char *name : {"stage2-bf16", "stage3-bf16", "stage0-bf16"}) {
+  for (const char *name : {"stage2-bf16", "stage3-bf16", "stage0-bf16", "tensor-stage3"}) {
     for (const auto &entry : std::filesystem::directory_iterator(kData + name + "/global_step3")) {
       Folder folder;
       std::filesystem::copy(kData + name, folder / "c", std::filesystem::copy_options::recursive);
