@@ -113,6 +113,7 @@ static ckpt_status open_shards(ckpt_zero *zero, ckpt_error *err) {
 static ckpt_status read_all(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_find_files(zero, err));
   CKPT_TRY(open_shards(zero, err));
+  CKPT_TRY(ckpt_zero_check_experts(zero, err));
   CKPT_TRY(ckpt_zero_read_params(zero, err));
   zero->world = 1;
   if (zero->is_universal) {
@@ -157,6 +158,7 @@ done:
   ckpt_zero_rules_free(zero->rules);
   free(zero->params);
   free(zero->by_name);
+  free(zero->n_parts);
   free(zero->flats);
   free(zero->pieces);
   free(zero->extents);

@@ -32,6 +32,13 @@ typedef struct ckpt_zero_files {
   uint32_t n, n_shards;
 } ckpt_zero_files;
 
+/* A file by the numbers in its name; of an expert's file the rank is the expert. */
+typedef struct ckpt_zero_place {
+  const char *name; /* below the root */
+  uint32_t shard, layer, rank;
+  uint64_t n_bytes;
+} ckpt_zero_place;
+
 /* What one model-parallel rank has: a model of its own, of slices, cut among data-parallel ranks as any other. */
 typedef struct ckpt_zero_shard {
   ckpt_zero_file file; /* the model file; in stage 3 that of the first data-parallel rank */
@@ -51,6 +58,7 @@ typedef struct ckpt_zero_param {
   bool is_other;            /* a slice of a tensor that an earlier shard's slice stands for, or a copy of it */
   const ckpt_zero_cut *cut; /* of the one that stands for all: how its slices, which are those of the first shards from
                                its own on that have it, make the tensor; NULL: it is all of it */
+  uint32_t part, stride; /* of an expert: which of the expert-parallel ranks has it; to the next one's of the kind */
   uint32_t first_piece, n_pieces;
   uint32_t number; /* of its model tensor in the index; UINT32_MAX: none yet */
 } ckpt_zero_param;
@@ -80,10 +88,14 @@ typedef struct ckpt_zero {
   const char *folder;                 /* of the files, below the root; "" for the root itself */
   ckpt_zero_files models, optimizers; /* as the folder lists them */
   ckpt_zero_files rank_models;        /* of a universal checkpoint that has both kinds */
-  uint32_t stage, world, n_groups;    /* world: data-parallel ranks; groups: flats of each */
-  bool is_round_robin;                /* order of param_shapes is that of the ranks, not of the optimizer */
-  bool is_universal;                  /* read by zero_universal.c */
-  bool is_bf16_optimizer;             /* no stage is said, padding is not stripped */
+  ckpt_zero_place *experts;           /* files: shard by shard, layer by layer, in order; in the index's arena */
+  uint32_t n_experts;
+  uint32_t stage, world, n_groups; /* world: data-parallel ranks; groups: flats of each */
+  uint32_t *n_parts;               /* of each group: expert-parallel ranks, each with parameters of its own; or 1 */
+  bool is_data_first;              /* expert-parallel ranks are blocks of data-parallel ones, not every n-th */
+  bool is_round_robin;             /* order of param_shapes is that of the ranks, not of the optimizer */
+  bool is_universal;               /* read by zero_universal.c */
+  bool is_bf16_optimizer;          /* no stage is said, padding is not stripped */
   ckpt_zero_shard *shards;
   uint32_t n_shards;
   ckpt_zero_param *params; /* shard by shard in the order of the file */
@@ -112,10 +124,14 @@ typedef struct ckpt_zero {
 /* Lists the folder's files: models, rank_models, optimizers. ENOTFOUND names a file that is missing. */
 ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err);
 
-/* Whether model files are among a folder's entries; any file of ZeRO; one of a kind that this version cannot read. */
+/* Whether model files are among a folder's entries. */
 bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries);
-bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries); /* as above */
-bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries); /* as above */
+
+/* Whether any file of ZeRO is among them. */
+bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries);
+
+/* Whether one of a kind that this version cannot read is. */
+bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries);
 
 /* Fails with the name of the file of a rank that is missing, of n_wanted of which n_there are there. */
 ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t shard, uint32_t rank,
@@ -123,6 +139,31 @@ ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *file
 
 /* Takes files of ranks that the save had not out of the lists, which is noted. ENOTFOUND as above. */
 ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err);
+
+/* ---- zero_experts.c ---- */
+
+/* Refuses an expert whose file is missing, or is of none of the model's, and experts of kinds that are not read. */
+ckpt_status ckpt_zero_check_experts(const ckpt_zero *zero, ckpt_error *err);
+
+/* Adds the parameters of the experts that other expert-parallel ranks have to those of the first, which param_shapes
+ * has; n_parts says in which groups. Relies on ckpt_zero_read_params. */
+ckpt_status ckpt_zero_spread_experts(ckpt_zero *zero, ckpt_error *err);
+
+/* Which expert-parallel rank a data-parallel rank is in a group. */
+uint32_t ckpt_zero_part_of(const ckpt_zero *zero, uint32_t group, uint32_t rank);
+
+/* The n-th of the data-parallel ranks that are expert-parallel rank `part` in a group. */
+uint32_t ckpt_zero_rank_of(const ckpt_zero *zero, uint32_t group, uint32_t part, uint32_t n);
+
+/* A shard's parameter that a rank of expert-parallel rank `part` calls so; NULL: there is none. */
+ckpt_zero_param *ckpt_zero_find_part(const ckpt_zero *zero, uint32_t shard, uint32_t part, const char *name);
+
+/* The number of the expert that a name is of; -1: of none. */
+int64_t ckpt_zero_expert_of(const char *name);
+
+/* Writes the name that the expert with another number has. ELIMIT: longer than there is room for. */
+enum { CKPT_ZERO_NAME_BYTES = 8192 }; /* of a state's name, too */
+ckpt_status ckpt_zero_name_expert(char name[CKPT_ZERO_NAME_BYTES], const char *of, uint64_t expert, ckpt_error *err);
 
 /* ---- zero_file.c: files and what lies in them ---- */
 
@@ -189,6 +230,9 @@ ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role
 
 /* Reads param_shapes and the shapes of frozen parameters of all shards, whose files are open and stay so. */
 ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err);
+
+/* Sorts params by name; refuses two of one name. */
+ckpt_status ckpt_zero_sort_params(ckpt_zero *zero, ckpt_error *err);
 
 /* A shard's parameter of that name; NULL: there is none. */
 ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name);
@@ -270,8 +314,6 @@ ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, u
 /* The slice whose pieces a parameter's tensors are made of: it itself, or the copy of it that is read; NULL: none is.
  */
 const ckpt_zero_param *ckpt_zero_stand_in(const ckpt_zero *zero, const ckpt_zero_param *param);
-
-enum { CKPT_ZERO_NAME_BYTES = 8192 }; /* of a state's name */
 
 /* The name and role of a parameter's state under torch's key of it. ELIMIT: longer than there is room for. */
 ckpt_status ckpt_zero_name_state(char name[CKPT_ZERO_NAME_BYTES], ckpt_role *role, const char *parameter,

@@ -16,14 +16,11 @@ typedef enum file_kind {
   FILE_MODEL,      /* mp_rank_SS_model_states.pt */
   FILE_RANK_MODEL, /* zero_pp_rank_R_mp_rank_SS_model_states.pt */
   FILE_OPTIMIZER,  /* zero_pp_rank_R_mp_rank_SS_optim_states.pt, after bf16_ or fp16_ or nothing */
-  FILE_UNREAD      /* of pipeline stages' layers, or of experts */
+  FILE_EXPERT,     /* layer_L_expert_E_mp_rank_SS_model_states.pt; in old versions expert_E_... for all layers */
+  FILE_UNREAD      /* of pipeline stages' layers, or of experts' optimizers */
 } file_kind;
 
-/* A file's place in the grid. */
-typedef struct place {
-  const char *name;
-  uint32_t shard, rank;
-} place;
+typedef ckpt_zero_place place;
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
@@ -45,6 +42,15 @@ static bool pass_number(const char **text, uint32_t *number) {
   return true;
 }
 
+/* layer_L_expert_E_ or expert_E_ */
+static bool pass_expert(const char **text, place *at) {
+  const char *name = *text;
+  if (pass(&name, "layer_") && (!pass_number(&name, &at->layer) || !pass(&name, "_"))) return false;
+  if (!pass(&name, "expert_") || !pass_number(&name, &at->rank) || !pass(&name, "_")) return false;
+  *text = name;
+  return true;
+}
+
 static file_kind kind_of(const char *name, place *at) {
   const char *text = name;
   *at = (place){.name = name};
@@ -53,10 +59,11 @@ static file_kind kind_of(const char *name, place *at) {
   if (!pass(&text, "bf16_")) (void)pass(&text, "fp16_");
   bool is_rank = pass(&text, before_rank);
   if (is_rank && (!pass_number(&text, &at->rank) || !pass(&text, "_"))) return FILE_OTHER;
+  bool is_expert = !is_rank && pass_expert(&text, at);
   if (!pass(&text, before_shard))
     return strstr(name, before_shard) != NULL || strncmp(name, "layer_", 6) == 0 ? FILE_UNREAD : FILE_OTHER;
   if (!pass_number(&text, &at->shard)) return FILE_OTHER;
-  if (strcmp(text, "_model_states.pt") == 0) return is_rank ? FILE_RANK_MODEL : FILE_MODEL;
+  if (strcmp(text, "_model_states.pt") == 0) return is_expert ? FILE_EXPERT : is_rank ? FILE_RANK_MODEL : FILE_MODEL;
   bool is_optimizer = strcmp(text, "_optim_states.pt") == 0 || strcmp(text, "optim_states.pt") == 0;
   return is_rank && is_optimizer ? FILE_OPTIMIZER : FILE_OTHER;
 }
@@ -114,7 +121,13 @@ ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *file
 static int compare_places(const void *a, const void *b) {
   const place *x = a, *y = b;
   if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+  if (x->layer != y->layer) return x->layer < y->layer ? -1 : 1;
   return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static ckpt_status refuse_twice(const ckpt_zero *zero, const char *what, const place *second, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, NULL, "two files of %s %u: %s and %s", what, second->rank,
+                   second[-1].name, second->name);
 }
 
 /* Fills a grid from places in its order, each of which is there once. */
@@ -126,9 +139,7 @@ static ckpt_status fill_grid(ckpt_zero *zero, ckpt_zero_files *files, const plac
     if (places[i].rank >= n_ranks) n_ranks = places[i].rank + 1;
   const uint64_t n_wanted = (uint64_t)n_ranks * n_shards;
   for (uint32_t i = 0; i < n; i++) {
-    if (i > 0 && compare_places(&places[i - 1], &places[i]) == 0)
-      return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, NULL, "two files of rank %u: %s and %s", places[i].rank,
-                       places[i - 1].name, places[i].name);
+    if (i > 0 && compare_places(&places[i - 1], &places[i]) == 0) return refuse_twice(zero, "rank", &places[i], err);
     if (places[i].shard != i / n_ranks || places[i].rank != i % n_ranks)
       return ckpt_zero_missing(zero, files, i / n_ranks, i % n_ranks, n, n_wanted, err);
     files->paths[i] = ckpt_arena_printf(&zero->index->arena, "%s%s%s", zero->folder, slash, places[i].name);
@@ -158,12 +169,33 @@ static ckpt_status list_kind(ckpt_zero *zero, ckpt_zero_files *files, const ckpt
   return status;
 }
 
+static ckpt_status list_experts(ckpt_zero *zero, const ckpt_entry *entries, size_t n_entries, ckpt_error *err) {
+  ckpt_arena *arena = &zero->index->arena;
+  const char *slash = zero->folder[0] == '\0' ? "" : "/";
+  place at, *places;
+  uint32_t n = 0;
+  for (size_t i = 0; i < n_entries; i++) n += kind_of_entry(&entries[i], &at) == FILE_EXPERT;
+  CKPT_TRY_ALLOC(places = zero->experts = ckpt_arena_array(arena, (size_t)n + 1, sizeof *places), err);
+  for (size_t i = 0; i < n_entries && zero->n_experts < n; i++)
+    if (kind_of_entry(&entries[i], &places[zero->n_experts]) == FILE_EXPERT) zero->n_experts++;
+  qsort(places, n, sizeof *places, compare_places);
+  for (uint32_t i = 1; i < n; i++)
+    if (compare_places(&places[i - 1], &places[i]) == 0) return refuse_twice(zero, "expert", &places[i], err);
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t file;
+    places[i].name = ckpt_arena_printf(arena, "%s%s%s", zero->folder, slash, places[i].name);
+    CKPT_TRY_ALLOC(places[i].name, err);
+    CKPT_TRY(ckpt_source_add(zero->index->source, places[i].name, &file, &places[i].n_bytes, err));
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status refuse_unread(const ckpt_zero *zero, const ckpt_entry *entries, size_t n_entries, ckpt_error *err) {
   place at;
   for (size_t i = 0; i < n_entries; i++)
     if (kind_of_entry(&entries[i], &at) == FILE_UNREAD)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, NULL,
-                       "%s is of a pipeline stage's layers, or of experts; this version cannot read it yet",
+                       "%s is of a pipeline stage's layers, or of experts' optimizers; this version cannot read it yet",
                        entries[i].name);
   return CKPT_OK;
 }
@@ -184,6 +216,7 @@ ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY_GOTO(list_kind(zero, &models, entries, n, FILE_MODEL, err));
   CKPT_TRY_GOTO(list_kind(zero, &zero->models, entries, n, FILE_RANK_MODEL, err));
   CKPT_TRY_GOTO(list_kind(zero, &zero->optimizers, entries, n, FILE_OPTIMIZER, err));
+  CKPT_TRY_GOTO(list_experts(zero, entries, n, err));
   if (zero->is_universal && models.n != 0) zero->rank_models = zero->models;
   if (zero->models.n == 0 || zero->rank_models.n != 0) zero->models = models; /* one of each shard */
   if (zero->models.n == 0)

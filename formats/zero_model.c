@@ -57,7 +57,7 @@ static int compare_numbers(const void *a, const void *b, void *params) {
   return order != 0 ? order : (x > y) - (x < y); /* numbers go up with shards */
 }
 
-static ckpt_status sort_params(ckpt_zero *zero, ckpt_error *err) {
+ckpt_status ckpt_zero_sort_params(ckpt_zero *zero, ckpt_error *err) {
   zero->by_name = reallocarray(NULL, (size_t)zero->n_params + 1, sizeof *zero->by_name);
   CKPT_TRY_ALLOC(zero->by_name, err);
   for (uint32_t i = 0; i < zero->n_params; i++) zero->by_name[i] = i;
@@ -91,7 +91,7 @@ static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, ckpt_error *err)
 
 ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err) {
   for (uint32_t i = 0; i < zero->n_shards; i++) CKPT_TRY(read_shard(zero, i, err));
-  return sort_params(zero, err);
+  return ckpt_zero_sort_params(zero, err);
 }
 
 ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name) {
@@ -182,7 +182,29 @@ typedef struct adder {
   module_entries *others; /* by tensor-parallel rank, but for the first */
   const char **buffers;   /* names, sorted */
   uint64_t n_buffers;
+  int64_t expert; /* whose file it is */
 } adder;
+
+static ckpt_status new_numbers(adder *a, ckpt_error *err) {
+  const size_t n = (size_t)a->file->held->n_tensors + 1;
+  a->numbers = reallocarray(NULL, n, sizeof *a->numbers);
+  CKPT_TRY_ALLOC(a->numbers, err);
+  memset(a->numbers, 0xFF, n * sizeof *a->numbers);
+  return CKPT_OK;
+}
+
+/* What the file's own index says of what is not read. */
+static ckpt_status add_notes(const adder *a, ckpt_error *err) {
+  for (uint32_t i = 0; i < a->file->held->n_notes; i++)
+    CKPT_TRY(ckpt_index_note(a->zero->index, false, err, "%s", a->file->held->notes[i].text));
+  for (uint32_t i = 0; i < a->file->held->n_unread; i++) {
+    const ckpt_unread *unread = &a->file->held->unread[i];
+    bool is_module = strncmp(unread->name, "module.", 7) == 0, is_expert = ckpt_zero_expert_of(unread->name) >= 0;
+    CKPT_TRY(ckpt_index_add_unread(a->zero->index, unread->name + (is_module ? 7 : 0),
+                                   is_module || is_expert ? CKPT_ROLE_PARAMETER : CKPT_ROLE_OTHER, unread->why, err));
+  }
+  return CKPT_OK;
+}
 
 static int compare_texts(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
@@ -197,7 +219,10 @@ static ckpt_status sort_buffers(adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Of an expert's tensor, too: those of the first are in buffer_names on any rank. */
 static ckpt_role role_of(const adder *a, const char *name) {
+  char first[CKPT_ZERO_NAME_BYTES];
+  if (ckpt_zero_expert_of(name) > 0 && ckpt_zero_name_expert(first, name, 0, NULL) == CKPT_OK) name = first;
   bool is_buffer = a->n_buffers != 0 && bsearch(&name, a->buffers, a->n_buffers, sizeof *a->buffers, compare_texts);
   return is_buffer ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAMETER;
 }
@@ -361,16 +386,56 @@ static ckpt_status add_empty(adder *a, const char *name, uint32_t held, ckpt_err
 
 typedef ckpt_status add_one(adder *a, const char *name, uint32_t held, ckpt_error *err);
 
+static ckpt_status each_of(adder *a, const ckpt_object *table, add_one *add, ckpt_error *err) {
+  for (uint64_t i = 0; i < table->n; i++) {
+    const ckpt_object *key = table->items[2 * i], *leaf = table->items[2 * i + 1];
+    if (ckpt_zero_tensor(a->file, leaf) != NULL && is_name(key)) CKPT_TRY(add(a, key->text, leaf->tensor, err));
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status each_of_module(adder *a, add_one *add, ckpt_error *err) {
   const ckpt_object *module = ckpt_object_get(a->file->graph.root, "module");
   if (module == NULL || module->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, a->file->path, NULL,
                      "no weights in it (module is no dict), as in pipeline parallel checkpoints: this version cannot "
                      "read it yet");
-  for (uint64_t i = 0; i < module->n; i++) {
-    const ckpt_object *key = module->items[2 * i], *leaf = module->items[2 * i + 1];
-    if (ckpt_zero_tensor(a->file, leaf) != NULL && is_name(key)) CKPT_TRY(add(a, key->text, leaf->tensor, err));
-  }
+  return each_of(a, module, add, err);
+}
+
+/* ---- experts ----------------------------------------------------------------------------------------------------- */
+
+static ckpt_status add_expert(adder *a, const char *name, uint32_t held, ckpt_error *err) {
+  const int64_t expert = ckpt_zero_expert_of(name);
+  if (expert == a->expert) return add_entry(a, name, held, err);
+  return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name, "it is no tensor of expert %lld, whose file this is",
+                   (long long)a->expert);
+}
+
+static ckpt_status add_expert_file(const adder *model, const ckpt_zero_place *place, ckpt_error *err) {
+  ckpt_zero_file file = {0};
+  adder a = *model;
+  a.file = &file;
+  a.numbers = NULL;
+  a.expert = place->rank;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_zero_open(&file, a.zero, place->name, err));
+  CKPT_TRY_GOTO(new_numbers(&a, err));
+  CKPT_TRY_GOTO(each_of(&a, file.graph.root, add_expert, err));
+  status = add_notes(&a, err);
+done:
+  ckpt_zero_close(&file);
+  free(a.numbers);
+  return status;
+}
+
+/* What is in param_shapes for all experts has to be in their files. */
+static ckpt_status add_experts(const adder *a, ckpt_error *err) {
+  const ckpt_zero *zero = a->zero;
+  for (uint32_t i = 0; i < zero->n_experts; i++) CKPT_TRY(add_expert_file(a, &zero->experts[i], err));
+  for (uint32_t i = 0; i < zero->n_params && zero->n_experts != 0; i++)
+    if (zero->params[i].number == UINT32_MAX && ckpt_zero_expert_of(zero->params[i].name) >= 0)
+      return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, zero->params[i].name, "in no file of an expert");
   return CKPT_OK;
 }
 
@@ -420,15 +485,7 @@ static ckpt_status add_client(adder *a, ckpt_error *err) {
     if (a->numbers[i] == UINT32_MAX && !ckpt_zero_is_own(name, strcspn(name, ".")))
       CKPT_TRY(copy_tensor(a, i, name, CKPT_ROLE_OTHER, err));
   }
-  for (uint32_t i = 0; i < a->file->held->n_notes; i++)
-    CKPT_TRY(ckpt_index_note(a->zero->index, false, err, "%s", a->file->held->notes[i].text));
-  for (uint32_t i = 0; i < a->file->held->n_unread; i++) {
-    const ckpt_unread *unread = &a->file->held->unread[i];
-    bool is_model = strncmp(unread->name, "module.", 7) == 0;
-    CKPT_TRY(ckpt_index_add_unread(a->zero->index, unread->name + (is_model ? 7 : 0),
-                                   is_model ? CKPT_ROLE_PARAMETER : CKPT_ROLE_OTHER, unread->why, err));
-  }
-  return CKPT_OK;
+  return add_notes(a, err);
 }
 
 /* Other names, and what is not the model's. */
@@ -442,14 +499,12 @@ static ckpt_status add_others(adder *a, ckpt_error *err) {
 ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   ckpt_zero_file *file = &zero->shards[0].file;
   adder a = {.zero = zero, .file = file};
-  uint32_t n = file->held->n_tensors;
   ckpt_status status;
-  a.numbers = reallocarray(NULL, (size_t)n + 1, sizeof *a.numbers);
-  CKPT_TRY_ALLOC(a.numbers, err);
-  memset(a.numbers, 0xFF, ((size_t)n + 1) * sizeof *a.numbers);
+  CKPT_TRY_GOTO(new_numbers(&a, err));
   CKPT_TRY_GOTO(sort_buffers(&a, err));
   CKPT_TRY_GOTO(list_others(&a, err));
   CKPT_TRY_GOTO(each_of_module(&a, add_entry, err));
+  CKPT_TRY_GOTO(add_experts(&a, err));
   CKPT_TRY_GOTO(add_held(&a, err));
   if (zero->copy == 0) CKPT_TRY_GOTO(add_others(&a, err));
   ckpt_zero_keep(file, zero, a.numbers);

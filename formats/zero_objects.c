@@ -74,7 +74,8 @@ static uint32_t first_of(const ckpt_zero *zero, const ckpt_zero_shard *shard, ui
   return low;
 }
 
-/* Names in the order of the model: with round-robin gradients param_shapes has another one than the optimizer. */
+/* Names in the order of the model: with round-robin gradients param_shapes has another one than the optimizer, and of
+ * experts params have one rank's after the other's. */
 static int compare_places(const void *a, const void *b, void *arg) {
   const ckpt_zero_param *x = ckpt_zero_find(arg, 0, (*(ckpt_object *const *)a)->text);
   const ckpt_zero_param *y = ckpt_zero_find(arg, 0, (*(ckpt_object *const *)b)->text);
@@ -102,7 +103,7 @@ static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_ob
       CKPT_TRY_ALLOC(names->items[names->n++] = ckpt_object_text(&zero->index->arena, name, strlen(name)), err);
     }
   }
-  if (zero->is_round_robin && names->n > 1)
+  if ((zero->is_round_robin || zero->n_experts != 0) && names->n > 1)
     qsort_r(names->items, (size_t)names->n, sizeof *names->items, compare_places, zero);
   return CKPT_OK;
 }

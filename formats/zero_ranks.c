@@ -43,20 +43,25 @@ static ckpt_status bad(const rank_file *r, const char *what, ckpt_error *err) {
 
 /* ---- one file ---------------------------------------------------------------------------------------------------- */
 
-/* partition_count: a number, or one for each group. */
+/* How many ranks a group is cut among by partition_count: a number, or one for each group; -1: it does not say. */
+static int64_t count_of(const rank_file *r, uint64_t group) {
+  const ckpt_object *count = ckpt_object_get(r->inner, "partition_count");
+  bool is_list = count != NULL && (count->kind == CKPT_OBJECT_LIST || count->kind == CKPT_OBJECT_TUPLE);
+  int64_t n = ckpt_zero_number(!is_list ? count : group < count->n ? count->items[group] : NULL);
+  return n == 0 ? -1 : n;
+}
+
+/* The data-parallel ranks: those of a group, but for experts, that the fewest have. */
 static ckpt_status read_world(rank_file *r, ckpt_error *err) {
   const ckpt_object *count = ckpt_object_get(r->inner, "partition_count");
-  r->world = ckpt_zero_number(count);
-  if (count != NULL && (count->kind == CKPT_OBJECT_LIST || count->kind == CKPT_OBJECT_TUPLE) && count->n != 0) {
-    r->world = ckpt_zero_number(count->items[0]);
-    for (uint64_t i = 1; i < count->n; i++)
-      if (ckpt_zero_number(count->items[i]) != r->world)
-        return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL,
-                         "its groups are cut among different numbers of ranks (%lld, %lld), as those of experts are: "
-                         "this version cannot read it yet",
-                         (long long)r->world, (long long)ckpt_zero_number(count->items[i]));
+  if (count != NULL && count->kind == CKPT_OBJECT_LIST && count->n != r->flats->n)
+    return bad(r, "partition_count has another number of groups", err);
+  for (uint64_t g = 0; g < r->flats->n; g++) {
+    const int64_t n = count_of(r, g);
+    if (n < 0) return bad(r, "partition_count says no number of ranks", err);
+    if (n > r->world) r->world = n;
   }
-  return r->world < 1 ? bad(r, "partition_count says no number of ranks", err) : CKPT_OK;
+  return CKPT_OK;
 }
 
 /* The state of a group: entry number k of a LIST, or of a DICT by numbers that go up, of which some may be missing.
@@ -112,12 +117,12 @@ static ckpt_status open_rank(rank_file *r, ckpt_zero *zero, uint32_t shard, uint
   const ckpt_object *stage = ckpt_object_get(r->inner, "zero_stage");
   r->stage = ckpt_zero_number(stage);
   if (stage != NULL && (r->stage < 1 || r->stage > 3)) return bad(r, "zero_stage is none of 1, 2 and 3", err);
-  CKPT_TRY(read_world(r, err));
   bool is_stage3 = r->stage == 3;
   const ckpt_object *base = ckpt_object_get(r->inner, is_stage3 ? "optimizer_state_dict" : "base_optimizer_state");
   r->flats = ckpt_object_get(r->inner, is_stage3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
   if (r->flats == NULL || r->flats->kind != CKPT_OBJECT_LIST || r->flats->n == 0)
     return bad(r, is_stage3 ? "no fp32_flat_groups" : "no single_partition_of_fp32_groups", err);
+  CKPT_TRY(read_world(r, err));
   r->states = base == NULL || base->kind == CKPT_OBJECT_LIST ? base : ckpt_object_get(base, "state");
   r->groups = base == NULL || base->kind == CKPT_OBJECT_LIST ? NULL : ckpt_object_get(base, "param_groups");
   return find_step(zero, r, err);
@@ -195,14 +200,15 @@ static ckpt_status add_flats(ckpt_zero *zero, const rank_file *r, ckpt_error *er
 
 /* Stages 1 and 2: where a rank's part of each parameter is. */
 static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_object *group, uint32_t shard,
-                             uint32_t flat, uint64_t *n_left, ckpt_error *err) {
+                             uint32_t part, uint32_t flat, uint64_t *n_left, ckpt_error *err) {
   if (group->kind != CKPT_OBJECT_DICT || group->n > *n_left) return bad(r, "param_slice_mappings is no table", err);
   *n_left -= group->n;
   for (uint64_t i = 0; i < group->n; i++) {
     const ckpt_object *key = group->items[2 * i], *address = group->items[2 * i + 1];
     int64_t count = ckpt_zero_number(ckpt_foreign_attribute(address, "numel"));
     int64_t at = ckpt_zero_number(ckpt_foreign_attribute(address, "start"));
-    const ckpt_zero_param *param = key->kind == CKPT_OBJECT_TEXT ? ckpt_zero_find(zero, shard, key->text) : NULL;
+    const ckpt_zero_param *param = NULL;
+    if (key->kind == CKPT_OBJECT_TEXT) param = ckpt_zero_find_part(zero, shard, part, key->text);
     if (count < 0 || at < 0) return bad(r, "param_slice_mappings has an entry that is no range", err);
     if (param == NULL || param->group == UINT32_MAX)
       return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "holds a part of '%.200s', which is not in param_shapes",
@@ -221,7 +227,8 @@ static ckpt_status map_rank(ckpt_zero *zero, const rank_file *r, uint32_t shard,
   if (mappings->kind != CKPT_OBJECT_LIST || mappings->n != zero->n_groups)
     return bad(r, "param_slice_mappings has another number of groups", err);
   for (uint32_t g = 0; g < zero->n_groups; g++)
-    CKPT_TRY(map_group(zero, r, mappings->items[g], shard, first_flat + g, &n_left, err));
+    CKPT_TRY(
+        map_group(zero, r, mappings->items[g], shard, ckpt_zero_part_of(zero, g, rank), first_flat + g, &n_left, err));
   return CKPT_OK;
 }
 
@@ -310,17 +317,25 @@ static void drop_mapped(ckpt_zero *zero, const ckpt_zero_shard *shard, uint32_t 
     if (by_order[i % zero->n_groups]) zero->flats[shard->first_flat + i].n_taken = 0;
 }
 
+/* The flats of a group, of the ranks that have a part of it. */
+static cursor begin_group(const ckpt_zero *zero, const ckpt_zero_shard *shard, uint32_t group, uint32_t part) {
+  const uint32_t n_ranks = zero->world / zero->n_parts[group], first = ckpt_zero_rank_of(zero, group, part, 0);
+  const uint32_t step = n_ranks == 1 ? 1 : ckpt_zero_rank_of(zero, group, part, 1) - first;
+  return (cursor){
+      .flat = shard->first_flat + first * zero->n_groups + group, .step = step * zero->n_groups, .n_left = n_ranks};
+}
+
 /* Stages 1 and 2: cuts the groups that go by order. */
 static ckpt_status cut_groups(ckpt_zero *zero, const ckpt_zero_shard *shard, const ckpt_object *paddings,
                               const bool *by_order, ckpt_error *err) {
   const uint32_t first = shard->first_param;
-  cursor c = {.step = zero->n_groups, .n_left = zero->world};
+  cursor c = {0};
   uint64_t n_short = 0;
   for (uint32_t i = first, of_group = 0; i < first + shard->n_params && n_short == 0; i++) {
     const ckpt_zero_param *param = &zero->params[i];
     if (param->group == UINT32_MAX || !by_order[param->group]) continue;
-    bool is_next = i == first || zero->params[i - 1].group != param->group;
-    if (is_next) c = (cursor){.flat = shard->first_flat + param->group, .step = zero->n_groups, .n_left = zero->world};
+    bool is_next = i == first || param[-1].group != param->group || param[-1].part != param->part;
+    if (is_next) c = begin_group(zero, shard, param->group, param->part);
     of_group = is_next ? 0 : of_group + 1;
     CKPT_TRY(advance(zero, &c, i, param->n_elements, &n_short, err));
     if (n_short == 0)
@@ -377,17 +392,43 @@ static ckpt_status compare_ranks(const rank_file *r, const rank_file *first, ckp
   CKPT_TRY(differ(r, "stage", r->stage, first->stage, err));
   CKPT_TRY(differ(r, "number of ranks", r->world, first->world, err));
   CKPT_TRY(differ(r, "number of groups", (int64_t)r->flats->n, (int64_t)first->flats->n, err));
+  for (uint64_t g = 0; g < r->flats->n; g++)
+    CKPT_TRY(differ(r, "number of ranks of a group", count_of(r, g), count_of(first, g), err));
   return r->step < 0 || first->step < 0 ? CKPT_OK : differ(r, "step", r->step, first->step, err);
 }
 
+/* How many expert-parallel ranks have each their own parameters in the groups. */
+static ckpt_status read_parts(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+  const ckpt_object *config = ckpt_object_get(r->file.graph.root, "ds_config");
+  const ckpt_object *said = ckpt_object_get(config, "use_data_before_expert_parallelism");
+  zero->is_data_first = said != NULL && said->kind == CKPT_OBJECT_BOOL && said->boolean;
+  CKPT_TRY_ALLOC(zero->n_parts = calloc(zero->n_groups, sizeof *zero->n_parts), err);
+  for (uint32_t g = 0; g < zero->n_groups; g++) {
+    const uint32_t n = (uint32_t)count_of(r, g);
+    zero->n_parts[g] = zero->world / n;
+    if (zero->world % n != 0 || (zero->stage == 3 && n != zero->world))
+      return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL,
+                       "group %u is cut among %u ranks by partition_count, of %u: no groups of experts are", g, n,
+                       zero->world);
+  }
+  return ckpt_zero_spread_experts(zero, err);
+}
+
+/* Ranks of a run that trains experts alone: no group is cut among all. */
+static int64_t world_of(const ckpt_zero *zero, const rank_file *r) {
+  const int64_t world = ckpt_zero_number(ckpt_object_get(zero->shards[0].file.graph.root, "dp_world_size"));
+  return zero->n_experts != 0 && world > r->world && world < INT32_MAX ? world : r->world;
+}
+
 static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+  const int64_t world = world_of(zero, r);
   zero->stage = r->stage < 0 ? 1 : (uint32_t)r->stage;
   zero->is_bf16_optimizer = r->stage < 0;
-  if ((uint64_t)r->world > zero->optimizers.n)
+  if ((uint64_t)world > zero->optimizers.n)
     return ckpt_zero_missing(zero, &zero->optimizers, 0, zero->optimizers.n,
                              (uint64_t)zero->optimizers.n * zero->optimizers.n_shards,
-                             (uint64_t)r->world * zero->optimizers.n_shards, err);
-  zero->world = (uint32_t)r->world;
+                             (uint64_t)world * zero->optimizers.n_shards, err);
+  zero->world = (uint32_t)world;
   enum { GROUP_BYTES = 64 }; /* of a pickle for a tensor, at least: one can stand for many */
   if (r->flats->n > ckpt_source_size(zero->index->source, r->file.number) / GROUP_BYTES ||
       r->flats->n > UINT32_MAX / 2 / zero->world / zero->n_shards)
@@ -399,7 +440,8 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   zero->is_round_robin = ckpt_zero_is_round_robin(r->file.graph.root);
   ckpt_zero_take_step(zero, step);
   zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
-  return find_slots(zero, r, err);
+  CKPT_TRY(find_slots(zero, r, err));
+  return read_parts(zero, r, err);
 }
 
 static ckpt_status read_rank(ckpt_zero *zero, const rank_file *r, uint32_t shard, uint32_t rank, ckpt_error *err) {

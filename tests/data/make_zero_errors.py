@@ -342,7 +342,8 @@ set_in(1, "partition-of-other-dtype", OTHER, "single_partition_of_fp32_groups", 
 set_in(1, "partition-too-long", OTHER, "single_partition_of_fp32_groups", [Tensor(2000)])
 set_in(1, "stages-differ", OTHER, "zero_stage", Stage(2))
 set_in(1, "worlds-differ", OTHER, "partition_count", 3)
-set_in(1, "groups-differ", OTHER, "single_partition_of_fp32_groups", [Tensor(4), Tensor(4)])
+case(1, "groups-differ")(
+    lambda c: c.rank(1).update(single_partition_of_fp32_groups=[Tensor(4), Tensor(4)], partition_count=[2, 2]))
 set_in(1, "steps-differ", STATE, "step", 2)
 set_in(1, "state-short", STATE, "exp_avg", Tensor(3))
 set_in(1, "state-of-other-dtype", STATE, "exp_avg", Tensor(4, kind=HalfStorage))
@@ -386,6 +387,7 @@ def shapes_repeated(c):
 def partitions_repeated(c):
     for rank in range(2):
         c.rank(rank)["single_partition_of_fp32_groups"] *= 1000
+        c.rank(rank)["partition_count"] *= 1000
 
 
 @case(1)
@@ -423,6 +425,69 @@ def noted_without_mappings(c):
 def short_without_mappings(c):
     noted_without_mappings(c)
     c.rank(1)["single_partition_of_fp32_groups"] = [Tensor(2)]
+
+
+# ---- experts -----------------------------------------------------------------------------------------------------
+
+EXPERT = "mix.deepspeed_moe.experts.deepspeed_experts.%d.w"
+
+
+def expert_file(c, expert):
+    return c.files["layer_0_expert_%d_mp_rank_00_model_states.pt" % expert]
+
+
+def moe(name=None):
+    """Two experts, one on each rank, beside the parameter a, which is cut among both."""
+    def add(change):
+        def made(c):
+            c.model().update(num_experts=[2], dp_world_size=2, ds_autoep_layers=None, module=OrderedDict(a=Tensor(3)),
+                             param_shapes=[OrderedDict(a=Size(3)), OrderedDict({EXPERT % 0: Size(2)})],
+                             frozen_param_shapes=OrderedDict(), frozen_param_fragments=OrderedDict())
+            for rank in range(2):
+                n = 2 - rank
+                c.files["layer_0_expert_%d_mp_rank_00_model_states.pt" % rank] = OrderedDict({EXPERT % rank: Tensor(2)})
+                c.rank(rank).update(partition_count=[2, 1], single_partition_of_fp32_groups=[Tensor(n), Tensor(2)])
+                c.rank(rank)["base_optimizer_state"] = {
+                    "state": {i: {"step": 1, "exp_avg": Tensor(n)} for i, n in ((0, n), (1, 2))},
+                    "param_groups": [{"lr": 0.1, "params": [0]}, {"lr": 0.1, "params": [1], "moe": True}]}
+                c.rank(rank)["param_slice_mappings"] = [OrderedDict(a=Fragment(n, 0)),
+                                                        OrderedDict({EXPERT % 0: Fragment(2, 0)})]
+            change(c)
+        CASES[name or change.__name__.replace("_", "-")] = (2, made)
+        return change
+    return add
+
+
+moe("noted-experts")(lambda c: None)
+moe("expert-missing")(lambda c: c.files.pop("layer_0_expert_1_mp_rank_00_model_states.pt"))
+moe("expert-of-none")(lambda c: c.model().update(num_experts=[1]))
+moe("expert-of-no-layer")(lambda c: c.model().update(num_experts=[]))
+moe("experts-huge")(lambda c: c.model().update(num_experts=[1 << 40]))
+moe("experts-negative")(lambda c: c.model().update(num_experts=[-1]))
+moe("experts-missing")(lambda c: [c.files.pop("layer_0_expert_%d_mp_rank_00_model_states.pt" % i) for i in range(2)])
+moe("expert-of-another")(lambda c: expert_file(c, 1).update({EXPERT % 0: Tensor(2)}))
+moe("expert-empty")(lambda c: expert_file(c, 1).clear())
+moe("expert-of-other-shape")(lambda c: expert_file(c, 1).update({EXPERT % 1: Tensor(3)}))
+moe("experts-automatic")(lambda c: c.model().update(ds_autoep_layers=[{"moe_layer_id": 0}]))
+moe("experts-of-no-number")(lambda c: c.model().update(param_shapes=[OrderedDict(a=Size(3)), OrderedDict(w=Size(2))]))
+moe("experts-of-many-ranks")(lambda c: [c.rank(r).update(partition_count=[2, 3]) for r in range(2)])
+moe("counts-differ")(lambda c: c.rank(1).update(partition_count=[2, 2]))
+moe("counts-short")(lambda c: [c.rank(r).update(partition_count=[2]) for r in range(2)])
+moe("expert-of-nobody")(lambda c: c.rank(1)["param_slice_mappings"][1].clear())
+moe("expert-mapped-as-another")(lambda c: c.rank(1)["param_slice_mappings"].__setitem__(
+    1, OrderedDict({EXPERT % 1: Fragment(2, 0)})))
+
+
+@moe()
+def expert_twice(c):
+    c.files["expert_1_mp_rank_00_model_states.pt"] = expert_file(c, 1)
+
+
+@moe()
+def experts_repeated(c):
+    c.model()["param_shapes"][1].update((EXPERT % 0 + "%d" % i, Size(0)) for i in range(40))
+    for rank in range(2):
+        c.files["layer_0_expert_%d_mp_rank_00_model_states.pt" % rank] = {}
 
 
 def main():

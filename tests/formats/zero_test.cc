@@ -13,6 +13,9 @@ const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/zero/";
 const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-optimizer", "stage2-bf16",
                               "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
 
+// Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py).
+const char *const kParallelCases[] = {"moe-stage1-bf16", "moe-stage2"};
+
 IndexPointer open_with(const std::string &path, const char *weights, ckpt_error *err) {
   ckpt_open_options options = {};
   options.struct_size = sizeof options;
@@ -53,6 +56,8 @@ std::map<std::string, uint32_t> extents_of(const ckpt_index *index) {
 
 TEST(Zero, TensorsAreThoseOfTheRunThatWroteThem) {
   for (const char *name : kCases)
+    EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
+  for (const char *name : kParallelCases)
     EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
 }
 
@@ -152,6 +157,30 @@ TEST(Zero, StoredWeightsAreThoseOfTheModel) {
     if (std::string(name).find("stage3") == 0) continue;
     EXPECT_EQ(digest_of(kData + name, "model"), digest_of(kData + name + ".safetensors", "model")) << name;
   }
+  for (const char *name : kParallelCases)
+    EXPECT_EQ(digest_of(kData + name, "model"), digest_of(kData + name + ".safetensors", "model")) << name;
+}
+
+// Experts have the numbers that they have among those of all ranks, and groups list them in the model's order.
+TEST(Zero, ExpertsOfAllRanks) {
+  const std::string experts = ".deepspeed_moe.experts.deepspeed_experts.";
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "moe-stage2", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  for (const char *name : {"mix.0%s3.up.weight", "mix.0%s0.up.bias", "mix.1%s1.down.weight"}) {
+    std::string full = name;
+    full.replace(full.find("%s"), 2, experts);
+    const ckpt_tensor *tensor = ckpt_index_find(index.get(), full.c_str());
+    ASSERT_NE(tensor, nullptr) << full;
+    EXPECT_EQ(tensor->role, CKPT_ROLE_PARAMETER) << full;
+  }
+  EXPECT_EQ(ckpt_index_find(index.get(), ("mix.0" + experts + "2.scale").c_str())->role, CKPT_ROLE_BUFFER);
+  const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+  ASSERT_EQ(groups->n, 4u);
+  const ckpt_object *params = ckpt_object_get(groups->items[3], "params");
+  ASSERT_EQ(params->n, 6u);
+  for (int i = 0; i < 6; i++)
+    EXPECT_EQ(params->items[i]->text, "mix." + std::to_string(i / 4) + experts + std::to_string(i % 4) + ".up.bias");
 }
 
 TEST(Zero, StageThreeHasMastersAlone) {
@@ -336,7 +365,7 @@ TEST(Zero, RanksOfDifferentStepsAreRefused) {
 
 // Wherever a file ends too early, opening says so or what is read fails; nothing crashes.
 TEST(Zero, CutAnywhere) {
-  for (const char *name : {"stage2-bf16", "stage3-bf16", "stage0-bf16", "tensor-stage3"}) {
+  for (const char *name : {"stage2-bf16", "stage3-bf16", "stage0-bf16", "tensor-stage3", "moe-stage2"}) {
     for (const auto &entry : std::filesystem::directory_iterator(kData + name + "/global_step3")) {
       Folder folder;
       std::filesystem::copy(kData + name, folder / "c", std::filesystem::copy_options::recursive);
