@@ -96,6 +96,8 @@ ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt
   ckpt_gguf_part part;
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
   CKPT_TRY(ckpt_gguf_read_file(index, file, true, &part, err));
+  const ckpt_meta *architecture = ckpt_index_meta(index, CKPT_GGUF_ARCHITECTURE);
+  if (architecture != NULL && architecture->typed == NULL) index->stated_architecture = architecture->value;
   if (part.count > 1) CKPT_TRY(read_others(index, name, &part, err));
   CKPT_TRY(ckpt_name_table_refuse_twice(index, err));
   CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));

@@ -230,7 +230,7 @@ typedef struct ckpt_info {
   size_t struct_size;
   const char *format; /* "safetensors", "hf", ... */
   const char *path;
-  const char *architecture; /* name of the architecture row, e.g. "llama", or "" */
+  const char *architecture; /* "llama": of the table that named the tensors, else what the file says (GGUF), or "" */
   const char *names;        /* "stored" or "hf:<architecture>/<revision>" */
   const char *writer;       /* program that wrote it, where the format says */
   int64_t step;             /* training step, -1 if unknown */

@@ -516,7 +516,9 @@ void ckpt_index_info(const ckpt_index *index, ckpt_info *out) {
   ckpt_info info = {.struct_size = sizeof info,
                     .format = index->format,
                     .path = index->path,
-                    .architecture = index->architecture,
+                    .architecture = index->architecture[0] == '\0' && index->stated_architecture != NULL
+                                        ? index->stated_architecture
+                                        : index->architecture,
                     .names = index->names,
                     .writer = index->writer,
                     .step = index->step,

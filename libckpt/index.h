@@ -93,7 +93,8 @@ struct ckpt_index {
   const char *path;                          /* as the user gave it */
   const char *format;                        /* name of the format row */
   const char *version;                       /* of the format, where the files state one; NULL */
-  const char *architecture, *names, *writer; /* as ckpt_info */
+  const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
+  const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
   uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
   const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
   const char *weights_note; /* that choice in words, one of the notes; NULL as above */

@@ -138,6 +138,22 @@ TEST(Gguf, EveryTypeOfMetadataIsRead) {
   EXPECT_EQ(typed(i, "value.i16")->type, static_cast<uint32_t>(CKPT_GGUF_I16));
 }
 
+// The names of a file are its own: no table of ours has named them.
+TEST(Gguf, TheArchitectureIsWhatTheFileStates) {
+  const auto architecture = [](const ckpt_index *index) {
+    ckpt_info info = {};
+    info.struct_size = sizeof info;
+    ckpt_index_info(index, &info);
+    EXPECT_STREQ(info.names, "stored");
+    return std::string(info.architecture);
+  };
+  EXPECT_EQ(architecture(must_open(kData + "every-type.gguf").get()), "llama");
+  EXPECT_EQ(architecture(must_open(kData + "split").get()), "llama");
+  std::string bytes = "GGUF" + std::string("\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\24\0\0\0\0\0\0\0", 28) +
+                      "general.architecture" + std::string("\4\0\0\0\7\0\0\0", 8);  // a number
+  EXPECT_EQ(architecture(open_bytes(bytes, nullptr).get()), "");
+}
+
 // Long values cost the memory of a line, however long they are.
 TEST(Gguf, LongValuesStayInTheFile) {
   IndexPointer index = must_open(kData + "every-type.gguf");
