@@ -22,7 +22,7 @@ enum { MAX_STEPS = 1000000, MAX_HEAP_KIB = 8192, MAX_PATTERN_BYTES = 4096, MAX_N
 enum { COMPILE_STEPS = 20000, CODE_STEPS = 16, MATCH_STEPS = 16, CHECKED_BYTES = 8, SCANNED_BYTES = 64 };
 
 struct ckpt_pattern {
-  char *text; /* as the user wrote it */
+  char *text; /* as the user wrote it, for messages */
   pcre2_code *code;
   pcre2_match_data *found;
   pcre2_match_context *limits;
@@ -117,16 +117,24 @@ bool ckpt_pattern_is_word(const char *text) {
   return strncmp(text, "re:", 3) != 0 && strncmp(text, "s/", 2) != 0 && strpbrk(text, "*?[") == NULL;
 }
 
-ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err) {
+ckpt_status ckpt_pattern_new_search(ckpt_pattern **out, const char *expression, const char *text, size_t at,
+                                    uint64_t *n_steps, ckpt_error *err) {
   ckpt_pattern *pattern = NULL;
   CKPT_TRY(pattern_alloc(&pattern, text, n_steps, err));
-  ckpt_status status;
-  if (text[0] == '\0')
-    status = ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "an empty pattern ('*' matches every name)");
-  else if (strncmp(text, "re:", 3) == 0)
-    status = compile(pattern, text + 3, strlen(text + 3), 3, err);
+  ckpt_status status = compile(pattern, expression, strlen(expression), at, err);
+  if (status != CKPT_OK)
+    ckpt_pattern_free(pattern);
   else
-    status = compile_glob(pattern, err);
+    *out = pattern;
+  return status;
+}
+
+ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err) {
+  ckpt_pattern *pattern = NULL;
+  if (text[0] == '\0') return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "an empty pattern ('*' matches every name)");
+  if (strncmp(text, "re:", 3) == 0) return ckpt_pattern_new_search(out, text + 3, text, 3, n_steps, err);
+  CKPT_TRY(pattern_alloc(&pattern, text, n_steps, err));
+  ckpt_status status = compile_glob(pattern, err);
   if (status != CKPT_OK)
     ckpt_pattern_free(pattern);
   else

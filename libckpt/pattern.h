@@ -24,6 +24,9 @@ bool ckpt_pattern_is_word(const char *text);
 /* Compiles a glob or `re:` expression. n_steps is the budget that it takes its steps from, shared with others and to
  * live as long; NULL: one of its own. EINVAL names the pattern and the position of the mistake; ELIMIT. */
 ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err);
+/* The same of a regular expression alone. Messages show `text`, in which the user wrote it, from byte `at` on. */
+ckpt_status ckpt_pattern_new_search(ckpt_pattern **out, const char *expression, const char *text, size_t at,
+                                    uint64_t *n_steps, ckpt_error *err);
 void ckpt_pattern_free(ckpt_pattern *pattern); /* NULL is fine */
 
 /* Whether name matches, counted in n_matched. Fails with ELIMIT where that takes too many steps, or more than the

@@ -175,14 +175,14 @@ static ckpt_status parse_override(ckpt_preset_override *out, const char *rule, c
   if (out->dtype == CKPT_DTYPE_NONE || row->ggml < 0 || !ckpt_dtype_holds_floats(out->dtype))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--tensor-type '%.100s': '%.40s' is no type of GGUF weights", rule,
                      equals + 1);
-  char *text = ckpt_arena_printf(arena, "re:%.*s", (int)(equals - start), start);
+  char *text = ckpt_arena_text(arena, start, (size_t)(equals - start));
   CKPT_TRY_ALLOC(text, err);
-  for (char *c = text + 3; *c != '\0'; c++) /* as llama-quantize does, which makes \D a \d too: that stays */
+  for (char *c = text; *c != '\0'; c++) /* as llama-quantize does, which makes \D a \d too: that stays */
     if (*c == '\\' && c[1] != '\0')
       c++;
     else if (*c >= 'A' && *c <= 'Z')
       *c = (char)(*c - 'A' + 'a');
-  return ckpt_pattern_new(&out->pattern, text, n_steps, err);
+  return ckpt_pattern_new_search(&out->pattern, text, rule, (size_t)(start - rule), n_steps, err);
 }
 
 static void free_overrides(ckpt_preset_override *overrides, uint32_t n) {

@@ -79,6 +79,19 @@ TEST(Pattern, MistakesAreNamedWithTheirPlace) {
   EXPECT_NE(PatternError("\xFF*"), "");
 }
 
+// An expression that stands within what the user wrote, changed since: messages show that, and where in it.
+TEST(Pattern, MistakesOfAPartAreShownInTheWhole) {
+  ckpt_pattern *pattern = nullptr;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_pattern_new_search(&pattern, "attn_(v", "re:ATTN_(V=q8_0", 3, nullptr, &err), CKPT_EINVAL);
+  EXPECT_STREQ(err.message, "pattern 're:ATTN_(V=q8_0': missing closing parenthesis (at byte 10)");
+  ASSERT_EQ(ckpt_pattern_new_search(&pattern, "attn_v", "ATTN_V=q8_0", 0, nullptr, nullptr), CKPT_OK);
+  bool matches = false;
+  EXPECT_EQ(ckpt_pattern_match(pattern, "blk.0.attn_v.weight", &matches, nullptr), CKPT_OK);
+  EXPECT_TRUE(matches);
+  ckpt_pattern_free(pattern);
+}
+
 TEST(Pattern, MatchingIsBounded) {
   ckpt_pattern *pattern = nullptr;
   ASSERT_EQ(ckpt_pattern_new(&pattern, "re:^(a+)+$", nullptr, nullptr), CKPT_OK);

@@ -69,6 +69,8 @@ try quantize model.gguf -o no.gguf --type Q8_0 --type Q4_0
 try quantize model.gguf -o lower.gguf --type Q8_0 --tensor-type 'BLK\.\d+\.ATTN_V=q4_0' --quiet
 try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type nothing=q4_0
 try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type attn_q=i8
+try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type 'ATTN_(V=q8_0'
+try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type 're:attn_[v=q8_0'
 try quantize model.gguf -o no.gguf --type Q8_0 --imatrix model.gguf
 try quantize model.gguf -o no.safetensors --type Q8_0
 try quantize $DATA/llama-tiny -o no.gguf --type Q8_0 | sed "s#$DATA/##"
