@@ -73,8 +73,9 @@ def perplexity(model, text, *options):
     """
     tool = llama("llama-perplexity")
     for _ in range(5 if tool else 0):
-        done = subprocess.run([tool, "-m", model, "-f", text, "-c", "64", "-t", "1", *options], capture_output=True,
-                              text=True, timeout=300, stdin=subprocess.DEVNULL)
+        # repacked weights may go to AMX, which ends with SIGSEGV where the kernel does not lend its tiles
+        done = subprocess.run([tool, "-m", model, "-f", text, "-c", "64", "-t", "1", "--no-repack", *options],
+                              capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
         if done.returncode == -signal.SIGILL:
             skip("llama-perplexity is built for another processor (-DGGML_NATIVE=OFF)")
             return None
