@@ -222,14 +222,26 @@ converted("bin", TO_DCP | ZSTD | ALL, [("pytorch_model.bin", "torch/training.pt"
 
 # fuzz_zero: a byte of options, then the pickles of the model and of two ranks' optimizers.
 make_zero_errors.Tensor.pad = 4
+
+
+def write_zero(name, options, *files):
+    content = bytes([options])
+    for value in files:
+        data, storages = make_zero_errors.pickled(value)
+        assert len(storages) <= 8 and all(len(storage.values) == 4 for storage in storages)
+        content += len(data).to_bytes(2, "little") + data
+    write("zero", name, content)
+
+
 for name in ("noted-nothing", "noted-nothing-3", "noted-without-mappings", "shapes-huge", "mapping-overlaps", "held-in-part",
              "sum-off", "state-missing", "shapes-repeated"):
     stage, change = make_zero_errors.CASES[name]
     case = make_zero_errors.Case(stage)
     change(case)
-    content = bytes([stage == 3])
-    for value in (case.model(), *(case.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank] for rank in range(2))):
-        data, storages = make_zero_errors.pickled(value)
-        assert len(storages) <= 8 and all(len(storage.values) == 4 for storage in storages)
-        content += len(data).to_bytes(2, "little") + data
-    write("zero", name, content)
+    write_zero(name, stage == 3, case.model(),
+               *(case.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank] for rank in range(2)))
+# Two tensor-parallel ranks have b of 2 x 2 each.
+INFO = {name: info for name, info in make_zero_errors.INFO.items() if name.startswith(("noted-", "map-", "widths-", "pattern"))}
+for name, info in INFO.items():
+    for stage in (1, 3) if name.startswith("noted-") else (1,):
+        write_zero("slices-%s-%d" % (name, stage), 2 + (stage == 3), *make_zero_errors.small(stage, info))

@@ -230,7 +230,26 @@ def shard(c, info):
         c.files["mp_rank_%02d_model_states.pt" % part]["universal_checkpoint_info"] = info
 
 
+INFO = {}  # of each case
+
+
+def small(stage, info):
+    """The model file and two optimizer files of two tensor-parallel ranks that have b alone, 2 x 2 of it each."""
+    weight = Tensor(0) if stage == 3 else Tensor(2, 2)
+    said = {"module": OrderedDict(b=weight), "param_shapes": [OrderedDict(b=Size(2, 2))], "universal_checkpoint_info": info}
+    inner = {"zero_stage": Stage(stage), "partition_count": 1}
+    state = {"state": {0: {"exp_avg": Tensor(4)}}, "param_groups": [{"params": [0]}]}
+    if stage == 3:
+        inner.update(optimizer_state_dict=state, fp32_flat_groups=[Tensor(4)])
+    else:
+        inner.update(base_optimizer_state=state, single_partition_of_fp32_groups=[Tensor(4)],
+                     param_slice_mappings=[OrderedDict(b=Fragment(4, 0))])
+    return said, {"optimizer_state_dict": inner}, {"optimizer_state_dict": inner}
+
+
 def sharded(name, change=None, **info):
+    INFO[name] = info
+
     def add(c):
         shard(c, info)
         if change is not None:

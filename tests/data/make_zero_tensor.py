@@ -150,27 +150,36 @@ def gathered(torch, dist, deepspeed, engine, stage):
     return tensors
 
 
-def work(rank, root, case, port):
-    tensor, data, stage, precision, rest = CASES[case]
+def begin(rank, tensor, data, precision, port):
+    """This process as a rank of a job."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(tensor * data), MASTER_ADDR="127.0.0.1",
                       MASTER_PORT=str(port))
     import deepspeed
     import torch
-    import torch.distributed as dist
-    from deepspeed.utils import groups
-    from safetensors.torch import save_file
     torch.set_num_threads(1)
     patch(precision)
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # it would be compiled
     deepspeed.init_distributed("gloo")
     torch.manual_seed(1)
-    model = model_of(torch)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    return torch, torch.distributed, deepspeed
+
+
+def engine_of(torch, deepspeed, model, config):
+    """Two groups of parameters: with and without weight decay."""
     learned = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW([{"params": [p for p in learned if p.dim() > 1], "weight_decay": 0.1},
                                    {"params": [p for p in learned if p.dim() == 1], "weight_decay": 0.0}], lr=0.05)
-    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer,
-                                           config=config_of(tensor, stage, precision, rest))
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+
+
+def work(rank, root, case, port):
+    tensor, data, stage, precision, rest = CASES[case]
+    torch, dist, deepspeed = begin(rank, tensor, data, precision, port)
+    from deepspeed.utils import groups
+    from safetensors.torch import save_file
+    model = model_of(torch)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    engine = engine_of(torch, deepspeed, model, config_of(tensor, stage, precision, rest))
     if stage < 3:  # what is put together is the model that was cut
         for name, p in engine.module.named_parameters():
             whole = put_together(torch, CUTS.get(name), slices_of(dist, groups.get_tensor_model_parallel_group(), p))

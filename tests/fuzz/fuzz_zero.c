@@ -3,8 +3,8 @@
  *
  *   u8 of options | u16 length, pickle of the model | u16 length, pickle of rank 0 | u16 length, pickle of rank 1
  *
- * Options, bit 0: files have the names of stage 3, where the model's is that of both ranks. Each archive has eight
- * storages of 16 bytes. */
+ * Options, bit 0: files have the names of stage 3, where the model's is that of both ranks; bit 1: they are two
+ * tensor-parallel ranks, which have the same model file. Each archive has eight storages of 16 bytes. */
 #include "libckpt/codec/zip_write.h"
 #include "libckpt/format.h"
 #include "tests/fuzz/fuzz.h"
@@ -62,13 +62,17 @@ static void open_all(void) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-  static char names[2][4][48] = {
+  static char names[4][4][48] = {
       {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
        "zero_pp_rank_1_mp_rank_00_optim_states.pt", ""},
       {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
-       "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"}};
+       "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"},
+      {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+       "zero_pp_rank_0_mp_rank_01_optim_states.pt", "mp_rank_01_model_states.pt"},
+      {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+       "zero_pp_rank_0_mp_rank_01_optim_states.pt", "zero_pp_rank_0_mp_rank_01_model_states.pt"}};
   if (n_bytes == 0) return 0;
-  int is_stage3 = data[0] & 1;
+  const int kind = data[0] & 3;
   fuzz_folder_make();
   fuzz_folder_clear();
   size_t at = 1;
@@ -76,8 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     size_t n = n_bytes - at < 2 ? 0 : data[at] | (size_t)data[at + 1] << 8;
     at += n_bytes - at < 2 ? n_bytes - at : 2;
     if (n > n_bytes - at) n = n_bytes - at;
-    make_archive(names[is_stage3][i], data + at, n);
-    if (i == 0 && is_stage3) make_archive(names[1][3], data + at, n);
+    make_archive(names[kind][i], data + at, n);
+    if (i == 0 && kind != 0) make_archive(names[kind][3], data + at, n);
     at += n;
   }
   open_all();

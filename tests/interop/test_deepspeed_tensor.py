@@ -1,0 +1,126 @@
+"""Checkpoints of DeepSpeed with tensor-parallel ranks (AutoTP), saved in the run: read with the bits that were gathered
+in it, by maps and by patterns alone; as DeepSpeed's own converter makes them universal; and gone on from without tensor
+parallelism. The engine needs gloo on the CPU.
+"""
+import json
+import os
+import subprocess
+import sys
+
+from command import CKPT, ckpt, main, need
+
+need("deepspeed", "safetensors", "torch", "transformers")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "data"))
+import make_zero_tensor  # noqa: E402  (sets what DeepSpeed goes by)
+
+ENVIRONMENT = dict(os.environ, DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", PYTHONPATH=os.path.join(HERE, "..", "data"))
+
+
+def call(*argv):
+    done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, env=ENVIRONMENT)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout[-1000:] + done.stderr[-3000:])
+
+
+def saved(folder, cases):
+    """The checkpoints of cases, by one process."""
+    script = os.path.join(folder, "write.py")
+    with open(script, "w") as out:
+        out.write("import make_zero_tensor\nmake_zero_tensor.CASES.update(%r)\n"
+                  "if __name__ == '__main__': make_zero_tensor.main()" % (cases,))
+    call(script, folder, *cases)
+    return [os.path.join(folder, case) for case in cases]
+
+
+def runs(folder, jobs):
+    out = os.path.join(folder, "runs.json")
+    call(os.path.join(HERE, "zero_tensor_runs.py"), out, json.dumps(jobs))
+    with open(out) as file:
+        return json.load(file)
+
+
+def check(path):
+    ckpt("diff", path, path + ".safetensors", "--include", "all")
+    said = ckpt("verify", path)
+    assert "tensor parallel ranks all have is the same on them" in said, said
+    ckpt("scan", path)
+
+
+def without_maps(path):
+    """What says how slices are put together, by patterns alone."""
+    import torch
+    for name in os.listdir(os.path.join(path, "global_step3")):
+        if name.endswith("model_states.pt"):
+            file = os.path.join(path, "global_step3", name)
+            said = torch.load(file, weights_only=False)
+            assert said["universal_checkpoint_info"].pop("affine_map", None) is not None
+            torch.save(said, file)
+
+
+def test_stages(folder):
+    """Every stage and optimizer, two by two ranks; three uneven slices."""
+    cases = {name: row for name, row in make_zero_tensor.CASES.items() if row[2] != 0}
+    cases["uneven"] = (3, 1, 2, "bf16", {})
+    for path in saved(folder, cases):
+        check(path)
+        if os.path.basename(path) not in make_zero_tensor.WITHOUT_MAPS:
+            without_maps(path)
+            check(path)
+
+
+def test_without_zero(folder):
+    """Weights alone: the optimizer's states are slices that only have numbers, which is said."""
+    path, = saved(folder, {"tensor-stage0": make_zero_tensor.CASES["tensor-stage0"]})
+    ckpt("diff", path, path + ".safetensors", "--include", "model")
+    assert "not read: the optimizer's states" in ckpt("inspect", path)
+
+
+def test_universal(folder):
+    """DeepSpeed's converter puts them together as we do."""
+    import deepspeed.checkpoint.ds_to_universal as ds_to_universal
+    names = ("tensor-stage2-bf16", "tensor-stage3")
+    for path in saved(folder, {name: make_zero_tensor.CASES[name] for name in names}):
+        tag = os.path.join(path + "-universal", "global_step3_universal")
+        call(ds_to_universal.__file__, "--input_folder", os.path.join(path, "global_step3"), "--output_folder", tag,
+             "--num_extract_workers", "1", "--num_merge_workers", "1", "--no_strict")
+        ckpt("diff", os.path.dirname(tag), path, "--include", "all")
+        ckpt("verify", os.path.dirname(tag))
+
+
+def test_goes_on_without_tensor_parallelism(folder):
+    """One rank goes on from what two tensor-parallel ones saved: their own next losses, rounded in another order."""
+    path, = saved(folder, {"tensor-stage1": (2, 1, 1, "fp32", {})})
+    jobs = [{"tensor": 2, "stage": 1, "load": path}]
+    for to, stage in ((("zero", "--stage", "1", "--dp", "1"), 1), (("zero", "--stage", "3", "--dp", "1"), 3)):
+        out = os.path.join(folder, "out-%s-%d" % (to[0], stage))
+        ckpt("reshard", "--quiet", path, "-o", out, "--to", *to)
+        ckpt("diff", path, out, "--include", "all")
+        jobs.append({"tensor": 1, "stage": stage, "load": out})
+    wanted, *found = runs(folder, jobs)
+    assert len(set(wanted)) == len(wanted), "losses that do not change prove nothing"
+    for losses in found:
+        for a, b in zip(wanted, losses, strict=True):
+            assert abs(a - b) <= 1e-5 * abs(a), (wanted, losses)
+
+
+def test_model_of_transformers(folder):
+    """A model of the hub, cut by its own plan: consolidated it is what it was."""
+    import torch
+    import transformers
+    torch.manual_seed(0)
+    whole, save, out = (os.path.join(folder, name) for name in ("whole", "save", "out"))
+    config = transformers.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                                      num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    transformers.LlamaForCausalLM(config).save_pretrained(whole)
+    runs(folder, [{"tensor": 2, "llama": whole, "save": save}])
+    ckpt("consolidate", "--quiet", save, "-o", out, "--like", whole)
+    ckpt("diff", whole, out)
+    ckpt("verify", save)
+    read = transformers.AutoModelForCausalLM.from_pretrained(out).state_dict()
+    for name, value in transformers.AutoModelForCausalLM.from_pretrained(whole).state_dict().items():
+        assert torch.equal(value, read[name]), name
+
+
+if __name__ == "__main__":
+    main(globals())
