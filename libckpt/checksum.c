@@ -3,6 +3,8 @@
 
 #include <zlib.h>
 
+#include "crc32.h"
+
 /* The tensor segment that starts at this place and has bytes; NULL if there is none. Offsets rise within a file. */
 static ckpt_segment *find_segment(ckpt_layout *layout, uint32_t file, uint64_t offset) {
   ckpt_layout_file *f = &layout->files[file];
@@ -22,7 +24,7 @@ static ckpt_segment *find_segment(ckpt_layout *layout, uint32_t file, uint64_t o
 void ckpt_checksum_add(ckpt_layout *layout, const ckpt_extent *extent, uint64_t at, const void *bytes, size_t n_bytes) {
   ckpt_segment *segment = find_segment(layout, extent->file, extent->offset);
   if (segment == NULL || segment->checksum != CKPT_CHECKSUM_CRC32) return;
-  uint32_t piece = (uint32_t)crc32_z(0, bytes, n_bytes);
+  uint32_t piece = ckpt_crc32(0, bytes, n_bytes);
   uint64_t n_behind = segment->n_raw - at - n_bytes;
   __atomic_fetch_xor(&segment->crc32, (uint32_t)crc32_combine(piece, 0, (z_off_t)n_behind), __ATOMIC_RELAXED);
 }

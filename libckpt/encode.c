@@ -2,11 +2,11 @@
 #include "encode.h"
 
 #include <stdlib.h>
-#include <zlib.h>
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_estimateCStreamSize */
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "crc32.h"
 #include "error.h"
 
 enum { BUFFER_BYTES = 256 << 10, WINDOW_BYTES = 64 << 10 };
@@ -103,7 +103,7 @@ static ckpt_status open_frame(ckpt_lane *lane, const ckpt_segment *segments, uin
 }
 
 static ckpt_status open_segment(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
-  segment->crc32 = (uint32_t)crc32(0, NULL, 0);
+  segment->crc32 = 0;
   lane->n_left = segment->n_raw;
   lane->is_open = true;
   if (segment->is_joined) return CKPT_OK;
@@ -162,7 +162,7 @@ ckpt_status ckpt_lane_take(ckpt_lane *lane, const ckpt_segment *wanted, const vo
   ckpt_segment *segment = lane->is_open ? &file->segments[lane->next] : NULL;
   if (segment == NULL || segment != wanted || n_bytes > lane->n_left)
     return ckpt_fail(err, CKPT_EINTERNAL, file->name, NULL, "encoded tensors out of order (%u)", wanted->tensor);
-  if (segment->checksum == CKPT_CHECKSUM_CRC32) segment->crc32 = (uint32_t)crc32_z(segment->crc32, bytes, n_bytes);
+  if (segment->checksum == CKPT_CHECKSUM_CRC32) segment->crc32 = ckpt_crc32(segment->crc32, bytes, n_bytes);
   CKPT_TRY(put_raw(lane, bytes, n_bytes, err));
   lane->n_left -= n_bytes;
   return lane->n_left == 0 ? close_segment(lane, err) : CKPT_OK;

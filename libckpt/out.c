@@ -4,9 +4,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "checked.h"
+#include "crc32.h"
 #include "error.h"
 #include "little.h"
 
@@ -55,7 +55,7 @@ static void flush(ckpt_out *out, uint64_t n_behind) {
 }
 
 void ckpt_out_bytes(ckpt_out *out, const void *bytes, size_t n_bytes) {
-  if (out->has_crc32) out->crc32 = (uint32_t)crc32_z(out->crc32, bytes, n_bytes);
+  if (out->has_crc32) out->crc32 = ckpt_crc32(out->crc32, bytes, n_bytes);
   if (!count(out, n_bytes)) return;
   const uint8_t *from = bytes;
   while (n_bytes > 0 && out->status == CKPT_OK) {

@@ -3,7 +3,8 @@
 #include "zip_write.h"
 
 #include <string.h>
-#include <zlib.h>
+
+#include "libckpt/crc32.h"
 
 enum { LOCAL_BYTES = 30, FLAG_DESCRIPTOR = 1 << 3, FLAG_UTF8 = 1 << 11, EXTRA_ZIP64 = 1, EXTRA_HEAD = 4 };
 
@@ -130,4 +131,4 @@ void ckpt_zip_put_record(ckpt_out *out, const ckpt_zip_record *record, const voi
   ckpt_zip_put_descriptor(out, record);
 }
 
-uint32_t ckpt_zip_crc32(const void *bytes, size_t n_bytes) { return (uint32_t)crc32_z(0, bytes, n_bytes); }
+uint32_t ckpt_zip_crc32(const void *bytes, size_t n_bytes) { return ckpt_crc32(0, bytes, n_bytes); }

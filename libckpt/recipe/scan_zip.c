@@ -5,10 +5,10 @@
  * through, whatever directory it believes; and the file is said to be broken. */
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "libckpt/checked.h"
 #include "libckpt/codec/zip.h"
+#include "libckpt/crc32.h"
 #include "libckpt/error.h"
 #include "libckpt/little.h"
 #include "libckpt/recipe/scan_look.h"
@@ -120,16 +120,16 @@ static ckpt_status check_crc(const ckpt_scanner *s, const ckpt_place *record, ui
   uint8_t *window = malloc(WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   ckpt_status status = CKPT_OK;
-  uLong crc = crc32_z(0, NULL, 0);
+  uint32_t crc = 0;
   for (uint64_t at = 0; at < record->n_bytes && status == CKPT_OK;) {
     size_t n = record->n_bytes - at < WINDOW_BYTES ? (size_t)(record->n_bytes - at) : WINDOW_BYTES;
     status = read_at(record, at, window, n, err);
-    if (status == CKPT_OK) crc = crc32_z(crc, window, n);
+    if (status == CKPT_OK) crc = ckpt_crc32(crc, window, n);
     at += n;
   }
   free(window);
   if (status != CKPT_OK || crc == expected) return status;
-  return ckpt_scan_problem(s, record, err, "its CRC-32 is %08lx, the archive says %08x: readers differ about it", crc,
+  return ckpt_scan_problem(s, record, err, "its CRC-32 is %08x, the archive says %08x: readers differ about it", crc,
                            expected);
 }
 

@@ -7,6 +7,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "libckpt/crc32.h"
 #include "libckpt/decode.h"
 #include "libckpt/error.h"
 
@@ -117,7 +118,7 @@ static ckpt_status fill(ckpt_unpacked *u, decoder *d, ckpt_error *err) {
     if (d->used == d->n_input && d->at < u->packed.n_bytes) CKPT_TRY(more_input(d, &u->packed, err));
     d->is_broken = !step(d);
   }
-  if (d == &u->first && d->zstd == NULL) u->crc32 = (uint32_t)crc32_z(u->crc32, d->bytes + before, d->n - before);
+  if (d == &u->first && d->zstd == NULL) u->crc32 = ckpt_crc32(u->crc32, d->bytes + before, d->n - before);
   bool may_go_on = true;
   if (u->work != NULL) CKPT_TRY(u->work(u->arg, d->n - before, &may_go_on, err));
   u->is_stopped = u->is_stopped || !may_go_on;

@@ -3,10 +3,10 @@
  * checks them. */
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "libckpt/checked.h"
 #include "libckpt/codec/zip.h"
+#include "libckpt/crc32.h"
 #include "libckpt/decode.h"
 #include "libckpt/error.h"
 #include "libckpt/format.h"
@@ -133,17 +133,17 @@ static ckpt_status sum_record(checking *c, const opened *a, const ckpt_zip_entry
   ckpt_extent extent = {.file = a->file, .offset = entry->offset, .n_stored = entry->n_stored};
   if (entry->method == CKPT_ZIP_DEFLATED) extent.chain[0] = CKPT_DECODE_INFLATE;
   ckpt_status status = CKPT_OK;
-  uLong crc = crc32_z(0, NULL, 0);
+  uint32_t crc = 0;
   for (uint64_t at = 0; at < entry->n_bytes && status == CKPT_OK;) {
     uint64_t n_left = entry->n_bytes - at;
     size_t n = n_left < WINDOW_BYTES ? (size_t)n_left : WINDOW_BYTES;
     status = ckpt_reader_read(&reader, &extent, 1, at, c->window, n, err);
-    if (status == CKPT_OK) crc = crc32_z(crc, c->window, n);
+    if (status == CKPT_OK) crc = ckpt_crc32(crc, c->window, n);
     if (status == CKPT_OK) status = advance(c, a->of->n_raw == 0 ? n : 0, err);
     at += n;
   }
   ckpt_reader_reset(&reader);
-  *sum = (uint32_t)crc;
+  *sum = crc;
   return status;
 }
 
