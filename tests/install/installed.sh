@@ -26,7 +26,7 @@ diff "$root/declared" "$root/exported" > "$root/names" || { cat "$root/names"; f
 
 # Nothing of ours but libckpt itself, and no library beyond those that the README names.
 others=$(readelf -d "$lib/libckpt.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
-  grep -vE '^(libc|libm|libjansson|libzstd|libz|libcrypto|libpcre2-8|libprotobuf-c|ld-linux.*)\.so' || true)
+  grep -vE '^(libc|libm|libjansson|libzstd|libz|libdeflate|libcrypto|libpcre2-8|libprotobuf-c|ld-linux.*)\.so' || true)
 [ -z "$others" ] || fail "libckpt.so needs $others"
 
 export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib

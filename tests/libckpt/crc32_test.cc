@@ -19,6 +19,7 @@ std::vector<uint8_t> random_bytes(size_t n) {
 }
 
 TEST(Crc32, IsThatOfZlib) {
+  EXPECT_EQ(ckpt_crc32(7, nullptr, 0), 7u);
   const std::vector<uint8_t> bytes = random_bytes(1 << 20);
   EXPECT_EQ(ckpt_crc32(0, "123456789", 9), 0xCBF43926u);
   for (size_t n = 0; n <= 700; n++)
