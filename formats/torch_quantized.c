@@ -53,6 +53,10 @@ ckpt_status ckpt_torch_settle_quantized(bool *is_settled, ckpt_object *call, con
   ckpt_object *values = call->items[0];
   const ckpt_tensor *tensor = held_in(described, values);
   ckpt_torch_view view = {0};
+  if (ckpt_torch_has_bytes(call)) { /* as it was, with several values in a byte */
+    *is_settled = call->items[4]->items[1]->kind != CKPT_OBJECT_TENSOR || take_parameters(described, call->items[4]);
+    return CKPT_OK;
+  }
   *is_settled = tensor != NULL && ckpt_torch_quantized_storage((ckpt_dtype)tensor->dtype) != NULL &&
                 take_parameters(described, call->items[4]);
   if (!*is_settled) return CKPT_OK;

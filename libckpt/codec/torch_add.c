@@ -188,7 +188,7 @@ static ckpt_status add_opaque(ckpt_torch_unread *seen, const ckpt_torch_graph *g
     const size_t n = strlen(name), n_end = sizeof end - 1;
     if (n > n_end && strcmp(name + n - n_end, end) == 0) name = ckpt_arena_text(g->arena, name, n - n_end);
     CKPT_TRY_ALLOC(name, err);
-    CKPT_TRY(add_unread(seen, name, g->names[i].role, tensor->opaque, tensor->status == CKPT_OK, index, err));
+    CKPT_TRY(add_unread(seen, name, g->names[i].whole, tensor->opaque, tensor->status == CKPT_OK, index, err));
   }
   return CKPT_OK;
 }

@@ -55,6 +55,7 @@ typedef struct ckpt_torch_name {
   const char *text;
   uint32_t next; /* of the same tensor */
   ckpt_role role;
+  ckpt_role whole; /* of the tensor whose storage it is, where its own is OTHER for that; else as role */
 } ckpt_torch_name;
 
 /* A node that became a TENSOR leaf, and what it was. */
@@ -182,7 +183,7 @@ ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storag
                                       ckpt_error *err);
 
 /* Whether the view that a call makes is not read, though its storage is known: a conjugate, a negative, a dtype that we
- * have not. */
+ * have not, or quantized with several values in a byte. */
 bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node);
 
 /* Whether a call's first argument is a storage of such a view, a leaf. */

@@ -299,9 +299,12 @@ static void argument_child(const frame *f, child *c, uint64_t i) {
   if (call->form != CKPT_FORM_CALL) return;
   const char *const *parts = ckpt_torch_sparse_parts(call, NULL);
   static const char *const of_quantizer[] = {"scheme", "scales", "zero_points", NULL};
-  if (ckpt_torch_is_quantized(call) && i == 0) {
+  if (ckpt_torch_has_bytes(call) && i == 0) {
+    take_text(c, "storage", sizeof "storage" - 1);
+  } else if (ckpt_torch_is_quantized(call) && i == 0) {
     take_text(c, "values", sizeof "values" - 1);
   } else if (ckpt_torch_is_quantized(call) && i == 4) {
+    if (ckpt_torch_has_bytes(call)) c->role = CKPT_ROLE_OTHER; /* of values that nobody has */
     c->part = NULL;
     c->kind = FRAME_SPARSE;
     c->parts = of_quantizer;
@@ -309,8 +312,6 @@ static void argument_child(const frame *f, child *c, uint64_t i) {
     c->part = NULL;
     c->kind = FRAME_SPARSE;
     c->parts = parts;
-  } else if (ckpt_torch_has_bytes(call) && i == 0) {
-    take_text(c, "storage", sizeof "storage" - 1);
   } else if (ckpt_foreign_is(call, "torch._tensor", "_rebuild_from_type_v2")) {
     c->part = NULL;
     if (i == 3)
@@ -358,14 +359,20 @@ static void take_child(namer *w, const frame *f, uint64_t i, child *c) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-static ckpt_status add_name(namer *w, uint32_t number, const char *text, size_t n, ckpt_role role, ckpt_error *err) {
+/* Gives a leaf's tensor a name. The storage of one that is not read is nothing of the model's, which has that one. */
+static ckpt_status add_name(namer *w, const ckpt_object *leaf, const char *text, size_t n, ckpt_role whole,
+                            ckpt_error *err) {
+  const bool is_storage = (leaf->form & CKPT_LEAF_BARE) != 0 && leaf->name != NULL;
+  const ckpt_role role = is_storage ? CKPT_ROLE_OTHER : whole;
+  const uint32_t number = leaf->tensor;
   ckpt_torch_graph *g = w->graph;
   ckpt_torch_tensor *tensor = &g->tensors[number];
   if (memchr(text, '\0', n) != NULL)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, ckpt_arena_text(g->arena, text, n), "a zero byte follows in its name");
   CKPT_TRY(ckpt_grow(&g->names, g->n_names, &g->name_capacity, sizeof *g->names, err));
   ckpt_torch_name *name = &g->names[g->n_names];
-  *name = (ckpt_torch_name){.text = ckpt_arena_text(g->arena, text, n), .next = UINT32_MAX, .role = role};
+  *name =
+      (ckpt_torch_name){.text = ckpt_arena_text(g->arena, text, n), .next = UINT32_MAX, .role = role, .whole = whole};
   CKPT_TRY_ALLOC(name->text, err);
   if (tensor->first_name == UINT32_MAX) {
     tensor->first_name = tensor->last_name = g->n_names++;
@@ -427,8 +434,8 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
     if (next.is_too_long)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a tensor name of more than %d bytes", MAX_NAME_BYTES);
     size_t n = next.length - next.base;
-    return n == 0 ? add_name(w, c->node->tensor, "tensor", sizeof "tensor" - 1, c->role, err)
-                  : add_name(w, c->node->tensor, w->text + next.base, n, c->role, err);
+    return n == 0 ? add_name(w, c->node, "tensor", sizeof "tensor" - 1, c->role, err)
+                  : add_name(w, c->node, w->text + next.base, n, c->role, err);
   }
   CKPT_TRY(ckpt_grow(&w->path, w->n_path, &w->path_capacity, sizeof *w->path, err));
   next.kind = c->kind;
@@ -537,7 +544,8 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
     char text[40];
     if (graph->tensors[i].first_name != UINT32_MAX || graph->tensors[i].is_copy) continue;
     int n = snprintf(text, sizeof text, "unnamed.%" PRIu32, i);
-    CKPT_TRY_GOTO(add_name(w, i, text, (size_t)n, CKPT_ROLE_OTHER, err));
+    const ckpt_object leaf = {.kind = CKPT_OBJECT_TENSOR, .tensor = i};
+    CKPT_TRY_GOTO(add_name(w, &leaf, text, (size_t)n, CKPT_ROLE_OTHER, err));
   }
   CKPT_TRY_GOTO(separate_names(w, err));
   if (w->n_local != 0)

@@ -14,7 +14,7 @@
 typedef struct type_row {
   const char *dtype, *storage; /* below torch; NULL where there is none */
   uint8_t id, n_bytes;         /* id NONE: not read */
-  uint8_t values;              /* what a quantized tensor of it stores */
+  uint8_t values;              /* what a quantized tensor of it stores, one in each element */
 } type_row;
 
 static const type_row types[] = {
@@ -105,6 +105,8 @@ typedef struct call_row {
   const char *reason;
 } call_row;
 
+#define PACKED "quantized, several values in a byte"
+
 static const call_row calls[] = {
     {"_rebuild_tensor_v2", TORCH_CALL_VIEW, 0, 6, NULL},
     {"_rebuild_tensor_v3", TORCH_CALL_VIEW, 6, 7, NULL},
@@ -156,6 +158,13 @@ static bool makes_tensor(const ckpt_torch_call *call) {
   return false;
 }
 
+/* Whether the storage of a quantized tensor holds several values in each byte. */
+static bool is_packed(const ckpt_object *call) {
+  const ckpt_object *id = storage_id(call->items[0]);
+  const type_row *type = id == NULL ? NULL : find_type(ckpt_foreign_arg(id, 1), true);
+  return ckpt_torch_has_bytes(call) || (type != NULL && type->id == CKPT_DTYPE_NONE && type->values == 0);
+}
+
 void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
   *call = (ckpt_torch_call){.kind = TORCH_CALL_OTHER};
   if (node->kind != CKPT_OBJECT_FOREIGN || node->form != CKPT_FORM_CALL) return;
@@ -180,7 +189,10 @@ void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
     call->metadata_at = calls[i].metadata_at;
     call->reason = calls[i].reason;
   }
-  if (ckpt_torch_is_quantized(node)) call->kind = TORCH_CALL_QUANTIZED;
+  if (ckpt_torch_is_quantized(node)) {
+    call->kind = is_packed(node) ? TORCH_CALL_REFUSED : TORCH_CALL_QUANTIZED;
+    if (is_packed(node)) call->reason = PACKED;
+  }
   if (call->kind != TORCH_CALL_OTHER || !makes_tensor(call)) return;
   call->kind = TORCH_CALL_REFUSED;
   call->function = function;
@@ -294,7 +306,8 @@ static bool is_set(const ckpt_object *metadata, const char *key) {
 
 /* Neither with a view of the storage in its id, as of before 0.4. */
 bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node) {
-  if (call->kind != TORCH_CALL_VIEW || call->args != node->items || call->n_args < 4) return false;
+  const bool is_quantized = call->kind == TORCH_CALL_REFUSED && ckpt_torch_is_quantized(node);
+  if ((call->kind != TORCH_CALL_VIEW && !is_quantized) || call->args != node->items || call->n_args < 4) return false;
   const ckpt_object *id = storage_id(call->args[0]), *view = ckpt_foreign_arg(id, 5);
   const type_row *type = id == NULL ? NULL : find_type(ckpt_foreign_arg(id, 1), true);
   if (type == NULL || (view != NULL && view->kind != CKPT_OBJECT_NONE)) return false;

@@ -370,16 +370,17 @@ TEST(Torch, HuggingFaceFolders) {
 
 // ---- storages and calls ---------------------------------------------------------------------------------------------
 
-// What is held of one tensor "w": its name and dtype for each, or why it is not read.
+// What is held of one tensor "w": its name and dtype for each, or why it is not read; * where it is not the model's.
 std::string held(const std::string &tensor) {
   ckpt_error err = {};
-  const std::string bytes = one(tensor);
+  std::string bytes = one(tensor), found;
   IndexPointer index = open_bytes(bytes, &err, false);
   if (index == nullptr) return text_of(err);
-  std::string found;
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    found += (i == 0 ? "" : ", ") + std::string(ckpt_index_at(index.get(), i)->name) + " " +
-             ckpt_dtype_name(static_cast<ckpt_dtype>(ckpt_index_at(index.get(), i)->dtype));
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *w = ckpt_index_at(index.get(), i);
+    found += (i == 0 ? "" : ", ") + std::string(w->name) + " " + ckpt_dtype_name(static_cast<ckpt_dtype>(w->dtype)) +
+             (w->role == CKPT_ROLE_OTHER ? "*" : "");
+  }
   for (const std::string &note : notes_of(index.get()))
     if (note.rfind("not read", 0) == 0) found += (found.empty() ? "" : "; ") + note;
   return found;
@@ -388,7 +389,7 @@ std::string held(const std::string &tensor) {
 // Of a dtype that we have not; where the storage's elements are known, it is a tensor of bytes.
 std::string not_read(const std::string &dtype) {
   const bool is_known = dtype.find("Untyped") == std::string::npos && dtype != "strange";
-  return (is_known ? "w.storage u8; not read: w (of dtype " : "not read: w (of dtype ") + dtype + ")";
+  return (is_known ? "w.storage u8*; not read: w (of dtype " : "not read: w (of dtype ") + dtype + ")";
 }
 
 TEST(Torch, EveryStorageType) {
@@ -483,8 +484,12 @@ TEST(Torch, EveryRebuildFunction) {
       {quantized(packed, "24", {scheme("tensor_affine"), "F0.5\n", number("3")}),
        "w.scales f64, w.values i8, w.zero_points i64"},
       {quantized(packed, "24", {scheme("channel_affine"), v, v, number("0")}), "w.scales f32, w.values i8"},
+      {quantized(storage("QUInt4x2Storage", "0", "24"), "48", {scheme("tensor_affine"), "F0.5\n", number("3")}),
+       "w.storage u8*; " + not_read + "quantized, several values in a byte)"},
+      {quantized(storage("QUInt2x4Storage", "0", "24"), "96", {scheme("channel_affine"), v, v, number("0")}),
+       "w.scales f32*, w.storage u8*; " + not_read + "quantized, several values in a byte)"},
       {quantized(packed, "24", {scheme("strange"), v, v, number("0")}),
-       "unnamed.0 f32; " + not_read + "quantized in a way that is not known)"},
+       "unnamed.0 f32*; " + not_read + "quantized in a way that is not known)"},
       {quantized(packed, "24", {scheme("tensor_affine"), text("x"), number("3")}),
        not_read + "quantized in a way that is not known)"},
       {call("_rebuild_sparse_tensor", {layout("coo"), tuple({v, view(f, "0", {"1"}, {"1"}), sizes({"9"})})}),

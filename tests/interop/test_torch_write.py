@@ -11,7 +11,7 @@ import zipfile
 import command
 import torch
 from command import ckpt, digest
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
           torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.bool, torch.uint8, torch.uint16, torch.uint32,
@@ -291,6 +291,29 @@ def test_quantized_tensors_stay_quantized(folder):
         assert torch.equal(a.q_per_channel_zero_points(), b.q_per_channel_zero_points())
         assert a.q_per_channel_axis() == b.q_per_channel_axis()
     assert digest(out, "--include", "all") == digest(path, "--include", "all")
+
+
+def test_packed_values_stay_packed(folder):
+    """quint4x2 and quint2x4: their bytes and what they are quantized with; nothing of them is the model's elsewhere."""
+    x, whole = torch.randn(3, 5), {"w": torch.ones(2)}
+    for dtype in (torch.quint4x2, torch.quint2x4):
+        whole["rows %s" % dtype] = torch.quantize_per_channel(x, torch.rand(3) + 0.1, torch.rand(3), 0, dtype)
+        whole["all %s" % dtype] = torch.quantize_per_tensor(x, 0.125, 1, dtype)
+    path, out, flat = (os.path.join(folder, n) for n in ("a.pt", "b.pt", "c.safetensors"))
+    torch.save(whole, path)
+    assert json.loads(ckpt("convert", path, "-o", out, "--json"))["dropped"] == []
+    found = load(out)
+    assert list(found) == list(whole)
+    for name in list(whole)[1:]:
+        a, b = whole[name], found[name]
+        assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride() and a.qscheme() == b.qscheme(), name
+        assert bytes(a.untyped_storage()) == bytes(b.untyped_storage()), name
+        assert torch.equal(a.dequantize(), b.dequantize()), name
+    assert "4 tensors that are not read" in ckpt("convert", path, "-o", flat, "--json")
+    assert set(load_file(flat)) == {"w"} and digest(flat) == digest(path) == digest(out)
+    assert json.loads(ckpt("verify", path, "--json"))["status"] == "ok" and "status" in ckpt("scan", path, "--json")
+    ckpt("convert", path, "-o", out, "--dtype", "bf16", "--force")  # scales that torch has in no such type: parts
+    assert not any(isinstance(v, torch.Tensor) and v.is_quantized for v in load(out).values())
 
 
 def test_goldens_are_loaded(folder):
