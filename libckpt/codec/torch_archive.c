@@ -15,6 +15,9 @@ typedef unsigned long long ull;
 enum { MAX_ROOT_BYTES = 4096 };
 /* A deflated byte is at most this many bytes (zlib's documentation), and a few for an almost empty stream. */
 enum { DEFLATE_RATIO = 1032, DEFLATE_SLACK = 64 };
+/* A deflated pickle may be so many times as long as it is in the file, and so many bytes beside: what it describes
+ * takes memory by its length (CKPT_PICKLE_LIMITS), and those of checkpoints deflate to a tenth or so. */
+enum { PICKLE_RATIO = 64, PICKLE_SLACK = 4 << 20 };
 
 /* Records that are no storage's. */
 static const char *const own[] = {"data.pkl",        "byteorder",          "version",
@@ -135,6 +138,11 @@ static ckpt_status fetch(void *arg, uint64_t offset, void *dst, size_t n_bytes, 
 static ckpt_status read_object(archive *a, ckpt_object **root, ckpt_arena *arena, ckpt_pickle_report *report,
                                ckpt_error *err) {
   const ckpt_zip_entry *entry = find(a, "", "data.pkl");
+  if (entry->method != CKPT_ZIP_STORED && entry->n_bytes > PICKLE_SLACK &&
+      (entry->n_bytes - PICKLE_SLACK) / PICKLE_RATIO > entry->n_stored)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                     "data.pkl has %llu bytes in %llu deflated ones (at most %d times as many, and %d)",
+                     (ull)entry->n_bytes, (ull)entry->n_stored, PICKLE_RATIO, PICKLE_SLACK);
   pickle_input input = {.reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES}};
   CKPT_TRY(locate_entry(a, &input.extent, entry, err));
   ckpt_pickle_options options = {.fetch = fetch, .arg = &input, .n_bytes = entry->n_bytes, .report = report};

@@ -192,6 +192,7 @@ ARCHIVES = {
     "bomb-said": archive(records(method=8, size=1 << 31)),
     "bomb-of-nodes": deflated(b"(" + b"]" * 2000000 + b"t."),
     "bomb-of-depth": deflated(b"N" + b"\x85" * 2000000 + b"."),
+    "bomb-of-opcodes": deflated(b"]0" * (3 << 20) + b"N."),
     "noted-object-deep": deflated(dict_of({"w": b"N" + b"\x85" * 100000}) + b"."),
     "zip64-outside": archive(records(), end64={"end_at": 1 << 62}, n=65535),
     "zip64-damaged": archive(records(), end64={"size": 43}, n=65535),
