@@ -301,14 +301,14 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
   }
   ckpt_op_call call = {0};
   CKPT_TRY(eval_args(tile, node, is_whole, NULL, &call, err));
-  CKPT_TRY(take(tile, n_bytes, &buffer, err));
-  *out = buffer;
+  if (!node->op->is_check) CKPT_TRY(take(tile, n_bytes, &buffer, err));
+  *out = node->op->is_check ? call.args[0] : buffer;
   return apply(tile, node, &call, buffer, err);
 }
 
 /* Bytes that a row of node takes with all that it is made of; 0 where some rows of a tile alone do not give it. */
 static uint64_t strip_row_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
-  uint64_t n_bytes = node->n_bytes / batch->n_rows;
+  uint64_t n_bytes = node->op->is_check ? 0 : node->n_bytes / batch->n_rows;
   if (batch->block != NULL) return 0;
   if (node->op->rule == CKPT_RULE_LEAF) {
     bool is_direct;
@@ -350,7 +350,9 @@ uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, ui
 
 uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows) {
   uint64_t row_bytes = 0;
-  if (exprs[0]->op->rule == CKPT_RULE_LEAF) return n_rows;
+  const ckpt_expr *made = exprs[0];
+  while (made->op->is_check) made = made->args[0];
+  if (made->op->rule == CKPT_RULE_LEAF) return n_rows;
   for (uint32_t i = 0; i < n; i++) {
     const uint64_t n_bytes = strip_row_bytes(batch, exprs[i]);
     if (n_bytes > row_bytes) row_bytes = n_bytes;
@@ -378,6 +380,8 @@ static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ck
     CKPT_TRY(eval_args(tile, made->expr, false, shared, &call, err));
     call.is_finite = is_finite;
     CKPT_TRY(apply(tile, made->expr, &call, out, err));
+    if (made->expr->op->is_check && call.n_elements != 0)
+      memcpy(out, call.args[0], made->expr->n_bytes / tile->batch->n_rows * tile->n_rows);
     is_finite = is_finite || made->expr->op->wants_finite;
     ckpt_cast_stats_add(&made->stats, &tile->stats);
   }

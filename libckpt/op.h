@@ -56,6 +56,7 @@ typedef struct ckpt_op {
   ckpt_rule rule;
   bool is_pointwise;    /* FLAT: an element depends on nothing but the arguments' elements there, not on its place */
   bool wants_finite;    /* fails where a value of the first argument is not finite */
+  bool is_check;        /* its result is its one argument, which it only looks at: run gets no out */
   uint32_t whole_args;  /* bit i: argument i is needed whole */
   uint32_t value_bytes; /* REDUCE: size of its value, also of a partial */
   /* Computes out; pure but for stats. Failing stops the run. */

@@ -1,4 +1,4 @@
-/* finite.c - passes floats through and fails the run at the first that is NaN or infinite: what quantize ships as it
+/* finite.c - looks at floats and fails the run at the first that is NaN or infinite: what quantize ships as it
  * is, or casts. */
 #include <math.h>
 #include <string.h>
@@ -33,10 +33,7 @@ static ckpt_status run_finite(const ckpt_op_call *call, ckpt_error *err) {
   const ckpt_dtype dtype = (ckpt_dtype)call->node->dtype;
   const size_t n_each = ckpt_dtype_get(dtype)->block_bytes, n = (size_t)call->n_elements;
   const uint8_t *x = call->args[0];
-  if (ckpt_are_finite(dtype, x, n)) {
-    memcpy(call->out, x, n * n_each);
-    return CKPT_OK;
-  }
+  if (call->is_finite || ckpt_are_finite(dtype, x, n)) return CKPT_OK;
   size_t i = 0;
   while (ckpt_are_finite(dtype, x + i * n_each, 1)) i++;
   double value;
@@ -46,7 +43,8 @@ static ckpt_status run_finite(const ckpt_op_call *call, ckpt_error *err) {
                    (unsigned long long)(call->begin + i), isnan(value) ? "NaN" : "infinite");
 }
 
-const ckpt_op ckpt_op_finite = {.name = "finite", .rule = CKPT_RULE_FLAT, .wants_finite = true, .run = run_finite};
+const ckpt_op ckpt_op_finite = {
+    .name = "finite", .rule = CKPT_RULE_FLAT, .wants_finite = true, .is_check = true, .run = run_finite};
 
 ckpt_status ckpt_expr_finite(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err) {
   *out = x;

@@ -59,6 +59,7 @@ static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_i
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
     const ckpt_expr *leaf = row->expr;
+    while (leaf->op->is_check) leaf = leaf->args[0];
     bool is_dropped = row->sink < plan->n_outputs && !is_described[i];
     bool is_own = leaf->op->rule == CKPT_RULE_LEAF && leaf->index == from && leaf->view == NULL &&
                   leaf->tensor >= from->tensors && leaf->tensor < from->tensors + from->n_tensors; /* no stored copy */
