@@ -99,22 +99,30 @@ static void measure(size_t type, bool quantizes, const float *weights) {
     printf(" %.1f |", rates[who][N_ROUNDS / 2]);
     if (who > 0) printf(" %.1f |", ratios[who][N_ROUNDS / 2]);
   }
-  printf("\n");
+  printf(" %.1f |\n", rates[n_who - 1][N_ROUNDS / 2] * 4e-3);
   fflush(stdout);
+}
+
+static bool is_asked(ckpt_dtype dtype, int n, char **names) {
+  for (int i = 0; i < n; i++)
+    if (ckpt_dtype_parse(names[i]) == dtype) return true;
+  return n == 0;
 }
 
 int main(int argc, char **argv) {
   static const enum ggml_type grids[] = {GGML_TYPE_IQ2_XXS, GGML_TYPE_IQ2_XS, GGML_TYPE_IQ2_S, GGML_TYPE_IQ1_S};
   uint64_t state = 1;
-  for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) iq2xs_init_impl(grids[i]);
-  iq3xs_init_impl(256);
-  iq3xs_init_impl(512);
+  bool has_grids = false; /* ggml's take ten seconds to make */
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    has_grids |= is_asked(types[i].dtype, argc - 1, argv + 1) && ckpt_dtype_name(types[i].dtype)[0] == 'I';
+  for (size_t i = 0; has_grids && i < sizeof grids / sizeof *grids; i++) iq2xs_init_impl(grids[i]);
+  if (has_grids) iq3xs_init_impl(256), iq3xs_init_impl(512);
   for (size_t i = 0; i < MAX_VALUES; i++)
     x[i] = quant_keep_bits(quant_gauss(&state) * (quant_bits(&state) % 500 == 0 ? 0.24f : 0.02f), 0xffff0000u);
   for (size_t i = 0; i < N_PER_ROW; i++) importance[i] = quant_unit(&state) + 0.01f;
   for (size_t type = 0; type < sizeof types / sizeof *types; type++) {
     ckpt_dtype dtype = types[type].dtype;
-    if (argc > 1 && ckpt_dtype_parse(argv[1]) != dtype) continue;
+    if (!is_asked(dtype, argc - 1, argv + 1)) continue;
     if (ckpt_can_quantize(dtype, false)) measure(type, true, NULL);
     measure(type, true, importance);
     measure(type, false, NULL);
