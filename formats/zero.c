@@ -104,6 +104,7 @@ static ckpt_status open_shards(ckpt_zero *zero, ckpt_error *err) {
     ckpt_zero_file *file = &zero->shards[zero->n_shards].file;
     ckpt_status status = ckpt_zero_open(file, zero, models->paths[zero->n_shards * models->n], err);
     if (status == CKPT_OK) status = ckpt_zero_same_step(file, &zero->shards[0].file, err);
+    if (status == CKPT_OK && zero->n_shards == 0) status = ckpt_zero_check_shards(zero, file, err);
     if (status != CKPT_OK) ckpt_zero_close(file);
     CKPT_TRY(status);
   }

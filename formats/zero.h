@@ -137,8 +137,10 @@ bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries);
 ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t shard, uint32_t rank,
                               uint64_t n_there, uint64_t n_wanted, ckpt_error *err);
 
-/* Takes files of ranks that the save had not out of the lists, which is noted. ENOTFOUND as above. */
-ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err);
+/* Takes files of ranks that the save had not out of the lists, which is noted: of model-parallel ranks, whose number
+ * the first model file says, then of data-parallel ones. ENOTFOUND as above. */
+ckpt_status ckpt_zero_check_shards(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err);
+ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err); /* as above */
 
 /* ---- zero_experts.c ---- */
 

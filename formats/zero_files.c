@@ -230,29 +230,60 @@ done:
 
 /* ---- the ranks that there were ----------------------------------------------------------------------------------- */
 
-/* Keeps n_ranks ranks of each shard; *first: a file that is left over. */
-static void cut_grid(ckpt_zero_files *files, uint32_t n_ranks, uint32_t *n_left, const char **first) {
+/* Files that a save did not have. */
+typedef struct leftovers {
+  uint32_t n;
+  const char *first; /* path of one */
+} leftovers;
+
+/* Keeps n_shards shards. */
+static void cut_shards(ckpt_zero_files *files, uint32_t n_shards, leftovers *left) {
+  if (files->n_shards <= n_shards) return;
+  if (left->first == NULL) left->first = files->paths[n_shards * files->n];
+  left->n += (files->n_shards - n_shards) * files->n;
+  files->n_shards = n_shards;
+}
+
+/* Keeps n_ranks ranks of each shard. */
+static void cut_ranks(ckpt_zero_files *files, uint32_t n_ranks, leftovers *left) {
   if (files->n <= n_ranks) return;
-  if (*first == NULL) *first = files->paths[n_ranks];
-  *n_left += (files->n - n_ranks) * files->n_shards;
+  if (left->first == NULL) left->first = files->paths[n_ranks];
+  left->n += (files->n - n_ranks) * files->n_shards;
   for (uint32_t i = 0; i < n_ranks * files->n_shards; i++)
     files->paths[i] = files->paths[i / n_ranks * files->n + i % n_ranks];
   files->n = n_ranks;
 }
 
-ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err) {
-  ckpt_zero_files *models = &zero->models, *optimizers = &zero->optimizers;
-  const uint32_t n_ranks = zero->stage == 3 ? zero->world : 1;
-  uint32_t n_left = 0;
-  const char *first = NULL;
-  if (models->n < n_ranks)
-    return ckpt_zero_missing(zero, models, 0, models->n, (uint64_t)models->n * models->n_shards,
-                             (uint64_t)n_ranks * models->n_shards, err);
-  cut_grid(optimizers, zero->world, &n_left, &first);
-  cut_grid(models, n_ranks, &n_left, &first);
-  if (n_left == 0) return CKPT_OK;
+static ckpt_status note_leftovers(ckpt_zero *zero, const leftovers *left, ckpt_error *err) {
+  if (left->n == 0) return CKPT_OK;
   return ckpt_index_note(zero->index, true, err,
                          "%u file%s of ranks that the save had not, first %.200s (left by "
                          "another save of more ranks?)",
-                         n_left, ckpt_plural(n_left), first);
+                         left->n, ckpt_plural(left->n), left->first);
+}
+
+ckpt_status ckpt_zero_check_shards(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err) {
+  const int64_t said = ckpt_zero_number(ckpt_object_get(first->graph.root, "mp_world_size"));
+  ckpt_zero_files *models = &zero->models;
+  leftovers left = {0};
+  if (said < 1) return CKPT_OK;
+  if ((uint64_t)said > models->n_shards)
+    return ckpt_zero_missing(zero, models, models->n_shards, 0, (uint64_t)models->n * models->n_shards,
+                             (uint64_t)models->n * (uint64_t)said, err);
+  cut_shards(&zero->optimizers, (uint32_t)said, &left);
+  cut_shards(models, (uint32_t)said, &left);
+  cut_shards(&zero->rank_models, (uint32_t)said, &left);
+  return note_leftovers(zero, &left, err);
+}
+
+ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err) {
+  ckpt_zero_files *models = &zero->models;
+  const uint32_t n_ranks = zero->stage == 3 ? zero->world : 1;
+  leftovers left = {0};
+  if (models->n < n_ranks)
+    return ckpt_zero_missing(zero, models, 0, models->n, (uint64_t)models->n * models->n_shards,
+                             (uint64_t)n_ranks * models->n_shards, err);
+  cut_ranks(&zero->optimizers, zero->world, &left);
+  cut_ranks(models, n_ranks, &left);
+  return note_leftovers(zero, &left, err);
 }

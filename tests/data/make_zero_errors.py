@@ -268,6 +268,18 @@ def mapped(name, shape, *blocks, version=1, scale=None):
     sharded(name, affine_map={"version": version, "params": {"^b$": {"logical_shape": shape, "ranks": ranks}}})
 
 
+@case(1)
+def shard_of_two(c):
+    """One of two was copied, whose slices would be taken for the model."""
+    c.model()["mp_world_size"] = 2
+
+
+@case(1)
+def noted_shard_of_another_save(c):
+    shard(c, {})
+    c.model()["mp_world_size"] = 1
+
+
 SAME, COLUMNS = "tp_replicated_parameter_patterns", "parameter_with_row_parallelism_patterns"
 PARTS, ROWS = "parameter_with_sub_params", "vocabulary_parameter_patterns"
 LEFT, RIGHT = ([2, 2], [0, [4, 1]], [0, [2, 1]], [0]), ([2, 2], [2, [4, 1]], [0, [2, 1]], [1])
