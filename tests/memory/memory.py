@@ -8,8 +8,11 @@ the kernel counted for the process. An index may have 400 bytes per tensor, also
 there, but a file of one extent per tensor needs less than 400 at any time, and so the smaller limit is tested.
 With CKPT_TEST_FULL: 20 GB, 500,000 tensors, and the limit of 1,000,000.
 """
+import io
 import json
+import math
 import os
+import pickle
 import re
 import shutil
 import struct
@@ -17,7 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import zipfile
+import zlib
 
 CKPT = sys.argv[1]
 FULL = "CKPT_TEST_FULL" in os.environ
@@ -162,6 +167,108 @@ def check_chunks(base):
                 "dcp", "--quiet", "--memory", "%dM" % memory, "--zstd", "3")
         shutil.rmtree(out, ignore_errors=True)
     os.remove(path)
+
+
+def write_torch(path, root, storages):
+    """torch.save by hand: root's pickle calls stored tensors by persistent ids; storages of zeros are holes."""
+    records = [("a/data.pkl", root), ("a/version", b"3\n"), *(("a/data/%d" % i, n) for i, n in enumerate(storages))]
+    central = b""
+    with open(path, "wb") as f:
+        for name, content in records:
+            at, n, crc = f.tell(), content if isinstance(content, int) else len(content), 0  # 0: not computed
+            if not isinstance(content, int):
+                crc = zlib.crc32(content)
+            pad = -(at + 30 + len(name) + 4) % 64
+            f.write(struct.pack("<4s5H3I2H", b"PK\3\4", 0, 0, 0, 0, 0, crc, n, n, len(name), 4 + pad))
+            f.write(name.encode() + b"FB" + struct.pack("<H", pad) + b"Z" * pad)
+            central += struct.pack("<4s6H3I5H2I", b"PK\1\2", 0, 0, 0, 0, 0, 0, crc, n, n, len(name), 0, 0, 0, 0, 0, at)
+            central += name.encode()
+            if isinstance(content, int):
+                f.truncate(f.tell() + n)
+                f.seek(0, os.SEEK_END)
+            else:
+                f.write(content)
+        f.write(central + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, len(records), len(records), len(central), f.tell(), 0))
+
+
+class Pickled:
+    """What a pickle of torch's names: a function, and what it is called with."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+def pickled(root):
+    """A pickle in which a tuple ("storage", ...) is a persistent id."""
+    class Pickler(pickle._Pickler):
+        def persistent_id(self, obj):
+            return tuple(obj) if isinstance(obj, list) and obj[:1] == ["storage"] else None
+
+    out = io.BytesIO()
+    Pickler(out, 2).dump(root)
+    return out.getvalue()
+
+
+def write_zero(folder, n_ranks, shapes):
+    """A ZeRO-3 checkpoint of zeros, with Adam's states: each rank has a part of each parameter."""
+    names = {"FloatStorage": "torch", "Size": "torch", "_rebuild_tensor_v2": "torch._utils"}
+    for module in set(names.values()):
+        sys.modules[module] = types.ModuleType(module)
+    made = {}
+    for name, module in names.items():
+        made[name] = type(name, (), {"__module__": module})
+        setattr(sys.modules[module], name, made[name])
+
+    def flat(key, n):
+        return Pickled(made["_rebuild_tensor_v2"], ["storage", made["FloatStorage"], str(key), "cpu", n], 0, (n,), (1,), False, {})
+
+    n = sum(-(-math.prod(shape) // n_ranks) for shape in shapes.values())
+    tag = os.path.join(folder, "global_step1")
+    os.makedirs(tag)
+    for rank in range(n_ranks):
+        model = {"module": {}, "buffer_names": [], "shared_params": {}, "dp_world_size": n_ranks, "global_steps": 1,
+                 "param_shapes": [{name: Pickled(made["Size"], shape) for name, shape in shapes.items()}]}
+        optimizer = {"zero_stage": 3, "partition_count": n_ranks, "fp32_flat_groups": [flat(0, n)],
+                     "optimizer_state_dict": {"state": {0: {"step": 1, "exp_avg": flat(1, n), "exp_avg_sq": flat(2, n)}},
+                                              "param_groups": [{"lr": 0.1, "params": [0]}]}}
+        name = os.path.join(tag, "zero_pp_rank_%d_mp_rank_00_%%s_states.pt" % rank)
+        write_torch(name % "model", pickled(model), [])
+        write_torch(name % "optim", pickled({"optimizer_state_dict": optimizer}), 3 * [4 * n])
+    with open(os.path.join(folder, "latest"), "w") as f:
+        f.write("global_step1")
+    for module in set(names.values()):
+        del sys.modules[module]
+    return 4 * sum(math.prod(shape) for shape in shapes.values())
+
+
+def check_zero(base):
+    """Weights of a ZeRO checkpoint are a third of it: no more is read. Resharding holds no more than any other run."""
+    folder, out, trace = (os.path.join(base, name) for name in ("zero", "out", "trace.jsonl"))
+    n_bytes = write_zero(folder, 4, {"t%d" % i: (1000 + i, 1003) for i in range(40)})
+    for memory in (32, 128):
+        limit = memory * MIB + ALLOWED
+        small = ("--memory", "%dM" % memory, "--quiet")
+        measure("480 MB of ZeRO-3: consolidate, %dM" % memory, limit, "consolidate", folder, "-o", out, "--trace", trace, *small)
+        with open(trace) as f:
+            n_read = json.loads(f.readlines()[-1])["total"]["read"]
+        shutil.rmtree(out)
+        os.remove(trace)
+        n_counted = n_read  # or what the kernel counted, libraries and all
+        if os.path.exists("/proc/self/io"):
+            told = subprocess.run(["sh", "-c", '"$0" consolidate "$@" > /dev/null && cat /proc/$$/io', CKPT, folder, "-o", out,
+                                   *small], stdout=subprocess.PIPE, check=True).stdout
+            n_counted = int(re.search(rb"rchar: ([0-9]+)", told).group(1))
+            shutil.rmtree(out)
+        if not n_bytes <= n_read <= n_counted <= n_bytes + 4 * MIB:
+            problems.append("ZeRO-3: %d bytes were read for weights of %d, %d in all" % (n_read, n_bytes, n_counted))
+        for target in (("zero", "--stage", "1", "--dp", "3"), ("universal",)):
+            measure("480 MB of ZeRO-3: to %s, %dM" % (target[0], memory), limit, "reshard", folder, "-o", out, "--to", *target,
+                    *small)
+            shutil.rmtree(out)
+    shutil.rmtree(folder)
 
 
 def check_pickles(base):
@@ -359,8 +466,8 @@ def check_refusal(base):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
-        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_pickles, check_scan, check_hostile,
-                     check_metadata, check_graph, check_fields, check_quantize, check_listing, check_refusal):
+        for part in (check_budgets, check_growth, check_tensors, check_chunks, check_zero, check_pickles, check_scan,
+                     check_hostile, check_metadata, check_graph, check_fields, check_quantize, check_listing, check_refusal):
             part(base)
     for problem in problems:
         print(problem.strip())
