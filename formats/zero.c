@@ -6,7 +6,8 @@
  *                [bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt    what rank R has of masters and optimizer states
  *
  * mp_rank counts model-parallel ranks, which we call shards. Either folder is read; side files (config.json, a
- * tokenizer) are those of the folder that is named. Files of pipeline stages' layers and of experts are refused.
+ * tokenizer) are those of the folder that is named. Experts have files of their own (zero_experts.c), as layers of
+ * pipelines have (zero_layers.c).
  * docs/formats/zero.md has the layout. */
 #include "formats/zero.h"
 #include "formats/zero_write.h"
@@ -116,6 +117,7 @@ static ckpt_status read_all(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY(open_shards(zero, err));
   CKPT_TRY(ckpt_zero_check_experts(zero, err));
   CKPT_TRY(ckpt_zero_read_params(zero, err));
+  CKPT_TRY(ckpt_zero_check_layers(zero, err));
   zero->world = 1;
   if (zero->is_universal) {
     CKPT_TRY(ckpt_zero_cut_params(zero, err));

@@ -55,10 +55,10 @@ typedef struct ckpt_zero_param {
   uint8_t dtype;        /* of a frozen one's pieces */
   uint32_t rank, group; /* group: place in param_shapes; of a frozen one UINT32_MAX */
   uint32_t shard;
+  uint32_t part, stride;    /* of an expert: which of the expert-parallel ranks has it; to the next one's of the kind */
   bool is_other;            /* a slice of a tensor that an earlier shard's slice stands for, or a copy of it */
   const ckpt_zero_cut *cut; /* of the one that stands for all: how its slices, which are those of the first shards from
                                its own on that have it, make the tensor; NULL: it is all of it */
-  uint32_t part, stride; /* of an expert: which of the expert-parallel ranks has it; to the next one's of the kind */
   uint32_t first_piece, n_pieces;
   uint32_t number; /* of its model tensor in the index; UINT32_MAX: none yet */
 } ckpt_zero_param;
@@ -87,9 +87,10 @@ typedef struct ckpt_zero {
   ckpt_index *index;
   const char *folder;                 /* of the files, below the root; "" for the root itself */
   ckpt_zero_files models, optimizers; /* as the folder lists them */
+  ckpt_zero_files expert_optimizers;  /* of expert-parallel ranks, without ZeRO */
   ckpt_zero_files rank_models;        /* of a universal checkpoint that has both kinds */
-  ckpt_zero_place *experts;           /* files: shard by shard, layer by layer, in order; in the index's arena */
-  uint32_t n_experts;
+  ckpt_zero_place *experts, *layers;  /* files: shard by shard, layer by layer, in order; in the index's arena */
+  uint32_t n_experts, n_layers;
   uint32_t stage, world, n_groups; /* world: data-parallel ranks; groups: flats of each */
   uint32_t *n_parts;               /* of each group: expert-parallel ranks, each with parameters of its own; or 1 */
   bool is_data_first;              /* expert-parallel ranks are blocks of data-parallel ones, not every n-th */
@@ -124,14 +125,10 @@ typedef struct ckpt_zero {
 /* Lists the folder's files: models, rank_models, optimizers. ENOTFOUND names a file that is missing. */
 ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err);
 
-/* Whether model files are among a folder's entries. */
+/* Whether model files are among a folder's entries; any file of ZeRO; one of a kind that this version cannot read. */
 bool ckpt_zero_has_models(const ckpt_entry *entries, size_t n_entries);
-
-/* Whether any file of ZeRO is among them. */
-bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries);
-
-/* Whether one of a kind that this version cannot read is. */
-bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries);
+bool ckpt_zero_has_states(const ckpt_entry *entries, size_t n_entries); /* as above */
+bool ckpt_zero_has_unread(const ckpt_entry *entries, size_t n_entries); /* as above */
 
 /* Fails with the name of the file of a rank that is missing, of n_wanted of which n_there are there. */
 ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *files, uint32_t shard, uint32_t rank,
@@ -160,12 +157,27 @@ uint32_t ckpt_zero_rank_of(const ckpt_zero *zero, uint32_t group, uint32_t part,
 /* A shard's parameter that a rank of expert-parallel rank `part` calls so; NULL: there is none. */
 ckpt_zero_param *ckpt_zero_find_part(const ckpt_zero *zero, uint32_t shard, uint32_t part, const char *name);
 
+/* How many experts the modules have that names are of: one more than the highest number among them; 0: of none. */
+ckpt_status ckpt_zero_count_experts(const char *const *names, uint32_t n, uint64_t *n_experts, ckpt_error *err);
+
 /* The number of the expert that a name is of; -1: of none. */
 int64_t ckpt_zero_expert_of(const char *name);
 
 /* Writes the name that the expert with another number has. ELIMIT: longer than there is room for. */
 enum { CKPT_ZERO_NAME_BYTES = 8192 }; /* of a state's name, too */
 ckpt_status ckpt_zero_name_expert(char name[CKPT_ZERO_NAME_BYTES], const char *of, uint64_t expert, ckpt_error *err);
+
+/* ---- zero_layers.c ---- */
+
+/* Refuses what is missing of a pipeline. Relies on ckpt_zero_read_params. */
+ckpt_status ckpt_zero_check_layers(const ckpt_zero *zero, ckpt_error *err);
+
+/* What comes before the names in a layer's file: in the index's arena. */
+ckpt_status ckpt_zero_prefix_layer(const ckpt_zero *zero, const char **prefix, const ckpt_zero_place *place,
+                                   const ckpt_zero_file *file, ckpt_error *err);
+
+/* Writes prefix and name. ELIMIT: longer than there is room for. */
+ckpt_status ckpt_zero_name_layer(char name[CKPT_ZERO_NAME_BYTES], const char *prefix, const char *of, ckpt_error *err);
 
 /* ---- zero_file.c: files and what lies in them ---- */
 
@@ -235,6 +247,12 @@ ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err);
 
 /* Sorts params by name; refuses two of one name. */
 ckpt_status ckpt_zero_sort_params(ckpt_zero *zero, ckpt_error *err);
+
+/* The place in by_name of the first parameter that is not before a shard's of that name. */
+uint32_t ckpt_zero_lower(const ckpt_zero *zero, uint32_t shard, const char *name);
+
+/* The first shard's parameter of that name that has one; NULL: none has. */
+ckpt_zero_param *ckpt_zero_find_any(const ckpt_zero *zero, const char *name);
 
 /* A shard's parameter of that name; NULL: there is none. */
 ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name);

@@ -68,10 +68,9 @@ ckpt_status ckpt_zero_check_experts(const ckpt_zero *zero, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, NULL,
                      "experts of AutoEP (ds_autoep_layers): this version cannot read it yet");
   const uint64_t n_layers = said == NULL ? 0 : said->kind == CKPT_OBJECT_LIST ? said->n : experts_of(said, 0) != 0;
-  if (zero->n_shards > 1 && (n_layers != 0 || zero->n_experts != 0))
+  if ((zero->n_shards > 1 || zero->n_layers != 0) && (n_layers != 0 || zero->n_experts != 0))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, NULL,
-                     "experts of a model of %u tensor or pipeline parallel ranks; this version cannot read it yet",
-                     zero->n_shards);
+                     "experts of a model of tensor or pipeline parallel ranks; this version cannot read it yet");
   uint32_t layer = 0, expert = 0;
   for (uint32_t i = 0; i <= zero->n_experts; i++) {
     const ckpt_zero_place *at = i < zero->n_experts ? &zero->experts[i] : NULL;
@@ -106,29 +105,41 @@ ckpt_zero_param *ckpt_zero_find_part(const ckpt_zero *zero, uint32_t shard, uint
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-/* A parameter of param_shapes, and how many experts the first rank has where it is. */
+/* A name, and how many bytes of it come before the number of an expert. */
 typedef struct member {
-  const ckpt_zero_param *param;
+  const char *name;
   size_t n_before;
-  uint64_t expert, n_experts;
 } member;
 
 static int compare_members(const void *a, const void *b, void *arg) {
   const member *of = arg, *x = &of[*(const uint32_t *)a], *y = &of[*(const uint32_t *)b];
   if (x->n_before != y->n_before) return x->n_before < y->n_before ? -1 : 1;
-  return memcmp(x->param->name, y->param->name, x->n_before);
+  return memcmp(x->name, y->name, x->n_before);
 }
 
-/* Counts the experts of each module. order: room for as many numbers as there are members. */
-static void count_experts(member *members, uint32_t *order, uint32_t n) {
+/* order: room for as many numbers as there are members. */
+static void count_members(member *members, uint32_t *order, uint32_t n, uint64_t *n_experts) {
   for (uint32_t i = 0; i < n; i++) order[i] = i;
   if (n > 1) qsort_r(order, n, sizeof *order, compare_members, members);
   for (uint32_t i = 0, end; i < n; i = end) {
-    uint64_t n_experts = 0;
-    for (end = i; end < n && compare_members(&order[i], &order[end], members) == 0; end++)
-      if (members[order[end]].expert >= n_experts) n_experts = members[order[end]].expert + 1;
-    for (uint32_t k = i; k < end; k++) members[order[k]].n_experts = n_experts;
+    uint64_t n_found = 0;
+    for (end = i; end < n && compare_members(&order[i], &order[end], members) == 0; end++) {
+      const int64_t expert = ckpt_zero_expert_of(members[order[end]].name);
+      if (expert >= (int64_t)n_found) n_found = (uint64_t)expert + 1;
+    }
+    for (uint32_t k = i; k < end; k++) n_experts[order[k]] = n_found;
   }
+}
+
+ckpt_status ckpt_zero_count_experts(const char *const *names, uint32_t n, uint64_t *n_experts, ckpt_error *err) {
+  member *members = calloc((size_t)n + 1, sizeof *members);
+  uint32_t *order = calloc((size_t)n + 1, sizeof *order);
+  const bool has_room = members != NULL && order != NULL;
+  for (uint32_t i = 0; has_room && i < n; i++) members[i] = (member){names[i], before_expert(names[i])};
+  if (has_room) count_members(members, order, n, n_experts);
+  free(members);
+  free(order);
+  return has_room ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }
 
 /* Frozen ones have none, nor those of groups that the optimizer has not. */
@@ -137,22 +148,22 @@ static uint32_t parts_of(const ckpt_zero *zero, uint32_t group) {
 }
 
 /* Adds a group's parameters once for each expert-parallel rank. */
-static ckpt_status spread_group(ckpt_zero *zero, const member *members, uint32_t n, ckpt_zero_param *out,
-                                ckpt_error *err) {
-  const uint32_t n_parts = parts_of(zero, members[0].param->group);
+static ckpt_status spread_group(ckpt_zero *zero, uint32_t first, uint32_t n, const uint64_t *n_experts,
+                                ckpt_zero_param *out, ckpt_error *err) {
+  const uint32_t n_parts = parts_of(zero, zero->params[first].group);
   char name[CKPT_ZERO_NAME_BYTES];
   for (uint32_t part = 0; part < n_parts; part++)
     for (uint32_t i = 0; i < n; i++) {
-      const member *of = &members[i];
       ckpt_zero_param *param = &out[part * n + i];
-      *param = *of->param;
+      *param = zero->params[first + i];
       param->part = part;
       param->stride = n_parts == 1 ? 0 : n;
-      if (n_parts != 1 && of->n_before == 0)
+      const int64_t expert = ckpt_zero_expert_of(param->name);
+      if (n_parts != 1 && expert < 0)
         return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, param->name,
                          "%u ranks have each its own, and its name has no number of an expert", n_parts);
       if (part == 0) continue;
-      CKPT_TRY(ckpt_zero_name_expert(name, param->name, of->expert + part * of->n_experts, err));
+      CKPT_TRY(ckpt_zero_name_expert(name, param->name, (uint64_t)expert + part * n_experts[first + i], err));
       CKPT_TRY_ALLOC(param->name = ckpt_arena_copy(&zero->index->arena, name), err);
     }
   return CKPT_OK;
@@ -180,18 +191,15 @@ static ckpt_status count_all(const ckpt_zero *zero, uint64_t *n, ckpt_error *err
                    (ull)*n);
 }
 
-static ckpt_status spread(ckpt_zero *zero, member *members, uint32_t *order, ckpt_zero_param *out, ckpt_error *err) {
+static ckpt_status spread(ckpt_zero *zero, const char **names, uint64_t *n_experts, ckpt_zero_param *out,
+                          ckpt_error *err) {
   uint32_t n_out = 0;
-  for (uint32_t i = 0; i < zero->n_params; i++) {
-    const ckpt_zero_param *param = &zero->params[i];
-    members[i] = (member){.param = param, .n_before = before_expert(param->name)};
-    if (members[i].n_before != 0) members[i].expert = (uint64_t)ckpt_zero_expert_of(param->name);
-  }
-  count_experts(members, order, zero->n_params);
+  for (uint32_t i = 0; i < zero->n_params; i++) names[i] = zero->params[i].name;
+  CKPT_TRY(ckpt_zero_count_experts(names, zero->n_params, n_experts, err));
   for (uint32_t i = 0, end, shard = UINT32_MAX; i < zero->n_params; i = end) {
     const uint32_t n_before = n_out;
     end = end_of(zero, i);
-    CKPT_TRY(spread_group(zero, &members[i], end - i, &out[n_out], err));
+    CKPT_TRY(spread_group(zero, i, end - i, n_experts, &out[n_out], err));
     n_out += (end - i) * parts_of(zero, zero->params[i].group);
     if (zero->params[i].shard != shard) zero->shards[shard = zero->params[i].shard].first_param = n_before;
     zero->shards[shard].n_params = n_out - zero->shards[shard].first_param;
@@ -204,14 +212,14 @@ ckpt_status ckpt_zero_spread_experts(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY(count_all(zero, &n, err));
   if (n == zero->n_params) return CKPT_OK;
   ckpt_zero_param *out = calloc((size_t)n, sizeof *out);
-  member *members = calloc(zero->n_params, sizeof *members);
-  uint32_t *order = calloc(zero->n_params, sizeof *order);
+  const char **names = calloc(zero->n_params, sizeof *names);
+  uint64_t *n_experts = calloc(zero->n_params, sizeof *n_experts);
   ckpt_status status = CKPT_OK;
-  if (out == NULL || members == NULL || order == NULL)
+  if (out == NULL || names == NULL || n_experts == NULL)
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  if (status == CKPT_OK) status = spread(zero, members, order, out, err);
-  free(members);
-  free(order);
+  if (status == CKPT_OK) status = spread(zero, names, n_experts, out, err);
+  free(names);
+  free(n_experts);
   free(status == CKPT_OK ? zero->params : out);
   CKPT_TRY(status);
   zero->params = out;

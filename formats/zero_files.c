@@ -13,18 +13,20 @@ typedef unsigned long long ull;
 
 typedef enum file_kind {
   FILE_OTHER,
-  FILE_MODEL,      /* mp_rank_SS_model_states.pt */
-  FILE_RANK_MODEL, /* zero_pp_rank_R_mp_rank_SS_model_states.pt */
-  FILE_OPTIMIZER,  /* zero_pp_rank_R_mp_rank_SS_optim_states.pt, after bf16_ or fp16_ or nothing */
-  FILE_EXPERT,     /* layer_L_expert_E_mp_rank_SS_model_states.pt; in old versions expert_E_... for all layers */
-  FILE_UNREAD      /* of pipeline stages' layers, or of experts' optimizers */
+  FILE_MODEL,            /* mp_rank_SS_model_states.pt */
+  FILE_RANK_MODEL,       /* zero_pp_rank_R_mp_rank_SS_model_states.pt */
+  FILE_OPTIMIZER,        /* zero_pp_rank_R_mp_rank_SS_optim_states.pt, after bf16_ or fp16_ or nothing */
+  FILE_EXPERT,           /* layer_L_expert_E_mp_rank_SS_model_states.pt; in old versions expert_E_... for all layers */
+  FILE_LAYER,            /* layer_LL-model_states.pt, layer_LL-model_SS-model_states.pt */
+  FILE_EXPERT_OPTIMIZER, /* expp_rank_R_mp_rank_SS_optim_states.pt */
+  FILE_UNREAD            /* of a rank, and of none of the kinds above */
 } file_kind;
 
 typedef ckpt_zero_place place;
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static const char before_rank[] = "zero_pp_rank_", before_shard[] = "mp_rank_";
+static const char before_rank[] = "pp_rank_", before_shard[] = "mp_rank_";
 
 /* Passes `prefix` by; false where text does not begin so. */
 static bool pass(const char **text, const char *prefix) {
@@ -51,18 +53,27 @@ static bool pass_expert(const char **text, place *at) {
   return true;
 }
 
+/* layer_LL[-model_SS]-model_states.pt */
+static bool is_layer(const char *text, place *at) {
+  if (!pass(&text, "layer_") || !pass_number(&text, &at->layer)) return false;
+  if (pass(&text, "-model_") && pass_number(&text, &at->shard)) return strcmp(text, "-model_states.pt") == 0;
+  return strcmp(text, "states.pt") == 0; /* -model_ is passed by */
+}
+
 static file_kind kind_of(const char *name, place *at) {
   const char *text = name;
   *at = (place){.name = name};
   size_t n = strlen(name), n_suffix = sizeof CKPT_ZERO_SUFFIX - 1;
   if (n <= n_suffix || strcmp(name + n - n_suffix, CKPT_ZERO_SUFFIX) != 0) return FILE_OTHER;
   if (!pass(&text, "bf16_")) (void)pass(&text, "fp16_");
-  bool is_rank = pass(&text, before_rank);
+  const bool is_of_experts = pass(&text, "expp_rank_"), is_rank = is_of_experts || pass(&text, "zero_pp_rank_");
   if (is_rank && (!pass_number(&text, &at->rank) || !pass(&text, "_"))) return FILE_OTHER;
+  if (is_layer(text, at)) return FILE_LAYER;
+  at->layer = 0;
   bool is_expert = !is_rank && pass_expert(&text, at);
-  if (!pass(&text, before_shard))
-    return strstr(name, before_shard) != NULL || strncmp(name, "layer_", 6) == 0 ? FILE_UNREAD : FILE_OTHER;
+  if (!pass(&text, before_shard)) return strstr(name, before_shard) != NULL ? FILE_UNREAD : FILE_OTHER;
   if (!pass_number(&text, &at->shard)) return FILE_OTHER;
+  if (is_of_experts) return strcmp(text, "_optim_states.pt") == 0 ? FILE_EXPERT_OPTIMIZER : FILE_UNREAD;
   if (strcmp(text, "_model_states.pt") == 0) return is_expert ? FILE_EXPERT : is_rank ? FILE_RANK_MODEL : FILE_MODEL;
   bool is_optimizer = strcmp(text, "_optim_states.pt") == 0 || strcmp(text, "optim_states.pt") == 0;
   return is_rank && is_optimizer ? FILE_OPTIMIZER : FILE_OTHER;
@@ -169,18 +180,21 @@ static ckpt_status list_kind(ckpt_zero *zero, ckpt_zero_files *files, const ckpt
   return status;
 }
 
-static ckpt_status list_experts(ckpt_zero *zero, const ckpt_entry *entries, size_t n_entries, ckpt_error *err) {
+/* Lists the files of experts, or of layers: each once. */
+static ckpt_status list_places(ckpt_zero *zero, place **out, uint32_t *n_out, const ckpt_entry *entries,
+                               size_t n_entries, file_kind kind, ckpt_error *err) {
   ckpt_arena *arena = &zero->index->arena;
   const char *slash = zero->folder[0] == '\0' ? "" : "/";
   place at, *places;
   uint32_t n = 0;
-  for (size_t i = 0; i < n_entries; i++) n += kind_of_entry(&entries[i], &at) == FILE_EXPERT;
-  CKPT_TRY_ALLOC(places = zero->experts = ckpt_arena_array(arena, (size_t)n + 1, sizeof *places), err);
-  for (size_t i = 0; i < n_entries && zero->n_experts < n; i++)
-    if (kind_of_entry(&entries[i], &places[zero->n_experts]) == FILE_EXPERT) zero->n_experts++;
+  for (size_t i = 0; i < n_entries; i++) n += kind_of_entry(&entries[i], &at) == kind;
+  CKPT_TRY_ALLOC(places = *out = ckpt_arena_array(arena, (size_t)n + 1, sizeof *places), err);
+  for (size_t i = 0; i < n_entries && *n_out < n; i++)
+    if (kind_of_entry(&entries[i], &places[*n_out]) == kind) (*n_out)++;
   qsort(places, n, sizeof *places, compare_places);
   for (uint32_t i = 1; i < n; i++)
-    if (compare_places(&places[i - 1], &places[i]) == 0) return refuse_twice(zero, "expert", &places[i], err);
+    if (compare_places(&places[i - 1], &places[i]) == 0)
+      return refuse_twice(zero, kind == FILE_EXPERT ? "expert" : "tensor parallel rank", &places[i], err);
   for (uint32_t i = 0; i < n; i++) {
     uint32_t file;
     places[i].name = ckpt_arena_printf(arena, "%s%s%s", zero->folder, slash, places[i].name);
@@ -194,8 +208,7 @@ static ckpt_status refuse_unread(const ckpt_zero *zero, const ckpt_entry *entrie
   place at;
   for (size_t i = 0; i < n_entries; i++)
     if (kind_of_entry(&entries[i], &at) == FILE_UNREAD)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, NULL,
-                       "%s is of a pipeline stage's layers, or of experts' optimizers; this version cannot read it yet",
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, NULL, "%s is of a kind that this version cannot read",
                        entries[i].name);
   return CKPT_OK;
 }
@@ -216,7 +229,9 @@ ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY_GOTO(list_kind(zero, &models, entries, n, FILE_MODEL, err));
   CKPT_TRY_GOTO(list_kind(zero, &zero->models, entries, n, FILE_RANK_MODEL, err));
   CKPT_TRY_GOTO(list_kind(zero, &zero->optimizers, entries, n, FILE_OPTIMIZER, err));
-  CKPT_TRY_GOTO(list_experts(zero, entries, n, err));
+  CKPT_TRY_GOTO(list_kind(zero, &zero->expert_optimizers, entries, n, FILE_EXPERT_OPTIMIZER, err));
+  CKPT_TRY_GOTO(list_places(zero, &zero->experts, &zero->n_experts, entries, n, FILE_EXPERT, err));
+  CKPT_TRY_GOTO(list_places(zero, &zero->layers, &zero->n_layers, entries, n, FILE_LAYER, err));
   if (zero->is_universal && models.n != 0) zero->rank_models = zero->models;
   if (zero->models.n == 0 || zero->rank_models.n != 0) zero->models = models; /* one of each shard */
   if (zero->models.n == 0)

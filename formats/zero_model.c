@@ -94,19 +94,30 @@ ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err) {
   return ckpt_zero_sort_params(zero, err);
 }
 
-ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name) {
-  for (uint32_t low = 0, high = zero->n_params; low < high;) {
+uint32_t ckpt_zero_lower(const ckpt_zero *zero, uint32_t shard, const char *name) {
+  uint32_t low = 0, high = zero->n_params;
+  while (low < high) {
     uint32_t middle = low + (high - low) / 2;
-    ckpt_zero_param *param = &zero->params[zero->by_name[middle]];
-    int order = strcmp(name, param->name);
-    if (order == 0) order = (shard > param->shard) - (shard < param->shard);
-    if (order == 0) return param;
-    if (order < 0)
-      high = middle;
-    else
+    const ckpt_zero_param *param = &zero->params[zero->by_name[middle]];
+    int order = strcmp(param->name, name);
+    if (order < 0 || (order == 0 && param->shard < shard))
       low = middle + 1;
+    else
+      high = middle;
   }
-  return NULL;
+  return low;
+}
+
+ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name) {
+  const uint32_t i = ckpt_zero_lower(zero, shard, name);
+  ckpt_zero_param *param = i == zero->n_params ? NULL : &zero->params[zero->by_name[i]];
+  return param == NULL || param->shard != shard || strcmp(param->name, name) != 0 ? NULL : param;
+}
+
+ckpt_zero_param *ckpt_zero_find_any(const ckpt_zero *zero, const char *name) {
+  const uint32_t i = ckpt_zero_lower(zero, 0, name);
+  ckpt_zero_param *param = i == zero->n_params ? NULL : &zero->params[zero->by_name[i]];
+  return param == NULL || strcmp(param->name, name) != 0 ? NULL : param;
 }
 
 /* ---- frozen parameters in stage 3 -------------------------------------------------------------------------------- */
@@ -182,7 +193,8 @@ typedef struct adder {
   module_entries *others; /* by tensor-parallel rank, but for the first */
   const char **buffers;   /* names, sorted */
   uint64_t n_buffers;
-  int64_t expert; /* whose file it is */
+  int64_t expert;     /* whose file it is */
+  const char *prefix; /* of names, in a layer's file */
 } adder;
 
 static ckpt_status new_numbers(adder *a, ckpt_error *err) {
@@ -209,12 +221,15 @@ static ckpt_status add_notes(const adder *a, ckpt_error *err) {
 static int compare_texts(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static ckpt_status sort_buffers(adder *a, ckpt_error *err) {
-  const ckpt_object *names = ckpt_object_get(a->file->graph.root, "buffer_names");
-  if (names == NULL || names->kind != CKPT_OBJECT_LIST) return CKPT_OK;
-  a->buffers = reallocarray(NULL, (size_t)names->n + 1, sizeof *a->buffers);
-  CKPT_TRY_ALLOC(a->buffers, err);
-  for (uint64_t i = 0; i < names->n; i++)
-    if (is_name(names->items[i])) a->buffers[a->n_buffers++] = names->items[i]->text;
+  for (uint32_t shard = 0; shard < a->zero->n_shards; shard++) {
+    const ckpt_object *names = ckpt_object_get(a->zero->shards[shard].file.graph.root, "buffer_names");
+    if (names == NULL || names->kind != CKPT_OBJECT_LIST) continue;
+    const char **grown = reallocarray(a->buffers, (size_t)(a->n_buffers + names->n) + 1, sizeof *grown);
+    CKPT_TRY_ALLOC(grown, err);
+    a->buffers = grown;
+    for (uint64_t i = 0; i < names->n; i++)
+      if (is_name(names->items[i])) a->buffers[a->n_buffers++] = names->items[i]->text;
+  }
   if (a->n_buffers > 1) qsort(a->buffers, a->n_buffers, sizeof *a->buffers, compare_texts);
   return CKPT_OK;
 }
@@ -350,7 +365,7 @@ static ckpt_status add_slices(adder *a, uint32_t held, const char *name, const c
 
 /* One entry of module that is a tensor. In stage 3 parameters are empty there. */
 static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_error *err) {
-  ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, name);
+  ckpt_zero_param *param = ckpt_zero_find_any(a->zero, name);
   const ckpt_tensor *tensor = &a->file->held->tensors[held];
   if (a->zero->stage == 3 && (param != NULL || tensor->n_elements == 0)) return CKPT_OK;
   if (a->numbers[held] != UINT32_MAX)
@@ -396,14 +411,17 @@ static ckpt_status each_of(adder *a, const ckpt_object *table, add_one *add, ckp
 
 static ckpt_status each_of_module(adder *a, add_one *add, ckpt_error *err) {
   const ckpt_object *module = ckpt_object_get(a->file->graph.root, "module");
+  if (a->zero->n_layers != 0 && module != NULL && module->kind == CKPT_OBJECT_DICT)
+    return ckpt_fail(err, CKPT_EFORMAT, a->file->path, NULL,
+                     "weights in it, and files of a pipeline's layers beside it: of different saves");
+  if (a->zero->n_layers != 0) return CKPT_OK; /* which have it */
   if (module == NULL || module->kind != CKPT_OBJECT_DICT)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, a->file->path, NULL,
-                     "no weights in it (module is no dict), as in pipeline parallel checkpoints: this version cannot "
-                     "read it yet");
+                     "no weights in it (module is no dict), and no files of a pipeline's layers beside it");
   return each_of(a, module, add, err);
 }
 
-/* ---- experts ----------------------------------------------------------------------------------------------------- */
+/* ---- experts and layers ------------------------------------------------------------------------------------------ */
 
 static ckpt_status add_expert(adder *a, const char *name, uint32_t held, ckpt_error *err) {
   const int64_t expert = ckpt_zero_expert_of(name);
@@ -412,7 +430,16 @@ static ckpt_status add_expert(adder *a, const char *name, uint32_t held, ckpt_er
                    (long long)a->expert);
 }
 
-static ckpt_status add_expert_file(const adder *model, const ckpt_zero_place *place, ckpt_error *err) {
+/* An entry of a layer's file. A tied module is in the file of each layer that it is. */
+static ckpt_status add_of_layer(adder *a, const char *name, uint32_t held, ckpt_error *err) {
+  char full[CKPT_ZERO_NAME_BYTES];
+  CKPT_TRY(ckpt_zero_name_layer(full, a->prefix, name, err));
+  const ckpt_zero_param *param = ckpt_zero_find_any(a->zero, full);
+  return param != NULL && param->number != UINT32_MAX ? CKPT_OK : add_entry(a, full, held, err);
+}
+
+/* Adds what is in the file of an expert, or of a layer. */
+static ckpt_status add_file(const adder *model, const ckpt_zero_place *place, add_one *add, ckpt_error *err) {
   ckpt_zero_file file = {0};
   adder a = *model;
   a.file = &file;
@@ -421,7 +448,8 @@ static ckpt_status add_expert_file(const adder *model, const ckpt_zero_place *pl
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_zero_open(&file, a.zero, place->name, err));
   CKPT_TRY_GOTO(new_numbers(&a, err));
-  CKPT_TRY_GOTO(each_of(&a, file.graph.root, add_expert, err));
+  if (add == add_of_layer) CKPT_TRY_GOTO(ckpt_zero_prefix_layer(a.zero, &a.prefix, place, &file, err));
+  CKPT_TRY_GOTO(each_of(&a, file.graph.root, add, err));
   status = add_notes(&a, err);
 done:
   ckpt_zero_close(&file);
@@ -432,7 +460,7 @@ done:
 /* What is in param_shapes for all experts has to be in their files. */
 static ckpt_status add_experts(const adder *a, ckpt_error *err) {
   const ckpt_zero *zero = a->zero;
-  for (uint32_t i = 0; i < zero->n_experts; i++) CKPT_TRY(add_expert_file(a, &zero->experts[i], err));
+  for (uint32_t i = 0; i < zero->n_experts; i++) CKPT_TRY(add_file(a, &zero->experts[i], add_expert, err));
   for (uint32_t i = 0; i < zero->n_params && zero->n_experts != 0; i++)
     if (zero->params[i].number == UINT32_MAX && ckpt_zero_expert_of(zero->params[i].name) >= 0)
       return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, zero->params[i].name, "in no file of an expert");
@@ -505,6 +533,7 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY_GOTO(list_others(&a, err));
   CKPT_TRY_GOTO(each_of_module(&a, add_entry, err));
   CKPT_TRY_GOTO(add_experts(&a, err));
+  for (uint32_t i = 0; i < zero->n_layers; i++) CKPT_TRY_GOTO(add_file(&a, &zero->layers[i], add_of_layer, err));
   CKPT_TRY_GOTO(add_held(&a, err));
   if (zero->copy == 0) CKPT_TRY_GOTO(add_others(&a, err));
   ckpt_zero_keep(file, zero, a.numbers);

@@ -77,39 +77,59 @@ static uint32_t first_of(const ckpt_zero *zero, const ckpt_zero_shard *shard, ui
 /* Names in the order of the model: with round-robin gradients param_shapes has another one than the optimizer, and of
  * experts params have one rank's after the other's. */
 static int compare_places(const void *a, const void *b, void *arg) {
-  const ckpt_zero_param *x = ckpt_zero_find(arg, 0, (*(ckpt_object *const *)a)->text);
-  const ckpt_zero_param *y = ckpt_zero_find(arg, 0, (*(ckpt_object *const *)b)->text);
+  const ckpt_zero_param *x = ckpt_zero_find_any(arg, (*(ckpt_object *const *)a)->text);
+  const ckpt_zero_param *y = ckpt_zero_find_any(arg, (*(ckpt_object *const *)b)->text);
   return (x->number > y->number) - (x->number < y->number);
 }
 
-/* The names of the parameters in the partitions that a group's params number; the list itself where they say more than
- * there are. */
-static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_object *params, ckpt_error *err) {
-  const ckpt_zero_shard *of = &zero->shards[0];
-  uint64_t n = 0;
-  for (uint64_t i = 0; i < params->n && n <= of->n_params; i++) {
-    int64_t k = ckpt_zero_number(params->items[i]);
-    if (k >= 0 && k < of->n_shapes) n += first_of(zero, of, (uint64_t)k + 1) - first_of(zero, of, (uint64_t)k);
+/* Appends the names of a shard's parameters in partition k, but for copies. */
+static ckpt_status append_names(ckpt_zero *zero, ckpt_object *names, const ckpt_zero_shard *shard, uint64_t k,
+                                ckpt_error *err) {
+  for (uint32_t p = first_of(zero, shard, k); p < first_of(zero, shard, k + 1); p++) {
+    const char *name = zero->params[p].name;
+    if (zero->params[p].is_other) continue;
+    CKPT_TRY_ALLOC(names->items[names->n++] = ckpt_object_text(&zero->index->arena, name, strlen(name)), err);
   }
-  if (n > of->n_params || params->n > of->n_shapes || of->n_shapes != zero->n_groups) return CKPT_OK;
+  return CKPT_OK;
+}
+
+/* A partition that the params of the optimizer's group number g say; UINT64_MAX: none. Without ZeRO it is the group. */
+static uint64_t partition_of(const ckpt_zero *zero, const ckpt_object *params, uint64_t g, uint64_t i) {
+  const int64_t k = zero->stage == 0 ? (int64_t)g : ckpt_zero_number(params->items[i]);
+  return k < 0 || k >= zero->n_groups ? UINT64_MAX : (uint64_t)k;
+}
+
+/* The names of a group's parameters, of one stage of a pipeline after the other; its params themselves where they say
+ * more than there are. */
+static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_object *params, uint64_t g,
+                               ckpt_error *err) {
+  const uint64_t n_partitions = zero->stage == 0 ? 1 : params->n;
+  uint64_t n = 0;
+  for (uint32_t s = 0; s < zero->n_shards; s++) {
+    const ckpt_zero_shard *of = &zero->shards[s];
+    if (n_partitions > of->n_shapes || of->n_shapes != zero->n_groups) return CKPT_OK;
+    for (uint64_t i = 0; i < n_partitions && n <= zero->n_params; i++) {
+      const uint64_t k = partition_of(zero, params, g, i);
+      if (k != UINT64_MAX) n += first_of(zero, of, k + 1) - first_of(zero, of, k);
+    }
+  }
+  if (n > zero->n_params) return CKPT_OK;
   ckpt_object *names = *out = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, n, NULL);
   CKPT_TRY_ALLOC(names, err);
   names->n = 0;
-  for (uint64_t i = 0; i < params->n; i++) {
-    int64_t k = ckpt_zero_number(params->items[i]);
-    if (k < 0 || k >= of->n_shapes) continue;
-    for (uint32_t p = first_of(zero, of, (uint64_t)k); p < first_of(zero, of, (uint64_t)k + 1); p++) {
-      const char *name = zero->params[p].name;
-      CKPT_TRY_ALLOC(names->items[names->n++] = ckpt_object_text(&zero->index->arena, name, strlen(name)), err);
+  for (uint32_t s = 0; s < zero->n_shards; s++)
+    for (uint64_t i = 0; i < n_partitions; i++) {
+      const uint64_t k = partition_of(zero, params, g, i);
+      if (k != UINT64_MAX) CKPT_TRY(append_names(zero, names, &zero->shards[s], k, err));
     }
-  }
   if ((zero->is_round_robin || zero->n_experts != 0) && names->n > 1)
     qsort_r(names->items, (size_t)names->n, sizeof *names->items, compare_places, zero);
   return CKPT_OK;
 }
 
 /* A group as it is, but for its params, and for a step that is a number beside the states. */
-static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, const ckpt_object *group, ckpt_error *err) {
+static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t number, ckpt_error *err) {
+  const ckpt_object *group = zero->groups->items[number];
   ckpt_arena *arena = &zero->index->arena;
   ckpt_object *copy = *out = ckpt_object_new(arena, CKPT_OBJECT_DICT, group->n + 1, NULL);
   CKPT_TRY_ALLOC(copy, err);
@@ -118,7 +138,7 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, const ckpt_obj
     const ckpt_object *key = group->items[2 * i], *value = group->items[2 * i + 1];
     memcpy(&copy->items[2 * i], &group->items[2 * i], 2 * sizeof *copy->items);
     if (key->kind == CKPT_OBJECT_TEXT && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
-      CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, err));
+      CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, number, err));
   }
   if (zero->step == NULL || ckpt_object_get(group, "step") != NULL) return CKPT_OK;
   CKPT_TRY_ALLOC(ckpt_object_put(arena, copy, "step", zero->step), err);
@@ -134,7 +154,7 @@ static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
   for (uint64_t i = 0; i < groups->n; i++) {
     const ckpt_object *group = groups->items[i];
     if (group->kind != CKPT_OBJECT_DICT || group->n > MAX_ENTRIES) return CKPT_OK;
-    CKPT_TRY(copy_group(zero, &copies->items[i], group, err));
+    CKPT_TRY(copy_group(zero, &copies->items[i], i, err));
   }
   return add_object(zero, CKPT_STATE_PARAM_GROUPS, copies, err);
 }

@@ -1,4 +1,5 @@
-/* zero_whole.c - the optimizer of a run without ZeRO (stage 0), which is whole in the model file.
+/* zero_whole.c - the optimizer of a run without ZeRO (stage 0), which is whole in the model file; of a pipeline in that
+ * of each stage, and of experts in expp_rank_R_mp_rank_00_optim_states.pt of each expert-parallel rank.
  *
  *   {"state": {0: {"exp_avg": tensor, ...}}, "param_groups": [{"params": [0, 1], ...}]}                    in fp32
  *   {"optimizer_state_dict": <that>, "fp32_groups": [[master of each parameter]]}                  in fp16 and bf16
@@ -16,22 +17,28 @@ enum { MAX_STATES = 64 };
 
 /* A tensor of the model, or a parameter of the optimizer: something with a shape in an order. */
 typedef struct shaped {
-  const ckpt_tensor *like;  /* has the shape */
-  const ckpt_object *state; /* DICT */
+  const ckpt_tensor *like;    /* has the shape */
+  const ckpt_zero_file *file; /* of a parameter */
+  const ckpt_object *state;   /* DICT */
   const ckpt_object *master;
   const char *name; /* of a model's tensor; NULL: a parameter of the optimizer */
   uint64_t group;
-  uint32_t order; /* a parameter's: its number */
+  bool is_expert;
+  uint32_t part;          /* the expert-parallel rank that has it */
+  uint32_t order, number; /* order: a parameter's number, through all files; number: of the model's tensor */
 } shaped;
 
 typedef struct matcher {
   ckpt_zero *zero;
-  const ckpt_zero_file *file;
+  const ckpt_zero_file *file; /* the one at hand, which is number `part` of n_parts */
+  uint32_t part, n_parts;
   shaped *items; /* the model's and the optimizer's */
   uint32_t n_model, n_params, max_params;
+  const ckpt_object *groups; /* of the first file */
 } matcher;
 
 static int compare_shapes(const shaped *a, const shaped *b) {
+  if (a->is_expert != b->is_expert) return a->is_expert ? 1 : -1;
   if (a->like->rank != b->like->rank) return a->like->rank < b->like->rank ? -1 : 1;
   for (uint32_t i = 0; i < a->like->rank; i++)
     if (a->like->shape[i] != b->like->shape[i]) return a->like->shape[i] < b->like->shape[i] ? -1 : 1;
@@ -41,36 +48,54 @@ static int compare_shapes(const shaped *a, const shaped *b) {
 static int compare_items(const void *x, const void *y) {
   const shaped *a = x, *b = y;
   int order = compare_shapes(a, b);
+  if (order == 0 && a->part != b->part) return a->part < b->part ? -1 : 1;
   return order != 0 ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-/* The parameter that is number `order` of all; false where the object has no such. */
-static bool take_param(matcher *m, const ckpt_object *states, const ckpt_object *masters, uint64_t group, uint64_t i) {
-  uint32_t order = m->n_params;
-  const ckpt_object *state = NULL, *of_group = ckpt_foreign_arg(masters, group), *like = NULL;
-  if (order < states->n && ckpt_zero_number(states->items[2 * order]) == order) state = states->items[2 * order + 1];
+static bool is_of_experts(const ckpt_object *group) {
+  const ckpt_object *said = ckpt_object_get(group, "moe");
+  return said != NULL && said->kind == CKPT_OBJECT_BOOL && said->boolean;
+}
+
+/* The parameter that has a number in the file at hand; false where the object has no such. */
+static bool take_param(matcher *m, const ckpt_object *states, const ckpt_object *of_group, uint64_t group, uint64_t i,
+                       uint32_t number) {
+  const ckpt_object *state = NULL, *like = ckpt_foreign_arg(of_group, i);
+  if (number < states->n && ckpt_zero_number(states->items[2 * number]) == number)
+    state = states->items[2 * number + 1];
   if (state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > MAX_STATES) return false;
-  like = ckpt_foreign_arg(of_group, i);
   for (uint64_t k = 0; k < state->n && like == NULL; k++) {
     const ckpt_tensor *tensor = ckpt_zero_tensor(m->file, state->items[2 * k + 1]);
     if (tensor != NULL && tensor->rank != 0) like = state->items[2 * k + 1];
   }
   const ckpt_tensor *tensor = ckpt_zero_tensor(m->file, like);
   if (tensor == NULL || m->n_params == m->max_params) return false;
-  m->items[m->n_model + m->n_params++] =
-      (shaped){.like = tensor, .state = state, .master = ckpt_foreign_arg(of_group, i), .group = group, .order = order};
+  m->items[m->n_model + m->n_params] = (shaped){.like = tensor,
+                                                .file = m->file,
+                                                .state = state,
+                                                .master = ckpt_foreign_arg(of_group, i),
+                                                .group = group,
+                                                .is_expert = is_of_experts(m->groups->items[group]),
+                                                .part = m->part,
+                                                .order = m->n_params};
+  m->n_params++;
   return true;
 }
 
-/* The parameters of all groups, numbered through. */
+/* The parameters of all groups of a file, numbered through; of other expert-parallel ranks their experts alone. */
 static bool take_params(matcher *m, const ckpt_object *states, const ckpt_object *groups, const ckpt_object *masters) {
+  uint32_t number = 0;
+  if (groups->n != m->groups->n) return false;
   for (uint64_t g = 0; g < groups->n; g++) {
     const ckpt_object *params = ckpt_object_field(groups->items[g], "params");
-    if (params == NULL || params->kind != CKPT_OBJECT_LIST) return false;
-    for (uint64_t i = 0; i < params->n; i++)
-      if (ckpt_zero_number(params->items[i]) != m->n_params || !take_param(m, states, masters, g, i)) return false;
+    const bool is_copy = m->part != 0 && !is_of_experts(m->groups->items[g]);
+    if (params == NULL || params->kind != CKPT_OBJECT_LIST || params->n > states->n) return false;
+    for (uint64_t i = 0; i < params->n; i++, number++)
+      if (ckpt_zero_number(params->items[i]) != number ||
+          (!is_copy && !take_param(m, states, ckpt_foreign_arg(masters, g), g, i, number)))
+        return false;
   }
-  return m->n_params == states->n;
+  return number == states->n;
 }
 
 /* Names the parameters of the optimizer; false where more than one way is thinkable. */
@@ -85,6 +110,7 @@ static bool match(matcher *m) {
     for (uint32_t j = 0; j < n; j++, k++) {
       if (k == m->n_model || compare_shapes(&model[k], &params[i]) != 0) return false;
       params[i + j].name = model[k].name;
+      params[i + j].number = model[k].number;
     }
     if (k < m->n_model && compare_shapes(&model[k], &params[i]) == 0) return false; /* one of them is frozen */
   }
@@ -93,77 +119,178 @@ static bool match(matcher *m) {
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static ckpt_status add_state(const matcher *m, const char *parameter, const char *key, const ckpt_object *leaf,
-                             ckpt_error *err) {
+static ckpt_status add_state(const matcher *m, const shaped *of, const char *parameter, const char *key,
+                             const ckpt_object *leaf, ckpt_error *err) {
   char name[CKPT_ZERO_NAME_BYTES];
   ckpt_role role;
-  if (ckpt_zero_tensor(m->file, leaf) == NULL) return CKPT_OK;
+  if (ckpt_zero_tensor(of->file, leaf) == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_zero_name_state(name, &role, parameter, key, err));
-  return ckpt_zero_copy(m->zero, m->file, leaf->tensor, name, role, NULL, err);
+  return ckpt_zero_copy(m->zero, of->file, leaf->tensor, name, role, NULL, err);
 }
 
-/* The parameters become the reader's, one in each group, so that the optimizer's groups find their names. */
-static ckpt_status add_params(matcher *m, ckpt_error *err) {
-  ckpt_zero *zero = m->zero;
-  free(zero->params);
-  zero->params = calloc((size_t)m->n_params + 1, sizeof *zero->params);
-  CKPT_TRY_ALLOC(zero->params, err);
-  for (uint32_t i = 0; i < m->n_params; i++) {
-    const shaped *param = &m->items[m->n_model + i];
-    char number[16];
-    snprintf(number, sizeof number, "%u", param->order);
-    const char *name = param->name != NULL ? param->name : ckpt_arena_copy(&zero->index->arena, number);
-    CKPT_TRY_ALLOC(name, err);
-    zero->params[param->order] = (ckpt_zero_param){.name = name, .group = param->order};
-    CKPT_TRY(add_state(m, name, "master", param->master, err));
-    for (uint64_t k = 0; k < param->state->n; k++) {
-      const ckpt_object *key = param->state->items[2 * k];
-      if (key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n)
-        CKPT_TRY(add_state(m, name, key->text, param->state->items[2 * k + 1], err));
-    }
+static int compare_groups(const void *x, const void *y) {
+  const shaped *a = x, *b = y;
+  if (a->group != b->group) return a->group < b->group ? -1 : 1;
+  return (a->order > b->order) - (a->order < b->order);
+}
+
+/* One parameter becomes the reader's, so that the optimizer's groups find its name. */
+static ckpt_status add_param(matcher *m, ckpt_zero_param *out, const shaped *param, ckpt_error *err) {
+  char number[16];
+  snprintf(number, sizeof number, "%u", param->order);
+  const char *name = param->name != NULL ? param->name : ckpt_arena_copy(&m->zero->index->arena, number);
+  CKPT_TRY_ALLOC(name, err);
+  *out = (ckpt_zero_param){
+      .name = name, .group = (uint32_t)param->group, .number = param->name != NULL ? param->number : param->order};
+  CKPT_TRY(add_state(m, param, name, "master", param->master, err));
+  for (uint64_t k = 0; k < param->state->n; k++) {
+    const ckpt_object *key = param->state->items[2 * k];
+    if (key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n)
+      CKPT_TRY(add_state(m, param, name, key->text, param->state->items[2 * k + 1], err));
   }
-  zero->n_params = zero->n_groups = m->n_params;
-  zero->shards[0].n_params = zero->shards[0].n_shapes = m->n_params;
   return CKPT_OK;
 }
 
-static ckpt_status add_optimizer(matcher *m, const ckpt_object *optimizer, ckpt_error *err) {
+/* Group by group, as those of the first shard. */
+static ckpt_status add_params(matcher *m, ckpt_error *err) {
+  ckpt_zero *zero = m->zero;
+  shaped *params = m->items + m->n_model;
+  if (m->n_params > 1) qsort(params, m->n_params, sizeof *params, compare_groups);
+  free(zero->params);
+  free(zero->by_name);
+  zero->by_name = NULL;
+  zero->n_params = 0;
+  zero->params = calloc((size_t)m->n_params + 1, sizeof *zero->params);
+  CKPT_TRY_ALLOC(zero->params, err);
+  for (uint32_t i = 0; i < m->n_params; i++) CKPT_TRY(add_param(m, &zero->params[i], &params[i], err));
+  zero->n_params = m->n_params;
+  zero->n_groups = m->groups == NULL ? 0 : (uint32_t)m->groups->n;
+  for (uint32_t s = 0; s < zero->n_shards; s++) {
+    zero->shards[s].first_param = zero->shards[s].n_params = 0;
+    zero->shards[s].n_shapes = zero->n_groups;
+  }
+  zero->shards[0].n_params = m->n_params;
+  return ckpt_zero_sort_params(zero, err);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* What a file says of its parameters; false where its layout is not known. */
+static bool take_file(matcher *m, const ckpt_zero_file *file, uint32_t part) {
+  enum { MAX_GROUPS = 4096 };
+  const ckpt_object *optimizer = ckpt_object_get(file->graph.root, "optimizer");
   const ckpt_object *inner = ckpt_object_get(optimizer, "optimizer_state_dict");
   if (inner == NULL) inner = optimizer;
   const ckpt_object *states = ckpt_object_get(inner, "state"), *groups = ckpt_object_get(inner, "param_groups");
   if (states == NULL || states->kind != CKPT_OBJECT_DICT || groups == NULL || groups->kind != CKPT_OBJECT_LIST ||
-      (states->n != 0 && !take_params(m, states, groups, ckpt_object_get(optimizer, "fp32_groups"))))
-    return ckpt_index_note(m->zero->index, false, err,
+      groups->n > MAX_GROUPS)
+    return false;
+  if (m->groups == NULL) {
+    m->groups = groups;
+    ckpt_zero_take_step(m->zero, states->n == 0 ? NULL : ckpt_object_field(states->items[1], "step"));
+  }
+  m->file = file;
+  m->part = part;
+  return states->n == 0 || take_params(m, states, groups, ckpt_object_get(optimizer, "fp32_groups"));
+}
+
+/* The model's parameters, and which expert-parallel rank has which. */
+static ckpt_status take_model(matcher *m, ckpt_error *err) {
+  const ckpt_index *index = m->zero->index;
+  const char **names = calloc((size_t)index->n_tensors + 1, sizeof *names);
+  uint64_t *n_experts = calloc((size_t)index->n_tensors + 1, sizeof *n_experts);
+  ckpt_status status =
+      names == NULL || n_experts == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  for (uint32_t i = 0; i < index->n_tensors && status == CKPT_OK; i++) names[i] = index->tensors[i].name;
+  if (status == CKPT_OK) status = ckpt_zero_count_experts(names, index->n_tensors, n_experts, err);
+  for (uint32_t i = 0; i < index->n_tensors && status == CKPT_OK; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    const int64_t expert = ckpt_zero_expert_of(tensor->name);
+    const uint64_t n_local = n_experts[i] / m->n_parts;
+    if (tensor->role != CKPT_ROLE_PARAMETER) continue;
+    m->items[m->n_model++] = (shaped){.like = tensor,
+                                      .name = tensor->name,
+                                      .is_expert = expert >= 0,
+                                      .part = expert < 0 || n_local == 0 ? 0 : (uint32_t)((uint64_t)expert / n_local),
+                                      .order = i,
+                                      .number = i};
+  }
+  free(names);
+  free(n_experts);
+  return status;
+}
+
+/* Experts whose states are in no file. */
+static ckpt_status check_experts(const matcher *m, ckpt_error *err) {
+  uint32_t n_wanted = 0, n_there = 0;
+  for (uint32_t i = 0; i < m->n_model; i++) n_wanted += m->items[i].is_expert;
+  for (uint32_t i = 0; i < m->n_params; i++) n_there += m->items[m->n_model + i].is_expert;
+  if (n_there == n_wanted || n_there == 0) return CKPT_OK;
+  return ckpt_fail(err, n_there < n_wanted ? CKPT_ENOTFOUND : CKPT_EUNSUPPORTED, m->zero->index->path, NULL,
+                   n_there < n_wanted
+                       ? "the optimizers' files have %u of %u parameters of experts: an "
+                         "expp_rank_R_mp_rank_00_optim_states.pt is missing (copy it)"
+                       : "the optimizers' files have %u parameters of experts, the model has %u: layers of "
+                         "several ep_size, which this version cannot read without ZeRO yet",
+                   n_there, n_wanted);
+}
+
+static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckpt_error *err) {
+  ckpt_zero *zero = m->zero;
+  bool is_known = true;
+  const bool is_of_ranks = zero->expert_optimizers.n != 0;
+  CKPT_TRY(take_model(m, err));
+  const uint32_t n_files = is_of_ranks ? m->n_parts : zero->n_shards;
+  for (uint32_t i = 0; i < n_files && is_known; i++) is_known = take_file(m, files[i], is_of_ranks ? i : 0);
+  if (!is_known)
+    return ckpt_index_note(zero->index, false, err,
                            "not read: the optimizer's states (an optimizer whose layout is not known)");
-  const ckpt_object *step = states->n == 0 ? NULL : ckpt_object_field(states->items[1], "step");
-  ckpt_zero_take_step(m->zero, step);
-  m->zero->groups = groups;
+  CKPT_TRY(check_experts(m, err));
+  zero->groups = m->groups;
   if (!match(m)) {
     for (uint32_t i = 0; i < m->n_params; i++) m->items[m->n_model + i].name = NULL;
-    CKPT_TRY(ckpt_index_note(m->zero->index, false, err,
+    CKPT_TRY(ckpt_index_note(zero->index, false, err,
                              "the optimizer's parameters are numbers, and shapes do not tell which they are: its "
                              "states are called by number"));
   }
   return add_params(m, err);
 }
 
+/* Of expert-parallel ranks, whose files are opened, or of the stages' model files. */
+static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt_zero_file **files, ckpt_error *err) {
+  const uint32_t n_ranks = zero->expert_optimizers.n, n_files = n_ranks != 0 ? n_ranks : zero->n_shards;
+  matcher m = {.zero = zero, .n_parts = n_ranks != 0 ? n_ranks : 1};
+  uint64_t n_held = 0;
+  for (uint32_t i = 0; i < n_files; i++) {
+    if (n_ranks != 0) CKPT_TRY(ckpt_zero_open(&ranks[i], zero, zero->expert_optimizers.paths[i], err));
+    files[i] = n_ranks != 0 ? &ranks[i] : &zero->shards[i].file;
+    n_held += files[i]->held->n_tensors;
+  }
+  if (n_held > INT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, zero->index->path, NULL, "too many states");
+  m.max_params = (uint32_t)n_held; /* each has a state of its own: one that is shared is none of ours */
+  m.items = calloc((size_t)zero->index->n_tensors + m.max_params + 1, sizeof *m.items);
+  CKPT_TRY_ALLOC(m.items, err);
+  ckpt_status status = add_files(&m, files, err);
+  free(m.items);
+  for (uint32_t i = 0; i < n_ranks && status == CKPT_OK; i++) ckpt_zero_keep(&ranks[i], zero, NULL);
+  return status;
+}
+
 ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err) {
   const ckpt_object *optimizer = ckpt_object_get(file->graph.root, "optimizer");
-  if (optimizer == NULL || optimizer->kind != CKPT_OBJECT_DICT) return CKPT_OK;
-  if (zero->n_shards > 1)
+  const uint32_t n_ranks = zero->expert_optimizers.n, n_files = n_ranks != 0 ? n_ranks : zero->n_shards;
+  if (n_ranks == 0 && (optimizer == NULL || optimizer->kind != CKPT_OBJECT_DICT)) return CKPT_OK;
+  if (zero->n_tensor > 1)
     return ckpt_index_note(zero->index, false, err,
                            "not read: the optimizer's states (without ZeRO they are slices that have numbers, of %u "
                            "model parallel ranks)",
                            zero->n_shards);
-  matcher m = {.zero = zero, .file = file};
-  const ckpt_index *index = zero->index;
-  m.max_params = file->held->n_tensors; /* each has a state of its own: one that is shared is none of ours */
-  m.items = calloc((size_t)index->n_tensors + m.max_params + 1, sizeof *m.items);
-  CKPT_TRY_ALLOC(m.items, err);
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    if (index->tensors[i].role == CKPT_ROLE_PARAMETER)
-      m.items[m.n_model++] = (shaped){.like = &index->tensors[i], .name = index->tensors[i].name, .order = i};
-  ckpt_status status = add_optimizer(&m, optimizer, err);
-  free(m.items);
+  ckpt_zero_file *ranks = calloc((size_t)n_ranks + 1, sizeof *ranks);
+  const ckpt_zero_file **files = calloc(n_files, sizeof *files);
+  ckpt_status status = ranks == NULL || files == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory")
+                                                      : add_opened(zero, ranks, files, err);
+  for (uint32_t i = 0; i < n_ranks && ranks != NULL; i++) ckpt_zero_close(&ranks[i]);
+  free(ranks);
+  free(files);
   return status;
 }

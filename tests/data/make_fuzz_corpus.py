@@ -240,6 +240,18 @@ for name in ("noted-nothing", "noted-nothing-3", "noted-without-mappings", "shap
     change(case)
     write_zero(name, stage == 3, case.model(),
                *(case.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank] for rank in range(2)))
+# Two experts beside, or two layers of a pipeline.
+for name in ("noted-experts", "experts-repeated", "expert-of-another", "expert-empty", "experts-of-no-number", "counts-differ",
+             "noted-pipeline", "layer-of-other-shape"):
+    stage, change = make_zero_errors.CASES[name]
+    case = make_zero_errors.Case(stage)
+    change(case)
+    parts = sorted(name for name in case.files if name.startswith("layer_"))
+    if "expert" not in parts[0]:
+        case.model()["mp_world_size"] = 1
+    write_zero(name, 4 if "expert" in parts[0] else 5, case.model(),
+               *(case.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank] for rank in range(2)),
+               *(case.files[name] for name in parts[:2]))
 # Two tensor-parallel ranks have b of 2 x 2 each.
 INFO = {name: info for name, info in make_zero_errors.INFO.items() if name.startswith(("noted-", "map-", "widths-", "pattern"))}
 for name, info in INFO.items():

@@ -207,17 +207,6 @@ def optimizer_of_shard_missing(c):
 @case(1)
 def optimizers_of_shard_missing(c):
     c.files["mp_rank_01_model_states.pt"] = model(1)
-
-
-@case(1)
-def model_of_shard_missing(c):
-    c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
-    c.files["zero_pp_rank_1_mp_rank_01_optim_states.pt"] = optimizer(1, 1)
-
-
-@case(1)
-def tensor_parallel(c):
-    c.files["mp_rank_01_model_states.pt"] = model(1)
     c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
     c.files["zero_pp_rank_1_mp_rank_01_optim_states.pt"] = optimizer(1, 1)
 
@@ -357,8 +346,137 @@ def pattern_bomb(c):
 
 
 @case(1)
-def pipeline(c):
-    c.files["layer_00-model_00-model_states.pt"] = {}
+def model_of_shard_missing(c):
+    c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
+    c.files["zero_pp_rank_1_mp_rank_01_optim_states.pt"] = optimizer(1, 1)
+
+
+@case(1)
+def tensor_parallel(c):
+    c.files["mp_rank_01_model_states.pt"] = model(1)
+    c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
+    c.files["zero_pp_rank_1_mp_rank_01_optim_states.pt"] = optimizer(1, 1)
+
+
+def shard(c, info):
+    """Two tensor-parallel ranks with the same: a of 3 elements each, b of 2 x 2, c of 2."""
+    for name, value in list(c.files.items()):
+        c.files[name.replace("mp_rank_00", "mp_rank_01")] = model(1) if "model" in name else optimizer(1, int(name[13]))
+    for part in range(2):
+        c.files["mp_rank_%02d_model_states.pt" % part]["universal_checkpoint_info"] = info
+
+
+INFO = {}  # of each case
+
+
+def small(stage, info):
+    """The model file and two optimizer files of two tensor-parallel ranks that have b alone, 2 x 2 of it each."""
+    weight = Tensor(0) if stage == 3 else Tensor(2, 2)
+    said = {"module": OrderedDict(b=weight), "param_shapes": [OrderedDict(b=Size(2, 2))], "universal_checkpoint_info": info}
+    inner = {"zero_stage": Stage(stage), "partition_count": 1}
+    state = {"state": {0: {"exp_avg": Tensor(4)}}, "param_groups": [{"params": [0]}]}
+    if stage == 3:
+        inner.update(optimizer_state_dict=state, fp32_flat_groups=[Tensor(4)])
+    else:
+        inner.update(base_optimizer_state=state, single_partition_of_fp32_groups=[Tensor(4)],
+                     param_slice_mappings=[OrderedDict(b=Fragment(4, 0))])
+    return said, {"optimizer_state_dict": inner}, {"optimizer_state_dict": inner}
+
+
+def sharded(name, change=None, **info):
+    INFO[name] = info
+
+    def add(c):
+        shard(c, info)
+        if change is not None:
+            change(c.files["mp_rank_01_model_states.pt"])
+    case(1, name)(add)
+
+
+def block(shape, source, dest, holders, **more):
+    return dict(shape=shape, source=source, dest=dest, locations=holders, **more)
+
+
+def mapped(name, shape, *blocks, version=1, scale=None):
+    """b by an affine map of two ranks, the others as they are."""
+    ranks = {i: {"shard_shape": [2, 2], "pieces": [block(*one, **({} if scale is None else {"scale": scale}))]}
+             for i, one in enumerate(blocks)}
+    sharded(name, affine_map={"version": version, "params": {"^b$": {"logical_shape": shape, "ranks": ranks}}})
+
+
+@case(1)
+def shard_of_two(c):
+    """One of two was copied, whose slices would be taken for the model."""
+    c.model()["mp_world_size"] = 2
+
+
+@case(1)
+def noted_shard_of_another_save(c):
+    shard(c, {})
+    c.model()["mp_world_size"] = 1
+
+
+SAME, COLUMNS = "tp_replicated_parameter_patterns", "parameter_with_row_parallelism_patterns"
+PARTS, ROWS = "parameter_with_sub_params", "vocabulary_parameter_patterns"
+LEFT, RIGHT = ([2, 2], [0, [4, 1]], [0, [2, 1]], [0]), ([2, 2], [2, [4, 1]], [0, [2, 1]], [1])
+
+sharded("noted-slices", **{SAME: ["^a$", "c"], COLUMNS: ["b"]})
+sharded("noted-rows", original_vocab_size=3, **{SAME: ["a", "c"], ROWS: ["b"]})
+sharded("noted-two-parts", parameter_with_2_sub_params_cat_dim_0=["b"], **{SAME: ["a", "c"]})
+sharded("noted-parts", **{SAME: ["a", "c"], PARTS: [{"patterns": ["b"], "shape": [-1, 2], "partition_dim": 1}]})
+sharded("noted-widths", sub_param_shard_widths={"b": [[1, 1], [1, 1]]},
+        **{SAME: ["a", "c"], PARTS: [{"patterns": ["b"], "shape": [(2, 2), -1], "partition_dim": 0}]})
+sharded("slices-not-said")
+sharded("slices-of-other-shapes", lambda m: m["param_shapes"][0].update(b=Size(1, 4)), **{COLUMNS: ["b"]})
+sharded("slices-of-other-axes", lambda m: m["param_shapes"][0].update(b=Size(4)), **{SAME: ["a"]})
+sharded("slice-missing", lambda m: m.update(frozen_param_shapes={}, frozen_param_fragments={}), **{SAME: ["a"]})
+sharded("slice-missing-in-module", lambda m: m["module"].pop("c"), **{SAME: ["a"]})
+sharded("slice-of-other-shape-in-module", lambda m: m["module"].update(b=Tensor(4, 1)), **{SAME: ["a"]})
+sharded("slice-of-other-dtype", lambda m: m["module"].update(c=Tensor(2, kind=HalfStorage)), **{SAME: ["a"]})
+sharded("same-of-other-shape", lambda m: m["param_shapes"][0].update(b=Size(1, 4)), **{SAME: ["a", "b"]})
+sharded("columns-of-one-axis", **{COLUMNS: ["a"]})
+sharded("averaged", parameter_to_average_patterns=["a"])
+sharded("layout-undescribed", autotp_unsupported_parameter_patterns={"^b$": "heads are not in order"})
+sharded("patterns-no-list", **{SAME: "a"})
+sharded("pattern-no-text", **{SAME: [3]})
+sharded("pattern-twice", **{SAME: ["a", "^a$"]})
+sharded("pattern-no-expression", **{SAME: ["(a"]})
+sharded("parts-of-no-axis", **{PARTS: [{"patterns": ["b"], "shape": [2, 2], "partition_dim": 2}]})
+sharded("parts-of-other-axes", **{PARTS: [{"patterns": ["b"], "shape": [2], "partition_dim": 0}]})
+sharded("parts-that-do-not-divide", **{PARTS: [{"patterns": ["b"], "shape": [3, -1], "partition_dim": 0}]})
+sharded("parts-uneven", **{PARTS: [{"patterns": ["b"], "shape": [(3, 1), -1], "partition_dim": 0}]})
+sharded("widths-off", sub_param_shard_widths={"b": [[1, 2], [1, 1]]},
+        **{PARTS: [{"patterns": ["b"], "shape": [(3, 2), 2], "partition_dim": 0}]})
+sharded("widths-huge", sub_param_shard_widths={"b": [[(1 << 62), 1], [(1 << 62), 1], [(1 << 62), 1], [(1 << 62), 1]]},
+        **{PARTS: [{"patterns": ["b"], "shape": [(3, 2), 2], "partition_dim": 0}]})
+sharded("widths-of-other-ranks", sub_param_shard_widths={"b": [[1, 1, 1]]},
+        **{PARTS: [{"patterns": ["b"], "shape": [(3,), 2], "partition_dim": 0}]})
+sharded("rows-not-said", **{ROWS: ["b"]})
+sharded("rows-of-columns", original_vocab_size=1, **{ROWS: ["b"], COLUMNS: ["b"]})
+mapped("noted-map", [2, 4], LEFT, RIGHT)
+mapped("map-of-other-version", [2, 4], LEFT, RIGHT, version=2)
+mapped("map-scaled", [2, 4], LEFT, RIGHT, scale=0.5)
+mapped("map-overlaps", [2, 4], LEFT, ([2, 2], [0, [4, 1]], [0, [2, 1]], [1]))
+mapped("map-leaves-holes", [2, 4], LEFT, ([2, 1], [2, [4, 1]], [0, [2, 1]], [1]))
+mapped("map-past-end", [2, 4], LEFT, ([2, 2], [3, [4, 1]], [0, [2, 1]], [1]))
+mapped("map-strided", [2, 4], LEFT, ([2, 2], [2, [4, 2]], [0, [2, 1]], [1]))
+mapped("map-huge", [2, 1 << 62], LEFT, ([2, 1 << 61], [2, [1 << 62, 1]], [0, [2, 1]], [1]))
+mapped("map-of-other-ranks", [2, 4], LEFT)
+
+
+@case(1)
+def buffer_of_other_shape(c):
+    shard(c, {SAME: ["a"]})
+    for part in range(2):
+        said = c.files["mp_rank_%02d_model_states.pt" % part]
+        said["module"]["d"], said["buffer_names"] = Tensor(part + 1), ["d"]
+
+
+@case(1)
+def pattern_bomb(c):
+    shard(c, {SAME: ["(a+)+$"]})
+    for part in range(2):
+        c.files["mp_rank_%02d_model_states.pt" % part]["param_shapes"][0]["a" * 40 + "!"] = Size(0)
 
 
 @case(1)
@@ -532,6 +650,60 @@ def experts_repeated(c):
     c.model()["param_shapes"][1].update((EXPERT % 0 + "%d" % i, Size(0)) for i in range(40))
     for rank in range(2):
         c.files["layer_0_expert_%d_mp_rank_00_model_states.pt" % rank] = {}
+
+
+# ---- pipelines ---------------------------------------------------------------------------------------------------
+
+
+def pipe(name=None):
+    """Two stages, each with a layer of its own, and module t, which is tied: layers 0, 1 (t) and 2."""
+    def add(change):
+        def made(c):
+            c.files = {"layer_%02d-model_states.pt" % i: OrderedDict(b=Tensor(2, 2)) if i == 1 else OrderedDict(a=Tensor(3))
+                       for i in range(3)}
+            for stage in range(2):
+                names = {"a": "%d.a" % (2 * stage), "b": "tied_modules.t.b"}
+                c.files["mp_rank_%02d_model_states.pt" % stage] = dict(
+                    model(1), module=None, mp_world_size=2, frozen_param_shapes=None, frozen_param_fragments=None,
+                    param_shapes=[OrderedDict({names["a"]: Size(3), names["b"]: Size(2, 2)})])
+                for rank in range(2):
+                    file = c.files["zero_pp_rank_%d_mp_rank_%02d_optim_states.pt" % (rank, stage)] = optimizer(1, rank)
+                    held = file["optimizer_state_dict"]["param_slice_mappings"]
+                    held[0] = OrderedDict((names[key], value) for key, value in held[0].items())
+            change(c)
+        CASES[name or change.__name__.replace("_", "-")] = (1, made)
+        return change
+    return add
+
+
+LAYER = lambda c, i: c.files["layer_%02d-model_states.pt" % i]
+
+pipe("noted-pipeline")(lambda c: None)
+pipe("noted-layer-twice-tied")(lambda c: c.files.update({"layer_03-model_states.pt": LAYER(c, 1)}))
+pipe("layer-missing")(lambda c: c.files.pop("layer_02-model_states.pt"))
+pipe("layer-twice")(lambda c: c.files.update({"layer_02-model_00-model_states.pt": LAYER(c, 2)}))
+pipe("layer-of-tensor-parallel")(lambda c: c.files.update({"layer_02-model_01-model_states.pt": LAYER(c, 2)}))
+pipe("layer-of-other-shape")(lambda c: LAYER(c, 2).update(a=Tensor(4)))
+pipe("layer-no-dict")(lambda c: c.files.update({"layer_02-model_states.pt": [Tensor(3)]}))
+pipe("layers-beside-module")(lambda c: c.model().update(module=OrderedDict(a=Tensor(3))))
+pipe("layer-of-experts")(lambda c: c.model().update(num_experts=[2]))
+pipe("tied-of-other-shape")(lambda c: c.files["mp_rank_01_model_states.pt"].update(
+    param_shapes=[OrderedDict({"2.a": Size(3), "tied_modules.t.b": Size(4)})]))
+
+
+@pipe()
+def tied_as_two(c):
+    """Both modules t and u have the shape of what layer 1's file holds."""
+    c.files["mp_rank_01_model_states.pt"]["param_shapes"] = [OrderedDict({"2.a": Size(3), "tied_modules.u.b": Size(2, 2)})]
+    for rank in range(2):
+        held = c.files["zero_pp_rank_%d_mp_rank_01_optim_states.pt" % rank]["optimizer_state_dict"]["param_slice_mappings"]
+        held[0] = OrderedDict((name.replace("s.t.", "s.u."), value) for name, value in held[0].items())
+
+
+@pipe()
+def stage_missing(c):
+    for name in ("mp_rank_01_model", "zero_pp_rank_0_mp_rank_01_optim", "zero_pp_rank_1_mp_rank_01_optim"):
+        del c.files[name + "_states.pt"]
 
 
 def main():

@@ -149,6 +149,7 @@ def work(rank, root, case, port):
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else make_zero.ROOT
     import torch.multiprocessing as mp
+    os.environ["PYTHONHASHSEED"] = "0"  # groups of several ep_size are in the order of a set: the same on all ranks, or they hang
     os.makedirs(root, exist_ok=True)
     for i, case in enumerate(sys.argv[2:] or CASES):
         shutil.rmtree(os.path.join(root, case), ignore_errors=True)

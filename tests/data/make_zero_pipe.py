@@ -53,9 +53,14 @@ def batches(torch, rank):
 
 
 def engine_of(torch, deepspeed, n_stages, config, is_tied):
-    from deepspeed.pipe import PipelineModule
+    """A pipeline and its engine; of 0 stages a model with the same names that is none."""
+    from deepspeed.pipe import LayerSpec, PipelineModule
     torch.manual_seed(1)
-    model = PipelineModule(layers_of(torch, is_tied), num_stages=n_stages, loss_fn=loss_of(torch), partition_method="uniform")
+    layers = layers_of(torch, is_tied)
+    if n_stages == 0:
+        model = torch.nn.Sequential(*[layer.build() if isinstance(layer, LayerSpec) else torch.nn.Tanh() for layer in layers])
+    else:
+        model = PipelineModule(layers, num_stages=n_stages, loss_fn=loss_of(torch), partition_method="uniform")
     learned = list(model.parameters())
     groups = [{"params": [p for p in learned if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in learned if p.dim() == 1], "weight_decay": 0.0}]

@@ -14,7 +14,8 @@ const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-o
                               "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
 
 // Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py).
-const char *const kParallelCases[] = {"moe-stage1-bf16", "moe-stage2"};
+const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16", "moe-stage2",
+                                      "pipe-stage0", "pipe-stage1",     "pipe-stage1-bf16"};
 
 IndexPointer open_with(const std::string &path, const char *weights, ckpt_error *err) {
   ckpt_open_options options = {};
@@ -343,7 +344,7 @@ TEST(Zero, BesideAModel) {
   ASSERT_NE(index, nullptr);
   EXPECT_STREQ(index->format, "zero");
   EXPECT_NE(ckpt_index_side_file(index.get(), "tokenizer.json"), nullptr);
-  spill(folder / "c/global_step3/layer_00-model_00-model_states.pt", "of a pipeline stage");
+  spill(folder / "c/global_step3/new_rank_0_mp_rank_00_optim_states.pt", "of a version to come");
   index = open_with(folder / "c", nullptr, &err);
   ASSERT_NE(index, nullptr);
   EXPECT_STREQ(index->format, "hf");
@@ -363,9 +364,46 @@ TEST(Zero, RanksOfDifferentStepsAreRefused) {
   EXPECT_NE(text_of(err).find("another step than rank 0 (4, 3)"), std::string::npos) << text_of(err);
 }
 
+// Without ZeRO: an optimizer's file that is missing, and one that has too much.
+TEST(Zero, ExpertsOptimizersAreAllThere) {
+  Folder folder;
+  std::filesystem::copy(kData + "moe-stage0", folder / "c", std::filesystem::copy_options::recursive);
+  const std::string step = folder / "c/global_step3/", file = "_mp_rank_00_optim_states.pt";
+  std::filesystem::copy(step + "expp_rank_1" + file, step + "expp_rank_3" + file);
+  ckpt_error err = {};
+  EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+  EXPECT_NE(text_of(err).find("expp_rank_2_mp_rank_00_optim_states.pt is missing"), std::string::npos) << text_of(err);
+  std::filesystem::rename(step + "expp_rank_3" + file, step + "expp_rank_2" + file);
+  err = {};
+  EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+  EXPECT_NE(text_of(err).find("27 parameters of experts, the model has 18"), std::string::npos) << text_of(err);
+  std::filesystem::remove(step + "expp_rank_1" + file);
+  std::filesystem::remove(step + "expp_rank_2" + file);
+  err = {};
+  EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+  EXPECT_NE(text_of(err).find("have 9 of 18 parameters of experts"), std::string::npos) << text_of(err);
+}
+
+// A tied module is there once, though both stages have it; groups are those of all stages.
+TEST(Zero, StagesOfAPipeline) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "pipe-stage1", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_index_find(index.get(), "0.weight"), nullptr);
+  EXPECT_EQ(ckpt_index_find(index.get(), "tied_modules.embed.weight")->role, CKPT_ROLE_PARAMETER);
+  EXPECT_EQ(ckpt_index_find(index.get(), "3.scale")->role, CKPT_ROLE_BUFFER);
+  const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+  std::vector<std::string> names;
+  const ckpt_object *params = ckpt_object_get(groups->items[0], "params");
+  for (uint64_t i = 0; i < params->n; i++) names.push_back(params->items[i]->text);
+  EXPECT_EQ(names, std::vector<std::string>(
+                       {"tied_modules.embed.weight", "1.up.weight", "1.down.weight", "3.up.weight", "3.down.weight"}));
+}
+
 // Wherever a file ends too early, opening says so or what is read fails; nothing crashes.
 TEST(Zero, CutAnywhere) {
-  for (const char *name : {"stage2-bf16", "stage3-bf16", "stage0-bf16", "tensor-stage3", "moe-stage2"}) {
+  for (const char *name :
+       {"stage2-bf16", "stage3-bf16", "stage0-bf16", "moe-stage2", "pipe-stage1", "moe-stage0", "tensor-stage3"}) {
     for (const auto &entry : std::filesystem::directory_iterator(kData + name + "/global_step3")) {
       Folder folder;
       std::filesystem::copy(kData + name, folder / "c", std::filesystem::copy_options::recursive);

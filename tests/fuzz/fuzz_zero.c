@@ -2,9 +2,11 @@
  * open, and hash what opens.
  *
  *   u8 of options | u16 length, pickle of the model | u16 length, pickle of rank 0 | u16 length, pickle of rank 1
+ *                 | u16 length, pickle of a part | u16 length, pickle of another
  *
- * Options, bit 0: files have the names of stage 3, where the model's is that of both ranks; bit 1: they are two
- * tensor-parallel ranks, which have the same model file. Each archive has eight storages of 16 bytes. */
+ * Options, modulo 6: files have the names of 0: stages 1 and 2; 1: stage 3, where the model's is that of both ranks; 2,
+ * 3: two tensor-parallel ranks, which have the same model file; 4: those of 0, with two experts beside; 5: with two
+ * layers of a pipeline. Each archive has eight storages of 16 bytes. */
 #include "libckpt/codec/zip_write.h"
 #include "libckpt/format.h"
 #include "tests/fuzz/fuzz.h"
@@ -62,26 +64,33 @@ static void open_all(void) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-  static char names[4][4][48] = {
+  /* Of the pickles, a further one of the first, and of those of parts. */
+  static char names[6][6][48] = {
       {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
-       "zero_pp_rank_1_mp_rank_00_optim_states.pt", ""},
+       "zero_pp_rank_1_mp_rank_00_optim_states.pt"},
       {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
        "zero_pp_rank_1_mp_rank_00_optim_states.pt", "zero_pp_rank_1_mp_rank_00_model_states.pt"},
       {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
        "zero_pp_rank_0_mp_rank_01_optim_states.pt", "mp_rank_01_model_states.pt"},
       {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
-       "zero_pp_rank_0_mp_rank_01_optim_states.pt", "zero_pp_rank_0_mp_rank_01_model_states.pt"}};
+       "zero_pp_rank_0_mp_rank_01_optim_states.pt", "zero_pp_rank_0_mp_rank_01_model_states.pt"},
+      {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+       "zero_pp_rank_1_mp_rank_00_optim_states.pt", "", "layer_0_expert_0_mp_rank_00_model_states.pt",
+       "layer_0_expert_1_mp_rank_00_model_states.pt"},
+      {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+       "zero_pp_rank_1_mp_rank_00_optim_states.pt", "", "layer_00-model_states.pt", "layer_01-model_states.pt"}};
   if (n_bytes == 0) return 0;
-  const int kind = data[0] & 3;
+  const int kind = data[0] % 6;
   fuzz_folder_make();
   fuzz_folder_clear();
   size_t at = 1;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 6; i++) {
+    if (i == 3 || names[kind][i][0] == '\0') continue;
     size_t n = n_bytes - at < 2 ? 0 : data[at] | (size_t)data[at + 1] << 8;
     at += n_bytes - at < 2 ? n_bytes - at : 2;
     if (n > n_bytes - at) n = n_bytes - at;
     make_archive(names[kind][i], data + at, n);
-    if (i == 0 && kind != 0) make_archive(names[kind][3], data + at, n);
+    if (i == 0 && names[kind][3][0] != '\0') make_archive(names[kind][3], data + at, n);
     at += n;
   }
   open_all();

@@ -3,6 +3,8 @@
     python zero_goes_on.py OUT.json '[{"world", "stage", "precision", "more", "rest", "save": FOLDER or "load": FOLDER},
                                       {"argv": [...]}, ...]'
 
+A job with "layers" has experts as make_zero_moe.py says, one with "stages" is a pipeline as make_zero_pipe.py has it; of
+0 stages its layers are a model without one (a pipeline's engine loads its own layers' files alone).
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
 """
@@ -13,8 +15,11 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
 import make_zero  # noqa: E402  (sets what DeepSpeed goes by)
+import make_zero_moe  # noqa: E402
+import make_zero_pipe  # noqa: E402
 
 BEFORE, BEHIND = 3, 3  # steps
+MICRO = 2  # batches of a pipeline's step
 
 
 def engine_of(torch, deepspeed, job):
@@ -30,8 +35,27 @@ def engine_of(torch, deepspeed, job):
                                  dict({"gradient_clipping": 0.0}, **job.get("rest", {})))
     if job.get("is_universal"):
         config["checkpoint"] = {"load_universal": True}
+    if "layers" in job:
+        return make_zero_moe.engine_of(torch, deepspeed, job["layers"], config)
+    if "stages" in job:
+        return make_zero_pipe.engine_of(torch, deepspeed, job["stages"], dict(config, gradient_accumulation_steps=MICRO), False)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(groups, lr=0.05, weight_decay=decay[0]), config=config)
     return engine
+
+
+def step(torch, engine, job, i):
+    if "stages" not in job:
+        return make_zero.step(torch, engine, 0, i)
+    batches = [batch for _, batch in zip(range(MICRO * (i + 1)), make_zero_pipe.batches(torch, 0))][MICRO * i:]
+    if job["stages"] != 0:
+        return engine.train_batch(iter(batches)).item()
+    total = 0
+    for ids, labels in batches:
+        loss = make_zero_pipe.loss_of(torch)(engine(ids), labels)
+        engine.backward(loss)
+        engine.step()
+        total += loss.detach()
+    return (total / MICRO).item()
 
 
 def work(rank, out, job, port):
@@ -50,9 +74,9 @@ def work(rank, out, job, port):
         assert engine.global_steps == BEFORE, engine.global_steps
     else:
         for i in range(BEFORE):
-            make_zero.step(torch, engine, 0, i)
+            step(torch, engine, job, i)
         engine.save_checkpoint(job["save"], client_state={"note": "kept as it is", "table": make_zero.client_tensor(torch)})
-    losses = [make_zero.step(torch, engine, 0, i) for i in range(BEFORE, BEFORE + BEHIND)]
+    losses = [step(torch, engine, job, i) for i in range(BEFORE, BEFORE + BEHIND)]
     if rank == 0:
         with open(out, "w") as file:
             json.dump({"losses": losses, "lr": engine.get_lr(), "note": client.get("note")}, file)
