@@ -14,7 +14,10 @@
 
 typedef unsigned long long ull;
 
+static const char again[] = "it says the same again and again";
+
 enum { MAX_PARTS = 256, MAX_BLOCKS = 4096 }; /* of a tensor, of a slice */
+enum { BLOCK_BYTES = 16 };                   /* in a pickle, at least */
 
 /* A cut that is being made. */
 typedef struct cutter {
@@ -22,6 +25,7 @@ typedef struct cutter {
   ckpt_zero_rules *rules;
   const char *path, *name;
   ckpt_arena *arena;
+  uint64_t *widths, *at; /* room for those of MAX_PARTS parts, of each slice; for a place in each */
 } cutter;
 
 static ckpt_status bad(const cutter *c, const char *what, ckpt_error *err) {
@@ -71,17 +75,15 @@ static ckpt_status replicate(cutter *c, ckpt_error *err) {
 }
 
 /* A tensor of parts, one behind the other, of which slice t has widths[part * n_slices + t] places. */
-static ckpt_status cut_parts(cutter *c, uint32_t axis, const uint64_t *widths, uint32_t n_parts, ckpt_error *err) {
+static ckpt_status cut_parts(cutter *c, uint32_t axis, uint32_t n_parts, ckpt_error *err) {
   ckpt_zero_cut *cut = c->cut;
-  uint64_t to = 0;
+  uint64_t to = 0, *at = c->at;
   CKPT_TRY(check_shapes(c, axis, err));
   cut->axis = axis;
-  uint64_t *at = ckpt_arena_array(c->arena, cut->n_slices, sizeof *at);
-  CKPT_TRY_ALLOC(at, err);
   memset(at, 0, cut->n_slices * sizeof *at);
   for (uint32_t part = 0; part < n_parts; part++)
     for (uint32_t t = 0; t < cut->n_slices; t++) {
-      const uint64_t n = widths[part * cut->n_slices + t];
+      const uint64_t n = c->widths[part * cut->n_slices + t];
       CKPT_TRY(add_strip(c, t, at[t], to, n, err));
       if (!ckpt_add_u64(at[t], n, &at[t]) || !ckpt_add_u64(to, n, &to)) return bad(c, "its widths overflow", err);
     }
@@ -97,16 +99,14 @@ static ckpt_status cut_parts(cutter *c, uint32_t axis, const uint64_t *widths, u
 static ckpt_status cut_axis(cutter *c, uint32_t axis, uint32_t n_parts, ckpt_error *err) {
   ckpt_zero_cut *cut = c->cut;
   CKPT_TRY(check_shapes(c, axis, err));
-  uint64_t *widths = ckpt_arena_array(c->arena, (size_t)n_parts * cut->n_slices, sizeof *widths);
-  CKPT_TRY_ALLOC(widths, err);
   for (uint32_t t = 0; t < cut->n_slices; t++) {
     uint64_t n = slice_of(cut, t)[axis], part = n / n_parts + (n % n_parts != 0);
     for (uint32_t i = 0; i < n_parts; i++, n -= part) { /* as torch.chunk */
       if (part > n) part = n;
-      widths[i * cut->n_slices + t] = part;
+      c->widths[i * cut->n_slices + t] = part;
     }
   }
-  return cut_parts(c, axis, widths, n_parts, err);
+  return cut_parts(c, axis, n_parts, err);
 }
 
 /* ---- sub-parameters ---------------------------------------------------------------------------------------------- */
@@ -120,8 +120,7 @@ static bool sum_axis(const ckpt_zero_cut *cut, uint32_t axis, uint64_t *sum) {
 }
 
 /* The widths of parts that are cut evenly: sizes are said, or (version 0.3 and before) their number. */
-static ckpt_status even_widths(cutter *c, uint32_t axis, const ckpt_object *size, uint64_t *widths, uint32_t *n_parts,
-                               ckpt_error *err) {
+static ckpt_status even_widths(cutter *c, uint32_t axis, const ckpt_object *size, uint32_t *n_parts, ckpt_error *err) {
   uint64_t sizes[MAX_PARTS], sum;
   if (size != NULL && size->kind == CKPT_OBJECT_INT) {
     if (size->integer < 1 || size->integer > MAX_PARTS || !sum_axis(c->cut, axis, &sum) ||
@@ -135,20 +134,19 @@ static ckpt_status even_widths(cutter *c, uint32_t axis, const ckpt_object *size
   for (uint32_t i = 0; i < *n_parts; i++) {
     if (sizes[i] % c->cut->n_slices != 0)
       return bad(c, "its sub-parameters are cut unevenly, and widths are not said", err);
-    for (uint32_t t = 0; t < c->cut->n_slices; t++) widths[i * c->cut->n_slices + t] = sizes[i] / c->cut->n_slices;
+    for (uint32_t t = 0; t < c->cut->n_slices; t++) c->widths[i * c->cut->n_slices + t] = sizes[i] / c->cut->n_slices;
   }
   return CKPT_OK;
 }
 
 /* sub_param_shard_widths: what each slice has of each part. */
-static ckpt_status said_widths(cutter *c, const ckpt_object *said, uint64_t *widths, uint32_t *n_parts,
-                               ckpt_error *err) {
+static ckpt_status said_widths(cutter *c, const ckpt_object *said, uint32_t *n_parts, ckpt_error *err) {
   if ((said->kind != CKPT_OBJECT_LIST && said->kind != CKPT_OBJECT_TUPLE) || said->n > MAX_PARTS)
     return bad(c, "sub_param_shard_widths is no list of widths", err);
   *n_parts = (uint32_t)said->n;
   for (uint32_t i = 0; i < *n_parts; i++) {
     uint32_t n;
-    if (!ckpt_foreign_u64s(said->items[i], widths + i * c->cut->n_slices, c->cut->n_slices, &n) ||
+    if (!ckpt_foreign_u64s(said->items[i], c->widths + i * c->cut->n_slices, c->cut->n_slices, &n) ||
         n != c->cut->n_slices)
       return bad(c, "sub_param_shard_widths has not one width for each rank", err);
   }
@@ -162,14 +160,13 @@ static ckpt_status cut_subs(cutter *c, const ckpt_zero_said *said, const ckpt_ze
   if (axis < 0 || axis >= c->cut->rank) return bad(c, "partition_dim is none of its axes", err);
   if (shape == NULL || shape->n != c->cut->rank || ckpt_foreign_arg(shape, 0) == NULL)
     return bad(c, "its sub-parameters are of another shape", err);
-  uint64_t *widths = ckpt_arena_array(c->arena, (size_t)MAX_PARTS * c->cut->n_slices, sizeof *widths);
-  CKPT_TRY_ALLOC(widths, err);
   uint32_t n_parts;
   if (widths_said->pattern != NULL && strcmp(widths_said->pattern, said->pattern) == 0)
-    CKPT_TRY(said_widths(c, widths_said->value, widths, &n_parts, err));
+    CKPT_TRY(said_widths(c, widths_said->value, &n_parts, err));
   else
-    CKPT_TRY(even_widths(c, (uint32_t)axis, ckpt_foreign_arg(shape, (uint64_t)axis), widths, &n_parts, err));
-  return cut_parts(c, (uint32_t)axis, widths, n_parts, err);
+    CKPT_TRY(even_widths(c, (uint32_t)axis, ckpt_foreign_arg(shape, (uint64_t)axis), &n_parts, err));
+  if (!ckpt_zero_rules_spend(c->rules, n_parts)) return bad(c, again, err);
+  return cut_parts(c, (uint32_t)axis, n_parts, err);
 }
 
 /* ---- maps -------------------------------------------------------------------------------------------------------- */
@@ -262,6 +259,7 @@ static ckpt_status cut_mapped(cutter *c, const ckpt_object *map, ckpt_error *err
       return bad(c, "affine_map says another shape of a slice", err);
     if (blocks == NULL || blocks->kind != CKPT_OBJECT_LIST || blocks->n > MAX_BLOCKS)
       return bad(c, "affine_map has no list of blocks", err);
+    if (!ckpt_zero_rules_spend(c->rules, blocks->n * BLOCK_BYTES)) return bad(c, again, err);
     for (uint64_t i = 0; i < blocks->n; i++) CKPT_TRY(map_block(c, t, blocks->items[i], &axis, err));
   }
   cut->axis = axis == UINT32_MAX ? 0 : axis;
@@ -330,16 +328,17 @@ ckpt_status ckpt_zero_cut_of(ckpt_zero_cut **out, ckpt_zero_rules *rules, const 
                              uint32_t rank, const uint64_t *slices, uint32_t n_slices, ckpt_arena *arena,
                              ckpt_error *err) {
   ckpt_zero_cut *cut = *out = ckpt_arena_alloc(arena, sizeof *cut);
-  uint64_t *copied = ckpt_arena_array(arena, (size_t)rank * n_slices + 1, sizeof *copied);
   CKPT_TRY_ALLOC(cut, err);
-  CKPT_TRY_ALLOC(copied, err);
-  *cut = (ckpt_zero_cut){.rank = rank, .n_slices = n_slices, .slices = copied};
-  if (rank != 0) {
-    memcpy(copied, slices, (size_t)rank * n_slices * sizeof *copied);
-    memcpy(cut->shape, slices, rank * sizeof *copied);
-  }
+  *cut = (ckpt_zero_cut){.rank = rank, .n_slices = n_slices, .slices = slices};
+  if (rank != 0) memcpy(cut->shape, slices, rank * sizeof *slices);
   cutter c = {.cut = cut, .rules = rules, .path = path, .name = name, .arena = arena};
-  CKPT_TRY(make_cut(&c, err));
+  c.widths = reallocarray(NULL, (size_t)MAX_PARTS * n_slices, sizeof *c.widths);
+  c.at = reallocarray(NULL, n_slices, sizeof *c.at);
+  ckpt_status status =
+      c.widths == NULL || c.at == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : make_cut(&c, err);
+  free(c.widths);
+  free(c.at);
+  CKPT_TRY(status);
   if (cut->n_strips > 1) qsort(cut->strips, cut->n_strips, sizeof *cut->strips, compare_strips);
   cut->has_whole = true;
   for (uint32_t i = 0; i < cut->n_strips; i++) {

@@ -35,13 +35,17 @@ typedef struct ckpt_zero_said {
   const ckpt_object *value;
 } ckpt_zero_said;
 
-/* The rules of a model file. *out is NULL where there is no pattern. The object has to live as long. */
-ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, const char *path, ckpt_error *err);
+/* The rules of a model file of n_bytes. *out is NULL where there is no pattern. The object has to live as long. */
+ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, const char *path, uint64_t n_bytes,
+                                ckpt_error *err);
 void ckpt_zero_rules_free(ckpt_zero_rules *rules); /* NULL is fine */
 
 /* What the rules say of a name. EFORMAT: two patterns of one list; ELIMIT: patterns take too many steps. */
 ckpt_status ckpt_zero_rules_find(ckpt_zero_rules *rules, const char *name, ckpt_zero_said said[CKPT_ZERO_N_RULES],
                                  ckpt_error *err);
+
+/* Counts what of the file a rule is, n bytes at least; false: more than there are, for one stands for many. */
+bool ckpt_zero_rules_spend(ckpt_zero_rules *rules, uint64_t n);
 
 /* Rows of a vocabulary (original_vocab_size); -1: not said. */
 int64_t ckpt_zero_rules_vocabulary(const ckpt_zero_rules *rules);
@@ -64,8 +68,8 @@ typedef struct ckpt_zero_cut {
   bool is_averaged;        /* the mean of the slices is: there are no strips */
 } ckpt_zero_cut;
 
-/* How a tensor of `rank` axes is put together from slices of these shapes (one after the other), in the arena. path: of
- * the file that says it. EUNSUPPORTED, EFORMAT say what does not fit, or what is not said. */
+/* How a tensor of `rank` axes is put together from slices of these shapes (one after the other, kept), in the arena.
+ * path: of the file that says it. EUNSUPPORTED, EFORMAT say what does not fit, or what is not said. */
 ckpt_status ckpt_zero_cut_of(ckpt_zero_cut **out, ckpt_zero_rules *rules, const char *path, const char *name,
                              uint32_t rank, const uint64_t *slices, uint32_t n_slices, ckpt_arena *arena,
                              ckpt_error *err);

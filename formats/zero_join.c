@@ -17,7 +17,7 @@
 /* The slices of a name, which the tensor-parallel ranks of the first pipeline stage that has it hold. */
 static ckpt_status cut_param(ckpt_zero *zero, ckpt_zero_param *first, uint32_t n, ckpt_error *err) {
   const uint32_t n_slices = zero->n_tensor;
-  uint64_t *shapes = ckpt_arena_array(&zero->index->arena, (size_t)n_slices * CKPT_MAX_RANK, sizeof *shapes);
+  uint64_t *shapes = ckpt_arena_array(&zero->index->arena, (size_t)n_slices * first->rank + 1, sizeof *shapes);
   CKPT_TRY_ALLOC(shapes, err);
   for (uint32_t t = 0; t < n_slices; t++) {
     const ckpt_zero_param *slice = ckpt_zero_find(zero, first->shard + t, first->name);
@@ -49,7 +49,7 @@ ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
   zero->n_tensor = zero->n_layers != 0 ? 1 : zero->n_shards; /* zero_layers.c refuses those of pipelines */
   if (n_tensor > 0 && n_tensor < zero->n_tensor && zero->n_shards % n_tensor == 0) zero->n_tensor = (uint32_t)n_tensor;
   CKPT_TRY(ckpt_zero_rules_new(&zero->rules, ckpt_object_get(file->graph.root, "universal_checkpoint_info"), file->path,
-                               err));
+                               ckpt_source_size(zero->index->source, file->number), err));
   for (uint32_t i = 0, n; i < zero->n_params; i += n) {
     ckpt_zero_param *first = &zero->params[zero->by_name[i]];
     for (n = 1; i + n < zero->n_params && strcmp(zero->params[zero->by_name[i + n]].name, first->name) == 0; n++)

@@ -34,8 +34,8 @@ struct ckpt_zero_rules {
   const char *path;
   entry *entries; /* sorted: names first, in their order */
   uint32_t n_entries, n_names, capacity;
-  int64_t vocabulary; /* rows; -1: not said */
-  uint64_t n_steps;
+  int64_t vocabulary;       /* rows; -1: not said */
+  uint64_t n_steps, n_left; /* of patterns; bytes of the file */
 };
 
 static ckpt_status bad(const ckpt_zero_rules *rules, const char *key, ckpt_error *err) {
@@ -165,12 +165,14 @@ static int compare_entries(const void *a, const void *b) {
   return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
 }
 
-ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, const char *path, ckpt_error *err) {
+ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, const char *path, uint64_t n_bytes,
+                                ckpt_error *err) {
   *out = NULL;
   if (info == NULL || info->kind == CKPT_OBJECT_NONE) return CKPT_OK;
   ckpt_zero_rules *rules = calloc(1, sizeof *rules);
   CKPT_TRY_ALLOC(rules, err);
-  *rules = (ckpt_zero_rules){.info = info, .path = path, .vocabulary = -1, .n_steps = CKPT_PATTERN_STEPS};
+  *rules =
+      (ckpt_zero_rules){.info = info, .path = path, .vocabulary = -1, .n_steps = CKPT_PATTERN_STEPS, .n_left = n_bytes};
   ckpt_status status = add_all(rules, err);
   if (status != CKPT_OK || rules->n_entries == 0) { /* an empty one would put norms behind each other, too */
     ckpt_zero_rules_free(rules);
@@ -187,6 +189,12 @@ void ckpt_zero_rules_free(ckpt_zero_rules *rules) {
   for (uint32_t i = 0; i < rules->n_entries; i++) ckpt_pattern_free(rules->entries[i].pattern);
   free(rules->entries);
   free(rules);
+}
+
+bool ckpt_zero_rules_spend(ckpt_zero_rules *rules, uint64_t n) {
+  const bool is_enough = rules->n_left >= n;
+  rules->n_left -= is_enough ? n : rules->n_left;
+  return is_enough;
 }
 
 int64_t ckpt_zero_rules_vocabulary(const ckpt_zero_rules *rules) { return rules->vocabulary; }

@@ -160,6 +160,33 @@ static ckpt_status take_merged(const ckpt_zero *zero, ckpt_zero_param *param, ck
                    "its slices make a shape that is none of a tensor");
 }
 
+static ckpt_status has_file(const ckpt_zero *zero, const char *name, const char *file, bool *is_there,
+                            ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n = 0;
+  const char *folder = path_of(zero, name, "");
+  CKPT_TRY_ALLOC(folder, err);
+  *is_there = false;
+  CKPT_TRY(ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err));
+  for (size_t i = 0; i < n; i++) *is_there = *is_there || strcmp(entries[i].name, file) == 0;
+  ckpt_list_free(entries, n);
+  return CKPT_OK;
+}
+
+/* Whether it is of version 0.1, of BLOOM's training, and of the converters of before DeepSpeed 0.14: masters and
+ * moments of a run below stage 3, without steps, groups or a loss scaler. Where a step is there, what is missing was
+ * lost. */
+static ckpt_status is_first_version(const ckpt_zero *zero, const ckpt_zero_param *param, bool *is_first,
+                                    ckpt_error *err) {
+  bool is_there = true;
+  *is_first = false;
+  CKPT_TRY(has_file(zero, "", "optimizer_state.pt", &is_there, err));
+  if (is_there || param == NULL || strncmp(zero->models.like, "mp_rank_", 8) != 0) return CKPT_OK;
+  CKPT_TRY(has_file(zero, param->name, "step.pt", &is_there, err));
+  *is_first = !is_there;
+  return CKPT_OK;
+}
+
 /* All of a parameter as one flat. */
 static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const ckpt_extent *step, uint32_t n_own,
                               ckpt_error *err) {
@@ -177,13 +204,22 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
   ckpt_extent step = {0};
   uint8_t dtype = CKPT_DTYPE_NONE;
   uint32_t first = 0;
-  CKPT_TRY(read_common(zero, &step, &dtype, err));
+  bool is_first;
+  while (first < zero->n_params && zero->params[first].group == UINT32_MAX) first++;
+  CKPT_TRY(is_first_version(zero, first < zero->n_params ? &zero->params[first] : NULL, &is_first, err));
+  zero->stage = 1;
+  if (is_first)
+    CKPT_TRY(
+        ckpt_index_note(zero->index, false, err,
+                        "a universal checkpoint of version 0.1: it has no zero/optimizer_state.pt and no steps, so "
+                        "that hyperparameters and steps are not known"));
+  else
+    CKPT_TRY(read_common(zero, &step, &dtype, err));
   zero->n_groups = zero->shards[0].n_shapes; /* what groups number */
   zero->world = zero->stage == 3 ? zero->models.n : 1;
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;
   for (uint32_t i = 0; i < zero->n_params; i++) CKPT_TRY(take_merged(zero, &zero->params[i], err));
-  while (first < zero->n_params && zero->params[first].group == UINT32_MAX) first++;
   if (first < zero->n_params) CKPT_TRY(find_slots(zero, &zero->params[first], err));
   uint32_t n_own = zero->n_slots;
   bool has_step = dtype == CKPT_DTYPE_NONE || n_own == CKPT_ZERO_SLOTS;

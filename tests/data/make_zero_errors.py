@@ -465,6 +465,19 @@ mapped("map-of-other-ranks", [2, 4], LEFT)
 
 
 @case(1)
+def blocks_repeated(c):
+    """One list of blocks for many parameters: each would be gone through again."""
+    blocks = [block(*LEFT)] * 4000
+    names = ["p%d" % i for i in range(20)]
+    maps = {"^%s$" % name: {"logical_shape": [2, 4], "ranks": {0: {"shard_shape": [2, 2], "pieces": blocks},
+                                                                1: {"shard_shape": [2, 2], "pieces": blocks}}}
+            for name in names}
+    shard(c, {"affine_map": {"version": 1, "params": maps}})
+    for part in range(2):
+        c.files["mp_rank_%02d_model_states.pt" % part]["frozen_param_shapes"].update((name, Size(2, 2)) for name in names)
+
+
+@case(1)
 def buffer_of_other_shape(c):
     shard(c, {SAME: ["a"]})
     for part in range(2):
