@@ -654,6 +654,20 @@ moe("expert-mapped-as-another")(lambda c: c.rank(1)["param_slice_mappings"].__se
 
 
 @moe()
+def noted_experts_of_old(c):
+    """Before layers had numbers: a file of each expert of all layers."""
+    c.model().update(num_experts=2)
+    for i in range(2):
+        c.files["expert_%d_mp_rank_00_model_states.pt" % i] = c.files.pop("layer_0_expert_%d_mp_rank_00_model_states.pt" % i)
+
+
+@moe()
+def expert_of_old_missing(c):
+    noted_experts_of_old(c)
+    del c.files["expert_1_mp_rank_00_model_states.pt"]
+
+
+@moe()
 def expert_twice(c):
     c.files["expert_1_mp_rank_00_model_states.pt"] = expert_file(c, 1)
 
