@@ -23,6 +23,7 @@ static ckpt_arena_block *block_new(ckpt_arena *arena, size_t n_bytes) {
   if (!ckpt_add_u64(n_bytes, sizeof(ckpt_arena_block), &n_block) || n_block > SIZE_MAX) return NULL;
   if (n_block > arena->limit - arena->n_taken) {
     arena->is_full = true;
+    if (arena->tells != NULL) *arena->tells = true;
     return NULL;
   }
   bool is_given = arena->from.allocate != NULL;
@@ -109,7 +110,7 @@ void ckpt_arena_adopt(ckpt_arena *arena, ckpt_arena *other) {
   }
   uint64_t n_room = arena->limit - arena->n_taken;
   arena->n_taken += other->n_taken < n_room ? other->n_taken : n_room;
-  *other = (ckpt_arena){.limit = other->limit, .from = other->from};
+  *other = (ckpt_arena){.limit = other->limit, .from = other->from, .tells = other->tells};
 }
 
 void ckpt_arena_free(ckpt_arena *arena) {
@@ -120,5 +121,5 @@ void ckpt_arena_free(ckpt_arena *arena) {
     else
       free(block);
   }
-  *arena = (ckpt_arena){.limit = arena->limit, .from = arena->from};
+  *arena = (ckpt_arena){.limit = arena->limit, .from = arena->from, .tells = arena->tells};
 }

@@ -16,6 +16,7 @@ typedef struct ckpt_arena {
   uint64_t limit;        /* n_taken never exceeds it */
   bool is_full;          /* a block was not taken because of it */
   ckpt_allocator from;   /* empty: malloc */
+  bool *tells;           /* NULL, or set with is_full: of an arena that this one has its limit from */
 } ckpt_arena;
 
 /* An empty arena that will take at most `limit` bytes. */

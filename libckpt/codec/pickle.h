@@ -126,7 +126,8 @@ bool ckpt_foreign_is_name(const ckpt_object *object, const char *module, const c
 /* Argument i of a FOREIGN node or item i of a TUPLE or LIST, counted from 0; NULL where there is none. */
 const ckpt_object *ckpt_foreign_arg(const ckpt_object *object, uint64_t i);
 
-/* An attribute from a node's state (a DICT, or the (DICT, slots DICT) that Python makes of __slots__), or NULL. */
+/* An attribute from a node's state (a DICT, or the (DICT, slots DICT) that Python makes of __slots__), or NULL; as
+ * ckpt_object_field, since many nodes can share a state. */
 const ckpt_object *ckpt_foreign_attribute(const ckpt_object *object, const char *name);
 
 /* The items of a TUPLE or LIST (or of a CALL whose only argument is one, as torch.Size) as up to max non-negative

@@ -186,9 +186,9 @@ static ckpt_status model_ordered_dict(ckpt_pickle_machine *m, const ckpt_object 
                                       ckpt_object **object) {
   const ckpt_object *pairs = args->n == 1 ? args->items[0] : NULL;
   if (args->n > 1 || (pairs != NULL && !is_sequence(pairs))) return CKPT_OK;
+  if (pairs != NULL) CKPT_TRY(ckpt_pickle_copied(m, 2 * pairs->n * sizeof(ckpt_object *)));
   for (uint64_t i = 0; pairs != NULL && i < pairs->n; i++)
     if (!is_sequence(pairs->items[i]) || pairs->items[i]->n != 2) return CKPT_OK;
-  if (pairs != NULL) CKPT_TRY(ckpt_pickle_copied(m, 2 * pairs->n * sizeof(ckpt_object *)));
   CKPT_TRY(ckpt_pickle_container(m, CKPT_OBJECT_DICT, NULL, 0, object));
   for (uint64_t i = 0; pairs != NULL && i < pairs->n; i++)
     CKPT_TRY(ckpt_pickle_extend(m, *object, pairs->items[i]->items, 2));
@@ -212,12 +212,12 @@ static ckpt_status model_set(ckpt_pickle_machine *m, const ckpt_object *callable
 /* BYTES of text whose characters are all below 256; *object stays NULL for other text. */
 static ckpt_status latin1(ckpt_pickle_machine *m, const ckpt_object *text, ckpt_object **object) {
   uint64_t n = 0;
+  CKPT_TRY(ckpt_pickle_copied(m, text->n));
   for (uint64_t i = 0; i < text->n; i++, n++) {
     uint8_t c = (uint8_t)text->text[i];
     if (c > 0xC3) return CKPT_OK;
     i += c >= 0xC2;
   }
-  CKPT_TRY(ckpt_pickle_copied(m, n));
   uint8_t *bytes;
   PICKLE_TRY_ALLOC(m, bytes = ckpt_pickle_alloc(m, (size_t)n + 1, 1));
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_BYTES, object));
@@ -316,7 +316,8 @@ static const ckpt_object *module_of(const ckpt_object *object) {
   return name->kind == CKPT_OBJECT_FOREIGN && name->form == CKPT_FORM_NAME ? name : NULL;
 }
 
-/* A node of the arguments in args (a TUPLE, whose items it shares) under the callable's name. */
+/* A node of the arguments in args (a TUPLE, whose items it shares) under the callable's name. They count as copied:
+ * else a tuple that is called with again and again is as long a list of children each time, for whoever walks them. */
 static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_object *args, ckpt_object_form form,
                         ckpt_object **object) {
   if (callable->kind != CKPT_OBJECT_FOREIGN)
@@ -324,13 +325,13 @@ static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_obje
                             ckpt_pickle_opcode_name(m->op));
   if (args->kind != CKPT_OBJECT_TUPLE)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s with arguments that are no tuple", ckpt_pickle_opcode_name(m->op));
+  CKPT_TRY(ckpt_pickle_copied(m, args->n * sizeof *args->items));
   if (callable->form != CKPT_FORM_NAME) {
     const ckpt_object *class = module_of(callable);
     if (class != NULL)
       global_of(class)->n_called++;
     else if (m->report->n_value_calls++ == 0)
       m->report->first_value_call = m->options.base + m->op_at;
-    CKPT_TRY(ckpt_pickle_copied(m, args->n * sizeof(ckpt_object *)));
     CKPT_TRY(ckpt_pickle_container(m, CKPT_OBJECT_FOREIGN, &callable, 1, object));
     (*object)->form = CKPT_FORM_CALL_VALUE;
     (*object)->name = "";

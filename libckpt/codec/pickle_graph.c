@@ -104,9 +104,9 @@ const ckpt_object *ckpt_foreign_arg(const ckpt_object *object, uint64_t i) {
 
 const ckpt_object *ckpt_foreign_attribute(const ckpt_object *object, const char *name) {
   const ckpt_object *state = object == NULL ? NULL : ckpt_object_extra_of(object, CKPT_EXTRA_STATE);
-  if (state == NULL || state->kind != CKPT_OBJECT_TUPLE || state->n != 2) return ckpt_object_get(state, name);
-  const ckpt_object *value = ckpt_object_get(state->items[0], name);
-  return value != NULL ? value : ckpt_object_get(state->items[1], name);
+  if (state == NULL || state->kind != CKPT_OBJECT_TUPLE || state->n != 2) return ckpt_object_field(state, name);
+  const ckpt_object *value = ckpt_object_field(state->items[0], name);
+  return value != NULL ? value : ckpt_object_field(state->items[1], name);
 }
 
 bool ckpt_foreign_u64s(const ckpt_object *object, uint64_t *values, uint32_t max, uint32_t *n) {

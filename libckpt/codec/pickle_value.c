@@ -23,10 +23,11 @@ static ckpt_status push_int(ckpt_pickle_machine *m, int64_t value) {
 
 ckpt_status ckpt_pickle_do_int(ckpt_pickle_machine *m, uint64_t operand) { return push_int(m, (int64_t)operand); }
 
+/* Of decimal text in the arena. */
 static ckpt_status push_bigint(ckpt_pickle_machine *m, const char *text, size_t n) {
   ckpt_object *object;
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_BIGINT, &object));
-  PICKLE_TRY_ALLOC(m, object->text = ckpt_pickle_text(m, text, n));
+  object->text = text;
   object->n = n;
   return ckpt_pickle_push(m, object);
 }
@@ -89,12 +90,14 @@ ckpt_status ckpt_pickle_do_long(ckpt_pickle_machine *m, uint64_t n) {
     for (uint64_t i = n; i-- > 0;) value = value << 8 | bytes[i];
     return push_int(m, (int64_t)value);
   }
-  char *text = NULL;
-  ckpt_status status;
-  CKPT_TRY_GOTO(decimal_of(m, bytes, (size_t)n, &text));
-  status = push_bigint(m, text, strlen(text));
-done:
-  free(text);
+  char *decimal = NULL, *text;
+  ckpt_status status = decimal_of(m, bytes, (size_t)n, &decimal);
+  if (status == CKPT_OK) {
+    size_t n_text = strlen(decimal);
+    text = ckpt_pickle_text(m, decimal, n_text);
+    status = text == NULL ? ckpt_pickle_fail_memory(m) : push_bigint(m, text, n_text);
+  }
+  free(decimal);
   return status;
 }
 
@@ -115,12 +118,11 @@ static ckpt_status push_decimal(ckpt_pickle_machine *m, const uint8_t *line, siz
     fits = fits && !__builtin_mul_overflow(value, 10, &value) && !__builtin_add_overflow(value, digit, &value);
   }
   if (fits) return push_int(m, value);
-  ckpt_object *object;
-  CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_BIGINT, &object));
-  PICKLE_TRY_ALLOC(m,
-                   object->text = ckpt_arena_printf(m->arena, "%s%.*s", negative ? "-" : "", (int)(n - at), line + at));
-  object->n = n - at + negative;
-  return ckpt_pickle_push(m, object);
+  char *text;
+  PICKLE_TRY_ALLOC(m, text = ckpt_pickle_alloc(m, n - at + negative + 1, 1));
+  text[0] = '-';
+  memcpy(text + negative, line + at, n - at);
+  return push_bigint(m, text, n - at + negative);
 }
 
 ckpt_status ckpt_pickle_do_int_line(ckpt_pickle_machine *m, uint64_t operand) {
@@ -178,12 +180,12 @@ ckpt_status ckpt_pickle_do_float_line(ckpt_pickle_machine *m, uint64_t operand) 
   if (n != 0 && n < sizeof text) {
     memcpy(text, line, n);
     text[n] = '\0';
-    const char *sign = "+-", *words[] = {"inf", "infinity", "nan"};
-    const char *word = text + (strchr(sign, text[0]) != NULL);
+    const char *words[] = {"inf", "infinity", "nan"};
+    const char *word = text + (text[0] == '+' || text[0] == '-');
     bool is_word = strspn(text, "0123456789+-.eE") == n;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) is_word = is_word || strcasecmp(word, words[i]) == 0;
     double value = ckpt_c_strtod(text, &end);
-    if (is_word && *end == '\0') return push_float(m, value);
+    if (is_word && end == text + n) return push_float(m, value);
   }
   return ckpt_pickle_fail(m, CKPT_EFORMAT, "FLOAT is no decimal number (of size %zu)", n);
 }

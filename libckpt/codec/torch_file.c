@@ -81,9 +81,10 @@ ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_inde
   return CKPT_OK;
 }
 
-void ckpt_torch_arena_init(ckpt_arena *arena, const ckpt_index *index) {
+void ckpt_torch_arena_init(ckpt_arena *arena, ckpt_index *index) {
   ckpt_arena_init(arena, index->arena.limit - index->arena.n_taken);
   arena->from = index->arena.from;
+  arena->tells = &index->arena.is_full;
 }
 
 ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,

@@ -33,8 +33,9 @@ ckpt_status ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickl
 ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_index *index,
                                     ckpt_error *err); /* at most one note of each kind */
 
-/* An empty arena for a graph beside an index: what the index may still take, of the same allocator. */
-void ckpt_torch_arena_init(ckpt_arena *arena, const ckpt_index *index);
+/* An empty arena for a graph beside an index: what the index may still take, of the same allocator. Where it is full,
+ * the index is. */
+void ckpt_torch_arena_init(ckpt_arena *arena, ckpt_index *index);
 
 /* Adds the tensors of a file of the index's source, and notes; graph is what they came from, its nodes the arena's, the
  * caller's to free in any case. The index needs neither afterwards. Fails as ckpt_torch_archive_read and

@@ -63,6 +63,16 @@ static ckpt_status take_number(walk *w, ckpt_object *node, uint64_t i, ckpt_erro
   return CKPT_OK;
 }
 
+/* Gives a call an array of its own: the tuple that it was made with, and other calls of that, share its array. */
+static ckpt_status own_items(walk *w, ckpt_object *call, ckpt_error *err) {
+  const size_t n = (size_t)ckpt_object_n_children(call);
+  ckpt_object **items = ckpt_arena_array(w->graph->arena, n, sizeof *items);
+  CKPT_TRY_ALLOC(items, err);
+  memcpy(items, call->items, n * sizeof *items);
+  call->items = items;
+  return CKPT_OK;
+}
+
 /* The same of the scale and zero point of a call that has one of each: (scheme, scale, zero point), of which it gets a
  * copy of its own. */
 static ckpt_status take_numbers(walk *w, ckpt_object *call, ckpt_error *err) {
@@ -83,18 +93,13 @@ static ckpt_status take_numbers(walk *w, ckpt_object *call, ckpt_error *err) {
 /* Makes a quantized tensor's storage a leaf: the integers of the call, which stays what it is. */
 static ckpt_status take_values(walk *w, ckpt_object *node, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
-  uint64_t n = ckpt_object_n_children(node);
   ckpt_object *leaf = ckpt_object_tensor(g->arena, g->n_tensors);
-  ckpt_object **items = ckpt_arena_array(g->arena, (size_t)n, sizeof *items);
   CKPT_TRY_ALLOC(leaf, err);
-  CKPT_TRY_ALLOC(items, err);
-  memcpy(items, node->items, (size_t)n * sizeof *items);
   CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
   CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
   CKPT_TRY(ckpt_grow(&g->sparse, g->n_sparse, &g->sparse_capacity, sizeof *g->sparse, err));
-  ckpt_torch_leaf *added = &g->leaves[g->n_leaves];
-  *added = (ckpt_torch_leaf){leaf, *node, g->n_tensors};
-  added->original.items = items;
+  g->leaves[g->n_leaves] = (ckpt_torch_leaf){leaf, *node, g->n_tensors};
+  CKPT_TRY(own_items(w, node, err));
   node->items[0] = leaf;
   g->sparse[g->n_sparse++] = node;
   g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves++}; /* its leaf, as below */
@@ -113,6 +118,7 @@ static ckpt_status take_storage(walk *w, ckpt_object *node, ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
   CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
   g->leaves[g->n_leaves] = (ckpt_torch_leaf){leaf, *id, g->n_tensors};
+  CKPT_TRY(own_items(w, node, err));
   g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves++, .call = node, .id = id};
   node->items[0] = leaf;
   node->mark = TORCH_HOLDS;

@@ -11,6 +11,7 @@
 
 static const char prefix[] = "param_groups.";
 enum { N_PREFIX = sizeof prefix - 1, N_RECENT = 8 /* groups that a parameter is compared with */ };
+enum { LOOKS_PER_ENTRY = 64, MORE_LOOKS = 1 << 16 }; /* at nodes of values; past that, values are different */
 
 typedef struct entry {
   const char *parameter, *key;
@@ -61,7 +62,10 @@ bool ckpt_torch_is_flat_optimizer(const ckpt_object *object) {
 
 /* Takes `param_groups.<parameter>.<key>` apart; the key has no dot. */
 static bool take_entry(entry *out, const ckpt_object *key, ckpt_object *value, uint64_t order) {
-  if (key->kind != CKPT_OBJECT_TEXT || key->n <= N_PREFIX || memcmp(key->text, prefix, N_PREFIX) != 0) return false;
+  enum { MAX_KEY_BYTES = 8192 }; /* keys can share one long text */
+  if (key->kind != CKPT_OBJECT_TEXT || key->n <= N_PREFIX || key->n > MAX_KEY_BYTES ||
+      memcmp(key->text, prefix, N_PREFIX) != 0)
+    return false;
   const char *begin = key->text + N_PREFIX, *dot = memrchr(begin, '.', (size_t)key->n - N_PREFIX);
   if (dot == NULL) return false;
   const char *end = key->text + key->n;
@@ -69,11 +73,12 @@ static bool take_entry(entry *out, const ckpt_object *key, ckpt_object *value, u
   return true;
 }
 
-static bool is_equal(const run *a, const run *b) {
+static bool is_equal(const run *a, const run *b, uint64_t *n_left) {
   if (a->n != b->n) return false;
   for (uint64_t i = 0; i < a->n; i++) {
     const entry *x = &a->entries[i], *y = &b->entries[i];
-    if (x->n_key != y->n_key || memcmp(x->key, y->key, x->n_key) != 0 || !ckpt_object_equal(x->value, y->value))
+    if (x->n_key != y->n_key || memcmp(x->key, y->key, x->n_key) != 0 ||
+        (x->value != y->value && !ckpt_object_equal_within(x->value, y->value, n_left)))
       return false;
   }
   return true;
@@ -81,10 +86,11 @@ static bool is_equal(const run *a, const run *b) {
 
 /* Numbers groups in runs; firsts gets the first run of each. Returns how many there are. */
 static uint64_t find_groups(run *runs, uint64_t n, const run **firsts) {
-  uint64_t n_groups = 0;
+  uint64_t n_groups = 0, n_left = MORE_LOOKS;
+  for (uint64_t i = 0; i < n; i++) n_left += LOOKS_PER_ENTRY * runs[i].n;
   for (uint64_t i = 0; i < n; i++) {
     uint64_t recent = n_groups;
-    while (recent > 0 && n_groups - recent < N_RECENT && !is_equal(firsts[recent - 1], &runs[i])) recent--;
+    while (recent > 0 && n_groups - recent < N_RECENT && !is_equal(firsts[recent - 1], &runs[i], &n_left)) recent--;
     bool is_new = recent == 0 || n_groups - recent == N_RECENT;
     if (is_new) firsts[n_groups] = &runs[i];
     runs[i].group = is_new ? n_groups++ : recent - 1;

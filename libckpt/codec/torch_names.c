@@ -5,8 +5,8 @@
  * checkpoint that holds the model. Optimizer states are known by their shape, {'state': ..., 'param_groups': [...]},
  * flattened ones by their keys and their place.
  *
- * A container is named by every path to it, which a hostile graph can have without end: steps are bounded by a multiple
- * of what the graph holds, and a path never enters a node that it is in. */
+ * A container is named by every path to it, which a hostile graph can have without end: steps, and bytes of names, are
+ * bounded by a multiple of what the graph holds, and a path never enters a node that it is in. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096 };
+enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, BYTES_PER_STEP = 64 };
 
 /* What the children of a container are. */
 typedef enum frame_kind {
@@ -92,7 +92,7 @@ static bool is_flat(const ckpt_object *root) {
   for (uint64_t i = 0; is_dict(root) && i < root->n; i++) {
     const ckpt_object *key = root->items[2 * i];
     if (root->items[2 * i + 1]->kind == CKPT_OBJECT_TENSOR && key->kind == CKPT_OBJECT_TEXT &&
-        memchr(key->text, '.', (size_t)key->n) != NULL)
+        key->n <= MAX_NAME_BYTES && memchr(key->text, '.', (size_t)key->n) != NULL) /* a longer one is no name */
       return true;
   }
   return false;
@@ -434,6 +434,7 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
     if (next.is_too_long)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a tensor name of more than %d bytes", MAX_NAME_BYTES);
     size_t n = next.length - next.base;
+    w->n_steps += n / BYTES_PER_STEP;
     return n == 0 ? add_name(w, c->node, "tensor", sizeof "tensor" - 1, c->role, err)
                   : add_name(w, c->node, w->text + next.base, n, c->role, err);
   }
@@ -456,7 +457,8 @@ static ckpt_status name_all(namer *w, child *root, ckpt_error *err) {
       continue;
     }
     if (++w->n_steps > w->max_steps)
-      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the same containers again and again in its object");
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                       "the same containers, or long names, again and again in its object");
     child c;
     frame at = *top;
     top->next++;

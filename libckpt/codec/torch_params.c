@@ -2,7 +2,7 @@
  *
  * A table from keys of parameters, as texts, to their names: first what the states' tensors say, then param_names. The
  * graph is hostile: one dict may stand under a million keys, so that of each only the first entries are looked at, and
- * all groups together have at most MAX_STEPS entries. */
+ * all groups together have at most so many entries, each of which is copied: STEPS_PER_TENSOR, and MORE_STEPS. */
 #include "libckpt/codec/torch_params.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_STEPS = 1 << 24, MAX_LOOKED_AT = 64, MAX_NAME_BYTES = 4096 };
+enum { STEPS_PER_TENSOR = 64, MORE_STEPS = 1 << 18, MAX_LOOKED_AT = 64, MAX_NAME_BYTES = 4096 };
 
 typedef struct entry {
   const char *key, *name;
@@ -28,7 +28,7 @@ typedef struct namer {
   uint32_t n_numbers;
   entry *entries;
   uint32_t n, capacity;
-  uint64_t n_steps;
+  uint64_t n_steps, max_steps;
   bool keeps_numbers; /* of parameters: their names stand in the groups alone */
 } namer;
 
@@ -64,7 +64,7 @@ static const char *name_written(const namer *w, const char *name) {
 
 /* A key as text, a number in room; NULL for what is neither. */
 static const char *text_of(const ckpt_object *key, char room[32]) {
-  if (key->kind == CKPT_OBJECT_TEXT) return strlen(key->text) == key->n ? key->text : NULL;
+  if (key->kind == CKPT_OBJECT_TEXT) return key->n <= MAX_NAME_BYTES && strlen(key->text) == key->n ? key->text : NULL;
   if (key->kind != CKPT_OBJECT_INT) return NULL;
   snprintf(room, 32, "%" PRId64, key->integer);
   return room;
@@ -100,8 +100,9 @@ static ckpt_status add_group(namer *w, const ckpt_object *group, ckpt_error *err
   const ckpt_object *params = list_of(group, "params"), *names = list_of(group, "param_names");
   w->n_steps += 1 + (params == NULL ? 0 : params->n) + (names == NULL ? 0 : names->n);
   if (group->kind == CKPT_OBJECT_DICT) w->n_steps += group->n;
-  if (w->n_steps > MAX_STEPS)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "its optimizer's groups have more than %d entries", MAX_STEPS);
+  if (w->n_steps > w->max_steps)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "its optimizer's groups have more than %" PRIu64 " entries",
+                     w->max_steps);
   for (uint64_t i = 0; params != NULL && names != NULL && params->n == names->n && i < params->n; i++) {
     char key[32], room[32];
     const char *name = names->items[i]->kind == CKPT_OBJECT_TEXT ? text_of(names->items[i], room) : NULL;
@@ -124,7 +125,8 @@ static ckpt_status add_states(namer *w, const ckpt_object *key, const ckpt_objec
 /* The <parameter> in `state.<parameter>.exp_avg` or `param_groups.<parameter>.lr`, behind *n_before bytes. */
 static bool parameter_in(const ckpt_object *key, char room[MAX_NAME_BYTES + 1], size_t *n_before) {
   static const char *const prefixes[] = {"state.", "param_groups."};
-  for (int i = 0; i < 2 && key->kind == CKPT_OBJECT_TEXT; i++) {
+  if (key->kind != CKPT_OBJECT_TEXT || key->n > 2 * MAX_NAME_BYTES) return false; /* keys can share a long text */
+  for (int i = 0; i < 2; i++) {
     const char *dot = strrchr(key->text, '.');
     *n_before = strlen(prefixes[i]);
     if (strncmp(key->text, prefixes[i], *n_before) != 0 || dot <= key->text + *n_before) continue;
@@ -272,6 +274,7 @@ static ckpt_status name_params(ckpt_object **out, const ckpt_object *optimizer, 
   if (state != NULL && state->kind != CKPT_OBJECT_DICT) state = NULL;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_described_numbers(&w.numbers, &w.n_numbers, described, true, err));
+  w.max_steps = STEPS_PER_TENSOR * (uint64_t)w.n_numbers + MORE_STEPS;
   CKPT_TRY_GOTO(make_table(&w, optimizer, state, groups, err));
   *out = copy_optimizer(&w, optimizer, state, groups);
   if (*out == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");

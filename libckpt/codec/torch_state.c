@@ -40,6 +40,7 @@ static ckpt_status add_object(ckpt_index *index, const char *key, const ckpt_obj
 /* Numbers and texts at the top: {'epoch': 3, 'best': 0.5}; keys with dots are flattened state of something else. NULL
  * where there are none. */
 static ckpt_status find_trainer(ckpt_object **out, ckpt_index *index, const ckpt_object *top, ckpt_error *err) {
+  enum { MAX_KEY_BYTES = 4096 }; /* keys can share one long text */
   *out = NULL;
   ckpt_object *trainer = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, top->n, NULL);
   CKPT_TRY_ALLOC(trainer, err);
@@ -47,7 +48,7 @@ static ckpt_status find_trainer(ckpt_object **out, ckpt_index *index, const ckpt
   for (uint64_t i = 0; i < top->n; i++) {
     ckpt_object *const *pair = &top->items[2 * i];
     if (pair[0]->kind != CKPT_OBJECT_TEXT || pair[1]->kind == CKPT_OBJECT_NONE || pair[1]->kind > CKPT_OBJECT_TEXT ||
-        memchr(pair[0]->text, '.', (size_t)pair[0]->n) != NULL)
+        pair[0]->n > MAX_KEY_BYTES || memchr(pair[0]->text, '.', (size_t)pair[0]->n) != NULL)
       continue;
     memcpy(&trainer->items[2 * trainer->n++], pair, 2 * sizeof *pair);
   }

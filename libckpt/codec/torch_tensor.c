@@ -121,7 +121,8 @@ static const call_row calls[] = {
 };
 
 static bool is_text(const ckpt_object *object, const char *text) {
-  return object != NULL && object->kind == CKPT_OBJECT_TEXT && strcmp(object->text, text) == 0;
+  return object != NULL && object->kind == CKPT_OBJECT_TEXT && object->n == strlen(text) &&
+         memcmp(object->text, text, object->n) == 0;
 }
 
 /* The tuple of a persistent id that is a storage's, or NULL. */
@@ -199,17 +200,19 @@ void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
 }
 
 bool ckpt_torch_is_quantized(const ckpt_object *call) {
-  if (!ckpt_foreign_is(call, "torch._utils", "_rebuild_qtensor")) return false;
+  enum { MAX_ARGS = 7, OF_TENSOR = 3, OF_CHANNELS = 4 }; /* what torch unpacks */
+  if (!ckpt_foreign_is(call, "torch._utils", "_rebuild_qtensor") || call->n > MAX_ARGS) return false;
   const ckpt_object *with = ckpt_foreign_arg(call, 4);
   const ckpt_object *scheme = ckpt_foreign_arg(with, 0), *scales = ckpt_foreign_arg(with, 1);
   const ckpt_object *zero_points = ckpt_foreign_arg(with, 2);
   if (scales == NULL || zero_points == NULL) return false;
   bool are_tensors = scales->kind == CKPT_OBJECT_TENSOR && zero_points->kind == CKPT_OBJECT_TENSOR;
-  if (ckpt_foreign_is_name(scheme, "torch", "per_tensor_affine"))
+  if (ckpt_foreign_is_name(scheme, "torch", "per_tensor_affine") && with->n == OF_TENSOR)
     return are_tensors || (with->kind == CKPT_OBJECT_TUPLE && scales->kind == CKPT_OBJECT_FLOAT &&
                            zero_points->kind == CKPT_OBJECT_INT);
-  return are_tensors && (ckpt_foreign_is_name(scheme, "torch", "per_channel_affine") ||
-                         ckpt_foreign_is_name(scheme, "torch", "per_channel_affine_float_qparams"));
+  return are_tensors && with->n == OF_CHANNELS &&
+         (ckpt_foreign_is_name(scheme, "torch", "per_channel_affine") ||
+          ckpt_foreign_is_name(scheme, "torch", "per_channel_affine_float_qparams"));
 }
 
 const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo) {
@@ -258,6 +261,7 @@ ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node) {
 /* ("storage", class, key, location, numel), and in legacy streams None or (view key, offset, size). */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err) {
+  enum { MAX_KEY_BYTES = 1024 };
   *is_storage = false;
   const ckpt_object *id = storage_id(node);
   if (is_text_id(node))
@@ -269,6 +273,9 @@ ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storag
   *out = (ckpt_torch_reference){.node = node, .type = ckpt_foreign_arg(id, 1)};
   if (key == NULL || key->kind != CKPT_OBJECT_TEXT || key->n == 0 || strlen(key->text) != key->n)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a storage whose key is no text");
+  if (key->n > MAX_KEY_BYTES) /* they are compared with each other, and many can share one */
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a storage whose key has %" PRIu64 " bytes (at most %d)", key->n,
+                     MAX_KEY_BYTES);
   out->key = key->text;
   const type_row *type = find_type(out->type, true);
   *is_storage = type != NULL; /* of another class: its tensors are not read */
@@ -351,7 +358,7 @@ static const char *axes_defect(const ckpt_object *size, const ckpt_object *strid
   const ckpt_object *lists[] = {size, stride};
   for (int k = 0; k < 2; k++) {
     if (lists[k]->kind != CKPT_OBJECT_TUPLE && lists[k]->kind != CKPT_OBJECT_LIST) continue;
-    for (uint64_t i = 0; i < lists[k]->n; i++) {
+    for (uint64_t i = 0; i < lists[k]->n && i <= CKPT_MAX_RANK; i++) { /* tensors can share a long list */
       const ckpt_object *item = lists[k]->items[i];
       if (item->kind == CKPT_OBJECT_INT && item->integer < 0)
         return ckpt_arena_printf(arena, "%s %" PRIu64 " is negative (%lld)",

@@ -100,6 +100,11 @@ class PickleTest : public ::testing::Test {
 };
 
 std::string Be(std::initializer_list<int> bytes) { return std::string(bytes.begin(), bytes.end()); }
+std::string text_times(const std::string &text, int n) {
+  std::string out;
+  for (int i = 0; i < n; i++) out += text;
+  return out;
+}
 std::string Le(uint64_t value, int n) {
   std::string text;
   for (int i = 0; i < n; i++) text += static_cast<char>(value >> (8 * i));
@@ -256,6 +261,8 @@ TEST_F(PickleTest, Misuse) {
       {"F\n.", "pickle at byte 0: FLOAT is no decimal number (of size 0)"},
       {"F0x1p3\n.", "pickle at byte 0: FLOAT is no decimal number (of size 5)"},
       {"F1e\n.", "pickle at byte 0: FLOAT is no decimal number (of size 2)"},
+      {"F" + Le(0, 1) + "inf\n.", "pickle at byte 0: FLOAT is no decimal number (of size 4)"},
+      {"Finf" + Le(0, 1) + "x\n.", "pickle at byte 0: FLOAT is no decimal number (of size 5)"},
       {"Fnan(1)\n.", "pickle at byte 0: FLOAT is no decimal number (of size 6)"},
       {"Sab\n.", "pickle at byte 0: STRING without quotes around it (of size 2)"},
       {"S'a\"\n.", "pickle at byte 0: STRING without quotes around it (of size 3)"},
@@ -369,6 +376,19 @@ TEST_F(PickleTest, ArenaLimitIsNamed) {
   EXPECT_NE(Read(bytes + ".").find(": its objects take more than the 65536 bytes that there are for them"),
             std::string::npos);
   EXPECT_EQ(status_, CKPT_ELIMIT);
+  bytes = text_times("L" + std::string(2000, '7') + "L\n0", 100);
+  ckpt_arena_free(&arena_);
+  EXPECT_NE(Read(bytes + "N.").find(": its objects take more than the 65536 bytes that there are for them"),
+            std::string::npos)
+      << err_.message;
+}
+
+// A state is looked into once for each node that has it: as a record, of few attributes.
+TEST_F(PickleTest, AttributesAreThoseOfARecord) {
+  for (int n : {63, 64}) {
+    Read("ca\nb\n)\x81}(Vx\nI7\n" + text_times("NN", n) + "ub.");
+    EXPECT_EQ(ckpt_foreign_attribute(root_, "x") != nullptr, n == 63);
+  }
 }
 
 TEST_F(PickleTest, FarMemoNumbersTakeNoRoom) {
@@ -423,14 +443,20 @@ TEST_F(PickleTest, MemoryIsLinear) {
   std::string list = "(" + std::string(20000, 'N') + "lq" + Le(1, 1) + "0", many;
   std::string tuple = "(" + std::string(20000, 'N') + "tq" + Le(1, 1) + "0";
   std::string text = "X" + Le(20000, 4) + std::string(20000, 'a') + "q" + Le(1, 1) + "0";
+  std::string pairs = "NN\x86q\x02\x30(" + text_times("h\x02", 20000) + "Nlq" + Le(1, 1) + "0";    // the last is none
+  std::string wide = "X" + Le(20002, 4) + std::string(20000, 'a') + "\xc4\x80q" + Le(1, 1) + "0";  // nor is it latin1
   const std::string get = "h" + Le(1, 1);
   struct {
     std::string setup, repeated;
   } cases[] = {
       {list, "cbuiltins\nset\n" + get + "\x85R0"},
       {tuple, "ca\nb\n" + get + "R}b0"},
+      {tuple, "ca\nb\n" + get + "R0"},
+      {tuple, "ca\nb\n" + get + "\x81\x30"},
+      {pairs, "ccollections\nOrderedDict\n" + get + "\x85R0"},
       {tuple, "ca\nb\n)R" + get + "R0"},
       {text, "c_codecs\nencode\n" + get + "Vlatin1\n\x86R0"},
+      {wide, "c_codecs\nencode\n" + get + "Vlatin1\n\x86R0"},
       {text, "cbuiltins\nbytearray\n" + get + "Vlatin1\n\x86R0"},
   };
   for (const auto &c : cases) {

@@ -102,7 +102,7 @@ TEST_F(TorchParams, GroupsWithoutEndAreRefused) {
   ckpt_object *groups = ckpt_object_new(Arena(), CKPT_OBJECT_LIST, 100000, nullptr);
   ckpt_object *group = Dict({Text("params"), params});
   for (uint64_t i = 0; i < groups->n; i++) groups->items[i] = group;
-  EXPECT_EQ(Named(Dict({Text("param_groups"), groups})), "its optimizer's groups have more than 16777216 entries");
+  EXPECT_EQ(Named(Dict({Text("param_groups"), groups})), "its optimizer's groups have more than 262144 entries");
 }
 
 // The names of states and their inverse: what is written is read as the same.
