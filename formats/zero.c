@@ -75,7 +75,7 @@ static ckpt_status read_tag(ckpt_zero *zero, const char *latest, ckpt_error *err
   const char *path = ckpt_source_path(zero->index->source, file);
   if (n > MAX_TAG_BYTES) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tag (%llu bytes)", (ull)n);
   CKPT_TRY(ckpt_source_read(zero->index->source, file, 0, tag, (size_t)n, err));
-  while (n > 0 && strchr(" \t\r\n", tag[n - 1]) != NULL) tag[--n] = '\0';
+  while (n > 0 && memchr(" \t\r\n", tag[n - 1], 4) != NULL) tag[--n] = '\0';
   if (n == 0 || strlen(tag) != n || strchr(tag, '/') != NULL || tag[0] == '.')
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tag, which is the name of a folder beside it");
   CKPT_TRY_ALLOC(zero->folder = ckpt_arena_copy(&zero->index->arena, tag), err);

@@ -292,7 +292,7 @@ static ckpt_status refuse_json(const char *path, ckpt_error *err) {
   FILE *file = is_file ? fopen(path, "re") : NULL;
   size_t n = file == NULL ? 0 : fread(head, 1, sizeof head, file), first = 0;
   if (file != NULL) fclose(file);
-  while (first < n && strchr(" \t\r\n", head[first]) != NULL) first++;
+  while (first < n && memchr(" \t\r\n", head[first], 4) != NULL) first++;
   if (first == n || (head[first] != '{' && head[first] != '[')) return CKPT_OK;
   if (memmem(head, n, "\"ckpt_manifest\"", 15) != NULL)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a manifest, not a list (ckpt verify PATH --manifest %s)", path);
