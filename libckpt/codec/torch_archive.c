@@ -13,8 +13,6 @@
 typedef unsigned long long ull;
 
 enum { MAX_ROOT_BYTES = 4096 };
-/* A deflated byte is at most this many bytes (zlib's documentation), and a few for an almost empty stream. */
-enum { DEFLATE_RATIO = 1032, DEFLATE_SLACK = 64 };
 /* A deflated pickle may be so many times as long as it is in the file, and so many bytes beside: what it describes
  * takes memory by its length (CKPT_PICKLE_LIMITS), and those of checkpoints deflate to a tenth or so. */
 enum { PICKLE_RATIO = 64, PICKLE_SLACK = 4 << 20 };
@@ -41,19 +39,15 @@ static const ckpt_zip_entry *find(archive *a, const char *folder, const char *re
   return n < 0 || (size_t)n >= sizeof a->name - a->n_root ? NULL : ckpt_zip_find(a->zip, a->name);
 }
 
-/* A record's bytes as an extent; a deflated one cannot have more of them than deflate can make. */
-static ckpt_status locate_entry(const archive *a, ckpt_extent *out, const ckpt_zip_entry *entry, ckpt_error *err) {
-  *out = (ckpt_extent){.file = a->file, .offset = entry->offset, .n_stored = entry->n_stored};
-  if (entry->method == CKPT_ZIP_STORED) return CKPT_OK;
-  out->chain[0] = CKPT_DECODE_INFLATE;
-  if (entry->n_bytes / DEFLATE_RATIO <= entry->n_stored + DEFLATE_SLACK) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "record '%.60s' is said to have %llu byte%s in %llu deflated ones",
-                   entry->name, (ull)entry->n_bytes, ckpt_plural(entry->n_bytes), (ull)entry->n_stored);
+/* A record's bytes. */
+static ckpt_extent extent_of(const archive *a, const ckpt_zip_entry *entry) {
+  ckpt_extent extent = {.file = a->file, .offset = entry->offset, .n_stored = entry->n_stored};
+  if (entry->method != CKPT_ZIP_STORED) extent.chain[0] = CKPT_DECODE_INFLATE;
+  return extent;
 }
 
 static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, void *dst, ckpt_error *err) {
-  ckpt_extent extent;
-  CKPT_TRY(locate_entry(a, &extent, entry, err));
+  ckpt_extent extent = extent_of(a, entry);
   ckpt_reader reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
   ckpt_status status = ckpt_reader_read(&reader, &extent, 1, 0, dst, (size_t)entry->n_bytes, err);
   ckpt_reader_reset(&reader);
@@ -118,7 +112,7 @@ static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, c
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                        "storage '%.40s' is said to have %llu byte%s, its record has %llu", storage->key,
                        (ull)storage->n_bytes, ckpt_plural(storage->n_bytes), (ull)entry->n_bytes);
-    CKPT_TRY(locate_entry(a, &storage->extent, entry, err));
+    storage->extent = extent_of(a, entry);
     storage->is_big_endian = a->is_big_endian;
     a->used[a->n_used++] = entry;
   }
@@ -144,7 +138,7 @@ static ckpt_status read_object(archive *a, ckpt_object **root, ckpt_arena *arena
                      "data.pkl has %llu bytes in %llu deflated ones (at most %d times as many, and %d)",
                      (ull)entry->n_bytes, (ull)entry->n_stored, PICKLE_RATIO, PICKLE_SLACK);
   pickle_input input = {.reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES}};
-  CKPT_TRY(locate_entry(a, &input.extent, entry, err));
+  input.extent = extent_of(a, entry);
   ckpt_pickle_options options = {.fetch = fetch, .arg = &input, .n_bytes = entry->n_bytes, .report = report};
   ckpt_status status = ckpt_pickle_read(root, NULL, &options, arena, err);
   ckpt_reader_reset(&input.reader);

@@ -16,11 +16,10 @@ enum { HEAD_BYTES = 64 };
 static bool is_archive(const uint8_t *head, size_t n_head) {
   static const char *const records[] = {"data.pkl",        "data/", "byteorder",     "version", ".data/",
                                         ".format_version", "code/", "constants.pkl", "extra/",  ".storage_alignment"};
-  enum { LOCAL_BYTES = 30 };
-  if (!ckpt_zip_is_start(head, n_head) || n_head < LOCAL_BYTES) return false;
+  if (!ckpt_zip_is_start(head, n_head) || n_head < CKPT_ZIP_LOCAL_BYTES) return false;
   size_t n_name = ckpt_le16(head + 26);
-  if (n_name > n_head - LOCAL_BYTES) n_name = n_head - LOCAL_BYTES;
-  const char *name = (const char *)head + LOCAL_BYTES, *slash = memchr(name, '/', n_name);
+  if (n_name > n_head - CKPT_ZIP_LOCAL_BYTES) n_name = n_head - CKPT_ZIP_LOCAL_BYTES;
+  const char *name = (const char *)head + CKPT_ZIP_LOCAL_BYTES, *slash = memchr(name, '/', n_name);
   if (slash == NULL) return false;
   size_t n_rest = n_name - (size_t)(slash + 1 - name);
   for (size_t i = 0; i < sizeof records / sizeof *records; i++) {

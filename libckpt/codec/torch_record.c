@@ -16,13 +16,7 @@
 /* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
 enum { STEP_BYTES = 16 };
 
-enum {
-  LOCAL_BYTES = 30,
-  FLAG_DESCRIPTOR = 1 << 3,
-  MAX_ROOT = 255,
-  DIRECTORY_BYTES = 64 << 20,
-  PICKLE_BYTES = 64 << 10
-};
+enum { FLAG_DESCRIPTOR = 1 << 3, MAX_ROOT = 255, DIRECTORY_BYTES = 64 << 20, PICKLE_BYTES = 64 << 10 };
 
 /* Bytes of the root of a name; 0 for none. */
 static size_t root_of(const char *name, size_t n_name) {
@@ -207,14 +201,15 @@ typedef struct local {
 static ckpt_status take_local(local *out, size_t *n_needed, const uint8_t *bytes, size_t n_bytes, size_t at,
                               const char *path, ckpt_error *err) {
   const uint8_t *head = bytes + at;
-  *n_needed = at + LOCAL_BYTES;
+  *n_needed = at + CKPT_ZIP_LOCAL_BYTES;
   if (n_bytes < *n_needed) return CKPT_OK;
   if (!is_header(head) || head[2] != 3)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tensor record in a torch.save archive (up to byte %zu)", at);
   unsigned flags = ckpt_le16(head + 6), method = ckpt_le16(head + 8);
-  *out = (local){
-      .name = (const char *)head + LOCAL_BYTES, .n_name = ckpt_le16(head + 26), .n_bytes = ckpt_le32(head + 22)};
-  *n_needed = out->payload = at + LOCAL_BYTES + out->n_name + ckpt_le16(head + 28);
+  *out = (local){.name = (const char *)head + CKPT_ZIP_LOCAL_BYTES,
+                 .n_name = ckpt_le16(head + 26),
+                 .n_bytes = ckpt_le32(head + 22)};
+  *n_needed = out->payload = at + CKPT_ZIP_LOCAL_BYTES + out->n_name + ckpt_le16(head + 28);
   if (flags & FLAG_DESCRIPTOR) out->n_bytes = UINT64_MAX;
   if (method != CKPT_ZIP_STORED || (flags & 1) || out->n_bytes == UINT32_MAX)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,

@@ -23,11 +23,6 @@
 #include "libckpt/text.h"
 
 enum {
-  END_BYTES = 22,
-  LOCATOR_BYTES = 20,
-  END64_BYTES = 56,
-  CENTRAL_BYTES = 46,
-  LOCAL_BYTES = 30,
   MAX_COMMENT = 65535,
   MAX_NAME = 4096,
   READ_BYTES = 4 << 10,    /* what is read at least: a small archive is one read */
@@ -107,16 +102,16 @@ static ckpt_status need(slice *s, uint64_t at, size_t n, const uint8_t **bytes, 
 
 /* Where the last PK56 of the slice is. */
 static ckpt_status find_end(slice *s, uint64_t *end, ckpt_error *err) {
-  for (size_t n = READ_BYTES;; n = END_BYTES + MAX_COMMENT) {
+  for (size_t n = READ_BYTES;; n = CKPT_ZIP_END_BYTES + MAX_COMMENT) {
     if (n > s->n_bytes) n = (size_t)s->n_bytes;
     const uint8_t *tail = NULL;
     CKPT_TRY(need(s, s->n_bytes - n, n, &tail, err));
-    for (size_t at = n < END_BYTES ? 0 : n - END_BYTES + 1; at-- > 0;)
+    for (size_t at = n < CKPT_ZIP_END_BYTES ? 0 : n - CKPT_ZIP_END_BYTES + 1; at-- > 0;)
       if (is_signature(tail + at, 5, 6)) {
         *end = s->n_bytes - n + at;
         return CKPT_OK;
       }
-    if (n == s->n_bytes || n == END_BYTES + MAX_COMMENT)
+    if (n == s->n_bytes || n == CKPT_ZIP_END_BYTES + MAX_COMMENT)
       return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                        "no end of a zip archive in its last %zu bytes; it is truncated or no zip archive", n);
   }
@@ -129,18 +124,18 @@ static bool agrees(uint64_t in_end, uint64_t ones, uint64_t in_end64) { return i
 static ckpt_status read_end64(slice *s, const uint8_t *end_bytes, uint64_t end, directory *dir, uint64_t *before,
                               ckpt_error *err) {
   const uint8_t *bytes = NULL;
-  uint8_t own[END_BYTES];
+  uint8_t own[CKPT_ZIP_END_BYTES];
   memcpy(own, end_bytes, sizeof own);
   *before = end;
-  if (end < LOCATOR_BYTES) return CKPT_OK;
-  CKPT_TRY(need(s, end - LOCATOR_BYTES, LOCATOR_BYTES, &bytes, err));
+  if (end < CKPT_ZIP_LOCATOR_BYTES) return CKPT_OK;
+  CKPT_TRY(need(s, end - CKPT_ZIP_LOCATOR_BYTES, CKPT_ZIP_LOCATOR_BYTES, &bytes, err));
   if (!is_signature(bytes, 6, 7)) return CKPT_OK;
-  uint64_t at = ckpt_le64(bytes + 8), locator = end - LOCATOR_BYTES;
+  uint64_t at = ckpt_le64(bytes + 8), locator = end - CKPT_ZIP_LOCATOR_BYTES;
   bool one_disk = ckpt_le32(bytes + 4) == 0 && ckpt_le32(bytes + 16) <= 1;
-  if (!ckpt_range_within(at, END64_BYTES, locator))
+  if (!ckpt_range_within(at, CKPT_ZIP_END64_BYTES, locator))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "the zip64 end lies outside the archive (at %llu of %llu)",
                      (ull)at, (ull)s->n_bytes);
-  CKPT_TRY(need(s, at, END64_BYTES, &bytes, err));
+  CKPT_TRY(need(s, at, CKPT_ZIP_END64_BYTES, &bytes, err));
   if (!is_signature(bytes, 6, 6) || ckpt_le64(bytes + 4) != locator - at - 12)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "damaged zip64 end (at %llu)", (ull)at);
   *dir = (directory){ckpt_le64(bytes + 48), ckpt_le64(bytes + 40), ckpt_le64(bytes + 32)};
@@ -158,13 +153,13 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
   uint64_t end = 0, before = 0;
   const uint8_t *bytes = NULL;
   CKPT_TRY(find_end(s, &end, err));
-  CKPT_TRY(need(s, end, END_BYTES, &bytes, err));
+  CKPT_TRY(need(s, end, CKPT_ZIP_END_BYTES, &bytes, err));
   uint32_t n_comment = ckpt_le16(bytes + 20);
-  if (end + END_BYTES + n_comment != s->n_bytes)
+  if (end + CKPT_ZIP_END_BYTES + n_comment != s->n_bytes)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "bytes follow the end of the zip archive (%llu, its comment has %u); it is truncated or has more "
                      "behind it",
-                     (ull)(s->n_bytes - end - END_BYTES), n_comment);
+                     (ull)(s->n_bytes - end - CKPT_ZIP_END_BYTES), n_comment);
   uint16_t disk = ckpt_le16(bytes + 4), own_disk = ckpt_le16(bytes + 6), n_here = ckpt_le16(bytes + 8);
   *dir = (directory){ckpt_le32(bytes + 16), ckpt_le32(bytes + 12), ckpt_le16(bytes + 10)};
   bool one_disk = n_here == dir->n_entries && (disk == 0 || disk == UINT16_MAX) && own_disk == disk;
@@ -175,7 +170,7 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL,
                      "the zip directory (%llu byte%s at %llu) does not end where the end begins (%llu)",
                      (ull)dir->n_bytes, ckpt_plural(dir->n_bytes), (ull)dir->offset, (ull)before);
-  if (dir->n_entries > dir->n_bytes / CENTRAL_BYTES)
+  if (dir->n_entries > dir->n_bytes / CKPT_ZIP_CENTRAL_BYTES)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "%llu entr%s in a zip directory of %llu byte%s",
                      (ull)dir->n_entries, dir->n_entries == 1 ? "y" : "ies", (ull)dir->n_bytes,
                      ckpt_plural(dir->n_bytes));
@@ -234,14 +229,14 @@ static ckpt_status check_entry(const slice *s, const item *it, ckpt_error *err) 
 /* Reads the entry of the directory at *at, and goes past it. */
 static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it, ckpt_error *err) {
   const uint8_t *bytes = NULL;
-  CKPT_TRY(need(s, *at, CENTRAL_BYTES, &bytes, err));
+  CKPT_TRY(need(s, *at, CKPT_ZIP_CENTRAL_BYTES, &bytes, err));
   uint32_t n_name = ckpt_le16(bytes + 28), n_extra = ckpt_le16(bytes + 30), n_comment = ckpt_le16(bytes + 32);
   if (!is_signature(bytes, 1, 2) || n_name == 0 || n_name > MAX_NAME)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "damaged zip directory at %llu (names have 1 to %d bytes)",
                      (ull)*at, MAX_NAME);
-  size_t n_all = CENTRAL_BYTES + n_name + n_extra + n_comment;
+  size_t n_all = CKPT_ZIP_CENTRAL_BYTES + n_name + n_extra + n_comment;
   CKPT_TRY(need(s, *at, n_all, &bytes, err));
-  const char *name = (const char *)bytes + CENTRAL_BYTES;
+  const char *name = (const char *)bytes + CKPT_ZIP_CENTRAL_BYTES;
   it->entry = (ckpt_zip_entry){.name = ckpt_arena_text(&zip->arena, name, n_name),
                                .n_stored = ckpt_le32(bytes + 20),
                                .n_bytes = ckpt_le32(bytes + 24),
@@ -260,7 +255,8 @@ static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it,
                      "a zip entry's name is not UTF-8 or has a zero byte (at %llu)", (ull)*at);
   if (ckpt_le16(bytes + 34) != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL, "a zip archive of several disks");
-  if (!take_zip64(bytes + CENTRAL_BYTES + n_name, n_extra, &it->entry.n_bytes, &it->entry.n_stored, &it->header))
+  if (!take_zip64(bytes + CKPT_ZIP_CENTRAL_BYTES + n_name, n_extra, &it->entry.n_bytes, &it->entry.n_stored,
+                  &it->header))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "damaged extra field of zip entry '%s'", it->entry.name);
   *at += n_all;
   return check_entry(s, it, err);
@@ -270,22 +266,22 @@ static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it,
 static ckpt_status read_local(slice *s, item *it, uint64_t dir_offset, ckpt_error *err) {
   ckpt_zip_entry *e = &it->entry;
   const uint8_t *bytes = NULL;
-  if (!ckpt_range_within(it->header, LOCAL_BYTES + it->n_name, dir_offset))
+  if (!ckpt_range_within(it->header, CKPT_ZIP_LOCAL_BYTES + it->n_name, dir_offset))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "zip entry '%s' lies outside the archive (at %llu)", e->name,
                      (ull)it->header);
-  CKPT_TRY(need(s, it->header, LOCAL_BYTES + it->n_name, &bytes, err));
+  CKPT_TRY(need(s, it->header, CKPT_ZIP_LOCAL_BYTES + it->n_name, &bytes, err));
   uint32_t n_name = ckpt_le16(bytes + 26), n_extra = ckpt_le16(bytes + 28);
-  uint64_t n_head = (uint64_t)LOCAL_BYTES + n_name + n_extra;
+  uint64_t n_head = (uint64_t)CKPT_ZIP_LOCAL_BYTES + n_name + n_extra;
   const uint16_t differing = (uint16_t)(ckpt_le16(bytes + 6) ^ e->flags);
   bool same = is_signature(bytes, 3, 4) && (differing & (FLAGS_REFUSED | FLAG_DESCRIPTOR)) == 0 &&
               ckpt_le16(bytes + 8) == e->method && n_name == it->n_name &&
-              memcmp(bytes + LOCAL_BYTES, e->name, n_name) == 0;
+              memcmp(bytes + CKPT_ZIP_LOCAL_BYTES, e->name, n_name) == 0;
   if (same && !(e->flags & FLAG_DESCRIPTOR)) {
     uint64_t n_stored = ckpt_le32(bytes + 18), n_bytes = ckpt_le32(bytes + 22);
     same = ckpt_le32(bytes + 14) == e->crc32;
     if (n_stored == UINT32_MAX || n_bytes == UINT32_MAX) {
       CKPT_TRY(need(s, it->header, n_head, &bytes, err));
-      same = same && take_zip64(bytes + LOCAL_BYTES + n_name, n_extra, &n_bytes, &n_stored, NULL);
+      same = same && take_zip64(bytes + CKPT_ZIP_LOCAL_BYTES + n_name, n_extra, &n_bytes, &n_stored, NULL);
     }
     same = same && n_stored == e->n_stored && n_bytes == e->n_bytes;
   }

@@ -13,6 +13,15 @@
 
 #define CKPT_ZIP_MAX_ENTRIES 1000000
 
+/* Bytes of an archive's fixed parts: what varies follows each. */
+enum {
+  CKPT_ZIP_LOCAL_BYTES = 30,
+  CKPT_ZIP_CENTRAL_BYTES = 46,
+  CKPT_ZIP_END_BYTES = 22,
+  CKPT_ZIP_LOCATOR_BYTES = 20,
+  CKPT_ZIP_END64_BYTES = 56
+};
+
 /* What a directory may take where no budget says less: so many entries of ordinary names. */
 #define CKPT_ZIP_MAX_BYTES (UINT64_C(256) << 20)
 

@@ -9,7 +9,7 @@
 #include "libckpt/error.h"
 #include "libckpt/little.h"
 
-enum { LOCAL_BYTES = 30, FIELD_BYTES = 4, MAX_DESCRIPTOR = 24, FLAG_DESCRIPTOR = 1 << 3 };
+enum { FIELD_BYTES = 4, MAX_DESCRIPTOR = 24, FLAG_DESCRIPTOR = 1 << 3 };
 
 typedef unsigned long long ull;
 
@@ -73,7 +73,7 @@ ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *so
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_source_read(source, file, entry->header, local, n, err));
   CKPT_TRY_GOTO(find_behind(&defect, entry, source, file, err));
-  if (defect == NULL) defect = extra_defect(local + LOCAL_BYTES + n_name, n - LOCAL_BYTES - n_name);
+  if (defect == NULL) defect = extra_defect(local + CKPT_ZIP_LOCAL_BYTES + n_name, n - CKPT_ZIP_LOCAL_BYTES - n_name);
   if (!is_same(entry, local)) defect = "its local header contradicts the directory";
   if (entry->header == ckpt_zip_first(zip) && entry->header != ckpt_zip_start(zip))
     defect = "bytes that are no entry's stand before it";

@@ -6,7 +6,9 @@
 
 #include "libckpt/crc32.h"
 
-enum { LOCAL_BYTES = 30, FLAG_DESCRIPTOR = 1 << 3, FLAG_UTF8 = 1 << 11, EXTRA_ZIP64 = 1, EXTRA_HEAD = 4 };
+#include "libckpt/codec/zip.h"
+
+enum { FLAG_DESCRIPTOR = 1 << 3, FLAG_UTF8 = 1 << 11, EXTRA_ZIP64 = 1, EXTRA_HEAD = 4 };
 
 /* What does not fit stands in the zip64 field; what is all ones does not fit. */
 static bool is_large(uint64_t value) { return value >= UINT32_MAX; }
@@ -25,12 +27,12 @@ static unsigned n_descriptor(const ckpt_zip_record *record) {
 
 /* Bytes of the extra field that fills up, without its head. */
 static unsigned n_fill(const ckpt_zip_record *record) {
-  uint64_t end = record->offset + LOCAL_BYTES + strlen(record->name) + n_zip64(record) + EXTRA_HEAD;
+  uint64_t end = record->offset + CKPT_ZIP_LOCAL_BYTES + strlen(record->name) + n_zip64(record) + EXTRA_HEAD;
   return (unsigned)(-end % CKPT_ZIP_ALIGNMENT);
 }
 
 uint64_t ckpt_zip_payload(const ckpt_zip_record *record) {
-  return record->offset + LOCAL_BYTES + strlen(record->name) + n_zip64(record) + EXTRA_HEAD + n_fill(record);
+  return record->offset + CKPT_ZIP_LOCAL_BYTES + strlen(record->name) + n_zip64(record) + EXTRA_HEAD + n_fill(record);
 }
 
 uint64_t ckpt_zip_place(ckpt_zip_record *records, uint32_t n) {
