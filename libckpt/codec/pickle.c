@@ -67,6 +67,7 @@ ckpt_status ckpt_pickle_stack_grow(ckpt_pickle_machine *m) {
 }
 
 ckpt_status ckpt_pickle_underflow(const ckpt_pickle_machine *m, uint32_t n) {
+  m->report->is_refused = true;
   return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s takes %" PRIu32 " from a stack of %" PRIu32 "%s",
                           ckpt_pickle_opcode_name(m->op), n, m->n_stack - m->fence,
                           m->n_marks != 0 ? " above its last mark" : "");
@@ -82,6 +83,7 @@ ckpt_status ckpt_pickle_top(const ckpt_pickle_machine *m, ckpt_object **object) 
 ckpt_status ckpt_pickle_pop_mark(ckpt_pickle_machine *m, ckpt_object ***values, uint32_t *n) {
   *values = NULL;
   *n = 0;
+  m->report->is_refused = m->n_marks == 0;
   if (m->n_marks == 0) return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s without a mark", ckpt_pickle_opcode_name(m->op));
   *values = m->stack + m->fence;
   *n = m->n_stack - m->fence;
@@ -155,6 +157,7 @@ ckpt_status ckpt_pickle_do_get(ckpt_pickle_machine *m, uint64_t number) {
     ckpt_pickle_copy_name(object);
     return ckpt_pickle_push(m, object);
   }
+  m->report->is_refused = m->options.base == 0; /* one Unpickler keeps its memo from pickle to pickle */
   return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s of memo number %" PRIu64 ", which nothing was put under",
                           ckpt_pickle_opcode_name(m->op), number);
 }
@@ -315,6 +318,7 @@ static ckpt_status make_constants(ckpt_pickle_machine *m) {
 static void complete(ckpt_pickle_machine *m) {
   ckpt_pickle_report *r = m->report;
   r->n_consumed = m->is_done ? m->op_at + 1 : m->op_at;
+  r->n_read = ckpt_pickle_at(&m->reader);
   r->n_nodes = m->n_nodes;
   r->n_memo = m->memo.n;
   r->n_left = m->n_stack == 0 ? 0 : m->n_stack - 1;

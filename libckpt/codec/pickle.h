@@ -72,6 +72,8 @@ typedef struct ckpt_pickle_global {
 typedef struct ckpt_pickle_report {
   uint8_t protocol;             /* the highest that PROTO declares; 0 without */
   uint64_t n_consumed;          /* bytes, STOP included; up to the failing opcode after a failure */
+  uint64_t n_read;              /* bytes taken from the input, those of the failing opcode too */
+  bool is_refused;              /* a failure that is Python's, for certain: nothing behind it runs */
   uint64_t n_nodes, n_memo;     /* made; memo entries in use at the end */
   uint64_t n_left;              /* values below the result on the stack: 0 from any honest writer */
   uint64_t n_persistent;        /* persistent ids */
@@ -104,14 +106,20 @@ typedef struct ckpt_pickle_options {
 ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckpt_pickle_options *options,
                              ckpt_arena *arena, ckpt_error *err);
 
-enum { CKPT_PICKLE_SEEN_BYTES = 200 }; /* of a name that ckpt_pickle_goes_on saw */
+/* What follows a refused opcode, by operands alone: what a real unpickler may get to where this machine is stricter. */
+typedef struct ckpt_pickle_rest {
+  bool goes_on;  /* it, or what came before, names something, and then it calls something */
+  bool has_stop; /* it is a run of opcodes up to STOP, and does not go on */
+  uint64_t end;  /* gone through up to here: behind STOP */
+} ckpt_pickle_rest;
 
-/* Whether what follows a refused opcode (options: as of that reading, with its report) is a run of opcodes, by their
- * operands alone, that names something and then calls something: what a real unpickler may get to where this machine
- * is stricter. What was named before counts, unless the refusal is Python's, too. seen: the "module.name" of the last
- * GLOBAL or INST up to there, what fits of it; empty where something else names. */
-ckpt_status ckpt_pickle_goes_on(bool *goes_on, char seen[CKPT_PICKLE_SEEN_BYTES + 1],
-                                const ckpt_pickle_options *options, ckpt_status refusal, ckpt_error *err);
+/* Goes through that: options are those of the reading that failed, with its report. Nothing where Python refuses, too.
+ */
+ckpt_status ckpt_pickle_skim(ckpt_pickle_rest *rest, const ckpt_pickle_options *options, ckpt_error *err);
+
+/* Goes past pickles, one behind another from the input's start, that have no PROTO and neither name nor call: *n_bytes
+ * of them. */
+ckpt_status ckpt_pickle_skip_idle(uint64_t *n_bytes, const ckpt_pickle_options *options, ckpt_error *err);
 
 /* "BINPUT"; NULL for a byte that is no opcode. Static storage. */
 const char *ckpt_pickle_opcode_name(uint8_t opcode);
@@ -146,6 +154,10 @@ typedef enum ckpt_pickle_verdict {
 /* The verdict on a global by the table of pickle_globals.def: exact module and name only, no prefixes; submodules do
  * not inherit. What is unknown is FOREIGN. */
 ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global);
+
+/* Whether one of its names may be one in Python, as those of text that begins as opcodes do are not: it has no blanks.
+ * An extension code is one too where with_extensions says so: any bytes have them now and then. */
+bool ckpt_pickle_has_name(const ckpt_pickle_report *report, bool with_extensions);
 
 /* "tensor data", "known framework class", "foreign", "dangerous"; static storage. */
 const char *ckpt_pickle_verdict_name(ckpt_pickle_verdict verdict);

@@ -94,7 +94,8 @@ static ckpt_status append_name(ckpt_pickle_machine *m, char *joined, size_t *n_j
   if (n > m->limits.n_name || *n_joined + n > m->limits.n_name)
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "the name of a %s has %zu bytes, at most %" PRIu64, what, *n_joined + n,
                             m->limits.n_name);
-  if (ckpt_pickle_utf8(text, n) != n || memchr(text, '\0', n) != NULL)
+  m->report->is_refused = ckpt_pickle_utf8(text, n) != n;
+  if (m->report->is_refused || memchr(text, '\0', n) != NULL)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "the name of a %s is no text", what);
   memcpy(joined + *n_joined, text, n);
   *n_joined += n;
@@ -320,6 +321,7 @@ static const ckpt_object *module_of(const ckpt_object *object) {
  * else a tuple that is called with again and again is as long a list of children each time, for whoever walks them. */
 static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_object *args, ckpt_object_form form,
                         ckpt_object **object) {
+  m->report->is_refused = callable->kind != CKPT_OBJECT_FOREIGN;
   if (callable->kind != CKPT_OBJECT_FOREIGN)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s of something that is no class or function",
                             ckpt_pickle_opcode_name(m->op));

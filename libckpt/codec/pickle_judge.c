@@ -37,6 +37,23 @@ ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global) {
   return CKPT_PICKLE_FOREIGN;
 }
 
+static bool is_word(const ckpt_pickle_global *global) {
+  const char *at = global->name;
+  while ((uint8_t)*at > ' ') at++;
+  return *at == '\0';
+}
+
+bool ckpt_pickle_has_name(const ckpt_pickle_report *report, bool with_extensions) {
+  const size_t n = sizeof CKPT_PICKLE_EXTENSION - 1;
+  bool has = false;
+  for (uint32_t i = 0; i < report->n_globals && !has; i++) {
+    const ckpt_pickle_global *global = report->globals[i];
+    bool is_extension = global->object->n_module == n && memcmp(global->name, CKPT_PICKLE_EXTENSION, n) == 0;
+    has = is_extension ? with_extensions : is_word(global); /* the blank in its name is ours */
+  }
+  return has;
+}
+
 bool ckpt_pickle_hands_over(const ckpt_pickle_report *report) {
   static const char *const callers[] = {"copyreg.__newobj__",
                                         "copy_reg.__newobj__",

@@ -59,6 +59,7 @@ static ckpt_status ends(const ckpt_pickle_machine *m, uint64_t n) {
   uint64_t left = m->reader.n_bytes - ckpt_pickle_at(&m->reader);
   if (m->reader.n_bytes < m->options.n_bytes && ckpt_pickle_at(&m->reader) + n <= m->options.n_bytes)
     return ckpt_pickle_fail(m, CKPT_ELIMIT, "longer than the limit of %" PRIu64 " bytes", m->limits.n_bytes);
+  m->report->is_refused = true;
   if (n == 1 && ckpt_pickle_at(&m->reader) == m->op_at)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "the input ends without STOP");
   const char *name = ckpt_pickle_opcode_name(m->op);
@@ -118,6 +119,7 @@ ckpt_status ckpt_pickle_operand(ckpt_pickle_machine *m, uint64_t *operand) {
   size_t n = sizes[kind];
   const uint8_t *bytes;
   *operand = 0;
+  m->report->is_refused = kind == OPERAND_UNKNOWN;
   if (kind == OPERAND_UNKNOWN)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "0x%02x is no opcode of protocols 0 to %d", m->op, CKPT_PICKLE_PROTOCOL);
   if (n == 0) return CKPT_OK;

@@ -52,20 +52,46 @@ static bool is_of_name(uint8_t byte) {
          byte == '.';
 }
 
-/* Goes past a line; false in *is_line where none ends. A line that is no dotted name clears *is_name; of one that is as
- * much as fits is put behind the *n_seen bytes that were seen. */
-static ckpt_status skip_line(skim *s, bool *is_line, bool *is_name, size_t *n_seen, ckpt_error *err) {
-  const uint8_t *byte = NULL;
-  *is_line = false;
-  for (bool is_empty = true;; is_empty = false) {
-    CKPT_TRY(take(s, 1, &byte, err));
-    if (byte == NULL) return CKPT_OK;
-    *is_line = *byte == '\n';
-    if (*is_line && is_empty) *is_name = false;
-    if (*is_line) return CKPT_OK;
-    *is_name = *is_name && is_of_name(*byte);
-    if (*is_name && *n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[(*n_seen)++] = (char)*byte;
+/* A line that is gone past, byte by byte: its opcode, and what it may be. */
+typedef struct line {
+  uint8_t op;
+  bool has_begun; /* with what is no blank */
+  bool has_end;   /* of what C reads as a number: a byte of zero */
+  bool is_name;   /* a dotted name, which is not empty */
+  bool is_good;   /* nothing in it that every Python refuses */
+} line;
+
+static bool is_blank(uint8_t byte) { return byte == ' ' || (byte >= '\t' && byte <= '\r'); }
+
+/* What stands in a line of this opcode for certain, in every Python: digits of a number, quotes around a string. */
+static void add_byte(line *l, uint8_t byte) {
+  l->is_name = l->is_name && is_of_name(byte);
+  const bool is_number = memchr("ILFgp", l->op, 5) != NULL;
+  if (l->op == 'P') l->is_good = l->is_good && byte < 0x80;
+  if (l->op == 'S' && !l->has_begun) l->is_good = byte == '\'' || byte == '"';
+  if (is_number && byte == 0) l->has_end = true;
+  if (is_number && !l->has_end && !is_blank(byte)) {
+    bool is_first = (byte >= '0' && byte <= '9') || byte == '+' || byte == '-';
+    if (l->op == 'F') is_first = is_first || memchr(".iInN", byte, 5) != NULL;
+    bool is_more = is_first || is_of_name(byte);
+    l->is_good = l->is_good && (l->has_begun ? is_more : is_first);
   }
+  l->has_begun = l->has_begun || !is_blank(byte) || !is_number;
+}
+
+/* Goes past a line; false in *is_whole where none ends, or Python refuses it. One that is no dotted name clears
+ * *is_name. */
+static ckpt_status skip_line(skim *s, uint8_t op, bool *is_whole, bool *is_name, ckpt_error *err) {
+  const uint8_t *byte = NULL;
+  line l = {.op = op, .is_name = true, .is_good = true};
+  for (;;) {
+    CKPT_TRY(take(s, 1, &byte, err));
+    if (byte == NULL || *byte == '\n') break;
+    add_byte(&l, *byte);
+  }
+  *is_whole = byte != NULL && l.is_good;
+  *is_name = *is_name && l.is_name && l.has_begun;
+  return CKPT_OK;
 }
 
 static bool has_payload(uint8_t op) { return strchr("TUBCX", op) != NULL || (op >= 0x8A && op <= 0x8E) || op == 0x96; }
@@ -80,13 +106,8 @@ static ckpt_status skip_operand(skim *s, uint8_t op, bool *is_whole, bool *is_na
   operand_kind kind = kinds[op];
   *is_whole = kind != NO_OPCODE;
   if (kind == IS_LINE) {
-    size_t n_seen = 0;
-    CKPT_TRY(skip_line(s, is_whole, is_name, &n_seen, err));
-    if (!*is_whole || (op != 'c' && op != 'i')) return CKPT_OK;
-    if (n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[n_seen++] = '.';
-    CKPT_TRY(skip_line(s, is_whole, is_name, &n_seen, err));
-    s->seen[*is_whole && *is_name ? n_seen : 0] = '\0';
-    return CKPT_OK;
+    CKPT_TRY(skip_line(s, op, is_whole, is_name, err));
+    return *is_whole && (op == 'c' || op == 'i') ? skip_line(s, op, is_whole, is_name, err) : CKPT_OK;
   }
   if (kind <= IS_NONE) return CKPT_OK;
   CKPT_TRY(take(s, sizes[kind], &bytes, err));
@@ -99,38 +120,67 @@ static ckpt_status skip_operand(skim *s, uint8_t op, bool *is_whole, bool *is_na
   return CKPT_OK;
 }
 
-/* Whether what was read before counts: not where Python, too, refuses, as it does where a stack has too little. */
-static bool is_stricter(const skim *s, ckpt_status refusal) {
-  const uint8_t *op = s->window + (s->at - s->from);
-  return refusal != CKPT_EFORMAT || (s->at - s->from < s->n && kinds[*op] > IS_NONE);
+/* Whether an opcode makes a name of a class or callable. */
+static bool names(uint8_t op) { return op == 'c' || op == 'i' || op == 0x93 || (op >= 0x82 && op <= 0x84); }
+
+static ckpt_status begin(skim *s, const ckpt_pickle_options *options, uint64_t at, ckpt_error *err) {
+  *s = (skim){.options = options, .window = malloc(WINDOW_BYTES), .at = at};
+  CKPT_TRY_ALLOC(s->window, err);
+  return CKPT_OK;
 }
 
-ckpt_status ckpt_pickle_goes_on(bool *goes_on, char seen[CKPT_PICKLE_SEEN_BYTES + 1],
-                                const ckpt_pickle_options *options, ckpt_status refusal, ckpt_error *err) {
+/* What was read before the refusal counts: text that may become a name, and names. An extension's code is one where
+ * there is text, too. */
+static void count_before(const ckpt_pickle_options *options, bool *has_text, bool *has_name) {
   const ckpt_pickle_report *report = options->report;
-  skim s = {.options = options, .window = malloc(WINDOW_BYTES), .at = report->n_consumed, .seen = seen};
-  CKPT_TRY_ALLOC(s.window, err);
-  seen[0] = '\0';
+  *has_text = options->base != 0; /* of a pickle before it, through one memo */
+  for (unsigned i = 0; i < 256; i++) *has_text = *has_text || (is_text((uint8_t)i) && report->counts[i] != 0);
+  *has_name = ckpt_pickle_has_name(report, *has_text);
+}
+
+ckpt_status ckpt_pickle_skim(ckpt_pickle_rest *rest, const ckpt_pickle_options *options, ckpt_error *err) {
+  const ckpt_pickle_report *report = options->report;
+  bool is_whole = true, has_text, has_name;
   const uint8_t *op = NULL;
-  ckpt_status status = take(&s, 1, &op, err);
-  s.at = report->n_consumed;
-  bool is_whole = op != NULL, has_text = false, has_extension = false;
-  bool counts = is_whole && is_stricter(&s, refusal), has_name = counts && report->n_globals != 0;
-  for (unsigned i = 0; i < 256 && counts; i++) has_text = has_text || (is_text((uint8_t)i) && report->counts[i] != 0);
-  *goes_on = false;
-  while (is_whole && !*goes_on && status == CKPT_OK) {
-    status = take(&s, 1, &op, err);
-    if (status != CKPT_OK || op == NULL) break;
+  skim s;
+  *rest = (ckpt_pickle_rest){.end = report->n_consumed};
+  if (report->is_refused) return CKPT_OK;
+  CKPT_TRY(begin(&s, options, report->n_consumed, err));
+  count_before(options, &has_text, &has_name);
+  ckpt_status status = CKPT_OK;
+  while (is_whole && !rest->goes_on && !rest->has_stop) {
+    CKPT_TRY_GOTO(take(&s, 1, &op, err));
+    if (op == NULL) break;
     uint8_t code = *op;
-    if (code == '.') break;
-    bool is_name = code == 'c' || code == 'i';
-    if (code == 0x93 || has_extension) seen[0] = '\0'; /* named by values, or by a number */
-    status = skip_operand(&s, code, &is_whole, &is_name, err);
+    bool is_name = true;
+    CKPT_TRY_GOTO(skip_operand(&s, code, &is_whole, &is_name, err));
     has_text = has_text || is_text(code);
-    has_name = has_name || (is_name && is_whole) || (code == 0x93 && has_text) || has_extension;
-    *goes_on = has_name && calls(code);
-    has_extension = code >= 0x82 && code <= 0x84 && has_text;
+    has_name = has_name || (names(code) && is_whole && is_name && (code < 0x80 || has_text));
+    rest->goes_on = is_whole && has_name && calls(code);
+    rest->has_stop = code == '.';
   }
+done:
+  rest->end = s.at;
+  free(s.window);
+  return status;
+}
+
+ckpt_status ckpt_pickle_skip_idle(uint64_t *n_bytes, const ckpt_pickle_options *options, ckpt_error *err) {
+  bool is_idle = true, is_name;
+  const uint8_t *op = NULL;
+  skim s;
+  *n_bytes = 0;
+  CKPT_TRY(begin(&s, options, 0, err));
+  ckpt_status status = CKPT_OK;
+  while (is_idle) {
+    CKPT_TRY_GOTO(take(&s, 1, &op, err));
+    if (op == NULL) break;
+    uint8_t code = *op;
+    if (code == 0x80 || names(code) || calls(code)) break;
+    CKPT_TRY_GOTO(skip_operand(&s, code, &is_idle, &is_name, err));
+    if (code == '.') *n_bytes = s.at;
+  }
+done:
   free(s.window);
   return status;
 }

@@ -228,6 +228,7 @@ ckpt_status ckpt_pickle_do_unicode(ckpt_pickle_machine *m, uint64_t n) {
   char *text;
   CKPT_TRY(ckpt_pickle_payload(m, n, &text));
   size_t at = ckpt_pickle_utf8((const uint8_t *)text, (size_t)n);
+  m->report->is_refused = at != n;
   if (at != n) return ckpt_pickle_fail(m, CKPT_EFORMAT, "text that is no UTF-8 (byte %zu of %" PRIu64 ")", at, n);
   return push_text(m, CKPT_OBJECT_TEXT, text, n);
 }

@@ -67,7 +67,9 @@ static ckpt_status look_npy(ckpt_scanner *s, const ckpt_place *place, const uint
   if (n >= sizeof text || data > place->n_bytes)
     return ckpt_scan_problem(s, place, err, "not looked into: a numpy array with a header of %llu byte%s", (ull)n,
                              ckpt_plural(n));
+  bool may_go_on;
   CKPT_TRY(read_at(place, 8 + n_length, text, (size_t)n, err));
+  CKPT_TRY(ckpt_scan_work(s, place, n, &may_go_on, err));
   text[n] = '\0';
   if (strlen(text) == n && is_of_numbers(text)) return CKPT_OK;
   ckpt_place objects = *place;
@@ -125,11 +127,13 @@ static ckpt_status look_by_content(ckpt_scanner *s, const ckpt_place *place, con
   if (!is_zip && !is_npy && !is_packed) CKPT_TRY(ckpt_scan_find_tar(s, place, head, n, &is_tar, &first, err));
   if ((is_zip || is_packed || is_tar) && place->depth >= CKPT_SCAN_DEPTH)
     return ckpt_scan_problem(s, place, err, "not looked into: more than %d archives in one another", CKPT_SCAN_DEPTH);
+  if (is_zip && ckpt_scan_is_object(place)) CKPT_TRY(ckpt_scan_pickles(s, place, err));
   if (is_zip) return place->is_carved ? CKPT_OK : ckpt_scan_zip(s, place, err);
   if (is_tar) CKPT_TRY(ckpt_scan_tar(s, place, first, err));
-  CKPT_TRY(is_npy      ? look_npy(s, place, head, n, err)
-           : is_packed ? ckpt_scan_packed(s, place, err)
-                       : ckpt_scan_pickles(s, place, err));
+  if (is_npy) CKPT_TRY(look_npy(s, place, head, n, err));
+  if (is_packed) CKPT_TRY(ckpt_scan_packed(s, place, err));
+  /* the first bytes of some of these are opcodes, too; and torch unpickles an object whatever it begins with */
+  CKPT_TRY(ckpt_scan_pickles(s, place, err));
   if (place->is_carved || s->is_stopped) return CKPT_OK;
   CKPT_TRY(has_zip_end(place, &has_end, err));
   if (!has_end) return CKPT_OK;

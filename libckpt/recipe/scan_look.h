@@ -42,6 +42,9 @@ ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_err
 ckpt_status ckpt_scan_zip(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err);    /* as above */
 ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err); /* as above */
 
+/* Whether a place is the object of a torch.save archive, whose pickle loading begins with. */
+bool ckpt_scan_is_object(const ckpt_place *place);
+
 /* Tar: whether a place is one, of which head has the first bytes, and where its first header is; the members from that
  * on. */
 ckpt_status ckpt_scan_find_tar(ckpt_scanner *s, const ckpt_place *place, const uint8_t *head, size_t n_head, bool *is,

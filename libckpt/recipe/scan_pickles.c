@@ -3,7 +3,8 @@
  * Without PROTO any byte may begin a pickle, and tensors are any bytes: so what counts is what it does. A pickle counts
  * when it was read to its STOP and is all there is, names something or begins with PROTO; and where it cannot be read
  * to its end, when it has called something by then, has begun as one beyond chance, or goes on as one
- * (ckpt_pickle_goes_on). A torch.save archive's data.pkl is one, whatever it holds. */
+ * (ckpt_pickle_skim). A torch.save archive's data.pkl is one, whatever it holds. What counts or not, the next one is
+ * looked for behind each STOP. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,15 @@
 
 typedef unsigned long long ull;
 
+#define MAGIC "119547037146038801333356" /* of legacy torch streams */
+
 enum {
   HEAD_BYTES = 64,
   STREAM_PICKLES = 5, /* of a legacy torch file: magic, protocol, system, object, keys */
   CERTAIN_OPCODES = 6,
   BIG_TEXT = 1 << 20,
   RECENT_ROWS = 64,
+  WINDOW_BYTES = 64 << 10, /* that the machine reads at once */
   PROTO = 0x80
 };
 
@@ -32,8 +36,8 @@ typedef struct attempt {
   uint64_t n_text;  /* not 0: its first opcode is a text of so many bytes, which a None stands for */
   uint64_t n_bytes; /* from there to the place's end */
   uint8_t first;
-  bool goes_on; /* it cannot be read, and what follows names and calls all the same */
-  char seen[CKPT_PICKLE_SEEN_BYTES + 1];
+  ckpt_pickle_rest rest; /* where it cannot be read */
+  bool is_magic;         /* all it holds is the number that legacy torch streams begin with, however that is spelled */
   ckpt_arena arena;
   ckpt_pickle_report report;
   ckpt_status status;
@@ -170,26 +174,27 @@ static bool has_effects(const ckpt_pickle_report *report) {
   return has;
 }
 
-/* Text begins as opcodes do, too: "(in a way". What the first name of a pickle is decides: none has blanks, and loading
- * ends where a name is not found. */
+/* Text begins as opcodes do, too: "(in a way". One name that may be Python's makes a pickle of it, whatever stands
+ * before that: some modules have what they are asked for, blanks and all (torch.ops). An extension's code alone, which
+ * any bytes may begin with, does where there is text beside it. */
 static bool is_prose(const attempt *a) {
   const ckpt_pickle_report *report = &a->report;
   if (a->first == PROTO || report->n_globals == 0) return false;
-  for (const char *at = report->globals[0]->name; *at != '\0'; at++)
-    if ((uint8_t)*at <= ' ') return true;
-  return false;
+  bool has_text = a->status == CKPT_OK; /* or is one to its end */
+  for (const char *op = "STUVX\x8c\x8d"; *op != '\0' && !has_text; op++) has_text = report->counts[(uint8_t)*op] != 0;
+  return !ckpt_pickle_has_name(report, has_text);
 }
 
 /* Whether the bytes of the attempt are a pickle; is_sure: they must be one. */
 static ckpt_status is_pickle(attempt *a, const ckpt_pickle_options *options, bool is_sure, bool *is, ckpt_error *err) {
   const ckpt_pickle_report *report = &a->report;
   *is = is_sure || !is_prose(a);
-  if (!*is) return CKPT_OK;
-  if (a->status == CKPT_OK)
-    *is = is_sure || a->first == PROTO || report->n_globals != 0 || (a->at == 0 && report->n_consumed == a->n_bytes);
-  else if (!has_effects(report)) {
-    CKPT_TRY(ckpt_pickle_goes_on(&a->goes_on, a->seen, options, a->status, err));
-    *is = is_sure || a->goes_on || (a->first == PROTO && count_opcodes(report) >= CERTAIN_OPCODES);
+  if (a->status == CKPT_OK) {
+    bool is_all = a->at == 0 && report->n_consumed == a->n_bytes;
+    *is = is_sure || (*is && (a->first == PROTO || report->n_globals != 0 || is_all));
+  } else if (!*is || !has_effects(report)) {
+    CKPT_TRY(ckpt_pickle_skim(&a->rest, options, err));
+    *is = is_sure || a->rest.goes_on || (a->first == PROTO && count_opcodes(report) >= CERTAIN_OPCODES);
   }
   return CKPT_OK;
 }
@@ -215,7 +220,7 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
                                  .file = s->path,
                                  .base = a->at + n_skipped,
                                  .report = &a->report};
-  ckpt_object *root;
+  ckpt_object *root = NULL;
   uint64_t n_arena, memory = s->run == NULL ? 0 : s->run->memory;
   const ckpt_pickle_limits limits = limits_of(a->n_bytes, memory, &n_arena);
   options.limits = &limits;
@@ -226,7 +231,8 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
     if (err != NULL) *err = a->error;
     return a->status;
   }
-  CKPT_TRY(is_pickle(a, &options, is_sure, is, err));
+  a->is_magic = a->status == CKPT_OK && root->kind == CKPT_OBJECT_BIGINT && strcmp(root->text, MAGIC) == 0;
+  CKPT_TRY(is_pickle(a, &options, is_sure || a->is_magic, is, err));
   if (!*is) return CKPT_OK;
   ckpt_scan_pickle *row;
   CKPT_TRY(add_row(s, a, &row, err));
@@ -235,38 +241,56 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   if (a->status == CKPT_ELIMIT && memory != 0)
     return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than --memory (%s)",
                              (ull)(options.base + a->report.n_consumed), a->error.message);
-  if (!a->goes_on) return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
-  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s; what follows names %s and calls it",
-                           a->error.message, a->seen[0] == '\0' ? "something" : a->seen);
+  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s%s", a->error.message,
+                           a->rest.goes_on ? "; what follows names something and calls it" : "");
 }
 
-/* Whether a place is the object of a torch.save archive, whose pickle loading begins with. */
-static bool is_object(const ckpt_place *place) {
+bool ckpt_scan_is_object(const ckpt_place *place) {
   static const char name[] = "/data.pkl";
   const size_t n = place->record == NULL ? 0 : strlen(place->record), n_name = sizeof name - 1;
   return n > n_name && strcmp(place->record + n - n_name, name) == 0;
 }
 
+/* Goes past pickles that do nothing, of which bytes may hold millions. */
+static ckpt_status skip_idle(ckpt_scanner *s, const ckpt_place *place, uint64_t *at, bool *may_go_on, ckpt_error *err) {
+  attempt a = {.place = place, .at = *at};
+  const ckpt_pickle_options options = {.fetch = fetch, .arg = &a, .n_bytes = place->n_bytes - *at};
+  uint64_t n_bytes;
+  CKPT_TRY(ckpt_pickle_skip_idle(&n_bytes, &options, err));
+  *at += n_bytes;
+  return ckpt_scan_work(s, place, n_bytes, may_go_on, err);
+}
+
+/* Looks at what may be a pickle at *at, and goes on behind its STOP; *goes_on: there is one. */
+static ckpt_status look_at(ckpt_scanner *s, attempt *a, bool is_sure, uint64_t *at, bool *goes_on, ckpt_error *err) {
+  bool is = false, may_go_on = true;
+  ckpt_status status = try_pickle(s, a, is_sure, &is, err);
+  const bool is_read = a->status == CKPT_OK;
+  const uint64_t end = is_read ? a->report.n_consumed : a->rest.end, n_window = a->n_bytes;
+  uint64_t n_work = a->report.n_read > a->rest.end ? a->report.n_read : a->rest.end;
+  *at += end + (a->n_text == 0 ? 0 : a->n_text - 1);
+  ckpt_arena_free(&a->arena);
+  CKPT_TRY(status);
+  /* what is none costs its window, also where there are many, or many places to look from */
+  if (!is || a->place->is_carved) n_work += n_window < WINDOW_BYTES ? n_window : WINDOW_BYTES;
+  CKPT_TRY(ckpt_scan_work(s, a->place, n_work, &may_go_on, err));
+  *goes_on = (is_read || a->rest.has_stop) && may_go_on;
+  return *goes_on && !is ? skip_idle(s, a->place, at, goes_on, err) : CKPT_OK;
+}
+
 ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
   uint8_t head[HEAD_BYTES];
-  bool is_stream = false, is = true, may_go_on = true;
+  bool is_stream = false, goes_on = true;
   uint64_t at = 0;
-  for (uint32_t n = 0; is && at < place->n_bytes && (!is_stream || n < STREAM_PICKLES); n++) {
+  for (uint32_t n = 0; goes_on && at < place->n_bytes && (!is_stream || n < STREAM_PICKLES); n++) {
     uint64_t n_left = place->n_bytes - at;
     size_t n_head = n_left < sizeof head ? (size_t)n_left : sizeof head;
     CKPT_TRY(ckpt_source_read(place->source, place->file, place->offset + at, head, n_head, err));
-    if (n == 0) is_stream = ckpt_torch_is_stream(head, n_head);
-    const bool is_sure = is_stream || (n == 0 && is_object(place));
+    const bool is_sure = is_stream || (n == 0 && (ckpt_scan_is_object(place) || ckpt_torch_is_stream(head, n_head)));
     if (!is_sure && ckpt_pickle_opcode_name(head[0]) == NULL) return CKPT_OK;
     attempt a = {.place = place, .at = at, .n_text = big_text(head, n_head, n_left), .first = head[0]};
-    ckpt_status status = try_pickle(s, &a, is_sure, &is, err);
-    at += a.report.n_consumed + (a.n_text == 0 ? 0 : a.n_text - 1);
-    is = is && a.status == CKPT_OK;
-    uint64_t n_read = a.report.n_consumed;
-    ckpt_arena_free(&a.arena);
-    CKPT_TRY(status);
-    CKPT_TRY(ckpt_scan_work(s, place, n_read, &may_go_on, err));
-    is = is && may_go_on;
+    CKPT_TRY(look_at(s, &a, is_sure, &at, &goes_on, err));
+    is_stream = is_stream || (n == 0 && a.is_magic);
   }
   return CKPT_OK;
 }

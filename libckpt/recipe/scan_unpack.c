@@ -12,7 +12,7 @@
 
 typedef unsigned long long ull;
 
-enum { HEAD_BYTES = 512 };
+enum { HEAD_BYTES = 512, BUFFER_BYTES = 64 << 10 };
 
 /* A frame of zstd that decoders skip: 50 to 5F, 2A 4D 18 | n u32 | n bytes. Its bytes; 0 for anything else. */
 static uint64_t skippable(const uint8_t *head, size_t n_head) {
@@ -150,6 +150,9 @@ ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_
   ckpt_unpacked_state end = {0};
   if (status == CKPT_OK) end = ckpt_unpacked_at(u);
   ckpt_unpacked_free(u);
+  bool may_go_on;
+  if (status == CKPT_OK) /* its input, which may be much where nothing comes out, and a buffer of it at least */
+    status = ckpt_scan_work(s, place, end.n_used + (place->is_carved ? BUFFER_BYTES : 0), &may_go_on, err);
   bool has_pickles = end.is_whole && s->scan->n_pickles != n_before;
   if (has_pickles && n_bytes != UINT64_MAX && ((crc != 0 && end.crc32 != crc) || n_bytes != end.n_bytes))
     status = ckpt_scan_problem(s, place, err,

@@ -284,4 +284,105 @@ TEST(Scan, TarOfAnArchivePasses) {
   EXPECT_GT(n_pickles, 0u);
 }
 
+std::string Zeros(const char *text, size_t n) { return std::string(text, n); }
+
+// posix.system("true"), by names; and by texts that stand in the memo under 0 and 1, and call below them.
+const std::string kSystem = Zeros("cposix\nsystem\nX\x04\0\0\0true\x85R.", 29);
+const std::string kTexts = "\x8c\x05posixq", kMore =
+                                                 "0\x8c\x06systemq\x01"
+                                                 "0";
+const std::string kFromMemo = Zeros("h\0h\x01\x93X\x04\0\0\0true\x85R.", 19);
+const std::string kHandled = Zeros(
+                      "cmine\nrun\nq\x02"
+                      "0",
+                      13),
+                  kFromHandled = "h\x02)R.";
+
+// As the object of an array, of numpy's own spelling.
+std::string Objects(const std::string &pickle) {
+  std::string header = "{'descr': '|O', 'fortran_order': False, 'shape': (), }";
+  return std::string("\x93NUMPY\x01\0\x76\0", 10) + header + std::string(117 - header.size(), ' ') + "\n" + pickle;
+}
+
+// A frame that zstd skips is a pickle, too: the first byte of its magic may be any of sixteen opcodes.
+TEST(Scan, WhatLooksSkippableIsAPickle) {
+  std::string pickle = Zeros("U*M\x18", 4), text(36, 'A');
+  uint32_t n = static_cast<uint32_t>(text.size() + 1 + kSystem.size());
+  pickle += std::string(reinterpret_cast<char *>(&n), 4) + text + "0" + kSystem;
+  EXPECT_GT(Scan(pickle), 0u);
+  EXPECT_GT(Scan(Archive({{"a/data.pkl", pickle}})), 0u);
+  EXPECT_GT(Scan(Archive({{"a/data.pkl", Archive({{"a", "b"}})}})), 0u);  // an object is a pickle, and nothing else
+}
+
+// Where Python accepts what no pickler writes, what stands before it counts: names, and texts for names.
+TEST(Scan, WhatOnlyPythonAcceptsHidesNothing) {
+  const std::string texts = kTexts + Zeros("\0", 1) + kMore;
+  for (const std::string &odd :
+       {std::string("NNb0"),
+        std::string("NNN\x86"
+                    "b0"),
+        std::string("N(e0"), std::string("N(u0"),
+        std::string("N(\x90"
+                    "0"),
+        std::string("]K") + Zeros("\0NsN", 4) + "0" + "0", std::string("I0x1\n0"), std::string("F1_0\n0"),
+        std::string("L0x1L\n0"), Zeros("\x96\1\0\0\0\0\0\0\0aK\1a0", 13)}) {
+    EXPECT_GT(Scan(texts + odd + kFromMemo), 0u) << testing::PrintToString(odd);
+    EXPECT_GT(Scan(kHandled + odd + kFromHandled), 0u) << testing::PrintToString(odd);
+    EXPECT_GT(Scan(Objects(texts + odd + kFromMemo)), 0u) << testing::PrintToString(odd);
+    EXPECT_GT(Scan(odd + "N." + kSystem), 0u) << testing::PrintToString(odd);  // the next of several
+  }
+  EXPECT_GT(Scan("cmine\nrun\n]R."), 0u);  // Python's own reader, without C, takes any sequence of arguments
+  // Where Python refuses, too, nothing behind it runs.
+  for (const char *end : {"0", "R", "t", "h\x07", "\xff", "1"})
+    EXPECT_EQ(Scan(std::string(end) + kSystem), 0u) << testing::PrintToString(end);
+}
+
+// Several pickles, as in legacy torch files, the first of them spelled in any way.
+TEST(Scan, TheNextPickleIsLookedAt) {
+  const std::string magic = "119547037146038801333356", rest = "I1001\n.(d.";
+  const std::string bytes = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+  for (const std::string &first :
+       {"N0L" + magic + "L\n.", "L" + magic + "\n.", "I" + magic + "\n.", "L0" + magic + "L\n.",
+        std::string("L0x1950a86a20f9469cfc6cL\n."), Zeros("\x8b\x0a\0\0\0", 5) + bytes + "."}) {
+    EXPECT_GT(Scan(first + rest + kSystem), 0u) << first;
+    EXPECT_GT(Scan(first + rest + "(d." + kSystem), 0u) << first;
+  }
+  EXPECT_EQ(Scan("N0L" + magic + "L\n." + rest + "(d.(l."), 0u);
+  std::string idle;
+  for (int i = 0; i < 300000; i++) idle += "K\x01.";
+  EXPECT_EQ(Scan(idle), 0u);  // no more than numbers
+  EXPECT_GT(Scan(idle + kSystem), 0u);
+}
+
+// Blanks in the first name hide no other: modules have what they are asked for (torch.ops), and an extension's is ours.
+TEST(Scan, BlanksInNamesHideNothing) {
+  EXPECT_GT(Scan("\x82\x01"
+                 "0" +
+                 kSystem),
+            0u);
+  EXPECT_GT(Scan("\x82\x01)R."), 0u);
+  EXPECT_GT(Scan("ctorch.ops\na b\n0" + kSystem), 0u);
+  EXPECT_GT(Scan("ctorch.ops\na b\n0I0x1\n0" + kSystem), 0u);
+}
+
+// Bytes gone through from each of many local headers are counted, whatever they are looked at as.
+TEST(Scan, ManyHeadersAreBounded) {
+  const std::string stored("PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0a", 31);
+  std::string deflated = stored;
+  deflated[8] = 8;
+  for (const std::string &begin : {stored + "R", stored + "I0x1\n", stored + "NNb", stored + "c",
+                                   stored + Zeros("X\0\0\x04\0\xff", 6), deflated, stored + "N."}) {
+    std::string bytes;
+    while (bytes.size() < 400000) bytes += begin;
+    for (int i = 0; i < 40000; i++) bytes += begin == deflated ? Zeros("\0\0\0\xff\xff", 5) : "N0N0N";
+    ckpt_scan scan = {};
+    ASSERT_EQ(ckpt_scan_bytes(&scan, bytes.data(), bytes.size(), "bytes", nullptr), CKPT_OK);
+    bool is_stopped = false;
+    for (size_t i = 0; i < scan.findings.n; i++)
+      is_stopped |= strstr(scan.findings.items[i].message, "not looked into any further") != nullptr;
+    EXPECT_TRUE(is_stopped) << testing::PrintToString(begin);
+    ckpt_scan_free(&scan);
+  }
+}
+
 }  // namespace
