@@ -4,6 +4,7 @@
 #ifndef CKPT_FORMATS_DCP_H
 #define CKPT_FORMATS_DCP_H
 
+#include "libckpt/codec/torch_file.h"
 #include "libckpt/format.h"
 
 #define CKPT_DCP_METADATA ".metadata"
@@ -48,6 +49,7 @@ typedef struct ckpt_dcp_metadata {
   uint64_t n_bytes;  /* of the pickles: honest ones have more than a byte for each thing that they say */
   uint64_t n_files;  /* of chunks, as the folders list them */
   int64_t last_rank; /* of those that wrote one; -1: none is known */
+  ckpt_torch_globals globals;
 } ckpt_dcp_metadata;
 
 /* Reads the pickle in a file of the source as one more root, whose files are in folder (borrowed). Its bytes are all

@@ -225,8 +225,13 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
   const char *path = ckpt_source_path(source, file);
   ckpt_pickle_limits limits = CKPT_PICKLE_LIMITS;
   limits.n_memory = 12; /* a chunk takes 100 bytes and more of it, opening at most 1,200 for each (index.h) */
-  ckpt_pickle_options options = {
-      .fetch = fetch, .arg = &in, .n_bytes = ckpt_source_size(source, file), .file = path, .limits = &limits};
+  ckpt_pickle_report report;
+  ckpt_pickle_options options = {.fetch = fetch,
+                                 .arg = &in,
+                                 .n_bytes = ckpt_source_size(source, file),
+                                 .file = path,
+                                 .limits = &limits,
+                                 .report = &report};
   ckpt_object *root;
   uint64_t n_consumed;
   if (options.n_bytes == 0)
@@ -236,6 +241,7 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "bytes follow the pickle (%llu after %llu)",
                      (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
   metadata->n_bytes += n_consumed;
+  CKPT_TRY(ckpt_torch_globals_add(&metadata->globals, &report, &metadata->arena, err));
   CKPT_TRY(enter_root(metadata, root, path, folder, err));
   metadata->roots[metadata->n_roots - 1].file = file;
   return CKPT_OK;

@@ -45,7 +45,8 @@ static bool has_structure(const ckpt_dcp_metadata *metadata) {
 }
 
 void ckpt_dcp_objects_begin(ckpt_dcp_objects *objects, ckpt_index *index, const ckpt_dcp_metadata *metadata) {
-  *objects = (ckpt_dcp_objects){.index = index, .is_kept = has_structure(metadata), .max_keys = metadata->n_bytes};
+  *objects = (ckpt_dcp_objects){
+      .index = index, .is_kept = has_structure(metadata), .max_keys = metadata->n_bytes, .globals = metadata->globals};
 }
 
 ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, const ckpt_object *name, const ckpt_object *path,

@@ -520,10 +520,12 @@ static ckpt_status note_files(reader *r, const ckpt_probe *p, ckpt_error *err) {
 
 static ckpt_status read_all(reader *r, const ckpt_probe *p, ckpt_error *err) {
   ckpt_index *index = r->index;
+  ckpt_pickle_report report;
   uint32_t file;
   uint64_t n_bytes;
   CKPT_TRY(ckpt_source_add(index->source, CKPT_DCPV2_METADATA, &file, &n_bytes, err));
-  CKPT_TRY(ckpt_dcpv2_metadata_read(&r->metadata, index->source, file, err));
+  CKPT_TRY(ckpt_dcpv2_metadata_read(&r->metadata, index->source, file, &report, err));
+  CKPT_TRY(ckpt_torch_globals_add(&r->globals, &report, &index->arena, err));
   CKPT_TRY(take_file(r, file, err));
   if (index->defects.report != NULL) index->defects.path = ckpt_source_path(index->source, file);
   for (uint32_t i = 0; i < r->metadata.n; i++) r->has_model = r->has_model || is_model(r->metadata.items[i].key);

@@ -3,6 +3,7 @@
 #ifndef CKPT_FORMATS_DCPV2_H
 #define CKPT_FORMATS_DCPV2_H
 
+#include "libckpt/codec/pickle.h"
 #include "libckpt/format.h"
 
 #define CKPT_DCPV2_METADATA "metadata.pkl"
@@ -30,10 +31,10 @@ typedef struct ckpt_dcpv2_metadata {
   uint64_t n_steps; /* that looking for ranks took */
 } ckpt_dcpv2_metadata;
 
-/* Reads the pickle in a file of the source. Nothing is executed. EFORMAT for what is no metadata, EUNSUPPORTED for
- * another version than 1.0 and 2.0, and as ckpt_pickle_read. */
+/* Reads the pickle in a file of the source; the report's names are the metadata's. Nothing is executed. EFORMAT for
+ * what is no metadata, EUNSUPPORTED for another version than 1.0 and 2.0, and as ckpt_pickle_read. */
 ckpt_status ckpt_dcpv2_metadata_read(ckpt_dcpv2_metadata *metadata, ckpt_source *source, uint32_t file,
-                                     ckpt_error *err);
+                                     ckpt_pickle_report *report, ckpt_error *err);
 void ckpt_dcpv2_metadata_free(ckpt_dcpv2_metadata *metadata); /* the matching end */
 
 /* The place of a name, or NULL. */

@@ -267,10 +267,13 @@ static ckpt_status enter_items(ckpt_dcpv2_metadata *m, const ckpt_object *root, 
 }
 
 ckpt_status ckpt_dcpv2_metadata_read(ckpt_dcpv2_metadata *metadata, ckpt_source *source, uint32_t file,
-                                     ckpt_error *err) {
+                                     ckpt_pickle_report *report, ckpt_error *err) {
   input in = {source, file};
-  ckpt_pickle_options options = {
-      .fetch = fetch, .arg = &in, .n_bytes = ckpt_source_size(source, file), .file = ckpt_source_path(source, file)};
+  ckpt_pickle_options options = {.fetch = fetch,
+                                 .arg = &in,
+                                 .n_bytes = ckpt_source_size(source, file),
+                                 .file = ckpt_source_path(source, file),
+                                 .report = report};
   ckpt_object *root;
   uint64_t n_consumed;
   CKPT_TRY(ckpt_pickle_read(&root, &n_consumed, &options, &metadata->arena, err));

@@ -175,6 +175,9 @@ const char *ckpt_torch_quantized_storage(ckpt_dtype values);
 /* The dtype that a NAME node means, torch.float32 and so on; NONE where we have none. */
 ckpt_dtype ckpt_torch_dtype(const ckpt_object *name);
 
+/* Bytes of an element of a storage's class, torch.FloatStorage and so on; 0 for any other node. */
+uint32_t ckpt_torch_storage_bytes(const ckpt_object *name);
+
 /* The dtype of the view that a call makes, as the call or its storage says; NONE where that is not said, or not one. */
 ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node);
 

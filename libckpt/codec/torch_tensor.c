@@ -96,6 +96,11 @@ ckpt_dtype ckpt_torch_dtype(const ckpt_object *name) {
   return type == NULL ? CKPT_DTYPE_NONE : (ckpt_dtype)type->id;
 }
 
+uint32_t ckpt_torch_storage_bytes(const ckpt_object *name) {
+  const type_row *type = find_type(name, true);
+  return type == NULL ? 0 : type->n_bytes;
+}
+
 /* ---- calls ---------------------------------------------------------------------------------------------------- */
 
 typedef struct call_row {

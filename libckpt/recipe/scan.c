@@ -117,8 +117,8 @@ static bool is_of_file(ckpt_status status) {
   return status != CKPT_OK && status != CKPT_ENOMEM && status != CKPT_ECANCELED && status != CKPT_EINTERNAL;
 }
 
-/* Looks at a file of a source. */
-static ckpt_status look_at_place(ckpt_scanner *s, const ckpt_place *place, const char *path, ckpt_error *err) {
+/* What may be gone through for a file of so many bytes. */
+static void begin_file(ckpt_scanner *s, const ckpt_place *place, const char *path) {
   s->path = path;
   s->first = s->scan->n;
   s->n_work = 0;
@@ -130,6 +130,11 @@ static ckpt_status look_at_place(ckpt_scanner *s, const ckpt_place *place, const
          ckpt_add_u64(s->max_unpacked, CKPT_SCAN_FRAMES_BYTES, &s->max_unpacked);
   if (!fits) s->max_unpacked = UINT64_MAX;
   s->n_unpacked = 0;
+}
+
+/* Looks at a file of a source. */
+static ckpt_status look_at_place(ckpt_scanner *s, const ckpt_place *place, const char *path, ckpt_error *err) {
+  begin_file(s, place, path);
   s->scan->n_files++;
   s->scan->n_bytes += place->n_bytes;
   return ckpt_scan_look(s, place, err);
@@ -139,6 +144,7 @@ static ckpt_status look_at_file(const walk *w, ckpt_source *source, const char *
   ckpt_scan *scan = w->scanner->scan;
   ckpt_place place = {.source = source};
   ckpt_error own = {0};
+  w->scanner->name = name;
   ckpt_status status = ckpt_source_add(source, name, &place.file, &place.n_bytes, &own);
   if (status == CKPT_OK)
     status = look_at_place(w->scanner, &place, w->is_bare ? name : ckpt_source_path(source, place.file), &own);
@@ -146,6 +152,56 @@ static ckpt_status look_at_file(const walk *w, ckpt_source *source, const char *
     return ckpt_findings_add(&scan->findings, err, CKPT_PROBLEM, own.file[0] == '\0' ? name : own.file, NULL,
                              "not looked into: %s", own.message);
   if (status != CKPT_OK && err != NULL) *err = own;
+  return status;
+}
+
+/* ---- items ------------------------------------------------------------------------------------------------------ */
+
+typedef struct placing {
+  const walk *walk;
+  ckpt_source *source;
+  const char **names; /* of the walk's files, sorted */
+  ckpt_place file;    /* n_bytes 0: none that was walked over */
+} placing;
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* The file of the next items. What is none of the walk's has not been asked about. */
+static ckpt_status find_file(placing *p, const char *path, ckpt_error *err) {
+  const char **name = bsearch(&path, p->names, p->walk->n, sizeof *p->names, compare_names);
+  p->file = (ckpt_place){.source = p->source};
+  if (name == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_source_add(p->source, *name, &p->file.file, &p->file.n_bytes, err));
+  begin_file(p->walk->scanner, &p->file, ckpt_source_path(p->source, p->file.file));
+  return CKPT_OK;
+}
+
+static ckpt_status look_at_item(void *arg, const ckpt_scan_item *item, bool is_first, ckpt_error *err) {
+  placing *p = arg;
+  char record[64];
+  bool may_go_on;
+  ckpt_scanner *s = p->walk->scanner;
+  if (is_first) CKPT_TRY(find_file(p, item->path, err));
+  if (item->offset >= p->file.n_bytes || s->is_stopped) return CKPT_OK;
+  ckpt_place place = p->file;
+  place.offset = item->offset;
+  place.n_bytes -= item->offset;
+  if (place.n_bytes > item->n_bytes) place.n_bytes = item->n_bytes;
+  place.is_item = true;
+  snprintf(record, sizeof record, "item at %llu", (ull)item->offset);
+  place.record = record;
+  CKPT_TRY(ckpt_scan_work(s, &place, 512, &may_go_on, err));
+  return ckpt_scan_look(s, &place, err);
+}
+
+/* Looks at what metadata has placed in the files. */
+static ckpt_status look_at_items(walk *w, ckpt_source *source, ckpt_error *err) {
+  placing p = {.walk = w, .source = source, .names = reallocarray(NULL, (size_t)w->n + 1, sizeof *p.names)};
+  CKPT_TRY_ALLOC(p.names, err);
+  for (uint32_t i = 0; i < w->n; i++) p.names[i] = w->files[i].name;
+  if (w->n != 0) qsort(p.names, w->n, sizeof *p.names, compare_names);
+  ckpt_status status = ckpt_scan_items_each(w->scanner->items, look_at_item, &p, err);
+  free(p.names);
   return status;
 }
 
@@ -160,6 +216,7 @@ static ckpt_status look_at_files(walk *w, ckpt_error *err) {
     if (status == CKPT_OK) status = look_at_file(w, source, w->files[i].name, err);
     n_done += w->files[i].n_bytes;
   }
+  if (status == CKPT_OK) status = look_at_items(w, source, err);
   ckpt_source_free(source);
   return status;
 }
@@ -187,12 +244,15 @@ static ckpt_status walk_path(walk *w, const char *path, ckpt_error *err) {
 
 ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_options *run, ckpt_error *err) {
   if (scan->arena.limit == 0) ckpt_arena_init(&scan->arena, UINT64_MAX);
-  ckpt_scanner scanner = {.scan = scan, .run = run};
+  ckpt_scan_items items = {0};
+  ckpt_arena_init(&items.arena, UINT64_MAX);
+  ckpt_scanner scanner = {.scan = scan, .run = run, .items = &items};
   walk w = {.scanner = &scanner};
   ckpt_arena_init(&w.names, UINT64_MAX);
   ckpt_status status = walk_path(&w, path, err);
   if (status == CKPT_OK && w.n == 0) status = add_unknown(&w, w.root, "it holds no file", err);
   if (status == CKPT_OK) status = look_at_files(&w, err);
+  ckpt_scan_items_free(&items);
   ckpt_arena_free(&w.names);
   free(w.files);
   return status;

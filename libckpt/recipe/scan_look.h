@@ -12,8 +12,23 @@
 #define CKPT_SCAN_FRAMES_RATIO 64
 #define CKPT_SCAN_DEPTH 6 /* archives in archives */
 
+/* Bytes of a file, its path being below the walk's root. */
+typedef struct ckpt_scan_item {
+  const char *path;
+  uint64_t offset, n_bytes;
+} ckpt_scan_item;
+
+/* What the metadata of DCP folders places, and what has been looked at as an archive or a frame of its own. */
+typedef struct ckpt_scan_items {
+  ckpt_arena arena; /* of paths */
+  ckpt_scan_item *all, *seen;
+  uint32_t n, capacity, n_seen, seen_capacity;
+} ckpt_scan_items;
+
 typedef struct ckpt_scanner {
   ckpt_scan *scan;
+  ckpt_scan_items *items;            /* or NULL: bytes in memory */
+  const char *name;                  /* of the file, below the root */
   const ckpt_run_options *run;       /* or NULL */
   const char *path;                  /* of the file */
   uint32_t first;                    /* the file's first pickle in the scan */
@@ -21,6 +36,14 @@ typedef struct ckpt_scanner {
   uint64_t n_unpacked, max_unpacked; /* of what is compressed, which is no work */
   bool is_stopped;                   /* max_work is reached, which has been said */
 } ckpt_scanner;
+
+/* What a member of a tar archive is by its name: what may stand behind a pickle in it. */
+typedef enum ckpt_scan_member {
+  CKPT_SCAN_NO_MEMBER,
+  CKPT_SCAN_MEMBER,   /* any: nothing */
+  CKPT_SCAN_STORAGES, /* of torch: more pickles, with payload between them */
+  CKPT_SCAN_TENSORS   /* as above */
+} ckpt_scan_member;
 
 /* A file, a record of an archive, or what was unpacked. */
 typedef struct ckpt_place {
@@ -31,7 +54,8 @@ typedef struct ckpt_place {
   unsigned depth;     /* of archives around it */
   bool is_item;       /* of a DCP file: like pickles are counted together */
   bool is_carved;     /* found without a directory: archives in it are found where it was */
-  bool is_tar;        /* gone through as a tar archive: what lies beside its zip archives has been looked at */
+  ckpt_scan_member member;
+  bool is_tar; /* gone through as a tar archive: what lies beside its zip archives has been looked at */
 } ckpt_place;
 
 /* Looks at a place by its content. EIO, ENOMEM, ECANCELED. */
@@ -44,6 +68,17 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
 
 /* Whether a place is the object of a torch.save archive, whose pickle loading begins with. */
 bool ckpt_scan_is_object(const ckpt_place *place);
+
+/* Adds what the pickle of a file places, if it is DCP's metadata; what is not understood is a problem. */
+ckpt_status ckpt_scan_items_add(ckpt_scanner *s, const ckpt_place *place, const ckpt_object *root, ckpt_error *err);
+/* Says that n_bytes of a file, from the place's begin on, have been looked at as one archive or frame. */
+ckpt_status ckpt_scan_items_seen(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, ckpt_error *err);
+/* Calls `look` for each that has not been, by path and offset; is_first: of its file. */
+ckpt_status ckpt_scan_items_each(ckpt_scan_items *items,
+                                 ckpt_status (*look)(void *arg, const ckpt_scan_item *item, bool is_first,
+                                                     ckpt_error *err),
+                                 void *arg, ckpt_error *err);
+void ckpt_scan_items_free(ckpt_scan_items *items); /* the matching end */
 
 /* Tar: whether a place is one, of which head has the first bytes, and where its first header is; the members from that
  * on. */

@@ -11,8 +11,10 @@
 
 #include "libckpt/checked.h"
 #include "libckpt/codec/torch_file.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
+#include "libckpt/little.h"
 #include "libckpt/recipe/scan_look.h"
 
 typedef unsigned long long ull;
@@ -37,6 +39,8 @@ typedef struct attempt {
   uint64_t n_bytes; /* from there to the place's end */
   uint8_t first;
   ckpt_pickle_rest rest; /* where it cannot be read */
+  uint64_t n_payload;    /* of a tar member: bytes behind it that are no pickle's, as what it holds says, */
+  bool is_followed;      /* which is so: torch goes on behind them */
   bool is_magic;         /* all it holds is the number that legacy torch streams begin with, however that is spelled */
   ckpt_arena arena;
   ckpt_pickle_report report;
@@ -199,6 +203,27 @@ static ckpt_status is_pickle(attempt *a, const ckpt_pickle_options *options, boo
   return CKPT_OK;
 }
 
+/* What follows a pickle in a member of a tar archive, behind its byte `end`: of (key, location, class) a storage, its
+ * length in elements, i64, and those; of (key, storage, class) a tensor, its rank, i32, 4 bytes, and sizes, strides and
+ * offset, i64. The number of either stands before the first. *is_known: it may be followed by what *n says. */
+static ckpt_status payload_of(const attempt *a, const ckpt_object *root, uint64_t end, uint64_t *n, bool *is_known,
+                              ckpt_error *err) {
+  uint8_t head[8];
+  const ckpt_place *place = a->place;
+  const bool is_storage = place->member == CKPT_SCAN_STORAGES;
+  *n = 0;
+  *is_known = end == place->n_bytes || (place->member != CKPT_SCAN_MEMBER && root->kind == CKPT_OBJECT_INT);
+  bool has_more = root->kind == CKPT_OBJECT_TUPLE && root->n == 3 && place->member != CKPT_SCAN_MEMBER;
+  if (*is_known || !has_more || !ckpt_range_within(end, sizeof head, place->n_bytes)) return CKPT_OK;
+  CKPT_TRY(ckpt_source_read(place->source, place->file, place->offset + end, head, sizeof head, err));
+  uint64_t n_each = is_storage ? ckpt_torch_storage_bytes(root->items[2]) : 16;
+  uint64_t count = is_storage ? ckpt_le64(head) : (uint64_t)ckpt_le32(head) + 1;
+  bool fits = n_each != 0 && ckpt_mul_u64(count, n_each, n) && ckpt_add_u64(*n, is_storage ? sizeof head : 0, n);
+  *is_known = fits && *n <= place->n_bytes - end;
+  if (!*is_known) *n = 0;
+  return CKPT_OK;
+}
+
 /* What a pickle may take: by its size, and no more than `memory` (0: as it is) in all. The stack, the memo and lines
  * double when they grow. */
 static ckpt_pickle_limits limits_of(uint64_t n_bytes, uint64_t memory, uint64_t *n_arena) {
@@ -232,9 +257,12 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
     return a->status;
   }
   a->is_magic = a->status == CKPT_OK && root->kind == CKPT_OBJECT_BIGINT && strcmp(root->text, MAGIC) == 0;
+  if (a->status == CKPT_OK && a->place->member != CKPT_SCAN_NO_MEMBER)
+    CKPT_TRY(payload_of(a, root, a->at + n_skipped + a->report.n_consumed, &a->n_payload, &a->is_followed, err));
   CKPT_TRY(is_pickle(a, &options, is_sure || a->is_magic, is, err));
   if (!*is) return CKPT_OK;
   ckpt_scan_pickle *row;
+  if (a->status == CKPT_OK && a->place->record == NULL) CKPT_TRY(ckpt_scan_items_add(s, a->place, root, err));
   CKPT_TRY(add_row(s, a, &row, err));
   if (row != NULL) CKPT_TRY(judge_row(s, a, row, err));
   if (a->status == CKPT_OK) return CKPT_OK;
@@ -268,29 +296,36 @@ static ckpt_status look_at(ckpt_scanner *s, attempt *a, bool is_sure, uint64_t *
   const bool is_read = a->status == CKPT_OK;
   const uint64_t end = is_read ? a->report.n_consumed : a->rest.end, n_window = a->n_bytes;
   uint64_t n_work = a->report.n_read > a->rest.end ? a->report.n_read : a->rest.end;
-  *at += end + (a->n_text == 0 ? 0 : a->n_text - 1);
+  *at += end + (a->n_text == 0 ? 0 : a->n_text - 1) + a->n_payload;
   ckpt_arena_free(&a->arena);
   CKPT_TRY(status);
   /* what is none costs its window, also where there are many, or many places to look from */
   if (!is || a->place->is_carved) n_work += n_window < WINDOW_BYTES ? n_window : WINDOW_BYTES;
   CKPT_TRY(ckpt_scan_work(s, a->place, n_work, &may_go_on, err));
   *goes_on = (is_read || a->rest.has_stop) && may_go_on;
-  return *goes_on && !is ? skip_idle(s, a->place, at, goes_on, err) : CKPT_OK;
+  const bool is_member = a->place->member != CKPT_SCAN_NO_MEMBER;
+  if (*goes_on && is_member && !a->is_followed)
+    CKPT_TRY(
+        ckpt_scan_problem(s, a->place, err, "bytes behind a pickle that torch would not find (at %llu)", (ull)*at));
+  return *goes_on && !is && !is_member ? skip_idle(s, a->place, at, goes_on, err) : CKPT_OK;
 }
 
 ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
   uint8_t head[HEAD_BYTES];
-  bool is_stream = false, goes_on = true;
+  bool is_stream = false, goes_on = true, has_stop = false;
   uint64_t at = 0;
   for (uint32_t n = 0; goes_on && at < place->n_bytes && (!is_stream || n < STREAM_PICKLES); n++) {
     uint64_t n_left = place->n_bytes - at;
     size_t n_head = n_left < sizeof head ? (size_t)n_left : sizeof head;
     CKPT_TRY(ckpt_source_read(place->source, place->file, place->offset + at, head, n_head, err));
     const bool is_sure = is_stream || (n == 0 && (ckpt_scan_is_object(place) || ckpt_torch_is_stream(head, n_head)));
-    if (!is_sure && ckpt_pickle_opcode_name(head[0]) == NULL) return CKPT_OK;
+    if (!is_sure && ckpt_pickle_opcode_name(head[0]) == NULL) break;
     attempt a = {.place = place, .at = at, .n_text = big_text(head, n_head, n_left), .first = head[0]};
     CKPT_TRY(look_at(s, &a, is_sure, &at, &goes_on, err));
     is_stream = is_stream || (n == 0 && a.is_magic);
+    has_stop = has_stop || goes_on;
   }
-  return CKPT_OK;
+  if (place->member == CKPT_SCAN_NO_MEMBER || !has_stop || at >= place->n_bytes || s->is_stopped) return CKPT_OK;
+  return ckpt_scan_problem(s, place, err, "not looked into: %llu byte%s at %llu, behind a pickle",
+                           (ull)(place->n_bytes - at), ckpt_plural(place->n_bytes - at), (ull)at);
 }

@@ -86,13 +86,17 @@ ckpt_status ckpt_scan_find_tar(ckpt_scanner *s, const ckpt_place *place, const u
 }
 
 static ckpt_status look_at_member(ckpt_scanner *s, const ckpt_place *place, const uint8_t *header, uint64_t at,
-                                  uint64_t n_bytes, ckpt_error *err) {
+                                  uint64_t n_bytes, bool is_renamed, ckpt_error *err) {
   char name[101] = "";
   memcpy(name, header, 100);
   ckpt_place member = *place;
   member.offset += at;
   member.n_bytes = n_bytes;
   member.depth++;
+  bool is_storages = strcmp(name, "storages") == 0, is_tensors = strcmp(name, "tensors") == 0;
+  member.member = is_storages ? CKPT_SCAN_STORAGES : is_tensors ? CKPT_SCAN_TENSORS : CKPT_SCAN_MEMBER;
+  if (is_renamed && (is_storages || is_tensors)) /* what it is depends on the name */
+    CKPT_TRY(ckpt_scan_problem(s, place, err, "readers differ about the name of a tar member (%s)", name));
   char *record = ckpt_scan_name(place, name);
   CKPT_TRY_ALLOC(record, err);
   member.record = record;
@@ -101,24 +105,27 @@ static ckpt_status look_at_member(ckpt_scanner *s, const ckpt_place *place, cons
   return status;
 }
 
-/* A problem where the extended header at `at` changes how long a member is. */
+/* A problem where the extended header at `at` changes how long a member is; *is_renamed where it may change its name.
+ */
 static ckpt_status check_extended(const ckpt_scanner *s, const ckpt_place *place, uint64_t at, uint64_t n_bytes,
-                                  ckpt_error *err) {
+                                  bool *is_renamed, ckpt_error *err) {
   bool is_plain = n_bytes <= MAX_EXTENDED;
   char *text = malloc(MAX_EXTENDED);
   CKPT_TRY_ALLOC(text, err);
   ckpt_status status = is_plain ? read_at(place, at, text, (size_t)n_bytes, err) : CKPT_OK;
   is_plain = is_plain && status == CKPT_OK && memmem(text, (size_t)n_bytes, "size=", 5) == NULL &&
              memmem(text, (size_t)n_bytes, "GNU.sparse", 10) == NULL;
+  *is_renamed = *is_renamed || !is_plain || memmem(text, (size_t)n_bytes, "path=", 5) != NULL;
   free(text);
   if (is_plain || status != CKPT_OK) return status;
   return ckpt_scan_problem(s, place, err, "not looked into: an extended tar header that changes a size (at %llu)",
                            (ull)at);
 }
 
-/* Looks at the member whose header stands before `at`; n_bytes is its size, *n_payload what follows it for readers. */
+/* Looks at the member whose header stands before `at`; n_bytes is its size, *n_payload what follows it for
+ * readers. *is_renamed: a header before it may have changed its name. */
 static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, const uint8_t *header, uint64_t at,
-                                  uint64_t n_bytes, uint64_t *n_payload, ckpt_error *err) {
+                                  uint64_t n_bytes, uint64_t *n_payload, bool *is_renamed, ckpt_error *err) {
   char type = (char)header[TYPE_AT];
   size_t n_name = strnlen((const char *)header, 100);
   bool is_folder = type == '5' || (type == '\0' && n_name != 0 && header[n_name - 1] == '/');
@@ -130,16 +137,18 @@ static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, cons
     return ckpt_scan_problem(s, place, err, "not looked into: a tar member of type '%c' with %llu byte%s", type | '0',
                              (ull)n_bytes, ckpt_plural(n_bytes));
   }
-  if (type == 'x' || type == 'g' || type == 'X') return check_extended(s, place, at, n_bytes, err);
+  if (type == 'x' || type == 'g' || type == 'X') return check_extended(s, place, at, n_bytes, is_renamed, err);
+  *is_renamed = *is_renamed || type == 'L';
   if (type == 'L' || type == 'K') return CKPT_OK;
-  if (type == '0' || type == '\0' || type == '7') return look_at_member(s, place, header, at, n_bytes, err);
+  if (type == '0' || type == '\0' || type == '7')
+    return look_at_member(s, place, header, at, n_bytes, *is_renamed, err);
   return ckpt_scan_problem(s, place, err, "not looked into: a tar member of type '%c'",
                            type >= ' ' && type < 127 ? type : '?');
 }
 
 ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, uint64_t at, ckpt_error *err) {
   uint8_t header[BLOCK];
-  bool may_go_on = true;
+  bool may_go_on = true, is_renamed = false; /* any after the first: one header may speak of all */
   while (may_go_on && ckpt_range_within(at, BLOCK, place->n_bytes)) {
     uint64_t n = 0, n_left;
     CKPT_TRY(read_at(place, at, header, sizeof header, err));
@@ -150,7 +159,7 @@ ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, uint64_t at,
     if (!is_header(header) || !take_number(header + SIZE_AT, 12, &n) || n > n_left)
       return ckpt_scan_problem(s, place, err, "broken tar archive (at %llu): not looked into from there",
                                (ull)(at - BLOCK));
-    CKPT_TRY(look_at_header(s, place, header, at, n, &n, err));
+    CKPT_TRY(look_at_header(s, place, header, at, n, &n, &is_renamed, err));
     uint64_t n_padded = n + (BLOCK - n % BLOCK) % BLOCK;
     at = n_padded > n_left ? place->n_bytes : at + n_padded;
   }

@@ -133,6 +133,7 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
     CKPT_TRY(status);
     CKPT_TRY(ckpt_scan_work(s, place, end.n_used, &may_go_on, err));
     if (!end.is_whole) break;
+    CKPT_TRY(ckpt_scan_items_seen(s, &rest, end.n_used, err));
     rest.offset += end.n_used;
     rest.n_bytes -= end.n_used;
     rest.is_item = true;

@@ -48,6 +48,7 @@ static ckpt_status look_at_header(ckpt_scanner *s, const ckpt_place *place, uint
   record.depth++;
   record.is_carved = true;
   record.is_tar = false;
+  record.member = CKPT_SCAN_NO_MEMBER;
   char *shown = ckpt_scan_name(place, name);
   CKPT_TRY_ALLOC(shown, err);
   record.record = shown;
@@ -213,7 +214,8 @@ static ckpt_status try_archive(ckpt_scanner *s, const ckpt_place *place, uint64_
   archive.offset += at;
   archive.n_bytes = n_bytes;
   archive.is_item = archive.is_item || is_item;
-  status = look_at_entries(s, &archive, zip, err);
+  status = ckpt_scan_items_seen(s, &archive, n_bytes, err);
+  if (status == CKPT_OK) status = look_at_entries(s, &archive, zip, err);
   if (status == CKPT_OK) status = look_at_gaps(s, &archive, zip, err);
   ckpt_zip_free(zip);
   return status;

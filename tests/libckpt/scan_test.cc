@@ -1,6 +1,7 @@
 // Scan: no byte of an archive hides what its pickle calls, no tensor is taken for a pickle; tests/tools/cases/scan.sh
 // has the files.
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -383,6 +384,97 @@ TEST(Scan, ManyHeadersAreBounded) {
     EXPECT_TRUE(is_stopped) << testing::PrintToString(begin);
     ckpt_scan_free(&scan);
   }
+}
+
+// A tar archive of (name, content), of regular files unless `type` says so.
+std::string Member(const std::string &name, const std::string &content, char type = '0') {
+  std::string header(512, '\0');
+  char number[16];
+  header.replace(0, name.size(), name);
+  snprintf(number, sizeof number, "%011o", static_cast<unsigned>(content.size()));
+  header.replace(124, 11, number);
+  header.replace(148, 8, 8, ' ');
+  header[156] = type;
+  unsigned sum = 0;
+  for (char c : header) sum += static_cast<uint8_t>(c);
+  snprintf(number, sizeof number, "%06o", sum);
+  header.replace(148, 6, number);
+  header[154] = '\0';
+  return header + content + std::string((512 - content.size() % 512) % 512, '\0');
+}
+
+// In torch's tar archives, pickles and payload take turns: what torch finds behind payload is found.
+TEST(Scan, PayloadOfATarHidesNothing) {
+  const std::string one = "\x80\x02K\x01.", none = "\x80\x02].";
+  const std::string storage =
+      Zeros("\x80\x02(K\x07X\x03\0\0\0cpuctorch\nDoubleStorage\nt.\2\0\0\0\0\0\0\0", 44) + std::string(16, '?');
+  const std::string tensor = Zeros(
+                                 "\x80\x02(K\x08K\x07"
+                                 "ctorch\nDoubleTensor\nt.\1\0\0\0\0\0\0\0",
+                                 37) +
+                             Zeros("\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24);
+  auto Torch = [&](const std::string &storages, const std::string &tensors) {
+    return Member("sys_info", none) + Member("pickle", none) + Member("storages", storages) +
+           Member("tensors", tensors) + std::string(1024, '\0');
+  };
+  uint64_t n_pickles;
+  EXPECT_EQ(Scan(Torch(one + storage + none, one + tensor), &n_pickles), 0u);
+  EXPECT_EQ(n_pickles, 7u);
+  EXPECT_EQ(Scan(Torch("\x80\x02K\x02." + storage + storage + none, one + tensor)), 0u);
+  EXPECT_GT(Scan(Torch(one + storage + kSystem, one + tensor)), 0u);
+  EXPECT_GT(Scan(Torch(one + storage + none, one + tensor + kSystem)), 0u);
+  // Payload of which we do not know how long it is, or that readers would disagree about.
+  std::string unknown = storage;
+  unknown.replace(unknown.find("DoubleStorage"), 6, "Doubel");
+  EXPECT_GT(Scan(Torch(one + unknown + none, one)), 0u);
+  EXPECT_GT(Scan(Torch(one + storage + none, "I0x1\n." + tensor)), 0u);
+  EXPECT_GT(Scan(Member("other", one + storage + none) + std::string(1024, '\0')), 0u);
+  EXPECT_GT(Scan(Member("pax", "16 path=tensors\n", 'x') + Member("storages", one + storage + none)), 0u);
+}
+
+std::string Text(const std::string &text) {
+  return std::string("X") + static_cast<char>(text.size()) + std::string(3, '\0') + text;
+}
+
+// What the metadata of a DCP folder places is looked at, wherever it lies and however the instances are made.
+TEST(Scan, ItemsAreLookedAtWhereTheMetadataPlacesThem) {
+  namespace fs = std::filesystem;
+  const std::string at = "ctorch.distributed.checkpoint.", good = Archive({{"a/data.pkl", "\x80\x02}."}});
+  auto Metadata = [&](const std::string &info) {
+    return "\x80\x02" + at + "metadata\nMetadata\n)\x81}" + Text("storage_data") + "}" + Text("b") + info + "ssb.";
+  };
+  auto Info = [&](const std::string &path, size_t offset, size_t n, bool is_called) {
+    auto Number = [](size_t i) { return std::string("M") + static_cast<char>(i & 255) + static_cast<char>(i >> 8); };
+    std::string name = at + "filesystem\n_StorageInfo\n";
+    if (is_called) return name + "(" + Text(path) + Number(offset) + Number(n) + "tR";
+    return name + ")\x81}(" + Text("relative_path") + Text(path) + Text("offset") + Number(offset) + Text("length") +
+           Number(n) + "ub";
+  };
+  fs::path folder = fs::path(testing::TempDir()) / ("scan_items_" + std::to_string(getpid()));
+  auto Problems = [&](const std::string &metadata, const std::string &data) {
+    fs::create_directories(folder);
+    std::ofstream(folder / ".metadata", std::ios::binary) << metadata;
+    std::ofstream(folder / "__0_0.distcp", std::ios::binary) << data;
+    ckpt_scan scan = {};
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_scan_path(&scan, folder.c_str(), nullptr, &err), CKPT_OK) << err.message;
+    size_t n = scan.findings.n_of[CKPT_PROBLEM];
+    ckpt_scan_free(&scan);
+    fs::remove_all(folder);
+    return n;
+  };
+  const std::string zeros(64, '\0'), hidden = Archive({{"a/data.pkl", "\x80\x02}."}, {"a/data/0", zeros + kSystem}});
+  for (bool is_called : {false, true}) {
+    auto Of = [&](size_t offset, size_t n) { return Metadata(Info("__0_0.distcp", offset, n, is_called)); };
+    EXPECT_EQ(Problems(Of(good.size(), good.size()), good + good), 0u);
+    EXPECT_EQ(Problems(Of(60, 4), zeros + kSystem), 0u);
+    EXPECT_GT(Problems(Of(64, kSystem.size()), zeros + kSystem), 0u);
+    EXPECT_GT(Problems(Of(hidden.find(kSystem), kSystem.size()), hidden), 0u);
+    EXPECT_GT(Problems(Of(good.size() + hidden.find(kSystem), 60), good + hidden), 0u);
+  }
+  for (const char *path : {"./__0_0.distcp", "/__0_0.distcp", "a/../__0_0.distcp", "a//b", ""})
+    EXPECT_GT(Problems(Metadata(Info(path, 0, 4, false)), good), 0u) << path;
+  EXPECT_GT(Problems(Metadata("N"), good), 0u);
 }
 
 }  // namespace
