@@ -69,6 +69,29 @@ TEST(DcpVerify, ItemsOfBytesHaveChecksums) {
   }
 }
 
+// Metadata that names what runs code is a problem, also where all that it says of tensors is in order.
+TEST(DcpVerify, MetadataThatWouldRunCodeIsAProblem) {
+  for (const auto &[name, file] : std::vector<std::array<std::string, 2>>{
+           {"dcp/fsdp4", ".metadata"}, {"dcp/no-collectives", "__1.metadata"}, {"dcpv2/fsdp", "metadata.pkl"}}) {
+    Folder folder;
+    std::filesystem::copy(std::string(CKPT_TESTS_DIR) + "/data/" + name, folder.path(),
+                          std::filesystem::copy_options::recursive);
+    std::string metadata = slurp(folder / file);
+    ASSERT_EQ(metadata[0], '\x80') << name;
+    for (const char *more : {"", "cposix\nsystem\n0"}) {
+      spill(folder / file, metadata.substr(0, 2) + more + metadata.substr(2));
+      ckpt_error err = {};
+      IndexPointer index = open(folder.path(), &err);
+      ASSERT_NE(index, nullptr) << name << ": " << text_of(err);
+      std::string found;
+      for (size_t i = 0; i < index->n_notes; i++)
+        if (index->notes[i].is_problem) found += index->notes[i].text;
+      EXPECT_EQ(found.find("would run code when it is unpickled: posix.system") != std::string::npos, more[0] != '\0')
+          << name << ": " << found;
+    }
+  }
+}
+
 // What is left of a save without the files of one rank is whole: a file whose tensors are all broken is no one archive.
 TEST(DcpVerify, FilesOfBrokenTensorsAreNotAccused) {
   for (const std::string name : {"app", "fsdp4", "mcore"}) {
@@ -276,7 +299,7 @@ TEST(DcpVerify, NumberedFilesOfAModelAreOfOneSet) {
   EXPECT_NE(problems({one, two, "extra-00001-of-00002"}).find("its 3 numbered files are not of one set"),
             std::string::npos);
   EXPECT_NE(problems({one, "other-00002-of-00002"}).find("not of one set"), std::string::npos);  // as long a prefix
-  EXPECT_EQ(problems({"model-00000-of-00002", one}), "");  // counts from 0
+  EXPECT_EQ(problems({"model-00000-of-00002", one}), "");                                        // counts from 0
   EXPECT_NE(problems({"model-00000-of-00002", two}).find("not of one set"), std::string::npos);
   EXPECT_NE(problems({one}).find("1 of the 2 numbered files"), std::string::npos);
 }

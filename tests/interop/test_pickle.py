@@ -25,7 +25,8 @@ PRINTER = os.path.join(os.path.dirname(command.CKPT), "pickle_print")
 def printed(data):
     """(status, verdict, bytes read, text) of a pickle."""
     done = subprocess.run([PRINTER], input=struct.pack("<I", len(data)) + data, stdout=subprocess.PIPE, check=True)
-    return *struct.unpack("<BBQI", done.stdout[:14])[:3], done.stdout[14:].decode("utf-8", "surrogatepass")
+    status, judged, _, n = struct.unpack("<BBBQ", done.stdout[:11])
+    return status, judged, n, done.stdout[15:].decode("utf-8", "surrogatepass")
 
 
 def check(data, verdict=TENSOR_DATA):
