@@ -11,11 +11,24 @@
 
 typedef unsigned long long ull;
 
-/* An attribute of an instance, from its state or, of one that was called, its i-th argument. */
+/* An attribute of an instance, from its state or, of one that was called, its i-th argument. NULL, too, where the state
+ * has more attributes than any honest one. */
 static const ckpt_object *field(const ckpt_object *object, const char *name, uint64_t i) {
+  enum { MAX_ATTRIBUTES = 64 };
   if (object->kind != CKPT_OBJECT_FOREIGN || object->form > CKPT_FORM_NEW) return NULL;
   const ckpt_object *state = ckpt_object_extra_of(object, CKPT_EXTRA_STATE);
-  return state != NULL ? ckpt_object_field(state, name) : ckpt_foreign_arg(object, i);
+  if (state != NULL && (state->kind != CKPT_OBJECT_DICT || state->n > MAX_ATTRIBUTES)) return NULL;
+  const ckpt_object *value = ckpt_object_field(state, name);
+  return value != NULL ? value : ckpt_foreign_arg(object, i);
+}
+
+/* What the root of a pickle has as storage_data; NULL for what is none of DCP's. */
+static const ckpt_object *places_of(const ckpt_object *root) {
+  if (root->kind != CKPT_OBJECT_FOREIGN || root->form > CKPT_FORM_NEW) return NULL;
+  const char *dot = strrchr(root->name, '.');
+  const ckpt_object *places = ckpt_foreign_attribute(root, "storage_data");
+  bool is_metadata = dot != NULL && strstr(dot, "Metadata") != NULL;
+  return places != NULL || !is_metadata ? places : ckpt_foreign_arg(root, 2);
 }
 
 static bool is_size(const ckpt_object *object) {
@@ -46,7 +59,7 @@ static const char *path_of(ckpt_scan_items *items, const char *name, const char 
 }
 
 ckpt_status ckpt_scan_items_add(ckpt_scanner *s, const ckpt_place *place, const ckpt_object *root, ckpt_error *err) {
-  const ckpt_object *places = field(root, "storage_data", 2);
+  const ckpt_object *places = places_of(root);
   ckpt_scan_items *items = s->items;
   uint64_t n_unknown = 0;
   if (items == NULL || places == NULL || places->kind == CKPT_OBJECT_NONE) return CKPT_OK;
