@@ -166,7 +166,7 @@ done:
 }
 
 ckpt_status ckpt_pickle_skip_idle(uint64_t *n_bytes, const ckpt_pickle_options *options, ckpt_error *err) {
-  bool is_idle = true, is_name;
+  bool is_idle = true, is_name = true;
   const uint8_t *op = NULL;
   skim s;
   *n_bytes = 0;
