@@ -106,11 +106,15 @@ typedef struct ckpt_pickle_options {
 ckpt_status ckpt_pickle_read(ckpt_object **root, uint64_t *n_consumed, const ckpt_pickle_options *options,
                              ckpt_arena *arena, ckpt_error *err);
 
+enum { CKPT_PICKLE_SEEN_BYTES = 200 }; /* of a name, what fits of it */
+
 /* What follows a refused opcode, by operands alone: what a real unpickler may get to where this machine is stricter. */
 typedef struct ckpt_pickle_rest {
   bool goes_on;  /* it, or what came before, names something, and then it calls something */
   bool has_stop; /* it is a run of opcodes up to STOP, and does not go on */
   uint64_t end;  /* gone through up to here: behind STOP */
+  char
+      seen[CKPT_PICKLE_SEEN_BYTES + 1]; /* "module.name" of the last GLOBAL or INST; empty where something else names */
 } ckpt_pickle_rest;
 
 /* Goes through that: options are those of the reading that failed, with its report. Nothing where Python refuses, too.

@@ -25,7 +25,8 @@ typedef struct skim {
   uint8_t *window;
   uint64_t from, at; /* window: bytes [from, from + n) */
   size_t n;
-  char *seen; /* what a GLOBAL or INST named last, as the caller gets it */
+  char *seen; /* room for a name of ckpt_pickle_rest; NULL: nobody asks */
+  size_t n_seen;
 } skim;
 
 /* The next n bytes, which the window holds from here on; NULL past the end. */
@@ -88,13 +89,27 @@ static ckpt_status skip_line(skim *s, uint8_t op, bool *is_whole, bool *is_name,
     CKPT_TRY(take(s, 1, &byte, err));
     if (byte == NULL || *byte == '\n') break;
     add_byte(&l, *byte);
+    if (l.is_name && s->seen != NULL && s->n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[s->n_seen++] = (char)*byte;
   }
   *is_whole = byte != NULL && l.is_good;
   *is_name = *is_name && l.is_name && l.has_begun;
   return CKPT_OK;
 }
 
-static bool has_payload(uint8_t op) { return strchr("TUBCX", op) != NULL || (op >= 0x8A && op <= 0x8E) || op == 0x96; }
+/* The lines of a GLOBAL or INST: a module and a name. */
+static ckpt_status skip_name(skim *s, uint8_t op, bool *is_whole, bool *is_name, ckpt_error *err) {
+  s->n_seen = 0;
+  CKPT_TRY(skip_line(s, op, is_whole, is_name, err));
+  if (!*is_whole) return CKPT_OK;
+  if (s->seen != NULL && s->n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[s->n_seen++] = '.';
+  CKPT_TRY(skip_line(s, op, is_whole, is_name, err));
+  if (s->seen != NULL) s->seen[*is_whole && *is_name ? s->n_seen : 0] = '\0';
+  return CKPT_OK;
+}
+
+static bool has_payload(uint8_t op) {
+  return memchr("TUBCX", op, 5) != NULL || (op >= 0x8A && op <= 0x8E) || op == 0x96;
+}
 static bool is_text(uint8_t op) { return (op != 0 && strchr("STUVX", op) != NULL) || op == 0x8C || op == 0x8D; }
 static bool calls(uint8_t op) { return op == 'R' || op == 'i' || op == 'o' || op == 0x81 || op == 0x92 || op == 'b'; }
 
@@ -105,10 +120,9 @@ static ckpt_status skip_operand(skim *s, uint8_t op, bool *is_whole, bool *is_na
   const uint8_t *bytes = NULL;
   operand_kind kind = kinds[op];
   *is_whole = kind != NO_OPCODE;
-  if (kind == IS_LINE) {
-    CKPT_TRY(skip_line(s, op, is_whole, is_name, err));
-    return *is_whole && (op == 'c' || op == 'i') ? skip_line(s, op, is_whole, is_name, err) : CKPT_OK;
-  }
+  s->n_seen = CKPT_PICKLE_SEEN_BYTES; /* the last name stays */
+  if (kind == IS_LINE)
+    return op == 'c' || op == 'i' ? skip_name(s, op, is_whole, is_name, err) : skip_line(s, op, is_whole, is_name, err);
   if (kind <= IS_NONE) return CKPT_OK;
   CKPT_TRY(take(s, sizes[kind], &bytes, err));
   *is_whole = bytes != NULL;
@@ -146,6 +160,7 @@ ckpt_status ckpt_pickle_skim(ckpt_pickle_rest *rest, const ckpt_pickle_options *
   *rest = (ckpt_pickle_rest){.end = report->n_consumed};
   if (report->is_refused) return CKPT_OK;
   CKPT_TRY(begin(&s, options, report->n_consumed, err));
+  s.seen = rest->seen;
   count_before(options, &has_text, &has_name);
   ckpt_status status = CKPT_OK;
   while (is_whole && !rest->goes_on && !rest->has_stop) {
@@ -153,6 +168,7 @@ ckpt_status ckpt_pickle_skim(ckpt_pickle_rest *rest, const ckpt_pickle_options *
     if (op == NULL) break;
     uint8_t code = *op;
     bool is_name = true;
+    if (names(code)) rest->seen[0] = '\0'; /* by values, or by a number, unless it says more */
     CKPT_TRY_GOTO(skip_operand(&s, code, &is_whole, &is_name, err));
     has_text = has_text || is_text(code);
     has_name = has_name || (names(code) && is_whole && is_name && (code < 0x80 || has_text));

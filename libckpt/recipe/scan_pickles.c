@@ -269,8 +269,9 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   if (a->status == CKPT_ELIMIT && memory != 0)
     return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than --memory (%s)",
                              (ull)(options.base + a->report.n_consumed), a->error.message);
-  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s%s", a->error.message,
-                           a->rest.goes_on ? "; what follows names something and calls it" : "");
+  if (!a->rest.goes_on) return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
+  return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s; what follows names %s and calls it",
+                           a->error.message, a->rest.seen[0] == '\0' ? "something" : a->rest.seen);
 }
 
 bool ckpt_scan_is_object(const ckpt_place *place) {
