@@ -56,7 +56,10 @@ ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, c
  * orders them (those of no block by name, then by block and name). In the layout's arena. */
 ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_error *err);
 
-/* The alignment that the description's metadata asks for. EINVAL: it is none. */
+/* The alignment that metadata states, or the default. 0: it states what is none. */
+uint32_t ckpt_gguf_stated_alignment(const ckpt_index *index);
+
+/* The same to be written by. EINVAL: it is none, or makes files of padding. */
 ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_error *err);
 
 /* Fills the newest file of a layout with n tensors, borrowed in this order, and metadata, borrowed too. */

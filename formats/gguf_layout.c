@@ -45,12 +45,18 @@ ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
   return CKPT_OK;
 }
 
-ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_error *err) {
-  *out = CKPT_GGUF_DEFAULT_ALIGNMENT;
+uint32_t ckpt_gguf_stated_alignment(const ckpt_index *index) {
   const ckpt_meta *meta = ckpt_index_meta(index, CKPT_GGUF_ALIGNMENT);
-  if (meta == NULL) return CKPT_OK;
-  bool is_u32 = meta->typed != NULL && meta->typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(meta->typed, out);
-  if (is_u32 && *out != 0 && *out <= CKPT_GGUF_MAX_ALIGNMENT && (*out & (*out - 1)) == 0) return CKPT_OK;
+  uint32_t stated = 0;
+  if (meta == NULL) return CKPT_GGUF_DEFAULT_ALIGNMENT;
+  if (meta->typed == NULL || meta->typed->type != CKPT_GGUF_U32 || !ckpt_gguf_value_u32(meta->typed, &stated)) return 0;
+  return (stated & (stated - 1)) == 0 ? stated : 0;
+}
+
+ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_error *err) {
+  *out = ckpt_gguf_stated_alignment(index);
+  if (*out != 0 && *out <= CKPT_GGUF_MAX_ALIGNMENT) return CKPT_OK;
+  const ckpt_meta *meta = ckpt_index_meta(index, CKPT_GGUF_ALIGNMENT);
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                    CKPT_GGUF_ALIGNMENT " has to be a power of two up to %d as u32 to be written, not %.100s (--set it)",
                    CKPT_GGUF_MAX_ALIGNMENT, meta->value);

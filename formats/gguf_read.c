@@ -269,8 +269,8 @@ static ckpt_status read_number(const reader *r, const char *key, uint32_t type, 
   *is_there = meta != NULL;
   if (meta == NULL) return CKPT_OK;
   if (meta->typed != NULL && meta->typed->type == type && ckpt_gguf_value_u32(meta->typed, out)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "key '%s' has to be a %s, not negative (it is the %s %.100s)", key,
-                   ckpt_gguf_type_name(type),
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
+                   "key '%s' has to be of type %s, not negative (it is the %s %.100s)", key, ckpt_gguf_type_name(type),
                    ckpt_gguf_type_name(meta->typed == NULL ? CKPT_GGUF_STRING : meta->typed->type), meta->value);
 }
 
@@ -305,9 +305,9 @@ static ckpt_status settle_metadata(reader *r, const ckpt_gguf_part *part, ckpt_e
   uint32_t n = r->first_meta, n_own = 0;
   for (uint32_t i = r->first_meta; i < index->n_metadata; i++) {
     const char *key = index->metadata[i].key;
-    bool is_split = strncmp(key, CKPT_GGUF_SPLIT, sizeof CKPT_GGUF_SPLIT - 1) == 0;
-    n_own += !is_split && strcmp(key, CKPT_GGUF_ALIGNMENT) != 0;
-    if (r->keeps_metadata && (!is_split || part->count == 0)) index->metadata[n++] = index->metadata[i];
+    const bool is_of_part = ckpt_gguf_is_part_key(key);
+    n_own += !is_of_part && strcmp(key, CKPT_GGUF_ALIGNMENT) != 0;
+    if (r->keeps_metadata && (!is_of_part || part->count == 0)) index->metadata[n++] = index->metadata[i];
   }
   index->n_metadata = n;
   if (r->keeps_metadata || n_own == 0) return CKPT_OK;

@@ -87,8 +87,7 @@ static ckpt_status make_metadata(ckpt_meta **out, uint32_t *n, const ckpt_layout
   CKPT_TRY_ALLOC(metadata, err);
   *n = 0;
   for (uint32_t i = 0; number == 0 && i < index->n_metadata; i++)
-    if (strncmp(index->metadata[i].key, CKPT_GGUF_SPLIT, sizeof CKPT_GGUF_SPLIT - 1) != 0)
-      metadata[(*n)++] = index->metadata[i];
+    if (!ckpt_gguf_is_part_key(index->metadata[i].key)) metadata[(*n)++] = index->metadata[i];
   if (number != 0 && alignment != NULL) metadata[(*n)++] = *alignment;
   return add_part(metadata, n, layout, number, count, err);
 }

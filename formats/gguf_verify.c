@@ -63,7 +63,9 @@ static ckpt_status check_padding(checking *c, const range *behind, ckpt_error *e
 }
 
 /* Of a file that holds broken tensors too, where is not known, no more than the padding itself is looked at. */
-static void find_paddings(checking *c, uint32_t alignment) {
+static void find_paddings(checking *c) {
+  const uint32_t stated = ckpt_gguf_stated_alignment(c->index);
+  const uint32_t alignment = stated == 0 ? CKPT_GGUF_DEFAULT_ALIGNMENT : stated;
   for (uint32_t i = 0; i < c->index->n_tensors; i++) {
     const ckpt_tensor *tensor = &c->index->tensors[i];
     const ckpt_extent *extent = tensor->extents;
@@ -86,15 +88,13 @@ static void find_paddings(checking *c, uint32_t alignment) {
 static ckpt_status check_paddings(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                                   ckpt_error *err) {
   checking c = {.findings = findings, .index = index, .run = run};
-  uint32_t alignment;
-  CKPT_TRY(ckpt_gguf_alignment(index, &alignment, err));
   ckpt_status status = CKPT_OK;
   c.ranges = reallocarray(NULL, (size_t)index->n_tensors + 1, sizeof *c.ranges);
   c.window = malloc(WINDOW_BYTES);
   if (c.ranges == NULL || c.window == NULL)
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   else
-    find_paddings(&c, alignment);
+    find_paddings(&c);
   for (uint32_t i = 0; i < c.n && status == CKPT_OK; i++) status = check_padding(&c, &c.ranges[i], err);
   free(c.ranges);
   free(c.window);

@@ -32,6 +32,13 @@ const char *ckpt_gguf_type_name(uint32_t type) { return type < CKPT_GGUF_N_TYPES
 
 uint32_t ckpt_gguf_type_bytes(uint32_t type) { return type < CKPT_GGUF_N_TYPES ? types[type].n_bytes : 0; }
 
+bool ckpt_gguf_is_part_key(const char *key) {
+  static const char *const keys[] = {CKPT_GGUF_SPLIT "no", CKPT_GGUF_SPLIT "count", CKPT_GGUF_SPLIT "tensors.count"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (strcmp(key, keys[i]) == 0) return true;
+  return false;
+}
+
 /* ---- to text ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t load(const uint8_t *bytes, uint32_t n) {

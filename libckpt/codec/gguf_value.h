@@ -28,7 +28,7 @@ typedef enum ckpt_gguf_type {
 #define CKPT_GGUF_ALIGNMENT "general.alignment"
 #define CKPT_GGUF_MAX_ALIGNMENT (1 << 20) /* that is written: a header is padded to it */
 #define CKPT_GGUF_ARCHITECTURE "general.architecture"
-#define CKPT_GGUF_SPLIT "split." /* .no, .count, .tensors.count: of files, not of the model */
+#define CKPT_GGUF_SPLIT "split." /* keys of this kind: ckpt_gguf_is_part_key */
 #define CKPT_GGUF_MAX_KEY 65535  /* bytes */
 
 /* "u8", "string", ...; NULL for a number that is no type. */
@@ -36,6 +36,10 @@ const char *ckpt_gguf_type_name(uint32_t type);
 
 /* Bytes of a scalar; 0 for strings, arrays and what is no type. */
 uint32_t ckpt_gguf_type_bytes(uint32_t type);
+
+/* Whether a key says what part of a model a file is: split.no, split.count or split.tensors.count. They are none of the
+ * model's metadata. */
+bool ckpt_gguf_is_part_key(const char *key);
 
 #define CKPT_GGUF_TEXT_BYTES 40 /* of a scalar as text, terminated */
 

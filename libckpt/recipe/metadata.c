@@ -9,7 +9,7 @@
 
 /* Keys that follow from how a file is written, or without which none is read. */
 static ckpt_status check_key(const char *option, const char *key, ckpt_error *err) {
-  if (strncmp(key, CKPT_GGUF_SPLIT, sizeof CKPT_GGUF_SPLIT - 1) == 0)
+  if (ckpt_gguf_is_part_key(key))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "%s %.100s: says how a model is cut into files (ckpt split, ckpt join)", option, key);
   return CKPT_OK;

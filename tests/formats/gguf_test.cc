@@ -53,40 +53,43 @@ const ckpt_value *typed(const ckpt_index *index, const char *key) {
 
 // ---- verify ------------------------------------------------------------------------------------------------------
 
+struct Seen {
+  std::vector<uint64_t> read;
+  uint64_t total = 0;
+  volatile int cancel = 0;
+  uint64_t cancel_at = UINT64_MAX;
+};
+
+// What verify finds in a file of these bytes, or fails with; how it went is *seen.
+std::string verified(const Folder &folder, const std::string &bytes, Seen *seen) {
+  spill(folder / "a.gguf", bytes);
+  IndexPointer index = must_open(folder / "a.gguf");
+  ckpt_findings findings = {};
+  ckpt_run_options run = {};
+  ckpt_error err = {};
+  run.struct_size = sizeof run;
+  run.cancel = &seen->cancel;
+  run.progress_arg = seen;
+  run.progress = [](void *arg, uint64_t n_read, uint64_t n_total) {
+    Seen *s = static_cast<Seen *>(arg);
+    s->read.push_back(n_read);
+    s->total = n_total;
+    if (n_read >= s->cancel_at) s->cancel = 1;
+  };
+  ckpt_status status = ckpt_verify_format(&findings, index.get(), &run, &err);
+  std::string text = status == CKPT_OK ? "" : status == CKPT_ECANCELED ? "cancelled" : err.message;
+  for (size_t i = 0; i < findings.n; i++)
+    if (findings.items[i].kind == CKPT_PROBLEM) text += findings.items[i].message;
+  ckpt_findings_free(&findings);
+  return text;
+}
+
 // What lies behind the last tensor is read by large windows, each of which is progress, and can be cancelled.
 TEST(Gguf, PaddingIsZero) {
-  struct Seen {
-    std::vector<uint64_t> read;
-    uint64_t total = 0;
-    volatile int cancel = 0;
-    uint64_t cancel_at = UINT64_MAX;
-  };
   Folder folder;
-  const auto verify = [&](const std::string &bytes, Seen *seen) {
-    spill(folder / "a.gguf", bytes);
-    IndexPointer index = must_open(folder / "a.gguf");
-    ckpt_findings findings = {};
-    ckpt_run_options run = {};
-    ckpt_error err = {};
-    run.struct_size = sizeof run;
-    run.cancel = &seen->cancel;
-    run.progress_arg = seen;
-    run.progress = [](void *arg, uint64_t n_read, uint64_t n_total) {
-      Seen *s = static_cast<Seen *>(arg);
-      s->read.push_back(n_read);
-      s->total = n_total;
-      if (n_read >= s->cancel_at) s->cancel = 1;
-    };
-    ckpt_status status = ckpt_verify_format(&findings, index.get(), &run, &err);
-    std::string text = status == CKPT_OK ? "" : status == CKPT_ECANCELED ? "cancelled" : err.message;
-    for (size_t i = 0; i < findings.n; i++)
-      if (findings.items[i].kind == CKPT_PROBLEM) text += findings.items[i].message;
-    ckpt_findings_free(&findings);
-    return text;
-  };
   const std::string whole = slurp(kData + "whole.gguf"), large = whole + std::string(5 << 20, '\0');
   Seen seen;
-  EXPECT_EQ(verify(large, &seen), "");
+  EXPECT_EQ(verified(folder, large, &seen), "");
   EXPECT_GE(seen.total, 5U << 20);
   ASSERT_FALSE(seen.read.empty());
   EXPECT_EQ(seen.read.back(), seen.total);
@@ -95,12 +98,12 @@ TEST(Gguf, PaddingIsZero) {
   broken[whole.size() + (3 << 20)] = 1;
   broken[whole.size() + (4 << 20)] = 1;
   seen = {};
-  EXPECT_EQ(verify(broken, &seen), "the padding behind it is not zero: 2 bytes, the first at byte " +
-                                       std::to_string(whole.size() + (3 << 20)) +
-                                       " of the file (no reader looks there)");
+  EXPECT_EQ(verified(folder, broken, &seen), "the padding behind it is not zero: 2 bytes, the first at byte " +
+                                                 std::to_string(whole.size() + (3 << 20)) +
+                                                 " of the file (no reader looks there)");
   seen = {};
   seen.cancel_at = 2 << 20;
-  EXPECT_EQ(verify(broken, &seen), "cancelled");
+  EXPECT_EQ(verified(folder, broken, &seen), "cancelled");
   EXPECT_LT(seen.read.back(), 4U << 20);
 }
 
@@ -244,6 +247,18 @@ TEST(Gguf, ShardsAreThoseOfLlamaGgufSplit) {
   ASSERT_EQ(convert(kData + "whole.gguf", folder / "shards/", "gguf", {}, {}, 192), "");
   for (const char *name : {"model-00001-of-00003.gguf", "model-00002-of-00003.gguf", "model-00003-of-00003.gguf"})
     EXPECT_EQ(slurp(folder / "shards/" + name), slurp(kData + "split/" + name)) << name;
+}
+
+// Three keys say which part a file is; others of the kind are the model's, as of llama-gguf-split.
+TEST(Gguf, ShardsKeepForeignKeysOfSplits) {
+  Folder folder;
+  ASSERT_EQ(convert(kData + "whole.gguf", folder / "in.gguf", nullptr, {"split.custom=7", "splitting=1"}), "");
+  ASSERT_EQ(convert(folder / "in.gguf", folder / "shards/", "gguf", {}, {}, 192), "");
+  IndexPointer index = must_open(folder / "shards");
+  EXPECT_EQ(metadata(index.get(), "split.custom"), "7");
+  EXPECT_EQ(metadata(index.get(), "split.no"), "(none)");
+  ASSERT_EQ(convert(folder / "shards", folder / "joined.gguf"), "");
+  EXPECT_TRUE(slurp(folder / "joined.gguf") == slurp(folder / "in.gguf"));
 }
 
 TEST(Gguf, AShardHoldsATensorThatIsLargerThanIt) {
@@ -481,6 +496,23 @@ TEST(Gguf, AlignmentFollowsTheKey) {
   }
   ASSERT_EQ(convert(out, folder / "back.gguf", nullptr, {"general.alignment=64"}), "");
   EXPECT_TRUE(slurp(folder / "back.gguf") == slurp(kData + "every-type.gguf"));
+}
+
+// What is beyond what is written may be read and verified: one tensor, whose padding is most of the file.
+TEST(Gguf, AnAlignmentBeyondMeasureIsVerified) {
+  enum { kAlignment = 1 << 21 };
+  const auto little = [](uint64_t value, size_t n) { return std::string(reinterpret_cast<const char *>(&value), n); };
+  const auto text = [&](const std::string &value) { return little(value.size(), 8) + value; };
+  Folder folder;
+  Seen seen;
+  std::string bytes = "GGUF" + little(3, 4) + little(1, 8) + little(1, 8) + text("general.alignment") +
+                      little(CKPT_GGUF_U32, 4) + little(kAlignment, 4) + text("w") + little(1, 4) + little(8, 8) +
+                      little(0, 4) + little(0, 8);
+  bytes.resize(2 * kAlignment);
+  EXPECT_EQ(verified(folder, bytes, &seen), "");
+  bytes[kAlignment + 32] = 1;
+  EXPECT_EQ(verified(folder, bytes, &seen),
+            "the padding behind it is not zero: 1 byte, the first at byte 2097184 of the file (no reader looks there)");
 }
 
 // Two gigabytes of zeros are not what a file of 57 bytes is converted to.
