@@ -44,6 +44,8 @@ struct ckpt_backend {
                ckpt_cast_stats *stats);
   /* What quantize can make: block types of ggml that files hold, some of which need importance. */
   bool (*can_quantize)(ckpt_dtype dtype, bool has_importance);
+  /* Whether importance makes a difference to what is quantized to dtype. */
+  bool (*uses_importance)(ckpt_dtype dtype);
   /* n_rows rows of n_per_row finite f32 (whole blocks) to blocks of dtype: the bytes that ggml's reference gives, see
    * docs/quantization.md. importance: n_per_row weights of every row, or NULL. False where a scale did not stay finite
    * in its 16 bits, which makes the blocks useless. */

@@ -371,10 +371,9 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_r
  * cast: round to nearest even; of a block type its f32, which is exact, is cast. It and quantize are the only nodes
  * that round.
  * quantize: f32 to a block type of ggml, row by row, as ggml's reference does; importance, or NULL, is f32 of the shape
- * [n_matrices, last axis], one row of weights for as many equal parts of x; the run fails with EVALUE where a value or
- * a scale is not finite.
- * slice: [start, start + count) of one axis.
- * permute: axis i of the result is axis order[i] of x. reshape: same elements. concat: along an existing axis. */
+ * [n_matrices, last axis], one row of weights for as many equal parts of its last three axes; the run fails with EVALUE
+ * where a value or a scale is not finite. slice: [start, start + count) of one axis. permute: axis i of the result is
+ * axis order[i] of x. reshape: same elements. concat: along an existing axis. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index,
                                                     const ckpt_tensor *tensor, ckpt_error *err);
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype, uint32_t rank,

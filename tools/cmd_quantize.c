@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "input.h"
-#include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "report.h"
 #include "shared_options.h"
@@ -31,8 +30,8 @@ static ckpt_status take_type(ckpt_dtype *out, ckpt_args *args, const char *optio
   const char *name = ckpt_args_text(args, option, NULL);
   *out = CKPT_DTYPE_NONE;
   if (name == NULL) return CKPT_OK;
-  *out = ckpt_dtype_parse(name);
-  if (*out != CKPT_DTYPE_NONE && ckpt_dtype_get(*out)->ggml >= 0 && ckpt_dtype_holds_floats(*out)) return CKPT_OK;
+  *out = ckpt_quantize_type(name);
+  if (*out != CKPT_DTYPE_NONE) return CKPT_OK;
   return ckpt_args_fail(args, err, "--%s '%s' is no type of GGUF weights (Q6_K, Q8_0, F16, ...)", option, name);
 }
 
@@ -43,6 +42,7 @@ static ckpt_status take_quantize(ckpt_quantize_options *quantize, ckpt_args *arg
                                       .allow_fallback = ckpt_args_has(args, "allow-fallback"),
                                       .imatrix_path = ckpt_args_text(args, "imatrix", NULL)};
   CKPT_TRY(ckpt_args_texts(&quantize->tensor_types, args, "tensor-type", err));
+  CKPT_TRY(ckpt_quantize_check_types(quantize, err));
   CKPT_TRY(take_type(&quantize->output_type, args, "output-tensor-type", err));
   return take_type(&quantize->embedding_type, args, "token-embedding-type", err);
 }
@@ -114,8 +114,10 @@ const ckpt_verb ckpt_verb_quantize = {
         "quantize IN -o 'OUT-{type}.gguf' --type TYPE --type TYPE...",
     .summary = "write GGUF in the block types of llama.cpp's presets",
     .details =
-        "The bytes are those of llama-quantize, on every machine and for any number of threads. IN is read once, "
-        "whatever the number of types. A preset is a mixture: it gives some tensors more bits than others, by "
+        "The bytes are those of llama-quantize, on every machine and for any number of threads. IN is a GGUF model, as "
+        "llama.cpp's convert_hf_to_gguf.py writes it, or a folder of its parts; it is read once, whatever the number "
+        "of "
+        "types. A preset is a mixture: it gives some tensors more bits than others, by "
         "llama.cpp's rules. A row that is no whole number of blocks is an error unless --allow-fallback, and types of "
         "very few bits need an importance matrix.\n\n"
         "  ckpt quantize model-f16.gguf -o model-Q4_K_M.gguf --type Q4_K_M --imatrix imatrix.gguf\n"

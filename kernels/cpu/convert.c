@@ -154,6 +154,7 @@ const ckpt_backend ckpt_backend_cpu = {.name = "cpu",
                                        .can_cast = can_cast,
                                        .cast = cast,
                                        .can_quantize = ckpt_can_quantize,
+                                       .uses_importance = ckpt_uses_importance,
                                        .quantize = ckpt_quant_cpu_quantize,
                                        .dequantize = ckpt_quant_cpu_dequantize,
                                        .hash_leaves = ckpt_sha256_leaves};

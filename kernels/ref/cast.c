@@ -24,5 +24,6 @@ const ckpt_backend ckpt_backend_reference = {.name = "reference",
                                              .can_cast = can_cast,
                                              .cast = cast,
                                              .can_quantize = ckpt_can_quantize,
+                                             .uses_importance = ckpt_uses_importance,
                                              .quantize = ckpt_quantize,
                                              .dequantize = ckpt_dequantize};

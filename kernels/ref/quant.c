@@ -22,6 +22,10 @@ bool ckpt_can_quantize(ckpt_dtype dtype, bool has_importance) {
   return quant != NULL && quant->quantize != NULL && (has_importance || !quant->needs_importance);
 }
 
+bool ckpt_uses_importance(ckpt_dtype dtype) {
+  return ckpt_can_quantize(dtype, true) && !ckpt_quant_get(dtype)->ignores_importance;
+}
+
 bool ckpt_quantize(ckpt_dtype dtype, void *dst, const float *src, size_t n_rows, size_t n_per_row,
                    const float *importance) {
   const ckpt_dtype_row *row = ckpt_dtype_get(dtype);

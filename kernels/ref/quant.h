@@ -24,7 +24,7 @@ enum { CKPT_SUPER = 256 };
 typedef struct ckpt_quant {
   void (*quantize)(uint8_t *dst, const float *x, size_t n, const float *importance); /* NULL: only read */
   void (*dequantize)(float *y, const uint8_t *src, size_t n);
-  bool needs_importance; /* importance is never NULL */
+  bool needs_importance, ignores_importance; /* importance is never NULL; it makes no difference */
 } ckpt_quant;
 
 /* The row of a block type; NULL for others. */
@@ -32,6 +32,7 @@ const ckpt_quant *ckpt_quant_get(ckpt_dtype dtype);
 
 /* The slots of the reference backend. */
 bool ckpt_can_quantize(ckpt_dtype dtype, bool has_importance);
+bool ckpt_uses_importance(ckpt_dtype dtype); /* as above */
 bool ckpt_quantize(ckpt_dtype dtype, void *dst, const float *src, size_t n_rows, size_t n_per_row,
                    const float *importance);                                            /* as above */
 void ckpt_dequantize(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements); /* as above */

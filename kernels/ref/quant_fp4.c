@@ -48,7 +48,8 @@ static void quantize_mxfp4(uint8_t *dst, const float *x, size_t n, const float *
   (void)importance;
   for (; n > 0; n -= MX_BLOCK, x += MX_BLOCK, dst += 17) {
     float largest = fabsf(ckpt_extreme(x, MX_BLOCK));
-    dst[0] = largest > 0 ? (uint8_t)(floor_log2(largest) - 2 + 127) : 0; /* wraps below 2^-125 */
+    dst[0] =
+        largest > 0 ? (uint8_t)(floor_log2(largest) - 2 + 127) : 0; /* wraps below 2^-125: to 255, then codes are 0 */
     quantize_codes(dst + 1, x, MX_BLOCK, ckpt_fp4_mx_scale(dst[0]));
   }
 }
@@ -99,5 +100,7 @@ static void dequantize_nvfp4(float *y, const uint8_t *src, size_t n) {
       dequantize_codes(y + NV_SUB * s, src + NV_N_SUB + NV_SUB / 2 * s, NV_SUB, nv_scale(src[s]));
 }
 
-const ckpt_quant ckpt_quant_mxfp4 = {.quantize = quantize_mxfp4, .dequantize = dequantize_mxfp4};
-const ckpt_quant ckpt_quant_nvfp4 = {.quantize = quantize_nvfp4, .dequantize = dequantize_nvfp4};
+const ckpt_quant ckpt_quant_mxfp4 = {
+    .quantize = quantize_mxfp4, .dequantize = dequantize_mxfp4, .ignores_importance = true};
+const ckpt_quant ckpt_quant_nvfp4 = {
+    .quantize = quantize_nvfp4, .dequantize = dequantize_nvfp4, .ignores_importance = true};

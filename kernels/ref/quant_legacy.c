@@ -82,5 +82,6 @@ static void dequantize_bytes(float *y, const uint8_t *src, size_t n, size_t n_he
 static void dequantize_q8_0(float *y, const uint8_t *src, size_t n) { dequantize_bytes(y, src, n, 2); }
 static void dequantize_q8_1(float *y, const uint8_t *src, size_t n) { dequantize_bytes(y, src, n, 4); }
 
-const ckpt_quant ckpt_quant_q8_0 = {.quantize = quantize_q8_0, .dequantize = dequantize_q8_0};
+const ckpt_quant ckpt_quant_q8_0 = {
+    .quantize = quantize_q8_0, .dequantize = dequantize_q8_0, .ignores_importance = true};
 const ckpt_quant ckpt_quant_q8_1 = {.dequantize = dequantize_q8_1};

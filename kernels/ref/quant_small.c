@@ -113,7 +113,11 @@ static void dequantize_tq2_0(float *y, const uint8_t *src, size_t n) {
   }
 }
 
-const ckpt_quant ckpt_quant_q1_0 = {.quantize = quantize_q1_0, .dequantize = dequantize_q1_0};
-const ckpt_quant ckpt_quant_q2_0 = {.quantize = quantize_q2_0, .dequantize = dequantize_q2_0};
-const ckpt_quant ckpt_quant_tq1_0 = {.quantize = quantize_tq1_0, .dequantize = dequantize_tq1_0};
-const ckpt_quant ckpt_quant_tq2_0 = {.quantize = quantize_tq2_0, .dequantize = dequantize_tq2_0};
+const ckpt_quant ckpt_quant_q1_0 = {
+    .quantize = quantize_q1_0, .dequantize = dequantize_q1_0, .ignores_importance = true};
+const ckpt_quant ckpt_quant_q2_0 = {
+    .quantize = quantize_q2_0, .dequantize = dequantize_q2_0, .ignores_importance = true};
+const ckpt_quant ckpt_quant_tq1_0 = {
+    .quantize = quantize_tq1_0, .dequantize = dequantize_tq1_0, .ignores_importance = true};
+const ckpt_quant ckpt_quant_tq2_0 = {
+    .quantize = quantize_tq2_0, .dequantize = dequantize_tq2_0, .ignores_importance = true};

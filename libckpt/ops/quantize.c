@@ -44,6 +44,13 @@ static ckpt_status run_quantize(const ckpt_op_call *call, ckpt_error *err) {
   return quantize_rows(call, 0, (size_t)(call->n_elements / n_per_row), NULL, err);
 }
 
+/* Rows of the last three axes: a stack of matrices, which more axes before them only repeat (ggml's ne[3]). */
+static uint64_t rows_of_stack(const ckpt_expr *x) {
+  uint64_t n = 1;
+  for (uint32_t i = x->rank < 3 ? 0 : x->rank - 3; i + 1 < x->rank; i++) n *= x->shape[i];
+  return n;
+}
+
 /* Rows of one matrix at a time: those have one row of weights. */
 static ckpt_status run_weighted(const ckpt_op_call *call, ckpt_error *err) {
   uint64_t n_per_row = call->node->shape[call->node->rank - 1], n_matrices = call->n_elements_of[1] / n_per_row;
@@ -52,11 +59,11 @@ static ckpt_status run_weighted(const ckpt_op_call *call, ckpt_error *err) {
   if (!ckpt_are_finite(CKPT_F32, importance, (size_t)call->n_elements_of[1]))
     return refuse_value(call, importance, "importance", 0, err);
   uint64_t n_rows = call->n_elements / n_per_row, first = call->begin / n_per_row;
-  uint64_t n_each = call->node->n_elements / n_per_row / n_matrices;
+  uint64_t n_each = rows_of_stack(call->node) / n_matrices;
   for (uint64_t row = 0, n; row < n_rows; row += n) {
     uint64_t matrix = (first + row) / n_each, n_left = (matrix + 1) * n_each - (first + row);
     n = n_rows - row < n_left ? n_rows - row : n_left;
-    CKPT_TRY(quantize_rows(call, row, (size_t)n, importance + matrix * n_per_row, err));
+    CKPT_TRY(quantize_rows(call, row, (size_t)n, importance + matrix % n_matrices * n_per_row, err));
   }
   return CKPT_OK;
 }
@@ -91,10 +98,12 @@ ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, c
   uint64_t n_rows = n_per_row == 0 ? 0 : x->n_elements / n_per_row,
            n_matrices = importance->n_elements / (n_per_row + !n_per_row);
   if (importance->dtype != CKPT_F32 || importance->n_elements == 0 || n_per_row == 0 ||
-      importance->n_elements % n_per_row != 0 || n_rows % n_matrices != 0)
+      importance->n_elements % n_per_row != 0 || rows_of_stack(x) % n_matrices != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%llu weight%s of importance (%s) for %llu row%s of %llu",
                      (ull)importance->n_elements, ckpt_plural(importance->n_elements),
                      ckpt_dtype_name((ckpt_dtype)importance->dtype), (ull)n_rows, ckpt_plural(n_rows), (ull)n_per_row);
+  if (!ckpt_backend_reference.uses_importance(dtype)) /* nobody has to read it, or to mind what it holds */
+    return ckpt_expr_apply(out, plan, &ckpt_op_quantize, dtype, &x, 1, NULL, err);
   ckpt_expr *args[2] = {x, importance};
   return ckpt_expr_apply(out, plan, &ckpt_op_quantize_weighted, dtype, args, 2, NULL, err);
 }

@@ -95,6 +95,14 @@ static ckpt_status read_model(ckpt_preset_model *model, const ckpt_preset *prese
 /* ---- what the output says of itself --------------------------------------------------------------------------------
  */
 
+/* What llama-gguf-split --merge leaves. */
+static void drop_part_keys(ckpt_index *index) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (!ckpt_gguf_is_part_key(index->metadata[i].key)) index->metadata[n++] = index->metadata[i];
+  index->n_metadata = n;
+}
+
 static void drop_key(ckpt_index *index, const char *key) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < index->n_metadata; i++)
@@ -164,15 +172,21 @@ static ckpt_status describe_imatrix(ckpt_index *described, const ckpt_quantize_o
 /* ---- --tensor-type -------------------------------------------------------------------------------------------------
  */
 
+ckpt_dtype ckpt_quantize_type(const char *name) {
+  const ckpt_dtype dtype = ckpt_dtype_parse(name);
+  if (dtype == CKPT_DTYPE_NONE || ckpt_dtype_get(dtype)->ggml < 0 || !ckpt_dtype_holds_floats(dtype))
+    return CKPT_DTYPE_NONE;
+  return !ckpt_dtype_is_block(dtype) || ckpt_backend_reference.can_quantize(dtype, true) ? dtype : CKPT_DTYPE_NONE;
+}
+
 /* `REGEX=TYPE`: the type follows the first '='; the expression, in lower case, is found anywhere in a name. */
 static ckpt_status parse_override(ckpt_preset_override *out, const char *rule, ckpt_arena *arena, uint64_t *n_steps,
                                   ckpt_error *err) {
   const char *equals = strchr(rule, '='), *start = strncmp(rule, "re:", 3) == 0 ? rule + 3 : rule;
   if (equals == NULL || equals <= start || equals[1] == '\0')
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--tensor-type '%.100s' is no PATTERN=TYPE", rule);
-  out->dtype = ckpt_dtype_parse(equals + 1);
-  const ckpt_dtype_row *row = ckpt_dtype_get(out->dtype);
-  if (out->dtype == CKPT_DTYPE_NONE || row->ggml < 0 || !ckpt_dtype_holds_floats(out->dtype))
+  out->dtype = ckpt_quantize_type(equals + 1);
+  if (out->dtype == CKPT_DTYPE_NONE)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--tensor-type '%.100s': '%.40s' is no type of GGUF weights", rule,
                      equals + 1);
   char *text = ckpt_arena_text(arena, start, (size_t)(equals - start));
@@ -189,6 +203,35 @@ static void free_overrides(ckpt_preset_override *overrides, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) ckpt_pattern_free(overrides[i].pattern);
 }
 
+/* All of them, or none where one is a mistake; to be freed. */
+static ckpt_status parse_overrides(ckpt_preset_override **out, uint32_t *n, const ckpt_quantize_options *options,
+                                   ckpt_arena *arena, uint64_t *n_steps, ckpt_error *err) {
+  const char *const *rules = options->tensor_types;
+  uint32_t n_rules = 0;
+  *n = 0;
+  while (rules != NULL && rules[n_rules] != NULL) n_rules++;
+  *out = ckpt_arena_array(arena, (size_t)n_rules + 1, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  for (; *n < n_rules; ++*n) {
+    ckpt_status status = parse_override(&(*out)[*n], rules[*n], arena, n_steps, err);
+    if (status == CKPT_OK) continue;
+    free_overrides(*out, *n);
+    return status;
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_quantize_check_types(const ckpt_quantize_options *options, ckpt_error *err) {
+  ckpt_preset_override *overrides;
+  uint32_t n;
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, UINT64_MAX);
+  const ckpt_status status = parse_overrides(&overrides, &n, options, &arena, NULL, err);
+  if (status == CKPT_OK) free_overrides(overrides, n);
+  ckpt_arena_free(&arena);
+  return status;
+}
+
 static ckpt_status check_idle(const ckpt_preset_override *overrides, uint32_t n, const ckpt_quantize_options *options,
                               ckpt_error *err) {
   for (uint32_t i = 0; i < n; i++)
@@ -203,26 +246,22 @@ static ckpt_status check_idle(const ckpt_preset_override *overrides, uint32_t n,
 
 static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, const ckpt_index *from,
                           const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err) {
-  uint32_t n = 0, n_compiled = 0;
+  uint32_t n;
   ckpt_preset_model model;
+  ckpt_preset_override *overrides;
   CKPT_TRY(read_model(&model, decisions->preset, &plan->arena, from, err));
-  while (options->tensor_types != NULL && options->tensor_types[n] != NULL) n++;
-  ckpt_preset_override *overrides = ckpt_arena_array(&plan->arena, (size_t)n + 1, sizeof *overrides);
   decisions->order = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->order);
   decisions->choices = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->choices);
   decisions->widened = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->widened);
   decisions->exprs = ckpt_arena_array(&plan->arena, (size_t)from->n_tensors + 1, sizeof *decisions->exprs);
-  if (overrides == NULL || decisions->order == NULL || decisions->choices == NULL || decisions->widened == NULL ||
-      decisions->exprs == NULL)
+  if (decisions->order == NULL || decisions->choices == NULL || decisions->widened == NULL || decisions->exprs == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < from->n_tensors; i++) {
     decisions->order[i] = i;
     decisions->widened[i] = decisions->exprs[i] = NULL;
   }
   ckpt_preset_sort(decisions->order, from->n_tensors, from->tensors);
-  ckpt_status status = CKPT_OK;
-  for (; n_compiled < n && status == CKPT_OK; n_compiled += status == CKPT_OK)
-    status = parse_override(&overrides[n_compiled], options->tensor_types[n_compiled], &plan->arena, n_steps, err);
+  CKPT_TRY(parse_overrides(&overrides, &n, options, &plan->arena, n_steps, err));
   const ckpt_preset_request request = {.preset = decisions->preset,
                                        .overrides = overrides,
                                        .n_overrides = n,
@@ -231,11 +270,10 @@ static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, c
                                        .pure = options->pure,
                                        .leave_output = options->leave_output,
                                        .has_imatrix = options->imatrix != NULL};
-  if (status == CKPT_OK)
-    status =
-        ckpt_preset_choose(&request, &model, from->tensors, decisions->order, from->n_tensors, decisions->choices, err);
+  ckpt_status status =
+      ckpt_preset_choose(&request, &model, from->tensors, decisions->order, from->n_tensors, decisions->choices, err);
   if (status == CKPT_OK) status = check_idle(overrides, n, options, err);
-  free_overrides(overrides, n_compiled);
+  free_overrides(overrides, n);
   return status;
 }
 
@@ -271,6 +309,11 @@ static ckpt_status take_importance(ckpt_expr **out, ckpt_plan *plan, uint32_t si
   return ckpt_imatrix_expr(out, plan, imatrix, tensor, err);
 }
 
+/* Whether blocks are made of a tensor: what it becomes, and has not been before. */
+static bool is_made(const ckpt_preset_choice *choice, const ckpt_tensor *tensor) {
+  return ckpt_dtype_is_block(choice->dtype) && choice->dtype != (ckpt_dtype)tensor->dtype;
+}
+
 /* Looks at every choice: refusals, fallbacks, weights without importance. */
 static ckpt_status look(ckpt_quantize_decisions *decisions, ckpt_plan *plan, uint32_t sink, const ckpt_index *from,
                         const ckpt_quantize_options *options, ckpt_error *err) {
@@ -283,15 +326,17 @@ static ckpt_status look(ckpt_quantize_decisions *decisions, ckpt_plan *plan, uin
     const ckpt_tensor *tensor = &from->tensors[i];
     const ckpt_preset_choice *choice = &decisions->choices[i];
     ckpt_expr **importance = &decisions->importance[i];
+    const bool is_weighed = options->imatrix != NULL && is_made(choice, tensor);
+    const bool is_used = is_weighed && ckpt_backend_reference.uses_importance(choice->dtype);
     *importance = NULL;
-    if (options->imatrix != NULL && ckpt_dtype_is_block(choice->dtype))
+    if (is_weighed) /* it has to fit where it makes no difference, too: else it is another model's */
       CKPT_TRY(take_importance(importance, plan, sink, options->imatrix, tensor, i, err));
+    if (!is_used) *importance = NULL;
     CKPT_TRY(check_tensor(decisions, tensor, choice, *importance != NULL, options, err));
     if (choice->wanted != choice->dtype)
       decisions->fallbacks[decisions->n_fallbacks++] =
           (ckpt_quantize_fallback){tensor->name, choice->wanted, choice->dtype, tensor->shape[tensor->rank - 1]};
-    if (options->imatrix != NULL && *importance == NULL && !choice->is_kept && ckpt_dtype_is_block(choice->dtype))
-      decisions->unweighted[decisions->n_unweighted++] = tensor->name;
+    if (is_used && *importance == NULL) decisions->unweighted[decisions->n_unweighted++] = tensor->name;
   }
   return CKPT_OK;
 }
@@ -333,9 +378,7 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   if (status == CKPT_OK) status = look(decisions, plan, sink, from, options, err);
   if (status == CKPT_OK) status = check_fallbacks(decisions, options, err);
   CKPT_TRY(ckpt_fail_at(status, err, from->path, NULL));
-  drop_key(output->described, CKPT_GGUF_SPLIT "no"); /* as llama-gguf-split --merge leaves them */
-  drop_key(output->described, CKPT_GGUF_SPLIT "count");
-  drop_key(output->described, CKPT_GGUF_SPLIT "tensors.count");
+  drop_part_keys(output->described);
   CKPT_TRY(put_number(output->described, "general.quantization_version", QUANTIZATION_VERSION, err));
   CKPT_TRY(put_number(output->described, "general.file_type", preset->file_type, err));
   if (options->imatrix != NULL) CKPT_TRY(describe_imatrix(output->described, options, n_entries, err));
@@ -347,12 +390,12 @@ static const char *type_name(ckpt_dtype dtype) { return dtype == CKPT_DTYPE_NONE
 
 ckpt_quantize_told ckpt_quantize_tell(const ckpt_quantize_decisions *decisions, const ckpt_index *from, size_t i) {
   const ckpt_preset_choice *choice = &decisions->choices[i];
-  const bool is_made = ckpt_dtype_is_block(choice->dtype) && choice->dtype != (ckpt_dtype)from->tensors[i].dtype;
+  const bool is_quantized = is_made(choice, &from->tensors[i]);
   return (ckpt_quantize_told){.decided_by = choice->decided_by,
                               .instead_of = type_name(choice->instead_of),
                               .wanted = choice->wanted == choice->dtype ? NULL : ckpt_dtype_name(choice->wanted),
-                              .is_quantized = is_made,
-                              .has_importance = is_made && decisions->importance[i] != NULL};
+                              .is_quantized = is_quantized,
+                              .has_importance = is_quantized && decisions->importance[i] != NULL};
 }
 
 ckpt_status ckpt_quantize_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,

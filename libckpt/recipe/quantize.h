@@ -8,6 +8,9 @@
 #include "libckpt/plan.h"
 #include "libckpt/recipe/preset.h"
 
+/* The type of weights that an option names: one of GGUF's that can be made. NONE: none. */
+ckpt_dtype ckpt_quantize_type(const char *name);
+
 /* What holds for all outputs of one read. Everything is borrowed. */
 typedef struct ckpt_quantize_options {
   const char *const *tensor_types; /* "REGEX=TYPE" in order, NULL-terminated; NULL: none */
@@ -16,6 +19,9 @@ typedef struct ckpt_quantize_options {
   const ckpt_index *imatrix; /* NULL: none */
   const char *imatrix_path;  /* as the user gave it */
 } ckpt_quantize_options;
+
+/* Whether tensor_types are rules, before any file is looked at. EINVAL (a bad pattern or type), ELIMIT, ENOMEM. */
+ckpt_status ckpt_quantize_check_types(const ckpt_quantize_options *options, ckpt_error *err);
 
 /* A tensor whose rows the wanted type's blocks do not fit. */
 typedef struct ckpt_quantize_fallback {
@@ -29,12 +35,12 @@ typedef struct ckpt_quantize_decisions {
   const ckpt_preset *preset;
   uint32_t *order;             /* numbers of the input's tensors in llama.cpp's order, that of the output */
   ckpt_preset_choice *choices; /* of each tensor of the input, in its order */
-  ckpt_expr **importance;      /* of its channels, or NULL; as above */
+  ckpt_expr **importance;      /* of its channels, where its type uses it, or NULL; as above */
   ckpt_expr **widened;         /* its values in f32, for what is made of them; as above */
   ckpt_expr **exprs;           /* what it becomes, NULL before; as above */
   ckpt_quantize_fallback *fallbacks;
   uint32_t n_fallbacks;
-  const char **unweighted; /* tensors in blocks for which the importance matrix has nothing */
+  const char **unweighted; /* tensors in blocks that would use importance, and the matrix has none */
   uint32_t n_unweighted;
 } ckpt_quantize_decisions;
 

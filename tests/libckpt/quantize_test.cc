@@ -113,6 +113,38 @@ TEST_F(Quantize, ImportanceBelongsToItsMatrix) {
   EXPECT_EQ(written("iq"), quantized(x, CKPT_IQ2_XXS, &importance, 5).bytes);
 }
 
+// What makes no difference is not read, and may hold anything.
+TEST_F(Quantize, ImportanceThatIsIgnoredIsNotRead) {
+  Array x = values({70, 256}), importance = zeros(CKPT_F32, {1, 256});
+  const float bad = -INFINITY;
+  memcpy(importance.bytes.data(), &bad, sizeof bad);
+  add_output(plan_, &sink_, &format, 1, 0);
+  add("q8", quantize(memory(x), CKPT_Q8_0, memory(importance)));
+  ASSERT_EQ(run(), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(plan_->n_bytes_read, x.bytes.size());
+  EXPECT_EQ(written("q8"), quantized(x, CKPT_Q8_0).bytes);
+}
+
+// An axis before the matrices repeats them: importance goes round.
+TEST_F(Quantize, ImportanceOfFourAxes) {
+  Array x = values({2, 3, 40, 256}), importance = zeros(CKPT_F32, {3, 256});
+  for (size_t i = 0; i < importance.n_elements(); i++) {
+    const float value = std::pow(100.0f, static_cast<float>(i / 256)) * static_cast<float>(1 + i % 7 * (i / 256));
+    memcpy(&importance.bytes[4 * i], &value, 4);
+  }
+  add_output(plan_, &sink_, &format, 1, 0);
+  add("all", quantize(memory(x), CKPT_Q4_K, memory(importance)));
+  ASSERT_EQ(run(2 << 20), CKPT_OK) << text_of(err_);
+  std::vector<uint8_t> want;
+  for (size_t half = 0; half < 2; half++) {
+    Array part = zeros(CKPT_F32, {3, 40, 256});
+    memcpy(part.bytes.data(), &x.bytes[part.bytes.size() * half], part.bytes.size());
+    const std::vector<uint8_t> blocks = quantized(part, CKPT_Q4_K, &importance, 3).bytes;
+    want.insert(want.end(), blocks.begin(), blocks.end());
+  }
+  EXPECT_EQ(written("all"), want);
+}
+
 // What needs no importance reads the weights where what needs it does, whichever comes first.
 TEST_F(Quantize, OneReadWithImportanceAndWithout) {
   Array x = values({5, 70, 256}), importance = zeros(CKPT_F32, {5, 256});

@@ -71,6 +71,9 @@ try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type nothing=q4_0
 try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type attn_q=i8
 try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type 'ATTN_(V=q8_0'
 try quantize model.gguf -o no.gguf --type Q8_0 --tensor-type 're:attn_[v=q8_0'
+try quantize missing.gguf -o no.gguf --type Q8_0 --tensor-type 'blk.0.*'
+try quantize missing.gguf -o no.gguf --type Q8_0 --tensor-type attn=q8_K
+try quantize missing.gguf -o no.gguf --type Q8_0 --output-tensor-type q8_1
 try quantize model.gguf -o no.gguf --type Q8_0 --imatrix model.gguf
 try quantize model.gguf -o no.safetensors --type Q8_0
 try quantize $DATA/llama-tiny -o no.gguf --type Q8_0 | sed "s#$DATA/##"
