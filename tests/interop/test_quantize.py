@@ -142,6 +142,30 @@ def test_options(folder):
                     ["--token-embedding-type", "q5_K"], ["--tensor-type", "attn_v=q8_0", "--tensor-type", "attn=nvfp4"],
                     ["--tensor-type", r"blk\.(0|1)\.ffn_down=f16"], ["--tensor-type", "ATTN_V=Q8_0"]]:
         compare(folder, source, "Q4_K_M", options)
+    write_model(source, "llama-kept", "f16")  # has one embedding for every layer, which a pattern may name
+    for options in [[], ["--tensor-type", "token_embd=q5_K"]]:
+        compare(folder, source, "Q4_K_M", ["--token-embedding-type", "q8_0", *options])
+
+
+def test_importance_that_is_zero(folder):
+    """Types that ignore importance are written whatever it is; the others are refused by us (docs/quantization.md)."""
+    source, generator = os.path.join(folder, "model.gguf"), np.random.default_rng(7)
+    writer = gguf.GGUFWriter(source, "llama")
+    presets.add_keys(writer, 1, 0, 8, 8)
+    writer.add_tensor("blk.0.attn_q.weight", weights(generator, (4, 256)).astype(np.float32))
+    presets.finish(writer)
+    writer = gguf.GGUFWriter(os.path.join(folder, "imatrix.gguf"), "")
+    writer.add_type("imatrix")
+    writer.add_array("imatrix.datasets", ["wiki.txt"])
+    writer.add_uint32("imatrix.chunk_count", 5)
+    writer.add_uint32("imatrix.chunk_size", 512)
+    writer.add_tensor("blk.0.attn_q.weight.in_sum2", np.zeros((1, 256), np.float32))
+    writer.add_tensor("blk.0.attn_q.weight.counts", np.ones((1, 1), np.float32))
+    presets.finish(writer)
+    for preset in ["Q8_0", "TQ1_0", "TQ2_0", "Q2_0", "Q1_0", "MXFP4_MOE"]:
+        compare(folder, source, preset, ["--imatrix", "imatrix.gguf"])
+    ckpt("quantize", source, "-o", os.path.join(folder, "no.gguf"), "--type", "Q4_K_M", "--imatrix",
+         os.path.join(folder, "imatrix.gguf"), status=1)
 
 
 def test_again(folder):

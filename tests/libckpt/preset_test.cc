@@ -119,7 +119,7 @@ TEST(Preset, ChoosesAsLlamaQuantize) {
     CheckGolden(entry.path(), true);
     n_files++;
   }
-  EXPECT_GE(n_files, 12u);
+  EXPECT_GE(n_files, 22u);
 }
 
 TEST(Preset, IsFoundByName) {
@@ -161,6 +161,20 @@ TEST_F(PresetOverrides, PatternBeatsMixtureButNotOutputType) {
   EXPECT_EQ(choices[1].dtype, CKPT_Q8_0);
   EXPECT_EQ(choices[2].dtype, CKPT_Q5_K);
   EXPECT_TRUE(choices[3].is_kept);
+}
+
+// One table for every layer is an embedding, but one that a pattern may name.
+TEST_F(PresetOverrides, EmbeddingOfEveryLayerMayBeNamed) {
+  model_.named.push_back({"per_layer_token_embd.weight", CKPT_F16, {8, 256}});
+  ckpt_preset_request request = Request("Q4_K_M");
+  request.embedding_type = CKPT_Q8_0;
+  auto choices = model_.Choose(request);
+  EXPECT_EQ(choices[5].dtype, CKPT_Q8_0);
+  Override(&request, "re:token_embd", CKPT_Q5_K);
+  choices = model_.Choose(request);
+  EXPECT_EQ(choices[0].dtype, CKPT_Q8_0);
+  EXPECT_EQ(choices[5].dtype, CKPT_Q5_K);
+  EXPECT_STREQ(choices[5].decided_by, "tensor_types");
 }
 
 TEST_F(PresetOverrides, FallbackIsSaid) {

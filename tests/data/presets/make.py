@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks llama-quantize which type each tensor of some models gets in every preset, with and without importance matrix.
 
-    make.py LLAMA_QUANTIZE      writes NAME.txt beside this file
+    make.py LLAMA_QUANTIZE [NAME...]      writes NAME.txt beside this file, of all models or of these
 
 Needs the gguf package. The models are shapes only: a few rows each, no values that matter. Lines of a NAME.txt:
 `model ARCHITECTURE LAYERS EXPERTS HEADS KV_HEADS`, `key KEY NUMBER` of the file where the layers are not its block_count,
@@ -59,6 +59,33 @@ def model(tensors, tied=False, width=256):
     return ends + ([] if tied else [("output.weight", (8, width))]) + tensors
 
 
+def named(*names, shape=(2, 256)):
+    return [(name, shape) for name in names]
+
+
+# What a model of 70B gives more bits, by its number of layers.
+VALUES = model(named(*(f"blk.{i}.attn_v.weight" for i in range(4))))
+# Names that are never quantized, each by one rule, and some beside them.
+KEPT = named(
+    "blk.0.attn_q_norm.weight", "blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_tid2eid.weight", "blk.0.altup_proj.weight",
+    "blk.0.laurel_l.weight", "per_layer_model_proj.weight", "blk.0.ssm_conv1d.weight", "blk.0.shortconv.conv.weight",
+    "blk.0.indexer.k_proj.weight", "blk.0.indexer.q_proj.weight",
+    *(f"blk.0.time_mix_{part}.weight" for part in ("first w0 w1 w2 v0 v1 v2 a0 a1 a2 g1 g2 decay_w1 decay_w2 "
+                                                   "lerp_fused").split()),
+    "blk.0.attn_rel_b.weight", "v.position_embd.weight", "sam.pos_embd.weight", "sam.neck.0.weight", "sam.net_2.weight",
+    "v.rel_pos.weight", "v.patch_embd.weight", "mm.patch_merger.weight", "a.rvq.codebook.weight", "mm.a.code_embd.weight",
+    "position_embd.weight", "token_types.weight", "blk.0.attn_q.scale",
+    "per_layer_token_embd.weight", "blk.0.per_layer_proj.weight", "blk.0.shortconv.in_proj.weight",
+    "blk.0.indexer.v_proj.weight", "blk.0.time_mix_key.weight", "mm.a.other.weight")
+# The same of glm5-next alone, what it has no fewer than 8 bits of, and some beside them.
+KEPT_GLM5 = named(
+    *(f"blk.0.{part}.weight" for part in (
+        "hc_attn indexer.attn_q_b indexer.attn_k indexer.proj indexer_compressor_gate indexer_compressor_ape ssm_f_a ssm_f_b "
+        "ssm_g_a ssm_g_b ssm_beta attn_kv_a_mqa attn_k_b attn_v_b attn_q_a attn_q_b nextn.eh_proj attn_q attn_v attn_output "
+        "ffn_down ssm_in indexer.other").split())) + named("blk.0.ffn_up_exps.weight", shape=(4, 2, 256))
+BAILING = named("blk.0.attn_q.weight", "blk.0.ffn_up.weight") + named(
+    *(f"blk.0.{part}.weight" for part in "attn_k_b attn_v_b ffn_gate_exps ffn_up_exps ffn_down_exps".split()), shape=(4, 2, 256))
+
 # name: architecture, layers, experts, heads, kv heads, tensors
 MODELS = {
     "llama": ("llama", 16, 0, 8, 2, model(layers(16, dense()))),
@@ -74,6 +101,16 @@ MODELS = {
     "nanbeige": ("nanbeige", 8, 0, 8, 2, model(layers(8, dense()))),
     "nanbeige-next": ("nanbeige", 9, 0, 8, 2, model(layers(9, dense()))),
     "graniteswitch": ("graniteswitch", 7, 0, 8, 2, model(layers(7, dense()))),
+    "llama-kept": ("llama", 1, 0, 8, 2, model(KEPT)),
+    "glm5-next": ("glm5-next", 1, 4, 8, 8, model(KEPT_GLM5)),
+    "llama-glm5": ("llama", 1, 4, 8, 8, model(KEPT_GLM5)),
+    "bailingmoe3": ("bailingmoe3", 1, 4, 8, 8, model(BAILING)),
+    "llama-65b": ("llama", 80, 0, 8, 8, VALUES),
+    "qwen2-70b": ("qwen2", 80, 0, 8, 4, VALUES),
+    "deci-70b": ("deci", 80, 0, 8, 4, VALUES),
+    "olmo-70b": ("olmo", 80, 0, 8, 8, VALUES),
+    "jais2-70b": ("jais2", 68, 0, 8, 4, VALUES),
+    "jais2": ("jais2", 80, 0, 8, 4, VALUES),
 }
 # name: layers that llama.cpp counts (n_layer_all), and the numbers that make it so: loops over the layers, layers that
 # predict further tokens, one for a router
@@ -99,6 +136,20 @@ def add_keys(writer, n_layers, n_experts, heads, kv_heads):
         writer.add_expert_used_count(2)
 
 
+def add_hybrid(writer, architecture):
+    """What llama.cpp asks of two architectures before it loads them."""
+    numbers = ("attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla attention.value_length_mla ssm.conv_kernel "
+               "kda.head_dim expert_feed_forward_length expert_shared_count expert_gating_func attention.indexer.head_count "
+               "attention.indexer.key_length attention.indexer.top_k hyper_connection.count "
+               "hyper_connection.sinkhorn_iterations").split()
+    for key in numbers:
+        writer.add_uint32(f"{architecture}.{key}", {"expert_shared_count": 1, "expert_gating_func": 2}.get(key, 4))
+    writer.add_uint32(f"{architecture}.leading_dense_block_count", 0)
+    writer.add_uint32(f"{architecture}.attention.indexer.kpool", 2)
+    writer.add_float32(f"{architecture}.kda.gate_lower_bound", -1.0)
+    writer.add_float32(f"{architecture}.hyper_connection.epsilon", 1e-5)
+
+
 def add_counted(writer, name):
     for key, number in COUNTED.get(name, (0, {}))[1].items():
         writer.add_uint32(key, number)
@@ -122,6 +173,8 @@ def write_model(path, name):
     writer = gguf.GGUFWriter(path, architecture)
     add_keys(writer, n_layers, n_experts, heads, kv_heads)
     add_counted(writer, name)
+    if architecture in ("glm5-next", "bailingmoe3"):
+        add_hybrid(writer, architecture)
     for name, shape in tensors:
         writer.add_tensor(name, np.zeros(shape, np.float32 if len(shape) == 1 else np.float16))
     finish(writer)
@@ -155,12 +208,14 @@ def ask(quantize, path, preset, imatrix):
 
 
 def main():
-    quantize = sys.argv[1]
+    quantize, only = sys.argv[1], sys.argv[2:]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         imatrix = folder / "imatrix.gguf"
         write_imatrix(imatrix)
         for name, (architecture, n_layers, n_experts, heads, kv_heads, tensors) in MODELS.items():
+            if only and name not in only:
+                continue
             path = folder / f"{name}.gguf"
             write_model(path, name)
             n_counted, keys = COUNTED.get(name, (n_layers, {}))
