@@ -28,5 +28,6 @@ if [ "${1:-}" = control ]; then
   done
 else
   build program "-ffp-contract=off" kernels/ref/quant_search.c
+  sed -n 's/.*\(ggml [0-9.]* \)(\(commit [0-9a-f]*\) .*/# \1\2: type, importance, SHA-256 of blocks and values/p' libckpt/dtype.def
   "$folder/program"
 fi

@@ -93,6 +93,19 @@ TEST_P(Quant, GivesTheBytesAndValuesOfGgml) {
   EXPECT_EQ(n_lines, n_importances);
 }
 
+// The golden hashes say whose they are: those of the ggml that dtypes are of.
+TEST(QuantGoldens, NameTheirGgml) {
+  std::string line, row;
+  ASSERT_TRUE(std::getline(std::ifstream(CKPT_TESTS_DIR "/data/quant.tsv"), line));
+  const size_t at = line.find("commit ");
+  ASSERT_EQ(line.rfind("# ggml ", 0), 0u) << line;
+  ASSERT_NE(at, std::string::npos) << line;
+  std::ifstream dtypes(CKPT_TESTS_DIR "/../libckpt/dtype.def");
+  bool is_there = false;
+  while (std::getline(dtypes, row)) is_there = is_there || row.find(line.substr(at, 7 + 40)) != std::string::npos;
+  EXPECT_TRUE(is_there) << line;
+}
+
 TEST_P(Quant, IsTheSameAtEveryLevel) {
   ckpt_dtype dtype = GetParam();
   for (size_t i = 1; ckpt_quant_level_at(i) != nullptr; i++) {
@@ -197,12 +210,32 @@ TEST_P(Quant, SaysWhereAScaleOverflows) {
         << ckpt_quant_level_at(i)->name;
 }
 
-// ggml's exponent wraps where the largest value is 2^-126; 255 would be read as something else.
+// ggml's exponent wraps where the largest value is below 2^-125. 255 would be read as something else; under those that
+// come before it, down to the smallest subnormal, all codes are those of 0.
 TEST(QuantMxfp4, ExponentsThatWrapAreRefused) {
-  float x[32] = {0x1p-126f};
-  uint8_t block[17];
-  EXPECT_FALSE(ckpt_backend_reference.quantize(CKPT_MXFP4, block, x, 1, 32, nullptr));
-  EXPECT_EQ(block[0], 255);
+  const std::pair<float, int> exponents[] = {{0x1p-125f, 0},     {0x1.8p-126f, 255}, {0x1p-126f, 255},
+                                             {0x1.8p-127f, 254}, {0x1p-127f, 254},   {0x1p-149f, 232}};
+  for (const auto &[largest, exponent] : exponents) {
+    float x[32] = {0, largest, -largest}, y[32];
+    uint8_t block[17];
+    EXPECT_EQ(ckpt_backend_reference.quantize(CKPT_MXFP4, block, x, 1, 32, nullptr), exponent != 255) << largest;
+    EXPECT_EQ(block[0], exponent) << largest;
+    ckpt_backend_reference.dequantize(CKPT_MXFP4, y, block, 32);
+    for (size_t i = 0; i < 32 && exponent > 0 && exponent < 255; i++) EXPECT_EQ(y[i], 0) << largest;
+  }
+}
+
+// What is said to ignore importance does, and nothing else.
+TEST_P(Quant, ImportanceIsUsedOrNot) {
+  ckpt_dtype dtype = GetParam();
+  if (!ckpt_can_quantize(dtype, true)) {
+    EXPECT_FALSE(ckpt_uses_importance(dtype));
+    return;
+  }
+  std::vector<float> ramp(QUANT_ROW), even(QUANT_ROW, 1);
+  for (size_t i = 0; i < QUANT_ROW; i++) ramp[i] = static_cast<float>(1 + i % 37 * (i % 5));
+  EXPECT_EQ(quantized(nullptr, dtype, ramp.data()) != quantized(nullptr, dtype, even.data()),
+            ckpt_uses_importance(dtype));
 }
 
 TEST(QuantNumbers, HalvesAreThoseOfF16Casts) {
