@@ -493,6 +493,7 @@ TEST_F(EachField, OfAQuantization) {
        {R"("decided_by":"output_type","instead_of":"Q8_0","imatrix":false)", R"("decided_by":"kept",)",
         R"("decided_by":"tensor_types","instead_of":"Q8_0","imatrix":true)"})
     EXPECT_NE(text.find(said), std::string::npos) << said;
+  EXPECT_EQ(text.find(R"("decided_by":"preset","imatrix":true)"), std::string::npos);  // Q8_0 ignores it
   std::set<std::string> told = kTold;
   for (const char *permission : {"allow_requantize", "allow_fallback"})
     told.insert(std::string(".options.quantize.") + permission);
