@@ -136,6 +136,37 @@ static bool order_params(optimizer *o) {
   return true;
 }
 
+/* A file beside the model, whatever else it is carried as; NULL where it is not there, or no JSON. */
+static ckpt_status read_json(ckpt_config **out, ckpt_index *index, const char *name, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(index, name);
+  ckpt_error broken = {0};
+  const char *text;
+  *out = NULL;
+  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
+  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
+  ckpt_status status = ckpt_config_parse(out, text, side->n_bytes, side->name, &broken);
+  return status == CKPT_ENOMEM ? ckpt_fail(err, status, NULL, NULL, "out of memory") : CKPT_OK;
+}
+
+/* Refuses what a release of transformers wrote whose models had another order. */
+static ckpt_status check_version(optimizer *o, bool *is_ordered, ckpt_error *err) {
+  const int64_t *since = o->arch->ordered_since;
+  ckpt_config *config;
+  const char *version;
+  CKPT_TRY(read_json(&config, o->index, "config.json", err));
+  *is_ordered = true;
+  if (config != NULL && ckpt_config_text(config, "transformers_version", &version)) {
+    char *end;
+    const long major = strtol(version, &end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+    *is_ordered = major != since[0] ? major > since[0] : minor >= since[1];
+    if (!*is_ordered)
+      refuse(o, "of transformers %.20s, whose %s had another order than since %d.%d", version, o->arch->name,
+             (int)since[0], (int)since[1]);
+  }
+  ckpt_config_free(config);
+  return CKPT_OK;
+}
+
 /* ---- whether it fits --------------------------------------------------------------------------------------------- */
 
 static bool check_counts(optimizer *o) {
@@ -257,19 +288,14 @@ static ckpt_status add_groups(optimizer *o, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* What the Trainer counts: optimizer steps. Whatever else the file is, it is carried. */
+/* What the Trainer counts: optimizer steps. */
 static ckpt_status take_step(ckpt_index *index, ckpt_error *err) {
-  const ckpt_side_file *side = ckpt_index_side_file(index, "trainer_state.json");
-  ckpt_config *config = NULL;
-  ckpt_error broken = {0};
-  const char *text;
+  ckpt_config *config;
   int64_t step;
-  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
-  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  ckpt_status status = ckpt_config_parse(&config, text, side->n_bytes, side->name, &broken);
-  if (status == CKPT_OK && ckpt_config_int(config, "global_step", &step) && step >= 0) index->step = step;
+  CKPT_TRY(read_json(&config, index, "trainer_state.json", err));
+  if (config != NULL && ckpt_config_int(config, "global_step", &step) && step >= 0) index->step = step;
   ckpt_config_free(config);
-  return status == CKPT_ENOMEM ? ckpt_fail(err, status, NULL, NULL, "out of memory") : CKPT_OK;
+  return CKPT_OK;
 }
 
 static ckpt_status take(optimizer *o, ckpt_error *err) {
@@ -312,7 +338,9 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   if (!is_torch) return CKPT_OK;
   o->params = calloc((size_t)o->index->n_tensors + 1, sizeof *o->params);
   CKPT_TRY_ALLOC(o->params, err);
-  if (o->why[0] == '\0' && fits(o)) return take(o, err);
+  bool is_ordered = false;
+  if (o->why[0] == '\0') CKPT_TRY(check_version(o, &is_ordered, err));
+  if (is_ordered && fits(o)) return take(o, err);
   return ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why);
 }
 

@@ -45,9 +45,10 @@ typedef struct ckpt_arch {
   /* hf NULL ends. The order is that of the model's own named_parameters(), which files of weights do not keep and
    * numbered optimizer states follow; rows that have a `#` and stand together are one list of layers. */
   const ckpt_arch_name *names;
-  const ckpt_arch_tie *ties;      /* kept NULL ends */
-  const ckpt_arch_shape *shapes;  /* hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
-  const char *n_layers;           /* config key: how many numbers the first `#` of names takes */
+  int64_t ordered_since[2];      /* that order's first version of transformers, "4.31"; 0, 0: it always was */
+  const ckpt_arch_tie *ties;     /* kept NULL ends */
+  const ckpt_arch_shape *shapes; /* hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
+  const char *n_layers;          /* config key: how many numbers the first `#` of names takes */
 } ckpt_arch;
 
 #define CKPT_MAX_TIES 32 /* ties of one row */

@@ -86,6 +86,7 @@ const ckpt_arch ckpt_arch_llama = {.name = "llama",
                                    .classes = classes,
                                    .base_prefix = "model.",
                                    .names = names,
+                                   .ordered_since = {4, 31},
                                    .ties = ties,
                                    .shapes = shapes,
                                    .n_layers = "num_hidden_layers"};

@@ -87,6 +87,9 @@ TEST(HfOptimizer, WhatDoesNotFitIsNotTaken) {
          replace(path + "/model.safetensors", "\"lm_head.weight\"", "\"myscore.weight\"");
        },
        "where 'myscore.weight' stands among a llama's parameters is not known"},
+      {"llama", /* down_proj stood before up_proj then */
+       [](const std::string &path) { replace(path + "/config.json", "\"5.23.0\"", "\"4.30.2\""); },
+       "of transformers 4.30.2, whose llama had another order than since 4.31"},
       {"llama-accelerate",
        [](const std::string &path) { replace(path + "/optimizer.bin", "param_groups", "other_groups"); },
        "it has no states and groups"},
