@@ -285,18 +285,21 @@ TEST(Scan, TarOfAnArchivePasses) {
   EXPECT_GT(n_pickles, 0u);
 }
 
-std::string Zeros(const char *text, size_t n) { return std::string(text, n); }
+// All of a literal, with its zeros.
+template <size_t n>
+std::string Zeros(const char (&text)[n]) {
+  return std::string(text, n - 1);
+}
 
 // posix.system("true"), by names; and by texts that stand in the memo under 0 and 1, and call below them.
-const std::string kSystem = Zeros("cposix\nsystem\nX\x04\0\0\0true\x85R.", 29);
+const std::string kSystem = Zeros("cposix\nsystem\nX\x04\0\0\0true\x85R.");
 const std::string kTexts = "\x8c\x05posixq", kMore =
                                                  "0\x8c\x06systemq\x01"
                                                  "0";
-const std::string kFromMemo = Zeros("h\0h\x01\x93X\x04\0\0\0true\x85R.", 19);
+const std::string kFromMemo = Zeros("h\0h\x01\x93X\x04\0\0\0true\x85R.");
 const std::string kHandled = Zeros(
                       "cmine\nrun\nq\x02"
-                      "0",
-                      13),
+                      "0"),
                   kFromHandled = "h\x02)R.";
 
 // As the object of an array, of numpy's own spelling.
@@ -307,7 +310,7 @@ std::string Objects(const std::string &pickle) {
 
 // A frame that zstd skips is a pickle, too: the first byte of its magic may be any of sixteen opcodes.
 TEST(Scan, WhatLooksSkippableIsAPickle) {
-  std::string pickle = Zeros("U*M\x18", 4), text(36, 'A');
+  std::string pickle = Zeros("U*M\x18"), text(36, 'A');
   uint32_t n = static_cast<uint32_t>(text.size() + 1 + kSystem.size());
   pickle += std::string(reinterpret_cast<char *>(&n), 4) + text + "0" + kSystem;
   EXPECT_GT(Scan(pickle), 0u);
@@ -317,7 +320,7 @@ TEST(Scan, WhatLooksSkippableIsAPickle) {
 
 // Where Python accepts what no pickler writes, what stands before it counts: names, and texts for names.
 TEST(Scan, WhatOnlyPythonAcceptsHidesNothing) {
-  const std::string texts = kTexts + Zeros("\0", 1) + kMore;
+  const std::string texts = kTexts + Zeros("\0") + kMore;
   for (const std::string &odd :
        {std::string("NNb0"),
         std::string("NNN\x86"
@@ -325,8 +328,8 @@ TEST(Scan, WhatOnlyPythonAcceptsHidesNothing) {
         std::string("N(e0"), std::string("N(u0"),
         std::string("N(\x90"
                     "0"),
-        std::string("]K") + Zeros("\0NsN", 4) + "0" + "0", std::string("I0x1\n0"), std::string("F1_0\n0"),
-        std::string("L0x1L\n0"), Zeros("\x96\1\0\0\0\0\0\0\0aK\1a0", 13)}) {
+        std::string("]K") + Zeros("\0NsN") + "0" + "0", std::string("I0x1\n0"), std::string("F1_0\n0"),
+        std::string("L0x1L\n0"), Zeros("\x96\1\0\0\0\0\0\0\0aK\1a0")}) {
     EXPECT_GT(Scan(texts + odd + kFromMemo), 0u) << testing::PrintToString(odd);
     EXPECT_GT(Scan(kHandled + odd + kFromHandled), 0u) << testing::PrintToString(odd);
     EXPECT_GT(Scan(Objects(texts + odd + kFromMemo)), 0u) << testing::PrintToString(odd);
@@ -344,7 +347,7 @@ TEST(Scan, TheNextPickleIsLookedAt) {
   const std::string bytes = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
   for (const std::string &first :
        {"N0L" + magic + "L\n.", "L" + magic + "\n.", "I" + magic + "\n.", "L0" + magic + "L\n.",
-        std::string("L0x1950a86a20f9469cfc6cL\n."), Zeros("\x8b\x0a\0\0\0", 5) + bytes + "."}) {
+        std::string("L0x1950a86a20f9469cfc6cL\n."), Zeros("\x8b\x0a\0\0\0") + bytes + "."}) {
     EXPECT_GT(Scan(first + rest + kSystem), 0u) << first;
     EXPECT_GT(Scan(first + rest + "(d." + kSystem), 0u) << first;
   }
@@ -372,10 +375,10 @@ TEST(Scan, ManyHeadersAreBounded) {
   std::string deflated = stored;
   deflated[8] = 8;
   for (const std::string &begin : {stored + "R", stored + "I0x1\n", stored + "NNb", stored + "c",
-                                   stored + Zeros("X\0\0\x04\0\xff", 6), deflated, stored + "N."}) {
+                                   stored + Zeros("X\0\0\x04\0\xff"), deflated, stored + "N."}) {
     std::string bytes;
     while (bytes.size() < 400000) bytes += begin;
-    for (int i = 0; i < 40000; i++) bytes += begin == deflated ? Zeros("\0\0\0\xff\xff", 5) : "N0N0N";
+    for (int i = 0; i < 40000; i++) bytes += begin == deflated ? Zeros("\0\0\0\xff\xff") : "N0N0N";
     ckpt_scan scan = {};
     ASSERT_EQ(ckpt_scan_bytes(&scan, bytes.data(), bytes.size(), "bytes", nullptr), CKPT_OK);
     bool is_stopped = false;
@@ -407,12 +410,11 @@ std::string Member(const std::string &name, const std::string &content, char typ
 TEST(Scan, PayloadOfATarHidesNothing) {
   const std::string one = "\x80\x02K\x01.", none = "\x80\x02].";
   const std::string storage =
-      Zeros("\x80\x02(K\x07X\x03\0\0\0cpuctorch\nDoubleStorage\nt.\2\0\0\0\0\0\0\0", 44) + std::string(16, '?');
+      Zeros("\x80\x02(K\x07X\x03\0\0\0cpuctorch\nDoubleStorage\nt.\2\0\0\0\0\0\0\0") + std::string(16, '?');
   const std::string tensor = Zeros(
                                  "\x80\x02(K\x08K\x07"
-                                 "ctorch\nDoubleTensor\nt.\1\0\0\0\0\0\0\0",
-                                 37) +
-                             Zeros("\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24);
+                                 "ctorch\nDoubleTensor\nt.\1\0\0\0\0\0\0\0") +
+                             Zeros("\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
   auto Torch = [&](const std::string &storages, const std::string &tensors) {
     return Member("sys_info", none) + Member("pickle", none) + Member("storages", storages) +
            Member("tensors", tensors) + std::string(1024, '\0');
