@@ -292,6 +292,38 @@ static ckpt_status note_refused(ckpt_dcp_objects *objects, ckpt_error *err) {
                                                    objects->refused, (ull)objects->n_refused - 1);
 }
 
+/* Whether all parameters of an optimizer's groups are numbers. */
+static bool are_numbered(const ckpt_object *groups) {
+  if (groups == NULL || groups->kind != CKPT_OBJECT_LIST || groups->n == 0) return false;
+  for (uint64_t g = 0; g < groups->n; g++) {
+    const ckpt_object *params = ckpt_object_field(groups->items[g], "params");
+    if (params == NULL || params->kind != CKPT_OBJECT_LIST) return false;
+    for (uint64_t i = 0; i < params->n; i++)
+      if (params->items[i]->kind != CKPT_OBJECT_INT) return false;
+  }
+  return true;
+}
+
+/* The planner makes texts of keys: where groups number their parameters, states are by these numbers again, by which
+ * load_state_dict finds them. */
+static ckpt_status number_states(const ckpt_object *optimizer, ckpt_arena *arena, ckpt_error *err) {
+  enum { MAX_DIGITS = 18 };
+  const ckpt_object *state = ckpt_object_field(optimizer, "state");
+  if (state == NULL || state->kind != CKPT_OBJECT_DICT || !are_numbered(ckpt_object_field(optimizer, "param_groups")))
+    return CKPT_OK;
+  for (uint64_t i = 0; i < state->n; i++) {
+    const ckpt_object *key = state->items[2 * i];
+    bool is_number = key->kind == CKPT_OBJECT_TEXT && key->n != 0 && key->n <= MAX_DIGITS &&
+                     strspn(key->text, "0123456789") == key->n && (key->n == 1 || key->text[0] != '0');
+    if (!is_number) return CKPT_OK;
+  }
+  for (uint64_t i = 0; i < state->n; i++) {
+    ckpt_object **key = &state->items[2 * i];
+    CKPT_TRY_ALLOC(*key = ckpt_object_int(arena, strtoll((*key)->text, NULL, 10)), err);
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, const ckpt_dcp_structure *structure, ckpt_error *err) {
   ckpt_index *index = objects->index;
   ckpt_object *root, *groups = NULL;
@@ -304,6 +336,7 @@ ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, const ckpt_dcp_struc
   const ckpt_object *optimizer = structure->is_optimizer           ? top
                                  : structure->optimizer[0] == '\0' ? NULL
                                                                    : ckpt_object_get(top, structure->optimizer);
+  if (optimizer != NULL) CKPT_TRY(number_states(optimizer, &index->arena, err));
   CKPT_TRY(ckpt_torch_groups_of(&groups, optimizer, &index->arena, err));
   return ckpt_torch_state_set(index, root, top, groups, err);
 }

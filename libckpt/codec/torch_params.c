@@ -175,8 +175,9 @@ static ckpt_object *name_of(const namer *w, const ckpt_object *key) {
   char room[32];
   const char *text = text_of(key, room);
   if (text == NULL || (w->keeps_numbers && key->kind == CKPT_OBJECT_INT)) return (ckpt_object *)(uintptr_t)key;
-  text = name_of_key(w, text);
-  return ckpt_object_text(w->arena, text, strlen(text));
+  const char *name = name_of_key(w, text);
+  bool has_name = key->kind != CKPT_OBJECT_INT || strcmp(name, text) != 0;
+  return has_name ? ckpt_object_text(w->arena, name, strlen(name)) : (ckpt_object *)(uintptr_t)key;
 }
 
 /* ---- the copy ---------------------------------------------------------------------------------------------------- */

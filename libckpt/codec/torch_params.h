@@ -14,7 +14,7 @@
 /* Copies what bears names of an optimizer's DICT; the rest is shared. A parameter is called as the tensors to be
  * written call it, whose states these are (optimizer.state.<name>.exp_avg); without such states as its group's
  * param_names or its key do, and where that is a tensor that is written under another name, as that. Numbers that have
- * no name become texts. ELIMIT, ENOMEM. */
+ * no name stay what they are: load_state_dict finds states by them. ELIMIT, ENOMEM. */
 ckpt_status ckpt_torch_name_params(ckpt_object **out, const ckpt_object *optimizer, const ckpt_index *described,
                                    ckpt_arena *arena, ckpt_error *err);
 

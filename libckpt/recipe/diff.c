@@ -38,7 +38,7 @@ static bool have_shapes(const ckpt_diff *d, const ckpt_tensor *a, const ckpt_ten
   const uint32_t rank = ckpt_preset_rank(a);
   if (ckpt_tensor_same_shape(a, b)) return true;
   return d->is_ggml && rank == ckpt_preset_rank(b) &&
-         memcmp(a->shape + a->rank - rank, b->shape + b->rank - rank, rank * sizeof *a->shape) == 0;
+         memcmp(ckpt_preset_shape(a, rank), ckpt_preset_shape(b, rank), rank * sizeof *a->shape) == 0;
 }
 
 /* How the values of a and b are to be compared, if they are. */

@@ -113,7 +113,12 @@ uint32_t ckpt_preset_rank(const ckpt_tensor *tensor) {
   uint32_t rank = tensor->rank;
   const uint64_t *shape = tensor->shape;
   for (; rank > 1 && *shape == 1; shape++) rank--;
-  return rank;
+  return rank == 0 ? 1 : rank;
+}
+
+const uint64_t *ckpt_preset_shape(const ckpt_tensor *tensor, uint32_t rank) {
+  static const uint64_t one = 1;
+  return tensor->rank == 0 ? &one : tensor->shape + tensor->rank - rank;
 }
 
 static bool is_quantizable(const ckpt_preset_model *model, const ckpt_tensor *tensor) {

@@ -31,8 +31,11 @@ const ckpt_preset *ckpt_preset_find(const char *name);
 /* Preset number i of CKPT_N_PRESETS. */
 const ckpt_preset *ckpt_preset_at(uint32_t i);
 
-/* Axes as ggml counts them (ggml_n_dims): leading ones of a row-major shape are none. */
+/* Axes as ggml counts them (ggml_n_dims): leading ones of a row-major shape are none, and a scalar has one. */
 uint32_t ckpt_preset_rank(const ckpt_tensor *tensor);
+
+/* The last `rank` axes of a shape; of a scalar {1}. */
+const uint64_t *ckpt_preset_shape(const ckpt_tensor *tensor, uint32_t rank);
 
 /* What the rules ask about the model: from a GGUF's metadata. */
 typedef struct ckpt_preset_model {

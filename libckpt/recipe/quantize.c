@@ -403,7 +403,7 @@ ckpt_status ckpt_quantize_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_inde
   const uint32_t rank = ckpt_preset_rank(tensor);
   CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
   return rank == tensor->rank ? CKPT_OK
-                              : ckpt_expr_reshape(out, plan, *out, rank, tensor->shape + tensor->rank - rank, err);
+                              : ckpt_expr_reshape(out, plan, *out, rank, ckpt_preset_shape(tensor, rank), err);
 }
 
 ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, uint32_t i,

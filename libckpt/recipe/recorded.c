@@ -211,7 +211,9 @@ static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_e
   CKPT_TRY(ckpt_json_next(json, &token, err));
   if (token == CKPT_JSON_NULL) return CKPT_OK;
   if (token != CKPT_JSON_OBJECT) return refuse(r, "imatrix", err);
-  const field fields[] = {{"path", read_text, &r->quantize.imatrix_path}, {"digest", read_digest, &r->imatrix}};
+  const field fields[] = {{"path", read_text, &r->quantize.imatrix_path},
+                          {"digest", read_digest, &r->imatrix},
+                          {NULL, refuse_option, NULL}};
   CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   return r->quantize.imatrix_path == NULL ? refuse(r, "imatrix", err) : CKPT_OK;
 }

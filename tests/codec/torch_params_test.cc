@@ -82,7 +82,7 @@ TEST_F(TorchParams, NumbersBecomeWhatTheTensorsAreCalled) {
   EXPECT_EQ(Named(Dict({Text("state"), state, Text("param_groups"), groups, Text("extra"), Int(9)})),
             R"({"state": {"x.y": {"step": "<tensor 1>", "exp_avg": "<tensor 2>"}, "b": {"step": "<tensor 1>", )"
             R"("exp_avg": "<tensor 3>"}, "d": {"step": 5}}, "param_groups": [{"lr": 1, "params": ["x.y", "b", "d"], )"
-            R"("param_names": ["a", "b", "d"]}, {"params": ["3", "d", "module.z"]}], "extra": 9})");
+            R"("param_names": ["a", "b", "d"]}, {"params": [3, "d", "module.z"]}], "extra": 9})");
   EXPECT_EQ(std::string(ckpt_object_print(groups, 4096, Arena())), before); /* a copy */
 }
 

@@ -253,6 +253,26 @@ def test_numbered_parameters_come_back_from_dcp(folder):
         expect_states(states_of(model2, optimizer2), states_of(model, optimizer))
 
 
+def test_numbers_without_names_stay_numbers(folder):
+    """An optimizer of model.parameters(), saved and loaded by state dicts: load_state_dict finds states by numbers."""
+    def trained():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        return model, optimizer
+    model, optimizer = trained()
+    source = os.path.join(folder, "source")
+    dcp.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id=source, no_dist=True)
+    found_model, found = trained()
+    state = {"model": found_model.state_dict(), "optimizer": found.state_dict()}
+    dcp.load(state, checkpoint_id=write(source, folder, 2), no_dist=True)
+    found.load_state_dict(state["optimizer"])
+    for ours, theirs in zip(found.param_groups[0]["params"], optimizer.param_groups[0]["params"]):
+        assert same(found.state[ours]["exp_avg"], optimizer.state[theirs]["exp_avg"])
+
+
 def test_containers_stay_what_they_are(folder):
     """DCP -> DCP, torch -> DCP and DCP -> torch, also with their stored names."""
     _, model, optimizer = adam(1, 3)

@@ -258,6 +258,7 @@ def test_axes_of_one(folder):
     for name, shape in [("token_embd.weight", (8, 256)), ("token_types.weight", (1, 256)), ("cls.weight", (1, 1, 1, 256)),
                         ("blk.0.ffn_up.weight", (1, 2, 256)), ("blk.0.attn_norm.weight", (1, 256))]:
         writer.add_tensor(name, weights(generator, shape).astype(np.float32))
+    writer.add_tensor("blk.0.attn_v.scale", np.array(0.5, dtype=np.float32))  # of no axes: ggml has one at least
     presets.finish(writer)
     write_imatrix(os.path.join(folder, "imatrix.gguf"), source, False)
     for options in [], ["--imatrix", "imatrix.gguf"]:

@@ -639,7 +639,8 @@ TEST_F(Receipt, WhatIsNoneIsRefused) {
 TEST_F(Receipt, AnUnknownOptionIsRefused) {
   Write(kGpt2, {Path("out.safetensors")});
   const std::string text = Read(Path("r.json")), options = "\"options\":{";
-  for (const char *option : {"\"transpose\":true,", "\"dtype\\u0000\":[],", "\"dtype\":[{\"round\":1}],"}) {
+  for (const char *option : {"\"transpose\":true,", "\"dtype\\u0000\":[],", "\"dtype\":[{\"round\":1}],",
+                             "\"quantize\":{\"imatrix\":{\"scale\":1}},"}) {
     std::string with = text;
     std::ofstream(Path("r.json")) << with.insert(with.find(options) + options.size(), option);
     Problems said = Replay(Path("out.safetensors"), CKPT_EFORMAT);
