@@ -76,8 +76,10 @@ def measure(what, limit, *arguments):
 
 def planned_bytes(*arguments):
     """What --plan says that a run holds: its buffers, its plan and its indexes."""
-    said = subprocess.run([CKPT, *arguments, "--plan", "--json"], stdout=subprocess.PIPE, check=True).stdout
-    return int(re.search(rb'"peak_bytes": ?([0-9]+)', said[-1000:]).group(1))  # behind the rows, which are many
+    with tempfile.TemporaryFile() as said:  # rows are many, and children begin with what this script has
+        subprocess.run([CKPT, *arguments, "--plan", "--json"], stdout=said, check=True)
+        said.seek(-1000, os.SEEK_END)
+        return int(re.search(rb'"peak_bytes": ?([0-9]+)', said.read()).group(1))
 
 
 def check_budgets(base):
