@@ -56,15 +56,19 @@ typedef struct ckpt_pickle_limits {
 
 /* One global name (class or callable) that a pickle speaks of. */
 typedef struct ckpt_pickle_global {
-  ckpt_object *object; /* the FOREIGN node of form NAME: its name, n_module */
-  uint64_t first;      /* offset of the opcode that first names it */
-  uint64_t n_named;    /* opcodes that name it: GLOBAL, STACK_GLOBAL, INST, EXT */
-  uint64_t n_called;   /* REDUCE, INST, OBJ, NEWOBJ, NEWOBJ_EX of it */
-  uint64_t n_built;    /* BUILDs of what came from it */
-  uint64_t n_copied;   /* further references to the name: GET and DUP of it */
-  uint64_t n_methods;  /* getattr: calls that give a method that torch's own CyclicLR keeps */
-  uint32_t model;      /* internal: the call that is plain data, + 1 */
-  char name[];         /* "module.qualname" */
+  ckpt_object *object;    /* the FOREIGN node of form NAME: its name, n_module */
+  uint64_t first;         /* offset of the opcode that first names it */
+  uint64_t n_named;       /* opcodes that name it: GLOBAL, STACK_GLOBAL, INST, EXT */
+  uint64_t n_called;      /* REDUCE, INST, OBJ, NEWOBJ, NEWOBJ_EX of it */
+  uint64_t n_built;       /* BUILDs of what came from it */
+  uint64_t n_copied;      /* further references to the name: GET and DUP of it */
+  uint64_t n_methods;     /* getattr: calls that give a method that torch's own CyclicLR keeps */
+  uint64_t n_constructed; /* REDUCE, INST, OBJ of it with arguments */
+  uint64_t n_appended;    /* APPEND, APPENDS on what came from it */
+  uint64_t n_misused;     /* calls that hand over what may not be called, BUILDs that set __class__ and its kin */
+  uint32_t caller;        /* internal: what it calls of its arguments, + 1 */
+  uint32_t model;         /* internal: the call that is plain data, + 1 */
+  char name[];            /* "module.qualname" */
 } ckpt_pickle_global;
 
 /* What a pickle does, for `scan`. Also filled when reading fails: a real unpickler has by then run all that came
@@ -156,7 +160,8 @@ typedef enum ckpt_pickle_verdict {
 } ckpt_pickle_verdict;
 
 /* The verdict on a global by the table of pickle_globals.def: exact module and name only, no prefixes; submodules do
- * not inherit. What is unknown is FOREIGN. */
+ * not inherit. What is unknown is FOREIGN, and what is done with no known name in honest files FOREIGN or, where it is
+ * misused, DANGEROUS. */
 ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global);
 
 /* Whether one of its names may be one in Python, as those of text that begins as opcodes do are not: it has no blanks.

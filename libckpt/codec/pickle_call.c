@@ -83,6 +83,7 @@ static ckpt_status add_global(ckpt_pickle_machine *m, const char *name, uint32_t
   global->first = m->options.base + m->op_at;
   for (uint32_t i = 0; i < sizeof models / sizeof *models; i++)
     if (models[i].n_module == n_module && strcmp(models[i].name, name) == 0) global->model = i + 1;
+  global->caller = ckpt_pickle_caller(name);
   m->globals[m->n_globals++] = *out = global;
   return CKPT_OK;
 }
@@ -317,6 +318,20 @@ static const ckpt_object *module_of(const ckpt_object *object) {
   return name->kind == CKPT_OBJECT_FOREIGN && name->form == CKPT_FORM_NAME ? name : NULL;
 }
 
+static void count_value_call(ckpt_pickle_machine *m) {
+  if (m->report->n_value_calls++ == 0) m->report->first_value_call = m->options.base + m->op_at;
+}
+
+/* What honest files do not do with a name. */
+static ckpt_status count_misuse(ckpt_pickle_machine *m, ckpt_pickle_global *global, const ckpt_object *args) {
+  bool is_misuse = false;
+  global->n_constructed += args->n != 0;
+  if (global->caller == 0) return CKPT_OK;
+  if (args->n == 4) CKPT_TRY(ckpt_pickle_check_state(m, args->items[3], &is_misuse)); /* of those that take one */
+  global->n_misused += is_misuse || ckpt_pickle_is_misuse(global->caller, args);
+  return CKPT_OK;
+}
+
 /* A node of the arguments in args (a TUPLE, whose items it shares) under the callable's name. They count as copied:
  * else a tuple that is called with again and again is as long a list of children each time, for whoever walks them. */
 static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_object *args, ckpt_object_form form,
@@ -330,10 +345,12 @@ static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_obje
   CKPT_TRY(ckpt_pickle_copied(m, args->n * sizeof *args->items));
   if (callable->form != CKPT_FORM_NAME) {
     const ckpt_object *class = module_of(callable);
-    if (class != NULL)
+    if (class != NULL) {
       global_of(class)->n_called++;
-    else if (m->report->n_value_calls++ == 0)
-      m->report->first_value_call = m->options.base + m->op_at;
+      global_of(class)->n_constructed += form == CKPT_FORM_CALL && args->n != 0;
+    } else {
+      count_value_call(m);
+    }
     CKPT_TRY(ckpt_pickle_container(m, CKPT_OBJECT_FOREIGN, &callable, 1, object));
     (*object)->form = CKPT_FORM_CALL_VALUE;
     (*object)->name = "";
@@ -342,6 +359,7 @@ static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_obje
   ckpt_pickle_global *global = global_of(callable);
   global->n_called++;
   *object = NULL;
+  if (form == CKPT_FORM_CALL) CKPT_TRY(count_misuse(m, global, args));
   if (global->model != 0 && form == CKPT_FORM_CALL) CKPT_TRY(models[global->model - 1].make(m, callable, args, object));
   if (*object != NULL) return CKPT_OK;
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_FOREIGN, object));
@@ -429,6 +447,10 @@ ckpt_status ckpt_pickle_do_build(ckpt_pickle_machine *m, uint64_t operand) {
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "BUILD of a value that has no attributes");
   if ((object->extras & CKPT_EXTRA_STATE) != 0)
     return ckpt_pickle_fail(m, CKPT_EUNSUPPORTED, "BUILD gives %s a second state", object->name);
+  bool is_misuse;
+  CKPT_TRY(ckpt_pickle_check_state(m, *state, &is_misuse));
+  if (is_misuse && global != NULL) global->n_misused++;
+  if (is_misuse && global == NULL) count_value_call(m);
   return ckpt_pickle_add_extra(m, object, CKPT_EXTRA_STATE, *state);
 }
 
@@ -440,6 +462,9 @@ ckpt_status ckpt_pickle_contents(ckpt_pickle_machine *m, ckpt_object *object, ck
   if (object->kind != CKPT_OBJECT_FOREIGN || kind == CKPT_OBJECT_SET)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s on a value of another kind", ckpt_pickle_opcode_name(m->op));
   ckpt_object_extra extra = kind == CKPT_OBJECT_LIST ? CKPT_EXTRA_LIST : CKPT_EXTRA_DICT;
+  ckpt_pickle_global *global = global_of(object);
+  if (kind == CKPT_OBJECT_LIST && global == NULL) count_value_call(m);
+  if (kind == CKPT_OBJECT_LIST && global != NULL) global->n_appended++;
   *contents = (ckpt_object *)(uintptr_t)ckpt_object_extra_of(object, extra);
   if (*contents != NULL) return CKPT_OK;
   CKPT_TRY(ckpt_pickle_node(m, kind, contents));

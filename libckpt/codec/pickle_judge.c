@@ -9,8 +9,13 @@
 static const struct row {
   const char *module, *name;
   ckpt_pickle_verdict verdict;
+  bool is_called; /* with arguments, by honest files */
 } rows[] = {
-#define CKPT_PICKLE_GLOBAL(module, name, verdict) {module, name, CKPT_PICKLE_##verdict},
+#define ROW_DATA CKPT_PICKLE_DATA, true
+#define ROW_KNOWN CKPT_PICKLE_KNOWN, false
+#define ROW_CALLED CKPT_PICKLE_KNOWN, true
+#define ROW_DANGEROUS CKPT_PICKLE_DANGEROUS, true
+#define CKPT_PICKLE_GLOBAL(module, name, verdict) {module, name, ROW_##verdict},
 #include "libckpt/codec/pickle_classes.def"
 #include "libckpt/codec/pickle_globals.def"
 #undef CKPT_PICKLE_GLOBAL
@@ -27,13 +32,26 @@ static bool takes_methods(const ckpt_pickle_global *global) {
          global->n_called == global->n_named + global->n_copied && global->n_built == 0;
 }
 
+/* Whether instances take APPEND and APPENDS by a method of Python's own. Of others an attribute may be called. */
+static bool is_list(const char *name) {
+  return strcmp(name, "collections.deque") == 0 || strcmp(name, "builtins.list") == 0 ||
+         strcmp(name, "__builtin__.list") == 0;
+}
+
+/* What honest files do with no name that is known: a constructor with arguments, contents for what is no list. */
+static bool is_abused(const ckpt_pickle_global *global, const struct row *row) {
+  return (global->n_constructed != 0 && !row->is_called) || (global->n_appended != 0 && !is_list(global->name));
+}
+
 ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global) {
+  if (global->n_misused != 0) return CKPT_PICKLE_DANGEROUS;
   if (takes_methods(global)) return CKPT_PICKLE_KNOWN;
   size_t n = global->object->n_module;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (strncmp(rows[i].module, global->name, n) == 0 && rows[i].module[n] == '\0' &&
         matches(&rows[i], global->name + n + 1))
-      return rows[i].verdict;
+      return rows[i].verdict < CKPT_PICKLE_FOREIGN && is_abused(global, &rows[i]) ? CKPT_PICKLE_FOREIGN
+                                                                                  : rows[i].verdict;
   return CKPT_PICKLE_FOREIGN;
 }
 

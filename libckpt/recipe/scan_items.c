@@ -58,11 +58,29 @@ static const char *path_of(ckpt_scan_items *items, const char *name, const char 
   return ckpt_arena_printf(&items->arena, "%.*s%s", n, name, relative);
 }
 
-ckpt_status ckpt_scan_items_add(ckpt_scanner *s, const ckpt_place *place, const ckpt_object *root, ckpt_error *err) {
+/* Whether it is a file that DCP takes for its metadata, and names such a class. */
+static bool names_metadata(const char *file, const ckpt_pickle_report *report) {
+  static const char end[] = ".Metadata";
+  const char *slash = strrchr(file, '/');
+  bool has = false;
+  if (strcmp(slash == NULL ? file : slash + 1, ".metadata") != 0) return false;
+  for (uint32_t i = 0; i < report->n_globals && !has; i++) {
+    const char *name = report->globals[i]->name;
+    size_t n = strlen(name);
+    has = n >= sizeof end && strcmp(name + n - (sizeof end - 1), end) == 0;
+  }
+  return has;
+}
+
+ckpt_status ckpt_scan_items_add(ckpt_scanner *s, const ckpt_place *place, const ckpt_object *root,
+                                const ckpt_pickle_report *report, ckpt_error *err) {
   const ckpt_object *places = places_of(root);
   ckpt_scan_items *items = s->items;
   uint64_t n_unknown = 0;
-  if (items == NULL || places == NULL || places->kind == CKPT_OBJECT_NONE) return CKPT_OK;
+  if (items == NULL) return CKPT_OK;
+  if (places == NULL && names_metadata(s->name, report))
+    return ckpt_scan_problem(s, place, err, "its storage_data cannot be read: what that places is not looked into");
+  if (places == NULL || places->kind == CKPT_OBJECT_NONE) return CKPT_OK;
   if (places->kind != CKPT_OBJECT_DICT)
     return ckpt_scan_problem(s, place, err, "its storage_data is no dict: what that places is not looked into");
   for (uint64_t i = 0; i < places->n; i++) {

@@ -70,7 +70,8 @@ ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_erro
 bool ckpt_scan_is_object(const ckpt_place *place);
 
 /* Adds what the pickle of a file places, if it is DCP's metadata; what is not understood is a problem. */
-ckpt_status ckpt_scan_items_add(ckpt_scanner *s, const ckpt_place *place, const ckpt_object *root, ckpt_error *err);
+ckpt_status ckpt_scan_items_add(ckpt_scanner *s, const ckpt_place *place, const ckpt_object *root,
+                                const ckpt_pickle_report *report, ckpt_error *err);
 /* Says that n_bytes of a file, from the place's begin on, have been looked at as one archive or frame. */
 ckpt_status ckpt_scan_items_seen(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, ckpt_error *err);
 /* Calls `look` for each that has not been, by path and offset; is_first: of its file. */

@@ -79,12 +79,14 @@ static uint64_t count_opcodes(const ckpt_pickle_report *report) {
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 static bool is_same(const ckpt_scan_pickle *row, const ckpt_pickle_report *report) {
-  if (row->protocol != report->protocol || row->n_globals != report->n_globals) return false;
+  if (report->n_value_calls != 0 || row->protocol != report->protocol || row->n_globals != report->n_globals)
+    return false;
   for (uint32_t i = 0; i < row->n_globals; i++) {
     const ckpt_pickle_global *global = report->globals[i];
     const ckpt_scan_global *own = &row->globals[i];
     if (strcmp(own->name, global->name) != 0 || (own->n_called == 0) != (global->n_called == 0) ||
-        (own->n_built == 0) != (global->n_built == 0) || own->verdict >= CKPT_PICKLE_FOREIGN)
+        (own->n_built == 0) != (global->n_built == 0) || own->verdict >= CKPT_PICKLE_FOREIGN ||
+        ckpt_pickle_judge(global) != own->verdict)
       return false;
   }
   return true;
@@ -262,7 +264,8 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   CKPT_TRY(is_pickle(a, &options, is_sure || a->is_magic, is, err));
   if (!*is) return CKPT_OK;
   ckpt_scan_pickle *row;
-  if (a->status == CKPT_OK && a->place->record == NULL) CKPT_TRY(ckpt_scan_items_add(s, a->place, root, err));
+  if (a->status == CKPT_OK && a->place->record == NULL)
+    CKPT_TRY(ckpt_scan_items_add(s, a->place, root, &a->report, err));
   CKPT_TRY(add_row(s, a, &row, err));
   if (row != NULL) CKPT_TRY(judge_row(s, a, row, err));
   if (a->status == CKPT_OK) return CKPT_OK;

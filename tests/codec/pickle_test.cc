@@ -685,6 +685,82 @@ TEST_F(PickleTest, ReportCounts) {
   EXPECT_EQ(ckpt_pickle_judge_all(&report_, nullptr), CKPT_PICKLE_FOREIGN);
 }
 
+// Known names alone run code where they are used as no honest file uses them.
+TEST_F(PickleTest, KnownNamesThatAreMisused) {
+  const std::string space = "cargparse\nNamespace\n)\x81", key = "U\x09__class__", dict = "cbuiltins\ndict\n";
+  const std::string v2 = "ctorch._tensor\n_rebuild_from_type_v2\n(", type = "ctorch\nTensor\n",
+                    rebuild = "ctorch._utils\n_rebuild_tensor_v2\n", config = "cpeft.tuners.lora.config\nLoraConfig\n",
+                    task = "cpeft.utils.peft_types\nTaskType\n",
+                    path =
+                        "cpathlib\nPath\n(U\x01"
+                        "atR";
+  const std::string ctor =
+                        "cnumpy.random._pickle\n__generator_ctor\n(U\x01"
+                        "a",
+                    model = "cdeepspeed.runtime.zero.config\nDeepSpeedZeroConfig\n)\x81";
+
+  const struct {
+    std::string pickle;
+    ckpt_pickle_verdict verdict;
+  } cases[] = {
+      {space + "}U\x05"
+               "classNsb",
+       CKPT_PICKLE_KNOWN},
+      {space + "}" + key + "Nsb", CKPT_PICKLE_DANGEROUS},
+      {space + "N}" + key +
+           "Ns\x86"
+           "b",
+       CKPT_PICKLE_DANGEROUS},
+      {space + "}" + key +
+           "NsN\x86"
+           "b",
+       CKPT_PICKLE_DANGEROUS},
+      {space + dict + "(](" + key + "NtatRb", CKPT_PICKLE_DANGEROUS},
+      {space + "}cbuiltins\nstr\n(" + key + "tRNsb", CKPT_PICKLE_DANGEROUS},
+      {model + "}(" + "U\x08__dict__}U\x0e__fields_set__Nub", CKPT_PICKLE_KNOWN},
+      {model + "}(" + "U\x08__dict__}" + key + "NsU\x0e__fields_set__Nub", CKPT_PICKLE_DANGEROUS},
+      {model + "}U\x08__dict__}sb", CKPT_PICKLE_DANGEROUS},
+      {v2 + rebuild + type + ")}tR", CKPT_PICKLE_DATA},
+      {v2 + rebuild + type + ")}" + key + "NstR", CKPT_PICKLE_DANGEROUS},
+      {v2 + type + type + ")}tR", CKPT_PICKLE_DANGEROUS},
+      {v2 +
+           "U\x01"
+           "a" +
+           type + ")}tR",
+       CKPT_PICKLE_DANGEROUS},
+      {v2 + space + type + ")}tR", CKPT_PICKLE_DANGEROUS},
+      {v2 + rebuild + space + ")}tR", CKPT_PICKLE_DANGEROUS},
+      {ctor + "cnumpy.random._pickle\n__bit_generator_ctor\ntR", CKPT_PICKLE_DATA},
+      {ctor + config + "tR", CKPT_PICKLE_DANGEROUS},
+      {"ccopyreg\n_reconstructor\n(" + config + dict + "}tR", CKPT_PICKLE_KNOWN},
+      {"ccopyreg\n_reconstructor\n(" + config + config + "}tR", CKPT_PICKLE_DANGEROUS},
+      {config + ")\x81}b", CKPT_PICKLE_KNOWN},
+      {config + "(NtR", CKPT_PICKLE_FOREIGN},
+      {"(" + config + "No", CKPT_PICKLE_FOREIGN},
+      {"(Nipeft.tuners.lora.config\nLoraConfig\n", CKPT_PICKLE_FOREIGN},
+      {"(ctorch.nn.modules.linear\nLinear\nK\x01K\x01o", CKPT_PICKLE_FOREIGN},
+      {task + "(U\x01"
+              "atR",
+       CKPT_PICKLE_KNOWN},
+      {path, CKPT_PICKLE_KNOWN},
+      {"ccollections\ndeque\n)RK\x01"
+       "a",
+       CKPT_PICKLE_DATA},
+      {space + "K\x01"
+               "a",
+       CKPT_PICKLE_FOREIGN},
+      {space + "(K\x01"
+               "e",
+       CKPT_PICKLE_FOREIGN},
+  };
+  for (const auto &c : cases) {
+    const ckpt_pickle_global *reason = nullptr;
+    Read("\x80\x02" + c.pickle + ".");
+    EXPECT_EQ(status_, CKPT_OK) << c.pickle << err_.message;
+    EXPECT_EQ(ckpt_pickle_judge_all(&report_, &reason), c.verdict) << c.pickle;
+  }
+}
+
 TEST_F(PickleTest, TableOfGlobals) {
   struct Entry {
     const char *module, *name, *verdict;

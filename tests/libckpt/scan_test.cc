@@ -477,6 +477,8 @@ TEST(Scan, ItemsAreLookedAtWhereTheMetadataPlacesThem) {
   for (const char *path : {"./__0_0.distcp", "/__0_0.distcp", "a/../__0_0.distcp", "a//b", ""})
     EXPECT_GT(Problems(Metadata(Info(path, 0, 4, false)), good), 0u) << path;
   EXPECT_GT(Problems(Metadata("N"), good), 0u);
+  EXPECT_GT(Problems("\x80\x02" + at + "metadata\nMetadata\n0}.", good), 0u);  // whose places nobody finds
+  EXPECT_EQ(Problems("\x80\x02}.", good), 0u);
 }
 
 }  // namespace
