@@ -322,16 +322,6 @@ static void count_value_call(ckpt_pickle_machine *m) {
   if (m->report->n_value_calls++ == 0) m->report->first_value_call = m->options.base + m->op_at;
 }
 
-/* What honest files do not do with a name. */
-static ckpt_status count_misuse(ckpt_pickle_machine *m, ckpt_pickle_global *global, const ckpt_object *args) {
-  bool is_misuse = false;
-  global->n_constructed += args->n != 0;
-  if (global->caller == 0) return CKPT_OK;
-  if (args->n == 4) CKPT_TRY(ckpt_pickle_check_state(m, args->items[3], &is_misuse)); /* of those that take one */
-  global->n_misused += is_misuse || ckpt_pickle_is_misuse(global->caller, args);
-  return CKPT_OK;
-}
-
 /* A node of the arguments in args (a TUPLE, whose items it shares) under the callable's name. They count as copied:
  * else a tuple that is called with again and again is as long a list of children each time, for whoever walks them. */
 static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_object *args, ckpt_object_form form,
@@ -359,7 +349,7 @@ static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_obje
   ckpt_pickle_global *global = global_of(callable);
   global->n_called++;
   *object = NULL;
-  if (form == CKPT_FORM_CALL) CKPT_TRY(count_misuse(m, global, args));
+  if (form == CKPT_FORM_CALL) CKPT_TRY(ckpt_pickle_check_call(m, global, args));
   if (global->model != 0 && form == CKPT_FORM_CALL) CKPT_TRY(models[global->model - 1].make(m, callable, args, object));
   if (*object != NULL) return CKPT_OK;
   CKPT_TRY(ckpt_pickle_node(m, CKPT_OBJECT_FOREIGN, object));

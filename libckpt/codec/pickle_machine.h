@@ -212,8 +212,8 @@ void ckpt_pickle_copy_name(const ckpt_object *name);
 /* What a callable of this name calls or makes of its arguments, + 1; 0 for nothing. */
 uint32_t ckpt_pickle_caller(const char *name);
 
-/* Whether a call of a caller hands over something that is no plain name of what honest files hand over there. */
-bool ckpt_pickle_is_misuse(uint32_t caller, const ckpt_object *args);
+/* Counts, of a name that is called, what honest files do not do with it. */
+ckpt_status ckpt_pickle_check_call(ckpt_pickle_machine *m, ckpt_pickle_global *global, const ckpt_object *args);
 
 /* Whether a state sets attributes that Python itself goes by: __class__, __dict__, __setstate__. */
 ckpt_status ckpt_pickle_check_state(ckpt_pickle_machine *m, const ckpt_object *state, bool *is_misuse);

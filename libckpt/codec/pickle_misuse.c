@@ -80,7 +80,8 @@ static bool meets(const ckpt_object *arg, demand wanted) {
   return false;
 }
 
-bool ckpt_pickle_is_misuse(uint32_t caller, const ckpt_object *args) {
+/* Whether a call of a caller hands over something that is no plain name of what honest files hand over there. */
+static bool is_misuse(uint32_t caller, const ckpt_object *args) {
   const demand *demands = callers[caller - 1].demands;
   for (uint64_t i = 0; i < args->n && i < sizeof callers->demands / sizeof *demands; i++)
     if (!meets(args->items[i], demands[i])) return true;
@@ -138,4 +139,13 @@ ckpt_status ckpt_pickle_check_state(ckpt_pickle_machine *m, const ckpt_object *s
   }
   CKPT_TRY(check_keys(m, state->items[0], NULL, is_misuse));
   return check_keys(m, state->items[1], NULL, is_misuse);
+}
+
+ckpt_status ckpt_pickle_check_call(ckpt_pickle_machine *m, ckpt_pickle_global *global, const ckpt_object *args) {
+  bool has_odd_state = false;
+  global->n_constructed += args->n != 0;
+  if (global->caller == 0) return CKPT_OK;
+  if (args->n == 4) CKPT_TRY(ckpt_pickle_check_state(m, args->items[3], &has_odd_state)); /* of those that take one */
+  global->n_misused += has_odd_state || is_misuse(global->caller, args);
+  return CKPT_OK;
 }
