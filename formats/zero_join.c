@@ -46,6 +46,11 @@ ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
   const ckpt_zero_file *file = &zero->shards[0].file;
   const ckpt_object *dims = ckpt_object_get(file->graph.root, "checkpoint_parallel_dimensions");
   const int64_t n_tensor = ckpt_zero_number(ckpt_object_get(dims, "tp_degree"));
+  if (n_tensor > 0 && n_tensor != zero->n_shards && zero->n_layers == 0 && !zero->is_universal)
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                     "tp_degree is %lld in checkpoint_parallel_dimensions, and files of %u model parallel rank%s are "
+                     "there: slices would be left out",
+                     (long long)n_tensor, zero->n_shards, ckpt_plural(zero->n_shards));
   zero->n_tensor = zero->n_layers != 0 ? 1 : zero->n_shards; /* zero_layers.c refuses those of pipelines */
   if (n_tensor > 0 && n_tensor < zero->n_tensor && zero->n_shards % n_tensor == 0) zero->n_tensor = (uint32_t)n_tensor;
   CKPT_TRY(ckpt_zero_rules_new(&zero->rules, ckpt_object_get(file->graph.root, "universal_checkpoint_info"), file->path,

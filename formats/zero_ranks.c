@@ -130,7 +130,6 @@ static ckpt_status open_rank(rank_file *r, ckpt_zero *zero, uint32_t shard, uint
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
-/* The states that the first rank has, of the first group that has some. */
 /* The state that says most: an empty group has none, or one without a step. */
 static const ckpt_object *first_state(const rank_file *r) {
   const ckpt_object *first = NULL;
@@ -161,6 +160,31 @@ static ckpt_status find_slots(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   return CKPT_OK;
 }
 
+static bool is_slot(const ckpt_zero *zero, const ckpt_object *key) {
+  for (uint32_t slot = 1; slot < zero->n_slots; slot++)
+    if (strcmp(zero->slots[slot].key, key->text) == 0) return strlen(key->text) == key->n;
+  return false;
+}
+
+/* Refuses a state that is carried nowhere: a tensor that is no slot, or anything else but a step that is a number. */
+static ckpt_status check_state(const ckpt_zero *zero, const rank_file *r, const ckpt_object *state, uint32_t group,
+                               ckpt_error *err) {
+  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
+    const ckpt_object *key = state->items[2 * i], *value = state->items[2 * i + 1];
+    const bool is_tensor = value->kind == CKPT_OBJECT_TENSOR, is_text = key->kind == CKPT_OBJECT_TEXT;
+    const bool is_number = value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT;
+    if (value->kind == CKPT_OBJECT_NONE || (is_text && is_tensor && is_slot(zero, key)) ||
+        (is_text && is_number && strcmp(key->text, "step") == 0))
+      continue;
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL,
+                     is_tensor
+                         ? "%.200s of group %u, which the first group with states has not: its state would be lost"
+                         : "%.200s of group %u is no tensor: its state would be lost",
+                     is_text ? key->text : "a key", group);
+  }
+  return CKPT_OK;
+}
+
 /* What a rank keeps of one group in one slot. States may have padding that masters have not. */
 static ckpt_status fill_slot(ckpt_zero *zero, const rank_file *r, ckpt_zero_flat *flat, uint32_t group, uint32_t slot,
                              const ckpt_object *state, ckpt_error *err) {
@@ -184,6 +208,7 @@ static ckpt_status fill_slot(ckpt_zero *zero, const rank_file *r, ckpt_zero_flat
 }
 
 static ckpt_status add_flats(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+  if (r->states != NULL && r->states->n > zero->n_groups) return bad(r, "states of no group", err);
   for (uint32_t g = 0; g < zero->n_groups; g++) {
     const ckpt_object *state = state_of(r, g);
     CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
@@ -192,6 +217,7 @@ static ckpt_status add_flats(ckpt_zero *zero, const rank_file *r, ckpt_error *er
     CKPT_TRY(fill_slot(zero, r, flat, g, 0, NULL, err));
     for (uint32_t slot = 1; slot < zero->n_slots && flat->n != 0; slot++)
       CKPT_TRY(fill_slot(zero, r, flat, g, slot, state, err));
+    if (flat->n != 0) CKPT_TRY(check_state(zero, r, state, g, err));
   }
   return CKPT_OK;
 }

@@ -89,6 +89,10 @@ static ckpt_status add(ckpt_zero_rules *rules, ckpt_zero_rule rule, const char *
   snprintf(text, n, "re:\\A(?:%s)", pattern->text);
   ckpt_status status = ckpt_pattern_new(&made->pattern, text, &rules->n_steps, err);
   free(text);
+  if (status == CKPT_EINVAL) { /* the file says it, no caller */
+    status = CKPT_EFORMAT;
+    if (err != NULL) err->status = status;
+  }
   return ckpt_fail_at(status, err, rules->path, NULL);
 }
 

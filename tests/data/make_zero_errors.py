@@ -207,8 +207,6 @@ def optimizer_of_shard_missing(c):
 @case(1)
 def optimizers_of_shard_missing(c):
     c.files["mp_rank_01_model_states.pt"] = model(1)
-    c.files["zero_pp_rank_0_mp_rank_01_optim_states.pt"] = optimizer(1, 0)
-    c.files["zero_pp_rank_1_mp_rank_01_optim_states.pt"] = optimizer(1, 1)
 
 
 def shard(c, info):
@@ -220,6 +218,14 @@ def shard(c, info):
 
 
 INFO = {}  # of each case
+
+
+@case(1)
+def degree_of_another(c):
+    """Two ranks have slices, and one of them would be taken for the model."""
+    shard(c, {SAME: ["^a$", "c"], COLUMNS: ["b"]})
+    for part in range(2):
+        c.files["mp_rank_%02d_model_states.pt" % part]["checkpoint_parallel_dimensions"] = {"tp_degree": 1}
 
 
 def small(stage, info):
@@ -520,6 +526,9 @@ set_in(1, "worlds-differ", OTHER, "partition_count", 3)
 case(1, "groups-differ")(
     lambda c: c.rank(1).update(single_partition_of_fp32_groups=[Tensor(4), Tensor(4)], partition_count=[2, 2]))
 set_in(1, "steps-differ", STATE, "step", 2)
+set_in(1, "state-of-one-rank", STATE, "max_exp_avg_sq", Tensor(4))
+set_in(1, "state-no-tensor", STATE, "d", 3.5)
+set_in(1, "state-of-no-group", lambda c: c.rank(1)["base_optimizer_state"]["state"], 1, {"step": 1, "exp_avg": Tensor(4)})
 set_in(1, "state-short", STATE, "exp_avg", Tensor(3))
 set_in(1, "state-of-other-dtype", STATE, "exp_avg", Tensor(4, kind=HalfStorage))
 set_in(1, "mappings-no-list", RANK, "param_slice_mappings", {})
