@@ -135,6 +135,7 @@ static ckpt_status read_all(ckpt_zero *zero, ckpt_error *err) {
   if (!zero->is_universal) CKPT_TRY(ckpt_zero_cut_params(zero, err));
   const ckpt_object *root = zero->shards[0].file.graph.root;
   CKPT_TRY(ckpt_zero_add_model(zero, err));
+  if (zero->is_universal && zero->copy == 0) CKPT_TRY(ckpt_zero_check_universal(zero, err));
   CKPT_TRY(ckpt_zero_add_states(zero, err));
   CKPT_TRY(ckpt_zero_set_objects(zero, root, err));
   return ckpt_torch_globals_note(&zero->globals, zero->index, err);

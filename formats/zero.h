@@ -285,6 +285,11 @@ const char *ckpt_zero_client_key(const char *key);
 /* Whether the ds_config of a model's or an optimizer's file asks for round_robin_gradients. */
 bool ckpt_zero_is_round_robin(const ckpt_object *root);
 
+/* Refuses groups of an optimizer, of the file at path, that say something else than those of the first file, which are
+ * carried: any entry but params, which are its own. */
+ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *first, const char *path,
+                                  ckpt_error *err);
+
 /* Makes what the files hold beside tensors the index's objects, and sets its step and writer. root: of the first model
  * file, whose nodes are the index's. */
 ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err);
@@ -312,6 +317,9 @@ ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *i
 
 /* Flats and pieces of a universal checkpoint, each parameter's whole. */
 ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err);
+
+/* Refuses a folder of no name that the model has. Relies on ckpt_zero_add_model. */
+ckpt_status ckpt_zero_check_universal(const ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero_ranks.c: what the optimizer files say ---- */
 

@@ -10,6 +10,8 @@
 #include "formats/zero.h"
 #include "libckpt/error.h"
 
+typedef unsigned long long ull;
+
 #define CLIENT_PREFIX "client_state."
 
 /* Of which no other format knows, or which stand elsewhere in the index. */
@@ -124,6 +126,33 @@ static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_ob
     }
   if ((zero->is_round_robin || zero->n_experts != 0) && names->n > 1)
     qsort_r(names->items, (size_t)names->n, sizeof *names->items, compare_places, zero);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *first, const char *path,
+                                  ckpt_error *err) {
+  uint64_t n_left = 1u << 20; /* nodes: a group has a few numbers and texts */
+  if (groups == NULL || first == NULL || groups->kind != CKPT_OBJECT_LIST || first->kind != CKPT_OBJECT_LIST)
+    return CKPT_OK;
+  if (groups->n != first->n)
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%llu groups of the optimizer, and the first file has %llu",
+                     (ull)groups->n, (ull)first->n);
+  for (uint64_t g = 0; g < first->n; g++) {
+    const ckpt_object *mine = groups->items[g], *of = first->items[g];
+    if (mine->kind != CKPT_OBJECT_DICT || of->kind != CKPT_OBJECT_DICT) continue;
+    if (mine->n > of->n) of = mine, mine = first->items[g];
+    for (uint64_t i = 0; i < of->n; i++) {
+      const ckpt_object *key = of->items[2 * i], *value = of->items[2 * i + 1];
+      if (key->kind != CKPT_OBJECT_TEXT || strcmp(key->text, "params") == 0) continue;
+      const ckpt_object *other = ckpt_object_field(mine, key->text);
+      if (other != NULL && ((other->kind == CKPT_OBJECT_TENSOR && value->kind == CKPT_OBJECT_TENSOR) ||
+                            ckpt_object_equal_within(value, other, &n_left)))
+        continue;
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                       "another %.200s in group %llu of the optimizer than the first file: it would be lost", key->text,
+                       (ull)g);
+    }
+  }
   return CKPT_OK;
 }
 

@@ -507,6 +507,7 @@ static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, const rank_file 
   rank_file own = {.stage = -1};
   ckpt_status status = open_rank(&own, zero, number, 0, err);
   if (status == CKPT_OK) status = compare_ranks(&own, first, err);
+  if (status == CKPT_OK) status = ckpt_zero_same_groups(own.groups, first->groups, own.file.path, err);
   if (status == CKPT_OK) status = read_ranks(zero, number, &own, first, err);
   ckpt_zero_close(&own.file);
   return status;

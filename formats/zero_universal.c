@@ -16,6 +16,7 @@
 #include "formats/zero_universal.h"
 #include "formats/zero_write.h"
 #include "libckpt/checked.h"
+#include "libckpt/codec/name_table.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -187,6 +188,31 @@ static ckpt_status is_first_version(const ckpt_zero *zero, const ckpt_zero_param
   return CKPT_OK;
 }
 
+/* Refuses a state that the first parameter has not. */
+static ckpt_status check_file(const ckpt_zero *zero, const ckpt_zero_param *param, const char *name, uint32_t n_own,
+                              ckpt_error *err) {
+  const size_t n = strlen(name);
+  bool is_known = n <= 3 || strcmp(name + n - 3, ".pt") != 0 || strcmp(name, "fp32.pt") == 0 ||
+                  (zero->step != NULL && strcmp(name, "step.pt") == 0);
+  for (uint32_t slot = 1; slot < n_own && !is_known; slot++)
+    is_known = strlen(zero->slots[slot].key) == n - 3 && memcmp(zero->slots[slot].key, name, n - 3) == 0;
+  if (is_known) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, param->name,
+                   "%.200s is no tensor, or the first parameter has none: its state would be lost", name);
+}
+
+static ckpt_status check_files(const ckpt_zero *zero, const ckpt_zero_param *param, uint32_t n_own, ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n = 0;
+  const char *folder = path_of(zero, param->name, "");
+  CKPT_TRY_ALLOC(folder, err);
+  ckpt_status status = ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err);
+  for (size_t i = 0; i < n && status == CKPT_OK; i++)
+    if (!entries[i].is_folder) status = check_file(zero, param, entries[i].name, n_own, err);
+  ckpt_list_free(entries, n);
+  return status;
+}
+
 /* All of a parameter as one flat. */
 static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const ckpt_extent *step, uint32_t n_own,
                               ckpt_error *err) {
@@ -196,6 +222,7 @@ static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const ckp
   ckpt_zero_flat *flat = &zero->flats[zero->n_flats++];
   *flat = (ckpt_zero_flat){0};
   for (uint32_t slot = 0; slot < n_own; slot++) CKPT_TRY(read_slot(zero, param, flat, slot, err));
+  CKPT_TRY(check_files(zero, param, n_own, err));
   if (n_own < zero->n_slots) flat->extents[n_own] = *step;
   return ckpt_zero_add_piece(zero, (uint32_t)(param - zero->params), zero->n_flats - 1, 0, param->n_elements, err);
 }
@@ -229,6 +256,24 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
     if (zero->params[i].group != UINT32_MAX && !zero->params[i].is_other)
       CKPT_TRY(read_param(zero, &zero->params[i], &step, n_own, err));
   return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_check_universal(const ckpt_zero *zero, ckpt_error *err) {
+  ckpt_name_table *table = NULL;
+  ckpt_entry *entries = NULL;
+  size_t n = 0;
+  const char *folder = path_of(zero, "", "");
+  CKPT_TRY_ALLOC(folder, err);
+  CKPT_TRY(ckpt_name_table_new(&table, zero->index, err));
+  ckpt_status status = ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err);
+  for (size_t i = 0; i < n && status == CKPT_OK; i++)
+    if (entries[i].is_folder && ckpt_name_table_find(table, entries[i].name) < 0)
+      status = ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, entries[i].name,
+                         "a folder below zero/, and neither in param_shapes nor a name of the model file: it would be "
+                         "lost");
+  ckpt_list_free(entries, n);
+  ckpt_name_table_free(table);
+  return status;
 }
 
 /* ---- the row ----------------------------------------------------------------------------------------------------- */

@@ -175,12 +175,17 @@ static ckpt_status add_params(matcher *m, ckpt_error *err) {
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
+/* The optimizer of a file, which in fp16 and bf16 is in another. */
+static const ckpt_object *optimizer_of(const ckpt_zero_file *file) {
+  const ckpt_object *optimizer = ckpt_object_get(file->graph.root, "optimizer");
+  const ckpt_object *inner = ckpt_object_get(optimizer, "optimizer_state_dict");
+  return inner == NULL ? optimizer : inner;
+}
+
 /* What a file says of its parameters; false where its layout is not known. */
 static bool take_file(matcher *m, const ckpt_zero_file *file, uint32_t part) {
   enum { MAX_GROUPS = 4096 };
-  const ckpt_object *optimizer = ckpt_object_get(file->graph.root, "optimizer");
-  const ckpt_object *inner = ckpt_object_get(optimizer, "optimizer_state_dict");
-  if (inner == NULL) inner = optimizer;
+  const ckpt_object *optimizer = ckpt_object_get(file->graph.root, "optimizer"), *inner = optimizer_of(file);
   const ckpt_object *states = ckpt_object_get(inner, "state"), *groups = ckpt_object_get(inner, "param_groups");
   if (states == NULL || states->kind != CKPT_OBJECT_DICT || groups == NULL || groups->kind != CKPT_OBJECT_LIST ||
       groups->n > MAX_GROUPS)
@@ -241,11 +246,21 @@ static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckp
   const bool is_of_ranks = zero->expert_optimizers.n != 0;
   CKPT_TRY(take_model(m, err));
   const uint32_t n_files = is_of_ranks ? m->n_parts : zero->n_shards;
-  for (uint32_t i = 0; i < n_files && is_known; i++) is_known = take_file(m, files[i], is_of_ranks ? i : 0);
+  for (uint32_t i = 0; i < n_files && is_known; i++) {
+    is_known = take_file(m, files[i], is_of_ranks ? i : 0);
+    if (!is_known) continue;
+    const ckpt_object *groups = ckpt_object_get(optimizer_of(files[i]), "param_groups");
+    CKPT_TRY(ckpt_zero_same_groups(groups, m->groups, files[i]->path, err));
+  }
   if (!is_known)
     return ckpt_index_note(zero->index, false, err,
                            "not read: the optimizer's states (an optimizer whose layout is not known)");
   CKPT_TRY(check_experts(m, err));
+  if (zero->n_layers != 0 && m->n_params > m->n_model)
+    return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
+                     "the optimizers have %u parameters, the files of layers %u: a layer_LL-model_states.pt is missing "
+                     "(copy it, or save again)",
+                     m->n_params, m->n_model);
   zero->groups = m->groups;
   if (!match(m)) {
     for (uint32_t i = 0; i < m->n_params; i++) m->items[m->n_model + i].name = NULL;

@@ -737,6 +737,35 @@ def tied_as_two(c):
 
 
 @pipe()
+def group_of_stage(c):
+    for rank in range(2):
+        held = c.files["zero_pp_rank_%d_mp_rank_01_optim_states.pt" % rank]["optimizer_state_dict"]
+        held["base_optimizer_state"]["param_groups"][0]["lr"] = 0.2
+
+
+def whole_pipe(name):
+    """The same without ZeRO: two stages with a layer and a whole optimizer each."""
+    def add(change):
+        def made(c):
+            c.files = {"layer_00-model_states.pt": OrderedDict(a=Tensor(3)),
+                       "layer_01-model_states.pt": OrderedDict(b=Tensor(2, 2))}
+            for stage, shape in enumerate(((3,), (2, 2))):
+                state = {"state": {0: {"step": 1, "exp_avg": Tensor(*shape)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+                c.files["mp_rank_%02d_model_states.pt" % stage] = {
+                    "module": None, "mp_world_size": 2, "global_steps": 1, "ds_version": "0.19.8", "optimizer": state}
+            change(c)
+        CASES[name] = (1, made)
+        return change
+    return add
+
+
+whole_pipe("noted-pipeline-whole")(lambda c: None)
+whole_pipe("layer-missing-whole")(lambda c: c.files.pop("layer_01-model_states.pt"))
+whole_pipe("group-of-stage-whole")(
+    lambda c: c.files["mp_rank_01_model_states.pt"]["optimizer"]["param_groups"][0].update(lr=0.2))
+
+
+@pipe()
 def stage_missing(c):
     for name in ("mp_rank_01_model", "zero_pp_rank_0_mp_rank_01_optim", "zero_pp_rank_1_mp_rank_01_optim"):
         del c.files[name + "_states.pt"]

@@ -257,6 +257,24 @@ TEST(Universal, WhatIsMissingIsNamed) {
   }
 }
 
+// States that the first parameter has not, and parameters that the model file does not know.
+TEST(Universal, WhatWouldBeLostIsRefused) {
+  for (const char *file : {"up.weight/max_exp_avg_sq.pt", "unknown.weight"}) {
+    Folder folder;
+    std::filesystem::copy(std::string(CKPT_TESTS_DIR) + "/data/universal/stage2-bf16", folder / "c",
+                          std::filesystem::copy_options::recursive);
+    const std::filesystem::path zero = folder / "c/global_step3_universal/zero";
+    std::filesystem::copy(zero / (strchr(file, '/') != nullptr ? "up.weight/exp_avg.pt" : "up.weight"), zero / file,
+                          std::filesystem::copy_options::recursive);
+    ckpt_error err = {};
+    EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+    EXPECT_EQ(err.status, CKPT_EUNSUPPORTED) << text_of(err);
+    EXPECT_NE(text_of(err).find(strchr(file, '/') != nullptr ? "max_exp_avg_sq.pt" : file), std::string::npos)
+        << text_of(err);
+    EXPECT_NE(text_of(err).find("would be lost"), std::string::npos) << text_of(err);
+  }
+}
+
 // Version 0.1 had masters and moments and nothing else: they are read, and a run that would go on from them is refused.
 TEST(Universal, TheFirstVersionHasNoSteps) {
   Folder folder;
