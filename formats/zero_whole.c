@@ -144,9 +144,15 @@ static ckpt_status add_param(matcher *m, ckpt_zero_param *out, const shaped *par
       .name = name, .group = (uint32_t)param->group, .number = param->name != NULL ? param->number : param->order};
   CKPT_TRY(add_state(m, param, name, "master", param->master, err));
   for (uint64_t k = 0; k < param->state->n; k++) {
-    const ckpt_object *key = param->state->items[2 * k];
-    if (key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n)
-      CKPT_TRY(add_state(m, param, name, key->text, param->state->items[2 * k + 1], err));
+    const ckpt_object *key = param->state->items[2 * k], *value = param->state->items[2 * k + 1];
+    const bool is_key = key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n;
+    const bool is_step = is_key && strcmp(key->text, "step") == 0 && ckpt_zero_tensor(param->file, value) == NULL;
+    const bool is_number = value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT;
+    if (value->kind == CKPT_OBJECT_NONE || (is_step && is_number)) continue;
+    if (!is_key || ckpt_zero_tensor(param->file, value) == NULL)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, param->file->path, name,
+                       "%.200s of its optimizer is no tensor: its state would be lost", is_key ? key->text : "a key");
+    CKPT_TRY(add_state(m, param, name, key->text, value, err));
   }
   return CKPT_OK;
 }

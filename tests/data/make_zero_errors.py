@@ -761,6 +761,8 @@ def whole_pipe(name):
 
 whole_pipe("noted-pipeline-whole")(lambda c: None)
 whole_pipe("layer-missing-whole")(lambda c: c.files.pop("layer_01-model_states.pt"))
+whole_pipe("state-no-tensor-whole")(
+    lambda c: c.files["mp_rank_01_model_states.pt"]["optimizer"]["state"][0].update(d=[1, 2]))
 whole_pipe("group-of-stage-whole")(
     lambda c: c.files["mp_rank_01_model_states.pt"]["optimizer"]["param_groups"][0].update(lr=0.2))
 
