@@ -74,13 +74,11 @@ ckpt_status ckpt_imatrix_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index
   if (sums == NULL || counts == NULL || tensor->rank == 0) return CKPT_OK;
   const uint64_t n_columns = tensor->shape[tensor->rank - 1];
   const uint64_t n_matrices = tensor->rank >= 3 ? tensor->shape[tensor->rank - 3] : 1;
-  if (n_columns == 0 || sums->n_elements / n_columns != n_matrices || sums->n_elements % n_columns != 0) {
-    if (strcmp(tensor->name, "token_embd.weight") == 0) return CKPT_OK;
+  if (n_columns == 0 || sums->n_elements / n_columns != n_matrices || sums->n_elements % n_columns != 0)
     return ckpt_fail(err, CKPT_EDIFFERENT, imatrix->path, tensor->name,
                      "%llu channel%s, the tensor has %llu in each of %llu matri%s (made from another model?)",
                      (unsigned long long)sums->n_elements, ckpt_plural(sums->n_elements), (unsigned long long)n_columns,
                      (unsigned long long)n_matrices, n_matrices == 1 ? "x" : "ces");
-  }
   ckpt_expr *args[2];
   CKPT_TRY(ckpt_expr_read(&args[0], plan, imatrix, sums, err));
   CKPT_TRY(ckpt_expr_read(&args[1], plan, imatrix, counts, err));

@@ -78,13 +78,14 @@ std::string gguf_like(const Floats &sums, const Floats &counts) {
 }
 
 // What the plan makes of the importance of `w`, of this shape.
-ckpt_status importance(const std::string &bytes, const std::vector<uint64_t> &shape, Floats *out, ckpt_error *err) {
+ckpt_status importance(const std::string &bytes, const std::vector<uint64_t> &shape, Floats *out, ckpt_error *err,
+                       const char *name = "w") {
   Folder folder;
   const std::string path = folder.path() + "/out.safetensors";
   IndexPointer index = open_bytes(bytes, err);
   if (index == nullptr) return err->status;
   ckpt_tensor tensor = {};
-  tensor.name = "w";
+  tensor.name = name;
   tensor.rank = static_cast<uint8_t>(shape.size());
   tensor.shape = shape.data();
   ckpt_plan *plan = nullptr;
@@ -126,6 +127,9 @@ TEST(Imatrix, WidthsHaveToMatchAndValuesBeFinite) {
   EXPECT_STREQ(err.tensor, "w");
   err = {};
   EXPECT_EQ(importance(gguf_like({8, 2}, {1}), {2, 5, 2}, &got, &err), CKPT_EDIFFERENT);
+  err = {};
+  const std::string embedding = i32(1) + entry("token_embd.weight", 1, {8, 2, 1});  // llama-quantize passes it by
+  EXPECT_EQ(importance(embedding, {5, 2}, &got, &err, "token_embd.weight"), CKPT_EDIFFERENT);
   err = {};
 }
 
