@@ -45,6 +45,14 @@ static const char *path_of(const ckpt_zero *zero, const char *name, const char *
                            name, file[0] == '\0' ? "" : "/", file);
 }
 
+/* What is in the folder of a parameter, or (name "") in zero/ itself. */
+static ckpt_status list_below(const ckpt_zero *zero, const char *name, ckpt_entry **entries, size_t *n,
+                              ckpt_error *err) {
+  const char *folder = path_of(zero, name, "");
+  CKPT_TRY_ALLOC(folder, err);
+  return ckpt_list(entries, n, ckpt_source_root(zero->index->source), folder, err);
+}
+
 /* What a file holds in one slot of a parameter's flat. */
 static ckpt_status take(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_zero_param *param, ckpt_zero_flat *flat,
                         uint32_t slot, ckpt_error *err) {
@@ -108,9 +116,7 @@ static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const
 static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, ckpt_error *err) {
   ckpt_entry *entries = NULL;
   size_t n = 0;
-  const char *folder = path_of(zero, param->name, "");
-  CKPT_TRY_ALLOC(folder, err);
-  ckpt_status status = ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err);
+  ckpt_status status = list_below(zero, param->name, &entries, &n, err);
   for (size_t i = 0; i < n && status == CKPT_OK; i++)
     if (!entries[i].is_folder) status = add_slot(zero, param, entries[i].name, err);
   ckpt_list_free(entries, n);
@@ -165,10 +171,8 @@ static ckpt_status has_file(const ckpt_zero *zero, const char *name, const char 
                             ckpt_error *err) {
   ckpt_entry *entries = NULL;
   size_t n = 0;
-  const char *folder = path_of(zero, name, "");
-  CKPT_TRY_ALLOC(folder, err);
   *is_there = false;
-  CKPT_TRY(ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err));
+  CKPT_TRY(list_below(zero, name, &entries, &n, err));
   for (size_t i = 0; i < n; i++) *is_there = *is_there || strcmp(entries[i].name, file) == 0;
   ckpt_list_free(entries, n);
   return CKPT_OK;
@@ -204,9 +208,7 @@ static ckpt_status check_file(const ckpt_zero *zero, const ckpt_zero_param *para
 static ckpt_status check_files(const ckpt_zero *zero, const ckpt_zero_param *param, uint32_t n_own, ckpt_error *err) {
   ckpt_entry *entries = NULL;
   size_t n = 0;
-  const char *folder = path_of(zero, param->name, "");
-  CKPT_TRY_ALLOC(folder, err);
-  ckpt_status status = ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err);
+  ckpt_status status = list_below(zero, param->name, &entries, &n, err);
   for (size_t i = 0; i < n && status == CKPT_OK; i++)
     if (!entries[i].is_folder) status = check_file(zero, param, entries[i].name, n_own, err);
   ckpt_list_free(entries, n);
@@ -262,10 +264,8 @@ ckpt_status ckpt_zero_check_universal(const ckpt_zero *zero, ckpt_error *err) {
   ckpt_name_table *table = NULL;
   ckpt_entry *entries = NULL;
   size_t n = 0;
-  const char *folder = path_of(zero, "", "");
-  CKPT_TRY_ALLOC(folder, err);
   CKPT_TRY(ckpt_name_table_new(&table, zero->index, err));
-  ckpt_status status = ckpt_list(&entries, &n, ckpt_source_root(zero->index->source), folder, err);
+  ckpt_status status = list_below(zero, "", &entries, &n, err);
   for (size_t i = 0; i < n && status == CKPT_OK; i++)
     if (entries[i].is_folder && ckpt_name_table_find(table, entries[i].name) < 0)
       status = ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, entries[i].name,
