@@ -240,7 +240,10 @@ ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
                                const uint64_t *shape, uint32_t *number, ckpt_error *err);
 
-/* ---- zero_model.c: what the model files say ---- */
+/* ---- zero_params.c: which parameters the model files list ---- */
+
+/* Whether a key is the name of a tensor. */
+bool ckpt_zero_is_name(const ckpt_object *key);
 
 /* Reads param_shapes and the shapes of frozen parameters of all shards, whose files are open and stay so. */
 ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err);
@@ -262,6 +265,8 @@ ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file
 
 /* What each rank has of frozen parameters, in stage 3: flats and pieces. Refuses ranks of different steps. */
 ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err);
+
+/* ---- zero_model.c: what the model files say ---- */
 
 /* Adds the model's tensors that are stored whole, with their other names, and those of client state; then those that
  * are held in pieces. The first shard's nodes are the index's afterwards. */

@@ -11,40 +11,24 @@
  * In stages 1 and 2 the parameters of a group follow each other, and the whole is cut among the ranks; the mappings say
  * where they are, but for those of round_robin_gradients (goes_by_order). In stage 3 each parameter is cut among the
  * ranks. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
+#include "formats/zero_rank.h"
 #include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
-#include "libckpt/decode.h"
-#include "libckpt/dtype.h"
 #include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/little.h"
 
 typedef unsigned long long ull;
 
-/* One rank's file, and where things are in it. */
-typedef struct rank_file {
-  ckpt_zero_file file;
-  const ckpt_object *inner;  /* DICT: the optimizer's */
-  const ckpt_object *flats;  /* LIST of tensors */
-  const ckpt_object *states; /* DICT by number, or LIST; NULL: there are none */
-  const ckpt_object *groups; /* LIST; NULL: not said */
-  int64_t stage;             /* -1: not said, by BF16_Optimizer */
-  int64_t world, step;       /* -1: not said */
-} rank_file;
-
-static ckpt_status bad(const rank_file *r, const char *what, ckpt_error *err) {
+ckpt_status ckpt_zero_bad_rank(const ckpt_zero_rank *r, const char *what, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "%s: no optimizer file of ZeRO", what);
 }
 
 /* ---- one file ---------------------------------------------------------------------------------------------------- */
 
 /* How many ranks a group is cut among by partition_count: a number, or one for each group; -1: it does not say. */
-static int64_t count_of(const rank_file *r, uint64_t group) {
+static int64_t count_of(const ckpt_zero_rank *r, uint64_t group) {
   const ckpt_object *count = ckpt_object_get(r->inner, "partition_count");
   bool is_list = count != NULL && (count->kind == CKPT_OBJECT_LIST || count->kind == CKPT_OBJECT_TUPLE);
   int64_t n = ckpt_zero_number(!is_list ? count : group < count->n ? count->items[group] : NULL);
@@ -52,182 +36,45 @@ static int64_t count_of(const rank_file *r, uint64_t group) {
 }
 
 /* The data-parallel ranks: those of a group, but for experts, that the fewest have. */
-static ckpt_status read_world(rank_file *r, ckpt_error *err) {
+static ckpt_status read_world(ckpt_zero_rank *r, ckpt_error *err) {
   const ckpt_object *count = ckpt_object_get(r->inner, "partition_count");
   if (count != NULL && count->kind == CKPT_OBJECT_LIST && count->n != r->flats->n)
-    return bad(r, "partition_count has another number of groups", err);
+    return ckpt_zero_bad_rank(r, "partition_count has another number of groups", err);
   for (uint64_t g = 0; g < r->flats->n; g++) {
     const int64_t n = count_of(r, g);
-    if (n < 0) return bad(r, "partition_count says no number of ranks", err);
+    if (n < 0) return ckpt_zero_bad_rank(r, "partition_count says no number of ranks", err);
     if (n > r->world) r->world = n;
   }
   return CKPT_OK;
 }
 
-/* The state of a group: entry number k of a LIST, or of a DICT by numbers that go up, of which some may be missing.
- * NULL: none. */
-static const ckpt_object *state_of(const rank_file *r, uint64_t k) {
-  const ckpt_object *states = r->states, *state = NULL;
-  if (states != NULL && states->kind == CKPT_OBJECT_LIST) state = k < states->n ? states->items[k] : NULL;
-  uint64_t low = 0, high = states == NULL || states->kind != CKPT_OBJECT_DICT ? 0 : states->n;
-  while (low < high) {
-    uint64_t middle = low + (high - low) / 2;
-    int64_t number = ckpt_zero_number(states->items[2 * middle]);
-    if (number == (int64_t)k) state = states->items[2 * middle + 1];
-    if (number >= (int64_t)k)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > 64 ? NULL : state;
-}
-
-/* A step that is a tensor: the one number that is read from where values are. */
-static ckpt_status read_step(const ckpt_zero *zero, const ckpt_tensor *tensor, int64_t *step, ckpt_error *err) {
-  ckpt_reader reader = {.source = zero->index->source, .max_bytes = CKPT_CURSOR_BYTES};
-  uint8_t bytes[8] = {0};
-  bool is_f32 = tensor->dtype == CKPT_F32;
-  if (tensor->n_elements != 1 || (!is_f32 && tensor->dtype != CKPT_I64)) return CKPT_OK;
-  ckpt_status status =
-      ckpt_reader_read(&reader, tensor->extents, (uint32_t)tensor->n_bytes, 0, bytes, (size_t)tensor->n_bytes, err);
-  ckpt_reader_reset(&reader);
-  CKPT_TRY(status);
-  float value;
-  uint32_t bits = ckpt_le32(bytes);
-  memcpy(&value, &bits, sizeof value);
-  if (!is_f32) *step = (int64_t)ckpt_le64(bytes);
-  if (is_f32 && value >= 0 && value < 0x1p60f) *step = (int64_t)value;
-  return CKPT_OK;
-}
-
-/* The step of a rank's optimizer: of the state, or of the first group; -1: it does not say. */
-static ckpt_status find_step(const ckpt_zero *zero, rank_file *r, ckpt_error *err) {
-  const ckpt_object *group = ckpt_foreign_arg(r->groups, 0), *state = state_of(r, 0);
-  const ckpt_object *step = state == NULL ? NULL : ckpt_object_field(state, "step");
-  if (step == NULL && group != NULL && group->kind == CKPT_OBJECT_DICT) step = ckpt_object_field(group, "step");
-  r->step = ckpt_zero_number(step);
-  const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, step);
-  return tensor == NULL ? CKPT_OK : read_step(zero, tensor, &r->step, err);
-}
-
-static ckpt_status open_rank(rank_file *r, ckpt_zero *zero, uint32_t shard, uint32_t rank, ckpt_error *err) {
+static ckpt_status open_rank(ckpt_zero_rank *r, ckpt_zero *zero, uint32_t shard, uint32_t rank, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_open(&r->file, zero, zero->optimizers.paths[shard * zero->optimizers.n + rank], err));
   r->inner = ckpt_object_get(r->file.graph.root, "optimizer_state_dict");
-  if (r->inner == NULL || r->inner->kind != CKPT_OBJECT_DICT) return bad(r, "no optimizer_state_dict", err);
+  if (r->inner == NULL || r->inner->kind != CKPT_OBJECT_DICT)
+    return ckpt_zero_bad_rank(r, "no optimizer_state_dict", err);
   const ckpt_object *stage = ckpt_object_get(r->inner, "zero_stage");
   r->stage = ckpt_zero_number(stage);
-  if (stage != NULL && (r->stage < 1 || r->stage > 3)) return bad(r, "zero_stage is none of 1, 2 and 3", err);
+  if (stage != NULL && (r->stage < 1 || r->stage > 3))
+    return ckpt_zero_bad_rank(r, "zero_stage is none of 1, 2 and 3", err);
   bool is_stage3 = r->stage == 3;
   const ckpt_object *base = ckpt_object_get(r->inner, is_stage3 ? "optimizer_state_dict" : "base_optimizer_state");
   r->flats = ckpt_object_get(r->inner, is_stage3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
   if (r->flats == NULL || r->flats->kind != CKPT_OBJECT_LIST || r->flats->n == 0)
-    return bad(r, is_stage3 ? "no fp32_flat_groups" : "no single_partition_of_fp32_groups", err);
+    return ckpt_zero_bad_rank(r, is_stage3 ? "no fp32_flat_groups" : "no single_partition_of_fp32_groups", err);
   CKPT_TRY(read_world(r, err));
   r->states = base == NULL || base->kind == CKPT_OBJECT_LIST ? base : ckpt_object_get(base, "state");
   r->groups = base == NULL || base->kind == CKPT_OBJECT_LIST ? NULL : ckpt_object_get(base, "param_groups");
-  return find_step(zero, r, err);
-}
-
-/* ---- slots ------------------------------------------------------------------------------------------------------- */
-
-/* The state that says most: an empty group has none, or one without a step. */
-static const ckpt_object *first_state(const rank_file *r) {
-  const ckpt_object *first = NULL;
-  for (uint64_t g = 0; g < r->flats->n; g++) {
-    const ckpt_object *state = state_of(r, g);
-    if (state != NULL && ckpt_object_field(state, "step") != NULL) return state;
-    if (first == NULL) first = state;
-  }
-  return first;
-}
-
-static ckpt_status find_slots(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
-  zero->slots[0] = (ckpt_zero_slot){.key = "master"};
-  zero->n_slots = 1;
-  const ckpt_object *state = first_state(r);
-  if (state == NULL && r->states != NULL && r->states->n != 0) return bad(r, "states of no group", err);
-  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
-    const ckpt_object *key = state->items[2 * i];
-    const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, state->items[2 * i + 1]);
-    if (tensor == NULL || key->kind != CKPT_OBJECT_TEXT) continue;
-    if (zero->n_slots == CKPT_ZERO_SLOTS || key->n >= CKPT_ZERO_KEY_BYTES || strlen(key->text) != key->n)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL, "its optimizer keeps more than %d states",
-                       CKPT_ZERO_SLOTS - 1);
-    ckpt_zero_slot *slot = &zero->slots[zero->n_slots++];
-    *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0, .dtype = tensor->dtype};
-    memcpy(slot->key, key->text, (size_t)key->n);
-  }
-  return CKPT_OK;
-}
-
-static bool is_slot(const ckpt_zero *zero, const ckpt_object *key) {
-  for (uint32_t slot = 1; slot < zero->n_slots; slot++)
-    if (strcmp(zero->slots[slot].key, key->text) == 0) return strlen(key->text) == key->n;
-  return false;
-}
-
-/* Refuses a state that is carried nowhere: a tensor that is no slot, or anything else but a step that is a number. */
-static ckpt_status check_state(const ckpt_zero *zero, const rank_file *r, const ckpt_object *state, uint32_t group,
-                               ckpt_error *err) {
-  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
-    const ckpt_object *key = state->items[2 * i], *value = state->items[2 * i + 1];
-    const bool is_tensor = value->kind == CKPT_OBJECT_TENSOR, is_text = key->kind == CKPT_OBJECT_TEXT;
-    const bool is_number = value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT;
-    if (value->kind == CKPT_OBJECT_NONE || (is_text && is_tensor && is_slot(zero, key)) ||
-        (is_text && is_number && strcmp(key->text, "step") == 0))
-      continue;
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL,
-                     is_tensor
-                         ? "%.200s of group %u, which the first group with states has not: its state would be lost"
-                         : "%.200s of group %u is no tensor: its state would be lost",
-                     is_text ? key->text : "a key", group);
-  }
-  return CKPT_OK;
-}
-
-/* What a rank keeps of one group in one slot. States may have padding that masters have not. */
-static ckpt_status fill_slot(ckpt_zero *zero, const rank_file *r, ckpt_zero_flat *flat, uint32_t group, uint32_t slot,
-                             const ckpt_object *state, ckpt_error *err) {
-  const ckpt_zero_slot *of = &zero->slots[slot];
-  const ckpt_object *value = slot == 0 ? r->flats->items[group] : ckpt_object_field(state, of->key);
-  char what[CKPT_ZERO_KEY_BYTES + 40];
-  uint64_t n;
-  uint8_t dtype;
-  snprintf(what, sizeof what, "%s of group %u", slot == 0 ? "the partition" : of->key, group);
-  if (slot != 0 && value == NULL)
-    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "no %s: its state would be lost", what);
-  CKPT_TRY(ckpt_zero_flat_of(&r->file, value, what, &flat->extents[slot], &n, &dtype, err));
-  if (slot == 0) flat->n = n;
-  if (of->is_scalar ? n != 1 : n < flat->n)
-    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "%s has %llu element%s, %s", what, (ull)n, ckpt_plural(n),
-                     of->is_scalar ? "and not one" : "fewer than its masters");
-  if (of->dtype == CKPT_DTYPE_NONE) zero->slots[slot].dtype = dtype;
-  if (zero->slots[slot].dtype == dtype) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL, "%s is %s, elsewhere it is %s", what,
-                   ckpt_dtype_name((ckpt_dtype)dtype), ckpt_dtype_name((ckpt_dtype)of->dtype));
-}
-
-static ckpt_status add_flats(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
-  if (r->states != NULL && r->states->n > zero->n_groups) return bad(r, "states of no group", err);
-  for (uint32_t g = 0; g < zero->n_groups; g++) {
-    const ckpt_object *state = state_of(r, g);
-    CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
-    ckpt_zero_flat *flat = &zero->flats[zero->n_flats++];
-    *flat = (ckpt_zero_flat){0};
-    CKPT_TRY(fill_slot(zero, r, flat, g, 0, NULL, err));
-    for (uint32_t slot = 1; slot < zero->n_slots && flat->n != 0; slot++)
-      CKPT_TRY(fill_slot(zero, r, flat, g, slot, state, err));
-    if (flat->n != 0) CKPT_TRY(check_state(zero, r, state, g, err));
-  }
-  return CKPT_OK;
+  return ckpt_zero_find_step(zero, r, err);
 }
 
 /* ---- pieces by mappings ------------------------------------------------------------------------------------------ */
 
 /* Stages 1 and 2: where a rank's part of each parameter is. */
-static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_object *group, uint32_t shard,
+static ckpt_status map_group(ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_object *group, uint32_t shard,
                              uint32_t part, uint32_t flat, uint64_t *n_left, ckpt_error *err) {
-  if (group->kind != CKPT_OBJECT_DICT || group->n > *n_left) return bad(r, "param_slice_mappings is no table", err);
+  if (group->kind != CKPT_OBJECT_DICT || group->n > *n_left)
+    return ckpt_zero_bad_rank(r, "param_slice_mappings is no table", err);
   *n_left -= group->n;
   for (uint64_t i = 0; i < group->n; i++) {
     const ckpt_object *key = group->items[2 * i], *address = group->items[2 * i + 1];
@@ -235,7 +82,7 @@ static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_obj
     int64_t at = ckpt_zero_number(ckpt_foreign_attribute(address, "start"));
     const ckpt_zero_param *param = NULL;
     if (key->kind == CKPT_OBJECT_TEXT) param = ckpt_zero_find_part(zero, shard, part, key->text);
-    if (count < 0 || at < 0) return bad(r, "param_slice_mappings has an entry that is no range", err);
+    if (count < 0 || at < 0) return ckpt_zero_bad_rank(r, "param_slice_mappings has an entry that is no range", err);
     if (param == NULL || param->group == UINT32_MAX)
       return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "holds a part of '%.200s', which is not in param_shapes",
                        key->kind == CKPT_OBJECT_TEXT ? key->text : "?");
@@ -246,12 +93,12 @@ static ckpt_status map_group(ckpt_zero *zero, const rank_file *r, const ckpt_obj
   return CKPT_OK;
 }
 
-static ckpt_status map_rank(ckpt_zero *zero, const rank_file *r, uint32_t shard, uint32_t rank,
+static ckpt_status map_rank(ckpt_zero *zero, const ckpt_zero_rank *r, uint32_t shard, uint32_t rank,
                             const ckpt_object *mappings, ckpt_error *err) {
   const uint32_t first_flat = zero->shards[shard].first_flat + rank * zero->n_groups;
   uint64_t n_left = (uint64_t)zero->shards[shard].n_params; /* each at most once: one table can stand for many */
   if (mappings->kind != CKPT_OBJECT_LIST || mappings->n != zero->n_groups)
-    return bad(r, "param_slice_mappings has another number of groups", err);
+    return ckpt_zero_bad_rank(r, "param_slice_mappings has another number of groups", err);
   for (uint32_t g = 0; g < zero->n_groups; g++)
     CKPT_TRY(
         map_group(zero, r, mappings->items[g], shard, ckpt_zero_part_of(zero, g, rank), first_flat + g, &n_left, err));
@@ -406,7 +253,7 @@ static ckpt_status check_groups(const ckpt_zero *zero, const ckpt_zero_shard *sh
 
 /* ---- all ranks --------------------------------------------------------------------------------------------------- */
 
-static ckpt_status differ(const rank_file *r, const char *what, int64_t mine, int64_t first, ckpt_error *err) {
+static ckpt_status differ(const ckpt_zero_rank *r, const char *what, int64_t mine, int64_t first, ckpt_error *err) {
   if (mine == first) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL,
                    "another %s than rank 0 (%lld, %lld): files of different saves", what, (long long)mine,
@@ -414,7 +261,7 @@ static ckpt_status differ(const rank_file *r, const char *what, int64_t mine, in
 }
 
 /* Ranks that were not saved together. */
-static ckpt_status compare_ranks(const rank_file *r, const rank_file *first, ckpt_error *err) {
+static ckpt_status compare_ranks(const ckpt_zero_rank *r, const ckpt_zero_rank *first, ckpt_error *err) {
   CKPT_TRY(differ(r, "stage", r->stage, first->stage, err));
   CKPT_TRY(differ(r, "number of ranks", r->world, first->world, err));
   CKPT_TRY(differ(r, "number of groups", (int64_t)r->flats->n, (int64_t)first->flats->n, err));
@@ -424,7 +271,7 @@ static ckpt_status compare_ranks(const rank_file *r, const rank_file *first, ckp
 }
 
 /* How many expert-parallel ranks have each their own parameters in the groups. */
-static ckpt_status read_parts(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+static ckpt_status read_parts(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err) {
   const ckpt_object *config = ckpt_object_get(r->file.graph.root, "ds_config");
   const ckpt_object *said = ckpt_object_get(config, "use_data_before_expert_parallelism");
   zero->is_data_first = said != NULL && said->kind == CKPT_OBJECT_BOOL && said->boolean;
@@ -441,12 +288,12 @@ static ckpt_status read_parts(ckpt_zero *zero, const rank_file *r, ckpt_error *e
 }
 
 /* Ranks of a run that trains experts alone: no group is cut among all. */
-static int64_t world_of(const ckpt_zero *zero, const rank_file *r) {
+static int64_t world_of(const ckpt_zero *zero, const ckpt_zero_rank *r) {
   const int64_t world = ckpt_zero_number(ckpt_object_get(zero->shards[0].file.graph.root, "dp_world_size"));
   return zero->n_experts != 0 && world > r->world && world < INT32_MAX ? world : r->world;
 }
 
-static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *err) {
+static ckpt_status read_first(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err) {
   const int64_t world = world_of(zero, r);
   zero->stage = r->stage < 0 ? 1 : (uint32_t)r->stage;
   zero->is_bf16_optimizer = r->stage < 0;
@@ -458,27 +305,27 @@ static ckpt_status read_first(ckpt_zero *zero, const rank_file *r, ckpt_error *e
   enum { GROUP_BYTES = 64 }; /* of a pickle for a tensor, at least: one can stand for many */
   if (r->flats->n > ckpt_source_size(zero->index->source, r->file.number) / GROUP_BYTES ||
       r->flats->n > UINT32_MAX / 2 / zero->world / zero->n_shards)
-    return bad(r, "the same partitions again and again", err);
+    return ckpt_zero_bad_rank(r, "the same partitions again and again", err);
   zero->n_groups = (uint32_t)r->flats->n;
   const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
-  const ckpt_object *state = first_state(r), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
+  const ckpt_object *state = ckpt_zero_first_state(r), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
   zero->groups = r->groups;
   zero->is_round_robin = ckpt_zero_is_round_robin(r->file.graph.root);
   ckpt_zero_take_step(zero, step);
   zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
-  CKPT_TRY(find_slots(zero, r, err));
+  CKPT_TRY(ckpt_zero_find_slots(zero, r, err));
   return read_parts(zero, r, err);
 }
 
-static ckpt_status read_rank(ckpt_zero *zero, const rank_file *r, uint32_t shard, uint32_t rank, ckpt_error *err) {
-  CKPT_TRY(add_flats(zero, r, err));
+static ckpt_status read_rank(ckpt_zero *zero, const ckpt_zero_rank *r, uint32_t shard, uint32_t rank, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_add_flats(zero, r, err));
   if (zero->stage == 3) return cut_rank(zero, &zero->shards[shard], rank, r->file.path, err);
   const ckpt_object *mappings = ckpt_object_get(r->inner, "param_slice_mappings");
   return mappings == NULL ? CKPT_OK : map_rank(zero, r, shard, rank, mappings, err);
 }
 
 /* The ranks of a shard, the first of which is opened. first: of the first shard, which says what all have to say. */
-static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const rank_file *own, const rank_file *first,
+static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const ckpt_zero_rank *own, const ckpt_zero_rank *first,
                               ckpt_error *err) {
   const bool is_mapped = ckpt_object_get(own->inner, "param_slice_mappings") != NULL;
   const uint32_t first_piece = zero->n_pieces;
@@ -486,11 +333,11 @@ static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const rank_file 
   shard->first_flat = zero->n_flats;
   CKPT_TRY(read_rank(zero, own, number, 0, err));
   for (uint32_t rank = 1; rank < zero->world; rank++) {
-    rank_file r = {.stage = -1};
+    ckpt_zero_rank r = {.stage = -1};
     ckpt_status status = open_rank(&r, zero, number, rank, err);
     if (status == CKPT_OK) status = compare_ranks(&r, first, err);
     if (status == CKPT_OK && (ckpt_object_get(r.inner, "param_slice_mappings") != NULL) != is_mapped)
-      status = bad(&r, "param_slice_mappings on some ranks alone", err);
+      status = ckpt_zero_bad_rank(&r, "param_slice_mappings on some ranks alone", err);
     if (status == CKPT_OK) status = read_rank(zero, &r, number, rank, err);
     ckpt_zero_close(&r.file);
     CKPT_TRY(status);
@@ -503,8 +350,8 @@ static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const rank_file 
   return check_groups(zero, shard, paddings, err);
 }
 
-static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, const rank_file *first, ckpt_error *err) {
-  rank_file own = {.stage = -1};
+static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, const ckpt_zero_rank *first, ckpt_error *err) {
+  ckpt_zero_rank own = {.stage = -1};
   ckpt_status status = open_rank(&own, zero, number, 0, err);
   if (status == CKPT_OK) status = compare_ranks(&own, first, err);
   if (status == CKPT_OK) status = ckpt_zero_same_groups(own.groups, first->groups, own.file.path, err);
@@ -515,7 +362,7 @@ static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, const rank_file 
 
 ckpt_status ckpt_zero_read_ranks(ckpt_zero *zero, ckpt_error *err) {
   const ckpt_zero_files *files = &zero->optimizers;
-  rank_file first = {.stage = -1};
+  ckpt_zero_rank first = {.stage = -1};
   ckpt_status status;
   if (files->n_shards != zero->n_shards) /* of the kind that has fewer, one is missing */
     return files->n_shards < zero->n_shards

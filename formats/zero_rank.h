@@ -1,0 +1,38 @@
+/* zero_rank.h - one optimizer file of a ZeRO checkpoint, between zero_ranks.c, which opens them and puts the ranks
+ * together, and zero_slots.c, which reads what one keeps. */
+#ifndef CKPT_FORMATS_ZERO_RANK_H
+#define CKPT_FORMATS_ZERO_RANK_H
+
+#include "formats/zero.h"
+
+/* One rank's file, and where things are in it. */
+typedef struct ckpt_zero_rank {
+  ckpt_zero_file file;
+  const ckpt_object *inner;  /* DICT: the optimizer's */
+  const ckpt_object *flats;  /* LIST of tensors */
+  const ckpt_object *states; /* DICT by number, or LIST; NULL: there are none */
+  const ckpt_object *groups; /* LIST; NULL: not said */
+  int64_t stage;             /* -1: not said, by BF16_Optimizer */
+  int64_t world, step;       /* -1: not said */
+} ckpt_zero_rank;
+
+/* ---- zero_ranks.c ---- */
+
+/* EFORMAT: what is wrong makes it no optimizer file. */
+ckpt_status ckpt_zero_bad_rank(const ckpt_zero_rank *r, const char *what, ckpt_error *err);
+
+/* ---- zero_slots.c ---- */
+
+/* The step of a rank's optimizer: of the state, or of the first group; -1: it does not say. */
+ckpt_status ckpt_zero_find_step(const ckpt_zero *zero, ckpt_zero_rank *r, ckpt_error *err);
+
+/* The state that says most: an empty group has none, or one without a step. NULL: there are none. */
+const ckpt_object *ckpt_zero_first_state(const ckpt_zero_rank *r);
+
+/* The slots of the checkpoint, by what its first rank keeps. */
+ckpt_status ckpt_zero_find_slots(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err);
+
+/* Adds a rank's flats, one for each group. EFORMAT, EUNSUPPORTED: it has not what the slots say, or more. */
+ckpt_status ckpt_zero_add_flats(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err);
+
+#endif

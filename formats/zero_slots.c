@@ -1,0 +1,156 @@
+/* zero_slots.c - what one rank's optimizer file of a ZeRO checkpoint keeps: its states' keys are slots, and what it has
+ * of each group in them is a flat.
+ *
+ * What is in no slot, and no step, is refused: its state would be lost. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/zero_rank.h"
+#include "libckpt/codec/pickle.h"
+#include "libckpt/decode.h"
+#include "libckpt/dtype.h"
+#include "libckpt/error.h"
+#include "libckpt/grow.h"
+#include "libckpt/little.h"
+
+typedef unsigned long long ull;
+
+/* ---- the states of a file ---------------------------------------------------------------------------------------- */
+
+/* The state of a group: entry number k of a LIST, or of a DICT by numbers that go up, of which some may be missing.
+ * NULL: none. */
+static const ckpt_object *state_of(const ckpt_zero_rank *r, uint64_t k) {
+  const ckpt_object *states = r->states, *state = NULL;
+  if (states != NULL && states->kind == CKPT_OBJECT_LIST) state = k < states->n ? states->items[k] : NULL;
+  uint64_t low = 0, high = states == NULL || states->kind != CKPT_OBJECT_DICT ? 0 : states->n;
+  while (low < high) {
+    uint64_t middle = low + (high - low) / 2;
+    int64_t number = ckpt_zero_number(states->items[2 * middle]);
+    if (number == (int64_t)k) state = states->items[2 * middle + 1];
+    if (number >= (int64_t)k)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > 64 ? NULL : state;
+}
+
+/* A step that is a tensor: the one number that is read from where values are. */
+static ckpt_status read_step(const ckpt_zero *zero, const ckpt_tensor *tensor, int64_t *step, ckpt_error *err) {
+  ckpt_reader reader = {.source = zero->index->source, .max_bytes = CKPT_CURSOR_BYTES};
+  uint8_t bytes[8] = {0};
+  bool is_f32 = tensor->dtype == CKPT_F32;
+  if (tensor->n_elements != 1 || (!is_f32 && tensor->dtype != CKPT_I64)) return CKPT_OK;
+  ckpt_status status =
+      ckpt_reader_read(&reader, tensor->extents, (uint32_t)tensor->n_bytes, 0, bytes, (size_t)tensor->n_bytes, err);
+  ckpt_reader_reset(&reader);
+  CKPT_TRY(status);
+  float value;
+  uint32_t bits = ckpt_le32(bytes);
+  memcpy(&value, &bits, sizeof value);
+  if (!is_f32) *step = (int64_t)ckpt_le64(bytes);
+  if (is_f32 && value >= 0 && value < 0x1p60f) *step = (int64_t)value;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_find_step(const ckpt_zero *zero, ckpt_zero_rank *r, ckpt_error *err) {
+  const ckpt_object *group = ckpt_foreign_arg(r->groups, 0), *state = state_of(r, 0);
+  const ckpt_object *step = state == NULL ? NULL : ckpt_object_field(state, "step");
+  if (step == NULL && group != NULL && group->kind == CKPT_OBJECT_DICT) step = ckpt_object_field(group, "step");
+  r->step = ckpt_zero_number(step);
+  const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, step);
+  return tensor == NULL ? CKPT_OK : read_step(zero, tensor, &r->step, err);
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
+
+const ckpt_object *ckpt_zero_first_state(const ckpt_zero_rank *r) {
+  const ckpt_object *first = NULL;
+  for (uint64_t g = 0; g < r->flats->n; g++) {
+    const ckpt_object *state = state_of(r, g);
+    if (state != NULL && ckpt_object_field(state, "step") != NULL) return state;
+    if (first == NULL) first = state;
+  }
+  return first;
+}
+
+ckpt_status ckpt_zero_find_slots(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err) {
+  zero->slots[0] = (ckpt_zero_slot){.key = "master"};
+  zero->n_slots = 1;
+  const ckpt_object *state = ckpt_zero_first_state(r);
+  if (state == NULL && r->states != NULL && r->states->n != 0) return ckpt_zero_bad_rank(r, "states of no group", err);
+  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
+    const ckpt_object *key = state->items[2 * i];
+    const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, state->items[2 * i + 1]);
+    if (tensor == NULL || key->kind != CKPT_OBJECT_TEXT) continue;
+    if (zero->n_slots == CKPT_ZERO_SLOTS || key->n >= CKPT_ZERO_KEY_BYTES || strlen(key->text) != key->n)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL, "its optimizer keeps more than %d states",
+                       CKPT_ZERO_SLOTS - 1);
+    ckpt_zero_slot *slot = &zero->slots[zero->n_slots++];
+    *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0, .dtype = tensor->dtype};
+    memcpy(slot->key, key->text, (size_t)key->n);
+  }
+  return CKPT_OK;
+}
+
+static bool is_slot(const ckpt_zero *zero, const ckpt_object *key) {
+  for (uint32_t slot = 1; slot < zero->n_slots; slot++)
+    if (strcmp(zero->slots[slot].key, key->text) == 0) return strlen(key->text) == key->n;
+  return false;
+}
+
+/* Refuses a state that is carried nowhere: a tensor that is no slot, or anything else but a step that is a number. */
+static ckpt_status check_state(const ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_object *state, uint32_t group,
+                               ckpt_error *err) {
+  for (uint64_t i = 0; state != NULL && i < state->n; i++) {
+    const ckpt_object *key = state->items[2 * i], *value = state->items[2 * i + 1];
+    const bool is_tensor = value->kind == CKPT_OBJECT_TENSOR, is_text = key->kind == CKPT_OBJECT_TEXT;
+    const bool is_number = value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT;
+    if (value->kind == CKPT_OBJECT_NONE || (is_text && is_tensor && is_slot(zero, key)) ||
+        (is_text && is_number && strcmp(key->text, "step") == 0))
+      continue;
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL,
+                     is_tensor
+                         ? "%.200s of group %u, which the first group with states has not: its state would be lost"
+                         : "%.200s of group %u is no tensor: its state would be lost",
+                     is_text ? key->text : "a key", group);
+  }
+  return CKPT_OK;
+}
+
+/* What a rank keeps of one group in one slot. States may have padding that masters have not. */
+static ckpt_status fill_slot(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_zero_flat *flat, uint32_t group,
+                             uint32_t slot, const ckpt_object *state, ckpt_error *err) {
+  const ckpt_zero_slot *of = &zero->slots[slot];
+  const ckpt_object *value = slot == 0 ? r->flats->items[group] : ckpt_object_field(state, of->key);
+  char what[CKPT_ZERO_KEY_BYTES + 40];
+  uint64_t n;
+  uint8_t dtype;
+  snprintf(what, sizeof what, "%s of group %u", slot == 0 ? "the partition" : of->key, group);
+  if (slot != 0 && value == NULL)
+    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "no %s: its state would be lost", what);
+  CKPT_TRY(ckpt_zero_flat_of(&r->file, value, what, &flat->extents[slot], &n, &dtype, err));
+  if (slot == 0) flat->n = n;
+  if (of->is_scalar ? n != 1 : n < flat->n)
+    return ckpt_fail(err, CKPT_EFORMAT, r->file.path, NULL, "%s has %llu element%s, %s", what, (ull)n, ckpt_plural(n),
+                     of->is_scalar ? "and not one" : "fewer than its masters");
+  if (of->dtype == CKPT_DTYPE_NONE) zero->slots[slot].dtype = dtype;
+  if (zero->slots[slot].dtype == dtype) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->file.path, NULL, "%s is %s, elsewhere it is %s", what,
+                   ckpt_dtype_name((ckpt_dtype)dtype), ckpt_dtype_name((ckpt_dtype)of->dtype));
+}
+
+ckpt_status ckpt_zero_add_flats(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err) {
+  if (r->states != NULL && r->states->n > zero->n_groups) return ckpt_zero_bad_rank(r, "states of no group", err);
+  for (uint32_t g = 0; g < zero->n_groups; g++) {
+    const ckpt_object *state = state_of(r, g);
+    CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
+    ckpt_zero_flat *flat = &zero->flats[zero->n_flats++];
+    *flat = (ckpt_zero_flat){0};
+    CKPT_TRY(fill_slot(zero, r, flat, g, 0, NULL, err));
+    for (uint32_t slot = 1; slot < zero->n_slots && flat->n != 0; slot++)
+      CKPT_TRY(fill_slot(zero, r, flat, g, slot, state, err));
+    if (flat->n != 0) CKPT_TRY(check_state(zero, r, state, g, err));
+  }
+  return CKPT_OK;
+}
