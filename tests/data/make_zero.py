@@ -167,6 +167,22 @@ def patch(precision):
         type(get_accelerator()).is_fp16_supported = lambda self: True
 
 
+def end(engine, folder, tensors, **client_state):
+    """Ends a run: what the engine saves is <folder>/, and the tensors that it holds are <folder>.safetensors."""
+    import torch.distributed as dist
+    from safetensors.torch import save_file
+    engine.save_checkpoint(folder, client_state=dict(client_state, note="kept as it is"))
+    if dist.get_rank() == 0:
+        print(os.path.basename(folder), type(engine.optimizer).__name__,
+              sorted(os.listdir(os.path.join(folder, "global_step3"))))
+        for name in os.listdir(folder):
+            if name.endswith(".py"):
+                os.remove(os.path.join(folder, name))
+        save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, folder + ".safetensors")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def work(rank, root, case, port):
     world, stage, precision, more, rest = CASES[case]
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
@@ -174,24 +190,13 @@ def work(rank, root, case, port):
     import deepspeed
     import torch
     import torch.distributed as dist
-    from safetensors.torch import save_file
     torch.set_num_threads(1)
     patch(precision)
     deepspeed.init_distributed("gloo")
     engine = engine_of(torch, deepspeed, stage, precision, more, rest)
     for i in range(3):
         step(torch, engine, rank, i)
-    folder = os.path.join(root, case)
-    engine.save_checkpoint(folder, client_state={"note": "kept as it is", "table": client_tensor(torch)})
-    tensors = gathered(torch, dist, deepspeed, engine, stage)
-    if rank == 0:
-        print(case, type(engine.optimizer).__name__, sorted(os.listdir(os.path.join(folder, "global_step3"))))
-        for name in os.listdir(folder):
-            if name.endswith(".py"):
-                os.remove(os.path.join(folder, name))
-        save_file({k: v.contiguous().clone() for k, v in tensors.items()}, folder + ".safetensors")
-    dist.barrier()
-    dist.destroy_process_group()
+    end(engine, os.path.join(root, case), gathered(torch, dist, deepspeed, engine, stage), table=client_tensor(torch))
 
 
 def convert(root, case):

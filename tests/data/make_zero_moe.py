@@ -127,23 +127,12 @@ def work(rank, root, case, port):
     import deepspeed
     import torch
     import torch.distributed as dist
-    from safetensors.torch import save_file
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
     engine = engine_of(torch, deepspeed, layers, make_zero.config_of(stage, precision, more, rest))
     for i in range(3):
         make_zero.step(torch, engine, rank, i)
-    folder = os.path.join(root, case)
-    engine.save_checkpoint(folder, client_state={"note": "kept as it is"})
-    tensors = gathered(torch, dist, engine)
-    if rank == 0:
-        print(case, type(engine.optimizer).__name__, sorted(os.listdir(os.path.join(folder, "global_step3"))))
-        for name in os.listdir(folder):
-            if name.endswith(".py"):
-                os.remove(os.path.join(folder, name))
-        save_file({k: v.contiguous() for k, v in tensors.items()}, folder + ".safetensors")
-    dist.barrier()
-    dist.destroy_process_group()
+    make_zero.end(engine, os.path.join(root, case), gathered(torch, dist, engine))
 
 
 def main():

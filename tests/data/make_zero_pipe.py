@@ -75,7 +75,6 @@ def work(rank, root, case, port):
     import deepspeed
     import torch
     import torch.distributed as dist
-    from safetensors.torch import save_file
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
     config = dict(make_zero.config_of(stage, precision, {}, rest), gradient_accumulation_steps=2)
@@ -83,17 +82,7 @@ def work(rank, root, case, port):
     data = batches(torch, engine.grid.get_data_parallel_rank())
     for _ in range(3):
         engine.train_batch(data)
-    folder = os.path.join(root, case)
-    engine.save_checkpoint(folder, client_state={"note": "kept as it is"})
-    tensors = make_zero_moe.gathered(torch, dist, engine)
-    if rank == 0:
-        print(case, type(engine.optimizer).__name__, sorted(os.listdir(os.path.join(folder, "global_step3"))))
-        for name in os.listdir(folder):
-            if name.endswith(".py"):
-                os.remove(os.path.join(folder, name))
-        save_file({k: v.contiguous() for k, v in tensors.items()}, folder + ".safetensors")
-    dist.barrier()
-    dist.destroy_process_group()
+    make_zero.end(engine, os.path.join(root, case), make_zero_moe.gathered(torch, dist, engine))
 
 
 def main():

@@ -9,7 +9,7 @@ from the ranks' slices by what this script asked for: never by what the checkpoi
 import os
 import sys
 
-from make_zero import ROOT, patch, step
+from make_zero import ROOT, end, patch, step
 
 # name: tensor-parallel ranks, data-parallel ranks, stage, precision, more of the configuration
 CASES = {
@@ -176,7 +176,6 @@ def work(rank, root, case, port):
     tensor, data, stage, precision, rest = CASES[case]
     torch, dist, deepspeed = begin(rank, tensor, data, precision, port)
     from deepspeed.utils import groups
-    from safetensors.torch import save_file
     model = model_of(torch)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     engine = engine_of(torch, deepspeed, model, config_of(tensor, stage, precision, rest))
@@ -186,19 +185,9 @@ def work(rank, root, case, port):
             assert torch.equal(whole, before[name].to(whole.dtype)), name
     for i in range(3):
         step(torch, engine, groups._get_data_parallel_rank(), i)
-    folder = os.path.join(root, case)
     if case in WITHOUT_MAPS:
         del engine.module.universal_checkpoint_info["affine_map"]
-    engine.save_checkpoint(folder, client_state={"note": "kept as it is"})
-    tensors = gathered(torch, dist, deepspeed, engine, stage)
-    if rank == 0:
-        print(case, type(engine.optimizer).__name__, sorted(os.listdir(os.path.join(folder, "global_step3"))))
-        for name in os.listdir(folder):
-            if name.endswith(".py"):
-                os.remove(os.path.join(folder, name))
-        save_file({k: v.contiguous().clone() for k, v in tensors.items()}, folder + ".safetensors")
-    dist.barrier()
-    dist.destroy_process_group()
+    end(engine, os.path.join(root, case), gathered(torch, dist, deepspeed, engine, stage))
 
 
 def main():
