@@ -135,7 +135,7 @@ static ckpt_status collect(ckpt_batcher *batcher, const ckpt_expr *node, bool is
     return CKPT_OK;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
-    CKPT_TRY(collect(batcher, node->args[i], is_whole || (node->op->whole_args >> i & 1), n, err));
+    CKPT_TRY(collect(batcher, node->args[i], is_whole || ckpt_op_wants_whole(node->op, i), n, err));
   return CKPT_OK;
 }
 

@@ -104,8 +104,9 @@ static ckpt_status note_reads(const ckpt_plan *plan, ckpt_output *output, ckpt_e
   CKPT_TRY_ALLOC(reads, err);
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_expr *expr = plan->rows[described->tensors[i].origin].expr;
-    if (expr->op == &ckpt_op_read && expr->view == NULL && expr->dtype == described->tensors[i].dtype)
-      reads[i] = (ckpt_layout_read){expr->index, expr->tensor};
+    const ckpt_tensor *tensor = ckpt_expr_tensor(expr);
+    if (tensor != NULL && expr->dtype == described->tensors[i].dtype)
+      reads[i] = (ckpt_layout_read){expr->index, tensor};
   }
   output->layout.reads = reads;
   return CKPT_OK;

@@ -174,6 +174,8 @@ typedef struct ckpt_tensor {
   uint32_t like;          /* internal: number of the tensor that it stands for in the index of the objects, + 1 */
   uint32_t n_extra_names; /* internal: aliases, the last ones, by which it is nothing of the model's */
   uint64_t longest;       /* internal: units on the first axis of the longest boxed extent */
+  const struct ckpt_tensor *slices; /* internal: those whose mean it is, each of its shape; NULL: it is no mean */
+  uint32_t n_slices;
 } ckpt_tensor;
 
 /* Where the large memory comes from: an index, or a run's tiles. Both may be called from several threads.

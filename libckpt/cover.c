@@ -162,6 +162,11 @@ static ckpt_status check_boxes(ckpt_tensor *tensor, ckpt_extent *extents, const 
 }
 
 ckpt_status ckpt_cover_check(ckpt_tensor *tensor, const ckpt_source *source, ckpt_error *err) {
+  if (tensor->n_slices != 0) { /* each of them is a whole one; theirs, too, is the index's own */
+    for (uint32_t i = 0; i < tensor->n_slices; i++)
+      CKPT_TRY(ckpt_cover_check((ckpt_tensor *)&tensor->slices[i], source, err));
+    return CKPT_OK;
+  }
   uint64_t units[CKPT_MAX_RANK];
   uint32_t rank = ckpt_tensor_units(tensor, units);
   uint64_t n_units = tensor->n_elements / ckpt_dtype_get(tensor->dtype)->block_elements;

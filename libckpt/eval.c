@@ -246,7 +246,7 @@ static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_who
   uint32_t base = tile->n_pointers;
   tile->n_pointers += node->n_args;
   for (uint32_t i = 0; i < node->n_args; i++) {
-    bool whole = is_whole || (node->op->whole_args >> i & 1);
+    bool whole = is_whole || ckpt_op_wants_whole(node->op, i);
     if (i == 0 && first != NULL) {
       tile->pointers[base] = first;
     } else if (whole && !is_whole) {
@@ -317,7 +317,7 @@ static uint64_t strip_row_bytes(const ckpt_batch *batch, const ckpt_expr *node) 
   }
   if (node->op->rule != CKPT_RULE_FLAT && node->op->rule != CKPT_RULE_ROW) return 0;
   for (uint32_t i = 0; i < node->n_args; i++) {
-    if (node->op->whole_args >> i & 1) continue;
+    if (ckpt_op_wants_whole(node->op, i)) continue;
     const uint64_t n = strip_row_bytes(batch, node->args[i]);
     if (n == 0) return 0;
     n_bytes += n;

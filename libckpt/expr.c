@@ -49,9 +49,8 @@ ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op,
   return CKPT_OK;
 }
 
-ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
-                           ckpt_error *err) {
-  CKPT_TRY(ckpt_plan_reads(plan, index, NULL, err));
+static ckpt_status read_stored(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
+                               ckpt_error *err) {
   ckpt_expr *node = ckpt_arena_alloc(&plan->arena, sizeof *node);
   CKPT_TRY_ALLOC(node, err);
   *node = (ckpt_expr){.op = &ckpt_op_read,
@@ -64,6 +63,27 @@ ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *i
                       .tensor = tensor};
   *out = node;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
+                           ckpt_error *err) {
+  CKPT_TRY(ckpt_plan_reads(plan, index, NULL, err));
+  if (tensor->n_slices == 0) return read_stored(out, plan, index, tensor, err);
+  ckpt_expr **slices = ckpt_arena_array(&plan->arena, tensor->n_slices, sizeof(ckpt_expr *));
+  CKPT_TRY_ALLOC(slices, err);
+  for (uint32_t i = 0; i < tensor->n_slices; i++) {
+    CKPT_TRY(read_stored(&slices[i], plan, index, &tensor->slices[i], err));
+    CKPT_TRY(ckpt_expr_cast(&slices[i], plan, slices[i], CKPT_F32, err));
+  }
+  CKPT_TRY(ckpt_expr_apply(out, plan, &ckpt_op_mean, CKPT_F32, slices, tensor->n_slices, NULL, err));
+  CKPT_TRY(ckpt_expr_cast(out, plan, *out, (ckpt_dtype)tensor->dtype, err));
+  (*out)->index = index;
+  (*out)->tensor = tensor;
+  return CKPT_OK;
+}
+
+const ckpt_tensor *ckpt_expr_tensor(const ckpt_expr *node) {
+  return node->index != NULL && node->view == NULL ? node->tensor : NULL;
 }
 
 ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err) {
@@ -183,7 +203,7 @@ ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op,
                             ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
   const ckpt_expr *x = args[0];
   for (uint32_t i = 1; i < n_args; i++) {
-    if (op->whole_args >> i & 1) continue;
+    if (ckpt_op_wants_whole(op, i)) continue;
     bool fits = args[i]->rank == x->rank;
     for (uint32_t k = 0; fits && k < x->rank; k++) fits = args[i]->shape[k] == x->shape[k];
     if (!fits) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: arguments differ in shape", op->name);

@@ -130,6 +130,24 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
   return CKPT_OK;
 }
 
+ckpt_status ckpt_index_average(ckpt_index *index, uint32_t number, ckpt_dtype slice_dtype, const uint32_t *n_of,
+                               uint32_t n_slices, ckpt_error *err) {
+  ckpt_tensor *tensor = &index->tensors[number], *slices = ckpt_arena_array(&index->arena, n_slices, sizeof *slices);
+  CKPT_TRY_ALLOC(slices, err);
+  uint32_t n_before = 0;
+  for (uint32_t i = 0; i < n_slices; i++) {
+    slices[i] = *tensor;
+    slices[i].dtype = (uint8_t)slice_dtype;
+    CKPT_TRY(measure(&slices[i], err));
+    slices[i].extents = tensor->extents == NULL ? NULL : tensor->extents + n_before;
+    slices[i].n_extents = n_of[i];
+    n_before += n_of[i];
+  }
+  tensor->slices = slices;
+  tensor->n_slices = n_slices;
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err) {
   ckpt_tensor *tensor = &index->tensors[number];
   /* The list of the tensor that got the last alias has room and a known length; any other may be another index's. */

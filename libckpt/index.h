@@ -153,6 +153,11 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
                            const uint64_t *shape, ckpt_role role, const ckpt_extent *extents, uint32_t n_extents,
                            uint32_t *number, ckpt_error *err);
 
+/* Makes a tensor the mean of n_slices of its shape, in their order (ops/mean.c): of its extents, which are those of all
+ * slices in its own form, n_of[i] are the i-th one's. Both dtypes are floating; that of the slices is summed in f32. */
+ckpt_status ckpt_index_average(ckpt_index *index, uint32_t number, ckpt_dtype slice_dtype, const uint32_t *n_of,
+                               uint32_t n_slices, ckpt_error *err);
+
 /* Adds another name for a tensor already added. */
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
 

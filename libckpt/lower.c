@@ -34,7 +34,8 @@ static ckpt_status reshaped_copy(ckpt_expr **out, ckpt_arena *arena, const ckpt_
   if (node->n_args != 0) memcpy((*out)->args, node->args, node->n_args * sizeof *node->args);
   ckpt_expr *copy = *out;
   copy->params = node->params;
-  copy->index = node->index, copy->tensor = node->tensor, copy->memory = node->memory, copy->view = node->view;
+  if (node->op->rule == CKPT_RULE_LEAF) /* what reads a mean is not all of it any more */
+    copy->index = node->index, copy->tensor = node->tensor, copy->memory = node->memory, copy->view = node->view;
   copy->prologue = node->prologue, copy->n_prologue = node->n_prologue, copy->value = node->value;
   return CKPT_OK;
 }

@@ -67,6 +67,9 @@ typedef struct ckpt_op {
   void (*combine)(void *value, const void *partial);
 } ckpt_op;
 
+/* Whether an argument is needed whole: one of the first few may be. */
+static inline bool ckpt_op_wants_whole(const ckpt_op *op, uint32_t i) { return i < 32 && (op->whole_args >> i & 1); }
+
 /* How a leaf is seen: a box of its bytes taken as `shape`, axes then permuted. All in units of its dtype. */
 typedef struct ckpt_view {
   uint32_t rank;
@@ -83,8 +86,8 @@ struct ckpt_expr {
   uint8_t rank, dtype;
   const uint64_t *shape; /* elements */
   uint64_t n_elements, n_bytes;
-  const ckpt_index *index;   /* LEAF */
-  const ckpt_tensor *tensor; /* LEAF; of a memory leaf it has no extents */
+  const ckpt_index *index;   /* LEAF, and what reads a mean */
+  const ckpt_tensor *tensor; /* as above; of a memory leaf it has no extents */
   const void *memory;        /* LEAF: the bytes themselves, or NULL */
   const ckpt_view *view;     /* LEAF: NULL for the whole, unpermuted */
   const void *params;        /* the operation's own: slice, axis, order */
@@ -115,6 +118,13 @@ ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op,
 
 /* Whether n values of f64, f32, bf16 or f16 are all finite; those of other dtypes count as such. */
 bool ckpt_are_finite(ckpt_dtype dtype, const void *x, size_t n);
+
+/* The tensor that a node reads, all of it and as it is; NULL: it does something else. */
+const ckpt_tensor *ckpt_expr_tensor(const ckpt_expr *node);
+
+/* The sums of slices, one added after the other, and then their means: what `mean` does, piece by piece. */
+void ckpt_mean_add(float *sum, const float *slice, size_t n, bool is_first);
+void ckpt_mean_end(float *sum, size_t n, uint32_t n_slices); /* as above */
 
 /* x, failing the run at what is not finite (EVALUE); what is no float stays x itself. */
 ckpt_status ckpt_expr_finite(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err);

@@ -66,7 +66,7 @@ static uint64_t node_rows(const ckpt_batch *batch, const ckpt_expr *node) {
     case CKPT_RULE_REDUCE: break;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
-    if (!(node->op->whole_args >> i & 1)) n_rows = gcd(n_rows, node_rows(batch, node->args[i]));
+    if (!ckpt_op_wants_whole(node->op, i)) n_rows = gcd(n_rows, node_rows(batch, node->args[i]));
   return n_rows;
 }
 
@@ -87,7 +87,7 @@ static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, boo
     return is_direct ? 0 : n_own;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
-    if (is_whole || !(node->op->whole_args >> i & 1)) n_bytes += buffer_bytes(batch, node->args[i], is_whole, n_rows);
+    if (is_whole || !ckpt_op_wants_whole(node->op, i)) n_bytes += buffer_bytes(batch, node->args[i], is_whole, n_rows);
   if (node->op->rule == CKPT_RULE_REDUCE)
     return n_bytes +
            padded(ckpt_n_partials(ckpt_tile_elements(batch, node->args[0], is_whole, n_rows)) * node->op->value_bytes);
@@ -99,14 +99,14 @@ static uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64
 
 static uint32_t count_wholes(const ckpt_expr *node) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < node->n_args; i++) n += node->op->whole_args >> i & 1 ? 1 : count_wholes(node->args[i]);
+  for (uint32_t i = 0; i < node->n_args; i++) n += ckpt_op_wants_whole(node->op, i) ? 1 : count_wholes(node->args[i]);
   return n;
 }
 
 static void add_wholes(ckpt_batch *batch, const ckpt_expr *node, uint32_t row) {
   for (uint32_t i = 0; i < node->n_args; i++) {
     uint32_t at = 0;
-    if (!(node->op->whole_args >> i & 1)) {
+    if (!ckpt_op_wants_whole(node->op, i)) {
       add_wholes(batch, node->args[i], row);
       continue;
     }
@@ -210,8 +210,8 @@ static uint64_t enough_rows(const ckpt_plan *plan, const ckpt_batch *batch) {
 static uint64_t whole_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
   uint64_t n_bytes = 0;
   for (uint32_t i = 0; i < node->n_args; i++)
-    n_bytes = add(n_bytes, node->op->whole_args >> i & 1 ? buffer_bytes(batch, node->args[i], true, 0)
-                                                         : whole_bytes(batch, node->args[i]));
+    n_bytes = add(n_bytes, ckpt_op_wants_whole(node->op, i) ? buffer_bytes(batch, node->args[i], true, 0)
+                                                            : whole_bytes(batch, node->args[i]));
   return n_bytes;
 }
 

@@ -106,7 +106,7 @@ static bool is_same_place(const ckpt_tensor *a, const ckpt_tensor *b) {
 /* The tensor of the input that a row is; NULL: it is made of some. */
 static const ckpt_tensor *leaf_of(const trainer *t, uint32_t number) {
   const ckpt_expr *expr = row_of(t, number)->expr;
-  return expr->op->rule == CKPT_RULE_LEAF && expr->index == t->from ? expr->tensor : NULL;
+  return expr->index == t->from ? ckpt_expr_tensor(expr) : NULL;
 }
 
 /* A row of a trained parameter that the input has not: it is called as a reader of the output will call it. */
