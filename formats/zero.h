@@ -226,13 +226,14 @@ typedef struct ckpt_zero_held {
 typedef struct ckpt_zero_join {
   ckpt_zero *zero;
   const ckpt_zero_cut *cut;
-  ckpt_dtype dtype;
+  ckpt_dtype dtype, as; /* of what slices hold; of the tensor, another one of a mean alone */
   uint8_t form;
+  uint32_t *n_of; /* extents of each slice of a mean; NULL: it is none */
 } ckpt_zero_join;
 
-/* Begins one; has_views: slices of it are. Then what there is of each slice, in any order. */
-void ckpt_zero_join_begin(ckpt_zero_join *join, ckpt_zero *zero, const ckpt_zero_cut *cut, ckpt_dtype dtype,
-                          bool has_views);
+/* Begins one; has_views: slices of it are. Then what there is of each slice, in any order; of a mean in theirs. */
+ckpt_status ckpt_zero_join_begin(ckpt_zero_join *join, ckpt_zero *zero, const ckpt_zero_cut *cut, ckpt_dtype dtype,
+                                 bool has_views, ckpt_error *err);
 ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_zero_held *held,
                                ckpt_error *err); /* as above */
 
@@ -340,9 +341,10 @@ ckpt_status ckpt_zero_add_piece(ckpt_zero *zero, uint32_t param, uint32_t flat, 
 /* Sorts the pieces by parameter and refuses those that nobody, or not all of them somebody, holds. */
 ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err);
 
-/* Adds the tensor of a parameter from its pieces: what the slot holds of it. */
-ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
-                                ckpt_role role, uint32_t *number, ckpt_error *err);
+/* Adds the tensor of a parameter from its pieces: what the slot holds of it. as: the dtype of the tensor where it is a
+ * mean; NONE: that of the slot. */
+ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, ckpt_dtype as,
+                                const char *name, ckpt_role role, uint32_t *number, ckpt_error *err);
 
 /* The slice whose pieces a parameter's tensors are made of: it itself, or the copy of it that is read; NULL: none is.
  */

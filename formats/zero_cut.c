@@ -68,10 +68,11 @@ static ckpt_status check_shapes(const cutter *c, uint32_t axis, ckpt_error *err)
   return CKPT_OK;
 }
 
-static ckpt_status replicate(cutter *c, ckpt_error *err) {
+/* Slices that are all of the tensor: what it is made of is the first of them, or n. */
+static ckpt_status take_whole(cutter *c, uint32_t n, ckpt_error *err) {
   CKPT_TRY(check_shapes(c, UINT32_MAX, err));
-  c->cut->is_replicated = true;
-  return add_strip(c, 0, 0, 0, c->cut->rank == 0 ? 1 : c->cut->shape[0], err);
+  for (uint32_t t = 0; t < n; t++) CKPT_TRY(add_strip(c, t, 0, 0, c->cut->rank == 0 ? 1 : c->cut->shape[0], err));
+  return CKPT_OK;
 }
 
 /* A tensor of parts, one behind the other, of which slice t has widths[part * n_slices + t] places. */
@@ -299,15 +300,19 @@ static ckpt_status make_cut(cutter *c, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_rules_find(c->rules, c->name, said, err));
   if (said[CKPT_ZERO_MAPPED].pattern != NULL) {
     CKPT_TRY(cut_mapped(c, said[CKPT_ZERO_MAPPED].value, err));
+  } else if (c->cut->n_slices == 1) { /* along whatever axis, it is all of the tensor */
+    c->cut->is_averaged = said[CKPT_ZERO_REPLICATED].pattern == NULL && said[CKPT_ZERO_AVERAGED].pattern != NULL;
+    CKPT_TRY(take_whole(c, 1, err));
   } else if (said[CKPT_ZERO_UNDESCRIBED].pattern != NULL) {
     const ckpt_object *why = said[CKPT_ZERO_UNDESCRIBED].value;
     return ckpt_fail(err, CKPT_EUNSUPPORTED, c->path, c->name, "its slices cannot be put together: %.300s",
                      why->kind == CKPT_OBJECT_TEXT ? why->text : "DeepSpeed does not say how");
   } else if (said[CKPT_ZERO_REPLICATED].pattern != NULL) {
-    CKPT_TRY(replicate(c, err));
+    c->cut->is_replicated = true;
+    CKPT_TRY(take_whole(c, 1, err));
   } else if (said[CKPT_ZERO_AVERAGED].pattern != NULL) {
     c->cut->is_averaged = true;
-    CKPT_TRY(check_shapes(c, UINT32_MAX, err));
+    CKPT_TRY(take_whole(c, c->cut->n_slices, err));
   } else if (said[CKPT_ZERO_TWO_PARTS].pattern != NULL) {
     CKPT_TRY(cut_axis(c, 0, 2, err));
   } else if (said[CKPT_ZERO_PARTS].pattern != NULL) {

@@ -65,7 +65,7 @@ typedef struct ckpt_zero_cut {
   ckpt_zero_strip *strips; /* in the order of slices, then of places */
   bool has_whole;          /* every slice is one strip, or none of it is */
   bool is_replicated;      /* the first slice is the tensor, and so are the others */
-  bool is_averaged;        /* the mean of the slices is: there are no strips */
+  bool is_averaged;        /* the mean of the slices is, each of which is one strip */
 } ckpt_zero_cut;
 
 /* How a tensor of `rank` axes is put together from slices of these shapes (one after the other, kept), in the arena.

@@ -32,14 +32,19 @@ static ckpt_status cut_param(ckpt_zero *zero, ckpt_zero_param *first, uint32_t n
   ckpt_zero_cut *cut;
   CKPT_TRY(ckpt_zero_cut_of(&cut, zero->rules, zero->shards[0].file.path, first->name, first->rank, shapes, n_slices,
                             &zero->index->arena, err));
-  if (cut->is_averaged && !zero->is_universal)
-    return ckpt_fail(
-        err, CKPT_EUNSUPPORTED, zero->shards[0].file.path, first->name,
-        "the mean of what %u tensor parallel ranks have of it (parameter_to_average_patterns): this version "
-        "cannot read it (DeepSpeed's ds_to_universal computes it)",
-        n_slices);
-  first->cut = cut;
+  bool is_all =
+      n_slices == 1 && !cut->is_averaged && memcmp(cut->shape, first->shape, first->rank * sizeof *cut->shape) == 0;
+  for (uint32_t i = 0; i < cut->n_strips; i++) is_all = is_all && cut->strips[i].at == cut->strips[i].to;
+  if (!is_all) first->cut = cut;
   return CKPT_OK;
+}
+
+/* Whether patterns say anything of a checkpoint: of stage 3 ds_to_universal asks for them from two tensor-parallel
+ * ranks on, and what a universal checkpoint has is what it made. */
+static bool goes_by_rules(const ckpt_zero *zero) {
+  if (zero->n_tensor > 1) return true;
+  const bool is_stage3 = zero->is_universal ? strncmp(zero->models.like, "mp_rank_", 8) != 0 : zero->stage == 3;
+  return zero->rules != NULL && !is_stage3;
 }
 
 ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
@@ -59,7 +64,7 @@ ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
     ckpt_zero_param *first = &zero->params[zero->by_name[i]];
     for (n = 1; i + n < zero->n_params && strcmp(zero->params[zero->by_name[i + n]].name, first->name) == 0; n++)
       zero->params[zero->by_name[i + n]].is_other = true;
-    if (zero->n_tensor == 1) continue;
+    if (!goes_by_rules(zero)) continue;
     if (first->shard % zero->n_tensor != 0)
       return ckpt_fail(err, CKPT_EFORMAT, zero->shards[first->shard].file.path, first->name,
                        "tensor parallel rank 0 has no slice of it");
@@ -83,12 +88,15 @@ static bool is_outermost(const ckpt_zero_cut *cut) {
   return true;
 }
 
-void ckpt_zero_join_begin(ckpt_zero_join *join, ckpt_zero *zero, const ckpt_zero_cut *cut, ckpt_dtype dtype,
-                          bool has_views) {
-  *join = (ckpt_zero_join){.zero = zero, .cut = cut, .dtype = dtype, .form = CKPT_EXTENT_FLAT};
+ckpt_status ckpt_zero_join_begin(ckpt_zero_join *join, ckpt_zero *zero, const ckpt_zero_cut *cut, ckpt_dtype dtype,
+                                 bool has_views, ckpt_error *err) {
+  *join = (ckpt_zero_join){.zero = zero, .cut = cut, .dtype = dtype, .as = dtype, .form = CKPT_EXTENT_FLAT};
   if (cut != NULL && (has_views || !is_outermost(cut)))
     join->form = has_views || !cut->has_whole ? CKPT_EXTENT_STRIDED : CKPT_EXTENT_BOX;
   zero->n_extents = 0;
+  if (cut == NULL || !cut->is_averaged) return CKPT_OK;
+  CKPT_TRY_ALLOC(join->n_of = ckpt_arena_array(&zero->index->arena, cut->n_slices, sizeof *join->n_of), err);
+  return CKPT_OK;
 }
 
 static ckpt_status add_extent(ckpt_zero_join *join, const ckpt_extent *extent, ckpt_error *err) {
@@ -147,7 +155,7 @@ static ckpt_status visit_box(void *arg, const uint64_t *from, const uint64_t *co
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_zero_held *held, ckpt_error *err) {
+static ckpt_status add_held(ckpt_zero_join *join, uint32_t slice, const ckpt_zero_held *held, ckpt_error *err) {
   const ckpt_zero_cut *cut = join->cut;
   uint32_t n = 0;
   if (held->count == 0) return CKPT_OK;
@@ -165,14 +173,32 @@ ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_
   return ckpt_split_range(cut->rank, shape, held->start, held->count, visit_box, &b, err);
 }
 
+ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_zero_held *held, ckpt_error *err) {
+  const uint32_t n_before = join->zero->n_extents;
+  CKPT_TRY(add_held(join, slice, held, err));
+  if (join->n_of != NULL) join->n_of[slice] += join->zero->n_extents - n_before;
+  return CKPT_OK;
+}
+
+/* Makes the tensor the mean of its slices, or (n_of NULL) one slice in another dtype. */
+static ckpt_status average(const ckpt_zero_join *join, uint32_t number, ckpt_error *err) {
+  const uint32_t n_slices = join->n_of == NULL ? 1 : join->cut->n_slices;
+  if (join->dtype != CKPT_F32 && join->dtype != CKPT_BF16 && join->dtype != CKPT_F16)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, join->zero->shards[0].file.path, join->zero->index->tensors[number].name,
+                     "the mean of %u slices of %s (parameter_to_average_patterns): means are of f32, bf16 and f16",
+                     n_slices, ckpt_dtype_name(join->dtype));
+  return ckpt_index_average(join->zero->index, number, join->dtype,
+                            join->n_of == NULL ? &join->zero->n_extents : join->n_of, n_slices, err);
+}
+
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
                                const uint64_t *shape, uint32_t *number, ckpt_error *err) {
   ckpt_zero *zero = join->zero;
   uint32_t added;
-  CKPT_TRY(ckpt_index_add(zero->index, name, strlen(name), join->dtype, rank,
-                          join->cut == NULL ? shape : join->cut->shape, role, zero->extents, zero->n_extents, &added,
-                          err));
+  CKPT_TRY(ckpt_index_add(zero->index, name, strlen(name), join->as, rank, join->cut == NULL ? shape : join->cut->shape,
+                          role, zero->extents, zero->n_extents, &added, err));
   zero->index->tensors[added].extent_form = join->form;
+  if (join->n_of != NULL || join->as != join->dtype) CKPT_TRY(average(join, added, err));
   if (number != NULL) *number = added;
   return CKPT_OK;
 }

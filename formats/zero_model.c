@@ -158,7 +158,7 @@ static ckpt_status cut_leaf(const adder *a, const ckpt_zero_cut **out, const cha
   return CKPT_OK;
 }
 
-/* Puts slices together that lie in the ranks' files. */
+/* Puts slices together that lie in the ranks' files; of what all have all of, that of the rank that is read. */
 static ckpt_status join_leaves(adder *a, uint32_t held, const char *name, const ckpt_zero_cut *cut,
                                const ckpt_tensor *const *slices, ckpt_error *err) {
   bool has_views = false;
@@ -168,12 +168,13 @@ static ckpt_status join_leaves(adder *a, uint32_t held, const char *name, const 
     if (memcmp(slices[t]->shape, cut->slices + (size_t)t * cut->rank, cut->rank * sizeof *cut->slices) != 0)
       return ckpt_fail(err, CKPT_EFORMAT, a->zero->shards[t].file.path, name, "has another shape than in param_shapes");
   }
-  ckpt_zero_join_begin(&join, a->zero, cut, (ckpt_dtype)slices[0]->dtype, has_views);
-  for (uint32_t t = 0; t < cut->n_slices; t++) {
-    const bool is_view = slices[t]->extent_form == CKPT_EXTENT_STRIDED;
-    const ckpt_zero_held all = {.extent = slices[t]->extents,
-                                .count = slices[t]->n_extents == 0 ? 0 : slices[t]->n_elements,
-                                .strides = is_view ? slices[t]->extents->box + 2 * (size_t)cut->rank : NULL};
+  CKPT_TRY(ckpt_zero_join_begin(&join, a->zero, cut, (ckpt_dtype)slices[0]->dtype, has_views, err));
+  for (uint32_t t = 0; t < (cut->is_replicated ? 1 : cut->n_slices); t++) {
+    const ckpt_tensor *slice = slices[cut->is_replicated ? a->zero->copy : t];
+    const bool is_view = slice->extent_form == CKPT_EXTENT_STRIDED;
+    const ckpt_zero_held all = {.extent = slice->extents,
+                                .count = slice->n_extents == 0 ? 0 : slice->n_elements,
+                                .strides = is_view ? slice->extents->box + 2 * (size_t)cut->rank : NULL};
     CKPT_TRY(ckpt_zero_join_add(&join, t, &all, err));
   }
   return ckpt_zero_join_end(&join, name, role_of(a, name), cut->rank, cut->shape, &a->numbers[held], err);
@@ -191,10 +192,15 @@ static ckpt_status add_slices(adder *a, uint32_t held, const char *name, const c
     status = find_slice(a, &slices[t], t, name, slices[0], err);
   if (status == CKPT_OK && cut == NULL) status = cut_leaf(a, &cut, name, slices, err);
   const ckpt_zero_file *of = &a->zero->shards[a->zero->copy].file; /* all of them have it */
-  if (status == CKPT_OK && (cut == NULL || cut->is_replicated))
+  const bool is_all =
+      cut == NULL || (cut->is_replicated && memcmp(cut->shape, slices[0]->shape, cut->rank * sizeof *cut->shape) == 0);
+  if (status == CKPT_OK && is_all)
     status = ckpt_zero_copy(a->zero, of, (uint32_t)(slices[a->zero->copy] - of->held->tensors), name, role_of(a, name),
                             &a->numbers[held], err);
-  else if (status == CKPT_OK && !cut->is_averaged && a->zero->copy == 0)
+  else if (status == CKPT_OK && cut->is_averaged && a->zero->copy == 0 && param != NULL && param->group != UINT32_MAX)
+    status = ckpt_zero_add_param(a->zero, param, 0, (ckpt_dtype)slices[0]->dtype, name, role_of(a, name),
+                                 &a->numbers[held], err); /* what a run makes of the mean of masters */
+  else if (status == CKPT_OK && (cut->is_replicated || a->zero->copy == 0))
     status = join_leaves(a, held, name, cut, slices, err);
   free(slices);
   return status;
@@ -209,7 +215,7 @@ static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_err
   if (a->zero->stage == 3 && (param != NULL || tensor->n_elements == 0)) return CKPT_OK;
   if (a->numbers[held] != UINT32_MAX)
     CKPT_TRY(ckpt_index_alias(a->zero->index, a->numbers[held], name, err));
-  else if (a->zero->n_tensor > 1)
+  else if (a->zero->n_tensor > 1 || (param != NULL && param->cut != NULL))
     CKPT_TRY(add_slices(a, held, name, param, err));
   else
     CKPT_TRY(copy_tensor(a, held, name, role_of(a, name), err));
@@ -321,7 +327,8 @@ static ckpt_status add_held(adder *a, ckpt_error *err) {
       CKPT_TRY(copy_tensor(a, leaf->tensor, param->name, CKPT_ROLE_PARAMETER, err));
       param->number = a->numbers[leaf->tensor];
     } else {
-      CKPT_TRY(ckpt_zero_add_param(zero, held, 0, param->name, CKPT_ROLE_PARAMETER, &param->number, err));
+      CKPT_TRY(
+          ckpt_zero_add_param(zero, held, 0, CKPT_DTYPE_NONE, param->name, CKPT_ROLE_PARAMETER, &param->number, err));
     }
   }
   return CKPT_OK;

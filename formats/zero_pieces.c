@@ -97,17 +97,24 @@ static ckpt_status join_pieces(ckpt_zero_join *join, const ckpt_zero_param *para
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, const char *name,
-                                ckpt_role role, uint32_t *number, ckpt_error *err) {
+/* How a parameter's slices make it; NULL: what is held is all of it. A copy's is that of the first slice. */
+static const ckpt_zero_cut *cut_of(const ckpt_zero *zero, const ckpt_zero_param *param) {
+  if (zero->is_universal && param->group != UINT32_MAX) return NULL;
+  return zero->copy == 0 ? param->cut : ckpt_zero_find(zero, param->shard - zero->copy, param->name)->cut;
+}
+
+ckpt_status ckpt_zero_add_param(ckpt_zero *zero, const ckpt_zero_param *param, uint32_t slot, ckpt_dtype as,
+                                const char *name, ckpt_role role, uint32_t *number, ckpt_error *err) {
   const ckpt_dtype dtype = (ckpt_dtype)(param->group == UINT32_MAX ? param->dtype : zero->slots[slot].dtype);
-  const ckpt_zero_cut *cut = zero->is_universal && param->group != UINT32_MAX ? NULL : param->cut;
+  const ckpt_zero_cut *cut = cut_of(zero, param);
   ckpt_zero_join join;
   if (dtype == CKPT_DTYPE_NONE) /* frozen, without elements */
     return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, name, "no rank has a fragment of it");
   if (zero->slots[slot].is_scalar) return add_scalar(zero, param, slot, name, role, number, err);
-  ckpt_zero_join_begin(&join, zero, cut, dtype, false);
+  CKPT_TRY(ckpt_zero_join_begin(&join, zero, cut, dtype, false, err));
+  if (as != CKPT_DTYPE_NONE) join.as = as;
   CKPT_TRY(join_pieces(&join, param, 0, slot, err));
-  for (uint32_t t = 1; cut != NULL && t < cut->n_slices; t++) {
+  for (uint32_t t = 1; cut != NULL && !cut->is_replicated && t < cut->n_slices; t++) {
     const ckpt_zero_param *slice = ckpt_zero_find(zero, param->shard + t, param->name);
     if (slice->group == UINT32_MAX && slice->dtype != param->dtype)
       return ckpt_fail(err, CKPT_EFORMAT, zero->shards[slice->shard].file.path, name,
@@ -134,7 +141,7 @@ ckpt_status ckpt_zero_add_states(ckpt_zero *zero, ckpt_error *err) {
     const ckpt_zero_param *param = ckpt_zero_stand_in(zero, &zero->params[i]);
     for (uint32_t slot = 0; param != NULL && slot < zero->n_slots && param->group != UINT32_MAX; slot++) {
       CKPT_TRY(ckpt_zero_name_state(name, &role, param->name, zero->slots[slot].key, err));
-      CKPT_TRY(ckpt_zero_add_param(zero, param, slot, name, role, NULL, err));
+      CKPT_TRY(ckpt_zero_add_param(zero, param, slot, CKPT_DTYPE_NONE, name, role, NULL, err));
     }
   }
   return CKPT_OK;

@@ -14,7 +14,7 @@
 
 typedef unsigned long long ull;
 
-enum { CAST_WINDOW_BYTES = 1 << 20 };
+enum { CAST_WINDOW_BYTES = 1 << 20, MEAN_WINDOW_BYTES = 4 << 20 }; /* what it makes, and 3 of floats */
 
 /* Rows of a tensor whose units are flat begin anywhere in a unit. A box of it that is one run of elements, from unit to
  * unit, has units all the same. */
@@ -86,7 +86,7 @@ static ckpt_status read_cast(ckpt_mover *mover, const ckpt_tensor *tensor, const
   const ckpt_dtype_row *from = ckpt_dtype_get(tensor->dtype), *to = ckpt_dtype_get(as);
   ckpt_cast_stats stats = {0};
   const bool is_mean = tensor->n_slices != 0;
-  uint8_t *window = malloc((is_mean ? 4 : 1) * (size_t)CAST_WINDOW_BYTES);
+  uint8_t *window = malloc(is_mean ? MEAN_WINDOW_BYTES : CAST_WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   /* whole blocks of both dtypes at a time */
   uint64_t n_step = CAST_WINDOW_BYTES / (is_mean ? sizeof(float) : from->block_bytes) / 8 * 8;

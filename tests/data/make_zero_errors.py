@@ -39,6 +39,7 @@ def rebuild(*arguments):
 rebuild.__module__, rebuild.__qualname__, rebuild.__name__ = "torch._utils", "_rebuild_tensor_v2", "_rebuild_tensor_v2"
 module_of("torch._utils")._rebuild_tensor_v2 = rebuild
 FloatStorage, HalfStorage = stand_in("torch", "FloatStorage"), stand_in("torch", "HalfStorage")
+LongStorage = stand_in("torch", "LongStorage")
 Size = stand_in("torch", "Size", __init__=lambda self, *axes: setattr(self, "axes", axes),
                 __reduce__=lambda self: (Size, (self.axes,)))
 Stage = stand_in("deepspeed.runtime.zero.config", "ZeroStageEnum", __init__=lambda self, value: setattr(self, "value", value),
@@ -95,8 +96,8 @@ def save(path, value):
         put("data.pkl", data)
         put("byteorder", "little")
         for i, storage in enumerate(storages):
-            form = "<%d%s" % (len(storage.values), "f" if storage.kind is FloatStorage else "e")
-            put("data/%d" % i, struct.pack(form, *storage.values))
+            form = "<%d%s" % (len(storage.values), {FloatStorage: "f", HalfStorage: "e", LongStorage: "q"}[storage.kind])
+            put("data/%d" % i, struct.pack(form, *map(int if storage.kind is LongStorage else float, storage.values)))
         put("version", "3\n")
 
 
@@ -242,11 +243,22 @@ def small(stage, info):
     return said, {"optimizer_state_dict": inner}, {"optimizer_state_dict": inner}
 
 
+def c_of_longs(m):
+    """The frozen c, of whole numbers on both ranks."""
+    m["module"]["c"] = m["frozen_param_fragments"]["c"] = Tensor(2, kind=LongStorage)
+
+
 def sharded(name, change=None, **info):
     INFO[name] = info
 
     def add(c):
         shard(c, info)
+        if MEAN in info:  # masters of the second rank are others
+            for rank in range(2):
+                held = c.files["zero_pp_rank_%d_mp_rank_01_optim_states.pt" % rank]["optimizer_state_dict"]
+                held["single_partition_of_fp32_groups"] = [Tensor(4, first=10.0)]
+        if name == "averaged-numbers":
+            c_of_longs(c.model())
         if change is not None:
             change(c.files["mp_rank_01_model_states.pt"])
     case(1, name)(add)
@@ -275,6 +287,7 @@ def noted_shard_of_another_save(c):
     c.model()["mp_world_size"] = 1
 
 
+MEAN = "parameter_to_average_patterns"
 SAME, COLUMNS = "tp_replicated_parameter_patterns", "parameter_with_row_parallelism_patterns"
 PARTS, ROWS = "parameter_with_sub_params", "vocabulary_parameter_patterns"
 LEFT, RIGHT = ([2, 2], [0, [4, 1]], [0, [2, 1]], [0]), ([2, 2], [2, [4, 1]], [0, [2, 1]], [1])
@@ -294,7 +307,15 @@ sharded("slice-of-other-shape-in-module", lambda m: m["module"].update(b=Tensor(
 sharded("slice-of-other-dtype", lambda m: m["module"].update(c=Tensor(2, kind=HalfStorage)), **{SAME: ["a"]})
 sharded("same-of-other-shape", lambda m: m["param_shapes"][0].update(b=Size(1, 4)), **{SAME: ["a", "b"]})
 sharded("columns-of-one-axis", **{COLUMNS: ["a"]})
-sharded("averaged", parameter_to_average_patterns=["a"])
+sharded("averaged-of-other-shapes", lambda m: m["param_shapes"][0].update(b=Size(1, 4)), **{MEAN: ["b"]})
+sharded("averaged-numbers", lambda m: c_of_longs(m), **{SAME: ["a", "b"], MEAN: ["c"]})
+sharded("averaged-twice", **{MEAN: ["a", "^a$"]})
+sharded("noted-averaged", **{MEAN: ["a", "b", "c"]})
+sharded("noted-averaged-rows", original_vocab_size=1, **{MEAN: ["a", "b", "c"], ROWS: ["b"]})
+sharded("noted-averaged-and-same", **{SAME: ["a", "b", "c"], MEAN: ["a", "b", "c"]})
+sharded("noted-same-rows", original_vocab_size=1, **{SAME: ["a", "b", "c"], ROWS: ["b"]})
+sharded("noted-rows-huge", original_vocab_size=(1 << 62), **{SAME: ["a", "c"], ROWS: ["b"]})
+sharded("rows-negative", original_vocab_size=-1, **{SAME: ["a", "c"], ROWS: ["b"]})
 sharded("layout-undescribed", autotp_unsupported_parameter_patterns={"^b$": "heads are not in order"})
 sharded("patterns-no-list", **{SAME: "a"})
 sharded("pattern-no-text", **{SAME: [3]})
@@ -321,6 +342,26 @@ mapped("map-past-end", [2, 4], LEFT, ([2, 2], [3, [4, 1]], [0, [2, 1]], [1]))
 mapped("map-strided", [2, 4], LEFT, ([2, 2], [2, [4, 2]], [0, [2, 1]], [1]))
 mapped("map-huge", [2, 1 << 62], LEFT, ([2, 1 << 61], [2, [1 << 62, 1]], [0, [2, 1]], [1]))
 mapped("map-of-other-ranks", [2, 4], LEFT)
+
+
+def of_one(name, **info):
+    """One tensor-parallel rank, whose patterns speak of tensors that are whole."""
+    def add(c):
+        c.model()["universal_checkpoint_info"] = info
+    case(1, name)(add)
+
+
+of_one("noted-rows-of-one", original_vocab_size=1, **{SAME: ["a"], ROWS: ["b"]})
+of_one("noted-averaged-of-one", **{MEAN: ["b"], COLUMNS: ["a"]})
+of_one("rows-of-one-not-said", **{ROWS: ["b"]})
+
+
+@case(3)
+def noted_rows_of_one_in_stage_3(c):
+    """Which ds_to_universal does not ask for patterns."""
+    for name in c.files:
+        if "model" in name:
+            c.files[name]["universal_checkpoint_info"] = {"original_vocab_size": 1, ROWS: ["b"]}
 
 
 @case(1)

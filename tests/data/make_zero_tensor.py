@@ -19,10 +19,15 @@ CASES = {
     "tensor-stage2-fp16": (2, 2, 2, "fp16", {}),
     "tensor-stage2-bf16": (2, 2, 2, "bf16", {}),
     "tensor-stage3": (2, 2, 3, "bf16", {}),
+    "tensor-mean": (3, 1, 1, "bf16", {}),
 }
 
 # Of which the patterns alone say how slices are put together, as in DeepSpeed before it wrote affine maps.
-WITHOUT_MAPS = ("tensor-stage3", "tensor-stage1")
+WITHOUT_MAPS = ("tensor-stage3", "tensor-stage1", "tensor-mean")
+
+# Whose tensor-parallel ranks learn other labels each, so that what none of them cuts comes apart: it is averaged, and of
+# parameters that are vocabularies so many rows are kept.
+AVERAGED, VOCABULARY, N_ROWS = ("tensor-mean",), ("embed.weight", "up.weight"), 6
 
 # Along which axis a parameter is cut; "qkv": each third of it along axis 0. Others are the same on all ranks.
 CUTS = {"attn.qkv.weight": "qkv", "attn.qkv.bias": "qkv", "attn.proj.weight": 1, "up.weight": 0, "up.bias": 0,
@@ -93,6 +98,25 @@ def put_together(torch, cut, slices):
     return torch.cat(slices, cut)
 
 
+def rules(torch, case):
+    """What put_together makes of slices in a case, by what universal_checkpoint_info is made to say."""
+    def put(name, slices):
+        cut = CUTS.get(name)
+        if case not in AVERAGED or cut is not None:
+            value = put_together(torch, cut, slices)
+        else:
+            value = sum(s.float() for s in slices) / len(slices)
+        return value[:N_ROWS] if case in AVERAGED and name in VOCABULARY else value
+    return put
+
+
+def say_averaged(info):
+    """Replicated parameters as averaged ones, and vocabularies, in the words of Megatron-DeepSpeed."""
+    info["parameter_to_average_patterns"] = info.pop("tp_replicated_parameter_patterns")
+    info["vocabulary_parameter_patterns"] = ["^%s$" % name.replace(".", r"\.") for name in VOCABULARY]
+    info["original_vocab_size"] = N_ROWS
+
+
 def slices_of(dist, group, value):
     """What each rank of the group has, of any shape."""
     slices = [None] * dist.get_world_size(group)
@@ -132,21 +156,28 @@ def values_of(torch, dist, deepspeed, engine, stage, p, group):
     return p, {key: fragment(torch, dist, engine, p, key, group) for key in keys + ("master",)}
 
 
-def gathered(torch, dist, deepspeed, engine, stage):
+def gathered(torch, dist, deepspeed, engine, stage, case):
     """Name -> full tensor, as ckpt is to call them."""
+    put = rules(torch, case)
     from deepspeed.utils import groups
     tensor, data = groups.get_tensor_model_parallel_group(), groups._get_data_parallel_group()
     inner, tensors = getattr(engine.optimizer, "optimizer", engine.optimizer), {}
+    n_apart = 0
     for name, p in engine.module.named_parameters():
         value, states = values_of(torch, dist, deepspeed, engine, stage, p, data)
-        cut = CUTS.get(name)
-        tensors[name] = put_together(torch, cut, slices_of(dist, tensor, value))
+        if case in AVERAGED and name not in CUTS:  # the model's own is what a run makes of its master
+            slices = slices_of(dist, tensor, states["master"])
+            n_apart += not torch.equal(slices[0], slices[1])
+            tensors[name] = put(name, slices).to(value.dtype)
+        else:
+            tensors[name] = put(name, slices_of(dist, tensor, value))
         for key, state in states.items():
-            tensors["optimizer.state.%s.%s" % (name, key)] = put_together(torch, cut, slices_of(dist, tensor, state))
+            tensors["optimizer.state.%s.%s" % (name, key)] = put(name, slices_of(dist, tensor, state))
         if p.requires_grad:
             tensors["optimizer.state.%s.step" % name] = next(iter(inner.state.values()))["step"].detach().clone()
     for name, b in engine.module.named_buffers():
         tensors[name] = b.detach().clone()
+    assert case not in AVERAGED or n_apart > 2, "means of what is the same prove nothing"
     return tensors
 
 
@@ -184,10 +215,12 @@ def work(rank, root, case, port):
             whole = put_together(torch, CUTS.get(name), slices_of(dist, groups.get_tensor_model_parallel_group(), p))
             assert torch.equal(whole, before[name].to(whole.dtype)), name
     for i in range(3):
-        step(torch, engine, groups._get_data_parallel_rank(), i)
+        step(torch, engine, groups._get_data_parallel_rank(), i, rank if case in AVERAGED else 0)
     if case in WITHOUT_MAPS:
         del engine.module.universal_checkpoint_info["affine_map"]
-    end(engine, os.path.join(root, case), gathered(torch, dist, deepspeed, engine, stage))
+    if case in AVERAGED:
+        say_averaged(engine.module.universal_checkpoint_info)
+    end(engine, os.path.join(root, case), gathered(torch, dist, deepspeed, engine, stage, case))
 
 
 def main():
