@@ -45,43 +45,79 @@ static const char *path_of(const ckpt_zero *zero, const char *name, const char *
                            name, file[0] == '\0' ? "" : "/", file);
 }
 
-/* What is in the folder of a parameter, or (name "") in zero/ itself. */
-static ckpt_status list_below(const ckpt_zero *zero, const char *name, ckpt_entry **entries, size_t *n,
-                              ckpt_error *err) {
+/* What is in a folder. */
+typedef struct listing {
+  ckpt_entry *entries;
+  size_t n;
+} listing;
+
+/* Lists the folder of a parameter, or (name "") zero/ itself. */
+static ckpt_status list_below(const ckpt_zero *zero, const char *name, listing *of, ckpt_error *err) {
   const char *folder = path_of(zero, name, "");
   CKPT_TRY_ALLOC(folder, err);
-  return ckpt_list(entries, n, ckpt_source_root(zero->index->source), folder, err);
+  return ckpt_list(&of->entries, &of->n, ckpt_source_root(zero->index->source), folder, err);
+}
+
+static bool has_file(const listing *of, const char *name) {
+  size_t i = 0;
+  while (i < of->n && strcmp(of->entries[i].name, name) != 0) i++;
+  return i < of->n;
+}
+
+/* A parameter whose files are read, and the shape that its fp32.pt has. */
+typedef struct folder {
+  ckpt_zero_param *param;
+  ckpt_zero_flat *flat;
+  uint64_t shape[CKPT_MAX_RANK];
+  uint8_t rank;
+} folder;
+
+/* Masters have the parameter's shape, or are flat, or have other axes (as sub-parameters are viewed); states have that
+ * of the masters. */
+static ckpt_status check_shape(folder *f, const ckpt_zero_file *file, const ckpt_tensor *tensor, uint32_t slot,
+                               ckpt_error *err) {
+  char here[CKPT_SHAPE_TEXT], there[CKPT_SHAPE_TEXT];
+  ckpt_tensor wanted = {.rank = f->rank, .shape = f->shape};
+  if (slot == 0) wanted = (ckpt_tensor){.rank = (uint8_t)f->param->rank, .shape = f->param->shape};
+  if (!ckpt_tensor_same_shape(tensor, &wanted) && (slot != 0 || tensor->rank == wanted.rank))
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, f->param->name, "its shape is %s, and %s in %s",
+                     ckpt_tensor_shape_text(tensor, here, sizeof here),
+                     ckpt_tensor_shape_text(&wanted, there, sizeof there), slot == 0 ? "param_shapes" : "its fp32.pt");
+  f->rank = tensor->rank;
+  if (f->rank != 0) memcpy(f->shape, tensor->shape, f->rank * sizeof *f->shape);
+  return CKPT_OK;
 }
 
 /* What a file holds in one slot of a parameter's flat. */
-static ckpt_status take(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_zero_param *param, ckpt_zero_flat *flat,
-                        uint32_t slot, ckpt_error *err) {
-  const ckpt_object *root = file->graph.root, *value = ckpt_object_get(root, "param");
+static ckpt_status take(ckpt_zero *zero, const ckpt_zero_file *file, folder *f, uint32_t slot, ckpt_error *err) {
+  const ckpt_object *root = file->graph.root, *inner = ckpt_object_get(root, "param"),
+                    *value = inner == NULL ? root : inner;
+  const ckpt_zero_param *param = f->param;
   ckpt_zero_slot *of = &zero->slots[slot];
   uint8_t dtype;
   uint64_t n;
-  CKPT_TRY(ckpt_zero_flat_of(file, value == NULL ? root : value, "its value", &flat->extents[slot], &n, &dtype, err));
-  if (slot == 0) flat->n = n;
+  CKPT_TRY(ckpt_zero_flat_of(file, value, "its value", &f->flat->extents[slot], &n, &dtype, err));
+  if (slot == 0) f->flat->n = n;
   if (n != (of->is_scalar ? 1 : param->n_elements))
     return ckpt_fail(err, CKPT_EFORMAT, file->path, param->name, "it has %llu element%s, and %llu in param_shapes",
                      (ull)n, ckpt_plural(n), (ull)param->n_elements);
+  if (!of->is_scalar) CKPT_TRY(check_shape(f, file, ckpt_zero_tensor(file, value), slot, err));
   if (of->dtype == CKPT_DTYPE_NONE) of->dtype = dtype;
   if (of->dtype == dtype) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, param->name, "%s, and others are %s",
                    ckpt_dtype_name((ckpt_dtype)dtype), ckpt_dtype_name((ckpt_dtype)of->dtype));
 }
 
-static ckpt_status read_slot(ckpt_zero *zero, ckpt_zero_param *param, ckpt_zero_flat *flat, uint32_t slot,
-                             ckpt_error *err) {
+static ckpt_status read_slot(ckpt_zero *zero, folder *f, uint32_t slot, ckpt_error *err) {
   ckpt_zero_file file = {0};
   char name[CKPT_ZERO_KEY_BYTES + 4];
   const char *key = slot == 0 ? "fp32" : zero->slots[slot].key;
   memcpy(name, key, strlen(key));
   memcpy(name + strlen(key), ".pt", 4);
-  const char *path = path_of(zero, param->name, name);
+  const char *path = path_of(zero, f->param->name, name);
   CKPT_TRY_ALLOC(path, err);
   ckpt_status status = ckpt_zero_open(&file, zero, path, err);
-  if (status == CKPT_OK) status = take(zero, &file, param, flat, slot, err);
+  if (status == CKPT_OK) status = take(zero, &file, f, slot, err);
   ckpt_zero_close(&file);
   return status;
 }
@@ -113,14 +149,10 @@ static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const
   return status;
 }
 
-static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, ckpt_error *err) {
-  ckpt_entry *entries = NULL;
-  size_t n = 0;
-  ckpt_status status = list_below(zero, param->name, &entries, &n, err);
-  for (size_t i = 0; i < n && status == CKPT_OK; i++)
-    if (!entries[i].is_folder) status = add_slot(zero, param, entries[i].name, err);
-  ckpt_list_free(entries, n);
-  return status;
+static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, const listing *held, ckpt_error *err) {
+  for (size_t i = 0; i < held->n; i++)
+    if (!held->entries[i].is_folder) CKPT_TRY(add_slot(zero, param, held->entries[i].name, err));
+  return CKPT_OK;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
@@ -167,28 +199,15 @@ static ckpt_status take_merged(const ckpt_zero *zero, ckpt_zero_param *param, ck
                    "its slices make a shape that is none of a tensor");
 }
 
-static ckpt_status has_file(const ckpt_zero *zero, const char *name, const char *file, bool *is_there,
-                            ckpt_error *err) {
-  ckpt_entry *entries = NULL;
-  size_t n = 0;
-  *is_there = false;
-  CKPT_TRY(list_below(zero, name, &entries, &n, err));
-  for (size_t i = 0; i < n; i++) *is_there = *is_there || strcmp(entries[i].name, file) == 0;
-  ckpt_list_free(entries, n);
-  return CKPT_OK;
-}
-
 /* Whether it is of version 0.1, of BLOOM's training, and of the converters of before DeepSpeed 0.14: masters and
  * moments of a run below stage 3, without steps, groups or a loss scaler. Where a step is there, what is missing was
  * lost. */
-static ckpt_status is_first_version(const ckpt_zero *zero, const ckpt_zero_param *param, bool *is_first,
-                                    ckpt_error *err) {
-  bool is_there = true;
-  *is_first = false;
-  CKPT_TRY(has_file(zero, "", "optimizer_state.pt", &is_there, err));
-  if (is_there || param == NULL || strncmp(zero->models.like, "mp_rank_", 8) != 0) return CKPT_OK;
-  CKPT_TRY(has_file(zero, param->name, "step.pt", &is_there, err));
-  *is_first = !is_there;
+static ckpt_status is_first_version(const ckpt_zero *zero, const listing *first, bool *is_first, ckpt_error *err) {
+  listing held = {0};
+  CKPT_TRY(list_below(zero, "", &held, err));
+  *is_first = !has_file(&held, "optimizer_state.pt") && strncmp(zero->models.like, "mp_rank_", 8) == 0 &&
+              first->n != 0 && !has_file(first, "step.pt");
+  ckpt_list_free(held.entries, held.n);
   return CKPT_OK;
 }
 
@@ -205,37 +224,43 @@ static ckpt_status check_file(const ckpt_zero *zero, const ckpt_zero_param *para
                    "%.200s is no tensor, or the first parameter has none: its state would be lost", name);
 }
 
-static ckpt_status check_files(const ckpt_zero *zero, const ckpt_zero_param *param, uint32_t n_own, ckpt_error *err) {
-  ckpt_entry *entries = NULL;
-  size_t n = 0;
-  ckpt_status status = list_below(zero, param->name, &entries, &n, err);
-  for (size_t i = 0; i < n && status == CKPT_OK; i++)
-    if (!entries[i].is_folder) status = check_file(zero, param, entries[i].name, n_own, err);
-  ckpt_list_free(entries, n);
-  return status;
+static ckpt_status check_files(const ckpt_zero *zero, const ckpt_zero_param *param, const listing *held,
+                               const listing *first, uint32_t n_own, ckpt_error *err) {
+  for (size_t i = 0; i < held->n; i++)
+    if (!held->entries[i].is_folder) CKPT_TRY(check_file(zero, param, held->entries[i].name, n_own, err));
+  if (has_file(held, "step.pt") || !has_file(first, "step.pt")) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, param->name,
+                   "no step.pt in its folder, and one in that of the first parameter");
 }
 
-/* All of a parameter as one flat. */
-static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const ckpt_extent *step, uint32_t n_own,
-                              ckpt_error *err) {
-  if (strchr(param->name, '/') != NULL || param->name[0] == '.')
-    return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name, "its name is no folder's");
+static ckpt_status check_name(const ckpt_zero *zero, const ckpt_zero_param *param, ckpt_error *err) {
+  if (strchr(param->name, '/') == NULL && param->name[0] != '.') return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name, "its name is no folder's");
+}
+
+/* All of a parameter as one flat. first: what is in the folder of the first one, which is listed once. */
+static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const listing *first, bool is_first,
+                              const ckpt_extent *step, uint32_t n_own, ckpt_error *err) {
+  listing held = {0};
+  CKPT_TRY(check_name(zero, param, err));
   CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
-  ckpt_zero_flat *flat = &zero->flats[zero->n_flats++];
-  *flat = (ckpt_zero_flat){0};
-  for (uint32_t slot = 0; slot < n_own; slot++) CKPT_TRY(read_slot(zero, param, flat, slot, err));
-  CKPT_TRY(check_files(zero, param, n_own, err));
-  if (n_own < zero->n_slots) flat->extents[n_own] = *step;
+  folder f = {.param = param, .flat = &zero->flats[zero->n_flats++]};
+  *f.flat = (ckpt_zero_flat){0};
+  for (uint32_t slot = 0; slot < n_own; slot++) CKPT_TRY(read_slot(zero, &f, slot, err));
+  ckpt_status status = is_first ? CKPT_OK : list_below(zero, param->name, &held, err);
+  if (status == CKPT_OK) status = check_files(zero, param, is_first ? first : &held, first, n_own, err);
+  ckpt_list_free(held.entries, held.n);
+  CKPT_TRY(status);
+  if (n_own < zero->n_slots) f.flat->extents[n_own] = *step;
   return ckpt_zero_add_piece(zero, (uint32_t)(param - zero->params), zero->n_flats - 1, 0, param->n_elements, err);
 }
 
-ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
+/* All parameters, of which number `first` is the first that is trained; held: what is in its folder. */
+static ckpt_status read_params(ckpt_zero *zero, uint32_t first, const listing *held, ckpt_error *err) {
   ckpt_extent step = {0};
   uint8_t dtype = CKPT_DTYPE_NONE;
-  uint32_t first = 0;
   bool is_first;
-  while (first < zero->n_params && zero->params[first].group == UINT32_MAX) first++;
-  CKPT_TRY(is_first_version(zero, first < zero->n_params ? &zero->params[first] : NULL, &is_first, err));
+  CKPT_TRY(is_first_version(zero, held, &is_first, err));
   zero->stage = 1;
   if (is_first)
     CKPT_TRY(
@@ -249,29 +274,41 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;
   for (uint32_t i = 0; i < zero->n_params; i++) CKPT_TRY(take_merged(zero, &zero->params[i], err));
-  if (first < zero->n_params) CKPT_TRY(find_slots(zero, &zero->params[first], err));
+  if (first < zero->n_params) CKPT_TRY(find_slots(zero, &zero->params[first], held, err));
   uint32_t n_own = zero->n_slots;
   bool has_step = dtype == CKPT_DTYPE_NONE || n_own == CKPT_ZERO_SLOTS;
   for (uint32_t i = 0; i < n_own; i++) has_step = has_step || strcmp(zero->slots[i].key, "step") == 0;
   if (!has_step) zero->slots[zero->n_slots++] = (ckpt_zero_slot){.key = "step", .is_scalar = true, .dtype = dtype};
   for (uint32_t i = 0; i < zero->n_params; i++)
     if (zero->params[i].group != UINT32_MAX && !zero->params[i].is_other)
-      CKPT_TRY(read_param(zero, &zero->params[i], &step, n_own, err));
+      CKPT_TRY(read_param(zero, &zero->params[i], held, i == first, &step, n_own, err));
   return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
+  uint32_t first = 0;
+  listing held = {0};
+  while (first < zero->n_params && zero->params[first].group == UINT32_MAX) first++;
+  if (first != zero->n_params) {
+    CKPT_TRY(check_name(zero, &zero->params[first], err));
+    CKPT_TRY(list_below(zero, zero->params[first].name, &held, err));
+  }
+  ckpt_status status = read_params(zero, first, &held, err);
+  ckpt_list_free(held.entries, held.n);
+  return status;
 }
 
 ckpt_status ckpt_zero_check_universal(const ckpt_zero *zero, ckpt_error *err) {
   ckpt_name_table *table = NULL;
-  ckpt_entry *entries = NULL;
-  size_t n = 0;
+  listing held = {0};
   CKPT_TRY(ckpt_name_table_new(&table, zero->index, err));
-  ckpt_status status = list_below(zero, "", &entries, &n, err);
-  for (size_t i = 0; i < n && status == CKPT_OK; i++)
-    if (entries[i].is_folder && ckpt_name_table_find(table, entries[i].name) < 0)
-      status = ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, entries[i].name,
+  ckpt_status status = list_below(zero, "", &held, err);
+  for (size_t i = 0; i < held.n && status == CKPT_OK; i++)
+    if (held.entries[i].is_folder && ckpt_name_table_find(table, held.entries[i].name) < 0)
+      status = ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, held.entries[i].name,
                          "a folder below zero/, and neither in param_shapes nor a name of the model file: it would be "
                          "lost");
-  ckpt_list_free(entries, n);
+  ckpt_list_free(held.entries, held.n);
   ckpt_name_table_free(table);
   return status;
 }

@@ -107,5 +107,80 @@ TEST(ZeroTensor, CopiesAreVerified) {
   }
 }
 
+// ---- folders of universal checkpoints -------------------------------------------------------------------------------
+
+const char *const kUp = "c/global_step3_universal/zero/up.weight/";
+
+void copy_universal(const Folder &folder) {
+  std::filesystem::copy(kData + "universal/stage2-bf16", folder / "c", std::filesystem::copy_options::recursive);
+}
+
+std::string refusal(const std::string &path, ckpt_status wanted) {
+  ckpt_error err = {};
+  EXPECT_EQ(open(path, &err, false), nullptr);
+  EXPECT_EQ(err.status, wanted);
+  return text_of(err);
+}
+
+// Makes a file of 13 x 5, row after row, one of 5 x 13: as many elements, all of them elsewhere.
+void turn_over(const std::string &file) {
+  const std::string was("K\x0DK\x05\x86q\x09K\x05K\x01", 11), is("K\x05K\x0D\x86q\x09K\x0DK\x01", 11);
+  std::string bytes = slurp(file);
+  const size_t at = bytes.find(was);
+  ASSERT_NE(at, std::string::npos) << file;
+  spill(file, bytes.replace(at, was.size(), is));
+}
+
+TEST(Universal, StatesOfAnotherShapeAreRefused) {
+  const std::pair<const char *, const char *> cases[] = {{"fp32.pt", "[13,5] in param_shapes"},
+                                                         {"exp_avg.pt", "[13,5] in its fp32.pt"},
+                                                         {"exp_avg_sq.pt", "[13,5] in its fp32.pt"}};
+  for (const auto &[file, wanted] : cases) {
+    Folder folder;
+    copy_universal(folder);
+    turn_over(folder / (std::string(kUp) + file));
+    const std::string said = refusal(folder / "c", CKPT_EFORMAT);
+    EXPECT_NE(said.find(std::string(file) + ": tensor 'up.weight': its shape is [5,13], and " + wanted),
+              std::string::npos)
+        << said;
+  }
+}
+
+// Makes a file of a step that is a tensor one of the number 3, whose pickle is as long: it drops what comes before.
+void make_number(const std::string &file) {
+  std::string bytes = slurp(file), pickle("\x80\x02N0", 4);
+  const size_t at = bytes.find(
+                   "\x80\x02"
+                   "ctorch._utils"),
+               end = bytes.find("q\x09.", at);
+  ASSERT_NE(end, std::string::npos) << file;
+  const size_t n = end + 3 - at;
+  while (pickle.size() + 3 < n)
+    pickle += pickle.size() + 6 > n ? "N0"
+                                    : std::string(
+                                          "K\x00"
+                                          "0",
+                                          3);
+  pickle += "K\x03.";
+  ASSERT_EQ(pickle.size(), n) << file;
+  spill(file, bytes.replace(at, n, pickle));
+}
+
+// Whether steps are tensors or numbers: where the first parameter has one, so have all.
+TEST(Universal, AStepThatIsMissingIsNamed) {
+  for (bool is_number : {false, true}) {
+    Folder folder;
+    copy_universal(folder);
+    for (const auto &entry : std::filesystem::directory_iterator(folder / "c/global_step3_universal/zero"))
+      if (is_number && std::filesystem::exists(entry.path() / "step.pt")) make_number(entry.path() / "step.pt");
+    ckpt_error err = {};
+    EXPECT_NE(open(folder / "c", &err, false), nullptr) << text_of(err);
+    std::filesystem::remove(folder / (std::string(kUp) + "step.pt"));
+    const std::string said = refusal(folder / "c", CKPT_ENOTFOUND);
+    EXPECT_NE(said.find("up.weight"), std::string::npos) << said;
+    EXPECT_NE(said.find("step.pt"), std::string::npos) << said;
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing
