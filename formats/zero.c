@@ -112,9 +112,10 @@ static ckpt_status open_shards(ckpt_zero *zero, ckpt_error *err) {
   return CKPT_OK;
 }
 
-static ckpt_status read_all(ckpt_zero *zero, ckpt_error *err) {
+static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_find_files(zero, err));
   CKPT_TRY(open_shards(zero, err));
+  CKPT_TRY(ckpt_zero_check_tag(zero, latest, err));
   CKPT_TRY(ckpt_zero_check_experts(zero, err));
   CKPT_TRY(ckpt_zero_read_params(zero, err));
   CKPT_TRY(ckpt_zero_check_layers(zero, err));
@@ -151,7 +152,7 @@ ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, 
   zero->copy = reading->copy;
   ckpt_status status;
   if (reading->latest != NULL) CKPT_TRY_GOTO(read_tag(zero, reading->latest, err));
-  CKPT_TRY_GOTO(read_all(zero, err));
+  CKPT_TRY_GOTO(read_all(zero, reading->latest, err));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   status = ckpt_index_finish(index, err);

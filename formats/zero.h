@@ -116,8 +116,8 @@ typedef struct ckpt_zero {
   uint64_t n_expanded; /* as ckpt_torch_graph */
   ckpt_torch_globals globals;
   const ckpt_object *groups;      /* of the optimizer, from rank 0 */
-  const ckpt_object *loss_scaler; /* attributes, or NULL */
-  const ckpt_object *step;        /* where the states have it as a number; or NULL */
+  const ckpt_object *loss_scaler; /* an instance, or NULL */
+  const ckpt_object **steps;      /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
 } ckpt_zero;
 
 /* ---- zero_files.c: which files there are ---- */
@@ -203,9 +203,6 @@ ckpt_extent ckpt_zero_part(const ckpt_extent *flat, ckpt_dtype dtype, uint64_t a
 ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t held, const char *name, ckpt_role role,
                            uint32_t *number, ckpt_error *err);
 
-/* Keeps the step that a state says, where it is a number; NULL is fine. */
-void ckpt_zero_take_step(ckpt_zero *zero, const ckpt_object *step);
-
 /* A number that is an INT, or a call of an enumeration of one; -1: neither, or negative. */
 int64_t ckpt_zero_number(const ckpt_object *node);
 
@@ -261,9 +258,6 @@ ckpt_zero_param *ckpt_zero_find_any(const ckpt_zero *zero, const char *name);
 /* A shard's parameter of that name; NULL: there is none. */
 ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name);
 
-/* Refuses a file of another step than the first. */
-ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err);
-
 /* What each rank has of frozen parameters, in stage 3: flats and pieces. Refuses ranks of different steps. */
 ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err);
 
@@ -278,6 +272,29 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err);
 /* Adds the optimizer's states, which are in the model file, after the model's tensors: by name where shapes and order
  * tell which parameter each number means, else by number. */
 ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
+
+/* ---- zero_steps.c: whether files are of one save ---- */
+
+/* The step that a state says, as a number or in a tensor; -1: it does not. */
+ckpt_status ckpt_zero_step_of(const ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *said, int64_t *step,
+                              ckpt_error *err);
+
+/* Keeps the step of a group that a state says as a number; NULL is fine. EUNSUPPORTED where another state of the group
+ * said another. */
+ckpt_status ckpt_zero_take_step(ckpt_zero *zero, uint32_t group, const ckpt_object *said, ckpt_error *err);
+
+/* What was kept of a group becomes *step, which is NULL at first; EUNSUPPORTED where that is another. */
+ckpt_status ckpt_zero_step_for(const ckpt_zero *zero, uint64_t group, const ckpt_object **step, ckpt_error *err);
+
+/* Refuses a model file of another step than the tag that `latest` names; NULL: none does. */
+ckpt_status ckpt_zero_check_tag(const ckpt_zero *zero, const char *latest, ckpt_error *err);
+
+/* Refuses a model file of another step than the first. */
+ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err);
+
+/* Compares the step of a file's optimizer with the first model file's: refused where no run can have made both, else
+ * noted as a problem. */
+ckpt_status ckpt_zero_check_optimizer(ckpt_zero *zero, const ckpt_zero_file *file, int64_t step, ckpt_error *err);
 
 /* ---- zero_objects.c: what is no tensor ---- */
 

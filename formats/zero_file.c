@@ -101,10 +101,6 @@ ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t
   return CKPT_OK;
 }
 
-void ckpt_zero_take_step(ckpt_zero *zero, const ckpt_object *step) {
-  if (step != NULL && (step->kind == CKPT_OBJECT_INT || step->kind == CKPT_OBJECT_FLOAT)) zero->step = step;
-}
-
 int64_t ckpt_zero_number(const ckpt_object *node) {
   if (node != NULL && node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_CALL && node->n == 1)
     node = node->items[0];

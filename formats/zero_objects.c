@@ -169,8 +169,12 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t numbe
     if (key->kind == CKPT_OBJECT_TEXT && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
       CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, number, err));
   }
-  if (zero->step == NULL || ckpt_object_get(group, "step") != NULL) return CKPT_OK;
-  CKPT_TRY_ALLOC(ckpt_object_put(arena, copy, "step", zero->step), err);
+  if (ckpt_object_get(group, "step") != NULL) return CKPT_OK;
+  const ckpt_object *params = ckpt_object_get(group, "params"), *step = NULL;
+  const bool has_partitions = zero->stage != 0 && params != NULL && params->kind == CKPT_OBJECT_LIST;
+  for (uint64_t i = 0; i < (has_partitions ? params->n : 1); i++)
+    CKPT_TRY(ckpt_zero_step_for(zero, has_partitions ? partition_of(zero, params, number, i) : number, &step, err));
+  if (step != NULL) CKPT_TRY_ALLOC(ckpt_object_put(arena, copy, "step", step), err);
   return CKPT_OK;
 }
 
@@ -266,7 +270,9 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
   zero->is_round_robin = ckpt_zero_is_round_robin(root);
   CKPT_TRY(add_groups(zero, err));
   CKPT_TRY(add_object(zero, CKPT_STATE_SCHEDULER, ckpt_object_get(root, "lr_scheduler"), err));
-  CKPT_TRY(add_object(zero, CKPT_STATE_LOSS_SCALER, zero->loss_scaler, err));
+  const ckpt_object *scaler = zero->loss_scaler, *attributes = NULL;
+  if (scaler != NULL) attributes = ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
+  CKPT_TRY(add_object(zero, CKPT_STATE_LOSS_SCALER, attributes == NULL ? scaler : attributes, err));
   CKPT_TRY(add_top(zero, root, err));
   return set_writer(zero, root, err);
 }

@@ -143,18 +143,6 @@ static ckpt_status add_fragments(ckpt_zero *zero, const ckpt_zero_file *file, ui
   return CKPT_OK;
 }
 
-static int64_t steps_of(const ckpt_zero_file *file) {
-  return ckpt_zero_number(ckpt_object_get(file->graph.root, "global_steps"));
-}
-
-ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err) {
-  if (steps_of(file) == steps_of(first)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
-                   "of step %lld, and rank 0 is of step %lld: files of "
-                   "different saves",
-                   (long long)steps_of(file), (long long)steps_of(first));
-}
-
 ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err) {
   const ckpt_zero_files *models = &zero->models;
   for (uint32_t i = 0; i < models->n * models->n_shards && zero->stage == 3; i++) {

@@ -13,7 +13,7 @@ typedef struct ckpt_zero_rank {
   const ckpt_object *states; /* DICT by number, or LIST; NULL: there are none */
   const ckpt_object *groups; /* LIST; NULL: not said */
   int64_t stage;             /* -1: not said, by BF16_Optimizer */
-  int64_t world, step;       /* -1: not said */
+  int64_t world;             /* -1: not said */
 } ckpt_zero_rank;
 
 /* ---- zero_ranks.c ---- */
@@ -23,11 +23,8 @@ ckpt_status ckpt_zero_bad_rank(const ckpt_zero_rank *r, const char *what, ckpt_e
 
 /* ---- zero_slots.c ---- */
 
-/* The step of a rank's optimizer: of the state, or of the first group; -1: it does not say. */
-ckpt_status ckpt_zero_find_step(const ckpt_zero *zero, ckpt_zero_rank *r, ckpt_error *err);
-
-/* The state that says most: an empty group has none, or one without a step. NULL: there are none. */
-const ckpt_object *ckpt_zero_first_state(const ckpt_zero_rank *r);
+/* What says the step of a group: its state, or the optimizer's group; NULL: nothing. */
+const ckpt_object *ckpt_zero_step_in(const ckpt_zero_rank *r, uint64_t group);
 
 /* The slots of the checkpoint, by what its first rank keeps. */
 ckpt_status ckpt_zero_find_slots(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err);

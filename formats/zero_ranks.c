@@ -65,7 +65,7 @@ static ckpt_status open_rank(ckpt_zero_rank *r, ckpt_zero *zero, uint32_t shard,
   CKPT_TRY(read_world(r, err));
   r->states = base == NULL || base->kind == CKPT_OBJECT_LIST ? base : ckpt_object_get(base, "state");
   r->groups = base == NULL || base->kind == CKPT_OBJECT_LIST ? NULL : ckpt_object_get(base, "param_groups");
-  return ckpt_zero_find_step(zero, r, err);
+  return CKPT_OK;
 }
 
 /* ---- pieces by mappings ------------------------------------------------------------------------------------------ */
@@ -260,14 +260,27 @@ static ckpt_status differ(const ckpt_zero_rank *r, const char *what, int64_t min
                    (long long)first);
 }
 
+/* Steps of the first group that both say it of. */
+static ckpt_status compare_steps(const ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_zero_rank *first,
+                                 ckpt_error *err) {
+  uint64_t g = 0;
+  int64_t mine, of_first;
+  while (g < r->flats->n && (ckpt_zero_step_in(r, g) == NULL || ckpt_zero_step_in(first, g) == NULL)) g++;
+  if (g == r->flats->n) return CKPT_OK;
+  CKPT_TRY(ckpt_zero_step_of(zero, &r->file, ckpt_zero_step_in(r, g), &mine, err));
+  CKPT_TRY(ckpt_zero_step_of(zero, &first->file, ckpt_zero_step_in(first, g), &of_first, err));
+  return mine < 0 || of_first < 0 ? CKPT_OK : differ(r, "step", mine, of_first, err);
+}
+
 /* Ranks that were not saved together. */
-static ckpt_status compare_ranks(const ckpt_zero_rank *r, const ckpt_zero_rank *first, ckpt_error *err) {
+static ckpt_status compare_ranks(const ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_zero_rank *first,
+                                 ckpt_error *err) {
   CKPT_TRY(differ(r, "stage", r->stage, first->stage, err));
   CKPT_TRY(differ(r, "number of ranks", r->world, first->world, err));
   CKPT_TRY(differ(r, "number of groups", (int64_t)r->flats->n, (int64_t)first->flats->n, err));
   for (uint64_t g = 0; g < r->flats->n; g++)
     CKPT_TRY(differ(r, "number of ranks of a group", count_of(r, g), count_of(first, g), err));
-  return r->step < 0 || first->step < 0 ? CKPT_OK : differ(r, "step", r->step, first->step, err);
+  return compare_steps(zero, r, first, err);
 }
 
 /* How many expert-parallel ranks have each their own parameters in the groups. */
@@ -293,6 +306,15 @@ static int64_t world_of(const ckpt_zero *zero, const ckpt_zero_rank *r) {
   return zero->n_experts != 0 && world > r->world && world < INT32_MAX ? world : r->world;
 }
 
+/* The model's file is of the step of the ranks'. */
+static ckpt_status check_optimizer(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err) {
+  uint64_t g = 0;
+  int64_t step;
+  while (g + 1 < r->flats->n && ckpt_zero_step_in(r, g) == NULL) g++;
+  CKPT_TRY(ckpt_zero_step_of(zero, &r->file, ckpt_zero_step_in(r, g), &step, err));
+  return ckpt_zero_check_optimizer(zero, &r->file, step, err);
+}
+
 static ckpt_status read_first(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err) {
   const int64_t world = world_of(zero, r);
   zero->stage = r->stage < 0 ? 1 : (uint32_t)r->stage;
@@ -307,12 +329,10 @@ static ckpt_status read_first(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_err
       r->flats->n > UINT32_MAX / 2 / zero->world / zero->n_shards)
     return ckpt_zero_bad_rank(r, "the same partitions again and again", err);
   zero->n_groups = (uint32_t)r->flats->n;
-  const ckpt_object *scaler = ckpt_object_get(r->inner, "loss_scaler");
-  const ckpt_object *state = ckpt_zero_first_state(r), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
   zero->groups = r->groups;
   zero->is_round_robin = ckpt_zero_is_round_robin(r->file.graph.root);
-  ckpt_zero_take_step(zero, step);
-  zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
+  CKPT_TRY(check_optimizer(zero, r, err));
+  zero->loss_scaler = ckpt_object_get(r->inner, "loss_scaler");
   CKPT_TRY(ckpt_zero_find_slots(zero, r, err));
   return read_parts(zero, r, err);
 }
@@ -335,7 +355,7 @@ static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const ckpt_zero_
   for (uint32_t rank = 1; rank < zero->world; rank++) {
     ckpt_zero_rank r = {.stage = -1};
     ckpt_status status = open_rank(&r, zero, number, rank, err);
-    if (status == CKPT_OK) status = compare_ranks(&r, first, err);
+    if (status == CKPT_OK) status = compare_ranks(zero, &r, first, err);
     if (status == CKPT_OK && (ckpt_object_get(r.inner, "param_slice_mappings") != NULL) != is_mapped)
       status = ckpt_zero_bad_rank(&r, "param_slice_mappings on some ranks alone", err);
     if (status == CKPT_OK) status = read_rank(zero, &r, number, rank, err);
@@ -353,7 +373,7 @@ static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const ckpt_zero_
 static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, const ckpt_zero_rank *first, ckpt_error *err) {
   ckpt_zero_rank own = {.stage = -1};
   ckpt_status status = open_rank(&own, zero, number, 0, err);
-  if (status == CKPT_OK) status = compare_ranks(&own, first, err);
+  if (status == CKPT_OK) status = compare_ranks(zero, &own, first, err);
   if (status == CKPT_OK) status = ckpt_zero_same_groups(own.groups, first->groups, own.file.path, err);
   if (status == CKPT_OK) status = read_ranks(zero, number, &own, first, err);
   ckpt_zero_close(&own.file);

@@ -35,36 +35,16 @@ static const ckpt_object *state_of(const ckpt_zero_rank *r, uint64_t k) {
   return state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > 64 ? NULL : state;
 }
 
-/* A step that is a tensor: the one number that is read from where values are. */
-static ckpt_status read_step(const ckpt_zero *zero, const ckpt_tensor *tensor, int64_t *step, ckpt_error *err) {
-  ckpt_reader reader = {.source = zero->index->source, .max_bytes = CKPT_CURSOR_BYTES};
-  uint8_t bytes[8] = {0};
-  bool is_f32 = tensor->dtype == CKPT_F32;
-  if (tensor->n_elements != 1 || (!is_f32 && tensor->dtype != CKPT_I64)) return CKPT_OK;
-  ckpt_status status =
-      ckpt_reader_read(&reader, tensor->extents, (uint32_t)tensor->n_bytes, 0, bytes, (size_t)tensor->n_bytes, err);
-  ckpt_reader_reset(&reader);
-  CKPT_TRY(status);
-  float value;
-  uint32_t bits = ckpt_le32(bytes);
-  memcpy(&value, &bits, sizeof value);
-  if (!is_f32) *step = (int64_t)ckpt_le64(bytes);
-  if (is_f32 && value >= 0 && value < 0x1p60f) *step = (int64_t)value;
-  return CKPT_OK;
-}
-
-ckpt_status ckpt_zero_find_step(const ckpt_zero *zero, ckpt_zero_rank *r, ckpt_error *err) {
-  const ckpt_object *group = ckpt_foreign_arg(r->groups, 0), *state = state_of(r, 0);
-  const ckpt_object *step = state == NULL ? NULL : ckpt_object_field(state, "step");
-  if (step == NULL && group != NULL && group->kind == CKPT_OBJECT_DICT) step = ckpt_object_field(group, "step");
-  r->step = ckpt_zero_number(step);
-  const ckpt_tensor *tensor = ckpt_zero_tensor(&r->file, step);
-  return tensor == NULL ? CKPT_OK : read_step(zero, tensor, &r->step, err);
+const ckpt_object *ckpt_zero_step_in(const ckpt_zero_rank *r, uint64_t group) {
+  const ckpt_object *state = state_of(r, group), *step = state == NULL ? NULL : ckpt_object_field(state, "step");
+  const ckpt_object *of = ckpt_foreign_arg(r->groups, group);
+  return step != NULL || of == NULL || of->kind != CKPT_OBJECT_DICT ? step : ckpt_object_field(of, "step");
 }
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
-const ckpt_object *ckpt_zero_first_state(const ckpt_zero_rank *r) {
+/* The state that says most: an empty group has none, or one without a step. NULL: there are none. */
+static const ckpt_object *first_state(const ckpt_zero_rank *r) {
   const ckpt_object *first = NULL;
   for (uint64_t g = 0; g < r->flats->n; g++) {
     const ckpt_object *state = state_of(r, g);
@@ -77,7 +57,7 @@ const ckpt_object *ckpt_zero_first_state(const ckpt_zero_rank *r) {
 ckpt_status ckpt_zero_find_slots(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_error *err) {
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;
-  const ckpt_object *state = ckpt_zero_first_state(r);
+  const ckpt_object *state = first_state(r);
   if (state == NULL && r->states != NULL && r->states->n != 0) return ckpt_zero_bad_rank(r, "states of no group", err);
   for (uint64_t i = 0; state != NULL && i < state->n; i++) {
     const ckpt_object *key = state->items[2 * i];
@@ -151,6 +131,9 @@ ckpt_status ckpt_zero_add_flats(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_e
     for (uint32_t slot = 1; slot < zero->n_slots && flat->n != 0; slot++)
       CKPT_TRY(fill_slot(zero, r, flat, g, slot, state, err));
     if (flat->n != 0) CKPT_TRY(check_state(zero, r, state, g, err));
+    const ckpt_status status =
+        ckpt_zero_take_step(zero, g, state == NULL ? NULL : ckpt_object_field(state, "step"), err);
+    CKPT_TRY(ckpt_fail_at(status, err, r->file.path, NULL));
   }
   return CKPT_OK;
 }

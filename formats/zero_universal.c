@@ -143,8 +143,8 @@ static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const
     *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0 && param->rank != 0};
     memcpy(slot->key, name, n - 3);
   }
-  int64_t step = status == CKPT_OK && strcmp(name, "step.pt") == 0 ? ckpt_zero_number(file.graph.root) : -1;
-  if (step >= 0) zero->step = ckpt_object_int(&zero->index->arena, step);
+  if (status == CKPT_OK && strcmp(name, "step.pt") == 0)
+    status = ckpt_zero_take_step(zero, param->group, file.graph.root, err);
   ckpt_zero_close(&file);
   return status;
 }
@@ -157,7 +157,8 @@ static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, con
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
-/* The step of all parameters, where rank 0's optimizer state is kept whole, as of stage 3. */
+/* The step of all parameters, where rank 0's optimizer state is kept whole, as of stage 3: numbers are of each group.
+ */
 static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_extent *step, uint8_t *dtype,
                              ckpt_error *err) {
   const ckpt_object *states = ckpt_object_get(ckpt_object_get(file->graph.root, "optimizer_state_dict"), "state");
@@ -165,7 +166,12 @@ static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_e
       states == NULL || states->kind != CKPT_OBJECT_DICT || states->n == 0 ? NULL : states->items[1];
   const ckpt_object *value = first == NULL ? NULL : ckpt_object_field(first, "step");
   uint64_t n;
-  ckpt_zero_take_step(zero, value);
+  for (uint64_t i = 0; first != NULL && i < states->n; i++) {
+    const ckpt_object *state = states->items[2 * i + 1];
+    const ckpt_object *said = state->kind == CKPT_OBJECT_DICT ? ckpt_object_field(state, "step") : NULL;
+    const int64_t group = ckpt_zero_number(states->items[2 * i]);
+    if (group >= 0 && group < zero->n_groups) CKPT_TRY(ckpt_zero_take_step(zero, (uint32_t)group, said, err));
+  }
   if (ckpt_zero_tensor(file, value) == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_zero_flat_of(file, value, "the step", step, &n, dtype, err));
   if (n != 1) *dtype = CKPT_DTYPE_NONE;
@@ -178,11 +184,10 @@ static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtyp
   CKPT_TRY_ALLOC(path, err);
   ckpt_status status = ckpt_zero_open(&file, zero, path, err);
   if (status == CKPT_OK) {
-    const ckpt_object *scaler = ckpt_object_get(file.graph.root, "loss_scaler");
     int64_t stage = ckpt_zero_number(ckpt_object_get(file.graph.root, "zero_stage"));
     zero->stage = stage < 0 || stage > 3 ? 1 : (uint32_t)stage;
     zero->groups = ckpt_object_get(file.graph.root, "param_groups");
-    zero->loss_scaler = scaler == NULL ? NULL : ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
+    zero->loss_scaler = ckpt_object_get(file.graph.root, "loss_scaler");
     status = find_step(zero, &file, step, dtype, err);
   }
   if (status == CKPT_OK) ckpt_zero_keep(&file, zero, NULL);
@@ -211,12 +216,24 @@ static ckpt_status is_first_version(const ckpt_zero *zero, const listing *first,
   return CKPT_OK;
 }
 
+/* A step that is no tensor, as the first parameter's is. */
+static ckpt_status read_number(ckpt_zero *zero, const ckpt_zero_param *param, const char *name, ckpt_error *err) {
+  ckpt_zero_file file = {0};
+  const char *path = path_of(zero, param->name, name);
+  CKPT_TRY_ALLOC(path, err);
+  ckpt_status status = ckpt_zero_open(&file, zero, path, err);
+  if (status == CKPT_OK) status = ckpt_zero_take_step(zero, param->group, file.graph.root, err);
+  status = ckpt_fail_at(status, err, file.path, param->name);
+  ckpt_zero_close(&file);
+  return status;
+}
+
 /* Refuses a state that the first parameter has not. */
-static ckpt_status check_file(const ckpt_zero *zero, const ckpt_zero_param *param, const char *name, uint32_t n_own,
+static ckpt_status check_file(ckpt_zero *zero, const ckpt_zero_param *param, const char *name, uint32_t n_own,
                               ckpt_error *err) {
   const size_t n = strlen(name);
-  bool is_known = n <= 3 || strcmp(name + n - 3, ".pt") != 0 || strcmp(name, "fp32.pt") == 0 ||
-                  (zero->step != NULL && strcmp(name, "step.pt") == 0);
+  bool is_known = n <= 3 || strcmp(name + n - 3, ".pt") != 0 || strcmp(name, "fp32.pt") == 0;
+  if (zero->steps != NULL && strcmp(name, "step.pt") == 0) return read_number(zero, param, name, err);
   for (uint32_t slot = 1; slot < n_own && !is_known; slot++)
     is_known = strlen(zero->slots[slot].key) == n - 3 && memcmp(zero->slots[slot].key, name, n - 3) == 0;
   if (is_known) return CKPT_OK;
@@ -224,8 +241,8 @@ static ckpt_status check_file(const ckpt_zero *zero, const ckpt_zero_param *para
                    "%.200s is no tensor, or the first parameter has none: its state would be lost", name);
 }
 
-static ckpt_status check_files(const ckpt_zero *zero, const ckpt_zero_param *param, const listing *held,
-                               const listing *first, uint32_t n_own, ckpt_error *err) {
+static ckpt_status check_files(ckpt_zero *zero, const ckpt_zero_param *param, const listing *held, const listing *first,
+                               uint32_t n_own, ckpt_error *err) {
   for (size_t i = 0; i < held->n; i++)
     if (!held->entries[i].is_folder) CKPT_TRY(check_file(zero, param, held->entries[i].name, n_own, err));
   if (has_file(held, "step.pt") || !has_file(first, "step.pt")) return CKPT_OK;
@@ -260,6 +277,7 @@ static ckpt_status read_params(ckpt_zero *zero, uint32_t first, const listing *h
   ckpt_extent step = {0};
   uint8_t dtype = CKPT_DTYPE_NONE;
   bool is_first;
+  zero->n_groups = zero->shards[0].n_shapes; /* what groups number */
   CKPT_TRY(is_first_version(zero, held, &is_first, err));
   zero->stage = 1;
   if (is_first)
@@ -269,7 +287,6 @@ static ckpt_status read_params(ckpt_zero *zero, uint32_t first, const listing *h
                         "that hyperparameters and steps are not known"));
   else
     CKPT_TRY(read_common(zero, &step, &dtype, err));
-  zero->n_groups = zero->shards[0].n_shapes; /* what groups number */
   zero->world = zero->stage == 3 ? zero->models.n : 1;
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;

@@ -148,6 +148,10 @@ static ckpt_status add_param(matcher *m, ckpt_zero_param *out, const shaped *par
     const bool is_key = key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n;
     const bool is_step = is_key && strcmp(key->text, "step") == 0 && ckpt_zero_tensor(param->file, value) == NULL;
     const bool is_number = value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT;
+    if (is_step) {
+      const ckpt_status status = ckpt_zero_take_step(m->zero, (uint32_t)param->group, value, err);
+      CKPT_TRY(ckpt_fail_at(status, err, param->file->path, name));
+    }
     if (value->kind == CKPT_OBJECT_NONE || (is_step && is_number)) continue;
     if (!is_key || ckpt_zero_tensor(param->file, value) == NULL)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, param->file->path, name,
@@ -168,9 +172,9 @@ static ckpt_status add_params(matcher *m, ckpt_error *err) {
   zero->n_params = 0;
   zero->params = calloc((size_t)m->n_params + 1, sizeof *zero->params);
   CKPT_TRY_ALLOC(zero->params, err);
+  zero->n_groups = m->groups == NULL ? 0 : (uint32_t)m->groups->n;
   for (uint32_t i = 0; i < m->n_params; i++) CKPT_TRY(add_param(m, &zero->params[i], &params[i], err));
   zero->n_params = m->n_params;
-  zero->n_groups = m->groups == NULL ? 0 : (uint32_t)m->groups->n;
   for (uint32_t s = 0; s < zero->n_shards; s++) {
     zero->shards[s].first_param = zero->shards[s].n_params = 0;
     zero->shards[s].n_shapes = zero->n_groups;
@@ -196,10 +200,7 @@ static bool take_file(matcher *m, const ckpt_zero_file *file, uint32_t part) {
   if (states == NULL || states->kind != CKPT_OBJECT_DICT || groups == NULL || groups->kind != CKPT_OBJECT_LIST ||
       groups->n > MAX_GROUPS)
     return false;
-  if (m->groups == NULL) {
-    m->groups = groups;
-    ckpt_zero_take_step(m->zero, states->n == 0 ? NULL : ckpt_object_field(states->items[1], "step"));
-  }
+  if (m->groups == NULL) m->groups = groups;
   m->file = file;
   m->part = part;
   return states->n == 0 || take_params(m, states, groups, ckpt_object_get(optimizer, "fp32_groups"));
@@ -277,6 +278,28 @@ static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckp
   return add_params(m, err);
 }
 
+/* The step of a file's first state. */
+static ckpt_status step_of(const ckpt_zero *zero, const ckpt_zero_file *file, int64_t *step, ckpt_error *err) {
+  const ckpt_object *states = ckpt_object_get(optimizer_of(file), "state");
+  const bool has_states = states != NULL && states->kind == CKPT_OBJECT_DICT && states->n != 0;
+  const ckpt_object *state = has_states && states->items[1]->kind == CKPT_OBJECT_DICT ? states->items[1] : NULL;
+  return ckpt_zero_step_of(zero, file, state == NULL ? NULL : ckpt_object_field(state, "step"), step, err);
+}
+
+/* Files of expert-parallel ranks are of one save: what they all train has made as many steps on each. */
+static ckpt_status check_steps(ckpt_zero *zero, const ckpt_zero_file *ranks, ckpt_error *err) {
+  int64_t first, step;
+  CKPT_TRY(step_of(zero, &ranks[0], &first, err));
+  for (uint32_t i = 1; i < zero->expert_optimizers.n; i++) {
+    CKPT_TRY(step_of(zero, &ranks[i], &step, err));
+    if (step != first)
+      return ckpt_fail(err, CKPT_EFORMAT, ranks[i].path, NULL,
+                       "its optimizer has made %lld steps, and that of rank 0 %lld: files of different saves",
+                       (long long)step, (long long)first);
+  }
+  return ckpt_zero_check_optimizer(zero, &ranks[0], first, err);
+}
+
 /* Of expert-parallel ranks, whose files are opened, or of the stages' model files. */
 static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt_zero_file **files, ckpt_error *err) {
   const uint32_t n_ranks = zero->expert_optimizers.n, n_files = n_ranks != 0 ? n_ranks : zero->n_shards;
@@ -287,6 +310,7 @@ static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt
     files[i] = n_ranks != 0 ? &ranks[i] : &zero->shards[i].file;
     n_held += files[i]->held->n_tensors;
   }
+  if (n_ranks != 0) CKPT_TRY(check_steps(zero, ranks, err));
   if (n_held > INT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, zero->index->path, NULL, "too many states");
   m.max_params = (uint32_t)n_held; /* each has a state of its own: one that is shared is none of ours */
   m.items = calloc((size_t)zero->index->n_tensors + m.max_params + 1, sizeof *m.items);

@@ -460,6 +460,68 @@ set_in(1, "shapes-of-more-groups", MODEL, "param_shapes", [OrderedDict(a=Size(3)
 set_in(1, "shapes-differ", MODEL, "module", OrderedDict(a=Tensor(3), b=Tensor(2, 3), c=Tensor(2)))
 set_in(1, "module-none", MODEL, "module", None)
 set_in(3, "sum-off", MODEL, "param_shapes", [OrderedDict(a=Size(3), b=Size(2, 3))])
+set_in(1, "tag-of-another-step", MODEL, "global_steps", 2)
+
+
+def at_steps(name, model, ranks, **more):
+    """A folder without a tag, whose model says other steps than the optimizers have made."""
+    def change(c):
+        c.latest = None
+        c.model().update(global_steps=model, **more)
+        for rank in range(2):
+            c.rank(rank)["base_optimizer_state"]["state"][0]["step"] = ranks
+    case(1, name)(change)
+
+
+at_steps("model-of-an-earlier-step", 2, 3)
+at_steps("model-of-an-earlier-step-1", 1, 2, skipped_steps=1 << 62)
+at_steps("noted-model-of-no-step", 0, 2)
+at_steps("noted-model-of-a-later-step", 3, 2)
+at_steps("noted-skipped-steps", 3, 2, skipped_steps=1)
+at_steps("noted-step-of-first", 2, 3, ds_version="0.13.5")
+
+
+@case(3)
+def steps_of_sub_groups_differ(c):
+    for rank in range(2):
+        c.model(rank)["param_shapes"] = [OrderedDict(a=Size(3)), OrderedDict(b=Size(2, 2))]
+        inner = c.rank(rank)
+        inner["fp32_flat_groups"] = [Tensor(2), Tensor(2)]
+        inner["optimizer_state_dict"] = {"state": {k: {"step": k + 1, "exp_avg": Tensor(2)} for k in range(2)},
+                                         "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
+
+
+Scaler = stand_in("deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler")
+
+
+def scaled(name, value):
+    def change(c):
+        for rank in range(2):
+            c.rank(rank)["loss_scaler"] = value
+    case(1, name)(change)
+
+
+def scaler_of(**attributes):
+    scaler = Scaler()
+    scaler.__dict__.update(attributes)
+    return scaler
+
+
+def call(module, name, *arguments):
+    """What is pickled as a call."""
+    of = stand_in(module, name, __init__=lambda self: None, __reduce__=lambda self: (of, arguments))
+    return of()
+
+
+scaled("noted-scaler", scaler_of(cur_scale=4.0, cur_iter=3, dynamic=True))
+scaled("noted-scaler-of-a-call", call("posix", "system", "echo"))
+scaled("noted-scaler-number", 4.0)
+set_in(1, "stage-no-number", RANK, "zero_stage", Stage("2"))
+set_in(1, "stage-huge", RANK, "zero_stage", Stage(1 << 70))
+set_in(1, "stage-of-a-call", RANK, "zero_stage", call("posix", "getpid"))
+set_in(1, "counts-negative", RANK, "partition_count", [-2])
+set_in(1, "counts-too-many", RANK, "partition_count", [3])
+set_in(1, "counts-too-few", RANK, "partition_count", [1])
 set_in(3, "steps-of-models-differ", lambda c: c.model(1), "global_steps", 2)
 set_in(3, "fragment-short", lambda c: c.model(1), "frozen_param_fragments", OrderedDict(c=Tensor(0)))
 set_in(3, "fragment-missing", lambda c: c.model(1), "frozen_param_fragments", OrderedDict())

@@ -321,18 +321,18 @@ TEST(Zero, TagIsFollowed) {
   std::filesystem::copy(kData + "stage1", folder / "c", std::filesystem::copy_options::recursive);
   const std::string whole = digest_of(kData + "stage1", nullptr);
   EXPECT_EQ(digest_of(kData + "stage1/global_step3", nullptr), whole);
-  std::filesystem::copy(folder / "c/global_step3", folder / "c/global_step4");
+  std::filesystem::copy(folder / "c/global_step3", folder / "c/global_step3b");
   EXPECT_EQ(digest_of(folder / "c", nullptr), whole);  // of two tags `latest` says which
-  EXPECT_EQ(digest_of(folder / "c/global_step4", nullptr), whole);
+  EXPECT_EQ(digest_of(folder / "c/global_step3b", nullptr), whole);
   std::filesystem::remove(folder / "c/latest");
   ckpt_error err = {};
   ckpt_index *several = nullptr;
   EXPECT_EQ(ckpt_open(&several, (folder / "c").c_str(), nullptr, &err), CKPT_EUNSUPPORTED);
-  EXPECT_NE(text_of(err).find("holds 2 checkpoints, name one of them: global_step3 global_step4"), std::string::npos)
+  EXPECT_NE(text_of(err).find("holds 2 checkpoints, name one of them: global_step3 global_step3b"), std::string::npos)
       << text_of(err);
   std::filesystem::remove_all(folder / "c/global_step3");
   EXPECT_EQ(digest_of(folder / "c", nullptr), whole);  // the only one
-  spill(folder / "c/latest", "global_step4\n");
+  spill(folder / "c/latest", "global_step3b\n");
   spill(folder / "c/config.json", "{\"model_type\": \"none\"}");
   IndexPointer index = open_with(folder / "c", nullptr, &err);
   EXPECT_NE(ckpt_index_side_file(index.get(), "config.json"), nullptr);
@@ -368,18 +368,49 @@ TEST(Zero, BesideAModel) {
   EXPECT_STREQ(index->format, "hf");
 }
 
+// Writes other bytes where some stand first.
+void patch(const std::string &path, const std::string &before, const std::string &after) {
+  std::string bytes = slurp(path);
+  const size_t at = bytes.find(before);
+  ASSERT_NE(at, std::string::npos) << path;
+  spill(path, bytes.replace(at, before.size(), after));
+}
+
+const std::string kThree("\0\0\x40\x40", 4), kFour("\0\0\x80\x40", 4);
+
 // Tensors that are steps are compared, too.
 TEST(Zero, RanksOfDifferentStepsAreRefused) {
-  Folder folder;
-  std::filesystem::copy(kData + "stage1", folder / "c", std::filesystem::copy_options::recursive);
-  const std::string path = folder / "c/global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt";
-  std::string bytes = slurp(path), three("\0\0\x40\x40", 4), four("\0\0\x80\x40", 4);
-  const size_t at = bytes.find(three);
-  ASSERT_NE(at, std::string::npos);
-  spill(path, bytes.replace(at, 4, four));
-  ckpt_error err = {};
-  EXPECT_EQ(open(folder / "c", &err, false), nullptr);
-  EXPECT_NE(text_of(err).find("another step than rank 0 (4, 3)"), std::string::npos) << text_of(err);
+  const char *const cases[][3] = {
+      {"stage1", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "another step than rank 0 (4, 3)"},
+      {"moe-stage0", "expp_rank_1_mp_rank_00_optim_states.pt", "has made 4 steps, and that of rank 0 3"}};
+  for (const auto &of : cases) {
+    Folder folder;
+    std::filesystem::copy(kData + of[0], folder / "c", std::filesystem::copy_options::recursive);
+    patch(folder / (std::string("c/global_step3/") + of[1]), kThree, kFour);
+    ckpt_error err = {};
+    EXPECT_EQ(open(folder / "c", &err, false), nullptr);
+    EXPECT_NE(text_of(err).find(of[1]), std::string::npos) << text_of(err);
+    EXPECT_NE(text_of(err).find(of[2]), std::string::npos) << text_of(err);
+  }
+}
+
+// All ranks' optimizers are of one step, and the model's file of an earlier one.
+TEST(Zero, AModelOfAnotherStepIsRefused) {
+  for (const char *name : {"stage1", "stage3", "moe-stage0", "moe-stage2"}) {
+    Folder folder;
+    std::filesystem::copy(kData + name, folder / "c", std::filesystem::copy_options::recursive);
+    for (const auto &entry : std::filesystem::directory_iterator(folder / "c/global_step3")) {
+      std::string bytes = slurp(entry.path());
+      if (entry.path().filename().string().find("_optim_states.pt") == std::string::npos) continue;
+      for (size_t at = 0; (at = bytes.find(kThree, at)) != std::string::npos; at += 4)
+        bytes.replace(at, 4, std::string("\0\0\xe0\x40", 4));  // 7: more than two groups count of 3
+      spill(entry.path(), bytes);
+    }
+    ckpt_error err = {};
+    EXPECT_EQ(open(folder / "c", &err, false), nullptr) << name;
+    EXPECT_NE(text_of(err).find("its optimizer has made 7 steps, and "), std::string::npos) << text_of(err);
+    EXPECT_NE(text_of(err).find("rank_00_model_states.pt says 3 and 0 skipped"), std::string::npos) << text_of(err);
+  }
 }
 
 // Without ZeRO: an optimizer's file that is missing, and one that has too much.

@@ -1,0 +1,139 @@
+/* zero_steps.c - whether the files of a ZeRO checkpoint are of one save, as far as the steps in them tell.
+ *
+ * Model files say how many steps the run has made (global_steps), optimizer files how many the optimizer has. Those are
+ * as many, without what overflowed (skipped_steps), unless the optimizer began anew in mid-run; before 0.14 DeepSpeed
+ * stepped once more, to make the states, and in stage 3 one step that sub-groups share is counted by each of them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/zero.h"
+#include "libckpt/checked.h"
+#include "libckpt/decode.h"
+#include "libckpt/error.h"
+#include "libckpt/little.h"
+
+/* ---- what files say ---------------------------------------------------------------------------------------------- */
+
+static int64_t steps_of(const ckpt_zero_file *file) {
+  return ckpt_zero_number(ckpt_object_get(file->graph.root, "global_steps"));
+}
+
+static const char *name_of(const ckpt_zero_file *file) {
+  const char *slash = strrchr(file->path, '/');
+  return slash == NULL ? file->path : slash + 1;
+}
+
+/* The one number that is read from where values are. */
+static ckpt_status read_tensor(const ckpt_zero *zero, const ckpt_tensor *tensor, int64_t *step, ckpt_error *err) {
+  ckpt_reader reader = {.source = zero->index->source, .max_bytes = CKPT_CURSOR_BYTES};
+  uint8_t bytes[8] = {0};
+  bool is_f32 = tensor->dtype == CKPT_F32;
+  if (tensor->n_elements != 1 || (!is_f32 && tensor->dtype != CKPT_I64)) return CKPT_OK;
+  ckpt_status status =
+      ckpt_reader_read(&reader, tensor->extents, (uint32_t)tensor->n_bytes, 0, bytes, (size_t)tensor->n_bytes, err);
+  ckpt_reader_reset(&reader);
+  CKPT_TRY(status);
+  float value;
+  uint32_t bits = ckpt_le32(bytes);
+  memcpy(&value, &bits, sizeof value);
+  if (!is_f32) *step = (int64_t)ckpt_le64(bytes);
+  if (is_f32 && value >= 0 && value < 0x1p60f) *step = (int64_t)value;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_step_of(const ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *said, int64_t *step,
+                              ckpt_error *err) {
+  const ckpt_tensor *tensor = ckpt_zero_tensor(file, said);
+  *step = ckpt_zero_number(said);
+  return tensor == NULL ? CKPT_OK : read_tensor(zero, tensor, step, err);
+}
+
+static bool is_number(const ckpt_object *said) {
+  return said != NULL && (said->kind == CKPT_OBJECT_INT || said->kind == CKPT_OBJECT_FLOAT);
+}
+
+static double number_of(const ckpt_object *said) {
+  return said->kind == CKPT_OBJECT_INT ? (double)said->integer : said->number;
+}
+
+ckpt_status ckpt_zero_take_step(ckpt_zero *zero, uint32_t group, const ckpt_object *said, ckpt_error *err) {
+  ckpt_arena *arena = &zero->index->arena;
+  if (!is_number(said) || group >= zero->n_groups) return CKPT_OK;
+  if (zero->steps == NULL) CKPT_TRY_ALLOC(zero->steps = ckpt_arena_array(arena, zero->n_groups, sizeof(void *)), err);
+  const ckpt_object **step = &zero->steps[group];
+  if (*step != NULL && number_of(*step) != number_of(said))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "group %u of the optimizer is at step %.17g in it, and at step %.17g before: one would be lost",
+                     group, number_of(said), number_of(*step));
+  if (*step != NULL) return CKPT_OK;
+  *step =
+      said->kind == CKPT_OBJECT_INT ? ckpt_object_int(arena, said->integer) : ckpt_object_float(arena, said->number);
+  CKPT_TRY_ALLOC(*step, err);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_step_for(const ckpt_zero *zero, uint64_t group, const ckpt_object **step, ckpt_error *err) {
+  const ckpt_object *of = zero->steps == NULL || group >= zero->n_groups ? NULL : zero->steps[group];
+  if (*step == NULL) *step = of;
+  if (of == NULL || number_of(of) == number_of(*step)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, NULL,
+                   "sub-groups of one group of the optimizer are at steps %.17g and %.17g: one would be lost",
+                   number_of(*step), number_of(of));
+}
+
+/* ---- files of one save ------------------------------------------------------------------------------------------- */
+
+ckpt_status ckpt_zero_check_tag(const ckpt_zero *zero, const char *latest, ckpt_error *err) {
+  static const char prefix[] = "global_step";
+  const ckpt_zero_file *file = &zero->shards[0].file;
+  const int64_t step = steps_of(file);
+  long long said = -1;
+  int n = 0;
+  if (latest == NULL || step < 0 || strncmp(zero->folder, prefix, sizeof prefix - 1) != 0 ||
+      sscanf(zero->folder + sizeof prefix - 1, "%18lld%n", &said, &n) != 1 || said == step)
+    return CKPT_OK;
+  const char *rest = zero->folder + sizeof prefix - 1 + n;
+  if (*rest != '\0' && strcmp(rest, "_universal") != 0) return CKPT_OK; /* a name of the user's own */
+  return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                   "of step %lld, and %s names %s: files of different saves (name the folder itself to read it)",
+                   (long long)step, latest, zero->folder);
+}
+
+ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err) {
+  if (steps_of(file) == steps_of(first)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                   "of step %lld, and %s is of step %lld: files of different saves", (long long)steps_of(file),
+                   name_of(first), (long long)steps_of(first));
+}
+
+/* Whether DeepSpeed stepped once to make the states. */
+static bool steps_at_first(const ckpt_object *root) {
+  const ckpt_object *version = ckpt_object_get(root, "ds_version");
+  unsigned major, minor;
+  if (version == NULL || version->kind != CKPT_OBJECT_TEXT || sscanf(version->text, "%u.%u", &major, &minor) != 2)
+    return true;
+  return major == 0 && minor < 14;
+}
+
+ckpt_status ckpt_zero_check_optimizer(ckpt_zero *zero, const ckpt_zero_file *file, int64_t step, ckpt_error *err) {
+  const ckpt_zero_file *model = &zero->shards[0].file;
+  const ckpt_object *root = model->graph.root;
+  int64_t n_made = steps_of(model) /* 0: not known where we wrote it */,
+          n_skipped = ckpt_zero_number(ckpt_object_get(root, "skipped_steps"));
+  if (n_skipped < 0 || n_skipped > n_made) n_skipped = 0;
+  if (n_made <= 0 || step < 0 || step == n_made - n_skipped) return CKPT_OK;
+  const uint64_t n_first = steps_at_first(root), n_wanted = (uint64_t)(n_made - n_skipped);
+  uint64_t n_most;
+  if (!ckpt_mul_u64(n_wanted, zero->stage == 3 ? zero->n_groups : 1, &n_most)) n_most = INT64_MAX;
+  if ((uint64_t)step == n_wanted + n_first) return CKPT_OK;
+  if ((uint64_t)step > n_most + n_first)
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                     "its optimizer has made %lld step%s, and %s says %lld and %lld skipped: files of different saves",
+                     (long long)step, ckpt_plural((uint64_t)step), name_of(model), (long long)n_made,
+                     (long long)n_skipped);
+  return ckpt_index_note(zero->index, true, err,
+                         "%.200s: its optimizer has made %lld step%s, and %.200s says %lld and %lld skipped: files of "
+                         "different saves, or the optimizer began anew",
+                         name_of(file), (long long)step, ckpt_plural((uint64_t)step), name_of(model), (long long)n_made,
+                         (long long)n_skipped);
+}
