@@ -239,12 +239,29 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
   return trainer->n == 0 ? CKPT_OK : add_object(zero, CKPT_STATE_TRAINER, trainer, err);
 }
 
+/* The degrees. Files of all data-parallel ranks are there in stages 1 to 3 alone. */
+static void set_parallel(ckpt_zero *zero, const ckpt_object *root) {
+  const int64_t said = ckpt_zero_number(ckpt_object_get(root, "dp_world_size"));
+  const bool is_said = zero->stage == 0 || zero->is_universal;
+  ckpt_parallel *of = &zero->index->parallel;
+  of->stage = zero->stage;
+  of->tensor = zero->n_tensor == 0 ? 1 : zero->n_tensor;
+  of->pipeline = zero->n_shards / of->tensor;
+  of->data = !is_said ? zero->world : said > 0 && said < UINT16_MAX ? (uint32_t)said : 0;
+  of->world = (of->data == 0 ? 1 : of->data) * zero->n_shards;
+  of->expert = zero->expert_optimizers.n == 0 ? 1 : zero->expert_optimizers.n;
+  for (uint32_t g = 0; zero->n_parts != NULL && g < zero->n_groups; g++)
+    if (zero->n_parts[g] > of->expert) of->expert = zero->n_parts[g];
+  zero->index->tag = zero->folder[0] == '\0' ? NULL : zero->folder; /* in the index's arena */
+}
+
 static ckpt_status set_writer(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
   const ckpt_object *version = ckpt_object_get(root, "ds_version");
   bool is_said = version != NULL && version->kind == CKPT_OBJECT_TEXT && version->n < 32;
   const char *kind = zero->is_universal ? "universal, of " : "",
              *of = zero->is_bf16_optimizer ? ", BF16_Optimizer" : "";
-  const uint32_t n_ranks = zero->world * zero->n_shards; /* each has files */
+  set_parallel(zero, root);
+  const uint32_t n_ranks = zero->index->parallel.world;
   char tensor[40] = "";
   if (zero->n_tensor > 1) snprintf(tensor, sizeof tensor, ", %u tensor parallel", zero->n_tensor);
   zero->index->writer =

@@ -86,6 +86,12 @@ typedef struct ckpt_unread {
   bool is_kept; /* the torch object has all of it: written with that, it is there */
 } ckpt_unread;
 
+/* How the job that wrote it was cut into ranks. */
+typedef struct ckpt_parallel {
+  uint32_t world, data, tensor, pipeline, expert; /* degrees; world 0: nothing is said, data 0: not said */
+  uint32_t stage;                                 /* of ZeRO */
+} ckpt_parallel;
+
 struct ckpt_index {
   ckpt_arena arena; /* its limit is what the arrays outside it leave of max_bytes */
   uint64_t max_bytes;
@@ -106,7 +112,9 @@ struct ckpt_index {
   const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
   uint32_t n_wrapped;
   int64_t step;
-  uint32_t min_ranks;   /* as ckpt_info */
+  uint32_t min_ranks; /* as ckpt_info */
+  ckpt_parallel parallel;
+  const char *tag;      /* of the save that was followed; NULL: none was */
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
   uint32_t *by_name;        /* n_tensors numbers in byte order of names; NULL before finish */

@@ -96,6 +96,15 @@ static void print_head(const inspection *this) {
     snprintf(text, sizeof text, "%s or more", ckpt_text_count(info->min_ranks, count));
     print_pair("ranks", text, WIDTH);
   }
+  const ckpt_parallel *of = &this->index->parallel;
+  if (of->world > 0) {
+    const int n =
+        of->data == 0 ? snprintf(text, sizeof text, "dp not said") : snprintf(text, sizeof text, "dp %u", of->data);
+    snprintf(text + n, sizeof text - (size_t)n, ", tp %u, pp %u, ep %u, ZeRO stage %u", of->tensor, of->pipeline,
+             of->expert, of->stage);
+    print_pair("parallel", text, WIDTH);
+  }
+  if (this->index->tag != NULL) print_pair("tag", this->index->tag, WIDTH);
   print_pair("files", ckpt_text_count(info->n_files, count), WIDTH);
   print_pair("tensors", ckpt_text_count(ckpt_index_count(this->index), count), WIDTH);
   print_pair("parameters", ckpt_text_count(info->n_parameters, count), WIDTH);
@@ -298,6 +307,26 @@ static void write_metadata(ckpt_emitter *json, const ckpt_meta *meta) {
   }
 }
 
+static void write_parallel(ckpt_emitter *json, const ckpt_parallel *of) {
+  if (of->world == 0) {
+    ckpt_emit_null(json, "parallel");
+    return;
+  }
+  ckpt_emit_object(json, "parallel");
+  if (of->data == 0) {
+    ckpt_emit_null(json, "world");
+    ckpt_emit_null(json, "dp");
+  } else {
+    ckpt_emit_u64(json, "world", of->world);
+    ckpt_emit_u64(json, "dp", of->data);
+  }
+  ckpt_emit_u64(json, "tp", of->tensor);
+  ckpt_emit_u64(json, "pp", of->pipeline);
+  ckpt_emit_u64(json, "ep", of->expert);
+  ckpt_emit_u64(json, "zero_stage", of->stage);
+  ckpt_emit_end(json);
+}
+
 static const char *or_null(const char *text) { return text[0] == '\0' ? NULL : text; }
 
 static void write_json(const inspection *this) {
@@ -320,6 +349,8 @@ static void write_json(const inspection *this) {
     ckpt_emit_u64(&json, "min_ranks", this->info.min_ranks);
   else
     ckpt_emit_null(&json, "min_ranks");
+  write_parallel(&json, &index->parallel);
+  ckpt_emit_text(&json, "tag", index->tag);
   ckpt_emit_u64(&json, "n_files", this->info.n_files);
   ckpt_emit_u64(&json, "n_tensors", ckpt_index_count(index));
   ckpt_emit_u64(&json, "n_params", this->info.n_parameters);
@@ -364,16 +395,16 @@ const ckpt_verb ckpt_verb_inspect = {
     .forms = "inspect PATH",
     .summary = "say what a checkpoint is",
     .details =
-        "Format, names, writer, step, ranks, counts and bytes per role and dtype, metadata, config, objects, side "
+        "Format, names, writer, step, ranks, degrees of parallelism and tag (of ZeRO), counts and bytes per role and "
+        "dtype, metadata, config, objects, side "
         "files, and problems seen in headers. Reads headers only; `ckpt verify` reads everything.",
     .json =
-        "{\"status\",\"path\",\"format\",\"version\",\"architecture\",\"names\",\"writer\",\"step\",\"min_ranks\",\"n_"
-        "files\",\"n_"
-        "tensors\","
+        "{\"status\",\"path\",\"format\",\"version\",\"architecture\",\"names\",\"writer\",\"step\",\"min_ranks\","
+        "\"parallel\":{\"world\",\"dp\",\"tp\",\"pp\",\"ep\",\"zero_stage\"},\"tag\",\"n_files\",\"n_tensors\","
         "\"n_params\",\"n_bytes\",\"roles\":[{\"role\",\"dtype\",\"n_tensors\",\"n_elements\",\"n_bytes\"}],"
         "\"metadata\":{},\"config\":{},\"objects\":[{\"name\",\"kind\",\"size\",\"value\"}],\"side_files\":[{\"name\","
         "\"n_bytes\"}],\"notes\":[],\"problems\":[]}: an object's value is itself where it is a scalar, else what the "
-        "text form shows",
+        "text form shows, and parallel is null where the format says no degrees",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,
