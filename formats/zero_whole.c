@@ -238,6 +238,11 @@ static ckpt_status check_experts(const matcher *m, ckpt_error *err) {
   for (uint32_t i = 0; i < m->n_model; i++) n_wanted += m->items[i].is_expert;
   for (uint32_t i = 0; i < m->n_params; i++) n_there += m->items[m->n_model + i].is_expert;
   if (n_there == n_wanted || n_there == 0) return CKPT_OK;
+  if (n_wanted == 0)
+    return ckpt_fail(err, CKPT_EFORMAT, m->zero->index->path, NULL,
+                     "%u parameter%s of experts in %s and its like, and the model has no experts: files of different "
+                     "saves",
+                     n_there, ckpt_plural(n_there), m->zero->expert_optimizers.paths[0]);
   return ckpt_fail(err, n_there < n_wanted ? CKPT_ENOTFOUND : CKPT_EUNSUPPORTED, m->zero->index->path, NULL,
                    n_there < n_wanted
                        ? "the optimizers' files have %u of %u parameters of experts: an "
