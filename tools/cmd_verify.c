@@ -438,6 +438,14 @@ static ckpt_status check_crc(ckpt_verification *v, bool *is_whole, ckpt_error *e
                            (unsigned long long)v->crc.n_checked, ckpt_plural(v->crc.n_checked));
 }
 
+static ckpt_status check_pickles(ckpt_verification *v, ckpt_error *err) {
+  ckpt_job job;
+  ckpt_job_begin(&job, v->args);
+  ckpt_status status = ckpt_verify_pickles(&v->findings, v->input.index, &job.run, err);
+  ckpt_job_end(&job);
+  return status;
+}
+
 /* Everything about an index that could be opened. */
 static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
   bool is_cached = false, is_listed = false, has_crc = false;
@@ -445,6 +453,7 @@ static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
   if (v->expected != NULL) snprintf(include, sizeof include, "%s", v->expected->include);
   CKPT_TRY(ckpt_verify_structure(&v->findings, v->input.index, err));
   CKPT_TRY(ckpt_verify_config(&v->findings, v->input.index, v->input.like, err));
+  CKPT_TRY(check_pickles(v, err));
   if (!ckpt_args_has(v->args, "headers")) {
     CKPT_TRY(read_values(v, err));
     if (v->is_printed) return CKPT_OK;
@@ -546,9 +555,10 @@ const ckpt_verb ckpt_verb_verify = {
     .summary = "read everything and report every problem",
     .details =
         "Structure, strict where convert is tolerant (holes, trailing bytes, padding); coverage; checksums that "
-        "the format carries; config and tokenizer against tensors; NaN and infinities in parameters. All "
-        "problems are reported, not only the first; any makes the exit status 1. NaN in buffers and all-zero "
-        "matrices are warnings. Of one kind 1,000 problems and 20 warnings are listed; all are counted. The result "
+        "the format carries; config and tokenizer against tensors; NaN and infinities in parameters; pickles of "
+        "tensors and side files that would run code. All problems are reported, not only the first; any makes the "
+        "exit status 1. NaN in buffers, all-zero matrices and side files that scan refuses for classes that are not "
+        "known are warnings. Of one kind 1,000 problems and 20 warnings are listed; all are counted. The result "
         "says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"

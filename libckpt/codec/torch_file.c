@@ -40,21 +40,27 @@ static bool calls_extension(const ckpt_pickle_global *global) {
   return global->n_called != 0 && strncmp(global->name, start, sizeof start - 1) == 0;
 }
 
+/* Adds a name that is not there yet. */
+static ckpt_status add_name(ckpt_torch_globals *globals, bool is_dangerous, const char *name, ckpt_arena *arena,
+                            ckpt_error *err) {
+  uint64_t known = 0, n = globals->n[is_dangerous];
+  if (n > CKPT_TORCH_MAX_GLOBALS) n = CKPT_TORCH_MAX_GLOBALS;
+  while (known < n && strcmp(globals->names[is_dangerous][known], name) != 0) known++;
+  if (known < n) return CKPT_OK;
+  if (n < CKPT_TORCH_MAX_GLOBALS) CKPT_TRY_ALLOC(globals->names[is_dangerous][n] = ckpt_arena_copy(arena, name), err);
+  globals->n[is_dangerous]++;
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_torch_globals_add(ckpt_torch_globals *globals, const ckpt_pickle_report *report, ckpt_arena *arena,
                                    ckpt_error *err) {
   for (uint32_t i = 0; i < report->n_globals; i++) {
     ckpt_pickle_verdict verdict = ckpt_pickle_judge(report->globals[i]);
     if (verdict < CKPT_PICKLE_FOREIGN) continue;
     bool is_dangerous = verdict == CKPT_PICKLE_DANGEROUS || calls_extension(report->globals[i]);
-    uint64_t known = 0, n = globals->n[is_dangerous];
-    if (n > CKPT_TORCH_MAX_GLOBALS) n = CKPT_TORCH_MAX_GLOBALS;
-    while (known < n && strcmp(globals->names[is_dangerous][known], report->globals[i]->name) != 0) known++;
-    if (known < n) continue;
-    if (n < CKPT_TORCH_MAX_GLOBALS)
-      CKPT_TRY_ALLOC(globals->names[is_dangerous][n] = ckpt_arena_copy(arena, report->globals[i]->name), err);
-    globals->n[is_dangerous]++;
+    CKPT_TRY(add_name(globals, is_dangerous, report->globals[i]->name, arena, err));
   }
-  return CKPT_OK;
+  return report->n_value_calls == 0 ? CKPT_OK : add_name(globals, true, "what another call returned", arena, err);
 }
 
 ckpt_status ckpt_torch_globals_note(const ckpt_torch_globals *globals, ckpt_index *index, ckpt_error *err) {

@@ -108,6 +108,11 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
 ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *index, const ckpt_side_sums *listed,
                                    const char *record, const ckpt_run_options *run, ckpt_error *err);
 
+/* Side files by what ckpt_scan says of them: a problem for each dangerous name, a warning for whatever else it refuses,
+ * a proof where pickles are there and fine. Fails with EIO, ENOENT, ECANCELED, ENOMEM. */
+ckpt_status ckpt_verify_pickles(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                                ckpt_error *err);
+
 /* Files of the checkpoint against the sums they must have: pairs of a number in the source and what is promised.
  * `promise` says by whom ("SUMS", "the name of its blob in the cache"). Adds a problem for each that differs; *n_equal
  * counts the others. */
