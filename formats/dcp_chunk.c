@@ -49,7 +49,7 @@ static uint64_t print_pickle(const ckpt_layout *layout, const ckpt_dcp_chunk *ch
   if (rank != 0) shape[rank - 1] *= dtype->block_elements;
   ckpt_torch_memo memo = {0};
   ckpt_pickle_writer w = ckpt_pickle_start(out);
-  ckpt_torch_put_tensor(&memo, &w, (ckpt_dtype)tensor->dtype, rank, shape, "0", NULL, false, CKPT_GRAD_NO);
+  ckpt_torch_put_tensor(&memo, &w, (ckpt_dtype)tensor->dtype, rank, shape, "0", NULL, false, CKPT_GRAD_NO, false);
   ckpt_pickle_stop(&w);
   return n_units * dtype->block_bytes;
 }

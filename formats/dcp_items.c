@@ -212,7 +212,10 @@ static ckpt_status take_optimizer(flattener *f, const ckpt_object **value, ckpt_
 
 /* Recursion ends with the path's room, time with the steps: a dict that several share is written for each. */
 static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *err) {
-  if (value->kind == CKPT_OBJECT_TENSOR) return f->numbers == NULL ? CKPT_OK : add_tensor(f, value, err);
+  if (value->kind == CKPT_OBJECT_TENSOR) {
+    f->n_attributes += value->extras != 0;
+    return f->numbers == NULL ? CKPT_OK : add_tensor(f, value, err);
+  }
   CKPT_TRY(take_attributes(f, &value, err));
   if (!is_entered(f, value, f->depth)) return add_item(f, value, err);
   f->n_steps += 1 + value->n;
@@ -223,7 +226,16 @@ static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *e
   return value->kind == CKPT_OBJECT_DICT ? flatten_dict(f, value, err) : flatten_list(f, value, err);
 }
 
-ckpt_status ckpt_dcp_flatten(flattener *f, const ckpt_object *root, ckpt_error *err) { return flatten(f, root, err); }
+static ckpt_status say_attributes(flattener *f, ckpt_error *err) {
+  if (f->n_attributes == 0) return CKPT_OK;
+  return ckpt_losses_add(f->losses, err, "attributes of %llu tensor%s", (unsigned long long)f->n_attributes,
+                         ckpt_plural(f->n_attributes));
+}
+
+ckpt_status ckpt_dcp_flatten(flattener *f, const ckpt_object *root, ckpt_error *err) {
+  CKPT_TRY(flatten(f, root, err));
+  return say_attributes(f, err);
+}
 
 /* ---- objects below containers that are made ---------------------------------------------------------------------- */
 
@@ -233,6 +245,7 @@ static const ckpt_object *text(flattener *f, const char *key) {
 
 /* A value below a key of its own. What belongs to an optimizer whose states are left out stays behind with them. */
 static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *value, ckpt_error *err) {
+  f->n_attributes += value->kind == CKPT_OBJECT_TENSOR && value->extras != 0;
   if (value->kind == CKPT_OBJECT_TENSOR || (strcmp(key, "optimizer") == 0 && f->leaves_states)) return CKPT_OK;
   const ckpt_object *name = text(f, key);
   CKPT_TRY_ALLOC(name, err);
@@ -286,7 +299,8 @@ static ckpt_status add_known(flattener *f, const ckpt_object *objects, ckpt_erro
 ckpt_status ckpt_dcp_flatten_objects(flattener *f, const ckpt_object *objects, ckpt_error *err) {
   const ckpt_object *root = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
   if (objects == NULL) return CKPT_OK;
-  return root != NULL ? add_own(f, root, err) : add_known(f, objects, err);
+  CKPT_TRY(root != NULL ? add_own(f, root, err) : add_known(f, objects, err));
+  return say_attributes(f, err);
 }
 
 /* ---- one item ---------------------------------------------------------------------------------------------------- */

@@ -42,9 +42,9 @@ static ckpt_status make_containers(containers *out, ckpt_arena *arena, ckpt_erro
   return CKPT_OK;
 }
 
-/* A tensor under one of its names. */
+/* A tensor under one of its names, by which it is the model's or not. */
 static ckpt_status add_tensor(ckpt_dcp_flattener *f, const containers *in, uint32_t number, const char *name,
-                              ckpt_error *err) {
+                              bool is_model, ckpt_error *err) {
   ckpt_arena *arena = &f->described->arena;
   const ckpt_tensor *tensor = &f->described->tensors[number];
   size_t n_parameter;
@@ -52,7 +52,7 @@ static ckpt_status add_tensor(ckpt_dcp_flattener *f, const containers *in, uint3
   const ckpt_object *keys[4], *leaf = ckpt_object_tensor(arena, number);
   uint32_t n = 0;
   CKPT_TRY_ALLOC(leaf, err);
-  if (in != NULL && ckpt_role_is_model((ckpt_role)tensor->role)) {
+  if (in != NULL && is_model) {
     keys[n++] = in->model;
   } else if (in != NULL && parameter != NULL && parameter[n_parameter + 1] != '\0') {
     keys[n++] = in->optimizer;
@@ -67,9 +67,12 @@ static ckpt_status add_tensor(ckpt_dcp_flattener *f, const containers *in, uint3
 /* A tensor under all its names; below no container where `in` is NULL. */
 static ckpt_status add_names(ckpt_dcp_flattener *f, const containers *in, uint32_t number, ckpt_error *err) {
   const ckpt_tensor *tensor = &f->described->tensors[number];
-  CKPT_TRY(add_tensor(f, in, number, tensor->name, err));
-  for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
-    CKPT_TRY(add_tensor(f, in, number, *alias, err));
+  const bool is_model = ckpt_role_is_model((ckpt_role)tensor->role);
+  uint32_t n = 0;
+  CKPT_TRY(add_tensor(f, in, number, tensor->name, is_model, err));
+  while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
+  for (uint32_t i = 0; i < n; i++)
+    CKPT_TRY(add_tensor(f, in, number, tensor->aliases[i], is_model && i + tensor->n_extra_names < n, err));
   return CKPT_OK;
 }
 

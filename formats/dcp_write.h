@@ -63,7 +63,8 @@ typedef struct ckpt_dcp_flattener {
   uint32_t n_optimizers;                      /* whose parameters were named */
   const ckpt_object *path[CKPT_DCP_MAX_KEYS]; /* to the value at hand */
   uint32_t depth;
-  uint64_t n_steps; /* values looked at: a graph may have more paths than nodes */
+  uint64_t n_steps;      /* values looked at: a graph may have more paths than nodes */
+  uint64_t n_attributes; /* tensors whose attributes torch would not write either */
 } ckpt_dcp_flattener;
 
 /* Adds all that torch would find in the dict that it saved, as it stands: tensors and items with their paths. */

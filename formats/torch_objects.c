@@ -40,7 +40,7 @@ typedef struct left_out {
   const char *names[MAX_KINDS];
   uint64_t n[MAX_KINDS], n_others;
   uint32_t n_kinds;
-  uint64_t n_attributes, n_cycles, n_optimizers;
+  uint64_t n_cycles, n_optimizers;
 } left_out;
 
 typedef struct copier {
@@ -78,11 +78,8 @@ static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_e
   typedef unsigned long long ull;
   if (out->n_optimizers != 0)
     CKPT_TRY(ckpt_losses_add(losses, err, "the optimizer's param_groups (none of its states is written)"));
-  if (out->n_attributes != 0)
-    CKPT_TRY(ckpt_losses_add(losses, err, "attributes of %llu tensor%s", (ull)out->n_attributes,
-                             ckpt_plural(out->n_attributes)));
   if (out->n_cycles != 0)
-    CKPT_TRY(ckpt_losses_add(losses, err, "a tuple within itself, %llu time%s (None, or nothing, stands there)",
+    CKPT_TRY(ckpt_losses_add(losses, err, "an object within itself, %llu time%s (None, or nothing, stands there)",
                              (ull)out->n_cycles, ckpt_plural(out->n_cycles)));
   for (uint32_t i = 0; i < out->n_kinds; i++) {
     char times[32] = "";
@@ -126,18 +123,25 @@ static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err
       c->result->tensor = tensor;
       return remember(c, node, c->result, err);
     }
-    bool has_attributes = (node->form & CKPT_LEAF_ATTRIBUTES) != 0;
     if (node->name != NULL && strcmp(node->name, parameter) == 0) {
       c->result->name = parameter;
       c->result->n_module = sizeof "torch.nn.parameter" - 1;
-    } else if (node->name != NULL && strcmp(node->name, "torch.Tensor") == 0) {
-      has_attributes = true; /* why its class was stated */
-    } else if (node->name != NULL) {
+    } else if (node->name != NULL && strcmp(node->name, "torch.Tensor") != 0) { /* which attributes have stated */
       count_left_out(&c->out, node); /* a subclass of a tensor: its values are written as a tensor */
     }
-    c->out.n_attributes += has_attributes;
   }
   return remember(c, node, c->result, err);
+}
+
+/* Puts a node on the path, whose children are to be copied. */
+static ckpt_status copy_children(copier *c, const ckpt_object *node, ckpt_object *copy, ckpt_error *err) {
+  const uint64_t n_children = ckpt_object_n_children(node);
+  copy->mark = IN_WORK;
+  if (n_children != 0) CKPT_TRY_ALLOC(copy->items = ckpt_arena_array(c->arena, n_children, sizeof *copy->items), err);
+  CKPT_TRY(ckpt_grow(&c->path, c->n_path, &c->capacity, sizeof *c->path, err));
+  c->path[c->n_path++] =
+      (frame){.node = node, .copy = copy, .n_leaves = c->n_leaves, .n_leaves_kept = c->n_leaves_kept};
+  return CKPT_OK;
 }
 
 /* Begins a node; its copy is in c->result unless a frame is on the path for it. */
@@ -158,7 +162,13 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
     if (is_cycle) c->result = NULL; /* weights-only loading knows no opcode for it */
     return CKPT_OK;
   }
-  if (node->kind == CKPT_OBJECT_TENSOR) return copy_leaf(c, node, err);
+  if (node->kind == CKPT_OBJECT_TENSOR) {
+    CKPT_TRY(copy_leaf(c, node, err));
+    if (c->result == NULL || node->extras == 0) return CKPT_OK;
+    c->result->extras = node->extras;
+    *is_entered = true;
+    return copy_children(c, node, c->result, err);
+  }
   if (namespace != NULL) {
     CKPT_TRY(note_namespace(c->described, namespace, err));
   } else if (!ckpt_torch_is_safe(node)) {
@@ -168,27 +178,23 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   ckpt_object *copy = ckpt_arena_alloc(c->arena, sizeof *copy);
   CKPT_TRY_ALLOC(copy, err);
   *copy = *node;
-  copy->mark = IN_WORK;
   copy->room = 0;
   if (namespace != NULL) copy->name = namespace; /* one text, which is printed once */
-  uint64_t n_children = ckpt_object_n_children(node);
-  if (n_children != 0) CKPT_TRY_ALLOC(copy->items = ckpt_arena_array(c->arena, n_children, sizeof *copy->items), err);
   CKPT_TRY(remember(c, node, copy, err));
-  CKPT_TRY(ckpt_grow(&c->path, c->n_path, &c->capacity, sizeof *c->path, err));
-  c->path[c->n_path++] =
-      (frame){.node = node, .copy = copy, .n_leaves = c->n_leaves, .n_leaves_kept = c->n_leaves_kept};
   *is_entered = true;
-  return CKPT_OK;
+  return copy_children(c, node, copy, err);
 }
 
 /* Puts the child before f->next, which is in c->result, into the copy. */
 static ckpt_status place(const copier *c, frame *f, ckpt_error *err) {
   const ckpt_object *node = f->node;
-  uint64_t i = f->next - 1, n_items = node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
+  const bool is_tensor = node->kind == CKPT_OBJECT_TENSOR;
+  uint64_t i = f->next - 1, n_items = is_tensor ? 0 : node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
   ckpt_object *child = c->result;
   f->waits = false;
-  if (i >= n_items) { /* an OrderedDict's state, behind what is left of the items */
-    if (child == NULL || child->kind != CKPT_OBJECT_DICT) f->copy->extras = 0;
+  if (i >= n_items) { /* an OrderedDict's state, behind what is left of the items, or a tensor's attributes */
+    const bool is_pair = is_tensor && child != NULL && child->kind == CKPT_OBJECT_TUPLE && child->n == 2;
+    if (!is_pair && (child == NULL || child->kind != CKPT_OBJECT_DICT)) f->copy->extras = 0;
     f->copy->items[f->n_kept] = child;
     return CKPT_OK;
   }
@@ -217,7 +223,7 @@ static bool is_empty_optimizer(const copier *c, const frame *f) {
 /* All children are there. What has begun to be referred to and is left out becomes None. */
 static ckpt_status leave(copier *c, ckpt_error *err) {
   const frame *f = &c->path[--c->n_path];
-  f->copy->n = f->node->kind == CKPT_OBJECT_DICT ? f->n_kept / 2 : f->n_kept;
+  if (f->node->kind != CKPT_OBJECT_TENSOR) f->copy->n = f->node->kind == CKPT_OBJECT_DICT ? f->n_kept / 2 : f->n_kept;
   f->copy->mark = 0;
   c->result = f->copy;
   bool is_whole = !f->is_short;

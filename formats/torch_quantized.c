@@ -24,7 +24,7 @@ static bool take_number(const ckpt_index *described, ckpt_object *leaf, ckpt_dty
       tensor->extents[0].file != CKPT_FILE_LITERAL)
     return false;
   leaf->form |= CKPT_LEAF_BARE;
-  leaf->n = tensor->extents[0].offset;
+  leaf->integer = (int64_t)tensor->extents[0].offset;
   return true;
 }
 

@@ -112,7 +112,7 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
  * more than n_left looks (dicts in dicts, many times) counts as more. */
 static bool holds_more(const ckpt_object *object, int depth, uint64_t *n_left) {
   enum { MAX_DEPTH = 4 };
-  if (object->kind == CKPT_OBJECT_TENSOR) return false;
+  if (object->kind == CKPT_OBJECT_TENSOR) return object->extras != 0; /* attributes */
   if (object->kind != CKPT_OBJECT_DICT || depth == MAX_DEPTH) return true;
   for (uint64_t i = 0; i < object->n; i++)
     if (*n_left == 0 || ((*n_left)--, holds_more(object->items[2 * i + 1], depth + 1, n_left))) return true;

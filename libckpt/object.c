@@ -122,6 +122,7 @@ uint64_t ckpt_object_n_children(const ckpt_object *object) {
     case CKPT_OBJECT_SET:
     case CKPT_OBJECT_FOREIGN: return object->n + n_extras(object->extras);
     case CKPT_OBJECT_DICT: return 2 * object->n + n_extras(object->extras);
+    case CKPT_OBJECT_TENSOR: return n_extras(object->extras);
     default: return 0;
   }
 }

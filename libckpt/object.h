@@ -50,7 +50,7 @@ typedef enum ckpt_object_form {
 } ckpt_object_form;
 #define CKPT_PERSISTENT_ID "persistent id"
 
-/* What a FOREIGN node, or a container with a class of its own, has besides its items. */
+/* What a FOREIGN node, a container with a class of its own, or a tensor with attributes has besides its items. */
 typedef enum ckpt_object_extra {
   CKPT_EXTRA_KEYWORDS = 1, /* DICT: keyword arguments */
   CKPT_EXTRA_LIST = 2,     /* LIST: what was appended to it (a list's subclass) */
@@ -58,17 +58,10 @@ typedef enum ckpt_object_extra {
   CKPT_EXTRA_STATE = 8     /* what __setstate__ would get: mostly a DICT of attributes */
 } ckpt_object_extra;
 
-/* Whether a leaf asks for gradients: what is made of anything but torch's objects does not say. Bits beside it: it has
- * attributes of its own, which are nowhere; it is written as what a call of a quantized tensor holds, its values'
- * storage, or the number whose bits are the leaf's n; or as a storage whose class is the leaf's name and whose elements
- * have n bytes. */
-typedef enum ckpt_object_grad {
-  CKPT_GRAD_UNKNOWN,
-  CKPT_GRAD_NO,
-  CKPT_GRAD_YES,
-  CKPT_LEAF_ATTRIBUTES = 4,
-  CKPT_LEAF_BARE = 8
-} ckpt_object_grad;
+/* Whether a leaf asks for gradients: what is made of anything but torch's objects does not say. A bit beside it: it is
+ * written as what a call of a quantized tensor holds, its values' storage, or the number whose bits are in `integer`;
+ * or as a storage whose class is the leaf's name and whose elements have `integer` bytes. Such a leaf has no extras. */
+typedef enum ckpt_object_grad { CKPT_GRAD_UNKNOWN, CKPT_GRAD_NO, CKPT_GRAD_YES, CKPT_LEAF_BARE = 8 } ckpt_object_grad;
 
 typedef struct ckpt_object ckpt_object;
 struct ckpt_object {
@@ -78,15 +71,17 @@ struct ckpt_object {
   uint32_t room : 6;      /* its builder's: items has room for 2^room, or is full where 0 */
   uint32_t n_module : 16; /* bytes of name before the dot that parts module and class; 0: unknown */
   uint32_t mark : 2;      /* a walker's own (codec/torch_graph.h), of no meaning between walks */
-  uint64_t n;             /* bytes, items or pairs */
+  union {
+    uint64_t n; /* bytes, items or pairs */
+    uint32_t tensor;
+  };
   union {
     bool boolean;
-    int64_t integer;
+    int64_t integer; /* also of a bare leaf: ckpt_object_grad */
     double number;
     const char *text; /* TEXT, BIGINT; terminated, may contain NUL before n */
     const uint8_t *bytes;
     ckpt_object **items; /* LIST, TUPLE, SET: n; DICT: 2 n; FOREIGN: n; then one for each of extras */
-    uint32_t tensor;
   };
   const char *name; /* FOREIGN: "module.Class"; others: NULL, or a class that holds the same (an OrderedDict) */
 };

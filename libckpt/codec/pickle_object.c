@@ -96,7 +96,9 @@ static bool put_simple(printer *p, const ckpt_object *node) {
     case CKPT_OBJECT_BYTES: put_bytes(p, node); break;
     case CKPT_OBJECT_TENSOR:
       if (p->leaf == NULL) fail(p, CKPT_EINTERNAL, "a tensor in an object that may have none");
-      if (p->leaf != NULL) p->leaf(p->arg, w, node);
+      if (p->leaf == NULL) break;
+      if (node->extras != 0) return false;
+      p->leaf(p->arg, w, node);
       break;
     case CKPT_OBJECT_FOREIGN:
       if (node->form != CKPT_FORM_NAME) return false;
@@ -112,6 +114,12 @@ static bool put_simple(printer *p, const ckpt_object *node) {
 
 static bool is_collecting(const ckpt_object *node) {
   return node->kind == CKPT_OBJECT_LIST || node->kind == CKPT_OBJECT_DICT || node->kind == CKPT_OBJECT_SET;
+}
+
+/* What is printed before the node is made: of a tensor with attributes these, which are arguments of its call. */
+static uint64_t n_items_of(const ckpt_object *node) {
+  if (node->kind == CKPT_OBJECT_TENSOR) return ckpt_object_n_children(node);
+  return node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
 }
 
 /* Arguments: all items, less the callable of a CALL_VALUE. */
@@ -139,6 +147,7 @@ static void begin(printer *p, const ckpt_object *node) {
       }
       keep(p, node);
       return;
+    case CKPT_OBJECT_TENSOR: p->leaf(p->arg, w, node); return;
     case CKPT_OBJECT_SET:
       ckpt_pickle_put_global(w, "__builtin__", node->name == NULL ? "set" : "frozenset");
       ckpt_pickle_put_empty_list(w);
@@ -157,6 +166,10 @@ static void end(printer *p, const ckpt_object *node) {
   ckpt_pickle_writer *w = p->writer;
   switch (node->kind) {
     case CKPT_OBJECT_TUPLE: ckpt_pickle_put_tuple(w, node->n); break;
+    case CKPT_OBJECT_TENSOR:
+      ckpt_pickle_put_tuple(w, 4); /* since the mark */
+      ckpt_pickle_put_reduce(w);
+      break;
     case CKPT_OBJECT_SET:
       ckpt_pickle_put_tuple(w, 1);
       ckpt_pickle_put_reduce(w);
@@ -245,7 +258,7 @@ static void put_extra(printer *p, frame *f, uint64_t n_items) {
 static void step(printer *p) {
   frame *f = &p->path[p->n_path - 1];
   const ckpt_object *node = f->node;
-  uint64_t n_items = node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
+  const uint64_t n_items = n_items_of(node);
   if (f->wants_build) ckpt_pickle_put_build(p->writer);
   f->wants_build = false;
   if (f->next < n_items) {

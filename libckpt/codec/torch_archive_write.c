@@ -78,11 +78,11 @@ typedef struct leaf_printer {
 /* A number that stands where its tensor was read from: in the call of another. */
 static void put_number(ckpt_pickle_writer *writer, const ckpt_object *leaf, ckpt_dtype dtype) {
   double number;
-  memcpy(&number, &leaf->n, sizeof number);
+  memcpy(&number, &leaf->integer, sizeof number);
   if (dtype == CKPT_F64)
     ckpt_pickle_put_float(writer, number);
   else
-    ckpt_pickle_put_int(writer, (int64_t)leaf->n);
+    ckpt_pickle_put_int(writer, leaf->integer);
 }
 
 static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *leaf) {
@@ -107,7 +107,7 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
   }
   snprintf(key, sizeof key, "%u", a->keys[storage] - 1);
   if (is_bare && leaf->name != NULL) {
-    ckpt_torch_put_bytes(&p->memo, writer, leaf, key, a->index->tensors[item.whole].n_bytes / leaf->n);
+    ckpt_torch_put_bytes(&p->memo, writer, leaf, key, a->index->tensors[item.whole].n_bytes / (uint64_t)leaf->integer);
     return;
   }
   if (is_bare) {
@@ -117,7 +117,7 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
     return;
   }
   ckpt_torch_put_tensor(&p->memo, writer, (ckpt_dtype)item.dtype, item.rank, item.shape, key, item.view,
-                        leaf->name != NULL, (ckpt_object_grad)(leaf->form & (CKPT_GRAD_NO | CKPT_GRAD_YES)));
+                        leaf->name != NULL, (ckpt_object_grad)leaf->form, leaf->extras != 0);
 }
 
 static void print_pickle(archive *a, ckpt_out *out) {

@@ -31,14 +31,18 @@ typedef struct walk {
 
 /* ---- finding --------------------------------------------------------------------------------------------------- */
 
-/* Makes a node a leaf of this tensor; class is that of a subclass, or NULL. */
-static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, const char *class, size_t n_module,
-                               uint32_t form, ckpt_error *err) {
+/* Makes a node a leaf of this tensor; class is that of a subclass, or NULL, and so are attributes of its own. */
+static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, const ckpt_object *class, uint32_t form,
+                               ckpt_object *attributes, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
   CKPT_TRY(ckpt_grow(&g->leaves, g->n_leaves, &g->leaf_capacity, sizeof *g->leaves, err));
   g->leaves[g->n_leaves++] = (ckpt_torch_leaf){node, *node, tensor};
-  *node = (ckpt_object){
-      .kind = CKPT_OBJECT_TENSOR, .tensor = tensor, .name = class, .n_module = n_module & 0xFFFF, .form = form & 0xF};
+  *node = (ckpt_object){.kind = CKPT_OBJECT_TENSOR, .tensor = tensor, .form = form & 0xF};
+  if (class != NULL) node->name = class->name, node->n_module = class->n_module;
+  if (attributes == NULL) return CKPT_OK;
+  CKPT_TRY_ALLOC(node->items = ckpt_arena_array(g->arena, 1, sizeof *node->items), err);
+  node->items[0] = attributes;
+  node->extras = CKPT_EXTRA_STATE;
   return CKPT_OK;
 }
 
@@ -132,6 +136,16 @@ static ckpt_object_grad grad_of(const ckpt_torch_call *call, uint64_t i) {
   return !is_known ? CKPT_GRAD_UNKNOWN : call->args[i]->boolean ? CKPT_GRAD_YES : CKPT_GRAD_NO;
 }
 
+/* The attributes that a call gives its tensor: a dict, or that and another of slots; NULL where there are none. */
+static ckpt_object *attributes_of(const ckpt_torch_call *call, const ckpt_object *node) {
+  enum { AT = 3 }; /* of (function, type, arguments, state), and of (data, requires grad, hooks, state) */
+  const bool is_typed = call->args != node->items;
+  ckpt_object *state = (ckpt_object *)(uintptr_t)ckpt_object_extra_of(node, CKPT_EXTRA_STATE);
+  if (is_typed ? node->n > AT : call->kind == TORCH_CALL_INNER && node->n > AT) state = node->items[AT];
+  const bool is_known = state != NULL && (state->kind == CKPT_OBJECT_DICT || state->kind == CKPT_OBJECT_TUPLE);
+  return is_known && state->n != 0 ? state : NULL;
+}
+
 /* A node whose children have all been seen. */
 static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
   ckpt_torch_graph *g = w->graph;
@@ -156,19 +170,16 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
   if (call.kind == TORCH_CALL_OTHER) return CKPT_OK;
   if (call.kind == TORCH_CALL_QUANTIZED) return take_values(w, node, err);
   if (ckpt_torch_is_opaque(&call, node)) return take_storage(w, node, err);
-  const char *class = call.type == NULL ? NULL : call.type->name;
-  size_t n_module = call.type == NULL ? 0 : call.type->n_module;
   if (call.kind == TORCH_CALL_INNER) {
-    static const char parameter[] = "torch.nn.parameter.Parameter";
+    static const ckpt_object parameter = {.name = "torch.nn.parameter.Parameter",
+                                          .n_module = sizeof "torch.nn.parameter" - 1};
     bool has_tensor = call.n_args != 0 && call.args[0]->kind == CKPT_OBJECT_TENSOR;
     if (!has_tensor) return CKPT_OK;
-    uint32_t grad =
-        grad_of(&call, 1) | (call.n_args > 3 ? CKPT_LEAF_ATTRIBUTES : 0); /* _rebuild_parameter_with_state */
-    if (class == NULL) class = parameter, n_module = sizeof "torch.nn.parameter" - 1;
-    return become_leaf(w, node, call.args[0]->tensor, class, n_module, grad, err);
+    return become_leaf(w, node, call.args[0]->tensor, call.type == NULL ? &parameter : call.type, grad_of(&call, 1),
+                       attributes_of(&call, node), err);
   }
   CKPT_TRY(ckpt_grow(&g->tensors, g->n_tensors, &g->tensor_capacity, sizeof *g->tensors, err));
-  CKPT_TRY(become_leaf(w, node, g->n_tensors, class, n_module, grad_of(&call, 4), err));
+  CKPT_TRY(become_leaf(w, node, g->n_tensors, call.type, grad_of(&call, 4), attributes_of(&call, node), err));
   g->tensors[g->n_tensors++] = (ckpt_torch_tensor){.number = g->n_leaves - 1}; /* its leaf, until it is read */
   return CKPT_OK;
 }
@@ -273,7 +284,7 @@ static ckpt_status read_bytes(const walk *w, ckpt_torch_tensor *tensor, ckpt_err
   if (tensor->status != CKPT_EUNSUPPORTED) return CKPT_OK;
   const uint64_t n_bytes = axes[0] = reference->n_bytes;
   axes[1] = n_bytes != 1;
-  w->graph->leaves[given.number].node->n = reference->element_bytes;
+  w->graph->leaves[given.number].node->integer = reference->element_bytes;
   *tensor = (ckpt_torch_tensor){.call = given.call, .id = given.id, .opaque = tensor->reason, .dtype = CKPT_U8};
   tensor->storage = reference->storage;
   tensor->rank = 1;

@@ -330,7 +330,7 @@ static void argument_child(const frame *f, child *c, uint64_t i) {
 /* Child i of a frame's node; c->node NULL where there is none to be named. */
 static void take_child(namer *w, const frame *f, uint64_t i, child *c) {
   const ckpt_object *node = f->node;
-  uint64_t n_items = node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
+  uint64_t n_items = node->kind == CKPT_OBJECT_TENSOR ? 0 : node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
   *c = (child){.node = node->items[i], .role = f->role};
   if (node->kind == CKPT_OBJECT_DICT && i < n_items && i % 2 == 0) c->node = NULL; /* a key */
   if (c->node == NULL || !holds(c->node)) {
@@ -435,8 +435,11 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a tensor name of more than %d bytes", MAX_NAME_BYTES);
     size_t n = next.length - next.base;
     w->n_steps += n / BYTES_PER_STEP;
-    return n == 0 ? add_name(w, c->node, "tensor", sizeof "tensor" - 1, c->role, err)
-                  : add_name(w, c->node, w->text + next.base, n, c->role, err);
+    CKPT_TRY(
+        add_name(w, c->node, n == 0 ? "tensor" : w->text + next.base, n == 0 ? sizeof "tensor" - 1 : n, c->role, err));
+    if (c->node->extras == 0 || !holds(c->node->items[0]) || c->node->mark == TORCH_ON_PATH) return CKPT_OK;
+    c->kind = FRAME_PLAIN; /* its attributes */
+    c->role = CKPT_ROLE_OTHER;
   }
   CKPT_TRY(ckpt_grow(&w->path, w->n_path, &w->path_capacity, sizeof *w->path, err));
   next.kind = c->kind;

@@ -20,8 +20,7 @@ typedef struct marker {
 static bool holds(const ckpt_object *node) { return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS; }
 
 static ckpt_status enter(marker *m, ckpt_object *node, ckpt_error *err) {
-  if (node->kind == CKPT_OBJECT_TENSOR || node->mark != TORCH_UNSEEN || ckpt_object_n_children(node) == 0)
-    return CKPT_OK;
+  if (node->mark != TORCH_UNSEEN || ckpt_object_n_children(node) == 0) return CKPT_OK;
   node->mark = TORCH_PLAIN;
   CKPT_TRY(ckpt_grow(&m->path, m->n, &m->capacity, sizeof *m->path, err));
   m->path[m->n++] = (step){node, 0};

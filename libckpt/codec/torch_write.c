@@ -8,7 +8,7 @@
 #include "libckpt/dtype.h"
 
 enum { TEXT_STORAGE, TEXT_CPU };
-enum { REBUILD, REBUILD_WITH_DTYPE, REBUILD_PARAMETER, ORDERED_DICT };
+enum { REBUILD, REBUILD_WITH_DTYPE, REBUILD_PARAMETER, REBUILD_WITH_STATE, REBUILD_FROM_TYPE, TENSOR, ORDERED_DICT };
 
 /* True where something is in the memo, and on the stack now; else the caller puts it there and keeps it. */
 static bool recall(ckpt_pickle_writer *writer, uint32_t number) {
@@ -77,7 +77,7 @@ void ckpt_torch_put_bytes(ckpt_torch_memo *memo, ckpt_pickle_writer *w, const ck
 
 void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dtype dtype, uint32_t rank,
                            const uint64_t *shape, const char *key, const ckpt_torch_view *view, bool is_parameter,
-                           ckpt_object_grad grad) {
+                           ckpt_object_grad grad, bool has_attributes) {
   const char *name = "", *storage = NULL;
   uint64_t sizes[CKPT_MAX_RANK] = {0}, strides[CKPT_MAX_RANK] = {0}, n = 1, stride = 1;
   (void)ckpt_torch_type(dtype, &name, &storage);
@@ -91,9 +91,17 @@ void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dt
   const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
   const bool can_ask = row->kind == CKPT_KIND_FLOAT || row->kind == CKPT_KIND_COMPLEX;
   const bool asks = can_ask && (grad == CKPT_GRAD_YES || (is_parameter && grad == CKPT_GRAD_UNKNOWN));
-  if (is_parameter) put_global(w, &memo->functions[REBUILD_PARAMETER], "torch._utils", "_rebuild_parameter");
+  const bool is_typed = has_attributes && !is_parameter;
+  if (is_typed)
+    put_global(w, &memo->functions[REBUILD_FROM_TYPE], "torch._tensor", "_rebuild_from_type_v2");
+  else if (has_attributes)
+    put_global(w, &memo->functions[REBUILD_WITH_STATE], "torch._utils", "_rebuild_parameter_with_state");
+  else if (is_parameter)
+    put_global(w, &memo->functions[REBUILD_PARAMETER], "torch._utils", "_rebuild_parameter");
+  if (has_attributes) ckpt_pickle_put_mark(w);
   put_global(w, &memo->functions[storage == NULL ? REBUILD_WITH_DTYPE : REBUILD], "torch._utils",
              storage == NULL ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+  if (is_typed) put_global(w, &memo->functions[TENSOR], "torch", "Tensor");
   ckpt_pickle_put_mark(w);
   ckpt_torch_put_storage(memo, w, dtype, false, key, n);
   ckpt_pickle_put_u64(w, view == NULL ? 0 : view->offset);
@@ -103,10 +111,11 @@ void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *w, ckpt_dt
   put_hooks(memo, w);
   if (storage == NULL) put_global(w, &memo->dtypes[dtype], "torch", name);
   ckpt_pickle_put_tuple(w, storage == NULL ? 7 : 6);
-  ckpt_pickle_put_reduce(w);
+  if (!is_typed) ckpt_pickle_put_reduce(w);
   if (!is_parameter) return;
   ckpt_pickle_put_bool(w, asks);
   put_hooks(memo, w);
+  if (has_attributes) return;
   ckpt_pickle_put_tuple(w, 3);
   ckpt_pickle_put_reduce(w);
 }

@@ -14,7 +14,7 @@
 
 /* What of a pickle is in its memo already. Zero-initialise it for each pickle. */
 typedef struct ckpt_torch_memo {
-  uint32_t texts[2], functions[4], storages[CKPT_N_DTYPES], quantized[CKPT_N_DTYPES], dtypes[CKPT_N_DTYPES]; /* + 1 */
+  uint32_t texts[2], functions[7], storages[CKPT_N_DTYPES], quantized[CKPT_N_DTYPES], dtypes[CKPT_N_DTYPES]; /* + 1 */
 } ckpt_torch_memo;
 
 /* Whether torch has the dtype and the shape: a float4_e2m1fn_x2 counts pairs on its last axis. */
@@ -36,9 +36,9 @@ void ckpt_torch_put_bytes(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, con
 
 /* Prints a tensor on the CPU in the storage `key`: a view of it, or row-major and alone (NULL); ckpt_torch_holds it. A
  * parameter is wrapped into torch.nn.Parameter. Gradients are asked for where the dtype can have some, and `grad` says
- * so, or nothing of a parameter. */
+ * so, or nothing of a parameter. One with attributes is left open: they follow, and a tuple and REDUCE behind them. */
 void ckpt_torch_put_tensor(ckpt_torch_memo *memo, ckpt_pickle_writer *writer, ckpt_dtype dtype, uint32_t rank,
                            const uint64_t *shape, const char *key, const ckpt_torch_view *view, bool is_parameter,
-                           ckpt_object_grad grad);
+                           ckpt_object_grad grad, bool has_attributes);
 
 #endif

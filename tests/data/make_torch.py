@@ -41,6 +41,16 @@ def raw(tensor):
     return plain.contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
+def attributes():
+    """Tensors with attributes, as Megatron and tensor subclasses give them: on parameters, tied, tensors among them."""
+    plain, parameter, tied = numbers(2), torch.nn.Parameter(numbers(3)), numbers(4)
+    plain.note, plain.scale = {"axes": [0, 1]}, numbers(1)
+    parameter.partition_dim, parameter.scales = 0, [numbers(1, 1), (numbers(2, 1), None)]
+    marked = {"a": plain, "p": parameter, "z": [[plain, {"t": tied}]], "args": {"lr": 1}}
+    save("attributes", marked, {"a": plain, "a.scale": numbers(1), "z.0.1.t": tied, "p": parameter,
+                                "p.scales.0": numbers(1, 1), "p.scales.1.0": numbers(2, 1)})
+
+
 def expect(name, tensors):
     specs, kept = {}, []
     for key, tensor in tensors.items():
@@ -175,6 +185,7 @@ def main():
     save("list", [numbers(2), numbers(3)], {"0": numbers(2), "1": numbers(3)})
     save("tensor", numbers(2, 2), {"tensor": numbers(2, 2)})
     save("empty-key", {"tensor": numbers(2), "": numbers(3)}, {"tensor": numbers(2), "tensor~2": numbers(3)})
+    attributes()
     indices, values = torch.tensor([[0, 1], [1, 0]]), numbers(2)
     rows = torch.eye(2).to_sparse_csr()
     save("sparse", {"s": torch.sparse_coo_tensor(indices, values, (2, 3)), "r": rows},

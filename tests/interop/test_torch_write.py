@@ -67,7 +67,8 @@ def equal(a, b):
     if isinstance(a, torch.Tensor):
         if a.layout != torch.strided:
             return a.layout == b.layout and torch.equal(a.to_dense(), b.to_dense())
-        return type(a) is type(b) and a.requires_grad == b.requires_grad and same(a.detach(), b.detach())
+        alike = type(a) is type(b) and a.requires_grad == b.requires_grad and same(a.detach(), b.detach())
+        return alike and equal(vars(a), vars(b))
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -254,12 +255,9 @@ def test_what_is_not_written_is_said(folder):
     model, optimizer = trained()
     inner = [torch.ones(1)]
     inner.append((inner,))
-    marked, parameter = torch.ones(2), torch.nn.Parameter(torch.ones(2))
-    marked.note = parameter.note = 1
-    cases = [({"w": torch.ones(1), "l": inner[1]}, "a tuple within itself"),
+    cases = [({"w": torch.ones(1), "l": inner[1]}, "an object within itself"),
              ({"w": torch.ones(1), "s": torch.arange(4.).untyped_storage()}, "a storage without a tensor"),
              ({"w": torch.ones(1), "s": torch.arange(4.).storage()}, "a storage without a tensor"),
-             ({"w": marked, "p": parameter}, "attributes of 2 tensors"),
              ({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "the optimizer's param_groups")]
     for i, (whole, said) in enumerate(cases):
         path, out = (os.path.join(folder, n % i) for n in ("a%d.pt", "b%d.pt"))
@@ -365,4 +363,5 @@ def test_transformers_loads_our_folder(folder):
     assert all(torch.equal(bits(t), bits(wanted[n])) for n, t in again.state_dict().items()) and len(again.state_dict()) == len(wanted)
 
 
-command.main(globals())
+if __name__ == "__main__":
+    command.main(globals())

@@ -1,0 +1,56 @@
+"""What PyTorch saved beside plain tensors comes through torch -> torch as it was, or is named."""
+import collections
+import json
+import os
+
+import command
+import torch
+from command import ckpt, digest
+from test_torch_write import equal, load, read
+
+
+def through(folder, whole, *classes):
+    """Written by PyTorch and by us, the second time byte for byte: what it is then, and what the command said."""
+    path, out, again = (os.path.join(folder, n) for n in ("a.pt", "b.pt", "c.pt"))
+    torch.save(whole, path)
+    said = ckpt("convert", path, "-o", out, "--force", "--json")
+    ckpt("convert", out, "-o", again, "--force")
+    assert read(out) == read(again)
+    return load(out, *classes), said
+
+
+def marked(tensor, **attributes):
+    for name, value in attributes.items():
+        setattr(tensor, name, value)
+    return tensor
+
+
+def test_attributes_stay(folder):
+    tied, plain = torch.arange(3.), torch.ones(2)
+    for tensor in [marked(torch.ones(2), note=1), marked(torch.ones(2), scale=torch.zeros(3)), marked(torch.ones(2), t=tied),
+                   marked(torch.ones(2), nested={"a": [torch.zeros(1), (tied, None)], "b": 2}),
+                   marked(torch.nn.Parameter(torch.ones(2)), partition_dim=0, scale=tied),
+                   marked(torch.ones(2, requires_grad=True), note=1), marked(torch.ones(2, dtype=torch.float8_e4m3fn), note=1),
+                   marked(torch.ones(2), inner=marked(torch.zeros(1), note=[tied])),
+                   marked(plain[:1], whole=plain), marked(torch.ones(()), note=b"x")]:
+        for whole in [{"w": tensor, "args": {"lr": 1}}, tensor, [[tensor], {"t": tied}, tensor, 3], {"a.w": tensor, "a.b": tied},
+                      {"model": {"l.w": tensor, "l.w.scale": torch.ones(4), "l.b": tied}, "args": {"lr": 1}},
+                      {"state": {0: {"step": tensor, "exp_avg": tied}}, "param_groups": [{"params": [0], "lr": 0.1}]}]:
+            found, said = through(folder, whole)
+            assert equal(found, whole), (found, whole)
+            assert json.loads(said)["dropped"] == [] or "memory that tensors share" in said, said
+    found, said = through(folder, {"w": marked(torch.ones(2), a=1, b=collections.deque()), "args": {"lr": 1}})
+    assert vars(found["w"]) == {"a": 1} and found["args"] == {"lr": 1} and "no plain data" in said
+
+
+def test_attributes_in_dcp(folder):
+    """As torch saves: the tensors. One that is an attribute alone, or too, is not the model's by that name."""
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "dcp")
+    tied = torch.arange(3.)
+    torch.save({"w": marked(torch.ones(2), t=tied, u=torch.zeros(1)), "z": [[tied]], "args": {"lr": 1}}, path)
+    said = json.loads(ckpt("convert", path, "-o", out, "--to", "dcp", "--include", "all", "--json"))
+    assert said["dropped"] == ["attributes of 1 tensor"] and said["digest"] == digest(out) == digest(path), said
+
+
+if __name__ == "__main__":
+    command.main(globals())
