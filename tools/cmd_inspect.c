@@ -7,6 +7,7 @@
 #include "input.h"
 #include "json_writer.h"
 #include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/config.h"
 #include "libckpt/text.h"
 #include "proving.h"
@@ -192,8 +193,15 @@ static void print_text(const inspection *this) {
   if (index->n_side_files > 0) puts("\nside files");
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     char size[32];
+    const char *role = ckpt_side_file_role(index->side_files[i].name);
+    char text[64];
+    ckpt_text_size(index->side_files[i].n_bytes, size);
+    if (role == NULL)
+      snprintf(text, sizeof text, "%s", size);
+    else
+      snprintf(text, sizeof text, "%-10s  %s", size, role);
     fputs("  ", stdout);
-    print_pair(index->side_files[i].name, ckpt_text_size(index->side_files[i].n_bytes, size), 23);
+    print_pair(index->side_files[i].name, text, 23);
   }
   print_notes(index, false);
   print_notes(index, true);
@@ -365,6 +373,7 @@ static void write_json(const inspection *this) {
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     ckpt_emit_object(&json, NULL);
     ckpt_emit_text(&json, "name", index->side_files[i].name);
+    ckpt_emit_text(&json, "role", ckpt_side_file_role(index->side_files[i].name));
     ckpt_emit_u64(&json, "n_bytes", index->side_files[i].n_bytes);
     ckpt_emit_end(&json);
   }
@@ -403,8 +412,8 @@ const ckpt_verb ckpt_verb_inspect = {
         "\"parallel\":{\"world\",\"dp\",\"tp\",\"pp\",\"ep\",\"zero_stage\"},\"tag\",\"n_files\",\"n_tensors\","
         "\"n_params\",\"n_bytes\",\"roles\":[{\"role\",\"dtype\",\"n_tensors\",\"n_elements\",\"n_bytes\"}],"
         "\"metadata\":{},\"config\":{},\"objects\":[{\"name\",\"kind\",\"size\",\"value\"}],\"side_files\":[{\"name\","
-        "\"n_bytes\"}],\"notes\":[],\"problems\":[]}: an object's value is itself where it is a scalar, else what the "
-        "text form shows, and parallel is null where the format says no degrees",
+        "\"role\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}: an object's value is itself where it is a scalar, else "
+        "what the text form shows, and parallel is null where the format says no degrees",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

@@ -6,6 +6,7 @@
 
 #include "input.h"
 #include "json_writer.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/error.h"
 #include "libckpt/index.h"
 #include "libckpt/pattern.h"
@@ -27,7 +28,16 @@ static const ckpt_option options[] = {
 typedef struct listing {
   const ckpt_tensor **tensors;
   size_t n;
+  const char *include;
+  bool has_files; /* what a trainer saved beside the model is listed too: tensors are not chosen by their names */
 } listing;
+
+/* Whether a side file is listed: optimizer states, or all that a run goes on from. */
+static bool is_listed(const listing *rows, const ckpt_side_file *side) {
+  const char *role = ckpt_side_file_role(side->name);
+  if (!rows->has_files || role == NULL) return false;
+  return strcmp(rows->include, "all") == 0 || strcmp(rows->include, role) == 0;
+}
 
 /* ---- which tensors ------------------------------------------------------------------------------------------- */
 
@@ -78,6 +88,8 @@ static ckpt_status list(listing *out, ckpt_args *args, const ckpt_index *index, 
   size_t n_patterns = 0, n = ckpt_index_count(index);
   ckpt_status status;
   CKPT_TRY_GOTO(compile_patterns(&patterns, &n_patterns, args, err));
+  out->include = include;
+  out->has_files = n_patterns == 0;
   out->tensors = calloc(n + 1, sizeof *out->tensors);
   CKPT_TRY_GOTO(out->tensors != NULL ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory"));
   for (size_t i = 0; i < n; i++) {
@@ -114,25 +126,41 @@ static void say_roles(const ckpt_args *args, const ckpt_index *index) {
 
 /* ---- as text and as JSON ----------------------------------------------------------------------------------------- */
 
-static void print_lines(const listing *rows, const ckpt_ls_stats *stats) {
-  size_t name_width = 0, shape_width = 0;
-  int dtype_width = 0;
+typedef struct widths {
+  size_t name, shape;
+  int dtype;
+} widths;
+
+static void print_files(const listing *rows, const ckpt_index *index, const widths *w) {
+  enum { ROLE_WIDTH = 9 };
+  const int width = w->shape < ROLE_WIDTH ? ROLE_WIDTH : (int)w->shape;
+  for (uint32_t i = 0; i < index->n_side_files && !ferror(stdout); i++) {
+    const ckpt_side_file *side = &index->side_files[i];
+    if (!is_listed(rows, side)) continue;
+    size_t n_name = ckpt_text_print(stdout, side->name);
+    printf("%*s  %-*s  %-*s  %12" PRIu64 "\n", n_name < w->name ? (int)(w->name - n_name) : 0, "", w->dtype, "file",
+           width, ckpt_side_file_role(side->name), side->n_bytes);
+  }
+}
+
+static void print_lines(const listing *rows, const ckpt_index *index, const ckpt_ls_stats *stats) {
+  widths w = {0};
   char shape[CKPT_SHAPE_TEXT];
   for (size_t i = 0; i < rows->n; i++) {
     const ckpt_tensor *tensor = rows->tensors[i];
     size_t n_name = ckpt_text_columns(tensor->name),
            n_shape = strlen(ckpt_tensor_shape_text(tensor, shape, sizeof shape));
     int n_dtype = (int)strlen(ckpt_dtype_name((ckpt_dtype)tensor->dtype));
-    if (n_name > name_width) name_width = n_name;
-    if (n_shape > shape_width) shape_width = n_shape;
-    if (n_dtype > dtype_width) dtype_width = n_dtype;
+    if (n_name > w.name) w.name = n_name;
+    if (n_shape > w.shape) w.shape = n_shape;
+    if (n_dtype > w.dtype) w.dtype = n_dtype;
   }
-  if (name_width > 120) name_width = 120; /* one monstrous name does not push every line off the screen */
+  if (w.name > 120) w.name = 120; /* one monstrous name does not push every line off the screen */
   for (size_t i = 0; i < rows->n && !ferror(stdout); i++) {
     const ckpt_tensor *tensor = rows->tensors[i];
     size_t n_name = ckpt_text_print(stdout, tensor->name);
-    printf("%*s  %-*s  %-*s  %12" PRIu64, n_name < name_width ? (int)(name_width - n_name) : 0, "", dtype_width,
-           ckpt_dtype_name((ckpt_dtype)tensor->dtype), (int)shape_width,
+    printf("%*s  %-*s  %-*s  %12" PRIu64, n_name < w.name ? (int)(w.name - n_name) : 0, "", w.dtype,
+           ckpt_dtype_name((ckpt_dtype)tensor->dtype), (int)w.shape,
            ckpt_tensor_shape_text(tensor, shape, sizeof shape), tensor->n_bytes);
     ckpt_ls_stats_print(stats, i);
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++) {
@@ -141,6 +169,7 @@ static void print_lines(const listing *rows, const ckpt_ls_stats *stats) {
     }
     putchar('\n');
   }
+  print_files(rows, index, &w);
 }
 
 static void write_tensor(ckpt_emitter *json, const ckpt_tensor *tensor, const ckpt_ls_stats *stats, size_t i_stats) {
@@ -179,6 +208,16 @@ static void write_json(const ckpt_args *args, const ckpt_index *index, const lis
   ckpt_emit_array(&json, "tensors");
   for (size_t i = 0; i < rows->n; i++) write_tensor(&json, rows->tensors[i], stats, i);
   ckpt_emit_end(&json);
+  ckpt_emit_array(&json, "files");
+  for (uint32_t i = 0; i < index->n_side_files; i++) {
+    if (!is_listed(rows, &index->side_files[i])) continue;
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "name", index->side_files[i].name);
+    ckpt_emit_text(&json, "role", ckpt_side_file_role(index->side_files[i].name));
+    ckpt_emit_u64(&json, "n_bytes", index->side_files[i].n_bytes);
+    ckpt_emit_end(&json);
+  }
+  ckpt_emit_end(&json);
   ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
@@ -200,7 +239,7 @@ static int run(ckpt_args *args) {
     if (args->json)
       write_json(args, input.index, &rows, &stats);
     else
-      print_lines(&rows, &stats);
+      print_lines(&rows, input.index, &stats);
   }
   ckpt_ls_stats_free(&stats);
   free(rows.tensors);
@@ -214,10 +253,12 @@ const ckpt_verb ckpt_verb_ls = {
     .summary = "list tensors",
     .details =
         "Prints a line per tensor, in byte order of names: name, dtype, shape, bytes; `= NAME` where it has "
-        "another name too. Reads headers only, unless --stats is given.",
+        "another name too. With --include all the files follow that a trainer saved beside the model, each with its "
+        "role (optimizer, scheduler, scaler, sampler, data, rng, trainer, arguments, custom); with --include optimizer "
+        "its optimizer. Reads headers only, unless --stats is given.",
     .json =
         "{\"status\",\"format\",\"n_params\",\"n_bytes\",\"tensors\":[{\"name\",\"dtype\",\"shape\",\"n_bytes\","
-        "\"role\",\"n_extents\"}],\"notes\":[]}; --stats adds "
+        "\"role\",\"n_extents\"}],\"files\":[{\"name\",\"role\",\"n_bytes\"}],\"notes\":[]}; --stats adds "
         "\"min\",\"max\",\"mean\",\"std\",\"nan\",\"inf\",\"zeros\"",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,

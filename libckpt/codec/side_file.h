@@ -10,9 +10,11 @@
  * holds the files that were read as weights. */
 ckpt_status ckpt_side_files_read(ckpt_index *index, ckpt_error *err);
 
-/* Whether a side file is what a trainer saved beside the model to go on from: optimizer, scheduler, states of random
- * generators, arguments. Opaque: never unpickled, carried whole where all of a checkpoint is. */
-bool ckpt_side_file_is_training(const char *name);
+/* What a side file is that a trainer saved beside the model to go on from, by its name: "optimizer", "scheduler",
+ * "scaler", "sampler", "data", "rng", "trainer", "arguments" or "custom"; NULL: nothing of a trainer's. Opaque: never
+ * unpickled, carried whole where all of a checkpoint is. */
+const char *ckpt_side_file_role(const char *name);
+bool ckpt_side_file_is_training(const char *name); /* whether it has one */
 
 /* The rank whose random generators a side file holds, or -1. */
 int64_t ckpt_side_file_rank(const char *name);

@@ -25,10 +25,6 @@ static const char *const weight_patterns[] = {
     "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", "*.pkl", "*.pickle", "*.mlmodel",
     "*.pte", "*.engine", "*.pdparams", "*.params", "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json",
     "*.msgpack.index.json", NULL};
-static const char *const training_patterns[] = { /* of Hugging Face's Trainer and accelerate */
-    "optimizer.pt", "optimizer.bin", "optimizer_*.bin", "scheduler.pt", "scheduler.bin", "scheduler_*.bin", "scaler.pt",
-    "sampler.bin", "sampler_*.bin", "dl_state_dict*.bin", "rng_state.pth", "rng_state_*.pth", "random_states_*.pkl",
-    "custom_checkpoint_*.pkl", "trainer_state.json", "training_args.bin", NULL};
 static const char *const parts_patterns[] = {"latest", NULL}; /* say which folder holds what was not read */
 static const char *const parts_folders[] = {
     "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
@@ -37,7 +33,14 @@ static const char *const script_patterns[] = {"zero_to_fp32.py", "zero_to_torch.
 static const char *const tokenizer_patterns[] = {
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
     "added_tokens.json", "special_tokens_map.json", NULL};
+static const struct { const char *pattern, *role; } training_files[] = { /* of Hugging Face's Trainer and accelerate */
+    {"optimizer.pt", "optimizer"}, {"optimizer.bin", "optimizer"}, {"optimizer_*.bin", "optimizer"},
+    {"scheduler.pt", "scheduler"}, {"scheduler.bin", "scheduler"}, {"scheduler_*.bin", "scheduler"},
+    {"scaler.pt", "scaler"}, {"sampler.bin", "sampler"}, {"sampler_*.bin", "sampler"}, {"dl_state_dict*.bin", "data"},
+    {"rng_state.pth", "rng"}, {"rng_state_*.pth", "rng"}, {"random_states_*.pkl", "rng"},
+    {"custom_checkpoint_*.pkl", "custom"}, {"trainer_state.json", "trainer"}, {"training_args.bin", "arguments"}};
 /* clang-format on */
+enum { N_TRAINING_FILES = sizeof training_files / sizeof *training_files };
 
 /* Names for one note: as many as fit, and how many there were. */
 typedef struct names {
@@ -59,7 +62,13 @@ static bool matches(const char *const *patterns, const char *name) {
   return false;
 }
 
-bool ckpt_side_file_is_training(const char *name) { return matches(training_patterns, ckpt_path_name(name)); }
+const char *ckpt_side_file_role(const char *name) {
+  for (size_t i = 0; i < N_TRAINING_FILES; i++)
+    if (fnmatch(training_files[i].pattern, ckpt_path_name(name), FNM_CASEFOLD) == 0) return training_files[i].role;
+  return NULL;
+}
+
+bool ckpt_side_file_is_training(const char *name) { return ckpt_side_file_role(name) != NULL; }
 
 int64_t ckpt_side_file_rank(const char *name) {
   static const char *const begins[] = {"rng_state_", "random_states_"};

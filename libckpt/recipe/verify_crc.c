@@ -1,10 +1,11 @@
 /* verify_crc.c - the CRC-32 that zip archives carry of their records, and what stands around these, against what is
- * there: torch.save files and the archives of single tensors in DCP files, compressed ones too. PyTorch itself never
- * checks them. */
+ * there: torch.save files, those of a trainer beside a model among them, and the archives of single tensors in DCP
+ * files, compressed ones too. PyTorch itself never checks them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/checked.h"
+#include "libckpt/codec/side_file.h"
 #include "libckpt/codec/zip.h"
 #include "libckpt/crc32.h"
 #include "libckpt/decode.h"
@@ -92,6 +93,21 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
         CKPT_TRY(add_file(c, extent->file, err));
       }
     }
+  return CKPT_OK;
+}
+
+/* What a trainer saved beside the model, optimizer states that are not read among it: archives, and never empty. */
+static ckpt_status add_training(checking *c, ckpt_error *err) {
+  const uint64_t n_others = c->counts->n_others;
+  for (uint32_t i = 0; i < c->index->n_side_files; i++) {
+    const ckpt_side_file *side = &c->index->side_files[i];
+    if (!ckpt_side_file_is_training(side->name)) continue;
+    if (side->n_bytes == 0)
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, side->file), NULL,
+                                 "is empty (a trainer's %s)", ckpt_side_file_role(side->name)));
+    CKPT_TRY(add_file(c, side->file, err));
+  }
+  c->counts->n_others = n_others;
   return CKPT_OK;
 }
 
@@ -302,6 +318,7 @@ ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, co
   if (status == CKPT_OK) status = add_parts(&c, err);
   if (status == CKPT_OK) status = add_tensors(&c, index->tensors, index->n_tensors, err);
   if (status == CKPT_OK) status = add_tensors(&c, index->stored, index->n_stored, err);
+  if (status == CKPT_OK) status = add_training(&c, err);
   if (status == CKPT_OK) status = add_rest(&c, err);
   if (c.n > 1) qsort(c.archives, c.n, sizeof *c.archives, by_place);
   for (uint32_t i = 0; i < c.n; i++) c.n_total += c.archives[i].n_bytes;
