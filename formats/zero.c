@@ -143,20 +143,21 @@ static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err
 }
 
 ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, const ckpt_open_options *options,
-                           uint32_t *n_tensor, ckpt_error *err) {
+                           ckpt_zero_copies *copies, ckpt_error *err) {
   ckpt_zero *zero = calloc(1, sizeof *zero);
   CKPT_TRY_ALLOC(zero, err);
   zero->index = index;
   zero->folder = "";
   zero->is_universal = reading->is_universal;
   zero->copy = reading->copy;
+  zero->twin = reading->twin;
   ckpt_status status;
   if (reading->latest != NULL) CKPT_TRY_GOTO(read_tag(zero, reading->latest, err));
   CKPT_TRY_GOTO(read_all(zero, reading->latest, err));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   status = ckpt_index_finish(index, err);
-  if (n_tensor != NULL) *n_tensor = zero->n_tensor;
+  if (copies != NULL) *copies = (ckpt_zero_copies){zero->n_tensor, zero->n_twins};
 done:
   for (uint32_t i = 0; i < zero->n_shards; i++) ckpt_zero_close(&zero->shards[i].file);
   free(zero->shards);

@@ -60,7 +60,8 @@ typedef struct ckpt_zero_param {
   const ckpt_zero_cut *cut; /* of the one that stands for all: how its slices, which are those of the first shards from
                                its own on that have it, make the tensor; NULL: it is all of it */
   uint32_t first_piece, n_pieces;
-  uint32_t number; /* of its model tensor in the index; UINT32_MAX: none yet */
+  uint32_t n_files; /* of its module's layers; counted at the first of the module's parameters */
+  uint32_t number;  /* of its model tensor in the index; UINT32_MAX: none yet */
 } ckpt_zero_param;
 
 /* Masters, and states of the optimizer by the keys that rank 0 has. */
@@ -91,6 +92,7 @@ typedef struct ckpt_zero {
   ckpt_zero_files rank_models;        /* of a universal checkpoint that has both kinds */
   ckpt_zero_place *experts, *layers;  /* files: shard by shard, layer by layer, in order; in the index's arena */
   uint32_t n_experts, n_layers;
+  uint32_t n_layer_ranks; /* tensor-parallel ranks: once checked, layer number I has its files from I * this on */
   uint32_t stage, world, n_groups; /* world: data-parallel ranks; groups: flats of each */
   uint32_t *n_parts;               /* of each group: expert-parallel ranks, each with parameters of its own; or 1 */
   bool is_data_first;              /* expert-parallel ranks are blocks of data-parallel ones, not every n-th */
@@ -110,6 +112,7 @@ typedef struct ckpt_zero {
   uint32_t n_pieces, piece_capacity;
   uint32_t n_tensor;      /* tensor-parallel ranks: shards that follow each other */
   uint32_t copy;          /* not 0: read only what tensor-parallel rank number `copy` has a copy of */
+  uint32_t twin, n_twins; /* not 0: read only copy number `twin` of modules that a pipeline ties; of how many at most */
   ckpt_zero_rules *rules; /* NULL: there are none */
   ckpt_extent *extents;   /* of the tensor at hand */
   uint32_t n_extents, extent_capacity;
@@ -138,6 +141,7 @@ ckpt_status ckpt_zero_missing(const ckpt_zero *zero, const ckpt_zero_files *file
  * the first model file says, then of data-parallel ones. ENOTFOUND as above. */
 ckpt_status ckpt_zero_check_shards(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err);
 ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err); /* as above */
+ckpt_status ckpt_zero_note_leftovers(ckpt_zero *zero, uint32_t n, const char *first, ckpt_error *err);
 
 /* ---- zero_experts.c ---- */
 
@@ -169,12 +173,15 @@ ckpt_status ckpt_zero_name_expert(char name[CKPT_ZERO_NAME_BYTES], const char *o
 
 /* ---- zero_layers.c ---- */
 
-/* Refuses what is missing of a pipeline. Relies on ckpt_zero_read_params. */
-ckpt_status ckpt_zero_check_layers(const ckpt_zero *zero, ckpt_error *err);
+/* Refuses what is missing of a pipeline, or of other ranks than its save had. Relies on ckpt_zero_read_params. */
+ckpt_status ckpt_zero_check_layers(ckpt_zero *zero, ckpt_error *err);
 
 /* What comes before the names in a layer's file: in the index's arena. */
 ckpt_status ckpt_zero_prefix_layer(const ckpt_zero *zero, const char **prefix, const ckpt_zero_place *place,
                                    const ckpt_zero_file *file, ckpt_error *err);
+
+/* How many files there were before, of layers that are the same module. */
+uint32_t ckpt_zero_turn_of_layer(ckpt_zero *zero, const char *prefix);
 
 /* Writes prefix and name. ELIMIT: longer than there is room for. */
 ckpt_status ckpt_zero_name_layer(char name[CKPT_ZERO_NAME_BYTES], const char *prefix, const char *of, ckpt_error *err);
@@ -238,6 +245,25 @@ ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
                                const uint64_t *shape, uint32_t *number, ckpt_error *err);
 
+/* ---- zero_slices.c: stored tensors that each tensor-parallel rank has a slice of ---- */
+
+/* One file of each rank, and the names in it. */
+typedef struct ckpt_zero_slices ckpt_zero_slices;
+
+/* One without files; free it in any case. */
+ckpt_status ckpt_zero_slices_new(ckpt_zero_slices **out, ckpt_zero *zero, ckpt_error *err);
+void ckpt_zero_slices_free(ckpt_zero_slices *slices); /* NULL is fine */
+
+/* The file of rank t, which stays open, and where it has them: a DICT. Anything else has none. */
+ckpt_status ckpt_zero_slices_set(ckpt_zero_slices *slices, uint32_t t, const ckpt_zero_file *file,
+                                 const ckpt_object *table, ckpt_error *err);
+
+/* Adds the tensor whose first slice is `first`, of the first rank's file; the others are stored under a name of their
+ * own. param: what it is of, NULL for none. What all ranks have is one of them. */
+ckpt_status ckpt_zero_join_slices(const ckpt_zero_slices *slices, const ckpt_tensor *first, const char *stored,
+                                  const char *name, ckpt_role role, const ckpt_zero_param *param, uint32_t *number,
+                                  ckpt_error *err);
+
 /* ---- zero_params.c: which parameters the model files list ---- */
 
 /* Whether a key is the name of a tensor. */
@@ -262,6 +288,9 @@ ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const cha
 ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero_model.c: what the model files say ---- */
+
+/* Whether a model file stores weights. */
+bool ckpt_zero_has_module(const ckpt_zero_file *file);
 
 /* Adds the model's tensors that are stored whole, with their other names, and those of client state; then those that
  * are held in pieces. The first shard's nodes are the index's afterwards. */
@@ -323,12 +352,17 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
 typedef struct ckpt_zero_reading {
   const char *latest; /* the file that says the tag, whose folder it is; NULL: the folder itself */
   bool is_universal;
-  uint32_t copy; /* as ckpt_zero has it */
+  uint32_t copy, twin; /* as ckpt_zero has them */
 } ckpt_zero_reading;
 
-/* Reads a folder. The index is finished then. *n_tensor: tensor-parallel ranks that have slices; may be NULL. */
+/* Of which there are copies: tensor-parallel ranks that have slices, and what of tied modules is there again. */
+typedef struct ckpt_zero_copies {
+  uint32_t n_tensor, n_twins;
+} ckpt_zero_copies;
+
+/* Reads a folder. The index is finished then. copies may be NULL. */
 ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, const ckpt_open_options *options,
-                           uint32_t *n_tensor, ckpt_error *err);
+                           ckpt_zero_copies *copies, ckpt_error *err);
 
 /* ---- zero_verify.c ---- */
 

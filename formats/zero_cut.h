@@ -44,6 +44,9 @@ void ckpt_zero_rules_free(ckpt_zero_rules *rules); /* NULL is fine */
 ckpt_status ckpt_zero_rules_find(ckpt_zero_rules *rules, const char *name, ckpt_zero_said said[CKPT_ZERO_N_RULES],
                                  ckpt_error *err);
 
+/* Whether a text is in one of the patterns. NULL is fine. */
+bool ckpt_zero_rules_mention(const ckpt_zero_rules *rules, const char *text);
+
 /* Counts what of the file a rule is, n bytes at least; false: more than there are, for one stands for many. */
 bool ckpt_zero_rules_spend(ckpt_zero_rules *rules, uint64_t n);
 

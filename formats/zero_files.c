@@ -269,12 +269,12 @@ static void cut_ranks(ckpt_zero_files *files, uint32_t n_ranks, leftovers *left)
   files->n = n_ranks;
 }
 
-static ckpt_status note_leftovers(ckpt_zero *zero, const leftovers *left, ckpt_error *err) {
-  if (left->n == 0) return CKPT_OK;
+ckpt_status ckpt_zero_note_leftovers(ckpt_zero *zero, uint32_t n, const char *first, ckpt_error *err) {
+  if (n == 0) return CKPT_OK;
   return ckpt_index_note(zero->index, true, err,
                          "%u file%s of ranks that the save had not, first %.200s (left by "
                          "another save of more ranks?)",
-                         left->n, ckpt_plural(left->n), left->first);
+                         n, ckpt_plural(n), first);
 }
 
 ckpt_status ckpt_zero_check_shards(ckpt_zero *zero, const ckpt_zero_file *first, ckpt_error *err) {
@@ -288,7 +288,7 @@ ckpt_status ckpt_zero_check_shards(ckpt_zero *zero, const ckpt_zero_file *first,
   cut_shards(&zero->optimizers, (uint32_t)said, &left);
   cut_shards(models, (uint32_t)said, &left);
   cut_shards(&zero->rank_models, (uint32_t)said, &left);
-  return note_leftovers(zero, &left, err);
+  return ckpt_zero_note_leftovers(zero, left.n, left.first, err);
 }
 
 ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err) {
@@ -300,5 +300,5 @@ ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err) {
                              (uint64_t)n_ranks * models->n_shards, err);
   cut_ranks(&zero->optimizers, zero->world, &left);
   cut_ranks(models, n_ranks, &left);
-  return note_leftovers(zero, &left, err);
+  return ckpt_zero_note_leftovers(zero, left.n, left.first, err);
 }

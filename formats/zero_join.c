@@ -14,9 +14,13 @@
 
 /* ---- which slices are of one tensor ------------------------------------------------------------------------------ */
 
-/* The slices of a name, which the tensor-parallel ranks of the first pipeline stage that has it hold. */
+/* The slices of a name, which is in param_shapes of n ranks, that those of a pipeline's stage hold. */
 static ckpt_status cut_param(ckpt_zero *zero, ckpt_zero_param *first, uint32_t n, ckpt_error *err) {
-  const uint32_t n_slices = zero->n_tensor;
+  const uint32_t n_slices = zero->n_tensor, t_first = first->shard % n_slices;
+  if (t_first != 0 && ckpt_zero_find(zero, first->shard - t_first, first->name) != NULL) return CKPT_OK; /* is done */
+  if (t_first != 0)
+    return ckpt_fail(err, CKPT_EFORMAT, zero->shards[first->shard].file.path, first->name,
+                     "tensor parallel rank 0 has no slice of it");
   uint64_t *shapes = ckpt_arena_array(&zero->index->arena, (size_t)n_slices * first->rank + 1, sizeof *shapes);
   CKPT_TRY_ALLOC(shapes, err);
   for (uint32_t t = 0; t < n_slices; t++) {
@@ -39,6 +43,20 @@ static ckpt_status cut_param(ckpt_zero *zero, ckpt_zero_param *first, uint32_t n
   return CKPT_OK;
 }
 
+/* The ranks that have the parameters of the first, from it on: of a universal checkpoint of a pipeline those of its
+ * first stage, else all. */
+static uint32_t count_like_first(const ckpt_zero *zero) {
+  const ckpt_zero_shard *first = &zero->shards[0];
+  for (uint32_t s = 1; s < zero->n_shards; s++) {
+    const ckpt_zero_shard *of = &zero->shards[s];
+    for (uint32_t i = 0; i < first->n_params; i++)
+      if (of->n_params != first->n_params ||
+          strcmp(zero->params[of->first_param + i].name, zero->params[first->first_param + i].name) != 0)
+        return zero->n_shards % s == 0 && !ckpt_zero_has_module(&first->file) ? s : zero->n_shards;
+  }
+  return zero->n_shards;
+}
+
 /* Whether patterns say anything of a checkpoint: of stage 3 ds_to_universal asks for them from two tensor-parallel
  * ranks on, and what a universal checkpoint has is what it made. */
 static bool goes_by_rules(const ckpt_zero *zero) {
@@ -56,19 +74,23 @@ ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
                      "tp_degree is %lld in checkpoint_parallel_dimensions, and files of %u model parallel rank%s are "
                      "there: slices would be left out",
                      (long long)n_tensor, zero->n_shards, ckpt_plural(zero->n_shards));
-  zero->n_tensor = zero->n_layers != 0 ? 1 : zero->n_shards; /* zero_layers.c refuses those of pipelines */
+  zero->n_tensor = zero->n_layers != 0  ? zero->n_layer_ranks
+                   : zero->is_universal ? count_like_first(zero)
+                                        : zero->n_shards;
   if (n_tensor > 0 && n_tensor < zero->n_tensor && zero->n_shards % n_tensor == 0) zero->n_tensor = (uint32_t)n_tensor;
   CKPT_TRY(ckpt_zero_rules_new(&zero->rules, ckpt_object_get(file->graph.root, "universal_checkpoint_info"), file->path,
                                ckpt_source_size(zero->index->source, file->number), err));
+  if (zero->n_layer_ranks > 1 && zero->shards[0].n_shapes == 0 && ckpt_zero_rules_mention(zero->rules, "tied_modules"))
+    return ckpt_fail(
+        err, CKPT_EUNSUPPORTED, file->path, NULL,
+        "universal_checkpoint_info has patterns of tied_modules, and without ZeRO nothing says which layers "
+        "those are: their slices cannot be put together");
   for (uint32_t i = 0, n; i < zero->n_params; i += n) {
-    ckpt_zero_param *first = &zero->params[zero->by_name[i]];
-    for (n = 1; i + n < zero->n_params && strcmp(zero->params[zero->by_name[i + n]].name, first->name) == 0; n++)
+    const char *name = zero->params[zero->by_name[i]].name;
+    for (n = 1; i + n < zero->n_params && strcmp(zero->params[zero->by_name[i + n]].name, name) == 0; n++)
       zero->params[zero->by_name[i + n]].is_other = true;
-    if (!goes_by_rules(zero)) continue;
-    if (first->shard % zero->n_tensor != 0)
-      return ckpt_fail(err, CKPT_EFORMAT, zero->shards[first->shard].file.path, first->name,
-                       "tensor parallel rank 0 has no slice of it");
-    CKPT_TRY(cut_param(zero, first, n, err));
+    for (uint32_t k = 0; k < n && goes_by_rules(zero); k++)
+      CKPT_TRY(cut_param(zero, &zero->params[zero->by_name[i + k]], n, err));
   }
   return CKPT_OK;
 }

@@ -6,6 +6,7 @@
  * The stages' model files have no weights; param_shapes of each has its own layers' parameters: `L.<name>`, or
  * `tied_modules.<key>.<name>` of a module that several layers share (TiedLayerSpec). Such a one is in the files of
  * those layers that are it, which do not say the key, and each stage that has it trains a copy: they are the same. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,35 +26,80 @@ static int compare_layers(const void *a, const void *b) {
   return (x->layer > y->layer) - (x->layer < y->layer);
 }
 
+static int compare_files(const void *a, const void *b) {
+  const ckpt_zero_place *x = a, *y = b;
+  const int order = compare_layers(a, b);
+  return order != 0 ? order : (x->shard > y->shard) - (x->shard < y->shard);
+}
+
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
 
+static ckpt_status refuse_missing(const ckpt_zero *zero, uint32_t layer, uint32_t rank, const char *name,
+                                  ckpt_error *err) {
+  char of_rank[24] = "";
+  if (zero->n_layer_ranks > 1) snprintf(of_rank, sizeof of_rank, "-model_%02u", rank);
+  return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, name, "layer_%02u%s-model_states.pt is missing, and %s",
+                   layer, of_rank,
+                   name == NULL ? "other tensor parallel ranks' is there (copy it, or save again)"
+                                : "it is in there (copy it, or save again)");
+}
+
+/* Makes the files a grid: of each layer one of each tensor-parallel rank that the save had. */
+static ckpt_status make_grid(ckpt_zero *zero, ckpt_error *err) {
+  const ckpt_zero_file *file = &zero->shards[0].file;
+  const ckpt_object *dims = ckpt_object_get(file->graph.root, "checkpoint_parallel_dimensions");
+  const int64_t said = ckpt_zero_number(ckpt_object_get(dims, "tp_degree"));
+  const uint32_t n_there = zero->layers[zero->n_layers - 1].shard + 1;
+  const uint32_t n_ranks = zero->n_layer_ranks = said > 0 && said < n_there ? (uint32_t)said : n_there;
+  const char *left = NULL;
+  uint32_t n = 0;
+  if (zero->n_shards % n_ranks != 0 || (said > 0 && said != n_ranks))
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                     "layers' files of %u tensor parallel rank%s are there, and the save had %lld (0: it does not say) "
+                     "among %u model parallel ranks",
+                     n_there, ckpt_plural(n_there), said < 0 ? 0 : (long long)said, zero->n_shards);
+  qsort(zero->layers, zero->n_layers, sizeof *zero->layers, compare_files);
+  for (uint32_t i = 0; i < zero->n_layers; i++) {
+    if (zero->layers[i].shard < n_ranks)
+      zero->layers[n++] = zero->layers[i];
+    else if (left == NULL)
+      left = zero->layers[i].name;
+  }
+  CKPT_TRY(ckpt_zero_note_leftovers(zero, zero->n_layers - n, left, err));
+  for (uint32_t i = 0; i < n; i++) {
+    const ckpt_zero_place *at = &zero->layers[i], *of = i % n_ranks == 0 ? at : at - 1;
+    if (at->shard != i % n_ranks || at->layer != of->layer)
+      return refuse_missing(zero, of->layer, i % n_ranks, NULL, err);
+  }
+  if (n % n_ranks != 0) return refuse_missing(zero, zero->layers[n - 1].layer, n % n_ranks, NULL, err);
+  zero->n_layers = n / n_ranks;
+  return CKPT_OK;
+}
+
 /* Several stages' copies are of one shape. */
-static ckpt_status check_copies(const ckpt_zero *zero, ckpt_error *err) {
-  for (uint32_t i = 1; i < zero->n_params; i++) {
-    const ckpt_zero_param *before = &zero->params[zero->by_name[i - 1]];
-    const ckpt_zero_param *param = &zero->params[zero->by_name[i]];
-    if (strcmp(before->name, param->name) != 0) continue;
-    if (before->rank != param->rank || memcmp(before->shape, param->shape, param->rank * sizeof *param->shape) != 0)
+static ckpt_status check_copies(ckpt_zero *zero, ckpt_error *err) {
+  for (uint32_t i = 0; i < zero->n_params; i++) {
+    const ckpt_zero_param *param = &zero->params[i], *first = ckpt_zero_find_any(zero, param->name);
+    const uint32_t n_ranks = zero->n_layer_ranks, stage = param->shard / n_ranks - first->shard / n_ranks;
+    if (stage != 0) first = ckpt_zero_find(zero, param->shard - stage * n_ranks, param->name);
+    if (stage == 0 || first == NULL) continue; /* whose slice is missing */
+    if (first->rank != param->rank || memcmp(first->shape, param->shape, param->rank * sizeof *param->shape) != 0)
       return ckpt_fail(err, CKPT_EFORMAT, zero->shards[param->shard].file.path, param->name,
                        "another shape than in an earlier stage of the pipeline");
+    if (stage > zero->n_twins) zero->n_twins = stage;
   }
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_check_layers(const ckpt_zero *zero, ckpt_error *err) {
+ckpt_status ckpt_zero_check_layers(ckpt_zero *zero, ckpt_error *err) {
   if (zero->n_layers == 0) return CKPT_OK;
-  for (uint32_t i = 0; i < zero->n_layers; i++)
-    if (zero->layers[i].shard != 0)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, NULL,
-                       "%s is of tensor parallel rank %u of a pipeline; this version cannot read it yet",
-                       zero->layers[i].name, zero->layers[i].shard);
+  CKPT_TRY(make_grid(zero, err));
   for (uint32_t i = 0; i < zero->n_params; i++) {
     const int64_t layer = layer_of(zero->params[i].name);
     const ckpt_zero_place wanted = {.layer = (uint32_t)layer};
-    if (layer >= 0 && bsearch(&wanted, zero->layers, zero->n_layers, sizeof *zero->layers, compare_layers) == NULL)
-      return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, zero->params[i].name,
-                       "layer_%02lld-model_states.pt is missing, and it is in there (copy it, or save again)",
-                       (long long)layer);
+    if (layer >= 0 && bsearch(&wanted, zero->layers, zero->n_layers, zero->n_layer_ranks * sizeof *zero->layers,
+                              compare_layers) == NULL)
+      return refuse_missing(zero, (uint32_t)layer, 0, zero->params[i].name, err);
   }
   return check_copies(zero, err);
 }
@@ -116,6 +162,14 @@ ckpt_status ckpt_zero_prefix_layer(const ckpt_zero *zero, const char **prefix, c
                                    const ckpt_zero_file *file, ckpt_error *err) {
   CKPT_TRY_ALLOC(*prefix = ckpt_arena_printf(&zero->index->arena, "%u.", place->layer), err);
   return first_with(zero, *prefix, *prefix) != NULL ? CKPT_OK : find_tied(zero, file, prefix, err);
+}
+
+uint32_t ckpt_zero_turn_of_layer(ckpt_zero *zero, const char *prefix) {
+  const ckpt_zero_param *first = first_with(zero, prefix, prefix);
+  ckpt_zero_param *of = first == NULL ? NULL : &zero->params[first - zero->params];
+  const uint32_t turn = of == NULL ? 0 : of->n_files++;
+  if (turn > zero->n_twins) zero->n_twins = turn;
+  return turn;
 }
 
 ckpt_status ckpt_zero_name_layer(char name[CKPT_ZERO_NAME_BYTES], const char *prefix, const char *of, ckpt_error *err) {

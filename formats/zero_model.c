@@ -18,22 +18,16 @@ typedef unsigned long long ull;
 
 /* ---- tensors that are stored whole ------------------------------------------------------------------------------- */
 
-/* Names and values in module, in the order of names. */
-typedef struct module_entries {
-  ckpt_object *const **items; /* each a key, and behind it the value */
-  uint64_t n;
-} module_entries;
-
 /* What becomes of the tensors of the file. */
 typedef struct adder {
   ckpt_zero *zero;
   const ckpt_zero_file *file;
-  uint32_t *numbers;      /* by number in the file: in the index; UINT32_MAX: not there */
-  module_entries *others; /* by tensor-parallel rank, but for the first */
-  const char **buffers;   /* names, sorted */
+  ckpt_zero_slices *slices; /* of the same file of other tensor-parallel ranks; NULL: there are none */
+  uint32_t *numbers;        /* by number in the file: in the index; UINT32_MAX: not there */
+  const char **buffers;     /* names, sorted */
   uint64_t n_buffers;
   int64_t expert;     /* whose file it is */
-  const char *prefix; /* of names, in a layer's file */
+  const char *prefix; /* of names; not "" in a layer's file */
 } adder;
 
 static ckpt_status new_numbers(adder *a, ckpt_error *err) {
@@ -85,125 +79,14 @@ static ckpt_status copy_tensor(adder *a, uint32_t held, const char *name, ckpt_r
   return ckpt_zero_copy(a->zero, a->file, held, name, role, &a->numbers[held], err);
 }
 
-/* ---- slices in the model files of tensor-parallel ranks ---------------------------------------------------------- */
-
-static int compare_entries(const void *x, const void *y) {
-  return strcmp((**(ckpt_object *const *const *)x)->text, (**(ckpt_object *const *const *)y)->text);
-}
-
-static ckpt_status list_others(adder *a, ckpt_error *err) {
-  const uint32_t n_slices = a->zero->n_tensor;
-  a->others = calloc(n_slices, sizeof *a->others);
-  CKPT_TRY_ALLOC(a->others, err);
-  for (uint32_t t = 1; t < n_slices; t++) {
-    module_entries *entries = &a->others[t];
-    const ckpt_object *module = ckpt_object_get(a->zero->shards[t].file.graph.root, "module");
-    if (module == NULL || module->kind != CKPT_OBJECT_DICT) continue;
-    entries->items = reallocarray(NULL, (size_t)module->n + 1, sizeof *entries->items);
-    CKPT_TRY_ALLOC(entries->items, err);
-    for (uint64_t i = 0; i < module->n; i++)
-      if (ckpt_zero_is_name(module->items[2 * i])) entries->items[entries->n++] = &module->items[2 * i];
-    if (entries->n > 1) qsort(entries->items, entries->n, sizeof *entries->items, compare_entries);
+/* What the tensor-parallel ranks have in module. */
+static ckpt_status set_slices(adder *a, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_slices_new(&a->slices, a->zero, err));
+  for (uint32_t t = 0; t < a->zero->n_tensor; t++) {
+    const ckpt_zero_file *file = &a->zero->shards[t].file;
+    CKPT_TRY(ckpt_zero_slices_set(a->slices, t, file, ckpt_object_get(file->graph.root, "module"), err));
   }
   return CKPT_OK;
-}
-
-/* What tensor-parallel rank t has in module under a name. */
-static ckpt_status find_slice(const adder *a, const ckpt_tensor **out, uint32_t t, const char *name,
-                              const ckpt_tensor *first, ckpt_error *err) {
-  const module_entries *entries = &a->others[t];
-  const ckpt_zero_file *file = &a->zero->shards[t].file;
-  const ckpt_tensor *tensor = NULL;
-  for (uint64_t low = 0, high = entries->n; low < high && tensor == NULL;) {
-    const uint64_t middle = low + (high - low) / 2;
-    const int order = strcmp(name, entries->items[middle][0]->text);
-    if (order == 0) tensor = ckpt_zero_tensor(file, entries->items[middle][1]);
-    if (order == 0 && tensor == NULL) break;
-    if (order < 0)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  if (tensor == NULL)
-    return ckpt_fail(err, CKPT_EFORMAT, file->path, name, "not in module, as it is on tensor parallel rank 0");
-  if (tensor->dtype != first->dtype || tensor->rank != first->rank)
-    return ckpt_fail(err, CKPT_EFORMAT, file->path, name,
-                     "%s of %u ax%s, and on tensor parallel rank 0 %s of %u: no slices of one tensor",
-                     ckpt_dtype_name((ckpt_dtype)tensor->dtype), tensor->rank, tensor->rank == 1 ? "is" : "es",
-                     ckpt_dtype_name((ckpt_dtype)first->dtype), first->rank);
-  *out = tensor;
-  return CKPT_OK;
-}
-
-/* How the slices of a tensor that is no trained parameter make it; buffers are the same on all ranks. */
-static ckpt_status cut_leaf(const adder *a, const ckpt_zero_cut **out, const char *name,
-                            const ckpt_tensor *const *slices, ckpt_error *err) {
-  ckpt_zero *zero = a->zero;
-  const uint32_t rank = slices[0]->rank;
-  const bool is_buffer = role_of(a, name) == CKPT_ROLE_BUFFER;
-  uint64_t *shapes = ckpt_arena_array(&zero->index->arena, (size_t)zero->n_tensor * rank + 1, sizeof *shapes);
-  CKPT_TRY_ALLOC(shapes, err);
-  for (uint32_t t = 0; t < zero->n_tensor; t++) {
-    if (rank != 0) memcpy(shapes + (size_t)t * rank, slices[t]->shape, rank * sizeof *shapes);
-    if (is_buffer && !ckpt_tensor_same_shape(slices[0], slices[t]))
-      return ckpt_fail(
-          err, CKPT_EUNSUPPORTED, zero->shards[t].file.path, name,
-          "a buffer of another shape than on tensor parallel rank 0: nothing says how they are put together");
-  }
-  ckpt_zero_cut *cut = NULL;
-  if (!is_buffer)
-    CKPT_TRY(ckpt_zero_cut_of(&cut, zero->rules, a->file->path, name, rank, shapes, zero->n_tensor, &zero->index->arena,
-                              err));
-  *out = cut;
-  return CKPT_OK;
-}
-
-/* Puts slices together that lie in the ranks' files; of what all have all of, that of the rank that is read. */
-static ckpt_status join_leaves(adder *a, uint32_t held, const char *name, const ckpt_zero_cut *cut,
-                               const ckpt_tensor *const *slices, ckpt_error *err) {
-  bool has_views = false;
-  ckpt_zero_join join;
-  for (uint32_t t = 0; t < cut->n_slices; t++) {
-    has_views = has_views || slices[t]->extent_form == CKPT_EXTENT_STRIDED;
-    if (memcmp(slices[t]->shape, cut->slices + (size_t)t * cut->rank, cut->rank * sizeof *cut->slices) != 0)
-      return ckpt_fail(err, CKPT_EFORMAT, a->zero->shards[t].file.path, name, "has another shape than in param_shapes");
-  }
-  CKPT_TRY(ckpt_zero_join_begin(&join, a->zero, cut, (ckpt_dtype)slices[0]->dtype, has_views, err));
-  for (uint32_t t = 0; t < (cut->is_replicated ? 1 : cut->n_slices); t++) {
-    const ckpt_tensor *slice = slices[cut->is_replicated ? a->zero->copy : t];
-    const bool is_view = slice->extent_form == CKPT_EXTENT_STRIDED;
-    const ckpt_zero_held all = {.extent = slice->extents,
-                                .count = slice->n_extents == 0 ? 0 : slice->n_elements,
-                                .strides = is_view ? slice->extents->box + 2 * (size_t)cut->rank : NULL};
-    CKPT_TRY(ckpt_zero_join_add(&join, t, &all, err));
-  }
-  return ckpt_zero_join_end(&join, name, role_of(a, name), cut->rank, cut->shape, &a->numbers[held], err);
-}
-
-/* A tensor that ranks have slices of. What all have is the first one's. */
-static ckpt_status add_slices(adder *a, uint32_t held, const char *name, const ckpt_zero_param *param,
-                              ckpt_error *err) {
-  const ckpt_tensor **slices = reallocarray(NULL, a->zero->n_tensor, sizeof *slices);
-  const ckpt_zero_cut *cut = param == NULL ? NULL : param->cut;
-  ckpt_status status = CKPT_OK;
-  CKPT_TRY_ALLOC(slices, err);
-  slices[0] = &a->file->held->tensors[held];
-  for (uint32_t t = 1; t < a->zero->n_tensor && status == CKPT_OK; t++)
-    status = find_slice(a, &slices[t], t, name, slices[0], err);
-  if (status == CKPT_OK && cut == NULL) status = cut_leaf(a, &cut, name, slices, err);
-  const ckpt_zero_file *of = &a->zero->shards[a->zero->copy].file; /* all of them have it */
-  const bool is_all =
-      cut == NULL || (cut->is_replicated && memcmp(cut->shape, slices[0]->shape, cut->rank * sizeof *cut->shape) == 0);
-  if (status == CKPT_OK && is_all)
-    status = ckpt_zero_copy(a->zero, of, (uint32_t)(slices[a->zero->copy] - of->held->tensors), name, role_of(a, name),
-                            &a->numbers[held], err);
-  else if (status == CKPT_OK && cut->is_averaged && a->zero->copy == 0 && param != NULL && param->group != UINT32_MAX)
-    status = ckpt_zero_add_param(a->zero, param, 0, (ckpt_dtype)slices[0]->dtype, name, role_of(a, name),
-                                 &a->numbers[held], err); /* what a run makes of the mean of masters */
-  else if (status == CKPT_OK && (cut->is_replicated || a->zero->copy == 0))
-    status = join_leaves(a, held, name, cut, slices, err);
-  free(slices);
-  return status;
 }
 
 /* ---- entries of module ------------------------------------------------------------------------------------------- */
@@ -215,8 +98,9 @@ static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_err
   if (a->zero->stage == 3 && (param != NULL || tensor->n_elements == 0)) return CKPT_OK;
   if (a->numbers[held] != UINT32_MAX)
     CKPT_TRY(ckpt_index_alias(a->zero->index, a->numbers[held], name, err));
-  else if (a->zero->n_tensor > 1 || (param != NULL && param->cut != NULL))
-    CKPT_TRY(add_slices(a, held, name, param, err));
+  else if (a->slices != NULL && (a->zero->n_tensor > 1 || (param != NULL && param->cut != NULL)))
+    CKPT_TRY(ckpt_zero_join_slices(a->slices, tensor, name + strlen(a->prefix), name, role_of(a, name), param,
+                                   &a->numbers[held], err));
   else
     CKPT_TRY(copy_tensor(a, held, name, role_of(a, name), err));
   if (param == NULL) return CKPT_OK;
@@ -255,16 +139,24 @@ static ckpt_status each_of(adder *a, const ckpt_object *table, add_one *add, ckp
   return CKPT_OK;
 }
 
+bool ckpt_zero_has_module(const ckpt_zero_file *file) {
+  const ckpt_object *module = ckpt_object_get(file->graph.root, "module");
+  return module != NULL && module->kind == CKPT_OBJECT_DICT;
+}
+
 static ckpt_status each_of_module(adder *a, add_one *add, ckpt_error *err) {
-  const ckpt_object *module = ckpt_object_get(a->file->graph.root, "module");
-  if (a->zero->n_layers != 0 && module != NULL && module->kind == CKPT_OBJECT_DICT)
+  const bool has_module = ckpt_zero_has_module(a->file);
+  if (a->zero->n_layers != 0 && has_module)
     return ckpt_fail(err, CKPT_EFORMAT, a->file->path, NULL,
                      "weights in it, and files of a pipeline's layers beside it: of different saves");
   if (a->zero->n_layers != 0) return CKPT_OK; /* which have it */
-  if (module == NULL || module->kind != CKPT_OBJECT_DICT)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, a->file->path, NULL,
-                     "no weights in it (module is no dict), and no files of a pipeline's layers beside it");
-  return each_of(a, module, add, err);
+  if (has_module) return each_of(a, ckpt_object_get(a->file->graph.root, "module"), add, err);
+  if (a->zero->is_universal && a->zero->shards[0].n_shapes != 0)
+    return ckpt_index_note(a->zero->index, false, err,
+                           "of a pipeline, whose layers' files are not in it: weights are masters, and buffers and "
+                           "frozen parameters, which DeepSpeed leaves out, are not read");
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, a->file->path, NULL,
+                   "no weights in it (module is no dict), and no files of a pipeline's layers beside it");
 }
 
 /* ---- experts and layers ------------------------------------------------------------------------------------------ */
@@ -276,37 +168,87 @@ static ckpt_status add_expert(adder *a, const char *name, uint32_t held, ckpt_er
                    (long long)a->expert);
 }
 
-/* An entry of a layer's file. A tied module is in the file of each layer that it is. */
 static ckpt_status add_of_layer(adder *a, const char *name, uint32_t held, ckpt_error *err) {
   char full[CKPT_ZERO_NAME_BYTES];
   CKPT_TRY(ckpt_zero_name_layer(full, a->prefix, name, err));
-  const ckpt_zero_param *param = ckpt_zero_find_any(a->zero, full);
-  return param != NULL && param->number != UINT32_MAX ? CKPT_OK : add_entry(a, full, held, err);
+  return add_entry(a, full, held, err);
 }
 
-/* Adds what is in the file of an expert, or of a layer. */
-static ckpt_status add_file(const adder *model, const ckpt_zero_place *place, add_one *add, ckpt_error *err) {
-  ckpt_zero_file file = {0};
-  adder a = *model;
-  a.file = &file;
-  a.numbers = NULL;
-  a.expert = place->rank;
-  ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_zero_open(&file, a.zero, place->name, err));
-  CKPT_TRY_GOTO(new_numbers(&a, err));
-  if (add == add_of_layer) CKPT_TRY_GOTO(ckpt_zero_prefix_layer(a.zero, &a.prefix, place, &file, err));
-  CKPT_TRY_GOTO(each_of(&a, file.graph.root, add, err));
-  status = add_notes(&a, err);
+/* Whether a layer's file has tensors, and none that the model files know. In stage 1 they do not list frozen ones. */
+static bool is_unknown(const adder *a) {
+  char full[CKPT_ZERO_NAME_BYTES];
+  const ckpt_object *root = a->file->graph.root;
+  uint64_t n = 0;
+  for (uint32_t s = 0; s < a->zero->n_shards; s++)
+    if (a->zero->shards[s].n_shapes == 0) return false;
+  for (uint64_t i = 0; i < root->n; i++) {
+    if (ckpt_zero_tensor(a->file, root->items[2 * i + 1]) == NULL || !ckpt_zero_is_name(root->items[2 * i])) continue;
+    n++;
+    if (ckpt_zero_name_layer(full, a->prefix, root->items[2 * i]->text, NULL) != CKPT_OK) return false;
+    if (ckpt_zero_find_any(a->zero, full) != NULL || role_of(a, full) == CKPT_ROLE_BUFFER) return false;
+  }
+  return n != 0;
+}
+
+/* Adds what is in a layer's file. */
+static ckpt_status add_layer(adder *a, const ckpt_zero_place *place, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_prefix_layer(a->zero, &a->prefix, place, a->file, err));
+  if (ckpt_zero_turn_of_layer(a->zero, a->prefix) != a->zero->twin) return CKPT_OK;
+  if (is_unknown(a))
+    CKPT_TRY(
+        ckpt_index_note(a->zero->index, false, err,
+                        "%.200s has nothing that is in param_shapes or buffer_names: of a frozen layer, or left by "
+                        "another save",
+                        place->name));
+  return each_of(a, a->file->graph.root, add_of_layer, err);
+}
+
+/* Adds what is in the files of an expert, or (add NULL) of a layer: one of each tensor-parallel rank. */
+static ckpt_status add_files(adder *a, const ckpt_zero_place *places, uint32_t n, add_one *add, ckpt_error *err) {
+  ckpt_zero_file *files = calloc(n, sizeof *files);
+  ckpt_status status = CKPT_OK;
+  CKPT_TRY_ALLOC(files, err);
+  a->file = files;
+  a->expert = places->rank;
+  a->numbers = NULL;
+  a->slices = NULL;
+  const bool has_slices = n > 1 || (add == NULL && a->zero->rules != NULL);
+  if (has_slices) CKPT_TRY_GOTO(ckpt_zero_slices_new(&a->slices, a->zero, err));
+  for (uint32_t t = 0; t < n; t++) {
+    CKPT_TRY_GOTO(ckpt_zero_open(&files[t], a->zero, places[t].name, err));
+    if (has_slices) CKPT_TRY_GOTO(ckpt_zero_slices_set(a->slices, t, &files[t], files[t].graph.root, err));
+  }
+  CKPT_TRY_GOTO(new_numbers(a, err));
+  if (add == NULL)
+    CKPT_TRY_GOTO(add_layer(a, places, err));
+  else
+    CKPT_TRY_GOTO(each_of(a, files->graph.root, add, err));
+  status = add_notes(a, err);
 done:
-  ckpt_zero_close(&file);
-  free(a.numbers);
+  ckpt_zero_slices_free(a->slices);
+  for (uint32_t t = 0; t < n; t++) ckpt_zero_close(&files[t]);
+  free(files);
+  free(a->numbers);
   return status;
+}
+
+static ckpt_status add_layers(const adder *model, ckpt_error *err) {
+  const ckpt_zero *zero = model->zero;
+  for (uint32_t i = 0; i < zero->n_layers; i++) {
+    adder a = *model;
+    CKPT_TRY(add_files(&a, &zero->layers[(size_t)i * zero->n_layer_ranks], zero->n_layer_ranks, NULL, err));
+  }
+  return CKPT_OK;
 }
 
 /* What is in param_shapes for all experts has to be in their files. */
 static ckpt_status add_experts(const adder *a, ckpt_error *err) {
   const ckpt_zero *zero = a->zero;
-  for (uint32_t i = 0; i < zero->n_experts; i++) CKPT_TRY(add_file(a, &zero->experts[i], add_expert, err));
+  for (uint32_t i = 0; i < zero->n_experts; i++) {
+    const ckpt_zero_place *place = &zero->experts[i];
+    adder of_expert = *a;
+    CKPT_TRY(add_files(&of_expert, place, 1, add_expert, err));
+  }
   for (uint32_t i = 0; i < zero->n_params && zero->n_experts != 0; i++)
     if (zero->params[i].number == UINT32_MAX && ckpt_zero_expert_of(zero->params[i].name) >= 0)
       return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, zero->params[i].name, "in no file of an expert");
@@ -373,20 +315,19 @@ static ckpt_status add_others(adder *a, ckpt_error *err) {
 
 ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   ckpt_zero_file *file = &zero->shards[0].file;
-  adder a = {.zero = zero, .file = file};
+  adder a = {.zero = zero, .file = file, .prefix = ""};
   ckpt_status status;
   CKPT_TRY_GOTO(new_numbers(&a, err));
   CKPT_TRY_GOTO(sort_buffers(&a, err));
-  CKPT_TRY_GOTO(list_others(&a, err));
+  if (zero->n_tensor > 1 || zero->rules != NULL) CKPT_TRY_GOTO(set_slices(&a, err));
   CKPT_TRY_GOTO(each_of_module(&a, add_entry, err));
   CKPT_TRY_GOTO(add_experts(&a, err));
-  for (uint32_t i = 0; i < zero->n_layers; i++) CKPT_TRY_GOTO(add_file(&a, &zero->layers[i], add_of_layer, err));
-  CKPT_TRY_GOTO(add_held(&a, err));
-  if (zero->copy == 0) CKPT_TRY_GOTO(add_others(&a, err));
+  CKPT_TRY_GOTO(add_layers(&a, err));
+  if (zero->twin == 0) CKPT_TRY_GOTO(add_held(&a, err));
+  if (zero->copy == 0 && zero->twin == 0) CKPT_TRY_GOTO(add_others(&a, err));
   ckpt_zero_keep(file, zero, a.numbers);
 done:
-  for (uint32_t t = 0; a.others != NULL && t < zero->n_tensor; t++) free(a.others[t].items);
-  free(a.others);
+  ckpt_zero_slices_free(a.slices);
   free(a.numbers);
   free(a.buffers);
   return status;

@@ -64,8 +64,20 @@ ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* What the n-th stage of a pipeline that has a copy of a parameter has; NULL: there are not so many. */
+static const ckpt_zero_param *twin_of(const ckpt_zero *zero, const ckpt_zero_param *param) {
+  const char *name = param->name;
+  for (uint32_t n = 0; n < zero->twin && param != NULL; n++) {
+    const uint32_t next = ckpt_zero_lower(zero, (param->shard / zero->n_tensor + 1) * zero->n_tensor, name);
+    param = next == zero->n_params ? NULL : &zero->params[zero->by_name[next]];
+    if (param != NULL && strcmp(param->name, name) != 0) param = NULL;
+  }
+  return param;
+}
+
 const ckpt_zero_param *ckpt_zero_stand_in(const ckpt_zero *zero, const ckpt_zero_param *param) {
   if (param->is_other) return NULL;
+  if (zero->twin != 0) return twin_of(zero, param);
   if (zero->copy == 0) return param;
   const bool is_copied = param->cut != NULL && param->cut->is_replicated && !zero->is_universal;
   return is_copied && zero->copy < param->cut->n_slices ? ckpt_zero_find(zero, param->shard + zero->copy, param->name)

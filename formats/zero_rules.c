@@ -201,6 +201,12 @@ bool ckpt_zero_rules_spend(ckpt_zero_rules *rules, uint64_t n) {
   return is_enough;
 }
 
+bool ckpt_zero_rules_mention(const ckpt_zero_rules *rules, const char *text) {
+  for (uint32_t i = 0; rules != NULL && i < rules->n_entries; i++)
+    if (strstr(rules->entries[i].said.pattern, text) != NULL) return true;
+  return false;
+}
+
 int64_t ckpt_zero_rules_vocabulary(const ckpt_zero_rules *rules) { return rules->vocabulary; }
 
 /* ---- looking up -------------------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@ theirs do. Two ranks have a model of two parameters: `a` of 3 elements, `b` of 2
 import io
 import os
 import pickle
+import re
 import shutil
 import struct
 import sys
@@ -681,7 +682,7 @@ def pipe(name=None):
     return add
 
 
-LAYER = lambda c, i: c.files["layer_%02d-model_states.pt" % i]
+LAYER = lambda c, i: c.files["layer_%s-model_states.pt" % (i if isinstance(i, str) else "%02d" % i)]
 
 pipe("noted-pipeline")(lambda c: None)
 pipe("noted-layer-twice-tied")(lambda c: c.files.update({"layer_03-model_states.pt": LAYER(c, 1)}))
@@ -734,6 +735,55 @@ whole_pipe("state-no-tensor-whole")(
     lambda c: c.files["mp_rank_01_model_states.pt"]["optimizer"]["state"][0].update(d=[1, 2]))
 whole_pipe("group-of-stage-whole")(
     lambda c: c.files["mp_rank_01_model_states.pt"]["optimizer"]["param_groups"][0].update(lr=0.2))
+
+
+def grid(name):
+    """The pipeline with two tensor-parallel ranks in each stage: all have a of their layers, and rows of t."""
+    def add(change):
+        def made(c):
+            files = {}
+            for part in range(2):
+                CASES["noted-pipeline"][1](c)
+                for name, value in c.files.items():
+                    name = re.sub("(?<=mp_rank_0)[01]", lambda stage: str(2 * int(stage[0]) + part), name)
+                    files[name.replace("-model_s", "-model_%02d-model_s" % part)] = value
+            c.files = files
+            for part in range(4):
+                c.files["mp_rank_%02d_model_states.pt" % part].update(
+                    mp_world_size=4, checkpoint_parallel_dimensions={"pp_degree": 2, "tp_degree": 2},
+                    universal_checkpoint_info={SAME: [r"\d+\.a"]})
+            change(c)
+        CASES[name] = (1, made)
+        return change
+    return add
+
+
+def without_slice(c, part, name):
+    SHARDS(c)[part]["param_shapes"][0].pop(name)
+    for rank in range(2):
+        held = c.files["zero_pp_rank_%d_mp_rank_%02d_optim_states.pt" % (rank, part)]["optimizer_state_dict"]
+        held["param_slice_mappings"][0].pop(name, None)
+
+
+SHARDS = lambda c: [c.files["mp_rank_%02d_model_states.pt" % part] for part in range(4)]
+
+grid("noted-grid")(lambda c: None)
+grid("noted-grid-of-more-ranks")(lambda c: c.files.update({"layer_02-model_02-model_states.pt": LAYER(c, "02-model_00")}))
+grid("noted-grid-layer-unknown")(
+    lambda c: c.files.update({"layer_09-model_%02d-model_states.pt" % part: OrderedDict(z=Tensor(3)) for part in range(2)}))
+grid("grid-layer-missing")(lambda c: c.files.pop("layer_00-model_01-model_states.pt"))
+grid("grid-last-layer-missing")(lambda c: c.files.pop("layer_02-model_01-model_states.pt"))
+grid("grid-layers-missing")(lambda c: [c.files.pop("layer_02-model_%02d-model_states.pt" % part) for part in range(2)])
+grid("grid-degree-of-another")(lambda c: [s["checkpoint_parallel_dimensions"].update(tp_degree=4) for s in SHARDS(c)])
+grid("grid-tied-slice-missing")(lambda c: without_slice(c, 3, "tied_modules.t.b"))
+grid("grid-first-slice-missing")(lambda c: without_slice(c, 2, "2.a"))
+grid("grid-without-patterns")(lambda c: [s.pop("universal_checkpoint_info") for s in SHARDS(c)])
+grid("grid-slice-missing-in-layer")(lambda c: LAYER(c, "01-model_01").pop("b"))
+grid("grid-slice-of-other-shape")(lambda c: LAYER(c, "01-model_01").update(b=Tensor(3, 2)))
+grid("grid-tied-without-zero")(lambda c: [
+    (s.pop("param_shapes"), s.update(universal_checkpoint_info={SAME: [r"tied_modules\.t\.b"]}),
+     [c.files.pop("zero_pp_rank_%d_mp_rank_%02d_optim_states.pt" % (rank, i)) for rank in range(2)])
+    for i, s in enumerate(SHARDS(c))])
 
 
 @pipe()

@@ -13,9 +13,9 @@ const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/zero/";
 const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-optimizer", "stage2-bf16",
                               "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
 
-// Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py).
-const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16", "moe-stage2",
-                                      "pipe-stage0", "pipe-stage1",     "pipe-stage1-bf16"};
+// Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py, make_zero_grid.py).
+const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16",  "moe-stage2",  "pipe-stage0",
+                                      "pipe-stage1", "pipe-stage1-bf16", "grid-stage1", "grid-bf16-optimizer"};
 
 IndexPointer open_with(const std::string &path, const char *weights, ckpt_error *err) {
   ckpt_open_options options = {};
@@ -150,6 +150,45 @@ TEST(Zero, CopiesThatDifferAreFound) {
   EXPECT_EQ(found_in(folder / "tensor-stage2-bf16", CKPT_PROBLEM),
             "norm.weight: tensor parallel rank 1 has other values of it than rank 0 (1 of 6, the first at element 1): "
             "they are to be the same, and rank 0's are read\n");
+}
+
+// Flips a bit of the element number `at` of a tensor in a torch file.
+void flip(const std::string &path, const char *name, uint64_t at) {
+  ckpt_error err = {};
+  IndexPointer file = open(path, &err, false);
+  ASSERT_NE(file, nullptr) << text_of(err);
+  const ckpt_tensor *tensor = ckpt_index_find(file.get(), name);
+  ASSERT_NE(tensor, nullptr) << name;
+  std::string bytes = slurp(path);
+  bytes[tensor->extents[0].offset + 4 * at + 1] ^= 1;
+  spill(path, bytes);
+}
+
+// Each stage of a pipeline that has a tied module trains a copy, and each layer that is one has a file: the first is
+// read, and the others are proven to be the same. All tensor-parallel ranks of the stage are looked at.
+TEST(Zero, CopiesOfTiedModulesThatDifferAreFound) {
+  Folder folder;
+  for (const char *name : {"pipe-stage1", "grid-stage1"}) {
+    std::filesystem::copy(kData + name, folder / name, std::filesystem::copy_options::recursive);
+    EXPECT_EQ(found_in(folder / name, CKPT_PROBLEM), "");
+    EXPECT_NE(found_in(folder / name, CKPT_PROVEN).find("tied modules is the same on them (4 tensors)"),
+              std::string::npos);
+  }
+  const char *const masters = "optimizer_state_dict.single_partition_of_fp32_groups.0";
+  flip(folder / "pipe-stage1/global_step3/zero_pp_rank_0_mp_rank_01_optim_states.pt", masters, 2);
+  EXPECT_EQ(found_in(folder / "pipe-stage1", CKPT_PROBLEM),
+            "optimizer.state.tied_modules.embed.weight.master: copy 1 of this tied module has other values of it than "
+            "the first (1 of 35, the first at element 2): they are to be the same, and the first stage's are read\n");
+  flip(folder / "grid-stage1/global_step3/zero_pp_rank_0_mp_rank_03_optim_states.pt", masters, 1);
+  EXPECT_EQ(found_in(folder / "grid-stage1", CKPT_PROBLEM),
+            "optimizer.state.tied_modules.embed.weight.master: copy 1 of this tied module has other values of it than "
+            "the first (1 of 42, the first at element 25): they are to be the same, and the first stage's are read\n");
+  const std::string twice = std::string(CKPT_TESTS_DIR) + "/golden-errors/zero/noted-layer-twice-tied";
+  std::filesystem::copy(twice, folder / "twice", std::filesystem::copy_options::recursive);
+  EXPECT_EQ(found_in(folder / "twice", CKPT_PROBLEM), "");
+  flip(folder / "twice/global_step1/layer_03-model_states.pt", "b", 3);
+  EXPECT_NE(found_in(folder / "twice", CKPT_PROBLEM).find("tied_modules.t.b: copy 1 of this tied module has other"),
+            std::string::npos);
 }
 
 // The weights that the model was run with, where there are any: stage 3 stores none but masters.
@@ -449,10 +488,27 @@ TEST(Zero, StagesOfAPipeline) {
                        {"tied_modules.embed.weight", "1.up.weight", "1.down.weight", "3.up.weight", "3.down.weight"}));
 }
 
+// Stages whose ranks are tensor-parallel: slices, of each stage's own files.
+TEST(Zero, StagesOfTensorParallelRanks) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "grid-stage1", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(std::string(index->writer), "DeepSpeed 0.19.8 (ZeRO stage 1, 8 ranks, 2 tensor parallel)");
+  EXPECT_EQ(index->min_ranks, 8u);
+  const ckpt_tensor *embed = ckpt_index_find(index.get(), "tied_modules.embed.weight");
+  ASSERT_NE(embed, nullptr);
+  EXPECT_EQ(embed->shape[0], 7u);  // less the row of padding
+  EXPECT_EQ(ckpt_index_find(index.get(), "3.scale")->role, CKPT_ROLE_BUFFER);
+  const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+  ASSERT_EQ(groups->n, 2u);
+  EXPECT_EQ(ckpt_object_get(groups->items[0], "params")->n, 5u);
+  EXPECT_EQ(ckpt_object_get(groups->items[1], "params")->n, 6u);
+}
+
 // Wherever a file ends too early, opening says so or what is read fails; nothing crashes.
 TEST(Zero, CutAnywhere) {
-  for (const char *name :
-       {"stage2-bf16", "stage3-bf16", "stage0-bf16", "moe-stage2", "pipe-stage1", "moe-stage0", "tensor-stage3"}) {
+  for (const char *name : {"stage2-bf16", "stage3-bf16", "stage0-bf16", "moe-stage2", "pipe-stage1", "moe-stage0",
+                           "tensor-stage3", "grid-bf16-optimizer"}) {
     for (const auto &entry : std::filesystem::directory_iterator(kData + name + "/global_step3")) {
       Folder folder;
       std::filesystem::copy(kData + name, folder / "c", std::filesystem::copy_options::recursive);

@@ -1,9 +1,11 @@
 """Checkpoints of DeepSpeed with tensor-parallel ranks (AutoTP), saved in the run: read with the bits that were gathered
-in it, by maps and by patterns alone; as DeepSpeed's own converter makes them universal; and gone on from without tensor
-parallelism. The engine needs gloo on the CPU.
+in it, by maps and by patterns alone, of pipelines too; as DeepSpeed's own converter makes them universal; and gone on
+from without tensor parallelism. The engine needs gloo on the CPU.
 """
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -12,7 +14,8 @@ from command import CKPT, ckpt, main, need
 need("deepspeed", "safetensors", "torch", "transformers")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "data"))
-import make_zero_tensor  # noqa: E402  (sets what DeepSpeed goes by)
+import make_zero_grid  # noqa: E402  (sets what DeepSpeed goes by)
+import make_zero_tensor  # noqa: E402
 
 ENVIRONMENT = dict(os.environ, DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", PYTHONPATH=os.path.join(HERE, "..", "data"))
 
@@ -23,12 +26,12 @@ def call(*argv):
         raise AssertionError(done.stdout[-1000:] + done.stderr[-3000:])
 
 
-def saved(folder, cases):
+def saved(folder, cases, script="make_zero_tensor"):
     """The checkpoints of cases, by one process."""
+    code = "import %s as make\nmake.CASES.update(%r)\nif __name__ == '__main__': make.main()" % (script, cases)
     script = os.path.join(folder, "write.py")
     with open(script, "w") as out:
-        out.write("import make_zero_tensor\nmake_zero_tensor.CASES.update(%r)\n"
-                  "if __name__ == '__main__': make_zero_tensor.main()" % (cases,))
+        out.write(code)
     call(script, folder, *cases)
     return [os.path.join(folder, case) for case in cases]
 
@@ -98,6 +101,61 @@ def test_goes_on_without_tensor_parallelism(folder):
         ckpt("diff", path, out, "--include", "all")
         jobs.append({"tensor": 1, "stage": stage, "load": out})
     wanted, *found = runs(folder, jobs)
+    assert len(set(wanted)) == len(wanted), "losses that do not change prove nothing"
+    for losses in found:
+        for a, b in zip(wanted, losses, strict=True):
+            assert abs(a - b) <= 1e-5 * abs(a), (wanted, losses)
+
+
+def test_grids(folder):
+    """Pipelines of tensor-parallel stages, two data-parallel ranks, more stages, uneven; 3 x 2 x 1."""
+    cases = {name: row for name, row in make_zero_grid.CASES.items() if row[1] != 0}
+    cases["grid-three"] = ((3, 2, 1), 1, "bf16", True, {})
+    cases["grid-untied"] = ((2, 2, 1), 1, "bf16", False, {})
+    cases["grid-one-rank"] = ((2, 1, 2), 1, "fp32", True, {})
+    for path in saved(folder, cases, "make_zero_grid"):
+        ckpt("diff", path, path + ".safetensors", "--include", "all")
+        said = ckpt("verify", path)
+        assert ("stages of the pipeline have of tied modules is the same" in said) == ("untied" not in path), said
+        for to in (["zero", "--stage", "1", "--dp", "2"], ["universal"], ["dcp", "--world", "2"]):
+            ckpt("reshard", "--quiet", path, "-o", path + "-out", "--force", "--to", *to)
+            ckpt("diff", path, path + "-out", "--include", "all")
+            shutil.rmtree(path + "-out")
+
+
+def test_grid_without_zero(folder):
+    path, = saved(folder, {"grid-stage0": make_zero_grid.CASES["grid-stage0"]}, "make_zero_grid")
+    ckpt("diff", path, path + ".safetensors", "--include", "model")
+    assert "not read: the optimizer's states" in ckpt("inspect", path)
+
+
+def universal_of_grid(path):
+    """What DeepSpeed's converter makes of one. Frozen parameters have patterns that it finds nothing for."""
+    import deepspeed.checkpoint.ds_to_universal as ds_to_universal
+    tag = os.path.join(path + "-universal", "global_step3_universal")
+    call(ds_to_universal.__file__, "--input_folder", os.path.join(path, "global_step3"), "--output_folder", tag,
+         "--num_extract_workers", "1", "--num_merge_workers", "1", "--no_strict")
+    return os.path.dirname(tag)
+
+
+def test_universal_of_a_grid(folder):
+    """DeepSpeed's converter puts them together as we do, but leaves buffers and frozen parameters out."""
+    for path in saved(folder, {"tied": ((2, 2, 1), 1, "bf16", True, {}), "untied": ((3, 2, 1), 1, "fp32", False, {})}, "make_zero_grid"):
+        theirs = universal_of_grid(path)
+        *lines, last = ckpt("diff", theirs, path, "--include", "all", "--weights", "master", status=1).splitlines()
+        assert last.startswith("different: 4 of "), last
+        assert all(re.match(r"only in B +\d\.(offset|scale) ", line) for line in lines), lines
+        ckpt("verify", theirs)
+
+
+def test_grid_goes_on_from_universal(folder):
+    """A pipeline goes on from our universal checkpoint of one with tensor-parallel ranks: its own next losses, rounded
+    in another order where ranks are others."""
+    path, = saved(folder, {"grid": ((2, 2, 1), 1, "fp32", True, {})}, "make_zero_grid")
+    out = os.path.join(folder, "out")
+    ckpt("reshard", "--quiet", path, "-o", out, "--to", "universal")
+    job = {"grid": (2, 2, 1), "tied": True, "stage": 1, "load": path}
+    wanted, *found = runs(folder, [job] + [dict(job, grid=grid, load=out, universal=True) for grid in ((2, 1, 1), (3, 1, 1), (1, 1, 1))])
     assert len(set(wanted)) == len(wanted), "losses that do not change prove nothing"
     for losses in found:
         for a, b in zip(wanted, losses, strict=True):

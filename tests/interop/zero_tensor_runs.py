@@ -3,14 +3,17 @@
     python zero_tensor_runs.py OUT.json JOBS.json
 
 {"tensor": T, "stage": S, "load": FOLDER}: loads a checkpoint of make_zero_tensor and says the losses of the next steps.
+{"grid": [P, T, D], "tied": B, "stage": S, "load": FOLDER, "universal": B}: the same of make_zero_grid.
 {"tensor": T, "llama": FOLDER, "save": FOLDER}: cuts the model that is there by its own plan, and saves it in stage 1.
 """
 import json
+import math
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
-import make_zero_tensor  # noqa: E402  (sets what DeepSpeed goes by)
+import make_zero_grid  # noqa: E402  (sets what DeepSpeed goes by)
+import make_zero_tensor  # noqa: E402
 
 
 def go_on(torch, dist, deepspeed, job):
@@ -20,6 +23,19 @@ def go_on(torch, dist, deepspeed, job):
     path, said = engine.load_checkpoint(job["load"])
     assert path is not None and said["note"] == "kept as it is", job["load"]
     return [make_zero_tensor.step(torch, engine, 0, 3 + i) for i in range(3)]
+
+
+def go_on_in_grid(torch, dist, deepspeed, job):
+    config = make_zero_grid.config_of(job["stage"], "fp32", {})
+    if job.get("universal"):
+        config["checkpoint"] = {"load_universal": True}
+    engine = make_zero_grid.engine_of(torch, dist, deepspeed, job["grid"], config, job["tied"])
+    path, said = engine.load_checkpoint(job["load"])
+    assert path is not None and said["note"] == "kept as it is", job["load"]
+    batches = make_zero_grid.make_zero_pipe.batches(torch, engine.grid.get_data_parallel_rank())
+    for _ in range(3 * 2):  # what was seen before
+        next(batches)
+    return [engine.train_batch(batches).item() for _ in range(3)]
 
 
 def cut_llama(torch, dist, deepspeed, job):
@@ -37,9 +53,13 @@ def cut_llama(torch, dist, deepspeed, job):
     return [name for name, p in engine.module.named_parameters() if p.numel() < model.config.vocab_size]
 
 
+def ranks_of(job):
+    return math.prod(job["grid"]) if "grid" in job else job["tensor"]
+
+
 def work(rank, job, port, out):
-    torch, dist, deepspeed = make_zero_tensor.begin(rank, job["tensor"], 1, "fp32", port)
-    said = (cut_llama if "llama" in job else go_on)(torch, dist, deepspeed, job)
+    torch, dist, deepspeed = make_zero_tensor.begin(rank, ranks_of(job), 1, "fp32", port)
+    said = (cut_llama if "llama" in job else go_on_in_grid if "grid" in job else go_on)(torch, dist, deepspeed, job)
     if rank == 0:
         with open(out, "w") as file:
             json.dump(said, file)
@@ -52,7 +72,7 @@ def main():
     import torch.multiprocessing as mp
     out, results = sys.argv[1], []
     for i, job in enumerate(json.loads(sys.argv[2])):
-        mp.start_processes(work, args=(job, 29900 + os.getpid() % 90 + i, out), nprocs=job["tensor"], start_method="fork")
+        mp.start_processes(work, args=(job, 29900 + os.getpid() % 90 + i, out), nprocs=ranks_of(job), start_method="fork")
         with open(out) as file:
             results.append(json.load(file))
     with open(out, "w") as file:
