@@ -136,8 +136,9 @@ static int compare_places(const void *a, const void *b) {
   return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static ckpt_status refuse_twice(const ckpt_zero *zero, const char *what, const place *second, ckpt_error *err) {
-  return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, NULL, "two files of %s %u: %s and %s", what, second->rank,
+static ckpt_status refuse_twice(const ckpt_zero *zero, const char *what, uint32_t number, const place *second,
+                                ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, NULL, "two files of %s %u: %s and %s", what, number,
                    second[-1].name, second->name);
 }
 
@@ -150,7 +151,8 @@ static ckpt_status fill_grid(ckpt_zero *zero, ckpt_zero_files *files, const plac
     if (places[i].rank >= n_ranks) n_ranks = places[i].rank + 1;
   const uint64_t n_wanted = (uint64_t)n_ranks * n_shards;
   for (uint32_t i = 0; i < n; i++) {
-    if (i > 0 && compare_places(&places[i - 1], &places[i]) == 0) return refuse_twice(zero, "rank", &places[i], err);
+    if (i > 0 && compare_places(&places[i - 1], &places[i]) == 0)
+      return refuse_twice(zero, "rank", places[i].rank, &places[i], err);
     if (places[i].shard != i / n_ranks || places[i].rank != i % n_ranks)
       return ckpt_zero_missing(zero, files, i / n_ranks, i % n_ranks, n, n_wanted, err);
     files->paths[i] = ckpt_arena_printf(&zero->index->arena, "%s%s%s", zero->folder, slash, places[i].name);
@@ -194,7 +196,8 @@ static ckpt_status list_places(ckpt_zero *zero, place **out, uint32_t *n_out, co
   qsort(places, n, sizeof *places, compare_places);
   for (uint32_t i = 1; i < n; i++)
     if (compare_places(&places[i - 1], &places[i]) == 0)
-      return refuse_twice(zero, kind == FILE_EXPERT ? "expert" : "tensor parallel rank", &places[i], err);
+      return kind == FILE_EXPERT ? refuse_twice(zero, "expert", places[i].rank, &places[i], err)
+                                 : refuse_twice(zero, "tensor parallel rank", places[i].shard, &places[i], err);
   for (uint32_t i = 0; i < n; i++) {
     uint32_t file;
     places[i].name = ckpt_arena_printf(arena, "%s%s%s", zero->folder, slash, places[i].name);

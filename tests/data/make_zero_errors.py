@@ -774,6 +774,7 @@ grid("noted-grid-layer-unknown")(
 grid("grid-layer-missing")(lambda c: c.files.pop("layer_00-model_01-model_states.pt"))
 grid("grid-last-layer-missing")(lambda c: c.files.pop("layer_02-model_01-model_states.pt"))
 grid("grid-layers-missing")(lambda c: [c.files.pop("layer_02-model_%02d-model_states.pt" % part) for part in range(2)])
+grid("grid-layer-twice")(lambda c: c.files.update({"layer_02-model_1-model_states.pt": LAYER(c, "02-model_01")}))
 grid("grid-degree-of-another")(lambda c: [s["checkpoint_parallel_dimensions"].update(tp_degree=4) for s in SHARDS(c)])
 grid("grid-tied-slice-missing")(lambda c: without_slice(c, 3, "tied_modules.t.b"))
 grid("grid-first-slice-missing")(lambda c: without_slice(c, 2, "2.a"))
