@@ -254,7 +254,8 @@ typedef struct ckpt_zero_slices ckpt_zero_slices;
 ckpt_status ckpt_zero_slices_new(ckpt_zero_slices **out, ckpt_zero *zero, ckpt_error *err);
 void ckpt_zero_slices_free(ckpt_zero_slices *slices); /* NULL is fine */
 
-/* The file of rank t, which stays open, and where it has them: a DICT. Anything else has none. */
+/* The file of rank t, which stays open, and where it has them: a DICT. Anything else has none. The first rank's first;
+ * EFORMAT where another has more names. */
 ckpt_status ckpt_zero_slices_set(ckpt_zero_slices *slices, uint32_t t, const ckpt_zero_file *file,
                                  const ckpt_object *table, ckpt_error *err);
 

@@ -10,6 +10,8 @@
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 
+typedef unsigned long long ull;
+
 /* What the file of one rank has, in the order of names. */
 typedef struct rank_slices {
   const ckpt_zero_file *file;
@@ -52,7 +54,10 @@ ckpt_status ckpt_zero_slices_set(ckpt_zero_slices *s, uint32_t t, const ckpt_zer
   for (uint64_t i = 0; i < table->n; i++)
     if (ckpt_zero_is_name(table->items[2 * i])) of->items[of->n++] = &table->items[2 * i];
   if (of->n > 1) qsort(of->items, of->n, sizeof *of->items, compare_entries);
-  return CKPT_OK;
+  if (of->n <= s->of[0].n) return CKPT_OK; /* each of the first one's is looked up */
+  return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                   "%llu names in it, and %llu on tensor parallel rank 0: what only it has would be lost", (ull)of->n,
+                   (ull)s->of[0].n);
 }
 
 /* What a rank's file has under a name. */

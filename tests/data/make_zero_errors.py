@@ -780,6 +780,7 @@ grid("grid-tied-slice-missing")(lambda c: without_slice(c, 3, "tied_modules.t.b"
 grid("grid-first-slice-missing")(lambda c: without_slice(c, 2, "2.a"))
 grid("grid-without-patterns")(lambda c: [s.pop("universal_checkpoint_info") for s in SHARDS(c)])
 grid("grid-slice-missing-in-layer")(lambda c: LAYER(c, "01-model_01").pop("b"))
+grid("grid-name-of-one-rank")(lambda c: LAYER(c, "01-model_01").update(z=Tensor(1)))
 grid("grid-slice-of-other-shape")(lambda c: LAYER(c, "01-model_01").update(b=Tensor(3, 2)))
 grid("grid-tied-without-zero")(lambda c: [
     (s.pop("param_shapes"), s.update(universal_checkpoint_info={SAME: [r"tied_modules\.t\.b"]}),
