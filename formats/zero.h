@@ -335,6 +335,10 @@ bool ckpt_zero_is_own(const char *key, size_t n);
  * something of ours; NULL for other keys, which are as they are. */
 const char *ckpt_zero_client_key(const char *key);
 
+/* What of universal_checkpoint_info (NULL: none) is said of whole tensors, which a run of other ranks cuts by it, and
+ * not of who has what. *out is NULL where that is nothing. */
+ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, ckpt_arena *arena, ckpt_error *err);
+
 /* Whether the ds_config of a model's or an optimizer's file asks for round_robin_gradients. */
 bool ckpt_zero_is_round_robin(const ckpt_object *root);
 

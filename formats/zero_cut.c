@@ -120,6 +120,17 @@ static bool sum_axis(const ckpt_zero_cut *cut, uint32_t axis, uint64_t *sum) {
   return true;
 }
 
+uint32_t ckpt_zero_equal_parts(const ckpt_object *sizes) {
+  uint64_t said[MAX_PARTS];
+  uint32_t n = 1, i = 0;
+  if (sizes == NULL) return 1;
+  if (sizes->kind == CKPT_OBJECT_INT)
+    return sizes->integer > 0 && sizes->integer <= MAX_PARTS ? (uint32_t)sizes->integer : 1;
+  if (!ckpt_foreign_u64s(sizes, said, MAX_PARTS, &n) || n == 0) return 1;
+  while (i < n && said[i] == said[0]) i++;
+  return i == n ? n : 1;
+}
+
 /* The widths of parts that are cut evenly: sizes are said, or (version 0.3 and before) their number. */
 static ckpt_status even_widths(cutter *c, uint32_t axis, const ckpt_object *size, uint32_t *n_parts, ckpt_error *err) {
   uint64_t sizes[MAX_PARTS], sum;

@@ -10,6 +10,8 @@
 #include "libckpt/index.h"
 #include "libckpt/object.h"
 
+#define CKPT_ZERO_RULES "universal_checkpoint_info" /* in a model file, and among the objects of an index */
+
 /* ---- zero_rules.c: what universal_checkpoint_info says of a name ---- */
 
 typedef enum ckpt_zero_rule {
@@ -76,6 +78,10 @@ typedef struct ckpt_zero_cut {
 ckpt_status ckpt_zero_cut_of(ckpt_zero_cut **out, ckpt_zero_rules *rules, const char *path, const char *name,
                              uint32_t rank, const uint64_t *slices, uint32_t n_slices, ckpt_arena *arena,
                              ckpt_error *err);
+
+/* How many parts of one size a parameter_with_sub_params says by their number, or by a tuple of sizes; 1: they differ.
+ */
+uint32_t ckpt_zero_equal_parts(const ckpt_object *sizes);
 
 /* The strips of one slice: *n of them. */
 const ckpt_zero_strip *ckpt_zero_strips_of(const ckpt_zero_cut *cut, uint32_t slice, uint32_t *n);

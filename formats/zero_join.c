@@ -78,7 +78,7 @@ ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
                    : zero->is_universal ? count_like_first(zero)
                                         : zero->n_shards;
   if (n_tensor > 0 && n_tensor < zero->n_tensor && zero->n_shards % n_tensor == 0) zero->n_tensor = (uint32_t)n_tensor;
-  CKPT_TRY(ckpt_zero_rules_new(&zero->rules, ckpt_object_get(file->graph.root, "universal_checkpoint_info"), file->path,
+  CKPT_TRY(ckpt_zero_rules_new(&zero->rules, ckpt_object_get(file->graph.root, CKPT_ZERO_RULES), file->path,
                                ckpt_source_size(zero->index->source, file->number), err));
   if (zero->n_layer_ranks > 1 && zero->shards[0].n_shapes == 0 && ckpt_zero_rules_mention(zero->rules, "tied_modules"))
     return ckpt_fail(

@@ -30,7 +30,7 @@ static const char *const own_keys[] = {"module",
                                        "num_experts",
                                        "ds_autoep_layers",
                                        "autoep_layers",
-                                       "universal_checkpoint_info",
+                                       CKPT_ZERO_RULES,
                                        "checkpoint_parallel_dimensions",
                                        "sparse_tensor_module_names",
                                        "csr_tensor_module_names"};
@@ -279,8 +279,33 @@ bool ckpt_zero_is_round_robin(const ckpt_object *root) {
   return said != NULL && said->kind == CKPT_OBJECT_BOOL && said->boolean;
 }
 
+ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, ckpt_arena *arena, ckpt_error *err) {
+  static const char *const keys[] = {"parameter_with_row_parallelism_patterns", "vocabulary_parameter_patterns",
+                                     "parameter_with_2_sub_params_cat_dim_0", "parameter_with_sub_params"};
+  enum { N_KEYS = sizeof keys / sizeof *keys };
+  ckpt_object *kept = ckpt_object_new(arena, CKPT_OBJECT_DICT, N_KEYS + 1, NULL);
+  CKPT_TRY_ALLOC(kept, err);
+  kept->n = 0;
+  for (uint32_t i = 0; i < N_KEYS; i++) {
+    const ckpt_object *list = ckpt_object_get(info, keys[i]);
+    if (list != NULL && list->kind == CKPT_OBJECT_LIST && list->n != 0)
+      CKPT_TRY_ALLOC(ckpt_object_put(arena, kept, keys[i], list), err);
+  }
+  const ckpt_object *n_rows = ckpt_object_get(info, "original_vocab_size");
+  if (kept->n != 0 && n_rows != NULL && n_rows->kind == CKPT_OBJECT_INT)
+    CKPT_TRY_ALLOC(ckpt_object_put(arena, kept, "original_vocab_size", n_rows), err);
+  *out = kept->n == 0 ? NULL : kept;
+  return CKPT_OK;
+}
+
+static ckpt_status add_rules(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
+  ckpt_object *kept;
+  CKPT_TRY(ckpt_zero_rules_of_whole(&kept, ckpt_object_get(root, CKPT_ZERO_RULES), &zero->index->arena, err));
+  return add_object(zero, CKPT_ZERO_RULES, kept, err);
+}
+
 ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
-  enum { OWN_OBJECTS = 4 };
+  enum { OWN_OBJECTS = 5 };
   zero->index->objects = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n + OWN_OBJECTS, NULL);
   CKPT_TRY_ALLOC(zero->index->objects, err);
   zero->index->objects->n = 0;
@@ -290,6 +315,7 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
   const ckpt_object *scaler = zero->loss_scaler, *attributes = NULL;
   if (scaler != NULL) attributes = ckpt_object_extra_of(scaler, CKPT_EXTRA_STATE);
   CKPT_TRY(add_object(zero, CKPT_STATE_LOSS_SCALER, attributes == NULL ? scaler : attributes, err));
+  CKPT_TRY(add_rules(zero, root, err));
   CKPT_TRY(add_top(zero, root, err));
   return set_writer(zero, root, err);
 }

@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/zero_cut.h"
 #include "formats/zero_universal.h"
 #include "formats/zero_write.h"
+#include "libckpt/codec/pickle.h"
 #include "libckpt/error.h"
 
 #define MODEL_SUFFIX "mp_rank_00_model_states.pt"
@@ -98,23 +100,60 @@ static ckpt_status check_name(const ckpt_zero_run *run, const ckpt_zero_trained 
   return CKPT_OK;
 }
 
-/* The object of all files of parameters: {"param": tensor, "cat_dim": 0}. */
-static ckpt_status make_payload(const ckpt_zero_run *run, ckpt_object **leaf, ckpt_object **out, ckpt_error *err) {
-  CKPT_TRY_ALLOC(*leaf = ckpt_object_tensor(run->arena, 0), err);
-  CKPT_TRY(ckpt_zero_dict(run, 2, out, err));
-  CKPT_TRY(ckpt_zero_set(run, *out, "param", *leaf, err));
-  return ckpt_zero_set(run, *out, "cat_dim", ckpt_object_int(run->arena, 0), err);
+/* How tensor-parallel ranks cut a parameter, as the files of it say it. */
+typedef struct cutting {
+  int64_t axis, n_parts;
+  bool is_vocabulary;
+} cutting;
+
+/* As ds_to_universal says it, but that parts of several sizes have no number: such a run says them itself. */
+static ckpt_status find_cutting(cutting *of, ckpt_zero_rules *rules, const char *name, ckpt_error *err) {
+  ckpt_zero_said said[CKPT_ZERO_N_RULES];
+  *of = (cutting){.n_parts = 1};
+  if (rules == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_zero_rules_find(rules, name, said, err));
+  of->is_vocabulary = said[CKPT_ZERO_VOCABULARY].pattern != NULL;
+  if (said[CKPT_ZERO_TWO_PARTS].pattern != NULL) {
+    of->n_parts = 2;
+  } else if (said[CKPT_ZERO_PARTS].pattern != NULL) {
+    const ckpt_object *axis = ckpt_object_field(said[CKPT_ZERO_PARTS].value, "partition_dim");
+    const ckpt_object *shape = ckpt_object_field(said[CKPT_ZERO_PARTS].value, "shape");
+    if (axis != NULL && axis->kind == CKPT_OBJECT_INT && axis->integer >= 0 && axis->integer < CKPT_MAX_RANK)
+      of->axis = axis->integer;
+    of->n_parts = ckpt_zero_equal_parts(shape == NULL ? NULL : ckpt_foreign_arg(shape, (uint64_t)of->axis));
+  } else {
+    of->axis = said[CKPT_ZERO_BY_COLUMNS].pattern != NULL ? 1 : 0;
+  }
+  return CKPT_OK;
 }
 
-static ckpt_status lay_group(const ckpt_zero_run *run, const char *tag, uint32_t g, ckpt_error *err) {
+/* The object of a parameter's files: {"param": tensor, "cat_dim": 0}, and what else there is to be said. */
+static ckpt_status make_payload(const ckpt_zero_run *run, const cutting *of, const ckpt_object *leaf, ckpt_object **out,
+                                ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_dict(run, 4, out, err));
+  CKPT_TRY(ckpt_zero_set(run, *out, "param", leaf, err));
+  CKPT_TRY(ckpt_zero_set(run, *out, "cat_dim", ckpt_object_int(run->arena, of->axis), err));
+  if (of->n_parts > 1)
+    CKPT_TRY(ckpt_zero_set(run, *out, "param_n_sub_params", ckpt_object_int(run->arena, of->n_parts), err));
+  return of->is_vocabulary ? ckpt_zero_set(run, *out, "vocab_tensor", ckpt_object_bool(run->arena, true), err)
+                           : CKPT_OK;
+}
+
+static ckpt_status lay_group(const ckpt_zero_run *run, ckpt_zero_rules *rules, const char *tag, uint32_t g,
+                             ckpt_error *err) {
   const ckpt_zero_group *group = &run->groups[g];
-  ckpt_object *leaf, *payload, *number = ckpt_object_int(run->arena, group->number);
+  ckpt_object *leaf = ckpt_object_tensor(run->arena, 0), *plain, *number = ckpt_object_int(run->arena, group->number);
   CKPT_TRY_ALLOC(number, err);
-  CKPT_TRY(make_payload(run, &leaf, &payload, err));
+  CKPT_TRY_ALLOC(leaf, err);
+  CKPT_TRY(make_payload(run, &(cutting){.n_parts = 1}, leaf, &plain, err));
   for (uint32_t i = group->first; i < group->first + group->n; i++) {
     const ckpt_zero_trained *param = &run->params[i];
     single of = {.run = run, .tensor = param->fp32};
+    ckpt_object *payload = plain;
+    cutting cut;
     CKPT_TRY(check_name(run, param, err));
+    CKPT_TRY(find_cutting(&cut, rules, param->name, err));
+    if (cut.axis != 0 || cut.n_parts != 1 || cut.is_vocabulary) CKPT_TRY(make_payload(run, &cut, leaf, &payload, err));
     CKPT_TRY(lay_file(run, tag, param->name, "fp32", payload, &of, err));
     for (uint32_t slot = 0; slot < run->n_keys; slot++) {
       of.tensor = param->states[slot];
@@ -154,7 +193,12 @@ ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options
   CKPT_TRY_ALLOC(tag, err);
   CKPT_TRY_ALLOC(tag = ckpt_arena_printf(run->arena, "%s_universal", tag), err);
   CKPT_TRY(lay_models(run, tag, err));
-  for (uint32_t g = 0; g < run->n_groups; g++) CKPT_TRY(lay_group(run, tag, g, err));
+  ckpt_zero_rules *rules;
+  CKPT_TRY(ckpt_zero_rules_new(&rules, ckpt_object_get(run->index->objects, CKPT_ZERO_RULES), NULL, 0, err));
+  ckpt_status status = CKPT_OK;
+  for (uint32_t g = 0; g < run->n_groups && status == CKPT_OK; g++) status = lay_group(run, rules, tag, g, err);
+  ckpt_zero_rules_free(rules);
+  CKPT_TRY(status);
   const char *name = ckpt_arena_printf(run->arena, "%s/zero/optimizer_state.pt", tag);
   CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(lay_optimizer(run, name, err));

@@ -80,7 +80,14 @@ static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, c
   const char *client = ckpt_zero_client_key(key);
   if (client != NULL && is_taken(r, client))
     return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has one place for it and %s)", key, client);
-  if (!has_place(key)) return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
+  if (strcmp(key, CKPT_ZERO_RULES) == 0) {
+    ckpt_object *rules;
+    CKPT_TRY(ckpt_zero_rules_of_whole(&rules, value, r->losses->arena, err));
+    if (rules == NULL) return CKPT_OK; /* of a run whose ranks were others */
+    value = rules;
+  } else if (!has_place(key)) {
+    return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
+  }
   bool is_data;
   CKPT_TRY(find_plain(r, value, &is_data, err));
   if (is_data) return put(r, key, value, err);
@@ -394,7 +401,7 @@ static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, uint8
     bool is_set = strcmp(key, CKPT_STATE_PARAM_GROUPS) == 0 || strcmp(key, CKPT_STATE_SCHEDULER) == 0 ||
                   (value == trainer && value->kind == CKPT_OBJECT_DICT) || strcmp(key, CKPT_STATE_LOSS_SCALER) == 0;
     if (is_set) continue;
-    if (ckpt_zero_is_own(key, strlen(key))) continue;
+    if (ckpt_zero_is_own(key, strlen(key)) && strcmp(key, CKPT_ZERO_RULES) != 0) continue;
     if (ckpt_zero_client_key(key) != NULL) key = ckpt_zero_client_key(key);
     status = ckpt_zero_set(run, root, key, value, err);
     if (status == CKPT_OK) status = mark(run, value, is_placed, &seen, err);

@@ -107,6 +107,27 @@ TEST(ZeroTensor, CopiesAreVerified) {
   }
 }
 
+// What is written says how ranks of a run cut it, as ds_to_universal does: DeepSpeed goes by no more than that.
+TEST(ZeroTensor, UniversalFilesSayHowTheyAreCut) {
+  Folder folder;
+  const std::string from = kData + "zero/tensor-mean", to = folder / "u";
+  ckpt_convert_options options = {};
+  options.struct_size = sizeof options;
+  options.input = from.c_str(), options.output = to.c_str(), options.to = "universal";
+  ckpt_error err = {};
+  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  const auto holds = [&](const std::string &parameter, const std::string &wanted) {
+    return slurp(folder / ("u/global_step3_universal/zero/" + parameter + "/exp_avg.pt")).find(wanted) !=
+           std::string::npos;
+  };
+  for (const char *parameter : {"embed.weight", "up.weight", "down.weight", "attn.qkv.weight"}) {
+    const std::string name = parameter;
+    EXPECT_EQ(holds(name, "vocab_tensor"), name == "embed.weight" || name == "up.weight") << name;
+    EXPECT_EQ(holds(name, "param_n_sub_params"), name == "attn.qkv.weight") << name;
+    EXPECT_EQ(holds(name, "cat_dimq\x08K\x01"), name == "down.weight") << name;
+  }
+}
+
 // ---- folders of universal checkpoints -------------------------------------------------------------------------------
 
 const char *const kUp = "c/global_step3_universal/zero/up.weight/";

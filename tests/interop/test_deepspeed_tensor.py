@@ -128,8 +128,8 @@ def test_grid_without_zero(folder):
     assert "not read: the optimizer's states" in ckpt("inspect", path)
 
 
-def universal_of_grid(path):
-    """What DeepSpeed's converter makes of one. Frozen parameters have patterns that it finds nothing for."""
+def universal_of(path):
+    """What DeepSpeed's own converter makes of a checkpoint."""
     import deepspeed.checkpoint.ds_to_universal as ds_to_universal
     tag = os.path.join(path + "-universal", "global_step3_universal")
     call(ds_to_universal.__file__, "--input_folder", os.path.join(path, "global_step3"), "--output_folder", tag,
@@ -140,7 +140,7 @@ def universal_of_grid(path):
 def test_universal_of_a_grid(folder):
     """DeepSpeed's converter puts them together as we do, but leaves buffers and frozen parameters out."""
     for path in saved(folder, {"tied": ((2, 2, 1), 1, "bf16", True, {}), "untied": ((3, 2, 1), 1, "fp32", False, {})}, "make_zero_grid"):
-        theirs = universal_of_grid(path)
+        theirs = universal_of(path)
         for is_said in (True, False):
             *lines, last = ckpt("diff", theirs, path, "--include", "all", "--weights", "master", status=1).splitlines()
             assert last.startswith("different: 4 of "), last
@@ -160,6 +160,82 @@ def test_grid_goes_on_from_universal(folder):
     job = {"grid": (2, 2, 1), "tied": True, "stage": 1, "load": path}
     wanted, *found = runs(folder, [job] + [dict(job, grid=grid, load=out, universal=True) for grid in ((2, 1, 1), (3, 1, 1), (1, 1, 1))])
     assert len(set(wanted)) == len(wanted), "losses that do not change prove nothing"
+
+
+def say(path, change):
+    """Changes universal_checkpoint_info of all model files."""
+    import torch
+    for name in os.listdir(os.path.join(path, "global_step3")):
+        if name.endswith("model_states.pt"):
+            file = os.path.join(path, "global_step3", name)
+            said = torch.load(file, weights_only=False)
+            change(said["universal_checkpoint_info"])
+            torch.save(said, file)
+
+
+def digests(path):
+    return [ckpt("hash", path, "--include", "all", "--weights", weights).split()[0] for weights in ("master", "model")]
+
+
+def test_means(folder):
+    """Slices that came apart, and vocabularies with padding: the bits of DeepSpeed's converter, of any version of what
+    is said; its files and ours load as the same run on another number of tensor-parallel ranks."""
+    path, = saved(folder, {"tensor-mean": make_zero_tensor.CASES["tensor-mean"]})
+    check(path)
+    wanted = digests(path + ".safetensors")
+    assert wanted[0] != wanted[1]
+    for version in (0.4, 0.2, 0.1, None):
+        if version != 0.4:
+            say(path, lambda info: info.update(universal_checkpoint_version=version))
+            say(path, lambda info: info.pop("sub_param_shard_widths", None))
+        if version is None:
+            say(path, lambda info: info.pop("universal_checkpoint_version"))
+        assert digests(path) == wanted, version
+        assert digests(universal_of(path)) == wanted, version
+
+
+def test_one_rank_with_a_vocabulary(folder):
+    """Padding is left out of one tensor-parallel rank below stage 3, and kept in it, as DeepSpeed's converter has it;
+    what is written goes on as what was saved."""
+    for stage in (1, 3):
+        path = os.path.join(folder, "one-%d" % stage)
+        runs(folder, [{"tensor": 1, "stage": stage, "save": path}])
+        said_to(path, {"vocabulary_parameter_patterns": ["embed.weight"], "original_vocab_size": 6,
+                       "tp_replicated_parameter_patterns": ["norm"], "parameter_to_average_patterns": ["down.bias"]})
+        theirs, ours = universal_of(path), os.path.join(folder, "ours-%d" % stage)
+        ckpt("diff", theirs, path, "--include", "all")
+        ckpt("reshard", "--quiet", path, "-o", ours, "--to", "universal")
+        ckpt("diff", theirs, ours, "--include", "all")
+        rows = json.loads(ckpt("ls", "--json", path))["tensors"]
+        assert [row["shape"][0] for row in rows if row["name"] == "embed.weight"] == [6 if stage == 1 else 7]
+        if stage == 1:  # without AutoTP an engine adds the padding again, where the file says that it is a vocabulary
+            jobs = [{"tensor": 1, "stage": 1, "universal": folder_} for folder_ in (theirs, ours)]
+            a, b = runs(folder, jobs)
+            assert a == b and len(set(a)) == len(a), (a, b)
+
+
+def said_to(path, info):
+    """Gives the model files patterns, which they have none of."""
+    import torch
+    for name in os.listdir(os.path.join(path, "global_step3")):
+        if name.endswith("model_states.pt"):
+            file = os.path.join(path, "global_step3", name)
+            torch.save(dict(torch.load(file, weights_only=False), universal_checkpoint_info=info), file)
+
+
+def test_universal_on_other_ranks(folder):
+    """What two tensor-parallel ranks saved goes on on three and on one, from our universal checkpoint as from
+    DeepSpeed's, and with the losses of two."""
+    path, = saved(folder, {"tensor-stage1": (2, 1, 1, "fp32", {})})
+    theirs, ours = universal_of(path), os.path.join(folder, "ours")
+    ckpt("reshard", "--quiet", path, "-o", ours, "--to", "universal")
+    ckpt("diff", theirs, ours, "--include", "all")
+    jobs = [{"tensor": 2, "stage": 1, "load": path}]
+    jobs += [{"tensor": tensor, "stage": 1, "universal": of} for tensor in (2, 3, 1) for of in (theirs, ours)]
+    wanted, *found = runs(folder, jobs)
+    assert len(set(wanted)) == len(wanted), "losses that do not change prove nothing"
+    for a, b in zip(found[::2], found[1::2], strict=True):
+        assert a == b, (a, b)
     for losses in found:
         for a, b in zip(wanted, losses, strict=True):
             assert abs(a - b) <= 1e-5 * abs(a), (wanted, losses)

@@ -4,6 +4,8 @@
 
 {"tensor": T, "stage": S, "load": FOLDER}: loads a checkpoint of make_zero_tensor and says the losses of the next steps.
 {"grid": [P, T, D], "tied": B, "stage": S, "load": FOLDER, "universal": B}: the same of make_zero_grid.
+{"tensor": T, "stage": S, "universal": FOLDER}: the same of a universal checkpoint.
+{"tensor": T, "stage": S, "save": FOLDER}: what three steps come to is saved.
 {"tensor": T, "llama": FOLDER, "save": FOLDER}: cuts the model that is there by its own plan, and saves it in stage 1.
 """
 import json
@@ -16,12 +18,25 @@ import make_zero_grid  # noqa: E402  (sets what DeepSpeed goes by)
 import make_zero_tensor  # noqa: E402
 
 
+def load(engine, job):
+    if "load" in job:
+        return engine.load_checkpoint(job["load"])
+    return engine.load_checkpoint(job["universal"], tag="global_step3_universal")
+
+
 def go_on(torch, dist, deepspeed, job):
     rest = {} if job["tensor"] > 1 else {"tensor_parallel": {"autotp_size": 0}}
+    if "universal" in job:
+        rest["checkpoint"] = {"load_universal": True}
     config = make_zero_tensor.config_of(job["tensor"], job["stage"], "fp32", rest)
     engine = make_zero_tensor.engine_of(torch, deepspeed, make_zero_tensor.model_of(torch), config)
-    path, said = engine.load_checkpoint(job["load"])
-    assert path is not None and said["note"] == "kept as it is", job["load"]
+    if "save" in job:
+        for i in range(3):
+            make_zero_tensor.step(torch, engine, 0, i)
+        engine.save_checkpoint(job["save"], client_state={"note": "kept as it is"})
+        return []
+    path, said = load(engine, job)
+    assert path is not None and said["note"] == "kept as it is", job
     return [make_zero_tensor.step(torch, engine, 0, 3 + i) for i in range(3)]
 
 
