@@ -1,10 +1,10 @@
 """What bench/run needs of PyTorch: checkpoints that it wrote, and its own consolidation, timed without imports.
 
-    python peers.py save FOLDER N_RANKS AXIS < LIST     a DCP folder; LIST: lines "name rows columns", f32; cut along AXIS
+    python peers.py save FOLDER N_RANKS AXIS < LIST     a DCP folder; LIST: lines "name shape", f32; cut along AXIS
     python peers.py torch FILE < LIST                   the same as one torch.save file
     python peers.py consolidate FOLDER FILE             dcp_to_torch_save: prints seconds and peak resident bytes
     python peers.py zero FOLDER N_RANKS < LIST          a checkpoint of ZeRO stage 3 with Adam's states
-    python peers.py to_fp32 FOLDER OUT                  zero_to_fp32 to safetensors: as above
+    python peers.py to_fp32 FOLDER OUT FORM             zero_to_fp32 to "safetensors" or "torch", its default: as above
     python peers.py to_universal FOLDER OUT             ds_to_universal with its own workers: as above
 """
 import argparse
@@ -28,9 +28,10 @@ def tensors():
     generator = torch.Generator().manual_seed(1)
     block = torch.randn(1 << 22, generator=generator) / 64
     for line in sys.stdin:
-        name, rows, columns = line.split()
-        n = int(rows) * int(columns)
-        yield name, block.roll(len(name)).repeat(-(-n // block.numel()))[:n].reshape(int(rows), int(columns))
+        name, *shape = line.split()
+        shape = tuple(map(int, shape))
+        n = math.prod(shape)
+        yield name, block.roll(len(name)).repeat(-(-n // block.numel()))[:n].reshape(shape)
 
 
 class Rank:
@@ -47,11 +48,11 @@ def save(folder, n_ranks, axis):
     """As n_ranks processes with DTensors of Shard(axis) leave it, one after another."""
     plans, ranks = [[] for _ in range(n_ranks)], [{} for _ in range(n_ranks)]
     for name, whole in tensors():
-        start = 0
-        for rank, part in enumerate(whole.chunk(n_ranks, axis)):
-            offsets = [0, 0]
-            offsets[axis] = start
-            start += part.shape[axis]
+        start, cut = 0, min(axis, whole.dim() - 1)
+        for rank, part in enumerate(whole.chunk(n_ranks, cut)):
+            offsets = [0] * whole.dim()
+            offsets[cut] = start
+            start += part.shape[cut]
             data = TensorWriteData(ChunkStorageMetadata(torch.Size(offsets), part.shape),
                                    TensorProperties(dtype=whole.dtype), whole.shape)
             plans[rank].append(WriteItem(MetadataIndex("model." + name, torch.Size(offsets)), WriteItemType.SHARD, tensor_data=data))
@@ -111,9 +112,10 @@ def timed(function, *arguments, **options):
     print(seconds, 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
 
 
-def to_fp32(folder, out):
+def to_fp32(folder, out, form):
     from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict
-    timed(convert_zero_checkpoint_to_fp32_state_dict, folder, out, safe_serialization=True)
+    import huggingface_hub, safetensors.torch  # noqa: F401, E401: what it imports when it is called
+    timed(convert_zero_checkpoint_to_fp32_state_dict, folder, out, safe_serialization=form == "safetensors")
 
 
 def to_universal(folder, out):
