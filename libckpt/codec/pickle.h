@@ -67,6 +67,7 @@ typedef struct ckpt_pickle_global {
   uint64_t n_appended;    /* APPEND, APPENDS on what came from it */
   uint64_t n_misused;     /* calls that hand over what may not be called, BUILDs that set __class__ and its kin */
   uint32_t caller;        /* internal: what it calls of its arguments, + 1 */
+  uint32_t row;           /* internal: of the tables, + 1; 0: foreign */
   uint32_t model;         /* internal: the call that is plain data, + 1 */
   char name[];            /* "module.qualname" */
 } ckpt_pickle_global;
@@ -83,6 +84,7 @@ typedef struct ckpt_pickle_report {
   uint64_t n_persistent;        /* persistent ids */
   uint64_t n_value_calls;       /* calls of something that is no name: the result of another call */
   uint64_t first_value_call;    /* offset of the first of them */
+  uint64_t n_handed;            /* calls that get an object with attributes, or a name that is not known */
   uint64_t n_changed_globals;   /* BUILD, APPENDS or SETITEMS on a class itself; refused */
   uint64_t counts[256];         /* by opcode */
   ckpt_pickle_global **globals; /* in the order in which they are first named */
@@ -171,8 +173,9 @@ bool ckpt_pickle_has_name(const ckpt_pickle_report *report, bool with_extensions
 /* "tensor data", "known framework class", "foreign", "dangerous"; static storage. */
 const char *ckpt_pickle_verdict_name(ckpt_pickle_verdict verdict);
 
-/* Whether a pickle calls something that calls what it is handed (copyreg.__newobj__, a rebuild function of torch, a
- * scheduler with its lambda, ...): then a name that it only speaks of may be called too. */
+/* Whether a pickle calls something that calls what it is handed (copyreg.__newobj__, a rebuild function of torch, ...),
+ * or gives attributes to an object whose class may call them (an optimizer's __setstate__ calls state.get, a hash or
+ * a dict() of an object its methods): then a name that it only speaks of may be called too. */
 bool ckpt_pickle_hands_over(const ckpt_pickle_report *report);
 
 /* The worst verdict over a report; a call of a value, a changed class and an extension code are FOREIGN. *global (may

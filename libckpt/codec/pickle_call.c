@@ -84,6 +84,7 @@ static ckpt_status add_global(ckpt_pickle_machine *m, const char *name, uint32_t
   for (uint32_t i = 0; i < sizeof models / sizeof *models; i++)
     if (models[i].n_module == n_module && strcmp(models[i].name, name) == 0) global->model = i + 1;
   global->caller = ckpt_pickle_caller(name);
+  global->row = ckpt_pickle_row(name, n_module);
   m->globals[m->n_globals++] = *out = global;
   return CKPT_OK;
 }
@@ -166,15 +167,14 @@ ckpt_status ckpt_pickle_do_extension(ckpt_pickle_machine *m, uint64_t operand) {
 
 void ckpt_pickle_names_free(ckpt_pickle_machine *m) { free(m->slots); }
 
-/* The global that a node's name belongs to; NULL for a node without one. */
-static ckpt_pickle_global *global_of(const ckpt_object *object) {
+ckpt_pickle_global *ckpt_pickle_global_of(const ckpt_object *object) {
   bool has_one = object->kind == CKPT_OBJECT_FOREIGN ? object->form <= CKPT_FORM_NAME
                                                      : object->kind == CKPT_OBJECT_DICT && object->name != NULL;
   return has_one ? (ckpt_pickle_global *)(uintptr_t)(object->name - offsetof(ckpt_pickle_global, name)) : NULL;
 }
 
 void ckpt_pickle_copy_name(const ckpt_object *name) {
-  if (name->kind == CKPT_OBJECT_FOREIGN && name->form == CKPT_FORM_NAME) global_of(name)->n_copied++;
+  if (name->kind == CKPT_OBJECT_FOREIGN && name->form == CKPT_FORM_NAME) ckpt_pickle_global_of(name)->n_copied++;
 }
 
 /* ---- calls that are data ------------------------------------------------------------------------------------ */
@@ -288,7 +288,7 @@ static ckpt_status model_reconstructor(ckpt_pickle_machine *m, const ckpt_object
   (*object)->form = CKPT_FORM_NEW;
   (*object)->name = args->items[0]->name;
   (*object)->n_module = args->items[0]->n_module;
-  global_of(args->items[0])->n_called++;
+  ckpt_pickle_global_of(args->items[0])->n_called++;
   return CKPT_OK;
 }
 
@@ -303,7 +303,7 @@ static ckpt_status model_getattr(ckpt_pickle_machine *m, const ckpt_object *call
   bool is_owner = (owner->form == CKPT_FORM_NAME || owner->form == CKPT_FORM_NEW) &&
                   strcmp(owner->name, "torch.optim.lr_scheduler.CyclicLR") == 0 && owner->n_module == 24;
   for (size_t i = 0; i < sizeof names / sizeof *names && is_owner; i++)
-    if (is_text(args->items[1], names[i])) global_of(callable)->n_methods++;
+    if (is_text(args->items[1], names[i])) ckpt_pickle_global_of(callable)->n_methods++;
   return CKPT_OK;
 }
 
@@ -333,11 +333,12 @@ static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_obje
   if (args->kind != CKPT_OBJECT_TUPLE)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s with arguments that are no tuple", ckpt_pickle_opcode_name(m->op));
   CKPT_TRY(ckpt_pickle_copied(m, args->n * sizeof *args->items));
+  ckpt_pickle_check_args(m, args);
   if (callable->form != CKPT_FORM_NAME) {
     const ckpt_object *class = module_of(callable);
     if (class != NULL) {
-      global_of(class)->n_called++;
-      global_of(class)->n_constructed += form == CKPT_FORM_CALL && args->n != 0;
+      ckpt_pickle_global_of(class)->n_called++;
+      ckpt_pickle_global_of(class)->n_constructed += form == CKPT_FORM_CALL && args->n != 0;
     } else {
       count_value_call(m);
     }
@@ -346,7 +347,7 @@ static ckpt_status call(ckpt_pickle_machine *m, ckpt_object *callable, ckpt_obje
     (*object)->name = "";
     return ckpt_pickle_extend(m, *object, args->items, args->n);
   }
-  ckpt_pickle_global *global = global_of(callable);
+  ckpt_pickle_global *global = ckpt_pickle_global_of(callable);
   global->n_called++;
   *object = NULL;
   if (form == CKPT_FORM_CALL) CKPT_TRY(ckpt_pickle_check_call(m, global, args));
@@ -430,7 +431,7 @@ ckpt_status ckpt_pickle_do_build(ckpt_pickle_machine *m, uint64_t operand) {
   ckpt_object **state, *object;
   CKPT_TRY(ckpt_pickle_pop(m, 1, &state));
   CKPT_TRY(ckpt_pickle_top(m, &object));
-  ckpt_pickle_global *global = global_of(object);
+  ckpt_pickle_global *global = ckpt_pickle_global_of(object);
   if (global != NULL) global->n_built++;
   CKPT_TRY(check_instance(m, object));
   if (object->kind != CKPT_OBJECT_FOREIGN && global == NULL)
@@ -452,7 +453,7 @@ ckpt_status ckpt_pickle_contents(ckpt_pickle_machine *m, ckpt_object *object, ck
   if (object->kind != CKPT_OBJECT_FOREIGN || kind == CKPT_OBJECT_SET)
     return ckpt_pickle_fail(m, CKPT_EFORMAT, "%s on a value of another kind", ckpt_pickle_opcode_name(m->op));
   ckpt_object_extra extra = kind == CKPT_OBJECT_LIST ? CKPT_EXTRA_LIST : CKPT_EXTRA_DICT;
-  ckpt_pickle_global *global = global_of(object);
+  ckpt_pickle_global *global = ckpt_pickle_global_of(object);
   if (kind == CKPT_OBJECT_LIST && global == NULL) count_value_call(m);
   if (kind == CKPT_OBJECT_LIST && global != NULL) global->n_appended++;
   *contents = (ckpt_object *)(uintptr_t)ckpt_object_extra_of(object, extra);

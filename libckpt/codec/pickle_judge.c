@@ -4,10 +4,11 @@
  * The machine here runs nothing, so this judges the file, not the danger of reading it with libckpt. */
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle_machine.h"
 
 static const struct row {
   const char *module, *name;
+  size_t n_module;
   ckpt_pickle_verdict verdict;
   bool is_called; /* with arguments, by honest files */
 } rows[] = {
@@ -15,7 +16,7 @@ static const struct row {
 #define ROW_KNOWN CKPT_PICKLE_KNOWN, false
 #define ROW_CALLED CKPT_PICKLE_KNOWN, true
 #define ROW_DANGEROUS CKPT_PICKLE_DANGEROUS, true
-#define CKPT_PICKLE_GLOBAL(module, name, verdict) {module, name, ROW_##verdict},
+#define CKPT_PICKLE_GLOBAL(module, name, verdict) {module, name, sizeof module - 1, ROW_##verdict},
 #include "libckpt/codec/pickle_classes.def"
 #include "libckpt/codec/pickle_globals.def"
 #undef CKPT_PICKLE_GLOBAL
@@ -24,6 +25,14 @@ static const struct row {
 /* "*" stands for every name, and only where that makes a verdict worse. */
 static bool matches(const struct row *row, const char *name) {
   return strcmp(row->name, name) == 0 || (row->verdict == CKPT_PICKLE_DANGEROUS && strcmp(row->name, "*") == 0);
+}
+
+uint32_t ckpt_pickle_row(const char *name, size_t n_module) {
+  for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].n_module == n_module && memcmp(rows[i].module, name, n_module) == 0 &&
+        matches(&rows[i], name + n_module + 1))
+      return i + 1;
+  return 0;
 }
 
 /* Whether all that a pickle does with a name is to take methods of torch's own, which are called by nobody here. */
@@ -46,13 +55,9 @@ static bool is_abused(const ckpt_pickle_global *global, const struct row *row) {
 ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global) {
   if (global->n_misused != 0) return CKPT_PICKLE_DANGEROUS;
   if (takes_methods(global)) return CKPT_PICKLE_KNOWN;
-  size_t n = global->object->n_module;
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (strncmp(rows[i].module, global->name, n) == 0 && rows[i].module[n] == '\0' &&
-        matches(&rows[i], global->name + n + 1))
-      return rows[i].verdict < CKPT_PICKLE_FOREIGN && is_abused(global, &rows[i]) ? CKPT_PICKLE_FOREIGN
-                                                                                  : rows[i].verdict;
-  return CKPT_PICKLE_FOREIGN;
+  if (global->row == 0) return CKPT_PICKLE_FOREIGN;
+  const struct row *row = &rows[global->row - 1];
+  return row->verdict < CKPT_PICKLE_FOREIGN && is_abused(global, row) ? CKPT_PICKLE_FOREIGN : row->verdict;
 }
 
 static bool is_word(const ckpt_pickle_global *global) {
@@ -91,10 +96,13 @@ bool ckpt_pickle_hands_over(const ckpt_pickle_report *report) {
                                         "numpy.random._pickle.__randomstate_ctor",
                                         "numpy.random._pickle.__generator_ctor",
                                         "numpy.random._pickle.__bit_generator_ctor"};
-  for (uint32_t i = 0; i < report->n_globals; i++)
-    for (size_t k = 0; k < sizeof callers / sizeof *callers && report->globals[i]->n_called != 0; k++)
-      if (strcmp(report->globals[i]->name, callers[k]) == 0) return true;
-  return false;
+  for (uint32_t i = 0; i < report->n_globals; i++) {
+    const ckpt_pickle_global *global = report->globals[i];
+    if (global->n_built != 0 && ckpt_pickle_judge(global) == CKPT_PICKLE_KNOWN) return true;
+    for (size_t k = 0; k < sizeof callers / sizeof *callers && global->n_called != 0; k++)
+      if (strcmp(global->name, callers[k]) == 0) return true;
+  }
+  return report->n_handed != 0;
 }
 
 const char *ckpt_pickle_verdict_name(ckpt_pickle_verdict verdict) {

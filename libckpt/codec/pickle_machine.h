@@ -212,6 +212,15 @@ void ckpt_pickle_copy_name(const ckpt_object *name);
 /* What a callable of this name calls or makes of its arguments, + 1; 0 for nothing. */
 uint32_t ckpt_pickle_caller(const char *name);
 
+/* Its row in the tables, + 1; 0 for a name that has none. */
+uint32_t ckpt_pickle_row(const char *name, size_t n_module);
+
+/* The global that a node's name belongs to; NULL for a node without one. */
+ckpt_pickle_global *ckpt_pickle_global_of(const ckpt_object *object);
+
+/* Counts a call with arguments whose methods it may call. */
+void ckpt_pickle_check_args(ckpt_pickle_machine *m, const ckpt_object *args);
+
 /* Counts, of a name that is called, what honest files do not do with it. */
 ckpt_status ckpt_pickle_check_call(ckpt_pickle_machine *m, ckpt_pickle_global *global, const ckpt_object *args);
 

@@ -141,6 +141,23 @@ ckpt_status ckpt_pickle_check_state(ckpt_pickle_machine *m, const ckpt_object *s
   return check_keys(m, state->items[1], NULL, is_misuse);
 }
 
+/* Whether what is called with an object may call a method of it that the file gave it: dict() calls `keys`,
+ * torch._utils._rebuild_parameter `detach`. A state that is no dict is numpy's, which is taken apart. */
+static bool has_methods(const ckpt_object *object) {
+  if (object->kind == CKPT_OBJECT_FOREIGN && object->form == CKPT_FORM_NAME)
+    return ckpt_pickle_judge(ckpt_pickle_global_of(object)) >= CKPT_PICKLE_FOREIGN;
+  const ckpt_object *state = ckpt_object_extra_of(object, CKPT_EXTRA_STATE);
+  bool is_array = state != NULL && state->kind == CKPT_OBJECT_TUPLE && state->n != 2;
+  return (state != NULL && !is_array) ||
+         (object->kind == CKPT_OBJECT_FOREIGN && ckpt_object_extra_of(object, CKPT_EXTRA_DICT) != NULL);
+}
+
+void ckpt_pickle_check_args(ckpt_pickle_machine *m, const ckpt_object *args) {
+  bool is_handed = false;
+  for (uint64_t i = 0; i < args->n && !is_handed; i++) is_handed = has_methods(args->items[i]);
+  m->report->n_handed += is_handed;
+}
+
 ckpt_status ckpt_pickle_check_call(ckpt_pickle_machine *m, ckpt_pickle_global *global, const ckpt_object *args) {
   bool has_odd_state = false;
   global->n_constructed += args->n != 0;
