@@ -94,4 +94,18 @@ TEST(ScanMethods, UuidsAreNotConstructed) {
             "");
 }
 
+// What torchao 0.18 saves: a subclass by its name, settings, enums by value.
+TEST(ScanMethods, QuantizedTensorsPass) {
+  const std::string rebuild =
+      "\x80\x02"
+      "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\nc";
+  const std::string state = "\n(NNt}(" + Text("mapping") +
+                            "ctorchao.quantization.quant_primitives\nMappingType\nK\x01\x85R" + Text("granularity") +
+                            "ctorchao.quantization.granularity\nPerRow\n)\x81}" + Text("dim") + "K\x01sbutR.";
+  for (const char *name : {"torchao.quantization\nInt8Tensor", "torchao.quantization\nFloat8Tensor",
+                           "torchao.optim.subclass_8bit\nOptimState8bit"})
+    EXPECT_EQ(Problems(rebuild + name + state), "") << name;
+  EXPECT_NE(Problems(rebuild + "torchao.quantization\nOtherTensor" + state), "");
+}
+
 }  // namespace
