@@ -2,7 +2,7 @@
  *
  * The planner keeps the path of keys that led to each item, so that a container ("model") is told from a name that
  * begins with one ("model.norm.weight"). What is taken off:
- *   app.model.W             one key around everything, where a container is below it (PyTorch's own recipe) or nothing
+ *   app.model.W             one key around everything, where a container is below it (PyTorch's own recipe)
  *   model.W, module.W, state_dict.W, model_state_dict.W  -> W
  *   optimizer.state.W.exp_avg, optim...  -> optimizer.state.W.exp_avg
  *   state.W.exp_avg, param_groups...     (an optimizer saved alone) -> optimizer.state.W.exp_avg
@@ -107,7 +107,7 @@ static void find_structure(ckpt_dcp_structure *out, const items *of) {
   look(&s, of, 0);
   if (s.n != 0 && !s.is_mixed && s.n_flat == 0 && !is_known(&s)) {
     look(&below, of, 1);
-    if (is_known(&below) || below.n_flat == below.n) {
+    if (is_known(&below)) { /* else it is a part like any other, as in a torch file */
       out->n_common = 1;
       s = below;
     }
@@ -201,6 +201,7 @@ ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object
   if (to.n > CKPT_DCP_NAME_BYTES)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a name of more than %d bytes", CKPT_DCP_NAME_BYTES);
   text[to.n] = '\0';
+  if (to.n == 0) snprintf(text, CKPT_DCP_NAME_BYTES, "tensor"); /* under an empty key: as in a torch file */
   if (is_state ? is_first_state(text) : *role == CKPT_ROLE_OTHER && is_path(path) && is_other_state(path))
     *role = state_role(text);
   else if (is_state)

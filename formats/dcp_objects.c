@@ -39,8 +39,10 @@ static bool has_structure(const ckpt_dcp_metadata *metadata) {
   for (size_t i = 0; i < metadata->paths.n; i++)
     if (is_path(metadata->paths.entries[i].value) && metadata->paths.entries[i].value->n > 1) return true;
   for (uint32_t r = 0; r < metadata->n_roots; r++)
-    for (uint64_t i = 0; i < metadata->roots[r].tensors->n; i++)
-      if (ckpt_dcp_attribute(metadata->roots[r].tensors->items[2 * i + 1], "size") == NULL) return true;
+    for (uint64_t i = 0; i < metadata->roots[r].tensors->n; i++) {
+      ckpt_object *const *pair = &metadata->roots[r].tensors->items[2 * i];
+      if (pair[0]->n == 0 || ckpt_dcp_attribute(pair[1], "size") == NULL) return true; /* it has a name all the same */
+    }
   return false;
 }
 

@@ -95,12 +95,13 @@ static ckpt_status name_pairs(ckpt_readback *read, const ckpt_object *pairs, boo
   return CKPT_OK;
 }
 
-static ckpt_status take(bool *is_taken, ckpt_dcp_flattener *f, const ckpt_object *pairs, ckpt_error *err) {
+static ckpt_status take(bool *is_taken, ckpt_readback_want want, ckpt_dcp_flattener *f, const ckpt_object *pairs,
+                        ckpt_error *err) {
   ckpt_readback read = {0}, stored = {0};
   ckpt_status status;
   CKPT_TRY_GOTO(name_pairs(&read, pairs, false, err));
   if (f->described->is_stored) CKPT_TRY_GOTO(name_pairs(&stored, pairs, true, err));
-  status = ckpt_readback_take(is_taken, &read, &stored, f->described, f->described, f->losses, err);
+  status = ckpt_readback_take(is_taken, want, &read, &stored, f->described, f->described, f->losses, err);
 done:
   ckpt_readback_free(&read);
   ckpt_readback_free(&stored);
@@ -187,10 +188,14 @@ static ckpt_status make_pairs(ckpt_dcp_flattener *f, ckpt_object **out, ckpt_err
   return status;
 }
 
+static bool is_empty(const ckpt_object *key) { return key->kind == CKPT_OBJECT_TEXT && key->n == 0; }
+
 /* Whether a dict holds nothing but tensors under their own names. */
 static bool is_plain(const ckpt_object *pairs) {
   for (uint64_t i = 0; i < pairs->n; i++)
-    if (pairs->items[2 * i]->n != 1 || pairs->items[2 * i + 1]->kind != CKPT_OBJECT_TENSOR) return false;
+    if (pairs->items[2 * i]->n != 1 || is_empty(pairs->items[2 * i]->items[0]) ||
+        pairs->items[2 * i + 1]->kind != CKPT_OBJECT_TENSOR)
+      return false;
   return true;
 }
 
@@ -220,7 +225,10 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
   ckpt_object *pairs;
   if (f->n == 0) return CKPT_OK;
   CKPT_TRY(make_pairs(f, &pairs, err));
-  if (!is_rest || f->n_items != 0 || !is_model(f->described)) CKPT_TRY(take(&is_taken, f, pairs, err));
+  if (!is_rest || f->n_items != 0 || !is_model(f->described)) {
+    CKPT_TRY(take(&is_taken, CKPT_READBACK_ROLES, f, pairs, err));
+    if (!is_taken) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, f, pairs, err));
+  }
   if (is_taken)
     *out = pairs;
   else
@@ -230,7 +238,7 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
 
 static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects, ckpt_object **out, ckpt_error *err) {
   containers in;
-  bool is_taken = true;
+  bool is_taken;
   CKPT_TRY(ckpt_dcp_flatten_objects(f, objects, err));
   if (f->n_items == 0 && is_model(f->described)) return CKPT_OK;
   CKPT_TRY(make_containers(&in, &f->described->arena, err));
@@ -238,7 +246,7 @@ static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects
     CKPT_TRY(add_names(f, f->described->is_stored ? NULL : &in, i, err));
   if (f->n == 0) return CKPT_OK;
   CKPT_TRY(make_pairs(f, out, err));
-  return take(&is_taken, f, *out, err);
+  return take(&is_taken, CKPT_READBACK_NOTHING, f, *out, err);
 }
 
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {

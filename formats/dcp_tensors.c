@@ -581,7 +581,7 @@ static ckpt_status add_items(adder *a, const item *items, uint64_t n, ckpt_error
   const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL, NULL);
   ckpt_status status = ckpt_dcp_name(&a->structure, items[0].name, path, name, &role, &defect);
   const bool is_named = status == CKPT_OK;
-  const char *used = a->stored_names ? items[0].name->text : name;
+  const char *used = a->stored_names && items[0].name->n != 0 ? items[0].name->text : name;
   if (is_named) status = add_named(a, items, n, used, role, path, &defect);
   ckpt_fail_at(status, &defect, path_of(a, items[0].root), items[0].name->text);
   CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));

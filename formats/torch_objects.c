@@ -333,12 +333,12 @@ static ckpt_status set_object(ckpt_index *described, ckpt_object *root, ckpt_are
   return CKPT_OK;
 }
 
-/* Whether tensors in an object are read as they are described; *is_taken: it is written in any case. */
-static ckpt_status take(bool *is_taken, ckpt_object *root, ckpt_index *described, ckpt_losses *losses,
-                        ckpt_error *err) {
+/* Whether tensors in an object are read as they are described. */
+static ckpt_status take(bool *is_taken, ckpt_readback_want want, ckpt_object *root, ckpt_index *described,
+                        ckpt_losses *losses, ckpt_error *err) {
   ckpt_readback read = {0}, stored = {0};
   ckpt_status status = ckpt_torch_names_of(&read, described->is_stored ? &stored : NULL, root, described, err);
-  if (status == CKPT_OK) status = ckpt_readback_take(is_taken, &read, &stored, described, NULL, losses, err);
+  if (status == CKPT_OK) status = ckpt_readback_take(is_taken, want, &read, &stored, described, NULL, losses, err);
   ckpt_readback_free(&read);
   ckpt_readback_free(&stored);
   return status;
@@ -366,10 +366,11 @@ static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, 
 
 static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   const uint32_t n_losses = losses->n, n_notes = described->n_notes;
-  bool is_taken = false, is_forced = true;
+  bool is_taken = false;
   ckpt_object *root;
   CKPT_TRY(copy_own(&root, described, losses, err));
-  if (root != NULL) CKPT_TRY(take(&is_taken, root, described, losses, err));
+  if (root != NULL) CKPT_TRY(take(&is_taken, CKPT_READBACK_ROLES, root, described, losses, err));
+  if (root != NULL && !is_taken) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, root, described, losses, err));
   if (is_taken) {
     described->n_composites = 0; /* their calls are in it */
     return set_object(described, root, losses->arena, err);
@@ -379,13 +380,13 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
   CKPT_TRY(say_unread(described, losses, err));
   CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
   if (root != NULL) {
-    CKPT_TRY(take(&is_forced, root, described, losses, err));
+    CKPT_TRY(take(&is_taken, CKPT_READBACK_NOTHING, root, described, losses, err));
     return set_object(described, root, losses->arena, err);
   }
   if (is_doubtful(described)) {
     const uint32_t n_said = losses->n;
     CKPT_TRY(ckpt_torch_make_state_dict(&root, described, losses->arena, err));
-    CKPT_TRY(take(&is_forced, root, described, losses, err));
+    CKPT_TRY(take(&is_taken, CKPT_READBACK_NOTHING, root, described, losses, err));
     if (n_said != n_losses) losses->n = n_said; /* roles were named */
   }
   described->objects = NULL;

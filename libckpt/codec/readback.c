@@ -129,19 +129,20 @@ static uint32_t keep(ckpt_index *described, ckpt_index *read) {
   return n_roles;
 }
 
-ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback *read, ckpt_readback *stored, ckpt_index *described,
-                               const ckpt_index *config_of, ckpt_losses *losses, ckpt_error *err) {
+ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback_want want, ckpt_readback *read, ckpt_readback *stored,
+                               ckpt_index *described, const ckpt_index *config_of, ckpt_losses *losses,
+                               ckpt_error *err) {
   ckpt_index *named = NULL, *as_stored = NULL;
-  bool same = false, is_forced = *is_taken;
+  bool same = false;
   ckpt_status status;
   CKPT_TRY_GOTO(make_index(&named, read, described, config_of, false, err));
   if (described->is_stored) {
     CKPT_TRY_GOTO(make_index(&as_stored, stored, described, config_of, true, err));
     if (as_stored != NULL) CKPT_TRY_GOTO(compare(&same, as_stored, described, false, err));
   } else if (named != NULL) {
-    CKPT_TRY_GOTO(compare(&same, named, described, !is_forced, err));
+    CKPT_TRY_GOTO(compare(&same, named, described, want == CKPT_READBACK_ROLES, err));
   }
-  *is_taken = named != NULL && (same || is_forced);
+  *is_taken = named != NULL && (same || want == CKPT_READBACK_NOTHING);
   if (!*is_taken) goto done;
   uint32_t n_roles = keep(described, named);
   named = NULL;

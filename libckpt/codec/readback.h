@@ -25,12 +25,20 @@ typedef struct ckpt_readback {
 ckpt_status ckpt_readback_add(ckpt_readback *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err);
 void ckpt_readback_free(ckpt_readback *read); /* the matching end */
 
-/* Whether tensors that are read under these names are read as they are described. Then, and where *is_taken says that
- * they will be written so in any case, the description says how they are read (index.h, as_read), what they are for
- * included, which is a loss. `stored` are the names that --names stored gives, for a description that has such, else
- * empty. config_of: whose config.json the output has, NULL: it has none. ENOMEM. */
-ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback *read, ckpt_readback *stored, ckpt_index *described,
-                               const ckpt_index *config_of, ckpt_losses *losses, ckpt_error *err);
+/* What has to be read as it is described. */
+typedef enum ckpt_readback_want {
+  CKPT_READBACK_ROLES,  /* names, and what tensors are for */
+  CKPT_READBACK_NAMES,  /* names */
+  CKPT_READBACK_NOTHING /* it will be written so in any case */
+} ckpt_readback_want;
+
+/* Whether tensors that are read under these names are read as they are described. Then the description says how they
+ * are read (index.h, as_read), what they are for included, which is a loss. `stored` are the names that --names stored
+ * gives, for a description that has such, else empty. config_of: whose config.json the output has, NULL: it has none.
+ * ENOMEM. */
+ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback_want want, ckpt_readback *read, ckpt_readback *stored,
+                               ckpt_index *described, const ckpt_index *config_of, ckpt_losses *losses,
+                               ckpt_error *err);
 
 /* By the number of a tensor in the index that a description's objects are of: the one to be written with all its names,
  * or, with `renamed`, with any; UINT32_MAX where there is none. The table, of *n_numbers, is to be freed. ENOMEM. */

@@ -271,8 +271,6 @@ CASES = {
     "dtype-missing": lambda c: delattr(c.tensor, "properties"),
     "name-nul": lambda c: (c.items.update({"a\0b": c.items.pop("w")})),
     "name-no-text": lambda c: c.items.update({7: c.items.pop("w")}),
-    "name-empty": lambda c: (c.items.update({"": c.items.pop("w")}),
-                             [setattr(c.places[i][0], "fqn", "") for i in range(2)]),
     "extension-rot13": lambda c: setattr(info(c), "transform_descriptors", ["stream.rot13/1"]),
     "extension-zstd-2": lambda c: setattr(info(c), "transform_descriptors", ["stream.zstd/2"]),
     "extensions-two": lambda c: setattr(info(c), "transform_descriptors", ["stream.zstd/1", "stream.zstd/1"]),

@@ -1,4 +1,4 @@
-"""Writes tests/data/dcp/objects*/, accelerate/ and apart/: checkpoints that hold more than tensors.
+"""Writes tests/data/dcp/objects*/, alone/, odd/, accelerate/ and apart/: checkpoints that hold more than tensors.
 
     python make_dcp_objects.py [FOLDER]        (torch 2.15.0; zstandard for `objects-zstd`)
 
@@ -38,10 +38,14 @@ def objects():
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else ROOT
     os.chdir(root)
-    for name in ("objects", "objects-zstd", "accelerate", "apart"):
+    for name in ("objects", "objects-zstd", "alone", "odd", "accelerate", "apart"):
         shutil.rmtree(name, ignore_errors=True)
     dcp.save(objects(), checkpoint_id="objects", no_dist=True)
     dcp.save(objects(), storage_writer=FileSystemWriter("objects-zstd", _extensions=[ZStandard()]), no_dist=True)
+    dcp.save({"net": {"w": torch.arange(2.), "b.c": torch.arange(3.)}}, checkpoint_id="alone", no_dist=True)
+    odd = {"": torch.arange(2.), "l": [(torch.arange(3.), 2), torch.arange(4.)], "t": ({"x": torch.arange(5.)}, None),
+           "args": {"lr": 1}}
+    dcp.save(odd, checkpoint_id="odd", no_dist=True)
     state = {"w": {"exp_avg": torch.arange(6.0).reshape(2, 3), "step": torch.tensor(2.0)}}
     optimizer = {"state": state, "param_groups": [{"lr": 0.5, "params": ["w"]}]}
     dcp.save({"model": {"w": torch.arange(6).reshape(2, 3)}}, checkpoint_id="accelerate/pytorch_model_fsdp_0",

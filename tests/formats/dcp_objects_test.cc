@@ -144,5 +144,34 @@ TEST(DcpObjects, DamagedItems) {
   }
 }
 
+// A torch file of them is the dict that dcp_to_torch_save makes: one key alone, an empty one, tuples with tensors.
+TEST(DcpObjects, TorchFilesHaveTheDict) {
+  const std::pair<const char *, const char *> cases[] = {
+      {"alone", "{\"net\": {\"w\": \"<net.w>\", \"b.c\": \"<net.b.c>\"}}"},
+      {"odd",
+       "{\"\": \"<tensor>\", \"l\": [[\"<l.0.0>\", 2], \"<l.1>\"], \"t\": [{\"x\": \"<t.0.x>\"}, null], \"args\": "
+       "{\"lr\": 1}}"}};
+  for (const auto &[name, dict] : cases) {
+    Folder folder;
+    const std::string input = kData + name, output = folder / "out.pt";
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = input.c_str();
+    options.output = output.c_str();
+    options.include = "all";
+    ckpt_error err = {};
+    ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+    for (const std::string &path : {input, output}) {
+      IndexPointer index = open(path, &err, false);
+      ASSERT_NE(index, nullptr) << text_of(err);
+      const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+      EXPECT_EQ(named(index.get(), printed(root)), dict) << path;
+      if (strcmp(name, "odd") != 0) continue;
+      EXPECT_EQ(ckpt_object_get(root, "t")->kind, CKPT_OBJECT_TUPLE);
+      EXPECT_EQ(ckpt_object_get(root, "l")->items[0]->kind, CKPT_OBJECT_TUPLE);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing

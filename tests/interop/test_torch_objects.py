@@ -5,8 +5,10 @@ import os
 
 import command
 import torch
+import torch.distributed.checkpoint as dcp
 from command import ckpt, digest
 from test_torch_write import equal, load, read
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 
 def through(folder, whole, *classes):
@@ -50,6 +52,43 @@ def test_attributes_in_dcp(folder):
     torch.save({"w": marked(torch.ones(2), t=tied, u=torch.zeros(1)), "z": [[tied]], "args": {"lr": 1}}, path)
     said = json.loads(ckpt("convert", path, "-o", out, "--to", "dcp", "--include", "all", "--json"))
     assert said["dropped"] == ["attributes of 1 tensor"] and said["digest"] == digest(out) == digest(path), said
+
+
+def lists(value):
+    """With tuples that hold tensors as the lists that our DCP folders have of them."""
+    if isinstance(value, dict):
+        return {k: lists(v) for k, v in value.items()}
+    is_list = isinstance(value, list) or (isinstance(value, tuple) and any(isinstance(v, (torch.Tensor, dict)) for v in value))
+    return [lists(v) for v in value] if is_list else value
+
+
+def same_keys(a, b):
+    """In any order of keys."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same_keys(a[k], b[k]) for k in a)
+    return equal(a, b)
+
+
+def test_dcp_dicts_stay(folder):
+    """To a torch file as dcp_to_torch_save gives them, and to DCP so that it gives them."""
+    w, v = torch.ones(2), torch.arange(3.)
+    for i, whole in enumerate([
+            {"net": {"w": w, "b": v}}, {"net": {"a.w": w, "b.w": v}}, {"gen": {"w": w}, "disc": {"w": v}}, {"a": {"b": {"c": w}}},
+            {"l": [w, v]}, {"t": (w, v), "x": {"w": v}}, {"l": [(w, 2), v], "args": {"lr": 1}}, {"l": [(w, 2)]},
+            {"a": {"b": [[(w, "x")]]}, "w": v}, {"a": ({"w": w}, 2), "w": v}, {"a": [(1, 2), (3, 4)], "w": v}, {"": w, "w": v},
+            {"m": {"": w, "w": v}}, {"": {"w": w}, "v": v}, {"": 3, "w": w}, {"": w}, {"s": {0: w, 1: v}}, {"rng": w, "net": {"w": v}}]):
+        names = ("dcp%d", "wanted%d.pt", "ours%d.pt", "in%d.pt", "ours%d", "back%d.pt")
+        saved, wanted, ours, given, written, back = (os.path.join(folder, n % i) for n in names)
+        dcp.save(whole, checkpoint_id=saved, no_dist=True)
+        dcp_to_torch_save(saved, wanted)
+        wanted = torch.load(wanted, weights_only=True)
+        ckpt("convert", saved, "-o", ours, "--include", "all")
+        assert equal(load(ours), wanted), (load(ours), wanted)
+        torch.save(whole, given)
+        ckpt("convert", given, "-o", written, "--to", "dcp", "--include", "all")
+        dcp_to_torch_save(written, back)
+        found = torch.load(back, weights_only=True)
+        assert same_keys(found, lists(wanted)), (found, wanted)
 
 
 if __name__ == "__main__":
