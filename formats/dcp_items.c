@@ -4,8 +4,8 @@
  * torch flattens the dict (torch/distributed/checkpoint/_traverse.py): mappings are entered, and lists that hold
  * mappings, tensors or such lists; every other value is an item, named by the keys that lead to it. Here the same is
  * done to the dict that was read, and to tuples and namespaces with tensors, which torch would leave in an item. An
- * item is an archive of torch.save that torch.load(weights_only=True) takes; one with a namespace torch's planner
- * takes, which loads items without that. */
+ * item is an archive of torch.save that torch.load(weights_only=True) takes; one with a namespace or numpy's arrays
+ * torch's planner takes, which loads items without that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -62,9 +62,12 @@ static bool is_optimizer(flattener *f, const ckpt_object *value) {
   return false;
 }
 
-/* Whether torch.load(weights_only=True) takes a value with all that it holds, but for namespaces; *why not. */
+/* Whether torch.load(weights_only=True) takes a value with all that it holds, but for namespaces and numpy; *why not.
+ */
 static bool is_data(flattener *f, const ckpt_object *value, uint32_t depth, const char **why) {
   uint64_t n = ckpt_object_n_children(value);
+  ckpt_torch_numpy numpy;
+  if (ckpt_torch_numpy_of(&numpy, value)) return true;
   if (value->kind == CKPT_OBJECT_TENSOR)
     *why = "a tensor in a tuple";
   else if (!ckpt_torch_is_safe(value) && ckpt_torch_namespace(value) == NULL)

@@ -220,6 +220,7 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
   bool is_taken = false;
   if (root == NULL || root->kind != CKPT_OBJECT_DICT) return CKPT_OK;
   CKPT_TRY(ckpt_dcp_flatten(f, root, err));
+  const uint64_t n_own = f->n;
   CKPT_TRY(add_others(f, err));
   bool is_rest = of != NULL && of->n_tensors > f->described->n_tensors;
   ckpt_object *pairs;
@@ -227,7 +228,7 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
   CKPT_TRY(make_pairs(f, &pairs, err));
   if (!is_rest || f->n_items != 0 || !is_model(f->described)) {
     CKPT_TRY(take(&is_taken, CKPT_READBACK_ROLES, f, pairs, err));
-    if (!is_taken) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, f, pairs, err));
+    if (!is_taken && f->n == n_own) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, f, pairs, err));
   }
   if (is_taken)
     *out = pairs;

@@ -90,13 +90,22 @@ static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_e
   return ckpt_losses_add(losses, err, "%llu object%s of other classes", (ull)out->n_others, ckpt_plural(out->n_others));
 }
 
-/* Says what loading a namespace takes: once for each class. */
-static ckpt_status note_namespace(ckpt_index *described, const char *class, ckpt_error *err) {
+/* Says what loading a class takes, of which there are few: once for each. */
+static ckpt_status note_class(ckpt_index *described, const char *class, const char *globals, ckpt_error *err) {
   static const char format[] =
       "holds %s: torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals([%s])";
   for (uint32_t i = 0; i < described->n_notes; i++)
-    if (strstr(described->notes[i].text, class) != NULL) return CKPT_OK;
-  return ckpt_index_note(described, false, err, format, class, class);
+    if (strstr(described->notes[i].text, globals) != NULL) return CKPT_OK;
+  return ckpt_index_note(described, false, err, format, class, globals);
+}
+
+static ckpt_status note_numpy(ckpt_index *described, const ckpt_torch_numpy *numpy, ckpt_error *err) {
+  char globals[192];
+  const bool is_array = numpy->function != NULL && strcmp(numpy->what, "numpy.ndarray") == 0;
+  snprintf(globals, sizeof globals, "%.80s%s%snumpy.dtype, type(numpy.dtype('%.8s'))",
+           numpy->function == NULL ? "" : numpy->function, numpy->function == NULL ? "" : ", ",
+           is_array ? "numpy.ndarray, " : "", numpy->code);
+  return note_class(described, numpy->what, globals, err);
 }
 
 /* ---- copying ---------------------------------------------------------------------------------------------------- */
@@ -162,6 +171,11 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
     if (is_cycle) c->result = NULL; /* weights-only loading knows no opcode for it */
     return CKPT_OK;
   }
+  ckpt_torch_numpy numpy;
+  if (ckpt_torch_numpy_of(&numpy, node)) { /* no tensor in it: shared as well */
+    c->result = (ckpt_object *)(uintptr_t)node;
+    return note_numpy(c->described, &numpy, err);
+  }
   if (node->kind == CKPT_OBJECT_TENSOR) {
     CKPT_TRY(copy_leaf(c, node, err));
     if (c->result == NULL || node->extras == 0) return CKPT_OK;
@@ -170,7 +184,7 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
     return copy_children(c, node, c->result, err);
   }
   if (namespace != NULL) {
-    CKPT_TRY(note_namespace(c->described, namespace, err));
+    CKPT_TRY(note_class(c->described, namespace, namespace, err));
   } else if (!ckpt_torch_is_safe(node)) {
     count_left_out(&c->out, node);
     return remember(c, node, c->result = NULL, err);

@@ -14,6 +14,17 @@ const char *ckpt_torch_namespace(const ckpt_object *node);
 /* The attributes of one, a DICT; NULL where it has none, and for anything else. */
 const ckpt_object *ckpt_torch_attributes(const ckpt_object *node);
 
+/* An array, scalar or dtype of numpy, of numbers; weights-only loading takes those once it was told to, too. What it
+ * holds is looked at, and safe. */
+typedef struct ckpt_torch_numpy {
+  const char *what;     /* "numpy.ndarray", "numpy.generic", "numpy.dtype" */
+  const char *function; /* that makes it, beside what; NULL: none. Borrowed */
+  const char *code;     /* of its dtype: "u4". Borrowed */
+} ckpt_torch_numpy;
+
+/* Takes one apart; false for anything else. */
+bool ckpt_torch_numpy_of(ckpt_torch_numpy *out, const ckpt_object *node);
+
 /* What a node is called where it is left out: its class, mostly. Borrowed. */
 const char *ckpt_torch_class(const ckpt_object *node);
 

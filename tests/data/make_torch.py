@@ -12,6 +12,7 @@ import sys
 import warnings
 import zipfile
 
+import numpy
 import torch
 from safetensors import TensorSpec, serialize
 
@@ -49,6 +50,13 @@ def attributes():
     marked = {"a": plain, "p": parameter, "z": [[plain, {"t": tied}]], "args": {"lr": 1}}
     save("attributes", marked, {"a": plain, "a.scale": numbers(1), "z.0.1.t": tied, "p": parameter,
                                 "p.scales.0": numbers(1, 1), "p.scales.1.0": numbers(2, 1)})
+
+
+def random_states():
+    """As transformers' Trainer saves them, with numpy's own state; and what else numpy's numbers are pickled as."""
+    states = {"python": (3, (1, 2, 3), None), "numpy": numpy.random.RandomState(1).get_state(), "cpu": numbers(2),
+              "more": [numpy.zeros((2, 3), dtype=">i4"), numpy.float64(1.5), numpy.dtype("int16")]}
+    save("random-states", states, {"cpu": numbers(2)})
 
 
 def expect(name, tensors):
@@ -186,6 +194,7 @@ def main():
     save("tensor", numbers(2, 2), {"tensor": numbers(2, 2)})
     save("empty-key", {"tensor": numbers(2), "": numbers(3)}, {"tensor": numbers(2), "tensor~2": numbers(3)})
     attributes()
+    random_states()
     indices, values = torch.tensor([[0, 1], [1, 0]]), numbers(2)
     rows = torch.eye(2).to_sparse_csr()
     save("sparse", {"s": torch.sparse_coo_tensor(indices, values, (2, 3)), "r": rows},

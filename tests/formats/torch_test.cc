@@ -67,7 +67,7 @@ TEST(Torch, ValuesOfWhatTorchWrote) {
     }
     n_files++;
   }
-  EXPECT_EQ(n_files, 25u);
+  EXPECT_EQ(n_files, 26u);
   EXPECT_GT(n_tensors, 140u);
 }
 

@@ -2,7 +2,7 @@
 // What PyTorch makes of them: tests/interop/test_torch_write.py.
 #include <ctime>
 
-#include "tests/formats/formats_testing.h"
+#include "tests/formats/torch_testing.h"
 
 extern "C" {
 #include "libckpt/codec/pickle.h"
@@ -182,6 +182,63 @@ TEST_F(Converted, TensorsThatAreNotReadStay) {
     EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(before, key), ckpt_object_get(after, key))) << key;
   }
   EXPECT_EQ(ckpt_object_get(after, "wide"), nullptr);
+}
+
+// Arrays of numpy stay what they are, and notes say what loading them takes: of each kind once.
+TEST_F(Converted, RandomStatesStay) {
+  const std::string input = kData + "random-states.pt";
+  ckpt_error err = {};
+  IndexPointer first = open(input, &err, false), second = Convert(input);
+  ASSERT_NE(first, nullptr) << text_of(err);
+  ASSERT_NE(second, nullptr);
+  const ckpt_object *before = ckpt_object_get(first->objects, "torch"),
+                    *after = ckpt_object_get(second->objects, "torch");
+  EXPECT_TRUE(ckpt_object_equal(before, after));
+  EXPECT_EQ(ckpt_object_get(after, "numpy")->items[1]->kind, CKPT_OBJECT_FOREIGN);
+  Flat flat(first.get());
+  flat.finish();
+  Texts losses, notes;
+  write_torch(flat.index, &losses, &notes);
+  EXPECT_EQ(losses, Texts());
+  ASSERT_EQ(notes.size(), 4u);
+  EXPECT_EQ(notes[0],
+            "holds numpy.ndarray: torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals(["
+            "numpy._core.multiarray._reconstruct, numpy.ndarray, numpy.dtype, type(numpy.dtype('u4'))])");
+}
+
+// What is not numbers as numpy pickles them is left out whole.
+TEST(TorchWrite, OnlyNumbersOfNumpy) {
+  const std::string dtype = "cnumpy\ndtype\n(Vu4\nI00\nI01\ntR(I3\nV<\nNNNI-1\nI-1\nI0\ntb";
+  const std::string array =
+      "cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntC\1btR(I1\n(I1\nt" + dtype + "I00\nC\4abcdtb";
+  const auto with = [&](const std::string &text, const std::string &from, const std::string &to) {
+    std::string out = text;
+    return out.replace(out.find(from), from.size(), to);
+  };
+  const std::pair<std::string, bool> cases[] = {{array, true},
+                                                {dtype, true},
+                                                {with(array, "_core", "core"), true},
+                                                {with(array, "Vu4", "VO8"), false},
+                                                {with(array, "Vu4", "Vu3"), false},
+                                                {with(array, "Vu4", "VS4"), false},
+                                                {with(array, "NNN", "N(cos\nsystem\ntN"), false},
+                                                {with(array, "numpy\nndarray", "numpy\nmatrix"), false},
+                                                {with(array, "C\4abcd", "(Vx\nl"), false},
+                                                {with(array, "_reconstruct", "_rebuild"), false}};
+  for (const auto &[value, stays] : cases) {
+    ckpt_error err = {};
+    const std::string object =
+        "}(Vw\n" + view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"}) + "Vn\n" + value + "u.";
+    IndexPointer index = open_bytes(archive(object, {kSixFloats}), &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    Flat flat(index.get());
+    flat.finish();
+    Texts losses;
+    IndexPointer again = open_bytes(write_torch(flat.index, &losses), &err, false);
+    ASSERT_NE(again, nullptr) << text_of(err);
+    EXPECT_EQ(losses.empty(), stays) << value;
+    EXPECT_EQ(ckpt_object_get(ckpt_object_get(again->objects, "torch"), "n") != nullptr, stays) << value;
+  }
 }
 
 // A flattened optimizer of a DCP folder, under torch's own keys; its groups are known again.

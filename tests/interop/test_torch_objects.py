@@ -2,8 +2,10 @@
 import collections
 import json
 import os
+import random
 
 import command
+import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 from command import ckpt, digest
@@ -89,6 +91,32 @@ def test_dcp_dicts_stay(folder):
         dcp_to_torch_save(written, back)
         found = torch.load(back, weights_only=True)
         assert same_keys(found, lists(wanted)), (found, wanted)
+
+
+def test_random_states_of_the_trainer(folder):
+    """Loaded as transformers' Trainer loads them; every array of numbers as it was, what is not named."""
+    whole = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.random.get_rng_state()}
+    found, said = through(folder, whole, *safe_globals())
+    wanted, state = numpy.random.get_state(), found["numpy"]
+    assert found["python"] == whole["python"] and torch.equal(found["cpu"], whole["cpu"]) and json.loads(said)["dropped"] == []
+    assert type(state) is tuple and (state[0], *state[2:]) == (wanted[0], *wanted[2:]) and numpy.array_equal(state[1], wanted[1])
+    numpy.random.set_state(state)
+    arrays = [numpy.arange(6).astype(code).reshape(2, 3) for code in ("?", "i1", "u2", ">i4", "i8", "f2", "f4", "f8", "g", "c8", "c16")]
+    arrays += [numpy.asfortranarray(arrays[4]), numpy.array(1.5), numpy.zeros((0, 2)), numpy.float32(2), numpy.bool_(True)]
+    torch.save({"arrays": arrays, "w": torch.ones(1)}, os.path.join(folder, "a.pt"))
+    ckpt("convert", os.path.join(folder, "a.pt"), "-o", os.path.join(folder, "b.pt"), "--force")
+    read_again = [torch.load(os.path.join(folder, n), weights_only=False)["arrays"] for n in ("a.pt", "b.pt")]
+    for a, b in zip(*read_again, strict=True):
+        assert type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes(), (a, b)
+    for odd in [numpy.array(["a"]), numpy.array([None]), numpy.zeros(1, dtype=[("a", "i4")]), numpy.datetime64(1, "s")]:
+        found, said = through(folder, {"odd": odd, "w": torch.ones(1)})
+        assert list(found) == ["w"] and "numpy" in json.loads(said)["dropped"][0]
+
+
+def safe_globals():
+    from transformers.trainer_pt_utils import safe_globals as of_transformers
+    with of_transformers():
+        return torch.serialization.get_safe_globals()
 
 
 if __name__ == "__main__":

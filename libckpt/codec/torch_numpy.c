@@ -1,0 +1,84 @@
+/* torch_numpy.c - arrays, scalars and dtypes of numpy in a torch file, as numpy pickles them (see torch_safe.h):
+ *
+ *   _reconstruct(ndarray, (0,), b"b"), state (1, shape, dtype, is Fortran, bytes)
+ *   scalar(dtype, bytes)
+ *   dtype("u4", False, True), state (3, "<", None, None, None, -1, -1, 0)
+ *
+ * Only numbers: what numpy has in object arrays are Python's, which are others' to judge. */
+#include <string.h>
+
+#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_safe.h"
+
+/* A call in one of the modules that numpy has had for it. */
+static bool is_multiarray(const ckpt_object *node, const char *function) {
+  return ckpt_foreign_is(node, "numpy._core.multiarray", function) ||
+         ckpt_foreign_is(node, "numpy.core.multiarray", function);
+}
+
+static bool is_call(const ckpt_object *node, uint64_t n, uint32_t extras) {
+  return node != NULL && node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_CALL && node->n == n &&
+         node->extras == extras;
+}
+
+/* Whether a text is a number's code: "u4", "c16". */
+static bool is_code(const ckpt_object *text) {
+  static const char *const widths[] = {"1", "2", "4", "8", "16"};
+  if (text->kind != CKPT_OBJECT_TEXT || text->n < 2 || text->n != strlen(text->text)) return false;
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+    if (strchr("biufc", text->text[0]) != NULL && strcmp(text->text + 1, widths[i]) == 0) return true;
+  return false;
+}
+
+/* Whether a tuple of n items holds nothing but None, numbers and text. */
+static bool is_plain(const ckpt_object *tuple, uint64_t n) {
+  bool plain = tuple != NULL && tuple->kind == CKPT_OBJECT_TUPLE && tuple->n == n && tuple->extras == 0;
+  for (uint64_t i = 0; plain && i < n; i++) {
+    const ckpt_object *item = tuple->items[i];
+    plain = item->kind == CKPT_OBJECT_NONE || item->kind == CKPT_OBJECT_INT ||
+            (item->kind == CKPT_OBJECT_TEXT && item->n <= 1);
+  }
+  return plain;
+}
+
+/* The code of a dtype of numbers; NULL for anything else. */
+static const char *code_of(const ckpt_object *node) {
+  enum { N_STATE = 8 };
+  const bool is_dtype = is_call(node, 3, CKPT_EXTRA_STATE) && ckpt_foreign_is(node, "numpy", "dtype");
+  if (!is_dtype || !is_code(node->items[0]) || node->items[1]->kind != CKPT_OBJECT_BOOL ||
+      node->items[2]->kind != CKPT_OBJECT_BOOL || !is_plain(ckpt_object_extra_of(node, CKPT_EXTRA_STATE), N_STATE))
+    return NULL;
+  return node->items[0]->text;
+}
+
+static bool is_shape(const ckpt_object *node) {
+  enum { MAX_AXES = 64 };
+  bool is_one = node->kind == CKPT_OBJECT_TUPLE && node->n <= MAX_AXES && node->extras == 0;
+  for (uint64_t i = 0; is_one && i < node->n; i++) is_one = node->items[i]->kind == CKPT_OBJECT_INT;
+  return is_one;
+}
+
+/* The code of an array's dtype. */
+static const char *code_of_array(const ckpt_object *node) {
+  const ckpt_object *state = ckpt_object_extra_of(node, CKPT_EXTRA_STATE);
+  if (!is_call(node, 3, CKPT_EXTRA_STATE) || !is_multiarray(node, "_reconstruct") ||
+      !ckpt_foreign_is_name(node->items[0], "numpy", "ndarray") || !is_shape(node->items[1]) ||
+      node->items[2]->kind != CKPT_OBJECT_BYTES || node->items[2]->n != 1)
+    return NULL;
+  if (state->kind != CKPT_OBJECT_TUPLE || state->n != 5 || state->extras != 0 ||
+      state->items[0]->kind != CKPT_OBJECT_INT || !is_shape(state->items[1]) ||
+      state->items[3]->kind != CKPT_OBJECT_BOOL || state->items[4]->kind != CKPT_OBJECT_BYTES)
+    return NULL;
+  return code_of(state->items[2]);
+}
+
+bool ckpt_torch_numpy_of(ckpt_torch_numpy *out, const ckpt_object *node) {
+  *out = (ckpt_torch_numpy){.what = "numpy.dtype", .code = code_of(node)};
+  if (out->code != NULL) return true;
+  if (node->kind != CKPT_OBJECT_FOREIGN || node->form != CKPT_FORM_CALL) return false;
+  *out = (ckpt_torch_numpy){.what = "numpy.ndarray", .function = node->name, .code = code_of_array(node)};
+  if (out->code != NULL || !is_call(node, 2, 0) || !is_multiarray(node, "scalar")) return out->code != NULL;
+  if (node->items[1]->kind != CKPT_OBJECT_BYTES) return false;
+  *out = (ckpt_torch_numpy){.what = "numpy.generic", .function = node->name, .code = code_of(node->items[0])};
+  return out->code != NULL;
+}
