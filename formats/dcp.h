@@ -1,5 +1,5 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), dcp_metadata.c (the
- * pickle as tables), dcp_tensors.c (tables to an index), dcp_objects.c (what is no tensor), dcp_names.c (names and
+ * pickle as tables), dcp_add.c (tables to an index), dcp_objects.c (what is no tensor), dcp_names.c (names and
  * roles), dcp_hf.c (shards in safetensors, which have no metadata). Not for other formats. */
 #ifndef CKPT_FORMATS_DCP_H
 #define CKPT_FORMATS_DCP_H

@@ -1,0 +1,69 @@
+/* dcp_add.h - the tables of a checkpoint's metadata to an index: dcp_add.c (all items), dcp_tensors.c (tensors and
+ * their chunks), dcp_files.c (where chunks lie). A part of dcp.h's. */
+#ifndef CKPT_FORMATS_DCP_ADD_H
+#define CKPT_FORMATS_DCP_ADD_H
+
+#include "formats/dcp_objects.h"
+#include "libckpt/codec/name_table.h"
+
+enum { CKPT_DCP_CACHED = 4096 }; /* names of files */
+
+/* An item of one root; those of all roots with one name are one tensor. */
+typedef struct ckpt_dcp_item {
+  const ckpt_object *name, *value;
+  uint32_t root;
+} ckpt_dcp_item;
+
+/* A file of chunks. */
+typedef struct ckpt_dcp_file {
+  bool is_known, is_safetensors;
+  ckpt_index *held;       /* what a safetensors file holds */
+  ckpt_name_table *table; /* its names */
+  uint8_t *is_taken;      /* of each, whether a chunk lies there */
+} ckpt_dcp_file;
+
+typedef struct ckpt_dcp_adder {
+  ckpt_index *index;
+  const ckpt_dcp_metadata *metadata;
+  ckpt_dcp_structure structure;
+  bool stored_names;
+  ckpt_dcp_item *items;
+  uint64_t n_items, n_chunks;
+  struct {
+    const ckpt_object *name;
+    uint32_t file;
+  } cache[CKPT_DCP_CACHED]; /* by the node that names the file: a pickle repeats it */
+  ckpt_dcp_file *files;
+  uint32_t n_files, file_capacity;
+  const char **missing; /* paths, some more than once */
+  uint32_t n_missing, missing_capacity;
+  ckpt_extent *extents; /* of the tensor at hand */
+  uint64_t *boxes;      /* 2 * CKPT_MAX_RANK of each: starts, counts */
+  uint32_t n_extents, capacity, box_capacity;
+  ckpt_dcp_objects *objects;
+  ckpt_dcp_twins twins;
+  ckpt_dcp_places places; /* of all items but those in safetensors files */
+  ckpt_torch_unread unread;
+} ckpt_dcp_adder;
+
+/* What is wrong with a text that is short enough to be a name. */
+const char *ckpt_dcp_no_name(const ckpt_object *name);
+
+/* The slice of an item's chunk, or, without an offset, of an object; its file is CKPT_FILE_LITERAL where that is
+ * missing, which is kept. EFORMAT, EUNSUPPORTED for unknown extensions, ELIMIT, ENOMEM. */
+ckpt_status ckpt_dcp_find_slice(ckpt_dcp_adder *adder, const ckpt_dcp_item *of, const ckpt_object *offset,
+                                ckpt_dcp_slice *out, ckpt_error *err);
+
+/* What kind of file a chunk lies in, by its first bytes. */
+ckpt_status ckpt_dcp_look_at(ckpt_dcp_adder *adder, const ckpt_dcp_slice *at, ckpt_dcp_file **out, ckpt_error *err);
+
+/* The extent of the one chunk of a tensor that a safetensors file holds: once. EFORMAT. */
+ckpt_status ckpt_dcp_find_held(ckpt_dcp_file *file, const char *stored, ckpt_dtype dtype, uint32_t rank,
+                               const uint64_t *counts, ckpt_extent *out, ckpt_error *err);
+
+/* Tensor of the n items with one name, or one more name of the tensor that lies in the same places; *number is
+ * UINT32_MAX where it is not read. */
+ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *adder, const ckpt_dcp_item *items, uint64_t n, const char *name,
+                                ckpt_role role, uint32_t *number, ckpt_error *err);
+
+#endif
