@@ -4,6 +4,7 @@
  *   model-00001-of-00003.safetensors ...   shards, and
  *   model.safetensors.index.json           {"metadata":{...},"weight_map":{"<tensor>":"<shard>",...}}
  *   pytorch_model.bin, or shards with pytorch_model.bin.index.json: where no safetensors file is
+ *   pytorch_model_fsdp.bin                 what accelerate gathers of FSDP: where there is none of these
  *   config.json, tokenizer.json, ...       side files, carried as bytes
  *
  * The index file comes before a single file; without either a complete numbered set, or the only safetensors file. */
@@ -50,7 +51,8 @@ static bool has_file(const ckpt_probe *p, const char *name) {
 
 static bool probe(const ckpt_probe *p) {
   if (!p->is_folder) return is_index_text(p->head, p->n_head);
-  return has_safetensors(p) || has_file(p, CKPT_HF_TORCH) || has_file(p, CKPT_HF_TORCH_INDEX);
+  return has_safetensors(p) || has_file(p, CKPT_HF_TORCH) || has_file(p, CKPT_HF_TORCH_INDEX) ||
+         has_file(p, CKPT_HF_FSDP);
 }
 
 ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_error *err) {
@@ -205,7 +207,8 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
   }
   if (has_file(p, usual)) return read_single(index, usual, err);
   if (!has_safetensors(p)) {
-    if (!has_file(p, CKPT_HF_TORCH_INDEX)) return read_single(index, CKPT_HF_TORCH, err);
+    if (!has_file(p, CKPT_HF_TORCH_INDEX))
+      return read_single(index, has_file(p, CKPT_HF_TORCH) ? CKPT_HF_TORCH : CKPT_HF_FSDP, err);
     CKPT_TRY(ckpt_hf_read_shards(index, CKPT_HF_TORCH_INDEX, err));
     return note_both(index, p, CKPT_HF_TORCH, CKPT_HF_TORCH_INDEX, err);
   }

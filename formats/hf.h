@@ -1,5 +1,6 @@
 /* hf.h - the parts of the Hugging Face folder format: hf.c (what is in a folder, the row), hf_shards.c (the index
- * file), hf_optimizer.c (a trainer's optimizer beside it), hf_layout.c (writing). Not for other formats. */
+ * file), hf_optimizer.c and hf_order.c (a trainer's optimizer beside it), hf_layout.c (writing). Not for other formats.
+ */
 #ifndef CKPT_FORMATS_HF_H
 #define CKPT_FORMATS_HF_H
 
@@ -8,6 +9,7 @@
 #define CKPT_HF_INDEX_SUFFIX ".safetensors.index.json"
 #define CKPT_HF_TORCH "pytorch_model.bin" /* older weights, where there is no safetensors file */
 #define CKPT_HF_TORCH_INDEX "pytorch_model.bin.index.json"
+#define CKPT_HF_FSDP "pytorch_model_fsdp.bin" /* what accelerate gathers of FSDP, where there is neither */
 
 /* Adds a file of the source to the index, safetensors or what torch.save writes, as its content says. As
  * ckpt_safetensors_read and ckpt_torch_file_read. */
@@ -17,9 +19,9 @@ ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_err
  * ENOTFOUND (missing shards), ELIMIT, EIO, ENOMEM; problem notes where they disagree without doubt about the data. */
 ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_error *err);
 
-/* Adds the states of the optimizer among the side files under their parameters' names, where it is certain which number
- * is which parameter, and a note that says how, or why not. Names are canonical, the index is not finished. EIO,
- * ENOMEM, ELIMIT; as ckpt_index_add. */
+/* Adds the states of the optimizer among the side files under their parameters' names, where it is certain which is
+ * which parameter's, and a note that says how, or why not; and the step that the Trainer says. Names are canonical, the
+ * index is not finished. EIO, ENOMEM, ELIMIT; as ckpt_index_add. */
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err);
 
 /* As ckpt_format's slots. */

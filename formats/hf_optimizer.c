@@ -1,13 +1,12 @@
 /* hf_optimizer.c - the optimizer that a trainer saved beside a model: optimizer.pt (the Trainer of Hugging Face) or
- * optimizer.bin (accelerate).
+ * optimizer.bin (accelerate; of FSDP, gathered, with names for numbers).
  *
  *   {"state": {0: {"step": tensor, "exp_avg": tensor, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, 1, ...]}]}
  *
- * Parameters are numbers, and files of weights do not keep the model's order: where the architecture is known, its row
- * does (arch.h). One group is all of them in that order. Two groups are the Trainer's: first those that decay, then
- * norms and biases (Trainer.get_decay_parameter_names), which in these architectures are those of one axis. Nothing is
- * taken unless the groups have as many as that and every state has its parameter's shape; else the file is carried as
- * it is, and a note says why. */
+ * hf_order.c says which parameter each state is of. Nothing is taken unless that is certain and the states' shapes
+ * agree; else the file is carried as it is, and a note says why. */
+#include "formats/hf_optimizer.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,36 +14,15 @@
 #include <string.h>
 
 #include "formats/hf.h"
-#include "libckpt/arch.h"
-#include "libckpt/codec/torch_file.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/config.h"
 #include "libckpt/error.h"
 
-enum { NAME_BYTES = 8192, WHY_BYTES = 512, MAX_STATES = 16, MAX_KEY = 64, MAX_ENTRIES = 64 };
+enum { NAME_BYTES = 8192, MAX_STATES = 16, MAX_KEY = 64, MAX_ENTRIES = 64, MAX_GROUPS = 4096 };
 
-/* A parameter of the model and its place in the model's order. */
-typedef struct placed {
-  uint32_t tensor;
-  bool decays;
-  uint64_t place[CKPT_ARCH_PLACE];
-} placed;
+typedef ckpt_hf_optimizer optimizer;
 
-typedef struct optimizer {
-  ckpt_index *index;
-  const ckpt_arch *arch;
-  ckpt_side_file *side;
-  ckpt_index *held; /* the file as an index of its own: the leaves of its object are numbers of it */
-  ckpt_torch_graph graph;
-  ckpt_arena nodes;
-  const ckpt_object *states, *groups;   /* DICT, LIST of DICTs with a LIST of params */
-  placed *params;                       /* the model's, in the optimizer's order */
-  uint32_t n_params, n_decay, n_leaves; /* leaves: those that are states */
-  char why[WHY_BYTES];                  /* it is not taken */
-} optimizer;
-
-static bool refuse(optimizer *o, const char *format, ...) CKPT_PRINTF(2, 3);
-static bool refuse(optimizer *o, const char *format, ...) {
+bool ckpt_hf_refuse(optimizer *o, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(o->why, sizeof o->why, format, arguments);
@@ -53,7 +31,6 @@ static bool refuse(optimizer *o, const char *format, ...) {
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
-
 /* Opens it; *is_torch is false where it is nothing of torch's. */
 static ckpt_status open_file(optimizer *o, bool *is_torch, ckpt_error *err) {
   ckpt_source *source = o->index->source;
@@ -67,122 +44,39 @@ static ckpt_status open_file(optimizer *o, bool *is_torch, ckpt_error *err) {
   return ckpt_torch_graph_add(&o->graph, o->held, "", true, err);
 }
 
-/* The groups' params number all parameters, one after the other. */
+/* Whether a parameter of a group is the next number, or a name. */
+static bool is_next(optimizer *o, const ckpt_object *param) {
+  const bool is_first = o->n_numbered == 0;
+  if (is_first) o->is_named = param->kind == CKPT_OBJECT_TEXT;
+  const uint64_t next = o->n_numbered++;
+  if (o->is_named) return param->kind == CKPT_OBJECT_TEXT;
+  return param->kind == CKPT_OBJECT_INT && (uint64_t)param->integer == next;
+}
+
+/* The states, and the groups, which name their parameters, or number them one after the other. */
 static bool find_parts(optimizer *o) {
   const ckpt_object *root = o->graph.root;
   o->states = ckpt_object_field(root, "state");
   o->groups = ckpt_object_field(root, "param_groups");
   if (o->states == NULL || o->states->kind != CKPT_OBJECT_DICT || o->groups == NULL ||
       o->groups->kind != CKPT_OBJECT_LIST)
-    return refuse(o, "it has no states and groups");
-  if (o->groups->n != 1 && o->groups->n != 2)
-    return refuse(o, "%" PRIu64 " groups (the Trainer makes two, others one)", o->groups->n);
-  int64_t next = 0;
+    return ckpt_hf_refuse(o, "it has no states and groups");
+  if (o->groups->n > MAX_GROUPS) return ckpt_hf_refuse(o, "%" PRIu64 " groups", o->groups->n);
   for (uint64_t g = 0; g < o->groups->n; g++) {
     const ckpt_object *group = o->groups->items[g], *params = ckpt_object_field(group, "params");
     if (params == NULL || params->kind != CKPT_OBJECT_LIST || group->kind != CKPT_OBJECT_DICT || group->n > MAX_ENTRIES)
-      return refuse(o, "a group without params");
-    for (uint64_t i = 0; i < params->n; i++, next++)
-      if (params->items[i]->kind != CKPT_OBJECT_INT || params->items[i]->integer != next)
-        return refuse(o, "its parameters are not numbered one after the other");
+      return ckpt_hf_refuse(o, "a group without params");
+    for (uint64_t i = 0; i < params->n; i++)
+      if (!is_next(o, params->items[i]))
+        return ckpt_hf_refuse(o, "its parameters are neither names nor numbered one after the other");
+    if (o->n_numbered > o->index->n_tensors) break; /* one list again and again: refused for its number */
   }
+  for (uint64_t i = 0; i < root->n; i++)
+    if (root->items[2 * i]->kind != CKPT_OBJECT_TEXT) return ckpt_hf_refuse(o, "an entry of it has no name");
   return true;
-}
-
-/* ---- the model's order ------------------------------------------------------------------------------------------- */
-
-static int compare_placed(const void *x, const void *y) {
-  const placed *a = x, *b = y;
-  if (a->decays != b->decays) return a->decays ? -1 : 1;
-  for (uint32_t i = 0; i < CKPT_ARCH_PLACE; i++)
-    if (a->place[i] != b->place[i]) return a->place[i] < b->place[i] ? -1 : 1;
-  return 0;
-}
-
-static bool is_named(const ckpt_index *index, const char *name) {
-  for (uint32_t i = 0; i < index->n_tensors; i++)
-    if (strcmp(index->tensors[i].name, name) == 0) return true;
-  return false;
-}
-
-/* Tensors that are stored though the config ties them to others, which are the parameters: bit i, for tie i. */
-static uint32_t find_tied(const optimizer *o) {
-  uint32_t found = 0;
-  for (uint32_t t = 0; t < CKPT_MAX_TIES && o->arch->ties[t].kept != NULL; t++)
-    if ((o->index->ties >> t & 1) != 0 && is_named(o->index, o->arch->ties[t].kept)) found |= UINT32_C(1) << t;
-  return found;
-}
-
-static bool is_tied(const optimizer *o, uint32_t ties, const char *name) {
-  for (uint32_t t = 0; t < CKPT_MAX_TIES && o->arch->ties[t].kept != NULL; t++)
-    if ((ties >> t & 1) != 0 && strcmp(o->arch->ties[t].tied, name) == 0) return true;
-  return false;
-}
-
-/* The model's parameters as the optimizer numbers them. */
-static bool order_params(optimizer *o) {
-  const uint32_t ties = find_tied(o);
-  for (uint32_t i = 0; i < o->index->n_tensors; i++) {
-    const ckpt_tensor *tensor = &o->index->tensors[i];
-    if (!ckpt_role_is_model((ckpt_role)tensor->role)) return refuse(o, "the model's files have '%.200s'", tensor->name);
-    if (tensor->role != CKPT_ROLE_PARAMETER || is_tied(o, ties, tensor->name)) continue;
-    placed *param = &o->params[o->n_params++];
-    *param = (placed){.tensor = i, .decays = o->groups->n == 2 && tensor->rank > 1};
-    if (!ckpt_arch_place(o->arch, tensor->name, param->place))
-      return refuse(o, "where '%.200s' stands among a %s's parameters is not known", tensor->name, o->arch->name);
-    o->n_decay += param->decays;
-  }
-  qsort(o->params, o->n_params, sizeof *o->params, compare_placed);
-  return true;
-}
-
-/* A file beside the model, whatever else it is carried as; NULL where it is not there, or no JSON. */
-static ckpt_status read_json(ckpt_config **out, ckpt_index *index, const char *name, ckpt_error *err) {
-  const ckpt_side_file *side = ckpt_index_side_file(index, name);
-  ckpt_error broken = {0};
-  const char *text;
-  *out = NULL;
-  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
-  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  ckpt_status status = ckpt_config_parse(out, text, side->n_bytes, side->name, &broken);
-  return status == CKPT_ENOMEM ? ckpt_fail(err, status, NULL, NULL, "out of memory") : CKPT_OK;
-}
-
-/* Refuses what a release of transformers wrote whose models had another order. */
-static ckpt_status check_version(optimizer *o, bool *is_ordered, ckpt_error *err) {
-  const int64_t *since = o->arch->ordered_since;
-  ckpt_config *config;
-  const char *version;
-  CKPT_TRY(read_json(&config, o->index, "config.json", err));
-  *is_ordered = true;
-  if (config != NULL && ckpt_config_text(config, "transformers_version", &version)) {
-    char *end;
-    const long major = strtol(version, &end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
-    *is_ordered = major != since[0] ? major > since[0] : minor >= since[1];
-    if (!*is_ordered)
-      refuse(o, "of transformers %.20s, whose %s had another order than since %d.%d", version, o->arch->name,
-             (int)since[0], (int)since[1]);
-  }
-  ckpt_config_free(config);
-  return CKPT_OK;
 }
 
 /* ---- whether it fits --------------------------------------------------------------------------------------------- */
-
-static bool check_counts(optimizer *o) {
-  const uint64_t n_first = ckpt_object_field(o->groups->items[0], "params")->n;
-  const uint64_t n_second = o->groups->n == 1 ? 0 : ckpt_object_field(o->groups->items[1], "params")->n;
-  if (o->groups->n == 1 && n_first != o->n_params)
-    return refuse(o, "%" PRIu64 " parameters, and the model has %" PRIu32, n_first, o->n_params);
-  if (o->groups->n == 2 && (n_first != o->n_decay || n_second != o->n_params - o->n_decay))
-    return refuse(o,
-                  "groups of %" PRIu64 " and %" PRIu64 " parameters, and %" PRIu32 " and %" PRIu32
-                  " by the Trainer's rule of what decays",
-                  n_first, n_second, o->n_decay, o->n_params - o->n_decay);
-  if (o->states->n != o->n_params)
-    return refuse(o, "states of %" PRIu64 " of %" PRIu32 " parameters", o->states->n, o->n_params);
-  return true;
-}
 
 /* What a state is called in the index: canonically, where it has such a name. */
 static const char *name_of(const ckpt_object *key) {
@@ -190,52 +84,89 @@ static const char *name_of(const ckpt_object *key) {
   return state == NULL ? key->text : state->name;
 }
 
-/* Whether entry i of a parameter's states is a tensor under a name that is its own. */
-static bool is_state(const ckpt_object *states, uint64_t i) {
+/* Whether entry i of a parameter's states has a name that is its own. */
+static bool has_name(const ckpt_object *states, uint64_t i) {
   const ckpt_object *key = states->items[2 * i];
-  if (key->kind != CKPT_OBJECT_TEXT || key->n == 0 || key->n > MAX_KEY || strlen(key->text) != key->n ||
-      states->items[2 * i + 1]->kind != CKPT_OBJECT_TENSOR)
-    return false;
+  if (key->kind != CKPT_OBJECT_TEXT || key->n == 0 || key->n > MAX_KEY || strlen(key->text) != key->n) return false;
   for (uint64_t k = 0; k < i; k++)
     if (strcmp(name_of(states->items[2 * k]), name_of(key)) == 0) return false;
   return true;
 }
 
-/* The states of parameter `number`, whose shape all but scalars of them have. */
-static bool check_states(optimizer *o, uint32_t number) {
-  const ckpt_object *key = o->states->items[2 * (size_t)number], *state = o->states->items[2 * (size_t)number + 1];
-  const ckpt_tensor *param = &o->index->tensors[o->params[number].tensor];
+/* A step that is a number, as older optimizers count, has the tensor that torch makes of it; only the exact ones. */
+static bool is_plain_step(const ckpt_object *key, const ckpt_object *value, float *step) {
+  if (strcmp(key->text, "step") != 0 || (value->kind != CKPT_OBJECT_INT && value->kind != CKPT_OBJECT_FLOAT))
+    return false;
+  const double number = value->kind == CKPT_OBJECT_INT ? (double)value->integer : value->number;
+  if (!(number >= 0 && number <= 0x1p24)) return false;
+  *step = (float)number;
+  return (double)*step == number;
+}
+
+/* Whether a state is a factor of one of its parameter's shape, as Adafactor's are: of a row, which lacks the last axis,
+ * or has one value along it, and so a column the one before. */
+static bool is_factor(const ckpt_object *key, const ckpt_tensor *state, const ckpt_tensor *param) {
+  const bool is_row = strstr(key->text, "row") != NULL, is_column = strstr(key->text, "col") != NULL;
+  if (param->rank < 2 || is_row == is_column) return false;
+  if (state->rank + 1 != param->rank && state->rank != param->rank) return false;
+  const uint32_t out = param->rank - (is_row ? 1 : 2);
+  for (uint32_t i = 0, at = 0; i < param->rank; i++) {
+    if (i == out && state->rank < param->rank) continue;
+    if (state->shape[at++] != (i == out ? 1 : param->shape[i])) return false;
+  }
+  return true;
+}
+
+static bool refuse_shape(optimizer *o, const ckpt_object *key, uint32_t number, const ckpt_tensor *tensor,
+                         const ckpt_tensor *param) {
   char ours[CKPT_SHAPE_TEXT], theirs[CKPT_SHAPE_TEXT];
-  uint32_t n_alike = 0;
-  if (key->kind != CKPT_OBJECT_INT || key->integer != number || state->kind != CKPT_OBJECT_DICT ||
-      state->n > MAX_STATES)
-    return refuse(o, "its states are not numbered one after the other");
+  return ckpt_hf_refuse(o, "state %.60s of parameter %" PRIu32 " is %s, and '%.200s', which it would be, is %s",
+                        key->text, number, ckpt_tensor_shape_text(tensor, theirs, sizeof theirs), param->name,
+                        ckpt_tensor_shape_text(param, ours, sizeof ours));
+}
+
+/* The states of parameter `number`. Those that every optimizer has have its shape, or are scalars; of a numbered one so
+ * has at least one of the others, or two of them make it up. */
+static bool check_states(optimizer *o, uint32_t number) {
+  const ckpt_object *state = o->states->items[2 * (size_t)number + 1];
+  const ckpt_tensor *param = &o->index->tensors[o->params[number]];
+  const ckpt_object *odd = NULL; /* the first that has another shape */
+  const ckpt_tensor *odd_tensor = NULL;
+  uint32_t n_alike = 0, n_factors = 0;
+  float step;
+  if (state->kind != CKPT_OBJECT_DICT || state->n > MAX_STATES)
+    return ckpt_hf_refuse(o, "the states of parameter %" PRIu32 " are no dict of at most %d", number, MAX_STATES);
   for (uint64_t i = 0; i < state->n; i++) {
-    const ckpt_object *name = state->items[2 * i], *leaf = state->items[2 * i + 1];
-    if (!is_state(state, i)) return refuse(o, "a state of parameter %" PRIu32 " is no tensor of a name", number);
+    const ckpt_object *key = state->items[2 * i], *leaf = state->items[2 * i + 1];
+    if (!has_name(state, i))
+      return ckpt_hf_refuse(o, "a state of parameter %" PRIu32 " has no name of its own", number);
+    if (leaf->kind == CKPT_OBJECT_NONE || is_plain_step(key, leaf, &step)) continue;
+    if (leaf->kind != CKPT_OBJECT_TENSOR)
+      return ckpt_hf_refuse(o, "state %.60s of parameter %" PRIu32 " is no tensor", key->text, number);
     o->n_leaves++;
     const ckpt_tensor *tensor = &o->held->tensors[leaf->tensor];
-    if (tensor->n_elements == 1 && tensor->rank == 0) continue;
-    if (!ckpt_tensor_same_shape(tensor, param))
-      return refuse(o, "state %.60s of parameter %" PRIu32 " is %s, and '%.200s', which it would be, is %s", name->text,
-                    number, ckpt_tensor_shape_text(tensor, theirs, sizeof theirs), param->name,
-                    ckpt_tensor_shape_text(param, ours, sizeof ours));
-    n_alike++;
+    const bool is_alike = ckpt_tensor_same_shape(tensor, param);
+    if (!is_alike && tensor->rank != 0 && ckpt_torch_state_of(key->text, (size_t)key->n) != NULL)
+      return refuse_shape(o, key, number, tensor, param);
+    if (!is_alike && tensor->rank != 0 && odd == NULL && !is_factor(key, tensor, param)) odd = key, odd_tensor = tensor;
+    n_alike += is_alike;
+    n_factors += !is_alike && is_factor(key, tensor, param);
   }
-  return n_alike != 0 || refuse(o, "parameter %" PRIu32 " has no state that has its shape", number);
+  if (o->is_named || n_alike != 0 || n_factors >= 2) return true;
+  return odd != NULL ? refuse_shape(o, odd, number, odd_tensor, param)
+                     : ckpt_hf_refuse(o, "parameter %" PRIu32 " has no state that has its shape", number);
 }
 
 static bool fits(optimizer *o) {
-  if (!find_parts(o) || !order_params(o) || !check_counts(o)) return false;
   for (uint32_t i = 0; i < o->n_params; i++)
     if (!check_states(o, i)) return false;
-  return o->n_leaves == o->graph.n_leaves || refuse(o, "it has tensors that are no states of a parameter");
+  return o->n_leaves == o->graph.n_leaves || ckpt_hf_refuse(o, "it has tensors that are no states of a parameter");
 }
 
 /* ---- into the index ---------------------------------------------------------------------------------------------- */
 
-static ckpt_status add_state(const optimizer *o, const char *parameter, const ckpt_object *key, uint32_t held,
-                             ckpt_error *err) {
+static ckpt_status add_tensor(const optimizer *o, const char *parameter, const ckpt_object *key, uint32_t held,
+                              ckpt_error *err) {
   const ckpt_torch_state *state = ckpt_torch_state_of(key->text, (size_t)key->n);
   const ckpt_tensor *tensor = &o->held->tensors[held];
   char name[NAME_BYTES];
@@ -256,32 +187,57 @@ static ckpt_status add_state(const optimizer *o, const char *parameter, const ck
   return CKPT_OK;
 }
 
+static ckpt_status add_step(const optimizer *o, const char *parameter, float step, ckpt_error *err) {
+  ckpt_extent extent = {.file = CKPT_FILE_LITERAL, .count = 1};
+  char name[NAME_BYTES];
+  uint32_t bits;
+  memcpy(&bits, &step, sizeof bits);
+  extent.offset = (uint64_t)bits | (uint64_t)bits << 32;
+  int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.step", parameter);
+  if (n < 0 || n >= NAME_BYTES) return ckpt_fail(err, CKPT_ELIMIT, NULL, parameter, "its name is too long");
+  return ckpt_index_add(o->index, name, strlen(name), CKPT_F32, 0, NULL, CKPT_ROLE_STEP, &extent, 1, NULL, err);
+}
+
 static ckpt_status add_states(const optimizer *o, ckpt_error *err) {
   for (uint32_t i = 0; i < o->n_params; i++) {
     const ckpt_object *state = o->states->items[2 * (size_t)i + 1];
-    const char *name = o->index->tensors[o->params[i].tensor].name;
-    for (uint64_t k = 0; k < state->n; k++)
-      CKPT_TRY(add_state(o, name, state->items[2 * k], state->items[2 * k + 1]->tensor, err));
+    const char *name = o->index->tensors[o->params[i]].name;
+    for (uint64_t k = 0; k < state->n; k++) {
+      const ckpt_object *key = state->items[2 * k], *value = state->items[2 * k + 1];
+      float step;
+      if (value->kind == CKPT_OBJECT_TENSOR)
+        CKPT_TRY(add_tensor(o, name, key, value->tensor, err));
+      else if (is_plain_step(key, value, &step))
+        CKPT_TRY(add_step(o, name, step, err));
+    }
   }
   return CKPT_OK;
 }
 
-/* The groups, by names: an object of the index. */
-static ckpt_status add_groups(optimizer *o, ckpt_error *err) {
+/* The groups, by names, and what else the optimizer has beside its states: objects of the index. */
+static ckpt_status add_objects(optimizer *o, ckpt_error *err) {
   ckpt_arena *arena = &o->index->arena;
+  const ckpt_object *root = o->graph.root;
   uint32_t next = 0;
   for (uint64_t g = 0; g < o->groups->n; g++) {
     const ckpt_object *params = ckpt_object_field(o->groups->items[g], "params");
     for (uint64_t i = 0; i < params->n; i++, next++) {
-      const char *name = o->index->tensors[o->params[next].tensor].name;
+      const char *name = o->index->tensors[o->members[next]].name;
       CKPT_TRY_ALLOC(params->items[i] = ckpt_object_text(arena, name, strlen(name)), err);
     }
   }
-  if (o->index->objects == NULL) {
-    CKPT_TRY_ALLOC(o->index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, NULL), err);
-    o->index->objects->n = 0;
+  const ckpt_object *given = o->index->objects;
+  const uint64_t n_given = given == NULL ? 0 : given->n;
+  CKPT_TRY_ALLOC(o->index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, n_given + root->n, NULL), err);
+  if (n_given != 0) memcpy(o->index->objects->items, given->items, 2 * (size_t)n_given * sizeof *given->items);
+  o->index->objects->n = n_given;
+  for (uint64_t i = 0; i < root->n; i++) {
+    const ckpt_object *value = root->items[2 * i + 1];
+    if (value == o->states) continue;
+    const char *key = ckpt_arena_printf(arena, "optimizer.%s", root->items[2 * i]->text);
+    CKPT_TRY_ALLOC(key, err);
+    CKPT_TRY_ALLOC(ckpt_object_put(arena, o->index->objects, key, value), err);
   }
-  CKPT_TRY_ALLOC(ckpt_object_put(arena, o->index->objects, CKPT_STATE_PARAM_GROUPS, o->groups), err);
   for (uint32_t i = 0; i < o->graph.n_leaves; i++) /* numbers of another index: nobody finds one of them */
     *o->graph.leaves[i].node = (ckpt_object){.kind = CKPT_OBJECT_NONE};
   ckpt_arena_adopt(arena, &o->nodes);
@@ -290,19 +246,26 @@ static ckpt_status add_groups(optimizer *o, ckpt_error *err) {
 
 /* What the Trainer counts: optimizer steps. */
 static ckpt_status take_step(ckpt_index *index, ckpt_error *err) {
-  ckpt_config *config;
+  const ckpt_side_file *side = ckpt_index_side_file(index, "trainer_state.json");
+  ckpt_config *config = NULL;
+  ckpt_error broken = {0};
+  const char *text;
   int64_t step;
-  CKPT_TRY(read_json(&config, index, "trainer_state.json", err));
-  if (config != NULL && ckpt_config_int(config, "global_step", &step) && step >= 0) index->step = step;
+  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
+  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
+  ckpt_status status = ckpt_config_parse(&config, text, side->n_bytes, side->name, &broken);
+  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
+  if (status != CKPT_OK) return ckpt_index_problem(index, side->file, err, "%s", broken.message);
+  if (ckpt_config_int(config, "global_step", &step) && step >= 0) index->step = step;
   ckpt_config_free(config);
   return CKPT_OK;
 }
 
 static ckpt_status take(optimizer *o, ckpt_error *err) {
   CKPT_TRY(add_states(o, err));
-  CKPT_TRY(add_groups(o, err));
-  CKPT_TRY(take_step(o->index, err));
+  CKPT_TRY(add_objects(o, err));
   o->side->is_read = true;
+  if (o->is_named) return CKPT_OK;
   if (o->groups->n == 1)
     return ckpt_index_note(o->index, false, err,
                            "%s: its %" PRIu32
@@ -327,32 +290,37 @@ static ckpt_side_file *find_file(const ckpt_index *index) {
   return found;
 }
 
+/* A file that is broken is a problem; one that is not understood only goes along as it is. */
 static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   ckpt_error broken = {0};
-  bool is_torch = false;
+  bool is_torch = false, is_ordered = false;
   ckpt_status status = open_file(o, &is_torch, &broken);
   if (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT)
-    refuse(o, "%.400s", broken.message);
+    ckpt_hf_refuse(o, "%.400s", broken.message);
   else if (status != CKPT_OK)
     return ckpt_fail(err, status, NULL, NULL, "%s", broken.message);
   if (!is_torch) return CKPT_OK;
+  o->members = calloc((size_t)o->index->n_tensors + 1, sizeof *o->members);
   o->params = calloc((size_t)o->index->n_tensors + 1, sizeof *o->params);
-  CKPT_TRY_ALLOC(o->params, err);
-  bool is_ordered = false;
-  if (o->why[0] == '\0') CKPT_TRY(check_version(o, &is_ordered, err));
+  if (o->members == NULL || o->params == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (status == CKPT_OK && find_parts(o)) CKPT_TRY(ckpt_hf_order(o, &is_ordered, err));
   if (is_ordered && fits(o)) return take(o, err);
-  return ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why);
+  return ckpt_index_note(o->index, status == CKPT_EFORMAT, err, "%s: its states are not read (%s)", o->side->name,
+                         o->why);
 }
 
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err) {
   optimizer o = {.index = index, .arch = ckpt_arch_find(index->architecture), .side = find_file(index)};
-  if (o.arch == NULL || o.side == NULL || index->defects.n != 0) return CKPT_OK;
+  if (index->defects.n != 0) return CKPT_OK;
+  CKPT_TRY(take_step(index, err));
+  if (o.side == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_index_new(&o.held, NULL, o.side->name, "torch", NULL, err));
   ckpt_torch_arena_init(&o.nodes, index);
   ckpt_status status = read_all(&o, err);
   ckpt_index_free(o.held);
   ckpt_torch_graph_free(&o.graph);
   ckpt_arena_free(&o.nodes);
+  free(o.members);
   free(o.params);
   return ckpt_fail_at(status, err, ckpt_source_path(index->source, o.side->file), NULL);
 }

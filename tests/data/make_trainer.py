@@ -32,13 +32,48 @@ def gpt2(**more):
     return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=16, n_positions=8, **more))
 
 
+def adafactor(parameters):
+    from transformers.optimization import Adafactor
+    return Adafactor(parameters, lr=0.01, relative_step=False, scale_parameter=False)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+class Older(torch.optim.AdamW):
+    """Its steps are numbers, as PyTorch counted before 1.12, and it keeps something of its own."""
+
+    def state_dict(self):
+        states = super().state_dict()
+        for state in states["state"].values():
+            state["step"] = int(state["step"])
+        return dict(states, own={"loss_scale": 8.0})
+
+
+def older(parameters):
+    return Older(parameters, lr=0.01)
+
+
+SMALL = {"num_hidden_layers": 1, "hidden_size": 4, "intermediate_size": 6, "num_attention_heads": 1,
+         "vocab_size": 8}
+OPTIMIZERS = {"llama-adafactor": adafactor, "llama-sgd": sgd, "llama-older": older}
+
 # name: the model, the program that saves, more of its configuration
 CASES = {
     "llama": (llama, "trainer", {}),
     "llama-biases": (llama, "trainer", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     "gpt2": (gpt2, "trainer", {}),
     "llama-accelerate": (llama, "accelerate", {}),
+    "llama-adafactor": (llama, "accelerate", SMALL),
+    "llama-sgd": (llama, "accelerate", SMALL),
+    "llama-older": (llama, "accelerate", SMALL),
 }
+KEYS = {"momentum_buffer": "momentum"}
 
 
 def states_of(model, optimizer):
@@ -46,7 +81,8 @@ def states_of(model, optimizer):
     tensors, names = dict(model.state_dict()), {id(p): name for name, p in model.named_parameters()}
     for parameter, state in getattr(optimizer, "optimizer", optimizer).state.items():
         for key, value in state.items():
-            tensors["optimizer.state.%s.%s" % (names[id(parameter)], key)] = value
+            value = torch.tensor(float(value)) if key == "step" else value
+            tensors["optimizer.state.%s.%s" % (names[id(parameter)], KEYS.get(key, key))] = value
     if model.config.tie_word_embeddings:
         tensors.pop("lm_head.weight")
     return {name: value.detach().clone().contiguous() for name, value in tensors.items()}
@@ -63,11 +99,10 @@ def train(model, folder, n_steps=2, resumed=None):
     return trainer
 
 
-def accelerate(model, folder):
+def accelerate(model, folder, optimizer):
     from accelerate import Accelerator
     accelerator = Accelerator(cpu=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    model, optimizer = accelerator.prepare(model, optimizer)
+    model, optimizer = accelerator.prepare(model, optimizer(model.parameters()))
     for _ in range(2):
         model(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
         optimizer.step()
@@ -87,7 +122,7 @@ def write(root, case):
         os.rename(os.path.join(run, "checkpoint-2"), folder)
         shutil.rmtree(run)
     else:
-        optimizer = accelerate(model, folder)
+        optimizer = accelerate(model, folder, OPTIMIZERS.get(case, adamw))
     for name in os.listdir(folder):
         if name.startswith(("rng_state", "random_states", "training_args")) or name == "generation_config.json":
             os.remove(os.path.join(folder, name))  # of the machine that ran it

@@ -93,10 +93,13 @@ inline IndexPointer open_bytes(const std::string &bytes, ckpt_error *err, bool s
   return IndexPointer(index, ckpt_index_free);
 }
 
-// A tensor's bytes; its extents have to be raw and in order.
+// A tensor's bytes; its extents have to be raw and in order, or one literal.
 inline std::string bytes_of(const ckpt_index *index, const ckpt_tensor *tensor) {
   std::string bytes;
-  for (uint32_t i = 0; i < tensor->n_extents; i++) {
+  if (tensor->n_extents == 1 && tensor->extents[0].file == CKPT_FILE_LITERAL)
+    for (; bytes.size() < tensor->n_bytes;)
+      bytes += static_cast<char>(tensor->extents[0].offset >> 8 * (bytes.size() % 8));
+  for (uint32_t i = 0; i < tensor->n_extents && tensor->extents[i].file != CKPT_FILE_LITERAL; i++) {
     std::string piece(tensor->extents[i].n_stored, '\0');
     EXPECT_EQ(ckpt_source_read(index->source, tensor->extents[i].file, tensor->extents[i].offset, piece.data(),
                                piece.size(), nullptr),

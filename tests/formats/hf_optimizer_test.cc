@@ -8,7 +8,20 @@ namespace formats_testing {
 namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/trainer/";
-const char *const kCases[] = {"llama", "llama-biases", "gpt2", "llama-accelerate"};
+const struct Saved {
+  const char *name;
+  uint64_t n_groups;
+  int64_t step;
+  bool is_named;  // by the file itself
+} kCases[] = {{"llama", 2, 2, false},
+              {"llama-biases", 2, 2, false},
+              {"gpt2", 2, 2, false},
+              {"llama-accelerate", 1, -1, false},
+              {"llama-adafactor", 1, -1, false},
+              {"llama-sgd", 1, -1, false},
+              {"llama-older", 1, -1, false},
+              {"fsdp1-full", 1, -1, true},
+              {"fsdp2-full", 1, -1, true}};
 
 // A copy of a case in a folder, to be changed.
 std::string copy(const char *name, const Folder &folder) {
@@ -26,6 +39,19 @@ void replace(const std::string &path, const std::string &from, const std::string
   spill(path, text);
 }
 
+// Gives the second group the decay of the first.
+void decay_all(const std::string &path) {
+  std::string text = slurp(path + "/optimizer.pt");
+  const size_t key = text.find("weight_decay") + 12; /* then r and its number in the memo */
+  ASSERT_EQ(text[key], 'r');
+  const std::string decay = text.substr(key + 5, 9), again = "j" + text.substr(key + 1, 4) + "G";
+  ASSERT_EQ(decay[0], 'G');
+  const size_t second = text.find(again, key);
+  ASSERT_NE(second, std::string::npos);
+  text.replace(second + 5, decay.size(), decay);
+  spill(path + "/optimizer.pt", text);
+}
+
 // What is said of it, and that then nothing but the model is read.
 std::string refusal(const std::string &path) {
   ckpt_error err = {};
@@ -40,7 +66,8 @@ std::string refusal(const std::string &path) {
 }
 
 TEST(HfOptimizer, StatesAreThoseOfTheRunThatWroteThem) {
-  for (const char *name : kCases) {
+  for (const Saved &saved : kCases) {
+    const char *name = saved.name;
     ckpt_error err = {};
     IndexPointer ours = open(kData + name, &err, false), theirs = open(kData + name + ".safetensors", &err, false);
     ASSERT_NE(ours, nullptr) << text_of(err);
@@ -54,13 +81,14 @@ TEST(HfOptimizer, StatesAreThoseOfTheRunThatWroteThem) {
     }
     const ckpt_object *groups = ckpt_object_get(ours->objects, CKPT_STATE_PARAM_GROUPS);
     ASSERT_NE(groups, nullptr) << name;
-    const bool has_two = std::string(name).find("accelerate") == std::string::npos;
-    EXPECT_EQ(groups->n, has_two ? 2u : 1u);
-    EXPECT_EQ(ours->step, has_two ? 2 : -1);
+    EXPECT_EQ(groups->n, saved.n_groups) << name;
+    EXPECT_EQ(ours->step, saved.step) << name;
     const std::string first = ckpt_object_get(groups->items[0], "params")->items[0]->text;
-    EXPECT_EQ(first, name[0] == 'g' ? "transformer.wte.weight" : "model.embed_tokens.weight");
-    ASSERT_EQ(ours->n_notes, 1u);
-    EXPECT_FALSE(ours->notes[0].is_problem);
+    EXPECT_EQ(first, saved.is_named   ? "0.weight"
+                     : name[0] == 'g' ? "transformer.wte.weight"
+                                      : "model.embed_tokens.weight");
+    ASSERT_EQ(ours->n_notes, saved.is_named ? 0u : 1u) << name;
+    EXPECT_TRUE(saved.is_named || !ours->notes[0].is_problem);
   }
 }
 
@@ -93,6 +121,21 @@ TEST(HfOptimizer, WhatDoesNotFitIsNotTaken) {
       {"llama-accelerate",
        [](const std::string &path) { replace(path + "/optimizer.bin", "param_groups", "other_groups"); },
        "it has no states and groups"},
+      {"llama", decay_all, "its second group decays, which by the Trainer's rule does not"},
+      {"llama-older", /* a number that is no step, or none that a float holds */
+       [](const std::string &path) { replace(path + "/optimizer.bin", "step", "stop"); },
+       "state stop of parameter 0 is no tensor"},
+      {"llama-adafactor", /* columns for rows */
+       [](const std::string &path) { replace(path + "/model.safetensors", "\"shape\":[6,4]", "\"shape\":[4,6]"); },
+       "state exp_avg_sq_row of parameter 5 is [6], and 'model.layers.0.mlp.gate_proj.weight', which it would be, is "
+       "[4,6]"},
+      {"fsdp1-full", [](const std::string &path) { replace(path + "/optimizer.bin", "2.weight", "3.weight"); },
+       "it speaks of '3.weight', which is no parameter of the model's files"},
+      {"fsdp2-full", [](const std::string &path) { replace(path + "/optimizer.bin", "2.weight", "0.weight"); },
+       "it has '0.weight' twice"},
+      {"llama", /* an adapter, whose base is elsewhere */
+       [](const std::string &path) { spill(path + "/adapter_config.json", std::string("{}")); },
+       "its parameters are numbers in the order of a model that is not here: the adapter's base"},
       {"llama",
        [](const std::string &path) {
          const std::string whole = slurp(path + "/optimizer.pt");
@@ -111,16 +154,39 @@ TEST(HfOptimizer, WhatDoesNotFitIsNotTaken) {
   }
 }
 
-// Of a model that no row is of, nothing is said: the file is one more that is carried.
+// Of a model that no row is of, numbers have no names: the file is one more that is carried.
 TEST(HfOptimizer, AnUnknownModelHasNoOrder) {
   Folder folder;
   const std::string path = copy("llama", folder);
   replace(path + "/config.json", "\"llama\"", "\"alpaca\"");
+  EXPECT_EQ(refusal(path),
+            "optimizer.pt: its states are not read (its parameters are numbers in the order of a model that is not "
+            "known)");
+}
+
+// What the file has beside states and groups is not lost where its tensors stand for it.
+TEST(HfOptimizer, WhatElseItHasIsAnObject) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "llama-older", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *own = ckpt_object_get(index->objects, "optimizer.own");
+  ASSERT_NE(own, nullptr);
+  EXPECT_EQ(ckpt_object_get(own, "loss_scale")->number, 8.0);
+}
+
+// One that is broken is a problem; one that is only not understood is not.
+TEST(HfOptimizer, ABrokenFileIsAProblem) {
+  Folder folder;
+  const std::string path = copy("llama-accelerate", folder), whole = slurp(path + "/optimizer.bin");
+  spill(path + "/optimizer.bin", whole.substr(0, whole.size() / 2));
+  spill(path + "/trainer_state.json", std::string("{\"global_step\": "));
   ckpt_error err = {};
   IndexPointer index = open(path, &err, false);
   ASSERT_NE(index, nullptr) << text_of(err);
-  EXPECT_EQ(ckpt_index_count(index.get()), 21u);
-  EXPECT_TRUE(notes_of(index.get()).empty());
+  ASSERT_EQ(index->n_notes, 2u);
+  EXPECT_TRUE(index->notes[0].is_problem);
+  EXPECT_TRUE(index->notes[1].is_problem);
+  EXPECT_EQ(std::string(index->notes[0].text).find("trainer_state.json: not valid JSON"), 0u) << index->notes[0].text;
 }
 
 // A file cut anywhere, or with a byte changed: whatever it is then, the model is read.

@@ -1,6 +1,7 @@
 # What a trainer saved beside a model goes with all of it, and nowhere else; it is never read.
 cp -r $DATA/llama-tiny in && chmod -R u+w in
-for name in optimizer.pt scheduler.pt rng_state_0.pth rng_state_1.pth rng_state_2.pth trainer_state.json; do echo $name > in/$name; done
+for name in optimizer.pt scheduler.pt rng_state_0.pth rng_state_1.pth rng_state_2.pth; do echo $name > in/$name; done
+echo "{}" > in/trainer_state.json
 mkdir in/checkpoint-5
 present() { (cd $1 && ls | grep -E 'optimizer|scheduler|rng|trainer' | tr '\n' ' '); echo; }
 said() { grep -E 'not written|training|refused' $1; }

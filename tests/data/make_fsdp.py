@@ -1,0 +1,91 @@
+"""Writes tests/data/trainer/fsdp<version>-full/: what accelerate gathers of FSDP on 2 processes, and beside each what the
+run holds by the names that it has for it.
+
+    python make_fsdp.py [FOLDER]        (accelerate 1.15.0, torch 2.15.0)
+
+Accelerator.save_state takes this way on a GPU only, so its functions are called as it calls them.
+"""
+import os
+import shutil
+import socket
+import sys
+import types
+import warnings
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "trainer")
+KINDS = {"full": "FULL_STATE_DICT", "sharded": "SHARDED_STATE_DICT"}
+
+
+def wrap(model, version):
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    if version == 2:
+        return fully_shard(model) or model
+    return FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+
+
+def gathered(model, optimizer, version):
+    """Every tensor of the run, as ckpt calls them: from torch's own gathering, not from accelerate's files."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+    whole, states = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    for parameter, state in states.get("state", {}).items():
+        for leaf, value in state.items():
+            leaf = {"momentum_buffer": "momentum"}.get(leaf, leaf)
+            whole["optimizer.state.%s.%s" % (parameter, leaf)] = value
+    return {name: value.clone().contiguous() for name, value in whole.items()}
+
+
+def save(rank, folder, port, version, kind):
+    from accelerate import FullyShardedDataParallelPlugin, PartialState
+    from accelerate.checkpointing import save_accelerator_state
+    from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    PartialState(cpu=True)  # accelerate's logger asks for it
+    torch.manual_seed(3)
+    model = wrap(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2, bias=False)), version)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    for _ in range(2):
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=KINDS[kind])
+    accelerator = types.SimpleNamespace(process_index=rank, num_processes=2)
+    save_fsdp_model(plugin, accelerator, model, folder)
+    save_fsdp_optimizer(plugin, accelerator, optimizer, model, folder)
+    save_accelerator_state(folder, [], [], [scheduler], [], rank, 2)
+    whole = gathered(model, optimizer, version)
+    if rank == 0:
+        save_file(whole, folder + ".safetensors")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def write(root, version, kind):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    folder = os.path.join(root, "fsdp%d-%s" % (version, kind))
+    shutil.rmtree(folder, ignore_errors=True)
+    mp.spawn(save, (folder, port, version, kind), nprocs=2)
+    return folder
+
+
+def main():
+    for version in 1, 2:
+        folder = write(sys.argv[1] if len(sys.argv) > 1 else ROOT, version, "full")
+        for rank in 0, 1:
+            os.remove(os.path.join(folder, "random_states_%d.pkl" % rank))  # of the machine that ran it
+
+
+if __name__ == "__main__":
+    main()
