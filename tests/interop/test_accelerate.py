@@ -1,10 +1,7 @@
-"""What accelerate saves of FSDP2 on 2 processes, sharded: one checkpoint of model and optimizer, with the bits of the run.
-
-Accelerator.save_state takes this way on a GPU only, so its two functions are called as it calls them.
-"""
+"""What accelerate saves of FSDP on 2 processes, sharded and gathered, of both versions: one checkpoint of model and
+optimizer, with the bits of the run, which goes on from what is made of it."""
 import os
-import socket
-import types
+import sys
 import warnings
 
 import command
@@ -13,52 +10,72 @@ command.need("accelerate")
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict  # noqa: E402
-from torch.distributed.fsdp import fully_shard  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
+import make_fsdp  # noqa: E402
+
+BESIDE = {"scheduler.bin": "scheduler", "random_states_0.pkl": "rng", "random_states_1.pkl": "rng"}
 
 
-def save(rank, folder, port):
-    from accelerate import FullyShardedDataParallelPlugin
-    from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    from accelerate import PartialState
-    PartialState(cpu=True)  # accelerate's logger asks for it
-    torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2, bias=False))
-    fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    for _ in range(2):
-        model(torch.ones(2, 3)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
-    accelerator = types.SimpleNamespace(process_index=rank, num_processes=2)
-    save_fsdp_model(plugin, accelerator, model, folder)
-    save_fsdp_optimizer(plugin, accelerator, optimizer, model, folder)
-    whole, states = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))
-    for parameter, state in states.get("state", {}).items():
-        for leaf, value in state.items():
-            whole["optimizer.state.%s.%s" % (parameter, leaf)] = value
-    if rank == 0:
-        torch.save({"last_epoch": 2}, os.path.join(folder, "scheduler.bin"))
-        save_file({name: value.clone().contiguous() for name, value in whole.items()}, folder + ".safetensors")
-    dist.barrier()
-    dist.destroy_process_group()
+def check(folder, version, kind):
+    saved = make_fsdp.write(folder, version, kind)
+    reference = saved + ".safetensors"
+    names = set(os.listdir(saved))
+    parts = {"pytorch_model_fsdp_0", "optimizer_0"} if kind == "sharded" else {"pytorch_model_fsdp.bin", "optimizer.bin"}
+    assert parts | set(BESIDE) == names, names
+    command.ckpt("diff", "--include", "all", saved, reference)
+    command.ckpt("verify", saved)
+    listed = command.ckpt("ls", "--include", "all", saved)
+    for name, role in BESIDE.items():
+        assert any(line.split()[:3] == [name, "file", role] for line in listed.splitlines()), listed
+    for name, argv in {"dcp": ["dcp", "--world", 3], "zero": ["zero", "--stage", 2, "--dp", 2], "universal": ["universal"]}.items():
+        out = saved + "-" + name
+        command.ckpt("reshard", saved, "-o", out, "--to", *argv)
+        command.ckpt("verify", out)
+        masters = [] if name == "dcp" else ["--exclude", "*.master"]  # DeepSpeed has masters besides
+        command.ckpt("convert", out, "-o", out + ".safetensors", "--include", "all", *masters)
+        command.ckpt("diff", "--include", "all", out + ".safetensors", reference)
+    command.ckpt("consolidate", saved, "-o", saved + "-hf")
+    command.ckpt("diff", saved + "-hf", reference)
+    return saved
 
 
-def test_fsdp2(folder):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    folder = os.path.join(folder, "saved")
-    mp.spawn(save, (folder, port), nprocs=2)
-    assert {"pytorch_model_fsdp_0", "optimizer_0"} <= set(os.listdir(folder)), os.listdir(folder)
-    command.ckpt("diff", "--include", "all", folder, folder + ".safetensors")
-    command.ckpt("verify", folder)
+def test_fsdp1_full(folder):
+    goes_on(check(folder, 1, "full"))
+
+
+def test_fsdp2_full(folder):
+    goes_on(check(folder, 2, "full"))
+
+
+def test_fsdp1_sharded(folder):
+    goes_on(check(folder, 1, "sharded"))
+
+
+def test_fsdp2_sharded(folder):
+    goes_on(check(folder, 2, "sharded"))
+
+
+def goes_on(saved):
+    """torch takes the moments by their names from the DCP folder that was made of it."""
+    from safetensors.torch import load_file
+    whole = load_file(saved + ".safetensors")
+    again = {name: torch.full_like(value, -1) for name, value in whole.items()}
+    model = {name: value for name, value in again.items() if not name.startswith("optimizer.")}
+    dcp.load({"model": model, **{name: value for name, value in again.items() if name not in model}},
+             checkpoint_id=saved + "-dcp", no_dist=True)
+    for name, value in whole.items():
+        assert torch.equal(again[name], value), name
+
+
+def test_ranks_apart(folder):
+    """Saved without DCP, each rank's part in a file of its own: named, not read as a model."""
+    saved = os.path.join(folder, "saved")
+    os.makedirs(saved)
+    for rank in 0, 1:
+        torch.save({"w": torch.ones(2)}, os.path.join(saved, "pytorch_model_fsdp_0_rank%d.bin" % rank))
+    command.ckpt("ls", saved, status=1)
 
 
 if __name__ == "__main__":
