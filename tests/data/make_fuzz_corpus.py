@@ -58,12 +58,13 @@ write("hf_index", "escape", '{"weight_map":{"x":"../../etc/hostname","y":"./b.sa
 NAMES = ["model.safetensors.index.json", "model.safetensors", "model-00001-of-00002.safetensors",
          "model-00002-of-00002.safetensors", "config.json", "a.safetensors", "sub/b.safetensors", "tokenizer.json",
          "generation_config.json", "pytorch_model.bin", "adapter_config.json", "checkpoint-5/model.safetensors",
-         "model-00001-of-00003.safetensors", "model.safetensors.index.json.lock", "README.md", "x.index.json"]
+         "model-00001-of-00003.safetensors", "optimizer.pt", "README.md", "pytorch_model_fsdp.bin"]
 
 
 def folder(files):
-    return b"".join(bytes([NAMES.index(name) + (128 if name.endswith(".safetensors") else 0)])
-                    + len(text).to_bytes(2, "little") + text.encode() for name, text in files.items())
+    return b"".join(bytes([NAMES.index(name) + (128 if name.endswith(".safetensors") and isinstance(text, str) else 0)])
+                    + len(text).to_bytes(2, "little") + (text.encode() if isinstance(text, str) else text)
+                    for name, text in files.items())
 
 
 def header(tensors, metadata=""):
@@ -92,6 +93,15 @@ write("open", "gpt2", folder({"model.safetensors": header({"wte.weight": ("F16",
 write("open", "quantized", folder({"model.safetensors": header({"w": ("U8", [4], 4), "w.scale": ("F32", [1], 4)}),
                                    "config.json": '{"quantization_config":{"quant_method":"awq"}}'}))
 write("open", "metadata-empty", folder({"model.safetensors": '{"__metadata__":{}'}))
+trained = {"model.safetensors": ("llama-sgd", "model.safetensors"), "config.json": ("llama-sgd", "config.json"),
+           "optimizer.pt": ("llama-sgd", "optimizer.bin")}
+gathered = {"pytorch_model_fsdp.bin": ("fsdp1-full", "pytorch_model_fsdp.bin"), "optimizer.pt": ("fsdp1-full", "optimizer.bin")}
+for name, files in ("optimizer-numbered", trained), ("optimizer-named", gathered):
+    stored = {}
+    for ours, (case, theirs) in files.items():
+        with open(os.path.join(here, "trainer", case, theirs), "rb") as f:
+            stored[ours] = f.read()
+    write("open", name, folder(stored))
 write("open", "subfolder", folder({"checkpoint-5/model.safetensors": one, "sub/b.safetensors": one}))
 
 zero = "ckpt1:" + "00" * 32

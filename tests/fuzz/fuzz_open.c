@@ -22,9 +22,9 @@ static const char *const names[] = {"model.safetensors.index.json",
                                     "adapter_config.json",
                                     "checkpoint-5/model.safetensors",
                                     "model-00001-of-00003.safetensors",
-                                    "model.safetensors.index.json.lock",
+                                    "optimizer.pt",
                                     "README.md",
-                                    "x.index.json"};
+                                    "pytorch_model_fsdp.bin"};
 
 static void unpack(const uint8_t *data, size_t n_bytes) {
   uint8_t payload[N_PAYLOAD];
