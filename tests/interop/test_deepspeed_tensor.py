@@ -160,6 +160,9 @@ def test_grid_goes_on_from_universal(folder):
     job = {"grid": (2, 2, 1), "tied": True, "stage": 1, "load": path}
     wanted, *found = runs(folder, [job] + [dict(job, grid=grid, load=out, universal=True) for grid in ((2, 1, 1), (3, 1, 1), (1, 1, 1))])
     assert len(set(wanted)) == len(wanted), "losses that do not change prove nothing"
+    for losses in found:
+        for a, b in zip(wanted, losses, strict=True):
+            assert abs(a - b) <= 1e-5 * abs(a), (wanted, losses)
 
 
 def say(path, change):
