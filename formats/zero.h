@@ -322,8 +322,7 @@ ckpt_status ckpt_zero_check_tag(const ckpt_zero *zero, const char *latest, ckpt_
 /* Refuses a model file of another step than the first. */
 ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file *first, ckpt_error *err);
 
-/* Compares the step of a file's optimizer with the first model file's: refused where no run can have made both, else
- * noted as a problem. */
+/* Compares the step of a file's optimizer with the first model file's: what no one run counts is noted as a problem. */
 ckpt_status ckpt_zero_check_optimizer(ckpt_zero *zero, const ckpt_zero_file *file, int64_t step, ckpt_error *err);
 
 /* ---- zero_objects.c: what is no tensor ---- */

@@ -410,9 +410,16 @@ static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, uint8
   return status;
 }
 
+/* The step that the model file says: DeepSpeed's own where the input kept it. */
+static int64_t step_of(const ckpt_zero_run *run) {
+  const ckpt_object *trainer = ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER);
+  const int64_t said = ckpt_zero_number(ckpt_object_get(trainer, "global_steps"));
+  return said >= 0 ? said : run->index->step < 0 ? 0 : run->index->step;
+}
+
 /* What DeepSpeed asks for, where the input did not say it. */
 static ckpt_status set_counts(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
-  const int64_t step = run->index->step < 0 ? 0 : run->index->step;
+  const int64_t step = step_of(run);
   const struct {
     const char *key;
     int64_t value;
@@ -512,5 +519,5 @@ ckpt_status ckpt_zero_lay_sides(const ckpt_zero_run *run, const char *dtype, ckp
 }
 
 const char *ckpt_zero_tag(const ckpt_zero_run *run) {
-  return ckpt_arena_printf(run->arena, "global_step%lld", (long long)(run->index->step < 0 ? 0 : run->index->step));
+  return ckpt_arena_printf(run->arena, "global_step%lld", (long long)step_of(run));
 }

@@ -468,18 +468,17 @@ def at_steps(name, model, ranks, **more):
     """A folder without a tag, whose model says other steps than the optimizers have made."""
     def change(c):
         c.latest = None
-        c.model().update(global_steps=model, **more)
+        c.model().update(global_steps=model, ds_config={}, **more)
         for rank in range(2):
             c.rank(rank)["base_optimizer_state"]["state"][0]["step"] = ranks
     case(1, name)(change)
 
 
-at_steps("model-of-an-earlier-step", 2, 3)
-at_steps("model-of-an-earlier-step-1", 1, 2, skipped_steps=1 << 62)
-at_steps("noted-model-of-no-step", 0, 2)
+at_steps("noted-model-of-an-earlier-step", 1, 3)
 at_steps("noted-model-of-a-later-step", 3, 2)
+at_steps("noted-model-of-the-step-before", 2, 3)
 at_steps("noted-skipped-steps", 3, 2, skipped_steps=1)
-at_steps("noted-step-of-first", 2, 3, ds_version="0.13.5")
+at_steps("noted-skipped-too-many", 1, 3, skipped_steps=1 << 62)
 
 
 @case(3)
