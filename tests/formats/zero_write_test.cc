@@ -2,75 +2,12 @@
 // no place for. That DeepSpeed itself goes on from them is tests/interop/test_deepspeed.py.
 #include <math.h>
 
-#include "tests/formats/formats_testing.h"
-
-extern "C" {
-#include "libckpt/recipe/convert.h"
-}
+#include "tests/formats/reshard_testing.h"
 
 namespace formats_testing {
 namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/";
-
-struct Target {
-  const char *format;
-  uint32_t stage, world;
-};
-
-// Every row of the input that --include says, written as a run of other ranks.
-ckpt_status write(const std::string &input, const std::string &output, const Target &target, ckpt_error *err,
-                  const char *include = "all", uint64_t memory = 16 << 20, const char *weights = nullptr,
-                  std::vector<std::string> *losses = nullptr, bool force = false) {
-  ckpt_run_options run = {};
-  run.struct_size = sizeof run;
-  run.memory = memory;
-  run.n_threads = 2;
-  ckpt_convert_options options = {};
-  options.struct_size = sizeof options;
-  options.input = input.c_str();
-  options.include = include;
-  options.force = force;
-  ckpt_convert_target to = {};
-  to.path = output.c_str();
-  to.to = target.format;
-  to.stage = target.stage;
-  to.world = target.world;
-  ckpt_open_options opening = {};
-  opening.struct_size = sizeof opening;
-  opening.weights = weights;
-  ckpt_index *opened = nullptr;
-  ckpt_status status = ckpt_open(&opened, input.c_str(), &opening, err);
-  if (status != CKPT_OK) return status;
-  IndexPointer index(opened, ckpt_index_free);
-  ckpt_plan *plan = nullptr;
-  ckpt_convert_request request = {};
-  request.verb = "reshard";
-  request.from = index.get();
-  request.targets = &to;
-  request.n_targets = 1;
-  request.options = &options;
-  status = ckpt_plan_new(&plan, err);
-  if (status == CKPT_OK) status = ckpt_convert_plan(plan, &request, err);
-  if (status == CKPT_OK) status = ckpt_convert_run(plan, &request, &run, nullptr, err);
-  if (status == CKPT_OK && losses != nullptr)
-    losses->assign(plan->outputs[0].losses.texts, plan->outputs[0].losses.texts + plan->outputs[0].losses.n);
-  ckpt_plan_free(plan);
-  return status;
-}
-
-std::string digest_of(const std::string &path, const char *include = "all") {
-  ckpt_error err = {};
-  IndexPointer index = open(path, &err, false);
-  if (index == nullptr) return text_of(err);
-  ckpt_hash_options options = {};
-  options.struct_size = sizeof options;
-  options.include = include;
-  ckpt_digest digest;
-  char text[80];
-  if (ckpt_hash(index.get(), &options, &digest, &err) != CKPT_OK) return text_of(err);
-  return ckpt_digest_text(&digest, text);
-}
 
 const Target kTargets[] = {{"universal", 0, 1}, {"universal", 0, 3}, {"zero", 1, 1}, {"zero", 1, 5},
                            {"zero", 2, 3},      {"zero", 3, 1},      {"zero", 3, 4}, {"zero", 3, 17}};

@@ -1,0 +1,103 @@
+// From every checkpoint of a run to every format that holds one, from there to every other and back: the same digest of
+// everything. What a format cannot hold, or refuses, is in round_trips.tsv. CKPT_BLESS=1 writes that table anew: read
+// the difference before committing it.
+#include <algorithm>
+
+#include "tests/formats/reshard_testing.h"
+
+namespace formats_testing {
+namespace {
+
+const std::string kTests = CKPT_TESTS_DIR, kData = kTests + "/data/";
+
+const struct {
+  const char *name;
+  Target target;
+} kFormats[] = {{"universal", {"universal", 0, 2}}, {"zero 1", {"zero", 1, 3}}, {"zero 2", {"zero", 2, 2}},
+                {"zero 3", {"zero", 3, 3}},         {"dcp", {"dcp", 0, 3}},     {"torch", {"torch", 0, 0}}};
+
+// Every checkpoint with the state of an optimizer.
+std::vector<std::string> runs() {
+  std::vector<std::string> names = {"dcp/fsdp4", "dcp/accelerate", "dcp/app", "torch/training.pt"};
+  for (const char *folder : {"zero", "universal", "trainer"})
+    for (const auto &entry : std::filesystem::directory_iterator(kData + folder))
+      if (entry.is_directory()) names.push_back(folder + ("/" + entry.path().filename().string()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Converts, and returns what was lost on the way: the reason where that was all.
+std::string lost(const std::string &input, const std::string &output, const Target &target, bool *is_written) {
+  ckpt_error err = {};
+  std::vector<std::string> losses;
+  *is_written = write(input, output, target, &err, "all", 16 << 20, nullptr, &losses, false, "convert") == CKPT_OK;
+  std::string text = *is_written ? "" : "refused: " + text_of(err);
+  for (const std::string &loss : losses) text += (text.empty() ? "" : "; ") + loss;
+  for (size_t at; (at = text.find(output)) != std::string::npos;) text.replace(at, output.size(), "OUT");
+  for (size_t at; (at = text.find(input)) != std::string::npos;) text.replace(at, input.size(), "IN");
+  return text;
+}
+
+class RoundTrip : public testing::TestWithParam<std::string> {};
+
+// Whether there are masters: DeepSpeed's formats add them, which stay on the way back.
+bool has_masters(const std::string &path) {
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err, false);
+  for (uint32_t i = 0; index != nullptr && i < index->n_tensors; i++)
+    if (index->tensors[i].role == CKPT_ROLE_MASTER) return true;
+  return index != nullptr && index->weights != nullptr;
+}
+
+// The rows of a run: where from, where to, where over, and what was lost.
+std::string table_of(const std::string &run) {
+  std::string table;
+  auto add = [&](const std::string &there, const std::string &over, const std::string &losses) {
+    if (!losses.empty()) table += run + "\t" + there + "\t" + over + "\t" + losses + "\n";
+  };
+  for (const auto &there : kFormats) {
+    Folder folder;
+    bool is_written;
+    const std::string first = folder / "first";
+    add(there.name, "", lost(kData + run, first, there.target, &is_written));
+    if (!is_written) continue;
+    const std::string digest = digest_of(first);
+    EXPECT_EQ(digest.rfind("ckpt1:", 0), 0u) << digest;
+    for (const auto &over : kFormats) {
+      if (&over == &there) continue;
+      const std::string other = folder / over.name, back = folder / (std::string("back from ") + over.name);
+      const std::string losses = lost(first, other, over.target, &is_written);
+      add(there.name, over.name, losses);
+      if (!is_written) continue;
+      add(there.name, std::string("back from ") + over.name, lost(other, back, there.target, &is_written));
+      EXPECT_TRUE(is_written) << run << " " << there.name << " " << over.name;
+      if (losses.find("side file") != std::string::npos) continue;  // its config says which tensors are one
+      const std::string wanted = has_masters(first) ? digest : digest_of(other);
+      EXPECT_EQ(digest_of(back), wanted) << run << " " << there.name << " " << over.name;
+      EXPECT_EQ(digest_of(back, "model"), digest_of(first, "model")) << run << " " << there.name << " " << over.name;
+    }
+  }
+  return table;
+}
+
+TEST_P(RoundTrip, GivesWhatThereWas) {
+  const std::string run = GetParam(), path = kTests + "/formats/round_trips.tsv";
+  std::istringstream lines(slurp(path));
+  std::string wanted, others, line;
+  while (std::getline(lines, line)) (line.rfind(run + "\t", 0) == 0 ? wanted : others) += line + "\n";
+  const std::string table = table_of(run);
+  if (getenv("CKPT_BLESS") != nullptr) spill(path, others + table);
+  EXPECT_EQ(table, wanted);
+}
+
+std::string name_of(const testing::TestParamInfo<std::string> &info) {
+  std::string name = info.param;
+  for (char &c : name)
+    if (!isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RoundTrip, testing::ValuesIn(runs()), name_of);
+
+}  // namespace
+}  // namespace formats_testing
