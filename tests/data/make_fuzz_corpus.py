@@ -244,7 +244,8 @@ def write_zero(name, options, *files):
 
 
 for name in ("noted-nothing", "noted-nothing-3", "noted-without-mappings", "shapes-huge", "mapping-overlaps", "held-in-part",
-             "sum-off", "state-missing", "shapes-repeated"):
+             "sum-off", "state-missing", "shapes-repeated", "noted-scaler", "noted-scaler-of-a-call",
+             "noted-model-of-a-later-step", "stage-huge", "counts-too-few"):
     stage, change = make_zero_errors.CASES[name]
     case = make_zero_errors.Case(stage)
     change(case)
@@ -262,6 +263,13 @@ for name in ("noted-experts", "experts-repeated", "expert-of-another", "expert-e
     write_zero(name, 4 if "expert" in parts[0] else 5, case.model(),
                *(case.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank] for rank in range(2)),
                *(case.files[name] for name in parts[:2]))
+# Without ZeRO, two experts, whose ranks have an optimizer each.
+for name in ("noted-experts-whole", "noted-steps-of-groups", "steps-of-experts-differ"):
+    stage, change = make_zero_errors.CASES[name]
+    case = make_zero_errors.Case(stage)
+    change(case)
+    write_zero(name, 6, case.model(), *(case.files[file % rank] for file in (
+        "expp_rank_%d_mp_rank_00_optim_states.pt", "layer_0_expert_%d_mp_rank_00_model_states.pt") for rank in range(2)))
 # Two tensor-parallel ranks have b of 2 x 2 each.
 INFO = {name: info for name, info in make_zero_errors.INFO.items() if name.startswith(("noted-", "map-", "widths-", "pattern"))}
 for name, info in INFO.items():

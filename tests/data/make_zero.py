@@ -14,6 +14,8 @@ os.environ.update(DS_ACCELERATOR="cpu", DS_BUILD_OPS="0", CUDA_VISIBLE_DEVICES="
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zero")
 
+BF16_STATES = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+
 # name: world size, stage, precision, more of zero_optimization, more of the configuration
 CASES = {
     "stage0": (2, 0, "fp32", {}, {}),
@@ -26,6 +28,13 @@ CASES = {
     "alignment": (2, 2, "bf16", {"parameter_alignment": True}, {}),
     "stage3": (3, 3, "fp32", {}, {}),
     "stage3-bf16": (3, 3, "bf16", {"sub_group_size": 20}, {}),
+    "fp16-skipped": (2, 1, "fp16", {}, {"fp16": {"enabled": True, "initial_scale_power": 16, "hysteresis": 1}}),
+    "offload-stage2": (2, 2, "fp32", {"offload_optimizer": {"device": "cpu"}}, {}),
+    "offload-stage2-fp16": (2, 2, "fp16", {"offload_optimizer": {"device": "cpu"}}, {"zero_force_ds_cpu_optimizer": False}),
+    "offload-stage3-bf16": (3, 3, "bf16", {"offload_optimizer": {"device": "cpu"}, "sub_group_size": 20}, {}),
+    "bf16-states": (2, 2, "bf16", {}, {"bf16": BF16_STATES}),
+    "bf16-states-stage3": (2, 3, "bf16", {}, {"bf16": BF16_STATES}),
+    "hpz": (4, 3, "bf16", {"zero_hpz_partition_size": 2, "stage3_gather_16bit_weights_on_model_save": True}, {}),
 }
 
 
@@ -78,7 +87,10 @@ def engine_of(torch, deepspeed, stage, precision, more, rest):
     learned = [p for p in model.parameters() if p.requires_grad]
     groups = [{"params": [p for p in learned if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in learned if p.dim() == 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=0.05)
+    kind = torch.optim.AdamW
+    if "offload_optimizer" in more and "zero_force_ds_cpu_optimizer" not in rest:  # its steps are numbers
+        kind = deepspeed.ops.adam.DeepSpeedCPUAdam
+    optimizer = kind(groups, lr=0.05)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer,
                                            config=config_of(stage, precision, more, rest))
     return engine
@@ -98,7 +110,9 @@ def step(torch, engine, rank, seed, wanted=0):
 def fragment(torch, dist, engine, p, key):
     """A parameter's master, or a state of it, from the fragments that the ranks' optimizers work on."""
     optimizer = engine.optimizer
-    full = torch.zeros(p.numel())
+    full, dtype = torch.zeros(p.numel()), torch.float32
+    if getattr(optimizer, "bf16_optimizer_states", False):
+        dtype = torch.bfloat16
     if engine.zero_round_robin_gradients():  # its mappings are wrong: they are made before parameters are ordered
         for group, params in enumerate(optimizer.round_robin_bit16_groups):
             flat = optimizer.single_partition_of_fp32_groups[group]
@@ -115,7 +129,7 @@ def fragment(torch, dist, engine, p, key):
         values = flat if key == "master" else optimizer.optimizer.state[flat][key]
         full[to.start:to.start + to.numel] = values.detach()[at.start:at.start + at.numel].float()
     dist.all_reduce(full)
-    return full.reshape(p.shape)
+    return full.reshape(p.shape).to(dtype)
 
 
 def master_of(optimizer, p):
@@ -139,7 +153,7 @@ def gathered(torch, dist, deepspeed, engine, stage):
             with deepspeed.zero.GatheredParameters([p]):
                 tensors[name] = p.detach().clone().cpu()
             if p.requires_grad:
-                tensors[state + "master"] = safe_get_full_fp32_param(p).detach().clone().float()
+                tensors[state + "master"] = safe_get_full_fp32_param(p).detach().clone().to(optimizer.fp32_partitioned_groups_flat[0].dtype)
                 for key in ("exp_avg", "exp_avg_sq"):
                     tensors[state + key] = safe_get_full_optimizer_state(p, key).detach().clone()
         else:
@@ -154,7 +168,9 @@ def gathered(torch, dist, deepspeed, engine, stage):
                 for key in ("exp_avg", "exp_avg_sq"):
                     tensors[state + key] = inner.state[master][key].detach().clone()
         if p.requires_grad:
-            tensors[state + "step"] = next(iter(inner.state.values()))["step"].detach().clone()
+            count = next(iter(inner.state.values()))["step"]
+            if torch.is_tensor(count):  # else the groups have it
+                tensors[state + "step"] = count.detach().clone()
     for name, b in engine.module.named_buffers():
         tensors[name] = b.detach().clone()
     tensors["table"] = client_tensor(torch)

@@ -657,6 +657,36 @@ def experts_repeated(c):
         c.files["layer_0_expert_%d_mp_rank_00_model_states.pt" % rank] = {}
 
 
+def whole_moe(name, change=lambda ranks: None):
+    """Without ZeRO: two expert-parallel ranks with an expert each, and an optimizer of each beside."""
+    def made(c):
+        for rank in range(2):
+            states = {k: {"step": 1, "exp_avg": Tensor(*shape)} for k, shape in enumerate(((3,), (2, 2)))}
+            c.files["expp_rank_%d_mp_rank_00_optim_states.pt" % rank] = {
+                "optimizer": {"state": states, "param_groups": [{"params": [0]}, {"params": [1], "moe": True}]}}
+            del c.files["zero_pp_rank_%d_mp_rank_00_optim_states.pt" % rank]
+            c.files["layer_0_expert_%d_mp_rank_00_model_states.pt" % rank] = {EXPERT % rank: Tensor(2, 2)}
+        c.model().update(module=OrderedDict(a=Tensor(3)), num_experts=[2], param_shapes=None, frozen_param_shapes=None,
+                         frozen_param_fragments=None, ds_config={})
+        change([c.files["expp_rank_%d_mp_rank_00_optim_states.pt" % rank]["optimizer"]["state"] for rank in range(2)])
+    case(0, name)(made)
+
+
+def set_steps(of_ranks):
+    def change(ranks):
+        for rank, steps in zip(ranks, of_ranks):
+            for k, step in enumerate(steps):
+                rank[k]["step"] = step
+    return change
+
+
+whole_moe("noted-experts-whole")
+whole_moe("steps-of-experts-differ", set_steps(((1, 1), (2, 2))))
+whole_moe("steps-of-one-group-differ", set_steps(((1, 1), (1, 2))))
+whole_moe("noted-steps-of-groups", set_steps(((1, 2), (1, 2))))
+whole_moe("noted-experts-of-another-step", set_steps(((4, 4), (4, 4))))
+
+
 # ---- pipelines ---------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,12 @@ const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/zero/";
 const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-optimizer", "stage2-bf16",
                               "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
 
+// What options change: overflows, optimizers on the CPU whose steps are tensors or numbers, masters and states in bf16,
+// parameters that groups of ranks have once more.
+const char *const kOptionCases[] = {
+    "fp16-skipped", "offload-stage2", "offload-stage2-fp16", "offload-stage3-bf16", "bf16-states", "bf16-states-stage3",
+    "hpz"};
+
 // Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py, make_zero_grid.py).
 const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16",  "moe-stage2",  "pipe-stage0",
                                       "pipe-stage1", "pipe-stage1-bf16", "grid-stage1", "grid-bf16-optimizer"};
@@ -55,11 +61,46 @@ std::map<std::string, uint32_t> extents_of(const ckpt_index *index) {
   return extents;
 }
 
+std::vector<float> floats_of(const ckpt_index *index, const char *name) {
+  const ckpt_tensor *tensor = ckpt_index_find(index, name);
+  std::vector<float> values(tensor == nullptr ? 0 : tensor->n_elements);
+  const size_t n = values.size() * sizeof(float);
+  EXPECT_TRUE(tensor != nullptr && ckpt_read(index, tensor, nullptr, CKPT_F32, values.data(), n, nullptr) == CKPT_OK)
+      << name;
+  return values;
+}
+
 TEST(Zero, TensorsAreThoseOfTheRunThatWroteThem) {
   for (const char *name : kCases)
     EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
   for (const char *name : kParallelCases)
     EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
+  for (const char *name : kOptionCases)
+    EXPECT_EQ(digest_of(kData + name, nullptr), digest_of(kData + name + ".safetensors", nullptr)) << name;
+}
+
+// A step that the loss scaler skipped is none of the optimizer's: no problem.
+TEST(Zero, StepsThatOverflowedAreNoProblem) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "fp16-skipped", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const int64_t n_skipped =
+      ckpt_object_get(ckpt_object_get(index->objects, CKPT_STATE_TRAINER), "skipped_steps")->integer;
+  EXPECT_TRUE(n_skipped > 0 && n_skipped < 3) << n_skipped;
+  EXPECT_EQ(floats_of(index.get(), "optimizer.state.up.weight.step"), std::vector<float>({3.0f - float(n_skipped)}));
+  for (const std::string &note : notes_of(index.get())) EXPECT_EQ(note.find("! "), std::string::npos) << note;
+  EXPECT_EQ(ckpt_object_get(ckpt_object_get(index->objects, CKPT_STATE_LOSS_SCALER), "cur_iter")->integer, 3);
+}
+
+TEST(Zero, MastersAndStatesInBf16) {
+  ckpt_error err = {};
+  for (const char *name : {"bf16-states", "bf16-states-stage3"}) {
+    IndexPointer index = open(kData + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    for (const char *key : {"master", "exp_avg", "exp_avg_sq"})
+      EXPECT_EQ(ckpt_index_find(index.get(), (std::string("optimizer.state.up.weight.") + key).c_str())->dtype,
+                CKPT_BF16);
+  }
 }
 
 // Of tensor-parallel ranks: slices, put together by maps and (stage 3) by patterns alone.
@@ -77,15 +118,6 @@ TEST(Zero, SlicesMakeTheTensorsOfTheRunThatWroteThem) {
   const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
   ASSERT_EQ(groups->n, 2u);
   EXPECT_EQ(ckpt_object_get(groups->items[0], "params")->n, 5u);  // names once, though two ranks have each
-}
-
-std::vector<float> floats_of(const ckpt_index *index, const char *name) {
-  const ckpt_tensor *tensor = ckpt_index_find(index, name);
-  std::vector<float> values(tensor == nullptr ? 0 : tensor->n_elements);
-  const size_t n = values.size() * sizeof(float);
-  EXPECT_TRUE(tensor != nullptr && ckpt_read(index, tensor, nullptr, CKPT_F32, values.data(), n, nullptr) == CKPT_OK)
-      << name;
-  return values;
 }
 
 // Both ranks hold b as [[3, 0], [1, 2]], whose first element is on the first data-parallel rank, and a as [0, 1, 2].
@@ -387,6 +419,14 @@ TEST(Zero, StepsThatAreNumbers) {
     ASSERT_NE(ckpt_object_get(group, "step"), nullptr) << name;
     EXPECT_EQ(ckpt_object_get(group, "step")->integer, 1) << name;
     EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.a.step"), nullptr) << name;
+  }
+  for (const char *name : {"offload-stage2", "offload-stage3-bf16"}) {  // DeepSpeedCPUAdam's
+    ckpt_error err = {};
+    IndexPointer index = open(kData + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+    for (uint64_t g = 0; g < groups->n; g++)
+      EXPECT_EQ(ckpt_object_get(groups->items[g], "step")->integer, 3) << name << " " << g;
   }
 }
 

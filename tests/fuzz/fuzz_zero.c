@@ -4,9 +4,9 @@
  *   u8 of options | u16 length, pickle of the model | u16 length, pickle of rank 0 | u16 length, pickle of rank 1
  *                 | u16 length, pickle of a part | u16 length, pickle of another
  *
- * Options, modulo 6: files have the names of 0: stages 1 and 2; 1: stage 3, where the model's is that of both ranks; 2,
+ * Options, modulo 7: files have the names of 0: stages 1 and 2; 1: stage 3, where the model's is that of both ranks; 2,
  * 3: two tensor-parallel ranks, which have the same model file; 4: those of 0, with two experts beside; 5: with two
- * layers of a pipeline. Each archive has eight storages of 16 bytes. */
+ * layers of a pipeline; 6: two experts without ZeRO. Each archive has eight storages of 16 bytes. */
 #include "libckpt/codec/zip_write.h"
 #include "libckpt/format.h"
 #include "tests/fuzz/fuzz.h"
@@ -65,7 +65,7 @@ static void open_all(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   /* Of the pickles, a further one of the first, and of those of parts. */
-  static char names[6][6][48] = {
+  static char names[7][6][48] = {
       {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
        "zero_pp_rank_1_mp_rank_00_optim_states.pt"},
       {"zero_pp_rank_0_mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
@@ -78,9 +78,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
        "zero_pp_rank_1_mp_rank_00_optim_states.pt", "", "layer_0_expert_0_mp_rank_00_model_states.pt",
        "layer_0_expert_1_mp_rank_00_model_states.pt"},
       {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
-       "zero_pp_rank_1_mp_rank_00_optim_states.pt", "", "layer_00-model_states.pt", "layer_01-model_states.pt"}};
+       "zero_pp_rank_1_mp_rank_00_optim_states.pt", "", "layer_00-model_states.pt", "layer_01-model_states.pt"},
+      {"mp_rank_00_model_states.pt", "expp_rank_0_mp_rank_00_optim_states.pt", "expp_rank_1_mp_rank_00_optim_states.pt",
+       "", "layer_0_expert_0_mp_rank_00_model_states.pt", "layer_0_expert_1_mp_rank_00_model_states.pt"}};
   if (n_bytes == 0) return 0;
-  const int kind = data[0] % 6;
+  const int kind = data[0] % 7;
   fuzz_folder_make();
   fuzz_folder_clear();
   size_t at = 1;
