@@ -136,6 +136,7 @@ static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err
   if (!zero->is_universal) CKPT_TRY(ckpt_zero_cut_params(zero, err));
   const ckpt_object *root = zero->shards[0].file.graph.root;
   CKPT_TRY(ckpt_zero_add_model(zero, err));
+  if (zero->copy == 0) CKPT_TRY(ckpt_zero_note_unused(zero, root, err));
   if (zero->is_universal && zero->copy == 0) CKPT_TRY(ckpt_zero_check_universal(zero, err));
   CKPT_TRY(ckpt_zero_add_states(zero, err));
   CKPT_TRY(ckpt_zero_set_objects(zero, root, err));

@@ -218,6 +218,13 @@ int64_t ckpt_zero_number(const ckpt_object *node);
 /* Finds how the parameters of shards make tensors: which stand for which, and their cuts. Once all pieces are there. */
 ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err);
 
+/* Whether patterns say anything of a checkpoint: of stage 3 ds_to_universal asks for them from two tensor-parallel
+ * ranks on, and what a universal checkpoint has is what it made. */
+bool ckpt_zero_goes_by_rules(const ckpt_zero *zero);
+
+/* Notes patterns that are of no parameter, nor of another name of one. Once the model is read. */
+ckpt_status ckpt_zero_note_unused(const ckpt_zero *zero, const ckpt_object *root, ckpt_error *err);
+
 /* Elements [start, start + count) of a slice, which begin at element `at` of a flat extent; or all of a slice, by
  * strides where it is a view. */
 typedef struct ckpt_zero_held {
@@ -335,8 +342,9 @@ bool ckpt_zero_is_own(const char *key, size_t n);
 const char *ckpt_zero_client_key(const char *key);
 
 /* What of universal_checkpoint_info (NULL: none) is said of whole tensors, which a run of other ranks cuts by it, and
- * not of who has what. *out is NULL where that is nothing. */
-ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, ckpt_arena *arena, ckpt_error *err);
+ * not of who has what; of vocabularies where they have no padding. *out is NULL where that is nothing. */
+ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, bool has_padding, ckpt_arena *arena,
+                                     ckpt_error *err);
 
 /* Whether the ds_config of a model's or an optimizer's file asks for round_robin_gradients. */
 bool ckpt_zero_is_round_robin(const ckpt_object *root);

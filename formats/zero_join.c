@@ -43,6 +43,7 @@ static ckpt_status cut_param(ckpt_zero *zero, ckpt_zero_param *first, uint32_t n
   return CKPT_OK;
 }
 
+<<<<<<< HEAD
 /* The ranks that have the parameters of the first, from it on: of a universal checkpoint of a pipeline those of its
  * first stage, else all. */
 static uint32_t count_like_first(const ckpt_zero *zero) {
@@ -60,6 +61,9 @@ static uint32_t count_like_first(const ckpt_zero *zero) {
 /* Whether patterns say anything of a checkpoint: of stage 3 ds_to_universal asks for them from two tensor-parallel
  * ranks on, and what a universal checkpoint has is what it made. */
 static bool goes_by_rules(const ckpt_zero *zero) {
+=======
+bool ckpt_zero_goes_by_rules(const ckpt_zero *zero) {
+>>>>>>> 589dd63 (Zero: patterns of no parameter are noted, and padding that is kept stays)
   if (zero->n_tensor > 1) return true;
   const bool is_stage3 = zero->is_universal ? strncmp(zero->models.like, "mp_rank_", 8) != 0 : zero->stage == 3;
   return zero->rules != NULL && !is_stage3;
@@ -89,10 +93,36 @@ ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
     const char *name = zero->params[zero->by_name[i]].name;
     for (n = 1; i + n < zero->n_params && strcmp(zero->params[zero->by_name[i + n]].name, name) == 0; n++)
       zero->params[zero->by_name[i + n]].is_other = true;
+<<<<<<< HEAD
     for (uint32_t k = 0; k < n && goes_by_rules(zero); k++)
       CKPT_TRY(cut_param(zero, &zero->params[zero->by_name[i + k]], n, err));
+=======
+    if (!ckpt_zero_goes_by_rules(zero)) continue;
+    if (first->shard % zero->n_tensor != 0)
+      return ckpt_fail(err, CKPT_EFORMAT, zero->shards[first->shard].file.path, first->name,
+                       "tensor parallel rank 0 has no slice of it");
+    CKPT_TRY(cut_param(zero, first, n, err));
+>>>>>>> 589dd63 (Zero: patterns of no parameter are noted, and padding that is kept stays)
   }
   return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_note_unused(const ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
+  ckpt_zero_said said[CKPT_ZERO_N_RULES];
+  const ckpt_object *module = ckpt_object_get(root, "module");
+  const bool has_names = module != NULL && module->kind == CKPT_OBJECT_DICT;
+  uint32_t n;
+  if (zero->n_tensor == 1 || zero->rules == NULL || ckpt_zero_rules_unused(zero->rules, &n) == NULL) return CKPT_OK;
+  for (uint64_t i = 0; has_names && i < module->n;
+       i++) /* those of tied parameters, too; what fails says nothing here */
+    if (module->items[2 * i]->kind == CKPT_OBJECT_TEXT)
+      (void)ckpt_zero_rules_find(zero->rules, module->items[2 * i]->text, said, NULL);
+  const char *first = ckpt_zero_rules_unused(zero->rules, &n);
+  if (first == NULL) return CKPT_OK;
+  return ckpt_index_note(zero->index, true, err,
+                         "universal_checkpoint_info: %u pattern%s of no parameter, the first '%.200s': slices may be "
+                         "put together in another way than was meant",
+                         n, n == 1 ? " is" : "s are", first);
 }
 
 /* ---- extents ----------------------------------------------------------------------------------------------------- */

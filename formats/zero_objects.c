@@ -279,14 +279,15 @@ bool ckpt_zero_is_round_robin(const ckpt_object *root) {
   return said != NULL && said->kind == CKPT_OBJECT_BOOL && said->boolean;
 }
 
-ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, ckpt_arena *arena, ckpt_error *err) {
-  static const char *const keys[] = {"parameter_with_row_parallelism_patterns", "vocabulary_parameter_patterns",
-                                     "parameter_with_2_sub_params_cat_dim_0", "parameter_with_sub_params"};
+ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, bool has_padding, ckpt_arena *arena,
+                                     ckpt_error *err) {
+  static const char *const keys[] = {"parameter_with_row_parallelism_patterns", "parameter_with_2_sub_params_cat_dim_0",
+                                     "parameter_with_sub_params", "vocabulary_parameter_patterns"};
   enum { N_KEYS = sizeof keys / sizeof *keys };
   ckpt_object *kept = ckpt_object_new(arena, CKPT_OBJECT_DICT, N_KEYS + 1, NULL);
   CKPT_TRY_ALLOC(kept, err);
   kept->n = 0;
-  for (uint32_t i = 0; i < N_KEYS; i++) {
+  for (uint32_t i = 0; i < N_KEYS - (has_padding ? 1 : 0); i++) {
     const ckpt_object *list = ckpt_object_get(info, keys[i]);
     if (list != NULL && list->kind == CKPT_OBJECT_LIST && list->n != 0)
       CKPT_TRY_ALLOC(ckpt_object_put(arena, kept, keys[i], list), err);
@@ -300,7 +301,8 @@ ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info,
 
 static ckpt_status add_rules(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
   ckpt_object *kept;
-  CKPT_TRY(ckpt_zero_rules_of_whole(&kept, ckpt_object_get(root, CKPT_ZERO_RULES), &zero->index->arena, err));
+  CKPT_TRY(ckpt_zero_rules_of_whole(&kept, ckpt_object_get(root, CKPT_ZERO_RULES), !ckpt_zero_goes_by_rules(zero),
+                                    &zero->index->arena, err));
   return add_object(zero, CKPT_ZERO_RULES, kept, err);
 }
 

@@ -27,6 +27,7 @@ typedef struct entry {
   ckpt_pattern *pattern;
   ckpt_zero_said said;
   uint32_t rule, order;
+  bool is_used; /* it has matched a name */
 } entry;
 
 struct ckpt_zero_rules {
@@ -212,9 +213,10 @@ int64_t ckpt_zero_rules_vocabulary(const ckpt_zero_rules *rules) { return rules-
 /* ---- looking up -------------------------------------------------------------------------------------------------- */
 
 /* Sub-parameters go by their first pattern, as in DeepSpeed; of its lists it refuses two, and so do we. */
-static ckpt_status take(const ckpt_zero_rules *rules, const entry *e, const char *name,
+static ckpt_status take(const ckpt_zero_rules *rules, entry *e, const char *name,
                         ckpt_zero_said said[CKPT_ZERO_N_RULES], ckpt_error *err) {
   ckpt_zero_said *of = &said[e->rule];
+  e->is_used = true;
   if (of->pattern == NULL) {
     *of = e->said;
   } else if (e->rule != CKPT_ZERO_PARTS && e->rule != CKPT_ZERO_WIDTHS && e->rule != CKPT_ZERO_UNDESCRIBED &&
@@ -247,4 +249,17 @@ ckpt_status ckpt_zero_rules_find(ckpt_zero_rules *rules, const char *name, ckpt_
     if (is_matched) CKPT_TRY(take(rules, &rules->entries[i], name, said, err));
   }
   return CKPT_OK;
+}
+
+const char *ckpt_zero_rules_unused(const ckpt_zero_rules *rules, uint32_t *n) {
+  const entry *first = NULL;
+  *n = 0;
+  for (uint32_t i = 0; i < rules->n_entries; i++) {
+    const entry *e = &rules->entries[i];
+    if (e->is_used || e->rule == CKPT_ZERO_WIDTHS || e->rule == CKPT_ZERO_MAPPED || e->rule == CKPT_ZERO_UNDESCRIBED)
+      continue;
+    if (first == NULL || e->order < first->order) first = e;
+    ++*n;
+  }
+  return first == NULL ? NULL : first->said.pattern;
 }

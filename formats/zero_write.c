@@ -82,7 +82,7 @@ static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, c
     return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has one place for it and %s)", key, client);
   if (strcmp(key, CKPT_ZERO_RULES) == 0) {
     ckpt_object *rules;
-    CKPT_TRY(ckpt_zero_rules_of_whole(&rules, value, r->losses->arena, err));
+    CKPT_TRY(ckpt_zero_rules_of_whole(&rules, value, false, r->losses->arena, err));
     if (rules == NULL) return CKPT_OK; /* of a run whose ranks were others */
     value = rules;
   } else if (!has_place(key)) {

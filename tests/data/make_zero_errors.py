@@ -316,6 +316,7 @@ sharded("noted-averaged-rows", original_vocab_size=1, **{MEAN: ["a", "b", "c"], 
 sharded("noted-averaged-and-same", **{SAME: ["a", "b", "c"], MEAN: ["a", "b", "c"]})
 sharded("noted-same-rows", original_vocab_size=1, **{SAME: ["a", "b", "c"], ROWS: ["b"]})
 sharded("noted-rows-huge", original_vocab_size=(1 << 62), **{SAME: ["a", "c"], ROWS: ["b"]})
+sharded("noted-unused", **{SAME: ["a", "c", "^d$", "^e$"], COLUMNS: ["model.b"]})
 sharded("rows-negative", original_vocab_size=-1, **{SAME: ["a", "c"], ROWS: ["b"]})
 sharded("layout-undescribed", autotp_unsupported_parameter_patterns={"^b$": "heads are not in order"})
 sharded("patterns-no-list", **{SAME: "a"})

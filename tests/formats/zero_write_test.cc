@@ -27,6 +27,17 @@ TEST(ZeroWrite, WhatIsReadIsWhatWasThere) {
     }
 }
 
+// Rows of a vocabulary that are there are not padding where they are read again, in a checkpoint of a lower stage.
+TEST(ZeroWrite, PaddingThatIsKeptStays) {
+  const std::string from = std::string(CKPT_TESTS_DIR) + "/golden-errors/zero/noted-rows-of-one-in-stage-3";
+  for (const Target &target : kTargets) {
+    Folder folder;
+    ckpt_error err = {};
+    ASSERT_EQ(write(from, folder / "out", target, &err), CKPT_OK) << text_of(err);
+    EXPECT_EQ(digest_of(folder / "out"), digest_of(from)) << target.format << target.stage;
+  }
+}
+
 // Runs without masters get those that their parameters are.
 TEST(ZeroWrite, ParametersAreTheirOwnMasters) {
   for (const char *name : {"zero/stage0", "dcp/fsdp4"})
