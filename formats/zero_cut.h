@@ -46,13 +46,11 @@ void ckpt_zero_rules_free(ckpt_zero_rules *rules); /* NULL is fine */
 ckpt_status ckpt_zero_rules_find(ckpt_zero_rules *rules, const char *name, ckpt_zero_said said[CKPT_ZERO_N_RULES],
                                  ckpt_error *err);
 
-<<<<<<< HEAD
 /* Whether a text is in one of the patterns. NULL is fine. */
 bool ckpt_zero_rules_mention(const ckpt_zero_rules *rules, const char *text);
-=======
+
 /* The first pattern of a list that has matched none of the names so far, and how many such there are; NULL: none. */
 const char *ckpt_zero_rules_unused(const ckpt_zero_rules *rules, uint32_t *n);
->>>>>>> 589dd63 (Zero: patterns of no parameter are noted, and padding that is kept stays)
 
 /* Counts what of the file a rule is, n bytes at least; false: more than there are, for one stands for many. */
 bool ckpt_zero_rules_spend(ckpt_zero_rules *rules, uint64_t n);

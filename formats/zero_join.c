@@ -43,7 +43,6 @@ static ckpt_status cut_param(ckpt_zero *zero, ckpt_zero_param *first, uint32_t n
   return CKPT_OK;
 }
 
-<<<<<<< HEAD
 /* The ranks that have the parameters of the first, from it on: of a universal checkpoint of a pipeline those of its
  * first stage, else all. */
 static uint32_t count_like_first(const ckpt_zero *zero) {
@@ -58,12 +57,7 @@ static uint32_t count_like_first(const ckpt_zero *zero) {
   return zero->n_shards;
 }
 
-/* Whether patterns say anything of a checkpoint: of stage 3 ds_to_universal asks for them from two tensor-parallel
- * ranks on, and what a universal checkpoint has is what it made. */
-static bool goes_by_rules(const ckpt_zero *zero) {
-=======
 bool ckpt_zero_goes_by_rules(const ckpt_zero *zero) {
->>>>>>> 589dd63 (Zero: patterns of no parameter are noted, and padding that is kept stays)
   if (zero->n_tensor > 1) return true;
   const bool is_stage3 = zero->is_universal ? strncmp(zero->models.like, "mp_rank_", 8) != 0 : zero->stage == 3;
   return zero->rules != NULL && !is_stage3;
@@ -93,16 +87,8 @@ ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err) {
     const char *name = zero->params[zero->by_name[i]].name;
     for (n = 1; i + n < zero->n_params && strcmp(zero->params[zero->by_name[i + n]].name, name) == 0; n++)
       zero->params[zero->by_name[i + n]].is_other = true;
-<<<<<<< HEAD
-    for (uint32_t k = 0; k < n && goes_by_rules(zero); k++)
+    for (uint32_t k = 0; k < n && ckpt_zero_goes_by_rules(zero); k++)
       CKPT_TRY(cut_param(zero, &zero->params[zero->by_name[i + k]], n, err));
-=======
-    if (!ckpt_zero_goes_by_rules(zero)) continue;
-    if (first->shard % zero->n_tensor != 0)
-      return ckpt_fail(err, CKPT_EFORMAT, zero->shards[first->shard].file.path, first->name,
-                       "tensor parallel rank 0 has no slice of it");
-    CKPT_TRY(cut_param(zero, first, n, err));
->>>>>>> 589dd63 (Zero: patterns of no parameter are noted, and padding that is kept stays)
   }
   return CKPT_OK;
 }
