@@ -191,9 +191,13 @@ with open(os.path.join(here, "pickles.tsv"), encoding="utf-8", errors="surrogate
 
 # fuzz_scan: files as they are, of every kind that is looked into.
 for name in ("torch.pt", "deflated.pt", "nested.zip", "gap.pt", "size_zero.pt", "memo.pkl", "legacy.pt", "objects.npy",
-             "payload.joblib", "payload.pkl.gz", "inst.pkl", "hex_integer.pkl", "newobj_ex.pkl"):
+             "payload.joblib", "payload.pkl.gz", "inst.pkl", "hex_integer.pkl", "newobj_ex.pkl", "method_keys.pkl",
+             "method_detach.pkl", "method_get.pkl"):
     with open(os.path.join(here, "scan", "bad", name), "rb") as f:
-        write("scan", name, f.read())
+        content = f.read()
+    write("scan", name, content)
+    if name.startswith("method_"):
+        write("pickle", name, content)
 with open(os.path.join(here, "scan", "bad", "very_old.pt"), "rb") as f:
     write("scan", "very_old.pt", f.read()[:3072])
 for name in ("zstd/__0_0.distcp", "safetensors/.metadata"):

@@ -63,6 +63,16 @@ write("torch_sys.pkl", b"\x80\x04\x8c\x0ctorch._utils\x8c\x0asys.setrec\x93)R.")
 write("hand_over.pkl", b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(cmine\nrun\ncmine\nType\n(" + TEXT + b"t}tR.")
 write("load_from_bytes.pkl", b"\x80\x03ctorch.storage\n_load_from_bytes\nC" + bytes([len(CALL)]) + CALL + b"\x85R.")
 
+# Known names that call a method of what they are handed, or of what they are built from.
+def space(key):
+    return b"cargparse\nNamespace\n)\x81}X" + struct.pack("<I", len(key)) + key + b"cmine\nrun\nsb"
+
+
+write("method_keys.pkl", b"\x80\x02cbuiltins\ndict\n" + space(b"keys") + b"\x85R.")
+write("method_detach.pkl", b"\x80\x02ctorch._utils\n_rebuild_parameter\n(" + space(b"detach") + b"\x88}tR.")
+write("method_get.pkl", b"\x80\x02ctorch.optim.adamw\nAdamW\n)\x81}(X\x05\x00\x00\x00state" + space(b"get") +
+      b"X\x0c\x00\x00\x00param_groups]}X\x06\x00\x00\x00params]" + TEXT + b"asaX\x08\x00\x00\x00defaults}ub.")
+
 # Broken, or stricter than Python is here.
 write("truncated.pkl", b"\x80\x02" + CALL[:-1])
 write("hex_integer.pkl", b"I0x10\n0" + CALL)
