@@ -76,6 +76,15 @@ inline std::string dict(const std::vector<std::pair<std::string, std::string>> &
 }
 const std::string kSixFloats(24, 'x');
 
+// All bytes of a tensor.
+inline std::string values(const ckpt_index *index, const ckpt_tensor *tensor) {
+  std::string bytes(tensor->n_bytes, '\0');
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), &err), CKPT_OK)
+      << tensor->name << ": " << text_of(err);
+  return bytes;
+}
+
 inline std::string failure(const std::string &bytes, ckpt_status *status = nullptr) {
   ckpt_error err = {};
   IndexPointer index = open_bytes(bytes, &err, false);

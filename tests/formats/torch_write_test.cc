@@ -15,12 +15,6 @@ namespace {
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/torch/";
 using Texts = std::vector<std::string>;
 
-std::string values(const ckpt_index *index, const ckpt_tensor *tensor) {
-  std::string bytes(tensor->n_bytes, '\0');
-  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), nullptr), CKPT_OK);
-  return bytes;
-}
-
 // The harness moves raw bytes only: an index of the same tensors over a source in memory, in their order.
 struct Flat {
   std::string bytes;
