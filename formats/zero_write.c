@@ -37,6 +37,8 @@ static bool is_plain(reducer *r, const ckpt_object *node, int depth) {
     const uint32_t number = node->tensor < r->n_numbers ? r->numbers[node->tensor] : UINT32_MAX;
     return number != UINT32_MAX && r->described->tensors[number].role == CKPT_ROLE_OTHER;
   }
+  ckpt_torch_numpy numpy;
+  if (ckpt_torch_numpy_of(&numpy, node)) return true;
   if (!ckpt_torch_is_safe(node) || (node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT))
     return false;
   if (node->kind <= CKPT_OBJECT_BYTES) return true;
@@ -197,6 +199,26 @@ static ckpt_status drop_own(ckpt_index *described, ckpt_losses *losses, ckpt_err
   return CKPT_OK;
 }
 
+/* Names outside the model of tensors that are in it: module has the model's. */
+static ckpt_status drop_extra_names(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    ckpt_tensor *tensor = &described->tensors[i];
+    uint32_t n = 0;
+    while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
+    if (tensor->n_extra_names == 0 || tensor->n_extra_names > n) continue;
+    n -= tensor->n_extra_names;
+    const char **kept = ckpt_arena_array(losses->arena, n + 1, sizeof *kept);
+    CKPT_TRY_ALLOC(kept, err);
+    memcpy(kept, tensor->aliases, n * sizeof *kept);
+    for (uint32_t k = n; tensor->aliases[k] != NULL; k++)
+      CKPT_TRY(ckpt_losses_add(losses, err, "name %s (of %s, outside the model)", tensor->aliases[k], tensor->name));
+    described->n_aliases -= tensor->n_extra_names;
+    tensor->aliases = n == 0 ? NULL : kept;
+    tensor->n_extra_names = 0;
+  }
+  return CKPT_OK;
+}
+
 /* What the Trainer and accelerate save beside a model is of numbered parameters, in an order that no file says: it goes
  * along as it is, where DeepSpeed does not look. */
 static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
@@ -218,6 +240,7 @@ static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, 
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   reducer r = {.described = described, .losses = losses};
   CKPT_TRY(drop_own(described, losses, err));
+  CKPT_TRY(drop_extra_names(described, losses, err));
   CKPT_TRY(say_unread(described, losses, err));
   if (described->objects == NULL) return CKPT_OK;
   if (described->objects_of != NULL) CKPT_TRY(ckpt_described_numbers(&r.numbers, &r.n_numbers, described, true, err));

@@ -157,6 +157,7 @@ inline ckpt_index *describe(const ckpt_index *from, ckpt_error *err) {
     index->tensors[number].like = i + 1;
     for (const char *const *alias = t.aliases; alias != nullptr && *alias != nullptr; alias++)
       EXPECT_EQ(ckpt_index_alias(index, number, *alias, err), CKPT_OK);
+    index->tensors[number].n_extra_names = t.n_extra_names;
   }
   EXPECT_EQ(ckpt_index_carry(index, from, err), CKPT_OK);
   return index;

@@ -355,6 +355,19 @@ TEST_F(HostileObjects, CyclesAndDepthsAreNoData) {
   }
 }
 
+TEST_F(HostileObjects, NamesOutsideTheModelAreNotItsNames) {
+  ckpt_error err = {};
+  ckpt_object *group = Dict(1);
+  Set(group, "params", List(ckpt_object_text(arena_, "a", 1)));
+  Set(index_->objects, CKPT_STATE_PARAM_GROUPS, List(group));
+  ASSERT_EQ(ckpt_index_alias_as(index_.get(), 0, "ema.a", CKPT_ROLE_OTHER, &err), CKPT_OK) << text_of(err);
+  for (const char *format : {"universal", "zero"}) {
+    EXPECT_EQ(Losses(format), (std::vector<std::string>{"name ema.a (of a, outside the model)"}));
+    ASSERT_NE(again_, nullptr);
+    EXPECT_EQ(again_->n_aliases, 0u);
+  }
+}
+
 // A prefix that the reader adds is taken off again, and no other; what would stand in one place is named.
 TEST_F(HostileObjects, ObjectsKeepTheirKeys) {
   for (const char *format : {"zero", "universal"}) {
