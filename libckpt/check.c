@@ -17,6 +17,7 @@
 #include "options.h"
 #include "output.h"
 #include "text.h"
+#include "twins.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 
@@ -201,7 +202,7 @@ bool ckpt_row_is_boxed(const ckpt_plan *plan, const ckpt_row *row) {
 
 bool ckpt_plan_digests(const ckpt_plan *plan, uint32_t number) {
   const ckpt_row *row = &plan->rows[number];
-  if (!row->wants_digest || row->sink == CKPT_VALUE_SINK) return false;
+  if (!row->wants_digest || row->same_as != CKPT_NO_ROW || row->sink == CKPT_VALUE_SINK) return false;
   if (row->sink < plan->n_outputs && row->tensor == NULL) return false; /* the format dropped it */
   bool is_in_one_file = row->sink < plan->n_outputs && row->tensor->n_extents == 1;
   if (!is_in_one_file || ckpt_row_is_boxed(plan, row)) return number % plan->n_ranks == plan->rank;
@@ -231,7 +232,7 @@ static ckpt_status prepare_row(ckpt_plan *plan, ckpt_batcher *batcher, uint32_t 
   if (row->sink < plan->n_outputs) {
     if (row->tensor == NULL || plan->outputs[row->sink].by_segment) return CKPT_OK; /* dropped, or cut by segment */
     plan->n_bytes_written += row->tensor->n_bytes;
-  } else if (row->sink == CKPT_NO_SINK && number % plan->n_ranks != plan->rank) {
+  } else if (row->sink == CKPT_NO_SINK && (number % plan->n_ranks != plan->rank || row->same_as != CKPT_NO_ROW)) {
     return CKPT_OK;
   }
   CKPT_TRY(ckpt_lower(&lowered, &plan->work, row->expr, err));
@@ -306,6 +307,7 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
     if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
     plan->outputs[i].by_segment = plan->n_ranks > 1 || has_encoder(&plan->outputs[i]);
   }
+  CKPT_TRY(ckpt_plan_find_twins(plan, err));
   ckpt_batcher batcher;
   CKPT_TRY(ckpt_batcher_start(&batcher, plan, err));
   ckpt_status status = CKPT_OK;

@@ -367,6 +367,8 @@ ckpt_status ckpt_outputs_digest(ckpt_plan *plan, const ckpt_group *group, ckpt_e
   settling s = {.plan = plan};
   if (!plan->wants_digests) return CKPT_OK;
   CKPT_TRY(ckpt_group_exchange(group, sizeof(row_digest), give_digest, take_digest, &s, err));
+  for (uint32_t i = 0; i < plan->n_rows; i++)
+    if (plan->rows[i].same_as != CKPT_NO_ROW) plan->rows[i].digest = plan->rows[plan->rows[i].same_as].digest;
   for (uint32_t i = 0; i < plan->n_outputs; i++) CKPT_TRY(digest_output(plan, &plan->outputs[i], err));
   return CKPT_OK;
 }

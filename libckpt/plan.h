@@ -11,7 +11,8 @@
 #include "group.h"
 #include "op.h"
 
-#define CKPT_NO_SINK UINT32_MAX          /* evaluated and digested, written nowhere */
+#define CKPT_NO_SINK UINT32_MAX /* evaluated and digested, written nowhere */
+#define CKPT_NO_ROW UINT32_MAX
 #define CKPT_VALUE_SINK (UINT32_MAX - 1) /* a reduction: its value is kept in the plan */
 
 /* What the memory rule grants beside the budget: bytes for each tensor or extent of an index, and for the plan. */
@@ -25,6 +26,7 @@ typedef struct ckpt_row {
   const ckpt_tensor *tensor; /* after check: what is written, with its places in the output as extents */
   uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
   bool wants_digest;
+  uint32_t same_as;      /* after check: number of the row whose digest is its own too (twins.h), or CKPT_NO_ROW */
   ckpt_digest digest;    /* after the run */
   ckpt_cast_stats stats; /* after the run: what casts did to values */
 } ckpt_row;

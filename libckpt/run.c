@@ -198,7 +198,7 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
   if (batch->block != NULL) return put_block(w, piece, &plan->outputs[row->sink], bytes, err);
   uint64_t begin = (piece->begin + per_row * w->tile.first_row) / dtype->block_elements;
   bool is_boxed = piece->segment != NULL && piece->segment->box != NULL;
-  if (row->wants_digest && plan->wants_digests && !is_boxed)
+  if (row->wants_digest && row->same_as == CKPT_NO_ROW && plan->wants_digests && !is_boxed)
     CKPT_TRY(
         ckpt_row_digests_take(&w->r->digests, &w->queue, piece->row, begin * dtype->block_bytes, bytes, n_bytes, err));
   if (row->sink >= plan->n_outputs) return CKPT_OK;

@@ -350,6 +350,58 @@ TEST_F(Run, RowsOfOneReadWithValuesOfDifferentPlaces) {
   EXPECT_EQ(written(0, "by z"), fake::apply(divide, {&x}, &sum_z).bytes);
 }
 
+// Rows that read the same places are hashed once, and those that are written nowhere are read once; what only begins
+// there, or is of another shape, is not the same.
+TEST_F(Run, TwinsAreHashedOnce) {
+  static std::atomic<uint64_t> n_hashed;
+  ckpt_backend counting = ckpt_backend_cpu;
+  counting.hash_leaves = [](const uint8_t *const *, size_t n, uint8_t(*)[32]) {
+    n_hashed += n;
+    return size_t{0};
+  };
+  const uint64_t n_leaves = 6, n = n_leaves * CKPT_LEAF_BYTES;
+  for (uint32_t world : {1u, 2u}) {
+    SetUp();
+    for (const char *name : {"master", "prefix", "shape", "twice", "weight"}) plain(name, CKPT_U8, {n});
+    open();
+    const ckpt_tensor *master = ckpt_index_find(index_.get(), "master");
+    const uint64_t shape[] = {2, n / 2};
+    ckpt_extent halves[2][2];
+    for (uint32_t i = 0; i < index_->n_tensors; i++) {  // of halves: one as it is, the other half twice
+      ckpt_tensor *tensor = &index_->tensors[i];
+      const std::string name = tensor->name;
+      if (name == "weight" || name == "shape") tensor->extents = master->extents;
+      if (name == "shape") tensor->rank = 2, tensor->shape = shape;
+      ckpt_extent *own = name == "prefix" ? halves[0] : halves[1];
+      if (name != "prefix" && name != "twice") continue;
+      own[0] = own[1] = master->extents[0];
+      own[0].n_stored = own[1].n_stored = own[0].count = own[1].count = n / 2;
+      own[1].start = n / 2;
+      if (name == "prefix") own[1].offset += n / 2;
+      tensor->extents = own, tensor->n_extents = 2;
+    }
+    output(0, world);
+    const char *names[] = {"weight", "master", "shape", "prefix", "twice"};
+    add(CKPT_NO_SINK, "weight", read("weight")), add(0, "master", read("master"));
+    add(CKPT_NO_SINK, "shape", read("shape"));
+    add(CKPT_NO_SINK, "prefix", read("prefix")), add(CKPT_NO_SINK, "twice", read("twice"));
+    ckpt_run_options o = options();
+    o.backend = &counting;
+    n_hashed = 0;
+    run_well(o);
+    EXPECT_EQ(n_hashed, 4 * n_leaves);
+    EXPECT_EQ(bytes_read(), 4 * n);
+    EXPECT_EQ(plan_->rows[0].same_as, 1u);
+    for (uint32_t i = 0; i < 5; i++) {
+      Array array{CKPT_U8, {n}, read_all(index_.get(), ckpt_index_find(index_.get(), names[i]))};
+      if (i == 2) array.shape = {2, n / 2};
+      ckpt_digest wanted = digest_of(array);
+      EXPECT_EQ(memcmp(&plan_->rows[i].digest, &wanted, sizeof wanted), 0) << names[i];
+    }
+    EXPECT_EQ(written(0, "master"), read_all(index_.get(), master));
+  }
+}
+
 // Digests of rows that tiles cut and for which there is no buffer: read back, blocks of 3 bytes and zstd frames too.
 TEST_F(Run, RowsAreReadBackForTheirDigests) {
   std::vector<Array> xs = {plain("a", CKPT_F6_E2M3, {1024, 2048}), plain("b", CKPT_F32, {600, 700}),
