@@ -231,8 +231,8 @@ static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *e
 
 static ckpt_status say_attributes(flattener *f, ckpt_error *err) {
   if (f->n_attributes == 0) return CKPT_OK;
-  return ckpt_losses_add(f->losses, err, "attributes of %llu tensor%s", (unsigned long long)f->n_attributes,
-                         ckpt_plural(f->n_attributes));
+  return ckpt_index_note(f->described, false, err, "attributes of %llu tensor%s are left out, as PyTorch leaves them",
+                         (unsigned long long)f->n_attributes, ckpt_plural(f->n_attributes));
 }
 
 ckpt_status ckpt_dcp_flatten(flattener *f, const ckpt_object *root, ckpt_error *err) {

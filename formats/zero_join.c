@@ -218,10 +218,12 @@ ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_
   return CKPT_OK;
 }
 
+static bool may_be_mean(ckpt_dtype dtype) { return dtype == CKPT_F32 || dtype == CKPT_BF16 || dtype == CKPT_F16; }
+
 /* Makes the tensor the mean of its slices, or (n_of NULL) one slice in another dtype. */
 static ckpt_status average(const ckpt_zero_join *join, uint32_t number, ckpt_error *err) {
   const uint32_t n_slices = join->n_of == NULL ? 1 : join->cut->n_slices;
-  if (join->dtype != CKPT_F32 && join->dtype != CKPT_BF16 && join->dtype != CKPT_F16)
+  if (!may_be_mean(join->dtype) || !may_be_mean(join->as))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, join->zero->shards[0].file.path, join->zero->index->tensors[number].name,
                      "the mean of %u slices of %s (parameter_to_average_patterns): means are of f32, bf16 and f16",
                      n_slices, ckpt_dtype_name(join->dtype));

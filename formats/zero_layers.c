@@ -78,15 +78,18 @@ static ckpt_status make_grid(ckpt_zero *zero, ckpt_error *err) {
 
 /* Several stages' copies are of one shape. */
 static ckpt_status check_copies(ckpt_zero *zero, ckpt_error *err) {
-  for (uint32_t i = 0; i < zero->n_params; i++) {
-    const ckpt_zero_param *param = &zero->params[i], *first = ckpt_zero_find_any(zero, param->name);
+  uint32_t n_copies = 0, last = 0;
+  for (uint32_t i = 0; i < zero->n_params; i++) { /* of one name, one stage after the other */
+    const ckpt_zero_param *param = &zero->params[zero->by_name[i]], *first = ckpt_zero_find_any(zero, param->name);
     const uint32_t n_ranks = zero->n_layer_ranks, stage = param->shard / n_ranks - first->shard / n_ranks;
+    n_copies = stage == 0 ? 0 : n_copies + (stage != last);
+    last = stage;
     if (stage != 0) first = ckpt_zero_find(zero, param->shard - stage * n_ranks, param->name);
     if (stage == 0 || first == NULL) continue; /* whose slice is missing */
     if (first->rank != param->rank || memcmp(first->shape, param->shape, param->rank * sizeof *param->shape) != 0)
       return ckpt_fail(err, CKPT_EFORMAT, zero->shards[param->shard].file.path, param->name,
                        "another shape than in an earlier stage of the pipeline");
-    if (stage > zero->n_twins) zero->n_twins = stage;
+    if (n_copies > zero->n_twins) zero->n_twins = n_copies;
   }
   return CKPT_OK;
 }

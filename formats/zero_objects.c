@@ -156,8 +156,9 @@ ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *
   return CKPT_OK;
 }
 
-/* A group as it is, but for its params, and for a step that is a number beside the states. */
-static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t number, ckpt_error *err) {
+/* A group as it is, but for its params, and for a step that is a number beside the states. n_left: partitions that the
+ * groups before it have not said to be theirs. */
+static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t number, uint64_t *n_left, ckpt_error *err) {
   const ckpt_object *group = zero->groups->items[number];
   ckpt_arena *arena = &zero->index->arena;
   ckpt_object *copy = *out = ckpt_object_new(arena, CKPT_OBJECT_DICT, group->n + 1, NULL);
@@ -169,10 +170,13 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t numbe
     if (key->kind == CKPT_OBJECT_TEXT && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
       CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, number, err));
   }
-  if (ckpt_object_get(group, "step") != NULL) return CKPT_OK;
+  if (zero->steps == NULL || ckpt_object_get(group, "step") != NULL) return CKPT_OK;
   const ckpt_object *params = ckpt_object_get(group, "params"), *step = NULL;
   const bool has_partitions = zero->stage != 0 && params != NULL && params->kind == CKPT_OBJECT_LIST;
-  for (uint64_t i = 0; i < (has_partitions ? params->n : 1); i++)
+  const uint64_t n = has_partitions ? params->n : 1;
+  if (n > *n_left) return CKPT_OK; /* more than there are */
+  *n_left -= n;
+  for (uint64_t i = 0; i < n; i++)
     CKPT_TRY(ckpt_zero_step_for(zero, has_partitions ? partition_of(zero, params, number, i) : number, &step, err));
   if (step != NULL) CKPT_TRY_ALLOC(ckpt_object_put(arena, copy, "step", step), err);
   return CKPT_OK;
@@ -184,10 +188,11 @@ static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST || groups->n > MAX_GROUPS) return CKPT_OK;
   ckpt_object *copies = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, groups->n, NULL);
   CKPT_TRY_ALLOC(copies, err);
+  uint64_t n_left = zero->n_groups;
   for (uint64_t i = 0; i < groups->n; i++) {
     const ckpt_object *group = groups->items[i];
     if (group->kind != CKPT_OBJECT_DICT || group->n > MAX_ENTRIES) return CKPT_OK;
-    CKPT_TRY(copy_group(zero, &copies->items[i], i, err));
+    CKPT_TRY(copy_group(zero, &copies->items[i], i, &n_left, err));
   }
   return add_object(zero, CKPT_STATE_PARAM_GROUPS, copies, err);
 }

@@ -297,10 +297,10 @@ static ckpt_status check_steps(ckpt_zero *zero, const ckpt_zero_file *ranks, ckp
   CKPT_TRY(step_of(zero, &ranks[0], &first, err));
   for (uint32_t i = 1; i < zero->expert_optimizers.n; i++) {
     CKPT_TRY(step_of(zero, &ranks[i], &step, err));
-    if (step != first)
+    if (step >= 0 && first >= 0 && step != first)
       return ckpt_fail(err, CKPT_EFORMAT, ranks[i].path, NULL,
-                       "its optimizer has made %lld steps, and that of rank 0 %lld: files of different saves",
-                       (long long)step, (long long)first);
+                       "its optimizer has made %lld step%s, and that of rank 0 %lld: files of different saves",
+                       (long long)step, ckpt_plural((uint64_t)step), (long long)first);
   }
   return ckpt_zero_check_optimizer(zero, &ranks[0], first, err);
 }

@@ -175,7 +175,7 @@ typedef struct ckpt_tensor {
   uint32_t n_extra_names; /* internal: aliases, the last ones, by which it is nothing of the model's */
   uint64_t longest;       /* internal: units on the first axis of the longest boxed extent */
   const struct ckpt_tensor *slices; /* internal: those whose mean it is, each of its shape; NULL: it is no mean */
-  uint32_t n_slices;
+  uint32_t n_slices; /* internal: of those */
 } ckpt_tensor;
 
 /* Where the large memory comes from: an index, or a run's tiles. Both may be called from several threads.
@@ -253,7 +253,8 @@ typedef struct ckpt_extent_view {
   uint64_t offset, n_bytes;                            /* stored range; 0 for literals */
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK]; /* box of the tensor it holds; flat: start[0], count[0] */
   bool flat;                                           /* a range of row-major elements instead of a box */
-  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between, or it is a literal */
+  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between, it is a literal, or one of
+               the slices whose mean the tensor is */
 } ckpt_extent_view;
 
 /* Fills out with the i-th extent of tensor; false past the last one. */

@@ -223,7 +223,8 @@ TEST(TorchWrite, OnlyNumbersOfNumpy) {
     ckpt_error err = {};
     const std::string object =
         "}(Vw\n" + view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"}) + "Vn\n" + value + "u.";
-    IndexPointer index = open_bytes(archive(object, {kSixFloats}), &err, false);
+    const std::string file = archive(object, {kSixFloats});
+    IndexPointer index = open_bytes(file, &err, false);
     ASSERT_NE(index, nullptr) << text_of(err);
     Flat flat(index.get());
     flat.finish();
