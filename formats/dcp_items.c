@@ -189,7 +189,8 @@ static ckpt_status flatten_dict(flattener *f, const ckpt_object *dict, ckpt_erro
 static ckpt_status flatten_list(flattener *f, const ckpt_object *list, ckpt_error *err) {
   char name[CKPT_DCP_NAME_BYTES + 1];
   if (list->kind == CKPT_OBJECT_TUPLE && print_name(name, f->path, f->depth) <= CKPT_DCP_NAME_BYTES)
-    CKPT_TRY(ckpt_losses_add(f->losses, err, "%.200s as a tuple (tensors are in it: it is a list)", name));
+    CKPT_TRY(
+        ckpt_index_note(f->described, false, err, "%.200s, a tuple that holds tensors, is written as a list", name));
   for (uint64_t i = 0; i < list->n; i++) {
     const ckpt_object *key = ckpt_object_int(&f->described->arena, (int64_t)i);
     CKPT_TRY_ALLOC(key, err);

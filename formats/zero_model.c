@@ -268,6 +268,9 @@ static ckpt_status add_held(adder *a, ckpt_error *err) {
     if (ckpt_zero_tensor(a->file, leaf) != NULL) {
       CKPT_TRY(copy_tensor(a, leaf->tensor, param->name, CKPT_ROLE_PARAMETER, err));
       param->number = a->numbers[leaf->tensor];
+    } else if (zero->n_layers != 0 && !is_frozen && zero->copy == 0) {
+      return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name,
+                       "in no file of a layer: the one of its layer is of another layer, or of another run");
     } else {
       CKPT_TRY(
           ckpt_zero_add_param(zero, held, 0, CKPT_DTYPE_NONE, param->name, CKPT_ROLE_PARAMETER, &param->number, err));

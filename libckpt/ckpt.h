@@ -415,7 +415,7 @@ typedef struct ckpt_convert_options {
   const char *const *match;   /* keep only these patterns (NULL-terminated), or NULL */
   const char *const *exclude; /* drop these patterns (NULL-terminated), or NULL */
   const char *const *rename;  /* "s/re/replacement/" rules in order (NULL-terminated), or NULL */
-  const char *include;        /* "model", "optimizer", "all"; NULL: the output format's default */
+  const char *include;        /* "model", "optimizer", "no-optimizer" (the rest), "all"; NULL: the format's default */
   uint64_t shard_size;        /* bytes per file of a folder; 0: 5 GB for hf */
   bool force, allow_overflow, stored_names;
   const ckpt_run_options *run;

@@ -38,7 +38,7 @@ static ckpt_status read_world(ckpt_args *args, uint32_t *world, ckpt_error *err)
 
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
-  ckpt_writing writing = {.selection = {.include = ckpt_args_has(args, "drop") ? "model" : "all"},
+  ckpt_writing writing = {.selection = {.include = ckpt_args_has(args, "drop") ? "no-optimizer" : "all"},
                           .to = ckpt_args_text(args, "to", NULL),
                           .stage = (uint32_t)(ckpt_args_text(args, "stage", "0")[0] - '0'),
                           .zstd_level = (uint32_t)ckpt_args_size(args, "zstd", 0),

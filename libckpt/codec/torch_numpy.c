@@ -5,8 +5,10 @@
  *   dtype("u4", False, True), state (3, "<", None, None, None, -1, -1, 0)
  *
  * Only numbers: what numpy has in object arrays are Python's, which are others' to judge. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/torch_safe.h"
 
@@ -41,14 +43,29 @@ static bool is_plain(const ckpt_object *tuple, uint64_t n) {
   return plain;
 }
 
-/* The code of a dtype of numbers; NULL for anything else. */
+static bool is_int(const ckpt_object *node, int64_t value) {
+  return node->kind == CKPT_OBJECT_INT && node->integer == value;
+}
+
+/* The code of a dtype of numbers; NULL for anything else, and where its state says what numbers have not. */
 static const char *code_of(const ckpt_object *node) {
-  enum { N_STATE = 8 };
+  enum { N_STATE = 8, SIZE = 5, ALIGNMENT, FLAGS };
   const bool is_dtype = is_call(node, 3, CKPT_EXTRA_STATE) && ckpt_foreign_is(node, "numpy", "dtype");
   if (!is_dtype || !is_code(node->items[0]) || node->items[1]->kind != CKPT_OBJECT_BOOL ||
       node->items[2]->kind != CKPT_OBJECT_BOOL || !is_plain(ckpt_object_extra_of(node, CKPT_EXTRA_STATE), N_STATE))
     return NULL;
+  ckpt_object *const *state = ckpt_object_extra_of(node, CKPT_EXTRA_STATE)->items;
+  if (!is_int(state[SIZE], -1) || !is_int(state[ALIGNMENT], -1) || !is_int(state[FLAGS], 0)) return NULL;
   return node->items[0]->text;
+}
+
+/* Whether n bytes are the values of a shape; of a scalar NULL. */
+static bool are_values(const char *code, const ckpt_object *shape, uint64_t n) {
+  uint64_t n_bytes = strtoull(code + 1, NULL, 10);
+  for (uint64_t i = 0; shape != NULL && i < shape->n; i++)
+    if (shape->items[i]->integer < 0 || !ckpt_mul_u64(n_bytes, (uint64_t)shape->items[i]->integer, &n_bytes))
+      return false;
+  return n_bytes == n;
 }
 
 static bool is_shape(const ckpt_object *node) {
@@ -69,7 +86,8 @@ static const char *code_of_array(const ckpt_object *node) {
       state->items[0]->kind != CKPT_OBJECT_INT || !is_shape(state->items[1]) ||
       state->items[3]->kind != CKPT_OBJECT_BOOL || state->items[4]->kind != CKPT_OBJECT_BYTES)
     return NULL;
-  return code_of(state->items[2]);
+  const char *code = code_of(state->items[2]);
+  return code != NULL && are_values(code, state->items[1], state->items[4]->n) ? code : NULL;
 }
 
 bool ckpt_torch_numpy_of(ckpt_torch_numpy *out, const ckpt_object *node) {
@@ -80,5 +98,5 @@ bool ckpt_torch_numpy_of(ckpt_torch_numpy *out, const ckpt_object *node) {
   if (out->code != NULL || !is_call(node, 2, 0) || !is_multiarray(node, "scalar")) return out->code != NULL;
   if (node->items[1]->kind != CKPT_OBJECT_BYTES) return false;
   *out = (ckpt_torch_numpy){.what = "numpy.generic", .function = node->name, .code = code_of(node->items[0])};
-  return out->code != NULL;
+  return out->code != NULL && are_values(out->code, NULL, node->items[1]->n);
 }

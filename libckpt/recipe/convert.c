@@ -236,11 +236,12 @@ static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_requ
   return CKPT_OK;
 }
 
-/* Files of a trainer's state go where all of a checkpoint goes, with the input's own weights and not with --like's;
- * generators of random numbers with the ranks that are left. */
+/* Files of a trainer's state go where all of a checkpoint goes (those of its optimizer not without it), with the
+ * input's own weights and not with --like's; generators of random numbers with the ranks that are left. */
 static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_request *request, uint32_t world,
                                    ckpt_error *err) {
-  const bool is_all = strcmp(ckpt_convert_include(request->options, output->format), "all") == 0;
+  const char *include = ckpt_convert_include(request->options, output->format);
+  const bool is_all = strcmp(include, "all") == 0, is_rest = strcmp(include, "no-optimizer") == 0;
   const ckpt_index *from = request->from;
   ckpt_index *described = output->described;
   uint32_t n_kept = 0;
@@ -257,7 +258,8 @@ static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_reque
       described->objects = NULL; /* the groups in it */
     else if (side->is_read)
       continue;
-    if (!is_all) {
+    const bool is_optimizer = strcmp(ckpt_side_file_role(side->name), "optimizer") == 0;
+    if (!is_all && (!is_rest || is_optimizer)) {
       if (n_left++ == 0) first = side->name;
     } else if (world != 0 && ckpt_side_file_rank(side->name) >= (int64_t)world) {
       if (n_ranks++ == 0) first_rank = side->name;

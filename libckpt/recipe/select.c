@@ -23,9 +23,12 @@ struct ckpt_selection {
 
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known) {
   bool is_model = role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
-  bool is_all = strcmp(include, "all") == 0, is_of_model = strcmp(include, "model") == 0;
-  if (known != NULL) *known = is_all || is_of_model || strcmp(include, "optimizer") == 0;
-  return is_all || (is_of_model ? is_model : !is_model && role != CKPT_ROLE_OTHER);
+  const bool is_optimizer = !is_model && role != CKPT_ROLE_OTHER;
+  const bool is_all = strcmp(include, "all") == 0, is_rest = strcmp(include, "no-optimizer") == 0;
+  const bool is_of_model = strcmp(include, "model") == 0;
+  if (known != NULL) *known = is_all || is_rest || is_of_model || strcmp(include, "optimizer") == 0;
+  if (is_all || is_rest) return is_all || !is_optimizer;
+  return is_of_model ? is_model : is_optimizer;
 }
 
 static size_t count(const char *const *texts) {
@@ -48,7 +51,8 @@ static ckpt_status compile_all(ckpt_selection *s, ckpt_error *err) {
   bool known;
   ckpt_role_included(s->include, CKPT_ROLE_PARAMETER, &known);
   if (!known)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "include '%s' is none of model, optimizer, all", s->include);
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "include '%s' is none of model, optimizer, no-optimizer, all",
+                     s->include);
   CKPT_TRY(compile(&s->match, &s->n_match, options->match, s->n_steps, err));
   CKPT_TRY(compile(&s->exclude, &s->n_exclude, options->exclude, s->n_steps, err));
   s->n_rename = count(options->rename);

@@ -186,6 +186,12 @@ static ckpt_status compare_copy(ckpt_plan *plan, const ckpt_index *index, const 
   return CKPT_OK;
 }
 
+/* What is stored of a parameter beside its master; NULL: nothing is. */
+static const ckpt_tensor *own_copy(const ckpt_index *index, const ckpt_tensor *tensor) {
+  const ckpt_tensor *stored = ckpt_stored_copy(index, tensor);
+  return stored == NULL || ckpt_is_master_alone(stored, tensor) ? NULL : stored;
+}
+
 ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, size_t first,
                              size_t end, ckpt_error *err) {
   if (end - first > checks->capacity) {
@@ -197,7 +203,7 @@ ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const c
     checks->capacity = end - first;
   }
   for (size_t i = first; i < end; i++) {
-    const ckpt_tensor *tensor = &index->tensors[index->by_name[i]], *stored = ckpt_stored_copy(index, tensor);
+    const ckpt_tensor *tensor = &index->tensors[index->by_name[i]], *stored = own_copy(index, tensor);
     CKPT_TRY(ckpt_stats_add(plan, index, tensor, &checks->stats[i - first], err));
     checks->copies[i - first] = NULL;
     if (stored != NULL) CKPT_TRY(compare_copy(plan, index, tensor, stored, &checks->copies[i - first], err));
@@ -244,7 +250,7 @@ ckpt_status ckpt_verify_values(ckpt_findings *findings, ckpt_value_checks *check
     if (is_weight && tensor->rank >= 2 && stats->n != 0 && stats->n_zero == stats->n)
       CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, file, tensor->name, "all of its values are 0 (%llu)",
                                  (ull)stats->n));
-    const ckpt_tensor *stored = ckpt_stored_copy(index, tensor);
+    const ckpt_tensor *stored = own_copy(index, tensor);
     if (stored != NULL) CKPT_TRY(judge_copy(findings, checks, index, stored, checks->copies[i - first], err));
   }
   return CKPT_OK;

@@ -801,6 +801,8 @@ grid("noted-grid")(lambda c: None)
 grid("noted-grid-of-more-ranks")(lambda c: c.files.update({"layer_02-model_02-model_states.pt": LAYER(c, "02-model_00")}))
 grid("noted-grid-layer-unknown")(
     lambda c: c.files.update({"layer_09-model_%02d-model_states.pt" % part: OrderedDict(z=Tensor(3)) for part in range(2)}))
+grid("grid-layer-of-another")(
+    lambda c: [c.files.update({"layer_02-model_%02d-model_states.pt" % part: OrderedDict(z=Tensor(3))}) for part in range(2)])
 grid("grid-layer-missing")(lambda c: c.files.pop("layer_00-model_01-model_states.pt"))
 grid("grid-last-layer-missing")(lambda c: c.files.pop("layer_02-model_01-model_states.pt"))
 grid("grid-layers-missing")(lambda c: [c.files.pop("layer_02-model_%02d-model_states.pt" % part) for part in range(2)])

@@ -208,6 +208,18 @@ TEST_F(Convert, TheDigestIsWhatAReaderFindsInEveryFormat) {
   EXPECT_GE(n_written, 4u * 10 + 2u * 8);
 }
 
+TEST_F(Convert, WhatIsNoOptimizerStateStaysWithoutIt) {
+  options_.include = "no-optimizer";
+  options_.to = "dcp";
+  ASSERT_EQ(Run(CKPT_TESTS_DIR "/data/torch/training.pt", Path("out")), CKPT_OK) << err_.message;
+  ckpt_index *index = nullptr;
+  ASSERT_EQ(ckpt_open(&index, Path("out").c_str(), nullptr, &err_), CKPT_OK) << err_.message;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < ckpt_index_count(index); i++) names.push_back(ckpt_index_at(index, i)->name);
+  ckpt_index_free(index);
+  EXPECT_EQ(names, (std::vector<std::string>{"0.bias", "0.weight", "1.bias", "1.weight", "args.mask", "rng"}));
+}
+
 TEST_F(Convert, TheDigestFollowsTheNamesThatTheConfigGives) {
   // The names of the bare model are written; who opens the folder gives them the prefix again.
   const char *bare[] = {"s/^model\\.//", nullptr};

@@ -2,7 +2,7 @@
 cp -r "$DATA/llama-tiny" model
 cp "$DATA/scan/bad/torch.pt" model/training_args.bin
 ckpt verify model | grep '^problem\|^warning\|^proven: side'
-ckpt verify --headers model > /dev/null || echo "exit $?"
+ckpt verify --headers model > /dev/null && echo 'headers alone: no side file is read'
 
 # A class that nobody knows is said, as in a file of tensors.
 printf '\200\002cmine\nArguments\n)\201}X\001\000\000\000aK\001sb.' > model/training_args.bin
