@@ -148,6 +148,7 @@ static ckpt_status look_at_file(const walk *w, ckpt_source *source, const char *
   ckpt_status status = ckpt_source_add(source, name, &place.file, &place.n_bytes, &own);
   if (status == CKPT_OK)
     status = look_at_place(w->scanner, &place, w->is_bare ? name : ckpt_source_path(source, place.file), &own);
+  scan->n_unread += is_of_file(status);
   if (is_of_file(status))
     return ckpt_findings_add(&scan->findings, err, CKPT_PROBLEM, own.file[0] == '\0' ? name : own.file, NULL,
                              "not looked into: %s", own.message);

@@ -37,6 +37,7 @@ typedef struct ckpt_scan {
   ckpt_findings
       findings; /* problems, `tensor` being the record: foreign and dangerous calls, what was not looked into */
   uint64_t n_files, n_bytes, n_pickles, n_opcodes;
+  uint32_t n_unread; /* files that could not be read to their end: findings */
 } ckpt_scan;
 
 /* Adds what is in a file, or in every regular file below a folder or a model of the Hugging Face cache. Obeys progress,

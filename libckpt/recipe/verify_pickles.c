@@ -18,13 +18,15 @@ static ckpt_status add_dangerous(ckpt_findings *findings, const ckpt_scan *scan,
   return CKPT_OK;
 }
 
-/* What nothing is known of is a warning, as a class that is not known is in a file of tensors. */
+/* What nothing is known of is a warning, as a class that is not known is in a file of tensors; what could not be read
+ * is a problem. */
 static ckpt_status add_scan(ckpt_findings *findings, const ckpt_scan *scan, ckpt_error *err) {
   size_t n_dangerous = 0;
   CKPT_TRY(add_dangerous(findings, scan, &n_dangerous, err));
   for (size_t i = 0; i < scan->findings.n && n_dangerous == 0; i++) {
     const ckpt_finding *found = &scan->findings.items[i];
-    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_WARNING, found->file, NULL, "%s%s%s (ckpt scan refuses it)",
+    const ckpt_finding_kind kind = scan->n_unread != 0 ? CKPT_PROBLEM : CKPT_WARNING;
+    CKPT_TRY(ckpt_findings_add(findings, err, kind, found->file, NULL, "%s%s%s (ckpt scan refuses it)",
                                found->tensor == NULL ? "" : found->tensor, found->tensor == NULL ? "" : ": ",
                                found->message));
   }
