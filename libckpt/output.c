@@ -44,12 +44,13 @@ static ckpt_status take_token(void *arg, const void *item, ckpt_error *err) {
 }
 
 /* Opens or, with a token, joins. */
-static ckpt_status open_output(ckpt_output *output, const char *joined, ckpt_error *err) {
+static ckpt_status open_output(ckpt_output *output, uint32_t n_threads, const char *joined, ckpt_error *err) {
   const ckpt_layout *layout = &output->layout;
   ckpt_sink_file *files = calloc(layout->n_files + 1, sizeof *files);
   CKPT_TRY_ALLOC(files, err);
   for (uint32_t f = 0; f < layout->n_files; f++)
     files[f] = (ckpt_sink_file){layout->files[f].name, layout->files[f].n_bytes};
+  ckpt_sink_threads(output->sink, n_threads);
   ckpt_status status = joined == NULL ? ckpt_sink_open(output->sink, files, layout->n_files, err)
                                       : ckpt_sink_join(output->sink, files, layout->n_files, joined, err);
   free(files);
@@ -58,7 +59,7 @@ static ckpt_status open_output(ckpt_output *output, const char *joined, ckpt_err
 
 /* Rank 0's part: every output is open before any gives its token (sink_parts.h). */
 static ckpt_status open_all(ckpt_plan *plan, token *tokens, ckpt_error *err) {
-  for (uint32_t i = 0; i < plan->n_outputs; i++) CKPT_TRY(open_output(&plan->outputs[i], NULL, err));
+  for (uint32_t i = 0; i < plan->n_outputs; i++) CKPT_TRY(open_output(&plan->outputs[i], plan->n_threads, NULL, err));
   for (uint32_t i = 0; i < plan->n_outputs && plan->n_ranks > 1; i++) {
     tokens[i].output = i;
     CKPT_TRY(
@@ -74,7 +75,7 @@ ckpt_status ckpt_outputs_open(ckpt_plan *plan, const ckpt_group *group, ckpt_err
   status = ckpt_group_agree(group, status, err);
   if (status == CKPT_OK) status = ckpt_group_exchange(group, sizeof(token), give_token, take_token, &o, err);
   for (uint32_t i = 0; i < plan->n_outputs && plan->rank != 0 && status == CKPT_OK; i++)
-    status = open_output(&plan->outputs[i], o.tokens[i].text, err);
+    status = open_output(&plan->outputs[i], plan->n_threads, o.tokens[i].text, err);
   free(o.tokens);
   return status;
 }

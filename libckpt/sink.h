@@ -62,6 +62,10 @@ void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_files *owns);
  * own. Of another kind of sink: nothing. */
 void ckpt_sink_keep_old(ckpt_sink *sink);
 
+/* Lets a path's sink open with up to n threads (one), which make and reserve its files. Of another kind of sink:
+ * nothing. */
+void ckpt_sink_threads(ckpt_sink *sink, uint32_t n);
+
 /* A sink into memory, for tests and embedding. ckpt_sink_bytes gives a file's bytes after seal. */
 ckpt_status ckpt_sink_memory(ckpt_sink **out, ckpt_error *err);
 const void *ckpt_sink_bytes(const ckpt_sink *sink, uint32_t file, uint64_t *n_bytes); /* borrowed; NULL if not memory */

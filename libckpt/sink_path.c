@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@
  * and memory does not fill with them. */
 #define WRITEBACK_BYTES (UINT64_C(32) << 20)
 
-enum { MAX_STAGES = 8 };
+enum { MAX_STAGES = 8, MAX_CREATORS = 16 };
 
 typedef struct output_file {
   char *name; /* below the sink's folder; "" where the output is one file */
@@ -59,8 +60,9 @@ typedef struct path_sink {
   int folder; /* what file names are relative to: the staged folder, or the parent itself */
   output_file *files;
   uint32_t n_files;
-  ckpt_tree tree;   /* of a folder */
-  ckpt_tree former; /* what is replaced beyond the tree */
+  uint32_t n_threads; /* that make them; 0 for one */
+  ckpt_tree tree;     /* of a folder */
+  ckpt_tree former;   /* what is replaced beyond the tree */
   ckpt_leftovers leftovers;
   ckpt_descriptors *descriptors;
 } path_sink;
@@ -230,19 +232,57 @@ static ckpt_status preallocate(const path_sink *sink, const output_file *f, int 
   return ckpt_fail_errno(err, f->path, "cannot be made %" PRIu64 " byte%s long", f->n_bytes, ckpt_plural(f->n_bytes));
 }
 
-static ckpt_status create_files(path_sink *sink, ckpt_error *err) {
+/* Making the files, by several threads: in memory, blocks are made when they are promised. */
+typedef struct creation {
+  path_sink *sink;
   disk_space space;
-  CKPT_TRY(measure_space(&space, sink, err));
+  pthread_mutex_t mutex; /* guards what follows */
+  uint32_t next;
+  ckpt_status status; /* the first failure ends it */
+  ckpt_error error;
+} creation;
+
+static ckpt_status create_file(const creation *c, uint32_t file, ckpt_error *err) {
+  path_sink *sink = c->sink;
+  int fd;
+  CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, file, sink->files[file].path, &fd, err));
+  ckpt_status status = preallocate(sink, &sink->files[file], fd, &c->space, err);
+  ckpt_descriptors_release(sink->descriptors, file);
+  return status;
+}
+
+static void *create_some(void *arg) {
+  creation *c = arg;
+  ckpt_error error = {0};
+  ckpt_status status = CKPT_OK;
+  for (;;) {
+    pthread_mutex_lock(&c->mutex);
+    if (c->status == CKPT_OK && status != CKPT_OK) {
+      c->status = status;
+      c->error = error;
+    }
+    const uint32_t file = c->status == CKPT_OK && c->next < c->sink->n_files ? c->next++ : c->sink->n_files;
+    pthread_mutex_unlock(&c->mutex);
+    if (file == c->sink->n_files) return NULL;
+    status = create_file(c, file, &error);
+  }
+}
+
+static ckpt_status create_files(path_sink *sink, ckpt_error *err) {
+  creation c = {.sink = sink};
+  CKPT_TRY(measure_space(&c.space, sink, err));
   CKPT_TRY(ckpt_descriptors_new(&sink->descriptors, CKPT_MAX_DESCRIPTORS, false, open_output_file, sink, err));
   CKPT_TRY(ckpt_descriptors_grow(sink->descriptors, sink->n_files, err));
-  for (uint32_t i = 0; i < sink->n_files; i++) {
-    int fd;
-    CKPT_TRY(ckpt_descriptors_acquire(sink->descriptors, i, sink->files[i].path, &fd, err));
-    ckpt_status status = preallocate(sink, &sink->files[i], fd, &space, err);
-    ckpt_descriptors_release(sink->descriptors, i);
-    CKPT_TRY(status);
-  }
-  return CKPT_OK;
+  pthread_t threads[MAX_CREATORS];
+  uint32_t n_threads = sink->n_threads < MAX_CREATORS ? sink->n_threads : MAX_CREATORS, n_started = 0;
+  if (n_threads > sink->n_files) n_threads = sink->n_files;
+  pthread_mutex_init(&c.mutex, NULL); /* beside this thread; fewer than wanted only cost time */
+  while (n_started + 1 < n_threads && pthread_create(&threads[n_started], NULL, create_some, &c) == 0) n_started++;
+  create_some(&c);
+  for (uint32_t i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
+  pthread_mutex_destroy(&c.mutex);
+  if (c.status == CKPT_OK) return CKPT_OK;
+  return ckpt_fail(err, c.status, c.error.file, c.error.tensor, "%s", c.error.message);
 }
 
 /* What an open folder, to be replaced, holds beyond the tree. */
@@ -609,6 +649,11 @@ void ckpt_sink_owns(ckpt_sink *sink, ckpt_owns_files *owns) {
 void ckpt_sink_keep_old(ckpt_sink *sink) {
   path_sink *kept = ckpt_sink_ctx(sink, &path_ops);
   if (kept != NULL) kept->keeps_old = true;
+}
+
+void ckpt_sink_threads(ckpt_sink *sink, uint32_t n) {
+  path_sink *kept = ckpt_sink_ctx(sink, &path_ops);
+  if (kept != NULL) kept->n_threads = n;
 }
 
 ckpt_status ckpt_sink_path(ckpt_sink **out, const char *path, bool is_folder, bool force, ckpt_error *err) {

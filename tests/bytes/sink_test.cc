@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -30,11 +31,12 @@ struct Sink {
   operator ckpt_sink *() const { return sink; }
 };
 
-// Makes a sink and opens it; a file sink takes one name "".
+// Makes a sink and opens it, with several threads; a file sink takes one name "".
 std::string open_sink(Sink *sink, const std::string &path, const Files &files, bool force, bool sizes = true) {
   Error err;
   bool is_folder = files.size() != 1 || !files[0].first.empty();
   if (ckpt_sink_path(&sink->sink, path.c_str(), is_folder, force, err) != CKPT_OK) return err.text();
+  ckpt_sink_threads(*sink, 3);
   std::vector<ckpt_sink_file> table;
   for (const auto &[name, bytes] : files)
     table.push_back({is_folder ? name.c_str() : nullptr, sizes ? bytes.size() : CKPT_SIZE_UNKNOWN});
@@ -438,6 +440,12 @@ TEST(SinkPath, ManyFilesManyThreads) {
     std::string name = sizes ? "known" : "unknown";
     Sink sink;
     ASSERT_EQ(open_sink(&sink, folder / name, files, false, sizes), "");
+    uint64_t n_made = 0, n_reserved = 0;
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(folder / ""))
+      if (entry.is_regular_file() && entry.path().string().find(".ckpt-tmp.") != std::string::npos)
+        n_made++, n_reserved += entry.file_size();
+    EXPECT_EQ(n_made, n);
+    EXPECT_EQ(n_reserved, sizes ? 1000 * 3000 + 10 + 90 * 2 + 900 * 3u : 0u);
     std::atomic<int> n_wrong = 0;
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < 8; t++)
