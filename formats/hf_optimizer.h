@@ -17,6 +17,7 @@ typedef struct ckpt_hf_optimizer {
   ckpt_arena nodes;
   const ckpt_object *states, *groups;   /* DICT, LIST of DICTs with a LIST of params */
   bool is_named;                        /* parameters are texts, not numbers */
+  bool is_adapter;                      /* they are an adapter's, of a base of arch */
   uint64_t n_numbered;                  /* parameters in all groups */
   uint32_t *members, *params;           /* tensors: of each parameter, group after group; of each state */
   uint32_t n_params, n_decay, n_leaves; /* of members, that decay, and leaves that are states */

@@ -3,7 +3,8 @@
  * By name, where the optimizer has names (accelerate's, gathered by FSDP). By number else: files of weights do not keep
  * the model's order, but where the architecture is known, its row does (arch.h). One group is all parameters in that
  * order. Two groups are the Trainer's: first those that decay, then norms and biases, which do not
- * (Trainer.get_decay_parameter_names): in these architectures those of one axis. */
+ * (Trainer.get_decay_parameter_names): in these architectures those of one axis. What LoRA puts into a module stands
+ * where the module does. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #include "libckpt/error.h"
 
 enum { MAX_NAME = 4096 };
+
+#define ADAPTED_BASE "base_model.model." /* PEFT's names begin with, then comes the base model's */
 
 /* A parameter of the model and its place in the model's order. */
 typedef struct placed {
@@ -56,6 +59,52 @@ static int compare_placed(const void *x, const void *y) {
   return 0;
 }
 
+/* Where a parameter stands, and whether it decays. */
+static bool place_param(const ckpt_arch *arch, const ckpt_tensor *tensor, placed *param) {
+  param->decays = tensor->rank > 1;
+  return ckpt_arch_place(arch, tensor->name, param->place);
+}
+
+/* The same of an adapter's: a part of a module, or the whole of one that was trained with it. PEFT keeps the parts in
+ * this order, and calls nothing but biases and norms what the Trainer does not let decay. */
+static bool place_adapted(const ckpt_arch *arch, const ckpt_tensor *tensor, placed *param) {
+  static const char *const parts[] = {".lora_A.weight",    ".lora_B.weight",    ".lora_B.bias",
+                                      ".lora_embedding_A", ".lora_embedding_B", ".lora_magnitude_vector"};
+  char name[MAX_NAME];
+  const size_t n = strlen(tensor->name), n_base = sizeof ADAPTED_BASE - 1;
+  if (n >= sizeof name || strncmp(tensor->name, ADAPTED_BASE, n_base) != 0) return false;
+  ckpt_tensor whole = *tensor;
+  whole.name = name;
+  uint64_t part = 0;
+  snprintf(name, sizeof name, "%s", tensor->name + n_base);
+  for (uint64_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const char *at = strstr(name, parts[i]);
+    if (at == NULL || strcmp(at, parts[i]) != 0) continue;
+    snprintf(name + (at - name), sizeof name - (size_t)(at - name), ".weight");
+    part = i + 1;
+  }
+  if (!place_param(arch, &whole, param)) return false;
+  param->decays |= part != 0 && strcmp(parts[part - 1], ".lora_B.bias") != 0;
+  param->place[CKPT_ARCH_PLACE - 1] = param->place[CKPT_ARCH_PLACE - 1] * 8 + part;
+  return true;
+}
+
+/* Weights of the base, which an adapter of its embedding has beside its own and does not train. */
+static bool is_base(const char *name) { return strstr(name, ".base_layer.") != NULL; }
+
+/* The row that has a place for all of an adapter's parameters: its own config names none. */
+static const ckpt_arch *find_adapted(const ckpt_index *index) {
+  for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++) {
+    placed param;
+    uint32_t i = 0;
+    while (i < index->n_tensors &&
+           (is_base(index->tensors[i].name) || place_adapted(*arch, &index->tensors[i], &param)))
+      i++;
+    if (i == index->n_tensors) return *arch;
+  }
+  return NULL;
+}
+
 /* The model's parameters as the optimizer numbers them. */
 static bool order_params(ckpt_hf_optimizer *o, placed *params) {
   const uint32_t ties = find_tied(o);
@@ -64,11 +113,13 @@ static bool order_params(ckpt_hf_optimizer *o, placed *params) {
     if (!ckpt_role_is_model((ckpt_role)tensor->role))
       return ckpt_hf_refuse(o, "the model's files have '%.200s'", tensor->name);
     if (tensor->role != CKPT_ROLE_PARAMETER || kept_for(o, ties, tensor->name) != NULL) continue;
+    if (o->is_adapter && is_base(tensor->name)) continue;
     placed *param = &params[o->n_params++];
-    *param = (placed){.tensor = i, .decays = o->groups->n == 2 && tensor->rank > 1};
-    if (!ckpt_arch_place(o->arch, tensor->name, param->place))
+    param->tensor = i;
+    if (!(o->is_adapter ? place_adapted : place_param)(o->arch, tensor, param))
       return ckpt_hf_refuse(o, "where '%.200s' stands among a %s's parameters is not known", tensor->name,
                             o->arch->name);
+    param->decays &= o->groups->n == 2;
     o->n_decay += param->decays;
   }
   qsort(params, o->n_params, sizeof *params, compare_placed);
@@ -127,11 +178,8 @@ static bool check_counts(ckpt_hf_optimizer *o) {
 }
 
 static ckpt_status order_by_number(ckpt_hf_optimizer *o, bool *fits, ckpt_error *err) {
-  if (ckpt_index_side_file(o->index, "adapter_config.json") != NULL) {
-    *fits =
-        ckpt_hf_refuse(o, "its parameters are numbers in the order of a model that is not here: the adapter's base");
-    return CKPT_OK;
-  }
+  o->is_adapter = ckpt_index_side_file(o->index, "adapter_config.json") != NULL;
+  if (o->is_adapter) o->arch = find_adapted(o->index);
   if (o->arch == NULL) {
     *fits = ckpt_hf_refuse(o, "its parameters are numbers in the order of a model that is not known");
     return CKPT_OK;

@@ -1,7 +1,7 @@
 """Writes tests/data/trainer/<case>/: a checkpoint of the Hugging Face Trainer, or of accelerate, and beside each what its
 optimizer holds, by the names that the run knows.
 
-    python make_trainer.py [FOLDER [CASE...]]        (transformers 5.23.0, accelerate 1.15.0, torch 2.15.0)
+    python make_trainer.py [FOLDER [CASE...]]        (transformers 5.23.0, accelerate 1.15.0, peft 0.21.2, torch 2.15.0)
 """
 import contextlib
 import io
@@ -30,6 +30,20 @@ def llama(**more):
 def gpt2(**more):
     from transformers import GPT2Config, GPT2LMHeadModel
     return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=16, n_positions=8, **more))
+
+
+def adapted(model, **lora):
+    """With modules_to_save, those are trained whole."""
+    from peft import LoraConfig, get_peft_model
+    return get_peft_model(model, LoraConfig(r=2, task_type="CAUSAL_LM", **lora))
+
+
+def llama_lora(**lora):
+    return adapted(llama(**SMALL), **lora)
+
+
+def gpt2_lora(**lora):
+    return adapted(gpt2(), fan_in_fan_out=True, **lora)
 
 
 def adafactor(parameters):
@@ -72,6 +86,9 @@ CASES = {
     "llama-adafactor": (llama, "accelerate", SMALL),
     "llama-sgd": (llama, "accelerate", SMALL),
     "llama-older": (llama, "accelerate", SMALL),
+    "llama-lora": (llama_lora, "trainer", {"target_modules": "all-linear", "modules_to_save": ["lm_head", "norm"]}),
+    "llama-dora": (llama_lora, "trainer", {"target_modules": ["embed_tokens", "down_proj", "v_proj"], "use_dora": True}),
+    "gpt2-lora": (gpt2_lora, "trainer", {"target_modules": ["c_attn", "c_proj", "c_fc"], "lora_bias": True}),
 }
 KEYS = {"momentum_buffer": "momentum"}
 
@@ -79,12 +96,17 @@ KEYS = {"momentum_buffer": "momentum"}
 def states_of(model, optimizer):
     """Every tensor of the run, as ckpt calls them."""
     tensors, names = dict(model.state_dict()), {id(p): name for name, p in model.named_parameters()}
+    if hasattr(model, "peft_config"):
+        from peft import get_peft_model_state_dict
+        tensors = get_peft_model_state_dict(model)
+        names = {i: name.replace("_vector.default.weight", "_vector").replace(".modules_to_save", "").replace(".default", "")
+                 for i, name in names.items()}
     for parameter, state in getattr(optimizer, "optimizer", optimizer).state.items():
         for key, value in state.items():
             value = torch.tensor(float(value)) if key == "step" else value
             tensors["optimizer.state.%s.%s" % (names[id(parameter)], KEYS.get(key, key))] = value
     if model.config.tie_word_embeddings:
-        tensors.pop("lm_head.weight")
+        tensors.pop("lm_head.weight", None)
     return {name: value.detach().clone().contiguous() for name, value in tensors.items()}
 
 
@@ -124,7 +146,7 @@ def write(root, case):
     else:
         optimizer = accelerate(model, folder, OPTIMIZERS.get(case, adamw))
     for name in os.listdir(folder):
-        if name.startswith(("rng_state", "random_states", "training_args")) or name == "generation_config.json":
+        if name.startswith(("rng_state", "random_states", "training_args")) or name in ("generation_config.json", "README.md"):
             os.remove(os.path.join(folder, name))  # of the machine that ran it
     save_file(states_of(model, optimizer), folder + ".safetensors")
 

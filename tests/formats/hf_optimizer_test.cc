@@ -12,16 +12,20 @@ const struct Saved {
   const char *name;
   uint64_t n_groups;
   int64_t step;
-  bool is_named;  // by the file itself
-} kCases[] = {{"llama", 2, 2, false},
-              {"llama-biases", 2, 2, false},
-              {"gpt2", 2, 2, false},
-              {"llama-accelerate", 1, -1, false},
-              {"llama-adafactor", 1, -1, false},
-              {"llama-sgd", 1, -1, false},
-              {"llama-older", 1, -1, false},
-              {"fsdp1-full", 1, -1, true},
-              {"fsdp2-full", 1, -1, true}};
+  bool is_named;      // by the file itself
+  const char *first;  // of its parameters
+} kCases[] = {{"llama", 2, 2, false, "model.embed_tokens.weight"},
+              {"llama-biases", 2, 2, false, "model.embed_tokens.weight"},
+              {"gpt2", 2, 2, false, "transformer.wte.weight"},
+              {"llama-accelerate", 1, -1, false, "model.embed_tokens.weight"},
+              {"llama-adafactor", 1, -1, false, "model.embed_tokens.weight"},
+              {"llama-sgd", 1, -1, false, "model.embed_tokens.weight"},
+              {"llama-older", 1, -1, false, "model.embed_tokens.weight"},
+              {"llama-lora", 2, 2, false, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"},
+              {"llama-dora", 2, 2, false, "base_model.model.model.embed_tokens.lora_embedding_A"},
+              {"gpt2-lora", 2, 2, false, "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"},
+              {"fsdp1-full", 1, -1, true, "0.weight"},
+              {"fsdp2-full", 1, -1, true, "0.weight"}};
 
 // A copy of a case in a folder, to be changed.
 std::string copy(const char *name, const Folder &folder) {
@@ -84,9 +88,7 @@ TEST(HfOptimizer, StatesAreThoseOfTheRunThatWroteThem) {
     EXPECT_EQ(groups->n, saved.n_groups) << name;
     EXPECT_EQ(ours->step, saved.step) << name;
     const std::string first = ckpt_object_get(groups->items[0], "params")->items[0]->text;
-    EXPECT_EQ(first, saved.is_named   ? "0.weight"
-                     : name[0] == 'g' ? "transformer.wte.weight"
-                                      : "model.embed_tokens.weight");
+    EXPECT_EQ(first, saved.first) << name;
     ASSERT_EQ(ours->n_notes, saved.is_named ? 0u : 1u) << name;
     EXPECT_TRUE(saved.is_named || !ours->notes[0].is_problem);
   }
@@ -133,9 +135,14 @@ TEST(HfOptimizer, WhatDoesNotFitIsNotTaken) {
        "it speaks of '3.weight', which is no parameter of the model's files"},
       {"fsdp2-full", [](const std::string &path) { replace(path + "/optimizer.bin", "2.weight", "0.weight"); },
        "it has '0.weight' twice"},
-      {"llama", /* an adapter, whose base is elsewhere */
+      {"llama", /* an adapter by its config, and not by its names */
        [](const std::string &path) { spill(path + "/adapter_config.json", std::string("{}")); },
-       "its parameters are numbers in the order of a model that is not here: the adapter's base"},
+       "its parameters are numbers in the order of a model that is not known"},
+      {"llama-lora", /* of a base that no row is of */
+       [](const std::string &path) { replace(path + "/adapter_model.safetensors", "mlp.up_proj", "mlp.up_frog"); },
+       "its parameters are numbers in the order of a model that is not known"},
+      {"gpt2-lora", other("llama-lora", "optimizer.pt", "optimizer.pt"),
+       "groups of 15 and 3 parameters, and 16 and 8 by the Trainer's rule of what decays"},
       {"llama",
        [](const std::string &path) {
          const std::string whole = slurp(path + "/optimizer.pt");
