@@ -46,7 +46,8 @@ typedef enum ckpt_object_form {
   CKPT_FORM_NEW,        /* cls.__new__(cls, arguments): an instance that __init__ has not seen */
   CKPT_FORM_NAME,       /* the class or callable itself: torch.float32 */
   CKPT_FORM_PERSISTENT, /* a persistent id, its one argument; the name is CKPT_PERSISTENT_ID */
-  CKPT_FORM_CALL_VALUE  /* a call of items[0], which is no name; the arguments follow. The name is "" */
+  CKPT_FORM_CALL_VALUE, /* a call of items[0], which is no name; the arguments follow. The name is "" */
+  CKPT_FORM_CALLED      /* a call that its holder makes, for which the pickle has the tuple of arguments alone */
 } ckpt_object_form;
 #define CKPT_PERSISTENT_ID "persistent id"
 

@@ -139,6 +139,7 @@ const char *ckpt_pickle_opcode_name(uint8_t opcode);
 /* Whether object is a FOREIGN node of this class or callable, as a call of it or (is_name) as the name itself. Nodes of
  * one name in one pickle share their `name` pointer, so that loops may compare that. */
 bool ckpt_foreign_is(const ckpt_object *object, const char *module, const char *name);
+bool ckpt_foreign_is_call(const ckpt_object *object); /* of any */
 bool ckpt_foreign_is_name(const ckpt_object *object, const char *module, const char *name); /* as above */
 
 /* Argument i of a FOREIGN node or item i of a TUPLE or LIST, counted from 0; NULL where there is none. */

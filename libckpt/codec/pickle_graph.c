@@ -85,9 +85,14 @@ static bool is_named(const ckpt_object *object, const char *module, const char *
   return object->n_module == n && strncmp(object->name, module, n) == 0 && strcmp(object->name + n + 1, name) == 0;
 }
 
+bool ckpt_foreign_is_call(const ckpt_object *object) {
+  return object != NULL && object->kind == CKPT_OBJECT_FOREIGN &&
+         (object->form == CKPT_FORM_CALL || object->form == CKPT_FORM_CALLED);
+}
+
 bool ckpt_foreign_is(const ckpt_object *object, const char *module, const char *name) {
-  return object != NULL && object->kind == CKPT_OBJECT_FOREIGN && object->form <= CKPT_FORM_NEW &&
-         is_named(object, module, name);
+  const bool is_new = object != NULL && object->kind == CKPT_OBJECT_FOREIGN && object->form == CKPT_FORM_NEW;
+  return (is_new || ckpt_foreign_is_call(object)) && is_named(object, module, name);
 }
 
 bool ckpt_foreign_is_name(const ckpt_object *object, const char *module, const char *name) {

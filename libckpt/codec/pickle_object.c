@@ -154,7 +154,7 @@ static void begin(printer *p, const ckpt_object *node) {
       return;
     case CKPT_OBJECT_FOREIGN:
       if (node->form <= CKPT_FORM_NEW) put_name(p, node);
-      if (node->form != CKPT_FORM_CALL && node->form != CKPT_FORM_NEW) return;
+      if (node->form != CKPT_FORM_CALL && node->form != CKPT_FORM_NEW && node->form != CKPT_FORM_CALLED) return;
       break;
     default: break;
   }
@@ -186,7 +186,7 @@ static void end(printer *p, const ckpt_object *node) {
       ckpt_pickle_put_tuple(w, n_arguments(node));
       if (node->form == CKPT_FORM_NEW)
         ckpt_pickle_put_newobj(w);
-      else
+      else if (node->form != CKPT_FORM_CALLED)
         ckpt_pickle_put_reduce(w);
       break;
     default: return; /* kept since its beginning */

@@ -31,6 +31,10 @@ typedef struct walk {
 
 /* ---- finding --------------------------------------------------------------------------------------------------- */
 
+static bool holds(const ckpt_object *node) {
+  return node != NULL && (node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS);
+}
+
 /* Makes a node a leaf of this tensor; class is that of a subclass, or NULL, and so are attributes of its own. */
 static ckpt_status become_leaf(walk *w, ckpt_object *node, uint32_t tensor, const ckpt_object *class, uint32_t form,
                                ckpt_object *attributes, ckpt_error *err) {
@@ -130,6 +134,36 @@ static ckpt_status take_storage(walk *w, ckpt_object *node, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err);
+
+/* Of (function, type, arguments, attributes), where what the function makes stays a call: puts that call in the place
+ * of its arguments, as it stands in a Parameter. */
+static ckpt_status take_called(walk *w, ckpt_object *node, ckpt_error *err) {
+  enum { FUNCTION, ARGUMENTS = 2, MAX_ARGS = 16 }; /* many nodes can share a tuple */
+  ckpt_torch_graph *g = w->graph;
+  const ckpt_object *function = node->items[FUNCTION], *arguments = node->items[ARGUMENTS];
+  ckpt_object call = *arguments;
+  if (function->kind != CKPT_OBJECT_FOREIGN || function->form != CKPT_FORM_NAME ||
+      arguments->kind != CKPT_OBJECT_TUPLE || arguments->extras != 0 || arguments->n > MAX_ARGS)
+    return CKPT_OK;
+  call.kind = CKPT_OBJECT_FOREIGN;
+  call.form = CKPT_FORM_CALLED;
+  call.name = function->name;
+  call.n_module = function->n_module;
+  if (!ckpt_torch_stays_call(&call)) return CKPT_OK;
+  ckpt_object *made = ckpt_arena_alloc(g->arena, sizeof *made);
+  CKPT_TRY_ALLOC(made, err);
+  *made = call;
+  CKPT_TRY(own_items(w, node, err));
+  node->items[ARGUMENTS] = made;
+  if (made->mark == TORCH_HOLDS) g->n_children += made->n;
+  CKPT_TRY(leave(w, made, err));
+  if (node->mark == TORCH_HOLDS || !holds(made)) return CKPT_OK;
+  node->mark = TORCH_HOLDS;
+  g->n_children += ckpt_object_n_children(node);
+  return CKPT_OK;
+}
+
 /* What a call says in its argument i. */
 static ckpt_object_grad grad_of(const ckpt_torch_call *call, uint64_t i) {
   bool is_known = i < call->n_args && call->args[i]->kind == CKPT_OBJECT_BOOL;
@@ -161,6 +195,7 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
       g->has_unknown_storage = true;
     return CKPT_OK;
   }
+  if (ckpt_torch_is_from_type(node)) CKPT_TRY(take_called(w, node, err));
   ckpt_torch_call_read(&call, node);
   (void)ckpt_torch_sparse_parts(node, &is_sparse);
   if (is_sparse) {
@@ -191,10 +226,6 @@ static ckpt_status enter(walk *w, ckpt_object *node, ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&w->path, w->n_path, &w->path_capacity, sizeof *w->path, err));
   w->path[w->n_path++] = (step){node, 0};
   return CKPT_OK;
-}
-
-static bool holds(const ckpt_object *node) {
-  return node != NULL && (node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS);
 }
 
 static ckpt_status find_tensors(walk *w, ckpt_error *err) {

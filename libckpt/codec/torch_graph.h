@@ -162,6 +162,9 @@ typedef struct ckpt_torch_reference {
   uint32_t order, storage;
 } ckpt_torch_reference;
 
+/* Whether a node is a call (function, type, arguments, ...) of _rebuild_from_type_v2, or of its elders. */
+bool ckpt_torch_is_from_type(const ckpt_object *node);
+
 /* What kind of call a node is. */
 void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node);
 
@@ -191,6 +194,10 @@ bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node);
 
 /* Whether a call's first argument is a storage of such a view, a leaf. */
 bool ckpt_torch_has_bytes(const ckpt_object *call);
+
+/* Whether a call makes a tensor, and stays a call when it is read: of what is quantized, sparse, meta or not read, but
+ * for its storage. It can be what a Parameter or a tensor with attributes is around. */
+bool ckpt_torch_stays_call(const ckpt_object *call);
 
 /* Fills in a tensor from its call. reference is that of its storage, NULL where there is none. ENOMEM. */
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,

@@ -296,7 +296,7 @@ static void dict_child(namer *w, const frame *f, child *c, const ckpt_object *ke
 static void argument_child(const frame *f, child *c, uint64_t i) {
   const ckpt_object *call = f->node;
   take_number(c, "", i);
-  if (call->form != CKPT_FORM_CALL) return;
+  if (!ckpt_foreign_is_call(call)) return;
   const char *const *parts = ckpt_torch_sparse_parts(call, NULL);
   static const char *const of_quantizer[] = {"scheme", "scales", "zero_points", NULL};
   if (ckpt_torch_has_bytes(call) && i == 0) {
@@ -312,18 +312,17 @@ static void argument_child(const frame *f, child *c, uint64_t i) {
     c->part = NULL;
     c->kind = FRAME_SPARSE;
     c->parts = parts;
-  } else if (ckpt_foreign_is(call, "torch._tensor", "_rebuild_from_type_v2")) {
+  } else if (ckpt_torch_is_from_type(call)) {
+    const bool is_made = call->items[2]->kind != CKPT_OBJECT_TUPLE; /* by a call that stays one; else a wrapper is */
     c->part = NULL;
-    if (i == 3)
+    if (i == 3 && !is_made)
       c->kind = FRAME_WRAPPED;
-    else
+    else if (i != 2 || !is_made)
       c->role = CKPT_ROLE_OTHER;
   } else if (ckpt_foreign_is(call, "torch._utils", "_rebuild_parameter") ||
              ckpt_foreign_is(call, "torch._utils", "_rebuild_parameter_with_state")) {
-    if (i == 0)
-      c->part = NULL;
-    else
-      c->role = CKPT_ROLE_OTHER;
+    if (i != 0) c->role = CKPT_ROLE_OTHER;
+    if (i == 0 || i == 3) c->part = NULL; /* what it is around, its attributes */
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "libckpt/codec/pickle.h"
 #include "libckpt/codec/torch_graph.h"
 
 static bool is_one_of(const char *name, const char *const *names, size_t n) {
@@ -31,7 +32,17 @@ static bool may_call_with_bytes(const char *name) {
   return is_one_of(name, names, sizeof names / sizeof *names);
 }
 
-/* Names that it resolves: dtypes and quantization schemes. */
+/* A call around one that stays a call: the Parameter or the attributes of a quantized, sparse or meta tensor. */
+static bool may_wrap(const ckpt_object *node) {
+  enum { CALL = 2, N = 4 };
+  if (ckpt_foreign_is(node, "torch._utils", "_rebuild_parameter") ||
+      ckpt_foreign_is(node, "torch._utils", "_rebuild_parameter_with_state"))
+    return node->n != 0 && ckpt_torch_stays_call(node->items[0]);
+  return ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type_v2") && node->n == N &&
+         ckpt_torch_stays_call(node->items[CALL]) && ckpt_foreign_is_name(node->items[1], "torch", "Tensor");
+}
+
+/* Names that it resolves: dtypes and quantization schemes, and what makes tensors. */
 static bool may_name(const char *name) {
   static const char *const names[] = {"torch.complex32",
                                       "torch.qint8",
@@ -51,7 +62,12 @@ static bool may_name(const char *name) {
                                       "torch.per_channel_affine_float_qparams",
                                       "torch.Size",
                                       "torch.Tensor",
-                                      "torch.device"};
+                                      "torch.device",
+                                      "torch._utils._rebuild_tensor_v2",
+                                      "torch._utils._rebuild_tensor_v3",
+                                      "torch._utils._rebuild_qtensor",
+                                      "torch._utils._rebuild_sparse_tensor",
+                                      "torch._utils._rebuild_meta_tensor_no_storage"};
   const char *dtype, *storage;
   for (int i = 1; i < CKPT_N_DTYPES; i++)
     if (ckpt_torch_type((ckpt_dtype)i, &dtype, &storage) && strncmp(name, "torch.", 6) == 0 &&
@@ -71,8 +87,8 @@ bool ckpt_torch_is_safe(const ckpt_object *node) {
       return strcmp(node->name, "collections.OrderedDict") == 0 && (node->extras & ~(uint32_t)CKPT_EXTRA_STATE) == 0;
     case CKPT_OBJECT_FOREIGN:
       if (node->form == CKPT_FORM_NAME) return may_name(node->name);
-      if (node->form != CKPT_FORM_CALL || node->extras != 0) return false;
-      return may_call(node->name) || (ckpt_torch_has_bytes(node) && may_call_with_bytes(node->name));
+      if (!ckpt_foreign_is_call(node) || node->extras != 0) return false;
+      return may_call(node->name) || may_wrap(node) || (ckpt_torch_has_bytes(node) && may_call_with_bytes(node->name));
     default: return true;
   }
 }

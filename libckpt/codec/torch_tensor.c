@@ -150,10 +150,12 @@ static const char *utils_name(const ckpt_object *function) {
   return function->name + sizeof module;
 }
 
-static bool is_from_type(const ckpt_object *node) {
-  return ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type_v2") ||
-         ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type") ||
-         ckpt_foreign_is(node, "torch.tensor", "_rebuild_from_type");
+bool ckpt_torch_is_from_type(const ckpt_object *node) {
+  enum { N_ARGS = 3 };
+  return (ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type_v2") ||
+          ckpt_foreign_is(node, "torch._tensor", "_rebuild_from_type") ||
+          ckpt_foreign_is(node, "torch.tensor", "_rebuild_from_type")) &&
+         node->n >= N_ARGS;
 }
 
 /* Whether what is called gets a storage: nothing but a tensor is made of one. */
@@ -173,11 +175,11 @@ static bool is_packed(const ckpt_object *call) {
 
 void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node) {
   *call = (ckpt_torch_call){.kind = TORCH_CALL_OTHER};
-  if (node->kind != CKPT_OBJECT_FOREIGN || node->form != CKPT_FORM_CALL) return;
+  if (!ckpt_foreign_is_call(node)) return;
   const ckpt_object *function = node;
   call->args = node->items;
   call->n_args = node->n;
-  if (is_from_type(node) && node->n >= 3) {
+  if (ckpt_torch_is_from_type(node)) {
     const ckpt_object *args = node->items[2];
     function = node->items[0];
     if (function->kind != CKPT_OBJECT_FOREIGN || function->form != CKPT_FORM_NAME || args->kind != CKPT_OBJECT_TUPLE)
@@ -333,9 +335,16 @@ bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node) 
 }
 
 bool ckpt_torch_has_bytes(const ckpt_object *call) {
-  return call->kind == CKPT_OBJECT_FOREIGN && call->form == CKPT_FORM_CALL && call->n != 0 &&
-         call->items[0]->kind == CKPT_OBJECT_TENSOR && (call->items[0]->form & CKPT_LEAF_BARE) != 0 &&
-         call->items[0]->name != NULL;
+  return ckpt_foreign_is_call(call) && call->n != 0 && call->items[0]->kind == CKPT_OBJECT_TENSOR &&
+         (call->items[0]->form & CKPT_LEAF_BARE) != 0 && call->items[0]->name != NULL;
+}
+
+bool ckpt_torch_stays_call(const ckpt_object *node) {
+  ckpt_torch_call call;
+  ckpt_torch_call_read(&call, node);
+  return ckpt_torch_has_bytes(node) || ckpt_torch_is_opaque(&call, node) || ckpt_torch_is_quantized(node) ||
+         ckpt_torch_sparse_parts(node, NULL) != NULL ||
+         ckpt_foreign_is(node, "torch._utils", "_rebuild_meta_tensor_no_storage");
 }
 
 /* The dtype: an argument's where there is one, else the storage's. */

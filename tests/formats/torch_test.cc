@@ -378,6 +378,11 @@ TEST(Torch, EveryRebuildFunction) {
                               tuple({"ctorch._utils\n_rebuild_wrapper_subclass\n", "cm\nSubclass\n", tuple({named}),
                                      dict({{"_data", v}, {"_scale", view(f, "0", {"1"}, {"1"})}})}) +
                               "R";
+  const auto attributed = [&](const std::string &function, const std::string &with) {
+    return "ctorch._tensor\n_rebuild_from_type_v2\n" +
+           tuple({"ctorch._utils\n" + function + "\n", named, with, dict({{"note", view(f, "2", {"2"}, {"1"})}})}) +
+           "R";
+  };
   const std::string not_read = "not read: w (";
   const std::vector<std::pair<std::string, std::string>> calls = {
       {call("_rebuild_tensor", {f, number("0"), sizes({"6"}), sizes({"1"})}), "w f32"},
@@ -392,6 +397,14 @@ TEST(Torch, EveryRebuildFunction) {
       {quantized(packed, "24", {scheme("tensor_affine"), "F0.5\n", number("3")}),
        "w.scales f64, w.values i8, w.zero_points i64"},
       {quantized(packed, "24", {scheme("channel_affine"), v, v, number("0")}), "w.scales f32, w.values i8"},
+      {attributed("_rebuild_qtensor", tuple({packed, number("0"), sizes({"24"}), sizes({"1"}),
+                                             tuple({scheme("tensor_affine"), "F0.5\n", number("3")}), "I00\n", "}"})),
+       "w.note f32*, w.scales f64, w.values i8, w.zero_points i64"},
+      {attributed("_rebuild_sparse_tensor",
+                  tuple({layout("coo"), tuple({v, view(f, "0", {"1"}, {"1"}), sizes({"9"})})})),
+       "w.indices f32, w.note f32*, w.values f32"},
+      {attributed("_rebuild_meta_tensor_no_storage", tuple({named, sizes({"1"}), sizes({"1"}), "I00\n"})),
+       "w.note f32*; " + not_read + "a meta tensor, without data)"},
       {quantized(storage("QUInt4x2Storage", "0", "24"), "48", {scheme("tensor_affine"), "F0.5\n", number("3")}),
        "w.storage u8*; " + not_read + "quantized, several values in a byte)"},
       {quantized(storage("QUInt2x4Storage", "0", "24"), "96", {scheme("channel_affine"), v, v, number("0")}),

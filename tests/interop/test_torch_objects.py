@@ -9,7 +9,7 @@ import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 from command import ckpt, digest
-from test_torch_write import equal, load, read
+from test_torch_write import equal, load, read, safe_globals
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 
@@ -45,6 +45,49 @@ def test_attributes_stay(folder):
             assert json.loads(said)["dropped"] == [] or "memory that tensors share" in said, said
     found, said = through(folder, {"w": marked(torch.ones(2), a=1, b=collections.deque()), "args": {"lr": 1}})
     assert vars(found["w"]) == {"a": 1} and found["args"] == {"lr": 1} and "no plain data" in said
+
+
+def odd():
+    """Tensors that torch pickles as calls of their own: quantized, sparse, meta, conjugate."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(4, 3, generator=generator)
+    return {"q": torch.quantize_per_tensor(x, 0.1, 2, torch.quint8),
+            "rows": torch.quantize_per_channel(x, torch.rand(4) + 0.1, torch.arange(4), 0, torch.qint8),
+            "packed": torch.quantize_per_tensor(x, 0.125, 1, torch.quint4x2),
+            "coo": torch.eye(3).to_sparse(), "csr": torch.eye(3).to_sparse_csr(),
+            "meta": torch.empty(3, 4, device="meta"), "conj": torch.randn(2, 2, dtype=torch.complex64).conj()}
+
+
+def values(tensor):
+    if tensor.is_meta:
+        return tensor.shape, tensor.stride(), tensor.dtype
+    if not tensor.is_quantized:
+        return tensor.layout, tensor.is_conj(), tensor.resolve_conj().to_dense().tolist()
+    return bytes(tensor.untyped_storage()), tensor.dtype, tensor.qscheme(), tensor.dequantize().tolist()
+
+
+def test_attributes_of_tensors_that_are_calls(folder):
+    tied = torch.arange(3.)
+    for kind in ("plain", "marked", "parameter", "marked parameter"):
+        whole = {"w": torch.ones(2), "tied": tied}
+        for name, tensor in odd().items():
+            if "parameter" in kind:
+                tensor = torch.nn.Parameter(tensor, requires_grad=name == "meta")
+            whole[name] = marked(tensor, note=[1, "x"], scale=tied) if "marked" in kind else tensor
+        whole["again"] = whole["coo"]
+        found, said = through(folder, whole)
+        assert json.loads(said)["dropped"] == [], (kind, said)
+        assert list(found) == list(whole)
+        for name in odd():
+            a, b = whole[name], found[name]
+            assert type(a) is type(b) and a.requires_grad == b.requires_grad, (kind, name)
+            assert values(a.detach()) == values(b.detach()), (kind, name)
+            assert equal(vars(a), vars(b)), (kind, name)
+            if "marked" in kind:
+                assert b.scale is found["tied"], (kind, name)
+    q = marked(odd()["q"], deep=[torch.ones(1)], bad=collections.deque())
+    found, said = through(folder, {"w": torch.ones(2), "q": q})
+    assert list(vars(found["q"])) == ["deep"] and "collections.deque (no plain data)" in said
 
 
 def test_attributes_in_dcp(folder):
@@ -111,12 +154,6 @@ def test_random_states_of_the_trainer(folder):
     for odd in [numpy.array(["a"]), numpy.array([None]), numpy.zeros(1, dtype=[("a", "i4")]), numpy.datetime64(1, "s")]:
         found, said = through(folder, {"odd": odd, "w": torch.ones(1)})
         assert list(found) == ["w"] and "numpy" in json.loads(said)["dropped"][0]
-
-
-def safe_globals():
-    from transformers.trainer_pt_utils import safe_globals as of_transformers
-    with of_transformers():
-        return torch.serialization.get_safe_globals()
 
 
 if __name__ == "__main__":
