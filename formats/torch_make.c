@@ -182,7 +182,9 @@ static ckpt_status name_groups(const maker *m, const ckpt_object *given, ckpt_ob
     optimizer = named;
   }
   CKPT_TRY(ckpt_torch_name_params(&named, optimizer, m->described, m->arena, err));
-  return ckpt_torch_copy_data(groups, ckpt_object_get(named, "param_groups"), m->described, m->losses, err);
+  static const char at[] = CKPT_STATE_PARAM_GROUPS;
+  return ckpt_torch_copy_data(groups, ckpt_object_get(named, "param_groups"), at, sizeof at - 1, m->described,
+                              m->losses, err);
 }
 
 static ckpt_status set_optimizer(maker *m, const entry *entries, uint32_t n, ckpt_error *err) {
@@ -222,7 +224,7 @@ static ckpt_status set_dicts(maker *m, ckpt_error *err) {
 static ckpt_status set_object(const maker *m, const char *key, size_t n_key, const ckpt_object *object,
                               ckpt_error *err) {
   ckpt_object *copy;
-  CKPT_TRY(ckpt_torch_copy_data(&copy, object, m->described, m->losses, err));
+  CKPT_TRY(ckpt_torch_copy_data(&copy, object, key, n_key, m->described, m->losses, err));
   return copy == NULL ? CKPT_OK : set_key(m, m->root, key, n_key, copy, err);
 }
 

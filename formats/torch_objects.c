@@ -24,7 +24,7 @@
 #include "libckpt/grow.h"
 #include "libckpt/text.h"
 
-enum { MAX_KINDS = 16, IN_WORK = 1 /* a mark */ };
+enum { IN_WORK = 1 /* a mark */ };
 #define LEFT_OUT UINT64_MAX /* in the map, where else the copy is */
 
 typedef struct frame {
@@ -35,19 +35,13 @@ typedef struct frame {
   bool is_short, waits;             /* a part is left out; the child before `next` is in `result` */
 } frame;
 
-/* What was left out, by name. */
-typedef struct left_out {
-  const char *names[MAX_KINDS];
-  uint64_t n[MAX_KINDS], n_others;
-  uint32_t n_kinds;
-  uint64_t n_cycles, n_optimizers;
-} left_out;
-
 typedef struct copier {
   ckpt_arena *arena;
   /* By the leaf's number: the tensor to be written, UINT32_MAX where it is not; NULL: none is. */
   const uint32_t *numbers;
   uint32_t n_numbers;
+  const char *at; /* where the root stands; NULL: nowhere */
+  size_t n_at;
   ckpt_index *described;  /* what is written: what the numbers are of, and its notes */
   const uint32_t *covers; /* who lies in whose storage there, once a quantized tensor asks */
   bool has_covers;
@@ -56,38 +50,48 @@ typedef struct copier {
   uint32_t n_path, capacity;
   uint64_t n_leaves, n_leaves_kept; /* met so far */
   ckpt_object *result;              /* of the last node; NULL: left out */
-  left_out out;
+  ckpt_torch_left_out out;
 } copier;
 
 /* ---- what is left out ----------------------------------------------------------------------------------------- */
 
-static void count_left_out(left_out *out, const ckpt_object *node) {
-  bool is_storage = node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT;
-  const char *name = is_storage ? "a storage without a tensor" : ckpt_torch_class(node);
-  uint32_t i = 0;
-  while (i < out->n_kinds && strcmp(out->names[i], name) != 0) i++;
-  if (i == MAX_KINDS) {
-    out->n_others++;
-    return;
-  }
-  if (i == out->n_kinds) out->names[out->n_kinds++] = name;
-  out->n[i]++;
+enum { MAX_PLACE = 512, MAX_KEY = 80, MAX_KEYS = 64 };
+
+/* Appends to a place of n bytes what leads from a node to its child; the new length. */
+static size_t extend_place(char *text, size_t n, const ckpt_object *node, uint64_t child) {
+  const ckpt_object *key = NULL;
+  if (node->kind == CKPT_OBJECT_FOREIGN || node->kind == CKPT_OBJECT_TENSOR) return n; /* a state, arguments */
+  if (node->kind == CKPT_OBJECT_DICT && child < 2 * node->n) key = node->items[child & ~UINT64_C(1)];
+  if (key == NULL && child >= node->n) return n; /* another state */
+  if (n + MAX_KEY + 2 > MAX_PLACE) return n;
+  const char *dot = n == 0 ? "" : ".";
+  typedef unsigned long long ull;
+  int added;
+  if (key != NULL && key->kind == CKPT_OBJECT_TEXT)
+    added = snprintf(text + n, MAX_PLACE - n, "%s%.*s", dot, MAX_KEY, key->text);
+  else if (key != NULL && key->kind == CKPT_OBJECT_INT)
+    added = snprintf(text + n, MAX_PLACE - n, "%s%lld", dot, (long long)key->integer);
+  else
+    added =
+        snprintf(text + n, MAX_PLACE - n, "%s%s%llu", dot, key == NULL ? "" : "key", (ull)(key ? child / 2 : child));
+  return n + (size_t)added;
 }
 
-static ckpt_status say_left_out(const left_out *out, ckpt_losses *losses, ckpt_error *err) {
-  typedef unsigned long long ull;
-  if (out->n_optimizers != 0)
-    CKPT_TRY(ckpt_losses_add(losses, err, "the optimizer's param_groups (none of its states is written)"));
-  if (out->n_cycles != 0)
-    CKPT_TRY(ckpt_losses_add(losses, err, "an object within itself, %llu time%s (None, or nothing, stands there)",
-                             (ull)out->n_cycles, ckpt_plural(out->n_cycles)));
-  for (uint32_t i = 0; i < out->n_kinds; i++) {
-    char times[32] = "";
-    if (out->n[i] > 1) snprintf(times, sizeof times, ", %llu times", (ull)out->n[i]);
-    CKPT_TRY(ckpt_losses_add(losses, err, "%.200s (no plain data%s)", out->names[i], times));
-  }
-  if (out->n_others == 0) return CKPT_OK;
-  return ckpt_losses_add(losses, err, "%llu object%s of other classes", (ull)out->n_others, ckpt_plural(out->n_others));
+/* Counts a node that is left out, the one that was begun last below the path. */
+static void count_left_out(copier *c, const ckpt_object *node) {
+  char place[MAX_PLACE] = "", where[MAX_PLACE + 16];
+  size_t n = 0;
+  const frame *top = c->n_path == 0 ? NULL : &c->path[c->n_path - 1];
+  const bool is_key =
+      top != NULL && top->node->kind == CKPT_OBJECT_DICT && top->next % 2 == 1 && top->next < 2 * top->node->n;
+  if (c->at != NULL)
+    n = (size_t)snprintf(place, sizeof place, "%.*s", (int)(c->n_at < MAX_KEY ? c->n_at : MAX_KEY), c->at);
+  for (uint32_t i = 0; i + is_key < c->n_path && i < MAX_KEYS; i++)
+    n = extend_place(place, n, c->path[i].node, c->path[i].next - 1);
+  const char *said = is_key ? (n == 0 ? ", a key" : ", a key of ") : n == 0 ? "" : " at ";
+  snprintf(where, sizeof where, "%s%s", said, place);
+  const ckpt_object *held = is_key ? top->node->items[top->next] : node; /* what goes with a key */
+  ckpt_torch_left_out_add(&c->out, node, where, c->numbers == NULL ? NULL : held, c->arena);
 }
 
 /* Says what loading a class takes, of which there are few: once for each. */
@@ -136,7 +140,7 @@ static ckpt_status copy_leaf(copier *c, const ckpt_object *node, ckpt_error *err
       c->result->name = parameter;
       c->result->n_module = sizeof "torch.nn.parameter" - 1;
     } else if (node->name != NULL && strcmp(node->name, "torch.Tensor") != 0) { /* which attributes have stated */
-      count_left_out(&c->out, node); /* a subclass of a tensor: its values are written as a tensor */
+      count_left_out(c, node); /* a subclass of a tensor: its values are written as a tensor */
     }
   }
   return remember(c, node, c->result, err);
@@ -153,6 +157,17 @@ static ckpt_status copy_children(copier *c, const ckpt_object *node, ckpt_object
   return CKPT_OK;
 }
 
+/* Whether a node is an argument of such a collection, which is made of what is there by then. */
+static bool is_in(const copier *c, const char *class) {
+  return c->n_path != 0 && ckpt_foreign_is(c->path[c->n_path - 1].node, "collections", class);
+}
+
+/* Whether a node is what a defaultdict calls: of those that were looked at. */
+static bool is_factory(const copier *c, const ckpt_object *node) {
+  return is_in(c, "defaultdict") && c->path[c->n_path - 1].next == 1 && node->kind == CKPT_OBJECT_FOREIGN &&
+         node->form == CKPT_FORM_NAME;
+}
+
 /* Begins a node; its copy is in c->result unless a frame is on the path for it. */
 static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, ckpt_error *err) {
   const char *namespace = ckpt_torch_namespace(node);
@@ -165,10 +180,15 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
   CKPT_TRY_ALLOC(known, err);
   c->result = *known == LEFT_OUT ? NULL : (ckpt_object *)(uintptr_t)*known;
   if (*known != 0) {
-    bool is_cycle = c->result != NULL && c->result->mark == IN_WORK && c->result->kind != CKPT_OBJECT_LIST &&
-                    c->result->kind != CKPT_OBJECT_DICT && namespace == NULL;
+    const bool is_open = node->kind == CKPT_OBJECT_LIST || node->kind == CKPT_OBJECT_DICT || namespace != NULL;
+    const bool is_cycle =
+        c->result != NULL && c->result->mark == IN_WORK && (!is_open || is_in(c, "deque") || is_in(c, "defaultdict"));
     c->out.n_cycles += is_cycle;
     if (is_cycle) c->result = NULL; /* weights-only loading knows no opcode for it */
+    return CKPT_OK;
+  }
+  if (is_factory(c, node)) {
+    c->result = (ckpt_object *)(uintptr_t)node;
     return CKPT_OK;
   }
   ckpt_torch_numpy numpy;
@@ -183,20 +203,24 @@ static ckpt_status enter(copier *c, const ckpt_object *node, bool *is_entered, c
     *is_entered = true;
     return copy_children(c, node, c->result, err);
   }
+  ckpt_torch_collection collection;
+  CKPT_TRY(ckpt_torch_collection_of(&collection, node, c->arena, err));
   if (namespace != NULL) {
     CKPT_TRY(note_class(c->described, namespace, namespace, err));
+  } else if (collection.what != NULL) {
+    CKPT_TRY(note_class(c->described, collection.what, collection.globals, err));
   } else if (!ckpt_torch_is_safe(node)) {
-    count_left_out(&c->out, node);
+    count_left_out(c, node);
     return remember(c, node, c->result = NULL, err);
   }
   ckpt_object *copy = ckpt_arena_alloc(c->arena, sizeof *copy);
   CKPT_TRY_ALLOC(copy, err);
-  *copy = *node;
+  *copy = collection.what != NULL ? *collection.node : *node;
   copy->room = 0;
   if (namespace != NULL) copy->name = namespace; /* one text, which is printed once */
   CKPT_TRY(remember(c, node, copy, err));
   *is_entered = true;
-  return copy_children(c, node, copy, err);
+  return copy_children(c, collection.what != NULL ? collection.node : node, copy, err);
 }
 
 /* Puts the child before f->next, which is in c->result, into the copy. */
@@ -249,7 +273,7 @@ static ckpt_status leave(copier *c, ckpt_error *err) {
   if (is_empty_optimizer(c, f))
     c->out.n_optimizers++;
   else if (f->node->kind == CKPT_OBJECT_FOREIGN && !is_whole)
-    count_left_out(&c->out, f->node);
+    count_left_out(c, f->node);
   else
     return CKPT_OK;
   *f->copy = (ckpt_object){.kind = CKPT_OBJECT_NONE};
@@ -280,11 +304,11 @@ static void copier_free(copier *c) {
   ckpt_node_map_free(&c->map);
 }
 
-ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, ckpt_index *described,
-                                 ckpt_losses *losses, ckpt_error *err) {
-  copier c = {.arena = losses->arena, .described = described};
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const char *at, size_t n,
+                                 ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  copier c = {.arena = losses->arena, .described = described, .at = at, .n_at = n};
   ckpt_status status = copy_graph(&c, object, out, err);
-  if (status == CKPT_OK) status = say_left_out(&c.out, losses, err);
+  if (status == CKPT_OK) status = ckpt_torch_left_out_say(&c.out, losses, err);
   copier_free(&c);
   return status;
 }
@@ -316,12 +340,15 @@ static ckpt_status holds_all(const ckpt_object *root, uint32_t n_tensors, bool *
   return ckpt_out_end(&out);
 }
 
-/* The input's own object as it can be written; NULL where it is none, or has not all tensors. */
-static ckpt_status copy_own(ckpt_object **out, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+/* The input's own object as it can be written; NULL where it is none, or has not all tensors: *holder then names what
+ * some stand in, or is NULL. */
+static ckpt_status copy_own(ckpt_object **out, const char **holder, ckpt_index *described, ckpt_losses *losses,
+                            ckpt_error *err) {
   ckpt_object *root = (ckpt_object *)(uintptr_t)ckpt_object_get(described->objects, CKPT_TORCH_OBJECT), *copy = NULL;
   uint32_t *numbers = NULL;
   bool all = false;
   *out = NULL;
+  *holder = NULL;
   if (root == NULL) return CKPT_OK;
   copier c = {.arena = losses->arena, .described = described};
   CKPT_TRY(ckpt_torch_rename(&root, described, losses->arena, err));
@@ -329,8 +356,11 @@ static ckpt_status copy_own(ckpt_object **out, ckpt_index *described, ckpt_losse
   c.numbers = numbers;
   ckpt_status status = copy_graph(&c, root, &copy, err);
   if (status == CKPT_OK && copy != NULL) status = holds_all(copy, described->n_tensors, &all, err);
-  if (status == CKPT_OK && all) status = say_left_out(&c.out, losses, err);
-  if (all) *out = copy;
+  if (status == CKPT_OK && all) status = ckpt_torch_left_out_say(&c.out, losses, err);
+  if (all)
+    *out = copy;
+  else
+    *holder = c.out.holder;
   copier_free(&c);
   free(numbers);
   return status;
@@ -381,8 +411,9 @@ static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, 
 static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   const uint32_t n_losses = losses->n, n_notes = described->n_notes;
   bool is_taken = false;
+  const char *holder;
   ckpt_object *root;
-  CKPT_TRY(copy_own(&root, described, losses, err));
+  CKPT_TRY(copy_own(&root, &holder, described, losses, err));
   if (root != NULL) CKPT_TRY(take(&is_taken, CKPT_READBACK_ROLES, root, described, losses, err));
   if (root != NULL && !is_taken) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, root, described, losses, err));
   if (is_taken) {
@@ -391,6 +422,8 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
   }
   losses->n = n_losses;
   described->n_notes = n_notes;
+  if (holder != NULL)
+    CKPT_TRY(ckpt_losses_add(losses, err, "the object as it was (tensors are in %s, which is no plain data)", holder));
   CKPT_TRY(say_unread(described, losses, err));
   CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
   if (root != NULL) {

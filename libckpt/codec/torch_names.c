@@ -292,6 +292,12 @@ static void dict_child(namer *w, const frame *f, child *c, const ckpt_object *ke
   }
 }
 
+/* Whether an argument is what a collection holds: called as if it had been put there later. */
+static bool is_collected(const ckpt_object *call, uint64_t i) {
+  return (i == 0 && ckpt_foreign_is(call, "collections", "deque")) ||
+         (i == 1 && ckpt_foreign_is(call, "collections", "defaultdict"));
+}
+
 /* An argument of a call or of an instance. */
 static void argument_child(const frame *f, child *c, uint64_t i) {
   const ckpt_object *call = f->node;
@@ -312,6 +318,8 @@ static void argument_child(const frame *f, child *c, uint64_t i) {
     c->part = NULL;
     c->kind = FRAME_SPARSE;
     c->parts = parts;
+  } else if (is_collected(call, i)) {
+    c->part = NULL;
   } else if (ckpt_torch_is_from_type(call)) {
     const bool is_made = call->items[2]->kind != CKPT_OBJECT_TUPLE; /* by a call that stays one; else a wrapper is */
     c->part = NULL;

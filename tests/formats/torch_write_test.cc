@@ -502,7 +502,7 @@ TEST(TorchWrite, NothingThatRunsIsWritten) {
   Texts losses;
   std::string bytes = write_torch(flat.index, &losses);
   EXPECT_EQ(bytes.find("system"), std::string::npos);
-  EXPECT_EQ(losses, Texts({"os.system (no plain data, 3 times)", "m.C (no plain data)"}));
+  EXPECT_EQ(losses, Texts({"os.system at extra.a (no plain data, 3 times)", "m.C at extra.f.0 (no plain data)"}));
   IndexPointer index = open_bytes(bytes, &err, false);
   ASSERT_NE(index, nullptr) << text_of(err);
   const ckpt_object *extra = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "extra");
@@ -510,6 +510,40 @@ TEST(TorchWrite, NothingThatRunsIsWritten) {
                "{\"b\": [1, null], \"c\": {\"argparse.Namespace\": [], \"state\": {\"k\": 2}}, \"d\": [null], \"e\": "
                "\"<torch.float32>\", "
                "\"f\": {\"torch.Size\": [[null]]}}");
+}
+
+// Python's own collections stay, what was put into them an argument; what only looks like one does not.
+TEST(TorchWrite, CollectionsStay) {
+  Flat flat;
+  const char *pickle =
+      "(dVa\nccollections\ndefaultdict\n(c__builtin__\nlong\ntR(Vk\nI1\nus"
+      "Vb\nccollections\ndeque\n((tI3\ntR(I1\nI2\nes"
+      "Vc\nccollections\ndeque\n((lI1\natRs"
+      "Vd\nccollections\ndefaultdict\n(cos\nsystem\ntRs"
+      "Ve\nccollections\ndefaultdict\n(N(dVk\ncos\nsystem\nstRs"
+      "Vf\nccollections\ndeque\n((lI1\naI3\ntR(I2\nes"
+      "Vg\nccollections\ndeque\n((tVx\ntRs"
+      "Vh\nccollections\nOrderedDict\n(tR(ccollections\ndeque\n(cos\nsystem\ntRI1\nus"
+      "Vi\n(lp9\nccollections\ndeque\n(g9\ntRas"
+      "Vj\nccollections\ndefaultdict\n(tRp8\n(Vk\ng8\nus.";
+  ASSERT_NO_FATAL_FAILURE(add_extra(&flat, pickle));
+  ckpt_error err = {};
+  Texts losses, notes;
+  const std::string bytes = write_torch(flat.index, &losses, &notes);
+  EXPECT_EQ(bytes.find("system"), std::string::npos);
+  EXPECT_EQ(losses,
+            Texts({"an object within itself, 2 times (None, or nothing, stands there)",
+                   "collections.defaultdict at extra.d (no plain data)", "os.system at extra.e.k (no plain data)",
+                   "collections.deque at extra.f (no plain data, 4 times)"}));
+  EXPECT_EQ(notes.size(), 2u);
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *extra = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "extra");
+  EXPECT_STREQ(ckpt_object_print(extra, 1000, &flat.index->arena),
+               "{\"a\": {\"collections.defaultdict\": [\"<__builtin__.long>\", {\"k\": 1}]}, "
+               "\"b\": {\"collections.deque\": [[1, 2], 3]}, \"c\": {\"collections.deque\": [[1], null]}, "
+               "\"e\": {\"collections.defaultdict\": [null, {}]}, \"h\": {}, \"i\": [null], "
+               "\"j\": {\"collections.defaultdict\": [null, {}]}}");
 }
 
 // Namespaces stay what they are, empty, within themselves, or with something in them that is left out; what only looks
@@ -527,8 +561,9 @@ TEST(TorchWrite, NamespacesStay) {
   ckpt_error err = {};
   Texts losses, notes;
   const std::string bytes = write_torch(flat.index, &losses, &notes);
-  EXPECT_EQ(losses, Texts({"os.system (no plain data)", "argparse.Namespace (no plain data, 2 times)",
-                           "argparse.Namespac (no plain data)"}));
+  EXPECT_EQ(losses,
+            Texts({"os.system at extra.a.run (no plain data)", "argparse.Namespace at extra.d (no plain data, 2 times)",
+                   "argparse.Namespac at extra.f (no plain data)"}));
   const std::string told = ": torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals([";
   EXPECT_EQ(notes, Texts({"holds argparse.Namespace" + told + "argparse.Namespace])",
                           "holds types.SimpleNamespace" + told + "types.SimpleNamespace])"}));

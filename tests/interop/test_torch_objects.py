@@ -1,5 +1,6 @@
 """What PyTorch saved beside plain tensors comes through torch -> torch as it was, or is named."""
 import collections
+import datetime
 import json
 import os
 import random
@@ -9,7 +10,7 @@ import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 from command import ckpt, digest
-from test_torch_write import equal, load, read, safe_globals
+from test_torch_write import equal, load, read
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 
@@ -43,8 +44,39 @@ def test_attributes_stay(folder):
             found, said = through(folder, whole)
             assert equal(found, whole), (found, whole)
             assert json.loads(said)["dropped"] == [] or "memory that tensors share" in said, said
-    found, said = through(folder, {"w": marked(torch.ones(2), a=1, b=collections.deque()), "args": {"lr": 1}})
-    assert vars(found["w"]) == {"a": 1} and found["args"] == {"lr": 1} and "no plain data" in said
+    found, said = through(folder, {"w": marked(torch.ones(2), a=1, b=datetime.timedelta(1)), "args": {"lr": 1}})
+    assert vars(found["w"]) == {"a": 1} and found["args"] == {"lr": 1} and "datetime.timedelta at w.b (no plain data)" in said
+
+
+Named = collections.namedtuple("Named", "a b")
+
+
+class Own(collections.OrderedDict):
+    pass
+
+
+def test_collections_stay(folder):
+    """Those of Python, with tensors in them; weights-only loading has to be told of them, as a note says."""
+    t, k = torch.ones(2), torch.zeros(1)
+    told = [collections.defaultdict, collections.deque, frozenset, dict, list, int, str, set]
+    for x in [collections.defaultdict(dict, {"a": {"b": t}}), collections.defaultdict(list, {"a": [t], 3: [k]}),
+              collections.defaultdict(None, {"a": t}), collections.defaultdict(int), collections.defaultdict(str, a=t),
+              collections.deque([t, 1, [k]], maxlen=5), collections.deque([t]), collections.deque(maxlen=2),
+              collections.Counter({"a": t}), {frozenset([1, (2, "x")]): t}, frozenset([1]), {torch.float32: t, 10 ** 30: k},
+              {(1, "a"): t, None: k}, collections.OrderedDict({"a": collections.deque([collections.defaultdict(set, z=t)])})]:
+        for whole, part in [({"w": torch.ones(1), "x": x}, lambda found: found["x"]), (x, lambda found: found),
+                            ({"model": {"w": t}, "x": [x, x]}, lambda found: found["x"][1])]:
+            found, said = through(folder, whole, *told)
+            assert equal(found, whole), (found, whole)
+            assert json.loads(said)["dropped"] == [], said
+            for name in ("default_factory", "maxlen"):
+                assert getattr(part(found), name, None) is getattr(x, name, None), x
+    for x, where in [(Named(t, 1), "Named at x.0"), (Own(a=t), "Own at x.0"), ({Named(1, 2): t}, "Named, a key of x.0"),
+                     (collections.defaultdict(torch.Tensor, a=t), "collections.defaultdict at x.0")]:
+        said = through(folder, {"w": torch.ones(1), "x": [x]})[1]
+        assert where + ", which is no plain data" in said, said
+    said = through(folder, {"w": torch.ones(1), "x": [Named(1, 2), Named(3, 4)]})[1]
+    assert "Named at x.0 (no plain data, 2 times)" in said, said
 
 
 def odd():
@@ -85,9 +117,9 @@ def test_attributes_of_tensors_that_are_calls(folder):
             assert equal(vars(a), vars(b)), (kind, name)
             if "marked" in kind:
                 assert b.scale is found["tied"], (kind, name)
-    q = marked(odd()["q"], deep=[torch.ones(1)], bad=collections.deque())
+    q = marked(odd()["q"], deep=[torch.ones(1)], bad=[datetime.timedelta(1)])
     found, said = through(folder, {"w": torch.ones(2), "q": q})
-    assert list(vars(found["q"])) == ["deep"] and "collections.deque (no plain data)" in said
+    assert list(vars(found["q"])) == ["deep", "bad"] and found["q"].bad == [None] and "datetime.timedelta at q.bad.0 (no" in said
 
 
 def test_attributes_in_dcp(folder):
@@ -154,6 +186,12 @@ def test_random_states_of_the_trainer(folder):
     for odd in [numpy.array(["a"]), numpy.array([None]), numpy.zeros(1, dtype=[("a", "i4")]), numpy.datetime64(1, "s")]:
         found, said = through(folder, {"odd": odd, "w": torch.ones(1)})
         assert list(found) == ["w"] and "numpy" in json.loads(said)["dropped"][0]
+
+
+def safe_globals():
+    from transformers.trainer_pt_utils import safe_globals as of_transformers
+    with of_transformers():
+        return torch.serialization.get_safe_globals()
 
 
 if __name__ == "__main__":
