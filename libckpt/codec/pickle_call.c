@@ -440,7 +440,7 @@ ckpt_status ckpt_pickle_do_build(ckpt_pickle_machine *m, uint64_t operand) {
     return ckpt_pickle_fail(m, CKPT_EUNSUPPORTED, "BUILD gives %s a second state", object->name);
   bool is_misuse;
   CKPT_TRY(ckpt_pickle_check_state(m, *state, &is_misuse));
-  if (is_misuse && global != NULL) global->n_misused++;
+  if (global != NULL) global->n_misused += is_misuse || !ckpt_pickle_is_state_of(global, *state);
   if (is_misuse && global == NULL) count_value_call(m);
   return ckpt_pickle_add_extra(m, object, CKPT_EXTRA_STATE, *state);
 }

@@ -227,6 +227,9 @@ ckpt_status ckpt_pickle_check_call(ckpt_pickle_machine *m, ckpt_pickle_global *g
 /* Whether a state sets attributes that Python itself goes by: __class__, __dict__, __setstate__. */
 ckpt_status ckpt_pickle_check_state(ckpt_pickle_machine *m, const ckpt_object *state, bool *is_misuse);
 
+/* Whether a state is one of those that honest files give to what this global made. */
+bool ckpt_pickle_is_state_of(const ckpt_pickle_global *global, const ckpt_object *state);
+
 /* Frees what names took. */
 void ckpt_pickle_names_free(ckpt_pickle_machine *m);
 

@@ -9,7 +9,11 @@ typedef enum demand {
   A_NAME_OR_NONE, /* of a class that is called later */
   A_REBUILD,      /* the name of a function that rebuilds a tensor and calls nothing else */
   A_PLAIN_CLASS,  /* of Python's own classes, whose constructors take plain data */
-  A_CONSTRUCTOR   /* of numpy's random generators */
+  A_CONSTRUCTOR,  /* of numpy's random generators */
+  A_MASKED_CLASS, /* of numpy.ma, whose __new__ takes what it is handed as data */
+  AN_ARRAY_CLASS, /* numpy's own: of others __array_finalize__ is called */
+  A_SHAPE,
+  A_CODE /* of a dtype: text */
 } demand;
 
 static const struct caller {
@@ -28,6 +32,7 @@ static const struct caller {
     {"torch._utils._rebuild_parameter_with_state", {ANYTHING}},
     {"numpy.core.multiarray._reconstruct", {A_NAME}},
     {"numpy._core.multiarray._reconstruct", {A_NAME}},
+    {"numpy.ma.core._mareconstruct", {A_MASKED_CLASS, AN_ARRAY_CLASS, A_SHAPE, A_CODE}},
     {"numpy.random._pickle.__randomstate_ctor", {ANYTHING, A_CONSTRUCTOR}},
     {"numpy.random._pickle.__generator_ctor", {ANYTHING, A_CONSTRUCTOR}},
 };
@@ -67,6 +72,19 @@ static bool is_plain_class(const ckpt_object *name) {
   return is_plain || ckpt_foreign_is_name(name, "collections", "OrderedDict");
 }
 
+static bool is_masked_class(const ckpt_object *name) {
+  return ckpt_foreign_is_name(name, "numpy.ma", "MaskedArray") ||
+         ckpt_foreign_is_name(name, "numpy.ma.core", "MaskedArray") ||
+         ckpt_foreign_is_name(name, "numpy.ma.core", "mvoid");
+}
+
+static bool is_shape(const ckpt_object *arg) {
+  enum { MAX_AXES = 64 };
+  bool is_one = arg->kind == CKPT_OBJECT_TUPLE && arg->n <= MAX_AXES;
+  for (uint64_t i = 0; is_one && i < arg->n; i++) is_one = arg->items[i]->kind == CKPT_OBJECT_INT;
+  return is_one;
+}
+
 static bool meets(const ckpt_object *arg, demand wanted) {
   bool is_name = arg->kind == CKPT_OBJECT_FOREIGN && arg->form == CKPT_FORM_NAME;
   switch (wanted) {
@@ -76,6 +94,10 @@ static bool meets(const ckpt_object *arg, demand wanted) {
     case A_REBUILD: return is_name && is_rebuild(arg->name);
     case A_PLAIN_CLASS: return is_plain_class(arg);
     case A_CONSTRUCTOR: return ckpt_foreign_is_name(arg, "numpy.random._pickle", "__bit_generator_ctor");
+    case A_MASKED_CLASS: return is_masked_class(arg);
+    case AN_ARRAY_CLASS: return ckpt_foreign_is_name(arg, "numpy", "ndarray");
+    case A_SHAPE: return is_shape(arg);
+    case A_CODE: return arg->kind == CKPT_OBJECT_TEXT || arg->kind == CKPT_OBJECT_BYTES;
   }
   return false;
 }
@@ -95,6 +117,31 @@ static bool begins(const ckpt_object *text, const char *start) {
 
 static bool is_text(const ckpt_object *object, const char *text) {
   return begins(object, text) && object->n == strlen(text);
+}
+
+static bool is_of_multiarray(const ckpt_object *call, const char *function) {
+  return ckpt_foreign_is(call, "numpy._core.multiarray", function) ||
+         ckpt_foreign_is(call, "numpy.core.multiarray", function);
+}
+
+/* (version, shape, dtype, is Fortran, values, mask, what stands for a masked value): numpy.ma asks the dtype and that
+ * value for attributes, so that they are numpy's own, or plain. */
+static bool is_masked_state(const ckpt_object *state) {
+  enum { SHAPE = 1, DTYPE, FORTRAN, VALUES, MASK, FILL, N };
+  if (state->kind != CKPT_OBJECT_TUPLE || state->n != N) return false;
+  ckpt_object *const *items = state->items;
+  const ckpt_object *fill = items[FILL];
+  const bool is_list = items[VALUES]->kind == CKPT_OBJECT_LIST && items[VALUES]->extras == 0; /* of objects */
+  return items[0]->kind == CKPT_OBJECT_INT && is_shape(items[SHAPE]) &&
+         ckpt_foreign_is(items[DTYPE], "numpy", "dtype") && items[FORTRAN]->kind == CKPT_OBJECT_BOOL &&
+         (items[VALUES]->kind == CKPT_OBJECT_BYTES || is_list) && items[MASK]->kind == CKPT_OBJECT_BYTES &&
+         (fill->kind <= CKPT_OBJECT_BYTES || is_of_multiarray(fill, "_reconstruct") ||
+          is_of_multiarray(fill, "scalar"));
+}
+
+bool ckpt_pickle_is_state_of(const ckpt_pickle_global *global, const ckpt_object *state) {
+  const struct caller *caller = global->caller == 0 ? NULL : &callers[global->caller - 1];
+  return caller == NULL || caller->demands[0] != A_MASKED_CLASS || is_masked_state(state);
 }
 
 /* What pydantic's models have beside their fields, which their own __setstate__ takes apart. */

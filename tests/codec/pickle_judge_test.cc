@@ -171,6 +171,38 @@ TEST_F(PickleTest, KnownNamesThatAreMisused) {
                "e",
        CKPT_PICKLE_FOREIGN},
   };
+  const std::string masked = "cnumpy.ma.core\n_mareconstruct\n(", array = "cnumpy\nndarray\n",
+                    code =
+                        "U\x01"
+                        "b",
+                    mine = "cnumpy.ma\nMaskedArray\n", made = masked + mine + array + "K\x01\x85" + code + "tR",
+                    dtype =
+                        "cnumpy\ndtype\n(U\x02"
+                        "f4\x89\x88tR",
+                    values = "C\x01z", state = "(K\x01K\x01\x85";
+  const struct {
+    std::string pickle;
+    ckpt_pickle_verdict verdict;
+  } arrays[] = {
+      {made + state + dtype + "\x89" + values + values + "Ntb", CKPT_PICKLE_KNOWN},
+      {made + state + dtype + "\x89" + values + values + "K\x07tb", CKPT_PICKLE_KNOWN},
+      {made + state + dtype + "\x89]" + values + "Ntb", CKPT_PICKLE_KNOWN},
+      {made + state + dtype + "\x89" + values + values + space + "tb", CKPT_PICKLE_DANGEROUS},
+      {made + state + dtype + "\x89" + space + values + "Ntb", CKPT_PICKLE_DANGEROUS},
+      {made + state + space + "\x89" + values + values + "Ntb", CKPT_PICKLE_DANGEROUS},
+      {made + "}b", CKPT_PICKLE_DANGEROUS},
+      {masked + config + array + "K\x01\x85" + code + "tR", CKPT_PICKLE_DANGEROUS},
+      {masked + mine + mine + "K\x01\x85" + code + "tR", CKPT_PICKLE_DANGEROUS},
+      {masked + mine + config + "K\x01\x85" + code + "tR", CKPT_PICKLE_DANGEROUS},
+      {masked + mine + array + space + "\x85" + code + "tR", CKPT_PICKLE_DANGEROUS},
+      {masked + mine + array + "K\x01\x85" + space + "tR", CKPT_PICKLE_DANGEROUS},
+      {"cnumpy.ma.core\nMaskedConstant\n)R", CKPT_PICKLE_KNOWN},
+      {mine + "(K\x01tR", CKPT_PICKLE_FOREIGN},
+  };
+  for (const auto &c : arrays) {
+    Read("\x80\x03" + c.pickle + ".");
+    EXPECT_EQ(ckpt_pickle_judge_all(&report_, nullptr), c.verdict) << c.pickle;
+  }
   for (const auto &c : cases) {
     const ckpt_pickle_global *reason = nullptr;
     Read("\x80\x02" + c.pickle + ".");

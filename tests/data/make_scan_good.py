@@ -59,6 +59,10 @@ save("arguments.pt", argparse.Namespace(lr=1.0, path=pathlib.Path("data"), dtype
                                         when=datetime.datetime(2024, 1, 1), device=torch.device("cpu")))
 save("numpy.pt", {"array": np.arange(3), "f32": np.float32(1.5), "objects": np.array(["a", {}], dtype=object),
                   "dtype": np.dtype("<f4"), "bool": np.bool_(True)})
+save("masked.pt", {"array": np.ma.array([1.0, 2.0], mask=[0, 1]), "filled": np.ma.array([1, 2], mask=True, fill_value=7),
+                   "objects": np.ma.array([1, "a"], dtype=object), "record": np.ma.array([(1, 2.0)], dtype="i4,f4"),
+                   "text": np.ma.array(["a", "b"], mask=[0, 1]), "none": np.ma.masked,
+                   "void": np.ma.array([(1, 2.0)], mask=[(0, 1)], dtype="i4,f4")[0]})
 save("tensors.pt", {"sparse": torch.eye(2).to_sparse(), "csr": torch.eye(2).to_sparse_csr(),
                     "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
                     "parameter": nn.Parameter(torch.ones(1)), "buffer": nn.Buffer(torch.ones(1)),
