@@ -14,32 +14,17 @@
 #include <string.h>
 
 #include "libckpt/arch.h"
-#include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/side_file.h"
 #include "libckpt/codec/torch_file.h"
 #include "libckpt/codec/torch_state.h"
-#include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
 typedef unsigned long long ull;
 
 enum { MAX_PATH_BYTES = 4096 + 32 }; /* of an item's key, a rank and an ending */
-
-/* What one rank has of a tensor. */
-typedef struct chunk {
-  const char *name;
-  const char *const *aliases; /* NULL-terminated, or NULL */
-  ckpt_dcpv2_box *box;        /* in units; of a tensor without place: all of it */
-  const uint64_t *strides;    /* NULL: row-major */
-  ckpt_extent extent;
-  uint64_t of_rank;
-  uint32_t id; /* its place when it was met */
-  uint8_t dtype, role;
-  bool is_placed, is_spec; /* is_spec: of a DTensor's description, and no tensor of the checkpoint */
-} chunk;
 
 /* The object of an item: the first rank's. Its leaves are chunks first_id on. */
 typedef struct kept_object {
@@ -53,19 +38,15 @@ typedef struct reader {
   const ckpt_open_options *options;
   ckpt_dcpv2_metadata metadata;
   bool has_model; /* an item that is called as one */
-  chunk *chunks;
-  uint32_t n_chunks, chunk_capacity;
+  ckpt_dcpv2_chunks chunks;
   kept_object *objects;
   uint32_t n_objects, object_capacity;
-  uint32_t *numbers; /* by chunk id: its tensor in the index */
   uint8_t *is_taken; /* by file */
   uint32_t n_taken, taken_capacity;
   uint64_t n_files, n_missing, n_others;
   const char *missing, *other; /* the first */
   char usual[MAX_PATH_BYTES];  /* the path of the file at hand, where no layout says one */
   ckpt_torch_globals globals;
-  ckpt_extent *extents;
-  uint32_t extent_capacity;
 } reader;
 
 static bool probe(const ckpt_probe *p) {
@@ -74,7 +55,7 @@ static bool probe(const ckpt_probe *p) {
   return false;
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+/* ---- items ------------------------------------------------------------------------------------------------------ */
 
 static bool is_model(const char *key) { return ckpt_torch_is_model_key(key, strlen(key)); }
 
@@ -86,78 +67,12 @@ static bool is_state(const reader *r, const ckpt_dcpv2_item *item) {
   return r->has_model ? !is_model(item->key) : strncmp(item->key, "optim", 5) == 0;
 }
 
-static ckpt_status copy_aliases(reader *r, chunk *c, const ckpt_tensor *named, ckpt_error *err) {
-  size_t n = 0;
-  while (named->aliases != NULL && named->aliases[n] != NULL) n++;
-  if (n == 0) return CKPT_OK;
-  const char **copies = ckpt_arena_array(&r->index->arena, n + 1, sizeof *copies);
-  CKPT_TRY_ALLOC(copies, err);
-  for (size_t i = 0; i < n; i++) CKPT_TRY_ALLOC(copies[i] = ckpt_arena_copy(&r->index->arena, named->aliases[i]), err);
-  c->aliases = copies;
-  return CKPT_OK;
-}
-
-/* The place of a tensor by any of its names: those of tied ones say the same. */
-static ckpt_dcpv2_place *find_place(const ckpt_dcpv2_item *item, const ckpt_tensor *stored) {
-  ckpt_dcpv2_place *place = ckpt_dcpv2_find(item, stored->name);
-  for (const char *const *alias = stored->aliases; alias != NULL && *alias != NULL; alias++) {
-    ckpt_dcpv2_place *other = ckpt_dcpv2_find(item, *alias);
-    if (other != NULL && other->used == NULL) other->used = other->name;
-    if (place == NULL) place = other;
-  }
-  return place;
-}
-
-static ckpt_status take_box(reader *r, ckpt_dcpv2_box *box, const ckpt_dcpv2_place *place, uint64_t rank,
-                            const ckpt_tensor *stored, ckpt_error *err) {
-  uint64_t units[CKPT_MAX_RANK] = {0};
-  (void)ckpt_tensor_units(stored, units);
-  if (place == NULL) {
-    *box = (ckpt_dcpv2_box){.rank = stored->rank};
-    memcpy(box->shape, units, sizeof units);
-    memcpy(box->counts, units, sizeof units);
-    return CKPT_OK;
-  }
-  CKPT_TRY(ckpt_dcpv2_box_of(box, &r->metadata, place, rank, err));
-  if (box->rank == stored->rank && memcmp(box->counts, units, box->rank * sizeof *units) == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "what rank %llu has of it has another shape than its metadata says",
-                   (ull)rank);
-}
-
-/* A tensor of a rank's file as a chunk; those of a DTensor's own description are none. */
-static ckpt_status add_chunk(reader *r, const ckpt_dcpv2_item *item, uint64_t rank, const ckpt_tensor *stored,
-                             const ckpt_tensor *named, ckpt_error *err) {
-  ckpt_arena *arena = &r->index->arena;
-  ckpt_dcpv2_place *place = find_place(item, stored);
-  CKPT_TRY(ckpt_grow(&r->chunks, r->n_chunks, &r->chunk_capacity, sizeof *r->chunks, err));
-  chunk *c = &r->chunks[r->n_chunks];
-  *c = (chunk){.of_rank = rank, .id = r->n_chunks++, .dtype = stored->dtype, .role = named->role};
-  c->is_placed = place != NULL;
-  c->is_spec = place == NULL && strncmp(stored->name, "unnamed.", 8) == 0; /* as no path leads there */
-  c->name = place != NULL && place->used != NULL && strcmp(place->used, named->name) == 0
-                ? place->used
-                : ckpt_arena_copy(arena, named->name);
-  CKPT_TRY_ALLOC(c->name, err);
-  if (place != NULL) place->used = c->name;
-  CKPT_TRY(copy_aliases(r, c, named, err));
-  CKPT_TRY_ALLOC(c->box = ckpt_arena_alloc(arena, sizeof *c->box), err);
-  ckpt_status status = take_box(r, c->box, place, rank, stored, err);
-  if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, c->name);
-  if (stored->n_extents != 0) c->extent = stored->extents[0];
-  if (stored->extent_form != CKPT_EXTENT_STRIDED) return CKPT_OK;
-  uint64_t *strides = ckpt_arena_array(arena, stored->rank, sizeof *strides);
-  CKPT_TRY_ALLOC(strides, err);
-  memcpy(strides, c->extent.box + 2 * stored->rank, stored->rank * sizeof *strides);
-  c->strides = strides;
-  return CKPT_OK;
-}
-
 static ckpt_status add_chunks(reader *r, const ckpt_dcpv2_item *item, uint64_t rank, const ckpt_index *stored,
                               const ckpt_index *named, ckpt_error *err) {
   if (stored->n_tensors != named->n_tensors)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a file whose tensors change with their names");
   for (uint32_t i = 0; i < stored->n_tensors; i++)
-    CKPT_TRY(add_chunk(r, item, rank, &stored->tensors[i], &named->tensors[i], err));
+    CKPT_TRY(ckpt_dcpv2_chunks_take(&r->chunks, item, rank, &stored->tensors[i], &named->tensors[i], err));
   r->index->is_renamed = r->index->is_renamed || named->is_renamed || prefix_of(r, item, false)[0] == '\0';
   return CKPT_OK;
 }
@@ -251,7 +166,7 @@ static ckpt_status read_torch(reader *r, const ckpt_dcpv2_item *item, uint64_t r
   ckpt_index *stored = NULL, *named = NULL;
   ckpt_torch_graph graph = {.root = NULL}, again = {.root = NULL};
   ckpt_arena nodes = {0}, more = {0};
-  const uint32_t first_id = r->n_chunks;
+  const uint32_t first_id = r->chunks.n;
   ckpt_status status;
   CKPT_TRY_GOTO(read_archive(r, item, file, true, &graph, &nodes, &stored, err));
   CKPT_TRY_GOTO(read_archive(r, item, file, r->options->stored_names, &again, &more, &named, err));
@@ -282,7 +197,7 @@ static ckpt_status read_safetensors(reader *r, const ckpt_dcpv2_item *item, uint
     status = stored.name == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
     if (is_state(r, item)) named.role = (uint8_t)ckpt_role_of_name(named.name);
     if (is_state(r, item) && named.role == CKPT_ROLE_PARAMETER) named.role = CKPT_ROLE_OTHER;
-    if (status == CKPT_OK) status = add_chunk(r, item, rank, &stored, &named, err);
+    if (status == CKPT_OK) status = ckpt_dcpv2_chunks_take(&r->chunks, item, rank, &stored, &named, err);
     if (status != CKPT_OK) goto done;
   }
   r->index->is_renamed = r->index->is_renamed || prefix[0] == '\0';
@@ -372,100 +287,6 @@ static ckpt_status read_item(reader *r, const ckpt_dcpv2_item *item, ckpt_error 
   return CKPT_OK;
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------------------------- */
-
-static int compare_chunks(const void *x, const void *y) {
-  const chunk *a = x, *b = y;
-  int order = a->name == b->name ? 0 : strcmp(a->name, b->name);
-  if (order == 0) order = (a->of_rank > b->of_rank) - (a->of_rank < b->of_rank);
-  return order != 0 ? order : (a->id > b->id) - (a->id < b->id);
-}
-
-static bool is_empty(const ckpt_dcpv2_box *box) {
-  for (uint32_t i = 0; i < box->rank; i++)
-    if (box->counts[i] == 0) return true;
-  return false;
-}
-
-/* A chunk's extent, with its box and, where any of the tensor is strided, strides. */
-static ckpt_status make_extent(reader *r, ckpt_extent *out, const chunk *c, bool is_strided, ckpt_error *err) {
-  uint32_t rank = c->box->rank;
-  *out = c->extent;
-  out->start = out->count = 0;
-  out->box = NULL;
-  if (rank == 0) {
-    out->count = 1;
-    return CKPT_OK;
-  }
-  uint64_t *box = ckpt_arena_array(&r->index->arena, (is_strided ? 3 : 2) * (size_t)rank, sizeof *box);
-  CKPT_TRY_ALLOC(box, err);
-  memcpy(box, c->box->starts, rank * sizeof *box);
-  memcpy(box + rank, c->box->counts, rank * sizeof *box);
-  if (is_strided && c->strides != NULL)
-    memcpy(box + 2 * rank, c->strides, rank * sizeof *box);
-  else if (is_strided)
-    ckpt_row_major(rank, box + rank, box + 2 * rank);
-  out->box = box;
-  return CKPT_OK;
-}
-
-/* The tensor of n chunks with one name; without a place the first rank's, which others have for themselves. */
-static ckpt_status add_tensor(reader *r, const chunk *chunks, uint32_t n, ckpt_error *err) {
-  const chunk *first = &chunks[0];
-  uint32_t rank = first->box->rank, n_extents = 0, number;
-  uint64_t shape[CKPT_MAX_RANK];
-  bool is_strided = false;
-  for (uint32_t i = 0; i < n; i++) {
-    if (chunks[i].dtype != first->dtype || chunks[i].is_placed != first->is_placed ||
-        (first->is_placed &&
-         (chunks[i].box->rank != rank || memcmp(chunks[i].box->shape, first->box->shape, rank * sizeof *shape) != 0)))
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, first->name, "ranks %llu and %llu say different dtypes or shapes",
-                       (ull)first->of_rank, (ull)chunks[i].of_rank);
-    is_strided = is_strided || (rank != 0 && chunks[i].strides != NULL);
-  }
-  for (uint32_t i = 0; i < (first->is_placed ? n : 1); i++) {
-    if (is_empty(chunks[i].box)) continue;
-    CKPT_TRY(ckpt_grow(&r->extents, n_extents, &r->extent_capacity, sizeof *r->extents, err));
-    CKPT_TRY(make_extent(r, &r->extents[n_extents++], &chunks[i], is_strided, err));
-  }
-  memcpy(shape, first->box->shape, sizeof shape);
-  uint64_t block = ckpt_dtype_get(first->dtype)->block_elements;
-  if (rank != 0 && __builtin_mul_overflow(shape[rank - 1], block, &shape[rank - 1]))
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, first->name, "shape has more than 2^64 elements");
-  CKPT_TRY(ckpt_index_add(r->index, first->name, strlen(first->name), (ckpt_dtype)first->dtype, rank, shape,
-                          (ckpt_role)first->role, r->extents, n_extents, &number, err));
-  r->index->tensors[number].extent_form = (uint8_t)(rank == 0    ? CKPT_EXTENT_FLAT
-                                                    : is_strided ? CKPT_EXTENT_STRIDED
-                                                                 : CKPT_EXTENT_BOX);
-  for (const char *const *alias = first->aliases; alias != NULL && *alias != NULL; alias++)
-    CKPT_TRY(ckpt_index_alias(r->index, number, *alias, err));
-  for (uint32_t i = 0; i < n; i++) r->numbers[chunks[i].id] = number;
-  return CKPT_OK;
-}
-
-static ckpt_status add_tensors(reader *r, ckpt_error *err) {
-  uint64_t n_own = 0;
-  r->numbers = calloc((size_t)r->n_chunks + 1, sizeof *r->numbers);
-  CKPT_TRY_ALLOC(r->numbers, err);
-  if (r->n_chunks > 1) qsort(r->chunks, r->n_chunks, sizeof *r->chunks, compare_chunks);
-  for (uint32_t i = 0, n; i < r->n_chunks; i += n) {
-    for (n = 1; i + n < r->n_chunks && strcmp(r->chunks[i].name, r->chunks[i + n].name) == 0; n++) continue;
-    if (r->chunks[i].is_spec) continue;
-    const chunk *first = &r->chunks[i];
-    ckpt_error defect = {0};
-    ckpt_status status = add_tensor(r, first, n, &defect);
-    CKPT_TRY(ckpt_defects_pass(&r->index->defects, status, &defect, err));
-    if (status != CKPT_OK)
-      CKPT_TRY(ckpt_index_add_broken(r->index, first->name, (ckpt_role)first->role, first->extent.file, err));
-    n_own += !r->chunks[i].is_placed && n > 1;
-  }
-  if (n_own == 0) return CKPT_OK;
-  return ckpt_index_note(r->index, false, err,
-                         "each rank has its own of %llu tensor%s that the metadata does not place: the first rank's "
-                         "are read",
-                         (ull)n_own, ckpt_plural(n_own));
-}
-
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
 
 /* The dict of items, with tensors of the index as its leaves. */
@@ -479,7 +300,7 @@ static ckpt_status set_objects(reader *r, ckpt_error *err) {
     ckpt_torch_graph *graph = &kept->graph;
     for (uint32_t k = 0; k < graph->n_leaves; k++) {
       ckpt_object *leaf = graph->leaves[k].node;
-      if (leaf->kind == CKPT_OBJECT_TENSOR) leaf->tensor = r->numbers[kept->first_id + leaf->tensor];
+      if (leaf->kind == CKPT_OBJECT_TENSOR) leaf->tensor = r->chunks.numbers[kept->first_id + leaf->tensor];
     }
     root->items[2 * i] = ckpt_object_text(&r->index->arena, kept->item->key, strlen(kept->item->key));
     root->items[2 * i + 1] = graph->root;
@@ -533,7 +354,7 @@ static ckpt_status read_all(reader *r, const ckpt_probe *p, ckpt_error *err) {
     ckpt_error defect = {0};
     CKPT_TRY(ckpt_defects_pass(&index->defects, read_item(r, &r->metadata.items[i], &defect), &defect, err));
   }
-  CKPT_TRY(add_tensors(r, err));
+  CKPT_TRY(ckpt_dcpv2_chunks_add(&r->chunks, err));
   CKPT_TRY(set_objects(r, err));
   CKPT_TRY(note_files(r, p, err));
   CKPT_TRY(ckpt_torch_globals_note(&r->globals, index, err));
@@ -548,7 +369,8 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   (void)name;
   reader *r = calloc(1, sizeof *r);
   CKPT_TRY_ALLOC(r, err);
-  r->index = index;
+  r->index = r->chunks.index = index;
+  r->chunks.metadata = &r->metadata;
   r->options = options;
   ckpt_torch_arena_init(&r->metadata.arena, index);
   ckpt_status status;
@@ -561,11 +383,9 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
 done:
   for (uint32_t i = 0; i < r->n_objects; i++) ckpt_torch_graph_free(&r->objects[i].graph);
   ckpt_dcpv2_metadata_free(&r->metadata);
-  free(r->chunks);
+  ckpt_dcpv2_chunks_free(&r->chunks);
   free(r->objects);
-  free(r->numbers);
   free(r->is_taken);
-  free(r->extents);
   free(r);
   return status;
 }

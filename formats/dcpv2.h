@@ -1,5 +1,6 @@
 /* dcpv2.h - the parts of the DCPv2 format (torch_checkpointing): dcpv2.c (the folder, the row), dcpv2_metadata.c (which
- * tensors there are, and which box of one a rank has). Not for other formats. */
+ * tensors there are, and which box of one a rank has), dcpv2_chunks.c (what ranks have, to tensors). Not for other
+ * formats. */
 #ifndef CKPT_FORMATS_DCPV2_H
 #define CKPT_FORMATS_DCPV2_H
 
@@ -50,5 +51,37 @@ typedef struct ckpt_dcpv2_box {
  * that are not boxes, ELIMIT where its lists of ranks are long and in no order. */
 ckpt_status ckpt_dcpv2_box_of(ckpt_dcpv2_box *out, ckpt_dcpv2_metadata *metadata, const ckpt_dcpv2_place *place,
                               uint64_t rank, ckpt_error *err);
+
+/* What one rank has of a tensor, in a file of its own. */
+typedef struct ckpt_dcpv2_chunk {
+  const char *name;
+  const char *const *aliases; /* NULL-terminated, or NULL */
+  ckpt_dcpv2_box *box;        /* in units; of a tensor without place: all of it */
+  const uint64_t *strides;    /* NULL: row-major */
+  ckpt_extent extent;
+  uint64_t of_rank;
+  uint32_t id; /* its place when it was met */
+  uint8_t dtype, role;
+  bool is_placed, is_spec; /* is_spec: of a DTensor's description, and no tensor of the checkpoint */
+} ckpt_dcpv2_chunk;
+
+/* Zero-initialise it but for the index, in whose arena names and boxes live; free with ckpt_dcpv2_chunks_free. */
+typedef struct ckpt_dcpv2_chunks {
+  ckpt_index *index;
+  ckpt_dcpv2_metadata *metadata;
+  ckpt_dcpv2_chunk *items;
+  uint32_t n, capacity;
+  uint32_t *numbers; /* by chunk id: its tensor in the index, once added */
+  ckpt_extent *extents;
+  uint32_t extent_capacity;
+} ckpt_dcpv2_chunks;
+
+/* Takes a tensor of a rank's file, opened by the paths in it and by the names that they have here, as a chunk; those of
+ * a DTensor's own description are none. EFORMAT where the metadata says another shape, and as ckpt_dcpv2_box_of. */
+ckpt_status ckpt_dcpv2_chunks_take(ckpt_dcpv2_chunks *chunks, const ckpt_dcpv2_item *item, uint64_t rank,
+                                   const ckpt_tensor *stored, const ckpt_tensor *named, ckpt_error *err);
+/* Adds the tensors of all chunks to the index. EFORMAT where ranks contradict each other; as ckpt_index_add. */
+ckpt_status ckpt_dcpv2_chunks_add(ckpt_dcpv2_chunks *chunks, ckpt_error *err);
+void ckpt_dcpv2_chunks_free(ckpt_dcpv2_chunks *chunks); /* a zeroed one is fine */
 
 #endif

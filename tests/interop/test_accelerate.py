@@ -1,6 +1,7 @@
 """What accelerate saves of FSDP on 2 processes, sharded and gathered, of both versions: one checkpoint of model and
 optimizer, with the bits of the run, which goes on from what is made of it."""
 import os
+import subprocess
 import sys
 import warnings
 
@@ -75,7 +76,12 @@ def test_ranks_apart(folder):
     os.makedirs(saved)
     for rank in 0, 1:
         torch.save({"w": torch.ones(2)}, os.path.join(saved, "pytorch_model_fsdp_0_rank%d.bin" % rank))
-    command.ckpt("ls", saved, status=1)
+    done = subprocess.run([command.CKPT, "ls", saved], capture_output=True, text=True)
+    assert done.returncode == 1, done
+    said = done.stderr
+    for rank in 0, 1:
+        assert "pytorch_model_fsdp_0_rank%d.bin is a PyTorch file" % rank in said, said
+    assert "(name the file)" in said, said
 
 
 if __name__ == "__main__":
