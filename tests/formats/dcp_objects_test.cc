@@ -1,6 +1,7 @@
 // What DCP folders hold besides tensors (tests/data/make_dcp_objects.py): items of bytes, the dict that was saved, the
 // canonical state, and what is left of them after damage.
 #include "tests/formats/formats_testing.h"
+#include "tests/formats/torch_testing.h"
 
 extern "C" {
 #include "libckpt/decode.h"
@@ -119,6 +120,45 @@ TEST(DcpObjects, TwoFolders) {
   ckpt_error err = {};
   EXPECT_EQ(open(folder / "c", &err, false), nullptr);
   EXPECT_EQ(err.status, CKPT_ENOTFOUND) << text_of(err);
+}
+
+// A folder of two ranks, each with its own metadata, in which both have an item x with these bytes.
+void write_ranks(const Folder &folder, const std::string &item) {
+  const std::string metadata = "ctorch.distributed.checkpoint.metadata\n", made = ")\x81";
+  for (const std::string rank : {"0", "1"}) {
+    spill(folder / ("__" + rank + "_0.distcp"), item);
+    const std::string key = metadata + "MetadataIndex\n" + made + dict({{"fqn", text("x")}, {"offset", "N"}}) + "b";
+    const std::string at = "ctorch.distributed.checkpoint.filesystem\n_StorageInfo\n" + made +
+                           dict({{"relative_path", text("__" + rank + "_0.distcp")},
+                                 {"offset", number("0")},
+                                 {"length", number(std::to_string(item.size()))}}) +
+                           "b";
+    spill(folder / ("__" + rank + ".metadata"),
+          "\x80\x02" + metadata + "Metadata\n" + made +
+              dict({{"state_dict_metadata", dict({{"x", metadata + "BytesStorageMetadata\n" + made}})},
+                    {"planner_data", "N"},
+                    {"storage_data", "(d" + key + at + "s"}}) +
+              "b.");
+  }
+}
+
+// Ranks' objects are compared as far as their own bytes go: a text that a file has once, and its list a thousand times,
+// is not gone through a thousand times. Such objects stay each rank's.
+TEST(DcpObjects, WhatRanksHaveIsComparedWithinItsBytes) {
+  for (const auto &[n_times, wanted] : {std::pair<int, const char *>{3, "x"}, {1000, "x x@1"}}) {
+    Folder folder;
+    std::string list = "(lp1\n" + text(std::string(1 << 16, 't')) + "p0\na";
+    for (int i = 1; i < n_times; i++) list += "g0\na";
+    ASSERT_NO_FATAL_FAILURE(write_ranks(folder, archive(list + ".", {})));
+    ckpt_error err = {};
+    IndexPointer index = open(folder / "", &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    const ckpt_object *whole = ckpt_object_get(index->objects, "torch");
+    ASSERT_NE(whole, nullptr);
+    std::string keys;
+    for (uint64_t i = 0; i < whole->n; i++) keys += (i == 0 ? "" : " ") + std::string(whole->items[2 * i]->text);
+    EXPECT_EQ(keys, wanted) << n_times;
+  }
 }
 
 // Any damage to the bytes of items leaves the rest readable, or is refused.
