@@ -97,7 +97,7 @@ typedef ckpt_status ckpt_pickle_fetch(void *arg, uint64_t offset, void *dst, siz
 /* Where the pickle is. The input may go on behind it: legacy torch files hold several, then payload. */
 typedef struct ckpt_pickle_options {
   const void *data;         /* n_bytes of input in memory, or NULL: */
-  ckpt_pickle_fetch *fetch; /* reads them, by windows of 64 KiB (larger texts at once) */
+  ckpt_pickle_fetch *fetch; /* reads them: 1 KiB, then windows of 64 KiB (larger texts at once) */
   void *arg;
   uint64_t n_bytes;
   const char *file;                 /* for messages, or NULL */
@@ -139,7 +139,7 @@ const char *ckpt_pickle_opcode_name(uint8_t opcode);
 /* Whether object is a FOREIGN node of this class or callable, as a call of it or (is_name) as the name itself. Nodes of
  * one name in one pickle share their `name` pointer, so that loops may compare that. */
 bool ckpt_foreign_is(const ckpt_object *object, const char *module, const char *name);
-bool ckpt_foreign_is_call(const ckpt_object *object); /* of any */
+bool ckpt_foreign_is_call(const ckpt_object *object);                                       /* of any */
 bool ckpt_foreign_is_name(const ckpt_object *object, const char *module, const char *name); /* as above */
 
 /* Argument i of a FOREIGN node or item i of a TUPLE or LIST, counted from 0; NULL where there is none. */

@@ -18,7 +18,13 @@
 #include "libckpt/error.h"
 
 /* The reader's window, nodes kept of recent integers, longest "module.qualname". */
-enum { PICKLE_WINDOW_BYTES = 1 << 16, PICKLE_CACHED_INTS = 1 << 12, PICKLE_MAX_NAME = 4096 };
+/* The first read is short: where one small pickle stands behind another, each would read on into those that follow. */
+enum {
+  PICKLE_WINDOW_BYTES = 1 << 16,
+  PICKLE_FIRST_BYTES = 1 << 10,
+  PICKLE_CACHED_INTS = 1 << 12,
+  PICKLE_MAX_NAME = 4096
+};
 
 /* The input, read forward. Offsets count from its start. */
 typedef struct ckpt_pickle_reader {

@@ -35,7 +35,7 @@ ckpt_status ckpt_pickle_reader_init(ckpt_pickle_machine *m) {
     r->window = m->options.data;
     r->window_end = r->limit = r->window + r->n_bytes;
   } else {
-    r->own = malloc(PICKLE_WINDOW_BYTES);
+    r->own = malloc(r->n_bytes < PICKLE_WINDOW_BYTES ? (size_t)r->n_bytes + 1 : PICKLE_WINDOW_BYTES);
     CKPT_TRY_ALLOC(r->own, m->err);
     r->window = r->window_end = r->limit = r->own;
   }
@@ -93,7 +93,8 @@ ckpt_status ckpt_pickle_need(ckpt_pickle_machine *m, size_t n) {
   size_t n_kept = (size_t)(r->window_end - r->cursor);
   if (n_kept < n) {
     uint64_t at = ckpt_pickle_at(r), n_rest = r->n_bytes - at;
-    size_t n_window = n_rest < PICKLE_WINDOW_BYTES ? (size_t)n_rest : PICKLE_WINDOW_BYTES;
+    size_t n_window = at == 0 && n < PICKLE_FIRST_BYTES ? PICKLE_FIRST_BYTES : PICKLE_WINDOW_BYTES;
+    if (n_rest < n_window) n_window = (size_t)n_rest;
     memmove(r->own, r->cursor, n_kept);
     r->window_at = at;
     r->cursor = r->own;

@@ -262,5 +262,37 @@ TEST_F(PickleTest, TorchTensorsAreEasyToRead) {
   }
 }
 
+// One small pickle behind another is read as what it is, not with 64 KiB of those that follow.
+TEST(Pickle, FirstReadIsShort) {
+  struct Input {
+    std::string bytes;
+    uint64_t n_fetched;
+  } input = {std::string("\x80\x02}.", 4) + std::string(1 << 20, '.'), 0};
+  ckpt_pickle_options options = {};
+  options.arg = &input;
+  options.n_bytes = input.bytes.size();
+  options.fetch = [](void *arg, uint64_t at, void *dst, size_t n, ckpt_error *) {
+    auto *from = static_cast<Input *>(arg);
+    memcpy(dst, from->bytes.data() + at, n);
+    from->n_fetched += n;
+    return CKPT_OK;
+  };
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, 1 << 20);
+  ckpt_object *root = nullptr;
+  uint64_t n = 0;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_pickle_read(&root, &n, &options, &arena, &err), CKPT_OK) << err.message;
+  EXPECT_EQ(n, 4u);
+  EXPECT_LE(input.n_fetched, 1024u);
+  input.bytes = std::string("\x80\x02X\x00\x00\x08\x00", 7) + std::string(1 << 19, 'x') + ".";
+  options.n_bytes = input.bytes.size();
+  input.n_fetched = 0;
+  EXPECT_EQ(ckpt_pickle_read(&root, &n, &options, &arena, &err), CKPT_OK) << err.message;
+  EXPECT_EQ(n, input.bytes.size());
+  EXPECT_LE(input.n_fetched, n);
+  ckpt_arena_free(&arena);
+}
+
 }  // namespace
 }  // namespace pickle_testing
