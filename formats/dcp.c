@@ -267,5 +267,6 @@ const ckpt_format ckpt_format_dcp = {
     .normalize = ckpt_dcp_normalize,
     .layout = ckpt_dcp_layout,
     .owns = ckpt_dcp_owns,
+    .parts = ".metadata .distcp",
     .verify = ckpt_dcp_verify,
 };

@@ -402,4 +402,5 @@ const ckpt_format ckpt_format_dcpv2 = {
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,
     .read = read_index,
+    .parts = CKPT_DCPV2_METADATA,
 };

@@ -199,5 +199,6 @@ const ckpt_format ckpt_format_zero = {
     .normalize = ckpt_zero_normalize,
     .layout = ckpt_zero_layout,
     .owns = ckpt_zero_owns,
+    .parts = CKPT_ZERO_LATEST,
     .verify = ckpt_zero_verify,
 };

@@ -358,4 +358,5 @@ const ckpt_format ckpt_format_universal = {
     .normalize = ckpt_zero_normalize,
     .layout = ckpt_universal_layout,
     .owns = ckpt_universal_owns,
+    .parts = CKPT_LATEST_UNIVERSAL,
 };

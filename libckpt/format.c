@@ -9,6 +9,7 @@
 #include "codec/torch_state.h"
 #include "dtype.h"
 #include "error.h"
+#include "libckpt/text.h"
 
 const ckpt_format *ckpt_format_find(const char *name) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -27,6 +28,19 @@ const ckpt_format *ckpt_format_of_suffix(const char *path) {
       size_t n = strcspn(suffix, " ");
       if (ends_with(path, suffix, n)) return *format;
       suffix += n + strspn(suffix + n, " ");
+    }
+  }
+  return NULL;
+}
+
+const ckpt_format *ckpt_format_of_part(const char *path) {
+  const char *name = ckpt_path_name(path);
+  const size_t n_name = strlen(name);
+  for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++) {
+    for (const char *part = (*format)->parts; part != NULL && *part != '\0';) {
+      size_t n = strcspn(part, " ");
+      if ((n == n_name || (n < n_name && part[0] == '.')) && memcmp(name + n_name - n, part, n) == 0) return *format;
+      part += n + strspn(part + n, " ");
     }
   }
   return NULL;

@@ -71,6 +71,9 @@ typedef struct ckpt_format {
   /* Of a folder: which of its files an earlier layout wrote, so that --force may replace them. NULL: only those that
    * are written anew. */
   ckpt_owns_files *owns;
+  /* Names, or endings with a dot, of files of such a folder that are no checkpoints themselves, space separated; NULL:
+   * none. Who names one is told to name its folder. */
+  const char *parts;
   /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify.h). NULL: nothing. Fails
    * with EIO, ECANCELED, ENOMEM. */
   ckpt_status (*verify)(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
@@ -82,6 +85,7 @@ extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/regi
 /* The row with this name, or whose suffix ends path; NULL if none. */
 const ckpt_format *ckpt_format_find(const char *name);
 const ckpt_format *ckpt_format_of_suffix(const char *path); /* as above */
+const ckpt_format *ckpt_format_of_part(const char *path);   /* of whose folders the file is a part; NULL if none */
 
 /* The capabilities of what an index was read from; none at all where that is no format of ours. */
 ckpt_caps ckpt_caps_of(const ckpt_index *index);

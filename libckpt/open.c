@@ -99,6 +99,16 @@ static ckpt_status split_path(const char *path, char **folder, char **name, ckpt
   return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }
 
+/* A file that cannot be read for itself, because it is a part of what its folder holds. */
+static ckpt_status refuse_part(const char *path, ckpt_status status, ckpt_error *err) {
+  const ckpt_format *format = ckpt_format_of_part(path);
+  const size_t n = (size_t)(ckpt_path_name(path) - path);
+  if (format == NULL || (status != CKPT_EFORMAT && status != CKPT_EUNSUPPORTED)) return status;
+  if (err != NULL) *err = (ckpt_error){.status = CKPT_OK};
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a part of a %s checkpoint (name its folder: %.*s)",
+                   format->name, n > 1 ? (int)n - 1 : 1, n == 0 ? "." : path);
+}
+
 static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open_options *options, ckpt_error *err) {
   char *folder = NULL, *name = NULL;
   uint8_t head[HEAD_BYTES];
@@ -121,6 +131,7 @@ static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open
 done:
   ckpt_source_free(source);
   free(folder), free(name);
+  if (status != CKPT_OK) status = refuse_part(path, status, err);
   return ckpt_fail_at(status, err, path, NULL);
 }
 

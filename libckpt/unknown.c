@@ -209,6 +209,11 @@ ckpt_status ckpt_refuse_folder(const ckpt_probe *probe, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
                      "holds no checkpoint, only %s of a run that was interrupted or is still writing (run it again)",
                      staged);
+  for (size_t i = 0; i < probe->n_entries; i++)
+    if (probe->entries[i].is_file && strcmp(probe->entries[i].name, "config.json") == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
+                       "holds config.json, and no weights of a known format (fetch those too: names and shapes come "
+                       "from them, for --like as well)");
   return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "holds no checkpoint of a known format (%s)",
                    names.n == 0 ? "only dot files" : finish(&names));
 }
