@@ -119,7 +119,7 @@ typedef struct ckpt_zero {
   uint64_t n_expanded; /* as ckpt_torch_graph */
   ckpt_torch_globals globals;
   const ckpt_object *groups;      /* of the optimizer, from rank 0 */
-  const ckpt_object *loss_scaler; /* an instance, or NULL */
+  const ckpt_object *loss_scaler; /* an instance, its attributes, or NULL */
   const ckpt_object **steps;      /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
 } ckpt_zero;
 
@@ -309,6 +309,13 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err);
 /* Adds the optimizer's states, which are in the model file, after the model's tensors: by name where shapes and order
  * tell which parameter each number means, else by number. */
 ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
+
+/* ---- zero_scaler.c: the loss scaler ---- */
+
+/* The attributes of a loss scaler that scales as an engine without ZeRO does, whose numbers are beside its optimizer's
+ * states; config: what DeepSpeed was configured with, or NULL. NULL: there are none. */
+ckpt_status ckpt_zero_scaler_of_whole(const ckpt_object **out, const ckpt_object *optimizer, const ckpt_object *config,
+                                      ckpt_arena *arena, ckpt_error *err);
 
 /* ---- zero_steps.c: whether files are of one save ---- */
 

@@ -307,7 +307,7 @@ static void model_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
 static ckpt_status make_module(const ckpt_zero_run *run, const model_file *f, ckpt_object **module,
                                ckpt_object **fragments, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_dict(run, (uint64_t)run->index->n_tensors + run->index->n_aliases, module, err));
-  CKPT_TRY(ckpt_zero_dict(run, f->n_frozen, fragments, err));
+  CKPT_TRY(ckpt_zero_dict(run, (uint64_t)f->n_frozen + run->index->n_aliases, fragments, err));
   for (uint32_t k = 0; k < run->index->n_tensors; k++) {
     const uint32_t i = run->index->by_name[k];
     const ckpt_tensor *tensor = &run->index->tensors[i];
@@ -318,8 +318,8 @@ static ckpt_status make_module(const ckpt_zero_run *run, const model_file *f, ck
     CKPT_TRY(ckpt_zero_set_names(run, *module, tensor, leaf, err));
   }
   for (uint32_t i = 0; i < f->n_frozen; i++)
-    CKPT_TRY(ckpt_zero_set(run, *fragments, run->index->tensors[f->frozen[i]].name,
-                           ckpt_object_tensor(run->arena, run->n_leaves + i), err));
+    CKPT_TRY(ckpt_zero_set_names(run, *fragments, &run->index->tensors[f->frozen[i]],
+                                 ckpt_object_tensor(run->arena, run->n_leaves + i), err));
   return CKPT_OK;
 }
 

@@ -18,6 +18,13 @@ typedef unsigned long long ull;
 
 /* ---- tensors that are stored whole ------------------------------------------------------------------------------- */
 
+/* An entry of shared_params. Where exclude_frozen_parameters takes a frozen parameter out of module, it leaves its
+ * other names there. */
+typedef struct shared_name {
+  const char *name, *of;
+  bool is_left_over;
+} shared_name;
+
 /* What becomes of the tensors of the file. */
 typedef struct adder {
   ckpt_zero *zero;
@@ -26,6 +33,8 @@ typedef struct adder {
   uint32_t *numbers;        /* by number in the file: in the index; UINT32_MAX: not there */
   const char **buffers;     /* names, sorted */
   uint64_t n_buffers;
+  shared_name *shared; /* by name */
+  uint64_t n_shared;
   int64_t expert;     /* whose file it is */
   const char *prefix; /* of names; not "" in a layer's file */
 } adder;
@@ -67,6 +76,40 @@ static ckpt_status sort_buffers(adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Marks those whose parameter is neither in module nor in param_shapes, in a save that has no frozen ones. */
+static ckpt_status mark_left_over(adder *a, const ckpt_object *module, ckpt_error *err) {
+  const ckpt_object *frozen = ckpt_object_get(a->file->graph.root, "frozen_param_shapes");
+  if (a->zero->stage == 0 || frozen == NULL || frozen->kind != CKPT_OBJECT_NONE || module == NULL) return CKPT_OK;
+  const char **names = reallocarray(NULL, (size_t)module->n + 1, sizeof *names);
+  CKPT_TRY_ALLOC(names, err);
+  uint64_t n = 0;
+  for (uint64_t i = 0; module->kind == CKPT_OBJECT_DICT && i < module->n; i++)
+    if (ckpt_zero_is_name(module->items[2 * i])) names[n++] = module->items[2 * i]->text;
+  if (n > 1) qsort(names, n, sizeof *names, compare_texts);
+  for (uint64_t i = 0; i < a->n_shared; i++) {
+    shared_name *shared = &a->shared[i];
+    const bool is_there = n != 0 && bsearch(&shared->of, names, n, sizeof *names, compare_texts) != NULL;
+    shared->is_left_over = !is_there && ckpt_zero_find_any(a->zero, shared->of) == NULL &&
+                           ckpt_zero_find_any(a->zero, shared->name) == NULL;
+  }
+  free(names);
+  return CKPT_OK;
+}
+
+static ckpt_status sort_shared(adder *a, ckpt_error *err) {
+  const ckpt_object *shared = ckpt_object_get(a->file->graph.root, "shared_params");
+  if (shared == NULL || shared->kind != CKPT_OBJECT_DICT || shared->n == 0) return CKPT_OK;
+  a->shared = reallocarray(NULL, (size_t)shared->n, sizeof *a->shared);
+  CKPT_TRY_ALLOC(a->shared, err);
+  for (uint64_t i = 0; i < shared->n; i++) {
+    const ckpt_object *name = shared->items[2 * i], *of = shared->items[2 * i + 1];
+    if (ckpt_zero_is_name(name) && ckpt_zero_is_name(of))
+      a->shared[a->n_shared++] = (shared_name){.name = name->text, .of = of->text};
+  }
+  if (a->n_shared > 1) qsort(a->shared, a->n_shared, sizeof *a->shared, compare_texts);
+  return mark_left_over(a, ckpt_object_get(a->file->graph.root, "module"), err);
+}
+
 /* Of an expert's tensor, too: those of the first are in buffer_names on any rank. */
 static ckpt_role role_of(const adder *a, const char *name) {
   char first[CKPT_ZERO_NAME_BYTES];
@@ -91,11 +134,25 @@ static ckpt_status set_slices(adder *a, ckpt_error *err) {
 
 /* ---- entries of module ------------------------------------------------------------------------------------------- */
 
+/* What shared_params says of a name; NULL: nothing. */
+static const shared_name *shared_of(const adder *a, const char *name) {
+  return a->n_shared == 0 ? NULL : bsearch(&name, a->shared, a->n_shared, sizeof *a->shared, compare_texts);
+}
+
+static ckpt_status note_left_over(const adder *a, const char *name, ckpt_error *err) {
+  return ckpt_index_note(a->zero->index, false, err,
+                         "not read: %.200s, another name of a frozen parameter that this save left out "
+                         "(exclude_frozen_parameters)",
+                         name);
+}
+
 /* One entry of module that is a tensor. In stage 3 parameters are empty there. */
 static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_error *err) {
   ckpt_zero_param *param = ckpt_zero_find_any(a->zero, name);
   const ckpt_tensor *tensor = &a->file->held->tensors[held];
   if (a->zero->stage == 3 && (param != NULL || tensor->n_elements == 0)) return CKPT_OK;
+  const shared_name *shared = shared_of(a, name);
+  if (shared != NULL && shared->is_left_over) return note_left_over(a, name, err);
   if (a->numbers[held] != UINT32_MAX)
     CKPT_TRY(ckpt_index_alias(a->zero->index, a->numbers[held], name, err));
   else if (a->slices != NULL && (a->zero->n_tensor > 1 || (param != NULL && param->cut != NULL)))
@@ -113,17 +170,17 @@ static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_err
 /* An empty tensor of module in stage 3 that no parameter's name is of: another name of one, which has the same empty
  * tensor or stands in shared_params. */
 static ckpt_status add_empty(adder *a, const char *name, uint32_t held, ckpt_error *err) {
-  const ckpt_object *shared = ckpt_object_get(a->file->graph.root, "shared_params");
   const char *path = a->file->held->tensors[held].name; /* the first: module.<name> */
-  const ckpt_object *of = ckpt_object_get(shared, name);
+  const shared_name *shared = shared_of(a, name);
   if (ckpt_zero_find(a->zero, 0, name) != NULL || a->file->held->tensors[held].n_elements != 0) return CKPT_OK;
-  if (of != NULL && ckpt_zero_is_name(of))
-    path = of->text;
+  if (shared != NULL)
+    path = shared->of;
   else
     path += strncmp(path, "module.", 7) == 0 ? 7 : 0;
   const ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, path);
   if (param != NULL) return ckpt_index_alias(a->zero->index, param->number, name, err);
   if (role_of(a, name) == CKPT_ROLE_BUFFER) return copy_tensor(a, held, name, CKPT_ROLE_BUFFER, err);
+  if (shared != NULL && shared->is_left_over) return note_left_over(a, name, err);
   return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name,
                    "no rank holds it (it is empty in module, and not in param_shapes)");
 }
@@ -281,16 +338,15 @@ static ckpt_status add_held(adder *a, ckpt_error *err) {
 
 /* Names that module has not, of parameters that it has under another. */
 static ckpt_status add_shared(adder *a, ckpt_error *err) {
-  const ckpt_object *shared = ckpt_object_get(a->file->graph.root, "shared_params");
   ckpt_name_table *table = NULL;
   ckpt_status status = CKPT_OK;
-  if (shared == NULL || shared->kind != CKPT_OBJECT_DICT || shared->n == 0) return CKPT_OK;
+  if (a->n_shared == 0) return CKPT_OK;
   CKPT_TRY(ckpt_name_table_new(&table, a->zero->index, err));
-  for (uint64_t i = 0; i < shared->n && status == CKPT_OK; i++) {
-    const ckpt_object *name = shared->items[2 * i], *of = shared->items[2 * i + 1];
-    if (!ckpt_zero_is_name(name) || !ckpt_zero_is_name(of) || ckpt_name_table_find(table, name->text) >= 0) continue;
-    const ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, of->text);
-    if (param != NULL) status = ckpt_index_alias(a->zero->index, param->number, name->text, err);
+  for (uint64_t i = 0; i < a->n_shared && status == CKPT_OK; i++) {
+    const shared_name *shared = &a->shared[i];
+    if (ckpt_name_table_find(table, shared->name) >= 0) continue;
+    const ckpt_zero_param *param = ckpt_zero_find(a->zero, 0, shared->of);
+    if (param != NULL) status = ckpt_index_alias(a->zero->index, param->number, shared->name, err);
   }
   ckpt_name_table_free(table);
   return status;
@@ -322,6 +378,7 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err) {
   ckpt_status status;
   CKPT_TRY_GOTO(new_numbers(&a, err));
   CKPT_TRY_GOTO(sort_buffers(&a, err));
+  CKPT_TRY_GOTO(sort_shared(&a, err));
   if (zero->n_tensor > 1 || zero->rules != NULL) CKPT_TRY_GOTO(set_slices(&a, err));
   CKPT_TRY_GOTO(each_of_module(&a, add_entry, err));
   CKPT_TRY_GOTO(add_experts(&a, err));
@@ -333,5 +390,6 @@ done:
   ckpt_zero_slices_free(a.slices);
   free(a.numbers);
   free(a.buffers);
+  free(a.shared);
   return status;
 }

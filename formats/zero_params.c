@@ -116,12 +116,20 @@ ckpt_zero_param *ckpt_zero_find_any(const ckpt_zero *zero, const char *name) {
 
 /* ---- frozen parameters in stage 3 -------------------------------------------------------------------------------- */
 
+/* Whether a fragment has the name before it as well: we write those of ties under all their names. */
+static bool is_named_again(const ckpt_object *fragments, uint64_t i) {
+  const ckpt_object *leaf = fragments->items[2 * i + 1], *before = i == 0 ? NULL : fragments->items[2 * i - 1];
+  return before != NULL && leaf->kind == CKPT_OBJECT_TENSOR && before->kind == CKPT_OBJECT_TENSOR &&
+         leaf->tensor == before->tensor;
+}
+
 static ckpt_status add_fragments(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t shard, uint32_t rank,
                                  ckpt_error *err) {
   const ckpt_object *fragments = ckpt_object_get(file->graph.root, "frozen_param_fragments");
   for (uint64_t i = 0; fragments != NULL && fragments->kind == CKPT_OBJECT_DICT && i < fragments->n; i++) {
     const ckpt_object *key = fragments->items[2 * i];
     ckpt_zero_param *param = ckpt_zero_is_name(key) ? ckpt_zero_find(zero, shard, key->text) : NULL;
+    if (param == NULL && ckpt_zero_is_name(key) && is_named_again(fragments, i)) continue;
     if (param == NULL || param->group != UINT32_MAX)
       return bad(file, "a fragment of a parameter that is not in frozen_param_shapes", err);
     uint64_t n = param->n_elements, part = n / zero->world + (n % zero->world != 0);

@@ -1,22 +1,30 @@
-/* zero_scaler.c - the loss scaler of a written DeepSpeed checkpoint: an instance of its class, with these attributes.
+/* zero_scaler.c - loss scalers as ZeRO has them: an instance of DeepSpeed's class, with these attributes.
  *
+ * An engine without ZeRO has numbers in place of one, beside its optimizer's states ("dynamic_loss_scale", "cur_scale",
+ * "cur_iter", "last_overflow_iter", "scale_factor", "scale_window"), and goes by the same rule without hysteresis.
  * torch's GradScaler doubles its scale after growth_interval steps without an overflow, which _growth_tracker counts,
  * and halves it at every overflow. DeepSpeed's grows where (cur_iter - last_overflow_iter - 1) % scale_window is 0
  * before a step is counted, and has one factor for both (runtime/fp16/loss_scaler.py, 0.19.8). */
 #include <math.h>
 #include <string.h>
 
+#include "formats/zero.h"
 #include "formats/zero_write.h"
 #include "libckpt/error.h"
 
 #define SCALER_MODULE "deepspeed.runtime.fp16.loss_scaler"
 
-/* ---- torch's ----------------------------------------------------------------------------------------------------- */
+/* ---- from others ------------------------------------------------------------------------------------------------- */
 
 typedef struct grad_scaler {
   double scale, growth, backoff;
   int64_t interval, tracker;
 } grad_scaler;
+
+typedef struct dynamic_scaler {
+  double scale, factor, least;
+  int64_t iter, last_overflow, window;
+} dynamic_scaler;
 
 static bool take_number(double *out, const ckpt_object *given, const char *key) {
   const ckpt_object *value = ckpt_object_field(given, key);
@@ -50,20 +58,17 @@ static ckpt_object *make_half(ckpt_arena *arena) {
   return half;
 }
 
-ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *given, ckpt_arena *arena, ckpt_error *err) {
-  grad_scaler s;
-  *out = ckpt_object_get(given, "cur_scale") == NULL ? NULL : given;
-  if (*out != NULL || !take_torch(&s, given)) return CKPT_OK;
+static ckpt_status make_state(const ckpt_object **out, const dynamic_scaler *s, ckpt_arena *arena, ckpt_error *err) {
   const struct {
     const char *key;
     const ckpt_object *value;
-  } attributes[] = {{"cur_scale", ckpt_object_float(arena, s.scale)},
+  } attributes[] = {{"cur_scale", ckpt_object_float(arena, s->scale)},
                     {"dynamic", ckpt_object_bool(arena, true)},
-                    {"cur_iter", ckpt_object_int(arena, s.tracker + 1)},
-                    {"last_overflow_iter", ckpt_object_int(arena, -1)},
-                    {"scale_factor", ckpt_object_float(arena, s.growth)},
-                    {"scale_window", ckpt_object_int(arena, s.interval)},
-                    {"min_scale", ckpt_object_float(arena, 0)}, /* torch's has none, and fails at none */
+                    {"cur_iter", ckpt_object_int(arena, s->iter)},
+                    {"last_overflow_iter", ckpt_object_int(arena, s->last_overflow)},
+                    {"scale_factor", ckpt_object_float(arena, s->factor)},
+                    {"scale_window", ckpt_object_int(arena, s->window)},
+                    {"min_scale", ckpt_object_float(arena, s->least)},
                     {"delayed_shift", ckpt_object_int(arena, 1)},
                     {"cur_hysteresis", ckpt_object_int(arena, 1)},
                     {"consecutive_hysteresis", ckpt_object_bool(arena, false)},
@@ -77,6 +82,42 @@ ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *give
     CKPT_TRY_ALLOC(ckpt_object_put(arena, state, attributes[i].key, attributes[i].value), err);
   *out = state;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *given, ckpt_arena *arena, ckpt_error *err) {
+  grad_scaler s;
+  *out = ckpt_object_get(given, "cur_scale") == NULL ? NULL : given;
+  if (*out != NULL || !take_torch(&s, given)) return CKPT_OK;
+  const dynamic_scaler same = {/* torch's has no least scale, and fails at none */
+                               .scale = s.scale,
+                               .factor = s.growth,
+                               .iter = s.tracker + 1,
+                               .last_overflow = -1,
+                               .window = s.interval};
+  return make_state(out, &same, arena, err);
+}
+
+ckpt_status ckpt_zero_scaler_of_whole(const ckpt_object **out, const ckpt_object *optimizer, const ckpt_object *config,
+                                      ckpt_arena *arena, ckpt_error *err) {
+  dynamic_scaler s = {.least = 1};
+  const ckpt_object *is_dynamic = ckpt_object_get(optimizer, "dynamic_loss_scale");
+  *out = NULL;
+  if (!take_number(&s.scale, optimizer, "cur_scale") || !(s.scale > 0) || !isfinite(s.scale)) return CKPT_OK;
+  if (is_dynamic == NULL || is_dynamic->kind != CKPT_OBJECT_BOOL || !is_dynamic->boolean) {
+    ckpt_object *plain = ckpt_object_new(arena, CKPT_OBJECT_DICT, 2, NULL);
+    CKPT_TRY_ALLOC(plain, err);
+    plain->n = 0;
+    CKPT_TRY_ALLOC(ckpt_object_put(arena, plain, "cur_scale", ckpt_object_float(arena, s.scale)), err);
+    CKPT_TRY_ALLOC(ckpt_object_put(arena, plain, "dynamic", ckpt_object_bool(arena, false)), err);
+    *out = plain;
+    return CKPT_OK;
+  }
+  take_number(&s.least, ckpt_object_get(config, "fp16"), "min_loss_scale");
+  if (!take_number(&s.factor, optimizer, "scale_factor") || !take_count(&s.window, optimizer, "scale_window") ||
+      !take_count(&s.iter, optimizer, "cur_iter") || !take_count(&s.last_overflow, optimizer, "last_overflow_iter") ||
+      !(s.factor > 1) || !isfinite(s.factor) || s.window <= 0)
+    return CKPT_OK;
+  return make_state(out, &s, arena, err);
 }
 
 /* ---- DeepSpeed's ------------------------------------------------------------------------------------------------- */

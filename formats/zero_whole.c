@@ -316,6 +316,9 @@ static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt
     n_held += files[i]->held->n_tensors;
   }
   if (n_ranks != 0) CKPT_TRY(check_steps(zero, ranks, err));
+  CKPT_TRY(ckpt_zero_scaler_of_whole(&zero->loss_scaler, ckpt_object_get(files[0]->graph.root, "optimizer"),
+                                     ckpt_object_get(zero->shards[0].file.graph.root, "ds_config"), &zero->index->arena,
+                                     err));
   if (n_held > INT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, zero->index->path, NULL, "too many states");
   m.max_params = (uint32_t)n_held; /* each has a state of its own: one that is shared is none of ours */
   m.items = calloc((size_t)zero->index->n_tensors + m.max_params + 1, sizeof *m.items);

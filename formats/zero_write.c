@@ -339,7 +339,7 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, ckpt_
   CKPT_TRY(ckpt_zero_dict(run, n_names, &module, err));
   CKPT_TRY(ckpt_zero_list(run, n_names, &buffers, err));
   CKPT_TRY(ckpt_zero_dict(run, index->n_tensors, &frozen, err));
-  CKPT_TRY(ckpt_zero_dict(run, index->n_tensors, &fragments, err));
+  CKPT_TRY(ckpt_zero_dict(run, n_names, &fragments, err));
   buffers->n = 0;
   for (uint32_t k = 0; k < index->n_tensors; k++) { /* in order of names: whatever was read gives the same bytes */
     const uint32_t i = index->by_name[k];
@@ -351,7 +351,8 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, ckpt_
       buffers->items[buffers->n++] = module->items[2 * name];
     if (tensor->role != CKPT_ROLE_PARAMETER || run->is_trained[i]) continue;
     CKPT_TRY(ckpt_zero_set(run, frozen, tensor->name, size_of(run, tensor), err));
-    CKPT_TRY(ckpt_zero_set(run, fragments, tensor->name, module->items[2 * first + 1], err)); /* the same storage */
+    /* The same storage, under all names: an engine asks for the one that is first in its model. */
+    CKPT_TRY(ckpt_zero_set_names(run, fragments, tensor, module->items[2 * first + 1], err));
   }
   CKPT_TRY(ckpt_zero_set(run, root, "module", module, err));
   CKPT_TRY(ckpt_zero_set(run, root, "buffer_names", buffers, err));

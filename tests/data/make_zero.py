@@ -20,6 +20,7 @@ BF16_STATES = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_opt
 CASES = {
     "stage0": (2, 0, "fp32", {}, {}),
     "stage0-bf16": (2, 0, "bf16", {}, {}),
+    "stage0-fp16": (1, 0, "fp16", {}, {"fp16": {"enabled": True, "initial_scale_power": 4, "min_loss_scale": 2}}),
     "stage1": (3, 1, "fp32", {}, {}),
     "bf16-optimizer": (3, 1, "bf16", {}, {"data_types": {"grad_accum_dtype": "fp32"}}),
     "stage2-bf16": (3, 2, "bf16", {}, {}),
@@ -183,11 +184,12 @@ def patch(precision):
         type(get_accelerator()).is_fp16_supported = lambda self: True
 
 
-def end(engine, folder, tensors, **client_state):
+def end(engine, folder, tensors, exclude_frozen_parameters=False, **client_state):
     """Ends a run: what the engine saves is <folder>/, and the tensors that it holds are <folder>.safetensors."""
     import torch.distributed as dist
     from safetensors.torch import save_file
-    engine.save_checkpoint(folder, client_state=dict(client_state, note="kept as it is"))
+    engine.save_checkpoint(folder, client_state=dict(client_state, note="kept as it is"),
+                           exclude_frozen_parameters=exclude_frozen_parameters)
     if dist.get_rank() == 0:
         print(os.path.basename(folder), type(engine.optimizer).__name__,
               sorted(os.listdir(os.path.join(folder, "global_step3"))))

@@ -4,7 +4,8 @@
                                       {"argv": [...]}, ...]'
 
 A job with "layers" has experts as make_zero_moe.py says, one with "stages" is a pipeline as make_zero_pipe.py has it; of
-0 stages its layers are a model without one (a pipeline's engine loads its own layers' files alone).
+0 stages its layers are a model without one (a pipeline's engine loads its own layers' files alone). One with "frozen" has
+a frozen parameter with two names, as make_zero_frozen.py has it; true: that is not saved.
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
 """
@@ -15,6 +16,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
 import make_zero  # noqa: E402  (sets what DeepSpeed goes by)
+import make_zero_frozen  # noqa: E402
 import make_zero_moe  # noqa: E402
 import make_zero_pipe  # noqa: E402
 
@@ -35,6 +37,8 @@ def engine_of(torch, deepspeed, job):
                                  dict({"gradient_clipping": 0.0}, **job.get("rest", {})))
     if job.get("is_universal"):
         config["checkpoint"] = {"load_universal": True}
+    if "frozen" in job:
+        return make_zero_frozen.engine_of(torch, deepspeed, job["stage"], job["precision"], {"gradient_clipping": 0.0})
     if "layers" in job:
         return make_zero_moe.engine_of(torch, deepspeed, job["layers"], config)
     if "stages" in job:
@@ -69,13 +73,14 @@ def work(rank, out, job, port):
     deepspeed.init_distributed("gloo")
     engine, client = engine_of(torch, deepspeed, job), {}
     if "load" in job:
-        path, client = engine.load_checkpoint(job["load"])
+        path, client = engine.load_checkpoint(job["load"], load_module_strict=not job.get("frozen"))
         assert path is not None, "nothing was loaded"
         assert engine.global_steps == BEFORE, engine.global_steps
     else:
         for i in range(BEFORE):
             step(torch, engine, job, i)
-        engine.save_checkpoint(job["save"], client_state={"note": "kept as it is", "table": make_zero.client_tensor(torch)})
+        engine.save_checkpoint(job["save"], exclude_frozen_parameters=job.get("frozen", False),
+                               client_state={"note": "kept as it is", "table": make_zero.client_tensor(torch)})
     losses = [step(torch, engine, job, i) for i in range(BEFORE, BEFORE + BEHIND)]
     if rank == 0:
         with open(out, "w") as file:
