@@ -25,7 +25,7 @@ static const char *const weight_patterns[] = {
     "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", "*.pkl", "*.pickle", "*.mlmodel",
     "*.pte", "*.engine", "*.pdparams", "*.params", "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json",
     "*.msgpack.index.json", NULL};
-static const char *const parts_patterns[] = {"latest", NULL}; /* say which folder holds what was not read */
+static const char *const parts_patterns[] = {"latest", "latest_universal", NULL}; /* say which folder is a save */
 static const char *const parts_folders[] = {
     "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
 static const char *const checkpoint_folders[] = {"checkpoint-*", NULL};
@@ -124,12 +124,19 @@ static bool was_read_below(const side_reader *r, const char *path) {
   return false;
 }
 
+/* Whether a file said which folder to read: those beside it are saves of their own. */
+static bool was_followed(const side_reader *r) {
+  for (const char *const *said = parts_patterns; *said != NULL; said++)
+    if (was_read(r, *said)) return true;
+  return false;
+}
+
 /* A regular file, by its name in its folder and its path below the root. */
 static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char *path, ckpt_error *err) {
   if (was_read(r, path)) return CKPT_OK;
   bool is_training = ckpt_side_file_is_training(path);
   if (matches(parts_patterns, entry->name)) {
-    add_name(&r->training, path, "");
+    add_name(was_followed(r) ? &r->checkpoints : &r->training, path, "");
   } else if (!is_training && matches(weight_patterns, entry->name)) {
     add_name(&r->weights, path, "");
   } else if (matches(script_patterns, entry->name)) {
@@ -171,7 +178,7 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
     else if (!entry->is_folder)
       add_name(&r->left, path, " (no regular file of this folder)");
     else if (matches(parts_folders, entry->name)) {
-      if (!was_read_below(r, path)) add_name(&r->training, path, "/");
+      if (!was_read_below(r, path)) add_name(was_followed(r) ? &r->checkpoints : &r->training, path, "/");
     } else if (matches(checkpoint_folders, entry->name))
       add_name(&r->checkpoints, path, "/");
     else if (entry->is_link)

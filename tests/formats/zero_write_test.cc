@@ -226,6 +226,31 @@ TEST(ZeroWrite, NumberedParametersAreNotGuessed) {
   }
 }
 
+// A run saves one tag after the other into a folder, and converters put theirs beside them: what `latest` says is
+// whole.
+TEST(ZeroWrite, OtherTagsAreOtherCheckpoints) {
+  const auto all = std::filesystem::copy_options::recursive;
+  for (const char *unread : {"", "latest"}) {
+    Folder folder, out;
+    std::filesystem::copy(kData + "zero/stage1", folder / "in", all);
+    std::filesystem::copy(kData + "zero/stage1/global_step3", folder / "in/global_step5", all);
+    std::filesystem::copy(kData + "universal/stage2-bf16", folder / "in", all);
+    if (*unread != '\0') std::filesystem::remove(folder / "in/latest");
+    ckpt_error err = {};
+    std::vector<std::string> losses;
+    ASSERT_EQ(write(folder / "in", out / "out", {"universal", 0, 1}, &err, "all", 16 << 20, nullptr, &losses), CKPT_OK)
+        << text_of(err);
+    EXPECT_EQ(losses, std::vector<std::string>()) << unread;
+    EXPECT_EQ(digest_of(out / "out"), digest_of(kData + (*unread == '\0' ? "zero/stage1" : "universal/stage2-bf16")));
+    IndexPointer index = open(folder / "in", &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_STREQ(index->notes[0].text,
+                 *unread == '\0'
+                     ? "also holds other checkpoints: global_step3_universal/, global_step5/, latest_universal"
+                     : "also holds other checkpoints: global_step3/, global_step5/");
+  }
+}
+
 // With force: whatever ours was at the output, of the same step; a file that is none of ours stays, and all with it.
 TEST(ZeroWrite, AFormerOutputIsReplaced) {
   const std::string input = kData + "zero/stage1", tag = "global_step3/";
