@@ -12,6 +12,7 @@
 #include "formats/dcp_write.h"
 #include "libckpt/arch.h"
 #include "libckpt/codec/pickle_object.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
@@ -69,7 +70,10 @@ static bool is_data(flattener *f, const ckpt_object *value, uint32_t depth, cons
   ckpt_torch_numpy numpy;
   if (ckpt_torch_numpy_of(&numpy, value)) return true;
   if (value->kind == CKPT_OBJECT_TENSOR)
-    *why = "a tensor in a tuple";
+    *why = "a tensor in it, which an item cannot be here";
+  else if (ckpt_torch_sparse_parts(value, NULL) != NULL || ckpt_torch_is_quantized(value) ||
+           ckpt_torch_has_bytes(value))
+    *why = "not a plain dense tensor, and DCP places nothing else";
   else if (!ckpt_torch_is_safe(value) && ckpt_torch_namespace(value) == NULL)
     *why = ckpt_torch_class(value);
   else if (depth == CKPT_DCP_MAX_KEYS || (f->n_steps += 1 + n) > MAX_STEPS)

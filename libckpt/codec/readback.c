@@ -7,6 +7,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
+#include "libckpt/text.h"
 
 ckpt_status ckpt_readback_add(ckpt_readback *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err) {
   if (read->n == 0) ckpt_arena_init(&read->arena, UINT64_MAX);
@@ -116,23 +117,23 @@ done:
   return status;
 }
 
-/* Makes the description say how it is read; the index is its own from now on. Returns how many roles are others. */
-static uint32_t keep(ckpt_index *described, ckpt_index *read) {
-  uint32_t n_roles = 0;
+/* Makes the description say how it is read; the index is its own from now on. Lists the tensors whose roles are others.
+ */
+static void keep(ckpt_name_list *others, ckpt_index *described, ckpt_index *read) {
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     if (has_same_role(&read->tensors[i], &described->tensors[i])) continue;
     described->tensors[i].role = read->tensors[i].role;
-    n_roles++;
+    ckpt_name_list_add(others, described->tensors[i].name);
   }
   ckpt_index_free(described->as_read);
   described->as_read = read;
-  return n_roles;
 }
 
 ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback_want want, ckpt_readback *read, ckpt_readback *stored,
                                ckpt_index *described, const ckpt_index *config_of, ckpt_losses *losses,
                                ckpt_error *err) {
   ckpt_index *named = NULL, *as_stored = NULL;
+  ckpt_name_list others = {.n = 0};
   bool same = false;
   ckpt_status status;
   CKPT_TRY_GOTO(make_index(&named, read, described, config_of, false, err));
@@ -144,11 +145,11 @@ ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback_want want, ckpt_rea
   }
   *is_taken = named != NULL && (same || want == CKPT_READBACK_NOTHING);
   if (!*is_taken) goto done;
-  uint32_t n_roles = keep(described, named);
+  keep(&others, described, named);
   named = NULL;
-  if (n_roles != 0 && !described->is_stored)
-    status = ckpt_losses_add(losses, err, "what %u tensor%s for (read as %s)", n_roles, n_roles == 1 ? " is" : "s are",
-                             n_roles == 1 ? "another" : "others");
+  if (others.n != 0 && !described->is_stored)
+    status = ckpt_losses_add(losses, err, "what %zu tensor%s for (read as %s: %s)", others.n,
+                             others.n == 1 ? " is" : "s are", others.n == 1 ? "another" : "others", others.text);
 done:
   ckpt_index_free(named);
   ckpt_index_free(as_stored);

@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import random
+import subprocess
 
 import command
 import numpy
@@ -129,6 +130,15 @@ def test_attributes_in_dcp(folder):
     torch.save({"w": marked(torch.ones(2), t=tied, u=torch.zeros(1)), "z": [[tied]], "args": {"lr": 1}}, path)
     said = json.loads(ckpt("convert", path, "-o", out, "--to", "dcp", "--include", "all", "--json"))
     assert any("attributes of 1 tensor" in note for note in said["notes"]) and said["digest"] == digest(out) == digest(path), said
+
+
+def test_tuples_in_items_of_dcp(folder):
+    """An item of DCP with a tensor in it: its tensor is no parameter's, and what is lost by that says which."""
+    saved, out = os.path.join(folder, "saved"), os.path.join(folder, "out")
+    dcp.save({"w": torch.ones(4, 2), "x": (torch.ones(2), 1)}, checkpoint_id=saved, no_dist=True)
+    done = subprocess.run([command.CKPT, "reshard", saved, "--to", "dcp", "--world", "2", "-o", out], capture_output=True, text=True)
+    assert done.returncode == 1 and "what 1 tensor is for (read as another: x.0)" in done.stderr, done
+    assert "(read as another: x.0)" in json.loads(ckpt("convert", saved, "--to", "dcp", "-o", out, "--include", "all", "--json"))["dropped"][0]
 
 
 def lists(value):

@@ -1,0 +1,10 @@
+# What a DCP folder cannot hold is said by its key and with the reason; convert writes the rest.
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" 2>&1 | grep -v 'peak memory'
+}
+for name in quantized sparse refused; do
+  cp "$DATA/torch/$name.pt" .
+  try reshard $name.pt --to dcp --world 2 -o out-$name
+  try convert $name.pt --to dcp -o dcp-$name --include all
+done
