@@ -40,6 +40,7 @@ typedef struct ckpt_dcp_adder {
   ckpt_extent *extents; /* of the tensor at hand */
   uint64_t *boxes;      /* 2 * CKPT_MAX_RANK of each: starts, counts */
   uint32_t n_extents, capacity, box_capacity;
+  uint32_t n_looks; /* at first chunks, for their strides */
   ckpt_dcp_objects *objects;
   ckpt_dcp_twins twins;
   ckpt_dcp_places places; /* of all items but those in safetensors files */

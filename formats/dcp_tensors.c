@@ -2,7 +2,8 @@
  *
  * A chunk is a box of its tensor, in a slice of a file that holds a torch.save archive (or that, compressed) of just
  * this box; or, with SerializationFormat.SAFETENSORS, a tensor of a file that is a safetensors file as a whole. Where
- * a tensor is not contiguous its chunks' own strides are looked up. */
+ * a tensor is not contiguous its chunks' own strides are looked up. Older PyTorch did not say whether it is: there the
+ * first chunk is looked at. */
 #include <string.h>
 
 #include "formats/dcp_add.h"
@@ -16,12 +17,16 @@
 
 typedef unsigned long long ull;
 
+/* Tensors at most whose first chunk is looked at; of more, those that are not contiguous are refused when read. */
+enum { MAX_LOOKS = 1 << 16 };
+
 /* A tensor's description: the same in every root. Shape is torch's; of packed dtypes, in packs. */
 typedef struct described {
   ckpt_dtype dtype;
   uint32_t rank;
   uint64_t shape[CKPT_MAX_RANK];
   bool is_strided;    /* its chunks may not be row-major */
+  bool is_unsaid;     /* whether they are is not said */
   const char *reason; /* why it is not read; or NULL */
 } described;
 
@@ -57,6 +62,7 @@ static ckpt_status describe(const ckpt_object *row, described *out, ckpt_arena *
   uint32_t n;
   if (strides != NULL && ckpt_foreign_u64s(strides, of_strides, CKPT_MAX_RANK, &n) && n == out->rank)
     out->is_strided = !ckpt_is_row_major(out->rank, out->shape, of_strides);
+  out->is_unsaid = strides == NULL && out->rank > 1;
   return CKPT_OK;
 }
 
@@ -183,6 +189,27 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
   return CKPT_OK;
 }
 
+/* Whether the first chunk of the tensor at hand lies in another order. Where that cannot be told it is not: whoever
+ * reads it will be told why. */
+static bool lies_otherwise(ckpt_dcp_adder *a, const described *tensor) {
+  const ckpt_extent *extent = a->extents;
+  const uint64_t *counts = a->boxes + CKPT_MAX_RANK;
+  ckpt_torch_record record;
+  ckpt_torch_layout layout;
+  ckpt_error untold = {0};
+  if (a->n_extents == 0 || extent->file == CKPT_FILE_LITERAL || extent->chain[0] == CKPT_DECODE_RAW ||
+      a->n_looks++ >= MAX_LOOKS)
+    return false;
+  const ckpt_dcp_slice at = {.file = extent->file, .offset = extent->offset, .n_bytes = extent->n_stored};
+  ckpt_status status = ckpt_dcp_slice_check(a->index->source, &at, &untold);
+  if (status == CKPT_OK && extent->chain[0] == CKPT_DECODE_ZSTD)
+    status = ckpt_decode_layout(&layout, a->index->source, extent, &untold);
+  else if (status == CKPT_OK)
+    status = ckpt_torch_record_layout(&record, &layout, a->index->source, at.file, at.offset, at.n_bytes, &untold);
+  return status == CKPT_OK && check_layout(a, extent, &layout, tensor, counts, &untold) == CKPT_OK &&
+         !ckpt_is_row_major(layout.rank, layout.sizes, layout.strides);
+}
+
 /* Gives the extents of the tensor at hand their parts; *form says of which kind. */
 static ckpt_status place_extents(ckpt_dcp_adder *a, const char *name, const described *tensor, uint64_t n_units,
                                  ckpt_extent_form *form, ckpt_error *err) {
@@ -268,6 +295,7 @@ ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
   ckpt_extent_form form;
   if (!ckpt_product_u64(tensor.shape, tensor.rank, &n_units))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
+  if (tensor.is_unsaid) tensor.is_strided = lies_otherwise(a, &tensor);
   CKPT_TRY(place_extents(a, name, &tensor, n_units, &form, err));
   memcpy(shape, tensor.shape, sizeof shape);
   uint64_t block = ckpt_dtype_get(tensor.dtype)->block_elements;
