@@ -110,8 +110,18 @@ static ckpt_status add_param(const finder *f, const char *name, uint32_t number,
   return CKPT_OK;
 }
 
+bool ckpt_zero_is_buffer(const ckpt_tensor *tensor) {
+  static const char *const statistics[] = {"running_mean", "running_var"};
+  if (tensor->role != CKPT_ROLE_PARAMETER) return tensor->role == CKPT_ROLE_BUFFER;
+  const char *dot = strrchr(tensor->name, '.'), *last = dot == NULL ? tensor->name : dot + 1;
+  for (size_t i = 0; i < sizeof statistics / sizeof *statistics; i++)
+    if (strcmp(last, statistics[i]) == 0) return true;
+  return tensor->dtype == CKPT_I64 || tensor->dtype == CKPT_BOOL;
+}
+
 static bool may_train(const ckpt_tensor *tensor) {
-  return tensor->role == CKPT_ROLE_PARAMETER && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+  return tensor->role == CKPT_ROLE_PARAMETER && !ckpt_zero_is_buffer(tensor) &&
+         ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
 }
 
 static ckpt_status take_group(const finder *f, const ckpt_object *object, ckpt_error *err) {

@@ -347,9 +347,10 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, ckpt_
     if (!ckpt_role_is_model((ckpt_role)tensor->role) || (run->is_trained[i] && !run->has_copy[i])) continue;
     const uint64_t first = module->n;
     CKPT_TRY(ckpt_zero_set_names(run, module, tensor, ckpt_zero_leaf(run, i), err));
-    for (uint64_t name = first; name < module->n && tensor->role == CKPT_ROLE_BUFFER; name++)
+    const bool is_buffer = !run->is_trained[i] && ckpt_zero_is_buffer(tensor);
+    for (uint64_t name = first; name < module->n && is_buffer; name++)
       buffers->items[buffers->n++] = module->items[2 * name];
-    if (tensor->role != CKPT_ROLE_PARAMETER || run->is_trained[i]) continue;
+    if (is_buffer || run->is_trained[i]) continue;
     CKPT_TRY(ckpt_zero_set(run, frozen, tensor->name, size_of(run, tensor), err));
     /* The same storage, under all names: an engine asks for the one that is first in its model. */
     CKPT_TRY(ckpt_zero_set_names(run, fragments, tensor, module->items[2 * first + 1], err));

@@ -92,6 +92,11 @@ ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 /* Whether the model computes in bf16, as far as the input says. */
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run);
 
+/* Whether a tensor is a buffer of the model: by its role, or, since few formats tell buffers from parameters, as the
+ * statistics of torch's norms and int64 and bool ones are in any model. An engine of stage 3 refuses one among frozen
+ * parameters. */
+bool ckpt_zero_is_buffer(const ckpt_tensor *tensor);
+
 /* The object of a model file; of stage 3 without the tensors of parameters. */
 ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 

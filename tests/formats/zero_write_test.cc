@@ -251,6 +251,21 @@ TEST(ZeroWrite, OtherTagsAreOtherCheckpoints) {
   }
 }
 
+// DCP tells no buffers from frozen parameters, of which an engine of stage 3 has pieces alone.
+TEST(ZeroWrite, BuffersOfAnyModelAreBuffers) {
+  Folder folder;
+  ckpt_error err = {};
+  const std::string dcp = folder / "dcp", zero = folder / "zero";
+  ASSERT_EQ(write(kData + "zero/hpz", dcp, {"dcp", 0, 1}, &err), CKPT_OK) << text_of(err);
+  ASSERT_EQ(write(dcp, zero, {"zero", 3, 2}, &err), CKPT_OK) << text_of(err);
+  IndexPointer before = open(dcp, &err, false), after = open(zero, &err, false);
+  ASSERT_NE(before, nullptr) << text_of(err);
+  ASSERT_NE(after, nullptr) << text_of(err);
+  EXPECT_EQ(ckpt_index_find(before.get(), "count")->role, CKPT_ROLE_PARAMETER);
+  EXPECT_EQ(ckpt_index_find(after.get(), "count")->role, CKPT_ROLE_BUFFER);
+  EXPECT_EQ(ckpt_index_find(after.get(), "scale")->role, CKPT_ROLE_PARAMETER);  // f32: it could be either
+}
+
 // With force: whatever ours was at the output, of the same step; a file that is none of ours stays, and all with it.
 TEST(ZeroWrite, AFormerOutputIsReplaced) {
   const std::string input = kData + "zero/stage1", tag = "global_step3/";
