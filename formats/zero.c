@@ -24,17 +24,17 @@ typedef unsigned long long ull;
 
 /* ---- probing ----------------------------------------------------------------------------------------------------- */
 
-static bool is_step(const ckpt_entry *entry) {
-  return entry->is_folder && strncmp(entry->name, "global_step", 11) == 0;
-}
-
-/* Whether a folder below is one that is refused. */
-static bool is_refused(const ckpt_probe *p, const char *folder) {
+/* Whether a folder below is a save, whatever its tag; *is_refused where it is one that is not read. */
+static bool is_save(const ckpt_probe *p, const ckpt_entry *entry, bool *is_refused) {
   ckpt_entry *entries = NULL;
   size_t n = 0;
-  bool is_unread = ckpt_list(&entries, &n, p->path, folder, NULL) != CKPT_OK || ckpt_zero_has_unread(entries, n);
+  *is_refused = false;
+  if (!entry->is_folder) return false;
+  const bool is_listed = ckpt_list(&entries, &n, p->path, entry->name, NULL) == CKPT_OK;
+  const bool is = strncmp(entry->name, "global_step", 11) == 0 || (is_listed && ckpt_zero_has_states(entries, n));
+  *is_refused = is && (!is_listed || ckpt_zero_has_unread(entries, n));
   ckpt_list_free(entries, n);
-  return is_unread;
+  return is;
 }
 
 /* The Trainer of Hugging Face saves a model beside it, which is read where this cannot be. */
@@ -48,15 +48,15 @@ static bool has_other_weights(const ckpt_probe *p) {
 }
 
 static bool has_latest(const ckpt_probe *p) {
-  bool has_tag = false, has_folder = false;
-  for (size_t i = 0; i < p->n_entries; i++) {
-    has_tag = has_tag || (!p->entries[i].is_folder && strcmp(p->entries[i].name, CKPT_ZERO_LATEST) == 0);
-    has_folder = has_folder || is_step(&p->entries[i]);
+  bool has_tag = false, has_folder = false, has_refused = false;
+  for (size_t i = 0; i < p->n_entries && !has_tag; i++)
+    has_tag = !p->entries[i].is_folder && strcmp(p->entries[i].name, CKPT_ZERO_LATEST) == 0;
+  for (size_t i = 0; i < p->n_entries && has_tag; i++) {
+    bool is_refused;
+    has_folder = is_save(p, &p->entries[i], &is_refused) || has_folder;
+    has_refused = has_refused || is_refused;
   }
-  if (!has_tag || !has_folder || !has_other_weights(p)) return has_tag && has_folder;
-  for (size_t i = 0; i < p->n_entries; i++)
-    if (is_step(&p->entries[i]) && is_refused(p, p->entries[i].name)) return false;
-  return true;
+  return has_folder && !(has_refused && has_other_weights(p));
 }
 
 static bool probe(const ckpt_probe *p) {

@@ -25,6 +25,12 @@ typedef struct shared_name {
   bool is_left_over;
 } shared_name;
 
+/* An entry of frozen_param_fragments. */
+typedef struct fragment {
+  const char *name;
+  const ckpt_object *leaf;
+} fragment;
+
 /* What becomes of the tensors of the file. */
 typedef struct adder {
   ckpt_zero *zero;
@@ -35,6 +41,8 @@ typedef struct adder {
   uint64_t n_buffers;
   shared_name *shared; /* by name */
   uint64_t n_shared;
+  fragment *fragments; /* by name */
+  uint64_t n_fragments;
   int64_t expert;     /* whose file it is */
   const char *prefix; /* of names; not "" in a layer's file */
 } adder;
@@ -312,16 +320,34 @@ static ckpt_status add_experts(const adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static ckpt_status sort_fragments(adder *a, ckpt_error *err) {
+  const ckpt_object *given = ckpt_object_get(a->file->graph.root, "frozen_param_fragments");
+  if (a->zero->stage == 3 || given == NULL || given->kind != CKPT_OBJECT_DICT || given->n == 0) return CKPT_OK;
+  a->fragments = reallocarray(NULL, (size_t)given->n, sizeof *a->fragments);
+  CKPT_TRY_ALLOC(a->fragments, err);
+  for (uint64_t i = 0; i < given->n; i++)
+    if (ckpt_zero_is_name(given->items[2 * i]))
+      a->fragments[a->n_fragments++] = (fragment){given->items[2 * i]->text, given->items[2 * i + 1]};
+  if (a->n_fragments > 1) qsort(a->fragments, a->n_fragments, sizeof *a->fragments, compare_texts);
+  return CKPT_OK;
+}
+
+static const ckpt_object *fragment_of(const adder *a, const char *name) {
+  const fragment *found =
+      a->n_fragments == 0 ? NULL : bsearch(&name, a->fragments, a->n_fragments, sizeof *found, compare_texts);
+  return found == NULL ? NULL : found->leaf;
+}
+
 /* Parameters that module has not. Of frozen ones there are copies in stages 1 and 2. */
 static ckpt_status add_held(adder *a, ckpt_error *err) {
   ckpt_zero *zero = a->zero;
-  const ckpt_object *whole = ckpt_object_get(a->file->graph.root, "frozen_param_fragments");
+  CKPT_TRY(sort_fragments(a, err));
   for (uint32_t i = 0; i < zero->n_params; i++) {
     ckpt_zero_param *param = &zero->params[i];
     const ckpt_zero_param *held = ckpt_zero_stand_in(zero, param);
     if (param->number != UINT32_MAX || held == NULL) continue;
     bool is_frozen = param->group == UINT32_MAX;
-    const ckpt_object *leaf = is_frozen && zero->stage < 3 ? ckpt_object_get(whole, param->name) : NULL;
+    const ckpt_object *leaf = is_frozen ? fragment_of(a, param->name) : NULL;
     if (ckpt_zero_tensor(a->file, leaf) != NULL) {
       CKPT_TRY(copy_tensor(a, leaf->tensor, param->name, CKPT_ROLE_PARAMETER, err));
       param->number = a->numbers[leaf->tensor];
@@ -391,5 +417,6 @@ done:
   free(a.numbers);
   free(a.buffers);
   free(a.shared);
+  free(a.fragments);
   return status;
 }

@@ -251,6 +251,28 @@ TEST(ZeroWrite, OtherTagsAreOtherCheckpoints) {
   }
 }
 
+// accelerate's is pytorch_model, and client code may give any. What lies beside the save goes along.
+TEST(ZeroWrite, TagsOfOnesOwnAreFollowed) {
+  const auto all = std::filesystem::copy_options::recursive;
+  for (const char *other : {"", "epoch2"}) {
+    Folder folder, out;
+    std::filesystem::create_directory(folder / "in");
+    std::filesystem::copy(kData + "zero/stage1/global_step3", folder / "in/best", all);
+    if (*other != '\0') std::filesystem::copy(folder / "in/best", (folder / "in/") + other, all);
+    spill(folder / "in/latest", std::string("best"));
+    spill(folder / "in/random_states_0.pkl", std::string("N."));
+    ckpt_error err = {};
+    IndexPointer index = open(folder / "in", &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_EQ(digest_of(folder / "in"), digest_of(kData + "zero/stage1"));
+    ASSERT_EQ(write(folder / "in", out / "out", {"universal", 0, 1}, &err, "all"), CKPT_OK) << text_of(err);
+    EXPECT_EQ(slurp(out / "out/random_states_0.pkl"), "N.");
+    spill(folder / "in/latest", std::string("worst"));
+    EXPECT_EQ(open(folder / "in", &err, false), nullptr);
+    EXPECT_NE(text_of(err).find("worst"), std::string::npos) << text_of(err);
+  }
+}
+
 // DCP tells no buffers from frozen parameters, of which an engine of stage 3 has pieces alone.
 TEST(ZeroWrite, BuffersOfAnyModelAreBuffers) {
   Folder folder;
