@@ -310,12 +310,17 @@ done:
   return status;
 }
 
-/* As ckpt_torch_record_find, of a compressed archive. An extent with strides was given those that the archive says. */
-static ckpt_status scan_in_order(ckpt_reader *reader, const stream *of, ckpt_torch_record *out, ckpt_error *err) {
-  ckpt_torch_layout layout;
-  CKPT_TRY(scan_record(reader, of, out, &layout, err));
+/* That an archive holds the tensor that is expected. Of one axis its length says it all. An extent with strides was
+ * given those that the archive says. */
+static ckpt_status check_layout(const ckpt_reader *reader, const ckpt_torch_layout *layout, const char *path,
+                                ckpt_error *err) {
   if (reader->is_strided) return CKPT_OK;
-  return ckpt_torch_check_row_major(&layout, ckpt_source_path(reader->source, of->file), err);
+  if (reader->counts != NULL && layout->rank > 1 &&
+      (layout->rank != reader->rank ||
+       memcmp(layout->sizes, reader->counts, layout->rank * sizeof *layout->sizes) != 0))
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
+                     "its torch.save archive holds another shape than the metadata says");
+  return ckpt_torch_check_row_major(layout, path, err);
 }
 
 /* Looks the extent's record up, once while it stays in its place. */
@@ -325,10 +330,13 @@ static ckpt_status find_record(ckpt_reader *reader, const ckpt_extent *extent, c
   CKPT_TRY_ALLOC(reader->records, err);
   ckpt_found_record *found = &reader->records[(uintptr_t)extent / sizeof *extent % N_FOUND];
   if (found->extent != extent) {
+    ckpt_torch_layout layout;
     found->extent = NULL;
-    CKPT_TRY(of->decoder != CKPT_DECODE_RAW ? scan_in_order(reader, of, &found->record, err)
-                                            : ckpt_torch_record_find(&found->record, reader->source, extent->file,
-                                                                     extent->offset, extent->n_stored, err));
+    CKPT_TRY(of->decoder != CKPT_DECODE_RAW
+                 ? scan_record(reader, of, &found->record, &layout, err)
+                 : ckpt_torch_record_layout(&found->record, &layout, reader->source, extent->file, extent->offset,
+                                            extent->n_stored, err));
+    CKPT_TRY(check_layout(reader, &layout, ckpt_source_path(reader->source, of->file), err));
     found->extent = extent;
   }
   *out = found->record;

@@ -16,9 +16,11 @@ typedef struct ckpt_cursor ckpt_cursor;
 typedef struct ckpt_found_record ckpt_found_record;
 
 typedef struct ckpt_reader {
-  ckpt_source *source;        /* of the index whose extents are read */
-  uint64_t n_expected;        /* decoded bytes that the next extent's torch.save record must have; 0: any */
-  ckpt_dtype dtype;           /* that it must have; NONE: any */
+  ckpt_source *source;    /* of the index whose extents are read */
+  uint64_t n_expected;    /* decoded bytes that the next extent's torch.save record must have; 0: any */
+  ckpt_dtype dtype;       /* that it must have; NONE: any */
+  const uint64_t *counts; /* its shape: the next extent's box, of `rank` axes in units; NULL: any */
+  uint32_t rank;
   bool is_strided;            /* extents have strides: those of their records, which need not be row-major */
   uint64_t max_bytes;         /* that cursors may hold together; one is kept in any case */
   ckpt_cursor *cursors;       /* most recently used first */

@@ -204,6 +204,14 @@ static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
   return n_spanned == n_units ? n_units * p->unit_bytes : 0;
 }
 
+/* The box of an extent that is a box or a whole tensor, or NULL. */
+static const uint64_t *expected_counts(const part *p, const ckpt_extent *extent) {
+  uint64_t n_units;
+  if (p->tensor->extent_form == CKPT_EXTENT_BOX) return extent->box + p->rank;
+  if (p->tensor->extent_form != CKPT_EXTENT_FLAT || extent->start != 0) return NULL;
+  return ckpt_product_u64(p->units, p->rank, &n_units) && n_units == extent->count ? p->units : NULL;
+}
+
 /* Moves the intersection of the part with a box [from, from + count) whose first unit decodes at base_units and whose
  * axes have these strides there. */
 static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *from, const uint64_t *count,
@@ -227,6 +235,8 @@ static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *
   walk_finish(&w, p->unit_bytes);
   p->mover->reader.n_expected = expected_bytes(p, extent);
   p->mover->reader.dtype = (ckpt_dtype)p->tensor->dtype;
+  p->mover->reader.counts = expected_counts(p, extent);
+  p->mover->reader.rank = p->rank;
   p->mover->reader.is_strided = p->tensor->extent_form == CKPT_EXTENT_STRIDED;
   CKPT_TRY(walk_move(p->mover, extent, &w, p->swap_bytes, p->buffer, err));
   p->n_moved += n;

@@ -57,15 +57,18 @@ static bool is_rebuild(const ckpt_object *object) {
          ckpt_foreign_is(object, "torch._utils", "_rebuild_tensor");
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, ...), a Parameter of one, or nothing that we know. The metadata
- * behind v2's hooks says "conj" and "neg": bits that are not in the record. */
+/* Whether the metadata behind v2's hooks says "conj" or "neg": bits that are not in the record. */
+static bool has_bits(const ckpt_object *call) {
+  const ckpt_object *last = is_rebuild(call) && call->n > 6 ? ckpt_foreign_arg(call, call->n - 1) : NULL;
+  return last != NULL && last->kind == CKPT_OBJECT_DICT && last->n != 0;
+}
+
+/* _rebuild_tensor_v2(storage, offset, size, stride, ...), or nothing that we know. */
 static bool take_call(ckpt_torch_layout *out, const ckpt_object *root) {
-  if (ckpt_foreign_is(root, "torch._utils", "_rebuild_parameter")) root = ckpt_foreign_arg(root, 0);
   const ckpt_object *start = root == NULL || !is_rebuild(root) ? NULL : ckpt_foreign_arg(root, 1);
   uint32_t n_strides;
   if (start == NULL || start->kind != CKPT_OBJECT_INT || start->integer < 0) return false;
-  const ckpt_object *last = root->n > 6 ? ckpt_foreign_arg(root, root->n - 1) : NULL;
-  if (last != NULL && last->kind == CKPT_OBJECT_DICT && last->n != 0) return false;
+  if (has_bits(root)) return false;
   out->start = (uint64_t)start->integer;
   out->dtype = ckpt_torch_call_dtype(root);
   return ckpt_foreign_u64s(ckpt_foreign_arg(root, 2), out->sizes, CKPT_MAX_RANK, &out->rank) &&
@@ -73,16 +76,36 @@ static bool take_call(ckpt_torch_layout *out, const ckpt_object *root) {
          n_strides == out->rank;
 }
 
+/* The first that loading the archive would call and that is not for tensors, or NULL. */
+static const char *what_runs(const ckpt_pickle_report *report) {
+  for (uint32_t i = 0; i < report->n_globals; i++) {
+    const ckpt_pickle_global *global = report->globals[i];
+    ckpt_pickle_verdict verdict = ckpt_pickle_judge(global);
+    bool is_used = global->n_called != 0 || global->n_built != 0;
+    if (verdict == CKPT_PICKLE_DANGEROUS || (verdict == CKPT_PICKLE_FOREIGN && is_used)) return global->name;
+  }
+  return report->n_value_calls != 0 ? "what another call returned" : NULL;
+}
+
 static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t n_bytes, const char *path,
                                ckpt_error *err) {
   ckpt_arena arena;
   ckpt_arena_init(&arena, 64 * PICKLE_BYTES);
-  ckpt_pickle_options options = {.data = bytes, .n_bytes = n_bytes, .file = path};
+  ckpt_pickle_report report = {0};
+  ckpt_pickle_options options = {.data = bytes, .n_bytes = n_bytes, .file = path, .report = &report};
+  const char *name = NULL;
   ckpt_object *root;
   ckpt_status status = ckpt_pickle_read(&root, NULL, &options, &arena, err);
-  if (status == CKPT_OK && !take_call(out, root))
+  const ckpt_object *tensor = root;
+  if (status == CKPT_OK && ckpt_foreign_is(root, "torch._utils", "_rebuild_parameter"))
+    tensor = ckpt_foreign_arg(root, 0);
+  if (status == CKPT_OK && (name = what_runs(&report)) != NULL)
+    status = ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "would run code when it is unpickled: %.700s", name);
+  else if (status == CKPT_OK && !take_call(out, tensor))
     status = ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a torch.save archive holds %s, not a plain tensor",
-                       root->kind == CKPT_OBJECT_FOREIGN ? root->name : "something else");
+                       tensor != NULL && has_bits(tensor)  ? "a conjugate or a negative"
+                       : root->kind == CKPT_OBJECT_FOREIGN ? root->name
+                                                           : "something else");
   ckpt_arena_free(&arena);
   return status;
 }
@@ -139,13 +162,6 @@ static ckpt_status find_in(ckpt_torch_record *out, ckpt_torch_layout *layout, co
   CKPT_TRY(read_pickle(layout, source, file, pickle, err));
   out->dtype = layout->dtype;
   return CKPT_OK;
-}
-
-ckpt_status ckpt_torch_record_find(ckpt_torch_record *out, ckpt_source *source, uint32_t file, uint64_t offset,
-                                   uint64_t n_bytes, ckpt_error *err) {
-  ckpt_torch_layout layout;
-  CKPT_TRY(ckpt_torch_record_layout(out, &layout, source, file, offset, n_bytes, err));
-  return ckpt_torch_check_row_major(&layout, ckpt_source_path(source, file), err);
 }
 
 ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *layout, ckpt_source *source,

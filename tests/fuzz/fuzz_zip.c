@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   ckpt_torch_record record;
   ckpt_torch_layout layout;
   err = (ckpt_error){0};
-  status = ckpt_torch_record_find(&record, source, 0, 0, n_bytes, &err);
+  status = ckpt_torch_record_layout(&record, &layout, source, 0, 0, n_bytes, &err);
   check(status, &err);
   if (status == CKPT_OK && (record.offset > n_bytes || record.n_stored > n_bytes - record.offset)) abort();
   err = (ckpt_error){0};

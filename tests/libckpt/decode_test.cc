@@ -232,6 +232,40 @@ TEST(Decode, TorchRecordsHoldExactlyWhatIsExpected) {
   EXPECT_NE(std::string(err.message).find("without data.pkl before its data"), std::string::npos);
 }
 
+// What loading would call beside the tensor's own function, another shape of as many bytes, and bits that no byte has.
+TEST(Decode, TorchRecordsAreOfPlainTensorsOfTheirShape) {
+  ckpt_error err;
+  std::vector<float> got, wanted = {0, 1, 2, 3, 4, 5};
+  std::string plain(reinterpret_cast<const char *>(wanted.data()), 24),
+      begin = "ctorch._utils\n_rebuild_tensor_v2\n(P0\nI0\n";
+  struct {
+    std::string pickle, message;
+    ckpt_status status;
+  } cases[] = {
+      {begin + "K\x06\x85K\x01\x85\x89}tR.", "", CKPT_OK},
+      {"cos\nsystem\n(S'true'\ntR0" + begin + "K\x06\x85K\x01\x85\x89}tR.",
+       "would run code when it is unpickled: os.system", CKPT_EUNSUPPORTED},
+      {"cm\nf\n)R)R0" + begin + "K\x06\x85K\x01\x85\x89}tR.", "would run code when it is unpickled: m.f",
+       CKPT_EUNSUPPORTED},
+      {begin + "K\x02K\x03\x86K\x03K\x01\x86\x89}tR.", "holds another shape than the metadata says", CKPT_EFORMAT},
+      {begin + "K\x06\x85K\x01\x85\x89}}S'conj'\n\x88stR.", "holds a conjugate or a negative, not a plain tensor",
+       CKPT_EUNSUPPORTED},
+  };
+  for (const auto &one : cases) {
+    TorchOptions options;
+    options.pickle = one.pickle;
+    std::string archive = torch_archive(plain, options);
+    for (bool compressed : {false, true}) {
+      err = {};
+      EXPECT_EQ(compressed ? read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_TORCH_RECORD, &got, &err)
+                           : read_six(archive, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_RAW, &got, &err),
+                one.status)
+          << one.pickle;
+      EXPECT_NE(text_of(err).find(one.message), std::string::npos) << text_of(err);
+    }
+  }
+}
+
 // As torch 2.15 writes them.
 TEST(Decode, FilesOfTorch) {
   ckpt_error err;

@@ -194,7 +194,8 @@ std::string torch_archive(const std::string &record, TorchOptions options) {
   // torch._utils._rebuild_tensor_v2(storage, 0, (n,), (1,), False, {}), the storage's persistent id being "0"
   std::string n(4, '\0');
   for (size_t i = 0; i < 4; i++) n[i] = static_cast<char>(record.size() >> (8 * i));
-  const std::string pickle = "ctorch._utils\n_rebuild_tensor_v2\n(P0\nI0\nJ" + n + "\x85K\x01\x85\x89}tR.";
+  const std::string usual = "ctorch._utils\n_rebuild_tensor_v2\n(P0\nI0\nJ" + n + "\x85K\x01\x85\x89}tR.";
+  const std::string pickle = options.pickle.empty() ? usual : options.pickle;
   if (!options.pickle_behind) write("archive/data.pkl", pickle, false);
   if (!options.byteorder.empty()) write("archive/byteorder", options.byteorder, false);
   for (int i = 0; i < options.n_records; i++) write("archive/data/" + std::to_string(i), record, options.deflates);

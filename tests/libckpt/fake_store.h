@@ -54,6 +54,7 @@ struct TorchOptions {
   bool deflates = false;
   int n_records = 1;
   bool pickle_behind = false;  // data.pkl behind the data, where torch never writes it
+  std::string pickle;          // another data.pkl
 };
 std::string torch_archive(const std::string &record, TorchOptions options = {});
 
