@@ -6,6 +6,7 @@ import os
 import sys
 
 import make_zero_errors
+import zero_pickles
 
 here = os.path.dirname(os.path.abspath(__file__))
 out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "fuzz", "corpus")
@@ -235,13 +236,13 @@ converted("dcp-no-collectives", TO_DCP | ALL, all_of("dcp/no-collectives"))
 converted("bin", TO_DCP | ZSTD | ALL, [("pytorch_model.bin", "torch/training.pt")])
 
 # fuzz_zero: a byte of options, then the pickles of the model and of two ranks' optimizers.
-make_zero_errors.Tensor.pad = 4
+zero_pickles.Tensor.pad = 4
 
 
 def write_zero(name, options, *files):
     content = bytes([options])
     for value in files:
-        data, storages = make_zero_errors.pickled(value)
+        data, storages = zero_pickles.pickled(value)
         assert len(storages) <= 8 and all(len(storage.values) == 4 for storage in storages)
         content += len(data).to_bytes(2, "little") + data
     write("zero", name, content)
