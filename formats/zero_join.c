@@ -99,6 +99,7 @@ ckpt_status ckpt_zero_note_unused(const ckpt_zero *zero, const ckpt_object *root
   const bool has_names = module != NULL && module->kind == CKPT_OBJECT_DICT;
   uint32_t n;
   if (zero->n_tensor == 1 || zero->rules == NULL || ckpt_zero_rules_unused(zero->rules, &n) == NULL) return CKPT_OK;
+  if (zero->is_universal && !has_names) return CKPT_OK; /* of a pipeline: its frozen parameters are not in it */
   for (uint64_t i = 0; has_names && i < module->n;
        i++) /* those of tied parameters, too; what fails says nothing here */
     if (module->items[2 * i]->kind == CKPT_OBJECT_TEXT)
