@@ -144,7 +144,7 @@ static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const
     memcpy(slot->key, name, n - 3);
   }
   if (status == CKPT_OK && strcmp(name, "step.pt") == 0)
-    status = ckpt_zero_take_step(zero, param->group, file.graph.root, err);
+    status = ckpt_fail_at(ckpt_zero_take_step(zero, param->group, file.graph.root, err), err, file.path, param->name);
   ckpt_zero_close(&file);
   return status;
 }
@@ -188,7 +188,7 @@ static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtyp
     zero->stage = stage < 0 || stage > 3 ? 1 : (uint32_t)stage;
     zero->groups = ckpt_object_get(file.graph.root, "param_groups");
     zero->loss_scaler = ckpt_object_get(file.graph.root, "loss_scaler");
-    status = find_step(zero, &file, step, dtype, err);
+    status = ckpt_fail_at(find_step(zero, &file, step, dtype, err), err, file.path, NULL);
   }
   if (status == CKPT_OK) ckpt_zero_keep(&file, zero, NULL);
   ckpt_zero_close(&file);

@@ -84,7 +84,7 @@ static bool has_version(const inspection *this) {
 
 static void print_head(const inspection *this) {
   const ckpt_info *info = &this->info;
-  char text[64], size[32], count[32];
+  char text[128], size[32], count[32];
   enum { WIDTH = 12 };
   print_pair("path", info->path, WIDTH);
   print_pair("format", info->format, WIDTH);
@@ -99,8 +99,9 @@ static void print_head(const inspection *this) {
   }
   const ckpt_parallel *of = &this->index->parallel;
   if (of->world > 0) {
-    const int n =
-        of->data == 0 ? snprintf(text, sizeof text, "dp not said") : snprintf(text, sizeof text, "dp %u", of->data);
+    int n = of->world == of->data ? 0 : snprintf(text, sizeof text, "world %u, ", of->world);
+    n += of->data == 0 ? snprintf(text + n, sizeof text - (size_t)n, "dp not said")
+                       : snprintf(text + n, sizeof text - (size_t)n, "dp %u", of->data);
     snprintf(text + n, sizeof text - (size_t)n, ", tp %u, pp %u, ep %u, ZeRO stage %u", of->tensor, of->pipeline,
              of->expert, of->stage);
     print_pair("parallel", text, WIDTH);

@@ -46,7 +46,7 @@ def optimizer(stage, rank):
 
 class Case:
     def __init__(self, stage):
-        self.latest, self.files = TAG, {}
+        self.latest, self.latest_name, self.files = TAG, "latest", {}
         for rank in range(2):
             name = "zero_pp_rank_%d_mp_rank_00" % rank
             self.files[name + "_optim_states.pt"] = optimizer(stage, rank)
@@ -65,7 +65,7 @@ class Case:
         for name, value in self.files.items():
             save(os.path.join(folder, TAG, name), value)
         if self.latest is not None:
-            with open(os.path.join(folder, "latest"), "w") as out:
+            with open(os.path.join(folder, self.latest_name), "w") as out:
                 out.write(self.latest)
 
 
@@ -494,6 +494,19 @@ def noted_without_mappings(c):
 def short_without_mappings(c):
     noted_without_mappings(c)
     c.rank(1)["single_partition_of_fp32_groups"] = [Tensor(2)]
+
+
+@case(1)
+def universal_steps_differ(c):
+    """optimizer_state.pt says another step than the file of a parameter."""
+    c.latest_name = "latest_universal"
+    c.files = {"mp_rank_00_model_states.pt": c.model()}
+    for name, shape in (("a", (3,)), ("b", (2, 2))):
+        c.files.update({"zero/%s/%s.pt" % (name, key): {"param": Tensor(*shape), "cat_dim": 0}
+                        for key in ("fp32", "exp_avg", "exp_avg_sq")})
+        c.files["zero/%s/step.pt" % name] = 2
+    c.files["zero/optimizer_state.pt"] = {"zero_stage": 1, "param_groups": [{"lr": 0.1, "params": [0]}],
+                                          "optimizer_state_dict": {"state": {0: {"step": 1}}}}
 
 
 # ---- experts -----------------------------------------------------------------------------------------------------
