@@ -101,21 +101,27 @@ static uint64_t partition_of(const ckpt_zero *zero, const ckpt_object *params, u
   return k < 0 || k >= zero->n_groups ? UINT64_MAX : (uint64_t)k;
 }
 
+/* What no group has said to be its own yet: a file can share one list among thousands of groups. */
+typedef struct unclaimed {
+  uint64_t n_partitions, n_names;
+} unclaimed;
+
 /* The names of a group's parameters, of one stage of a pipeline after the other; its params themselves where they say
- * more than there are. */
+ * more than there are left. */
 static ckpt_status name_params(ckpt_zero *zero, ckpt_object **out, const ckpt_object *params, uint64_t g,
-                               ckpt_error *err) {
+                               unclaimed *left, ckpt_error *err) {
   const uint64_t n_partitions = zero->stage == 0 ? 1 : params->n;
   uint64_t n = 0;
   for (uint32_t s = 0; s < zero->n_shards; s++) {
     const ckpt_zero_shard *of = &zero->shards[s];
     if (n_partitions > of->n_shapes || of->n_shapes != zero->n_groups) return CKPT_OK;
-    for (uint64_t i = 0; i < n_partitions && n <= zero->n_params; i++) {
+    for (uint64_t i = 0; i < n_partitions && n <= left->n_names; i++) {
       const uint64_t k = partition_of(zero, params, g, i);
       if (k != UINT64_MAX) n += first_of(zero, of, k + 1) - first_of(zero, of, k);
     }
   }
-  if (n > zero->n_params) return CKPT_OK;
+  if (n > left->n_names) return CKPT_OK;
+  left->n_names -= n;
   ckpt_object *names = *out = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, n, NULL);
   CKPT_TRY_ALLOC(names, err);
   names->n = 0;
@@ -156,9 +162,8 @@ ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *
   return CKPT_OK;
 }
 
-/* A group as it is, but for its params, and for a step that is a number beside the states. n_left: partitions that the
- * groups before it have not said to be theirs. */
-static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t number, uint64_t *n_left, ckpt_error *err) {
+/* A group as it is, but for its params, and for a step that is a number beside the states. */
+static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t number, unclaimed *left, ckpt_error *err) {
   const ckpt_object *group = zero->groups->items[number];
   ckpt_arena *arena = &zero->index->arena;
   ckpt_object *copy = *out = ckpt_object_new(arena, CKPT_OBJECT_DICT, group->n + 1, NULL);
@@ -168,14 +173,14 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t numbe
     const ckpt_object *key = group->items[2 * i], *value = group->items[2 * i + 1];
     memcpy(&copy->items[2 * i], &group->items[2 * i], 2 * sizeof *copy->items);
     if (key->kind == CKPT_OBJECT_TEXT && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
-      CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, number, err));
+      CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, number, left, err));
   }
   if (zero->steps == NULL || ckpt_object_get(group, "step") != NULL) return CKPT_OK;
   const ckpt_object *params = ckpt_object_get(group, "params"), *step = NULL;
   const bool has_partitions = zero->stage != 0 && params != NULL && params->kind == CKPT_OBJECT_LIST;
   const uint64_t n = has_partitions ? params->n : 1;
-  if (n > *n_left) return CKPT_OK; /* more than there are */
-  *n_left -= n;
+  if (n > left->n_partitions) return CKPT_OK; /* more than there are */
+  left->n_partitions -= n;
   for (uint64_t i = 0; i < n; i++)
     CKPT_TRY(ckpt_zero_step_for(zero, has_partitions ? partition_of(zero, params, number, i) : number, &step, err));
   if (step != NULL) CKPT_TRY_ALLOC(ckpt_object_put(arena, copy, "step", step), err);
@@ -188,11 +193,11 @@ static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST || groups->n > MAX_GROUPS) return CKPT_OK;
   ckpt_object *copies = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, groups->n, NULL);
   CKPT_TRY_ALLOC(copies, err);
-  uint64_t n_left = zero->n_groups;
+  unclaimed left = {.n_partitions = zero->n_groups, .n_names = zero->n_params};
   for (uint64_t i = 0; i < groups->n; i++) {
     const ckpt_object *group = groups->items[i];
     if (group->kind != CKPT_OBJECT_DICT || group->n > MAX_ENTRIES) return CKPT_OK;
-    CKPT_TRY(copy_group(zero, &copies->items[i], i, &n_left, err));
+    CKPT_TRY(copy_group(zero, &copies->items[i], i, &left, err));
   }
   return add_object(zero, CKPT_STATE_PARAM_GROUPS, copies, err);
 }

@@ -432,6 +432,7 @@ def call(module, name, *arguments):
 scaled("noted-scaler", scaler_of(cur_scale=4.0, cur_iter=3, dynamic=True))
 scaled("noted-scaler-of-a-call", call("posix", "system", "echo"))
 scaled("noted-scaler-number", 4.0)
+set_in(3, "noted-groups-again", lambda c: c.rank(0)["optimizer_state_dict"], "param_groups", [{"lr": 0.1, "params": [0]}] * 4096)
 set_in(1, "stage-no-number", RANK, "zero_stage", Stage("2"))
 set_in(1, "stage-huge", RANK, "zero_stage", Stage(1 << 70))
 set_in(1, "stage-of-a-call", RANK, "zero_stage", call("posix", "getpid"))
