@@ -57,6 +57,10 @@ static bool is_of_experts(const ckpt_object *group) {
   return said != NULL && said->kind == CKPT_OBJECT_BOOL && said->boolean;
 }
 
+static bool is_called_step(const ckpt_object *key) {
+  return key->kind == CKPT_OBJECT_TEXT && key->n == 4 && memcmp(key->text, "step", 4) == 0;
+}
+
 /* The parameter that has a number in the file at hand; false where the object has no such. */
 static bool take_param(matcher *m, const ckpt_object *states, const ckpt_object *of_group, uint64_t group, uint64_t i,
                        uint32_t number) {
@@ -64,10 +68,9 @@ static bool take_param(matcher *m, const ckpt_object *states, const ckpt_object 
   if (number < states->n && ckpt_zero_number(states->items[2 * number]) == number)
     state = states->items[2 * number + 1];
   if (state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > MAX_STATES) return false;
-  for (uint64_t k = 0; k < state->n && like == NULL; k++) {
-    const ckpt_tensor *tensor = ckpt_zero_tensor(m->file, state->items[2 * k + 1]);
-    if (tensor != NULL && tensor->rank != 0) like = state->items[2 * k + 1];
-  }
+  for (uint64_t k = 0; k < state->n && like == NULL; k++)
+    if (!is_called_step(state->items[2 * k]) && ckpt_zero_tensor(m->file, state->items[2 * k + 1]) != NULL)
+      like = state->items[2 * k + 1];
   const ckpt_tensor *tensor = ckpt_zero_tensor(m->file, like);
   if (tensor == NULL || m->n_params == m->max_params) return false;
   m->items[m->n_model + m->n_params] = (shaped){.like = tensor,
@@ -146,7 +149,7 @@ static ckpt_status add_param(matcher *m, ckpt_zero_param *out, const shaped *par
   for (uint64_t k = 0; k < param->state->n; k++) {
     const ckpt_object *key = param->state->items[2 * k], *value = param->state->items[2 * k + 1];
     const bool is_key = key->kind == CKPT_OBJECT_TEXT && key->n != 0 && strlen(key->text) == key->n;
-    const bool is_step = is_key && strcmp(key->text, "step") == 0 && ckpt_zero_tensor(param->file, value) == NULL;
+    const bool is_step = is_called_step(key) && ckpt_zero_tensor(param->file, value) == NULL;
     const bool is_number = value->kind == CKPT_OBJECT_INT || value->kind == CKPT_OBJECT_FLOAT;
     if (is_step) {
       const ckpt_status status = ckpt_zero_take_step(m->zero, (uint32_t)param->group, value, err);
@@ -252,6 +255,13 @@ static ckpt_status check_experts(const matcher *m, ckpt_error *err) {
                    n_there, n_wanted);
 }
 
+/* Without them a run does not go on. */
+static ckpt_status note_unread(ckpt_zero *zero, const char *why, ckpt_error *err) {
+  CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: the optimizer's states (%s)", why));
+  zero->index->notes[zero->index->n_notes - 1].is_training = true;
+  return CKPT_OK;
+}
+
 static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckpt_error *err) {
   ckpt_zero *zero = m->zero;
   bool is_known = true;
@@ -264,9 +274,7 @@ static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckp
     const ckpt_object *groups = ckpt_object_get(optimizer_of(files[i]), "param_groups");
     CKPT_TRY(ckpt_zero_same_groups(groups, m->groups, files[i]->path, err));
   }
-  if (!is_known)
-    return ckpt_index_note(zero->index, false, err,
-                           "not read: the optimizer's states (an optimizer whose layout is not known)");
+  if (!is_known) return note_unread(zero, "an optimizer whose layout is not known", err);
   CKPT_TRY(check_experts(m, err));
   if (zero->n_layers != 0 && m->n_params > m->n_model)
     return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
@@ -334,10 +342,7 @@ ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckp
   const uint32_t n_ranks = zero->expert_optimizers.n, n_files = n_ranks != 0 ? n_ranks : zero->n_shards;
   if (n_ranks == 0 && (optimizer == NULL || optimizer->kind != CKPT_OBJECT_DICT)) return CKPT_OK;
   if (zero->n_tensor > 1)
-    return ckpt_index_note(zero->index, false, err,
-                           "not read: the optimizer's states (without ZeRO they are slices that have numbers, of %u "
-                           "model parallel ranks)",
-                           zero->n_shards);
+    return note_unread(zero, "without ZeRO those of tensor-parallel ranks are slices that have numbers", err);
   ckpt_zero_file *ranks = calloc((size_t)n_ranks + 1, sizeof *ranks);
   const ckpt_zero_file **files = calloc(n_files, sizeof *files);
   ckpt_status status = ranks == NULL || files == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory")

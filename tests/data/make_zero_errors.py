@@ -672,6 +672,29 @@ def group_of_stage(c):
         held["base_optimizer_state"]["param_groups"][0]["lr"] = 0.2
 
 
+def whole(name, change=lambda c, state: None, shapes=((3,), (2, 2)), groups=((0, 1),)):
+    """Without ZeRO: a model file with the optimizer in it, of parameters called p0, p1, ..."""
+    def made(c):
+        weights = OrderedDict(("p%d" % i, Tensor(*shape)) for i, shape in enumerate(shapes))
+        states = {i: {"step": 1, "exp_avg": Tensor(*shape)} for i, shape in enumerate(shapes)}
+        c.files = {"mp_rank_00_model_states.pt": {
+            "module": weights, "buffer_names": [], "param_shapes": None, "global_steps": 1, "ds_version": "0.19.8",
+            "ds_config": {}, "optimizer": {"state": states, "param_groups": [{"params": list(g)} for g in groups]}}}
+        change(c, states)
+    case(0, name)(made)
+
+
+def in_slices(c, states):
+    said = dict(c.model(), mp_world_size=2, universal_checkpoint_info={SAME: ["p0"], COLUMNS: ["p1"]})
+    c.files = {"mp_rank_%02d_model_states.pt" % part: said for part in range(2)}
+
+
+whole("noted-whole-state-missing", lambda c, states: states.pop(1))
+whole("noted-whole-step-alone", lambda c, states: states[1].pop("exp_avg"))
+whole("noted-whole-shape-in-two-groups", shapes=((3,), (3,)), groups=((0,), (1,)))
+whole("noted-whole-slices", in_slices)
+
+
 def whole_pipe(name):
     """The same without ZeRO: two stages with a layer and a whole optimizer each."""
     def add(change):
