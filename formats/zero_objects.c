@@ -204,18 +204,16 @@ static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
 
 /* ---- the top of the model file ----------------------------------------------------------------------------------- */
 
-static bool is_scalar(const ckpt_object *value) {
-  return value->kind != CKPT_OBJECT_NONE && value->kind <= CKPT_OBJECT_TEXT;
-}
-
-/* Whether a value is a tensor, or dicts of nothing else: then the tensors' names say it all. */
-static bool is_tensors(const ckpt_object *value, int depth) {
-  enum { MAX_DEPTH = 3, MAX_ENTRIES = 1024 };
-  if (value->kind == CKPT_OBJECT_TENSOR) return true;
-  if (value->kind != CKPT_OBJECT_DICT || depth == MAX_DEPTH || value->n > MAX_ENTRIES) return false;
-  for (uint64_t i = 0; i < value->n; i++)
-    if (!is_tensors(value->items[2 * i + 1], depth + 1)) return false;
-  return value->n != 0;
+/* Objects have texts for keys. Says the first that is none. */
+static ckpt_status note_keys(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
+  uint64_t i = 0;
+  while (i < root->n && root->items[2 * i]->kind == CKPT_OBJECT_TEXT) i++;
+  if (i == root->n) return CKPT_OK;
+  const char *key = ckpt_object_print(root->items[2 * i], 64, &zero->index->arena);
+  CKPT_TRY_ALLOC(key, err);
+  CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: the key %s of client_state, which is no text", key));
+  zero->index->notes[zero->index->n_notes - 1].is_training = true;
+  return CKPT_OK;
 }
 
 /* Whether the model computed in bf16, which in stage 3 no tensor says: names of files depend on it. */
@@ -230,17 +228,18 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
   ckpt_object *trainer = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, root->n + 1, NULL);
   CKPT_TRY_ALLOC(trainer, err);
   trainer->n = 0;
+  CKPT_TRY(note_keys(zero, root, err));
   for (uint64_t i = 0; i < root->n; i++) {
     const ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
     if (key->kind != CKPT_OBJECT_TEXT || ckpt_zero_is_own(key->text, (size_t)key->n)) continue;
-    if (is_scalar(value)) {
+    if (value->kind <= CKPT_OBJECT_TEXT) {
       memcpy(&trainer->items[2 * trainer->n++], &root->items[2 * i], 2 * sizeof *root->items);
       continue;
     }
     const char *name = key->text;
     if (is_ours(name)) name = ckpt_arena_printf(&zero->index->arena, CLIENT_PREFIX "%s", key->text);
     CKPT_TRY_ALLOC(name, err);
-    if (!is_tensors(value, 0)) CKPT_TRY(add_object(zero, name, value, err));
+    if (value->kind != CKPT_OBJECT_TENSOR) CKPT_TRY(add_object(zero, name, value, err));
   }
   if (is_bf16(zero, root) && ckpt_object_get(trainer, CKPT_TRAINER_BF16) == NULL) {
     ckpt_arena *arena = &zero->index->arena;

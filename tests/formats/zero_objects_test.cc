@@ -22,5 +22,44 @@ TEST(ZeroObjects, NamesAreOfOneGroup) {
   }
 }
 
+// Dicts of tensors keep how they are nested, and keys that are numbers; written and read again, too.
+TEST(ZeroObjects, ClientStateKeepsItsShape) {
+  ckpt_error err = {};
+  IndexPointer index = open(kErrors + "noted-client-state", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  for (const char *format : {"", "zero", "universal"}) {
+    Folder folder;
+    if (*format != '\0') {
+      std::vector<std::string> losses;
+      spill(folder, formats_testing::write(format, index.get(), {}, &err, &losses));
+      ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
+      EXPECT_EQ(losses, std::vector<std::string>()) << format;
+      index = open(folder.path(), &err, false);
+      ASSERT_NE(index, nullptr) << text_of(err);
+    }
+    const ckpt_object *ema = ckpt_object_get(index->objects, "ema");
+    ASSERT_TRUE(ema != nullptr && ema->kind == CKPT_OBJECT_DICT && ema->n == 2) << format;
+    EXPECT_STREQ(ema->items[0]->text, "b") << format;
+    EXPECT_EQ(ema->items[1]->kind, CKPT_OBJECT_TENSOR) << format;
+    const ckpt_object *inner = ckpt_object_get(ema, "a");
+    ASSERT_TRUE(inner != nullptr && inner->n == 1) << format;
+    EXPECT_EQ(inner->items[0]->kind, CKPT_OBJECT_INT) << format;
+    const ckpt_object *best = ckpt_object_get(ckpt_object_get(index->objects, CKPT_STATE_TRAINER), "best");
+    EXPECT_TRUE(best != nullptr && best->kind == CKPT_OBJECT_NONE) << format;
+    ASSERT_EQ(inner->items[1]->kind, CKPT_OBJECT_TENSOR) << format;
+    EXPECT_STREQ(index->tensors[inner->items[1]->tensor].name, "ema.a.0") << format;
+  }
+}
+
+// What no object can be called by is said, and reshard refuses it.
+TEST(ZeroObjects, KeysAreTexts) {
+  ckpt_error err = {};
+  IndexPointer index = open(kErrors + "noted-client-key", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  ASSERT_NE(index->n_notes, 0u);
+  EXPECT_STREQ(index->notes[0].text, "not read: the key 5 of client_state, which is no text");
+  EXPECT_TRUE(index->notes[0].is_training);
+}
+
 }  // namespace
 }  // namespace formats_testing
