@@ -120,15 +120,16 @@ static bool sum_axis(const ckpt_zero_cut *cut, uint32_t axis, uint64_t *sum) {
   return true;
 }
 
-uint32_t ckpt_zero_equal_parts(const ckpt_object *sizes) {
+uint32_t ckpt_zero_n_parts(const ckpt_object *sizes, bool *are_equal) {
   uint64_t said[MAX_PARTS];
-  uint32_t n = 1, i = 0;
+  uint32_t n = 1;
+  *are_equal = true;
   if (sizes == NULL) return 1;
   if (sizes->kind == CKPT_OBJECT_INT)
     return sizes->integer > 0 && sizes->integer <= MAX_PARTS ? (uint32_t)sizes->integer : 1;
   if (!ckpt_foreign_u64s(sizes, said, MAX_PARTS, &n) || n == 0) return 1;
-  while (i < n && said[i] == said[0]) i++;
-  return i == n ? n : 1;
+  for (uint32_t i = 1; i < n; i++) *are_equal = *are_equal && said[i] == said[0];
+  return n;
 }
 
 /* The widths of parts that are cut evenly: sizes are said, or (version 0.3 and before) their number. */

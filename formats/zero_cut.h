@@ -82,9 +82,8 @@ ckpt_status ckpt_zero_cut_of(ckpt_zero_cut **out, ckpt_zero_rules *rules, const 
                              uint32_t rank, const uint64_t *slices, uint32_t n_slices, ckpt_arena *arena,
                              ckpt_error *err);
 
-/* How many parts of one size a parameter_with_sub_params says by their number, or by a tuple of sizes; 1: they differ.
- */
-uint32_t ckpt_zero_equal_parts(const ckpt_object *sizes);
+/* How many parts a parameter_with_sub_params says by their number, or by a tuple of sizes, which are equal or not. */
+uint32_t ckpt_zero_n_parts(const ckpt_object *sizes, bool *are_equal);
 
 /* The strips of one slice: *n of them. */
 const ckpt_zero_strip *ckpt_zero_strips_of(const ckpt_zero_cut *cut, uint32_t slice, uint32_t *n);

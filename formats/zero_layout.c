@@ -149,23 +149,15 @@ static ckpt_status make_rows(rank_file *f, ckpt_error *err) {
 /* ---- what stands in a rank's file ---------------------------------------------------------------------------------
  */
 
-/* A call of DeepSpeed's: name is a class of module, n_module bytes of name. */
-static ckpt_object *call(const ckpt_zero_run *run, const char *name, size_t n_module, uint64_t n) {
-  ckpt_object *made = ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, n, name);
-  if (made != NULL) made->n_module = n_module & 0xffff;
-  return made;
-}
-
 static ckpt_status make_stage(const ckpt_zero_run *run, uint32_t stage, ckpt_object **out, ckpt_error *err) {
-  static const char name[] = "deepspeed.runtime.zero.config.ZeroStageEnum";
-  CKPT_TRY_ALLOC(*out = call(run, name, sizeof "deepspeed.runtime.zero.config" - 1, 1), err);
+  CKPT_TRY(ckpt_zero_call(run, "deepspeed.runtime.zero.config.ZeroStageEnum", 1, out, err));
   CKPT_TRY_ALLOC((*out)->items[0] = ckpt_object_int(run->arena, stage), err);
   return CKPT_OK;
 }
 
 /* fragment_address(numel=..., start=...) of each parameter that the rank has a part of. */
 static ckpt_status make_mapping(const rank_file *f, uint32_t g, ckpt_object **out, ckpt_error *err) {
-  static const char name[] = "deepspeed.utils.tensor_fragment.fragment_address";
+  static const char name[] = "deepspeed.utils.tensor_fragment.fragment_address"; /* a dataclass */
   const ckpt_zero_run *run = f->run;
   const ckpt_zero_group *group = &run->groups[g];
   const span s = span_of(run, group, f->rank);
@@ -177,15 +169,11 @@ static ckpt_status make_mapping(const rank_file *f, uint32_t g, ckpt_object **ou
     const uint64_t from = at > s.begin ? at : s.begin, to = end < s.end ? end : s.end;
     at = end;
     if (from >= to) continue;
-    ckpt_object *address = call(run, name, sizeof "deepspeed.utils.tensor_fragment" - 1, 1), *state;
-    CKPT_TRY_ALLOC(address, err);
+    ckpt_object *address, *state;
     CKPT_TRY(ckpt_zero_dict(run, 2, &state, err));
     CKPT_TRY(ckpt_zero_set(run, state, "numel", ckpt_object_int(run->arena, (int64_t)(to - from)), err));
     CKPT_TRY(ckpt_zero_set(run, state, "start", ckpt_object_int(run->arena, (int64_t)(from - s.begin)), err));
-    address->form = CKPT_FORM_NEW; /* a dataclass */
-    address->n = 0;
-    address->extras = CKPT_EXTRA_STATE;
-    address->items[0] = state;
+    CKPT_TRY(ckpt_zero_instance(run, name, state, &address, err));
     CKPT_TRY(ckpt_zero_set(run, *out, param->name, address, err));
   }
   return CKPT_OK;

@@ -130,10 +130,6 @@ bool ckpt_zero_is_dynamic(const ckpt_zero_run *run) { return ckpt_object_get(sta
 
 ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err) {
   const ckpt_object *state = state_of(run);
-  ckpt_object *scaler =
-      ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, 1,
-                      ckpt_zero_is_dynamic(run) ? SCALER_MODULE ".DynamicLossScaler" : SCALER_MODULE ".LossScaler");
-  CKPT_TRY_ALLOC(scaler, err);
   if (state == NULL) {
     ckpt_object *plain;
     CKPT_TRY(ckpt_zero_dict(run, 2, &plain, err));
@@ -141,11 +137,7 @@ ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
     CKPT_TRY(ckpt_zero_set(run, plain, "dynamic", ckpt_object_bool(run->arena, false), err));
     state = plain;
   }
-  scaler->form = CKPT_FORM_NEW;
-  scaler->n_module = sizeof SCALER_MODULE - 1;
-  scaler->n = 0;
-  scaler->extras = CKPT_EXTRA_STATE;
-  scaler->items[0] = (ckpt_object *)(uintptr_t)state;
-  *out = scaler;
-  return CKPT_OK;
+  return ckpt_zero_instance(
+      run, ckpt_zero_is_dynamic(run) ? SCALER_MODULE ".DynamicLossScaler" : SCALER_MODULE ".LossScaler", state, out,
+      err);
 }

@@ -103,10 +103,22 @@ static ckpt_status check_name(const ckpt_zero_run *run, const ckpt_zero_trained 
 /* How tensor-parallel ranks cut a parameter, as the files of it say it. */
 typedef struct cutting {
   int64_t axis, n_parts;
+  ckpt_zero_said uneven; /* of parts of several sizes; no pattern: n_parts says all */
   bool is_vocabulary;
 } cutting;
 
-/* As ds_to_universal says it, but that parts of several sizes have no number: such a run says them itself. */
+/* Whether all are numbers but the parts of an axis, a list of them. */
+static bool is_shape(const ckpt_object *shape, int64_t axis) {
+  if ((shape->kind != CKPT_OBJECT_LIST && shape->kind != CKPT_OBJECT_TUPLE) || shape->n > CKPT_MAX_RANK) return false;
+  for (uint64_t i = 0; i < shape->n; i++) {
+    const ckpt_object_kind kind = shape->items[i]->kind;
+    if ((int64_t)i != axis ? kind != CKPT_OBJECT_INT : kind != CKPT_OBJECT_LIST && kind != CKPT_OBJECT_TUPLE)
+      return false;
+  }
+  return true;
+}
+
+/* As ds_to_universal says it. */
 static ckpt_status find_cutting(cutting *of, ckpt_zero_rules *rules, const char *name, ckpt_error *err) {
   ckpt_zero_said said[CKPT_ZERO_N_RULES];
   *of = (cutting){.n_parts = 1};
@@ -120,21 +132,56 @@ static ckpt_status find_cutting(cutting *of, ckpt_zero_rules *rules, const char 
     const ckpt_object *shape = ckpt_object_field(said[CKPT_ZERO_PARTS].value, "shape");
     if (axis != NULL && axis->kind == CKPT_OBJECT_INT && axis->integer >= 0 && axis->integer < CKPT_MAX_RANK)
       of->axis = axis->integer;
-    of->n_parts = ckpt_zero_equal_parts(shape == NULL ? NULL : ckpt_foreign_arg(shape, (uint64_t)of->axis));
+    bool are_equal;
+    const ckpt_object *sizes = shape == NULL ? NULL : ckpt_foreign_arg(shape, (uint64_t)of->axis);
+    const uint32_t n = ckpt_zero_n_parts(sizes, &are_equal);
+    if (are_equal)
+      of->n_parts = n;
+    else if (is_shape(shape, of->axis))
+      of->uneven = said[CKPT_ZERO_PARTS];
   } else {
     of->axis = said[CKPT_ZERO_BY_COLUMNS].pattern != NULL ? 1 : 0;
   }
   return CKPT_OK;
 }
 
+static ckpt_status make_tuple(const ckpt_zero_run *run, const ckpt_object *list, ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY_ALLOC(*out = ckpt_object_new(run->arena, CKPT_OBJECT_TUPLE, list->n, NULL), err);
+  memcpy((*out)->items, list->items, (size_t)list->n * sizeof *list->items);
+  return CKPT_OK;
+}
+
+/* What engines cut parts of several sizes by. */
+static ckpt_status make_parts(const ckpt_zero_run *run, const cutting *of, ckpt_object **out, ckpt_error *err) {
+  static const char name[] = "deepspeed.checkpoint.universal_checkpoint.SubparamShape"; /* a dataclass */
+  const uint64_t axis = (uint64_t)of->axis;
+  const ckpt_object *said_shape = ckpt_object_field(of->uneven.value, "shape"), *pattern;
+  ckpt_object *attributes, *patterns, *shape;
+  CKPT_TRY(make_tuple(run, said_shape, &shape, err));
+  CKPT_TRY(make_tuple(run, shape->items[axis], &shape->items[axis], err)); /* DeepSpeed asks whether it is one */
+  CKPT_TRY_ALLOC(pattern = ckpt_object_text(run->arena, of->uneven.pattern, strlen(of->uneven.pattern)), err);
+  CKPT_TRY(ckpt_zero_list(run, 1, &patterns, err));
+  patterns->items[0] = (ckpt_object *)(uintptr_t)pattern;
+  CKPT_TRY(ckpt_zero_dict(run, 3, &attributes, err));
+  CKPT_TRY(ckpt_zero_set(run, attributes, "patterns", patterns, err));
+  CKPT_TRY(ckpt_zero_set(run, attributes, "shape", shape, err));
+  CKPT_TRY(ckpt_zero_set(run, attributes, "partition_dim", ckpt_object_int(run->arena, of->axis), err));
+  return ckpt_zero_instance(run, name, attributes, out, err);
+}
+
 /* The object of a parameter's files: {"param": tensor, "cat_dim": 0}, and what else there is to be said. */
 static ckpt_status make_payload(const ckpt_zero_run *run, const cutting *of, const ckpt_object *leaf, ckpt_object **out,
                                 ckpt_error *err) {
-  CKPT_TRY(ckpt_zero_dict(run, 4, out, err));
+  CKPT_TRY(ckpt_zero_dict(run, 5, out, err));
   CKPT_TRY(ckpt_zero_set(run, *out, "param", leaf, err));
   CKPT_TRY(ckpt_zero_set(run, *out, "cat_dim", ckpt_object_int(run->arena, of->axis), err));
   if (of->n_parts > 1)
     CKPT_TRY(ckpt_zero_set(run, *out, "param_n_sub_params", ckpt_object_int(run->arena, of->n_parts), err));
+  if (of->uneven.pattern != NULL) {
+    ckpt_object *parts;
+    CKPT_TRY(make_parts(run, of, &parts, err));
+    CKPT_TRY(ckpt_zero_set(run, *out, "sub_param_shape", parts, err));
+  }
   return of->is_vocabulary ? ckpt_zero_set(run, *out, "vocab_tensor", ckpt_object_bool(run->arena, true), err)
                            : CKPT_OK;
 }
@@ -153,7 +200,8 @@ static ckpt_status lay_group(const ckpt_zero_run *run, ckpt_zero_rules *rules, c
     cutting cut;
     CKPT_TRY(check_name(run, param, err));
     CKPT_TRY(find_cutting(&cut, rules, param->name, err));
-    if (cut.axis != 0 || cut.n_parts != 1 || cut.is_vocabulary) CKPT_TRY(make_payload(run, &cut, leaf, &payload, err));
+    if (cut.axis != 0 || cut.n_parts != 1 || cut.is_vocabulary || cut.uneven.pattern != NULL)
+      CKPT_TRY(make_payload(run, &cut, leaf, &payload, err));
     CKPT_TRY(lay_file(run, tag, param->name, "fp32", payload, &of, err));
     for (uint32_t slot = 0; slot < run->n_keys; slot++) {
       of.tensor = param->states[slot];

@@ -270,16 +270,31 @@ ckpt_status ckpt_zero_list(const ckpt_zero_run *run, uint64_t n, ckpt_object **o
   return CKPT_OK;
 }
 
+ckpt_status ckpt_zero_call(const ckpt_zero_run *run, const char *name, uint64_t n, ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY_ALLOC(*out = ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, n, name), err);
+  (*out)->n_module = (uint32_t)(strrchr(name, '.') - name) & 0xffff;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_instance(const ckpt_zero_run *run, const char *name, const ckpt_object *attributes,
+                               ckpt_object **out, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_call(run, name, 1, out, err));
+  (*out)->form = CKPT_FORM_NEW;
+  (*out)->n = 0;
+  (*out)->extras = CKPT_EXTRA_STATE;
+  (*out)->items[0] = (ckpt_object *)(uintptr_t)attributes;
+  return CKPT_OK;
+}
+
 /* torch.Size([...]) */
-static ckpt_object *size_of(const ckpt_zero_run *run, const ckpt_tensor *tensor) {
-  ckpt_object *call = ckpt_object_new(run->arena, CKPT_OBJECT_FOREIGN, 1, "torch.Size");
+static ckpt_status size_of(const ckpt_zero_run *run, const ckpt_tensor *tensor, ckpt_object **out, ckpt_error *err) {
   ckpt_object *shape = ckpt_object_new(run->arena, CKPT_OBJECT_TUPLE, tensor->rank, NULL);
-  if (call == NULL || shape == NULL) return NULL;
-  call->n_module = sizeof "torch" - 1;
-  call->items[0] = shape;
+  CKPT_TRY_ALLOC(shape, err);
   for (uint32_t i = 0; i < tensor->rank; i++)
-    if ((shape->items[i] = ckpt_object_int(run->arena, (int64_t)tensor->shape[i])) == NULL) return NULL;
-  return call;
+    CKPT_TRY_ALLOC(shape->items[i] = ckpt_object_int(run->arena, (int64_t)tensor->shape[i]), err);
+  CKPT_TRY(ckpt_zero_call(run, "torch.Size", 1, out, err));
+  (*out)->items[0] = shape;
+  return CKPT_OK;
 }
 
 /* ---- the optimizer's ----------------------------------------------------------------------------------------------
@@ -334,7 +349,7 @@ ckpt_status ckpt_zero_set_names(const ckpt_zero_run *run, ckpt_object *dict, con
 
 static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
   const ckpt_index *index = run->index;
-  ckpt_object *module, *buffers, *frozen, *fragments;
+  ckpt_object *module, *buffers, *frozen, *fragments, *size;
   const uint64_t n_names = (uint64_t)index->n_tensors + index->n_aliases;
   CKPT_TRY(ckpt_zero_dict(run, n_names, &module, err));
   CKPT_TRY(ckpt_zero_list(run, n_names, &buffers, err));
@@ -351,7 +366,8 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, ckpt_
     for (uint64_t name = first; name < module->n && is_buffer; name++)
       buffers->items[buffers->n++] = module->items[2 * name];
     if (is_buffer || run->is_trained[i]) continue;
-    CKPT_TRY(ckpt_zero_set(run, frozen, tensor->name, size_of(run, tensor), err));
+    CKPT_TRY(size_of(run, tensor, &size, err));
+    CKPT_TRY(ckpt_zero_set(run, frozen, tensor->name, size, err));
     /* The same storage, under all names: an engine asks for the one that is first in its model. */
     CKPT_TRY(ckpt_zero_set_names(run, fragments, tensor, module->items[2 * first + 1], err));
   }
@@ -363,7 +379,7 @@ static ckpt_status set_module(const ckpt_zero_run *run, ckpt_object *root, ckpt_
 }
 
 static ckpt_status set_shapes(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
-  ckpt_object *shapes, *shared, *group;
+  ckpt_object *shapes, *shared, *group, *size;
   CKPT_TRY(ckpt_zero_list(run, run->n_groups, &shapes, err));
   CKPT_TRY(ckpt_zero_dict(run, (uint64_t)run->index->n_aliases + run->n_params, &shared, err));
   for (uint32_t g = 0; g < run->n_groups; g++) {
@@ -373,7 +389,8 @@ static ckpt_status set_shapes(const ckpt_zero_run *run, ckpt_object *root, ckpt_
       const ckpt_zero_trained *param = &run->params[run->groups[g].first + i];
       const ckpt_tensor *tensor = &run->index->tensors[param->tensor];
       ckpt_object *name = ckpt_object_text(run->arena, param->name, strlen(param->name));
-      CKPT_TRY(ckpt_zero_set(run, group, param->name, size_of(run, tensor), err));
+      CKPT_TRY(size_of(run, tensor, &size, err));
+      CKPT_TRY(ckpt_zero_set(run, group, param->name, size, err));
       if (strcmp(tensor->name, param->name) != 0) CKPT_TRY(ckpt_zero_set(run, shared, tensor->name, name, err));
       for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
         if (strcmp(*alias, param->name) != 0) CKPT_TRY(ckpt_zero_set(run, shared, *alias, name, err));

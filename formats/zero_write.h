@@ -86,6 +86,12 @@ ckpt_status ckpt_zero_set_names(const ckpt_zero_run *run, ckpt_object *dict, con
 /* A list of n items, NULL at first. */
 ckpt_status ckpt_zero_list(const ckpt_zero_run *run, uint64_t n, ckpt_object **out, ckpt_error *err);
 
+/* A call with n arguments, NULL at first, and an instance as pickle makes it, whose attributes a dict holds. name:
+ * "module.Class", which is not copied. */
+ckpt_status ckpt_zero_call(const ckpt_zero_run *run, const char *name, uint64_t n, ckpt_object **out, ckpt_error *err);
+ckpt_status ckpt_zero_instance(const ckpt_zero_run *run, const char *name, const ckpt_object *attributes,
+                               ckpt_object **out, ckpt_error *err); /* as above */
+
 /* The groups as the optimizer of a run says them: params are numbers of the run's groups. */
 ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 

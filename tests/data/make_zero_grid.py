@@ -17,40 +17,56 @@ import make_zero_tensor
 from make_zero_tensor import slices_of, values_of
 
 # name: (pipeline stages, tensor-parallel ranks, data-parallel ranks), stage, precision, whether the embedding is tied,
-# more of the configuration
+# more of the configuration; "uneven": of a tensor that is put together of parts of several sizes
 CASES = {
     "grid-stage0": ((2, 2, 1), 0, "fp32", False, {}),
     "grid-stage1": ((2, 2, 2), 1, "fp32", True, {}),
     "grid-stage1-fp16": ((2, 2, 1), 1, "fp16", True, {}),
+    "grid-uneven": ((1, 2, 1), 1, "fp32", True, {}),
     "grid-bf16-optimizer": ((2, 2, 1), 1, "bf16", True, {"data_types": {"grad_accum_dtype": "fp32"}}),
 }
 
 WIDTH, INNER, WORDS = 6, 10, 7  # the vocabulary is padded to as many rows for each rank
 
-# Along which axis a parameter is cut; "pair": each half of it along axis 0. Others are the same on all ranks.
-CUTS = {r"tied_modules\.embed\.weight|[05]\.weight": 0, r"\d+\.up\.weight": "pair", r"\d+\.up\.bias": "pair", r"\d+\.down\.weight": 1}
+PARTS = {False: (INNER, INNER), True: (12, 8)}  # of `up`, of one size or of several
+
+
+def cuts_of(is_uneven):
+    """Along which axis a parameter is cut, or each of its parts of some sizes; others are the same on all ranks."""
+    parts = PARTS[is_uneven]
+    return {r"tied_modules\.embed\.weight|[05]\.weight": 0, r"\d+\.up\.weight": (0, parts), r"\d+\.up\.bias": (0, parts),
+            r"\d+\.down\.weight": (1, parts) if is_uneven else 1}
+
 
 VOCABULARY = r"tied_modules\.embed\.weight", r"[05]\.weight"  # tied, and not
 
 
-def info_of(is_tied):
+def info_of(is_tied, is_uneven):
     """What the pipeline's model says of itself, as that of Megatron-DeepSpeed does."""
     info = {"universal_checkpoint_version": 0.2, "original_vocab_size": WORDS,
             "vocabulary_parameter_patterns": [VOCABULARY[not is_tied]],
             "tp_replicated_parameter_patterns": [r"\d+\.down\.bias", r"\d+\.offset", r"4\.weight", r"4\.bias"],
             "parameter_with_row_parallelism_patterns": [r"\d+\.down\.weight"],
             "parameter_with_2_sub_params_cat_dim_0": [r"\d+\.up\.weight", r"\d+\.up\.bias"]}
+    if is_uneven:
+        del info["parameter_with_row_parallelism_patterns"], info["parameter_with_2_sub_params_cat_dim_0"]
+        parts, shapes = PARTS[True], {r"\d+\.up\.weight": (PARTS[True], WIDTH), r"\d+\.up\.bias": (PARTS[True],),
+                                      r"\d+\.down\.weight": (WIDTH, PARTS[True])}
+        info["parameter_with_sub_params"] = [{"patterns": [name], "shape": shape, "partition_dim": shape.index(parts)}
+                                             for name, shape in shapes.items()]
     return dict(info, pipeline_replicated_parameter_patterns=[VOCABULARY[0]]) if is_tied else info
 
 
-def cut_of(name):
-    return next((cut for pattern, cut in CUTS.items() if re.fullmatch(pattern, name)), None)
+def cut_of(name, is_uneven):
+    return next((cut for pattern, cut in cuts_of(is_uneven).items() if re.fullmatch(pattern, name)), None)
 
 
 def put_together(torch, cut, slices):
     """The tensor that is cut so into these slices."""
-    if cut == "pair":
-        return torch.cat([torch.cat(half) for half in zip(*(s.chunk(2) for s in slices))])
+    if isinstance(cut, tuple):
+        axis, sizes = cut
+        parts = zip(*(s.split([n // len(slices) for n in sizes], axis) for s in slices))
+        return torch.cat([torch.cat(part, axis) for part in parts], axis)
     return make_zero_tensor.put_together(torch, cut, slices)
 
 
@@ -82,15 +98,16 @@ def collectives(torch, dist):
     return Spread.apply, Add.apply
 
 
-def layers_of(torch, dist, tensor, rank, group, is_tied):
+def layers_of(torch, dist, tensor, rank, group, is_tied, is_uneven):
     from deepspeed.pipe import LayerSpec, TiedLayerSpec
     spread, add = collectives(torch, dist)
     nn, padded = torch.nn, -(-WORDS // tensor) * tensor
 
     def part(weight, cut):
         """The slice of this rank; all ranks draw the same whole."""
-        if cut == "pair":
-            weight = torch.cat([half.chunk(tensor)[rank] for half in weight.chunk(2)])
+        if isinstance(cut, tuple):
+            axis, sizes = cut
+            weight = torch.cat([of.chunk(tensor, axis)[rank] for of in weight.split(sizes, axis)], axis)
         else:
             weight = weight.chunk(tensor, cut)[rank]
         slice = nn.Parameter(weight.detach().clone())
@@ -120,18 +137,21 @@ def layers_of(torch, dist, tensor, rank, group, is_tied):
             self.bias = whole.bias if bias_cut is None else part(whole.bias, bias_cut)
 
     class Block(nn.Module):
-        """Two halves in one tensor; a row of `down` ends in mid-rank; `offset` is frozen, `scale` a buffer."""
+        """Two parts in one tensor; a row of `down` ends in mid-rank; `offset` is frozen, `scale` a buffer."""
 
         def __init__(self):
             super().__init__()
-            self.up = Linear(WIDTH, 2 * INNER, "pair", "pair")
-            self.down = Linear(INNER, WIDTH, 1, None)
+            parts = PARTS[is_uneven]
+            self.up = Linear(WIDTH, sum(parts), (0, parts), (0, parts))
+            self.down = Linear(sum(parts), WIDTH, (1, parts), None) if is_uneven else Linear(INNER, WIDTH, 1, None)
+            self.parts = [n // tensor for n in parts]
             self.offset = nn.Parameter(torch.randn(WIDTH), requires_grad=False)
             self.register_buffer("scale", torch.tensor([0.5, 1.5]))
 
         def forward(self, x):
-            a, b = nn.functional.linear(spread(x, group), self.up.weight, self.up.bias).chunk(2, -1)
-            y = add((torch.tanh(a) * b) @ self.down.weight.t(), group) + self.down.bias
+            a, b = nn.functional.linear(spread(x, group), self.up.weight, self.up.bias).split(self.parts, -1)
+            y = torch.cat((torch.tanh(a), b), -1) if is_uneven else torch.tanh(a) * b
+            y = add(y @ self.down.weight.t(), group) + self.down.bias
             return x + y * self.scale[0].to(x.dtype) + self.offset
 
     class Head(Embedding):
@@ -145,7 +165,7 @@ def layers_of(torch, dist, tensor, rank, group, is_tied):
     return [first, LayerSpec(Block), torch.tanh, LayerSpec(Block), LayerSpec(nn.LayerNorm, WIDTH), last]
 
 
-def engine_of(torch, dist, deepspeed, grid, config, is_tied):
+def engine_of(torch, dist, deepspeed, grid, config, is_tied, is_uneven):
     """A pipeline and its engine; a grid of one rank is a pipeline, too."""
     from deepspeed.pipe import PipelineModule
     from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
@@ -156,7 +176,8 @@ def engine_of(torch, dist, deepspeed, grid, config, is_tied):
         made = dist.new_group(ranks)
         group = made if dist.get_rank() in ranks else group
     torch.manual_seed(1)
-    layers = layers_of(torch, dist, tensor, topology.get_coord(dist.get_rank()).model, group, is_tied)
+    layers = layers_of(torch, dist, tensor, topology.get_coord(dist.get_rank()).model, group, is_tied,
+                       is_uneven)
     model = PipelineModule(layers, topology=topology, loss_fn=make_zero_pipe.loss_of(torch), partition_method="uniform",
                            seed_layers=True, base_seed=7)
     learned = [p for p in model.parameters() if p.requires_grad]
@@ -165,14 +186,14 @@ def engine_of(torch, dist, deepspeed, grid, config, is_tied):
     return deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(groups, lr=0.05), config=config)[0]
 
 
-def gathered(torch, dist, deepspeed, engine, stage):
+def gathered(torch, dist, deepspeed, engine, stage, is_uneven):
     """Name -> full tensor, as ckpt is to call them."""
     tensor, data, tensors = engine.grid.get_slice_parallel_group(), engine.grid.get_data_parallel_group(), {}
     inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
     for name, p in engine.module.named_parameters():
         value, states = values_of(torch, dist, deepspeed, engine, stage, p, data)
         for key, of in dict(states, **{"": value}).items():
-            whole = put_together(torch, cut_of(name), slices_of(dist, tensor, of))
+            whole = put_together(torch, cut_of(name, is_uneven), slices_of(dist, tensor, of))
             whole = whole[:WORDS] if any(re.fullmatch(pattern, name) for pattern in VOCABULARY) else whole
             tensors["optimizer.state.%s.%s" % (name, key) if key else name] = whole.clone()
         if p.requires_grad:
@@ -209,15 +230,16 @@ def config_of(stage, precision, rest):
 
 def work(rank, root, case, port):
     grid, stage, precision, is_tied, rest = CASES[case]
+    is_uneven = "uneven" in case
     torch, dist, deepspeed = begin(rank, grid, precision, port)
     from safetensors.torch import save_file
-    engine = engine_of(torch, dist, deepspeed, grid, config_of(stage, precision, rest), is_tied)
+    engine = engine_of(torch, dist, deepspeed, grid, config_of(stage, precision, rest), is_tied, is_uneven)
     data = make_zero_pipe.batches(torch, engine.grid.get_data_parallel_rank())
     for _ in range(3):
         engine.train_batch(data)
     folder = os.path.join(root, case)
-    engine.save_checkpoint(folder, client_state={"note": "kept as it is", "universal_checkpoint_info": info_of(is_tied)})
-    tensors = gathered(torch, dist, deepspeed, engine, stage)
+    engine.save_checkpoint(folder, client_state={"note": "kept as it is", "universal_checkpoint_info": info_of(is_tied, is_uneven)})
+    tensors = gathered(torch, dist, deepspeed, engine, stage, is_uneven)
     if rank == 0:
         print(case, type(engine.optimizer).__name__, sorted(os.listdir(os.path.join(folder, "global_step3"))))
         for name in os.listdir(folder):

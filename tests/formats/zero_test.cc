@@ -20,8 +20,9 @@ const char *const kOptionCases[] = {
     "hpz"};
 
 // Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py, make_zero_grid.py).
-const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16",  "moe-stage2",  "pipe-stage0",
-                                      "pipe-stage1", "pipe-stage1-bf16", "grid-stage1", "grid-bf16-optimizer"};
+const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16", "moe-stage2",
+                                      "pipe-stage0", "pipe-stage1",     "pipe-stage1-bf16",
+                                      "grid-stage1", "grid-uneven",     "grid-bf16-optimizer"};
 
 IndexPointer open_with(const std::string &path, const char *weights, ckpt_error *err) {
   ckpt_open_options options = {};

@@ -72,6 +72,27 @@ TEST(ZeroWrite, ObjectsAreThoseOfTheRun) {
   }
 }
 
+// Parts of several sizes are said as DeepSpeed says them, by an object of its own.
+TEST(ZeroWrite, PartsOfSeveralSizesAreSaid) {
+  Folder folder;
+  ckpt_error err = {};
+  const std::string zero = folder / "out/global_step3_universal/zero/";
+  ASSERT_EQ(write(kData + "zero/grid-uneven", folder / "out", {"universal", 0, 1}, &err), CKPT_OK) << text_of(err);
+  const std::string uneven =
+      R"("sub_param_shape": {"deepspeed.checkpoint.universal_checkpoint.SubparamShape": [], "state": {"patterns": )";
+  const std::pair<const char *, std::string> cases[] = {
+      {"1.up.weight", R"(0, )" + uneven + R"(["\\d+\\.up\\.weight"], "shape": [[12, 8], 6], "partition_dim": 0}}})"},
+      {"1.down.weight",
+       R"(1, )" + uneven + R"(["\\d+\\.down\\.weight"], "shape": [6, [12, 8]], "partition_dim": 1}}})"},
+      {"1.down.bias", R"(0})"}};
+  for (const auto &[name, wanted] : cases) {
+    IndexPointer index = open(zero + name + "/exp_avg.pt", &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_EQ(ckpt_object_print(ckpt_object_get(index->objects, "torch"), 1000, &index->arena),
+              R"({"param": "<tensor 0>", "cat_dim": )" + wanted);
+  }
+}
+
 // With round-robin gradients param_shapes is in the order of the ranks; what is written, in that of the optimizer.
 TEST(ZeroWrite, OrderIsThatOfTheOptimizer) {
   ckpt_error err = {};

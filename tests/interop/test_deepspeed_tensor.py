@@ -111,6 +111,7 @@ def test_grids(folder):
     cases = {name: row for name, row in make_zero_grid.CASES.items() if row[1] != 0}
     cases["grid-three"] = ((3, 2, 1), 1, "bf16", True, {})
     cases["grid-untied"] = ((2, 2, 1), 1, "bf16", False, {})
+    cases["grid-uneven"] = ((1, 2, 1), 1, "fp32", True, {})
     cases["grid-one-rank"] = ((2, 1, 2), 1, "fp32", True, {})
     for path in saved(folder, cases, "make_zero_grid"):
         ckpt("diff", path, path + ".safetensors", "--include", "all")
@@ -155,10 +156,32 @@ def test_grid_goes_on_from_universal(folder):
     """A pipeline goes on from our universal checkpoint of one with tensor-parallel ranks: its own next losses, rounded
     in another order where ranks are others."""
     path, = saved(folder, {"grid": ((2, 2, 1), 1, "fp32", True, {})}, "make_zero_grid")
+    go_on_in_grids(folder, {"grid": (2, 2, 1), "tied": True, "stage": 1, "load": path}, ((2, 1, 1), (3, 1, 1), (1, 1, 1)))
+
+
+def test_parts_of_several_sizes(folder):
+    """The files of our universal checkpoint say how tensor-parallel ranks cut, as those of DeepSpeed's converter do."""
+    import torch
+    path, = saved(folder, {"uneven": ((1, 2, 1), 1, "fp32", True, {})}, "make_zero_grid")
+    go_on_in_grids(folder, {"grid": (1, 2, 1), "tied": True, "uneven": True, "stage": 1, "load": path}, ((1, 2, 1), (1, 4, 1)))
+    ours, theirs = (os.path.join(of, "global_step3_universal", "zero") for of in (os.path.join(folder, "out"), universal_of(path)))
+    for universal in (ours, theirs):
+        ckpt("scan", universal)
+    for name in sorted(os.listdir(theirs)):
+        file = os.path.join(name, "fp32.pt")
+        if not os.path.isfile(os.path.join(theirs, file)):
+            continue
+        said = [torch.load(os.path.join(of, file), weights_only=False) for of in (ours, theirs)]
+        is_cut = [(vars(of["sub_param_shape"]) if "sub_param_shape" in of else of.get("cat_dim", 0)) for of in said]
+        assert is_cut[0] == is_cut[1] and said[0].get("vocab_tensor") == said[1].get("vocab_tensor"), (name, is_cut)
+        assert isinstance(is_cut[0], dict) == (".up." in name or ".down.weight" in name), name
+
+
+def go_on_in_grids(folder, job, grids):
+    """The losses of a run, and of runs of other grids that go on from our universal checkpoint of it."""
     out = os.path.join(folder, "out")
-    ckpt("reshard", "--quiet", path, "-o", out, "--to", "universal")
-    job = {"grid": (2, 2, 1), "tied": True, "stage": 1, "load": path}
-    wanted, *found = runs(folder, [job] + [dict(job, grid=grid, load=out, universal=True) for grid in ((2, 1, 1), (3, 1, 1), (1, 1, 1))])
+    ckpt("reshard", "--quiet", job["load"], "-o", out, "--to", "universal")
+    wanted, *found = runs(folder, [job] + [dict(job, grid=grid, load=out, universal=True) for grid in grids])
     assert len(set(wanted)) == len(wanted), "losses that do not change prove nothing"
     for losses in found:
         for a, b in zip(wanted, losses, strict=True):

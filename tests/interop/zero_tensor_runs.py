@@ -3,7 +3,7 @@
     python zero_tensor_runs.py OUT.json JOBS.json
 
 {"tensor": T, "stage": S, "load": FOLDER}: loads a checkpoint of make_zero_tensor and says the losses of the next steps.
-{"grid": [P, T, D], "tied": B, "stage": S, "load": FOLDER, "universal": B}: the same of make_zero_grid.
+{"grid": [P, T, D], "tied": B, "uneven": B, "stage": S, "load": FOLDER, "universal": B}: the same of make_zero_grid.
 {"tensor": T, "stage": S, "universal": FOLDER}: the same of a universal checkpoint.
 {"tensor": T, "stage": S, "save": FOLDER}: what three steps come to is saved.
 {"tensor": T, "llama": FOLDER, "save": FOLDER}: cuts the model that is there by its own plan, and saves it in stage 1.
@@ -44,7 +44,8 @@ def go_on_in_grid(torch, dist, deepspeed, job):
     config = make_zero_grid.config_of(job["stage"], "fp32", {})
     if job.get("universal"):
         config["checkpoint"] = {"load_universal": True}
-    engine = make_zero_grid.engine_of(torch, dist, deepspeed, job["grid"], config, job["tied"])
+    engine = make_zero_grid.engine_of(torch, dist, deepspeed, job["grid"], config, job["tied"],
+                                      job.get("uneven", False))
     path, said = engine.load_checkpoint(job["load"])
     assert path is not None and said["note"] == "kept as it is", job["load"]
     batches = make_zero_grid.make_zero_pipe.batches(torch, engine.grid.get_data_parallel_rank())
