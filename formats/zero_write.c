@@ -219,8 +219,8 @@ static ckpt_status drop_extra_names(ckpt_index *described, ckpt_losses *losses, 
   return CKPT_OK;
 }
 
-/* What the Trainer and accelerate save beside a model is of numbered parameters, in an order that no file says: it goes
- * along as it is, where DeepSpeed does not look. */
+/* States beside a model whose numbered parameters got no names, or of a kind that is not read: their file goes along as
+ * it is, where DeepSpeed does not look. */
 static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   size_t n;
   for (uint32_t i = 0; i < described->n_tensors; i++)
@@ -229,9 +229,7 @@ static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, 
   for (uint32_t i = 0; i < described->n_side_files; i++) {
     const char *name = described->side_files[i].name;
     if (ckpt_side_file_is_training(name) && strncmp(ckpt_path_name(name), "optimizer", 9) == 0)
-      CKPT_TRY(ckpt_losses_add(losses, err,
-                               "the optimizer's states in %.200s, which numbers its parameters in an order that no "
-                               "file says",
+      CKPT_TRY(ckpt_losses_add(losses, err, "the optimizer's states in %.200s, which are not read (inspect says why)",
                                name));
   }
   return CKPT_OK;

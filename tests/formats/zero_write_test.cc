@@ -233,7 +233,7 @@ TEST(ZeroWrite, NumberedParametersAreNotGuessed) {
     const char *include;
     std::vector<std::string> losses;
   } cases[] = {
-      {"all", {"the optimizer's states in optimizer.pt, which numbers its parameters in an order that no file says"}},
+      {"all", {"the optimizer's states in optimizer.pt, which are not read (inspect says why)"}},
       {"model", {"1 file of training state (optimizer.pt)"}}};
   for (const auto &c : cases) {
     std::vector<std::string> losses;
