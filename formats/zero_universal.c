@@ -140,7 +140,8 @@ static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const
       status == CKPT_OK ? ckpt_zero_tensor(&file, value == NULL ? file.graph.root : value) : NULL;
   if (tensor != NULL) {
     ckpt_zero_slot *slot = &zero->slots[zero->n_slots++];
-    *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0 && param->rank != 0};
+    const bool is_step = strcmp(name, "step.pt") == 0; /* of a parameter without axes other states have none, too */
+    *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0 && (param->rank != 0 || is_step)};
     memcpy(slot->key, name, n - 3);
   }
   if (status == CKPT_OK && strcmp(name, "step.pt") == 0)

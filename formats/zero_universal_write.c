@@ -61,18 +61,24 @@ static ckpt_status lay_optimizer(const ckpt_zero_run *run, const char *name, ckp
 /* One tensor, which leaf 0 is. */
 typedef struct single {
   const ckpt_zero_run *run;
-  const ckpt_torch_part *step; /* NULL: the tensor */
-  uint32_t tensor;
+  ckpt_torch_part part; /* all of it */
+  bool is_step;
 } single;
 
+/* What has no axes has one: engines of stages 1 and 2 take a parameter's files apart along axis 0. */
 static void single_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
-  static const uint64_t no_shape[1] = {0};
+  static const uint64_t one[1] = {1};
   const single *s = arg;
+  const ckpt_tensor *tensor = s->is_step ? NULL : &s->run->index->tensors[s->part.tensor];
   (void)leaf;
-  if (s->step == NULL)
-    item->whole = s->tensor;
+  if (tensor != NULL && tensor->rank != 0)
+    item->whole = s->part.tensor;
   else
-    *item = (ckpt_torch_item){.dtype = CKPT_F32, .shape = no_shape, .parts = s->step, .n_parts = 1};
+    *item = (ckpt_torch_item){.dtype = tensor == NULL ? CKPT_F32 : tensor->dtype,
+                              .rank = tensor == NULL ? 0 : 1,
+                              .shape = one,
+                              .parts = &s->part,
+                              .n_parts = 1};
 }
 
 static ckpt_status lay_file(const ckpt_zero_run *run, const char *tag, const char *param, const char *key,
@@ -195,7 +201,7 @@ static ckpt_status lay_group(const ckpt_zero_run *run, ckpt_zero_rules *rules, c
   CKPT_TRY(make_payload(run, &(cutting){.n_parts = 1}, leaf, &plain, err));
   for (uint32_t i = group->first; i < group->first + group->n; i++) {
     const ckpt_zero_trained *param = &run->params[i];
-    single of = {.run = run, .tensor = param->fp32};
+    single of = {.run = run, .part = {.tensor = param->fp32}};
     ckpt_object *payload = plain;
     cutting cut;
     CKPT_TRY(check_name(run, param, err));
@@ -204,10 +210,10 @@ static ckpt_status lay_group(const ckpt_zero_run *run, ckpt_zero_rules *rules, c
       CKPT_TRY(make_payload(run, &cut, leaf, &payload, err));
     CKPT_TRY(lay_file(run, tag, param->name, "fp32", payload, &of, err));
     for (uint32_t slot = 0; slot < run->n_keys; slot++) {
-      of.tensor = param->states[slot];
+      of.part.tensor = param->states[slot];
       CKPT_TRY(lay_file(run, tag, param->name, run->keys[slot], payload, &of, err));
     }
-    of.step = &run->steps[g];
+    of = (single){.run = run, .part = run->steps[g], .is_step = true};
     if (group->has_step || group->is_number)
       CKPT_TRY(lay_file(run, tag, param->name, "step", group->has_step ? leaf : number, &of, err));
   }

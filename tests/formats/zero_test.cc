@@ -14,10 +14,10 @@ const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-o
                               "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
 
 // What options change: overflows, optimizers on the CPU whose steps are tensors or numbers, masters and states in bf16,
-// parameters that groups of ranks have once more.
+// parameters that groups of ranks have once more, one without axes.
 const char *const kOptionCases[] = {
     "fp16-skipped", "offload-stage2", "offload-stage2-fp16", "offload-stage3-bf16", "bf16-states", "bf16-states-stage3",
-    "hpz"};
+    "hpz",          "scalar-stage0",  "scalar-stage1"};
 
 // Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py, make_zero_grid.py).
 const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16", "moe-stage2",

@@ -14,8 +14,8 @@ const Target kTargets[] = {{"universal", 0, 1}, {"universal", 0, 3}, {"zero", 1,
 
 // Runs with masters have all their tensors again, to the bit.
 TEST(ZeroWrite, WhatIsReadIsWhatWasThere) {
-  for (const char *name :
-       {"stage1", "bf16-optimizer", "stage2-fp16", "round-robin", "alignment", "stage3-bf16", "tensor-mean"})
+  for (const char *name : {"stage1", "bf16-optimizer", "stage2-fp16", "round-robin", "alignment", "stage3-bf16",
+                           "tensor-mean", "scalar-stage1"})
     for (const Target &target : kTargets) {
       Folder folder;
       ckpt_error err = {};
@@ -40,7 +40,7 @@ TEST(ZeroWrite, PaddingThatIsKeptStays) {
 
 // Runs without masters get those that their parameters are.
 TEST(ZeroWrite, ParametersAreTheirOwnMasters) {
-  for (const char *name : {"zero/stage0", "dcp/fsdp4"})
+  for (const char *name : {"zero/stage0", "zero/scalar-stage0", "dcp/fsdp4"})
     for (const Target &target : kTargets) {
       Folder folder;
       ckpt_error err = {};

@@ -208,6 +208,14 @@ def shape_goes_on(folder, before, behind, target):
     goes_on(said[0], said[1], jobs[2])
 
 
+def test_parameter_without_axes_goes_on(folder):
+    """Which DeepSpeed's own ds_to_universal does not convert."""
+    kind = {"kind": (True, False)}
+    for target in (["--to", "universal", "--dp", "2"], ["--to", "zero", "--stage", "1", "--dp", "2"]):
+        os.mkdir(os.path.join(folder, target[1]))
+        shape_goes_on(os.path.join(folder, target[1]), kind, kind, target)
+
+
 def test_experts_go_on_together(folder):
     """A run with ep_size 2 goes on with all experts on each rank, whose products add up in another order."""
     shape_goes_on(folder, {"layers": ((4, 2), (2, 2))}, {"layers": ((4, 1), (2, 1))}, ["--to", "universal", "--dp", "2"])
