@@ -162,28 +162,36 @@ ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *
   return CKPT_OK;
 }
 
-/* A group as it is, but for its params, and for a step that is a number beside the states. */
-static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t number, unclaimed *left, ckpt_error *err) {
-  const ckpt_object *group = zero->groups->items[number];
-  ckpt_arena *arena = &zero->index->arena;
-  ckpt_object *copy = *out = ckpt_object_new(arena, CKPT_OBJECT_DICT, group->n + 1, NULL);
-  CKPT_TRY_ALLOC(copy, err);
-  copy->n = group->n;
-  for (uint64_t i = 0; i < group->n; i++) {
-    const ckpt_object *key = group->items[2 * i], *value = group->items[2 * i + 1];
-    memcpy(&copy->items[2 * i], &group->items[2 * i], 2 * sizeof *copy->items);
-    if (key->kind == CKPT_OBJECT_TEXT && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
-      CKPT_TRY(name_params(zero, &copy->items[2 * i + 1], value, number, left, err));
-  }
-  if (zero->steps == NULL || ckpt_object_get(group, "step") != NULL) return CKPT_OK;
-  const ckpt_object *params = ckpt_object_get(group, "params"), *step = NULL;
+/* What the states of a group say as a number; NULL: nothing. */
+static ckpt_status find_step(ckpt_zero *zero, const ckpt_object **step, uint64_t number, unclaimed *left,
+                             ckpt_error *err) {
+  const ckpt_object *params = ckpt_object_get(zero->groups->items[number], "params");
   const bool has_partitions = zero->stage != 0 && params != NULL && params->kind == CKPT_OBJECT_LIST;
   const uint64_t n = has_partitions ? params->n : 1;
-  if (n > left->n_partitions) return CKPT_OK; /* more than there are */
+  *step = NULL;
+  if (zero->steps == NULL || n > left->n_partitions) return CKPT_OK; /* more than there are */
   left->n_partitions -= n;
   for (uint64_t i = 0; i < n; i++)
-    CKPT_TRY(ckpt_zero_step_for(zero, has_partitions ? partition_of(zero, params, number, i) : number, &step, err));
-  if (step != NULL) CKPT_TRY_ALLOC(ckpt_object_put(arena, copy, "step", step), err);
+    CKPT_TRY(ckpt_zero_step_for(zero, has_partitions ? partition_of(zero, params, number, i) : number, step, err));
+  return CKPT_OK;
+}
+
+/* A group as it is, but for its params, and for a step that its states say: that of FusedAdam's groups stays 0. */
+static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t number, unclaimed *left, ckpt_error *err) {
+  const ckpt_object *group = zero->groups->items[number], *step;
+  ckpt_object *copy = *out = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_DICT, group->n + 1, NULL);
+  CKPT_TRY_ALLOC(copy, err);
+  copy->n = 0;
+  CKPT_TRY(find_step(zero, &step, number, left, err));
+  for (uint64_t i = 0; i < group->n; i++) {
+    const ckpt_object *key = group->items[2 * i], *value = group->items[2 * i + 1];
+    const bool is_text = key->kind == CKPT_OBJECT_TEXT;
+    if (step != NULL && is_text && strcmp(key->text, "step") == 0) continue;
+    memcpy(&copy->items[2 * copy->n++], &group->items[2 * i], 2 * sizeof *copy->items);
+    if (is_text && strcmp(key->text, "params") == 0 && value->kind == CKPT_OBJECT_LIST)
+      CKPT_TRY(name_params(zero, &copy->items[2 * copy->n - 1], value, number, left, err));
+  }
+  if (step != NULL) CKPT_TRY_ALLOC(ckpt_object_put(&zero->index->arena, copy, "step", step), err);
   return CKPT_OK;
 }
 

@@ -14,10 +14,10 @@ const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-o
                               "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
 
 // What options change: overflows, optimizers on the CPU whose steps are tensors or numbers, masters and states in bf16,
-// parameters that groups of ranks have once more, one without axes.
+// parameters that groups of ranks have once more, one without axes, FusedAdam.
 const char *const kOptionCases[] = {
     "fp16-skipped", "offload-stage2", "offload-stage2-fp16", "offload-stage3-bf16", "bf16-states", "bf16-states-stage3",
-    "hpz",          "scalar-stage0",  "scalar-stage1"};
+    "hpz",          "scalar-stage0",  "scalar-stage1",       "fused-stage2"};
 
 // Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py, make_zero_grid.py).
 const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16", "moe-stage2",
@@ -91,6 +91,16 @@ TEST(Zero, StepsThatOverflowedAreNoProblem) {
   EXPECT_EQ(floats_of(index.get(), "optimizer.state.up.weight.step"), std::vector<float>({3.0f - float(n_skipped)}));
   for (const std::string &note : notes_of(index.get())) EXPECT_EQ(note.find("! "), std::string::npos) << note;
   EXPECT_EQ(ckpt_object_get(ckpt_object_get(index->objects, CKPT_STATE_LOSS_SCALER), "cur_iter")->integer, 3);
+}
+
+// FusedAdam's groups have a step, too, which stays 0: that of the states is the one that counts.
+TEST(Zero, StepsOfFusedAdamAreThoseOfItsStates) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "fused-stage2", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
+  ASSERT_EQ(groups->n, 2u);
+  for (int group : {0, 1}) EXPECT_EQ(ckpt_object_get(groups->items[group], "step")->integer, 3);
 }
 
 TEST(Zero, MastersAndStatesInBf16) {

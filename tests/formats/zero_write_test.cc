@@ -54,22 +54,23 @@ TEST(ZeroWrite, ParametersAreTheirOwnMasters) {
 }
 
 TEST(ZeroWrite, ObjectsAreThoseOfTheRun) {
-  for (const Target &target : kTargets) {
-    Folder folder;
-    ckpt_error err = {};
-    const std::string out = folder / "out";
-    ASSERT_EQ(write(kData + "zero/stage2-fp16", out, target, &err), CKPT_OK) << text_of(err);
-    IndexPointer was = open(kData + "zero/stage2-fp16", &err, false), is = open(out, &err, false);
-    ASSERT_NE(is, nullptr) << text_of(err);
-    EXPECT_EQ(is->step, 3);
-    for (const char *key : {CKPT_STATE_PARAM_GROUPS, CKPT_STATE_SCHEDULER, CKPT_STATE_LOSS_SCALER})
-      EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(was->objects, key), ckpt_object_get(is->objects, key))) << key;
-    const ckpt_object *trainer = ckpt_object_get(is->objects, CKPT_STATE_TRAINER);
-    EXPECT_STREQ(ckpt_object_get(trainer, "note")->text, "kept as it is");
-    EXPECT_EQ(ckpt_object_get(trainer, "global_steps")->integer, 3);
-    EXPECT_STREQ(is->format, target.format);
-    for (uint32_t i = 0; i < is->n_notes; i++) EXPECT_FALSE(is->notes[i].is_problem) << is->notes[i].text;
-  }
+  for (const std::string name : {"stage2-fp16", "fused-stage2"})
+    for (const Target &target : kTargets) {
+      Folder folder;
+      ckpt_error err = {};
+      const std::string out = folder / "out";
+      ASSERT_EQ(write(kData + "zero/" + name, out, target, &err), CKPT_OK) << text_of(err);
+      IndexPointer was = open(kData + "zero/" + name, &err, false), is = open(out, &err, false);
+      ASSERT_NE(is, nullptr) << text_of(err);
+      EXPECT_EQ(is->step, 3);
+      for (const char *key : {CKPT_STATE_PARAM_GROUPS, CKPT_STATE_SCHEDULER, CKPT_STATE_LOSS_SCALER})
+        EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(was->objects, key), ckpt_object_get(is->objects, key))) << key;
+      const ckpt_object *trainer = ckpt_object_get(is->objects, CKPT_STATE_TRAINER);
+      EXPECT_STREQ(ckpt_object_get(trainer, "note")->text, "kept as it is");
+      EXPECT_EQ(ckpt_object_get(trainer, "global_steps")->integer, 3);
+      EXPECT_STREQ(is->format, target.format);
+      for (uint32_t i = 0; i < is->n_notes; i++) EXPECT_FALSE(is->notes[i].is_problem) << is->notes[i].text;
+    }
 }
 
 // Parts of several sizes are said as DeepSpeed says them, by an object of its own.

@@ -208,12 +208,19 @@ def shape_goes_on(folder, before, behind, target):
     goes_on(said[0], said[1], jobs[2])
 
 
-def test_parameter_without_axes_goes_on(folder):
-    """Which DeepSpeed's own ds_to_universal does not convert."""
-    kind = {"kind": (True, False)}
+def kind_goes_on(folder, *kind):
     for target in (["--to", "universal", "--dp", "2"], ["--to", "zero", "--stage", "1", "--dp", "2"]):
         os.mkdir(os.path.join(folder, target[1]))
-        shape_goes_on(os.path.join(folder, target[1]), kind, kind, target)
+        shape_goes_on(os.path.join(folder, target[1]), {"kind": kind}, {"kind": kind}, target)
+
+
+def test_parameter_without_axes_goes_on(folder):
+    """Which DeepSpeed's own ds_to_universal does not convert."""
+    kind_goes_on(folder, True, False)
+
+
+def test_fused_adam_goes_on(folder):
+    kind_goes_on(folder, False, True)
 
 
 def test_experts_go_on_together(folder):
