@@ -54,8 +54,8 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
     return ckpt_layout_elsewhere(run->layout, number, err);
   if (!ckpt_tensor_same_shape(of, state))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
-                     "has another shape than its parameter: ZeRO keeps such states nowhere (--drop optimizer goes on "
-                     "without)");
+                     "has another shape than its parameter: of such states only steps are written "
+                     "(--drop optimizer goes on without)");
   if (state->role == CKPT_ROLE_MASTER) {
     param->fp32 = number;
     if (run->stage == 3 ||
