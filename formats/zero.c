@@ -133,6 +133,7 @@ static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err
   }
   CKPT_TRY(ckpt_zero_read_frozen(zero, err));
   CKPT_TRY(ckpt_zero_sort_pieces(zero, err));
+  CKPT_TRY(ckpt_zero_place_momentum(zero, err));
   if (!zero->is_universal) CKPT_TRY(ckpt_zero_cut_params(zero, err));
   const ckpt_object *root = zero->shards[0].file.graph.root;
   CKPT_TRY(ckpt_zero_add_model(zero, err));

@@ -64,7 +64,7 @@ typedef struct ckpt_zero_param {
   uint32_t number;  /* of its model tensor in the index; UINT32_MAX: none yet */
 } ckpt_zero_param;
 
-/* Masters, and states of the optimizer by the keys that rank 0 has. */
+/* Masters, and states of the optimizer by the keys that rank 0 has. Bits are those of slots. */
 enum { CKPT_ZERO_SLOTS = 8, CKPT_ZERO_KEY_BYTES = 64 };
 typedef struct ckpt_zero_slot {
   char key[CKPT_ZERO_KEY_BYTES]; /* torch's; of the first slot "master" */
@@ -72,11 +72,21 @@ typedef struct ckpt_zero_slot {
   uint8_t dtype;
 } ckpt_zero_slot;
 
+/* The slots that go together, as those of one optimizer do: Muon has one for matrices and another for the rest. */
+typedef struct ckpt_zero_kinds {
+  uint32_t bits[CKPT_ZERO_SLOTS];
+  uint32_t n;
+} ckpt_zero_kinds;
+
 /* Elements of one rank and group. extents[slot] holds all of them, and may hold padding behind. */
 typedef struct ckpt_zero_flat {
   ckpt_extent extents[CKPT_ZERO_SLOTS];
-  uint64_t n;       /* elements, as masters have them */
-  uint64_t n_taken; /* by pieces */
+  uint32_t slots;      /* bits: what it has */
+  uint32_t muon;       /* the slot of its momentum of Muon; 0: none */
+  uint64_t n_momentum; /* elements of that as stored; 0: it lies as other states */
+  uint64_t n_skipped;  /* of them before those of the first element */
+  uint64_t n;          /* elements, as masters have them */
+  uint64_t n_taken;    /* by pieces */
 } ckpt_zero_flat;
 
 typedef struct ckpt_zero_piece {
@@ -106,6 +116,7 @@ typedef struct ckpt_zero {
   uint32_t *by_name;                     /* numbers of params in order of names, then of shards */
   ckpt_zero_slot slots[CKPT_ZERO_SLOTS]; /* the first: masters */
   uint32_t n_slots;
+  ckpt_zero_kinds kinds;
   ckpt_zero_flat *flats; /* those of shards; then frozen fragments */
   uint32_t n_flats, flat_capacity;
   ckpt_zero_piece *pieces; /* once all are there: in the order of parameters */
@@ -410,6 +421,21 @@ ckpt_status ckpt_zero_add_piece(ckpt_zero *zero, uint32_t param, uint32_t flat, 
 
 /* Sorts the pieces by parameter and refuses those that nobody, or not all of them somebody, holds. */
 ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err);
+
+/* ---- zero_muon.c ---- */
+
+#define CKPT_ZERO_MUON "momentum_buffer"
+
+/* Whether a state of a group of the optimizer (NULL: none) is Muon's. */
+bool ckpt_zero_is_muon(const ckpt_object *group, const char *key);
+
+/* Finds where momentum of Muon is in flats. EFORMAT: it has neither what the flat has nor its parameters whole. */
+ckpt_status ckpt_zero_place_momentum(ckpt_zero *zero, ckpt_error *err);
+
+/* The bits that something with these has to have: where it shares a state with another, or one of both has none, those
+ * of the other. shared: bits that different kinds may share. */
+uint32_t ckpt_zero_kind_of(ckpt_zero_kinds *kinds, uint32_t bits, uint32_t shared);
+uint32_t ckpt_zero_shared_slots(const ckpt_zero *zero); /* masters, and what is one for a whole flat */
 
 /* Adds the tensor of a parameter from its pieces: what the slot holds of it. as: the dtype of the tensor where it is a
  * mean; NONE: that of the slot. */

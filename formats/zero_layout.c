@@ -50,6 +50,11 @@ static void rank_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
   }
 }
 
+/* Whether the parameters of a group have a state; a group without any has all that others have. */
+static bool has_slot(const ckpt_zero_run *run, const ckpt_zero_group *group, uint32_t slot) {
+  return slot == 0 || group->n == 0 || run->params[group->first].states[slot - 1] != CKPT_NO_TENSOR;
+}
+
 static const ckpt_tensor *of_slot(const ckpt_zero_run *run, const ckpt_zero_trained *param, uint32_t slot) {
   return &run->index->tensors[slot == 0 ? param->fp32 : param->states[slot - 1]];
 }
@@ -96,17 +101,25 @@ static span span_of(const ckpt_zero_run *run, const ckpt_zero_group *group, uint
   return s;
 }
 
-/* Stages 1 and 2: masters are saved without padding, states with it. */
-static void cut_group(const rank_file *f, row *r, const ckpt_zero_group *group, uint32_t slot) {
+/* Stages 1 and 2: masters are saved without padding, states with it, Muon's momentum of whole parameters: those that
+ * two ranks have parts of would be there twice, which a layout has no place for. */
+static ckpt_status cut_group(const rank_file *f, row *r, const ckpt_zero_group *group, uint32_t slot, ckpt_error *err) {
   const span s = span_of(f->run, group, f->rank);
+  const bool is_whole = slot != 0 && ckpt_zero_is_muon(group->object, f->run->keys[slot - 1]);
   uint64_t at = 0;
   for (uint32_t i = 0; i < group->n; i++) {
     const ckpt_tensor *tensor = of_slot(f->run, &f->run->params[group->first + i], slot);
     const uint64_t end = at + tensor->n_elements, from = at > s.begin ? at : s.begin, to = end < s.end ? end : s.end;
+    if (is_whole && from < to && to - from != tensor->n_elements)
+      return ckpt_fail(
+          err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+          "Muon's, of which stages 1 and 2 keep all on each of the ranks that have a part (--stage 3, --dp "
+          "1, or --drop optimizer)");
     if (from < to) add_range(r, number_of(f->run, tensor), from - at, to - from);
     at = end;
   }
-  if (slot != 0) add_zeros(r, s.padding);
+  if (slot != 0 && !is_whole) add_zeros(r, s.padding);
+  return CKPT_OK;
 }
 
 /* What a rank has of a tensor in stage 3. */
@@ -136,10 +149,11 @@ static ckpt_status make_rows(rank_file *f, ckpt_error *err) {
     for (uint32_t slot = 0; slot < n_slots; slot++) {
       const ckpt_zero_group *group = &run->groups[g];
       row *r = &f->rows[g * n_slots + slot];
-      r->dtype = group->n == 0 ? CKPT_F32 : of_slot(run, &run->params[group->first], slot)->dtype;
+      const bool is_there = has_slot(run, group, slot);
+      r->dtype = group->n == 0 || !is_there ? CKPT_F32 : of_slot(run, &run->params[group->first], slot)->dtype;
       r->parts = f->scratch;
-      if (f->stage < 3) cut_group(f, r, group, slot);
-      for (uint32_t i = 0; i < group->n && f->stage == 3; i++)
+      if (f->stage < 3 && is_there) CKPT_TRY(cut_group(f, r, group, slot, err));
+      for (uint32_t i = 0; i < group->n && f->stage == 3 && is_there; i++)
         cut_tensor(f, r, of_slot(run, &run->params[group->first + i], slot));
       CKPT_TRY(keep_parts(run, r, err));
     }
@@ -192,9 +206,10 @@ static ckpt_status make_optimizer(const rank_file *f, ckpt_object **out, ckpt_er
       CKPT_TRY(ckpt_zero_set(run, state, "step", ckpt_object_tensor(run->arena, f->n_rows + g), err));
     else if (group->is_number)
       CKPT_TRY(ckpt_zero_set(run, state, "step", ckpt_object_int(run->arena, group->number), err));
-    for (uint32_t slot = 0; slot < run->n_keys; slot++)
-      CKPT_TRY(ckpt_zero_set(run, state, run->keys[slot],
-                             ckpt_object_tensor(run->arena, g * (run->n_keys + 1) + slot + 1), err));
+    for (uint32_t slot = 0; slot < run->n_keys; slot++) {
+      ckpt_object *leaf = ckpt_object_tensor(run->arena, g * (run->n_keys + 1) + slot + 1);
+      if (has_slot(run, group, slot + 1)) CKPT_TRY(ckpt_zero_set(run, state, run->keys[slot], leaf, err));
+    }
     CKPT_TRY_ALLOC(states->items[2 * states->n] = ckpt_object_int(run->arena, g), err);
     states->items[2 * states->n++ + 1] = state;
   }

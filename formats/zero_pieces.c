@@ -102,7 +102,12 @@ static ckpt_status join_pieces(ckpt_zero_join *join, const ckpt_zero_param *para
   uint64_t start = 0;
   for (uint32_t i = 0; i < param->n_pieces; i++) {
     const ckpt_zero_piece *piece = &zero->pieces[param->first_piece + i];
-    const ckpt_zero_held held = {&zero->flats[piece->flat].extents[slot], piece->at, start, piece->count, NULL};
+    if (slot != 0 && (zero->flats[piece->flat].slots >> slot & 1) == 0)
+      return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name, "not all ranks have %s of their parts of it",
+                       zero->slots[slot].key);
+    const ckpt_zero_flat *flat = &zero->flats[piece->flat];
+    const uint64_t n_before = slot != 0 && slot == flat->muon ? flat->n_skipped : 0;
+    const ckpt_zero_held held = {&flat->extents[slot], n_before + piece->at, start, piece->count, NULL};
     CKPT_TRY(ckpt_zero_join_add(join, slice, &held, err));
     start += piece->count;
   }
@@ -151,7 +156,10 @@ ckpt_status ckpt_zero_add_states(ckpt_zero *zero, ckpt_error *err) {
   ckpt_role role;
   for (uint32_t i = 0; i < zero->n_params; i++) {
     const ckpt_zero_param *param = ckpt_zero_stand_in(zero, &zero->params[i]);
+    const bool has_pieces = param != NULL && param->n_pieces != 0;
+    const uint32_t slots = has_pieces ? zero->flats[zero->pieces[param->first_piece].flat].slots | 1 : UINT32_MAX;
     for (uint32_t slot = 0; param != NULL && slot < zero->n_slots && param->group != UINT32_MAX; slot++) {
+      if ((slots >> slot & 1) == 0) continue;
       CKPT_TRY(ckpt_zero_name_state(name, &role, param->name, zero->slots[slot].key, err));
       CKPT_TRY(ckpt_zero_add_param(zero, param, slot, CKPT_DTYPE_NONE, name, role, NULL, err));
     }

@@ -72,26 +72,48 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
   return CKPT_OK;
 }
 
-/* Each trained parameter has what the others have, in one dtype. */
+/* Of all trained parameters, in one dtype. */
 static ckpt_status check_row(const ckpt_tensor *a, const ckpt_tensor *b, ckpt_error *err) {
   if (a->dtype == b->dtype) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, a->name, "is %s, and %s is %s: ZeRO has one row of all",
                    ckpt_dtype_name((ckpt_dtype)a->dtype), b->name, ckpt_dtype_name((ckpt_dtype)b->dtype));
 }
 
+static uint32_t bits_of(const ckpt_zero_run *run, const ckpt_zero_trained *param) {
+  uint32_t bits = 0;
+  for (uint32_t slot = 0; slot < run->n_keys; slot++)
+    if (param->states[slot] != CKPT_NO_TENSOR) bits |= 1u << slot;
+  return bits;
+}
+
+/* Parameters of one group have the same states, and those of another the same or none of them. */
+static ckpt_status check_kind(const ckpt_zero_run *run, const ckpt_zero_trained *param, uint32_t wanted,
+                              ckpt_error *err) {
+  const uint32_t bits = bits_of(run, param);
+  uint32_t slot = 0;
+  if (bits == wanted) return CKPT_OK;
+  while (((bits ^ wanted) >> slot & 1) == 0) slot++;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, param->name,
+                   "it has %s %s, and other parameters have %s (--drop optimizer goes on without)",
+                   bits >> slot & 1 ? "a" : "no", run->keys[slot], bits >> slot & 1 ? "none" : "one");
+}
+
 static ckpt_status check_states(const ckpt_zero_run *run, ckpt_error *err) {
   const ckpt_tensor *tensors = run->index->tensors;
-  for (uint32_t i = 0; i < run->n_params; i++)
-    CKPT_TRY(check_row(&tensors[run->params[i].fp32], &tensors[run->params[0].fp32], err));
-  for (uint32_t i = 0; i < run->n_params; i++)
+  uint32_t first[CKPT_ZERO_MAX_STATES], wanted = 0;
+  ckpt_zero_kinds kinds = {.n = 0};
+  for (uint32_t i = 0; i < CKPT_ZERO_MAX_STATES; i++) first[i] = CKPT_NO_TENSOR;
+  for (uint32_t i = 0; i < run->n_params; i++) {
+    const ckpt_zero_trained *param = &run->params[i];
+    CKPT_TRY(check_row(&tensors[param->fp32], &tensors[run->params[0].fp32], err));
+    if (i == 0 || param->of != param[-1].of) wanted = ckpt_zero_kind_of(&kinds, bits_of(run, param), 0);
+    CKPT_TRY(check_kind(run, param, wanted, err));
     for (uint32_t slot = 0; slot < run->n_keys; slot++) {
-      const ckpt_zero_trained *param = &run->params[i], *first = &run->params[0];
-      if (param->states[slot] == CKPT_NO_TENSOR || first->states[slot] == CKPT_NO_TENSOR)
-        return ckpt_fail(
-            err, CKPT_EUNSUPPORTED, NULL, param->states[slot] == CKPT_NO_TENSOR ? param->name : first->name,
-            "it has no %s, and other parameters have one (--drop optimizer goes on without)", run->keys[slot]);
-      CKPT_TRY(check_row(&tensors[param->states[slot]], &tensors[first->states[slot]], err));
+      if (param->states[slot] == CKPT_NO_TENSOR) continue;
+      if (first[slot] == CKPT_NO_TENSOR) first[slot] = param->states[slot];
+      CKPT_TRY(check_row(&tensors[param->states[slot]], &tensors[first[slot]], err));
     }
+  }
   return CKPT_OK;
 }
 

@@ -9,6 +9,7 @@
  * A parameter's files are flats that hold all of it, so that the rest is as zero*.c has it. Folders below zero/ of what
  * the model file stores whole (buffers, frozen and tied parameters, cast to fp32) are passed over. docs/formats/zero.md
  * has the layout. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,10 +125,23 @@ static ckpt_status read_slot(ckpt_zero *zero, folder *f, uint32_t slot, ckpt_err
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
-/* A state by its file in the folder of the first parameter; a step that is no tensor stays in the groups. */
+static bool is_state(const char *name) {
+  const size_t n = strlen(name);
+  return n > 3 && strcmp(name + n - 3, ".pt") == 0 && strcmp(name, "fp32.pt") != 0;
+}
+
+/* The slot of a file's name; 0: it has none. */
+static uint32_t slot_of(const ckpt_zero *zero, const char *name) {
+  const size_t n = strlen(name) - 3;
+  for (uint32_t slot = 1; slot < zero->n_slots; slot++)
+    if (strlen(zero->slots[slot].key) == n && memcmp(zero->slots[slot].key, name, n) == 0) return slot;
+  return 0;
+}
+
+/* A state by its file in the folder of the first parameter that has it; a step that is no tensor stays in the groups.
+ */
 static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const char *name, ckpt_error *err) {
   size_t n = strlen(name);
-  if (n <= 3 || strcmp(name + n - 3, ".pt") != 0 || strcmp(name, "fp32.pt") == 0) return CKPT_OK;
   if (n - 3 >= CKPT_ZERO_KEY_BYTES || zero->n_slots == CKPT_ZERO_SLOTS)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, param->name, "more than %d states of it",
                      CKPT_ZERO_SLOTS - 1);
@@ -138,21 +152,29 @@ static ckpt_status add_slot(ckpt_zero *zero, const ckpt_zero_param *param, const
   const ckpt_object *value = status == CKPT_OK ? ckpt_object_get(file.graph.root, "param") : NULL;
   const ckpt_tensor *tensor =
       status == CKPT_OK ? ckpt_zero_tensor(&file, value == NULL ? file.graph.root : value) : NULL;
+  const bool is_step = strcmp(name, "step.pt") == 0;
+  const bool is_number = status == CKPT_OK && is_step && tensor == NULL &&
+                         (file.graph.root->kind == CKPT_OBJECT_INT || file.graph.root->kind == CKPT_OBJECT_FLOAT);
   if (tensor != NULL) {
-    ckpt_zero_slot *slot = &zero->slots[zero->n_slots++];
-    const bool is_step = strcmp(name, "step.pt") == 0; /* of a parameter without axes other states have none, too */
+    ckpt_zero_slot *slot = &zero->slots[zero->n_slots++]; /* of a parameter without axes not only the step has none */
     *slot = (ckpt_zero_slot){.is_scalar = tensor->rank == 0 && (param->rank != 0 || is_step)};
     memcpy(slot->key, name, n - 3);
   }
-  if (status == CKPT_OK && strcmp(name, "step.pt") == 0)
-    status = ckpt_fail_at(ckpt_zero_take_step(zero, param->group, file.graph.root, err), err, file.path, param->name);
+  if (is_number)
+    status = ckpt_zero_take_step(zero, param->group, file.graph.root, err);
+  else if (status == CKPT_OK && tensor == NULL)
+    status = ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "it is no tensor: its state would be lost");
+  status = ckpt_fail_at(status, err, file.path, param->name);
   ckpt_zero_close(&file);
   return status;
 }
 
 static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, const listing *held, ckpt_error *err) {
-  for (size_t i = 0; i < held->n; i++)
-    if (!held->entries[i].is_folder) CKPT_TRY(add_slot(zero, param, held->entries[i].name, err));
+  for (size_t i = 0; i < held->n; i++) {
+    const char *name = held->entries[i].name;
+    if (!held->entries[i].is_folder && is_state(name) && slot_of(zero, name) == 0)
+      CKPT_TRY(add_slot(zero, param, name, err));
+  }
   return CKPT_OK;
 }
 
@@ -217,38 +239,31 @@ static ckpt_status is_first_version(const ckpt_zero *zero, const listing *first,
   return CKPT_OK;
 }
 
-/* A step that is no tensor, as the first parameter's is. */
-static ckpt_status read_number(ckpt_zero *zero, const ckpt_zero_param *param, const char *name, ckpt_error *err) {
-  ckpt_zero_file file = {0};
-  const char *path = path_of(zero, param->name, name);
-  CKPT_TRY_ALLOC(path, err);
-  ckpt_status status = ckpt_zero_open(&file, zero, path, err);
-  if (status == CKPT_OK) status = ckpt_zero_take_step(zero, param->group, file.graph.root, err);
-  status = ckpt_fail_at(status, err, file.path, param->name);
-  ckpt_zero_close(&file);
-  return status;
-}
-
-/* Refuses a state that the first parameter has not. */
-static ckpt_status check_file(ckpt_zero *zero, const ckpt_zero_param *param, const char *name, uint32_t n_own,
-                              ckpt_error *err) {
-  const size_t n = strlen(name);
-  bool is_known = n <= 3 || strcmp(name + n - 3, ".pt") != 0 || strcmp(name, "fp32.pt") == 0;
-  if (zero->steps != NULL && strcmp(name, "step.pt") == 0) return read_number(zero, param, name, err);
-  for (uint32_t slot = 1; slot < n_own && !is_known; slot++)
-    is_known = strlen(zero->slots[slot].key) == n - 3 && memcmp(zero->slots[slot].key, name, n - 3) == 0;
-  if (is_known) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, param->name,
-                   "%.200s is no tensor, or the first parameter has none: its state would be lost", name);
-}
-
-static ckpt_status check_files(ckpt_zero *zero, const ckpt_zero_param *param, const listing *held, const listing *first,
-                               uint32_t n_own, ckpt_error *err) {
-  for (size_t i = 0; i < held->n; i++)
-    if (!held->entries[i].is_folder) CKPT_TRY(check_file(zero, param, held->entries[i].name, n_own, err));
-  if (has_file(held, "step.pt") || !has_file(first, "step.pt")) return CKPT_OK;
-  return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, param->name,
-                   "no step.pt in its folder, and one in that of the first parameter");
+/* The slots that a folder fills, which are those of its kind; a step that is a number fills one behind them. common:
+ * the slot of a step that all have; 0: none. */
+static ckpt_status find_kind(ckpt_zero *zero, const ckpt_zero_param *param, const listing *held, uint32_t common,
+                             uint32_t *bits, ckpt_error *err) {
+  const uint32_t shared = ckpt_zero_shared_slots(zero) | 1u << CKPT_ZERO_SLOTS;
+  *bits = common == 0 ? 1 : 1 | 1u << common;
+  for (size_t i = 0; i < held->n; i++) {
+    if (held->entries[i].is_folder || !is_state(held->entries[i].name)) continue;
+    const uint32_t slot = slot_of(zero, held->entries[i].name);
+    *bits |= 1u << (slot == 0 ? (uint32_t)CKPT_ZERO_SLOTS : slot);
+  }
+  const uint32_t wanted = ckpt_zero_kind_of(&zero->kinds, *bits, shared);
+  for (uint32_t slot = 1; slot <= CKPT_ZERO_SLOTS; slot++) {
+    if (((wanted ^ *bits) >> slot & 1) == 0) continue;
+    char name[CKPT_ZERO_KEY_BYTES + 4];
+    snprintf(name, sizeof name, "%s.pt", slot == CKPT_ZERO_SLOTS ? "step" : zero->slots[slot].key);
+    const char *path = path_of(zero, param->name, name);
+    CKPT_TRY_ALLOC(path, err);
+    if (wanted >> slot & 1)
+      return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, param->name,
+                       "no %.300s, and others with its states have such a file", path);
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, param->name,
+                     "%.300s, and others with its states have no such file: its state would be lost", path);
+  }
+  return CKPT_OK;
 }
 
 static ckpt_status check_name(const ckpt_zero *zero, const ckpt_zero_param *param, ckpt_error *err) {
@@ -256,20 +271,31 @@ static ckpt_status check_name(const ckpt_zero *zero, const ckpt_zero_param *para
   return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name, "its name is no folder's");
 }
 
-/* All of a parameter as one flat. first: what is in the folder of the first one, which is listed once. */
-static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const listing *first, bool is_first,
-                              const ckpt_extent *step, uint32_t n_own, ckpt_error *err) {
+static ckpt_status read_states(ckpt_zero *zero, folder *f, const listing *held, uint32_t common, ckpt_error *err) {
+  CKPT_TRY(find_slots(zero, f->param, held, err));
+  CKPT_TRY(find_kind(zero, f->param, held, common, &f->flat->slots, err));
+  for (uint32_t slot = 1; slot < zero->n_slots; slot++) {
+    const bool is_own = slot != common || has_file(held, "step.pt");
+    if (is_own && (f->flat->slots >> slot & 1)) CKPT_TRY(read_slot(zero, f, slot, err));
+  }
+  return CKPT_OK;
+}
+
+/* All of a parameter as one flat. first: what is in the folder of the first one, which is listed once; NULL: it is
+ * another. step: of all, in slot `common`. */
+static ckpt_status read_param(ckpt_zero *zero, ckpt_zero_param *param, const listing *first, const ckpt_extent *step,
+                              uint32_t common, ckpt_error *err) {
   listing held = {0};
   CKPT_TRY(check_name(zero, param, err));
   CKPT_TRY(ckpt_grow(&zero->flats, zero->n_flats, &zero->flat_capacity, sizeof *zero->flats, err));
   folder f = {.param = param, .flat = &zero->flats[zero->n_flats++]};
   *f.flat = (ckpt_zero_flat){0};
-  for (uint32_t slot = 0; slot < n_own; slot++) CKPT_TRY(read_slot(zero, &f, slot, err));
-  ckpt_status status = is_first ? CKPT_OK : list_below(zero, param->name, &held, err);
-  if (status == CKPT_OK) status = check_files(zero, param, is_first ? first : &held, first, n_own, err);
+  if (common != 0) f.flat->extents[common] = *step;
+  CKPT_TRY(read_slot(zero, &f, 0, err));
+  ckpt_status status = first != NULL ? CKPT_OK : list_below(zero, param->name, &held, err);
+  if (status == CKPT_OK) status = read_states(zero, &f, first != NULL ? first : &held, common, err);
   ckpt_list_free(held.entries, held.n);
   CKPT_TRY(status);
-  if (n_own < zero->n_slots) f.flat->extents[n_own] = *step;
   return ckpt_zero_add_piece(zero, (uint32_t)(param - zero->params), zero->n_flats - 1, 0, param->n_elements, err);
 }
 
@@ -293,13 +319,14 @@ static ckpt_status read_params(ckpt_zero *zero, uint32_t first, const listing *h
   zero->n_slots = 1;
   for (uint32_t i = 0; i < zero->n_params; i++) CKPT_TRY(take_merged(zero, &zero->params[i], err));
   if (first < zero->n_params) CKPT_TRY(find_slots(zero, &zero->params[first], held, err));
-  uint32_t n_own = zero->n_slots;
-  bool has_step = dtype == CKPT_DTYPE_NONE || n_own == CKPT_ZERO_SLOTS;
-  for (uint32_t i = 0; i < n_own; i++) has_step = has_step || strcmp(zero->slots[i].key, "step") == 0;
-  if (!has_step) zero->slots[zero->n_slots++] = (ckpt_zero_slot){.key = "step", .is_scalar = true, .dtype = dtype};
+  uint32_t common = 0; /* the slot of a step that is kept once */
+  if (dtype != CKPT_DTYPE_NONE && zero->n_slots < CKPT_ZERO_SLOTS && slot_of(zero, "step.pt") == 0) {
+    common = zero->n_slots++;
+    zero->slots[common] = (ckpt_zero_slot){.key = "step", .is_scalar = true, .dtype = dtype};
+  }
   for (uint32_t i = 0; i < zero->n_params; i++)
     if (zero->params[i].group != UINT32_MAX && !zero->params[i].is_other)
-      CKPT_TRY(read_param(zero, &zero->params[i], held, i == first, &step, n_own, err));
+      CKPT_TRY(read_param(zero, &zero->params[i], i == first ? held : NULL, &step, common, err));
   return CKPT_OK;
 }
 

@@ -99,8 +99,8 @@ static ckpt_status check_name(const ckpt_zero_run *run, const ckpt_zero_trained 
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->tensor].name,
                      "no folder can have its name, which universal checkpoints have one for (--rename)");
   for (uint32_t slot = 0; slot < run->n_keys; slot++)
-    if (strchr(run->keys[slot], '/') != NULL || run->keys[slot][0] == '.' || run->keys[slot][0] == '\0' ||
-        strcmp(run->keys[slot], "fp32") == 0)
+    if (param->states[slot] != CKPT_NO_TENSOR && (strchr(run->keys[slot], '/') != NULL || run->keys[slot][0] == '.' ||
+                                                  run->keys[slot][0] == '\0' || strcmp(run->keys[slot], "fp32") == 0))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->states[slot]].name,
                        "no file can have its name, which universal checkpoints have one for (--rename)");
   return CKPT_OK;
@@ -210,6 +210,7 @@ static ckpt_status lay_group(const ckpt_zero_run *run, ckpt_zero_rules *rules, c
       CKPT_TRY(make_payload(run, &cut, leaf, &payload, err));
     CKPT_TRY(lay_file(run, tag, param->name, "fp32", payload, &of, err));
     for (uint32_t slot = 0; slot < run->n_keys; slot++) {
+      if (param->states[slot] == CKPT_NO_TENSOR) continue;
       of.part.tensor = param->states[slot];
       CKPT_TRY(lay_file(run, tag, param->name, run->keys[slot], payload, &of, err));
     }

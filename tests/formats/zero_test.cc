@@ -15,9 +15,19 @@ const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-o
 
 // What options change: overflows, optimizers on the CPU whose steps are tensors or numbers, masters and states in bf16,
 // parameters that groups of ranks have once more, one without axes, FusedAdam.
-const char *const kOptionCases[] = {
-    "fp16-skipped", "offload-stage2", "offload-stage2-fp16", "offload-stage3-bf16", "bf16-states", "bf16-states-stage3",
-    "hpz",          "scalar-stage0",  "scalar-stage1",       "fused-stage2"};
+const char *const kOptionCases[] = {"fp16-skipped",
+                                    "offload-stage2",
+                                    "offload-stage2-fp16",
+                                    "offload-stage3-bf16",
+                                    "bf16-states",
+                                    "bf16-states-stage3",
+                                    "hpz",
+                                    "scalar-stage0",
+                                    "scalar-stage1",
+                                    "muon-stage1",
+                                    "muon-stage2-offload",
+                                    "muon-stage3",
+                                    "fused-stage2"};
 
 // Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py, make_zero_grid.py).
 const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16", "moe-stage2",

@@ -6,7 +6,7 @@
 A job with "layers" has experts as make_zero_moe.py says, one with "stages" is a pipeline as make_zero_pipe.py has it; of
 0 stages its layers are a model without one (a pipeline's engine loads its own layers' files alone). One with "frozen" has
 a frozen parameter with two names, as make_zero_frozen.py has it; true: that is not saved. One with "kind" is of the
-optimizer or model that make_zero_kinds.py has: [whether all is trained, in one group; whether by FusedAdam].
+optimizer or model that make_zero_kinds.py has: [whether all is trained, in one group; whether by FusedAdam]; with "muon" of make_zero_muon.py.
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
 """
@@ -20,6 +20,7 @@ import make_zero  # noqa: E402  (sets what DeepSpeed goes by)
 import make_zero_frozen  # noqa: E402
 import make_zero_kinds  # noqa: E402
 import make_zero_moe  # noqa: E402
+import make_zero_muon  # noqa: E402
 import make_zero_pipe  # noqa: E402
 
 BEFORE, BEHIND = 3, 3  # steps
@@ -41,6 +42,8 @@ def engine_of(torch, deepspeed, job):
         config["checkpoint"] = {"load_universal": True}
     if "frozen" in job:
         return make_zero_frozen.engine_of(torch, deepspeed, job["stage"], job["precision"], {"gradient_clipping": 0.0})
+    if "muon" in job:
+        return make_zero_muon.engine_of(torch, deepspeed, job["stage"], job.get("more", {}), {})
     if "kind" in job:
         return make_zero_kinds.engine_of(torch, deepspeed, config, *job["kind"])
     if "layers" in job:
