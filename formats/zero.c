@@ -141,6 +141,7 @@ static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err
   if (zero->is_universal && zero->copy == 0) CKPT_TRY(ckpt_zero_check_universal(zero, err));
   CKPT_TRY(ckpt_zero_add_states(zero, err));
   CKPT_TRY(ckpt_zero_set_objects(zero, root, err));
+  CKPT_TRY(ckpt_zero_note_left(zero, err));
   return ckpt_torch_globals_note(&zero->globals, zero->index, err);
 }
 

@@ -131,7 +131,9 @@ typedef struct ckpt_zero {
   ckpt_torch_globals globals;
   const ckpt_object *groups;      /* of the optimizer, from rank 0 */
   const ckpt_object *loss_scaler; /* an instance, its attributes, or NULL */
-  const ckpt_object **steps;      /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
+  const char *left;               /* the first of n_left tensors that are carried nowhere */
+  uint64_t n_left;
+  const ckpt_object **steps; /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
 } ckpt_zero;
 
 /* ---- zero_files.c: which files there are ---- */
@@ -223,6 +225,26 @@ ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t
 
 /* A number that is an INT, or a call of an enumeration of one; -1: neither, or negative. */
 int64_t ckpt_zero_number(const ckpt_object *node);
+
+/* ---- zero_settings.c: what is kept beside states ---- */
+
+/* The number in a tensor of one element, exactly. *is_number is false for any other tensor, or where it is expensive to
+ * get at: far behind a decoder. */
+ckpt_status ckpt_zero_read_number(ckpt_object *out, bool *is_number, const ckpt_zero *zero, const ckpt_tensor *tensor,
+                                  ckpt_error *err);
+
+/* Makes numbers of the tensors of one element in a value of a file's object (NULL: none), which is not kept yet. Others
+ * are left: counted, for a note. */
+ckpt_status ckpt_zero_take_numbers(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *value,
+                                   ckpt_error *err);
+
+/* The same of what an optimizer's dict (NULL: none) and the one within say besides states: groups, a loss scaler.
+ * Tensors of entries that are not known are left, too. */
+ckpt_status ckpt_zero_take_settings(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *optimizer,
+                                    ckpt_error *err);
+
+/* Notes what was left, without which a run does not go on. */
+ckpt_status ckpt_zero_note_left(const ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero_join.c: tensors from slices ---- */
 

@@ -387,6 +387,8 @@ static ckpt_status add_client(adder *a, ckpt_error *err) {
     if (a->numbers[i] == UINT32_MAX && !ckpt_zero_is_own(name, strcspn(name, ".")))
       CKPT_TRY(copy_tensor(a, i, name, CKPT_ROLE_OTHER, err));
   }
+  const ckpt_object *scheduler = ckpt_object_get(a->file->graph.root, "lr_scheduler");
+  CKPT_TRY(ckpt_zero_take_numbers(a->zero, a->file, scheduler, err));
   return add_notes(a, err);
 }
 

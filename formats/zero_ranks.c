@@ -65,7 +65,7 @@ static ckpt_status open_rank(ckpt_zero_rank *r, ckpt_zero *zero, uint32_t shard,
   CKPT_TRY(read_world(r, err));
   r->states = base == NULL || base->kind == CKPT_OBJECT_LIST ? base : ckpt_object_get(base, "state");
   r->groups = base == NULL || base->kind == CKPT_OBJECT_LIST ? NULL : ckpt_object_get(base, "param_groups");
-  return CKPT_OK;
+  return ckpt_zero_take_settings(zero, &r->file, r->inner, err);
 }
 
 /* ---- pieces by mappings ------------------------------------------------------------------------------------------ */

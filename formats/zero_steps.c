@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "formats/zero.h"
-#include "libckpt/decode.h"
 #include "libckpt/error.h"
-#include "libckpt/little.h"
 
 /* ---- what files say ---------------------------------------------------------------------------------------------- */
 
@@ -22,29 +20,19 @@ static const char *name_of(const ckpt_zero_file *file) {
   return slash == NULL ? file->path : slash + 1;
 }
 
-/* The one number that is read from where values are. */
-static ckpt_status read_tensor(const ckpt_zero *zero, const ckpt_tensor *tensor, int64_t *step, ckpt_error *err) {
-  ckpt_reader reader = {.source = zero->index->source, .max_bytes = CKPT_CURSOR_BYTES};
-  uint8_t bytes[8] = {0};
-  bool is_f32 = tensor->dtype == CKPT_F32;
-  if (tensor->n_elements != 1 || (!is_f32 && tensor->dtype != CKPT_I64)) return CKPT_OK;
-  ckpt_status status =
-      ckpt_reader_read(&reader, tensor->extents, (uint32_t)tensor->n_bytes, 0, bytes, (size_t)tensor->n_bytes, err);
-  ckpt_reader_reset(&reader);
-  CKPT_TRY(status);
-  float value;
-  uint32_t bits = ckpt_le32(bytes);
-  memcpy(&value, &bits, sizeof value);
-  if (!is_f32) *step = (int64_t)ckpt_le64(bytes);
-  if (is_f32 && value >= 0 && value < 0x1p60f) *step = (int64_t)value;
-  return CKPT_OK;
-}
-
 ckpt_status ckpt_zero_step_of(const ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *said, int64_t *step,
                               ckpt_error *err) {
   const ckpt_tensor *tensor = ckpt_zero_tensor(file, said);
+  ckpt_object number = {.kind = CKPT_OBJECT_NONE};
+  bool is_number;
+  if (tensor != NULL) {
+    CKPT_TRY(ckpt_zero_read_number(&number, &is_number, zero, tensor, err));
+    said = &number;
+  }
   *step = ckpt_zero_number(said);
-  return tensor == NULL ? CKPT_OK : read_tensor(zero, tensor, step, err);
+  if (said != NULL && said->kind == CKPT_OBJECT_FLOAT && said->number >= 0 && said->number < 0x1p60)
+    *step = (int64_t)said->number;
+  return CKPT_OK;
 }
 
 static bool is_number(const ckpt_object *said) {

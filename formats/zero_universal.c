@@ -213,6 +213,7 @@ static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtyp
     zero->loss_scaler = ckpt_object_get(file.graph.root, "loss_scaler");
     status = ckpt_fail_at(find_step(zero, &file, step, dtype, err), err, file.path, NULL);
   }
+  if (status == CKPT_OK) status = ckpt_zero_take_settings(zero, &file, file.graph.root, err);
   if (status == CKPT_OK) ckpt_zero_keep(&file, zero, NULL);
   ckpt_zero_close(&file);
   return status;

@@ -322,6 +322,8 @@ static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt
     if (n_ranks != 0) CKPT_TRY(ckpt_zero_open(&ranks[i], zero, zero->expert_optimizers.paths[i], err));
     files[i] = n_ranks != 0 ? &ranks[i] : &zero->shards[i].file;
     n_held += files[i]->held->n_tensors;
+    const ckpt_object *optimizer = ckpt_object_get(files[i]->graph.root, "optimizer");
+    CKPT_TRY(ckpt_zero_take_settings(zero, files[i], optimizer, err));
   }
   if (n_ranks != 0) CKPT_TRY(check_steps(zero, ranks, err));
   CKPT_TRY(ckpt_zero_scaler_of_whole(&zero->loss_scaler, ckpt_object_get(files[0]->graph.root, "optimizer"),

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections import OrderedDict
 
-from zero_pickles import Fragment, HalfStorage, LongStorage, Size, Stage, Tensor, save, stand_in
+from zero_pickles import BoolStorage, Fragment, HalfStorage, LongStorage, Size, Stage, Tensor, save, stand_in
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden-errors", "zero")
 TAG = "global_step1"
@@ -435,6 +435,55 @@ scaled("noted-scaler-number", 4.0)
 set_in(3, "noted-groups-again", lambda c: c.rank(0)["optimizer_state_dict"], "param_groups", [{"lr": 0.1, "params": [0]}] * 4096)
 case(1, "noted-client-state")(lambda c: c.model().update(ema={"b": Tensor(2), "a": {0: Tensor(1)}}, best=None))
 set_in(1, "noted-client-key", MODEL, 5, "five")
+
+
+def set_numbers(optimizer):
+    """Tensors where numbers are meant, of all kinds; a group and a scheduler may have one and the same."""
+    lr = Tensor(first=0.25)
+    optimizer["param_groups"] = [{"lr": lr, "betas": (Tensor(1, first=0.5, kind=HalfStorage), lr), "params": [0],
+                                  "eps": Tensor(first=-3, kind=LongStorage), "amsgrad": Tensor(first=1, kind=BoolStorage)}]
+
+
+@case(1)
+def noted_numbers(c):
+    scaler = scaler_of(cur_scale=Tensor(first=4.0), dynamic=False)
+    for rank in range(2):
+        set_numbers(c.rank(rank)["base_optimizer_state"])
+        c.rank(rank)["loss_scaler"] = scaler
+    c.model()["lr_scheduler"] = {"base_lrs": [Tensor(first=0.75)], "last_epoch": Tensor(first=2, kind=LongStorage)}
+
+
+@case(3)
+def noted_numbers_of_stage_3(c):
+    for rank in range(2):
+        set_numbers(c.rank(rank)["optimizer_state_dict"])
+
+
+def universal(name, stage, settings):
+    """What ds_to_universal makes of the model; settings: in optimizer_state.pt."""
+    def made(c):
+        c.latest_name = "latest_universal"
+        c.files = {"mp_rank_00_model_states.pt": c.model()}
+        for name, shape in (("a", (3,)), ("b", (2, 2))):
+            c.files.update({"zero/%s/%s.pt" % (name, key): {"param": Tensor(*shape), "cat_dim": 0}
+                            for key in ("fp32", "exp_avg", "exp_avg_sq")})
+            c.files["zero/%s/step.pt" % name] = 2
+        c.files["zero/optimizer_state.pt"] = dict({"zero_stage": stage, "param_groups": [{"lr": 0.1, "params": [0]}]}, **settings)
+    case(1, name)(made)
+
+
+NO_NUMBERS = [{"lr": Tensor(2), "betas": (0.9, Tensor(2, 2)), "params": [0]}]
+with_numbers = {}
+set_numbers(with_numbers)
+universal("noted-numbers-of-universal", 1, with_numbers)
+universal("noted-settings-of-universal", 1, {"mine": [Tensor()], "param_groups": NO_NUMBERS})
+case(1, "noted-groups-of-tensors")(
+    lambda c: [c.rank(rank)["base_optimizer_state"].update(param_groups=NO_NUMBERS) for rank in range(2)])
+set_in(1, "noted-scheduler-of-a-tensor", MODEL, "lr_scheduler", {"lrs": Tensor(2)})
+scaled("noted-scaler-of-a-tensor", scaler_of(cur_scale=Tensor(2), dynamic=False))
+set_in(1, "noted-settings-unknown", OTHER, "mine", {"of": {"k": Tensor(1)}})
+set_in(3, "noted-settings-unknown-within", lambda c: c.rank(0)["optimizer_state_dict"], "mine", (1, Tensor(4)))
+set_in(1, "noted-settings-without-tensors", RANK, "mine", {"k": [1, "two"], "d": {}})
 set_in(1, "stage-no-number", RANK, "zero_stage", Stage("2"))
 set_in(1, "stage-huge", RANK, "zero_stage", Stage(1 << 70))
 set_in(1, "stage-of-a-call", RANK, "zero_stage", call("posix", "getpid"))
@@ -499,17 +548,8 @@ def short_without_mappings(c):
     c.rank(1)["single_partition_of_fp32_groups"] = [Tensor(2)]
 
 
-@case(1)
-def universal_steps_differ(c):
-    """optimizer_state.pt says another step than the file of a parameter."""
-    c.latest_name = "latest_universal"
-    c.files = {"mp_rank_00_model_states.pt": c.model()}
-    for name, shape in (("a", (3,)), ("b", (2, 2))):
-        c.files.update({"zero/%s/%s.pt" % (name, key): {"param": Tensor(*shape), "cat_dim": 0}
-                        for key in ("fp32", "exp_avg", "exp_avg_sq")})
-        c.files["zero/%s/step.pt" % name] = 2
-    c.files["zero/optimizer_state.pt"] = {"zero_stage": 1, "param_groups": [{"lr": 0.1, "params": [0]}],
-                                          "optimizer_state_dict": {"state": {0: {"step": 1}}}}
+# optimizer_state.pt says another step than the file of a parameter
+universal("universal-steps-differ", 1, {"optimizer_state_dict": {"state": {0: {"step": 1}}}})
 
 
 # ---- experts -----------------------------------------------------------------------------------------------------
@@ -695,6 +735,20 @@ whole("noted-whole-state-missing", lambda c, states: states.pop(1))
 whole("noted-whole-step-alone", lambda c, states: states[1].pop("exp_avg"))
 whole("noted-whole-shape-in-two-groups", shapes=((3,), (3,)), groups=((0,), (1,)))
 whole("noted-whole-slices", in_slices)
+
+
+def set_whole(change):
+    return lambda c, states: change(c.model()["optimizer"])
+
+
+def in_numbers(optimizer):
+    set_numbers(optimizer)
+    optimizer["param_groups"][0]["params"] = [0, 1]
+    optimizer.update(dynamic_loss_scale=False, cur_scale=Tensor(first=4.0))
+
+
+whole("noted-whole-numbers", set_whole(in_numbers))
+whole("noted-whole-settings-unknown", set_whole(lambda optimizer: optimizer.update(mine=[Tensor(3), Tensor()])))
 
 
 def whole_pipe(name):

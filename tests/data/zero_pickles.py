@@ -29,7 +29,7 @@ def rebuild(*arguments):
 rebuild.__module__, rebuild.__qualname__, rebuild.__name__ = "torch._utils", "_rebuild_tensor_v2", "_rebuild_tensor_v2"
 module_of("torch._utils")._rebuild_tensor_v2 = rebuild
 FloatStorage, HalfStorage = stand_in("torch", "FloatStorage"), stand_in("torch", "HalfStorage")
-LongStorage = stand_in("torch", "LongStorage")
+LongStorage, BoolStorage = stand_in("torch", "LongStorage"), stand_in("torch", "BoolStorage")
 Size = stand_in("torch", "Size", __init__=lambda self, *axes: setattr(self, "axes", axes),
                 __reduce__=lambda self: (Size, (self.axes,)))
 Stage = stand_in("deepspeed.runtime.zero.config", "ZeroStageEnum", __init__=lambda self, value: setattr(self, "value", value),
@@ -86,6 +86,6 @@ def save(path, value):
         put("data.pkl", data)
         put("byteorder", "little")
         for i, storage in enumerate(storages):
-            form = "<%d%s" % (len(storage.values), {FloatStorage: "f", HalfStorage: "e", LongStorage: "q"}[storage.kind])
-            put("data/%d" % i, struct.pack(form, *map(int if storage.kind is LongStorage else float, storage.values)))
+            form = "<%d%s" % (len(storage.values), {FloatStorage: "f", HalfStorage: "e", LongStorage: "q", BoolStorage: "?"}[storage.kind])
+            put("data/%d" % i, struct.pack(form, *map(int if storage.kind in (LongStorage, BoolStorage) else float, storage.values)))
         put("version", "3\n")

@@ -61,5 +61,44 @@ TEST(ZeroObjects, KeysAreTexts) {
   EXPECT_TRUE(index->notes[0].is_training);
 }
 
+std::string print(const ckpt_index *index, const char *key) {
+  const ckpt_object *object = ckpt_object_get(index->objects, key);
+  return object == nullptr ? "" : ckpt_object_print(object, 1000, const_cast<ckpt_arena *>(&index->arena));
+}
+
+// A learning rate may be a tensor, and what a scheduler or a loss scaler keeps, too: of one element it is a number.
+TEST(ZeroObjects, TensorsAreNumbers) {
+  for (const std::string name :
+       {"noted-numbers", "noted-numbers-of-stage-3", "noted-numbers-of-universal", "noted-whole-numbers"}) {
+    ckpt_error err = {};
+    IndexPointer index = open(kErrors + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    const std::string groups = print(index.get(), CKPT_STATE_PARAM_GROUPS);
+    EXPECT_EQ(groups.find(R"([{"lr": 0.25, "betas": [0.5, 0.25], "params": [)"), 0u) << name << groups;
+    EXPECT_NE(groups.find(R"("eps": -3, "amsgrad": true)"), std::string::npos) << name << groups;
+  }
+  ckpt_error err = {};
+  IndexPointer zero = open(kErrors + "noted-numbers", &err, false),
+               whole = open(kErrors + "noted-whole-numbers", &err, false);
+  ASSERT_TRUE(zero != nullptr && whole != nullptr) << text_of(err);
+  EXPECT_EQ(print(zero.get(), CKPT_STATE_LOSS_SCALER), R"({"cur_scale": 4.0, "dynamic": false})");
+  EXPECT_EQ(print(whole.get(), CKPT_STATE_LOSS_SCALER), R"({"cur_scale": 4.0, "dynamic": false})");
+  EXPECT_EQ(print(zero.get(), CKPT_STATE_SCHEDULER), R"({"base_lrs": [0.75], "last_epoch": 2})");
+}
+
+// Other tensors there, and those of entries that are not known, are said by their names: reshard refuses them.
+TEST(ZeroObjects, TensorsThatAreNoNumbersAreRefused) {
+  for (const std::string name :
+       {"noted-groups-of-tensors", "noted-scheduler-of-a-tensor", "noted-scaler-of-a-tensor", "noted-settings-unknown",
+        "noted-settings-unknown-within", "noted-settings-of-universal", "noted-whole-settings-unknown"}) {
+    ckpt_error err = {};
+    IndexPointer index = open(kErrors + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < index->n_notes; i++) n += index->notes[i].is_training;
+    EXPECT_EQ(n, 1u) << name;
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing

@@ -50,8 +50,10 @@ def engine_of(torch, deepspeed, job):
         return make_zero_moe.engine_of(torch, deepspeed, job["layers"], config)
     if "stages" in job:
         return make_zero_pipe.engine_of(torch, deepspeed, job["stages"], dict(config, gradient_accumulation_steps=MICRO), False)
-    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(groups, lr=0.05, weight_decay=decay[0]), config=config)
-    return engine
+    lr = torch.tensor(0.05) if job.get("has_tensor_lr") else 0.05
+    optimizer = torch.optim.AdamW(groups, lr=lr, weight_decay=decay[0])
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer) if job.get("has_tensor_lr") else None
+    return deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=scheduler, config=config)[0]
 
 
 def step(torch, engine, job, i):
@@ -91,7 +93,7 @@ def work(rank, out, job, port):
     losses = [step(torch, engine, job, i) for i in range(BEFORE, BEFORE + BEHIND)]
     if rank == 0:
         with open(out, "w") as file:
-            json.dump({"losses": losses, "lr": engine.get_lr(), "note": client.get("note")}, file)
+            json.dump({"losses": losses, "lr": [float(lr) for lr in engine.get_lr()], "note": client.get("note")}, file)
     dist.barrier()
     dist.destroy_process_group()
 
