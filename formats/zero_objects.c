@@ -61,6 +61,8 @@ static ckpt_status add_object(ckpt_zero *zero, const char *key, const ckpt_objec
   return CKPT_OK;
 }
 
+enum { MAX_GROUPS = 4096 }; /* of an optimizer: more are not carried */
+
 /* ---- the optimizer's groups -------------------------------------------------------------------------------------- */
 
 /* The first parameter of a shard in partition number k or a later one: they are in that order. */
@@ -143,7 +145,7 @@ ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *
   if (groups->n != first->n)
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "%llu groups of the optimizer, and the first file has %llu",
                      (ull)groups->n, (ull)first->n);
-  for (uint64_t g = 0; g < first->n; g++) {
+  for (uint64_t g = 0; g < first->n && first->n <= MAX_GROUPS; g++) {
     const ckpt_object *mine = groups->items[g], *of = first->items[g];
     if (mine->kind != CKPT_OBJECT_DICT || of->kind != CKPT_OBJECT_DICT) continue;
     if (mine->n > of->n) of = mine, mine = first->items[g];
@@ -197,7 +199,7 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t numbe
 
 static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
   const ckpt_object *groups = zero->groups;
-  enum { MAX_GROUPS = 4096, MAX_ENTRIES = 64 };
+  enum { MAX_ENTRIES = 64 };
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST || groups->n > MAX_GROUPS) return CKPT_OK;
   ckpt_object *copies = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, groups->n, NULL);
   CKPT_TRY_ALLOC(copies, err);

@@ -260,16 +260,18 @@ static ckpt_status differ(const ckpt_zero_rank *r, const char *what, int64_t min
                    (long long)first);
 }
 
-/* Steps of the first group that both say it of. */
+/* Steps of the groups that both say it of: what has no elements on a rank has made none. */
 static ckpt_status compare_steps(const ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_zero_rank *first,
                                  ckpt_error *err) {
-  uint64_t g = 0;
-  int64_t mine, of_first;
-  while (g < r->flats->n && (ckpt_zero_step_in(r, g) == NULL || ckpt_zero_step_in(first, g) == NULL)) g++;
-  if (g == r->flats->n) return CKPT_OK;
-  CKPT_TRY(ckpt_zero_step_of(zero, &r->file, ckpt_zero_step_in(r, g), &mine, err));
-  CKPT_TRY(ckpt_zero_step_of(zero, &first->file, ckpt_zero_step_in(first, g), &of_first, err));
-  return mine < 0 || of_first < 0 ? CKPT_OK : differ(r, "step", mine, of_first, err);
+  for (uint64_t g = 0; g < r->flats->n; g++) {
+    const ckpt_tensor *flat = ckpt_zero_tensor(&r->file, r->flats->items[g]);
+    int64_t mine, of_first;
+    if (flat == NULL || flat->n_elements == 0) continue;
+    CKPT_TRY(ckpt_zero_step_of(zero, &r->file, ckpt_zero_step_in(r, g), &mine, err));
+    CKPT_TRY(ckpt_zero_step_of(zero, &first->file, ckpt_zero_step_in(first, g), &of_first, err));
+    if (mine >= 0 && of_first >= 0) CKPT_TRY(differ(r, "step", mine, of_first, err));
+  }
+  return CKPT_OK;
 }
 
 /* Ranks that were not saved together. */
@@ -280,7 +282,8 @@ static ckpt_status compare_ranks(const ckpt_zero *zero, const ckpt_zero_rank *r,
   CKPT_TRY(differ(r, "number of groups", (int64_t)r->flats->n, (int64_t)first->flats->n, err));
   for (uint64_t g = 0; g < r->flats->n; g++)
     CKPT_TRY(differ(r, "number of ranks of a group", count_of(r, g), count_of(first, g), err));
-  return compare_steps(zero, r, first, err);
+  CKPT_TRY(compare_steps(zero, r, first, err));
+  return ckpt_zero_same_groups(r->groups, first->groups, r->file.path, err);
 }
 
 /* How many expert-parallel ranks have each their own parameters in the groups. */
@@ -374,7 +377,6 @@ static ckpt_status read_shard(ckpt_zero *zero, uint32_t number, const ckpt_zero_
   ckpt_zero_rank own = {.stage = -1};
   ckpt_status status = open_rank(&own, zero, number, 0, err);
   if (status == CKPT_OK) status = compare_ranks(zero, &own, first, err);
-  if (status == CKPT_OK) status = ckpt_zero_same_groups(own.groups, first->groups, own.file.path, err);
   if (status == CKPT_OK) status = read_ranks(zero, number, &own, first, err);
   ckpt_zero_close(&own.file);
   return status;

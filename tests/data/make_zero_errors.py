@@ -410,6 +410,27 @@ def steps_of_sub_groups_differ(c):
 Scaler = stand_in("deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler")
 
 
+def two_groups(name, step, n=2):
+    """The second rank's second group is at another step; n: its elements."""
+    def change(c):
+        for rank in range(2):
+            c.model(rank)["param_shapes"] = [OrderedDict(a=Size(3)), OrderedDict(b=Size(2, 2))] if n else [
+                OrderedDict(a=Size(3), b=Size(2, 2))]
+            inner, of = c.rank(rank), ([2, 2] if n else [4, 0])
+            inner["fp32_flat_groups"] = [Tensor(k) for k in of]
+            inner["optimizer_state_dict"]["state"] = {g: {"step": step if (rank, g) == (1, 1) else Tensor(first=1.0),
+                                                          "exp_avg": Tensor(k)} for g, k in enumerate(of)}
+    case(3, name)(change)
+
+
+two_groups("steps-of-second-groups-differ", Tensor(first=3.0))
+two_groups("noted-steps-of-second-groups", Tensor(first=1.0))
+two_groups("noted-step-of-no-elements", Tensor(first=3.0), 0)
+set_in(1, "groups-of-ranks-differ", lambda c: c.rank(1)["base_optimizer_state"]["param_groups"][0], "lr", 0.2)
+case(1, "noted-groups-in-another-order")(
+    lambda c: c.rank(1)["base_optimizer_state"].update(param_groups=[{"params": [0], "lr": 0.1}]))
+
+
 def scaled(name, value):
     def change(c):
         for rank in range(2):
@@ -432,7 +453,8 @@ def call(module, name, *arguments):
 scaled("noted-scaler", scaler_of(cur_scale=4.0, cur_iter=3, dynamic=True))
 scaled("noted-scaler-of-a-call", call("posix", "system", "echo"))
 scaled("noted-scaler-number", 4.0)
-set_in(3, "noted-groups-again", lambda c: c.rank(0)["optimizer_state_dict"], "param_groups", [{"lr": 0.1, "params": [0]}] * 4096)
+case(3, "noted-groups-again")(lambda c: [
+    c.rank(rank)["optimizer_state_dict"].update(param_groups=[{"lr": 0.1, "params": [0]}] * 4096) for rank in range(2)])
 case(1, "noted-client-state")(lambda c: c.model().update(ema={"b": Tensor(2), "a": {0: Tensor(1)}}, best=None))
 set_in(1, "noted-client-key", MODEL, 5, "five")
 
