@@ -316,6 +316,10 @@ ckpt_status ckpt_zero_read_params(ckpt_zero *zero, ckpt_error *err);
 /* Sorts params by name; refuses two of one name. */
 ckpt_status ckpt_zero_sort_params(ckpt_zero *zero, ckpt_error *err);
 
+/* Makes room for n parameters of an optimizer without ZeRO, which param_shapes has not, in place of what there is: all
+ * are the first shard's, and their groups go up. They are to be sorted again. */
+ckpt_status ckpt_zero_renew_params(ckpt_zero *zero, uint32_t n, uint32_t n_groups, ckpt_error *err);
+
 /* The place in by_name of the first parameter that is not before a shard's of that name. */
 uint32_t ckpt_zero_lower(const ckpt_zero *zero, uint32_t shard, const char *name);
 
@@ -342,6 +346,12 @@ ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err);
 /* Adds the optimizer's states, which are in the model file, after the model's tensors: by name where shapes and order
  * tell which parameter each number means, else by number. */
 ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
+
+/* ---- zero_flat.c: stage 0 with flat masters ---- */
+
+/* Reads the optimizer of a model file that has fp32_groups_flat: flats and pieces. What it is not read for is that its
+ * layout is another. */
+ckpt_status ckpt_zero_add_flat(ckpt_zero *zero, const ckpt_zero_file *file, bool *is_read, ckpt_error *err);
 
 /* ---- zero_scaler.c: the loss scaler ---- */
 

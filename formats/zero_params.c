@@ -44,6 +44,22 @@ static ckpt_status add_params(ckpt_zero *zero, uint32_t shard, const ckpt_object
   return CKPT_OK;
 }
 
+ckpt_status ckpt_zero_renew_params(ckpt_zero *zero, uint32_t n, uint32_t n_groups, ckpt_error *err) {
+  free(zero->params);
+  free(zero->by_name);
+  zero->by_name = NULL;
+  zero->n_params = 0;
+  CKPT_TRY_ALLOC(zero->params = calloc((size_t)n + 1, sizeof *zero->params), err);
+  zero->n_params = n;
+  zero->n_groups = n_groups;
+  for (uint32_t s = 0; s < zero->n_shards; s++) {
+    zero->shards[s].first_param = zero->shards[s].n_params = 0;
+    zero->shards[s].n_shapes = n_groups;
+  }
+  zero->shards[0].n_params = n;
+  return CKPT_OK;
+}
+
 static int compare_numbers(const void *a, const void *b, void *params) {
   const ckpt_zero_param *of = params;
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;

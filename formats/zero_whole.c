@@ -3,6 +3,7 @@
  *
  *   {"state": {0: {"exp_avg": tensor, ...}}, "param_groups": [{"params": [0, 1], ...}]}                    in fp32
  *   {"optimizer_state_dict": <that>, "fp32_groups": [[master of each parameter]]}                  in fp16 and bf16
+ *   {"optimizer_state_dict": <that>, "fp32_groups_flat": [...]}: zero_flat.c                       with FusedAdam
  *
  * Parameters are numbers. Which they are follows from the groups having the model's order, where all parameters of one
  * shape are in one group and none of them is frozen; else the states keep the numbers, and that is said. */
@@ -35,6 +36,7 @@ typedef struct matcher {
   shaped *items; /* the model's and the optimizer's */
   uint32_t n_model, n_params, max_params;
   const ckpt_object *groups; /* of the first file */
+  const char *why;           /* not known */
 } matcher;
 
 static int compare_shapes(const shaped *a, const shaped *b) {
@@ -64,7 +66,8 @@ static bool is_called_step(const ckpt_object *key) {
 /* The parameter that has a number in the file at hand; false where the object has no such. */
 static bool take_param(matcher *m, const ckpt_object *states, const ckpt_object *of_group, uint64_t group, uint64_t i,
                        uint32_t number) {
-  const ckpt_object *state = NULL, *like = ckpt_foreign_arg(of_group, i);
+  static const ckpt_object nothing = {.kind = CKPT_OBJECT_DICT}; /* as of SGD, where masters are all there is */
+  const ckpt_object *state = states->n == 0 ? &nothing : NULL, *like = ckpt_foreign_arg(of_group, i);
   if (number < states->n && ckpt_zero_number(states->items[2 * number]) == number)
     state = states->items[2 * number + 1];
   if (state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > MAX_STATES) return false;
@@ -85,20 +88,33 @@ static bool take_param(matcher *m, const ckpt_object *states, const ckpt_object 
   return true;
 }
 
-/* The parameters of all groups of a file, numbered through; of other expert-parallel ranks their experts alone. */
+/* Whether a group has the master of each parameter, where parameters have masters. */
+static bool has_masters(const matcher *m, const ckpt_object *of_group, uint64_t n) {
+  if (of_group == NULL || of_group->kind != CKPT_OBJECT_LIST || of_group->n != n) return false;
+  for (uint64_t i = 0; i < n; i++)
+    if (ckpt_zero_tensor(m->file, of_group->items[i]) == NULL) return false;
+  return true;
+}
+
+/* The parameters of all groups of a file, numbered through; of other expert-parallel ranks their experts alone.
+ * masters NULL: they are their own. */
 static bool take_params(matcher *m, const ckpt_object *states, const ckpt_object *groups, const ckpt_object *masters) {
   uint32_t number = 0;
   if (groups->n != m->groups->n) return false;
   for (uint64_t g = 0; g < groups->n; g++) {
     const ckpt_object *params = ckpt_object_field(groups->items[g], "params");
     const bool is_copy = m->part != 0 && !is_of_experts(m->groups->items[g]);
-    if (params == NULL || params->kind != CKPT_OBJECT_LIST || params->n > states->n) return false;
+    if (params == NULL || params->kind != CKPT_OBJECT_LIST || (states->n != 0 && params->n > states->n)) return false;
+    if (masters != NULL && !has_masters(m, ckpt_foreign_arg(masters, g), params->n)) {
+      m->why = "fp32_groups has not the master of each parameter";
+      return false;
+    }
     for (uint64_t i = 0; i < params->n; i++, number++)
       if (ckpt_zero_number(params->items[i]) != number ||
           (!is_copy && !take_param(m, states, ckpt_foreign_arg(masters, g), g, i, number)))
         return false;
   }
-  return number == states->n;
+  return states->n == 0 || number == states->n;
 }
 
 /* Names the parameters of the optimizer; false where more than one way is thinkable. */
@@ -169,20 +185,8 @@ static ckpt_status add_params(matcher *m, ckpt_error *err) {
   ckpt_zero *zero = m->zero;
   shaped *params = m->items + m->n_model;
   if (m->n_params > 1) qsort(params, m->n_params, sizeof *params, compare_groups);
-  free(zero->params);
-  free(zero->by_name);
-  zero->by_name = NULL;
-  zero->n_params = 0;
-  zero->params = calloc((size_t)m->n_params + 1, sizeof *zero->params);
-  CKPT_TRY_ALLOC(zero->params, err);
-  zero->n_groups = m->groups == NULL ? 0 : (uint32_t)m->groups->n;
+  CKPT_TRY(ckpt_zero_renew_params(zero, m->n_params, m->groups == NULL ? 0 : (uint32_t)m->groups->n, err));
   for (uint32_t i = 0; i < m->n_params; i++) CKPT_TRY(add_param(m, &zero->params[i], &params[i], err));
-  zero->n_params = m->n_params;
-  for (uint32_t s = 0; s < zero->n_shards; s++) {
-    zero->shards[s].first_param = zero->shards[s].n_params = 0;
-    zero->shards[s].n_shapes = zero->n_groups;
-  }
-  zero->shards[0].n_params = m->n_params;
   return ckpt_zero_sort_params(zero, err);
 }
 
@@ -195,10 +199,16 @@ static const ckpt_object *optimizer_of(const ckpt_zero_file *file) {
   return inner == NULL ? optimizer : inner;
 }
 
+/* The rows of masters that FusedAdam's wrapper has; NULL: none. */
+static const ckpt_object *flat_of(const ckpt_zero_file *file) {
+  return ckpt_object_get(ckpt_object_get(file->graph.root, "optimizer"), "fp32_groups_flat");
+}
+
 /* What a file says of its parameters; false where its layout is not known. */
 static bool take_file(matcher *m, const ckpt_zero_file *file, uint32_t part) {
   enum { MAX_GROUPS = 4096 };
   const ckpt_object *optimizer = ckpt_object_get(file->graph.root, "optimizer"), *inner = optimizer_of(file);
+  const ckpt_object *masters = ckpt_object_get(optimizer, "fp32_groups");
   const ckpt_object *states = ckpt_object_get(inner, "state"), *groups = ckpt_object_get(inner, "param_groups");
   if (states == NULL || states->kind != CKPT_OBJECT_DICT || groups == NULL || groups->kind != CKPT_OBJECT_LIST ||
       groups->n > MAX_GROUPS)
@@ -206,7 +216,14 @@ static bool take_file(matcher *m, const ckpt_zero_file *file, uint32_t part) {
   if (m->groups == NULL) m->groups = groups;
   m->file = file;
   m->part = part;
-  return states->n == 0 || take_params(m, states, groups, ckpt_object_get(optimizer, "fp32_groups"));
+  if (inner != optimizer && masters == NULL) {
+    m->why = flat_of(file) == NULL ? "neither fp32_groups nor fp32_groups_flat, which have the masters"
+             : m->zero->n_shards > 1 || m->zero->expert_optimizers.n != 0
+                 ? "rows of masters of several files, which this version cannot read"
+                 : "rows of masters without one parameter for each";
+    return false;
+  }
+  return (states->n == 0 && masters == NULL) || take_params(m, states, groups, masters);
 }
 
 /* The model's parameters, and which expert-parallel rank has which. */
@@ -274,7 +291,7 @@ static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckp
     const ckpt_object *groups = ckpt_object_get(optimizer_of(files[i]), "param_groups");
     CKPT_TRY(ckpt_zero_same_groups(groups, m->groups, files[i]->path, err));
   }
-  if (!is_known) return note_unread(zero, "an optimizer whose layout is not known", err);
+  if (!is_known) return note_unread(zero, m->why != NULL ? m->why : "an optimizer whose layout is not known", err);
   CKPT_TRY(check_experts(m, err));
   if (zero->n_layers != 0 && m->n_params > m->n_model)
     return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
@@ -333,7 +350,11 @@ static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt
   m.max_params = (uint32_t)n_held; /* each has a state of its own: one that is shared is none of ours */
   m.items = calloc((size_t)zero->index->n_tensors + m.max_params + 1, sizeof *m.items);
   CKPT_TRY_ALLOC(m.items, err);
-  ckpt_status status = add_files(&m, files, err);
+  ckpt_status status = CKPT_OK;
+  bool is_read = false;
+  if (n_ranks == 0 && zero->n_shards == 1 && flat_of(files[0]) != NULL)
+    status = ckpt_zero_add_flat(zero, files[0], &is_read, err);
+  if (status == CKPT_OK && !is_read) status = add_files(&m, files, err);
   free(m.items);
   for (uint32_t i = 0; i < n_ranks && status == CKPT_OK; i++) ckpt_zero_keep(&ranks[i], zero, NULL);
   return status;

@@ -773,6 +773,45 @@ whole("noted-whole-numbers", set_whole(in_numbers))
 whole("noted-whole-settings-unknown", set_whole(lambda optimizer: optimizer.update(mine=[Tensor(3), Tensor()])))
 
 
+def with_masters(c, change=lambda said: None):
+    """As FP16_UnfusedOptimizer has it."""
+    said = c.files["mp_rank_00_model_states.pt"]
+    said["optimizer"] = {"optimizer_state_dict": said["optimizer"], "fp32_groups": [[Tensor(3), Tensor(2, 2)]]}
+    change(said["optimizer"])
+
+
+def flat(name, rows=(7,), change=lambda said: None):
+    """As FP16_Optimizer has it: rows of masters."""
+    def made(c, states):
+        said = c.files["mp_rank_00_model_states.pt"]
+        state = {g: {"step": 1, "exp_avg": Tensor(n)} for g, n in enumerate(rows)}
+        groups = [{"step": 0, "params": [g]} for g in range(len(rows))]
+        said["optimizer"] = {"optimizer_state_dict": {"state": state, "param_groups": groups},
+                             "fp32_groups_flat": [Tensor(n) for n in rows]}
+        change(said["optimizer"])
+    whole(name, made)
+
+
+def state_of_row(said, g):
+    return said["optimizer_state_dict"]["state"][g]
+
+
+whole("noted-whole-masters", lambda c, states: with_masters(c))
+whole("noted-whole-masters-alone", lambda c, states: (states.clear(), with_masters(c)))
+whole("noted-whole-masters-missing", lambda c, states: with_masters(c, lambda said: said.pop("fp32_groups")))
+whole("noted-whole-master-missing", lambda c, states: with_masters(c, lambda said: said["fp32_groups"][0].pop()))
+whole("noted-whole-master-none", lambda c, states: with_masters(c, lambda said: said["fp32_groups"][0].__setitem__(1, None)))
+flat("noted-flat")
+flat("noted-flat-of-two-groups", (4, 3))
+flat("noted-flat-of-some", (4,))
+flat("noted-flat-missing", change=lambda said: said.pop("fp32_groups_flat"))
+flat("noted-flat-of-fewer-groups", (4, 3), lambda said: said["fp32_groups_flat"].pop())
+flat("noted-flat-of-many", change=lambda said: said["optimizer_state_dict"]["param_groups"][0]["params"].append(1))
+flat("flat-no-tensor", change=lambda said: said["fp32_groups_flat"].__setitem__(0, None))
+flat("flat-state-missing", (4, 3), lambda said: state_of_row(said, 1).pop("exp_avg"))
+flat("flat-state-short", change=lambda said: state_of_row(said, 0).update(exp_avg=Tensor(6)))
+
+
 def whole_pipe(name):
     """The same without ZeRO: two stages with a layer and a whole optimizer each."""
     def add(change):
@@ -790,6 +829,9 @@ def whole_pipe(name):
 
 
 whole_pipe("noted-pipeline-whole")(lambda c: None)
+whole_pipe("noted-flat-of-pipeline")(lambda c: [
+    said.update(optimizer={"optimizer_state_dict": said["optimizer"], "fp32_groups_flat": [Tensor(3)]})
+    for name, said in c.files.items() if name.startswith("mp_rank")])
 whole_pipe("layer-missing-whole")(lambda c: c.files.pop("layer_01-model_states.pt"))
 whole_pipe("state-no-tensor-whole")(
     lambda c: c.files["mp_rank_01_model_states.pt"]["optimizer"]["state"][0].update(d=[1, 2]))

@@ -96,11 +96,19 @@ bool is_refused(const ckpt_format *format, const std::string &input) {
   return false;
 }
 
+// Whether a run goes on from it: one of DeepSpeed, all of which is read by name.
+bool is_run(const std::string &input) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + input, &err, false);
+  for (uint32_t i = 0; index != nullptr && i < index->n_notes; i++)
+    if (index->notes[i].is_training) return false;
+  return input.rfind("zero/", 0) == 0 || input.rfind("universal/", 0) == 0;
+}
+
 // Whether this is what becomes of writing an input. Of what trains a model, not all that is golden here is one: zero
 // and universal may refuse the rest (zero_write_test.cc has the reasons), but no run of DeepSpeed.
 bool is_wanted(ckpt_status status, const ckpt_format *format, const std::string &input) {
-  const bool is_run = input.rfind("zero/", 0) == 0 || input.rfind("universal/", 0) == 0;
-  if (format->caps.masters && !is_run && (status == CKPT_EUNSUPPORTED || status == CKPT_EVALUE)) return true;
+  if (format->caps.masters && !is_run(input) && (status == CKPT_EUNSUPPORTED || status == CKPT_EVALUE)) return true;
   return status == (is_refused(format, input) ? CKPT_EUNSUPPORTED : CKPT_OK);
 }
 

@@ -14,7 +14,7 @@ const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-o
                               "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
 
 // What options change: overflows, optimizers on the CPU whose steps are tensors or numbers, masters and states in bf16,
-// parameters that groups of ranks have once more, one without axes, FusedAdam.
+// parameters that groups of ranks have once more, one without axes, FusedAdam and its rows of masters.
 const char *const kOptionCases[] = {"fp16-skipped",
                                     "offload-stage2",
                                     "offload-stage2-fp16",
@@ -27,7 +27,9 @@ const char *const kOptionCases[] = {"fp16-skipped",
                                     "muon-stage1",
                                     "muon-stage2-offload",
                                     "muon-stage3",
-                                    "fused-stage2"};
+                                    "fused-stage2",
+                                    "fused-stage0-fp16",
+                                    "fused-stage0-bf16-groups"};
 
 // Of runs on more than data-parallel ranks (make_zero_moe.py, make_zero_pipe.py, make_zero_grid.py).
 const char *const kParallelCases[] = {"moe-stage0",  "moe-stage1-bf16", "moe-stage2",

@@ -15,7 +15,7 @@ const Target kTargets[] = {{"universal", 0, 1}, {"universal", 0, 3}, {"zero", 1,
 // Runs with masters have all their tensors again, to the bit.
 TEST(ZeroWrite, WhatIsReadIsWhatWasThere) {
   for (const char *name : {"stage1", "bf16-optimizer", "stage2-fp16", "round-robin", "alignment", "stage3-bf16",
-                           "tensor-mean", "scalar-stage1"})
+                           "tensor-mean", "scalar-stage1", "fused-stage0-fp16"})
     for (const Target &target : kTargets) {
       Folder folder;
       ckpt_error err = {};

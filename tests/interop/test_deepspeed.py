@@ -245,6 +245,17 @@ def test_learning_rate_in_a_tensor_goes_on(folder):
         shape_goes_on(os.path.join(folder, target[1]), lr, lr, target)
 
 
+def test_flat_masters_go_on(folder):
+    """FusedAdam without ZeRO: an engine of ZeRO goes on. The scale is 1, since in fp16 without ZeRO DeepSpeed 0.19.8
+    divides gradients by it that it did not multiply."""
+    for precision, target in (("fp16", ["--to", "universal", "--dp", "2"]),
+                              ("bf16", ["--to", "zero", "--stage", "2", "--dp", "2"])):
+        common = {"kind": (True, True), "precision": precision,
+                  "rest": {precision: dict({"enabled": True}, **({"initial_scale_power": 0} if precision == "fp16" else {}))}}
+        os.mkdir(os.path.join(folder, precision))
+        shape_goes_on(os.path.join(folder, precision), dict(common, stage=0, world=1), dict(common, stage=2), target)
+
+
 def test_experts_go_on_together(folder):
     """A run with ep_size 2 goes on with all experts on each rank, whose products add up in another order."""
     shape_goes_on(folder, {"layers": ((4, 2), (2, 2))}, {"layers": ((4, 1), (2, 1))}, ["--to", "universal", "--dp", "2"])

@@ -1,6 +1,6 @@
 # States that are not read are not left behind without a word.
-for name in state-missing step-alone slices; do
-  cp -r "$DATA/../golden-errors/zero/noted-whole-$name" in
+for name in whole-state-missing whole-step-alone whole-slices whole-masters-missing flat-missing flat-of-two-groups; do
+  cp -r "$DATA/../golden-errors/zero/noted-$name" in
   for to in universal 'dcp --world 2'; do
     ckpt reshard in -o out --to $to --quiet || echo exit $?
   done
