@@ -640,6 +640,26 @@ bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b) {
   return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
 }
 
+static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, const ckpt_extent *b) {
+  if (a->file != b->file || a->offset != b->offset || a->n_stored != b->n_stored || a->skip != b->skip ||
+      memcmp(a->chain, b->chain, sizeof a->chain) != 0)
+    return false;
+  if (tensor->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
+  uint64_t units[CKPT_MAX_RANK];
+  const uint32_t rank = ckpt_tensor_units(tensor, units);
+  const size_t n = tensor->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2;
+  return a->box == b->box || memcmp(a->box, b->box, n * rank * sizeof *a->box) == 0;
+}
+
+bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b) {
+  if (a->dtype != b->dtype || !ckpt_tensor_same_shape(a, b) || a->extent_form != b->extent_form ||
+      a->n_extents != b->n_extents || a->n_extents == 0 || a->slices != b->slices)
+    return false;
+  for (uint32_t i = 0; i < a->n_extents && a->extents != b->extents; i++)
+    if (!is_same_extent(a, &a->extents[i], &b->extents[i])) return false;
+  return true;
+}
+
 const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes) {
   size_t n = (size_t)snprintf(out, n_bytes, "[");
   for (uint32_t i = 0; i < tensor->rank; i++)

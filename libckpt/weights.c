@@ -74,12 +74,6 @@ static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckp
   return CKPT_OK;
 }
 
-bool ckpt_is_master_alone(const ckpt_tensor *parameter, const ckpt_tensor *master) {
-  if (parameter->n_extents == 0 || parameter->n_extents != master->n_extents) return false;
-  const ckpt_extent *a = &parameter->extents[0], *b = &master->extents[0];
-  return a->file == b->file && a->offset == b->offset && a->skip == b->skip && parameter->dtype == master->dtype;
-}
-
 static ckpt_status note_choice(ckpt_index *index, const common_dtype *stored, const common_dtype *masters,
                                ckpt_error *err) {
   if (stored->dtype == CKPT_DTYPE_NONE)
@@ -110,7 +104,7 @@ ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ck
     ckpt_tensor *parameter = &index->tensors[i];
     const ckpt_tensor *master = parameter->role == CKPT_ROLE_PARAMETER ? find_master(index, parameter) : NULL;
     if (master == NULL) continue;
-    if (!ckpt_is_master_alone(parameter, master)) see(&stored, parameter->dtype);
+    if (!ckpt_tensor_same_place(parameter, master)) see(&stored, parameter->dtype);
     see(&masters, master->dtype);
     if (!is_model) CKPT_TRY(stand_in(index, parameter, master, err));
   }

@@ -14,9 +14,6 @@ ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ck
  */
 const ckpt_tensor *ckpt_stored_copy(const ckpt_index *index, const ckpt_tensor *parameter);
 
-/* Whether a parameter has no copy but its master: ZeRO's stage 3 stores no other. */
-bool ckpt_is_master_alone(const ckpt_tensor *parameter, const ckpt_tensor *master);
-
 /* Whether tensor is a master that stands for a parameter of the opened index, so that leaving it out loses nothing. */
 bool ckpt_master_stands(const ckpt_index *index, const ckpt_tensor *tensor);
 

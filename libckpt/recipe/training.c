@@ -97,12 +97,6 @@ static bool is_trained(const trainer *t, uint32_t i) {
 
 /* ---- masters ----------------------------------------------------------------------------------------------------- */
 
-static bool is_same_place(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (a == NULL || b == NULL || a->dtype != b->dtype || a->n_extents != b->n_extents || a->n_extents == 0) return false;
-  const ckpt_extent *x = &a->extents[0], *y = &b->extents[0];
-  return x->file == y->file && x->offset == y->offset && x->skip == y->skip;
-}
-
 /* The tensor of the input that a row is; NULL: it is made of some. */
 static const ckpt_tensor *leaf_of(const trainer *t, uint32_t number) {
   const ckpt_expr *expr = row_of(t, number)->expr;
@@ -158,9 +152,8 @@ static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
   if (t->of[i].master != NO_TENSOR) {
     const ckpt_tensor *master = leaf_of(t, t->of[i].master), *own = stored == NULL ? leaf : stored;
-    const bool is_one = is_same_place(own, master);
-    if (own != NULL && master != NULL && !is_one)
-      count_own(t, (ckpt_dtype)own->dtype, own->n_bytes, (ckpt_dtype)master->dtype);
+    const bool is_read = own != NULL && master != NULL, is_one = is_read && ckpt_tensor_same_place(own, master);
+    if (is_read && !is_one) count_own(t, (ckpt_dtype)own->dtype, own->n_bytes, (ckpt_dtype)master->dtype);
     if (is_alone || is_one)
       expr = row_of(t, t->of[i].master)->expr;
     else if (stored != NULL)

@@ -186,10 +186,10 @@ static ckpt_status compare_copy(ckpt_plan *plan, const ckpt_index *index, const 
   return CKPT_OK;
 }
 
-/* What is stored of a parameter beside its master; NULL: nothing is. */
+/* What is stored of a parameter beside its master; NULL: nothing is, as in ZeRO's stage 3. */
 static const ckpt_tensor *own_copy(const ckpt_index *index, const ckpt_tensor *tensor) {
   const ckpt_tensor *stored = ckpt_stored_copy(index, tensor);
-  return stored == NULL || ckpt_is_master_alone(stored, tensor) ? NULL : stored;
+  return stored == NULL || ckpt_tensor_same_place(stored, tensor) ? NULL : stored;
 }
 
 ckpt_status ckpt_verify_plan(ckpt_value_checks *checks, ckpt_plan *plan, const ckpt_index *index, size_t first,
