@@ -651,9 +651,16 @@ static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, cons
   return a->box == b->box || memcmp(a->box, b->box, n * rank * sizeof *a->box) == 0;
 }
 
+/* Whether two tensors, of one number of slices, are means of the same; their extents are those of all slices. */
+static bool are_same_slices(const ckpt_tensor *a, const ckpt_tensor *b) {
+  for (uint32_t i = 0; i < a->n_slices; i++)
+    if (a->slices[i].dtype != b->slices[i].dtype || a->slices[i].n_extents != b->slices[i].n_extents) return false;
+  return true;
+}
+
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b) {
   if (a->dtype != b->dtype || !ckpt_tensor_same_shape(a, b) || a->extent_form != b->extent_form ||
-      a->n_extents != b->n_extents || a->n_extents == 0 || a->slices != b->slices)
+      a->n_extents != b->n_extents || a->n_extents == 0 || a->n_slices != b->n_slices || !are_same_slices(a, b))
     return false;
   for (uint32_t i = 0; i < a->n_extents && a->extents != b->extents; i++)
     if (!is_same_extent(a, &a->extents[i], &b->extents[i])) return false;
