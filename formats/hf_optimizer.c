@@ -14,11 +14,11 @@
 #include <string.h>
 
 #include "formats/hf.h"
+#include "libckpt/codec/json.h"
 #include "libckpt/codec/torch_state.h"
-#include "libckpt/config.h"
 #include "libckpt/error.h"
 
-enum { NAME_BYTES = 8192, MAX_STATES = 16, MAX_KEY = 64, MAX_ENTRIES = 64, MAX_GROUPS = 4096 };
+enum { NAME_BYTES = 8192, MAX_STATES = 16, MAX_KEY = 64, MAX_ENTRIES = 64, MAX_GROUPS = 4096, MAX_TEXT = 1 << 16 };
 
 typedef ckpt_hf_optimizer optimizer;
 
@@ -244,20 +244,39 @@ static ckpt_status add_objects(optimizer *o, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* What the Trainer counts: optimizer steps. */
+/* The number under "global_step", the last one as for Python; -1: there is none. */
+static ckpt_status find_step(ckpt_json *json, int64_t *step, ckpt_error *err) {
+  ckpt_json_token token;
+  uint64_t said;
+  *step = -1;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "the trainer's state", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_OBJECT_END) return ckpt_json_next(json, &token, err); /* the end, or an error */
+    if (strcmp(ckpt_json_text(json, NULL), "global_step") != 0) {
+      CKPT_TRY(ckpt_json_skip(json, err));
+      continue;
+    }
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    *step = token == CKPT_JSON_NUMBER && ckpt_json_u64(json, &said) && said <= INT64_MAX ? (int64_t)said : -1;
+    CKPT_TRY(ckpt_json_skip_rest(json, token, err));
+  }
+}
+
+/* What the Trainer counts: optimizer steps. Its log grows with them, so that the file is walked and never held. */
 static ckpt_status take_step(ckpt_index *index, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(index, "trainer_state.json");
-  ckpt_config *config = NULL;
+  ckpt_json *json;
   ckpt_error broken = {0};
-  const char *text;
-  int64_t step;
-  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
-  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  ckpt_status status = ckpt_config_parse(&config, text, side->n_bytes, side->name, &broken);
-  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
-  if (status != CKPT_OK) return ckpt_index_problem(index, side->file, err, "%s", broken.message);
-  if (ckpt_config_int(config, "global_step", &step) && step >= 0) index->step = step;
-  ckpt_config_free(config);
+  int64_t step = -1;
+  if (side == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_json_new_source(&json, index->source, side->file, 0, side->n_bytes, MAX_TEXT, true, err));
+  ckpt_status status = find_step(json, &step, &broken);
+  ckpt_json_free(json);
+  if (status == CKPT_EFORMAT || status == CKPT_ELIMIT)
+    return ckpt_index_problem(index, side->file, err, "%s", broken.message);
+  if (status != CKPT_OK) return ckpt_fail(err, status, ckpt_index_side_path(index, side), NULL, "%s", broken.message);
+  if (step >= 0) index->step = step;
   return CKPT_OK;
 }
 

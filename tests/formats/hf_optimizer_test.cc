@@ -193,7 +193,43 @@ TEST(HfOptimizer, ABrokenFileIsAProblem) {
   ASSERT_EQ(index->n_notes, 2u);
   EXPECT_TRUE(index->notes[0].is_problem);
   EXPECT_TRUE(index->notes[1].is_problem);
-  EXPECT_EQ(std::string(index->notes[0].text).find("trainer_state.json: not valid JSON"), 0u) << index->notes[0].text;
+  EXPECT_EQ(std::string(index->notes[0].text).find("trainer_state.json: the text ends where a value"), 0u) << index->notes[0].text;
+}
+
+// The log of a long run has more values than a config may have; what it says of the step is found before it or after.
+TEST(HfOptimizer, TheStepOfALongRun) {
+  std::string log;
+  for (int i = 0; i < 150000; i++) log += "{\"epoch\": 0.1, \"loss\": NaN, \"x\": [1, 2, 3, 4], \"global_step\": 9},\n";
+  log = "\"log_history\": [" + log + "{}]";
+  const struct {
+    std::string text;
+    int64_t step;
+    const char *problem;
+  } cases[] = {{"{\"global_step\": 7, " + log + "}", 7, nullptr},
+               {"{" + log + ", \"global_step\": 7}", 7, nullptr},
+               {"{" + log + "}", -1, nullptr},
+               {"{\"global_step\": 7, " + log + ", \"global_step\": 8}", 8, nullptr},
+               {"{\"global_step\": \"7\"}", -1, nullptr},
+               {"{\"global_step\": [7]}", -1, nullptr},
+               {"{\"global_step\": -7}", -1, nullptr},
+               {"{\"global_step\": 9223372036854775808}", -1, nullptr},
+               {"{\"global_step\": 7, " + log, -1, "trainer_state.json: "},
+               {"{\"global_step\": 7} {}", -1, "trainer_state.json: "},
+               {"[7]", -1, "trainer_state.json: the trainer's state has to be an object, not an array"},
+               {"{\"" + std::string(1 << 17, 'k') + "\": 7}", -1, "trainer_state.json: "}};
+  Folder folder;
+  const std::string path = copy("llama-accelerate", folder);
+  for (const auto &c : cases) {
+    spill(path + "/trainer_state.json", c.text);
+    ckpt_error err = {};
+    IndexPointer index = open(path, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    EXPECT_EQ(index->step, c.step) << c.text.substr(0, 40);
+    ASSERT_EQ(index->n_notes, c.problem == nullptr ? 1u : 2u) << c.text.substr(0, 40);
+    if (c.problem == nullptr) continue;
+    EXPECT_TRUE(index->notes[0].is_problem);
+    EXPECT_EQ(std::string(index->notes[0].text).find(c.problem), 0u) << index->notes[0].text;
+  }
 }
 
 // A file cut anywhere, or with a byte changed: whatever it is then, the model is read.
