@@ -11,11 +11,13 @@
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/little.h"
 #include "libckpt/text.h"
 #include "libckpt/weights.h"
 
 enum { NAME_BYTES = 8192, MAX_PARTS = 64 };
 #define NO_TENSOR UINT32_MAX
+#define MOST_STEPS 0x1p53 /* whole numbers below are themselves as doubles */
 
 /* What is known of a described tensor. */
 typedef struct known {
@@ -242,20 +244,41 @@ static ckpt_status match_groups(trainer *t, ckpt_error *err) {
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
+/* The one value of a tensor of the input, which torch has as f32, and older optimizers as a whole number. */
+static ckpt_status read_value(const trainer *t, const ckpt_tensor *stored, double *value, ckpt_error *err) {
+  const ckpt_dtype_row *row = ckpt_dtype_get(stored->dtype);
+  uint8_t bytes[8] = {0};
+  if (row->kind == CKPT_KIND_FLOAT) return ckpt_read(t->from, stored, NULL, CKPT_F64, value, sizeof *value, err);
+  if (row->kind != CKPT_KIND_INT && row->kind != CKPT_KIND_UINT)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a step that is %s (--drop optimizer goes on without)",
+                     row->name);
+  CKPT_TRY(ckpt_read(t->from, stored, NULL, CKPT_DTYPE_NONE, bytes, (size_t)stored->n_bytes, err));
+  const uint64_t number = ckpt_le64(bytes), sign = UINT64_C(1) << (8 * stored->n_bytes - 1);
+  const bool is_negative = row->kind == CKPT_KIND_INT && (number & sign) != 0;
+  *value = is_negative ? (double)(int64_t)(number | (0 - sign)) : (double)number;
+  return CKPT_OK;
+}
+
 static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_error *err) {
   const ckpt_tensor *state = &t->described->tensors[i], *stored = leaf_of(t, i);
   const int64_t number = parameter_of(t, state);
   double step = 0;
   if (number < 0 || t->of[number].group == 0) return CKPT_OK; /* of nothing that is trained */
+  const char *file = stored == NULL ? t->from->path : ckpt_index_file_of(t->from, stored);
   if (stored == NULL || stored->n_elements != 1)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name, "a step that is not one value");
-  CKPT_TRY(ckpt_read(t->from, stored, NULL, CKPT_F64, &step, sizeof step, err));
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                     "a step that is not one value (--drop optimizer goes on without)");
+  CKPT_TRY(ckpt_fail_at(read_value(t, stored, &step, err), err, file, state->name));
+  if (!(step >= 0 && step < MOST_STEPS) || (double)(float)step != step)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                     "step %.17g is none that f32 holds, as DeepSpeed has steps (--drop optimizer goes on without)",
+                     step);
   double *of = &steps[t->of[number].group - 1];
   if (*of < 0) *of = step;
-  if (*of != step || !(step >= 0))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
-                     "step %g, and %g of others in its group: DeepSpeed has one for all (--drop optimizer goes on "
-                     "without)",
+  if (*of != step)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                     "step %.17g, and %.17g of others in its group: DeepSpeed has one for all (--drop optimizer goes "
+                     "on without)",
                      step, *of);
   t->of[i].is_dropped = stored->dtype != CKPT_F32 || stored->rank != 0; /* and added as the output has it */
   t->of[number].has_step = !t->of[i].is_dropped;

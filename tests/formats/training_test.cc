@@ -74,5 +74,74 @@ TEST(Training, AMasterThatIsAViewOfItsParameterIsAnother) {
     }
 }
 
+std::string bytes_of(int64_t number, int n_bytes) {
+  std::string out;
+  put(&out, static_cast<uint64_t>(number), n_bytes);
+  return out;
+}
+
+const std::string kWeight = square("0", "2", "1"), kMoment = square("1", "2", "1");
+
+// A step in a storage of its own, of one value or as many as sizes say.
+std::string step_of(const std::string &type, const std::vector<std::string> &shape = {},
+                    const std::vector<std::string> &strides = {}) {
+  return view(storage(type, "2", shape.empty() ? "1" : shape[0]), "0", shape, strides);
+}
+
+// Steps of whatever dtype are the f32 that torch has them as, where that is the same number.
+TEST(Training, StepsOfAnyDtype) {
+  const struct {
+    const char *type;
+    std::string stored;
+    float step;
+  } cases[] = {{"FloatStorage", floats({3}), 3},
+               {"DoubleStorage", std::string("\0\0\0\0\0\0\x08@", 8), 3},
+               {"BFloat16Storage", std::string("\x40\x40", 2), 3},
+               {"LongStorage", bytes_of(int64_t{1} << 40, 8), 0x1p40f},
+               {"LongStorage", bytes_of(16777215, 8), 16777215},
+               {"IntStorage", bytes_of(70000, 4), 70000},
+               {"ShortStorage", bytes_of(300, 2), 300},
+               {"CharStorage", bytes_of(100, 1), 100},
+               {"ByteStorage", bytes_of(200, 1), 200}};
+  for (const Target &target : kTargets)
+    for (const auto &c : cases) {
+      Folder folder;
+      ckpt_error err = {};
+      spill(folder / "in.pt",
+            run_of(kWeight, dict({{"exp_avg", kMoment}, {"step", step_of(c.type)}}), {kNumbers, kZeros, c.stored}));
+      ASSERT_EQ(write(folder / "in.pt", folder / "out", target, &err), CKPT_OK) << c.type << " " << text_of(err);
+      IndexPointer out = open(folder / "out", &err, false);
+      ASSERT_NE(out, nullptr) << text_of(err);
+      EXPECT_EQ(values_of(out.get(), "optimizer.state.w.step"), floats({c.step})) << c.type;
+    }
+}
+
+TEST(Training, StepsThatAreNone) {
+  const std::string other = " is none that f32 holds, as DeepSpeed has steps (--drop optimizer goes on without)";
+  const struct {
+    std::string step, stored, message;
+  } cases[] = {
+      {step_of("LongStorage"), bytes_of(16777217, 8), "step 16777217" + other},
+      {step_of("LongStorage"), bytes_of((int64_t{1} << 53) + 1, 8), "step 9007199254740992" + other},
+      {step_of("LongStorage"), bytes_of(-2, 8), "step -2" + other},
+      {step_of("ShortStorage"), bytes_of(-300, 2), "step -300" + other},
+      {step_of("CharStorage"), bytes_of(-1, 1), "step -1" + other},
+      {step_of("FloatStorage"), std::string("\0\0\x80\x7f", 4), "step inf" + other},
+      {step_of("FloatStorage"), std::string("\0\0\xc0\x7f", 4), "step nan" + other},
+      {step_of("DoubleStorage"), std::string("\x9a\x99\x99\x99\x99\x99\xb9\x3f", 8),
+       "step 0.10000000000000001" + other},
+      {step_of("BoolStorage"), "\1", "a step that is bool (--drop optimizer goes on without)"},
+      {step_of("FloatStorage", {"2"}, {"1"}), floats({3, 3}), "a step that is not one value (--drop optimizer"},
+  };
+  for (const auto &c : cases) {
+    Folder folder;
+    ckpt_error err = {};
+    const std::string input = folder / "in.pt";
+    spill(input, run_of(kWeight, dict({{"exp_avg", kMoment}, {"step", c.step}}), {kNumbers, kZeros, c.stored}));
+    EXPECT_EQ(write(input, folder / "out", {"universal", 0, 1}, &err), CKPT_EUNSUPPORTED) << c.message;
+    EXPECT_EQ(text_of(err).find(input + ": tensor 'optimizer.state.w.step': " + c.message), 0u) << text_of(err);
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing
