@@ -241,8 +241,8 @@ ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, 
 /* Whether two tensors have one shape. */
 bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
 
-/* Whether two tensors of one index are one under two names: of one dtype and shape, and every element of them is read
- * from the same place. A transposed view of a square tensor, which lies in the same bytes, is another. False for tensors
+/* Whether two tensors of one index are one under two names: of one dtype and shape, and every element of them read from
+ * the same place. A transposed view of a square tensor, which lies in the same bytes, is another. False for tensors
  * without bytes. */
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b);
 

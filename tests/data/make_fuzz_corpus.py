@@ -6,6 +6,7 @@ import os
 import sys
 
 import make_zero_errors
+import zero_errors_slices
 import zero_pickles
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -276,7 +277,7 @@ for name in ("noted-experts-whole", "noted-steps-of-groups", "steps-of-experts-d
     write_zero(name, 6, case.model(), *(case.files[file % rank] for file in (
         "expp_rank_%d_mp_rank_00_optim_states.pt", "layer_0_expert_%d_mp_rank_00_model_states.pt") for rank in range(2)))
 # Two tensor-parallel ranks have b of 2 x 2 each.
-INFO = {name: info for name, info in make_zero_errors.INFO.items() if name.startswith(("noted-", "map-", "widths-", "pattern"))}
+INFO = {name: info for name, info in zero_errors_slices.INFO.items() if name.startswith(("noted-", "map-", "widths-", "pattern"))}
 for name, info in INFO.items():
     for stage in (1, 3) if name.startswith("noted-") else (1,):
-        write_zero("slices-%s-%d" % (name, stage), 2 + (stage == 3), *make_zero_errors.small(stage, info))
+        write_zero("slices-%s-%d" % (name, stage), 2 + (stage == 3), *zero_errors_slices.small(stage, info))

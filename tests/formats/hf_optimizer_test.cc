@@ -193,7 +193,8 @@ TEST(HfOptimizer, ABrokenFileIsAProblem) {
   ASSERT_EQ(index->n_notes, 2u);
   EXPECT_TRUE(index->notes[0].is_problem);
   EXPECT_TRUE(index->notes[1].is_problem);
-  EXPECT_EQ(std::string(index->notes[0].text).find("trainer_state.json: the text ends where a value"), 0u) << index->notes[0].text;
+  EXPECT_EQ(std::string(index->notes[0].text).find("trainer_state.json: the text ends where a value"), 0u)
+      << index->notes[0].text;
 }
 
 // The log of a long run has more values than a config may have; what it says of the step is found before it or after.

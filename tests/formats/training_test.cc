@@ -33,11 +33,30 @@ std::string square(const char *of, const char *row, const char *column) {
   return view(storage("FloatStorage", of, "6"), "0", {"2", "2"}, {row, column});
 }
 
-// A file of a run of one parameter w, which is in storage 0, and its states.
+using Items = std::vector<std::pair<std::string, std::string>>;
+
+std::string list(const std::vector<std::string> &items) {
+  std::string out = "(";
+  for (const std::string &item : items) out += item;
+  return out + "l";
+}
+
+// A file of a run of these parameters, their states, and the names in its groups.
+std::string run_of(const Items &model, const Items &states, const std::vector<std::vector<std::string>> &groups,
+                   const std::vector<std::string> &storages) {
+  std::vector<std::string> made;
+  for (const std::vector<std::string> &names : groups) {
+    std::vector<std::string> params;
+    for (const std::string &name : names) params.push_back(text(name));
+    made.push_back(dict({{"lr", "F0.5\n"}, {"params", list(params)}}));
+  }
+  const std::string optimizer = dict({{"state", dict(states)}, {"param_groups", list(made)}});
+  return archive(dict({{"model", dict(model)}, {"optimizer", optimizer}, {"step", "I3\n"}}) + ".", storages);
+}
+
+// Of one parameter w.
 std::string run_of(const std::string &w, const std::string &states, const std::vector<std::string> &storages) {
-  const std::string group = dict({{"lr", "F0.5\n"}, {"params", "(" + text("w") + "l"}});
-  const std::string optimizer = dict({{"state", dict({{"w", states}})}, {"param_groups", "(" + group + "l"}});
-  return archive(dict({{"model", dict({{"w", w}})}, {"optimizer", optimizer}, {"step", "I3\n"}}) + ".", storages);
+  return run_of({{"w", w}}, {{"w", states}}, {{"w"}}, storages);
 }
 
 const std::string kNumbers = floats({1, 2, 3, 4, 5, 6}), kZeros = floats({0, 0, 0, 0, 0, 0});
@@ -141,6 +160,63 @@ TEST(Training, StepsThatAreNone) {
     EXPECT_EQ(write(input, folder / "out", {"universal", 0, 1}, &err), CKPT_EUNSUPPORTED) << c.message;
     EXPECT_EQ(text_of(err).find(input + ": tensor 'optimizer.state.w.step': " + c.message), 0u) << text_of(err);
   }
+}
+
+// What of one parameter or another has no place in the files of the target.
+TEST(Training, WhatDoesNotFitIsRefused) {
+  const std::string first = square("1", "2", "1"), second = square("2", "2", "1"), other = square("3", "2", "1"),
+                    half = view(storage("HalfStorage", "4", "4"), "0", {"2", "2"}, {"2", "1"}),
+                    three = view(storage("FloatStorage", "5", "1"), "0", {}, {}),
+                    four = view(storage("FloatStorage", "6", "1"), "0", {}, {});
+  const std::string moment = dict({{"exp_avg", first}}), go_on = " (--drop optimizer goes on without)";
+  const std::string folder_less = "no folder can have its name, which universal checkpoints have one for (--rename)",
+                    file_less = "no file can have its name, which universal checkpoints have one for (--rename)";
+  const Target universal = {"universal", 0, 1}, zero = {"zero", 1, 1};
+  const std::vector<std::string> storages = {kNumbers,    kZeros,     kZeros, kZeros, std::string(8, '\0'),
+                                             floats({3}), floats({4})};
+  auto alone = [&](const std::string &name, const std::string &states) {
+    return run_of({{name, kWeight}}, {{name, states}}, {{name}}, storages);
+  };
+  auto both = [&](const Items &a, const Items &b, const std::vector<std::vector<std::string>> &groups) {
+    const std::string weight = view(storage("FloatStorage", "0", "6"), "2", {"2", "2"}, {"2", "1"});
+    return run_of({{"a", kWeight}, {"b", weight}}, {{"a", dict(a)}, {"b", dict(b)}}, groups, storages);
+  };
+  const std::vector<std::vector<std::string>> one = {{"a", "b"}};
+  const struct {
+    std::string bytes, message;
+    std::vector<Target> targets;
+  } cases[] = {
+      {both({{"exp_avg", first}}, {{"exp_avg", second}}, {{"a", "b"}, {"b"}}),
+       "tensor 'b': it is in two groups of the optimizer",
+       {universal, zero}},
+      {both({{"exp_avg", first}, {"step", three}}, {{"exp_avg", second}, {"step", four}}, one),
+       "tensor 'optimizer.state.b.step': step 4, and 3 of others in its group: DeepSpeed has one for all" + go_on,
+       {universal, zero}},
+      {both({{"exp_avg", first}}, {{"exp_avg", half}}, one),
+       "tensor 'optimizer.state.b.exp_avg': is f16, and optimizer.state.a.exp_avg is f32: ZeRO has one row of all",
+       {universal, zero}},
+      {both({{"exp_avg", first}}, {{"exp_avg", second}, {"exp_avg_sq", other}}, one),
+       "tensor 'a': it has no exp_avg_sq, and other parameters have one" + go_on,
+       {universal, zero}},
+      {both({{"exp_avg", first}}, {}, one),
+       "tensor 'b': it has no exp_avg, and other parameters have one" + go_on,
+       {universal, zero}},
+      {alone("a/b", moment), "tensor 'a/b': " + folder_less, {universal}},
+      {alone(".a", moment), "tensor '.a': " + folder_less, {universal}},
+      {alone("optimizer_state.pt", moment), "tensor 'optimizer_state.pt': " + folder_less, {universal}},
+      {alone(std::string(256, 'n'), moment), folder_less, {universal}},
+      {alone("w", dict({{"a/b", first}})), "tensor 'optimizer.state.w.a/b': " + file_less, {universal}},
+      {alone("w", dict({{"fp32", first}})), "tensor 'optimizer.state.w.fp32': " + file_less, {universal}},
+  };
+  for (const auto &c : cases)
+    for (const Target &target : c.targets) {
+      Folder folder;
+      ckpt_error err = {};
+      spill(folder / "in.pt", c.bytes);
+      EXPECT_NE(write(folder / "in.pt", folder / "out", target, &err), CKPT_OK) << c.message;
+      EXPECT_NE((text_of(err) + "$").find(c.message + "$"), std::string::npos) << text_of(err);
+      EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+    }
 }
 
 }  // namespace
