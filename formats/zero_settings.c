@@ -146,6 +146,7 @@ static entry_kind kind_of(const ckpt_object *key) {
                {"single_partition_of_fp32_groups", ENTRY_READ},
                {"fp32_flat_groups", ENTRY_READ},
                {"fp32_groups", ENTRY_READ},
+               {"fp32_groups_flat", ENTRY_READ},
                {"overflow", ENTRY_READ},
                {"clip_grad", ENTRY_READ},
                {"cur_scale", ENTRY_NUMBERS},
