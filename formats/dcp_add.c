@@ -34,11 +34,13 @@ static ckpt_status rank_path(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const c
 }
 
 /* Whether a rank's object is the first one's, as far as its own bytes go: one can share a long text among many. */
-static bool is_same_object(const ckpt_object *first, const ckpt_object *own, const ckpt_dcp_slice *at) {
+static ckpt_status compare_objects(bool *is_same, const ckpt_object *first, const ckpt_object *own,
+                                   const ckpt_dcp_slice *at, ckpt_error *err) {
   enum { DEFLATED = 64 }; /* what honest streams have of nodes for each byte at most */
   uint64_t n_left;
   if (!ckpt_mul_u64(at->n_bytes, at->is_zstd ? DEFLATED : 1, &n_left)) n_left = UINT64_MAX;
-  return first != NULL && ckpt_object_equal_within(first, own, &n_left);
+  *is_same = false;
+  return first == NULL ? CKPT_OK : ckpt_object_compare(is_same, first, own, &n_left, err);
 }
 
 /* The objects of n roots with one name: one where all are equal, else those that differ from the first are their
@@ -55,7 +57,9 @@ static ckpt_status add_objects(ckpt_dcp_adder *a, const ckpt_dcp_item *items, ui
     snprintf(own_name, sizeof own_name, "%s@%u", name, items[i].root);
     CKPT_TRY(ckpt_dcp_objects_read(&value, a->objects, &at, i == 0 ? name : own_name, err));
     if (i == 0) first = value;
-    if (i != 0 && (value == NULL || is_same_object(first, value, &at))) continue;
+    bool is_same = i != 0 && value == NULL;
+    if (i != 0 && !is_same) CKPT_TRY(compare_objects(&is_same, first, value, &at, err));
+    if (is_same) continue;
     if (i != 0) CKPT_TRY(rank_path(a, &items[i], path, &own, err));
     CKPT_TRY(ckpt_dcp_objects_add(a->objects, items[i].name, i == 0 ? path : own, value, err));
   }

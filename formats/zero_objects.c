@@ -153,9 +153,9 @@ ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *
       const ckpt_object *key = of->items[2 * i], *value = of->items[2 * i + 1];
       if (key->kind != CKPT_OBJECT_TEXT || strcmp(key->text, "params") == 0) continue;
       const ckpt_object *other = ckpt_object_field(mine, key->text);
-      if (other != NULL && ((other->kind == CKPT_OBJECT_TENSOR && value->kind == CKPT_OBJECT_TENSOR) ||
-                            ckpt_object_equal_within(value, other, &n_left)))
-        continue;
+      bool is_same = other != NULL && other->kind == CKPT_OBJECT_TENSOR && value->kind == CKPT_OBJECT_TENSOR;
+      if (other != NULL && !is_same) CKPT_TRY(ckpt_object_compare(&is_same, value, other, &n_left, err));
+      if (is_same) continue;
       return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
                        "another %.200s in group %llu of the optimizer than the first file: it would be lost", key->text,
                        (ull)g);

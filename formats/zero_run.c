@@ -90,12 +90,14 @@ static uint32_t bits_of(const ckpt_zero_run *run, const ckpt_zero_trained *param
 static ckpt_status check_kind(const ckpt_zero_run *run, const ckpt_zero_trained *param, uint32_t wanted,
                               ckpt_error *err) {
   const uint32_t bits = bits_of(run, param);
+  const ckpt_zero_trained *without = param;
   uint32_t slot = 0;
   if (bits == wanted) return CKPT_OK;
   while (((bits ^ wanted) >> slot & 1) == 0) slot++;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, param->name,
-                   "it has %s %s, and other parameters have %s (--drop optimizer goes on without)",
-                   bits >> slot & 1 ? "a" : "no", run->keys[slot], bits >> slot & 1 ? "none" : "one");
+  if (bits >> slot & 1) without = run->params;
+  while (without != param && bits_of(run, without) != wanted) without++;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, without->name,
+                   "it has no %s, and other parameters have one (--drop optimizer goes on without)", run->keys[slot]);
 }
 
 static ckpt_status check_states(const ckpt_zero_run *run, ckpt_error *err) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "checked.h"
+#include "error.h"
 #include "text.h"
 
 const char *ckpt_state_parameter(const char *name, size_t *n) {
@@ -179,6 +180,7 @@ typedef struct comparison {
   step *path;
   size_t depth, capacity;
   uint64_t *n_left;
+  bool is_out; /* memory ran out: what was compared is unknown */
 } comparison;
 
 /* Kind, class, size and the value of a leaf; items are not looked at. */
@@ -208,12 +210,14 @@ static bool visit(comparison *c, const ckpt_object *a, const ckpt_object *b) {
   if (!same_node(a, b)) return false;
   if (ckpt_object_n_children(a) == 0) return true;
   const ckpt_object *partner_of_a, *partner_of_b;
-  if (!pair(&c->of_a, a, b, &partner_of_a) || !pair(&c->of_b, b, a, &partner_of_b)) return false;
+  c->is_out = !pair(&c->of_a, a, b, &partner_of_a) || !pair(&c->of_b, b, a, &partner_of_b);
+  if (c->is_out) return false;
   if (partner_of_a != NULL || partner_of_b != NULL) return partner_of_a == b; /* and so b's is a */
   if (c->depth == c->capacity) {
     size_t wanted = c->capacity == 0 ? 32 : 2 * c->capacity;
     step *moved = reallocarray(c->path, wanted, sizeof *moved);
-    if (moved == NULL) return false;
+    c->is_out = moved == NULL;
+    if (c->is_out) return false;
     c->path = moved;
     c->capacity = wanted;
   }
@@ -223,10 +227,12 @@ static bool visit(comparison *c, const ckpt_object *a, const ckpt_object *b) {
 
 bool ckpt_object_equal(const ckpt_object *a, const ckpt_object *b) {
   uint64_t n_left = UINT64_MAX;
-  return ckpt_object_equal_within(a, b, &n_left);
+  bool is_equal;
+  return ckpt_object_compare(&is_equal, a, b, &n_left, NULL) == CKPT_OK && is_equal;
 }
 
-bool ckpt_object_equal_within(const ckpt_object *a, const ckpt_object *b, uint64_t *n_left) {
+ckpt_status ckpt_object_compare(bool *is_equal, const ckpt_object *a, const ckpt_object *b, uint64_t *n_left,
+                                ckpt_error *err) {
   comparison c = {.n_left = n_left};
   bool equal = visit(&c, a, b);
   while (equal && c.depth != 0) {
@@ -241,7 +247,8 @@ bool ckpt_object_equal_within(const ckpt_object *a, const ckpt_object *b, uint64
   free(c.of_a.slots);
   free(c.of_b.slots);
   free(c.path);
-  return equal;
+  *is_equal = equal;
+  return c.is_out ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
 /* ---- printing ---------------------------------------------------------------------------------------------- */

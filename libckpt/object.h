@@ -115,9 +115,10 @@ uint64_t ckpt_object_n_children(const ckpt_object *object);
 
 /* Whether two graphs describe the same value: kinds, order, text, bits of numbers and sharing structure alike. */
 bool ckpt_object_equal(const ckpt_object *a, const ckpt_object *b);
-/* The same, taking what it looks at (nodes, and 64 bytes of text) from *n_left: false where that is not enough. For
- * values that are compared again and again: a file can share one of many nodes among all that have it. */
-bool ckpt_object_equal_within(const ckpt_object *a, const ckpt_object *b, uint64_t *n_left);
+/* The same, taking what it looks at (nodes, and 64 bytes of text) from *n_left: not equal where that is not enough. For
+ * values that are compared again and again: a file can share one of many nodes among all that have it. ENOMEM. */
+ckpt_status ckpt_object_compare(bool *is_equal, const ckpt_object *a, const ckpt_object *b, uint64_t *n_left,
+                                ckpt_error *err);
 
 /* Writes the graph as JSON text for people and tests (tuples as lists, bytes as "<n bytes>", NaN and Infinity as
  * Python writes them, {"module.Class": [arguments], "state": ...} for FOREIGN, "<module.Class>" for a name), at most

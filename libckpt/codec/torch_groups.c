@@ -73,29 +73,32 @@ static bool take_entry(entry *out, const ckpt_object *key, ckpt_object *value, u
   return true;
 }
 
-static bool is_equal(const run *a, const run *b, uint64_t *n_left) {
-  if (a->n != b->n) return false;
-  for (uint64_t i = 0; i < a->n; i++) {
+static ckpt_status compare(bool *is_equal, const run *a, const run *b, uint64_t *n_left, ckpt_error *err) {
+  *is_equal = a->n == b->n;
+  for (uint64_t i = 0; i < a->n && *is_equal; i++) {
     const entry *x = &a->entries[i], *y = &b->entries[i];
-    if (x->n_key != y->n_key || memcmp(x->key, y->key, x->n_key) != 0 ||
-        (x->value != y->value && !ckpt_object_equal_within(x->value, y->value, n_left)))
-      return false;
+    *is_equal = x->n_key == y->n_key && memcmp(x->key, y->key, x->n_key) == 0;
+    if (*is_equal && x->value != y->value) CKPT_TRY(ckpt_object_compare(is_equal, x->value, y->value, n_left, err));
   }
-  return true;
+  return CKPT_OK;
 }
 
-/* Numbers groups in runs; firsts gets the first run of each. Returns how many there are. */
-static uint64_t find_groups(run *runs, uint64_t n, const run **firsts) {
-  uint64_t n_groups = 0, n_left = MORE_LOOKS;
+/* Numbers groups in runs; firsts gets the first run of each. *n_groups: how many there are. */
+static ckpt_status find_groups(run *runs, uint64_t n, const run **firsts, uint64_t *n_groups, ckpt_error *err) {
+  uint64_t n_left = MORE_LOOKS;
+  *n_groups = 0;
   for (uint64_t i = 0; i < n; i++) n_left += LOOKS_PER_ENTRY * runs[i].n;
   for (uint64_t i = 0; i < n; i++) {
-    uint64_t recent = n_groups;
-    while (recent > 0 && n_groups - recent < N_RECENT && !is_equal(firsts[recent - 1], &runs[i], &n_left)) recent--;
-    bool is_new = recent == 0 || n_groups - recent == N_RECENT;
-    if (is_new) firsts[n_groups] = &runs[i];
-    runs[i].group = is_new ? n_groups++ : recent - 1;
+    uint64_t recent = *n_groups;
+    bool is_known = false;
+    while (recent > 0 && *n_groups - recent < N_RECENT && !is_known) {
+      CKPT_TRY(compare(&is_known, firsts[recent - 1], &runs[i], &n_left, err));
+      if (!is_known) recent--;
+    }
+    if (!is_known) firsts[*n_groups] = &runs[i];
+    runs[i].group = is_known ? recent - 1 : (*n_groups)++;
   }
-  return n_groups;
+  return CKPT_OK;
 }
 
 /* A group's dict, without its parameters yet: `params` has room for n of them. */
@@ -118,9 +121,9 @@ static ckpt_status make_groups(ckpt_object **out, run *runs, uint64_t n, ckpt_ar
   const run **firsts = reallocarray(NULL, (size_t)n, sizeof *firsts);
   uint64_t *counts = calloc((size_t)n, sizeof *counts);
   ckpt_object *groups = NULL;
-  bool is_made = firsts != NULL && counts != NULL;
+  uint64_t n_groups;
+  bool is_made = firsts != NULL && counts != NULL && find_groups(runs, n, firsts, &n_groups, err) == CKPT_OK;
   if (is_made) {
-    uint64_t n_groups = find_groups(runs, n, firsts);
     for (uint64_t i = 0; i < n; i++) counts[runs[i].group]++;
     groups = ckpt_object_new(arena, CKPT_OBJECT_LIST, n_groups, NULL);
     is_made = groups != NULL;
