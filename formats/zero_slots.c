@@ -112,7 +112,9 @@ static ckpt_status find_kind(ckpt_zero *zero, const ckpt_zero_rank *r, const ckp
   *bits = 1;
   for (uint32_t slot = 1; slot < zero->n_slots && state != NULL; slot++)
     if (ckpt_object_field(state, zero->slots[slot].key) != NULL) *bits |= 1u << slot;
-  const uint32_t wanted = ckpt_zero_kind_of(&zero->kinds, *bits, ckpt_zero_shared_slots(zero));
+  const uint32_t shared = ckpt_zero_shared_slots(zero);
+  uint32_t wanted = ckpt_zero_kind_of(&zero->kinds, *bits, shared);
+  if ((*bits & ~shared) == 0) wanted |= ((1u << zero->n_slots) - 1) & ~shared; /* others have them */
   for (uint32_t slot = 1; slot < zero->n_slots; slot++) {
     if (((wanted ^ *bits) >> slot & 1) == 0) continue;
     const char *key = zero->slots[slot].key;

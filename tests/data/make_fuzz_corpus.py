@@ -251,7 +251,7 @@ def write_zero(name, options, *files):
 
 for name in ("noted-nothing", "noted-nothing-3", "noted-without-mappings", "shapes-huge", "mapping-overlaps", "held-in-part",
              "sum-off", "state-missing", "shapes-repeated", "noted-scaler", "noted-scaler-of-a-call",
-             "noted-model-of-a-later-step", "stage-huge", "counts-too-few"):
+             "noted-model-of-a-later-step", "stage-huge", "counts-too-few", "noted-muon", "kind-lacks-a-state"):
     stage, change = make_zero_errors.CASES[name]
     case = make_zero_errors.Case(stage)
     change(case)

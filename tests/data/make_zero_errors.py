@@ -12,6 +12,7 @@ import sys
 from collections import OrderedDict
 
 from zero_errors import CASES, HELD, MODEL, OTHER, RANK, STATE, Case, case, drop, model, optimizer, set_in
+import zero_errors_muon  # noqa: F401  (its cases)
 from zero_errors_slices import COLUMNS, SAME
 from zero_pickles import BoolStorage, Fragment, HalfStorage, LongStorage, Size, Stage, Tensor, stand_in
 
