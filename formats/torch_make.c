@@ -325,10 +325,11 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   const ckpt_object *objects = m->described->objects;
   const ckpt_object *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
   uint64_t n_objects = objects == NULL ? 0 : objects->n;
-  bool is_model = n_objects == 0;
+  const bool has_own = ckpt_object_get(objects, CKPT_TORCH_OBJECT) != NULL; /* which no entry is made of */
+  bool is_model = n_objects == (has_own ? 1 : 0);
   CKPT_TRY(list_entries(m, err));
   for (uint32_t i = 0; i < m->n && is_model; i++) is_model = m->entries[i].is_model;
-  if (is_model) return CKPT_OK;
+  if (is_model) return say_lost(m, err);
   if (m->described->is_stored) /* names below a container would be others */
     return ckpt_losses_add(m->losses, err, "roles and objects (tensors have their stored names)");
   const entry *conflict = find_conflict(m);

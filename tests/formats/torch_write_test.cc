@@ -487,6 +487,21 @@ void add_extra(Flat *flat, const std::string &pickle) {
   flat->finish();
 }
 
+// A module that was saved whole becomes a dict of its tensors by name: there is no training state beside them.
+TEST(TorchWrite, ModulesBecomeStateDicts) {
+  ckpt_error err = {};
+  IndexPointer whole = open(kData + "module.pt", &err, false);
+  ASSERT_NE(whole, nullptr) << text_of(err);
+  Texts losses;
+  const std::string bytes = write_torch(whole.get(), &losses);
+  IndexPointer index = open_bytes(bytes, &err); /* stored names: those of load_state_dict */
+  ASSERT_NE(index, nullptr) << text_of(err);
+  ASSERT_EQ(index->n_tensors, whole->n_tensors);
+  for (uint32_t i = 0; i < whole->n_tensors; i++)
+    EXPECT_NE(ckpt_index_find(index.get(), whole->tensors[i].name), nullptr) << whole->tensors[i].name;
+  EXPECT_NE(std::string(losses.empty() ? "" : losses[0]).find("no plain data"), std::string::npos);
+}
+
 // What an unpickler would run is never written, whatever the input has; data beside it is.
 TEST(TorchWrite, NothingThatRunsIsWritten) {
   Flat flat;

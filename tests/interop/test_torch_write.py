@@ -272,6 +272,15 @@ def test_what_is_not_written_is_said(folder):
         assert "optimizer" not in load(out)
 
 
+def test_modules_saved_whole_become_state_dicts(folder):
+    """What load_state_dict takes, for the module itself is code."""
+    model, path, out = trained()[0], os.path.join(folder, "a.pt"), os.path.join(folder, "b.pt")
+    torch.save(model, path)
+    assert "Sequential, which is no plain data" in ckpt("convert", path, "-o", out, "--json")
+    model.load_state_dict(load(out))
+    assert equal(load(out), dict(model.state_dict()))
+
+
 def test_quantized_tensors_stay_quantized(folder):
     q = torch.quantize_per_tensor(torch.randn(4, 6), 0.1, 3, torch.qint8)
     c = torch.quantize_per_channel(torch.randn(4, 6), torch.rand(4) + 0.1, torch.arange(4), 0, torch.quint8)
