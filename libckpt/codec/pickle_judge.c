@@ -52,8 +52,15 @@ static bool is_abused(const ckpt_pickle_global *global, const struct row *row) {
   return (global->n_constructed != 0 && !row->is_called) || (global->n_appended != 0 && !is_list(global->name));
 }
 
+/* Whether its module is a program: it is run when it is imported (unittest.__main__), which a name alone does. */
+static bool is_of_program(const ckpt_pickle_global *global) {
+  static const char program[] = ".__main__";
+  const size_t n = sizeof program - 1, n_module = global->object->n_module;
+  return n_module > n && memcmp(global->name + n_module - n, program, n) == 0;
+}
+
 ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global) {
-  if (global->n_misused != 0) return CKPT_PICKLE_DANGEROUS;
+  if (global->n_misused != 0 || is_of_program(global)) return CKPT_PICKLE_DANGEROUS;
   if (takes_methods(global)) return CKPT_PICKLE_KNOWN;
   if (global->row == 0) return CKPT_PICKLE_FOREIGN;
   const struct row *row = &rows[global->row - 1];

@@ -60,6 +60,18 @@ TEST_F(PickleTest, HonestPicklesAreNotForeign) {
       }
 }
 
+// Loading imports what is only named: a program runs then, a module of another name does not.
+TEST_F(PickleTest, ProgramsRunWhenTheyAreNamed) {
+  const std::pair<const char *, ckpt_pickle_verdict> cases[] = {{"cunittest.__main__\nx\n.", CKPT_PICKLE_DANGEROUS},
+                                                                {"cantigravity\ngeohash\n.", CKPT_PICKLE_DANGEROUS},
+                                                                {"c__main__\nArgs\n.", CKPT_PICKLE_FOREIGN},
+                                                                {"ca.main__\nx\n.", CKPT_PICKLE_FOREIGN}};
+  for (const auto &[pickle, wanted] : cases) {
+    Read(pickle);
+    EXPECT_EQ(ckpt_pickle_judge_all(&report_, nullptr), wanted) << pickle;
+  }
+}
+
 // A real unpickler has run the payload before it meets the broken opcode: the report must have it.
 TEST_F(PickleTest, ReportsWhatCameBeforeAFailure) {
   EXPECT_EQ(Read("cos\nsystem\n(S'true'\ntR\xff")[0], '!');
