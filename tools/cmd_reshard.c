@@ -8,11 +8,11 @@
 static const ckpt_option options[] = {
     {"to", 0, CKPT_OPTION_FORMAT, CKPT_OPTION_REQUIRED | CKPT_OPTION_RANKS, "FORMAT",
      "output format (dcp, universal, zero)"},
-    {"world", 0, CKPT_OPTION_INTEGER, 0, "N", "ranks to cut it among (default 1)"},
+    {"world", 0, CKPT_OPTION_COUNT, 0, "N", "ranks to cut it among, at most 4096 (default 1)"},
     {"drop", 0, CKPT_OPTION_CHOICE, 0, "optimizer", "leave out the optimizer's states"},
     CKPT_OPTION_ZSTD_ROW,
     {"stage", 0, CKPT_OPTION_CHOICE, 0, "1|2|3", "of ZeRO (default 3)"},
-    {"dp", 0, CKPT_OPTION_INTEGER, 0, "N", "the same, as DeepSpeed calls it: data-parallel ranks"},
+    {"dp", 0, CKPT_OPTION_COUNT, 0, "N", "the same, as DeepSpeed calls it: data-parallel ranks"},
     CKPT_OPTION_LATER_ROW("tp", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("pp", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("ep", CKPT_OPTION_INTEGER, "N"),
@@ -27,7 +27,6 @@ static ckpt_status read_world(ckpt_args *args, uint32_t *world, ckpt_error *err)
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (!ckpt_args_has(args, names[i])) continue;
     const uint32_t n = (uint32_t)ckpt_args_size(args, names[i], 0);
-    if (n == 0) return ckpt_args_fail(args, err, "--%s 0: a job has at least 1 rank", names[i]);
     if (*world != 0 && *world != n)
       return ckpt_args_fail(args, err, "--world %u and --dp %u are two names of one number", *world, n);
     *world = n;

@@ -60,7 +60,9 @@ static ckpt_status unknown(const ckpt_walk *walk, const char *word, size_t n) {
 
 /* Whether a word that begins with "-" is the value of a numeric option all the same, so that it is judged as one. */
 static bool is_negative_number(const ckpt_option *option, const char *word) {
-  if (option->kind != CKPT_OPTION_SIZE && option->kind != CKPT_OPTION_INTEGER && option->kind != CKPT_OPTION_NUMBER)
+  const ckpt_option_kind kind = option->kind;
+  if (kind != CKPT_OPTION_SIZE && kind != CKPT_OPTION_INTEGER && kind != CKPT_OPTION_COUNT &&
+      kind != CKPT_OPTION_NUMBER)
     return false;
   return word[0] == '-' && ((word[1] >= '0' && word[1] <= '9') || word[1] == '.' || strcmp(word, "-inf") == 0);
 }

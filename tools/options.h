@@ -20,6 +20,7 @@ typedef enum ckpt_option_kind {
   CKPT_OPTION_CAST,    /* DTYPE, or PATTERN=DTYPE */
   CKPT_OPTION_SIZE,    /* bytes: 1.5G, 500MB, 4096; at least 1 */
   CKPT_OPTION_INTEGER, /* 0..CKPT_OPTION_INTEGER_MAX */
+  CKPT_OPTION_COUNT,   /* 1..CKPT_OPTION_INTEGER_MAX */
   CKPT_OPTION_NUMBER   /* finite, not negative */
 } ckpt_option_kind;
 
@@ -97,7 +98,7 @@ typedef struct ckpt_arg {
   const char *pattern; /* CAST: what stands before the "=", or NULL */
   int64_t after;       /* number of the input before it, -1 if none */
   union {
-    uint64_t size; /* SIZE, INTEGER */
+    uint64_t size; /* SIZE, INTEGER, COUNT */
     double number;
     ckpt_dtype dtype; /* DTYPE, CAST */
   };

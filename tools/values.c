@@ -225,6 +225,9 @@ ckpt_status ckpt_value_parse(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *a
     case CKPT_OPTION_INTEGER:
       if (parse_integer(arg->text, &arg->size)) return CKPT_OK;
       return bad_value(verb, arg, "a whole number from 0 to ", STRING(CKPT_OPTION_INTEGER_MAX), err);
+    case CKPT_OPTION_COUNT:
+      if (parse_integer(arg->text, &arg->size) && arg->size != 0) return CKPT_OK;
+      return bad_value(verb, arg, "a whole number from 1 to ", STRING(CKPT_OPTION_INTEGER_MAX), err);
     case CKPT_OPTION_NUMBER:
       if (parse_number(arg->text, &arg->number)) return CKPT_OK;
       return bad_value(verb, arg, "a number from 0 to 1.8e308", " (0.5, 1e-3)", err);

@@ -12,6 +12,7 @@ ckpt reshard accelerate -o ranks --to dcp --quiet 2>&1; echo "exit $?"
 cp -r "$DATA/llama-tiny" tiny; chmod u+w tiny; echo > "tiny/training state.bin" # a name is none
 ckpt reshard tiny -o tiny-ranks --to dcp --quiet > digest 2>&1; echo "exit $?"
 ckpt reshard "$IN" -o ranks --to dcp --world 0 2>&1; echo "exit $?"
+ckpt reshard "$IN" -o ranks --to dcp --dp 4097 2>&1; echo "exit $?"
 ckpt convert "$IN" -o steps.pt --dtype bf16 --quiet
 ckpt ls steps.pt --include all --match '*weight*'
 ckpt convert "$IN" -o packed.safetensors --zstd 3 2>&1; echo "exit $?"
