@@ -138,6 +138,18 @@ static ckpt_status add_named(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint
   return CKPT_OK;
 }
 
+/* Says of which item a defect is: one of bytes is no tensor. */
+static void fail_in(ckpt_error *defect, const ckpt_dcp_item *of, const char *path) {
+  const ckpt_error why = *defect;
+  if (is_tensor(of) || why.tensor[0] != '\0' || of->name->kind != CKPT_OBJECT_TEXT) {
+    ckpt_fail_at(why.status, defect, path, of->name->text);
+    return;
+  }
+  *defect = (ckpt_error){0};
+  (void)ckpt_fail(defect, why.status, why.file[0] == '\0' ? path : why.file, NULL, "item '%.200s': %s", of->name->text,
+                  why.message);
+}
+
 /* The same, which goes past what is broken where all defects are asked for. */
 static ckpt_status add_items(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint64_t n, ckpt_error *err) {
   char name[CKPT_DCP_NAME_BYTES + 1];
@@ -150,7 +162,7 @@ static ckpt_status add_items(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint
   const bool is_named = status == CKPT_OK;
   const char *used = a->stored_names && items[0].name->n != 0 ? items[0].name->text : name;
   if (is_named) status = add_named(a, items, n, used, role, path, &defect);
-  ckpt_fail_at(status, &defect, path_of(a, items[0].root), items[0].name->text);
+  if (status != CKPT_OK) fail_in(&defect, &items[0], path_of(a, items[0].root));
   CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
   if (status == CKPT_OK) return CKPT_OK;
   ckpt_index_break(index, n_before, index->n_tensors);

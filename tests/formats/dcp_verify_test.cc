@@ -124,7 +124,9 @@ TEST(DcpVerify, HalvesOfACheckpointHaveTheirOwnMetadata) {
     std::vector<std::string> reported = broken_parts(folder.path(), &index);
     ASSERT_NE(reported.size(), 0u) << name << " " << half;
     for (const std::string &defect : reported)
-      EXPECT_EQ(defect.find(metadata + ": tensor '"), 0u) << half << ": " << defect;
+      EXPECT_TRUE(defect.find(metadata + ": tensor '") == 0 || defect.find(metadata + ": item 'param_groups") == 0 ||
+                  defect.find(metadata + ": item 'optim") == 0)
+          << half << ": " << defect;
     const uint32_t n_whole = index->n_tensors;
     EXPECT_NE(n_whole, 0u);
     std::filesystem::remove(metadata);
