@@ -2,6 +2,7 @@
  * finished, so that names are looked up in a table of their own. The steps of tensors are read here, one value each. */
 #include "libckpt/recipe/training.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,17 +286,20 @@ static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_e
   return CKPT_OK;
 }
 
-/* The steps of a group's parameters, which its files hold once. */
-static ckpt_status add_steps(const trainer *t, uint64_t g, ckpt_error *err) {
-  const ckpt_object *given = ckpt_object_get(t->groups->items[g], "step");
-  if (given == NULL || given->kind != CKPT_OBJECT_FLOAT) return CKPT_OK;
-  float *step = ckpt_arena_alloc(&t->plan->arena, sizeof *step);
-  CKPT_TRY_ALLOC(step, err);
-  *step = (float)given->number;
+/* The steps of the groups' parameters, which their files hold once per group: one walk, however many groups. */
+static ckpt_status add_steps(const trainer *t, ckpt_error *err) {
+  const uint64_t n = t->groups->n;
+  float *steps = ckpt_arena_array(&t->plan->arena, (size_t)n + 1, sizeof *steps);
+  CKPT_TRY_ALLOC(steps, err);
+  for (uint64_t g = 0; g < n; g++) {
+    const ckpt_object *given = ckpt_object_get(t->groups->items[g], "step");
+    steps[g] = given != NULL && given->kind == CKPT_OBJECT_FLOAT ? (float)given->number : NAN;
+  }
   for (uint32_t i = 0; i < t->n; i++) {
     ckpt_expr *expr;
-    if (t->of[i].group != g + 1 || t->of[i].has_step) continue;
-    CKPT_TRY(ckpt_expr_memory(&expr, t->plan, CKPT_F32, 0, NULL, step, err));
+    const uint32_t group = t->of[i].group;
+    if (group == 0 || t->of[i].has_step || isnan(steps[group - 1])) continue;
+    CKPT_TRY(ckpt_expr_memory(&expr, t->plan, CKPT_F32, 0, NULL, &steps[group - 1], err));
     CKPT_TRY(add_state(t, i, "step", CKPT_ROLE_STEP, expr, err));
   }
   return CKPT_OK;
@@ -321,8 +325,7 @@ static ckpt_status read_steps(const trainer *t, double *steps, ckpt_error *err) 
     CKPT_TRY(set_key(arena, group, "step", ckpt_object_float(arena, steps[g]), err));
     if (place < n) group->n = n;
   }
-  for (uint64_t g = 0; g < t->groups->n; g++) CKPT_TRY(add_steps(t, g, err));
-  return CKPT_OK;
+  return add_steps(t, err);
 }
 
 static ckpt_status set_steps(const trainer *t, ckpt_error *err) {

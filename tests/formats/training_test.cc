@@ -135,6 +135,32 @@ TEST(Training, StepsOfAnyDtype) {
     }
 }
 
+// Each group has a step of its own, and each parameter that of its group.
+TEST(Training, GroupsHaveTheirOwnSteps) {
+  for (const Target &target : kTargets) {
+    Folder folder;
+    ckpt_error err = {};
+    Items model, states;
+    std::vector<std::string> storages;
+    for (int i = 0; i < 3; i++) {
+      const std::string first = std::to_string(storages.size()), second = std::to_string(storages.size() + 1);
+      const std::string step = view(storage("LongStorage", second, "1"), "0", {}, {});
+      const std::string values = square(first.c_str(), "2", "1");
+      storages.insert(storages.end(), {kNumbers, bytes_of(10 + i, 8)});
+      model.push_back({"w" + std::to_string(i), values});
+      states.push_back({model.back().first, dict({{"exp_avg", square(first.c_str(), "1", "2")}, {"step", step}})});
+    }
+    spill(folder / "in.pt", run_of(model, states, {{"w2"}, {"w0"}, {"w1"}}, storages));
+    ASSERT_EQ(write(folder / "in.pt", folder / "out", target, &err), CKPT_OK) << text_of(err);
+    IndexPointer out = open(folder / "out", &err, false);
+    ASSERT_NE(out, nullptr) << text_of(err);
+    for (int i = 0; i < 3; i++)
+      EXPECT_EQ(values_of(out.get(), ("optimizer.state.w" + std::to_string(i) + ".step").c_str()),
+                floats({static_cast<float>(10 + i)}))
+          << target.format << i;
+  }
+}
+
 TEST(Training, StepsThatAreNone) {
   const std::string other = " is none that f32 holds, as DeepSpeed has steps (--drop optimizer goes on without)";
   const struct {
