@@ -3,9 +3,10 @@
  *
  * torch flattens the dict (torch/distributed/checkpoint/_traverse.py): mappings are entered, and lists that hold
  * mappings, tensors or such lists; every other value is an item, named by the keys that lead to it. Here the same is
- * done to the dict that was read, and to tuples and namespaces with tensors, which torch would leave in an item. An
- * item is an archive of torch.save that torch.load(weights_only=True) takes; one with a namespace or numpy's arrays
- * torch's planner takes, which loads items without that. */
+ * done to the dict that was read, and to tuples and namespaces with tensors, which torch would leave in an item, but
+ * for those that are one and go on as they lie (dcp_carry.c). An item is an archive of torch.save that
+ * torch.load(weights_only=True) takes; one with a namespace or numpy's arrays torch's planner takes, which loads items
+ * without that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_STEPS = 1 << 24, MAX_OPTIMIZERS = 64 };
+enum { MAX_STEPS = CKPT_DCP_MAX_STEPS, MAX_OPTIMIZERS = 64 };
 
 typedef ckpt_dcp_flattener flattener;
 
@@ -127,7 +128,13 @@ static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *
   if (print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES)
     return ckpt_losses_add(f->losses, err, "an object whose name is too long");
   const char *refused = NULL;
-  if (!is_data(f, value, 0, &refused)) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
+  if (!is_data(f, value, 0, &refused)) {
+    const ckpt_object *given = value;
+    CKPT_TRY(ckpt_dcp_carry(f, &value, err));
+    if (value == given) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
+    if (f->n_classes++ == 0) f->class_of = ckpt_arena_printf(&f->described->arena, "%.200s, %.200s", name, refused);
+    CKPT_TRY_ALLOC(f->class_of, err);
+  }
   return ckpt_dcp_flattener_add(f, f->path, f->depth, value, err);
 }
 
@@ -223,6 +230,12 @@ static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *e
   if (value->kind == CKPT_OBJECT_TENSOR) {
     f->n_attributes += value->extras != 0;
     return f->numbers == NULL ? CKPT_OK : add_tensor(f, value, err);
+  }
+  const bool is_whole = value->kind == CKPT_OBJECT_TUPLE || value->kind == CKPT_OBJECT_FOREIGN;
+  if (is_whole && f->numbers != NULL && f->depth != 0 && holds_tensor(f, value, f->depth)) {
+    const ckpt_object *given = value;
+    CKPT_TRY(ckpt_dcp_carry(f, &value, err));
+    if (value != given) return ckpt_dcp_flattener_add(f, f->path, f->depth, value, err);
   }
   CKPT_TRY(take_attributes(f, &value, err));
   if (!is_entered(f, value, f->depth)) return add_item(f, value, err);

@@ -31,8 +31,16 @@ ckpt_dcp_named ckpt_dcp_name_at(const ckpt_layout *layout, const ckpt_dcp_folder
   return (ckpt_dcp_named){.text = index->alias_names[k], .place = folder->places[index->alias_tensors[k]]};
 }
 
+/* A tensor without a name of its own lies in an item that is carried: its values are those that are stored. */
+static ckpt_status leave(ckpt_layout *layout, uint32_t tensor, ckpt_error *err) {
+  if (layout->reads == NULL || layout->reads[tensor].index == NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, layout->index->tensors[tensor].name,
+                     "it lies in an item that is carried as it is, and its values are to be others (--exclude)");
+  return ckpt_layout_elsewhere(layout, tensor, err);
+}
+
 /* Counts names and items, and finds each tensor's first name. */
-static ckpt_status list_names(ckpt_dcp_folder *f, const ckpt_layout *layout, ckpt_error *err) {
+static ckpt_status list_names(ckpt_dcp_folder *f, ckpt_layout *layout, ckpt_error *err) {
   const ckpt_index *index = layout->index;
   uint64_t n = index->objects != NULL ? index->objects->n : (uint64_t)index->n_tensors + index->n_aliases;
   if (n > UINT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many names");
@@ -43,6 +51,7 @@ static ckpt_status list_names(ckpt_dcp_folder *f, const ckpt_layout *layout, ckp
   if (f->memo == NULL || f->places == NULL || f->first_name == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < index->n_tensors; i++) f->places[index->by_name[i]] = i;
+  for (uint32_t i = 0; i < index->n_tensors; i++) f->first_name[i] = UINT32_MAX;
   for (uint32_t k = f->n_names; k-- > 0;) {
     ckpt_dcp_named named = ckpt_dcp_name_at(layout, f, k);
     if (named.value == NULL)
@@ -50,6 +59,8 @@ static ckpt_status list_names(ckpt_dcp_folder *f, const ckpt_layout *layout, ckp
     else
       f->n_items++;
   }
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (f->first_name[i] == UINT32_MAX) CKPT_TRY(leave(layout, index->by_name[i], err));
   return CKPT_OK;
 }
 
@@ -182,7 +193,8 @@ static ckpt_status cut(ckpt_dcp_folder *f, const ckpt_index *index, uint32_t n_r
                        ckpt_error *err) {
   uint64_t n = 0;
   uint32_t next_whole = 0;
-  for (uint32_t i = 0; i < index->n_tensors; i++) n += parts_of(&index->tensors[i], n_ranks).n;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (f->first_name[i] != UINT32_MAX) n += parts_of(&index->tensors[index->by_name[i]], n_ranks).n;
   if (n > UINT32_MAX / PARTS_PER_CHUNK)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%llu chunks for %u ranks (write fewer)", (ull)n, n_ranks);
   f->n_chunks = (uint32_t)n;
@@ -193,7 +205,7 @@ static ckpt_status cut(ckpt_dcp_folder *f, const ckpt_index *index, uint32_t n_r
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     parts p = parts_of(&index->tensors[index->by_name[i]], n_ranks);
     f->first[i] = (uint32_t)(chunk - f->chunks);
-    for (uint32_t k = 0; k < p.n; k++)
+    for (uint32_t k = 0; k < p.n && f->first_name[i] != UINT32_MAX; k++)
       *chunk++ = (ckpt_dcp_chunk){.tensor = index->by_name[i], .rank = p.per_rank == 0 ? next_whole++ % n_ranks : k};
   }
   f->first[index->n_tensors] = f->n_chunks;
@@ -275,8 +287,10 @@ static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n
     for (uint32_t k = 0; k < f->n_names && n_items != 0; k++) {
       const ckpt_object *value = ckpt_dcp_name_at(layout, f, k).value;
       if (value == NULL) continue;
-      CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_item, value, err));
-      if (zstd_level != 0) ckpt_layout_frame(layout, 1, zstd_level);
+      const ckpt_archive *carried = ckpt_dcp_carried(layout->index, value);
+      CKPT_TRY(carried != NULL ? ckpt_layout_literal(layout, ckpt_dcp_print_carried, carried, err)
+                               : ckpt_layout_literal(layout, ckpt_dcp_print_item, value, err));
+      if (zstd_level != 0 && (carried == NULL || !carried->is_zstd)) ckpt_layout_frame(layout, 1, zstd_level);
     }
     for (; i < ends[rank]; i++) CKPT_TRY(lay_chunk(layout, &f->chunks[f->by_file[i]], n_ranks, zstd_level, err));
   }

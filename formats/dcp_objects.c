@@ -146,7 +146,9 @@ ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, 
   ckpt_error why = {.status = CKPT_OK};
   *out = NULL;
   CKPT_TRY(ckpt_dcp_slice_check(index->source, at, err));
-  CKPT_TRY(ckpt_index_add_archive(index, &(ckpt_archive){name, at->offset, at->n_bytes, at->file, at->is_zstd}, err));
+  const ckpt_archive whole = {
+      .name = name, .offset = at->offset, .n_bytes = at->n_bytes, .file = at->file, .is_zstd = at->is_zstd};
+  CKPT_TRY(ckpt_index_add_archive(index, &whole, err));
   ckpt_status status, read = at->is_zstd ? read_zstd(&graph, objects, at, &report, &why)
                                          : ckpt_torch_archive_read(&graph, index->source, at->file, at->offset,
                                                                    at->n_bytes, &index->arena, &report, &why);
@@ -169,6 +171,8 @@ ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, 
   objects->n_storages += graph.n_storages;
   objects->n_expanded = graph.n_expanded;
   *out = graph.root;
+  if (ckpt_pickle_judge_all(&report, NULL) != CKPT_PICKLE_DANGEROUS)
+    index->archives[index->n_archives - 1].root = graph.root;
   if (graph.n_sparse != 0) status = keep_graph(objects, &graph, err);
 done:
   ckpt_torch_graph_free(&graph);

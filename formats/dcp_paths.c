@@ -78,6 +78,15 @@ static ckpt_status add_names(ckpt_dcp_flattener *f, const containers *in, uint32
 
 /* ---- how it will be read ----------------------------------------------------------------------------------------- */
 
+/* Tensors in items that are carried are called as they were. */
+static ckpt_status name_carried(ckpt_readback *read, const ckpt_dcp_flattener *f, ckpt_error *err) {
+  for (uint32_t i = 0; f->is_carried != NULL && i < f->described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &f->described->tensors[i];
+    if (f->is_carried[i]) CKPT_TRY(ckpt_readback_add(read, i, tensor->name, (ckpt_role)tensor->role, err));
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status name_pairs(ckpt_readback *read, const ckpt_object *pairs, bool stored, ckpt_error *err) {
   char text[CKPT_DCP_NAME_BYTES + 1];
   ckpt_dcp_structure structure;
@@ -100,7 +109,11 @@ static ckpt_status take(bool *is_taken, ckpt_readback_want want, ckpt_dcp_flatte
   ckpt_readback read = {0}, stored = {0};
   ckpt_status status;
   CKPT_TRY_GOTO(name_pairs(&read, pairs, false, err));
-  if (f->described->is_stored) CKPT_TRY_GOTO(name_pairs(&stored, pairs, true, err));
+  CKPT_TRY_GOTO(name_carried(&read, f, err));
+  if (f->described->is_stored) {
+    CKPT_TRY_GOTO(name_pairs(&stored, pairs, true, err));
+    CKPT_TRY_GOTO(name_carried(&stored, f, err));
+  }
   status = ckpt_readback_take(is_taken, want, &read, &stored, f->described, f->described, f->losses, err);
 done:
   ckpt_readback_free(&read);
@@ -207,7 +220,7 @@ static ckpt_status add_others(ckpt_dcp_flattener *f, ckpt_error *err) {
   for (uint64_t i = 0; i < f->n; i++)
     if (f->pairs[2 * i + 1]->kind == CKPT_OBJECT_TENSOR) is_there[f->pairs[2 * i + 1]->tensor] = 1;
   for (uint32_t i = 0; i < f->described->n_tensors && status == CKPT_OK; i++)
-    if (!is_there[i]) status = add_names(f, NULL, i, err);
+    if (!is_there[i] && !f->is_carried[i]) status = add_names(f, NULL, i, err);
   free(is_there);
   return status;
 }
@@ -253,18 +266,35 @@ static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   const ckpt_object *objects = described->objects, *root = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
   bool leaves_states = described->objects_of != NULL && has_states(described->objects_of) && !has_states(described);
-  ckpt_dcp_flattener own = {.described = described, .losses = losses, .leaves_states = leaves_states}, made = own;
+  ckpt_dcp_flattener own = {.described = described, .losses = losses, .leaves_states = leaves_states};
   ckpt_object *pairs = NULL;
   uint32_t *numbers = NULL;
-  ckpt_status status;
+  uint8_t *is_carried = calloc((size_t)described->n_tensors + 1, 1);
+  ckpt_node_map roots = {0};
+  own.roots = &roots;
+  ckpt_dcp_flattener made = own;
+  ckpt_status status = CKPT_OK;
+  if (is_carried == NULL) CKPT_TRY_GOTO(ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory"));
   CKPT_TRY_GOTO(ckpt_described_numbers(&numbers, &own.n_numbers, described, false, err));
   own.numbers = numbers;
+  own.is_carried = is_carried;
+  CKPT_TRY_GOTO(ckpt_dcp_carried_find(&roots, described->objects_of, err));
   CKPT_TRY_GOTO(choose_own(&own, root, &pairs, err));
+  const ckpt_dcp_flattener *used = pairs != NULL ? &own : &made;
   if (pairs == NULL) CKPT_TRY_GOTO(choose_made(&made, objects, &pairs, err));
+  if (used->n_classes != 0)
+    CKPT_TRY_GOTO(ckpt_index_note(described, false, err,
+                                  "%u item%s carried as %s (%s): dcp.load takes %s, torch.load with weights_only "
+                                  "does not",
+                                  used->n_classes, used->n_classes == 1 ? " is" : "s are",
+                                  used->n_classes == 1 ? "it lies" : "they lie", used->class_of,
+                                  used->n_classes == 1 ? "it" : "them"));
   if (pairs != NULL && is_plain(pairs)) pairs = NULL; /* as without */
   described->objects = pairs;
   described->objects_of = NULL;
 done:
+  ckpt_node_map_free(&roots);
+  free(is_carried);
   free(own.pairs);
   free(made.pairs);
   free(numbers);

@@ -230,7 +230,7 @@ static void put_file(printer *p, uint32_t file) {
 }
 
 /* The _StorageInfo of [offset, offset + n_bytes) of a file, behind its index. */
-static void put_info(printer *p, uint32_t file, uint64_t offset, uint64_t n_bytes) {
+static void put_info(printer *p, uint32_t file, uint64_t offset, uint64_t n_bytes, bool is_zstd) {
   begin(p, KEPT_INFO);
   put(p, KEPT_TEXT_PATH);
   put_file(p, file);
@@ -238,7 +238,7 @@ static void put_info(printer *p, uint32_t file, uint64_t offset, uint64_t n_byte
   ckpt_pickle_put_u64(&p->w, offset);
   put(p, KEPT_TEXT_LENGTH);
   ckpt_pickle_put_u64(&p->w, n_bytes);
-  if (p->folder->is_zstd) {
+  if (is_zstd) {
     put(p, KEPT_TEXT_TRANSFORMS);
     put(p, KEPT_TRANSFORMS);
   }
@@ -262,11 +262,12 @@ static void put_place(printer *p, uint32_t number, uint32_t place, uint32_t memo
   put(p, KEPT_TEXT_OFFSET);
   put_size(p, starts, rank);
   end(p);
-  put_info(p, chunk->file, head->offset, tail->offset + tail->n_bytes - head->offset);
+  put_info(p, chunk->file, head->offset, tail->offset + tail->n_bytes - head->offset, p->folder->is_zstd);
 }
 
 /* Of an item: its index has no offset. */
-static void put_item_place(printer *p, uint32_t number, uint32_t memo) {
+static void put_item_place(printer *p, uint32_t number, const ckpt_object *value, uint32_t memo) {
+  const ckpt_archive *carried = ckpt_dcp_carried(p->layout->index, value);
   const ckpt_segment *segment = &p->layout->files[0].segments[number];
   begin(p, KEPT_INDEX);
   put(p, KEPT_TEXT_FQN);
@@ -274,7 +275,7 @@ static void put_item_place(printer *p, uint32_t number, uint32_t memo) {
   put(p, KEPT_TEXT_INDEX);
   ckpt_pickle_put_none(&p->w);
   end(p);
-  put_info(p, 0, segment->offset, segment->n_bytes);
+  put_info(p, 0, segment->offset, segment->n_bytes, p->folder->is_zstd || (carried != NULL && carried->is_zstd));
 }
 
 /* {MetadataIndex: _StorageInfo}, as items and chunks lie in the files, so that each file's name is printed once; then
@@ -282,8 +283,10 @@ static void put_item_place(printer *p, uint32_t number, uint32_t memo) {
 static void put_places(printer *p) {
   const ckpt_dcp_folder *f = p->folder;
   ckpt_pickle_put_empty_dict(&p->w);
-  for (uint32_t k = 0, i = 0; k < f->n_names && i < f->n_items; k++)
-    if (ckpt_dcp_name_at(p->layout, f, k).value != NULL) put_item_place(p, i++, f->memo[k]);
+  for (uint32_t k = 0, i = 0; k < f->n_names && i < f->n_items; k++) {
+    const ckpt_object *value = ckpt_dcp_name_at(p->layout, f, k).value;
+    if (value != NULL) put_item_place(p, i++, value, f->memo[k]);
+  }
   for (uint32_t i = 0; i < f->n_chunks; i++) {
     uint32_t place = place_of(p, f->by_file[i]);
     put_place(p, f->by_file[i], place, f->memo[f->first_name[place]]);

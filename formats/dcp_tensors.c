@@ -178,7 +178,8 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
   memcpy(strides, layout.strides, layout.rank * sizeof *strides);
   if (!ckpt_mul_u64(layout.start, block_bytes, &start))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk begins past its storage");
-  const ckpt_archive whole = {name, extent->offset, extent->n_stored, extent->file, false};
+  const ckpt_archive whole = {
+      .name = name, .offset = extent->offset, .n_bytes = extent->n_stored, .file = extent->file};
   CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
   const ckpt_decoder order = record.is_big_endian ? CKPT_DECODE_SWAPPED : CKPT_DECODE_RAW;
   extent->skip = start;
@@ -265,7 +266,8 @@ static ckpt_status leave_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
       if (at.file == CKPT_FILE_LITERAL) continue;
       CKPT_TRY(ckpt_dcp_slice_check(a->index->source, &at, err));
       CKPT_TRY(ckpt_dcp_look_at(a, &at, &file, err));
-      const ckpt_archive whole = {name, at.offset, at.n_bytes, at.file, at.is_zstd};
+      const ckpt_archive whole = {
+          .name = name, .offset = at.offset, .n_bytes = at.n_bytes, .file = at.file, .is_zstd = at.is_zstd};
       if (!file->is_safetensors) CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
     }
   }

@@ -1,13 +1,14 @@
 /* dcp_write.h - what the writing half of the DCP format shares: dcp_layout.c cuts tensors into chunks for ranks and
  * lays them out, dcp_chunk.c prints the archive around a chunk, dcp_paths.c chooses the paths, dcp_items.c flattens the
- * dict and prints items, dcp_print.c prints `.metadata`. */
+ * dict and prints items, dcp_carry.c takes items as they lie, dcp_print.c prints `.metadata`. */
 #ifndef CKPT_FORMATS_DCP_WRITE_H
 #define CKPT_FORMATS_DCP_WRITE_H
 
 #include "formats/dcp.h"
+#include "libckpt/codec/node_map.h"
 
-/* Keys of a path, at most. */
-enum { CKPT_DCP_MAX_KEYS = 64 };
+/* Keys of a path, and values that are looked at, at most. */
+enum { CKPT_DCP_MAX_KEYS = 64, CKPT_DCP_MAX_STEPS = 1 << 24 };
 
 /* A name in the dict that torch loads, and what it is of. */
 typedef struct ckpt_dcp_named {
@@ -65,6 +66,10 @@ typedef struct ckpt_dcp_flattener {
   uint32_t depth;
   uint64_t n_steps;      /* values looked at: a graph may have more paths than nodes */
   uint64_t n_attributes; /* tensors whose attributes torch would not write either */
+  ckpt_node_map *roots;  /* what the input's archives hold, with their numbers + 1; NULL: none */
+  uint8_t *is_carried;   /* by tensor of the description: it lies in an item that is carried; the caller's */
+  uint32_t n_classes;    /* items that are carried for a class of theirs */
+  const char *class_of;  /* the first of them, and its class */
 } ckpt_dcp_flattener;
 
 /* Adds all that torch would find in the dict that it saved, as it stands: tensors and items with their paths. */
@@ -76,6 +81,19 @@ ckpt_status ckpt_dcp_flatten_objects(ckpt_dcp_flattener *f, const ckpt_object *o
 /* Adds a pair. */
 ckpt_status ckpt_dcp_flattener_add(ckpt_dcp_flattener *f, const ckpt_object *const *keys, uint32_t n,
                                    const ckpt_object *value, ckpt_error *err);
+
+/* Notes what the archives of an index, or of none, hold. ENOMEM. */
+ckpt_status ckpt_dcp_carried_find(ckpt_node_map *roots, const ckpt_index *from, ckpt_error *err);
+
+/* Where *value is all that an item of the input holds, and its tensors are written as they are stored: it becomes what
+ * stands for its archive, which is the description's then. ENOMEM. */
+ckpt_status ckpt_dcp_carry(ckpt_dcp_flattener *f, const ckpt_object **value, ckpt_error *err);
+
+/* The archive that a value among the pairs stands for; NULL: it is an item to be printed. */
+const ckpt_archive *ckpt_dcp_carried(const ckpt_index *described, const ckpt_object *value);
+
+/* Generator: a ckpt_archive as it lies. */
+void ckpt_dcp_print_carried(const ckpt_layout *layout, const void *archive, ckpt_out *out);
 
 /* Generators: a chunk's archive up to its bytes, what follows them (both of a ckpt_dcp_chunk), an item (of its
  * value), and `.metadata` (of a ckpt_dcp_folder). */

@@ -73,7 +73,9 @@ typedef struct ckpt_archive {
   const char *name; /* of the item or tensor */
   uint64_t offset, n_bytes;
   uint32_t file;
-  bool is_zstd; /* compressed as a whole */
+  bool is_zstd;            /* compressed as a whole */
+  const ckpt_object *root; /* of an item that may be carried as it lies: what it holds; NULL: none */
+  ckpt_source *source;     /* of a description that takes it from elsewhere; NULL: the index's own. Borrowed */
 } ckpt_archive;
 
 struct ckpt_graph; /* the format's own */

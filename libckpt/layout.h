@@ -71,7 +71,7 @@ typedef struct ckpt_layout_read {
 struct ckpt_layout {
   ckpt_arena *arena;             /* the plan's */
   const ckpt_index *index;       /* what is laid out: describes only */
-  const ckpt_layout_read *reads; /* by tensor of the index, for graphs and masters; NULL: nothing is known */
+  const ckpt_layout_read *reads; /* by tensor of the index, where caps ask for it; NULL: unknown */
   bool *is_elsewhere;            /* by tensor; NULL: none is */
   ckpt_layout_file *files;
   uint32_t n_files, capacity;

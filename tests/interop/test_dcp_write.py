@@ -5,6 +5,7 @@ import collections
 import io
 import os
 import socket
+import time
 import warnings
 
 import command
@@ -373,6 +374,59 @@ def test_a_namespace_is_an_item(folder):
     ckpt("convert", out, "-o", back)
     with torch.serialization.safe_globals([argparse.Namespace]):
         assert torch.load(back, weights_only=True)["args"] == args
+
+
+def test_items_of_any_class_go_on(folder):
+    """The dict that loads the input loads the output; and its items are the same bytes, but never those that run."""
+    import datetime
+    import pathlib
+    import random
+    import uuid
+    point = time.struct_time(range(9))
+    values = {"path": pathlib.PosixPath("/data"), "date": datetime.datetime(2026, 1, 2), "slice": slice(1, 2),
+              "uuid": uuid.UUID(int=7), "tuple": (random.getstate(), torch.arange(9)), "function": torch.nn.functional.gelu,
+              "namespace": argparse.Namespace(a=1, t=torch.ones(3)), "named": point,
+              "nested": {"list": [pathlib.PosixPath("x"), 1]}}
+
+    def items(path):
+        found = {}
+        for index, info in dcp.FileSystemReader(path).read_metadata().storage_data.items():
+            if index.offset is None:
+                with open(os.path.join(path, info.relative_path), "rb") as f:
+                    f.seek(info.offset)
+                    found[index.fqn] = f.read(info.length)
+        return found
+
+    source, evil = os.path.join(folder, "in"), os.path.join(folder, "evil")
+    state = {"model": {"w": torch.arange(6.0)}, **values}
+    dcp.save(state, checkpoint_id=source, no_dist=True)
+    for verb in (["reshard", "--world", 2], ["reshard", "--world", 1, "--zstd", 3], ["convert"]):
+        out = os.path.join(folder, "o%d%s" % (len(verb), verb[0]))
+        ckpt(verb[0], source, "-o", out, "--to", "dcp", *verb[1:])
+        found = {"model": {"w": torch.zeros(6)}, **dict.fromkeys(values), "nested": {"list": None}}
+        dcp.load(found, checkpoint_id=out, no_dist=True)
+        assert torch.equal(found.pop("model")["w"], torch.arange(6.0)) and repr(found) == repr(values), found
+        if "--zstd" not in verb:
+            assert items(out) == items(source), items(out).keys()
+        ckpt("verify", out)
+        ckpt("diff", "--include", "all", source, out)
+    again = os.path.join(folder, "again")  # items behind zstd go on behind it
+    ckpt("reshard", os.path.join(folder, "o5reshard"), "-o", again, "--to", "dcp", "--world", 2)
+    found = {"model": {"w": torch.zeros(6)}, **dict.fromkeys(values), "nested": {"list": None}}
+    dcp.load(found, checkpoint_id=again, no_dist=True)
+    del found["model"]
+    assert repr(found) == repr(values), found
+    cast = os.path.join(folder, "cast")  # the tuple's tensor is another: it is no item of those bytes
+    ckpt("convert", source, "-o", cast, "--to", "dcp", "--dtype", "bf16")
+    assert "tuple" in items(cast) and "namespace" not in items(cast), items(cast).keys()
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, ("true",)
+
+    dcp.save({"model": {"w": torch.ones(2)}, "x": Evil()}, checkpoint_id=evil, no_dist=True)
+    ckpt("convert", evil, "-o", os.path.join(folder, "tame"), "--to", "dcp")
+    assert not items(os.path.join(folder, "tame"))
 
 
 def test_groups_follow_renamed_tensors(folder):
