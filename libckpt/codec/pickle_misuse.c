@@ -57,7 +57,8 @@ static bool is_rebuild(const char *name) {
                                       "torch._utils._rebuild_device_tensor_from_numpy",
                                       "torch._utils._rebuild_device_tensor_from_cpu_tensor",
                                       "torch._utils._rebuild_xla_tensor",
-                                      "torch.nested._internal.nested_tensor._rebuild_njt"};
+                                      "torch.nested._internal.nested_tensor._rebuild_njt",
+                                      "torch.nested._internal.nested_tensor.NestedTensor"}; /* torch before 2.5 */
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(name, names[i]) == 0) return true;
   return false;

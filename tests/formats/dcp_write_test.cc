@@ -305,6 +305,62 @@ TEST_F(DcpWrite, ObjectsAreWhatWeightsOnlyLoadingTakes) {
   EXPECT_EQ(ckpt_object_get(root, "fits")->n, nines.size());
 }
 
+// What the archives of a folder's items are: by their names, in `path` itself.
+std::map<std::string, std::string> items_of(const std::string &path) {
+  std::map<std::string, std::string> items;
+  ckpt_error err = {};
+  IndexPointer index = open(path, &err, false);
+  EXPECT_NE(index, nullptr) << text_of(err);
+  for (uint32_t i = 0; index != nullptr && i < index->n_archives; i++) {
+    const ckpt_archive &a = index->archives[i];
+    const std::string file = slurp(ckpt_source_path(index->source, a.file));
+    items[a.name] = file.substr(a.offset, a.n_bytes);
+  }
+  return items;
+}
+
+TEST_F(DcpWrite, ItemsOfAnyClassGoOnAsTheyLie) {
+  const std::string in = kData + "carried";
+  const auto expected = items_of(in);
+  ASSERT_EQ(expected.size(), 4u);
+  for (uint32_t world : {1u, 2u}) {
+    const std::string out = folder_ / ("carried" + std::to_string(world));
+    ASSERT_EQ(Write(in, out, world), CKPT_OK) << text_of(err_);
+    EXPECT_EQ(items_of(out), expected);
+    IndexPointer was = open(in, &err_, false), index = open(out, &err_, false);
+    ASSERT_NE(index, nullptr) << text_of(err_);
+    EXPECT_EQ(roles_of(index.get()), roles_of(was.get()));
+  }
+}
+
+TEST_F(DcpWrite, CarriedItemsStayBehindZstdAndWithoutAreFrames) {
+  const std::string in = kData + "carried", zstd = folder_ / "zstd", plain = folder_ / "plain";
+  ASSERT_EQ(Write(in, zstd, 2, 2, 3), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(Write(zstd, plain, 1), CKPT_OK) << text_of(err_);
+  const auto expected = items_of(in), frames = items_of(zstd);
+  EXPECT_EQ(items_of(plain), frames);
+  ASSERT_EQ(frames.count("path"), 1u);
+  std::string archive(expected.at("path").size(), 0);
+  const std::string &frame = frames.at("path");
+  EXPECT_EQ(ZSTD_decompress(archive.data(), archive.size(), frame.data(), frame.size()), archive.size());
+  EXPECT_EQ(archive, expected.at("path"));
+  EXPECT_EQ(Digest(plain), Digest(zstd));
+}
+
+TEST_F(DcpWrite, AnItemWhoseTensorsAreCastIsNotCarried) {
+  const ckpt_cast_rule halves = {"args.*", CKPT_BF16};
+  ckpt_convert_options options = {};
+  const std::string in = kData + "carried", out = folder_ / "cast";
+  options.struct_size = sizeof options;
+  options.input = in.c_str(), options.output = out.c_str(), options.to = "dcp";
+  options.casts = &halves, options.n_casts = 1;
+  ASSERT_EQ(ckpt_convert(&options, &err_), CKPT_OK) << text_of(err_);
+  const auto found = items_of(out);
+  EXPECT_EQ(found.count("tuple"), 1u);  // integers stay
+  EXPECT_EQ(found.count("args"), 0u);
+  EXPECT_EQ(found.count("args.lr"), 1u);
+}
+
 TEST_F(DcpWrite, TiedTensorsHaveBothNamesAndOnePlace) {
   const std::string gpt2 = std::string(CKPT_TESTS_DIR) + "/data/gpt2-tiny";
   ASSERT_EQ(Write(gpt2, folder_ / "o", 2), CKPT_OK) << text_of(err_);
