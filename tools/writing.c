@@ -192,6 +192,11 @@ static ckpt_status refuse_part(const job *j, ckpt_error *err) {
  * are to be left out. */
 static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
+  const ckpt_name_list unread = ckpt_unread_list(index, j->options.include, j->plan->outputs[0].format->caps.unread);
+  if (unread.n != 0)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL,
+                     "%zu tensor%s not read (%s): the output would lack %s (convert writes what it can hold)", unread.n,
+                     unread.n == 1 ? " that is" : "s that are", unread.text, unread.n == 1 ? "it" : "them");
   for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)
     if (index->notes[i].is_training)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s (--drop optimizer goes on without)",

@@ -110,7 +110,7 @@ uint32_t ckpt_torch_model_key(const char *key, size_t n) {
 
 /* The entry of a training checkpoint that is the model; NULL where the root is that, or has no such entry. */
 static const ckpt_object *find_container(const ckpt_object *root) {
-  if (!is_dict(root) || is_module(root) || is_optimizer(root) || is_flat(root)) return NULL;
+  if (!is_dict(root) || is_module(root) || is_optimizer(root)) return NULL;
   for (size_t i = 0; i < CKPT_TORCH_N_MODEL_KEYS; i++) {
     const ckpt_object *value = ckpt_object_get(root, ckpt_torch_model_keys[i]);
     if (value != NULL && value->mark == TORCH_HOLDS && !is_optimizer(value) &&
@@ -238,8 +238,10 @@ static void take_top(const namer *w, child *c, const ckpt_object *key) {
   }
   bool is_model = c->node == w->container;
   bool is_training = key->kind == CKPT_OBJECT_TEXT && ckpt_torch_is_training_key(key->text);
-  bool is_beside = w->is_flat && c->node->kind != CKPT_OBJECT_TENSOR;
-  bool is_whole_name = c->node->kind == CKPT_OBJECT_TENSOR && key->kind == CKPT_OBJECT_TEXT && strchr(key->text, '.');
+  const bool is_plain = c->node->kind == CKPT_OBJECT_TENSOR,
+             has_dot = key->kind == CKPT_OBJECT_TEXT && strchr(key->text, '.');
+  const bool is_beside = w->is_flat && !is_plain && !has_dot; /* not a quantized weight, nor packed ones in a tuple */
+  const bool is_whole_name = has_dot && (is_plain || c->node->kind == CKPT_OBJECT_FOREIGN);
   if (w->container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
     c->role = ckpt_role_of_name(key->text);
   else if (w->container != NULL ? !is_model : is_training || is_beside)

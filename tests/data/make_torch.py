@@ -183,6 +183,9 @@ def main():
     save("views", views(), named(views(), "head.copy", "head.weight"))
     save("dtypes", dtypes(), dtypes())
     torch.save({"c": torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex128)}, path("complex128.pt"))
+    torch.save({"fc.weight": torch.quantize_per_tensor(numbers(2, 3), 0.5, 3, torch.qint8), "fc.bias": numbers(2),
+                "fc._packed_params": (numbers(2), None), "meta": (numbers(2), None)}, path("flat-quantized.pt"))
+    torch.save({"state_dict": {"fc.weight": numbers(2, 3)}, "ema.decay": numbers(1)}, path("beside-dotted.pt"))
     save("training", *training())
     small = {"a": numbers(2, 2), "b": {"c": [torch.tensor([1, 2]), (numbers(3), None)]}}
     tensors = {"a": small["a"], "b.c.0": small["b"]["c"][0], "b.c.1.0": small["b"]["c"][1][0]}

@@ -155,6 +155,28 @@ TEST(Torch, ParametersCalledLikeTrainingState) {
   EXPECT_EQ(ckpt_index_find(index.get(), "rng_state")->role, CKPT_ROLE_OTHER);
 }
 
+// In a flat dict the model's are all dotted names, also of what is no plain tensor; where a model is below a key, those
+// below it.
+TEST(Torch, WhatDottedNamesAre) {
+  const struct {
+    const char *file, *parameters, *others;
+  } cases[] = {{"flat-quantized.pt",
+                "fc._packed_params.0 fc.bias fc.weight.scales fc.weight.values fc.weight.zero_points ", "meta.0 "},
+               {"beside-dotted.pt", "fc.weight ", "ema.decay "}};
+  for (const auto &c : cases) {
+    ckpt_error err = {};
+    IndexPointer index = open(std::string(CKPT_TESTS_DIR) + "/data/torch/" + c.file, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    std::string parameters, others;
+    for (uint32_t k = 0; k < index->n_tensors; k++) {
+      const ckpt_tensor &tensor = index->tensors[index->by_name[k]];
+      (ckpt_role_is_model((ckpt_role)tensor.role) ? parameters : others) += std::string(tensor.name) + " ";
+    }
+    EXPECT_EQ(parameters, c.parameters) << c.file;
+    EXPECT_EQ(others, c.others) << c.file;
+  }
+}
+
 TEST(Torch, StoredNames) {
   IndexPointer index = open_golden("training", true);
   EXPECT_NE(ckpt_index_find(index.get(), "model.0.weight"), nullptr);
