@@ -249,7 +249,7 @@ done:
 }
 
 const ckpt_format ckpt_format_dcp = {
-    .name = "dcp",
+    .name = CKPT_DCP_FORMAT,
     .suffixes = "",
     .caps = {.can_write = true,
              .is_folder = true,

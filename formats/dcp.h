@@ -1,12 +1,13 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), dcp_metadata.c (the
- * pickle as tables), dcp_add.c (tables to an index), dcp_objects.c (what is no tensor), dcp_names.c (names and
- * roles), dcp_hf.c (shards in safetensors, which have no metadata). Not for other formats. */
+ * pickle as tables), dcp_add.c (tables to an index), dcp_objects.c (what is no tensor), dcp_dict.c (the dict that was
+ * saved), dcp_hf.c (shards in safetensors, which have no metadata). Not for other formats. */
 #ifndef CKPT_FORMATS_DCP_H
 #define CKPT_FORMATS_DCP_H
 
 #include "libckpt/codec/torch_file.h"
 #include "libckpt/format.h"
 
+#define CKPT_DCP_FORMAT "dcp"
 #define CKPT_DCP_METADATA ".metadata"
 #define CKPT_DCP_SUFFIX ".distcp"
 #define CKPT_DCP_NAME_BYTES 4096 /* of a name, as ckpt_index_add allows */
@@ -85,29 +86,6 @@ const ckpt_object *ckpt_dcp_find(const ckpt_dcp_table *table, uint32_t root, con
 
 /* Notes entries that nobody asked for, as a problem. */
 ckpt_status ckpt_dcp_table_note(const ckpt_dcp_table *places, ckpt_index *index, ckpt_error *err);
-
-/* ---- names ---- */
-
-/* What the paths of a checkpoint's items say about its structure. */
-typedef struct ckpt_dcp_structure {
-  uint32_t n_common;             /* 1 where all paths begin with one key that says nothing */
-  char model[64], optimizer[64]; /* the keys behind it that hold them; "" where there is none */
-  bool is_flat;                  /* the model's tensors, whose names have dots, stand beside the containers */
-  bool is_optimizer;             /* nothing but an optimizer's state */
-} ckpt_dcp_structure;
-
-/* Whether a key is one of those that hold a model, or, like "optimizer", an optimizer. */
-bool ckpt_dcp_is_container(const char *key, const char *like);
-
-/* Two passes over all names at most. */
-void ckpt_dcp_structure_find(ckpt_dcp_structure *out, const ckpt_dcp_metadata *metadata);
-
-/* The same of what is to be written: a DICT from paths, TUPLEs, to TENSORs and other values. */
-void ckpt_dcp_structure_of(ckpt_dcp_structure *out, const ckpt_object *pairs);
-
-/* The name of an item in the index and its role. Text is terminated. ELIMIT when it is too long. */
-ckpt_status ckpt_dcp_name(const ckpt_dcp_structure *structure, const ckpt_object *name, const ckpt_object *path,
-                          char text[CKPT_DCP_NAME_BYTES + 1], ckpt_role *role, ckpt_error *err);
 
 /* ---- the index ---- */
 

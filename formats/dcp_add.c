@@ -7,6 +7,7 @@
 #include "formats/dcp_add.h"
 #include "libckpt/checked.h"
 #include "libckpt/error.h"
+#include "libckpt/grow.h"
 
 typedef unsigned long long ull;
 
@@ -43,25 +44,69 @@ static ckpt_status compare_objects(bool *is_same, const ckpt_object *first, cons
   return first == NULL ? CKPT_OK : ckpt_object_compare(is_same, first, own, &n_left, err);
 }
 
+/* Adds a part to the dict, under a path or its first item's name. A place is kept for what was not read, NULL, and for
+ * what has tensors: names follow from what stands where. */
+static ckpt_status add_part(ckpt_dcp_adder *a, const ckpt_dcp_part *part, const ckpt_object *path, ckpt_error *err) {
+  const bool holds = part->n != 0 || part->graph != NULL;
+  ckpt_object *value = part->value;
+  if (holds)
+    CKPT_TRY_ALLOC(value = ckpt_object_tensor(a->dict.arena, a->n_parts), err);
+  else if (value == NULL)
+    CKPT_TRY_ALLOC(value = ckpt_object_none(a->dict.arena), err);
+  CKPT_TRY(ckpt_grow(&a->parts, a->n_parts, &a->part_capacity, sizeof *a->parts, err));
+  CKPT_TRY(ckpt_dcp_dict_add(&a->dict, a->items[part->first].name, path, value, err));
+  a->parts[a->n_parts] = *part;
+  if (part->n != 0) a->parts[a->n_parts].value = value; /* its leaf, which gets the tensor's number */
+  a->n_parts++;
+  return CKPT_OK;
+}
+
+/* Reads an object; a graph that holds tensors is kept for when they have names. */
+static ckpt_status read_object(ckpt_dcp_adder *a, ckpt_dcp_part *part, const ckpt_dcp_slice *at, const char *name,
+                               ckpt_error *err) {
+  ckpt_torch_graph graph = {.root = NULL};
+  ckpt_status status = ckpt_dcp_objects_read(&graph, a->objects, at, name, err);
+  part->value = graph.root;
+  if (status == CKPT_OK && graph.root != NULL && graph.n_tensors != 0) {
+    part->graph = malloc(sizeof graph);
+    if (part->graph != NULL) {
+      *part->graph = graph;
+      return CKPT_OK;
+    }
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  ckpt_torch_graph_free(&graph);
+  return status;
+}
+
 /* The objects of n roots with one name: one where all are equal, else those that differ from the first are their
  * ranks' own. */
-static ckpt_status add_objects(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint64_t n, const char *name,
-                               const ckpt_object *path, ckpt_error *err) {
-  ckpt_object *first = NULL;
+static ckpt_status gather_objects(ckpt_dcp_adder *a, uint64_t first, uint64_t n, const ckpt_object *path,
+                                  ckpt_error *err) {
+  const ckpt_object *whole = NULL;
   for (uint64_t i = 0; i < n; i++) {
+    const ckpt_dcp_item *of = &a->items[first + i];
     char own_name[CKPT_DCP_NAME_BYTES + 32];
+    ckpt_dcp_part part = {.first = first + i};
     ckpt_dcp_slice at;
-    ckpt_object *value, *own = NULL;
-    CKPT_TRY(ckpt_dcp_find_slice(a, &items[i], NULL, &at, err));
+    ckpt_object *own = NULL;
+    CKPT_TRY(ckpt_dcp_find_slice(a, of, NULL, &at, err));
     if (at.file == CKPT_FILE_LITERAL) continue;
-    snprintf(own_name, sizeof own_name, "%s@%u", name, items[i].root);
-    CKPT_TRY(ckpt_dcp_objects_read(&value, a->objects, &at, i == 0 ? name : own_name, err));
-    if (i == 0) first = value;
-    bool is_same = i != 0 && value == NULL;
-    if (i != 0 && !is_same) CKPT_TRY(compare_objects(&is_same, first, value, &at, err));
-    if (is_same) continue;
-    if (i != 0) CKPT_TRY(rank_path(a, &items[i], path, &own, err));
-    CKPT_TRY(ckpt_dcp_objects_add(a->objects, items[i].name, i == 0 ? path : own, value, err));
+    snprintf(own_name, sizeof own_name, "%s@%u", of->name->text, of->root);
+    CKPT_TRY(read_object(a, &part, &at, i == 0 ? of->name->text : own_name, err));
+    bool is_same = i != 0 && part.value == NULL;
+    ckpt_status status = CKPT_OK;
+    if (i == 0)
+      whole = part.value;
+    else if (!is_same)
+      status = compare_objects(&is_same, whole, part.value, &at, err);
+    if (i != 0 && !is_same && status == CKPT_OK) status = rank_path(a, of, path, &own, err);
+    if (!is_same && status == CKPT_OK) status = add_part(a, &part, i == 0 ? path : own, err);
+    if ((is_same || status != CKPT_OK) && part.graph != NULL) {
+      ckpt_torch_graph_free(part.graph);
+      free(part.graph);
+    }
+    CKPT_TRY(status);
   }
   return CKPT_OK;
 }
@@ -115,29 +160,6 @@ static ckpt_status list_items(ckpt_dcp_adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* What n items are that have one name: a tensor, or an object of each root. */
-static ckpt_status add_named(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint64_t n, const char *name,
-                             ckpt_role role, const ckpt_object *path, ckpt_error *err) {
-  const uint32_t n_before = a->index->n_tensors;
-  for (uint64_t i = 0; i < n; i++)
-    if (is_tensor(&items[i]) != is_tensor(&items[0]))
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
-  uint32_t number = UINT32_MAX;
-  bool has_tensors = is_tensor(&items[0]);
-  if (has_tensors) {
-    const uint32_t first = a->places.n;
-    CKPT_TRY(ckpt_dcp_add_tensor(a, items, n, name, role, &number, err));
-    ckpt_dcp_places_own(&a->places, first, number == UINT32_MAX ? CKPT_DCP_UNREAD : number);
-    if (number == UINT32_MAX) return CKPT_OK;
-    CKPT_TRY(ckpt_dcp_objects_add_tensor(a->objects, items[0].name, path, number, err));
-  } else {
-    CKPT_TRY(add_objects(a, items, n, name, path, err));
-    has_tensors = a->index->n_tensors != n_before; /* objects may hold some */
-  }
-  if (has_tensors && strcmp(name, items[0].name->text) != 0) a->index->is_renamed = true;
-  return CKPT_OK;
-}
-
 /* Says of which item a defect is: one of bytes is no tensor. */
 static void fail_in(ckpt_error *defect, const ckpt_dcp_item *of, const char *path) {
   const ckpt_error why = *defect;
@@ -150,24 +172,104 @@ static void fail_in(ckpt_error *defect, const ckpt_dcp_item *of, const char *pat
                   why.message);
 }
 
-/* The same, which goes past what is broken where all defects are asked for. */
-static ckpt_status add_items(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint64_t n, ckpt_error *err) {
-  char name[CKPT_DCP_NAME_BYTES + 1];
-  ckpt_role role;
-  ckpt_error defect = {0};
-  ckpt_index *index = a->index;
-  const uint32_t n_before = index->n_tensors;
+/* The parts that n items with one name are: a tensor, or an object of each root. */
+static ckpt_status gather(ckpt_dcp_adder *a, uint64_t first, uint64_t n, ckpt_error *err) {
+  const ckpt_dcp_item *items = &a->items[first];
   const ckpt_object *path = ckpt_dcp_find(&a->metadata->paths, items[0].root, items[0].name, NULL, NULL);
-  ckpt_status status = ckpt_dcp_name(&a->structure, items[0].name, path, name, &role, &defect);
-  const bool is_named = status == CKPT_OK;
-  const char *used = a->stored_names && items[0].name->n != 0 ? items[0].name->text : name;
-  if (is_named) status = add_named(a, items, n, used, role, path, &defect);
-  if (status != CKPT_OK) fail_in(&defect, &items[0], path_of(a, items[0].root));
-  CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
-  if (status == CKPT_OK) return CKPT_OK;
+  for (uint64_t i = 0; i < n; i++)
+    if (is_tensor(&items[i]) != is_tensor(&items[0]))
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
+  if (!is_tensor(&items[0])) return gather_objects(a, first, n, path, err);
+  return add_part(a, &(ckpt_dcp_part){.first = first, .n = (uint32_t)n}, path, err);
+}
+
+/* What a defect says, in an item; passed where all of them are asked for. */
+static ckpt_status pass(ckpt_dcp_adder *a, const ckpt_dcp_item *of, ckpt_status status, ckpt_error *defect,
+                        ckpt_error *err) {
+  if (status != CKPT_OK) fail_in(defect, of, path_of(a, of->root));
+  return ckpt_defects_pass(&a->index->defects, status, defect, err);
+}
+
+/* ---- names ---- */
+
+/* Names the parts as in a torch file that holds the same dict. */
+static ckpt_status find_names(ckpt_dcp_adder *a, ckpt_error *err) {
+  ckpt_torch_graph *names = &a->names;
+  if (a->dict.root == NULL) return CKPT_OK;
+  names->root = a->dict.root;
+  names->arena = &a->nodes;
+  CKPT_TRY_ALLOC(names->tensors = calloc(a->n_parts, sizeof *names->tensors), err);
+  names->n_tensors = a->n_parts;
+  for (uint32_t i = 0; i < a->n_parts; i++)
+    names->tensors[i] = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX, .is_copy = true};
+  CKPT_TRY(ckpt_torch_mark(names->root, &names->n_children, err));
+  return ckpt_torch_names_find(names, a->index, "", a->stored_names, err);
+}
+
+/* The name of a part in the index and its role; borrowed. */
+static const char *name_of(const ckpt_dcp_adder *a, uint32_t part, ckpt_role *role) {
+  const char *stored = a->items[a->parts[part].first].name->text;
+  const uint32_t first = a->names.tensors[part].first_name;
+  *role = first == UINT32_MAX ? CKPT_ROLE_OTHER : a->names.names[first].role;
+  return first == UINT32_MAX || (a->stored_names && stored[0] != '\0') ? stored : a->names.names[first].text;
+}
+
+/* ---- all parts ---- */
+
+static ckpt_status gather_all(ckpt_dcp_adder *a, ckpt_error *err) {
+  for (uint64_t i = 0, n; i < a->n_items; i += n) {
+    ckpt_error defect = {0};
+    for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
+      if (!is_same_name(&a->items[i], &a->items[i + n])) break;
+    CKPT_TRY(pass(a, &a->items[i], gather(a, i, n, &defect), &defect, err));
+  }
+  CKPT_TRY(ckpt_dcp_dict_build(&a->dict, err));
+  CKPT_TRY(find_names(a, err));
+  if (a->objects->is_kept || ckpt_torch_is_model(&a->names)) return CKPT_OK;
+  a->objects->is_kept = true; /* names alone would not say what stood where */
+  ckpt_arena_adopt(&a->index->arena, &a->nodes);
+  return CKPT_OK;
+}
+
+/* ---- parts to the index ---- */
+
+/* A part under its name; *value is what the dict has of it. */
+static ckpt_status add_named(ckpt_dcp_adder *a, ckpt_dcp_part *part, const char *name, ckpt_role role,
+                             ckpt_error *err) {
+  const ckpt_dcp_item *items = &a->items[part->first];
+  if (part->graph != NULL) return ckpt_dcp_objects_add(a->objects, part->graph, name, role, err);
+  if (part->n == 0) return CKPT_OK;
+  ckpt_object *leaf = part->value;
+  uint32_t number = UINT32_MAX;
+  const uint32_t first = a->places.n;
+  part->value = NULL;
+  CKPT_TRY(ckpt_dcp_add_tensor(a, items, part->n, name, role, &number, err));
+  ckpt_dcp_places_own(&a->places, first, number == UINT32_MAX ? CKPT_DCP_UNREAD : number);
+  if (number == UINT32_MAX) return CKPT_OK;
+  leaf->tensor = number;
+  part->value = leaf;
+  return CKPT_OK;
+}
+
+/* The same, which goes past what is broken where all defects are asked for. */
+static ckpt_status settle_part(ckpt_dcp_adder *a, uint32_t number, ckpt_error *err) {
+  ckpt_dcp_part *part = &a->parts[number];
+  const ckpt_dcp_item *of = &a->items[part->first];
+  ckpt_index *index = a->index;
+  ckpt_error defect = {0};
+  ckpt_role role;
+  const uint32_t n_before = index->n_tensors;
+  const char *name = name_of(a, number, &role);
+  ckpt_status status = add_named(a, part, name, role, &defect);
+  CKPT_TRY(pass(a, of, status, &defect, err));
+  ckpt_dcp_dict_put(&a->dict, number, part->value);
+  if (status == CKPT_OK) {
+    if ((part->n != 0 || part->graph != NULL) && strcmp(name, of->name->text) != 0) index->is_renamed = true;
+    return CKPT_OK;
+  }
   ckpt_index_break(index, n_before, index->n_tensors);
-  if (!is_named || index->n_tensors != n_before || !is_tensor(&items[0])) return CKPT_OK;
-  return ckpt_index_add_broken(index, used, role, a->metadata->roots[items[0].root].file, err);
+  if (index->n_tensors != n_before || part->n == 0) return CKPT_OK;
+  return ckpt_index_add_broken(index, name, role, a->metadata->roots[of->root].file, err);
 }
 
 static int compare_paths(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -189,12 +291,10 @@ static ckpt_status refuse_missing(ckpt_dcp_adder *a, ckpt_error *err) {
 
 static ckpt_status add_everything(ckpt_dcp_adder *a, ckpt_error *err) {
   CKPT_TRY(list_items(a, err));
+  CKPT_TRY(gather_all(a, err));
+  for (uint32_t i = 0; i < a->n_parts; i++) CKPT_TRY(settle_part(a, i, err));
+  CKPT_TRY(ckpt_dcp_dict_settle(&a->dict, err));
   ckpt_error defect = {0};
-  for (uint64_t i = 0, n; i < a->n_items; i += n) {
-    for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
-      if (!is_same_name(&a->items[i], &a->items[i + n])) break;
-    CKPT_TRY(add_items(a, &a->items[i], n, err));
-  }
   if (a->n_missing != 0) CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
   CKPT_TRY(ckpt_torch_unread_note(&a->unread, a->index, err));
   CKPT_TRY(ckpt_dcp_table_note(&a->metadata->places, a->index, err));
@@ -205,7 +305,7 @@ static ckpt_status add_everything(ckpt_dcp_adder *a, ckpt_error *err) {
   }
   a->places.n = n;
   CKPT_TRY(ckpt_dcp_places_note(&a->places, a->index, err));
-  return ckpt_dcp_objects_set(a->objects, &a->structure, err);
+  return ckpt_dcp_objects_set(a->objects, a->dict.root, a->names.top, a->names.optimizer, err);
 }
 
 ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_dcp_metadata *metadata,
@@ -216,14 +316,25 @@ ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const
   a->objects = objects;
   a->metadata = metadata;
   a->stored_names = stored_names;
-  ckpt_dcp_structure_find(&a->structure, metadata);
   ckpt_dcp_objects_begin(objects, index, metadata);
+  ckpt_torch_arena_init(&a->nodes, index);
+  a->dict.arena = objects->is_kept ? &index->arena : &a->nodes;
+  a->dict.max_keys = metadata->n_bytes;
   ckpt_status status = add_everything(a, err);
   for (uint32_t i = 0; i < a->n_files; i++) {
     ckpt_index_free(a->files[i].held);
     ckpt_name_table_free(a->files[i].table);
     free(a->files[i].is_taken);
   }
+  for (uint32_t i = 0; i < a->n_parts; i++) {
+    if (a->parts[i].graph == NULL) continue;
+    ckpt_torch_graph_free(a->parts[i].graph);
+    free(a->parts[i].graph);
+  }
+  free(a->parts);
+  ckpt_dcp_dict_free(&a->dict);
+  ckpt_torch_graph_free(&a->names);
+  ckpt_arena_free(&a->nodes);
   ckpt_dcp_twins_free(&a->twins);
   ckpt_dcp_places_free(&a->places);
   free(a->files);

@@ -3,6 +3,7 @@
 #ifndef CKPT_FORMATS_DCP_ADD_H
 #define CKPT_FORMATS_DCP_ADD_H
 
+#include "formats/dcp_dict.h"
 #include "formats/dcp_objects.h"
 #include "libckpt/codec/name_table.h"
 
@@ -22,10 +23,17 @@ typedef struct ckpt_dcp_file {
   uint8_t *is_taken;      /* of each, whether a chunk lies there */
 } ckpt_dcp_file;
 
+/* A tensor, or an object of one root or of several: a leaf of the dict that was saved. */
+typedef struct ckpt_dcp_part {
+  uint64_t first;          /* of its items */
+  uint32_t n;              /* of a tensor's; 0: it is an object */
+  ckpt_object *value;      /* of the dict; NULL: not read */
+  ckpt_torch_graph *graph; /* of an object that holds tensors, to be freed; else NULL */
+} ckpt_dcp_part;
+
 typedef struct ckpt_dcp_adder {
   ckpt_index *index;
   const ckpt_dcp_metadata *metadata;
-  ckpt_dcp_structure structure;
   bool stored_names;
   ckpt_dcp_item *items;
   uint64_t n_items, n_chunks;
@@ -42,6 +50,11 @@ typedef struct ckpt_dcp_adder {
   uint32_t n_extents, capacity, box_capacity;
   uint32_t n_looks; /* at first chunks, for their strides */
   ckpt_dcp_objects *objects;
+  ckpt_dcp_dict dict;     /* a leaf is a part's */
+  ckpt_torch_graph names; /* of leaves, by their numbers */
+  ckpt_arena nodes;       /* of names, and of a dict that is not kept */
+  ckpt_dcp_part *parts;
+  uint32_t n_parts, part_capacity;
   ckpt_dcp_twins twins;
   ckpt_dcp_places places; /* of all items but those in safetensors files */
   ckpt_torch_unread unread;

@@ -210,9 +210,11 @@ static ckpt_status flatten_list(flattener *f, const ckpt_object *list, ckpt_erro
   return CKPT_OK;
 }
 
-/* An optimizer's parameters are called as their tensors are, where these have names of ours. What belongs to one whose
- * states are left out stays behind with them: *value is NULL. */
+/* An optimizer's parameters are called as their tensors are, where these have names of ours; those that a folder has by
+ * number stay so, for whoever loads that. What belongs to one whose states are left out stays behind with them: *value
+ * is NULL. */
 static ckpt_status take_optimizer(flattener *f, const ckpt_object **value, ckpt_error *err) {
+  const ckpt_index *of = f->described->objects_of;
   ckpt_object *named;
   if (f->leaves_states && f->n_optimizers == 0) {
     f->n_optimizers++;
@@ -220,7 +222,9 @@ static ckpt_status take_optimizer(flattener *f, const ckpt_object **value, ckpt_
     return CKPT_OK;
   }
   if (f->described->is_stored || f->n_optimizers++ >= MAX_OPTIMIZERS) return CKPT_OK;
-  CKPT_TRY(ckpt_torch_name_params(&named, *value, f->described, &f->described->arena, err));
+  const bool is_folder = of != NULL && strcmp(of->format, CKPT_DCP_FORMAT) == 0;
+  CKPT_TRY((is_folder ? ckpt_torch_rename_params : ckpt_torch_name_params)(&named, *value, f->described,
+                                                                           &f->described->arena, err));
   *value = named;
   return CKPT_OK;
 }

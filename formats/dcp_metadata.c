@@ -8,6 +8,8 @@
 
 #include "formats/dcp.h"
 #include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch_parts.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
@@ -249,6 +251,12 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
 
 /* ---- parts ---- */
 
+/* Whether a key is one of those that hold a model, or, like "optimizer", an optimizer. */
+static bool is_container(const char *key, const char *like) {
+  return ckpt_torch_is_optimizer_key(like) ? ckpt_torch_is_optimizer_key(key)
+                                           : ckpt_torch_is_model_key(key, strlen(key));
+}
+
 static bool is_keys(const ckpt_object *path) {
   return path != NULL && (path->kind == CKPT_OBJECT_TUPLE || path->kind == CKPT_OBJECT_LIST) && path->n != 0;
 }
@@ -261,7 +269,7 @@ static bool is_below(const ckpt_dcp_metadata *metadata, uint32_t first_root, con
     if (entry->root < first_root) continue;
     n++;
     if (!is_keys(entry->value) || entry->value->n < 2 || !ckpt_dcp_is_name(entry->value->items[0]) ||
-        !ckpt_dcp_is_container(entry->value->items[0]->text, container))
+        !is_container(entry->value->items[0]->text, container))
       return false;
   }
   return n != 0;
@@ -278,7 +286,7 @@ static ckpt_object *path_below(ckpt_object *container, ckpt_object *const *keys,
 
 ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container,
                                         ckpt_error *err) {
-  enum { MAX_KEYS = 255 }; /* what has more is no path (dcp_names.c) */
+  enum { MAX_KEYS = 255 }; /* what has more is no path (dcp_dict.c) */
   if (is_below(metadata, first_root, container)) return CKPT_OK;
   ckpt_object *key = ckpt_object_text(&metadata->arena, container, strlen(container));
   CKPT_TRY_ALLOC(key, err);

@@ -39,24 +39,13 @@ void ckpt_dcp_places_free(ckpt_dcp_places *places); /* once more is fine */
 /* EFORMAT where a slice lies outside its file. */
 ckpt_status ckpt_dcp_slice_check(ckpt_source *source, const ckpt_dcp_slice *at, ckpt_error *err);
 
-/* A tensor or an object, and its place in the dict that was saved. */
-typedef struct ckpt_dcp_leaf {
-  const ckpt_object *name, *path; /* TEXT; TUPLE or LIST of TEXT and INT, NULL: the name is the path */
-  ckpt_object *value;             /* NULL: not read */
-  uint32_t order;
-} ckpt_dcp_leaf;
-
 /* All that is gathered on the way to index->objects. */
 struct ckpt_dcp_objects {
   ckpt_index *index;
-  bool is_kept; /* there is more than names and tensors */
-  ckpt_dcp_leaf *leaves;
-  uint32_t n, capacity;
-  uint64_t n_keys, max_keys; /* of all paths; an honest pickle has a byte for each */
-  bool is_ambiguous;         /* two leaves at one place, or one below another */
-  uint32_t n_storages;       /* of all items so far */
-  uint64_t n_expanded;       /* as above: see ckpt_torch_graph */
-  ckpt_torch_graph *graphs;  /* that hold sparse tensors */
+  bool is_kept;             /* there is more than names and tensors */
+  uint32_t n_storages;      /* of all items so far */
+  uint64_t n_expanded;      /* as above: see ckpt_torch_graph */
+  ckpt_torch_graph *graphs; /* that hold sparse tensors */
   uint32_t n_graphs, graph_capacity;
   ckpt_torch_globals globals;
   const char *refused; /* the first item that was not read, and why */
@@ -66,19 +55,20 @@ struct ckpt_dcp_objects {
 /* Starts; free with ckpt_dcp_objects_free. */
 void ckpt_dcp_objects_begin(ckpt_dcp_objects *objects, ckpt_index *index, const ckpt_dcp_metadata *metadata);
 
-/* Reads an item of bytes. *out is NULL where it is damaged, not understood or, behind zstd, too large: that is noted,
- * and no failure. Its tensors are in the index, under name. EFORMAT where the slice lies outside its file, or a tensor
- * in it outside its storage; ELIMIT, EIO, ENOMEM. */
-ckpt_status ckpt_dcp_objects_read(ckpt_object **out, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,
+/* Reads an item of bytes, called name in what is said of it. The graph, zeroed and the caller's to free, has no root
+ * where it is damaged, not understood or, behind zstd, too large: that is noted, and no failure. EFORMAT where the
+ * slice lies outside its file; ELIMIT, EIO, ENOMEM. */
+ckpt_status ckpt_dcp_objects_read(ckpt_torch_graph *graph, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,
                                   const char *name, ckpt_error *err);
 
-/* Puts a value, or a tensor of the index, where its path or its name says; both are borrowed until set. */
-ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, const ckpt_object *name, const ckpt_object *path,
-                                 ckpt_object *value, ckpt_error *err);
-ckpt_status ckpt_dcp_objects_add_tensor(ckpt_dcp_objects *objects, const ckpt_object *name, const ckpt_object *path,
-                                        uint32_t number, ckpt_error *err); /* as above */
+/* Adds the tensors of an item that was read to the index, under its name, for the model where role says so. EFORMAT
+ * where one reaches outside its storage; ELIMIT, ENOMEM. */
+ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *graph, const char *name, ckpt_role role,
+                                 ckpt_error *err);
 
-/* Makes the index's objects of what was added, and notes. */
-ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, const ckpt_dcp_structure *structure, ckpt_error *err);
+/* Makes the index's objects of the dict that was saved, NULL: there is none, of the dict of its parts, and of its first
+ * optimizer's state; notes what was not read. */
+ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, ckpt_object *root, const ckpt_object *top,
+                                 const ckpt_object *optimizer, ckpt_error *err);
 
 #endif

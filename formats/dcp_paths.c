@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/dcp_dict.h"
 #include "formats/dcp_write.h"
 #include "libckpt/codec/readback.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 
@@ -87,33 +89,30 @@ static ckpt_status name_carried(ckpt_readback *read, const ckpt_dcp_flattener *f
   return CKPT_OK;
 }
 
-static ckpt_status name_pairs(ckpt_readback *read, const ckpt_object *pairs, bool stored, ckpt_error *err) {
-  char text[CKPT_DCP_NAME_BYTES + 1];
-  ckpt_dcp_structure structure;
-  ckpt_dcp_structure_of(&structure, pairs);
-  for (uint64_t i = 0; i < pairs->n; i++) {
-    const ckpt_object *path = pairs->items[2 * i], *value = pairs->items[2 * i + 1];
-    ckpt_role role = CKPT_ROLE_PARAMETER;
-    ckpt_error why = {.status = CKPT_OK};
-    if (value->kind != CKPT_OBJECT_TENSOR) continue;
-    if (stored ? ckpt_dcp_path_text(text, path) > CKPT_DCP_NAME_BYTES
-               : ckpt_dcp_name(&structure, path->items[0], path, text, &role, &why) != CKPT_OK)
-      continue; /* too long: it has no name */
-    CKPT_TRY(ckpt_readback_add(read, value->tensor, text, role, err));
+/* Names of all pairs, as our own reader gives them to the dict that they make. */
+static ckpt_status name_pairs(ckpt_readback *read, ckpt_readback *stored, ckpt_index *described,
+                              const ckpt_object *pairs, ckpt_error *err) {
+  ckpt_dcp_dict dict = {.arena = &described->arena, .max_keys = UINT64_MAX};
+  ckpt_status status = CKPT_OK;
+  for (uint64_t i = 0; i < pairs->n && status == CKPT_OK; i++) {
+    ckpt_object *path = pairs->items[2 * i], *value = pairs->items[2 * i + 1];
+    if (value->kind != CKPT_OBJECT_TENSOR) value->mark = TORCH_PLAIN; /* has none, whatever another walk left */
+    status = ckpt_dcp_dict_add(&dict, path->items[0], path, value, err);
   }
-  return CKPT_OK;
+  if (status == CKPT_OK) status = ckpt_dcp_dict_build(&dict, err);
+  if (status == CKPT_OK && dict.root != NULL) status = ckpt_torch_names_of(read, stored, dict.root, described, err);
+  ckpt_dcp_dict_free(&dict);
+  return status;
 }
 
 static ckpt_status take(bool *is_taken, ckpt_readback_want want, ckpt_dcp_flattener *f, const ckpt_object *pairs,
                         ckpt_error *err) {
   ckpt_readback read = {0}, stored = {0};
   ckpt_status status;
-  CKPT_TRY_GOTO(name_pairs(&read, pairs, false, err));
+  const bool is_stored = f->described->is_stored;
+  CKPT_TRY_GOTO(name_pairs(&read, is_stored ? &stored : NULL, f->described, pairs, err));
   CKPT_TRY_GOTO(name_carried(&read, f, err));
-  if (f->described->is_stored) {
-    CKPT_TRY_GOTO(name_pairs(&stored, pairs, true, err));
-    CKPT_TRY_GOTO(name_carried(&stored, f, err));
-  }
+  if (is_stored) CKPT_TRY_GOTO(name_carried(&stored, f, err));
   status = ckpt_readback_take(is_taken, want, &read, &stored, f->described, f->described, f->losses, err);
 done:
   ckpt_readback_free(&read);

@@ -18,6 +18,8 @@
 #include "libckpt/codec/safetensors.h"
 #include "libckpt/codec/side_file.h"
 #include "libckpt/codec/torch_file.h"
+#include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch_parts.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -132,7 +134,7 @@ static ckpt_status read_archive(reader *r, const ckpt_dcpv2_item *item, uint32_t
                                 ckpt_torch_graph *graph, ckpt_arena *nodes, ckpt_index **out, ckpt_error *err) {
   ckpt_source *source = r->index->source;
   ckpt_pickle_report report;
-  *graph = (ckpt_torch_graph){.is_state = is_state(r, item)};
+  *graph = (ckpt_torch_graph){.role = is_state(r, item) ? CKPT_ROLE_OTHER : CKPT_ROLE_PARAMETER};
   CKPT_TRY(ckpt_index_new(out, NULL, ckpt_source_path(source, file), "torch", NULL, err));
   ckpt_torch_arena_init(nodes, r->index);
   CKPT_TRY(ckpt_torch_archive_read(graph, source, file, 0, ckpt_source_size(source, file), nodes, &report, err));
@@ -291,7 +293,7 @@ static ckpt_status read_item(reader *r, const ckpt_dcpv2_item *item, ckpt_error 
 
 /* The dict of items, with tensors of the index as its leaves. */
 static ckpt_status set_objects(reader *r, ckpt_error *err) {
-  const ckpt_object *groups = NULL;
+  ckpt_object *groups = NULL;
   if (r->n_objects == 0) return CKPT_OK;
   ckpt_object *root = ckpt_object_new(&r->index->arena, CKPT_OBJECT_DICT, r->n_objects, NULL);
   CKPT_TRY_ALLOC(root, err);
@@ -305,7 +307,7 @@ static ckpt_status set_objects(reader *r, ckpt_error *err) {
     root->items[2 * i] = ckpt_object_text(&r->index->arena, kept->item->key, strlen(kept->item->key));
     root->items[2 * i + 1] = graph->root;
     CKPT_TRY_ALLOC(root->items[2 * i], err);
-    if (groups == NULL) groups = graph->param_groups;
+    if (groups == NULL) CKPT_TRY(ckpt_torch_groups_of(&groups, graph->optimizer, &r->index->arena, err));
   }
   return ckpt_torch_state_set(r->index, root, root, groups, err);
 }

@@ -9,6 +9,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/codec/torch_archive_write.h"
 #include "libckpt/codec/torch_file.h"
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/format.h"
@@ -28,8 +29,11 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
   ckpt_torch_arena_init(&nodes, index);
   if (ckpt_source_root(index->source)[0] != '\0') CKPT_TRY(ckpt_source_add(index->source, name, &file, &size, err));
   CKPT_TRY_GOTO(ckpt_torch_file_read(&graph, index, file, options->stored_names, &nodes, err));
-  if (!graph.is_state_dict) /* such a dict is no object */
-    CKPT_TRY_GOTO(ckpt_torch_state_set(index, graph.root, graph.top, graph.param_groups, err));
+  if (!graph.is_state_dict) { /* such a dict is no object */
+    ckpt_object *groups;
+    CKPT_TRY_GOTO(ckpt_torch_groups_of(&groups, graph.optimizer, &nodes, err));
+    CKPT_TRY_GOTO(ckpt_torch_state_set(index, graph.root, graph.top, groups, err));
+  }
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_composites(&graph, index, err));
   if (index->objects != NULL) ckpt_arena_adopt(&index->arena, &nodes);

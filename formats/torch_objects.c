@@ -18,6 +18,7 @@
 #include "libckpt/codec/readback.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch_parts.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_write.h"
 #include "libckpt/error.h"

@@ -13,6 +13,7 @@
 #include "libckpt/codec/readback.h"
 #include "libckpt/codec/side_file.h"
 #include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_parts.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/error.h"
 #include "libckpt/text.h"

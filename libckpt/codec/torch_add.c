@@ -141,7 +141,7 @@ static void settle_leaves(ckpt_torch_graph *g) {
   }
 }
 
-/* A dict of tensors without more: there is nothing that the index has not. */
+/* A dict of the model's tensors without more: there is nothing that the index has not. */
 static bool is_tensors_only(const ckpt_torch_graph *g) {
   if (g->root->kind != CKPT_OBJECT_DICT || g->root->name != NULL) return false; /* OrderedDict, with _metadata */
   for (uint64_t i = 0; i < g->root->n; i++) {
@@ -150,7 +150,7 @@ static bool is_tensors_only(const ckpt_torch_graph *g) {
     if (key->n == 0) return false; /* its tensor has a name all the same */
     if (value->name != NULL || (value->form & CKPT_GRAD_YES) != 0) return false; /* Parameter, subclass, gradients */
   }
-  return true;
+  return ckpt_torch_is_model(g);
 }
 
 /* A tensor that is broken: told where all defects are asked for, and left out. */

@@ -81,15 +81,15 @@ typedef struct ckpt_torch_graph {
   uint32_t n_sparse, sparse_capacity;
   uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
   uint64_t n_expanded;             /* the caller's, and added to: bytes of views beyond what CKPT_TORCH_VIEWS allows */
-  bool is_state;                   /* the caller's: none of it is the model's */
+  ckpt_role role;                  /* the caller's: of its tensors, where they say nothing else */
   uint64_t n_children;             /* of the containers that tensors are in */
   const ckpt_object *top;          /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
-  const ckpt_object *param_groups; /* of the optimizer state that is called `optimizer.state`, once added; or NULL */
+  const ckpt_object *optimizer;    /* whose states are called `optimizer.state`, once added; or NULL */
   bool has_unknown_storage;        /* a persistent id of a class that is not known */
   const char *stray;               /* the first of the archive's records that the object does not use */
   uint32_t n_strays;
   const char *version; /* of the file's form: "zip 3", "": it does not say; NULL: the stream of before 1.6 */
-  bool is_state_dict;  /* a dict of plain tensors and nothing else: once added */
+  bool is_state_dict;  /* a dict of the model's plain tensors and nothing else: once added */
 } ckpt_torch_graph;
 
 /* Turns the graph below root, which came from ckpt_pickle_read, into tensors, in place. EFORMAT for storages that are
@@ -203,25 +203,18 @@ bool ckpt_torch_stays_call(const ckpt_object *call);
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
                                    const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err);
 
-/* Whether an entry of a root where no entry is known as the model is training state by its key. */
-bool ckpt_torch_is_training_key(const char *key);
-
-enum { CKPT_TORCH_N_MODEL_KEYS = 4 }; /* of the table below */
-
-/* What the entry that is a checkpoint's model is called: the first of these that there is. */
-extern const char *const ckpt_torch_model_keys[CKPT_TORCH_N_MODEL_KEYS];
-
-/* The number of a key of n bytes among them; CKPT_TORCH_N_MODEL_KEYS: it is none. */
-uint32_t ckpt_torch_model_key(const char *key, size_t n);
-
-/* Whether an entry under this key of n bytes can be a checkpoint's model. */
-static inline bool ckpt_torch_is_model_key(const char *key, size_t n) {
-  return ckpt_torch_model_key(key, n) < CKPT_TORCH_N_MODEL_KEYS;
-}
+/* Marks what holds tensors, of nodes that have no marks, and counts its children. ENOMEM. */
+ckpt_status ckpt_torch_mark(ckpt_object *root, uint64_t *n_children, ckpt_error *err);
 
 /* Gives every tensor that is reached its names. */
 ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                   ckpt_error *err);
+
+/* Gives the second and later of names that are one ~2, ~3, with a note. ENOMEM. */
+ckpt_status ckpt_torch_names_separate(ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
+
+/* Whether all names that were found are of the model's tensors. */
+bool ckpt_torch_is_model(const ckpt_torch_graph *graph);
 
 /* What the components of a sparse tensor are called, "indices" and so on, NULL-terminated; NULL where call is none that
  * makes one, or of an unknown layout. is_coo may be NULL. */

@@ -15,6 +15,7 @@
 #include "libckpt/codec/pickle.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch_parts.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -60,8 +61,8 @@ typedef struct child {
 typedef struct namer {
   ckpt_torch_graph *graph;
   ckpt_index *index;
-  bool stored_names, is_flat;
-  const ckpt_object *container; /* the model, in the root; or NULL */
+  bool stored_names;
+  ckpt_torch_parts parts;
   frame *path;
   uint32_t n_path, path_capacity;
   uint64_t n_steps, max_steps;
@@ -71,74 +72,8 @@ typedef struct namer {
   char text[2 * MAX_NAME_BYTES + 2];
 } namer;
 
-static bool holds(const ckpt_object *node) { return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS; }
-
-/* ---- what containers are ----------------------------------------------------------------------------------------- */
-
-static bool is_dict(const ckpt_object *object) { return object != NULL && object->kind == CKPT_OBJECT_DICT; }
-
-static bool is_optimizer(const ckpt_object *object) {
-  if (!is_dict(object) || !is_dict(ckpt_object_field(object, "state"))) return false;
-  const ckpt_object *groups = ckpt_object_field(object, "param_groups");
-  return groups != NULL && groups->kind == CKPT_OBJECT_LIST;
-}
-
-static bool is_module(const ckpt_object *object) {
-  return is_dict(ckpt_object_get(object, "_parameters")) && is_dict(ckpt_object_get(object, "_modules"));
-}
-
-/* Whether a root holds tensors whose names have dots: then it is the model itself. */
-static bool is_flat(const ckpt_object *root) {
-  for (uint64_t i = 0; is_dict(root) && i < root->n; i++) {
-    const ckpt_object *key = root->items[2 * i];
-    if (root->items[2 * i + 1]->kind == CKPT_OBJECT_TENSOR && key->kind == CKPT_OBJECT_TEXT &&
-        key->n <= MAX_NAME_BYTES && memchr(key->text, '.', (size_t)key->n) != NULL) /* a longer one is no name */
-      return true;
-  }
-  return false;
-}
-
-const char *const ckpt_torch_model_keys[] = {"state_dict", "model_state_dict", "model", "module"};
-
-uint32_t ckpt_torch_model_key(const char *key, size_t n) {
-  uint32_t i = 0;
-  while (i < CKPT_TORCH_N_MODEL_KEYS &&
-         (n != strlen(ckpt_torch_model_keys[i]) || memcmp(key, ckpt_torch_model_keys[i], n) != 0))
-    i++;
-  return i;
-}
-
-/* The entry of a training checkpoint that is the model; NULL where the root is that, or has no such entry. */
-static const ckpt_object *find_container(const ckpt_object *root) {
-  if (!is_dict(root) || is_module(root) || is_optimizer(root)) return NULL;
-  for (size_t i = 0; i < CKPT_TORCH_N_MODEL_KEYS; i++) {
-    const ckpt_object *value = ckpt_object_get(root, ckpt_torch_model_keys[i]);
-    if (value != NULL && value->mark == TORCH_HOLDS && !is_optimizer(value) &&
-        (value->kind == CKPT_OBJECT_DICT || value->kind == CKPT_OBJECT_FOREIGN))
-      return value;
-  }
-  return NULL;
-}
-
-/* The only entry of the root, where the parts of a checkpoint are below it ({"app": {"model": ...}}); else the root. */
-static ckpt_object *find_top(ckpt_object *root) {
-  if (!is_dict(root) || root->n != 1 || root->extras != 0 || root->items[0]->kind != CKPT_OBJECT_TEXT) return root;
-  ckpt_object *below = root->items[1];
-  if (!is_dict(below) || !holds(below) || is_module(below) || is_optimizer(below) || find_container(root) != NULL)
-    return root;
-  bool is_known = find_container(below) != NULL;
-  for (uint64_t i = 0; i < below->n && !is_known; i++)
-    is_known = holds(below->items[2 * i + 1]) && is_optimizer(below->items[2 * i + 1]);
-  return is_known ? below : root;
-}
-
-bool ckpt_torch_is_training_key(const char *key) {
-  static const char *const starts[] = {"optim",  "lr_sched", "sched",     "scaler", "grad_scaler",     "rng",
-                                       "random", "args",     "callbacks", "loops",  "hyper_parameters"};
-  for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-    if (strncmp(key, starts[i], strlen(starts[i])) == 0) return true;
-  return false;
-}
+/* ---- names by number ----------------------------------------------------------------------------------------------
+ */
 
 /* Names of an optimizer's parameters by number, where its groups have them: 'params' and 'param_names' side by side. */
 static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt_error *err) {
@@ -146,6 +81,7 @@ static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt
   uint64_t n = 0, max = 8 * state->n + 64; /* no more than walking the state takes */
   w->param_names = NULL;
   w->n_param_names = 0;
+  if (groups == NULL || groups->kind != CKPT_OBJECT_LIST) return CKPT_OK;
   if (state->mark != TORCH_HOLDS) return CKPT_OK;
   for (uint64_t i = 0; i < groups->n && n <= max; i++) {
     const ckpt_object *params = ckpt_object_field(groups->items[i], "params");
@@ -224,27 +160,37 @@ static void take_flat_state(const namer *w, child *c) {
   c->state = last.part;
 }
 
+/* What a name with dots is for, among what is for `all`. Megatron's states are called `optimizer.<...>` in DCP. */
+static ckpt_role flat_role(const char *name, ckpt_role all) {
+  static const char start[] = "optimizer.";
+  const ckpt_role role = ckpt_role_of_name(name);
+  if (role != CKPT_ROLE_PARAMETER) return role;
+  return strncmp(name, start, sizeof start - 1) == 0 ? CKPT_ROLE_OTHER : all;
+}
+
 static void take_top(const namer *w, child *c, const ckpt_object *key) {
-  if (w->graph->param_groups == NULL && key->kind == CKPT_OBJECT_TEXT && ckpt_torch_is_optimizer_key(key->text) &&
+  const bool is_text = key->kind == CKPT_OBJECT_TEXT;
+  if (w->graph->optimizer == NULL && is_text && ckpt_torch_is_optimizer_key(key->text) &&
       ckpt_torch_is_flat_optimizer(c->node)) {
     c->kind = FRAME_FLAT;
     return;
   }
+  if (ckpt_torch_is_optimizer_at(key, c->node)) c->kind = FRAME_OPTIMIZER;
   if (c->node == w->graph->top) {
     c->kind = FRAME_TOP;
     if (!w->stored_names) c->part = NULL;
     w->index->is_renamed = w->index->is_renamed || !w->stored_names;
     return;
   }
-  bool is_model = c->node == w->container;
-  bool is_training = key->kind == CKPT_OBJECT_TEXT && ckpt_torch_is_training_key(key->text);
-  const bool is_plain = c->node->kind == CKPT_OBJECT_TENSOR,
-             has_dot = key->kind == CKPT_OBJECT_TEXT && strchr(key->text, '.');
-  const bool is_beside = w->is_flat && !is_plain && !has_dot; /* not a quantized weight, nor packed ones in a tuple */
+  bool is_model = c->node == w->parts.container;
+  bool is_training = is_text && ckpt_torch_is_training_key(key->text);
+  const bool is_plain = c->node->kind == CKPT_OBJECT_TENSOR, has_dot = is_text && strchr(key->text, '.');
+  const bool is_beside =
+      w->parts.is_flat && !is_plain && !has_dot; /* not a quantized weight, nor packed ones in a tuple */
   const bool is_whole_name = has_dot && (is_plain || c->node->kind == CKPT_OBJECT_FOREIGN);
-  if (w->container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
-    c->role = ckpt_role_of_name(key->text);
-  else if (w->container != NULL ? !is_model : is_training || is_beside)
+  if (w->parts.container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
+    c->role = flat_role(key->text, c->role);
+  else if (w->parts.container != NULL ? !is_model : is_training || is_beside)
     c->role = CKPT_ROLE_OTHER;
   if (!is_model || w->stored_names) return;
   c->part = NULL;
@@ -342,7 +288,7 @@ static void take_child(namer *w, const frame *f, uint64_t i, child *c) {
   uint64_t n_items = node->kind == CKPT_OBJECT_TENSOR ? 0 : node->kind == CKPT_OBJECT_DICT ? 2 * node->n : node->n;
   *c = (child){.node = node->items[i], .role = f->role};
   if (node->kind == CKPT_OBJECT_DICT && i < n_items && i % 2 == 0) c->node = NULL; /* a key */
-  if (c->node == NULL || !holds(c->node)) {
+  if (c->node == NULL || !ckpt_torch_has_tensor(c->node)) {
     c->node = NULL;
     return;
   }
@@ -415,27 +361,22 @@ static frame extend(namer *w, const frame *f, const child *c) {
 }
 
 /* The first optimizer's tensors are called after it, wherever it stands. */
-static void take_first(namer *w, const frame *f, child *c, const ckpt_object *groups) {
-  if (w->stored_names || w->graph->param_groups != NULL) return;
-  w->graph->param_groups = groups;
+static void take_first(namer *w, const frame *f, child *c) {
+  if (w->graph->optimizer != NULL) return;
+  w->graph->optimizer = c->node;
+  if (w->stored_names) return;
   w->index->is_renamed = w->index->is_renamed || f->length != f->base || !is_key(c, "optimizer");
   c->is_fresh = true;
   take_text(c, "optimizer", sizeof "optimizer" - 1);
 }
 
 static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
-  bool is_state = c->kind == FRAME_PLAIN && is_optimizer(c->node);
-  if (is_state) {
-    c->kind = FRAME_OPTIMIZER;
+  if (c->kind == FRAME_PLAIN && ckpt_torch_is_optimizer(c->node)) c->kind = FRAME_OPTIMIZER;
+  if (c->kind == FRAME_OPTIMIZER || c->kind == FRAME_FLAT) {
     c->role = CKPT_ROLE_OTHER;
-    if (!w->stored_names) CKPT_TRY(read_param_names(w, c->node, err));
-    take_first(w, f, c, ckpt_object_get(c->node, "param_groups"));
-  } else if (c->kind == FRAME_FLAT) {
-    ckpt_object *groups;
-    CKPT_TRY(ckpt_torch_groups_of(&groups, c->node, w->graph->arena, err));
-    c->role = CKPT_ROLE_OTHER;
-    take_first(w, f, c, groups);
-  } else if (c->kind == FRAME_PLAIN && is_module(c->node)) {
+    if (c->kind == FRAME_OPTIMIZER && !w->stored_names) CKPT_TRY(read_param_names(w, c->node, err));
+    take_first(w, f, c);
+  } else if (c->kind == FRAME_PLAIN && ckpt_torch_is_module(c->node)) {
     c->kind = FRAME_MODULE;
   }
   frame next = extend(w, f, c);
@@ -446,7 +387,8 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
     w->n_steps += n / BYTES_PER_STEP;
     CKPT_TRY(
         add_name(w, c->node, n == 0 ? "tensor" : w->text + next.base, n == 0 ? sizeof "tensor" - 1 : n, c->role, err));
-    if (c->node->extras == 0 || !holds(c->node->items[0]) || c->node->mark == TORCH_ON_PATH) return CKPT_OK;
+    if (c->node->extras == 0 || !ckpt_torch_has_tensor(c->node->items[0]) || c->node->mark == TORCH_ON_PATH)
+      return CKPT_OK;
     c->kind = FRAME_PLAIN; /* its attributes */
     c->role = CKPT_ROLE_OTHER;
   }
@@ -480,58 +422,7 @@ static ckpt_status name_all(namer *w, child *root, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* ---- names that are one ------------------------------------------------------------------------------------------ */
-
-static int compare_names(const void *a, const void *b, void *names) {
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  int order = strcmp(((const ckpt_torch_name *)names)[x].text, ((const ckpt_torch_name *)names)[y].text);
-  return order != 0 ? order : (x > y) - (x < y);
-}
-
-static bool is_taken(const ckpt_torch_graph *g, const uint32_t *order, const char *text) {
-  for (uint32_t low = 0, high = g->n_names; low < high;) {
-    uint32_t middle = low + (high - low) / 2;
-    int compared = strcmp(text, g->names[order[middle]].text);
-    if (compared == 0) return true;
-    if (compared < 0)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return false;
-}
-
-/* Paths that are one name once they are joined ({'a.b': x, 'a': {'b': y}}): the second and later get ~2, ~3. The
- * new texts are written when all are known, as the search goes by the old ones. */
-static ckpt_status separate_names(namer *w, ckpt_error *err) {
-  ckpt_torch_graph *g = w->graph;
-  uint32_t n_same = 0, *order = reallocarray(NULL, (size_t)g->n_names + 1, sizeof *order);
-  const char **texts = calloc((size_t)g->n_names + 1, sizeof *texts), *first = NULL;
-  ckpt_status status = CKPT_OK;
-  if (order == NULL || texts == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < g->n_names && status == CKPT_OK; i++) order[i] = i;
-  if (g->n_names != 0 && status == CKPT_OK) qsort_r(order, g->n_names, sizeof *order, compare_names, g->names);
-  for (uint32_t i = 1, k = 2; i < g->n_names && status == CKPT_OK; i++) {
-    const char *text = g->names[order[i]].text;
-    if (strcmp(g->names[order[i - 1]].text, text) != 0) {
-      k = 2;
-      continue;
-    }
-    do texts[order[i]] = ckpt_arena_printf(g->arena, "%s~%" PRIu32, text, k++);
-    while (texts[order[i]] != NULL && is_taken(g, order, texts[order[i]]));
-    if (n_same++ == 0) first = text;
-    if (texts[order[i]] == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  }
-  for (uint32_t i = 0; i < g->n_names && status == CKPT_OK; i++)
-    if (texts[i] != NULL) g->names[i].text = texts[i];
-  if (n_same != 0 && status == CKPT_OK)
-    status = ckpt_index_note(w->index, false, err,
-                             "%" PRIu32 " path%s a name that there is, first '%.200s': such names end in ~2", n_same,
-                             n_same == 1 ? " makes" : "s make", first);
-  free(order);
-  free(texts);
-  return status;
-}
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                   ckpt_error *err) {
@@ -541,17 +432,17 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
   w->index = index;
   w->stored_names = stored_names;
   w->max_steps = STEPS_PER_CHILD * graph->n_children + MORE_STEPS;
-  child root = {.node = graph->root, .role = graph->is_state ? CKPT_ROLE_OTHER : CKPT_ROLE_PARAMETER};
+  child root = {.node = graph->root, .role = graph->role};
   if (prefix[0] != '\0') take_text(&root, prefix, strlen(prefix));
   ckpt_status status = CKPT_OK;
   graph->top = root.node;
-  if (!holds(root.node)) goto done;
-  graph->top = find_top(root.node);
-  w->container = find_container(graph->top);
-  w->is_flat = is_flat(graph->top) && !is_module(graph->top) && !is_optimizer(graph->top);
+  if (!ckpt_torch_has_tensor(root.node)) goto done;
+  ckpt_torch_parts_find(&w->parts, root.node, w->max_steps);
+  graph->top = w->parts.top;
   if (ckpt_torch_is_flat_optimizer(root.node))
     root.kind = FRAME_FLAT;
-  else if (is_dict(root.node) && !is_optimizer(root.node) && !is_module(root.node))
+  else if (root.node->kind == CKPT_OBJECT_DICT && !ckpt_torch_is_optimizer(root.node) &&
+           !ckpt_torch_is_module(root.node))
     root.kind = FRAME_TOP;
   CKPT_TRY_GOTO(name_all(w, &root, err));
   for (uint32_t i = 0; i < graph->n_tensors; i++) { /* keys of dicts, and what only a cycle leads to */
@@ -561,7 +452,7 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
     const ckpt_object leaf = {.kind = CKPT_OBJECT_TENSOR, .tensor = i};
     CKPT_TRY_GOTO(add_name(w, &leaf, text, (size_t)n, CKPT_ROLE_OTHER, err));
   }
-  CKPT_TRY_GOTO(separate_names(w, err));
+  CKPT_TRY_GOTO(ckpt_torch_names_separate(graph, index, err));
   if (w->n_local != 0)
     status = ckpt_index_note(index, false, err,
                              "holds %" PRIu64 " DTensors: of each its local part, which one rank has", w->n_local);
@@ -569,4 +460,10 @@ done:
   free(w->path);
   free(w);
   return status;
+}
+
+bool ckpt_torch_is_model(const ckpt_torch_graph *graph) {
+  for (uint32_t i = 0; i < graph->n_names; i++)
+    if (!ckpt_role_is_model(graph->names[i].role)) return false;
+  return true;
 }

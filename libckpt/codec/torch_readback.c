@@ -27,8 +27,7 @@ static ckpt_status enter(marker *m, ckpt_object *node, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Marks what holds tensors. Nodes with children are unseen. */
-static ckpt_status mark(marker *m, ckpt_object *root, ckpt_error *err) {
+static ckpt_status mark_below(marker *m, ckpt_object *root, ckpt_error *err) {
   CKPT_TRY(enter(m, root, err));
   while (m->n != 0) {
     step *top = &m->path[m->n - 1];
@@ -46,10 +45,18 @@ static ckpt_status mark(marker *m, ckpt_object *root, ckpt_error *err) {
   return CKPT_OK;
 }
 
+ckpt_status ckpt_torch_mark(ckpt_object *root, uint64_t *n_children, ckpt_error *err) {
+  marker m = {.n = 0};
+  const ckpt_status status = mark_below(&m, root, err);
+  *n_children = m.n_children;
+  free(m.path);
+  return status;
+}
+
 /* Names of one kind; what no reader would take has none. */
-static ckpt_status name(ckpt_readback *read, const marker *m, ckpt_object *root, const ckpt_index *described,
+static ckpt_status name(ckpt_readback *read, uint64_t n_children, ckpt_object *root, const ckpt_index *described,
                         bool stored_names, ckpt_error *err) {
-  ckpt_torch_graph graph = {.root = root, .n_children = m->n_children, .n_tensors = described->n_tensors};
+  ckpt_torch_graph graph = {.root = root, .n_children = n_children, .n_tensors = described->n_tensors};
   ckpt_error why = {.status = CKPT_OK};
   ckpt_arena arena;
   ckpt_index *index = NULL;
@@ -60,7 +67,8 @@ static ckpt_status name(ckpt_readback *read, const marker *m, ckpt_object *root,
   graph.tensors = calloc((size_t)graph.n_tensors + 1, sizeof *graph.tensors);
   if (graph.tensors == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (status != CKPT_OK) goto done;
-  for (uint32_t i = 0; i < graph.n_tensors; i++) graph.tensors[i].first_name = UINT32_MAX;
+  for (uint32_t i = 0; i < graph.n_tensors; i++) /* one that the object has not has no name */
+    graph.tensors[i] = (ckpt_torch_tensor){.first_name = UINT32_MAX, .is_copy = true};
   status = ckpt_torch_names_find(&graph, index, "", stored_names, &why);
   if (status == CKPT_EFORMAT || status == CKPT_ELIMIT) { /* so would a reader's */
     status = CKPT_OK;
@@ -82,12 +90,8 @@ done:
 
 ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt_object *root,
                                 const ckpt_index *described, ckpt_error *err) {
-  marker m = {.n = 0};
-  ckpt_status status;
-  CKPT_TRY_GOTO(mark(&m, root, err));
-  CKPT_TRY_GOTO(name(read, &m, root, described, false, err));
-  if (stored != NULL) status = name(stored, &m, root, described, true, err);
-done:
-  free(m.path);
-  return status;
+  uint64_t n_children;
+  CKPT_TRY(ckpt_torch_mark(root, &n_children, err));
+  CKPT_TRY(name(read, n_children, root, described, false, err));
+  return stored == NULL ? CKPT_OK : name(stored, n_children, root, described, true, err);
 }

@@ -1,0 +1,50 @@
+/* torch_parts.h - which parts a training checkpoint's dict has: the model, optimizers, and what stands beside them.
+ *
+ * One rule for all that torch saves, whether the dict is a pickle's or put together from the paths of a DCP folder. */
+#ifndef CKPT_CODEC_TORCH_PARTS_H
+#define CKPT_CODEC_TORCH_PARTS_H
+
+#include "libckpt/codec/torch_graph.h"
+
+/* Whether a node is a tensor or, as its mark says, holds one. */
+static inline bool ckpt_torch_has_tensor(const ckpt_object *node) {
+  return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS;
+}
+
+/* Whether an object is an optimizer's state dict, {'state': {...}, 'param_groups': [...]}. */
+bool ckpt_torch_is_optimizer(const ckpt_object *object);
+
+/* The same of an entry's key and value: what an optimizer's key says needs no groups. */
+bool ckpt_torch_is_optimizer_at(const ckpt_object *key, const ckpt_object *object);
+
+/* Whether an object holds the attributes of a torch.nn.Module. */
+bool ckpt_torch_is_module(const ckpt_object *object);
+
+/* Whether an entry of a root where no entry is known as the model is training state by its key. */
+bool ckpt_torch_is_training_key(const char *key);
+
+enum { CKPT_TORCH_N_MODEL_KEYS = 4 }; /* of the table below */
+
+/* What the entry that is a checkpoint's model is called: the first of these that there is. */
+extern const char *const ckpt_torch_model_keys[CKPT_TORCH_N_MODEL_KEYS];
+
+/* The number of a key of n bytes among them; CKPT_TORCH_N_MODEL_KEYS: it is none. */
+uint32_t ckpt_torch_model_key(const char *key, size_t n);
+
+/* Whether an entry under this key of n bytes can be a checkpoint's model. */
+static inline bool ckpt_torch_is_model_key(const char *key, size_t n) {
+  return ckpt_torch_model_key(key, n) < CKPT_TORCH_N_MODEL_KEYS;
+}
+
+/* Where the parts of a checkpoint are. */
+typedef struct ckpt_torch_parts {
+  ckpt_object *top;             /* the dict that has them: the root, or the one entry of it that does */
+  const ckpt_object *container; /* the model, in the top; NULL: the top is it, or there is none */
+  bool is_flat;                 /* the top has tensors whose names have dots: it is the model */
+} ckpt_torch_parts;
+
+/* Finds them below a root that is marked; looks at max entries of dicts at most, where the root is the top past that.
+ */
+void ckpt_torch_parts_find(ckpt_torch_parts *parts, ckpt_object *root, uint64_t max);
+
+#endif
