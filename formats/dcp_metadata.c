@@ -8,8 +8,8 @@
 
 #include "formats/dcp.h"
 #include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_parts.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 

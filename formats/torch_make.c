@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_groups.h"
 #include "libckpt/codec/torch_params.h"
-#include "libckpt/codec/torch_parts.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"

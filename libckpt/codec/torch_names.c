@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_parts.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -62,7 +62,7 @@ typedef struct namer {
   ckpt_torch_graph *graph;
   ckpt_index *index;
   bool stored_names;
-  ckpt_torch_parts parts;
+  ckpt_torch_dict dict;
   frame *path;
   uint32_t n_path, path_capacity;
   uint64_t n_steps, max_steps;
@@ -182,15 +182,15 @@ static void take_top(const namer *w, child *c, const ckpt_object *key) {
     w->index->is_renamed = w->index->is_renamed || !w->stored_names;
     return;
   }
-  bool is_model = c->node == w->parts.container;
+  bool is_model = c->node == w->dict.container;
   bool is_training = is_text && ckpt_torch_is_training_key(key->text);
   const bool is_plain = c->node->kind == CKPT_OBJECT_TENSOR, has_dot = is_text && strchr(key->text, '.');
   const bool is_beside =
-      w->parts.is_flat && !is_plain && !has_dot; /* not a quantized weight, nor packed ones in a tuple */
+      w->dict.is_flat && !is_plain && !has_dot; /* not a quantized weight, nor packed ones in a tuple */
   const bool is_whole_name = has_dot && (is_plain || c->node->kind == CKPT_OBJECT_FOREIGN);
-  if (w->parts.container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
+  if (w->dict.container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
     c->role = flat_role(key->text, c->role);
-  else if (w->parts.container != NULL ? !is_model : is_training || is_beside)
+  else if (w->dict.container != NULL ? !is_model : is_training || is_beside)
     c->role = CKPT_ROLE_OTHER;
   if (!is_model || w->stored_names) return;
   c->part = NULL;
@@ -437,8 +437,8 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
   ckpt_status status = CKPT_OK;
   graph->top = root.node;
   if (!ckpt_torch_has_tensor(root.node)) goto done;
-  ckpt_torch_parts_find(&w->parts, root.node, w->max_steps);
-  graph->top = w->parts.top;
+  ckpt_torch_dict_find(&w->dict, root.node, w->max_steps);
+  graph->top = w->dict.top;
   if (ckpt_torch_is_flat_optimizer(root.node))
     root.kind = FRAME_FLAT;
   else if (root.node->kind == CKPT_OBJECT_DICT && !ckpt_torch_is_optimizer(root.node) &&

@@ -1,5 +1,5 @@
-/* torch_parts.c - see torch_parts.h. */
-#include "libckpt/codec/torch_parts.h"
+/* torch_dict.c - see torch_dict.h. */
+#include "libckpt/codec/torch_dict.h"
 
 #include <string.h>
 
@@ -107,8 +107,8 @@ static ckpt_object *find_top(ckpt_object *root, uint64_t max) {
   return found;
 }
 
-void ckpt_torch_parts_find(ckpt_torch_parts *parts, ckpt_object *root, uint64_t max) {
-  parts->top = find_top(root, max);
-  parts->container = find_container(parts->top);
-  parts->is_flat = is_flat(parts->top);
+void ckpt_torch_dict_find(ckpt_torch_dict *dict, ckpt_object *root, uint64_t max) {
+  dict->top = find_top(root, max);
+  dict->container = find_container(dict->top);
+  dict->is_flat = is_flat(dict->top);
 }

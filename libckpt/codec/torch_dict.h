@@ -1,8 +1,8 @@
-/* torch_parts.h - which parts a training checkpoint's dict has: the model, optimizers, and what stands beside them.
+/* torch_dict.h - which parts a training checkpoint's dict has: the model, optimizers, and what stands beside them.
  *
  * One rule for all that torch saves, whether the dict is a pickle's or put together from the paths of a DCP folder. */
-#ifndef CKPT_CODEC_TORCH_PARTS_H
-#define CKPT_CODEC_TORCH_PARTS_H
+#ifndef CKPT_CODEC_TORCH_DICT_H
+#define CKPT_CODEC_TORCH_DICT_H
 
 #include "libckpt/codec/torch_graph.h"
 
@@ -37,14 +37,14 @@ static inline bool ckpt_torch_is_model_key(const char *key, size_t n) {
 }
 
 /* Where the parts of a checkpoint are. */
-typedef struct ckpt_torch_parts {
+typedef struct ckpt_torch_dict {
   ckpt_object *top;             /* the dict that has them: the root, or the one entry of it that does */
   const ckpt_object *container; /* the model, in the top; NULL: the top is it, or there is none */
   bool is_flat;                 /* the top has tensors whose names have dots: it is the model */
-} ckpt_torch_parts;
+} ckpt_torch_dict;
 
 /* Finds them below a root that is marked; looks at max entries of dicts at most, where the root is the top past that.
  */
-void ckpt_torch_parts_find(ckpt_torch_parts *parts, ckpt_object *root, uint64_t max);
+void ckpt_torch_dict_find(ckpt_torch_dict *dict, ckpt_object *root, uint64_t max);
 
 #endif
