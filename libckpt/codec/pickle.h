@@ -62,7 +62,7 @@ typedef struct ckpt_pickle_global {
   uint64_t n_called;      /* REDUCE, INST, OBJ, NEWOBJ, NEWOBJ_EX of it */
   uint64_t n_built;       /* BUILDs of what came from it */
   uint64_t n_copied;      /* further references to the name: GET and DUP of it */
-  uint64_t n_methods;     /* getattr: calls that give a method that torch's own CyclicLR keeps */
+  uint64_t n_methods;     /* getattr: calls that give what honest files take: a known class, a CyclicLR's method */
   uint64_t n_constructed; /* REDUCE, INST, OBJ of it with arguments */
   uint64_t n_appended;    /* APPEND, APPENDS on what came from it */
   uint64_t n_misused;     /* calls that hand over what may not be called, BUILDs that set __class__ and its kin */

@@ -292,18 +292,38 @@ static ckpt_status model_reconstructor(ckpt_pickle_machine *m, const ckpt_object
   return CKPT_OK;
 }
 
-/* getattr(CyclicLR, "_triangular_scale_fn"), as that scheduler keeps its own method: a call like others, counted. */
+/* The class within a known class, as protocol 4 names it: getattr(ShardedTensor, "ProcessGroupState"). */
+static ckpt_status inner_class(ckpt_pickle_machine *m, const ckpt_object *owner, const ckpt_object *inner,
+                               ckpt_object **object) {
+  char joined[PICKLE_MAX_NAME + 2];
+  const size_t n = strlen(owner->name);
+  ckpt_pickle_global *global;
+  if (inner->kind != CKPT_OBJECT_TEXT || inner->n == 0 || inner->n > PICKLE_MAX_NAME - n) return CKPT_OK;
+  if (memchr(inner->text, '.', inner->n) != NULL || memchr(inner->text, '\0', inner->n) != NULL) return CKPT_OK;
+  memcpy(joined, owner->name, n);
+  joined[n] = '.';
+  memcpy(joined + n + 1, inner->text, inner->n);
+  joined[n + 1 + inner->n] = '\0';
+  if (!ckpt_pickle_is_known_class(ckpt_pickle_row(joined, owner->n_module))) return CKPT_OK;
+  CKPT_TRY(intern(m, joined, owner->n_module, &global));
+  *object = global->object;
+  return CKPT_OK;
+}
+
+/* The calls of getattr that honest files make, counted: of a class within a known one, below protocol 4, and of
+ * getattr(CyclicLR, "_triangular_scale_fn"), as that scheduler keeps its own method, which stays a call. */
 static ckpt_status model_getattr(ckpt_pickle_machine *m, const ckpt_object *callable, const ckpt_object *args,
                                  ckpt_object **object) {
   static const char *const names[] = {"_triangular_scale_fn", "_triangular2_scale_fn", "_exp_range_scale_fn"};
-  (void)m;
-  (void)object;
   if (args->n != 2 || args->items[0]->kind != CKPT_OBJECT_FOREIGN) return CKPT_OK;
   const ckpt_object *owner = args->items[0];
-  bool is_owner = (owner->form == CKPT_FORM_NAME || owner->form == CKPT_FORM_NEW) &&
-                  strcmp(owner->name, "torch.optim.lr_scheduler.CyclicLR") == 0 && owner->n_module == 24;
+  const bool is_owner = (owner->form == CKPT_FORM_NAME || owner->form == CKPT_FORM_NEW) &&
+                        strcmp(owner->name, "torch.optim.lr_scheduler.CyclicLR") == 0 && owner->n_module == 24;
+  bool is_known = false;
   for (size_t i = 0; i < sizeof names / sizeof *names && is_owner; i++)
-    if (is_text(args->items[1], names[i])) ckpt_pickle_global_of(callable)->n_methods++;
+    is_known = is_known || is_text(args->items[1], names[i]);
+  if (owner->form == CKPT_FORM_NAME) CKPT_TRY(inner_class(m, owner, args->items[1], object));
+  ckpt_pickle_global_of(callable)->n_methods += is_known || *object != NULL;
   return CKPT_OK;
 }
 

@@ -35,7 +35,10 @@ uint32_t ckpt_pickle_row(const char *name, size_t n_module) {
   return 0;
 }
 
-/* Whether all that a pickle does with a name is to take methods of torch's own, which are called by nobody here. */
+bool ckpt_pickle_is_known_class(uint32_t row) { return row != 0 && rows[row - 1].verdict == CKPT_PICKLE_KNOWN; }
+
+/* Whether all that a pickle does with a name is to take methods of torch's own, which are called by nobody here, or
+ * classes within known ones, which are judged by their own names. */
 static bool takes_methods(const ckpt_pickle_global *global) {
   return global->n_methods != 0 && global->n_methods == global->n_called &&
          global->n_called == global->n_named + global->n_copied && global->n_built == 0;

@@ -221,6 +221,9 @@ uint32_t ckpt_pickle_caller(const char *name);
 /* Its row in the tables, + 1; 0 for a name that has none. */
 uint32_t ckpt_pickle_row(const char *name, size_t n_module);
 
+/* Whether such a row is that of a known framework class. */
+bool ckpt_pickle_is_known_class(uint32_t row);
+
 /* The global that a node's name belongs to; NULL for a node without one. */
 ckpt_pickle_global *ckpt_pickle_global_of(const ckpt_object *object);
 

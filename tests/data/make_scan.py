@@ -217,9 +217,18 @@ whole = torch_file(good)
 at, end = whole.index(b"PK\x01\x02"), len(whole) - 22
 write("unlisted.pt", whole[:at] + hidden + whole[at:end + 16] + struct.pack("<I", at + len(hidden)) + whole[end + 20:])
 
-# The one call of getattr that is fine, and what is not.
+# The calls of getattr that are fine, and what is not.
 get = b"\x80\x02cbuiltins\ngetattr\nq\0"
 own = b"(ctorch.optim.lr_scheduler\nCyclicLR\nX\x14\0\0\0_triangular_scale_fntR"
+sharded, state = b"ctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n", b"X\x11\0\0\0ProcessGroupState"
+inner = b"(" + sharded + state + b"tR"
 for name, rest in {"other": own + b"h\0(cmine\nThing\nX\x01\0\0\0xtR\x86.", "handed": own + b"h\0\x86.",
-                   "called": own + b")R.", "attribute": own.replace(b"_triangular", b"__init__ple") + b"."}.items():
+                   "called": own + b")R.", "attribute": own.replace(b"_triangular", b"__init__ple") + b".",
+                   "state": inner + b")\x81}X\x09\0\0\0__class__cmine\nThing\nsb.", "constructor": inner + b"K\1\x85R.",
+                   "method": b"(" + sharded + b"X\x08\0\0\0__init__tR)R.", "default": inner[:-2] + b"cmine\nThing\ntR.",
+                   "dotted": b"(" + sharded + state.replace(b"\x11", b"\x1a") + b".__init__tR)R.",
+                   "owner": b"(cmine\nShardedTensor\n" + state + b"tR)\x81.", "twice": b"(h\0" + inner + state + b"tR)\x81.",
+                   "instance": b"(" + sharded + b")\x81" + state + b"tR)\x81.", "later": inner + b"0h\0(cos\npath\n" +
+                   b"X\x02\0\0\0ostR.", "module": b"(ctorch\nnn\nX\x06\0\0\0LineartR)\x81.",
+                   "system": b"(cos\npath\nX\x02\0\0\0ostRq\x010h\0(h\1X\x06\0\0\0systemtR(" + TEXT + b"tR."}.items():
     write(f"getattr/{name}.pkl", get + rest)

@@ -17,6 +17,7 @@ import warnings
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed._shard import sharded_tensor
 
 warnings.filterwarnings("ignore")
 here = os.path.dirname(os.path.abspath(__file__))
@@ -72,6 +73,13 @@ save("whole.pt", {"parallel": nn.DataParallel(nn.Linear(1, 1)), "weights": nn.ut
                   "spectral": nn.utils.spectral_norm(nn.Linear(1, 1)), "cyclic": schedules.CyclicLR(cyclic, 0.1, 0.2),
                   "packed": nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)]),
                   "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], layout=torch.jagged)})
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+spec = torch.distributed._shard.sharding_spec
+on_rank = spec.ShardMetadata([0, 0], [2, 3], "rank:0/cpu")
+for protocol in (2, 4):
+    save(f"sharded{protocol}.pt", {"chunked": sharded_tensor.ones(spec.ChunkShardingSpec(0, ["rank:0/cpu"]), 4, 2),
+                                   "named": sharded_tensor.ones(spec.EnumerableShardingSpec([on_rank]), 2, 3)},
+         pickle_protocol=protocol)
 for protocol in range(6):
     with open(os.path.join(out, f"plain{protocol}.pkl"), "wb") as file:
         pickle.dump({"a": np.arange(3), "x": [1, "é", b"x", {1}, frozenset({2}), bytearray(b"q"), 1 << 90, 1.5, None]},
