@@ -116,6 +116,7 @@ struct ckpt_index {
   int64_t step;
   uint32_t min_ranks; /* as ckpt_info */
   ckpt_parallel parallel;
+  const char *part;     /* that it has one rank's part of tensors, one named with both shapes; NULL: it has not */
   const char *tag;      /* of the save that was followed; NULL: none was */
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;

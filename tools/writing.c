@@ -175,11 +175,14 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* One file of several is no model to be joined. */
+/* One file of several is no model to be joined, and what one rank has of a tensor is not the tensor. */
 static ckpt_status refuse_part(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
   size_t n_prefix;
   unsigned number, total;
+  if (index->part != NULL && (j->writing->is_whole || j->writing->has_ranks))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL,
+                     "%s: the other ranks' are not here (convert writes what is)", index->part);
   if (!j->writing->is_one_file || strcmp(index->format, "safetensors") != 0 ||
       !ckpt_safetensors_numbered(ckpt_path_name(index->path), &n_prefix, &number, &total) || total < 2)
     return CKPT_OK;

@@ -196,6 +196,10 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
     return CKPT_OK;
   }
   if (ckpt_torch_is_from_type(node)) CKPT_TRY(take_called(w, node, err));
+  if (node->mark == TORCH_HOLDS && ckpt_torch_is_wrapper(node)) {
+    CKPT_TRY(ckpt_grow(&g->wrappers, g->n_wrappers, &g->wrapper_capacity, sizeof *g->wrappers, err));
+    g->wrappers[g->n_wrappers++] = node;
+  }
   ckpt_torch_call_read(&call, node);
   (void)ckpt_torch_sparse_parts(node, &is_sparse);
   if (is_sparse) {
@@ -419,5 +423,6 @@ void ckpt_torch_graph_free(ckpt_torch_graph *graph) {
   free(graph->leaves);
   free(graph->names);
   free(graph->sparse);
+  free(graph->wrappers);
   *graph = (ckpt_torch_graph){0};
 }

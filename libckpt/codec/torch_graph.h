@@ -79,6 +79,8 @@ typedef struct ckpt_torch_graph {
   uint32_t n_names, name_capacity;
   const ckpt_object **sparse; /* calls that make one tensor of others: COO, and quantized by channels */
   uint32_t n_sparse, sparse_capacity;
+  const ckpt_object **wrappers; /* calls of subclasses around tensors: DTensors */
+  uint32_t n_wrappers, wrapper_capacity;
   uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
   uint64_t n_expanded;             /* the caller's, and added to: bytes of views beyond what CKPT_TORCH_VIEWS allows */
   ckpt_role role;                  /* the caller's: of its tensors, where they say nothing else */
@@ -125,6 +127,10 @@ ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *in
 ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt_object *root,
                                 const ckpt_index *described, ckpt_error *err);
 
+/* Notes, as a problem of a file of the index's source, that tensors which were added are one rank's part: DTensors,
+ * sharded tensors. ENOMEM. */
+ckpt_status ckpt_torch_parts_note(const ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, ckpt_error *err);
+
 /* Says which of the added tensors are parts of sparse ones, once they have their final names. */
 ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
 
@@ -164,6 +170,9 @@ typedef struct ckpt_torch_reference {
 
 /* Whether a node is a call (function, type, arguments, ...) of _rebuild_from_type_v2, or of its elders. */
 bool ckpt_torch_is_from_type(const ckpt_object *node);
+
+/* Whether such a call makes a subclass around tensors in its state. */
+bool ckpt_torch_is_wrapper(const ckpt_object *node);
 
 /* What kind of call a node is. */
 void ckpt_torch_call_read(ckpt_torch_call *call, const ckpt_object *node);

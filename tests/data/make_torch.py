@@ -178,6 +178,28 @@ def dtensor():
     dist.destroy_process_group()
 
 
+def parts():
+    """What rank 0 of 2 has: parts of two DTensors and a sharded tensor, a summand, and the whole of one."""
+    import torch.distributed as dist
+    from torch.distributed._shard import sharded_tensor, sharding_spec
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    cut = DTensor.from_local(numbers(3, 3), mesh, [Shard(0)], run_check=False, shape=(5, 3), stride=(3, 1))
+    columns = DTensor.from_local(numbers(2, 2), mesh, [Shard(1)], run_check=False)
+    spec = [sharding_spec.ShardMetadata([2 * rank, 0], [2, 4], f"rank:{rank}/cpu") for rank in (0, 1)]
+    properties = sharded_tensor.TensorProperties(dtype=torch.float32)
+    sharded = sharded_tensor.ShardedTensor._init_from_local_shards_and_global_metadata(
+        [sharded_tensor.Shard(numbers(2, 4), spec[0])],
+        sharded_tensor.ShardedTensorMetadata(spec, torch.Size([4, 4]), properties))
+    torch.save({"cut": cut, "columns": columns, "sharded": sharded,
+                "whole": DTensor.from_local(numbers(2), mesh, [Replicate()], run_check=False)}, path("parts.pt"))
+    torch.save({"sum": DTensor.from_local(numbers(2), mesh, [Partial()], run_check=False)}, path("summand.pt"))
+    dist.destroy_process_group()
+
+
 def main():
     torch.manual_seed(0)
     save("views", views(), named(views(), "head.copy", "head.weight"))
@@ -228,6 +250,7 @@ def main():
     save("module", module, module.state_dict())
     save("module-legacy", {"model": module, "epoch": 1}, module.state_dict(), _use_new_zipfile_serialization=False)
     dtensor()
+    parts()
     repacked("deflated", "views", lambda name, data: data, zipfile.ZIP_DEFLATED)
     expect("deflated", named(views(), "head.copy", "head.weight"))
 

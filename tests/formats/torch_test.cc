@@ -254,6 +254,16 @@ TEST(Torch, DTensorsAreTheirLocalParts) {
   EXPECT_NE(printed(weight).find("placement_types.Shard"), std::string::npos);
 }
 
+// What one rank has of a tensor is not the tensor: told with both shapes, and not of what each rank has whole.
+TEST(Torch, PartsAreNoWholes) {
+  IndexPointer parts = open_golden("parts"), summand = open_golden("summand"), whole = open_golden("dtensor");
+  EXPECT_STREQ(parts->part, "holds one rank's part of 3 tensors (first cut: [3,3] of [5,3])");
+  EXPECT_STREQ(parts->notes[parts->n_notes - 1].message, parts->part);
+  EXPECT_TRUE(parts->notes[parts->n_notes - 1].is_problem);
+  EXPECT_STREQ(summand->part, "holds one rank's part of 1 tensor (sum: a summand of [2])");
+  EXPECT_EQ(whole->part, nullptr);
+}
+
 // What is not read is said, and is still there as the call that it was.
 TEST(Torch, RefusedTensorsStayObjects) {
   IndexPointer index = open_golden("refused");

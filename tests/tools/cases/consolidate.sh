@@ -16,4 +16,11 @@ ckpt reshard "$IN" -o ranks --to dcp --dp 4097 2>&1; echo "exit $?"
 ckpt convert "$IN" -o steps.pt --dtype bf16 --quiet
 ckpt ls steps.pt --include all --match '*weight*'
 ckpt convert "$IN" -o packed.safetensors --zstd 3 2>&1; echo "exit $?"
+
+# One rank's part is no model, and nothing that other ranks go on from.
+cp "$DATA/torch/parts.pt" "$DATA/torch/summand.pt" .
+ckpt consolidate parts.pt -o part.safetensors --quiet 2>&1; echo "exit $?"
+ckpt reshard summand.pt -o part --to dcp --quiet 2>&1; echo "exit $?"
+ckpt convert parts.pt -o rank0.safetensors 2>&1 >/dev/null | grep note
+ckpt verify parts.pt 2>&1 | grep problem
 ls
