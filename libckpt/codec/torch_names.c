@@ -68,7 +68,6 @@ typedef struct namer {
   uint64_t n_steps, max_steps;
   const char *const *param_names; /* by the number of a parameter, or NULL */
   uint64_t n_param_names;
-  uint64_t n_local; /* DTensors */
   char text[2 * MAX_NAME_BYTES + 2];
 } namer;
 
@@ -215,13 +214,11 @@ static void take_parameter_name(const namer *w, child *c, const ckpt_object *key
 }
 
 /* DTensor: its local tensor has its name, and all else is the spec's. */
-static void take_wrapped(namer *w, child *c) {
-  if (is_key(c, "_local_tensor")) {
-    if (c->node->kind == CKPT_OBJECT_TENSOR) w->n_local++;
+static void take_wrapped(child *c) {
+  if (is_key(c, "_local_tensor"))
     c->part = NULL;
-  } else if (is_key(c, "_spec")) {
+  else if (is_key(c, "_spec"))
     c->role = CKPT_ROLE_OTHER;
-  }
 }
 
 static void dict_child(namer *w, const frame *f, child *c, const ckpt_object *key, uint64_t place) {
@@ -235,7 +232,7 @@ static void dict_child(namer *w, const frame *f, child *c, const ckpt_object *ke
     case FRAME_STATE: take_parameter_name(w, c, key); break;
     case FRAME_STATE_OF: take_state(w, c); break;
     case FRAME_FLAT: take_flat_state(w, c); break;
-    case FRAME_WRAPPED: take_wrapped(w, c); break;
+    case FRAME_WRAPPED: take_wrapped(c); break;
     default: break;
   }
 }
@@ -452,10 +449,7 @@ ckpt_status ckpt_torch_names_find(ckpt_torch_graph *graph, ckpt_index *index, co
     const ckpt_object leaf = {.kind = CKPT_OBJECT_TENSOR, .tensor = i};
     CKPT_TRY_GOTO(add_name(w, &leaf, text, (size_t)n, CKPT_ROLE_OTHER, err));
   }
-  CKPT_TRY_GOTO(ckpt_torch_names_separate(graph, index, err));
-  if (w->n_local != 0)
-    status = ckpt_index_note(index, false, err,
-                             "holds %" PRIu64 " DTensors: of each its local part, which one rank has", w->n_local);
+  status = ckpt_torch_names_separate(graph, index, err);
 done:
   free(w->path);
   free(w);
