@@ -136,25 +136,30 @@ static ckpt_status check_layout(ckpt_dcp_adder *a, const ckpt_extent *extent, co
                    ckpt_dtype_name(layout->dtype), ckpt_dtype_name(tensor->dtype));
 }
 
-/* The strides of a chunk behind zstd, whose record is found again when it is read. PyTorch copies what has gaps before
- * it saves it, so that all bytes of the record are the chunk's. */
+/* That a chunk's bytes are all of its record, which is found again when it is read. PyTorch copies what has gaps before
+ * it saves it. */
+static ckpt_status take_dense(const ckpt_torch_layout *layout, const uint64_t *counts, uint64_t *strides,
+                              const char *what, ckpt_error *err) {
+  uint64_t volume = 0, reach = 1, far;
+  bool is_dense = layout->start == 0 && ckpt_product_u64(counts, layout->rank, &volume);
+  for (uint32_t i = 0; i < layout->rank && is_dense; i++)
+    is_dense = ckpt_mul_u64(counts[i] - 1, layout->strides[i], &far) && ckpt_add_u64(reach, far, &reach);
+  if (!is_dense || reach != volume)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a view with gaps, and %s", what);
+  memcpy(strides, layout->strides, layout->rank * sizeof *strides);
+  return CKPT_OK;
+}
+
+/* The strides of a chunk behind zstd. */
 static ckpt_status find_strides_behind(ckpt_dcp_adder *a, const ckpt_extent *extent, const described *tensor,
                                        const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
   ckpt_torch_layout layout;
-  uint64_t volume = 0, reach = 1, far;
   CKPT_TRY(ckpt_dcp_slice_check(
       a->index->source, &(ckpt_dcp_slice){.file = extent->file, .offset = extent->offset, .n_bytes = extent->n_stored},
       err));
   CKPT_TRY(ckpt_decode_layout(&layout, a->index->source, extent, err));
   CKPT_TRY(check_layout(a, extent, &layout, tensor, counts, err));
-  bool is_dense = layout.start == 0 && ckpt_product_u64(counts, layout.rank, &volume);
-  for (uint32_t i = 0; i < layout.rank && is_dense; i++)
-    is_dense = ckpt_mul_u64(counts[i] - 1, layout.strides[i], &far) && ckpt_add_u64(reach, far, &reach);
-  if (!is_dense || reach != volume)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "a view with gaps, and compressed (save it without extensions)");
-  memcpy(strides, layout.strides, layout.rank * sizeof *strides);
-  return CKPT_OK;
+  return take_dense(&layout, counts, strides, "compressed (save it without extensions)", err);
 }
 
 /* The strides of a chunk that is not row-major, and its record's own place in the file. */
@@ -171,6 +176,8 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
   CKPT_TRY(ckpt_torch_record_layout(&record, &layout, a->index->source, extent->file, extent->offset, extent->n_stored,
                                     err));
   CKPT_TRY(check_layout(a, extent, &layout, tensor, counts, err));
+  if (layout.is_conjugate || layout.is_negative)
+    return take_dense(&layout, counts, strides, "a conjugate or a negative", err);
   if (!ckpt_product_u64(counts, layout.rank, &n_bytes) || !ckpt_mul_u64(n_bytes, block_bytes, &n_bytes) ||
       n_bytes > record.n_bytes) /* PyTorch makes a copy of a view before it saves it */
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,

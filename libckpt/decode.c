@@ -383,6 +383,14 @@ static void swap_units(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes) {
     }
 }
 
+/* Turns the signs of numbers from the `at`-th byte of a record on: of all, or of imaginary parts, which are every
+ * second. A sign is the highest bit. */
+static void turn_signs(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes, uint64_t at, const ckpt_torch_record *of) {
+  const uint8_t signs[2] = {of->is_negative ? 0x80 : 0, of->is_negative != of->is_conjugate ? 0x80 : 0};
+  uint64_t number = at / unit_bytes;
+  for (size_t i = unit_bytes; i <= n_bytes; i += unit_bytes, number++) bytes[i - 1] ^= signs[number % 2];
+}
+
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err) {
   if (extent->file == CKPT_FILE_LITERAL) {
@@ -396,8 +404,8 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
     return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_source_path(reader->source, extent->file), NULL, "%s", defect);
   stream of = {extent, extent->file, extent->offset, extent->n_stored, sequential_part(extent)};
   bool swaps = extent->chain[0] == CKPT_DECODE_SWAPPED || extent->chain[1] == CKPT_DECODE_SWAPPED;
+  ckpt_torch_record record = {0};
   if (has_record(extent)) {
-    ckpt_torch_record record = {0};
     CKPT_TRY(find_record(reader, extent, &of, &record, err));
     CKPT_TRY(read_record(reader, extent, &record, of, at, dst, n_bytes, err));
     swaps = record.is_big_endian;
@@ -407,6 +415,7 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
     CKPT_TRY(ckpt_source_read(reader->source, extent->file, extent->offset + at, dst, n_bytes, err));
   }
   if (swaps) swap_units(dst, n_bytes, unit_bytes);
+  if (record.is_negative || record.is_conjugate) turn_signs(dst, n_bytes, unit_bytes, at, &record);
   return CKPT_OK;
 }
 

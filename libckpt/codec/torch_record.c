@@ -57,10 +57,24 @@ static bool is_rebuild(const ckpt_object *object) {
          ckpt_foreign_is(object, "torch._utils", "_rebuild_tensor");
 }
 
-/* Whether the metadata behind v2's hooks says "conj" or "neg": bits that are not in the record. */
-static bool has_bits(const ckpt_object *call) {
+/* The metadata behind v2's hooks, which says "conj" or "neg": bits that are not in the record; NULL where it is empty.
+ */
+static const ckpt_object *bits_of(const ckpt_object *call) {
   const ckpt_object *last = is_rebuild(call) && call->n > 6 ? ckpt_foreign_arg(call, call->n - 1) : NULL;
-  return last != NULL && last->kind == CKPT_OBJECT_DICT && last->n != 0;
+  return last != NULL && last->kind == CKPT_OBJECT_DICT && last->n != 0 ? last : NULL;
+}
+
+/* Takes these bits, where they turn signs and nothing else: false for what has no sign, and for other metadata. */
+static bool take_bits(ckpt_torch_layout *out, const ckpt_object *bits) {
+  const bool is_complex = out->dtype == CKPT_C64 || out->dtype == CKPT_C128;
+  const bool has_signs = is_complex || out->dtype == CKPT_F16 || out->dtype == CKPT_BF16 || out->dtype == CKPT_F32 ||
+                         out->dtype == CKPT_F64;
+  const ckpt_object *conj = ckpt_object_field(bits, "conj"), *neg = ckpt_object_field(bits, "neg");
+  if (bits == NULL) return true;
+  if ((conj != NULL && conj->kind != CKPT_OBJECT_BOOL) || (neg != NULL && neg->kind != CKPT_OBJECT_BOOL)) return false;
+  out->is_conjugate = conj != NULL && conj->boolean;
+  out->is_negative = neg != NULL && neg->boolean;
+  return has_signs && (is_complex || !out->is_conjugate) && bits->n == (uint64_t)(conj != NULL) + (neg != NULL);
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, ...), or nothing that we know. */
@@ -68,9 +82,9 @@ static bool take_call(ckpt_torch_layout *out, const ckpt_object *root) {
   const ckpt_object *start = root == NULL || !is_rebuild(root) ? NULL : ckpt_foreign_arg(root, 1);
   uint32_t n_strides;
   if (start == NULL || start->kind != CKPT_OBJECT_INT || start->integer < 0) return false;
-  if (has_bits(root)) return false;
   out->start = (uint64_t)start->integer;
   out->dtype = ckpt_torch_call_dtype(root);
+  if (!take_bits(out, bits_of(root))) return false;
   return ckpt_foreign_u64s(ckpt_foreign_arg(root, 2), out->sizes, CKPT_MAX_RANK, &out->rank) &&
          ckpt_foreign_u64s(ckpt_foreign_arg(root, 3), out->strides, CKPT_MAX_RANK, &n_strides) &&
          n_strides == out->rank;
@@ -103,9 +117,9 @@ static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t
     status = ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "would run code when it is unpickled: %.700s", name);
   else if (status == CKPT_OK && !take_call(out, tensor))
     status = ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a torch.save archive holds %s, not a plain tensor",
-                       tensor != NULL && has_bits(tensor)  ? "a conjugate or a negative"
-                       : root->kind == CKPT_OBJECT_FOREIGN ? root->name
-                                                           : "something else");
+                       tensor != NULL && bits_of(tensor) != NULL ? "a conjugate or a negative of what has no sign"
+                       : root->kind == CKPT_OBJECT_FOREIGN       ? root->name
+                                                                 : "something else");
   ckpt_arena_free(&arena);
   return status;
 }
@@ -118,6 +132,13 @@ ckpt_status ckpt_torch_check_row_major(const ckpt_torch_layout *layout, const ch
   return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
                    "a tensor of a torch.save archive is not contiguous, and its metadata does not say so (load it with "
                    "PyTorch, make it contiguous, and save it again)");
+}
+
+/* What whoever reads the record has to know of it. */
+static void take_layout(ckpt_torch_record *out, const ckpt_torch_layout *layout) {
+  out->dtype = layout->dtype;
+  out->is_conjugate = layout->is_conjugate;
+  out->is_negative = layout->is_negative;
 }
 
 static ckpt_status read_pickle(ckpt_torch_layout *out, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
@@ -160,7 +181,7 @@ static ckpt_status find_in(ckpt_torch_record *out, ckpt_torch_layout *layout, co
   out->n_bytes = data->n_bytes;
   out->is_deflated = data->method == CKPT_ZIP_DEFLATED;
   CKPT_TRY(read_pickle(layout, source, file, pickle, err));
-  out->dtype = layout->dtype;
+  take_layout(out, layout);
   return CKPT_OK;
 }
 
@@ -267,7 +288,7 @@ ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, ckpt_torch_layout *la
       CKPT_TRY(take_byteorder(&out->is_big_endian, bytes + l.payload, end - l.payload, path, err));
     if (is_below(l.name, l.n_name, root, n_root, "data.pkl", true)) {
       CKPT_TRY(take_pickle(layout, bytes + l.payload, end - l.payload, path, err));
-      out->dtype = layout->dtype;
+      take_layout(out, layout);
       has_layout = true;
     }
   }

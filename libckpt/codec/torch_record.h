@@ -12,17 +12,19 @@
 #define CKPT_TORCH_HEAD_BYTES (64u << 10)
 
 typedef struct ckpt_torch_record {
-  uint64_t offset;    /* of the payload: in the file, or in the archive that was searched forwards */
-  uint64_t n_stored;  /* bytes of the payload */
-  uint64_t n_bytes;   /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
-  bool is_deflated;   /* else stored */
-  bool is_big_endian; /* elements are to be swapped */
-  ckpt_dtype dtype;   /* as its pickle says; NONE: it does not */
+  uint64_t offset;                /* of the payload: in the file, or in the archive that was searched forwards */
+  uint64_t n_stored;              /* bytes of the payload */
+  uint64_t n_bytes;               /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
+  bool is_deflated;               /* else stored */
+  bool is_big_endian;             /* elements are to be swapped */
+  ckpt_dtype dtype;               /* as its pickle says; NONE: it does not */
+  bool is_conjugate, is_negative; /* of what is stored */
 } ckpt_torch_record;
 
 /* How a tensor lies in its record, in elements. */
 typedef struct ckpt_torch_layout {
-  ckpt_dtype dtype; /* NONE: not said */
+  ckpt_dtype dtype;               /* NONE: not said */
+  bool is_conjugate, is_negative; /* of what is stored: floating, and complex where it is a conjugate */
   uint32_t rank;
   uint64_t start, sizes[CKPT_MAX_RANK], strides[CKPT_MAX_RANK];
 } ckpt_torch_layout;

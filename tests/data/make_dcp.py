@@ -150,6 +150,19 @@ def dtypes():
     keep("dtypes", dict(tensors, **{"nested.list.0": torch.ones(2)}))
 
 
+def signs():
+    """Views with the conjugate and the negative bit, which torch.save keeps: the bytes are those of the others."""
+    complexes = torch.arange(1.0, 31.0).reshape(5, 3, 2).view(torch.complex64).squeeze(-1)
+    reals = torch.arange(1.0, 13.0).reshape(4, 3)
+    state = {"conj": complexes.conj(), "mH": complexes.mH, "both": torch._neg_view(complexes.conj()),
+             "part": complexes.conj()[1:3], "imag": complexes.conj().imag, "scalar": complexes.conj()[0, 0],
+             "transposed": torch._neg_view(reals).t(), "plain": complexes}
+    state.update({str(dtype)[6:]: torch._neg_view(reals.to(dtype)) for dtype in (torch.float16, torch.bfloat16,
+                                                                                 torch.float32, torch.float64)})
+    dcp.save(state, checkpoint_id=os.path.join(ROOT, "signs"), no_dist=True)
+    keep("signs", {name: value.resolve_conj().resolve_neg().contiguous() for name, value in state.items()})
+
+
 def zstd():
     from torch.distributed.checkpoint._extension import ZStandard
     state = {"model": {"w": torch.arange(3000.0).reshape(50, 60), "s": torch.tensor(3)}, "epoch": 4}
@@ -256,6 +269,7 @@ def main():
     os.chdir(ROOT)  # what stands in StorageMeta is then no path of this machine
     ROOT = "."
     dtypes()
+    signs()
     state_dicts("state-dicts")
     if "zstd" not in os.environ.get("SKIP", ""):
         zstd()

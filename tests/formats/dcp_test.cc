@@ -6,9 +6,9 @@ namespace formats_testing {
 namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
-const char *const kCases[] = {"dtypes",    "zstd",         "fsdp4",       "app",           "no-collectives",
-                              "mesh",      "safetensors",  "old-1.12",    "old-2.2",       "mcore",
-                              "hf-shards", "zstd-strided", "state-dicts", "unsaid-strides"};
+const char *const kCases[] = {"dtypes",         "signs",     "zstd",         "fsdp4",       "app",
+                              "no-collectives", "mesh",      "safetensors",  "old-1.12",    "old-2.2",
+                              "mcore",          "hf-shards", "zstd-strided", "state-dicts", "unsaid-strides"};
 
 ckpt_status hash(const ckpt_index *index, std::string *digest, ckpt_error *err) {
   ckpt_run_options run = {};

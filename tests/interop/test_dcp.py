@@ -269,6 +269,24 @@ def test_dtypes_that_are_not_read(folder):
     assert "CRC" in ckpt("verify", path, status=1)
 
 
+def test_conjugates_and_negatives(folder):
+    """Bits beside the bytes: the values are those that torch loads, compressed and in any order of axes, too."""
+    from command import ckpt
+    z, r = torch.randn(5, 3, 2, dtype=torch.complex64), torch.randn(4, 3, dtype=torch.float64)
+    tensors = {"conj": z.conj(), "mH": z.mH, "permuted": z.conj().permute(2, 0, 1), "neg": torch._neg_view(r),
+               "negT": torch._neg_view(r).t(), "both": torch._neg_view(z.conj()), "imag": z.conj().imag,
+               "half": torch._neg_view(r.half()), "rows": torch._neg_view(r)[1:3], "plain": z}
+    for name in ("bits", "bits-zstd") if "compressed-2" in CASES else ("bits",):
+        path = os.path.join(folder, name)
+        writer = dcp.FileSystemWriter(path, **({"_extensions": [ZStandard()]} if "zstd" in name else {}))
+        dcp.save(tensors, storage_writer=writer, no_dist=True)
+        loaded = {key: torch.zeros(value.shape, dtype=value.dtype) for key, value in tensors.items()}
+        dcp.load(loaded, checkpoint_id=path)
+        ckpt("convert", path, "-o", path + ".pt")
+        for key, value in torch.load(path + ".pt", weights_only=True).items():
+            assert torch.equal(value, loaded[key]) and torch.equal(value, tensors[key]), (name, key)
+
+
 def test_what_metadata_does_not_name(folder):
     """A place without a tensor, and an object that is too large to be looked at: verify says both, the rest is read."""
     import pickle
