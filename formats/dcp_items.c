@@ -181,18 +181,26 @@ static ckpt_status take_attributes(flattener *f, const ckpt_object **value, ckpt
   return ckpt_losses_add(f->losses, err, "%.200s as %s (tensors are in it: it is a dict)", name, class);
 }
 
+/* The text of a dict's key, as torch makes it: str(key); *key is NULL where there is none here, which is said by the
+ * entry's place, as a tensor there is called. */
+static ckpt_status take_key(flattener *f, const ckpt_object **key, uint64_t place, ckpt_error *err) {
+  char text[CKPT_DCP_NAME_BYTES + 1];
+  const bool is_number = (*key)->kind == CKPT_OBJECT_INT;
+  if ((*key)->kind == CKPT_OBJECT_TEXT) return CKPT_OK;
+  if (is_number) snprintf(text, sizeof text, "%lld", (long long)(*key)->integer);
+  *key = is_number ? ckpt_object_text(&f->described->arena, text, strlen(text)) : NULL;
+  if (is_number) CKPT_TRY_ALLOC(*key, err);
+  if (is_number) return CKPT_OK;
+  if (print_name(text, f->path, f->depth) > CKPT_DCP_NAME_BYTES) text[0] = '\0';
+  return ckpt_losses_add(f->losses, err, "%.200s%skey%llu (its key is no text and no integer)", text,
+                         text[0] == '\0' ? "" : ".", (unsigned long long)place);
+}
+
 static ckpt_status flatten_dict(flattener *f, const ckpt_object *dict, ckpt_error *err) {
   for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *key = dict->items[2 * i];
-    if (key->kind == CKPT_OBJECT_INT) { /* torch: str(key) */
-      char number[32];
-      snprintf(number, sizeof number, "%lld", (long long)key->integer);
-      CKPT_TRY_ALLOC(key = ckpt_object_text(&f->described->arena, number, strlen(number)), err);
-    }
-    if (key->kind == CKPT_OBJECT_TEXT)
-      CKPT_TRY(flatten_child(f, key, dict->items[2 * i + 1], err));
-    else
-      CKPT_TRY(ckpt_losses_add(f->losses, err, "an entry whose key is no text"));
+    CKPT_TRY(take_key(f, &key, i, err));
+    if (key != NULL) CKPT_TRY(flatten_child(f, key, dict->items[2 * i + 1], err));
   }
   return CKPT_OK;
 }
@@ -294,10 +302,8 @@ static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *er
     const ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
     bool is_first = is_optimizer(f, value) && !has_optimizer;
     has_optimizer = has_optimizer || is_first;
-    if (key->kind != CKPT_OBJECT_TEXT)
-      CKPT_TRY(ckpt_losses_add(f->losses, err, "an entry whose key is no text"));
-    else
-      CKPT_TRY(add_part(f, is_first ? "optimizer" : key->text, value, err));
+    CKPT_TRY(take_key(f, &key, i, err));
+    if (key != NULL) CKPT_TRY(add_part(f, is_first ? "optimizer" : key->text, value, err));
   }
   return CKPT_OK;
 }

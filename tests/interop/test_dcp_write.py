@@ -299,6 +299,21 @@ def test_containers_stay_what_they_are(folder):
                 assert alike(found, wanted), (found, wanted)
 
 
+def test_integers_are_keys_as_torch_writes_them(folder):
+    """dcp.save takes str(key), and so does dcp.load of the same dict."""
+    whole = {0: torch.ones(2), -1: torch.zeros(3), 7: {5: torch.ones(1), 6: [torch.ones(2), {3: torch.ones(3)}]}}
+    source, theirs, out = (os.path.join(folder, name) for name in ("ints.pt", "ints", "ints.ours"))
+    torch.save(whole, source)
+    dcp.save(whole, checkpoint_id=theirs, no_dist=True)
+    ckpt("reshard", source, "-o", out, "--to", "dcp")
+    assert_paths(out, theirs)
+    loaded = {0: torch.zeros(2), -1: torch.ones(3), 7: {5: torch.zeros(1), 6: [torch.zeros(2), {3: torch.zeros(3)}]}}
+    dcp.load(loaded, checkpoint_id=out, no_dist=True)
+    assert alike(loaded, whole), loaded
+    torch.save({"a": {(1, 2): 3}, True: torch.ones(2)}, source)
+    ckpt("reshard", source, "-o", out + "2", "--to", "dcp", status=1)
+
+
 def assert_paths(found, wanted):
     found, wanted = (dcp.FileSystemReader(path).read_metadata().planner_data for path in (found, wanted))
     assert {k: v for k, v in found.items() if k != "none"} == wanted, (found, wanted)
