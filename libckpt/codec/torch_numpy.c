@@ -1,6 +1,7 @@
 /* torch_numpy.c - arrays, scalars and dtypes of numpy in a torch file, as numpy pickles them (see torch_safe.h):
  *
  *   _reconstruct(ndarray, (0,), b"b"), state (1, shape, dtype, is Fortran, bytes)
+ *   _frombuffer(bytes, dtype, shape, "C" or "F"), of protocol 5
  *   scalar(dtype, bytes)
  *   dtype("u4", False, True), state (3, "<", None, None, None, -1, -1, 0)
  *
@@ -90,11 +91,24 @@ static const char *code_of_array(const ckpt_object *node) {
   return code != NULL && are_values(code, state->items[1], state->items[4]->n) ? code : NULL;
 }
 
+/* The same of an array as protocol 5 has it. */
+static const char *code_of_buffer(const ckpt_object *node) {
+  const bool is_one = is_call(node, 4, 0) && (ckpt_foreign_is(node, "numpy._core.numeric", "_frombuffer") ||
+                                              ckpt_foreign_is(node, "numpy.core.numeric", "_frombuffer"));
+  if (!is_one || node->items[0]->kind != CKPT_OBJECT_BYTES || !is_shape(node->items[2]) ||
+      node->items[3]->kind != CKPT_OBJECT_TEXT || node->items[3]->n != 1 ||
+      strchr("CF", node->items[3]->text[0]) == NULL)
+    return NULL;
+  const char *code = code_of(node->items[1]);
+  return code != NULL && are_values(code, node->items[2], node->items[0]->n) ? code : NULL;
+}
+
 bool ckpt_torch_numpy_of(ckpt_torch_numpy *out, const ckpt_object *node) {
   *out = (ckpt_torch_numpy){.what = "numpy.dtype", .code = code_of(node)};
   if (out->code != NULL) return true;
   if (node->kind != CKPT_OBJECT_FOREIGN || node->form != CKPT_FORM_CALL) return false;
   *out = (ckpt_torch_numpy){.what = "numpy.ndarray", .function = node->name, .code = code_of_array(node)};
+  if (out->code == NULL) out->code = code_of_buffer(node);
   if (out->code != NULL || !is_call(node, 2, 0) || !is_multiarray(node, "scalar")) return out->code != NULL;
   if (node->items[1]->kind != CKPT_OBJECT_BYTES) return false;
   *out = (ckpt_torch_numpy){.what = "numpy.generic", .function = node->name, .code = code_of(node->items[0])};

@@ -205,6 +205,7 @@ TEST(TorchWrite, OnlyNumbersOfNumpy) {
   const std::string dtype = "cnumpy\ndtype\n(Vu4\nI00\nI01\ntR(I3\nV<\nNNNI-1\nI-1\nI0\ntb";
   const std::string array =
       "cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntC\1btR(I1\n(I1\nt" + dtype + "I00\nC\4abcdtb";
+  const std::string buffer = "cnumpy._core.numeric\n_frombuffer\n(C\4abcd" + dtype + "(I1\ntVC\ntR";  // of protocol 5
   const auto with = [&](const std::string &text, const std::string &from, const std::string &to) {
     std::string out = text;
     return out.replace(out.find(from), from.size(), to);
@@ -222,7 +223,16 @@ TEST(TorchWrite, OnlyNumbersOfNumpy) {
                                                 {with(array, "NNN", "N(cos\nsystem\ntN"), false},
                                                 {with(array, "numpy\nndarray", "numpy\nmatrix"), false},
                                                 {with(array, "C\4abcd", "(Vx\nl"), false},
-                                                {with(array, "_reconstruct", "_rebuild"), false}};
+                                                {with(array, "_reconstruct", "_rebuild"), false},
+                                                {buffer, true},
+                                                {with(buffer, "VC\n", "VF\n"), true},
+                                                {with(buffer, "VC\n", "VK\n"), false},
+                                                {with(buffer, "VC\n", "VC\nN"), false},
+                                                {with(buffer, "Vu4", "VO8"), false},
+                                                {with(buffer, "(I1\nt", "(I2\nt"), false},
+                                                {with(buffer, "(I1\nt", "Vx\n"), false},
+                                                {with(buffer, "C\4abcd", "(Vx\nl"), false},
+                                                {with(buffer, "C\4abcd", "cos\nsystem\n"), false}};
   for (const auto &[value, stays] : cases) {
     ckpt_error err = {};
     const std::string object =
