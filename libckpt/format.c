@@ -163,14 +163,24 @@ static ckpt_status drop_typed(ckpt_index *described, ckpt_losses *losses, ckpt_e
                          n_typed == 1 ? " that is" : "s that are", first, n_typed == 1 ? "" : ", ...");
 }
 
+/* What was one tensor, and is its parts now. */
+static ckpt_status drop_composites(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  ckpt_name_list names = {.n = 0};
+  for (uint32_t i = 0; i < described->n_composites; i++) ckpt_name_list_add(&names, described->composites[i].name);
+  described->n_composites = 0;
+  if (names.n == 0) return CKPT_OK;
+  return names.n == 1 ? ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", names.text)
+                      : ckpt_losses_add(losses, err, "%zu tensors as one each (%s: their parts are written)", names.n,
+                                        names.text);
+}
+
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   if (format->normalize != NULL) CKPT_TRY(format->normalize(described, losses, err));
   CKPT_TRY(check_tensors(format, described, err));
   if (!format->caps.aliases && described->n_aliases != 0) CKPT_TRY(drop_aliases(described, losses, err));
   if (!format->caps.ggml) CKPT_TRY(drop_typed(described, losses, err));
   const bool keeps_graph = format->caps.graphs && described->graph != NULL; /* and with it what is one tensor there */
-  for (uint32_t i = 0; i < described->n_composites && !keeps_graph; i++)    /* else their parts are tensors */
-    CKPT_TRY(ckpt_losses_add(losses, err, "%s as one tensor (its parts are written)", described->composites[i].name));
+  if (!keeps_graph) CKPT_TRY(drop_composites(described, losses, err));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) {
     uint64_t n = ckpt_objects_count(described->objects);

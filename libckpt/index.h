@@ -28,10 +28,15 @@ typedef struct ckpt_side_file {
   bool is_read;     /* a trainer's: its tensors are the index's, too */
 } ckpt_side_file;
 
-/* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`) or quantized (`w`, `w.scale`).
+/* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`), quantized (`w`, `w.scale`), or
+ * what a subclass of torch's tensors wraps (torchao's `w.qdata`, `w.scale`), which it alone knows how to put together.
  * The components are ordinary tensors of the index, which every format can move; what reads them together goes by this.
  */
-typedef enum ckpt_composite_kind { CKPT_COMPOSITE_SPARSE_COO, CKPT_COMPOSITE_QUANTIZED } ckpt_composite_kind;
+typedef enum ckpt_composite_kind {
+  CKPT_COMPOSITE_SPARSE_COO,
+  CKPT_COMPOSITE_QUANTIZED,
+  CKPT_COMPOSITE_WRAPPED
+} ckpt_composite_kind;
 typedef struct ckpt_composite {
   const char *name; /* of the logical tensor */
   ckpt_composite_kind kind;

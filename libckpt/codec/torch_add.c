@@ -220,8 +220,7 @@ ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, con
   return ckpt_torch_unread_note(&seen, index, err);
 }
 
-/* A tensor of the index that is called <name>.<part>: the length of the name, 0 where it is not called so. */
-static size_t name_of(const ckpt_index *index, const ckpt_object *leaf, const char *part) {
+size_t ckpt_torch_name_of(const ckpt_index *index, const ckpt_object *leaf, const char *part) {
   if (leaf == NULL || leaf->kind != CKPT_OBJECT_TENSOR) return 0;
   const char *name = index->tensors[leaf->tensor].name;
   size_t n = strlen(name), n_part = strlen(part);
@@ -234,7 +233,7 @@ static ckpt_status add_sparse(const ckpt_object *call, ckpt_index *index, ckpt_e
   const ckpt_object *indices = ckpt_foreign_arg(data, 0), *values = ckpt_foreign_arg(data, 1);
   uint64_t shape[CKPT_MAX_RANK];
   uint32_t rank;
-  size_t n = name_of(index, values, "values");
+  size_t n = ckpt_torch_name_of(index, values, "values");
   if (n == 0 || indices == NULL || indices->kind != CKPT_OBJECT_TENSOR || ckpt_foreign_arg(data, 2) == NULL ||
       !ckpt_foreign_u64s(ckpt_foreign_arg(data, 2), shape, CKPT_MAX_RANK, &rank))
     return CKPT_OK;
@@ -254,8 +253,9 @@ static ckpt_status add_sparse(const ckpt_object *call, ckpt_index *index, ckpt_e
 static ckpt_status add_quantized(const ckpt_object *call, ckpt_index *index, ckpt_error *err) {
   const ckpt_object *values = ckpt_foreign_arg(call, 0), *with = ckpt_foreign_arg(call, 4);
   const ckpt_object *scales = ckpt_foreign_arg(with, 1), *zero_points = ckpt_foreign_arg(with, 2);
-  size_t n = name_of(index, values, "values");
-  if (n == 0 || name_of(index, scales, "scales") == 0 || name_of(index, zero_points, "zero_points") == 0)
+  size_t n = ckpt_torch_name_of(index, values, "values");
+  if (n == 0 || ckpt_torch_name_of(index, scales, "scales") == 0 ||
+      ckpt_torch_name_of(index, zero_points, "zero_points") == 0)
     return CKPT_OK;
   const ckpt_tensor *held = &index->tensors[values->tensor];
   const char *const parts[] = {held->name, index->tensors[scales->tensor].name,
@@ -274,5 +274,5 @@ ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_inde
   for (uint32_t i = 0; i < graph->n_sparse; i++)
     CKPT_TRY(ckpt_torch_is_quantized(graph->sparse[i]) ? add_quantized(graph->sparse[i], index, err)
                                                        : add_sparse(graph->sparse[i], index, err));
-  return CKPT_OK;
+  return ckpt_torch_wrapped_add(graph, index, err);
 }

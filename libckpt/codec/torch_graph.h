@@ -127,8 +127,8 @@ ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *in
 ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt_object *root,
                                 const ckpt_index *described, ckpt_error *err);
 
-/* Notes, as a problem of a file of the index's source, that tensors which were added are one rank's part: DTensors,
- * sharded tensors. ENOMEM. */
+/* Notes of which tensors that were added parts are read, in subclasses that wrap several (torchao's), and, as a problem
+ * of a file of the index's source, that some are one rank's part: DTensors, sharded tensors. ENOMEM. */
 ckpt_status ckpt_torch_parts_note(const ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, ckpt_error *err);
 
 /* Says which of the added tensors are parts of sparse ones, once they have their final names. */
@@ -170,6 +170,12 @@ typedef struct ckpt_torch_reference {
 
 /* Whether a node is a call (function, type, arguments, ...) of _rebuild_from_type_v2, or of its elders. */
 bool ckpt_torch_is_from_type(const ckpt_object *node);
+
+/* Says which of the added tensors are parts of what a subclass wraps. ENOMEM. */
+ckpt_status ckpt_torch_wrapped_add(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
+
+/* Bytes of the name where a leaf's tensor is called <name>.<part>; 0 where it is not. */
+size_t ckpt_torch_name_of(const ckpt_index *index, const ckpt_object *leaf, const char *part);
 
 /* Whether such a call makes a subclass around tensors in its state. */
 bool ckpt_torch_is_wrapper(const ckpt_object *node);

@@ -1,10 +1,10 @@
-/* torch_parts.c - tensors of which a file has one rank's part: DTensors and sharded tensors of FSDP.
- *
- * Both are calls around what the rank holds, and say how large the whole is:
+/* torch_parts.c - subclasses of torch's tensors that wrap others, and say how large the whole is: DTensors and sharded
+ * tensors of FSDP, of which a file may have one rank's part, and those that are made of several (torchao's).
  *
  *   _rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor, (class, dtype, size, ...), state)
  *     DTensor         (None, {"_local_tensor": tensor, "_spec": its placements, ...}), or that dict
- *     ShardedTensor   ([Shard, ...], metadata, ...), a Shard's state being {"tensor": tensor, ...} as above */
+ *     ShardedTensor   ([Shard, ...], metadata, ...), a Shard's state being {"tensor": tensor, ...} as above
+ *     others          {"qdata": tensor, "scale": tensor, ...} as above */
 #include <inttypes.h>
 #include <string.h>
 
@@ -80,6 +80,69 @@ static ckpt_status look_into(parts *found, const ckpt_object *state, const ckpt_
   return compare(found, attribute(state, "_local_tensor"), size, is_summand(state), index, err);
 }
 
+/* ---- made of several ----------------------------------------------------------------------------------------------
+ */
+
+enum { MAX_PARTS = 16 }; /* as above */
+
+/* Tensors among a wrapper's attributes that have names of their own, <name>.<attribute>: the name has n_name bytes of
+ * the first, of a wrapper without such tensors none. That in a DTensor has the DTensor's. */
+typedef struct wrapped {
+  const char *parts[MAX_PARTS + 1];
+  size_t n_name;
+} wrapped;
+
+static void take_wrapped(wrapped *out, const ckpt_object *call, const ckpt_index *index) {
+  const ckpt_object *state = ckpt_foreign_arg(call, 3);
+  uint32_t n = 0;
+  *out = (wrapped){.n_name = 0};
+  if (state != NULL && state->kind == CKPT_OBJECT_TUPLE && state->n == 2) state = state->items[1];
+  if (state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > MAX_PARTS) return;
+  for (uint64_t i = 0; i < state->n; i++) {
+    const ckpt_object *key = state->items[2 * i], *leaf = state->items[2 * i + 1];
+    const size_t n_name = key->kind == CKPT_OBJECT_TEXT ? ckpt_torch_name_of(index, leaf, key->text) : 0;
+    if (n_name == 0) continue;
+    if (n == 0) out->n_name = n_name;
+    out->parts[n++] = index->tensors[leaf->tensor].name;
+  }
+}
+
+ckpt_status ckpt_torch_wrapped_add(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err) {
+  for (uint32_t i = 0; i < graph->n_wrappers; i++) {
+    const ckpt_object *args = ckpt_foreign_arg(graph->wrappers[i], 2), *size = ckpt_foreign_arg(args, 2);
+    uint64_t shape[CKPT_MAX_RANK];
+    wrapped found;
+    ckpt_composite composite = {.kind = CKPT_COMPOSITE_WRAPPED, .shape = shape, .components = found.parts};
+    take_wrapped(&found, graph->wrappers[i], index);
+    if (found.n_name == 0 || size == NULL || !ckpt_foreign_u64s(size, shape, CKPT_MAX_RANK, &composite.rank)) continue;
+    composite.dtype = ckpt_torch_dtype(ckpt_foreign_arg(args, 1));
+    CKPT_TRY_ALLOC(composite.name = ckpt_arena_text(&index->arena, found.parts[0], found.n_name), err);
+    CKPT_TRY(ckpt_index_add_composite(index, &composite, err));
+  }
+  return CKPT_OK;
+}
+
+/* Says of how many the parts are read. */
+static ckpt_status note_wrapped(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err) {
+  wrapped found, first = {.n_name = 0};
+  const char *class = NULL;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < graph->n_wrappers; i++) {
+    take_wrapped(&found, graph->wrappers[i], index);
+    const ckpt_object *type = ckpt_foreign_arg(graph->wrappers[i], 1);
+    if (found.n_name == 0 || type == NULL || type->kind != CKPT_OBJECT_FOREIGN || n++ != 0) continue;
+    first = found;
+    class = type->name;
+  }
+  if (n == 0) return CKPT_OK;
+  return ckpt_index_note(
+      index, false, err, "holds the parts of %" PRIu32 " tensor%s that a subclass wraps (%s%.*s: %.200s)", n,
+      ckpt_plural(n), n == 1 ? "" : "first ", first.n_name > 400 ? 400 : (int)first.n_name, first.parts[0], class);
+}
+
+/* ---- of one rank --------------------------------------------------------------------------------------------------
+ */
+
 ckpt_status ckpt_torch_parts_note(const ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, ckpt_error *err) {
   parts found = {0};
   for (uint32_t i = 0; i < graph->n_wrappers; i++) {
@@ -87,6 +150,7 @@ ckpt_status ckpt_torch_parts_note(const ckpt_torch_graph *graph, ckpt_index *ind
     const ckpt_object *size = ckpt_foreign_arg(ckpt_foreign_arg(call, 2), 2);
     if (size != NULL && state != NULL) CKPT_TRY(look_into(&found, state, size, index, err));
   }
+  CKPT_TRY(note_wrapped(graph, index, err));
   if (found.n == 0) return CKPT_OK;
   const char *said = ckpt_arena_printf(&index->arena, "holds one rank's part of %" PRIu64 " tensor%s (%s%s)", found.n,
                                        ckpt_plural(found.n), found.n == 1 ? "" : "first ", found.first);

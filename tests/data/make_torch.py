@@ -200,6 +200,13 @@ def parts():
     dist.destroy_process_group()
 
 
+def wrapped():
+    """A subclass that wraps two tensors, as torchao's do."""
+    from torch.testing._internal.two_tensor import TwoTensor
+    torch.save({"fc.weight": TwoTensor(numbers(2, 3), numbers(2, 3) + 1), "fc.bias": numbers(2),
+                "out.weight": TwoTensor(numbers(2), numbers(2) + 1)}, path("wrapped.pt"))
+
+
 def main():
     torch.manual_seed(0)
     save("views", views(), named(views(), "head.copy", "head.weight"))
@@ -251,6 +258,7 @@ def main():
     save("module-legacy", {"model": module, "epoch": 1}, module.state_dict(), _use_new_zipfile_serialization=False)
     dtensor()
     parts()
+    wrapped()
     repacked("deflated", "views", lambda name, data: data, zipfile.ZIP_DEFLATED)
     expect("deflated", named(views(), "head.copy", "head.weight"))
 

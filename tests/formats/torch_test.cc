@@ -263,6 +263,23 @@ TEST(Torch, PartsAreNoWholes) {
   EXPECT_EQ(whole->part, nullptr);
 }
 
+// What a subclass wraps is read as its parts, which is said: nobody else puts them together.
+TEST(Torch, PartsOfSubclassesAreNamed) {
+  IndexPointer index = open_golden("wrapped");
+  ASSERT_EQ(index->n_composites, 2u);
+  EXPECT_EQ(index->composites[0].kind, CKPT_COMPOSITE_WRAPPED);
+  EXPECT_STREQ(index->composites[0].name, "fc.weight");
+  EXPECT_EQ(index->composites[0].dtype, CKPT_F32);
+  EXPECT_EQ(index->composites[0].shape[1], 3u);
+  EXPECT_STREQ(index->composites[0].components[0], "fc.weight.a");
+  EXPECT_STREQ(index->composites[0].components[1], "fc.weight.b");
+  EXPECT_EQ(index->composites[0].components[2], nullptr);
+  EXPECT_EQ(notes_of(index.get()).back(),
+            "holds the parts of 2 tensors that a subclass wraps (first fc.weight: "
+            "torch.testing._internal.two_tensor.TwoTensor)");
+  EXPECT_EQ(open_golden("dtensor")->n_composites, 0u);
+}
+
 // What is not read is said, and is still there as the call that it was.
 TEST(Torch, RefusedTensorsStayObjects) {
   IndexPointer index = open_golden("refused");
