@@ -24,14 +24,22 @@ typedef unsigned long long ull;
 
 /* ---- by content -------------------------------------------------------------------------------------------------- */
 
-/* The name of a zip's first entry begins at byte 30; PyTorch's archives have their data.pkl first. */
-static const char *zip_name(const uint8_t *head, size_t n_head) {
+/* The name of a zip's first entry begins at byte 30; PyTorch's archives have their data.pkl first, in a folder. */
+static ckpt_content zip_content(const uint8_t *head, size_t n_head) {
+  static const char exported[] = "serialized_exported_program.json";
   size_t n_name = n_head < 30 ? 0 : ckpt_le16(head + 26);
   if (n_name > n_head - 30) n_name = n_head - 30;
   const char *name = (const char *)head + 30;
-  if (n_name >= 8 && memcmp(name + n_name - 8, "data.pkl", 8) == 0) return "a PyTorch file (zip with data.pkl)";
-  if (n_name >= 4 && memcmp(name + n_name - 4, ".npy", 4) == 0) return "a NumPy archive (npz)";
-  return memmem(head, n_head, "/data.pkl", 9) != NULL ? "a PyTorch file (zip with data.pkl)" : "a zip archive";
+  if (n_name == 8 && memcmp(name, "data.pkl", 8) == 0)
+    return (ckpt_content){"a PyTorch archive packed again without its folder", "pack the folder that its files were in",
+                          true};
+  if (n_name == sizeof exported - 1 && memcmp(name, exported, n_name) == 0)
+    return (ckpt_content){"a torch.export archive, which is a program", "save its state_dict with torch.save", true};
+  if ((n_name > 8 && memcmp(name + n_name - 8, "data.pkl", 8) == 0) || memmem(head, n_head, "/data.pkl", 9) != NULL)
+    return (ckpt_content){"a PyTorch file (zip with data.pkl)", "name the file", true};
+  if (n_name >= 4 && memcmp(name + n_name - 4, ".npy", 4) == 0)
+    return (ckpt_content){"a NumPy archive (npz)", NULL, true};
+  return (ckpt_content){"a zip archive", NULL, true};
 }
 
 /* A tar archive whose first member is one of the four of the oldest torch.save. */
@@ -84,10 +92,7 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (n_head >= rows[i].n_magic && memcmp(head, rows[i].magic, rows[i].n_magic) == 0) return rows[i].content;
-  if (n_head >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
-    const char *name = zip_name(head, n_head);
-    return (ckpt_content){name, strncmp(name, "a PyTorch", 9) == 0 ? "name the file" : NULL, true};
-  }
+  if (n_head >= 4 && memcmp(head, "PK\3\4", 4) == 0) return zip_content(head, n_head);
   if (is_torch_tar(head, n_head)) return (ckpt_content){"a PyTorch file of 2016 (tar)", "save it again", true};
   if (n_head >= 262 && memcmp(head + 257, "ustar", 5) == 0)
     return (ckpt_content){"a tar archive", "unpack it first", true};

@@ -145,6 +145,11 @@ bool ckpt_pickle_is_state_of(const ckpt_pickle_global *global, const ckpt_object
   return caller == NULL || caller->demands[0] != A_MASKED_CLASS || is_masked_state(state);
 }
 
+/* What TorchScript leaves in a module that was scripted and is saved whole: Python itself does not go by it. */
+static bool is_of_script(const ckpt_object *key, const ckpt_object *value) {
+  return is_text(key, "__overloads__") && value->kind == CKPT_OBJECT_DICT && value->n == 0;
+}
+
 /* What pydantic's models have beside their fields, which their own __setstate__ takes apart. */
 static bool is_of_pydantic(const ckpt_object *key) {
   return begins(key, "__pydantic_") || is_text(key, "__fields_set__") || is_text(key, "__private_attribute_values__");
@@ -166,7 +171,7 @@ static ckpt_status check_keys(ckpt_pickle_machine *m, const ckpt_object *dict, c
   for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *key = dict->items[2 * i];
     has_odd = has_odd || (key->kind == CKPT_OBJECT_FOREIGN && key->form != CKPT_FORM_NAME);
-    if (!begins(key, "__")) continue;
+    if (!begins(key, "__") || is_of_script(key, dict->items[2 * i + 1])) continue;
     is_model = is_model || is_of_pydantic(key);
     if (inner != NULL && is_text(key, "__dict__"))
       fields = dict->items[2 * i + 1];

@@ -95,6 +95,13 @@ static ckpt_status check_archive(archive *a, ckpt_error *err) {
   if (has_code)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "a TorchScript archive, which is a program (save its state_dict with torch.save)");
+  if (find(a, "", "data.pkl") == NULL && find(a, "", ".data/extern_modules") != NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "a torch.package archive, which holds modules and their code (save their state_dict with "
+                     "torch.save)");
+  if (find(a, "", "data.pkl") == NULL && find(a, "", "archive_format") != NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "a torch.export archive, which is a program (save its state_dict with torch.save)");
   if (find(a, "", "data.pkl") == NULL)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a zip archive without %.60s, no PyTorch file", a->name);
   return CKPT_OK;

@@ -137,6 +137,9 @@ TEST_F(PickleTest, KnownNamesThatAreMisused) {
                "classNsb",
        CKPT_PICKLE_KNOWN},
       {space + "}" + key + "Nsb", CKPT_PICKLE_DANGEROUS},
+      {space + "}U\x0d__overloads__}sb", CKPT_PICKLE_KNOWN},
+      {space + "}U\x0d__overloads__Nsb", CKPT_PICKLE_DANGEROUS},
+      {space + "}U\x0d__overloads__}s" + key + "Nsb", CKPT_PICKLE_DANGEROUS},
       {space + "N}" + key +
            "Ns\x86"
            "b",

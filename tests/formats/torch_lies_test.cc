@@ -152,6 +152,16 @@ TEST(Torch, OtherArchives) {
             "memory: byteorder is neither 'little' nor 'big'");
   EXPECT_EQ(failure(zip({{"a/data.pkl", "}."}, {"a/code/__torch__.py", ""}}), &status).substr(0, 29),
             "memory: a TorchScript archive");
+  EXPECT_EQ(
+      failure(zip({{"a/.data/0.storage", ""}, {"a/.data/extern_modules", ""}}), &status),
+      "memory: a torch.package archive, which holds modules and their code (save their state_dict with torch.save)");
+  EXPECT_EQ(status, CKPT_EUNSUPPORTED);
+  EXPECT_EQ(failure(zip({{"a/data/weights/weight_0", ""}, {"a/archive_format", "pt2"}})),
+            "memory: a torch.export archive, which is a program (save its state_dict with torch.save)");
+  EXPECT_EQ(failure(zip({{"serialized_exported_program.json", "{}"}})),
+            "memory: a torch.export archive, which is a program (save its state_dict with torch.save)");
+  EXPECT_EQ(failure(zip({{"data.pkl", "}."}, {"version", "3"}})),
+            "memory: a PyTorch archive packed again without its folder (pack the folder that its files were in)");
   EXPECT_NE(failure(std::string("\x80\2}.")).find("a pickle"), std::string::npos);
   EXPECT_NE(failure(zip({{"a.npy", ""}})).find("NumPy"), std::string::npos);
 }
