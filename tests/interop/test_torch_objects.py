@@ -4,7 +4,6 @@ import datetime
 import json
 import os
 import random
-import subprocess
 
 import command
 import numpy
