@@ -292,7 +292,12 @@ static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *va
 
 /* The dict that torch saved: all its parts but tensors. */
 static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *err) {
-  if (root->kind != CKPT_OBJECT_DICT) return add_part(f, "object", root, err);
+  if (root->kind != CKPT_OBJECT_DICT) {
+    if (root->kind != CKPT_OBJECT_TENSOR)
+      CKPT_TRY(ckpt_index_note(f->described, false, err,
+                               "what was saved is no dict, as DCP has them: what is no tensor in it is called object"));
+    return add_part(f, "object", root, err);
+  }
   if (is_optimizer(f, root)) return add_part(f, "optimizer", root, err);
   if (root->n == 1 && root->items[1]->kind == CKPT_OBJECT_DICT && root->items[0]->kind == CKPT_OBJECT_TEXT &&
       strcmp(root->items[0]->text, "model") != 0 && !is_optimizer(f, root->items[1]))

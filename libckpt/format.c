@@ -147,6 +147,31 @@ uint64_t ckpt_objects_count(const ckpt_object *objects) {
   return n != 0 ? n : n_whole;
 }
 
+/* Keys of a dict's values that hold more than tensors, but for `without` and tensors of `from` that are not read. */
+static void list_keys(ckpt_name_list *names, const ckpt_object *dict, const ckpt_object *without,
+                      const ckpt_index *from) {
+  uint64_t n_left = UINT64_C(1) << 24;
+  for (uint64_t i = 0; dict->kind == CKPT_OBJECT_DICT && i < dict->n; i++) {
+    const ckpt_object *key = dict->items[2 * i], *value = dict->items[2 * i + 1];
+    const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : "(no text)";
+    if (value == without || (from != NULL && ckpt_index_is_unread(from, name))) continue; /* said as that */
+    if (holds_more(value, 0, &n_left)) ckpt_name_list_add(names, name);
+  }
+}
+
+/* What is lost with all objects: those that are known, else the entries of the whole. */
+static ckpt_status drop_objects(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  const ckpt_object *objects = described->objects, *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  ckpt_name_list names = {.n = 0};
+  const uint64_t n = ckpt_objects_count(objects);
+  described->objects = NULL;
+  if (n == 0) return CKPT_OK;
+  list_keys(&names, objects, whole, NULL);
+  if (names.n == 0 && whole != NULL) list_keys(&names, whole, NULL, described->objects_of);
+  if (names.n == 0) return ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, ckpt_plural(n));
+  return ckpt_losses_add(losses, err, "%zu object%s (%s)", names.n, ckpt_plural(names.n), names.text);
+}
+
 /* Numbers and arrays have no place in metadata of text alone. */
 static ckpt_status drop_typed(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   uint32_t n = 0, n_typed = 0;
@@ -182,11 +207,7 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
   const bool keeps_graph = format->caps.graphs && described->graph != NULL; /* and with it what is one tensor there */
   if (!keeps_graph) CKPT_TRY(drop_composites(described, losses, err));
   described->n_composites = 0;
-  if (!format->caps.objects && described->objects != NULL) {
-    uint64_t n = ckpt_objects_count(described->objects);
-    if (n != 0) CKPT_TRY(ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, ckpt_plural(n)));
-    described->objects = NULL;
-  }
+  if (!format->caps.objects && described->objects != NULL) CKPT_TRY(drop_objects(described, losses, err));
   if (!format->caps.graphs && described->graph != NULL) {
     CKPT_TRY(ckpt_losses_add(losses, err, "the graph (%llu node%s)", (unsigned long long)described->n_nodes,
                              ckpt_plural(described->n_nodes)));

@@ -25,6 +25,7 @@ static const char *const weight_patterns[] = {
     "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", "*.pkl", "*.pickle", "*.mlmodel",
     "*.pte", "*.engine", "*.pdparams", "*.params", "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json",
     "*.msgpack.index.json", NULL};
+static const char *const rank_patterns[] = {"*.distcp", NULL}; /* empty ones are of ranks that had nothing to save */
 static const char *const parts_patterns[] = {"latest", "latest_universal", NULL}; /* say which folder is a save */
 static const char *const parts_folders[] = {
     "global_step*", "pytorch_model_fsdp_*", "optimizer_*", NULL};
@@ -133,7 +134,7 @@ static bool was_followed(const side_reader *r) {
 
 /* A regular file, by its name in its folder and its path below the root. */
 static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char *path, ckpt_error *err) {
-  if (was_read(r, path)) return CKPT_OK;
+  if (was_read(r, path) || (entry->n_bytes == 0 && matches(rank_patterns, entry->name))) return CKPT_OK;
   bool is_training = ckpt_side_file_is_training(path);
   if (matches(parts_patterns, entry->name)) {
     add_name(was_followed(r) ? &r->checkpoints : &r->training, path, "");

@@ -8,3 +8,9 @@ for name in quantized sparse refused; do
   try reshard $name.pt --to dcp --world 2 -o out-$name
   try convert $name.pt --to dcp -o dcp-$name --include all
 done
+
+# What was saved is no dict.
+cp "$DATA/torch/random-states.pt" "$DATA/torch/list.pt" .
+try convert list.pt --to dcp -o dcp-list
+ckpt ls dcp-list --include all
+try convert random-states.pt -o states.safetensors --include all
