@@ -43,7 +43,7 @@ static bool holds_tensor(flattener *f, const ckpt_object *value, uint32_t depth)
 /* Whether a value is taken apart. */
 static bool is_entered(flattener *f, const ckpt_object *value, uint32_t depth) {
   if (value->kind == CKPT_OBJECT_DICT) return value->n != 0 || depth == 0; /* an empty one would be lost */
-  if (value->kind == CKPT_OBJECT_TUPLE && f->numbers != NULL) return holds_tensor(f, value, depth);
+  if (value->kind == CKPT_OBJECT_TUPLE && (f->numbers != NULL || f->held.n != 0)) return holds_tensor(f, value, depth);
   if (value->kind != CKPT_OBJECT_LIST || depth >= CKPT_DCP_MAX_KEYS || f->n_steps > MAX_STEPS) return false;
   f->n_steps += 1 + value->n;
   for (uint64_t i = 0; i < value->n; i++)
@@ -157,6 +157,19 @@ static ckpt_status add_tensor(flattener *f, const ckpt_object *leaf, ckpt_error 
   return status;
 }
 
+/* A tensor in an object that is written where it stands there, once under each of its names. */
+static ckpt_status add_held(flattener *f, const ckpt_object *leaf, ckpt_error *err) {
+  char name[CKPT_DCP_NAME_BYTES + 1];
+  const uint32_t number = leaf->tensor < f->held.n_numbers ? f->held.numbers[leaf->tensor] : UINT32_MAX;
+  if (number == UINT32_MAX || print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES) return CKPT_OK;
+  ckpt_held_name *held = ckpt_held_tensors_at(&f->held, number, name);
+  if (held == NULL || held->is_placed) return CKPT_OK;
+  held->is_placed = true;
+  const ckpt_object *written = ckpt_object_tensor(&f->described->arena, number);
+  CKPT_TRY_ALLOC(written, err);
+  return ckpt_dcp_flattener_add(f, f->path, f->depth, written, err);
+}
+
 /* ---- flattening -------------------------------------------------------------------------------------------------- */
 
 static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *err);
@@ -241,7 +254,7 @@ static ckpt_status take_optimizer(flattener *f, const ckpt_object **value, ckpt_
 static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *err) {
   if (value->kind == CKPT_OBJECT_TENSOR) {
     f->n_attributes += value->extras != 0;
-    return f->numbers == NULL ? CKPT_OK : add_tensor(f, value, err);
+    return f->numbers == NULL ? add_held(f, value, err) : add_tensor(f, value, err);
   }
   const bool is_whole = value->kind == CKPT_OBJECT_TUPLE || value->kind == CKPT_OBJECT_FOREIGN;
   if (is_whole && f->numbers != NULL && f->depth != 0 && holds_tensor(f, value, f->depth)) {

@@ -49,11 +49,13 @@ static ckpt_status add_tensor(ckpt_dcp_flattener *f, const containers *in, uint3
                               bool is_model, ckpt_error *err) {
   ckpt_arena *arena = &f->described->arena;
   const ckpt_tensor *tensor = &f->described->tensors[number];
+  const ckpt_held_name *held = ckpt_held_tensors_at(&f->held, number, name);
   size_t n_parameter;
   const char *parameter = ckpt_state_parameter(name, &n_parameter);
   const ckpt_object *keys[4], *leaf = ckpt_object_tensor(arena, number);
   uint32_t n = 0;
   CKPT_TRY_ALLOC(leaf, err);
+  if (held != NULL && held->is_placed) return CKPT_OK;
   if (in != NULL && is_model) {
     keys[n++] = in->model;
   } else if (in != NULL && parameter != NULL && parameter[n_parameter + 1] != '\0') {
@@ -252,6 +254,7 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
 static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects, ckpt_object **out, ckpt_error *err) {
   containers in;
   bool is_taken;
+  if (!f->described->is_stored) CKPT_TRY(ckpt_held_tensors_find(&f->held, f->described, err));
   CKPT_TRY(ckpt_dcp_flatten_objects(f, objects, err));
   if (f->n_items == 0 && is_model(f->described)) return CKPT_OK;
   CKPT_TRY(make_containers(&in, &f->described->arena, err));
@@ -296,6 +299,7 @@ done:
   free(is_carried);
   free(own.pairs);
   free(made.pairs);
+  ckpt_held_tensors_free(&made.held);
   free(numbers);
   return status;
 }

@@ -5,6 +5,7 @@
 #define CKPT_FORMATS_DCP_WRITE_H
 
 #include "formats/dcp.h"
+#include "libckpt/codec/held_tensors.h"
 #include "libckpt/codec/node_map.h"
 
 /* Keys of a path, and values that are looked at, at most. */
@@ -57,7 +58,8 @@ typedef struct ckpt_dcp_flattener {
   const uint32_t *numbers; /* by the number of a leaf: the tensor to be written, UINT32_MAX: it is not. NULL: tensors
                               have their paths from elsewhere */
   uint32_t n_numbers;
-  ckpt_object **pairs; /* path and value: a TENSOR, or an item's */
+  ckpt_held_tensors held; /* without numbers: those that are written where objects have them; the caller's */
+  ckpt_object **pairs;    /* path and value: a TENSOR, or an item's */
   uint64_t n, n_items;
   uint32_t capacity;
   bool leaves_states;                         /* the optimizer had tensors, and none is written: nor are its objects */

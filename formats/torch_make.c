@@ -3,8 +3,9 @@
  *   {"model": {name: tensor}, "optimizer": {"state": {P: {"exp_avg": tensor}}, "param_groups": [...]},
  *    "scheduler": ..., "scaler": ..., <first part of another name>: {<rest>: tensor}, <key>: <object>}
  *
- * It is read again with the same names, by the rules of libckpt/codec/torch_names.c. Where names stand in each other's
- * way (a tensor `model.x` beside the model) it is one dict of all, and that is said. */
+ * Tensors that stand in an object beside other values stay in it (libckpt/codec/held_tensors.h). It is read again with
+ * the same names, by the rules of libckpt/codec/torch_names.c. Where names stand in each other's way (a tensor
+ * `model.x` beside the model) it is one dict of all, and that is said. */
 #include "formats/torch.h"
 
 #include <stdlib.h>
@@ -23,9 +24,10 @@ enum { MAX_PARTS = 64 }; /* of a checkpoint, where its optimizer is looked for *
 
 /* One name of a tensor, and where it goes: root[dict]["state"][sub][key], parts of length 0 left out. */
 typedef struct entry {
-  const char *dict, *sub, *key;
+  const char *name, *dict, *sub, *key;
   size_t n_dict, n_sub, n_key;
   uint32_t tensor, order;
+  uint32_t object; /* that it stands in, + 1; 0: none */
   bool is_model;
 } entry;
 
@@ -35,6 +37,8 @@ typedef struct maker {
   ckpt_arena *arena;
   entry *entries; /* sorted: one dict's, and one parameter's, follow each other */
   uint32_t n;
+  ckpt_held_tensors held;
+  bool *takes_held;              /* by object: its tensors stand in it */
   ckpt_object *root, *optimizer; /* room for all that may come */
 } maker;
 
@@ -45,7 +49,7 @@ static bool equals(const char *text, size_t n, const char *wanted) {
 /* ---- where names go --------------------------------------------------------------------------------------------- */
 
 static entry make_entry(const ckpt_tensor *tensor, const char *name, bool is_extra, uint32_t number, uint32_t order) {
-  entry e = {.key = name, .n_key = strlen(name), .tensor = number, .order = order};
+  entry e = {.name = name, .key = name, .n_key = strlen(name), .tensor = number, .order = order};
   e.is_model = ckpt_role_is_model((ckpt_role)tensor->role) && !is_extra;
   if (e.is_model) {
     e.dict = "model";
@@ -125,6 +129,71 @@ static const entry *find_conflict(const maker *m) {
   return NULL;
 }
 
+/* ---- tensors in objects ------------------------------------------------------------------------------------------ */
+
+static int compare_keys(const void *a, const void *b) {
+  ckpt_object *const *x = *(ckpt_object * *const *)a, *const *y = *(ckpt_object * *const *)b;
+  int order = compare_parts(x[0]->text, (size_t)x[0]->n, y[0]->text, (size_t)y[0]->n);
+  return order != 0 ? order : (x > y) - (x < y);
+}
+
+/* Tensors do not stand in an object whose key something else has at the root. */
+static ckpt_status drop_shared_keys(maker *m, ckpt_error *err) {
+  const ckpt_object *objects = m->described->objects, *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
+  const uint64_t n_more = trainer != NULL && trainer->kind == CKPT_OBJECT_DICT ? trainer->n : 0;
+  ckpt_object ***pairs = reallocarray(NULL, (size_t)objects->n + (size_t)n_more + 1, sizeof *pairs);
+  CKPT_TRY_ALLOC(pairs, err);
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < objects->n; i++)
+    if (objects->items[2 * i]->kind == CKPT_OBJECT_TEXT) pairs[n++] = &objects->items[2 * i];
+  for (uint64_t i = 0; i < n_more; i++)
+    if (trainer->items[2 * i]->kind == CKPT_OBJECT_TEXT) pairs[n++] = &trainer->items[2 * i];
+  qsort(pairs, (size_t)n, sizeof *pairs, compare_keys);
+  for (uint64_t i = 0; i < n; i++) {
+    const bool is_own = pairs[i] >= objects->items && pairs[i] < objects->items + 2 * objects->n;
+    const bool is_alone = (i == 0 || strcmp(pairs[i - 1][0]->text, pairs[i][0]->text) != 0) &&
+                          (i + 1 == n || strcmp(pairs[i + 1][0]->text, pairs[i][0]->text) != 0);
+    const char *key = pairs[i][0]->text;
+    if (is_own && (!is_alone || strcmp(key, "optimizer") == 0 || strcmp(key, "scaler") == 0))
+      m->takes_held[(pairs[i] - objects->items) / 2] = false;
+  }
+  free(pairs);
+  return CKPT_OK;
+}
+
+/* Whether all entries of the dict with an object's key stand in the object: else that dict takes the key. */
+static bool has_all(const maker *m, uint32_t object) {
+  const char *key = m->described->objects->items[2 * (size_t)object]->text;
+  const entry wanted = {.dict = key, .n_dict = strlen(key)};
+  const entry *found = bsearch(&wanted, m->entries, m->n, sizeof *m->entries, compare_dict), *low = found;
+  if (found == NULL) return true;
+  while (low != m->entries && compare_dict(&wanted, low - 1) == 0) low--;
+  for (; low != m->entries + m->n && compare_dict(&wanted, low) == 0; low++)
+    if (low->object != object + 1) return false;
+  return true;
+}
+
+/* Finds the tensors that stand in objects, and leaves them to those. */
+static ckpt_status find_held(maker *m, ckpt_error *err) {
+  const uint64_t n_objects = m->described->objects == NULL ? 0 : m->described->objects->n;
+  m->takes_held = ckpt_arena_array(m->arena, n_objects + 1, sizeof *m->takes_held);
+  CKPT_TRY_ALLOC(m->takes_held, err);
+  CKPT_TRY(ckpt_held_tensors_find(&m->held, m->described, err));
+  if (m->held.n == 0) return CKPT_OK;
+  for (uint32_t i = 0; i < m->held.n; i++) m->takes_held[m->held.names[i].object] = true;
+  CKPT_TRY(drop_shared_keys(m, err));
+  for (uint32_t i = 0; i < m->n; i++) {
+    const ckpt_held_name *held = ckpt_held_tensors_at(&m->held, m->entries[i].tensor, m->entries[i].name);
+    m->entries[i].object = held == NULL ? 0 : held->object + 1;
+  }
+  for (uint64_t i = 0; i < n_objects; i++) m->takes_held[i] = m->takes_held[i] && has_all(m, (uint32_t)i);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m->n; i++)
+    if (m->entries[i].object == 0 || !m->takes_held[m->entries[i].object - 1]) m->entries[n++] = m->entries[i];
+  m->n = n;
+  return CKPT_OK;
+}
+
 /* ---- dicts ------------------------------------------------------------------------------------------------------ */
 
 static ckpt_status set_key(const maker *m, ckpt_object *dict, const char *key, size_t n_key, ckpt_object *value,
@@ -184,7 +253,7 @@ static ckpt_status name_groups(const maker *m, const ckpt_object *given, ckpt_ob
   }
   CKPT_TRY(ckpt_torch_name_params(&named, optimizer, m->described, m->arena, err));
   static const char at[] = CKPT_STATE_PARAM_GROUPS;
-  return ckpt_torch_copy_data(groups, ckpt_object_get(named, "param_groups"), at, sizeof at - 1, m->described,
+  return ckpt_torch_copy_data(groups, ckpt_object_get(named, "param_groups"), NULL, at, sizeof at - 1, m->described,
                               m->losses, err);
 }
 
@@ -222,10 +291,11 @@ static ckpt_status set_dicts(maker *m, ckpt_error *err) {
 
 /* ---- objects ---------------------------------------------------------------------------------------------------- */
 
-static ckpt_status set_object(const maker *m, const char *key, size_t n_key, const ckpt_object *object,
+static ckpt_status set_object(const maker *m, const char *key, size_t n_key, const ckpt_object *object, bool takes_held,
                               ckpt_error *err) {
+  const ckpt_held_tensors *held = takes_held ? &m->held : NULL;
   ckpt_object *copy;
-  CKPT_TRY(ckpt_torch_copy_data(&copy, object, key, n_key, m->described, m->losses, err));
+  CKPT_TRY(ckpt_torch_copy_data(&copy, object, held, key, n_key, m->described, m->losses, err));
   return copy == NULL ? CKPT_OK : set_key(m, m->root, key, n_key, copy, err);
 }
 
@@ -233,7 +303,8 @@ static ckpt_status set_object(const maker *m, const char *key, size_t n_key, con
 static ckpt_status set_trainer(const maker *m, const ckpt_object *trainer, ckpt_error *err) {
   for (uint64_t i = 0; i < trainer->n; i++) {
     const ckpt_object *key = trainer->items[2 * i];
-    if (key->kind == CKPT_OBJECT_TEXT) CKPT_TRY(set_object(m, key->text, key->n, trainer->items[2 * i + 1], err));
+    if (key->kind == CKPT_OBJECT_TEXT)
+      CKPT_TRY(set_object(m, key->text, key->n, trainer->items[2 * i + 1], false, err));
   }
   return CKPT_OK;
 }
@@ -248,18 +319,12 @@ static ckpt_status set_objects(maker *m, ckpt_error *err) {
     } else if (strcmp(key->text, CKPT_STATE_TRAINER) == 0 && value->kind == CKPT_OBJECT_DICT) {
       CKPT_TRY(set_trainer(m, value, err));
     } else if (strcmp(key->text, CKPT_STATE_LOSS_SCALER) == 0) {
-      CKPT_TRY(set_object(m, "scaler", 6, value, err));
+      CKPT_TRY(set_object(m, "scaler", 6, value, false, err));
     } else {
-      CKPT_TRY(set_object(m, key->text, key->n, value, err));
+      CKPT_TRY(set_object(m, key->text, key->n, value, m->takes_held[i], err));
     }
   }
   return CKPT_OK;
-}
-
-static int compare_keys(const void *a, const void *b) {
-  ckpt_object *const *x = *(ckpt_object * *const *)a, *const *y = *(ckpt_object * *const *)b;
-  int order = compare_parts(x[0]->text, (size_t)x[0]->n, y[0]->text, (size_t)y[0]->n);
-  return order != 0 ? order : (x > y) - (x < y);
 }
 
 /* Of the root's entries with one key the first stays, which is a tensor where there is one: Python keeps the last. */
@@ -338,6 +403,7 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
     return ckpt_losses_add(m->losses, err, "roles and objects (%s stands in their way)",
                            m->described->tensors[conflict->tensor].name);
   CKPT_TRY(say_lost(m, err));
+  CKPT_TRY(find_held(m, err));
   if (trainer != NULL && trainer->kind == CKPT_OBJECT_DICT) n_objects += trainer->n;
   CKPT_TRY(new_dict(m, m->n + n_objects + 1, &m->root, err));
   CKPT_TRY(set_dicts(m, err));
@@ -351,6 +417,7 @@ ckpt_status ckpt_torch_make_object(ckpt_object **out, ckpt_index *described, ckp
   *out = NULL;
   ckpt_status status = make(&m, out, err);
   free(m.entries);
+  ckpt_held_tensors_free(&m.held);
   return status;
 }
 

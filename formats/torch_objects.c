@@ -305,9 +305,14 @@ static void copier_free(copier *c) {
   ckpt_node_map_free(&c->map);
 }
 
-ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const char *at, size_t n,
-                                 ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const ckpt_held_tensors *held,
+                                 const char *at, size_t n, ckpt_index *described, ckpt_losses *losses,
+                                 ckpt_error *err) {
   copier c = {.arena = losses->arena, .described = described, .at = at, .n_at = n};
+  if (held != NULL && held->n != 0) {
+    c.numbers = held->numbers;
+    c.n_numbers = held->n_numbers;
+  }
   ckpt_status status = copy_graph(&c, object, out, err);
   if (status == CKPT_OK) status = ckpt_torch_left_out_say(&c.out, losses, err);
   copier_free(&c);

@@ -51,6 +51,46 @@ TEST(ZeroObjects, ClientStateKeepsItsShape) {
   }
 }
 
+// A tensor beside values of other kinds stands in their dict in torch files and DCP folders, and in no other.
+TEST(ZeroObjects, TensorsStandBesideValues) {
+  for (const char *format : {"torch", "dcp"}) {
+    ckpt_error err = {};
+    IndexPointer index = open(kErrors + "noted-client-state", &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    ckpt_arena *arena = &index->arena;
+    const ckpt_object *ema = ckpt_object_get(index->objects, "ema");
+    ckpt_object *list = ckpt_object_new(arena, CKPT_OBJECT_LIST, 2, nullptr), *one = ckpt_object_int(arena, 1);
+    ckpt_object *with = ckpt_object_new(arena, CKPT_OBJECT_DICT, 3, nullptr);
+    list->items[0] = list->items[1] = one;
+    with->n = 0;
+    ckpt_object_put(arena, with, "b", ckpt_object_get(ema, "b"));
+    ckpt_object_put(arena, with, "ones", list);
+    ckpt_object_put(arena, with, "a", ckpt_object_get(ema, "a"));
+    for (uint64_t i = 0; i < index->objects->n; i++)
+      if (index->objects->items[2 * i + 1] == ema) index->objects->items[2 * i + 1] = with;
+    std::vector<std::string> losses;
+    Files files = formats_testing::write(format, index.get(), {}, &err, &losses);
+    ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
+    EXPECT_EQ(losses, std::vector<std::string>()) << format;
+    Folder folder;
+    const bool is_file = files.count("") != 0;
+    if (is_file)
+      spill(folder / "out.pt", files[""]);
+    else
+      spill(folder, files);
+    IndexPointer out = open(is_file ? folder / "out.pt" : folder.path(), &err, false);
+    ASSERT_NE(out, nullptr) << text_of(err);
+    const ckpt_object *root = ckpt_object_get(out->objects, "torch"), *read = ckpt_object_get(root, "ema");
+    ASSERT_TRUE(read != nullptr && read->kind == CKPT_OBJECT_DICT && read->n == 3) << format;
+    EXPECT_EQ(ckpt_object_get(read, "b")->kind, CKPT_OBJECT_TENSOR) << format;
+    EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(read, "ones"), list)) << format;
+    const ckpt_object *leaf = ckpt_object_get(read, "a")->items[1];
+    ASSERT_EQ(leaf->kind, CKPT_OBJECT_TENSOR) << format;
+    EXPECT_STREQ(out->tensors[leaf->tensor].name, "ema.a.0") << format;
+    for (uint64_t i = 0; i < root->n; i++) EXPECT_EQ(strchr(root->items[2 * i]->text, '.'), nullptr) << format;
+  }
+}
+
 // What no object can be called by is said, and reshard refuses it.
 TEST(ZeroObjects, KeysAreTexts) {
   ckpt_error err = {};

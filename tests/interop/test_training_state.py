@@ -3,6 +3,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -15,6 +16,7 @@ warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
@@ -100,6 +102,41 @@ def test_trainer(folder):
     check_carried(saved, TRAINER, out, read=["optimizer.pt"])
     resumed = run(4, out + "-all")
     assert all(torch.equal(whole[name], value) for name, value in resumed.items())
+
+
+def test_client_state_keeps_its_shape(folder):
+    """Tensors beside other values in what save_checkpoint was given: the same dicts and lists wherever they go."""
+    def client():
+        return {"nested": {"a": [1, 2.5, None], "t": torch.arange(4.0), "deep": {"l": [torch.ones(2), {"x": 5}]}},
+                "mixed": [1, torch.full((3,), 7.0)], "pair": (2, torch.zeros(1)), "only": {"u": torch.ones(1)}}
+
+    def check(path, is_dcp=True):
+        wanted, read = client(), torch.load(path, weights_only=False)
+        if is_dcp:  # whose planner knows no tuples
+            wanted["pair"] = list(wanted["pair"])
+        assert not [key for key in read if "." in key], list(read)
+        torch.testing.assert_close({key: read.get(key) for key in wanted}, wanted, rtol=0, atol=0)
+
+    saved = os.path.join(folder, "saved")
+    shutil.copytree(os.path.join(make_trainer.ROOT, "..", "zero", "stage2-bf16"), saved)
+    model_file = os.path.join(saved, "global_step3", "mp_rank_00_model_states.pt")
+    torch.save(dict(torch.load(model_file, weights_only=False), **client()), model_file)
+    to = {"pt": os.path.join(folder, "out.pt"), "dcp": os.path.join(folder, "dcp")}
+    command.ckpt("consolidate", saved, "-o", to["pt"], "--include", "all")
+    command.ckpt("reshard", saved, "-o", to["dcp"], "--to", "dcp", "--world", 2)
+    check(to["pt"], False)
+    dcp_to_torch_save(to["dcp"], to["dcp"] + ".pt")
+    check(to["dcp"] + ".pt")
+    into = {"nested": dict(client()["nested"], t=torch.zeros(4)), "mixed": [0, torch.zeros(3)]}
+    dcp.load(into, checkpoint_id=to["dcp"])
+    torch.testing.assert_close(into, {key: client()[key] for key in into}, rtol=0, atol=0)
+    for name, path in to.items():
+        for argv in (["zero", "--stage", 1, "--dp", 2], ["zero", "--stage", 3, "--dp", 2], ["universal"]):
+            out = os.path.join(folder, "-".join([name, *map(str, argv)]))
+            command.ckpt("reshard", path, "-o", out, "--to", *argv)
+            rank = "zero_pp_rank_0_mp_rank_00" if argv[0] == "zero" and argv[2] == 3 else "mp_rank_00"
+            tag = "global_step3" + "_universal" * (argv == ["universal"])
+            check(os.path.join(out, tag, rank + "_model_states.pt"), name == "dcp")
 
 
 def test_numbered_optimizer(folder):
