@@ -15,7 +15,8 @@ typedef unsigned long long ull;
 /* The folder of an index read again. */
 static ckpt_status read_again(ckpt_index **out, const ckpt_index *index, ckpt_zero_reading reading,
                               ckpt_zero_copies *n_copies, ckpt_error *err) {
-  const ckpt_open_options options = {.struct_size = sizeof options, .stored_names = true, .weights = "model"};
+  const ckpt_open_options options = {
+      .struct_size = sizeof options, .stored_names = true, .weights = CKPT_WEIGHTS_STORED};
   ckpt_entry *entries = NULL;
   size_t n = 0;
   ckpt_source *source;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "text.h"
 
 #define MASTER_SUFFIX ".master"
 enum { N_PREFIX = sizeof CKPT_STATE_PREFIX - 1, N_SUFFIX = sizeof MASTER_SUFFIX - 1, NAME_BYTES = 8192 };
@@ -94,10 +95,12 @@ static int by_name(const void *a, const void *b) {
 }
 
 ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ckpt_error *err) {
-  bool is_model = weights != NULL && strcmp(weights, "model") == 0;
+  const bool is_asked = weights != NULL && strcmp(weights, "model") == 0;
+  const bool is_model = is_asked || (weights != NULL && strcmp(weights, CKPT_WEIGHTS_STORED) == 0);
   if (weights != NULL && !is_model && strcmp(weights, "master") != 0)
     return ckpt_fail(err, CKPT_EINVAL, index->path, NULL, "weights '%s' are neither master nor model", weights);
   common_dtype stored = {0}, masters = {0};
+  uint32_t n_masters = 0;
   uint32_t n_tensors = holds_masters(index) ? index->n_tensors : 0;
   if (n_tensors != 0 && !is_model) CKPT_TRY(reserve_stored(index, err));
   for (uint32_t i = 0; i < n_tensors; i++) {
@@ -106,8 +109,14 @@ ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ck
     if (master == NULL) continue;
     if (!ckpt_tensor_same_place(parameter, master)) see(&stored, parameter->dtype);
     see(&masters, master->dtype);
+    n_masters++;
     if (!is_model) CKPT_TRY(stand_in(index, parameter, master, err));
   }
+  if (is_asked && n_masters != 0 && stored.dtype == CKPT_DTYPE_NONE)
+    return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL,
+                     "holds no weights of the model but masters: of %u parameter%s no other copy is stored (leave out "
+                     "--weights model)",
+                     n_masters, ckpt_plural(n_masters));
   if (masters.dtype != CKPT_DTYPE_NONE) {
     index->weights = is_model && stored.dtype != CKPT_DTYPE_NONE ? "model" : "master";
     if (index->n_stored != 0) qsort(index->stored, index->n_stored, sizeof *index->stored, by_name);

@@ -18,6 +18,7 @@
 #include "libckpt/recipe/recorded.h"
 #include "libckpt/run.h"
 #include "libckpt/source.h"
+#include "libckpt/weights.h"
 
 typedef ckpt_recorded recorded;
 typedef ckpt_recorded_output recorded_output;
@@ -527,7 +528,7 @@ static ckpt_status open_output(recorded *r, ckpt_index **out, const char *path, 
   uint64_t least = UINT64_MAX;
   *out = NULL;
   for (int i = 0; i < 2 && least != 0; i++) {
-    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = i == 1, .weights = "model"};
+    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = i == 1, .weights = CKPT_WEIGHTS_STORED};
     ckpt_index *index;
     CKPT_TRY(ckpt_open(&index, path, &open, err));
     name_count count = {.index = index};

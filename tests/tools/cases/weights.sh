@@ -26,3 +26,6 @@ echo "== refused"
 ckpt ls plain.safetensors --weights master 2>&1; echo "exit $?"
 ckpt ls uneven.safetensors 2>&1; echo "exit $?"
 ckpt ls uneven.safetensors --weights model 2>&1; echo "exit $?"
+cp -r $DATA/zero/stage3-bf16 stage3
+ckpt ls stage3 --weights model 2>&1; echo "exit $?"
+ckpt consolidate stage3 --weights model -o none 2>&1; echo "exit $?"
