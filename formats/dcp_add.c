@@ -44,12 +44,11 @@ static ckpt_status compare_objects(bool *is_same, const ckpt_object *first, cons
   return first == NULL ? CKPT_OK : ckpt_object_compare(is_same, first, own, &n_left, err);
 }
 
-/* Adds a part to the dict, under a path or its first item's name. A place is kept for what was not read, NULL, and for
- * what has tensors: names follow from what stands where. */
+/* Adds a part to the dict, under a path or its first item's name. A place is kept for a tensor, and for what was not
+ * read, NULL: names follow from what stands where. */
 static ckpt_status add_part(ckpt_dcp_adder *a, const ckpt_dcp_part *part, const ckpt_object *path, ckpt_error *err) {
-  const bool holds = part->n != 0 || part->graph != NULL;
   ckpt_object *value = part->value;
-  if (holds)
+  if (part->n != 0)
     CKPT_TRY_ALLOC(value = ckpt_object_tensor(a->dict.arena, a->n_parts), err);
   else if (value == NULL)
     CKPT_TRY_ALLOC(value = ckpt_object_none(a->dict.arena), err);
@@ -98,7 +97,7 @@ static ckpt_status gather_objects(ckpt_dcp_adder *a, uint64_t first, uint64_t n,
     ckpt_status status = CKPT_OK;
     if (i == 0)
       whole = part.value;
-    else if (!is_same)
+    else if (!is_same && part.graph == NULL) /* tensors are each rank's own */
       status = compare_objects(&is_same, whole, part.value, &at, err);
     if (i != 0 && !is_same && status == CKPT_OK) status = rank_path(a, of, path, &own, err);
     if (!is_same && status == CKPT_OK) status = add_part(a, &part, i == 0 ? path : own, err);
@@ -192,21 +191,73 @@ static ckpt_status pass(ckpt_dcp_adder *a, const ckpt_dcp_item *of, ckpt_status 
 
 /* ---- names ---- */
 
-/* Names the parts as in a torch file that holds the same dict. */
-static ckpt_status find_names(ckpt_dcp_adder *a, ckpt_error *err) {
-  ckpt_torch_graph *names = &a->names;
-  if (a->dict.root == NULL) return CKPT_OK;
-  names->root = a->dict.root;
-  names->arena = &a->nodes;
-  CKPT_TRY_ALLOC(names->tensors = calloc(a->n_parts, sizeof *names->tensors), err);
-  names->n_tensors = a->n_parts;
-  for (uint32_t i = 0; i < a->n_parts; i++)
-    names->tensors[i] = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX, .is_copy = true};
-  CKPT_TRY(ckpt_torch_mark(names->root, &names->n_children, err));
-  return ckpt_torch_names_find(names, a->index, "", a->stored_names, err);
+/* Moves the leaves of all graphs by their tensors' places behind the parts', there or back. */
+static void move_leaves(const ckpt_dcp_adder *a, bool is_back) {
+  uint32_t first = a->n_parts;
+  for (uint32_t i = 0; i < a->n_parts; i++) {
+    const ckpt_torch_graph *graph = a->parts[i].graph;
+    for (uint32_t k = 0; graph != NULL && k < graph->n_leaves; k++)
+      graph->leaves[k].node->tensor += is_back ? 0 - first : first;
+    first += graph == NULL ? 0 : graph->n_tensors;
+  }
 }
 
-/* The name of a part in the index and its role; borrowed. */
+/* Gives a graph its tensors' names, which are there from `first` on. */
+static ckpt_status take_names(ckpt_torch_graph *graph, const ckpt_torch_graph *names, uint32_t first, ckpt_error *err) {
+  for (uint32_t i = 0; i < graph->n_tensors; i++) {
+    ckpt_torch_tensor *tensor = &graph->tensors[i];
+    for (uint32_t k = names->tensors[first + i].first_name; k != UINT32_MAX; k = names->names[k].next) {
+      CKPT_TRY(ckpt_grow(&graph->names, graph->n_names, &graph->name_capacity, sizeof *graph->names, err));
+      graph->names[graph->n_names] = names->names[k];
+      graph->names[graph->n_names].next = UINT32_MAX;
+      if (tensor->first_name == UINT32_MAX)
+        tensor->first_name = graph->n_names;
+      else
+        graph->names[tensor->last_name].next = graph->n_names;
+      tensor->last_name = graph->n_names++;
+    }
+  }
+  return CKPT_OK;
+}
+
+/* Names all tensors as in a torch file that holds the same dict. */
+static ckpt_status find_names(ckpt_dcp_adder *a, ckpt_error *err) {
+  ckpt_torch_graph *names = &a->names;
+  uint64_t n = a->n_parts;
+  if (a->dict.root == NULL) return CKPT_OK;
+  for (uint32_t i = 0; i < a->n_parts; i++)
+    if (a->parts[i].graph != NULL) {
+      n += a->parts[i].graph->n_tensors;
+      names->n_children += a->parts[i].graph->n_children;
+    }
+  if (n > UINT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%llu tensors", (ull)n);
+  names->root = a->dict.root;
+  names->arena = &a->nodes;
+  CKPT_TRY_ALLOC(names->tensors = calloc(n, sizeof *names->tensors), err);
+  names->n_tensors = (uint32_t)n;
+  for (uint32_t i = 0; i < n; i++)
+    names->tensors[i] = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX, .is_copy = true};
+  uint32_t first = a->n_parts;
+  for (uint32_t i = 0; i < a->n_parts; i++)
+    for (uint32_t k = 0; a->parts[i].graph != NULL && k < a->parts[i].graph->n_tensors; k++)
+      names->tensors[first++].is_copy = a->parts[i].graph->tensors[k].is_copy;
+  uint64_t n_children;
+  CKPT_TRY(ckpt_torch_mark(names->root, &n_children, err));
+  names->n_children += n_children;
+  move_leaves(a, false);
+  const ckpt_status status = ckpt_torch_names_find(names, a->index, "", a->stored_names, err);
+  move_leaves(a, true);
+  CKPT_TRY(status);
+  first = a->n_parts;
+  for (uint32_t i = 0; i < a->n_parts; i++) {
+    if (a->parts[i].graph == NULL) continue;
+    CKPT_TRY(take_names(a->parts[i].graph, names, first, err));
+    first += a->parts[i].graph->n_tensors;
+  }
+  return CKPT_OK;
+}
+
+/* The name of a tensor in the index and its role; borrowed. */
 static const char *name_of(const ckpt_dcp_adder *a, uint32_t part, ckpt_role *role) {
   const char *stored = a->items[a->parts[part].first].name->text;
   const uint32_t first = a->names.tensors[part].first_name;
@@ -233,11 +284,11 @@ static ckpt_status gather_all(ckpt_dcp_adder *a, ckpt_error *err) {
 
 /* ---- parts to the index ---- */
 
-/* A part under its name; *value is what the dict has of it. */
+/* A tensor under its name, or those of an object. */
 static ckpt_status add_named(ckpt_dcp_adder *a, ckpt_dcp_part *part, const char *name, ckpt_role role,
                              ckpt_error *err) {
   const ckpt_dcp_item *items = &a->items[part->first];
-  if (part->graph != NULL) return ckpt_dcp_objects_add(a->objects, part->graph, name, role, err);
+  if (part->graph != NULL) return ckpt_dcp_objects_add(a->objects, part->graph, err);
   if (part->n == 0) return CKPT_OK;
   ckpt_object *leaf = part->value;
   uint32_t number = UINT32_MAX;
@@ -264,7 +315,7 @@ static ckpt_status settle_part(ckpt_dcp_adder *a, uint32_t number, ckpt_error *e
   CKPT_TRY(pass(a, of, status, &defect, err));
   ckpt_dcp_dict_put(&a->dict, number, part->value);
   if (status == CKPT_OK) {
-    if ((part->n != 0 || part->graph != NULL) && strcmp(name, of->name->text) != 0) index->is_renamed = true;
+    if (part->n != 0 && strcmp(name, of->name->text) != 0) index->is_renamed = true;
     return CKPT_OK;
   }
   ckpt_index_break(index, n_before, index->n_tensors);

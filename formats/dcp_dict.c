@@ -183,7 +183,7 @@ static ckpt_status build(ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint3
     dict->is_ambiguous = dict->is_ambiguous || high - low > 1;
     *out = dict->leaves[high - 1].value;
     dict->slots[dict->leaves[high - 1].order] = out;
-    return CKPT_OK;
+    return number_states(dict, *out, err); /* of a planner that does not flatten */
   }
   member *members = NULL;
   uint32_t n;

@@ -131,11 +131,9 @@ ckpt_status ckpt_dcp_objects_read(ckpt_torch_graph *graph, ckpt_dcp_objects *obj
   return CKPT_OK;
 }
 
-ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *graph, const char *name, ckpt_role role,
-                                 ckpt_error *err) {
-  graph->role = role;
+ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *graph, ckpt_error *err) {
   graph->n_expanded = objects->n_expanded;
-  CKPT_TRY(ckpt_torch_graph_add(graph, objects->index, name, true, err));
+  CKPT_TRY(ckpt_torch_graph_add_named(graph, objects->index, err));
   objects->n_expanded = graph->n_expanded;
   return graph->n_sparse == 0 ? CKPT_OK : keep_graph(objects, graph, err);
 }

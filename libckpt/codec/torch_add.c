@@ -195,10 +195,14 @@ static ckpt_status add_opaque(ckpt_torch_unread *seen, const ckpt_torch_graph *g
 
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err) {
+  CKPT_TRY(ckpt_torch_names_find(graph, index, prefix, stored_names, err));
+  return ckpt_torch_graph_add_named(graph, index, err);
+}
+
+ckpt_status ckpt_torch_graph_add_named(ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err) {
   ckpt_torch_unread seen = {.n_rows = 0};
   view_budget budget;
   start_budget(&budget, graph);
-  CKPT_TRY(ckpt_torch_names_find(graph, index, prefix, stored_names, err));
   for (uint32_t i = 0; i < graph->n_tensors; i++) {
     ckpt_torch_tensor *tensor = &graph->tensors[i];
     if (tensor->first_name == UINT32_MAX) continue; /* a copy */

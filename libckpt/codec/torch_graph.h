@@ -107,6 +107,9 @@ void ckpt_torch_graph_free(ckpt_torch_graph *graph); /* a zeroed one is fine */
 ckpt_status ckpt_torch_graph_add(ckpt_torch_graph *graph, ckpt_index *index, const char *prefix, bool stored_names,
                                  ckpt_error *err);
 
+/* The same of a graph whose tensors have been given their names. */
+ckpt_status ckpt_torch_graph_add_named(ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
+
 /* What is not read, for notes: one for each reason, which names the first tensor and counts the others. Texts are
  * borrowed. Zero-initialise it. */
 enum { CKPT_TORCH_N_REASONS = 16 };

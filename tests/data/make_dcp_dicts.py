@@ -11,6 +11,7 @@ import sys
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import DefaultSavePlanner
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dicts")
 
@@ -44,6 +45,7 @@ def dicts():
         "beside": {"state_dict": model(1), "ema.decay": torch.tensor([0.5])},
         "flat": {**flat, "scaler": torch.ones(1), "schedule": torch.arange(3.0)},
         "tuple": {"w": torch.arange(2.0), "b": (torch.arange(3.0), 1), "x": (random.randbytes(4), torch.zeros(1))},
+        "unflattened": {"model": model(1), "optimizer": optimizer(3.0, True), "rng": (1, torch.arange(2))},
         "groupless": {"model": model(1), "optimizer": {"state": {"a.bias": {"exp_avg": torch.arange(2.0)}}}},
     }
 
@@ -54,7 +56,8 @@ def main():
     os.makedirs(root)
     for name, saved in dicts().items():
         torch.save(saved, os.path.join(root, name + ".pt"))
-        dcp.save(saved, checkpoint_id=os.path.join(root, name), no_dist=True)
+        planner = DefaultSavePlanner(flatten_state_dict=name != "unflattened")
+        dcp.save(saved, checkpoint_id=os.path.join(root, name), planner=planner, no_dist=True)
 
 
 if __name__ == "__main__":

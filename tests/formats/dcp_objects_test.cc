@@ -161,6 +161,23 @@ TEST(DcpObjects, WhatRanksHaveIsComparedWithinItsBytes) {
   }
 }
 
+// Tensors in ranks' items are each rank's own, whether or not the items look alike.
+TEST(DcpObjects, TensorsOfRanksStay) {
+  Folder folder;
+  const std::string tensor = view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"});
+  ASSERT_NO_FATAL_FAILURE(write_ranks(folder, archive(tuple({tensor, number("1")}) + ".", {kSixFloats})));
+  spill(folder / "__1_0.distcp", archive(tuple({tensor, number("1")}) + ".", {std::string(24, 'y')}));
+  ckpt_error err = {};
+  IndexPointer index = open(folder / "", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  for (const auto &[name, bytes] :
+       {std::pair<const char *, std::string>{"x.0", kSixFloats}, {"x@1.0", std::string(24, 'y')}}) {
+    const ckpt_tensor *held = ckpt_index_find(index.get(), name);
+    ASSERT_NE(held, nullptr) << name;
+    EXPECT_EQ(values(index.get(), held), bytes) << name;
+  }
+}
+
 // Any damage to the bytes of items leaves the rest readable, or is refused.
 TEST(DcpObjects, DamagedItems) {
   for (const char *name : {"objects", "objects-zstd"}) {
