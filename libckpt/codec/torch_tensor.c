@@ -418,6 +418,18 @@ static bool take_reach(ckpt_torch_tensor *out) {
   return true;
 }
 
+/* Why a tensor cannot begin there, or reach as far as its shape and strides say. */
+static const char *reach_defect(const ckpt_torch_tensor *tensor, const ckpt_object *offset, ckpt_arena *arena) {
+  const ckpt_tensor shape = {.rank = (uint8_t)tensor->rank, .shape = tensor->shape};
+  const ckpt_tensor strides = {.rank = (uint8_t)tensor->rank, .shape = tensor->strides};
+  char texts[2][CKPT_SHAPE_TEXT];
+  if (offset->kind != CKPT_OBJECT_INT) return "its offset is no number";
+  if (offset->integer < 0) return ckpt_arena_printf(arena, "its offset is negative (%lld)", (long long)offset->integer);
+  return ckpt_arena_printf(arena, "its shape %s with strides %s goes past 2^64 elements",
+                           ckpt_tensor_shape_text(&shape, texts[0], sizeof texts[0]),
+                           ckpt_tensor_shape_text(&strides, texts[1], sizeof texts[1]));
+}
+
 static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call, const ckpt_torch_reference *reference,
                              ckpt_arena *arena, ckpt_error *err) {
   const type_row *type;
@@ -428,7 +440,7 @@ static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call
   if (out->rank == 0 && out->dtype == CKPT_F4_E2M1)
     return refuse(out, CKPT_EUNSUPPORTED, "a scalar of dtype float4_e2m1fn_x2", err);
   if (!take_u64(call->args[1], &start) || !take_reach(out))
-    return refuse(out, CKPT_EFORMAT, "its offset, shape or strides are not possible", err);
+    return refuse(out, CKPT_EFORMAT, reach_defect(out, call->args[1], arena), err);
   /* The part of the storage that is meant, in elements of this tensor. */
   uint64_t n_elements = reference->n_elements * reference->element_bytes / type->n_bytes;
   uint64_t first = reference->start * reference->element_bytes / type->n_bytes;
