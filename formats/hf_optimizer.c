@@ -16,6 +16,7 @@
 #include "formats/hf.h"
 #include "libckpt/codec/json.h"
 #include "libckpt/codec/torch_state.h"
+#include "libckpt/codec/torch_steps.h"
 #include "libckpt/error.h"
 
 enum { NAME_BYTES = 8192, MAX_STATES = 16, MAX_KEY = 64, MAX_ENTRIES = 64, MAX_GROUPS = 4096, MAX_TEXT = 1 << 16 };
@@ -93,14 +94,9 @@ static bool has_name(const ckpt_object *states, uint64_t i) {
   return true;
 }
 
-/* A step that is a number, as older optimizers count, has the tensor that torch makes of it; only the exact ones. */
+/* A step that is a number, as older optimizers count. */
 static bool is_plain_step(const ckpt_object *key, const ckpt_object *value, float *step) {
-  if (strcmp(key->text, "step") != 0 || (value->kind != CKPT_OBJECT_INT && value->kind != CKPT_OBJECT_FLOAT))
-    return false;
-  const double number = value->kind == CKPT_OBJECT_INT ? (double)value->integer : value->number;
-  if (!(number >= 0 && number <= 0x1p24)) return false;
-  *step = (float)number;
-  return (double)*step == number;
+  return strcmp(key->text, "step") == 0 && ckpt_torch_plain_step(value, step);
 }
 
 /* Whether a state is a factor of one of its parameter's shape, as Adafactor's are: of a row, which lacks the last axis,
@@ -187,17 +183,6 @@ static ckpt_status add_tensor(const optimizer *o, const char *parameter, const c
   return CKPT_OK;
 }
 
-static ckpt_status add_step(const optimizer *o, const char *parameter, float step, ckpt_error *err) {
-  ckpt_extent extent = {.file = CKPT_FILE_LITERAL, .count = 1};
-  char name[NAME_BYTES];
-  uint32_t bits;
-  memcpy(&bits, &step, sizeof bits);
-  extent.offset = (uint64_t)bits | (uint64_t)bits << 32;
-  int n = snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.step", parameter);
-  if (n < 0 || n >= NAME_BYTES) return ckpt_fail(err, CKPT_ELIMIT, NULL, parameter, "its name is too long");
-  return ckpt_index_add(o->index, name, strlen(name), CKPT_F32, 0, NULL, CKPT_ROLE_STEP, &extent, 1, NULL, err);
-}
-
 static ckpt_status add_states(const optimizer *o, ckpt_error *err) {
   for (uint32_t i = 0; i < o->n_params; i++) {
     const ckpt_object *state = o->states->items[2 * (size_t)i + 1];
@@ -208,7 +193,7 @@ static ckpt_status add_states(const optimizer *o, ckpt_error *err) {
       if (value->kind == CKPT_OBJECT_TENSOR)
         CKPT_TRY(add_tensor(o, name, key, value->tensor, err));
       else if (is_plain_step(key, value, &step))
-        CKPT_TRY(add_step(o, name, step, err));
+        CKPT_TRY(ckpt_torch_add_step(o->index, name, step, err));
     }
   }
   return CKPT_OK;

@@ -18,6 +18,7 @@
 
 #include "libckpt/arch.h"
 #include "libckpt/codec/side_file.h"
+#include "libckpt/codec/torch_steps.h"
 #include "libckpt/error.h"
 
 typedef unsigned long long ull;
@@ -141,6 +142,8 @@ static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err
   if (zero->is_universal && zero->copy == 0) CKPT_TRY(ckpt_zero_check_universal(zero, err));
   CKPT_TRY(ckpt_zero_add_states(zero, err));
   CKPT_TRY(ckpt_zero_set_objects(zero, root, err));
+  const bool is_first = zero->copy == 0 && zero->twin == 0; /* groups have no copies */
+  if (is_first) CKPT_TRY(ckpt_torch_add_steps_of_groups(zero->index, err));
   CKPT_TRY(ckpt_zero_note_left(zero, err));
   return ckpt_torch_globals_note(&zero->globals, zero->index, err);
 }

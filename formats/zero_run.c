@@ -50,7 +50,7 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
         err, CKPT_EUNSUPPORTED, NULL, state->name,
         "its parameter is no floating one that a group of the optimizer names (--drop optimizer goes on without)");
   ckpt_zero_trained *param = &run->params[place - 1];
-  if (state->role == CKPT_ROLE_STEP && run->groups[param->of].has_step)
+  if (state->role == CKPT_ROLE_STEP && (run->groups[param->of].has_step || run->groups[param->of].is_number))
     return ckpt_layout_elsewhere(run->layout, number, err);
   if (!ckpt_tensor_same_shape(of, state))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,

@@ -10,6 +10,7 @@
 #include "libckpt/codec/name_table.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_state.h"
+#include "libckpt/codec/torch_steps.h"
 #include "libckpt/dtype.h"
 #include "libckpt/error.h"
 #include "libckpt/little.h"
@@ -25,7 +26,7 @@ typedef struct known {
   uint32_t master;  /* of a parameter: its tensor; NO_TENSOR */
   uint32_t group;   /* of a parameter: its place in the groups, + 1; 0: in none */
   const char *name; /* as the group has it */
-  bool has_states, has_step, is_dropped;
+  bool has_states, has_moments, has_step, is_dropped; /* moments: states beside masters and steps */
 } known;
 
 typedef struct trainer {
@@ -78,6 +79,7 @@ static ckpt_status match_states(trainer *t, ckpt_error *err) {
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
                        "a state of a parameter that is not there under this name (--drop optimizer goes on without)");
     t->of[number].has_states = true;
+    if (state->role != CKPT_ROLE_MASTER && state->role != CKPT_ROLE_STEP) t->of[number].has_moments = true;
     if (state->role != CKPT_ROLE_MASTER) continue;
     if (!ckpt_tensor_same_shape(&t->described->tensors[number], state))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
@@ -293,12 +295,17 @@ static ckpt_status add_steps(const trainer *t, ckpt_error *err) {
   CKPT_TRY_ALLOC(steps, err);
   for (uint64_t g = 0; g < n; g++) {
     const ckpt_object *given = ckpt_object_get(t->groups->items[g], "step");
-    steps[g] = given != NULL && given->kind == CKPT_OBJECT_FLOAT ? (float)given->number : NAN;
+    if (given != NULL && given->kind == CKPT_OBJECT_FLOAT)
+      steps[g] = (float)given->number;
+    else if (!ckpt_torch_plain_step(given, &steps[g]))
+      steps[g] = NAN;
   }
   for (uint32_t i = 0; i < t->n; i++) {
     ckpt_expr *expr;
     const uint32_t group = t->of[i].group;
     if (group == 0 || t->of[i].has_step || isnan(steps[group - 1])) continue;
+    const ckpt_object *given = ckpt_object_get(t->groups->items[group - 1], "step");
+    if (given->kind == CKPT_OBJECT_INT && !t->of[i].has_moments) continue; /* a number is of no one's states */
     CKPT_TRY(ckpt_expr_memory(&expr, t->plan, CKPT_F32, 0, NULL, &steps[group - 1], err));
     CKPT_TRY(add_state(t, i, "step", CKPT_ROLE_STEP, expr, err));
   }
@@ -315,7 +322,9 @@ static ckpt_status read_steps(const trainer *t, double *steps, ckpt_error *err) 
   }
   for (uint64_t g = 0; g < t->groups->n; g++) {
     ckpt_object *group = t->groups->items[g];
+    const ckpt_object *given = ckpt_object_get(group, "step");
     if (steps[g] < 0) continue;
+    if (given != NULL && given->kind == CKPT_OBJECT_INT && (double)given->integer == steps[g]) continue;
     uint64_t place = 0;
     while (place < group->n &&
            !(group->items[2 * place]->kind == CKPT_OBJECT_TEXT && strcmp(group->items[2 * place]->text, "step") == 0))

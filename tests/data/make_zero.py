@@ -142,6 +142,11 @@ def master_of(optimizer, p):
     return p
 
 
+def step_of(torch, state):
+    """The step of an optimizer's state, which torch has as a tensor and DeepSpeed's own optimizers as a number."""
+    return torch.as_tensor(state["step"], dtype=torch.float32).detach().clone()
+
+
 def gathered(torch, dist, deepspeed, engine, stage):
     """Name -> full tensor, as ckpt is to call them."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
@@ -169,9 +174,7 @@ def gathered(torch, dist, deepspeed, engine, stage):
                 for key in ("exp_avg", "exp_avg_sq"):
                     tensors[state + key] = inner.state[master][key].detach().clone()
         if p.requires_grad:
-            count = next(iter(inner.state.values()))["step"]
-            if torch.is_tensor(count):  # else the groups have it
-                tensors[state + "step"] = count.detach().clone()
+            tensors[state + "step"] = step_of(torch, next(iter(inner.state.values())))
     for name, b in engine.module.named_buffers():
         tensors[name] = b.detach().clone()
     tensors["table"] = client_tensor(torch)

@@ -42,7 +42,7 @@ def engine_of(torch, deepspeed, config, is_one, is_fused):
     return deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
 
 
-def gathered_flat(engine, is_one):
+def gathered_flat(torch, engine, is_one):
     """Of flat masters: by name where they are of all parameters, else by the number of their group."""
     optimizer = engine.optimizer
     tensors = {name: p.detach().clone() for name, p in engine.module.named_parameters()}
@@ -50,7 +50,10 @@ def gathered_flat(engine, is_one):
     tensors.update({name: b.detach().clone() for name, b in engine.module.named_buffers()})
     for g, (params, master) in enumerate(zip(optimizer.fp16_groups, optimizer.fp32_groups_flat)):
         held = dict(optimizer.optimizer.state[master], master=master.detach())
-        del held["step"]  # a number
+        step = make_zero.step_of(torch, held)
+        del held["step"]
+        owners = [names[id(p)] for p in params] if is_one else [str(g)]
+        tensors.update({"optimizer.state.%s.step" % name: step for name in owners})
         for key, flat in held.items():
             if not is_one:
                 tensors["optimizer.state.%d.%s" % (g, key)] = flat.clone()
@@ -75,7 +78,7 @@ def work(rank, root, case, port):
     for i in range(3):
         make_zero.step(torch, engine, rank, i)
     if hasattr(engine.optimizer, "fp32_groups_flat"):
-        tensors = gathered_flat(engine, is_one)
+        tensors = gathered_flat(torch, engine, is_one)
     else:
         tensors = make_zero.gathered(torch, dist, deepspeed, engine, stage)
         del tensors["table"]

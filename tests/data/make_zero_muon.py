@@ -55,8 +55,11 @@ def momenta_of(torch, dist, engine):
 def gathered(torch, dist, deepspeed, engine, stage):
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
     tensors, momenta = {}, {} if stage == 3 else momenta_of(torch, dist, engine)
+    of_adam = next(state for state in engine.optimizer.optimizer.state.values() if "exp_avg" in state)
     for name, p in engine.module.named_parameters():
         keys = {"momentum_buffer": "momentum"} if p.use_muon else {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
+        if not p.use_muon:
+            tensors["optimizer.state.%s.step" % name] = make_zero.step_of(torch, of_adam)
         for key, ours in keys.items():
             if stage == 3:
                 value = safe_get_full_optimizer_state(p, key)

@@ -135,6 +135,39 @@ TEST(Training, StepsOfAnyDtype) {
     }
 }
 
+// A group's step that is a number, as optimizers of others than torch count, stays one where its parameters say no
+// other (torch keeps such a key, and counts in its own); parameters have it, unless they have no states at all.
+TEST(Training, StepsThatAreNumbersOfGroups) {
+  const std::string step = step_of("FloatStorage"), exp_avg = kMoment;
+  const struct {
+    const char *name;
+    Items states;
+    float stored;   /* of the tensor, where the states have it */
+    bool is_number; /* of the group, in the output */
+    float wanted;   /* 0: none */
+  } cases[] = {{"the same", {{"exp_avg", exp_avg}, {"step", step}}, 3, true, 3},
+               {"gone on in torch", {{"exp_avg", exp_avg}, {"step", step}}, 5, false, 5},
+               {"of the group alone", {{"exp_avg", exp_avg}}, 0, true, 3},
+               {"masters alone", {{"master", exp_avg}}, 0, true, 0}};
+  for (const Target &target : kTargets)
+    for (const auto &c : cases) {
+      Folder folder;
+      ckpt_error err = {};
+      const std::string group = dict({{"lr", "F0.5\n"}, {"step", "I3\n"}, {"params", list({text("w")})}});
+      const std::string optimizer = dict({{"state", dict({{"w", dict(c.states)}})}, {"param_groups", list({group})}});
+      spill(folder / "in.pt", archive(dict({{"model", dict({{"w", kWeight}})}, {"optimizer", optimizer}}) + ".",
+                                      {kNumbers, kZeros, floats({c.stored})}));
+      ASSERT_EQ(write(folder / "in.pt", folder / "out", target, &err), CKPT_OK) << c.name << " " << text_of(err);
+      IndexPointer out = open(folder / "out", &err, false);
+      ASSERT_NE(out, nullptr) << c.name << " " << text_of(err);
+      const ckpt_object *said =
+          ckpt_object_get(ckpt_object_get(out->objects, CKPT_STATE_PARAM_GROUPS)->items[0], "step");
+      EXPECT_EQ(said != nullptr && said->kind == CKPT_OBJECT_INT, c.is_number) << c.name << " " << target.format;
+      const std::string wanted = c.wanted == 0 ? "no tensor optimizer.state.w.step" : floats({c.wanted});
+      EXPECT_EQ(values_of(out.get(), "optimizer.state.w.step"), wanted) << c.name << " " << target.format;
+    }
+}
+
 // Each group has a step of its own, and each parameter that of its group.
 TEST(Training, GroupsHaveTheirOwnSteps) {
   for (const Target &target : kTargets) {

@@ -105,7 +105,7 @@ TEST(Zero, StepsThatOverflowedAreNoProblem) {
   EXPECT_EQ(ckpt_object_get(ckpt_object_get(index->objects, CKPT_STATE_LOSS_SCALER), "cur_iter")->integer, 3);
 }
 
-// FusedAdam's groups have a step, too, which stays 0: that of the states is the one that counts.
+// FusedAdam's groups have a step, too, which stays 0: that of the states is the one that counts, and parameters have.
 TEST(Zero, StepsOfFusedAdamAreThoseOfItsStates) {
   ckpt_error err = {};
   IndexPointer index = open(kData + "fused-stage2", &err, false);
@@ -113,6 +113,7 @@ TEST(Zero, StepsOfFusedAdamAreThoseOfItsStates) {
   const ckpt_object *groups = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS);
   ASSERT_EQ(groups->n, 2u);
   for (int group : {0, 1}) EXPECT_EQ(ckpt_object_get(groups->items[group], "step")->integer, 3);
+  EXPECT_EQ(floats_of(index.get(), "optimizer.state.up.weight.step"), std::vector<float>({3}));
 }
 
 TEST(Zero, MastersAndStatesInBf16) {
@@ -432,7 +433,8 @@ TEST(Zero, TagIsFollowed) {
   EXPECT_NE(ckpt_index_side_file(index.get(), "config.json"), nullptr);
 }
 
-// A step that is a number beside the states, as DeepSpeed's own optimizers have it, is in the groups.
+// A step that is a number beside the states, as DeepSpeed's own optimizers have it, is in the groups; each parameter
+// has it as torch does.
 TEST(Zero, StepsThatAreNumbers) {
   for (const char *name : {"noted-nothing", "noted-nothing-3"}) {
     ckpt_error err = {};
@@ -441,7 +443,8 @@ TEST(Zero, StepsThatAreNumbers) {
     const ckpt_object *group = ckpt_object_get(index->objects, CKPT_STATE_PARAM_GROUPS)->items[0];
     ASSERT_NE(ckpt_object_get(group, "step"), nullptr) << name;
     EXPECT_EQ(ckpt_object_get(group, "step")->integer, 1) << name;
-    EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.a.step"), nullptr) << name;
+    EXPECT_EQ(floats_of(index.get(), "optimizer.state.a.step"), std::vector<float>({1})) << name;
+    EXPECT_EQ(ckpt_index_find(index.get(), "optimizer.state.a.step")->role, CKPT_ROLE_STEP) << name;
   }
   for (const char *name : {"offload-stage2", "offload-stage3-bf16"}) {  // DeepSpeedCPUAdam's
     ckpt_error err = {};

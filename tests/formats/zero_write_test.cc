@@ -15,7 +15,7 @@ const Target kTargets[] = {{"universal", 0, 1}, {"universal", 0, 3}, {"zero", 1,
 // Runs with masters have all their tensors again, to the bit.
 TEST(ZeroWrite, WhatIsReadIsWhatWasThere) {
   for (const char *name : {"stage1", "bf16-optimizer", "stage2-fp16", "round-robin", "alignment", "stage3-bf16",
-                           "tensor-mean", "scalar-stage1", "fused-stage0-fp16"})
+                           "tensor-mean", "scalar-stage1", "fused-stage0-fp16", "fused-stage2", "offload-stage2"})
     for (const Target &target : kTargets) {
       Folder folder;
       ckpt_error err = {};
@@ -70,6 +70,36 @@ TEST(ZeroWrite, ObjectsAreThoseOfTheRun) {
       EXPECT_EQ(ckpt_object_get(trainer, "global_steps")->integer, 3);
       EXPECT_STREQ(is->format, target.format);
       for (uint32_t i = 0; i < is->n_notes; i++) EXPECT_FALSE(is->notes[i].is_problem) << is->notes[i].text;
+    }
+}
+
+// Steps that are numbers of groups are tensors of parameters where torch goes on, and numbers again on the way back.
+TEST(ZeroWrite, StepsThatAreNumbersGoThroughTorch) {
+  for (const std::string name : {"fused-stage2", "offload-stage2", "offload-stage3-bf16", "muon-stage3"})
+    for (const char *between : {"dcp", "torch"}) {
+      Folder folder;
+      ckpt_error err = {};
+      const std::string from = kData + "zero/" + name, there = folder / "there.pt", back = folder / "back";
+      ASSERT_EQ(write(from, there, {between, 0, 1}, &err), CKPT_OK) << text_of(err);
+      EXPECT_EQ(digest_of(there), digest_of(from)) << name << " " << between;
+      IndexPointer index = open(there, &err, false);
+      const ckpt_tensor *step = ckpt_index_find(index.get(), "optimizer.state.norm.bias.step");
+      float value = 0;
+      ASSERT_TRUE(step != nullptr && step->rank == 0 && step->dtype == CKPT_F32) << name << " " << between;
+      ASSERT_EQ(ckpt_read(index.get(), step, nullptr, CKPT_F32, &value, sizeof value, &err), CKPT_OK) << text_of(err);
+      EXPECT_EQ(value, 3) << name << " " << between;
+      ASSERT_EQ(write(there, back, {"zero", 3, 2}, &err), CKPT_OK) << text_of(err);
+      EXPECT_EQ(digest_of(back), digest_of(from)) << name << " " << between;
+      IndexPointer was = open(from, &err, false), is = open(back, &err, false);
+      const ckpt_object *before = ckpt_object_get(was->objects, CKPT_STATE_PARAM_GROUPS),
+                        *behind = ckpt_object_get(is->objects, CKPT_STATE_PARAM_GROUPS);
+      ASSERT_EQ(before->n, behind->n);
+      for (uint64_t g = 0; g < before->n; g++) {
+        const ckpt_object *is_now = ckpt_object_get(behind->items[g], "step");
+        EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(before->items[g], "step"), is_now)) << name << " " << between;
+        EXPECT_TRUE(is_now == nullptr || is_now->kind == CKPT_OBJECT_INT)
+            << name << " " << between; /* Muon's has none */
+      }
     }
 }
 
@@ -233,9 +263,8 @@ TEST(ZeroWrite, NumberedParametersAreNotGuessed) {
   const struct {
     const char *include;
     std::vector<std::string> losses;
-  } cases[] = {
-      {"all", {"the optimizer's states in optimizer.pt, which are not read (inspect says why)"}},
-      {"model", {"1 file of training state (optimizer.pt)"}}};
+  } cases[] = {{"all", {"the optimizer's states in optimizer.pt, which are not read (inspect says why)"}},
+               {"model", {"1 file of training state (optimizer.pt)"}}};
   for (const auto &c : cases) {
     std::vector<std::string> losses;
     err = {};
