@@ -20,7 +20,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, BYTES_PER_STEP = 64 };
+enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, BYTES_PER_STEP = 64, N_SHOWN = 100 };
 
 /* What the children of a container are. */
 typedef enum frame_kind {
@@ -378,9 +378,13 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
   }
   frame next = extend(w, f, c);
   if (c->node->kind == CKPT_OBJECT_TENSOR) {
-    if (next.is_too_long)
-      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a tensor name of more than %d bytes", MAX_NAME_BYTES);
     size_t n = next.length - next.base;
+    if (next.is_too_long) {
+      const char *begin = n == 0 && c->part != NULL ? c->part : w->text + next.base;
+      if (begin == c->part) n = c->n_part;
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a tensor name of more than %d bytes, which begins '%.*s'",
+                       MAX_NAME_BYTES, n < N_SHOWN ? (int)n : N_SHOWN, begin);
+    }
     w->n_steps += n / BYTES_PER_STEP;
     CKPT_TRY(
         add_name(w, c->node, n == 0 ? "tensor" : w->text + next.base, n == 0 ? sizeof "tensor" - 1 : n, c->role, err));
@@ -409,7 +413,9 @@ static ckpt_status name_all(namer *w, child *root, ckpt_error *err) {
     }
     if (++w->n_steps > w->max_steps)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                       "the same containers, or long names, again and again in its object");
+                       "the same containers, or long names, again and again in its object (more than %" PRIu64
+                       " steps to name its tensors)",
+                       w->max_steps);
     child c;
     frame at = *top;
     top->next++;

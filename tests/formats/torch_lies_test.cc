@@ -190,8 +190,9 @@ TEST(Torch, PathsWithoutEnd) {
   const std::string w = view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"});
   std::string bomb = "(" + w + "l";
   for (int i = 0; i < 40; i++) bomb += "p0\n0(g0\ng0\nl";  // a list of twice the list before
-  EXPECT_EQ(failure(archive(bomb + ".", {kSixFloats})),
-            "memory: the same containers, or long names, again and again in its object");
+  EXPECT_NE(failure(archive(bomb + ".", {kSixFloats}))
+                .find("the same containers, or long names, again and again in its object (more than "),
+            std::string::npos);
   ckpt_error err = {};
   const std::string cycle = archive("(lp0\n" + w + "ag0\na.", {kSixFloats});
   IndexPointer index = open_bytes(cycle, &err, false);

@@ -84,7 +84,8 @@ TEST(TorchSharing, LongNames) {
     EXPECT_EQ(index != nullptr, n_name == 60) << text_of(err);
     if (index != nullptr) continue;
     EXPECT_EQ(err.status, CKPT_ELIMIT);
-    EXPECT_EQ(text_of(err), "memory: the same containers, or long names, again and again in its object");
+    EXPECT_NE(text_of(err).find("the same containers, or long names, again and again in its object (more than "),
+              std::string::npos);
   }
 }
 
