@@ -97,12 +97,17 @@ def engine_of(torch, deepspeed, stage, precision, more, rest):
     return engine
 
 
-def step(torch, engine, rank, seed, wanted=0):
-    """One step on what this rank draws; its loss. wanted: added to the labels."""
+def loss_of(torch, model, rank, seed, wanted=0):
+    """The loss of a model, or an engine, on what this rank draws. wanted: added to the labels."""
     torch.manual_seed(100 * seed + rank)
     ids, labels = torch.randint(0, 7, (2, 4)), torch.randint(0, 7, (2, 4))
-    logits = engine(ids).float()
-    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, 7), (labels.reshape(-1) + wanted) % 7)
+    logits = model(ids).float()
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, 7), (labels.reshape(-1) + wanted) % 7)
+
+
+def step(torch, engine, rank, seed, wanted=0):
+    """One step on what this rank draws; its loss."""
+    loss = loss_of(torch, engine, rank, seed, wanted)
     engine.backward(loss)
     engine.step()
     return loss.item()

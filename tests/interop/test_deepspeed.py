@@ -226,6 +226,37 @@ def test_fused_adam_goes_on(folder):
     kind_goes_on(folder, False, True)
 
 
+def goes_on_through_torch(folder, before):
+    """Steps that are numbers: torch's AdamW goes on from DCP and .pt, and DeepSpeed from what is made of those again. The
+    learning rate is one that stays, since torch has not DeepSpeed's schedulers."""
+    common = {"precision": "fp32", "world": 2, "stage": 2, "rest": {"scheduler": {"type": "WarmupLR", "params": {
+        "warmup_min_lr": 0.05, "warmup_max_lr": 0.05, "warmup_num_steps": 10}}}} | before
+    save = os.path.join(folder, "save")
+    jobs = [dict(common, save=save)]
+    for name, argv in {"dcp": ["reshard", "--to", "dcp", "--world", "2"], "run.pt": ["consolidate", "--include", "all"]}.items():
+        there, back = os.path.join(folder, name), os.path.join(folder, name + "-back")
+        jobs += [{"argv": [CKPT, argv[0], "--quiet", save, "-o", there, *argv[1:]]}, dict(common, load=there, in_torch=True),
+                 {"argv": [CKPT, "reshard", "--quiet", there, "-o", back, "--to", "zero", "--stage", "2", "--dp", "2"]},
+                 dict(common, load=back)]
+    said = run(folder, jobs)
+    for job, found in zip([job for job in jobs if "load" in job], said[1:], strict=True):
+        ckpt("diff", save, job["load"], "--include", "all")
+        if "in_torch" not in job:
+            goes_on(said[0], found, job)
+            continue
+        assert found["lr"] == said[0]["lr"], (found["lr"], said[0]["lr"])
+        for a, b in zip(said[0]["losses"], found["losses"], strict=True):  # DeepSpeed's arithmetic is its own
+            assert abs(a - b) <= 1e-5 * abs(a), (said[0]["losses"], found["losses"])
+
+
+def test_optimizer_on_the_cpu_goes_on_through_torch(folder):
+    goes_on_through_torch(folder, {"offload": True, "more": {"offload_optimizer": {"device": "cpu"}}})
+
+
+def test_fused_adam_goes_on_through_torch(folder):
+    goes_on_through_torch(folder, {"kind": (False, True)})
+
+
 def test_muon_goes_on(folder):
     """Matrices have a momentum, and all else Adam's states: between its stages, where no rank needs a copy."""
     for before, stage, world in ((1, 3, 2), (1, 1, 1), (3, 2, 1), (3, 3, 4)):

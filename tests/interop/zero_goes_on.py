@@ -7,6 +7,7 @@ A job with "layers" has experts as make_zero_moe.py says, one with "stages" is a
 0 stages its layers are a model without one (a pipeline's engine loads its own layers' files alone). One with "frozen" has
 a frozen parameter with two names, as make_zero_frozen.py has it; true: that is not saved. One with "kind" is of the
 optimizer or model that make_zero_kinds.py has: [whether all is trained, in one group; whether by FusedAdam]; with "muon" of make_zero_muon.py.
+One with "offload" has its optimizer on the CPU, DeepSpeed's own. One with "in_torch" goes on without DeepSpeed, with torch's AdamW.
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
 """
@@ -27,15 +28,19 @@ BEFORE, BEHIND = 3, 3  # steps
 MICRO = 2  # batches of a pipeline's step
 
 
-def engine_of(torch, deepspeed, job):
+def run_of(torch, job):
+    """A model and its groups of parameters."""
     torch.manual_seed(1)
     model = make_zero.model_of(torch)
     learned = [p for p in model.parameters() if p.requires_grad]
     decay = job.get("decay", [0.1, 0.0])
     groups = [{"params": [p for p in learned if p.dim() > 1], "weight_decay": decay[0]},
               {"params": [p for p in learned if p.dim() == 1], "weight_decay": decay[-1]}]
-    if len(decay) == 1:
-        groups = learned
+    return model, learned if len(decay) == 1 else groups, decay
+
+
+def engine_of(torch, deepspeed, job):
+    model, groups, decay = run_of(torch, job)
     config = make_zero.config_of(job["stage"], job["precision"], job.get("more", {}),
                                  dict({"gradient_clipping": 0.0}, **job.get("rest", {})))
     if job.get("is_universal"):
@@ -51,9 +56,43 @@ def engine_of(torch, deepspeed, job):
     if "stages" in job:
         return make_zero_pipe.engine_of(torch, deepspeed, job["stages"], dict(config, gradient_accumulation_steps=MICRO), False)
     lr = torch.tensor(0.05) if job.get("has_tensor_lr") else 0.05
-    optimizer = torch.optim.AdamW(groups, lr=lr, weight_decay=decay[0])
+    kind = deepspeed.ops.adam.DeepSpeedCPUAdam if job.get("offload") else torch.optim.AdamW
+    optimizer = kind(groups, lr=lr, weight_decay=decay[0])
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer) if job.get("has_tensor_lr") else None
     return deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=scheduler, config=config)[0]
+
+
+def load_in_torch(torch, model, optimizer, path):
+    """From a file by torch.load; from a folder by DCP, whose states torch wants to have been stepped once."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict, set_state_dict
+    if os.path.isfile(path):
+        saved = torch.load(path, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        return
+    states, of_optimizer = get_model_state_dict(model), get_optimizer_state_dict(model, optimizer)
+    groups = of_optimizer.pop("param_groups")  # DeepSpeed's have not all keys of torch's
+    dcp.load({"model": states, "optimizer": of_optimizer}, checkpoint_id=path, no_dist=True)
+    set_state_dict(model, optimizer, model_state_dict=states, optim_state_dict=dict(of_optimizer, param_groups=groups))
+
+
+def work_in_torch(out, job):
+    import torch
+    torch.set_num_threads(1)
+    model, groups, _ = run_of(torch, job)
+    optimizer = torch.optim.AdamW(groups, lr=0.05)
+    load_in_torch(torch, model, optimizer, job["load"])
+    assert {int(state["step"]) for state in optimizer.state.values()} == {BEFORE}, "another step"
+    losses = []
+    for i in range(BEFORE, BEFORE + BEHIND):
+        optimizer.zero_grad()
+        loss = make_zero.loss_of(torch, model, 0, i)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    with open(out, "w") as file:
+        json.dump({"losses": losses, "lr": [group["lr"] for group in optimizer.param_groups]}, file)
 
 
 def step(torch, engine, job, i):
@@ -109,8 +148,11 @@ def main():
             subprocess.run(job["argv"], check=True)
             continue
         part = sys.argv[1] + ".part"
-        mp.start_processes(work, args=(part, job, 29300 + (os.getpid() + 7 * i) % 290), nprocs=job["world"],
-                           start_method="fork")
+        if "in_torch" in job:
+            work_in_torch(part, job)
+        else:
+            mp.start_processes(work, args=(part, job, 29300 + (os.getpid() + 7 * i) % 290), nprocs=job["world"],
+                               start_method="fork")
         with open(part) as file:
             said.append(json.load(file))
     with open(sys.argv[1], "w") as file:
