@@ -9,6 +9,15 @@ extern "C" {
 
 namespace formats_testing {
 
+// Receipts list what a description has: a reader of the output finds all of it.
+inline void expect_all_found(const ckpt_index *described, const std::string &output) {
+  ckpt_error err = {};
+  IndexPointer index = open(output, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  for (uint32_t i = 0; i < described->n_tensors; i++)
+    EXPECT_NE(ckpt_index_find(index.get(), described->tensors[i].name), nullptr) << described->tensors[i].name;
+}
+
 struct Target {
   const char *format;
   uint32_t stage, world;
@@ -49,6 +58,7 @@ inline ckpt_status write(const std::string &input, const std::string &output, co
   status = ckpt_plan_new(&plan, err);
   if (status == CKPT_OK) status = ckpt_convert_plan(plan, &request, err);
   if (status == CKPT_OK) status = ckpt_convert_run(plan, &request, &run, nullptr, err);
+  if (status == CKPT_OK) expect_all_found(plan->outputs[0].described, output);
   if (status == CKPT_OK && losses != nullptr)
     losses->assign(plan->outputs[0].losses.texts, plan->outputs[0].losses.texts + plan->outputs[0].losses.n);
   ckpt_plan_free(plan);
