@@ -280,8 +280,14 @@ TEST(Zero, ExpertsOfAllRanks) {
 }
 
 TEST(Zero, StageThreeHasMastersAlone) {
-  for (const char *weights : {"master", "model"}) {
-    ckpt_error err = {};
+  ckpt_error err = {};
+  ckpt_open_options options = {};
+  options.struct_size = sizeof options;
+  options.weights = "model";
+  ckpt_index *none = nullptr;
+  EXPECT_EQ(ckpt_open(&none, (kData + "stage3-bf16").c_str(), &options, &err), CKPT_ENOTFOUND);
+  for (const char *weights : {static_cast<const char *>(nullptr), "master"}) {
+    err = {};
     IndexPointer index = open_with(kData + "stage3-bf16", weights, &err);
     EXPECT_STREQ(index->weights, "master");
     EXPECT_EQ(notes_of(index.get()),
