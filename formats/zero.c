@@ -162,6 +162,7 @@ ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, 
   CKPT_TRY_GOTO(read_all(zero, reading->latest, err));
   CKPT_TRY_GOTO(ckpt_side_files_read(index, err));
   CKPT_TRY_GOTO(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
+  CKPT_TRY_GOTO(ckpt_zero_name_groups(zero, err));
   status = ckpt_index_finish(index, err);
   if (copies != NULL) *copies = (ckpt_zero_copies){zero->n_tensor, zero->n_twins};
 done:

@@ -408,6 +408,9 @@ ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *
  * file, whose nodes are the index's. */
 ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err);
 
+/* Gives the parameters of its groups the names that the index's tensors have been given. ENOMEM. */
+ckpt_status ckpt_zero_name_groups(ckpt_zero *zero, ckpt_error *err);
+
 /* ---- zero.c ---- */
 
 /* Which folder is read, and what of it. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/zero.h"
+#include "libckpt/arch.h"
 #include "libckpt/error.h"
 
 typedef unsigned long long ull;
@@ -210,6 +211,18 @@ static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
     CKPT_TRY(copy_group(zero, &copies->items[i], i, &left, err));
   }
   return add_object(zero, CKPT_STATE_PARAM_GROUPS, copies, err);
+}
+
+ckpt_status ckpt_zero_name_groups(ckpt_zero *zero, ckpt_error *err) {
+  const ckpt_object *groups = ckpt_object_get(zero->index->objects, CKPT_STATE_PARAM_GROUPS);
+  uint64_t n_left = zero->n_params; /* a file can share one list among thousands of groups */
+  for (uint64_t i = 0; groups != NULL && i < groups->n; i++) {
+    ckpt_object *params = (ckpt_object *)(uintptr_t)ckpt_object_field(groups->items[i], "params");
+    if (params == NULL || params->kind != CKPT_OBJECT_LIST || params->n > n_left) continue;
+    n_left -= params->n;
+    CKPT_TRY(ckpt_index_canonical_params(zero->index, params, err));
+  }
+  return CKPT_OK;
 }
 
 /* ---- the top of the model file ----------------------------------------------------------------------------------- */

@@ -82,6 +82,10 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
  * ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
 
+/* The same of the names in a LIST, after that: parameters of a group of an optimizer. Names that change are new texts.
+ * ENOMEM. */
+ckpt_status ckpt_index_canonical_params(ckpt_index *index, ckpt_object *params, ckpt_error *err);
+
 /* A parameter's name without wrapper prefixes: name itself, or a copy in the arena; NULL when that is full. */
 const char *ckpt_name_unwrapped(const char *name, ckpt_arena *arena);
 

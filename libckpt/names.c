@@ -251,6 +251,28 @@ static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ck
   return CKPT_OK;
 }
 
+/* ---- names in objects -------------------------------------------------------------------------------------- */
+
+/* The texts of a list, copies of which are canonical. */
+static ckpt_status canonical_texts(namer *naming, ckpt_object *list, ckpt_error *err) {
+  ckpt_arena *arena = &naming->index->arena;
+  for (uint64_t i = 0; i < list->n; i++) {
+    const ckpt_object *text = list->items[i];
+    if (text->kind != CKPT_OBJECT_TEXT || strlen(text->text) != text->n) continue;
+    const char *name = ckpt_arena_text(arena, text->text, (size_t)text->n);
+    CKPT_TRY_ALLOC(name, err);
+    CKPT_TRY(canonical(naming, &name, err));
+    if (strcmp(name, text->text) == 0) continue;
+    CKPT_TRY_ALLOC(list->items[i] = ckpt_object_text(arena, name, strlen(name)), err);
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_canonical_params(ckpt_index *index, ckpt_object *params, ckpt_error *err) {
+  namer naming = {.index = index, .arch = index->is_stored ? NULL : ckpt_arch_find(index->architecture)};
+  return index->is_stored ? CKPT_OK : canonical_texts(&naming, params, err);
+}
+
 /* ---- the whole --------------------------------------------------------------------------------------------- */
 
 /* The config among the side files, of which readers keep the text, else among those of `like`; *out stays NULL where

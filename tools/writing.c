@@ -111,6 +111,18 @@ static ckpt_status open_graph(job *j, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EINVAL, path, NULL, "has no graph (--graph takes an ONNX model)");
 }
 
+/* The input under canonical names; from a run to a run of the same framework under those that the files have, which its
+ * model goes by. */
+static ckpt_status open_input(job *j, ckpt_error *err) {
+  CKPT_TRY(ckpt_input_open(&j->input, j->args, 0, err));
+  const ckpt_format *to = ckpt_format_find(j->writing->to), *from = ckpt_format_find(j->input.index->format);
+  if (!j->writing->has_ranks || !j->input.index->is_unwrapped || to == NULL || from == NULL) return CKPT_OK;
+  if (!to->caps.masters || !from->caps.masters) return CKPT_OK;
+  ckpt_input_close(&j->input);
+  CKPT_TRY(ckpt_input_open_all(&j->input, j->args, 0, true, NULL, NULL, err));
+  return ckpt_index_note(j->input.index, false, err, "names stay as stored, for the run that goes on has them");
+}
+
 static ckpt_status make_request(job *j, ckpt_error *err) {
   ckpt_args *args = j->args;
   uint32_t n = 0;
@@ -120,7 +132,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   j->options.struct_size = sizeof j->options;
   j->options.input = args->inputs[0];
   j->options.force = ckpt_args_has(args, "force");
-  j->options.stored_names = ckpt_args_of(args, "names", 0) != NULL;
+  j->options.stored_names = j->input.index->is_stored;
   j->request = (ckpt_convert_request){.verb = args->verb->name,
                                       .from = j->input.index,
                                       .like = j->input.like,
@@ -636,7 +648,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   job j = {.args = args, .writing = writing};
   ckpt_error err = {0};
   ckpt_written *outputs = NULL;
-  ckpt_status status = ckpt_input_open(&j.input, args, 0, &err);
+  ckpt_status status = open_input(&j, &err);
   if (status == CKPT_OK) status = open_graph(&j, &err);
   if (status == CKPT_OK) {
     ckpt_job run;

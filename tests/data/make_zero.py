@@ -33,6 +33,7 @@ CASES = {
     "offload-stage2": (2, 2, "fp32", {"offload_optimizer": {"device": "cpu"}}, {}),
     "offload-stage2-fp16": (2, 2, "fp16", {"offload_optimizer": {"device": "cpu"}}, {"zero_force_ds_cpu_optimizer": False}),
     "offload-stage3-bf16": (3, 3, "bf16", {"offload_optimizer": {"device": "cpu"}, "sub_group_size": 20}, {}),
+    "wrapped": (2, 2, "bf16", {}, {"wrapper": "_orig_mod."}),
     "bf16-states": (2, 2, "bf16", {}, {"bf16": BF16_STATES}),
     "bf16-states-stage3": (2, 3, "bf16", {}, {"bf16": BF16_STATES}),
     "hpz": (4, 3, "bf16", {"zero_hpz_partition_size": 2, "stage3_gather_16bit_weights_on_model_save": True}, {}),
@@ -81,6 +82,20 @@ def config_of(stage, precision, more, rest):
     return dict(config, **rest)
 
 
+def wrapped(torch, model, rest):
+    """The model in a module that calls it as torch.compile does, so that DeepSpeed has it under such names, if that is
+    asked for."""
+    class Wrapper(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self._orig_mod = model
+
+        def forward(self, *args):
+            return self._orig_mod(*args)
+
+    return Wrapper() if "wrapper" in rest else model
+
+
 def engine_of(torch, deepspeed, stage, precision, more, rest):
     """A model and its engine, with two groups of parameters: with and without weight decay."""
     torch.manual_seed(1)
@@ -92,7 +107,7 @@ def engine_of(torch, deepspeed, stage, precision, more, rest):
     if "offload_optimizer" in more and "zero_force_ds_cpu_optimizer" not in rest:  # its steps are numbers
         kind = deepspeed.ops.adam.DeepSpeedCPUAdam
     optimizer = kind(groups, lr=0.05)
-    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer,
+    engine, _, _, _ = deepspeed.initialize(model=wrapped(torch, model, rest), optimizer=optimizer,
                                            config=config_of(stage, precision, more, rest))
     return engine
 
@@ -183,7 +198,7 @@ def gathered(torch, dist, deepspeed, engine, stage):
     for name, b in engine.module.named_buffers():
         tensors[name] = b.detach().clone()
     tensors["table"] = client_tensor(torch)
-    return tensors
+    return {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
 
 
 def patch(precision):

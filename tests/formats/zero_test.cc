@@ -10,8 +10,8 @@ namespace formats_testing {
 namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/zero/";
-const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1",    "bf16-optimizer", "stage2-bf16",
-                              "stage2-fp16", "round-robin", "alignment", "stage3",         "stage3-bf16"};
+const char *const kCases[] = {"stage0",      "stage0-bf16", "stage1", "bf16-optimizer", "stage2-bf16", "stage2-fp16",
+                              "round-robin", "alignment",   "stage3", "stage3-bf16",    "wrapped"};
 
 // What options change: overflows, optimizers on the CPU whose steps are tensors or numbers, masters and states in bf16,
 // parameters that groups of ranks have once more, one without axes, FusedAdam and its rows of masters.

@@ -122,9 +122,9 @@ def goes_on(wanted, found, case):
 PLAIN_LINEAR = {"memory_efficient_linear": False}  # else stage 3 adds biases in a rounding of its own
 
 
-def all_go_on(folder, precision, stage, world, targets, argv, decay=(0.1, 0.0), more=None):
+def all_go_on(folder, precision, stage, world, targets, argv, decay=(0.1, 0.0), more=None, rest=None):
     """Trains, reshards by each of argv, goes on from each; targets are (stage, world) for each of argv."""
-    save, common = os.path.join(folder, "save"), {"precision": precision, "decay": decay}
+    save, common = os.path.join(folder, "save"), {"precision": precision, "decay": decay, "rest": rest or {}}
     jobs = [dict(common, world=world, stage=stage, save=save, more=dict(PLAIN_LINEAR, **(more or {})))]
     for i, arguments in enumerate(argv):
         out = os.path.join(folder, "out%d" % i)
@@ -192,6 +192,11 @@ def test_zero_goes_on_in_other_stages(folder):
 
 def test_zero_of_stage_3_goes_on(folder):
     all_go_on(folder, "fp32", 3, 4, *zero_targets((1, 3), (2, 2), (3, 1), (3, 3)))
+
+
+def test_wrapped_model_goes_on(folder):
+    """A model in a wrapper has its names in what it loads again."""
+    all_go_on(folder, "bf16", 2, 2, *zero_targets((1, 3), (3, 2)), rest={"wrapper": "_orig_mod."})
 
 
 def test_zero_of_round_robin_goes_on(folder):

@@ -58,6 +58,7 @@ def engine_of(torch, deepspeed, job):
     lr = torch.tensor(0.05) if job.get("has_tensor_lr") else 0.05
     kind = deepspeed.ops.adam.DeepSpeedCPUAdam if job.get("offload") else torch.optim.AdamW
     optimizer = kind(groups, lr=lr, weight_decay=decay[0])
+    model = make_zero.wrapped(torch, model, job.get("rest", {}))
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer) if job.get("has_tensor_lr") else None
     return deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=scheduler, config=config)[0]
 
