@@ -7,6 +7,8 @@
 
 #include "libckpt/error.h"
 
+enum { NAME_BYTES = 8192 };
+
 bool ckpt_torch_plain_step(const ckpt_object *value, float *step) {
   if (value == NULL || (value->kind != CKPT_OBJECT_INT && value->kind != CKPT_OBJECT_FLOAT)) return false;
   const double number = value->kind == CKPT_OBJECT_INT ? (double)value->integer : value->number;
@@ -16,7 +18,6 @@ bool ckpt_torch_plain_step(const ckpt_object *value, float *step) {
 }
 
 ckpt_status ckpt_torch_add_step(ckpt_index *index, const char *parameter, float step, ckpt_error *err) {
-  enum { NAME_BYTES = 8192 };
   ckpt_extent extent = {.file = CKPT_FILE_LITERAL, .count = 1};
   char name[NAME_BYTES];
   uint32_t bits;
@@ -39,8 +40,15 @@ typedef struct stepped {
 
 static int compare(const void *x, const void *y) {
   const stepped *a = x, *b = y;
+  if (a->name == b->name) return (a->n > b->n) - (a->n < b->n); /* one text can stand for all names of a file */
   const int order = memcmp(a->name, b->name, a->n < b->n ? a->n : b->n);
   return order != 0 ? order : (a->n > b->n) - (a->n < b->n);
+}
+
+static int compare_steps(const void *x, const void *y) {
+  const stepped *a = x, *b = y;
+  const int order = compare(a, b);
+  return order != 0 ? order : (a->step > b->step) - (a->step < b->step);
 }
 
 /* The params of a group with a plain step; NULL: it has none. */
@@ -48,6 +56,15 @@ static const ckpt_object *params_of(const ckpt_object *group, float *step) {
   const ckpt_object *params = ckpt_object_get(group, "params");
   if (!ckpt_torch_plain_step(ckpt_object_get(group, "step"), step)) return NULL;
   return params == NULL || params->kind != CKPT_OBJECT_LIST ? NULL : params;
+}
+
+/* Sorts n parameters by name, and keeps one of each; how many those are. */
+static size_t sort(stepped *params, size_t n) {
+  size_t n_kept = 0;
+  if (n > 1) qsort(params, n, sizeof *params, compare_steps);
+  for (size_t i = 0; i < n; i++)
+    if (n_kept == 0 || compare(&params[n_kept - 1], &params[i]) != 0) params[n_kept++] = params[i];
+  return n_kept;
 }
 
 /* Says of which of n sorted parameters there are states. */
@@ -67,8 +84,8 @@ static void find_states(const ckpt_index *index, stepped *params, size_t n) {
 static void take_group(stepped *params, size_t *n, const ckpt_object *names, float step) {
   for (uint64_t i = 0; names != NULL && i < names->n; i++) {
     const ckpt_object *name = names->items[i];
-    if (name->kind != CKPT_OBJECT_TEXT) continue;
-    params[(*n)++] = (stepped){.name = name->text, .n = strlen(name->text), .step = step};
+    if (name->kind != CKPT_OBJECT_TEXT || name->n >= NAME_BYTES || strlen(name->text) != name->n) continue;
+    params[(*n)++] = (stepped){.name = name->text, .n = (size_t)name->n, .step = step};
   }
 }
 
@@ -87,7 +104,7 @@ ckpt_status ckpt_torch_add_steps_of_groups(ckpt_index *index, ckpt_error *err) {
     names = params_of(groups->items[g], &step);
     take_group(params, &n, names, step);
   }
-  if (n > 1) qsort(params, n, sizeof *params, compare);
+  n = sort(params, n);
   find_states(index, params, n);
   ckpt_status status = CKPT_OK;
   for (size_t i = 0; i < n && status == CKPT_OK; i++)

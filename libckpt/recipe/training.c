@@ -26,7 +26,8 @@ typedef struct known {
   uint32_t master;  /* of a parameter: its tensor; NO_TENSOR */
   uint32_t group;   /* of a parameter: its place in the groups, + 1; 0: in none */
   const char *name; /* as the group has it */
-  bool has_states, has_moments, has_step, is_dropped; /* moments: states beside masters and steps */
+  bool has_states, has_step, is_dropped;
+  bool has_moments; /* states beside masters and steps */
 } known;
 
 typedef struct trainer {
@@ -305,7 +306,7 @@ static ckpt_status add_steps(const trainer *t, ckpt_error *err) {
     const uint32_t group = t->of[i].group;
     if (group == 0 || t->of[i].has_step || isnan(steps[group - 1])) continue;
     const ckpt_object *given = ckpt_object_get(t->groups->items[group - 1], "step");
-    if (given->kind == CKPT_OBJECT_INT && !t->of[i].has_moments) continue; /* a number is of no one's states */
+    if (given->kind == CKPT_OBJECT_INT && !t->of[i].has_moments) continue; /* a number beside no states is not read */
     CKPT_TRY(ckpt_expr_memory(&expr, t->plan, CKPT_F32, 0, NULL, &steps[group - 1], err));
     CKPT_TRY(add_state(t, i, "step", CKPT_ROLE_STEP, expr, err));
   }
