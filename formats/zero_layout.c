@@ -26,6 +26,7 @@ typedef struct row {
   uint32_t n_parts;
   uint64_t n_elements; /* with padding, where it has some */
   uint8_t dtype;
+  bool is_value; /* the one of a group: what parts has first is a whole tensor, which each rank has */
 } row;
 
 /* One rank's optimizer file. Leaves: rows (slot by slot of each group), then the steps. */
@@ -42,8 +43,11 @@ static void rank_item(const void *arg, uint32_t leaf, ckpt_torch_item *item) {
   const rank_file *f = arg;
   if (leaf < f->n_rows) {
     const row *r = &f->rows[leaf];
-    *item = (ckpt_torch_item){
-        .dtype = r->dtype, .rank = 1, .shape = &r->n_elements, .parts = r->parts, .n_parts = r->n_parts};
+    if (r->is_value)
+      item->whole = r->parts->tensor;
+    else
+      *item = (ckpt_torch_item){
+          .dtype = r->dtype, .rank = 1, .shape = &r->n_elements, .parts = r->parts, .n_parts = r->n_parts};
   } else {
     *item = (ckpt_torch_item){.dtype = CKPT_F32, .shape = no_shape, .n_parts = 1};
     item->parts = &f->run->steps[leaf - f->n_rows];
@@ -152,8 +156,12 @@ static ckpt_status make_rows(rank_file *f, ckpt_error *err) {
       const bool is_there = has_slot(run, group, slot);
       r->dtype = group->n == 0 || !is_there ? CKPT_F32 : of_slot(run, &run->params[group->first], slot)->dtype;
       r->parts = f->scratch;
-      if (f->stage < 3 && is_there) CKPT_TRY(cut_group(f, r, group, slot, err));
-      for (uint32_t i = 0; i < group->n && f->stage == 3 && is_there; i++)
+      r->is_value = slot != 0 && (run->scalars >> (slot - 1) & 1) != 0 && is_there && group->n != 0;
+      if (r->is_value)
+        add_range(r, number_of(run, of_slot(run, &run->params[group->first], slot)), 0, 1);
+      else if (f->stage < 3 && is_there)
+        CKPT_TRY(cut_group(f, r, group, slot, err));
+      for (uint32_t i = 0; i < group->n && f->stage == 3 && is_there && !r->is_value; i++)
         cut_tensor(f, r, of_slot(run, &run->params[group->first + i], slot));
       CKPT_TRY(keep_parts(run, r, err));
     }
@@ -408,6 +416,7 @@ ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *opt
                      "parameters stand in the order of an optimizer in ZeRO, and the input names none (--to universal "
                      "goes by names)");
   if (stage == 3) CKPT_TRY(ckpt_zero_run_split(run, SUB_GROUP_SIZE, err));
+  CKPT_TRY(ckpt_zero_run_share(run, err));
   const char *tag = ckpt_zero_tag(run);
   CKPT_TRY_ALLOC(tag, err);
   CKPT_TRY(lay_models(run, tag, stage, err));

@@ -52,10 +52,14 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
   ckpt_zero_trained *param = &run->params[place - 1];
   if (state->role == CKPT_ROLE_STEP && (run->groups[param->of].has_step || run->groups[param->of].is_number))
     return ckpt_layout_elsewhere(run->layout, number, err);
-  if (!ckpt_tensor_same_shape(of, state))
+  const bool is_scalar = !ckpt_tensor_same_shape(of, state);
+  if (is_scalar && (run->stage == 0 || state->rank != 0 || state->role == CKPT_ROLE_STEP))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
-                     "has another shape than its parameter: of such states only steps are written "
-                     "(--drop optimizer goes on without)");
+                     run->stage == 0 && state->rank == 0
+                         ? "one value beside a parameter of more: of such states universal checkpoints have the step "
+                           "alone (--to zero, or --drop optimizer)"
+                         : "has another shape than its parameter: of such states only single values are written "
+                           "(--drop optimizer goes on without)");
   if (state->role == CKPT_ROLE_MASTER) {
     param->fp32 = number;
     if (run->stage == 3 ||
@@ -69,6 +73,7 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name, "more than %d states of a parameter",
                      CKPT_ZERO_MAX_STATES);
   param->states[slot] = number;
+  if (is_scalar) run->scalars |= 1u << slot;
   return CKPT_OK;
 }
 
@@ -116,6 +121,30 @@ static ckpt_status check_states(const ckpt_zero_run *run, ckpt_error *err) {
       CKPT_TRY(check_row(&tensors[param->states[slot]], &tensors[first[slot]], err));
     }
   }
+  return CKPT_OK;
+}
+
+/* What is one value of some parameters is so of all. */
+static ckpt_status check_scalars(const ckpt_zero_run *run, ckpt_error *err) {
+  for (uint32_t i = 0; i < run->n_params && run->scalars != 0; i++)
+    for (uint32_t slot = 0; slot < run->n_keys; slot++) {
+      const uint32_t number = run->params[i].states[slot];
+      if ((run->scalars >> slot & 1) == 0 || number == CKPT_NO_TENSOR || run->index->tensors[number].rank == 0)
+        continue;
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[number].name,
+                       "has axes, and of other parameters it is one value (--drop optimizer goes on without)");
+    }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_run_share(ckpt_zero_run *run, ckpt_error *err) {
+  for (uint32_t g = 0; g < run->n_groups && run->scalars != 0; g++)
+    for (uint32_t i = 1; i < run->groups[g].n; i++)
+      for (uint32_t slot = 0; slot < run->n_keys; slot++) {
+        const uint32_t number = run->params[run->groups[g].first + i].states[slot];
+        if ((run->scalars >> slot & 1) != 0 && number != CKPT_NO_TENSOR)
+          CKPT_TRY(ckpt_layout_elsewhere(run->layout, number, err));
+      }
   return CKPT_OK;
 }
 
@@ -200,6 +229,7 @@ static ckpt_status find_all(const finder *f, ckpt_error *err) {
   }
   for (uint32_t i = 0; i < run->index->n_tensors; i++) CKPT_TRY(take_state(f, i, err));
   CKPT_TRY(check_states(run, err));
+  CKPT_TRY(check_scalars(run, err));
   return make_steps(run, err);
 }
 

@@ -46,7 +46,7 @@ typedef struct ckpt_zero_run {
   uint32_t n_groups;
   bool has_order;                         /* the optimizer's groups say which parameter follows which */
   const char *keys[CKPT_ZERO_MAX_STATES]; /* torch's, of states */
-  uint32_t n_keys;
+  uint32_t n_keys, scalars;    /* scalars: bits of keys whose states are one value, the same of a group's parameters */
   bool *is_trained, *has_copy; /* by tensor: a trained parameter; one that is written beside its fp32 values */
   uint32_t *numbers;           /* by leaf of the input's objects: tensor, CKPT_NO_TENSOR */
   uint32_t n_numbers;
@@ -62,6 +62,10 @@ ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
  * EUNSUPPORTED names what DeepSpeed has no place for. */
 ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, uint32_t stage, uint32_t world,
                                ckpt_error *err);
+
+/* Leaves the one value of a group's parameters to the first of them, which the group's state has. Stages 1 to 3, whose
+ * groups are cut. ENOMEM. */
+ckpt_status ckpt_zero_run_share(ckpt_zero_run *run, ckpt_error *err);
 
 /* Cuts groups as an engine of stage 3 does whose sub_group_size this is: after the parameter with which what a rank has
  * of them reaches it. ENOMEM. */

@@ -115,9 +115,9 @@ static ckpt_status open_graph(job *j, ckpt_error *err) {
  * model goes by. */
 static ckpt_status open_input(job *j, ckpt_error *err) {
   CKPT_TRY(ckpt_input_open(&j->input, j->args, 0, err));
+  if (!j->writing->has_ranks || !j->input.index->is_unwrapped) return CKPT_OK;
   const ckpt_format *to = ckpt_format_find(j->writing->to), *from = ckpt_format_find(j->input.index->format);
-  if (!j->writing->has_ranks || !j->input.index->is_unwrapped || to == NULL || from == NULL) return CKPT_OK;
-  if (!to->caps.masters || !from->caps.masters) return CKPT_OK;
+  if (to == NULL || from == NULL || !to->caps.masters || !from->caps.masters) return CKPT_OK;
   ckpt_input_close(&j->input);
   CKPT_TRY(ckpt_input_open_all(&j->input, j->args, 0, true, NULL, NULL, err));
   return ckpt_index_note(j->input.index, false, err, "names stay as stored, for the run that goes on has them");

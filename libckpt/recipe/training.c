@@ -313,6 +313,63 @@ static ckpt_status add_steps(const trainer *t, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* The kind of a state: its name behind the parameter's. */
+static const char *kind_of(const ckpt_tensor *state) {
+  size_t n;
+  return ckpt_state_parameter(state->name, &n) + n + 1;
+}
+
+/* Compares a state with the first of its kind in its group, or makes it the first. */
+static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, uint32_t n_kinds, ckpt_error *err) {
+  const ckpt_tensor *state = &t->described->tensors[i], *stored = leaf_of(t, i);
+  const char *file = stored == NULL ? t->from->path : ckpt_index_file_of(t->from, stored);
+  uint32_t k = 0;
+  double value, wanted;
+  while (k < n_kinds && first[k] != 0 && strcmp(kind_of(&t->described->tensors[first[k] - 1]), kind_of(state)) != 0)
+    k++;
+  if (k == n_kinds) return CKPT_OK; /* more than ZeRO has */
+  if (stored == NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                     "one value of a group, and not as it is stored (--drop optimizer goes on without)");
+  if (first[k] == 0) first[k] = i + 1;
+  const ckpt_tensor *like = leaf_of(t, first[k] - 1);
+  if (ckpt_tensor_same_place(stored, like)) return CKPT_OK;
+  CKPT_TRY(ckpt_fail_at(read_value(t, stored, &value, err), err, file, state->name));
+  CKPT_TRY(ckpt_fail_at(read_value(t, like, &wanted, err), err, file, state->name));
+  if (memcmp(&value, &wanted, sizeof value) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                   "%.17g, and %.17g of others in its group: DeepSpeed has one for all (--drop optimizer goes on "
+                   "without)",
+                   value, wanted);
+}
+
+/* Whether a state is one value beside a parameter of more, which ZeRO has once for each group: NAdam's mu_product. */
+static bool is_one_value(const trainer *t, const ckpt_tensor *state, int64_t number) {
+  size_t n;
+  return number >= 0 && state->role != CKPT_ROLE_STEP && state->role != CKPT_ROLE_MASTER && state->n_elements == 1 &&
+         !ckpt_role_is_model((ckpt_role)state->role) && ckpt_state_parameter(state->name, &n) != NULL &&
+         !ckpt_tensor_same_shape(&t->described->tensors[number], state);
+}
+
+/* What is one value of each group has to be the same of all its parameters. States of one kind follow each other where
+ * their first ones are kept: there are few kinds. */
+static ckpt_status check_values(const trainer *t, ckpt_error *err) {
+  enum { MAX_KINDS = 8 };
+  const uint64_t n = t->groups->n;
+  uint32_t *first = calloc((size_t)n + 1, MAX_KINDS * sizeof *first); /* by group and kind: a tensor + 1 */
+  CKPT_TRY_ALLOC(first, err);
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < t->n && status == CKPT_OK; i++) {
+    const ckpt_tensor *state = &t->described->tensors[i];
+    if (state->n_elements != 1) continue;
+    const int64_t number = parameter_of(t, state);
+    if (!is_one_value(t, state, number) || t->of[number].group == 0) continue;
+    status = compare_value(t, i, &first[(t->of[number].group - 1) * MAX_KINDS], MAX_KINDS, err);
+  }
+  free(first);
+  return status;
+}
+
 static ckpt_status read_steps(const trainer *t, double *steps, ckpt_error *err) {
   ckpt_arena *arena = &t->described->arena;
   for (uint64_t g = 0; g < t->groups->n; g++) steps[g] = -1;
@@ -340,6 +397,7 @@ static ckpt_status read_steps(const trainer *t, double *steps, ckpt_error *err) 
 
 static ckpt_status set_steps(const trainer *t, ckpt_error *err) {
   if (t->groups == NULL) return CKPT_OK;
+  CKPT_TRY(check_values(t, err));
   double *steps = calloc((size_t)t->groups->n + 1, sizeof *steps);
   CKPT_TRY_ALLOC(steps, err);
   ckpt_status status = read_steps(t, steps, err);

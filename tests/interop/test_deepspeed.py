@@ -273,6 +273,27 @@ def test_muon_goes_on(folder):
          "2", status=1)
 
 
+def test_one_value_of_a_group_goes_on(folder):
+    """NAdam's mu_product: between its stages; universal checkpoints have no place for it."""
+    nadam = {"optimizer": "NAdam"}
+    for before, stage, world in ((2, 3, 2), (3, 1, 2), (1, 3, 1)):
+        case = os.path.join(folder, "%d-%d" % (before, stage))
+        os.mkdir(case)
+        shape_goes_on(case, dict(nadam, stage=before), dict(nadam, stage=stage, world=world),
+                      ["--to", "zero", "--stage", str(stage), "--dp", str(world)])
+    ckpt("reshard", "--quiet", os.path.join(case, "save"), "-o", os.path.join(folder, "out"), "--to", "universal", status=1)
+    import torch
+    whole, out = os.path.join(folder, "whole.pt"), os.path.join(folder, "zero")
+    ckpt("consolidate", os.path.join(case, "save"), "-o", whole, "--include", "all")
+    ckpt("reshard", whole, "-o", out, "--to", "zero", "--stage", "1", "--dp", "2")
+    ckpt("diff", out, whole, "--include", "all")
+    read = torch.load(whole)
+    read["optimizer"]["state"]["up.weight"]["mu_product"] *= 0.5
+    torch.save(read, whole)
+    said = ckpt("reshard", "--json", whole, "-o", out + "-2", "--to", "zero", "--stage", "1", "--dp", "2", status=1)
+    assert "DeepSpeed has one for all" in said, said
+
+
 def test_learning_rate_in_a_tensor_goes_on(folder):
     """Which torch.optim takes, and a scheduler keeps."""
     lr = {"has_tensor_lr": True}

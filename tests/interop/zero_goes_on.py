@@ -8,6 +8,7 @@ A job with "layers" has experts as make_zero_moe.py says, one with "stages" is a
 a frozen parameter with two names, as make_zero_frozen.py has it; true: that is not saved. One with "kind" is of the
 optimizer or model that make_zero_kinds.py has: [whether all is trained, in one group; whether by FusedAdam]; with "muon" of make_zero_muon.py.
 One with "offload" has its optimizer on the CPU, DeepSpeed's own. One with "in_torch" goes on without DeepSpeed, with torch's AdamW.
+"optimizer" is one of torch.optim, else AdamW.
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
 """
@@ -42,7 +43,8 @@ def run_of(torch, job):
 def engine_of(torch, deepspeed, job):
     model, groups, decay = run_of(torch, job)
     config = make_zero.config_of(job["stage"], job["precision"], job.get("more", {}),
-                                 dict({"gradient_clipping": 0.0}, **job.get("rest", {})))
+                                 dict({"gradient_clipping": 0.0, "zero_allow_untested_optimizer": "optimizer" in job},
+                                      **job.get("rest", {})))
     if job.get("is_universal"):
         config["checkpoint"] = {"load_universal": True}
     if "frozen" in job:
@@ -56,7 +58,7 @@ def engine_of(torch, deepspeed, job):
     if "stages" in job:
         return make_zero_pipe.engine_of(torch, deepspeed, job["stages"], dict(config, gradient_accumulation_steps=MICRO), False)
     lr = torch.tensor(0.05) if job.get("has_tensor_lr") else 0.05
-    kind = deepspeed.ops.adam.DeepSpeedCPUAdam if job.get("offload") else torch.optim.AdamW
+    kind = deepspeed.ops.adam.DeepSpeedCPUAdam if job.get("offload") else getattr(torch.optim, job.get("optimizer", "AdamW"))
     optimizer = kind(groups, lr=lr, weight_decay=decay[0])
     model = make_zero.wrapped(torch, model, job.get("rest", {}))
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer) if job.get("has_tensor_lr") else None
