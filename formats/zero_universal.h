@@ -6,7 +6,8 @@
 
 #define CKPT_LATEST_UNIVERSAL "latest_universal"
 
-/* As ckpt_format's slot. */
+/* As ckpt_format's slots. Notes what engines of stage 3 do not take from it. */
+ckpt_status ckpt_universal_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
 void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours); /* as above */
 

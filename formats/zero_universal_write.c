@@ -14,7 +14,9 @@
 #include "formats/zero_universal.h"
 #include "formats/zero_write.h"
 #include "libckpt/codec/pickle.h"
+#include "libckpt/dtype.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 #define MODEL_SUFFIX "mp_rank_00_model_states.pt"
 
@@ -219,6 +221,39 @@ static ckpt_status lay_group(const ckpt_zero_run *run, ckpt_zero_rules *rules, c
       CKPT_TRY(lay_file(run, tag, param->name, "step", group->has_step ? leaf : number, &of, err));
   }
   return CKPT_OK;
+}
+
+/* ---- what engines make of it --------------------------------------------------------------------------------------
+ */
+
+/* Parameters that no group of the optimizer trains. */
+static uint64_t count_frozen(const ckpt_index *described, const ckpt_object *groups) {
+  uint64_t n = 0, n_named = 0;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    n += tensor->role == CKPT_ROLE_PARAMETER && !ckpt_zero_is_buffer(tensor) &&
+         ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+  }
+  for (uint64_t g = 0; g < groups->n; g++) {
+    const ckpt_object *params = ckpt_object_field(groups->items[g], "params");
+    if (params != NULL && params->kind == CKPT_OBJECT_LIST) n_named += params->n;
+  }
+  return n_named == 0 || n_named > n ? 0 : n - n_named;
+}
+
+ckpt_status ckpt_universal_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
+  CKPT_TRY(ckpt_zero_normalize(described, losses, err));
+  const ckpt_object *groups = ckpt_object_get(described->objects, CKPT_STATE_PARAM_GROUPS);
+  if (groups == NULL || groups->kind != CKPT_OBJECT_LIST) return CKPT_OK;
+  const unsigned long long n_frozen = count_frozen(described, groups), n = groups->n;
+  if (n > 1)
+    CKPT_TRY(ckpt_index_note(described, false, err,
+                             "engines of stage 3 go on with the hyperparameters and the step of the first of %llu "
+                             "groups of the optimizer (--to zero has all)",
+                             n));
+  if (n_frozen == 0) return CKPT_OK;
+  return ckpt_index_note(described, false, err, "engines of stage 3 do not load %llu frozen parameter%s (--to zero)",
+                         n_frozen, ckpt_plural(n_frozen));
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------------------

@@ -236,11 +236,22 @@ static ckpt_status say_unread(const ckpt_index *described, ckpt_losses *losses, 
   return CKPT_OK;
 }
 
+/* DeepSpeed's own runs without a scheduler go on without one; of others it is not known. */
+static ckpt_status note_scheduler(ckpt_index *described, ckpt_error *err) {
+  const char *format = described->objects_of == NULL ? "" : described->objects_of->format;
+  if (strcmp(format, "zero") == 0 || strcmp(format, "universal") == 0) return CKPT_OK;
+  if (ckpt_object_get(described->objects, CKPT_STATE_SCHEDULER) != NULL) return CKPT_OK;
+  return ckpt_index_note(described, false, err,
+                         "no state of a scheduler: an engine that has one loads this with "
+                         "load_checkpoint(load_lr_scheduler_states=False)");
+}
+
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   reducer r = {.described = described, .losses = losses};
   CKPT_TRY(drop_own(described, losses, err));
   CKPT_TRY(drop_extra_names(described, losses, err));
   CKPT_TRY(say_unread(described, losses, err));
+  CKPT_TRY(note_scheduler(described, err));
   if (described->objects == NULL) return CKPT_OK;
   if (described->objects_of != NULL) CKPT_TRY(ckpt_described_numbers(&r.numbers, &r.n_numbers, described, true, err));
   ckpt_status status = reduce(&r, err);
