@@ -62,7 +62,7 @@ static ckpt_status add_object(ckpt_zero *zero, const char *key, const ckpt_objec
   return CKPT_OK;
 }
 
-enum { MAX_GROUPS = 4096 }; /* of an optimizer: more are not carried */
+enum { MAX_GROUPS = 4096, MAX_ENTRIES = 64 }; /* of an optimizer, of each: more are not carried */
 
 /* ---- the optimizer's groups -------------------------------------------------------------------------------------- */
 
@@ -149,6 +149,7 @@ ckpt_status ckpt_zero_same_groups(const ckpt_object *groups, const ckpt_object *
   for (uint64_t g = 0; g < first->n && first->n <= MAX_GROUPS; g++) {
     const ckpt_object *mine = groups->items[g], *of = first->items[g];
     if (mine->kind != CKPT_OBJECT_DICT || of->kind != CKPT_OBJECT_DICT) continue;
+    if (mine->n > MAX_ENTRIES && of->n > MAX_ENTRIES) continue;
     if (mine->n > of->n) of = mine, mine = first->items[g];
     for (uint64_t i = 0; i < of->n; i++) {
       const ckpt_object *key = of->items[2 * i], *value = of->items[2 * i + 1];
@@ -198,16 +199,25 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t numbe
   return CKPT_OK;
 }
 
+/* Says groups that are not carried: without them a run does not go on. */
+static ckpt_status note_groups(ckpt_zero *zero, const char *what, uint64_t n, uint64_t most, ckpt_error *err) {
+  CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: the optimizer's groups (%llu %s, at most %llu are)",
+                           (ull)n, what, (ull)most));
+  zero->index->notes[zero->index->n_notes - 1].is_training = true;
+  return CKPT_OK;
+}
+
 static ckpt_status add_groups(ckpt_zero *zero, ckpt_error *err) {
   const ckpt_object *groups = zero->groups;
-  enum { MAX_ENTRIES = 64 };
-  if (groups == NULL || groups->kind != CKPT_OBJECT_LIST || groups->n > MAX_GROUPS) return CKPT_OK;
+  if (groups == NULL || groups->kind != CKPT_OBJECT_LIST) return CKPT_OK;
+  if (groups->n > MAX_GROUPS) return note_groups(zero, "of them", groups->n, MAX_GROUPS, err);
   ckpt_object *copies = ckpt_object_new(&zero->index->arena, CKPT_OBJECT_LIST, groups->n, NULL);
   CKPT_TRY_ALLOC(copies, err);
   unclaimed left = {.n_partitions = zero->n_groups, .n_names = zero->n_params};
   for (uint64_t i = 0; i < groups->n; i++) {
     const ckpt_object *group = groups->items[i];
-    if (group->kind != CKPT_OBJECT_DICT || group->n > MAX_ENTRIES) return CKPT_OK;
+    if (group->kind != CKPT_OBJECT_DICT) return CKPT_OK;
+    if (group->n > MAX_ENTRIES) return note_groups(zero, "entries in one of them", group->n, MAX_ENTRIES, err);
     CKPT_TRY(copy_group(zero, &copies->items[i], i, &left, err));
   }
   return add_object(zero, CKPT_STATE_PARAM_GROUPS, copies, err);

@@ -18,6 +18,7 @@
 #include "libckpt/checked.h"
 #include "libckpt/codec/pickle.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 typedef unsigned long long ull;
 
@@ -274,8 +275,23 @@ static ckpt_status compare_steps(const ckpt_zero *zero, const ckpt_zero_rank *r,
   return CKPT_OK;
 }
 
+/* Rank 0's is read. The first that differs from it is said. */
+static ckpt_status compare_scalers(ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_zero_rank *first,
+                                   ckpt_error *err) {
+  const ckpt_object *mine = ckpt_object_get(r->inner, "loss_scaler"),
+                    *of = ckpt_object_get(first->inner, "loss_scaler");
+  uint64_t n_left = 1u << 16; /* nodes: it has a few attributes */
+  bool is_same = mine == of;
+  if (zero->has_other_scaler) return CKPT_OK;
+  if (mine != NULL && of != NULL) CKPT_TRY(ckpt_object_compare(&is_same, mine, of, &n_left, err));
+  if (is_same) return CKPT_OK;
+  zero->has_other_scaler = true;
+  return ckpt_index_note(zero->index, true, err, "%.200s: another loss scaler than rank 0's, which is read",
+                         ckpt_path_name(r->file.path));
+}
+
 /* Ranks that were not saved together. */
-static ckpt_status compare_ranks(const ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_zero_rank *first,
+static ckpt_status compare_ranks(ckpt_zero *zero, const ckpt_zero_rank *r, const ckpt_zero_rank *first,
                                  ckpt_error *err) {
   CKPT_TRY(differ(r, "stage", r->stage, first->stage, err));
   CKPT_TRY(differ(r, "number of ranks", r->world, first->world, err));
@@ -283,6 +299,7 @@ static ckpt_status compare_ranks(const ckpt_zero *zero, const ckpt_zero_rank *r,
   for (uint64_t g = 0; g < r->flats->n; g++)
     CKPT_TRY(differ(r, "number of ranks of a group", count_of(r, g), count_of(first, g), err));
   CKPT_TRY(compare_steps(zero, r, first, err));
+  CKPT_TRY(compare_scalers(zero, r, first, err));
   return ckpt_zero_same_groups(r->groups, first->groups, r->file.path, err);
 }
 

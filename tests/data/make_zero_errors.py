@@ -181,6 +181,13 @@ scaled("noted-scaler-of-a-call", call("posix", "system", "echo"))
 scaled("noted-scaler-number", 4.0)
 case(3, "noted-groups-again")(lambda c: [
     c.rank(rank)["optimizer_state_dict"].update(param_groups=[{"lr": 0.1, "params": [0]}] * 4096) for rank in range(2)])
+case(3, "noted-groups-too-many")(lambda c: [
+    c.rank(rank)["optimizer_state_dict"].update(param_groups=[{"lr": 0.1, "params": [0]}] * 4097) for rank in range(2)])
+case(3, "noted-groups-of-many-entries")(lambda c: [
+    c.rank(rank)["optimizer_state_dict"].update(param_groups=[dict({"x%d" % i: i for i in range(64)}, params=[0])])
+    for rank in range(2)])
+case(1, "noted-scaler-of-rank-1")(lambda c: [
+    c.rank(rank).update(loss_scaler=scaler_of(cur_scale=4.0 + rank, dynamic=True)) for rank in range(2)])
 case(1, "noted-client-state")(lambda c: c.model().update(ema={"b": Tensor(2), "a": {0: Tensor(1)}}, best=None))
 set_in(1, "noted-client-key", MODEL, 5, "five")
 
