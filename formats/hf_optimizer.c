@@ -309,8 +309,9 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   if (o->members == NULL || o->params == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (status == CKPT_OK && find_parts(o)) CKPT_TRY(ckpt_hf_order(o, &is_ordered, err));
   if (is_ordered && fits(o)) return take(o, err);
-  return ckpt_index_note(o->index, status == CKPT_EFORMAT, err, "%s: its states are not read (%s)", o->side->name,
-                         o->why);
+  if (status == CKPT_EFORMAT)
+    return ckpt_index_problem(o->index, o->side->file, err, "its states are not read (%s)", o->why);
+  return ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why);
 }
 
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err) {

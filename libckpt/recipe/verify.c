@@ -58,6 +58,16 @@ static ckpt_status keep(ckpt_findings *findings, ckpt_finding finding, ckpt_erro
   return CKPT_OK;
 }
 
+bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *why) {
+  for (size_t i = 0; i < findings->n && file != NULL; i++) {
+    const ckpt_finding *found = &findings->items[i];
+    if (found->kind == CKPT_PROBLEM && found->file != NULL && found->tensor == NULL && strcmp(found->file, file) == 0 &&
+        (why == NULL || strstr(found->message, why) != NULL))
+      return true;
+  }
+  return false;
+}
+
 ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
                               const char *tensor, const char *format, ...) {
   static const size_t most[CKPT_N_FINDING_KINDS] = {[CKPT_PROBLEM] = CKPT_MAX_PROBLEMS_OF_A_SORT,

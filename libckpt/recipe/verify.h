@@ -48,6 +48,8 @@ typedef struct ckpt_findings {
 /* Adds one; texts are copied, format is a literal. ENOMEM. */
 ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
                               const char *tensor, const char *format, ...) CKPT_PRINTF(6, 7);
+/* Whether there is a problem with a file (NULL: no), and with no tensor of it, that says why (NULL: any). */
+bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *why);
 void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */
 
 /* What opening noted against the format, and files of a numbered set that is not whole. */

@@ -433,6 +433,16 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
+/* Whether a model stands in one of PEFT's, whose names its config does not say. */
+static bool has_adapters(const ckpt_index *index) {
+  static const char prefix[] = "base_model.model.";
+  uint32_t i = 0;
+  while (i < index->n_tensors && (index->tensors[i].role != CKPT_ROLE_PARAMETER ||
+                                  strncmp(index->tensors[i].name, prefix, sizeof prefix - 1) != 0))
+    i++;
+  return i < index->n_tensors;
+}
+
 static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, const char *text, ckpt_error *err) {
   size_t n_problems = c->findings->n_of[CKPT_PROBLEM];
   model_classes classes;
@@ -442,6 +452,9 @@ static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, co
                              c->is_quantized
                                  ? "the shapes of a quantized model are not known to it"
                                  : "names and shapes were not compared (unknown model_type, or names as stored)");
+  if (has_adapters(c->index))
+    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "config: names and shapes were not compared (PEFT's, of a model with adapters in it)");
   CKPT_TRY(read_classes(c->arch, side, text, &classes, err));
   if (classes.unknown[0] != '\0')
     return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,

@@ -230,6 +230,7 @@ static ckpt_status refuse(checking *c, const archive *a, const char *message, ck
   const char *path = ckpt_source_path(c->index->source, a->file);
   c->counts->n_wrong++;
   if (is_said(c, path, a->tensor, message)) return CKPT_OK;
+  if (a->tensor == NULL && ckpt_findings_tell_of(c->findings, path, message)) return CKPT_OK; /* why it was not read */
   return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, a->tensor, "its archive: %s", message);
 }
 

@@ -19,11 +19,12 @@ static ckpt_status add_dangerous(ckpt_findings *findings, const ckpt_scan *scan,
 }
 
 /* What nothing is known of is a warning, as a class that is not known is in a file of tensors; what could not be read
- * is a problem. */
+ * is a problem, unless there is one with the file already. */
 static ckpt_status add_scan(ckpt_findings *findings, const ckpt_scan *scan, ckpt_error *err) {
   size_t n_dangerous = 0;
+  const bool is_told = scan->findings.n != 0 && ckpt_findings_tell_of(findings, scan->findings.items[0].file, NULL);
   CKPT_TRY(add_dangerous(findings, scan, &n_dangerous, err));
-  for (size_t i = 0; i < scan->findings.n && n_dangerous == 0; i++) {
+  for (size_t i = 0; i < scan->findings.n && n_dangerous == 0 && !is_told; i++) {
     const ckpt_finding *found = &scan->findings.items[i];
     const ckpt_finding_kind kind = scan->n_unread != 0 ? CKPT_PROBLEM : CKPT_WARNING;
     CKPT_TRY(ckpt_findings_add(findings, err, kind, found->file, NULL, "%s%s%s (ckpt scan refuses it)",
