@@ -133,6 +133,7 @@ typedef struct ckpt_zero {
   const ckpt_object *groups;      /* of the optimizer, from rank 0 */
   const ckpt_object *loss_scaler; /* an instance, its attributes, or NULL */
   const char *left;               /* the first of n_left tensors that are carried nowhere */
+  const char *left_whose;         /* what it is of */
   uint64_t n_left;
   const ckpt_object **steps; /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
 } ckpt_zero;
@@ -234,10 +235,10 @@ int64_t ckpt_zero_number(const ckpt_object *node);
 ckpt_status ckpt_zero_read_number(ckpt_object *out, bool *is_number, const ckpt_zero *zero, const ckpt_tensor *tensor,
                                   ckpt_error *err);
 
-/* Makes numbers of the tensors of one element in a value of a file's object (NULL: none), which is not kept yet. Others
- * are left: counted, for a note. */
-ckpt_status ckpt_zero_take_numbers(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *value,
-                                   ckpt_error *err);
+/* Makes numbers of the tensors of one element in a scheduler of a file's object (NULL: none), which is not kept yet.
+ * Others are left: counted, for a note. */
+ckpt_status ckpt_zero_take_scheduler(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *value,
+                                     ckpt_error *err);
 
 /* The same of what an optimizer's dict (NULL: none) and the one within say besides states: groups, a loss scaler.
  * Tensors of entries that are not known are left, too. */

@@ -43,6 +43,7 @@ typedef struct adder {
   uint64_t n_shared;
   fragment *fragments; /* by name */
   uint64_t n_fragments;
+  const char *stray;  /* the first parameter of module that is in no table; NULL: there is none */
   int64_t expert;     /* whose file it is */
   const char *prefix; /* of names; not "" in a layer's file */
 } adder;
@@ -168,7 +169,11 @@ static ckpt_status add_entry(adder *a, const char *name, uint32_t held, ckpt_err
                                    &a->numbers[held], err));
   else
     CKPT_TRY(copy_tensor(a, held, name, role_of(a, name), err));
-  if (param == NULL) return CKPT_OK;
+  if (param == NULL) {
+    const bool is_stray = shared == NULL && role_of(a, name) == CKPT_ROLE_PARAMETER;
+    if (a->stray == NULL && is_stray) a->stray = name;
+    return CKPT_OK;
+  }
   param->number = a->numbers[held];
   if (tensor->n_elements == param->n_elements || param->cut != NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, a->file->path, name, "it has %llu element%s, and %llu in param_shapes",
@@ -338,6 +343,16 @@ static const ckpt_object *fragment_of(const adder *a, const char *name) {
   return found == NULL ? NULL : found->leaf;
 }
 
+/* In stages 1 and 2 module has every trained parameter: of one that it lacks, a name there that no table has is another
+ * spelling. Universal checkpoints may have masters alone. */
+static ckpt_status note_stray(const adder *a, const char *missing, ckpt_error *err) {
+  if (a->stray == NULL || a->zero->is_universal || a->zero->stage == 3) return CKPT_OK;
+  return ckpt_index_note(a->zero->index, true, err,
+                         "module lacks '%.200s' of param_shapes, and has '%.200s', which is in no table: one of the "
+                         "names is wrong",
+                         missing, a->stray);
+}
+
 /* Parameters that module has not. Of frozen ones there are copies in stages 1 and 2. */
 static ckpt_status add_held(adder *a, ckpt_error *err) {
   ckpt_zero *zero = a->zero;
@@ -355,6 +370,7 @@ static ckpt_status add_held(adder *a, ckpt_error *err) {
       return ckpt_fail(err, CKPT_EFORMAT, zero->index->path, param->name,
                        "in no file of a layer: the one of its layer is of another layer, or of another run");
     } else {
+      if (!is_frozen) CKPT_TRY(note_stray(a, param->name, err));
       CKPT_TRY(
           ckpt_zero_add_param(zero, held, 0, CKPT_DTYPE_NONE, param->name, CKPT_ROLE_PARAMETER, &param->number, err));
     }
@@ -388,7 +404,7 @@ static ckpt_status add_client(adder *a, ckpt_error *err) {
       CKPT_TRY(copy_tensor(a, i, name, CKPT_ROLE_OTHER, err));
   }
   const ckpt_object *scheduler = ckpt_object_get(a->file->graph.root, "lr_scheduler");
-  CKPT_TRY(ckpt_zero_take_numbers(a->zero, a->file, scheduler, err));
+  CKPT_TRY(ckpt_zero_take_scheduler(a->zero, a->file, scheduler, err));
   return add_notes(a, err);
 }
 

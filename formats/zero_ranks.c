@@ -352,6 +352,10 @@ static ckpt_status read_first(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_err
   zero->groups = r->groups;
   zero->is_round_robin = ckpt_zero_is_round_robin(r->file.graph.root);
   CKPT_TRY(check_optimizer(zero, r, err));
+  if (r->states != NULL && r->states->kind == CKPT_OBJECT_LIST && r->groups == NULL)
+    CKPT_TRY(ckpt_index_note(zero->index, false, err,
+                             "its optimizer files have no param_groups (elastic_checkpoint), so that hyperparameters "
+                             "are not known"));
   zero->loss_scaler = ckpt_object_get(r->inner, "loss_scaler");
   CKPT_TRY(ckpt_zero_find_slots(zero, r, err));
   return read_parts(zero, r, err);

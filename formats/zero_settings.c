@@ -66,6 +66,7 @@ ckpt_status ckpt_zero_read_number(ckpt_object *out, bool *is_number, const ckpt_
 typedef struct walk {
   ckpt_zero *zero;
   const ckpt_zero_file *file;
+  const char *whose; /* what is said of its tensors */
   ckpt_node_map seen;
   ckpt_object **path; /* what is to be looked at, the next one last */
   uint32_t n, capacity;
@@ -87,12 +88,14 @@ static ckpt_status take_tensor(walk *w, ckpt_object *leaf, bool takes_numbers, c
     const ckpt_status status = ckpt_zero_read_number(&number, &is_number, zero, tensor, err);
     CKPT_TRY(ckpt_fail_at(status, err, w->file->path, tensor->name));
   }
-  if (is_number)
+  if (is_number) {
     *leaf = number;
-  else if (zero->n_left++ == 0)
+  } else if (zero->n_left++ == 0) {
+    zero->left_whose = w->whose;
     CKPT_TRY_ALLOC(zero->left = ckpt_arena_printf(&zero->index->arena, "%.200s of %.200s", tensor->name,
                                                   ckpt_path_name(w->file->path)),
                    err);
+  }
   return CKPT_OK;
 }
 
@@ -117,9 +120,9 @@ static void free_walk(walk *w) {
   free(w->path);
 }
 
-ckpt_status ckpt_zero_take_numbers(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *value,
-                                   ckpt_error *err) {
-  walk w = {.zero = zero, .file = file};
+ckpt_status ckpt_zero_take_scheduler(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *value,
+                                     ckpt_error *err) {
+  walk w = {.zero = zero, .file = file, .whose = "the scheduler's"};
   ckpt_status status = take_value(&w, value, true, err);
   free_walk(&w);
   return status;
@@ -173,7 +176,7 @@ static ckpt_status take_entries(walk *w, const ckpt_object *dict, bool is_inner,
 
 ckpt_status ckpt_zero_take_settings(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *optimizer,
                                     ckpt_error *err) {
-  walk w = {.zero = zero, .file = file};
+  walk w = {.zero = zero, .file = file, .whose = "no state of the optimizer"};
   ckpt_status status = optimizer == NULL ? CKPT_OK : take_entries(&w, optimizer, false, err);
   free_walk(&w);
   return status;
@@ -183,8 +186,8 @@ ckpt_status ckpt_zero_note_left(const ckpt_zero *zero, ckpt_error *err) {
   char more[48] = "";
   if (zero->n_left == 0) return CKPT_OK;
   if (zero->n_left > 1) snprintf(more, sizeof more, " and %llu more", (unsigned long long)zero->n_left - 1);
-  CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: %s%s (no state of the optimizer, and no one number)",
-                           zero->left, more));
+  CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: %s%s (%s, and no one number)", zero->left, more,
+                           zero->left_whose));
   zero->index->notes[zero->index->n_notes - 1].is_training = true;
   return CKPT_OK;
 }

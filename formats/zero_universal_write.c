@@ -99,12 +99,12 @@ static ckpt_status check_name(const ckpt_zero_run *run, const ckpt_zero_trained 
                    strcmp(param->name, "optimizer_state.pt") != 0 && strlen(param->name) <= MAX_FOLDER_BYTES;
   if (!is_folder)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->tensor].name,
-                     "no folder can have its name, which universal checkpoints have one for (--rename)");
+                     "no folder can have its name, which universal checkpoints have one for (--to zero needs none)");
   for (uint32_t slot = 0; slot < run->n_keys; slot++)
     if (param->states[slot] != CKPT_NO_TENSOR && (strchr(run->keys[slot], '/') != NULL || run->keys[slot][0] == '.' ||
                                                   run->keys[slot][0] == '\0' || strcmp(run->keys[slot], "fp32") == 0))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->states[slot]].name,
-                       "no file can have its name, which universal checkpoints have one for (--rename)");
+                       "no file can have its name, which universal checkpoints have one for (--to zero needs none)");
   return CKPT_OK;
 }
 

@@ -38,8 +38,8 @@ typedef struct trainer {
   uint32_t sink, n; /* tensors that the input has */
   ckpt_name_table *table;
   known *of;
-  ckpt_object *groups;   /* LIST of DICTs that are ours to change; NULL: there are none */
-  uint32_t n_own, n_f64; /* parameters whose own values stand nowhere beside their masters; whose masters round f64 */
+  ckpt_object *groups; /* LIST of DICTs that are ours to change; NULL: there are none */
+  uint32_t n_own;      /* parameters whose own values stand nowhere beside their masters */
   uint64_t n_own_bytes;
   bool has_groups, is_bf16;
 } trainer;
@@ -128,25 +128,16 @@ static void set_row(const trainer *t, uint32_t number, ckpt_expr *expr) {
   t->described->tensors[number].n_bytes = expr->n_bytes;
 }
 
-/* Counts what a parameter's master does not say of it. */
-static void count_own(trainer *t, ckpt_dtype dtype, uint64_t n_bytes, ckpt_dtype master) {
-  if (dtype == CKPT_F64 && master != CKPT_F64) {
-    t->n_f64++;
-  } else if (t->output->options.stage == 3) {
-    t->n_own++;
-    t->n_own_bytes += n_bytes;
-  }
-}
-
+/* What the model computed with, where masters are all that parameters have: left out, unless it was asked for. */
 static ckpt_status say_own(const trainer *t, ckpt_error *err) {
   char size[32];
-  if (t->n_own != 0)
-    CKPT_TRY(ckpt_losses_add(&t->output->losses, err,
-                             "the model's own values of %u parameter%s %s (stage 3 has masters)", t->n_own,
-                             ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size)));
-  if (t->n_f64 == 0) return CKPT_OK;
-  return ckpt_losses_add(&t->output->losses, err, "f64 values of %u parameter%s (masters are f32)", t->n_f64,
-                         ckpt_plural(t->n_f64));
+  if (t->n_own == 0) return CKPT_OK;
+  if (t->from->weights != NULL && strcmp(t->from->weights, "model") == 0)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, NULL,
+                     "stage 3 has masters and no weights of the model beside them (leave out --weights model, or "
+                     "--stage 2)");
+  return ckpt_losses_add(&t->output->losses, err, "the model's own values of %u parameter%s %s (stage 3 has masters)",
+                         t->n_own, ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size));
 }
 
 /* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */
@@ -159,7 +150,10 @@ static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   if (t->of[i].master != NO_TENSOR) {
     const ckpt_tensor *master = leaf_of(t, t->of[i].master), *own = stored == NULL ? leaf : stored;
     const bool is_read = own != NULL && master != NULL, is_one = is_read && ckpt_tensor_same_place(own, master);
-    if (is_read && !is_one) count_own(t, (ckpt_dtype)own->dtype, own->n_bytes, (ckpt_dtype)master->dtype);
+    if (is_alone && is_read && !is_one) {
+      t->n_own++;
+      t->n_own_bytes += own->n_bytes;
+    }
     if (is_alone || is_one)
       expr = row_of(t, t->of[i].master)->expr;
     else if (stored != NULL)
@@ -167,7 +161,13 @@ static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
     set_row(t, i, expr);
     return CKPT_OK;
   }
-  if (expr->dtype != CKPT_F32) count_own(t, (ckpt_dtype)expr->dtype, expr->n_bytes, CKPT_F32);
+  if (expr->dtype == CKPT_F64)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, parameter->name,
+                     "its values are f64, which masters of f32 would round (--to dcp keeps them)");
+  if (is_alone && expr->dtype != CKPT_F32) {
+    t->n_own++;
+    t->n_own_bytes += expr->n_bytes;
+  }
   CKPT_TRY(ckpt_expr_cast(&expr, t->plan, expr, CKPT_F32, err));
   if (is_alone) set_row(t, i, expr);
   return add_state(t, i, "master", CKPT_ROLE_MASTER, expr, err);
@@ -241,8 +241,11 @@ static ckpt_status match_groups(trainer *t, ckpt_error *err) {
   for (uint32_t i = 0; i < t->n; i++)
     if (may_train(t, i) && t->of[i].has_states && t->of[i].group == 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, t->described->tensors[i].name,
-                       "it has states, and the optimizer's param_groups do not name it (--drop optimizer goes on "
-                       "without)");
+                       t->groups == NULL
+                           ? "it has states, and the optimizer has no param_groups: its hyperparameters are not known "
+                             "(--drop optimizer goes on without)"
+                           : "it has states, and the optimizer's param_groups do not name it (--drop optimizer goes on "
+                             "without)");
   return CKPT_OK;
 }
 
