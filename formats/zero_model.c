@@ -44,6 +44,7 @@ typedef struct adder {
   fragment *fragments; /* by name */
   uint64_t n_fragments;
   const char *stray;  /* the first parameter of module that is in no table; NULL: there is none */
+  uint32_t n_hidden;  /* 1: a tensor of client_state that is called as DeepSpeed's own was said */
   int64_t expert;     /* whose file it is */
   const char *prefix; /* of names; not "" in a layer's file */
 } adder;
@@ -396,12 +397,47 @@ static ckpt_status add_shared(adder *a, ckpt_error *err) {
 
 /* ---- what else there is ------------------------------------------------------------------------------------------ */
 
-/* Tensors outside of what DeepSpeed writes are of client_state: they keep the names of their paths. */
+/* Says that client_state has a tensor under a key that reads as DeepSpeed's own, `optimizer.<...>`. */
+static ckpt_status note_hidden(adder *a, const char *name, ckpt_error *err) {
+  ckpt_index *index = a->zero->index;
+  CKPT_TRY(ckpt_index_note(index, false, err,
+                           "not read: tensor %.200s of client_state, which is called as DeepSpeed's own are", name));
+  index->notes[index->n_notes - 1].is_training = true;
+  return CKPT_OK;
+}
+
+/* Whether a name that begins as DeepSpeed's own is a place under a key of client_state with dots. */
+static bool is_hidden(const adder *a, const char *name) {
+  enum { MAX_BYTES = 4096 };
+  char key[MAX_BYTES];
+  for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+    const char *end = strchr(dot + 1, '.');
+    const size_t n = end == NULL ? strlen(name) : (size_t)(end - name);
+    if (n >= sizeof key) return false;
+    memcpy(key, name, n);
+    key[n] = '\0';
+    if (ckpt_object_field(a->file->graph.root, key) != NULL) return true;
+  }
+  return false;
+}
+
+/* One name of a tensor of the file, where client_state has it. */
+static ckpt_status add_client_name(adder *a, uint32_t held, const char *name, ckpt_error *err) {
+  if (ckpt_zero_is_own(name, strcspn(name, "."))) {
+    const bool is_said = a->numbers[held] != UINT32_MAX || a->n_hidden != 0 || !is_hidden(a, name);
+    return is_said || a->n_hidden++ != 0 ? CKPT_OK : note_hidden(a, name, err);
+  }
+  if (a->numbers[held] == UINT32_MAX) return copy_tensor(a, held, name, CKPT_ROLE_OTHER, err);
+  return ckpt_index_alias_as(a->zero->index, a->numbers[held], name, CKPT_ROLE_OTHER, err);
+}
+
+/* Tensors outside of what DeepSpeed writes are of client_state: they keep the names of their paths, all of them. */
 static ckpt_status add_client(adder *a, ckpt_error *err) {
   for (uint32_t i = 0; i < a->file->held->n_tensors; i++) {
-    const char *name = a->file->held->tensors[i].name;
-    if (a->numbers[i] == UINT32_MAX && !ckpt_zero_is_own(name, strcspn(name, ".")))
-      CKPT_TRY(copy_tensor(a, i, name, CKPT_ROLE_OTHER, err));
+    const ckpt_tensor *tensor = &a->file->held->tensors[i];
+    CKPT_TRY(add_client_name(a, i, tensor->name, err));
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+      CKPT_TRY(add_client_name(a, i, *alias, err));
   }
   const ckpt_object *scheduler = ckpt_object_get(a->file->graph.root, "lr_scheduler");
   CKPT_TRY(ckpt_zero_take_scheduler(a->zero, a->file, scheduler, err));

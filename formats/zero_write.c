@@ -410,24 +410,72 @@ static ckpt_status set_shapes(const ckpt_zero_run *run, ckpt_object *root, ckpt_
   return ckpt_zero_set(run, root, "shared_params", shared, err);
 }
 
-/* Tensors that are no model's and no optimizer's; is_placed: by tensor, those that objects hold. */
-static ckpt_status set_others(const ckpt_zero_run *run, ckpt_object *root, const uint8_t *is_placed, ckpt_error *err) {
+/* The keys of client_state's objects, sorted. */
+typedef struct client_keys {
+  const char **keys;
+  uint64_t n;
+} client_keys;
+
+typedef struct prefix {
+  const char *text;
   size_t n;
+} prefix;
+
+static int compare_keys(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static int compare_prefix(const void *wanted, const void *key) {
+  const prefix *p = wanted;
+  const char *text = *(char *const *)key;
+  const int order = strncmp(p->text, text, p->n);
+  return order != 0 ? order : text[p->n] == '\0' ? 0 : -1;
+}
+
+static ckpt_status list_keys(const ckpt_zero_run *run, client_keys *out, ckpt_error *err) {
+  const ckpt_object *objects = run->index->objects;
+  *out = (client_keys){.n = objects == NULL ? 0 : objects->n};
+  CKPT_TRY_ALLOC(out->keys = ckpt_arena_array(run->arena, out->n + 1, sizeof *out->keys), err);
+  for (uint64_t i = 0; i < out->n; i++) {
+    const char *key = objects->items[2 * i]->text, *client = ckpt_zero_client_key(key);
+    out->keys[i] = client != NULL ? client : key;
+  }
+  qsort(out->keys, out->n, sizeof *out->keys, compare_keys);
+  return CKPT_OK;
+}
+
+/* Whether a name is a place in one of the objects. */
+static bool is_within(const client_keys *keys, const char *name) {
+  for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.'))
+    if (bsearch(&(prefix){name, (size_t)(dot - name)}, keys->keys, keys->n, sizeof *keys->keys, compare_prefix) != NULL)
+      return true;
+  return false;
+}
+
+/* Tensors that are no model's and no optimizer's, under each name; placed: by tensor, the leaves of those that objects
+ * hold, which stand there by the names that are places in them. */
+static ckpt_status set_others(const ckpt_zero_run *run, ckpt_object *root, const ckpt_object **placed,
+                              ckpt_error *err) {
+  client_keys keys;
+  size_t n;
+  CKPT_TRY(list_keys(run, &keys, err));
   for (uint32_t k = 0; k < run->index->n_tensors; k++) {
     const uint32_t i = run->index->by_name[k];
     const ckpt_tensor *tensor = &run->index->tensors[i];
     if (ckpt_role_is_model((ckpt_role)tensor->role) || ckpt_state_parameter(tensor->name, &n) != NULL) continue;
-    if (!is_placed[i]) CKPT_TRY(ckpt_zero_set_names(run, root, tensor, ckpt_zero_leaf(run, i), err));
+    const ckpt_object *leaf = placed[i] != NULL ? placed[i] : ckpt_zero_leaf(run, i);
+    if (placed[i] == NULL || !is_within(&keys, tensor->name))
+      CKPT_TRY(ckpt_zero_set(run, root, tensor->name, leaf, err));
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+      if (placed[i] == NULL || !is_within(&keys, *alias)) CKPT_TRY(ckpt_zero_set(run, root, *alias, leaf, err));
   }
   return CKPT_OK;
 }
 
-/* Marks the tensors of a plain graph. */
-static ckpt_status mark(const ckpt_zero_run *run, const ckpt_object *node, uint8_t *is_placed, ckpt_node_map *seen,
-                        ckpt_error *err) {
+/* Keeps the leaves of a plain graph. */
+static ckpt_status mark(const ckpt_zero_run *run, const ckpt_object *node, const ckpt_object **placed,
+                        ckpt_node_map *seen, ckpt_error *err) {
   if (node->kind == CKPT_OBJECT_TENSOR) {
     const uint32_t number = node->tensor < run->n_numbers ? run->numbers[node->tensor] : UINT32_MAX;
-    if (number < run->index->n_tensors) is_placed[number] = 1;
+    if (number < run->index->n_tensors) placed[number] = node;
   }
   if (node->kind < CKPT_OBJECT_LIST || node->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
   uint64_t *known = ckpt_node_map_at(seen, node);
@@ -435,11 +483,12 @@ static ckpt_status mark(const ckpt_zero_run *run, const ckpt_object *node, uint8
   if (*known != 0) return CKPT_OK;
   *known = 1;
   for (uint64_t i = 0; i < ckpt_object_n_children(node); i++)
-    if (node->items[i] != NULL) CKPT_TRY(mark(run, node->items[i], is_placed, seen, err));
+    if (node->items[i] != NULL) CKPT_TRY(mark(run, node->items[i], placed, seen, err));
   return CKPT_OK;
 }
 
-static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, uint8_t *is_placed, ckpt_error *err) {
+static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, const ckpt_object **placed,
+                              ckpt_error *err) {
   const ckpt_object *objects = run->index->objects, *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
   ckpt_node_map seen = {0};
   ckpt_status status = CKPT_OK;
@@ -456,7 +505,7 @@ static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, uint8
     if (ckpt_zero_is_own(key, strlen(key)) && strcmp(key, CKPT_ZERO_RULES) != 0) continue;
     if (ckpt_zero_client_key(key) != NULL) key = ckpt_zero_client_key(key);
     status = ckpt_zero_set(run, root, key, value, err);
-    if (status == CKPT_OK) status = mark(run, value, is_placed, &seen, err);
+    if (status == CKPT_OK) status = mark(run, value, placed, &seen, err);
   }
   ckpt_node_map_free(&seen);
   return status;
@@ -488,8 +537,8 @@ ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_er
   const ckpt_object *objects = run->index->objects, *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
   const ckpt_object *scheduler = ckpt_object_get(objects, CKPT_STATE_SCHEDULER), *none = ckpt_object_none(run->arena);
   const uint64_t n_trainer = trainer != NULL && trainer->kind == CKPT_OBJECT_DICT ? trainer->n : 0;
-  uint8_t *is_placed = ckpt_arena_array(run->arena, (size_t)run->index->n_tensors + 1, sizeof *is_placed);
-  CKPT_TRY_ALLOC(is_placed, err);
+  const ckpt_object **placed = ckpt_arena_array(run->arena, (size_t)run->index->n_tensors + 1, sizeof *placed);
+  CKPT_TRY_ALLOC(placed, err);
   CKPT_TRY(ckpt_zero_dict(
       run, OWN_KEYS + n_trainer + (objects == NULL ? 0 : objects->n) + run->index->n_tensors + run->index->n_aliases,
       out, err));
@@ -500,9 +549,9 @@ ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_er
   CKPT_TRY(ckpt_zero_set(run, root, "lr_scheduler", scheduler == NULL ? none : scheduler, err));
   CKPT_TRY(ckpt_zero_set(run, root, "ds_version",
                          ckpt_object_text(run->arena, CKPT_ZERO_VERSION, sizeof CKPT_ZERO_VERSION - 1), err));
-  CKPT_TRY(set_client(run, root, is_placed, err));
+  CKPT_TRY(set_client(run, root, placed, err));
   CKPT_TRY(set_counts(run, root, err));
-  return set_others(run, root, is_placed, err);
+  return set_others(run, root, placed, err);
 }
 
 /* Whether a plain graph holds a tensor. */
