@@ -288,7 +288,8 @@ static ckpt_status gather_all(ckpt_dcp_adder *a, ckpt_error *err) {
 static ckpt_status add_named(ckpt_dcp_adder *a, ckpt_dcp_part *part, const char *name, ckpt_role role,
                              ckpt_error *err) {
   const ckpt_dcp_item *items = &a->items[part->first];
-  if (part->graph != NULL) return ckpt_dcp_objects_add(a->objects, part->graph, err);
+  if (part->graph != NULL)
+    return ckpt_dcp_objects_add(a->objects, part->graph, a->metadata->roots[items->root].file, err);
   if (part->n == 0) return CKPT_OK;
   ckpt_object *leaf = part->value;
   uint32_t number = UINT32_MAX;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/dcp_dict.h"
+#include "libckpt/codec/torch_graph.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
@@ -148,6 +149,17 @@ static ckpt_status number_states(ckpt_dcp_dict *dict, const ckpt_object *optimiz
   return CKPT_OK;
 }
 
+/* The same of all optimizers in an item: of a planner that does not flatten, which makes texts of keys all the same. */
+static ckpt_status number_within(ckpt_dcp_dict *dict, const ckpt_object *value, uint32_t depth, ckpt_error *err) {
+  enum { MAX_DEPTH = 16 };
+  const bool is_container = value->kind == CKPT_OBJECT_DICT || value->kind == CKPT_OBJECT_LIST;
+  if (!is_container || value->mark != TORCH_HOLDS || depth == MAX_DEPTH) return CKPT_OK;
+  const uint64_t n = value->kind == CKPT_OBJECT_DICT ? 2 * value->n : value->n;
+  if ((dict->n_looks += 1 + n) > MAX_LOOKS) return CKPT_OK;
+  for (uint64_t i = 0; i < n; i++) CKPT_TRY(number_within(dict, value->items[i], depth + 1, err));
+  return number_states(dict, value, err);
+}
+
 /* ---- containers ---- */
 
 /* Keeps a container, whose children are there. */
@@ -183,7 +195,7 @@ static ckpt_status build(ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint3
     dict->is_ambiguous = dict->is_ambiguous || high - low > 1;
     *out = dict->leaves[high - 1].value;
     dict->slots[dict->leaves[high - 1].order] = out;
-    return number_states(dict, *out, err); /* of a planner that does not flatten */
+    return number_within(dict, *out, 0, err);
   }
   member *members = NULL;
   uint32_t n;

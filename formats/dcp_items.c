@@ -224,9 +224,13 @@ static ckpt_status flatten_list(flattener *f, const ckpt_object *list, ckpt_erro
     CKPT_TRY(
         ckpt_index_note(f->described, false, err, "%.200s, a tuple that holds tensors, is written as a list", name));
   for (uint64_t i = 0; i < list->n; i++) {
-    const ckpt_object *key = ckpt_object_int(&f->described->arena, (int64_t)i);
+    const ckpt_object *key = ckpt_object_int(&f->described->arena, (int64_t)i), *none;
+    const uint64_t n_before = f->n;
     CKPT_TRY_ALLOC(key, err);
     CKPT_TRY(flatten_child(f, key, list->items[i], err));
+    if (f->n != n_before || f->numbers == NULL) continue;
+    CKPT_TRY_ALLOC(none = ckpt_object_none(&f->described->arena), err); /* what is left out leaves no hole */
+    CKPT_TRY(flatten_child(f, key, none, err));
   }
   return CKPT_OK;
 }
@@ -267,6 +271,8 @@ static ckpt_status flatten(flattener *f, const ckpt_object *value, ckpt_error *e
   f->n_steps += 1 + value->n;
   if (f->n_steps > MAX_STEPS)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "its objects have more than %d entries", MAX_STEPS);
+  const uint64_t *item = f->roots == NULL ? NULL : ckpt_node_map_at(f->roots, value);
+  f->n_unfolded += item != NULL && *item != 0;
   if (f->numbers != NULL && is_optimizer(f, value)) CKPT_TRY(take_optimizer(f, &value, err));
   if (value == NULL) return CKPT_OK;
   return value->kind == CKPT_OBJECT_DICT ? flatten_dict(f, value, err) : flatten_list(f, value, err);

@@ -131,9 +131,10 @@ ckpt_status ckpt_dcp_objects_read(ckpt_torch_graph *graph, ckpt_dcp_objects *obj
   return CKPT_OK;
 }
 
-ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *graph, ckpt_error *err) {
+ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *graph, uint32_t file, ckpt_error *err) {
   graph->n_expanded = objects->n_expanded;
   CKPT_TRY(ckpt_torch_graph_add_named(graph, objects->index, err));
+  CKPT_TRY(ckpt_torch_parts_note(graph, objects->index, file, err)); /* of a planner that does not flatten */
   objects->n_expanded = graph->n_expanded;
   return graph->n_sparse == 0 ? CKPT_OK : keep_graph(objects, graph, err);
 }

@@ -61,9 +61,9 @@ void ckpt_dcp_objects_begin(ckpt_dcp_objects *objects, ckpt_index *index, const 
 ckpt_status ckpt_dcp_objects_read(ckpt_torch_graph *graph, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,
                                   const char *name, ckpt_error *err);
 
-/* Adds the tensors of an item that was read to the index, under the names that they have been given. EFORMAT where one
- * reaches outside its storage; ELIMIT, ENOMEM. */
-ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *graph, ckpt_error *err);
+/* Adds the tensors of an item that was read to the index, under the names that they have been given; notes of the
+ * metadata's file those that are one rank's part. EFORMAT where one reaches outside its storage; ELIMIT, ENOMEM. */
+ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *graph, uint32_t file, ckpt_error *err);
 
 /* Makes the index's objects of the dict that was saved, NULL: there is none, of the dict of its parts, and of its first
  * optimizer's state; notes what was not read. */

@@ -291,6 +291,12 @@ ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_
                                   used->n_classes, used->n_classes == 1 ? " is" : "s are",
                                   used->n_classes == 1 ? "it lies" : "they lie", used->class_of,
                                   used->n_classes == 1 ? "it" : "them"));
+  if (used->n_unfolded != 0)
+    CKPT_TRY_GOTO(ckpt_index_note(described, false, err,
+                                  "%u item%s of a planner that does not flatten %s written flattened (dcp.load takes "
+                                  "them without flatten_state_dict=False)",
+                                  used->n_unfolded, used->n_unfolded == 1 ? "" : "s",
+                                  used->n_unfolded == 1 ? "is" : "are"));
   if (pairs != NULL && is_plain(pairs)) pairs = NULL; /* as without */
   described->objects = pairs;
   described->objects_of = NULL;

@@ -70,6 +70,7 @@ typedef struct ckpt_dcp_flattener {
   uint64_t n_attributes; /* tensors whose attributes torch would not write either */
   ckpt_node_map *roots;  /* what the input's archives hold, with their numbers + 1; NULL: none */
   uint8_t *is_carried;   /* by tensor of the description: it lies in an item that is carried; the caller's */
+  uint32_t n_unfolded;   /* items that hold dicts and lists with tensors, which are flattened */
   uint32_t n_classes;    /* items that are carried for a class of theirs */
   const char *class_of;  /* the first of them, and its class */
 } ckpt_dcp_flattener;

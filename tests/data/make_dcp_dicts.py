@@ -45,7 +45,8 @@ def dicts():
         "beside": {"state_dict": model(1), "ema.decay": torch.tensor([0.5])},
         "flat": {**flat, "scaler": torch.ones(1), "schedule": torch.arange(3.0)},
         "tuple": {"w": torch.arange(2.0), "b": (torch.arange(3.0), 1), "x": (random.randbytes(4), torch.zeros(1))},
-        "unflattened": {"model": model(1), "optimizer": optimizer(3.0, True), "rng": (1, torch.arange(2))},
+        "unflattened": {"model": model(1), "optimizers": [optimizer(3.0), optimizer(5.0, True)], "rng": (1, torch.arange(2))},
+        "hole": {"model": model(1), "l": [slice(1), torch.ones(3), 5]},
         "groupless": {"model": model(1), "optimizer": {"state": {"a.bias": {"exp_avg": torch.arange(2.0)}}}},
     }
 

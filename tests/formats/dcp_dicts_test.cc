@@ -112,7 +112,9 @@ INSTANTIATE_TEST_SUITE_P(
                          "optD.state.1.exp_avg_sq"},
                     Dict{"named", kModel, kModel, nullptr}, Dict{"beside", kModel, {}, "ema.decay"},
                     Dict{"flat", kModel, {}, "schedule"}, Dict{"tuple", {"w", "b.0", "x.1"}, {}, nullptr},
-                    Dict{"groupless", kModel, {"a.bias"}, nullptr}, Dict{"unflattened", kModel, kModel, "rng.1"}),
+                    Dict{"groupless", kModel, {"a.bias"}, nullptr},
+                    Dict{"unflattened", kModel, kNumbers, "optimizers.1.state.a.bias.exp_avg"},
+                    Dict{"hole", kModel, {}, "l.1"}),
     [](const testing::TestParamInfo<Dict> &of) { return std::string(of.param.name); });
 
 }  // namespace

@@ -226,9 +226,8 @@ TEST(ZeroWrite, WeightsOfTheModelAreNotMasters) {
     EXPECT_EQ(write(kData + "zero/stage2-bf16", work / "out", target, &err, "all", 16 << 20, "model"),
               has_both ? CKPT_OK : CKPT_EUNSUPPORTED)
         << text_of(err);
-    if (!has_both)
-      EXPECT_NE(text_of(err).find("stage 3 has masters and no weights of the model"), std::string::npos)
-          << text_of(err);
+    if (has_both) continue;
+    EXPECT_NE(text_of(err).find("stage 3 has masters and no weights of the model"), std::string::npos) << text_of(err);
   }
 }
 
