@@ -228,8 +228,10 @@ TEST(Training, WhatDoesNotFitIsRefused) {
                     three = view(storage("FloatStorage", "5", "1"), "0", {}, {}),
                     four = view(storage("FloatStorage", "6", "1"), "0", {}, {});
   const std::string moment = dict({{"exp_avg", first}}), go_on = " (--drop optimizer goes on without)";
-  const std::string folder_less = "no folder can have its name, which universal checkpoints have one for (--to zero needs none)",
-                    file_less = "no file can have its name, which universal checkpoints have one for (--to zero needs none)";
+  const std::string folder_less =
+                        "no folder can have its name, which universal checkpoints have one for (--to zero needs none)",
+                    file_less =
+                        "no file can have its name, which universal checkpoints have one for (--to zero needs none)";
   const Target universal = {"universal", 0, 1}, zero = {"zero", 1, 1};
   const std::vector<std::string> storages = {kNumbers,    kZeros,     kZeros, kZeros, std::string(8, '\0'),
                                              floats({3}), floats({4})};
