@@ -11,7 +11,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_KEYS = 256, MAX_DIGITS = 20, MAX_LOOKS = 1 << 24 };
+enum { MAX_KEYS = 256, MAX_DIGITS = 20, MAX_LOOKS = 1 << 24, MORE_PLACES = 16 };
 
 struct ckpt_dcp_leaf {
   const ckpt_object *name, *path; /* TEXT; TUPLE or LIST of TEXT and INT, NULL: the name is the path */
@@ -91,7 +91,8 @@ static ckpt_object *copy_key(ckpt_arena *arena, const ckpt_object *key) {
                                       : ckpt_object_text(arena, key->text, key->n);
 }
 
-/* Lists the members at a depth in order of keys; *is_list: these are 0, 1, 2 and so on. */
+/* Lists the members at a depth in order of keys; *is_list: these are places in a list, of which few can be missing:
+ * what was empty there, or was not read. */
 static ckpt_status list_members(const ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint32_t depth, member **out,
                                 uint32_t *n, bool *is_list, ckpt_error *err) {
   const ckpt_dcp_leaf *leaves = dict->leaves;
@@ -107,7 +108,8 @@ static ckpt_status list_members(const ckpt_dcp_dict *dict, uint32_t low, uint32_
     for (; i < high && compare_keys(key, key_of(&leaves[i], depth)) == 0; i++)
       if (leaves[i].order < members[k].order) members[k].order = leaves[i].order;
     members[k].high = i;
-    *is_list = *is_list && key->kind == CKPT_OBJECT_INT && key->integer == k;
+    *is_list =
+        *is_list && key->kind == CKPT_OBJECT_INT && key->integer >= 0 && key->integer < 2 * (int64_t)*n + MORE_PLACES;
   }
   return CKPT_OK;
 }
@@ -175,10 +177,12 @@ static ckpt_status build(ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint3
 /* The same of each member of a container. */
 static ckpt_status fill(ckpt_dcp_dict *dict, ckpt_object *container, const member *members, uint32_t n, uint32_t depth,
                         ckpt_error *err) {
+  for (uint64_t i = 0; container->kind == CKPT_OBJECT_LIST && i < container->n; i++)
+    CKPT_TRY_ALLOC(container->items[i] = ckpt_object_none(dict->arena), err);
   for (uint32_t i = 0; i < n; i++) {
-    ckpt_object **slot = &container->items[i];
+    const ckpt_object *key = key_of(&dict->leaves[members[i].low], depth);
+    ckpt_object **slot = &container->items[container->kind == CKPT_OBJECT_LIST ? key->integer : 0];
     if (container->kind == CKPT_OBJECT_DICT) {
-      const ckpt_object *key = key_of(&dict->leaves[members[i].low], depth);
       CKPT_TRY_ALLOC(container->items[2 * (size_t)i] = copy_key(dict->arena, key), err);
       slot = &container->items[2 * (size_t)i + 1];
     }
@@ -203,7 +207,8 @@ static ckpt_status build(ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint3
   ckpt_status status;
   CKPT_TRY_GOTO(list_members(dict, low, high, depth, &members, &n, &is_list, err));
   if (!is_list) qsort(members, n, sizeof *members, compare_members);
-  *out = ckpt_object_new(dict->arena, is_list ? CKPT_OBJECT_LIST : CKPT_OBJECT_DICT, n, NULL);
+  const uint64_t n_places = is_list ? (uint64_t)key_of(&dict->leaves[high - 1], depth)->integer + 1 : n;
+  *out = ckpt_object_new(dict->arena, is_list ? CKPT_OBJECT_LIST : CKPT_OBJECT_DICT, n_places, NULL);
   if (*out == NULL)
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   else

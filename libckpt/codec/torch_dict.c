@@ -12,9 +12,11 @@ enum { MAX_KEY_BYTES = 4096 }; /* as of a tensor's name; keys can share one long
 static bool is_dict(const ckpt_object *object) { return object != NULL && object->kind == CKPT_OBJECT_DICT; }
 
 bool ckpt_torch_is_optimizer(const ckpt_object *object) {
-  if (!is_dict(object) || !is_dict(ckpt_object_field(object, "state"))) return false;
   const ckpt_object *groups = ckpt_object_field(object, "param_groups");
-  return groups != NULL && groups->kind == CKPT_OBJECT_LIST;
+  if (!is_dict(object) || groups == NULL || groups->kind != CKPT_OBJECT_LIST) return false;
+  const ckpt_object *state = ckpt_object_field(object, "state");
+  if (state != NULL) return is_dict(state); /* a planner leaves out an empty one */
+  return groups->n != 0 && ckpt_object_field(groups->items[0], "params") != NULL;
 }
 
 static bool has_optimizer_key(const ckpt_object *key) {

@@ -11,7 +11,7 @@ static inline bool ckpt_torch_has_tensor(const ckpt_object *node) {
   return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS;
 }
 
-/* Whether an object is an optimizer's state dict, {'state': {...}, 'param_groups': [...]}. */
+/* Whether an object is an optimizer's state dict, {'state': {...}, 'param_groups': [...]}; DCP has no empty state. */
 bool ckpt_torch_is_optimizer(const ckpt_object *object);
 
 /* The same of an entry's key and value: what an optimizer's key says needs no groups. */

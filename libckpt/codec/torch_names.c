@@ -77,11 +77,11 @@ typedef struct namer {
 /* Names of an optimizer's parameters by number, where its groups have them: 'params' and 'param_names' side by side. */
 static ckpt_status read_param_names(namer *w, const ckpt_object *optimizer, ckpt_error *err) {
   const ckpt_object *groups = ckpt_object_get(optimizer, "param_groups"), *state = ckpt_object_get(optimizer, "state");
-  uint64_t n = 0, max = 8 * state->n + 64; /* no more than walking the state takes */
   w->param_names = NULL;
   w->n_param_names = 0;
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST) return CKPT_OK;
-  if (state->mark != TORCH_HOLDS) return CKPT_OK;
+  if (state == NULL || state->mark != TORCH_HOLDS) return CKPT_OK;
+  uint64_t n = 0, max = 8 * state->n + 64; /* no more than walking the state takes */
   for (uint64_t i = 0; i < groups->n && n <= max; i++) {
     const ckpt_object *params = ckpt_object_field(groups->items[i], "params");
     const ckpt_object *names = ckpt_object_field(groups->items[i], "param_names");
