@@ -8,19 +8,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "describe.h"
 #include "input.h"
 #include "json_writer.h"
 #include "libckpt/apart.h"
-#include "libckpt/arch.h"
-#include "libckpt/codec/gguf_value.h"
 #include "libckpt/codec/safetensors.h"
-#include "libckpt/codec/side_file.h"
 #include "libckpt/error.h"
-#include "libckpt/recipe/quantized.h"
 #include "libckpt/recipe/receipt.h"
-#include "libckpt/recipe/verify.h"
 #include "libckpt/text.h"
-#include "libckpt/weights.h"
 #include "proving.h"
 #include "report.h"
 #include "text.h"
@@ -242,24 +237,12 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
   return j->writing->drops_nothing ? refuse_unread(j, err) : CKPT_OK;
 }
 
-/* ---- results ----------------------------------------------------------------------------------------------------- */
+/* ---- --plan ------------------------------------------------------------------------------------------------------ */
 
-static bool holds_config(const ckpt_output *output) {
-  return ckpt_index_side_file(output->described, "config.json") != NULL ||
-         ckpt_index_side_file(output->described, "adapter_config.json") != NULL;
-}
-
-/* Whether --include all would write tensors or files that are left out now. */
-static bool leaves_roles_out(const job *j, const ckpt_output *output) {
-  const char *include = ckpt_convert_include(&j->options, output->format);
-  bool known;
-  for (uint32_t i = 0; i < j->input.index->n_side_files && output->format->caps.side_files; i++)
-    if (strcmp(include, "all") != 0 && ckpt_side_file_is_training(j->input.index->side_files[i].name)) return true;
-  for (uint32_t i = 0; i < j->input.index->n_tensors; i++)
-    if (!ckpt_role_included(include, (ckpt_role)j->input.index->tensors[i].role, &known) &&
-        !ckpt_master_stands(j->input.index, &j->input.index->tensors[i]))
-      return true;
-  return false;
+static ckpt_status describe(const job *j, ckpt_written **out, ckpt_error *err) {
+  const ckpt_described described = {
+      .arena = &j->args->arena, .plan = j->plan, .input = &j->input, .options = &j->options, .writing = j->writing};
+  return ckpt_describe_outputs(&described, out, err);
 }
 
 /* Whether these are the bytes that will be written. */
@@ -268,217 +251,6 @@ static bool is_sized(const ckpt_output *output) {
     if (output->layout.files[i].n_bytes == CKPT_SIZE_UNKNOWN) return false;
   return true;
 }
-
-enum { MAX_NOTES = 10 /* of ours */, MAX_UNDERFLOWED = 100 };
-
-static const ckpt_row *row_of(const job *j, const ckpt_output *output, uint32_t tensor) {
-  return &j->plan->rows[output->described->tensors[tensor].origin];
-}
-
-/* What casts made zero, and a line about it in *note; NULL where nothing was lost. */
-static ckpt_status describe_underflow(const job *j, const ckpt_output *output, ckpt_written *written, const char **note,
-                                      ckpt_error *err) {
-  ckpt_underflowed *list = ckpt_arena_array(&j->args->arena, MAX_UNDERFLOWED, sizeof *list);
-  CKPT_TRY_ALLOC(list, err);
-  uint64_t n_tensors = 0, n_zero = 0;
-  const ckpt_row *worst = NULL;
-  *note = NULL;
-  written->underflowed = list;
-  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
-    const ckpt_row *row = row_of(j, output, i);
-    if (row->stats.n_underflow == 0) continue;
-    if (n_tensors++ < MAX_UNDERFLOWED)
-      list[written->n_underflowed++] = (ckpt_underflowed){row->tensor->name, row->stats.n_underflow};
-    if (worst == NULL || row->stats.n_underflow > worst->stats.n_underflow) worst = row;
-    written->n_underflow += row->stats.n_underflow;
-    n_zero += !row->stats.has_nonzero;
-  }
-  if (worst == NULL) return CKPT_OK;
-  char tensors[32], values[32], most[32], of[32], zero[64] = "";
-  if (n_zero != 0) snprintf(zero, sizeof zero, ", in %s of them all", ckpt_text_count(n_zero, most));
-  *note = ckpt_arena_printf(
-      &j->args->arena, "underflow: %s tensor%s lost %s nonzero value%s to zero%s (most: %s, %s of %s)",
-      ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors), ckpt_text_count(written->n_underflow, values),
-      ckpt_plural(written->n_underflow), zero, worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
-      ckpt_text_count(worst->tensor->n_elements, of));
-  CKPT_TRY_ALLOC(*note, err);
-  return CKPT_OK;
-}
-
-/* What --allow-overflow let pass: never in silence. NULL where nothing did. */
-static ckpt_status describe_overflow(const job *j, const ckpt_output *output, const char **note, ckpt_error *err) {
-  uint64_t n_tensors = 0, n_values = 0, n_nan = 0;
-  const ckpt_row *worst = NULL;
-  *note = NULL;
-  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
-    const ckpt_row *row = row_of(j, output, i);
-    if (row->stats.n_overflow + row->stats.n_nan_lost == 0) continue;
-    n_tensors++;
-    n_values += row->stats.n_overflow;
-    n_nan += row->stats.n_nan_lost;
-    if (worst == NULL || row->stats.largest > worst->stats.largest) worst = row;
-  }
-  if (worst == NULL) return CKPT_OK;
-  char values[32], nans[32], tensors[32];
-  *note =
-      ckpt_arena_printf(&j->args->arena,
-                        "overflow allowed: %s value%s became infinite or %s clamped, %s NaN became %s, in %s "
-                        "tensor%s; the largest is %g in %s",
-                        ckpt_text_count(n_values, values), ckpt_plural(n_values), n_values == 1 ? "was" : "were",
-                        ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers",
-                        ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors), worst->stats.largest, worst->name);
-  CKPT_TRY_ALLOC(*note, err);
-  return CKPT_OK;
-}
-
-/* A config.json that is carried along and promises scales that the tensors written have not; else NULL. */
-static ckpt_status describe_stale(const job *j, const ckpt_output *output, const char **note, ckpt_error *err) {
-  ckpt_quantization quantization = {0};
-  *note = NULL;
-  if (output->format->caps.side_files) CKPT_TRY(ckpt_index_quantization(output->described, &quantization, err));
-  if (!quantization.is_stated || quantization.is_present) return CKPT_OK;
-  *note = ckpt_arena_printf(&j->args->arena,
-                            "config.json says quantization_config (%s), but no tensor is quantized: transformers will "
-                            "miss the scales (remove it from config.json)",
-                            quantization.method);
-  CKPT_TRY_ALLOC(*note, err);
-  return CKPT_OK;
-}
-
-/* What in the files that come from --like contradicts its tensors, whose shapes are those of the input: whoever loads
- * the output finds the same. NULL: nothing. */
-static ckpt_status describe_like(const job *j, const ckpt_output *output, const char **note, ckpt_error *err) {
-  ckpt_findings findings = {0};
-  *note = NULL;
-  if (j->input.like == NULL || !output->format->caps.side_files) return CKPT_OK;
-  ckpt_status status = ckpt_verify_config(&findings, j->input.like, NULL, err);
-  for (size_t i = 0; i < findings.n && *note == NULL && status == CKPT_OK; i++) {
-    const ckpt_finding *found = &findings.items[i];
-    if (found->kind != CKPT_PROBLEM) continue;
-    *note = ckpt_arena_printf(&j->args->arena, "what is carried from %s contradicts the weights: %s%s%s",
-                              j->input.like->path, found->tensor == NULL ? "" : found->tensor,
-                              found->tensor == NULL ? "" : ": ", found->message);
-    if (*note == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  }
-  ckpt_findings_free(&findings);
-  return status;
-}
-
-/* A line about an output, which it names where there are several. */
-static ckpt_status add_note(const job *j, const ckpt_output *output, const char ***next, const char *note,
-                            ckpt_error *err) {
-  if (note != NULL && j->plan->n_outputs > 1) {
-    note = ckpt_arena_printf(&j->args->arena, "%s: %s", output->path, note);
-    CKPT_TRY_ALLOC(note, err);
-  }
-  if (note != NULL) *(*next)++ = note;
-  return CKPT_OK;
-}
-
-/* Types that are not the preset's, and weights without importance. */
-static ckpt_status describe_quantized(const job *j, const ckpt_output *output, const char ***next, ckpt_error *err) {
-  const ckpt_quantize_decisions *q = output->quantized;
-  char names[200];
-  if (q == NULL) return CKPT_OK;
-  if (q->n_fallbacks != 0) {
-    const ckpt_quantize_fallback *first = &q->fallbacks[0];
-    const char *note =
-        ckpt_arena_printf(&j->args->arena, "%u tensor%s fell back to another type (%s: %s -> %s, %s)", q->n_fallbacks,
-                          ckpt_plural(q->n_fallbacks), first->name, ckpt_dtype_name(first->wanted),
-                          ckpt_dtype_name(first->dtype), "its rows are no whole blocks");
-    CKPT_TRY_ALLOC(note, err);
-    CKPT_TRY(add_note(j, output, next, note, err));
-  }
-  if (q->n_unweighted == 0) return CKPT_OK;
-  size_t at = 0;
-  for (uint32_t i = 0; i < q->n_unweighted && i < 3 && at < sizeof names; i++)
-    at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : ", ", q->unweighted[i]);
-  const char *note = ckpt_arena_printf(
-      &j->args->arena, "%u tensor%s quantized without importance: the matrix has none (%s%s)", q->n_unweighted,
-      q->n_unweighted == 1 ? " is" : "s are", names, q->n_unweighted > 3 ? ", ..." : "");
-  CKPT_TRY_ALLOC(note, err);
-  return add_note(j, output, next, note, err);
-}
-
-/* Lines about an output; what holds for all of them is said with the first. */
-static ckpt_status describe_notes(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
-  const uint32_t n_notes = output->described->n_notes;
-  const char **next = ckpt_arena_array(&j->args->arena, (size_t)n_notes + MAX_NOTES + 1, sizeof *next), *note;
-  CKPT_TRY_ALLOC(next, err);
-  written->notes = next;
-  if (output == j->plan->outputs && j->input.index->weights_note != NULL) *next++ = j->input.index->weights_note;
-  if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
-    CKPT_TRY(add_note(j, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
-  if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
-    CKPT_TRY(add_note(j, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
-  if (output->format->caps.graphs && output->described->graph == NULL)
-    CKPT_TRY(add_note(j, output, &next, "no graph, ONNX Runtime cannot run this model (--graph MODEL)", err));
-  if (output->is_of_none)
-    CKPT_TRY(
-        add_note(j, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
-  for (uint32_t i = 0; i < n_notes; i++) CKPT_TRY(add_note(j, output, &next, output->described->notes[i].text, err));
-  const char *architecture = holds_config(output) ? output->described->architecture : "";
-  CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, &j->args->arena, &note, err));
-  CKPT_TRY(add_note(j, output, &next, note, err));
-  CKPT_TRY(describe_stale(j, output, &note, err));
-  CKPT_TRY(add_note(j, output, &next, note, err));
-  CKPT_TRY(describe_like(j, output, &note, err));
-  CKPT_TRY(add_note(j, output, &next, note, err));
-  CKPT_TRY(describe_underflow(j, output, written, &note, err));
-  CKPT_TRY(add_note(j, output, &next, note, err));
-  CKPT_TRY(describe_overflow(j, output, &note, err));
-  CKPT_TRY(add_note(j, output, &next, note, err));
-  return describe_quantized(j, output, &next, err);
-}
-
-/* The files that stand beside the input and are not carried. */
-static ckpt_status describe_left(const job *j, ckpt_written *written, ckpt_error *err) {
-  const ckpt_index *index = j->input.index;
-  const char **left = ckpt_arena_array(&j->args->arena, (size_t)index->n_notes + 1, sizeof *left);
-  CKPT_TRY_ALLOC(left, err);
-  written->left = left;
-  for (uint32_t i = 0; i < index->n_notes; i++)
-    if (index->notes[i].left != NULL) *left++ = index->notes[i].left;
-  return CKPT_OK;
-}
-
-static ckpt_status describe(const job *j, const ckpt_output *output, ckpt_written *written, ckpt_error *err) {
-  const char **dropped = ckpt_arena_array(&j->args->arena, (size_t)output->losses.n + 1, sizeof *dropped);
-  CKPT_TRY_ALLOC(dropped, err);
-  for (uint32_t i = 0; i < output->losses.n; i++) dropped[i] = output->losses.texts[i];
-  *written = (ckpt_written){.path = output->path,
-                            .format = output->format->name,
-                            .n_tensors = output->described->n_tensors,
-                            .n_bytes = ckpt_output_bytes(output),
-                            .weights = j->input.index->weights,
-                            .quantized = j->writing->quantize == NULL ? NULL : output->quantized,
-                            .dropped = dropped,
-                            .digest = output->digest,
-                            .is_of_none = output->is_of_none};
-  CKPT_TRY(describe_left(j, written, err));
-  CKPT_TRY(describe_notes(j, output, written, err));
-  int dtype = CKPT_DTYPE_NONE;
-  bool is_mixed = false;
-  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
-    const ckpt_tensor *tensor = &output->described->tensors[i];
-    if (tensor->role != CKPT_ROLE_PARAMETER) continue;
-    written->n_params += tensor->n_elements;
-    is_mixed = is_mixed || (dtype != CKPT_DTYPE_NONE && dtype != tensor->dtype);
-    dtype = tensor->dtype;
-  }
-  written->dtype = is_mixed ? "mixed" : dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name((ckpt_dtype)dtype);
-  if (leaves_roles_out(j, output) && !j->writing->drops_nothing) written->dropped_remedy = "--include all";
-  return CKPT_OK;
-}
-
-static ckpt_status describe_all(const job *j, ckpt_written **out, ckpt_error *err) {
-  *out = ckpt_arena_array(&j->args->arena, j->plan->n_outputs, sizeof **out);
-  CKPT_TRY_ALLOC(*out, err);
-  for (uint32_t i = 0; i < j->plan->n_outputs; i++) CKPT_TRY(describe(j, &j->plan->outputs[i], &(*out)[i], err));
-  return CKPT_OK;
-}
-
-/* ---- --plan ------------------------------------------------------------------------------------------------------ */
 
 /* Goes through the rows as ckpt_plan_print does, for those of one output. */
 typedef struct row_printer {
@@ -564,7 +336,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   uint64_t n_digested = 0, n_bytes = 0;
   bool is_exact = true;
   char read[32], write[32], peak[32], count[32], duration[48];
-  CKPT_TRY(describe_all(j, &outputs, err));
+  CKPT_TRY(describe(j, &outputs, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     n_bytes += outputs[i].n_bytes;
     is_exact = is_exact && is_sized(&plan->outputs[i]);
@@ -665,7 +437,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
       j.plan = NULL;
     }
     ckpt_job_end(&run);
-    if (status == CKPT_OK && is_run) status = describe_all(&j, &outputs, &err);
+    if (status == CKPT_OK && is_run) status = describe(&j, &outputs, &err);
     if (status == CKPT_OK && is_run) say_data_beside(&j);
     if (status == CKPT_OK && is_run) ckpt_report_written(args, &run, outputs, j.plan->n_outputs);
     if (status == CKPT_OK && !is_run) status = show_plan(&j, &err);

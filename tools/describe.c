@@ -1,0 +1,247 @@
+/* describe.c - see describe.h. */
+#include "describe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/arch.h"
+#include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/side_file.h"
+#include "libckpt/error.h"
+#include "libckpt/recipe/quantized.h"
+#include "libckpt/recipe/verify.h"
+#include "libckpt/weights.h"
+#include "text.h"
+
+static bool holds_config(const ckpt_output *output) {
+  return ckpt_index_side_file(output->described, "config.json") != NULL ||
+         ckpt_index_side_file(output->described, "adapter_config.json") != NULL;
+}
+
+/* Whether --include all would write tensors or files that are left out now. */
+static bool leaves_roles_out(const ckpt_described *d, const ckpt_output *output) {
+  const char *include = ckpt_convert_include(d->options, output->format);
+  bool known;
+  for (uint32_t i = 0; i < d->input->index->n_side_files && output->format->caps.side_files; i++)
+    if (strcmp(include, "all") != 0 && ckpt_side_file_is_training(d->input->index->side_files[i].name)) return true;
+  for (uint32_t i = 0; i < d->input->index->n_tensors; i++)
+    if (!ckpt_role_included(include, (ckpt_role)d->input->index->tensors[i].role, &known) &&
+        !ckpt_master_stands(d->input->index, &d->input->index->tensors[i]))
+      return true;
+  return false;
+}
+
+enum { MAX_NOTES = 10 /* of ours */, MAX_UNDERFLOWED = 100 };
+
+static const ckpt_row *row_of(const ckpt_described *d, const ckpt_output *output, uint32_t tensor) {
+  return &d->plan->rows[output->described->tensors[tensor].origin];
+}
+
+/* What casts made zero, and a line about it in *note; NULL where nothing was lost. */
+static ckpt_status describe_underflow(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
+                                      const char **note, ckpt_error *err) {
+  ckpt_underflowed *list = ckpt_arena_array(d->arena, MAX_UNDERFLOWED, sizeof *list);
+  CKPT_TRY_ALLOC(list, err);
+  uint64_t n_tensors = 0, n_zero = 0;
+  const ckpt_row *worst = NULL;
+  *note = NULL;
+  written->underflowed = list;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const ckpt_row *row = row_of(d, output, i);
+    if (row->stats.n_underflow == 0) continue;
+    if (n_tensors++ < MAX_UNDERFLOWED)
+      list[written->n_underflowed++] = (ckpt_underflowed){row->tensor->name, row->stats.n_underflow};
+    if (worst == NULL || row->stats.n_underflow > worst->stats.n_underflow) worst = row;
+    written->n_underflow += row->stats.n_underflow;
+    n_zero += !row->stats.has_nonzero;
+  }
+  if (worst == NULL) return CKPT_OK;
+  char tensors[32], values[32], most[32], of[32], zero[64] = "";
+  if (n_zero != 0) snprintf(zero, sizeof zero, ", in %s of them all", ckpt_text_count(n_zero, most));
+  *note = ckpt_arena_printf(d->arena, "underflow: %s tensor%s lost %s nonzero value%s to zero%s (most: %s, %s of %s)",
+                            ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors),
+                            ckpt_text_count(written->n_underflow, values), ckpt_plural(written->n_underflow), zero,
+                            worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
+                            ckpt_text_count(worst->tensor->n_elements, of));
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
+/* What --allow-overflow let pass: never in silence. NULL where nothing did. */
+static ckpt_status describe_overflow(const ckpt_described *d, const ckpt_output *output, const char **note,
+                                     ckpt_error *err) {
+  uint64_t n_tensors = 0, n_values = 0, n_nan = 0;
+  const ckpt_row *worst = NULL;
+  *note = NULL;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const ckpt_row *row = row_of(d, output, i);
+    if (row->stats.n_overflow + row->stats.n_nan_lost == 0) continue;
+    n_tensors++;
+    n_values += row->stats.n_overflow;
+    n_nan += row->stats.n_nan_lost;
+    if (worst == NULL || row->stats.largest > worst->stats.largest) worst = row;
+  }
+  if (worst == NULL) return CKPT_OK;
+  char values[32], nans[32], tensors[32];
+  *note =
+      ckpt_arena_printf(d->arena,
+                        "overflow allowed: %s value%s became infinite or %s clamped, %s NaN became %s, in %s "
+                        "tensor%s; the largest is %g in %s",
+                        ckpt_text_count(n_values, values), ckpt_plural(n_values), n_values == 1 ? "was" : "were",
+                        ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers",
+                        ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors), worst->stats.largest, worst->name);
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
+/* A config.json that is carried along and promises scales that the tensors written have not; else NULL. */
+static ckpt_status describe_stale(const ckpt_described *d, const ckpt_output *output, const char **note,
+                                  ckpt_error *err) {
+  ckpt_quantization quantization = {0};
+  *note = NULL;
+  if (output->format->caps.side_files) CKPT_TRY(ckpt_index_quantization(output->described, &quantization, err));
+  if (!quantization.is_stated || quantization.is_present) return CKPT_OK;
+  *note = ckpt_arena_printf(d->arena,
+                            "config.json says quantization_config (%s), but no tensor is quantized: transformers will "
+                            "miss the scales (remove it from config.json)",
+                            quantization.method);
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
+/* What in the files that come from --like contradicts its tensors, whose shapes are those of the input: whoever loads
+ * the output finds the same. NULL: nothing. */
+static ckpt_status describe_like(const ckpt_described *d, const ckpt_output *output, const char **note,
+                                 ckpt_error *err) {
+  ckpt_findings findings = {0};
+  *note = NULL;
+  if (d->input->like == NULL || !output->format->caps.side_files) return CKPT_OK;
+  ckpt_status status = ckpt_verify_config(&findings, d->input->like, NULL, err);
+  for (size_t i = 0; i < findings.n && *note == NULL && status == CKPT_OK; i++) {
+    const ckpt_finding *found = &findings.items[i];
+    if (found->kind != CKPT_PROBLEM) continue;
+    *note = ckpt_arena_printf(d->arena, "what is carried from %s contradicts the weights: %s%s%s", d->input->like->path,
+                              found->tensor == NULL ? "" : found->tensor, found->tensor == NULL ? "" : ": ",
+                              found->message);
+    if (*note == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  ckpt_findings_free(&findings);
+  return status;
+}
+
+/* A line about an output, which it names where there are several. */
+static ckpt_status add_note(const ckpt_described *d, const ckpt_output *output, const char ***next, const char *note,
+                            ckpt_error *err) {
+  if (note != NULL && d->plan->n_outputs > 1) {
+    note = ckpt_arena_printf(d->arena, "%s: %s", output->path, note);
+    CKPT_TRY_ALLOC(note, err);
+  }
+  if (note != NULL) *(*next)++ = note;
+  return CKPT_OK;
+}
+
+/* Types that are not the preset's, and weights without importance. */
+static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output *output, const char ***next,
+                                      ckpt_error *err) {
+  const ckpt_quantize_decisions *q = output->quantized;
+  char names[200];
+  if (q == NULL) return CKPT_OK;
+  if (q->n_fallbacks != 0) {
+    const ckpt_quantize_fallback *first = &q->fallbacks[0];
+    const char *note =
+        ckpt_arena_printf(d->arena, "%u tensor%s fell back to another type (%s: %s -> %s, %s)", q->n_fallbacks,
+                          ckpt_plural(q->n_fallbacks), first->name, ckpt_dtype_name(first->wanted),
+                          ckpt_dtype_name(first->dtype), "its rows are no whole blocks");
+    CKPT_TRY_ALLOC(note, err);
+    CKPT_TRY(add_note(d, output, next, note, err));
+  }
+  if (q->n_unweighted == 0) return CKPT_OK;
+  size_t at = 0;
+  for (uint32_t i = 0; i < q->n_unweighted && i < 3 && at < sizeof names; i++)
+    at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : ", ", q->unweighted[i]);
+  const char *note = ckpt_arena_printf(d->arena, "%u tensor%s quantized without importance: the matrix has none (%s%s)",
+                                       q->n_unweighted, q->n_unweighted == 1 ? " is" : "s are", names,
+                                       q->n_unweighted > 3 ? ", ..." : "");
+  CKPT_TRY_ALLOC(note, err);
+  return add_note(d, output, next, note, err);
+}
+
+/* Lines about an output; what holds for all of them is said with the first. */
+static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
+                                  ckpt_error *err) {
+  const uint32_t n_notes = output->described->n_notes;
+  const char **next = ckpt_arena_array(d->arena, (size_t)n_notes + MAX_NOTES + 1, sizeof *next), *note;
+  CKPT_TRY_ALLOC(next, err);
+  written->notes = next;
+  if (output == d->plan->outputs && d->input->index->weights_note != NULL) *next++ = d->input->index->weights_note;
+  if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
+    CKPT_TRY(add_note(d, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
+  if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
+    CKPT_TRY(add_note(d, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
+  if (output->format->caps.graphs && output->described->graph == NULL)
+    CKPT_TRY(add_note(d, output, &next, "no graph, ONNX Runtime cannot run this model (--graph MODEL)", err));
+  if (output->is_of_none)
+    CKPT_TRY(
+        add_note(d, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
+  for (uint32_t i = 0; i < n_notes; i++) CKPT_TRY(add_note(d, output, &next, output->described->notes[i].text, err));
+  const char *architecture = holds_config(output) ? output->described->architecture : "";
+  CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, d->arena, &note, err));
+  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(describe_stale(d, output, &note, err));
+  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(describe_like(d, output, &note, err));
+  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(describe_underflow(d, output, written, &note, err));
+  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(describe_overflow(d, output, &note, err));
+  CKPT_TRY(add_note(d, output, &next, note, err));
+  return describe_quantized(d, output, &next, err);
+}
+
+/* The files that stand beside the input and are not carried. */
+static ckpt_status describe_left(const ckpt_described *d, ckpt_written *written, ckpt_error *err) {
+  const ckpt_index *index = d->input->index;
+  const char **left = ckpt_arena_array(d->arena, (size_t)index->n_notes + 1, sizeof *left);
+  CKPT_TRY_ALLOC(left, err);
+  written->left = left;
+  for (uint32_t i = 0; i < index->n_notes; i++)
+    if (index->notes[i].left != NULL) *left++ = index->notes[i].left;
+  return CKPT_OK;
+}
+
+static ckpt_status describe(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
+                            ckpt_error *err) {
+  const char **dropped = ckpt_arena_array(d->arena, (size_t)output->losses.n + 1, sizeof *dropped);
+  CKPT_TRY_ALLOC(dropped, err);
+  for (uint32_t i = 0; i < output->losses.n; i++) dropped[i] = output->losses.texts[i];
+  *written = (ckpt_written){.path = output->path,
+                            .format = output->format->name,
+                            .n_tensors = output->described->n_tensors,
+                            .n_bytes = ckpt_output_bytes(output),
+                            .weights = d->input->index->weights,
+                            .quantized = d->writing->quantize == NULL ? NULL : output->quantized,
+                            .dropped = dropped,
+                            .digest = output->digest,
+                            .is_of_none = output->is_of_none};
+  CKPT_TRY(describe_left(d, written, err));
+  CKPT_TRY(describe_notes(d, output, written, err));
+  int dtype = CKPT_DTYPE_NONE;
+  bool is_mixed = false;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &output->described->tensors[i];
+    if (tensor->role != CKPT_ROLE_PARAMETER) continue;
+    written->n_params += tensor->n_elements;
+    is_mixed = is_mixed || (dtype != CKPT_DTYPE_NONE && dtype != tensor->dtype);
+    dtype = tensor->dtype;
+  }
+  written->dtype = is_mixed ? "mixed" : dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name((ckpt_dtype)dtype);
+  if (leaves_roles_out(d, output) && !d->writing->drops_nothing) written->dropped_remedy = "--include all";
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_describe_outputs(const ckpt_described *d, ckpt_written **out, ckpt_error *err) {
+  *out = ckpt_arena_array(d->arena, d->plan->n_outputs, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  for (uint32_t i = 0; i < d->plan->n_outputs; i++) CKPT_TRY(describe(d, &d->plan->outputs[i], &(*out)[i], err));
+  return CKPT_OK;
+}
