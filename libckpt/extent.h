@@ -45,8 +45,4 @@ struct ckpt_extent {
   };
 };
 
-/* The shape of a tensor in units: its axes, the last divided by the block; one axis of n_elements / block where that
- * does not divide; {1} for a scalar. Returns the rank (1..CKPT_MAX_RANK). */
-uint32_t ckpt_unit_shape(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape, uint64_t n_elements, uint64_t *units);
-
 #endif

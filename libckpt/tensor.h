@@ -1,0 +1,39 @@
+/* tensor.h - one tensor of an index: its shape in units, its place, its role. */
+#ifndef CKPT_TENSOR_H
+#define CKPT_TENSOR_H
+
+#include "extent.h"
+
+/* Whether tensors of this role are the model's own. */
+static inline bool ckpt_role_is_model(ckpt_role role) {
+  return role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
+}
+
+/* The shape of a tensor in units: its axes, the last divided by the block; one axis of n_elements / block where that
+ * does not divide; {1} for a scalar. Returns the rank (1..CKPT_MAX_RANK). */
+uint32_t ckpt_unit_shape(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape, uint64_t n_elements, uint64_t *units);
+
+/* Whether two tensors have one shape. */
+bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
+
+/* Whether two tensors of one index are one under two names: of one dtype and shape, and every element of them read from
+ * the same place. A transposed view of a square tensor, which lies in the same bytes, is another. False for tensors
+ * without bytes. */
+bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b);
+
+/* Bytes of any shape as text. */
+enum { CKPT_SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
+
+/* A tensor's shape as "[2,3]", in n_bytes of out, which CKPT_SHAPE_TEXT always suffice for. Returns out. */
+const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes);
+
+/* Unit shape of a tensor of the index; see ckpt_unit_shape. */
+uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units);
+
+/* Role of a name: "parameter" and so on; CKPT_N_ROLES if unknown. */
+ckpt_role ckpt_role_parse(const char *name);
+
+/* Role of a tensor that is known by its canonical name alone: a state is called optimizer.state.<parameter>.<role>. */
+ckpt_role ckpt_role_of_name(const char *name);
+
+#endif
