@@ -108,7 +108,7 @@ typedef struct ckpt_dcp_twins {
 } ckpt_dcp_twins;
 
 /* The tensor of the index, entered before, that has the same dtype, shape and extents, whatever it is for; -1: none.
- * What has no bytes anywhere is nobody's twin. */
+ * What has no place anywhere is nobody's twin. */
 int64_t ckpt_dcp_twins_find(const ckpt_dcp_twins *twins, const ckpt_index *index, const ckpt_tensor *tensor);
 ckpt_status ckpt_dcp_twins_add(ckpt_dcp_twins *twins, const ckpt_index *index, uint32_t number,
                                ckpt_error *err); /* ENOMEM */

@@ -76,16 +76,40 @@ static ckpt_status next_extent(ckpt_dcp_adder *a, ckpt_extent **extent, uint64_t
   return CKPT_OK;
 }
 
-/* A chunk without elements is an archive all the same: where its file was cut, it is missing. */
-static ckpt_status check_empty(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_object *offsets,
-                               ckpt_error *err) {
-  ckpt_dcp_slice at;
-  if (ckpt_dcp_find(&a->metadata->places, of->root, of->name, offsets, NULL) == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_dcp_find_slice(a, of, offsets, &at, err));
-  return at.file == CKPT_FILE_LITERAL ? CKPT_OK : ckpt_dcp_slice_check(a->index->source, &at, err);
+static void set_place(ckpt_extent *extent, const ckpt_dcp_slice *at) {
+  extent->file = at->file;
+  extent->offset = at->offset;
+  extent->n_stored = at->n_bytes;
+  if (at->file == CKPT_FILE_LITERAL) return;
+  extent->chain[0] = at->is_zstd ? CKPT_DECODE_ZSTD : CKPT_DECODE_TORCH_RECORD;
+  if (at->is_zstd) extent->chain[1] = CKPT_DECODE_TORCH_RECORD;
 }
 
-/* Takes one chunk, unless it is empty. */
+static bool is_whole(const described *tensor, const uint64_t *box) {
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    if (box[i] != 0 || box[CKPT_MAX_RANK + i] != tensor->shape[i]) return false;
+  return true;
+}
+
+/* A chunk without elements is an archive all the same: where its file was cut, it is missing. A tensor of nothing else
+ * keeps its place, by which its other names are found. */
+static ckpt_status add_empty(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const described *tensor,
+                             const ckpt_object *offsets, const uint64_t *box, ckpt_extent *extent, ckpt_error *err) {
+  ckpt_dcp_slice at;
+  ckpt_dcp_file *file;
+  if (ckpt_dcp_find(&a->metadata->places, of->root, of->name, offsets, NULL) == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_dcp_find_slice(a, of, offsets, &at, err));
+  if (at.file == CKPT_FILE_LITERAL) return CKPT_OK;
+  CKPT_TRY(ckpt_dcp_slice_check(a->index->source, &at, err));
+  if (a->n_extents != 0 || !is_whole(tensor, box)) return CKPT_OK;
+  CKPT_TRY(ckpt_dcp_look_at(a, &at, &file, err));
+  if (file->is_safetensors) return CKPT_OK; /* its offset means nothing */
+  set_place(extent, &at);
+  a->n_extents++;
+  return CKPT_OK;
+}
+
+/* Takes one chunk. */
 static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const described *tensor,
                              const ckpt_object *chunk, ckpt_error *err) {
   ckpt_extent *extent;
@@ -101,15 +125,11 @@ static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
   ckpt_dcp_slice at;
   ckpt_dcp_file *file;
   if (ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume) && volume == 0)
-    return check_empty(a, of, offsets, err);
+    return add_empty(a, of, tensor, offsets, box, extent, err);
   CKPT_TRY(ckpt_dcp_find_slice(a, of, offsets, &at, err));
-  extent->file = at.file;
-  extent->offset = at.offset;
-  extent->n_stored = at.n_bytes;
+  set_place(extent, &at);
   if (at.file != CKPT_FILE_LITERAL) {
     CKPT_TRY(ckpt_dcp_look_at(a, &at, &file, err));
-    extent->chain[0] = at.is_zstd ? CKPT_DECODE_ZSTD : CKPT_DECODE_TORCH_RECORD;
-    if (at.is_zstd) extent->chain[1] = CKPT_DECODE_TORCH_RECORD;
     if (file->is_safetensors) {
       extent->chain[0] = CKPT_DECODE_RAW;
       CKPT_TRY(ckpt_dcp_find_held(file, of->name->text, tensor->dtype, tensor->rank, box + CKPT_MAX_RANK, extent, err));
@@ -117,12 +137,6 @@ static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
   }
   a->n_extents++;
   return CKPT_OK;
-}
-
-static bool is_whole(const described *tensor, const uint64_t *box) {
-  for (uint32_t i = 0; i < tensor->rank; i++)
-    if (box[i] != 0 || box[CKPT_MAX_RANK + i] != tensor->shape[i]) return false;
-  return true;
 }
 
 /* That a chunk's archive holds what the metadata says, in however many bytes. */
@@ -221,7 +235,7 @@ static bool lies_otherwise(ckpt_dcp_adder *a, const described *tensor) {
 /* Gives the extents of the tensor at hand their parts; *form says of which kind. */
 static ckpt_status place_extents(ckpt_dcp_adder *a, const char *name, const described *tensor, uint64_t n_units,
                                  ckpt_extent_form *form, ckpt_error *err) {
-  bool all_whole = !tensor->is_strided;
+  bool all_whole = !tensor->is_strided || n_units == 0;
   for (uint32_t i = 0; i < a->n_extents && all_whole; i++)
     all_whole = is_whole(tensor, a->boxes + (size_t)i * 2 * CKPT_MAX_RANK);
   *form = all_whole ? CKPT_EXTENT_FLAT : tensor->is_strided ? CKPT_EXTENT_STRIDED : CKPT_EXTENT_BOX;
@@ -304,7 +318,7 @@ ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
   ckpt_extent_form form;
   if (!ckpt_product_u64(tensor.shape, tensor.rank, &n_units))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
-  if (tensor.is_unsaid) tensor.is_strided = lies_otherwise(a, &tensor);
+  if (tensor.is_unsaid && n_units != 0) tensor.is_strided = lies_otherwise(a, &tensor);
   CKPT_TRY(place_extents(a, name, &tensor, n_units, &form, err));
   memcpy(shape, tensor.shape, sizeof shape);
   uint64_t block = ckpt_dtype_get(tensor.dtype)->block_elements;

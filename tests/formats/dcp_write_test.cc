@@ -373,6 +373,24 @@ TEST_F(DcpWrite, TiedTensorsHaveBothNamesAndOnePlace) {
   EXPECT_EQ(Digest(gpt2), Digest(folder_ / "o"));
 }
 
+// What has no bytes has a place all the same.
+TEST_F(DcpWrite, EmptyTensorsStayTied) {
+  IndexPointer index = open(Source({0, 4}), &err_, false);
+  ASSERT_EQ(ckpt_index_alias(index.get(), 0, "again", &err_), CKPT_OK);
+  const std::string torch = folder_ / "tied.pt";
+  spill(torch, write("torch", index.get(), {}, &err_)[""]);
+  for (int zstd_level : {0, 1}) {
+    const std::string out = folder_ / ("o" + std::to_string(zstd_level));
+    ASSERT_EQ(Write(torch, out, 2, 1, zstd_level), CKPT_OK) << text_of(err_);
+    IndexPointer back = open(out, &err_, false);
+    ASSERT_NE(back, nullptr) << text_of(err_);
+    EXPECT_EQ(ckpt_index_find(back.get(), "again"), ckpt_index_find(back.get(), "t0"));
+    EXPECT_EQ(back->n_tensors, 2u);
+    EXPECT_EQ(back->n_notes, 0u) << back->notes[0].text;
+    EXPECT_EQ(Digest(torch), Digest(out));
+  }
+}
+
 // Two names of one place are no problem either where their tensor is of a dtype that is not read.
 TEST_F(DcpWrite, TiedTensorsThatAreNotReadShareAPlace) {
   ASSERT_EQ(Write(std::string(CKPT_TESTS_DIR) + "/data/gpt2-tiny", folder_ / "o", 2), CKPT_OK) << text_of(err_);
