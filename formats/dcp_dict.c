@@ -86,9 +86,13 @@ static int compare_members(const void *x, const void *y) {
 }
 
 /* A key's own node, which outlives the metadata. */
-static ckpt_object *copy_key(ckpt_arena *arena, const ckpt_object *key) {
-  return key->kind == CKPT_OBJECT_INT ? ckpt_object_int(arena, key->integer)
-                                      : ckpt_object_text(arena, key->text, key->n);
+static ckpt_object *copy_key(ckpt_dcp_dict *dict, const ckpt_object *key) {
+  uint64_t *copy = ckpt_node_map_at(&dict->keys, key);
+  if (copy == NULL) return NULL;
+  if (*copy == 0)
+    *copy = (uintptr_t)(key->kind == CKPT_OBJECT_INT ? ckpt_object_int(dict->arena, key->integer)
+                                                     : ckpt_object_text(dict->arena, key->text, key->n));
+  return (ckpt_object *)(uintptr_t)*copy;
 }
 
 /* Lists the members at a depth in order of keys; *is_list: these are places in a list, of which few can be missing:
@@ -183,7 +187,7 @@ static ckpt_status fill(ckpt_dcp_dict *dict, ckpt_object *container, const membe
     const ckpt_object *key = key_of(&dict->leaves[members[i].low], depth);
     ckpt_object **slot = &container->items[container->kind == CKPT_OBJECT_LIST ? key->integer : 0];
     if (container->kind == CKPT_OBJECT_DICT) {
-      CKPT_TRY_ALLOC(container->items[2 * (size_t)i] = copy_key(dict->arena, key), err);
+      CKPT_TRY_ALLOC(container->items[2 * (size_t)i] = copy_key(dict, key), err);
       slot = &container->items[2 * (size_t)i + 1];
     }
     CKPT_TRY(build(dict, members[i].low, members[i].high, depth + 1, slot, err));
@@ -262,5 +266,6 @@ void ckpt_dcp_dict_free(ckpt_dcp_dict *dict) {
   free(dict->leaves);
   free(dict->containers);
   free(dict->slots);
+  ckpt_node_map_free(&dict->keys);
   *dict = (ckpt_dcp_dict){0};
 }

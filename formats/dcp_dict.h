@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_DCP_DICT_H
 
 #include "formats/dcp.h"
+#include "libckpt/codec/node_map.h"
 
 typedef struct ckpt_dcp_leaf ckpt_dcp_leaf;
 
@@ -18,6 +19,7 @@ typedef struct ckpt_dcp_dict {
   ckpt_object *root; /* NULL where there is no leaf */
   ckpt_object **containers;
   uint32_t n_containers, container_capacity;
+  ckpt_node_map keys;   /* of the metadata, each to its one copy: paths share long ones */
   ckpt_object ***slots; /* by the number of a leaf: where it stands; NULL: another one does */
 } ckpt_dcp_dict;
 

@@ -230,5 +230,40 @@ TEST(DcpObjects, TorchFilesHaveTheDict) {
   }
 }
 
+std::string instance(const std::string &name, const std::string &state) {
+  return "ctorch.distributed.checkpoint.metadata\n" + name + "\n)\x81" + state + "b";
+}
+
+// A long key that all paths share is kept once, not in each dict.
+TEST(DcpObjects, LongKeysThatPathsShare) {
+  const int n = 3000, n_key = 4000;
+  const std::string item = archive("I7\n.", {});
+  const std::string info = instance("_StorageInfo", dict({{"relative_path", text("__0_0.distcp")},
+                                                          {"offset", number("0")},
+                                                          {"length", number(std::to_string(item.size()))}}));
+  std::vector<std::pair<std::string, std::string>> items, paths;
+  std::string places = "}(";
+  for (int i = 0; i < n; i++) {
+    const std::string name = "n" + std::to_string(i);
+    items.push_back({name, instance("BytesStorageMetadata", "}")});
+    paths.push_back({name, tuple({text(name), i == 0 ? text(std::string(n_key, 'k')) + "p0\n" : "g0\n"})});
+    places += instance("MetadataIndex", dict({{"fqn", text(name)}, {"offset", "N"}})) + info;
+  }
+  Folder folder;
+  spill(folder / "__0_0.distcp", item);
+  spill(folder / ".metadata", instance("Metadata", dict({{"state_dict_metadata", dict(items)},
+                                                         {"planner_data", dict(paths)},
+                                                         {"storage_data", places + "u"}})) +
+                                  ".");
+  ckpt_error err = {};
+  IndexPointer index = open(folder.path(), &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  ASSERT_EQ(root->n, static_cast<uint64_t>(n));
+  EXPECT_EQ(root->items[1]->items[0]->n, static_cast<uint64_t>(n_key));
+  EXPECT_EQ(root->items[1]->items[0], root->items[3]->items[0]);
+  EXPECT_LT(index->arena.n_taken, 4u << 20);  // copies would take 12 MB
+}
+
 }  // namespace
 }  // namespace formats_testing
