@@ -226,6 +226,7 @@ static ckpt_status leave(walk *w, ckpt_object *node, ckpt_error *err) {
 static ckpt_status enter(walk *w, ckpt_object *node, ckpt_error *err) {
   if (node == NULL || node->mark != TORCH_UNSEEN || node->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
   node->mark = TORCH_PLAIN;
+  if (node->kind == CKPT_OBJECT_TEXT) w->graph->n_children += node->n / TORCH_STEP_BYTES;
   if (ckpt_object_n_children(node) == 0) return leave(w, node, err);
   CKPT_TRY(ckpt_grow(&w->path, w->n_path, &w->path_capacity, sizeof *w->path, err));
   w->path[w->n_path++] = (step){node, 0};

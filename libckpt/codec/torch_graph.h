@@ -84,7 +84,7 @@ typedef struct ckpt_torch_graph {
   uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
   uint64_t n_expanded;             /* the caller's, and added to: bytes of views beyond what CKPT_TORCH_VIEWS allows */
   ckpt_role role;                  /* the caller's: of its tensors, where they say nothing else */
-  uint64_t n_children;             /* of the containers that tensors are in */
+  uint64_t n_children;             /* of the containers that tensors are in; long texts are more (TORCH_STEP_BYTES) */
   const ckpt_object *top;          /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
   const ckpt_object *optimizer;    /* whose states are called `optimizer.state`, once added; or NULL */
   bool has_unknown_storage;        /* a persistent id of a class that is not known */
@@ -141,6 +141,9 @@ ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_inde
 
 /* ckpt_object.mark while a graph is read and named. */
 enum { TORCH_UNSEEN, TORCH_PLAIN, TORCH_HOLDS, TORCH_ON_PATH };
+
+/* So many bytes of a name are a step more on the way to it, and so many of a text, once, allow what a child does. */
+enum { TORCH_STEP_BYTES = 64 };
 
 typedef enum ckpt_torch_call_kind {
   TORCH_CALL_OTHER,
@@ -221,7 +224,7 @@ bool ckpt_torch_stays_call(const ckpt_object *call);
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
                                    const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err);
 
-/* Marks what holds tensors, of nodes that have no marks, and counts its children. ENOMEM. */
+/* Marks what holds tensors, of nodes that have no marks, and counts its children, as n_children. ENOMEM. */
 ckpt_status ckpt_torch_mark(ckpt_object *root, uint64_t *n_children, ckpt_error *err);
 
 /* Gives every tensor that is reached its names. */

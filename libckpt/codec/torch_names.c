@@ -20,7 +20,7 @@
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
 
-enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, BYTES_PER_STEP = 64, N_SHOWN = 100 };
+enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, N_SHOWN = 100 };
 
 /* What the children of a container are. */
 typedef enum frame_kind {
@@ -385,7 +385,7 @@ static ckpt_status visit(namer *w, const frame *f, child *c, ckpt_error *err) {
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a tensor name of more than %d bytes, which begins '%.*s'",
                        MAX_NAME_BYTES, n < N_SHOWN ? (int)n : N_SHOWN, begin);
     }
-    w->n_steps += n / BYTES_PER_STEP;
+    w->n_steps += n / TORCH_STEP_BYTES;
     CKPT_TRY(
         add_name(w, c->node, n == 0 ? "tensor" : w->text + next.base, n == 0 ? sizeof "tensor" - 1 : n, c->role, err));
     if (c->node->extras == 0 || !ckpt_torch_has_tensor(c->node->items[0]) || c->node->mark == TORCH_ON_PATH)

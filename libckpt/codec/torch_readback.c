@@ -1,6 +1,7 @@
 /* torch_readback.c - what tensors in an object are called when it is read as a torch file: our own reader names them,
  * in a graph of the object and of nothing else. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/error.h"
@@ -14,14 +15,16 @@ typedef struct step {
 typedef struct marker {
   step *path;
   uint32_t n, capacity;
-  uint64_t n_children; /* of what holds tensors */
+  uint64_t n_children; /* as ckpt_torch_graph's */
 } marker;
 
 static bool holds(const ckpt_object *node) { return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS; }
 
 static ckpt_status enter(marker *m, ckpt_object *node, ckpt_error *err) {
-  if (node->mark != TORCH_UNSEEN || ckpt_object_n_children(node) == 0) return CKPT_OK;
+  if (node->mark != TORCH_UNSEEN || node->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
   node->mark = TORCH_PLAIN;
+  if (node->kind == CKPT_OBJECT_TEXT) m->n_children += node->n / TORCH_STEP_BYTES;
+  if (ckpt_object_n_children(node) == 0) return CKPT_OK;
   CKPT_TRY(ckpt_grow(&m->path, m->n, &m->capacity, sizeof *m->path, err));
   m->path[m->n++] = (step){node, 0};
   return CKPT_OK;
@@ -51,6 +54,18 @@ ckpt_status ckpt_torch_mark(ckpt_object *root, uint64_t *n_children, ckpt_error 
   *n_children = m.n_children;
   free(m.path);
   return status;
+}
+
+/* What names of tensors allow, which are texts already. */
+static uint64_t allowed_by_names(const ckpt_index *described) {
+  uint64_t n = 0;
+  for (uint32_t i = 0; i < described->n_tensors; i++) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    n += strlen(tensor->name) / TORCH_STEP_BYTES;
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+      n += strlen(*alias) / TORCH_STEP_BYTES;
+  }
+  return n;
 }
 
 /* Names of one kind; what no reader would take has none. */
@@ -92,6 +107,7 @@ ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt
                                 const ckpt_index *described, ckpt_error *err) {
   uint64_t n_children;
   CKPT_TRY(ckpt_torch_mark(root, &n_children, err));
+  n_children += allowed_by_names(described);
   CKPT_TRY(name(read, n_children, root, described, false, err));
   return stored == NULL ? CKPT_OK : name(stored, n_children, root, described, true, err);
 }

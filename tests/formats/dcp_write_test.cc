@@ -432,6 +432,26 @@ TEST_F(DcpWrite, TensorsOfAllKindsStayTied) {
   }
 }
 
+// Many names are as long as they may be: what the file stores, its reader may join.
+TEST_F(DcpWrite, ManyLongNames) {
+  const int n = 2000;
+  std::string header = "{";
+  for (int i = 0; i < n; i++)
+    header += (i == 0 ? "\"" : ",\"") + std::string(4000, 'k') + "." + std::to_string(i) +
+              R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + std::to_string(i) + "," + std::to_string(i + 1) +
+              "]}";
+  const std::string source = folder_ / "long.safetensors", torch = folder_ / "long.pt", out = folder_ / "o";
+  spill(source, safetensors(header + "}", std::string(n, 'x')));
+  IndexPointer index = open(source, &err_, false);
+  ASSERT_NE(index, nullptr) << text_of(err_);
+  spill(torch, write("torch", index.get(), {}, &err_)[""]);
+  ASSERT_EQ(Write(torch, out, 2), CKPT_OK) << text_of(err_);
+  const std::string wanted = Digest(source);
+  EXPECT_EQ(wanted.size(), sizeof(ckpt_digest)) << wanted;
+  EXPECT_EQ(Digest(torch), wanted);
+  EXPECT_EQ(Digest(out), wanted);
+}
+
 TEST_F(DcpWrite, WritesForManyRanks) {
   std::vector<int> rows(200, 500);
   std::string source = Source(rows, 2);
