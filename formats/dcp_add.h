@@ -71,6 +71,11 @@ ckpt_status ckpt_dcp_find_slice(ckpt_dcp_adder *adder, const ckpt_dcp_item *of, 
 /* What kind of file a chunk lies in, by its first bytes. */
 ckpt_status ckpt_dcp_look_at(ckpt_dcp_adder *adder, const ckpt_dcp_slice *at, ckpt_dcp_file **out, ckpt_error *err);
 
+/* The same behind items that are no tensors, where torch writes a safetensors file too: for a chunk of n_raw bytes, by
+ * its place, which is where all chunks of such a file are said to be. An archive has more bytes than it holds. */
+ckpt_status ckpt_dcp_look_behind(ckpt_dcp_adder *adder, const ckpt_dcp_slice *at, uint64_t n_raw, ckpt_dcp_file *file,
+                                 ckpt_error *err);
+
 /* The extent of the one chunk of a tensor that a safetensors file holds: once. EFORMAT. */
 ckpt_status ckpt_dcp_find_held(ckpt_dcp_file *file, const char *stored, ckpt_dtype dtype, uint32_t rank,
                                const uint64_t *counts, ckpt_extent *out, ckpt_error *err);

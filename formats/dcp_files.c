@@ -85,13 +85,33 @@ ckpt_status ckpt_dcp_find_slice(ckpt_dcp_adder *a, const ckpt_dcp_item *of, cons
 
 /* ---- safetensors in .distcp files ---- */
 
-static ckpt_status read_held(ckpt_dcp_adder *a, ckpt_dcp_file *file, uint32_t number, ckpt_error *err) {
+static ckpt_status read_held(ckpt_dcp_adder *a, ckpt_dcp_file *file, uint32_t number, uint64_t begin, ckpt_error *err) {
   file->is_safetensors = true;
-  CKPT_TRY(ckpt_safetensors_read_alone(&file->held, a->index->source, number, &a->index->defects, err));
+  CKPT_TRY(ckpt_safetensors_read_alone(&file->held, a->index->source, number, begin, &a->index->defects, err));
   CKPT_TRY(ckpt_name_table_new(&file->table, file->held, err));
   file->is_taken = calloc((size_t)file->held->n_tensors + 1, 1);
   CKPT_TRY_ALLOC(file->is_taken, err);
   return CKPT_OK;
+}
+
+/* Whether a safetensors file begins there, or would by its first bytes. */
+static ckpt_status begins_at(bool *is_there, const ckpt_dcp_adder *a, uint32_t file, uint64_t begin, ckpt_error *err) {
+  uint8_t head[16];
+  const uint64_t size = ckpt_source_size(a->index->source, file);
+  *is_there = false;
+  if (size < sizeof head || begin > size - sizeof head) return CKPT_OK;
+  CKPT_TRY(ckpt_source_read(a->index->source, file, begin, head, sizeof head, err));
+  const bool is_archive = head[0] == 'P' && head[1] == 'K';
+  *is_there = !is_archive && ckpt_safetensors_probe(head, sizeof head);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_dcp_look_behind(ckpt_dcp_adder *a, const ckpt_dcp_slice *at, uint64_t n_raw, ckpt_dcp_file *file,
+                                 ckpt_error *err) {
+  bool is_there;
+  if (file->is_safetensors || at->is_zstd || at->n_bytes != n_raw) return CKPT_OK;
+  CKPT_TRY(begins_at(&is_there, a, at->file, at->offset, err));
+  return is_there ? read_held(a, file, at->file, at->offset, err) : CKPT_OK;
 }
 
 ckpt_status ckpt_dcp_look_at(ckpt_dcp_adder *a, const ckpt_dcp_slice *at, ckpt_dcp_file **out, ckpt_error *err) {
@@ -102,11 +122,9 @@ ckpt_status ckpt_dcp_look_at(ckpt_dcp_adder *a, const ckpt_dcp_slice *at, ckpt_d
   ckpt_dcp_file *file = *out = &a->files[at->file];
   if (file->is_known) return CKPT_OK;
   file->is_known = true;
-  uint8_t head[16];
-  if (at->is_zstd || ckpt_source_size(a->index->source, at->file) < sizeof head) return CKPT_OK;
-  CKPT_TRY(ckpt_source_read(a->index->source, at->file, 0, head, sizeof head, err));
-  bool is_archive = head[0] == 'P' && head[1] == 'K';
-  return !is_archive && ckpt_safetensors_probe(head, sizeof head) ? read_held(a, file, at->file, err) : CKPT_OK;
+  bool is_there = false;
+  if (!at->is_zstd) CKPT_TRY(begins_at(&is_there, a, at->file, 0, err));
+  return is_there ? read_held(a, file, at->file, 0, err) : CKPT_OK;
 }
 
 ckpt_status ckpt_dcp_find_held(ckpt_dcp_file *file, const char *stored, ckpt_dtype dtype, uint32_t rank,

@@ -140,7 +140,7 @@ static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err) {
   ckpt_index *held;
   CKPT_TRY(ckpt_source_add(source, name, &file, &n_bytes, err));
   const char *path = ckpt_source_path(source, file);
-  CKPT_TRY(ckpt_safetensors_read_alone(&held, source, file, &s->index->defects, err));
+  CKPT_TRY(ckpt_safetensors_read_alone(&held, source, file, 0, &s->index->defects, err));
   ckpt_status status = list_chunks(s, held, file, err);
   if (status == CKPT_OK) status = place_chunks(s, held, first, path, err);
   ckpt_index_free(held);

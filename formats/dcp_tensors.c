@@ -103,7 +103,7 @@ static ckpt_status add_empty(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
   CKPT_TRY(ckpt_dcp_slice_check(a->index->source, &at, err));
   if (a->n_extents != 0 || !is_whole(tensor, box)) return CKPT_OK;
   CKPT_TRY(ckpt_dcp_look_at(a, &at, &file, err));
-  if (file->is_safetensors) return CKPT_OK; /* its offset means nothing */
+  if (file->is_safetensors || at.n_bytes == 0) return CKPT_OK; /* its offset means nothing */
   set_place(extent, &at);
   a->n_extents++;
   return CKPT_OK;
@@ -124,12 +124,14 @@ static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
                      tensor->rank == 1 ? "is" : "es");
   ckpt_dcp_slice at;
   ckpt_dcp_file *file;
-  if (ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume) && volume == 0)
-    return add_empty(a, of, tensor, offsets, box, extent, err);
+  if (!ckpt_product_u64(box + CKPT_MAX_RANK, tensor->rank, &volume)) volume = UINT64_MAX;
+  if (volume == 0) return add_empty(a, of, tensor, offsets, box, extent, err);
   CKPT_TRY(ckpt_dcp_find_slice(a, of, offsets, &at, err));
   set_place(extent, &at);
   if (at.file != CKPT_FILE_LITERAL) {
     CKPT_TRY(ckpt_dcp_look_at(a, &at, &file, err));
+    if (ckpt_mul_u64(volume, ckpt_dtype_get(tensor->dtype)->block_bytes, &volume))
+      CKPT_TRY(ckpt_dcp_look_behind(a, &at, volume, file, err));
     if (file->is_safetensors) {
       extent->chain[0] = CKPT_DECODE_RAW;
       CKPT_TRY(ckpt_dcp_find_held(file, of->name->text, tensor->dtype, tensor->rank, box + CKPT_MAX_RANK, extent, err));

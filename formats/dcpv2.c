@@ -189,7 +189,7 @@ done:
 static ckpt_status read_safetensors(reader *r, const ckpt_dcpv2_item *item, uint64_t rank, uint32_t file,
                                     ckpt_error *err) {
   ckpt_index *held = NULL;
-  CKPT_TRY(ckpt_safetensors_read_alone(&held, r->index->source, file, &r->index->defects, err));
+  CKPT_TRY(ckpt_safetensors_read_alone(&held, r->index->source, file, 0, &r->index->defects, err));
   const char *prefix = prefix_of(r, item, r->options->stored_names);
   ckpt_status status;
   for (uint32_t i = 0; i < held->n_tensors; i++) {

@@ -64,10 +64,15 @@ ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_err
   ckpt_torch_graph graph = {.first_storage = index->n_tensors}; /* storages have a tensor each */
   ckpt_arena nodes;
   ckpt_torch_arena_init(&nodes, index);
-  ckpt_status status = ckpt_torch_file_read(&graph, index, file, false, &nodes, err);
+  ckpt_error why = {0};
+  ckpt_status status = ckpt_torch_file_read(&graph, index, file, false, &nodes, &why);
   ckpt_torch_graph_free(&graph);
   ckpt_arena_free(&nodes);
-  return ckpt_fail_at(status, err, ckpt_source_path(index->source, file), NULL);
+  const char *path = ckpt_source_path(index->source, file);
+  if (status == CKPT_EFORMAT && ckpt_text_ends_in(path, strlen(path), SUFFIX))
+    return ckpt_safetensors_read(index, file, err); /* says what is wrong with it as that */
+  if (status != CKPT_OK && err != NULL) *err = why;
+  return ckpt_fail_at(status, err, path, NULL);
 }
 
 static ckpt_status add_file(ckpt_index *index, const char *name, ckpt_error *err) {

@@ -20,10 +20,10 @@ bool ckpt_safetensors_probe(const uint8_t *head, size_t n_head);
  * tensor besides the index. */
 ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *err);
 
-/* What one file of a source holds, as an index of its own, not finished, whose source stays the caller's. As above;
- * what is broken in it is told as defects says, and left out. */
-ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, ckpt_defects *defects,
-                                        ckpt_error *err);
+/* What one file of a source holds from byte `begin` on, as an index of its own, not finished, whose source stays the
+ * caller's. As above; what is broken in it is told as defects says, and left out. */
+ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, uint64_t begin,
+                                        ckpt_defects *defects, ckpt_error *err);
 
 /* After the last file and before names change: refuses a name that stands twice, naming both files, and reduces
  * metadata to one entry per key (the value first in byte order; a note says where files differ). */

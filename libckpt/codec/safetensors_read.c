@@ -31,6 +31,7 @@ typedef struct reader {
   ckpt_json *json;
   uint32_t file;
   const char *path; /* for messages */
+  uint64_t begin;   /* of the header's length in the file */
   uint64_t payload; /* offset of the payload in the file */
   uint64_t n_payload;
   range *ranges;
@@ -352,13 +353,18 @@ static ckpt_status check_ranges(reader *r, ckpt_error *err) {
 static ckpt_status read_length(reader *r, uint64_t *n_header, ckpt_error *err) {
   uint8_t bytes[LENGTH_BYTES];
   uint64_t size = ckpt_source_size(r->index->source, r->file);
+  size -= r->begin < size ? r->begin : size;
   if (size < LENGTH_BYTES)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
                      "truncated: the length of a header is not there (%llu byte%s; download it again)", (ull)size,
                      ckpt_plural(size));
-  CKPT_TRY(ckpt_source_read(r->index->source, r->file, 0, bytes, sizeof bytes, err));
+  CKPT_TRY(ckpt_source_read(r->index->source, r->file, r->begin, bytes, sizeof bytes, err));
   if (memcmp(bytes, "version ", sizeof bytes) == 0)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "a Git LFS pointer, not the weights (run git lfs pull)");
+  if (memcmp(bytes, "PK\3\4", 4) == 0)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
+                     "begins with a zip archive, not with the length of a header (items that are no tensors, which "
+                     "PyTorch writes before the safetensors? nobody reads that: save tensors alone)");
   *n_header = 0;
   for (int i = LENGTH_BYTES; i-- > 0;) *n_header = *n_header << 8 | bytes[i];
   if (*n_header > CKPT_SAFETENSORS_MAX_HEADER)
@@ -368,17 +374,18 @@ static ckpt_status read_length(reader *r, uint64_t *n_header, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL,
                      "truncated: the header says it is %llu byte%s long, the file has %llu (download it again)",
                      (ull)*n_header, ckpt_plural(*n_header), (ull)size);
-  r->payload = LENGTH_BYTES + *n_header;
-  r->n_payload = size - r->payload;
+  r->payload = r->begin + LENGTH_BYTES + *n_header;
+  r->n_payload = size - LENGTH_BYTES - *n_header;
   return CKPT_OK;
 }
 
-ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *err) {
-  reader r = {.index = index, .file = file, .path = ckpt_source_path(index->source, file)};
+static ckpt_status read_from(ckpt_index *index, uint32_t file, uint64_t begin, ckpt_error *err) {
+  reader r = {.index = index, .file = file, .begin = begin, .path = ckpt_source_path(index->source, file)};
   const uint32_t first_tensor = index->n_tensors;
   uint64_t n_header = 0;
   CKPT_TRY(read_length(&r, &n_header, err));
-  CKPT_TRY(ckpt_json_new_source(&r.json, index->source, file, LENGTH_BYTES, n_header, (size_t)n_header, false, err));
+  CKPT_TRY(
+      ckpt_json_new_source(&r.json, index->source, file, begin + LENGTH_BYTES, n_header, (size_t)n_header, false, err));
   ckpt_status status = read_entries(&r, err);
   if (status == CKPT_OK) status = check_ranges(&r, err);
   if (status != CKPT_OK) ckpt_index_break(index, first_tensor, index->n_tensors); /* nothing of it is sure */
@@ -387,13 +394,17 @@ ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *
   return ckpt_fail_at(status, err, r.path, NULL);
 }
 
-ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, ckpt_defects *defects,
-                                        ckpt_error *err) {
+ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *err) {
+  return read_from(index, file, 0, err);
+}
+
+ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, uint64_t begin,
+                                        ckpt_defects *defects, ckpt_error *err) {
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, NULL, ckpt_source_path(source, file), "safetensors", NULL, err));
   index->source = source; /* lent */
   index->defects = *defects;
-  ckpt_status status = ckpt_safetensors_read(index, file, err);
+  ckpt_status status = read_from(index, file, begin, err);
   if (status == CKPT_OK) status = ckpt_index_drop_broken(index, err);
   defects->n = index->defects.n;
   index->source = NULL;

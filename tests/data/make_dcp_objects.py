@@ -1,4 +1,4 @@
-"""Writes tests/data/dcp/objects*/, alone/, odd/, accelerate/ and apart/: checkpoints that hold more than tensors.
+"""Writes tests/data/dcp/objects*/, alone/, odd/, behind/, accelerate/ and apart/: checkpoints that hold more than tensors.
 
     python make_dcp_objects.py [FOLDER]        (torch 2.15.0; zstandard for `objects-zstd`)
 
@@ -12,7 +12,7 @@ import sys
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._extension import ZStandard
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dcp")
 
@@ -38,7 +38,7 @@ def objects():
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else ROOT
     os.chdir(root)
-    for name in ("objects", "objects-zstd", "alone", "odd", "accelerate", "apart"):
+    for name in ("objects", "objects-zstd", "alone", "odd", "behind", "accelerate", "apart"):
         shutil.rmtree(name, ignore_errors=True)
     dcp.save(objects(), checkpoint_id="objects", no_dist=True)
     dcp.save(objects(), storage_writer=FileSystemWriter("objects-zstd", _extensions=[ZStandard()]), no_dist=True)
@@ -46,6 +46,9 @@ def main():
     odd = {"": torch.arange(2.), "l": [(torch.arange(3.), 2), torch.arange(4.)], "t": ({"x": torch.arange(5.)}, None),
            "args": {"lr": 1}}
     dcp.save(odd, checkpoint_id="odd", no_dist=True)
+    writer = FileSystemWriter("behind", serialization_format=SerializationFormat.SAFETENSORS)
+    dcp.save({"w": torch.arange(6.).reshape(2, 3), "none": torch.ones(0, 2), "epoch": 3}, storage_writer=writer,
+             no_dist=True)
     state = {"w": {"exp_avg": torch.arange(6.0).reshape(2, 3), "step": torch.tensor(2.0)}}
     optimizer = {"state": state, "param_groups": [{"lr": 0.5, "params": ["w"]}]}
     dcp.save({"model": {"w": torch.arange(6).reshape(2, 3)}}, checkpoint_id="accelerate/pytorch_model_fsdp_0",

@@ -230,6 +230,26 @@ TEST(DcpObjects, TorchFilesHaveTheDict) {
   }
 }
 
+// A rank that saves items as well puts its safetensors behind them.
+TEST(DcpObjects, SafetensorsBehindItems) {
+  IndexPointer index = open_golden("behind");
+  ASSERT_NE(index, nullptr);
+  EXPECT_EQ(named(index.get(), printed(ckpt_object_get(index->objects, "torch"))),
+            "{\"w\": \"<w>\", \"none\": \"<none>\", \"epoch\": 3}");
+  const float wanted[] = {0, 1, 2, 3, 4, 5};
+  EXPECT_EQ(values(index.get(), ckpt_index_find(index.get(), "w")),
+            std::string(reinterpret_cast<const char *>(wanted), sizeof wanted));
+  EXPECT_TRUE(notes_of(index.get()).empty());
+  for (const char *name : {"shard-00001-model-00001-of-00001.safetensors", "model.safetensors"}) {
+    Folder folder;  // HuggingFaceStorageWriter does the same, and no metadata says where
+    spill(folder / name, slurp(kData + "behind/__0_0.distcp"));
+    ckpt_error err = {};
+    EXPECT_EQ(open(folder.path(), &err), nullptr);
+    EXPECT_NE(text_of(err).find("begins with a zip archive, not with the length of a header"), std::string::npos)
+        << text_of(err);
+  }
+}
+
 std::string instance(const std::string &name, const std::string &state) {
   return "ctorch.distributed.checkpoint.metadata\n" + name + "\n)\x81" + state + "b";
 }
