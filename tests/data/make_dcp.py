@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -113,6 +114,16 @@ def hf_shards(case):
     state = {"w": distribute_tensor(whole["w"], grid, [Shard(0)]), "v": distribute_tensor(whole["v"], grid, [Shard(1)])}
     dcp.save(state, storage_writer=HuggingFaceStorageWriter(os.path.join(ROOT, case), save_distributed=True))
     keep(case, whole)
+
+
+def parts(case):
+    """Of a planner that does not flatten, what one rank has of a model and of an optimizer, as FSDP2 cuts them."""
+    grid = init_device_mesh("cpu", (dist.get_world_size(),))
+    cut = distribute_tensor(torch.arange(15.0).reshape(5, 3), grid, [Shard(0)])
+    state = {"w": {"step": torch.tensor(2.0), "exp_avg": cut + 1}}
+    saved = {"model": {"w": cut, "b": distribute_tensor(torch.arange(3.0), grid, [Replicate()])},
+             "optimizer": {"state": state, "param_groups": [{"lr": 0.5, "params": ["w"]}]}, "epoch": 3}
+    dcp.save(saved, checkpoint_id=os.path.join(ROOT, case), planner=DefaultSavePlanner(flatten_state_dict=False))
 
 
 def worker(rank, world, port, function, arguments):
@@ -279,6 +290,7 @@ def main():
     spawn(29615, 4, "mesh", "mesh")
     spawn(29616, 2, "safetensors", "safetensors")
     spawn(29617, 2, "hf_shards", "hf-shards")
+    spawn(29619, 2, "parts", "parts")
     if "zstd" not in os.environ.get("SKIP", ""):
         spawn(29618, 2, "zstd_strided", "zstd-strided")
     generations()

@@ -230,6 +230,25 @@ TEST(DcpObjects, TorchFilesHaveTheDict) {
   }
 }
 
+// Items of a planner that does not flatten have what one rank had of DTensors (tests/data/make_dcp.py), each another's.
+TEST(DcpObjects, PartsInItems) {
+  IndexPointer index = open_golden("parts");
+  ASSERT_NE(index, nullptr);
+  const std::pair<const char *, uint64_t> parts[] = {{"w", 3}, {"optimizer.state.w.exp_avg", 2}};
+  for (const auto &[name, n_rows] : parts) {
+    const ckpt_tensor *part = ckpt_index_find(index.get(), name);
+    ASSERT_NE(part, nullptr) << name;
+    EXPECT_EQ(part->shape[0], n_rows) << name;
+    EXPECT_EQ(part->shape[1], 3u) << name;
+    EXPECT_EQ(part->role == CKPT_ROLE_PARAMETER, n_rows == 3) << name;
+  }
+  EXPECT_STREQ(index->part, "holds one rank's part of 1 tensor (w: [3,3] of [5,3])");
+  EXPECT_EQ(notes_of(index.get()),
+            (std::vector<std::string>{
+                "! .metadata: holds one rank's part of 1 tensor (w: [3,3] of [5,3])",
+                "! .metadata: holds one rank's part of 1 tensor (optimizer.state.w.exp_avg: [2,3] of [5,3])"}));
+}
+
 // A rank that saves items as well puts its safetensors behind them.
 TEST(DcpObjects, SafetensorsBehindItems) {
   IndexPointer index = open_golden("behind");

@@ -23,4 +23,8 @@ ckpt consolidate parts.pt -o part.safetensors --quiet 2>&1; echo "exit $?"
 ckpt reshard summand.pt -o part --to dcp --quiet 2>&1; echo "exit $?"
 ckpt convert parts.pt -o rank0.safetensors 2>&1 >/dev/null | grep note
 ckpt verify parts.pt 2>&1 | grep problem
+cp -r "$DATA/dcp/parts" items # of a planner that does not flatten, an item of bytes is one rank's
+ckpt inspect items | grep part
+ckpt consolidate items -o part.safetensors --quiet 2>&1; echo "exit $?"
+ckpt reshard items -o part --to dcp --quiet 2>&1; echo "exit $?"
 ls
