@@ -259,7 +259,7 @@ TEST(DcpVerify, ShardsDoNotProveShapes) {
 // Each byte of a file of chunks is an item's, each item a name's.
 TEST(DcpVerify, WhatNoMetadataNamesIsAProblem) {
   for (const auto &entry : std::filesystem::directory_iterator(kData)) {
-    if (!entry.is_directory()) continue;
+    if (!entry.is_directory() || entry.path().filename() == "parts") continue;  // parts: of tensors, said by open
     EXPECT_EQ(problems_in(entry.path()), "") << entry.path();
   }
   Folder folder;
