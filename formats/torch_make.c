@@ -38,7 +38,11 @@ typedef struct maker {
   entry *entries; /* sorted: one dict's, and one parameter's, follow each other */
   uint32_t n;
   ckpt_held_tensors held;
-  bool *takes_held;              /* by object: its tensors stand in it */
+  bool *takes_held;       /* by object: its tensors stand in it */
+  const ckpt_object *top; /* the input's own; NULL: none */
+  bool *is_rest;          /* by its entry: nothing of it is known */
+  uint64_t n_rest;
+  bool is_numbered;              /* the optimizer's parameters are */
   ckpt_object *root, *optimizer; /* room for all that may come */
 } maker;
 
@@ -57,7 +61,7 @@ static entry make_entry(const ckpt_tensor *tensor, const char *name, bool is_ext
     return e;
   }
   const char *dot = strchr(name, '.');
-  if (dot == NULL) return e;
+  if (dot == NULL || strstr(name, "._spec.") != NULL) return e; /* a DTensor's mesh, no state of a parameter */
   e.dict = name;
   e.n_dict = (size_t)(dot - name);
   e.key = dot + 1;
@@ -196,12 +200,27 @@ static ckpt_status find_held(maker *m, ckpt_error *err) {
 
 /* ---- dicts ------------------------------------------------------------------------------------------------------ */
 
-static ckpt_status set_key(const maker *m, ckpt_object *dict, const char *key, size_t n_key, ckpt_object *value,
-                           ckpt_error *err) {
+static ckpt_status set_pair(ckpt_object *dict, ckpt_object *key, ckpt_object *value, ckpt_error *err) {
   ckpt_object **pair = &dict->items[2 * dict->n++];
-  CKPT_TRY_ALLOC(pair[0] = ckpt_object_text(m->arena, key, n_key), err);
+  CKPT_TRY_ALLOC(pair[0] = key, err);
   CKPT_TRY_ALLOC(pair[1] = value, err);
   return CKPT_OK;
+}
+
+static ckpt_status set_key(const maker *m, ckpt_object *dict, const char *key, size_t n_key, ckpt_object *value,
+                           ckpt_error *err) {
+  return set_pair(dict, ckpt_object_text(m->arena, key, n_key), value, err);
+}
+
+/* The key of a parameter's states: a number where groups name it by that, for PyTorch does not take a text as one. */
+static ckpt_status set_state(const maker *m, ckpt_object *state, const entry *e, ckpt_object *own, ckpt_error *err) {
+  enum { MAX_DIGITS = 9 };
+  const size_t n = e->n_sub <= MAX_DIGITS && (e->sub[0] != '0' || e->n_sub == 1) ? e->n_sub : 0;
+  int64_t number = 0;
+  size_t i = 0;
+  for (; m->is_numbered && i < n && e->sub[i] >= '0' && e->sub[i] <= '9'; i++) number = number * 10 + (e->sub[i] - '0');
+  if (n == 0 || i != n) return set_key(m, state, e->sub, e->n_sub, own, err);
+  return set_pair(state, ckpt_object_int(m->arena, number), own, err);
 }
 
 /* An empty dict with room for n keys. */
@@ -227,7 +246,7 @@ static ckpt_status fill_dict(const maker *m, ckpt_object *dict, const entry *ent
     ckpt_object *own = dict;
     if (entries[i].n_sub != 0) {
       CKPT_TRY(new_dict(m, n_same, &own, err));
-      CKPT_TRY(set_key(m, state, entries[i].sub, entries[i].n_sub, own, err));
+      CKPT_TRY(set_state(m, state, &entries[i], own, err));
     }
     CKPT_TRY(set_tensors(m, own, &entries[i], n_same, err));
   }
@@ -257,12 +276,23 @@ static ckpt_status name_groups(const maker *m, const ckpt_object *given, ckpt_ob
                               m->losses, err);
 }
 
+/* Whether groups name parameters by numbers. */
+static bool are_numbered(const ckpt_object *groups) {
+  for (uint64_t i = 0; i < groups->n; i++) {
+    const ckpt_object *params = ckpt_object_field(groups->items[i], "params");
+    if (params != NULL && params->kind == CKPT_OBJECT_LIST && params->n != 0)
+      return params->items[0]->kind == CKPT_OBJECT_INT;
+  }
+  return false;
+}
+
 static ckpt_status set_optimizer(maker *m, const entry *entries, uint32_t n, ckpt_error *err) {
   ckpt_object *state, *groups = NULL;
   const ckpt_object *given = ckpt_object_get(m->described->objects, CKPT_STATE_PARAM_GROUPS);
   if (given != NULL) CKPT_TRY(name_groups(m, given, &groups, err));
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST)
     CKPT_TRY_ALLOC(groups = ckpt_object_new(m->arena, CKPT_OBJECT_LIST, 0, NULL), err);
+  m->is_numbered = are_numbered(groups);
   CKPT_TRY(new_dict(m, (uint64_t)n + 2, &m->optimizer, err));
   CKPT_TRY(new_dict(m, n, &state, err));
   CKPT_TRY(set_key(m, m->optimizer, "state", 5, state, err));
@@ -351,38 +381,52 @@ static ckpt_status drop_repeated(const maker *m, ckpt_error *err) {
   return status;
 }
 
-/* ---- what goes --------------------------------------------------------------------------------------------------- */
+/* ---- the rest --------------------------------------------------------------------------------------------------- */
 
-/* Whether all that an entry of the input's object holds besides tensors is written here too. */
-static bool is_kept(const maker *m, const ckpt_object *value) {
-  const ckpt_object *objects = m->described->objects, *groups = ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS);
-  ckpt_object *pair[] = {NULL, (ckpt_object *)(uintptr_t)value};
-  const ckpt_object alone = {.kind = CKPT_OBJECT_DICT, .n = 1, .items = pair};
-  if (value->kind <= CKPT_OBJECT_TEXT || ckpt_objects_count(&alone) == 0) return true; /* the trainer's */
-  if (value->kind == CKPT_OBJECT_DICT && groups != NULL && ckpt_object_field(value, "param_groups") == groups)
-    return value->n == 2; /* and the states */
-  if (groups != NULL && ckpt_torch_is_flat_optimizer(value)) return true;
-  for (uint64_t i = 0; i < objects->n; i++)
-    if (objects->items[2 * i + 1] == value) return true;
-  return false;
+/* Finds the entries of the input's object of which nothing is known (a trainer's arguments). */
+static ckpt_status find_rest(maker *m, ckpt_error *err) {
+  const ckpt_object *objects = m->described->objects, *top = m->top = ckpt_torch_state_top(objects);
+  uint64_t n_left = CKPT_OBJECT_LOOKS;
+  if (top == NULL) return CKPT_OK;
+  m->is_rest = ckpt_arena_array(m->arena, top->n + 1, sizeof *m->is_rest);
+  CKPT_TRY_ALLOC(m->is_rest, err);
+  for (uint64_t i = 0; i < top->n; i++) {
+    m->is_rest[i] = !ckpt_torch_state_is_known(objects, top->items[2 * i + 1], &n_left);
+    m->n_rest += m->is_rest[i];
+  }
+  return CKPT_OK;
 }
 
+/* Copies them, but for what tensors were in: a dict of those stands there. */
+static ckpt_status set_rest(maker *m, ckpt_error *err) {
+  if (m->n_rest == 0) return CKPT_OK;
+  bool *is_taken = ckpt_arena_array(m->arena, m->top->n, sizeof *is_taken);
+  CKPT_TRY_ALLOC(is_taken, err);
+  for (uint64_t i = 0; i < m->top->n; i++) {
+    const ckpt_object *key = m->top->items[2 * i];
+    is_taken[i] = m->is_rest[i] && key->kind == CKPT_OBJECT_TEXT && !has_dict(m, key->text, (size_t)key->n);
+  }
+  CKPT_TRY(ckpt_torch_copy_entries(m->root, m->top, is_taken, m->described, m->losses, err));
+  for (uint64_t i = 0; i < m->top->n; i++) m->is_rest[i] = m->is_rest[i] && !is_taken[i];
+  return CKPT_OK;
+}
+
+/* Says which of them, or what else, is not written besides the tensors. */
 static ckpt_status say_lost(const maker *m, ckpt_error *err) {
-  const ckpt_object *top = ckpt_object_get(m->described->objects, CKPT_TORCH_OBJECT);
+  const ckpt_object *whole = ckpt_object_get(m->described->objects, CKPT_TORCH_OBJECT);
   ckpt_name_list lost = {.n = 0};
-  if (top == NULL) return CKPT_OK;
-  if (top->kind == CKPT_OBJECT_DICT && top->n == 1 && top->items[1]->kind == CKPT_OBJECT_DICT) top = top->items[1];
-  for (uint64_t i = 0; top->kind == CKPT_OBJECT_DICT && i < top->n; i++) {
-    const ckpt_object *key = top->items[2 * i];
-    if (!is_kept(m, top->items[2 * i + 1]))
+  if (whole == NULL) return CKPT_OK;
+  for (uint64_t i = 0; m->top != NULL && i < m->top->n; i++) {
+    const ckpt_object *key = m->top->items[2 * i];
+    if (m->is_rest[i])
       ckpt_name_list_add(&lost, key->kind == CKPT_OBJECT_TEXT ? key->text : "an entry whose key is no text");
   }
   if (lost.n == 0)
     return ckpt_losses_add(m->losses, err, "the object that the tensors were in%s%.200s",
-                           top->kind == CKPT_OBJECT_FOREIGN ? ": " : "",
-                           top->kind == CKPT_OBJECT_FOREIGN ? ckpt_torch_class(top) : "");
-  return ckpt_losses_add(m->losses, err, "%zu object%s beside the tensors (%s)", lost.n, ckpt_plural(lost.n),
-                         lost.text);
+                           whole->kind == CKPT_OBJECT_FOREIGN ? ": " : "",
+                           whole->kind == CKPT_OBJECT_FOREIGN ? ckpt_torch_class(whole) : "");
+  return ckpt_losses_add(m->losses, err, "%zu object%s, but for %s tensors (%s)", lost.n, ckpt_plural(lost.n),
+                         lost.n == 1 ? "its" : "their", lost.text);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
@@ -395,19 +439,21 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   bool is_model = n_objects == (has_own ? 1 : 0);
   CKPT_TRY(list_entries(m, err));
   for (uint32_t i = 0; i < m->n && is_model; i++) is_model = m->entries[i].is_model;
-  if (is_model) return say_lost(m, err);
+  CKPT_TRY(find_rest(m, err));
+  if (is_model && m->n_rest == 0) return say_lost(m, err);
   if (m->described->is_stored) /* names below a container would be others */
     return ckpt_losses_add(m->losses, err, "roles and objects (tensors have their stored names)");
   const entry *conflict = find_conflict(m);
   if (conflict != NULL)
     return ckpt_losses_add(m->losses, err, "roles and objects (%s stands in their way)",
                            m->described->tensors[conflict->tensor].name);
-  CKPT_TRY(say_lost(m, err));
   CKPT_TRY(find_held(m, err));
   if (trainer != NULL && trainer->kind == CKPT_OBJECT_DICT) n_objects += trainer->n;
-  CKPT_TRY(new_dict(m, m->n + n_objects + 1, &m->root, err));
+  CKPT_TRY(new_dict(m, m->n + n_objects + m->n_rest + 1, &m->root, err));
   CKPT_TRY(set_dicts(m, err));
   CKPT_TRY(set_objects(m, err));
+  CKPT_TRY(set_rest(m, err));
+  CKPT_TRY(say_lost(m, err));
   *out = m->root;
   return drop_repeated(m, err);
 }

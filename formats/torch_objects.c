@@ -319,6 +319,27 @@ ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, c
   return status;
 }
 
+ckpt_status ckpt_torch_copy_entries(ckpt_object *root, const ckpt_object *top, bool *is_taken, ckpt_index *described,
+                                    ckpt_losses *losses, ckpt_error *err) {
+  copier c = {.arena = losses->arena, .described = described};
+  ckpt_status status = CKPT_OK;
+  for (uint64_t i = 0; i < top->n && status == CKPT_OK; i++) {
+    ckpt_object *key = top->items[2 * i], *copy = NULL;
+    const uint64_t n_leaves = c.n_leaves;
+    if (!is_taken[i]) continue;
+    c.at = key->text;
+    c.n_at = (size_t)key->n;
+    status = copy_graph(&c, top->items[2 * i + 1], &copy, err);
+    is_taken[i] = status == CKPT_OK && copy != NULL && c.n_leaves == n_leaves;
+    if (!is_taken[i]) continue;
+    root->items[2 * root->n] = key;
+    root->items[2 * root->n++ + 1] = copy;
+  }
+  if (status == CKPT_OK) status = ckpt_torch_left_out_say(&c.out, losses, err);
+  copier_free(&c);
+  return status;
+}
+
 /* ---- the input's own object ------------------------------------------------------------------------------------- */
 
 typedef struct seen {

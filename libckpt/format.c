@@ -122,52 +122,43 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
   return CKPT_OK;
 }
 
-/* Whether an object is more than tensors in dicts: those are written, and their names say where they stood. What takes
- * more than n_left looks (dicts in dicts, many times) counts as more. */
-static bool holds_more(const ckpt_object *object, int depth, uint64_t *n_left) {
-  enum { MAX_DEPTH = 4 };
-  if (object->kind == CKPT_OBJECT_TENSOR) return object->extras != 0; /* attributes */
-  if (object->kind != CKPT_OBJECT_DICT || depth == MAX_DEPTH) return true;
-  for (uint64_t i = 0; i < object->n; i++)
-    if (*n_left == 0 || ((*n_left)--, holds_more(object->items[2 * i + 1], depth + 1, n_left))) return true;
-  return false;
-}
-
 /* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes (torch_state.h): the
  * whole counts where nothing of it does. */
 uint64_t ckpt_objects_count(const ckpt_object *objects) {
   if (objects == NULL) return 0;
   const ckpt_object *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
-  uint64_t n = 0, n_whole = 0;
+  uint64_t n = 0, n_whole = 0, n_left = CKPT_OBJECT_LOOKS;
   for (uint64_t i = 0; i < objects->n; i++) {
-    uint64_t n_left = UINT64_C(1) << 24;
     const ckpt_object *object = objects->items[2 * i + 1];
-    *(object == whole ? &n_whole : &n) += holds_more(object, 0, &n_left);
+    *(object == whole ? &n_whole : &n) += ckpt_object_holds_more(object, &n_left);
   }
   return n != 0 ? n : n_whole;
 }
 
-/* Keys of a dict's values that hold more than tensors, but for `without` and tensors of `from` that are not read. */
+/* Keys of a dict's values that hold more than tensors, but for `without`, what is known of `objects`, and tensors of
+ * `from` that are not read. */
 static void list_keys(ckpt_name_list *names, const ckpt_object *dict, const ckpt_object *without,
-                      const ckpt_index *from) {
-  uint64_t n_left = UINT64_C(1) << 24;
-  for (uint64_t i = 0; dict->kind == CKPT_OBJECT_DICT && i < dict->n; i++) {
+                      const ckpt_object *objects, const ckpt_index *from) {
+  uint64_t n_left = CKPT_OBJECT_LOOKS;
+  for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *key = dict->items[2 * i], *value = dict->items[2 * i + 1];
     const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : "(no text)";
     if (value == without || (from != NULL && ckpt_index_is_unread(from, name))) continue; /* said as that */
-    if (holds_more(value, 0, &n_left)) ckpt_name_list_add(names, name);
+    if (objects != NULL && ckpt_torch_state_is_known(objects, value, &n_left)) continue;
+    if (ckpt_object_holds_more(value, &n_left)) ckpt_name_list_add(names, name);
   }
 }
 
-/* What is lost with all objects: those that are known, else the entries of the whole. */
+/* What is lost with all objects: those that are known, and what else the whole has. */
 static ckpt_status drop_objects(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   const ckpt_object *objects = described->objects, *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  const ckpt_object *top = ckpt_torch_state_top(objects);
   ckpt_name_list names = {.n = 0};
   const uint64_t n = ckpt_objects_count(objects);
   described->objects = NULL;
   if (n == 0) return CKPT_OK;
-  list_keys(&names, objects, whole, NULL);
-  if (names.n == 0 && whole != NULL) list_keys(&names, whole, NULL, described->objects_of);
+  list_keys(&names, objects, whole, NULL, NULL);
+  if (top != NULL) list_keys(&names, top, NULL, objects, described->objects_of);
   if (names.n == 0) return ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, ckpt_plural(n));
   return ckpt_losses_add(losses, err, "%zu object%s (%s)", names.n, ckpt_plural(names.n), names.text);
 }

@@ -116,6 +116,17 @@ static uint32_t n_extras(uint32_t extras) {
   return n_bits[extras & 0xF];
 }
 
+static bool holds_more(const ckpt_object *object, int depth, uint64_t *n_left) {
+  enum { MAX_DEPTH = 4 };
+  if (object->kind == CKPT_OBJECT_TENSOR) return object->extras != 0; /* attributes */
+  if (object->kind != CKPT_OBJECT_DICT || depth == MAX_DEPTH) return true;
+  for (uint64_t i = 0; i < object->n; i++)
+    if (*n_left == 0 || ((*n_left)--, holds_more(object->items[2 * i + 1], depth + 1, n_left))) return true;
+  return false;
+}
+
+bool ckpt_object_holds_more(const ckpt_object *object, uint64_t *n_left) { return holds_more(object, 0, n_left); }
+
 uint64_t ckpt_object_n_children(const ckpt_object *object) {
   switch (object->kind) {
     case CKPT_OBJECT_LIST:

@@ -110,6 +110,11 @@ const ckpt_object *ckpt_object_field(const ckpt_object *record, const char *key)
 /* One of the nodes that follow the items; NULL where there is none. */
 const ckpt_object *ckpt_object_extra_of(const ckpt_object *object, ckpt_object_extra extra);
 
+/* Whether an object is more than tensors in dicts: those are written, and their names say where they stood. Each look
+ * takes one from *n_left (dicts can be in dicts many times): what is not looked at counts as more. */
+bool ckpt_object_holds_more(const ckpt_object *object, uint64_t *n_left);
+#define CKPT_OBJECT_LOOKS (UINT64_C(1) << 24) /* at all objects of a checkpoint, one after the other */
+
 /* Number of nodes in items: elements, arguments, keys and values, and extras. */
 uint64_t ckpt_object_n_children(const ckpt_object *object);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "libckpt/codec/torch_groups.h"
 #include "libckpt/error.h"
 
 /* The first of a role's is the one that is written. */
@@ -75,4 +76,22 @@ ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckp
     if (step != NULL && step->kind == CKPT_OBJECT_INT) index->step = step->integer;
   }
   return add_object(index, CKPT_STATE_TRAINER, trainer, err);
+}
+
+const ckpt_object *ckpt_torch_state_top(const ckpt_object *objects) {
+  const ckpt_object *top = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  if (top == NULL || top->kind != CKPT_OBJECT_DICT) return NULL;
+  return top->n == 1 && top->items[1]->kind == CKPT_OBJECT_DICT ? top->items[1] : top;
+}
+
+bool ckpt_torch_state_is_known(const ckpt_object *objects, const ckpt_object *value, uint64_t *n_left) {
+  const ckpt_object *groups = ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS);
+  if (value->kind <= CKPT_OBJECT_TEXT || !ckpt_object_holds_more(value, n_left)) return true; /* the trainer's */
+  if (value->kind == CKPT_OBJECT_LIST && value->n == 1) value = value->items[0]; /* Lightning's optimizer_states */
+  if (value->kind == CKPT_OBJECT_DICT && groups != NULL && ckpt_object_field(value, "param_groups") == groups)
+    return value->n == 2; /* and the states */
+  if (groups != NULL && ckpt_torch_is_flat_optimizer(value)) return true;
+  for (uint64_t i = 0; i < objects->n; i++)
+    if (objects->items[2 * i + 1] == value) return true;
+  return false;
 }

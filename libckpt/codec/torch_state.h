@@ -32,4 +32,11 @@ const char *ckpt_torch_state_key(const ckpt_tensor *tensor, const char *name);
 ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckpt_object *top,
                                  const ckpt_object *param_groups, ckpt_error *err);
 
+/* The DICT of the whole whose entries are the parts of the checkpoint; NULL: objects have none. */
+const ckpt_object *ckpt_torch_state_top(const ckpt_object *objects);
+
+/* Whether what an entry of that holds besides tensors stands among the other objects, too. n_left as of
+ * ckpt_object_holds_more. */
+bool ckpt_torch_state_is_known(const ckpt_object *objects, const ckpt_object *value, uint64_t *n_left);
+
 #endif

@@ -151,6 +151,17 @@ def training():
     return value, tensors
 
 
+def module_training(module):
+    """A module itself beside its optimizer's states and a trainer's arguments, as YOLO's trainers save them."""
+    adam = torch.optim.AdamW(module.parameters(), lr=0.01)
+    sum((parameter * 2).sum() for parameter in module.parameters()).backward()
+    adam.step()
+    states = {f"optimizer.state.{i}.{kind}": state for i, of in adam.state_dict()["state"].items()
+              for kind, state in of.items()}
+    save("module-training", {"epoch": 3, "model": module, "ema": None, "optimizer": adam.state_dict(),
+                             "args": argparse.Namespace(lr=0.01, out=[1, "x"])}, {**module.state_dict(), **states})
+
+
 def dtensor():
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -256,6 +267,7 @@ def main():
     module[0].weight.data, module[0].bias.data = numbers(2, 2), numbers(2)
     save("module", module, module.state_dict())
     save("module-legacy", {"model": module, "epoch": 1}, module.state_dict(), _use_new_zipfile_serialization=False)
+    module_training(module)
     dtensor()
     parts()
     wrapped()

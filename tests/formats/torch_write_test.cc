@@ -398,7 +398,7 @@ TEST_F(Renamed, WhatGoesIsNamed) {
   for (uint32_t i = 0; i < said.n; i++) losses.push_back(said.texts[i]);
   ckpt_index_free(described);
   ASSERT_FALSE(losses.empty());
-  EXPECT_EQ(losses[0], "2 objects beside the tensors (second, args)");
+  EXPECT_EQ(losses[0], "2 objects, but for their tensors (second, args)");
 }
 
 // One tensor under very many keys is written in time that is linear in them, its names changed or not.
@@ -510,6 +510,43 @@ TEST(TorchWrite, ModulesBecomeStateDicts) {
   for (uint32_t i = 0; i < whole->n_tensors; i++)
     EXPECT_NE(ckpt_index_find(index.get(), whole->tensors[i].name), nullptr) << whole->tensors[i].name;
   EXPECT_NE(std::string(losses.empty() ? "" : losses[0]).find("no plain data"), std::string::npos);
+}
+
+// Beside a module that was saved whole all else stays. What is called by numbers is, for load_state_dict takes a text
+// for no parameter's number and says nothing.
+TEST(TorchWrite, WhatStandsBesideModulesStays) {
+  ckpt_error err = {};
+  IndexPointer whole = open(kData + "module-training.pt", &err, false);
+  ASSERT_NE(whole, nullptr) << text_of(err);
+  Texts losses;
+  const std::string bytes = write_torch(whole.get(), &losses);
+  EXPECT_EQ(losses, Texts({"the object as it was (tensors are in torch.nn.modules.container.Sequential at model, which "
+                           "is no plain data)",
+                           "1 object, but for its tensors (model)"}));
+  IndexPointer index = open_bytes(bytes, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(index->n_tensors, whole->n_tensors);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "args"), 1000, &index->arena),
+               "{\"argparse.Namespace\": [], \"state\": {\"lr\": 0.01, \"out\": [1, \"x\"]}}");
+  const ckpt_object *state = ckpt_object_get(ckpt_object_get(root, "optimizer"), "state");
+  ASSERT_EQ(state->n, 4u);
+  for (uint64_t i = 0; i < state->n; i++) {
+    EXPECT_EQ(state->items[2 * i]->kind, CKPT_OBJECT_INT);
+    EXPECT_EQ(state->items[2 * i]->integer, static_cast<int64_t>(i));
+  }
+}
+
+// The mesh of a DTensor, which becomes a tensor, is no entry of an optimizer's state.
+TEST(TorchWrite, MeshesAreNoStates) {
+  ckpt_error err = {};
+  IndexPointer whole = open(kData + "dtensor-training.pt", &err, false);
+  ASSERT_NE(whole, nullptr) << text_of(err);
+  IndexPointer index = open_bytes(write_torch(whole.get()), &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  EXPECT_EQ(ckpt_object_get(ckpt_object_get(root, "optimizer"), "state")->n, 1u);
+  EXPECT_EQ(index->n_tensors, whole->n_tensors);
 }
 
 // What an unpickler would run is never written, whatever the input has; data beside it is.

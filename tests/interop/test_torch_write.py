@@ -281,6 +281,25 @@ def test_modules_saved_whole_become_state_dicts(folder):
     assert equal(load(out), dict(model.state_dict()))
 
 
+def test_a_run_goes_on_whose_module_was_saved_whole(folder):
+    """PyTorch loads states under keys that are no parameters' numbers without a word, and begins anew."""
+    path, out = os.path.join(folder, "a.pt"), os.path.join(folder, "b.pt")
+    model, optimizer = trained()
+    torch.save({"model": model, "ema": None, "optimizer": optimizer.state_dict(), "opt": {"lr0": 0.01}}, path)
+    ckpt("convert", path, "-o", out, "--include", "all")
+    loaded, again = load(out), trained()[0]
+    again.load_state_dict(loaded["model"])
+    resumed = type(optimizer)(again.parameters())
+    resumed.load_state_dict(loaded["optimizer"])
+    assert loaded["opt"] == {"lr0": 0.01}
+    assert all(parameter in resumed.state for parameter in again.parameters())
+    for m, o in ((model, optimizer), (again, resumed)):
+        o.zero_grad()
+        sum((parameter ** 2).sum() for parameter in m.parameters()).backward()
+        o.step()
+    assert equal(dict(model.state_dict()), dict(again.state_dict()))
+
+
 def test_quantized_tensors_stay_quantized(folder):
     q = torch.quantize_per_tensor(torch.randn(4, 6), 0.1, 3, torch.qint8)
     c = torch.quantize_per_channel(torch.randn(4, 6), torch.rand(4) + 0.1, torch.arange(4), 0, torch.quint8)
