@@ -198,14 +198,15 @@ static ckpt_status take_attributes(flattener *f, const ckpt_object **value, ckpt
  * entry's place, as a tensor there is called. */
 static ckpt_status take_key(flattener *f, const ckpt_object **key, uint64_t place, ckpt_error *err) {
   char text[CKPT_DCP_NAME_BYTES + 1];
-  const bool is_number = (*key)->kind == CKPT_OBJECT_INT;
   if ((*key)->kind == CKPT_OBJECT_TEXT) return CKPT_OK;
-  if (is_number) snprintf(text, sizeof text, "%lld", (long long)(*key)->integer);
-  *key = is_number ? ckpt_object_text(&f->described->arena, text, strlen(text)) : NULL;
-  if (is_number) CKPT_TRY_ALLOC(*key, err);
-  if (is_number) return CKPT_OK;
+  const char *made = ckpt_object_key_text(text, *key);
+  *key = made == NULL ? NULL : ckpt_object_text(&f->described->arena, made, strlen(made));
+  if (made != NULL) {
+    CKPT_TRY_ALLOC(*key, err);
+    return CKPT_OK;
+  }
   if (print_name(text, f->path, f->depth) > CKPT_DCP_NAME_BYTES) text[0] = '\0';
-  return ckpt_losses_add(f->losses, err, "%.200s%skey%llu (its key is no text and no integer)", text,
+  return ckpt_losses_add(f->losses, err, "%.200s%skey%llu (its key is no text and no number)", text,
                          text[0] == '\0' ? "" : ".", (unsigned long long)place);
 }
 

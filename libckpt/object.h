@@ -107,6 +107,12 @@ const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key);
  * again and again: a file can share one of many among all that have it. */
 const ckpt_object *ckpt_object_field(const ckpt_object *record, const char *key);
 
+#define CKPT_OBJECT_KEY_BYTES 40
+
+/* What Python's str() makes of a dict's key that is None, a bool, an integer or a float, in text or static; NULL of any
+ * other. */
+const char *ckpt_object_key_text(char text[CKPT_OBJECT_KEY_BYTES], const ckpt_object *key);
+
 /* One of the nodes that follow the items; NULL where there is none. */
 const ckpt_object *ckpt_object_extra_of(const ckpt_object *object, ckpt_object_extra extra);
 

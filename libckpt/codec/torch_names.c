@@ -55,7 +55,7 @@ typedef struct child {
   frame_kind kind;
   ckpt_role role;
   const char *const *parts;
-  char number[40];
+  char number[CKPT_OBJECT_KEY_BYTES];
 } child;
 
 typedef struct namer {
@@ -117,14 +117,12 @@ static void take_number(child *c, const char *what, uint64_t number) {
   take_text(c, c->number, (size_t)n);
 }
 
-/* A key that is neither text nor a number is called by its place. */
+/* A key is called what str() makes of it; a tuple and the like by its place. */
 static void take_key(child *c, const ckpt_object *key, uint64_t place) {
-  if (key->kind == CKPT_OBJECT_TEXT)
-    take_text(c, key->text, (size_t)key->n);
-  else if (key->kind == CKPT_OBJECT_INT && key->integer >= 0)
-    take_number(c, "", (uint64_t)key->integer);
-  else if (key->kind == CKPT_OBJECT_INT)
-    take_number(c, "-", -(uint64_t)key->integer);
+  const bool is_text = key->kind == CKPT_OBJECT_TEXT;
+  const char *text = is_text ? key->text : ckpt_object_key_text(c->number, key);
+  if (text != NULL)
+    take_text(c, text, is_text ? (size_t)key->n : strlen(text));
   else
     take_number(c, "key", place);
 }

@@ -47,6 +47,7 @@ def dicts():
         "tuple": {"w": torch.arange(2.0), "b": (torch.arange(3.0), 1), "x": (random.randbytes(4), torch.zeros(1))},
         "unflattened": {"model": model(1), "optimizers": [optimizer(3.0), optimizer(5.0, True)], "rng": (1, torch.arange(2))},
         "hole": {"model": model(1), "l": [slice(1), torch.ones(3), 5]},
+        "keys": {"model": model(1), "by": {False: torch.ones(1), None: torch.ones(2), -0.5: torch.ones(3)}},
         "gaps": {"model": model(1), "cb": [{}, {"a": 1}, torch.ones(2)]},
         "fresh": {"model": model(1), "optim": {"state": {}, "param_groups": [{"lr": torch.tensor(0.5), "params": [0, 1]}]}},
         "groupless": {"model": model(1), "optimizer": {"state": {"a.bias": {"exp_avg": torch.arange(2.0)}}}},

@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Dict{"groupless", kModel, {"a.bias"}, nullptr},
                     Dict{"unflattened", kModel, kNumbers, "optimizers.1.state.a.bias.exp_avg"},
                     Dict{"hole", kModel, {}, "l.1"}, Dict{"gaps", kModel, {}, "cb.2"},
-                    Dict{"fresh", kModel, {}, "optimizer.param_groups.0.lr"}),
+                    Dict{"keys", kModel, {}, "by.-0.5"}, Dict{"fresh", kModel, {}, "optimizer.param_groups.0.lr"}),
     [](const testing::TestParamInfo<Dict> &of) { return std::string(of.param.name); });
 
 }  // namespace

@@ -182,4 +182,36 @@ TEST_F(ObjectTest, PrintOfHostileGraphsIsBounded) {
   EXPECT_LT(Print(Deep(1000000)).size(), 300u);
 }
 
+// As Python 3.11 prints them.
+TEST(Object, KeysThatAreNoText) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, 1 << 20);
+  const std::pair<double, const char *> floats[] = {{1, "1.0"},
+                                                    {-2.5, "-2.5"},
+                                                    {100, "100.0"},
+                                                    {-0.0, "-0.0"},
+                                                    {1e15, "1000000000000000.0"},
+                                                    {1e16, "1e+16"},
+                                                    {123456789012345678.0, "1.2345678901234568e+17"},
+                                                    {0.0001, "0.0001"},
+                                                    {0.00001, "1e-05"},
+                                                    {1.0 / 3, "0.3333333333333333"},
+                                                    {0.1 + 0.2, "0.30000000000000004"},
+                                                    {5e-324, "5e-324"},
+                                                    {0x1p-44, "5.684341886080802e-14"},
+                                                    {0x1p-496, "4.887898181599368e-150"},
+                                                    {9007199254740992, "9007199254740992.0"},
+                                                    {1.7976931348623157e308, "1.7976931348623157e+308"},
+                                                    {-HUGE_VAL, "-inf"}};
+  char text[CKPT_OBJECT_KEY_BYTES];
+  for (const auto &[number, wanted] : floats)
+    EXPECT_STREQ(ckpt_object_key_text(text, ckpt_object_float(&arena, number)), wanted);
+  EXPECT_STREQ(ckpt_object_key_text(text, ckpt_object_bool(&arena, true)), "True");
+  EXPECT_STREQ(ckpt_object_key_text(text, ckpt_object_bool(&arena, false)), "False");
+  EXPECT_STREQ(ckpt_object_key_text(text, ckpt_object_none(&arena)), "None");
+  EXPECT_STREQ(ckpt_object_key_text(text, ckpt_object_int(&arena, INT64_MIN)), "-9223372036854775808");
+  EXPECT_EQ(ckpt_object_key_text(text, ckpt_object_new(&arena, CKPT_OBJECT_TUPLE, 0, nullptr)), nullptr);
+  ckpt_arena_free(&arena);
+}
+
 }  // namespace
