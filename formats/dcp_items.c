@@ -64,22 +64,26 @@ static bool is_optimizer(flattener *f, const ckpt_object *value) {
   return false;
 }
 
-/* Whether torch.load(weights_only=True) takes a value with all that it holds, but for namespaces and numpy; *why not.
- */
+/* Whether torch.load(weights_only=True) takes a value with all that it holds, but for namespaces, numpy and Python's
+ * own collections; *why not. */
 static bool is_data(flattener *f, const ckpt_object *value, uint32_t depth, const char **why) {
-  uint64_t n = ckpt_object_n_children(value);
   ckpt_torch_numpy numpy;
+  ckpt_torch_collection collection;
   if (ckpt_torch_numpy_of(&numpy, value)) return true;
+  if (ckpt_torch_collection_of(&collection, value, &f->described->arena, NULL) != CKPT_OK) *why = "out of memory";
+  if (collection.what != NULL && f->own_class == NULL) f->own_class = ckpt_torch_class(value);
+  if (collection.what != NULL) value = collection.node;
+  const uint64_t n = ckpt_object_n_children(value);
   if (value->kind == CKPT_OBJECT_TENSOR)
     *why = "a tensor in it, which an item cannot be here";
   else if (ckpt_torch_sparse_parts(value, NULL) != NULL || ckpt_torch_is_quantized(value) ||
            ckpt_torch_has_bytes(value))
     *why = "not a plain dense tensor, and DCP places nothing else";
-  else if (!ckpt_torch_is_safe(value) && ckpt_torch_namespace(value) == NULL)
+  else if (!ckpt_torch_is_safe(value) && ckpt_torch_namespace(value) == NULL && collection.what == NULL)
     *why = ckpt_torch_class(value);
   else if (depth == CKPT_DCP_MAX_KEYS || (f->n_steps += 1 + n) > MAX_STEPS)
     *why = "too many values, or too deep";
-  for (uint64_t i = 0; i < n && *why == NULL; i++) (void)is_data(f, value->items[i], depth + 1, why);
+  for (uint64_t i = collection.first; i < n && *why == NULL; i++) (void)is_data(f, value->items[i], depth + 1, why);
   return *why == NULL;
 }
 
@@ -128,12 +132,15 @@ static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *
   if (print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES)
     return ckpt_losses_add(f->losses, err, "an object whose name is too long");
   const char *refused = NULL;
-  if (!is_data(f, value, 0, &refused)) {
+  f->own_class = NULL;
+  if (!is_data(f, value, 0, &refused) || f->own_class != NULL) {
     const ckpt_object *given = value;
     CKPT_TRY(ckpt_dcp_carry(f, &value, err));
-    if (value == given) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
-    if (f->n_classes++ == 0) f->class_of = ckpt_arena_printf(&f->described->arena, "%.200s, %.200s", name, refused);
-    CKPT_TRY_ALLOC(f->class_of, err);
+    if (value == given && refused != NULL) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
+    if (value != given && f->n_classes++ == 0)
+      f->class_of =
+          ckpt_arena_printf(&f->described->arena, "%.200s, %.200s", name, refused != NULL ? refused : f->own_class);
+    if (value != given) CKPT_TRY_ALLOC(f->class_of, err);
   }
   return ckpt_dcp_flattener_add(f, f->path, f->depth, value, err);
 }

@@ -73,6 +73,7 @@ typedef struct ckpt_dcp_flattener {
   uint32_t n_unfolded;   /* items that hold dicts and lists with tensors, which are flattened */
   uint32_t n_classes;    /* items that are carried for a class of theirs */
   const char *class_of;  /* the first of them, and its class */
+  const char *own_class; /* in the last item that was looked at: of Python's own collections; NULL: none */
 } ckpt_dcp_flattener;
 
 /* Adds all that torch would find in the dict that it saved, as it stands: tensors and items with their paths. */

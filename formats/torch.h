@@ -1,6 +1,6 @@
 /* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_rename.c (the input's under
- * other names), torch_make.c (one for tensors that have none), torch_quantized.c and torch_collections.c (calls in it),
- * torch_left_out.c (what is not written), torch_views.c (who shares memory). Not for others. */
+ * other names), torch_make.c (one for tensors that have none), torch_quantized.c (calls in it), torch_left_out.c
+ * (what is not written), torch_views.c (who shares memory). Not for others. */
 #ifndef CKPT_FORMATS_TORCH_H
 #define CKPT_FORMATS_TORCH_H
 
@@ -31,16 +31,6 @@ ckpt_status ckpt_torch_rename(ckpt_object **root, const ckpt_index *described, c
  * where it cannot: its parts have other types now. covers as ckpt_torch_covers gives them. ENOMEM. */
 ckpt_status ckpt_torch_settle_quantized(bool *is_settled, ckpt_object *call, const ckpt_index *described,
                                         const uint32_t *covers, ckpt_arena *arena, ckpt_error *err);
-
-/* A defaultdict, deque or frozenset, as it is written: weights-only loading takes it once it was told of globals. */
-typedef struct ckpt_torch_collection {
-  const char *what, *globals; /* NULL: none of these, or not of plain values */
-  ckpt_object *node;
-} ckpt_torch_collection;
-
-/* Takes a node as one of these; what it holds is not looked at. New nodes are the arena's. ENOMEM. */
-ckpt_status ckpt_torch_collection_of(ckpt_torch_collection *out, const ckpt_object *node, ckpt_arena *arena,
-                                     ckpt_error *err);
 
 /* What was left out of an object that is written. Zero-initialise it; texts are borrowed, or an arena's. */
 enum { CKPT_TORCH_LEFT_OUT_KINDS = 16 };

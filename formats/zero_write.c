@@ -14,7 +14,6 @@
 #include "libckpt/codec/side_file.h"
 #include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_safe.h"
 #include "libckpt/error.h"
 #include "libckpt/text.h"
 
@@ -23,41 +22,9 @@
 typedef struct reducer {
   ckpt_index *described;
   ckpt_losses *losses;
-  uint32_t *numbers;
-  uint32_t n_numbers;
-  ckpt_node_map seen;
+  ckpt_zero_plain plain;
   ckpt_object *objects;
-  bool has_no_memory; /* to know what is plain */
 } reducer;
-
-/* Whether a graph is plain data without cycles, with no tensors but those that are written for their own sake. */
-static bool is_plain(reducer *r, const ckpt_object *node, int depth) {
-  enum { MAX_DEPTH = 200, PLAIN = 1, OPEN = 2 };
-  if (node == NULL || depth == MAX_DEPTH) return node == NULL;
-  if (node->kind == CKPT_OBJECT_TENSOR) {
-    const uint32_t number = node->tensor < r->n_numbers ? r->numbers[node->tensor] : UINT32_MAX;
-    return number != UINT32_MAX && r->described->tensors[number].role == CKPT_ROLE_OTHER;
-  }
-  ckpt_torch_numpy numpy;
-  if (ckpt_torch_numpy_of(&numpy, node)) return true;
-  if (!ckpt_torch_is_safe(node) || (node->kind == CKPT_OBJECT_FOREIGN && node->form == CKPT_FORM_PERSISTENT))
-    return false;
-  if (node->kind <= CKPT_OBJECT_BYTES) return true;
-  uint64_t *known = ckpt_node_map_at(&r->seen, node);
-  if (known == NULL) r->has_no_memory = true;
-  if (known == NULL || *known != 0) return known != NULL && *known == PLAIN;
-  *known = OPEN; /* or found not to be */
-  bool all = true;
-  for (uint64_t i = 0; i < ckpt_object_n_children(node) && all; i++) all = is_plain(r, node->items[i], depth + 1);
-  known = ckpt_node_map_at(&r->seen, node);
-  if (all && known != NULL) *known = PLAIN;
-  return all;
-}
-
-static ckpt_status find_plain(reducer *r, const ckpt_object *node, bool *is_data, ckpt_error *err) {
-  *is_data = is_plain(r, node, 0);
-  return r->has_no_memory ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
-}
 
 static ckpt_status put(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
   CKPT_TRY_ALLOC(ckpt_object_put(r->losses->arena, r->objects, key, value), err);
@@ -91,10 +58,9 @@ static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, c
   } else if (!has_place(key)) {
     return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
   }
-  bool is_data;
-  CKPT_TRY(find_plain(r, value, &is_data, err));
-  if (is_data) return put(r, key, value, err);
-  return ckpt_losses_add(r->losses, err, "%.200s (no plain data)", key);
+  ckpt_object *copy;
+  CKPT_TRY(ckpt_zero_plain_copy(&r->plain, &copy, value, err));
+  return copy != NULL ? put(r, key, copy, err) : ckpt_zero_plain_say(&r->plain, "", key, r->losses, err);
 }
 
 static ckpt_status keep_scaler(reducer *r, const ckpt_object *given, ckpt_error *err) {
@@ -114,15 +80,17 @@ static ckpt_status plain_dict(reducer *r, const char *of, ckpt_object **out, con
   CKPT_TRY_ALLOC(copy, err);
   copy->n = 0;
   for (uint64_t i = 0; i < dict->n; i++) {
-    const ckpt_object *key = dict->items[2 * i];
-    bool is_data;
-    CKPT_TRY(find_plain(r, key, &is_data, err));
-    if (is_data) CKPT_TRY(find_plain(r, dict->items[2 * i + 1], &is_data, err));
-    if (is_data)
-      memcpy(&copy->items[2 * copy->n++], &dict->items[2 * i], 2 * sizeof *copy->items);
-    else
-      CKPT_TRY(ckpt_losses_add(r->losses, err, "%s.%.200s (no plain data)", of,
-                               key->kind == CKPT_OBJECT_TEXT ? key->text : "?"));
+    const ckpt_object *given = dict->items[2 * i];
+    ckpt_object *key, *value = NULL;
+    CKPT_TRY(ckpt_zero_plain_copy(&r->plain, &key, given, err));
+    if (key != NULL) CKPT_TRY(ckpt_zero_plain_copy(&r->plain, &value, dict->items[2 * i + 1], err));
+    if (value == NULL) {
+      const char *name = given->kind == CKPT_OBJECT_TEXT ? given->text : "?";
+      CKPT_TRY(ckpt_zero_plain_say(&r->plain, of, name, r->losses, err));
+      continue;
+    }
+    copy->items[2 * copy->n] = key;
+    copy->items[2 * copy->n++ + 1] = value;
   }
   return CKPT_OK;
 }
@@ -247,16 +215,19 @@ static ckpt_status note_scheduler(ckpt_index *described, ckpt_error *err) {
 }
 
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  reducer r = {.described = described, .losses = losses};
+  reducer r = {.described = described, .losses = losses, .plain = {.described = described, .arena = losses->arena}};
+  uint32_t *numbers = NULL;
   CKPT_TRY(drop_own(described, losses, err));
   CKPT_TRY(drop_extra_names(described, losses, err));
   CKPT_TRY(say_unread(described, losses, err));
   CKPT_TRY(note_scheduler(described, err));
   if (described->objects == NULL) return CKPT_OK;
-  if (described->objects_of != NULL) CKPT_TRY(ckpt_described_numbers(&r.numbers, &r.n_numbers, described, true, err));
+  if (described->objects_of != NULL)
+    CKPT_TRY(ckpt_described_numbers(&numbers, &r.plain.n_numbers, described, true, err));
+  r.plain.numbers = numbers;
   ckpt_status status = reduce(&r, err);
-  ckpt_node_map_free(&r.seen);
-  free(r.numbers);
+  ckpt_node_map_free(&r.plain.copies);
+  free(numbers);
   if (status == CKPT_OK) described->objects = r.objects;
   return status;
 }
@@ -487,15 +458,20 @@ static ckpt_status mark(const ckpt_zero_run *run, const ckpt_object *node, const
   return CKPT_OK;
 }
 
+/* Numbers and texts, which the next reader finds before all objects. */
+static void set_trainer(const ckpt_zero_run *run, ckpt_object *root) {
+  const ckpt_object *trainer = ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER);
+  for (uint64_t i = 0; trainer != NULL && trainer->kind == CKPT_OBJECT_DICT && i < trainer->n; i++)
+    if (trainer->items[2 * i]->kind == CKPT_OBJECT_TEXT &&
+        !ckpt_zero_is_own(trainer->items[2 * i]->text, (size_t)trainer->items[2 * i]->n))
+      memcpy(&root->items[2 * root->n++], &trainer->items[2 * i], 2 * sizeof *root->items);
+}
+
 static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, const ckpt_object **placed,
                               ckpt_error *err) {
   const ckpt_object *objects = run->index->objects, *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
   ckpt_node_map seen = {0};
   ckpt_status status = CKPT_OK;
-  for (uint64_t i = 0; trainer != NULL && trainer->kind == CKPT_OBJECT_DICT && i < trainer->n; i++)
-    if (trainer->items[2 * i]->kind == CKPT_OBJECT_TEXT &&
-        !ckpt_zero_is_own(trainer->items[2 * i]->text, (size_t)trainer->items[2 * i]->n))
-      memcpy(&root->items[2 * root->n++], &trainer->items[2 * i], 2 * sizeof *root->items);
   for (uint64_t i = 0; objects != NULL && i < objects->n && status == CKPT_OK; i++) {
     const char *key = objects->items[2 * i]->text;
     const ckpt_object *value = objects->items[2 * i + 1];
@@ -549,8 +525,9 @@ ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_er
   CKPT_TRY(ckpt_zero_set(run, root, "lr_scheduler", scheduler == NULL ? none : scheduler, err));
   CKPT_TRY(ckpt_zero_set(run, root, "ds_version",
                          ckpt_object_text(run->arena, CKPT_ZERO_VERSION, sizeof CKPT_ZERO_VERSION - 1), err));
-  CKPT_TRY(set_client(run, root, placed, err));
+  set_trainer(run, root);
   CKPT_TRY(set_counts(run, root, err));
+  CKPT_TRY(set_client(run, root, placed, err));
   return set_others(run, root, placed, err);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libckpt/codec/readback.h"
+#include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/grow.h"
@@ -71,6 +72,7 @@ static size_t extend(walk *w, size_t n, const ckpt_object *key, uint64_t number)
 /* A value at a path of n bytes. */
 static ckpt_status take_value(walk *w, const ckpt_object *value, size_t n, uint32_t depth, ckpt_error *err) {
   if (value->kind == CKPT_OBJECT_TENSOR) return take_leaf(w, value, err);
+  value = ckpt_torch_held_by(value);
   const bool is_dict = value->kind == CKPT_OBJECT_DICT;
   if ((!is_dict && value->kind != CKPT_OBJECT_LIST && value->kind != CKPT_OBJECT_TUPLE) || depth == MAX_DEPTH)
     return CKPT_OK;

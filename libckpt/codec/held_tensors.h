@@ -23,8 +23,8 @@ typedef struct ckpt_held_tensors {
   uint32_t n_numbers;
 } ckpt_held_tensors;
 
-/* Finds them in dicts, lists and tuples without a class. None where the objects would take more steps than is sane.
- * ENOMEM, ELIMIT. */
+/* Finds them in dicts, lists and tuples, and in what holds one of those (ckpt_torch_held_by). None where the objects
+ * would take more steps than is sane. ENOMEM, ELIMIT. */
 ckpt_status ckpt_held_tensors_find(ckpt_held_tensors *out, const ckpt_index *described, ckpt_error *err);
 
 /* The entry of a name; NULL where the tensor has no place that is called so. */

@@ -3,6 +3,7 @@
 #ifndef CKPT_CODEC_TORCH_SAFE_H
 #define CKPT_CODEC_TORCH_SAFE_H
 
+#include "libckpt/error.h"
 #include "libckpt/object.h"
 
 /* Whether a node is taken; what it holds is not looked at. Tensors are. */
@@ -24,6 +25,22 @@ typedef struct ckpt_torch_numpy {
 
 /* Takes one apart; false for anything else. */
 bool ckpt_torch_numpy_of(ckpt_torch_numpy *out, const ckpt_object *node);
+
+/* A defaultdict, deque, frozenset, date or path, as it is written (torch_collections.c): weights-only loading takes it
+ * once it was told of globals. */
+typedef struct ckpt_torch_collection {
+  const char *what, *globals; /* NULL: none of these, or not of plain values */
+  ckpt_object *node;
+  uint32_t first; /* of its items: those before it are known to be what they may be */
+} ckpt_torch_collection;
+
+/* Takes a node as one of these; what it holds is not looked at. New nodes are the arena's. ENOMEM. */
+ckpt_status ckpt_torch_collection_of(ckpt_torch_collection *out, const ckpt_object *node, ckpt_arena *arena,
+                                     ckpt_error *err);
+
+/* What is held by a namespace, defaultdict or deque: a DICT or LIST by whose keys and places tensors in it are named;
+ * the node itself for anything else. */
+const ckpt_object *ckpt_torch_held_by(const ckpt_object *node);
 
 /* What a node is called where it is left out: its class, mostly. Borrowed. */
 const char *ckpt_torch_class(const ckpt_object *node);

@@ -1,10 +1,19 @@
 // What of a ZeRO checkpoint is no tensor: groups of the optimizer, schedulers, loss scalers, client state.
+extern "C" {
+#include "libckpt/codec/pickle.h"
+}
+
 #include "tests/formats/formats_testing.h"
 
 namespace formats_testing {
 namespace {
 
 const std::string kErrors = std::string(CKPT_TESTS_DIR) + "/golden-errors/zero/";
+
+std::string print(const ckpt_index *index, const char *key) {
+  const ckpt_object *object = ckpt_object_get(index->objects, key);
+  return object == nullptr ? "" : ckpt_object_print(object, 1000, const_cast<ckpt_arena *>(&index->arena));
+}
 
 // Thousands of groups can share one list: the first of them has its names, which no other can have.
 TEST(ZeroObjects, NamesAreOfOneGroup) {
@@ -91,6 +100,67 @@ TEST(ZeroObjects, TensorsStandBesideValues) {
   }
 }
 
+// A namespace, collections of Python's own, dates and paths stay what they are, also within one another; what is of no
+// such class is said with its class. Weights-only loading sets nothing in a defaultdict: what it holds is an argument.
+TEST(ZeroObjects, PythonsOwnValuesStay) {
+  ckpt_error err = {};
+  for (const char *format : {"zero", "universal"}) {
+    IndexPointer index = open(kErrors + "noted-client-state", &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    ckpt_arena *arena = &index->arena;
+    ckpt_object *one = ckpt_object_int(arena, 1), *dict = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
+    dict->n = 0;
+    ckpt_object_put(arena, dict, "a", one);
+    ckpt_object *factory = ckpt_object_new(arena, CKPT_OBJECT_FOREIGN, 0, "builtins.int");
+    factory->form = CKPT_FORM_NAME;
+    factory->n_module = sizeof "builtins" - 1;
+    ckpt_object *counts = ckpt_object_new(arena, CKPT_OBJECT_FOREIGN, 2, "collections.defaultdict");
+    counts->n = 1;
+    counts->n_module = sizeof "collections" - 1;
+    counts->items[0] = factory;
+    counts->items[1] = dict;
+    counts->extras = CKPT_EXTRA_DICT;
+    ckpt_object *path = ckpt_object_new(arena, CKPT_OBJECT_FOREIGN, 1, "pathlib.PosixPath");
+    path->n_module = sizeof "pathlib" - 1;
+    path->items[0] = ckpt_object_text(arena, "x", 1);
+    ckpt_object *frozen = ckpt_object_new(arena, CKPT_OBJECT_SET, 1, nullptr);
+    frozen->items[0] = one;
+    frozen->name = CKPT_PICKLE_FROZENSET;
+    ckpt_object *attributes = ckpt_object_new(arena, CKPT_OBJECT_DICT, 4, nullptr);
+    attributes->n = 0;
+    ckpt_object_put(arena, attributes, "counts", counts);
+    ckpt_object_put(arena, attributes, "path", path);
+    ckpt_object_put(arena, attributes, "frozen", frozen);
+    ckpt_object *args = ckpt_object_new(arena, CKPT_OBJECT_FOREIGN, 1, "argparse.Namespace");
+    args->n = 0;
+    args->n_module = sizeof "argparse" - 1;
+    args->form = CKPT_FORM_NEW;
+    args->extras = CKPT_EXTRA_STATE;
+    args->items[0] = attributes;
+    const ckpt_object *ema = ckpt_object_get(index->objects, "ema");
+    for (uint64_t i = 0; i < index->objects->n; i++)
+      if (index->objects->items[2 * i + 1] == ema) index->objects->items[2 * i + 1] = args;
+    for (const bool is_foreign : {false, true}) {
+      ckpt_object *fraction = ckpt_object_new(arena, CKPT_OBJECT_FOREIGN, 0, "fractions.Fraction");
+      fraction->n_module = sizeof "fractions" - 1;
+      if (is_foreign) ckpt_object_put(arena, attributes, "half", fraction);
+      std::vector<std::string> losses, wanted;
+      Folder folder;
+      spill(folder, formats_testing::write(format, index.get(), {}, &err, &losses));
+      ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
+      if (is_foreign) wanted.push_back("ema (no plain data: fractions.Fraction)");
+      EXPECT_EQ(losses, wanted) << format;
+      IndexPointer out = open(folder.path(), &err, false);
+      ASSERT_NE(out, nullptr) << text_of(err);
+      if (is_foreign) continue;
+      EXPECT_EQ(print(out.get(), "ema"),
+                R"({"argparse.Namespace": [], "state": {"counts": {"collections.defaultdict": ["<builtins.int>", )"
+                R"({"a": 1}]}, "path": {"pathlib.PosixPath": ["x"]}, "frozen": [1]}})")
+          << format;
+    }
+  }
+}
+
 // What no object can be called by is said, and reshard refuses it.
 TEST(ZeroObjects, KeysAreTexts) {
   ckpt_error err = {};
@@ -99,11 +169,6 @@ TEST(ZeroObjects, KeysAreTexts) {
   ASSERT_NE(index->n_notes, 0u);
   EXPECT_STREQ(index->notes[0].text, "not read: the key 5 of client_state, which is no text");
   EXPECT_TRUE(index->notes[0].is_training);
-}
-
-std::string print(const ckpt_index *index, const char *key) {
-  const ckpt_object *object = ckpt_object_get(index->objects, key);
-  return object == nullptr ? "" : ckpt_object_print(object, 1000, const_cast<ckpt_arena *>(&index->arena));
 }
 
 // A learning rate may be a tensor, and what a scheduler or a loss scaler keeps, too: of one element it is a number.

@@ -12,8 +12,12 @@ One with "offload" has its optimizer on the CPU, DeepSpeed's own. One with "in_t
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
 """
+import argparse
+import collections
+import datetime
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -27,6 +31,13 @@ import make_zero_pipe  # noqa: E402
 
 BEFORE, BEHIND = 3, 3  # steps
 MICRO = 2  # batches of a pipeline's step
+
+
+def client_values(torch):
+    """What scripts keep beside the model, of Python's own classes."""
+    return {"args": argparse.Namespace(lr=0.1, dtype=torch.bfloat16, out=pathlib.PurePosixPath("runs/1")),
+            "counts": collections.defaultdict(int, seen=3), "recent": collections.deque([1.5, 2.5], 4),
+            "begun": datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc), "kinds": frozenset(["a", "b"])}
 
 
 def run_of(torch, job):
@@ -127,11 +138,15 @@ def work(rank, out, job, port):
         path, client = engine.load_checkpoint(job["load"], load_module_strict=not job.get("frozen"))
         assert path is not None, "nothing was loaded"
         assert engine.global_steps == BEFORE, engine.global_steps
+        for key, value in client_values(torch).items():
+            assert client.get(key) == value and type(client[key]) is type(value), (key, client.get(key))
+        assert client["counts"].default_factory is int and client["recent"].maxlen == 4, client
     else:
         for i in range(BEFORE):
             step(torch, engine, job, i)
         engine.save_checkpoint(job["save"], exclude_frozen_parameters=job.get("frozen", False),
-                               client_state={"note": "kept as it is", "table": make_zero.client_tensor(torch)})
+                               client_state=dict(client_values(torch), note="kept as it is",
+                                                 table=make_zero.client_tensor(torch)))
     losses = [step(torch, engine, job, i) for i in range(BEFORE, BEFORE + BEHIND)]
     if rank == 0:
         with open(out, "w") as file:

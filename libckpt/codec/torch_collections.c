@@ -1,4 +1,4 @@
-/* torch_collections.c - Python's own collections in an object that is written: defaultdict, deque, frozenset.
+/* torch_collections.c - Python's own values in an object that is written: defaultdict, deque, frozenset, dates, paths.
  *
  *   defaultdict(factory), and what was set in it     -> defaultdict(factory, {...})
  *   deque((), most items), and what was appended     -> deque([...], most items)
@@ -7,8 +7,9 @@
  * hold is an argument where they are written. Read, both forms are the same to the namer (torch_names.c). */
 #include <string.h>
 
-#include "formats/torch.h"
 #include "libckpt/codec/pickle.h"
+#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_safe.h"
 #include "libckpt/error.h"
 
 /* A call with at most n arguments, and this among its extras at most. */
@@ -57,6 +58,7 @@ static ckpt_status take_defaultdict(ckpt_torch_collection *out, const ckpt_objec
                                                   shown == NULL ? "" : shown),
                  err);
   out->what = "collections.defaultdict";
+  out->first = 1;
   return make_call(&out->node, node, factory, set, arena, err);
 }
 
@@ -75,13 +77,49 @@ static ckpt_status take_deque(ckpt_torch_collection *out, const ckpt_object *nod
   return make_call(&out->node, node, appended, most, arena, err);
 }
 
+const ckpt_object *ckpt_torch_held_by(const ckpt_object *node) {
+  const ckpt_object *held = ckpt_torch_attributes(node);
+  if (held == NULL && is_call(node, "defaultdict", 2, CKPT_EXTRA_DICT)) {
+    held = ckpt_object_extra_of(node, CKPT_EXTRA_DICT);
+    if (held == NULL && node->n == 2 && node->items[1]->kind == CKPT_OBJECT_DICT) held = node->items[1];
+  } else if (held == NULL && is_call(node, "deque", 2, CKPT_EXTRA_LIST)) {
+    held = ckpt_object_extra_of(node, CKPT_EXTRA_LIST);
+    if (held == NULL && node->n != 0 && node->items[0]->kind == CKPT_OBJECT_LIST) held = node->items[0];
+  }
+  return held == NULL ? node : held;
+}
+
+/* A class whose call with plain arguments makes a value; NULL: none of these. Python 3.13 has paths in pathlib._local.
+ */
+static const char *value_class(const ckpt_object *node) {
+  static const char *const names[] = {"datetime.datetime",
+                                      "datetime.date",
+                                      "datetime.time",
+                                      "datetime.timedelta",
+                                      "datetime.timezone",
+                                      "pathlib.PosixPath",
+                                      "pathlib.PurePosixPath",
+                                      "pathlib.WindowsPath",
+                                      "pathlib.PureWindowsPath",
+                                      "pathlib._local.PosixPath",
+                                      "pathlib._local.PurePosixPath",
+                                      "pathlib._local.WindowsPath",
+                                      "pathlib._local.PureWindowsPath"};
+  if (node->kind != CKPT_OBJECT_FOREIGN || node->form != CKPT_FORM_CALL || node->extras != 0) return NULL;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(node->name, names[i]) == 0) return names[i];
+  return NULL;
+}
+
 ckpt_status ckpt_torch_collection_of(ckpt_torch_collection *out, const ckpt_object *node, ckpt_arena *arena,
                                      ckpt_error *err) {
   *out = (ckpt_torch_collection){.what = NULL};
   if (node->kind == CKPT_OBJECT_SET && node->name != NULL && strcmp(node->name, CKPT_PICKLE_FROZENSET) == 0) {
-    *out = (ckpt_torch_collection){"frozenset", "frozenset", (ckpt_object *)(uintptr_t)node};
+    *out = (ckpt_torch_collection){"frozenset", "frozenset", (ckpt_object *)(uintptr_t)node, 0};
     return CKPT_OK;
   }
+  const char *class = value_class(node);
+  if (class != NULL) *out = (ckpt_torch_collection){class, class, (ckpt_object *)(uintptr_t)node, 0};
   if (is_call(node, "defaultdict", 2, CKPT_EXTRA_DICT)) return take_defaultdict(out, node, arena, err);
   if (is_call(node, "deque", 2, CKPT_EXTRA_LIST)) return take_deque(out, node, arena, err);
   return CKPT_OK;
