@@ -437,6 +437,11 @@ ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, 
 ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
 
+/* ---- zero_same_ranks.c ---- */
+
+/* No rank's optimizer file is another's of the same shard. */
+ckpt_status ckpt_zero_verify_ranks(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+
 /* ---- zero_universal.c ---- */
 
 /* Flats and pieces of a universal checkpoint, each parameter's whole. */

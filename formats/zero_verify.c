@@ -1,6 +1,6 @@
-/* zero_verify.c - what only `verify` looks at in ZeRO checkpoints: copies. Of what tensor-parallel ranks all have
- * (norms, buffers, their masters and states) the first rank's is read; that the others have the same bits is proven
- * here, by reading the checkpoint once more for each of them. */
+/* zero_verify.c - what only `verify` looks at in ZeRO checkpoints: ranks that are one (zero_same_ranks.c), and copies.
+ * Of what tensor-parallel ranks all have (norms, buffers, their masters and states) the first rank's is read; that the
+ * others have the same bits is proven here, by reading the checkpoint once more for each of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +112,7 @@ ckpt_status ckpt_zero_verify(ckpt_findings *findings, const ckpt_index *index, c
                              ckpt_error *err) {
   ckpt_index *first;
   ckpt_zero_copies n = {0};
+  CKPT_TRY(ckpt_zero_verify_ranks(findings, index, err));
   if (!has_shards(index->source)) return CKPT_OK;
   CKPT_TRY(read_again(&first, index, (ckpt_zero_reading){0}, &n, err));
   ckpt_status status = n.n_tensor < 2 ? CKPT_OK : compare_all(findings, index, first, n.n_tensor - 1, false, run, err);

@@ -220,6 +220,35 @@ void flip(const std::string &path, const char *name, uint64_t at) {
   spill(path, bytes);
 }
 
+// In stage 3 nothing in a rank's file says whose it is: one under two ranks' names is told by what its archive records.
+// Ranks that have one value again and again may be the same.
+TEST(Zero, FilesOfOneRankUnderTwoNamesAreFound) {
+  Folder folder;
+  std::filesystem::copy(kData + "stage3", folder / "stage3", std::filesystem::copy_options::recursive);
+  const std::string first = folder / "stage3/global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                    second = folder / "stage3/global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt";
+  EXPECT_EQ(found_in(folder / "stage3", CKPT_PROBLEM).find("has the same records"), std::string::npos);
+  spill(second, slurp(first));
+  EXPECT_EQ(found_in(folder / "stage3", CKPT_PROBLEM),
+            ": has the same records as zero_pp_rank_0_mp_rank_00_optim_states.pt, by their sizes and CRCs: one rank's "
+            "states in place of another's\n");
+  ckpt_error err = {};
+  IndexPointer file = open(first, &err, false);
+  ASSERT_NE(file, nullptr) << text_of(err);
+  std::string bytes = slurp(first);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < file->n_tensors; i++) {
+    const ckpt_tensor *tensor = &file->tensors[i];
+    if (strstr(tensor->name, "fp32_flat_groups") == nullptr) continue;
+    std::fill_n(bytes.begin() + (long)tensor->extents[0].offset, 4 * tensor->n_elements, 0);
+    n++;
+  }
+  EXPECT_NE(n, 0u);
+  spill(first, bytes);
+  spill(second, bytes);
+  EXPECT_EQ(found_in(folder / "stage3", CKPT_PROBLEM), "");
+}
+
 // Each stage of a pipeline that has a tied module trains a copy, and each layer that is one has a file: the first is
 // read, and the others are proven to be the same. All tensor-parallel ranks of the stage are looked at.
 TEST(Zero, CopiesOfTiedModulesThatDifferAreFound) {
