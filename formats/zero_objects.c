@@ -249,6 +249,30 @@ static ckpt_status note_keys(ckpt_zero *zero, const ckpt_object *root, ckpt_erro
   return CKPT_OK;
 }
 
+static bool is_called(const ckpt_tensor *tensor, const char *key) {
+  bool is_name = strcmp(tensor->name, key) == 0;
+  for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL && !is_name; alias++)
+    is_name = strcmp(*alias, key) == 0;
+  return is_name;
+}
+
+/* A tensor at the top is written under its name, which an empty key is not, nor one that reads as another's path. Says
+ * the first. */
+static ckpt_status note_names(ckpt_zero *zero, const ckpt_object *root, ckpt_error *err) {
+  for (uint64_t i = 0; i < root->n; i++) {
+    const ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
+    if (key->kind != CKPT_OBJECT_TEXT || value->kind != CKPT_OBJECT_TENSOR) continue;
+    const ckpt_tensor *tensor = &zero->index->tensors[value->tensor];
+    if (ckpt_zero_is_own(key->text, (size_t)key->n) || is_called(tensor, key->text)) continue;
+    CKPT_TRY(ckpt_index_note(zero->index, false, err,
+                             "the key '%.200s' of client_state is lost: its tensor is called %.200s here", key->text,
+                             tensor->name));
+    zero->index->notes[zero->index->n_notes - 1].is_training = true;
+    return CKPT_OK;
+  }
+  return CKPT_OK;
+}
+
 /* Whether the model computed in bf16, which in stage 3 no tensor says: names of files depend on it. */
 static bool is_bf16(const ckpt_zero *zero, const ckpt_object *root) {
   const ckpt_object *config = ckpt_object_get(root, "ds_config");
@@ -262,6 +286,7 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
   CKPT_TRY_ALLOC(trainer, err);
   trainer->n = 0;
   CKPT_TRY(note_keys(zero, root, err));
+  CKPT_TRY(note_names(zero, root, err));
   for (uint64_t i = 0; i < root->n; i++) {
     const ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
     if (key->kind != CKPT_OBJECT_TEXT || ckpt_zero_is_own(key->text, (size_t)key->n)) continue;

@@ -190,6 +190,9 @@ case(1, "noted-scaler-of-rank-1")(lambda c: [
     c.rank(rank).update(loss_scaler=scaler_of(cur_scale=4.0 + rank, dynamic=True)) for rank in range(2)])
 case(1, "noted-client-state")(lambda c: c.model().update(ema={"b": Tensor(2), "a": {0: Tensor(1)}}, best=None))
 set_in(1, "noted-client-key", MODEL, 5, "five")
+case(1, "noted-client-path")(lambda c: c.model().update({"ema": {"b": Tensor(2)}, "ema.b": Tensor(1)}))
+case(1, "noted-client-empty")(lambda c: c.model().update({"": Tensor(1)}))
+case(1, "noted-client-twice")(lambda c: (lambda t: c.model().update(k1=t, k2={"x": t, "n": 1}))(Tensor(2)))
 case(1, "noted-name-of-no-table")(lambda c: c.model()["module"].update(z=c.model()["module"].pop("a")))
 case(1, "noted-no-param-groups")(lambda c: [
     c.rank(rank).update(base_optimizer_state=[c.rank(rank)["base_optimizer_state"]["state"][0]]) for rank in range(2)])

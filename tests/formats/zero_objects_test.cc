@@ -3,6 +3,8 @@ extern "C" {
 #include "libckpt/codec/pickle.h"
 }
 
+#include <set>
+
 #include "tests/formats/formats_testing.h"
 
 namespace formats_testing {
@@ -169,6 +171,47 @@ TEST(ZeroObjects, KeysAreTexts) {
   ASSERT_NE(index->n_notes, 0u);
   EXPECT_STREQ(index->notes[0].text, "not read: the key 5 of client_state, which is no text");
   EXPECT_TRUE(index->notes[0].is_training);
+}
+
+// A key that its tensor is not called by would be another one where it is written: reshard refuses it.
+TEST(ZeroObjects, KeysThatNamesCannotSayAreRefused) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"noted-client-path", "the key 'ema.b' of client_state is lost: its tensor is called ema.b~2 here"},
+      {"noted-client-empty", "the key '' of client_state is lost: its tensor is called tensor here"}};
+  for (const auto &[name, text] : cases) {
+    ckpt_error err = {};
+    IndexPointer index = open(kErrors + name, &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < index->n_notes; i++) n += index->notes[i].is_training && index->notes[i].text == text;
+    EXPECT_EQ(n, 1u) << name;
+  }
+}
+
+// One tensor under two keys of client_state, one of them within a dict, stays under both, also written and read again.
+TEST(ZeroObjects, OneTensorStaysUnderSeveralKeys) {
+  ckpt_error err = {};
+  IndexPointer index = open(kErrors + "noted-client-twice", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  for (const char *format : {"", "zero", "universal"}) {
+    Folder folder;
+    if (*format != '\0') {
+      std::vector<std::string> losses;
+      spill(folder, formats_testing::write(format, index.get(), {}, &err, &losses));
+      ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
+      EXPECT_EQ(losses, std::vector<std::string>()) << format;
+      index = open(folder.path(), &err, false);
+      ASSERT_NE(index, nullptr) << text_of(err);
+    }
+    for (uint32_t i = 0; i < index->n_notes; i++) EXPECT_FALSE(index->notes[i].is_training) << index->notes[i].text;
+    const ckpt_object *leaf = ckpt_object_get(ckpt_object_get(index->objects, "k2"), "x");
+    ASSERT_TRUE(leaf != nullptr && leaf->kind == CKPT_OBJECT_TENSOR) << format;
+    const ckpt_tensor *tensor = &index->tensors[leaf->tensor];
+    std::set<std::string> names = {tensor->name};
+    for (const char *const *alias = tensor->aliases; alias != nullptr && *alias != nullptr; alias++)
+      names.insert(*alias);
+    EXPECT_EQ(names, std::set<std::string>({"k1", "k2.x"})) << format;
+  }
 }
 
 // A learning rate may be a tensor, and what a scheduler or a loss scaler keeps, too: of one element it is a number.
