@@ -43,7 +43,9 @@ typedef struct adder {
   uint64_t n_shared;
   fragment *fragments; /* by name */
   uint64_t n_fragments;
-  const char *stray;  /* the first parameter of module that is in no table; NULL: there is none */
+  const char *stray; /* the first parameter of module that is in no table; NULL: there is none */
+  const char **keys; /* of the file's root, sorted */
+  uint64_t n_keys;
   uint32_t n_hidden;  /* 1: a tensor of client_state that is called as DeepSpeed's own was said */
   int64_t expert;     /* whose file it is */
   const char *prefix; /* of names; not "" in a layer's file */
@@ -406,6 +408,18 @@ static ckpt_status note_hidden(adder *a, const char *name, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* The keys of the file's root, sorted: a file can have very many. */
+static ckpt_status list_keys(adder *a, ckpt_error *err) {
+  const ckpt_object *root = a->file->graph.root;
+  const uint64_t n = root->kind == CKPT_OBJECT_DICT ? root->n : 0;
+  a->keys = reallocarray(NULL, (size_t)n + 1, sizeof *a->keys);
+  CKPT_TRY_ALLOC(a->keys, err);
+  for (uint64_t i = 0; i < n; i++)
+    if (root->items[2 * i]->kind == CKPT_OBJECT_TEXT) a->keys[a->n_keys++] = root->items[2 * i]->text;
+  qsort(a->keys, (size_t)a->n_keys, sizeof *a->keys, compare_texts);
+  return CKPT_OK;
+}
+
 /* Whether a name that begins as DeepSpeed's own is a place under a key of client_state with dots. */
 static bool is_hidden(const adder *a, const char *name) {
   enum { MAX_BYTES = 4096 };
@@ -416,7 +430,8 @@ static bool is_hidden(const adder *a, const char *name) {
     if (n >= sizeof key) return false;
     memcpy(key, name, n);
     key[n] = '\0';
-    if (ckpt_object_field(a->file->graph.root, key) != NULL) return true;
+    const char *wanted = key;
+    if (bsearch(&wanted, a->keys, a->n_keys, sizeof *a->keys, compare_texts) != NULL) return true;
   }
   return false;
 }
@@ -433,6 +448,7 @@ static ckpt_status add_client_name(adder *a, uint32_t held, const char *name, ck
 
 /* Tensors outside of what DeepSpeed writes are of client_state: they keep the names of their paths, all of them. */
 static ckpt_status add_client(adder *a, ckpt_error *err) {
+  CKPT_TRY(list_keys(a, err));
   for (uint32_t i = 0; i < a->file->held->n_tensors; i++) {
     const ckpt_tensor *tensor = &a->file->held->tensors[i];
     CKPT_TRY(add_client_name(a, i, tensor->name, err));
@@ -472,5 +488,6 @@ done:
   free(a.buffers);
   free(a.shared);
   free(a.fragments);
+  free(a.keys);
   return status;
 }

@@ -45,8 +45,35 @@ static ckpt_status check_held(const ckpt_zero *zero, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static int compare_places(const void *a, const void *b) {
+  const ckpt_zero_piece *x = a, *y = b;
+  if (x->flat != y->flat) return x->flat < y->flat ? -1 : 1;
+  return (x->at > y->at) - (x->at < y->at);
+}
+
+/* No element of a partition is two parameters'. */
+static ckpt_status check_apart(const ckpt_zero *zero, ckpt_error *err) {
+  const uint32_t n = zero->n_pieces;
+  ckpt_zero_piece *sorted = reallocarray(NULL, (size_t)n + 1, sizeof *sorted);
+  CKPT_TRY_ALLOC(sorted, err);
+  ckpt_status status = CKPT_OK;
+  if (n != 0) memcpy(sorted, zero->pieces, n * sizeof *sorted);
+  if (n != 0) qsort(sorted, n, sizeof *sorted, compare_places);
+  for (uint32_t i = 1; i < n && status == CKPT_OK; i++) {
+    const ckpt_zero_piece *before = &sorted[i - 1], *piece = &sorted[i];
+    if (piece->flat != before->flat || piece->at - before->at >= before->count) continue;
+    status =
+        ckpt_fail(err, CKPT_EFORMAT, zero->index->path, zero->params[piece->param].name,
+                  "begins at %llu of a partition, and %llu element%s of %.200s at %llu of it", (ull)piece->at,
+                  (ull)before->count, ckpt_plural(before->count), zero->params[before->param].name, (ull)before->at);
+  }
+  free(sorted);
+  return status;
+}
+
 ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err) {
   CKPT_TRY(check_held(zero, err));
+  CKPT_TRY(check_apart(zero, err));
   ckpt_zero_piece *sorted = reallocarray(NULL, (size_t)zero->n_pieces + 1, sizeof *sorted);
   CKPT_TRY_ALLOC(sorted, err);
   uint32_t n = 0;

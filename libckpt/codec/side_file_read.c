@@ -22,9 +22,9 @@ enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000 };
 /* clang-format off */
 static const char *const weight_patterns[] = {
     "*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.hdf5", "*.msgpack", "*.gguf", "*.ggml", "*.onnx",
-    "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", "*.pkl", "*.pickle", "*.mlmodel",
-    "*.pte", "*.engine", "*.pdparams", "*.params", "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json",
-    "*.msgpack.index.json", NULL};
+    "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", ".metadata",
+    "__*.metadata", "*.pkl", "*.pickle", "*.mlmodel", "*.pte", "*.engine", "*.pdparams", "*.params",
+    "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json", "*.msgpack.index.json", NULL};
 static const char *const rank_patterns[] = {"*.distcp", NULL}; /* empty ones are of ranks that had nothing to save */
 static const char *const parts_patterns[] = {"latest", "latest_universal", NULL}; /* say which folder is a save */
 static const char *const parts_folders[] = {

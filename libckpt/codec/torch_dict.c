@@ -81,13 +81,16 @@ static const ckpt_object *find_container(const ckpt_object *top) {
   return NULL;
 }
 
-static bool has_optimizer(const ckpt_object *object) {
+/* Looks at no more than `max` entries of what may be an optimizer: one can stand under very many keys. */
+static bool has_optimizer(const ckpt_object *object, uint64_t max) {
   const uint64_t n = can_have_parts(object) ? object->n : 0;
   for (uint64_t i = 0; i < n; i++) {
     const ckpt_object *key = object->items[2 * i], *value = object->items[2 * i + 1];
-    if (ckpt_torch_has_tensor(value) &&
-        (ckpt_torch_is_optimizer_at(key, value) || (has_optimizer_key(key) && ckpt_torch_is_flat_optimizer(value))))
-      return true;
+    if (!ckpt_torch_has_tensor(value)) continue;
+    if (ckpt_torch_is_optimizer_at(key, value)) return true;
+    if (!has_optimizer_key(key) || value->kind != CKPT_OBJECT_DICT || value->n > max) continue;
+    max -= value->n;
+    if (ckpt_torch_is_flat_optimizer(value)) return true;
   }
   return false;
 }
@@ -102,7 +105,7 @@ static ckpt_object *find_top(ckpt_object *root, uint64_t max) {
     if (root->items[2 * i]->kind != CKPT_OBJECT_TEXT || !is_dict(below) || !ckpt_torch_has_tensor(below)) continue;
     if (below->n >= max) return root; /* one of many entries, again and again */
     max -= below->n;
-    if (find_container(below) == NULL && (root->n != 1 || !has_optimizer(below))) continue;
+    if (find_container(below) == NULL && (root->n != 1 || !has_optimizer(below, max))) continue;
     if (found != root) return root;
     found = below;
   }

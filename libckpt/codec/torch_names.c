@@ -165,10 +165,17 @@ static ckpt_role flat_role(const char *name, ckpt_role all) {
   return strncmp(name, start, sizeof start - 1) == 0 ? CKPT_ROLE_OTHER : all;
 }
 
-static void take_top(const namer *w, child *c, const ckpt_object *key) {
+/* Whether an entry is a flattened optimizer. What is looked at are steps: it can stand under very many keys. */
+static bool is_flat_optimizer(namer *w, const ckpt_object *key, const ckpt_object *node) {
+  if (key->kind != CKPT_OBJECT_TEXT || node->kind != CKPT_OBJECT_DICT || !ckpt_torch_is_optimizer_key(key->text))
+    return false;
+  w->n_steps += node->n;
+  return w->n_steps <= w->max_steps && ckpt_torch_is_flat_optimizer(node);
+}
+
+static void take_top(namer *w, child *c, const ckpt_object *key) {
   const bool is_text = key->kind == CKPT_OBJECT_TEXT;
-  if (w->graph->optimizer == NULL && is_text && ckpt_torch_is_optimizer_key(key->text) &&
-      ckpt_torch_is_flat_optimizer(c->node)) {
+  if (is_flat_optimizer(w, key, c->node)) {
     c->kind = FRAME_FLAT;
     return;
   }
@@ -182,8 +189,9 @@ static void take_top(const namer *w, child *c, const ckpt_object *key) {
   bool is_model = c->node == w->dict.container;
   bool is_training = is_text && ckpt_torch_is_training_key(key->text);
   const bool is_plain = c->node->kind == CKPT_OBJECT_TENSOR, has_dot = is_text && strchr(key->text, '.');
-  const bool is_beside =
-      w->dict.is_flat && !is_plain && !has_dot; /* not a quantized weight, nor packed ones in a tuple */
+  const bool is_beside = w->dict.is_flat && !is_plain &&
+                         !has_dot &&                      /* not a quantized weight, nor packed ones in a tuple */
+                         !ckpt_torch_is_wrapper(c->node); /* nor a DTensor */
   const bool is_whole_name = has_dot && (is_plain || c->node->kind == CKPT_OBJECT_FOREIGN);
   if (w->dict.container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
     c->role = flat_role(key->text, c->role);

@@ -57,13 +57,23 @@ static ckpt_status read_pickle(stream *s, ckpt_object **root, ckpt_pickle_report
   return CKPT_OK;
 }
 
+/* One of those around the object, which are plain data: what they would call runs like the object's own. */
+static ckpt_status read_plain(stream *s, ckpt_object **root, ckpt_error *err) {
+  ckpt_pickle_report report;
+  const uint64_t at = s->at;
+  CKPT_TRY(read_pickle(s, root, &report, err));
+  if (report.n_globals == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the pickle at byte %llu names %.200s, where a stream has plain data",
+                   (ull)at, report.globals[0]->name);
+}
+
 static ckpt_status read_head(stream *s, ckpt_error *err) {
   ckpt_object *magic, *version, *system;
-  CKPT_TRY(read_pickle(s, &magic, NULL, err));
-  CKPT_TRY(read_pickle(s, &version, NULL, err));
+  CKPT_TRY(read_plain(s, &magic, err));
+  CKPT_TRY(read_plain(s, &version, err));
   if (version->kind != CKPT_OBJECT_INT || version->integer != PROTOCOL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a PyTorch stream of an unknown version");
-  CKPT_TRY(read_pickle(s, &system, NULL, err));
+  CKPT_TRY(read_plain(s, &system, err));
   const ckpt_object *is_little = ckpt_object_get(system, "little_endian");
   s->is_big_endian = is_little != NULL && is_little->kind == CKPT_OBJECT_BOOL && !is_little->boolean;
   return CKPT_OK;
@@ -134,7 +144,7 @@ ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source,
   if (s.is_big_endian)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a PyTorch stream written on a big-endian machine");
   CKPT_TRY(read_pickle(&s, &root, report, err));
-  CKPT_TRY(read_pickle(&s, &keys, NULL, err));
+  CKPT_TRY(read_plain(&s, &keys, err));
   if (keys->kind != CKPT_OBJECT_LIST)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the stream has no list of its storages");
   s.keys = keys;

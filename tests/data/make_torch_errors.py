@@ -326,6 +326,7 @@ STREAMS = {
     "stream-magic-only": MAGIC,
     "stream-version-1002": stream(version=1002),
     "stream-big-endian": stream(little=False),
+    "stream-code-in-keys": stream(keys=b"cos\nsystem\n(Vls\ntR."),
     "stream-cut-in-object": stream()[:120],
     "stream-cut-before-keys": MAGIC + number(1001) + b"." + dict_of({}) + b"." + GOOD,
     "stream-cut-before-storage": stream()[:-30],

@@ -1,4 +1,6 @@
 // PyTorch files that lie about storages and views, share without end, are cut off, or are none.
+#include <ctime>
+
 #include "tests/formats/torch_testing.h"
 
 namespace formats_testing {
@@ -230,6 +232,29 @@ TEST(Torch, SharedDictsOfManyKeys) {
                                        {from, number("0"), sizes({"6"}), sizes({"1"}), "I00\n", "}", metadata})}})),
               is_many ? "not read: w (more metadata than conj and neg)" : "w");
   }
+}
+
+// Of several flattened optimizers all states are known; one that stands under very many keys is looked at few times.
+TEST(Torch, FlattenedOptimizers) {
+  const std::string from = storage("FloatStorage", "0", "6"), w = view(from, "0", {"6"}, {"1"});
+  const auto flat = [&](const char *offset) {
+    return dict({{"state.w.exp_avg", view(from, offset, {"3"}, {"1"})}, {"param_groups.w.lr", number("1")}});
+  };
+  const auto read = [](const std::string &pickle, ckpt_error *err) {
+    return open_bytes(archive(pickle + ".", {kSixFloats}), err, false);
+  };
+  ckpt_error err = {};
+  IndexPointer index = read(dict({{"optimizer_0", flat("0")}, {"optimizer_1", flat("3")}}), &err);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  ASSERT_EQ(index->n_tensors, 2u);
+  for (uint32_t i = 0; i < 2; i++) EXPECT_EQ(index->tensors[i].role, CKPT_ROLE_EXP_AVG) << index->tensors[i].name;
+  std::string shared = "}(", pickle = "}(" + text("x") + "}(";
+  for (int i = 0; i < 40000; i++) shared += text("state." + std::to_string(i)) + "N";
+  shared += text("t") + w + "u";
+  for (int i = 0; i < 40000; i++) pickle += text("optim_" + std::to_string(i)) + (i == 0 ? shared + "p9\n" : "g9\n");
+  const std::clock_t start = std::clock();
+  index = read(pickle + "uu", &err);
+  EXPECT_LT(std::clock() - start, 3 * CLOCKS_PER_SEC) << "1.6e9 looks take longer";
 }
 
 // Many names of few tensors: linear, as is everything else.
