@@ -96,8 +96,8 @@ static ckpt_object *copy_key(ckpt_dcp_dict *dict, const ckpt_object *key) {
 }
 
 /* Lists the members at a depth in order of keys; *is_list: these are places in a list, of which few can be missing:
- * what was empty there, or was not read. */
-static ckpt_status list_members(const ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint32_t depth, member **out,
+ * what was empty there, or was not read; in all lists no more than there are leaves. */
+static ckpt_status list_members(ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint32_t depth, member **out,
                                 uint32_t *n, bool *is_list, ckpt_error *err) {
   const ckpt_dcp_leaf *leaves = dict->leaves;
   *n = 1;
@@ -115,6 +115,10 @@ static ckpt_status list_members(const ckpt_dcp_dict *dict, uint32_t low, uint32_
     *is_list =
         *is_list && key->kind == CKPT_OBJECT_INT && key->integer >= 0 && key->integer < 2 * (int64_t)*n + MORE_PLACES;
   }
+  if (!*is_list) return CKPT_OK;
+  const uint64_t n_empty = (uint64_t)key_of(&leaves[high - 1], depth)->integer + 1 - *n;
+  *is_list = n_empty == 0 || dict->n_empty + n_empty <= (uint64_t)dict->n + MORE_PLACES;
+  if (*is_list) dict->n_empty += n_empty;
   return CKPT_OK;
 }
 
@@ -181,8 +185,10 @@ static ckpt_status build(ckpt_dcp_dict *dict, uint32_t low, uint32_t high, uint3
 /* The same of each member of a container. */
 static ckpt_status fill(ckpt_dcp_dict *dict, ckpt_object *container, const member *members, uint32_t n, uint32_t depth,
                         ckpt_error *err) {
-  for (uint64_t i = 0; container->kind == CKPT_OBJECT_LIST && i < container->n; i++)
-    CKPT_TRY_ALLOC(container->items[i] = ckpt_object_none(dict->arena), err);
+  ckpt_object *none = NULL;
+  if (container->kind == CKPT_OBJECT_LIST && container->n != n)
+    CKPT_TRY_ALLOC(none = ckpt_object_none(dict->arena), err);
+  for (uint64_t i = 0; none != NULL && i < container->n; i++) container->items[i] = none;
   for (uint32_t i = 0; i < n; i++) {
     const ckpt_object *key = key_of(&dict->leaves[members[i].low], depth);
     ckpt_object **slot = &container->items[container->kind == CKPT_OBJECT_LIST ? key->integer : 0];

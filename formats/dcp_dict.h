@@ -15,6 +15,7 @@ typedef struct ckpt_dcp_dict {
   uint32_t n, capacity;
   uint64_t n_keys;
   uint64_t n_looks;  /* at parameters of groups */
+  uint64_t n_empty;  /* places in lists */
   bool is_ambiguous; /* two leaves at one place, or one below another */
   ckpt_object *root; /* NULL where there is no leaf */
   ckpt_object **containers;

@@ -33,6 +33,18 @@ TEST(ZeroObjects, NamesAreOfOneGroup) {
   }
 }
 
+// The index, once it is written without loss and read again; "": as it is.
+void write_again(IndexPointer *index, const std::string &format, const Folder &folder) {
+  if (format.empty()) return;
+  ckpt_error err = {};
+  std::vector<std::string> losses;
+  spill(folder, formats_testing::write(format.c_str(), index->get(), {}, &err, &losses));
+  ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
+  EXPECT_EQ(losses, std::vector<std::string>()) << format;
+  *index = open(folder.path(), &err, false);
+  ASSERT_NE(*index, nullptr) << text_of(err);
+}
+
 // Dicts of tensors keep how they are nested, and keys that are numbers; written and read again, too.
 TEST(ZeroObjects, ClientStateKeepsItsShape) {
   ckpt_error err = {};
@@ -40,14 +52,7 @@ TEST(ZeroObjects, ClientStateKeepsItsShape) {
   ASSERT_NE(index, nullptr) << text_of(err);
   for (const char *format : {"", "zero", "universal"}) {
     Folder folder;
-    if (*format != '\0') {
-      std::vector<std::string> losses;
-      spill(folder, formats_testing::write(format, index.get(), {}, &err, &losses));
-      ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
-      EXPECT_EQ(losses, std::vector<std::string>()) << format;
-      index = open(folder.path(), &err, false);
-      ASSERT_NE(index, nullptr) << text_of(err);
-    }
+    ASSERT_NO_FATAL_FAILURE(write_again(&index, format, folder));
     const ckpt_object *ema = ckpt_object_get(index->objects, "ema");
     ASSERT_TRUE(ema != nullptr && ema->kind == CKPT_OBJECT_DICT && ema->n == 2) << format;
     EXPECT_STREQ(ema->items[0]->text, "b") << format;
@@ -195,14 +200,7 @@ TEST(ZeroObjects, OneTensorStaysUnderSeveralKeys) {
   ASSERT_NE(index, nullptr) << text_of(err);
   for (const char *format : {"", "zero", "universal"}) {
     Folder folder;
-    if (*format != '\0') {
-      std::vector<std::string> losses;
-      spill(folder, formats_testing::write(format, index.get(), {}, &err, &losses));
-      ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
-      EXPECT_EQ(losses, std::vector<std::string>()) << format;
-      index = open(folder.path(), &err, false);
-      ASSERT_NE(index, nullptr) << text_of(err);
-    }
+    ASSERT_NO_FATAL_FAILURE(write_again(&index, format, folder));
     for (uint32_t i = 0; i < index->n_notes; i++) EXPECT_FALSE(index->notes[i].is_training) << index->notes[i].text;
     const ckpt_object *leaf = ckpt_object_get(ckpt_object_get(index->objects, "k2"), "x");
     ASSERT_TRUE(leaf != nullptr && leaf->kind == CKPT_OBJECT_TENSOR) << format;
