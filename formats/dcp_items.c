@@ -340,21 +340,38 @@ static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *er
   return CKPT_OK;
 }
 
+/* An object below the root, where the model and its optimizer have their containers. */
+static ckpt_status add_beside(flattener *f, const char *key, const ckpt_object *value, ckpt_error *err) {
+  if (strcmp(key, "model") == 0 || strcmp(key, "optimizer") == 0)
+    return ckpt_losses_add(f->losses, err, "%s (something else has that name)", key);
+  return add_part(f, key, value, err);
+}
+
+/* Numbers and texts stand at the root, as torch's files have them. */
+static ckpt_status add_trainer(flattener *f, const ckpt_object *trainer, ckpt_error *err) {
+  for (uint64_t i = 0; i < trainer->n; i++)
+    if (trainer->items[2 * i]->kind == CKPT_OBJECT_TEXT)
+      CKPT_TRY(add_beside(f, trainer->items[2 * i]->text, trainer->items[2 * i + 1], err));
+  return CKPT_OK;
+}
+
 /* What every format knows. */
 static ckpt_status add_known(flattener *f, const ckpt_object *objects, ckpt_error *err) {
   for (uint64_t i = 0; i < objects->n; i++) {
     const ckpt_object *key = objects->items[2 * i], *value = objects->items[2 * i + 1];
     if (key->kind != CKPT_OBJECT_TEXT) continue;
-    if (strcmp(key->text, CKPT_STATE_PARAM_GROUPS) != 0) {
-      CKPT_TRY(add_part(f, key->text, value, err));
-      continue;
+    if (strcmp(key->text, CKPT_STATE_TRAINER) == 0 && value->kind == CKPT_OBJECT_DICT) {
+      CKPT_TRY(add_trainer(f, value, err));
+    } else if (strcmp(key->text, CKPT_STATE_PARAM_GROUPS) != 0) {
+      CKPT_TRY(add_beside(f, ckpt_torch_state_written(key->text), value, err));
+    } else {
+      ckpt_object *optimizer = ckpt_object_new(&f->described->arena, CKPT_OBJECT_DICT, 1, NULL);
+      CKPT_TRY_ALLOC(optimizer, err);
+      optimizer->items[0] = (ckpt_object *)(uintptr_t)text(f, "param_groups");
+      optimizer->items[1] = (ckpt_object *)(uintptr_t)value;
+      CKPT_TRY_ALLOC(optimizer->items[0], err);
+      CKPT_TRY(add_part(f, "optimizer", optimizer, err));
     }
-    ckpt_object *optimizer = ckpt_object_new(&f->described->arena, CKPT_OBJECT_DICT, 1, NULL);
-    CKPT_TRY_ALLOC(optimizer, err);
-    optimizer->items[0] = (ckpt_object *)(uintptr_t)text(f, "param_groups");
-    optimizer->items[1] = (ckpt_object *)(uintptr_t)value;
-    CKPT_TRY_ALLOC(optimizer->items[0], err);
-    CKPT_TRY(add_part(f, "optimizer", optimizer, err));
   }
   return CKPT_OK;
 }

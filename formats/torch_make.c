@@ -348,10 +348,9 @@ static ckpt_status set_objects(maker *m, ckpt_error *err) {
       if (m->optimizer == NULL) CKPT_TRY(set_optimizer(m, NULL, 0, err));
     } else if (strcmp(key->text, CKPT_STATE_TRAINER) == 0 && value->kind == CKPT_OBJECT_DICT) {
       CKPT_TRY(set_trainer(m, value, err));
-    } else if (strcmp(key->text, CKPT_STATE_LOSS_SCALER) == 0) {
-      CKPT_TRY(set_object(m, "scaler", 6, value, false, err));
     } else {
-      CKPT_TRY(set_object(m, key->text, key->n, value, m->takes_held[i], err));
+      const char *name = ckpt_torch_state_written(key->text);
+      CKPT_TRY(set_object(m, name, strlen(name), value, m->takes_held[i], err));
     }
   }
   return CKPT_OK;

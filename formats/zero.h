@@ -393,6 +393,9 @@ bool ckpt_zero_is_own(const char *key, size_t n);
  * something of ours; NULL for other keys, which are as they are. */
 const char *ckpt_zero_client_key(const char *key);
 
+/* The other way: the key in an index's objects of what client_state calls so. NULL when out of memory. */
+const char *ckpt_zero_client_name(const char *key, ckpt_arena *arena);
+
 /* What of universal_checkpoint_info (NULL: none) is said of whole tensors, which a run of other ranks cuts by it, and
  * not of who has what; of vocabularies where they have no padding. *out is NULL where that is nothing. */
 ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, bool has_padding, ckpt_arena *arena,

@@ -323,7 +323,7 @@ static ckpt_status make_module(const ckpt_zero_run *run, const model_file *f, ck
     const uint32_t i = run->index->by_name[k];
     const ckpt_tensor *tensor = &run->index->tensors[i];
     if (!ckpt_role_is_model((ckpt_role)tensor->role)) continue;
-    const bool is_buffer = !run->is_trained[i] && ckpt_zero_is_buffer(tensor);
+    const bool is_buffer = !run->is_trained[i] && ckpt_tensor_is_buffer(tensor);
     const ckpt_object *leaf =
         is_buffer ? ckpt_zero_leaf(run, i) : ckpt_object_tensor(run->arena, run->n_leaves + f->n_frozen + i);
     CKPT_TRY(ckpt_zero_set_names(run, *module, tensor, leaf, err));
@@ -374,7 +374,7 @@ static ckpt_status lay_rank_models(const ckpt_zero_run *run, const char *tag, co
   for (uint32_t k = 0; k < run->index->n_tensors; k++) {
     const uint32_t i = run->index->by_name[k];
     const ckpt_tensor *tensor = &run->index->tensors[i];
-    if (tensor->role == CKPT_ROLE_PARAMETER && !run->is_trained[i] && !ckpt_zero_is_buffer(tensor))
+    if (tensor->role == CKPT_ROLE_PARAMETER && !run->is_trained[i] && !ckpt_tensor_is_buffer(tensor))
       any.frozen[any.n_frozen++] = i;
   }
   CKPT_TRY(make_module(run, &any, &module, &fragments, err));

@@ -13,8 +13,6 @@
 
 typedef unsigned long long ull;
 
-#define CLIENT_PREFIX "client_state."
-
 /* Of which no other format knows, or which stand elsewhere in the index. */
 static const char *const own_keys[] = {"module",
                                        "buffer_names",
@@ -52,8 +50,12 @@ static bool is_ours(const char *key) {
 }
 
 const char *ckpt_zero_client_key(const char *key) {
-  const size_t n = sizeof CLIENT_PREFIX - 1;
-  return strncmp(key, CLIENT_PREFIX, n) == 0 && is_ours(key + n) ? key + n : NULL;
+  const size_t n = sizeof CKPT_STATE_CLIENT - 1;
+  return strncmp(key, CKPT_STATE_CLIENT, n) == 0 && is_ours(key + n) ? key + n : NULL;
+}
+
+const char *ckpt_zero_client_name(const char *key, ckpt_arena *arena) {
+  return is_ours(key) ? ckpt_arena_printf(arena, CKPT_STATE_CLIENT "%s", key) : key;
 }
 
 static ckpt_status add_object(ckpt_zero *zero, const char *key, const ckpt_object *value, ckpt_error *err) {
@@ -294,8 +296,7 @@ static ckpt_status add_top(ckpt_zero *zero, const ckpt_object *root, ckpt_error 
       memcpy(&trainer->items[2 * trainer->n++], &root->items[2 * i], 2 * sizeof *root->items);
       continue;
     }
-    const char *name = key->text;
-    if (is_ours(name)) name = ckpt_arena_printf(&zero->index->arena, CLIENT_PREFIX "%s", key->text);
+    const char *name = ckpt_zero_client_name(key->text, &zero->index->arena);
     CKPT_TRY_ALLOC(name, err);
     if (value->kind != CKPT_OBJECT_TENSOR) CKPT_TRY(add_object(zero, name, value, err));
   }

@@ -58,7 +58,6 @@ static file_kind kind_of(former *f, const char *name, const char *latest, uint32
   const char *slash = strchr(name, '/');
   *rank = 0;
   if (slash == NULL) return strcmp(name, latest) == 0 ? FILE_LATEST : FILE_NONE;
-  if (strncmp(name, "global_step", 11) != 0) return FILE_NONE;
   if (f->tag == NULL) f->tag = name, f->n_tag = (size_t)(slash - name);
   if ((size_t)(slash - name) != f->n_tag || memcmp(name, f->tag, f->n_tag) != 0) return FILE_NONE;
   return kind_below(slash + 1, rank);

@@ -163,20 +163,6 @@ static ckpt_status add_param(const finder *f, const char *name, uint32_t number,
   return CKPT_OK;
 }
 
-bool ckpt_zero_is_buffer(const ckpt_tensor *tensor) {
-  static const char *const statistics[] = {"running_mean", "running_var"};
-  if (tensor->role != CKPT_ROLE_PARAMETER) return tensor->role == CKPT_ROLE_BUFFER;
-  const char *dot = strrchr(tensor->name, '.'), *last = dot == NULL ? tensor->name : dot + 1;
-  for (size_t i = 0; i < sizeof statistics / sizeof *statistics; i++)
-    if (strcmp(last, statistics[i]) == 0) return true;
-  return tensor->dtype == CKPT_I64 || tensor->dtype == CKPT_BOOL;
-}
-
-static bool may_train(const ckpt_tensor *tensor) {
-  return tensor->role == CKPT_ROLE_PARAMETER && !ckpt_zero_is_buffer(tensor) &&
-         ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
-}
-
 static ckpt_status take_group(const finder *f, const ckpt_object *object, ckpt_error *err) {
   ckpt_zero_run *run = f->run;
   ckpt_zero_group *group = &run->groups[run->n_groups++];
@@ -189,7 +175,7 @@ static ckpt_status take_group(const finder *f, const ckpt_object *object, ckpt_e
   for (uint64_t i = 0; params != NULL && params->kind == CKPT_OBJECT_LIST && i < params->n; i++) {
     const ckpt_object *name = params->items[i];
     const ckpt_tensor *tensor = name->kind == CKPT_OBJECT_TEXT ? ckpt_index_find(run->index, name->text) : NULL;
-    if (tensor != NULL && may_train(tensor))
+    if (tensor != NULL && ckpt_tensor_may_train(tensor))
       CKPT_TRY(add_param(f, name->text, (uint32_t)(tensor - run->index->tensors), err));
   }
   return CKPT_OK;
@@ -201,7 +187,7 @@ static ckpt_status take_all(const finder *f, ckpt_error *err) {
   run->groups[run->n_groups++] = (ckpt_zero_group){.first = 0};
   for (uint32_t k = 0; k < run->index->n_tensors; k++) {
     const uint32_t i = run->index->by_name[k];
-    if (may_train(&run->index->tensors[i])) CKPT_TRY(add_param(f, run->index->tensors[i].name, i, err));
+    if (ckpt_tensor_may_train(&run->index->tensors[i])) CKPT_TRY(add_param(f, run->index->tensors[i].name, i, err));
   }
   return CKPT_OK;
 }

@@ -229,11 +229,7 @@ static ckpt_status lay_group(const ckpt_zero_run *run, ckpt_zero_rules *rules, c
 /* Parameters that no group of the optimizer trains. */
 static uint64_t count_frozen(const ckpt_index *described, const ckpt_object *groups) {
   uint64_t n = 0, n_named = 0;
-  for (uint32_t i = 0; i < described->n_tensors; i++) {
-    const ckpt_tensor *tensor = &described->tensors[i];
-    n += tensor->role == CKPT_ROLE_PARAMETER && !ckpt_zero_is_buffer(tensor) &&
-         ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
-  }
+  for (uint32_t i = 0; i < described->n_tensors; i++) n += ckpt_tensor_may_train(&described->tensors[i]);
   for (uint64_t g = 0; g < groups->n; g++) {
     const ckpt_object *params = ckpt_object_field(groups->items[g], "params");
     if (params != NULL && params->kind == CKPT_OBJECT_LIST) n_named += params->n;
@@ -281,7 +277,7 @@ ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options
   layout->is_folder = true;
   const char *tag = ckpt_zero_tag(run);
   CKPT_TRY_ALLOC(tag, err);
-  CKPT_TRY_ALLOC(tag = ckpt_arena_printf(run->arena, "%s_universal", tag), err);
+  CKPT_TRY_ALLOC(tag = ckpt_arena_printf(run->arena, "%s" CKPT_UNIVERSAL_END, tag), err);
   CKPT_TRY(lay_models(run, tag, err));
   ckpt_zero_rules *rules;
   CKPT_TRY(ckpt_zero_rules_new(&rules, ckpt_object_get(run->index->objects, CKPT_ZERO_RULES), NULL, 0, err));

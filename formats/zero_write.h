@@ -16,6 +16,8 @@
 
 #define CKPT_ZERO_VERSION "0.19.8" /* whose files these are */
 #define CKPT_ZERO_STAGES 3
+#define CKPT_STEP_TAG "global_step"
+#define CKPT_UNIVERSAL_END "_universal"
 #define CKPT_NO_TENSOR UINT32_MAX
 
 /* Of a parameter, beside its master. */
@@ -56,7 +58,8 @@ typedef struct ckpt_zero_run {
   uint32_t world, stage;  /* stage: 0: universal */
 } ckpt_zero_run;
 
-/* Reduces a description's objects to what a run's files hold; the rest is lost. As ckpt_format's slot. */
+/* zero_normalize.c: reduces a description's objects to what a run's files hold; the rest is lost. As ckpt_format's
+ * slot. */
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
 /* ---- zero_plain.c: objects that are plain data ---- */
@@ -121,13 +124,13 @@ ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 /* Whether the model computes in bf16, as far as the input says. */
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run);
 
-/* Whether a tensor is a buffer of the model: by its role, or, since few formats tell buffers from parameters, as the
- * statistics of torch's norms and int64 and bool ones are in any model. An engine of stage 3 refuses one among frozen
- * parameters. */
-bool ckpt_zero_is_buffer(const ckpt_tensor *tensor);
+/* ---- zero_model_write.c: the model file ---- */
 
-/* The object of a model file; of stage 3 without the tensors of parameters. */
+/* Its object; of stage 3 without the tensors of parameters. */
 ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
+
+/* The step that it says: DeepSpeed's own where the input kept it. */
+int64_t ckpt_zero_step_said(const ckpt_zero_run *run);
 
 /* The same without what holds tensors, and without module: what ranks of stage 3 open. */
 ckpt_status ckpt_zero_without_tensors(const ckpt_zero_run *run, const ckpt_object *root, ckpt_object **out,
@@ -141,7 +144,8 @@ ckpt_status ckpt_zero_lay(const ckpt_zero_run *run, const char *name, const ckpt
 ckpt_status ckpt_zero_lay_text(const ckpt_zero_run *run, const char *name, const char *text, ckpt_error *err);
 ckpt_status ckpt_zero_lay_sides(const ckpt_zero_run *run, const char *dtype, ckpt_error *err); /* as above */
 
-/* The name of the folder of a save: global_step<N>. */
+/* The name of the folder of a save: the input's, for accelerate's load_state asks for its own pytorch_model, or
+ * global_step<N>. */
 const char *ckpt_zero_tag(const ckpt_zero_run *run);
 
 /* ---- zero_scaler.c: the loss scaler ---- */

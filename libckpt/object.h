@@ -19,6 +19,7 @@
 #define CKPT_STATE_LOSS_SCALER "loss_scaler"             /* dict: scale, growth_tracker */
 #define CKPT_STATE_RNG "rng"                             /* dict: rank number -> dict of generator states (bytes) */
 #define CKPT_STATE_TRAINER "trainer"                     /* dict: step, epoch, best_metric, ... */
+#define CKPT_STATE_CLIENT "client_state."                /* ahead of one of these keys: what a user calls so */
 
 /* The parameter P, of *n bytes, in the name of a state, `optimizer.state.P.leaf`; NULL, and 0, for other names. */
 const char *ckpt_state_parameter(const char *name, size_t *n);

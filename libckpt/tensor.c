@@ -105,3 +105,17 @@ ckpt_role ckpt_role_of_name(const char *name) {
   ckpt_role role = ckpt_role_parse(strrchr(name, '.') + 1);
   return role == CKPT_N_ROLES ? CKPT_ROLE_OTHER : role;
 }
+
+bool ckpt_tensor_is_buffer(const ckpt_tensor *tensor) {
+  static const char *const statistics[] = {"running_mean", "running_var"};
+  if (tensor->role != CKPT_ROLE_PARAMETER) return tensor->role == CKPT_ROLE_BUFFER;
+  const char *dot = strrchr(tensor->name, '.'), *last = dot == NULL ? tensor->name : dot + 1;
+  for (size_t i = 0; i < sizeof statistics / sizeof *statistics; i++)
+    if (strcmp(last, statistics[i]) == 0) return true;
+  return tensor->dtype == CKPT_I64 || tensor->dtype == CKPT_BOOL;
+}
+
+bool ckpt_tensor_may_train(const ckpt_tensor *tensor) {
+  return tensor->role == CKPT_ROLE_PARAMETER && !ckpt_tensor_is_buffer(tensor) &&
+         ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+}

@@ -21,6 +21,13 @@ bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
  * without bytes. */
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b);
 
+/* Whether a tensor is a buffer of the model: by its role, or, since few formats tell buffers from parameters, as the
+ * statistics of torch's norms and int64 and bool ones are in any model. */
+bool ckpt_tensor_is_buffer(const ckpt_tensor *tensor);
+
+/* Whether a tensor is a parameter that can be trained: a floating one. */
+bool ckpt_tensor_may_train(const ckpt_tensor *tensor);
+
 /* Bytes of any shape as text. */
 enum { CKPT_SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
 

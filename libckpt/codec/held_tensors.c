@@ -98,9 +98,11 @@ static ckpt_status take_objects(walk *w, ckpt_error *err) {
     const ckpt_object *key = objects->items[2 * i];
     if (key->kind != CKPT_OBJECT_TEXT || key->n > MAX_NAME_BYTES || strlen(key->text) != key->n || is_own(key->text))
       continue;
-    memcpy(w->path, key->text, (size_t)key->n + 1);
+    const char *name = ckpt_torch_state_written(key->text);
+    const size_t n = strlen(name);
+    memcpy(w->path, name, n + 1);
     w->object = (uint32_t)i;
-    CKPT_TRY(take_value(w, objects->items[2 * i + 1], (size_t)key->n, 0, err));
+    CKPT_TRY(take_value(w, objects->items[2 * i + 1], n, 0, err));
   }
   if (w->n_steps >= MAX_STEPS) w->out->n = 0;
   for (uint32_t i = 0; i < w->n_numbers && w->out->n == 0; i++) w->out->numbers[i] = UINT32_MAX;

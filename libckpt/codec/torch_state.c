@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_groups.h"
 #include "libckpt/error.h"
 
@@ -25,6 +26,13 @@ const char *ckpt_torch_state_key(const ckpt_tensor *tensor, const char *name) {
   return name;
 }
 
+const char *ckpt_torch_state_written(const char *key) {
+  static const char *const users[] = {CKPT_STATE_CLIENT CKPT_STATE_RNG, CKPT_STATE_CLIENT CKPT_STATE_TRAINER};
+  for (size_t i = 0; i < sizeof users / sizeof *users; i++)
+    if (strcmp(key, users[i]) == 0) return key + sizeof CKPT_STATE_CLIENT - 1;
+  return strcmp(key, CKPT_STATE_LOSS_SCALER) == 0 ? "scaler" : key;
+}
+
 /* An entry of the top under one of two keys, where it is no tensor. */
 static const ckpt_object *entry_of(const ckpt_object *top, const char *key, const char *other) {
   const ckpt_object *value = ckpt_object_get(top, key);
@@ -38,20 +46,22 @@ static ckpt_status add_object(ckpt_index *index, const char *key, const ckpt_obj
   return CKPT_OK;
 }
 
-/* Numbers and texts at the top: {'epoch': 3, 'best': 0.5}; keys with dots are flattened state of something else. NULL
- * where there are none. */
-static ckpt_status find_trainer(ckpt_object **out, ckpt_index *index, const ckpt_object *top, ckpt_error *err) {
+bool ckpt_torch_state_is_trainers(const ckpt_object *key, const ckpt_object *value) {
   enum { MAX_KEY_BYTES = 4096 }; /* keys can share one long text */
+  return key->kind == CKPT_OBJECT_TEXT && value->kind != CKPT_OBJECT_NONE && value->kind <= CKPT_OBJECT_TEXT &&
+         key->n <= MAX_KEY_BYTES && memchr(key->text, '.', (size_t)key->n) == NULL;
+}
+
+/* What of the top is the trainer's; NULL where there is nothing. */
+static ckpt_status find_trainer(ckpt_object **out, ckpt_index *index, const ckpt_object *top, ckpt_error *err) {
   *out = NULL;
   ckpt_object *trainer = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, top->n, NULL);
   CKPT_TRY_ALLOC(trainer, err);
   trainer->n = 0;
   for (uint64_t i = 0; i < top->n; i++) {
     ckpt_object *const *pair = &top->items[2 * i];
-    if (pair[0]->kind != CKPT_OBJECT_TEXT || pair[1]->kind == CKPT_OBJECT_NONE || pair[1]->kind > CKPT_OBJECT_TEXT ||
-        pair[0]->n > MAX_KEY_BYTES || memchr(pair[0]->text, '.', (size_t)pair[0]->n) != NULL)
-      continue;
-    memcpy(&trainer->items[2 * trainer->n++], pair, 2 * sizeof *pair);
+    if (ckpt_torch_state_is_trainers(pair[0], pair[1]))
+      memcpy(&trainer->items[2 * trainer->n++], pair, 2 * sizeof *pair);
   }
   if (trainer->n != 0) *out = trainer;
   return CKPT_OK;
@@ -79,18 +89,42 @@ ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckp
 }
 
 const ckpt_object *ckpt_torch_state_top(const ckpt_object *objects) {
-  const ckpt_object *top = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
-  if (top == NULL || top->kind != CKPT_OBJECT_DICT) return NULL;
-  return top->n == 1 && top->items[1]->kind == CKPT_OBJECT_DICT ? top->items[1] : top;
+  ckpt_object *whole = (ckpt_object *)(uintptr_t)ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  ckpt_torch_dict dict;
+  if (whole == NULL || whole->kind != CKPT_OBJECT_DICT) return NULL;
+  ckpt_torch_dict_find(&dict, whole, CKPT_OBJECT_LOOKS);
+  return dict.top;
+}
+
+const ckpt_object *ckpt_torch_state_optimizer(const ckpt_object *objects, const ckpt_object *value) {
+  const ckpt_object *groups = ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS);
+  if (value->kind == CKPT_OBJECT_LIST && value->n == 1) value = value->items[0]; /* Lightning's optimizer_states */
+  const bool is_dict = value->kind == CKPT_OBJECT_DICT;
+  return is_dict && groups != NULL && ckpt_object_field(value, "param_groups") == groups ? value : NULL;
+}
+
+const char *ckpt_torch_state_plain_key(const ckpt_object *optimizer, uint64_t *n_left) {
+  const ckpt_object *state = ckpt_object_field(optimizer, "state");
+  const uint64_t n = state == NULL || state->kind != CKPT_OBJECT_DICT ? 0 : state->n;
+  for (uint64_t i = 0; i < n; i++) {
+    const ckpt_object *of = state->items[2 * i + 1];
+    for (uint64_t k = 0; of->kind == CKPT_OBJECT_DICT && k < of->n && *n_left != 0; k++) {
+      const ckpt_object *key = of->items[2 * k], *value = of->items[2 * k + 1];
+      const bool is_plain = value->kind != CKPT_OBJECT_NONE && ckpt_object_holds_more(value, n_left);
+      *n_left -= *n_left != 0;
+      if (is_plain && (key->kind != CKPT_OBJECT_TEXT || strcmp(key->text, "step") != 0))
+        return key->kind == CKPT_OBJECT_TEXT ? key->text : "?";
+    }
+  }
+  return NULL;
 }
 
 bool ckpt_torch_state_is_known(const ckpt_object *objects, const ckpt_object *value, uint64_t *n_left) {
-  const ckpt_object *groups = ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS);
   if (value->kind <= CKPT_OBJECT_TEXT || !ckpt_object_holds_more(value, n_left)) return true; /* the trainer's */
-  if (value->kind == CKPT_OBJECT_LIST && value->n == 1) value = value->items[0]; /* Lightning's optimizer_states */
-  if (value->kind == CKPT_OBJECT_DICT && groups != NULL && ckpt_object_field(value, "param_groups") == groups)
-    return value->n == 2; /* and the states */
-  if (groups != NULL && ckpt_torch_is_flat_optimizer(value)) return true;
+  const ckpt_object *optimizer = ckpt_torch_state_optimizer(objects, value);
+  if (optimizer != NULL) return optimizer->n == 2 && ckpt_torch_state_plain_key(optimizer, n_left) == NULL;
+  if (value->kind == CKPT_OBJECT_LIST && value->n == 1) value = value->items[0];
+  if (ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS) != NULL && ckpt_torch_is_flat_optimizer(value)) return true;
   for (uint64_t i = 0; i < objects->n; i++)
     if (objects->items[2 * i + 1] == value) return true;
   return false;

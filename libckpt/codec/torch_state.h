@@ -26,6 +26,10 @@ const ckpt_torch_state *ckpt_torch_state_of(const char *key, size_t n_key);
 /* What torch calls a tensor's state whose name ends in `name`: "momentum_buffer" for a momentum's "momentum". */
 const char *ckpt_torch_state_key(const ckpt_tensor *tensor, const char *name);
 
+/* What an object is called in a dict of torch, by its key among an index's: "scaler", and a user's rng by its own name.
+ */
+const char *ckpt_torch_state_written(const char *key);
+
 /* Makes root and what is known of it the index's objects, and sets the step. top: the DICT whose entries are the parts
  * of the checkpoint, root itself or below it (anything else: none are known). param_groups: the optimizer's, or NULL.
  * The nodes have to live as long as the index. */
@@ -34,6 +38,17 @@ ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckp
 
 /* The DICT of the whole whose entries are the parts of the checkpoint; NULL: objects have none. */
 const ckpt_object *ckpt_torch_state_top(const ckpt_object *objects);
+
+/* Whether an entry of that is among the trainer's: numbers and texts ({'epoch': 3, 'best': 0.5}); keys with dots are
+ * flattened state of something else. */
+bool ckpt_torch_state_is_trainers(const ckpt_object *key, const ckpt_object *value);
+
+/* The optimizer whose groups objects have, which an entry of that is, or a list of it alone; NULL: it is not. */
+const ckpt_object *ckpt_torch_state_optimizer(const ckpt_object *objects, const ckpt_object *value);
+
+/* The key of a state of an optimizer's parameters that is no tensor, but for None and the step; NULL: there is none.
+ * n_left as of ckpt_object_holds_more. */
+const char *ckpt_torch_state_plain_key(const ckpt_object *optimizer, uint64_t *n_left);
 
 /* Whether what an entry of that holds besides tensors stands among the other objects, too. n_left as of
  * ckpt_object_holds_more. */

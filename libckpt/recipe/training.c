@@ -90,14 +90,9 @@ static ckpt_status match_states(trainer *t, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Whether a parameter may be trained, and whether it is: a group names it; where there are no groups, it may be. */
-static bool may_train(const trainer *t, uint32_t i) {
-  const ckpt_tensor *tensor = &t->described->tensors[i];
-  return tensor->role == CKPT_ROLE_PARAMETER && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
-}
-
+/* Whether a parameter is trained: a group names it; where there are no groups, it can be. */
 static bool is_trained(const trainer *t, uint32_t i) {
-  if (!may_train(t, i)) return false;
+  if (!ckpt_tensor_may_train(&t->described->tensors[i])) return false;
   return !t->has_groups || t->of[i].group != 0;
 }
 
@@ -230,7 +225,7 @@ static ckpt_status match_groups(trainer *t, ckpt_error *err) {
     for (uint64_t i = 0; params != NULL && params->kind == CKPT_OBJECT_LIST && i < params->n; i++) {
       const ckpt_object *name = params->items[i];
       int64_t number = name->kind == CKPT_OBJECT_TEXT ? ckpt_name_table_find(t->table, name->text) : -1;
-      if (number < 0 || !may_train(t, (uint32_t)number)) continue;
+      if (number < 0 || !ckpt_tensor_may_train(&t->described->tensors[number])) continue;
       if (t->of[number].group != 0)
         return ckpt_fail(err, CKPT_EFORMAT, t->from->path, name->text, "it is in two groups of the optimizer");
       t->of[number].group = (uint32_t)g + 1;
@@ -239,7 +234,7 @@ static ckpt_status match_groups(trainer *t, ckpt_error *err) {
     }
   }
   for (uint32_t i = 0; i < t->n; i++)
-    if (may_train(t, i) && t->of[i].has_states && t->of[i].group == 0)
+    if (ckpt_tensor_may_train(&t->described->tensors[i]) && t->of[i].has_states && t->of[i].group == 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, t->described->tensors[i].name,
                        t->groups == NULL
                            ? "it has states, and the optimizer has no param_groups: its hyperparameters are not known "

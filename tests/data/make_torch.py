@@ -151,6 +151,34 @@ def training():
     return value, tensors
 
 
+def spellings():
+    """One run as trainers of other habits save it: their names of its parts, their objects and their own tensors."""
+    model = torch.nn.Linear(3, 2)
+    for i, parameter in enumerate(model.parameters()):
+        parameter.data = numbers(*parameter.shape, start=i)
+    adam = torch.optim.AdamW(model.named_parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(adam, 3)
+    model(torch.ones(4, 3)).sum().backward()
+    adam.step()
+    tensors = dict(model.state_dict())
+    for name, parameter in model.named_parameters():
+        for kind, tensor in adam.state[parameter].items():
+            tensors[f"optimizer.state.{name}.{kind}"] = tensor
+    save("training-tutorial", {
+        "model_state_dict": model.state_dict(), "optimizer_state_dict": adam.state_dict(), "loss": 0.25,
+        "scheduler_state_dict": schedule.state_dict(), "best.loss": 0.5, "none": None, "trainer": {"seed": 3},
+        "rng": {"python": (3, [1, 2]), "torch": torch.arange(8, dtype=torch.uint8)},
+        "ema": {"decay": 0.9, "weight": numbers(2)},
+    }, {**tensors, "rng.torch": torch.arange(8, dtype=torch.uint8), "ema.weight": numbers(2)})
+    save("training-below", {"app": {"model": model.state_dict(), "optim": adam.state_dict(), "epoch": 4,
+                                    "extra": {"a": [1]}}, "step": 3, "beside": {"b": 2}, "epoch": 5}, tensors)
+    save("training-lightning", {
+        "state_dict": model.state_dict(), "optimizer_states": [adam.state_dict()], "epoch": 2, "global_step": 7,
+        "lr_schedulers": [schedule.state_dict()], "callbacks": {"stop": {"wait": 3, "best": numbers(1)}},
+        "loops": {"fit_loop": {"state_dict": {}}}, "hyper_parameters": {"lr": 0.01},
+    }, {**tensors, "callbacks.stop.best": numbers(1)})
+
+
 def module_training(module):
     """A module itself beside its optimizer's states and a trainer's arguments, as YOLO's trainers save them."""
     adam = torch.optim.AdamW(module.parameters(), lr=0.01)
@@ -227,6 +255,7 @@ def main():
                 "fc._packed_params": (numbers(2), None), "meta": (numbers(2), None)}, path("flat-quantized.pt"))
     torch.save({"state_dict": {"fc.weight": numbers(2, 3)}, "ema.decay": numbers(1)}, path("beside-dotted.pt"))
     save("training", *training())
+    spellings()
     small = {"a": numbers(2, 2), "b": {"c": [torch.tensor([1, 2]), (numbers(3), None)]}}
     tensors = {"a": small["a"], "b.c.0": small["b"]["c"][0], "b.c.1.0": small["b"]["c"][1][0]}
     for protocol in (2, 3, 4, 5):

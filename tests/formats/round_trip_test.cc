@@ -2,8 +2,14 @@
 // everything. What a format cannot hold, or refuses, is in round_trips.tsv. CKPT_BLESS=1 writes that table anew: read
 // the difference before committing it.
 #include <algorithm>
+#include <map>
+#include <regex>
 
 #include "tests/formats/reshard_testing.h"
+
+extern "C" {
+#include "libckpt/codec/torch_state.h"
+}
 
 namespace formats_testing {
 namespace {
@@ -19,6 +25,8 @@ const struct {
 // Every checkpoint with the state of an optimizer.
 std::vector<std::string> runs() {
   std::vector<std::string> names = {"dcp/fsdp4", "dcp/accelerate", "dcp/app", "torch/training.pt"};
+  for (const char *kind : {"below", "lightning", "tutorial"})
+    names.push_back(std::string("torch/training-") + kind + ".pt");
   for (const char *folder : {"zero", "universal", "trainer"})
     for (const auto &entry : std::filesystem::directory_iterator(kData + folder))
       if (entry.is_directory()) names.push_back(folder + ("/" + entry.path().filename().string()));
@@ -49,6 +57,55 @@ bool has_masters(const std::string &path) {
   return index != nullptr && index->weights != nullptr;
 }
 
+// What objects hold besides tensors, by path.
+void list_values(const ckpt_object *object, const std::string &path, std::map<std::string, std::string> *values) {
+  ckpt_arena arena;
+  if (object == nullptr || object->kind == CKPT_OBJECT_TENSOR) return;
+  ckpt_arena_init(&arena, 1 << 20);
+  const bool is_dict = object->kind == CKPT_OBJECT_DICT;
+  if (!is_dict && object->kind != CKPT_OBJECT_LIST && object->kind != CKPT_OBJECT_TUPLE) {
+    const std::string text = ckpt_object_print(object, 1 << 16, &arena);
+    (*values)[path] = std::regex_replace(text, std::regex("<tensor [0-9]+>"), "<tensor>");
+    ckpt_arena_free(&arena);
+    return;
+  }
+  for (uint64_t i = 0; i < object->n; i++) {
+    const ckpt_object *key = is_dict ? object->items[2 * i] : nullptr;
+    const std::string name = !is_dict ? std::to_string(i) : ckpt_object_print(key, 1 << 16, &arena);
+    list_values(object->items[is_dict ? 2 * i + 1 : i], path + "/" + name, values);
+  }
+  ckpt_arena_free(&arena);
+}
+
+std::map<std::string, std::string> values_of(const std::string &path) {
+  ckpt_error err = {};
+  std::map<std::string, std::string> values;
+  IndexPointer index = open(path, &err, false);
+  if (index == nullptr || index->objects == nullptr) return values;
+  const ckpt_object *whole = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
+  list_values(whole == nullptr ? index->objects : whole, "", &values);
+  return values;
+}
+
+// The last key of a path and what stands there: parts can have another name (optim, optimizer).
+std::string entry_of(const std::string &path, const std::string &value) {
+  return path.substr(path.rfind('/')) + ": " + value;
+}
+
+// Values that are not there any more, or others.
+std::string changes(const std::map<std::string, std::string> &was, const std::map<std::string, std::string> &is) {
+  std::map<std::string, int> moved;
+  std::string text;
+  for (const auto &[path, value] : is)
+    if (was.count(path) == 0) moved[entry_of(path, value)]++;
+  for (const auto &[path, value] : was) {
+    const auto found = is.find(path);
+    if (found == is.end() ? moved[entry_of(path, value)]-- > 0 : found->second == value) continue;
+    text += (text.empty() ? "" : ", ") + path + (found == is.end() ? " gone" : " " + value + " -> " + found->second);
+  }
+  return text;
+}
+
 // The rows of a run: where from, where to, where over, and what was lost.
 std::string table_of(const std::string &run) {
   std::string table;
@@ -63,6 +120,7 @@ std::string table_of(const std::string &run) {
     if (!is_written) continue;
     const std::string digest = digest_of(first);
     EXPECT_EQ(digest.rfind("ckpt1:", 0), 0u) << digest;
+    const auto values = values_of(first);
     for (const auto &over : kFormats) {
       if (&over == &there) continue;
       const std::string other = folder / over.name, back = folder / (std::string("back from ") + over.name);
@@ -72,6 +130,7 @@ std::string table_of(const std::string &run) {
       add(there.name, std::string("back from ") + over.name, lost(other, back, there.target, &is_written));
       EXPECT_TRUE(is_written) << run << " " << there.name << " " << over.name;
       if (losses.find("side file") != std::string::npos) continue;  // its config says which tensors are one
+      add(there.name, std::string("objects back from ") + over.name, changes(values, values_of(back)));
       const std::string wanted = has_masters(first) ? digest : digest_of(other);
       EXPECT_EQ(digest_of(back), wanted) << run << " " << there.name << " " << over.name;
       EXPECT_EQ(digest_of(back, "model"), digest_of(first, "model")) << run << " " << there.name << " " << over.name;

@@ -59,7 +59,7 @@ TEST(Torch, ValuesOfWhatTorchWrote) {
     }
     n_files++;
   }
-  EXPECT_EQ(n_files, 27u);
+  EXPECT_EQ(n_files, 30u);
   EXPECT_GT(n_tensors, 140u);
 }
 

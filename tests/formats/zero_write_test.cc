@@ -342,6 +342,13 @@ TEST(ZeroWrite, TagsOfOnesOwnAreFollowed) {
     EXPECT_EQ(digest_of(folder / "in"), digest_of(kData + "zero/stage1"));
     ASSERT_EQ(write(folder / "in", out / "out", {"universal", 0, 1}, &err, "all"), CKPT_OK) << text_of(err);
     EXPECT_EQ(slurp(out / "out/random_states_0.pkl"), "N.");
+    ASSERT_EQ(write(out / "out", out / "zero", {"zero", 1, 3}, &err), CKPT_OK) << text_of(err);
+    EXPECT_EQ(slurp(out / "zero/latest"), "best");
+    EXPECT_TRUE(std::filesystem::exists(out / "zero/best/mp_rank_00_model_states.pt"));
+    ASSERT_EQ(write(folder / "in", out / "zero", {"zero", 2, 2}, &err, "all", 16 << 20, nullptr, nullptr, true),
+              CKPT_OK)
+        << text_of(err);
+    EXPECT_FALSE(std::filesystem::exists(out / "zero/best/zero_pp_rank_2_mp_rank_00_optim_states.pt"));
     spill(folder / "in/latest", std::string("worst"));
     EXPECT_EQ(open(folder / "in", &err, false), nullptr);
     EXPECT_NE(text_of(err).find("worst"), std::string::npos) << text_of(err);
