@@ -91,6 +91,7 @@ static ckpt_status check_rank_models(ckpt_zero *zero, const ckpt_zero_file *firs
     ckpt_zero_file file = {0};
     ckpt_status status = ckpt_zero_open(&file, zero, zero->rank_models.paths[rank], err);
     if (status == CKPT_OK) status = ckpt_zero_same_step(&file, first, err);
+    if (status == CKPT_OK) status = ckpt_zero_compare_client(zero, &file, err);
     ckpt_zero_close(&file);
     CKPT_TRY(status);
   }
@@ -132,7 +133,7 @@ static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err
     return ckpt_fail(err, CKPT_ENOTFOUND, zero->index->path, NULL,
                      "no optim_states.pt beside the model file: the ranks' partitions are in them (copy them)");
   }
-  CKPT_TRY(ckpt_zero_read_frozen(zero, err));
+  CKPT_TRY(ckpt_zero_read_rank_models(zero, err));
   CKPT_TRY(ckpt_zero_sort_pieces(zero, err));
   CKPT_TRY(ckpt_zero_place_momentum(zero, err));
   if (!zero->is_universal) CKPT_TRY(ckpt_zero_cut_params(zero, err));
@@ -145,6 +146,7 @@ static ckpt_status read_all(ckpt_zero *zero, const char *latest, ckpt_error *err
   const bool is_first = zero->copy == 0 && zero->twin == 0; /* groups have no copies */
   if (is_first) CKPT_TRY(ckpt_torch_add_steps_of_groups(zero->index, err));
   CKPT_TRY(ckpt_zero_note_left(zero, err));
+  CKPT_TRY(ckpt_zero_note_client(zero, err));
   return ckpt_torch_globals_note(&zero->globals, zero->index, err);
 }
 

@@ -94,6 +94,15 @@ typedef struct ckpt_zero_piece {
   uint32_t param, flat;
 } ckpt_zero_piece;
 
+/* Client state and buffers of ranks that are others than rank 0's. */
+enum { CKPT_ZERO_CLIENT_KEYS = 4 }; /* that are said; those of DeepSpeed's users are few */
+typedef struct ckpt_zero_client {
+  const char *keys[CKPT_ZERO_CLIENT_KEYS];
+  const char *first; /* the first of n_files that have other values; in the index's arena, as the keys */
+  uint32_t n_keys, n_files;
+  bool has_more; /* keys */
+} ckpt_zero_client;
+
 typedef struct ckpt_zero {
   ckpt_index *index;
   const char *folder;                 /* of the files, below the root; "" for the root itself */
@@ -135,6 +144,7 @@ typedef struct ckpt_zero {
   const char *left;               /* the first of n_left tensors that are carried nowhere */
   const char *left_whose;         /* what it is of */
   uint64_t n_left;
+  ckpt_zero_client client;
   const ckpt_object **steps; /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
 } ckpt_zero;
 
@@ -331,8 +341,9 @@ ckpt_zero_param *ckpt_zero_find_any(const ckpt_zero *zero, const char *name);
 /* A shard's parameter of that name; NULL: there is none. */
 ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const char *name);
 
-/* What each rank has of frozen parameters, in stage 3: flats and pieces. Refuses ranks of different steps. */
-ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err);
+/* What the model files of all ranks say: in stage 3 what each has of frozen parameters, flats and pieces. Refuses ranks
+ * of different steps; compares client state. */
+ckpt_status ckpt_zero_read_rank_models(ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero_model.c: what the model files say ---- */
 
@@ -415,6 +426,14 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
 
 /* Gives the parameters of its groups the names that the index's tensors have been given. ENOMEM. */
 ckpt_status ckpt_zero_name_groups(ckpt_zero *zero, ckpt_error *err);
+
+/* ---- zero_client.c: client state of several ranks ---- */
+
+/* Compares what a further model file has of client state, and of buffers in stage 3, with the first one's. */
+ckpt_status ckpt_zero_compare_client(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
+
+/* Says which of it is not carried. */
+ckpt_status ckpt_zero_note_client(const ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero.c ---- */
 

@@ -167,16 +167,17 @@ static ckpt_status add_fragments(ckpt_zero *zero, const ckpt_zero_file *file, ui
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_read_frozen(ckpt_zero *zero, ckpt_error *err) {
+ckpt_status ckpt_zero_read_rank_models(ckpt_zero *zero, ckpt_error *err) {
   const ckpt_zero_files *models = &zero->models;
-  for (uint32_t i = 0; i < models->n * models->n_shards && zero->stage == 3; i++) {
+  for (uint32_t i = 0; i < models->n * models->n_shards; i++) {
     const uint32_t shard = i / models->n, rank = i % models->n;
     const ckpt_zero_file *first = &zero->shards[shard].file;
     ckpt_zero_file file = {0};
     ckpt_status status = rank == 0 ? CKPT_OK : ckpt_zero_open(&file, zero, models->paths[i], err);
     const ckpt_zero_file *of = rank == 0 ? first : &file;
     if (status == CKPT_OK) status = ckpt_zero_same_step(of, first, err);
-    if (status == CKPT_OK) status = add_fragments(zero, of, shard, rank, err);
+    if (status == CKPT_OK && zero->stage == 3) status = add_fragments(zero, of, shard, rank, err);
+    if (status == CKPT_OK && i != 0) status = ckpt_zero_compare_client(zero, of, err);
     ckpt_zero_close(&file);
     CKPT_TRY(status);
   }

@@ -191,6 +191,21 @@ case(1, "noted-scaler-of-rank-1")(lambda c: [
     c.rank(rank).update(loss_scaler=scaler_of(cur_scale=4.0 + rank, dynamic=True)) for rank in range(2)])
 case(1, "noted-client-state")(lambda c: c.model().update(ema={"b": Tensor(2), "a": {0: Tensor(1)}}, best=None))
 set_in(1, "noted-client-key", MODEL, 5, "five")
+
+
+@case(3)
+def noted_client_of_ranks(c):
+    """Generators of two ranks: one tensor is the same, though it has another number; a key of each is missing."""
+    c.model(0).update(same=Tensor(2), rngs={"n": [1, 2], "torch": Tensor(first=1.0)}, of_0=[1])
+    c.model(1).update(rngs={"n": [1, 2], "torch": Tensor(first=2.0)}, same=Tensor(2), of_1=[1], seed=5)
+
+
+case(3, "noted-client-of-ranks-same")(lambda c: [
+    c.model(rank).update({"rngs": {"torch": Tensor(first=1.0)}, "seed": 5}) for rank in range(2)])
+case(3, "noted-buffer-of-ranks")(lambda c: [
+    (c.model(rank)["module"].update({"bn.mean": Tensor(first=rank), "n": Tensor(2)}),
+     c.model(rank)["buffer_names"].extend(["bn.mean", "n"])) for rank in range(2)])
+case(3, "noted-client-of-ranks-many")(lambda c: c.model(1).update({"k%d" % i: i for i in range(9)}))
 case(1, "noted-client-path")(lambda c: c.model().update({"ema": {"b": Tensor(2)}, "ema.b": Tensor(1)}))
 case(1, "noted-client-empty")(lambda c: c.model().update({"": Tensor(1)}))
 case(1, "noted-client-twice")(lambda c: (lambda t: c.model().update(k1=t, k2={"x": t, "n": 1}))(Tensor(2)))
