@@ -35,8 +35,10 @@ typedef struct matcher {
   uint32_t part, n_parts;
   shaped *items; /* the model's and the optimizer's */
   uint32_t n_model, n_params, max_params;
-  const ckpt_object *groups; /* of the first file */
-  const char *why;           /* not known */
+  const ckpt_object *groups;  /* of the first file */
+  const ckpt_object **states; /* of the file at hand, by number; NULL: there is none, or a parameter has taken it */
+  const char *why;            /* not known */
+  bool goes_by_order;         /* several parameters of one shape are told apart by nothing else */
 } matcher;
 
 static int compare_shapes(const shaped *a, const shaped *b) {
@@ -63,14 +65,32 @@ static bool is_called_step(const ckpt_object *key) {
   return key->kind == CKPT_OBJECT_TEXT && key->n == 4 && memcmp(key->text, "step", 4) == 0;
 }
 
-/* The parameter that has a number in the file at hand; false where the object has no such. */
-static bool take_param(matcher *m, const ckpt_object *states, const ckpt_object *of_group, uint64_t group, uint64_t i,
-                       uint32_t number) {
+/* Lists the states of the file at hand by their numbers: they stand in the order in which they were made. */
+static bool list_states(const matcher *m, const ckpt_object *states) {
+  for (uint64_t i = 0; i < states->n; i++) m->states[i] = NULL;
+  for (uint64_t i = 0; i < states->n; i++) {
+    const int64_t number = ckpt_zero_number(states->items[2 * i]);
+    if (number < 0 || (uint64_t)number >= states->n || m->states[number] != NULL) return false;
+    m->states[number] = states->items[2 * i + 1];
+  }
+  return true;
+}
+
+/* Takes what a number of a group's params is the state of; NULL: nothing. */
+static const ckpt_object *take_state(const matcher *m, const ckpt_object *states, const ckpt_object *param) {
   static const ckpt_object nothing = {.kind = CKPT_OBJECT_DICT}; /* as of SGD, where masters are all there is */
-  const ckpt_object *state = states->n == 0 ? &nothing : NULL, *like = ckpt_foreign_arg(of_group, i);
-  if (number < states->n && ckpt_zero_number(states->items[2 * number]) == number)
-    state = states->items[2 * number + 1];
-  if (state == NULL || state->kind != CKPT_OBJECT_DICT || state->n > MAX_STATES) return false;
+  const int64_t number = ckpt_zero_number(param);
+  if (states->n == 0) return &nothing;
+  if (number < 0 || (uint64_t)number >= states->n) return NULL;
+  const ckpt_object *state = m->states[number];
+  m->states[number] = NULL;
+  return state;
+}
+
+/* The parameter at place i of a group of the file at hand; false where the object has no such. */
+static bool take_param(matcher *m, const ckpt_object *state, const ckpt_object *of_group, uint64_t group, uint64_t i) {
+  const ckpt_object *like = ckpt_foreign_arg(of_group, i);
+  if (state->kind != CKPT_OBJECT_DICT || state->n > MAX_STATES) return false;
   for (uint64_t k = 0; k < state->n && like == NULL; k++)
     if (!is_called_step(state->items[2 * k]) && ckpt_zero_tensor(m->file, state->items[2 * k + 1]) != NULL)
       like = state->items[2 * k + 1];
@@ -99,8 +119,8 @@ static bool has_masters(const matcher *m, const ckpt_object *of_group, uint64_t 
 /* The parameters of all groups of a file, numbered through; of other expert-parallel ranks their experts alone.
  * masters NULL: they are their own. */
 static bool take_params(matcher *m, const ckpt_object *states, const ckpt_object *groups, const ckpt_object *masters) {
-  uint32_t number = 0;
-  if (groups->n != m->groups->n) return false;
+  uint32_t n_taken = 0;
+  if (groups->n != m->groups->n || !list_states(m, states)) return false;
   for (uint64_t g = 0; g < groups->n; g++) {
     const ckpt_object *params = ckpt_object_field(groups->items[g], "params");
     const bool is_copy = m->part != 0 && !is_of_experts(m->groups->items[g]);
@@ -109,12 +129,13 @@ static bool take_params(matcher *m, const ckpt_object *states, const ckpt_object
       m->why = "fp32_groups has not the master of each parameter";
       return false;
     }
-    for (uint64_t i = 0; i < params->n; i++, number++)
-      if (ckpt_zero_number(params->items[i]) != number ||
-          (!is_copy && !take_param(m, states, ckpt_foreign_arg(masters, g), g, i, number)))
-        return false;
+    for (uint64_t i = 0; i < params->n; i++) {
+      const ckpt_object *state = take_state(m, states, params->items[i]);
+      if (state == NULL || n_taken++ == m->max_params) return false;
+      if (!is_copy && !take_param(m, state, ckpt_foreign_arg(masters, g), g, i)) return false;
+    }
   }
-  return states->n == 0 || number == states->n;
+  return states->n == 0 || n_taken == states->n;
 }
 
 /* Names the parameters of the optimizer; false where more than one way is thinkable. */
@@ -125,6 +146,7 @@ static bool match(matcher *m) {
   for (uint32_t i = 0, k = 0, n; i < m->n_params; i += n) {
     for (n = 1; i + n < m->n_params && compare_shapes(&params[i], &params[i + n]) == 0; n++)
       if (params[i + n].group != params[i].group) return false;
+    m->goes_by_order = m->goes_by_order || (n > 1 && params[i].master == NULL);
     while (k < m->n_model && compare_shapes(&model[k], &params[i]) < 0) k++;
     for (uint32_t j = 0; j < n; j++, k++) {
       if (k == m->n_model || compare_shapes(&model[k], &params[i]) != 0) return false;
@@ -304,6 +326,11 @@ static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckp
     CKPT_TRY(ckpt_index_note(zero->index, false, err,
                              "the optimizer's parameters are numbers, and shapes do not tell which they are: its "
                              "states are called by number"));
+  } else if (m->goes_by_order) {
+    CKPT_TRY(ckpt_index_note(zero->index, false, err,
+                             "the optimizer's %u numbered parameters are named in the order of the model's (the "
+                             "shapes of all states agree)",
+                             m->n_params));
   }
   return add_params(m, err);
 }
@@ -334,13 +361,15 @@ static ckpt_status check_steps(ckpt_zero *zero, const ckpt_zero_file *ranks, ckp
 static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt_zero_file **files, ckpt_error *err) {
   const uint32_t n_ranks = zero->expert_optimizers.n, n_files = n_ranks != 0 ? n_ranks : zero->n_shards;
   matcher m = {.zero = zero, .n_parts = n_ranks != 0 ? n_ranks : 1};
-  uint64_t n_held = 0;
+  uint64_t n_held = 0, n_states = 0;
   for (uint32_t i = 0; i < n_files; i++) {
     if (n_ranks != 0) CKPT_TRY(ckpt_zero_open(&ranks[i], zero, zero->expert_optimizers.paths[i], err));
     files[i] = n_ranks != 0 ? &ranks[i] : &zero->shards[i].file;
     n_held += files[i]->held->n_tensors;
     const ckpt_object *optimizer = ckpt_object_get(files[i]->graph.root, "optimizer");
     CKPT_TRY(ckpt_zero_take_settings(zero, files[i], optimizer, err));
+    const ckpt_object *states = ckpt_object_get(optimizer_of(files[i]), "state");
+    if (states != NULL && states->n > n_states) n_states = states->n;
   }
   if (n_ranks != 0) CKPT_TRY(check_steps(zero, ranks, err));
   CKPT_TRY(ckpt_zero_scaler_of_whole(&zero->loss_scaler, ckpt_object_get(files[0]->graph.root, "optimizer"),
@@ -349,13 +378,15 @@ static ckpt_status add_opened(ckpt_zero *zero, ckpt_zero_file *ranks, const ckpt
   if (n_held > INT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, zero->index->path, NULL, "too many states");
   m.max_params = (uint32_t)n_held; /* each has a state of its own: one that is shared is none of ours */
   m.items = calloc((size_t)zero->index->n_tensors + m.max_params + 1, sizeof *m.items);
-  CKPT_TRY_ALLOC(m.items, err);
-  ckpt_status status = CKPT_OK;
+  m.states = reallocarray(NULL, (size_t)n_states + 1, sizeof *m.states);
+  ckpt_status status =
+      m.items == NULL || m.states == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
   bool is_read = false;
-  if (n_ranks == 0 && zero->n_shards == 1 && flat_of(files[0]) != NULL)
+  if (status == CKPT_OK && n_ranks == 0 && zero->n_shards == 1 && flat_of(files[0]) != NULL)
     status = ckpt_zero_add_flat(zero, files[0], &is_read, err);
   if (status == CKPT_OK && !is_read) status = add_files(&m, files, err);
   free(m.items);
+  free(m.states);
   for (uint32_t i = 0; i < n_ranks && status == CKPT_OK; i++) ckpt_zero_keep(&ranks[i], zero, NULL);
   return status;
 }

@@ -545,6 +545,17 @@ whole("noted-whole-shape-in-two-groups", shapes=((3,), (3,)), groups=((0,), (1,)
 whole("noted-whole-slices", in_slices)
 
 
+def in_another_order(c, states):
+    """States in the order in which they were made, and numbers of a group in one of their own: places count."""
+    states[0]["exp_avg"], states[1]["exp_avg"] = Tensor(3, first=10.0), Tensor(3, first=20.0)
+    states[2]["exp_avg"] = Tensor(2, 2)
+    c.model()["optimizer"].update(state={n: states[n] for n in (1, 2, 0)}, param_groups=[{"params": [1, 2, 0]}])
+
+
+whole("noted-whole-in-another-order", in_another_order, shapes=((3,), (2, 2), (3,)), groups=((0, 1, 2),))
+whole("noted-whole-state-twice", lambda c, states: c.model()["optimizer"].update(param_groups=[{"params": [0, 0]}]))
+
+
 def set_whole(change):
     return lambda c, states: change(c.model()["optimizer"])
 

@@ -629,5 +629,16 @@ TEST(Zero, CutAnywhere) {
   }
 }
 
+// Without ZeRO the n-th of a group's numbers is its n-th parameter, wherever the state of that number stands.
+TEST(Zero, StatesOfNumbersMayStandInAnyOrder) {
+  ckpt_error err = {};
+  IndexPointer index =
+      open(std::string(CKPT_TESTS_DIR) + "/golden-errors/zero/noted-whole-in-another-order", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(floats_of(index.get(), "optimizer.state.p0.exp_avg"), std::vector<float>({20, 21, 22}));
+  EXPECT_EQ(floats_of(index.get(), "optimizer.state.p2.exp_avg"), std::vector<float>({10, 11, 12}));
+  EXPECT_EQ(floats_of(index.get(), "optimizer.state.p1.exp_avg").size(), 4u);
+}
+
 }  // namespace
 }  // namespace formats_testing
