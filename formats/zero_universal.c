@@ -188,12 +188,20 @@ static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_e
   const ckpt_object *first =
       states == NULL || states->kind != CKPT_OBJECT_DICT || states->n == 0 ? NULL : states->items[1];
   const ckpt_object *value = first == NULL ? NULL : ckpt_object_field(first, "step");
+  int64_t of_first, of_other;
   uint64_t n;
+  CKPT_TRY(ckpt_zero_step_of(zero, file, value, &of_first, err));
   for (uint64_t i = 0; first != NULL && i < states->n; i++) {
     const ckpt_object *state = states->items[2 * i + 1];
     const ckpt_object *said = state->kind == CKPT_OBJECT_DICT ? ckpt_object_field(state, "step") : NULL;
     const int64_t group = ckpt_zero_number(states->items[2 * i]);
     if (group >= 0 && group < zero->n_groups) CKPT_TRY(ckpt_zero_take_step(zero, (uint32_t)group, said, err));
+    if (ckpt_zero_tensor(file, said) == NULL || ckpt_zero_tensor(file, value) == NULL) continue;
+    CKPT_TRY(ckpt_zero_step_of(zero, file, said, &of_other, err));
+    if (of_other != of_first)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                       "state %llu of the optimizer is at step %lld, and the first at step %lld: one would be lost",
+                       (ull)i, (long long)of_other, (long long)of_first);
   }
   if (ckpt_zero_tensor(file, value) == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_zero_flat_of(file, value, "the step", step, &n, dtype, err));

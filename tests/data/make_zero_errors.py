@@ -335,6 +335,8 @@ def short_without_mappings(c):
 
 # optimizer_state.pt says another step than the file of a parameter
 universal("universal-steps-differ", 1, {"optimizer_state_dict": {"state": {0: {"step": 1}}}})
+universal("universal-steps-of-sub-groups-differ", 1, {"optimizer_state_dict": {"state": {
+    0: {"step": Tensor(first=1.0)}, 1: {"step": Tensor(first=1.0)}, 2: {"step": Tensor(first=3.0)}}}})
 
 
 @case(1)
