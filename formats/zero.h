@@ -17,8 +17,9 @@
 /* A torch file of the checkpoint, opened as an index of its own: names are paths in its object, and the object's leaves
  * are its numbers. */
 typedef struct ckpt_zero_file {
-  const char *path; /* for messages; borrowed from the source */
-  uint32_t number;  /* in the source */
+  const char *path;   /* for messages; borrowed from the source */
+  uint32_t number;    /* in the source */
+  uint64_t n_pickled; /* bytes of its object's pickle, which bound what that can say */
   ckpt_index *held;
   ckpt_torch_graph graph;
   ckpt_arena nodes;

@@ -27,7 +27,8 @@ static ckpt_status add_params(ckpt_zero *zero, uint32_t shard, const ckpt_object
                               ckpt_error *err) {
   const ckpt_zero_file *file = &zero->shards[shard].file;
   const uint32_t n_before = zero->n_params - zero->shards[shard].first_param;
-  uint64_t n_max = ckpt_source_size(zero->index->source, file->number); /* an entry takes more than a byte */
+  enum { ENTRY_BYTES = 8 }; /* of a pickle for a name of its own and a shape, at least: one table can stand for many */
+  const uint64_t n_max = file->n_pickled / ENTRY_BYTES;
   if (shapes->kind != CKPT_OBJECT_DICT) return bad(file, "param_shapes is no list of tables", err);
   if (n_before > n_max || shapes->n > n_max - n_before)
     return bad(file, "param_shapes says the same again and again", err);

@@ -63,6 +63,9 @@ static ckpt_status open_rank(ckpt_zero_rank *r, ckpt_zero *zero, uint32_t shard,
   r->flats = ckpt_object_get(r->inner, is_stage3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
   if (r->flats == NULL || r->flats->kind != CKPT_OBJECT_LIST || r->flats->n == 0)
     return ckpt_zero_bad_rank(r, is_stage3 ? "no fp32_flat_groups" : "no single_partition_of_fp32_groups", err);
+  enum { GROUP_BYTES = 32 }; /* of a pickle for a tensor, at least: one can stand for many */
+  if (r->flats->n > r->file.n_pickled / GROUP_BYTES)
+    return ckpt_zero_bad_rank(r, "the same partitions again and again", err);
   CKPT_TRY(read_world(r, err));
   r->states = base == NULL || base->kind == CKPT_OBJECT_LIST ? base : ckpt_object_get(base, "state");
   r->groups = base == NULL || base->kind == CKPT_OBJECT_LIST ? NULL : ckpt_object_get(base, "param_groups");
@@ -344,9 +347,7 @@ static ckpt_status read_first(ckpt_zero *zero, const ckpt_zero_rank *r, ckpt_err
                              (uint64_t)zero->optimizers.n * zero->optimizers.n_shards,
                              (uint64_t)world * zero->optimizers.n_shards, err);
   zero->world = (uint32_t)world;
-  enum { GROUP_BYTES = 64 }; /* of a pickle for a tensor, at least: one can stand for many */
-  if (r->flats->n > ckpt_source_size(zero->index->source, r->file.number) / GROUP_BYTES ||
-      r->flats->n > UINT32_MAX / 2 / zero->world / zero->n_shards)
+  if (r->flats->n > UINT32_MAX / 2 / zero->world / zero->n_shards)
     return ckpt_zero_bad_rank(r, "the same partitions again and again", err);
   zero->n_groups = (uint32_t)r->flats->n;
   zero->groups = r->groups;

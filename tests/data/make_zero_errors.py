@@ -282,6 +282,13 @@ def shapes_repeated(c):
 
 
 @case(1)
+def shapes_repeated_beside_data(c):
+    """Fewer than the file's bytes, but more than its object can say."""
+    table = OrderedDict(("a%d" % i, Size(1)) for i in range(20))
+    c.model().update(param_shapes=[table] * 200, data=Tensor(1000))
+
+
+@case(1)
 def partitions_of_others(c):
     """More than padding is: a parameter that param_shapes does not name."""
     for rank in range(2):
@@ -294,6 +301,14 @@ def partitions_repeated(c):
     for rank in range(2):
         c.rank(rank)["single_partition_of_fp32_groups"] *= 1000
         c.rank(rank)["partition_count"] *= 1000
+
+
+@case(1)
+def partitions_repeated_beside_data(c):
+    for rank in range(2):
+        c.rank(rank)["single_partition_of_fp32_groups"] *= 100
+        c.rank(rank)["partition_count"] *= 100
+        c.rank(rank)["data"] = Tensor(1600)
 
 
 @case(1)
