@@ -142,8 +142,8 @@ typedef struct ckpt_zero {
   ckpt_torch_globals globals;
   const ckpt_object *groups;      /* of the optimizer, from rank 0 */
   const ckpt_object *loss_scaler; /* an instance, its attributes, or NULL */
-  const char *left;               /* the first of n_left tensors that are carried nowhere */
-  const char *left_whose;         /* what it is of */
+  const char *left;               /* the first of n_left values that are carried nowhere */
+  const char *left_why;
   uint64_t n_left;
   ckpt_zero_client client;
   const ckpt_object **steps; /* of groups whose states have it as a number, else NULL; n_groups, in the arena */

@@ -66,7 +66,7 @@ ckpt_status ckpt_zero_read_number(ckpt_object *out, bool *is_number, const ckpt_
 typedef struct walk {
   ckpt_zero *zero;
   const ckpt_zero_file *file;
-  const char *whose; /* what is said of its tensors */
+  const char *why; /* its tensors are left */
   ckpt_node_map seen;
   ckpt_object **path; /* what is to be looked at, the next one last */
   uint32_t n, capacity;
@@ -78,24 +78,27 @@ static ckpt_status push(walk *w, const ckpt_object *node, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Counts what is carried nowhere, `what` in a file; the first is said. */
+static ckpt_status leave(walk *w, const char *what, const char *why, ckpt_error *err) {
+  ckpt_zero *zero = w->zero;
+  if (zero->n_left++ != 0) return CKPT_OK;
+  zero->left_why = why;
+  zero->left = ckpt_arena_printf(&zero->index->arena, "%.200s of %.200s", what, ckpt_path_name(w->file->path));
+  CKPT_TRY_ALLOC(zero->left, err);
+  return CKPT_OK;
+}
+
 /* A tensor that is carried nowhere, unless it is to be a number and is one. */
 static ckpt_status take_tensor(walk *w, ckpt_object *leaf, bool takes_numbers, ckpt_error *err) {
   const ckpt_tensor *tensor = ckpt_zero_tensor(w->file, leaf);
-  ckpt_zero *zero = w->zero;
   ckpt_object number;
   bool is_number = false;
   if (takes_numbers) {
-    const ckpt_status status = ckpt_zero_read_number(&number, &is_number, zero, tensor, err);
+    const ckpt_status status = ckpt_zero_read_number(&number, &is_number, w->zero, tensor, err);
     CKPT_TRY(ckpt_fail_at(status, err, w->file->path, tensor->name));
   }
-  if (is_number) {
-    *leaf = number;
-  } else if (zero->n_left++ == 0) {
-    zero->left_whose = w->whose;
-    CKPT_TRY_ALLOC(zero->left = ckpt_arena_printf(&zero->index->arena, "%.200s of %.200s", tensor->name,
-                                                  ckpt_path_name(w->file->path)),
-                   err);
-  }
+  if (!is_number) return leave(w, tensor->name, w->why, err);
+  *leaf = number;
   return CKPT_OK;
 }
 
@@ -122,7 +125,7 @@ static void free_walk(walk *w) {
 
 ckpt_status ckpt_zero_take_scheduler(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *value,
                                      ckpt_error *err) {
-  walk w = {.zero = zero, .file = file, .whose = "the scheduler's"};
+  walk w = {.zero = zero, .file = file, .why = "the scheduler's, and no one number"};
   ckpt_status status = take_value(&w, value, true, err);
   free_walk(&w);
   return status;
@@ -152,6 +155,7 @@ static entry_kind kind_of(const ckpt_object *key) {
                {"fp32_groups_flat", ENTRY_READ},
                {"overflow", ENTRY_READ},
                {"clip_grad", ENTRY_READ},
+               {"dynamic_loss_scale", ENTRY_READ},
                {"cur_scale", ENTRY_NUMBERS},
                {"cur_iter", ENTRY_NUMBERS},
                {"last_overflow_iter", ENTRY_NUMBERS},
@@ -162,21 +166,38 @@ static entry_kind kind_of(const ckpt_object *key) {
   return ENTRY_OTHER;
 }
 
+/* What an optimizer of the user's own keeps beside states and groups is its own to read: there is no place for it.
+ * Around it is what DeepSpeed keeps, which each version makes anew. */
+static ckpt_status take_unknown(walk *w, const ckpt_object *key, const ckpt_object *value, bool is_optimizers,
+                                ckpt_error *err) {
+  const uint64_t n_before = w->zero->n_left;
+  const bool is_empty = value->kind == CKPT_OBJECT_NONE ||
+                        (value->kind >= CKPT_OBJECT_LIST && value->kind <= CKPT_OBJECT_DICT && value->n == 0);
+  CKPT_TRY(take_value(w, value, false, err));
+  if (!is_optimizers || is_empty || w->zero->n_left != n_before) return CKPT_OK;
+  const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : ckpt_object_print(key, 64, &w->zero->index->arena);
+  CKPT_TRY_ALLOC(name, err);
+  return leave(w, name, "an entry of the optimizer's that is neither a state nor a group", err);
+}
+
 static ckpt_status take_entries(walk *w, const ckpt_object *dict, bool is_inner, ckpt_error *err) {
+  const bool is_optimizers = ckpt_object_get(dict, "state") != NULL;
   for (uint64_t i = 0; dict->kind == CKPT_OBJECT_DICT && i < dict->n; i++) {
-    const ckpt_object *value = dict->items[2 * i + 1];
-    const entry_kind kind = kind_of(dict->items[2 * i]);
+    const ckpt_object *key = dict->items[2 * i], *value = dict->items[2 * i + 1];
+    const entry_kind kind = kind_of(key);
     if (kind == ENTRY_INNER && !is_inner)
       CKPT_TRY(take_entries(w, value, true, err));
-    else if (kind == ENTRY_NUMBERS || kind == ENTRY_OTHER)
-      CKPT_TRY(take_value(w, value, kind == ENTRY_NUMBERS, err));
+    else if (kind == ENTRY_NUMBERS)
+      CKPT_TRY(take_value(w, value, true, err));
+    else if (kind == ENTRY_OTHER)
+      CKPT_TRY(take_unknown(w, key, value, is_optimizers, err));
   }
   return CKPT_OK;
 }
 
 ckpt_status ckpt_zero_take_settings(ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *optimizer,
                                     ckpt_error *err) {
-  walk w = {.zero = zero, .file = file, .whose = "no state of the optimizer"};
+  walk w = {.zero = zero, .file = file, .why = "no state of the optimizer, and no one number"};
   ckpt_status status = optimizer == NULL ? CKPT_OK : take_entries(&w, optimizer, false, err);
   free_walk(&w);
   return status;
@@ -186,8 +207,7 @@ ckpt_status ckpt_zero_note_left(const ckpt_zero *zero, ckpt_error *err) {
   char more[48] = "";
   if (zero->n_left == 0) return CKPT_OK;
   if (zero->n_left > 1) snprintf(more, sizeof more, " and %llu more", (unsigned long long)zero->n_left - 1);
-  CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: %s%s (%s, and no one number)", zero->left, more,
-                           zero->left_whose));
+  CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: %s%s (%s)", zero->left, more, zero->left_why));
   zero->index->notes[zero->index->n_notes - 1].is_training = true;
   return CKPT_OK;
 }
