@@ -1,10 +1,12 @@
-/* held_tensors.c - see held_tensors.h. A graph has more paths than nodes: steps are bounded, and depth is. */
+/* held_tensors.c - see held_tensors.h. A graph has more paths than nodes: depth is bounded, and so are the steps in
+ * what was gone through before. */
 #include "libckpt/codec/held_tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/node_map.h"
 #include "libckpt/codec/readback.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
@@ -18,6 +20,7 @@ typedef struct walk {
   const ckpt_index *described;
   const uint32_t *numbers; /* of all leaves */
   uint32_t n_numbers, object, n_steps;
+  ckpt_node_map seen; /* containers: how often */
   char path[MAX_NAME_BYTES + 1];
 } walk;
 
@@ -76,7 +79,10 @@ static ckpt_status take_value(walk *w, const ckpt_object *value, size_t n, uint3
   const bool is_dict = value->kind == CKPT_OBJECT_DICT;
   if ((!is_dict && value->kind != CKPT_OBJECT_LIST && value->kind != CKPT_OBJECT_TUPLE) || depth == MAX_DEPTH)
     return CKPT_OK;
-  for (uint64_t i = 0; i < value->n && w->n_steps < MAX_STEPS; i++, w->n_steps++) {
+  uint64_t *n_before = ckpt_node_map_at(&w->seen, value);
+  CKPT_TRY_ALLOC(n_before, err);
+  const uint32_t n_of_item = (*n_before)++ != 0;
+  for (uint64_t i = 0; i < value->n && w->n_steps < MAX_STEPS; i++, w->n_steps += n_of_item) {
     const ckpt_object *child = value->items[is_dict ? 2 * i + 1 : i];
     if (child->kind < CKPT_OBJECT_LIST) continue;
     const size_t n_child = extend(w, n, is_dict ? value->items[2 * i] : NULL, i);
@@ -122,6 +128,7 @@ ckpt_status ckpt_held_tensors_find(ckpt_held_tensors *out, const ckpt_index *des
   if (out->numbers == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < w.n_numbers && status == CKPT_OK; i++) out->numbers[i] = UINT32_MAX;
   if (status == CKPT_OK) status = take_objects(&w, err);
+  ckpt_node_map_free(&w.seen);
   free(numbers);
   return status;
 }

@@ -67,7 +67,8 @@ TEST(ZeroObjects, ClientStateKeepsItsShape) {
   }
 }
 
-// A tensor beside values of other kinds stands in their dict in torch files and DCP folders, and in no other.
+// A tensor beside values of other kinds, however many, stands in their dict in torch files and DCP folders, and in no
+// other.
 TEST(ZeroObjects, TensorsStandBesideValues) {
   for (const char *format : {"torch", "dcp"}) {
     ckpt_error err = {};
@@ -75,9 +76,10 @@ TEST(ZeroObjects, TensorsStandBesideValues) {
     ASSERT_NE(index, nullptr) << text_of(err);
     ckpt_arena *arena = &index->arena;
     const ckpt_object *ema = ckpt_object_get(index->objects, "ema");
-    ckpt_object *list = ckpt_object_new(arena, CKPT_OBJECT_LIST, 2, nullptr), *one = ckpt_object_int(arena, 1);
+    ckpt_object *list = ckpt_object_new(arena, CKPT_OBJECT_LIST, (1 << 20) + 1, nullptr),
+                *one = ckpt_object_int(arena, 1);
     ckpt_object *with = ckpt_object_new(arena, CKPT_OBJECT_DICT, 3, nullptr);
-    list->items[0] = list->items[1] = one;
+    for (uint64_t i = 0; i < list->n; i++) list->items[i] = one;
     with->n = 0;
     ckpt_object_put(arena, with, "b", ckpt_object_get(ema, "b"));
     ckpt_object_put(arena, with, "ones", list);
