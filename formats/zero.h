@@ -117,6 +117,7 @@ typedef struct ckpt_zero {
   uint32_t *n_parts;               /* of each group: expert-parallel ranks, each with parameters of its own; or 1 */
   bool is_data_first;              /* expert-parallel ranks are blocks of data-parallel ones, not every n-th */
   bool has_other_scaler;           /* a rank's is not that of rank 0, and that was said */
+  bool is_mapped;                  /* files say by mappings which elements of a partition are whose */
   bool is_round_robin;             /* order of param_shapes is that of the ranks, not of the optimizer */
   bool is_universal;               /* read by zero_universal.c */
   bool is_bf16_optimizer;          /* no stage is said, padding is not stripped */

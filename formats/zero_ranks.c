@@ -374,6 +374,7 @@ static ckpt_status read_ranks(ckpt_zero *zero, uint32_t number, const ckpt_zero_
                               ckpt_error *err) {
   const bool is_mapped = ckpt_object_get(own->inner, "param_slice_mappings") != NULL;
   const uint32_t first_piece = zero->n_pieces;
+  zero->is_mapped = zero->is_mapped || is_mapped;
   ckpt_zero_shard *shard = &zero->shards[number];
   shard->first_flat = zero->n_flats;
   CKPT_TRY(read_rank(zero, own, number, 0, err));
