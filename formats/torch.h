@@ -1,6 +1,6 @@
 /* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_rename.c (the input's under
- * other names), torch_make.c (one for tensors that have none), torch_quantized.c (calls in it), torch_left_out.c
- * (what is not written), torch_views.c (who shares memory). Not for others. */
+ * other names), torch_make.c (one for tensors that have none), torch_quantized.c (calls in it), torch_views.c (who
+ * shares memory). Not for others. */
 #ifndef CKPT_FORMATS_TORCH_H
 #define CKPT_FORMATS_TORCH_H
 
@@ -31,24 +31,6 @@ ckpt_status ckpt_torch_rename(ckpt_object **root, const ckpt_index *described, c
  * where it cannot: its parts have other types now. covers as ckpt_torch_covers gives them. ENOMEM. */
 ckpt_status ckpt_torch_settle_quantized(bool *is_settled, ckpt_object *call, const ckpt_index *described,
                                         const uint32_t *covers, ckpt_arena *arena, ckpt_error *err);
-
-/* What was left out of an object that is written. Zero-initialise it; texts are borrowed, or an arena's. */
-enum { CKPT_TORCH_LEFT_OUT_KINDS = 16 };
-typedef struct ckpt_torch_left_out {
-  const char *names[CKPT_TORCH_LEFT_OUT_KINDS];
-  const char *places[CKPT_TORCH_LEFT_OUT_KINDS]; /* of the first: " at a.b"; "" for the root */
-  uint64_t n[CKPT_TORCH_LEFT_OUT_KINDS], n_others;
-  uint32_t n_kinds;
-  uint64_t n_cycles, n_optimizers; /* the caller's: objects within themselves, optimizers without a state */
-  const char *holder;              /* the first that goes with tensors: class and place; NULL: none */
-  uint64_t n_steps;                /* of looking for those */
-} ckpt_torch_left_out;
-
-/* Counts a node that stands at `where`; held: what goes with it that may have tensors, NULL where none are written. */
-void ckpt_torch_left_out_add(ckpt_torch_left_out *out, const ckpt_object *node, const char *where,
-                             const ckpt_object *held, ckpt_arena *arena);
-/* Says all of it. ENOMEM. */
-ckpt_status ckpt_torch_left_out_say(const ckpt_torch_left_out *out, ckpt_losses *losses, ckpt_error *err);
 
 /* An object for the tensors and objects of a description; NULL for a model without more. In the losses' arena. */
 ckpt_status ckpt_torch_make_object(ckpt_object **out, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);

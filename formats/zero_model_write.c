@@ -6,6 +6,7 @@
 
 #include "formats/zero.h"
 #include "formats/zero_write.h"
+#include "libckpt/codec/node_map.h"
 #include "libckpt/error.h"
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */

@@ -7,8 +7,9 @@
 
 #include "formats/zero.h"
 #include "formats/zero_write.h"
-#include "libckpt/codec/node_map.h"
+#include "libckpt/codec/readback.h"
 #include "libckpt/codec/side_file.h"
+#include "libckpt/codec/torch_copy.h"
 #include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_safe.h"
@@ -18,7 +19,7 @@
 typedef struct reducer {
   ckpt_index *described;
   ckpt_losses *losses;
-  ckpt_zero_plain plain;
+  ckpt_torch_copier plain;
   ckpt_object *objects;
   const ckpt_object *known; /* of the input, whose own nodes they are */
   uint64_t n_left;          /* looks at them */
@@ -43,6 +44,13 @@ static bool is_taken(const reducer *r, const char *key) {
   return strcmp(key, CKPT_STATE_TRAINER) == 0 && trainer != NULL && trainer->kind != CKPT_OBJECT_DICT;
 }
 
+/* Says that an entry of something ("": the top) is not kept. */
+static ckpt_status say_refused(reducer *r, const char *of, const char *key, ckpt_error *err) {
+  const char *dot = of[0] == '\0' ? "" : ".", *class = r->plain.refused;
+  if (class == NULL) return ckpt_losses_add(r->losses, err, "%s%s%.200s (no plain data)", of, dot, key);
+  return ckpt_losses_add(r->losses, err, "%s%s%.200s (no plain data: %.200s)", of, dot, key, class);
+}
+
 /* Keeps an entry that is plain and has a place; another one is lost. */
 static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, ckpt_error *err) {
   const char *client = ckpt_zero_client_key(key);
@@ -57,8 +65,9 @@ static ckpt_status keep(reducer *r, const char *key, const ckpt_object *value, c
     return ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has no place for it)", key);
   }
   ckpt_object *copy;
-  CKPT_TRY(ckpt_zero_plain_copy(&r->plain, &copy, value, err));
-  return copy != NULL ? put(r, key, copy, err) : ckpt_zero_plain_say(&r->plain, "", key, r->losses, err);
+  CKPT_TRY(ckpt_torch_copy(&r->plain, value, &copy, err));
+  if (copy != NULL) CKPT_TRY(put(r, key, copy, err));
+  return copy != NULL && r->plain.refused == NULL ? CKPT_OK : say_refused(r, "", key, err); /* a tensor of a subclass */
 }
 
 static ckpt_status keep_scaler(reducer *r, const ckpt_object *given, ckpt_error *err) {
@@ -80,11 +89,11 @@ static ckpt_status plain_dict(reducer *r, const char *of, ckpt_object **out, con
   for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *given = dict->items[2 * i];
     ckpt_object *key, *value = NULL;
-    CKPT_TRY(ckpt_zero_plain_copy(&r->plain, &key, given, err));
-    if (key != NULL) CKPT_TRY(ckpt_zero_plain_copy(&r->plain, &value, dict->items[2 * i + 1], err));
+    CKPT_TRY(ckpt_torch_copy(&r->plain, given, &key, err));
+    if (key != NULL) CKPT_TRY(ckpt_torch_copy(&r->plain, dict->items[2 * i + 1], &value, err));
     if (value == NULL) {
       const char *name = given->kind == CKPT_OBJECT_TEXT ? given->text : "?";
-      CKPT_TRY(ckpt_zero_plain_say(&r->plain, of, name, r->losses, err));
+      CKPT_TRY(say_refused(r, of, name, err));
       continue;
     }
     copy->items[2 * copy->n] = key;
@@ -262,7 +271,9 @@ static ckpt_status note_scheduler(ckpt_index *described, ckpt_error *err) {
 }
 
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  reducer r = {.described = described, .losses = losses, .plain = {.described = described, .arena = losses->arena}};
+  const ckpt_torch_copier plain = {
+      .arena = losses->arena, .described = described, .keeps_numbers = true, .is_whole = true};
+  reducer r = {.described = described, .losses = losses, .plain = plain};
   r.known = described->objects_of == NULL ? described->objects : described->objects_of->objects;
   r.n_left = CKPT_OBJECT_LOOKS;
   uint32_t *numbers = NULL;
@@ -273,9 +284,11 @@ ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
   if (described->objects == NULL) return CKPT_OK;
   if (described->objects_of != NULL)
     CKPT_TRY(ckpt_described_numbers(&numbers, &r.plain.n_numbers, described, true, err));
+  for (uint32_t i = 0; i < r.plain.n_numbers; i++) /* tensors of the model and the optimizer stand elsewhere */
+    if (numbers[i] != UINT32_MAX && described->tensors[numbers[i]].role != CKPT_ROLE_OTHER) numbers[i] = UINT32_MAX;
   r.plain.numbers = numbers;
   ckpt_status status = reduce(&r, err);
-  ckpt_node_map_free(&r.plain.copies);
+  ckpt_torch_copier_free(&r.plain);
   free(numbers);
   if (status == CKPT_OK) described->objects = r.objects;
   return status;

@@ -198,10 +198,11 @@ static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_e
     if (group >= 0 && group < zero->n_groups) CKPT_TRY(ckpt_zero_take_step(zero, (uint32_t)group, said, err));
     if (ckpt_zero_tensor(file, said) == NULL || ckpt_zero_tensor(file, value) == NULL) continue;
     CKPT_TRY(ckpt_zero_step_of(zero, file, said, &of_other, err));
-    if (of_other != of_first)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                       "state %llu of the optimizer is at step %lld, and the first at step %lld: one would be lost",
-                       (ull)i, (long long)of_other, (long long)of_first);
+    if (of_other == of_first || zero->steps_differ != NULL) continue;
+    zero->steps_differ = ckpt_arena_printf(&zero->index->arena,
+                                           "state %llu of the optimizer is at step %lld, and the first at step %lld",
+                                           (ull)i, (long long)of_other, (long long)of_first);
+    CKPT_TRY_ALLOC(zero->steps_differ, err);
   }
   if (ckpt_zero_tensor(file, value) == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_zero_flat_of(file, value, "the step", step, &n, dtype, err));
@@ -285,6 +286,9 @@ static ckpt_status read_states(ckpt_zero *zero, folder *f, const listing *held, 
   CKPT_TRY(find_kind(zero, f->param, held, common, &f->flat->slots, err));
   for (uint32_t slot = 1; slot < zero->n_slots; slot++) {
     const bool is_own = slot != common || has_file(held, "step.pt");
+    if (!is_own && zero->steps_differ != NULL)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, f->param->name,
+                       "in zero/optimizer_state.pt %s: one would be lost", zero->steps_differ);
     if (is_own && (f->flat->slots >> slot & 1)) CKPT_TRY(read_slot(zero, f, slot, err));
   }
   return CKPT_OK;

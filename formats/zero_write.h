@@ -8,7 +8,6 @@
 #ifndef CKPT_FORMATS_ZERO_WRITE_H
 #define CKPT_FORMATS_ZERO_WRITE_H
 
-#include "libckpt/codec/node_map.h"
 #include "libckpt/codec/torch_archive_write.h"
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/codec/torch_write.h"
@@ -62,24 +61,6 @@ typedef struct ckpt_zero_run {
  * slot. */
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
-/* ---- zero_plain.c: objects that are plain data ---- */
-
-/* Copies of one description's objects, which share what they shared. */
-typedef struct ckpt_zero_plain {
-  const ckpt_index *described;
-  const uint32_t *numbers; /* by leaf, as ckpt_described_numbers; NULL: none is written */
-  uint32_t n_numbers;
-  ckpt_arena *arena;
-  ckpt_node_map copies; /* zero-initialise it, and free it */
-  const char *refused;  /* by the last copy: a class; NULL: none, what it holds has no end or is a tensor */
-} ckpt_zero_plain;
-
-/* Copies a graph into the arena; *out is NULL where it is no plain data. ENOMEM. */
-ckpt_status ckpt_zero_plain_copy(ckpt_zero_plain *plain, ckpt_object **out, const ckpt_object *node, ckpt_error *err);
-
-/* Says what the last copy lost, by its key in something ("" for the top). ENOMEM. */
-ckpt_status ckpt_zero_plain_say(const ckpt_zero_plain *plain, const char *of, const char *key, ckpt_losses *losses,
-                                ckpt_error *err);
 /* Finds groups, parameters and states of a layout's index, for a stage (0: universal) and a number of ranks (0: 1).
  * EUNSUPPORTED names what DeepSpeed has no place for. */
 ckpt_status ckpt_zero_run_find(ckpt_zero_run **out, ckpt_layout *layout, uint32_t stage, uint32_t world,

@@ -170,6 +170,51 @@ TEST(ZeroObjects, PythonsOwnValuesStay) {
   }
 }
 
+// The attributes of a tensor are part of the data: with one that is of another class the entry is not written. A tensor
+// of a subclass is written as a tensor, which is said, and as no Parameter.
+TEST(ZeroObjects, AttributesOfTensorsAreLookedAt) {
+  for (const char *format : {"zero", "universal"}) {
+    for (const char *held : {"plain", "foreign", "subclass"}) {
+      ckpt_error err = {};
+      IndexPointer index = open(kErrors + "noted-client-state", &err, false);
+      ASSERT_NE(index, nullptr) << text_of(err);
+      ckpt_arena *arena = &index->arena;
+      const bool is_foreign = strcmp(held, "foreign") == 0, is_subclass = strcmp(held, "subclass") == 0;
+      ckpt_object *attributes = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr),
+                  *value = ckpt_object_int(arena, 1);
+      if (is_foreign) {
+        value = ckpt_object_new(arena, CKPT_OBJECT_FOREIGN, 0, "fractions.Fraction");
+        value->n_module = sizeof "fractions" - 1;
+      }
+      attributes->n = 0;
+      ckpt_object_put(arena, attributes, "note", value);
+      const ckpt_object *ema = ckpt_object_get(index->objects, "ema");
+      auto *leaf = const_cast<ckpt_object *>(ckpt_object_get(ema, "b"));
+      leaf->name = is_subclass ? "m.C" : "torch.Tensor";
+      leaf->n_module = is_subclass ? 1 : 5;
+      leaf->extras = CKPT_EXTRA_STATE;
+      leaf->items = static_cast<ckpt_object **>(ckpt_arena_array(arena, 1, sizeof *leaf->items));
+      leaf->items[0] = attributes;
+      std::vector<std::string> losses, wanted;
+      Folder folder;
+      spill(folder, formats_testing::write(format, index.get(), {}, &err, &losses));
+      ASSERT_EQ(err.status, CKPT_OK) << text_of(err);
+      if (is_foreign) wanted.push_back("ema (no plain data: fractions.Fraction)");
+      if (is_subclass) wanted.push_back("ema (no plain data: m.C)");
+      EXPECT_EQ(losses, wanted) << format << " " << held;
+      IndexPointer out = open(folder.path(), &err, false);
+      ASSERT_NE(out, nullptr) << text_of(err);
+      for (uint32_t i = 0; i < out->n_notes; i++)
+        EXPECT_EQ(strstr(out->notes[i].text, "Fraction"), nullptr) << out->notes[i].text;
+      if (is_foreign) continue;
+      const ckpt_object *read = ckpt_object_get(ckpt_object_get(out->objects, "ema"), "b");
+      ASSERT_TRUE(read != nullptr && read->kind == CKPT_OBJECT_TENSOR) << format << " " << held;
+      EXPECT_STREQ(read->name, "torch.Tensor") << format << " " << held;
+      EXPECT_TRUE(ckpt_object_equal(ckpt_object_extra_of(read, CKPT_EXTRA_STATE), attributes)) << format;
+    }
+  }
+}
+
 // What no object can be called by is said, and reshard refuses it.
 TEST(ZeroObjects, KeysAreTexts) {
   ckpt_error err = {};

@@ -2,9 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/torch.h"
+#include "libckpt/codec/torch_copy.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/error.h"
+#include "libckpt/text.h"
 
 enum { MAX_DEPTH = 32, MAX_STEPS = 1 << 20 };
 
