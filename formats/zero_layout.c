@@ -365,6 +365,20 @@ static ckpt_status make_root(const ckpt_zero_run *run, const ckpt_object *whole,
   return fragments->n == 0 ? CKPT_OK : ckpt_zero_set(run, *out, "frozen_param_fragments", fragments, err);
 }
 
+/* Other formats do not tell buffers from frozen parameters, which an engine of stage 3 looks for in another place. */
+static ckpt_status note_frozen(const ckpt_zero_run *run, const model_file *any, ckpt_error *err) {
+  const char *format = run->index->objects_of == NULL ? "" : run->index->objects_of->format;
+  if (any->n_frozen == 0 || strcmp(format, "zero") == 0 || strcmp(format, "universal") == 0) return CKPT_OK;
+  const char *first = run->index->tensors[any->frozen[0]].name;
+  run->layout->note = ckpt_arena_printf(
+      run->arena,
+      "%u tensor%s that no group of the optimizer names count as frozen parameters (%.200s%s): an engine of stage 3 "
+      "refuses those that are buffers of its model (--stage 2 does not tell them apart)",
+      any->n_frozen, ckpt_plural(any->n_frozen), first, any->n_frozen == 1 ? "" : ", ...");
+  CKPT_TRY_ALLOC(run->layout->note, err);
+  return CKPT_OK;
+}
+
 static ckpt_status lay_rank_models(const ckpt_zero_run *run, const char *tag, const ckpt_object *whole,
                                    ckpt_error *err) {
   model_file any = {.run = run};
@@ -377,6 +391,7 @@ static ckpt_status lay_rank_models(const ckpt_zero_run *run, const char *tag, co
     if (tensor->role == CKPT_ROLE_PARAMETER && !run->is_trained[i] && !ckpt_tensor_is_buffer(tensor))
       any.frozen[any.n_frozen++] = i;
   }
+  CKPT_TRY(note_frozen(run, &any, err));
   CKPT_TRY(make_module(run, &any, &module, &fragments, err));
   for (int i = 0; i < 2; i++) CKPT_TRY(make_root(run, whole, i == 0, module, fragments, &roots[i], err));
   for (uint32_t rank = 0; rank < run->world; rank++) {

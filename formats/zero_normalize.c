@@ -265,6 +265,14 @@ static ckpt_status note_scheduler(ckpt_index *described, ckpt_error *err) {
   const char *format = described->objects_of == NULL ? "" : described->objects_of->format;
   if (strcmp(format, "zero") == 0 || strcmp(format, "universal") == 0) return CKPT_OK;
   if (ckpt_object_get(described->objects, CKPT_STATE_SCHEDULER) != NULL) return CKPT_OK;
+  for (uint32_t i = 0; i < described->n_side_files; i++) {
+    const char *name = described->side_files[i].name;
+    if (ckpt_side_file_is_training(name) && strncmp(ckpt_path_name(name), "scheduler", 9) == 0)
+      return ckpt_index_note(described, false, err,
+                             "%.200s goes along as it is: an engine that has a scheduler of its own loads this with "
+                             "load_checkpoint(load_lr_scheduler_states=False)",
+                             name);
+  }
   return ckpt_index_note(described, false, err,
                          "no state of a scheduler: an engine that has one loads this with "
                          "load_checkpoint(load_lr_scheduler_states=False)");

@@ -237,8 +237,26 @@ static uint64_t count_frozen(const ckpt_index *described, const ckpt_object *gro
   return n_named == 0 || n_named > n ? 0 : n - n_named;
 }
 
+/* Files of ranks have no tensors: client state has some. */
+static ckpt_status note_client(ckpt_index *described, ckpt_error *err) {
+  uint32_t n = 0, first = 0;
+  size_t n_bytes;
+  for (uint32_t i = described->n_tensors; i-- > 0;) {
+    const ckpt_tensor *tensor = &described->tensors[i];
+    if (ckpt_role_is_model((ckpt_role)tensor->role) || ckpt_state_parameter(tensor->name, &n_bytes) != NULL) continue;
+    first = i;
+    n++;
+  }
+  if (n == 0) return CKPT_OK;
+  return ckpt_index_note(described, false, err,
+                         "engines of stage 3 do not load %u tensor%s of client state (%.200s%s), nor the objects that "
+                         "hold them",
+                         n, ckpt_plural(n), described->tensors[first].name, n == 1 ? "" : ", ...");
+}
+
 ckpt_status ckpt_universal_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   CKPT_TRY(ckpt_zero_normalize(described, losses, err));
+  CKPT_TRY(note_client(described, err));
   const ckpt_object *groups = ckpt_object_get(described->objects, CKPT_STATE_PARAM_GROUPS);
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST) return CKPT_OK;
   const unsigned long long n_frozen = count_frozen(described, groups), n = groups->n;

@@ -76,6 +76,7 @@ struct ckpt_layout {
   ckpt_layout_file *files;
   uint32_t n_files, capacity;
   bool is_folder;
+  const char *note; /* what depends on how it is laid out, said of the output; NULL: nothing */
 };
 
 /* What may be asked for: of the library, of the command, and by a receipt that is run again. */

@@ -31,7 +31,7 @@ static bool leaves_roles_out(const ckpt_described *d, const ckpt_output *output)
   return false;
 }
 
-enum { MAX_NOTES = 10 /* of ours */, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 11 /* of ours */, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const ckpt_described *d, const ckpt_output *output, uint32_t tensor) {
   return &d->plan->rows[output->described->tensors[tensor].origin];
@@ -184,6 +184,7 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
     CKPT_TRY(
         add_note(d, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
   for (uint32_t i = 0; i < n_notes; i++) CKPT_TRY(add_note(d, output, &next, output->described->notes[i].text, err));
+  CKPT_TRY(add_note(d, output, &next, output->layout.note, err));
   const char *architecture = holds_config(output) ? output->described->architecture : "";
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, d->arena, &note, err));
   CKPT_TRY(add_note(d, output, &next, note, err));
