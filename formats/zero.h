@@ -146,7 +146,6 @@ typedef struct ckpt_zero {
   const char *left;               /* the first of n_left values that are carried nowhere */
   const char *left_why;
   uint64_t n_left;
-  const char *steps_differ; /* of a universal checkpoint: the step of all, of which some states say another */
   ckpt_zero_client client;
   const ckpt_object **steps; /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
 } ckpt_zero;

@@ -182,8 +182,8 @@ static ckpt_status find_slots(ckpt_zero *zero, const ckpt_zero_param *param, con
 
 /* The step of all parameters, where rank 0's optimizer state is kept whole, as of stage 3: numbers are of each group.
  */
-static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_extent *step, uint8_t *dtype,
-                             ckpt_error *err) {
+static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, bool is_common, ckpt_extent *step,
+                             uint8_t *dtype, ckpt_error *err) {
   const ckpt_object *states = ckpt_object_get(ckpt_object_get(file->graph.root, "optimizer_state_dict"), "state");
   const ckpt_object *first =
       states == NULL || states->kind != CKPT_OBJECT_DICT || states->n == 0 ? NULL : states->items[1];
@@ -196,13 +196,12 @@ static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_e
     const ckpt_object *said = state->kind == CKPT_OBJECT_DICT ? ckpt_object_field(state, "step") : NULL;
     const int64_t group = ckpt_zero_number(states->items[2 * i]);
     if (group >= 0 && group < zero->n_groups) CKPT_TRY(ckpt_zero_take_step(zero, (uint32_t)group, said, err));
-    if (ckpt_zero_tensor(file, said) == NULL || ckpt_zero_tensor(file, value) == NULL) continue;
+    if (!is_common || ckpt_zero_tensor(file, said) == NULL || ckpt_zero_tensor(file, value) == NULL) continue;
     CKPT_TRY(ckpt_zero_step_of(zero, file, said, &of_other, err));
-    if (of_other == of_first || zero->steps_differ != NULL) continue;
-    zero->steps_differ = ckpt_arena_printf(&zero->index->arena,
-                                           "state %llu of the optimizer is at step %lld, and the first at step %lld",
-                                           (ull)i, (long long)of_other, (long long)of_first);
-    CKPT_TRY_ALLOC(zero->steps_differ, err);
+    if (of_other != of_first)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                       "state %llu of the optimizer is at step %lld, and the first at step %lld: one would be lost",
+                       (ull)i, (long long)of_other, (long long)of_first);
   }
   if (ckpt_zero_tensor(file, value) == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_zero_flat_of(file, value, "the step", step, &n, dtype, err));
@@ -210,7 +209,8 @@ static ckpt_status find_step(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_e
   return CKPT_OK;
 }
 
-static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtype, ckpt_error *err) {
+/* is_common: parameters have no step of their own. */
+static ckpt_status read_common(ckpt_zero *zero, bool is_common, ckpt_extent *step, uint8_t *dtype, ckpt_error *err) {
   ckpt_zero_file file = {0};
   const char *path = path_of(zero, "optimizer_state.pt", "");
   CKPT_TRY_ALLOC(path, err);
@@ -220,7 +220,7 @@ static ckpt_status read_common(ckpt_zero *zero, ckpt_extent *step, uint8_t *dtyp
     zero->stage = stage < 0 || stage > 3 ? 1 : (uint32_t)stage;
     zero->groups = ckpt_object_get(file.graph.root, "param_groups");
     zero->loss_scaler = ckpt_object_get(file.graph.root, "loss_scaler");
-    status = ckpt_fail_at(find_step(zero, &file, step, dtype, err), err, file.path, NULL);
+    status = ckpt_fail_at(find_step(zero, &file, is_common, step, dtype, err), err, file.path, NULL);
   }
   if (status == CKPT_OK) status = ckpt_zero_take_settings(zero, &file, file.graph.root, err);
   if (status == CKPT_OK) ckpt_zero_keep(&file, zero, NULL);
@@ -286,9 +286,6 @@ static ckpt_status read_states(ckpt_zero *zero, folder *f, const listing *held, 
   CKPT_TRY(find_kind(zero, f->param, held, common, &f->flat->slots, err));
   for (uint32_t slot = 1; slot < zero->n_slots; slot++) {
     const bool is_own = slot != common || has_file(held, "step.pt");
-    if (!is_own && zero->steps_differ != NULL)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, f->param->name,
-                       "in zero/optimizer_state.pt %s: one would be lost", zero->steps_differ);
     if (is_own && (f->flat->slots >> slot & 1)) CKPT_TRY(read_slot(zero, f, slot, err));
   }
   return CKPT_OK;
@@ -326,7 +323,7 @@ static ckpt_status read_params(ckpt_zero *zero, uint32_t first, const listing *h
                         "a universal checkpoint of version 0.1: it has no zero/optimizer_state.pt and no steps, so "
                         "that hyperparameters and steps are not known"));
   else
-    CKPT_TRY(read_common(zero, &step, &dtype, err));
+    CKPT_TRY(read_common(zero, !has_file(held, "step.pt"), &step, &dtype, err));
   zero->world = zero->stage == 3 ? zero->models.n : 1;
   zero->slots[0] = (ckpt_zero_slot){.key = "master"};
   zero->n_slots = 1;
