@@ -124,6 +124,11 @@ static bool is_same_name(const ckpt_dcp_item *a, const ckpt_dcp_item *b) {
   return a->name->n == b->name->n && memcmp(a->name->text, b->name->text, (size_t)a->name->n) == 0;
 }
 
+/* Whether two items are ranks' of one thing: what folders that were saved apart call alike is each one's own. */
+static bool is_same_item(const ckpt_dcp_adder *a, const ckpt_dcp_item *x, const ckpt_dcp_item *y) {
+  return is_same_name(x, y) && a->metadata->roots[x->root].folder == a->metadata->roots[y->root].folder;
+}
+
 static bool is_tensor(const ckpt_dcp_item *of) { return ckpt_dcp_attribute(of->value, "size") != NULL; }
 
 static ckpt_status refuse_name(const ckpt_object *name, uint64_t number, ckpt_error *err) {
@@ -257,12 +262,13 @@ static ckpt_status find_names(ckpt_dcp_adder *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* The name of a tensor in the index and its role; borrowed. */
+/* The name of a tensor in the index and its role; borrowed. A stored name that another folder has too is no name. */
 static const char *name_of(const ckpt_dcp_adder *a, uint32_t part, ckpt_role *role) {
-  const char *stored = a->items[a->parts[part].first].name->text;
+  const ckpt_dcp_item *of = &a->items[a->parts[part].first];
   const uint32_t first = a->names.tensors[part].first_name;
+  const bool is_stored = a->stored_names && of->name->n != 0 && (of == a->items || !is_same_name(of, of - 1));
   *role = first == UINT32_MAX ? CKPT_ROLE_OTHER : a->names.names[first].role;
-  return first == UINT32_MAX || (a->stored_names && stored[0] != '\0') ? stored : a->names.names[first].text;
+  return first == UINT32_MAX || is_stored ? of->name->text : a->names.names[first].text;
 }
 
 /* ---- all parts ---- */
@@ -271,7 +277,7 @@ static ckpt_status gather_all(ckpt_dcp_adder *a, ckpt_error *err) {
   for (uint64_t i = 0, n; i < a->n_items; i += n) {
     ckpt_error defect = {0};
     for (n = 1; a->metadata->n_roots > 1 && i + n < a->n_items; n++)
-      if (!is_same_name(&a->items[i], &a->items[i + n])) break;
+      if (!is_same_item(a, &a->items[i], &a->items[i + n])) break;
     CKPT_TRY(pass(a, &a->items[i], gather(a, i, n, &defect), &defect, err));
   }
   CKPT_TRY(ckpt_dcp_dict_build(&a->dict, err));

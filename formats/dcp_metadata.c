@@ -261,18 +261,43 @@ static bool is_keys(const ckpt_object *path) {
   return path != NULL && (path->kind == CKPT_OBJECT_TUPLE || path->kind == CKPT_OBJECT_LIST) && path->n != 0;
 }
 
-/* Whether all paths of the roots lead through a container of its kind. */
-static bool is_below(const ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container) {
-  size_t n = 0;
+/* Whether a path leads through a container of its kind. */
+static bool is_below(const ckpt_object *path, const char *container) {
+  return is_keys(path) && path->n >= 2 && ckpt_dcp_is_name(path->items[0]) &&
+         is_container(path->items[0]->text, container);
+}
+
+static bool is_any_below(const ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container) {
   for (size_t i = 0; i < metadata->paths.n; i++) {
     const ckpt_dcp_entry *entry = &metadata->paths.entries[i];
-    if (entry->root < first_root) continue;
-    n++;
-    if (!is_keys(entry->value) || entry->value->n < 2 || !ckpt_dcp_is_name(entry->value->items[0]) ||
-        !is_container(entry->value->items[0]->text, container))
-      return false;
+    if (entry->root >= first_root && is_below(entry->value, container)) return true;
   }
-  return n != 0;
+  return false;
+}
+
+static int compare_hashes(const void *a, const void *b) {
+  const uint64_t *x = a, *y = b;
+  return (*x > *y) - (*x < *y);
+}
+
+/* Sorted hashes of the keys that paths of the roots before `root` begin with: places at the top that are taken. */
+static ckpt_status find_taken(uint64_t **taken, size_t *n, const ckpt_dcp_metadata *metadata, uint32_t root,
+                              ckpt_error *err) {
+  *taken = reallocarray(NULL, metadata->paths.n + 1, sizeof **taken);
+  CKPT_TRY_ALLOC(*taken, err);
+  *n = 0;
+  for (size_t i = 0; i < metadata->paths.n; i++) {
+    const ckpt_dcp_entry *entry = &metadata->paths.entries[i];
+    if (entry->root < root && is_keys(entry->value) && ckpt_dcp_is_name(entry->value->items[0]))
+      (*taken)[(*n)++] = hash_of(0, entry->value->items[0], NULL);
+  }
+  qsort(*taken, *n, sizeof **taken, compare_hashes);
+  return CKPT_OK;
+}
+
+static bool is_taken(const uint64_t *taken, size_t n, const ckpt_object *key) {
+  const uint64_t hash = ckpt_dcp_is_name(key) ? hash_of(0, key, NULL) : 0;
+  return n != 0 && ckpt_dcp_is_name(key) && bsearch(&hash, taken, n, sizeof *taken, compare_hashes) != NULL;
 }
 
 /* A path of n keys behind the container. NULL: no memory. */
@@ -284,22 +309,38 @@ static ckpt_object *path_below(ckpt_object *container, ckpt_object *const *keys,
   return path;
 }
 
-ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container,
-                                        ckpt_error *err) {
+/* Where a folder has such a container, what stands beside it was saved there, and stays, but for what the folder before
+ * has, too. */
+static ckpt_status put_paths_below(ckpt_dcp_metadata *metadata, uint32_t first_root, ckpt_object *key, bool *has_paths,
+                                   ckpt_error *err) {
   enum { MAX_KEYS = 255 }; /* what has more is no path (dcp_dict.c) */
-  if (is_below(metadata, first_root, container)) return CKPT_OK;
-  ckpt_object *key = ckpt_object_text(&metadata->arena, container, strlen(container));
-  CKPT_TRY_ALLOC(key, err);
-  const size_t n_paths = metadata->paths.n;
-  bool has_paths = false;
-  for (size_t i = 0; i < n_paths; i++) {
+  const bool is_beside = is_any_below(metadata, first_root, key->text);
+  uint64_t *taken = NULL;
+  size_t n_taken = 0;
+  ckpt_status status = CKPT_OK;
+  if (is_beside) CKPT_TRY(find_taken(&taken, &n_taken, metadata, first_root, err));
+  for (size_t i = 0; i < metadata->paths.n; i++) {
     ckpt_dcp_entry *entry = &metadata->paths.entries[i];
     if (entry->root < first_root) continue;
-    has_paths = true;
-    if (!is_keys(entry->value) || entry->value->n > MAX_KEYS) continue;
-    entry->value = path_below(key, entry->value->items, entry->value->n, &metadata->arena);
-    CKPT_TRY_ALLOC(entry->value, err);
+    *has_paths = true;
+    const ckpt_object *path = entry->value;
+    if (!is_keys(path) || path->n > MAX_KEYS || is_below(path, key->text)) continue;
+    if (is_beside && !is_taken(taken, n_taken, path->items[0])) continue;
+    entry->value = path_below(key, path->items, path->n, &metadata->arena);
+    if (entry->value != NULL) continue;
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    break;
   }
+  free(taken);
+  return status;
+}
+
+ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container,
+                                        ckpt_error *err) {
+  ckpt_object *key = ckpt_object_text(&metadata->arena, container, strlen(container));
+  bool has_paths = false;
+  CKPT_TRY_ALLOC(key, err);
+  CKPT_TRY(put_paths_below(metadata, first_root, key, &has_paths, err));
   for (uint32_t r = first_root; r < metadata->n_roots && !has_paths; r++) { /* the planner left none: names are keys */
     const ckpt_object *items = metadata->roots[r].tensors;
     CKPT_TRY(make_room(&metadata->paths, items->n, err));

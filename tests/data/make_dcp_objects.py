@@ -1,4 +1,5 @@
-"""Writes tests/data/dcp/objects*/, alone/, odd/, behind/, accelerate/ and apart/: checkpoints that hold more than tensors.
+"""Writes tests/data/dcp/objects*/, alone/, odd/, behind/, accelerate/, apart/ and
+beside/: checkpoints that hold more than tensors.
 
     python make_dcp_objects.py [FOLDER]        (torch 2.15.0; zstandard for `objects-zstd`)
 
@@ -38,7 +39,7 @@ def objects():
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else ROOT
     os.chdir(root)
-    for name in ("objects", "objects-zstd", "alone", "odd", "behind", "accelerate", "apart"):
+    for name in ("objects", "objects-zstd", "alone", "odd", "behind", "accelerate", "apart", "beside"):
         shutil.rmtree(name, ignore_errors=True)
     dcp.save(objects(), checkpoint_id="objects", no_dist=True)
     dcp.save(objects(), storage_writer=FileSystemWriter("objects-zstd", _extensions=[ZStandard()]), no_dist=True)
@@ -57,6 +58,10 @@ def main():
     torch.save({"last_epoch": 3}, "accelerate/scheduler.bin")
     dcp.save({"w": torch.arange(6).reshape(2, 3)}, checkpoint_id="apart/model", no_dist=True)
     dcp.save(optimizer, checkpoint_id="apart/optimizer", no_dist=True)
+    dcp.save({"model": {"w": torch.arange(6).reshape(2, 3)}, "step": 7, "seen": torch.arange(2)},
+             checkpoint_id="beside/model", no_dist=True)
+    dcp.save({"optim": optimizer, "lr_scheduler": {"last_epoch": 3}, "step": 8, "seen": torch.arange(2) + 5},
+             checkpoint_id="beside/optimizer", no_dist=True)
 
 
 if __name__ == "__main__":

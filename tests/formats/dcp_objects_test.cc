@@ -122,6 +122,19 @@ TEST(DcpObjects, TwoFolders) {
   EXPECT_EQ(err.status, CKPT_ENOTFOUND) << text_of(err);
 }
 
+// What such a folder has beside the model or the optimizer stays where it was saved; what both have stays each one's.
+TEST(DcpObjects, TwoFoldersWithMore) {
+  IndexPointer index = open_golden("beside");
+  ASSERT_NE(index, nullptr);
+  ASSERT_NE(ckpt_index_find(index.get(), "w"), nullptr);
+  ASSERT_NE(ckpt_index_find(index.get(), "optimizer.state.w.exp_avg"), nullptr);
+  EXPECT_EQ(printed(ckpt_object_get(index->objects, CKPT_STATE_SCHEDULER)), "{\"last_epoch\": 3}");
+  EXPECT_EQ(index->step, 7);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  EXPECT_EQ(printed(ckpt_object_get(ckpt_object_get(root, "optimizer"), "step")), "8");
+  for (const char *name : {"seen", "optimizer.seen"}) EXPECT_NE(ckpt_index_find(index.get(), name), nullptr) << name;
+}
+
 // A folder of two ranks, each with its own metadata, in which both have an item x with these bytes.
 void write_ranks(const Folder &folder, const std::string &item) {
   const std::string metadata = "ctorch.distributed.checkpoint.metadata\n", made = ")\x81";
