@@ -235,5 +235,35 @@ def test_model_and_optimizer_apart(folder):
         assert all(torch.equal(value, weights[name]) for name, value in again["model"].items()), form
 
 
+def test_files_for_deepspeed_are_weights_only(folder):
+    """Of what is written for DeepSpeed, which loads anything, weights-only loading takes all but what DeepSpeed's own
+    optimizers ask for; client state of other classes is not there, also where a tensor has it as an attribute."""
+    own = {"deepspeed.runtime.fp16.loss_scaler.LossScaler", "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
+           "deepspeed.runtime.zero.config.ZeroStageEnum"}
+    tests = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    plain, other = torch.arange(3.0), torch.arange(4.0)
+    plain.note, other.note = 5, contextlib.ExitStack()
+    state = {"step": torch.tensor(1.0), "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
+    groups = [{"lr": 0.1, "params": [0], "param_names": ["w"]}]
+    made = os.path.join(folder, "made.pt")
+    torch.save({"model": {"w": torch.ones(2)}, "optimizer": {"state": {0: state}, "param_groups": groups},
+                "kept": {"t": plain, "list": [1, {"deep": "text"}]}, "lost": {"t": other}}, made)
+    for saved in (made, os.path.join(tests, "golden-errors", "zero", "noted-client-state"),
+                  os.path.join(tests, "data", "zero", "fp16-skipped")):
+        for to in "zero", "universal":
+            out = os.path.join(folder, os.path.basename(saved) + "-" + to)
+            command.ckpt("convert", saved, "-o", out, "--to", to)
+            n, kept = 0, set()
+            for at in [os.path.join(at, name) for at, _, files in os.walk(out) for name in files if name.endswith(".pt")]:
+                is_optimizer = "optim" in os.path.basename(at)
+                assert set(torch.serialization.get_unsafe_globals_in_checkpoint(at)) <= (own if is_optimizer else set()), at
+                if not is_optimizer:
+                    held = torch.load(at, weights_only=True)
+                    kept.update(held if isinstance(held, dict) else ())
+                n += not is_optimizer
+            assert n != 0, to
+            assert saved != made or ("kept" in kept and "lost.t" in kept and "lost" not in kept), kept  # its values stay
+
+
 if __name__ == "__main__":
     command.main(globals())
