@@ -198,6 +198,13 @@ int64_t ckpt_zero_step_said(const ckpt_zero_run *run) {
   return said >= 0 ? said : run->index->step < 0 ? 0 : run->index->step;
 }
 
+/* Whether an object or a tensor of client state has a key, which comes over DeepSpeed's own there, too. */
+static bool is_client(const ckpt_zero_run *run, const char *key) {
+  const ckpt_tensor *tensor = ckpt_index_find(run->index, key);
+  return ckpt_object_get(run->index->objects, key) != NULL ||
+         (tensor != NULL && !ckpt_role_is_model((ckpt_role)tensor->role));
+}
+
 /* What DeepSpeed asks for, where the input did not say it. */
 static ckpt_status set_counts(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
   const int64_t step = ckpt_zero_step_said(run);
@@ -206,7 +213,7 @@ static ckpt_status set_counts(const ckpt_zero_run *run, ckpt_object *root, ckpt_
     int64_t value;
   } counts[] = {{"global_steps", step}, {"skipped_steps", 0}, {"dp_world_size", run->world}, {"mp_world_size", 1}};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-    if (ckpt_object_get(root, counts[i].key) != NULL) continue;
+    if (ckpt_object_get(root, counts[i].key) != NULL || is_client(run, counts[i].key)) continue;
     CKPT_TRY(ckpt_zero_set(run, root, counts[i].key, ckpt_object_int(run->arena, counts[i].value), err));
   }
   return CKPT_OK;
