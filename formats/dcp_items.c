@@ -13,7 +13,7 @@
 #include "formats/dcp_write.h"
 #include "libckpt/arch.h"
 #include "libckpt/codec/pickle_object.h"
-#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/codec/torch_state.h"
@@ -51,17 +51,9 @@ static bool is_entered(flattener *f, const ckpt_object *value, uint32_t depth) {
   return false;
 }
 
-/* An optimizer's state, or a flattened one. */
 static bool is_optimizer(flattener *f, const ckpt_object *value) {
-  static const char groups[] = "param_groups", flat[] = "param_groups.";
   if (value->kind != CKPT_OBJECT_DICT || (f->n_steps += 1 + value->n) > MAX_STEPS) return false;
-  for (uint64_t i = 0; i < value->n; i++) {
-    const ckpt_object *key = value->items[2 * i];
-    if (key->kind == CKPT_OBJECT_TEXT &&
-        (strcmp(key->text, groups) == 0 || strncmp(key->text, flat, strlen(flat)) == 0))
-      return true;
-  }
-  return false;
+  return ckpt_torch_is_any_optimizer(value);
 }
 
 /* Whether torch.load(weights_only=True) takes a value with all that it holds, but for namespaces, numpy and Python's
@@ -319,6 +311,7 @@ static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *va
 
 /* The dict that torch saved: all its parts but tensors. */
 static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *err) {
+  const ckpt_object *parts;
   if (root->kind != CKPT_OBJECT_DICT) {
     if (root->kind != CKPT_OBJECT_TENSOR)
       CKPT_TRY(ckpt_index_note(f->described, false, err,
@@ -326,12 +319,11 @@ static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *er
     return add_part(f, "object", root, err);
   }
   if (is_optimizer(f, root)) return add_part(f, "optimizer", root, err);
-  if (root->n == 1 && root->items[1]->kind == CKPT_OBJECT_DICT && root->items[0]->kind == CKPT_OBJECT_TEXT &&
-      strcmp(root->items[0]->text, "model") != 0 && !is_optimizer(f, root->items[1]))
-    root = root->items[1]; /* {"app": {"model": ...}} */
+  CKPT_TRY(ckpt_torch_state_parts(&parts, f->described, err));
+  if (parts == NULL) parts = root;
   bool has_optimizer = false;
-  for (uint64_t i = 0; i < root->n; i++) {
-    const ckpt_object *key = root->items[2 * i], *value = root->items[2 * i + 1];
+  for (uint64_t i = 0; i < parts->n; i++) {
+    const ckpt_object *key = parts->items[2 * i], *value = parts->items[2 * i + 1];
     bool is_first = is_optimizer(f, value) && !has_optimizer;
     has_optimizer = has_optimizer || is_first;
     CKPT_TRY(take_key(f, &key, i, err));

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/torch_copy.h"
 #include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_graph.h"
 #include "libckpt/codec/torch_groups.h"
@@ -19,8 +20,6 @@
 #include "libckpt/codec/torch_state.h"
 #include "libckpt/error.h"
 #include "libckpt/text.h"
-
-enum { MAX_PARTS = 64 }; /* of a checkpoint, where its optimizer is looked for */
 
 /* One name of a tensor, and where it goes: root[dict]["state"][sub][key], parts of length 0 left out. */
 typedef struct entry {
@@ -38,9 +37,9 @@ typedef struct maker {
   entry *entries; /* sorted: one dict's, and one parameter's, follow each other */
   uint32_t n;
   ckpt_held_tensors held;
-  bool *takes_held;       /* by object: its tensors stand in it */
-  const ckpt_object *top; /* the input's own; NULL: none */
-  bool *is_rest;          /* by its entry: nothing of it is known */
+  bool *takes_held;         /* by object: its tensors stand in it */
+  const ckpt_object *parts; /* of the input's own; NULL: none */
+  bool *is_rest;            /* by its entry: nothing of it is known */
   uint64_t n_rest;
   bool is_numbered;              /* the optimizer's parameters are */
   ckpt_object *root, *optimizer; /* room for all that may come */
@@ -253,17 +252,9 @@ static ckpt_status fill_dict(const maker *m, ckpt_object *dict, const entry *ent
   return CKPT_OK;
 }
 
-/* The dict that has these groups: the root or below it; NULL where there is none. */
-static const ckpt_object *find_optimizer(const ckpt_object *root, const ckpt_object *groups) {
-  if (ckpt_object_get(root, "param_groups") == groups) return root;
-  for (uint64_t i = 0; root != NULL && root->kind == CKPT_OBJECT_DICT && i < root->n && i < MAX_PARTS; i++)
-    if (ckpt_object_get(root->items[2 * i + 1], "param_groups") == groups) return root->items[2 * i + 1];
-  return NULL;
-}
-
 /* The groups, with the names that the states' tensors have here. */
 static ckpt_status name_groups(const maker *m, const ckpt_object *given, ckpt_object **groups, ckpt_error *err) {
-  const ckpt_object *optimizer = find_optimizer(ckpt_object_get(m->described->objects, CKPT_TORCH_OBJECT), given);
+  const ckpt_object *optimizer = ckpt_torch_state_optimizer(m->described, given);
   ckpt_object *named = NULL;
   if (optimizer == NULL) {
     CKPT_TRY(new_dict(m, 1, &named, err));
@@ -356,41 +347,19 @@ static ckpt_status set_objects(maker *m, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Of the root's entries with one key the first stays, which is a tensor where there is one: Python keeps the last. */
-static ckpt_status drop_repeated(const maker *m, ckpt_error *err) {
-  ckpt_object *root = m->root, ***pairs = reallocarray(NULL, (size_t)root->n + 1, sizeof *pairs);
-  CKPT_TRY_ALLOC(pairs, err);
-  ckpt_status status = CKPT_OK;
-  for (uint64_t i = 0; i < root->n; i++) pairs[i] = &root->items[2 * i];
-  qsort(pairs, (size_t)root->n, sizeof *pairs, compare_keys);
-  for (uint64_t i = 1, first = 0; i < root->n && status == CKPT_OK; i++) {
-    const ckpt_object *key = pairs[i][0], *kept = pairs[first][0];
-    if (compare_parts(key->text, (size_t)key->n, kept->text, (size_t)kept->n) != 0) {
-      first = i;
-      continue;
-    }
-    pairs[i][1] = NULL;
-    status = ckpt_losses_add(m->losses, err, "%.200s (something else has that name)", key->text);
-  }
-  free(pairs);
-  uint64_t n = 0;
-  for (uint64_t i = 0; i < root->n; i++)
-    if (root->items[2 * i + 1] != NULL) memmove(&root->items[2 * n++], &root->items[2 * i], 2 * sizeof *root->items);
-  root->n = n;
-  return status;
-}
-
 /* ---- the rest --------------------------------------------------------------------------------------------------- */
 
 /* Finds the entries of the input's object of which nothing is known (a trainer's arguments). */
 static ckpt_status find_rest(maker *m, ckpt_error *err) {
-  const ckpt_object *objects = m->described->objects, *top = m->top = ckpt_torch_state_top(objects);
+  const ckpt_object *objects = m->described->objects, *parts;
   uint64_t n_left = CKPT_OBJECT_LOOKS;
-  if (top == NULL) return CKPT_OK;
-  m->is_rest = ckpt_arena_array(m->arena, top->n + 1, sizeof *m->is_rest);
+  CKPT_TRY(ckpt_torch_state_parts(&parts, m->described, err));
+  m->parts = parts;
+  if (parts == NULL) return CKPT_OK;
+  m->is_rest = ckpt_arena_array(m->arena, parts->n + 1, sizeof *m->is_rest);
   CKPT_TRY_ALLOC(m->is_rest, err);
-  for (uint64_t i = 0; i < top->n; i++) {
-    m->is_rest[i] = !ckpt_torch_state_is_known(objects, top->items[2 * i + 1], &n_left);
+  for (uint64_t i = 0; i < parts->n; i++) {
+    m->is_rest[i] = !ckpt_torch_state_is_known(objects, parts->items[2 * i + 1], &n_left);
     m->n_rest += m->is_rest[i];
   }
   return CKPT_OK;
@@ -399,14 +368,14 @@ static ckpt_status find_rest(maker *m, ckpt_error *err) {
 /* Copies them, but for what tensors were in: a dict of those stands there. */
 static ckpt_status set_rest(maker *m, ckpt_error *err) {
   if (m->n_rest == 0) return CKPT_OK;
-  bool *is_taken = ckpt_arena_array(m->arena, m->top->n, sizeof *is_taken);
+  bool *is_taken = ckpt_arena_array(m->arena, m->parts->n, sizeof *is_taken);
   CKPT_TRY_ALLOC(is_taken, err);
-  for (uint64_t i = 0; i < m->top->n; i++) {
-    const ckpt_object *key = m->top->items[2 * i];
+  for (uint64_t i = 0; i < m->parts->n; i++) {
+    const ckpt_object *key = m->parts->items[2 * i];
     is_taken[i] = m->is_rest[i] && key->kind == CKPT_OBJECT_TEXT && !has_dict(m, key->text, (size_t)key->n);
   }
-  CKPT_TRY(ckpt_torch_copy_entries(m->root, m->top, is_taken, m->described, m->losses, err));
-  for (uint64_t i = 0; i < m->top->n; i++) m->is_rest[i] = m->is_rest[i] && !is_taken[i];
+  CKPT_TRY(ckpt_torch_copy_entries(m->root, m->parts, is_taken, m->described, m->losses, err));
+  for (uint64_t i = 0; i < m->parts->n; i++) m->is_rest[i] = m->is_rest[i] && !is_taken[i];
   return CKPT_OK;
 }
 
@@ -415,8 +384,8 @@ static ckpt_status say_lost(const maker *m, ckpt_error *err) {
   const ckpt_object *whole = ckpt_object_get(m->described->objects, CKPT_TORCH_OBJECT);
   ckpt_name_list lost = {.n = 0};
   if (whole == NULL) return CKPT_OK;
-  for (uint64_t i = 0; m->top != NULL && i < m->top->n; i++) {
-    const ckpt_object *key = m->top->items[2 * i];
+  for (uint64_t i = 0; m->parts != NULL && i < m->parts->n; i++) {
+    const ckpt_object *key = m->parts->items[2 * i];
     if (m->is_rest[i])
       ckpt_name_list_add(&lost, key->kind == CKPT_OBJECT_TEXT ? key->text : "an entry whose key is no text");
   }
@@ -454,7 +423,7 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   CKPT_TRY(set_rest(m, err));
   CKPT_TRY(say_lost(m, err));
   *out = m->root;
-  return drop_repeated(m, err);
+  return ckpt_torch_drop_repeated(m->root, m->losses, err);
 }
 
 ckpt_status ckpt_torch_make_object(ckpt_object **out, ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {

@@ -12,7 +12,7 @@
 #include "libckpt/arch.h"
 #include "libckpt/codec/node_map.h"
 #include "libckpt/codec/readback.h"
-#include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch_dict.h"
 #include "libckpt/codec/torch_params.h"
 #include "libckpt/codec/torch_safe.h"
 #include "libckpt/error.h"
@@ -184,11 +184,6 @@ static ckpt_status copy_list(renamer *r, ckpt_object *list, size_t n, uint32_t d
   return CKPT_OK;
 }
 
-static bool is_optimizer(const ckpt_object *node) {
-  const ckpt_object *groups = ckpt_object_field(node, "param_groups"), *state = ckpt_object_field(node, "state");
-  return groups != NULL && groups->kind == CKPT_OBJECT_LIST && state != NULL && state->kind == CKPT_OBJECT_DICT;
-}
-
 /* Its attributes are in its place. */
 static ckpt_status copy_namespace(renamer *r, ckpt_object *made, size_t n, uint32_t depth, ckpt_error *err) {
   ckpt_object *attributes = made->items[0];
@@ -214,7 +209,7 @@ static ckpt_status copy(renamer *r, ckpt_object **node, size_t n, uint32_t depth
   CKPT_TRY_ALLOC(made, err);
   *known = (uint64_t)(uintptr_t)made;
   const ckpt_object *source = *node;
-  if ((is_optimizer(source) || ckpt_torch_is_flat_optimizer(source)) && r->n_optimizers++ < MAX_OPTIMIZERS) {
+  if (ckpt_torch_is_any_optimizer(source) && r->n_optimizers++ < MAX_OPTIMIZERS) {
     ckpt_object *renamed;
     CKPT_TRY(ckpt_torch_rename_params(&renamed, source, r->described, r->arena, err));
     source = renamed;

@@ -117,6 +117,7 @@ static ckpt_status keep_trainer(reducer *r, const ckpt_object *trainer, ckpt_err
       CKPT_TRY(ckpt_losses_add(r->losses, err, "%.200s (DeepSpeed has another meaning for the name)", key->text));
   }
   copy->n = n;
+  CKPT_TRY(ckpt_torch_drop_repeated(copy, r->losses, err)); /* below one key and beside it */
   return put(r, CKPT_STATE_TRAINER, copy, err);
 }
 
@@ -147,51 +148,37 @@ static ckpt_status drop_extras(reducer *r, const char *of, const ckpt_object *op
                      : ckpt_losses_add(r->losses, err, "of %.200s: %s (DeepSpeed has no place for it)", of, lost.text);
 }
 
-/* Whether an entry beside the top has the name of one in it, as far as can be looked. */
-static bool is_in(reducer *r, const ckpt_object *top, const char *name) {
-  if (r->n_left < top->n) return true;
-  r->n_left -= top->n;
-  return ckpt_object_get(top, name) != NULL;
-}
-
-/* An entry of a torch object: of its top (is_in_top), or beside that. */
-static ckpt_status keep_entry(reducer *r, const ckpt_object *key, const ckpt_object *value, const ckpt_object *top,
-                              bool is_in_top, ckpt_error *err) {
+/* An entry of a torch object. */
+static ckpt_status keep_entry(reducer *r, const ckpt_object *key, const ckpt_object *value, ckpt_error *err) {
   const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : NULL;
-  const ckpt_object *optimizer = ckpt_torch_state_optimizer(r->known, value);
+  const ckpt_object *optimizer = ckpt_torch_state_optimizer_at(r->known, value);
   if (value->kind == CKPT_OBJECT_NONE && (name == NULL || !has_place(name))) return CKPT_OK;
-  if (is_in_top && ckpt_torch_state_is_trainers(key, value)) return CKPT_OK;
+  if (ckpt_torch_state_is_trainers(key, value)) return CKPT_OK;
   if (!ckpt_object_holds_more(value, &r->n_left)) return CKPT_OK; /* but for tensors, which have names of their own */
   if (name == NULL) return ckpt_losses_add(r->losses, err, "an entry whose key is no text");
   if (optimizer != NULL) return drop_extras(r, name, optimizer, err);
   if (value->kind > CKPT_OBJECT_TEXT && ckpt_torch_state_is_known(r->known, value, &r->n_left)) return CKPT_OK;
   if (ckpt_torch_is_model_key(name, (size_t)key->n) && ckpt_torch_has_tensor(value))
     return ckpt_losses_add(r->losses, err, "of %.200s: what is no tensor", name);
-  if (!is_in_top && is_in(r, top, name))
-    return ckpt_losses_add(r->losses, err, "%.200s (something else has that name)", name);
   CKPT_TRY_ALLOC(name = ckpt_zero_client_name(name, r->losses->arena), err);
   return keep(r, name, value, err);
 }
 
 /* What a torch file or a DCP folder held besides what every format knows. */
-static ckpt_status keep_torch(reducer *r, const ckpt_object *whole, const ckpt_object *top, ckpt_error *err) {
-  if (top == NULL)
+static ckpt_status keep_torch(reducer *r, const ckpt_object *whole, const ckpt_object *parts, ckpt_error *err) {
+  if (parts == NULL)
     return ckpt_losses_add(r->losses, err, "the object that the tensors were in: %.200s", ckpt_torch_class(whole));
-  const ckpt_object *optimizer = ckpt_torch_state_optimizer(r->known, top);
+  const ckpt_object *optimizer = ckpt_torch_state_optimizer_at(r->known, parts);
   if (optimizer != NULL) return drop_extras(r, "the optimizer", optimizer, err);
-  for (uint64_t i = 0; i < top->n; i++)
-    CKPT_TRY(keep_entry(r, top->items[2 * i], top->items[2 * i + 1], top, true, err));
-  for (uint64_t i = 0; top != whole && i < whole->n; i++)
-    if (whole->items[2 * i + 1] != top)
-      CKPT_TRY(keep_entry(r, whole->items[2 * i], whole->items[2 * i + 1], top, false, err));
+  for (uint64_t i = 0; i < parts->n; i++) CKPT_TRY(keep_entry(r, parts->items[2 * i], parts->items[2 * i + 1], err));
   return CKPT_OK;
 }
 
 static ckpt_status reduce(reducer *r, ckpt_error *err) {
   const ckpt_object *given = r->described->objects, *whole = ckpt_object_get(given, CKPT_TORCH_OBJECT);
-  const ckpt_object *top = ckpt_torch_state_top(given);
-  const uint64_t n_top = top == NULL ? 0 : top->n + (top == whole ? 0 : whole->n);
-  r->objects = ckpt_object_new(r->losses->arena, CKPT_OBJECT_DICT, given->n + n_top, NULL);
+  const ckpt_object *parts;
+  CKPT_TRY(ckpt_torch_state_parts(&parts, r->described, err));
+  r->objects = ckpt_object_new(r->losses->arena, CKPT_OBJECT_DICT, given->n + (parts == NULL ? 0 : parts->n), NULL);
   CKPT_TRY_ALLOC(r->objects, err);
   r->objects->n = 0;
   for (uint64_t i = 0; i < given->n; i++) {
@@ -207,7 +194,8 @@ static ckpt_status reduce(reducer *r, ckpt_error *err) {
       CKPT_TRY(keep(r, key->text, value, err));
     }
   }
-  return whole == NULL ? CKPT_OK : keep_torch(r, whole, top, err);
+  if (whole != NULL) CKPT_TRY(keep_torch(r, whole, parts, err));
+  return ckpt_torch_drop_repeated(r->objects, r->losses, err);
 }
 
 /* A tensor whose name DeepSpeed gives another meaning. */

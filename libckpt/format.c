@@ -152,13 +152,14 @@ static void list_keys(ckpt_name_list *names, const ckpt_object *dict, const ckpt
 /* What is lost with all objects: those that are known, and what else the whole has. */
 static ckpt_status drop_objects(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   const ckpt_object *objects = described->objects, *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
-  const ckpt_object *top = ckpt_torch_state_top(objects);
+  const ckpt_object *parts;
   ckpt_name_list names = {.n = 0};
   const uint64_t n = ckpt_objects_count(objects);
+  CKPT_TRY(ckpt_torch_state_parts(&parts, described, err));
   described->objects = NULL;
   if (n == 0) return CKPT_OK;
   list_keys(&names, objects, whole, NULL, NULL);
-  if (top != NULL) list_keys(&names, top, NULL, objects, described->objects_of);
+  if (parts != NULL) list_keys(&names, parts, NULL, objects, described->objects_of);
   if (names.n == 0) return ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, ckpt_plural(n));
   return ckpt_losses_add(losses, err, "%zu object%s (%s)", names.n, ckpt_plural(names.n), names.text);
 }

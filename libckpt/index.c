@@ -481,6 +481,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->ties = from->ties;
   into->is_stored = from->is_stored;
   into->objects = from->objects;
+  into->top = from->top;
   into->objects_of = from;
   into->graph = from->graph;
   into->n_nodes = from->n_nodes;

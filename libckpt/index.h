@@ -142,6 +142,8 @@ struct ckpt_index {
   ckpt_archive *archives; /* as above */
   uint32_t n_archives, archive_capacity;
   ckpt_object *objects;           /* a DICT, or NULL */
+  const ckpt_object *top;         /* the DICT in them whose entries are a training checkpoint's parts, as its reader
+                                     found; NULL: none is known (codec/torch_state.h) */
   ckpt_defects defects;           /* while it is opened; afterwards n says whether it lacks what was broken */
   ckpt_index *as_read;            /* a description's: its tensors by number, with the names and roles that the format's
                                      reader will find (codec/readback.h); owned. NULL: those that they have */

@@ -291,3 +291,41 @@ void ckpt_torch_copier_free(ckpt_torch_copier *c) {
   free(c->path);
   ckpt_node_map_free(&c->map);
 }
+
+/* ---- keys ------------------------------------------------------------------------------------------------------- */
+
+static int compare_keys(const void *a, const void *b) {
+  const ckpt_object *x = **(ckpt_object *const *const *)a, *y = **(ckpt_object *const *const *)b;
+  const uint64_t n = x->n < y->n ? x->n : y->n;
+  const int order = n == 0 ? 0 : memcmp(x->text, y->text, (size_t)n);
+  return order != 0 ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+static int compare_places(const void *a, const void *b) {
+  const int order = compare_keys(a, b);
+  ckpt_object *const *x = *(ckpt_object *const *const *)a, *const *y = *(ckpt_object *const *const *)b;
+  return order != 0 ? order : (x > y) - (x < y);
+}
+
+ckpt_status ckpt_torch_drop_repeated(ckpt_object *dict, ckpt_losses *losses, ckpt_error *err) {
+  ckpt_object ***pairs = reallocarray(NULL, (size_t)dict->n + 1, sizeof *pairs);
+  CKPT_TRY_ALLOC(pairs, err);
+  ckpt_status status = CKPT_OK;
+  uint64_t n_texts = 0, n = 0;
+  for (uint64_t i = 0; i < dict->n; i++)
+    if (dict->items[2 * i]->kind == CKPT_OBJECT_TEXT) pairs[n_texts++] = &dict->items[2 * i];
+  if (n_texts != 0) qsort(pairs, (size_t)n_texts, sizeof *pairs, compare_places);
+  for (uint64_t i = 1, first = 0; i < n_texts && status == CKPT_OK; i++) {
+    if (compare_keys(&pairs[i], &pairs[first]) != 0) {
+      first = i;
+      continue;
+    }
+    pairs[i][1] = NULL;
+    status = ckpt_losses_add(losses, err, "%.200s (something else has that name)", pairs[i][0]->text);
+  }
+  free(pairs);
+  for (uint64_t i = 0; i < dict->n; i++)
+    if (dict->items[2 * i + 1] != NULL) memmove(&dict->items[2 * n++], &dict->items[2 * i], 2 * sizeof *dict->items);
+  dict->n = n;
+  return status;
+}

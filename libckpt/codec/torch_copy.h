@@ -58,4 +58,9 @@ ckpt_status ckpt_torch_copy(ckpt_torch_copier *copier, const ckpt_object *root, 
 
 void ckpt_torch_copier_free(ckpt_torch_copier *copier); /* the matching end */
 
+/* Of a dict's entries with one text as key the first stays, and the others are said: Python would keep the last.
+ * ENOMEM.
+ */
+ckpt_status ckpt_torch_drop_repeated(ckpt_object *dict, ckpt_losses *losses, ckpt_error *err);
+
 #endif

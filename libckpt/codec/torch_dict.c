@@ -28,6 +28,10 @@ bool ckpt_torch_is_optimizer_at(const ckpt_object *key, const ckpt_object *objec
          (is_dict(object) && has_optimizer_key(key) && is_dict(ckpt_object_field(object, "state")));
 }
 
+bool ckpt_torch_is_any_optimizer(const ckpt_object *object) {
+  return ckpt_torch_is_optimizer(object) || ckpt_torch_is_flat_optimizer(object);
+}
+
 bool ckpt_torch_is_module(const ckpt_object *object) {
   return is_dict(ckpt_object_get(object, "_parameters")) && is_dict(ckpt_object_get(object, "_modules"));
 }

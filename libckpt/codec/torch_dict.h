@@ -17,6 +17,9 @@ bool ckpt_torch_is_optimizer(const ckpt_object *object);
 /* The same of an entry's key and value: what an optimizer's key says needs no groups. */
 bool ckpt_torch_is_optimizer_at(const ckpt_object *key, const ckpt_object *object);
 
+/* Whether an object is an optimizer's state dict, or a flattened one (torch_groups.h). */
+bool ckpt_torch_is_any_optimizer(const ckpt_object *object);
+
 /* Whether an object holds the attributes of a torch.nn.Module. */
 bool ckpt_torch_is_module(const ckpt_object *object);
 

@@ -72,15 +72,18 @@ ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckp
   static const char *const steps[] = {"global_step", "step", "iteration"};
   enum { MAX_OBJECTS = 5 };
   ckpt_object *trainer = NULL;
+  const ckpt_object *parts;
   index->objects = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, MAX_OBJECTS, NULL);
   CKPT_TRY_ALLOC(index->objects, err);
   index->objects->n = 0;
   CKPT_TRY(add_object(index, CKPT_TORCH_OBJECT, root, err));
   CKPT_TRY(add_object(index, CKPT_STATE_PARAM_GROUPS, param_groups, err));
   if (top == NULL || top->kind != CKPT_OBJECT_DICT) return CKPT_OK;
-  CKPT_TRY(add_object(index, CKPT_STATE_SCHEDULER, entry_of(top, "scheduler", "lr_scheduler"), err));
-  CKPT_TRY(add_object(index, CKPT_STATE_LOSS_SCALER, entry_of(top, "scaler", "grad_scaler"), err));
-  CKPT_TRY(find_trainer(&trainer, index, top, err));
+  index->top = top;
+  CKPT_TRY(ckpt_torch_state_parts(&parts, index, err));
+  CKPT_TRY(add_object(index, CKPT_STATE_SCHEDULER, entry_of(parts, "scheduler", "lr_scheduler"), err));
+  CKPT_TRY(add_object(index, CKPT_STATE_LOSS_SCALER, entry_of(parts, "scaler", "grad_scaler"), err));
+  CKPT_TRY(find_trainer(&trainer, index, parts, err));
   for (size_t i = 0; i < sizeof steps / sizeof *steps && index->step < 0; i++) {
     const ckpt_object *step = ckpt_object_get(trainer, steps[i]);
     if (step != NULL && step->kind == CKPT_OBJECT_INT) index->step = step->integer;
@@ -88,15 +91,37 @@ ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckp
   return add_object(index, CKPT_STATE_TRAINER, trainer, err);
 }
 
-const ckpt_object *ckpt_torch_state_top(const ckpt_object *objects) {
-  ckpt_object *whole = (ckpt_object *)(uintptr_t)ckpt_object_get(objects, CKPT_TORCH_OBJECT);
-  ckpt_torch_dict dict;
-  if (whole == NULL || whole->kind != CKPT_OBJECT_DICT) return NULL;
-  ckpt_torch_dict_find(&dict, whole, CKPT_OBJECT_LOOKS);
-  return dict.top;
+ckpt_status ckpt_torch_state_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err) {
+  const ckpt_object *whole = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
+  ckpt_object *made;
+  uint64_t at = 0;
+  *parts = whole == NULL || whole->kind != CKPT_OBJECT_DICT ? NULL : whole;
+  if (*parts == NULL || index->top == NULL) return CKPT_OK;
+  while (at < whole->n && whole->items[2 * at + 1] != index->top) at++;
+  if (at == whole->n) return CKPT_OK; /* it is the whole */
+  const ckpt_object *top = index->top;
+  CKPT_TRY_ALLOC(made = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, top->n + whole->n - 1, NULL), err);
+  ckpt_object **items = made->items;
+  memcpy(items, whole->items, 2 * at * sizeof *items);
+  if (top->n != 0) memcpy(items + 2 * at, top->items, 2 * top->n * sizeof *items);
+  memcpy(items + 2 * (at + top->n), whole->items + 2 * (at + 1), 2 * (whole->n - at - 1) * sizeof *items);
+  *parts = made;
+  return CKPT_OK;
 }
 
-const ckpt_object *ckpt_torch_state_optimizer(const ckpt_object *objects, const ckpt_object *value) {
+const ckpt_object *ckpt_torch_state_optimizer(const ckpt_index *index, const ckpt_object *groups) {
+  enum { MAX_LOOKED_AT = 64 };
+  const ckpt_object *whole = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT), *const dicts[] = {whole, index->top};
+  for (size_t k = 0; k < sizeof dicts / sizeof *dicts; k++) {
+    const ckpt_object *dict = dicts[k];
+    if (dict == NULL || ckpt_object_get(dict, "param_groups") == groups) return dict;
+    for (uint64_t i = 0; dict->kind == CKPT_OBJECT_DICT && i < dict->n && i < MAX_LOOKED_AT; i++)
+      if (ckpt_object_get(dict->items[2 * i + 1], "param_groups") == groups) return dict->items[2 * i + 1];
+  }
+  return NULL;
+}
+
+const ckpt_object *ckpt_torch_state_optimizer_at(const ckpt_object *objects, const ckpt_object *value) {
   const ckpt_object *groups = ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS);
   if (value->kind == CKPT_OBJECT_LIST && value->n == 1) value = value->items[0]; /* Lightning's optimizer_states */
   const bool is_dict = value->kind == CKPT_OBJECT_DICT;
@@ -121,7 +146,7 @@ const char *ckpt_torch_state_plain_key(const ckpt_object *optimizer, uint64_t *n
 
 bool ckpt_torch_state_is_known(const ckpt_object *objects, const ckpt_object *value, uint64_t *n_left) {
   if (value->kind <= CKPT_OBJECT_TEXT || !ckpt_object_holds_more(value, n_left)) return true; /* the trainer's */
-  const ckpt_object *optimizer = ckpt_torch_state_optimizer(objects, value);
+  const ckpt_object *optimizer = ckpt_torch_state_optimizer_at(objects, value);
   if (optimizer != NULL) return optimizer->n == 2 && ckpt_torch_state_plain_key(optimizer, n_left) == NULL;
   if (value->kind == CKPT_OBJECT_LIST && value->n == 1) value = value->items[0];
   if (ckpt_object_get(objects, CKPT_STATE_PARAM_GROUPS) != NULL && ckpt_torch_is_flat_optimizer(value)) return true;

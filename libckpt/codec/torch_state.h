@@ -36,21 +36,25 @@ const char *ckpt_torch_state_written(const char *key);
 ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckpt_object *top,
                                  const ckpt_object *param_groups, ckpt_error *err);
 
-/* The DICT of the whole whose entries are the parts of the checkpoint; NULL: objects have none. */
-const ckpt_object *ckpt_torch_state_top(const ckpt_object *objects);
+/* A DICT of the parts of the checkpoint, and of what stands beside the dict that they are in, which the index's arena
+ * may own; NULL: its objects are of no torch checkpoint, or that is no dict. ENOMEM. */
+ckpt_status ckpt_torch_state_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err);
 
-/* Whether an entry of that is among the trainer's: numbers and texts ({'epoch': 3, 'best': 0.5}); keys with dots are
- * flattened state of something else. */
+/* The optimizer's DICT that has these groups, in the whole or among the parts; NULL: there is none. */
+const ckpt_object *ckpt_torch_state_optimizer(const ckpt_index *index, const ckpt_object *groups);
+
+/* Whether an entry of the parts is among the trainer's: numbers and texts ({'epoch': 3, 'best': 0.5}); keys with dots
+ * are flattened state of something else. */
 bool ckpt_torch_state_is_trainers(const ckpt_object *key, const ckpt_object *value);
 
-/* The optimizer whose groups objects have, which an entry of that is, or a list of it alone; NULL: it is not. */
-const ckpt_object *ckpt_torch_state_optimizer(const ckpt_object *objects, const ckpt_object *value);
+/* The optimizer whose groups objects have, which an entry of the parts is, or a list of it alone; NULL: it is not. */
+const ckpt_object *ckpt_torch_state_optimizer_at(const ckpt_object *objects, const ckpt_object *value);
 
 /* The key of a state of an optimizer's parameters that is no tensor, but for None and the step; NULL: there is none.
  * n_left as of ckpt_object_holds_more. */
 const char *ckpt_torch_state_plain_key(const ckpt_object *optimizer, uint64_t *n_left);
 
-/* Whether what an entry of that holds besides tensors stands among the other objects, too. n_left as of
+/* Whether what an entry of the parts holds besides tensors stands among the other objects, too. n_left as of
  * ckpt_object_holds_more. */
 bool ckpt_torch_state_is_known(const ckpt_object *objects, const ckpt_object *value, uint64_t *n_left);
 

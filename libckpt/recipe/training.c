@@ -17,7 +17,7 @@
 #include "libckpt/text.h"
 #include "libckpt/weights.h"
 
-enum { NAME_BYTES = 8192, MAX_PARTS = 64 };
+enum { NAME_BYTES = 8192 };
 #define NO_TENSOR UINT32_MAX
 #define MOST_STEPS 0x1p53 /* whole numbers below are themselves as doubles */
 
@@ -170,14 +170,6 @@ static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* The dict that has these groups: the object of a torch checkpoint or below it; NULL where there is none. */
-static const ckpt_object *find_optimizer(const ckpt_object *root, const ckpt_object *groups) {
-  if (root == NULL || ckpt_object_get(root, "param_groups") == groups) return root;
-  for (uint64_t i = 0; root->kind == CKPT_OBJECT_DICT && i < root->n && i < MAX_PARTS; i++)
-    if (ckpt_object_get(root->items[2 * i + 1], "param_groups") == groups) return root->items[2 * i + 1];
-  return NULL;
-}
-
 static ckpt_status set_key(ckpt_arena *arena, ckpt_object *dict, const char *key, const ckpt_object *value,
                            ckpt_error *err) {
   CKPT_TRY_ALLOC(ckpt_object_put(arena, dict, key, value), err);
@@ -188,11 +180,10 @@ static ckpt_status set_key(ckpt_arena *arena, ckpt_object *dict, const char *key
 static ckpt_status name_groups(trainer *t, ckpt_error *err) {
   enum { MAX_GROUPS = 4096, MAX_ENTRIES = 256 };
   ckpt_arena *arena = &t->described->arena;
-  const ckpt_object *given = ckpt_object_get(t->described->objects, CKPT_STATE_PARAM_GROUPS), *optimizer = NULL;
+  const ckpt_object *given = ckpt_object_get(t->described->objects, CKPT_STATE_PARAM_GROUPS), *optimizer;
   ckpt_object *named = NULL;
   if (given == NULL) return CKPT_OK;
-  if (ckpt_object_get(t->described->objects, CKPT_TORCH_OBJECT) != NULL)
-    optimizer = find_optimizer(ckpt_object_get(t->described->objects, CKPT_TORCH_OBJECT), given);
+  optimizer = ckpt_torch_state_optimizer(t->described, given);
   if (optimizer == NULL) {
     CKPT_TRY_ALLOC(named = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, NULL), err);
     named->n = 0;

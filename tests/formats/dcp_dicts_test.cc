@@ -49,8 +49,10 @@ class Dicts : public testing::TestWithParam<Dict> {
     for (const char *include : {"model", "all"}) EXPECT_EQ(digest_of(a, include), digest_of(b, include)) << include;
   }
 
-  std::string Converted(const std::string &input, const char *to, const std::string &output) {
+  std::string Converted(const std::string &input, const char *to, const std::string &output,
+                        const char *const *rename = nullptr) {
     ckpt_convert_options options = {};
+    options.rename = rename;
     ckpt_error err = {};
     options.struct_size = sizeof options;
     options.input = input.c_str(), options.output = output.c_str(), options.to = to, options.include = "all";
@@ -97,6 +99,25 @@ TEST_P(Dicts, BecomeEachOther) {
   EXPECT_EQ(Printed(is.get(), CKPT_STATE_PARAM_GROUPS), Printed(was.get(), CKPT_STATE_PARAM_GROUPS));
   if (GetParam().name == std::string("flat")) return;  // without containers, in order of names
   EXPECT_EQ(Printed(is.get(), "torch"), Printed(was.get(), "torch"));
+}
+
+class DictsRenamed : public Dicts {};
+
+// Where the input's own dict will not do, its parts stay together, whatever stands beside the dict that has them.
+TEST_F(DictsRenamed, PartsBelowOneKeyStayTogether) {
+  const char *rename[] = {"s/^a\\.weight$/b.weight/", nullptr};
+  const std::string output = Converted(kData + "common.pt", "dcp", folder_ / "o", rename);
+  ckpt_error err = {};
+  IndexPointer index = open(output, &err, false), was = open(kData + "common.pt", &err, false);
+  ASSERT_TRUE(index != nullptr && was != nullptr) << text_of(err);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  ASSERT_NE(root, nullptr);
+  EXPECT_EQ(ckpt_object_get(root, "app"), nullptr);
+  for (const char *part : {"state", "param_groups"})
+    EXPECT_NE(ckpt_object_get(ckpt_object_get(root, "optimizer"), part), nullptr) << part;
+  EXPECT_EQ(was->step, 3);
+  EXPECT_EQ(index->step, 3);
+  EXPECT_NE(ckpt_index_find(index.get(), "b.weight"), nullptr);
 }
 
 const std::vector<std::string> kModel = {"a.weight", "a.bias"}, kNumbers = {"0", "1"};
