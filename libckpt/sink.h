@@ -70,6 +70,9 @@ void ckpt_sink_threads(ckpt_sink *sink, uint32_t n);
 ckpt_status ckpt_sink_memory(ckpt_sink **out, ckpt_error *err);
 const void *ckpt_sink_bytes(const ckpt_sink *sink, uint32_t file, uint64_t *n_bytes); /* borrowed; NULL if not memory */
 
+/* A sink into nothing, for replays: what was written cannot be read back. */
+ckpt_status ckpt_sink_nothing(ckpt_sink **out, ckpt_error *err);
+
 /* A sink with the caller's own ops. */
 ckpt_status ckpt_sink_custom(ckpt_sink **out, const ckpt_sink_ops *ops, void *ctx, ckpt_error *err);
 
