@@ -165,6 +165,12 @@ def bomb(c):
     info(c, 2).length, info(c, 2).transform_descriptors = len(stream), ["stream.zstd/1"]
 
 
+def window(c):
+    """The object is a zstd stream whose frame asks its reader to hold 128 MiB."""
+    bomb(c)
+    c.files["__0_0.distcp"] = c.files["__0_0.distcp"].replace(b"\x28\xb5\x2f\xfd\0\x38", b"\x28\xb5\x2f\xfd\0\x88")
+
+
 def rename(c, name):
     c.items[name] = c.items.pop("w")
     for place in c.places[:2]:
@@ -202,6 +208,7 @@ CASES = {
     "noted-replica": lambda c: c.chunks.append(c.chunk(3, 3)),
     "noted-object-damaged": lambda c: setattr(info(c, 2), "length", 6),
     "object-bomb": bomb,
+    "object-window": window,
     "noted-file-of-another-save": lambda c: c.files.update({"__9_0.distcp": archive(bytes(12), 3)}),
     "noted-file-without-items": lambda c: c.files.update({"__9_0.distcp": b""}),
     "empty-chunk-past-end": lambda c: (c.chunks.append(c.chunk(6, 0)), c.places.append(

@@ -232,6 +232,7 @@ for name, options in (("views", TO_SAFETENSORS), ("training", TO_TORCH | ALL), (
 converted("every-dtype", TO_TORCH, [("in.safetensors", "safetensors/every-dtype.safetensors")])
 converted("names", TO_DCP | TWO_RANKS, [("in.safetensors", "safetensors/names.safetensors")])
 converted("dcp", TO_TORCH | ALL, all_of("../golden-errors/dcp/noted-nothing"))
+converted("dcp-window", TO_TORCH | ALL, all_of("../golden-errors/dcp/object-window"))
 converted("dcp-safetensors", TO_HF, all_of("dcp/safetensors"))
 converted("dcp-no-collectives", TO_DCP | ALL, all_of("dcp/no-collectives"))
 converted("bin", TO_DCP | ZSTD | ALL, [("pytorch_model.bin", "torch/training.pt")])
