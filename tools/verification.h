@@ -37,4 +37,7 @@ ckpt_status ckpt_verification_side_files(ckpt_verification *v, ckpt_error *err);
 /* Says what else lies in the checkpoint's folder, neither read nor carried: no record is of it. */
 ckpt_status ckpt_verification_others(ckpt_verification *v, ckpt_error *err);
 
+/* Prints what was found, as text or as JSON (verification_print.c). */
+void ckpt_verification_print(const ckpt_verification *v);
+
 #endif
