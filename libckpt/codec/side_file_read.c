@@ -1,9 +1,9 @@
 /* side_file_read.c - what lies beside the weights of a model in its folder: carried, or named in a note.
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
- * was read, the others are copies of the same model), dot files, checkpoints inside the folder, and files above 2 GiB,
- * which optimizer states may well have. Links to folders are not followed: they lead in circles. Nothing that is left
- * out goes unmentioned, but for dot files and byte code. */
+ * was read, the others are copies of the same model; a small file of torch's without tensors is none), dot files,
+ * checkpoints inside the folder, and files above 2 GiB, which optimizer states may well have. Links to folders are not
+ * followed: they lead in circles. Nothing that is left out goes unmentioned, but for dot files and byte code. */
 #include "libckpt/codec/side_file.h"
 
 #include <fnmatch.h>
@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/codec/torch_file.h"
 #include "libckpt/config.h"
 #include "libckpt/error.h"
 #include "libckpt/text.h"
 
-enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000 };
+enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000, MAX_LOOKED_AT = 64 };
 #define MAX_SIDE_BYTES (UINT64_C(2) << 30)
 
 /* clang-format off */
@@ -25,6 +26,7 @@ static const char *const weight_patterns[] = {
     "*.onnx*data*", "*.pb", "*.tflite", "*.keras", "*.ot", "*.nemo", "*.distcp", ".metadata",
     "__*.metadata", "*.pkl", "*.pickle", "*.mlmodel", "*.pte", "*.engine", "*.pdparams", "*.params",
     "*.safetensors.index.json", "*.bin.index.json", "*.h5.index.json", "*.msgpack.index.json", NULL};
+static const char *const torch_patterns[] = {"*.pt", "*.pth", "*.ckpt", NULL}; /* of what may hold no weights */
 static const char *const rank_patterns[] = {"*.distcp", NULL}; /* empty ones are of ranks that had nothing to save */
 static const char *const parts_patterns[] = {"latest", "latest_universal", NULL}; /* say which folder is a save */
 static const char *const parts_folders[] = {
@@ -53,7 +55,7 @@ typedef struct side_reader {
   ckpt_index *index;
   char **read; /* sorted names of the files that were read as weights */
   size_t n_read;
-  size_t n_carried, n_listed; /* files; entries of the folders entered so far */
+  size_t n_carried, n_listed, n_looked_at; /* files; entries of the folders entered so far; files that were read */
   names weights, training, checkpoints, left, tokenizer;
 } side_reader;
 
@@ -132,13 +134,20 @@ static bool was_followed(const side_reader *r) {
   return false;
 }
 
+/* Whether a file that is called as weights are holds something else of the run (Lightning's meta.pt). */
+static bool is_plain(side_reader *r, const ckpt_entry *entry, const char *path) {
+  if (!matches(torch_patterns, entry->name) || r->n_looked_at == MAX_LOOKED_AT) return false;
+  r->n_looked_at++;
+  return ckpt_torch_is_plain_file(r->index, ckpt_source_root(r->index->source), path);
+}
+
 /* A regular file, by its name in its folder and its path below the root. */
 static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char *path, ckpt_error *err) {
   if (was_read(r, path) || (entry->n_bytes == 0 && matches(rank_patterns, entry->name))) return CKPT_OK;
   bool is_training = ckpt_side_file_is_training(path);
   if (matches(parts_patterns, entry->name)) {
     add_name(was_followed(r) ? &r->checkpoints : &r->training, path, "");
-  } else if (!is_training && matches(weight_patterns, entry->name)) {
+  } else if (!is_training && matches(weight_patterns, entry->name) && !is_plain(r, entry, path)) {
     add_name(&r->weights, path, "");
   } else if (matches(script_patterns, entry->name)) {
     add_name(&r->left, path, "");

@@ -102,6 +102,27 @@ ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, ui
                                             : ckpt_torch_archive_read(graph, source, file, 0, size, arena, report, err);
 }
 
+bool ckpt_torch_is_plain_file(ckpt_index *index, const char *root, const char *name) {
+  enum { MAX_BYTES = 1 << 20, MAX_NODE_BYTES = 16 << 20 };
+  ckpt_pickle_report report;
+  ckpt_torch_graph graph = {.root = NULL};
+  ckpt_source *source = NULL;
+  ckpt_arena arena;
+  uint32_t file;
+  uint64_t n_bytes;
+  ckpt_torch_arena_init(&arena, index);
+  arena.tells = NULL; /* its end is not the index's */
+  if (arena.limit > MAX_NODE_BYTES) arena.limit = MAX_NODE_BYTES;
+  bool is_plain = ckpt_source_open(&source, root, NULL) == CKPT_OK &&
+                  ckpt_source_add(source, name, &file, &n_bytes, NULL) == CKPT_OK && n_bytes <= MAX_BYTES &&
+                  ckpt_torch_any_read(&graph, source, file, &arena, &report, NULL) == CKPT_OK && graph.n_tensors == 0 &&
+                  graph.n_storages == 0 && ckpt_pickle_judge_all(&report, NULL) != CKPT_PICKLE_DANGEROUS;
+  ckpt_torch_graph_free(&graph);
+  ckpt_arena_free(&arena);
+  ckpt_source_free(source);
+  return is_plain;
+}
+
 ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, bool stored_names,
                                  ckpt_arena *arena, ckpt_error *err) {
   ckpt_pickle_report report;

@@ -18,6 +18,10 @@ ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source,
 ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
                                 ckpt_pickle_report *report, ckpt_error *err);
 
+/* Whether a small file below a folder is one of torch's, holds no tensor, and would run nothing. Where it cannot be
+ * read, it is not. The index's memory is what it may take. */
+bool ckpt_torch_is_plain_file(ckpt_index *index, const char *root, const char *name);
+
 /* Classes that pickles speak of and nothing knows [0], and what would run code [1]; zero-initialise it. */
 enum { CKPT_TORCH_MAX_GLOBALS = 64 };
 typedef struct ckpt_torch_globals {

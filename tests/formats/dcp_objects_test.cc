@@ -122,6 +122,21 @@ TEST(DcpObjects, TwoFolders) {
   EXPECT_EQ(err.status, CKPT_ENOTFOUND) << text_of(err);
 }
 
+// A file of torch's beside a checkpoint is other weights where it has tensors; else it goes on as what lies there.
+TEST(DcpObjects, TorchFilesBesideItWithoutTensors) {
+  Folder folder;
+  std::filesystem::copy(kData + "apart", folder / "a", std::filesystem::copy_options::recursive);
+  std::filesystem::copy(kData + "../trainer/llama-lora/scheduler.pt", folder / "a/meta.pt");
+  std::filesystem::copy(kData + "../torch/tensor.pt", folder / "a/w.pt");
+  spill(folder / "a/cut.pt", slurp(folder / "a/meta.pt").substr(0, 200));
+  ckpt_error err = {};
+  IndexPointer index = open(folder / "a", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_NE(ckpt_index_side_file(index.get(), "meta.pt"), nullptr);
+  EXPECT_EQ(notes_of(index.get()),
+            std::vector<std::string>{"also holds other weights, not read or carried: cut.pt, w.pt"});
+}
+
 // What such a folder has beside the model or the optimizer stays where it was saved; what both have stays each one's.
 TEST(DcpObjects, TwoFoldersWithMore) {
   IndexPointer index = open_golden("beside");
