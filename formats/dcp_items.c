@@ -119,6 +119,36 @@ ckpt_status ckpt_dcp_flattener_add(flattener *f, const ckpt_object *const *keys,
   return CKPT_OK;
 }
 
+/* A namespace that cannot be written loses the attributes for which it cannot, as in a torch file; *value becomes NULL
+ * where it is none. */
+static ckpt_status take_writable(flattener *f, const ckpt_object **value, const char *name, ckpt_error *err) {
+  ckpt_arena *arena = &f->described->arena;
+  const ckpt_object *given = ckpt_torch_attributes(*value), *whole = *value;
+  *value = NULL;
+  if (given == NULL || given->kind != CKPT_OBJECT_DICT || given->extras != 0) return CKPT_OK;
+  if ((f->n_steps += 1 + given->n) > MAX_STEPS) return CKPT_OK; /* several items may share it */
+  ckpt_object *kept = ckpt_object_new(arena, CKPT_OBJECT_DICT, given->n, NULL),
+              *made = ckpt_arena_alloc(arena, sizeof *made);
+  CKPT_TRY_ALLOC(kept, err);
+  CKPT_TRY_ALLOC(made, err);
+  kept->n = 0;
+  for (uint64_t i = 0; i < given->n; i++) {
+    const ckpt_object *key = given->items[2 * i];
+    const char *refused = NULL;
+    if (is_data(f, key, 0, &refused) && is_data(f, given->items[2 * i + 1], 0, &refused))
+      memcpy(&kept->items[2 * kept->n++], &given->items[2 * i], 2 * sizeof *kept->items);
+    else
+      CKPT_TRY(ckpt_losses_add(f->losses, err, "object %.200s.%.100s (%s)", name,
+                               key->kind == CKPT_OBJECT_TEXT ? key->text : "(no text)", refused));
+  }
+  *made = *whole;
+  made->room = 0;
+  CKPT_TRY_ALLOC(made->items = ckpt_arena_array(arena, 1, sizeof *made->items), err);
+  made->items[0] = kept;
+  *value = made;
+  return CKPT_OK;
+}
+
 static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *err) {
   char name[CKPT_DCP_NAME_BYTES + 1];
   if (print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES)
@@ -128,7 +158,11 @@ static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *
   if (!is_data(f, value, 0, &refused) || f->own_class != NULL) {
     const ckpt_object *given = value;
     CKPT_TRY(ckpt_dcp_carry(f, &value, err));
-    if (value == given && refused != NULL) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
+    if (value == given && refused != NULL) {
+      CKPT_TRY(take_writable(f, &value, name, err));
+      if (value == NULL) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
+      return ckpt_dcp_flattener_add(f, f->path, f->depth, value, err);
+    }
     if (value != given && f->n_classes++ == 0)
       f->class_of =
           ckpt_arena_printf(&f->described->arena, "%.200s, %.200s", name, refused != NULL ? refused : f->own_class);

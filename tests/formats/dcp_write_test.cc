@@ -290,9 +290,9 @@ TEST_F(DcpWrite, ObjectsAreWhatWeightsOnlyLoadingTakes) {
       "RsVdtype\nctorch\nfloat32\nsVfits\nL" +
           nines + "L\nsVbig\nL9" + nines + "L\nsVran\ncos\nsystem\n(Vls\ntRs" +
           "Vargs\ncargparse\nNamespace\n)\x81(dVk\ncargparse\nNamespace\n)\x81sbs"
-          "Vbad\ncargparse\nNamespace\n)\x81(dVk\ncos\nsystem\n(Vls\ntRsbs.",
+          "Vbad\ncargparse\nNamespace\n)\x81(dVa\nI1\nsVk\ncos\nsystem\n(Vls\ntRsbs.",
       &losses);
-  EXPECT_EQ(losses, Texts({"object big (a large number)", "object ran (os.system)", "object bad (os.system)"}));
+  EXPECT_EQ(losses, Texts({"object big (a large number)", "object ran (os.system)", "object bad.k (os.system)"}));
   spill(folder_, files);
   IndexPointer index = open(folder_.path(), &err_);
   ASSERT_NE(index, nullptr) << text_of(err_);
@@ -301,6 +301,8 @@ TEST_F(DcpWrite, ObjectsAreWhatWeightsOnlyLoadingTakes) {
   EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "dtype"), 100, &index->arena), R"("<torch.float32>")");
   EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "args"), 100, &index->arena),
                R"({"argparse.Namespace": [], "state": {"k": {"argparse.Namespace": []}}})");
+  EXPECT_STREQ(ckpt_object_print(ckpt_object_get(root, "bad"), 100, &index->arena),
+               R"({"argparse.Namespace": [], "state": {"a": 1}})");
   ASSERT_NE(ckpt_object_get(root, "fits"), nullptr);
   EXPECT_EQ(ckpt_object_get(root, "fits")->n, nines.size());
 }
