@@ -172,16 +172,25 @@ static int compare_with_entry(const void *name, const void *entry) {
   return strcmp(name, ((const ckpt_entry *)entry)->name);
 }
 
-/* Files of chunks that the metadata does not name: left by a save of more ranks, or all that there is of another. Those
- * of ranks with nothing to say are empty. */
-static ckpt_status note_others(ckpt_index *index, const ckpt_probe *p, ckpt_error *err) {
+/* The name of a file of the source in a folder, NULL: the root; NULL where it lies elsewhere. */
+static const char *name_in(const ckpt_source *source, uint32_t file, const char *folder) {
+  const char *name = ckpt_source_name(source, file);
+  const size_t n = folder == NULL ? 0 : strlen(folder);
+  if (n == 0) return name;
+  return strncmp(name, folder, n) == 0 && name[n] == '/' ? name + n + 1 : NULL;
+}
+
+/* Files of chunks among a folder's that the metadata does not name: left by a save of more ranks, or all that there is
+ * of another. Those of ranks with nothing to say are empty. */
+static ckpt_status note_others(ckpt_index *index, const ckpt_probe *p, const char *folder, ckpt_error *err) {
   const char *first = NULL;
   uint32_t n_others = 0;
   bool *is_named = calloc(p->n_entries + 1, sizeof *is_named);
   CKPT_TRY_ALLOC(is_named, err);
   for (uint32_t i = 0; i < ckpt_source_count(index->source); i++) {
+    const char *name = name_in(index->source, i, folder);
     const ckpt_entry *entry =
-        bsearch(ckpt_source_name(index->source, i), p->entries, p->n_entries, sizeof *p->entries, compare_with_entry);
+        name == NULL ? NULL : bsearch(name, p->entries, p->n_entries, sizeof *p->entries, compare_with_entry);
     if (entry != NULL) is_named[entry - p->entries] = true;
   }
   for (size_t i = 0; i < p->n_entries; i++) {
@@ -193,8 +202,23 @@ static ckpt_status note_others(ckpt_index *index, const ckpt_probe *p, ckpt_erro
   if (n_others == 0) return CKPT_OK;
   char more[32] = "";
   if (n_others > 1) snprintf(more, sizeof more, " and %u more", n_others - 1);
-  return ckpt_index_note(index, true, err, "holds %.200s%s, which its metadata does not name (left by another save?)",
-                         first, more);
+  return ckpt_index_note(index, true, err,
+                         "holds %s%s%.200s%s, which its metadata does not name (left by another save?)",
+                         folder == NULL ? "" : folder, folder == NULL ? "" : "/", first, more);
+}
+
+/* The same of the two folders. */
+static ckpt_status note_others_in(ckpt_index *index, const char *const *parts, ckpt_error *err) {
+  for (uint32_t i = 0; i < N_PARTS; i++) {
+    ckpt_probe below = {.is_folder = true};
+    ckpt_entry *entries = NULL;
+    CKPT_TRY(ckpt_list(&entries, &below.n_entries, ckpt_source_root(index->source), parts[i], err));
+    below.entries = entries;
+    const ckpt_status status = note_others(index, &below, parts[i], err);
+    ckpt_list_free(entries, below.n_entries);
+    CKPT_TRY(status);
+  }
+  return CKPT_OK;
 }
 
 /* ---- the row ---- */
@@ -224,7 +248,7 @@ static ckpt_status read_items(ckpt_index *index, ckpt_dcp_objects *objects, cons
   CKPT_TRY_GOTO(ckpt_dcp_metadata_sort(&metadata, err));
   CKPT_TRY_GOTO(ckpt_dcp_add_all(index, objects, &metadata, stored_names, err));
   CKPT_TRY_GOTO(describe_folder(index, &metadata, err));
-  if (has_own(p)) CKPT_TRY_GOTO(note_others(index, p, err));
+  CKPT_TRY_GOTO(has_own(p) ? note_others(index, p, NULL, err) : note_others_in(index, parts_of(p), err));
 done:
   ckpt_dcp_metadata_free(&metadata);
   return status;

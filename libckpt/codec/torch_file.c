@@ -136,6 +136,9 @@ ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uin
     CKPT_TRY(ckpt_index_problem(index, file, err, "%" PRIu32 " record%s that its object does not use (%s%s)",
                                 graph->n_strays, ckpt_plural(graph->n_strays), graph->n_strays == 1 ? "" : "first ",
                                 graph->stray));
+  if (graph->n_trailing != 0)
+    CKPT_TRY(ckpt_index_problem(index, file, err, "bytes follow its last storage (%" PRIu64 " of %" PRIu64 ")",
+                                graph->n_trailing, ckpt_source_size(index->source, file)));
   CKPT_TRY(ckpt_torch_graph_add(graph, index, "", stored_names, err));
   return ckpt_torch_parts_note(graph, index, file, err);
 }

@@ -148,5 +148,7 @@ ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source,
   if (keys->kind != CKPT_OBJECT_LIST)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the stream has no list of its storages");
   s.keys = keys;
-  return ckpt_torch_graph_read(graph, root, locate, &s, arena, err);
+  CKPT_TRY(ckpt_torch_graph_read(graph, root, locate, &s, arena, err));
+  graph->n_trailing = ckpt_source_size(source, file) - s.at;
+  return CKPT_OK;
 }

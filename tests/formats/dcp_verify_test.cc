@@ -282,6 +282,18 @@ TEST(DcpVerify, WhatNoMetadataNamesIsAProblem) {
             "__0_0.distcp from byte 1577)");
 }
 
+TEST(DcpVerify, FilesThatTwoFoldersDoNotNameAreAProblem) {
+  for (const std::string model : {"accelerate/pytorch_model_fsdp_0", "apart/model"}) {
+    const std::string whole = model.substr(0, model.find('/')), part = model.substr(whole.size() + 1);
+    Folder folder;
+    std::filesystem::copy(kData + whole, folder.path(), std::filesystem::copy_options::recursive);
+    spill(folder / (part + "/__9_0.distcp"), "left");
+    EXPECT_NE(problems_in(folder.path()).find("holds " + part + "/__9_0.distcp, which its metadata does not name"),
+              std::string::npos)
+        << problems_in(folder.path());
+  }
+}
+
 // What is not cut among ranks has one prefix, in the same folder too.
 TEST(DcpVerify, NumberedFilesOfAModelAreOfOneSet) {
   const auto problems = [](const std::vector<std::string> &names) {

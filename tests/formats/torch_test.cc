@@ -193,6 +193,17 @@ TEST(Torch, Modules) {
   }
 }
 
+TEST(Torch, BytesBehindAStreamAreAProblem) {
+  Folder folder;
+  const std::string bytes = slurp(kData + "legacy.pt");
+  spill(folder / "a.pt", bytes + "more");
+  ckpt_error err = {};
+  IndexPointer index = open(folder / "a.pt", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(notes_of(index.get()), std::vector<std::string>{"! a.pt: bytes follow its last storage (4 of " +
+                                                            std::to_string(bytes.size() + 4) + ")"});
+}
+
 TEST(Torch, SparseTensorsAreComposites) {
   IndexPointer index = open_golden("sparse");
   ASSERT_EQ(index->n_composites, 1u);
