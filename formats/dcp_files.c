@@ -136,11 +136,17 @@ ckpt_status ckpt_dcp_find_held(ckpt_dcp_file *file, const char *stored, ckpt_dty
     return ckpt_fail(err, CKPT_EFORMAT, file->held->path, NULL, "a chunk is missing in its safetensors file");
   bool is_same = held->dtype == dtype && held->rank == rank &&
                  (rank == 0 || memcmp(held->shape, counts, rank * sizeof *counts) == 0);
-  if (!is_same || file->is_taken[number])
+  if (file->is_taken[number])
     return ckpt_fail(err, CKPT_EFORMAT, file->held->path, NULL,
-                     file->is_taken[number] ? "two chunks of it were saved under one name: one is lost (save again "
-                                              "with another thread_count or without SAFETENSORS)"
-                                            : "a chunk has another dtype or shape in its safetensors file");
+                     "two chunks of it were saved under one name: one is lost (save again with another thread_count or "
+                     "without SAFETENSORS)");
+  if (!is_same) {
+    char has[CKPT_SHAPE_TEXT], said[CKPT_SHAPE_TEXT];
+    return ckpt_fail(err, CKPT_EFORMAT, file->held->path, NULL,
+                     "a chunk is %s %s in its safetensors file, the metadata says %s %s",
+                     ckpt_dtype_name((ckpt_dtype)held->dtype), ckpt_tensor_shape_text(held, has, sizeof has),
+                     ckpt_dtype_name(dtype), ckpt_shape_text(said, rank, counts));
+  }
   file->is_taken[number] = 1;
   out->offset = held->extents[0].offset;
   out->n_stored = held->extents[0].n_stored;

@@ -162,7 +162,8 @@ static ckpt_status add_tensor(shards *s, const chunk *chunks, uint32_t n, ckpt_e
     const chunk *c = &chunks[i];
     if (c->rank != rank || c->dtype != chunks[0].dtype)
       return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(s->index->source, c->file), c->name,
-                       "another dtype or rank than in the shards before");
+                       "%s of %u ax%s, %s of %u in the shards before", ckpt_dtype_name((ckpt_dtype)c->dtype), c->rank,
+                       c->rank == 1 ? "is" : "es", ckpt_dtype_name((ckpt_dtype)chunks[0].dtype), rank);
     for (uint32_t axis = 0; axis < rank; axis++) {
       if (!ckpt_add_u64(c->box[axis], c->box[rank + axis], &end))
         return ckpt_fail(err, CKPT_EFORMAT, NULL, c->name, "a chunk reaches past 2^64");

@@ -145,8 +145,10 @@ static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
 static ckpt_status check_layout(ckpt_dcp_adder *a, const ckpt_extent *extent, const ckpt_torch_layout *layout,
                                 const described *tensor, const uint64_t *counts, ckpt_error *err) {
   const char *path = ckpt_source_path(a->index->source, extent->file);
+  char held[CKPT_SHAPE_TEXT], said[CKPT_SHAPE_TEXT];
   if (layout->rank != tensor->rank || memcmp(layout->sizes, counts, layout->rank * sizeof *counts) != 0)
-    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a chunk's archive holds another shape than the metadata says");
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a chunk's archive holds the shape %s, the metadata says %s",
+                     ckpt_shape_text(held, layout->rank, layout->sizes), ckpt_shape_text(said, tensor->rank, counts));
   if (layout->dtype == CKPT_DTYPE_NONE || layout->dtype == tensor->dtype) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "a chunk's archive holds %s, the metadata says %s",
                    ckpt_dtype_name(layout->dtype), ckpt_dtype_name(tensor->dtype));
@@ -183,7 +185,7 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
                                 const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
   ckpt_torch_record record;
   ckpt_torch_layout layout;
-  uint64_t start, n_bytes, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
+  uint64_t start, n_bytes = UINT64_MAX, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
   if (extent->chain[0] == CKPT_DECODE_ZSTD) return find_strides_behind(a, extent, tensor, counts, strides, err);
   if (extent->chain[0] == CKPT_DECODE_RAW) { /* safetensors: always row-major */
     ckpt_row_major(tensor->rank, counts, strides);
@@ -197,10 +199,12 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
   if (!ckpt_product_u64(counts, layout.rank, &n_bytes) || !ckpt_mul_u64(n_bytes, block_bytes, &n_bytes) ||
       n_bytes > record.n_bytes) /* PyTorch makes a copy of a view before it saves it */
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
-                     "a chunk's archive has fewer bytes (%llu) than the chunk", (ull)record.n_bytes);
+                     "a chunk's archive has fewer bytes (%llu) than the chunk (%llu)", (ull)record.n_bytes,
+                     (ull)n_bytes);
   memcpy(strides, layout.strides, layout.rank * sizeof *strides);
   if (!ckpt_mul_u64(layout.start, block_bytes, &start))
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a chunk begins past its storage");
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,
+                     "a chunk begins at element %llu of its storage, past 2^64 bytes", (ull)layout.start);
   const ckpt_archive whole = {
       .name = name, .offset = extent->offset, .n_bytes = extent->n_stored, .file = extent->file};
   CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
@@ -300,6 +304,16 @@ static ckpt_status leave_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
   return ckpt_index_add_unread(a->index, name, role, reason, err);
 }
 
+/* Two ranks say different things of one tensor. */
+static ckpt_status refuse_other(const described *x, const described *y, uint32_t rank, uint32_t other,
+                                ckpt_error *err) {
+  char one[CKPT_SHAPE_TEXT], two[CKPT_SHAPE_TEXT];
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "rank %u says %s %s%s, rank %u %s %s%s", rank,
+                   ckpt_dtype_name(x->dtype), ckpt_shape_text(one, x->rank, x->shape), x->is_strided ? ", strided" : "",
+                   other, ckpt_dtype_name(y->dtype), ckpt_shape_text(two, y->rank, y->shape),
+                   y->is_strided ? ", strided" : "");
+}
+
 ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint64_t n, const char *name,
                                 ckpt_role role, uint32_t *number, ckpt_error *err) {
   described tensor, other;
@@ -310,8 +324,7 @@ ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
     CKPT_TRY(describe(items[i].value, &other, &a->index->arena, err));
     if (other.dtype != tensor.dtype || other.rank != tensor.rank || other.is_strided != tensor.is_strided ||
         memcmp(other.shape, tensor.shape, tensor.rank * sizeof *tensor.shape) != 0)
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "ranks %u and %u say different dtypes or shapes", items[0].root,
-                       items[i].root);
+      return refuse_other(&tensor, &other, items[0].root, items[i].root, err);
     const ckpt_object *chunks = NULL;
     CKPT_TRY(chunks_of(a, &items[i], &chunks, err));
     for (uint64_t k = 0; k < chunks->n; k++) CKPT_TRY(add_chunk(a, &items[i], &tensor, chunks->items[k], err));

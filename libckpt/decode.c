@@ -9,6 +9,7 @@
 #include "checked.h"
 #include "dtype.h"
 #include "error.h"
+#include "tensor.h"
 
 /* INFLATE_BYTES: what zlib takes for a window of 32 KiB, its state, and a little. */
 enum { INPUT_BYTES = 64 << 10, SKIP_BYTES = 32 << 10, INFLATE_BYTES = 48 << 10 };
@@ -317,9 +318,12 @@ static ckpt_status check_layout(const ckpt_reader *reader, const ckpt_torch_layo
   if (reader->is_strided) return CKPT_OK;
   if (reader->counts != NULL && layout->rank > 1 &&
       (layout->rank != reader->rank ||
-       memcmp(layout->sizes, reader->counts, layout->rank * sizeof *layout->sizes) != 0))
-    return ckpt_fail(err, CKPT_EFORMAT, path, NULL,
-                     "its torch.save archive holds another shape than the metadata says");
+       memcmp(layout->sizes, reader->counts, layout->rank * sizeof *layout->sizes) != 0)) {
+    char held[CKPT_SHAPE_TEXT], said[CKPT_SHAPE_TEXT];
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "its torch.save archive holds the shape %s, the metadata says %s",
+                     ckpt_shape_text(held, layout->rank, layout->sizes),
+                     ckpt_shape_text(said, reader->rank, reader->counts));
+  }
   return ckpt_torch_check_row_major(layout, path, err);
 }
 

@@ -85,6 +85,11 @@ const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t 
   return out;
 }
 
+const char *ckpt_shape_text(char out[CKPT_SHAPE_TEXT], uint32_t rank, const uint64_t *shape) {
+  const ckpt_tensor tensor = {.rank = (uint8_t)rank, .shape = (uint64_t *)(uintptr_t)shape};
+  return ckpt_tensor_shape_text(&tensor, out, CKPT_SHAPE_TEXT);
+}
+
 uint32_t ckpt_tensor_units(const ckpt_tensor *tensor, uint64_t *units) {
   return ckpt_unit_shape(tensor->dtype, tensor->rank, tensor->shape, tensor->n_elements, units);
 }

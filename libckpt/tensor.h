@@ -31,7 +31,10 @@ bool ckpt_tensor_may_train(const ckpt_tensor *tensor);
 /* Bytes of any shape as text. */
 enum { CKPT_SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
 
-/* A tensor's shape as "[2,3]", in n_bytes of out, which CKPT_SHAPE_TEXT always suffice for. Returns out. */
+/* A shape as "[2,3]". Returns out. */
+const char *ckpt_shape_text(char out[CKPT_SHAPE_TEXT], uint32_t rank, const uint64_t *shape);
+
+/* A tensor's, in n_bytes of out, which CKPT_SHAPE_TEXT always suffice for. Returns out. */
 const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes);
 
 /* Unit shape of a tensor of the index; see ckpt_unit_shape. */

@@ -247,7 +247,7 @@ TEST(Decode, TorchRecordsAreOfPlainTensorsOfTheirShape) {
        "would run code when it is unpickled: os.system", CKPT_EUNSUPPORTED},
       {"cm\nf\n)R)R0" + begin + "K\x06\x85K\x01\x85\x89}tR.", "would run code when it is unpickled: m.f",
        CKPT_EUNSUPPORTED},
-      {begin + "K\x02K\x03\x86K\x03K\x01\x86\x89}tR.", "holds another shape than the metadata says", CKPT_EFORMAT},
+      {begin + "K\x02K\x03\x86K\x03K\x01\x86\x89}tR.", "holds the shape [2,3], the metadata says [6]", CKPT_EFORMAT},
       {begin + "K\x06\x85K\x01\x85\x89}}S'conj'\n\x88stR.",
        "holds a conjugate or a negative of what has no sign, not a plain tensor", CKPT_EUNSUPPORTED},
   };
