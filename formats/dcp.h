@@ -1,6 +1,7 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), dcp_metadata.c (the
  * pickle as tables), dcp_add.c (tables to an index), dcp_objects.c (what is no tensor), dcp_dict.c (the dict that was
- * saved), dcp_hf.c (shards in safetensors, which have no metadata). Not for other formats. */
+ * saved), dcp_places.c (bytes that are nobody's), dcp_twins.c (names of one place), dcp_files.c (what files are),
+ * dcp_tensors.c (chunks), dcp_hf.c (shards in safetensors, which have no metadata). Not for other formats. */
 #ifndef CKPT_FORMATS_DCP_H
 #define CKPT_FORMATS_DCP_H
 

@@ -1,8 +1,8 @@
 /* dcp_print.c - `.metadata`: the pickle that torch.distributed.checkpoint reads first, printed as it goes along.
  *
- * It is meant for torch 2.4 to 2.15 (2.15 is tried): classes by NEWOBJ and BUILD, properties of five parts (newer
- * releases add strides, which older ones refuse), no storage_meta (a path of this machine and a random id). What
- * repeats is kept in the pickle's memo when it is first met. */
+ * It is meant for torch 2.4 to 2.15 (the tests load it in 2.4, 2.9 and 2.15): classes by NEWOBJ and BUILD, properties
+ * of five parts (newer releases add strides, which older ones refuse), no storage_meta (a path of this machine and a
+ * random id). What repeats is kept in the pickle's memo when it is first met. */
 #include <stdio.h>
 #include <string.h>
 

@@ -25,7 +25,7 @@ enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, N_SHOWN = 
 /* What the children of a container are. */
 typedef enum frame_kind {
   FRAME_PLAIN,
-  FRAME_TOP,       /* the root, a DICT */
+  FRAME_TOP,       /* the DICT of a checkpoint's parts */
   FRAME_MODULE,    /* attributes of a torch.nn.Module */
   FRAME_OPTIMIZER, /* {'state', 'param_groups', ...} */
   FRAME_STATE,     /* {parameter: {...}} */

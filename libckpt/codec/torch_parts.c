@@ -32,7 +32,8 @@ static const ckpt_object *attribute(const ckpt_object *state, const char *key) {
   return ckpt_object_field(state, key);
 }
 
-/* Whether a rank's values are to be added to the others': a placement Partial() of a DTensor. */
+/* Whether a rank's values are to be put together with the others' first: a placement Partial() of a DTensor, or one
+ * that is made of it (_MaskPartial, _NormPartial). */
 static bool is_summand(const ckpt_object *state) {
   const ckpt_object *spec = attribute(state, "_spec");
   const ckpt_object *fields = spec == NULL ? NULL : ckpt_object_extra_of(spec, CKPT_EXTRA_STATE);
@@ -40,8 +41,8 @@ static bool is_summand(const ckpt_object *state) {
   if (placements == NULL || placements->kind != CKPT_OBJECT_TUPLE) return false;
   for (uint64_t i = 0; i < placements->n && i < MAX_PLACEMENTS; i++) {
     const ckpt_object *placement = placements->items[i];
-    const char *class = placement->kind == CKPT_OBJECT_FOREIGN ? strrchr(placement->name, '.') : NULL;
-    if (class != NULL && (strcmp(class, ".Partial") == 0 || strcmp(class, "._Partial") == 0)) return true;
+    const char *end = placement->kind == CKPT_OBJECT_FOREIGN ? strstr(placement->name, "Partial") : NULL;
+    if (end != NULL && strcmp(end, "Partial") == 0) return true;
   }
   return false;
 }

@@ -69,7 +69,7 @@ static ckpt_status find_trainer(ckpt_object **out, ckpt_index *index, const ckpt
 
 ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckpt_object *top,
                                  const ckpt_object *param_groups, ckpt_error *err) {
-  static const char *const steps[] = {"global_step", "step", "iteration"};
+  static const char *const steps[] = {"global_step", "step", "iteration", "iter_num"};
   enum { MAX_OBJECTS = 5 };
   ckpt_object *trainer = NULL;
   const ckpt_object *parts;

@@ -271,6 +271,15 @@ TEST(Torch, PartsAreNoWholes) {
   EXPECT_STREQ(parts->notes[parts->n_notes - 1].message, parts->part);
   EXPECT_TRUE(parts->notes[parts->n_notes - 1].is_problem);
   EXPECT_STREQ(summand->part, "holds one rank's part of 1 tensor (sum: a summand of [2])");
+  Folder folder;  // the same of a class that is made of it
+  std::string bytes = slurp(kData + "summand.pt");
+  const std::string class_name = "placement_types\nPartial\n";
+  ASSERT_NE(bytes.find(class_name), std::string::npos);
+  spill(folder / "n.pt", bytes.replace(bytes.find(class_name), class_name.size(), "placement_\n_NormPartial\n"));
+  ckpt_error err = {};
+  IndexPointer norm = open(folder / "n.pt", &err, false);
+  ASSERT_NE(norm, nullptr) << text_of(err);
+  EXPECT_STREQ(norm->part, summand->part);
   EXPECT_EQ(whole->part, nullptr);
 }
 
