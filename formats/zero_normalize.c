@@ -148,20 +148,24 @@ static ckpt_status drop_extras(reducer *r, const char *of, const ckpt_object *op
                      : ckpt_losses_add(r->losses, err, "of %.200s: %s (DeepSpeed has no place for it)", of, lost.text);
 }
 
-/* An entry of a torch object. */
+/* An entry of a torch object. Tensors alone are kept where they stand, if that is nothing of the model's. */
 static ckpt_status keep_entry(reducer *r, const ckpt_object *key, const ckpt_object *value, ckpt_error *err) {
   const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : NULL;
   const ckpt_object *optimizer = ckpt_torch_state_optimizer_at(r->known, value);
   if (value->kind == CKPT_OBJECT_NONE && (name == NULL || !has_place(name))) return CKPT_OK;
-  if (ckpt_torch_state_is_trainers(key, value)) return CKPT_OK;
-  if (!ckpt_object_holds_more(value, &r->n_left)) return CKPT_OK; /* but for tensors, which have names of their own */
-  if (name == NULL) return ckpt_losses_add(r->losses, err, "an entry whose key is no text");
-  if (optimizer != NULL) return drop_extras(r, name, optimizer, err);
-  if (value->kind > CKPT_OBJECT_TEXT && ckpt_torch_state_is_known(r->known, value, &r->n_left)) return CKPT_OK;
+  if (ckpt_torch_state_is_trainers(key, value) || value->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
+  if (optimizer != NULL) return drop_extras(r, name == NULL ? "the optimizer" : name, optimizer, err);
+  const bool holds_more = ckpt_object_holds_more(value, &r->n_left);
+  if (name == NULL) return !holds_more ? CKPT_OK : ckpt_losses_add(r->losses, err, "an entry whose key is no text");
   if (ckpt_torch_is_model_key(name, (size_t)key->n) && ckpt_torch_has_tensor(value))
-    return ckpt_losses_add(r->losses, err, "of %.200s: what is no tensor", name);
+    return !holds_more ? CKPT_OK : ckpt_losses_add(r->losses, err, "of %.200s: what is no tensor", name);
+  if (holds_more && value->kind > CKPT_OBJECT_TEXT && ckpt_torch_state_is_known(r->known, value, &r->n_left))
+    return CKPT_OK;
   CKPT_TRY_ALLOC(name = ckpt_zero_client_name(name, r->losses->arena), err);
-  return keep(r, name, value, err);
+  ckpt_object *copy;
+  if (holds_more || !has_place(name)) return holds_more ? keep(r, name, value, err) : CKPT_OK;
+  CKPT_TRY(ckpt_torch_copy(&r->plain, value, &copy, err));
+  return copy == NULL ? CKPT_OK : put(r, name, copy, err);
 }
 
 /* What a torch file or a DCP folder held besides what every format knows. */

@@ -21,7 +21,7 @@ typedef struct marker {
 static bool holds(const ckpt_object *node) { return node->kind == CKPT_OBJECT_TENSOR || node->mark == TORCH_HOLDS; }
 
 static ckpt_status enter(marker *m, ckpt_object *node, ckpt_error *err) {
-  if (node->mark != TORCH_UNSEEN || node->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
+  if (node->mark != TORCH_UNSEEN || (node->kind == CKPT_OBJECT_TENSOR && node->extras == 0)) return CKPT_OK;
   node->mark = TORCH_PLAIN;
   if (node->kind == CKPT_OBJECT_TEXT) m->n_children += node->n / TORCH_STEP_BYTES;
   if (ckpt_object_n_children(node) == 0) return CKPT_OK;
