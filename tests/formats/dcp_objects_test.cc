@@ -301,27 +301,35 @@ std::string instance(const std::string &name, const std::string &state) {
   return "ctorch.distributed.checkpoint.metadata\n" + name + "\n)\x81" + state + "b";
 }
 
-// A long key that all paths share is kept once, not in each dict.
-TEST(DcpObjects, LongKeysThatPathsShare) {
-  const int n = 3000, n_key = 4000;
+// A folder of items that are 7, with these paths; of each key the pickle that makes it.
+void write_paths(const Folder &folder, const std::vector<std::vector<std::string>> &keys) {
   const std::string item = archive("I7\n.", {});
   const std::string info = instance("_StorageInfo", dict({{"relative_path", text("__0_0.distcp")},
                                                           {"offset", number("0")},
                                                           {"length", number(std::to_string(item.size()))}}));
   std::vector<std::pair<std::string, std::string>> items, paths;
   std::string places = "}(";
-  for (int i = 0; i < n; i++) {
+  for (size_t i = 0; i < keys.size(); i++) {
     const std::string name = "n" + std::to_string(i);
     items.push_back({name, instance("BytesStorageMetadata", "}")});
-    paths.push_back({name, tuple({text(name), i == 0 ? text(std::string(n_key, 'k')) + "p0\n" : "g0\n"})});
+    paths.push_back({name, tuple(keys[i])});
     places += instance("MetadataIndex", dict({{"fqn", text(name)}, {"offset", "N"}})) + info;
   }
-  Folder folder;
   spill(folder / "__0_0.distcp", item);
   spill(folder / ".metadata", instance("Metadata", dict({{"state_dict_metadata", dict(items)},
                                                          {"planner_data", dict(paths)},
                                                          {"storage_data", places + "u"}})) +
                                   ".");
+}
+
+// A long key that all paths share is kept once, not in each dict.
+TEST(DcpObjects, LongKeysThatPathsShare) {
+  const int n = 3000, n_key = 4000;
+  std::vector<std::vector<std::string>> keys;
+  for (int i = 0; i < n; i++)
+    keys.push_back({text("n" + std::to_string(i)), i == 0 ? text(std::string(n_key, 'k')) + "p0\n" : "g0\n"});
+  Folder folder;
+  write_paths(folder, keys);
   ckpt_error err = {};
   IndexPointer index = open(folder.path(), &err, false);
   ASSERT_NE(index, nullptr) << text_of(err);
@@ -330,6 +338,34 @@ TEST(DcpObjects, LongKeysThatPathsShare) {
   EXPECT_EQ(root->items[1]->items[0]->n, static_cast<uint64_t>(n_key));
   EXPECT_EQ(root->items[1]->items[0], root->items[3]->items[0]);
   EXPECT_LT(index->arena.n_taken, 4u << 20);  // copies would take 12 MB
+}
+
+// Lists with gaps have no more empty places in all than there are leaves, and 16: of the others numbers are keys.
+TEST(DcpObjects, GapsOfAllListsArePaidFor) {
+  const int n = 40, n_keys = 200;
+  std::vector<std::vector<std::string>> keys;
+  for (int i = 0; i < n; i++) {
+    keys.push_back({text("n" + std::to_string(i))});
+    for (int k = 1; k < n_keys; k++) keys.back().push_back(number("15"));
+  }
+  Folder folder;
+  write_paths(folder, keys);
+  ckpt_error err = {};
+  IndexPointer index = open(folder.path(), &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  const ckpt_object *root = ckpt_object_get(index->objects, "torch");
+  ASSERT_EQ(root->n, static_cast<uint64_t>(n));
+  uint64_t n_empty = 0, n_dicts = 0;
+  for (int i = 0; i < n; i++)
+    for (const ckpt_object *at = root->items[2 * i + 1]; at->kind != CKPT_OBJECT_INT;
+         at = at->items[at->kind == CKPT_OBJECT_LIST ? 15 : 1]) {
+      ASSERT_TRUE(at->kind == CKPT_OBJECT_LIST || at->kind == CKPT_OBJECT_DICT);
+      n_empty += at->kind == CKPT_OBJECT_LIST ? at->n - 1 : 0;
+      n_dicts += at->kind == CKPT_OBJECT_DICT;
+    }
+  EXPECT_GT(n_empty, 0u);
+  EXPECT_LE(n_empty, n + 16u);
+  EXPECT_GT(n_dicts, 0u);
 }
 
 }  // namespace
