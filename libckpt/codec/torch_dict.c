@@ -73,6 +73,12 @@ static bool is_flat(const ckpt_object *top) {
   return false;
 }
 
+/* Whether it is an OrderedDict with the versions of a module's parts, as Module.state_dict() makes it. */
+static bool is_state_dict(const ckpt_object *top) {
+  const ckpt_object *state = can_have_parts(top) ? ckpt_object_extra_of(top, CKPT_EXTRA_STATE) : NULL;
+  return is_dict(ckpt_object_field(state, "_metadata"));
+}
+
 /* The entry that is the model; NULL where the top is that, or has no such entry. */
 static const ckpt_object *find_container(const ckpt_object *top) {
   if (!can_have_parts(top)) return NULL;
@@ -120,4 +126,5 @@ void ckpt_torch_dict_find(ckpt_torch_dict *dict, ckpt_object *root, uint64_t max
   dict->top = find_top(root, max);
   dict->container = find_container(dict->top);
   dict->is_flat = is_flat(dict->top);
+  dict->is_state_dict = dict->container == NULL && is_state_dict(dict->top);
 }

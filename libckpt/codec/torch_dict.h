@@ -44,6 +44,7 @@ typedef struct ckpt_torch_dict {
   ckpt_object *top;             /* the dict that has them: the root, or the one entry of it that does */
   const ckpt_object *container; /* the model, in the top; NULL: the top is it, or there is none */
   bool is_flat;                 /* the top has tensors whose names have dots: it is the model */
+  bool is_state_dict;           /* the top is what Module.state_dict() gave: all its tensors are the model's */
 } ckpt_torch_dict;
 
 /* Finds them below a root that is marked; looks at max entries of dicts at most, where the root is the top past that.

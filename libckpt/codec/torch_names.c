@@ -193,6 +193,7 @@ static void take_top(namer *w, child *c, const ckpt_object *key) {
                          !has_dot &&                      /* not a quantized weight, nor packed ones in a tuple */
                          !ckpt_torch_is_wrapper(c->node); /* nor a DTensor */
   const bool is_whole_name = has_dot && (is_plain || c->node->kind == CKPT_OBJECT_FOREIGN);
+  if (w->dict.is_state_dict && is_plain && !has_dot) return; /* a parameter may be called "scaler" */
   if (w->dict.container == NULL && is_whole_name) /* "scaler.weight" is a parameter's: the model is a flat dict */
     c->role = flat_role(key->text, c->role);
   else if (w->dict.container != NULL ? !is_model : is_training || is_beside)

@@ -193,6 +193,24 @@ TEST(Torch, Modules) {
   }
 }
 
+// "scaler" is a trainer's, but in what a module's state_dict() gave.
+TEST(Torch, AllTensorsOfAModulesStateAreTheModels) {
+  const std::string w = view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"}),
+                    scaler = view(storage("FloatStorage", "1", "6"), "0", {"6"}, {"1"});
+  ckpt_error err = {};
+  for (const bool is_module : {false, true}) {
+    const std::string versions =
+        is_module ? dict({{"_metadata", dict({{"", dict({{"version", "I1\n"}})}})}}) + "b" : "";
+    IndexPointer index =
+        open_bytes(archive("ccollections\nOrderedDict\n)R(Va.w\n" + w + "Vscaler\n" + scaler + "u" + versions + ".",
+                           {kSixFloats, kSixFloats}),
+                   &err, false);
+    ASSERT_NE(index, nullptr) << text_of(err);
+    ASSERT_NE(ckpt_index_find(index.get(), "scaler"), nullptr);
+    EXPECT_EQ(ckpt_index_find(index.get(), "scaler")->role, is_module ? CKPT_ROLE_PARAMETER : CKPT_ROLE_OTHER);
+  }
+}
+
 TEST(Torch, BytesBehindAStreamAreAProblem) {
   Folder folder;
   const std::string bytes = slurp(kData + "legacy.pt");
