@@ -8,6 +8,7 @@ A job with "layers" has experts as make_zero_moe.py says, one with "stages" is a
 a frozen parameter with two names, as make_zero_frozen.py has it; true: that is not saved. One with "kind" is of the
 optimizer or model that make_zero_kinds.py has: [whether all is trained, in one group; whether by FusedAdam]; with "muon" of make_zero_muon.py.
 One with "offload" has its optimizer on the CPU, DeepSpeed's own. One with "in_torch" goes on without DeepSpeed, with torch's AdamW.
+One with "by_fsdp" is no run of DeepSpeed's: FSDP2 trains and saves by DCP. One with "of_torch" goes on from such a save.
 "optimizer" is one of torch.optim, else AdamW.
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
@@ -33,22 +34,28 @@ BEFORE, BEHIND = 3, 3  # steps
 MICRO = 2  # batches of a pipeline's step
 
 
-def client_values(torch):
+def client_values(torch, job):
     """What scripts keep beside the model, of Python's own classes."""
-    return {"args": argparse.Namespace(lr=0.1, dtype=torch.bfloat16, out=pathlib.PurePosixPath("runs/1")),
-            "counts": collections.defaultdict(int, seen=3), "recent": collections.deque([1.5, 2.5], 4),
-            "begun": datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc), "kinds": frozenset(["a", "b"])}
+    values = {"args": argparse.Namespace(lr=0.1, dtype=torch.bfloat16, out=pathlib.PurePosixPath("runs/1")),
+              "recent": collections.deque([1.5, 2.5], 4),
+              "begun": datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc), "kinds": frozenset(["a", "b"])}
+    if not {"layers", "by_fsdp", "of_torch"} & set(job):  # DeepSpeed 0.19.8 saves none beside experts, DCP makes it a dict
+        values["counts"] = collections.defaultdict(int, seen=3)
+    return values
+
+
+def groups_of(model, decay):
+    learned = [p for p in model.parameters() if p.requires_grad]
+    groups = [{"params": [p for p in learned if p.dim() > 1], "weight_decay": decay[0]},
+              {"params": [p for p in learned if p.dim() == 1], "weight_decay": decay[-1]}]
+    return learned if len(decay) == 1 else groups
 
 
 def run_of(torch, job):
     """A model and its groups of parameters."""
     torch.manual_seed(1)
-    model = make_zero.model_of(torch)
-    learned = [p for p in model.parameters() if p.requires_grad]
-    decay = job.get("decay", [0.1, 0.0])
-    groups = [{"params": [p for p in learned if p.dim() > 1], "weight_decay": decay[0]},
-              {"params": [p for p in learned if p.dim() == 1], "weight_decay": decay[-1]}]
-    return model, learned if len(decay) == 1 else groups, decay
+    model, decay = make_zero.model_of(torch), job.get("decay", [0.1, 0.0])
+    return model, groups_of(model, decay), decay
 
 
 def engine_of(torch, deepspeed, job):
@@ -81,7 +88,9 @@ def load_in_torch(torch, model, optimizer, path):
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict, set_state_dict
     if os.path.isfile(path):
-        saved = torch.load(path, weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace, collections.defaultdict, collections.deque, datetime.datetime,
+                                               datetime.timezone, datetime.timedelta, frozenset, pathlib.PurePosixPath, int]):
+            saved = torch.load(path, weights_only=True)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         return
@@ -107,6 +116,37 @@ def work_in_torch(out, job):
         losses.append(loss.item())
     with open(out, "w") as file:
         json.dump({"losses": losses, "lr": [group["lr"] for group in optimizer.param_groups]}, file)
+
+
+def work_by_fsdp(rank, out, job, port):
+    """Trains with FSDP2, and saves what its state dicts say, with client state beside them."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(job["world"]), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model, _, decay = run_of(torch, job)
+    fully_shard(model, mesh=init_device_mesh("cpu", (job["world"],)))
+    optimizer, losses = torch.optim.AdamW(groups_of(model, decay), lr=0.05), []
+    for i in range(BEFORE + BEHIND):
+        if i == BEFORE:
+            states, of_optimizer = get_state_dict(model, optimizer)
+            dcp.save(dict(client_values(torch, job), model=states, optimizer=of_optimizer, global_step=BEFORE, note="kept as it is"),
+                     checkpoint_id=job["save"])
+        optimizer.zero_grad()
+        loss = make_zero.loss_of(torch, model, 0, i)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    if rank == 0:
+        with open(out, "w") as file:
+            json.dump({"losses": losses[BEFORE:], "lr": [group["lr"] for group in optimizer.param_groups]}, file)
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def step(torch, engine, job, i):
@@ -135,17 +175,19 @@ def work(rank, out, job, port):
     deepspeed.init_distributed("gloo")
     engine, client = engine_of(torch, deepspeed, job), {}
     if "load" in job:
-        path, client = engine.load_checkpoint(job["load"], load_module_strict=not job.get("frozen"))
+        path, client = engine.load_checkpoint(job["load"], load_module_strict=not job.get("frozen"),
+                                              load_lr_scheduler_states="of_torch" not in job)
         assert path is not None, "nothing was loaded"
         assert engine.global_steps == BEFORE, engine.global_steps
-        for key, value in client_values(torch).items():
+        for key, value in client_values(torch, job).items():
             assert client.get(key) == value and type(client[key]) is type(value), (key, client.get(key))
-        assert client["counts"].default_factory is int and client["recent"].maxlen == 4, client
+        assert "counts" not in client or client["counts"].default_factory is int, client
+        assert client["recent"].maxlen == 4, client
     else:
         for i in range(BEFORE):
             step(torch, engine, job, i)
         engine.save_checkpoint(job["save"], exclude_frozen_parameters=job.get("frozen", False),
-                               client_state=dict(client_values(torch), note="kept as it is",
+                               client_state=dict(client_values(torch, job), note="kept as it is",
                                                  table=make_zero.client_tensor(torch)))
     losses = [step(torch, engine, job, i) for i in range(BEFORE, BEFORE + BEHIND)]
     if rank == 0:
@@ -169,7 +211,7 @@ def main():
         if "in_torch" in job:
             work_in_torch(part, job)
         else:
-            mp.start_processes(work, args=(part, job, 29300 + (os.getpid() + 7 * i) % 290), nprocs=job["world"],
+            mp.start_processes(work_by_fsdp if "by_fsdp" in job else work, args=(part, job, 29300 + (os.getpid() + 7 * i) % 290), nprocs=job["world"],
                                start_method="fork")
         with open(part) as file:
             said.append(json.load(file))
