@@ -470,29 +470,6 @@ TEST(Zero, TagIsFollowed) {
 
 // A step that is a number beside the states, as DeepSpeed's own optimizers have it, is in the groups; each parameter
 // has it as torch does.
-// Before DeepSpeed 0.3 no underscore stood before `optim`, and optimizers of half precision have a prefix.
-TEST(Zero, OldNamesOfFilesAreKnown) {
-  const std::string model = "mp_rank_00_model_states.pt", end = "_optim_states.pt";
-  for (const char *stage : {"stage1", "stage3"})
-    for (const std::string prefix : {"", "fp16_", "bf16_"})
-      for (const std::string as : {"_optim_states.pt", "optim_states.pt"}) {
-        Folder folder;
-        const std::string golden = kData + stage, in = folder / "in";
-        std::filesystem::copy(golden, in, std::filesystem::copy_options::recursive);
-        size_t n_renamed = 0;
-        const std::filesystem::path tag = in + "/global_step3";
-        std::vector<std::filesystem::path> files(std::filesystem::directory_iterator(tag), {});
-        for (const auto &file : files) {
-          const std::string name = file.filename().string();
-          if (name.size() < end.size() || name.substr(name.size() - end.size()) != end) continue;
-          std::filesystem::rename(file, tag / (prefix + name.substr(0, name.size() - end.size()) + as));
-          n_renamed++;
-        }
-        EXPECT_EQ(n_renamed, 3u);
-        EXPECT_EQ(digest_of(in, nullptr), digest_of(golden, nullptr)) << stage << prefix << as;
-      }
-}
-
 TEST(Zero, StepsThatAreNumbers) {
   for (const char *name : {"noted-nothing", "noted-nothing-3"}) {
     ckpt_error err = {};
