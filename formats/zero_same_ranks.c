@@ -23,7 +23,7 @@ static uint64_t add_sum(uint64_t sums, uint64_t value) { return (sums ^ value) *
 /* The print of a file; of ranks that cut other parameters (mp_rank_SS) they are never compared. */
 static ckpt_status take_print(print *out, const ckpt_index *index, uint32_t file, ckpt_error *err) {
   const char *name = ckpt_path_name(ckpt_source_name(index->source, file));
-  const char *shard = strstr(name, "mp_rank_"), *end = strstr(name, "_optim_states.pt");
+  const char *shard = strstr(name, "mp_rank_"), *end = strstr(name, "optim_states.pt");
   uint8_t head[4] = {0};
   ckpt_zip *zip;
   bool is_said = false; /* PyTorch can be told to record 0 */

@@ -344,6 +344,16 @@ def noted_without_mappings(c):
 
 
 @case(1)
+def noted_former_spellings(c):
+    """Of DeepSpeed before 0.3.17, where there was one group: a table alone, and another name of files."""
+    noted_without_mappings(c)
+    c.model().update(param_shapes=c.model()["param_shapes"][0])
+    for rank in range(2):
+        name = "zero_pp_rank_%d_mp_rank_00" % rank
+        c.files["fp16_" + name + "optim_states.pt"] = c.files.pop(name + "_optim_states.pt")
+
+
+@case(1)
 def short_without_mappings(c):
     noted_without_mappings(c)
     c.rank(1)["single_partition_of_fp32_groups"] = [Tensor(2)]
