@@ -155,6 +155,24 @@ def save_compressed(folder):
     return {name: full(value) for name, value in state.items()}
 
 
+def save_safetensors(folder, width):
+    """Rows and columns of several dtypes in storage of safetensors: by FileSystemWriter, or as Hugging Face's shards."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = {"rows": torch.arange(3.0 * width).reshape(width, 3), "columns": torch.arange(4.0 * width).reshape(4, width).bfloat16(),
+             "few": torch.arange(width)[:1], "counts": torch.arange(7)}
+    cut = {"rows": [Shard(0)], "columns": [Shard(1)], "few": [Shard(0)]}
+    state = {name: distribute_tensor(value, mesh, cut[name]) if name in cut else value for name, value in whole.items()}
+    if os.path.basename(folder).startswith("hf"):
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        del state["counts"], whole["counts"]  # which each rank would write
+        writer = HuggingFaceStorageWriter(folder, save_distributed=True)
+    else:
+        from torch.distributed.checkpoint.filesystem import SerializationFormat
+        writer = FileSystemWriter(folder, serialization_format=SerializationFormat.SAFETENSORS)
+    dcp.save(state, storage_writer=writer)
+    return whole
+
+
 CASES = {
     "whole-2": (2, save_training, dict(wrap=wrap_not)),
     "whole-2-flat": (2, save_training, dict(wrap=wrap_not, flatten=True, key="optimizer")),
@@ -176,6 +194,10 @@ try:
     from torch.distributed.checkpoint._extension import ZStandard
     if ZStandard.is_available():
         CASES["compressed-2"] = (2, save_compressed, {})
+    import torch.distributed.checkpoint.hf_storage  # noqa: F401
+    for world in (2, 4):
+        CASES["safetensors-%d" % world] = (world, save_safetensors, {"width": 2 * world + 1})
+        CASES["hf-%d" % world] = (world, save_safetensors, {"width": 2 * world + 1})
 except ImportError:  # before torch 2.7
     pass
 
