@@ -252,8 +252,28 @@ static ckpt_status flatten_dict(flattener *f, const ckpt_object *dict, ckpt_erro
   return CKPT_OK;
 }
 
+/* torch takes a list apart where it holds a tensor or a dict, and has it as one item elsewhere: so it is with what is
+ * left of one, whose parts are the pairs from n_before on. is_left: some of them stand for what is written. */
+static ckpt_status settle_list(flattener *f, uint64_t n_before, bool is_left, ckpt_error *err) {
+  const uint64_t n = f->n - n_before;
+  ckpt_object *list = ckpt_object_new(&f->described->arena, CKPT_OBJECT_LIST, n, NULL);
+  CKPT_TRY_ALLOC(list, err);
+  for (uint64_t i = 0; i < n; i++) {
+    const ckpt_object *path = f->pairs[2 * (n_before + i)], *value = f->pairs[2 * (n_before + i) + 1];
+    if (path->n != f->depth + 1 || value->kind == CKPT_OBJECT_TENSOR || value->kind == CKPT_OBJECT_DICT ||
+        ckpt_dcp_carried(f->described, value) != NULL)
+      return CKPT_OK;
+    list->items[i] = f->pairs[2 * (n_before + i) + 1];
+  }
+  f->n = n_before;
+  f->n_items -= n;
+  return is_left ? ckpt_dcp_flattener_add(f, f->path, f->depth, list, err) : CKPT_OK;
+}
+
 static ckpt_status flatten_list(flattener *f, const ckpt_object *list, ckpt_error *err) {
   char name[CKPT_DCP_NAME_BYTES + 1];
+  const uint64_t n_first = f->n;
+  bool is_left = false;
   if (list->kind == CKPT_OBJECT_TUPLE && print_name(name, f->path, f->depth) <= CKPT_DCP_NAME_BYTES)
     CKPT_TRY(
         ckpt_index_note(f->described, false, err, "%.200s, a tuple that holds tensors, is written as a list", name));
@@ -262,11 +282,12 @@ static ckpt_status flatten_list(flattener *f, const ckpt_object *list, ckpt_erro
     const uint64_t n_before = f->n;
     CKPT_TRY_ALLOC(key, err);
     CKPT_TRY(flatten_child(f, key, list->items[i], err));
-    if (f->n != n_before || f->numbers == NULL) continue;
+    is_left = is_left || f->n != n_before;
+    if (f->n != n_before) continue;
     CKPT_TRY_ALLOC(none = ckpt_object_none(&f->described->arena), err); /* what is left out leaves no hole */
     CKPT_TRY(flatten_child(f, key, none, err));
   }
-  return CKPT_OK;
+  return settle_list(f, n_first, is_left, err);
 }
 
 /* An optimizer's parameters are called as their tensors are, where these have names of ours; those that a folder has by
@@ -343,6 +364,15 @@ static ckpt_status add_part(flattener *f, const char *key, const ckpt_object *va
   return flatten_child(f, name, value, err);
 }
 
+/* Whether a value under this key would stand where the model's container does, which a dict is part of. */
+static bool is_in_the_way(const flattener *f, const ckpt_object *key, const ckpt_object *value) {
+  bool has_model = false;
+  if (strcmp(key->text, "model") != 0 || (value->kind == CKPT_OBJECT_DICT && value->n != 0)) return false;
+  for (uint32_t i = 0; i < f->described->n_tensors && !has_model; i++)
+    has_model = ckpt_role_is_model((ckpt_role)f->described->tensors[i].role);
+  return has_model;
+}
+
 /* The dict that torch saved: all its parts but tensors. */
 static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *err) {
   const ckpt_object *parts;
@@ -361,6 +391,11 @@ static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *er
     bool is_first = is_optimizer(f, value) && !has_optimizer;
     has_optimizer = has_optimizer || is_first;
     CKPT_TRY(take_key(f, &key, i, err));
+    if (key != NULL && is_in_the_way(f, key, value)) {
+      if (value->kind != CKPT_OBJECT_NONE && value->kind != CKPT_OBJECT_DICT && value->kind != CKPT_OBJECT_TENSOR)
+        CKPT_TRY(ckpt_losses_add(f->losses, err, "%s (something else has that name)", key->text));
+      continue;
+    }
     if (key != NULL) CKPT_TRY(add_part(f, is_first ? "optimizer" : key->text, value, err));
   }
   return CKPT_OK;

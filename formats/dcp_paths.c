@@ -182,6 +182,25 @@ static ckpt_status group(place *places, place *room, uint64_t n, uint64_t depth,
   return status;
 }
 
+/* Refuses sorted places of which one is a value where another has a dict: torch would lose one of the two. */
+static ckpt_status check_apart(const place *places, uint64_t n, ckpt_error *err) {
+  char one[CKPT_DCP_NAME_BYTES + 1], other[CKPT_DCP_NAME_BYTES + 1];
+  for (uint64_t i = 1; i < n; i++) {
+    const ckpt_object *value = places[i - 1].path, *below = places[i].path;
+    uint64_t k = 0;
+    while (k < value->n && k < below->n && compare_keys(value->items[k], below->items[k]) == 0) k++;
+    if (k != value->n || k == below->n || ckpt_dcp_path_text(one, value) > CKPT_DCP_NAME_BYTES ||
+        ckpt_dcp_path_text(other, below) > CKPT_DCP_NAME_BYTES)
+      continue;
+    return ckpt_fail(
+        err, CKPT_EEXIST, NULL, NULL,
+        "'%s' would be a value in torch's dict, and a dict that has '%s' (one key is a number and the other "
+        "its text?)",
+        one, other);
+  }
+  return CKPT_OK;
+}
+
 /* The pairs as a DICT, in the order in which they will be read. */
 static ckpt_status make_pairs(ckpt_dcp_flattener *f, ckpt_object **out, ckpt_error *err) {
   place *places = reallocarray(NULL, f->n, 2 * sizeof *places);
@@ -192,7 +211,8 @@ static ckpt_status make_pairs(ckpt_dcp_flattener *f, ckpt_object **out, ckpt_err
     places[i] = (place){f->pairs[2 * (size_t)i], f->pairs[2 * (size_t)i + 1], i};
   if (status == CKPT_OK) {
     qsort(places, f->n, sizeof *places, compare_places);
-    status = group(places, places + f->n, f->n, 0, err);
+    status = check_apart(places, f->n, err);
+    if (status == CKPT_OK) status = group(places, places + f->n, f->n, 0, err);
   }
   for (uint32_t i = 0; i < f->n && status == CKPT_OK; i++) {
     pairs->items[2 * (size_t)i] = places[i].path;
@@ -213,15 +233,18 @@ static bool is_plain(const ckpt_object *pairs) {
   return true;
 }
 
-/* Tensors that stand in what cannot be flattened stand beside it all. */
-static ckpt_status add_others(ckpt_dcp_flattener *f, ckpt_error *err) {
+/* Tensors that stand in what cannot be flattened stand beside it all; *has_model: some are the model's. */
+static ckpt_status add_others(ckpt_dcp_flattener *f, bool *has_model, ckpt_error *err) {
   uint8_t *is_there = calloc((size_t)f->described->n_tensors + 1, 1);
   CKPT_TRY_ALLOC(is_there, err);
   ckpt_status status = CKPT_OK;
   for (uint64_t i = 0; i < f->n; i++)
     if (f->pairs[2 * i + 1]->kind == CKPT_OBJECT_TENSOR) is_there[f->pairs[2 * i + 1]->tensor] = 1;
-  for (uint32_t i = 0; i < f->described->n_tensors && status == CKPT_OK; i++)
-    if (!is_there[i] && !f->is_carried[i]) status = add_names(f, NULL, i, err);
+  for (uint32_t i = 0; i < f->described->n_tensors && status == CKPT_OK; i++) {
+    if (is_there[i] || f->is_carried[i]) continue;
+    *has_model = *has_model || ckpt_role_is_model((ckpt_role)f->described->tensors[i].role);
+    status = add_names(f, NULL, i, err);
+  }
   free(is_there);
   return status;
 }
@@ -235,12 +258,14 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
   if (root == NULL || root->kind != CKPT_OBJECT_DICT) return CKPT_OK;
   CKPT_TRY(ckpt_dcp_flatten(f, root, err));
   const uint64_t n_own = f->n;
-  CKPT_TRY(add_others(f, err));
+  bool leaves_model = false;
+  CKPT_TRY(add_others(f, &leaves_model, err));
   bool is_rest = of != NULL && of->n_tensors > f->described->n_tensors;
   ckpt_object *pairs;
   if (f->n == 0) return CKPT_OK;
+  leaves_model = leaves_model && !f->described->is_stored; /* it would stand without its container */
   CKPT_TRY(make_pairs(f, &pairs, err));
-  if (!is_rest || f->n_items != 0 || !is_model(f->described)) {
+  if (!leaves_model && (!is_rest || f->n_items != 0 || !is_model(f->described))) {
     CKPT_TRY(take(&is_taken, CKPT_READBACK_ROLES, f, pairs, err));
     if (!is_taken && f->n == n_own) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, f, pairs, err));
   }

@@ -192,10 +192,22 @@ static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, const
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+/* The step of all groups; 0 where they have none, or not one. */
+static int64_t step_of_groups(const ckpt_zero_run *run) {
+  int64_t step = -1;
+  for (uint32_t g = 0; g < run->n_groups; g++) {
+    const ckpt_zero_group *group = &run->groups[g];
+    const int64_t own = group->has_step ? (int64_t)group->step : group->is_number ? group->number : 0;
+    if (step >= 0 && own != step) return 0;
+    step = own;
+  }
+  return step < 0 ? 0 : step;
+}
+
 int64_t ckpt_zero_step_said(const ckpt_zero_run *run) {
   const ckpt_object *trainer = ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER);
   const int64_t said = ckpt_zero_number(ckpt_object_get(trainer, "global_steps"));
-  return said >= 0 ? said : run->index->step < 0 ? 0 : run->index->step;
+  return said >= 0 ? said : run->index->step >= 0 ? run->index->step : step_of_groups(run);
 }
 
 /* Whether an object or a tensor of client state has a key, which comes over DeepSpeed's own there, too. */

@@ -48,8 +48,9 @@ static bool is_taken(const reducer *r, const char *key) {
 static ckpt_status say_refused(reducer *r, const char *of, const char *key, ckpt_error *err) {
   const char *dot = of[0] == '\0' ? "" : ".", *class = r->plain.refused;
   if (class == NULL)
-    return ckpt_losses_add(r->losses, err, "%s%s%.200s (it has no end, or holds tensors that stand elsewhere)", of, dot,
-                           key);
+    return ckpt_losses_add(r->losses, err,
+                           "%s%s%.200s (it has no end or is more than 200 deep, or holds tensors that stand elsewhere)",
+                           of, dot, key);
   return ckpt_losses_add(r->losses, err, "%s%s%.200s (no plain data: %.200s)", of, dot, key, class);
 }
 

@@ -110,7 +110,7 @@ bool ckpt_zero_is_bf16(const ckpt_zero_run *run);
 /* Its object; of stage 3 without the tensors of parameters. */
 ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 
-/* The step that it says: DeepSpeed's own where the input kept it. */
+/* The step that it says: DeepSpeed's own where the input kept it, the trainer's, or that of the optimizer's states. */
 int64_t ckpt_zero_step_said(const ckpt_zero_run *run);
 
 /* The same without what holds tensors, and without module: what ranks of stage 3 open. */

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tests/formats/reshard_testing.h"
+#include "tests/formats/torch_testing.h"
 
 namespace formats_testing {
 namespace {
@@ -118,6 +119,27 @@ TEST_F(DictsRenamed, PartsBelowOneKeyStayTogether) {
   EXPECT_EQ(was->step, 3);
   EXPECT_EQ(index->step, 3);
   EXPECT_NE(ckpt_index_find(index.get(), "b.weight"), nullptr);
+}
+
+// torch has a list that holds neither tensors nor dicts as one item: so is what is left of one.
+TEST_F(DictsRenamed, ListsWithoutTheirTensorsAreItems) {
+  const char *rename[] = {"s/^a$/b/", nullptr};
+  const std::string weight = view(storage("FloatStorage", "0", "2"), "0", {"2"}, {"1"});
+  const std::string state = view(storage("FloatStorage", "1", "2"), "0", {"2"}, {"1"});
+  const std::string root =
+      dict({{"model", dict({{"a", weight}})}, {"rng", "(l" + state + "a" + number("5") + "a" + text("x") + "a"}});
+  spill(folder_ / "in.pt", archive(root + ".", {std::string(8, 1), std::string(8, 2)}));
+  const std::string output = Converted(folder_ / "in.pt", "dcp", folder_ / "o", rename);
+  ckpt_error err = {};
+  IndexPointer index = open(output, &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(slurp(output + "/.metadata").find("rng.1"), std::string::npos);
+  const ckpt_object *rng = ckpt_object_get(ckpt_object_get(index->objects, "torch"), "rng");
+  ASSERT_NE(rng, nullptr);
+  ASSERT_EQ(rng->n, 3u);
+  EXPECT_EQ(rng->items[0]->kind, CKPT_OBJECT_NONE);
+  EXPECT_EQ(rng->items[1]->integer, 5);
+  EXPECT_NE(ckpt_index_find(index.get(), "rng.0"), nullptr);
 }
 
 const std::vector<std::string> kModel = {"a.weight", "a.bias"}, kNumbers = {"0", "1"};

@@ -487,11 +487,14 @@ TEST_F(HostileObjects, CyclesAndDepthsAreNoData) {
   Set(index_->objects, CKPT_STATE_TRAINER, trainer);
   Set(index_->objects, "client_state.deep", deep);
   for (const char *format : {"zero", "universal"}) {
-    EXPECT_EQ(Losses(format), (std::vector<std::string>{
-                                  "optimizer.param_groups.betas (it has no end, or holds tensors that stand elsewhere)",
-                                  "scheduler (it has no end, or holds tensors that stand elsewhere)",
-                                  "trainer.again (it has no end, or holds tensors that stand elsewhere)",
-                                  "client_state.deep (it has no end, or holds tensors that stand elsewhere)"}));
+    EXPECT_EQ(
+        Losses(format),
+        (std::vector<std::string>{
+            "optimizer.param_groups.betas (it has no end or is more than 200 deep, or holds tensors that stand "
+            "elsewhere)",
+            "scheduler (it has no end or is more than 200 deep, or holds tensors that stand elsewhere)",
+            "trainer.again (it has no end or is more than 200 deep, or holds tensors that stand elsewhere)",
+            "client_state.deep (it has no end or is more than 200 deep, or holds tensors that stand elsewhere)"}));
     ASSERT_NE(again_, nullptr);
     const ckpt_object *groups = ckpt_object_get(again_->objects, CKPT_STATE_PARAM_GROUPS);
     ASSERT_TRUE(groups != nullptr && groups->n == 1);

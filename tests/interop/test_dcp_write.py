@@ -92,6 +92,24 @@ def test_compressed_folders_load(folder):
         assert size < os.path.getsize(source) / 4, (size, os.path.getsize(source))
 
 
+def test_lists_that_lose_tensors_load(folder):
+    """torch has a list without tensors as one item, and looks for that."""
+    model, path, out = {"w.a": torch.ones(3)}, os.path.join(folder, "in.pt"), os.path.join(folder, "out")
+    for whole, arguments, wanted in [
+            ({"model": model, "rng": [torch.ones(2), 5, "x"]}, ["--include", "model"], {"model": model, "rng": [None, 5, "x"]}),
+            ({"model": model, "a": [torch.ones(1), 2], "b": (torch.ones(1), 2)}, ["--exclude", "a.0", "--exclude", "b.0"],
+             {"model": model, "a": [None, 2], "b": [None, 2]}),
+            ({"model": model, "a": [[torch.ones(1), 2], {"k": 1}]}, ["--exclude", "a.0.0"], {"model": model, "a": [[None, 2], {"k": 1}]}),
+            ({"model": model, "a": [torch.ones(1), 2]}, ["--rename", "s/w.a/w.b/"],
+             {"model": {"w.b": model["w.a"]}, "a": [None, 2], "a.0": torch.ones(1)}),
+            ([torch.ones(2), 5, "x"], [], {"model": {"0": torch.ones(2)}, "object": [None, 5, "x"]})]:
+        torch.save(whole, path)
+        ckpt("convert", path, "-o", out, "--to", "dcp", "--force", *arguments)
+        dcp_to_torch_save(out, out + ".pt")
+        found = torch.load(out + ".pt", weights_only=True)
+        assert repr(sorted(found.items())) == repr(sorted(wanted.items())), (found, wanted)
+
+
 def test_bytes_do_not_depend_on_threads_or_where_they_came_from(folder):
     source = os.path.join(folder, "s.safetensors")
     save_file({"b.%d" % i: torch.randn(40, 50 + i) for i in range(20)}, source)
