@@ -31,16 +31,31 @@ def wrap(model, version):
     return FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
 
 
-def train(wrapped):
-    """Two steps of the model that wrapped() makes of it. All ranks see the same data: their mean is what one has."""
+def model_of():
     torch.manual_seed(3)
-    model = wrapped(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2, bias=False)))
+    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2, bias=False))
+
+
+def loss_of(model):
+    """All ranks see the same data: their mean is what one has."""
+    return model(torch.ones(2, 3)).sum()
+
+
+def step(model, optimizer):
+    loss = loss_of(model)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+def train(wrapped):
+    """Two steps of the model that wrapped() makes of it."""
+    model = wrapped(model_of())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     for _ in range(2):
-        model(torch.ones(2, 3)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        step(model, optimizer)
         scheduler.step()
     return model, optimizer, scheduler
 
@@ -65,7 +80,8 @@ def named(model, states):
     return {name: value.clone().contiguous() for name, value in tensors.items()}
 
 
-def save(rank, folder, port, version, kind):
+def save(rank, folder, port, version, kind, n_behind=0):
+    """The losses of so many steps more, at the learning rate that was saved."""
     from accelerate import FullyShardedDataParallelPlugin, PartialState
     from accelerate.checkpointing import save_accelerator_state
     from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
@@ -78,8 +94,10 @@ def save(rank, folder, port, version, kind):
     save_fsdp_model(plugin, accelerator, model, folder)
     save_fsdp_optimizer(plugin, accelerator, optimizer, model, folder)
     save_accelerator_state(folder, [], [], [scheduler], [], rank, 2)
+    losses = [step(model, optimizer) for _ in range(n_behind)]
     dist.barrier()
     dist.destroy_process_group()
+    return losses
 
 
 def write(root, version, kind):

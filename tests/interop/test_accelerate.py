@@ -1,5 +1,7 @@
 """What accelerate saves of FSDP on 2 processes, sharded and gathered, of both versions: one checkpoint of model and
 optimizer, with the bits of the run, which goes on from what is made of it."""
+import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -68,6 +70,26 @@ def goes_on(saved):
              checkpoint_id=saved + "-dcp", no_dist=True)
     for name, value in whole.items():
         assert torch.equal(again[name], value), name
+
+
+def test_deepspeed_goes_on(folder):
+    """From the folder of a sharded run of FSDP: with the next losses that FSDP has itself."""
+    if importlib.util.find_spec("deepspeed") is None:
+        command.skip("deepspeed is not installed")
+        return
+    script, out = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fsdp_goes_on.py"), os.path.join(folder, "said.json")
+    for version, targets in {1: [(1, 2), (3, 2)], 2: [(2, 4), (3, 1)]}.items():
+        saved = os.path.join(folder, "saved%d" % version)
+        done = subprocess.run([sys.executable, script, out, command.CKPT, saved, str(version), json.dumps(targets)],
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+        with open(out) as file:
+            wanted, *found = json.load(file)
+        assert len(set(wanted["losses"])) == 3, "losses that do not change prove nothing"
+        for target, said in zip(targets, found, strict=True):
+            for key in wanted:
+                for a, b in zip(wanted[key], said[key], strict=True):
+                    assert abs(a - b) <= 1e-6 * abs(a), (version, target, wanted, said)
 
 
 def test_ranks_apart(folder):
