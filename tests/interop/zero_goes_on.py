@@ -9,7 +9,7 @@ a frozen parameter with two names, as make_zero_frozen.py has it; true: that is 
 optimizer or model that make_zero_kinds.py has: [whether all is trained, in one group; whether by FusedAdam]; with "muon" of make_zero_muon.py.
 One with "offload" has its optimizer on the CPU, DeepSpeed's own. One with "in_torch" goes on without DeepSpeed, with torch's AdamW.
 One with "by_fsdp" is no run of DeepSpeed's: FSDP2 trains and saves by DCP. One with "of_torch" goes on from such a save.
-"optimizer" is one of torch.optim, else AdamW.
+"optimizer" is one of torch.optim, else AdamW. One with "tag" saves under it, with client state that each rank has its own of.
 What has argv is a command to be run in between. Ranks are forked, since importing takes longer than a run does. All ranks see the same data, so that runs on 1, 2 and 4 ranks have the same gradients to the bit, and nothing is clipped:
 a norm depends on the partition.
 """
@@ -183,11 +183,13 @@ def work(rank, out, job, port):
             assert client.get(key) == value and type(client[key]) is type(value), (key, client.get(key))
         assert "counts" not in client or client["counts"].default_factory is int, client
         assert client["recent"].maxlen == 4, client
+        assert "tag" not in job or (job["tag"] in path.split(os.sep) and client["seat"] == 0), (path, client)
     else:
         for i in range(BEFORE):
             step(torch, engine, job, i)
-        engine.save_checkpoint(job["save"], exclude_frozen_parameters=job.get("frozen", False),
-                               client_state=dict(client_values(torch, job), note="kept as it is",
+        seat = {"seat": rank} if "tag" in job else {}
+        engine.save_checkpoint(job["save"], tag=job.get("tag"), exclude_frozen_parameters=job.get("frozen", False),
+                               client_state=dict(client_values(torch, job), **seat, note="kept as it is",
                                                  table=make_zero.client_tensor(torch)))
     losses = [step(torch, engine, job, i) for i in range(BEFORE, BEFORE + BEHIND)]
     if rank == 0:
