@@ -153,6 +153,11 @@ static ckpt_status drop_extras(reducer *r, const char *of, const ckpt_object *op
 static ckpt_status keep_entry(reducer *r, const ckpt_object *key, const ckpt_object *value, ckpt_error *err) {
   const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : NULL;
   const ckpt_object *optimizer = ckpt_torch_state_optimizer_at(r->known, value);
+  ckpt_object *copy = NULL;
+  if (name != NULL && name[0] == '\0' && ckpt_torch_has_tensor(value)) { /* names of tensors leave it out */
+    CKPT_TRY(ckpt_torch_copy(&r->plain, value, &copy, err));
+    return copy == NULL ? CKPT_OK : ckpt_losses_add(r->losses, err, "an entry whose key is empty");
+  }
   if (value->kind == CKPT_OBJECT_NONE && (name == NULL || !has_place(name))) return CKPT_OK;
   if (ckpt_torch_state_is_trainers(key, value) || value->kind == CKPT_OBJECT_TENSOR) return CKPT_OK;
   if (optimizer != NULL) return drop_extras(r, name == NULL ? "the optimizer" : name, optimizer, err);
@@ -163,7 +168,6 @@ static ckpt_status keep_entry(reducer *r, const ckpt_object *key, const ckpt_obj
   if (holds_more && value->kind > CKPT_OBJECT_TEXT && ckpt_torch_state_is_known(r->known, value, &r->n_left))
     return CKPT_OK;
   CKPT_TRY_ALLOC(name = ckpt_zero_client_name(name, r->losses->arena), err);
-  ckpt_object *copy;
   if (holds_more || !has_place(name)) return holds_more ? keep(r, name, value, err) : CKPT_OK;
   CKPT_TRY(ckpt_torch_copy(&r->plain, value, &copy, err));
   return copy == NULL ? CKPT_OK : put(r, name, copy, err);

@@ -27,7 +27,8 @@ const char *ckpt_torch_state_key(const ckpt_tensor *tensor, const char *name) {
 }
 
 const char *ckpt_torch_state_written(const char *key) {
-  static const char *const users[] = {CKPT_STATE_CLIENT CKPT_STATE_RNG, CKPT_STATE_CLIENT CKPT_STATE_TRAINER};
+  static const char *const users[] = {CKPT_STATE_CLIENT CKPT_STATE_RNG, CKPT_STATE_CLIENT CKPT_STATE_TRAINER,
+                                      CKPT_STATE_CLIENT CKPT_TORCH_OBJECT, CKPT_STATE_CLIENT CKPT_STATE_LOSS_SCALER};
   for (size_t i = 0; i < sizeof users / sizeof *users; i++)
     if (strcmp(key, users[i]) == 0) return key + sizeof CKPT_STATE_CLIENT - 1;
   return strcmp(key, CKPT_STATE_LOSS_SCALER) == 0 ? "scaler" : key;

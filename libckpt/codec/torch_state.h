@@ -26,8 +26,8 @@ const ckpt_torch_state *ckpt_torch_state_of(const char *key, size_t n_key);
 /* What torch calls a tensor's state whose name ends in `name`: "momentum_buffer" for a momentum's "momentum". */
 const char *ckpt_torch_state_key(const ckpt_tensor *tensor, const char *name);
 
-/* What an object is called in a dict of torch, by its key among an index's: "scaler", and a user's rng by its own name.
- */
+/* What an object is called in a dict of torch, by its key among an index's: "scaler", and what a user calls rng,
+ * trainer, torch or loss_scaler by that name. */
 const char *ckpt_torch_state_written(const char *key);
 
 /* Makes root and what is known of it the index's objects, and sets the step. top: the DICT whose entries are the parts

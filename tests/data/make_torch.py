@@ -167,6 +167,7 @@ def spellings():
     save("training-tutorial", {
         "model_state_dict": model.state_dict(), "optimizer_state_dict": adam.state_dict(), "loss": 0.25,
         "scheduler_state_dict": schedule.state_dict(), "best.loss": 0.5, "none": None, "trainer": {"seed": 3},
+        "torch": {"version": "2.15"},
         "rng": {"python": (3, [1, 2]), "torch": torch.arange(8, dtype=torch.uint8)},
         "ema": {"decay": 0.9, "weight": numbers(2)},
     }, {**tensors, "rng.torch": torch.arange(8, dtype=torch.uint8), "ema.weight": numbers(2)})

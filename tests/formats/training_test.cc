@@ -168,6 +168,25 @@ TEST(Training, StepsThatAreNumbersOfGroups) {
     }
 }
 
+// Names of tensors leave an empty key out: they would stand elsewhere.
+TEST(Training, AnEmptyKeyOfTensorsIsLost) {
+  Folder folder;
+  ckpt_error err = {};
+  const std::string group = dict({{"lr", "F0.5\n"}, {"params", list({text("w")})}});
+  const std::string states = dict({{"w", dict({{"exp_avg", kMoment}})}});
+  const std::string optimizer = dict({{"state", states}, {"param_groups", list({group})}});
+  const std::string other = view(storage("FloatStorage", "2", "2"), "0", {"2"}, {"1"});
+  for (const std::string &value : {other, dict({{"t", other}})}) {
+    const std::string root = dict({{"model", dict({{"w", kWeight}})}, {"optimizer", optimizer}, {"", value}});
+    spill(folder / "in.pt", archive(root + ".", {kNumbers, kZeros, floats({1, 2})}));
+    std::vector<std::string> losses;
+    ASSERT_EQ(write(folder / "in.pt", folder / "out", kTargets[1], &err, "all", 16 << 20, nullptr, &losses, true),
+              CKPT_OK)
+        << text_of(err);
+    EXPECT_EQ(losses, std::vector<std::string>({"an entry whose key is empty"}));
+  }
+}
+
 // Each group has a step of its own, and each parameter that of its group.
 TEST(Training, GroupsHaveTheirOwnSteps) {
   for (const Target &target : kTargets) {
