@@ -252,16 +252,15 @@ static ckpt_status flatten_dict(flattener *f, const ckpt_object *dict, ckpt_erro
   return CKPT_OK;
 }
 
-/* torch takes a list apart where it holds a tensor or a dict, and has it as one item elsewhere: so it is with what is
- * left of one, whose parts are the pairs from n_before on. is_left: some of them stand for what is written. */
+/* torch looks for a list as one item where no part of it is a tensor or has parts: so is what is left of one, whose
+ * pairs are those from n_before on. is_left: some of them stand for what is written. */
 static ckpt_status settle_list(flattener *f, uint64_t n_before, bool is_left, ckpt_error *err) {
   const uint64_t n = f->n - n_before;
   ckpt_object *list = ckpt_object_new(&f->described->arena, CKPT_OBJECT_LIST, n, NULL);
   CKPT_TRY_ALLOC(list, err);
   for (uint64_t i = 0; i < n; i++) {
     const ckpt_object *path = f->pairs[2 * (n_before + i)], *value = f->pairs[2 * (n_before + i) + 1];
-    if (path->n != f->depth + 1 || value->kind == CKPT_OBJECT_TENSOR || value->kind == CKPT_OBJECT_DICT ||
-        ckpt_dcp_carried(f->described, value) != NULL)
+    if (path->n != f->depth + 1 || value->kind == CKPT_OBJECT_TENSOR || ckpt_dcp_carried(f->described, value) != NULL)
       return CKPT_OK;
     list->items[i] = f->pairs[2 * (n_before + i) + 1];
   }

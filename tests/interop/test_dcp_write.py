@@ -99,6 +99,7 @@ def test_lists_that_lose_tensors_load(folder):
             ({"model": model, "rng": [torch.ones(2), 5, "x"]}, ["--include", "model"], {"model": model, "rng": [None, 5, "x"]}),
             ({"model": model, "a": [torch.ones(1), 2], "b": (torch.ones(1), 2)}, ["--exclude", "a.0", "--exclude", "b.0"],
              {"model": model, "a": [None, 2], "b": [None, 2]}),
+            ({"model": model, "a": [torch.ones(1), {}, (torch.ones(1), {}, [5])]}, ["--include", "model"], {"model": model, "a": [None, {}, [None, {}, [5]]]}),
             ({"model": model, "a": [[torch.ones(1), 2], {"k": 1}]}, ["--exclude", "a.0.0"], {"model": model, "a": [[None, 2], {"k": 1}]}),
             ({"model": model, "a": [torch.ones(1), 2]}, ["--rename", "s/w.a/w.b/"],
              {"model": {"w.b": model["w.a"]}, "a": [None, 2], "a.0": torch.ones(1)}),
