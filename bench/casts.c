@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/cpu/convert.h"
-#include "libckpt/dtype.h"
+#include "kernels/cpu/cast/cast.h"
+#include "libckpt/base/dtype.h"
 
 #define TILE (256 << 10)
 

@@ -8,9 +8,9 @@
 #include <time.h>
 
 #include "ggml-quants.h"
-#include "kernels/cpu/quant.h"
-#include "libckpt/dtype.h"
-#include "tests/kernels/quant_inputs.h"
+#include "kernels/cpu/quant/quant.h"
+#include "libckpt/base/dtype.h"
+#include "tests/kernels/quant/quant_inputs.h"
 
 size_t ggml_row_size(enum ggml_type type, int64_t n) {
   const ckpt_dtype_row *row = ckpt_dtype_get(ckpt_dtype_of_ggml(type));

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/format.h"
-#include "libckpt/little.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
+#include "libckpt/base/little.h"
 
 #define MAX_ENTRIES 1000000
 #define MAX_NAME 1024

@@ -73,7 +73,7 @@ CKPT_API const char *ckpt_version(void);
 
 /* ---- element types ----------------------------------------------------------------------------------------- */
 
-/* Ids are stable; the table behind them is libckpt/dtype.def. */
+/* Ids are stable; the table behind them is libckpt/base/dtype.def. */
 typedef enum ckpt_dtype {
   CKPT_DTYPE_NONE = 0,
   CKPT_BOOL,

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "help.h"
-#include "libckpt/error.h"
-#include "report.h"
+#include "tools/cli/help.h"
+#include "libckpt/base/error.h"
+#include "tools/report/report.h"
 
 /* A standard descriptor that is closed would become the number of the next file we open, and be written over. Returns
  * whether stdout was: what cannot be said at the end is known before anything is written. */

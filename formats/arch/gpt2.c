@@ -3,7 +3,7 @@
  * Sources: the state dict of transformers' GPT2LMHeadModel; gguf's tensor name map. Its Conv1D modules store matrices
  * as (in, out), the transpose of a Linear's and of GGUF's: so tensor parallelism splits a column-parallel matrix along
  * axis 1 here. c_attn is q, k and v side by side along its last axis, in each of which heads are split. */
-#include "libckpt/arch.h"
+#include "libckpt/index/arch.h"
 
 #define PARAMETER(hf, gguf, note, split_axis) \
   { hf, gguf, NULL, CKPT_NAME_##note, split_axis, CKPT_ROLE_PARAMETER }

@@ -3,7 +3,7 @@
  * Sources: the state dicts of transformers' LlamaForCausalLM and MistralForCausalLM; gguf's tensor name map; Meta's
  * consolidated.*.pth. Rotary pairs lie half a head apart in Hugging Face's q and k and side by side in GGUF's and
  * Meta's: ROPE_PERMUTE rows are permuted there, weights and biases alike. */
-#include "libckpt/arch.h"
+#include "libckpt/index/arch.h"
 
 #define PARAMETER(hf, gguf, meta, note, split_axis) \
   { hf, gguf, meta, CKPT_NAME_##note, split_axis, CKPT_ROLE_PARAMETER }

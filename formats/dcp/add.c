@@ -1,13 +1,13 @@
-/* dcp_add.c - all items of a checkpoint's metadata to tensors and objects, those of several ranks together. Items that
- * are no tensors go to dcp_objects.c. */
+/* add.c - all items of a checkpoint's metadata to tensors and objects, those of several ranks together. Items that
+ * are no tensors go to objects.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_add.h"
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/add.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

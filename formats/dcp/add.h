@@ -1,11 +1,11 @@
-/* dcp_add.h - the tables of a checkpoint's metadata to an index: dcp_add.c (all items), dcp_tensors.c (tensors and
- * their chunks), dcp_files.c (where chunks lie). A part of dcp.h's. */
+/* add.h - the tables of a checkpoint's metadata to an index: add.c (all items), tensors.c (tensors and
+ * their chunks), files.c (where chunks lie). A part of dcp.h's. */
 #ifndef CKPT_FORMATS_DCP_ADD_H
 #define CKPT_FORMATS_DCP_ADD_H
 
-#include "formats/dcp_dict.h"
-#include "formats/dcp_objects.h"
-#include "libckpt/codec/name_table.h"
+#include "formats/dcp/dict.h"
+#include "formats/dcp/objects.h"
+#include "libckpt/index/name_table.h"
 
 enum { CKPT_DCP_CACHED = 4096 }; /* names of files */
 

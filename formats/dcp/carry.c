@@ -1,12 +1,12 @@
-/* dcp_carry.c - items of a DCP folder that go to another one as they lie: their archives, byte for byte.
+/* carry.c - items of a DCP folder that go to another one as they lie: their archives, byte for byte.
  *
  * What we would not print again, an object of a class that we do not model (a path, a date, a named tuple), and tuples
  * and namespaces that hold tensors, which torch keeps in one item. Nothing in them is executed, and nothing that is
  * dangerous is carried. Among the pairs such an item is a persistent id: the number of the description's archive. */
 #include <string.h>
 
-#include "formats/dcp_write.h"
-#include "libckpt/error.h"
+#include "formats/dcp/write.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_DEPTH = 64 };
 

@@ -1,4 +1,4 @@
-/* dcp_chunk.c - the archive around one chunk: what torch.save writes of one contiguous tensor on the CPU.
+/* chunk.c - the archive around one chunk: what torch.save writes of one contiguous tensor on the CPU.
  *
  *   archive/data.pkl   the call that rebuilds the tensor
  *   archive/byteorder  "little"
@@ -7,11 +7,11 @@
  *
  * The records that newer releases add (.format_version, .storage_alignment, .data/serialization_id) say how to find
  * others without looking; torch.load asks for none of them. Only the bytes' checksum is not known before the run. */
-#include "formats/dcp_write.h"
-#include "libckpt/codec/pickle_write.h"
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/codec/zip_write.h"
-#include "libckpt/dtype.h"
+#include "formats/dcp/write.h"
+#include "libckpt/codec/pickle/write.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/zip/write.h"
+#include "libckpt/base/dtype.h"
 
 enum { RECORD_PICKLE, RECORD_BYTEORDER, RECORD_DATA, RECORD_VERSION, N_RECORDS };
 

@@ -4,24 +4,24 @@
  *                             written last, so that its absence says that the save was cut off
  *   __0.metadata, ...         one for each rank instead, saved with use_collectives=False
  *   __<rank>_<i>.distcp       items one after another, each a torch.save archive
- *   shard-*.safetensors       instead of all these (dcp_hf.c)
+ *   shard-*.safetensors       instead of all these (hf.c)
  *   config.json, ...          side files, where the framework puts them there
  *   pytorch_model_fsdp_0/, optimizer_0/    two such folders that accelerate saves: one checkpoint
  *   model/, optimizer/                     the same by whoever calls save twice
  *
- * docs/formats/dcp.md has the layout. Writing: dcp_layout.c. The pickle's graph is dropped before the index is
+ * docs/formats/dcp.md has the layout. Writing: layout.c. The pickle's graph is dropped before the index is
  * finished. */
-#include "formats/dcp_objects.h"
-#include "formats/dcp_write.h"
+#include "formats/dcp/objects.h"
+#include "formats/dcp/write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/error.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/base/error.h"
 
 static bool has_suffix(const char *text, const char *suffix) {
   size_t n_text = strlen(text), n_suffix = strlen(suffix);

@@ -1,12 +1,12 @@
-/* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), dcp_metadata.c (the
- * pickle as tables), dcp_add.c (tables to an index), dcp_objects.c (what is no tensor), dcp_dict.c (the dict that was
- * saved), dcp_places.c (bytes that are nobody's), dcp_twins.c (names of one place), dcp_files.c (what files are),
- * dcp_tensors.c (chunks), dcp_hf.c (shards in safetensors, which have no metadata). Not for other formats. */
-#ifndef CKPT_FORMATS_DCP_H
-#define CKPT_FORMATS_DCP_H
+/* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), metadata.c (the
+ * pickle as tables), add.c (tables to an index), objects.c (what is no tensor), dict.c (the dict that was
+ * saved), places.c (bytes that are nobody's), twins.c (names of one place), files.c (what files are),
+ * tensors.c (chunks), hf.c (shards in safetensors, which have no metadata). Not for other formats. */
+#ifndef CKPT_FORMATS_DCP_DCP_H
+#define CKPT_FORMATS_DCP_DCP_H
 
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/format.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/format/format.h"
 
 #define CKPT_DCP_FORMAT "dcp"
 #define CKPT_DCP_METADATA ".metadata"
@@ -91,7 +91,7 @@ ckpt_status ckpt_dcp_table_note(const ckpt_dcp_table *places, ckpt_index *index,
 
 /* ---- the index ---- */
 
-typedef struct ckpt_dcp_objects ckpt_dcp_objects; /* dcp_objects.h */
+typedef struct ckpt_dcp_objects ckpt_dcp_objects; /* objects.h */
 
 /* Adds the tensors and objects to an index; objects is the caller's to free in any case. */
 ckpt_status ckpt_dcp_add_all(ckpt_index *index, ckpt_dcp_objects *objects, const ckpt_dcp_metadata *metadata,

@@ -1,4 +1,4 @@
-/* dcp_dict.c - the dict that was saved, from the planner's paths: nested dicts and lists.
+/* dict.c - the dict that was saved, from the planner's paths: nested dicts and lists.
  *
  * Leaves are sorted by path, so that what is below one container lies together, then each container is in stored
  * order. Where two leaves claim one place, or one lies below another, paths are left aside and the dict is as flat as
@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_dict.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/dict.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 enum { MAX_KEYS = 256, MAX_DIGITS = 20, MAX_LOOKS = 1 << 24, MORE_PLACES = 16 };
 

@@ -1,9 +1,9 @@
-/* dcp_dict.h - the dict that was saved, put together from the paths of its items (dcp_dict.c). A part of dcp.h's. */
+/* dict.h - the dict that was saved, put together from the paths of its items (dict.c). A part of dcp.h's. */
 #ifndef CKPT_FORMATS_DCP_DICT_H
 #define CKPT_FORMATS_DCP_DICT_H
 
-#include "formats/dcp.h"
-#include "libckpt/codec/node_map.h"
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/node_map.h"
 
 typedef struct ckpt_dcp_leaf ckpt_dcp_leaf;
 

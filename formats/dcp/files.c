@@ -1,17 +1,17 @@
-/* dcp_files.c - the files that a checkpoint's chunks and objects lie in.
+/* files.c - the files that a checkpoint's chunks and objects lie in.
  *
  * Each lies in a slice of a file: a torch.save archive, or that behind zstd. With SerializationFormat.SAFETENSORS a
  * file is a safetensors file as a whole, and a chunk one of its tensors. Files that are missing are kept, and told
- * together (dcp_add.c). */
+ * together (add.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_add.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/add.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

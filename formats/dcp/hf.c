@@ -1,4 +1,4 @@
-/* dcp_hf.c - what torch's HuggingFaceStorageWriter leaves where every rank saves its own shard and nobody consolidates.
+/* hf.c - what torch's HuggingFaceStorageWriter leaves where every rank saves its own shard and nobody consolidates.
  *
  *   shard-00001-model-00001-of-00002.safetensors   rank 0's chunks of the tensors that belong in file 1 of 2
  *
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp.h"
-#include "libckpt/checked.h"
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/checked.h"
 #include "libckpt/codec/json.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/recipe/verify.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/recipe/verify/verify.h"
 
 #define SHARDING "DCP_SHARDING_INFO"
 

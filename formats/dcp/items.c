@@ -1,25 +1,25 @@
-/* dcp_items.c - the dict that torch saves, flattened; and what in it is no tensor, as the items of bytes that it is
+/* items.c - the dict that torch saves, flattened; and what in it is no tensor, as the items of bytes that it is
  * written in.
  *
  * torch flattens the dict (torch/distributed/checkpoint/_traverse.py): mappings are entered, and lists that hold
  * mappings, tensors or such lists; every other value is an item, named by the keys that lead to it. Here the same is
  * done to the dict that was read, and to tuples and namespaces with tensors, which torch would leave in an item, but
- * for those that are one and go on as they lie (dcp_carry.c). An item is an archive of torch.save that
+ * for those that are one and go on as they lie (carry.c). An item is an archive of torch.save that
  * torch.load(weights_only=True) takes; one with a namespace or numpy's arrays torch's planner takes, which loads items
  * without that. */
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/dcp_write.h"
-#include "libckpt/arch.h"
-#include "libckpt/codec/pickle_object.h"
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_params.h"
-#include "libckpt/codec/torch_safe.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/codec/zip_write.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/write.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/pickle/object.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/state/params.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/zip/write.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 enum { MAX_STEPS = CKPT_DCP_MAX_STEPS, MAX_OPTIMIZERS = 64 };
 

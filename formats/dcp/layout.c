@@ -1,4 +1,4 @@
-/* dcp_layout.c - a folder of PyTorch Distributed Checkpoint as FSDP2 would leave it on a number of ranks.
+/* layout.c - a folder of PyTorch Distributed Checkpoint as FSDP2 would leave it on a number of ranks.
  *
  * Every tensor is cut along its first axis as torch.chunk does (Shard(0)): ceil(n / ranks) rows for each rank, fewer or
  * none for the last ones. Scalars and empty tensors are written whole, by the ranks in turn. A rank with nothing has no
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_write.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/error.h"
+#include "formats/dcp/write.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* dcp_metadata.c - the pickle of a checkpoint's metadata as tables: which items there are, and where each chunk lies.
+/* metadata.c - the pickle of a checkpoint's metadata as tables: which items there are, and where each chunk lies.
  *
  * Classes are known by their own name, not by their module: PyTorch moved them twice, Megatron derives from them. What
  * is unknown is passed over. Tables are sorted by hash, then by key, so that looking up is n log n whatever the file
@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/dcp.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 
@@ -313,7 +313,7 @@ static ckpt_object *path_below(ckpt_object *container, ckpt_object *const *keys,
  * has, too. */
 static ckpt_status put_paths_below(ckpt_dcp_metadata *metadata, uint32_t first_root, ckpt_object *key, bool *has_paths,
                                    ckpt_error *err) {
-  enum { MAX_KEYS = 255 }; /* what has more is no path (dcp_dict.c) */
+  enum { MAX_KEYS = 255 }; /* what has more is no path (dict.c) */
   const bool is_beside = is_any_below(metadata, first_root, key->text);
   uint64_t *taken = NULL;
   size_t n_taken = 0;

@@ -1,18 +1,18 @@
-/* dcp_objects.c - what a checkpoint holds besides tensors: its items of bytes.
+/* objects.c - what a checkpoint holds besides tensors: its items of bytes.
  *
  * An item is a torch.save archive in a slice of a file, or that behind zstd; tensors in it are the index's, named by
- * the item and their place in it. dcp_dict.c puts items and tensors back into the dict that was saved. */
+ * the item and their place in it. dict.c puts items and tensors back into the dict that was saved. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_dict.h"
-#include "formats/dcp_objects.h"
-#include "libckpt/checked.h"
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/decode.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/dict.h"
+#include "formats/dcp/objects.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

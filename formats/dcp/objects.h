@@ -1,9 +1,9 @@
-/* dcp_objects.h - what a checkpoint holds besides tensors (dcp_objects.c). A part of dcp.h's. */
+/* objects.h - what a checkpoint holds besides tensors (objects.c). A part of dcp.h's. */
 #ifndef CKPT_FORMATS_DCP_OBJECTS_H
 #define CKPT_FORMATS_DCP_OBJECTS_H
 
-#include "formats/dcp.h"
-#include "libckpt/codec/torch_file.h"
+#include "formats/dcp/dcp.h"
+#include "libckpt/codec/torch/read/file.h"
 
 /* Where an item lies. */
 typedef struct ckpt_dcp_slice {

@@ -1,17 +1,17 @@
-/* dcp_paths.c - where tensors and objects stand in the dict that torch will load.
+/* paths.c - where tensors and objects stand in the dict that torch will load.
  *
- * Where the input has such a dict, it is that one as it stands (dcp_items.c), if its tensors are then read under their
+ * Where the input has such a dict, it is that one as it stands (items.c), if its tensors are then read under their
  * names. Else they stand in containers that PyTorch's own recipes have, {"model": {...}, "optimizer": {"state":
  * {...}}}, what is neither beside them; a model alone, or stored names, in none at all. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_dict.h"
-#include "formats/dcp_write.h"
+#include "formats/dcp/dict.h"
+#include "formats/dcp/write.h"
 #include "libckpt/codec/readback.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/base/error.h"
 
 static bool is_state(const ckpt_tensor *tensor) {
   return strncmp(tensor->name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) == 0 &&

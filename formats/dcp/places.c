@@ -1,11 +1,11 @@
-/* dcp_places.c - whether the items of a checkpoint fill their files: each byte belongs to one item, each item to one
+/* places.c - whether the items of a checkpoint fill their files: each byte belongs to one item, each item to one
  * name, or to names of one tensor. Reading takes no notice; what is said here `verify` counts as problems. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp_objects.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/objects.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

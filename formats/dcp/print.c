@@ -1,4 +1,4 @@
-/* dcp_print.c - `.metadata`: the pickle that torch.distributed.checkpoint reads first, printed as it goes along.
+/* print.c - `.metadata`: the pickle that torch.distributed.checkpoint reads first, printed as it goes along.
  *
  * It is meant for torch 2.4 to 2.15 (the tests load it in 2.4, 2.9 and 2.15): classes by NEWOBJ and BUILD, properties
  * of five parts (newer releases add strides, which older ones refuse), no storage_meta (a path of this machine and a
@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/dcp_write.h"
-#include "libckpt/codec/pickle_write.h"
-#include "libckpt/codec/torch_graph.h"
+#include "formats/dcp/write.h"
+#include "libckpt/codec/pickle/write.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 #define METADATA "torch.distributed.checkpoint.metadata"
 

@@ -1,4 +1,4 @@
-/* dcp_tensors.c - tensors of a checkpoint's metadata, and their chunks as extents.
+/* tensors.c - tensors of a checkpoint's metadata, and their chunks as extents.
  *
  * A chunk is a box of its tensor, in a slice of a file that holds a torch.save archive (or that, compressed) of just
  * this box; or, with SerializationFormat.SAFETENSORS, a tensor of a file that is a safetensors file as a whole. Where
@@ -6,14 +6,14 @@
  * first chunk is looked at. */
 #include <string.h>
 
-#include "formats/dcp_add.h"
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/decode.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcp/add.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

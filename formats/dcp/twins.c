@@ -1,11 +1,11 @@
-/* dcp_twins.c - names that share their places: metadata may give several names the same chunks of the same files, as
- * dcp_layout.c does for ties. They are one tensor. A table of tensors by the place of their first extent; whoever
+/* twins.c - names that share their places: metadata may give several names the same chunks of the same files, as
+ * layout.c does for ties. They are one tensor. A table of tensors by the place of their first extent; whoever
  * meets in it is compared whole. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcp.h"
-#include "libckpt/error.h"
+#include "formats/dcp/dcp.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_PROBES = 32 }; /* forged places may all meet in one: what is not entered then has no twin */
 

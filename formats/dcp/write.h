@@ -1,12 +1,12 @@
-/* dcp_write.h - what the writing half of the DCP format shares: dcp_layout.c cuts tensors into chunks for ranks and
- * lays them out, dcp_chunk.c prints the archive around a chunk, dcp_paths.c chooses the paths, dcp_items.c flattens the
- * dict and prints items, dcp_carry.c takes items as they lie, dcp_print.c prints `.metadata`. */
+/* write.h - what the writing half of the DCP format shares: layout.c cuts tensors into chunks for ranks and
+ * lays them out, chunk.c prints the archive around a chunk, paths.c chooses the paths, items.c flattens the
+ * dict and prints items, carry.c takes items as they lie, print.c prints `.metadata`. */
 #ifndef CKPT_FORMATS_DCP_WRITE_H
 #define CKPT_FORMATS_DCP_WRITE_H
 
-#include "formats/dcp.h"
-#include "libckpt/codec/held_tensors.h"
-#include "libckpt/codec/node_map.h"
+#include "formats/dcp/dcp.h"
+#include "libckpt/codec/torch/plain/held_tensors.h"
+#include "libckpt/base/node_map.h"
 
 /* Keys of a path, and values that are looked at, at most. */
 enum { CKPT_DCP_MAX_KEYS = 64, CKPT_DCP_MAX_STEPS = 1 << 24 };

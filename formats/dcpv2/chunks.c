@@ -1,13 +1,13 @@
-/* dcpv2_chunks.c - what the ranks of a DCPv2 checkpoint have of its tensors: from the tensors of their files to those
+/* chunks.c - what the ranks of a DCPv2 checkpoint have of its tensors: from the tensors of their files to those
  * of the index. Chunks of one name are one tensor, each at the box that the metadata says of its rank. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dcpv2.h"
-#include "libckpt/checked.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/dcpv2/dcpv2.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

@@ -1,28 +1,28 @@
 /* dcpv2.c - a folder of torch_checkpointing, which calls itself DCPv2: reading, the row.
  *
- *   metadata.pkl         how the tensors of each item are cut among ranks (dcpv2_metadata.c)
+ *   metadata.pkl         how the tensors of each item are cut among ranks (metadata.c)
  *   <item>_<rank>.pt     a torch.save archive of what the rank has of an item; or at the path that the metadata says,
  *                        there also as safetensors
  *
  * docs/formats/dcp.md has the layout. What a rank has are whole files: each is opened as an index of its own, whose
  * tensors become chunks. It is opened twice, by the paths in it, which the metadata speaks of, and by the names that
  * they have here. */
-#include "formats/dcpv2.h"
+#include "formats/dcpv2/dcpv2.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

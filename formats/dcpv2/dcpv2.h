@@ -1,11 +1,11 @@
-/* dcpv2.h - the parts of the DCPv2 format (torch_checkpointing): dcpv2.c (the folder, the row), dcpv2_metadata.c (which
- * tensors there are, and which box of one a rank has), dcpv2_chunks.c (what ranks have, to tensors). Not for other
+/* dcpv2.h - the parts of the DCPv2 format (torch_checkpointing): dcpv2.c (the folder, the row), metadata.c (which
+ * tensors there are, and which box of one a rank has), chunks.c (what ranks have, to tensors). Not for other
  * formats. */
-#ifndef CKPT_FORMATS_DCPV2_H
-#define CKPT_FORMATS_DCPV2_H
+#ifndef CKPT_FORMATS_DCPV2_DCPV2_H
+#define CKPT_FORMATS_DCPV2_DCPV2_H
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/format.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/format/format.h"
 
 #define CKPT_DCPV2_METADATA "metadata.pkl"
 

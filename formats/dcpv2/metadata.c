@@ -1,4 +1,4 @@
-/* dcpv2_metadata.c - metadata.pkl: dicts, lists, numbers and texts, without any class.
+/* metadata.c - metadata.pkl: dicts, lists, numbers and texts, without any class.
  *
  *   {"version": "2.0", "world_size": W, "metadata": {item: {
  *      "nested_path_to_metadata":
@@ -10,16 +10,16 @@
  *
  * DTensorShardingMetadata says a mesh of ranks and what each of its axes does to the tensor; default_tensor_v1 says
  * boxes. Which box a rank has follows as torch.chunk cuts: ceil(size / n) for each, less or none for the last. */
-#include "formats/dcpv2.h"
+#include "formats/dcpv2/dcpv2.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
+#include "libckpt/base/checked.h"
 #include "libckpt/codec/json.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

@@ -5,16 +5,16 @@
  *   tensors:  each a string name, u32 axes, u64 axis..., u32 type, u64 offset     (axes from the fastest)
  *   padding, then the tensors, each padded to general.alignment (32)
  *
- * Known by its first four bytes, a folder by the files in it. gguf_read.c reads a header, gguf_layout.c writes one,
- * gguf_shards.c knows folders; docs/formats/gguf.md. */
-#include "formats/gguf.h"
+ * Known by its first four bytes, a folder by the files in it. read.c reads a header, layout.c writes one,
+ * shards.c knows folders; docs/formats/gguf.md. */
+#include "formats/gguf/gguf.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/error.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/base/error.h"
 
 static bool probe(const ckpt_probe *p) {
   return p->is_folder ? ckpt_gguf_probe_folder(p) : ckpt_gguf_probe(p->head, p->n_head);

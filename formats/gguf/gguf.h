@@ -1,12 +1,12 @@
-/* gguf.h - the parts of the GGUF format: gguf.c (the row), gguf_shards.c (a folder of files), gguf_read.c (the header
- * of one file), gguf_layout.c (writing one), gguf_verify.c (what verify alone looks at). Not for other formats. */
-#ifndef CKPT_FORMATS_GGUF_H
-#define CKPT_FORMATS_GGUF_H
+/* gguf.h - the parts of the GGUF format: gguf.c (the row), shards.c (a folder of files), read.c (the header
+ * of one file), layout.c (writing one), verify.c (what verify alone looks at). Not for other formats. */
+#ifndef CKPT_FORMATS_GGUF_GGUF_H
+#define CKPT_FORMATS_GGUF_GGUF_H
 
 #include "libckpt/codec/gguf_value.h"
-#include "libckpt/dtype.h"
-#include "libckpt/format.h"
-#include "libckpt/recipe/verify.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/format/format.h"
+#include "libckpt/recipe/verify/verify.h"
 
 #define CKPT_GGUF_MAX_NAME 63         /* bytes of a tensor name, as ggml's readers */
 #define CKPT_GGUF_MAX_RANK 4          /* GGML_MAX_DIMS */

@@ -1,13 +1,13 @@
-/* gguf_layout.c - GGUF version 3 as ggml writes it: header, keys in the order of the metadata, tensors in order, every
+/* layout.c - GGUF version 3 as ggml writes it: header, keys in the order of the metadata, tensors in order, every
  * one padded to the alignment that general.alignment states (ggml's own writer pads to 32 whatever it states).
  *
  * Long values are copied from the file that they were read from when the header is printed. */
 #include <limits.h>
 #include <string.h>
 
-#include "formats/gguf.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/preset.h"
+#include "formats/gguf/gguf.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/quantize/preset.h"
 
 /* What a file's header is printed from. */
 typedef struct header {

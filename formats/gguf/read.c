@@ -1,4 +1,4 @@
-/* gguf_read.c - the header of one GGUF file, read from front to back through a window; docs/formats/gguf.md has the
+/* read.c - the header of one GGUF file, read from front to back through a window; docs/formats/gguf.md has the
  * bytes.
  *
  * Nothing is believed: counts and lengths are compared with what remains of the file before anything is allocated.
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/gguf.h"
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/text.h"
+#include "formats/gguf/gguf.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/base/text.h"
 
 enum {
   WINDOW_BYTES = 1 << 16,

@@ -1,4 +1,4 @@
-/* gguf_shards.c - a folder of GGUF files that are one model, as llama-gguf-split names and cuts them.
+/* shards.c - a folder of GGUF files that are one model, as llama-gguf-split names and cuts them.
  *
  *   model-00001-of-00003.gguf     all metadata, split.no 0, the first tensors
  *   model-00002-of-00003.gguf     split.no 1, split.count and split.tensors.count, more tensors; ...
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/gguf.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "formats/gguf/gguf.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
 

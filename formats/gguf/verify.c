@@ -1,12 +1,12 @@
-/* gguf_verify.c - what only `verify` looks at in GGUF files: the padding behind each tensor, which has to be zero (ggml
+/* verify.c - what only `verify` looks at in GGUF files: the padding behind each tensor, which has to be zero (ggml
  * writes it so and skips whatever is there when it reads), and the scales that stand beside NVFP4 weights. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/gguf.h"
-#include "libckpt/error.h"
-#include "libckpt/run.h"
-#include "libckpt/text.h"
+#include "formats/gguf/gguf.h"
+#include "libckpt/base/error.h"
+#include "libckpt/run/run.h"
+#include "libckpt/base/text.h"
 
 typedef unsigned long long ull;
 

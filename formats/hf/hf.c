@@ -8,18 +8,18 @@
  *   config.json, tokenizer.json, ...       side files, carried as bytes
  *
  * The index file comes before a single file; without either a complete numbered set, or the only safetensors file. */
-#include "formats/hf.h"
+#include "formats/hf/hf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 #define SUFFIX ".safetensors"
 

@@ -1,10 +1,10 @@
-/* hf.h - the parts of the Hugging Face folder format: hf.c (what is in a folder, the row), hf_shards.c (the index
- * file), hf_optimizer.c and hf_order.c (a trainer's optimizer beside it), hf_layout.c (writing). Not for other formats.
+/* hf.h - the parts of the Hugging Face folder format: hf.c (what is in a folder, the row), shards.c (the index
+ * file), optimizer.c and order.c (a trainer's optimizer beside it), layout.c (writing). Not for other formats.
  */
-#ifndef CKPT_FORMATS_HF_H
-#define CKPT_FORMATS_HF_H
+#ifndef CKPT_FORMATS_HF_HF_H
+#define CKPT_FORMATS_HF_HF_H
 
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 
 #define CKPT_HF_INDEX_SUFFIX ".safetensors.index.json"
 #define CKPT_HF_TORCH "pytorch_model.bin" /* older weights, where there is no safetensors file */

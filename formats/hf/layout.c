@@ -1,4 +1,4 @@
-/* hf_layout.c - a Hugging Face folder as transformers 5 writes it: shards cut as huggingface_hub cuts them, tensors in
+/* layout.c - a Hugging Face folder as transformers 5 writes it: shards cut as huggingface_hub cuts them, tensors in
  * byte order of names, then the index file, then side files, with the dtype in config.json following what was written.
  *
  * The index file is what Python's json.dumps(index, indent=2, sort_keys=True) and a line feed give: keys in order of
@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/hf.h"
-#include "libckpt/arch.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/error.h"
+#include "formats/hf/hf.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/base/error.h"
 
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
 

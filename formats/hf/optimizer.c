@@ -1,11 +1,11 @@
-/* hf_optimizer.c - the optimizer that a trainer saved beside a model: optimizer.pt (the Trainer of Hugging Face) or
+/* optimizer.c - the optimizer that a trainer saved beside a model: optimizer.pt (the Trainer of Hugging Face) or
  * optimizer.bin (accelerate; of FSDP, gathered, with names for numbers).
  *
  *   {"state": {0: {"step": tensor, "exp_avg": tensor, ...}, ...}, "param_groups": [{"lr": ..., "params": [0, 1, ...]}]}
  *
- * hf_order.c says which parameter each state is of. Nothing is taken unless that is certain and the states' shapes
+ * order.c says which parameter each state is of. Nothing is taken unless that is certain and the states' shapes
  * agree; else the file is carried as it is, and a note says why. */
-#include "formats/hf_optimizer.h"
+#include "formats/hf/optimizer.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/hf.h"
+#include "formats/hf/hf.h"
 #include "libckpt/codec/json.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/codec/torch_steps.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/torch/state/steps.h"
+#include "libckpt/base/error.h"
 
 enum { NAME_BYTES = 8192, MAX_STATES = 16, MAX_KEY = 64, MAX_ENTRIES = 64, MAX_GROUPS = 4096, MAX_TEXT = 1 << 16 };
 

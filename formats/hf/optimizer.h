@@ -1,10 +1,10 @@
-/* hf_optimizer.h - between hf_optimizer.c, which reads the optimizer that a trainer saved beside a model, and
- * hf_order.c, which says which of its states is which parameter's. For nothing else. */
+/* optimizer.h - between optimizer.c, which reads the optimizer that a trainer saved beside a model, and
+ * order.c, which says which of its states is which parameter's. For nothing else. */
 #ifndef CKPT_FORMATS_HF_OPTIMIZER_H
 #define CKPT_FORMATS_HF_OPTIMIZER_H
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/torch_file.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/torch/read/file.h"
 
 enum { CKPT_HF_WHY_BYTES = 512 }; /* of the reason why an optimizer is not taken */
 

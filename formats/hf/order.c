@@ -1,4 +1,4 @@
-/* hf_order.c - which parameter of the model a state of its optimizer is of.
+/* order.c - which parameter of the model a state of its optimizer is of.
  *
  * By name, where the optimizer has names (accelerate's, gathered by FSDP). By number else: files of weights do not keep
  * the model's order, but where the architecture is known, its row does (arch.h). One group is all parameters in that
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/hf_optimizer.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/config.h"
-#include "libckpt/error.h"
+#include "formats/hf/optimizer.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/index/config.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_NAME = 4096 };
 

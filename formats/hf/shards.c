@@ -1,4 +1,4 @@
-/* hf_shards.c - the index file of a sharded folder, against its shards. See hf.c for its form.
+/* shards.c - the index file of a sharded folder, against its shards. See hf.c for its form.
  *
  * Both are streamed: once over weight_map to find and read the shards, once more to check each of its names against
  * what the shards hold. Names resolve beneath the folder (source.h). */
@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/hf.h"
-#include "libckpt/checked.h"
+#include "formats/hf/hf.h"
+#include "libckpt/base/checked.h"
 #include "libckpt/codec/json.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/text.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_TEXT_BYTES = 4096, MAX_LISTED = 8, MAX_CLOSED = 64 };
 

@@ -1,18 +1,18 @@
-/* onnx_layout.c - a model written: the skeleton of the one that was read, or a new one of nothing but initializers,
+/* layout.c - a model written: the skeleton of the one that was read, or a new one of nothing but initializers,
  * with the tensors as they are described.
  *
  * A tensor that is not changed keeps its message byte for byte. Any other is its small fields in order, and its data
  * as raw_data 9, or outside: in `NAME.data`, aligned, with location, offset and length, or in a file that is there
- * already (onnx_link.c). Data stay inside while the model is below 2 GB; what is small, or no initializer, stays there
+ * already (link.c). Data stay inside while the model is below 2 GB; what is small, or no initializer, stays there
  * in any case. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/onnx.h"
-#include "libckpt/checked.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "formats/onnx/onnx.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* onnx_link.c - data that are not copied: where in a file below the model's folder they stand already.
+/* link.c - data that are not copied: where in a file below the model's folder they stand already.
  *
  * ONNX Runtime follows a location below the folder of the model, and no link that leads out of it; onnx follows no link
  * at all, and no file with more names than one. So the location is the real path of the file from the real path of the
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/onnx.h"
-#include "libckpt/error.h"
-#include "libckpt/plan.h"
-#include "libckpt/source.h"
-#include "libckpt/text.h"
+#include "formats/onnx/onnx.h"
+#include "libckpt/base/error.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/io/source.h"
+#include "libckpt/base/text.h"
 
 typedef unsigned long long ull;
 

@@ -1,14 +1,14 @@
-/* onnx_message.c - what protobuf-c takes apart and builds: the small fields of tensors and models.
+/* message.c - what protobuf-c takes apart and builds: the small fields of tensors and models.
  *
  * protobuf-c bounds nothing, and takes some 100 bytes for each field, so it never sees a file: only outlines, which
- * were walked as it walks them (codec/wire.h), so that bytes and fields are counted. What it does not know it keeps. */
+ * were walked as it walks them (codec/protobuf.h), so that bytes and fields are counted. What it does not know it keeps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/onnx.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "formats/onnx/onnx.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 typedef unsigned long long ull;
 

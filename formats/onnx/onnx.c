@@ -2,14 +2,14 @@
  *
  * A protobuf message without magic: it is known by its fields, in the order in which every writer has them: 1 IR
  * version (a small number), texts 2, 3, 4, 6, version 5, and 7 the graph, or 8 the operators; docs/formats/onnx.md. */
-#include "formats/onnx.h"
+#include "formats/onnx/onnx.h"
 
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/source.h"
-#include "libckpt/text.h"
-#include "libckpt/unknown.h"
+#include "libckpt/base/error.h"
+#include "libckpt/io/source.h"
+#include "libckpt/base/text.h"
+#include "libckpt/format/unknown.h"
 
 #define ONNX_DTYPES (((UINT64_C(1) << CKPT_Q4_0) - 2) & ~(UINT64_C(1) << CKPT_F6_E2M3 | UINT64_C(1) << CKPT_F6_E3M2))
 

@@ -1,16 +1,16 @@
-/* onnx.h - the parts of the ONNX format: onnx.c (the row), onnx_read.c (the walk over a model), onnx_tensor.c (one
- * TensorProto to a tensor), onnx_message.c (what is built and taken apart by protobuf-c), onnx_layout.c (writing),
- * onnx_link.c (data that stay where they stand), onnx_verify.c (checksums, sparse tensors). Not for other formats.
+/* onnx.h - the parts of the ONNX format: onnx.c (the row), read.c (the walk over a model), tensor.c (one
+ * TensorProto to a tensor), message.c (what is built and taken apart by protobuf-c), layout.c (writing),
+ * link.c (data that stay where they stand), verify.c (checksums, sparse tensors). Not for other formats.
  *
  * A model that was read is a skeleton: the file's bytes as ranges, in order, cut open only where a tensor stands. So
  * a graph costs nothing, whatever it holds, and is written again byte for byte; lengths of the messages around tensors
  * are the only things that are computed anew. */
-#ifndef CKPT_FORMATS_ONNX_H
-#define CKPT_FORMATS_ONNX_H
+#ifndef CKPT_FORMATS_ONNX_ONNX_H
+#define CKPT_FORMATS_ONNX_ONNX_H
 
-#include "formats/onnx.pb-c.h"
-#include "libckpt/codec/wire.h"
-#include "libckpt/format.h"
+#include "formats/onnx/onnx.pb-c.h"
+#include "libckpt/codec/protobuf.h"
+#include "libckpt/format/format.h"
 
 /* Bounds, and how data lie. */
 enum {

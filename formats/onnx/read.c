@@ -1,4 +1,4 @@
-/* onnx_read.c - the walk over a model: finds every TensorProto, wherever it stands, and keeps all else as ranges.
+/* read.c - the walk over a model: finds every TensorProto, wherever it stands, and keeps all else as ranges.
  *
  *   model     1 IR version, 2 and 3 producer, 7 graph, 8 opsets, 14 metadata, 20 training graphs, 25 functions
  *   graph     1 node, 2 name, 5 initializer, 11 to 13 types, 15 sparse initializer
@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/onnx.h"
-#include "libckpt/arch.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/text.h"
+#include "formats/onnx/onnx.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* onnx_tensor.c - one TensorProto: what type and shape, and where its elements stand.
+/* tensor.c - one TensorProto: what type and shape, and where its elements stand.
  *
  *   1 dims, 2 type, 8 name, 13 external_data, 14 data_location       small fields, unpacked by protobuf-c
  *   9 raw_data                                                       little-endian elements: a range of the file
@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/onnx.h"
-#include "libckpt/checked.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/text.h"
+#include "formats/onnx/onnx.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
 
 typedef unsigned long long ull;
 

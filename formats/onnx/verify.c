@@ -1,4 +1,4 @@
-/* onnx_verify.c - what only `verify` looks at in ONNX models: the size that protobuf reads, the checksums of files of
+/* verify.c - what only `verify` looks at in ONNX models: the size that protobuf reads, the checksums of files of
  * external data, and the indices of sparse tensors.
  *
  * onnx.proto: `indices` are int64, [NNZ] into the flat tensor or [NNZ, rank], in order, none twice. `checksum`,
@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/onnx.h"
-#include "libckpt/checked.h"
-#include "libckpt/defects.h"
-#include "libckpt/digest.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/place.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/run.h"
-#include "libckpt/source.h"
+#include "formats/onnx/onnx.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/index/defects.h"
+#include "libckpt/base/digest.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/extents/place.h"
+#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/run/run.h"
+#include "libckpt/io/source.h"
 
 enum { WINDOW_BYTES = 1 << 20, N_SHA1 = 20, N_HEX = 2 * N_SHA1 };
 

@@ -1,24 +1,24 @@
-/* torch_objects.c - what object a torch file is written with.
+/* objects.c - what object a torch file is written with.
  *
- * Where the input came from torch it is the input's own object, copied (codec/torch_copy.h), with the keys that its
- * tensors' names ask for (torch_rename.c): leaves bear the numbers of the tensors to be written, and what
- * torch.load(weights_only=True) does not take is left out and said. Else the object is made (torch_make.c).
+ * Where the input came from torch it is the input's own object, copied (codec/torch/plain/copy.h), with the keys that its
+ * tensors' names ask for (rename.c): leaves bear the numbers of the tensors to be written, and what
+ * torch.load(weights_only=True) does not take is left out and said. Else the object is made (make.c).
  */
-#include "formats/torch.h"
+#include "formats/torch/torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/pickle_object.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/pickle/object.h"
 #include "libckpt/codec/readback.h"
-#include "libckpt/codec/torch_copy.h"
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/torch/plain/copy.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 /* What quantized tensors' calls are settled with. */
 typedef struct settling {

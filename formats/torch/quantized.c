@@ -1,17 +1,17 @@
-/* torch_quantized.c - the calls of quantized tensors in an object that is written.
+/* quantized.c - the calls of quantized tensors in an object that is written.
  *
  *   (values, offset, size, stride, (scheme, scales, zero points[, axis]), requires grad, hooks)
  *
  * Read, the values are a tensor, and so are the one scale and zero point of a whole tensor, which torch has as numbers.
- * Written, the values are a storage again, at the place that torch_views.c gives them, and the numbers numbers. */
-#include "formats/torch.h"
+ * Written, the values are a storage again, at the place that views.c gives them, and the numbers numbers. */
+#include "formats/torch/torch.h"
 
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/error.h"
 
 static const ckpt_tensor *held_in(const ckpt_index *described, const ckpt_object *leaf) {
   return leaf->kind == CKPT_OBJECT_TENSOR ? &described->tensors[leaf->tensor] : NULL;

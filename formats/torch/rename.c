@@ -1,21 +1,21 @@
-/* torch_rename.c - the input's own object for tensors that have other names (--rename), or fewer (--exclude): the keys
+/* rename.c - the input's own object for tensors that have other names (--rename), or fewer (--exclude): the keys
  * that lead to them are changed, and all else stays.
  *
  * A tensor in a dict is called by the end of the path to it, so that its key is the end of its name. Where the new name
  * differs in that end alone the key takes its place. An optimizer's parameters are called in its groups. Whether the
- * tensors then have their names, the reader's rules decide (torch_objects.c): nothing is promised here. */
+ * tensors then have their names, the reader's rules decide (objects.c): nothing is promised here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/torch.h"
-#include "libckpt/arch.h"
-#include "libckpt/codec/node_map.h"
+#include "formats/torch/torch.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/node_map.h"
 #include "libckpt/codec/readback.h"
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_params.h"
-#include "libckpt/codec/torch_safe.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/state/params.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_DEPTH = 64, MAX_PATH_BYTES = 8192, MAX_OPTIMIZERS = 64, MAX_STEPS = 1 << 24 };
 

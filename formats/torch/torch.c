@@ -1,18 +1,18 @@
 /* torch.c - what torch.save writes: a zip archive (PyTorch 1.6 and later), or the stream of before.
  *
  *   <root>/data.pkl, byteorder, version, data/0, data/1, ...    records of the archive, mostly stored
- *   magic, protocol, system, object, keys (pickles), storages   the stream; see libckpt/codec/torch_stream.c
+ *   magic, protocol, system, object, keys (pickles), storages   the stream; see libckpt/codec/torch/read/stream.c
  *
  * Known by content: an archive whose first names are those of such records, or the magic pickle. What the object is,
- * and what its tensors are called, says libckpt/codec/torch_graph.h; docs/formats/torch.md has the bytes. */
-#include "formats/torch.h"
-#include "libckpt/arch.h"
-#include "libckpt/codec/torch_archive_write.h"
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/error.h"
-#include "libckpt/format.h"
+ * and what its tensors are called, says libckpt/codec/torch/read/graph.h; docs/formats/torch.md has the bytes. */
+#include "formats/torch/torch.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/torch/write/archive_write.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
 
 static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_torch_probe(p->head, p->n_head); }
 

@@ -1,13 +1,13 @@
-/* torch.h - the parts of the torch format that write: torch_objects.c (which object), torch_rename.c (the input's under
- * other names), torch_make.c (one for tensors that have none), torch_quantized.c (calls in it), torch_views.c (who
+/* torch.h - the parts of the torch format that write: objects.c (which object), rename.c (the input's under
+ * other names), make.c (one for tensors that have none), quantized.c (calls in it), views.c (who
  * shares memory). Not for others. */
-#ifndef CKPT_FORMATS_TORCH_H
-#define CKPT_FORMATS_TORCH_H
+#ifndef CKPT_FORMATS_TORCH_TORCH_H
+#define CKPT_FORMATS_TORCH_TORCH_H
 
-#include "libckpt/codec/held_tensors.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/format.h"
+#include "libckpt/codec/torch/plain/held_tensors.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/format/format.h"
 
 /* As ckpt_format's slot. Normalized, the objects are NULL, for a dict of all tensors, or have CKPT_TORCH_OBJECT alone,
  * whose leaves are the description's own tensors. */

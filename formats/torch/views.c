@@ -1,16 +1,16 @@
-/* torch_views.c - tensors that were read from one storage, and are written into one again.
+/* views.c - tensors that were read from one storage, and are written into one again.
  *
  * Of those that are written as they were read (plan.c keeps their extents), the longest row-major one of a storage is
  * the cover: what lies within it is a view of it and has no bytes of its own. Everything else is written apart, which
  * is said. */
-#include "formats/torch.h"
+#include "formats/torch/torch.h"
 
 #include <stdlib.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 /* Where a tensor's first byte was read: within one storage these differ as its views do. */
 static uint64_t first_byte(const ckpt_tensor *tensor) { return tensor->extents[0].offset + tensor->extents[0].skip; }

@@ -6,20 +6,20 @@
  *                [bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt    what rank R has of masters and optimizer states
  *
  * mp_rank counts model-parallel ranks, which we call shards. Either folder is read; side files (config.json, a
- * tokenizer) are those of the folder that is named. Experts have files of their own (zero_experts.c), as layers of
- * pipelines have (zero_layers.c).
+ * tokenizer) are those of the folder that is named. Experts have files of their own (formats/zero/read/experts.c), as layers of
+ * pipelines have (formats/zero/read/layers.c).
  * docs/formats/zero.md has the layout. */
-#include "formats/zero.h"
-#include "formats/zero_write.h"
+#include "formats/zero/read/zero.h"
+#include "formats/zero/write/write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/codec/torch_steps.h"
-#include "libckpt/error.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/state/steps.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

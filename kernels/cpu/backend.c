@@ -1,20 +1,20 @@
-/* convert.c - the cpu backend: picks the level once per cast and the route for each pair of dtypes.
+/* backend.c - the cpu backend: picks the level once per cast and the route for each pair of dtypes.
  *
  *   8-bit sources          a table of the 256 results, made by the reference
  *   pairs of f64 and f32   one kernel
- *   f32 f16 bf16           to f32, then from f32, block by block (see convert.h)
+ *   f32 f16 bf16           to f32, then from f32, block by block (see kernels/cpu/cast/cast.h)
  *   all others             the reference
  *
  * Bits and statistics equal the reference's. Kernels count what became zero and keep the greatest magnitude: only a
  * block in which some source is out of the target's range is looked at element by element. */
-#include "convert.h"
+#include "kernels/cpu/cast/cast.h"
 
 #include <string.h>
 
-#include "kernels/cpu/quant.h"
-#include "kernels/cpu/sha256.h"
-#include "kernels/ref/float_format.h"
-#include "libckpt/dtype.h"
+#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/sha256/sha256.h"
+#include "kernels/ref/cast/float_format.h"
+#include "libckpt/base/dtype.h"
 
 #define BLOCK 1024 /* elements; f32 of one block are 4 KiB and stay in L1 */
 

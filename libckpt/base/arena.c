@@ -1,12 +1,12 @@
 /* arena.c - bump allocation in blocks that double from 4 KiB to 1 MiB, so that a small index stays small. */
-#include "arena.h"
+#include "libckpt/base/arena.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checked.h"
+#include "libckpt/base/checked.h"
 
 enum { FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
 

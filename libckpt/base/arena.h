@@ -2,10 +2,10 @@
  *
  * Memory is zeroed and aligned to 8 bytes. Nothing is freed before the
  * whole arena is. The limit counts what was taken from the system. */
-#ifndef CKPT_ARENA_H
-#define CKPT_ARENA_H
+#ifndef CKPT_BASE_ARENA_H
+#define CKPT_BASE_ARENA_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 typedef struct ckpt_arena_block ckpt_arena_block;
 

@@ -1,11 +1,11 @@
 /* backend.c - the backends that every build has, by name; what casts may not do. */
-#include "backend.h"
+#include "libckpt/base/backend.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "error.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

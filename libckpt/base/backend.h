@@ -2,10 +2,10 @@
  *
  * An empty slot means the reference one (kernels/ref, declared extern as ckpt_backend_reference). All slots work on
  * packed buffers in host memory, are pure, and may be called from many threads at once. */
-#ifndef CKPT_BACKEND_H
-#define CKPT_BACKEND_H
+#ifndef CKPT_BASE_BACKEND_H
+#define CKPT_BASE_BACKEND_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 /* What casts did to values: kept per tile, merged by addition, max and or. Not counted by a cast to the same dtype. */
 typedef struct ckpt_cast_stats {

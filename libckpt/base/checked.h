@@ -2,8 +2,8 @@
  *
  * Each function returns false when the result does not fit 64 bits, leaving *out alone. The lint test forbids raw
  * arithmetic on sizes elsewhere in readers. */
-#ifndef CKPT_CHECKED_H
-#define CKPT_CHECKED_H
+#ifndef CKPT_BASE_CHECKED_H
+#define CKPT_BASE_CHECKED_H
 
 #include <stdbool.h>
 #include <stdint.h>

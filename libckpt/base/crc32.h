@@ -1,7 +1,7 @@
 /* crc32.h - the CRC-32 of zip, by libdeflate, which multiplies without carries where the processor can: several times
  * as fast as zlib's. */
-#ifndef CKPT_CRC32_H
-#define CKPT_CRC32_H
+#ifndef CKPT_BASE_CRC32_H
+#define CKPT_BASE_CRC32_H
 
 #include <libdeflate.h>
 #include <stddef.h>

@@ -3,16 +3,16 @@
  * The algorithm is fetched once per hasher (a fetch takes locks and costs more than a short hash) and its context is
  * reused; OpenSSL 3.0 still allocates some hundred bytes at each begin, its only way to fail. docs/digest.md is the
  * specification. */
-#include "digest.h"
+#include "libckpt/base/digest.h"
 
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
-#include "little.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 
 struct ckpt_hasher {
   EVP_MD *sha256;

@@ -4,11 +4,11 @@
  * tensor = SHA-256("ckpt1 tensor\n" dtype "\n" rank (u64) shape (u64 each) n_bytes (u64) leaf digests...)
  * model  = SHA-256("ckpt1 model\n" n_tensors (u64), then per tensor in byte order of names: n_name (u64) name tensor)
  * Leaf = SHA-256(bytes). Integers little-endian. */
-#ifndef CKPT_DIGEST_H
-#define CKPT_DIGEST_H
+#ifndef CKPT_BASE_DIGEST_H
+#define CKPT_BASE_DIGEST_H
 
-#include "backend.h"
-#include "ckpt.h"
+#include "libckpt/base/backend.h"
+#include "libckpt/ckpt.h"
 
 #define CKPT_LEAF_BYTES (UINT64_C(1) << 20)
 

@@ -1,16 +1,16 @@
 /* dtype.c - dtype.def as a table, and the names people use for its rows. */
-#include "dtype.h"
+#include "libckpt/base/dtype.h"
 
 #include <string.h>
 #include <strings.h>
 
-#include "checked.h"
+#include "libckpt/base/checked.h"
 
 static const ckpt_dtype_row rows[CKPT_N_DTYPES] = {
     [CKPT_DTYPE_NONE] = {"none", 1, 0, CKPT_KIND_NONE, -1},
 #define CKPT_DTYPE(id, name, n_elements, n_bytes, kind, ggml) \
   [CKPT_##id] = {name, n_elements, n_bytes, CKPT_KIND_##kind, ggml},
-#include "dtype.def"
+#include "libckpt/base/dtype.def"
 #undef CKPT_DTYPE
 };
 

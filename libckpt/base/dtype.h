@@ -1,8 +1,8 @@
 /* dtype.h - the table of element types: ckpt_dtype.def as data. */
-#ifndef CKPT_DTYPE_H
-#define CKPT_DTYPE_H
+#ifndef CKPT_BASE_DTYPE_H
+#define CKPT_BASE_DTYPE_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 typedef enum ckpt_dtype_kind {
   CKPT_KIND_NONE,

@@ -1,5 +1,5 @@
 /* error.c - filling and printing ckpt_error: the first message wins, later ones only complete it. */
-#include "error.h"
+#include "libckpt/base/error.h"
 
 #include <errno.h>
 #include <stdarg.h>

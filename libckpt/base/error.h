@@ -2,10 +2,10 @@
  *
  * Every fallible function returns a ckpt_status and takes `ckpt_error *err` last. The first message wins: a filled
  * err is never overwritten, only completed (a codec knows the defect, its caller the file). */
-#ifndef CKPT_ERROR_H
-#define CKPT_ERROR_H
+#ifndef CKPT_BASE_ERROR_H
+#define CKPT_BASE_ERROR_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 /* Fills err (unless NULL or already filled) and returns status. file and tensor may be NULL. */
 ckpt_status ckpt_fail(ckpt_error *err, ckpt_status status, const char *file, const char *tensor, const char *format,

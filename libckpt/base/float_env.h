@@ -1,8 +1,8 @@
 /* float_env.h - the same bytes for every caller: the library computes in the default floating-point environment.
  * A caller may round otherwise (fesetround), flush subnormals to zero (-Ofast, torch.set_flush_denormal) or trap
  * exceptions, and threads inherit that. FE_DFL_ENV turns all of it off, also where flushing is no part of <fenv.h>. */
-#ifndef CKPT_FLOAT_ENV_H
-#define CKPT_FLOAT_ENV_H
+#ifndef CKPT_BASE_FLOAT_ENV_H
+#define CKPT_BASE_FLOAT_ENV_H
 
 #include <fenv.h>
 

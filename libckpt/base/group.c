@@ -1,10 +1,10 @@
 /* group.c - see group.h. */
-#include "group.h"
+#include "libckpt/base/group.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 /* What all ranks together send at a time. */
 enum { BLOCK_BYTES = 64 << 10 };

@@ -2,10 +2,10 @@
  *
  * A run is a sequence of phases. Each ends with ckpt_group_agree, so that a rank that fails takes all with it and none
  * waits for ever; within a phase that exchanges, the exchange comes first. */
-#ifndef CKPT_GROUP_H
-#define CKPT_GROUP_H
+#ifndef CKPT_BASE_GROUP_H
+#define CKPT_BASE_GROUP_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 /* The group of one: what a run without ranks uses. */
 extern const ckpt_group ckpt_group_self;

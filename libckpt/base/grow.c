@@ -1,10 +1,10 @@
 /* grow.c - see grow.h. */
-#include "grow.h"
+#include "libckpt/base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 uint32_t ckpt_grown(uint32_t capacity) { return capacity < 16 ? 16 : capacity + capacity / 2; }
 

@@ -1,8 +1,8 @@
 /* grow.h - arrays that grow outside an arena: the owner frees them with free(). */
-#ifndef CKPT_GROW_H
-#define CKPT_GROW_H
+#ifndef CKPT_BASE_GROW_H
+#define CKPT_BASE_GROW_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 /* The capacity that follows this one. */
 uint32_t ckpt_grown(uint32_t capacity);

@@ -1,6 +1,6 @@
 /* little.h - little-endian numbers at any address, as headers of files have them. */
-#ifndef CKPT_LITTLE_H
-#define CKPT_LITTLE_H
+#ifndef CKPT_BASE_LITTLE_H
+#define CKPT_BASE_LITTLE_H
 
 #include <stdint.h>
 

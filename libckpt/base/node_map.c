@@ -1,5 +1,5 @@
 /* node_map.c - see node_map.h. */
-#include "node_map.h"
+#include "libckpt/base/node_map.h"
 
 #include <stdlib.h>
 

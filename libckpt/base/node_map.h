@@ -1,6 +1,6 @@
 /* node_map.h - an open-addressing map from pointers to numbers: what a walker of a graph knows of each node. */
-#ifndef CKPT_CODEC_NODE_MAP_H
-#define CKPT_CODEC_NODE_MAP_H
+#ifndef CKPT_BASE_NODE_MAP_H
+#define CKPT_BASE_NODE_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* options.h - reading option structs of callers that were built against another version of ckpt.h. */
-#ifndef CKPT_OPTIONS_H
-#define CKPT_OPTIONS_H
+#ifndef CKPT_BASE_OPTIONS_H
+#define CKPT_BASE_OPTIONS_H
 
 #include <string.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 /* Copies what the caller's struct has into *known (n_known bytes; fields that it lacks are zero). options may be NULL.
  * EINVAL where struct_size was not set. */

@@ -6,14 +6,14 @@
  * A budget is counted down by callouts, which PCRE2 makes before every item of a pattern that it tries; an item may
  * scan the rest of the name, so it costs more on a long one. Starting a match and compiling have their price too. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "pattern.h"
+#include "libckpt/base/pattern.h"
 
 #include <inttypes.h>
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_STEPS = 1000000, MAX_HEAP_KIB = 8192, MAX_PATTERN_BYTES = 4096, MAX_NAME_BYTES = 4096 };
 

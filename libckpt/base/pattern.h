@@ -6,10 +6,10 @@
  * in the replacement `\1`..`\9` are groups, `&` or `\0` the match, and `\` before `\`, `/` or `&` makes it literal.
  * Matching is bounded in steps and memory, and so is what patterns that share a budget take together: patterns come
  * from command lines and receipts, names from files. A pattern belongs to one thread at a time. */
-#ifndef CKPT_PATTERN_H
-#define CKPT_PATTERN_H
+#ifndef CKPT_BASE_PATTERN_H
+#define CKPT_BASE_PATTERN_H
 
-#include "arena.h"
+#include "libckpt/base/arena.h"
 
 typedef struct ckpt_pattern ckpt_pattern;
 typedef struct ckpt_renaming ckpt_renaming;

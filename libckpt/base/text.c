@@ -1,5 +1,5 @@
 /* text.c - see text.h. */
-#include "text.h"
+#include "libckpt/base/text.h"
 
 #include <locale.h>
 #include <stdarg.h>

@@ -1,12 +1,12 @@
 /* text.h - the little that is asked of text: is it UTF-8, how does it end, how is a number or a size written. */
-#ifndef CKPT_TEXT_H
-#define CKPT_TEXT_H
+#ifndef CKPT_BASE_TEXT_H
+#define CKPT_BASE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 /* How many of the n bytes, from the first, are whole UTF-8 characters: n where all are. Overlong forms, surrogates and
  * values past U+10FFFF are none; NUL is one. */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/base/text.h"
 
 typedef enum form { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } form;
 

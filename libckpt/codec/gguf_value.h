@@ -2,10 +2,10 @@
  *
  * A scalar is its little-endian bytes; a string a u64 length and bytes; an array a u32 element type, a u64 count and
  * that many elements. libckpt keeps them in this encoding (ckpt_value), so that GGUF goes to GGUF byte for byte. */
-#ifndef CKPT_GGUF_VALUE_H
-#define CKPT_GGUF_VALUE_H
+#ifndef CKPT_CODEC_GGUF_VALUE_H
+#define CKPT_CODEC_GGUF_VALUE_H
 
-#include "libckpt/index.h"
+#include "libckpt/index/index.h"
 
 /* As they stand in files (ggml's gguf.h). */
 typedef enum ckpt_gguf_type {

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 enum { WINDOW_BYTES = 1 << 16 };
 

@@ -5,11 +5,11 @@
  * anything after the value are refused, and numbers that no double holds (unless NaN is allowed: Python reads them as
  * Infinity). Depth is at most CKPT_JSON_MAX_DEPTH. Duplicate keys are the caller's affair.
  */
-#ifndef CKPT_JSON_H
-#define CKPT_JSON_H
+#ifndef CKPT_CODEC_JSON_H
+#define CKPT_CODEC_JSON_H
 
 #include "libckpt/ckpt.h"
-#include "libckpt/source.h"
+#include "libckpt/io/source.h"
 
 #define CKPT_JSON_MAX_DEPTH 64
 

@@ -1,10 +1,10 @@
-/* wire.c - see wire.h. */
-#include "libckpt/codec/wire.h"
+/* protobuf.c - see protobuf.h. */
+#include "libckpt/codec/protobuf.h"
 
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

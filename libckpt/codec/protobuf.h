@@ -1,12 +1,12 @@
-/* wire.h - protobuf's wire format, walked field by field over a file: nothing is decoded, and nothing is believed.
+/* protobuf.h - protobuf's wire format, walked field by field over a file: nothing is decoded, and nothing is believed.
  *
  * A message is fields one after another: a tag (number and type) and a value; a length stands before what has one. The
  * walk reads tags and lengths through a small window and steps over values, so that a message with gigabytes of data
  * costs what its structure costs. Groups, which nobody has written for years, are refused. */
-#ifndef CKPT_WIRE_H
-#define CKPT_WIRE_H
+#ifndef CKPT_CODEC_PROTOBUF_H
+#define CKPT_CODEC_PROTOBUF_H
 
-#include "libckpt/source.h"
+#include "libckpt/io/source.h"
 
 typedef enum ckpt_wire_type {
   CKPT_WIRE_VARINT = 0,

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/text.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
 
 ckpt_status ckpt_readback_add(ckpt_readback *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err) {
   if (read->n == 0) ckpt_arena_init(&read->arena, UINT64_MAX);

@@ -5,7 +5,7 @@
 #ifndef CKPT_CODEC_READBACK_H
 #define CKPT_CODEC_READBACK_H
 
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 
 /* One name of a described tensor. */
 typedef struct ckpt_readback_name {

@@ -1,5 +1,5 @@
 /* unpacked.c - see unpacked.h. */
-#include "libckpt/recipe/unpacked.h"
+#include "libckpt/codec/unpacked.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +7,9 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "libckpt/crc32.h"
-#include "libckpt/decode.h"
-#include "libckpt/error.h"
+#include "libckpt/base/crc32.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

@@ -4,10 +4,10 @@
  * last read ended or from the start. An archive, whose directory is at its end, is so read in two passes at most,
  * whatever its size. Of zstd 21 MiB are held at most: two windows of 2 MiB, a decoder's of 8 MiB. One thread at a time.
  */
-#ifndef CKPT_RECIPE_UNPACKED_H
-#define CKPT_RECIPE_UNPACKED_H
+#ifndef CKPT_CODEC_UNPACKED_H
+#define CKPT_CODEC_UNPACKED_H
 
-#include "libckpt/source.h"
+#include "libckpt/io/source.h"
 
 typedef enum ckpt_packing { CKPT_PACKED_DEFLATE, CKPT_PACKED_ZLIB, CKPT_PACKED_ZSTD } ckpt_packing;
 

@@ -1,9 +1,9 @@
 /* checksum.c - see checksum.h. */
-#include "checksum.h"
+#include "libckpt/extents/checksum.h"
 
 #include <zlib.h>
 
-#include "crc32.h"
+#include "libckpt/base/crc32.h"
 
 /* The tensor segment that starts at this place and has bytes; NULL if there is none. Offsets rise within a file. */
 static ckpt_segment *find_segment(ckpt_layout *layout, uint32_t file, uint64_t offset) {

@@ -3,10 +3,10 @@
  * CRC-32 is linear: the checksum of a whole is the exclusive or of those of its pieces, each carried over the bytes
  * that follow it (crc32_combine with nothing). So a segment needs no more than its crc32 field, whatever order tiles
  * come in. */
-#ifndef CKPT_CHECKSUM_H
-#define CKPT_CHECKSUM_H
+#ifndef CKPT_EXTENTS_CHECKSUM_H
+#define CKPT_EXTENTS_CHECKSUM_H
 
-#include "layout.h"
+#include "libckpt/format/layout.h"
 
 /* Adds bytes that are written `at` bytes into the tensor segment which an extent of the layout's index stands for, if
  * that segment asks for a checksum. Each byte of it has to come exactly once. Safe from many threads. */

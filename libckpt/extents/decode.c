@@ -1,15 +1,15 @@
 /* decode.c - decoder chains as one pull interface: see decode.h. */
-#include "decode.h"
+#include "libckpt/extents/decode.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
 
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
-#include "tensor.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/index/tensor.h"
 
 /* INFLATE_BYTES: what zlib takes for a window of 32 KiB, its state, and a little. */
 enum { INPUT_BYTES = 64 << 10, SKIP_BYTES = 32 << 10, INFLATE_BYTES = 48 << 10 };

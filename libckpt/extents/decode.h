@@ -5,12 +5,12 @@
  * where it stands is cheap, reading before it starts the stream anew, so the run gives such an extent to one worker,
  * in order, and as many cursors as extents take turns, while they fit max_bytes: the least recently used goes first.
  * Output never exceeds what the extent declares: a stream that ends early or goes on is EFORMAT. */
-#ifndef CKPT_DECODE_H
-#define CKPT_DECODE_H
+#ifndef CKPT_EXTENTS_DECODE_H
+#define CKPT_EXTENTS_DECODE_H
 
-#include "codec/torch_record.h"
-#include "extent.h"
-#include "source.h"
+#include "libckpt/codec/torch/read/record.h"
+#include "libckpt/index/extent.h"
+#include "libckpt/io/source.h"
 
 typedef struct ckpt_cursor ckpt_cursor;
 typedef struct ckpt_found_record ckpt_found_record;

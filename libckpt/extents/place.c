@@ -1,11 +1,11 @@
 /* place.c - the walk behind gathering and scattering: see place.h. */
-#include "place.h"
+#include "libckpt/extents/place.h"
 
 #include <string.h>
 
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 /* One axis of a walk, in bytes on both sides. */
 typedef struct walk_axis {

@@ -5,13 +5,13 @@
  * is intersected with the part, adjacent axes are merged, and what remains are runs of equal length. Long runs move
  * directly; short ones that lie close together are read through a window and copied out of it, or packed into a window
  * and written at once. */
-#ifndef CKPT_PLACE_H
-#define CKPT_PLACE_H
+#ifndef CKPT_EXTENTS_PLACE_H
+#define CKPT_EXTENTS_PLACE_H
 
-#include "checksum.h"
-#include "decode.h"
-#include "index.h"
-#include "sink.h"
+#include "libckpt/extents/checksum.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/index/index.h"
+#include "libckpt/io/sink.h"
 
 #define CKPT_WINDOW_BYTES (256u << 10)
 

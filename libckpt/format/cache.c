@@ -1,5 +1,5 @@
 /* cache.c - <cache>/models--org--name/{refs/<ref>, snapshots/<commit>/}, as the Hugging Face hub documents it. */
-#include "cache.h"
+#include "libckpt/format/cache.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "text.h"
-#include "unknown.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/format/unknown.h"
 
 /* Whether text[0, n) may be a part of `org/name`: no path tricks. */
 static bool is_part(const char *text, size_t n) {

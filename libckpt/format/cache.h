@@ -1,8 +1,8 @@
 /* cache.h - models of the Hugging Face cache on this machine; nothing is ever downloaded. */
-#ifndef CKPT_CACHE_H
-#define CKPT_CACHE_H
+#ifndef CKPT_FORMAT_CACHE_H
+#define CKPT_FORMAT_CACHE_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 /* Writes the snapshot folder of `org/name[@revision]` (revision: a ref or a commit; default "main") into path.
  * Looks in HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub. ENOTFOUND says which command would fetch it; a name

@@ -1,15 +1,15 @@
 /* format.c - looking formats up, and what their capabilities do to a description. */
-#include "format.h"
+#include "libckpt/format/format.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "codec/torch_state.h"
-#include "dtype.h"
-#include "error.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 const ckpt_format *ckpt_format_find(const char *name) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -122,7 +122,7 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
   return CKPT_OK;
 }
 
-/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes (torch_state.h): the
+/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes (codec/torch/state/state.h): the
  * whole counts where nothing of it does. */
 uint64_t ckpt_objects_count(const ckpt_object *objects) {
   if (objects == NULL) return 0;

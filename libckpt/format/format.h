@@ -2,10 +2,10 @@
  *
  * Both are pure in the headers that they see: no clock, no environment, no payload. Rows stand in formats/registry.c
  * (list: formats.def), in the order in which they are asked; adding a format is one file and one row. */
-#ifndef CKPT_FORMAT_H
-#define CKPT_FORMAT_H
+#ifndef CKPT_FORMAT_FORMAT_H
+#define CKPT_FORMAT_FORMAT_H
 
-#include "layout.h"
+#include "libckpt/format/layout.h"
 
 struct ckpt_findings;
 
@@ -34,7 +34,7 @@ typedef struct ckpt_caps {
   bool zstd;       /* items can be compressed */
   bool graphs;     /* what computes with the tensors */
   bool ranks;      /* cut among the ranks of a job: what reshard writes and consolidate reads */
-  bool masters;    /* a trained parameter has one, whatever the model computes with (recipe/training.h) */
+  bool masters;    /* a trained parameter has one, whatever the model computes with (recipe/convert/training.h) */
   uint32_t stages; /* of ZeRO: numbered from 1, the last is the default; 0: there are none */
   uint64_t dtypes; /* bit i: ckpt_dtype i */
   uint32_t max_rank;
@@ -74,7 +74,7 @@ typedef struct ckpt_format {
   /* Names, or endings with a dot, of files of such a folder that are no checkpoints themselves, space separated; NULL:
    * none. Who names one is told to name its folder. */
   const char *parts;
-  /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify.h). NULL: nothing. Fails
+  /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify/verify.h). NULL: nothing. Fails
    * with EIO, ECANCELED, ENOMEM. */
   ckpt_status (*verify)(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                         ckpt_error *err);

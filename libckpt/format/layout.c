@@ -1,11 +1,11 @@
 /* layout.c - collecting segments and computing where each stands; see layout.h. */
-#include "layout.h"
+#include "libckpt/format/layout.h"
 
 #include <string.h>
 
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 /* Moves an array of n items to one of `wanted`. */
 static ckpt_status move(ckpt_arena *arena, void *items, uint32_t n, uint32_t wanted, uint32_t *capacity,

@@ -6,11 +6,11 @@
  * each other may be one frame, which an encoder makes of them. Sizes are known before the run except those of frames
  * and footers; but a trailer is a footer of known size. So trailers may stand anywhere in a file, footers only at its
  * end. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish computes them. */
-#ifndef CKPT_LAYOUT_H
-#define CKPT_LAYOUT_H
+#ifndef CKPT_FORMAT_LAYOUT_H
+#define CKPT_FORMAT_LAYOUT_H
 
-#include "index.h"
-#include "out.h"
+#include "libckpt/index/index.h"
+#include "libckpt/io/out.h"
 
 typedef struct ckpt_layout ckpt_layout;
 

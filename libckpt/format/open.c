@@ -12,15 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "error.h"
-#include "float_env.h"
-#include "format.h"
-#include "libckpt/text.h"
-#include "options.h"
-#include "temporary.h"
-#include "unknown.h"
-#include "weights.h"
+#include "libckpt/format/cache.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/float_env.h"
+#include "libckpt/format/format.h"
+#include "libckpt/base/text.h"
+#include "libckpt/base/options.h"
+#include "libckpt/io/temporary.h"
+#include "libckpt/format/unknown.h"
+#include "libckpt/index/weights.h"
 
 enum { HEAD_BYTES = 4096, MAX_BELOW = 1000000 };
 

@@ -1,5 +1,5 @@
 /* unknown.c - see unknown.h. */
-#include "unknown.h"
+#include "libckpt/format/unknown.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "contained.h"
-#include "error.h"
-#include "little.h"
-#include "temporary.h"
-#include "text.h"
+#include "libckpt/io/contained.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/io/temporary.h"
+#include "libckpt/base/text.h"
 
 enum {
   HEAD_BYTES = 4096,

@@ -1,10 +1,10 @@
 /* unknown.h - what stands at a path where no format finds a checkpoint: the message that names it.
  *
  * Only what content proves is said: magic numbers, the first name in a zip, the first fields of a protobuf. */
-#ifndef CKPT_UNKNOWN_H
-#define CKPT_UNKNOWN_H
+#ifndef CKPT_FORMAT_UNKNOWN_H
+#define CKPT_FORMAT_UNKNOWN_H
 
-#include "format.h"
+#include "libckpt/format/format.h"
 
 /* What a file's first bytes show. */
 typedef struct ckpt_content {

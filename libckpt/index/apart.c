@@ -1,12 +1,12 @@
 /* apart.c - see apart.h. Links are resolved on both sides: a file of the Hugging Face cache is the blob behind it. */
-#include "apart.h"
+#include "libckpt/index/apart.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 /* The real path of what exists of path, with the rest as it stands. False when it is too long. */
 static bool resolve(const char *path, char out[PATH_MAX]) {

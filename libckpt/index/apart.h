@@ -1,8 +1,8 @@
 /* apart.h - outputs stay away from inputs and from each other: real paths compared before anything is written. */
-#ifndef CKPT_APART_H
-#define CKPT_APART_H
+#ifndef CKPT_INDEX_APART_H
+#define CKPT_INDEX_APART_H
 
-#include "index.h"
+#include "libckpt/index/index.h"
 
 /* EINVAL when writing `output` would touch what index is read from: it is the input or a file of it, lies in the input
  * folder (unless it may), or is a folder around a file of it. given is the input as the user named it; NULL:

@@ -1,10 +1,10 @@
 /* arch.c - looking things up in the architecture rows: a `#` of a pattern stands for one decimal number without leading
  * zeros, so that matching a name and filling the pattern again gives the same bytes. */
-#include "arch.h"
+#include "libckpt/index/arch.h"
 
 #include <string.h>
 
-#include "checked.h"
+#include "libckpt/base/checked.h"
 
 enum { MAX_NUMBERS = 2 };
 

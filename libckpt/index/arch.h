@@ -2,10 +2,10 @@
  *
  * Canonical names are those of the Hugging Face model class's own state dict. Rows stand in formats/arch/ (list:
  * archs.def). Patterns hold `#` for a decimal layer, expert or block number. */
-#ifndef CKPT_ARCH_H
-#define CKPT_ARCH_H
+#ifndef CKPT_INDEX_ARCH_H
+#define CKPT_INDEX_ARCH_H
 
-#include "index.h"
+#include "libckpt/index/index.h"
 
 /* What another dialect does to a tensor besides renaming it: bits, since GPT-2's c_attn is fused and transposed. */
 typedef enum ckpt_name_note {

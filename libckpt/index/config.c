@@ -3,7 +3,7 @@
  * One pass over a copy of the text bounds nesting and the number of values (jansson builds its DOM before anyone could
  * count, at up to 150 bytes per byte of text) and overwrites NaN, Infinity and out-of-range numbers outside strings
  * with an empty list of the same length: positions in messages stay true, and a lookup finds no value of its type. */
-#include "config.h"
+#include "libckpt/index/config.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_DEPTH = 64, MAX_VALUES = 1000000 };
 

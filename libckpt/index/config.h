@@ -2,10 +2,10 @@
  *
  * Accepts what Python's json writes: NaN, Infinity and integers or floats beyond 64 bits are read, and then count as
  * absent. Duplicate keys are refused. Bounds: 64 MiB of text, nesting 64, 1,000,000 values. */
-#ifndef CKPT_CONFIG_H
-#define CKPT_CONFIG_H
+#ifndef CKPT_INDEX_CONFIG_H
+#define CKPT_INDEX_CONFIG_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 #define CKPT_CONFIG_MAX_BYTES (UINT64_C(64) << 20)
 

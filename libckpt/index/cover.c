@@ -3,15 +3,15 @@
  * A set of boxes covers a box exactly when the sum of their indicator functions is its indicator function; mixed
  * differences turn that into an equation of signed corner points (2^rank per box), which are compared as two sums of
  * 64-bit hashes. A forged collision would let a hole pass here; gathering counts bytes again (place.c). */
-#include "cover.h"
+#include "libckpt/index/cover.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
-#include "index.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/index/index.h"
 
 typedef unsigned long long ull;
 

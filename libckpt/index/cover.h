@@ -1,9 +1,9 @@
 /* cover.h - do the extents of a tensor cover it exactly? */
-#ifndef CKPT_COVER_H
-#define CKPT_COVER_H
+#ifndef CKPT_INDEX_COVER_H
+#define CKPT_INDEX_COVER_H
 
-#include "extent.h"
-#include "source.h"
+#include "libckpt/index/extent.h"
+#include "libckpt/io/source.h"
 
 /* Sorts the tensor's extents, drops replicas (identical flat ranges or boxes; the first stays), and checks that each
  * lies in its file and in the tensor, and that together they cover every unit once. Time n log n in the number of

@@ -1,5 +1,5 @@
 /* defects.c - see defects.h. */
-#include "defects.h"
+#include "libckpt/index/defects.h"
 
 bool ckpt_is_defect(ckpt_status status) {
   return status == CKPT_EFORMAT || status == CKPT_ENOTFOUND || status == CKPT_EDIFFERENT;

@@ -2,10 +2,10 @@
  *
  * What is made of parts (shards, items, tensors) goes on past a part that is broken: it is told of, left out of the
  * index, and what is whole comes in. Where nobody asks, opening fails at the first. */
-#ifndef CKPT_DEFECTS_H
-#define CKPT_DEFECTS_H
+#ifndef CKPT_INDEX_DEFECTS_H
+#define CKPT_INDEX_DEFECTS_H
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 /* Zero-initialise it, but for where to report. */
 typedef struct ckpt_defects {

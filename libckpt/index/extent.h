@@ -5,10 +5,10 @@
  * not stored row-major: a view, a transposed shard, an expanded axis with stride 0). A whole file, a shard, a DCP box,
  * a ZeRO partition and a padding are all extents. Everything is counted in units: blocks of the dtype, which for most
  * dtypes are elements; the last axis is divided by the block (dtype.h), so a box never cuts a block. */
-#ifndef CKPT_EXTENT_H
-#define CKPT_EXTENT_H
+#ifndef CKPT_INDEX_EXTENT_H
+#define CKPT_INDEX_EXTENT_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 #define CKPT_FILE_LITERAL UINT32_MAX /* a literal, mostly of zeros: no file is read */
 

@@ -1,17 +1,17 @@
 /* index.c - building, finishing and looking up an index: see index.h for the life cycle. */
-#include "index.h"
+#include "libckpt/index/index.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checked.h"
-#include "cover.h"
-#include "dtype.h"
-#include "error.h"
-#include "grow.h"
-#include "text.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/index/cover.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_NAME_BYTES = 4096 };
 #define DEFAULT_MAX_INDEX_BYTES (UINT64_C(8) << 30)

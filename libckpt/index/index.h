@@ -4,14 +4,14 @@
  * by name, refuses duplicates, checks every extent against its file and that the extents of each tensor cover it with
  * neither hole nor overlap (identical boxes are replicas; the first is kept). Memory comes from one arena: at most 400
  * bytes per extent when finished, 1,200 while opening. */
-#ifndef CKPT_INDEX_H
-#define CKPT_INDEX_H
+#ifndef CKPT_INDEX_INDEX_H
+#define CKPT_INDEX_INDEX_H
 
-#include "arena.h"
-#include "defects.h"
-#include "object.h"
-#include "source.h"
-#include "tensor.h"
+#include "libckpt/base/arena.h"
+#include "libckpt/index/defects.h"
+#include "libckpt/index/object.h"
+#include "libckpt/io/source.h"
+#include "libckpt/index/tensor.h"
 
 /* A file carried as bytes: config, tokenizer, licence, what a trainer goes on from. */
 typedef struct ckpt_side_file {
@@ -143,7 +143,7 @@ struct ckpt_index {
   uint32_t n_archives, archive_capacity;
   ckpt_object *objects;           /* a DICT, or NULL */
   const ckpt_object *top;         /* the DICT in them whose entries are a training checkpoint's parts, as its reader
-                                     found; NULL: none is known (codec/torch_state.h) */
+                                     found; NULL: none is known (codec/torch/state/state.h) */
   ckpt_defects defects;           /* while it is opened; afterwards n says whether it lacks what was broken */
   ckpt_index *as_read;            /* a description's: its tensors by number, with the names and roles that the format's
                                      reader will find (codec/readback.h); owned. NULL: those that they have */

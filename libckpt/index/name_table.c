@@ -1,10 +1,10 @@
 /* name_table.c - one sorted array of (hash, name, tensor number). */
-#include "libckpt/codec/name_table.h"
+#include "libckpt/index/name_table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 
 typedef struct row {
   uint64_t hash;

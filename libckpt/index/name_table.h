@@ -2,10 +2,10 @@
  *
  * A finished index looks up canonical names; maps and shards speak of stored ones, before they change. The table is
  * sorted by hash and then by name, so that forged hash collisions cost no more than a sort. */
-#ifndef CKPT_NAME_TABLE_H
-#define CKPT_NAME_TABLE_H
+#ifndef CKPT_INDEX_NAME_TABLE_H
+#define CKPT_INDEX_NAME_TABLE_H
 
-#include "libckpt/index.h"
+#include "libckpt/index/index.h"
 
 typedef struct ckpt_name_table ckpt_name_table;
 

@@ -3,16 +3,16 @@
  * Graphs come from hostile files: they may be cyclic, deeper than the stack, or share one node a billion times.
  * Equality keeps its path on the heap and visits each pair of nodes once; printing stops at its byte limit and at a
  * depth. */
-#include "object.h"
+#include "libckpt/index/object.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checked.h"
-#include "error.h"
-#include "text.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 const char *ckpt_state_parameter(const char *name, size_t *n) {
   const size_t n_prefix = sizeof CKPT_STATE_PREFIX - 1;

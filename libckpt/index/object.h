@@ -8,10 +8,10 @@
  * The canonical training state, for every format alike, so that no pair of formats needs its own converter:
  * tensors of a parameter P are named `optimizer.state.P.<exp_avg|exp_avg_sq|momentum|step|master>` with the matching
  * role; objects stand under the keys below. */
-#ifndef CKPT_OBJECT_H
-#define CKPT_OBJECT_H
+#ifndef CKPT_INDEX_OBJECT_H
+#define CKPT_INDEX_OBJECT_H
 
-#include "arena.h"
+#include "libckpt/base/arena.h"
 
 #define CKPT_STATE_PREFIX "optimizer.state."
 #define CKPT_STATE_PARAM_GROUPS "optimizer.param_groups" /* list of dicts: lr, betas, eps, weight_decay, params... */
@@ -72,7 +72,7 @@ struct ckpt_object {
   uint32_t extras : 4;    /* bits of ckpt_object_extra; these nodes follow the items in that order */
   uint32_t room : 6;      /* its builder's: items has room for 2^room, or is full where 0 */
   uint32_t n_module : 16; /* bytes of name before the dot that parts module and class; 0: unknown */
-  uint32_t mark : 2;      /* a walker's own (codec/torch_graph.h), of no meaning between walks */
+  uint32_t mark : 2;      /* a walker's own (codec/torch/read/graph.h), of no meaning between walks */
   union {
     uint64_t n; /* bytes, items or pairs */
     uint32_t tensor;

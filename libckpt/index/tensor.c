@@ -1,11 +1,11 @@
 /* tensor.c - see tensor.h. */
-#include "tensor.h"
+#include "libckpt/index/tensor.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "index.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/index/index.h"
 
 bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out) {
   if (i >= tensor->n_extents) return false;

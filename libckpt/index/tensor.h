@@ -1,8 +1,8 @@
 /* tensor.h - one tensor of an index: its shape in units, its place, its role. */
-#ifndef CKPT_TENSOR_H
-#define CKPT_TENSOR_H
+#ifndef CKPT_INDEX_TENSOR_H
+#define CKPT_INDEX_TENSOR_H
 
-#include "extent.h"
+#include "libckpt/index/extent.h"
 
 /* Whether tensors of this role are the model's own. */
 static inline bool ckpt_role_is_model(ckpt_role role) {

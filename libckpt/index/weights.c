@@ -2,14 +2,14 @@
  *
  * Runs once, between a format's open and the caller, so that every reader of the index sees the same parameters.
  * Extents are shared, not copied: the bytes of a master were checked when the index was finished. */
-#include "weights.h"
+#include "libckpt/index/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 #define MASTER_SUFFIX ".master"
 enum { N_PREFIX = sizeof CKPT_STATE_PREFIX - 1, N_SUFFIX = sizeof MASTER_SUFFIX - 1, NAME_BYTES = 8192 };

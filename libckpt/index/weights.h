@@ -1,8 +1,8 @@
 /* weights.h - which copy of a mixed-precision checkpoint stands for the parameters: the stored or the master one. */
-#ifndef CKPT_WEIGHTS_H
-#define CKPT_WEIGHTS_H
+#ifndef CKPT_INDEX_WEIGHTS_H
+#define CKPT_INDEX_WEIGHTS_H
 
-#include "index.h"
+#include "libckpt/index/index.h"
 
 /* For those who look at masters and stored copies alike: as "model", whatever is stored. */
 #define CKPT_WEIGHTS_STORED "stored"

@@ -3,7 +3,7 @@
  * The walk holds a stack of folders opened without following links. A link's target is spliced in front of what is
  * still to be resolved, `..` pops the stack, and popping its bottom is an escape; so the result never depends on
  * strings that something else could change on disk in between. */
-#include "contained.h"
+#include "libckpt/io/contained.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_LINKS = 40, MAX_DEPTH = 64 };
 

@@ -3,10 +3,10 @@
  * A name is relative, has no empty and no `..` component, and resolves beneath its root. Links on the way are followed
  * as long as they stay beneath the ceiling: the root itself or, in a Hugging Face cache (the root's real path is
  * .../models--X/snapshots/REV or below), the models--X folder. Absolute links are refused wherever they lead. */
-#ifndef CKPT_CONTAINED_H
-#define CKPT_CONTAINED_H
+#ifndef CKPT_IO_CONTAINED_H
+#define CKPT_IO_CONTAINED_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 typedef struct ckpt_root {
   int ceiling; /* descriptor of the folder that nothing may leave */

@@ -2,7 +2,7 @@
  *
  * Idle open files form a doubly linked list, oldest at its end; files in use are in no list, so that eviction is O(1)
  * and cannot touch them. One mutex guards all of it; it is held while a file is opened, which is rare. */
-#include "descriptors.h"
+#include "libckpt/io/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +15,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "contained.h"
-#include "error.h"
+#include "libckpt/io/contained.h"
+#include "libckpt/base/error.h"
 
 #define NO_FILE UINT32_MAX
 

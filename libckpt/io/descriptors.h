@@ -4,10 +4,10 @@
  * limit is reached the least recently used idle one is, and where all are in use a caller waits for one. A reopened
  * file must be the one it was: same device and inode and, if it is only read, same size and mtime. Safe from many
  * threads. */
-#ifndef CKPT_DESCRIPTORS_H
-#define CKPT_DESCRIPTORS_H
+#ifndef CKPT_IO_DESCRIPTORS_H
+#define CKPT_IO_DESCRIPTORS_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 typedef struct ckpt_descriptors ckpt_descriptors;
 

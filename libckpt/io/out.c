@@ -1,14 +1,14 @@
 /* out.c - the counting, buffered byte stream: one generator gives a literal's size and, later, its bytes. */
-#include "out.h"
+#include "libckpt/io/out.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "checked.h"
-#include "crc32.h"
-#include "error.h"
-#include "little.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/crc32.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 
 void ckpt_out_count(ckpt_out *out, ckpt_error *err) { *out = (ckpt_out){.err = err}; }
 

@@ -2,11 +2,11 @@
  *
  * The same generator runs twice: against a counting stream for its size (nothing is kept), and against a sink when it
  * is written. After a failure every call does nothing; the first failure is returned by ckpt_out_end. */
-#ifndef CKPT_OUT_H
-#define CKPT_OUT_H
+#ifndef CKPT_IO_OUT_H
+#define CKPT_IO_OUT_H
 
-#include "sink.h"
-#include "source.h"
+#include "libckpt/io/sink.h"
+#include "libckpt/io/source.h"
 
 /* Takes the next bytes of a stream. */
 typedef ckpt_status ckpt_out_put(void *arg, const void *bytes, size_t n_bytes, ckpt_error *err);

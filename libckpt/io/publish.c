@@ -1,5 +1,5 @@
 /* publish.c - renameat2 with its flags, and the substitutes for NFS, FUSE and old kernels. */
-#include "publish.h"
+#include "libckpt/io/publish.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "temporary.h"
+#include "libckpt/base/error.h"
+#include "libckpt/io/temporary.h"
 
 /* Whether errno says that the file system or kernel lacks a flag of renameat2. */
 static bool lacks_flags(void) { return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP; }

@@ -1,8 +1,8 @@
 /* publish.h - the renames that make an output visible, and what stands for them where a file system lacks them. */
-#ifndef CKPT_PUBLISH_H
-#define CKPT_PUBLISH_H
+#ifndef CKPT_IO_PUBLISH_H
+#define CKPT_IO_PUBLISH_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 /* Renames from to to, which must not exist (EEXIST). The folders are descriptors; path is the output, for messages.
  * Where RENAME_NOREPLACE is missing: link and unlink for a file, else a look before the rename. */

@@ -2,7 +2,7 @@
  *
  * The order of calls and the bounds of known sizes are checked here once, for every kind of sink: a violation is our
  * own bug (CKPT_EINTERNAL), never the user's. */
-#include "sink.h"
+#include "libckpt/io/sink.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checked.h"
-#include "error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
 
 typedef enum sink_state { SINK_NEW, SINK_OPEN, SINK_SEALED, SINK_PUBLISHED, SINK_ABANDONED } sink_state;
 

@@ -10,11 +10,11 @@
  * With force a folder is replaced only if every entry in it is one that this sink writes, or that its format knows as a
  * former output's (ckpt_sink_owns): others fail with EEXIST and a list, before anything is written. What killed runs
  * left under temporary names of the same output is removed when a sink opens. */
-#ifndef CKPT_SINK_H
-#define CKPT_SINK_H
+#ifndef CKPT_IO_SINK_H
+#define CKPT_IO_SINK_H
 
-#include "temporary.h"
-#include "tree.h"
+#include "libckpt/io/temporary.h"
+#include "libckpt/io/tree.h"
 
 typedef struct ckpt_sink ckpt_sink;
 

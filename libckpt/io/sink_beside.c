@@ -1,5 +1,5 @@
 /* sink_beside.c - see sink_beside.h. Two sinks of one file each, the second made when it is known that there is one. */
-#include "sink_beside.h"
+#include "libckpt/io/sink_beside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "source.h"
-#include "temporary.h"
-#include "text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/io/source.h"
+#include "libckpt/io/temporary.h"
+#include "libckpt/base/text.h"
 
 typedef struct pair {
   ckpt_sink *sinks[2]; /* the file's; the one beside it, or NULL */

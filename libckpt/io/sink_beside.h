@@ -5,10 +5,10 @@
  * until the new one is there: the old ones get CKPT_TEMPORARY_OLD names (temporary.h) first, the file's, then the
  * other's. So a kill leaves the old pair, the new one, or no file and two names to rename back, which opening says. The
  * next run keeps these until its own output is there. */
-#ifndef CKPT_SINK_BESIDE_H
-#define CKPT_SINK_BESIDE_H
+#ifndef CKPT_IO_SINK_BESIDE_H
+#define CKPT_IO_SINK_BESIDE_H
 
-#include "sink.h"
+#include "libckpt/io/sink.h"
 
 /* A sink that writes path, as ckpt_sink_path for a file. It is opened with that file, without name, or with a second
  * too, whose name is without folders. */

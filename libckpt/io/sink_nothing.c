@@ -1,6 +1,6 @@
 /* sink_nothing.c - a sink whose bytes go nowhere: see sink.h. */
-#include "libckpt/error.h"
-#include "libckpt/sink.h"
+#include "libckpt/base/error.h"
+#include "libckpt/io/sink.h"
 
 static ckpt_status nothing_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
   (void)ctx, (void)files, (void)n_files, (void)err;

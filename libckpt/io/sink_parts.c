@@ -1,11 +1,11 @@
 /* sink_parts.c - see sink_parts.h. A part's files are a range of the folder's, with the part's name before theirs. */
-#include "sink_parts.h"
+#include "libckpt/io/sink_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 typedef struct shared_folder {
   ckpt_sink *sink; /* owned */

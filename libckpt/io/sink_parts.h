@@ -3,10 +3,10 @@
  * `-o DIR -o DIR/model.onnx`: what goes below a folder that is itself an output becomes a part of that folder's sink.
  * Its parts are opened, sealed and published by whoever owns them; the folder follows with the last of them, so that no
  * byte may be written before all are open. Abandoning one abandons all. */
-#ifndef CKPT_SINK_PARTS_H
-#define CKPT_SINK_PARTS_H
+#ifndef CKPT_IO_SINK_PARTS_H
+#define CKPT_IO_SINK_PARTS_H
 
-#include "sink.h"
+#include "libckpt/io/sink.h"
 
 /* A sink for `name`, a file or folder, below the folder that *folder writes, which is not open yet. *folder becomes a
  * part of the shared sink too, unless it is one already. */

@@ -19,15 +19,15 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "checked.h"
-#include "descriptors.h"
-#include "error.h"
-#include "libckpt/text.h"
-#include "publish.h"
-#include "sink.h"
-#include "source.h"
-#include "temporary.h"
-#include "tree.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/io/descriptors.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/io/publish.h"
+#include "libckpt/io/sink.h"
+#include "libckpt/io/source.h"
+#include "libckpt/io/temporary.h"
+#include "libckpt/io/tree.h"
 
 /* Dirty bytes of one file after which the kernel is told to start writing them, so that the sync at the end is short
  * and memory does not fill with them. */

@@ -2,8 +2,8 @@
  *
  * Files are found by name in glibc's balanced tree (search.h): thousands of hostile names cost no more than thousands
  * of others. Adding belongs to the thread that opens a checkpoint; once it is done any number of threads may read. */
-#include "source.h"
-#include "libckpt/text.h"
+#include "libckpt/io/source.h"
+#include "libckpt/base/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "checked.h"
-#include "contained.h"
-#include "descriptors.h"
-#include "error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/io/contained.h"
+#include "libckpt/io/descriptors.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_ENTRIES = 1000000 };
 

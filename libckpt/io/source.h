@@ -8,10 +8,10 @@
  * Contained open: a name that comes from inside a checkpoint resolves beneath its root folder (openat2
  * RESOLVE_BENEATH, or a component walk where the kernel lacks it). Links are followed only when they stay beneath the
  * root, or, in a Hugging Face cache (root is .../models--*--* /snapshots/REV), beneath that models-- folder. */
-#ifndef CKPT_SOURCE_H
-#define CKPT_SOURCE_H
+#ifndef CKPT_IO_SOURCE_H
+#define CKPT_IO_SOURCE_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 #define CKPT_MAX_DESCRIPTORS 256
 

@@ -1,6 +1,6 @@
 /* temporary.c - see temporary.h. Everything here is by descriptors and never follows a link: whoever can write to the
  * folder may have put anything under these names. */
-#include "temporary.h"
+#include "libckpt/io/temporary.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "error.h"
+#include "libckpt/base/error.h"
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz234567"
 static const char *const marks[] = {".ckpt-tmp.", ".ckpt-old."};

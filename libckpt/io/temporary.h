@@ -5,12 +5,12 @@
  * `.<name>.ckpt-old.<...>` is an old output on its way out, where a file system cannot exchange two names: while there
  * is nothing at the name itself it is the only whole one, and nobody removes it. File systems that cannot lock keep
  * what was left; on those that lock for each machine alone, two machines must not write the same output at once. */
-#ifndef CKPT_TEMPORARY_H
-#define CKPT_TEMPORARY_H
+#ifndef CKPT_IO_TEMPORARY_H
+#define CKPT_IO_TEMPORARY_H
 
 #include <limits.h>
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 typedef enum ckpt_temporary { CKPT_TEMPORARY_NEW, CKPT_TEMPORARY_OLD } ckpt_temporary;
 

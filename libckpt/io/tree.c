@@ -2,7 +2,7 @@
  *
  * In byte order all names of one subfolder stand together, so a subfolder is met first where the name before does not
  * share it: every pass over the subfolders is linear and needs no set. */
-#include "tree.h"
+#include "libckpt/io/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "contained.h"
-#include "error.h"
-#include "grow.h"
-#include "temporary.h"
+#include "libckpt/io/contained.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/io/temporary.h"
 
 enum { MAX_DEPTH = 32, MAX_LISTED = 5 };
 

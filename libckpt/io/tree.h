@@ -1,10 +1,10 @@
 /* tree.h - the files that a folder output consists of, as names below a folder, and what is done to all of them.
  *
  * Everything that removes files goes through here, by these names: nothing that we did not write is ever deleted. */
-#ifndef CKPT_TREE_H
-#define CKPT_TREE_H
+#ifndef CKPT_IO_TREE_H
+#define CKPT_IO_TREE_H
 
-#include "ckpt.h"
+#include "libckpt/ckpt.h"
 
 typedef struct ckpt_tree {
   const char **names; /* in byte order, each once, relative with '/' between components */

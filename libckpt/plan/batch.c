@@ -1,14 +1,14 @@
 /* batch.c - which pieces read the same leaves, and in which tiles: see batch.h and plan.h. */
-#include "batch.h"
+#include "libckpt/plan/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode.h"
-#include "dtype.h"
-#include "error.h"
-#include "grow.h"
-#include "lower.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/plan/lower.h"
 
 enum { MAX_LEAVES = 4096, LEVEL = CKPT_N_ORDER - 1 };
 

@@ -1,8 +1,8 @@
 /* batch.h - collecting pieces with the same leaves, and planning tiles and memory for each collection. */
-#ifndef CKPT_BATCH_H
-#define CKPT_BATCH_H
+#ifndef CKPT_PLAN_BATCH_H
+#define CKPT_PLAN_BATCH_H
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 /* State while a plan is being checked. */
 typedef struct ckpt_batcher {

@@ -1,10 +1,10 @@
 /* blocks.c - see blocks.h. */
-#include "blocks.h"
+#include "libckpt/plan/blocks.h"
 
 #include <string.h>
 
-#include "dtype.h"
-#include "lower.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/plan/lower.h"
 
 static bool views_are_alike(const ckpt_view *a, const ckpt_view *b) {
   return a->rank == b->rank && memcmp(a->order, b->order, a->rank) == 0 &&

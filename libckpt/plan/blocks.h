@@ -4,10 +4,10 @@
  * runs, and many. A block cuts the output along two axes, the one that stored rows run along and the one that walks
  * them, so that runs are long on both sides. What it writes is no range of the row's output, so that digests are read
  * back: blocks are taken only where runs would be shorter than CKPT_BLOCK_RUN_BYTES, or nothing else fits. */
-#ifndef CKPT_BLOCKS_H
-#define CKPT_BLOCKS_H
+#ifndef CKPT_PLAN_BLOCKS_H
+#define CKPT_PLAN_BLOCKS_H
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 /* Shorter runs of a transposed tensor are a reason for blocks. */
 #define CKPT_BLOCK_RUN_BYTES 4096

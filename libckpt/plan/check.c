@@ -5,19 +5,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "apart.h"
-#include "batch.h"
-#include "checked.h"
-#include "cover.h"
-#include "dtype.h"
-#include "encode.h"
-#include "error.h"
-#include "grow.h"
-#include "lower.h"
-#include "options.h"
-#include "output.h"
-#include "text.h"
-#include "twins.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/plan/batch.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/index/cover.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/run/encode.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/plan/lower.h"
+#include "libckpt/base/options.h"
+#include "libckpt/run/output.h"
+#include "libckpt/base/text.h"
+#include "libckpt/plan/twins.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 

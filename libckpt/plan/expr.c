@@ -1,10 +1,10 @@
 /* expr.c - building expressions: shapes and dtypes are inferred here, once, so that everything after can trust them. */
 #include <string.h>
 
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
-#include "plan.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/plan/plan.h"
 
 typedef unsigned long long ull;
 

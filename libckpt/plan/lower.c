@@ -1,10 +1,10 @@
 /* lower.c - pushing structure down and concat up: see lower.h. Each rule is one function. */
-#include "lower.h"
+#include "libckpt/plan/lower.h"
 
 #include <string.h>
 
-#include "dtype.h"
-#include "error.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 static ckpt_status push(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err);
 

@@ -3,10 +3,10 @@
  * Slices, permutations and reshapes sink through elementwise (and, where they keep rows whole, row) operations down to
  * the leaves, where they become views; a concat along the leading axis rises to the top, where it cuts the row into
  * pieces. What cannot be rewritten stays an operation in memory. The value of the expression does not change. */
-#ifndef CKPT_LOWER_H
-#define CKPT_LOWER_H
+#ifndef CKPT_PLAN_LOWER_H
+#define CKPT_PLAN_LOWER_H
 
-#include "op.h"
+#include "libckpt/plan/op.h"
 
 /* The rewritten expression, its new nodes in arena; nodes that need no change are shared with `in`. */
 ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_error *err);

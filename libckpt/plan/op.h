@@ -12,12 +12,12 @@
  *
  * An argument marked `whole_args` bit i is needed whole for every tile (a small factor). LEAF and STRUCTURE nodes are
  * the run's own: lower.c turns slices, permutations and reshapes into views of leaves. */
-#ifndef CKPT_OP_H
-#define CKPT_OP_H
+#ifndef CKPT_PLAN_OP_H
+#define CKPT_PLAN_OP_H
 
-#include "arena.h"
-#include "backend.h"
-#include "index.h"
+#include "libckpt/base/arena.h"
+#include "libckpt/base/backend.h"
+#include "libckpt/index/index.h"
 
 typedef enum ckpt_rule {
   CKPT_RULE_LEAF,
@@ -97,7 +97,7 @@ struct ckpt_expr {
 };
 
 #define CKPT_OP(name) extern const ckpt_op ckpt_op_##name;
-#include "ops.def"
+#include "libckpt/plan/ops.def"
 #undef CKPT_OP
 
 /* EINVAL for what is no dtype at all. */

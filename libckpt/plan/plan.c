@@ -1,6 +1,6 @@
 /* plan.c - building and printing plans; check.c looks at them, run.c runs them. */
-#include "plan.h"
-#include "libckpt/text.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/base/text.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "apart.h"
-#include "error.h"
-#include "grow.h"
-#include "sink_beside.h"
-#include "sink_parts.h"
-#include "text.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/io/sink_beside.h"
+#include "libckpt/io/sink_parts.h"
+#include "libckpt/base/text.h"
 
 ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err) {
   ckpt_plan *plan = calloc(1, sizeof *plan);

@@ -3,13 +3,13 @@
  * check turns rows into pieces (contiguous flat ranges of a row's output whose expression has no concat left) and
  * pieces with the same leaves into batches ("groups" in docs/architecture.md): each tile of a batch reads each leaf
  * once and evaluates every piece on it. Peak memory is added up here, before any byte is read or written. */
-#ifndef CKPT_PLAN_H
-#define CKPT_PLAN_H
+#ifndef CKPT_PLAN_PLAN_H
+#define CKPT_PLAN_PLAN_H
 
-#include "digest.h"
-#include "format.h"
-#include "group.h"
-#include "op.h"
+#include "libckpt/base/digest.h"
+#include "libckpt/format/format.h"
+#include "libckpt/base/group.h"
+#include "libckpt/plan/op.h"
 
 #define CKPT_NO_SINK UINT32_MAX /* evaluated and digested, written nowhere */
 #define CKPT_NO_ROW UINT32_MAX
@@ -44,7 +44,7 @@ typedef struct ckpt_output {
   bool by_segment; /* pieces fill one segment each: several ranks write, or an encoder needs them in order */
   ckpt_losses losses;
   const ckpt_index *carried;                       /* whose side files are copied; NULL: none */
-  const struct ckpt_quantize_decisions *quantized; /* which block types were chosen (recipe/quantize.h), or NULL */
+  const struct ckpt_quantize_decisions *quantized; /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
   ckpt_digest digest;                              /* after the run: of the output's content */
   const char *retyping; /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
   bool is_of_none;      /* that digest: no tensor of the output is the model's */

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "blocks.h"
-#include "dtype.h"
-#include "encode.h"
-#include "error.h"
-#include "eval.h"
-#include "lower.h"
-#include "place.h"
+#include "libckpt/plan/batch.h"
+#include "libckpt/plan/blocks.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/run/encode.h"
+#include "libckpt/base/error.h"
+#include "libckpt/run/eval.h"
+#include "libckpt/plan/lower.h"
+#include "libckpt/extents/place.h"
 
 #define TILE_TARGET_BYTES (UINT64_C(24) << 20)  /* of all that a tile needs */
 #define TILE_RESULT_BYTES (8 * CKPT_LEAF_BYTES) /* of what it makes: leaves that are hashed together */

@@ -1,11 +1,11 @@
 /* twins.c - see twins.h. Rows are sorted by what is cheap to compare of their tensors, then neighbours are compared in
  * full: time n log n in the number of rows, and linear in that of extents. */
-#include "twins.h"
+#include "libckpt/plan/twins.h"
 
 #include <stdlib.h>
 
-#include "error.h"
-#include "extent.h"
+#include "libckpt/base/error.h"
+#include "libckpt/index/extent.h"
 
 typedef struct candidate {
   const ckpt_index *index;

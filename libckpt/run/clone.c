@@ -1,10 +1,10 @@
 /* clone.c - see clone.h. Digests are still computed from what is read: a clone saves the writing, not the proof. */
-#include "clone.h"
+#include "libckpt/run/clone.h"
 
 #include <string.h>
 
-#include "error.h"
-#include "output.h"
+#include "libckpt/base/error.h"
+#include "libckpt/run/output.h"
 
 enum { MAX_LITERAL_BYTES = 4 << 20, COMPARE_BYTES = 16 << 10 };
 

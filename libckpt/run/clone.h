@@ -1,9 +1,9 @@
 /* clone.h - output files that equal an input file byte for byte need not be written where the file system shares
  * blocks. */
-#ifndef CKPT_CLONE_H
-#define CKPT_CLONE_H
+#ifndef CKPT_RUN_CLONE_H
+#define CKPT_RUN_CLONE_H
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 /* Looks at each file of an opened output: when it is a side file, or its tensors are read as stored from the same
  * places of one input file of the same size whose other bytes equal its literals, its blocks are shared (FICLONE) and

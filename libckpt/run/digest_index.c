@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arch.h"
-#include "error.h"
-#include "run.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
+#include "libckpt/run/run.h"
 
 /* What in config.json ties a name to another. */
 static const char *tie_key(const ckpt_index *index, const char *tied) {

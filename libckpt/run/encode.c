@@ -1,13 +1,13 @@
 /* encode.c - see encode.h. zstd's framing is the same for the same libzstd version, level and input. */
-#include "encode.h"
+#include "libckpt/run/encode.h"
 
 #include <stdlib.h>
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_estimateCStreamSize */
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "crc32.h"
-#include "error.h"
+#include "libckpt/base/crc32.h"
+#include "libckpt/base/error.h"
 
 enum { BUFFER_BYTES = 256 << 10, WINDOW_BYTES = 64 << 10 };
 

@@ -2,10 +2,10 @@
  *
  * The lane prints the file's literals and trailers as it passes them, compresses each frame's segments into one zstd
  * frame with its size pledged, and sets each segment's offset and size for the footers. */
-#ifndef CKPT_ENCODE_H
-#define CKPT_ENCODE_H
+#ifndef CKPT_RUN_ENCODE_H
+#define CKPT_RUN_ENCODE_H
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 typedef struct ckpt_lane ckpt_lane;
 

@@ -1,12 +1,12 @@
 /* eval.c - see eval.h. */
-#include "eval.h"
+#include "libckpt/run/eval.h"
 
 #include <string.h>
 
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
-#include "lower.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/plan/lower.h"
 
 /* Of a strip's arguments and results: the smallest of second-level caches. */
 #define STRIP_BYTES (UINT64_C(256) << 10)

@@ -4,12 +4,12 @@
  *
  * A ckpt_tile belongs to one worker and allocates nothing: buffers come from the worker's workspace, which tiles.c has
  * sized, pointers from arrays sized for the plan's largest expression. */
-#ifndef CKPT_EVAL_H
-#define CKPT_EVAL_H
+#ifndef CKPT_RUN_EVAL_H
+#define CKPT_RUN_EVAL_H
 
-#include "blocks.h"
-#include "place.h"
-#include "plan.h"
+#include "libckpt/plan/blocks.h"
+#include "libckpt/extents/place.h"
+#include "libckpt/plan/plan.h"
 
 /* What an argument is that is needed whole, and what making it did to values. */
 typedef struct ckpt_kept {

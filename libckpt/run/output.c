@@ -1,17 +1,17 @@
 /* output.c - see output.h. */
-#include "output.h"
+#include "libckpt/run/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clone.h"
-#include "dtype.h"
-#include "encode.h"
-#include "error.h"
-#include "group.h"
-#include "place.h"
-#include "run.h"
+#include "libckpt/run/clone.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/run/encode.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/group.h"
+#include "libckpt/extents/place.h"
+#include "libckpt/run/run.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 

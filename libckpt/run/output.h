@@ -2,10 +2,10 @@
  *
  * Every function is called by all ranks of the run's group and does the part of this rank: what belongs to the files it
  * writes (ckpt_plan_writes). Those that exchange do that first, so that no rank waits for one that failed. */
-#ifndef CKPT_OUTPUT_H
-#define CKPT_OUTPUT_H
+#ifndef CKPT_RUN_OUTPUT_H
+#define CKPT_RUN_OUTPUT_H
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 /* Where the bytes of a side file of an output come from; NULL: from no file. */
 ckpt_source *ckpt_output_side_source(const ckpt_output *output, const ckpt_side_file *side);

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
-#include "checked.h"
-#include "dtype.h"
-#include "error.h"
-#include "float_env.h"
-#include "op.h"
-#include "place.h"
-#include "read.h"
+#include "libckpt/base/backend.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/float_env.h"
+#include "libckpt/plan/op.h"
+#include "libckpt/extents/place.h"
+#include "libckpt/run/read.h"
 
 typedef unsigned long long ull;
 

@@ -1,8 +1,8 @@
 /* read.h - what ckpt_read (ckpt.h) costs, for a plan: it reads nothing. */
-#ifndef CKPT_READ_H
-#define CKPT_READ_H
+#ifndef CKPT_RUN_READ_H
+#define CKPT_RUN_READ_H
 
-#include "index.h"
+#include "libckpt/index/index.h"
 
 /* Bytes of the tensor that ckpt_read reads for a box (NULL: all of it), whole blocks where the box cuts them; and with
  * the gaps between short runs, as long as the tensor is stored in one piece. EINVAL for a box past its shape. */

@@ -1,12 +1,12 @@
 /* rowdigest.c - see rowdigest.h. The mutex guards states and slots; hashing happens outside it. */
-#include "rowdigest.h"
+#include "libckpt/run/rowdigest.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "error.h"
-#include "place.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/extents/place.h"
 
 ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, const ckpt_backend *backend,
                                    ckpt_error *err) {

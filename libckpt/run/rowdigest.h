@@ -4,12 +4,12 @@
  * leaves shared with a neighbour are copied into one of a fixed number of 1 MiB slots, and whoever fills a slot hashes
  * it with its own. When no slot is free the row is marked: the run reads it back from its sink before the commit, or
  * computes it once more where it has none. */
-#ifndef CKPT_ROWDIGEST_H
-#define CKPT_ROWDIGEST_H
+#ifndef CKPT_RUN_ROWDIGEST_H
+#define CKPT_RUN_ROWDIGEST_H
 
 #include <pthread.h>
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 typedef struct ckpt_leaf_slot {
   uint32_t row;

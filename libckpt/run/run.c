@@ -5,23 +5,23 @@
  * one encoded file together); a batch that needs the whole workspace, or values of earlier ones, waits until it is
  * alone. Then footers are printed, overflowing casts refused, digests completed, and everything is committed, or
  * nothing is. */
-#include "run.h"
+#include "libckpt/run/run.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "encode.h"
-#include "error.h"
-#include "eval.h"
-#include "float_env.h"
-#include "group.h"
-#include "options.h"
-#include "output.h"
-#include "rowdigest.h"
-#include "trace.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/run/encode.h"
+#include "libckpt/base/error.h"
+#include "libckpt/run/eval.h"
+#include "libckpt/base/float_env.h"
+#include "libckpt/base/group.h"
+#include "libckpt/base/options.h"
+#include "libckpt/run/output.h"
+#include "libckpt/run/rowdigest.h"
+#include "libckpt/run/trace.h"
 
 typedef struct worker worker;
 

@@ -1,8 +1,8 @@
 /* run.h - running a plan inside the library; ckpt_plan_run (ckpt.h) takes options of any version. */
-#ifndef CKPT_RUN_H
-#define CKPT_RUN_H
+#ifndef CKPT_RUN_RUN_H
+#define CKPT_RUN_RUN_H
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 /* Prepares, runs and commits; see ckpt_plan_run. With keeps_staged the sinks are sealed but not published, so that the
  * caller can commit them with others of its own (ckpt_sink_commit). */

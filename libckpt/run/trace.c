@@ -1,5 +1,5 @@
 /* trace.c - see trace.h. */
-#include "trace.h"
+#include "libckpt/run/trace.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 struct ckpt_trace {
   FILE *file;

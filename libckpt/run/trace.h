@@ -3,10 +3,10 @@
  * One line per tile as it finishes: {"group":i,"leaves":["name",...],"read":n,"written":n,"bytes":workspace
  * used,"at_ms":x,"ms":y}, begun x milliseconds after the run and done in y; a last line
  * {"total":{"read","written","planned_peak","tiles"},"at_ms":x}. */
-#ifndef CKPT_TRACE_H
-#define CKPT_TRACE_H
+#ifndef CKPT_RUN_TRACE_H
+#define CKPT_RUN_TRACE_H
 
-#include "plan.h"
+#include "libckpt/plan/plan.h"
 
 typedef struct ckpt_trace ckpt_trace;
 

@@ -1,7 +1,7 @@
 """Writes golden-errors/onnx/: one hostile ONNX model per defect, by the bytes of protobuf.
 
 messages.tsv beside them holds what is said of each (CKPT_BLESS=1 makes the test write it; read the difference). Links
-cannot be committed: tests/formats/onnx_test.cc makes them.
+cannot be committed: tests/formats/onnx/onnx_test.cc makes them.
     python make_onnx_errors.py
 """
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every call of the command fails in turn, in every verb: faults by tests/fault/fault.c under LD_PRELOAD.
+"""Every call of the command fails in turn, in every verb: faults by tests/faults/fault.c under LD_PRELOAD.
 
     command.py CKPT FAULT_SO DATA [VERB...]
 

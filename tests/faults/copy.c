@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/sink.h"
-#include "libckpt/source.h"
+#include "libckpt/base/error.h"
+#include "libckpt/io/sink.h"
+#include "libckpt/io/source.h"
 
 enum { MAX_FILES = 64, TILE_BYTES = 1000 };
 

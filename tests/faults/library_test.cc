@@ -12,17 +12,17 @@
 #include <random>
 #include <sstream>
 
-#include "tests/bytes/folder.h"
-#include "wrapped.h"
+#include "tests/libckpt/io/folder.h"
+#include "tests/faults/wrapped.h"
 
 extern "C" {
 #include "libckpt/ckpt.h"
-#include "libckpt/plan.h"
-#include "libckpt/recipe/convert.h"
-#include "libckpt/recipe/diff.h"
-#include "libckpt/recipe/manifest.h"
-#include "libckpt/recipe/receipt.h"
-#include "libckpt/recipe/verify.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/recipe/convert/convert.h"
+#include "libckpt/recipe/compare/diff.h"
+#include "libckpt/recipe/records/manifest.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/verify/verify.h"
 }
 
 namespace {

@@ -3,7 +3,7 @@
 
     order.py CKPT FAULT_SO DATA
 
-tests/fault/fault.c logs writes, fsyncs and renames. No file is renamed with bytes that were not synced, no folder before
+tests/faults/fault.c logs writes, fsyncs and renames. No file is renamed with bytes that were not synced, no folder before
 it and its subfolders were; each folder that a name appeared in is synced after that; and in the end every file of every
 output has been synced.
 """

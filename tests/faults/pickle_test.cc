@@ -5,10 +5,10 @@
 #include <cstring>
 #include <string>
 
-#include "wrapped.h"
+#include "tests/faults/wrapped.h"
 
 extern "C" {
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle/pickle.h"
 }
 
 namespace {

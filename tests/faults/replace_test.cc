@@ -6,12 +6,12 @@
 #include <future>
 #include <memory>
 
-#include "tests/bytes/folder.h"
-#include "wrapped.h"
+#include "tests/libckpt/io/folder.h"
+#include "tests/faults/wrapped.h"
 
 extern "C" {
-#include "libckpt/sink.h"
-#include "libckpt/sink_beside.h"
+#include "libckpt/io/sink.h"
+#include "libckpt/io/sink_beside.h"
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // wrapped.cc - see wrapped.h. tests/CMakeLists.txt gives the linker the same names.
-#include "wrapped.h"
+#include "tests/faults/wrapped.h"
 
 #include <dirent.h>
 #include <errno.h>

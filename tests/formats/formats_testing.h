@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 }
 
 namespace formats_testing {

@@ -4,7 +4,7 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/imatrix.h"
+#include "libckpt/recipe/quantize/imatrix.h"
 }
 
 namespace formats_testing {

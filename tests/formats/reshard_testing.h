@@ -4,7 +4,7 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/convert/convert.h"
 }
 
 namespace formats_testing {

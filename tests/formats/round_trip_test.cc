@@ -7,7 +7,7 @@
 #include "tests/formats/reshard_testing.h"
 
 extern "C" {
-#include "libckpt/codec/torch_state.h"
+#include "libckpt/codec/torch/state/state.h"
 }
 
 namespace formats_testing {

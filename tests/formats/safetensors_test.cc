@@ -2,7 +2,7 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/codec/safetensors.h"
+#include "libckpt/codec/safetensors/safetensors.h"
 }
 
 namespace formats_testing {

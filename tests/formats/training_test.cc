@@ -1,7 +1,7 @@
 // What a run goes on from, of torch files whose states are of odd kinds: what it needs is made of them to the bit, and
 // what cannot be is refused by name.
 #include "tests/formats/reshard_testing.h"
-#include "tests/formats/torch_testing.h"
+#include "tests/formats/torch/torch_testing.h"
 
 namespace formats_testing {
 namespace {

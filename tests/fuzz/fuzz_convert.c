@@ -5,8 +5,8 @@
  * that many bytes. A first record that is a file's by itself is the input, else the folder is. What is written opens,
  * has the digest that was printed, and is what it is: converted again it has that digest still; which is the input's
  * where as many tensors are the model's: a name alone ("rng_state") may tell a role that the input did not. */
-#include "libckpt/error.h"
-#include "libckpt/format.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

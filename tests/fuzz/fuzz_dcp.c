@@ -3,7 +3,7 @@
  *
  * The data files, as tests/data/dcp/fsdp4 has them, are made of one archive again and again, so that slices lead
  * somewhere. */
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

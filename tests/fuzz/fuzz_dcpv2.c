@@ -1,6 +1,6 @@
 /* fuzz_dcpv2 - any bytes as metadata.pkl beside the files of two ranks, in a folder of its own: open, and hash what
  * opens. The files are those of tests/data/make_dcpv2_errors.py: half of the rows of w (4, 3) each. */
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

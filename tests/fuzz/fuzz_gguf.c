@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "tests/fuzz/fuzz.h"
 
 static ckpt_status drop(void *arg, const void *bytes, size_t n_bytes, ckpt_error *err) {

@@ -1,5 +1,5 @@
 /* fuzz_hf_index - any bytes as model.safetensors.index.json beside two small shards, in a folder of its own. */
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

@@ -1,8 +1,8 @@
 /* fuzz_imatrix - an importance matrix of the older form: open, and what opens lies in the file. */
 #include <string.h>
 
-#include "libckpt/index.h"
-#include "libckpt/recipe/imatrix.h"
+#include "libckpt/index/index.h"
+#include "libckpt/recipe/quantize/imatrix.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

@@ -1,5 +1,5 @@
 /* fuzz_manifest - any bytes as a manifest of `ckpt hash -o`. What is read is written again, and reads the same. */
-#include "libckpt/recipe/manifest.h"
+#include "libckpt/recipe/records/manifest.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

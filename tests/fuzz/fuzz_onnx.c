@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/onnx.h"
+#include "formats/onnx/onnx.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MAX_WRITTEN = 1 << 20 };

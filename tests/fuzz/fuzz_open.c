@@ -3,7 +3,7 @@
  * Input: records of a byte that picks a name (its high bit: the bytes are a safetensors header, which gets its length
  * in front and 64 bytes of payload behind), two bytes of length, low byte first, and that many bytes (or what is left).
  * What opens and hashes has to be written and come back the same; whatever fails has to say why. */
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/pattern.h"
+#include "libckpt/base/pattern.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(ckpt_status status, const ckpt_error *err) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle/pickle.h"
 #include "tests/fuzz/fuzz.h"
 
 typedef struct bytes {

@@ -1,6 +1,6 @@
 /* fuzz_receipt - any bytes as a receipt that is replayed; `@` in it is the folder that holds in.safetensors and
  * out.safetensors. A receipt may name any path: those that name others have a slash, and are left alone. */
-#include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/convert/receipt.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

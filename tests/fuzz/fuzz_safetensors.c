@@ -1,7 +1,7 @@
 /* fuzz_safetensors - any bytes as one checkpoint in memory. Whatever opens has tensors inside its bytes. */
 #include <stdlib.h>
 
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/zip.h"
-#include "libckpt/format.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { N_PAYLOAD = 64, N_MORE = 1024, MAX_READ = 1 << 16 };

@@ -7,8 +7,8 @@
  * Options, modulo 7: files have the names of 0: stages 1 and 2; 1: stage 3, where the model's is that of both ranks; 2,
  * 3: two tensor-parallel ranks, which have the same model file; 4: those of 0, with two experts beside; 5: with two
  * layers of a pipeline; 6: two experts without ZeRO. Each archive has eight storages of 16 bytes. */
-#include "libckpt/codec/zip_write.h"
-#include "libckpt/format.h"
+#include "libckpt/codec/zip/write.h"
+#include "libckpt/format/format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_folder.h"
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch_record.h"
-#include "libckpt/codec/zip.h"
+#include "libckpt/codec/torch/read/record.h"
+#include "libckpt/codec/zip/zip.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(ckpt_status status, const ckpt_error *err) {

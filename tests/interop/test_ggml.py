@@ -1,4 +1,4 @@
-"""Blocks and values of ggml's own C are ours: tests/kernels/quant_against_ggml.sh, and that it can fail.
+"""Blocks and values of ggml's own C are ours: tests/kernels/quant/quant_against_ggml.sh, and that it can fail.
 
 CKPT_GGML names the ggml folder of llama.cpp's sources; else they are looked for around LLAMA_CPP_BIN (SOURCES/build/bin).
 """
@@ -10,7 +10,7 @@ import subprocess
 import command
 from command import TESTS
 
-SCRIPT = os.path.join(TESTS, "kernels/quant_against_ggml.sh")
+SCRIPT = os.path.join(TESTS, "tests/kernels/quant/quant_against_ggml.sh")
 
 
 def sources():

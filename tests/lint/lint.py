@@ -88,7 +88,7 @@ def arrow(path, text, code):
 
 
 def own_header(path, target):
-    """formats/gguf.c and formats/gguf_write.c share formats/gguf.h; folders (arch/, tokenizer/) are one noun each."""
+    """formats/gguf/gguf.c and formats/gguf_write.c share formats/gguf/gguf.h; folders (arch/, tokenizer/) are one noun each."""
     if os.path.dirname(path) != os.path.dirname(target):
         return os.path.basename(path).startswith("registry.")
     if os.path.dirname(path) != "formats" or target.endswith(".def"):

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 namespace {
 

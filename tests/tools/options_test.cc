@@ -7,8 +7,8 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/error.h"
-#include "tools/values.h"
+#include "libckpt/base/error.h"
+#include "tools/cli/values.h"
 }
 
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 extern "C" {
-#include "tools/report.h"
+#include "tools/report/report.h"
 }
 
 namespace {

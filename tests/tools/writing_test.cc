@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 namespace {
 

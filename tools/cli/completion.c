@@ -1,8 +1,8 @@
 /* completion.c - completions for bash, zsh and fish: verbs, options, and the words that an option accepts. */
 #include <string.h>
 
-#include "help.h"
-#include "values.h"
+#include "tools/cli/help.h"
+#include "tools/cli/values.h"
 
 typedef void ckpt_print_option(FILE *out, const ckpt_verb *verb, const ckpt_option *option, const char *choices);
 

@@ -1,5 +1,5 @@
 /* help.c - `ckpt help` and `ckpt VERB --help`: plain text, 100 columns. */
-#include "help.h"
+#include "tools/cli/help.h"
 
 #include <string.h>
 

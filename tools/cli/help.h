@@ -1,12 +1,12 @@
 /* help.h - the option tables as text: --help, man pages, completions, docs/cli.md.
  *
  * All of it is a function of the tables alone (no terminal, no environment), so that tests compare it byte for byte. */
-#ifndef CKPT_TOOLS_HELP_H
-#define CKPT_TOOLS_HELP_H
+#ifndef CKPT_TOOLS_CLI_HELP_H
+#define CKPT_TOOLS_CLI_HELP_H
 
 #include <stdio.h>
 
-#include "options.h"
+#include "tools/cli/options.h"
 
 /* A number that the command can exit with. */
 typedef struct ckpt_exit_row {

@@ -1,7 +1,7 @@
 /* man.c - man pages: ckpt(1) and one ckpt-VERB(1) per verb, in man(7) macros. No date: the same bytes every time. */
 #include <string.h>
 
-#include "help.h"
+#include "tools/cli/help.h"
 
 /* Text in troff: backslashes and hyphens as themselves, no control characters at the start of a line. */
 static void print_text(FILE *out, const char *text, size_t n) {

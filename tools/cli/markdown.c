@@ -1,7 +1,7 @@
 /* markdown.c - docs/cli.md: the option tables as a page. */
 #include <string.h>
 
-#include "help.h"
+#include "tools/cli/help.h"
 
 /* Text in a table cell: a bar would end the cell, a bracket would be taken for HTML. */
 static void print_cell(FILE *out, const char *text) {

@@ -1,5 +1,5 @@
 /* options.c - the parser of options.h: one walk over argv, then what a whole command line must satisfy. */
-#include "options.h"
+#include "tools/cli/options.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "values.h"
+#include "libckpt/base/error.h"
+#include "tools/cli/values.h"
 
 #define ARGS_LIMIT (UINT64_C(64) << 20) /* bytes; far above what a command line can hold */
 

@@ -3,10 +3,10 @@
  * The table is the only place that knows a verb's options: parser, `--help`, man page, completions and docs/cli.md all
  * come from it. Options and inputs may stand in any order; `--name value` and `--name=value` are the same; `--` ends
  * options. Each occurrence keeps its place among the inputs, so that a modifier belongs to the input before it. */
-#ifndef CKPT_TOOLS_OPTIONS_H
-#define CKPT_TOOLS_OPTIONS_H
+#ifndef CKPT_TOOLS_CLI_OPTIONS_H
+#define CKPT_TOOLS_CLI_OPTIONS_H
 
-#include "libckpt/arena.h"
+#include "libckpt/base/arena.h"
 
 /* What an option's value is; the parser checks it, and completion offers it. */
 typedef enum ckpt_option_kind {

@@ -1,8 +1,8 @@
 /* shared_options.h - rows that several verbs have in their own tables, written once. */
-#ifndef CKPT_TOOLS_SHARED_OPTIONS_H
-#define CKPT_TOOLS_SHARED_OPTIONS_H
+#ifndef CKPT_TOOLS_CLI_SHARED_OPTIONS_H
+#define CKPT_TOOLS_CLI_SHARED_OPTIONS_H
 
-#include "options.h"
+#include "tools/cli/options.h"
 
 #define CKPT_OPTION_END \
   { NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL }

@@ -1,5 +1,5 @@
 /* text.c - see text.h. UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing past U+10FFFF. */
-#include "text.h"
+#include "tools/cli/text.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,15 +2,15 @@
  *
  * Names come from files that anybody may have written. Printed as text they lose every character that a terminal would
  * obey: controls, C1 controls, direction overrides and bytes that are no UTF-8 appear as \xHH or \uHHHH. */
-#ifndef CKPT_TOOLS_TEXT_H
-#define CKPT_TOOLS_TEXT_H
+#ifndef CKPT_TOOLS_CLI_TEXT_H
+#define CKPT_TOOLS_CLI_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#include "libckpt/text.h" /* ckpt_text_size */
+#include "libckpt/base/text.h" /* ckpt_text_size */
 
 /* Decodes the character at text[0, n), n > 0. Returns its length in bytes, or 0 if it is no well-formed UTF-8. */
 size_t ckpt_text_next(const char *text, size_t n, uint32_t *codepoint);

@@ -1,5 +1,5 @@
 /* values.c - see values.h. Formats come from the registry, dtypes from dtype.def: a new row is accepted at once. */
-#include "values.h"
+#include "tools/cli/values.h"
 
 #include <errno.h>
 #include <math.h>
@@ -7,10 +7,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/format.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
 
 /* ---- sizes ------------------------------------------------------------------------------------------------ */
 

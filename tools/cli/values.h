@@ -1,8 +1,8 @@
 /* values.h - the values of options: sizes, dtypes, choices; and the nearest of several names. */
-#ifndef CKPT_TOOLS_VALUES_H
-#define CKPT_TOOLS_VALUES_H
+#ifndef CKPT_TOOLS_CLI_VALUES_H
+#define CKPT_TOOLS_CLI_VALUES_H
 
-#include "options.h"
+#include "tools/cli/options.h"
 
 /* Bytes from "4096", "1.5G" (1024-based: K M G T) or "500MB" (1000-based: KB MB GB TB), any case. False if text is
  * none of these, is zero or does not fit. */

@@ -1,20 +1,20 @@
 /* verbs.c - commands.def as tables, and the options that verbs share. */
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "options.h"
-#include "values.h"
+#include "libckpt/base/error.h"
+#include "tools/cli/options.h"
+#include "tools/cli/values.h"
 
 #define CKPT_VERB(id) extern const ckpt_verb ckpt_verb_##id;
 #define CKPT_LATER_VERB(name, summary)
-#include "commands.def"
+#include "tools/cli/commands.def"
 #undef CKPT_VERB
 #undef CKPT_LATER_VERB
 
 const ckpt_verb *const ckpt_verbs[] = {
 #define CKPT_VERB(id) &ckpt_verb_##id,
 #define CKPT_LATER_VERB(name, summary)
-#include "commands.def"
+#include "tools/cli/commands.def"
 #undef CKPT_VERB
 #undef CKPT_LATER_VERB
     NULL};
@@ -22,7 +22,7 @@ const ckpt_verb *const ckpt_verbs[] = {
 const ckpt_later_verb ckpt_later_verbs[] = {
 #define CKPT_VERB(id)
 #define CKPT_LATER_VERB(name, summary) {name, summary},
-#include "commands.def"
+#include "tools/cli/commands.def"
 #undef CKPT_VERB
 #undef CKPT_LATER_VERB
     {NULL, NULL}};

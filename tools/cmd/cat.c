@@ -1,4 +1,4 @@
-/* cmd_cat.c - `ckpt cat`: the values of one tensor, or of a box of it, read in blocks of a few MiB.
+/* cat.c - `ckpt cat`: the values of one tensor, or of a box of it, read in blocks of a few MiB.
  *
  * Floats of at most 32 bits are read as f32, which holds each of them exactly, and printed with as many digits as it
  * takes to read them back. */
@@ -8,17 +8,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "input.h"
-#include "json_writer.h"
-#include "libckpt/checked.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/read.h"
-#include "proving.h"
-#include "report.h"
-#include "shared_options.h"
-#include "slice.h"
-#include "text.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/run/read.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/report/slice.h"
+#include "tools/cli/text.h"
 
 enum { BLOCK_ELEMENTS = 1 << 18 }; /* a multiple of every dtype's block */
 

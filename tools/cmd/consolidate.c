@@ -1,8 +1,8 @@
-/* cmd_consolidate.c - `ckpt consolidate`: what the ranks of a job left becomes one model. */
-#include "libckpt/error.h"
-#include "report.h"
-#include "shared_options.h"
-#include "writing.h"
+/* consolidate.c - `ckpt consolidate`: what the ranks of a job left becomes one model. */
+#include "libckpt/base/error.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/report/writing.h"
 
 static const ckpt_option options[] = {
     {"to", 0, CKPT_OPTION_FORMAT, 0, "FORMAT", "output format (default: by the suffix; a folder is hf)"},

@@ -1,8 +1,8 @@
-/* cmd_convert.c - `ckpt convert`: any checkpoint in, any format out. */
-#include "libckpt/error.h"
-#include "report.h"
-#include "shared_options.h"
-#include "writing.h"
+/* convert.c - `ckpt convert`: any checkpoint in, any format out. */
+#include "libckpt/base/error.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/report/writing.h"
 
 static const ckpt_option options[] = {
     {"to", 0, CKPT_OPTION_FORMAT, 0, "FORMAT", "output format (default: by the suffix; a folder is hf)"},

@@ -1,20 +1,20 @@
-/* cmd_diff.c - `ckpt diff`: what two checkpoints do not have in common. */
+/* diff.c - `ckpt diff`: what two checkpoints do not have in common. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "input.h"
-#include "json_writer.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/diff.h"
-#include "libckpt/recipe/hash.h"
-#include "libckpt/recipe/select.h"
-#include "libckpt/weights.h"
-#include "proving.h"
-#include "report.h"
-#include "shared_options.h"
-#include "text.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/compare/diff.h"
+#include "libckpt/recipe/compare/hash.h"
+#include "libckpt/recipe/select/select.h"
+#include "libckpt/index/weights.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/cli/text.h"
 
 static const ckpt_option options[] = {
     {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "values differ only past this absolute difference (default 0)"},

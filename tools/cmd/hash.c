@@ -1,4 +1,4 @@
-/* cmd_hash.c - `ckpt hash`: the content digest, whatever the format, shards and file names; `--check` of lists of them;
+/* hash.c - `ckpt hash`: the content digest, whatever the format, shards and file names; `--check` of lists of them;
  * `--files`, the SHA-256 of each file. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,19 +6,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "input.h"
-#include "job.h"
-#include "json_writer.h"
-#include "libckpt/apart.h"
-#include "libckpt/arch.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/files.h"
-#include "libckpt/recipe/manifest.h"
-#include "libckpt/text.h"
-#include "proving.h"
-#include "report.h"
-#include "shared_options.h"
-#include "text.h"
+#include "tools/report/input.h"
+#include "tools/report/job.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/records/files.h"
+#include "libckpt/recipe/records/manifest.h"
+#include "libckpt/base/text.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/cli/text.h"
 
 static const ckpt_option options[] = {
     {"tensors", 0, CKPT_OPTION_FLAG, 0, NULL, "a digest per tensor, in name order"},

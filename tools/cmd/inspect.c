@@ -1,18 +1,18 @@
-/* cmd_inspect.c - `ckpt inspect`: what a checkpoint is, from its headers. */
+/* inspect.c - `ckpt inspect`: what a checkpoint is, from its headers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "input.h"
-#include "json_writer.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
 #include "libckpt/codec/gguf_value.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/config.h"
-#include "libckpt/text.h"
-#include "proving.h"
-#include "report.h"
-#include "text.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/index/config.h"
+#include "libckpt/base/text.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/text.h"
 
 /* Tensors of one role and dtype. */
 typedef struct tally {

@@ -1,6 +1,6 @@
-/* cmd_join.c - `ckpt join`: shards into one file. */
-#include "shared_options.h"
-#include "writing.h"
+/* join.c - `ckpt join`: shards into one file. */
+#include "tools/cli/shared_options.h"
+#include "tools/report/writing.h"
 
 static const ckpt_option options[] = {CKPT_OPTION_INCLUDE_ROW("model"), CKPT_OPTION_END};
 

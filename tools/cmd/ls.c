@@ -1,21 +1,21 @@
-/* cmd_ls.c - `ckpt ls`: a line per tensor, in byte order of names. */
+/* ls.c - `ckpt ls`: a line per tensor, in byte order of names. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "input.h"
-#include "json_writer.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/error.h"
-#include "libckpt/index.h"
-#include "libckpt/pattern.h"
-#include "libckpt/recipe/select.h"
-#include "ls_stats.h"
-#include "proving.h"
-#include "report.h"
-#include "shared_options.h"
-#include "text.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/base/error.h"
+#include "libckpt/index/index.h"
+#include "libckpt/base/pattern.h"
+#include "libckpt/recipe/select/select.h"
+#include "tools/report/ls_stats.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/cli/text.h"
 
 static const ckpt_option options[] = {
     {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN",

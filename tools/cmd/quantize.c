@@ -1,12 +1,12 @@
-/* cmd_quantize.c - `ckpt quantize`: GGUF in the block types of llama.cpp's presets, any number of them from one read.
+/* quantize.c - `ckpt quantize`: GGUF in the block types of llama.cpp's presets, any number of them from one read.
  */
 #include <string.h>
 
-#include "input.h"
-#include "libckpt/error.h"
-#include "report.h"
-#include "shared_options.h"
-#include "writing.h"
+#include "tools/report/input.h"
+#include "libckpt/base/error.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/report/writing.h"
 
 #define PLACEHOLDER "{type}"
 

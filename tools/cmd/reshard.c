@@ -1,9 +1,9 @@
-/* cmd_reshard.c - `ckpt reshard`: weights and optimizer states, cut for another number of ranks. */
-#include "libckpt/format.h"
-#include "libckpt/layout.h"
-#include "report.h"
-#include "shared_options.h"
-#include "writing.h"
+/* reshard.c - `ckpt reshard`: weights and optimizer states, cut for another number of ranks. */
+#include "libckpt/format/format.h"
+#include "libckpt/format/layout.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/report/writing.h"
 
 static const ckpt_option options[] = {
     {"to", 0, CKPT_OPTION_FORMAT, CKPT_OPTION_REQUIRED | CKPT_OPTION_RANKS, "FORMAT",

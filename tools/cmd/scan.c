@@ -1,15 +1,15 @@
-/* cmd_scan.c - `ckpt scan`: every pickle in files and folders, judged. Nothing is executed. */
-#include "libckpt/recipe/scan.h"
+/* scan.c - `ckpt scan`: every pickle in files and folders, judged. Nothing is executed. */
+#include "libckpt/recipe/scan/scan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "job.h"
-#include "json_writer.h"
-#include "libckpt/error.h"
-#include "proving.h"
-#include "report.h"
-#include "text.h"
+#include "tools/report/job.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/base/error.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/text.h"
 
 /* ---- as text ----------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
-/* cmd_split.c - `ckpt split`: one checkpoint into shards. */
-#include "shared_options.h"
-#include "writing.h"
+/* split.c - `ckpt split`: one checkpoint into shards. */
+#include "tools/cli/shared_options.h"
+#include "tools/report/writing.h"
 
 static const ckpt_option options[] = {{"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE",
                                        "bytes of tensors per file, at most; headers come on top"},

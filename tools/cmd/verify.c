@@ -1,22 +1,22 @@
-/* cmd_verify.c - `ckpt verify`: read everything and report every problem. */
+/* verify.c - `ckpt verify`: read everything and report every problem. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "job.h"
-#include "libckpt/arch.h"
-#include "libckpt/defects.h"
-#include "libckpt/error.h"
-#include "libckpt/format.h"
-#include "libckpt/recipe/receipt.h"
-#include "libckpt/recipe/select.h"
-#include "libckpt/weights.h"
-#include "proving.h"
-#include "report.h"
-#include "shared_options.h"
-#include "verification.h"
+#include "tools/report/job.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/defects.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/select/select.h"
+#include "libckpt/index/weights.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/shared_options.h"
+#include "tools/report/verification.h"
 
 static const ckpt_option options[] = {
     {"headers", 0, CKPT_OPTION_FLAG, 0, NULL, "structure only; tensor bytes are not read"},

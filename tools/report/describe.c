@@ -1,17 +1,17 @@
 /* describe.c - see describe.h. */
-#include "describe.h"
+#include "tools/report/describe.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/codec/gguf_value.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/quantized.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/weights.h"
-#include "text.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/quantize/quantized.h"
+#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/index/weights.h"
+#include "tools/cli/text.h"
 
 static bool holds_config(const ckpt_output *output) {
   return ckpt_index_side_file(output->described, "config.json") != NULL ||

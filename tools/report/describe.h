@@ -1,10 +1,10 @@
 /* describe.h - what a writing verb says of its outputs, before it runs (--plan) and after. */
-#ifndef CKPT_TOOLS_DESCRIBE_H
-#define CKPT_TOOLS_DESCRIBE_H
+#ifndef CKPT_TOOLS_REPORT_DESCRIBE_H
+#define CKPT_TOOLS_REPORT_DESCRIBE_H
 
-#include "input.h"
-#include "report.h"
-#include "writing.h"
+#include "tools/report/input.h"
+#include "tools/report/report.h"
+#include "tools/report/writing.h"
 
 /* A plan and what it was made of; nothing of it is owned. */
 typedef struct ckpt_described {

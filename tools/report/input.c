@@ -1,11 +1,11 @@
 /* input.c - see input.h. */
-#include "input.h"
+#include "tools/report/input.h"
 
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/recipe/select.h"
-#include "report.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/select/select.h"
+#include "tools/report/report.h"
 
 static bool is_model(const ckpt_tensor *tensor) { return ckpt_role_included("model", (ckpt_role)tensor->role, NULL); }
 

@@ -1,9 +1,9 @@
 /* input.h - an input of a verb: the index that its path and modifiers stand for. */
-#ifndef CKPT_TOOLS_INPUT_H
-#define CKPT_TOOLS_INPUT_H
+#ifndef CKPT_TOOLS_REPORT_INPUT_H
+#define CKPT_TOOLS_REPORT_INPUT_H
 
-#include "libckpt/index.h"
-#include "options.h"
+#include "libckpt/index/index.h"
+#include "tools/cli/options.h"
 
 typedef struct ckpt_input {
   ckpt_index *index;

@@ -1,5 +1,5 @@
 /* job.c - see job.h. The cancel flag is the one global of the command: a signal handler has no argument. */
-#include "job.h"
+#include "tools/report/job.h"
 
 #include <signal.h>
 #include <time.h>

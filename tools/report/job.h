@@ -3,11 +3,11 @@
  * Between begin and end SIGINT, SIGTERM and SIGHUP set the cancel flag, so that the run removes its temporary files; a
  * second one, half a second later or more, ends the process at once. Outside, they have their usual effect: nothing
  * needs to be cleaned up. */
-#ifndef CKPT_TOOLS_JOB_H
-#define CKPT_TOOLS_JOB_H
+#ifndef CKPT_TOOLS_REPORT_JOB_H
+#define CKPT_TOOLS_REPORT_JOB_H
 
-#include "options.h"
-#include "progress.h"
+#include "tools/cli/options.h"
+#include "tools/report/progress.h"
 
 typedef struct ckpt_job {
   ckpt_run_options run; /* points into the job: it must not be copied */

@@ -1,12 +1,12 @@
 /* json_writer.c - see json_writer.h. Compact: no spaces, one newline at the end. */
-#include "json_writer.h"
+#include "tools/report/json_writer.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "text.h"
+#include "tools/cli/text.h"
 
 static void write_string(FILE *out, const char *text, size_t n) {
   putc('"', out);

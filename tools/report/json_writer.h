@@ -3,8 +3,8 @@
  * Every function takes the key that the value has in its object, or NULL in an array and at the top. Text is always
  * valid JSON: bytes that are no UTF-8 become U+FFFD, characters that a terminal would obey are \u escapes. Failures of
  * the FILE are sticky in the FILE itself (ferror); the caller looks once, at the end. */
-#ifndef CKPT_TOOLS_JSON_WRITER_H
-#define CKPT_TOOLS_JSON_WRITER_H
+#ifndef CKPT_TOOLS_REPORT_JSON_WRITER_H
+#define CKPT_TOOLS_REPORT_JSON_WRITER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,15 +1,15 @@
 /* ls_stats.c - see ls_stats.h. min, max, mean and std are over the finite values, and absent where there is none; std
  * is the population's. */
-#include "ls_stats.h"
+#include "tools/report/ls_stats.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "libckpt/error.h"
-#include "libckpt/recipe/stats.h"
-#include "proving.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/compare/stats.h"
+#include "tools/report/proving.h"
 
 static ckpt_status add(void *arg, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
   ckpt_ls_stats *s = arg;

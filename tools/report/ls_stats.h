@@ -1,10 +1,10 @@
 /* ls_stats.h - what `ls --stats` adds to a tensor's line: statistics of its values. */
-#ifndef CKPT_TOOLS_LS_STATS_H
-#define CKPT_TOOLS_LS_STATS_H
+#ifndef CKPT_TOOLS_REPORT_LS_STATS_H
+#define CKPT_TOOLS_REPORT_LS_STATS_H
 
-#include "json_writer.h"
-#include "libckpt/plan.h"
-#include "options.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/plan/plan.h"
+#include "tools/cli/options.h"
 
 /* Zero-initialise it; free with ckpt_ls_stats_free. */
 typedef struct ckpt_ls_stats {

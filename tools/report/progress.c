@@ -1,5 +1,5 @@
 /* progress.c - see progress.h. Updates come from the run's threads, one at a time. */
-#include "progress.h"
+#include "tools/report/progress.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "report.h"
-#include "text.h"
+#include "tools/report/report.h"
+#include "tools/cli/text.h"
 
 enum { LINE = 256 };
 

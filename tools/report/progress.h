@@ -2,8 +2,8 @@
  *
  * On a terminal the line is redrawn at most 10 times a second and erased at the end; elsewhere (--progress always) a
  * line is printed at most every second. Nothing appears in the first 300 ms. No colour, no escape sequences. */
-#ifndef CKPT_TOOLS_PROGRESS_H
-#define CKPT_TOOLS_PROGRESS_H
+#ifndef CKPT_TOOLS_REPORT_PROGRESS_H
+#define CKPT_TOOLS_REPORT_PROGRESS_H
 
 #include "libckpt/ckpt.h"
 

@@ -1,5 +1,5 @@
 /* proving.c - see proving.h. */
-#include "proving.h"
+#include "tools/report/proving.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "job.h"
-#include "json_writer.h"
-#include "libckpt/error.h"
-#include "report.h"
-#include "text.h"
+#include "tools/report/job.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/base/error.h"
+#include "tools/report/report.h"
+#include "tools/cli/text.h"
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 

@@ -1,10 +1,10 @@
 /* proving.h - what the verbs that read everything and write nothing share: hash, diff, verify, ls --stats. */
-#ifndef CKPT_TOOLS_PROVING_H
-#define CKPT_TOOLS_PROVING_H
+#ifndef CKPT_TOOLS_REPORT_PROVING_H
+#define CKPT_TOOLS_REPORT_PROVING_H
 
-#include "json_writer.h"
-#include "libckpt/recipe/prove.h"
-#include "options.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/recipe/compare/prove.h"
+#include "tools/cli/options.h"
 
 /* Runs a proof as the command line says (memory, threads, trace, progress, signals). With --plan its plan is printed
  * instead, and *is_printed is set: then there is nothing more to say. */

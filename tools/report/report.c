@@ -1,5 +1,5 @@
 /* report.c - see report.h. */
-#include "report.h"
+#include "tools/report/report.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,9 +11,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "libckpt/grow.h"
-#include "libckpt/recipe/quantize.h"
-#include "text.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/recipe/quantize/quantize.h"
+#include "tools/cli/text.h"
 
 /* ---- errors and notes -------------------------------------------------------------------------------------------- */
 

@@ -1,11 +1,11 @@
 /* report.h - what the command says at its end: errors, notes, the lines of a written output, and the exit status.
  *
  * Results go to stdout, everything else to stderr; all text from files passes ckpt_text_print. */
-#ifndef CKPT_TOOLS_REPORT_H
-#define CKPT_TOOLS_REPORT_H
+#ifndef CKPT_TOOLS_REPORT_REPORT_H
+#define CKPT_TOOLS_REPORT_REPORT_H
 
-#include "job.h"
-#include "json_writer.h"
+#include "tools/report/job.h"
+#include "tools/report/json_writer.h"
 
 enum { CKPT_EXIT_DONE = 0, CKPT_EXIT_FAILED = 1, CKPT_EXIT_USAGE = 2 };
 

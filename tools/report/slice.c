@@ -1,12 +1,12 @@
 /* slice.c - see slice.h. */
-#include "slice.h"
+#include "tools/report/slice.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/index.h"
-#include "values.h"
+#include "libckpt/base/error.h"
+#include "libckpt/index/index.h"
+#include "tools/cli/values.h"
 
 /* A range as it is read: from text, for an axis of n. */
 typedef struct range {

@@ -2,8 +2,8 @@
  *
  * One range per axis, outermost first, as Python slices without a step: a:b, a:, :b, :, or one index. Negative numbers
  * count from the end. Axes that are not named are whole. Past the end is an error, not cut short. */
-#ifndef CKPT_TOOLS_SLICE_H
-#define CKPT_TOOLS_SLICE_H
+#ifndef CKPT_TOOLS_REPORT_SLICE_H
+#define CKPT_TOOLS_REPORT_SLICE_H
 
 #include "libckpt/ckpt.h"
 

@@ -1,9 +1,9 @@
 /* verification.h - one run of `ckpt verify`: what it was asked, what it found, and its checks of whole files. */
-#ifndef CKPT_VERIFICATION_H
-#define CKPT_VERIFICATION_H
+#ifndef CKPT_TOOLS_REPORT_VERIFICATION_H
+#define CKPT_TOOLS_REPORT_VERIFICATION_H
 
-#include "input.h"
-#include "libckpt/recipe/verify.h"
+#include "tools/report/input.h"
+#include "libckpt/recipe/verify/verify.h"
 
 typedef struct ckpt_verification {
   ckpt_args *args;

@@ -5,13 +5,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "job.h"
-#include "libckpt/apart.h"
-#include "libckpt/error.h"
-#include "libckpt/format.h"
-#include "libckpt/text.h"
-#include "proving.h"
-#include "verification.h"
+#include "tools/report/job.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
+#include "libckpt/base/text.h"
+#include "tools/report/proving.h"
+#include "tools/report/verification.h"
 
 static ckpt_source *source_of(const ckpt_verification *v) {
   return v->input.index == NULL ? v->files : v->input.index->source;

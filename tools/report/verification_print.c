@@ -1,10 +1,10 @@
 /* verification_print.c - what `ckpt verify` found, as text and as JSON. */
 #include <stdio.h>
 
-#include "json_writer.h"
-#include "report.h"
-#include "text.h"
-#include "verification.h"
+#include "tools/report/json_writer.h"
+#include "tools/report/report.h"
+#include "tools/cli/text.h"
+#include "tools/report/verification.h"
 
 static void print_findings(const ckpt_verification *v) {
   static const char *const heads[] = {"problem", "warning", "proven", "not proven"};

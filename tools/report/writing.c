@@ -1,6 +1,6 @@
 /* writing.c - see writing.h. In this order: open the input, refuse, plan, run, commit, say what was done. Nothing is
  * created before every refusal that the command line, the headers and the paths allow has been made. */
-#include "writing.h"
+#include "tools/report/writing.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -8,17 +8,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "describe.h"
-#include "input.h"
-#include "json_writer.h"
-#include "libckpt/apart.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/receipt.h"
-#include "libckpt/text.h"
-#include "proving.h"
-#include "report.h"
-#include "text.h"
+#include "tools/report/describe.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/base/text.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
+#include "tools/cli/text.h"
 
 typedef struct job {
   ckpt_args *args;

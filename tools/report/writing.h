@@ -1,9 +1,9 @@
 /* writing.h - what the writing verbs share: from a command line to outputs, digests on stdout and the closing lines. */
-#ifndef CKPT_TOOLS_WRITING_H
-#define CKPT_TOOLS_WRITING_H
+#ifndef CKPT_TOOLS_REPORT_WRITING_H
+#define CKPT_TOOLS_REPORT_WRITING_H
 
-#include "libckpt/recipe/convert.h"
-#include "options.h"
+#include "libckpt/recipe/convert/convert.h"
+#include "tools/cli/options.h"
 
 /* What a verb makes of its command line. */
 typedef struct ckpt_writing {

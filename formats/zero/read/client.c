@@ -1,4 +1,4 @@
-/* zero_client.c - client state and buffers that ranks have each their own: model files of several ranks, of which rank
+/* client.c - client state and buffers that ranks have each their own: model files of several ranks, of which rank
  * 0's is read.
  *
  * DeepSpeed hands a rank what its own model file has, as the state of its random generators, and in stage 3 buffers.
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/decode.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 /* Whether rank 0's value under a key, of n bytes, is what all get. */
 static bool is_carried(const char *key, size_t n) {

@@ -1,4 +1,4 @@
-/* zero_experts.c - experts (MoE) of a ZeRO checkpoint: names, and which ranks have which.
+/* experts.c - experts (MoE) of a ZeRO checkpoint: names, and which ranks have which.
  *
  *   layer_L_expert_E_mp_rank_00_model_states.pt    {"<module>.deepspeed_moe.experts.deepspeed_experts.<E>.<name>":
  * tensor} expert_E_mp_rank_00_model_states.pt            in old versions: those of all layers
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

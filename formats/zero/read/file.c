@@ -1,13 +1,13 @@
-/* zero_file.c - the torch files of a ZeRO checkpoint: opening them, and what lies in their objects.
+/* file.c - the torch files of a ZeRO checkpoint: opening them, and what lies in their objects.
  *
  * A file is opened as an index of its own, which proves that its tensors lie in their storages; what is taken from it
  * are extents, and the graph of its object. */
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 static ckpt_status read_file(ckpt_zero_file *file, ckpt_zero *zero, ckpt_error *err) {
   ckpt_source *source = zero->index->source;

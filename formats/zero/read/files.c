@@ -1,4 +1,4 @@
-/* zero_files.c - which files a folder of ZeRO has: of each kind a grid of model-parallel and data-parallel ranks.
+/* files.c - which files a folder of ZeRO has: of each kind a grid of model-parallel and data-parallel ranks.
  *
  * A rank whose file is missing, and two files of one rank, are refused by name; files of more data-parallel ranks than
  * the save had are left over from another. */
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

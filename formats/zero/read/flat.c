@@ -1,4 +1,4 @@
-/* zero_flat.c - the optimizer of a run in fp16 or bf16 without ZeRO that FusedAdam steps (FP16_Optimizer): whole in the
+/* flat.c - the optimizer of a run in fp16 or bf16 without ZeRO that FusedAdam steps (FP16_Optimizer): whole in the
  * model file, of each group one row of masters and one of each state, as ranks have them in stages 1 and 2.
  *
  *   {"optimizer_state_dict": {"state": {group: {"exp_avg": row, ...}}, "param_groups": [{"params": [group], ...}]},
@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zero_rank.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/rank.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

@@ -1,16 +1,16 @@
-/* zero_join.c - a tensor from the slices that tensor-parallel ranks have of it: its extents.
+/* join.c - a tensor from the slices that tensor-parallel ranks have of it: its extents.
  *
  * What a rank has of a slice is a run of its elements, which begins and ends anywhere. Of a tensor that is cut along
  * its first axis a strip's part of a run is a run of the tensor; otherwise it is boxes, at most two for each axis,
  * which have the slice's strides where the slice has other strips beside. */
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/place.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/extents/place.h"
 
 /* ---- which slices are of one tensor ------------------------------------------------------------------------------ */
 

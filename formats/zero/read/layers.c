@@ -1,4 +1,4 @@
-/* zero_layers.c - layers of a pipeline (PipelineModule) in a ZeRO checkpoint: names, and what is missing.
+/* layers.c - layers of a pipeline (PipelineModule) in a ZeRO checkpoint: names, and what is missing.
  *
  *   layer_LL-model_states.pt             {name: tensor} of layer L, whichever stage has it
  *   layer_LL-model_TT-model_states.pt    the same of tensor-parallel rank T
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/error.h"
 
 static const char tied[] = "tied_modules.";
 

@@ -1,4 +1,4 @@
-/* zero_model.c - the model files of a ZeRO checkpoint.
+/* model.c - the model files of a ZeRO checkpoint.
  *
  *   {"module": {name: tensor}, "buffer_names": [name], "param_shapes": [{name: shape} for each group],
  *    "frozen_param_shapes": {name: shape}, "frozen_param_fragments": {name: tensor}, "shared_params": {name: of},
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

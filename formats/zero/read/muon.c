@@ -1,4 +1,4 @@
-/* zero_muon.c - where Muon's momentum is in the files of stages 1 and 2.
+/* muon.c - where Muon's momentum is in the files of stages 1 and 2.
  *
  * Muon needs whole matrices: momentum_buffer of a rank has all of each parameter that its partition has a part of, one
  * behind the other and without padding; a parameter on two ranks is there twice. What an optimizer on the CPU keeps is
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

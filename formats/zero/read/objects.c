@@ -1,4 +1,4 @@
-/* zero_objects.c - what of a ZeRO checkpoint is no tensor, under the keys of object.h.
+/* objects.c - what of a ZeRO checkpoint is no tensor, under the keys of object.h.
  *
  * The groups of the optimizer, which hold one row of elements each, say again which parameters are theirs. Numbers and
  * texts at the top of the model file are the trainer's state; what client_state put beside them keeps its key. The
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/arch.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

@@ -1,15 +1,15 @@
-/* zero_params.c - the parameters of a ZeRO checkpoint, which its model files list: param_shapes, and frozen ones.
+/* params.c - the parameters of a ZeRO checkpoint, which its model files list: param_shapes, and frozen ones.
  *
  * In stage 3 a frozen parameter's fragments, one on each rank, are in the model files, too. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* zero_pieces.c - from what ranks hold to tensors: the pieces of a parameter, in order, are its extents.
+/* pieces.c - from what ranks hold to tensors: the pieces of a parameter, in order, are its extents.
  *
  * Relies on the readers to add the pieces of one parameter in the order of its elements: ranks in order, and on each
  * rank one group after the other. */
@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

@@ -1,9 +1,9 @@
-/* zero_rank.h - one optimizer file of a ZeRO checkpoint, between zero_ranks.c, which opens them and puts the ranks
- * together, and zero_slots.c, which reads what one keeps. */
-#ifndef CKPT_FORMATS_ZERO_RANK_H
-#define CKPT_FORMATS_ZERO_RANK_H
+/* rank.h - one optimizer file of a ZeRO checkpoint, between ranks.c, which opens them and puts the ranks
+ * together, and slots.c, which reads what one keeps. */
+#ifndef CKPT_FORMATS_ZERO_READ_RANK_H
+#define CKPT_FORMATS_ZERO_READ_RANK_H
 
-#include "formats/zero.h"
+#include "formats/zero/read/zero.h"
 
 /* One rank's file, and where things are in it. */
 typedef struct ckpt_zero_rank {
@@ -16,12 +16,12 @@ typedef struct ckpt_zero_rank {
   int64_t world;             /* -1: not said */
 } ckpt_zero_rank;
 
-/* ---- zero_ranks.c ---- */
+/* ---- ranks.c ---- */
 
 /* EFORMAT: what is wrong makes it no optimizer file. */
 ckpt_status ckpt_zero_bad_rank(const ckpt_zero_rank *r, const char *what, ckpt_error *err);
 
-/* ---- zero_slots.c ---- */
+/* ---- slots.c ---- */
 
 /* What says the step of a group: its state, or the optimizer's group; NULL: nothing. */
 const ckpt_object *ckpt_zero_step_in(const ckpt_zero_rank *r, uint64_t group);

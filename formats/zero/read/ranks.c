@@ -1,4 +1,4 @@
-/* zero_ranks.c - the optimizer files of a ZeRO checkpoint, one for each data-parallel rank of a shard: flats and
+/* ranks.c - the optimizer files of a ZeRO checkpoint, one for each data-parallel rank of a shard: flats and
  * pieces.
  *
  *   {"optimizer_state_dict": {"zero_stage", "partition_count", "loss_scaler",
@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero_rank.h"
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "formats/zero/read/rank.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* zero_settings.c - what a ZeRO checkpoint keeps beside states: groups of the optimizer, schedulers, loss scalers.
+/* settings.c - what a ZeRO checkpoint keeps beside states: groups of the optimizer, schedulers, loss scalers.
  *
  * None of their tensors is in the index. A learning rate may be one (torch.optim takes it), and then what a scheduler
  * keeps of it is: one of one element becomes its number, to the bit. Others, and tensors of entries that are not known,
@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/backend.h"
-#include "libckpt/codec/node_map.h"
-#include "libckpt/decode.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/little.h"
-#include "libckpt/text.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/backend.h"
+#include "libckpt/base/node_map.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/little.h"
+#include "libckpt/base/text.h"
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* zero_slices.c - tensors that model files store, of which each tensor-parallel rank's file has a slice: module, or a
+/* slices.c - tensors that model files store, of which each tensor-parallel rank's file has a slice: module, or a
  * layer of a pipeline.
  *
  * Slices of parameters are put together as their masters are, others (frozen ones, and without ZeRO all) by the same
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

@@ -1,17 +1,17 @@
-/* zero_slots.c - what one rank's optimizer file of a ZeRO checkpoint keeps: its states' keys are slots, and what it has
+/* slots.c - what one rank's optimizer file of a ZeRO checkpoint keeps: its states' keys are slots, and what it has
  * of each group in them is a flat.
  *
  * What is in no slot, and no step, is refused: its state would be lost. */
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zero_rank.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/decode.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/little.h"
+#include "formats/zero/read/rank.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/little.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* zero_steps.c - whether the files of a ZeRO checkpoint are of one save, as far as the steps in them tell.
+/* steps.c - whether the files of a ZeRO checkpoint are of one save, as far as the steps in them tell.
  *
  * Model files say how many steps the run has made (global_steps), optimizer files how many the optimizer has. Those are
  * as many, without what overflowed (skipped_steps), or one more, which makes the states (BF16_Optimizer, all before
@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/error.h"
 
 /* ---- what files say ---------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* zero_universal.c - DeepSpeed's universal checkpoints (ds_to_universal): reading, the row.
+/* universal.c - DeepSpeed's universal checkpoints (ds_to_universal): reading, the row.
  *
  *   latest_universal                                      the tag
  *   global_step3_universal/..._model_states.pt            the model files of the ZeRO checkpoint that it came from
@@ -13,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "formats/zero_universal.h"
-#include "formats/zero_write.h"
-#include "libckpt/checked.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "formats/zero/read/zero.h"
+#include "formats/zero/read/universal.h"
+#include "formats/zero/write/write.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

@@ -1,8 +1,8 @@
-/* zero_universal.h - between the reader and the writer of universal checkpoints. */
-#ifndef CKPT_FORMATS_ZERO_UNIVERSAL_H
-#define CKPT_FORMATS_ZERO_UNIVERSAL_H
+/* universal.h - between the reader and the writer of universal checkpoints. */
+#ifndef CKPT_FORMATS_ZERO_READ_UNIVERSAL_H
+#define CKPT_FORMATS_ZERO_READ_UNIVERSAL_H
 
-#include "libckpt/format.h"
+#include "libckpt/format/format.h"
 
 #define CKPT_LATEST_UNIVERSAL "latest_universal"
 

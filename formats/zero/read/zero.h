@@ -3,13 +3,13 @@
  * What a rank keeps of one group of parameters is a FLAT: a row of its elements, once as masters and once for each
  * state of the optimizer. A PIECE is the part of a parameter that lies in one flat. Readers of rank files add flats,
  * and pieces of each parameter in the order of its elements; from them come tensors. */
-#ifndef CKPT_FORMATS_ZERO_H
-#define CKPT_FORMATS_ZERO_H
+#ifndef CKPT_FORMATS_ZERO_READ_ZERO_H
+#define CKPT_FORMATS_ZERO_READ_ZERO_H
 
-#include "formats/zero_cut.h"
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/format.h"
+#include "libckpt/codec/parallel/cut.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/format/format.h"
 
 #define CKPT_ZERO_LATEST "latest"
 #define CKPT_ZERO_SUFFIX "_states.pt"
@@ -119,7 +119,7 @@ typedef struct ckpt_zero {
   bool has_other_scaler;           /* a rank's is not that of rank 0, and that was said */
   bool is_mapped;                  /* files say by mappings which elements of a partition are whose */
   bool is_round_robin;             /* order of param_shapes is that of the ranks, not of the optimizer */
-  bool is_universal;               /* read by zero_universal.c */
+  bool is_universal;               /* read by universal.c */
   bool is_bf16_optimizer;          /* no stage is said, padding is not stripped */
   ckpt_zero_shard *shards;
   uint32_t n_shards;
@@ -150,7 +150,7 @@ typedef struct ckpt_zero {
   const ckpt_object **steps; /* of groups whose states have it as a number, else NULL; n_groups, in the arena */
 } ckpt_zero;
 
-/* ---- zero_files.c: which files there are ---- */
+/* ---- files.c: which files there are ---- */
 
 /* Lists the folder's files: models, rank_models, optimizers. ENOTFOUND names a file that is missing. */
 ckpt_status ckpt_zero_find_files(ckpt_zero *zero, ckpt_error *err);
@@ -170,7 +170,7 @@ ckpt_status ckpt_zero_check_shards(ckpt_zero *zero, const ckpt_zero_file *first,
 ckpt_status ckpt_zero_check_files(ckpt_zero *zero, ckpt_error *err); /* as above */
 ckpt_status ckpt_zero_note_leftovers(ckpt_zero *zero, uint32_t n, const char *first, ckpt_error *err);
 
-/* ---- zero_experts.c ---- */
+/* ---- experts.c ---- */
 
 /* Refuses an expert whose file is missing, or is of none of the model's, and experts of kinds that are not read. */
 ckpt_status ckpt_zero_check_experts(const ckpt_zero *zero, ckpt_error *err);
@@ -198,7 +198,7 @@ int64_t ckpt_zero_expert_of(const char *name);
 enum { CKPT_ZERO_NAME_BYTES = 8192 }; /* of a state's name, too */
 ckpt_status ckpt_zero_name_expert(char name[CKPT_ZERO_NAME_BYTES], const char *of, uint64_t expert, ckpt_error *err);
 
-/* ---- zero_layers.c ---- */
+/* ---- layers.c ---- */
 
 /* Refuses what is missing of a pipeline, or of other ranks than its save had. Relies on ckpt_zero_read_params. */
 ckpt_status ckpt_zero_check_layers(ckpt_zero *zero, ckpt_error *err);
@@ -213,7 +213,7 @@ uint32_t ckpt_zero_turn_of_layer(ckpt_zero *zero, const char *prefix);
 /* Writes prefix and name. ELIMIT: longer than there is room for. */
 ckpt_status ckpt_zero_name_layer(char name[CKPT_ZERO_NAME_BYTES], const char *prefix, const char *of, ckpt_error *err);
 
-/* ---- zero_file.c: files and what lies in them ---- */
+/* ---- file.c: files and what lies in them ---- */
 
 /* Opens a file by its path below the root. Close it in any case. */
 ckpt_status ckpt_zero_open(ckpt_zero_file *file, ckpt_zero *zero, const char *path, ckpt_error *err);
@@ -240,7 +240,7 @@ ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t
 /* A number that is an INT, or a call of an enumeration of one; -1: neither, or negative. */
 int64_t ckpt_zero_number(const ckpt_object *node);
 
-/* ---- zero_settings.c: what is kept beside states ---- */
+/* ---- settings.c: what is kept beside states ---- */
 
 /* The number in a tensor of one element, exactly. *is_number is false for any other tensor, or where it is expensive to
  * get at: far behind a decoder. */
@@ -260,7 +260,7 @@ ckpt_status ckpt_zero_take_settings(ckpt_zero *zero, const ckpt_zero_file *file,
 /* Notes what was left, without which a run does not go on. */
 ckpt_status ckpt_zero_note_left(const ckpt_zero *zero, ckpt_error *err);
 
-/* ---- zero_join.c: tensors from slices ---- */
+/* ---- join.c: tensors from slices ---- */
 
 /* Finds how the parameters of shards make tensors: which stand for which, and their cuts. Once all pieces are there. */
 ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err);
@@ -299,7 +299,7 @@ ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
                                const uint64_t *shape, uint32_t *number, ckpt_error *err);
 
-/* ---- zero_slices.c: stored tensors that each tensor-parallel rank has a slice of ---- */
+/* ---- slices.c: stored tensors that each tensor-parallel rank has a slice of ---- */
 
 /* One file of each rank, and the names in it. */
 typedef struct ckpt_zero_slices ckpt_zero_slices;
@@ -319,7 +319,7 @@ ckpt_status ckpt_zero_join_slices(const ckpt_zero_slices *slices, const ckpt_ten
                                   const char *name, ckpt_role role, const ckpt_zero_param *param, uint32_t *number,
                                   ckpt_error *err);
 
-/* ---- zero_params.c: which parameters the model files list ---- */
+/* ---- params.c: which parameters the model files list ---- */
 
 /* Whether a key is the name of a tensor. */
 bool ckpt_zero_is_name(const ckpt_object *key);
@@ -347,7 +347,7 @@ ckpt_zero_param *ckpt_zero_find(const ckpt_zero *zero, uint32_t shard, const cha
  * of different steps; compares client state. */
 ckpt_status ckpt_zero_read_rank_models(ckpt_zero *zero, ckpt_error *err);
 
-/* ---- zero_model.c: what the model files say ---- */
+/* ---- model.c: what the model files say ---- */
 
 /* Whether a model file stores weights. */
 bool ckpt_zero_has_module(const ckpt_zero_file *file);
@@ -356,26 +356,26 @@ bool ckpt_zero_has_module(const ckpt_zero_file *file);
  * are held in pieces. The first shard's nodes are the index's afterwards. */
 ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err);
 
-/* ---- zero_whole.c: stage 0 ---- */
+/* ---- whole.c: stage 0 ---- */
 
 /* Adds the optimizer's states, which are in the model file, after the model's tensors: by name where shapes and order
  * tell which parameter each number means, else by number. */
 ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
 
-/* ---- zero_flat.c: stage 0 with flat masters ---- */
+/* ---- flat.c: stage 0 with flat masters ---- */
 
 /* Reads the optimizer of a model file that has fp32_groups_flat: flats and pieces. What it is not read for is that its
  * layout is another. */
 ckpt_status ckpt_zero_add_flat(ckpt_zero *zero, const ckpt_zero_file *file, bool *is_read, ckpt_error *err);
 
-/* ---- zero_scaler.c: the loss scaler ---- */
+/* ---- formats/zero/write/scaler.c: the loss scaler ---- */
 
 /* The attributes of a loss scaler that scales as an engine without ZeRO does, whose numbers are beside its optimizer's
  * states; config: what DeepSpeed was configured with, or NULL. NULL: there are none. */
 ckpt_status ckpt_zero_scaler_of_whole(const ckpt_object **out, const ckpt_object *optimizer, const ckpt_object *config,
                                       ckpt_arena *arena, ckpt_error *err);
 
-/* ---- zero_steps.c: whether files are of one save ---- */
+/* ---- steps.c: whether files are of one save ---- */
 
 /* The step that a state says, as a number or in a tensor; -1: it does not. */
 ckpt_status ckpt_zero_step_of(const ckpt_zero *zero, const ckpt_zero_file *file, const ckpt_object *said, int64_t *step,
@@ -397,7 +397,7 @@ ckpt_status ckpt_zero_same_step(const ckpt_zero_file *file, const ckpt_zero_file
 /* Compares the step of a file's optimizer with the first model file's: what no one run counts is noted as a problem. */
 ckpt_status ckpt_zero_check_optimizer(ckpt_zero *zero, const ckpt_zero_file *file, int64_t step, ckpt_error *err);
 
-/* ---- zero_objects.c: what is no tensor ---- */
+/* ---- objects.c: what is no tensor ---- */
 
 /* Whether a key at the top of a model file, of n bytes, is one that DeepSpeed itself writes. */
 bool ckpt_zero_is_own(const char *key, size_t n);
@@ -429,7 +429,7 @@ ckpt_status ckpt_zero_set_objects(ckpt_zero *zero, const ckpt_object *root, ckpt
 /* Gives the parameters of its groups the names that the index's tensors have been given. ENOMEM. */
 ckpt_status ckpt_zero_name_groups(ckpt_zero *zero, ckpt_error *err);
 
-/* ---- zero_client.c: client state of several ranks ---- */
+/* ---- client.c: client state of several ranks ---- */
 
 /* Compares what a further model file has of client state, and of buffers in stage 3, with the first one's. */
 ckpt_status ckpt_zero_compare_client(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
@@ -455,18 +455,18 @@ typedef struct ckpt_zero_copies {
 ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, const ckpt_open_options *options,
                            ckpt_zero_copies *copies, ckpt_error *err);
 
-/* ---- zero_verify.c ---- */
+/* ---- formats/zero/verify/verify.c ---- */
 
 /* What tensor-parallel ranks have copies of is the same on all of them; see ckpt_format. */
 ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
 
-/* ---- zero_same_ranks.c ---- */
+/* ---- formats/zero/verify/same_ranks.c ---- */
 
 /* No rank's optimizer file is another's of the same shard. */
 ckpt_status ckpt_zero_verify_ranks(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 
-/* ---- zero_universal.c ---- */
+/* ---- universal.c ---- */
 
 /* Flats and pieces of a universal checkpoint, each parameter's whole. */
 ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err);
@@ -474,12 +474,12 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err);
 /* Refuses a folder of no name that the model has. Relies on ckpt_zero_add_model. */
 ckpt_status ckpt_zero_check_universal(const ckpt_zero *zero, ckpt_error *err);
 
-/* ---- zero_ranks.c: what the optimizer files say ---- */
+/* ---- ranks.c: what the optimizer files say ---- */
 
 /* Flats and pieces of all ranks, the first of which is opened (and kept, its nodes being the index's then). */
 ckpt_status ckpt_zero_read_ranks(ckpt_zero *zero, ckpt_error *err);
 
-/* ---- zero_pieces.c ---- */
+/* ---- pieces.c ---- */
 
 /* A piece of a parameter. EFORMAT where the flat has not as many elements. */
 ckpt_status ckpt_zero_add_piece(ckpt_zero *zero, uint32_t param, uint32_t flat, uint64_t at, uint64_t count,
@@ -488,7 +488,7 @@ ckpt_status ckpt_zero_add_piece(ckpt_zero *zero, uint32_t param, uint32_t flat, 
 /* Sorts the pieces by parameter and refuses those that nobody, or not all of them somebody, holds. */
 ckpt_status ckpt_zero_sort_pieces(ckpt_zero *zero, ckpt_error *err);
 
-/* ---- zero_muon.c ---- */
+/* ---- muon.c ---- */
 
 #define CKPT_ZERO_MUON "momentum_buffer"
 

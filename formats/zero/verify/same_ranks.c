@@ -1,16 +1,16 @@
-/* zero_same_ranks.c - optimizer files of two ranks that are one: a rank's file under another's name too, as a copy gone
+/* same_ranks.c - optimizer files of two ranks that are one: a rank's file under another's name too, as a copy gone
  * wrong leaves it. Sizes and the CRCs that their archives record tell, so that next to nothing is read. Partitions of
  * one value each are the same on many ranks of a model that is only padding or zeros there: those are no copies. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/codec/zip.h"
-#include "libckpt/decode.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/text.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/base/text.h"
 
 /* A rank's file, by what its archive says of it. */
 typedef struct print {

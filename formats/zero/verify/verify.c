@@ -1,14 +1,14 @@
-/* zero_verify.c - what only `verify` looks at in ZeRO checkpoints: ranks that are one (zero_same_ranks.c), and copies.
+/* verify.c - what only `verify` looks at in ZeRO checkpoints: ranks that are one (same_ranks.c), and copies.
  * Of what tensor-parallel ranks all have (norms, buffers, their masters and states) the first rank's is read; that the
  * others have the same bits is proven here, by reading the checkpoint once more for each of them. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/diff.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/weights.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/compare/diff.h"
+#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/index/weights.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* zero_layout.c - a ZeRO checkpoint of DeepSpeed, as docs/formats/zero.md has it, for any stage and number of ranks.
+/* layout.c - a ZeRO checkpoint of DeepSpeed, as docs/formats/zero.md has it, for any stage and number of ranks.
  *
  *   latest
  *   <tag>/mp_rank_00_model_states.pt                        stages 1 and 2
@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "formats/zero_write.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "formats/zero/write/write.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 enum { ALIGNMENT = 2 }; /* nccl_start_alignment_factor: elements for each rank */
 

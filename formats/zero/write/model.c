@@ -1,13 +1,13 @@
-/* zero_model_write.c - the model file of a DeepSpeed checkpoint that is written, whose keys are those of zero_model.c.
+/* model.c - the model file of a DeepSpeed checkpoint that is written, whose keys are those of formats/zero/read/model.c.
  *
- * Everything in it besides DeepSpeed's own is client state (zero_normalize.c). */
+ * Everything in it besides DeepSpeed's own is client state (normalize.c). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "formats/zero_write.h"
-#include "libckpt/codec/node_map.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "formats/zero/write/write.h"
+#include "libckpt/base/node_map.h"
+#include "libckpt/base/error.h"
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 

@@ -1,20 +1,20 @@
-/* zero_normalize.c - what of a description's objects a DeepSpeed checkpoint has a place for; the rest is said.
+/* normalize.c - what of a description's objects a DeepSpeed checkpoint has a place for; the rest is said.
  *
  * Groups, scheduler and loss scaler have DeepSpeed's own keys. All else is client state, by its key at the top of the
  * model file: the numbers and texts of the trainer, and whatever else is plain data. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "formats/zero_write.h"
+#include "formats/zero/read/zero.h"
+#include "formats/zero/write/write.h"
 #include "libckpt/codec/readback.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/codec/torch_copy.h"
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_safe.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/plain/copy.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 typedef struct reducer {
   ckpt_index *described;

@@ -1,14 +1,14 @@
-/* zero_owns.c - which files of a folder a former ZeRO or universal checkpoint of ours was, so that --force may replace
+/* owns.c - which files of a folder a former ZeRO or universal checkpoint of ours was, so that --force may replace
  * them: one of another number of ranks, another stage, other states.
  *
- * Of the same step alone: another one's folder is not looked into (tree.h). As zero_layout.c and zero_universal_write.c
+ * Of the same step alone: another one's folder is not looked into (tree.h). As layout.c and universal.c
  * name files; whatever DeepSpeed itself has besides (its script, experts, parallel ranks) is none of ours. */
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "formats/zero_universal.h"
-#include "formats/zero_write.h"
+#include "formats/zero/read/zero.h"
+#include "formats/zero/read/universal.h"
+#include "formats/zero/write/write.h"
 
 enum { NAME_BYTES = 96 };
 

@@ -1,14 +1,14 @@
-/* zero_run.c - a description as a training run: which parameters are trained, by which group, with which states. */
-#include "formats/zero_write.h"
+/* run.c - a description as a training run: which parameters are trained, by which group, with which states. */
+#include "formats/zero/write/write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero.h"
+#include "formats/zero/read/zero.h"
 #include "libckpt/codec/readback.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 

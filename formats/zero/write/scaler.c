@@ -1,4 +1,4 @@
-/* zero_scaler.c - loss scalers as ZeRO has them: an instance of DeepSpeed's class, with these attributes.
+/* scaler.c - loss scalers as ZeRO has them: an instance of DeepSpeed's class, with these attributes.
  *
  * An engine without ZeRO has numbers in place of one, beside its optimizer's states ("dynamic_loss_scale", "cur_scale",
  * "cur_iter", "last_overflow_iter", "scale_factor", "scale_window"), and goes by the same rule without hysteresis.
@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "formats/zero_write.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "formats/zero/write/write.h"
+#include "libckpt/base/error.h"
 
 #define SCALER_MODULE "deepspeed.runtime.fp16.loss_scaler"
 

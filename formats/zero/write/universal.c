@@ -1,4 +1,4 @@
-/* zero_universal_write.c - a universal checkpoint of DeepSpeed, as docs/formats/zero.md has it.
+/* universal.c - a universal checkpoint of DeepSpeed, as docs/formats/zero.md has it.
  *
  *   latest_universal
  *   <tag>/mp_rank_00_model_states.pt                          what engines of stages 1 and 2 open
@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zero_cut.h"
-#include "formats/zero_universal.h"
-#include "formats/zero_write.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/parallel/cut.h"
+#include "formats/zero/read/universal.h"
+#include "formats/zero/write/write.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 #define MODEL_SUFFIX "mp_rank_00_model_states.pt"
 

@@ -1,12 +1,12 @@
-/* zero_write.c - what all files of a written DeepSpeed checkpoint are made with: containers, groups, archives. */
-#include "formats/zero_write.h"
+/* write.c - what all files of a written DeepSpeed checkpoint are made with: containers, groups, archives. */
+#include "formats/zero/write/write.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/zero.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/error.h"
+#include "formats/zero/read/zero.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/base/error.h"
 
 /* ---- containers -------------------------------------------------------------------------------------------------- */
 

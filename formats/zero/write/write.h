@@ -1,17 +1,17 @@
-/* zero_write.h - between the files that write DeepSpeed's checkpoints: what a description is as a training run.
+/* write.h - between the files that write DeepSpeed's checkpoints: what a description is as a training run.
  *
  * A PARAMETER is trained where a group of the optimizer names it; its fp32 values are its master's, or its own where it
  * has none. A parameter that is read as its master is, every one in stage 3, and the steps of a group's parameters are
- * elsewhere (layout.h): the files hold them once. Files are torch.save archives (codec/torch_archive_write.h) whose
+ * elsewhere (layout.h): the files hold them once. Files are torch.save archives (codec/torch/write/archive_write.h) whose
  * leaves are numbered: first those of the input's objects, then the tensors of the description, then the steps of
  * groups. */
-#ifndef CKPT_FORMATS_ZERO_WRITE_H
-#define CKPT_FORMATS_ZERO_WRITE_H
+#ifndef CKPT_FORMATS_ZERO_WRITE_WRITE_H
+#define CKPT_FORMATS_ZERO_WRITE_WRITE_H
 
-#include "libckpt/codec/torch_archive_write.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/format.h"
+#include "libckpt/codec/torch/write/archive_write.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/format/format.h"
 
 #define CKPT_ZERO_VERSION "0.19.8" /* whose files these are */
 #define CKPT_ZERO_STAGES 3
@@ -57,7 +57,7 @@ typedef struct ckpt_zero_run {
   uint32_t world, stage;  /* stage: 0: universal */
 } ckpt_zero_run;
 
-/* zero_normalize.c: reduces a description's objects to what a run's files hold; the rest is lost. As ckpt_format's
+/* normalize.c: reduces a description's objects to what a run's files hold; the rest is lost. As ckpt_format's
  * slot. */
 ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
@@ -105,7 +105,7 @@ ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 /* Whether the model computes in bf16, as far as the input says. */
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run);
 
-/* ---- zero_model_write.c: the model file ---- */
+/* ---- model.c: the model file ---- */
 
 /* Its object; of stage 3 without the tensors of parameters. */
 ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
@@ -129,7 +129,7 @@ ckpt_status ckpt_zero_lay_sides(const ckpt_zero_run *run, const char *dtype, ckp
  * global_step<N>. */
 const char *ckpt_zero_tag(const ckpt_zero_run *run);
 
-/* ---- zero_scaler.c: the loss scaler ---- */
+/* ---- scaler.c: the loss scaler ---- */
 
 /* A loss scaler's state as DeepSpeed has it: its own, or that of torch's GradScaler which scales by the same and grows
  * at the same step. NULL: there is none that does. */
@@ -141,10 +141,10 @@ ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 /* Whether it changes its scale. */
 bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
 
-/* zero_layout.c: as ckpt_format's slot. */
+/* layout.c: as ckpt_format's slot. */
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
 
-/* zero_owns.c: as ckpt_format's slot. */
+/* owns.c: as ckpt_format's slot. */
 void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);
 
 #endif

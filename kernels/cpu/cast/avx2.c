@@ -1,11 +1,11 @@
-/* convert_avx2.c - cast kernels for AVX2 and F16C (no processor has the first without the second).
+/* avx2.c - cast kernels for AVX2 and F16C (no processor has the first without the second).
  *
  * Each function carries its own target attribute, so the rest of the build stays portable. n is a multiple of
- * CKPT_CONVERT_STEP. The arithmetic is that of convert_scalar.c, eight at a time. */
+ * CKPT_CONVERT_STEP. The arithmetic is that of scalar.c, eight at a time. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "convert.h"
+#include "kernels/cpu/cast/cast.h"
 
 #define AVX2 __attribute__((target("avx2,f16c")))
 

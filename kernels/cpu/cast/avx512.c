@@ -1,11 +1,11 @@
-/* convert_avx512.c - cast kernels for AVX-512 F, BW and VL.
+/* avx512.c - cast kernels for AVX-512 F, BW and VL.
  *
- * As convert_avx2.c, sixteen at a time. The processor's own f32 -> bf16 instruction is not used: it flushes
+ * As avx2.c, sixteen at a time. The processor's own f32 -> bf16 instruction is not used: it flushes
  * subnormals to zero. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "convert.h"
+#include "kernels/cpu/cast/cast.h"
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
 

@@ -1,11 +1,11 @@
-/* convert.h - private to kernels/cpu: the levels of the processor and their cast kernels.
+/* cast.h - private to kernels/cpu: the levels of the processor and their cast kernels.
  *
  * f32 holds every value of every format of 16 bits and less, so a cast is "widen to f32" then "narrow from f32", and
  * rounds once, in the second step. A level is one row of such kernels; files for one instruction set fill one row. */
-#ifndef CKPT_KERNELS_CPU_CONVERT_H
-#define CKPT_KERNELS_CPU_CONVERT_H
+#ifndef CKPT_KERNELS_CPU_CAST_CAST_H
+#define CKPT_KERNELS_CPU_CAST_CAST_H
 
-#include "libckpt/backend.h"
+#include "libckpt/base/backend.h"
 
 /* Kernels of vector levels take multiples of this many elements; the scalar level takes the rest. */
 #define CKPT_CONVERT_STEP 32

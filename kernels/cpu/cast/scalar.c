@@ -1,10 +1,10 @@
-/* convert_scalar.c - the level every processor has; also the tails of the vector levels. Any number of elements.
+/* scalar.c - the level every processor has; also the tails of the vector levels. Any number of elements.
  *
  * Elements are copied in and out, so that buffers may have any alignment. */
 #include <string.h>
 
-#include "convert.h"
-#include "kernels/ref/float_format.h"
+#include "kernels/cpu/cast/cast.h"
+#include "kernels/ref/cast/float_format.h"
 
 #define F32_SIGN 0x80000000u
 #define F32_INFINITY 0x7f800000u

@@ -1,9 +1,9 @@
-/* quant_avx2.c - block types with eight sub-blocks at a time; see quant_lanes.h. FMA is not among the instructions: a
+/* avx2.c - block types with eight sub-blocks at a time; see lanes.h. FMA is not among the instructions: a
  * contracted product would be another result. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/quant/quant.h"
 
 #define TARGET __attribute__((target("avx2")))
 #define ALWAYS_INLINE __attribute__((always_inline))
@@ -39,9 +39,9 @@ TARGET static inline vf vf_load_rows(const float *x, int n, const int *places) {
                               1);
 }
 
-#include "kernels/cpu/quant_lanes.h"
-#include "kernels/cpu/quant_lanes_iq4.h"
-#include "kernels/cpu/quant_lanes_symmetric.h"
+#include "kernels/cpu/quant/lanes.h"
+#include "kernels/cpu/quant/lanes_iq4.h"
+#include "kernels/cpu/quant/lanes_symmetric.h"
 
 LEGACY_TYPE(q4_0, ckpt_quant_avx2_q4_0)
 LEGACY_TYPE(q4_1, ckpt_quant_avx2_q4_1)

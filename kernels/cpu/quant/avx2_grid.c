@@ -1,12 +1,12 @@
-/* quant_avx2_grid.c - the search of the IQ2 and IQ3 types on AVX2; see kernels/ref/quant_iq23.c.
+/* avx2_grid.c - the search of the IQ2 and IQ3 types on AVX2; see kernels/ref/quant/iq23.c.
  *
  * Scales that are tried do not depend on each other: lanes are scales where levels are rounded and where sums are
  * taken over a sub-block, and points of the grid where the nearest one is looked for. Which scale stays is decided
  * afterwards, from the first to the last. */
 #if defined(__x86_64__)
-#include "kernels/cpu/quant.h"
-#include "kernels/cpu/quant_avx2_nearest.h"
-#include "kernels/ref/quant_iq23.h"
+#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/quant/avx2_nearest.h"
+#include "kernels/ref/quant/iq23.h"
 
 enum { MAX_TRIED = 32, MAX_GROUPS = 8, MAX_SUB = 32 };
 

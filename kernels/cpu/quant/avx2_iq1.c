@@ -1,12 +1,12 @@
-/* quant_avx2_iq1.c - the searches of IQ1_S and IQ1_M on AVX2: eight sub-blocks in lanes; see kernels/ref/quant_iq1.c.
+/* avx2_iq1.c - the searches of IQ1_S and IQ1_M on AVX2: eight sub-blocks in lanes; see kernels/ref/quant/iq1.c.
  *
  * Sorting counts, for each element, those before it. Sums over an element's predecessors and cuts are then taken in the
  * reference's order. Few cuts are better than the best so far, so a cut is compared first, in all lanes, and only where
  * one gains it is fitted. Products with 1/8 are exact but for tiny numbers, and the same for -1/8. */
 #if defined(__x86_64__)
-#include "kernels/cpu/quant.h"
-#include "kernels/cpu/quant_avx2_nearest.h"
-#include "kernels/ref/quant_iq1.h"
+#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/quant/avx2_nearest.h"
+#include "kernels/ref/quant/iq1.h"
 
 enum { LANES = 8, MAX_SUB = 32 };
 

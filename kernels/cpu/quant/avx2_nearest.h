@@ -1,5 +1,5 @@
-/* quant_avx2_nearest.h - of a list of grid points the nearest one, eight points at a time, on AVX2; for the files of
- * the IQ types (quant_avx2_grid.c, quant_avx2_iq1.c).
+/* avx2_nearest.h - of a list of grid points the nearest one, eight points at a time, on AVX2; for the files of
+ * the IQ types (avx2_grid.c, avx2_iq1.c).
  *
  * An axis has 3 or 8 levels, so its errors are worked out once for each level and picked from a vector by the levels of
  * each point. Lanes are points: each one sums from the first axis to the last, as the reference does. */
@@ -9,7 +9,7 @@
 #include <float.h>
 #include <immintrin.h>
 
-#include "kernels/ref/quant_grid.h"
+#include "kernels/ref/quant/grid.h"
 
 #define AVX2 __attribute__((target("avx2")))
 #define INLINE AVX2 __attribute__((always_inline)) static inline

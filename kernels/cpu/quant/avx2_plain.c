@@ -1,12 +1,12 @@
-/* quant_avx2_plain.c - Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 without importance, a block at a time on AVX2.
+/* avx2_plain.c - Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 without importance, a block at a time on AVX2.
  *
  * No sums here, so elements stand in lanes. The least, the greatest and the element of greatest magnitude are, as in
  * the reference, the first of equal ones: their zeros have signs, which are written. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/cpu/quant.h"
-#include "kernels/ref/quant_legacy.h"
+#include "kernels/cpu/quant/quant.h"
+#include "kernels/ref/quant/legacy.h"
 
 #define AVX2 __attribute__((target("avx2")))
 

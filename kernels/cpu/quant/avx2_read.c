@@ -1,4 +1,4 @@
-/* quant_avx2_read.c - block types to f32 with AVX2: the reference's products, mostly in loops that compilers turn
+/* avx2_read.c - block types to f32 with AVX2: the reference's products, mostly in loops that compilers turn
  * into vectors.
  *
  * A value is one product, or a product and a difference, of its own block: there is no sum whose order could matter,
@@ -6,12 +6,12 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/cpu/quant.h"
-#include "kernels/ref/quant_fp4.h"
-#include "kernels/ref/quant_iq4.h"
-#include "kernels/ref/quant_k.h"
-#include "kernels/ref/quant_k_symmetric.h"
-#include "kernels/ref/quant_legacy.h"
+#include "kernels/cpu/quant/quant.h"
+#include "kernels/ref/quant/fp4.h"
+#include "kernels/ref/quant/iq4.h"
+#include "kernels/ref/quant/k.h"
+#include "kernels/ref/quant/k_symmetric.h"
+#include "kernels/ref/quant/legacy.h"
 
 #define AVX2 __attribute__((target("avx2")))
 #define INLINE AVX2 __attribute__((always_inline)) static inline

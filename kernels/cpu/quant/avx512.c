@@ -1,9 +1,9 @@
-/* quant_avx512.c - block types with sixteen sub-blocks at a time; see quant_lanes.h. The compiler must not contract
+/* avx512.c - block types with sixteen sub-blocks at a time; see lanes.h. The compiler must not contract
  * products, as nowhere else: the build says so. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/quant/quant.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
 #define ALWAYS_INLINE __attribute__((always_inline))
@@ -42,9 +42,9 @@ TARGET static inline vf vf_load_rows(const float *x, int n, const int *places) {
   return _mm512_insertf32x4(rows, _mm_loadu_ps(x + n * places[12]), 3);
 }
 
-#include "kernels/cpu/quant_lanes.h"
-#include "kernels/cpu/quant_lanes_iq4.h"
-#include "kernels/cpu/quant_lanes_symmetric.h"
+#include "kernels/cpu/quant/lanes.h"
+#include "kernels/cpu/quant/lanes_iq4.h"
+#include "kernels/cpu/quant/lanes_symmetric.h"
 
 LEGACY_TYPE(q4_0, ckpt_quant_avx512_q4_0)
 LEGACY_TYPE(q4_1, ckpt_quant_avx512_q4_1)

@@ -1,4 +1,4 @@
-/* quant_avx512_plain.c - Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 without importance on AVX-512: the scales of sixteen blocks at
+/* avx512_plain.c - Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 without importance on AVX-512: the scales of sixteen blocks at
  * once, one in each lane, then their codes a block at a time. What is left of a row is done on AVX2.
  *
  * Here too the least, the greatest and the element of greatest magnitude are the first of equal ones; blocks in which
@@ -6,8 +6,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/cpu/quant.h"
-#include "kernels/ref/quant_legacy.h"
+#include "kernels/cpu/quant/quant.h"
+#include "kernels/ref/quant/legacy.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
 #define ALWAYS_INLINE __attribute__((always_inline))

@@ -1,4 +1,4 @@
-/* quant_lanes.h - the searches of kernels/ref/quant_search.c with one sub-block in each lane; included by the file of
+/* lanes.h - the searches of kernels/ref/quant/search.c with one sub-block in each lane; included by the file of
  * one instruction set, which defines LANES, TARGET, vf (f32), vm (masks) and the functions on them that are used here.
  *
  * Every lane does the reference's operations in its order; a lane that has stopped improving goes on computing, but
@@ -7,7 +7,7 @@
 #ifndef CKPT_KERNELS_CPU_QUANT_LANES_H
 #define CKPT_KERNELS_CPU_QUANT_LANES_H
 
-#include "kernels/ref/quant_k.h"
+#include "kernels/ref/quant/k.h"
 
 /* Vector i has element i of each of the sub-blocks (of n, a multiple of 4) at these places. */
 TARGET static inline void vf_gather_at(vf *out, const float *x, int n, const int *places) {

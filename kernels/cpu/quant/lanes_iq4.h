@@ -1,12 +1,12 @@
-/* quant_lanes_iq4.h - IQ4_NL and IQ4_XS with one sub-block in each lane; included behind quant_lanes_symmetric.h.
+/* lanes_iq4.h - IQ4_NL and IQ4_XS with one sub-block in each lane; included behind lanes_symmetric.h.
  *
  * The nearest of sixteen values is found by counting the midpoints that x has reached: midpoints are exact, and the
  * distances that the reference compares are equal there and nowhere else. */
 #ifndef CKPT_KERNELS_CPU_QUANT_LANES_IQ4_H
 #define CKPT_KERNELS_CPU_QUANT_LANES_IQ4_H
 
-#include "kernels/cpu/quant_lanes_symmetric.h"
-#include "kernels/ref/quant_iq4.h"
+#include "kernels/cpu/quant/lanes_symmetric.h"
+#include "kernels/ref/quant/iq4.h"
 
 /* The value nearest to x. */
 TARGET ALWAYS_INLINE static inline vf nearest_value(vf x) {

@@ -1,13 +1,13 @@
-/* quant_lanes_symmetric.h - the searches for scales without minimum, one sub-block in each lane, and the types that use
- * them: Q3_K and Q6_K, and with importance Q4_0, Q5_0, Q4_1, Q5_1. Included behind quant_lanes.h, see there. */
+/* lanes_symmetric.h - the searches for scales without minimum, one sub-block in each lane, and the types that use
+ * them: Q3_K and Q6_K, and with importance Q4_0, Q5_0, Q4_1, Q5_1. Included behind lanes.h, see there. */
 #ifndef CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
 #define CKPT_KERNELS_CPU_QUANT_LANES_SYMMETRIC_H
 
 #include <float.h>
 
-#include "kernels/cpu/quant_lanes.h"
-#include "kernels/ref/quant_k_symmetric.h"
-#include "kernels/ref/quant_legacy.h"
+#include "kernels/cpu/quant/lanes.h"
+#include "kernels/ref/quant/k_symmetric.h"
+#include "kernels/ref/quant/legacy.h"
 
 /* Levels: integers from -n to n - 1, as f32, for |x| below 2^22. */
 TARGET static inline vf round_levels(vf x, vf n) {

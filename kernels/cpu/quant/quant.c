@@ -1,7 +1,7 @@
 /* quant.c - picks the level once per call; what a level lacks is done by the one below it. */
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/quant/quant.h"
 
-#include "libckpt/dtype.h"
+#include "libckpt/base/dtype.h"
 
 static const ckpt_quant_level reference = {.name = "reference"};
 

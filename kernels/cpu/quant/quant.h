@@ -4,14 +4,14 @@
  * grid: each lane does what the reference does, in its order, so no sum is ever split.
  *
  * Another instruction set is a file quant_<set>.c, guarded by its architecture, and a line in ckpt_quant_level_at: what
- * belongs to x86 stands in quant_avx2*, quant_avx512.c and that function alone. For NEON (quant_neon.c) the file has
- * LANES 8, an empty TARGET, vf and vm as the compiler's vectors of 32 bytes and the functions on them of quant_avx2.c,
+ * belongs to x86 stands in quant_avx2*, avx512.c and that function alone. For NEON (quant_neon.c) the file has
+ * LANES 8, an empty TARGET, vf and vm as the compiler's vectors of 32 bytes and the functions on them of avx2.c,
  * includes the three quant_lanes*.h and fills its table; its min and max have to give the second operand where both are
  * equal or one is a NaN, as on x86. */
-#ifndef CKPT_KERNELS_CPU_QUANT_H
-#define CKPT_KERNELS_CPU_QUANT_H
+#ifndef CKPT_KERNELS_CPU_QUANT_QUANT_H
+#define CKPT_KERNELS_CPU_QUANT_QUANT_H
 
-#include "kernels/ref/quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* An empty slot means that the level has no function of its own for the dtype. */
 typedef struct ckpt_quant_level {
@@ -22,21 +22,21 @@ typedef struct ckpt_quant_level {
 extern const ckpt_quant_level ckpt_quant_avx2;   /* x86-64 only */
 extern const ckpt_quant_level ckpt_quant_avx512; /* x86-64 only */
 
-/* Rows of types of one scale, without importance, on AVX2 (quant_avx2_plain.c); the last argument is not used. */
+/* Rows of types of one scale, without importance, on AVX2 (avx2_plain.c); the last argument is not used. */
 void ckpt_quant_avx2_q4_0(uint8_t *dst, const float *x, size_t n, const float *none);
 void ckpt_quant_avx2_q4_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx2_q5_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx2_q5_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx2_q8_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 
-/* The same on AVX-512 (quant_avx512_plain.c). */
+/* The same on AVX-512 (avx512_plain.c). */
 void ckpt_quant_avx512_q4_0(uint8_t *dst, const float *x, size_t n, const float *none);
 void ckpt_quant_avx512_q4_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx512_q5_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx512_q5_1(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 void ckpt_quant_avx512_q8_0(uint8_t *dst, const float *x, size_t n, const float *none); /* as above */
 
-/* Rows of types on grids, on AVX2 (quant_avx2_iq1.c, quant_avx2_grid.c). */
+/* Rows of types on grids, on AVX2 (avx2_iq1.c, avx2_grid.c). */
 void ckpt_quant_avx2_iq2_xxs(uint8_t *dst, const float *x, size_t n, const float *importance);
 void ckpt_quant_avx2_iq1_s(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
 void ckpt_quant_avx2_iq1_m(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
@@ -45,7 +45,7 @@ void ckpt_quant_avx2_iq2_s(uint8_t *dst, const float *x, size_t n, const float *
 void ckpt_quant_avx2_iq3_xxs(uint8_t *dst, const float *x, size_t n, const float *importance); /* as above */
 void ckpt_quant_avx2_iq3_s(uint8_t *dst, const float *x, size_t n, const float *importance);   /* as above */
 
-/* Readers on AVX2 (quant_avx2_points.c). */
+/* Readers on AVX2 (avx2_points.c). */
 void ckpt_dequant_avx2_iq2_xxs(float *y, const uint8_t *src, size_t n);
 void ckpt_dequant_avx2_iq2_xs(float *y, const uint8_t *src, size_t n);  /* as above */
 void ckpt_dequant_avx2_iq2_s(float *y, const uint8_t *src, size_t n);   /* as above */
@@ -54,7 +54,7 @@ void ckpt_dequant_avx2_iq3_s(float *y, const uint8_t *src, size_t n);   /* as ab
 void ckpt_dequant_avx2_iq1_s(float *y, const uint8_t *src, size_t n);   /* as above */
 void ckpt_dequant_avx2_iq1_m(float *y, const uint8_t *src, size_t n);   /* as above */
 
-/* Readers on AVX2 (quant_avx2_read.c). */
+/* Readers on AVX2 (avx2_read.c). */
 void ckpt_dequant_avx2_q4_0(float *y, const uint8_t *src, size_t n);
 void ckpt_dequant_avx2_q4_1(float *y, const uint8_t *src, size_t n);   /* as above */
 void ckpt_dequant_avx2_q5_0(float *y, const uint8_t *src, size_t n);   /* as above */

@@ -1,8 +1,8 @@
-/* sha256_avx512.c - eight and sixteen SHA-256 beside each other, in vectors of 32 and of 64 bytes (sha256_lanes.h). */
+/* avx512.c - eight and sixteen SHA-256 beside each other, in vectors of 32 and of 64 bytes (lanes.h). */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "sha256.h"
+#include "kernels/cpu/sha256/sha256.h"
 
 #define TARGET __attribute__((target("avx512f,avx512vl,avx512bw,avx2")))
 
@@ -59,7 +59,7 @@ TARGET static inline __m512i swap_bytes_x16(__m512i x) {
 #define V(name) _mm256_##name
 typedef __m256i vi8;
 #define vi vi8
-#include "sha256_lanes.h"
+#include "kernels/cpu/sha256/lanes.h"
 #undef LANES
 #undef NAME
 #undef V
@@ -70,5 +70,5 @@ typedef __m256i vi8;
 #define V(name) _mm512_##name
 typedef __m512i vi16;
 #define vi vi16
-#include "sha256_lanes.h"
+#include "kernels/cpu/sha256/lanes.h"
 #endif

@@ -1,4 +1,4 @@
-/* sha256_lanes.h - as many SHA-256 (FIPS 180-4) beside each other as a vector has lanes: lane i of every vector is of
+/* lanes.h - as many SHA-256 (FIPS 180-4) beside each other as a vector has lanes: lane i of every vector is of
  * message i. Who includes it defines LANES, vi (the vector), V(name) (its intrinsic), TARGET, NAME and what is not the
  * same for all vectors: load_row, join_low, join_high, swap_bytes and store_row. */
 

@@ -1,9 +1,9 @@
 /* sha256.c - which leaves are hashed in lanes. */
-#include "sha256.h"
+#include "kernels/cpu/sha256/sha256.h"
 
 #include <string.h>
 
-#include "libckpt/digest.h"
+#include "libckpt/base/digest.h"
 
 /* With fewer leaves OpenSSL, one after the other, is as fast as eight lanes; with fewer, those and OpenSSL are as fast
  * as sixteen. */

@@ -3,8 +3,8 @@
  * One SHA-256 is a chain in which each step waits for the one before; eight or sixteen of them beside each other fill a
  * vector, and are faster than instructions made for one. OpenSSL hashes whatever is left over, and everything
  * elsewhere. */
-#ifndef CKPT_KERNELS_CPU_SHA256_H
-#define CKPT_KERNELS_CPU_SHA256_H
+#ifndef CKPT_KERNELS_CPU_SHA256_SHA256_H
+#define CKPT_KERNELS_CPU_SHA256_SHA256_H
 
 #include <stddef.h>
 #include <stdint.h>

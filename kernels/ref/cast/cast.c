@@ -1,9 +1,9 @@
 /* cast.c - the reference backend: what a cast means, one element at a time; quant.c has the block types. */
 #include <string.h>
 
-#include "float_format.h"
-#include "libckpt/dtype.h"
-#include "quant.h"
+#include "kernels/ref/cast/float_format.h"
+#include "libckpt/base/dtype.h"
+#include "kernels/ref/quant/quant.h"
 
 static bool can_cast(ckpt_dtype src, ckpt_dtype dst) { return ckpt_dtype_is_float(src) && ckpt_dtype_is_float(dst); }
 

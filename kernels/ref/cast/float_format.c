@@ -3,11 +3,11 @@
  * Sources of the formats: IEEE 754-2019 (f64 f32 f16), OCP 8-bit Floating Point 1.0 (f8_e4m3 f8_e5m2), OCP
  * Microscaling Formats 1.0 (f8_e8m0 f6 f4), Graphcore/AMD/Qualcomm "8-bit Numerical Formats" (fnuz). Overflow and NaN
  * codes are those that PyTorch gives where it has the format. */
-#include "float_format.h"
+#include "kernels/ref/cast/float_format.h"
 
 #include <string.h>
 
-#include "libckpt/dtype.h"
+#include "libckpt/base/dtype.h"
 
 #define F64_MANTISSA 52
 #define F64_BIAS 1023

@@ -3,10 +3,10 @@
  * A code is the bits of one element. Values travel as the bits of a binary64, which holds every value of every format
  * exactly, so that decode then encode rounds once. Integers only: neither the rounding mode, nor flushing of
  * subnormals, nor what a processor does to a NaN can change a result. The rules are stated in docs/casts.md. */
-#ifndef CKPT_KERNELS_REF_FLOAT_FORMAT_H
-#define CKPT_KERNELS_REF_FLOAT_FORMAT_H
+#ifndef CKPT_KERNELS_REF_CAST_FLOAT_FORMAT_H
+#define CKPT_KERNELS_REF_CAST_FLOAT_FORMAT_H
 
-#include "libckpt/backend.h"
+#include "libckpt/base/backend.h"
 
 /* Bits of one element of a FLOAT dtype: 4, 6, 8, 16, 32 or 64. */
 uint32_t ckpt_float_width(ckpt_dtype dtype);

@@ -1,5 +1,5 @@
-/* quant_fp4.c - MXFP4 and NVFP4 of the reference; quant_fp4.h has the layout. */
-#include "quant_fp4.h"
+/* fp4.c - MXFP4 and NVFP4 of the reference; fp4.h has the layout. */
+#include "kernels/ref/quant/fp4.h"
 
 enum { MX_BLOCK = 32, NV_BLOCK = 64, NV_SUB = 16, NV_N_SUB = 4 };
 

@@ -1,4 +1,4 @@
-/* quant_fp4.h - private to kernels: MXFP4 and NVFP4: four-bit floats (e2m1) under a scale of eight bits.
+/* fp4.h - private to kernels: MXFP4 and NVFP4: four-bit floats (e2m1) under a scale of eight bits.
  *
  *   MXFP4  u8 exponent e | 16 bytes of codes: element j low, j + 16 high; 32 elements, scale 2^(e - 127)
  *   NVFP4  4 scales (e4m3 without sign) | 4 times 8 bytes of codes: element j low, j + 8 high; 64 elements
@@ -7,7 +7,7 @@
 #ifndef CKPT_KERNELS_REF_QUANT_FP4_H
 #define CKPT_KERNELS_REF_QUANT_FP4_H
 
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* What the codes stand for. */
 static const int8_t ckpt_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};

@@ -1,10 +1,10 @@
-/* quant_grid.c - see quant_grid.h. The tables are static memory filled once: making them cannot fail, and after it they
+/* grid.c - see grid.h. The tables are static memory filled once: making them cannot fail, and after it they
  * never change. */
-#include "quant_grid.h"
+#include "kernels/ref/quant/grid.h"
 
 #include <pthread.h>
 
-#include "quant_points.h"
+#include "kernels/ref/quant/points.h"
 
 enum {
   MAX_DISTANCE = 4 * 7 * 7, /* squared: 8 axes of 0 to 2 reach 32, 4 of 0 to 7 reach 196 */

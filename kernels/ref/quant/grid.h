@@ -1,4 +1,4 @@
-/* quant_grid.h - private to kernels: the grids of the IQ1, IQ2 and IQ3 types.
+/* grid.h - private to kernels: the grids of the IQ1, IQ2 and IQ3 types.
  *
  * Their codes are not levels of single elements but numbers of grid points, which stand for 8 levels (IQ1, IQ2: each 0
  * to 2) or 4 (IQ3: 0 to 7). Levels found by rounding, a cell, are seldom a point; then the best of the points nearest
@@ -7,7 +7,7 @@
 #ifndef CKPT_KERNELS_REF_QUANT_GRID_H
 #define CKPT_KERNELS_REF_QUANT_GRID_H
 
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* Levels of a point, and cells of a grid, at most; and what vectors may read behind the lists. */
 enum { CKPT_GRID_MAX_AXES = 8, CKPT_GRID_MAX_CELLS = 6561, CKPT_GRID_SLACK = 16 };

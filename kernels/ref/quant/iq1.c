@@ -1,5 +1,5 @@
-/* quant_iq1.c - IQ1_S and IQ1_M of the reference; quant_iq1.h has the layout. */
-#include "quant_iq1.h"
+/* iq1.c - IQ1_S and IQ1_M of the reference; iq1.h has the layout. */
+#include "kernels/ref/quant/iq1.h"
 
 #include <float.h>
 

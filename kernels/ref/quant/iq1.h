@@ -1,4 +1,4 @@
-/* quant_iq1.h - private to kernels: IQ1_S and IQ1_M: superblocks of 256 whose groups of 8 are points of a grid of
+/* iq1.h - private to kernels: IQ1_S and IQ1_M: superblocks of 256 whose groups of 8 are points of a grid of
  * -1, 0, 1, shifted.
  *
  *   IQ1_S  f16 d | 32 bytes: lower eight bits of points | 8 u16: four times their upper three bits, a scale (3 bits),
@@ -7,11 +7,11 @@
  *          scales of three bits and, on top, four bits of the f16 d
  *
  * x is d * (2 scale + 1) * (level - 1 + shift), the shift being 1/8, or -1/8 where the sign is set: for 32 elements in
- * S, for 8 in M. Scales are for 32 elements in S and for 16 in M. The levels are those of quant_grid.h. */
+ * S, for 8 in M. Scales are for 32 elements in S and for 16 in M. The levels are those of grid.h. */
 #ifndef CKPT_KERNELS_REF_QUANT_IQ1_H
 #define CKPT_KERNELS_REF_QUANT_IQ1_H
 
-#include "quant_grid.h"
+#include "kernels/ref/quant/grid.h"
 
 /* What levels 0, 1, 2 stand for: shifted up and down. */
 static const float ckpt_iq1_values[2][3] = {{-1 + 0.125f, 0.125f, 1 + 0.125f}, {-1 - 0.125f, -0.125f, 1 - 0.125f}};

@@ -1,4 +1,4 @@
-/* quant_iq2.c - IQ2_XXS, IQ2_XS, IQ2_S: superblocks of 256 whose groups of 8 are points of a grid, with signs.
+/* iq2.c - IQ2_XXS, IQ2_XS, IQ2_S: superblocks of 256 whose groups of 8 are points of a grid, with signs.
  *
  *   IQ2_XXS  f16 d | 8 times: u32 of four points, u32 of four times seven signs and, on top, a scale
  *   IQ2_XS   f16 d | 32 u16: a point (9 bits) and seven signs | 8 bytes of two scales
@@ -7,7 +7,7 @@
  *
  * Scales have four bits: c stands for d * (c + 1/2) / 4, for 32 elements in XXS and for 16 in the others. Of seven
  * signs the eighth makes their number even. Levels 0, 1, 2 are 8, 25, 43. */
-#include "quant_iq23.h"
+#include "kernels/ref/quant/iq23.h"
 
 static const float level_values[3] = {8, 25, 43};
 

@@ -1,8 +1,8 @@
-/* quant_iq23.c - the search that the IQ2 and IQ3 types share; see quant_iq23.h and quant_grid.h.
+/* iq23.c - the search that the IQ2 and IQ3 types share; see iq23.h and grid.h.
  *
  * Signs are taken off first. Then for each of some scales the levels are rounded, brought onto the grid, and fitted;
  * the scale whose fit is best stays. Under it groups that were off the grid are rounded once more. */
-#include "quant_iq23.h"
+#include "kernels/ref/quant/iq23.h"
 
 #include <float.h>
 

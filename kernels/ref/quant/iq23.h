@@ -1,8 +1,8 @@
-/* quant_iq23.h - private to kernels/ref: the search that the IQ2 and IQ3 types share (quant_iq23.c). */
+/* iq23.h - private to kernels/ref: the search that the IQ2 and IQ3 types share (iq23.c). */
 #ifndef CKPT_KERNELS_REF_QUANT_IQ23_H
 #define CKPT_KERNELS_REF_QUANT_IQ23_H
 
-#include "quant_grid.h"
+#include "kernels/ref/quant/grid.h"
 
 /* How one type searches. Levels l stand for odd numbers 2 l + 1 up to top = 2 max + 1. */
 typedef struct ckpt_iq_search {

@@ -1,4 +1,4 @@
-/* quant_iq3.c - IQ3_XXS, IQ3_S: superblocks of 256 whose groups of 4 are points of a grid, with signs.
+/* iq3.c - IQ3_XXS, IQ3_S: superblocks of 256 whose groups of 4 are points of a grid, with signs.
  *
  *   IQ3_XXS  f16 d | 64 points of eight bits | 8 u32: four times seven signs and, on top, a scale
  *   IQ3_S    f16 d | 64 bytes: lower eight bits of points | 8 bytes: their ninth bits | 32 bytes of signs | 4 bytes of
@@ -6,7 +6,7 @@
  *
  * Scales have four bits, for 32 elements: c stands for d * (c + 1/2) / 2 in XXS, for d * (2 c + 1) in S. Level l is
  * 8 l + 4 in XXS, but 62 for the last one, and 2 l + 1 in S. Of seven signs the eighth makes their number even. */
-#include "quant_iq23.h"
+#include "kernels/ref/quant/iq23.h"
 
 static const float xxs_values[8] = {4, 12, 20, 28, 36, 44, 52, 62}, s_values[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 

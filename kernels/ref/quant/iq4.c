@@ -1,5 +1,5 @@
-/* quant_iq4.c - IQ4_NL and IQ4_XS of the reference; quant_iq4.h has the layout. */
-#include "quant_iq4.h"
+/* iq4.c - IQ4_NL and IQ4_XS of the reference; iq4.h has the layout. */
+#include "kernels/ref/quant/iq4.h"
 
 /* The best scale of one sub-block, of 16 tried. */
 static float search(const float *x, const float *weights) {

@@ -1,4 +1,4 @@
-/* quant_iq4.h - private to kernels: IQ4_NL and IQ4_XS: codes of four bits for sixteen values that are not evenly
+/* iq4.h - private to kernels: IQ4_NL and IQ4_XS: codes of four bits for sixteen values that are not evenly
  * spaced.
  *
  *   IQ4_NL  f16 d | 16 bytes of codes: element j low, j + 16 high; 32 elements
@@ -8,7 +8,7 @@
 #ifndef CKPT_KERNELS_REF_QUANT_IQ4_H
 #define CKPT_KERNELS_REF_QUANT_IQ4_H
 
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* Elements of a sub-block, and scales tried on each side. */
 enum { CKPT_IQ4_SUB = 32, CKPT_IQ4_STEPS = 7 };

@@ -1,5 +1,5 @@
-/* quant_k.c - Q2_K, Q4_K, Q5_K of the reference; quant_k.h has the layout and what follows the search. */
-#include "quant_k.h"
+/* k.c - Q2_K, Q4_K, Q5_K of the reference; k.h has the layout and what follows the search. */
+#include "kernels/ref/quant/k.h"
 
 void ckpt_k_search(const ckpt_k_layout *t, int j, const float *x, const float *importance, float sigma2,
                    ckpt_k_found *s) {

@@ -1,4 +1,4 @@
-/* quant_k.h - private to kernels: Q2_K, Q4_K, Q5_K: superblocks of 256 whose sub-blocks have a scale and a minimum.
+/* k.h - private to kernels: Q2_K, Q4_K, Q5_K: superblocks of 256 whose sub-blocks have a scale and a minimum.
  *
  *   Q2_K  16 bytes: scale in the low, minimum in the high four bits | 64 bytes of codes | f16 d | f16 dmin
  *   Q4_K  f16 d | f16 dmin | 12 bytes: 8 scales and 8 minima of six bits | 128 bytes of codes
@@ -12,7 +12,7 @@
 #ifndef CKPT_KERNELS_REF_QUANT_K_H
 #define CKPT_KERNELS_REF_QUANT_K_H
 
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* Sub-blocks of a superblock, at most. */
 enum { CKPT_K_MAX_SUB = 16 };
@@ -162,7 +162,7 @@ static inline void ckpt_k_put_scales(const ckpt_k_layout *t, uint8_t *dst, const
   ckpt_k_pack_scales(t, ckpt_k_fields_of(t, dst), scales, mins);
 }
 
-/* Searches sub-block j of the superblock at x (quant_k.c). importance, of the superblock, or NULL. sigma2: the mean of
+/* Searches sub-block j of the superblock at x (k.c). importance, of the superblock, or NULL. sigma2: the mean of
  * its squares, times two but for Q2_K; used with importance. */
 void ckpt_k_search(const ckpt_k_layout *t, int j, const float *x, const float *importance, float sigma2,
                    ckpt_k_found *s);

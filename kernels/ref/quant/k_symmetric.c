@@ -1,5 +1,5 @@
-/* quant_k_symmetric.c - Q3_K, Q6_K, Q8_K of the reference; quant_k_symmetric.h has the layout. */
-#include "quant_k_symmetric.h"
+/* k_symmetric.c - Q3_K, Q6_K, Q8_K of the reference; k_symmetric.h has the layout. */
+#include "kernels/ref/quant/k_symmetric.h"
 
 /* ---- Q3_K -------------------------------------------------------------------------------------------------------- */
 

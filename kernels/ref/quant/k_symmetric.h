@@ -1,4 +1,4 @@
-/* quant_k_symmetric.h - private to kernels: Q3_K, Q6_K, Q8_K: superblocks of 256 with scales only, 16 of them for 16
+/* k_symmetric.h - private to kernels: Q3_K, Q6_K, Q8_K: superblocks of 256 with scales only, 16 of them for 16
  * elements each.
  *
  *   Q3_K  32 bytes of third bits | 64 bytes of low two bits | 12 bytes of six-bit scales | f16 d
@@ -14,7 +14,7 @@
 #ifndef CKPT_KERNELS_REF_QUANT_K_SYMMETRIC_H
 #define CKPT_KERNELS_REF_QUANT_K_SYMMETRIC_H
 
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* Sub-blocks, their elements, and bytes of blocks. */
 enum { CKPT_KS_N_SUB = 16, CKPT_KS_SUB = 16, CKPT_Q3_BYTES = 110, CKPT_Q6_BYTES = 210, CKPT_Q8_BYTES = 292 };

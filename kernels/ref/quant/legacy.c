@@ -1,7 +1,7 @@
-/* quant_legacy.c - Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1 of the reference; quant_legacy.h has the layout. */
+/* legacy.c - Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1 of the reference; legacy.h has the layout. */
 #include <float.h>
 
-#include "quant_legacy.h"
+#include "kernels/ref/quant/legacy.h"
 
 /* Rounds half up. What does not fit (the inverse of a tiny scale is infinite) is 0, as on x86. */
 static uint8_t code_of(float x, int max_code) {

@@ -1,4 +1,4 @@
-/* quant_legacy.h - private to kernels: blocks of 32 with one scale, and some with a minimum.
+/* legacy.h - private to kernels: blocks of 32 with one scale, and some with a minimum.
  *
  *   Q4_0  f16 d                | 16 bytes of codes: element j in the low, j + 16 in the high four bits
  *   Q4_1  f16 d, f16 min       | the same
@@ -11,7 +11,7 @@
 #ifndef CKPT_KERNELS_REF_QUANT_LEGACY_H
 #define CKPT_KERNELS_REF_QUANT_LEGACY_H
 
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* Elements of a block. */
 enum { CKPT_LEGACY = 32 };

@@ -1,4 +1,4 @@
-/* quant_points.h - the points of the grids of IQ1, IQ2 and IQ3: facts of the formats, in the order of their codes.
+/* points.h - the points of the grids of IQ1, IQ2 and IQ3: facts of the formats, in the order of their codes.
  *
  * A point of an IQ1 or IQ2 grid has 8 levels of two bits (0 to 2), one of an IQ3 grid 4 levels of three bits; the first
  * level stands lowest. Source: the tables kgrid_* of ggml-quants.c (see dtype.def for its version). */

@@ -1,7 +1,7 @@
 /* quant.c - the block types of the reference backend, by dtype. */
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
-#include "libckpt/dtype.h"
+#include "libckpt/base/dtype.h"
 
 static const ckpt_quant *const types[CKPT_N_DTYPES] = {
     [CKPT_Q1_0] = &ckpt_quant_q1_0,     [CKPT_Q2_0] = &ckpt_quant_q2_0,     [CKPT_Q4_0] = &ckpt_quant_q4_0,

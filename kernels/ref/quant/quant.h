@@ -5,14 +5,14 @@
  * makes are its values, bit for bit. So the order of every sum, where a product is rounded, and which candidate wins a
  * tie are part of the format here: sums run from the first element to the last, in f32, and nothing is reassociated.
  * Blocks are bytes, little-endian on every host. docs/quantization.md describes the types. */
-#ifndef CKPT_KERNELS_REF_QUANT_H
-#define CKPT_KERNELS_REF_QUANT_H
+#ifndef CKPT_KERNELS_REF_QUANT_QUANT_H
+#define CKPT_KERNELS_REF_QUANT_QUANT_H
 
 #include <math.h>
 #include <string.h>
 
-#include "libckpt/backend.h"
-#include "libckpt/little.h"
+#include "libckpt/base/backend.h"
+#include "libckpt/base/little.h"
 
 /* Elements of a superblock: the block of all types that have sub-blocks. */
 enum { CKPT_SUPER = 256 };
@@ -151,7 +151,7 @@ static inline float ckpt_extreme(const float *x, size_t n) {
   return extreme;
 }
 
-/* ---- searches (quant_search.c): n is at most 32 ------------------------------------------------------------------ */
+/* ---- searches (search.c): n is at most 32 ------------------------------------------------------------------ */
 
 /* x ~ scale * (code - n_levels), codes below 2 * n_levels: the best of 19 scales. weights NULL: x squared. Returns the
  * scale, 0 (and codes 0) where all is zero. */

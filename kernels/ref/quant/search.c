@@ -1,11 +1,11 @@
-/* quant_search.c - the searches for scales that block types share; see quant.h.
+/* search.c - the searches for scales that block types share; see quant.h.
  *
  * All of them try some scales, take the codes that each one gives, and keep the scale for which the weighted squared
  * error is least. With codes fixed the best scale is <w x l> / <w l l>, and its error is smaller the larger
  * <w x l>^2 / <w l l> is: comparisons are made crosswise, without dividing.
  * The arithmetic is that of make_qx_quants, make_q3_quants, make_qkx2_quants, make_qkx3_quants and make_qp_quants in
  * ggml-quants.c. Products associate to the left: w * x * l is (w * x) * l. */
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 /* Sums over weights w, values x and levels l. */
 typedef struct fit {

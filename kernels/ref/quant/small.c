@@ -1,4 +1,4 @@
-/* quant_small.c - Q1_0, Q2_0, TQ1_0, TQ2_0: one scale, and codes of one or two bits or of three values.
+/* small.c - Q1_0, Q2_0, TQ1_0, TQ2_0: one scale, and codes of one or two bits or of three values.
  *
  *   Q1_0   f16 d | 16 bytes: bit j % 8 of byte j / 8 is set where element j is d, clear where it is -d; 128 elements
  *   Q2_0   f16 d | 16 bytes of two-bit codes, element j in bits 2 (j % 4) of byte j / 4: d * (code - 1); 64 elements
@@ -9,7 +9,7 @@
  * 256 / 243, rounded up: times 3^k and cut to eight bits it begins with trit k, which times 3 is the carry. Bytes 0 to
  * 31 hold elements l + 32 k, bytes 32 to 47 elements 160 + l + 16 k, the last four 240 + l + 4 k.
  * Byte 32 h + l of TQ2_0 holds elements 128 h + l + 0, 32, 64, 96 from the low bits on. */
-#include "quant.h"
+#include "kernels/ref/quant/quant.h"
 
 enum { Q1_BLOCK = 128, Q2_BLOCK = 64, TQ1_BYTES = 54, TQ2_BYTES = 66 };
 

@@ -1,16 +1,16 @@
-/* zero_cut.c - from rules and the shapes of slices to strips.
+/* cut.c - from rules and the shapes of slices to strips.
  *
  * As DeepSpeed's ds_to_universal puts slices together: by a map where there is one; else what is replicated, or
  * averaged; else along axis 1 (row parallel) or 0. A tensor of several parts, each of them cut (q, k and v in one), has
  * strips of each. Shapes, and every number of the file, are compared before they count. */
-#include "formats/zero_cut.h"
+#include "libckpt/codec/parallel/cut.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

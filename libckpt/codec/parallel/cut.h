@@ -1,18 +1,18 @@
-/* zero_cut.h - how tensor-parallel ranks of a ZeRO checkpoint cut tensors among them. docs/formats/zero.md has the
+/* cut.h - how tensor-parallel ranks of a ZeRO checkpoint cut tensors among them. docs/formats/zero.md has the
  * rules.
  *
  * Each rank has a SLICE, a tensor of its own. A STRIP is a run of a slice's places along the one axis that is cut;
  * strips of all slices make up the tensor. universal_checkpoint_info, by which DeepSpeed itself puts slices together,
  * says by patterns on names which they are. */
-#ifndef CKPT_FORMATS_ZERO_CUT_H
-#define CKPT_FORMATS_ZERO_CUT_H
+#ifndef CKPT_CODEC_PARALLEL_CUT_H
+#define CKPT_CODEC_PARALLEL_CUT_H
 
-#include "libckpt/index.h"
-#include "libckpt/object.h"
+#include "libckpt/index/index.h"
+#include "libckpt/index/object.h"
 
 #define CKPT_ZERO_RULES "universal_checkpoint_info" /* in a model file, and among the objects of an index */
 
-/* ---- zero_rules.c: what universal_checkpoint_info says of a name ---- */
+/* ---- rules.c: what universal_checkpoint_info says of a name ---- */
 
 typedef enum ckpt_zero_rule {
   CKPT_ZERO_REPLICATED,
@@ -58,7 +58,7 @@ bool ckpt_zero_rules_spend(ckpt_zero_rules *rules, uint64_t n);
 /* Rows of a vocabulary (original_vocab_size); -1: not said. */
 int64_t ckpt_zero_rules_vocabulary(const ckpt_zero_rules *rules);
 
-/* ---- zero_cut.c: strips ---- */
+/* ---- cut.c: strips ---- */
 
 typedef struct ckpt_zero_strip {
   uint32_t slice;

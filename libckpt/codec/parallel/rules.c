@@ -1,4 +1,4 @@
-/* zero_rules.c - universal_checkpoint_info of a model file: lists of patterns, which name parameters by how they are
+/* rules.c - universal_checkpoint_info of a model file: lists of patterns, which name parameters by how they are
  * cut.
  *
  *   {"tp_replicated_parameter_patterns": [pattern], ..., "parameter_with_sub_params": [{"patterns": [pattern], ...}],
@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/zero_cut.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/pattern.h"
+#include "libckpt/codec/parallel/cut.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/pattern.h"
 
 /* A name, or one that a pattern spells: what is read of it. */
 typedef struct spelled {

@@ -1,4 +1,4 @@
-/* pickle_call.c - names of classes and callables, and what is done with them: data, never an action.
+/* call.c - names of classes and callables, and what is done with them: data, never an action.
  *
  * A call becomes a node with the callable's name and arguments. The few calls that describe plain data whatever the
  * environment (an OrderedDict, a set, protocol 2's bytes) become that data; `models` is the whole list. */
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "libckpt/codec/pickle_machine.h"
+#include "libckpt/codec/pickle/machine.h"
 
 /* ---- names -------------------------------------------------------------------------------------------------- */
 

@@ -1,11 +1,11 @@
-/* pickle_graph.c - nodes of the graph, containers that grow, and what reads them (pickle.h).
+/* graph.c - nodes of the graph, containers that grow, and what reads them (pickle.h).
  *
  * A container's first children fill its array exactly, since most containers are filled once; whatever grows after that
  * has room for a power of two (`room`), so that growing is linear. Extras stand behind the children. */
 #include <inttypes.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle_machine.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/machine.h"
 
 ckpt_status ckpt_pickle_node(ckpt_pickle_machine *m, ckpt_object_kind kind, ckpt_object **object) {
   if (m->n_nodes >= m->limits.n_nodes)

@@ -1,10 +1,10 @@
-/* pickle_judge.c - what a pickle's names mean for whoever loads it elsewhere: the verdicts of pickle_globals.def and
- * pickle_classes.def.
+/* judge.c - what a pickle's names mean for whoever loads it elsewhere: the verdicts of globals.def and
+ * classes.def.
  *
  * The machine here runs nothing, so this judges the file, not the danger of reading it with libckpt. */
 #include <string.h>
 
-#include "libckpt/codec/pickle_machine.h"
+#include "libckpt/codec/pickle/machine.h"
 
 static const struct row {
   const char *module, *name;
@@ -17,8 +17,8 @@ static const struct row {
 #define ROW_CALLED CKPT_PICKLE_KNOWN, true
 #define ROW_DANGEROUS CKPT_PICKLE_DANGEROUS, true
 #define CKPT_PICKLE_GLOBAL(module, name, verdict) {module, name, sizeof module - 1, ROW_##verdict},
-#include "libckpt/codec/pickle_classes.def"
-#include "libckpt/codec/pickle_globals.def"
+#include "libckpt/codec/pickle/classes.def"
+#include "libckpt/codec/pickle/globals.def"
 #undef CKPT_PICKLE_GLOBAL
 };
 

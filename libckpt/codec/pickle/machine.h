@@ -1,21 +1,21 @@
-/* pickle_machine.h - inside the pickle machine: reader, values, graph, calls and memo share these types.
+/* machine.h - inside the pickle machine: reader, values, graph, calls and memo share these types.
  *
- *   reader (pickle_read.c)   bytes -> opcodes and operands; windows, frames, lines
+ *   reader (read.c)   bytes -> opcodes and operands; windows, frames, lines
  *   pickle.c                 the loop; stack, marks, memo, containers
- *   pickle_value.c           operands -> scalars: text forms, long integers, escapes
- *   pickle_graph.c           nodes, containers that grow, extras
- *   pickle_call.c            names, calls, and the few calls that are plain data
+ *   value.c           operands -> scalars: text forms, long integers, escapes
+ *   graph.c           nodes, containers that grow, extras
+ *   call.c            names, calls, and the few calls that are plain data
  *
  * Every failure goes through ckpt_pickle_fail, which knows the opcode's offset. */
-#ifndef CKPT_PICKLE_MACHINE_H
-#define CKPT_PICKLE_MACHINE_H
+#ifndef CKPT_CODEC_PICKLE_MACHINE_H
+#define CKPT_CODEC_PICKLE_MACHINE_H
 
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/pickle_memo.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/pickle/memo.h"
+#include "libckpt/base/error.h"
 
 /* The reader's window, nodes kept of recent integers, longest "module.qualname". */
 /* The first read is short: where one small pickle stands behind another, each would read on into those that follow. */
@@ -247,15 +247,15 @@ void ckpt_pickle_names_free(ckpt_pickle_machine *m);
 /* What an opcode does. */
 typedef ckpt_status ckpt_pickle_action(ckpt_pickle_machine *m, uint64_t operand);
 
-/* ckpt_pickle_do_<action>, one for each of pickle.def. */
+/* ckpt_pickle_do_<action>, one for each of opcodes.def. */
 #define CKPT_PICKLE_OP(name, code, operand, action) ckpt_pickle_action ckpt_pickle_do_##action;
-#include "libckpt/codec/pickle.def"
+#include "libckpt/codec/pickle/opcodes.def"
 #undef CKPT_PICKLE_OP
 
 /* The opcodes by name: PICKLE_BININT1. */
 enum {
 #define CKPT_PICKLE_OP(name, code, operand, action) PICKLE_##name = code,
-#include "libckpt/codec/pickle.def"
+#include "libckpt/codec/pickle/opcodes.def"
 #undef CKPT_PICKLE_OP
 };
 

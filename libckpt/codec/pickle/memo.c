@@ -1,5 +1,5 @@
-/* pickle_memo.c - an array that grows with its entries, and a map for numbers beyond it. */
-#include "libckpt/codec/pickle_memo.h"
+/* memo.c - an array that grows with its entries, and a map for numbers beyond it. */
+#include "libckpt/codec/pickle/memo.h"
 
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
-/* pickle_memo.h - a pickle's memo: numbers to nodes.
+/* memo.h - a pickle's memo: numbers to nodes.
  *
  * Picklers number objects from 0, so a number is smaller than the count of bytes read so far, also where someone took
  * unused PUTs out: such entries lie in an array, which is thus linear in the input. A file may use any number; what no
  * pickler writes goes to a small map. The map is limited because its hash is no secret. */
-#ifndef CKPT_PICKLE_MEMO_H
-#define CKPT_PICKLE_MEMO_H
+#ifndef CKPT_CODEC_PICKLE_MEMO_H
+#define CKPT_CODEC_PICKLE_MEMO_H
 
-#include "libckpt/object.h"
+#include "libckpt/index/object.h"
 
 #define CKPT_PICKLE_MAX_SPARSE 4096 /* numbers larger than their offset */
 

@@ -1,6 +1,6 @@
-/* pickle_misuse.c - known names, used as no honest file does: what they would call of their arguments, and states that
+/* misuse.c - known names, used as no honest file does: what they would call of their arguments, and states that
  * set what Python itself goes by. With these two, names that are all known run any code. */
-#include "libckpt/codec/pickle_machine.h"
+#include "libckpt/codec/pickle/machine.h"
 
 /* What an argument must be. */
 typedef enum demand {

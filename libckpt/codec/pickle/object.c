@@ -1,14 +1,14 @@
-/* pickle_object.c - see pickle_object.h. A node is printed in up to four steps: what makes it (an empty list, a class),
+/* object.c - see object.h. A node is printed in up to four steps: what makes it (an empty list, a class),
  * its items, the opcode that ends them, and its extras. The path to the node in work is on the heap. */
-#include "pickle_object.h"
+#include "libckpt/codec/pickle/object.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/node_map.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/base/node_map.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 enum { BATCH = 1000 };          /* items of one APPENDS or SETITEMS, as Python has it */
 enum { ON_PATH = 1, KEPT = 2 }; /* in the map: printing has begun; in the memo under this number less KEPT */

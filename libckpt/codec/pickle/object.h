@@ -1,4 +1,4 @@
-/* pickle_object.h - an object graph printed as a pickle of protocol 2; the inverse of pickle.h.
+/* object.h - an object graph printed as a pickle of protocol 2; the inverse of pickle.h.
  *
  * What is read back equals what was printed (ckpt_object_equal): nodes that are shared stay shared, lists and dicts may
  * hold themselves. A tuple or a call that holds itself, which no pickle can say, has None in that place. Nothing is
@@ -7,8 +7,8 @@
 #ifndef CKPT_CODEC_PICKLE_OBJECT_H
 #define CKPT_CODEC_PICKLE_OBJECT_H
 
-#include "libckpt/codec/pickle_write.h"
-#include "libckpt/object.h"
+#include "libckpt/codec/pickle/write.h"
+#include "libckpt/index/object.h"
 
 /* Prints one value: what a TENSOR leaf stands for. */
 typedef void ckpt_pickle_put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *leaf);

@@ -2,22 +2,22 @@
  *
  * A mark is a fence on the stack: nothing takes a value from below it. Nothing here calls anything that a file names;
  * there is no way from a name to code. */
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "libckpt/codec/pickle_machine.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/pickle/machine.h"
+#include "libckpt/base/grow.h"
 
 static const struct opcode {
   const char *name;
   ckpt_pickle_action *action;
 } opcodes[256] = {
 #define CKPT_PICKLE_OP(name, code, operand, action) [code] = {#name, ckpt_pickle_do_##action},
-#include "libckpt/codec/pickle.def"
+#include "libckpt/codec/pickle/opcodes.def"
 #undef CKPT_PICKLE_OP
 };
 

@@ -1,6 +1,6 @@
 /* pickle.h - Python's pickle, protocols 0 to 5, as data: a machine that builds a graph and never resolves or calls.
  *
- * ckpt_pickle_read runs the opcodes of one pickle (Lib/pickletools.py of Python 3.11 is the reference; pickle.def) and
+ * ckpt_pickle_read runs the opcodes of one pickle (Lib/pickletools.py of Python 3.11 is the reference; opcodes.def) and
  * returns what they describe as a ckpt_object graph. Shared references are shared nodes, so a list that holds itself is
  * a cycle; whoever walks a graph bounds its depth (object.h). Classes and callables are names:
  *
@@ -19,12 +19,12 @@
  *
  * Memory is linear in what was read (test: PickleTest.MemoryIsLinear), whatever the input: nothing is copied more
  * often than a constant times the bytes that asked for it. */
-#ifndef CKPT_PICKLE_H
-#define CKPT_PICKLE_H
+#ifndef CKPT_CODEC_PICKLE_PICKLE_H
+#define CKPT_CODEC_PICKLE_PICKLE_H
 
 #include <stddef.h>
 
-#include "libckpt/object.h"
+#include "libckpt/index/object.h"
 
 #define CKPT_PICKLE_PROTOCOL 5 /* the highest that is known */
 
@@ -162,7 +162,7 @@ typedef enum ckpt_pickle_verdict {
   CKPT_PICKLE_DANGEROUS /* known to run code, commands or to reach files */
 } ckpt_pickle_verdict;
 
-/* The verdict on a global by the table of pickle_globals.def: exact module and name only, no prefixes; submodules do
+/* The verdict on a global by the table of globals.def: exact module and name only, no prefixes; submodules do
  * not inherit. What is unknown is FOREIGN, and what is done with no known name in honest files FOREIGN or, where it is
  * misused, DANGEROUS. */
 ckpt_pickle_verdict ckpt_pickle_judge(const ckpt_pickle_global *global);

@@ -1,14 +1,14 @@
-/* pickle_read.c - the pickle machine's input: a window, frames, operands, lines.
+/* read.c - the pickle machine's input: a window, frames, operands, lines.
  *
  * Frames (protocol 4) follow Python's own reading: a read lies within the frame, or begins where it has ended. So
  * `limit` is the smaller of the window's end and the frame's, and only ckpt_pickle_need knows which. */
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "libckpt/codec/pickle_machine.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/pickle/machine.h"
+#include "libckpt/base/grow.h"
 
-/* Kinds of operands, as pickle.def names them. */
+/* Kinds of operands, as opcodes.def names them. */
 typedef enum operand_kind {
   OPERAND_UNKNOWN, /* no opcode */
   OPERAND_NONE,
@@ -23,7 +23,7 @@ typedef enum operand_kind {
 
 static const uint8_t operands[256] = {
 #define CKPT_PICKLE_OP(name, code, operand, action) [code] = OPERAND_##operand,
-#include "libckpt/codec/pickle.def"
+#include "libckpt/codec/pickle/opcodes.def"
 #undef CKPT_PICKLE_OP
 };
 

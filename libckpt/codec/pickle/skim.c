@@ -1,22 +1,22 @@
-/* pickle_skim.c - opcodes by their operands alone, without a stack: what may follow where the machine has refused.
+/* skim.c - opcodes by their operands alone, without a stack: what may follow where the machine has refused.
  *
  * The machine is stricter than Python in places (frames, numbers that no pickler writes). A file that is refused there
  * before anything was called would look like no pickle at all; this says whether it goes on as one. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/error.h"
 
 enum { WINDOW_BYTES = 64 << 10 };
 
-/* Operand kinds of pickle.def; NO_OPCODE is what the table has nothing for. */
+/* Operand kinds of opcodes.def; NO_OPCODE is what the table has nothing for. */
 typedef enum operand_kind { NO_OPCODE, IS_NONE, IS_U8, IS_U16, IS_U32, IS_I32, IS_U64, IS_F64, IS_LINE } operand_kind;
 
 static const uint8_t kinds[256] = {
 #define CKPT_PICKLE_OP(name, code, operand, action) [code] = IS_##operand,
-#include "libckpt/codec/pickle.def"
+#include "libckpt/codec/pickle/opcodes.def"
 #undef CKPT_PICKLE_OP
 };
 

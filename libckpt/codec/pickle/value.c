@@ -1,4 +1,4 @@
-/* pickle_value.c - scalars: binary operands, and the text forms of protocol 0 with Python's own rules.
+/* value.c - scalars: binary operands, and the text forms of protocol 0 with Python's own rules.
  *
  * Python's int() and float() accept spaces around a number and underscores between digits; no pickler writes either,
  * and neither is accepted here. */
@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "libckpt/codec/pickle_machine.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/pickle/machine.h"
+#include "libckpt/base/text.h"
 
 /* ---- integers ----------------------------------------------------------------------------------------------- */
 

@@ -1,11 +1,11 @@
-/* pickle_write.c - opcodes of pickle protocol 2; Lib/pickle.py of Python 3.11 is the reference for which opcode stands
+/* write.c - opcodes of pickle protocol 2; Lib/pickle.py of Python 3.11 is the reference for which opcode stands
  * for which value. */
-#include "pickle_write.h"
+#include "libckpt/codec/pickle/write.h"
 
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/little.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 
 static void put(ckpt_pickle_writer *w, uint8_t opcode) { ckpt_out_bytes(w->out, &opcode, 1); }
 

@@ -1,4 +1,4 @@
-/* pickle_write.h - prints opcodes of pickle protocol 2, the one that torch.load(weights_only=True) reads.
+/* write.h - prints opcodes of pickle protocol 2, the one that torch.load(weights_only=True) reads.
  *
  * An emitter over a ckpt_out: each call appends one value or one opcode, so that a generator can print a pickle of any
  * size in constant memory, first to count it and later to write it. What is put into the memo is numbered from 0 in
@@ -7,7 +7,7 @@
 #ifndef CKPT_CODEC_PICKLE_WRITE_H
 #define CKPT_CODEC_PICKLE_WRITE_H
 
-#include "libckpt/out.h"
+#include "libckpt/io/out.h"
 
 typedef struct ckpt_pickle_writer {
   ckpt_out *out;

@@ -1,4 +1,4 @@
-/* safetensors_lay.c - a safetensors header as the reference library (crate 0.8.0) prints it, byte for byte.
+/* lay.c - a safetensors header as the reference library (crate 0.8.0) prints it, byte for byte.
  *
  * Order: dtype, the largest of the crate's enum first, then name; so every tensor is aligned to its element size where
  * the payload is. Compact JSON, non-ASCII text as UTF-8, padded with spaces to a multiple of 8. The crate's metadata is
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/base/error.h"
 
 /* Names in a header, and places in the crate's enum from 1 on; zero is what safetensors lacks. */
 static const struct {

@@ -1,4 +1,4 @@
-/* safetensors_read.c - a safetensors header into an index, by streaming: see safetensors.h for the bytes.
+/* read.c - a safetensors header into an index, by streaming: see safetensors.h for the bytes.
  *
  * Strict where the reference crate is strict, with three differences on purpose: holes and trailing bytes are noted
  * instead of refused (other writers leave them), a name that stands twice is refused (the crate keeps one of the two),
@@ -8,12 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
-#include "libckpt/checked.h"
+#include "libckpt/base/checked.h"
 #include "libckpt/codec/json.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_NAME_BYTES = 4096, LENGTH_BYTES = 8 };
 

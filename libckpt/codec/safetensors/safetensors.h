@@ -3,11 +3,11 @@
  * n (u64, little-endian), n bytes of JSON, then the payload that the header's data_offsets count from:
  *   {"__metadata__":{"key":"text",...},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...}
  * docs/formats/safetensors.md says what is accepted, what is noted and what is refused. */
-#ifndef CKPT_SAFETENSORS_H
-#define CKPT_SAFETENSORS_H
+#ifndef CKPT_CODEC_SAFETENSORS_SAFETENSORS_H
+#define CKPT_CODEC_SAFETENSORS_SAFETENSORS_H
 
-#include "libckpt/dtype.h"
-#include "libckpt/layout.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/format/layout.h"
 
 #define CKPT_SAFETENSORS_MAX_HEADER UINT64_C(100000000) /* bytes of JSON, as the reference */
 #define CKPT_SAFETENSORS_MAX_TENSORS UINT32_C(1000000)  /* in one file; metadata entries too */

@@ -1,14 +1,14 @@
-/* side_file_lay.c - side files as files of an output; see side_file.h.
+/* lay.c - side files as files of an output; see side_files.h.
  *
  * config.json is carried as the bytes its author wrote, but for the dtypes in it, which are exchanged in its text. A
  * model of several parts has a configuration of each inside its own: as transformers does on saving, all say one. */
-#include "libckpt/codec/side_file.h"
+#include "libckpt/codec/side_files/side_files.h"
 
 #include <string.h>
 
 #include "libckpt/codec/json.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 /* A walk over the objects of config.json, which copies its text with other dtypes. */
 typedef struct edit {

@@ -1,10 +1,10 @@
-/* side_file_read.c - what lies beside the weights of a model in its folder: carried, or named in a note.
+/* read.c - what lies beside the weights of a model in its folder: carried, or named in a note.
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
  * was read, the others are copies of the same model; a small file of torch's without tensors is none), dot files,
  * checkpoints inside the folder, and files above 2 GiB, which optimizer states may well have. Links to folders are not
  * followed: they lead in circles. Nothing that is left out goes unmentioned, but for dot files and byte code. */
-#include "libckpt/codec/side_file.h"
+#include "libckpt/codec/side_files/side_files.h"
 
 #include <fnmatch.h>
 #include <limits.h>
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/config.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/index/config.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000, MAX_LOOKED_AT = 64 };
 #define MAX_SIDE_BYTES (UINT64_C(2) << 30)

@@ -1,9 +1,9 @@
-/* side_file.h - side files of the folders that formats read and write: what lies beside the tensors belongs to the
+/* side_files.h - side files of the folders that formats read and write: what lies beside the tensors belongs to the
  * model, and is carried as it is, but that the dtype in config.json follows what was written. */
-#ifndef CKPT_CODEC_SIDE_FILE_H
-#define CKPT_CODEC_SIDE_FILE_H
+#ifndef CKPT_CODEC_SIDE_FILES_SIDE_FILES_H
+#define CKPT_CODEC_SIDE_FILES_SIDE_FILES_H
 
-#include "libckpt/layout.h"
+#include "libckpt/format/layout.h"
 
 /* Adds every other file below the root that belongs to the model as a side file, config.json's text included; notes
  * what is left: weights in other files, folders of training state, what is too large or cannot be followed. The source

@@ -1,13 +1,13 @@
-/* zip_check.c - what stands around a zip entry's payload, for `verify`: see zip.h; zip.c has the fields.
+/* check.c - what stands around a zip entry's payload, for `verify`: see zip.h; zip.c has the fields.
  *
  * Reading takes the sizes and the checksum from the directory. So the descriptor behind a payload, the flags and times
  * of the local header and what fills up its extra field could be anything, and no reader would see it. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/zip.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 
 enum { FIELD_BYTES = 4, MAX_DESCRIPTOR = 24, FLAG_DESCRIPTOR = 1 << 3 };
 

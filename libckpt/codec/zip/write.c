@@ -1,12 +1,12 @@
-/* zip_write.c - see zip_write.h; zip.c has the fields of headers. Versions, times and attributes are 0, as miniz has
+/* write.c - see write.h; zip.c has the fields of headers. Versions, times and attributes are 0, as miniz has
  * them without a clock. */
-#include "zip_write.h"
+#include "libckpt/codec/zip/write.h"
 
 #include <string.h>
 
-#include "libckpt/crc32.h"
+#include "libckpt/base/crc32.h"
 
-#include "libckpt/codec/zip.h"
+#include "libckpt/codec/zip/zip.h"
 
 enum { FLAG_DESCRIPTOR = 1 << 3, FLAG_UTF8 = 1 << 11, EXTRA_ZIP64 = 1, EXTRA_HEAD = 4 };
 

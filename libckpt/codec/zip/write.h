@@ -1,4 +1,4 @@
-/* zip_write.h - prints the pieces of a zip archive as torch.save makes them (miniz, below caffe2's
+/* write.h - prints the pieces of a zip archive as torch.save makes them (miniz, below caffe2's
  * PyTorchStreamWriter).
  *
  * Records are stored; each begins with a local header whose extra field "FB" fills up to a multiple of 64, so that
@@ -12,7 +12,7 @@
 #ifndef CKPT_CODEC_ZIP_WRITE_H
 #define CKPT_CODEC_ZIP_WRITE_H
 
-#include "libckpt/out.h"
+#include "libckpt/io/out.h"
 
 #define CKPT_ZIP_ALIGNMENT 64
 

@@ -11,16 +11,16 @@
  * The last PK56 in the slice counts, as PyTorch and Python have it, and must be right: its comment ends the slice, the
  * directory lies directly before the ends. Sizes come from the directory (an extra field 1 replaces those that are all
  * ones), payloads stand where the local header ends, whose name, method and, without bit 3, sizes must agree. */
-#include "libckpt/codec/zip.h"
+#include "libckpt/codec/zip/zip.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arena.h"
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/text.h"
+#include "libckpt/base/arena.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/base/text.h"
 
 enum {
   MAX_COMMENT = 65535,

@@ -3,10 +3,10 @@
  * Nothing is unpacked here. Every entry is checked against the slice, its local header and its neighbours before
  * the archive opens, in time n log n and memory proportional to the entries; what readers of zip files differ
  * about is refused (see zip.c). Names are labels only: they are never used as paths. */
-#ifndef CKPT_CODEC_ZIP_H
-#define CKPT_CODEC_ZIP_H
+#ifndef CKPT_CODEC_ZIP_ZIP_H
+#define CKPT_CODEC_ZIP_ZIP_H
 
-#include "libckpt/source.h"
+#include "libckpt/io/source.h"
 
 #define CKPT_ZIP_STORED 0
 #define CKPT_ZIP_DEFLATED 8

@@ -1,7 +1,7 @@
 /* cast.c - the one node that rounds: to nearest even, by the run's backend, counting what became infinite, clamped or
  * zero.
  */
-#include "libckpt/op.h"
+#include "libckpt/plan/op.h"
 
 static ckpt_status run_cast(const ckpt_op_call *call, ckpt_error *err) {
   (void)err;

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/op.h"
-#include "libckpt/ops/widen.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/plan/op.h"
+#include "libckpt/plan/ops/widen.h"
 
 static void add_value(ckpt_difference *d, const ckpt_tolerance *tolerance, double gap, double size, uint64_t at) {
   if (isnan(gap)) gap = INFINITY;

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/op.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/plan/op.h"
 
 /* An exponent of ones carries into the sign where one more is added to it. */
 #define ARE_FINITE(type, one)                                                             \

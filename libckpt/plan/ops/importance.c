@@ -6,9 +6,9 @@
  * What is negative, not finite or nothing at all is refused: it would spoil the weights without a word. */
 #include <math.h>
 
-#include "libckpt/error.h"
-#include "libckpt/index.h"
-#include "libckpt/op.h"
+#include "libckpt/base/error.h"
+#include "libckpt/index/index.h"
+#include "libckpt/plan/op.h"
 
 /* Channels of one share, all of which are there. All zero, importance would make zeros of every weight. */
 static ckpt_status check_share(const float *importance, uint64_t n, uint64_t share, ckpt_error *err) {

@@ -5,7 +5,7 @@
  * the first of the slices', made quiet, and where infinities cancel that of x86. */
 #include <string.h>
 
-#include "libckpt/op.h"
+#include "libckpt/plan/op.h"
 
 /* a + b, of which one is NaN, or which cancel. */
 static float not_a_number(float a, float b) {

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/op.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/plan/op.h"
 
 typedef unsigned long long ull;
 

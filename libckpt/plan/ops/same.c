@@ -1,9 +1,9 @@
 /* same.c - passes its first argument through and fails the run where the second differs from it, bit for bit. */
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/op.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/plan/op.h"
 
 static ckpt_status run_same(const ckpt_op_call *call, ckpt_error *err) {
   const ckpt_dtype_row *row = ckpt_dtype_get(call->node->dtype);

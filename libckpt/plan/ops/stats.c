@@ -4,9 +4,9 @@
  * neither tile nor thread. Of complex values the magnitude counts. */
 #include <math.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/op.h"
-#include "libckpt/ops/widen.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/plan/op.h"
+#include "libckpt/plan/ops/widen.h"
 
 static void add_values(ckpt_stats *s, const double *x, size_t n) {
   for (size_t i = 0; i < n; i++) {

@@ -4,10 +4,10 @@
  * buffers (or, for a concat along an inner axis, on whole blocks below the axes before it). */
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/op.h"
-#include "libckpt/place.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/plan/op.h"
+#include "libckpt/extents/place.h"
 
 static uint32_t units_of(const ckpt_expr *node, uint64_t *units) {
   return ckpt_unit_shape(node->dtype, node->rank, node->shape, node->n_elements, units);

@@ -1,5 +1,5 @@
 /* widen.c - see widen.h. Floating dtypes go through the backend's cast, which is exact into f64. */
-#include "libckpt/ops/widen.h"
+#include "libckpt/plan/ops/widen.h"
 
 #include <string.h>
 

@@ -2,10 +2,10 @@
  *
  * Exact for every floating dtype, block type, bool, and integers up to 2^53; larger ones are rounded to nearest even.
  * It feeds statistics only: no row is ever made of widened values, so the rule that only `cast` rounds stands. */
-#ifndef CKPT_OPS_WIDEN_H
-#define CKPT_OPS_WIDEN_H
+#ifndef CKPT_PLAN_OPS_WIDEN_H
+#define CKPT_PLAN_OPS_WIDEN_H
 
-#include "libckpt/backend.h"
+#include "libckpt/base/backend.h"
 
 /* Elements that one call takes at most: a whole number of blocks of every dtype. */
 enum { CKPT_WIDEN_ELEMENTS = 512 };

@@ -1,16 +1,16 @@
 /* diff.c - see diff.h. */
-#include "libckpt/recipe/diff.h"
+#include "libckpt/recipe/compare/diff.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/imatrix.h"
-#include "libckpt/recipe/quantize.h"
-#include "libckpt/recipe/quantized.h"
-#include "libckpt/recipe/select.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/quantize/imatrix.h"
+#include "libckpt/recipe/quantize/quantize.h"
+#include "libckpt/recipe/quantize/quantized.h"
+#include "libckpt/recipe/select/select.h"
 
 /* The tensor of an index that has one of another's names. */
 static const ckpt_tensor *partner(const ckpt_index *index, const ckpt_tensor *tensor) {

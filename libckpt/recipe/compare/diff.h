@@ -5,10 +5,10 @@
  * floating and complex tensors are equal where |a - b| <= atol + rtol * |b| throughout, NaN against NaN counting as
  * equal; a difference in dtype alone is then none. All other dtypes are compared by bits in any case.
  * A pair that the config ties counts as one tensor: stored once on one side and twice, equal, on the other is equal. */
-#ifndef CKPT_RECIPE_DIFF_H
-#define CKPT_RECIPE_DIFF_H
+#ifndef CKPT_RECIPE_COMPARE_DIFF_H
+#define CKPT_RECIPE_COMPARE_DIFF_H
 
-#include "libckpt/recipe/prove.h"
+#include "libckpt/recipe/compare/prove.h"
 
 typedef struct ckpt_diff_options {
   const char *include; /* NULL: "model" */

@@ -1,16 +1,16 @@
 /* hash.c - see hash.h. */
-#include "libckpt/recipe/hash.h"
+#include "libckpt/recipe/compare/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/group.h"
-#include "libckpt/options.h"
-#include "libckpt/recipe/quantized.h"
-#include "libckpt/recipe/select.h"
-#include "libckpt/run.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/group.h"
+#include "libckpt/base/options.h"
+#include "libckpt/recipe/quantize/quantized.h"
+#include "libckpt/recipe/select/select.h"
+#include "libckpt/run/run.h"
 
 ckpt_status ckpt_hashing_start(ckpt_hashing *hashing, const ckpt_index *from, const ckpt_hash_options *options,
                                ckpt_error *err) {

@@ -1,8 +1,8 @@
 /* hash.h - digests of the tensors of an index, and its own: rows that go nowhere but into their digests. */
-#ifndef CKPT_RECIPE_HASH_H
-#define CKPT_RECIPE_HASH_H
+#ifndef CKPT_RECIPE_COMPARE_HASH_H
+#define CKPT_RECIPE_COMPARE_HASH_H
 
-#include "libckpt/recipe/prove.h"
+#include "libckpt/recipe/compare/prove.h"
 
 /* Zero-initialise it. Items are the tensors in byte order of names. */
 typedef struct ckpt_hashing {

@@ -1,9 +1,9 @@
 /* prove.c - see prove.h. */
-#include "libckpt/recipe/prove.h"
+#include "libckpt/recipe/compare/prove.h"
 
-#include "libckpt/error.h"
-#include "libckpt/group.h"
-#include "libckpt/options.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/group.h"
+#include "libckpt/base/options.h"
 
 /* Progress of one slice told as that of the whole. */
 typedef struct share {

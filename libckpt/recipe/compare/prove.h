@@ -2,10 +2,10 @@
  *
  * Such rows do not depend on each other, so a plan never needs to hold all of them: a proof over a million tensors
  * takes the memory of a plan of CKPT_PROOF_SLICE of them, beside the results that it keeps. */
-#ifndef CKPT_RECIPE_PROVE_H
-#define CKPT_RECIPE_PROVE_H
+#ifndef CKPT_RECIPE_COMPARE_PROVE_H
+#define CKPT_RECIPE_COMPARE_PROVE_H
 
-#include "libckpt/plan.h"
+#include "libckpt/plan/plan.h"
 
 #define CKPT_PROOF_SLICE 8192 /* items per plan: some 10 MiB where an item has two rows */
 

@@ -1,9 +1,9 @@
 /* stats.c - see stats.h. */
-#include "libckpt/recipe/stats.h"
+#include "libckpt/recipe/compare/stats.h"
 
 #include <math.h>
 
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 
 ckpt_status ckpt_stats_add(ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_stats **out,
                            ckpt_error *err) {

@@ -1,25 +1,25 @@
 /* convert.c - see convert.h. */
-#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/convert/convert.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/float_env.h"
-#include "libckpt/group.h"
-#include "libckpt/options.h"
-#include "libckpt/pattern.h"
-#include "libckpt/recipe/graph.h"
-#include "libckpt/recipe/metadata.h"
-#include "libckpt/recipe/quantized.h"
-#include "libckpt/recipe/training.h"
-#include "libckpt/run.h"
-#include "libckpt/text.h"
-#include "libckpt/weights.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/float_env.h"
+#include "libckpt/base/group.h"
+#include "libckpt/base/options.h"
+#include "libckpt/base/pattern.h"
+#include "libckpt/recipe/convert/graph.h"
+#include "libckpt/recipe/convert/metadata.h"
+#include "libckpt/recipe/quantize/quantized.h"
+#include "libckpt/recipe/convert/training.h"
+#include "libckpt/run/run.h"
+#include "libckpt/base/text.h"
+#include "libckpt/index/weights.h"
 
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
 typedef struct totals {

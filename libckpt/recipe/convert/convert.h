@@ -1,9 +1,9 @@
 /* convert.h - an index and a selection become rows of a plan: what convert, split, join and consolidate share. */
-#ifndef CKPT_RECIPE_CONVERT_H
-#define CKPT_RECIPE_CONVERT_H
+#ifndef CKPT_RECIPE_CONVERT_CONVERT_H
+#define CKPT_RECIPE_CONVERT_CONVERT_H
 
-#include "libckpt/recipe/quantize.h"
-#include "libckpt/recipe/select.h"
+#include "libckpt/recipe/quantize/quantize.h"
+#include "libckpt/recipe/select/select.h"
 
 /* What one of several outputs asks for; the plan's output number is its place in the array. */
 typedef struct ckpt_convert_target {

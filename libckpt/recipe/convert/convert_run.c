@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/codec/name_table.h"
-#include "libckpt/error.h"
-#include "libckpt/group.h"
-#include "libckpt/recipe/convert.h"
-#include "libckpt/recipe/receipt.h"
-#include "libckpt/run.h"
-#include "libckpt/weights.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/group.h"
+#include "libckpt/recipe/convert/convert.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/run/run.h"
+#include "libckpt/index/weights.h"
 
 /* ---- digests as a reader finds them -------------------------------------------------------------------------------
  */

@@ -1,13 +1,13 @@
 /* graph.c - see graph.h. Names decide: both models have those that --names gives them, selection and --rename applied.
  */
-#include "libckpt/recipe/graph.h"
+#include "libckpt/recipe/convert/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/quantized.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/quantize/quantized.h"
 
 /* A tensor that may go into the graph, under one of its names. */
 typedef struct offer {

@@ -1,8 +1,8 @@
 /* graph.h - a model's graph with other weights: what `convert IN --graph MODEL` writes. */
-#ifndef CKPT_RECIPE_GRAPH_H
-#define CKPT_RECIPE_GRAPH_H
+#ifndef CKPT_RECIPE_CONVERT_GRAPH_H
+#define CKPT_RECIPE_CONVERT_GRAPH_H
 
-#include "libckpt/recipe/select.h"
+#include "libckpt/recipe/select/select.h"
 
 /* Adds a row for every tensor of a graph's model: the selected tensor of `from` that has its name, cast to the
  * graph's floating dtype where that differs, else the model's own. What stays and what has no place in the graph are

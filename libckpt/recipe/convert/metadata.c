@@ -1,11 +1,11 @@
 /* metadata.c - see metadata.h. */
-#include "libckpt/recipe/metadata.h"
+#include "libckpt/recipe/convert/metadata.h"
 
 #include <string.h>
 
 #include "libckpt/codec/gguf_value.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 /* Keys that follow from how a file is written, or without which none is read. */
 static ckpt_status check_key(const char *option, const char *key, ckpt_error *err) {

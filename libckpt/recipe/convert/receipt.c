@@ -18,17 +18,17 @@
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
-#include "libckpt/recipe/receipt.h"
+#include "libckpt/recipe/convert/receipt.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/out.h"
-#include "libckpt/recipe/side_sums.h"
-#include "libckpt/run.h"
+#include "libckpt/base/error.h"
+#include "libckpt/io/out.h"
+#include "libckpt/recipe/records/side_sums.h"
+#include "libckpt/run/run.h"
 
 enum { WINDOW_BYTES = 1 << 16 };
 

@@ -2,10 +2,10 @@
  *
  * A receipt is JSON without times or host names: the same run gives the same bytes. Replaying one opens its inputs
  * anew, rebuilds the plan from verb and options, and runs it into the digest, writing nothing. */
-#ifndef CKPT_RECIPE_RECEIPT_H
-#define CKPT_RECIPE_RECEIPT_H
+#ifndef CKPT_RECIPE_CONVERT_RECEIPT_H
+#define CKPT_RECIPE_CONVERT_RECEIPT_H
 
-#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/convert/convert.h"
 
 /* Adds to a convert plan what its receipt needs beyond it: rows (written nowhere) of the input tensors whose digest no
  * written row gives. They share the plan's read. Call it after ckpt_convert_plan, before the run. */

@@ -1,21 +1,21 @@
 /* training.c - see training.h. Runs between the rows of the selection and the check of the plan: the description is not
  * finished, so that names are looked up in a table of their own. The steps of tensors are read here, one value each. */
-#include "libckpt/recipe/training.h"
+#include "libckpt/recipe/convert/training.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/name_table.h"
-#include "libckpt/codec/torch_params.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/codec/torch_steps.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/text.h"
-#include "libckpt/weights.h"
+#include "libckpt/index/name_table.h"
+#include "libckpt/codec/torch/state/params.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/torch/state/steps.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/base/text.h"
+#include "libckpt/index/weights.h"
 
 enum { NAME_BYTES = 8192 };
 #define NO_TENSOR UINT32_MAX

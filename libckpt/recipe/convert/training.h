@@ -1,8 +1,8 @@
 /* training.h - what rows a training run needs that goes on from an output, beside those of its input. */
-#ifndef CKPT_RECIPE_TRAINING_H
-#define CKPT_RECIPE_TRAINING_H
+#ifndef CKPT_RECIPE_CONVERT_TRAINING_H
+#define CKPT_RECIPE_CONVERT_TRAINING_H
 
-#include "libckpt/plan.h"
+#include "libckpt/plan/plan.h"
 
 /* For an output whose format keeps masters, when all rows of `from` are there:
  * - a parameter that a master stood for is what the model computed with again;

@@ -1,9 +1,9 @@
 /* imatrix.c - see imatrix.h. */
-#include "libckpt/recipe/imatrix.h"
+#include "libckpt/recipe/quantize/imatrix.h"
 
 #include <string.h>
 
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 
 /* Bytes of a name and its ending: longer ones are none that an index can have. */
 enum { N_ROOM = 4096 + 16 };

@@ -3,10 +3,10 @@
  * An importance matrix is a checkpoint like another: per tensor NAME the sums `NAME.in_sum2` (one per channel and
  * expert) and `NAME.counts`, in GGUF or in the older form that formats/imatrix.c reads. Its tensors become leaves of
  * the plan, so that it is read as the model is, in bounded memory, and has its place in receipts. */
-#ifndef CKPT_RECIPE_IMATRIX_H
-#define CKPT_RECIPE_IMATRIX_H
+#ifndef CKPT_RECIPE_QUANTIZE_IMATRIX_H
+#define CKPT_RECIPE_QUANTIZE_IMATRIX_H
 
-#include "libckpt/plan.h"
+#include "libckpt/plan/plan.h"
 
 /* Whether an index is an importance matrix: pairs of sums and counts and nothing else. EFORMAT says what is not. */
 ckpt_status ckpt_imatrix_check(const ckpt_index *imatrix, ckpt_error *err);

@@ -1,17 +1,17 @@
 /* preset.c - see preset.h. The mixtures are tables of rules per kind of tensor: the first whose presets hold the one
  * asked for and whose conditions are all met gives the type; where none is, the type stays as it was. */
-#include "libckpt/recipe/preset.h"
+#include "libckpt/recipe/quantize/preset.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 static const ckpt_preset presets[CKPT_N_PRESETS] = {
 #define CKPT_PRESET(id, name, file_type, base) {CKPT_PRESET_##id, name, file_type, CKPT_##base},
-#include "presets.def"
+#include "libckpt/recipe/quantize/presets.def"
 #undef CKPT_PRESET
 };
 

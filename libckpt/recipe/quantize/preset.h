@@ -3,17 +3,17 @@
  * A preset ("Q4_K_M") is not one type: some tensors get more bits, by their place in the model, some less, and what is
  * small or delicate none at all. The rules are those of the llama-quantize of the llama.cpp that dtype.def names (its
  * llama-quant.cpp); CKPT_PRESETS_VERSION goes into receipts, so that a file can be made again when they change. */
-#ifndef CKPT_RECIPE_PRESET_H
-#define CKPT_RECIPE_PRESET_H
+#ifndef CKPT_RECIPE_QUANTIZE_PRESET_H
+#define CKPT_RECIPE_QUANTIZE_PRESET_H
 
-#include "libckpt/index.h"
-#include "libckpt/pattern.h"
+#include "libckpt/index/index.h"
+#include "libckpt/base/pattern.h"
 
 #define CKPT_PRESETS_VERSION "llama.cpp/1"
 
 typedef enum ckpt_preset_id {
 #define CKPT_PRESET(id, name, file_type, base) CKPT_PRESET_##id,
-#include "presets.def"
+#include "libckpt/recipe/quantize/presets.def"
 #undef CKPT_PRESET
   CKPT_N_PRESETS
 } ckpt_preset_id;

@@ -1,16 +1,16 @@
 /* quantize.c - see quantize.h. */
-#include "libckpt/recipe/quantize.h"
+#include "libckpt/recipe/quantize/quantize.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/codec/gguf_value.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/recipe/imatrix.h"
-#include "libckpt/text.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/recipe/quantize/imatrix.h"
+#include "libckpt/base/text.h"
 
 #define QUANTIZATION_VERSION 2 /* GGML_QNT_VERSION */
 #define MAX_TEXT 127           /* bytes of a text that llama-quantize writes */

@@ -2,11 +2,11 @@
  *
  * The types are a preset's (preset.h), the importance an importance matrix's (imatrix.h); both are decided before the
  * run, from headers alone, so that every refusal comes before a byte is written. */
-#ifndef CKPT_RECIPE_QUANTIZE_H
-#define CKPT_RECIPE_QUANTIZE_H
+#ifndef CKPT_RECIPE_QUANTIZE_QUANTIZE_H
+#define CKPT_RECIPE_QUANTIZE_QUANTIZE_H
 
-#include "libckpt/plan.h"
-#include "libckpt/recipe/preset.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/recipe/quantize/preset.h"
 
 /* The type of weights that an option names: one of GGUF's that can be made. NONE: none. */
 ckpt_dtype ckpt_quantize_type(const char *name);

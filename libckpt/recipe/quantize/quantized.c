@@ -1,13 +1,13 @@
 /* quantized.c - see quantized.h. Endings as the writers of quantized models give them. */
-#include "libckpt/recipe/quantized.h"
+#include "libckpt/recipe/quantize/quantized.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/config.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/index/config.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_NAME = 4200 };
 

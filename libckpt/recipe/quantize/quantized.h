@@ -1,8 +1,8 @@
 /* quantized.h - weights that mean nothing without their scales: recognised here, so that no cast takes them alone. */
-#ifndef CKPT_RECIPE_QUANTIZED_H
-#define CKPT_RECIPE_QUANTIZED_H
+#ifndef CKPT_RECIPE_QUANTIZE_QUANTIZED_H
+#define CKPT_RECIPE_QUANTIZE_QUANTIZED_H
 
-#include "libckpt/index.h"
+#include "libckpt/index/index.h"
 
 /* The two can disagree: a model that was dequantized often keeps the config of what it was. */
 typedef struct ckpt_quantization {

@@ -1,5 +1,5 @@
 /* files.c - see files.h. */
-#include "libckpt/recipe/files.h"
+#include "libckpt/recipe/records/files.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "libckpt/digest.h"
-#include "libckpt/error.h"
-#include "libckpt/run.h"
-#include "libckpt/text.h"
+#include "libckpt/base/digest.h"
+#include "libckpt/base/error.h"
+#include "libckpt/run/run.h"
+#include "libckpt/base/text.h"
 
 enum { WINDOW_BYTES = 1 << 20, MAX_THREADS = 64 };
 

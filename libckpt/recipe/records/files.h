@@ -2,10 +2,10 @@
  *
  * A digest of a file's bytes is sequential, so files are read beside the plan, one thread for each of several, through
  * the same contained source, in 1 MiB windows. */
-#ifndef CKPT_RECIPE_FILES_H
-#define CKPT_RECIPE_FILES_H
+#ifndef CKPT_RECIPE_RECORDS_FILES_H
+#define CKPT_RECIPE_RECORDS_FILES_H
 
-#include "libckpt/source.h"
+#include "libckpt/io/source.h"
 
 typedef struct ckpt_file_sum {
   uint32_t file; /* number in the source */

@@ -1,5 +1,5 @@
 /* json_file.c - see json_file.h. */
-#include "libckpt/recipe/json_file.h"
+#include "libckpt/recipe/records/json_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 
 ckpt_status ckpt_json_file_open(ckpt_json_file *file, const char *path, const char *what, ckpt_error *err) {
   struct stat found;

@@ -1,8 +1,8 @@
 /* json_file.h - a JSON file of the user's (a manifest, a receipt): opened once, read as a stream any number of times.
  *
  * Not part of a checkpoint, so it may lie anywhere; a regular file, since a pipe would block and has no size. */
-#ifndef CKPT_RECIPE_JSON_FILE_H
-#define CKPT_RECIPE_JSON_FILE_H
+#ifndef CKPT_RECIPE_RECORDS_JSON_FILE_H
+#define CKPT_RECIPE_RECORDS_JSON_FILE_H
 
 #include "libckpt/codec/json.h"
 

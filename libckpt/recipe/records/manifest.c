@@ -1,17 +1,17 @@
 /* manifest.c - see manifest.h. Written through a sink by a generator that runs twice; read as a stream: neither needs
  * memory for the text. */
-#include "libckpt/recipe/manifest.h"
+#include "libckpt/recipe/records/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/out.h"
-#include "libckpt/recipe/json_file.h"
-#include "libckpt/recipe/select.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/io/out.h"
+#include "libckpt/recipe/records/json_file.h"
+#include "libckpt/recipe/select/select.h"
 
 enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16, N_KEYS = 8 };
 

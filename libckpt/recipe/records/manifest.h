@@ -15,11 +15,11 @@
  * any. `side_files` is there only where there are any, and not with a cast, after which a config says another dtype. It
  * is the one part that the format may matter to: some hold no side files. `names` is the naming that the digests are
  * over, with the revision of its table; a check recomputes with it. */
-#ifndef CKPT_RECIPE_MANIFEST_H
-#define CKPT_RECIPE_MANIFEST_H
+#ifndef CKPT_RECIPE_RECORDS_MANIFEST_H
+#define CKPT_RECIPE_RECORDS_MANIFEST_H
 
-#include "libckpt/recipe/hash.h"
-#include "libckpt/recipe/side_sums.h"
+#include "libckpt/recipe/compare/hash.h"
+#include "libckpt/recipe/records/side_sums.h"
 
 #define CKPT_MANIFEST_VERSION 1
 

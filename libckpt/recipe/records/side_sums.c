@@ -1,5 +1,5 @@
 /* side_sums.c - see side_sums.h. */
-#include "libckpt/recipe/side_sums.h"
+#include "libckpt/recipe/records/side_sums.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/side_file.h"
-#include "libckpt/contained.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/recipe/files.h"
-#include "libckpt/recipe/json_file.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/io/contained.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/recipe/records/files.h"
+#include "libckpt/recipe/records/json_file.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_FILES = 10000 };
 

@@ -5,13 +5,13 @@
  *   "side_files": [{"name": "config.json", "n_bytes": 731, "sha256": "<64 hex>"}, ...]
  *
  * A record without the list is one of before there was any: it says nothing of side files. */
-#ifndef CKPT_RECIPE_SIDE_SUMS_H
-#define CKPT_RECIPE_SIDE_SUMS_H
+#ifndef CKPT_RECIPE_RECORDS_SIDE_SUMS_H
+#define CKPT_RECIPE_RECORDS_SIDE_SUMS_H
 
 #include "libckpt/codec/json.h"
-#include "libckpt/index.h"
-#include "libckpt/layout.h"
-#include "libckpt/out.h"
+#include "libckpt/index/index.h"
+#include "libckpt/format/layout.h"
+#include "libckpt/io/out.h"
 
 typedef struct ckpt_side_sum {
   const char *name; /* below the checkpoint's folder */

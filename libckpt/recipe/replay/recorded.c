@@ -1,11 +1,11 @@
 /* recorded.c - see recorded.h. Keys may stand in any order, and those that every run writes must stand there; an
  * unknown option is refused, other unknown keys are passed by. Whether the request can be meant: recorded_check.c. */
-#include "libckpt/recipe/recorded.h"
+#include "libckpt/recipe/replay/recorded.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_OPTION_BYTES = 16 << 20 /* more than any command line holds */, MAX_OUTPUTS = 1000 };
 

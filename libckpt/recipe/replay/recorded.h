@@ -3,12 +3,12 @@
  *
  * What may be long (lists of tensors) stays in the file, and is read where it is compared. The rest is kept in an arena
  * of 16 MiB: a receipt is hostile input like any other. */
-#ifndef CKPT_RECIPE_RECORDED_H
-#define CKPT_RECIPE_RECORDED_H
+#ifndef CKPT_RECIPE_REPLAY_RECORDED_H
+#define CKPT_RECIPE_REPLAY_RECORDED_H
 
-#include "libckpt/recipe/json_file.h"
-#include "libckpt/recipe/receipt.h"
-#include "libckpt/recipe/side_sums.h"
+#include "libckpt/recipe/records/json_file.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/records/side_sums.h"
 
 /* What a receipt says of an output beside its target. */
 typedef struct ckpt_recorded_output {

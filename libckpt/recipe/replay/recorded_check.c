@@ -2,10 +2,10 @@
  * which formats have a use for them. Verbs that would ask for the same are not told apart. */
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/format.h"
-#include "libckpt/recipe/recorded.h"
-#include "libckpt/text.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
+#include "libckpt/recipe/replay/recorded.h"
+#include "libckpt/base/text.h"
 
 enum need { NEVER, MAY, ALWAYS };
 

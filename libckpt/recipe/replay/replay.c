@@ -9,16 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libckpt/apart.h"
-#include "libckpt/arch.h"
-#include "libckpt/backend.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/hash.h"
-#include "libckpt/recipe/receipt.h"
-#include "libckpt/recipe/recorded.h"
-#include "libckpt/run.h"
-#include "libckpt/source.h"
-#include "libckpt/weights.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/backend.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/compare/hash.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/replay/recorded.h"
+#include "libckpt/run/run.h"
+#include "libckpt/io/source.h"
+#include "libckpt/index/weights.h"
 
 typedef ckpt_recorded recorded;
 typedef ckpt_recorded_output recorded_output;

@@ -1,13 +1,13 @@
-/* scan_items.c - what the metadata of a DCP folder places in its files: torch.load gets those bytes, wherever they lie.
+/* items.c - what the metadata of a DCP folder places in its files: torch.load gets those bytes, wherever they lie.
  *
  * Files of DCP are archives one behind another, and most items are one of them, which has been looked at as such. Any
  * other item is looked at from where it begins: a stream of torch or a pickle behind something else. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/recipe/scan_look.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/recipe/scan/look.h"
 
 typedef unsigned long long ull;
 

@@ -1,19 +1,19 @@
-/* scan_look.c - what a place is, by its first bytes and its last ones, and numpy's arrays.
+/* look.c - what a place is, by its first bytes and its last ones, and numpy's arrays.
  *
  *   .npy   93 'NUMPY' major minor, n u16 (u32 from version 2 on), a Python dict of n bytes | payload
  *
  * The payload of an object array is a pickle.
  *
  * Whatever a file is at its start, it may be a zip archive at its end, from where readers of zip files find them. */
-#include "libckpt/recipe/scan_look.h"
+#include "libckpt/recipe/scan/look.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/zip.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 
 typedef unsigned long long ull;
 

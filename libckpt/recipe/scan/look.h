@@ -1,9 +1,9 @@
-/* scan_look.h - internal to scan*.c: bytes that are looked at, and what looks at them. */
+/* look.h - internal to scan*.c: bytes that are looked at, and what looks at them. */
 #ifndef CKPT_RECIPE_SCAN_LOOK_H
 #define CKPT_RECIPE_SCAN_LOOK_H
 
-#include "libckpt/recipe/scan.h"
-#include "libckpt/source.h"
+#include "libckpt/recipe/scan/scan.h"
+#include "libckpt/io/source.h"
 
 /* Twice this, and eight times its size, is what may be gone through for a file. */
 #define CKPT_SCAN_UNPACKED_BYTES (UINT64_C(256) << 20)

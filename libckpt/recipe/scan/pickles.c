@@ -1,4 +1,4 @@
-/* scan_pickles.c - pickles one behind another in a place, judged.
+/* pickles.c - pickles one behind another in a place, judged.
  *
  * Without PROTO any byte may begin a pickle, and tensors are any bytes: so what counts is what it does. A pickle counts
  * when it was read to its STOP and is all there is, names something or begins with PROTO; and where it cannot be read
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/little.h"
-#include "libckpt/recipe/scan_look.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/base/little.h"
+#include "libckpt/recipe/scan/look.h"
 
 typedef unsigned long long ull;
 

@@ -1,5 +1,5 @@
-/* scan.c - the walk over files, and what is kept of them; scan_look.c knows contents. */
-#include "libckpt/recipe/scan.h"
+/* scan.c - the walk over files, and what is kept of them; look.c knows contents. */
+#include "libckpt/recipe/scan/scan.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "libckpt/cache.h"
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
-#include "libckpt/recipe/scan_look.h"
-#include "libckpt/run.h"
-#include "libckpt/text.h"
+#include "libckpt/format/cache.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/recipe/scan/look.h"
+#include "libckpt/run/run.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_DEPTH = 32, MAX_FILES = 1 << 20 };
 

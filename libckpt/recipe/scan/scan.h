@@ -5,11 +5,11 @@
  * what zlib, gzip or zstd compress. A zip archive that readers would disagree about is searched by its local headers,
  * and said to be broken. A pickle in the bytes object of another pickle is data: whoever loads it needs a call, which
  * is judged. */
-#ifndef CKPT_RECIPE_SCAN_H
-#define CKPT_RECIPE_SCAN_H
+#ifndef CKPT_RECIPE_SCAN_SCAN_H
+#define CKPT_RECIPE_SCAN_SCAN_H
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/recipe/verify.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/recipe/verify/verify.h"
 
 typedef struct ckpt_scan_global {
   const char *name; /* "module.qualname" */

@@ -1,4 +1,4 @@
-/* scan_tar.c - tar archives, in which the first torch saved: every member by its content.
+/* tar.c - tar archives, in which the first torch saved: every member by its content.
  *
  *   members: 512 bytes of header (name 100, ... size at 124, checksum at 148, type at 156) | payload, padded to 512
  *
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/scan_look.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/scan/look.h"
 
 typedef unsigned long long ull;
 

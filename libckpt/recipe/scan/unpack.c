@@ -1,14 +1,14 @@
-/* scan_unpack.c - what is compressed: deflate (raw, zlib, gzip) and zstd, frame after frame (unpacked.h).
+/* unpack.c - what is compressed: deflate (raw, zlib, gzip) and zstd, frame after frame (unpacked.h).
  *
  * Others are named, not looked into: a scanner that passes what it cannot open has been evaded by 7z. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/decode.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/recipe/scan_look.h"
-#include "libckpt/recipe/unpacked.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/recipe/scan/look.h"
+#include "libckpt/codec/unpacked.h"
 
 typedef unsigned long long ull;
 

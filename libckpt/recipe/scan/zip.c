@@ -1,4 +1,4 @@
-/* scan_zip.c - pickles in zip archives, also in those that our strict reader refuses.
+/* zip.c - pickles in zip archives, also in those that our strict reader refuses.
  *
  * First as one archive. Else as archives one behind another, as DCP files are: each end record (PK56) says how long the
  * archive before it is. What belongs to none is searched for local headers (PK34), which every reader of a record goes
@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/zip.h"
-#include "libckpt/crc32.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
-#include "libckpt/recipe/scan_look.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/base/crc32.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/recipe/scan/look.h"
 
 typedef unsigned long long ull;
 

@@ -1,13 +1,13 @@
 /* select.c - see select.h. */
-#include "libckpt/recipe/select.h"
+#include "libckpt/recipe/select/select.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/pattern.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/pattern.h"
 
 struct ckpt_selection {
   const ckpt_convert_options *options; /* the caller's: texts for messages */

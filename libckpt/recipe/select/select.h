@@ -3,11 +3,11 @@
  * --include by role, --match and --exclude by pattern, --rename rules in order, --dtype rules (the first that matches).
  * A pattern or rule that matches nothing is an error: ckpt_selection_finish. A tensor with several names is seen under
  * all of them: --match and --exclude decide about each, and it is left out where none stays; --dtype goes by any. */
-#ifndef CKPT_RECIPE_SELECT_H
-#define CKPT_RECIPE_SELECT_H
+#ifndef CKPT_RECIPE_SELECT_SELECT_H
+#define CKPT_RECIPE_SELECT_SELECT_H
 
-#include "libckpt/plan.h"
-#include "libckpt/text.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/base/text.h"
 
 typedef struct ckpt_selection ckpt_selection;
 

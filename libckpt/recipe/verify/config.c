@@ -1,4 +1,4 @@
-/* verify_config.c - config.json and the tokenizer against the tensors: see verify.h.
+/* config.c - config.json and the tokenizer against the tensors: see verify.h.
  *
  * What config.json must say about names and shapes stands in the architecture's row (arch.h); an architecture without
  * one is said to be unproven. The tokenizer is streamed: a vocabulary is never held. */
@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/arch.h"
-#include "libckpt/checked.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/base/checked.h"
 #include "libckpt/codec/json.h"
-#include "libckpt/config.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/recipe/quantized.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/text.h"
+#include "libckpt/index/config.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/quantize/quantized.h"
+#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_TOKEN_BYTES = 1 << 20, MAX_LAYERS = 100000, MAX_SAID = 16 };
 

@@ -1,20 +1,20 @@
-/* verify_crc.c - the CRC-32 that zip archives carry of their records, and what stands around these, against what is
+/* crc.c - the CRC-32 that zip archives carry of their records, and what stands around these, against what is
  * there: torch.save files, those of a trainer beside a model among them, and the archives of single tensors in DCP
  * files, compressed ones too. PyTorch itself never checks them. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/side_file.h"
-#include "libckpt/codec/zip.h"
-#include "libckpt/crc32.h"
-#include "libckpt/decode.h"
-#include "libckpt/error.h"
-#include "libckpt/format.h"
-#include "libckpt/grow.h"
-#include "libckpt/recipe/unpacked.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/run.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/base/crc32.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/codec/unpacked.h"
+#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/run/run.h"
 
 enum { WINDOW_BYTES = 1 << 20 };
 

@@ -1,9 +1,9 @@
-/* verify_pickles.c - side files against what scan says of them: a trainer's arguments and random states are pickles,
+/* pickles.c - side files against what scan says of them: a trainer's arguments and random states are pickles,
  * which loading the checkpoint elsewhere runs. Those that tensors come from are judged where they are read
- * (torch_file.h). */
-#include "libckpt/error.h"
-#include "libckpt/recipe/scan.h"
-#include "libckpt/text.h"
+ * (codec/torch/read/file.h). */
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/scan/scan.h"
+#include "libckpt/base/text.h"
 
 /* What would run code for certain: a problem. *n_dangerous: of the scan. */
 static ckpt_status add_dangerous(ckpt_findings *findings, const ckpt_scan *scan, size_t *n_dangerous, ckpt_error *err) {

@@ -1,5 +1,5 @@
-/* verify.c - findings, and what is found in structure, values, digests and files; verify_config.c has the rest. */
-#include "libckpt/recipe/verify.h"
+/* verify.c - findings, and what is found in structure, values, digests and files; config.c has the rest. */
+#include "libckpt/recipe/verify/verify.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/apart.h"
-#include "libckpt/codec/safetensors.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
-#include "libckpt/format.h"
-#include "libckpt/grow.h"
-#include "libckpt/recipe/stats.h"
-#include "libckpt/text.h"
-#include "libckpt/weights.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/format/format.h"
+#include "libckpt/base/grow.h"
+#include "libckpt/recipe/compare/stats.h"
+#include "libckpt/base/text.h"
+#include "libckpt/index/weights.h"
 
 typedef unsigned long long ull;
 

@@ -4,11 +4,11 @@
  * files only; values and digests are one plan, in which each tensor is read once; sums of whole files are read beside
  * it. Functions fail only where nothing can be said (memory, I/O, cancelled, a bad argument): what is wrong with the
  * checkpoint is a finding, never a failure. */
-#ifndef CKPT_RECIPE_VERIFY_H
-#define CKPT_RECIPE_VERIFY_H
+#ifndef CKPT_RECIPE_VERIFY_VERIFY_H
+#define CKPT_RECIPE_VERIFY_VERIFY_H
 
-#include "libckpt/recipe/files.h"
-#include "libckpt/recipe/manifest.h"
+#include "libckpt/recipe/records/files.h"
+#include "libckpt/recipe/records/manifest.h"
 
 typedef enum ckpt_finding_kind {
   CKPT_PROBLEM,

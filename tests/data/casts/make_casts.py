@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch's casts give, for tests/kernels/cast_golden_test.cc: one <source>.gz per source dtype.
+"""Writes what PyTorch's casts give, for tests/kernels/cast/cast_golden_test.cc: one <source>.gz per source dtype.
 
 Made with torch 2.15.0 on an x86-64 processor with AVX-512 (older levels drop the payload of some NaN).
 A file holds the source codes, then for each target in TARGETS, less the source itself, the codes it becomes. Each

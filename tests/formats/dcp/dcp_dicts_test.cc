@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tests/formats/reshard_testing.h"
-#include "tests/formats/torch_testing.h"
+#include "tests/formats/torch/torch_testing.h"
 
 namespace formats_testing {
 namespace {

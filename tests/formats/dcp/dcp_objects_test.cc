@@ -1,10 +1,10 @@
 // What DCP folders hold besides tensors (tests/data/make_dcp_objects.py): items of bytes, the dict that was saved, the
 // canonical state, and what is left of them after damage.
 #include "tests/formats/formats_testing.h"
-#include "tests/formats/torch_testing.h"
+#include "tests/formats/torch/torch_testing.h"
 
 extern "C" {
-#include "libckpt/decode.h"
+#include "libckpt/extents/decode.h"
 }
 
 namespace formats_testing {

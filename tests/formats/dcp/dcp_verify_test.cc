@@ -6,7 +6,7 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/verify.h"
+#include "libckpt/recipe/verify/verify.h"
 }
 
 namespace formats_testing {

@@ -5,8 +5,8 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "formats/dcp_write.h"
-#include "libckpt/codec/pickle.h"
+#include "formats/dcp/write.h"
+#include "libckpt/codec/pickle/pickle.h"
 }
 
 namespace formats_testing {

@@ -5,9 +5,9 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "formats/gguf.h"
-#include "libckpt/plan.h"
-#include "libckpt/text.h"
+#include "formats/gguf/gguf.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/base/text.h"
 }
 
 namespace formats_testing {

@@ -1,5 +1,5 @@
 // What quantize takes from the metadata of a GGUF model and of an importance matrix: numbers in every form that files
-// have them in. The types that follow are tests/libckpt/preset_test.cc's.
+// have them in. The types that follow are tests/libckpt/recipe/preset_test.cc's.
 #include <algorithm>
 #include <fstream>
 #include <functional>
@@ -9,7 +9,7 @@
 
 extern "C" {
 #include "libckpt/codec/gguf_value.h"
-#include "libckpt/recipe/convert.h"
+#include "libckpt/recipe/convert/convert.h"
 }
 
 namespace formats_testing {

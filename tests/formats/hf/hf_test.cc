@@ -6,7 +6,7 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/codec/side_file.h"
+#include "libckpt/codec/side_files/side_files.h"
 }
 
 namespace formats_testing {

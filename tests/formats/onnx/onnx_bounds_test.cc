@@ -1,6 +1,6 @@
 // ONNX at its bounds: how much of a message is taken apart, which places of data are followed, what would not be read
 // again, and the indices of sparse tensors.
-#include "tests/formats/onnx_testing.h"
+#include "tests/formats/onnx/onnx_testing.h"
 
 namespace formats_testing {
 namespace {

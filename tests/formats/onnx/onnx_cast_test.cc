@@ -1,5 +1,5 @@
 // ONNX with --dtype: which initializers get a Cast node before them, under which names, and what is refused.
-#include "tests/formats/onnx_testing.h"
+#include "tests/formats/onnx/onnx_testing.h"
 
 namespace formats_testing {
 namespace {

@@ -1,6 +1,6 @@
 // ONNX: models of both exporters of PyTorch and of onnx's helpers are read as onnx reads them, and written again byte
 // for byte; what a graph cannot do without is refused by name; files beside a model stay beneath its folder.
-#include "tests/formats/onnx_testing.h"
+#include "tests/formats/onnx/onnx_testing.h"
 
 namespace formats_testing {
 namespace {

@@ -7,11 +7,11 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "formats/onnx.h"
-#include "libckpt/plan.h"
-#include "libckpt/recipe/convert.h"
-#include "libckpt/recipe/verify.h"
-#include "libckpt/run.h"
+#include "formats/onnx/onnx.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/recipe/convert/convert.h"
+#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/run/run.h"
 }
 
 namespace formats_testing {

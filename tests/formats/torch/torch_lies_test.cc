@@ -1,5 +1,5 @@
 // PyTorch files that lie about storages and views, share without end, are cut off, or are none.
-#include "tests/formats/torch_testing.h"
+#include "tests/formats/torch/torch_testing.h"
 
 namespace formats_testing {
 namespace {

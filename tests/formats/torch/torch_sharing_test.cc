@@ -1,9 +1,9 @@
 // PyTorch files whose objects share: what is legitimate is read, and what would make N of N is refused, or looked at no
 // more often than the file is long. Bounds are seen by what is counted, not by time.
-#include "tests/formats/torch_testing.h"
+#include "tests/formats/torch/torch_testing.h"
 
 extern "C" {
-#include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch/state/groups.h"
 }
 
 namespace formats_testing {

@@ -2,11 +2,11 @@
 // torch_lies_test.cc.
 #include <tuple>
 
-#include "tests/formats/torch_testing.h"
+#include "tests/formats/torch/torch_testing.h"
 
 extern "C" {
-#include "libckpt/dtype.h"
-#include "libckpt/object.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/index/object.h"
 }
 
 namespace formats_testing {

@@ -3,11 +3,11 @@
 #include <ctime>
 #include <set>
 
-#include "tests/formats/torch_testing.h"
+#include "tests/formats/torch/torch_testing.h"
 
 extern "C" {
-#include "libckpt/codec/pickle.h"
-#include "libckpt/dtype.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/dtype.h"
 }
 
 namespace formats_testing {

@@ -1,6 +1,6 @@
 // What of a ZeRO checkpoint is no tensor: groups of the optimizer, schedulers, loss scalers, client state.
 extern "C" {
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle/pickle.h"
 }
 
 #include <set>

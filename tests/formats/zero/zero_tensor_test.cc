@@ -3,7 +3,7 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/verify.h"
+#include "libckpt/recipe/verify/verify.h"
 }
 
 namespace formats_testing {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "cast_support.h"
+#include "tests/kernels/cast/cast_support.h"
 
 namespace {
 

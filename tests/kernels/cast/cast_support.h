@@ -10,10 +10,10 @@
 #include <vector>
 
 extern "C" {
-#include "kernels/cpu/convert.h"
-#include "kernels/ref/float_format.h"
-#include "libckpt/backend.h"
-#include "libckpt/dtype.h"
+#include "kernels/cpu/cast/cast.h"
+#include "kernels/ref/cast/float_format.h"
+#include "libckpt/base/backend.h"
+#include "libckpt/base/dtype.h"
 }
 
 inline std::vector<ckpt_dtype> float_dtypes() {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cast_support.h"
+#include "tests/kernels/cast/cast_support.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // The cpu backend on every level of this processor: bits and statistics equal the reference's.
 #include <gtest/gtest.h>
 
-#include "cast_support.h"
+#include "tests/kernels/cast/cast_support.h"
 
 namespace {
 

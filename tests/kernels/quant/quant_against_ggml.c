@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "ggml-quants.h"
-#include "kernels/ref/quant.h"
-#include "libckpt/dtype.h"
-#include "quant_inputs.h"
+#include "kernels/ref/quant/quant.h"
+#include "libckpt/base/dtype.h"
+#include "tests/kernels/quant/quant_inputs.h"
 
 /* What ggml-quants.c needs of the rest of ggml. */
 size_t ggml_row_size(enum ggml_type type, int64_t n) {

@@ -11,11 +11,11 @@
 #include <vector>
 
 extern "C" {
-#include "kernels/cpu/quant.h"
-#include "kernels/ref/quant.h"
-#include "libckpt/dtype.h"
+#include "kernels/cpu/quant/quant.h"
+#include "kernels/ref/quant/quant.h"
+#include "libckpt/base/dtype.h"
 }
-#include "quant_inputs.h"
+#include "tests/kernels/quant/quant_inputs.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 extern "C" {
-#include "kernels/cpu/sha256.h"
-#include "libckpt/digest.h"
+#include "kernels/cpu/sha256/sha256.h"
+#include "libckpt/base/digest.h"
 }
 
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/crc32.h"
+#include "libckpt/base/crc32.h"
 }
 
 namespace {

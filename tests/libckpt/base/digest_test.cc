@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/digest.h"
+#include "libckpt/base/digest.h"
 }
 
 namespace {

@@ -1,6 +1,6 @@
 // The table of dtypes: what it says of itself, and ggml's numbers.
 extern "C" {
-#include "libckpt/dtype.h"
+#include "libckpt/base/dtype.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Several ranks write what one writes: the same bytes, digests, values and counts, for any number of them; and one that
 // fails takes all with it.
 extern "C" {
-#include "libckpt/group.h"
-#include "libckpt/error.h"
+#include "libckpt/base/group.h"
+#include "libckpt/base/error.h"
 }
 
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@ extern "C" {
 #include <filesystem>
 #include <fstream>
 
-#include "tests/bytes/folder.h"
-#include "tests/libckpt/fake_case.h"
-#include "tests/libckpt/ranks.h"
+#include "tests/libckpt/io/folder.h"
+#include "tests/libckpt/fake/fake_case.h"
+#include "tests/libckpt/run/ranks.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/pattern.h"
+#include "libckpt/base/pattern.h"
 }
 
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/codec/wire.h"
+#include "libckpt/codec/protobuf.h"
 }
 
 namespace {

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <fstream>
 
-#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake/fake_format.h"
 
 extern "C" {
-#include "libckpt/decode.h"
+#include "libckpt/extents/decode.h"
 }
 
 namespace {

@@ -1,12 +1,12 @@
 // The oracle: see fake_array.h.
-#include "tests/libckpt/fake_array.h"
+#include "tests/libckpt/fake/fake_array.h"
 
 #include <openssl/evp.h>
 
 #include <cstring>
 
 extern "C" {
-#include "libckpt/backend.h"
+#include "libckpt/base/backend.h"
 }
 
 namespace fake {

@@ -8,9 +8,9 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/blocks.h"
-#include "libckpt/dtype.h"
-#include "libckpt/plan.h"
+#include "libckpt/plan/blocks.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/plan/plan.h"
 }
 
 namespace fake {

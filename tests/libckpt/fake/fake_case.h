@@ -7,8 +7,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "tests/libckpt/fake_format.h"
-#include "tests/libckpt/fake_ops.h"
+#include "tests/libckpt/fake/fake_format.h"
+#include "tests/libckpt/fake/fake_ops.h"
 
 namespace fake {
 

@@ -1,5 +1,5 @@
 // The format of the tests: see fake_format.h. index.txt is lines of words, names and texts in hex.
-#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake/fake_format.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -10,7 +10,7 @@
 #include <sstream>
 
 extern "C" {
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 }
 
 namespace fake {

@@ -16,7 +16,7 @@
 // "drop.*" is not held, "narrow.*" of f64 becomes f32.
 #pragma once
 
-#include "tests/libckpt/fake_store.h"
+#include "tests/libckpt/fake/fake_store.h"
 
 namespace fake {
 

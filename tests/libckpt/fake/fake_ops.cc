@@ -1,5 +1,5 @@
 // Operations of the tests: see fake_ops.h.
-#include "tests/libckpt/fake_ops.h"
+#include "tests/libckpt/fake/fake_ops.h"
 
 #include <cmath>
 #include <cstring>

@@ -2,7 +2,7 @@
 // dependent one with a whole argument, and one behind a prologue. All on f32.
 #pragma once
 
-#include "tests/libckpt/fake_array.h"
+#include "tests/libckpt/fake/fake_array.h"
 
 namespace fake {
 

@@ -1,5 +1,5 @@
 // Storing arrays in every way: see fake_store.h.
-#include "tests/libckpt/fake_store.h"
+#include "tests/libckpt/fake/fake_store.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 
 extern "C" {
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 }
 
 namespace fake {

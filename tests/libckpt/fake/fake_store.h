@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "tests/libckpt/fake_array.h"
+#include "tests/libckpt/fake/fake_array.h"
 
 namespace fake {
 

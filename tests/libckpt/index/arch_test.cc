@@ -7,7 +7,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/arch.h"
+#include "libckpt/index/arch.h"
 }
 
 namespace {

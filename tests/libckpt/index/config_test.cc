@@ -4,7 +4,7 @@
 #include <string>
 
 extern "C" {
-#include "libckpt/config.h"
+#include "libckpt/index/config.h"
 }
 
 namespace {

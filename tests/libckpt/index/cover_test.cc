@@ -3,10 +3,10 @@
 
 #include <chrono>
 
-#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake/fake_format.h"
 
 extern "C" {
-#include "libckpt/cover.h"
+#include "libckpt/index/cover.h"
 }
 
 namespace {

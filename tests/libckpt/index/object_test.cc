@@ -6,7 +6,7 @@
 #include <string>
 
 extern "C" {
-#include "libckpt/object.h"
+#include "libckpt/index/object.h"
 }
 
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake/fake_format.h"
 
 extern "C" {
-#include "libckpt/weights.h"
+#include "libckpt/index/weights.h"
 }
 
 namespace {

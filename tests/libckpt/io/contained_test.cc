@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/contained.h"
+#include "libckpt/io/contained.h"
 }
 
 namespace {

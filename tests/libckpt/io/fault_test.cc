@@ -1,9 +1,9 @@
-// Faults: every allocation, read, write, sync, rename and open of a small copy fails in turn (tests/fault/fault.c).
+// Faults: every allocation, read, write, sync, rename and open of a small copy fails in turn (tests/faults/fault.c).
 // Each time the output is whole or not there, the old one is whole, and nothing is left behind.
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "tests/libckpt/io/folder.h"
 
 namespace {
 

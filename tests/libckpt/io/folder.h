@@ -14,7 +14,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 }
 
 // Where temporary folders are: $TMPDIR, else in memory where there is room. A disk makes a test of many small files

@@ -1,8 +1,8 @@
 // The byte stream: what is counted is what is written, for any window; JSON text; the first failure stays.
-#include "folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/out.h"
+#include "libckpt/io/out.h"
 }
 
 namespace {

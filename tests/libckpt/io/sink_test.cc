@@ -14,11 +14,11 @@
 #include <functional>
 #include <thread>
 
-#include "folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/publish.h"
-#include "libckpt/sink.h"
+#include "libckpt/io/publish.h"
+#include "libckpt/io/sink.h"
 }
 
 namespace {

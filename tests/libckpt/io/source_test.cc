@@ -9,10 +9,10 @@
 #include <cstring>
 #include <thread>
 
-#include "folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/source.h"
+#include "libckpt/io/source.h"
 }
 
 namespace {

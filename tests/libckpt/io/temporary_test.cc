@@ -6,12 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/publish.h"
-#include "libckpt/sink.h"
-#include "libckpt/temporary.h"
+#include "libckpt/io/publish.h"
+#include "libckpt/io/sink.h"
+#include "libckpt/io/temporary.h"
 }
 
 namespace {

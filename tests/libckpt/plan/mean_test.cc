@@ -6,11 +6,11 @@
 #include <cstring>
 #include <limits>
 
-#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake/fake_format.h"
 
 extern "C" {
-#include "libckpt/index.h"
-#include "libckpt/read.h"
+#include "libckpt/index/index.h"
+#include "libckpt/run/read.h"
 }
 
 namespace {

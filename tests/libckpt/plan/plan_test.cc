@@ -4,11 +4,11 @@
 #include <set>
 
 extern "C" {
-#include "libckpt/batch.h"
-#include "libckpt/lower.h"
+#include "libckpt/plan/batch.h"
+#include "libckpt/plan/lower.h"
 }
-#include "tests/libckpt/fake_format.h"
-#include "tests/libckpt/fake_ops.h"
+#include "tests/libckpt/fake/fake_format.h"
+#include "tests/libckpt/fake/fake_ops.h"
 
 namespace {
 

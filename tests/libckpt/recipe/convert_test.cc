@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/apart.h"
-#include "libckpt/format.h"
-#include "libckpt/recipe/convert.h"
-#include "libckpt/sink_parts.h"
+#include "libckpt/index/apart.h"
+#include "libckpt/format/format.h"
+#include "libckpt/recipe/convert/convert.h"
+#include "libckpt/io/sink_parts.h"
 }
 
 namespace {

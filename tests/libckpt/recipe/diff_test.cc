@@ -1,10 +1,10 @@
 // What `ckpt_diff` finds against a plain loop: counts, first places, sizes, for any tiles; ties; what is compared.
 #include <cmath>
 
-#include "prove_testing.h"
+#include "tests/libckpt/recipe/prove_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/diff.h"
+#include "libckpt/recipe/compare/diff.h"
 }
 
 namespace {

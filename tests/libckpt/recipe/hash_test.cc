@@ -9,7 +9,7 @@
 #include <string>
 
 #include "libckpt/ckpt.h"
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/dtype.h"
-#include "libckpt/recipe/preset.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/recipe/quantize/preset.h"
 }
 
 namespace {
@@ -90,7 +90,7 @@ void CheckGolden(const std::filesystem::path &path, bool is_reversed) {
       model.named.push_back(named);
     } else if (word == "types") {
       while (words >> rest) types.push_back(rest);
-    } else if (word != "key") {  // those of the file are tests/formats/quantize_test.cc's
+    } else if (word != "key") {  // those of the file are tests/formats/gguf/quantize_test.cc's
       words >> rest;
       n_presets++;
       const size_t plus = word.find('+');

@@ -1,9 +1,9 @@
 // Proofs in slices: the same results as from one plan of everything, and one progress.
-#include "prove_testing.h"
+#include "tests/libckpt/recipe/prove_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/diff.h"
-#include "libckpt/recipe/hash.h"
+#include "libckpt/recipe/compare/diff.h"
+#include "libckpt/recipe/compare/hash.h"
 }
 
 namespace {

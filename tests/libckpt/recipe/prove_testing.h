@@ -11,8 +11,8 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/index.h"
-#include "libckpt/recipe/prove.h"
+#include "libckpt/index/index.h"
+#include "libckpt/recipe/compare/prove.h"
 }
 
 namespace prove {

@@ -1,11 +1,11 @@
 // Block types in plans: the operations quantize and dequantize over tiles, matrices and structure; and what ckpt_read
-// makes of blocks. The kernels themselves are tests/kernels/quant_test.cc's.
+// makes of blocks. The kernels themselves are tests/kernels/quant/quant_test.cc's.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake/fake_format.h"
 
 namespace {
 

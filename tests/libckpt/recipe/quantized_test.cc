@@ -2,10 +2,10 @@
 #include <map>
 #include <set>
 
-#include "prove_testing.h"
+#include "tests/libckpt/recipe/prove_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/quantized.h"
+#include "libckpt/recipe/quantize/quantized.h"
 }
 
 namespace {

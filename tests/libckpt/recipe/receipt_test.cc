@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/recipe/receipt.h"
-#include "libckpt/recipe/side_sums.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/records/side_sums.h"
 }
 
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/recipe/scan.h"
+#include "libckpt/recipe/scan/scan.h"
 }
 
 namespace {

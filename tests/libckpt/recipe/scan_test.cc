@@ -12,8 +12,8 @@
 #include <string>
 
 extern "C" {
-#include "libckpt/codec/zip_write.h"
-#include "libckpt/recipe/scan.h"
+#include "libckpt/codec/zip/write.h"
+#include "libckpt/recipe/scan/scan.h"
 }
 
 namespace {

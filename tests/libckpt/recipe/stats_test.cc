@@ -1,11 +1,11 @@
 // Statistics of tensors against a plain loop, for every dtype; the same bits for any threads and tiles; one read.
 #include <cmath>
 
-#include "prove_testing.h"
+#include "tests/libckpt/recipe/prove_testing.h"
 
 extern "C" {
-#include "libckpt/recipe/hash.h"
-#include "libckpt/recipe/stats.h"
+#include "libckpt/recipe/compare/hash.h"
+#include "libckpt/recipe/compare/stats.h"
 }
 
 namespace {

@@ -9,13 +9,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "prove_testing.h"
+#include "tests/libckpt/recipe/prove_testing.h"
 
-#include "tests/bytes/folder.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/recipe/convert.h"
-#include "libckpt/recipe/verify.h"
+#include "libckpt/recipe/convert/convert.h"
+#include "libckpt/recipe/verify/verify.h"
 }
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "tests/libckpt/fake_case.h"
+#include "tests/libckpt/fake/fake_case.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Two meetings per call: all have said where their bytes are; all have copied them.
-#include "tests/libckpt/ranks.h"
+#include "tests/libckpt/run/ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/group.h"
+#include "libckpt/base/group.h"
 }
 
 namespace fake {

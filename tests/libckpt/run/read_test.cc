@@ -4,10 +4,10 @@
 
 #include <cstring>
 
-#include "tests/libckpt/fake_format.h"
+#include "tests/libckpt/fake/fake_format.h"
 
 extern "C" {
-#include "libckpt/read.h"
+#include "libckpt/run/read.h"
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // Runs within their memory, that fail, that are cancelled, and with what callers bring.
-#include "tests/libckpt/run_testing.h"
+#include "tests/libckpt/run/run_testing.h"
 
 namespace {
 

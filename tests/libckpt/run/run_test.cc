@@ -1,6 +1,6 @@
 // The loop's promises, one by one: each leaf is read once, reductions do not depend on tiles, lanes keep their order,
 // values are there before they are used, cancelling and refusing leave nothing.
-#include "tests/libckpt/run_testing.h"
+#include "tests/libckpt/run/run_testing.h"
 
 namespace {
 

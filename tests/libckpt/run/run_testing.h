@@ -10,8 +10,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "tests/libckpt/fake_format.h"
-#include "tests/libckpt/fake_ops.h"
+#include "tests/libckpt/fake/fake_format.h"
+#include "tests/libckpt/fake/fake_ops.h"
 
 using namespace fake;
 

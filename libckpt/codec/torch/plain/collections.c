@@ -1,16 +1,16 @@
-/* torch_collections.c - Python's own values in an object that is written: defaultdict, deque, frozenset, dates, paths.
+/* collections.c - Python's own values in an object that is written: defaultdict, deque, frozenset, dates, paths.
  *
  *   defaultdict(factory), and what was set in it     -> defaultdict(factory, {...})
  *   deque((), most items), and what was appended     -> deque([...], most items)
  *
  * Weights-only loading takes them once it was told to, but sets items in a dict and appends to a list alone: what they
- * hold is an argument where they are written. Read, both forms are the same to the namer (torch_names.c). */
+ * hold is an argument where they are written. Read, both forms are the same to the namer (codec/torch/read/names.c). */
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_safe.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/base/error.h"
 
 /* A call with at most n arguments, and this among its extras at most. */
 static bool is_call(const ckpt_object *node, const char *class, uint64_t n, ckpt_object_extra extra) {

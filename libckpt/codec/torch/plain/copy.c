@@ -1,16 +1,16 @@
-/* torch_copy.c - see torch_copy.h. */
-#include "libckpt/codec/torch_copy.h"
+/* copy.c - see copy.h. */
+#include "libckpt/codec/torch/plain/copy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_safe.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 enum { IN_WORK = 1 /* a mark */, MAX_DEPTH = 200 /* of a copy that is whole */ };
 #define LEFT_OUT UINT64_MAX /* in the map, where else the copy is */

@@ -1,12 +1,12 @@
-/* torch_copy.h - copies of objects that files of torch.save are written with: plain data, which is what
- * torch.load(weights_only=True) takes (torch_safe.h), some of it once it was told of a class, and the tensors that are
- * written. Parts that are none are left out and counted (torch_left_out.c): dicts lose such an entry, lists and tuples
+/* copy.h - copies of objects that files of torch.save are written with: plain data, which is what
+ * torch.load(weights_only=True) takes (safe.h), some of it once it was told of a class, and the tensors that are
+ * written. Parts that are none are left out and counted (left_out.c): dicts lose such an entry, lists and tuples
  * have None in its place, a call with such an argument is left out itself. A namespace stays. */
-#ifndef CKPT_CODEC_TORCH_COPY_H
-#define CKPT_CODEC_TORCH_COPY_H
+#ifndef CKPT_CODEC_TORCH_PLAIN_COPY_H
+#define CKPT_CODEC_TORCH_PLAIN_COPY_H
 
-#include "libckpt/codec/node_map.h"
-#include "libckpt/format.h"
+#include "libckpt/base/node_map.h"
+#include "libckpt/format/format.h"
 
 /* What was left out of an object that is written. Zero-initialise it; texts are borrowed, or an arena's. */
 enum { CKPT_TORCH_LEFT_OUT_KINDS = 16 };

@@ -1,17 +1,17 @@
 /* held_tensors.c - see held_tensors.h. A graph has more paths than nodes: depth is bounded, and so are the steps in
  * what was gone through before. */
-#include "libckpt/codec/held_tensors.h"
+#include "libckpt/codec/torch/plain/held_tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/node_map.h"
+#include "libckpt/base/node_map.h"
 #include "libckpt/codec/readback.h"
-#include "libckpt/codec/torch_safe.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 enum { MAX_DEPTH = 64, MAX_NAME_BYTES = 4096, MAX_STEPS = 1 << 20 };
 

@@ -3,10 +3,10 @@
  * Client state may be {"nested": {"steps": [1, 2], "t": tensor}}: the tensor is called nested.t, and is written into
  * the object where that is its place. An object of torch (CKPT_TORCH_OBJECT) is none of these: it is written as a
  * whole. */
-#ifndef CKPT_CODEC_HELD_TENSORS_H
-#define CKPT_CODEC_HELD_TENSORS_H
+#ifndef CKPT_CODEC_TORCH_PLAIN_HELD_TENSORS_H
+#define CKPT_CODEC_TORCH_PLAIN_HELD_TENSORS_H
 
-#include "libckpt/index.h"
+#include "libckpt/index/index.h"
 
 /* A name of a described tensor that is the path to it in an object, its key first. */
 typedef struct ckpt_held_name {

@@ -1,11 +1,11 @@
-/* torch_left_out.c - what of an object is not written: counted by class, with the place of the first. */
+/* left_out.c - what of an object is not written: counted by class, with the place of the first. */
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/codec/torch_copy.h"
-#include "libckpt/codec/torch_safe.h"
-#include "libckpt/error.h"
-#include "libckpt/text.h"
+#include "libckpt/codec/torch/plain/copy.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_DEPTH = 32, MAX_STEPS = 1 << 20 };
 

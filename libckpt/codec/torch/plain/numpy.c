@@ -1,4 +1,4 @@
-/* torch_numpy.c - arrays, scalars and dtypes of numpy in a torch file, as numpy pickles them (see torch_safe.h):
+/* numpy.c - arrays, scalars and dtypes of numpy in a torch file, as numpy pickles them (see safe.h):
  *
  *   _reconstruct(ndarray, (0,), b"b"), state (1, shape, dtype, is Fortran, bytes)
  *   _frombuffer(bytes, dtype, shape, "C" or "F"), of protocol 5
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_safe.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/plain/safe.h"
 
 /* A call in one of the modules that numpy has had for it. */
 static bool is_multiarray(const ckpt_object *node, const char *function) {

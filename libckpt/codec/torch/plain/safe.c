@@ -1,10 +1,10 @@
-/* torch_safe.c - see torch_safe.h. */
-#include "libckpt/codec/torch_safe.h"
+/* safe.c - see safe.h. */
+#include "libckpt/codec/torch/plain/safe.h"
 
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 static bool is_one_of(const char *name, const char *const *names, size_t n) {
   for (size_t i = 0; i < n; i++)

@@ -1,10 +1,10 @@
-/* torch_safe.h - what torch.load(weights_only=True) takes (torch/_weights_only_unpickler.py of PyTorch 2.15), and that
+/* safe.h - what torch.load(weights_only=True) takes (torch/_weights_only_unpickler.py of PyTorch 2.15), and that
  * means the same for everyone. Objects that we write for torch hold nothing else. */
-#ifndef CKPT_CODEC_TORCH_SAFE_H
-#define CKPT_CODEC_TORCH_SAFE_H
+#ifndef CKPT_CODEC_TORCH_PLAIN_SAFE_H
+#define CKPT_CODEC_TORCH_PLAIN_SAFE_H
 
-#include "libckpt/error.h"
-#include "libckpt/object.h"
+#include "libckpt/base/error.h"
+#include "libckpt/index/object.h"
 
 /* Whether a node is taken; what it holds is not looked at. Tensors are. */
 bool ckpt_torch_is_safe(const ckpt_object *node);
@@ -26,7 +26,7 @@ typedef struct ckpt_torch_numpy {
 /* Takes one apart; false for anything else. */
 bool ckpt_torch_numpy_of(ckpt_torch_numpy *out, const ckpt_object *node);
 
-/* A defaultdict, deque, frozenset, date or path, as it is written (torch_collections.c): weights-only loading takes it
+/* A defaultdict, deque, frozenset, date or path, as it is written (collections.c): weights-only loading takes it
  * once it was told of globals. */
 typedef struct ckpt_torch_collection {
   const char *what, *globals; /* NULL: none of these, or not of plain values */

@@ -1,14 +1,14 @@
-/* torch_add.c - named tensors of a torch graph into an index: extents, aliases, sparse tensors, notes. */
+/* add.c - named tensors of a torch graph into an index: extents, aliases, sparse tensors, notes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_record.h"
-#include "libckpt/dtype.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/read/record.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 
 /* ---- extents ----------------------------------------------------------------------------------------------------- */
 

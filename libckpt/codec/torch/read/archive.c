@@ -1,14 +1,14 @@
-/* torch_archive.c - see torch_archive.h. The pickle is read by windows through the decoders that payloads go through,
+/* archive.c - see archive.h. The pickle is read by windows through the decoders that payloads go through,
  * so that a deflated one takes no more memory than a stored one. */
-#include "libckpt/codec/torch_archive.h"
+#include "libckpt/codec/torch/read/archive.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/zip.h"
-#include "libckpt/decode.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

@@ -1,15 +1,15 @@
-/* torch_archive.h - a torch.save zip archive in a slice of a file, read as a graph of tensors.
+/* archive.h - a torch.save zip archive in a slice of a file, read as a graph of tensors.
  *
  *   <root>/data.pkl    the object; root is what stands before the first slash of the first entry
  *   <root>/byteorder   "little" (also meant where it is missing) or "big"
  *   <root>/data/<key>  the bytes of a storage, stored or deflated
  *
  * Nothing in it is executed. TorchScript archives, which hold code, are refused. */
-#ifndef CKPT_CODEC_TORCH_ARCHIVE_H
-#define CKPT_CODEC_TORCH_ARCHIVE_H
+#ifndef CKPT_CODEC_TORCH_READ_ARCHIVE_H
+#define CKPT_CODEC_TORCH_READ_ARCHIVE_H
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 /* Reads the archive in [offset, offset + n_bytes) of a file into graph, whose nodes are the arena's. report as
  * ckpt_pickle_options; NULL: none. EFORMAT for what is broken or lies, EUNSUPPORTED for TorchScript and what

@@ -1,13 +1,13 @@
-/* torch_file.c - see torch_file.h: what such a file is known by, and the way from it to an index. */
-#include "libckpt/codec/torch_file.h"
+/* file.c - see file.h: what such a file is known by, and the way from it to an index. */
+#include "libckpt/codec/torch/read/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/codec/zip.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 
 enum { HEAD_BYTES = 64 };
 

@@ -1,8 +1,8 @@
-/* torch_file.h - a whole file of torch.save, archive or stream, into an index. */
-#ifndef CKPT_CODEC_TORCH_FILE_H
-#define CKPT_CODEC_TORCH_FILE_H
+/* file.h - a whole file of torch.save, archive or stream, into an index. */
+#ifndef CKPT_CODEC_TORCH_READ_FILE_H
+#define CKPT_CODEC_TORCH_READ_FILE_H
 
-#include "libckpt/codec/torch_archive.h"
+#include "libckpt/codec/torch/read/archive.h"
 
 /* Whether a file's first bytes are those of an archive whose first record is one of PyTorch's, or of a stream. */
 bool ckpt_torch_probe(const uint8_t *head, size_t n_head);

@@ -1,16 +1,16 @@
-/* torch_graph.c - see torch_graph.h: the walk that finds tensors and storages, and what makes equal ones one.
+/* graph.c - see graph.h: the walk that finds tensors and storages, and what makes equal ones one.
  *
  * The walk goes depth first with its path on the heap and visits each node once. A call that is a tensor becomes a
  * TENSOR leaf in place, so whoever shares the node shares the leaf. Storages with one key are one, and views that are
  * equal in everything are one tensor; both by sorting, so that no forged hash costs more than a sort. */
-#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

@@ -1,4 +1,4 @@
-/* torch_names.c - what the tensors of an object are called, and what they are for.
+/* names.c - what the tensors of an object are called, and what they are for.
  *
  * A name is the path to a tensor, joined with dots. Containers that are there for torch's sake are left out of it: the
  * `_parameters`, `_buffers` and `_modules` of a module, the wrapper around a DTensor, and the entry of a training
@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_state.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, N_SHOWN = 100 };
 

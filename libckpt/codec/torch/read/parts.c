@@ -1,4 +1,4 @@
-/* torch_parts.c - subclasses of torch's tensors that wrap others, and say how large the whole is: DTensors and sharded
+/* parts.c - subclasses of torch's tensors that wrap others, and say how large the whole is: DTensors and sharded
  * tensors of FSDP, of which a file may have one rank's part, and those that are made of several (torchao's).
  *
  *   _rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor, (class, dtype, size, ...), state)
@@ -8,10 +8,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/error.h"
 
 enum { MAX_SHARDS = 8, MAX_PLACEMENTS = 16 }; /* looked at: many calls can share a list */
 

@@ -1,11 +1,11 @@
-/* torch_readback.c - what tensors in an object are called when it is read as a torch file: our own reader names them,
+/* readback.c - what tensors in an object are called when it is read as a torch file: our own reader names them,
  * in a graph of the object and of nothing else. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 typedef struct step {
   ckpt_object *node;

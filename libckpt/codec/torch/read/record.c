@@ -1,17 +1,17 @@
-/* torch_record.c - see torch_record.h. Forwards, PyTorch's local headers have no sizes (flag bit 3, zip.c): a record
+/* record.c - see record.h. Forwards, PyTorch's local headers have no sizes (flag bit 3, zip.c): a record
  * ends at the first data descriptor whose size is the distance, with a header behind it. Empty records have neither
  * the flag nor a descriptor. */
-#include "libckpt/codec/torch_record.h"
+#include "libckpt/codec/torch/read/record.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/zip.h"
-#include "libckpt/error.h"
-#include "libckpt/little.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 
 /* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
 enum { STEP_BYTES = 16 };

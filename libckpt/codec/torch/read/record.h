@@ -1,12 +1,12 @@
-/* torch_record.h - the one tensor record inside a torch.save zip archive, as DCP stores each chunk of a tensor.
+/* record.h - the one tensor record inside a torch.save zip archive, as DCP stores each chunk of a tensor.
  *
  * Records are named <root>/..., where root is what stands before the first slash of the first entry. Exactly one record
  * <root>/data/<key> may be there, and <root>/byteorder says "little" (also meant where it is missing: PyTorch before
  * 2.1) or "big". <root>/data.pkl says how the tensor lies in its record: torch.save keeps strides. */
-#ifndef CKPT_CODEC_TORCH_RECORD_H
-#define CKPT_CODEC_TORCH_RECORD_H
+#ifndef CKPT_CODEC_TORCH_READ_RECORD_H
+#define CKPT_CODEC_TORCH_READ_RECORD_H
 
-#include "libckpt/source.h"
+#include "libckpt/io/source.h"
 
 /* What a search needs at most of an archive that can only be read forwards. */
 #define CKPT_TORCH_HEAD_BYTES (64u << 10)

@@ -1,10 +1,10 @@
-/* torch_same_names.c - names that are one once paths are joined, {'a.b': x, 'a': {'b': y}}, made different. */
+/* same_names.c - names that are one once paths are joined, {'a.b': x, 'a': {'b': y}}, made different. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/error.h"
 
 static int compare_names(const void *a, const void *b, void *names) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;

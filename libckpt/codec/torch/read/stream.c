@@ -1,4 +1,4 @@
-/* torch_stream.c - the stream that torch.save wrote before PyTorch 1.6.
+/* stream.c - the stream that torch.save wrote before PyTorch 1.6.
  *
  *   pickle   0x1950a86a20f9469cfc6c
  *   pickle   1001, the version of the protocol
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/torch_file.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

@@ -1,13 +1,13 @@
-/* torch_tensor.c - one rebuild call of torch, taken apart: dtypes, storage classes, persistent ids, views.
+/* tensor.c - one rebuild call of torch, taken apart: dtypes, storage classes, persistent ids, views.
  *
  * Everything is checked here against what the pickle itself says of the storage; whether that is so, locate knows. */
 #include <inttypes.h>
 #include <string.h>
 
-#include "libckpt/checked.h"
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/error.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/error.h"
 
 /* ---- types ---------------------------------------------------------------------------------------------------- */
 

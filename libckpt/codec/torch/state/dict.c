@@ -1,9 +1,9 @@
-/* torch_dict.c - see torch_dict.h. */
-#include "libckpt/codec/torch_dict.h"
+/* dict.c - see dict.h. */
+#include "libckpt/codec/torch/state/dict.h"
 
 #include <string.h>
 
-#include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch/state/groups.h"
 
 enum { MAX_KEY_BYTES = 4096 }; /* as of a tensor's name; keys can share one long text */
 

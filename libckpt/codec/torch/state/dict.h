@@ -1,10 +1,10 @@
-/* torch_dict.h - which parts a training checkpoint's dict has: the model, optimizers, and what stands beside them.
+/* dict.h - which parts a training checkpoint's dict has: the model, optimizers, and what stands beside them.
  *
  * One rule for all that torch saves, whether the dict is a pickle's or put together from the paths of a DCP folder. */
-#ifndef CKPT_CODEC_TORCH_DICT_H
-#define CKPT_CODEC_TORCH_DICT_H
+#ifndef CKPT_CODEC_TORCH_STATE_DICT_H
+#define CKPT_CODEC_TORCH_STATE_DICT_H
 
-#include "libckpt/codec/torch_graph.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 /* Whether a node is a tensor or, as its mark says, holds one. */
 static inline bool ckpt_torch_has_tensor(const ckpt_object *node) {
@@ -17,7 +17,7 @@ bool ckpt_torch_is_optimizer(const ckpt_object *object);
 /* The same of an entry's key and value: what an optimizer's key says needs no groups. */
 bool ckpt_torch_is_optimizer_at(const ckpt_object *key, const ckpt_object *object);
 
-/* Whether an object is an optimizer's state dict, or a flattened one (torch_groups.h). */
+/* Whether an object is an optimizer's state dict, or a flattened one (groups.h). */
 bool ckpt_torch_is_any_optimizer(const ckpt_object *object);
 
 /* Whether an object holds the attributes of a torch.nn.Module. */

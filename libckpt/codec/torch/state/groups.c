@@ -1,13 +1,13 @@
-/* torch_groups.c - an optimizer's parameter groups from a flattened state.
+/* groups.c - an optimizer's parameter groups from a flattened state.
  *
  * PyTorch flattens [{'lr': 0.1, 'params': ['a', 'b']}] to {'param_groups.a.lr': 0.1, 'param_groups.b.lr': 0.1}. Back:
  * entries are sorted by parameter, and parameters whose values are equal are one group again. */
-#include "libckpt/codec/torch_groups.h"
+#include "libckpt/codec/torch/state/groups.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 
 static const char prefix[] = "param_groups.";
 enum { N_PREFIX = sizeof prefix - 1, N_RECENT = 8 /* groups that a parameter is compared with */ };

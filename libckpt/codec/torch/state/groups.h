@@ -1,10 +1,10 @@
-/* torch_groups.h - an optimizer's state that PyTorch has flattened (flatten_optimizer_state_dict):
+/* groups.h - an optimizer's state that PyTorch has flattened (flatten_optimizer_state_dict):
  * {"state.w.exp_avg": t, "param_groups.w.lr": 0.1}, and its groups. */
-#ifndef CKPT_CODEC_TORCH_GROUPS_H
-#define CKPT_CODEC_TORCH_GROUPS_H
+#ifndef CKPT_CODEC_TORCH_STATE_GROUPS_H
+#define CKPT_CODEC_TORCH_STATE_GROUPS_H
 
-#include "libckpt/arena.h"
-#include "libckpt/object.h"
+#include "libckpt/base/arena.h"
+#include "libckpt/index/object.h"
 
 /* Whether a container's key says that it is an optimizer's: "optim", "optimizer", "optimizers", "optimizer_0",
  * "optimizer_state_dict". */

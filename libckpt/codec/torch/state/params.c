@@ -1,9 +1,9 @@
-/* torch_params.c - see torch_params.h.
+/* params.c - see params.h.
  *
  * A table from keys of parameters, as texts, to their names: first what the states' tensors say, then param_names. The
  * graph is hostile: one dict may stand under a million keys, so that of each only the first entries are looked at, and
  * all groups together have at most so many entries, each of which is copied: STEPS_PER_TENSOR, and MORE_STEPS. */
-#include "libckpt/codec/torch_params.h"
+#include "libckpt/codec/torch/state/params.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "libckpt/codec/readback.h"
-#include "libckpt/error.h"
-#include "libckpt/grow.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 
 enum { STEPS_PER_TENSOR = 64, MORE_STEPS = 1 << 18, MAX_LOOKED_AT = 64, MAX_NAME_BYTES = 4096 };
 

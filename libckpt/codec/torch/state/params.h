@@ -1,4 +1,4 @@
-/* torch_params.h - an optimizer's state whose parameters are called as their tensors are: what
+/* params.h - an optimizer's state whose parameters are called as their tensors are: what
  * torch.distributed.checkpoint.state_dict.get_optimizer_state_dict gives.
  *
  *   {"state": {0: {"exp_avg": t}},   "param_groups": [{"lr": ..., "params": [0],   "param_names": ["w"]}]}   ->
@@ -6,10 +6,10 @@
  *
  * A flattened one, {"state.w.exp_avg": t, "param_groups.w.lr": ...}, stays so. load_state_dict takes one as the other,
  * for it goes by the order of the groups. */
-#ifndef CKPT_CODEC_TORCH_PARAMS_H
-#define CKPT_CODEC_TORCH_PARAMS_H
+#ifndef CKPT_CODEC_TORCH_STATE_PARAMS_H
+#define CKPT_CODEC_TORCH_STATE_PARAMS_H
 
-#include "libckpt/index.h"
+#include "libckpt/index/index.h"
 
 /* Copies what bears names of an optimizer's DICT; the rest is shared. A parameter is called as the tensors to be
  * written call it, whose states these are (optimizer.state.<name>.exp_avg); without such states as its group's

@@ -1,11 +1,11 @@
-/* torch_state.c - see torch_state.h: which entries of a training checkpoint are what. */
-#include "libckpt/codec/torch_state.h"
+/* state.c - see state.h: which entries of a training checkpoint are what. */
+#include "libckpt/codec/torch/state/state.h"
 
 #include <string.h>
 
-#include "libckpt/codec/torch_dict.h"
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/base/error.h"
 
 /* The first of a role's is the one that is written. */
 static const ckpt_torch_state states[] = {

@@ -1,12 +1,12 @@
-/* torch_state.h - the object of a PyTorch checkpoint among an index's objects, and what torch calls an optimizer's
+/* state.h - the object of a PyTorch checkpoint among an index's objects, and what torch calls an optimizer's
  * states.
  *
  * The whole of it stands under "torch", tensors as leaves, so that what holds such objects can write it back. What of
  * it every format knows stands besides under the keys of object.h, as the same nodes. */
-#ifndef CKPT_CODEC_TORCH_STATE_H
-#define CKPT_CODEC_TORCH_STATE_H
+#ifndef CKPT_CODEC_TORCH_STATE_STATE_H
+#define CKPT_CODEC_TORCH_STATE_STATE_H
 
-#include "libckpt/index.h"
+#include "libckpt/index/index.h"
 
 /* The key of an index's objects that holds what torch.load would give. */
 #define CKPT_TORCH_OBJECT "torch"

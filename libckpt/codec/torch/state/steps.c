@@ -1,11 +1,11 @@
-/* torch_steps.c - see torch_steps.h. */
-#include "libckpt/codec/torch_steps.h"
+/* steps.c - see steps.h. */
+#include "libckpt/codec/torch/state/steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/error.h"
+#include "libckpt/base/error.h"
 
 enum { NAME_BYTES = 8192 };
 

@@ -1,11 +1,11 @@
-/* torch_steps.h - steps of an optimizer that are numbers, as tensors.
+/* steps.h - steps of an optimizer that are numbers, as tensors.
  *
  * torch.optim has a step of each parameter, a tensor of f32; optimizers of others (apex, DeepSpeed) count in a number
  * of a parameter's state or of a group. Readers say both in one way, so that any of them goes on from any. */
-#ifndef CKPT_CODEC_TORCH_STEPS_H
-#define CKPT_CODEC_TORCH_STEPS_H
+#ifndef CKPT_CODEC_TORCH_STATE_STEPS_H
+#define CKPT_CODEC_TORCH_STATE_STEPS_H
 
-#include "libckpt/index.h"
+#include "libckpt/index/index.h"
 
 /* Whether a value (NULL is fine) is a number that is a step, and an f32 holds: that is *step then. */
 bool ckpt_torch_plain_step(const ckpt_object *value, float *step);

@@ -1,17 +1,17 @@
-/* torch_archive_write.c - see torch_archive_write.h. */
-#include "libckpt/codec/torch_archive_write.h"
+/* archive_write.c - see archive_write.h. */
+#include "libckpt/codec/torch/write/archive_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
-#include "libckpt/codec/pickle_object.h"
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/codec/zip.h"
-#include "libckpt/codec/zip_write.h"
-#include "libckpt/error.h"
+#include "libckpt/codec/pickle/object.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/codec/zip/write.h"
+#include "libckpt/base/error.h"
 
 enum { N_BEFORE = 4, N_BEHIND = 2, N_KEY = 16 };
 

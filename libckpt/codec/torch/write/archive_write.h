@@ -1,4 +1,4 @@
-/* torch_archive_write.h - a torch.save archive at the end of a layout, as PyTorch 2.15 writes it.
+/* archive_write.h - a torch.save archive at the end of a layout, as PyTorch 2.15 writes it.
  *
  *   archive/data.pkl, .format_version, .storage_alignment, byteorder   literals
  *   archive/data/0 ... data/<n - 1>                                    storages, in order of first use in the object
@@ -7,11 +7,11 @@
  * An object's leaves are ITEMS: tensors, each alone in its storage or a view of another's, which tensors of the
  * layout's index fill, or literals, or parts of both. The checksums of tensors come from the run: what stands behind a
  * storage is a trailer. */
-#ifndef CKPT_CODEC_TORCH_ARCHIVE_WRITE_H
-#define CKPT_CODEC_TORCH_ARCHIVE_WRITE_H
+#ifndef CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
+#define CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
 
-#include "libckpt/codec/torch_write.h"
-#include "libckpt/layout.h"
+#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/format/layout.h"
 
 #define CKPT_TORCH_LITERAL UINT32_MAX
 

@@ -1,11 +1,11 @@
 /* torch_write.c - see torch_write.h; torch/_tensor.py has the calls (`Tensor.__reduce_ex__`). */
-#include "torch_write.h"
+#include "libckpt/codec/torch/write/torch_write.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/codec/torch_graph.h"
-#include "libckpt/dtype.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/base/dtype.h"
 
 enum { TEXT_STORAGE, TEXT_CPU };
 enum { REBUILD, REBUILD_WITH_DTYPE, REBUILD_PARAMETER, REBUILD_WITH_STATE, REBUILD_FROM_TYPE, TENSOR, ORDERED_DICT };

@@ -1,11 +1,11 @@
 /* torch_write.h - a tensor as torch.save pickles it: a call of torch._utils._rebuild_tensor_v2 over a persistent id. */
-#ifndef CKPT_CODEC_TORCH_WRITE_H
-#define CKPT_CODEC_TORCH_WRITE_H
+#ifndef CKPT_CODEC_TORCH_WRITE_TORCH_WRITE_H
+#define CKPT_CODEC_TORCH_WRITE_TORCH_WRITE_H
 
 #include "libckpt/ckpt.h"
-#include "libckpt/codec/pickle_write.h"
-#include "libckpt/dtype.h"
-#include "libckpt/object.h"
+#include "libckpt/codec/pickle/write.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/index/object.h"
 
 /* The dtypes of ours that torch has, as caps.dtypes. */
 #define CKPT_TORCH_DTYPES                 \

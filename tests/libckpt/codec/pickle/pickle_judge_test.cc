@@ -1,5 +1,5 @@
 // What a pickle would call, by the names that it has and how it uses them.
-#include "tests/codec/pickle_testing.h"
+#include "tests/libckpt/codec/pickle/pickle_testing.h"
 
 namespace pickle_testing {
 namespace {
@@ -232,7 +232,7 @@ TEST_F(PickleTest, TableOfGlobals) {
   };
   const Entry table[] = {
 #define CKPT_PICKLE_GLOBAL(module, name, verdict) {module, name, #verdict},
-#include "libckpt/codec/pickle_globals.def"
+#include "libckpt/codec/pickle/globals.def"
 #undef CKPT_PICKLE_GLOBAL
   };
   std::vector<std::string> names;

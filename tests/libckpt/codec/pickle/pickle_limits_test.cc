@@ -1,5 +1,5 @@
 // The pickle machine at its limits, and linear in memory.
-#include "tests/codec/pickle_testing.h"
+#include "tests/libckpt/codec/pickle/pickle_testing.h"
 
 namespace pickle_testing {
 namespace {

@@ -1,7 +1,7 @@
-// What pickle_object.h prints, our machine reads back as the same graph: every kind and form, sharing, cycles, depth.
+// What codec/pickle/object.h prints, our machine reads back as the same graph: every kind and form, sharing, cycles, depth.
 extern "C" {
-#include "libckpt/codec/pickle_object.h"
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle/object.h"
+#include "libckpt/codec/pickle/pickle.h"
 }
 
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 enum { MAX_PRINT = 1 << 20 };
 

@@ -1,6 +1,6 @@
 // The pickle machine against tests/data/pickles.tsv (what Python's own reader makes of each pickle), opcode by opcode
 // where no pickler goes, and truncated everywhere.
-#include "tests/codec/pickle_testing.h"
+#include "tests/libckpt/codec/pickle/pickle_testing.h"
 
 namespace pickle_testing {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/codec/pickle.h"
+#include "libckpt/codec/pickle/pickle.h"
 }
 
 namespace pickle_testing {

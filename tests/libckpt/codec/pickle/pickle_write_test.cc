@@ -7,8 +7,8 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/codec/pickle.h"
-#include "libckpt/codec/pickle_write.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/pickle/write.h"
 }
 
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/codec/torch_groups.h"
-#include "libckpt/codec/torch_params.h"
-#include "libckpt/codec/torch_state.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/state/params.h"
+#include "libckpt/codec/torch/state/state.h"
 }
 
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/codec/torch_steps.h"
+#include "libckpt/codec/torch/state/steps.h"
 }
 
 namespace {

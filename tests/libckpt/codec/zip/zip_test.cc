@@ -6,7 +6,7 @@
 #include <fstream>
 
 extern "C" {
-#include "libckpt/codec/zip.h"
+#include "libckpt/codec/zip/zip.h"
 }
 
 namespace {
