@@ -1,7 +1,7 @@
 # kernels/cuda as the static library ckpt_cuda, where a CUDA compiler is found and there is something to compile.
 # It never becomes part of libckpt.so: tools and the trainer link it.
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
 find_program(CKPT_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
 if(NOT CKPT_NVCC)
   message(STATUS "CKPT_CUDA: no nvcc found, building without kernels/cuda")
