@@ -58,8 +58,8 @@ const ckpt_archive *ckpt_dcp_carried(const ckpt_index *described, const ckpt_obj
   return &described->archives[value->items[0]->integer];
 }
 
-void ckpt_dcp_print_carried(const ckpt_layout *layout, const void *archive, ckpt_out *out) {
+void ckpt_dcp_print_carried(const ckpt_layout *layout, const void *archive, ckpt_stream *out) {
   const ckpt_archive *a = archive;
   (void)layout;
-  ckpt_out_range(out, a->source, a->file, a->offset, a->n_bytes);
+  ckpt_stream_range(out, a->source, a->file, a->offset, a->n_bytes);
 }

@@ -9,7 +9,7 @@
  * others without looking; torch.load asks for none of them. Only the bytes' checksum is not known before the run. */
 #include "formats/dcp/write.h"
 #include "libckpt/codec/pickle/write.h"
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/codec/zip/write.h"
 #include "libckpt/base/dtype.h"
 
@@ -40,7 +40,7 @@ uint32_t ckpt_dcp_box(const ckpt_layout *layout, const ckpt_dcp_chunk *chunk, ui
 }
 
 /* The tensor of a chunk. Returns its bytes. */
-static uint64_t print_pickle(const ckpt_layout *layout, const ckpt_dcp_chunk *chunk, ckpt_out *out) {
+static uint64_t print_pickle(const ckpt_layout *layout, const ckpt_dcp_chunk *chunk, ckpt_stream *out) {
   const ckpt_tensor *tensor = &layout->index->tensors[chunk->tensor];
   const ckpt_dtype_row *dtype = ckpt_dtype_get(tensor->dtype);
   uint64_t shape[CKPT_MAX_RANK], n_units = 1;
@@ -55,8 +55,8 @@ static uint64_t print_pickle(const ckpt_layout *layout, const ckpt_dcp_chunk *ch
 }
 
 static void make_archive(archive *out, const ckpt_layout *layout, const ckpt_dcp_chunk *chunk) {
-  ckpt_out pickle;
-  ckpt_out_checksum(&pickle, NULL);
+  ckpt_stream pickle;
+  ckpt_stream_checksum(&pickle, NULL);
   uint64_t n_bytes = print_pickle(layout, chunk, &pickle);
   *out = (archive){.records = {
                        {"archive/data.pkl", pickle.n_bytes, 0, pickle.crc32},
@@ -67,7 +67,7 @@ static void make_archive(archive *out, const ckpt_layout *layout, const ckpt_dcp
   out->directory = ckpt_zip_place(out->records, N_RECORDS);
 }
 
-void ckpt_dcp_print_head(const ckpt_layout *layout, const void *chunk, ckpt_out *out) {
+void ckpt_dcp_print_head(const ckpt_layout *layout, const void *chunk, ckpt_stream *out) {
   archive a;
   make_archive(&a, layout, chunk);
   ckpt_zip_put_local(out, &a.records[RECORD_PICKLE]);
@@ -77,7 +77,7 @@ void ckpt_dcp_print_head(const ckpt_layout *layout, const void *chunk, ckpt_out 
   ckpt_zip_put_local(out, &a.records[RECORD_DATA]);
 }
 
-void ckpt_dcp_print_tail(const ckpt_layout *layout, const void *chunk, ckpt_out *out) {
+void ckpt_dcp_print_tail(const ckpt_layout *layout, const void *chunk, ckpt_stream *out) {
   archive a;
   make_archive(&a, layout, chunk);
   ckpt_zip_put_descriptor(out, &a.records[RECORD_DATA]);

@@ -20,7 +20,7 @@
 
 #include "libckpt/index/arch.h"
 #include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/base/error.h"
 
 static bool has_suffix(const char *text, const char *suffix) {

@@ -1,6 +1,6 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), metadata.c (the
  * pickle as tables), add.c (tables to an index), objects.c (what is no tensor), dict.c (the dict that was
- * saved), places.c (bytes that are nobody's), twins.c (names of one place), files.c (what files are),
+ * saved), places.c (bytes that are nobody's), ties.c (names of one place), files.c (what files are),
  * tensors.c (chunks), hf.c (shards in safetensors, which have no metadata). Not for other formats. */
 #ifndef CKPT_FORMATS_DCP_DCP_H
 #define CKPT_FORMATS_DCP_DCP_H

@@ -195,7 +195,7 @@ static ckpt_status add_held(flattener *f, const ckpt_object *leaf, ckpt_error *e
   char name[CKPT_DCP_NAME_BYTES + 1];
   const uint32_t number = leaf->tensor < f->held.n_numbers ? f->held.numbers[leaf->tensor] : UINT32_MAX;
   if (number == UINT32_MAX || print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES) return CKPT_OK;
-  ckpt_held_name *held = ckpt_held_tensors_at(&f->held, number, name);
+  ckpt_object_name *held = ckpt_object_tensors_at(&f->held, number, name);
   if (held == NULL || held->is_placed) return CKPT_OK;
   held->is_placed = true;
   const ckpt_object *written = ckpt_object_tensor(&f->described->arena, number);
@@ -445,17 +445,17 @@ ckpt_status ckpt_dcp_flatten_objects(flattener *f, const ckpt_object *objects, c
 
 /* ---- one item ---------------------------------------------------------------------------------------------------- */
 
-static void print_pickle(const ckpt_object *value, ckpt_out *out) {
+static void print_pickle(const ckpt_object *value, ckpt_stream *out) {
   ckpt_pickle_writer w = ckpt_pickle_start(out);
   ckpt_pickle_put_object(&w, value, NULL, NULL);
   ckpt_pickle_stop(&w);
 }
 
-void ckpt_dcp_print_item(const ckpt_layout *layout, const void *value, ckpt_out *out) {
+void ckpt_dcp_print_item(const ckpt_layout *layout, const void *value, ckpt_stream *out) {
   enum { N_RECORDS = 3 };
   (void)layout;
-  ckpt_out pickle;
-  ckpt_out_checksum(&pickle, out->err);
+  ckpt_stream pickle;
+  ckpt_stream_checksum(&pickle, out->err);
   print_pickle(value, &pickle);
   ckpt_zip_record records[N_RECORDS] = {
       {"archive/data.pkl", pickle.n_bytes, 0, pickle.crc32},
@@ -463,7 +463,7 @@ void ckpt_dcp_print_item(const ckpt_layout *layout, const void *value, ckpt_out 
       {"archive/version", 2, 0, ckpt_zip_crc32("3\n", 2)},
   };
   uint64_t directory = ckpt_zip_place(records, N_RECORDS);
-  if (pickle.status != CKPT_OK) ckpt_out_fail(out, pickle.status);
+  if (pickle.status != CKPT_OK) ckpt_stream_fail(out, pickle.status);
   ckpt_zip_put_local(out, &records[0]);
   print_pickle(value, out);
   ckpt_zip_put_descriptor(out, &records[0]);

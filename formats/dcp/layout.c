@@ -10,7 +10,7 @@
 
 #include "formats/dcp/write.h"
 #include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
@@ -264,7 +264,7 @@ static bool is_data_file(const char *name) {
 }
 
 /* Without its metadata a folder is a save that never finished, or what is left of something else. */
-void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours) {
   (void)written; /* there is one kind */
   bool has_metadata = false;
   for (uint32_t i = 0; i < n; i++) has_metadata = has_metadata || strcmp(names[i], CKPT_DCP_METADATA) == 0;

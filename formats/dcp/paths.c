@@ -8,7 +8,7 @@
 
 #include "formats/dcp/dict.h"
 #include "formats/dcp/write.h"
-#include "libckpt/codec/readback.h"
+#include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/state/state.h"
 #include "libckpt/base/error.h"
@@ -49,7 +49,7 @@ static ckpt_status add_tensor(ckpt_dcp_flattener *f, const containers *in, uint3
                               bool is_model, ckpt_error *err) {
   ckpt_arena *arena = &f->described->arena;
   const ckpt_tensor *tensor = &f->described->tensors[number];
-  const ckpt_held_name *held = ckpt_held_tensors_at(&f->held, number, name);
+  const ckpt_object_name *held = ckpt_object_tensors_at(&f->held, number, name);
   size_t n_parameter;
   const char *parameter = ckpt_state_parameter(name, &n_parameter);
   const ckpt_object *keys[4], *leaf = ckpt_object_tensor(arena, number);
@@ -83,16 +83,16 @@ static ckpt_status add_names(ckpt_dcp_flattener *f, const containers *in, uint32
 /* ---- how it will be read ----------------------------------------------------------------------------------------- */
 
 /* Tensors in items that are carried are called as they were. */
-static ckpt_status name_carried(ckpt_readback *read, const ckpt_dcp_flattener *f, ckpt_error *err) {
+static ckpt_status name_carried(ckpt_expected_names *read, const ckpt_dcp_flattener *f, ckpt_error *err) {
   for (uint32_t i = 0; f->is_carried != NULL && i < f->described->n_tensors; i++) {
     const ckpt_tensor *tensor = &f->described->tensors[i];
-    if (f->is_carried[i]) CKPT_TRY(ckpt_readback_add(read, i, tensor->name, (ckpt_role)tensor->role, err));
+    if (f->is_carried[i]) CKPT_TRY(ckpt_expected_names_add(read, i, tensor->name, (ckpt_role)tensor->role, err));
   }
   return CKPT_OK;
 }
 
 /* Names of all pairs, as our own reader gives them to the dict that they make. */
-static ckpt_status name_pairs(ckpt_readback *read, ckpt_readback *stored, ckpt_index *described,
+static ckpt_status name_pairs(ckpt_expected_names *read, ckpt_expected_names *stored, ckpt_index *described,
                               const ckpt_object *pairs, ckpt_error *err) {
   ckpt_dcp_dict dict = {.arena = &described->arena, .max_keys = UINT64_MAX};
   ckpt_status status = CKPT_OK;
@@ -107,18 +107,18 @@ static ckpt_status name_pairs(ckpt_readback *read, ckpt_readback *stored, ckpt_i
   return status;
 }
 
-static ckpt_status take(bool *is_taken, ckpt_readback_want want, ckpt_dcp_flattener *f, const ckpt_object *pairs,
+static ckpt_status take(bool *is_taken, ckpt_expected_names_want want, ckpt_dcp_flattener *f, const ckpt_object *pairs,
                         ckpt_error *err) {
-  ckpt_readback read = {0}, stored = {0};
+  ckpt_expected_names read = {0}, stored = {0};
   ckpt_status status;
   const bool is_stored = f->described->is_stored;
   CKPT_TRY_GOTO(name_pairs(&read, is_stored ? &stored : NULL, f->described, pairs, err));
   CKPT_TRY_GOTO(name_carried(&read, f, err));
   if (is_stored) CKPT_TRY_GOTO(name_carried(&stored, f, err));
-  status = ckpt_readback_take(is_taken, want, &read, &stored, f->described, f->described, f->losses, err);
+  status = ckpt_expected_names_take(is_taken, want, &read, &stored, f->described, f->described, f->losses, err);
 done:
-  ckpt_readback_free(&read);
-  ckpt_readback_free(&stored);
+  ckpt_expected_names_free(&read);
+  ckpt_expected_names_free(&stored);
   return status;
 }
 
@@ -266,8 +266,8 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
   leaves_model = leaves_model && !f->described->is_stored; /* it would stand without its container */
   CKPT_TRY(make_pairs(f, &pairs, err));
   if (!leaves_model && (!is_rest || f->n_items != 0 || !is_model(f->described))) {
-    CKPT_TRY(take(&is_taken, CKPT_READBACK_ROLES, f, pairs, err));
-    if (!is_taken && f->n == n_own) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, f, pairs, err));
+    CKPT_TRY(take(&is_taken, CKPT_EXPECTED_ROLES, f, pairs, err));
+    if (!is_taken && f->n == n_own) CKPT_TRY(take(&is_taken, CKPT_EXPECTED_NAMES, f, pairs, err));
   }
   if (is_taken)
     *out = pairs;
@@ -279,7 +279,7 @@ static ckpt_status choose_own(ckpt_dcp_flattener *f, const ckpt_object *root, ck
 static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects, ckpt_object **out, ckpt_error *err) {
   containers in;
   bool is_taken;
-  if (!f->described->is_stored) CKPT_TRY(ckpt_held_tensors_find(&f->held, f->described, err));
+  if (!f->described->is_stored) CKPT_TRY(ckpt_object_tensors_find(&f->held, f->described, err));
   CKPT_TRY(ckpt_dcp_flatten_objects(f, objects, err));
   if (f->n_items == 0 && is_model(f->described)) return CKPT_OK;
   CKPT_TRY(make_containers(&in, &f->described->arena, err));
@@ -287,7 +287,7 @@ static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects
     CKPT_TRY(add_names(f, f->described->is_stored ? NULL : &in, i, err));
   if (f->n == 0) return CKPT_OK;
   CKPT_TRY(make_pairs(f, out, err));
-  return take(&is_taken, CKPT_READBACK_NOTHING, f, *out, err);
+  return take(&is_taken, CKPT_EXPECTED_NOTHING, f, *out, err);
 }
 
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
@@ -330,7 +330,7 @@ done:
   free(is_carried);
   free(own.pairs);
   free(made.pairs);
-  ckpt_held_tensors_free(&made.held);
+  ckpt_object_tensors_free(&made.held);
   free(numbers);
   return status;
 }

@@ -327,7 +327,7 @@ static void put_paths(printer *p) {
   }
 }
 
-void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt_out *out) {
+void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt_stream *out) {
   printer p = {.layout = layout, .folder = folder, .w = ckpt_pickle_start(out)};
   ckpt_pickle_put_global(&p.w, METADATA, "Metadata");
   ckpt_pickle_put_empty_tuple(&p.w);

@@ -5,7 +5,7 @@
 #define CKPT_FORMATS_DCP_WRITE_H
 
 #include "formats/dcp/dcp.h"
-#include "libckpt/codec/torch/plain/held_tensors.h"
+#include "libckpt/codec/torch/plain/object_tensors.h"
 #include "libckpt/base/node_map.h"
 
 /* Keys of a path, and values that are looked at, at most. */
@@ -58,7 +58,7 @@ typedef struct ckpt_dcp_flattener {
   const uint32_t *numbers; /* by the number of a leaf: the tensor to be written, UINT32_MAX: it is not. NULL: tensors
                               have their paths from elsewhere */
   uint32_t n_numbers;
-  ckpt_held_tensors held; /* without numbers: those that are written where objects have them; the caller's */
+  ckpt_object_tensors held; /* without numbers: those that are written where objects have them; the caller's */
   ckpt_object **pairs;    /* path and value: a TENSOR, or an item's */
   uint64_t n, n_items;
   uint32_t capacity;
@@ -97,20 +97,20 @@ ckpt_status ckpt_dcp_carry(ckpt_dcp_flattener *f, const ckpt_object **value, ckp
 const ckpt_archive *ckpt_dcp_carried(const ckpt_index *described, const ckpt_object *value);
 
 /* Generator: a ckpt_archive as it lies. */
-void ckpt_dcp_print_carried(const ckpt_layout *layout, const void *archive, ckpt_out *out);
+void ckpt_dcp_print_carried(const ckpt_layout *layout, const void *archive, ckpt_stream *out);
 
 /* Generators: a chunk's archive up to its bytes, what follows them (both of a ckpt_dcp_chunk), an item (of its
  * value), and `.metadata` (of a ckpt_dcp_folder). */
-void ckpt_dcp_print_head(const ckpt_layout *layout, const void *chunk, ckpt_out *out);
-void ckpt_dcp_print_tail(const ckpt_layout *layout, const void *chunk, ckpt_out *out);      /* as above */
-void ckpt_dcp_print_item(const ckpt_layout *layout, const void *value, ckpt_out *out);      /* as above */
-void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt_out *out); /* as above */
+void ckpt_dcp_print_head(const ckpt_layout *layout, const void *chunk, ckpt_stream *out);
+void ckpt_dcp_print_tail(const ckpt_layout *layout, const void *chunk, ckpt_stream *out);      /* as above */
+void ckpt_dcp_print_item(const ckpt_layout *layout, const void *value, ckpt_stream *out);      /* as above */
+void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt_stream *out); /* as above */
 
 /* As ckpt_format's slots. Normalized, the objects are a DICT from TUPLEs, paths of TEXT and INT, to TENSORs (each
  * tensor under all its names) and to what is written as items; NULL where there is nothing but the model, under its
  * own names. */
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
-void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);     /* as above */
+void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours);     /* as above */
 
 #endif

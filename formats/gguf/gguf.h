@@ -78,6 +78,6 @@ ckpt_status ckpt_gguf_lay_shards(ckpt_layout *layout, const uint32_t *order, uin
 
 /* As ckpt_format's slot: files of a set that is whole are a former output's, a part of another set is something else.
  */
-void ckpt_gguf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);
+void ckpt_gguf_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours);
 
 #endif

@@ -76,39 +76,39 @@ ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_erro
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
-static void put_text(ckpt_out *out, const char *text) {
-  ckpt_out_le(out, strlen(text), 8);
-  ckpt_out_text(out, text);
+static void put_text(ckpt_stream *out, const char *text) {
+  ckpt_stream_le(out, strlen(text), 8);
+  ckpt_stream_text(out, text);
 }
 
-static void put_meta(ckpt_out *out, const ckpt_meta *meta) {
+static void put_meta(ckpt_stream *out, const ckpt_meta *meta) {
   const ckpt_value *value = meta->typed;
   put_text(out, meta->key);
-  ckpt_out_le(out, value == NULL ? CKPT_GGUF_STRING : value->type, 4);
+  ckpt_stream_le(out, value == NULL ? CKPT_GGUF_STRING : value->type, 4);
   if (value == NULL)
     put_text(out, meta->value);
   else if (value->bytes != NULL)
-    ckpt_out_bytes(out, value->bytes, (size_t)value->n_bytes);
+    ckpt_stream_bytes(out, value->bytes, (size_t)value->n_bytes);
   else
-    ckpt_out_range(out, value->source, value->file, value->offset, value->n_bytes);
+    ckpt_stream_range(out, value->source, value->file, value->offset, value->n_bytes);
 }
 
-static void put_tensor(ckpt_out *out, const ckpt_tensor *tensor, uint64_t offset) {
+static void put_tensor(ckpt_stream *out, const ckpt_tensor *tensor, uint64_t offset) {
   put_text(out, tensor->name);
-  ckpt_out_le(out, tensor->rank, 4);
-  for (uint32_t axis = tensor->rank; axis-- > 0;) ckpt_out_le(out, tensor->shape[axis], 8);
-  ckpt_out_le(out, (uint64_t)ckpt_dtype_get(tensor->dtype)->ggml, 4);
-  ckpt_out_le(out, offset, 8);
+  ckpt_stream_le(out, tensor->rank, 4);
+  for (uint32_t axis = tensor->rank; axis-- > 0;) ckpt_stream_le(out, tensor->shape[axis], 8);
+  ckpt_stream_le(out, (uint64_t)ckpt_dtype_get(tensor->dtype)->ggml, 4);
+  ckpt_stream_le(out, offset, 8);
 }
 
 /* The file's first bytes, up to the first tensor. */
-static void print_header(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_header(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const header *h = arg;
   uint64_t offset = 0;
-  ckpt_out_text(out, "GGUF");
-  ckpt_out_le(out, 3, 4);
-  ckpt_out_le(out, h->n, 8);
-  ckpt_out_le(out, h->n_metadata, 8);
+  ckpt_stream_text(out, "GGUF");
+  ckpt_stream_le(out, 3, 4);
+  ckpt_stream_le(out, h->n, 8);
+  ckpt_stream_le(out, h->n_metadata, 8);
   for (uint32_t i = 0; i < h->n_metadata; i++) put_meta(out, &h->metadata[i]);
   for (uint32_t i = 0; i < h->n; i++) {
     const ckpt_tensor *tensor = &layout->index->tensors[h->tensors[i]];
@@ -116,7 +116,7 @@ static void print_header(const ckpt_layout *layout, const void *arg, ckpt_out *o
     offset += tensor->n_bytes +
               ckpt_gguf_padding(tensor->n_bytes, h->alignment); /* ckpt_layout_finish refuses what overflows */
   }
-  ckpt_out_fill(out, 0, ckpt_gguf_padding(out->n_bytes, h->alignment));
+  ckpt_stream_fill(out, 0, ckpt_gguf_padding(out->n_bytes, h->alignment));
 }
 
 ckpt_status ckpt_gguf_lay(ckpt_layout *layout, const uint32_t *tensors, uint32_t n, const ckpt_meta *metadata,

@@ -140,7 +140,7 @@ ckpt_status ckpt_gguf_lay_shards(ckpt_layout *l, const uint32_t *order, uint32_t
   return CKPT_OK;
 }
 
-void ckpt_gguf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+void ckpt_gguf_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours) {
   uint32_t set = 0, n_found = 0, number, count;
   size_t n_prefix;
   (void)written;

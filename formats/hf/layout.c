@@ -78,13 +78,13 @@ static ckpt_status list(shards *s, const ckpt_index *index, ckpt_arena *arena, c
 /* ---- the index file ---- */
 
 /* Text as json.dumps prints it: non-ASCII characters as UTF-16 escapes. The text is UTF-8 (ckpt_index_add). */
-static void print_ascii(ckpt_out *out, const char *text) {
+static void print_ascii(ckpt_stream *out, const char *text) {
   const uint8_t *at = (const uint8_t *)text;
-  ckpt_out_text(out, "\"");
+  ckpt_stream_text(out, "\"");
   while (*at != 0) {
     const uint8_t *run = at;
     while (*at >= 0x20 && *at < 0x80 && *at != '"' && *at != '\\') at++;
-    ckpt_out_bytes(out, run, (size_t)(at - run));
+    ckpt_stream_bytes(out, run, (size_t)(at - run));
     if (*at == 0) break;
     uint32_t code = *at++;
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -93,16 +93,16 @@ static void print_ascii(ckpt_out *out, const char *text) {
     if (n_more != 0) code &= 0x3Fu >> n_more;
     for (; n_more > 0; n_more--) code = code << 6 | (*at++ & 0x3F);
     if (found != NULL)
-      ckpt_out_printf(out, "\\%c", letters[found - special]);
+      ckpt_stream_printf(out, "\\%c", letters[found - special]);
     else if (code < 0x10000)
-      ckpt_out_printf(out, "\\u%04x", (unsigned)code);
+      ckpt_stream_printf(out, "\\u%04x", (unsigned)code);
     else
-      ckpt_out_printf(out, "\\u%04x\\u%04x", (unsigned)(0xD7C0 + (code >> 10)), (unsigned)(0xDC00 + (code & 0x3FF)));
+      ckpt_stream_printf(out, "\\u%04x\\u%04x", (unsigned)(0xD7C0 + (code >> 10)), (unsigned)(0xDC00 + (code & 0x3FF)));
   }
-  ckpt_out_text(out, "\"");
+  ckpt_stream_text(out, "\"");
 }
 
-static void print_index(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_index(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const shards *s = arg;
   const ckpt_index *index = layout->index;
   uint64_t n_parameters = 0, n_bytes = 0;
@@ -110,16 +110,16 @@ static void print_index(const ckpt_layout *layout, const void *arg, ckpt_out *ou
     if (index->tensors[i].role == CKPT_ROLE_PARAMETER) n_parameters += index->tensors[i].n_elements;
     n_bytes += index->tensors[i].n_bytes;
   }
-  ckpt_out_printf(out, "{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n    \"total_size\": %llu\n  },\n",
+  ckpt_stream_printf(out, "{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n    \"total_size\": %llu\n  },\n",
                   (ull)n_parameters, (ull)n_bytes);
-  ckpt_out_text(out, "  \"weight_map\": {");
+  ckpt_stream_text(out, "  \"weight_map\": {");
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     uint32_t number = index->by_name[i];
-    ckpt_out_text(out, i == 0 ? "\n    " : ",\n    ");
+    ckpt_stream_text(out, i == 0 ? "\n    " : ",\n    ");
     print_ascii(out, index->tensors[number].name);
-    ckpt_out_printf(out, ": \"model-%05u-of-%05u.safetensors\"", s->of[number] + 1, s->n);
+    ckpt_stream_printf(out, ": \"model-%05u-of-%05u.safetensors\"", s->of[number] + 1, s->n);
   }
-  ckpt_out_text(out, "\n  }\n}\n");
+  ckpt_stream_text(out, "\n  }\n}\n");
 }
 
 /* ---- the folder ---- */
@@ -152,7 +152,7 @@ static unsigned set_of(const char *name) {
 /* Shards of two models, or a whole one beside shards or an adapter, are not what one run wrote, nor is a set of which
  * any is missing: a lone shard may be all that is left of something else. An adapter's one file has one name: it is
  * replaced by itself alone, and it takes no model's place. */
-void ckpt_hf_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+void ckpt_hf_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours) {
   unsigned set = 0, n_found = 0;
   bool is_model = false;
   for (uint32_t i = 0; i < written->n_names; i++) is_model = is_model || set_of(written->names[i]) != 0;

@@ -174,16 +174,16 @@ static ckpt_status keep(void *arg, const void *bytes, size_t n, ckpt_error *err)
 }
 
 static ckpt_status pack(ckpt_onnx_part *part, const ProtobufCMessage *message, ckpt_arena *arena, ckpt_error *err) {
-  ckpt_out out;
+  ckpt_stream out;
   uint8_t window[64];
   kept to = {.n = 0};
-  ckpt_out_count(&out, err);
+  ckpt_stream_count(&out, err);
   ckpt_onnx_pack(message, &out);
   to.bytes = ckpt_arena_alloc(arena, out.n_bytes + 1);
   CKPT_TRY_ALLOC(to.bytes, err);
-  ckpt_out_function(&out, keep, &to, window, sizeof window, err);
+  ckpt_stream_function(&out, keep, &to, window, sizeof window, err);
   ckpt_onnx_pack(message, &out);
-  CKPT_TRY(ckpt_out_end(&out));
+  CKPT_TRY(ckpt_stream_end(&out));
   *part = (ckpt_onnx_part){.kind = CKPT_ONNX_RUN, .n = to.n, .bytes = to.bytes};
   return CKPT_OK;
 }
@@ -283,27 +283,27 @@ static ckpt_onnx_tensor tensor_of(const writer *w, uint32_t slot) {
 }
 
 /* The bytes of a slot's message before its data, without tag and length. */
-static void put_before(const writer *w, uint32_t slot, ckpt_out *out) {
+static void put_before(const writer *w, uint32_t slot, ckpt_stream *out) {
   const ckpt_onnx_slot *read = &w->graph->slots[slot];
   const ckpt_onnx_tensor tensor = tensor_of(w, slot);
   if (w->slots[slot].is_kept)
-    ckpt_out_range(out, w->graph->source, w->graph->file, read->at, read->data_at - read->at);
+    ckpt_stream_range(out, w->graph->source, w->graph->file, read->at, read->data_at - read->at);
   else
     ckpt_onnx_print_before(&tensor, out);
 }
 
-static void put_after(const writer *w, uint32_t slot, ckpt_out *out) {
+static void put_after(const writer *w, uint32_t slot, ckpt_stream *out) {
   const ckpt_onnx_slot *read = &w->graph->slots[slot];
   const ckpt_onnx_tensor tensor = tensor_of(w, slot);
   const uint64_t data_end = read->data_at + tensor.tensor->n_bytes;
   if (w->slots[slot].is_kept)
-    ckpt_out_range(out, w->graph->source, w->graph->file, data_end, read->at + read->n - data_end);
+    ckpt_stream_range(out, w->graph->source, w->graph->file, data_end, read->at + read->n - data_end);
   else
     ckpt_onnx_print_after(&tensor, out);
 }
 
 /* Tag, length and the fields before the data of a part that is a tensor. */
-static void open_tensor(const writer *w, uint32_t number, ckpt_out *out) {
+static void open_tensor(const writer *w, uint32_t number, ckpt_stream *out) {
   const uint32_t slot = w->graph->parts[number].number;
   ckpt_onnx_put_tag(out, w->graph->slots[slot].field, CKPT_WIRE_BYTES);
   ckpt_onnx_put_varint(out, w->lengths[number]);
@@ -311,15 +311,15 @@ static void open_tensor(const writer *w, uint32_t number, ckpt_out *out) {
 }
 
 /* The whole field, as it stands in the file. */
-static void put_same(const writer *w, uint32_t number, ckpt_out *out) {
+static void put_same(const writer *w, uint32_t number, ckpt_stream *out) {
   const ckpt_onnx_slot *read = &w->graph->slots[w->graph->parts[number].number];
   ckpt_onnx_put_tag(out, read->field, CKPT_WIRE_BYTES);
   ckpt_onnx_put_varint(out, read->n);
-  ckpt_out_range(out, w->graph->source, w->graph->file, read->at, read->n);
+  ckpt_stream_range(out, w->graph->source, w->graph->file, read->at, read->n);
 }
 
 /* The nodes that go to the front of the model's own graph. */
-static void put_casts(const writer *w, ckpt_out *out) {
+static void put_casts(const writer *w, ckpt_stream *out) {
   for (uint32_t i = 0; i < w->graph->n_slots; i++) {
     const ckpt_onnx_tensor tensor = tensor_of(w, i);
     if (w->slots[i].is_cast) ckpt_onnx_print_cast(&tensor, (ckpt_dtype)w->index->objects_of->tensors[i].dtype, out);
@@ -327,14 +327,14 @@ static void put_casts(const writer *w, ckpt_out *out) {
 }
 
 /* A part without data of its own in the file. */
-static void put_part(const writer *w, uint32_t number, ckpt_out *out) {
+static void put_part(const writer *w, uint32_t number, ckpt_stream *out) {
   const ckpt_onnx_part *part = &w->graph->parts[number];
   switch (part->kind) {
     case CKPT_ONNX_RUN:
       if (part->bytes != NULL)
-        ckpt_out_bytes(out, part->bytes, (size_t)part->n);
+        ckpt_stream_bytes(out, part->bytes, (size_t)part->n);
       else
-        ckpt_out_range(out, w->graph->source, w->graph->file, part->at, part->n);
+        ckpt_stream_range(out, w->graph->source, w->graph->file, part->at, part->n);
       break;
     case CKPT_ONNX_BEGIN:
       ckpt_onnx_put_tag(out, part->number, CKPT_WIRE_BYTES);
@@ -353,7 +353,7 @@ static void put_part(const writer *w, uint32_t number, ckpt_out *out) {
   }
 }
 
-static void print(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const stretch *s = arg;
   const ckpt_onnx_part *parts = s->w->graph->parts;
   const uint32_t end = s->to == NONE ? s->w->graph->n_parts : s->to;
@@ -379,13 +379,13 @@ static bool add_message(uint64_t *total, uint32_t field, uint64_t n) {
 /* The length of a tensor's message. */
 static ckpt_status measure_tensor(const writer *w, uint32_t slot, uint64_t *n, ckpt_error *err) {
   const placed *at = &w->slots[slot];
-  ckpt_out out;
+  ckpt_stream out;
   *n = w->graph->slots[slot].n;
   if (at->is_same) return CKPT_OK;
-  ckpt_out_count(&out, err);
+  ckpt_stream_count(&out, err);
   put_before(w, slot, &out);
   put_after(w, slot, &out);
-  CKPT_TRY(ckpt_out_end(&out));
+  CKPT_TRY(ckpt_stream_end(&out));
   *n = out.n_bytes + (at->outside.location != NULL ? 0 : w->index->tensors[at->tensor].n_bytes);
   return CKPT_OK;
 }
@@ -398,13 +398,13 @@ static ckpt_status measure(writer *w, uint64_t *n_model, ckpt_error *err) {
   bool fits = true;
   for (uint32_t i = 0; i < w->graph->n_parts && fits; i++) {
     const ckpt_onnx_part *part = &w->graph->parts[i];
-    ckpt_out out;
+    ckpt_stream out;
     if (part->kind == CKPT_ONNX_RUN) {
       fits = ckpt_add_u64(totals[depth], part->n, &totals[depth]);
     } else if (part->kind == CKPT_ONNX_BEGIN) {
-      ckpt_out_count(&out, err);
+      ckpt_stream_count(&out, err);
       if (i == w->graph->outer) put_casts(w, &out);
-      CKPT_TRY(ckpt_out_end(&out));
+      CKPT_TRY(ckpt_stream_end(&out));
       totals[++depth] = out.n_bytes;
       begun[depth] = i;
     } else if (part->kind == CKPT_ONNX_END) {

@@ -171,26 +171,26 @@ ckpt_status ckpt_onnx_read_model(ckpt_index *index, const ckpt_onnx_outline *out
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
-void ckpt_onnx_put_varint(ckpt_out *out, uint64_t value) {
+void ckpt_onnx_put_varint(ckpt_stream *out, uint64_t value) {
   uint8_t bytes[CKPT_WIRE_VARINT_BYTES];
-  ckpt_out_bytes(out, bytes, ckpt_wire_put(bytes, value));
+  ckpt_stream_bytes(out, bytes, ckpt_wire_put(bytes, value));
 }
 
-void ckpt_onnx_put_tag(ckpt_out *out, uint32_t number, ckpt_wire_type type) {
+void ckpt_onnx_put_tag(ckpt_stream *out, uint32_t number, ckpt_wire_type type) {
   ckpt_onnx_put_varint(out, ckpt_wire_tag(number, type));
 }
 
 /* protobuf-c's stream into ours. */
 typedef struct stream {
   ProtobufCBuffer base;
-  ckpt_out *out;
+  ckpt_stream *out;
 } stream;
 
 static void put(ProtobufCBuffer *base, size_t n, const uint8_t *bytes) {
-  ckpt_out_bytes(((stream *)base)->out, bytes, n);
+  ckpt_stream_bytes(((stream *)base)->out, bytes, n);
 }
 
-void ckpt_onnx_pack(const ProtobufCMessage *message, ckpt_out *out) {
+void ckpt_onnx_pack(const ProtobufCMessage *message, ckpt_stream *out) {
   stream to = {.base = {.append = put}, .out = out};
   protobuf_c_message_pack_to_buffer(message, &to.base);
 }
@@ -238,7 +238,7 @@ static Onnx__TensorProto half_of(const Onnx__TensorProto *from, bool is_after) {
 }
 
 /* Where the data go, one half of the message: the same call for a tensor that was read and for a new one. */
-static void print_half(const ckpt_onnx_tensor *tensor, Onnx__TensorProto *message, bool is_after, ckpt_out *out) {
+static void print_half(const ckpt_onnx_tensor *tensor, Onnx__TensorProto *message, bool is_after, ckpt_stream *out) {
   entries outside;
   message->n_external_data = 0;
   message->has_data_location = false;
@@ -262,12 +262,12 @@ static ProtobufCBinaryData suffixed(cast_name *to, ProtobufCBinaryData name) {
   return (ProtobufCBinaryData){.len = n + n_suffix, .data = to->bytes};
 }
 
-static void print_read(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *out) {
+static void print_read(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_stream *out) {
   Onnx__TensorProto *message;
   ckpt_status status =
       ckpt_onnx_unpack_tensor(&message, tensor->slot->outline, tensor->slot->n_outline, NULL, out->err);
   if (status != CKPT_OK) {
-    ckpt_out_fail(out, status);
+    ckpt_stream_fail(out, status);
     return;
   }
   Onnx__TensorProto changed = *message; /* whose own entries stay the message's to free */
@@ -280,7 +280,7 @@ static void print_read(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *
   onnx__tensor_proto__free_unpacked(message, NULL);
 }
 
-static void print_new(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *out) {
+static void print_new(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_stream *out) {
   Onnx__TensorProto message;
   int64_t dims[CKPT_MAX_RANK];
   onnx__tensor_proto__init(&message);
@@ -293,15 +293,15 @@ static void print_new(const ckpt_onnx_tensor *tensor, bool is_after, ckpt_out *o
   print_half(tensor, &message, is_after, out);
 }
 
-void ckpt_onnx_print_before(const ckpt_onnx_tensor *tensor, ckpt_out *out) {
+void ckpt_onnx_print_before(const ckpt_onnx_tensor *tensor, ckpt_stream *out) {
   (tensor->slot != NULL ? print_read : print_new)(tensor, false, out);
 }
 
-void ckpt_onnx_print_after(const ckpt_onnx_tensor *tensor, ckpt_out *out) {
+void ckpt_onnx_print_after(const ckpt_onnx_tensor *tensor, ckpt_stream *out) {
   (tensor->slot != NULL ? print_read : print_new)(tensor, true, out);
 }
 
-void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_out *out) {
+void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_stream *out) {
   enum { INT = 2 };
   Onnx__TensorProto *message;
   Onnx__NodeProto node;
@@ -310,7 +310,7 @@ void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_o
   ckpt_status status =
       ckpt_onnx_unpack_tensor(&message, tensor->slot->outline, tensor->slot->n_outline, NULL, out->err);
   if (status != CKPT_OK) {
-    ckpt_out_fail(out, status);
+    ckpt_stream_fail(out, status);
     return;
   }
   ProtobufCBinaryData input = suffixed(&name, message->name);

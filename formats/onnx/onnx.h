@@ -185,11 +185,11 @@ typedef struct ckpt_onnx_tensor {
 
 /* Prints a TensorProto's fields before its data (with their tag and length, where there are any) and after. Fails the
  * stream with EFORMAT, ENOMEM. */
-void ckpt_onnx_print_before(const ckpt_onnx_tensor *tensor, ckpt_out *out);
-void ckpt_onnx_print_after(const ckpt_onnx_tensor *tensor, ckpt_out *out); /* as above */
+void ckpt_onnx_print_before(const ckpt_onnx_tensor *tensor, ckpt_stream *out);
+void ckpt_onnx_print_after(const ckpt_onnx_tensor *tensor, ckpt_stream *out); /* as above */
 
 /* Prints the node that makes of a cast tensor what the graph works with, as field 1 of a graph; was: that dtype. */
-void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_out *out);
+void ckpt_onnx_print_cast(const ckpt_onnx_tensor *tensor, ckpt_dtype was, ckpt_stream *out);
 
 /* A skeleton of nothing but initializers, for tensors that no graph is around; metadata becomes metadata_props. In the
  * arena. */
@@ -202,11 +202,11 @@ ckpt_status ckpt_onnx_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
 ckpt_status ckpt_onnx_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 
 /* A message to a stream. */
-void ckpt_onnx_pack(const ProtobufCMessage *message, ckpt_out *out);
+void ckpt_onnx_pack(const ProtobufCMessage *message, ckpt_stream *out);
 
 /* A tag, and a number such as a length, to a stream. */
-void ckpt_onnx_put_tag(ckpt_out *out, uint32_t number, ckpt_wire_type type);
-void ckpt_onnx_put_varint(ckpt_out *out, uint64_t value); /* as above */
+void ckpt_onnx_put_tag(ckpt_stream *out, uint32_t number, ckpt_wire_type type);
+void ckpt_onnx_put_varint(ckpt_stream *out, uint64_t value); /* as above */
 
 /* Whether metadata under this key says what the model is: IR version, operators. */
 bool ckpt_onnx_is_own_key(const char *key);

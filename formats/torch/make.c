@@ -3,7 +3,7 @@
  *   {"model": {name: tensor}, "optimizer": {"state": {P: {"exp_avg": tensor}}, "param_groups": [...]},
  *    "scheduler": ..., "scaler": ..., <first part of another name>: {<rest>: tensor}, <key>: <object>}
  *
- * Tensors that stand in an object beside other values stay in it (libckpt/codec/torch/plain/held_tensors.h). It is read again with
+ * Tensors that stand in an object beside other values stay in it (libckpt/codec/torch/plain/object_tensors.h). It is read again with
  * the same names, by the rules of libckpt/codec/torch/read/names.c. Where names stand in each other's way (a tensor
  * `model.x` beside the model) it is one dict of all, and that is said. */
 #include "formats/torch/torch.h"
@@ -36,7 +36,7 @@ typedef struct maker {
   ckpt_arena *arena;
   entry *entries; /* sorted: one dict's, and one parameter's, follow each other */
   uint32_t n;
-  ckpt_held_tensors held;
+  ckpt_object_tensors held;
   bool *takes_held;         /* by object: its tensors stand in it */
   const ckpt_object *parts; /* of the input's own; NULL: none */
   bool *is_rest;            /* by its entry: nothing of it is known */
@@ -181,12 +181,12 @@ static ckpt_status find_held(maker *m, ckpt_error *err) {
   const uint64_t n_objects = m->described->objects == NULL ? 0 : m->described->objects->n;
   m->takes_held = ckpt_arena_array(m->arena, n_objects + 1, sizeof *m->takes_held);
   CKPT_TRY_ALLOC(m->takes_held, err);
-  CKPT_TRY(ckpt_held_tensors_find(&m->held, m->described, err));
+  CKPT_TRY(ckpt_object_tensors_find(&m->held, m->described, err));
   if (m->held.n == 0) return CKPT_OK;
   for (uint32_t i = 0; i < m->held.n; i++) m->takes_held[m->held.names[i].object] = true;
   CKPT_TRY(drop_shared_keys(m, err));
   for (uint32_t i = 0; i < m->n; i++) {
-    const ckpt_held_name *held = ckpt_held_tensors_at(&m->held, m->entries[i].tensor, m->entries[i].name);
+    const ckpt_object_name *held = ckpt_object_tensors_at(&m->held, m->entries[i].tensor, m->entries[i].name);
     m->entries[i].object = held == NULL ? 0 : held->object + 1;
   }
   for (uint64_t i = 0; i < n_objects; i++) m->takes_held[i] = m->takes_held[i] && has_all(m, (uint32_t)i);
@@ -314,7 +314,7 @@ static ckpt_status set_dicts(maker *m, ckpt_error *err) {
 
 static ckpt_status set_object(const maker *m, const char *key, size_t n_key, const ckpt_object *object, bool takes_held,
                               ckpt_error *err) {
-  const ckpt_held_tensors *held = takes_held ? &m->held : NULL;
+  const ckpt_object_tensors *held = takes_held ? &m->held : NULL;
   ckpt_object *copy;
   CKPT_TRY(ckpt_torch_copy_data(&copy, object, held, key, n_key, m->described, m->losses, err));
   return copy == NULL ? CKPT_OK : set_key(m, m->root, key, n_key, copy, err);
@@ -431,7 +431,7 @@ ckpt_status ckpt_torch_make_object(ckpt_object **out, ckpt_index *described, ckp
   *out = NULL;
   ckpt_status status = make(&m, out, err);
   free(m.entries);
-  ckpt_held_tensors_free(&m.held);
+  ckpt_object_tensors_free(&m.held);
   return status;
 }
 

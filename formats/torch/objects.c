@@ -12,11 +12,11 @@
 
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/pickle/object.h"
-#include "libckpt/codec/readback.h"
+#include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/torch/plain/copy.h"
 #include "libckpt/codec/torch/state/dict.h"
 #include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 
@@ -41,7 +41,7 @@ static ckpt_torch_copier copier_of(settling *s, ckpt_index *described, const ckp
       .arena = losses->arena, .described = described, .has_notes = true, .settle = settle, .arg = s};
 }
 
-ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const ckpt_held_tensors *held,
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const ckpt_object_tensors *held,
                                  const char *at, size_t n, ckpt_index *described, ckpt_losses *losses,
                                  ckpt_error *err) {
   settling s;
@@ -98,13 +98,13 @@ static void see(void *arg, ckpt_pickle_writer *writer, const ckpt_object *leaf) 
 static ckpt_status holds_all(const ckpt_object *root, uint32_t n_tensors, bool *all, ckpt_error *err) {
   seen s = {.is_seen = calloc((size_t)n_tensors + 1, 1)};
   CKPT_TRY_ALLOC(s.is_seen, err);
-  ckpt_out out;
-  ckpt_out_count(&out, err);
+  ckpt_stream out;
+  ckpt_stream_count(&out, err);
   ckpt_pickle_writer writer = ckpt_pickle_start(&out);
   ckpt_pickle_put_object(&writer, root, see, &s);
   *all = s.n == n_tensors;
   free(s.is_seen);
-  return ckpt_out_end(&out);
+  return ckpt_stream_end(&out);
 }
 
 /* The input's own object as it can be written; NULL where it is none, or has not all tensors: *holder then names what
@@ -146,13 +146,13 @@ static ckpt_status set_object(ckpt_index *described, ckpt_object *root, ckpt_are
 }
 
 /* Whether tensors in an object are read as they are described. */
-static ckpt_status take(bool *is_taken, ckpt_readback_want want, ckpt_object *root, ckpt_index *described,
+static ckpt_status take(bool *is_taken, ckpt_expected_names_want want, ckpt_object *root, ckpt_index *described,
                         ckpt_losses *losses, ckpt_error *err) {
-  ckpt_readback read = {0}, stored = {0};
+  ckpt_expected_names read = {0}, stored = {0};
   ckpt_status status = ckpt_torch_names_of(&read, described->is_stored ? &stored : NULL, root, described, err);
-  if (status == CKPT_OK) status = ckpt_readback_take(is_taken, want, &read, &stored, described, NULL, losses, err);
-  ckpt_readback_free(&read);
-  ckpt_readback_free(&stored);
+  if (status == CKPT_OK) status = ckpt_expected_names_take(is_taken, want, &read, &stored, described, NULL, losses, err);
+  ckpt_expected_names_free(&read);
+  ckpt_expected_names_free(&stored);
   return status;
 }
 
@@ -182,8 +182,8 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
   const char *holder;
   ckpt_object *root;
   CKPT_TRY(copy_own(&root, &holder, described, losses, err));
-  if (root != NULL) CKPT_TRY(take(&is_taken, CKPT_READBACK_ROLES, root, described, losses, err));
-  if (root != NULL && !is_taken) CKPT_TRY(take(&is_taken, CKPT_READBACK_NAMES, root, described, losses, err));
+  if (root != NULL) CKPT_TRY(take(&is_taken, CKPT_EXPECTED_ROLES, root, described, losses, err));
+  if (root != NULL && !is_taken) CKPT_TRY(take(&is_taken, CKPT_EXPECTED_NAMES, root, described, losses, err));
   if (is_taken) {
     described->n_composites = 0; /* their calls are in it */
     return set_object(described, root, losses->arena, err);
@@ -195,13 +195,13 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
   CKPT_TRY(say_unread(described, losses, err));
   CKPT_TRY(ckpt_torch_make_object(&root, described, losses, err));
   if (root != NULL) {
-    CKPT_TRY(take(&is_taken, CKPT_READBACK_NOTHING, root, described, losses, err));
+    CKPT_TRY(take(&is_taken, CKPT_EXPECTED_NOTHING, root, described, losses, err));
     return set_object(described, root, losses->arena, err);
   }
   if (is_doubtful(described)) {
     const uint32_t n_said = losses->n;
     CKPT_TRY(ckpt_torch_make_state_dict(&root, described, losses->arena, err));
-    CKPT_TRY(take(&is_taken, CKPT_READBACK_NOTHING, root, described, losses, err));
+    CKPT_TRY(take(&is_taken, CKPT_EXPECTED_NOTHING, root, described, losses, err));
     if (n_said != n_losses) losses->n = n_said; /* roles were named */
   }
   described->objects = NULL;

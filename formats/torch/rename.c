@@ -11,7 +11,7 @@
 #include "formats/torch/torch.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/base/node_map.h"
-#include "libckpt/codec/readback.h"
+#include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/torch/state/dict.h"
 #include "libckpt/codec/torch/state/params.h"
 #include "libckpt/codec/torch/plain/safe.h"

@@ -4,9 +4,9 @@
 #ifndef CKPT_FORMATS_TORCH_TORCH_H
 #define CKPT_FORMATS_TORCH_TORCH_H
 
-#include "libckpt/codec/torch/plain/held_tensors.h"
+#include "libckpt/codec/torch/plain/object_tensors.h"
 #include "libckpt/codec/torch/state/state.h"
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/format/format.h"
 
 /* As ckpt_format's slot. Normalized, the objects are NULL, for a dict of all tensors, or have CKPT_TORCH_OBJECT alone,
@@ -42,7 +42,7 @@ ckpt_status ckpt_torch_make_state_dict(ckpt_object **out, const ckpt_index *inde
 /* A copy without what weights-only loading refuses, which is added to the losses, and with no tensors but those that
  * are `held` (NULL: none); NULL where that is all. A namespace is kept, and noted in the description. The object stands
  * at `at`, n bytes. */
-ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const ckpt_held_tensors *held,
+ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const ckpt_object_tensors *held,
                                  const char *at, size_t n, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
 /* Copies those entries of top that are taken, whose keys are texts, to the end of root, which has room for them, in the

@@ -13,7 +13,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
-#include "libckpt/format/unknown.h"
+#include "libckpt/format/recognize.h"
 
 /* Whether text[0, n) may be a part of `org/name`: no path tricks. */
 static bool is_part(const char *text, size_t n) {

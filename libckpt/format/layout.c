@@ -92,9 +92,9 @@ ckpt_status ckpt_layout_trailer(ckpt_layout *layout, ckpt_generator *print, cons
   return add(layout, (ckpt_segment){.kind = CKPT_SEGMENT_TRAILER, .print = print, .arg = arg}, err);
 }
 
-static void print_zeros(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_zeros(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   (void)layout;
-  ckpt_out_fill(out, 0, *(const uint64_t *)arg);
+  ckpt_stream_fill(out, 0, *(const uint64_t *)arg);
 }
 
 ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err) {
@@ -159,10 +159,10 @@ static ckpt_status place_file(ckpt_layout *layout, uint32_t number, place *place
     if (segment->kind == CKPT_SEGMENT_SIDE_FILE) segment->n_raw = segment->n_bytes;
     if (segment->kind == CKPT_SEGMENT_TENSOR) CKPT_TRY(measure_tensor(layout, number, segment, placed, err));
     if (is_sized) {
-      ckpt_out out;
-      ckpt_out_count(&out, err);
+      ckpt_stream out;
+      ckpt_stream_count(&out, err);
       segment->print(layout, segment->arg, &out);
-      CKPT_TRY(ckpt_out_end(&out));
+      CKPT_TRY(ckpt_stream_end(&out));
       segment->n_raw = out.n_bytes;
     }
     bool is_known = segment->kind != CKPT_SEGMENT_FOOTER && segment->encoder == CKPT_ENCODE_RAW;
@@ -176,8 +176,8 @@ static ckpt_status place_file(ckpt_layout *layout, uint32_t number, place *place
   return CKPT_OK;
 }
 
-ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_out *out, ckpt_error *err) {
-  CKPT_TRY(ckpt_out_end(out));
+ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_stream *out, ckpt_error *err) {
+  CKPT_TRY(ckpt_stream_end(out));
   if (segment->kind == CKPT_SEGMENT_FOOTER) segment->n_bytes = segment->n_raw = out->n_bytes;
   if (segment->n_raw != out->n_bytes)
     return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a literal of %llu bytes now has %llu",

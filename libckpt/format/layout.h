@@ -10,12 +10,12 @@
 #define CKPT_FORMAT_LAYOUT_H
 
 #include "libckpt/index/index.h"
-#include "libckpt/io/out.h"
+#include "libckpt/io/stream.h"
 
 typedef struct ckpt_layout ckpt_layout;
 
 /* Prints a literal, footer or trailer. layout is complete, but for footers' own sizes; `arg` is the segment's. */
-typedef void ckpt_generator(const ckpt_layout *layout, const void *arg, ckpt_out *out);
+typedef void ckpt_generator(const ckpt_layout *layout, const void *arg, ckpt_stream *out);
 
 typedef enum ckpt_segment_kind {
   CKPT_SEGMENT_LITERAL,
@@ -125,7 +125,7 @@ const ckpt_side_file *ckpt_layout_carried(const ckpt_layout_file *file);
 
 /* Ends the stream that a segment was printed to, and takes a footer's size from it. EINTERNAL where another segment
  * printed more or less than was measured. */
-ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_out *out, ckpt_error *err);
+ckpt_status ckpt_segment_printed(ckpt_segment *segment, ckpt_stream *out, ckpt_error *err);
 
 /* Computes sizes and offsets; checks that every tensor of the index is placed exactly once (EINTERNAL otherwise). */
 ckpt_status ckpt_layout_finish(ckpt_layout *layout, ckpt_error *err);

@@ -19,8 +19,8 @@
 #include "libckpt/base/text.h"
 #include "libckpt/base/options.h"
 #include "libckpt/io/temporary.h"
-#include "libckpt/format/unknown.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/format/recognize.h"
+#include "libckpt/index/masters.h"
 
 enum { HEAD_BYTES = 4096, MAX_BELOW = 1000000 };
 

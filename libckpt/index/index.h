@@ -146,7 +146,7 @@ struct ckpt_index {
                                      found; NULL: none is known (codec/torch/state/state.h) */
   ckpt_defects defects;           /* while it is opened; afterwards n says whether it lacks what was broken */
   ckpt_index *as_read;            /* a description's: its tensors by number, with the names and roles that the format's
-                                     reader will find (codec/readback.h); owned. NULL: those that they have */
+                                     reader will find (codec/expected_names.h); owned. NULL: those that they have */
   const struct ckpt_graph *graph; /* what computes with the tensors, for the format that keeps it; NULL: nothing */
   uint64_t n_nodes;               /* operations of the graph */
   const ckpt_index *objects_of;   /* whose tensors the leaves of objects are, by number; NULL: this index's own */

@@ -14,7 +14,7 @@
 #define CKPT_IO_SINK_H
 
 #include "libckpt/io/temporary.h"
-#include "libckpt/io/tree.h"
+#include "libckpt/io/file_set.h"
 
 typedef struct ckpt_sink ckpt_sink;
 

@@ -20,7 +20,7 @@ typedef struct sink_part {
 } sink_part;
 
 /* "name/file", or the one that is not empty; NULL when memory is out. is_beside: name is a file, beside which this one
- * stands (sink_beside.h). */
+ * stands (sink_pair.h). */
 static char *name_below(const char *name, const char *file, bool is_beside) {
   char *joined = NULL;
   const char *slash = strrchr(name, '/');

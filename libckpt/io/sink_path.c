@@ -2,7 +2,7 @@
  *
  * Staged means: a file is written as a temporary sibling, a folder's files in a temporary sibling folder, or, where the
  * output is an existing empty folder, in a temporary folder inside it whose entries are renamed out. Only names that
- * this sink made, that a former output had (tree.h) or that a killed run left (temporary.h) are ever removed. */
+ * this sink made, that a former output had (file_set.h) or that a killed run left (temporary.h) are ever removed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -27,7 +27,7 @@
 #include "libckpt/io/sink.h"
 #include "libckpt/io/source.h"
 #include "libckpt/io/temporary.h"
-#include "libckpt/io/tree.h"
+#include "libckpt/io/file_set.h"
 
 /* Dirty bytes of one file after which the kernel is told to start writing them, so that the sync at the end is short
  * and memory does not fill with them. */
@@ -61,8 +61,8 @@ typedef struct path_sink {
   output_file *files;
   uint32_t n_files;
   uint32_t n_threads; /* that make them; 0 for one */
-  ckpt_tree tree;     /* of a folder */
-  ckpt_tree former;   /* what is replaced beyond the tree */
+  ckpt_file_set tree;     /* of a folder */
+  ckpt_file_set former;   /* what is replaced beyond the tree */
   ckpt_leftovers leftovers;
   ckpt_descriptors *descriptors;
 } path_sink;
@@ -97,7 +97,7 @@ static ckpt_status meet_folder(path_sink *sink, ckpt_error *err) {
     goto done;
   }
   ckpt_error not_empty = {CKPT_OK, "", "", ""};
-  status = ckpt_tree_is_empty(fd, strrchr(real, '/') + 1, sink->path, &not_empty);
+  status = ckpt_file_set_is_empty(fd, strrchr(real, '/') + 1, sink->path, &not_empty);
   if (status == CKPT_OK) {
     sink->is_inside = true;
     sink->parent_path = strdup(real);
@@ -185,7 +185,7 @@ static ckpt_status copy_files(path_sink *sink, const ckpt_sink_file *files, uint
   const char **names = calloc(n_files == 0 ? 1 : n_files, sizeof *names);
   CKPT_TRY_ALLOC(names, err);
   for (uint32_t i = 0; i < n_files; i++) names[i] = sink->files[i].name;
-  return ckpt_tree_init(&sink->tree, names, n_files, sink->path, err);
+  return ckpt_file_set_init(&sink->tree, names, n_files, sink->path, err);
 }
 
 /* What a file system has left for us, and what the outputs of known size need. */
@@ -287,8 +287,8 @@ static ckpt_status create_files(path_sink *sink, ckpt_error *err) {
 
 /* What an open folder, to be replaced, holds beyond the tree. */
 static ckpt_status covers(path_sink *sink, int old, ckpt_error *err) {
-  ckpt_tree_free(&sink->former);
-  return ckpt_tree_covers(&sink->tree, sink->owns, &sink->former, old, sink->path, err);
+  ckpt_file_set_free(&sink->former);
+  return ckpt_file_set_covers(&sink->tree, sink->owns, &sink->former, old, sink->path, err);
 }
 
 /* Whether force may replace the folder that stands there: only files of the same names, or of a former output. */
@@ -356,7 +356,7 @@ static ckpt_status path_open(void *ctx, const ckpt_sink_file *files, uint32_t n_
   clean(sink);
   if (sink->is_replacing) CKPT_TRY(check_replaced(sink, err));
   CKPT_TRY(hold_stage(sink, err));
-  if (sink->is_folder) CKPT_TRY(ckpt_tree_make_folders(&sink->tree, sink->folder, sink->path, err));
+  if (sink->is_folder) CKPT_TRY(ckpt_file_set_make_folders(&sink->tree, sink->folder, sink->path, err));
   return create_files(sink, err);
 }
 
@@ -460,7 +460,7 @@ static ckpt_status path_seal(void *ctx, ckpt_error *err) {
   for (uint32_t i = 0; i < sink->n_files; i++)
     if (!sink->is_joined || sink->files[i].n_written != 0) CKPT_TRY(sync_file(sink, i, err));
   CKPT_TRY(ckpt_fail_at(ckpt_descriptors_close(sink->descriptors, err), err, sink->path, NULL));
-  return sink->is_folder ? ckpt_tree_sync_folders(&sink->tree, sink->folder, sink->path, err) : CKPT_OK;
+  return sink->is_folder ? ckpt_file_set_sync_folders(&sink->tree, sink->folder, sink->path, err) : CKPT_OK;
 }
 
 /* ---- publishing ------------------------------------------------------------------------------------------------- */
@@ -495,8 +495,8 @@ static ckpt_status remove_exchanged(path_sink *sink, int old, ckpt_error *err) {
   ckpt_error own = {0};
   int fd = open_exchanged(sink, old, &own);
   if (fd >= 0) {
-    ckpt_tree_remove(&sink->tree, fd);
-    ckpt_tree_remove(&sink->former, fd);
+    ckpt_file_set_remove(&sink->tree, fd);
+    ckpt_file_set_remove(&sink->former, fd);
     if (unlinkat(sink->parent, sink->stage, AT_REMOVEDIR) != 0) (void)ckpt_fail_errno(&own, NULL, "not removed");
     if (fd != old) close(fd);
   }
@@ -538,7 +538,7 @@ static int publish_turn(const char *name, size_t n) {
  * *n_moved counts them. */
 static ckpt_status move_entries(const path_sink *sink, bool is_back, uint32_t limit, uint32_t *n_moved,
                                 ckpt_error *err) {
-  const ckpt_tree *tree = &sink->tree;
+  const ckpt_file_set *tree = &sink->tree;
   for (int turn = 0; turn <= 3; turn++) {
     for (uint32_t i = 0; i < tree->n_names; i++) {
       char entry[NAME_MAX + 1];
@@ -600,7 +600,7 @@ static void path_abandon(void *ctx) {
   path_sink *sink = ctx;
   if (sink->is_published) return;
   if (sink->is_staged && sink->is_folder && is_there(sink->parent, sink->stage, sink->folder))
-    ckpt_tree_remove(&sink->tree, sink->folder);
+    ckpt_file_set_remove(&sink->tree, sink->folder);
   if (sink->is_staged) (void)unlinkat(sink->parent, sink->stage, sink->is_folder ? AT_REMOVEDIR : 0);
   sink->is_published = true; /* there is nothing left to remove */
 }
@@ -614,7 +614,7 @@ static void path_close(void *ctx) {
   for (uint32_t i = 0; i < sink->n_files; i++) free(sink->files[i].name), free(sink->files[i].path);
   free(sink->files);
   free(sink->tree.names);
-  ckpt_tree_free(&sink->former);
+  ckpt_file_set_free(&sink->former);
   free(sink->path), free(sink->parent_path), free(sink->name);
   free(sink);
 }

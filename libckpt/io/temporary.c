@@ -253,7 +253,7 @@ ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err) {
   DIR *dir = opendir(folder);
   if (dir == NULL) return CKPT_OK;
   char beside[NAME_MAX + 8], olds[2][NAME_MAX + 1] = {"", ""};
-  snprintf(beside, sizeof beside, "%s.data", name); /* sink_beside.h */
+  snprintf(beside, sizeof beside, "%s.data", name); /* sink_pair.h */
   const struct dirent *entry;
   while ((entry = readdir(dir)) != NULL)
     for (int i = 0; i < 2; i++)

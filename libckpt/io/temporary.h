@@ -20,7 +20,7 @@ typedef struct ckpt_leftovers {
   uint64_t n_bytes;               /* of files, removed */
   char first[NAME_MAX + 1];       /* name of the first that was removed */
   char kept_old[NAME_MAX + 1];    /* an old output that stands for a missing one; "" for none */
-  char kept_beside[NAME_MAX + 1]; /* the old data of that (sink_beside.h); "" for none */
+  char kept_beside[NAME_MAX + 1]; /* the old data of that (sink_pair.h); "" for none */
 } ckpt_leftovers;
 
 /* A temporary name for name; what is too long for that is cut, and made distinct by a hash. */
@@ -30,7 +30,7 @@ ckpt_status ckpt_temporary_name(char out[NAME_MAX + 1], const char *name, ckpt_t
  * that. -1 where it cannot be locked. */
 int ckpt_temporary_begin(int folder);
 
-/* Keeps others from beginning, cleaning and publishing pairs (sink_beside.h) in folder until the returned descriptor is
+/* Keeps others from beginning, cleaning and publishing pairs (sink_pair.h) in folder until the returned descriptor is
  * closed. -1 where it cannot be locked, and where somebody else, as a script around this run, has held it for 10 s. */
 int ckpt_temporary_alone(int folder);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/plan/batch.h"
 #include "libckpt/base/checked.h"
 #include "libckpt/index/cover.h"
@@ -17,7 +17,7 @@
 #include "libckpt/base/options.h"
 #include "libckpt/run/output.h"
 #include "libckpt/base/text.h"
-#include "libckpt/plan/twins.h"
+#include "libckpt/plan/duplicates.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 
@@ -82,8 +82,8 @@ static uint64_t file_bytes(const ckpt_layout *layout, const ckpt_layout_file *fi
   if (file->n_bytes != CKPT_SIZE_UNKNOWN) return file->n_bytes;
   for (uint32_t s = 0; s < file->n_segments; s++) {
     const ckpt_segment *segment = &file->segments[s];
-    ckpt_out out;
-    ckpt_out_count(&out, NULL);
+    ckpt_stream out;
+    ckpt_stream_count(&out, NULL);
     if (segment->kind == CKPT_SEGMENT_FOOTER) segment->print(layout, segment->arg, &out);
     n_bytes += segment->kind == CKPT_SEGMENT_FOOTER ? out.n_bytes : segment->n_raw;
   }
@@ -126,7 +126,7 @@ static ckpt_status check_beside(const ckpt_plan *plan, const ckpt_output *output
     CKPT_TRY(ckpt_plan_keeps_apart(plan, path, err));
     for (uint32_t i = 0; i < plan->n_outputs; i++)
       if (plan->outputs[i].is_at_path)
-        CKPT_TRY(ckpt_outputs_apart(path, plan->outputs[i].path, plan->outputs[i].options.is_folder, err));
+        CKPT_TRY(ckpt_refuse_output_overlap(path, plan->outputs[i].path, plan->outputs[i].options.is_folder, err));
   }
   return CKPT_OK;
 }
@@ -308,7 +308,7 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
     if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
     plan->outputs[i].by_segment = plan->n_ranks > 1 || has_encoder(&plan->outputs[i]);
   }
-  CKPT_TRY(ckpt_plan_find_twins(plan, err));
+  CKPT_TRY(ckpt_plan_find_duplicates(plan, err));
   ckpt_batcher batcher;
   CKPT_TRY(ckpt_batcher_start(&batcher, plan, err));
   ckpt_status status = CKPT_OK;

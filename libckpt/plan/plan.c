@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
-#include "libckpt/io/sink_beside.h"
+#include "libckpt/io/sink_pair.h"
 #include "libckpt/io/sink_parts.h"
 #include "libckpt/base/text.h"
 
@@ -68,7 +68,7 @@ ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char
     return CKPT_OK;
   }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
-    if (plan->outputs[i].is_at_path) CKPT_TRY(ckpt_keeps_apart(index, given, plan->outputs[i].path, plan->links, err));
+    if (plan->outputs[i].is_at_path) CKPT_TRY(ckpt_refuse_input_overlap(index, given, plan->outputs[i].path, plan->links, err));
   CKPT_TRY(ckpt_grow(&plan->inputs, plan->n_inputs, &plan->input_capacity, sizeof *plan->inputs, err));
   plan->last_input = plan->n_inputs;
   plan->inputs[plan->n_inputs++] = (ckpt_plan_input){index, given};
@@ -77,7 +77,7 @@ ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char
 
 ckpt_status ckpt_plan_keeps_apart(const ckpt_plan *plan, const char *path, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_inputs; i++)
-    CKPT_TRY(ckpt_keeps_apart(plan->inputs[i].index, plan->inputs[i].given, path, plan->links, err));
+    CKPT_TRY(ckpt_refuse_input_overlap(plan->inputs[i].index, plan->inputs[i].given, path, plan->links, err));
   return CKPT_OK;
 }
 
@@ -145,11 +145,11 @@ ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bo
     ckpt_output *output = &plan->outputs[i];
     if (!output->is_at_path) continue;
     const char *below = output->options.is_folder ? ckpt_path_below(output->path, path) : NULL;
-    CKPT_TRY(ckpt_outputs_apart(path, output->path, below != NULL, err));
+    CKPT_TRY(ckpt_refuse_output_overlap(path, output->path, below != NULL, err));
     if (below != NULL && around == NULL) around = output, name = below;
   }
   if (around != NULL) return ckpt_sink_below(out, &around->sink, name, err);
-  return is_folder ? ckpt_sink_path(out, path, true, force, err) : ckpt_sink_beside(out, path, force, err);
+  return is_folder ? ckpt_sink_path(out, path, true, force, err) : ckpt_sink_pair(out, path, force, err);
 }
 
 ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force, uint32_t *sink,

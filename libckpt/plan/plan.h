@@ -26,7 +26,7 @@ typedef struct ckpt_row {
   const ckpt_tensor *tensor; /* after check: what is written, with its places in the output as extents */
   uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
   bool wants_digest;
-  uint32_t same_as;      /* after check: number of the row whose digest is its own too (twins.h), or CKPT_NO_ROW */
+  uint32_t same_as;      /* after check: number of the row whose digest is its own too (duplicates.h), or CKPT_NO_ROW */
   ckpt_digest digest;    /* after the run */
   ckpt_cast_stats stats; /* after the run: what casts did to values */
 } ckpt_row;

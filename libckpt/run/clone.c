@@ -35,14 +35,14 @@ static ckpt_status literal_equals(const ckpt_layout *layout, const ckpt_segment 
   const ckpt_sink_file file = {"literal", segment->n_bytes};
   uint8_t window[COMPARE_BYTES], stored[COMPARE_BYTES];
   ckpt_sink *sink;
-  ckpt_out out;
+  ckpt_stream out;
   *equal = false;
   CKPT_TRY(ckpt_sink_memory(&sink, err));
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_sink_open(sink, &file, 1, err));
-  ckpt_out_sink(&out, sink, 0, 0, window, sizeof window, err);
+  ckpt_stream_sink(&out, sink, 0, 0, window, sizeof window, err);
   segment->print(layout, segment->arg, &out);
-  CKPT_TRY_GOTO(ckpt_out_end(&out));
+  CKPT_TRY_GOTO(ckpt_stream_end(&out));
   uint64_t n_bytes;
   const uint8_t *printed = ckpt_sink_bytes(sink, 0, &n_bytes);
   *equal = printed != NULL && n_bytes == segment->n_bytes;

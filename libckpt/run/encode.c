@@ -130,8 +130,8 @@ static ckpt_status close_segment(ckpt_lane *lane, ckpt_error *err) {
 }
 
 static ckpt_status print(ckpt_lane *lane, ckpt_segment *segment, ckpt_error *err) {
-  ckpt_out out;
-  ckpt_out_function(&out, put_raw, lane, lane->window, WINDOW_BYTES, err);
+  ckpt_stream out;
+  ckpt_stream_function(&out, put_raw, lane, lane->window, WINDOW_BYTES, err);
   segment->print(&lane->output->layout, segment->arg, &out);
   return ckpt_segment_printed(segment, &out, err);
 }

@@ -135,13 +135,13 @@ uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output
 /* Prints a segment to its place, or only measures it where another rank writes the file. */
 static ckpt_status print_segment(const ckpt_output *output, uint32_t file, ckpt_segment *segment, bool is_ours,
                                  uint8_t *window, ckpt_error *err) {
-  ckpt_out out;
+  ckpt_stream out;
   if (is_ours)
-    ckpt_out_sink(&out, output->sink, file, segment->offset, window, CKPT_WINDOW_BYTES, err);
+    ckpt_stream_sink(&out, output->sink, file, segment->offset, window, CKPT_WINDOW_BYTES, err);
   else
-    ckpt_out_count(&out, err);
+    ckpt_stream_count(&out, err);
   segment->print(&output->layout, segment->arg, &out);
-  CKPT_TRY(ckpt_out_end(&out));
+  CKPT_TRY(ckpt_stream_end(&out));
   return ckpt_segment_printed(segment, &out, err);
 }
 

@@ -11,12 +11,12 @@
 
 extern "C" {
 #include "libckpt/io/sink.h"
-#include "libckpt/io/sink_beside.h"
+#include "libckpt/io/sink_pair.h"
 }
 
 namespace {
 
-void OwnsW(const char *const *names, uint32_t n, const ckpt_tree *, bool *is_ours) {
+void OwnsW(const char *const *names, uint32_t n, const ckpt_file_set *, bool *is_ours) {
   for (uint32_t i = 0; i < n; i++) is_ours[i] = names[i][0] == 'w';
 }
 
@@ -95,7 +95,7 @@ TEST(Replace, ACommitThatFailsNamesWhatIsInPlace) {
 // A model and its data, each with the text of both, all written.
 ckpt_status StagePair(ckpt_sink **out, const Folder &folder, const std::string &text, bool force, ckpt_error *err) {
   const ckpt_sink_file files[] = {{nullptr, text.size()}, {"m.onnx.data", text.size()}};
-  ckpt_status status = ckpt_sink_beside(out, (folder / "m.onnx").c_str(), force, err);
+  ckpt_status status = ckpt_sink_pair(out, (folder / "m.onnx").c_str(), force, err);
   if (status == CKPT_OK) status = ckpt_sink_open(*out, files, 2, err);
   for (uint32_t i = 0; i < 2 && status == CKPT_OK; i++)
     status = ckpt_sink_write(*out, i, 0, text.data(), text.size(), err);
@@ -240,7 +240,7 @@ TEST(Replace, WhatIsLeftOfDataIsSaid) {
       folder.write(name, "left");
     ckpt_sink *sink = nullptr;
     const ckpt_sink_file files[] = {{nullptr, 0}, {"m.onnx.data", 0}};
-    ASSERT_EQ(ckpt_sink_beside(&sink, (folder / "m.onnx").c_str(), false, err), CKPT_OK) << err.text();
+    ASSERT_EQ(ckpt_sink_pair(&sink, (folder / "m.onnx").c_str(), false, err), CKPT_OK) << err.text();
     ASSERT_EQ(ckpt_sink_open(sink, files, n_files, err), CKPT_OK) << err.text();
     const ckpt_leftovers *found = ckpt_sink_leftovers(sink);
     EXPECT_EQ(found->n_removed, 2U);
@@ -267,7 +267,7 @@ TEST(Replace, AnOldPairBesideTheNewOneGoes) {
     } else {
       ckpt_sink *sink = nullptr;
       const ckpt_sink_file file = {nullptr, 0};
-      ASSERT_EQ(ckpt_sink_beside(&sink, (folder / "m.onnx").c_str(), true, err), CKPT_OK) << err.text();
+      ASSERT_EQ(ckpt_sink_pair(&sink, (folder / "m.onnx").c_str(), true, err), CKPT_OK) << err.text();
       ASSERT_EQ(ckpt_sink_open(sink, &file, 1, err), CKPT_OK) << err.text();
       EXPECT_EQ(ckpt_sink_commit(&sink, 1, err), CKPT_OK) << err.text();
       EXPECT_EQ(ckpt_sink_leftovers(sink)->n_removed, 2U);

@@ -122,14 +122,14 @@ inline void write_segment(const ckpt_layout *layout, const ckpt_index *from, ckp
                           ckpt_segment *segment) {
   std::string bytes;
   char window[100];  // small: generators must not depend on it
-  ckpt_out out;
+  ckpt_stream out;
   switch (segment->kind) {
     case CKPT_SEGMENT_LITERAL:
     case CKPT_SEGMENT_FOOTER:
     case CKPT_SEGMENT_TRAILER:
-      ckpt_out_sink(&out, sink, file, segment->offset, window, sizeof window, nullptr);
+      ckpt_stream_sink(&out, sink, file, segment->offset, window, sizeof window, nullptr);
       segment->print(layout, segment->arg, &out);
-      ASSERT_EQ(ckpt_out_end(&out), CKPT_OK);
+      ASSERT_EQ(ckpt_stream_end(&out), CKPT_OK);
       ASSERT_EQ(out.n_bytes, segment->n_bytes);
       return;
     case CKPT_SEGMENT_TENSOR:

@@ -32,7 +32,7 @@ static void print(const ckpt_index *index) {
   uint32_t *order, alignment;
   uint64_t n_printed = 0;
   uint8_t window[64];
-  ckpt_out out;
+  ckpt_stream out;
   if (ckpt_gguf_alignment(index, &alignment, &err) != CKPT_OK || alignment > 1 << 16 ||
       ckpt_gguf_order(&order, &layout, &err) != CKPT_OK || ckpt_layout_file_add(&layout, NULL, &err) != CKPT_OK ||
       ckpt_gguf_lay(&layout, order, index->n_tensors, index->metadata, index->n_metadata, alignment, &err) != CKPT_OK ||
@@ -41,9 +41,9 @@ static void print(const ckpt_index *index) {
     ckpt_arena_free(&arena);
     return;
   }
-  ckpt_out_function(&out, drop, &n_printed, window, sizeof window, &err);
+  ckpt_stream_function(&out, drop, &n_printed, window, sizeof window, &err);
   layout.files[0].segments[0].print(&layout, layout.files[0].segments[0].arg, &out);
-  if (ckpt_out_end(&out) != CKPT_OK || n_printed != layout.files[0].segments[0].n_bytes) abort();
+  if (ckpt_stream_end(&out) != CKPT_OK || n_printed != layout.files[0].segments[0].n_bytes) abort();
   ckpt_arena_free(&arena);
 }
 

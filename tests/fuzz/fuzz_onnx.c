@@ -46,16 +46,16 @@ static bool print(const ckpt_layout *layout, const ckpt_layout_file *file, const
     const ckpt_segment *segment = &file->segments[s];
     uint8_t window[64], *at = to == NULL ? NULL : to + segment->offset;
     ckpt_error err = {0};
-    ckpt_out out;
+    ckpt_stream out;
     if (segment->kind == CKPT_SEGMENT_TENSOR) {
       const ckpt_tensor *tensor = &from->tensors[layout->index->tensors[segment->tensor].like - 1];
       if (at != NULL && ckpt_read(from, tensor, NULL, CKPT_DTYPE_NONE, at, segment->n_bytes, &err) != CKPT_OK)
         return false;
       continue;
     }
-    ckpt_out_function(&out, put, &at, window, sizeof window, &err);
+    ckpt_stream_function(&out, put, &at, window, sizeof window, &err);
     segment->print(layout, segment->arg, &out);
-    if (ckpt_out_end(&out) != CKPT_OK || out.n_bytes != segment->n_bytes) abort();
+    if (ckpt_stream_end(&out) != CKPT_OK || out.n_bytes != segment->n_bytes) abort();
   }
   return true;
 }

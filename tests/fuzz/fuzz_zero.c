@@ -24,7 +24,7 @@ static void make_archive(char *name, const uint8_t *pickle, size_t n_pickle) {
   static const uint8_t storage[STORAGE_BYTES] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0, 0, 0x40, 0x40, 0, 0, 0x80, 0x40};
   char names[N_RECORDS][24], path[256], window[4096];
   ckpt_zip_record records[N_RECORDS];
-  ckpt_out out;
+  ckpt_stream out;
   snprintf(names[0], sizeof names[0], "archive/data.pkl");
   records[0] = (ckpt_zip_record){names[0], n_pickle, 0, ckpt_zip_crc32(pickle, n_pickle)};
   for (int i = 1; i < N_RECORDS; i++) {
@@ -33,11 +33,11 @@ static void make_archive(char *name, const uint8_t *pickle, size_t n_pickle) {
   }
   unlink(fuzz_path(path, name));
   uint64_t directory = ckpt_zip_place(records, N_RECORDS);
-  ckpt_out_function(&out, put, name, window, sizeof window, NULL);
+  ckpt_stream_function(&out, put, name, window, sizeof window, NULL);
   ckpt_zip_put_record(&out, &records[0], pickle);
   for (int i = 1; i < N_RECORDS; i++) ckpt_zip_put_record(&out, &records[i], storage);
   ckpt_zip_put_end(&out, records, N_RECORDS, directory);
-  if (ckpt_out_end(&out) != CKPT_OK) abort();
+  if (ckpt_stream_end(&out) != CKPT_OK) abort();
 }
 
 static ckpt_status check(ckpt_status status, const ckpt_error *err) {

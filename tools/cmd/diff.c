@@ -10,7 +10,7 @@
 #include "libckpt/recipe/compare/diff.h"
 #include "libckpt/recipe/compare/hash.h"
 #include "libckpt/recipe/select/select.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
 #include "tools/cli/shared_options.h"

@@ -9,7 +9,7 @@
 #include "tools/report/input.h"
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/base/error.h"
 #include "libckpt/recipe/records/files.h"
@@ -108,7 +108,7 @@ static ckpt_status check_output(const ckpt_args *args, const ckpt_index *index, 
   const char *path = ckpt_args_text(args, "output", NULL);
   struct stat found;
   if (path == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_keeps_apart(index, NULL, path, false, err));
+  CKPT_TRY(ckpt_refuse_input_overlap(index, NULL, path, false, err));
   bool is_there = lstat(path, &found) == 0;
   if (is_there && S_ISDIR(found.st_mode))
     return ckpt_fail(err, CKPT_EEXIST, path, NULL, "is a folder, and a manifest is a file (-o %s/manifest.json)", path);

@@ -12,7 +12,7 @@
 #include "libckpt/format/format.h"
 #include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/recipe/select/select.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
 #include "tools/cli/shared_options.h"

@@ -10,7 +10,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/recipe/verify/verify.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 #include "tools/cli/text.h"
 
 static bool holds_config(const ckpt_output *output) {

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "tools/report/job.h"
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/base/error.h"
 #include "libckpt/format/format.h"
 #include "libckpt/base/text.h"
@@ -241,7 +241,7 @@ static bool is_record(const ckpt_verification *v, const char *name) {
   if ((size_t)snprintf(path, sizeof path, "%s/%s", root, name) >= sizeof path) return false;
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
     const char *record = ckpt_args_text(v->args, options[i], NULL);
-    if (record != NULL && ckpt_same_place(path, record)) return true;
+    if (record != NULL && ckpt_is_same_path(path, record)) return true;
   }
   return false;
 }

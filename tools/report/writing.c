@@ -11,7 +11,7 @@
 #include "tools/report/describe.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/error.h"
 #include "libckpt/recipe/convert/receipt.h"
@@ -143,7 +143,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
 /* A file that an option names must be none of the outputs. */
 static ckpt_status check_apart(const job *j, const char *option, const char *path, ckpt_error *err) {
   for (uint32_t i = 0; i < j->request.n_targets; i++)
-    if (ckpt_same_place(j->targets[i].path, path))
+    if (ckpt_is_same_path(j->targets[i].path, path))
       return ckpt_args_fail(j->args, err, "--%s %s is an output too", option, path);
   return CKPT_OK;
 }
@@ -152,7 +152,7 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   const char *path = ckpt_args_text(j->args, "receipt", NULL), *trace = ckpt_args_text(j->args, "trace", NULL);
   if (trace != NULL) CKPT_TRY(ckpt_plan_keeps_apart(j->plan, trace, err));
   if (trace != NULL) CKPT_TRY(check_apart(j, "trace", trace, err));
-  if (trace != NULL && path != NULL && ckpt_same_place(path, trace))
+  if (trace != NULL && path != NULL && ckpt_is_same_path(path, trace))
     return ckpt_args_fail(j->args, err, "--trace %s is the receipt too", trace);
   if (path == NULL) return CKPT_OK;
   CKPT_TRY(check_apart(j, "receipt", path, err));

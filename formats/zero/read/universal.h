@@ -10,6 +10,6 @@
 ckpt_status ckpt_universal_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options *options,
                                   ckpt_error *err);                                                      /* as above */
-void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours); /* as above */
+void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours); /* as above */
 
 #endif

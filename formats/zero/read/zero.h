@@ -260,7 +260,7 @@ ckpt_status ckpt_zero_take_settings(ckpt_zero *zero, const ckpt_zero_file *file,
 /* Notes what was left, without which a run does not go on. */
 ckpt_status ckpt_zero_note_left(const ckpt_zero *zero, ckpt_error *err);
 
-/* ---- join.c: tensors from slices ---- */
+/* ---- slice_extents.c: tensors from slices ---- */
 
 /* Finds how the parameters of shards make tensors: which stand for which, and their cuts. Once all pieces are there. */
 ckpt_status ckpt_zero_cut_params(ckpt_zero *zero, ckpt_error *err);
@@ -299,7 +299,7 @@ ckpt_status ckpt_zero_join_add(ckpt_zero_join *join, uint32_t slice, const ckpt_
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
                                const uint64_t *shape, uint32_t *number, ckpt_error *err);
 
-/* ---- slices.c: stored tensors that each tensor-parallel rank has a slice of ---- */
+/* ---- model_slices.c: stored tensors that each tensor-parallel rank has a slice of ---- */
 
 /* One file of each rank, and the names in it. */
 typedef struct ckpt_zero_slices ckpt_zero_slices;
@@ -356,13 +356,13 @@ bool ckpt_zero_has_module(const ckpt_zero_file *file);
  * are held in pieces. The first shard's nodes are the index's afterwards. */
 ckpt_status ckpt_zero_add_model(ckpt_zero *zero, ckpt_error *err);
 
-/* ---- whole.c: stage 0 ---- */
+/* ---- unsharded.c: stage 0 ---- */
 
 /* Adds the optimizer's states, which are in the model file, after the model's tensors: by name where shapes and order
  * tell which parameter each number means, else by number. */
 ckpt_status ckpt_zero_add_whole(ckpt_zero *zero, const ckpt_zero_file *file, ckpt_error *err);
 
-/* ---- flat.c: stage 0 with flat masters ---- */
+/* ---- unsharded_flat.c: stage 0 with flat masters ---- */
 
 /* Reads the optimizer of a model file that has fp32_groups_flat: flats and pieces. What it is not read for is that its
  * layout is another. */

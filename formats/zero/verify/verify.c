@@ -8,7 +8,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/recipe/compare/diff.h"
 #include "libckpt/recipe/verify/verify.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 
 typedef unsigned long long ull;
 

@@ -7,7 +7,7 @@
 
 #include "formats/zero/read/zero.h"
 #include "formats/zero/write/write.h"
-#include "libckpt/codec/readback.h"
+#include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/torch/plain/copy.h"
 #include "libckpt/codec/torch/state/dict.h"

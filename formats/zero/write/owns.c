@@ -77,7 +77,7 @@ static void count(former *f, const char *const *names, uint32_t n, const char *l
 
 static bool is_complete(const former *f, file_kind kind) { return f->n[kind] != 0 && f->n[kind] == f->n_ranks[kind]; }
 
-void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours) {
   former f;
   (void)written; /* which stage it was does not matter */
   count(&f, names, n, CKPT_ZERO_LATEST, is_ours);
@@ -91,7 +91,7 @@ void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_tree *writt
     memset(is_ours, 0, n * sizeof *is_ours);
 }
 
-void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours) {
   former f;
   (void)written; /* there is one kind */
   count(&f, names, n, CKPT_LATEST_UNIVERSAL, is_ours);

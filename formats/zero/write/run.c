@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/codec/readback.h"
+#include "libckpt/codec/expected_names.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 

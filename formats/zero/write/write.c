@@ -89,9 +89,9 @@ ckpt_status ckpt_zero_lay(const ckpt_zero_run *run, const char *name, const ckpt
   return ckpt_torch_archive_lay(run->layout, root, n_leaves, of, arg, err);
 }
 
-static void print_text(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_text(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   (void)layout;
-  ckpt_out_text(out, arg);
+  ckpt_stream_text(out, arg);
 }
 
 ckpt_status ckpt_zero_lay_text(const ckpt_zero_run *run, const char *name, const char *text, ckpt_error *err) {

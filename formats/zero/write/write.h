@@ -10,7 +10,7 @@
 
 #include "libckpt/codec/torch/write/archive_write.h"
 #include "libckpt/codec/torch/state/state.h"
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/format/format.h"
 
 #define CKPT_ZERO_VERSION "0.19.8" /* whose files these are */
@@ -145,6 +145,6 @@ bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
 
 /* owns.c: as ckpt_format's slot. */
-void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours);
+void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours);
 
 #endif

@@ -32,8 +32,8 @@ typedef struct printer {
 } printer;
 
 static void fail(const printer *p, ckpt_status status, const char *what) {
-  ckpt_out *out = p->writer->out;
-  if (out->status == CKPT_OK) ckpt_out_fail(out, ckpt_fail(out->err, status, NULL, NULL, "%s", what));
+  ckpt_stream *out = p->writer->out;
+  if (out->status == CKPT_OK) ckpt_stream_fail(out, ckpt_fail(out->err, status, NULL, NULL, "%s", what));
 }
 
 /* What is known of a node or name. */
@@ -180,7 +180,7 @@ static void end(printer *p, const ckpt_object *node) {
         break;
       }
       if ((node->extras & CKPT_EXTRA_KEYWORDS) != 0) {
-        ckpt_out_le(w->out, OPCODE_NEWOBJ_EX, 1);
+        ckpt_stream_le(w->out, OPCODE_NEWOBJ_EX, 1);
         break;
       }
       ckpt_pickle_put_tuple(w, n_arguments(node));
@@ -195,9 +195,9 @@ static void end(printer *p, const ckpt_object *node) {
 }
 
 static void push(printer *p, const ckpt_object *node, bool is_inline) {
-  ckpt_out *out = p->writer->out;
+  ckpt_stream *out = p->writer->out;
   if (ckpt_grow(&p->path, p->n_path, &p->capacity, sizeof *p->path, out->err) != CKPT_OK) {
-    ckpt_out_fail(out, CKPT_ENOMEM);
+    ckpt_stream_fail(out, CKPT_ENOMEM);
     return;
   }
   p->path[p->n_path++] = (frame){.node = node, .is_inline = is_inline};

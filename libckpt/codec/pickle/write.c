@@ -7,14 +7,14 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
 
-static void put(ckpt_pickle_writer *w, uint8_t opcode) { ckpt_out_bytes(w->out, &opcode, 1); }
+static void put(ckpt_pickle_writer *w, uint8_t opcode) { ckpt_stream_bytes(w->out, &opcode, 1); }
 
 static void put_le(ckpt_pickle_writer *w, uint8_t opcode, uint64_t value, unsigned n_bytes) {
   put(w, opcode);
-  ckpt_out_le(w->out, value, n_bytes);
+  ckpt_stream_le(w->out, value, n_bytes);
 }
 
-ckpt_pickle_writer ckpt_pickle_start(ckpt_out *out) {
+ckpt_pickle_writer ckpt_pickle_start(ckpt_stream *out) {
   ckpt_pickle_writer writer = {.out = out};
   put_le(&writer, 0x80, 2, 1); /* PROTO */
   return writer;
@@ -36,7 +36,7 @@ static void put_long(ckpt_pickle_writer *w, const uint8_t *bytes, size_t n) {
     put_le(w, 0x8A, n, 1);
   else
     put_le(w, 0x8B, n, 4); /* LONG4 */
-  ckpt_out_bytes(w->out, bytes, n);
+  ckpt_stream_bytes(w->out, bytes, n);
 }
 
 void ckpt_pickle_put_u64(ckpt_pickle_writer *writer, uint64_t value) {
@@ -71,7 +71,7 @@ void ckpt_pickle_put_bigint(ckpt_pickle_writer *writer, const char *digits) {
   const char *at = digits + is_negative;
   size_t n_digits = strspn(at, "0123456789");
   if (n_digits == 0 || n_digits > CKPT_PICKLE_MAX_DIGITS || at[n_digits] != '\0') {
-    ckpt_out_fail(writer->out, ckpt_fail(writer->out->err, CKPT_EINTERNAL, NULL, NULL, "no decimal number to pickle"));
+    ckpt_stream_fail(writer->out, ckpt_fail(writer->out->err, CKPT_EINTERNAL, NULL, NULL, "no decimal number to pickle"));
     return;
   }
   for (; *at != '\0'; at++) {
@@ -97,13 +97,13 @@ void ckpt_pickle_put_float(ckpt_pickle_writer *writer, double value) {
   uint8_t bytes[9] = {'G'};
   memcpy(&bits, &value, sizeof bits);
   for (unsigned i = 0; i < 8; i++) bytes[1 + i] = (uint8_t)(bits >> (56 - 8 * i));
-  ckpt_out_bytes(writer->out, bytes, sizeof bytes);
+  ckpt_stream_bytes(writer->out, bytes, sizeof bytes);
 }
 
 /* The head of a BINUNICODE of n bytes; false where it cannot hold them. */
 static bool put_text_head(ckpt_pickle_writer *w, uint64_t n_bytes) {
   if (n_bytes > UINT32_MAX) {
-    ckpt_out_fail(w->out, ckpt_fail(w->out->err, CKPT_ELIMIT, NULL, NULL,
+    ckpt_stream_fail(w->out, ckpt_fail(w->out->err, CKPT_ELIMIT, NULL, NULL,
                                     "a text of %llu bytes is too long for pickle protocol 2 (4,294,967,295 bytes)",
                                     (unsigned long long)n_bytes));
     return false;
@@ -113,7 +113,7 @@ static bool put_text_head(ckpt_pickle_writer *w, uint64_t n_bytes) {
 }
 
 void ckpt_pickle_put_text(ckpt_pickle_writer *writer, const char *text, uint64_t n_bytes) {
-  if (put_text_head(writer, n_bytes)) ckpt_out_bytes(writer->out, text, n_bytes);
+  if (put_text_head(writer, n_bytes)) ckpt_stream_bytes(writer->out, text, n_bytes);
 }
 
 void ckpt_pickle_put_bytes(ckpt_pickle_writer *writer, const uint8_t *bytes, uint64_t n_bytes) {
@@ -124,9 +124,9 @@ void ckpt_pickle_put_bytes(ckpt_pickle_writer *writer, const uint8_t *bytes, uin
   for (uint64_t i = 0; i < n_bytes; i++) {
     uint8_t pair[2] = {(uint8_t)(0xC0 | bytes[i] >> 6), (uint8_t)(0x80 | (bytes[i] & 0x3F))};
     if (bytes[i] < 0x80)
-      ckpt_out_bytes(writer->out, &bytes[i], 1);
+      ckpt_stream_bytes(writer->out, &bytes[i], 1);
     else
-      ckpt_out_bytes(writer->out, pair, sizeof pair);
+      ckpt_stream_bytes(writer->out, pair, sizeof pair);
   }
   ckpt_pickle_put_text(writer, "latin1", 6);
   ckpt_pickle_put_tuple(writer, 2);
@@ -135,10 +135,10 @@ void ckpt_pickle_put_bytes(ckpt_pickle_writer *writer, const uint8_t *bytes, uin
 
 void ckpt_pickle_put_global(ckpt_pickle_writer *writer, const char *module, const char *name) {
   put(writer, 'c');
-  ckpt_out_text(writer->out, module);
-  ckpt_out_text(writer->out, "\n");
-  ckpt_out_text(writer->out, name);
-  ckpt_out_text(writer->out, "\n");
+  ckpt_stream_text(writer->out, module);
+  ckpt_stream_text(writer->out, "\n");
+  ckpt_stream_text(writer->out, name);
+  ckpt_stream_text(writer->out, "\n");
 }
 
 /* ---- containers and calls ---------------------------------------------------------------------------------------- */

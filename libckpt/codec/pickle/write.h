@@ -1,21 +1,21 @@
 /* write.h - prints opcodes of pickle protocol 2, the one that torch.load(weights_only=True) reads.
  *
- * An emitter over a ckpt_out: each call appends one value or one opcode, so that a generator can print a pickle of any
+ * An emitter over a ckpt_stream: each call appends one value or one opcode, so that a generator can print a pickle of any
  * size in constant memory, first to count it and later to write it. What is put into the memo is numbered from 0 in
  * the order of the puts; the caller keeps the numbers. The opcodes used are those that the weights-only unpickler of
  * torch takes (torch/_weights_only_unpickler.py), but for ckpt_pickle_put_newobj, which it takes for few classes. */
 #ifndef CKPT_CODEC_PICKLE_WRITE_H
 #define CKPT_CODEC_PICKLE_WRITE_H
 
-#include "libckpt/io/out.h"
+#include "libckpt/io/stream.h"
 
 typedef struct ckpt_pickle_writer {
-  ckpt_out *out;
+  ckpt_stream *out;
   uint32_t n_memo;
 } ckpt_pickle_writer;
 
 /* The first opcode and the last. */
-ckpt_pickle_writer ckpt_pickle_start(ckpt_out *out);
+ckpt_pickle_writer ckpt_pickle_start(ckpt_stream *out);
 void ckpt_pickle_stop(ckpt_pickle_writer *writer); /* as above */
 
 /* Values. Text is UTF-8 (lone surrogates as in pickle.h), at most 4 GiB - 1 byte: longer fails the stream (ELIMIT).

@@ -53,46 +53,46 @@ typedef struct header {
   uint64_t n_json; /* before padding */
 } header;
 
-static void print_key(ckpt_out *out, const char *text) {
-  ckpt_out_json(out, text, strlen(text));
-  ckpt_out_text(out, ":");
+static void print_key(ckpt_stream *out, const char *text) {
+  ckpt_stream_json(out, text, strlen(text));
+  ckpt_stream_text(out, ":");
 }
 
-static void print_json(const ckpt_layout *layout, const header *h, ckpt_out *out) {
+static void print_json(const ckpt_layout *layout, const header *h, ckpt_stream *out) {
   const char *comma = "";
-  ckpt_out_text(out, "{");
-  if (h->metadata != NULL) ckpt_out_text(out, "\"__metadata__\":{");
+  ckpt_stream_text(out, "{");
+  if (h->metadata != NULL) ckpt_stream_text(out, "\"__metadata__\":{");
   for (uint32_t i = 0; i < h->n_metadata; i++) {
-    if (i != 0) ckpt_out_text(out, ",");
+    if (i != 0) ckpt_stream_text(out, ",");
     print_key(out, h->metadata[i].key);
-    ckpt_out_json(out, h->metadata[i].value, strlen(h->metadata[i].value));
+    ckpt_stream_json(out, h->metadata[i].value, strlen(h->metadata[i].value));
   }
   if (h->metadata != NULL) {
-    ckpt_out_text(out, "}");
+    ckpt_stream_text(out, "}");
     comma = ",";
   }
   uint64_t at = 0;
   for (uint32_t i = 0; i < h->n; i++, comma = ",") {
     const ckpt_tensor *tensor = &layout->index->tensors[h->tensors[i]];
-    ckpt_out_text(out, comma);
+    ckpt_stream_text(out, comma);
     print_key(out, tensor->name);
-    ckpt_out_printf(out, "{\"dtype\":\"%s\",\"shape\":[", dtypes[tensor->dtype].name);
+    ckpt_stream_printf(out, "{\"dtype\":\"%s\",\"shape\":[", dtypes[tensor->dtype].name);
     for (uint32_t axis = 0; axis < tensor->rank; axis++)
-      ckpt_out_printf(out, axis == 0 ? "%llu" : ",%llu", (unsigned long long)tensor->shape[axis]);
-    ckpt_out_printf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
+      ckpt_stream_printf(out, axis == 0 ? "%llu" : ",%llu", (unsigned long long)tensor->shape[axis]);
+    ckpt_stream_printf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
                     (unsigned long long)(at + tensor->n_bytes));
     at += tensor->n_bytes; /* ckpt_layout_finish refuses a sum that does not fit */
   }
-  ckpt_out_text(out, "}");
+  ckpt_stream_text(out, "}");
 }
 
 static uint64_t padding(uint64_t n_json) { return (8 - n_json % 8) % 8; }
 
-static void print_header(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_header(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const header *h = arg;
-  ckpt_out_le(out, h->n_json + padding(h->n_json), 8);
+  ckpt_stream_le(out, h->n_json + padding(h->n_json), 8);
   print_json(layout, h, out);
-  ckpt_out_fill(out, ' ', padding(h->n_json));
+  ckpt_stream_fill(out, ' ', padding(h->n_json));
 }
 
 static int compare_tensors(const void *a, const void *b, void *tensors) {
@@ -130,10 +130,10 @@ ckpt_status ckpt_safetensors_lay(ckpt_layout *layout, uint32_t *tensors, uint32_
   header *h = ckpt_arena_alloc(layout->arena, sizeof *h);
   CKPT_TRY_ALLOC(h, err);
   *h = (header){.tensors = tensors, .n = n, .metadata = metadata, .n_metadata = n_metadata};
-  ckpt_out out;
-  ckpt_out_count(&out, err);
+  ckpt_stream out;
+  ckpt_stream_count(&out, err);
   print_json(layout, h, &out);
-  CKPT_TRY(ckpt_out_end(&out));
+  CKPT_TRY(ckpt_stream_end(&out));
   h->n_json = out.n_bytes;
   if (h->n_json + padding(h->n_json) > CKPT_SAFETENSORS_MAX_HEADER)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a header of %llu bytes, safetensors allows %llu (write shards)",

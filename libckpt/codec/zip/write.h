@@ -12,7 +12,7 @@
 #ifndef CKPT_CODEC_ZIP_WRITE_H
 #define CKPT_CODEC_ZIP_WRITE_H
 
-#include "libckpt/io/out.h"
+#include "libckpt/io/stream.h"
 
 #define CKPT_ZIP_ALIGNMENT 64
 
@@ -30,12 +30,12 @@ uint64_t ckpt_zip_place(ckpt_zip_record *records, uint32_t n);
 uint64_t ckpt_zip_payload(const ckpt_zip_record *record);
 
 /* The pieces: before a payload; after it (nothing where it is empty); after all records, which begin at `directory`. */
-void ckpt_zip_put_local(ckpt_out *out, const ckpt_zip_record *record);
-void ckpt_zip_put_descriptor(ckpt_out *out, const ckpt_zip_record *record);                           /* as above */
-void ckpt_zip_put_end(ckpt_out *out, const ckpt_zip_record *records, uint32_t n, uint64_t directory); /* as above */
+void ckpt_zip_put_local(ckpt_stream *out, const ckpt_zip_record *record);
+void ckpt_zip_put_descriptor(ckpt_stream *out, const ckpt_zip_record *record);                           /* as above */
+void ckpt_zip_put_end(ckpt_stream *out, const ckpt_zip_record *records, uint32_t n, uint64_t directory); /* as above */
 
 /* A small record with all that belongs to it: local header, payload, descriptor. crc32 has to be that of the bytes. */
-void ckpt_zip_put_record(ckpt_out *out, const ckpt_zip_record *record, const void *payload);
+void ckpt_zip_put_record(ckpt_stream *out, const ckpt_zip_record *record, const void *payload);
 
 /* CRC-32 of bytes in memory. */
 uint32_t ckpt_zip_crc32(const void *bytes, size_t n_bytes);

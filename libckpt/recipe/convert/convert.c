@@ -19,7 +19,7 @@
 #include "libckpt/recipe/convert/training.h"
 #include "libckpt/run/run.h"
 #include "libckpt/base/text.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
 typedef struct totals {

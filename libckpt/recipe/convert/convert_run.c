@@ -10,7 +10,7 @@
 #include "libckpt/recipe/convert/convert.h"
 #include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/run/run.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 
 /* ---- digests as a reader finds them -------------------------------------------------------------------------------
  */

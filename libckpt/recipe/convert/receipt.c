@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
-#include "libckpt/io/out.h"
+#include "libckpt/io/stream.h"
 #include "libckpt/recipe/records/side_sums.h"
 #include "libckpt/run/run.h"
 
@@ -157,28 +157,28 @@ ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
-static void print_text(ckpt_out *out, const char *before, const char *text) {
-  ckpt_out_text(out, before);
+static void print_text(ckpt_stream *out, const char *before, const char *text) {
+  ckpt_stream_text(out, before);
   if (text == NULL)
-    ckpt_out_text(out, "null");
+    ckpt_stream_text(out, "null");
   else
-    ckpt_out_json(out, text, strlen(text));
+    ckpt_stream_json(out, text, strlen(text));
 }
 
-static void print_digest(ckpt_out *out, const ckpt_digest *digest) {
+static void print_digest(ckpt_stream *out, const ckpt_digest *digest) {
   char text[80];
   print_text(out, ",\"digest\":", ckpt_digest_text(digest, text));
 }
 
-static void print_list(ckpt_out *out, const char *key, const char *const *texts) {
-  ckpt_out_printf(out, ",\"%s\":[", key);
+static void print_list(ckpt_stream *out, const char *key, const char *const *texts) {
+  ckpt_stream_printf(out, ",\"%s\":[", key);
   for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) print_text(out, i == 0 ? "" : ",", texts[i]);
-  ckpt_out_text(out, "]");
+  ckpt_stream_text(out, "]");
 }
 
 static const char *type_name(ckpt_dtype dtype) { return dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(dtype); }
 
-static void print_quantize(ckpt_out *out, const ckpt_quantize_options *options, const ckpt_digest *imatrix) {
+static void print_quantize(ckpt_stream *out, const ckpt_quantize_options *options, const ckpt_digest *imatrix) {
   const struct {
     const char *key;
     bool is_given;
@@ -191,13 +191,13 @@ static void print_quantize(ckpt_out *out, const ckpt_quantize_options *options, 
   print_text(out, ",\"output_type\":", type_name(options->output_type));
   print_text(out, ",\"embedding_type\":", type_name(options->embedding_type));
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-    ckpt_out_printf(out, ",\"%s\":%s", flags[i].key, flags[i].is_given ? "true" : "false");
+    ckpt_stream_printf(out, ",\"%s\":%s", flags[i].key, flags[i].is_given ? "true" : "false");
   if (options->imatrix == NULL) {
-    ckpt_out_text(out, ",\"imatrix\":null}");
+    ckpt_stream_text(out, ",\"imatrix\":null}");
   } else {
     print_text(out, ",\"imatrix\":{\"path\":", options->imatrix_path);
     print_digest(out, imatrix);
-    ckpt_out_text(out, "}}");
+    ckpt_stream_text(out, "}}");
   }
 }
 
@@ -206,41 +206,41 @@ typedef struct other_digests {
   ckpt_digest imatrix, graph;
 } other_digests;
 
-static void print_options(ckpt_out *out, const ckpt_convert_request *request, const other_digests *digests) {
+static void print_options(ckpt_stream *out, const ckpt_convert_request *request, const other_digests *digests) {
   const ckpt_convert_options *options = request->options;
   print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
   if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
   print_text(out, ",\"like\":", request->like_path);
   print_text(out, ",\"include\":", options->include);
-  ckpt_out_printf(out, ",\"allow_overflow\":%s,\"dtype\":[", options->allow_overflow ? "true" : "false");
+  ckpt_stream_printf(out, ",\"allow_overflow\":%s,\"dtype\":[", options->allow_overflow ? "true" : "false");
   for (size_t i = 0; i < options->n_casts; i++) {
     print_text(out, i == 0 ? "{\"pattern\":" : ",{\"pattern\":", options->casts[i].pattern);
     print_text(out, ",\"dtype\":", ckpt_dtype_name(options->casts[i].dtype));
-    ckpt_out_text(out, "}");
+    ckpt_stream_text(out, "}");
   }
-  ckpt_out_text(out, "]");
+  ckpt_stream_text(out, "]");
   print_list(out, "match", options->match);
   print_list(out, "exclude", options->exclude);
   print_list(out, "rename", options->rename);
   if (options->remove != NULL) print_list(out, "remove", options->remove);
   if (options->set != NULL) print_list(out, "set", options->set);
-  if (options->external_data) ckpt_out_text(out, ",\"external_data\":true");
-  if (options->link) ckpt_out_text(out, ",\"link\":true");
+  if (options->external_data) ckpt_stream_text(out, ",\"external_data\":true");
+  if (options->link) ckpt_stream_text(out, ",\"link\":true");
   if (options->graph != NULL) {
     print_text(out, ",\n  \"graph\":{\"path\":", options->graph);
     print_digest(out, &digests->graph);
-    ckpt_out_text(out, "}");
+    ckpt_stream_text(out, "}");
   }
   if (request->quantize != NULL) print_quantize(out, request->quantize, &digests->imatrix);
-  ckpt_out_text(out, "},\n");
+  ckpt_stream_text(out, "},\n");
 }
 
 /* Why it has its type. */
-static void print_decision(ckpt_out *out, const ckpt_quantize_told *told) {
+static void print_decision(ckpt_stream *out, const ckpt_quantize_told *told) {
   print_text(out, ",\"decided_by\":", told->decided_by);
   if (told->instead_of != NULL) print_text(out, ",\"instead_of\":", told->instead_of);
   if (told->wanted != NULL) print_text(out, ",\"wanted\":", told->wanted);
-  if (told->is_quantized) ckpt_out_printf(out, ",\"imatrix\":%s", told->has_importance ? "true" : "false");
+  if (told->is_quantized) ckpt_stream_printf(out, ",\"imatrix\":%s", told->has_importance ? "true" : "false");
 }
 
 const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
@@ -248,23 +248,23 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   return expr->tensor;
 }
 
-static void print_output(ckpt_out *out, const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t number,
+static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t number,
                          const ckpt_side_sums *side) {
   const ckpt_convert_target *target = &request->targets[number];
   const ckpt_index *from = request->from;
   const ckpt_output *output = &plan->outputs[number];
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
-  ckpt_out_printf(out, ",\"shard_size\":%llu", (ull)(output->options.is_folder ? target->shard_size : 0));
-  if (target->world != 0) ckpt_out_printf(out, ",\"world\":%u", target->world);
-  if (target->stage != 0) ckpt_out_printf(out, ",\"stage\":%u", target->stage);
-  if (target->zstd_level != 0) ckpt_out_printf(out, ",\"zstd_level\":%u", target->zstd_level);
+  ckpt_stream_printf(out, ",\"shard_size\":%llu", (ull)(output->options.is_folder ? target->shard_size : 0));
+  if (target->world != 0) ckpt_stream_printf(out, ",\"world\":%u", target->world);
+  if (target->stage != 0) ckpt_stream_printf(out, ",\"stage\":%u", target->stage);
+  if (target->zstd_level != 0) ckpt_stream_printf(out, ",\"zstd_level\":%u", target->zstd_level);
   if (target->preset != NULL) print_text(out, ",\"type\":", target->preset->name);
   print_digest(out, &output->digest);
-  ckpt_out_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
+  ckpt_stream_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                   (ull)ckpt_output_bytes(output));
   ckpt_side_sums_print(side, "\n   ", out);
-  ckpt_out_text(out, ",\"tensors\":[\n");
+  ckpt_stream_text(out, ",\"tensors\":[\n");
   bool is_first = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
@@ -278,13 +278,13 @@ static void print_output(ckpt_out *out, const ckpt_plan *plan, const ckpt_conver
       const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, from, (size_t)(source - from->tensors));
       print_decision(out, &told);
     }
-    ckpt_out_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);
-    if (row->stats.n_underflow != 0) ckpt_out_printf(out, ",\"n_underflow\":%llu", (ull)row->stats.n_underflow);
+    ckpt_stream_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);
+    if (row->stats.n_underflow != 0) ckpt_stream_printf(out, ",\"n_underflow\":%llu", (ull)row->stats.n_underflow);
     print_digest(out, &row->digest);
-    ckpt_out_text(out, "}");
+    ckpt_stream_text(out, "}");
     is_first = false;
   }
-  ckpt_out_text(out, "]}");
+  ckpt_stream_text(out, "]}");
 }
 
 ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
@@ -297,18 +297,18 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   if (request->graph != NULL) CKPT_TRY(ckpt_receipt_graph(plan, request, &others.graph, err));
   void *window = malloc(WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
-  ckpt_out out;
-  ckpt_out_sink(&out, sink, 0, 0, window, WINDOW_BYTES, err);
+  ckpt_stream out;
+  ckpt_stream_sink(&out, sink, 0, 0, window, WINDOW_BYTES, err);
   print_text(&out, "{\"ckpt_receipt\":1,\n \"version\":", ckpt_version());
   print_text(&out, ",\n \"verb\":", request->verb);
-  ckpt_out_text(&out, ",\n");
+  ckpt_stream_text(&out, ",\n");
   print_options(&out, request, &others);
   print_text(&out, " \"inputs\":[\n  {\"path\":", request->options->input);
   print_text(&out, ",\"format\":", request->from->format);
   print_text(&out, ",\"names\":", request->from->names);
   print_text(&out, ",\"include\":", ckpt_receipt_include(plan, request));
   print_digest(&out, &digest);
-  ckpt_out_text(&out, "}],\n \"outputs\":[\n");
+  ckpt_stream_text(&out, "}],\n \"outputs\":[\n");
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     ckpt_side_sums side = {0};
@@ -316,8 +316,8 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
     if (status == CKPT_OK) print_output(&out, plan, request, i, &side);
     ckpt_side_sums_free(&side);
   }
-  ckpt_out_text(&out, "]}\n");
-  if (status == CKPT_OK) status = ckpt_out_end(&out);
+  ckpt_stream_text(&out, "]}\n");
+  if (status == CKPT_OK) status = ckpt_stream_end(&out);
   free(window);
   return status;
 }

@@ -15,7 +15,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
 #include "libckpt/base/text.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 
 enum { NAME_BYTES = 8192 };
 #define NO_TENSOR UINT32_MAX

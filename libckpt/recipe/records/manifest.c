@@ -9,7 +9,7 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
-#include "libckpt/io/out.h"
+#include "libckpt/io/stream.h"
 #include "libckpt/recipe/records/json_file.h"
 #include "libckpt/recipe/select/select.h"
 
@@ -159,51 +159,51 @@ ckpt_status ckpt_manifest_add_side_files(ckpt_manifest *manifest, const ckpt_ind
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-static void print_entry(const ckpt_manifest_entry *entry, ckpt_out *out) {
+static void print_entry(const ckpt_manifest_entry *entry, ckpt_stream *out) {
   char digest[80];
-  ckpt_out_text(out, "    {\"name\": ");
-  ckpt_out_json(out, entry->name, strlen(entry->name));
-  ckpt_out_printf(out, ", \"dtype\": \"%s\", \"shape\": [", ckpt_dtype_name((ckpt_dtype)entry->dtype));
+  ckpt_stream_text(out, "    {\"name\": ");
+  ckpt_stream_json(out, entry->name, strlen(entry->name));
+  ckpt_stream_printf(out, ", \"dtype\": \"%s\", \"shape\": [", ckpt_dtype_name((ckpt_dtype)entry->dtype));
   for (uint32_t axis = 0; axis < entry->rank; axis++)
-    ckpt_out_printf(out, "%s%llu", axis == 0 ? "" : ", ", (ull)entry->shape[axis]);
-  ckpt_out_printf(out, "], \"digest\": \"%s\"}", ckpt_digest_text(&entry->digest, digest));
+    ckpt_stream_printf(out, "%s%llu", axis == 0 ? "" : ", ", (ull)entry->shape[axis]);
+  ckpt_stream_printf(out, "], \"digest\": \"%s\"}", ckpt_digest_text(&entry->digest, digest));
 }
 
-static void print(const ckpt_manifest *manifest, ckpt_out *out) {
+static void print(const ckpt_manifest *manifest, ckpt_stream *out) {
   char digest[80];
-  ckpt_out_printf(out, "{\n  \"ckpt_manifest\": %d,\n  \"digest\": \"%s\",\n  \"names\": ", CKPT_MANIFEST_VERSION,
+  ckpt_stream_printf(out, "{\n  \"ckpt_manifest\": %d,\n  \"digest\": \"%s\",\n  \"names\": ", CKPT_MANIFEST_VERSION,
                   ckpt_digest_text(&manifest->digest, digest));
-  ckpt_out_json(out, manifest->names, strlen(manifest->names));
-  ckpt_out_printf(out, ",\n  \"include\": \"%s\",\n  \"cast\": ", manifest->include);
+  ckpt_stream_json(out, manifest->names, strlen(manifest->names));
+  ckpt_stream_printf(out, ",\n  \"include\": \"%s\",\n  \"cast\": ", manifest->include);
   if (manifest->cast == CKPT_DTYPE_NONE)
-    ckpt_out_text(out, "null");
+    ckpt_stream_text(out, "null");
   else
-    ckpt_out_printf(out, "\"%s\"", ckpt_dtype_name(manifest->cast));
+    ckpt_stream_printf(out, "\"%s\"", ckpt_dtype_name(manifest->cast));
   if (manifest->n_not_read != 0) {
-    ckpt_out_text(out, ",\n  \"not_read\": [");
+    ckpt_stream_text(out, ",\n  \"not_read\": [");
     for (uint32_t i = 0; i < manifest->n_not_read; i++) {
-      ckpt_out_text(out, i == 0 ? "" : ", ");
-      ckpt_out_json(out, manifest->not_read[i], strlen(manifest->not_read[i]));
+      ckpt_stream_text(out, i == 0 ? "" : ", ");
+      ckpt_stream_json(out, manifest->not_read[i], strlen(manifest->not_read[i]));
     }
-    ckpt_out_text(out, "]");
+    ckpt_stream_text(out, "]");
   }
   if (manifest->side_files.n != 0) {
-    ckpt_out_text(out, ",\n  \"side_files\": ");
+    ckpt_stream_text(out, ",\n  \"side_files\": ");
     ckpt_side_sums_print(&manifest->side_files, "\n    ", out);
   }
-  ckpt_out_text(out, ",\n  \"tensors\": [");
+  ckpt_stream_text(out, ",\n  \"tensors\": [");
   for (size_t i = 0; i < manifest->n; i++) {
-    ckpt_out_text(out, i == 0 ? "\n" : ",\n");
+    ckpt_stream_text(out, i == 0 ? "\n" : ",\n");
     print_entry(&manifest->entries[i], out);
   }
-  ckpt_out_text(out, manifest->n == 0 ? "]\n}\n" : "\n  ]\n}\n");
+  ckpt_stream_text(out, manifest->n == 0 ? "]\n}\n" : "\n  ]\n}\n");
 }
 
 ckpt_status ckpt_manifest_write(const ckpt_manifest *manifest, const char *path, bool force, ckpt_error *err) {
-  ckpt_out out;
-  ckpt_out_count(&out, err);
+  ckpt_stream out;
+  ckpt_stream_count(&out, err);
   print(manifest, &out);
-  CKPT_TRY(ckpt_out_end(&out));
+  CKPT_TRY(ckpt_stream_end(&out));
   const ckpt_sink_file file = {.n_bytes = out.n_bytes};
   ckpt_sink *sink;
   uint8_t *window = malloc(WINDOW_BYTES);
@@ -214,9 +214,9 @@ ckpt_status ckpt_manifest_write(const ckpt_manifest *manifest, const char *path,
     return status;
   }
   CKPT_TRY_GOTO(ckpt_sink_open(sink, &file, 1, err));
-  ckpt_out_sink(&out, sink, 0, 0, window, WINDOW_BYTES, err);
+  ckpt_stream_sink(&out, sink, 0, 0, window, WINDOW_BYTES, err);
   print(manifest, &out);
-  CKPT_TRY_GOTO(ckpt_out_end(&out));
+  CKPT_TRY_GOTO(ckpt_stream_end(&out));
   status = ckpt_sink_commit(&sink, 1, err);
 done:
   ckpt_sink_free(sink);

@@ -96,16 +96,16 @@ ckpt_status ckpt_side_sums_written(ckpt_side_sums *out, const ckpt_layout *layou
   return CKPT_OK;
 }
 
-void ckpt_side_sums_print(const ckpt_side_sums *sums, const char *gap, ckpt_out *out) {
+void ckpt_side_sums_print(const ckpt_side_sums *sums, const char *gap, ckpt_stream *out) {
   char hex[65];
-  ckpt_out_text(out, "[");
+  ckpt_stream_text(out, "[");
   for (uint32_t i = 0; i < sums->n; i++) {
     const ckpt_side_sum *sum = &sums->items[i];
-    ckpt_out_printf(out, "%s%s{\"name\":", i == 0 ? "" : ",", gap);
-    ckpt_out_json(out, sum->name, strlen(sum->name));
-    ckpt_out_printf(out, ",\"n_bytes\":%" PRIu64 ",\"sha256\":\"%s\"}", sum->n_bytes, ckpt_sum_text(sum->sha256, hex));
+    ckpt_stream_printf(out, "%s%s{\"name\":", i == 0 ? "" : ",", gap);
+    ckpt_stream_json(out, sum->name, strlen(sum->name));
+    ckpt_stream_printf(out, ",\"n_bytes\":%" PRIu64 ",\"sha256\":\"%s\"}", sum->n_bytes, ckpt_sum_text(sum->sha256, hex));
   }
-  ckpt_out_text(out, "]");
+  ckpt_stream_text(out, "]");
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 #include "libckpt/codec/json.h"
 #include "libckpt/index/index.h"
 #include "libckpt/format/layout.h"
-#include "libckpt/io/out.h"
+#include "libckpt/io/stream.h"
 
 typedef struct ckpt_side_sum {
   const char *name; /* below the checkpoint's folder */
@@ -42,7 +42,7 @@ ckpt_status ckpt_side_sums_check_names(const ckpt_index *index, ckpt_error *err)
 ckpt_status ckpt_side_sums_written(ckpt_side_sums *out, const ckpt_layout *layout, ckpt_error *err);
 
 /* Prints the list, from its bracket on; gap is what stands before each item ("\n    "). */
-void ckpt_side_sums_print(const ckpt_side_sums *sums, const char *gap, ckpt_out *out);
+void ckpt_side_sums_print(const ckpt_side_sums *sums, const char *gap, ckpt_stream *out);
 
 /* Reads the list; names are kept in the arena. EFORMAT for what is none, names that stand there twice or lead out of a
  * folder; ELIMIT above 10,000 files. */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/base/backend.h"
 #include "libckpt/base/error.h"
@@ -18,7 +18,7 @@
 #include "libckpt/recipe/replay/recorded.h"
 #include "libckpt/run/run.h"
 #include "libckpt/io/source.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 
 typedef ckpt_recorded recorded;
 typedef ckpt_recorded_output recorded_output;
@@ -160,11 +160,11 @@ static ckpt_status find_output(recorded *r, const char *path, const ckpt_run_opt
   *number = 0;
   if (n == 1) return CKPT_OK; /* it may have been moved */
   for (; *number < n; ++*number)
-    if (ckpt_same_place(r->targets[*number].path, path)) return CKPT_OK;
+    if (ckpt_is_same_path(r->targets[*number].path, path)) return CKPT_OK;
   for (*number = 0; *number < n; ++*number) {
     const char *beside = beside_receipt(r, r->targets[*number].path);
     if (beside == NULL) return ckpt_recorded_full(r, err);
-    if (r->targets[*number].path[0] != '/' && ckpt_same_place(beside, path)) return CKPT_OK;
+    if (r->targets[*number].path[0] != '/' && ckpt_is_same_path(beside, path)) return CKPT_OK;
   }
   recorded_output now = {0};
   CKPT_TRY(digest_at(path, run, &now, err));
@@ -290,9 +290,9 @@ static bool is_beside(void *arg, const char *name) {
   const comparison *c = arg;
   char path[PATH_MAX];
   if ((size_t)snprintf(path, sizeof path, "%s/%s", c->file, name) >= sizeof path) return false;
-  bool is_one = ckpt_same_place(path, c->r->path);
+  bool is_one = ckpt_is_same_path(path, c->r->path);
   for (uint32_t i = 0; i < c->r->request.n_targets && !is_one; i++)
-    is_one = i != c->output && ckpt_same_place(path, c->r->targets[i].path);
+    is_one = i != c->output && ckpt_is_same_path(path, c->r->targets[i].path);
   return is_one;
 }
 

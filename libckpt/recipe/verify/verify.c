@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
@@ -15,7 +15,7 @@
 #include "libckpt/base/grow.h"
 #include "libckpt/recipe/compare/stats.h"
 #include "libckpt/base/text.h"
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 
 typedef unsigned long long ull;
 
@@ -337,7 +337,7 @@ static bool is_record(void *arg, const char *name) {
   const side_check *c = arg;
   char path[PATH_MAX];
   return (size_t)snprintf(path, sizeof path, "%s/%s", c->folder, name) < sizeof path &&
-         ckpt_same_place(path, c->record);
+         ckpt_is_same_path(path, c->record);
 }
 
 static void take_side_difference(void *arg, const ckpt_error *difference) {

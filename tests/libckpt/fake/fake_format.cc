@@ -108,29 +108,29 @@ static ckpt_object *parse_object(std::istream &in, ckpt_arena *arena) {
 
 static uint32_t rank_of(const ckpt_tensor *tensor, uint64_t *units) { return ckpt_tensor_units(tensor, units); }
 
-static void print_header(const ckpt_layout *, const void *arg, ckpt_out *out) {
-  ckpt_out_printf(out, "FAKE part %s\n", static_cast<const char *>(arg));
+static void print_header(const ckpt_layout *, const void *arg, ckpt_stream *out) {
+  ckpt_stream_printf(out, "FAKE part %s\n", static_cast<const char *>(arg));
 }
 
-static void print_end(const ckpt_layout *, const void *, ckpt_out *out) { ckpt_out_text(out, "END\n"); }
+static void print_end(const ckpt_layout *, const void *, ckpt_stream *out) { ckpt_stream_text(out, "END\n"); }
 
 // The checksum of the tensor before the segment that arg names, as a zip's descriptor has it.
 struct Place {
   uint32_t file, segment;
 };
 
-static void print_crc(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_crc(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const Place *place = static_cast<const Place *>(arg);
-  ckpt_out_printf(out, "<%08x>", layout->files[place->file].segments[place->segment].crc32);
+  ckpt_stream_printf(out, "<%08x>", layout->files[place->file].segments[place->segment].crc32);
 }
 
 // The checksums of the file whose number is at arg.
-static void print_crcs(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_crcs(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const ckpt_layout_file *file = &layout->files[*static_cast<const uint32_t *>(arg)];
-  ckpt_out_text(out, "crc");
+  ckpt_stream_text(out, "crc");
   for (uint32_t s = 0; s < file->n_segments; s++)
-    if (file->segments[s].checksum == CKPT_CHECKSUM_CRC32) ckpt_out_printf(out, " %08x", file->segments[s].crc32);
-  ckpt_out_text(out, "\n");
+    if (file->segments[s].checksum == CKPT_CHECKSUM_CRC32) ckpt_stream_printf(out, " %08x", file->segments[s].crc32);
+  ckpt_stream_text(out, "\n");
 }
 
 static void print_segments(const ckpt_layout *layout, uint32_t tensor, std::ostream &text) {
@@ -154,7 +154,7 @@ static void print_segments(const ckpt_layout *layout, uint32_t tensor, std::ostr
   }
 }
 
-static void print_index(const ckpt_layout *layout, const void *, ckpt_out *out) {
+static void print_index(const ckpt_layout *layout, const void *, ckpt_stream *out) {
   std::ostringstream text;
   const ckpt_index *index = layout->index;
   text << "FAKE1\n";
@@ -173,7 +173,7 @@ static void print_index(const ckpt_layout *layout, const void *, ckpt_out *out) 
     print_segments(layout, i, text);
   }
   if (index->objects != nullptr) text << "objects", print_object(text, index->objects), text << '\n';
-  ckpt_out_text(out, text.str().c_str());
+  ckpt_stream_text(out, text.str().c_str());
 }
 
 // The part of an axis that belongs to rank k of n: as evenly as can be, larger parts first; maybe nothing.

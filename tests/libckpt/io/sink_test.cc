@@ -323,7 +323,7 @@ TEST(SinkPath, ForceRefusesForeignEntries) {
 }
 
 // Owns r0, r1, ... of the subfolder b.
-void OwnsRanks(const char *const *names, uint32_t n, const ckpt_tree *, bool *is_ours) {
+void OwnsRanks(const char *const *names, uint32_t n, const ckpt_file_set *, bool *is_ours) {
   for (uint32_t i = 0; i < n; i++) is_ours[i] = strncmp(names[i], "b/r", 3) == 0;
 }
 

@@ -201,7 +201,7 @@ TEST(Temporary, AKilledRunIsCleanedUpAfter) {
 
 // What a format calls its own may be replaced though it is not written again.
 TEST(Temporary, ForceReplacesWhatTheFormatOwns) {
-  auto owns = [](const char *const *names, uint32_t n, const ckpt_tree *written, bool *is_ours) {
+  auto owns = [](const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours) {
     uint32_t n_found = 0;
     ASSERT_STREQ(written->names[0], "sub/a");
     auto is_shard = [](const char *name) { return name[0] == 's' && strchr(name, '/') == nullptr; };

@@ -192,7 +192,7 @@ TEST_F(Plan, LayoutsThatCannotBeWrittenAreOurBug) {
     row = format;
     row.layout = [](ckpt_layout *layout, const ckpt_layout_options *, ckpt_error *err) {
       ckpt_status status = ckpt_layout_file_add(layout, "f", err);
-      auto footer = [](const ckpt_layout *, const void *, ckpt_out *out) { ckpt_out_text(out, "end"); };
+      auto footer = [](const ckpt_layout *, const void *, ckpt_stream *out) { ckpt_stream_text(out, "end"); };
       static const uint64_t box[] = {0, 0, 4, 6};
       if (status == CKPT_OK && what == 2) status = ckpt_layout_footer(layout, footer, nullptr, err);
       for (int i = 0; status == CKPT_OK && i < (what == 4 ? 1 : what); i++) {

@@ -14,7 +14,7 @@
 #include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/index/apart.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/format/format.h"
 #include "libckpt/recipe/convert/convert.h"
 #include "libckpt/io/sink_parts.h"
@@ -339,14 +339,14 @@ TEST_F(Convert, LinksDoNotHideAnInput) {
 TEST_F(Convert, PlacesAreComparedWhereverTheyEnd) {
   fs::create_directory(folder_ / "a");
   fs::create_directory_symlink(folder_ / "a", folder_ / "l");
-  EXPECT_TRUE(ckpt_same_place(Path("a").c_str(), Path("l").c_str()));
-  EXPECT_TRUE(ckpt_same_place(Path("a/").c_str(), Path("./a").c_str()));
-  EXPECT_TRUE(ckpt_same_place(Path("a/x/y").c_str(), Path("l//x/y/").c_str()));
-  EXPECT_FALSE(ckpt_same_place(Path("a/x").c_str(), Path("a/xy").c_str()));
-  EXPECT_FALSE(ckpt_same_place(Path("a").c_str(), Path("ab").c_str()));
-  EXPECT_TRUE(ckpt_same_place("none", "./none"));
-  EXPECT_TRUE(ckpt_same_place("/", "//"));
-  EXPECT_FALSE(ckpt_same_place("/none", "none"));
+  EXPECT_TRUE(ckpt_is_same_path(Path("a").c_str(), Path("l").c_str()));
+  EXPECT_TRUE(ckpt_is_same_path(Path("a/").c_str(), Path("./a").c_str()));
+  EXPECT_TRUE(ckpt_is_same_path(Path("a/x/y").c_str(), Path("l//x/y/").c_str()));
+  EXPECT_FALSE(ckpt_is_same_path(Path("a/x").c_str(), Path("a/xy").c_str()));
+  EXPECT_FALSE(ckpt_is_same_path(Path("a").c_str(), Path("ab").c_str()));
+  EXPECT_TRUE(ckpt_is_same_path("none", "./none"));
+  EXPECT_TRUE(ckpt_is_same_path("/", "//"));
+  EXPECT_FALSE(ckpt_is_same_path("/none", "none"));
 }
 
 // Whoever uses the library is kept from it too, not the recipes alone.

@@ -149,13 +149,13 @@ std::string Archive(const std::vector<std::pair<std::string, std::string>> &cont
   ckpt_sink *sink = nullptr;
   ckpt_sink_file file = {"archive", CKPT_SIZE_UNKNOWN};
   char window[4096];
-  ckpt_out out;
+  ckpt_stream out;
   EXPECT_EQ(ckpt_sink_memory(&sink, nullptr), CKPT_OK);
   EXPECT_EQ(ckpt_sink_open(sink, &file, 1, nullptr), CKPT_OK);
-  ckpt_out_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
+  ckpt_stream_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
   for (uint32_t i = 0; i < n; i++) ckpt_zip_put_record(&out, &records[i], contents[i].second.data());
   ckpt_zip_put_end(&out, records.data(), n, directory);
-  EXPECT_EQ(ckpt_out_end(&out), CKPT_OK);
+  EXPECT_EQ(ckpt_stream_end(&out), CKPT_OK);
   const void *bytes = ckpt_sink_bytes(sink, 0, &n_bytes);
   std::string archive(static_cast<const char *>(bytes), n_bytes);
   ckpt_sink_free(sink);

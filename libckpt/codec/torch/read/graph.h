@@ -10,7 +10,7 @@
 #ifndef CKPT_CODEC_TORCH_READ_GRAPH_H
 #define CKPT_CODEC_TORCH_READ_GRAPH_H
 
-#include "libckpt/codec/readback.h"
+#include "libckpt/codec/expected_names.h"
 
 /* A storage: memory that one or more tensors are views of. */
 typedef struct ckpt_torch_storage {
@@ -128,7 +128,7 @@ ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *in
 
 /* The names that an object's leaves, which are numbers of a description's tensors, get when it is read: canonical but
  * for wrappers, and stored ones where `stored` is not NULL. Marks the object's nodes, which have no marks. ENOMEM. */
-ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt_object *root,
+ckpt_status ckpt_torch_names_of(ckpt_expected_names *read, ckpt_expected_names *stored, ckpt_object *root,
                                 const ckpt_index *described, ckpt_error *err);
 
 /* Notes of which tensors that were added parts are read, in subclasses that wrap several (torchao's), and, as a problem

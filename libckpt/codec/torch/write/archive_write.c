@@ -8,7 +8,7 @@
 
 #include "libckpt/codec/pickle/object.h"
 #include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/codec/zip/zip.h"
 #include "libckpt/codec/zip/write.h"
 #include "libckpt/base/error.h"
@@ -120,7 +120,7 @@ static void put_leaf(void *arg, ckpt_pickle_writer *writer, const ckpt_object *l
                         leaf->name != NULL, (ckpt_object_grad)leaf->form, leaf->extras != 0);
 }
 
-static void print_pickle(archive *a, ckpt_out *out) {
+static void print_pickle(archive *a, ckpt_stream *out) {
   leaf_printer p = {.archive = a};
   ckpt_pickle_writer writer = ckpt_pickle_start(out);
   ckpt_pickle_put_object(&writer, a->root, put_leaf, &p);
@@ -159,10 +159,10 @@ static ckpt_status make_records(archive *a, ckpt_arena *arena, ckpt_error *err) 
   static const char *const before[N_BEFORE] = {"archive/data.pkl", "archive/.format_version",
                                                "archive/.storage_alignment", "archive/byteorder"};
   static const char *const behind_names[N_BEHIND] = {"archive/version", "archive/.data/serialization_id"};
-  ckpt_out out;
-  ckpt_out_checksum(&out, err);
+  ckpt_stream out;
+  ckpt_stream_checksum(&out, err);
   print_pickle(a, &out);
-  CKPT_TRY(ckpt_out_end(&out));
+  CKPT_TRY(ckpt_stream_end(&out));
   if (a->has_stray) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "an object holds a tensor that is not laid out");
   uint32_t n = N_BEFORE + a->n_storages + N_BEHIND; /* the storages were counted just now */
   CKPT_TRY_ALLOC(a->records = ckpt_arena_array(arena, n, sizeof *a->records), err);
@@ -185,7 +185,7 @@ static ckpt_status make_records(archive *a, ckpt_arena *arena, ckpt_error *err) 
 /* ---- segments --------------------------------------------------------------------------------------------------- */
 
 /* Records from `first` on up to a storage's payload, or the archive's end. */
-static void print_records(const archive *a, uint32_t first, ckpt_out *out) {
+static void print_records(const archive *a, uint32_t first, ckpt_stream *out) {
   uint32_t n = N_BEFORE + a->n_storages + N_BEHIND;
   for (uint32_t i = first; i < n; i++) {
     if (i >= N_BEFORE && i < N_BEFORE + a->n_storages) {
@@ -197,7 +197,7 @@ static void print_records(const archive *a, uint32_t first, ckpt_out *out) {
   ckpt_zip_put_end(out, a->records, n, a->directory);
 }
 
-static void print_begin(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_begin(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   archive *a = (archive *)(uintptr_t)arg;
   (void)layout;
   ckpt_zip_put_local(out, &a->records[0]);
@@ -206,13 +206,13 @@ static void print_begin(const ckpt_layout *layout, const void *arg, ckpt_out *ou
   print_records(a, 1, out);
 }
 
-static void print_part(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_part(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const ckpt_torch_part *part = arg;
   (void)layout;
   if (part->bytes == NULL)
-    ckpt_out_fill(out, 0, part->n_bytes);
+    ckpt_stream_fill(out, 0, part->n_bytes);
   else
-    ckpt_out_bytes(out, part->bytes, part->n_bytes);
+    ckpt_stream_bytes(out, part->bytes, part->n_bytes);
 }
 
 /* The checksum of a storage: those of its segments, one after the other. */
@@ -223,8 +223,8 @@ static uint32_t sum_up(const ckpt_layout *layout, const behind *b, const ckpt_to
   for (uint32_t i = 0; i < n_segments_of(item); i++) {
     uint32_t crc32 = segments[i].crc32;
     if (segments[i].kind == CKPT_SEGMENT_LITERAL) {
-      ckpt_out out;
-      ckpt_out_checksum(&out, NULL);
+      ckpt_stream out;
+      ckpt_stream_checksum(&out, NULL);
       print_part(layout, &item->parts[i], &out);
       crc32 = out.crc32;
     }
@@ -233,7 +233,7 @@ static uint32_t sum_up(const ckpt_layout *layout, const behind *b, const ckpt_to
   return sum;
 }
 
-static void print_behind(const ckpt_layout *layout, const void *arg, ckpt_out *out) {
+static void print_behind(const ckpt_layout *layout, const void *arg, ckpt_stream *out) {
   const behind *b = arg;
   archive *a = b->archive;
   const ckpt_torch_item item = item_of(a, a->order[b->key]);

@@ -10,7 +10,7 @@
 #ifndef CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
 #define CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
 
-#include "libckpt/codec/torch/write/torch_write.h"
+#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/format/layout.h"
 
 #define CKPT_TORCH_LITERAL UINT32_MAX

@@ -17,17 +17,17 @@ class PickleObject : public ::testing::Test {
   ~PickleObject() override { ckpt_arena_free(&arena_); }
 
   std::string print(const ckpt_object *object, ckpt_status *status = nullptr) {
-    ckpt_out out;
+    ckpt_stream out;
     ckpt_sink *sink = nullptr;
     ckpt_sink_file file = {nullptr, CKPT_SIZE_UNKNOWN};
     char window[64];
     EXPECT_EQ(ckpt_sink_memory(&sink, nullptr), CKPT_OK);
     EXPECT_EQ(ckpt_sink_open(sink, &file, 1, nullptr), CKPT_OK);
-    ckpt_out_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
+    ckpt_stream_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
     ckpt_pickle_writer writer = ckpt_pickle_start(&out);
     ckpt_pickle_put_object(&writer, object, nullptr, nullptr);
     ckpt_pickle_stop(&writer);
-    ckpt_status ended = ckpt_out_end(&out);
+    ckpt_status ended = ckpt_stream_end(&out);
     if (status != nullptr)
       *status = ended;
     else

@@ -15,8 +15,8 @@ namespace {
 
 // The bytes that a generator prints; its counting run must agree with the written one.
 std::string Printed(const std::function<void(ckpt_pickle_writer *)> &print) {
-  ckpt_out counted, out;
-  ckpt_out_count(&counted, nullptr);
+  ckpt_stream counted, out;
+  ckpt_stream_count(&counted, nullptr);
   ckpt_pickle_writer writer = ckpt_pickle_start(&counted);
   print(&writer);
   ckpt_pickle_stop(&writer);
@@ -26,11 +26,11 @@ std::string Printed(const std::function<void(ckpt_pickle_writer *)> &print) {
   ckpt_sink_file file = {nullptr, counted.n_bytes};
   EXPECT_EQ(ckpt_sink_open(sink, &file, 1, nullptr), CKPT_OK);
   uint8_t window[64];
-  ckpt_out_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
+  ckpt_stream_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
   writer = ckpt_pickle_start(&out);
   print(&writer);
   ckpt_pickle_stop(&writer);
-  EXPECT_EQ(ckpt_out_end(&out), CKPT_OK);
+  EXPECT_EQ(ckpt_stream_end(&out), CKPT_OK);
   EXPECT_EQ(ckpt_sink_seal(sink, nullptr), CKPT_OK);
   uint64_t n_bytes = 0;
   const void *bytes = ckpt_sink_bytes(sink, 0, &n_bytes);
@@ -89,8 +89,8 @@ TEST(PickleWriteTest, BigNumbersComeBackDigitByDigit) {
                                     std::string("-9223372036854775809"), std::string("-128"), longest, "-" + longest})
     EXPECT_EQ(Read(Printed([&](ckpt_pickle_writer *w) { ckpt_pickle_put_bigint(w, digits.c_str()); })), digits);
   for (const char *bad : {"", "-", "12a", "+1"}) {
-    ckpt_out out;
-    ckpt_out_count(&out, nullptr);
+    ckpt_stream out;
+    ckpt_stream_count(&out, nullptr);
     ckpt_pickle_writer writer = ckpt_pickle_start(&out);
     ckpt_pickle_put_bigint(&writer, bad);
     EXPECT_EQ(out.status, CKPT_EINTERNAL) << bad;

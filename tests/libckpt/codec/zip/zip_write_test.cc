@@ -15,16 +15,16 @@ namespace {
 struct Printed {
   std::string bytes;
   ckpt_sink *sink = nullptr;
-  ckpt_out out;
+  ckpt_stream out;
   char window[64];  // small: generators must not depend on it
   Printed() {
     EXPECT_EQ(ckpt_sink_memory(&sink, nullptr), CKPT_OK);
     ckpt_sink_file file = {nullptr, CKPT_SIZE_UNKNOWN};
     EXPECT_EQ(ckpt_sink_open(sink, &file, 1, nullptr), CKPT_OK);
-    ckpt_out_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
+    ckpt_stream_sink(&out, sink, 0, 0, window, sizeof window, nullptr);
   }
   std::string text() {
-    EXPECT_EQ(ckpt_out_end(&out), CKPT_OK);
+    EXPECT_EQ(ckpt_stream_end(&out), CKPT_OK);
     EXPECT_EQ(ckpt_sink_seal(sink, nullptr), CKPT_OK);
     uint64_t n_bytes = 0;
     const void *at = ckpt_sink_bytes(sink, 0, &n_bytes);
@@ -121,12 +121,12 @@ TEST(ZipWrite, LargeRecordsAreZip64) {
 
 // The stream that takes a checksum takes that of the bytes, whatever they were printed by.
 TEST(ZipWrite, ChecksumOfAStream) {
-  ckpt_out out;
-  ckpt_out_checksum(&out, nullptr);
-  ckpt_out_text(&out, "12");
-  ckpt_out_fill(&out, '3', 1);
-  ckpt_out_printf(&out, "%d", 456);
-  ckpt_out_le(&out, 0x393837, 3);
+  ckpt_stream out;
+  ckpt_stream_checksum(&out, nullptr);
+  ckpt_stream_text(&out, "12");
+  ckpt_stream_fill(&out, '3', 1);
+  ckpt_stream_printf(&out, "%d", 456);
+  ckpt_stream_le(&out, 0x393837, 3);
   EXPECT_EQ(out.n_bytes, 9u);
   EXPECT_EQ(out.crc32, 0xcbf43926u);
   EXPECT_EQ(ckpt_zip_crc32("123456789", 9), 0xcbf43926u);

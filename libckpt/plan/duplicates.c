@@ -1,6 +1,6 @@
-/* twins.c - see twins.h. Rows are sorted by what is cheap to compare of their tensors, then neighbours are compared in
+/* duplicates.c - see duplicates.h. Rows are sorted by what is cheap to compare of their tensors, then neighbours are compared in
  * full: time n log n in the number of rows, and linear in that of extents. */
-#include "libckpt/plan/twins.h"
+#include "libckpt/plan/duplicates.h"
 
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static int compare_candidates(const void *a, const void *b) {
   return by != 0 ? by : order(x->row, y->row);
 }
 
-ckpt_status ckpt_plan_find_twins(ckpt_plan *plan, ckpt_error *err) {
+ckpt_status ckpt_plan_find_duplicates(ckpt_plan *plan, ckpt_error *err) {
   candidate *candidates = reallocarray(NULL, (size_t)plan->n_rows + 1, sizeof *candidates);
   CKPT_TRY_ALLOC(candidates, err);
   uint32_t n = 0;

@@ -1,5 +1,5 @@
-/* readback.c - see readback.h. */
-#include "libckpt/codec/readback.h"
+/* expected_names.c - see expected_names.h. */
+#include "libckpt/codec/expected_names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,37 +9,37 @@
 #include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
 
-ckpt_status ckpt_readback_add(ckpt_readback *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err) {
+ckpt_status ckpt_expected_names_add(ckpt_expected_names *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err) {
   if (read->n == 0) ckpt_arena_init(&read->arena, UINT64_MAX);
   CKPT_TRY(ckpt_grow(&read->names, read->n, &read->capacity, sizeof *read->names, err));
-  ckpt_readback_name *added = &read->names[read->n];
-  *added = (ckpt_readback_name){ckpt_arena_copy(&read->arena, name), tensor, read->n, role};
+  ckpt_expected_name *added = &read->names[read->n];
+  *added = (ckpt_expected_name){ckpt_arena_copy(&read->arena, name), tensor, read->n, role};
   CKPT_TRY_ALLOC(added->text, err);
   read->n++;
   return CKPT_OK;
 }
 
-void ckpt_readback_free(ckpt_readback *read) {
+void ckpt_expected_names_free(ckpt_expected_names *read) {
   free(read->names);
   ckpt_arena_free(&read->arena);
-  *read = (ckpt_readback){0};
+  *read = (ckpt_expected_names){0};
 }
 
 static int compare_tensors(const void *x, const void *y) {
-  const ckpt_readback_name *a = x, *b = y;
+  const ckpt_expected_name *a = x, *b = y;
   if (a->tensor != b->tensor) return a->tensor < b->tensor ? -1 : 1;
   return (a->order > b->order) - (a->order < b->order);
 }
 
 static int compare_names(const void *x, const void *y) {
-  const ckpt_readback_name *a = x, *b = y;
+  const ckpt_expected_name *a = x, *b = y;
   if (a->tensor != b->tensor) return a->tensor < b->tensor ? -1 : 1;
   return strcmp(a->text, b->text);
 }
 
-static ckpt_status fill(ckpt_index *index, const ckpt_readback *read, const ckpt_index *described, ckpt_error *err) {
+static ckpt_status fill(ckpt_index *index, const ckpt_expected_names *read, const ckpt_index *described, ckpt_error *err) {
   for (uint32_t i = 0; i < read->n; i++) {
-    const ckpt_readback_name *name = &read->names[i];
+    const ckpt_expected_name *name = &read->names[i];
     const ckpt_tensor *like = &described->tensors[name->tensor];
     if (i != 0 && read->names[i - 1].tensor == name->tensor) {
       CKPT_TRY(ckpt_index_alias_as(index, name->tensor, name->text, name->role, err));
@@ -54,7 +54,7 @@ static ckpt_status fill(ckpt_index *index, const ckpt_readback *read, const ckpt
 
 /* The index that a reader makes of these names: tensor i is the description's. *out is NULL where a tensor has no name,
  * or two have one. */
-static ckpt_status make_index(ckpt_index **out, ckpt_readback *read, const ckpt_index *described,
+static ckpt_status make_index(ckpt_index **out, ckpt_expected_names *read, const ckpt_index *described,
                               const ckpt_index *config_of, bool stored_names, ckpt_error *err) {
   ckpt_error why = {.status = CKPT_OK};
   ckpt_index *index = NULL;
@@ -85,12 +85,12 @@ static bool has_same_role(const ckpt_tensor *a, const ckpt_tensor *b) {
 }
 
 /* All names, by tensor and in byte order. */
-static ckpt_status list_names(ckpt_readback *out, const ckpt_index *index, ckpt_error *err) {
+static ckpt_status list_names(ckpt_expected_names *out, const ckpt_index *index, ckpt_error *err) {
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const char *name = index->tensors[i].name;
     for (const char *const *alias = index->tensors[i].aliases; name != NULL;) {
       CKPT_TRY(ckpt_grow(&out->names, out->n, &out->capacity, sizeof *out->names, err));
-      out->names[out->n++] = (ckpt_readback_name){.text = name, .tensor = i};
+      out->names[out->n++] = (ckpt_expected_name){.text = name, .tensor = i};
       name = alias == NULL ? NULL : *alias++;
     }
   }
@@ -102,7 +102,7 @@ static ckpt_status list_names(ckpt_readback *out, const ckpt_index *index, ckpt_
  * are. */
 static ckpt_status compare(bool *same, const ckpt_index *read, const ckpt_index *described, bool roles,
                            ckpt_error *err) {
-  ckpt_readback a = {0}, b = {0};
+  ckpt_expected_names a = {0}, b = {0};
   ckpt_status status;
   *same = false;
   CKPT_TRY_GOTO(list_names(&a, read, err));
@@ -112,8 +112,8 @@ static ckpt_status compare(bool *same, const ckpt_index *read, const ckpt_index 
   for (uint32_t i = 0; i < described->n_tensors && *same && roles; i++)
     *same = has_same_role(&read->tensors[i], &described->tensors[i]);
 done:
-  ckpt_readback_free(&a);
-  ckpt_readback_free(&b);
+  ckpt_expected_names_free(&a);
+  ckpt_expected_names_free(&b);
   return status;
 }
 
@@ -129,7 +129,7 @@ static void keep(ckpt_name_list *others, ckpt_index *described, ckpt_index *read
   described->as_read = read;
 }
 
-ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback_want want, ckpt_readback *read, ckpt_readback *stored,
+ckpt_status ckpt_expected_names_take(bool *is_taken, ckpt_expected_names_want want, ckpt_expected_names *read, ckpt_expected_names *stored,
                                ckpt_index *described, const ckpt_index *config_of, ckpt_losses *losses,
                                ckpt_error *err) {
   ckpt_index *named = NULL, *as_stored = NULL;
@@ -141,9 +141,9 @@ ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback_want want, ckpt_rea
     CKPT_TRY_GOTO(make_index(&as_stored, stored, described, config_of, true, err));
     if (as_stored != NULL) CKPT_TRY_GOTO(compare(&same, as_stored, described, false, err));
   } else if (named != NULL) {
-    CKPT_TRY_GOTO(compare(&same, named, described, want == CKPT_READBACK_ROLES, err));
+    CKPT_TRY_GOTO(compare(&same, named, described, want == CKPT_EXPECTED_ROLES, err));
   }
-  *is_taken = named != NULL && (same || want == CKPT_READBACK_NOTHING);
+  *is_taken = named != NULL && (same || want == CKPT_EXPECTED_NOTHING);
   if (!*is_taken) goto done;
   keep(&others, described, named);
   named = NULL;

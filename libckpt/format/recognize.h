@@ -1,8 +1,8 @@
-/* unknown.h - what stands at a path where no format finds a checkpoint: the message that names it.
+/* recognize.h - what stands at a path where no format finds a checkpoint: the message that names it.
  *
  * Only what content proves is said: magic numbers, the first name in a zip, the first fields of a protobuf. */
-#ifndef CKPT_FORMAT_UNKNOWN_H
-#define CKPT_FORMAT_UNKNOWN_H
+#ifndef CKPT_FORMAT_RECOGNIZE_H
+#define CKPT_FORMAT_RECOGNIZE_H
 
 #include "libckpt/format/format.h"
 

@@ -1,5 +1,5 @@
-/* apart.c - see apart.h. Links are resolved on both sides: a file of the Hugging Face cache is the blob behind it. */
-#include "libckpt/index/apart.h"
+/* overlap.c - see overlap.h. Links are resolved on both sides: a file of the Hugging Face cache is the blob behind it. */
+#include "libckpt/index/overlap.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static bool is_within(const char *a, const char *b) {
   return strncmp(a, b, n) == 0 && (a[n] == '\0' || a[n] == '/' || (n > 0 && b[n - 1] == '/'));
 }
 
-bool ckpt_same_place(const char *a, const char *b) {
+bool ckpt_is_same_path(const char *a, const char *b) {
   char real_a[PATH_MAX], real_b[PATH_MAX];
   return resolve(a, real_a) && resolve(b, real_b) && strcmp(real_a, real_b) == 0;
 }
@@ -59,7 +59,7 @@ static ckpt_status check_folder(const char *input, const char *output, const cha
   return CKPT_OK;
 }
 
-ckpt_status ckpt_outputs_apart(const char *path, const char *other, bool is_part, ckpt_error *err) {
+ckpt_status ckpt_refuse_output_overlap(const char *path, const char *other, bool is_part, ckpt_error *err) {
   char real[PATH_MAX], real_other[PATH_MAX];
   if (!resolve(path, real)) return ckpt_fail(err, CKPT_EINVAL, path, NULL, "is too long for a path");
   if (!resolve(other, real_other)) return ckpt_fail(err, CKPT_EINVAL, other, NULL, "is too long for a path");
@@ -72,7 +72,7 @@ ckpt_status ckpt_outputs_apart(const char *path, const char *other, bool is_part
   return CKPT_OK;
 }
 
-ckpt_status ckpt_keeps_apart(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
+ckpt_status ckpt_refuse_input_overlap(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
                              ckpt_error *err) {
   char real[PATH_MAX], real_output[PATH_MAX];
   if (index->source == NULL || ckpt_source_root(index->source)[0] == '\0') return CKPT_OK; /* memory */

@@ -1,8 +1,8 @@
-/* weights.c - see weights.h.
+/* masters.c - see masters.h.
  *
  * Runs once, between a format's open and the caller, so that every reader of the index sees the same parameters.
  * Extents are shared, not copied: the bytes of a master were checked when the index was finished. */
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 
 #include <stdio.h>
 #include <stdlib.h>

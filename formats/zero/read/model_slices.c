@@ -1,4 +1,4 @@
-/* slices.c - tensors that model files store, of which each tensor-parallel rank's file has a slice: module, or a
+/* model_slices.c - tensors that model files store, of which each tensor-parallel rank's file has a slice: module, or a
  * layer of a pipeline.
  *
  * Slices of parameters are put together as their masters are, others (frozen ones, and without ZeRO all) by the same

@@ -1,9 +1,9 @@
-/* whole.c - the optimizer of a run without ZeRO (stage 0), which is whole in the model file; of a pipeline in that
+/* unsharded.c - the optimizer of a run without ZeRO (stage 0), which is whole in the model file; of a pipeline in that
  * of each stage, and of experts in expp_rank_R_mp_rank_00_optim_states.pt of each expert-parallel rank.
  *
  *   {"state": {0: {"exp_avg": tensor, ...}}, "param_groups": [{"params": [0, 1], ...}]}                    in fp32
  *   {"optimizer_state_dict": <that>, "fp32_groups": [[master of each parameter]]}                  in fp16 and bf16
- *   {"optimizer_state_dict": <that>, "fp32_groups_flat": [...]}: flat.c                       with FusedAdam
+ *   {"optimizer_state_dict": <that>, "fp32_groups_flat": [...]}: unsharded_flat.c                       with FusedAdam
  *
  * Parameters are numbers. Which they are follows from the groups having the model's order, where all parameters of one
  * shape are in one group and none of them is frozen; else the states keep the numbers, and that is said. */

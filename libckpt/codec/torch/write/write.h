@@ -1,6 +1,6 @@
-/* torch_write.h - a tensor as torch.save pickles it: a call of torch._utils._rebuild_tensor_v2 over a persistent id. */
-#ifndef CKPT_CODEC_TORCH_WRITE_TORCH_WRITE_H
-#define CKPT_CODEC_TORCH_WRITE_TORCH_WRITE_H
+/* write.h - a tensor as torch.save pickles it: a call of torch._utils._rebuild_tensor_v2 over a persistent id. */
+#ifndef CKPT_CODEC_TORCH_WRITE_WRITE_H
+#define CKPT_CODEC_TORCH_WRITE_WRITE_H
 
 #include "libckpt/ckpt.h"
 #include "libckpt/codec/pickle/write.h"

@@ -1,5 +1,5 @@
-/* torch_write.c - see torch_write.h; torch/_tensor.py has the calls (`Tensor.__reduce_ex__`). */
-#include "libckpt/codec/torch/write/torch_write.h"
+/* write.c - see write.h; torch/_tensor.py has the calls (`Tensor.__reduce_ex__`). */
+#include "libckpt/codec/torch/write/write.h"
 
 #include <stdio.h>
 #include <string.h>

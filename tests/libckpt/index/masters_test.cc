@@ -8,7 +8,7 @@
 #include "tests/libckpt/fake/fake_format.h"
 
 extern "C" {
-#include "libckpt/index/weights.h"
+#include "libckpt/index/masters.h"
 }
 
 namespace {

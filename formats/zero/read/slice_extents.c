@@ -1,4 +1,4 @@
-/* join.c - a tensor from the slices that tensor-parallel ranks have of it: its extents.
+/* slice_extents.c - a tensor from the slices that tensor-parallel ranks have of it: its extents.
  *
  * What a rank has of a slice is a run of its elements, which begins and ends anywhere. Of a tensor that is cut along
  * its first axis a strip's part of a run is a run of the tensor; otherwise it is boxes, at most two for each axis,

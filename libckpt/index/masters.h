@@ -1,6 +1,6 @@
-/* weights.h - which copy of a mixed-precision checkpoint stands for the parameters: the stored or the master one. */
-#ifndef CKPT_INDEX_WEIGHTS_H
-#define CKPT_INDEX_WEIGHTS_H
+/* masters.h - which copy of a mixed-precision checkpoint stands for the parameters: the stored or the master one. */
+#ifndef CKPT_INDEX_MASTERS_H
+#define CKPT_INDEX_MASTERS_H
 
 #include "libckpt/index/index.h"
 

@@ -1,4 +1,4 @@
-/* twins.c - names that share their places: metadata may give several names the same chunks of the same files, as
+/* ties.c - names that share their places: metadata may give several names the same chunks of the same files, as
  * layout.c does for ties. They are one tensor. A table of tensors by the place of their first extent; whoever
  * meets in it is compared whole. */
 #include <stdlib.h>

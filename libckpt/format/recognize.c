@@ -1,5 +1,5 @@
-/* unknown.c - see unknown.h. */
-#include "libckpt/format/unknown.h"
+/* recognize.c - see recognize.h. */
+#include "libckpt/format/recognize.h"
 
 #include <fcntl.h>
 #include <limits.h>

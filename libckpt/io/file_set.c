@@ -1,8 +1,8 @@
-/* tree.c - the names of a folder output: checked, made, synced, removed, compared with what is there.
+/* file_set.c - the names of a folder output: checked, made, synced, removed, compared with what is there.
  *
  * In byte order all names of one subfolder stand together, so a subfolder is met first where the name before does not
  * share it: every pass over the subfolders is linear and needs no set. */
-#include "libckpt/io/tree.h"
+#include "libckpt/io/file_set.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -34,8 +34,8 @@ static bool is_plain_name(const char *name) {
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-ckpt_status ckpt_tree_init(ckpt_tree *tree, const char **names, uint32_t n_names, const char *path, ckpt_error *err) {
-  *tree = (ckpt_tree){names, n_names};
+ckpt_status ckpt_file_set_init(ckpt_file_set *tree, const char **names, uint32_t n_names, const char *path, ckpt_error *err) {
+  *tree = (ckpt_file_set){names, n_names};
   for (uint32_t i = 0; i < n_names; i++)
     if (!is_plain_name(names[i]))
       return ckpt_fail(err, CKPT_EINVAL, path, NULL,
@@ -49,12 +49,12 @@ ckpt_status ckpt_tree_init(ckpt_tree *tree, const char **names, uint32_t n_names
 }
 
 /* Whether the subfolder names[i][0, n) is met first at i. */
-static bool is_first_of_folder(const ckpt_tree *tree, uint32_t i, size_t n) {
+static bool is_first_of_folder(const ckpt_file_set *tree, uint32_t i, size_t n) {
   return i == 0 || strncmp(tree->names[i - 1], tree->names[i], n + 1) != 0;
 }
 
 /* Calls visit for every subfolder, parents first. Stops at the first failure. */
-static ckpt_status each_folder(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err,
+static ckpt_status each_folder(const ckpt_file_set *tree, int folder, const char *path, ckpt_error *err,
                                ckpt_status (*visit)(int folder, const char *sub, const char *path, ckpt_error *err)) {
   char sub[PATH_MAX];
   for (uint32_t i = 0; i < tree->n_names; i++) {
@@ -83,11 +83,11 @@ static ckpt_status sync_subfolder(int folder, const char *sub, const char *path,
   return status;
 }
 
-ckpt_status ckpt_tree_make_folders(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err) {
+ckpt_status ckpt_file_set_make_folders(const ckpt_file_set *tree, int folder, const char *path, ckpt_error *err) {
   return each_folder(tree, folder, path, err, make_folder);
 }
 
-ckpt_status ckpt_tree_sync_folders(const ckpt_tree *tree, int folder, const char *path, ckpt_error *err) {
+ckpt_status ckpt_file_set_sync_folders(const ckpt_file_set *tree, int folder, const char *path, ckpt_error *err) {
   CKPT_TRY(each_folder(tree, folder, path, err, sync_subfolder));
   return ckpt_sync_folder(folder, path, err);
 }
@@ -101,7 +101,7 @@ ckpt_status ckpt_sync_folder(int folder, const char *path, ckpt_error *err) {
   return ckpt_fail_errno(err, path, "cannot sync its folder");
 }
 
-void ckpt_tree_remove(const ckpt_tree *tree, int folder) {
+void ckpt_file_set_remove(const ckpt_file_set *tree, int folder) {
   char sub[PATH_MAX];
   for (uint32_t i = tree->n_names; i-- > 0;) {
     const char *name = tree->names[i];
@@ -118,10 +118,10 @@ void ckpt_tree_remove(const ckpt_tree *tree, int folder) {
 
 /* What a folder holds beyond the tree. */
 typedef struct foreign {
-  const ckpt_tree *tree;
+  const ckpt_file_set *tree;
   const char *name;        /* whose leftovers do not count; NULL: they do */
   char left[NAME_MAX + 1]; /* one of them */
-  ckpt_tree files;         /* regular files; names are its own */
+  ckpt_file_set files;         /* regular files; names are its own */
   uint32_t file_capacity;
   char list[512];
   size_t n_list;
@@ -135,7 +135,7 @@ static void add_foreign(foreign *f, const char *name) {
 }
 
 /* Whether a name of the tree is `name` (a file), or begins with it (a subfolder, name ending with a slash). */
-static bool has_name(const ckpt_tree *tree, const char *name, bool is_folder) {
+static bool has_name(const ckpt_file_set *tree, const char *name, bool is_folder) {
   uint32_t low = 0, high = tree->n_names;
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
@@ -150,7 +150,7 @@ static bool has_name(const ckpt_tree *tree, const char *name, bool is_folder) {
 
 /* Keeps a regular file: they are judged together, when all have been seen. Returns 0 or errno. */
 static int keep_file(foreign *f, const char *name) {
-  ckpt_tree *files = &f->files;
+  ckpt_file_set *files = &f->files;
   if (ckpt_grow(&files->names, files->n_names, &f->file_capacity, sizeof *files->names, NULL) != CKPT_OK) return ENOMEM;
   const char *copy = strdup(name);
   if (copy == NULL) return ENOMEM;
@@ -168,7 +168,7 @@ static bool is_sibling(const char *a, const char *b) {
 }
 
 /* Whether name i stands beside others of a set. */
-static bool is_of_set(const ckpt_tree *files, uint32_t i) {
+static bool is_of_set(const ckpt_file_set *files, uint32_t i) {
   return (i > 0 && is_sibling(files->names[i - 1], files->names[i])) ||
          (i + 1 < files->n_names && is_sibling(files->names[i], files->names[i + 1]));
 }
@@ -184,7 +184,7 @@ static void list_foreign(foreign *f, const bool *is_ours) {
 
 /* Leaves, of the files, the former output's that the tree lacks; what is neither's is foreign. */
 static ckpt_status judge_files(foreign *f, ckpt_owns_files *owns, ckpt_error *err) {
-  ckpt_tree *files = &f->files;
+  ckpt_file_set *files = &f->files;
   uint32_t n = files->n_names, n_kept = 0;
   bool *is_ours = calloc((size_t)n + 1, sizeof *is_ours);
   CKPT_TRY_ALLOC(is_ours, err);
@@ -255,17 +255,17 @@ static ckpt_status look_for_foreign(foreign *f, ckpt_owns_files *owns, int folde
   return judge_files(f, owns, err);
 }
 
-void ckpt_tree_free(ckpt_tree *tree) {
+void ckpt_file_set_free(ckpt_file_set *tree) {
   for (uint32_t i = 0; i < tree->n_names; i++) free((char *)(uintptr_t)tree->names[i]);
   free(tree->names);
-  *tree = (ckpt_tree){NULL, 0};
+  *tree = (ckpt_file_set){NULL, 0};
 }
 
-ckpt_status ckpt_tree_is_empty(int folder, const char *name, const char *path, ckpt_error *err) {
-  const ckpt_tree nothing = {NULL, 0};
+ckpt_status ckpt_file_set_is_empty(int folder, const char *name, const char *path, ckpt_error *err) {
+  const ckpt_file_set nothing = {NULL, 0};
   foreign f = {.tree = &nothing, .name = name};
   ckpt_status status = look_for_foreign(&f, NULL, folder, path, err);
-  ckpt_tree_free(&f.files);
+  ckpt_file_set_free(&f.files);
   if (status != CKPT_OK || f.n == 0) return status;
   return ckpt_fail(
       err, CKPT_EEXIST, path, NULL,
@@ -274,7 +274,7 @@ ckpt_status ckpt_tree_is_empty(int folder, const char *name, const char *path, c
       f.left[0] != '\0' ? "; an interrupted run left '" : "", f.left, f.left[0] != '\0' ? "' there" : "");
 }
 
-ckpt_status ckpt_tree_covers(const ckpt_tree *tree, ckpt_owns_files *owns, ckpt_tree *former, int folder,
+ckpt_status ckpt_file_set_covers(const ckpt_file_set *tree, ckpt_owns_files *owns, ckpt_file_set *former, int folder,
                              const char *path, ckpt_error *err) {
   foreign f = {.tree = tree};
   ckpt_status status = look_for_foreign(&f, owns, folder, path, err);

@@ -1,13 +1,13 @@
-/* held_tensors.c - see held_tensors.h. A graph has more paths than nodes: depth is bounded, and so are the steps in
+/* object_tensors.c - see object_tensors.h. A graph has more paths than nodes: depth is bounded, and so are the steps in
  * what was gone through before. */
-#include "libckpt/codec/torch/plain/held_tensors.h"
+#include "libckpt/codec/torch/plain/object_tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/node_map.h"
-#include "libckpt/codec/readback.h"
+#include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/torch/plain/safe.h"
 #include "libckpt/codec/torch/state/state.h"
 #include "libckpt/base/error.h"
@@ -16,7 +16,7 @@
 enum { MAX_DEPTH = 64, MAX_NAME_BYTES = 4096, MAX_STEPS = 1 << 20 };
 
 typedef struct walk {
-  ckpt_held_tensors *out;
+  ckpt_object_tensors *out;
   const ckpt_index *described;
   const uint32_t *numbers; /* of all leaves */
   uint32_t n_numbers, object, n_steps;
@@ -42,9 +42,9 @@ static ckpt_status take_leaf(walk *w, const ckpt_object *leaf, ckpt_error *err) 
   for (const char *const *alias = tensor->aliases; name != NULL && strcmp(name, w->path) != 0; w->n_steps++)
     name = alias == NULL ? NULL : *alias++;
   if (name == NULL) return CKPT_OK;
-  ckpt_held_tensors *out = w->out;
+  ckpt_object_tensors *out = w->out;
   CKPT_TRY(ckpt_grow(&out->names, out->n, &out->capacity, sizeof *out->names, err));
-  out->names[out->n++] = (ckpt_held_name){.name = name, .tensor = number, .object = w->object};
+  out->names[out->n++] = (ckpt_object_name){.name = name, .tensor = number, .object = w->object};
   out->numbers[leaf->tensor] = number;
   return CKPT_OK;
 }
@@ -92,7 +92,7 @@ static ckpt_status take_value(walk *w, const ckpt_object *value, size_t n, uint3
 }
 
 static int compare_names(const void *x, const void *y) {
-  const ckpt_held_name *a = x, *b = y;
+  const ckpt_object_name *a = x, *b = y;
   if (a->tensor != b->tensor) return a->tensor < b->tensor ? -1 : 1;
   return strcmp(a->name, b->name);
 }
@@ -116,7 +116,7 @@ static ckpt_status take_objects(walk *w, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_held_tensors_find(ckpt_held_tensors *out, const ckpt_index *described, ckpt_error *err) {
+ckpt_status ckpt_object_tensors_find(ckpt_object_tensors *out, const ckpt_index *described, ckpt_error *err) {
   uint32_t *numbers = NULL;
   walk w = {.out = out, .described = described};
   if (described->objects == NULL || described->objects_of == NULL) return CKPT_OK;
@@ -133,14 +133,14 @@ ckpt_status ckpt_held_tensors_find(ckpt_held_tensors *out, const ckpt_index *des
   return status;
 }
 
-ckpt_held_name *ckpt_held_tensors_at(const ckpt_held_tensors *held, uint32_t tensor, const char *name) {
-  const ckpt_held_name wanted = {.name = name, .tensor = tensor};
+ckpt_object_name *ckpt_object_tensors_at(const ckpt_object_tensors *held, uint32_t tensor, const char *name) {
+  const ckpt_object_name wanted = {.name = name, .tensor = tensor};
   if (held->n == 0) return NULL;
   return bsearch(&wanted, held->names, held->n, sizeof *held->names, compare_names);
 }
 
-void ckpt_held_tensors_free(ckpt_held_tensors *held) {
+void ckpt_object_tensors_free(ckpt_object_tensors *held) {
   free(held->names);
   free(held->numbers);
-  *held = (ckpt_held_tensors){0};
+  *held = (ckpt_object_tensors){0};
 }

@@ -1,5 +1,5 @@
-/* sink_beside.c - see sink_beside.h. Two sinks of one file each, the second made when it is known that there is one. */
-#include "libckpt/io/sink_beside.h"
+/* sink_pair.c - see sink_pair.h. Two sinks of one file each, the second made when it is known that there is one. */
+#include "libckpt/io/sink_pair.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -253,7 +253,7 @@ static const ckpt_sink_ops pair_ops = {
     .place = pair_place,
 };
 
-ckpt_status ckpt_sink_beside(ckpt_sink **out, const char *path, bool force, ckpt_error *err) {
+ckpt_status ckpt_sink_pair(ckpt_sink **out, const char *path, bool force, ckpt_error *err) {
   *out = NULL;
   ckpt_sink *first;
   CKPT_TRY(ckpt_sink_path(&first, path, false, force, err));

@@ -1,4 +1,4 @@
-/* readback.c - what tensors in an object are called when it is read as a torch file: our own reader names them,
+/* expected_names.c - what tensors in an object are called when it is read as a torch file: our own reader names them,
  * in a graph of the object and of nothing else. */
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static uint64_t allowed_by_names(const ckpt_index *described) {
 }
 
 /* Names of one kind; what no reader would take has none. */
-static ckpt_status name(ckpt_readback *read, uint64_t n_children, ckpt_object *root, const ckpt_index *described,
+static ckpt_status name(ckpt_expected_names *read, uint64_t n_children, ckpt_object *root, const ckpt_index *described,
                         bool stored_names, ckpt_error *err) {
   ckpt_torch_graph graph = {.root = root, .n_children = n_children, .n_tensors = described->n_tensors};
   ckpt_error why = {.status = CKPT_OK};
@@ -95,7 +95,7 @@ static ckpt_status name(ckpt_readback *read, uint64_t n_children, ckpt_object *r
   }
   for (uint32_t i = 0; i < graph.n_tensors; i++)
     for (uint32_t k = graph.tensors[i].first_name; k != UINT32_MAX; k = graph.names[k].next)
-      CKPT_TRY_GOTO(ckpt_readback_add(read, i, graph.names[k].text, graph.names[k].role, err));
+      CKPT_TRY_GOTO(ckpt_expected_names_add(read, i, graph.names[k].text, graph.names[k].role, err));
 done:
   ckpt_index_free(index);
   ckpt_torch_graph_free(&graph);
@@ -103,7 +103,7 @@ done:
   return status;
 }
 
-ckpt_status ckpt_torch_names_of(ckpt_readback *read, ckpt_readback *stored, ckpt_object *root,
+ckpt_status ckpt_torch_names_of(ckpt_expected_names *read, ckpt_expected_names *stored, ckpt_object *root,
                                 const ckpt_index *described, ckpt_error *err) {
   uint64_t n_children;
   CKPT_TRY(ckpt_torch_mark(root, &n_children, err));

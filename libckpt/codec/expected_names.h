@@ -1,42 +1,42 @@
-/* readback.h - what the tensors of an output will be called when it is read again, known before it is written.
+/* expected_names.h - what the tensors of an output will be called when it is read again, known before it is written.
  *
  * A format whose names follow from containers (torch files, DCP folders) has its own reader name what it is about to
  * write, and compares: an object that would be read under other names is not the one to write. */
-#ifndef CKPT_CODEC_READBACK_H
-#define CKPT_CODEC_READBACK_H
+#ifndef CKPT_CODEC_EXPECTED_NAMES_H
+#define CKPT_CODEC_EXPECTED_NAMES_H
 
 #include "libckpt/format/format.h"
 
 /* One name of a described tensor. */
-typedef struct ckpt_readback_name {
+typedef struct ckpt_expected_name {
   const char *text;
   uint32_t tensor, order;
   ckpt_role role;
-} ckpt_readback_name;
+} ckpt_expected_name;
 
-/* Zero-initialise it; free with ckpt_readback_free. */
-typedef struct ckpt_readback {
-  ckpt_readback_name *names;
+/* Zero-initialise it; free with ckpt_expected_names_free. */
+typedef struct ckpt_expected_names {
+  ckpt_expected_name *names;
   uint32_t n, capacity;
   ckpt_arena arena; /* of texts */
-} ckpt_readback;
+} ckpt_expected_names;
 
 /* A name in the order of reading; it is copied. ENOMEM. */
-ckpt_status ckpt_readback_add(ckpt_readback *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err);
-void ckpt_readback_free(ckpt_readback *read); /* the matching end */
+ckpt_status ckpt_expected_names_add(ckpt_expected_names *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err);
+void ckpt_expected_names_free(ckpt_expected_names *read); /* the matching end */
 
 /* What has to be read as it is described. */
-typedef enum ckpt_readback_want {
-  CKPT_READBACK_ROLES,  /* names, and what tensors are for */
-  CKPT_READBACK_NAMES,  /* names */
-  CKPT_READBACK_NOTHING /* it will be written so in any case */
-} ckpt_readback_want;
+typedef enum ckpt_expected_names_want {
+  CKPT_EXPECTED_ROLES,  /* names, and what tensors are for */
+  CKPT_EXPECTED_NAMES,  /* names */
+  CKPT_EXPECTED_NOTHING /* it will be written so in any case */
+} ckpt_expected_names_want;
 
 /* Whether tensors that are read under these names are read as they are described. Then the description says how they
  * are read (index.h, as_read), what they are for included, which is a loss. `stored` are the names that --names stored
  * gives, for a description that has such, else empty. config_of: whose config.json the output has, NULL: it has none.
  * ENOMEM. */
-ckpt_status ckpt_readback_take(bool *is_taken, ckpt_readback_want want, ckpt_readback *read, ckpt_readback *stored,
+ckpt_status ckpt_expected_names_take(bool *is_taken, ckpt_expected_names_want want, ckpt_expected_names *read, ckpt_expected_names *stored,
                                ckpt_index *described, const ckpt_index *config_of, ckpt_losses *losses,
                                ckpt_error *err);
 

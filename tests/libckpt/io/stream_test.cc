@@ -2,19 +2,19 @@
 #include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/io/out.h"
+#include "libckpt/io/stream.h"
 }
 
 namespace {
 
-void generate(ckpt_out *out) {
-  ckpt_out_text(out, "head");
-  ckpt_out_le(out, 0x0102030405060708, 8);
-  ckpt_out_le(out, 0xABCD, 2);
-  ckpt_out_fill(out, ' ', 5000);
-  ckpt_out_printf(out, "%d-%s", 7, "x");
-  ckpt_out_json(out, "a\"b", 3);
-  ckpt_out_bytes(out, "", 0);
+void generate(ckpt_stream *out) {
+  ckpt_stream_text(out, "head");
+  ckpt_stream_le(out, 0x0102030405060708, 8);
+  ckpt_stream_le(out, 0xABCD, 2);
+  ckpt_stream_fill(out, ' ', 5000);
+  ckpt_stream_printf(out, "%d-%s", 7, "x");
+  ckpt_stream_json(out, "a\"b", 3);
+  ckpt_stream_bytes(out, "", 0);
 }
 
 std::string expected() {
@@ -38,20 +38,20 @@ class Out : public testing::Test {
 };
 
 TEST_F(Out, CountsWhatItWrites) {
-  ckpt_out out;
-  ckpt_out_count(&out, nullptr);
+  ckpt_stream out;
+  ckpt_stream_count(&out, nullptr);
   generate(&out);
-  ASSERT_EQ(ckpt_out_end(&out), CKPT_OK);
+  ASSERT_EQ(ckpt_stream_end(&out), CKPT_OK);
   EXPECT_EQ(out.n_bytes, expected().size());
 }
 
 TEST_F(Out, AnyWindowGivesTheSameBytes) {
   for (size_t n_window : {1, 2, 3, 7, 64, 4096, 5019, 5024, 10000}) {
     std::string window(n_window, '?');
-    ckpt_out out;
-    ckpt_out_sink(&out, sink_, 0, 10, window.data(), n_window, nullptr);
+    ckpt_stream out;
+    ckpt_stream_sink(&out, sink_, 0, 10, window.data(), n_window, nullptr);
     generate(&out);
-    ASSERT_EQ(ckpt_out_end(&out), CKPT_OK);
+    ASSERT_EQ(ckpt_stream_end(&out), CKPT_OK);
     EXPECT_EQ(out.n_bytes, expected().size());
     EXPECT_EQ(bytes(), std::string(10, '\0') + expected()) << n_window;
   }
@@ -76,42 +76,42 @@ TEST_F(Out, JsonEscapesAsSerdeJsonDoes) {
   }
   expected += "\"";
   char window[16];
-  ckpt_out out;
-  ckpt_out_sink(&out, sink_, 0, 0, window, sizeof window, nullptr);
-  ckpt_out_json(&out, all.data(), all.size());
-  ASSERT_EQ(ckpt_out_end(&out), CKPT_OK);
+  ckpt_stream out;
+  ckpt_stream_sink(&out, sink_, 0, 0, window, sizeof window, nullptr);
+  ckpt_stream_json(&out, all.data(), all.size());
+  ASSERT_EQ(ckpt_stream_end(&out), CKPT_OK);
   EXPECT_EQ(bytes(), expected);
   EXPECT_NE(expected.find("\\u001f"), std::string::npos);
 }
 
 TEST_F(Out, FirstFailureStays) {
   Error err;
-  ckpt_out out;
-  ckpt_out_count(&out, err);
-  ckpt_out_text(&out, "abc");
-  ckpt_out_fail(&out, CKPT_EVALUE);
-  ckpt_out_fail(&out, CKPT_EIO);
-  ckpt_out_text(&out, "more");
-  EXPECT_EQ(ckpt_out_end(&out), CKPT_EVALUE);
+  ckpt_stream out;
+  ckpt_stream_count(&out, err);
+  ckpt_stream_text(&out, "abc");
+  ckpt_stream_fail(&out, CKPT_EVALUE);
+  ckpt_stream_fail(&out, CKPT_EIO);
+  ckpt_stream_text(&out, "more");
+  EXPECT_EQ(ckpt_stream_end(&out), CKPT_EVALUE);
   EXPECT_EQ(out.n_bytes, 3u);
 
-  ckpt_out_count(&out, err);
-  ckpt_out_printf(&out, "%600d", 1);
-  EXPECT_EQ(ckpt_out_end(&out), CKPT_EINTERNAL);
+  ckpt_stream_count(&out, err);
+  ckpt_stream_printf(&out, "%600d", 1);
+  EXPECT_EQ(ckpt_stream_end(&out), CKPT_EINTERNAL);
 
-  ckpt_out_count(&out, nullptr);
-  ckpt_out_fill(&out, 0, UINT64_MAX);
-  ckpt_out_fill(&out, 0, 1);
-  EXPECT_EQ(ckpt_out_end(&out), CKPT_ELIMIT);
+  ckpt_stream_count(&out, nullptr);
+  ckpt_stream_fill(&out, 0, UINT64_MAX);
+  ckpt_stream_fill(&out, 0, 1);
+  EXPECT_EQ(ckpt_stream_end(&out), CKPT_ELIMIT);
 
   ckpt_sink *small;
   ASSERT_EQ(ckpt_sink_memory(&small, nullptr), CKPT_OK);
   ckpt_sink_file file = {"f", 2};
   ASSERT_EQ(ckpt_sink_open(small, &file, 1, nullptr), CKPT_OK);
   char window[2];
-  ckpt_out_sink(&out, small, 0, 0, window, sizeof window, nullptr);
-  ckpt_out_text(&out, "abc");
-  EXPECT_EQ(ckpt_out_end(&out), CKPT_EINTERNAL) << "beyond the size that was promised";
+  ckpt_stream_sink(&out, small, 0, 0, window, sizeof window, nullptr);
+  ckpt_stream_text(&out, "abc");
+  EXPECT_EQ(ckpt_stream_end(&out), CKPT_EINTERNAL) << "beyond the size that was promised";
   ckpt_sink_free(small);
 }
 
