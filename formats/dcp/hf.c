@@ -17,7 +17,7 @@
 #include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
-#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/format/findings.h"
 
 #define SHARDING "DCP_SHARDING_INFO"
 

@@ -7,7 +7,7 @@
 
 #include "formats/gguf/gguf.h"
 #include "libckpt/base/error.h"
-#include "libckpt/recipe/quantize/preset.h"
+#include "libckpt/codec/gguf/layers.h"
 
 /* What a file's header is printed from. */
 typedef struct header {
@@ -70,7 +70,7 @@ ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_erro
   CKPT_TRY_ALLOC(order, err);
   for (uint32_t i = 0; i < index->n_tensors; i++) order[i] = i;
   if (from != NULL && ckpt_caps_of(from).ggml) return CKPT_OK;
-  ckpt_preset_sort(order, index->n_tensors, index->tensors);
+  ckpt_gguf_sort(order, index->n_tensors, index->tensors);
   return CKPT_OK;
 }
 

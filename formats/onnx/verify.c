@@ -14,7 +14,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
 #include "libckpt/extents/place.h"
-#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/format/findings.h"
 #include "libckpt/run/run.h"
 #include "libckpt/io/source.h"
 

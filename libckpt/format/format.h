@@ -5,9 +5,8 @@
 #ifndef CKPT_FORMAT_FORMAT_H
 #define CKPT_FORMAT_FORMAT_H
 
+#include "libckpt/format/findings.h"
 #include "libckpt/format/layout.h"
-
-struct ckpt_findings;
 
 /* What a path looks like before anything is parsed. */
 typedef struct ckpt_probe {
@@ -76,7 +75,7 @@ typedef struct ckpt_format {
   const char *parts;
   /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify/verify.h). NULL: nothing. Fails
    * with EIO, ECANCELED, ENOMEM. */
-  ckpt_status (*verify)(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+  ckpt_status (*verify)(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                         ckpt_error *err);
 } ckpt_format;
 

@@ -42,7 +42,7 @@ typedef struct ckpt_composite {
 } ckpt_composite;
 
 /* A value of metadata that is no plain text (number, truth value, array, very long or odd text), as GGUF encodes it:
- * codec/gguf_value.h. The bytes stand in memory or, long ones, where they are stored. */
+ * codec/gguf/value.h. The bytes stand in memory or, long ones, where they are stored. */
 typedef struct ckpt_value {
   uint32_t type;        /* ckpt_gguf_type */
   uint32_t file;        /* of source */

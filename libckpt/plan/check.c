@@ -10,12 +10,10 @@
 #include "libckpt/base/checked.h"
 #include "libckpt/index/cover.h"
 #include "libckpt/base/dtype.h"
-#include "libckpt/run/encode.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/plan/lower.h"
 #include "libckpt/base/options.h"
-#include "libckpt/run/output.h"
 #include "libckpt/base/text.h"
 #include "libckpt/plan/duplicates.h"
 

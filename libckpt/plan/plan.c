@@ -318,3 +318,20 @@ ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, cons
   }
   return CKPT_OK;
 }
+
+uint32_t ckpt_lane_number(const ckpt_plan *plan, const ckpt_output *output, uint32_t file) {
+  uint32_t number = file + 1;
+  for (const ckpt_output *before = plan->outputs; before != output; before++) number += before->layout.n_files;
+  return number;
+}
+
+uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output) {
+  uint64_t n_bytes = 0;
+  for (uint32_t f = 0; f < output->layout.n_files; f++) {
+    const ckpt_layout_file *file = &output->layout.files[f];
+    for (uint32_t s = 0; s < file->n_segments && ckpt_plan_writes(plan, file); s++)
+      if (file->segments[s].kind == CKPT_SEGMENT_SIDE_FILE && file->segments[s].side->text == NULL)
+        n_bytes += file->segments[s].n_bytes;
+  }
+  return n_bytes;
+}

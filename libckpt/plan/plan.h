@@ -196,6 +196,15 @@ bool ckpt_row_is_boxed(const ckpt_plan *plan, const ckpt_row *row);
 /* Bytes of an output's files; those behind an encoder, before a run, without it. */
 uint64_t ckpt_output_bytes(const ckpt_output *output);
 
+/* Bytes of side files that the plan's rank reads for an output. */
+uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output);
+
+/* Memory of the worker that writes a file behind an encoder, beside the encoder's own. */
+#define CKPT_LANE_BYTES (UINT64_C(320) << 10 | 56)
+
+/* The number of an output's file among the files of all outputs, plus one (see ckpt_batch.lane). */
+uint32_t ckpt_lane_number(const ckpt_plan *plan, const ckpt_output *output, uint32_t file);
+
 /* Gives each described tensor its places in the output, as extents that scattering walks; again when encoders have
  * finished, so that they can be read back. */
 void ckpt_output_place(ckpt_output *output);

@@ -5,13 +5,14 @@
  * on digest leaves where that costs nothing, and on partials of reductions always. */
 #include <stdlib.h>
 #include <string.h>
+#define ZSTD_STATIC_LINKING_ONLY /* ZSTD_estimateCStreamSize */
+#include <zstd.h>
 
 #include "libckpt/plan/batch.h"
 #include "libckpt/plan/blocks.h"
 #include "libckpt/base/dtype.h"
-#include "libckpt/run/encode.h"
 #include "libckpt/base/error.h"
-#include "libckpt/run/eval.h"
+#include "libckpt/plan/strips.h"
 #include "libckpt/plan/lower.h"
 #include "libckpt/extents/place.h"
 
@@ -452,7 +453,7 @@ static uint64_t encoder_bytes(const ckpt_plan *plan) {
       for (uint32_t s = 0; s < file->n_segments && file->has_encoder; s++)
         if (file->segments[s].level > level) level = file->segments[s].level;
     }
-  return level == 0 ? 0 : ckpt_encoder_bytes(level);
+  return level == 0 ? 0 : ZSTD_estimateCStreamSize(level) + CKPT_LANE_BYTES;
 }
 
 /* Of the results that a tile has at once: each cuts leaves of its own. */

@@ -23,7 +23,7 @@ struct ckpt_lane {
   uint8_t buffer[BUFFER_BYTES], window[WINDOW_BYTES]; /* of what zstd makes; of what is printed */
 };
 
-uint64_t ckpt_encoder_bytes(int level) { return ZSTD_estimateCStreamSize(level) + sizeof(ckpt_lane); }
+_Static_assert(sizeof(ckpt_lane) <= CKPT_LANE_BYTES, "the plan counts a lane's memory");
 
 ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, ckpt_error *err) {
   ckpt_lane *lane = malloc(sizeof *lane);
@@ -39,12 +39,6 @@ void ckpt_lane_free(ckpt_lane *lane) {
   if (lane == NULL) return;
   ZSTD_freeCCtx(lane->zstd);
   free(lane);
-}
-
-uint32_t ckpt_lane_number(const ckpt_plan *plan, const ckpt_output *output, uint32_t file) {
-  uint32_t number = file + 1;
-  for (const ckpt_output *before = plan->outputs; before != output; before++) number += before->layout.n_files;
-  return number;
 }
 
 ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err) {

@@ -9,15 +9,11 @@
 
 typedef struct ckpt_lane ckpt_lane;
 
-/* Memory that a lane may hold at this zstd level or a lower one. */
-uint64_t ckpt_encoder_bytes(int level);
-
 /* The lane of one file of an output. */
 ckpt_status ckpt_lane_new(ckpt_lane **out, ckpt_output *output, uint32_t file, ckpt_error *err);
 
-/* The number of an output's file among the files of all outputs, plus one (see ckpt_batch.lane), and its lane. */
-uint32_t ckpt_lane_number(const ckpt_plan *plan, const ckpt_output *output, uint32_t file);
-ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err); /* as above */
+/* The lane of the output's file that has this number (ckpt_lane_number). */
+ckpt_status ckpt_lane_of(ckpt_lane **out, ckpt_plan *plan, uint32_t number, ckpt_error *err);
 
 /* Whether what fills this segment goes through the lane. */
 bool ckpt_lane_holds(const ckpt_lane *lane, const ckpt_output *output, uint32_t file);

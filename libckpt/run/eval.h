@@ -9,16 +9,13 @@
 
 #include "libckpt/plan/blocks.h"
 #include "libckpt/extents/place.h"
-#include "libckpt/plan/plan.h"
+#include "libckpt/plan/strips.h"
 
 /* What an argument is that is needed whole, and what making it did to values. */
 typedef struct ckpt_kept {
   const void *bytes;
   ckpt_cast_stats stats;
 } ckpt_kept;
-
-/* Expressions that are evaluated together at most. */
-enum { CKPT_MAX_TOGETHER = 8 };
 
 /* What a tile has evaluated, for pieces still to come. */
 typedef struct ckpt_made {
@@ -56,16 +53,6 @@ typedef struct ckpt_tile {
 /* At most, over all of a plan's pieces: nodes (lengths of pointers and counts), leaves, and whole arguments of a batch
  * (length of kept). */
 void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves, uint32_t *n_kept);
-
-/* The expressions, CKPT_MAX_TOGETHER at most, of the batch's pieces from number `first` on that are evaluated together,
- * since their first argument is one node, which is then evaluated once; *next is the first piece behind them. Returns
- * how many they are: 1 for most. */
-uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
-                              uint32_t *next);
-
-/* How many of n_rows rows of a tile such expressions are evaluated on at a time: n_rows, or as few as stay in the
- * core's cache with all that is made on the way. */
-uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows);
 
 /* Reads the leaves of the batch's tile `number`. What the tile before has kept must still stand in the workspace. */
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);

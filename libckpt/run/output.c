@@ -121,17 +121,6 @@ static ckpt_status copy_side_file(const side_copier *c, ckpt_output *output, uin
   return c->hasher == NULL ? CKPT_OK : ckpt_hasher_end(c->hasher, output->layout.files[file].sha256, err);
 }
 
-uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output) {
-  uint64_t n_bytes = 0;
-  for (uint32_t f = 0; f < output->layout.n_files; f++) {
-    const ckpt_layout_file *file = &output->layout.files[f];
-    for (uint32_t s = 0; s < file->n_segments && ckpt_plan_writes(plan, file); s++)
-      if (file->segments[s].kind == CKPT_SEGMENT_SIDE_FILE && file->segments[s].side->text == NULL)
-        n_bytes += file->segments[s].n_bytes;
-  }
-  return n_bytes;
-}
-
 /* Prints a segment to its place, or only measures it where another rank writes the file. */
 static ckpt_status print_segment(const ckpt_output *output, uint32_t file, ckpt_segment *segment, bool is_ours,
                                  uint8_t *window, ckpt_error *err) {

@@ -21,9 +21,6 @@ typedef ckpt_status ckpt_side_progress(void *arg, uint64_t n_bytes, ckpt_error *
 ckpt_status ckpt_outputs_begin(ckpt_plan *plan, uint8_t *window, ckpt_side_progress *progress, void *arg,
                                ckpt_error *err);
 
-/* Bytes of side files that ckpt_outputs_begin reads for an output. */
-uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output);
-
 /* After the tiles: exchanges offsets, sizes and checksums of segments and what casts did to values, and refuses the run
  * where values overflowed (EVALUE). */
 ckpt_status ckpt_outputs_settle(ckpt_plan *plan, const ckpt_group *group, ckpt_error *err);

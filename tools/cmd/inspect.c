@@ -6,7 +6,7 @@
 
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/gguf/value.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/config.h"
 #include "libckpt/base/text.h"

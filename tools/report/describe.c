@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "libckpt/index/arch.h"
-#include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/gguf/value.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/base/error.h"
 #include "libckpt/recipe/quantize/quantized.h"

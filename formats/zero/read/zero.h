@@ -12,6 +12,7 @@
 #include "libckpt/format/format.h"
 
 #define CKPT_ZERO_LATEST "latest"
+#define CKPT_LATEST_UNIVERSAL "latest_universal"
 #define CKPT_ZERO_SUFFIX "_states.pt"
 
 /* A torch file of the checkpoint, opened as an index of its own: names are paths in its object, and the object's leaves

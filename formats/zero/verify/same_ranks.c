@@ -9,7 +9,7 @@
 #include "libckpt/extents/decode.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
-#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/format/findings.h"
 #include "libckpt/base/text.h"
 
 /* A rank's file, by what its archive says of it. */

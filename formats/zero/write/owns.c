@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "formats/zero/read/universal.h"
 #include "formats/zero/write/write.h"
 
 enum { NAME_BYTES = 96 };

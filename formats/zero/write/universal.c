@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "libckpt/codec/parallel/cut.h"
-#include "formats/zero/read/universal.h"
+#include "formats/zero/read/zero.h"
 #include "formats/zero/write/write.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/dtype.h"

@@ -147,4 +147,12 @@ ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *opt
 /* owns.c: as ckpt_format's slot. */
 void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours);
 
+/* ---- formats/zero/write/universal.c ---- */
+
+/* As ckpt_format's slots. Notes what engines of stage 3 do not take from it. */
+ckpt_status ckpt_universal_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options *options,
+                                  ckpt_error *err);                                                      /* as above */
+void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours); /* as above */
+
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/gguf/value.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "libckpt/codec/gguf/layers.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 
@@ -295,25 +296,6 @@ static bool is_70b(const ckpt_preset_model *model) {
   return false;
 }
 
-/* Number after "blk." at a name's start; -1: it has no layer. */
-static int64_t layer_of(const char *name) {
-  if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9') return -1;
-  char *end;
-  const unsigned long long layer = strtoull(name + 4, &end, 10);
-  return layer > INT32_MAX ? INT32_MAX : (int64_t)layer;
-}
-
-static int by_layer(const void *a, const void *b, void *tensors) {
-  const char *x = ((const ckpt_tensor *)tensors)[*(const uint32_t *)a].name;
-  const char *y = ((const ckpt_tensor *)tensors)[*(const uint32_t *)b].name;
-  const int64_t layer_x = layer_of(x), layer_y = layer_of(y);
-  return layer_x != layer_y ? (layer_x < layer_y ? -1 : 1) : strcmp(x, y);
-}
-
-void ckpt_preset_sort(uint32_t *numbers, uint32_t n, const ckpt_tensor *tensors) {
-  if (n != 0) qsort_r(numbers, n, sizeof *numbers, by_layer, (void *)(uintptr_t)tensors);
-}
-
 /* The tensor's place among its kind and of how many. The layers of experts are not written in order: there the name
  * tells. */
 static ckpt_status find_place(int64_t *place, int64_t *of, const ckpt_preset_request *request,
@@ -322,7 +304,7 @@ static ckpt_status find_place(int64_t *place, int64_t *of, const ckpt_preset_req
   *place = t->at[k]++;
   *of = k == ATTN_V ? t->n_attn_v : model->n_layers;
   if (!is_ffn || model->n_experts <= 1 || (VERY_LOW >> request->preset->id & 1) != 0) return CKPT_OK;
-  *place = layer_of(name);
+  *place = ckpt_gguf_layer(name);
   if (*place >= 0 && *place < *of) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, name, "it has experts and is in none of the model's %u layer%s",
                    model->n_layers, ckpt_plural(model->n_layers));

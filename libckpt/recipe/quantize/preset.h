@@ -81,8 +81,4 @@ ckpt_status ckpt_preset_choose(const ckpt_preset_request *request, const ckpt_pr
                                const ckpt_tensor *tensors, const uint32_t *numbers, uint32_t n,
                                ckpt_preset_choice *choices, ckpt_error *err);
 
-/* Sorts numbers of tensors into llama.cpp's order: those of no layer first, then by layer, each in byte order of names.
- */
-void ckpt_preset_sort(uint32_t *numbers, uint32_t n, const ckpt_tensor *tensors);
-
 #endif

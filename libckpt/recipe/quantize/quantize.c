@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/gguf/layers.h"
+#include "libckpt/codec/gguf/value.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
@@ -260,7 +261,7 @@ static ckpt_status choose(ckpt_quantize_decisions *decisions, ckpt_plan *plan, c
     decisions->order[i] = i;
     decisions->widened[i] = decisions->exprs[i] = NULL;
   }
-  ckpt_preset_sort(decisions->order, from->n_tensors, from->tensors);
+  ckpt_gguf_sort(decisions->order, from->n_tensors, from->tensors);
   CKPT_TRY(parse_overrides(&overrides, &n, options, &plan->arena, n_steps, err));
   const ckpt_preset_request request = {.preset = decisions->preset,
                                        .overrides = overrides,

@@ -9,7 +9,7 @@
 #define CKPT_RECIPE_SCAN_SCAN_H
 
 #include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/recipe/verify/verify.h"
+#include "libckpt/format/findings.h"
 
 typedef struct ckpt_scan_global {
   const char *name; /* "module.qualname" */

@@ -3,6 +3,7 @@
  * (codec/torch/read/file.h). */
 #include "libckpt/base/error.h"
 #include "libckpt/recipe/scan/scan.h"
+#include "libckpt/recipe/verify/verify.h"
 #include "libckpt/base/text.h"
 
 /* What would run code for certain: a problem. *n_dangerous: of the scan. */

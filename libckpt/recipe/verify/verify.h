@@ -7,50 +7,9 @@
 #ifndef CKPT_RECIPE_VERIFY_VERIFY_H
 #define CKPT_RECIPE_VERIFY_VERIFY_H
 
+#include "libckpt/format/findings.h"
 #include "libckpt/recipe/records/files.h"
 #include "libckpt/recipe/records/manifest.h"
-
-typedef enum ckpt_finding_kind {
-  CKPT_PROBLEM,
-  CKPT_WARNING,
-  CKPT_PROVEN,
-  CKPT_UNPROVEN,
-  CKPT_N_FINDING_KINDS
-} ckpt_finding_kind;
-
-typedef struct ckpt_finding {
-  ckpt_finding_kind kind;
-  const char *file, *tensor; /* NULL: of no one */
-  const char *message;
-  size_t n_more; /* on the last one that is kept of its sort: how many more of the sort there are */
-} ckpt_finding;
-
-/* Of one sort, which is what one format finds, so many are kept; all are counted. */
-#define CKPT_MAX_PROBLEMS_OF_A_SORT 1000
-#define CKPT_MAX_WARNINGS_OF_A_SORT 20
-
-typedef struct ckpt_finding_sort {
-  ckpt_finding_kind kind;
-  const char *format;
-  size_t n, last; /* found; place of the last one that is kept */
-} ckpt_finding_sort;
-
-/* Zero-initialise it. */
-typedef struct ckpt_findings {
-  ckpt_arena arena;
-  ckpt_finding *items; /* in the order of finding */
-  size_t n, capacity;
-  ckpt_finding_sort *sorts;
-  uint32_t n_sorts, sort_capacity;
-  size_t n_of[CKPT_N_FINDING_KINDS]; /* found, kept or not */
-} ckpt_findings;
-
-/* Adds one; texts are copied, format is a literal. ENOMEM. */
-ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
-                              const char *tensor, const char *format, ...) CKPT_PRINTF(6, 7);
-/* Whether there is a problem with a file (NULL: no), and with no tensor of it, that says why (NULL: any). */
-bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *why);
-void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */
 
 /* What opening noted against the format, and files of a numbered set that is not whole. */
 ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);

@@ -8,7 +8,7 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/codec/gguf_value.h"
+#include "libckpt/codec/gguf/value.h"
 #include "libckpt/recipe/convert/convert.h"
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 extern "C" {
+#include "libckpt/codec/gguf/layers.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/recipe/quantize/preset.h"
 }
@@ -42,7 +43,7 @@ class Model {
     }
     std::vector<ckpt_preset_choice> choices(named.size());
     const uint32_t n = static_cast<uint32_t>(numbers.size());
-    ckpt_preset_sort(numbers.data(), n, tensors.data());
+    ckpt_gguf_sort(numbers.data(), n, tensors.data());
     EXPECT_EQ(ckpt_preset_choose(&request, &model, tensors.data(), numbers.data(), n, choices.data(), err), expected);
     return choices;
   }

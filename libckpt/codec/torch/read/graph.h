@@ -11,6 +11,7 @@
 #define CKPT_CODEC_TORCH_READ_GRAPH_H
 
 #include "libckpt/codec/expected_names.h"
+#include "libckpt/codec/torch/state/mark.h"
 
 /* A storage: memory that one or more tensors are views of. */
 typedef struct ckpt_torch_storage {
@@ -139,9 +140,6 @@ ckpt_status ckpt_torch_parts_note(const ckpt_torch_graph *graph, ckpt_index *ind
 ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
 
 /* ---- between the files of this module ------------------------------------------------------------------------ */
-
-/* ckpt_object.mark while a graph is read and named. */
-enum { TORCH_UNSEEN, TORCH_PLAIN, TORCH_HOLDS, TORCH_ON_PATH };
 
 /* So many bytes of a name are a step more on the way to it, and so many of a text, once, allow what a child does. */
 enum { TORCH_STEP_BYTES = 64 };

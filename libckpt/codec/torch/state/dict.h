@@ -4,7 +4,7 @@
 #ifndef CKPT_CODEC_TORCH_STATE_DICT_H
 #define CKPT_CODEC_TORCH_STATE_DICT_H
 
-#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/mark.h"
 
 /* Whether a node is a tensor or, as its mark says, holds one. */
 static inline bool ckpt_torch_has_tensor(const ckpt_object *node) {

@@ -1,4 +1,4 @@
-/* gguf_value.h - the typed values of GGUF's metadata: their encoding, their text, and texts as values.
+/* value.h - the typed values of GGUF's metadata: their encoding, their text, and texts as values.
  *
  * A scalar is its little-endian bytes; a string a u64 length and bytes; an array a u32 element type, a u64 count and
  * that many elements. libckpt keeps them in this encoding (ckpt_value), so that GGUF goes to GGUF byte for byte. */

@@ -1,5 +1,5 @@
-/* gguf_value.c - see gguf_value.h. */
-#include "libckpt/codec/gguf_value.h"
+/* value.c - see value.h. */
+#include "libckpt/codec/gguf/value.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,0 +1,88 @@
+/* findings.c - see findings.h. */
+#include "libckpt/format/findings.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/grow.h"
+
+static const char *copy_or_null(ckpt_arena *arena, const char *text, bool *failed) {
+  const char *copy = text == NULL || text[0] == '\0' ? NULL : ckpt_arena_copy(arena, text);
+  *failed = *failed || (copy == NULL && text != NULL && text[0] != '\0');
+  return copy;
+}
+
+/* Formats are literals, and a literal may stand at several places of a program: their text decides. */
+static ckpt_status find_sort(ckpt_findings *findings, ckpt_finding_kind kind, const char *format,
+                             ckpt_finding_sort **out, ckpt_error *err) {
+  for (uint32_t i = findings->n_sorts; i-- > 0;) {
+    *out = &findings->sorts[i];
+    if ((*out)->kind == kind && ((*out)->format == format || strcmp((*out)->format, format) == 0)) return CKPT_OK;
+  }
+  CKPT_TRY(ckpt_grow(&findings->sorts, findings->n_sorts, &findings->sort_capacity, sizeof *findings->sorts, err));
+  *out = &findings->sorts[findings->n_sorts++];
+  **out = (ckpt_finding_sort){.kind = kind, .format = format};
+  return CKPT_OK;
+}
+
+static ckpt_status keep(ckpt_findings *findings, ckpt_finding finding, ckpt_error *err) {
+  if (findings->n == findings->capacity) {
+    size_t capacity = findings->capacity < 16 ? 16 : findings->capacity * 2;
+    ckpt_finding *moved = reallocarray(findings->items, capacity, sizeof *moved);
+    CKPT_TRY_ALLOC(moved, err);
+    findings->items = moved;
+    findings->capacity = capacity;
+  }
+  bool failed = false;
+  if (findings->arena.limit == 0) ckpt_arena_init(&findings->arena, UINT64_MAX);
+  finding.file = copy_or_null(&findings->arena, finding.file, &failed);
+  finding.tensor = copy_or_null(&findings->arena, finding.tensor, &failed);
+  finding.message = copy_or_null(&findings->arena, finding.message, &failed);
+  if (failed) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  findings->items[findings->n++] = finding;
+  return CKPT_OK;
+}
+
+bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *why) {
+  for (size_t i = 0; i < findings->n && file != NULL; i++) {
+    const ckpt_finding *found = &findings->items[i];
+    if (found->kind == CKPT_PROBLEM && found->file != NULL && found->tensor == NULL && strcmp(found->file, file) == 0 &&
+        (why == NULL || strstr(found->message, why) != NULL))
+      return true;
+  }
+  return false;
+}
+
+ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                              const char *tensor, const char *format, ...) {
+  static const size_t most[CKPT_N_FINDING_KINDS] = {[CKPT_PROBLEM] = CKPT_MAX_PROBLEMS_OF_A_SORT,
+                                                    [CKPT_WARNING] = CKPT_MAX_WARNINGS_OF_A_SORT,
+                                                    [CKPT_PROVEN] = SIZE_MAX,
+                                                    [CKPT_UNPROVEN] = SIZE_MAX};
+  ckpt_finding_sort *sort;
+  CKPT_TRY(find_sort(findings, kind, format, &sort, err));
+  if (sort->n >= most[kind]) {
+    findings->items[sort->last].n_more++;
+  } else {
+    char text[2048];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    CKPT_TRY(keep(findings, (ckpt_finding){.kind = kind, .file = file, .tensor = tensor, .message = text}, err));
+    sort->last = findings->n - 1;
+  }
+  sort->n++;
+  findings->n_of[kind]++;
+  return CKPT_OK;
+}
+
+void ckpt_findings_free(ckpt_findings *findings) {
+  ckpt_arena_free(&findings->arena);
+  free(findings->items);
+  free(findings->sorts);
+  *findings = (ckpt_findings){0};
+}

@@ -1,0 +1,62 @@
+/* strips.c - see strips.h. */
+#include "libckpt/plan/strips.h"
+
+#include "libckpt/plan/lower.h"
+
+/* Of a strip's arguments and results: the smallest of second-level caches. */
+#define STRIP_BYTES (UINT64_C(256) << 10)
+
+/* Bytes that a row of node takes with all that it is made of; 0 where some rows of a tile alone do not give it. */
+static uint64_t strip_row_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
+  uint64_t n_bytes = node->op->is_check ? 0 : node->n_bytes / batch->n_rows;
+  if (batch->block != NULL) return 0;
+  if (node->op->rule == CKPT_RULE_LEAF) {
+    bool is_direct;
+    const ckpt_leaf *leaf = &batch->leaves[ckpt_batch_leaf(batch, node, false, &is_direct)];
+    return is_direct && !leaf->is_whole && leaf->cut_axis == 0 ? n_bytes : 0;
+  }
+  if (node->op->rule != CKPT_RULE_FLAT && node->op->rule != CKPT_RULE_ROW) return 0;
+  for (uint32_t i = 0; i < node->n_args; i++) {
+    if (ckpt_op_wants_whole(node->op, i)) continue;
+    const uint64_t n = strip_row_bytes(batch, node->args[i]);
+    if (n == 0) return 0;
+    n_bytes += n;
+  }
+  return n_bytes;
+}
+
+/* Whether the first argument of node may be one of other nodes too. */
+static bool can_share(const ckpt_batch *batch, const ckpt_expr *node) {
+  return node->op->rule != CKPT_RULE_LEAF && node->n_args != 0 && (node->op->whole_args & 1) == 0 &&
+         node->args[0]->op->rule != CKPT_RULE_LEAF && strip_row_bytes(batch, node) != 0;
+}
+
+uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
+                              uint32_t *next) {
+  const ckpt_expr *leader = plan->pieces[first].expr;
+  uint32_t n = 1, at;
+  exprs[0] = leader;
+  const bool shares = can_share(batch, leader);
+  for (*next = plan->pieces[first].next; shares && *next != UINT32_MAX; *next = plan->pieces[*next].next) {
+    const ckpt_expr *expr = plan->pieces[*next].expr;
+    for (at = 0; at < n && exprs[at] != expr;) at++;
+    if (at < n) continue;
+    if (n == CKPT_MAX_TOGETHER || expr->n_args == 0 || expr->args[0] != leader->args[0] || !can_share(batch, expr))
+      break;
+    exprs[n++] = expr;
+  }
+  return n;
+}
+
+uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows) {
+  uint64_t row_bytes = 0;
+  const ckpt_expr *made = exprs[0];
+  while (made->op->is_check) made = made->args[0];
+  if (made->op->rule == CKPT_RULE_LEAF) return n_rows;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint64_t n_bytes = strip_row_bytes(batch, exprs[i]);
+    if (n_bytes > row_bytes) row_bytes = n_bytes;
+  }
+  const uint64_t n_strip = row_bytes == 0 ? n_rows : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
+  return n_strip < n_rows ? n_strip : n_rows;
+}

@@ -1,0 +1,22 @@
+/* strips.h - which expressions of a batch are evaluated together, and on how many rows of a tile at a time.
+ *
+ * The planner sizes buffers by the same functions by which the run evaluates. */
+#ifndef CKPT_PLAN_STRIPS_H
+#define CKPT_PLAN_STRIPS_H
+
+#include "libckpt/plan/plan.h"
+
+/* Expressions that are evaluated together at most. */
+enum { CKPT_MAX_TOGETHER = 8 };
+
+/* The expressions, CKPT_MAX_TOGETHER at most, of the batch's pieces from number `first` on that are evaluated together,
+ * since their first argument is one node, which is then evaluated once; *next is the first piece behind them. Returns
+ * how many they are: 1 for most. */
+uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
+                              uint32_t *next);
+
+/* How many of n_rows rows of a tile such expressions are evaluated on at a time: n_rows, or as few as stay in the
+ * core's cache with all that is made on the way. */
+uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs, uint32_t n, uint64_t n_rows);
+
+#endif
