@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
-#include "libckpt/format/format.h"
 #include "libckpt/base/little.h"
+#include "libckpt/format/format.h"
 
 #define MAX_ENTRIES 1000000
 #define MAX_NAME 1024

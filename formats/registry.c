@@ -1,6 +1,6 @@
 /* registry.c - the tables that libckpt declares: formats.def and arch/archs.def as arrays. */
-#include "libckpt/index/arch.h"
 #include "libckpt/format/format.h"
+#include "libckpt/index/arch.h"
 
 #define CKPT_FORMAT(name) extern const ckpt_format ckpt_format_##name;
 #include "formats/formats.def"

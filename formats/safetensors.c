@@ -4,15 +4,16 @@
  *   8      header: JSON, {"__metadata__":{...},"<name>":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...}
  *   8 + n  payload: row-major little-endian elements, at data_offsets
  *
- * The header itself is read and printed by libckpt/codec/safetensors/safetensors.h; docs/formats/safetensors.md has the bytes. */
+ * The header itself is read and printed by libckpt/codec/safetensors/safetensors.h; docs/formats/safetensors.md has the
+ * bytes. */
 #include "libckpt/codec/safetensors/safetensors.h"
 
 #include <string.h>
 
-#include "libckpt/index/arch.h"
 #include "libckpt/base/error.h"
-#include "libckpt/format/format.h"
 #include "libckpt/base/text.h"
+#include "libckpt/format/format.h"
+#include "libckpt/index/arch.h"
 
 static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_safetensors_probe(p->head, p->n_head); }
 

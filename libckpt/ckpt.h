@@ -175,7 +175,7 @@ typedef struct ckpt_tensor {
   uint32_t n_extra_names; /* internal: aliases, the last ones, by which it is nothing of the model's */
   uint64_t longest;       /* internal: units on the first axis of the longest boxed extent */
   const struct ckpt_tensor *slices; /* internal: those whose mean it is, each of its shape; NULL: it is no mean */
-  uint32_t n_slices; /* internal: of those */
+  uint32_t n_slices;                /* internal: of those */
 } ckpt_tensor;
 
 /* Where the large memory comes from: an index, or a run's tiles. Both may be called from several threads.

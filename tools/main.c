@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/cli/help.h"
 #include "libckpt/base/error.h"
+#include "tools/cli/help.h"
 #include "tools/report/report.h"
 
 /* A standard descriptor that is closed would become the number of the next file we open, and be written over. Returns

@@ -8,10 +8,10 @@
  * The records that newer releases add (.format_version, .storage_alignment, .data/serialization_id) say how to find
  * others without looking; torch.load asks for none of them. Only the bytes' checksum is not known before the run. */
 #include "formats/dcp/write.h"
+#include "libckpt/base/dtype.h"
 #include "libckpt/codec/pickle/write.h"
 #include "libckpt/codec/torch/write/write.h"
 #include "libckpt/codec/zip/write.h"
-#include "libckpt/base/dtype.h"
 
 enum { RECORD_PICKLE, RECORD_BYTEORDER, RECORD_DATA, RECORD_VERSION, N_RECORDS };
 

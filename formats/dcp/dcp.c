@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/torch/write/write.h"
-#include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 
 static bool has_suffix(const char *text, const char *suffix) {
   size_t n_text = strlen(text), n_suffix = strlen(suffix);

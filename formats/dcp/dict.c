@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "formats/dcp/dict.h"
-#include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 enum { MAX_KEYS = 256, MAX_DIGITS = 20, MAX_LOOKS = 1 << 24, MORE_PLACES = 16 };
 

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "formats/dcp/add.h"
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/safetensors/safetensors.h"
 
 typedef unsigned long long ull;
 

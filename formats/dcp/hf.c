@@ -12,12 +12,12 @@
 
 #include "formats/dcp/dcp.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/json.h"
-#include "libckpt/index/name_table.h"
-#include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/format/findings.h"
+#include "libckpt/index/name_table.h"
 
 #define SHARDING "DCP_SHARDING_INFO"
 

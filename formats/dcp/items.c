@@ -11,15 +11,15 @@
 #include <string.h>
 
 #include "formats/dcp/write.h"
-#include "libckpt/index/arch.h"
-#include "libckpt/codec/pickle/object.h"
-#include "libckpt/codec/torch/state/dict.h"
-#include "libckpt/codec/torch/state/params.h"
-#include "libckpt/codec/torch/plain/safe.h"
-#include "libckpt/codec/torch/state/state.h"
-#include "libckpt/codec/zip/write.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/object.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/state/params.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/zip/write.h"
+#include "libckpt/index/arch.h"
 
 enum { MAX_STEPS = CKPT_DCP_MAX_STEPS, MAX_OPTIMIZERS = 64 };
 

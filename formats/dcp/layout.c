@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "formats/dcp/write.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/torch/write/write.h"
-#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

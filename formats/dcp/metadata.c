@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/state/dict.h"
 #include "libckpt/codec/torch/state/groups.h"
-#include "libckpt/base/error.h"
-#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

@@ -8,11 +8,11 @@
 #include "formats/dcp/dict.h"
 #include "formats/dcp/objects.h"
 #include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 #include "libckpt/codec/torch/state/groups.h"
 #include "libckpt/codec/torch/state/state.h"
 #include "libckpt/extents/decode.h"
-#include "libckpt/base/error.h"
-#include "libckpt/base/grow.h"
 
 typedef unsigned long long ull;
 

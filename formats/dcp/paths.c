@@ -8,10 +8,10 @@
 
 #include "formats/dcp/dict.h"
 #include "formats/dcp/write.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/state/state.h"
-#include "libckpt/base/error.h"
 
 static bool is_state(const ckpt_tensor *tensor) {
   return strncmp(tensor->name, CKPT_STATE_PREFIX, sizeof CKPT_STATE_PREFIX - 1) == 0 &&

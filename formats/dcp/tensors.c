@@ -8,12 +8,12 @@
 
 #include "formats/dcp/add.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/extents/decode.h"
 
 typedef unsigned long long ull;
 

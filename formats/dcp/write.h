@@ -5,8 +5,8 @@
 #define CKPT_FORMATS_DCP_WRITE_H
 
 #include "formats/dcp/dcp.h"
-#include "libckpt/codec/torch/plain/object_tensors.h"
 #include "libckpt/base/node_map.h"
+#include "libckpt/codec/torch/plain/object_tensors.h"
 
 /* Keys of a path, and values that are looked at, at most. */
 enum { CKPT_DCP_MAX_KEYS = 64, CKPT_DCP_MAX_STEPS = 1 << 24 };
@@ -59,7 +59,7 @@ typedef struct ckpt_dcp_flattener {
                               have their paths from elsewhere */
   uint32_t n_numbers;
   ckpt_object_tensors held; /* without numbers: those that are written where objects have them; the caller's */
-  ckpt_object **pairs;    /* path and value: a TENSOR, or an item's */
+  ckpt_object **pairs;      /* path and value: a TENSOR, or an item's */
   uint64_t n, n_items;
   uint32_t capacity;
   bool leaves_states;                         /* the optimizer had tensors, and none is written: nor are its objects */
@@ -111,6 +111,6 @@ void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt
  * own names. */
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
-void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours);     /* as above */
+void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours); /* as above */
 
 #endif

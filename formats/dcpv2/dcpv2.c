@@ -13,16 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/codec/torch/state/dict.h"
 #include "libckpt/codec/torch/read/file.h"
+#include "libckpt/codec/torch/state/dict.h"
 #include "libckpt/codec/torch/state/groups.h"
 #include "libckpt/codec/torch/state/state.h"
-#include "libckpt/base/error.h"
-#include "libckpt/base/grow.h"
+#include "libckpt/index/arch.h"
 
 typedef unsigned long long ull;
 

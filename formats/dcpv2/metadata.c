@@ -16,10 +16,10 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/json.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 typedef unsigned long long ull;
 

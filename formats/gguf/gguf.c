@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/base/error.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/name_table.h"
-#include "libckpt/base/error.h"
 
 static bool probe(const ckpt_probe *p) {
   return p->is_folder ? ckpt_gguf_probe_folder(p) : ckpt_gguf_probe(p->head, p->n_head);

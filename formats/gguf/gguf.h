@@ -3,10 +3,10 @@
 #ifndef CKPT_FORMATS_GGUF_GGUF_H
 #define CKPT_FORMATS_GGUF_GGUF_H
 
-#include "libckpt/codec/gguf/value.h"
 #include "libckpt/base/dtype.h"
-#include "libckpt/format/format.h"
+#include "libckpt/codec/gguf/value.h"
 #include "libckpt/format/findings.h"
+#include "libckpt/format/format.h"
 
 #define CKPT_GGUF_MAX_NAME 63         /* bytes of a tensor name, as ggml's readers */
 #define CKPT_GGUF_MAX_RANK 4          /* GGML_MAX_DIMS */

@@ -5,8 +5,8 @@
 
 #include "formats/gguf/gguf.h"
 #include "libckpt/base/error.h"
-#include "libckpt/run/run.h"
 #include "libckpt/base/text.h"
+#include "libckpt/run/run.h"
 
 typedef unsigned long long ull;
 

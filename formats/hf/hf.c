@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/torch/read/file.h"
-#include "libckpt/base/error.h"
-#include "libckpt/base/text.h"
+#include "libckpt/index/arch.h"
 
 #define SUFFIX ".safetensors"
 

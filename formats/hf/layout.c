@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "formats/hf/hf.h"
-#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 
 #define DEFAULT_SHARD_BYTES UINT64_C(5000000000)
 
@@ -111,7 +111,7 @@ static void print_index(const ckpt_layout *layout, const void *arg, ckpt_stream 
     n_bytes += index->tensors[i].n_bytes;
   }
   ckpt_stream_printf(out, "{\n  \"metadata\": {\n    \"total_parameters\": %llu,\n    \"total_size\": %llu\n  },\n",
-                  (ull)n_parameters, (ull)n_bytes);
+                     (ull)n_parameters, (ull)n_bytes);
   ckpt_stream_text(out, "  \"weight_map\": {");
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     uint32_t number = index->by_name[i];

@@ -14,10 +14,10 @@
 #include <string.h>
 
 #include "formats/hf/hf.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/json.h"
 #include "libckpt/codec/torch/state/state.h"
 #include "libckpt/codec/torch/state/steps.h"
-#include "libckpt/base/error.h"
 
 enum { NAME_BYTES = 8192, MAX_STATES = 16, MAX_KEY = 64, MAX_ENTRIES = 64, MAX_GROUPS = 4096, MAX_TEXT = 1 << 16 };
 

@@ -3,8 +3,8 @@
 #ifndef CKPT_FORMATS_HF_OPTIMIZER_H
 #define CKPT_FORMATS_HF_OPTIMIZER_H
 
-#include "libckpt/index/arch.h"
 #include "libckpt/codec/torch/read/file.h"
+#include "libckpt/index/arch.h"
 
 enum { CKPT_HF_WHY_BYTES = 512 }; /* of the reason why an optimizer is not taken */
 

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "formats/hf/optimizer.h"
-#include "libckpt/index/name_table.h"
-#include "libckpt/index/config.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/config.h"
+#include "libckpt/index/name_table.h"
 
 enum { MAX_NAME = 4096 };
 

@@ -8,12 +8,12 @@
 
 #include "formats/hf/hf.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/json.h"
-#include "libckpt/index/name_table.h"
-#include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/index/name_table.h"
 
 enum { MAX_TEXT_BYTES = 4096, MAX_LISTED = 8, MAX_CLOSED = 64 };
 

@@ -9,9 +9,9 @@
 
 #include "formats/onnx/onnx.h"
 #include "libckpt/base/error.h"
-#include "libckpt/plan/plan.h"
-#include "libckpt/io/source.h"
 #include "libckpt/base/text.h"
+#include "libckpt/io/source.h"
+#include "libckpt/plan/plan.h"
 
 typedef unsigned long long ull;
 

@@ -1,7 +1,8 @@
 /* message.c - what protobuf-c takes apart and builds: the small fields of tensors and models.
  *
  * protobuf-c bounds nothing, and takes some 100 bytes for each field, so it never sees a file: only outlines, which
- * were walked as it walks them (codec/protobuf.h), so that bytes and fields are counted. What it does not know it keeps. */
+ * were walked as it walks them (codec/protobuf.h), so that bytes and fields are counted. What it does not know it
+ * keeps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

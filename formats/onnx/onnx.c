@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
-#include "libckpt/io/source.h"
 #include "libckpt/base/text.h"
 #include "libckpt/format/recognize.h"
+#include "libckpt/io/source.h"
 
 #define ONNX_DTYPES (((UINT64_C(1) << CKPT_Q4_0) - 2) & ~(UINT64_C(1) << CKPT_F6_E2M3 | UINT64_C(1) << CKPT_F6_E3M2))
 

@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "formats/onnx/onnx.h"
-#include "libckpt/index/arch.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/arch.h"
 
 typedef unsigned long long ull;
 

@@ -9,14 +9,14 @@
 
 #include "formats/onnx/onnx.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/index/defects.h"
 #include "libckpt/base/digest.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
 #include "libckpt/extents/place.h"
 #include "libckpt/format/findings.h"
-#include "libckpt/run/run.h"
+#include "libckpt/index/defects.h"
 #include "libckpt/io/source.h"
+#include "libckpt/run/run.h"
 
 enum { WINDOW_BYTES = 1 << 20, N_SHA1 = 20, N_HEX = 2 * N_SHA1 };
 

@@ -3,23 +3,23 @@
  *   {"model": {name: tensor}, "optimizer": {"state": {P: {"exp_avg": tensor}}, "param_groups": [...]},
  *    "scheduler": ..., "scaler": ..., <first part of another name>: {<rest>: tensor}, <key>: <object>}
  *
- * Tensors that stand in an object beside other values stay in it (libckpt/codec/torch/plain/object_tensors.h). It is read again with
- * the same names, by the rules of libckpt/codec/torch/read/names.c. Where names stand in each other's way (a tensor
- * `model.x` beside the model) it is one dict of all, and that is said. */
+ * Tensors that stand in an object beside other values stay in it (libckpt/codec/torch/plain/object_tensors.h). It is
+ * read again with the same names, by the rules of libckpt/codec/torch/read/names.c. Where names stand in each other's
+ * way (a tensor `model.x` beside the model) it is one dict of all, and that is said. */
 #include "formats/torch/torch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch/plain/copy.h"
-#include "libckpt/codec/torch/state/dict.h"
-#include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/codec/torch/state/groups.h"
-#include "libckpt/codec/torch/state/params.h"
-#include "libckpt/codec/torch/plain/safe.h"
-#include "libckpt/codec/torch/state/state.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/torch/plain/copy.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/state/params.h"
+#include "libckpt/codec/torch/state/state.h"
 
 /* One name of a tensor, and where it goes: root[dict]["state"][sub][key], parts of length 0 left out. */
 typedef struct entry {

@@ -1,7 +1,7 @@
 /* objects.c - what object a torch file is written with.
  *
- * Where the input came from torch it is the input's own object, copied (codec/torch/plain/copy.h), with the keys that its
- * tensors' names ask for (rename.c): leaves bear the numbers of the tensors to be written, and what
+ * Where the input came from torch it is the input's own object, copied (codec/torch/plain/copy.h), with the keys that
+ * its tensors' names ask for (rename.c): leaves bear the numbers of the tensors to be written, and what
  * torch.load(weights_only=True) does not take is left out and said. Else the object is made (make.c).
  */
 #include "formats/torch/torch.h"
@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/codec/pickle/object.h"
-#include "libckpt/codec/expected_names.h"
-#include "libckpt/codec/torch/plain/copy.h"
-#include "libckpt/codec/torch/state/dict.h"
-#include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/codec/torch/write/write.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/expected_names.h"
+#include "libckpt/codec/pickle/object.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/plain/copy.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/write/write.h"
 
 /* What quantized tensors' calls are settled with. */
 typedef struct settling {
@@ -150,7 +150,8 @@ static ckpt_status take(bool *is_taken, ckpt_expected_names_want want, ckpt_obje
                         ckpt_losses *losses, ckpt_error *err) {
   ckpt_expected_names read = {0}, stored = {0};
   ckpt_status status = ckpt_torch_names_of(&read, described->is_stored ? &stored : NULL, root, described, err);
-  if (status == CKPT_OK) status = ckpt_expected_names_take(is_taken, want, &read, &stored, described, NULL, losses, err);
+  if (status == CKPT_OK)
+    status = ckpt_expected_names_take(is_taken, want, &read, &stored, described, NULL, losses, err);
   ckpt_expected_names_free(&read);
   ckpt_expected_names_free(&stored);
   return status;

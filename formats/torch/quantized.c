@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/base/error.h"
 
 static const ckpt_tensor *held_in(const ckpt_index *described, const ckpt_object *leaf) {
   return leaf->kind == CKPT_OBJECT_TENSOR ? &described->tensors[leaf->tensor] : NULL;

@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "formats/torch/torch.h"
-#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
 #include "libckpt/base/node_map.h"
 #include "libckpt/codec/expected_names.h"
+#include "libckpt/codec/torch/plain/safe.h"
 #include "libckpt/codec/torch/state/dict.h"
 #include "libckpt/codec/torch/state/params.h"
-#include "libckpt/codec/torch/plain/safe.h"
-#include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 
 enum { MAX_DEPTH = 64, MAX_PATH_BYTES = 8192, MAX_OPTIMIZERS = 64, MAX_STEPS = 1 << 24 };
 

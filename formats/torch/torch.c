@@ -6,13 +6,13 @@
  * Known by content: an archive whose first names are those of such records, or the magic pickle. What the object is,
  * and what its tensors are called, says libckpt/codec/torch/read/graph.h; docs/formats/torch.md has the bytes. */
 #include "formats/torch/torch.h"
-#include "libckpt/index/arch.h"
-#include "libckpt/codec/torch/write/archive_write.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/torch/read/file.h"
 #include "libckpt/codec/torch/state/groups.h"
 #include "libckpt/codec/torch/state/state.h"
-#include "libckpt/base/error.h"
+#include "libckpt/codec/torch/write/archive_write.h"
 #include "libckpt/format/format.h"
+#include "libckpt/index/arch.h"
 
 static bool probe(const ckpt_probe *p) { return !p->is_folder && ckpt_torch_probe(p->head, p->n_head); }
 

@@ -1,4 +1,5 @@
-/* universal.c - the row of DeepSpeed's universal checkpoints; read/universal.c reads them, write/universal.c writes them. */
+/* universal.c - the row of DeepSpeed's universal checkpoints; read/universal.c reads them, write/universal.c writes
+ * them. */
 #include <string.h>
 
 #include "formats/zero/read/zero.h"

@@ -6,9 +6,8 @@
  *                [bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt    what rank R has of masters and optimizer states
  *
  * mp_rank counts model-parallel ranks, which we call shards. Either folder is read; side files (config.json, a
- * tokenizer) are those of the folder that is named. Experts have files of their own (formats/zero/read/experts.c), as layers of
- * pipelines have (formats/zero/read/layers.c).
- * docs/formats/zero.md has the layout. */
+ * tokenizer) are those of the folder that is named. Experts have files of their own (formats/zero/read/experts.c), as
+ * layers of pipelines have (formats/zero/read/layers.c). docs/formats/zero.md has the layout. */
 #include "formats/zero/read/zero.h"
 #include "formats/zero/write/write.h"
 
@@ -16,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/torch/state/steps.h"
-#include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 
 typedef unsigned long long ull;
 

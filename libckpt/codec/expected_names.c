@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/arch.h"
 
-ckpt_status ckpt_expected_names_add(ckpt_expected_names *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err) {
+ckpt_status ckpt_expected_names_add(ckpt_expected_names *read, uint32_t tensor, const char *name, ckpt_role role,
+                                    ckpt_error *err) {
   if (read->n == 0) ckpt_arena_init(&read->arena, UINT64_MAX);
   CKPT_TRY(ckpt_grow(&read->names, read->n, &read->capacity, sizeof *read->names, err));
   ckpt_expected_name *added = &read->names[read->n];
@@ -37,7 +38,8 @@ static int compare_names(const void *x, const void *y) {
   return strcmp(a->text, b->text);
 }
 
-static ckpt_status fill(ckpt_index *index, const ckpt_expected_names *read, const ckpt_index *described, ckpt_error *err) {
+static ckpt_status fill(ckpt_index *index, const ckpt_expected_names *read, const ckpt_index *described,
+                        ckpt_error *err) {
   for (uint32_t i = 0; i < read->n; i++) {
     const ckpt_expected_name *name = &read->names[i];
     const ckpt_tensor *like = &described->tensors[name->tensor];
@@ -129,9 +131,9 @@ static void keep(ckpt_name_list *others, ckpt_index *described, ckpt_index *read
   described->as_read = read;
 }
 
-ckpt_status ckpt_expected_names_take(bool *is_taken, ckpt_expected_names_want want, ckpt_expected_names *read, ckpt_expected_names *stored,
-                               ckpt_index *described, const ckpt_index *config_of, ckpt_losses *losses,
-                               ckpt_error *err) {
+ckpt_status ckpt_expected_names_take(bool *is_taken, ckpt_expected_names_want want, ckpt_expected_names *read,
+                                     ckpt_expected_names *stored, ckpt_index *described, const ckpt_index *config_of,
+                                     ckpt_losses *losses, ckpt_error *err) {
   ckpt_index *named = NULL, *as_stored = NULL;
   ckpt_name_list others = {.n = 0};
   bool same = false;

@@ -22,7 +22,8 @@ typedef struct ckpt_expected_names {
 } ckpt_expected_names;
 
 /* A name in the order of reading; it is copied. ENOMEM. */
-ckpt_status ckpt_expected_names_add(ckpt_expected_names *read, uint32_t tensor, const char *name, ckpt_role role, ckpt_error *err);
+ckpt_status ckpt_expected_names_add(ckpt_expected_names *read, uint32_t tensor, const char *name, ckpt_role role,
+                                    ckpt_error *err);
 void ckpt_expected_names_free(ckpt_expected_names *read); /* the matching end */
 
 /* What has to be read as it is described. */
@@ -36,9 +37,9 @@ typedef enum ckpt_expected_names_want {
  * are read (index.h, as_read), what they are for included, which is a loss. `stored` are the names that --names stored
  * gives, for a description that has such, else empty. config_of: whose config.json the output has, NULL: it has none.
  * ENOMEM. */
-ckpt_status ckpt_expected_names_take(bool *is_taken, ckpt_expected_names_want want, ckpt_expected_names *read, ckpt_expected_names *stored,
-                               ckpt_index *described, const ckpt_index *config_of, ckpt_losses *losses,
-                               ckpt_error *err);
+ckpt_status ckpt_expected_names_take(bool *is_taken, ckpt_expected_names_want want, ckpt_expected_names *read,
+                                     ckpt_expected_names *stored, ckpt_index *described, const ckpt_index *config_of,
+                                     ckpt_losses *losses, ckpt_error *err);
 
 /* By the number of a tensor in the index that a description's objects are of: the one to be written with all its names,
  * or, with `renamed`, with any; UINT32_MAX where there is none. The table, of *n_numbers, is to be freed. ENOMEM. */

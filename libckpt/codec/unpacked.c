@@ -8,8 +8,8 @@
 #include <zstd_errors.h>
 
 #include "libckpt/base/crc32.h"
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/error.h"
+#include "libckpt/extents/decode.h"
 
 typedef unsigned long long ull;
 

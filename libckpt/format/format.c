@@ -6,10 +6,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "libckpt/codec/torch/state/state.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/torch/state/state.h"
 
 const ckpt_format *ckpt_format_find(const char *name) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -122,8 +122,8 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
   return CKPT_OK;
 }
 
-/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes (codec/torch/state/state.h): the
- * whole counts where nothing of it does. */
+/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes
+ * (codec/torch/state/state.h): the whole counts where nothing of it does. */
 uint64_t ckpt_objects_count(const ckpt_object *objects) {
   if (objects == NULL) return 0;
   const ckpt_object *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);

@@ -73,10 +73,9 @@ typedef struct ckpt_format {
   /* Names, or endings with a dot, of files of such a folder that are no checkpoints themselves, space separated; NULL:
    * none. Who names one is told to name its folder. */
   const char *parts;
-  /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify/verify.h). NULL: nothing. Fails
-   * with EIO, ECANCELED, ENOMEM. */
-  ckpt_status (*verify)(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
-                        ckpt_error *err);
+  /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify/verify.h). NULL: nothing.
+   * Fails with EIO, ECANCELED, ENOMEM. */
+  ckpt_status (*verify)(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run, ckpt_error *err);
 } ckpt_format;
 
 extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/registry.c */

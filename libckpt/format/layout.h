@@ -85,14 +85,14 @@ struct ckpt_layout {
 
 /* What the caller may ask of a layout; formats ignore what they have no use for. */
 typedef struct ckpt_layout_options {
-  uint64_t shard_size;     /* bytes per file, 0: the format's default */
-  uint32_t world;          /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
-  uint32_t stage;          /* of ZeRO: 1 to 3; 0: the format's default */
-  int zstd_level;          /* 0: none */
-  bool is_folder;          /* the output path is a folder */
-  const char *name;        /* of the output's one file, without folders; NULL: it has none */
-  bool external_data;      /* of ONNX: in a file beside the model */
-  const char *link_folder; /* of ONNX: real path of the folder of the output; data stay where they stand in it */
+  uint64_t shard_size;       /* bytes per file, 0: the format's default */
+  uint32_t world;            /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
+  uint32_t stage;            /* of ZeRO: 1 to 3; 0: the format's default */
+  int zstd_level;            /* 0: none */
+  bool is_folder;            /* the output path is a folder */
+  const char *name;          /* of the output's one file, without folders; NULL: it has none */
+  bool external_data;        /* of ONNX: in a file beside the model */
+  const char *link_folder;   /* of ONNX: real path of the folder of the output; data stay where they stand in it */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;
 

@@ -12,15 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libckpt/format/cache.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/float_env.h"
-#include "libckpt/format/format.h"
-#include "libckpt/base/text.h"
 #include "libckpt/base/options.h"
-#include "libckpt/io/temporary.h"
+#include "libckpt/base/text.h"
+#include "libckpt/format/cache.h"
+#include "libckpt/format/format.h"
 #include "libckpt/format/recognize.h"
 #include "libckpt/index/masters.h"
+#include "libckpt/io/temporary.h"
 
 enum { HEAD_BYTES = 4096, MAX_BELOW = 1000000 };
 

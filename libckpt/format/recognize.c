@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libckpt/io/contained.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
-#include "libckpt/io/temporary.h"
 #include "libckpt/base/text.h"
+#include "libckpt/io/contained.h"
+#include "libckpt/io/temporary.h"
 
 enum {
   HEAD_BYTES = 4096,

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/index/cover.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/cover.h"
 
 enum { MAX_NAME_BYTES = 4096 };
 #define DEFAULT_MAX_INDEX_BYTES (UINT64_C(8) << 30)

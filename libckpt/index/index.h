@@ -10,8 +10,8 @@
 #include "libckpt/base/arena.h"
 #include "libckpt/index/defects.h"
 #include "libckpt/index/object.h"
-#include "libckpt/io/source.h"
 #include "libckpt/index/tensor.h"
+#include "libckpt/io/source.h"
 
 /* A file carried as bytes: config, tokenizer, licence, what a trainer goes on from. */
 typedef struct ckpt_side_file {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/error.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
-#include "libckpt/base/error.h"
 
 enum { WRAPPER_REVISION = 1 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/object.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/object.h"
 
 /* The digits of a float, with a point or an exponent. */
 static void print_float(char text[CKPT_OBJECT_KEY_BYTES], double value) {

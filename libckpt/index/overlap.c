@@ -1,4 +1,5 @@
-/* overlap.c - see overlap.h. Links are resolved on both sides: a file of the Hugging Face cache is the blob behind it. */
+/* overlap.c - see overlap.h. Links are resolved on both sides: a file of the Hugging Face cache is the blob behind it.
+ */
 #include "libckpt/index/overlap.h"
 
 #include <limits.h>
@@ -73,7 +74,7 @@ ckpt_status ckpt_refuse_output_overlap(const char *path, const char *other, bool
 }
 
 ckpt_status ckpt_refuse_input_overlap(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
-                             ckpt_error *err) {
+                                      ckpt_error *err) {
   char real[PATH_MAX], real_output[PATH_MAX];
   if (index->source == NULL || ckpt_source_root(index->source)[0] == '\0') return CKPT_OK; /* memory */
   if (!resolve(output, real_output)) return ckpt_fail(err, CKPT_EINVAL, output, NULL, "is too long for a path");

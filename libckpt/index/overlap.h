@@ -9,7 +9,7 @@
  * index->path.
  */
 ckpt_status ckpt_refuse_input_overlap(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
-                             ckpt_error *err);
+                                      ckpt_error *err);
 
 /* EINVAL when two outputs are one place, or one lies in the other; is_part: path may lie in `other`. */
 ckpt_status ckpt_refuse_output_overlap(const char *path, const char *other, bool is_part, ckpt_error *err);

@@ -15,8 +15,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "libckpt/io/contained.h"
 #include "libckpt/base/error.h"
+#include "libckpt/io/contained.h"
 
 #define NO_FILE UINT32_MAX
 

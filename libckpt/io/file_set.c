@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libckpt/io/contained.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/io/contained.h"
 #include "libckpt/io/temporary.h"
 
 enum { MAX_DEPTH = 32, MAX_LISTED = 5 };
@@ -34,7 +34,8 @@ static bool is_plain_name(const char *name) {
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-ckpt_status ckpt_file_set_init(ckpt_file_set *tree, const char **names, uint32_t n_names, const char *path, ckpt_error *err) {
+ckpt_status ckpt_file_set_init(ckpt_file_set *tree, const char **names, uint32_t n_names, const char *path,
+                               ckpt_error *err) {
   *tree = (ckpt_file_set){names, n_names};
   for (uint32_t i = 0; i < n_names; i++)
     if (!is_plain_name(names[i]))
@@ -121,7 +122,7 @@ typedef struct foreign {
   const ckpt_file_set *tree;
   const char *name;        /* whose leftovers do not count; NULL: they do */
   char left[NAME_MAX + 1]; /* one of them */
-  ckpt_file_set files;         /* regular files; names are its own */
+  ckpt_file_set files;     /* regular files; names are its own */
   uint32_t file_capacity;
   char list[512];
   size_t n_list;
@@ -275,7 +276,7 @@ ckpt_status ckpt_file_set_is_empty(int folder, const char *name, const char *pat
 }
 
 ckpt_status ckpt_file_set_covers(const ckpt_file_set *tree, ckpt_owns_files *owns, ckpt_file_set *former, int folder,
-                             const char *path, ckpt_error *err) {
+                                 const char *path, ckpt_error *err) {
   foreign f = {.tree = tree};
   ckpt_status status = look_for_foreign(&f, owns, folder, path, err);
   if (status == CKPT_OK && f.n != 0)

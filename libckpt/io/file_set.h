@@ -18,7 +18,8 @@ typedef void ckpt_owns_files(const char *const *names, uint32_t n, const ckpt_fi
 
 /* Checks and sorts names in place: EINVAL for one that is not plainly below a folder (empty, absolute, `.` or `..` in
  * it, too long or deep), EEXIST for two that are equal. path is the output, for messages. */
-ckpt_status ckpt_file_set_init(ckpt_file_set *tree, const char **names, uint32_t n_names, const char *path, ckpt_error *err);
+ckpt_status ckpt_file_set_init(ckpt_file_set *tree, const char **names, uint32_t n_names, const char *path,
+                               ckpt_error *err);
 
 /* Makes the subfolders that the names need. */
 ckpt_status ckpt_file_set_make_folders(const ckpt_file_set *tree, int folder, const char *path, ckpt_error *err);
@@ -33,7 +34,7 @@ void ckpt_file_set_remove(const ckpt_file_set *tree, int folder);
  * or in these that `owns` (a format's, or NULL) takes for the former output's; these are added to former, which the
  * caller frees (ckpt_file_set_free). `.git` never passes, nor does a subfolder that no name is in. */
 ckpt_status ckpt_file_set_covers(const ckpt_file_set *tree, ckpt_owns_files *owns, ckpt_file_set *former, int folder,
-                             const char *path, ckpt_error *err);
+                                 const char *path, ckpt_error *err);
 
 /* EEXIST with a list when folder holds anything but leftovers of name (temporary.h). */
 ckpt_status ckpt_file_set_is_empty(int folder, const char *name, const char *path, ckpt_error *err);

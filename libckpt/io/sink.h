@@ -13,8 +13,8 @@
 #ifndef CKPT_IO_SINK_H
 #define CKPT_IO_SINK_H
 
-#include "libckpt/io/temporary.h"
 #include "libckpt/io/file_set.h"
+#include "libckpt/io/temporary.h"
 
 typedef struct ckpt_sink ckpt_sink;
 

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/io/source.h"
 #include "libckpt/io/temporary.h"
-#include "libckpt/base/text.h"
 
 typedef struct pair {
   ckpt_sink *sinks[2]; /* the file's; the one beside it, or NULL */

@@ -20,14 +20,14 @@
 #include <unistd.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/io/descriptors.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/io/descriptors.h"
+#include "libckpt/io/file_set.h"
 #include "libckpt/io/publish.h"
 #include "libckpt/io/sink.h"
 #include "libckpt/io/source.h"
 #include "libckpt/io/temporary.h"
-#include "libckpt/io/file_set.h"
 
 /* Dirty bytes of one file after which the kernel is told to start writing them, so that the sync at the end is short
  * and memory does not fill with them. */
@@ -60,9 +60,9 @@ typedef struct path_sink {
   int folder; /* what file names are relative to: the staged folder, or the parent itself */
   output_file *files;
   uint32_t n_files;
-  uint32_t n_threads; /* that make them; 0 for one */
-  ckpt_file_set tree;     /* of a folder */
-  ckpt_file_set former;   /* what is replaced beyond the tree */
+  uint32_t n_threads;   /* that make them; 0 for one */
+  ckpt_file_set tree;   /* of a folder */
+  ckpt_file_set former; /* what is replaced beyond the tree */
   ckpt_leftovers leftovers;
   ckpt_descriptors *descriptors;
 } path_sink;

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
 #include "libckpt/io/contained.h"
 #include "libckpt/io/descriptors.h"
-#include "libckpt/base/error.h"
 
 enum { MAX_ENTRIES = 1000000 };
 

@@ -15,11 +15,13 @@ void ckpt_stream_count(ckpt_stream *out, ckpt_error *err) { *out = (ckpt_stream)
 void ckpt_stream_checksum(ckpt_stream *out, ckpt_error *err) { *out = (ckpt_stream){.has_crc32 = true, .err = err}; }
 
 void ckpt_stream_sink(ckpt_stream *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,
-                   ckpt_error *err) {
-  *out = (ckpt_stream){.sink = sink, .file = file, .offset = offset, .window = window, .n_window = n_window, .err = err};
+                      ckpt_error *err) {
+  *out =
+      (ckpt_stream){.sink = sink, .file = file, .offset = offset, .window = window, .n_window = n_window, .err = err};
 }
 
-void ckpt_stream_function(ckpt_stream *out, ckpt_stream_put *put, void *arg, void *window, size_t n_window, ckpt_error *err) {
+void ckpt_stream_function(ckpt_stream *out, ckpt_stream_put *put, void *arg, void *window, size_t n_window,
+                          ckpt_error *err) {
   *out = (ckpt_stream){.put = put, .arg = arg, .window = window, .n_window = n_window, .err = err};
 }
 
@@ -44,7 +46,7 @@ static bool count(ckpt_stream *out, uint64_t n_bytes) {
 static void hand_on(ckpt_stream *out, const void *bytes, size_t n_bytes, uint64_t n_behind) {
   uint64_t at = out->offset + out->n_bytes - n_behind - n_bytes;
   ckpt_stream_fail(out, out->put != NULL ? out->put(out->arg, bytes, n_bytes, out->err)
-                                      : ckpt_sink_write(out->sink, out->file, at, bytes, n_bytes, out->err));
+                                         : ckpt_sink_write(out->sink, out->file, at, bytes, n_bytes, out->err));
 }
 
 /* Hands on the pending bytes; n_behind of the stream beyond them are counted but not in the window. */

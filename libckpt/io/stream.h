@@ -31,9 +31,9 @@ typedef struct ckpt_stream {
 void ckpt_stream_count(ckpt_stream *out, ckpt_error *err);
 void ckpt_stream_checksum(ckpt_stream *out, ckpt_error *err); /* as above */
 void ckpt_stream_sink(ckpt_stream *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,
-                   ckpt_error *err); /* as above */
+                      ckpt_error *err); /* as above */
 void ckpt_stream_function(ckpt_stream *out, ckpt_stream_put *put, void *arg, void *window, size_t n_window,
-                       ckpt_error *err); /* as above */
+                          ckpt_error *err); /* as above */
 
 /* Appends bytes, text, repeated bytes, a little-endian integer of 1..8 bytes, formatted text (at most 512 bytes). */
 void ckpt_stream_bytes(ckpt_stream *out, const void *bytes, size_t n_bytes);

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/extents/decode.h"
 #include "libckpt/plan/lower.h"
 
 enum { MAX_LEAVES = 4096, LEVEL = CKPT_N_ORDER - 1 };

@@ -5,17 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "libckpt/index/overlap.h"
-#include "libckpt/plan/batch.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/index/cover.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
-#include "libckpt/plan/lower.h"
 #include "libckpt/base/options.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/cover.h"
+#include "libckpt/index/overlap.h"
+#include "libckpt/plan/batch.h"
 #include "libckpt/plan/duplicates.h"
+#include "libckpt/plan/lower.h"
 
 #define DEFAULT_MEMORY (UINT64_C(128) << 20)
 

@@ -1,5 +1,5 @@
-/* duplicates.c - see duplicates.h. Rows are sorted by what is cheap to compare of their tensors, then neighbours are compared in
- * full: time n log n in the number of rows, and linear in that of extents. */
+/* duplicates.c - see duplicates.h. Rows are sorted by what is cheap to compare of their tensors, then neighbours are
+ * compared in full: time n log n in the number of rows, and linear in that of extents. */
 #include "libckpt/plan/duplicates.h"
 
 #include <stdlib.h>

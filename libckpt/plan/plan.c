@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "libckpt/index/overlap.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/io/sink_pair.h"
 #include "libckpt/io/sink_parts.h"
-#include "libckpt/base/text.h"
 
 ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err) {
   ckpt_plan *plan = calloc(1, sizeof *plan);
@@ -68,7 +68,8 @@ ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char
     return CKPT_OK;
   }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
-    if (plan->outputs[i].is_at_path) CKPT_TRY(ckpt_refuse_input_overlap(index, given, plan->outputs[i].path, plan->links, err));
+    if (plan->outputs[i].is_at_path)
+      CKPT_TRY(ckpt_refuse_input_overlap(index, given, plan->outputs[i].path, plan->links, err));
   CKPT_TRY(ckpt_grow(&plan->inputs, plan->n_inputs, &plan->input_capacity, sizeof *plan->inputs, err));
   plan->last_input = plan->n_inputs;
   plan->inputs[plan->n_inputs++] = (ckpt_plan_input){index, given};

@@ -7,8 +7,8 @@
 #define CKPT_PLAN_PLAN_H
 
 #include "libckpt/base/digest.h"
-#include "libckpt/format/format.h"
 #include "libckpt/base/group.h"
+#include "libckpt/format/format.h"
 #include "libckpt/plan/op.h"
 
 #define CKPT_NO_SINK UINT32_MAX /* evaluated and digested, written nowhere */
@@ -43,9 +43,10 @@ typedef struct ckpt_output {
   bool is_started, is_laid_out; /* by check: description and layout */
   bool by_segment; /* pieces fill one segment each: several ranks write, or an encoder needs them in order */
   ckpt_losses losses;
-  const ckpt_index *carried;                       /* whose side files are copied; NULL: none */
-  const struct ckpt_quantize_decisions *quantized; /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
-  ckpt_digest digest;                              /* after the run: of the output's content */
+  const ckpt_index *carried; /* whose side files are copied; NULL: none */
+  const struct ckpt_quantize_decisions
+      *quantized;       /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
+  ckpt_digest digest;   /* after the run: of the output's content */
   const char *retyping; /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
   bool is_of_none;      /* that digest: no tensor of the output is the model's */
 } ckpt_output;

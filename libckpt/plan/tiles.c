@@ -8,13 +8,13 @@
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_estimateCStreamSize */
 #include <zstd.h>
 
-#include "libckpt/plan/batch.h"
-#include "libckpt/plan/blocks.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
-#include "libckpt/plan/strips.h"
-#include "libckpt/plan/lower.h"
 #include "libckpt/extents/place.h"
+#include "libckpt/plan/batch.h"
+#include "libckpt/plan/blocks.h"
+#include "libckpt/plan/lower.h"
+#include "libckpt/plan/strips.h"
 
 #define TILE_TARGET_BYTES (UINT64_C(24) << 20)  /* of all that a tile needs */
 #define TILE_RESULT_BYTES (8 * CKPT_LEAF_BYTES) /* of what it makes: leaves that are hashed together */

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/run/run.h"
 
 /* What in config.json ties a name to another. */

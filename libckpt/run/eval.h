@@ -7,8 +7,8 @@
 #ifndef CKPT_RUN_EVAL_H
 #define CKPT_RUN_EVAL_H
 
-#include "libckpt/plan/blocks.h"
 #include "libckpt/extents/place.h"
+#include "libckpt/plan/blocks.h"
 #include "libckpt/plan/strips.h"
 
 /* What an argument is that is needed whole, and what making it did to values. */

@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/run/clone.h"
 #include "libckpt/base/dtype.h"
-#include "libckpt/run/encode.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/group.h"
 #include "libckpt/extents/place.h"
+#include "libckpt/run/clone.h"
+#include "libckpt/run/encode.h"
 #include "libckpt/run/run.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */

@@ -8,8 +8,8 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/float_env.h"
-#include "libckpt/plan/op.h"
 #include "libckpt/extents/place.h"
+#include "libckpt/plan/op.h"
 #include "libckpt/run/read.h"
 
 typedef unsigned long long ull;

@@ -13,12 +13,12 @@
 #include <string.h>
 
 #include "libckpt/base/dtype.h"
-#include "libckpt/run/encode.h"
 #include "libckpt/base/error.h"
-#include "libckpt/run/eval.h"
 #include "libckpt/base/float_env.h"
 #include "libckpt/base/group.h"
 #include "libckpt/base/options.h"
+#include "libckpt/run/encode.h"
+#include "libckpt/run/eval.h"
 #include "libckpt/run/output.h"
 #include "libckpt/run/rowdigest.h"
 #include "libckpt/run/trace.h"

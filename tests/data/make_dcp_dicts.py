@@ -2,7 +2,7 @@
 
     python make_dcp_dicts.py [FOLDER]        (torch 2.15.0)
 
-tests/formats/dcp/dcp_dicts_test.cc compares what is read from both.
+tests/formats/dcp/dicts_test.cc compares what is read from both.
 """
 import os
 import random

@@ -3,7 +3,7 @@ beside/: checkpoints that hold more than tensors.
 
     python make_dcp_objects.py [FOLDER]        (torch 2.15.0; zstandard for `objects-zstd`)
 
-What they hold is stated in tests/formats/dcp/dcp_objects_test.cc.
+What they hold is stated in tests/formats/dcp/objects_test.cc.
 """
 import collections
 import os

@@ -1,5 +1,5 @@
 """What a pickle describes, by Python's own reader (pickle._Unpickler) with names in place of classes: nothing is found,
-imported or called. show() prints as ckpt_object_print does. Used by make_pickles.py and tests/libckpt/codec/pickle/pickle_mutants.py.
+imported or called. show() prints as ckpt_object_print does. Used by make_pickles.py and tests/libckpt/codec/pickle/mutants.py.
 """
 import io
 import pickle

@@ -12,16 +12,16 @@
 #include <random>
 #include <sstream>
 
-#include "tests/libckpt/io/folder.h"
 #include "tests/faults/wrapped.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
 #include "libckpt/ckpt.h"
 #include "libckpt/plan/plan.h"
-#include "libckpt/recipe/convert/convert.h"
 #include "libckpt/recipe/compare/diff.h"
-#include "libckpt/recipe/records/manifest.h"
+#include "libckpt/recipe/convert/convert.h"
 #include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/records/manifest.h"
 #include "libckpt/recipe/verify/verify.h"
 }
 

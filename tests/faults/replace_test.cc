@@ -6,8 +6,8 @@
 #include <future>
 #include <memory>
 
-#include "tests/libckpt/io/folder.h"
 #include "tests/faults/wrapped.h"
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
 #include "libckpt/io/sink.h"

@@ -1,8 +1,8 @@
 // wrapped.h - calls of this program that fail when they are told to.
 //
 // The test is linked with --wrap for each function of the list in wrapped.cc, so that every call from libckpt's own
-// objects comes by here: the n-th one of a kind fails once, all threads together. Unlike tests/faults/fault.c this works
-// under sanitizers, reaches calls that it leaves alone (stat, mkdir, threads), and leaves libraries alone.
+// objects comes by here: the n-th one of a kind fails once, all threads together. Unlike tests/faults/fault.c this
+// works under sanitizers, reaches calls that it leaves alone (stat, mkdir, threads), and leaves libraries alone.
 #ifndef TESTS_FAULTS_WRAPPED_H
 #define TESTS_FAULTS_WRAPPED_H
 

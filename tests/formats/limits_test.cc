@@ -1,6 +1,6 @@
 // Limits of what a file may hold, each at the limit and one past it: GGUF, importance matrices and DCPv2. Those of
-// safetensors stand in safetensors_test.cc, of zip in tests/libckpt/codec/zip/zip_test.cc, of JSON, pickles and configs beside their
-// readers.
+// safetensors stand in safetensors_test.cc, of zip in tests/libckpt/codec/zip/zip_test.cc, of JSON, pickles and configs
+// beside their readers.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -6,8 +6,8 @@
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
-#include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/base/dtype.h"
+#include "libckpt/codec/side_files/side_files.h"
 }
 
 namespace formats_testing {

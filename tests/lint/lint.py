@@ -3,6 +3,8 @@
 
     lint.py [ROOT]
 
+Which room may include which is rooms.py's, which this runs.
+
 Every rule is a function (path, text, code) -> (line, message)s in RULES; `code` is the text with comments and the
 inside of strings blanked, line for line. lint_test.py feeds each rule snippets that it must refuse.
 """
@@ -10,17 +12,10 @@ import os
 import re
 import sys
 
+import rooms
+
 C_SUFFIXES = (".c", ".h", ".cc", ".cu", ".cuh", ".def")
 PUBLIC_FOLDERS = ("libckpt", "formats", "kernels")  # nothing below tools/ prints, exits or asks the environment
-
-# Where a folder's includes of ours may point: down the arrow, never up or sideways.
-MAY_INCLUDE = {
-    "libckpt": ("libckpt",),
-    "formats": ("libckpt", "formats"),
-    "kernels": ("libckpt", "kernels"),
-    "trainer": ("libckpt", "formats", "kernels", "trainer"),
-    "tools": ("libckpt", "formats", "kernels", "trainer", "tools"),
-}
 
 FORBIDDEN_ANYWHERE = {
     "strcpy": "no bound", "strcat": "no bound", "sprintf": "no bound", "vsprintf": "no bound", "gets": "no bound",
@@ -70,32 +65,6 @@ def line_of(text, at):
 
 def top_folder(path):
     return path.split("/", 1)[0]
-
-
-def arrow(path, text, code):
-    """Includes go down: libckpt < formats, kernels < trainer < tools."""
-    folder = top_folder(path)
-    if folder not in MAY_INCLUDE:
-        return
-    for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', text, re.M):
-        name = match.group(1)
-        target = os.path.normpath(name if name.split("/")[0] in (*MAY_INCLUDE, "tests") else
-                                  os.path.join(os.path.dirname(path), name))
-        if top_folder(target) not in MAY_INCLUDE[folder]:
-            yield line_of(text, match.start()), f'{folder} may not include "{name}"'
-        elif folder == "formats" and top_folder(target) == "formats" and not own_header(path, target):
-            yield line_of(text, match.start()), f'a format may not include another\'s "{name}"'
-
-
-def own_header(path, target):
-    """formats/gguf/gguf.c and formats/gguf_write.c share formats/gguf/gguf.h; folders (arch/, tokenizer/) are one noun each."""
-    if os.path.dirname(path) != os.path.dirname(target):
-        return os.path.basename(path).startswith("registry.")
-    if os.path.dirname(path) != "formats" or target.endswith(".def"):
-        return True
-    first = os.path.basename(path).split(".")[0].split("_")[0]
-    second = os.path.basename(target).split(".")[0].split("_")[0]
-    return first == second or first == "registry"
 
 
 def file_length(path, text, code):
@@ -206,7 +175,7 @@ def spelling(path, text, code):
         yield text.count("\n") + 1, "no newline at the end"
 
 
-RULES = (arrow, file_length, function_length, calls, raw_product, comments, opening, spelling)
+RULES = (file_length, function_length, calls, raw_product, comments, opening, spelling)
 TEXT_RULES = (spelling,)  # for files that are not C
 
 
@@ -248,7 +217,7 @@ def main(root):
         for line, message in lint_text(path, text):
             print(f"{path}:{line}: {message}")
             n_found += 1
-    for message in corpora(root):
+    for message in (*corpora(root), *rooms.check(rooms.sources(root)), *rooms.nouns(rooms.sources(root))):
         print(message)
         n_found += 1
     print(f"lint: {n_files} files, {n_found} found")

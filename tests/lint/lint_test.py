@@ -11,24 +11,10 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lint
 import messages
+import rooms
 
 # rule, path, snippet, lines that must be found
 CASES = [
-    (lint.arrow, "libckpt/a.c", '#include "index.h"\n#include "libckpt/plan.h"\n#include <stdio.h>\n', []),
-    (lint.arrow, "libckpt/codec/a.c", '#include "../index.h"\n#include "json.h"\n', []),
-    (lint.arrow, "libckpt/a.c", '#include "index.h"\n#include "formats/registry.h"\n', [2]),
-    (lint.arrow, "libckpt/a.c", '#include "../formats/registry.h"\n', [1]),
-    (lint.arrow, "libckpt/a.c", '  # include "tools/cli.h"\n', [1]),
-    (lint.arrow, "formats/a.c", '#include "kernels/ref/cast.h"\n', [1]),
-    (lint.arrow, "formats/a.c", '#include "tests/fake.h"\n', [1]),
-    (lint.arrow, "formats/gguf.c", '#include "safetensors.h"\n', [1]),
-    (lint.arrow, "formats/gguf.c", '#include "gguf.h"\n#include "formats.def"\n', []),
-    (lint.arrow, "formats/gguf_write.c", '#include "formats/gguf.h"\n', []),
-    (lint.arrow, "formats/registry.c", '#include "formats/gguf.h"\n#include "arch/archs.def"\n', []),
-    (lint.arrow, "kernels/ref/a.c", '#include "libckpt/backend.h"\n#include "float_format.h"\n', []),
-    (lint.arrow, "kernels/ref/a.c", '#include "formats/gguf.h"\n', [1]),
-    (lint.arrow, "tools/a.c", '#include "libckpt/ckpt.h"\n#include "formats/a.h"\n#include "cli.h"\n', []),
-    (lint.arrow, "tools/a.c", '#include "tests/fake.h"\n', [1]),
     (lint.file_length, "libckpt/a.c", "int x;\n" * 800, []),
     (lint.file_length, "libckpt/a.c", "int x;\n" * 801, [801]),
     (lint.function_length, "libckpt/a.c", "static int f(int a,\n             int b) {\n" + "  a++;\n" * 77 + "}\n", []),
@@ -83,6 +69,64 @@ class Lint(unittest.TestCase):
         self.assertEqual(lint.main(os.path.join(os.path.dirname(os.path.abspath(__file__)), "no-such-folder")), 1)
 
 
+HOUSE = rooms.sources(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+
+
+class Rooms(unittest.TestCase):
+    def planted(self, path, target):
+        """What is wrong with it where `path` includes `target`."""
+        texts = {path: f'#include "{target}"\n', target: ""}
+        return [line for line in rooms.check(texts) if line.startswith(f"{path}: {target} ")]
+
+    def test_the_house_as_it_is(self):
+        self.assertEqual(list(rooms.check(HOUSE)), [])
+        self.assertEqual(list(rooms.nouns(HOUSE)), [])
+
+    def test_an_include_up_is_seen_from_every_room(self):
+        for room in sorted(set(map(rooms.room_of, HOUSE))):
+            path = next(path for path in sorted(HOUSE) if rooms.room_of(path) == room)
+            if path in rooms.PUBLIC or room.startswith("tools"):
+                continue  # nothing is above the command
+            with self.subTest(room=room):
+                self.assertTrue(self.planted(path, "tools/cli/options.h"))
+            if room.startswith("libckpt/") and not room.startswith("libckpt/recipe"):
+                with self.subTest(room=room, to="recipe"):
+                    self.assertTrue(self.planted(path, "libckpt/recipe/select/select.h"))
+
+    def test_an_include_sideways_is_seen_from_every_part(self):
+        for path in sorted(HOUSE):
+            here = path.split("/")
+            if here[0] == "formats" and here[-1] != "registry.c":
+                others = [other for other in HOUSE if other.startswith("formats/") and other.count("/") > 1 and
+                          other.split("/")[1] != here[1]]
+                wrong = [others[0], "kernels/ref/quant/quant.h", "libckpt/recipe/verify/verify.h"]
+            elif here[0] == "kernels":
+                wrong = ["formats/gguf/gguf.h", "libckpt/index/index.h"]
+            elif path.startswith("libckpt/recipe/"):
+                wrong = ["formats/gguf/gguf.h", "kernels/ref/quant/quant.h"]
+            else:
+                continue
+            for target in wrong:
+                with self.subTest(path=path, target=target):
+                    self.assertTrue(self.planted(path, target))
+
+    def test_circles_full_rooms_and_files_in_no_room(self):
+        path = "libckpt/recipe/select/select.h"
+        texts = {**HOUSE, path: HOUSE[path] + '#include "libckpt/recipe/verify/verify.h"\n'}
+        self.assertTrue([line for line in rooms.check(texts) if "a circle of rooms" in line])
+        self.assertIn("libckpt/loose.c: lies in no room", rooms.check({**HOUSE, "libckpt/loose.c": ""}))
+        self.assertIn("libckpt/attic/a.c: no room of libckpt is called attic",
+                      rooms.check({**HOUSE, "libckpt/attic/a.c": ""}))
+        full = {f"libckpt/base/more{i}.c": "" for i in range(rooms.MAX_FILES)}
+        self.assertTrue([line for line in rooms.check({**HOUSE, **full}) if "it wants rooms" in line])
+
+    def test_nouns_of_a_format(self):
+        for line, n in (("int gguf_keys;\n", 1), ('x = "a DCP folder";\n', 1), ("/* as ONNX has it */\n", 0)):
+            with self.subTest(line=line):
+                self.assertEqual(len(list(rooms.nouns({"libckpt/plan/a.c": line}))), n)
+                self.assertEqual(list(rooms.nouns({"libckpt/codec/a.c": line})), [])
+
+
 # path, source, the texts that must be collected
 TEXTS = [
     ("libckpt/a.c", 'const char *f(void) { return "cut off"; }\n', ["cut off"]),
@@ -93,7 +137,7 @@ TEXTS = [
     ("libckpt/a.c", '#define A \\\n  "one " \\\n  "two"\n', ["one two"]),
     ("libckpt/a.c", r'put(",\n  \"name\": %s"); fail("no \"name\": in it");', [r'no \"name\": in it']),
     ("tools/a.c", 'static option o = {"help of it"};\nint f(void) {\n  return g("bad value");\n}\n', ["bad value"]),
-    ("tools/man.c", 'int f(void) {\n  return g("a page");\n}\n', []),
+    ("tools/cli/man.c", 'int f(void) {\n  return g("a page");\n}\n', []),
 ]
 
 

@@ -12,9 +12,9 @@
 #include <string>
 
 extern "C" {
+#include "tools/cli/text.h"
 #include "tools/report/json_writer.h"
 #include "tools/report/progress.h"
-#include "tools/cli/text.h"
 }
 
 namespace {

@@ -8,17 +8,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/report/input.h"
-#include "tools/report/json_writer.h"
 #include "libckpt/base/checked.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/run/read.h"
+#include "tools/cli/shared_options.h"
+#include "tools/cli/text.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-#include "tools/cli/shared_options.h"
 #include "tools/report/slice.h"
-#include "tools/cli/text.h"
 
 enum { BLOCK_ELEMENTS = 1 << 18 }; /* a multiple of every dtype's block */
 

@@ -1,7 +1,7 @@
 /* consolidate.c - `ckpt consolidate`: what the ranks of a job left becomes one model. */
 #include "libckpt/base/error.h"
-#include "tools/report/report.h"
 #include "tools/cli/shared_options.h"
+#include "tools/report/report.h"
 #include "tools/report/writing.h"
 
 static const ckpt_option options[] = {

@@ -1,7 +1,7 @@
 /* convert.c - `ckpt convert`: any checkpoint in, any format out. */
 #include "libckpt/base/error.h"
-#include "tools/report/report.h"
 #include "tools/cli/shared_options.h"
+#include "tools/report/report.h"
 #include "tools/report/writing.h"
 
 static const ckpt_option options[] = {

@@ -4,17 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/report/input.h"
-#include "tools/report/json_writer.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/masters.h"
 #include "libckpt/recipe/compare/diff.h"
 #include "libckpt/recipe/compare/hash.h"
 #include "libckpt/recipe/select/select.h"
-#include "libckpt/index/masters.h"
-#include "tools/report/proving.h"
-#include "tools/report/report.h"
 #include "tools/cli/shared_options.h"
 #include "tools/cli/text.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
+#include "tools/report/proving.h"
+#include "tools/report/report.h"
 
 static const ckpt_option options[] = {
     {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "values differ only past this absolute difference (default 0)"},

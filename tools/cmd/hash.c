@@ -6,19 +6,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/overlap.h"
+#include "libckpt/recipe/records/files.h"
+#include "libckpt/recipe/records/manifest.h"
+#include "tools/cli/shared_options.h"
+#include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/index/overlap.h"
-#include "libckpt/index/arch.h"
-#include "libckpt/base/error.h"
-#include "libckpt/recipe/records/files.h"
-#include "libckpt/recipe/records/manifest.h"
-#include "libckpt/base/text.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-#include "tools/cli/shared_options.h"
-#include "tools/cli/text.h"
 
 static const ckpt_option options[] = {
     {"tensors", 0, CKPT_OPTION_FLAG, 0, NULL, "a digest per tensor, in name order"},

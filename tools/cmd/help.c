@@ -1,7 +1,7 @@
 /* help.c - `ckpt help`: for people, and for what is generated from the option tables. */
 #include "tools/cli/help.h"
-#include "tools/report/report.h"
 #include "tools/cli/shared_options.h"
+#include "tools/report/report.h"
 
 static const ckpt_option options[] = {
     {"man", 0, CKPT_OPTION_FLAG, 0, NULL, "the man page of VERB, or ckpt(1), as troff"},

@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/report/input.h"
-#include "tools/report/json_writer.h"
+#include "libckpt/base/text.h"
 #include "libckpt/codec/gguf/value.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/config.h"
-#include "libckpt/base/text.h"
+#include "tools/cli/text.h"
+#include "tools/report/input.h"
+#include "tools/report/json_writer.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-#include "tools/cli/text.h"
 
 /* Tensors of one role and dtype. */
 typedef struct tally {

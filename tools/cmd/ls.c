@@ -4,18 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/error.h"
+#include "libckpt/base/pattern.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/index/index.h"
+#include "libckpt/recipe/select/select.h"
+#include "tools/cli/shared_options.h"
+#include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/base/error.h"
-#include "libckpt/index/index.h"
-#include "libckpt/base/pattern.h"
-#include "libckpt/recipe/select/select.h"
 #include "tools/report/ls_stats.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-#include "tools/cli/shared_options.h"
-#include "tools/cli/text.h"
 
 static const ckpt_option options[] = {
     {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN",

@@ -2,10 +2,10 @@
  */
 #include <string.h>
 
-#include "tools/report/input.h"
 #include "libckpt/base/error.h"
-#include "tools/report/report.h"
 #include "tools/cli/shared_options.h"
+#include "tools/report/input.h"
+#include "tools/report/report.h"
 #include "tools/report/writing.h"
 
 #define PLACEHOLDER "{type}"

@@ -1,8 +1,8 @@
 /* reshard.c - `ckpt reshard`: weights and optimizer states, cut for another number of ranks. */
 #include "libckpt/format/format.h"
 #include "libckpt/format/layout.h"
-#include "tools/report/report.h"
 #include "tools/cli/shared_options.h"
+#include "tools/report/report.h"
 #include "tools/report/writing.h"
 
 static const ckpt_option options[] = {

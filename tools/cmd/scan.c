@@ -4,12 +4,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "libckpt/base/error.h"
+#include "tools/cli/text.h"
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/base/error.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-#include "tools/cli/text.h"
 
 /* ---- as text ----------------------------------------------------------------------------------------------------- */
 

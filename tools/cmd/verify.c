@@ -5,17 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/report/job.h"
-#include "libckpt/index/arch.h"
-#include "libckpt/index/defects.h"
 #include "libckpt/base/error.h"
 #include "libckpt/format/format.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/defects.h"
+#include "libckpt/index/masters.h"
 #include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/recipe/select/select.h"
-#include "libckpt/index/masters.h"
+#include "tools/cli/shared_options.h"
+#include "tools/report/job.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-#include "tools/cli/shared_options.h"
 #include "tools/report/verification.h"
 
 static const ckpt_option options[] = {

@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/gguf/value.h"
 #include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/masters.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/recipe/verify/verify.h"
-#include "libckpt/index/masters.h"
 #include "tools/cli/text.h"
 
 static bool holds_config(const ckpt_output *output) {

@@ -2,9 +2,9 @@
 #ifndef CKPT_TOOLS_REPORT_LS_STATS_H
 #define CKPT_TOOLS_REPORT_LS_STATS_H
 
-#include "tools/report/json_writer.h"
 #include "libckpt/plan/plan.h"
 #include "tools/cli/options.h"
+#include "tools/report/json_writer.h"
 
 /* Zero-initialise it; free with ckpt_ls_stats_free. */
 typedef struct ckpt_ls_stats {

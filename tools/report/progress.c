@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/report/report.h"
 #include "tools/cli/text.h"
+#include "tools/report/report.h"
 
 enum { LINE = 256 };
 

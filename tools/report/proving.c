@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libckpt/base/error.h"
+#include "tools/cli/text.h"
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/base/error.h"
 #include "tools/report/report.h"
-#include "tools/cli/text.h"
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 

@@ -2,9 +2,9 @@
 #ifndef CKPT_TOOLS_REPORT_PROVING_H
 #define CKPT_TOOLS_REPORT_PROVING_H
 
-#include "tools/report/json_writer.h"
 #include "libckpt/recipe/compare/prove.h"
 #include "tools/cli/options.h"
+#include "tools/report/json_writer.h"
 
 /* Runs a proof as the command line says (memory, threads, trace, progress, signals). With --plan its plan is printed
  * instead, and *is_printed is set: then there is nothing more to say. */

@@ -2,8 +2,8 @@
 #ifndef CKPT_TOOLS_REPORT_VERIFICATION_H
 #define CKPT_TOOLS_REPORT_VERIFICATION_H
 
-#include "tools/report/input.h"
 #include "libckpt/recipe/verify/verify.h"
+#include "tools/report/input.h"
 
 typedef struct ckpt_verification {
   ckpt_args *args;
@@ -20,8 +20,8 @@ typedef struct ckpt_verification {
   ckpt_crc_counts crc; /* of the records of zip archives */
   uint64_t n_unread;   /* parts and tensors that are broken, and not among those that are looked at */
   uint64_t n_undecoded, n_undecoded_bytes; /* of those, tensors of the index */
-  bool has_some_sums;  /* the format has proven some of the bytes by a checksum of its own */
-  bool has_side_files; /* the manifest or the receipt lists them: they were compared */
+  bool has_some_sums;                      /* the format has proven some of the bytes by a checksum of its own */
+  bool has_side_files;                     /* the manifest or the receipt lists them: they were compared */
 } ckpt_verification;
 
 /* Files of the Hugging Face cache, whose links say what their bytes must be. *is_whole: every file of tensors is one.

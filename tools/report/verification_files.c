@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tools/report/job.h"
-#include "libckpt/index/overlap.h"
 #include "libckpt/base/error.h"
-#include "libckpt/format/format.h"
 #include "libckpt/base/text.h"
+#include "libckpt/format/format.h"
+#include "libckpt/index/overlap.h"
+#include "tools/report/job.h"
 #include "tools/report/proving.h"
 #include "tools/report/verification.h"
 

@@ -1,9 +1,9 @@
 /* verification_print.c - what `ckpt verify` found, as text and as JSON. */
 #include <stdio.h>
 
+#include "tools/cli/text.h"
 #include "tools/report/json_writer.h"
 #include "tools/report/report.h"
-#include "tools/cli/text.h"
 #include "tools/report/verification.h"
 
 static void print_findings(const ckpt_verification *v) {

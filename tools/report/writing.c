@@ -8,17 +8,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/index/overlap.h"
+#include "libckpt/recipe/convert/receipt.h"
+#include "tools/cli/text.h"
 #include "tools/report/describe.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
-#include "libckpt/index/overlap.h"
-#include "libckpt/codec/safetensors/safetensors.h"
-#include "libckpt/base/error.h"
-#include "libckpt/recipe/convert/receipt.h"
-#include "libckpt/base/text.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-#include "tools/cli/text.h"
 
 typedef struct job {
   ckpt_args *args;

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/index/name_table.h"
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/index/name_table.h"
 
 /* Whether rank 0's value under a key, of n bytes, is what all get. */
 static bool is_carried(const char *key, size_t n) {

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 static ckpt_status read_file(ckpt_zero_file *file, ckpt_zero *zero, ckpt_error *err) {
   ckpt_source *source = zero->index->source;

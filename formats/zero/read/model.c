@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/index/name_table.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/name_table.h"
 
 typedef unsigned long long ull;
 

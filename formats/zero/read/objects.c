@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/index/arch.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 
 typedef unsigned long long ull;
 

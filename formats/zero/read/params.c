@@ -6,10 +6,10 @@
 
 #include "formats/zero/read/zero.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 typedef unsigned long long ull;
 

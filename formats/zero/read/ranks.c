@@ -16,9 +16,9 @@
 
 #include "formats/zero/read/rank.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 typedef unsigned long long ull;
 

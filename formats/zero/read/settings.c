@@ -9,13 +9,13 @@
 
 #include "formats/zero/read/zero.h"
 #include "libckpt/base/backend.h"
-#include "libckpt/base/node_map.h"
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/little.h"
+#include "libckpt/base/node_map.h"
 #include "libckpt/base/text.h"
+#include "libckpt/extents/decode.h"
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 

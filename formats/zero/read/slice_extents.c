@@ -7,9 +7,9 @@
 
 #include "formats/zero/read/zero.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/extents/place.h"
 
 /* ---- which slices are of one tensor ------------------------------------------------------------------------------ */

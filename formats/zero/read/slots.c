@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "formats/zero/read/rank.h"
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/little.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/extents/decode.h"
 
 typedef unsigned long long ull;
 

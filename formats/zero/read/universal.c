@@ -15,10 +15,10 @@
 
 #include "formats/zero/read/zero.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/index/name_table.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/index/name_table.h"
 
 typedef unsigned long long ull;
 

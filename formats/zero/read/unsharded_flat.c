@@ -1,5 +1,5 @@
-/* unsharded_flat.c - the optimizer of a run in fp16 or bf16 without ZeRO that FusedAdam steps (FP16_Optimizer): whole in the
- * model file, of each group one row of masters and one of each state, as ranks have them in stages 1 and 2.
+/* unsharded_flat.c - the optimizer of a run in fp16 or bf16 without ZeRO that FusedAdam steps (FP16_Optimizer): whole
+ * in the model file, of each group one row of masters and one of each state, as ranks have them in stages 1 and 2.
  *
  *   {"optimizer_state_dict": {"state": {group: {"exp_avg": row, ...}}, "param_groups": [{"params": [group], ...}]},
  *    "fp32_groups_flat": [row of each group]}

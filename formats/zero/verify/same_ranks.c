@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/codec/zip/zip.h"
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
-#include "libckpt/format/findings.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/format/findings.h"
 
 /* A rank's file, by what its archive says of it. */
 typedef struct print {

@@ -6,9 +6,9 @@
 
 #include "formats/zero/read/zero.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/masters.h"
 #include "libckpt/recipe/compare/diff.h"
 #include "libckpt/recipe/verify/verify.h"
-#include "libckpt/index/masters.h"
 
 typedef unsigned long long ull;
 

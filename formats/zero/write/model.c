@@ -1,4 +1,5 @@
-/* model.c - the model file of a DeepSpeed checkpoint that is written, whose keys are those of formats/zero/read/model.c.
+/* model.c - the model file of a DeepSpeed checkpoint that is written, whose keys are those of
+ * formats/zero/read/model.c.
  *
  * Everything in it besides DeepSpeed's own is client state (normalize.c). */
 #include <stdlib.h>
@@ -6,8 +7,8 @@
 
 #include "formats/zero/read/zero.h"
 #include "formats/zero/write/write.h"
-#include "libckpt/base/node_map.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/node_map.h"
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 

@@ -7,14 +7,14 @@
 
 #include "formats/zero/read/zero.h"
 #include "formats/zero/write/write.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/torch/plain/copy.h"
-#include "libckpt/codec/torch/state/dict.h"
-#include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/plain/safe.h"
-#include "libckpt/base/error.h"
-#include "libckpt/base/text.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/dict.h"
 
 typedef struct reducer {
   ckpt_index *described;

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/codec/expected_names.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/expected_names.h"
 
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 

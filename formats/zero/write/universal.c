@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/codec/parallel/cut.h"
 #include "formats/zero/read/zero.h"
 #include "formats/zero/write/write.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/parallel/cut.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 #define MODEL_SUFFIX "mp_rank_00_model_states.pt"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "formats/zero/read/zero.h"
-#include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/side_files/side_files.h"
 
 /* ---- containers -------------------------------------------------------------------------------------------------- */
 

@@ -2,14 +2,14 @@
  *
  * A PARAMETER is trained where a group of the optimizer names it; its fp32 values are its master's, or its own where it
  * has none. A parameter that is read as its master is, every one in stage 3, and the steps of a group's parameters are
- * elsewhere (layout.h): the files hold them once. Files are torch.save archives (codec/torch/write/archive_write.h) whose
- * leaves are numbered: first those of the input's objects, then the tensors of the description, then the steps of
+ * elsewhere (layout.h): the files hold them once. Files are torch.save archives (codec/torch/write/archive_write.h)
+ * whose leaves are numbered: first those of the input's objects, then the tensors of the description, then the steps of
  * groups. */
 #ifndef CKPT_FORMATS_ZERO_WRITE_WRITE_H
 #define CKPT_FORMATS_ZERO_WRITE_WRITE_H
 
-#include "libckpt/codec/torch/write/archive_write.h"
 #include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/torch/write/archive_write.h"
 #include "libckpt/codec/torch/write/write.h"
 #include "libckpt/format/format.h"
 
@@ -152,7 +152,8 @@ void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_file_set *w
 /* As ckpt_format's slots. Notes what engines of stage 3 do not take from it. */
 ckpt_status ckpt_universal_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 ckpt_status ckpt_universal_layout(ckpt_layout *layout, const ckpt_layout_options *options,
-                                  ckpt_error *err);                                                      /* as above */
-void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours); /* as above */
+                                  ckpt_error *err); /* as above */
+void ckpt_universal_owns(const char *const *names, uint32_t n, const ckpt_file_set *written,
+                         bool *is_ours); /* as above */
 
 #endif

@@ -4,8 +4,8 @@
  * taken over a sub-block, and points of the grid where the nearest one is looked for. Which scale stays is decided
  * afterwards, from the first to the last. */
 #if defined(__x86_64__)
-#include "kernels/cpu/quant/quant.h"
 #include "kernels/cpu/quant/avx2_nearest.h"
+#include "kernels/cpu/quant/quant.h"
 #include "kernels/ref/quant/iq23.h"
 
 enum { MAX_TRIED = 32, MAX_GROUPS = 8, MAX_SUB = 32 };

@@ -4,8 +4,8 @@
  * reference's order. Few cuts are better than the best so far, so a cut is compared first, in all lanes, and only where
  * one gains it is fitted. Products with 1/8 are exact but for tiny numbers, and the same for -1/8. */
 #if defined(__x86_64__)
-#include "kernels/cpu/quant/quant.h"
 #include "kernels/cpu/quant/avx2_nearest.h"
+#include "kernels/cpu/quant/quant.h"
 #include "kernels/ref/quant/iq1.h"
 
 enum { LANES = 8, MAX_SUB = 32 };

@@ -1,10 +1,11 @@
 /* avx2_points.c - IQ1, IQ2 and IQ3 to f32 with AVX2, eight elements at a time.
  *
  * Lane i takes the i-th level out of a packed point, and with it a product of the reference out of a table: scale times
- * what each level stands for. Layouts: kernels/ref/quant/iq1.c, kernels/ref/quant/iq2.c and kernels/ref/quant/iq3.c of kernels/ref. */
+ * what each level stands for. Layouts: kernels/ref/quant/iq1.c, kernels/ref/quant/iq2.c and kernels/ref/quant/iq3.c of
+ * kernels/ref. */
 #if defined(__x86_64__)
-#include "kernels/cpu/quant/quant.h"
 #include "kernels/cpu/quant/avx2_nearest.h"
+#include "kernels/cpu/quant/quant.h"
 
 /* The eight signs of seven: their number is even. */
 INLINE uint32_t with_parity(uint32_t signs) { return signs | (uint32_t)(__builtin_popcount(signs) & 1) << 7; }

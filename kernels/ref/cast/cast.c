@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "kernels/ref/cast/float_format.h"
-#include "libckpt/base/dtype.h"
 #include "kernels/ref/quant/quant.h"
+#include "libckpt/base/dtype.h"
 
 static bool can_cast(ckpt_dtype src, ckpt_dtype dst) { return ckpt_dtype_is_float(src) && ckpt_dtype_is_float(dst); }
 

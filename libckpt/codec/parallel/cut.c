@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 typedef unsigned long long ull;
 

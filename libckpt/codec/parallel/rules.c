@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/parallel/cut.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/pattern.h"
+#include "libckpt/codec/parallel/cut.h"
 
 /* A name, or one that a pattern spells: what is read of it. */
 typedef struct spelled {

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/codec/pickle/memo.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/pickle/memo.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 /* The reader's window, nodes kept of recent integers, longest "module.qualname". */
 /* The first read is short: where one small pickle stands behind another, each would read on into those that follow. */

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/base/node_map.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/base/node_map.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 enum { BATCH = 1000 };          /* items of one APPENDS or SETITEMS, as Python has it */
 enum { ON_PATH = 1, KEPT = 2 }; /* in the map: printing has begun; in the memo under this number less KEPT */

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "libckpt/codec/pickle/machine.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/machine.h"
 
 static const struct opcode {
   const char *name;

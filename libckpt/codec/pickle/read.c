@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "libckpt/codec/pickle/machine.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/machine.h"
 
 /* Kinds of operands, as opcodes.def names them. */
 typedef enum operand_kind {

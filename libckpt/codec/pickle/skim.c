@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 enum { WINDOW_BYTES = 64 << 10 };
 

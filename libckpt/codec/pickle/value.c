@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "libckpt/codec/pickle/machine.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/pickle/machine.h"
 
 /* ---- integers ----------------------------------------------------------------------------------------------- */
 

@@ -71,7 +71,8 @@ void ckpt_pickle_put_bigint(ckpt_pickle_writer *writer, const char *digits) {
   const char *at = digits + is_negative;
   size_t n_digits = strspn(at, "0123456789");
   if (n_digits == 0 || n_digits > CKPT_PICKLE_MAX_DIGITS || at[n_digits] != '\0') {
-    ckpt_stream_fail(writer->out, ckpt_fail(writer->out->err, CKPT_EINTERNAL, NULL, NULL, "no decimal number to pickle"));
+    ckpt_stream_fail(writer->out,
+                     ckpt_fail(writer->out->err, CKPT_EINTERNAL, NULL, NULL, "no decimal number to pickle"));
     return;
   }
   for (; *at != '\0'; at++) {
@@ -104,8 +105,8 @@ void ckpt_pickle_put_float(ckpt_pickle_writer *writer, double value) {
 static bool put_text_head(ckpt_pickle_writer *w, uint64_t n_bytes) {
   if (n_bytes > UINT32_MAX) {
     ckpt_stream_fail(w->out, ckpt_fail(w->out->err, CKPT_ELIMIT, NULL, NULL,
-                                    "a text of %llu bytes is too long for pickle protocol 2 (4,294,967,295 bytes)",
-                                    (unsigned long long)n_bytes));
+                                       "a text of %llu bytes is too long for pickle protocol 2 (4,294,967,295 bytes)",
+                                       (unsigned long long)n_bytes));
     return false;
   }
   put_le(w, 'X', n_bytes, 4);

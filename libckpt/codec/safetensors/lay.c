@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/safetensors/safetensors.h"
 
 /* Names in a header, and places in the crate's enum from 1 on; zero is what safetensors lacks. */
 static const struct {
@@ -80,7 +80,7 @@ static void print_json(const ckpt_layout *layout, const header *h, ckpt_stream *
     for (uint32_t axis = 0; axis < tensor->rank; axis++)
       ckpt_stream_printf(out, axis == 0 ? "%llu" : ",%llu", (unsigned long long)tensor->shape[axis]);
     ckpt_stream_printf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
-                    (unsigned long long)(at + tensor->n_bytes));
+                       (unsigned long long)(at + tensor->n_bytes));
     at += tensor->n_bytes; /* ckpt_layout_finish refuses a sum that does not fit */
   }
   ckpt_stream_text(out, "}");

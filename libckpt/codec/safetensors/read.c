@@ -9,11 +9,11 @@
 #include <strings.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/json.h"
-#include "libckpt/index/name_table.h"
-#include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/index/name_table.h"
 
 enum { MAX_NAME_BYTES = 4096, LENGTH_BYTES = 8 };
 

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#include "libckpt/codec/json.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/json.h"
 
 /* A walk over the objects of config.json, which copies its text with other dtypes. */
 typedef struct edit {

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch/read/file.h"
-#include "libckpt/index/config.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/index/config.h"
 
 enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000, MAX_LOOKED_AT = 64 };
 #define MAX_SIDE_BYTES (UINT64_C(2) << 30)

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/zip/zip.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
+#include "libckpt/codec/zip/zip.h"
 
 enum { FIELD_BYTES = 4, MAX_DESCRIPTOR = 24, FLAG_DESCRIPTOR = 1 << 3 };
 

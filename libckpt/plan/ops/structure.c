@@ -6,8 +6,8 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
-#include "libckpt/plan/op.h"
 #include "libckpt/extents/place.h"
+#include "libckpt/plan/op.h"
 
 static uint32_t units_of(const ckpt_expr *node, uint64_t *units) {
   return ckpt_unit_shape(node->dtype, node->rank, node->shape, node->n_elements, units);

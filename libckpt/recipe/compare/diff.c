@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/recipe/quantize/imatrix.h"
 #include "libckpt/recipe/quantize/quantize.h"
 #include "libckpt/recipe/quantize/quantized.h"

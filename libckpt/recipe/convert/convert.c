@@ -5,21 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
-#include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/float_env.h"
 #include "libckpt/base/group.h"
 #include "libckpt/base/options.h"
 #include "libckpt/base/pattern.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/masters.h"
 #include "libckpt/recipe/convert/graph.h"
 #include "libckpt/recipe/convert/metadata.h"
-#include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/recipe/convert/training.h"
+#include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/run/run.h"
-#include "libckpt/base/text.h"
-#include "libckpt/index/masters.h"
 
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
 typedef struct totals {

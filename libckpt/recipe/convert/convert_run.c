@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
-#include "libckpt/index/name_table.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/group.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/masters.h"
+#include "libckpt/index/name_table.h"
 #include "libckpt/recipe/convert/convert.h"
 #include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/run/run.h"
-#include "libckpt/index/masters.h"
 
 /* ---- digests as a reader finds them -------------------------------------------------------------------------------
  */

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "libckpt/codec/gguf/value.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/gguf/value.h"
 
 /* Keys that follow from how a file is written, or without which none is read. */
 static ckpt_status check_key(const char *option, const char *key, ckpt_error *err) {

@@ -262,7 +262,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   if (target->preset != NULL) print_text(out, ",\"type\":", target->preset->name);
   print_digest(out, &output->digest);
   ckpt_stream_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
-                  (ull)ckpt_output_bytes(output));
+                     (ull)ckpt_output_bytes(output));
   ckpt_side_sums_print(side, "\n   ", out);
   ckpt_stream_text(out, ",\"tensors\":[\n");
   bool is_first = true;

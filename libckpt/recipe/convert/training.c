@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/name_table.h"
-#include "libckpt/codec/torch/state/params.h"
-#include "libckpt/codec/torch/state/state.h"
-#include "libckpt/codec/torch/state/steps.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/torch/state/params.h"
+#include "libckpt/codec/torch/state/state.h"
+#include "libckpt/codec/torch/state/steps.h"
 #include "libckpt/index/masters.h"
+#include "libckpt/index/name_table.h"
 
 enum { NAME_BYTES = 8192 };
 #define NO_TENSOR UINT32_MAX

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "libckpt/codec/gguf/layers.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/gguf/layers.h"
 
 static const ckpt_preset presets[CKPT_N_PRESETS] = {
 #define CKPT_PRESET(id, name, file_type, base) {CKPT_PRESET_##id, name, file_type, CKPT_##base},

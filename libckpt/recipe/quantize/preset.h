@@ -6,8 +6,8 @@
 #ifndef CKPT_RECIPE_QUANTIZE_PRESET_H
 #define CKPT_RECIPE_QUANTIZE_PRESET_H
 
-#include "libckpt/index/index.h"
 #include "libckpt/base/pattern.h"
+#include "libckpt/index/index.h"
 
 #define CKPT_PRESETS_VERSION "llama.cpp/1"
 

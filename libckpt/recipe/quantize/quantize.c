@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/gguf/layers.h"
-#include "libckpt/codec/gguf/value.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
-#include "libckpt/recipe/quantize/imatrix.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/gguf/layers.h"
+#include "libckpt/codec/gguf/value.h"
+#include "libckpt/recipe/quantize/imatrix.h"
 
 #define QUANTIZATION_VERSION 2 /* GGML_QNT_VERSION */
 #define MAX_TEXT 127           /* bytes of a text that llama-quantize writes */

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/index/config.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/config.h"
 
 enum { MAX_NAME = 4200 };
 

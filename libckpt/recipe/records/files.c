@@ -11,8 +11,8 @@
 
 #include "libckpt/base/digest.h"
 #include "libckpt/base/error.h"
-#include "libckpt/run/run.h"
 #include "libckpt/base/text.h"
+#include "libckpt/run/run.h"
 
 enum { WINDOW_BYTES = 1 << 20, MAX_THREADS = 64 };
 

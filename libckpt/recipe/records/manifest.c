@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/io/stream.h"
 #include "libckpt/recipe/records/json_file.h"
 #include "libckpt/recipe/select/select.h"
@@ -172,7 +172,7 @@ static void print_entry(const ckpt_manifest_entry *entry, ckpt_stream *out) {
 static void print(const ckpt_manifest *manifest, ckpt_stream *out) {
   char digest[80];
   ckpt_stream_printf(out, "{\n  \"ckpt_manifest\": %d,\n  \"digest\": \"%s\",\n  \"names\": ", CKPT_MANIFEST_VERSION,
-                  ckpt_digest_text(&manifest->digest, digest));
+                     ckpt_digest_text(&manifest->digest, digest));
   ckpt_stream_json(out, manifest->names, strlen(manifest->names));
   ckpt_stream_printf(out, ",\n  \"include\": \"%s\",\n  \"cast\": ", manifest->include);
   if (manifest->cast == CKPT_DTYPE_NONE)

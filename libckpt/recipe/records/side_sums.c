@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/io/contained.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/io/contained.h"
 #include "libckpt/recipe/records/files.h"
 #include "libckpt/recipe/records/json_file.h"
-#include "libckpt/base/text.h"
 
 enum { MAX_FILES = 10000 };
 
@@ -103,7 +103,8 @@ void ckpt_side_sums_print(const ckpt_side_sums *sums, const char *gap, ckpt_stre
     const ckpt_side_sum *sum = &sums->items[i];
     ckpt_stream_printf(out, "%s%s{\"name\":", i == 0 ? "" : ",", gap);
     ckpt_stream_json(out, sum->name, strlen(sum->name));
-    ckpt_stream_printf(out, ",\"n_bytes\":%" PRIu64 ",\"sha256\":\"%s\"}", sum->n_bytes, ckpt_sum_text(sum->sha256, hex));
+    ckpt_stream_printf(out, ",\"n_bytes\":%" PRIu64 ",\"sha256\":\"%s\"}", sum->n_bytes,
+                       ckpt_sum_text(sum->sha256, hex));
   }
   ckpt_stream_text(out, "]");
 }

@@ -9,8 +9,8 @@
 #define CKPT_RECIPE_RECORDS_SIDE_SUMS_H
 
 #include "libckpt/codec/json.h"
-#include "libckpt/index/index.h"
 #include "libckpt/format/layout.h"
+#include "libckpt/index/index.h"
 #include "libckpt/io/stream.h"
 
 typedef struct ckpt_side_sum {

@@ -6,8 +6,8 @@
 #ifndef CKPT_RECIPE_REPLAY_RECORDED_H
 #define CKPT_RECIPE_REPLAY_RECORDED_H
 
-#include "libckpt/recipe/records/json_file.h"
 #include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/records/json_file.h"
 #include "libckpt/recipe/records/side_sums.h"
 
 /* What a receipt says of an output beside its target. */

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/format/format.h"
 #include "libckpt/recipe/replay/recorded.h"
-#include "libckpt/base/text.h"
 
 enum need { NEVER, MAY, ALWAYS };
 

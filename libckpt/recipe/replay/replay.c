@@ -9,16 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libckpt/index/overlap.h"
-#include "libckpt/index/arch.h"
 #include "libckpt/base/backend.h"
 #include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/masters.h"
+#include "libckpt/index/overlap.h"
+#include "libckpt/io/source.h"
 #include "libckpt/recipe/compare/hash.h"
 #include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/recipe/replay/recorded.h"
 #include "libckpt/run/run.h"
-#include "libckpt/io/source.h"
-#include "libckpt/index/masters.h"
 
 typedef ckpt_recorded recorded;
 typedef ckpt_recorded_output recorded_output;

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/zip/zip.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
+#include "libckpt/codec/zip/zip.h"
 
 typedef unsigned long long ull;
 

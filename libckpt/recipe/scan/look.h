@@ -2,8 +2,8 @@
 #ifndef CKPT_RECIPE_SCAN_LOOK_H
 #define CKPT_RECIPE_SCAN_LOOK_H
 
-#include "libckpt/recipe/scan/scan.h"
 #include "libckpt/io/source.h"
+#include "libckpt/recipe/scan/scan.h"
 
 /* Twice this, and eight times its size, is what may be gone through for a file. */
 #define CKPT_SCAN_UNPACKED_BYTES (UINT64_C(256) << 20)

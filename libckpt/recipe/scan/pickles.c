@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/torch/read/file.h"
-#include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/base/little.h"
+#include "libckpt/codec/torch/read/file.h"
+#include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/recipe/scan/look.h"
 
 typedef unsigned long long ull;

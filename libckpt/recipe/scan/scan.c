@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "libckpt/format/cache.h"
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
+#include "libckpt/format/cache.h"
 #include "libckpt/recipe/scan/look.h"
 #include "libckpt/run/run.h"
-#include "libckpt/base/text.h"
 
 enum { MAX_DEPTH = 32, MAX_FILES = 1 << 20 };
 

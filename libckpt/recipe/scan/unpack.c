@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
-#include "libckpt/recipe/scan/look.h"
 #include "libckpt/codec/unpacked.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/recipe/scan/look.h"
 
 typedef unsigned long long ull;
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/zip/zip.h"
 #include "libckpt/base/crc32.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
+#include "libckpt/codec/zip/zip.h"
 #include "libckpt/recipe/scan/look.h"
 
 typedef unsigned long long ull;

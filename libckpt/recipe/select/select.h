@@ -6,8 +6,8 @@
 #ifndef CKPT_RECIPE_SELECT_SELECT_H
 #define CKPT_RECIPE_SELECT_SELECT_H
 
-#include "libckpt/plan/plan.h"
 #include "libckpt/base/text.h"
+#include "libckpt/plan/plan.h"
 
 typedef struct ckpt_selection ckpt_selection;
 

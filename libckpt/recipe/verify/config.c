@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/arch.h"
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/json.h"
-#include "libckpt/index/config.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/config.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/recipe/verify/verify.h"
-#include "libckpt/base/text.h"
 
 enum { MAX_TOKEN_BYTES = 1 << 20, MAX_LAYERS = 100000, MAX_SAID = 16 };
 

@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/side_files/side_files.h"
-#include "libckpt/codec/zip/zip.h"
 #include "libckpt/base/crc32.h"
-#include "libckpt/extents/decode.h"
 #include "libckpt/base/error.h"
-#include "libckpt/format/format.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/unpacked.h"
+#include "libckpt/codec/zip/zip.h"
+#include "libckpt/extents/decode.h"
+#include "libckpt/format/format.h"
 #include "libckpt/recipe/verify/verify.h"
 #include "libckpt/run/run.h"
 

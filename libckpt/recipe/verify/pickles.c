@@ -2,9 +2,9 @@
  * which loading the checkpoint elsewhere runs. Those that tensors come from are judged where they are read
  * (codec/torch/read/file.h). */
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/recipe/scan/scan.h"
 #include "libckpt/recipe/verify/verify.h"
-#include "libckpt/base/text.h"
 
 /* What would run code for certain: a problem. *n_dangerous: of the scan. */
 static ckpt_status add_dangerous(ckpt_findings *findings, const ckpt_scan *scan, size_t *n_dangerous, ckpt_error *err) {

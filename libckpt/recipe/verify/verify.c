@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/index/overlap.h"
-#include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
-#include "libckpt/format/format.h"
 #include "libckpt/base/grow.h"
-#include "libckpt/recipe/compare/stats.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/safetensors/safetensors.h"
+#include "libckpt/format/format.h"
 #include "libckpt/index/masters.h"
+#include "libckpt/index/overlap.h"
+#include "libckpt/recipe/compare/stats.h"
 
 typedef unsigned long long ull;
 

@@ -6,8 +6,9 @@
 
 extern "C" {
 #include "formats/gguf/gguf.h"
-#include "libckpt/plan/plan.h"
 #include "libckpt/base/text.h"
+#include "libckpt/plan/plan.h"
+#include "libckpt/recipe/verify/verify.h"
 }
 
 namespace formats_testing {

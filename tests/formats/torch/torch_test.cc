@@ -1,5 +1,5 @@
 // PyTorch files: values of what torch.save wrote, names, roles, objects; every storage and call. Lies:
-// torch_lies_test.cc.
+// lies_test.cc.
 #include <tuple>
 
 #include "tests/formats/torch/torch_testing.h"

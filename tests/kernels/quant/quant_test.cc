@@ -100,7 +100,7 @@ TEST(QuantGoldens, NameTheirGgml) {
   const size_t at = line.find("commit ");
   ASSERT_EQ(line.rfind("# ggml ", 0), 0u) << line;
   ASSERT_NE(at, std::string::npos) << line;
-  std::ifstream dtypes(CKPT_TESTS_DIR "/../libckpt/dtype.def");
+  std::ifstream dtypes(CKPT_TESTS_DIR "/../libckpt/base/dtype.def");
   bool is_there = false;
   while (std::getline(dtypes, row)) is_there = is_there || row.find(line.substr(at, 7 + 40)) != std::string::npos;
   EXPECT_TRUE(is_there) << line;

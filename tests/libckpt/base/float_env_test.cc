@@ -6,8 +6,8 @@
 #include <cstring>
 #include <functional>
 
-#include "tests/libckpt/io/folder.h"
 #include "tests/libckpt/fake/fake_format.h"
+#include "tests/libckpt/io/folder.h"
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif

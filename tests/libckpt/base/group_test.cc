@@ -10,8 +10,8 @@ extern "C" {
 #include <filesystem>
 #include <fstream>
 
-#include "tests/libckpt/io/folder.h"
 #include "tests/libckpt/fake/fake_case.h"
+#include "tests/libckpt/io/folder.h"
 #include "tests/libckpt/run/ranks.h"
 
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/plan/blocks.h"
 #include "libckpt/base/dtype.h"
+#include "libckpt/plan/blocks.h"
 #include "libckpt/plan/plan.h"
 }
 

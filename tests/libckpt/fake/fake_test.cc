@@ -5,8 +5,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tests/libckpt/io/folder.h"
 #include "tests/libckpt/fake/fake_format.h"
+#include "tests/libckpt/io/folder.h"
 
 namespace {
 

@@ -14,10 +14,10 @@
 #include "tests/libckpt/io/folder.h"
 
 extern "C" {
-#include "libckpt/index/overlap.h"
 #include "libckpt/format/format.h"
-#include "libckpt/recipe/convert/convert.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/io/sink_parts.h"
+#include "libckpt/recipe/convert/convert.h"
 }
 
 namespace {

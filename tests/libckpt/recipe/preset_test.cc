@@ -10,8 +10,8 @@
 #include <vector>
 
 extern "C" {
-#include "libckpt/codec/gguf/layers.h"
 #include "libckpt/base/dtype.h"
+#include "libckpt/codec/gguf/layers.h"
 #include "libckpt/recipe/quantize/preset.h"
 }
 

@@ -7,10 +7,10 @@
  * hold is an argument where they are written. Read, both forms are the same to the namer (codec/torch/read/names.c). */
 #include <string.h>
 
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/codec/torch/plain/safe.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 /* A call with at most n arguments, and this among its extras at most. */
 static bool is_call(const ckpt_object *node, const char *class, uint64_t n, ckpt_object_extra extra) {

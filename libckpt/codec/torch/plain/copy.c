@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/codec/torch/state/groups.h"
-#include "libckpt/codec/torch/plain/safe.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/plain/safe.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/groups.h"
 
 enum { IN_WORK = 1 /* a mark */, MAX_DEPTH = 200 /* of a copy that is whole */ };
 #define LEFT_OUT UINT64_MAX /* in the map, where else the copy is */

@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/codec/torch/plain/copy.h"
-#include "libckpt/codec/torch/plain/safe.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/torch/plain/copy.h"
+#include "libckpt/codec/torch/plain/safe.h"
 
 enum { MAX_DEPTH = 32, MAX_STEPS = 1 << 20 };
 

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 #include "libckpt/base/node_map.h"
 #include "libckpt/codec/expected_names.h"
 #include "libckpt/codec/torch/plain/safe.h"
 #include "libckpt/codec/torch/state/state.h"
-#include "libckpt/base/error.h"
-#include "libckpt/base/grow.h"
 
 enum { MAX_DEPTH = 64, MAX_NAME_BYTES = 4096, MAX_STEPS = 1 << 20 };
 

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/read/record.h"
-#include "libckpt/base/dtype.h"
-#include "libckpt/base/error.h"
 
 /* ---- extents ----------------------------------------------------------------------------------------------------- */
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/error.h"
 #include "libckpt/codec/zip/zip.h"
 #include "libckpt/extents/decode.h"
-#include "libckpt/base/error.h"
 
 typedef unsigned long long ull;
 

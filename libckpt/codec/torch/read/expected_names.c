@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 typedef struct step {
   ckpt_object *node;

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/codec/zip/zip.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
+#include "libckpt/codec/zip/zip.h"
 
 enum { HEAD_BYTES = 64 };
 

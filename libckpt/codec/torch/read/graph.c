@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
 
 typedef unsigned long long ull;
 

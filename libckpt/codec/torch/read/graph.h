@@ -82,14 +82,14 @@ typedef struct ckpt_torch_graph {
   uint32_t n_sparse, sparse_capacity;
   const ckpt_object **wrappers; /* calls of subclasses around tensors: DTensors */
   uint32_t n_wrappers, wrapper_capacity;
-  uint32_t first_storage;          /* the caller's: storages of graphs that the same index has already */
-  uint64_t n_expanded;             /* the caller's, and added to: bytes of views beyond what CKPT_TORCH_VIEWS allows */
-  ckpt_role role;                  /* the caller's: of its tensors, where they say nothing else */
-  uint64_t n_children;             /* of the containers that tensors are in; long texts are more (TORCH_STEP_BYTES) */
-  const ckpt_object *top;          /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
-  const ckpt_object *optimizer;    /* whose states are called `optimizer.state`, once added; or NULL */
-  bool has_unknown_storage;        /* a persistent id of a class that is not known */
-  const char *stray;               /* the first of the archive's records that the object does not use */
+  uint32_t first_storage;       /* the caller's: storages of graphs that the same index has already */
+  uint64_t n_expanded;          /* the caller's, and added to: bytes of views beyond what CKPT_TORCH_VIEWS allows */
+  ckpt_role role;               /* the caller's: of its tensors, where they say nothing else */
+  uint64_t n_children;          /* of the containers that tensors are in; long texts are more (TORCH_STEP_BYTES) */
+  const ckpt_object *top;       /* the dict of the checkpoint's parts, once added: the root, or all that it holds */
+  const ckpt_object *optimizer; /* whose states are called `optimizer.state`, once added; or NULL */
+  bool has_unknown_storage;     /* a persistent id of a class that is not known */
+  const char *stray;            /* the first of the archive's records that the object does not use */
   uint32_t n_strays;
   uint64_t n_trailing; /* bytes of a stream's file behind its last storage */
   const char *version; /* of the file's form: "zip 3", "": it does not say; NULL: the stream of before 1.6 */

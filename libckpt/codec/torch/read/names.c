@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/pickle/pickle.h"
-#include "libckpt/codec/torch/state/dict.h"
-#include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/codec/torch/state/groups.h"
-#include "libckpt/codec/torch/state/state.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/pickle/pickle.h"
+#include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/state/dict.h"
+#include "libckpt/codec/torch/state/groups.h"
+#include "libckpt/codec/torch/state/state.h"
 
 enum { MAX_NAME_BYTES = 4096, STEPS_PER_CHILD = 8, MORE_STEPS = 4096, N_SHOWN = 100 };
 

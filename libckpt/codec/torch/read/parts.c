@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/base/error.h"
 
 enum { MAX_SHARDS = 8, MAX_PLACEMENTS = 16 }; /* looked at: many calls can share a list */
 

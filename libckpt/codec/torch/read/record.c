@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/zip/zip.h"
-#include "libckpt/base/error.h"
-#include "libckpt/base/little.h"
 
 /* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
 enum { STEP_BYTES = 16 };

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 static int compare_names(const void *a, const void *b, void *names) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
-#include "libckpt/codec/torch/read/file.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/torch/read/file.h"
 
 typedef unsigned long long ull;
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/read/graph.h"
-#include "libckpt/base/error.h"
 
 /* ---- types ---------------------------------------------------------------------------------------------------- */
 

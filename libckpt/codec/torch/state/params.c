@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/codec/expected_names.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/codec/expected_names.h"
 
 enum { STEPS_PER_TENSOR = 64, MORE_STEPS = 1 << 18, MAX_LOOKED_AT = 64, MAX_NAME_BYTES = 4096 };
 

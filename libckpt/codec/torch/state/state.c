@@ -3,9 +3,9 @@
 
 #include <string.h>
 
+#include "libckpt/base/error.h"
 #include "libckpt/codec/torch/state/dict.h"
 #include "libckpt/codec/torch/state/groups.h"
-#include "libckpt/base/error.h"
 
 /* The first of a role's is the one that is written. */
 static const ckpt_torch_state states[] = {

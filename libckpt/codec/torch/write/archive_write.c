@@ -6,12 +6,12 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "libckpt/base/error.h"
 #include "libckpt/codec/pickle/object.h"
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/write/write.h"
-#include "libckpt/codec/zip/zip.h"
 #include "libckpt/codec/zip/write.h"
-#include "libckpt/base/error.h"
+#include "libckpt/codec/zip/zip.h"
 
 enum { N_BEFORE = 4, N_BEHIND = 2, N_KEY = 16 };
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/base/dtype.h"
+#include "libckpt/codec/torch/read/graph.h"
 
 enum { TEXT_STORAGE, TEXT_CPU };
 enum { REBUILD, REBUILD_WITH_DTYPE, REBUILD_PARAMETER, REBUILD_WITH_STATE, REBUILD_FROM_TYPE, TENSOR, ORDERED_DICT };

@@ -2,9 +2,9 @@
 #ifndef CKPT_CODEC_TORCH_WRITE_WRITE_H
 #define CKPT_CODEC_TORCH_WRITE_WRITE_H
 
+#include "libckpt/base/dtype.h"
 #include "libckpt/ckpt.h"
 #include "libckpt/codec/pickle/write.h"
-#include "libckpt/base/dtype.h"
 #include "libckpt/index/object.h"
 
 /* The dtypes of ours that torch has, as caps.dtypes. */

@@ -1,4 +1,4 @@
-/* pickle_print - describes pickles that come on standard input, for pickle_mutants.py.
+/* pickle_print - describes pickles that come on standard input, for mutants.py.
  *
  * In: u32 length, bytes, again and again. Out for each: u8 status, u8 verdict, u8 whether it is said to call or build
  * something, by what was read or by opcodes behind that, u64 bytes read, u32 length, text (what it describes, or the

@@ -1,4 +1,5 @@
-// What codec/pickle/object.h prints, our machine reads back as the same graph: every kind and form, sharing, cycles, depth.
+// What codec/pickle/object.h prints, our machine reads back as the same graph: every kind and form, sharing, cycles,
+// depth.
 extern "C" {
 #include "libckpt/codec/pickle/object.h"
 #include "libckpt/codec/pickle/pickle.h"

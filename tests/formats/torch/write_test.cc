@@ -6,8 +6,8 @@
 #include "tests/formats/torch/torch_testing.h"
 
 extern "C" {
-#include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/base/dtype.h"
+#include "libckpt/codec/pickle/pickle.h"
 }
 
 namespace formats_testing {

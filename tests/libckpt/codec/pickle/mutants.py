@@ -1,6 +1,6 @@
 """Random mutants of pickles.tsv, read by Python's own reader with names for classes and by the pickle machine.
 
-    pickle_mutants.py PRINTER [N] [SEED]      PRINTER: build/bin/pickle_print
+    mutants.py PRINTER [N] [SEED]      PRINTER: build/bin/pickle_print
 
 Where Python accepts, the machine must describe the same, or refuse with one of STRICTER; where Python refuses, the
 machine may do either, but must answer. Then random programs, read by Python's own readers, in C and in Python, with
@@ -17,7 +17,7 @@ import struct
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "data"))
 sys.dont_write_bytecode = True
 import pickle_reference  # noqa: E402
 
@@ -29,7 +29,7 @@ STRICTER = [
 
 
 def pickles():
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "pickles.tsv")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "data", "pickles.tsv")
     with open(path, encoding="utf-8", errors="surrogatepass") as file:
         rows = [bytes.fromhex(line.split("\t")[1]) for line in file]
     return [row for row in rows if len(row) < 2000]

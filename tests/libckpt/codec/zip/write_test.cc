@@ -1,5 +1,5 @@
-// Archives that codec/zip/write.h prints: read again by our reader, and their bytes and large sizes checked by hand. What
-// PyTorch makes of them stands in tests/interop/test_torch_write.py.
+// Archives that codec/zip/write.h prints: read again by our reader, and their bytes and large sizes checked by hand.
+// What PyTorch makes of them stands in tests/interop/test_torch_write.py.
 extern "C" {
 #include "libckpt/codec/zip/write.h"
 #include "libckpt/codec/zip/zip.h"
