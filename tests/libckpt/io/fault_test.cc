@@ -7,16 +7,10 @@
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
-
 class Fault : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (kIsSanitized) GTEST_SKIP() << "a sanitizer's allocator cannot be replaced";
+    if (CKPT_IS_SANITIZED) GTEST_SKIP() << "a sanitizer's allocator cannot be replaced";
     if (access(CKPT_BINARY_DIR "/bin/fault.so", R_OK) != 0) GTEST_SKIP() << "fault.so is not built";
     for (const auto &[name, bytes] : files_) folder_.write("in/" + name, bytes);
     folder_.make("work");
