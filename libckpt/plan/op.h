@@ -150,7 +150,7 @@ typedef struct ckpt_axis_params {
 /* Values of the statistics reductions (ops/stats.c, ops/compare.c); their arguments may have any dtype, complex ones
  * compared only with complex ones. */
 typedef struct ckpt_stats {
-  double min, max, sum, sum_sq; /* over finite values; min and max 0 where there is none */
+  double min, max, mean, m2; /* over finite values; 0 where there is none; m2: squared distances to the mean, summed */
   uint64_t n, n_nan, n_inf, n_zero, n_finite;
 } ckpt_stats;
 typedef struct ckpt_difference {

@@ -14,33 +14,39 @@ typedef struct range {
   bool is_index;
 } range;
 
-/* An optional minus sign and digits; *at moves past them. False if there is no number or it is absurdly long. */
-static bool read_number(const char **at, uint64_t n, uint64_t *value) {
+/* An optional minus sign and digits; *at moves past them. A number before the start counts as the start and one past
+ * the end as the end; *is_inside says whether it needed that. False if there is no number. */
+static bool read_number(const char **at, uint64_t n, uint64_t *value, bool *is_inside) {
   bool is_negative = **at == '-';
   const char *digits = *at + is_negative;
   size_t n_digits = strspn(digits, "0123456789");
-  if (n_digits == 0 || n_digits > 18) return false;
   uint64_t number = 0;
-  for (size_t i = 0; i < n_digits; i++) number = number * 10 + (uint64_t)(digits[i] - '0');
+  if (n_digits == 0) return false;
+  for (size_t i = 0; i < n_digits; i++)
+    number = number > UINT64_MAX / 10 - 1 ? UINT64_MAX : number * 10 + (uint64_t)(digits[i] - '0');
   *at = digits + n_digits;
-  if (is_negative && number > n) return false;
+  *is_inside = is_negative ? number <= n : number < n;
+  if (number > n) number = n;
   *value = is_negative ? n - number : number;
   return true;
 }
 
+static bool starts_number(const char *at) { return *at == '-' || (*at >= '0' && *at <= '9'); }
+
+/* One index, which has to be there, or a range, which is clipped as Python clips slices. */
 static bool read_range(const char **at, uint64_t n, range *out) {
+  bool is_inside = true, has_begin = starts_number(*at);
   *out = (range){.begin = 0, .end = n};
-  bool has_begin = **at == '-' || (**at >= '0' && **at <= '9');
-  if (has_begin && !read_number(at, n, &out->begin)) return false;
+  if (has_begin && !read_number(at, n, &out->begin, &is_inside)) return false;
   if (**at != ':') {
-    out->is_index = has_begin;
+    out->is_index = true;
     out->end = out->begin + 1;
-  } else {
-    ++*at;
-    bool has_end = **at == '-' || (**at >= '0' && **at <= '9');
-    if (has_end && !read_number(at, n, &out->end)) return false;
+    return has_begin && is_inside;
   }
-  return (has_begin || !out->is_index) && out->begin <= out->end && out->end <= n;
+  ++*at;
+  if (starts_number(*at) && !read_number(at, n, &out->end, &is_inside)) return false;
+  if (out->end < out->begin) out->end = out->begin;
+  return true;
 }
 
 static ckpt_status bad_slice(const ckpt_tensor *tensor, const char *text, uint32_t axis, ckpt_error *err) {
@@ -53,7 +59,7 @@ static ckpt_status bad_slice(const ckpt_tensor *tensor, const char *text, uint32
 static ckpt_status parse_box(ckpt_slice *out, const char *text, ckpt_error *err) {
   const ckpt_tensor *tensor = out->tensor;
   const char *at = text + 1;
-  for (uint32_t axis = 0; strcmp(at, "]") != 0; axis++) {
+  for (uint32_t axis = 0; axis == 0 || strcmp(at, "]") != 0; axis++) {
     range part;
     if (axis == tensor->rank)
       return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "%s names more axes than its %u", text, tensor->rank);
@@ -62,7 +68,7 @@ static ckpt_status parse_box(ckpt_slice *out, const char *text, ckpt_error *err)
     out->box.start[axis] = part.begin;
     out->box.count[axis] = part.end - part.begin;
     if (part.is_index) out->shape[axis] = UINT64_MAX; /* dropped below */
-    if (*at == ',') at++;
+    if (*at == ',') at++;                             /* one may stand before the bracket, as in Python */
   }
   return CKPT_OK;
 }

@@ -16,7 +16,7 @@ static void add_value(ckpt_difference *d, const ckpt_tolerance *tolerance, doubl
   d->sum_sq += gap * gap;
   if (gap > d->max_abs) d->max_abs = gap;
   if (relative > d->max_rel) d->max_rel = relative;
-  if (isfinite(size) && gap <= tolerance->atol + tolerance->rtol * size) return;
+  if (isfinite(size) && isfinite(gap) && gap <= tolerance->atol + tolerance->rtol * size) return;
   if (d->n_different++ == 0) d->first = at;
 }
 

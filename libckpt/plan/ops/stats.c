@@ -8,7 +8,23 @@
 #include "libckpt/plan/op.h"
 #include "libckpt/plan/ops/widen.h"
 
+/* Adds the moments of n more finite values (Chan, Golub and LeVeque 1979). Means that are farther apart than the range
+ * of a double are weighted instead. */
+static void add_moments(ckpt_stats *s, double mean, double m2, uint64_t n) {
+  if (s->n_finite == 0) {
+    s->mean = mean, s->m2 = m2, s->n_finite = n;
+    return;
+  }
+  double n_before = (double)s->n_finite, n_new = (double)n, n_all = n_before + n_new, gap = mean - s->mean;
+  s->m2 += m2 + gap * gap * (n_before / n_all * n_new);
+  s->mean = isfinite(gap) ? s->mean + gap * (n_new / n_all) : s->mean * (n_before / n_all) + mean * (n_new / n_all);
+  s->n_finite += n;
+}
+
+/* One buffer's values, counted from its first finite one: what cancels then is at most the buffer's own spread. */
 static void add_values(ckpt_stats *s, const double *x, size_t n) {
+  double origin = 0, sum = 0, sum_sq = 0, scaled = 0;
+  uint64_t n_finite = 0;
   for (size_t i = 0; i < n; i++) {
     double value = x[i];
     if (isnan(value)) {
@@ -16,14 +32,19 @@ static void add_values(ckpt_stats *s, const double *x, size_t n) {
     } else if (isinf(value)) {
       s->n_inf++;
     } else {
-      s->sum += value;
-      s->sum_sq += value * value;
+      if (n_finite++ == 0) origin = value;
+      sum += value - origin;
+      sum_sq += (value - origin) * (value - origin);
+      scaled += value / CKPT_WIDEN_ELEMENTS;
       if (value < s->min) s->min = value;
       if (value > s->max) s->max = value;
       s->n_zero += value == 0;
-      s->n_finite++;
     }
   }
+  if (n_finite == 0) return;
+  double count = (double)n_finite, m2 = sum_sq - sum * (sum / count);
+  double mean = isfinite(sum) ? origin + sum / count : scaled * (CKPT_WIDEN_ELEMENTS / count);
+  add_moments(s, mean, m2 < 0 ? 0 : m2, n_finite);
 }
 
 static void stats_partial(const ckpt_op_call *call, void *partial) {
@@ -51,13 +72,11 @@ static void stats_combine(void *value, const void *partial) {
     if (total->n_finite == 0 || s->min < total->min) total->min = s->min;
     if (total->n_finite == 0 || s->max > total->max) total->max = s->max;
   }
-  total->sum += s->sum;
-  total->sum_sq += s->sum_sq;
+  if (s->n_finite != 0) add_moments(total, s->mean, s->m2, s->n_finite);
   total->n += s->n;
   total->n_nan += s->n_nan;
   total->n_inf += s->n_inf;
   total->n_zero += s->n_zero;
-  total->n_finite += s->n_finite;
 }
 
 const ckpt_op ckpt_op_stats = {.name = "stats",

@@ -16,12 +16,9 @@ ckpt_status ckpt_stats_add(ckpt_plan *plan, const ckpt_index *index, const ckpt_
   return CKPT_OK;
 }
 
-double ckpt_stats_mean(const ckpt_stats *stats) {
-  return stats->n_finite == 0 ? NAN : stats->sum / (double)stats->n_finite;
-}
+double ckpt_stats_mean(const ckpt_stats *stats) { return stats->n_finite == 0 ? NAN : stats->mean; }
 
 double ckpt_stats_std(const ckpt_stats *stats) {
-  double mean = ckpt_stats_mean(stats), variance = stats->sum_sq / (double)stats->n_finite - mean * mean;
-  if (stats->n_finite == 0 || !isfinite(variance)) return NAN;
-  return variance > 0 ? sqrt(variance) : 0;
+  double variance = stats->m2 / (double)stats->n_finite;
+  return stats->n_finite == 0 || !isfinite(variance) ? NAN : sqrt(variance);
 }

@@ -10,8 +10,8 @@
 ckpt_status ckpt_stats_add(ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_stats **out,
                            ckpt_error *err);
 
-/* Mean and population standard deviation of the finite values, from their sum and sum of squares in f64; NaN where
- * there is none, or where the squares overflow. A deviation below 1e-8 of the mean is lost to cancellation. */
+/* Mean and population standard deviation of the finite values, in f64; NaN where there is none, or where the squares
+ * overflow. */
 double ckpt_stats_mean(const ckpt_stats *stats);
 double ckpt_stats_std(const ckpt_stats *stats); /* as above */
 

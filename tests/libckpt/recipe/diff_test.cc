@@ -151,6 +151,13 @@ TEST(Diff, TolerancesAreThoseOfB) {
   }
 }
 
+TEST(Diff, AGapThatHasNoDoubleIsADifference) {
+  Opened left({{"x", "F64", {1}, Bytes<double>({1.5e308})}}), right({{"x", "F64", {1}, Bytes<double>({-1.5e308})}});
+  Result result;
+  Diff(&result, left, right, Tolerance(0, 1.5));
+  EXPECT_EQ(result.Kind("x"), CKPT_DIFF_VALUE);
+}
+
 TEST(Diff, DtypesAndShapes) {
   Opened left({{"d", "F32", {2}, Bytes<float>({1, 2.5})},
                {"s", "F32", {2, 3}, std::string(24, 'x')},

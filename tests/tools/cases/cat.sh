@@ -23,7 +23,12 @@ try cat gpt2-tiny 'lm_head.weight[2,-1]'
 try cat gpt2-tiny 'lm_head.weight[2,5:5]' --json
 ckpt cat gpt2-tiny 'transformer.wte.weight[7,1:4]' --raw | od -An -v -tx1
 try cat gpt2-tiny 'lm_head.weight[160]'
-try cat gpt2-tiny 'lm_head.weight[0:161]'
+try cat gpt2-tiny 'lm_head.weight[158:161,-3:99999999999999999999]'
+try cat gpt2-tiny 'lm_head.weight[-999:1,0]'
+try cat gpt2-tiny 'lm_head.weight[-161]'
+try cat gpt2-tiny 'lm_head.weight[,]'
+try cat gpt2-tiny 'lm_head.weight[]'
+try cat gpt2-tiny 'lm_head.weight[0,]'
 try cat gpt2-tiny 'lm_head.weight[3:2]'
 try cat gpt2-tiny 'lm_head.weight[0,0,0]'
 try cat gpt2-tiny 'lm_head.weight[0;1]'
