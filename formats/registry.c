@@ -1,4 +1,5 @@
-/* registry.c - the tables that libckpt declares: formats.def and arch/archs.def as arrays. */
+/* registry.c - the tables that libckpt declares: formats.def, arch/archs.def and decoders.def as arrays. */
+#include "libckpt/extents/decoder.h"
 #include "libckpt/format/format.h"
 #include "libckpt/index/arch.h"
 
@@ -8,6 +9,9 @@
 #define CKPT_ARCH(name) extern const ckpt_arch ckpt_arch_##name;
 #include "formats/arch/archs.def"
 #undef CKPT_ARCH
+#define CKPT_DECODER(NAME, row) extern const ckpt_decoder_row ckpt_decoder_##row;
+#include "formats/decoders.def"
+#undef CKPT_DECODER
 
 const ckpt_format *const ckpt_formats[] = {
 #define CKPT_FORMAT(name) &ckpt_format_##name,
@@ -21,4 +25,10 @@ const ckpt_arch *const ckpt_archs[] = {
 #include "formats/arch/archs.def"
 #undef CKPT_ARCH
     NULL,
+};
+
+const ckpt_decoder_row *const ckpt_decoders[CKPT_N_DECODERS] = {
+#define CKPT_DECODER(NAME, row) [CKPT_DECODE_##NAME] = &ckpt_decoder_##row,
+#include "formats/decoders.def"
+#undef CKPT_DECODER
 };

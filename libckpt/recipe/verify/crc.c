@@ -83,10 +83,10 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
     for (uint32_t k = 0; k < tensors[i].n_extents; k++) {
       const ckpt_extent *extent = &tensors[i].extents[k];
       if (extent->file == CKPT_FILE_LITERAL) continue;
-      bool is_packed = extent->chain[0] == CKPT_DECODE_ZSTD && extent->chain[1] == CKPT_DECODE_TORCH_RECORD;
+      bool is_packed = extent->chain[0] == CKPT_DECODE_ZSTD && extent->chain[1] == CKPT_DECODE_RECORD;
       const archive found = {extent->file, extent->offset, extent->n_stored, tensors[i].name,
                              is_packed ? tensors[i].n_bytes : 0};
-      if (is_packed || extent->chain[0] == CKPT_DECODE_TORCH_RECORD) {
+      if (is_packed || extent->chain[0] == CKPT_DECODE_RECORD) {
         CKPT_TRY(add_archive(c, found, err));
         c->is_seen[extent->file] = true;
       } else {

@@ -141,10 +141,8 @@ TEST(Decode, ChainsThatNobodyCanReadAreRefused) {
   std::string out, bytes(100, 'x');
   Reader reader(bytes);
   EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_ZSTD, CKPT_DECODE_INFLATE), 4, 0, 4, &out), CKPT_EUNSUPPORTED);
-  EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_SWAPPED), 4, 0, 4, &out),
-            CKPT_EUNSUPPORTED);
-  EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_VARINT, CKPT_DECODE_TORCH_RECORD), 4, 0, 4, &out),
-            CKPT_EUNSUPPORTED);
+  EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_RECORD, CKPT_DECODE_SWAPPED), 4, 0, 4, &out), CKPT_EUNSUPPORTED);
+  EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_VARINT, CKPT_DECODE_RECORD), 4, 0, 4, &out), CKPT_EUNSUPPORTED);
   EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_VARINT), 16, 0, 16, &out), CKPT_EUNSUPPORTED);
 }
 
@@ -195,8 +193,8 @@ TEST(Decode, TorchRecordsHoldExactlyWhatIsExpected) {
   std::vector<float> got, wanted = {0, 1, 2, 3, 4, 5};
   std::string plain(reinterpret_cast<const char *>(wanted.data()), 24);
   auto status = [&](const std::string &archive, bool compressed) {
-    return compressed ? read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_TORCH_RECORD, &got, &err)
-                      : read_six(archive, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_RAW, &got, &err);
+    return compressed ? read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_RECORD, &got, &err)
+                      : read_six(archive, CKPT_DECODE_RECORD, CKPT_DECODE_RAW, &got, &err);
   };
   for (bool compressed : {false, true}) {
     ASSERT_EQ(status(torch_archive(plain), compressed), CKPT_OK) << text_of(err);
@@ -257,8 +255,8 @@ TEST(Decode, TorchRecordsAreOfPlainTensorsOfTheirShape) {
     std::string archive = torch_archive(plain, options);
     for (bool compressed : {false, true}) {
       err = {};
-      EXPECT_EQ(compressed ? read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_TORCH_RECORD, &got, &err)
-                           : read_six(archive, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_RAW, &got, &err),
+      EXPECT_EQ(compressed ? read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_RECORD, &got, &err)
+                           : read_six(archive, CKPT_DECODE_RECORD, CKPT_DECODE_RAW, &got, &err),
                 one.status)
           << one.pickle;
       EXPECT_NE(text_of(err).find(one.message), std::string::npos) << text_of(err);
@@ -273,10 +271,9 @@ TEST(Decode, FilesOfTorch) {
   std::ifstream in(CKPT_TESTS_DIR "/fuzz/corpus/zip/torch-one", std::ios::binary);
   std::string archive((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   ASSERT_EQ(archive.size() % 64, 1577u % 64);
-  ASSERT_EQ(read_six(archive, CKPT_DECODE_TORCH_RECORD, CKPT_DECODE_RAW, &got, &err), CKPT_OK) << text_of(err);
+  ASSERT_EQ(read_six(archive, CKPT_DECODE_RECORD, CKPT_DECODE_RAW, &got, &err), CKPT_OK) << text_of(err);
   EXPECT_EQ(got, (std::vector<float>{0, 1, 2, 3, 4, 5}));
-  ASSERT_EQ(read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_TORCH_RECORD, &got, &err), CKPT_OK)
-      << text_of(err);
+  ASSERT_EQ(read_six(as_zstd(archive), CKPT_DECODE_ZSTD, CKPT_DECODE_RECORD, &got, &err), CKPT_OK) << text_of(err);
   EXPECT_EQ(got, (std::vector<float>{0, 1, 2, 3, 4, 5}));
 }
 
@@ -285,7 +282,7 @@ TEST(Decode, TorchRecordsAreLookedUpOnce) {
   std::string plain(4096, 'x'), out, archive = torch_archive(plain);
   ckpt_reader reader = {};
   reader.source = memory_source({{"file", archive}});
-  ckpt_extent extent = extent_of(archive.size(), CKPT_DECODE_TORCH_RECORD);
+  ckpt_extent extent = extent_of(archive.size(), CKPT_DECODE_RECORD);
   char byte;
   for (uint64_t at = 0; at < plain.size(); at++)
     ASSERT_EQ(ckpt_reader_read(&reader, &extent, 1, at, &byte, 1, nullptr), CKPT_OK);
