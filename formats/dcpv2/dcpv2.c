@@ -405,4 +405,5 @@ const ckpt_format ckpt_format_dcpv2 = {
     .probe = probe,
     .read = read_index,
     .parts = CKPT_DCPV2_METADATA,
+    .is_known = ckpt_torch_state_is_known,
 };

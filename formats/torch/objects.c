@@ -111,7 +111,7 @@ static ckpt_status holds_all(const ckpt_object *root, uint32_t n_tensors, bool *
  * some stand in, or is NULL. */
 static ckpt_status copy_own(ckpt_object **out, const char **holder, ckpt_index *described, ckpt_losses *losses,
                             ckpt_error *err) {
-  ckpt_object *root = (ckpt_object *)(uintptr_t)ckpt_object_get(described->objects, CKPT_TORCH_OBJECT), *copy = NULL;
+  ckpt_object *root = (ckpt_object *)(uintptr_t)described->whole, *copy = NULL;
   uint32_t *numbers = NULL;
   bool all = false;
   *out = NULL;
@@ -140,7 +140,7 @@ static ckpt_status set_object(ckpt_index *described, ckpt_object *root, ckpt_are
   CKPT_TRY_ALLOC(objects, err);
   CKPT_TRY_ALLOC(objects->items[0] = ckpt_object_text(arena, CKPT_TORCH_OBJECT, strlen(CKPT_TORCH_OBJECT)), err);
   objects->items[1] = root;
-  described->objects = objects;
+  ckpt_index_set_objects(described, objects, root);
   described->objects_of = NULL;
   return CKPT_OK;
 }
@@ -205,7 +205,7 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
     CKPT_TRY(take(&is_taken, CKPT_EXPECTED_NOTHING, root, described, losses, err));
     if (n_said != n_losses) losses->n = n_said; /* roles were named */
   }
-  described->objects = NULL;
+  ckpt_index_set_objects(described, NULL, NULL);
   return CKPT_OK;
 }
 

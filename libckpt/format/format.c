@@ -9,7 +9,6 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
-#include "libckpt/codec/torch/state/state.h"
 
 const ckpt_format *ckpt_format_find(const char *name) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -122,44 +121,55 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
   return CKPT_OK;
 }
 
-/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes
- * (codec/torch/state/state.h): the whole counts where nothing of it does. */
-uint64_t ckpt_objects_count(const ckpt_object *objects) {
-  if (objects == NULL) return 0;
-  const ckpt_object *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes: the whole counts where
+ * nothing of it does. */
+uint64_t ckpt_objects_count(const ckpt_index *index) {
+  const ckpt_object *objects = index->objects;
   uint64_t n = 0, n_whole = 0, n_left = CKPT_OBJECT_LOOKS;
-  for (uint64_t i = 0; i < objects->n; i++) {
+  for (uint64_t i = 0; objects != NULL && i < objects->n; i++) {
     const ckpt_object *object = objects->items[2 * i + 1];
-    *(object == whole ? &n_whole : &n) += ckpt_object_holds_more(object, &n_left);
+    *(object == index->whole ? &n_whole : &n) += ckpt_object_holds_more(object, &n_left);
   }
   return n != 0 ? n : n_whole;
 }
 
-/* Keys of a dict's values that hold more than tensors, but for `without`, what is known of `objects`, and tensors of
- * `from` that are not read. */
-static void list_keys(ckpt_name_list *names, const ckpt_object *dict, const ckpt_object *without,
-                      const ckpt_object *objects, const ckpt_index *from) {
+/* Whether what an entry of the parts holds stands among the objects, too, as the format that they were read from sees
+ * it. */
+static bool is_known(const ckpt_index *described, const ckpt_object *value, uint64_t *n_left) {
+  const ckpt_index *from = described->objects_of == NULL ? described : described->objects_of;
+  const ckpt_object *objects = described->objects;
+  const ckpt_format *format = ckpt_format_find(from->format);
+  if (format != NULL && format->is_known != NULL) return format->is_known(objects, value, n_left);
+  for (uint64_t i = 0; i < objects->n; i++)
+    if (objects->items[2 * i + 1] == value) return true;
+  return false;
+}
+
+/* Keys of the objects that hold more than tensors, but for the whole; then those of its parts, but for what is known
+ * and tensors that are not read, which are said as that. */
+static void list_keys(ckpt_name_list *names, const ckpt_index *described, const ckpt_object *parts) {
+  const ckpt_object *dict = parts != NULL ? parts : described->objects;
   uint64_t n_left = CKPT_OBJECT_LOOKS;
   for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *key = dict->items[2 * i], *value = dict->items[2 * i + 1];
     const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : "(no text)";
-    if (value == without || (from != NULL && ckpt_index_is_unread(from, name))) continue; /* said as that */
-    if (objects != NULL && ckpt_torch_state_is_known(objects, value, &n_left)) continue;
+    if (parts == NULL && value == described->whole) continue;
+    if (parts != NULL && described->objects_of != NULL && ckpt_index_is_unread(described->objects_of, name)) continue;
+    if (parts != NULL && is_known(described, value, &n_left)) continue;
     if (ckpt_object_holds_more(value, &n_left)) ckpt_name_list_add(names, name);
   }
 }
 
 /* What is lost with all objects: those that are known, and what else the whole has. */
 static ckpt_status drop_objects(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  const ckpt_object *objects = described->objects, *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
   const ckpt_object *parts;
   ckpt_name_list names = {.n = 0};
-  const uint64_t n = ckpt_objects_count(objects);
-  CKPT_TRY(ckpt_torch_state_parts(&parts, described, err));
-  described->objects = NULL;
+  const uint64_t n = ckpt_objects_count(described);
+  CKPT_TRY(ckpt_index_parts(&parts, described, err));
+  if (n != 0) list_keys(&names, described, NULL);
+  if (n != 0 && parts != NULL) list_keys(&names, described, parts);
+  ckpt_index_set_objects(described, NULL, NULL);
   if (n == 0) return CKPT_OK;
-  list_keys(&names, objects, whole, NULL, NULL);
-  if (parts != NULL) list_keys(&names, parts, NULL, objects, described->objects_of);
   if (names.n == 0) return ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, ckpt_plural(n));
   return ckpt_losses_add(losses, err, "%zu object%s (%s)", names.n, ckpt_plural(names.n), names.text);
 }

@@ -73,6 +73,9 @@ typedef struct ckpt_format {
   /* Names, or endings with a dot, of files of such a folder that are no checkpoints themselves, space separated; NULL:
    * none. Who names one is told to name its folder. */
   const char *parts;
+  /* Of objects that were read from this format: whether what an entry of ckpt_index_parts holds besides tensors stands
+   * among the other objects, too. n_left as of ckpt_object_holds_more. NULL: where it is one of them. */
+  bool (*is_known)(const ckpt_object *objects, const ckpt_object *value, uint64_t *n_left);
   /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify/verify.h). NULL: nothing.
    * Fails with EIO, ECANCELED, ENOMEM. */
   ckpt_status (*verify)(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run, ckpt_error *err);
@@ -93,8 +96,8 @@ ckpt_caps ckpt_caps_of(const ckpt_index *index);
 const char *ckpt_format_later(const char *name);
 const char *ckpt_format_later_of_suffix(const char *path); /* as above */
 
-/* How many objects of an index (a DICT, or NULL) hold more than tensors. */
-uint64_t ckpt_objects_count(const ckpt_object *objects);
+/* How many objects of an index hold more than tensors. */
+uint64_t ckpt_objects_count(const ckpt_index *index);
 
 /* caps, then the row's own normalize, then ckpt_index_finish. */
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);

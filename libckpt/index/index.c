@@ -360,7 +360,7 @@ ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err) {
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_index_add_unread(index, *alias, (ckpt_role)tensor->role, "broken", err));
   }
-  if (n != index->n_tensors) index->objects = NULL;
+  if (n != index->n_tensors) ckpt_index_set_objects(index, NULL, NULL);
   index->n_tensors = n;
   return CKPT_OK;
 }
@@ -480,7 +480,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->names = from->names;
   into->ties = from->ties;
   into->is_stored = from->is_stored;
-  into->objects = from->objects;
+  ckpt_index_set_objects(into, from->objects, from->whole);
   into->top = from->top;
   into->objects_of = from;
   into->graph = from->graph;
@@ -496,6 +496,29 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
     into->side_files[into->n_side_files - 1].text = side->text;
     into->side_files[into->n_side_files - 1].source = side->source;
   }
+  return CKPT_OK;
+}
+
+void ckpt_index_set_objects(ckpt_index *index, ckpt_object *objects, const ckpt_object *whole) {
+  index->objects = objects;
+  index->whole = whole;
+}
+
+ckpt_status ckpt_index_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err) {
+  const ckpt_object *whole = index->whole;
+  ckpt_object *made;
+  uint64_t at = 0;
+  *parts = whole == NULL || whole->kind != CKPT_OBJECT_DICT ? NULL : whole;
+  if (*parts == NULL || index->top == NULL) return CKPT_OK;
+  while (at < whole->n && whole->items[2 * at + 1] != index->top) at++;
+  if (at == whole->n) return CKPT_OK; /* it is the whole */
+  const ckpt_object *top = index->top;
+  CKPT_TRY_ALLOC(made = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, top->n + whole->n - 1, NULL), err);
+  ckpt_object **items = made->items;
+  memcpy(items, whole->items, 2 * at * sizeof *items);
+  if (top->n != 0) memcpy(items + 2 * at, top->items, 2 * top->n * sizeof *items);
+  memcpy(items + 2 * (at + top->n), whole->items + 2 * (at + 1), 2 * (whole->n - at - 1) * sizeof *items);
+  *parts = made;
   return CKPT_OK;
 }
 

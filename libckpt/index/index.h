@@ -142,8 +142,11 @@ struct ckpt_index {
   ckpt_archive *archives; /* as above */
   uint32_t n_archives, archive_capacity;
   ckpt_object *objects;           /* a DICT, or NULL */
-  const ckpt_object *top;         /* the DICT in them whose entries are a training checkpoint's parts, as its reader
-                                     found; NULL: none is known (codec/torch/state/state.h) */
+  const ckpt_object *whole;       /* of its values the object as the source had it, tensors as leaves, so that what
+                                     holds such objects can write it back; NULL: there was none. What of it every format
+                                     knows stands beside it, as the same nodes (object.h) */
+  const ckpt_object *top;         /* the DICT in it whose entries are a training checkpoint's parts, as its reader
+                                     found; NULL: none is known */
   ckpt_defects defects;           /* while it is opened; afterwards n says whether it lacks what was broken */
   ckpt_index *as_read;            /* a description's: its tensors by number, with the names and roles that the format's
                                      reader will find (codec/expected_names.h); owned. NULL: those that they have */
@@ -224,6 +227,13 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
 /* Gives a description what `from` holds beside its tensors: metadata, composites, objects, side files, and what is
  * known of all. Texts that are not copied are borrowed. */
 ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err);
+
+/* Gives an index other objects (a DICT, or NULL), and says which of its values is their `whole`, or NULL. */
+void ckpt_index_set_objects(ckpt_index *index, ckpt_object *objects, const ckpt_object *whole);
+
+/* A DICT of the parts of the checkpoint: of `whole`, with what `top` holds in that one's place. The index's arena may
+ * own it. NULL: there is no whole, or it is no dict. ENOMEM. */
+ckpt_status ckpt_index_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err);
 
 /* Place of the tensor with this name (no alias) in byte order of names, what ckpt_index_at takes; -1: there is none. */
 int64_t ckpt_index_place(const ckpt_index *index, const char *name);

@@ -251,7 +251,7 @@ static ckpt_status say_undigested(ckpt_verification *v, bool has_sums, ckpt_erro
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "side files", files.text));
   if (keys.n != 0)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "metadata", keys.text));
-  if (has_sums || ckpt_objects_count(index->objects) == 0) return CKPT_OK;
+  if (has_sums || ckpt_objects_count(index) == 0) return CKPT_OK;
   ckpt_name_list objects = {.n = 0};
   for (uint64_t i = 0; i < index->objects->n; i++) ckpt_name_list_add(&objects, index->objects->items[2 * i]->text);
   return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "objects", objects.text);

@@ -251,7 +251,7 @@ static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_reque
     const ckpt_side_file *side = &from->side_files[i];
     if (!ckpt_side_file_is_training(side->name)) continue;
     if (goes_as_file(side, output->format))
-      described->objects = NULL; /* the groups in it */
+      ckpt_index_set_objects(described, NULL, NULL); /* the groups in it */
     else if (side->is_read)
       continue;
     const bool is_optimizer = strcmp(ckpt_side_file_role(side->name), "optimizer") == 0;

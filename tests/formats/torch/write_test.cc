@@ -34,7 +34,7 @@ struct Flat {
       for (const char *const *alias = t->aliases; alias != nullptr && *alias != nullptr; alias++)
         EXPECT_EQ(ckpt_index_alias(index, i, *alias, nullptr), CKPT_OK);
     }
-    index->objects = from->objects;
+    ckpt_index_set_objects(index, from->objects, from->whole);
   }
   Flat() : bytes(64, 'x') { begin(); }
   ~Flat() { ckpt_index_free(index); }
@@ -426,6 +426,7 @@ TEST_F(Renamed, ManyNamesOfOneTensor) {
     ckpt_object *objects = flat.index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
     objects->items[0] = ckpt_object_text(arena, "torch", 5);
     objects->items[1] = root;
+    flat.index->whole = root;
     flat.finish();
     spill(folder_ / "many.pt", write_torch(flat.index));
   }
