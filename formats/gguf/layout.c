@@ -69,7 +69,7 @@ ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_erro
   uint32_t *order = *out = ckpt_arena_array(layout->arena, (size_t)index->n_tensors + 1, sizeof *order);
   CKPT_TRY_ALLOC(order, err);
   for (uint32_t i = 0; i < index->n_tensors; i++) order[i] = i;
-  if (from != NULL && ckpt_caps_of(from).ggml) return CKPT_OK;
+  if (from != NULL && ckpt_caps_of(from).presets) return CKPT_OK;
   ckpt_gguf_sort(order, index->n_tensors, index->tensors);
   return CKPT_OK;
 }

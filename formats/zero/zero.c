@@ -208,4 +208,5 @@ const ckpt_format ckpt_format_zero = {
     .owns = ckpt_zero_owns,
     .parts = CKPT_ZERO_LATEST,
     .verify = ckpt_zero_verify,
+    .show_copies = ckpt_zero_copies_show,
 };

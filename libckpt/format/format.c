@@ -50,26 +50,6 @@ ckpt_caps ckpt_caps_of(const ckpt_index *index) {
   return format == NULL ? (ckpt_caps){0} : format->caps;
 }
 
-/* What users ask for and some version writes: once a row of the registry does, its line here says nothing. */
-static const struct later {
-  const char *name, *suffix; /* suffix NULL: a folder */
-} laters[] = {{"zero", NULL}, {"universal", NULL}, {"megatron", NULL}, {"peft", NULL}, {"fsdp", NULL}};
-enum { N_LATERS = sizeof laters / sizeof *laters };
-
-const char *ckpt_format_later(const char *name) {
-  const ckpt_format *format = ckpt_format_find(name);
-  for (size_t i = 0; (format == NULL || format->layout == NULL) && i < N_LATERS; i++)
-    if (strcasecmp(laters[i].name, name) == 0) return laters[i].name;
-  return NULL;
-}
-
-const char *ckpt_format_later_of_suffix(const char *path) {
-  for (size_t i = 0; i < N_LATERS; i++)
-    if (laters[i].suffix != NULL && ends_with(path, laters[i].suffix, strlen(laters[i].suffix)))
-      return ckpt_format_later(laters[i].name);
-  return NULL;
-}
-
 ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
   if (losses->n == losses->capacity) {
     uint32_t capacity = losses->capacity == 0 ? 8 : 2 * losses->capacity;
@@ -205,12 +185,12 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
   if (format->normalize != NULL) CKPT_TRY(format->normalize(described, losses, err));
   CKPT_TRY(check_tensors(format, described, err));
   if (!format->caps.aliases && described->n_aliases != 0) CKPT_TRY(drop_aliases(described, losses, err));
-  if (!format->caps.ggml) CKPT_TRY(drop_typed(described, losses, err));
-  const bool keeps_graph = format->caps.graphs && described->graph != NULL; /* and with it what is one tensor there */
+  if (!format->caps.typed_metadata) CKPT_TRY(drop_typed(described, losses, err));
+  const bool keeps_graph = format->caps.graph && described->graph != NULL; /* and with it what is one tensor there */
   if (!keeps_graph) CKPT_TRY(drop_composites(described, losses, err));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) CKPT_TRY(drop_objects(described, losses, err));
-  if (!format->caps.graphs && described->graph != NULL) {
+  if (!format->caps.graph && described->graph != NULL) {
     CKPT_TRY(ckpt_losses_add(losses, err, "the graph (%llu node%s)", (unsigned long long)described->n_nodes,
                              ckpt_plural(described->n_nodes)));
     described->graph = NULL;

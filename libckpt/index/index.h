@@ -91,7 +91,7 @@ typedef struct ckpt_unread {
 /* How the job that wrote it was cut into ranks. */
 typedef struct ckpt_parallel {
   uint32_t world, data, tensor, pipeline, expert; /* degrees; world 0: nothing is said, data 0: not said */
-  uint32_t stage;                                 /* of ZeRO */
+  uint32_t stage; /* what data-parallel ranks share: 1 optimizer, 2 and gradients, 3 and parameters; 0: nothing said */
 } ckpt_parallel;
 
 struct ckpt_index {

@@ -99,7 +99,7 @@ uint64_t ckpt_output_bytes(const ckpt_output *output) {
 static ckpt_status note_reads(const ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   const ckpt_index *described = output->described;
   const ckpt_caps *caps = &output->format->caps;
-  if (!caps->graphs && !caps->masters && !caps->items) return CKPT_OK;
+  if (!caps->graph && !caps->masters && !caps->items) return CKPT_OK;
   ckpt_layout_read *reads = ckpt_arena_array(output->layout.arena, described->n_tensors, sizeof *reads);
   CKPT_TRY_ALLOC(reads, err);
   for (uint32_t i = 0; i < described->n_tensors; i++) {

@@ -118,9 +118,6 @@ static ckpt_status refuse_format(const char *path, const char *format, ckpt_erro
   char list[256] = "";
   for (const ckpt_format *const *row = ckpt_formats; *row != NULL; row++)
     if ((*row)->layout != NULL) append(list, sizeof list, "%s%s", list[0] == '\0' ? "" : " ", (*row)->name);
-  const char *later = format != NULL ? ckpt_format_later(format) : ckpt_format_later_of_suffix(path);
-  if (later != NULL)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "this version does not write %s yet (it writes %s)", later, list);
   if (format != NULL)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "format '%s' is none that can be written: %s", format, list);
   return ckpt_fail(err, CKPT_EINVAL, path, NULL,

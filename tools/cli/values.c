@@ -157,9 +157,6 @@ static ckpt_status parse_word(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *
   const char *choices = ckpt_value_choices(arg->option, arena);
   CKPT_TRY_ALLOC(choices, err);
   if (in_list(choices, arg->text)) return CKPT_OK;
-  if (arg->option->kind == CKPT_OPTION_FORMAT && ckpt_format_later(arg->text) != NULL)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s %s: this version does not write it yet (it writes %s)",
-                     verb->name, arg->option->name, arg->text, choices);
   return bad_word(verb, arg, arg->text, choices, arena, err);
 }
 

@@ -176,9 +176,9 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
   if (output == d->plan->outputs && d->input->index->weights_note != NULL) *next++ = d->input->index->weights_note;
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
     CKPT_TRY(add_note(d, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
-  if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
+  if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(d, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
-  if (output->format->caps.graphs && output->described->graph == NULL)
+  if (output->format->caps.graph && output->described->graph == NULL)
     CKPT_TRY(add_note(d, output, &next, "no graph, ONNX Runtime cannot run this model (--graph MODEL)", err));
   if (output->is_of_none)
     CKPT_TRY(

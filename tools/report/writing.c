@@ -409,7 +409,7 @@ static void say_data_beside(const job *j) {
     struct stat st;
     if (found != NULL && (found->kept_old[0] != '\0' || found->kept_beside[0] != '\0'))
       continue; /* whose data they may be */
-    if (!output->format->caps.graphs || output->layout.n_files != 1 || output->options.link_folder != NULL) continue;
+    if (!output->format->caps.graph || output->layout.n_files != 1 || output->options.link_folder != NULL) continue;
     if ((size_t)snprintf(path, sizeof path, "%s.data", output->path) < sizeof path && lstat(path, &st) == 0)
       ckpt_report_note(j->args,
                        "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);

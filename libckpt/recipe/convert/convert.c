@@ -129,7 +129,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
   const ckpt_format *format = plan->outputs[sink].format;
-  const bool keeps_graph = format->caps.graphs && from->graph != NULL; /* which gets what it works with */
+  const bool keeps_graph = format->caps.graph && from->graph != NULL; /* which gets what it works with */
   ckpt_name_list kept = {.n = 0};
   const char *why_first = NULL;
   for (uint32_t k = 0; k < from->n_tensors; k++) {
@@ -292,7 +292,7 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
  * delicate keeps its own. NULL where that is not what was asked for. */
 static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
-  if (!to->caps.ggml || !ckpt_quantize_knows(request->from)) return NULL;
+  if (!to->caps.presets || !ckpt_quantize_knows(request->from)) return NULL;
   if (options->n_casts != 1 || options->casts[0].pattern != NULL || ckpt_dtype_is_block(options->casts[0].dtype))
     return NULL;
   return ckpt_preset_find(ckpt_dtype_name(options->casts[0].dtype));
@@ -330,7 +330,7 @@ static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_reque
   bool has_folder = false, has_graph = false, is_cut = false;
   for (uint32_t i = 0; i < request->n_targets; i++) {
     has_folder = has_folder || plan->outputs[i].options.is_folder;
-    has_graph = has_graph || plan->outputs[i].format->caps.graphs;
+    has_graph = has_graph || plan->outputs[i].format->caps.graph;
     is_cut = is_cut || request->targets[i].shard_size != 0;
   }
   if ((options->external_data || options->link) && !has_graph)
@@ -361,7 +361,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   output->options.external_data = options->external_data;
   output->options.link_folder = options->link ? request->link_folder : NULL;
   if (options->link && !request->discards) CKPT_TRY(set_link_folder(plan, output, err));
-  if (request->graph != NULL && !output->format->caps.graphs)
+  if (request->graph != NULL && !output->format->caps.graph)
     return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s has no graph (--graph is for *.onnx)",
                      output->format->name);
   ckpt_selection *selection = NULL;

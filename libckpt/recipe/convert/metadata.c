@@ -58,7 +58,7 @@ static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err)
 
 ckpt_status ckpt_metadata_edit(ckpt_output *output, const ckpt_convert_options *options, ckpt_error *err) {
   if (options->set == NULL && options->remove == NULL) return CKPT_OK;
-  if (!output->format->caps.ggml)
+  if (!output->format->caps.typed_metadata)
     return ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "--set and --remove change GGUF metadata, and %s has none",
                      output->format->name);
   for (size_t i = 0; options->remove != NULL && options->remove[i] != NULL; i++)

@@ -52,7 +52,7 @@ static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_ind
 
 bool ckpt_quantize_knows(const ckpt_index *from) {
   const ckpt_meta *architecture = ckpt_index_meta(from, CKPT_GGUF_ARCHITECTURE);
-  return ckpt_caps_of(from).ggml && architecture != NULL && architecture->typed == NULL;
+  return ckpt_caps_of(from).presets && architecture != NULL && architecture->typed == NULL;
 }
 
 /* block_count, and what two architectures of llama.cpp make of it when they are loaded (n_layer_all). */

@@ -84,7 +84,7 @@ ckpt_status ckpt_recorded_check(const ckpt_recorded *r, ckpt_error *err) {
   CKPT_TRY(check_options(r, verb, err));
   for (uint32_t i = 0; i < r->request.n_targets; i++) {
     const ckpt_format *format = ckpt_format_find(r->targets[i].to);
-    has_graph = has_graph || (format != NULL && format->caps.graphs);
+    has_graph = has_graph || (format != NULL && format->caps.graph);
     CKPT_TRY(check_target(r, verb, &r->targets[i], err));
   }
   const ckpt_convert_options *options = &r->options;

@@ -90,12 +90,6 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
                            ckpt_plural(index->n_tensors), n_files, ckpt_plural(n_files));
 }
 
-ckpt_status ckpt_verify_format(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
-                               ckpt_error *err) {
-  const ckpt_format *format = ckpt_format_find(index->format);
-  return format == NULL || format->verify == NULL ? CKPT_OK : format->verify(findings, index, run, err);
-}
-
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
 /* What a parameter's master is when rounded to the stored dtype, against what is stored. */
