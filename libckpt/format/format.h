@@ -58,6 +58,8 @@ typedef struct ckpt_copy {
   const char *kept;               /* whose are read: "rank 0's" */
   bool is_last;                   /* of its set */
 } ckpt_copy;
+
+/* Takes one of them. */
 typedef ckpt_status ckpt_copy_visit(void *arg, const ckpt_copy *copy, ckpt_error *err);
 
 typedef struct ckpt_format {

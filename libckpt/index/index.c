@@ -300,6 +300,13 @@ ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err,
   return status;
 }
 
+ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const char *cause, ckpt_error *err) {
+  ckpt_note *note = &index->notes[index->n_notes - 1];
+  note->kind = kind;
+  if (cause != NULL) CKPT_TRY_ALLOC(note->cause = ckpt_arena_copy(&index->arena, cause), err);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...) {
   va_list args;
   va_start(args, format);

@@ -57,14 +57,24 @@ typedef struct ckpt_meta {
   const ckpt_value *typed; /* NULL: a text */
 } ckpt_meta;
 
+/* What a note is about, for whoever acts on it: nobody looks into its text. */
+typedef enum ckpt_note_kind {
+  CKPT_NOTE_REMARK,
+  CKPT_NOTE_UNREAD,     /* what is not read, and why */
+  CKPT_NOTE_STATE_LEFT, /* training state that is not carried: a run cannot go on from a copy */
+  CKPT_NOTE_LOADING     /* what has to be allowed before it can be loaded */
+} ckpt_note_kind;
+
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
 typedef struct ckpt_note {
+  ckpt_note_kind kind;
+  const char
+      *cause; /* of UNREAD the defect alone, where the text has more; of LOADING what is to be allowed; or NULL */
   const char *text;
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */
   bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
   const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
-  bool is_training; /* what is left is training state: a run cannot go on from a copy */
 } ckpt_note;
 
 /* A part of a file that is an archive of its own, and of which the extents of tensors say nothing: an item of bytes of
@@ -216,6 +226,8 @@ ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32
                                      ckpt_error *err); /* as above */
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5); /* as above */
+/* Says what the newest note is about; cause is copied, or NULL. */
+ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const char *cause, ckpt_error *err);
 /* A note of a problem in a file of the source, whose name it begins with. */
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5);

@@ -299,8 +299,7 @@ static void print_expr(char *line, size_t n_line, const ckpt_expr *node, int dep
   append(line, n_line, ")");
 }
 
-ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,
-                            ckpt_error *err) {
+ckpt_status ckpt_plan_print(const ckpt_plan *plan, ckpt_plan_printer *print, void *arg, ckpt_error *err) {
   if (!plan->is_checked) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the plan has not been checked");
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
@@ -311,8 +310,9 @@ ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, cons
     for (uint32_t axis = 0; axis < row->expr->rank; axis++)
       append(line, sizeof line, "%s%llu", axis != 0 ? ", " : "", (unsigned long long)row->expr->shape[axis]);
     append(line, sizeof line, "] <- ");
+    const char *from = line + strlen(line);
     print_expr(line, sizeof line, row->expr, 0);
-    print(arg, line);
+    print(arg, line, from);
   }
   return CKPT_OK;
 }

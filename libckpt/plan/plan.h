@@ -183,9 +183,11 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
 /* Frees what check made of the rows: a plan that has run, or that is checked anew, does not need it. */
 void ckpt_plan_drop_work(ckpt_plan *plan);
 
-/* Prints the checked plan, a line per row: sink, name, dtype, shape, expression. */
-ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,
-                            ckpt_error *err);
+/* Takes a row's line: name, dtype, shape, expression. `from` is the expression, the end of it. */
+typedef void ckpt_plan_printer(void *arg, const char *line, const char *from);
+
+/* Prints the checked plan, a line per row. */
+ckpt_status ckpt_plan_print(const ckpt_plan *plan, ckpt_plan_printer *print, void *arg, ckpt_error *err);
 
 /* Whether the plan's rank writes the file, and whether it makes the digest of a row of the plan. */
 bool ckpt_plan_writes(const ckpt_plan *plan, const ckpt_layout_file *file);

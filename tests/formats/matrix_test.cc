@@ -101,7 +101,7 @@ bool is_run(const std::string &input) {
   ckpt_error err = {};
   IndexPointer index = open(kData + input, &err, false);
   for (uint32_t i = 0; index != nullptr && i < index->n_notes; i++)
-    if (index->notes[i].is_training) return false;
+    if (index->notes[i].kind == CKPT_NOTE_STATE_LEFT) return false;
   return input.rfind("zero/", 0) == 0 || input.rfind("universal/", 0) == 0;
 }
 

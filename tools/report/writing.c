@@ -203,7 +203,7 @@ static ckpt_status refuse_part(const job *j, ckpt_error *err) {
 static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
   for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)
-    if (index->notes[i].is_training)
+    if (index->notes[i].kind == CKPT_NOTE_STATE_LEFT)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s (--drop optimizer goes on without)",
                        index->notes[i].text);
   return CKPT_OK;
@@ -259,19 +259,18 @@ typedef struct row_printer {
   uint32_t row, sink;
 } row_printer;
 
-static void emit_row(ckpt_emitter *json, const ckpt_row *row, const char *line) {
-  const char *from = strstr(line, "] <- ");
+static void emit_row(ckpt_emitter *json, const ckpt_row *row, const char *from) {
   ckpt_emit_object(json, NULL);
   ckpt_emit_text(json, "name", row->tensor->name);
   ckpt_emit_text(json, "dtype", ckpt_dtype_name((ckpt_dtype)row->expr->dtype));
   ckpt_emit_array(json, "shape");
   for (uint32_t axis = 0; axis < row->expr->rank; axis++) ckpt_emit_u64(json, NULL, row->expr->shape[axis]);
   ckpt_emit_end(json);
-  ckpt_emit_text(json, "from", from == NULL ? line : from + strlen("] <- "));
+  ckpt_emit_text(json, "from", from);
   ckpt_emit_end(json);
 }
 
-static void print_row(void *arg, const char *line) {
+static void print_row(void *arg, const char *line, const char *from) {
   row_printer *printer = arg;
   const ckpt_row *row;
   do {
@@ -279,7 +278,7 @@ static void print_row(void *arg, const char *line) {
   } while (row->sink < printer->plan->n_outputs && row->tensor == NULL); /* dropped by its format: not printed */
   if (row->output != printer->sink) return;
   if (printer->json != NULL) {
-    emit_row(printer->json, row, line);
+    emit_row(printer->json, row, from);
     return;
   }
   ckpt_text_print(stdout, line);

@@ -78,9 +78,8 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
   uint32_t n_files = 0;
   for (uint32_t i = 0; i < index->n_notes; i++)
     if (index->notes[i].is_problem)
-      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM,
-                                 index->notes[i].file == NULL ? index->path : index->notes[i].file, NULL, "%s",
-                                 index->notes[i].message));
+      CKPT_TRY(ckpt_findings_add_note(findings, index->notes[i].file == NULL ? index->path : index->notes[i].file,
+                                      index->notes[i].message, index->notes[i].cause, err));
   if (index->source != NULL) CKPT_TRY(check_numbered(findings, index, &n_files, err));
   if (findings->n_of[CKPT_PROBLEM] != 0) return CKPT_OK; /* of opening too */
   if (index->n_tensors == 0)

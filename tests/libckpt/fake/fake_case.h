@@ -122,7 +122,7 @@ class Case {
     } lines = {"", row.name + " "};
     (void)ckpt_plan_print(
         plan_,
-        [](void *arg, const char *line) {
+        [](void *arg, const char *line, const char *) {
           Lines *l = static_cast<Lines *>(arg);
           if (std::string(line).rfind(l->name, 0) == 0) l->text = line;
         },

@@ -77,8 +77,10 @@ static ckpt_status note_class(const copier *c, const char *class, const char *gl
       "holds %s: torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals([%s])";
   if (!c->has_notes) return CKPT_OK;
   for (uint32_t i = 0; i < c->described->n_notes; i++)
-    if (strstr(c->described->notes[i].text, globals) != NULL) return CKPT_OK;
-  return ckpt_index_note(c->described, false, err, format, class, globals);
+    if (c->described->notes[i].kind == CKPT_NOTE_LOADING && strcmp(c->described->notes[i].cause, globals) == 0)
+      return CKPT_OK;
+  CKPT_TRY(ckpt_index_note(c->described, false, err, format, class, globals));
+  return ckpt_index_note_is(c->described, CKPT_NOTE_LOADING, globals, err);
 }
 
 static ckpt_status note_numpy(const copier *c, const ckpt_torch_numpy *numpy, ckpt_error *err) {
