@@ -41,7 +41,6 @@ static ckpt_status keep(ckpt_findings *findings, ckpt_finding finding, ckpt_erro
   finding.file = copy_or_null(&findings->arena, finding.file, &failed);
   finding.tensor = copy_or_null(&findings->arena, finding.tensor, &failed);
   finding.message = copy_or_null(&findings->arena, finding.message, &failed);
-  finding.cause = copy_or_null(&findings->arena, finding.cause, &failed);
   if (failed) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   findings->items[findings->n++] = finding;
   return CKPT_OK;
@@ -61,50 +60,37 @@ bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, cons
   return false;
 }
 
-/* Adds a finding, whose message is made of `format`, which is its sort. */
-static ckpt_status add(ckpt_findings *findings, ckpt_finding finding, const char *format, va_list list,
-                       ckpt_error *err) {
+ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                              const char *tensor, const char *format, ...) {
   static const size_t most[CKPT_N_FINDING_KINDS] = {[CKPT_PROBLEM] = CKPT_MAX_PROBLEMS_OF_A_SORT,
                                                     [CKPT_WARNING] = CKPT_MAX_WARNINGS_OF_A_SORT,
                                                     [CKPT_PROVEN] = SIZE_MAX,
                                                     [CKPT_UNPROVEN] = SIZE_MAX};
   ckpt_finding_sort *sort;
-  CKPT_TRY(find_sort(findings, finding.kind, format, &sort, err));
-  if (sort->n >= most[finding.kind]) {
+  CKPT_TRY(find_sort(findings, kind, format, &sort, err));
+  if (sort->n >= most[kind]) {
     findings->items[sort->last].n_more++;
   } else {
     char text[2048];
+    va_list list;
+    va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
-    finding.message = text;
-    CKPT_TRY(keep(findings, finding, err));
+    va_end(list);
+    CKPT_TRY(keep(findings, (ckpt_finding){.kind = kind, .file = file, .tensor = tensor, .message = text}, err));
     sort->last = findings->n - 1;
   }
   sort->n++;
-  findings->n_of[finding.kind]++;
+  findings->n_of[kind]++;
   return CKPT_OK;
-}
-
-ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
-                              const char *tensor, const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  ckpt_status status = add(findings, (ckpt_finding){.kind = kind, .file = file, .tensor = tensor}, format, list, err);
-  va_end(list);
-  return status;
-}
-
-static CKPT_PRINTF(4, 5) ckpt_status
-    add_one(ckpt_findings *findings, ckpt_finding finding, ckpt_error *err, const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  ckpt_status status = add(findings, finding, format, list, err);
-  va_end(list);
-  return status;
 }
 
 ckpt_status ckpt_findings_add_note(ckpt_findings *findings, const char *file, const char *message, const char *cause,
                                    ckpt_error *err) {
-  return add_one(findings, (ckpt_finding){.kind = CKPT_PROBLEM, .file = file, .cause = cause}, err, "%s", message);
+  const size_t n = findings->n;
+  CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file, NULL, "%s", message));
+  if (cause != NULL && n != findings->n) /* it was kept */
+    CKPT_TRY_ALLOC(findings->items[n].cause = ckpt_arena_copy(&findings->arena, cause), err);
+  return CKPT_OK;
 }
 
 void ckpt_findings_free(ckpt_findings *findings) {

@@ -68,8 +68,8 @@ typedef enum ckpt_note_kind {
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
 typedef struct ckpt_note {
   ckpt_note_kind kind;
-  const char
-      *cause; /* of UNREAD the defect alone, where the text has more; of LOADING what is to be allowed; or NULL */
+  const char *cause; /* of UNREAD the defect alone, where the text has more; of LOADING the list of what is to be
+                        allowed; or NULL */
   const char *text;
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */

@@ -146,6 +146,20 @@ TEST(Decode, ChainsThatNobodyCanReadAreRefused) {
   EXPECT_EQ(reader.read(extent_of(100, CKPT_DECODE_VARINT), 16, 0, 16, &out), CKPT_EUNSUPPORTED);
 }
 
+// The table has a row for each decoder that is more than an order of bytes, a stream or a record's.
+TEST(Decode, EveryDecoderHasARow) {
+  EXPECT_EQ(ckpt_decoders[CKPT_DECODE_RAW], nullptr);
+  EXPECT_EQ(ckpt_decoders[CKPT_DECODE_SWAPPED], nullptr);
+  for (int i = CKPT_DECODE_SWAPPED + 1; i < CKPT_N_DECODERS; i++) {
+    const ckpt_decoder_row *row = ckpt_decoders[i];
+    ASSERT_NE(row, nullptr) << i;
+    EXPECT_NE(row->stream == nullptr, row->record == nullptr) << row->name;
+    if (row->record != nullptr) EXPECT_LE(row->record->n_tail, static_cast<uint32_t>(CKPT_MAX_RECORD_TAIL));
+    const ckpt_extent extent = extent_of(1, static_cast<uint8_t>(i));
+    EXPECT_EQ(ckpt_extent_is_sequential(&extent), row->stream != nullptr) << row->name;
+  }
+}
+
 TEST(Decode, BigEndianComplexNumbersAreTwoParts) {
   ckpt_error err = {};
   const char stored[] = "\x3f\x80\x00\x00\x40\x00\x00\x00";  // 1 + 2i
