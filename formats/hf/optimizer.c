@@ -310,8 +310,10 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   if (status == CKPT_OK && find_parts(o)) CKPT_TRY(ckpt_hf_order(o, &is_ordered, err));
   if (is_ordered && fits(o)) return take(o, err);
   if (status == CKPT_EFORMAT)
-    return ckpt_index_problem(o->index, o->side->file, err, "its states are not read (%s)", o->why);
-  return ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why);
+    CKPT_TRY(ckpt_index_problem(o->index, o->side->file, err, "its states are not read (%s)", o->why));
+  else
+    CKPT_TRY(ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why));
+  return ckpt_index_note_is(o->index, CKPT_NOTE_UNREAD, o->why, err);
 }
 
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err) {

@@ -154,7 +154,8 @@ TEST(Decode, EveryDecoderHasARow) {
     const ckpt_decoder_row *row = ckpt_decoders[i];
     ASSERT_NE(row, nullptr) << i;
     EXPECT_NE(row->stream == nullptr, row->record == nullptr) << row->name;
-    if (row->record != nullptr) EXPECT_LE(row->record->n_tail, static_cast<uint32_t>(CKPT_MAX_RECORD_TAIL));
+    const uint32_t n_tail = row->record == nullptr ? 0 : row->record->n_tail;
+    EXPECT_LE(n_tail, static_cast<uint32_t>(CKPT_MAX_RECORD_TAIL)) << row->name;
     const ckpt_extent extent = extent_of(1, static_cast<uint8_t>(i));
     EXPECT_EQ(ckpt_extent_is_sequential(&extent), row->stream != nullptr) << row->name;
   }
