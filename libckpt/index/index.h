@@ -95,7 +95,7 @@ struct ckpt_graph; /* the format's own */
 typedef struct ckpt_unread {
   const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
-  bool is_kept; /* the torch object has all of it: written with that, it is there */
+  bool is_kept; /* `whole` has all of it: written with that, it is there */
 } ckpt_unread;
 
 /* How the job that wrote it was cut into ranks. */
