@@ -57,10 +57,10 @@ TEST(Limits, GgufKeys) {
 
 TEST(Limits, GgufNamesAndAxes) {
   for (size_t n : {4096u, 4097u})
-    expect(gguf(1, 0, tensor(std::string(n, 'n'), 0)) + std::string(32, 'x'), n == 4096, CKPT_EFORMAT,
+    expect(gguf(1, 0, tensor(std::string(n, 'n'), 0)) + std::string(32, 'x'), n == 4096, CKPT_ELIMIT,
            "a tensor name of 4097 bytes (1 to 4096 are accepted)");
   for (size_t n : {65535u, 65536u})
-    expect(gguf(0, 1, text(std::string(n, 'k')) + number(0, 4) + number(7, 1)), n == 65535, CKPT_EFORMAT,
+    expect(gguf(0, 1, text(std::string(n, 'k')) + number(0, 4) + number(7, 1)), n == 65535, CKPT_ELIMIT,
            "a key of 65536 bytes (1 to 65535 are accepted)");
   for (unsigned n : {4u, 5u}) {
     std::string axes;
