@@ -24,16 +24,20 @@ def reason(case):
     return lines[-1] if lines else case.find("skipped").get("message") or "it does not say why"
 
 
+def name_of(case):
+    return case.get("name").split("  # ")[0]  # without googletest's parameters
+
+
 def main(path, n_slowest=5):
     cases = list(xml.etree.ElementTree.parse(path).getroot().iter("testcase"))
     slowest = sorted(cases, key=lambda case: -float(case.get("time") or 0))[:n_slowest]
-    print("  slowest: " + ", ".join("%s %.1f s" % (case.get("name"), float(case.get("time") or 0)) for case in slowest))
+    print("  slowest: " + ", ".join("%s %.1f s" % (name_of(case), float(case.get("time") or 0)) for case in slowest))
     reasons = {}
     for case in cases:
         why = reason(case)
         if why is not None:
             part = "" if case.find("skipped") is not None else " (a part of it)"
-            reasons.setdefault(why, []).append(case.get("name") + part)
+            reasons.setdefault(why, []).append(name_of(case) + part)
     for why, names in reasons.items():
         more = ", and %d more" % (len(names) - MOST_NAMES) if len(names) > MOST_NAMES else ""
         print("  skipped: %s%s: %s" % (", ".join(names[:MOST_NAMES]), more, why))

@@ -213,8 +213,8 @@ def main():
                 n, numbers = faults(case, kind, work)
                 counts.append("%s %d" % (kind, n))
                 plan += ["%s:%d" % (kind, i) for i in numbers]
-                if numbers and (FULL or random.random() < 0.5):
-                    plan.append("%s:%d:forever" % (kind, numbers[0]))
+                if numbers and (FULL or random.random() < 0.5):  # once a rename was done, nothing could undo it
+                    plan.append("%s:%d:forever" % (kind, numbers[0] if kind in ("alloc", "read", "write") else 1))
             n_failed = 0
             for fault in plan:
                 try:

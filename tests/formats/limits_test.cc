@@ -9,7 +9,7 @@
 
 #include "tests/formats/formats_testing.h"
 
-// Names that every listing ends with while there are to be more (--wrap=readdir), and the number of the next.
+// Names that the next listing ends with (--wrap=readdir), and the number of the next of them.
 static uint64_t more_names, next_name;
 
 extern "C" struct dirent *__real_readdir(DIR *folder);
@@ -20,7 +20,7 @@ struct dirent *__wrap_readdir(DIR *folder) {
   struct dirent *entry = __real_readdir(folder);
   if (entry != nullptr || more_names == 0) return entry;
   if (next_name == more_names) {
-    next_name = 0;
+    more_names = next_name = 0;
     return nullptr;
   }
   snprintf(made.d_name, sizeof made.d_name, "%llu", static_cast<unsigned long long>(next_name++));
