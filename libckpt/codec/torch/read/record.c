@@ -38,8 +38,7 @@ static ckpt_status take_byteorder(bool *is_big_endian, const uint8_t *bytes, uin
                                   ckpt_error *err) {
   *is_big_endian = n_bytes == 3 && memcmp(bytes, "big", 3) == 0;
   if (*is_big_endian || (n_bytes == 6 && memcmp(bytes, "little", 6) == 0)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
-                   "byteorder is neither 'little' nor 'big' in a torch.save archive");
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "byteorder is neither 'little' nor 'big' in a torch.save archive");
 }
 
 static ckpt_status read_byteorder(bool *is_big_endian, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
