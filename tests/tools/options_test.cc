@@ -17,7 +17,6 @@ const ckpt_option kOptions[] = {{"match", 'm', CKPT_OPTION_PATTERN, CKPT_OPTION_
                                 {"level", 0, CKPT_OPTION_INTEGER, 0, "N", "h"},
                                 {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "h"},
                                 {"cast", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[P=]D", "h"},
-                                {"requantize", 0, CKPT_OPTION_FLAG, CKPT_OPTION_LATER, nullptr, ""},
                                 {nullptr, 0, CKPT_OPTION_FLAG, 0, nullptr, nullptr}};
 
 ckpt_verb TestVerb() {
@@ -132,8 +131,6 @@ TEST(Options, WrongUsageNamesWhatIsWrong) {
             "try: --progress 'auto|always' is not one of auto|always|never");
   EXPECT_EQ(Message({"a", "--cast", "=f32"}), "try: --cast '=f32' has no pattern before the '='");
   EXPECT_EQ(Message({""}), "try: an argument is empty (a variable that is not set?)");
-  EXPECT_EQ(Message({"a", "--requantize"}),
-            std::string("try: --requantize: this version does not have it yet (") + ckpt_version() + ")");
 }
 
 TEST(Options, HelpWinsOverEverythingElse) {
@@ -225,15 +222,12 @@ TEST(Tables, AreSound) {
       EXPECT_TRUE(names.insert(option->name).second);
       EXPECT_TRUE(option->letter == 0 || letters.insert(option->letter).second);
       EXPECT_EQ(option->metavar == nullptr, option->kind == CKPT_OPTION_FLAG);
-      if (option->flags & CKPT_OPTION_LATER) continue;
       std::string help = option->help;
       ASSERT_FALSE(help.empty());
       EXPECT_NE(help.back(), '.');
     }
     EXPECT_EQ(verb->json != nullptr, names.count("json") == 1);
   }
-  for (size_t i = 0; ckpt_later_verbs[i].name != nullptr; i++)
-    EXPECT_TRUE(verbs.insert(ckpt_later_verbs[i].name).second) << ckpt_later_verbs[i].name;
 }
 
 }  // namespace

@@ -142,6 +142,7 @@ ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
 
 /* layout.c: as ckpt_format's slot. */
+extern const ckpt_format_option ckpt_zero_options[];
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
 
 /* owns.c: as ckpt_format's slot. */

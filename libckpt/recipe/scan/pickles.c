@@ -270,7 +270,7 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   if (row != NULL) CKPT_TRY(judge_row(s, a, row, err));
   if (a->status == CKPT_OK) return CKPT_OK;
   if (a->status == CKPT_ELIMIT && memory != 0)
-    return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than --memory (%s)",
+    return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than the memory limit (%s)",
                              (ull)(options.base + a->report.n_consumed), a->error.message);
   if (!a->rest.goes_on) return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
   return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s; what follows names %s and calls it",
