@@ -430,12 +430,12 @@ typedef struct ckpt_convert_options {
   uint64_t shard_size;        /* bytes per file of a folder; 0: 5 GB for hf */
   bool force, allow_overflow, stored_names;
   const ckpt_run_options *run;
-  ckpt_digest *digest;       /* receives the output's content digest, or NULL */
-  const char *weights;       /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
-  uint32_t world;            /* ranks that a distributed format is cut among, at most 4096; 0: 1 */
-  const char *const *set;    /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
-  const char *const *remove; /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
-  const char *graph;         /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
+  ckpt_digest *digest;             /* receives the output's content digest, or NULL */
+  const char *weights;             /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
+  uint32_t world;                  /* ranks that a distributed format is cut among, at most 4096; 0: 1 */
+  const char *const *set;          /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
+  const char *const *remove;       /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
+  const char *graph;               /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
   const ckpt_format_value *values; /* options of the output's format, each name once */
   size_t n_values;
 } ckpt_convert_options;

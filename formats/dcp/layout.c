@@ -35,7 +35,8 @@ ckpt_dcp_named ckpt_dcp_name_at(const ckpt_layout *layout, const ckpt_dcp_folder
 static ckpt_status leave(ckpt_layout *layout, uint32_t tensor, ckpt_error *err) {
   if (layout->reads == NULL || layout->reads[tensor].index == NULL)
     return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, layout->index->tensors[tensor].name,
-                     "it lies in an item that is carried as it is, and its values are to be others"), err, "%exclude");
+                                 "it lies in an item that is carried as it is, and its values are to be others"),
+                       err, "%exclude");
   return ckpt_layout_elsewhere(layout, tensor, err);
 }
 
@@ -113,13 +114,15 @@ static ckpt_status fail_twice(const owner *a, const owner *b, ckpt_error *err) {
   char one[400], other[400];
   if (a->tensor == NULL && b->tensor != NULL) return fail_twice(b, a, err);
   if (a->tensor != NULL && b->tensor != NULL)
-    return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
-                     "another tensor, '%s', would have its name in torch's dict, '%s'",
-                     b->tensor->name, a->name), err, "%rename, %exclude");
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
+                  "another tensor, '%s', would have its name in torch's dict, '%s'", b->tensor->name, a->name),
+        err, "%rename, %exclude");
   if (a->tensor != NULL)
-    return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
-                     "the object at %s has its name in torch's dict, '%s'",
-                     print_keys(other, sizeof other, b->path), a->name), err, "%rename, %exclude");
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name, "the object at %s has its name in torch's dict, '%s'",
+                  print_keys(other, sizeof other, b->path), a->name),
+        err, "%rename, %exclude");
   print_keys(one, sizeof one, a->path);
   print_keys(other, sizeof other, b->path);
   if (strcmp(one, other) == 0)
@@ -166,8 +169,9 @@ static ckpt_status check_shapes(const ckpt_index *index, ckpt_error *err) {
     const ckpt_tensor *tensor = &index->tensors[i];
     if (!ckpt_torch_holds((ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape))
       return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "torch holds %s as pairs along the last axis, which is odd",
-                       ckpt_dtype_name((ckpt_dtype)tensor->dtype)), err, "convert %dtype gives it another");
+                                   "torch holds %s as pairs along the last axis, which is odd",
+                                   ckpt_dtype_name((ckpt_dtype)tensor->dtype)),
+                         err, "convert %dtype gives it another");
   }
   return CKPT_OK;
 }
@@ -230,8 +234,7 @@ static ckpt_status sort(ckpt_dcp_folder *f, uint32_t n_ranks, uint32_t **ends, c
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* The archive of one chunk at the end of the newest file. */
-static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_t n_ranks, int level,
-                             ckpt_error *err) {
+static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_t n_ranks, int level, ckpt_error *err) {
   const ckpt_tensor *tensor = &layout->index->tensors[chunk->tensor];
   parts p = parts_of(tensor, n_ranks);
   uint64_t *box = NULL;
@@ -272,8 +275,7 @@ void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_file_set *wr
     is_ours[i] = is_data_file(names[i]) || strcmp(names[i], CKPT_DCP_METADATA) == 0;
 }
 
-static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n_ranks, int level,
-                             ckpt_error *err) {
+static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n_ranks, int level, ckpt_error *err) {
   uint32_t *ends;
   CKPT_TRY(sort(f, n_ranks, &ends, layout->arena, err));
   for (uint32_t rank = 0, i = 0; rank < n_ranks; rank++) {

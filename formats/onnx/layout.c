@@ -102,9 +102,10 @@ static ckpt_status check_cast(const ckpt_index *described, uint32_t number, cons
   else if (why == NULL && !can_cast(described->objects_of, was, now))
     why = "its operators or its IR version are too old for that";
   if (why == NULL) return CKPT_OK;
-  return ckpt_advise_value(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                   "the graph works with %s, and cannot be given %s: %s",
-                   ckpt_dtype_name(was), ckpt_dtype_name(now), why), err, "%dtype=PATTERN=DTYPE chooses others, a first %dtype='NAME=$' keeps it", ckpt_dtype_name(was));
+  return ckpt_advise_value(
+      ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "the graph works with %s, and cannot be given %s: %s",
+                ckpt_dtype_name(was), ckpt_dtype_name(now), why),
+      err, "%dtype=PATTERN=DTYPE chooses others, a first %dtype='NAME=$' keeps it", ckpt_dtype_name(was));
 }
 
 /* A graph works with tensors of just these names and types. */
@@ -494,17 +495,9 @@ static ckpt_status link_outside(writer *w, const ckpt_layout *layout, const char
 enum { EXTERNAL_DATA, LINK };
 
 const ckpt_format_option ckpt_onnx_options[] = {
-    [EXTERNAL_DATA] = {"external_data",
-                       .least = 1,
-                       .most = 1,
-                       .is_of_all = true,
+    [EXTERNAL_DATA] = {"external_data", .least = 1, .most = 1, .is_of_all = true,
                        .help = "large data in a file beside the model, also where they are below 2 GB"},
-    [LINK] = {"link",
-              .least = 1,
-              .most = 1,
-              .is_of_all = true,
-              .links = true,
-              .excludes = "external_data",
+    [LINK] = {"link", .least = 1, .most = 1, .is_of_all = true, .links = true, .excludes = "external_data",
               .because = "linked data stand outside already",
               .help = "large data stay where they stand, in files below the model's folder"},
     {NULL}};

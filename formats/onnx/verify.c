@@ -210,9 +210,11 @@ static ckpt_status check_sparse_all(checking *c, const ckpt_index *index, ckpt_e
 static ckpt_status check_size(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
   const uint64_t n = ckpt_source_size(index->source, index->graph->file);
   if (n <= CKPT_ONNX_MAX_MODEL) return CKPT_OK;
-  return ckpt_findings_advise(ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, index->graph->file), NULL,
-                           "a model of %llu bytes, and %llu are what protobuf reads: onnx and ONNX Runtime cannot load it",
-                           (unsigned long long)n, (unsigned long long)CKPT_ONNX_MAX_MODEL), findings, "ckpt convert %external_data", NULL);
+  return ckpt_findings_advise(
+      ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, index->graph->file), NULL,
+                        "a model of %llu bytes, and %llu are what protobuf reads: onnx and ONNX Runtime cannot load it",
+                        (unsigned long long)n, (unsigned long long)CKPT_ONNX_MAX_MODEL),
+      findings, "ckpt convert %external_data", NULL);
 }
 
 ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,

@@ -152,7 +152,8 @@ const char *ckpt_advice_text(const char *message, const char *advice, const char
 
 const char *ckpt_error_message(const ckpt_error *err, ckpt_name_field *name, char *out, size_t n_bytes) {
   char text[sizeof err->message + 512], field[128];
-  (void)ckpt_advice_text(err->message, err->advice[0] == '\0' ? NULL : err->advice, err->value, name, text, sizeof text);
+  (void)ckpt_advice_text(err->message, err->advice[0] == '\0' ? NULL : err->advice, err->value, name, text,
+                         sizeof text);
   if (err->option[0] == '\0')
     snprintf(out, n_bytes, "%s", text);
   else

@@ -19,7 +19,7 @@ typedef struct ckpt_finding {
   const char *message;
   const char *advice; /* what to do about it, as ckpt_advise has it, or NULL; literal */
   const char *value;  /* what stands for $ in it */
-  size_t n_more; /* on the last one that is kept of its sort: how many more of the sort there are */
+  size_t n_more;      /* on the last one that is kept of its sort: how many more of the sort there are */
 } ckpt_finding;
 
 /* Of one sort, which is what one format finds, so many are kept; all are counted. */

@@ -89,7 +89,7 @@ typedef struct ckpt_layout_options {
   uint32_t world;            /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
   bool is_folder;            /* the output path is a folder */
   const char *name;          /* of the output's one file, without folders; NULL: it has none */
-  ckpt_format_values values;        /* of the format's own options */
+  ckpt_format_values values; /* of the format's own options */
   const char *folder;        /* real path of the folder of the output, where one of them links; else NULL */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;

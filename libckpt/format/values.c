@@ -39,8 +39,8 @@ const ckpt_format_option *ckpt_format_option_at(size_t i) {
   return NULL;
 }
 
-ckpt_status ckpt_format_values_check(const ckpt_format_values *values, const ckpt_format_option *options, const char *path,
-                              ckpt_error *err) {
+ckpt_status ckpt_format_values_check(const ckpt_format_values *values, const ckpt_format_option *options,
+                                     const char *path, ckpt_error *err) {
   for (const ckpt_format_option *option = options; option != NULL && option->name != NULL; option++) {
     const ckpt_format_value *given = find_value(values, option->name), *other = NULL;
     if (given == NULL || given->value == 0) continue;

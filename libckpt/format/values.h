@@ -38,7 +38,7 @@ const ckpt_format_option *ckpt_format_option_known(const char *name, const char 
 const ckpt_format_option *ckpt_format_option_at(size_t i);
 
 /* Whether the values that a table declares are in its bounds and go together; others are passed by. EINVAL. */
-ckpt_status ckpt_format_values_check(const ckpt_format_values *values, const ckpt_format_option *options, const char *path,
-                              ckpt_error *err);
+ckpt_status ckpt_format_values_check(const ckpt_format_values *values, const ckpt_format_option *options,
+                                     const char *path, ckpt_error *err);
 
 #endif

@@ -333,9 +333,8 @@ static ckpt_status refuse_duplicate(const ckpt_index *index, const ckpt_tensor *
                                     ckpt_error *err) {
   const char *file = ckpt_index_file_of(index, tensor);
   if (index->is_unwrapped)
-    return ckpt_advise(
-        ckpt_fail(err, CKPT_EEXIST, file, name, "two tensors have this name once wrappers are removed"), err,
-        "%names=stored keeps them apart");
+    return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, file, name, "two tensors have this name once wrappers are removed"),
+                       err, "%names=stored keeps them apart");
   if (index->source == NULL) return ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
   return ckpt_fail(err, CKPT_EFORMAT, file, name, "appears twice");
 }

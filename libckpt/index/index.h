@@ -63,8 +63,8 @@ typedef struct ckpt_note {
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */
   bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
-  const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
-  bool is_training; /* what is left is training state: a run cannot go on from a copy */
+  const char *left;   /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
+  bool is_training;   /* what is left is training state: a run cannot go on from a copy */
   const char *advice; /* what to do about it, as ckpt_advise has it; NULL: nothing is said */
 } ckpt_note;
 
@@ -104,10 +104,10 @@ struct ckpt_index {
   const char *version;                       /* of the format, where the files state one; NULL */
   const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
   const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
-  uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
-  const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
-  uint32_t weights_note;    /* number of the note that says so, plus 1; 0: none does */
-  ckpt_tensor *stored;      /* parameters that a master stands for, as they are stored, by name */
+  uint32_t ties;         /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  const char *weights;   /* "master" or "model": what stands for the parameters; NULL where there is no choice */
+  uint32_t weights_note; /* number of the note that says so, plus 1; 0: none does */
+  ckpt_tensor *stored;   /* parameters that a master stands for, as they are stored, by name */
   uint32_t n_stored;
   bool is_stored;            /* names are the stored ones because that was asked for */
   bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */

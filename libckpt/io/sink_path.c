@@ -129,7 +129,8 @@ static ckpt_status settle(path_sink *sink, ckpt_error *err) {
                      S_ISDIR(st.st_mode)   ? "folder"
                      : S_ISLNK(st.st_mode) ? "link"
                                            : "device, socket or pipe");
-  if (!sink->force) return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "exists"), err, "%force replaces it");
+  if (!sink->force)
+    return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "exists"), err, "%force replaces it");
   return split(sink, sink->path, err);
 }
 

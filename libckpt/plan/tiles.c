@@ -487,8 +487,10 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   uint64_t fixed = own + n_workers * per_worker + n_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
   if (fixed >= plan->memory)
     return ckpt_advise(ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                     "the memory limit of %llu bytes is too low: more than %llu are needed, %llu of them for the plan of %u row%s",
-                     (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows, ckpt_plural(plan->n_rows)), err, "raise %memory");
+                                 "the memory limit of %llu bytes is too low: more than %llu are needed, %llu of them "
+                                 "for the plan of %u row%s",
+                                 (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows, ckpt_plural(plan->n_rows)),
+                       err, "raise %memory");
   plan->n_leaf_slots = (uint32_t)n_slots;
   plan->n_workers = (uint32_t)n_workers;
   plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);

@@ -304,8 +304,8 @@ static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
     advice = plan->outputs[first->output].retyping;
     if (advice == NULL) advice = "a first %dtype=NAME=DTYPE gives it another, or %allow_overflow";
   }
-  ckpt_status status = ckpt_advise(
-      ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1, err), err, advice);
+  ckpt_status status =
+      ckpt_advise(ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1, err), err, advice);
   return ckpt_fail_at(status, err, path_of(first->expr), NULL);
 }
 

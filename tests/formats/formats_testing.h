@@ -40,6 +40,12 @@ inline void spill(const std::string &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+// A note with what to do about it.
+inline std::string said(const ckpt_note &note) {
+  char text[2048];
+  return ckpt_advice_text(note.text, note.advice, "", nullptr, text, sizeof text);
+}
+
 inline std::string text_of(const ckpt_error &err) {
   char text[2048];
   return ckpt_error_text(&err, text, sizeof text);

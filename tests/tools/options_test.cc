@@ -13,11 +13,17 @@ extern "C" {
 
 namespace {
 
-const ckpt_option kOptions[] = {{"match", 'm', CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "P", "h"},
-                                {"level", 0, CKPT_OPTION_INTEGER, 0, "N", "h"},
-                                {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "h"},
-                                {"cast", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[P=]D", "h"},
-                                {nullptr, 0, CKPT_OPTION_FLAG, 0, nullptr, nullptr}};
+ckpt_option row(const char *name, char letter, ckpt_option_kind kind, unsigned flags, const char *metavar) {
+  ckpt_option option = {};
+  option.name = name, option.letter = letter, option.kind = kind, option.flags = flags, option.metavar = metavar;
+  option.help = "h";
+  return option;
+}
+
+const ckpt_option kOptions[] = {
+    row("match", 'm', CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "P"), row("level", 0, CKPT_OPTION_INTEGER, 0, "N"),
+    row("atol", 0, CKPT_OPTION_NUMBER, 0, "X"), row("cast", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[P=]D"),
+    row(nullptr, 0, CKPT_OPTION_FLAG, 0, nullptr)};
 
 ckpt_verb TestVerb() {
   ckpt_verb verb = {};

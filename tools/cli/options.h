@@ -1,8 +1,9 @@
 /* options.h - the table of options, and the parser that reads a command line by it.
  *
  * The table (options.def) is the only place that knows a verb's options: parser, `--help`, man page, completions and
- * docs/cli.md all come from it. Options and inputs may stand in any order; `--name value` and `--name=value` are the same; `--` ends
- * options. Each occurrence keeps its place among the inputs, so that a modifier belongs to the input before it. */
+ * docs/cli.md all come from it. Options and inputs may stand in any order; `--name value` and `--name=value` are the
+ * same; `--` ends options. Each occurrence keeps its place among the inputs, so that a modifier belongs to the input
+ * before it. */
 #ifndef CKPT_TOOLS_CLI_OPTIONS_H
 #define CKPT_TOOLS_CLI_OPTIONS_H
 

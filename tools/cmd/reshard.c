@@ -18,8 +18,7 @@ static ckpt_status read_world(ckpt_args *args, uint32_t *world, ckpt_error *err)
 
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
-  ckpt_writing writing = {
-      .selection = {.include = "all"}, .is_folder = true, .has_ranks = true, .drops_nothing = true};
+  ckpt_writing writing = {.selection = {.include = "all"}, .is_folder = true, .has_ranks = true, .drops_nothing = true};
   ckpt_status status = ckpt_writing_read(&writing, args, &err);
   if (status == CKPT_OK) status = read_world(args, &writing.target.world, &err);
   return status == CKPT_OK ? ckpt_writing_run(args, &writing) : ckpt_report_error(args, &err);

@@ -1,9 +1,7 @@
 /* split.c - `ckpt split`: one checkpoint into shards. */
 #include "tools/report/writing.h"
 
-static int run(ckpt_args *args) {
-  return ckpt_writing_of(args, (ckpt_writing){.is_folder = true, .is_split = true});
-}
+static int run(ckpt_args *args) { return ckpt_writing_of(args, (ckpt_writing){.is_folder = true, .is_split = true}); }
 
 const ckpt_verb ckpt_verb_split = {
     .name = "split",

@@ -374,8 +374,7 @@ typedef struct opening {
 static void take_reported(void *arg, const ckpt_error *defect) {
   opening *o = arg;
   if (o->status == CKPT_OK)
-    o->status =
-        ckpt_findings_add_error(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, defect);
+    o->status = ckpt_findings_add_error(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, defect);
 }
 
 /* Whether there is something at the path, which is no checkpoint or none that can be read. Of a folder as a whole it is

@@ -13,10 +13,10 @@ typedef struct ckpt_writing {
   uint32_t n_targets;
   ckpt_quantize_options quantize; /* of targets with a preset, where it quantizes */
   bool quantizes;
-  bool is_one_file, is_folder;           /* what every output must be */
-  bool is_split;                         /* the format is the input's own, in shards */
-  bool has_ranks, is_whole;              /* every output's format is cut among ranks; none is */
-  bool drops_nothing;                    /* what an output's format cannot hold is an error */
+  bool is_one_file, is_folder; /* what every output must be */
+  bool is_split;               /* the format is the input's own, in shards */
+  bool has_ranks, is_whole;    /* every output's format is cut among ranks; none is */
+  bool drops_nothing;          /* what an output's format cannot hold is an error */
 } ckpt_writing;
 
 /* Adds what the options of the command line say, each to what its row names (tools/cli/options.def). Text is in the

@@ -115,9 +115,9 @@ static ckpt_status cut_group(const rank_file *f, row *r, const ckpt_zero_group *
     const ckpt_tensor *tensor = of_slot(f->run, &f->run->params[group->first + i], slot);
     const uint64_t end = at + tensor->n_elements, from = at > s.begin ? at : s.begin, to = end < s.end ? end : s.end;
     if (is_whole && from < to && to - from != tensor->n_elements)
-      return ckpt_advise(ckpt_fail(
-          err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-          "Muon's, of which stages 1 and 2 keep all on each of the ranks that have a part"), err, "%stage=3, %world=1, or %include=no-optimizer");
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                                   "Muon's, of which stages 1 and 2 keep all on each of the ranks that have a part"),
+                         err, "%stage=3, %world=1, or %include=no-optimizer");
     if (from < to) add_range(r, number_of(f->run, tensor), from - at, to - from);
     at = end;
   }
@@ -419,12 +419,10 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_
   return ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err);
 }
 
-const ckpt_format_option ckpt_zero_options[] = {{"stage",
-                                                 .least = 1,
-                                                 .most = CKPT_ZERO_STAGES,
-                                                 .if_absent = CKPT_ZERO_STAGES,
-                                                 .help = "how much of the model's states is cut among ranks"},
-                                                {NULL}};
+const ckpt_format_option ckpt_zero_options[] = {
+    {"stage", .least = 1, .most = CKPT_ZERO_STAGES, .if_absent = CKPT_ZERO_STAGES,
+     .help = "how much of the model's states is cut among ranks"},
+    {NULL}};
 
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const uint32_t stage = (uint32_t)ckpt_format_value_of(&options->values, &ckpt_zero_options[0]);
@@ -434,7 +432,8 @@ ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *opt
   layout->is_folder = true;
   if (!run->has_order)
     return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "parameters stand in the order of an optimizer in ZeRO, and the input names none"), err, "%to=universal goes by names");
+                                 "parameters stand in the order of an optimizer in ZeRO, and the input names none"),
+                       err, "%to=universal goes by names");
   if (stage == 3) CKPT_TRY(ckpt_zero_run_split(run, SUB_GROUP_SIZE, err));
   CKPT_TRY(ckpt_zero_run_share(run, err));
   const char *tag = ckpt_zero_tag(run);

@@ -46,9 +46,9 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
   const ckpt_tensor *of = ckpt_index_find(run->index, name);
   const uint32_t place = of == NULL ? 0 : f->of[of - run->index->tensors];
   if (place == 0)
-    return ckpt_advise(ckpt_fail(
-        err, CKPT_EUNSUPPORTED, NULL, state->name,
-        "its parameter is no floating one that a group of the optimizer names"), err, "%include=no-optimizer goes on without");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
+                                 "its parameter is no floating one that a group of the optimizer names"),
+                       err, "%include=no-optimizer goes on without");
   ckpt_zero_trained *param = &run->params[place - 1];
   if (state->role == CKPT_ROLE_STEP && (run->groups[param->of].has_step || run->groups[param->of].is_number))
     return ckpt_layout_elsewhere(run->layout, number, err);
@@ -105,7 +105,8 @@ static ckpt_status check_kind(const ckpt_zero_run *run, const ckpt_zero_trained 
   if (bits >> slot & 1) without = run->params;
   while (without != param && bits_of(run, without) != wanted) without++;
   return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, without->name,
-                   "it has no %s, and other parameters have one", run->keys[slot]), err, "%include=no-optimizer goes on without");
+                               "it has no %s, and other parameters have one", run->keys[slot]),
+                     err, "%include=no-optimizer goes on without");
 }
 
 static ckpt_status check_states(const ckpt_zero_run *run, ckpt_error *err) {
@@ -135,7 +136,8 @@ static ckpt_status check_scalars(const ckpt_zero_run *run, ckpt_error *err) {
       if ((run->scalars >> slot & 1) == 0 || number == CKPT_NO_TENSOR || run->index->tensors[number].rank == 0)
         continue;
       return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[number].name,
-                       "has axes, and of other parameters it is one value"), err, "%include=no-optimizer goes on without");
+                                   "has axes, and of other parameters it is one value"),
+                         err, "%include=no-optimizer goes on without");
     }
   return CKPT_OK;
 }

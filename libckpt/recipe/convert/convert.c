@@ -105,9 +105,8 @@ static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected,
                                  i + selected->n_extra < n_aliases ? role : CKPT_ROLE_OTHER, err));
   while (selected->dropped != NULL && selected->dropped[n_dropped] != NULL) n_dropped++;
   for (size_t i = 0; i < n_dropped; i++)
-    CKPT_TRY(ckpt_losses_add(
-        &output->losses, err, "name %s (of %s) %s", selected->dropped[i], selected->name,
-        i + selected->n_extra_dropped < n_dropped ? "by pattern" : "of role other"));
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "name %s (of %s) %s", selected->dropped[i], selected->name,
+                             i + selected->n_extra_dropped < n_dropped ? "by pattern" : "of role other"));
   return CKPT_OK;
 }
 
@@ -191,12 +190,11 @@ static ckpt_status refuse_untying(const ckpt_output *output, const ckpt_index *f
   for (size_t i = 0; ckpt_arch_tied_pair(from, i, &kept, &tied); i++) {
     ckpt_dtype a = written_dtype(output, kept->name), b = written_dtype(output, tied->name);
     if (kept->dtype == tied->dtype && a != CKPT_DTYPE_NONE && b != CKPT_DTYPE_NONE && a != b)
-      return ckpt_fail_at(
-          ckpt_advise_value(ckpt_fail_option(err, CKPT_EINVAL, from->path, "dtype",
-                                             "makes it %s and %s %s, but config.json ties them", ckpt_dtype_name(b),
-                                             kept->name, ckpt_dtype_name(a)),
-                            err, "give both one dtype, or %exclude=$", tied->name),
-          err, NULL, tied->name);
+      return ckpt_fail_at(ckpt_advise_value(ckpt_fail_option(err, CKPT_EINVAL, from->path, "dtype",
+                                                             "makes it %s and %s %s, but config.json ties them",
+                                                             ckpt_dtype_name(b), kept->name, ckpt_dtype_name(a)),
+                                            err, "give both one dtype, or %exclude=$", tied->name),
+                          err, NULL, tied->name);
   }
   return CKPT_OK;
 }
@@ -327,15 +325,17 @@ static bool links(const ckpt_format_values *values) {
 static ckpt_status check_values(const ckpt_plan *plan, const ckpt_convert_target *target, ckpt_error *err) {
   for (size_t i = 0; i < target->values.n; i++) {
     const ckpt_format_value *value = &target->values.items[i];
-    const char *of = "no format";
+    const char *of = NULL;
     bool is_taken = value->value == 0;
     for (uint32_t k = 0; k < plan->n_outputs && !is_taken; k++)
       is_taken = ckpt_format_option_find(plan->outputs[k].format->options, value->name) != NULL;
     if (is_taken) continue;
     const ckpt_format_option *option = ckpt_format_option_known(value->name, &of);
-    return ckpt_fail_option(err, CKPT_EINVAL, target->path, option == NULL ? "values" : option->name,
-                            "%.80s is not written with one (%s has it%s)", plan->outputs[0].format->name, of,
-                            option == NULL ? ", by this name" : "");
+    if (option == NULL)
+      return ckpt_fail_option(err, CKPT_EINVAL, target->path, "values", "'%.80s' is an option of no format",
+                              value->name);
+    return ckpt_fail_option(err, CKPT_EINVAL, target->path, option->name, "%s has no such option (%s has)",
+                            plan->outputs[0].format->name, of);
   }
   return CKPT_OK;
 }
@@ -350,9 +350,9 @@ static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_reque
     CKPT_TRY(check_values(plan, &request->targets[i], err));
   }
   if (!is_cut || has_folder) return CKPT_OK;
-  return ckpt_advise(ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size",
-                                      "it cuts a folder's files, and this is one file"),
-                     err, "%output=FOLDER");
+  return ckpt_advise(
+      ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
+      "%output=FOLDER");
 }
 
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,

@@ -21,8 +21,8 @@ static ckpt_status remove_key(ckpt_index *index, const char *key, ckpt_error *er
     return ckpt_fail_option(err, CKPT_EINVAL, NULL, "remove", "'%s': no reader takes a model without it", key);
   ckpt_meta *meta = ckpt_index_meta(index, key);
   if (meta == NULL)
-    return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, "remove", "'%.100s': there is no such key (ckpt inspect lists them)",
-                     key);
+    return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, "remove",
+                            "'%.100s': there is no such key (ckpt inspect lists them)", key);
   index->n_metadata--;
   memmove(meta, meta + 1, (size_t)(index->metadata + index->n_metadata - meta) * sizeof *meta);
   return CKPT_OK;
@@ -35,7 +35,7 @@ static ckpt_status check_alignment(const ckpt_value *typed, const char *value, c
   bool is_number = typed != NULL && typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(typed, &n);
   if (is_number && n >= MIN && n <= MAX && (n & (n - 1)) == 0) return CKPT_OK;
   return ckpt_fail_option(err, CKPT_EINVAL, NULL, "set",
-                   "'" CKPT_GGUF_ALIGNMENT "=%.40s': has to be a power of two from %d to %d", value, MIN, MAX);
+                          "'" CKPT_GGUF_ALIGNMENT "=%.40s': has to be a power of two from %d to %d", value, MIN, MAX);
 }
 
 static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err) {
@@ -59,8 +59,8 @@ static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err)
 ckpt_status ckpt_metadata_edit(ckpt_output *output, const ckpt_convert_options *options, ckpt_error *err) {
   if (options->set == NULL && options->remove == NULL) return CKPT_OK;
   if (!output->format->caps.ggml)
-    return ckpt_fail_option(err, CKPT_EINVAL, output->path, options->set != NULL ? "set" : "remove", "it changes GGUF metadata, and %s has none",
-                     output->format->name);
+    return ckpt_fail_option(err, CKPT_EINVAL, output->path, options->set != NULL ? "set" : "remove",
+                            "it changes GGUF metadata, and %s has none", output->format->name);
   for (size_t i = 0; options->remove != NULL && options->remove[i] != NULL; i++)
     CKPT_TRY(ckpt_fail_at(remove_key(output->described, options->remove[i], err), err, output->path, NULL));
   for (size_t i = 0; options->set != NULL && options->set[i] != NULL; i++)

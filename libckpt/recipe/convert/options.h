@@ -2,8 +2,8 @@
  * replay all read.
  *
  * Rows of verbs that write stand in libckpt/recipe/convert/options.def. The command adds its own to them
- * (tools/cli/options.def). A row says what the option is called, what its value is, which verbs take it, where the value
- * goes, and under which key receipts keep it. */
+ * (tools/cli/options.def). A row says what the option is called, what its value is, which verbs take it, where the
+ * value goes, and under which key receipts keep it. */
 #ifndef CKPT_RECIPE_CONVERT_OPTIONS_H
 #define CKPT_RECIPE_CONVERT_OPTIONS_H
 

@@ -9,9 +9,9 @@
  *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
  *                            "n_underflow","digest"}]}]}
  *
- * The keys of options are the fields of their rows, those of values the names that their formats declare; some are there
- * only where they were asked for. n_underflow is there where a cast made values zero; decided_by of tensors of an output
- * with a type, instead_of and wanted where that was another one, imatrix (a bool) where blocks were made.
+ * The keys of options are the fields of their rows, those of values the names that their formats declare; some are
+ * there only where they were asked for. n_underflow is there where a cast made values zero; decided_by of tensors of an
+ * output with a type, instead_of and wanted where that was another one, imatrix (a bool) where blocks were made.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */

@@ -170,8 +170,9 @@ static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_err
     CKPT_TRY(next_object(r, json, "dtype", &is_end, err));
     if (is_end) break;
     CKPT_TRY(grow(r, &casts, n, sizeof *casts, err));
-    const field fields[] = {
-        {"pattern", read_text, &casts[n].pattern, false}, {"dtype", read_text, &dtype, false}, {NULL, refuse_option, NULL, false}};
+    const field fields[] = {{"pattern", read_text, &casts[n].pattern, false},
+                            {"dtype", read_text, &dtype, false},
+                            {NULL, refuse_option, NULL, false}};
     CKPT_TRY(read_fields(r, json, fields, 3, err));
     casts[n].dtype = dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype);
     if (casts[n].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
@@ -213,7 +214,8 @@ static ckpt_status read_input(recorded *r, ckpt_json *json, void *into, ckpt_err
   CKPT_TRY(ckpt_json_next(json, &token, err));
   if (token == CKPT_JSON_NULL) return CKPT_OK;
   if (token != CKPT_JSON_OBJECT) return refuse(r, "inputs", err);
-  const field fields[] = {{"path", read_text, path, false}, {"digest", read_digest, digest, false}, {NULL, refuse_option, NULL, false}};
+  const field fields[] = {
+      {"path", read_text, path, false}, {"digest", read_digest, digest, false}, {NULL, refuse_option, NULL, false}};
   CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   return *path == NULL ? refuse(r, "inputs", err) : CKPT_OK;
 }
@@ -362,8 +364,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
 /* Values of all outputs, to each. */
 static ckpt_status share_values(recorded *r, ckpt_error *err) {
   for (uint32_t i = 0; i < r->request.n_targets; i++)
-    for (size_t k = 0; k < r->values.n; k++)
-      CKPT_TRY(add_value(r, &r->targets[i].values, r->values.items[k], err));
+    for (size_t k = 0; k < r->values.n; k++) CKPT_TRY(add_value(r, &r->targets[i].values, r->values.items[k], err));
   return CKPT_OK;
 }
 

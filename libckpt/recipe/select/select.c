@@ -204,7 +204,7 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
 
 static ckpt_status refuse_idle(const char *option, const char *text, ckpt_error *err) {
   return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, option, "'%s' matches no tensor (ckpt ls lists the names%s)", text,
-                   ckpt_pattern_is_word(text) ? "; a pattern is of the whole name, with * for any part" : "");
+                          ckpt_pattern_is_word(text) ? "; a pattern is of the whole name, with * for any part" : "");
 }
 
 ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *err) {
@@ -221,8 +221,8 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
   for (size_t i = 0; i < s->options->n_casts; i++) /* earlier rules took all that it matches */
     if (s->casts[i] != NULL && s->n_cast[i] == 0 && s->n_floats[i] != 0)
       return ckpt_fail_option(err, CKPT_EINVAL, NULL, "dtype",
-                       "'%s=%s' decides nothing: an earlier rule matches first (put it before)",
-                       s->options->casts[i].pattern, ckpt_dtype_name(s->options->casts[i].dtype));
+                              "'%s=%s' decides nothing: an earlier rule matches first (put it before)",
+                              s->options->casts[i].pattern, ckpt_dtype_name(s->options->casts[i].dtype));
   return CKPT_OK;
 }
 

@@ -510,8 +510,7 @@ static ckpt_status read_config(checker *c, const ckpt_index *of, const ckpt_side
   CKPT_TRY(load(of, side, text, err));
   ckpt_status status = ckpt_config_parse(config, *text, side->n_bytes, NULL, &defect);
   if (is_defect(status) && was_told(c->findings, c->config_path, defect.message)) return CKPT_OK;
-  if (is_defect(status))
-    return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, &defect);
+  if (is_defect(status)) return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, &defect);
   return status == CKPT_OK ? CKPT_OK : ckpt_fail_as(err, status, c->config_path, NULL, &defect);
 }
 

@@ -197,7 +197,7 @@ static ckpt_status check_around(checking *c, const opened *a, const ckpt_zip *zi
   if (status == CKPT_OK) return CKPT_OK;
   if (status == CKPT_EFORMAT)
     return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->of->file),
-                             a->of->tensor, &defect);
+                                   a->of->tensor, &defect);
   if (err != NULL) *err = defect;
   return status;
 }

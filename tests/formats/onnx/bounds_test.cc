@@ -97,7 +97,7 @@ TEST(OnnxBounds, WhatWouldNotBeReadIsNotWritten) {
   ckpt_convert_options cast = {}, outside = {};
   cast.casts = &f16;
   cast.n_casts = 1;
-  outside.external_data = true;
+  put_outside(&outside);
   spill(folder / "m.onnx", model_of(std::string(4086, 'n')));
   EXPECT_EQ(convert(folder / "m.onnx", folder / "b.onnx", cast), "");
   must_open(folder / "b.onnx");
