@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -234,6 +238,86 @@ TEST(Tables, AreSound) {
     }
     EXPECT_EQ(verb->json != nullptr, names.count("json") == 1);
   }
+}
+
+// A row of what is written has its turn in receipts once, and is an option of some verb; a value is one that a format
+// declares, and each that a format declares has a row.
+TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
+  std::set<std::pair<int, unsigned>> turns;
+  std::set<std::string> values;
+  for (const ckpt_option *option = ckpt_written_options; option->name != nullptr; option++) {
+    SCOPED_TRACE(option->name);
+    EXPECT_NE(option->field, nullptr);
+    EXPECT_TRUE(option->key == 0 || turns.insert({option->place, option->key}).second);
+    if (option->place == CKPT_PLACE_FORMAT) {
+      EXPECT_NE(ckpt_format_option_known(option->field, nullptr), nullptr);
+      values.insert(option->field);
+    }
+    std::istringstream verbs(option->verbs);
+    for (std::string verb; verbs >> verb;) EXPECT_NE(ckpt_verb_find(verb.c_str()), nullptr) << verb;
+    std::istringstream always(option->always == nullptr ? "" : option->always);
+    for (std::string verb; always >> verb;) EXPECT_TRUE(ckpt_option_is_taken(option, verb.c_str())) << verb;
+  }
+  for (auto [place, key] : turns)
+    for (unsigned before = 1; before < key; before++)
+      EXPECT_TRUE(turns.count({place, before}) != 0 || before == CKPT_VALUES_TURN_OF_CONVERT ||
+                  before == CKPT_VALUES_TURN_OF_TARGET)
+          << place << " " << before;
+  const ckpt_format_option *declared;
+  for (size_t i = 0; (declared = ckpt_format_option_at(i)) != nullptr; i++) {
+    EXPECT_EQ(values.count(declared->name), 1u) << declared->name;
+    EXPECT_LE(declared->least, declared->most) << declared->name;
+    EXPECT_NE(declared->help, nullptr) << declared->name;
+  }
+  std::istringstream verbs(CKPT_VERBS_THAT_WRITE);
+  std::set<std::string> writing;
+  for (std::string verb; verbs >> verb;) writing.insert(verb);
+  for (size_t v = 0; ckpt_verbs[v] != nullptr; v++)
+    EXPECT_EQ(writing.count(ckpt_verbs[v]->name) != 0, (ckpt_verbs[v]->sets & CKPT_SET_OUTPUT) != 0)
+        << ckpt_verbs[v]->name;
+}
+
+TEST(Tables, FieldsAreOptions) {
+  char text[64];
+  const auto named = [&](const char *field, const char *value) {
+    ckpt_option_name_field(field, value, text, sizeof text);
+    return std::string(text);
+  };
+  EXPECT_EQ(named("like", "MODEL"), "--like MODEL");
+  EXPECT_EQ(named("zstd_level", ""), "--zstd");
+  EXPECT_EQ(named("include", "all"), "--include all");
+  EXPECT_EQ(named("include", "no-optimizer"), "--drop optimizer");
+  EXPECT_EQ(named("output", "FOLDER"), "-o FOLDER");
+  EXPECT_EQ(named("struct_size", "3"), "struct_size 3");
+}
+
+// What the library's advice names, the command has an option for.
+TEST(Tables, AdviceNamesOptions) {
+  const std::regex statement("_advise(?:_value)?\\([^;]*;"), literal("\"((?:[^\"\\\\]|\\\\.)*)\""),
+      mark("%([a-z_]{2,})");
+  size_t n = 0;
+  for (const char *folder : {"libckpt", "formats"})
+    for (const auto &entry :
+         std::filesystem::recursive_directory_iterator(CKPT_TESTS_DIR "/../" + std::string(folder))) {
+      if (entry.path().extension() != ".c") continue;
+      std::ifstream in(entry.path());
+      const std::string source((std::istreambuf_iterator<char>(in)), {});
+      for (std::sregex_iterator at(source.begin(), source.end(), statement), end; at != end; ++at) {
+        const std::string words = at->str();
+        for (std::sregex_iterator text(words.begin(), words.end(), literal); text != end; ++text) {
+          const std::string said = (*text)[1];
+          for (std::sregex_iterator found(said.begin(), said.end(), mark); found != end; ++found) {
+            const std::string field = (*found)[1];
+            if (field == "llu" || field == "zu") continue; /* of a message */
+            char name[64];
+            ckpt_option_name_field(field.c_str(), "", name, sizeof name);
+            EXPECT_EQ(name[0], '-') << entry.path() << ": " << said;
+            n++;
+          }
+        }
+      }
+    }
+  EXPECT_GT(n, 40u);
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ TEST(Onnx, TheFileBesideIsReplacedWithForce) {
   force.force = true;
   spill(folder / "a.onnx.data", "somebody's");
   EXPECT_NE(
-      convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists (--force replaces it)"),
+      convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists (force replaces it)"),
       std::string::npos);
   EXPECT_EQ(slurp(folder / "a.onnx.data"), "somebody's");
   EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));

@@ -127,7 +127,8 @@ TEST_F(Weights, NoChoiceWithoutMastersOfParameters) {
           ckpt_master_stands(index_, Find("optimizer.state.v.master") ? Find("optimizer.state.v.master") : Find("w")));
     }
     EXPECT_EQ(Open(items, "master"), CKPT_ENOTFOUND);
-    EXPECT_STREQ(err_.message, "holds no master weights (leave out --weights master)");
+    EXPECT_STREQ(err_.message, "holds no master weights");
+    EXPECT_STREQ(err_.advice, "leave out %weights=master");
   }
 }
 
