@@ -30,6 +30,7 @@ typedef enum ckpt_option_kind {
 /* Far more threads than any machine runs; what a larger number would mean is a mistake. */
 #define CKPT_OPTION_INTEGER_MAX 4096
 
+/* Flags of a row. */
 enum {
   CKPT_OPTION_REQUIRED = 1,
   CKPT_OPTION_REPEATED = 2, /* may stand several times; others are an error then */
