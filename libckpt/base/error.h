@@ -24,7 +24,7 @@ ckpt_status ckpt_fail_at(ckpt_status status, ckpt_error *err, const char *file, 
 ckpt_status ckpt_fail_option(ckpt_error *err, ckpt_status status, const char *file, const char *option,
                              const char *format, ...) CKPT_PRINTF(5, 6);
 
-/* Adds what to do about a failure to err, where it says nothing yet, and returns status. advice is a literal; a field
+/* Adds what to do about a failure to err, where it says nothing yet, and returns status. A field
  * of options in it stands behind %, with a value as in "%weights=model", and $ stands for `value`. */
 ckpt_status ckpt_advise(ckpt_status status, ckpt_error *err, const char *advice);
 ckpt_status ckpt_advise_value(ckpt_status status, ckpt_error *err, const char *advice,

@@ -1,6 +1,7 @@
 /* values.c - see values.h. */
 #include "libckpt/format/values.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/format/format.h"
@@ -49,9 +50,10 @@ ckpt_status ckpt_format_values_check(const ckpt_format_values *values, const ckp
                               (unsigned long long)given->value, (unsigned long long)option->least,
                               (unsigned long long)option->most);
     if (option->excludes != NULL) other = find_value(values, option->excludes);
-    if (other != NULL && other->value != 0)
-      return ckpt_advise_value(ckpt_fail_option(err, CKPT_EINVAL, path, option->name, "%s", option->because), err,
-                               "leave it or $ out", option->excludes);
+    if (other == NULL || other->value == 0) continue;
+    char advice[120];
+    snprintf(advice, sizeof advice, "leave out %%%s or %%%s", option->name, option->excludes);
+    return ckpt_advise(ckpt_fail_option(err, CKPT_EINVAL, path, option->name, "%s", option->because), err, advice);
   }
   return CKPT_OK;
 }

@@ -306,7 +306,7 @@ TEST(Onnx, GraphsGetOtherWeightsByName) {
   graph.graph = model.c_str();
   ASSERT_EQ(convert(folder / "wide.safetensors", folder / "a.onnx", graph), "");
   EXPECT_EQ(slurp(folder / "a.onnx"), slurp(model));
-  EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph).find("safetensors has no graph"),
+  EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph).find("graph: safetensors has none (it is for *.onnx)"),
             std::string::npos);
   renamed.rename = rename;
   ASSERT_EQ(convert(folder / "wide.safetensors", folder / "renamed.safetensors", renamed), "");

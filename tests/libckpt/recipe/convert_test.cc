@@ -159,7 +159,7 @@ TEST_F(Convert, OptionsWithoutAUseAreRefused) {
   ask({{"link", 1}});
   refuse("o.safetensors", "link: safetensors has no such option");
   ask({{"external_data", 1}, {"link", 1}});
-  refuse("o.onnx", "link: linked data stand outside already (leave it or external_data out)");
+  refuse("o.onnx", "link: linked data stand outside already (leave out link or external_data)");
   ask({{"colour", 1}});
   refuse("o.onnx", "values 'colour' is an option of no format");
 }
