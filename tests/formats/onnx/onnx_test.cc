@@ -187,9 +187,8 @@ TEST(Onnx, TheFileBesideIsReplacedWithForce) {
   put_outside(&outside), put_outside(&force);
   force.force = true;
   spill(folder / "a.onnx.data", "somebody's");
-  EXPECT_NE(
-      convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists (force replaces it)"),
-      std::string::npos);
+  EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists (force replaces it)"),
+            std::string::npos);
   EXPECT_EQ(slurp(folder / "a.onnx.data"), "somebody's");
   EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
   spill(folder / "a.onnx", "old");
@@ -306,7 +305,8 @@ TEST(Onnx, GraphsGetOtherWeightsByName) {
   graph.graph = model.c_str();
   ASSERT_EQ(convert(folder / "wide.safetensors", folder / "a.onnx", graph), "");
   EXPECT_EQ(slurp(folder / "a.onnx"), slurp(model));
-  EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph).find("graph: safetensors has none (it is for *.onnx)"),
+  EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph)
+                .find("graph: safetensors has none (it is for *.onnx)"),
             std::string::npos);
   renamed.rename = rename;
   ASSERT_EQ(convert(folder / "wide.safetensors", folder / "renamed.safetensors", renamed), "");
