@@ -122,11 +122,13 @@ static const char *add_field(growing *t, const char *at, const char *value, ckpt
   snprintf(field, sizeof field, "%.*s", (int)n, at);
   of[0] = '\0';
   at += n;
-  for (at += *at == '='; at[-1] != '\0' && strchr(" ,", *at) == NULL; at++)
+  const bool has_value = *at == '=';
+  for (at += has_value; has_value && *at != '\0' && *at != ' ' && *at != ','; at++) {
     if (*at == '$')
       add_all(&set, value);
     else
       add(&set, at, 1);
+  }
   name(field, of, named, sizeof named);
   add_all(t, named);
   return at;

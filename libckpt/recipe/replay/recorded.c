@@ -263,6 +263,7 @@ static ckpt_status read_value(recorded *r, ckpt_json *json, void *into, ckpt_err
   return add_value(r, to->values, (ckpt_format_value){to->option->name, is_set ? 1 : count}, err);
 }
 
+/* One field is left for what refuses others. */
 enum { MAX_FIELDS = 32, MAX_VALUES = 16 }; /* of an object; more would be seen by the first receipt that is read */
 
 /* What is read of an object that has the options of a place: other keys first, then those of the rows and values. */
@@ -276,13 +277,13 @@ static ckpt_status add_options(const recorded *r, field_list *list, ckpt_option_
                                ckpt_format_values *values, ckpt_error *err) {
   for (const ckpt_option *option = ckpt_written_options; option->name != NULL; option++) {
     if (option->place != kind || option->key == 0) continue;
-    if (list->n == MAX_FIELDS) return refuse(r, "too many options", err);
+    if (list->n + 1 == MAX_FIELDS) return refuse(r, "too many options", err);
     list->items[list->n++] = field_of(option, place);
   }
   const ckpt_format_option *option;
   for (size_t i = 0; values != NULL && (option = ckpt_format_option_at(i)) != NULL; i++) {
     if (option->is_of_all != (kind == CKPT_PLACE_CONVERT)) continue;
-    if (list->n == MAX_FIELDS || list->n_values == MAX_VALUES) return refuse(r, "too many options", err);
+    if (list->n + 1 == MAX_FIELDS || list->n_values == MAX_VALUES) return refuse(r, "too many options", err);
     value_reader *to = &list->values[list->n_values++];
     *to = (value_reader){option, values};
     list->items[list->n++] = (field){option->name, read_value, to, true};

@@ -42,6 +42,7 @@ TEST(Error, AdviceGoesOnInTheBracketsOfTheMessage) {
       {"odd", "a first %dtype='NAME=$' keeps it, or %exclude", "f32",
        "odd (a first --dtype 'NAME=f32' keeps it, or --exclude)"},
       {"odd", "another dtype", "", "odd (another dtype)"},
+      {"odd", "(%dtype)s", "", "odd ((--dtype)s)"},
       {"odd", nullptr, "", "odd"},
       {"", "%like=MODEL", "", " (--like MODEL)"},
       {")", "%like=MODEL", "", "; --like MODEL)"},
