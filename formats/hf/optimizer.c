@@ -260,7 +260,7 @@ static ckpt_status take_step(ckpt_index *index, ckpt_error *err) {
   ckpt_json_free(json);
   if (status == CKPT_EFORMAT || status == CKPT_ELIMIT)
     return ckpt_index_problem(index, side->file, err, "%s", broken.message);
-  if (status != CKPT_OK) return ckpt_fail(err, status, ckpt_index_side_path(index, side), NULL, "%s", broken.message);
+  if (status != CKPT_OK) return ckpt_fail_as(err, status, ckpt_index_side_path(index, side), NULL, &broken);
   if (step >= 0) index->step = step;
   return CKPT_OK;
 }
@@ -302,7 +302,7 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   if (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT)
     ckpt_hf_refuse(o, "%.400s", broken.message);
   else if (status != CKPT_OK)
-    return ckpt_fail(err, status, NULL, NULL, "%s", broken.message);
+    return ckpt_fail_as(err, status, NULL, NULL, &broken);
   if (!is_torch) return CKPT_OK;
   o->members = calloc((size_t)o->index->n_tensors + 1, sizeof *o->members);
   o->params = calloc((size_t)o->index->n_tensors + 1, sizeof *o->params);

@@ -97,6 +97,7 @@ const ckpt_format ckpt_format_onnx = {
     .name = "onnx",
     .suffixes = ".onnx",
     .caps = {.can_write = true, .graph = true, .dtypes = ONNX_DTYPES, .max_rank = CKPT_MAX_RANK},
+    .options = ckpt_onnx_options,
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_onnx_normalize,

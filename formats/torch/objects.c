@@ -215,9 +215,10 @@ ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckp
     const char *name, *storage;
     if (ckpt_torch_type((ckpt_dtype)tensor->dtype, &name, &storage) &&
         !ckpt_torch_holds((ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "torch counts pairs of %s, and its last axis is odd (convert --dtype gives it another)",
-                       ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+      return ckpt_advise(
+          ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "torch counts pairs of %s, and its last axis is odd",
+                    ckpt_dtype_name((ckpt_dtype)tensor->dtype)),
+          err, "convert %dtype gives it another");
   }
   CKPT_TRY(choose(described, losses, err));
   return ckpt_torch_say_apart(described, losses, err);

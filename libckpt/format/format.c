@@ -75,9 +75,9 @@ static ckpt_status check_tensors(const ckpt_format *format, const ckpt_index *de
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     if (!(format->caps.dtypes >> tensor->dtype & 1))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "%s cannot hold %s (convert --dtype gives it another)", format->name,
-                       ckpt_dtype_name(tensor->dtype));
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s cannot hold %s", format->name,
+                                   ckpt_dtype_name(tensor->dtype)),
+                         err, "convert %dtype gives it another");
     for (uint32_t axis = 0; axis < tensor->rank; axis++)
       if (tensor->shape[axis] > INT64_MAX)
         return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "axis %u has %llu elements, more than 2^63 - 1",

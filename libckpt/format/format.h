@@ -31,11 +31,9 @@ typedef struct ckpt_caps {
   bool presets;        /* tensors have the names and the order that presets of quantization go by */
   bool shards;         /* one file, or several in a folder where the output is one: what split makes of it */
   bool items;          /* a file is several archives, one after another, and none as a whole */
-  bool zstd;           /* items can be compressed */
   bool graph;          /* what computes with the tensors */
   bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */
   bool masters;        /* a trained parameter has one, whatever the model computes with (recipe/convert/training.h) */
-  uint32_t stages; /* how much of a run can be cut among ranks (ckpt_parallel), the last is the default; 0: one way */
   uint64_t dtypes; /* bit i: ckpt_dtype i */
   uint32_t max_rank;
 } ckpt_caps;
@@ -66,6 +64,7 @@ typedef struct ckpt_format {
   const char *name;
   const char *suffixes; /* space separated, with dots: ".safetensors"; the first is the usual one */
   ckpt_caps caps;
+  const ckpt_format_option *options; /* that it alone has (values.h); NULL: none */
   /* Whether this is our format; cheap and certain. */
   bool (*probe)(const ckpt_probe *probe);
   /* Fills and finishes an index that has nothing but its source (root: the folder or the file's; name: file below it,

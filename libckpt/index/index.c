@@ -262,7 +262,7 @@ ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role
   ckpt_error defect = {0};
   ckpt_status status = ckpt_index_add(index, name, strlen(name), CKPT_U8, 0, NULL, role, &nothing, 1, &number, &defect);
   if (status == CKPT_EFORMAT || status == CKPT_ELIMIT) return CKPT_OK; /* it may be the name that is broken */
-  if (status != CKPT_OK) return ckpt_fail(err, status, NULL, NULL, "%s", defect.message);
+  if (status != CKPT_OK) return ckpt_fail_as(err, status, NULL, NULL, &defect);
   ckpt_index_break(index, number, number + 1);
   return CKPT_OK;
 }
@@ -290,6 +290,11 @@ static ckpt_status add_note(ckpt_index *index, bool is_problem, const char *file
   if (file != NULL) CKPT_TRY_ALLOC(note.file = ckpt_arena_copy(&index->arena, file), err);
   index->notes[index->n_notes++] = note;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_index_note_advise(ckpt_status status, ckpt_index *index, const char *advice) {
+  if (status == CKPT_OK) index->notes[index->n_notes - 1].advice = advice;
+  return status;
 }
 
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...) {
@@ -335,8 +340,8 @@ static ckpt_status refuse_duplicate(const ckpt_index *index, const ckpt_tensor *
                                     ckpt_error *err) {
   const char *file = ckpt_index_file_of(index, tensor);
   if (index->is_unwrapped)
-    return ckpt_fail(err, CKPT_EEXIST, file, name,
-                     "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, file, name, "two tensors have this name once wrappers are removed"),
+                       err, "%names=stored keeps them apart");
   if (index->source == NULL) return ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
   return ckpt_fail(err, CKPT_EFORMAT, file, name, "appears twice");
 }

@@ -74,7 +74,8 @@ typedef struct ckpt_note {
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */
   bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
-  const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
+  const char *left;   /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
+  const char *advice; /* what to do about it, as ckpt_advise has it; NULL: nothing is said */
 } ckpt_note;
 
 /* A part of a file that is an archive of its own, and of which the extents of tensors say nothing: an item of bytes of
@@ -113,10 +114,10 @@ struct ckpt_index {
   const char *version;                       /* of the format, where the files state one; NULL */
   const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
   const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
-  uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
-  const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
-  const char *weights_note; /* that choice in words, one of the notes; NULL as above */
-  ckpt_tensor *stored;      /* parameters that a master stands for, as they are stored, by name */
+  uint32_t ties;         /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  const char *weights;   /* "master" or "model": what stands for the parameters; NULL where there is no choice */
+  uint32_t weights_note; /* number of the note that says so, plus 1; 0: none does */
+  ckpt_tensor *stored;   /* parameters that a master stands for, as they are stored, by name */
   uint32_t n_stored;
   bool is_stored;            /* names are the stored ones because that was asked for */
   bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */
@@ -228,6 +229,8 @@ ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err,
     CKPT_PRINTF(4, 5); /* as above */
 /* Says what the newest note is about; cause is copied, or NULL. */
 ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const char *cause, ckpt_error *err);
+/* What to do about the newest note, as ckpt_advise has it. */
+ckpt_status ckpt_index_note_advise(ckpt_status status, ckpt_index *index, const char *advice);
 /* A note of a problem in a file of the source, whose name it begins with. */
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5);

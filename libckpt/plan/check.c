@@ -173,11 +173,13 @@ static ckpt_status prepare_within(ckpt_plan *plan, ckpt_output *output, ckpt_err
   ckpt_error why = {.status = CKPT_OK};
   ckpt_status status = prepare_output(plan, output, &why);
   if (status == CKPT_ENOMEM && arena->is_full)
-    status = ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                       "the files of %u tensors for %u ranks take more than %llu bytes to describe, and the memory "
-                       "limit is %llu (raise --memory)",
-                       output->described->n_tensors, output->options.world == 0 ? 1 : output->options.world,
-                       (unsigned long long)arena->limit, (unsigned long long)plan->memory);
+    status = ckpt_advise(
+        ckpt_fail(
+            err, CKPT_ELIMIT, NULL, NULL,
+            "the files of %u tensors for %u ranks take more than %llu bytes to describe, and the memory limit is %llu",
+            output->described->n_tensors, output->options.world == 0 ? 1 : output->options.world,
+            (unsigned long long)arena->limit, (unsigned long long)plan->memory),
+        err, "raise %memory");
   else if (status != CKPT_OK && err != NULL)
     *err = why;
   arena->limit = limit;

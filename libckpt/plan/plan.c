@@ -120,10 +120,10 @@ static ckpt_status refuse_format(const char *path, const char *format, ckpt_erro
     if ((*row)->layout != NULL) append(list, sizeof list, "%s%s", list[0] == '\0' ? "" : " ", (*row)->name);
   if (format != NULL)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "format '%s' is none that can be written: %s", format, list);
-  return ckpt_fail(err, CKPT_EINVAL, path, NULL,
-                   "its suffix %s names no format that can be written; say which with --to: %s (a folder's name ends "
-                   "with /)",
-                   suffix_of(path), list);
+  return ckpt_advise(ckpt_fail(err, CKPT_EINVAL, path, NULL,
+                               "its suffix %s names no format that can be written: %s (a folder's name ends with /)",
+                               suffix_of(path), list),
+                     err, "say which with %to");
 }
 
 const char *ckpt_path_below(const char *folder, const char *path) {

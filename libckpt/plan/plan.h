@@ -47,7 +47,7 @@ typedef struct ckpt_output {
   const struct ckpt_quantize_decisions
       *quantized;       /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
   ckpt_digest digest;   /* after the run: of the output's content */
-  const char *retyping; /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
+  const char *retyping; /* how a tensor is given another dtype, as advice (ckpt_advise); NULL: by a rule for casts */
   bool is_of_none;      /* that digest: no tensor of the output is the model's */
 } ckpt_output;
 

@@ -294,7 +294,7 @@ def check_pickles(base):
         print("%-44s %6.1f MiB of %.0f, %4.1f s" % (what + ": scan", peak / MIB, limit / MIB, seconds))
         said = subprocess.run([CKPT, "scan", path, "--memory", "16M"], capture_output=True, text=True).stdout
         is_small = n == 10_000
-        if status != (not is_small) or ("needs more than --memory" in said) == is_small or peak > limit:
+        if status != (not is_small) or ("needs more than the memory limit" in said) == is_small or peak > limit:
             problems.append("scan, %s: exit %d, %d MiB: %s" % (what, status, peak // MIB, said))
     os.remove(path)
 

@@ -32,20 +32,6 @@ typedef struct job {
   ckpt_sink *receipt; /* NULL without --receipt */
 } job;
 
-ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args, ckpt_error *err) {
-  size_t n = 0;
-  for (uint32_t at = 0; ckpt_args_next(args, "dtype", &at) != NULL;) n++;
-  ckpt_cast_rule *rules = ckpt_arena_array(&args->arena, n + 1, sizeof *rules);
-  CKPT_TRY_ALLOC(rules, err);
-  n = 0;
-  const ckpt_arg *arg;
-  for (uint32_t at = 0; (arg = ckpt_args_next(args, "dtype", &at)) != NULL; n++)
-    rules[n] = (ckpt_cast_rule){arg->pattern, arg->dtype};
-  selection->casts = rules;
-  selection->n_casts = n;
-  return CKPT_OK;
-}
-
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 /* The shards of what split cuts: a folder in the input's own format where that has them. */
@@ -74,17 +60,12 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
   j->targets = ckpt_arena_array(&j->args->arena, n, sizeof *j->targets);
   CKPT_TRY_ALLOC(j->targets, err);
   for (uint32_t i = 0; i < n; i++) {
-    ckpt_convert_target target = w->targets != NULL ? w->targets[i]
-                                                    : (ckpt_convert_target){.path = outputs[i],
-                                                                            .to = w->to,
-                                                                            .shard_size = w->shard_size,
-                                                                            .world = w->world,
-                                                                            .stage = w->stage,
-                                                                            .zstd_level = w->zstd_level};
+    ckpt_convert_target target = w->targets != NULL ? w->targets[i] : w->target;
+    if (w->targets == NULL) target.path = outputs[i];
     if (w->is_split) CKPT_TRY(cut(j, &target, err));
     if (w->is_one_file && !names_shardable(target.path))
       return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (%s)", target.path,
-                            w->quantize != NULL ? "*.gguf" : "*.safetensors or *.gguf");
+                            w->quantizes ? "*.gguf" : "*.safetensors or *.gguf");
     uint32_t at = 0;
     while (at < i && ckpt_path_below(target.path, j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
@@ -111,7 +92,7 @@ static ckpt_status open_graph(job *j, ckpt_error *err) {
 static ckpt_status open_input(job *j, ckpt_error *err) {
   CKPT_TRY(ckpt_input_open(&j->input, j->args, 0, err));
   if (!j->writing->has_ranks || !j->input.index->is_unwrapped) return CKPT_OK;
-  const ckpt_format *to = ckpt_format_find(j->writing->to), *from = ckpt_format_find(j->input.index->format);
+  const ckpt_format *to = ckpt_format_find(j->writing->target.to), *from = ckpt_format_find(j->input.index->format);
   if (to == NULL || from == NULL || !to->caps.masters || !from->caps.masters) return CKPT_OK;
   ckpt_input_close(&j->input);
   CKPT_TRY(ckpt_input_open_all(&j->input, j->args, 0, true, NULL, NULL, err));
@@ -126,7 +107,6 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   j->options = j->writing->selection;
   j->options.struct_size = sizeof j->options;
   j->options.input = args->inputs[0];
-  j->options.force = ckpt_args_has(args, "force");
   j->options.stored_names = j->input.index->is_stored;
   j->request = (ckpt_convert_request){.verb = args->verb->name,
                                       .from = j->input.index,
@@ -136,7 +116,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
                                       .targets = j->targets,
                                       .n_targets = n,
                                       .options = &j->options,
-                                      .quantize = j->writing->quantize};
+                                      .quantize = j->writing->quantizes ? &j->writing->quantize : NULL};
   return CKPT_OK;
 }
 
@@ -204,8 +184,8 @@ static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
   for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)
     if (index->notes[i].kind == CKPT_NOTE_STATE_LEFT)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s (--drop optimizer goes on without)",
-                       index->notes[i].text);
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s", index->notes[i].text), err,
+                         "%include=no-optimizer goes on without");
   return CKPT_OK;
 }
 
@@ -348,7 +328,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     ckpt_text_print(stdout, outputs[i].path);
     printf(": %s, %s tensor%s, %s%s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
            ckpt_plural(outputs[i].n_tensors), is_sized(&plan->outputs[i]) ? "" : "about ",
-           ckpt_text_size(outputs[i].n_bytes, write), j->writing->zstd_level != 0 ? " before compression" : "");
+           ckpt_text_size(outputs[i].n_bytes, write), is_sized(&plan->outputs[i]) ? "" : " before compression");
     ckpt_report_dropped(stdout, &outputs[i], false);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
   }
@@ -408,7 +388,7 @@ static void say_data_beside(const job *j) {
     struct stat st;
     if (found != NULL && (found->kept_old[0] != '\0' || found->kept_beside[0] != '\0'))
       continue; /* whose data they may be */
-    if (!output->format->caps.graph || output->layout.n_files != 1 || output->options.link_folder != NULL) continue;
+    if (!output->format->caps.graph || output->layout.n_files != 1 || output->options.folder != NULL) continue;
     if ((size_t)snprintf(path, sizeof path, "%s.data", output->path) < sizeof path && lstat(path, &st) == 0)
       ckpt_report_note(j->args,
                        "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);
@@ -446,4 +426,10 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   ckpt_input_close(&j.input);
   ckpt_index_free(j.graph);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
+
+int ckpt_writing_of(ckpt_args *args, ckpt_writing writing) {
+  ckpt_error err = {0};
+  if (ckpt_writing_read(&writing, args, &err) != CKPT_OK) return ckpt_report_error(args, &err);
+  return ckpt_writing_run(args, &writing);
 }

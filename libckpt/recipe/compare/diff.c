@@ -150,8 +150,9 @@ static ckpt_status requantize(ckpt_expr **out, const ckpt_diff *d, ckpt_plan *pl
   ckpt_expr *importance = NULL;
   if (d->options.imatrix != NULL) CKPT_TRY(ckpt_imatrix_expr(&importance, plan, d->options.imatrix, tensor, err));
   if (!ckpt_backend_reference.can_quantize(dtype, importance != NULL))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s in %s is of no use without importance (--imatrix%s)",
-                     ckpt_dtype_name(dtype), d->b->path, d->options.imatrix == NULL ? "" : " has none of this tensor");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s in %s is of no use without importance",
+                                 ckpt_dtype_name(dtype), d->b->path),
+                       err, d->options.imatrix == NULL ? "%imatrix" : "%imatrix has none of this tensor");
   CKPT_TRY(ckpt_expr_cast(out, plan, *out, CKPT_F32, err));
   return ckpt_expr_quantize(out, plan, *out, dtype, importance, err);
 }

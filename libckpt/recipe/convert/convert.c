@@ -70,7 +70,7 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
       CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
                                ckpt_text_size(left_out->n_bytes[role], size)));
   if (left_out->n_unmatched != 0)
-    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by pattern",
                              (unsigned long long)left_out->n_unmatched, ckpt_plural(left_out->n_unmatched)));
   const ckpt_name_list unread = ckpt_unread_list(from, include, output->format->caps.unread);
   if (unread.n != 0)
@@ -105,9 +105,8 @@ static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected,
                                  i + selected->n_extra < n_aliases ? role : CKPT_ROLE_OTHER, err));
   while (selected->dropped != NULL && selected->dropped[n_dropped] != NULL) n_dropped++;
   for (size_t i = 0; i < n_dropped; i++)
-    CKPT_TRY(ckpt_losses_add(
-        &output->losses, err, "name %s (of %s) %s", selected->dropped[i], selected->name,
-        i + selected->n_extra_dropped < n_dropped ? "by --match or --exclude" : "of role other (--include all)"));
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "name %s (of %s) %s", selected->dropped[i], selected->name,
+                             i + selected->n_extra_dropped < n_dropped ? "by pattern" : "of role other"));
   return CKPT_OK;
 }
 
@@ -191,10 +190,11 @@ static ckpt_status refuse_untying(const ckpt_output *output, const ckpt_index *f
   for (size_t i = 0; ckpt_arch_tied_pair(from, i, &kept, &tied); i++) {
     ckpt_dtype a = written_dtype(output, kept->name), b = written_dtype(output, tied->name);
     if (kept->dtype == tied->dtype && a != CKPT_DTYPE_NONE && b != CKPT_DTYPE_NONE && a != b)
-      return ckpt_fail(
-          err, CKPT_EINVAL, from->path, tied->name,
-          "--dtype makes it %s and %s %s, but config.json ties them (give both one dtype, or --exclude %s)",
-          ckpt_dtype_name(b), kept->name, ckpt_dtype_name(a), tied->name);
+      return ckpt_fail_at(ckpt_advise_value(ckpt_fail_option(err, CKPT_EINVAL, from->path, "dtype",
+                                                             "makes it %s and %s %s, but config.json ties them",
+                                                             ckpt_dtype_name(b), kept->name, ckpt_dtype_name(a)),
+                                            err, "give both one dtype, or %exclude=$", tied->name),
+                          err, NULL, tied->name);
   }
   return CKPT_OK;
 }
@@ -301,47 +301,58 @@ static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckp
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
 
 /* The folder that the paths of linked data are from. */
-static ckpt_status set_link_folder(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+static ckpt_status set_folder(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   char real[PATH_MAX];
   const size_t n = (size_t)(ckpt_path_name(output->path) - output->path);
   const char *folder = n == 0 ? "." : ckpt_arena_text(&plan->arena, output->path, n);
   CKPT_TRY_ALLOC(folder, err);
   if (realpath(folder, real) == NULL) return ckpt_fail_errno(err, output->path, "the folder above cannot be used");
-  output->options.link_folder = ckpt_arena_copy(&plan->arena, real);
-  CKPT_TRY_ALLOC(output->options.link_folder, err);
+  output->options.folder = ckpt_arena_copy(&plan->arena, real);
+  CKPT_TRY_ALLOC(output->options.folder, err);
   return CKPT_OK;
 }
 
-/* What an output is asked for, against what its format has. */
-static ckpt_status check_target(const ckpt_output *output, const ckpt_convert_target *target, ckpt_error *err) {
-  const ckpt_format *format = output->format;
-  if (target->zstd_level != 0 && !format->caps.zstd)
-    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "--zstd: %s has no compression", format->name);
-  if (target->zstd_level > CKPT_MAX_ZSTD_LEVEL)
-    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "--zstd %u: levels are 1 to %d (3 is zstd's own default)",
-                     target->zstd_level, CKPT_MAX_ZSTD_LEVEL);
+/* Whether an output is to say where the inputs' data are. */
+static bool links(const ckpt_format_values *values) {
+  for (size_t i = 0; i < values->n; i++) {
+    const ckpt_format_option *option = ckpt_format_option_known(values->items[i].name, NULL);
+    if (option != NULL && option->links && values->items[i].value != 0) return true;
+  }
+  return false;
+}
+
+/* What is asked of formats, of which one at least must have a use for it. */
+static ckpt_status check_values(const ckpt_plan *plan, const ckpt_convert_target *target, ckpt_error *err) {
+  for (size_t i = 0; i < target->values.n; i++) {
+    const ckpt_format_value *value = &target->values.items[i];
+    const char *of = NULL;
+    bool is_taken = value->value == 0;
+    for (uint32_t k = 0; k < plan->n_outputs && !is_taken; k++)
+      is_taken = ckpt_format_option_find(plan->outputs[k].format->options, value->name) != NULL;
+    if (is_taken) continue;
+    const ckpt_format_option *option = ckpt_format_option_known(value->name, &of);
+    if (option == NULL)
+      return ckpt_fail_option(err, CKPT_EINVAL, target->path, "values", "'%.80s' is an option of no format",
+                              value->name);
+    return ckpt_fail_option(err, CKPT_EINVAL, target->path, option->name, "%s has no such option (%s has)",
+                            plan->outputs[0].format->name, of);
+  }
   return CKPT_OK;
 }
 
-/* What is asked for all outputs, of which one at least must have a use for it. */
+/* The same of a folder's files. */
 static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
-  const ckpt_convert_options *options = request->options;
   const char *path = request->targets[0].path;
-  bool has_folder = false, has_graph = false, is_cut = false;
+  bool has_folder = false, is_cut = false;
   for (uint32_t i = 0; i < request->n_targets; i++) {
     has_folder = has_folder || plan->outputs[i].options.is_folder;
-    has_graph = has_graph || plan->outputs[i].format->caps.graph;
     is_cut = is_cut || request->targets[i].shard_size != 0;
+    CKPT_TRY(check_values(plan, &request->targets[i], err));
   }
-  if ((options->external_data || options->link) && !has_graph)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--%s: this is no ONNX model%s",
-                     options->link ? "link" : "external-data", has_folder ? ", but a folder" : "");
-  if (options->external_data && options->link)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--link with --external-data: linked data stand outside already");
-  if (is_cut && !has_folder)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL,
-                     "--shard-size cuts a folder's files, and this is one file (-o FOLDER)");
-  return CKPT_OK;
+  if (!is_cut || has_folder) return CKPT_OK;
+  return ckpt_advise(
+      ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
+      "%output=FOLDER");
 }
 
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
@@ -353,17 +364,15 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   else
     CKPT_TRY(ckpt_plan_output(plan, target->path, target->to, options->force, &sink, err));
   ckpt_output *output = &plan->outputs[sink];
-  CKPT_TRY(check_target(output, target, err));
+  CKPT_TRY(ckpt_format_values_check(&target->values, output->format->options, target->path, err));
   output->options.shard_size = target->shard_size;
   output->options.world = target->world;
-  output->options.stage = target->stage != 0 ? target->stage : output->format->caps.stages;
-  output->options.zstd_level = (int)target->zstd_level;
-  output->options.external_data = options->external_data;
-  output->options.link_folder = options->link ? request->link_folder : NULL;
-  if (options->link && !request->discards) CKPT_TRY(set_link_folder(plan, output, err));
+  output->options.values = target->values;
+  if (links(&target->values)) output->options.folder = request->folder;
+  if (links(&target->values) && !request->discards) CKPT_TRY(set_folder(plan, output, err));
   if (request->graph != NULL && !output->format->caps.graph)
-    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s has no graph (--graph is for *.onnx)",
-                     output->format->name);
+    return ckpt_fail_option(err, CKPT_EINVAL, target->path, "graph", "%s has none (it is for *.onnx)",
+                            output->format->name);
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
@@ -371,7 +380,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, output->format);
-  if (target->preset != NULL) output->retyping = "--tensor-type REGEX=TYPE";
+  if (target->preset != NULL) output->retyping = "%tensor_types=REGEX=TYPE gives it another, or %allow_overflow";
   if (preset != NULL)
     CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, preset,
                                   target->preset == NULL ? &plain : request->quantize, n_steps, err));
@@ -417,7 +426,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_index_is_quantized(request->from, &is_quantized, err));
   if (request->like != NULL) CKPT_TRY(ckpt_index_is_quantized(request->like, &like_is_quantized, err));
   plan->allow_overflow = request->options->allow_overflow;
-  plan->links = request->options->link;
+  for (uint32_t i = 0; i < request->n_targets; i++) plan->links = plan->links || links(&request->targets[i].values);
   CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
   if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
   if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));
@@ -449,7 +458,7 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
                                     .to = options->to,
                                     .shard_size = options->shard_size,
                                     .world = options->world,
-                                    .zstd_level = options->zstd_level};
+                                    .values = {options->values, options->n_values}};
   j->request = (ckpt_convert_request){.verb = "convert",
                                       .from = j->index,
                                       .graph = j->graph,

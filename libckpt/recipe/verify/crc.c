@@ -196,8 +196,8 @@ static ckpt_status check_around(checking *c, const opened *a, const ckpt_zip *zi
   ckpt_status status = ckpt_zip_check(zip, number, a->source, a->file, &defect);
   if (status == CKPT_OK) return CKPT_OK;
   if (status == CKPT_EFORMAT)
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->of->file),
-                             a->of->tensor, "%s", defect.message);
+    return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->of->file),
+                                   a->of->tensor, &defect);
   if (err != NULL) *err = defect;
   return status;
 }

@@ -31,7 +31,9 @@ class DcpWrite : public testing::Test {
     options.output = output.c_str();
     options.to = "dcp";
     options.world = world;
-    options.zstd_level = static_cast<uint32_t>(zstd_level);
+    const ckpt_format_value level = {"zstd_level", static_cast<uint64_t>(zstd_level)};
+    options.values = &level;
+    options.n_values = 1;
     options.run = &run;
     return ckpt_convert(&options, &err_);
   }
@@ -250,7 +252,7 @@ TEST_F(DcpWrite, NamesThatTorchWouldTakeForOneAreRefused) {
   EXPECT_TRUE(write("dcp", index.get(), {}, &err_).empty());
   EXPECT_EQ(text_of(err_),
             "tensor 'optimizer.state.w.momentum': another tensor, 'optimizer.state.w.momentum_buffer', would have its "
-            "name in torch's dict, 'optimizer.state.w.momentum_buffer' (--rename, --exclude)");
+            "name in torch's dict, 'optimizer.state.w.momentum_buffer' (rename, exclude)");
 }
 
 TEST_F(DcpWrite, AliasesHaveNamesToo) {
@@ -277,7 +279,7 @@ TEST_F(DcpWrite, ObjectsThatTorchWouldTakeForOneAreRefused) {
       {"(dVx\n(dI1\n(dVy\nI5\nssV1\nI6\nss.",
        "'x.1' would be a value in torch's dict, and a dict that has 'x.1.y' (one key is a number and the other its "
        "text?)"},
-      {"(dVt0\nI1\ns.", "tensor 't0': the object at ['t0'] has its name in torch's dict, 't0' (--rename, --exclude)"},
+      {"(dVt0\nI1\ns.", "tensor 't0': the object at ['t0'] has its name in torch's dict, 't0' (rename, exclude)"},
   };
   for (const auto &c : cases) {
     err_ = {};

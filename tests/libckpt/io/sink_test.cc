@@ -216,10 +216,10 @@ TEST(SinkPath, NeverOverwritesWithoutForce) {
   folder.write("full/other", "old");
   folder.link("link", "file");
   folder.link("dangling", "nowhere");
-  EXPECT_EQ(put(folder / "file", {{"", "new"}}), folder / "file: exists (--force replaces it)");
+  EXPECT_EQ(put(folder / "file", {{"", "new"}}), folder / "file: exists (force replaces it)");
   EXPECT_EQ(put(folder / "full", {{"a", "new"}}),
             folder /
-                "full: exists and is not empty (1 entry: other; --force replaces files that would be written "
+                "full: exists and is not empty (1 entry: other; force replaces files that would be written "
                 "anew)");
   EXPECT_EQ(put(folder / "file", {{"a", "new"}}), folder / "file: exists and is no folder");
   EXPECT_EQ(put(folder / "full", {{"", "new"}}),
