@@ -138,7 +138,8 @@ typedef struct ckpt_tokenizer {
   uint32_t n_merges;
   ckpt_added_token *added; /* in the order of the file */
   uint32_t n_added;
-  bool has_scores; /* sentencepiece's */
+  uint32_t unknown; /* the model's unk_token; CKPT_TOKEN_NONE */
+  bool has_scores;  /* sentencepiece's */
   bool has_byte_fallback, fuses_unknown, ignores_merges;
   bool normalizes; /* a normalizer stands in the file, even if it has no steps */
   const ckpt_normalize_step *normalizer;
