@@ -198,16 +198,16 @@ ckpt_status ckpt_tokenizer_print(char **json, size_t *n_json, char **config, siz
 
 /* ---- encoding and decoding (encode/) ------------------------------------------------------------------------- */
 
-typedef struct ckpt_encoder ckpt_encoder;
+typedef struct ckpt_text_encoder ckpt_text_encoder;
 
 /* Tables and compiled patterns of a tokenizer, which it borrows. Immutable: any number of threads may encode with it,
  * each into its own ckpt_encoding. EUNSUPPORTED: a pattern that PCRE2 does not have; ENOMEM. */
-ckpt_status ckpt_encoder_new(ckpt_encoder **out, const ckpt_tokenizer *tokenizer, ckpt_error *err);
-void ckpt_encoder_free(ckpt_encoder *encoder); /* NULL is fine */
+ckpt_status ckpt_text_encoder_new(ckpt_text_encoder **out, const ckpt_tokenizer *tokenizer, ckpt_error *err);
+void ckpt_text_encoder_free(ckpt_text_encoder *encoder); /* NULL is fine */
 
 enum {
-  CKPT_ENCODE_SPECIAL = 1,      /* the tokenizer's own tokens around the text (BOS, EOS), as its post-processor says */
-  CKPT_ENCODE_PARSE_SPECIAL = 2 /* the text of a special token is that token (what `tokenizers` does) */
+  CKPT_TEXT_SPECIAL = 1,      /* the tokenizer's own tokens around the text (BOS, EOS), as its post-processor says */
+  CKPT_TEXT_PARSE_SPECIAL = 2 /* the text of a special token is that token (what `tokenizers` does) */
 };
 
 /* What a text became, and the room to work in: zero-initialise it, use it again for the next text, free it. */
@@ -221,13 +221,13 @@ typedef struct ckpt_encoding {
 
 /* Encodes text[0, n_bytes), replacing what the encoding holds. What is no UTF-8 becomes U+FFFD, as Python's
  * errors="replace" does. ELIMIT: a pattern takes too many steps; ENOMEM. */
-ckpt_status ckpt_encode(const ckpt_encoder *encoder, ckpt_encoding *encoding, const char *text, size_t n_bytes,
-                        unsigned flags, ckpt_error *err);
+ckpt_status ckpt_text_encode(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const char *text,
+                             size_t n_bytes, unsigned flags, ckpt_error *err);
 void ckpt_encoding_free(ckpt_encoding *encoding); /* a zeroed one is fine */
 
 /* The bytes of ids, in *out (n_bytes, terminated; the caller frees it): not always UTF-8, a character may be cut.
  * skip_special leaves out special tokens. EINVAL: an id that is no token's. */
-ckpt_status ckpt_decode(const ckpt_encoder *encoder, char **out, size_t *n_bytes, const uint32_t *ids, size_t n,
-                        bool skip_special, ckpt_error *err);
+ckpt_status ckpt_text_decode(const ckpt_text_encoder *encoder, char **out, size_t *n_bytes, const uint32_t *ids,
+                             size_t n, bool skip_special, ckpt_error *err);
 
 #endif

@@ -34,11 +34,11 @@ static ckpt_status read_ids(uint32_t **out, size_t *n, const ckpt_args *args, ck
   return CKPT_OK;
 }
 
-static ckpt_status detokenize(const ckpt_args *args, const ckpt_encoder *encoder, const uint32_t *ids, size_t n,
+static ckpt_status detokenize(const ckpt_args *args, const ckpt_text_encoder *encoder, const uint32_t *ids, size_t n,
                               ckpt_error *err) {
   char *text;
   size_t n_bytes;
-  CKPT_TRY(ckpt_decode(encoder, &text, &n_bytes, ids, n, ckpt_args_has(args, "no-special"), err));
+  CKPT_TRY(ckpt_text_decode(encoder, &text, &n_bytes, ids, n, ckpt_args_has(args, "no-special"), err));
   if (args->json) {
     ckpt_emitter json;
     ckpt_emit_begin(&json, stdout);
@@ -57,16 +57,16 @@ static ckpt_status detokenize(const ckpt_args *args, const ckpt_encoder *encoder
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_tokenizer *tokenizer = NULL;
-  ckpt_encoder *encoder = NULL;
+  ckpt_text_encoder *encoder = NULL;
   uint32_t *ids = NULL;
   size_t n = 0;
   ckpt_status status = read_ids(&ids, &n, args, &err);
   if (status == CKPT_OK) status = ckpt_tokenizer_open(&tokenizer, ckpt_args_text(args, "model", NULL), &err);
-  if (status == CKPT_OK) status = ckpt_encoder_new(&encoder, tokenizer, &err);
+  if (status == CKPT_OK) status = ckpt_text_encoder_new(&encoder, tokenizer, &err);
   if (status == CKPT_OK) ckpt_report_no_trace(args);
   if (status == CKPT_OK) status = detokenize(args, encoder, ids, n, &err);
   free(ids);
-  ckpt_encoder_free(encoder);
+  ckpt_text_encoder_free(encoder);
   ckpt_tokenizer_free(tokenizer);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
 }

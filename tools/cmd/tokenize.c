@@ -23,14 +23,14 @@ static const ckpt_option options[] = {
 
 typedef struct job {
   const ckpt_args *args;
-  const ckpt_encoder *encoder;
+  const ckpt_text_encoder *encoder;
   ckpt_encoding encoding;
   ckpt_emitter json;
   unsigned flags;
 } job;
 
 static ckpt_status encode(job *j, const char *text, size_t n_bytes, ckpt_error *err) {
-  CKPT_TRY(ckpt_encode(j->encoder, &j->encoding, text, n_bytes, j->flags, err));
+  CKPT_TRY(ckpt_text_encode(j->encoder, &j->encoding, text, n_bytes, j->flags, err));
   if (j->args->json) {
     ckpt_emit_array(&j->json, NULL);
     for (size_t i = 0; i < j->encoding.n; i++) ckpt_emit_u64(&j->json, NULL, j->encoding.ids[i]);
@@ -63,8 +63,8 @@ static ckpt_status check(const ckpt_args *args, ckpt_error *err) {
 
 static ckpt_status tokenize(job *j, ckpt_error *err) {
   const ckpt_args *args = j->args;
-  if (!ckpt_args_has(args, "no-special")) j->flags |= CKPT_ENCODE_SPECIAL;
-  if (ckpt_args_has(args, "parse-special")) j->flags |= CKPT_ENCODE_PARSE_SPECIAL;
+  if (!ckpt_args_has(args, "no-special")) j->flags |= CKPT_TEXT_SPECIAL;
+  if (ckpt_args_has(args, "parse-special")) j->flags |= CKPT_TEXT_PARSE_SPECIAL;
   char *text = NULL; /* read before anything is printed */
   size_t n_bytes = 0;
   if (ckpt_args_has(args, "file"))
@@ -80,15 +80,15 @@ static ckpt_status tokenize(job *j, ckpt_error *err) {
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_tokenizer *tokenizer = NULL;
-  ckpt_encoder *encoder = NULL;
+  ckpt_text_encoder *encoder = NULL;
   ckpt_status status = check(args, &err);
   if (status == CKPT_OK) status = ckpt_tokenizer_open(&tokenizer, ckpt_args_text(args, "model", NULL), &err);
-  if (status == CKPT_OK) status = ckpt_encoder_new(&encoder, tokenizer, &err);
+  if (status == CKPT_OK) status = ckpt_text_encoder_new(&encoder, tokenizer, &err);
   job j = {.args = args, .encoder = encoder};
   if (status == CKPT_OK) ckpt_report_no_trace(args);
   if (status == CKPT_OK) status = tokenize(&j, &err);
   ckpt_encoding_free(&j.encoding);
-  ckpt_encoder_free(encoder);
+  ckpt_text_encoder_free(encoder);
   ckpt_tokenizer_free(tokenizer);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
 }

@@ -108,7 +108,7 @@ static bool is_whole_word(const ckpt_run *run, size_t begin, size_t end) {
   return end == run->n || !is_word(ckpt_utf8_at(run->bytes + end, &at));
 }
 
-bool ckpt_added_next(const ckpt_encoder *encoder, const ckpt_trie *trie, const ckpt_run *run, size_t after,
+bool ckpt_added_next(const ckpt_text_encoder *encoder, const ckpt_trie *trie, const ckpt_run *run, size_t after,
                      bool parses_special, size_t *from, ckpt_added_match *out) {
   if (trie->n_nodes == 0) return false;
   for (size_t at = *from; at < run->n; at++) {

@@ -16,7 +16,7 @@ static inline uint64_t mix(uint64_t x) {
   return x ^ x >> 32;
 }
 
-static inline const ckpt_merge_slot *merge_of(const ckpt_encoder *encoder, uint32_t left, uint32_t right) {
+static inline const ckpt_merge_slot *merge_of(const ckpt_text_encoder *encoder, uint32_t left, uint32_t right) {
   const uint64_t pair = (uint64_t)left << 32 | right;
   for (size_t at = mix(pair) & encoder->merge_mask;; at = (at + 1) & encoder->merge_mask) {
     const ckpt_merge_slot *slot = &encoder->merges[at];
@@ -35,8 +35,8 @@ static ckpt_status push(ckpt_encode_room *room, uint32_t id, uint32_t n_bytes, c
 }
 
 /* The bytes of a character that is no token: their tokens, or the unknown token, which takes in its neighbours. */
-static ckpt_status push_unknown(const ckpt_encoder *encoder, ckpt_encode_room *room, const uint8_t *bytes, size_t n,
-                                bool *is_unknown, ckpt_error *err) {
+static ckpt_status push_unknown(const ckpt_text_encoder *encoder, ckpt_encode_room *room, const uint8_t *bytes,
+                                size_t n, bool *is_unknown, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   bool has_bytes = tokenizer->has_byte_fallback;
   for (size_t i = 0; i < n; i++) has_bytes = has_bytes && encoder->bytes[bytes[i]] != CKPT_TOKEN_NONE;
@@ -56,7 +56,7 @@ static ckpt_status push_unknown(const ckpt_encoder *encoder, ckpt_encode_room *r
   return push(room, tokenizer->unknown, (uint32_t)n, err);
 }
 
-static ckpt_status begin_symbols(const ckpt_encoder *encoder, ckpt_encode_room *room, const ckpt_run *run,
+static ckpt_status begin_symbols(const ckpt_text_encoder *encoder, ckpt_encode_room *room, const ckpt_run *run,
                                  ckpt_error *err) {
   room->n_symbols = 0;
   bool is_unknown = false;
@@ -92,13 +92,13 @@ static void merge_at(ckpt_encode_room *room, uint32_t at, uint32_t result) {
   if (left->next >= 0) room->symbols[left->next].previous = (int32_t)at;
 }
 
-static const ckpt_merge_slot *merge_behind(const ckpt_encoder *encoder, const ckpt_encode_room *room, int32_t at) {
+static const ckpt_merge_slot *merge_behind(const ckpt_text_encoder *encoder, const ckpt_encode_room *room, int32_t at) {
   if (at < 0) return NULL;
   const ckpt_symbol *symbol = &room->symbols[at];
   return symbol->next < 0 ? NULL : merge_of(encoder, symbol->id, room->symbols[symbol->next].id);
 }
 
-static void merge_short(const ckpt_encoder *encoder, ckpt_encode_room *room) {
+static void merge_short(const ckpt_text_encoder *encoder, ckpt_encode_room *room) {
   const ckpt_merge_slot *with[SHORT];
   for (uint32_t i = 0; i < room->n_symbols; i++) with[i] = merge_behind(encoder, room, (int32_t)i);
   for (;;) {
@@ -118,7 +118,7 @@ static inline bool goes_first(const ckpt_pending *a, const ckpt_pending *b) {
   return a->rank < b->rank || (a->rank == b->rank && a->at < b->at);
 }
 
-static ckpt_status heap_push(const ckpt_encoder *encoder, ckpt_encode_room *room, int32_t at, ckpt_error *err) {
+static ckpt_status heap_push(const ckpt_text_encoder *encoder, ckpt_encode_room *room, int32_t at, ckpt_error *err) {
   const ckpt_merge_slot *slot = merge_behind(encoder, room, at);
   if (slot == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_grow(&room->heap, room->n_heap, &room->heap_capacity, sizeof *room->heap, err));
@@ -142,7 +142,7 @@ static ckpt_pending heap_pop(ckpt_encode_room *room) {
   return top;
 }
 
-static ckpt_status merge_long(const ckpt_encoder *encoder, ckpt_encode_room *room, ckpt_error *err) {
+static ckpt_status merge_long(const ckpt_text_encoder *encoder, ckpt_encode_room *room, ckpt_error *err) {
   room->n_heap = 0;
   for (uint32_t i = 0; i < room->n_symbols; i++) CKPT_TRY(heap_push(encoder, room, (int32_t)i, err));
   while (room->n_heap != 0) {
@@ -200,7 +200,8 @@ static ckpt_status put_symbols(ckpt_encoding *encoding, const ckpt_run *run, ckp
   return CKPT_OK;
 }
 
-ckpt_status ckpt_bpe_run(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run, ckpt_error *err) {
+ckpt_status ckpt_bpe_run(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+                         ckpt_error *err) {
   ckpt_encode_room *room = encoding->room;
   if (run->n > INT32_MAX / 2)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a word of %zu bytes (at most %d)", run->n, INT32_MAX / 2);

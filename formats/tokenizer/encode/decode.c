@@ -45,7 +45,8 @@ static void texts_free(texts *t) {
 }
 
 /* One token's text in the decoder's terms: its spelling, or the bytes that it stands for where the step comes first. */
-static ckpt_status add_token(const ckpt_encoder *encoder, texts *t, uint32_t id, bool is_byte_level, ckpt_error *err) {
+static ckpt_status add_token(const ckpt_text_encoder *encoder, texts *t, uint32_t id, bool is_byte_level,
+                             ckpt_error *err) {
   const ckpt_token *token = &encoder->tokenizer->tokens[id];
   if (!is_byte_level) {
     CKPT_TRY(add(t, token->text, token->n_bytes, err));
@@ -124,7 +125,7 @@ static ckpt_status run_step(const ckpt_decode_step *step, const texts *from, tex
   return step->kind == CKPT_DECODE_FUSE ? end_text(to, err) : CKPT_OK;
 }
 
-static ckpt_status gather(const ckpt_encoder *encoder, texts *t, const uint32_t *ids, size_t n, bool skip_special,
+static ckpt_status gather(const ckpt_text_encoder *encoder, texts *t, const uint32_t *ids, size_t n, bool skip_special,
                           ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   bool is_byte_level = tokenizer->n_decoder != 0 && tokenizer->decoder[0].kind == CKPT_DECODE_BYTE_LEVEL;
@@ -140,8 +141,8 @@ static ckpt_status gather(const ckpt_encoder *encoder, texts *t, const uint32_t 
   return CKPT_OK;
 }
 
-ckpt_status ckpt_decode(const ckpt_encoder *encoder, char **out, size_t *n_bytes, const uint32_t *ids, size_t n,
-                        bool skip_special, ckpt_error *err) {
+ckpt_status ckpt_text_decode(const ckpt_text_encoder *encoder, char **out, size_t *n_bytes, const uint32_t *ids,
+                             size_t n, bool skip_special, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   texts now = {0}, next = {0};
   ckpt_status status;

@@ -60,7 +60,7 @@ static void room_free(ckpt_encode_room *room) {
   free(room);
 }
 
-ckpt_status ckpt_room_of(ckpt_encode_room **out, ckpt_encoding *encoding, const ckpt_encoder *encoder,
+ckpt_status ckpt_room_of(ckpt_encode_room **out, ckpt_encoding *encoding, const ckpt_text_encoder *encoder,
                          ckpt_error *err) {
   if (encoding->room == NULL) {
     ckpt_status status = room_new(&encoding->room, err);
@@ -122,14 +122,14 @@ static ckpt_status make_valid(ckpt_encode_room *room, const ckpt_run *run, ckpt_
 
 /* ---- cutting at added tokens ------------------------------------------------------------------------------------- */
 
-typedef ckpt_status encode_gap(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+typedef ckpt_status encode_gap(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
                                unsigned flags, ckpt_error *err);
 
-static ckpt_status cut_at_added(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_trie *trie,
+static ckpt_status cut_at_added(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_trie *trie,
                                 const ckpt_run *run, unsigned flags, encode_gap *encode, ckpt_error *err) {
   size_t done = 0, from = 0;
   ckpt_added_match match;
-  while (ckpt_added_next(encoder, trie, run, done, (flags & CKPT_ENCODE_PARSE_SPECIAL) != 0, &from, &match)) {
+  while (ckpt_added_next(encoder, trie, run, done, (flags & CKPT_TEXT_PARSE_SPECIAL) != 0, &from, &match)) {
     if (match.begin > done) {
       const ckpt_run gap = ckpt_run_cut(run, done, match.begin);
       CKPT_TRY(encode(encoder, encoding, &gap, flags, err));
@@ -143,14 +143,14 @@ static ckpt_status cut_at_added(const ckpt_encoder *encoder, ckpt_encoding *enco
   return gap.n == 0 ? CKPT_OK : encode(encoder, encoding, &gap, flags, err);
 }
 
-static ckpt_status encode_piece(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+static ckpt_status encode_piece(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
                                 unsigned flags, ckpt_error *err) {
   (void)flags;
   return ckpt_split_run(encoder, encoding, run, err);
 }
 
-static ckpt_status encode_raw(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run, unsigned flags,
-                              ckpt_error *err) {
+static ckpt_status encode_raw(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+                              unsigned flags, ckpt_error *err) {
   ckpt_run normal;
   CKPT_TRY(ckpt_normalize_run(encoder, encoding->room, run, &normal, err));
   return cut_at_added(encoder, encoding, &encoder->normalized, &normal, flags, encode_piece, err);
@@ -161,10 +161,10 @@ static ckpt_status put_ends(ckpt_encoding *encoding, const uint32_t *ids, uint32
   return CKPT_OK;
 }
 
-ckpt_status ckpt_encode(const ckpt_encoder *encoder, ckpt_encoding *encoding, const char *text, size_t n_bytes,
-                        unsigned flags, ckpt_error *err) {
+ckpt_status ckpt_text_encode(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const char *text,
+                             size_t n_bytes, unsigned flags, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
-  const bool has_ends = (flags & CKPT_ENCODE_SPECIAL) != 0;
+  const bool has_ends = (flags & CKPT_TEXT_SPECIAL) != 0;
   ckpt_encode_room *room;
   CKPT_TRY(ckpt_room_of(&room, encoding, encoder, err));
   encoding->n = 0;

@@ -15,7 +15,7 @@ static uint64_t fold(uint64_t hash, uint64_t value) {
 
 /* ---- merges ------------------------------------------------------------------------------------------------------ */
 
-static ckpt_status index_merges(ckpt_encoder *encoder, ckpt_error *err) {
+static ckpt_status index_merges(ckpt_text_encoder *encoder, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   size_t capacity = 16;
   while (capacity < (size_t)tokenizer->n_merges * 2) capacity *= 2;
@@ -48,7 +48,8 @@ static size_t unspell(const ckpt_token *token, uint8_t *out) {
   return n_out;
 }
 
-static ckpt_status index_token(ckpt_encoder *encoder, uint32_t id, const uint8_t *bytes, size_t n, ckpt_error *err) {
+static ckpt_status index_token(ckpt_text_encoder *encoder, uint32_t id, const uint8_t *bytes, size_t n,
+                               ckpt_error *err) {
   uint32_t other;
   encoder->word_of[id] = bytes;
   encoder->word_lengths[id] = (uint32_t)n;
@@ -59,7 +60,7 @@ static ckpt_status index_token(ckpt_encoder *encoder, uint32_t id, const uint8_t
   return ckpt_spellings_add(&encoder->words, (const char *)bytes, n, id, &other, err);
 }
 
-static ckpt_status index_tokens(ckpt_encoder *encoder, ckpt_error *err) {
+static ckpt_status index_tokens(ckpt_text_encoder *encoder, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   size_t n_bytes = 1;
   for (uint32_t id = 0; id < tokenizer->n_tokens; id++) n_bytes += tokenizer->tokens[id].n_bytes;
@@ -88,7 +89,7 @@ static ckpt_status index_tokens(ckpt_encoder *encoder, ckpt_error *err) {
 /* ---- patterns and added tokens -------------------------------------------------------------------------------------
  */
 
-static ckpt_status compile(ckpt_encoder *encoder, ckpt_error *err) {
+static ckpt_status compile(ckpt_text_encoder *encoder, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   encoder->splits = calloc(tokenizer->n_splits + 1, sizeof *encoder->splits);
   encoder->replaces = calloc(tokenizer->n_normalizer + 1, sizeof *encoder->replaces);
@@ -105,7 +106,7 @@ static ckpt_status compile(ckpt_encoder *encoder, ckpt_error *err) {
   return CKPT_OK;
 }
 
-static ckpt_status index_added(ckpt_encoder *encoder, ckpt_error *err) {
+static ckpt_status index_added(ckpt_text_encoder *encoder, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   ckpt_encoding scratch = {0};
   ckpt_status status = CKPT_OK;
@@ -130,9 +131,9 @@ done:
   return status;
 }
 
-ckpt_status ckpt_encoder_new(ckpt_encoder **out, const ckpt_tokenizer *tokenizer, ckpt_error *err) {
+ckpt_status ckpt_text_encoder_new(ckpt_text_encoder **out, const ckpt_tokenizer *tokenizer, ckpt_error *err) {
   *out = NULL;
-  ckpt_encoder *encoder = calloc(1, sizeof *encoder);
+  ckpt_text_encoder *encoder = calloc(1, sizeof *encoder);
   CKPT_TRY_ALLOC(encoder, err);
   encoder->tokenizer = tokenizer;
   encoder->fingerprint = 1;
@@ -144,11 +145,11 @@ ckpt_status ckpt_encoder_new(ckpt_encoder **out, const ckpt_tokenizer *tokenizer
   *out = encoder;
   return CKPT_OK;
 done:
-  ckpt_encoder_free(encoder);
+  ckpt_text_encoder_free(encoder);
   return ckpt_fail_at(status, err, tokenizer->path, NULL);
 }
 
-void ckpt_encoder_free(ckpt_encoder *encoder) {
+void ckpt_text_encoder_free(ckpt_text_encoder *encoder) {
   if (encoder == NULL) return;
   for (uint32_t i = 0; encoder->splits != NULL && i < encoder->tokenizer->n_splits; i++)
     ckpt_regex_free(&encoder->splits[i]);

@@ -118,7 +118,7 @@ typedef struct ckpt_regex {
   bool has_jit;
 } ckpt_regex;
 
-struct ckpt_encoder {
+struct ckpt_text_encoder {
   const ckpt_tokenizer *tokenizer;
   uint64_t fingerprint;
   ckpt_merge_slot *merges;
@@ -141,7 +141,7 @@ typedef struct ckpt_added_match {
 ckpt_status ckpt_trie_add(ckpt_trie *trie, const uint8_t *bytes, size_t n, uint32_t added, ckpt_error *err);
 void ckpt_trie_free(ckpt_trie *trie);
 /* The next added token at or after `from`, stripping and words considered, behind `after`; false: there is none. */
-bool ckpt_added_next(const ckpt_encoder *encoder, const ckpt_trie *trie, const ckpt_run *run, size_t after,
+bool ckpt_added_next(const ckpt_text_encoder *encoder, const ckpt_trie *trie, const ckpt_run *run, size_t after,
                      bool parses_special, size_t *from, ckpt_added_match *out);
 
 /* A pattern of a tokenizer.json. EUNSUPPORTED: what Oniguruma has and PCRE2 has not, or means otherwise. */
@@ -152,19 +152,22 @@ ckpt_status ckpt_regex_find(const ckpt_regex *regex, ckpt_encode_room *room, con
                             bool *found, size_t *begin, size_t *end, ckpt_error *err);
 
 /* The normalizer's steps on a run; *out may be the run itself. */
-ckpt_status ckpt_normalize_run(const ckpt_encoder *encoder, ckpt_encode_room *room, const ckpt_run *run, ckpt_run *out,
-                               ckpt_error *err);
+ckpt_status ckpt_normalize_run(const ckpt_text_encoder *encoder, ckpt_encode_room *room, const ckpt_run *run,
+                               ckpt_run *out, ckpt_error *err);
 
 /* Cuts a run and encodes its pieces. */
-ckpt_status ckpt_split_run(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run, ckpt_error *err);
+ckpt_status ckpt_split_run(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+                           ckpt_error *err);
 
 /* Encodes one piece. */
-ckpt_status ckpt_bpe_run(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run, ckpt_error *err);
+ckpt_status ckpt_bpe_run(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+                         ckpt_error *err);
 
 /* Appends an id. */
 ckpt_status ckpt_encoding_put(ckpt_encoding *encoding, uint32_t id, uint64_t begin, uint64_t end, ckpt_error *err);
 
 /* The room of an encoding, made where it has none. */
-ckpt_status ckpt_room_of(ckpt_encode_room **out, ckpt_encoding *encoding, const ckpt_encoder *encoder, ckpt_error *err);
+ckpt_status ckpt_room_of(ckpt_encode_room **out, ckpt_encoding *encoding, const ckpt_text_encoder *encoder,
+                         ckpt_error *err);
 
 #endif

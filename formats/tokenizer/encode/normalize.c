@@ -111,8 +111,8 @@ static ckpt_run strip(const ckpt_run *run, const ckpt_normalize_step *step) {
   return ckpt_run_cut(run, begin, end);
 }
 
-ckpt_status ckpt_normalize_run(const ckpt_encoder *encoder, ckpt_encode_room *room, const ckpt_run *run, ckpt_run *out,
-                               ckpt_error *err) {
+ckpt_status ckpt_normalize_run(const ckpt_text_encoder *encoder, ckpt_encode_room *room, const ckpt_run *run,
+                               ckpt_run *out, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   *out = *run;
   for (uint32_t i = 0, turn = 0; i < tokenizer->n_normalizer && out->n != 0; i++) {

@@ -62,7 +62,7 @@ static void join(ckpt_encode_room *room, uint32_t base, ckpt_split_behavior beha
   room->n_spans = base + kept;
 }
 
-static ckpt_status cut(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run, uint32_t step,
+static ckpt_status cut(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run, uint32_t step,
                        ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   if (run->n == 0) return CKPT_OK;
@@ -109,7 +109,8 @@ static ckpt_status prefix(const ckpt_tokenizer *tokenizer, ckpt_encode_room *roo
   return CKPT_OK;
 }
 
-ckpt_status ckpt_split_run(const ckpt_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run, ckpt_error *err) {
+ckpt_status ckpt_split_run(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+                           ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   ckpt_run prefixed = *run;
   if (run->n == 0) return CKPT_OK;

@@ -1,0 +1,119 @@
+// Ids, offsets and texts as the `tokenizers` library gives them (tests/data/make_tokenizers.py).
+#include <jansson.h>
+
+#include "tests/formats/formats_testing.h"
+
+extern "C" {
+#include "formats/tokenizer/tokenizer.h"
+}
+
+namespace formats_testing {
+namespace {
+
+using Ids = std::vector<uint32_t>;
+
+const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/tokenizer/";
+
+struct Tool {
+  ckpt_tokenizer *tokenizer = nullptr;
+  ckpt_text_encoder *encoder = nullptr;
+  ckpt_encoding encoding = {};
+
+  explicit Tool(const std::string &path) {
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_tokenizer_open(&tokenizer, path.c_str(), &err), CKPT_OK) << text_of(err);
+    if (tokenizer == nullptr) return;
+    EXPECT_EQ(ckpt_text_encoder_new(&encoder, tokenizer, &err), CKPT_OK) << text_of(err);
+  }
+  Tool(const Tool &) = delete;
+  ~Tool() {
+    ckpt_encoding_free(&encoding);
+    ckpt_text_encoder_free(encoder);
+    ckpt_tokenizer_free(tokenizer);
+  }
+
+  Ids encode(const std::string &text, unsigned flags) {
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_text_encode(encoder, &encoding, text.data(), text.size(), flags, &err), CKPT_OK) << text_of(err);
+    return Ids(encoding.ids, encoding.ids + encoding.n);
+  }
+
+  std::string decode(const Ids &ids, bool skip_special) {
+    ckpt_error err = {};
+    char *out = nullptr;
+    size_t n = 0;
+    EXPECT_EQ(ckpt_text_decode(encoder, &out, &n, ids.data(), ids.size(), skip_special, &err), CKPT_OK) << text_of(err);
+    std::string text(out == nullptr ? "" : out, n);
+    free(out);
+    return text;
+  }
+};
+
+std::string unhex(const char *hex) {
+  std::string bytes;
+  for (; hex[0] != '\0'; hex += 2) bytes += static_cast<char>(std::stoi(std::string(hex, 2), nullptr, 16));
+  return bytes;
+}
+
+Ids ids_of(const json_t *list) {
+  Ids ids;
+  for (size_t i = 0; i < json_array_size(list); i++)
+    ids.push_back(static_cast<uint32_t>(json_integer_value(json_array_get(list, i))));
+  return ids;
+}
+
+// What is no UTF-8 as U+FFFD, as Python's errors="replace" has it: an encoder's own way, asked of a byte-level one.
+std::string replaced(Tool *identity, const std::string &bytes) {
+  return identity->decode(identity->encode(bytes, 0), false);
+}
+
+void expect_offsets(const ckpt_encoding &encoding, const json_t *offsets, const std::string &what) {
+  ASSERT_EQ(encoding.n, json_array_size(offsets)) << what;
+  for (size_t i = 0; i < encoding.n; i++) {
+    const Ids pair = ids_of(json_array_get(offsets, i));
+    EXPECT_EQ(encoding.begin[i], pair[0]) << what << " token " << i;
+    EXPECT_EQ(encoding.end[i], pair[1]) << what << " token " << i;
+  }
+}
+
+class TokenizerGolden : public testing::TestWithParam<const char *> {};
+
+TEST_P(TokenizerGolden, EqualsTheLibrary) {
+  std::ifstream lines(kData + "golden.jsonl");
+  std::string line;
+  Tool tool(kData + GetParam()), identity(kData + "gpt2");
+  ASSERT_NE(tool.encoder, nullptr);
+  size_t n = 0;
+  while (std::getline(lines, line)) {
+    json_t *row = json_loads(line.c_str(), 0, nullptr);
+    ASSERT_NE(row, nullptr);
+    auto hex = [row](const char *key) { return unhex(json_string_value(json_object_get(row, key))); };
+    if (strcmp(json_string_value(json_object_get(row, "tokenizer")), GetParam()) == 0) {
+      const std::string text = hex("text");
+      const std::string what = std::string(GetParam()) + " '" + text + "'";
+      const Ids ids = ids_of(json_object_get(row, "ids"));
+      EXPECT_EQ(tool.encode(text, CKPT_TEXT_SPECIAL | CKPT_TEXT_PARSE_SPECIAL), ids) << what;
+      EXPECT_EQ(tool.encode(text, 0), ids_of(json_object_get(row, "closed"))) << what;
+      EXPECT_EQ(tool.encode(text, CKPT_TEXT_PARSE_SPECIAL), ids_of(json_object_get(row, "plain"))) << what;
+      if (json_is_array(json_object_get(row, "offsets")))
+        expect_offsets(tool.encoding, json_object_get(row, "offsets"), what);
+      EXPECT_EQ(replaced(&identity, tool.decode(ids, false)), hex("decoded")) << what;
+      EXPECT_EQ(replaced(&identity, tool.decode(ids, true)), hex("skipped")) << what;
+      n++;
+    }
+    json_decref(row);
+  }
+  EXPECT_GT(n, 40u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGolden,
+                         testing::Values("gpt2", "gpt2-prefix", "gpt2-slow", "llama3", "qwen2", "gpt4o", "smollm",
+                                         "partial", "llama2", "llama2-first", "llama2-unknown", "behaviors"),
+                         [](const auto &info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace formats_testing
