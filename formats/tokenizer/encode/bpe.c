@@ -20,8 +20,8 @@ static inline const ckpt_merge_slot *merge_of(const ckpt_text_encoder *encoder, 
   const uint64_t pair = (uint64_t)left << 32 | right;
   for (size_t at = mix(pair) & encoder->merge_mask;; at = (at + 1) & encoder->merge_mask) {
     const ckpt_merge_slot *slot = &encoder->merges[at];
+    if (slot->pair == UINT64_MAX) return NULL; /* also what two symbols that are no tokens would look for */
     if (slot->pair == pair) return slot;
-    if (slot->pair == UINT64_MAX) return NULL;
   }
 }
 
