@@ -177,6 +177,7 @@ def row(name, inner, data):
         width.append(width[-1] + len(char.encode()))
     offsets = [[width[a], width[b]] for a, b in plain.offsets]
     whole = all(a[1] <= b[0] for a, b in zip(offsets, offsets[1:])) and text.encode() == data and inner.normalizer is None
+    whole = whole and name != "partial"  # its offsets forget the bytes that were left out
     return {"tokenizer": name, "text": data.hex(), "ids": ids, "plain": plain.ids, "closed": closed,
             "offsets": offsets if whole else None, "decoded": decoded(inner, ids, False),
             "skipped": decoded(inner, ids, True)}
