@@ -225,9 +225,13 @@ static void decide_ends(const ckpt_tokenizer *t, ends *out) {
   memcpy(out->adds, t->adds, sizeof out->adds);
   ckpt_flag *adds = out->adds;
   const uint32_t *special = out->special;
-  if (t->n_before != 0 && adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_UNSAID)
-    adds[CKPT_SPECIAL_BOS] =
-        flag(t->before[0] == special[CKPT_SPECIAL_BOS] || t->before[0] == special[CKPT_SPECIAL_CLS]);
+  if (t->n_before != 0) { /* without a config the post-processor alone knows which token that is */
+    const uint32_t first = t->before[0];
+    if (special[CKPT_SPECIAL_BOS] == CKPT_TOKEN_NONE && special[CKPT_SPECIAL_CLS] == CKPT_TOKEN_NONE)
+      out->special[CKPT_SPECIAL_BOS] = first;
+    if (adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_UNSAID)
+      adds[CKPT_SPECIAL_BOS] = flag(first == special[CKPT_SPECIAL_BOS] || first == special[CKPT_SPECIAL_CLS]);
+  }
   if (t->n_after != 0) {
     const uint32_t last = t->after[t->n_after - 1];
     if (special[CKPT_SPECIAL_EOS] != CKPT_TOKEN_NONE && last != special[CKPT_SPECIAL_EOS] &&

@@ -1,53 +1,10 @@
 // Ids, offsets and texts as the `tokenizers` library gives them (tests/data/make_tokenizers.py).
 #include <jansson.h>
 
-#include "tests/formats/formats_testing.h"
-
-extern "C" {
-#include "formats/tokenizer/tokenizer.h"
-}
+#include "tests/formats/tokenizer/tokenizer_testing.h"
 
 namespace formats_testing {
 namespace {
-
-using Ids = std::vector<uint32_t>;
-
-const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/tokenizer/";
-
-struct Tool {
-  ckpt_tokenizer *tokenizer = nullptr;
-  ckpt_text_encoder *encoder = nullptr;
-  ckpt_encoding encoding = {};
-
-  explicit Tool(const std::string &path) {
-    ckpt_error err = {};
-    EXPECT_EQ(ckpt_tokenizer_open(&tokenizer, path.c_str(), &err), CKPT_OK) << text_of(err);
-    if (tokenizer == nullptr) return;
-    EXPECT_EQ(ckpt_text_encoder_new(&encoder, tokenizer, &err), CKPT_OK) << text_of(err);
-  }
-  Tool(const Tool &) = delete;
-  ~Tool() {
-    ckpt_encoding_free(&encoding);
-    ckpt_text_encoder_free(encoder);
-    ckpt_tokenizer_free(tokenizer);
-  }
-
-  Ids encode(const std::string &text, unsigned flags) {
-    ckpt_error err = {};
-    EXPECT_EQ(ckpt_text_encode(encoder, &encoding, text.data(), text.size(), flags, &err), CKPT_OK) << text_of(err);
-    return Ids(encoding.ids, encoding.ids + encoding.n);
-  }
-
-  std::string decode(const Ids &ids, bool skip_special) {
-    ckpt_error err = {};
-    char *out = nullptr;
-    size_t n = 0;
-    EXPECT_EQ(ckpt_text_decode(encoder, &out, &n, ids.data(), ids.size(), skip_special, &err), CKPT_OK) << text_of(err);
-    std::string text(out == nullptr ? "" : out, n);
-    free(out);
-    return text;
-  }
-};
 
 std::string unhex(const char *hex) {
   std::string bytes;
@@ -79,9 +36,9 @@ void expect_offsets(const ckpt_encoding &encoding, const json_t *offsets, const 
 class TokenizerGolden : public testing::TestWithParam<const char *> {};
 
 TEST_P(TokenizerGolden, EqualsTheLibrary) {
-  std::ifstream lines(kData + "golden.jsonl");
+  std::ifstream lines(tokenizer_data() + "golden.jsonl");
   std::string line;
-  Tool tool(kData + GetParam()), identity(kData + "gpt2");
+  Tool tool(tokenizer_data() + GetParam()), identity(tokenizer_data() + "gpt2");
   ASSERT_NE(tool.encoder, nullptr);
   size_t n = 0;
   while (std::getline(lines, line)) {
