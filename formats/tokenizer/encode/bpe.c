@@ -200,8 +200,8 @@ static ckpt_status put_symbols(ckpt_encoding *encoding, const ckpt_run *run, ckp
   return CKPT_OK;
 }
 
-ckpt_status ckpt_bpe_run(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
-                         ckpt_error *err) {
+static ckpt_status encode_word(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+                               ckpt_error *err) {
   ckpt_encode_room *room = encoding->room;
   if (run->n > INT32_MAX / 2)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "a word of %zu bytes (at most %d)", run->n, INT32_MAX / 2);
@@ -219,4 +219,23 @@ ckpt_status ckpt_bpe_run(const ckpt_text_encoder *encoder, ckpt_encoding *encodi
     CKPT_TRY(merge_long(encoder, room, err));
   }
   return put_symbols(encoding, run, word, err);
+}
+
+ckpt_status ckpt_bpe_run(const ckpt_text_encoder *encoder, ckpt_encoding *encoding, const ckpt_run *run,
+                         ckpt_error *err) {
+  if (!encoder->cuts_at_marks) return encode_word(encoder, encoding, run, err);
+  bool is_behind_mark = true; /* a mark is cut off from what is none */
+  size_t begin = 0;
+  for (size_t at = 0; at < run->n;) {
+    const bool is_mark = run->bytes[at] == 0xE2 && run->n - at >= 3 && memcmp(run->bytes + at, "\xE2\x96\x81", 3) == 0;
+    if (is_mark && !is_behind_mark) {
+      const ckpt_run word = ckpt_run_cut(run, begin, at);
+      CKPT_TRY(encode_word(encoder, encoding, &word, err));
+      begin = at;
+    }
+    is_behind_mark = is_mark;
+    at += is_mark ? 3 : 1;
+  }
+  const ckpt_run word = ckpt_run_cut(run, begin, run->n);
+  return encode_word(encoder, encoding, &word, err);
 }

@@ -35,6 +35,24 @@ static ckpt_status index_merges(ckpt_text_encoder *encoder, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Whether a spelling has a U+2581 behind another character. */
+static bool has_inner_mark(const ckpt_token *token) {
+  static const char mark[] = "\xE2\x96\x81";
+  uint32_t at = 0;
+  while (token->n_bytes - at >= 3 && memcmp(token->text + at, mark, 3) == 0) at += 3;
+  return memmem(token->text + at, token->n_bytes - at, mark, 3) != NULL;
+}
+
+/* Text of sentencepiece's kind is one word, however long. Where no merge makes a token with a U+2581 within, words end
+ * before each of them, and the result is the same. */
+static void look_for_cuts(ckpt_text_encoder *encoder) {
+  const ckpt_tokenizer *tokenizer = encoder->tokenizer;
+  encoder->cuts_at_marks = tokenizer->kind == CKPT_TOKENIZER_SPM_BPE && !tokenizer->ignores_merges &&
+                           ckpt_spellings_find(&encoder->words, "\xE2\x96\x81", 3) != CKPT_TOKEN_NONE;
+  for (uint32_t i = 0; i < tokenizer->n_merges && encoder->cuts_at_marks; i++)
+    encoder->cuts_at_marks = !has_inner_mark(&tokenizer->tokens[tokenizer->merges[i].result]);
+}
+
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
 /* The bytes that a spelling in GPT-2's letters means; 0 where it has another letter. */
@@ -140,6 +158,7 @@ ckpt_status ckpt_text_encoder_new(ckpt_text_encoder **out, const ckpt_tokenizer 
   ckpt_status status;
   CKPT_TRY_GOTO(index_merges(encoder, err));
   CKPT_TRY_GOTO(index_tokens(encoder, err));
+  look_for_cuts(encoder);
   CKPT_TRY_GOTO(compile(encoder, err));
   CKPT_TRY_GOTO(index_added(encoder, err));
   *out = encoder;

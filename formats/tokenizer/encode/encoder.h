@@ -130,6 +130,7 @@ struct ckpt_text_encoder {
   const uint8_t **word_of;       /* by id: where they stand */
   ckpt_trie raw, normalized;     /* added tokens, sought before and after normalizing */
   ckpt_regex *splits, *replaces; /* by number of step */
+  bool cuts_at_marks; /* no merge reaches over a U+2581 that follows anything else: BPE may be cut before it */
 };
 
 /* Where an added token stands. */
