@@ -7,7 +7,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 
-enum { MATCH_STEPS = 50000000, HEAP_KIB = 65536, STACK_BYTES = 8 << 20 };
+enum { MATCH_STEPS = 10000000, HEAP_KIB = 65536, STACK_BYTES = 8 << 20 };
 
 /* ---- the encoding and its room --------------------------------------------------------------------------------- */
 
