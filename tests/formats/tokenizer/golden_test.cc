@@ -6,19 +6,6 @@
 namespace formats_testing {
 namespace {
 
-std::string unhex(const char *hex) {
-  std::string bytes;
-  for (; hex[0] != '\0'; hex += 2) bytes += static_cast<char>(std::stoi(std::string(hex, 2), nullptr, 16));
-  return bytes;
-}
-
-Ids ids_of(const json_t *list) {
-  Ids ids;
-  for (size_t i = 0; i < json_array_size(list); i++)
-    ids.push_back(static_cast<uint32_t>(json_integer_value(json_array_get(list, i))));
-  return ids;
-}
-
 // What is no UTF-8 as U+FFFD, as Python's errors="replace" has it: an encoder's own way, asked of a byte-level one.
 std::string replaced(Tool *identity, const std::string &bytes) {
   return identity->decode(identity->encode(bytes, 0), false);

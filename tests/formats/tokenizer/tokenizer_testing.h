@@ -1,6 +1,8 @@
 // A tokenizer with its encoder, and the little that tests ask of them.
 #pragma once
 
+#include <jansson.h>
+
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
@@ -12,6 +14,19 @@ namespace formats_testing {
 using Ids = std::vector<uint32_t>;
 
 inline std::string tokenizer_data() { return std::string(CKPT_TESTS_DIR) + "/data/tokenizer/"; }
+
+inline std::string unhex(const char *hex) {
+  std::string bytes;
+  for (; hex[0] != '\0'; hex += 2) bytes += static_cast<char>(std::stoi(std::string(hex, 2), nullptr, 16));
+  return bytes;
+}
+
+inline Ids ids_of(const json_t *list) {
+  Ids ids;
+  for (size_t i = 0; i < json_array_size(list); i++)
+    ids.push_back(static_cast<uint32_t>(json_integer_value(json_array_get(list, i))));
+  return ids;
+}
 
 struct Tool {
   ckpt_tokenizer *tokenizer = nullptr;
