@@ -6,6 +6,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "libckpt/codec/json.h"
 
+/* Of a JSON value that becomes objects. */
 enum { CKPT_TREE_MAX_DEPTH = 24, CKPT_TREE_MAX_NODES = 1 << 20 };
 
 /* Spellings to ids, open addressing; keys are borrowed. Zero-initialise it; free with ckpt_spellings_free. */
@@ -44,6 +45,7 @@ typedef struct ckpt_tokenizer_build {
   const char *unknown_text; /* model.unk_token */
 } ckpt_tokenizer_build;
 
+/* An empty structure. */
 ckpt_status ckpt_tokenizer_build_new(ckpt_tokenizer_build *build, const char *path, ckpt_error *err);
 void ckpt_tokenizer_build_free(ckpt_tokenizer_build *build); /* with the tokenizer, unless it was taken */
 
@@ -72,9 +74,11 @@ ckpt_status ckpt_tree_read(const ckpt_object **out, ckpt_json *json, ckpt_arena 
 
 /* Reads one tokenizer.json, tokenizer_config.json (or another side file of its kind), vocab.json, merges.txt. */
 ckpt_status ckpt_tokenizer_read_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err);
-ckpt_status ckpt_tokenizer_read_config(ckpt_tokenizer_build *build, const ckpt_object *config, ckpt_error *err);
-ckpt_status ckpt_tokenizer_read_vocab(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err);
-ckpt_status ckpt_tokenizer_read_merges(ckpt_tokenizer_build *build, const char *text, size_t n_bytes, ckpt_error *err);
+ckpt_status ckpt_tokenizer_read_config(ckpt_tokenizer_build *build, const ckpt_object *config,
+                                       ckpt_error *err);                                              /* as above */
+ckpt_status ckpt_tokenizer_read_vocab(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err); /* as above */
+ckpt_status ckpt_tokenizer_read_merges(ckpt_tokenizer_build *build, const char *text, size_t n_bytes,
+                                       ckpt_error *err); /* as above */
 /* Adds a chat template that has a file of its own; name NULL: the default one. */
 ckpt_status ckpt_tokenizer_add_template(ckpt_tokenizer_build *build, const char *name, const char *text, size_t n_bytes,
                                         ckpt_error *err);
@@ -99,6 +103,6 @@ const char *ckpt_special_name(ckpt_special special); /* "bos" */
 
 /* A byte's letter in GPT-2's alphabet (a code point), and the byte of one; -1: it is none. */
 uint32_t ckpt_byte_letter(uint8_t byte);
-int ckpt_letter_byte(uint32_t code);
+int ckpt_letter_byte(uint32_t code); /* as above */
 
 #endif

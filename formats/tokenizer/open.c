@@ -71,11 +71,11 @@ static ckpt_status bytes_of(char **out, const found *at, ckpt_error *err) {
 
 typedef ckpt_status read_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err);
 
-static ckpt_status read_with(ckpt_tokenizer_build *build, const found *at, read_json *read, ckpt_error *err) {
+static ckpt_status read_with(ckpt_tokenizer_build *build, const found *at, read_json *take, ckpt_error *err) {
   ckpt_json *json;
   CKPT_TRY(json_of(&json, at, err));
   build->file = at->path;
-  ckpt_status status = read(build, json, err);
+  ckpt_status status = take(build, json, err);
   ckpt_json_free(json);
   return ckpt_fail_at(status, err, at->path, NULL);
 }
@@ -102,12 +102,12 @@ static ckpt_status read_added_json(ckpt_tokenizer_build *build, ckpt_json *json,
 }
 
 /* A file that may be missing. */
-static ckpt_status read_if_there(ckpt_tokenizer_build *build, const files *f, const char *name, read_json *read,
+static ckpt_status read_if_there(ckpt_tokenizer_build *build, const files *f, const char *name, read_json *take,
                                  ckpt_error *err) {
   found at;
   bool is_there;
   CKPT_TRY(look_up(f, name, &at, &is_there, err));
-  return is_there ? read_with(build, &at, read, err) : CKPT_OK;
+  return is_there ? read_with(build, &at, take, err) : CKPT_OK;
 }
 
 /* Special ids that no tokenizer file gives, from the model's config. */

@@ -51,16 +51,16 @@ static uint32_t count_of(const ckpt_object *tree, const char *key) {
   return value->integer > 1 << 20 ? 1 << 20 : (uint32_t)value->integer;
 }
 
-/* Calls read for a tree, or for each of a Sequence's. */
-static ckpt_status walk(steps *s, const ckpt_object *tree, const char *what, const char *list_key, read_step *read,
+/* Calls take for a tree, or for each of a Sequence's. */
+static ckpt_status walk(steps *s, const ckpt_object *tree, const char *what, const char *list_key, read_step *take,
                         uint32_t depth, ckpt_error *err) {
   if (tree == NULL) return CKPT_OK;
   const char *type = text_of(tree, "type");
   if (type == NULL || depth > 8) return ckpt_fail(err, CKPT_EFORMAT, s->build->file, NULL, "a %s without a type", what);
-  if (strcmp(type, "Sequence") != 0) return read(s, type, tree, err);
+  if (strcmp(type, "Sequence") != 0) return take(s, type, tree, err);
   const ckpt_object *list = ckpt_object_field(tree, list_key);
   if (list == NULL || list->kind != CKPT_OBJECT_LIST) return malformed(s, what, type, err);
-  for (uint64_t i = 0; i < list->n; i++) CKPT_TRY(walk(s, list->items[i], what, list_key, read, depth + 1, err));
+  for (uint64_t i = 0; i < list->n; i++) CKPT_TRY(walk(s, list->items[i], what, list_key, take, depth + 1, err));
   return CKPT_OK;
 }
 

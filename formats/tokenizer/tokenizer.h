@@ -205,6 +205,7 @@ typedef struct ckpt_text_encoder ckpt_text_encoder;
 ckpt_status ckpt_text_encoder_new(ckpt_text_encoder **out, const ckpt_tokenizer *tokenizer, ckpt_error *err);
 void ckpt_text_encoder_free(ckpt_text_encoder *encoder); /* NULL is fine */
 
+/* How a text is taken: bits. */
 enum {
   CKPT_TEXT_SPECIAL = 1,      /* the tokenizer's own tokens around the text (BOS, EOS), as its post-processor says */
   CKPT_TEXT_PARSE_SPECIAL = 2 /* the text of a special token is that token (what `tokenizers` does) */

@@ -7,6 +7,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "libckpt/base/error.h"
 #include "tools/cli/shared_options.h"
+#include "tools/report/proving.h"
 #include "tools/report/report.h"
 
 static const ckpt_option options[] = {{"model", 0, CKPT_OPTION_PATH, CKPT_OPTION_REQUIRED, "PATH",
@@ -54,6 +55,13 @@ static ckpt_status detokenize(const ckpt_args *args, const ckpt_text_encoder *en
   return CKPT_OK;
 }
 
+static void show_plan(const ckpt_args *args, size_t n) {
+  char row[64];
+  const ckpt_planned planned = {0};
+  snprintf(row, sizeof row, "%zu id%s to text", n, ckpt_plural(n));
+  ckpt_proving_plan(args, row, &planned);
+}
+
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_tokenizer *tokenizer = NULL;
@@ -64,7 +72,10 @@ static int run(ckpt_args *args) {
   if (status == CKPT_OK) status = ckpt_tokenizer_open(&tokenizer, ckpt_args_text(args, "model", NULL), &err);
   if (status == CKPT_OK) status = ckpt_text_encoder_new(&encoder, tokenizer, &err);
   if (status == CKPT_OK) ckpt_report_no_trace(args);
-  if (status == CKPT_OK) status = detokenize(args, encoder, ids, n, &err);
+  if (status == CKPT_OK && ckpt_args_has(args, "plan"))
+    show_plan(args, n);
+  else if (status == CKPT_OK)
+    status = detokenize(args, encoder, ids, n, &err);
   free(ids);
   ckpt_text_encoder_free(encoder);
   ckpt_tokenizer_free(tokenizer);

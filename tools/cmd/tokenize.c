@@ -7,6 +7,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "libckpt/base/error.h"
 #include "tools/cli/shared_options.h"
+#include "tools/report/proving.h"
 #include "tools/report/report.h"
 #include "tools/report/text_files.h"
 
@@ -77,6 +78,15 @@ static ckpt_status tokenize(job *j, ckpt_error *err) {
   return status;
 }
 
+/* --plan: the tokenizer has been read, which is most of the work. */
+static void show_plan(const ckpt_args *args, const ckpt_tokenizer *tokenizer) {
+  char row[96];
+  const ckpt_planned planned = {0};
+  snprintf(row, sizeof row, "text to ids, by %" PRIu32 " tokens and %" PRIu32 " merges", tokenizer->n_tokens,
+           tokenizer->n_merges);
+  ckpt_proving_plan(args, row, &planned);
+}
+
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_tokenizer *tokenizer = NULL;
@@ -86,7 +96,10 @@ static int run(ckpt_args *args) {
   if (status == CKPT_OK) status = ckpt_text_encoder_new(&encoder, tokenizer, &err);
   job j = {.args = args, .encoder = encoder};
   if (status == CKPT_OK) ckpt_report_no_trace(args);
-  if (status == CKPT_OK) status = tokenize(&j, &err);
+  if (status == CKPT_OK && ckpt_args_has(args, "plan"))
+    show_plan(args, tokenizer);
+  else if (status == CKPT_OK)
+    status = tokenize(&j, &err);
   ckpt_encoding_free(&j.encoding);
   ckpt_text_encoder_free(encoder);
   ckpt_tokenizer_free(tokenizer);

@@ -19,9 +19,11 @@ typedef struct ckpt_run {
   uint64_t base;
 } ckpt_run;
 
+/* Where byte i begins and ends in the given text. */
 static inline uint64_t ckpt_run_begin(const ckpt_run *run, size_t i) {
   return run->begin != NULL ? run->begin[i] : run->base + i;
 }
+/* as above */
 static inline uint64_t ckpt_run_end(const ckpt_run *run, size_t i) {
   return run->end != NULL ? run->end[i] : run->base + i + 1;
 }
@@ -68,6 +70,7 @@ typedef struct ckpt_pending {
   uint32_t rank, at, result;
 } ckpt_pending;
 
+/* Longest word that is kept, with the most ids; how many. */
 enum { CKPT_WORD_BYTES = 24, CKPT_WORD_IDS = 8, CKPT_WORDS = 1 << 13 };
 
 /* A word that was encoded lately. */
@@ -139,15 +142,16 @@ typedef struct ckpt_added_match {
   uint32_t added;
 } ckpt_added_match;
 
+/* Adds the bytes of an added token. */
 ckpt_status ckpt_trie_add(ckpt_trie *trie, const uint8_t *bytes, size_t n, uint32_t added, ckpt_error *err);
-void ckpt_trie_free(ckpt_trie *trie);
+void ckpt_trie_free(ckpt_trie *trie); /* as above */
 /* The next added token at or after `from`, stripping and words considered, behind `after`; false: there is none. */
 bool ckpt_added_next(const ckpt_text_encoder *encoder, const ckpt_trie *trie, const ckpt_run *run, size_t after,
                      bool parses_special, size_t *from, ckpt_added_match *out);
 
 /* A pattern of a tokenizer.json. EUNSUPPORTED: what Oniguruma has and PCRE2 has not, or means otherwise. */
 ckpt_status ckpt_regex_new(ckpt_regex *out, const char *regex, const char *literal, const char *path, ckpt_error *err);
-void ckpt_regex_free(ckpt_regex *regex);
+void ckpt_regex_free(ckpt_regex *regex); /* as above */
 /* The first match at or after `at`. ELIMIT: too many steps. */
 ckpt_status ckpt_regex_find(const ckpt_regex *regex, ckpt_encode_room *room, const uint8_t *bytes, size_t n, size_t at,
                             bool *found, size_t *begin, size_t *end, ckpt_error *err);
