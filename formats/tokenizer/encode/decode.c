@@ -14,7 +14,7 @@ typedef struct texts {
 } texts;
 
 static ckpt_status add(texts *t, const void *bytes, size_t n, ckpt_error *err) {
-  if (n > t->byte_capacity - t->n_bytes) {
+  if (t->bytes == NULL || n > t->byte_capacity - t->n_bytes) {
     size_t capacity = t->byte_capacity + t->byte_capacity / 2 + n + 256;
     uint8_t *moved = realloc(t->bytes, capacity);
     CKPT_TRY_ALLOC(moved, err);
@@ -27,6 +27,7 @@ static ckpt_status add(texts *t, const void *bytes, size_t n, ckpt_error *err) {
 }
 
 static ckpt_status end_text(texts *t, ckpt_error *err) {
+  CKPT_TRY(add(t, NULL, 0, err)); /* so that there are bytes to point into */
   if (t->n == t->capacity) {
     size_t capacity = t->capacity + t->capacity / 2 + 256;
     size_t *moved = reallocarray(t->ends, capacity, sizeof *moved);

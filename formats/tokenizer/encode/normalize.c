@@ -19,15 +19,21 @@ static bool is_inert(uint32_t code, ckpt_normalize_kind form) {
          (code >= 0x3400 && code <= 0x9FFF) || (code >= 0xAC00 && code <= 0xD7A3);
 }
 
-/* Whether no form reaches across the place before this character: it is no mark, and is composed with nothing. */
-static bool is_boundary(uint32_t code) {
+/* Whether no form reaches across the place before this character: what it decomposes to begins with no mark, and is
+ * composed with nothing before it. Of class 0 only marks and vowels and finals of Hangul are. */
+static bool is_boundary(uint32_t code, ckpt_normalize_kind form) {
   if (code < 0x300) return true;
-  if (code >= 0x1160 && code <= 0x11FF) return false; /* vowels and finals of Hangul */
+  if (form == CKPT_NORMALIZE_NFKC || form == CKPT_NORMALIZE_NFKD) {
+    utf8proc_int32_t parts[32]; /* none has more than 18 */
+    int last = 0;
+    utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)code, parts, sizeof parts / sizeof *parts,
+                                                 (utf8proc_option_t)(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT), &last);
+    if (n > 0) code = (uint32_t)parts[0];
+  }
+  if (code >= 0x1160 && code <= 0x11FF) return false;
   const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)code);
-  if (property->combining_class != 0) return false;
-  /* a mark of class 0 may be the second of a pair; other characters are not, but those that begin with such a mark when
-   * decomposed: none does */
-  return property->category != UTF8PROC_CATEGORY_MN && property->category != UTF8PROC_CATEGORY_MC;
+  return property->combining_class == 0 && property->category != UTF8PROC_CATEGORY_MN &&
+         property->category != UTF8PROC_CATEGORY_MC;
 }
 
 static ckpt_status put_form(ckpt_mapped *to, const ckpt_run *run, size_t from, size_t end, ckpt_normalize_kind form,
@@ -64,7 +70,7 @@ static ckpt_status apply_form(ckpt_mapped *to, const ckpt_run *run, ckpt_normali
   for (size_t at = 0; at < run->n;) {
     size_t live = first_live(run, at, form), n;
     size_t begin = live; /* of the segment: a character before a mark belongs to it */
-    if (live < run->n && live > at && !is_boundary(ckpt_utf8_at(run->bytes + live, &n))) do
+    if (live < run->n && live > at && !is_boundary(ckpt_utf8_at(run->bytes + live, &n), form)) do
         begin--;
       while (begin > at && (run->bytes[begin] & 0xC0) == 0x80);
     CKPT_TRY(ckpt_mapped_copy(to, run, at, begin, err));
@@ -73,7 +79,7 @@ static ckpt_status apply_form(ckpt_mapped *to, const ckpt_run *run, ckpt_normali
     do {
       (void)ckpt_utf8_at(run->bytes + end, &n);
       end += n;
-    } while (end < run->n && !is_boundary(ckpt_utf8_at(run->bytes + end, &n)));
+    } while (end < run->n && !is_boundary(ckpt_utf8_at(run->bytes + end, &n), form));
     CKPT_TRY(put_form(to, run, begin, end, form, err));
     at = end;
   }
