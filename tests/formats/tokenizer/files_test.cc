@@ -30,8 +30,8 @@ TEST_P(TokenizerFiles, GiveTheSameIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerFiles, testing::Values("spm", "llama2.gguf", "llama-256.gguf"),
-                         [](const auto &info) {
-                           std::string name = info.param;
+                         [](const auto &one) {
+                           std::string name = one.param;
                            std::replace_if(
                                name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
                            return name;

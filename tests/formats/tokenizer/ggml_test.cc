@@ -91,7 +91,7 @@ TEST_P(TokenizerGgml, KeepsIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGgml, testing::Values("gpt2", "llama3", "gpt4o", "smollm", "llama2"),
-                         [](const auto &info) { return std::string(info.param); });
+                         [](const auto &one) { return std::string(one.param); });
 
 TEST(TokenizerGgmlKeys, OfTheTestModel) {
   Tool tool(std::string(CKPT_TESTS_DIR) + "/data/llama-256");

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, TokenizerNormalize,
                          testing::Values(Form{"NFC", UTF8PROC_COMPOSE}, Form{"NFD", UTF8PROC_DECOMPOSE},
                                          Form{"NFKC", UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
                                          Form{"NFKD", UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}),
-                         [](const auto &info) { return std::string(info.param.name); });
+                         [](const auto &one) { return std::string(one.param.name); });
 
 // What a form leaves alone keeps its own bytes; what it changes has those of its segment.
 TEST(TokenizerNormalizeOrigin, OfBytes) {

@@ -65,7 +65,8 @@ struct Tool {
  private:
   void prepare() {
     ckpt_error err = {};
-    if (tokenizer != nullptr) EXPECT_EQ(ckpt_text_encoder_new(&encoder, tokenizer, &err), CKPT_OK) << text_of(err);
+    if (tokenizer == nullptr) return;
+    EXPECT_EQ(ckpt_text_encoder_new(&encoder, tokenizer, &err), CKPT_OK) << text_of(err);
   }
 };
 
