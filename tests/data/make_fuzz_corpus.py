@@ -282,3 +282,52 @@ INFO = {name: info for name, info in zero_errors_slices.INFO.items() if name.sta
 for name, info in INFO.items():
     for stage in (1, 3) if name.startswith("noted-") else (1,):
         write_zero("slices-%s-%d" % (name, stage), 2 + (stage == 3), *zero_errors_slices.small(stage, info))
+
+# fuzz_tokenizer: a tokenizer.json of each kind, small, and what is wrong with some.
+import json  # noqa: E402
+
+
+def tokenizer(vocab, merges, added=(), **trees):
+    model = {"type": "BPE", "unk_token": None, "byte_fallback": False, "vocab": {t: i for i, t in enumerate(vocab)},
+             "merges": merges, **trees.pop("model", {})}
+    rows = [{"id": i, "content": t, "special": t[0] == "<", "single_word": False, "lstrip": t[-1] == "l", "rstrip": t[-1] == "r",
+             "normalized": t[0] != "<"} for i, t in added]
+    return json.dumps({"version": "1.0", "added_tokens": rows, "normalizer": None, "pre_tokenizer": None,
+                       "post_processor": None, "decoder": None, **trees, "model": model}, separators=(",", ":"))
+
+
+byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+regex = {"type": "Split", "pattern": {"Regex": "(?i:'s|'t)|[^\\r\\n\\p{L}]?\\p{L}+|\\s+(?!\\S)|\\s+"}, "behavior": "Isolated",
+         "invert": False}
+letters = list("Helo,wrd!itsĠĊ12")
+write("tokenizer", "byte-level", tokenizer(letters + ["He", "ll", "Ġw"], ["H e", "l l", "Ġ w"], [(40, "<s>")],
+                                           pre_tokenizer=byte_level, decoder=byte_level))
+write("tokenizer", "split", tokenizer(
+    letters + ["ll"], [["l", "l"]], [(0, "H"), (41, "tool"), (42, "toolr")], normalizer={"type": "NFC"},
+    pre_tokenizer={"type": "Sequence", "pretokenizers": [regex, {**byte_level, "use_regex": False}]}, decoder=byte_level,
+    post_processor={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "H", "type_id": 0}},
+                                                             {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+                    "special_tokens": {"H": {"id": "H", "ids": [0], "tokens": ["H"]}}}, model={"ignore_merges": True}))
+mark = "\u2581"
+write("tokenizer", "sentencepiece", tokenizer(
+    ["<unk>", "<s>", "<0xC3>", "<0xA9>", mark, *"Helo", mark + "H", mark + "He", "ll"],
+    [f"{mark} H", f"{mark}H e", "l l"], [(0, "<unk>"), (1, "<s>")], model={"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True},
+    normalizer={"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": mark},
+                                                    {"type": "Replace", "pattern": {"String": " "}, "content": mark}]},
+    decoder={"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": mark}, "content": " "},
+                                              {"type": "ByteFallback"}, {"type": "Fuse"},
+                                              {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}))
+write("tokenizer", "metaspace", tokenizer(
+    [mark, "a", "b", mark + "a"], [[mark, "a"]], model={"byte_fallback": True},
+    pre_tokenizer={"type": "Metaspace", "replacement": mark, "prepend_scheme": "first", "split": True},
+    decoder={"type": "Metaspace", "replacement": mark, "prepend_scheme": "first", "split": True}))
+write("tokenizer", "behaviors", tokenizer(
+    letters, [], pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"String": "l"}, "behavior": "MergedWithNext", "invert": False},
+        {"type": "Split", "pattern": {"Regex": "[aeiou]"}, "behavior": "MergedWithPrevious", "invert": True},
+        {"type": "Digits", "individual_digits": True}, {"type": "Split", "pattern": {"Regex": "x*"}, "behavior": "Contiguous",
+                                                       "invert": False}, {**byte_level, "use_regex": False}]}))
+write("tokenizer", "twice", tokenizer(letters, [], [(3, "H")], pre_tokenizer=byte_level))
+write("tokenizer", "merge-of-none", tokenizer(letters, ["H z"], pre_tokenizer=byte_level))
+write("tokenizer", "steps", tokenizer(letters, [], pre_tokenizer={"type": "Sequence", "pretokenizers": [
+    {**regex, "pattern": {"Regex": "(a+)+$"}}, {**byte_level, "use_regex": False}]}))

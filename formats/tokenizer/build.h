@@ -1,0 +1,108 @@
+/* build.h - the parts of reading a tokenizer: a growing structure, JSON values as objects, and one file per source.
+ * Not for others. */
+#ifndef CKPT_FORMATS_TOKENIZER_BUILD_H
+#define CKPT_FORMATS_TOKENIZER_BUILD_H
+
+#include "formats/tokenizer/tokenizer.h"
+#include "libckpt/codec/json.h"
+
+/* Of a JSON value that becomes objects. */
+enum { CKPT_TREE_MAX_DEPTH = 24, CKPT_TREE_MAX_NODES = 1 << 20 };
+
+/* Spellings to ids, open addressing; keys are borrowed. Zero-initialise it; free with ckpt_spellings_free. */
+typedef struct ckpt_spellings {
+  struct ckpt_spelling {
+    const char *text;
+    uint32_t n_bytes, id;
+  } * slots;
+  size_t n, capacity; /* a power of two, at least twice n */
+} ckpt_spellings;
+
+/* The id of a spelling; CKPT_TOKEN_NONE where it has none. */
+uint32_t ckpt_spellings_find(const ckpt_spellings *spellings, const char *text, size_t n_bytes);
+/* Gives a spelling its id; *other is the one that it has already, or CKPT_TOKEN_NONE. ENOMEM. */
+ckpt_status ckpt_spellings_add(ckpt_spellings *spellings, const char *text, size_t n_bytes, uint32_t id,
+                               uint32_t *other, ckpt_error *err);
+void ckpt_spellings_free(ckpt_spellings *spellings); /* as above */
+
+/* A merge as a file states it, before all tokens are known. */
+typedef struct ckpt_stated_merge {
+  const char *left, *right; /* terminated; they may not hold NUL */
+  uint32_t n_left, n_right;
+} ckpt_stated_merge;
+
+/* A tokenizer while it is read. */
+typedef struct ckpt_tokenizer_build {
+  ckpt_tokenizer *out;
+  ckpt_spellings spellings;
+  const char *file; /* that is read now, for messages */
+  uint32_t token_capacity, merge_capacity, added_capacity, stated_capacity;
+  ckpt_token *tokens; /* grow outside the arena until they are finished */
+  ckpt_stated_merge *stated;
+  uint32_t n_stated;
+  bool has_vocab; /* merges can be resolved as they are read */
+  ckpt_added_token *added;
+  const char *unknown_text; /* model.unk_token */
+} ckpt_tokenizer_build;
+
+/* An empty structure. */
+ckpt_status ckpt_tokenizer_build_new(ckpt_tokenizer_build *build, const char *path, ckpt_error *err);
+void ckpt_tokenizer_build_free(ckpt_tokenizer_build *build); /* with the tokenizer, unless it was taken */
+
+/* Adds a token of the model. EFORMAT: its id or its spelling is another's; ELIMIT: an id or a length past the limits.
+ */
+ckpt_status ckpt_tokenizer_build_token(ckpt_tokenizer_build *build, const char *text, size_t n_bytes, uint64_t id,
+                                       ckpt_token **out, ckpt_error *err);
+/* Adds a row of added_tokens, whose token may be the model's. */
+ckpt_status ckpt_tokenizer_build_added(ckpt_tokenizer_build *build, const char *text, size_t n_bytes, uint64_t id,
+                                       const ckpt_added_token *flags, ckpt_error *err);
+/* Adds a merge as it is stated. */
+ckpt_status ckpt_tokenizer_build_merge(ckpt_tokenizer_build *build, const char *left, size_t n_left, const char *right,
+                                       size_t n_right, ckpt_error *err);
+/* Adds one that is "left right". EFORMAT: it is not. */
+ckpt_status ckpt_tokenizer_build_merge_line(ckpt_tokenizer_build *build, const char *text, size_t n_bytes,
+                                            ckpt_error *err);
+
+/* Resolves merges, makes those of scores, types tokens, names the splits: the structure is whole, and `out` taken. */
+ckpt_status ckpt_tokenizer_build_finish(ckpt_tokenizer **out, ckpt_tokenizer_build *build, ckpt_error *err);
+
+/* Merges of a model that has scores instead: every token that two others make, better scores first. */
+ckpt_status ckpt_tokenizer_merges_of_scores(ckpt_tokenizer_build *build, ckpt_error *err);
+
+/* The JSON value that follows (after a KEY: its value) as an object in the arena: depth and count are bounded. */
+ckpt_status ckpt_tree_read(const ckpt_object **out, ckpt_json *json, ckpt_arena *arena, ckpt_error *err);
+
+/* Reads one tokenizer.json, tokenizer_config.json (or another side file of its kind), vocab.json, merges.txt. */
+ckpt_status ckpt_tokenizer_read_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err);
+ckpt_status ckpt_tokenizer_read_config(ckpt_tokenizer_build *build, const ckpt_object *config,
+                                       ckpt_error *err);                                              /* as above */
+ckpt_status ckpt_tokenizer_read_vocab(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err); /* as above */
+ckpt_status ckpt_tokenizer_read_merges(ckpt_tokenizer_build *build, const char *text, size_t n_bytes,
+                                       ckpt_error *err); /* as above */
+/* Adds a chat template that has a file of its own; name NULL: the default one. */
+ckpt_status ckpt_tokenizer_add_template(ckpt_tokenizer_build *build, const char *name, const char *text, size_t n_bytes,
+                                        ckpt_error *err);
+/* What a vocab.json lacks: GPT-2's splits and decoder. */
+ckpt_status ckpt_tokenizer_assume_gpt2(ckpt_tokenizer_build *build, ckpt_error *err);
+/* What a sentencepiece model does around BPE: U+2581 for spaces, and one before text; and its decoder. */
+ckpt_status ckpt_tokenizer_assume_spm(ckpt_tokenizer_build *build, bool has_prefix, ckpt_error *err);
+/* The ids around a text that BOS and EOS are, where the structure says so. */
+ckpt_status ckpt_tokenizer_assume_ends(ckpt_tokenizer_build *build, ckpt_error *err);
+
+/* The steps of the four trees. EUNSUPPORTED: a kind that this version does not run, by its name. */
+ckpt_status ckpt_tokenizer_read_steps(ckpt_tokenizer_build *build, ckpt_error *err);
+
+/* The same of a tokenizer.model. EUNSUPPORTED: it is no BPE, or normalizes text. */
+ckpt_status ckpt_tokenizer_read_sentencepiece(ckpt_tokenizer_build *build, ckpt_source *source, uint32_t file,
+                                              ckpt_error *err);
+
+/* The structure of tokenizer.ggml.* in an index's metadata. */
+ckpt_status ckpt_tokenizer_read_ggml(ckpt_tokenizer_build *build, const ckpt_index *index, ckpt_error *err);
+
+const char *ckpt_special_name(ckpt_special special); /* "bos" */
+
+/* A byte's letter in GPT-2's alphabet (a code point), and the byte of one; -1: it is none. */
+uint32_t ckpt_byte_letter(uint8_t byte);
+int ckpt_letter_byte(uint32_t code); /* as above */
+
+#endif
