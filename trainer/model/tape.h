@@ -88,7 +88,7 @@ typedef struct ckpt_tape_entry {
 } ckpt_tape_entry;
 
 typedef enum ckpt_tape_op_id {
-#define CKPT_TAPE_OP(id, ...) CKPT_OP_##id,
+#define CKPT_TAPE_OP(id) CKPT_OP_##id,
 #include "trainer/model/tape_ops.def"
 #undef CKPT_TAPE_OP
   CKPT_N_TAPE_OPS
