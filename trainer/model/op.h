@@ -1,7 +1,7 @@
 /* op.h - a row of tape_ops.def: the slots of an operation.
  *
- * Slots that all rows need: shapes, keeps, forward. What a tape that is trained needs: backward. Slots of passes that do
- * not exist yet (shard rule, ONNX) are added here, and a tape that wants them refuses rows without. */
+ * Slots that all rows need: shapes, keeps, forward. What a tape that is trained needs: backward. Slots of passes that
+ * do not exist yet (shard rule, ONNX) are added here, and a tape that wants them refuses rows without. */
 #ifndef CKPT_TRAINER_MODEL_OP_H
 #define CKPT_TRAINER_MODEL_OP_H
 
@@ -18,11 +18,11 @@ typedef struct ckpt_tape_call {
   void *scratch, *state;
   size_t loss_rows;
   /* backward: */
-  void *d_in[CKPT_TAPE_MAX_IN]; /* NULL: nobody wants it */
-  void *d_out[CKPT_TAPE_MAX_OUT]; /* NULL: nothing came back */
+  void *d_in[CKPT_TAPE_MAX_IN];                 /* NULL: nobody wants it */
+  void *d_out[CKPT_TAPE_MAX_OUT];               /* NULL: nothing came back */
   void *d_parameters[CKPT_TAPE_MAX_PARAMETERS]; /* always added to */
-  bool adds[CKPT_TAPE_MAX_IN]; /* whether d_in holds something already */
-  double scale; /* of the loss */
+  bool adds[CKPT_TAPE_MAX_IN];                  /* whether d_in holds something already */
+  double scale;                                 /* of the loss */
 } ckpt_tape_call;
 
 /* What backward reads, as bits of in[] and out[]; and which of them have gradients. */
@@ -76,7 +76,8 @@ ckpt_status ckpt_tape_expect_parameter(const ckpt_tape *tape, const ckpt_tape_en
 void ckpt_tape_over_rows(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args, size_t n_rows,
                          size_t n_columns);
 void ckpt_tape_over_columns(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args,
-                            size_t n_columns);                                                        /* as above */
-void ckpt_tape_over_elements(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args, size_t n); /* as above */
+                            size_t n_columns); /* as above */
+void ckpt_tape_over_elements(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args,
+                             size_t n); /* as above */
 
 #endif

@@ -67,10 +67,11 @@ ckpt_status ckpt_tape_parameter(ckpt_tape *tape, const char *name, uint32_t numb
 
 ckpt_status ckpt_tape_output(ckpt_tape *tape, ckpt_tape_entry *entry, const char *name, uint64_t n_columns,
                              ckpt_error *err) {
-  ckpt_tape_value value = {.shape = {.rank = 2, .kinds = {CKPT_AXIS_TOKENS, CKPT_AXIS_CONSTANT}, .sizes = {0, n_columns}},
-                           .dtype = CKPT_VALUE_REAL,
-                           .residency = CKPT_RESIDES_ACTIVATION,
-                           .maker = tape->n_entries};
+  ckpt_tape_value value = {
+      .shape = {.rank = 2, .kinds = {CKPT_AXIS_TOKENS, CKPT_AXIS_CONSTANT}, .sizes = {0, n_columns}},
+      .dtype = CKPT_VALUE_REAL,
+      .residency = CKPT_RESIDES_ACTIVATION,
+      .maker = tape->n_entries};
   value.name = tape->layer < 0 ? name : ckpt_arena_printf(tape->arena, "layer.%d.%s", (int)tape->layer, name);
   CKPT_TRY_ALLOC(value.name, err);
   return add_value(tape, &value, &entry->out[entry->n_out++], err);
@@ -85,11 +86,11 @@ uint64_t ckpt_tape_elements(const ckpt_tape_value *value, uint64_t n_tokens) {
 
 /* A row that lacks what this tape needs is refused by its name and the slot's. */
 static ckpt_status check_slots(const ckpt_tape *tape, const ckpt_tape_op *op, ckpt_error *err) {
-  const char *lacks = op->shapes == NULL                               ? "shapes"
-                      : op->keeps == NULL                              ? "memory"
-                      : op->forward == NULL                            ? "forward"
+  const char *lacks = op->shapes == NULL                             ? "shapes"
+                      : op->keeps == NULL                            ? "memory"
+                      : op->forward == NULL                          ? "forward"
                       : tape->needs_backward && op->backward == NULL ? "backward"
-                                                                       : NULL;
+                                                                     : NULL;
   if (lacks == NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "operation '%s' has no %s, which this tape needs", op->name,
                    lacks);
@@ -143,9 +144,8 @@ ckpt_status ckpt_tape_expect_columns(const ckpt_tape *tape, const ckpt_tape_entr
   const ckpt_tape_value *v = &tape->values[value];
   uint64_t has = ckpt_tape_columns(tape, value);
   if (v->shape.rank == 2 && v->shape.kinds[0] == CKPT_AXIS_TOKENS && has == n_columns) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
-                   "operation '%s': '%s' has %" PRIu64 " columns, expected %" PRIu64, ckpt_tape_ops[entry->op]->name,
-                   v->name, has, n_columns);
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "operation '%s': '%s' has %" PRIu64 " columns, expected %" PRIu64,
+                   ckpt_tape_ops[entry->op]->name, v->name, has, n_columns);
 }
 
 ckpt_status ckpt_tape_expect_parameter(const ckpt_tape *tape, const ckpt_tape_entry *entry, uint32_t which,
@@ -157,8 +157,8 @@ ckpt_status ckpt_tape_expect_parameter(const ckpt_tape *tape, const ckpt_tape_en
     return CKPT_OK;
   return ckpt_fail(err, CKPT_EINVAL, NULL, v->name,
                    "operation '%s' needs it %" PRIu64 " x %" PRIu64 ", it is %" PRIu64 " x %" PRIu64,
-                   ckpt_tape_ops[entry->op]->name, n_rows == 0 ? 1 : n_rows, n_columns, v->shape.rank < 2 ? 1 : sizes[0],
-                   v->shape.rank == 0 ? 0 : sizes[v->shape.rank - 1]);
+                   ckpt_tape_ops[entry->op]->name, n_rows == 0 ? 1 : n_rows, n_columns,
+                   v->shape.rank < 2 ? 1 : sizes[0], v->shape.rank == 0 ? 0 : sizes[v->shape.rank - 1]);
 }
 
 static int print_values(char *line, size_t n_bytes, const ckpt_tape *tape, const uint32_t *values, uint32_t n) {
@@ -182,7 +182,8 @@ void ckpt_tape_print(const ckpt_tape *tape, void (*print)(void *arg, const char 
   }
 }
 
-/* ---- launching ------------------------------------------------------------------------------------------------------ */
+/* ---- launching ------------------------------------------------------------------------------------------------------
+ */
 
 enum { PART_ELEMENTS = 16384, PART_COLUMNS = 64 };
 

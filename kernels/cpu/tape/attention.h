@@ -11,9 +11,9 @@
 /* A block of queries: where it is, and what all its keys need. Absent queries are zeros. */
 typedef struct query_block {
   attention_at at;
-  size_t begin, n;                              /* queries */
-  float queries[CKPT_MAX_HEAD_WIDTH * BLOCK];   /* transposed: width x BLOCK */
-  float scores[BLOCK * BLOCK];                  /* keys x queries: scores, then probabilities */
+  size_t begin, n;                            /* queries */
+  float queries[CKPT_MAX_HEAD_WIDTH * BLOCK]; /* transposed: width x BLOCK */
+  float scores[BLOCK * BLOCK];                /* keys x queries: scores, then probabilities */
 } query_block;
 
 /* x, n rows of a head, transposed to width x BLOCK, zeros behind them. */
@@ -131,7 +131,8 @@ static void attention_blocks(const void *args, size_t begin, size_t end) {
   }
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct backward_block {
   query_block q;

@@ -1,5 +1,5 @@
-/* avx512.c - the kernels of the tape, compiled as CMakeLists.txt says for this level. Rows and elements are the reference's
- * own sources, which compilers make vectors of; attention is by blocks. */
+/* avx512.c - the kernels of the tape, compiled as CMakeLists.txt says for this level. Rows and elements are the
+ * reference's own sources, which compilers make vectors of; attention is by blocks. */
 #define CKPT_REAL_BITS 32
 #include "kernels/cpu/tape/attention.h"
 #include "kernels/cpu/tape/tape.h"

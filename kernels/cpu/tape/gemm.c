@@ -23,10 +23,9 @@ ckpt_status ckpt_gemm_f32(const ckpt_gemm *g, ckpt_error *err) {
   if (!is_limited) omp_set_num_threads(1);
   is_limited = true;
   if (g->m == 0 || g->n == 0) return CKPT_OK;
-  dnnl_status_t status =
-      dnnl_sgemm(g->is_a_transposed ? 'T' : 'N', g->is_b_transposed ? 'T' : 'N', (dnnl_dim_t)g->m, (dnnl_dim_t)g->n,
-                 (dnnl_dim_t)g->k, (float)g->alpha, g->a, (dnnl_dim_t)g->lda, g->b, (dnnl_dim_t)g->ldb,
-                 (float)g->beta, g->c, (dnnl_dim_t)g->ldc);
+  dnnl_status_t status = dnnl_sgemm(g->is_a_transposed ? 'T' : 'N', g->is_b_transposed ? 'T' : 'N', (dnnl_dim_t)g->m,
+                                    (dnnl_dim_t)g->n, (dnnl_dim_t)g->k, (float)g->alpha, g->a, (dnnl_dim_t)g->lda, g->b,
+                                    (dnnl_dim_t)g->ldb, (float)g->beta, g->c, (dnnl_dim_t)g->ldc);
   if (status == dnnl_out_of_memory) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (status != dnnl_success)
     return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "dnnl_sgemm gave %d for %zu x %zu x %zu", (int)status, g->m, g->n,

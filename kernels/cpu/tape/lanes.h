@@ -63,7 +63,7 @@ typedef struct small_product {
 
 /* n_rows x (16 * n_lanes) of it, all in registers; inlined with constants. */
 static inline __attribute__((always_inline)) void product_tile(const small_product *p, long row, long column,
-                                                                int n_rows, int n_lanes) {
+                                                               int n_rows, int n_lanes) {
   f32x16 sums[8][2];
   const float *a = p->a + row * p->a_row, *b = p->b + column;
   float *c = p->c + row * p->ldc + column;

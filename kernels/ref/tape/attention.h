@@ -92,7 +92,8 @@ static inline void attention(const void *args, size_t begin, size_t end) {
   }
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------------------------------
+ */
 
 /* Of one query and key: the probability, and the gradient of the score times the scale. */
 static inline void pair_of(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t key, real *p,

@@ -1,9 +1,10 @@
-/* formulas.h - exp, log, the logistic function, erfc, sine and cosine of reals: our own, so that they have the same bits
- * wherever they are compiled. Included by a file that has defined CKPT_REAL_BITS as 32 or 64; everything is static.
+/* formulas.h - exp, log, the logistic function, erfc, sine and cosine of reals: our own, so that they have the same
+ * bits wherever they are compiled. Included by a file that has defined CKPT_REAL_BITS as 32 or 64; everything is
+ * static.
  *
  * Only +, -, *, /, comparisons, integer operations on bits, and fma where it is written. No table, no branch in what
- * runs over elements, so that compilers make vectors of it. Coefficients are those of the series themselves (Taylor, and
- * Chebyshev of erfc(x) exp(x^2) / t in t = 2 / (2 + x), computed with 50 digits). */
+ * runs over elements, so that compilers make vectors of it. Coefficients are those of the series themselves (Taylor,
+ * and Chebyshev of erfc(x) exp(x^2) / t in t = 2 / (2 + x), computed with 50 digits). */
 #ifndef CKPT_KERNELS_REF_TAPE_FORMULAS_H
 #define CKPT_KERNELS_REF_TAPE_FORMULAS_H
 
@@ -61,11 +62,20 @@ static inline real real_power_of_2(real_bits n) {
 
 /* e^x within 2 units of the last place; subnormal results, 0, infinity and NaN as they should be. */
 static inline real real_exp(real x) {
-  static const real coefficients[] = {
-      (real)(1.0 / 6227020800.0), (real)(1.0 / 479001600.0), (real)(1.0 / 39916800.0), (real)(1.0 / 3628800.0),
-      (real)(1.0 / 362880.0),     (real)(1.0 / 40320.0),     (real)(1.0 / 5040.0),     (real)(1.0 / 720.0),
-      (real)(1.0 / 120.0),        (real)(1.0 / 24.0),        (real)(1.0 / 6.0),        (real)0.5,
-      (real)1.0,                  (real)1.0};
+  static const real coefficients[] = {(real)(1.0 / 6227020800.0),
+                                      (real)(1.0 / 479001600.0),
+                                      (real)(1.0 / 39916800.0),
+                                      (real)(1.0 / 3628800.0),
+                                      (real)(1.0 / 362880.0),
+                                      (real)(1.0 / 40320.0),
+                                      (real)(1.0 / 5040.0),
+                                      (real)(1.0 / 720.0),
+                                      (real)(1.0 / 120.0),
+                                      (real)(1.0 / 24.0),
+                                      (real)(1.0 / 6.0),
+                                      (real)0.5,
+                                      (real)1.0,
+                                      (real)1.0};
   x = x < REAL_EXP_LOW ? REAL_EXP_LOW : x;
   x = x > REAL_EXP_HIGH ? REAL_EXP_HIGH : x;
   real shifted = x * (real)1.4426950408889634074 + REAL_ROUNDER;
@@ -105,9 +115,35 @@ static inline real real_logistic(real x) { return 1 / (1 + real_exp(-x)); }
 /* 1 - erf x */
 static inline real real_erfc(real x) {
   static const real coefficients[REAL_N_ERFC] = {
-      (real)1.1540674772329393772, (real)0.35543692127049848731, (real)0.06509515882878652455, (real)0.0036711423958366391659, (real)-0.0011128447433526324969, (real)-0.00016075829915378079758, (real)0.000032780315741731370605, (real)5.4424416455050160333e-6, (real)-1.5154665553171481622e-6, (real)-1.4297608181169864917e-7, (real)8.234608827419493433e-8, (real)-1.2962846852306562536e-9, (real)-4.1547216310151983042e-9,
+    (real)1.1540674772329393772,
+    (real)0.35543692127049848731,
+    (real)0.06509515882878652455,
+    (real)0.0036711423958366391659,
+    (real)-0.0011128447433526324969,
+    (real)-0.00016075829915378079758,
+    (real)0.000032780315741731370605,
+    (real)5.4424416455050160333e-6,
+    (real)-1.5154665553171481622e-6,
+    (real)-1.4297608181169864917e-7,
+    (real)8.234608827419493433e-8,
+    (real)-1.2962846852306562536e-9,
+    (real)-4.1547216310151983042e-9,
 #if CKPT_REAL_BITS == 64
-      6.3470582783628111814e-10, 1.4320822712256223707e-10, -6.1603901052045855418e-11, 2.0612138554721696306e-12, 3.571493148847704445e-12, -8.5864228432517964757e-13, -6.145600213790630554e-14, 7.4187257485966170573e-14, -1.2895042755032325615e-14, -2.3587263857106323568e-15, 1.5729349381685911397e-15, -2.2782966239546465174e-16, -6.3123304507564298101e-17, 3.5916763531814922992e-17, -5.0498091498477292793e-18,
+    6.3470582783628111814e-10,
+    1.4320822712256223707e-10,
+    -6.1603901052045855418e-11,
+    2.0612138554721696306e-12,
+    3.571493148847704445e-12,
+    -8.5864228432517964757e-13,
+    -6.145600213790630554e-14,
+    7.4187257485966170573e-14,
+    -1.2895042755032325615e-14,
+    -2.3587263857106323568e-15,
+    1.5729349381685911397e-15,
+    -2.2782966239546465174e-16,
+    -6.3123304507564298101e-17,
+    3.5916763531814922992e-17,
+    -5.0498091498477292793e-18,
 #endif
   };
   real magnitude = x < 0 ? -x : x;
@@ -142,7 +178,8 @@ static inline void real_sine_cosine(double x, double *sine, double *cosine) {
   *cosine = quarter == 1 || quarter == 2 ? -second : second;
 }
 
-/* ---- sums in a fixed order: sixteen lanes, element i in lane i % 16, then a tree --------------------------------------- */
+/* ---- sums in a fixed order: sixteen lanes, element i in lane i % 16, then a tree
+ * --------------------------------------- */
 
 enum { N_LANES = 16 };
 typedef real real_lanes __attribute__((vector_size(N_LANES * sizeof(real))));

@@ -1,4 +1,5 @@
-/* pointwise.h - embedding, bias, activations, addition, rope: see tape_kernels.h. Static, for the file that includes it. */
+/* pointwise.h - embedding, bias, activations, addition, rope: see tape_kernels.h. Static, for the file that includes
+ * it. */
 #ifndef CKPT_KERNELS_REF_TAPE_POINTWISE_H
 #define CKPT_KERNELS_REF_TAPE_POINTWISE_H
 
@@ -66,9 +67,24 @@ static void add(const void *args, size_t begin, size_t end) {
   for (size_t i = begin; i < end; i++) y[i] += x[i];
 }
 
-/* ---- activations ---------------------------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------------------------------
+ */
 
-static inline void put(real *to, bool adds, real value) { *to = adds ? *to + value : value; }
+enum { PART = 256 }; /* elements of a gradient that are made before they are delivered; a multiple of the lanes */
+
+/* Adds values to a gradient, or replaces it; nobody may want it. */
+static inline void deliver(real *restrict to, bool adds, const real *restrict values, size_t n) {
+  if (to == NULL) return;
+  if (!adds)
+    memcpy(to, values, n * sizeof *to);
+  else
+    for (size_t i = 0; i < n; i++) to[i] += values[i];
+}
+
+static inline size_t part_of(size_t begin, size_t end) { return end - begin < PART ? end - begin : PART; }
+
+/* Where part of a matrix that may be absent begins. */
+static inline real *real_at(void *matrix, size_t at) { return matrix == NULL ? NULL : (real *)matrix + at; }
 
 static void silu_mul(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
@@ -79,13 +95,18 @@ static void silu_mul(const void *args, size_t begin, size_t end) {
 
 static void silu_mul_backward(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
-  const real *restrict gate = a->a, *restrict up = a->b, *restrict d_out = a->d_out;
-  real *restrict d_gate = a->d_a, *restrict d_up = a->d_b;
-  const bool adds_gate = a->adds_a, adds_up = a->adds_b;
-  for (size_t i = begin; i < end; i++) {
-    real s = real_logistic(gate[i]), silu = gate[i] * s;
-    put(&d_up[i], adds_up, d_out[i] * silu);
-    put(&d_gate[i], adds_gate, d_out[i] * up[i] * (s + silu * (1 - s)));
+  for (size_t first = begin; first < end; first += PART) {
+    const size_t n = part_of(first, end);
+    const real *restrict gate = (const real *)a->a + first, *restrict up = (const real *)a->b + first;
+    const real *restrict d_out = (const real *)a->d_out + first;
+    real d_gate[PART], d_up[PART];
+    for (size_t i = 0; i < n; i++) {
+      real s = real_logistic(gate[i]), silu = gate[i] * s;
+      d_up[i] = d_out[i] * silu;
+      d_gate[i] = d_out[i] * up[i] * (s + silu * (1 - s));
+    }
+    deliver(real_at(a->d_a, first), a->adds_a, d_gate, n);
+    deliver(real_at(a->d_b, first), a->adds_b, d_up, n);
   }
 }
 
@@ -103,13 +124,16 @@ static void gelu(const void *args, size_t begin, size_t end) {
 
 static void gelu_backward(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
-  const real *restrict x = a->a, *restrict d_out = a->d_out;
-  real *restrict d_x = a->d_a;
-  const bool adds = a->adds_a;
-  for (size_t i = begin; i < end; i++) {
-    real square = x[i] * x[i], s = real_logistic(GELU_SLOPE * (x[i] + GELU_CUBE * (square * x[i])));
-    real slope = GELU_SLOPE * (1 + 3 * GELU_CUBE * square);
-    put(&d_x[i], adds, d_out[i] * (s + x[i] * (s * (1 - s)) * slope));
+  for (size_t first = begin; first < end; first += PART) {
+    const size_t n = part_of(first, end);
+    const real *restrict x = (const real *)a->a + first, *restrict d_out = (const real *)a->d_out + first;
+    real d_x[PART];
+    for (size_t i = 0; i < n; i++) {
+      real square = x[i] * x[i], s = real_logistic(GELU_SLOPE * (x[i] + GELU_CUBE * (square * x[i])));
+      real slope = GELU_SLOPE * (1 + 3 * GELU_CUBE * square);
+      d_x[i] = d_out[i] * (s + x[i] * (s * (1 - s)) * slope);
+    }
+    deliver(real_at(a->d_a, first), a->adds_a, d_x, n);
   }
 }
 
@@ -125,16 +149,20 @@ static void gelu_exact(const void *args, size_t begin, size_t end) {
 
 static void gelu_exact_backward(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
-  const real *restrict x = a->a, *restrict d_out = a->d_out;
-  real *restrict d_x = a->d_a;
-  const bool adds = a->adds_a;
-  for (size_t i = begin; i < end; i++) {
-    real density = (real)0.39894228040143267794 * real_exp((real)-0.5 * x[i] * x[i]);
-    put(&d_x[i], adds, d_out[i] * ((real)0.5 * real_erfc(-x[i] * SQRT_HALF) + x[i] * density));
+  for (size_t first = begin; first < end; first += PART) {
+    const size_t n = part_of(first, end);
+    const real *restrict x = (const real *)a->a + first, *restrict d_out = (const real *)a->d_out + first;
+    real d_x[PART];
+    for (size_t i = 0; i < n; i++) {
+      real density = (real)0.39894228040143267794 * real_exp((real)-0.5 * x[i] * x[i]);
+      d_x[i] = d_out[i] * ((real)0.5 * real_erfc(-x[i] * SQRT_HALF) + x[i] * density);
+    }
+    deliver(real_at(a->d_a, first), a->adds_a, d_x, n);
   }
 }
 
-/* ---- rope ----------------------------------------------------------------------------------------------------------- */
+/* ---- rope -----------------------------------------------------------------------------------------------------------
+ */
 
 static void rope_table(const void *args, size_t begin, size_t end) {
   const ckpt_rope_table_args *a = args;
@@ -156,17 +184,17 @@ static void rope(const void *args, size_t begin, size_t end) {
   const ckpt_rope_args *a = args;
   const size_t half = a->head_width / 2, n_columns = a->n_heads * a->head_width;
   const real sign = a->is_inverse ? -1 : 1;
-  const bool adds = a->adds;
   for (size_t t = begin; t < end; t++) {
     const real *restrict cosines = (const real *)a->table + t * a->head_width, *restrict sines = cosines + half;
     for (size_t head = 0; head < a->n_heads; head++) {
       const real *restrict x = (const real *)a->x + t * n_columns + head * a->head_width;
-      real *restrict y = (real *)a->y + t * n_columns + head * a->head_width;
+      real rotated[CKPT_MAX_HEAD_WIDTH];
       for (size_t i = 0; i < half; i++) {
         real c = cosines[i], s = sign * sines[i], first = x[i], second = x[i + half];
-        put(&y[i], adds, first * c - second * s);
-        put(&y[i + half], adds, second * c + first * s);
+        rotated[i] = first * c - second * s;
+        rotated[i + half] = second * c + first * s;
       }
+      deliver((real *)a->y + t * n_columns + head * a->head_width, a->adds, rotated, a->head_width);
     }
   }
 }

@@ -101,57 +101,63 @@ static void layernorm(const void *args, size_t begin, size_t end) {
 }
 
 /* What came through the norm, and through the sum: to x and to the residual alike. */
-static inline void put_gradients(const ckpt_norm_backward_args *a, size_t at, real through_norm) {
-  real value = a->d_sum == NULL ? through_norm : through_norm + ((const real *)a->d_sum)[at];
-  if (a->d_x != NULL) put((real *)a->d_x + at, a->adds_x, value);
-  if (a->d_residual != NULL) put((real *)a->d_residual + at, a->adds_residual, value);
+static inline void give_sum(const ckpt_norm_backward_args *a, size_t at, real *restrict values, size_t n) {
+  const real *restrict d_sum = real_at((void *)(uintptr_t)a->d_sum, at);
+  for (size_t i = 0; i < n && d_sum != NULL; i++) values[i] += d_sum[i];
+  deliver(real_at(a->d_x, at), a->adds_x, values, n);
+  deliver(real_at(a->d_residual, at), a->adds_residual, values, n);
+}
+
+/* Sums of d_y * weight * normal and of d_y * weight over a row, where normal is (x - mean) * inverse. */
+static inline void norm_sums(const real *restrict x, const real *restrict d_y, const real *restrict weight, size_t n,
+                             real mean, real inverse, real *tilt, real *shift) {
+  real_lanes sum = {0}, slope = {0}, a;
+  for (size_t first = 0; first < n; first += PART) {
+    const size_t count = part_of(first, n);
+    real g[PART], products[PART];
+    for (size_t i = 0; i < count; i++) {
+      g[i] = d_y[first + i] * weight[first + i];
+      products[i] = g[i] * ((x[first + i] - mean) * inverse);
+    }
+    for (size_t i = count; i % N_LANES != 0; i++) g[i] = products[i] = 0;
+    for (size_t i = 0; i < count; i += N_LANES) {
+      load_lanes(&a, g + i);
+      sum += a;
+      load_lanes(&a, products + i);
+      slope += a;
+    }
+  }
+  *tilt = total_of_lanes(&slope) / (real)n;
+  *shift = total_of_lanes(&sum) / (real)n;
+}
+
+/* Both norms: rmsnorm's mean and shift are 0. */
+static inline void norm_backward(const ckpt_norm_backward_args *a, size_t row, real mean, bool has_shift) {
+  const size_t n = a->n_columns;
+  const real *restrict weight = a->weight;
+  const real *x = (const real *)a->x + row * n, *d_y = (const real *)a->d_y + row * n;
+  const real inverse = ((const real *)a->inverse)[row];
+  real tilt, shift;
+  norm_sums(x, d_y, weight, n, mean, inverse, &tilt, &shift);
+  if (!has_shift) shift = 0;
+  for (size_t first = 0; first < n; first += PART) {
+    const size_t count = part_of(first, n);
+    real values[PART];
+    for (size_t i = 0; i < count; i++) {
+      real normal = (x[first + i] - mean) * inverse;
+      values[i] = inverse * (d_y[first + i] * weight[first + i] - shift - normal * tilt);
+    }
+    give_sum(a, row * n + first, values, count);
+  }
 }
 
 static void rmsnorm_backward(const void *args, size_t begin, size_t end) {
-  const ckpt_norm_backward_args *a = args;
-  const size_t n = a->n_columns;
-  const real *weight = a->weight;
-  for (size_t r = begin; r < end; r++) {
-    const real *x = (const real *)a->x + r * n, *d_y = (const real *)a->d_y + r * n;
-    const real inverse = ((const real *)a->inverse)[r];
-    real_lanes sum = {0}, lanes;
-    for (size_t first = 0; first < n; first += N_LANES) {
-      real products[N_LANES];
-      for (size_t i = 0; i < N_LANES; i++)
-        products[i] = first + i < n ? d_y[first + i] * weight[first + i] * x[first + i] : 0;
-      load_lanes(&lanes, products);
-      sum += lanes;
-    }
-    const real slope = total_of_lanes(&sum) * inverse * inverse / (real)n;
-    for (size_t i = 0; i < n; i++) put_gradients(a, r * n + i, inverse * (d_y[i] * weight[i] - x[i] * slope));
-  }
+  for (size_t r = begin; r < end; r++) norm_backward(args, r, 0, false);
 }
 
 static void layernorm_backward(const void *args, size_t begin, size_t end) {
   const ckpt_norm_backward_args *a = args;
-  const size_t n = a->n_columns;
-  const real *weight = a->weight;
-  for (size_t r = begin; r < end; r++) {
-    const real *x = (const real *)a->x + r * n, *d_y = (const real *)a->d_y + r * n;
-    const real mean = ((const real *)a->mean)[r], inverse = ((const real *)a->inverse)[r];
-    real_lanes sum = {0}, slope = {0}, lanes;
-    for (size_t first = 0; first < n; first += N_LANES) {
-      real g[N_LANES], products[N_LANES];
-      for (size_t i = 0; i < N_LANES; i++) {
-        g[i] = first + i < n ? d_y[first + i] * weight[first + i] : 0;
-        products[i] = first + i < n ? g[i] * ((x[first + i] - mean) * inverse) : 0;
-      }
-      load_lanes(&lanes, g);
-      sum += lanes;
-      load_lanes(&lanes, products);
-      slope += lanes;
-    }
-    const real shift = total_of_lanes(&sum) / (real)n, tilt = total_of_lanes(&slope) / (real)n;
-    for (size_t i = 0; i < n; i++) {
-      real normal = (x[i] - mean) * inverse;
-      put_gradients(a, r * n + i, inverse * (d_y[i] * weight[i] - shift - normal * tilt));
-    }
-  }
+  for (size_t r = begin; r < end; r++) norm_backward(a, r, ((const real *)a->mean)[r], true);
 }
 
 /* Sums over rows, in their order, of d_y * normal and of d_y, for columns [first, first + n). */
@@ -177,7 +183,8 @@ static void layernorm_weights(const void *args, size_t begin, size_t end) {
 
 static void rmsnorm_weights(const void *args, size_t begin, size_t end) { layernorm_weights(args, begin, end); }
 
-/* ---- loss ----------------------------------------------------------------------------------------------------------- */
+/* ---- loss -----------------------------------------------------------------------------------------------------------
+ */
 
 /* The greatest element; a NaN is passed over (it comes back through the sum). */
 static inline real greatest_of(const real *x, size_t n) {
@@ -197,14 +204,12 @@ static inline real greatest_of(const real *x, size_t n) {
   return greatest;
 }
 
-enum { LOSS_BLOCK = 256 }; /* a multiple of the lanes */
-
 /* Sum of exp(x - most); keeps them in x where has_gradient. */
 static inline real sum_of_exponentials(real *x, size_t n, real most, bool has_gradient) {
   real_lanes sum = {0}, lanes;
-  real exponentials[LOSS_BLOCK];
-  for (size_t first = 0; first < n; first += LOSS_BLOCK) {
-    const size_t count = n - first < LOSS_BLOCK ? n - first : LOSS_BLOCK;
+  real exponentials[PART];
+  for (size_t first = 0; first < n; first += PART) {
+    const size_t count = part_of(first, n);
     for (size_t i = 0; i < count; i++) exponentials[i] = real_exp(x[first + i] - most);
     for (size_t i = count; i % N_LANES != 0; i++) exponentials[i] = 0;
     if (has_gradient) memcpy(x + first, exponentials, count * sizeof *x);

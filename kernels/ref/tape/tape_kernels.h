@@ -48,12 +48,12 @@ const ckpt_tape_kernels *ckpt_tape_kernels_cpu(size_t i);
 
 /* The formulas that kernels are made of, for what is computed once (frequencies of rope) and for tests. */
 double ckpt_tape_exp(double x);
-double ckpt_tape_log(double x);                                      /* as above */
-double ckpt_tape_erfc(double x);                                     /* as above */
-void ckpt_tape_sine_cosine(double x, double *sine, double *cosine);  /* as above */
-float ckpt_tape_exp_f32(float x);                                    /* as above */
-float ckpt_tape_log_f32(float x);                                    /* as above */
-float ckpt_tape_erfc_f32(float x);                                   /* as above */
+double ckpt_tape_log(double x);                                     /* as above */
+double ckpt_tape_erfc(double x);                                    /* as above */
+void ckpt_tape_sine_cosine(double x, double *sine, double *cosine); /* as above */
+float ckpt_tape_exp_f32(float x);                                   /* as above */
+float ckpt_tape_log_f32(float x);                                   /* as above */
+float ckpt_tape_erfc_f32(float x);                                  /* as above */
 
 /* ---- arguments ------------------------------------------------------------------------------------------------------
  */

@@ -13,7 +13,8 @@ static ckpt_status multiply(const ckpt_tape_call *call, const ckpt_gemm *gemm, c
   return call->device->table->gemm(call->device, gemm, err);
 }
 
-/* ---- linear --------------------------------------------------------------------------------------------------------- */
+/* ---- linear ---------------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t n_out_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
   return tape->values[entry->parameters[0]].shape.sizes[entry->attributes.is_in_by_out ? 1 : 0];
@@ -92,7 +93,8 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .forward = linear_forward,
                                           .backward = linear_backward};
 
-/* ---- linear_loss ---------------------------------------------------------------------------------------------------- */
+/* ---- linear_loss ----------------------------------------------------------------------------------------------------
+ */
 
 static ckpt_status loss_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
   uint64_t n_in = ckpt_tape_columns(tape, entry->in[0]);
@@ -150,7 +152,8 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
     CKPT_TRY(multiply(call, &to_x, err));
   }
   if (call->d_parameters[0] == NULL) return CKPT_OK;
-  ckpt_gemm to_weight = {.is_a_transposed = true, .m = at->n_out, .n = at->n_in, .k = at->n_rows, .alpha = 1, .beta = 1};
+  ckpt_gemm to_weight = {
+      .is_a_transposed = true, .m = at->n_out, .n = at->n_in, .k = at->n_rows, .alpha = 1, .beta = 1};
   to_weight.a = call->scratch, to_weight.lda = at->n_out;
   to_weight.b = row_of(call, call->in[0], at->first, at->n_in), to_weight.ldb = at->n_in;
   to_weight.c = call->d_parameters[0], to_weight.ldc = at->n_in;
