@@ -163,7 +163,7 @@ ckpt_device *ckpt_executor_device(ckpt_executor *executor) { return executor->de
 /* ---- a batch --------------------------------------------------------------------------------------------------------
  */
 
-static ckpt_status check_numbers(const ckpt_batch *batch, const int32_t *numbers, const char *what,
+static ckpt_status check_numbers(const ckpt_token_batch *batch, const int32_t *numbers, const char *what,
                                  bool may_be_negative, uint64_t limit, ckpt_error *err) {
   const size_t n = (size_t)batch->n_rows * batch->length;
   for (size_t t = 0; numbers != NULL && t < n; t++) {
@@ -174,7 +174,7 @@ static ckpt_status check_numbers(const ckpt_batch *batch, const int32_t *numbers
   return CKPT_OK;
 }
 
-static ckpt_status check_batch(const ckpt_executor *x, const ckpt_batch *batch, ckpt_error *err) {
+static ckpt_status check_batch(const ckpt_executor *x, const ckpt_token_batch *batch, ckpt_error *err) {
   const ckpt_model *model = x->model;
   if (batch->n_rows > x->limits.n_rows || batch->length > x->limits.length)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
@@ -188,7 +188,7 @@ static ckpt_status check_batch(const ckpt_executor *x, const ckpt_batch *batch, 
                        model->has_position_table ? model->max_positions : INT32_MAX, err);
 }
 
-static const void *array_of(const ckpt_batch *batch, uint32_t input) {
+static const void *array_of(const ckpt_token_batch *batch, uint32_t input) {
   switch ((ckpt_tape_input)input) {
     case CKPT_INPUT_IDS: return batch->ids;
     case CKPT_INPUT_TARGETS: return batch->targets;
@@ -200,7 +200,7 @@ static const void *array_of(const ckpt_batch *batch, uint32_t input) {
   return NULL;
 }
 
-static void copy_batch(ckpt_executor *x, const ckpt_batch *batch) {
+static void copy_batch(ckpt_executor *x, const ckpt_token_batch *batch) {
   const size_t n = (size_t)batch->n_rows * batch->length;
   for (uint32_t i = 0; i < CKPT_N_INPUTS; i++) {
     const void *from = array_of(batch, i);
@@ -271,7 +271,7 @@ static void give_scratch(ckpt_executor *x, ckpt_tape_call *call, uint32_t number
  */
 
 typedef struct run {
-  const ckpt_batch *batch;
+  const ckpt_token_batch *batch;
   size_t n_tokens;
   double scale;
 } run;
@@ -315,14 +315,14 @@ static void sum_loss(const ckpt_executor *x, const run *r, ckpt_forward_result *
   }
 }
 
-static ckpt_status start(ckpt_executor *x, run *r, const ckpt_batch *batch, ckpt_error *err) {
+static ckpt_status start(ckpt_executor *x, run *r, const ckpt_token_batch *batch, ckpt_error *err) {
   CKPT_TRY(check_batch(x, batch, err));
   *r = (run){.batch = batch, .n_tokens = (size_t)batch->n_rows * batch->length};
   copy_batch(x, batch);
   return CKPT_OK;
 }
 
-ckpt_status ckpt_executor_forward(ckpt_executor *x, const ckpt_batch *batch, ckpt_forward_result *result,
+ckpt_status ckpt_executor_forward(ckpt_executor *x, const ckpt_token_batch *batch, ckpt_forward_result *result,
                                   ckpt_error *err) {
   run r;
   CKPT_TRY(start(x, &r, batch, err));
@@ -336,8 +336,8 @@ ckpt_status ckpt_executor_forward(ckpt_executor *x, const ckpt_batch *batch, ckp
   return CKPT_OK;
 }
 
-ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_batch *batch, double scale, ckpt_forward_result *result,
-                                ckpt_error *err) {
+ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch, double scale,
+                                ckpt_forward_result *result, ckpt_error *err) {
   run r;
   if (!x->has_backward) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the executor was made without backward");
   if (batch->targets == NULL) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a batch without targets");

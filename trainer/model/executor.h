@@ -46,7 +46,7 @@ const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executo
 uint64_t ckpt_executor_high_water(const ckpt_executor *executor);
 
 /* A batch: row-major arrays of n_rows * length, borrowed for the call. An empty batch (either is 0) is fine. */
-typedef struct ckpt_batch {
+typedef struct ckpt_token_batch {
   uint32_t n_rows, length;
   const int32_t *ids;
   const int32_t *targets;   /* what follows each token, already shifted; negative (-100): none. NULL: no loss */
@@ -55,7 +55,7 @@ typedef struct ckpt_batch {
   const uint8_t *mask;      /* 0: padding; NULL: none */
   float *logits;            /* out: n_rows * length * vocabulary, or NULL: none are kept */
   float *log_probabilities; /* out: n_rows * length, log p of each target, 0 where there is none; or NULL */
-} ckpt_batch;
+} ckpt_token_batch;
 
 typedef struct ckpt_forward_result {
   double loss_sum;    /* of -log p over valid targets, in double, in order of the tokens */
@@ -65,13 +65,13 @@ typedef struct ckpt_forward_result {
 /* Forward: loss (with targets) and logits (where wanted). Padding tokens' own logits are of no meaning.
  * EINVAL: more rows or positions than planned, an id or target past the vocabulary, a position that the model has not
  * (row, position and number are named). */
-ckpt_status ckpt_executor_forward(ckpt_executor *executor, const ckpt_batch *batch, ckpt_forward_result *result,
+ckpt_status ckpt_executor_forward(ckpt_executor *executor, const ckpt_token_batch *batch, ckpt_forward_result *result,
                                   ckpt_error *err);
 
 /* Forward and backward: adds scale * d(loss_sum)/d(parameter) to the flat gradients. scale is known before (1 / the
  * step's global count of targets): the head's gradients are made in the pass that makes its logits. Fails as forward;
  * EINVAL without has_backward or targets. */
-ckpt_status ckpt_executor_train(ckpt_executor *executor, const ckpt_batch *batch, double scale,
+ckpt_status ckpt_executor_train(ckpt_executor *executor, const ckpt_token_batch *batch, double scale,
                                 ckpt_forward_result *result, ckpt_error *err);
 
 /* The flat buffers, n_flat elements in the table's order. Gradients: NULL without has_backward. The caller zeroes them

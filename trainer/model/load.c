@@ -13,6 +13,21 @@
 #include "libckpt/plan/plan.h"
 #include "trainer/model/model.h"
 
+ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *like, const ckpt_model_options *options,
+                            ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+  const char *text;
+  if (side == NULL && like != NULL) {
+    index = like;
+    side = ckpt_index_side_file(like, "config.json");
+  }
+  if (side == NULL)
+    return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL,
+                     "no config.json says what model this is (--like MODEL names one that has it)");
+  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
+  return ckpt_model_new(out, text, strlen(text), ckpt_index_side_path(index, side), options, err);
+}
+
 /* ---- the flat buffer as an output -----------------------------------------------------------------------------------
  */
 

@@ -62,6 +62,11 @@ const ckpt_parameter *ckpt_model_parameters(const ckpt_model *model, uint32_t *n
 /* The parameter of this name (or tied name); NULL: none. */
 const ckpt_parameter *ckpt_model_find(const ckpt_model *model, const char *name);
 
+/* The same of the config.json beside an opened checkpoint, or beside `like` (NULL: none). ENOTFOUND where neither has
+ * one. Neither index is kept. */
+ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *like, const ckpt_model_options *options,
+                            ckpt_error *err);
+
 /* ---- loading and saving (load.c) ----------------------------------------------------------------------------------
  */
 

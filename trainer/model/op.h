@@ -12,7 +12,7 @@ typedef struct ckpt_tape_call {
   ckpt_device *device;
   const ckpt_tape *tape;
   const ckpt_tape_entry *entry;
-  const ckpt_batch *batch; /* its arrays are the host's; those of the device are in[] */
+  const ckpt_token_batch *batch; /* its arrays are the host's; those of the device are in[] */
   size_t n_tokens;
   void *in[CKPT_TAPE_MAX_IN], *out[CKPT_TAPE_MAX_OUT], *parameters[CKPT_TAPE_MAX_PARAMETERS];
   void *scratch, *state;

@@ -68,7 +68,8 @@ TEST_P(Golden, LossAndGradients) {
     uint32_t n;
     const ckpt_parameter *p = ckpt_model_parameters(model.model, &n);
     double scale = 0;
-    for (uint32_t i = 0; i < n; i++) scale = std::max(scale, tape::Largest(x.Gradients() + p[i].offset, p[i].n_elements));
+    for (uint32_t i = 0; i < n; i++)
+      scale = std::max(scale, tape::Largest(x.Gradients() + p[i].offset, p[i].n_elements));
     for (uint32_t i = 0; i < n; i++) {
       std::vector<float> expected = golden.Read<float>(std::string("gradient.") + p[i].name);
       ASSERT_EQ(expected.size(), p[i].n_elements) << p[i].name;

@@ -108,7 +108,7 @@ struct Batch {
   size_t Tokens() const { return (size_t)batch.n_rows * batch.length; }
   std::vector<int32_t> ids, targets, positions, documents;
   std::vector<uint8_t> mask;
-  ckpt_batch batch = {};
+  ckpt_token_batch batch = {};
 };
 
 inline double Largest(const float *x, size_t n) {
