@@ -96,15 +96,15 @@ static ckpt_status read_heads(llama *l, bool is_mistral, bool is_qwen, ckpt_erro
 /* Mistral's window is on every layer; Qwen2's is on those from max_window_layers on, and only where it is used. */
 static ckpt_status read_window(llama *l, bool is_mistral, bool is_qwen, ckpt_error *err) {
   bool is_used = is_mistral;
-  l->first_window_layer = 0;
+  char shown[32];
   if (is_qwen) {
     CKPT_TRY(ckpt_model_bool(l->config, "use_sliding_window", false, &is_used, err));
     CKPT_TRY(ckpt_model_int(l->config, "max_window_layers", 0, INT64_MAX, 28, &l->first_window_layer, err));
   }
-  /* Mistral's default was 4096 before it was written out; null says that there is none */
-  bool is_said = ckpt_config_has(l->config, "sliding_window");
-  if (is_used && is_said) return ckpt_model_int(l->config, "sliding_window", 1, INT64_MAX, 0, &l->window, err);
-  return CKPT_OK;
+  /* null says that there is none; a config that does not say has the class's 4096 */
+  ckpt_config_show(l->config, "sliding_window", shown, sizeof shown);
+  if (!is_used || strcmp(shown, "null") == 0) return CKPT_OK;
+  return ckpt_model_int(l->config, "sliding_window", 1, INT64_MAX, 4096, &l->window, err);
 }
 
 /* Whether a layer has the window; layer_types has the last word. */

@@ -4,6 +4,8 @@
  * linear_loss: in x, targets; parameter weight (vocabulary, width); out log p of each target. Logits are made for
  * loss_rows tokens at a time, so tokens x vocabulary is never held. While training its backward is the whole of it: the
  * gradients of x and of the weight are made from a chunk's logits while they are there. */
+#include <string.h>
+
 #include "libckpt/base/error.h"
 #include "trainer/model/op.h"
 
@@ -20,13 +22,23 @@ static uint64_t n_out_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
   return tape->values[entry->parameters[0]].shape.sizes[entry->attributes.is_in_by_out ? 1 : 0];
 }
 
+/* The output is called as the module is. */
+static ckpt_status name_output(ckpt_tape *tape, const ckpt_tape_entry *entry, ckpt_error *err) {
+  const char *name = tape->values[entry->parameters[0]].name, *end = strrchr(name, '.');
+  char *copy = ckpt_arena_text(tape->arena, name, end == NULL ? strlen(name) : (size_t)(end - name));
+  CKPT_TRY_ALLOC(copy, err);
+  tape->values[entry->out[0]].name = copy;
+  return CKPT_OK;
+}
+
 static ckpt_status linear_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
   uint64_t n_in = ckpt_tape_columns(tape, entry->in[0]), n_out = n_out_of(tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
   CKPT_TRY(ckpt_tape_expect_columns(tape, entry, entry->in[0], n_in, err));
   CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, 0, swaps ? n_in : n_out, swaps ? n_out : n_in, err));
   if (entry->n_parameters == 2) CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, 1, 0, n_out, err));
-  return ckpt_tape_output(tape, entry, "linear", n_out, err);
+  CKPT_TRY(ckpt_tape_output(tape, entry, "linear", n_out, err));
+  return name_output(tape, entry, err);
 }
 
 static ckpt_tape_keeps linear_keeps(const ckpt_tape_entry *entry) {
