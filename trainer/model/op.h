@@ -58,6 +58,9 @@ typedef struct ckpt_tape_op {
 
 extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS];
 
+/* EUNSUPPORTED, with the row's name and the slot's, where a row lacks what a tape needs. */
+ckpt_status ckpt_tape_check_op(const ckpt_tape_op *op, bool needs_backward, ckpt_error *err);
+
 /* The last axis of a value. */
 static inline uint64_t ckpt_tape_columns(const ckpt_tape *tape, uint32_t value) {
   const ckpt_tape_shape *shape = &tape->values[value].shape;

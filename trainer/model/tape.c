@@ -84,13 +84,12 @@ uint64_t ckpt_tape_elements(const ckpt_tape_value *value, uint64_t n_tokens) {
   return n;
 }
 
-/* A row that lacks what this tape needs is refused by its name and the slot's. */
-static ckpt_status check_slots(const ckpt_tape *tape, const ckpt_tape_op *op, ckpt_error *err) {
-  const char *lacks = op->shapes == NULL                             ? "shapes"
-                      : op->keeps == NULL                            ? "memory"
-                      : op->forward == NULL                          ? "forward"
-                      : tape->needs_backward && op->backward == NULL ? "backward"
-                                                                     : NULL;
+ckpt_status ckpt_tape_check_op(const ckpt_tape_op *op, bool needs_backward, ckpt_error *err) {
+  const char *lacks = op->shapes == NULL                       ? "shapes"
+                      : op->keeps == NULL                      ? "memory"
+                      : op->forward == NULL                    ? "forward"
+                      : needs_backward && op->backward == NULL ? "backward"
+                                                               : NULL;
   if (lacks == NULL) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "operation '%s' has no %s, which this tape needs", op->name,
                    lacks);
@@ -129,7 +128,7 @@ ckpt_status ckpt_tape_record(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error
   const ckpt_tape_op *op = ckpt_tape_ops[entry->op];
   entry->n_out = 0;
   entry->layer = tape->layer;
-  CKPT_TRY(check_slots(tape, op, err));
+  CKPT_TRY(ckpt_tape_check_op(op, tape->needs_backward, err));
   CKPT_TRY(check_inputs(tape, op, entry, err));
   CKPT_TRY(op->shapes(tape, entry, err));
   void *items = tape->entries;
