@@ -30,6 +30,7 @@ static inline bool sees_all(const ckpt_attention_args *a, const query_block *q, 
   return a->window == 0 || q->begin + q->n - 1 - key < a->window;
 }
 
+/* Scores of the block and n keys, scaled, keys by queries. */
 static inline void score(const ckpt_attention_args *a, query_block *q, size_t key, size_t n) {
   const float scale = (float)a->scale;
   small_multiply(&(small_product){.a = row_at(a->k, q->at.first + key, a->k_stride, q->at.kv_head, a->head_width),
@@ -46,6 +47,7 @@ static inline void score(const ckpt_attention_args *a, query_block *q, size_t ke
   for (size_t i = 0; i < n * BLOCK; i++) q->scores[i] *= scale;
 }
 
+/* Puts `hidden` where a query does not see a key. */
 static inline void hide(const ckpt_attention_args *a, query_block *q, size_t key, size_t n, float hidden) {
   if (sees_all(a, q, key, n)) return;
   for (size_t j = 0; j < n; j++)
@@ -58,6 +60,7 @@ typedef struct running {
   float most[BLOCK], total[BLOCK], correction[BLOCK];
 } running;
 
+/* Scores of n keys become probabilities of what the softmax so far makes of them. */
 static inline void soften(query_block *q, running *r, size_t n) {
   float greatest[BLOCK], base[BLOCK];
   memcpy(greatest, r->most, sizeof greatest);
@@ -80,6 +83,7 @@ static inline void soften(query_block *q, running *r, size_t n) {
   }
 }
 
+/* Corrects what was summed before, and adds the values of n keys. */
 static inline void weigh(const ckpt_attention_args *a, query_block *q, const running *r, size_t key, size_t n) {
   float *o = (float *)row_at(a->o, q->at.first + q->begin, a->o_stride, q->at.head, a->head_width);
   for (size_t i = 0; i < q->n; i++)
@@ -96,6 +100,7 @@ static inline void weigh(const ckpt_attention_args *a, query_block *q, const run
                                   .n_steps = (long)n});
 }
 
+/* Divides by the totals, and keeps their logarithms. */
 static inline void finish(const ckpt_attention_args *a, const query_block *q, const running *r) {
   const size_t first = q->at.first + q->begin;
   for (size_t i = 0; i < q->n; i++) {
@@ -107,6 +112,7 @@ static inline void finish(const ckpt_attention_args *a, const query_block *q, co
   }
 }
 
+/* attention of tape_kernels.h. */
 static void attention_blocks(const void *args, size_t begin, size_t end) {
   const ckpt_attention_args *a = args;
   query_block q;
@@ -141,6 +147,7 @@ typedef struct backward_block {
   float delta[BLOCK], log_sum[BLOCK];
 } backward_block;
 
+/* What all keys of a block of queries need. */
 static inline void take_queries(const ckpt_attention_args *a, backward_block *b) {
   const size_t first = b->q.at.first + b->q.begin, head = b->q.at.head, width = a->head_width;
   transpose(b->q.queries, row_at(a->q, first, a->q_stride, head, width), a->q_stride, b->q.n, width);
@@ -199,6 +206,7 @@ static inline void give_gradients(const ckpt_attention_args *a, backward_block *
   small_multiply(&p);
 }
 
+/* Zeros where gradients are not added to. */
 static inline void clear_gradients(const ckpt_attention_args *a, const attention_at *at, size_t group) {
   if (!a->adds_k) clear_rows(a, a->d_k, a->k_stride, at->first, at->kv_head);
   if (!a->adds_v) clear_rows(a, a->d_v, a->v_stride, at->first, at->kv_head);
@@ -206,6 +214,7 @@ static inline void clear_gradients(const ckpt_attention_args *a, const attention
     clear_rows(a, a->d_q, a->q_stride, at->first, head);
 }
 
+/* attention_backward of tape_kernels.h. */
 static void attention_blocks_backward(const void *args, size_t begin, size_t end) {
   const ckpt_attention_args *a = args;
   const size_t group = a->n_heads / a->n_kv_heads;

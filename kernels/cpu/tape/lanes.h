@@ -10,9 +10,13 @@
 #include <immintrin.h>
 #define LANES_ROWS 8 /* rows of a product held in registers, times two lanes */
 typedef __m512 f32x16;
+/* Sixteen from memory. */
 static inline f32x16 lanes_load(const float *x) { return _mm512_loadu_ps(x); }
+/* Sixteen to memory. */
 static inline void lanes_store(float *x, f32x16 a) { _mm512_storeu_ps(x, a); }
+/* One value in all lanes. */
 static inline f32x16 lanes_all(float x) { return _mm512_set1_ps(x); }
+/* a * b + c, rounded once. */
 static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
@@ -20,12 +24,16 @@ static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fma
 typedef struct f32x16 {
   __m256 low, high;
 } f32x16;
+/* Sixteen from memory. */
 static inline f32x16 lanes_load(const float *x) { return (f32x16){_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)}; }
+/* Sixteen to memory. */
 static inline void lanes_store(float *x, f32x16 a) {
   _mm256_storeu_ps(x, a.low);
   _mm256_storeu_ps(x + 8, a.high);
 }
+/* One value in all lanes. */
 static inline f32x16 lanes_all(float x) { return (f32x16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+/* a * b + c, rounded once. */
 static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) {
   return (f32x16){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
@@ -34,17 +42,21 @@ static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) {
 typedef struct f32x16 {
   float x[16];
 } f32x16;
+/* Sixteen from memory. */
 static inline f32x16 lanes_load(const float *x) {
   f32x16 a;
   __builtin_memcpy(a.x, x, sizeof a.x);
   return a;
 }
+/* Sixteen to memory. */
 static inline void lanes_store(float *x, f32x16 a) { __builtin_memcpy(x, a.x, sizeof a.x); }
+/* One value in all lanes. */
 static inline f32x16 lanes_all(float x) {
   f32x16 a;
   for (int i = 0; i < 16; i++) a.x[i] = x;
   return a;
 }
+/* a * b + c, rounded once. */
 static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) {
   for (int i = 0; i < 16; i++) c.x[i] = __builtin_fmaf(a.x[i], b.x[i], c.x[i]);
   return c;
@@ -82,12 +94,14 @@ static inline __attribute__((always_inline)) void product_tile(const small_produ
     for (int i = 0; i < n_lanes; i++) lanes_store(c + r * p->ldc + 16 * i, sums[r][i]);
 }
 
+/* All rows of 16 * n_lanes columns. */
 static inline __attribute__((always_inline)) void product_columns(const small_product *p, long column, int n_lanes) {
   long row = 0;
   for (; row + LANES_ROWS <= p->n_rows; row += LANES_ROWS) product_tile(p, row, column, LANES_ROWS, n_lanes);
   for (; row < p->n_rows; row++) product_tile(p, row, column, 1, n_lanes);
 }
 
+/* The whole product. */
 static void small_multiply(const small_product *p) {
   long column = 0;
   for (; column + 32 <= p->n_columns; column += 32) product_columns(p, column, 2);

@@ -4,6 +4,7 @@
 
 #include "kernels/ref/tape/tape_kernels.h"
 
+/* Levels, slowest first. */
 extern const ckpt_tape_kernels ckpt_tape_kernels_plain, ckpt_tape_kernels_avx2, ckpt_tape_kernels_avx512;
 
 /* One product on the calling thread, by oneDNN. */

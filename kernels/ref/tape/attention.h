@@ -9,6 +9,7 @@
 #include "kernels/ref/tape/formulas.h"
 #include "kernels/ref/tape/tape_kernels.h"
 
+/* Queries and keys of a block. */
 enum { BLOCK = CKPT_ATTENTION_BLOCK };
 
 /* One sequence and head of a call. */
@@ -16,6 +17,7 @@ typedef struct attention_at {
   size_t row, head, kv_head, first; /* first: token at which the sequence begins */
 } attention_at;
 
+/* Whether a query sees a key. */
 static inline bool is_visible(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t key) {
   if (key > query || (a->window != 0 && query - key >= a->window)) return false;
   if (a->documents != NULL && a->documents[at->first + query] != a->documents[at->first + key]) return false;
@@ -27,10 +29,12 @@ static inline size_t first_block(const ckpt_attention_args *a, size_t query) {
   return a->window == 0 || query < a->window ? 0 : (query - a->window + 1) / BLOCK;
 }
 
+/* A head's part of a token's row. */
 static inline const real *row_at(const void *matrix, size_t token, size_t stride, size_t head, size_t width) {
   return (const real *)matrix + token * stride + head * width;
 }
 
+/* A chain of fma, in order. */
 static inline real dot(const real *x, const real *y, size_t n) {
   real sum = 0;
   for (size_t i = 0; i < n; i++) sum = REAL_FMA(x[i], y[i], sum);
@@ -48,6 +52,7 @@ static inline void scores_of(const ckpt_attention_args *a, const attention_at *a
   }
 }
 
+/* One query against all keys that its block goes through. */
 static void attend(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t block) {
   const size_t width = a->head_width;
   real *o = (real *)row_at(a->o, at->first + query, a->o_stride, at->head, width);
@@ -74,6 +79,7 @@ static void attend(const ckpt_attention_args *a, const attention_at *at, size_t 
       total == 0 ? -REAL_INFINITY : most + real_log(total);
 }
 
+/* Which sequence, head and block of queries a part is. */
 static inline attention_at attention_part(const ckpt_attention_args *a, size_t part, size_t *block) {
   const size_t n_blocks = (a->length + BLOCK - 1) / BLOCK;
   attention_at at = {.row = part / n_blocks / a->n_heads, .head = part / n_blocks % a->n_heads};
@@ -83,6 +89,7 @@ static inline attention_at attention_part(const ckpt_attention_args *a, size_t p
   return at;
 }
 
+/* As tape_kernels.h has it. */
 static inline void attention(const void *args, size_t begin, size_t end) {
   const ckpt_attention_args *a = args;
   for (size_t part = begin; part < end; part++) {
@@ -113,6 +120,7 @@ static inline void add_row(real *y, real factor, const real *x, size_t n) {
   for (size_t i = 0; i < n; i++) y[i] = REAL_FMA(factor, x[i], y[i]);
 }
 
+/* Zeros in a head of all tokens of a sequence. */
 static inline void clear_rows(const ckpt_attention_args *a, void *matrix, size_t stride, size_t first, size_t head) {
   for (size_t t = first; t < first + a->length; t++)
     memset((real *)row_at(matrix, t, stride, head, a->head_width), 0, a->head_width * sizeof(real));

@@ -12,8 +12,9 @@
 #include <string.h>
 
 #if CKPT_REAL_BITS == 64
+/* What formulas compute with, and integers of its size. */
 typedef double real;
-typedef int64_t real_bits;
+typedef int64_t real_bits; /* as above */
 #define REAL_MANTISSA 52
 #define REAL_BIAS 1023
 #define REAL_ROUNDER 6755399441055744.0 /* 1.5 * 2^52: adding it rounds to an integer */
@@ -26,8 +27,9 @@ typedef int64_t real_bits;
 #define REAL_LN2_HIGH 0x1.62e42fefa0000p-1 /* times an exponent it is exact */
 #define REAL_LN2_LOW 0x1.cf79abc9e3b3ap-40
 #else
+/* As above, of f32. */
 typedef float real;
-typedef int32_t real_bits;
+typedef int32_t real_bits; /* as above */
 #define REAL_MANTISSA 23
 #define REAL_BIAS 127
 #define REAL_ROUNDER 12582912.0F
@@ -43,12 +45,14 @@ typedef int32_t real_bits;
 
 #define REAL_INFINITY ((real)__builtin_inf())
 
+/* The real of these bits. */
 static inline real real_of_bits(real_bits bits) {
   real x;
   memcpy(&x, &bits, sizeof x);
   return x;
 }
 
+/* The bits of a real. */
 static inline real_bits bits_of_real(real x) {
   real_bits bits;
   memcpy(&bits, &x, sizeof bits);
@@ -181,12 +185,17 @@ static inline void real_sine_cosine(double x, double *sine, double *cosine) {
 /* ---- sums in a fixed order: sixteen lanes, element i in lane i % 16, then a tree
  * --------------------------------------- */
 
+/* Partial sums of a row. */
 enum { N_LANES = 16 };
+/* They, as one value of the compiler. */
 typedef real real_lanes __attribute__((vector_size(N_LANES * sizeof(real))));
+/* Bits of theirs. */
 typedef real_bits real_masks __attribute__((vector_size(N_LANES * sizeof(real))));
 
+/* Lanes from memory. */
 static inline void load_lanes(real_lanes *out, const real *x) { memcpy(out, x, sizeof *out); }
 
+/* The tree. */
 static inline real total_of_lanes(const real_lanes *lanes) {
   real a[N_LANES];
   memcpy(a, lanes, sizeof a);

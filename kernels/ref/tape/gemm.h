@@ -5,6 +5,7 @@
 #include "kernels/ref/tape/formulas.h"
 #include "kernels/ref/tape/tape_kernels.h"
 
+/* The product, in order of the summed axis. */
 static ckpt_status multiply(const ckpt_gemm *g, ckpt_error *err) {
   (void)err;
   const size_t a_row = g->is_a_transposed ? 1 : g->lda, a_step = g->is_a_transposed ? g->lda : 1;

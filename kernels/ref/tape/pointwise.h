@@ -13,6 +13,7 @@ static inline size_t position_of(const int32_t *positions, size_t token, size_t 
   return positions != NULL ? (size_t)positions[token] : token % length;
 }
 
+/* As tape_kernels.h has it. */
 static void embedding(const void *args, size_t begin, size_t end) {
   const ckpt_embedding_args *a = args;
   const size_t n = a->n_columns;
@@ -28,6 +29,7 @@ static void embedding(const void *args, size_t begin, size_t end) {
   }
 }
 
+/* As tape_kernels.h has it. */
 static void embedding_backward(const void *args, size_t begin, size_t end) {
   const ckpt_embedding_args *a = args;
   for (size_t t = 0; t < a->n_tokens; t++) {
@@ -38,6 +40,7 @@ static void embedding_backward(const void *args, size_t begin, size_t end) {
   }
 }
 
+/* As tape_kernels.h has it. */
 static void bias(const void *args, size_t begin, size_t end) {
   const ckpt_bias_args *a = args;
   const real *restrict from = a->bias;
@@ -47,6 +50,7 @@ static void bias(const void *args, size_t begin, size_t end) {
   }
 }
 
+/* As tape_kernels.h has it. */
 static void bias_backward(const void *args, size_t begin, size_t end) {
   const ckpt_bias_args *a = args;
   for (size_t first = begin; first < end; first += COLUMN_BLOCK) {
@@ -60,6 +64,7 @@ static void bias_backward(const void *args, size_t begin, size_t end) {
   }
 }
 
+/* As tape_kernels.h has it. */
 static void add(const void *args, size_t begin, size_t end) {
   const ckpt_add_args *a = args;
   const real *restrict x = a->x;
@@ -81,11 +86,13 @@ static inline void deliver(real *restrict to, bool adds, const real *restrict va
     for (size_t i = 0; i < n; i++) to[i] += values[i];
 }
 
+/* Elements of the next part. */
 static inline size_t part_of(size_t begin, size_t end) { return end - begin < PART ? end - begin : PART; }
 
 /* Where part of a matrix that may be absent begins. */
 static inline real *real_at(void *matrix, size_t at) { return matrix == NULL ? NULL : (real *)matrix + at; }
 
+/* As tape_kernels.h has it. */
 static void silu_mul(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   const real *restrict gate = a->a, *restrict up = a->b;
@@ -93,6 +100,7 @@ static void silu_mul(const void *args, size_t begin, size_t end) {
   for (size_t i = begin; i < end; i++) out[i] = gate[i] * real_logistic(gate[i]) * up[i];
 }
 
+/* As tape_kernels.h has it. */
 static void silu_mul_backward(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   for (size_t first = begin; first < end; first += PART) {
@@ -114,6 +122,7 @@ static void silu_mul_backward(const void *args, size_t begin, size_t end) {
 #define GELU_SLOPE ((real)1.5957691216057307117) /* 2 sqrt(2 / pi) */
 #define GELU_CUBE ((real)0.044715)
 
+/* As tape_kernels.h has it. */
 static void gelu(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   const real *restrict x = a->a;
@@ -122,6 +131,7 @@ static void gelu(const void *args, size_t begin, size_t end) {
     out[i] = x[i] * real_logistic(GELU_SLOPE * (x[i] + GELU_CUBE * (x[i] * x[i] * x[i])));
 }
 
+/* As tape_kernels.h has it. */
 static void gelu_backward(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   for (size_t first = begin; first < end; first += PART) {
@@ -140,6 +150,7 @@ static void gelu_backward(const void *args, size_t begin, size_t end) {
 /* gelu_exact(x) = x / 2 erfc(-x / sqrt 2) */
 #define SQRT_HALF ((real)0.70710678118654752440)
 
+/* As tape_kernels.h has it. */
 static void gelu_exact(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   const real *restrict x = a->a;
@@ -147,6 +158,7 @@ static void gelu_exact(const void *args, size_t begin, size_t end) {
   for (size_t i = begin; i < end; i++) out[i] = (real)0.5 * x[i] * real_erfc(-x[i] * SQRT_HALF);
 }
 
+/* As tape_kernels.h has it. */
 static void gelu_exact_backward(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   for (size_t first = begin; first < end; first += PART) {
@@ -164,6 +176,7 @@ static void gelu_exact_backward(const void *args, size_t begin, size_t end) {
 /* ---- rope -----------------------------------------------------------------------------------------------------------
  */
 
+/* As tape_kernels.h has it. */
 static void rope_table(const void *args, size_t begin, size_t end) {
   const ckpt_rope_table_args *a = args;
   const size_t half = a->head_width / 2;
@@ -180,6 +193,7 @@ static void rope_table(const void *args, size_t begin, size_t end) {
   }
 }
 
+/* As tape_kernels.h has it. */
 static void rope(const void *args, size_t begin, size_t end) {
   const ckpt_rope_args *a = args;
   const size_t half = a->head_width / 2, n_columns = a->n_heads * a->head_width;

@@ -29,6 +29,7 @@ static inline real sum_of(const real *x, size_t n) {
   return total_of_lanes(&sum);
 }
 
+/* Sum of x * y in the same way. */
 static inline real sum_of_products(const real *x, const real *y, size_t n) {
   real_lanes sum = {0}, a, b;
   size_t i = 0;
@@ -43,6 +44,7 @@ static inline real sum_of_products(const real *x, const real *y, size_t n) {
   return total_of_lanes(&sum);
 }
 
+/* Sum of (x - mean)^2 in the same way. */
 static inline real sum_of_deviations(const real *x, real mean, size_t n) {
   real_lanes sum = {0}, a;
   size_t i = 0;
@@ -72,6 +74,7 @@ static inline const real *row_to_normalize(const ckpt_norm_args *a, size_t row) 
   return sum;
 }
 
+/* As tape_kernels.h has it. */
 static void rmsnorm(const void *args, size_t begin, size_t end) {
   const ckpt_norm_args *a = args;
   const size_t n = a->n_columns;
@@ -85,6 +88,7 @@ static void rmsnorm(const void *args, size_t begin, size_t end) {
   }
 }
 
+/* As tape_kernels.h has it. */
 static void layernorm(const void *args, size_t begin, size_t end) {
   const ckpt_norm_args *a = args;
   const size_t n = a->n_columns;
@@ -151,10 +155,12 @@ static inline void norm_backward(const ckpt_norm_backward_args *a, size_t row, r
   }
 }
 
+/* As tape_kernels.h has it. */
 static void rmsnorm_backward(const void *args, size_t begin, size_t end) {
   for (size_t r = begin; r < end; r++) norm_backward(args, r, 0, false);
 }
 
+/* As tape_kernels.h has it. */
 static void layernorm_backward(const void *args, size_t begin, size_t end) {
   const ckpt_norm_backward_args *a = args;
   for (size_t r = begin; r < end; r++) norm_backward(a, r, ((const real *)a->mean)[r], true);
@@ -176,11 +182,13 @@ static inline void norm_weights(const ckpt_norm_backward_args *a, size_t first, 
   for (size_t i = 0; i < n && a->d_bias != NULL; i++) ((real *)a->d_bias)[first + i] += shifts[i];
 }
 
+/* As tape_kernels.h has it. */
 static void layernorm_weights(const void *args, size_t begin, size_t end) {
   for (size_t first = begin; first < end; first += COLUMN_BLOCK)
     norm_weights(args, first, end - first < COLUMN_BLOCK ? end - first : COLUMN_BLOCK);
 }
 
+/* As tape_kernels.h has it. */
 static void rmsnorm_weights(const void *args, size_t begin, size_t end) { layernorm_weights(args, begin, end); }
 
 /* ---- loss -----------------------------------------------------------------------------------------------------------
@@ -221,6 +229,7 @@ static inline real sum_of_exponentials(real *x, size_t n, real most, bool has_gr
   return total_of_lanes(&sum);
 }
 
+/* As tape_kernels.h has it. */
 static void loss(const void *args, size_t begin, size_t end) {
   const ckpt_loss_args *a = args;
   const size_t n = a->n_columns;

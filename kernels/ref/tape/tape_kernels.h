@@ -18,6 +18,7 @@ typedef enum ckpt_tape_kernel_id {
   CKPT_N_TAPE_KERNELS
 } ckpt_tape_kernel_id;
 
+/* A kernel: its arguments, and the part of its axis. */
 typedef void ckpt_tape_kernel(const void *args, size_t begin, size_t end);
 
 /* c = alpha * op(a) * op(b) + beta * c (+ bias to each row); op(a) is m x k, op(b) k x n. beta is 0 (c is not read) or
@@ -127,6 +128,7 @@ typedef struct ckpt_attention_args {
   bool adds_q, adds_k, adds_v;
 } ckpt_attention_args;
 
+/* Queries, and keys, of a block; the widest head that runs. */
 enum { CKPT_ATTENTION_BLOCK = 64, CKPT_MAX_HEAD_WIDTH = 256 };
 
 /* silu_mul, gelu, gelu_exact and their backwards, over elements. a: gate, or the argument; b: up. */
