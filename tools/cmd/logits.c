@@ -52,7 +52,7 @@ static ckpt_status add_id(sequences *s, uint64_t id, ckpt_error *err) {
 
 /* Ends the sequence that began at id `first`. */
 static ckpt_status end_sequence(sequences *s, size_t first, ckpt_error *err) {
-  if (s->n_ids == first) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a sequence of no ids");
+  if (s->n_ids == first) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a sequence of no ids");
   if (s->n == s->capacity) {
     s->capacity = s->capacity == 0 ? 64 : s->capacity * 2;
     size_t *grown = reallocarray(s->lengths, s->capacity, sizeof *grown);
@@ -153,6 +153,8 @@ typedef struct logits {
   float *values; /* sequences x longest x vocabulary */
   int64_t *lengths;
   uint64_t n_values;
+  ckpt_plan *plan; /* of the output */
+  uint32_t sink;
 } logits;
 
 static ckpt_executor_options executor_options(const logits *l, const ckpt_args *args) {
@@ -162,7 +164,7 @@ static ckpt_executor_options executor_options(const logits *l, const ckpt_args *
                                  .n_threads = (uint32_t)ckpt_args_size(args, "threads", 0)};
 }
 
-static ckpt_status make_model(logits *l, const ckpt_args *args, ckpt_error *err) {
+static ckpt_status make_model(logits *l, ckpt_error *err) {
   const ckpt_model_options model_options = {.struct_size = sizeof model_options};
   CKPT_TRY(ckpt_model_open(&l->model, l->input.index, l->input.like, &model_options, err));
   if (l->sequences.longest > l->model->max_positions)
@@ -176,7 +178,6 @@ static ckpt_status make_model(logits *l, const ckpt_args *args, ckpt_error *err)
   if (!ckpt_mul_u64(l->sequences.n, l->sequences.longest, &l->n_values) ||
       !ckpt_mul_u64(l->n_values, l->model->vocabulary, &l->n_values) || l->n_values > SIZE_MAX / sizeof(float))
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the logits do not fit 64 bits");
-  (void)args;
   return CKPT_OK;
 }
 
@@ -206,30 +207,30 @@ static bool is_ragged(const sequences *s) {
   return false;
 }
 
-static ckpt_status write_output(const logits *l, const ckpt_args *args, const ckpt_run_options *run, ckpt_error *err) {
-  ckpt_plan *plan = NULL;
+/* The output, before anything is run: it may be there already. */
+static ckpt_status open_output(logits *l, const ckpt_args *args, ckpt_error *err) {
+  CKPT_TRY(ckpt_plan_new(&l->plan, err));
+  CKPT_TRY(ckpt_plan_reads(l->plan, l->input.index, NULL, err));
+  return ckpt_plan_output(l->plan, ckpt_args_text(args, "output", NULL), NULL, ckpt_args_has(args, "force"), &l->sink,
+                          err);
+}
+
+static ckpt_status write_output(logits *l, const ckpt_run_options *run, ckpt_error *err) {
   ckpt_expr *expr;
-  uint32_t sink;
   const uint64_t shape[] = {l->sequences.n, l->sequences.longest, l->model->vocabulary};
-  CKPT_TRY(ckpt_plan_new(&plan, err));
-  ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_plan_reads(plan, l->input.index, NULL, err));
-  CKPT_TRY_GOTO(
-      ckpt_plan_output(plan, ckpt_args_text(args, "output", NULL), NULL, ckpt_args_has(args, "force"), &sink, err));
-  CKPT_TRY_GOTO(ckpt_expr_memory(&expr, plan, CKPT_F32, 3, shape, l->values, err));
-  CKPT_TRY_GOTO(ckpt_plan_add(plan, sink, "logits", expr, err));
+  CKPT_TRY(ckpt_expr_memory(&expr, l->plan, CKPT_F32, 3, shape, l->values, err));
+  CKPT_TRY(ckpt_plan_add(l->plan, l->sink, "logits", expr, err));
   if (is_ragged(&l->sequences)) {
-    CKPT_TRY_GOTO(ckpt_expr_memory(&expr, plan, CKPT_I64, 1, shape, l->lengths, err));
-    CKPT_TRY_GOTO(ckpt_plan_add(plan, sink, "lengths", expr, err));
+    CKPT_TRY(ckpt_expr_memory(&expr, l->plan, CKPT_I64, 1, shape, l->lengths, err));
+    CKPT_TRY(ckpt_plan_add(l->plan, l->sink, "lengths", expr, err));
   }
-  CKPT_TRY_GOTO(ckpt_plan_run(plan, run, err));
-done:
-  ckpt_plan_free(plan);
-  return status;
+  return ckpt_plan_run(l->plan, run, err);
 }
 
 static ckpt_status load_and_run(logits *l, const ckpt_args *args, ckpt_error *err) {
   ckpt_job job;
+  CKPT_TRY(open_output(l, args, err));
+  ckpt_report_note(args, "device cpu");
   const ckpt_executor_options wanted = executor_options(l, args);
   const ckpt_load_options load = {.struct_size = sizeof load, .run = &job.run};
   ckpt_job_begin(&job, args);
@@ -238,7 +239,7 @@ static ckpt_status load_and_run(logits *l, const ckpt_args *args, ckpt_error *er
     status = ckpt_model_load(ckpt_executor_parameters(l->executor), l->model, l->input.index, &load, NULL, err);
   if (status == CKPT_OK) status = run_sequences(l, err);
   job.run.trace = NULL; /* it is of the run that reads the model */
-  if (status == CKPT_OK) status = write_output(l, args, &job.run, err);
+  if (status == CKPT_OK) status = write_output(l, &job.run, err);
   ckpt_job_end(&job);
   return ckpt_fail_at(status, err, l->input.index->path, NULL);
 }
@@ -302,9 +303,8 @@ static ckpt_status run_all(logits *l, ckpt_args *args, ckpt_error *err) {
   CKPT_TRY(read_sequences(&l->sequences, args, err));
   CKPT_TRY(ckpt_input_open(&l->input, args, 0, err));
   ckpt_input_print_notes(args, &l->input);
-  CKPT_TRY(make_model(l, args, err));
+  CKPT_TRY(make_model(l, err));
   if (ckpt_args_has(args, "plan")) return print_plan(l, args, err);
-  ckpt_report_note(args, "device cpu");
   CKPT_TRY(load_and_run(l, args, err));
   print_result(l, args);
   return CKPT_OK;
@@ -314,6 +314,7 @@ static int run(ckpt_args *args) {
   ckpt_error err = {0};
   logits l = {0};
   ckpt_status status = run_all(&l, args, &err);
+  ckpt_plan_free(l.plan);
   free(l.values);
   free(l.lengths);
   ckpt_executor_free(l.executor);
