@@ -9,20 +9,10 @@
 #include "libckpt/base/error.h"
 #include "libckpt/codec/json.h"
 #include "libckpt/plan/plan.h"
-#include "tools/cli/shared_options.h"
 #include "tools/report/input.h"
 #include "tools/report/job.h"
 #include "tools/report/report.h"
 #include "trainer/model/executor.h"
-
-static const ckpt_option options[] = {
-    {"ids", 0, CKPT_OPTION_TEXT, 0, "1,2,3", "one sequence of token ids"},
-    {"file", 'f', CKPT_OPTION_PATH, 0, "FILE.jsonl", "sequences: the field input_ids of each line; - is stdin"},
-    {"output", 'o', CKPT_OPTION_PATH, CKPT_OPTION_REQUIRED, "OUT",
-     "where the tensor logits goes, e.g. out.safetensors"},
-    {"force", 0, CKPT_OPTION_FLAG, 0, NULL, "replace an existing output"},
-    {"device", 0, CKPT_OPTION_CHOICE, 0, "cpu|cuda", "where the model runs (default cuda where usable, else cpu)"},
-    CKPT_OPTION_END};
 
 /* ---- sequences ------------------------------------------------------------------------------------------------------
  */
@@ -340,7 +330,6 @@ const ckpt_verb ckpt_verb_logits = {
     .json =
         "{\"status\",\"output\",\"device\",\"architecture\",\"shape\",\"notes\":[]}; --plan: {\"status\",\"tape\","
         "\"parameter_bytes\",\"activation_bytes\",\"state_bytes\",\"logit_bytes\",\"notes\":[]}",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,
