@@ -129,11 +129,21 @@ void ckpt_config_free(ckpt_config *config) {
   free(config);
 }
 
+/* The item of a list that the digits of a key number; NULL: they are none, or past its end. */
+static const json_t *item_of(const json_t *list, const char *key, const char *end) {
+  size_t place = 0;
+  for (const char *c = key; c < end; c++) {
+    if (*c < '0' || *c > '9' || place > MAX_VALUES) return NULL;
+    place = place * 10 + (size_t)(*c - '0');
+  }
+  return key == end ? NULL : json_array_get(list, place);
+}
+
 static const json_t *find(const ckpt_config *config, const char *key) {
   const json_t *value = config->root;
   for (;;) {
     const char *dot = strchrnul(key, '.');
-    value = json_object_getn(value, key, (size_t)(dot - key));
+    value = json_is_array(value) ? item_of(value, key, dot) : json_object_getn(value, key, (size_t)(dot - key));
     if (value == NULL || *dot == '\0') return value;
     key = dot + 1;
   }
@@ -157,6 +167,13 @@ bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value)
   const json_t *found = find(config, key);
   if (!json_is_integer(found)) return false;
   *value = json_integer_value(found);
+  return true;
+}
+
+bool ckpt_config_number(const ckpt_config *config, const char *key, double *value) {
+  const json_t *found = find(config, key);
+  if (!json_is_number(found)) return false;
+  *value = json_number_value(found);
   return true;
 }
 

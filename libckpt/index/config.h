@@ -1,4 +1,5 @@
-/* config.h - reading a config.json: a small JSON object from a checkpoint, looked up by dotted key.
+/* config.h - reading a config.json: a small JSON object from a checkpoint, looked up by dotted key. A part of a key
+ * that is a number is a place in a list ("architectures.0").
  *
  * Accepts what Python's json writes: NaN, Infinity and integers or floats beyond 64 bits are read, and then count as
  * absent. Duplicate keys are refused. Bounds: 64 MiB of text, nesting 64, 1,000,000 values. */
@@ -19,8 +20,9 @@ void ckpt_config_free(ckpt_config *config); /* NULL is fine */
 /* The value of a dotted key ("rope_scaling.rope_type"); false, leaving *value alone, where it is absent, null or of
  * another type. Text is UTF-8 without NUL, borrowed from config. */
 bool ckpt_config_text(const ckpt_config *config, const char *key, const char **value);
-bool ckpt_config_bool(const ckpt_config *config, const char *key, bool *value);   /* as above */
-bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value); /* as above */
+bool ckpt_config_bool(const ckpt_config *config, const char *key, bool *value);     /* as above */
+bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value);   /* as above */
+bool ckpt_config_number(const ckpt_config *config, const char *key, double *value); /* as above; an integer too */
 
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);

@@ -47,6 +47,23 @@ TEST(Config, ReadsByDottedKey) {
   EXPECT_EQ(config.Int("tie"), -1);
 }
 
+TEST(Config, ReadsNumbersAndPlacesInLists) {
+  Config config(R"({"names": ["a", {"b": 7}, []], "theta": 10000.5, "n": 3, "nan": NaN, "text": "1"})");
+  ASSERT_EQ(config.status, CKPT_OK) << config.err.message;
+  EXPECT_EQ(config.Text("names.0"), "=a");
+  EXPECT_EQ(config.Int("names.1.b"), 7);
+  for (const char *key :
+       {"names.3", "names.", "names.x", "names.-1", "names.2.0", "names.0.0", "theta.0", "names.99999999999999999999"})
+    EXPECT_EQ(config.Text(key), "absent") << key;
+  double number = -1;
+  EXPECT_TRUE(ckpt_config_number(config.config, "theta", &number));
+  EXPECT_EQ(number, 10000.5);
+  EXPECT_TRUE(ckpt_config_number(config.config, "n", &number));
+  EXPECT_EQ(number, 3);
+  for (const char *key : {"nan", "text", "names", "absent"})
+    EXPECT_FALSE(ckpt_config_number(config.config, key, &number)) << key;
+}
+
 TEST(Config, ReadsWhatPythonWrites) {
   Config config(R"({"a": NaN, "b": [Infinity, -Infinity, NaN], "c": "NaN \" Infinity", "NaN": "k\\",
     "big": 1000000000000000019884624838656, "max": 9223372036854775807, "min": -9223372036854775808,

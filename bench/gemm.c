@@ -1,0 +1,153 @@
+/* gemm.c - how much of a model's pass its matrix products alone would take.
+ *
+ *   gemm gpt2|llama ROWS LENGTH THREADS [PASSES]
+ *
+ * Runs a forward and a training pass of GPT-2 124M, or of a Llama of 100M, with random weights, and then the products
+ * of that pass alone: the same shapes, cut the same way, by the same library and threads; attention's products over the
+ * causal half are among them, as products of heads. Prints tokens a second and the share, of time and of processor time
+ * (which others on the machine disturb less). Best of PASSES (3). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "trainer/model/executor.h"
+#include "trainer/model/op.h"
+
+static const char gpt2[] =
+    "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":1024,\"n_embd\":768,\"n_layer\":12,\"n_head\":12}";
+static const char llama[] =
+    "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":768,\"intermediate_size\":2048,\"num_hidden_"
+    "layers\":8,"
+    "\"num_attention_heads\":12,\"num_key_value_heads\":12,\"max_position_embeddings\":2048}";
+
+typedef struct moment {
+  double time, processor;
+} moment;
+
+static double seconds(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static moment now(void) { return (moment){seconds(CLOCK_MONOTONIC), seconds(CLOCK_PROCESS_CPUTIME_ID)}; }
+
+static double least(double a, double b) { return a < b ? a : b; }
+
+/* Keeps the least of what passed since `begin`. */
+static void take(moment *best, moment begin) {
+  const moment end = now();
+  best->time = least(best->time, end.time - begin.time);
+  best->processor = least(best->processor, end.processor - begin.processor);
+}
+
+/* ---- a device that remembers its products ---------------------------------------------------------------------------
+ */
+
+enum { MAX_CALLS = 4096 };
+
+static ckpt_gemm calls[MAX_CALLS];
+static size_t n_calls;
+static const ckpt_device_table *real_table;
+
+static ckpt_status remember(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
+  if (n_calls < MAX_CALLS) calls[n_calls++] = *gemm;
+  return real_table->gemm(device, gemm, err);
+}
+
+/* Attention's products as those of its heads: scores and weighing forward, five backward, over the causal half. */
+typedef struct heads {
+  const float *memory;
+  float *out;
+  size_t length, width, n;
+} heads;
+
+static const ckpt_tape_kernels *kernels;
+
+static void multiply_heads(const void *arg, size_t begin, size_t end) {
+  const heads *h = arg;
+  for (size_t i = begin; i < end; i++) {
+    ckpt_gemm g = {.is_b_transposed = true, .m = h->length, .n = h->length / 2, .k = h->width, .alpha = 1};
+    g.a = h->memory, g.lda = h->width, g.b = h->memory, g.ldb = h->width;
+    g.c = h->out + (i % 2) * h->length * h->length, g.ldc = h->length;
+    for (size_t j = 0; j < h->n; j++) (void)kernels->gemm(&g, NULL);
+  }
+}
+
+static void replay(ckpt_device *device, const ckpt_model *model, const ckpt_token_batch *batch, bool is_training) {
+  for (size_t i = 0; i < n_calls; i++) (void)real_table->gemm(device, &calls[i], NULL);
+  for (uint32_t i = 0; i < model->tape.n_entries; i++) {
+    const ckpt_tape_entry *entry = &model->tape.entries[i];
+    if (entry->op != CKPT_OP_attention) continue;
+    const size_t length = batch->length;
+    static float *out, *memory;
+    if (out == NULL) out = calloc(2 * length * length + 1, sizeof *out), memory = calloc(length * 512 + 1, sizeof *out);
+    heads h = {.memory = memory, .out = out, .length = length, .width = entry->attributes.head_width};
+    h.n = is_training ? 7 : 2;
+    ckpt_device_cpu_run(device, multiply_heads, &h, batch->n_rows * entry->attributes.n_heads, 1);
+  }
+}
+
+/* ---- the passes -----------------------------------------------------------------------------------------------------
+ */
+
+static void measure(ckpt_executor *x, ckpt_device *device, const ckpt_model *model, const ckpt_token_batch *batch,
+                    bool is_training, int n_passes) {
+  moment pass = {1e30, 1e30}, alone = {1e30, 1e30};
+  ckpt_forward_result result;
+  for (int i = 0; i <= n_passes; i++) {
+    n_calls = 0;
+    moment begin = now();
+    ckpt_status status =
+        is_training ? ckpt_executor_train(x, batch, 1, &result, NULL) : ckpt_executor_forward(x, batch, &result, NULL);
+    if (status != CKPT_OK) exit(1);
+    if (i > 0) take(&pass, begin);
+    begin = now();
+    replay(device, model, batch, is_training);
+    if (i > 0) take(&alone, begin);
+  }
+  const double n_tokens = (double)batch->n_rows * batch->length;
+  printf("%-20s %8.1f tokens/s, products alone %8.1f, share %.3f (%.3f)\n",
+         is_training ? "forward and backward" : "forward", n_tokens / pass.time, n_tokens / alone.time,
+         alone.time / pass.time, alone.processor / pass.processor);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 5) return 2;
+  const char *config = strcmp(argv[1], "gpt2") == 0 ? gpt2 : llama;
+  const uint32_t rows = (uint32_t)strtoul(argv[2], NULL, 10), length = (uint32_t)strtoul(argv[3], NULL, 10);
+  const int n_passes = argc > 5 ? (int)strtol(argv[5], NULL, 10) : 3;
+  const ckpt_model_options model_options = {.struct_size = sizeof model_options, .needs_backward = true};
+  ckpt_model *model;
+  ckpt_device *device;
+  ckpt_executor *x;
+  if (ckpt_model_new(&model, config, strlen(config), NULL, &model_options, NULL) != CKPT_OK) return 1;
+  if (ckpt_device_cpu_new(&device, (uint32_t)strtoul(argv[4], NULL, 10), NULL, NULL) != CKPT_OK) return 1;
+  ckpt_device_table table = *device->table;
+  real_table = device->table;
+  table.gemm = remember;
+  device->table = &table;
+  kernels = device->kernels;
+  const ckpt_executor_options options = {
+      .struct_size = sizeof options, .max_rows = rows, .max_length = length, .device = device, .has_backward = true};
+  if (ckpt_executor_new(&x, model, &options, NULL) != CKPT_OK) return 1;
+  float *parameters = ckpt_executor_parameters(x);
+  uint32_t state = 1;
+  for (uint64_t i = 0; i < model->n_flat; i++) {
+    state = state * 1664525U + 1013904223U;
+    parameters[i] = ((float)(state >> 8) / 8388608.0F - 1) * 0.03F;
+  }
+  int32_t *ids = calloc((size_t)rows * length + 1, sizeof *ids);
+  for (size_t i = 0; i < (size_t)rows * length; i++) ids[i] = (int32_t)(i * 7919 % 30000);
+  const ckpt_token_batch batch = {.n_rows = rows, .length = length, .ids = ids, .targets = ids};
+  printf("%s B%uxT%u, %s threads, %s\n", argv[1], rows, length, argv[4], kernels->name);
+  measure(x, device, model, &batch, false, n_passes);
+  measure(x, device, model, &batch, true, n_passes);
+  device->table = real_table;
+  ckpt_executor_free(x);
+  ckpt_device_free(device);
+  ckpt_model_free(model);
+  free(ids);
+  return 0;
+}

@@ -1,0 +1,241 @@
+/* attention.h - attention by blocks of queries and keys: equal bit for bit to kernels/ref/tape/attention.h.
+ *
+ * A block's scores lie key by key, 64 queries beside each other, so that the softmax works on whole rows of queries.
+ * Products are small_multiply, whose chains have the reference's order. Static, for the file that includes it. */
+#ifndef CKPT_KERNELS_CPU_TAPE_ATTENTION_H
+#define CKPT_KERNELS_CPU_TAPE_ATTENTION_H
+
+#include "kernels/cpu/tape/lanes.h"
+#include "kernels/ref/tape/attention.h"
+
+/* A block of queries: where it is, and what all its keys need. Absent queries are zeros. */
+typedef struct query_block {
+  attention_at at;
+  size_t begin, n;                            /* queries */
+  float queries[CKPT_MAX_HEAD_WIDTH * BLOCK]; /* transposed: width x BLOCK */
+  float scores[BLOCK * BLOCK];                /* keys x queries: scores, then probabilities */
+} query_block;
+
+/* x, n rows of a head, transposed to width x BLOCK, zeros behind them. */
+static inline void transpose(float *restrict out, const float *restrict x, size_t stride, size_t n, size_t width) {
+  for (size_t d = 0; d < width; d++) {
+    for (size_t i = 0; i < n; i++) out[d * BLOCK + i] = x[i * stride + d];
+    for (size_t i = n; i < BLOCK; i++) out[d * BLOCK + i] = 0;
+  }
+}
+
+/* Whether every query of a block sees every one of n keys. */
+static inline bool sees_all(const ckpt_attention_args *a, const query_block *q, size_t key, size_t n) {
+  if (a->documents != NULL || a->mask != NULL || key + n > q->begin + 1) return false;
+  return a->window == 0 || q->begin + q->n - 1 - key < a->window;
+}
+
+/* Scores of the block and n keys, scaled, keys by queries. */
+static inline void score(const ckpt_attention_args *a, query_block *q, size_t key, size_t n) {
+  const float scale = (float)a->scale;
+  small_multiply(&(small_product){.a = row_at(a->k, q->at.first + key, a->k_stride, q->at.kv_head, a->head_width),
+                                  .a_row = (long)a->k_stride,
+                                  .a_step = 1,
+                                  .b = q->queries,
+                                  .ldb = BLOCK,
+                                  .c = q->scores,
+                                  .ldc = BLOCK,
+                                  .n_rows = (long)n,
+                                  .n_columns = BLOCK,
+                                  .n_steps = (long)a->head_width,
+                                  .clears = true});
+  for (size_t i = 0; i < n * BLOCK; i++) q->scores[i] *= scale;
+}
+
+/* Puts `hidden` where a query does not see a key. */
+static inline void hide(const ckpt_attention_args *a, query_block *q, size_t key, size_t n, float hidden) {
+  if (sees_all(a, q, key, n)) return;
+  for (size_t j = 0; j < n; j++)
+    for (size_t i = 0; i < q->n; i++)
+      if (!is_visible(a, &q->at, q->begin + i, key + j)) q->scores[j * BLOCK + i] = hidden;
+}
+
+/* The softmax so far, a query a lane. */
+typedef struct running {
+  float most[BLOCK], total[BLOCK], correction[BLOCK];
+} running;
+
+/* Scores of n keys become probabilities of what the softmax so far makes of them. */
+static inline void soften(query_block *q, running *r, size_t n) {
+  float greatest[BLOCK], base[BLOCK];
+  memcpy(greatest, r->most, sizeof greatest);
+  for (size_t j = 0; j < n; j++) {
+    const float *restrict s = q->scores + j * BLOCK;
+    for (size_t i = 0; i < BLOCK; i++) greatest[i] = s[i] > greatest[i] ? s[i] : greatest[i];
+  }
+  for (size_t i = 0; i < BLOCK; i++) {
+    base[i] = greatest[i] == -REAL_INFINITY ? 0 : greatest[i];
+    r->correction[i] = real_exp(r->most[i] - base[i]);
+    r->total[i] *= r->correction[i];
+    r->most[i] = greatest[i];
+  }
+  for (size_t j = 0; j < n; j++) {
+    float *restrict s = q->scores + j * BLOCK;
+    for (size_t i = 0; i < BLOCK; i++) {
+      s[i] = real_exp(s[i] - base[i]);
+      r->total[i] += s[i];
+    }
+  }
+}
+
+/* Corrects what was summed before, and adds the values of n keys. */
+static inline void weigh(const ckpt_attention_args *a, query_block *q, const running *r, size_t key, size_t n) {
+  float *o = (float *)row_at(a->o, q->at.first + q->begin, a->o_stride, q->at.head, a->head_width);
+  for (size_t i = 0; i < q->n; i++)
+    for (size_t d = 0; d < a->head_width; d++) o[i * a->o_stride + d] *= r->correction[i];
+  small_multiply(&(small_product){.a = q->scores,
+                                  .a_row = 1,
+                                  .a_step = BLOCK,
+                                  .b = row_at(a->v, q->at.first + key, a->v_stride, q->at.kv_head, a->head_width),
+                                  .ldb = (long)a->v_stride,
+                                  .c = o,
+                                  .ldc = (long)a->o_stride,
+                                  .n_rows = (long)q->n,
+                                  .n_columns = (long)a->head_width,
+                                  .n_steps = (long)n});
+}
+
+/* Divides by the totals, and keeps their logarithms. */
+static inline void finish(const ckpt_attention_args *a, const query_block *q, const running *r) {
+  const size_t first = q->at.first + q->begin;
+  for (size_t i = 0; i < q->n; i++) {
+    float *o = (float *)row_at(a->o, first + i, a->o_stride, q->at.head, a->head_width);
+    const float total = r->total[i];
+    for (size_t d = 0; d < a->head_width; d++) o[d] = total == 0 ? 0 : o[d] / total;
+    ((float *)a->log_sum)[(first + i) * a->n_heads + q->at.head] =
+        total == 0 ? -REAL_INFINITY : r->most[i] + real_log(total);
+  }
+}
+
+/* attention of tape_kernels.h. */
+static void attention_blocks(const void *args, size_t begin, size_t end) {
+  const ckpt_attention_args *a = args;
+  query_block q;
+  for (size_t part = begin; part < end; part++) {
+    running r;
+    q.at = attention_part(a, part, &q.begin);
+    q.n = a->length - q.begin < BLOCK ? a->length - q.begin : BLOCK;
+    transpose(q.queries, row_at(a->q, q.at.first + q.begin, a->q_stride, q.at.head, a->head_width), a->q_stride, q.n,
+              a->head_width);
+    for (size_t i = 0; i < BLOCK; i++) r.most[i] = -REAL_INFINITY, r.total[i] = 0;
+    for (size_t i = 0; i < q.n; i++)
+      memset((float *)row_at(a->o, q.at.first + q.begin + i, a->o_stride, q.at.head, a->head_width), 0,
+             a->head_width * sizeof(float));
+    for (size_t key = first_block(a, q.begin) * BLOCK; key <= q.begin; key += BLOCK) {
+      const size_t n = a->length - key < BLOCK ? a->length - key : BLOCK;
+      score(a, &q, key, n);
+      hide(a, &q, key, n, -REAL_INFINITY);
+      soften(&q, &r, n);
+      weigh(a, &q, &r, key, n);
+    }
+    finish(a, &q, &r);
+  }
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct backward_block {
+  query_block q;
+  float d_out[CKPT_MAX_HEAD_WIDTH * BLOCK]; /* transposed: width x BLOCK */
+  float d_scores[BLOCK * BLOCK];            /* keys x queries: of probabilities, then of scores times the scale */
+  float delta[BLOCK], log_sum[BLOCK];
+} backward_block;
+
+/* What all keys of a block of queries need. */
+static inline void take_queries(const ckpt_attention_args *a, backward_block *b) {
+  const size_t first = b->q.at.first + b->q.begin, head = b->q.at.head, width = a->head_width;
+  transpose(b->q.queries, row_at(a->q, first, a->q_stride, head, width), a->q_stride, b->q.n, width);
+  transpose(b->d_out, row_at(a->d_o, first, a->o_stride, head, width), a->o_stride, b->q.n, width);
+  for (size_t i = 0; i < BLOCK; i++) b->delta[i] = 0, b->log_sum[i] = 0;
+  for (size_t i = 0; i < b->q.n; i++) {
+    const float *o = row_at(a->o, first + i, a->o_stride, head, width);
+    const float *d_o = row_at(a->d_o, first + i, a->o_stride, head, width);
+    b->delta[i] = dot(d_o, o, width);
+    b->log_sum[i] = ((const float *)a->log_sum)[(first + i) * a->n_heads + head];
+  }
+}
+
+/* Probabilities, and gradients of scores times the scale. */
+static inline void score_backward(const ckpt_attention_args *a, backward_block *b, size_t key, size_t n) {
+  const float scale = (float)a->scale;
+  score(a, &b->q, key, n);
+  for (size_t j = 0; j < n; j++) {
+    float *restrict s = b->q.scores + j * BLOCK;
+    for (size_t i = 0; i < BLOCK; i++) s[i] = real_exp(s[i] - b->log_sum[i]);
+  }
+  hide(a, &b->q, key, n, 0);
+  small_multiply(&(small_product){.a = row_at(a->v, b->q.at.first + key, a->v_stride, b->q.at.kv_head, a->head_width),
+                                  .a_row = (long)a->v_stride,
+                                  .a_step = 1,
+                                  .b = b->d_out,
+                                  .ldb = BLOCK,
+                                  .c = b->d_scores,
+                                  .ldc = BLOCK,
+                                  .n_rows = (long)n,
+                                  .n_columns = BLOCK,
+                                  .n_steps = (long)a->head_width,
+                                  .clears = true});
+  for (size_t j = 0; j < n; j++)
+    for (size_t i = 0; i < BLOCK; i++) {
+      const size_t at = j * BLOCK + i;
+      b->d_scores[at] = b->q.scores[at] * (b->d_scores[at] - b->delta[i]) * scale;
+    }
+}
+
+/* Gradients of keys, values and queries from a block of each. */
+static inline void give_gradients(const ckpt_attention_args *a, backward_block *b, size_t key, size_t n) {
+  const size_t keys = b->q.at.first + key, queries = b->q.at.first + b->q.begin, width = a->head_width;
+  const size_t head = b->q.at.head, kv_head = b->q.at.kv_head;
+  small_product p = {.a_row = BLOCK, .a_step = 1, .n_columns = (long)width};
+  p.n_rows = (long)n, p.n_steps = (long)b->q.n;
+  p.a = b->q.scores, p.b = row_at(a->d_o, queries, a->o_stride, head, width), p.ldb = (long)a->o_stride;
+  p.c = (float *)row_at(a->d_v, keys, a->v_stride, kv_head, width), p.ldc = (long)a->v_stride;
+  small_multiply(&p);
+  p.a = b->d_scores, p.b = row_at(a->q, queries, a->q_stride, head, width), p.ldb = (long)a->q_stride;
+  p.c = (float *)row_at(a->d_k, keys, a->k_stride, kv_head, width), p.ldc = (long)a->k_stride;
+  small_multiply(&p);
+  p.a_row = 1, p.a_step = BLOCK, p.n_rows = (long)b->q.n, p.n_steps = (long)n;
+  p.b = row_at(a->k, keys, a->k_stride, kv_head, width), p.ldb = (long)a->k_stride;
+  p.c = (float *)row_at(a->d_q, queries, a->q_stride, head, width), p.ldc = (long)a->q_stride;
+  small_multiply(&p);
+}
+
+/* Zeros where gradients are not added to. */
+static inline void clear_gradients(const ckpt_attention_args *a, const attention_at *at, size_t group) {
+  if (!a->adds_k) clear_rows(a, a->d_k, a->k_stride, at->first, at->kv_head);
+  if (!a->adds_v) clear_rows(a, a->d_v, a->v_stride, at->first, at->kv_head);
+  for (size_t head = at->kv_head * group; head < (at->kv_head + 1) * group && !a->adds_q; head++)
+    clear_rows(a, a->d_q, a->q_stride, at->first, head);
+}
+
+/* attention_backward of tape_kernels.h. */
+static void attention_blocks_backward(const void *args, size_t begin, size_t end) {
+  const ckpt_attention_args *a = args;
+  const size_t group = a->n_heads / a->n_kv_heads;
+  backward_block b;
+  for (size_t part = begin; part < end; part++) {
+    attention_at *at = &b.q.at;
+    *at = (attention_at){.row = part / a->n_kv_heads, .kv_head = part % a->n_kv_heads};
+    at->first = at->row * a->length;
+    clear_gradients(a, at, group);
+    for (size_t key = 0; key < a->length; key += BLOCK) {
+      const size_t n = a->length - key < BLOCK ? a->length - key : BLOCK;
+      for (at->head = at->kv_head * group; at->head < (at->kv_head + 1) * group; at->head++)
+        for (b.q.begin = key; b.q.begin < a->length; b.q.begin += BLOCK) {
+          if (key < first_block(a, b.q.begin) * BLOCK) continue;
+          b.q.n = a->length - b.q.begin < BLOCK ? a->length - b.q.begin : BLOCK;
+          take_queries(a, &b);
+          score_backward(a, &b, key, n);
+          give_gradients(a, &b, key, n);
+        }
+    }
+  }
+}
+
+#endif

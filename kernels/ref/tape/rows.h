@@ -1,0 +1,253 @@
+/* rows.h - what sums along a row: norms and the loss, see tape_kernels.h. Static, for the file that includes it. */
+#ifndef CKPT_KERNELS_REF_TAPE_ROWS_H
+#define CKPT_KERNELS_REF_TAPE_ROWS_H
+
+#include "kernels/ref/tape/pointwise.h"
+
+#if CKPT_REAL_BITS == 64
+#define REAL_SQRT(x) __builtin_sqrt(x)
+#else
+#define REAL_SQRT(x) __builtin_sqrtf(x)
+#endif
+
+/* The rest of a row, past its whole lanes, filled up with zeros. */
+static inline void load_rest(real_lanes *out, const real *x, size_t n) {
+  *out = (real_lanes){0};
+  if (n > 0) memcpy(out, x, n * sizeof *x);
+}
+
+/* Sum of x, or of x * y, or of (x - mean)^2: sixteen lanes and a tree. */
+static inline real sum_of(const real *x, size_t n) {
+  real_lanes sum = {0}, a;
+  size_t i = 0;
+  for (; i + N_LANES <= n; i += N_LANES) {
+    load_lanes(&a, x + i);
+    sum += a;
+  }
+  load_rest(&a, x + i, n - i);
+  sum += a;
+  return total_of_lanes(&sum);
+}
+
+/* Sum of x * y in the same way. */
+static inline real sum_of_products(const real *x, const real *y, size_t n) {
+  real_lanes sum = {0}, a, b;
+  size_t i = 0;
+  for (; i + N_LANES <= n; i += N_LANES) {
+    load_lanes(&a, x + i);
+    load_lanes(&b, y + i);
+    sum += a * b;
+  }
+  load_rest(&a, x + i, n - i);
+  load_rest(&b, y + i, n - i);
+  sum += a * b;
+  return total_of_lanes(&sum);
+}
+
+/* Sum of (x - mean)^2 in the same way. */
+static inline real sum_of_deviations(const real *x, real mean, size_t n) {
+  real_lanes sum = {0}, a;
+  size_t i = 0;
+  for (; i + N_LANES <= n; i += N_LANES) {
+    load_lanes(&a, x + i);
+    a -= mean;
+    sum += a * a;
+  }
+  if (i < n) {
+    real rest[N_LANES];
+    for (size_t j = 0; j < N_LANES; j++) rest[j] = i + j < n ? x[i + j] : mean;
+    load_lanes(&a, rest);
+    a -= mean;
+    sum += a * a;
+  }
+  return total_of_lanes(&sum);
+}
+
+/* x, or x + residual, which is then kept. */
+static inline const real *row_to_normalize(const ckpt_norm_args *a, size_t row) {
+  const size_t n = a->n_columns;
+  const real *restrict x = (const real *)a->x + row * n;
+  if (a->residual == NULL) return x;
+  const real *restrict residual = (const real *)a->residual + row * n;
+  real *restrict sum = (real *)a->sum + row * n;
+  for (size_t i = 0; i < n; i++) sum[i] = x[i] + residual[i];
+  return sum;
+}
+
+/* As tape_kernels.h has it. */
+static void rmsnorm(const void *args, size_t begin, size_t end) {
+  const ckpt_norm_args *a = args;
+  const size_t n = a->n_columns;
+  const real *restrict weight = a->weight;
+  for (size_t r = begin; r < end; r++) {
+    const real *x = row_to_normalize(a, r);
+    real *restrict y = (real *)a->y + r * n;
+    const real inverse = 1 / REAL_SQRT(sum_of_products(x, x, n) / (real)n + (real)a->epsilon);
+    ((real *)a->inverse)[r] = inverse;
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * inverse * weight[i];
+  }
+}
+
+/* As tape_kernels.h has it. */
+static void layernorm(const void *args, size_t begin, size_t end) {
+  const ckpt_norm_args *a = args;
+  const size_t n = a->n_columns;
+  const real *restrict weight = a->weight, *restrict shift = a->bias;
+  for (size_t r = begin; r < end; r++) {
+    const real *x = row_to_normalize(a, r);
+    real *restrict y = (real *)a->y + r * n;
+    const real mean = sum_of(x, n) / (real)n;
+    const real inverse = 1 / REAL_SQRT(sum_of_deviations(x, mean, n) / (real)n + (real)a->epsilon);
+    ((real *)a->mean)[r] = mean;
+    ((real *)a->inverse)[r] = inverse;
+    for (size_t i = 0; i < n; i++) y[i] = (x[i] - mean) * inverse * weight[i] + shift[i];
+  }
+}
+
+/* What came through the norm, and through the sum: to x and to the residual alike. */
+static inline void give_sum(const ckpt_norm_backward_args *a, size_t at, real *restrict values, size_t n) {
+  const real *restrict d_sum = real_at((void *)(uintptr_t)a->d_sum, at);
+  for (size_t i = 0; i < n && d_sum != NULL; i++) values[i] += d_sum[i];
+  deliver(real_at(a->d_x, at), a->adds_x, values, n);
+  deliver(real_at(a->d_residual, at), a->adds_residual, values, n);
+}
+
+/* Sums of d_y * weight * normal and of d_y * weight over a row, where normal is (x - mean) * inverse. */
+static inline void norm_sums(const real *restrict x, const real *restrict d_y, const real *restrict weight, size_t n,
+                             real mean, real inverse, real *tilt, real *shift) {
+  real_lanes sum = {0}, slope = {0}, a;
+  for (size_t first = 0; first < n; first += PART) {
+    const size_t count = part_of(first, n);
+    real g[PART], products[PART];
+    for (size_t i = 0; i < count; i++) {
+      g[i] = d_y[first + i] * weight[first + i];
+      products[i] = g[i] * ((x[first + i] - mean) * inverse);
+    }
+    for (size_t i = count; i % N_LANES != 0; i++) g[i] = products[i] = 0;
+    for (size_t i = 0; i < count; i += N_LANES) {
+      load_lanes(&a, g + i);
+      sum += a;
+      load_lanes(&a, products + i);
+      slope += a;
+    }
+  }
+  *tilt = total_of_lanes(&slope) / (real)n;
+  *shift = total_of_lanes(&sum) / (real)n;
+}
+
+/* Both norms: rmsnorm's mean and shift are 0. */
+static inline void norm_backward(const ckpt_norm_backward_args *a, size_t row, real mean, bool has_shift) {
+  const size_t n = a->n_columns;
+  const real *restrict weight = a->weight;
+  const real *x = (const real *)a->x + row * n, *d_y = (const real *)a->d_y + row * n;
+  const real inverse = ((const real *)a->inverse)[row];
+  real tilt, shift;
+  norm_sums(x, d_y, weight, n, mean, inverse, &tilt, &shift);
+  if (!has_shift) shift = 0;
+  for (size_t first = 0; first < n; first += PART) {
+    const size_t count = part_of(first, n);
+    real values[PART];
+    for (size_t i = 0; i < count; i++) {
+      real normal = (x[first + i] - mean) * inverse;
+      values[i] = inverse * (d_y[first + i] * weight[first + i] - shift - normal * tilt);
+    }
+    give_sum(a, row * n + first, values, count);
+  }
+}
+
+/* As tape_kernels.h has it. */
+static void rmsnorm_backward(const void *args, size_t begin, size_t end) {
+  for (size_t r = begin; r < end; r++) norm_backward(args, r, 0, false);
+}
+
+/* As tape_kernels.h has it. */
+static void layernorm_backward(const void *args, size_t begin, size_t end) {
+  const ckpt_norm_backward_args *a = args;
+  for (size_t r = begin; r < end; r++) norm_backward(a, r, ((const real *)a->mean)[r], true);
+}
+
+/* Sums over rows, in their order, of d_y * normal and of d_y, for columns [first, first + n). */
+static inline void norm_weights(const ckpt_norm_backward_args *a, size_t first, size_t n) {
+  real weights[COLUMN_BLOCK] = {0}, shifts[COLUMN_BLOCK] = {0};
+  for (size_t r = 0; r < a->n_tokens; r++) {
+    const real *restrict x = (const real *)a->x + r * a->n_columns + first;
+    const real *restrict d_y = (const real *)a->d_y + r * a->n_columns + first;
+    const real inverse = ((const real *)a->inverse)[r], mean = a->mean == NULL ? 0 : ((const real *)a->mean)[r];
+    for (size_t i = 0; i < n; i++) {
+      weights[i] += d_y[i] * ((x[i] - mean) * inverse);
+      shifts[i] += d_y[i];
+    }
+  }
+  for (size_t i = 0; i < n && a->d_weight != NULL; i++) ((real *)a->d_weight)[first + i] += weights[i];
+  for (size_t i = 0; i < n && a->d_bias != NULL; i++) ((real *)a->d_bias)[first + i] += shifts[i];
+}
+
+/* As tape_kernels.h has it. */
+static void layernorm_weights(const void *args, size_t begin, size_t end) {
+  for (size_t first = begin; first < end; first += COLUMN_BLOCK)
+    norm_weights(args, first, end - first < COLUMN_BLOCK ? end - first : COLUMN_BLOCK);
+}
+
+/* As tape_kernels.h has it. */
+static void rmsnorm_weights(const void *args, size_t begin, size_t end) { layernorm_weights(args, begin, end); }
+
+/* ---- loss -----------------------------------------------------------------------------------------------------------
+ */
+
+/* The greatest element; a NaN is passed over (it comes back through the sum). */
+static inline real greatest_of(const real *x, size_t n) {
+  real_lanes most = {0}, lanes;
+  most -= REAL_INFINITY;
+  size_t i = 0;
+  for (; i + N_LANES <= n; i += N_LANES) {
+    load_lanes(&lanes, x + i);
+    real_masks is_greater = (real_masks)(lanes > most);
+    most = (real_lanes)(((real_masks)lanes & is_greater) | ((real_masks)most & ~is_greater));
+  }
+  real a[N_LANES], greatest;
+  memcpy(a, &most, sizeof a);
+  for (size_t j = 0; i < n; i++, j++) a[j] = x[i] > a[j] ? x[i] : a[j];
+  greatest = a[0];
+  for (int j = 1; j < N_LANES; j++) greatest = a[j] > greatest ? a[j] : greatest;
+  return greatest;
+}
+
+/* Sum of exp(x - most); keeps them in x where has_gradient. */
+static inline real sum_of_exponentials(real *x, size_t n, real most, bool has_gradient) {
+  real_lanes sum = {0}, lanes;
+  real exponentials[PART];
+  for (size_t first = 0; first < n; first += PART) {
+    const size_t count = part_of(first, n);
+    for (size_t i = 0; i < count; i++) exponentials[i] = real_exp(x[first + i] - most);
+    for (size_t i = count; i % N_LANES != 0; i++) exponentials[i] = 0;
+    if (has_gradient) memcpy(x + first, exponentials, count * sizeof *x);
+    for (size_t i = 0; i < count; i += N_LANES) {
+      load_lanes(&lanes, exponentials + i);
+      sum += lanes;
+    }
+  }
+  return total_of_lanes(&sum);
+}
+
+/* As tape_kernels.h has it. */
+static void loss(const void *args, size_t begin, size_t end) {
+  const ckpt_loss_args *a = args;
+  const size_t n = a->n_columns;
+  for (size_t r = begin; r < end; r++) {
+    real *x = (real *)a->logits + r * n, *out = (real *)a->log_probability + r;
+    if (a->targets[r] < 0) {
+      *out = 0;
+      if (a->has_gradient) memset(x, 0, n * sizeof *x);
+      continue;
+    }
+    const real most = greatest_of(x, n), target = x[a->targets[r]];
+    const real total = sum_of_exponentials(x, n, most, a->has_gradient);
+    *out = (target - most) - real_log(total);
+    if (!a->has_gradient) continue;
+    const real factor = (real)a->scale / total;
+    for (size_t i = 0; i < n; i++) x[i] *= factor;
+    x[a->targets[r]] -= (real)a->scale;
+  }
+}
+
+#endif

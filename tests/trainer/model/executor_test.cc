@@ -1,0 +1,277 @@
+// The executor: an arena that is exact, one plan for every length, the same bits for any threads, gradients in f64.
+#include "tests/trainer/model/tape_case.h"
+
+#include <cstring>
+#include <random>
+
+extern "C" {
+#include "trainer/model/memory_plan.h"
+}
+
+namespace {
+
+using tape::Executor;
+using tape::Model;
+
+const char *const kConfigs[] = {
+    R"({"model_type": "llama", "vocab_size": 50, "hidden_size": 24, "intermediate_size": 33, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 300,
+        "attention_bias": true, "mlp_bias": true})",
+    R"({"model_type": "gpt2", "vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 2, "n_positions": 300})"};
+
+class ExecutorOf : public testing::TestWithParam<const char *> {
+ protected:
+  ExecutorOf() : model(GetParam(), true) { EXPECT_EQ(model.status, CKPT_OK) << model.err.message; }
+
+  template <typename Real>
+  void Fill(void *parameters) {
+    std::mt19937 engine(5);
+    std::normal_distribution<double> normal(0, 0.3);
+    for (uint64_t i = 0; i < model.model->n_flat; i++) ((Real *)parameters)[i] = (Real)(float)normal(engine);
+  }
+
+  Model model;
+};
+
+std::vector<int32_t> Numbers(size_t n, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::vector<int32_t> out(n);
+  for (int32_t &x : out) x = (int32_t)(engine() % 50);
+  return out;
+}
+
+ckpt_token_batch BatchOf(uint32_t rows, uint32_t length, const std::vector<int32_t> &ids,
+                         const std::vector<int32_t> &targets) {
+  ckpt_token_batch batch = {};
+  batch.n_rows = rows, batch.length = length, batch.ids = ids.data();
+  batch.targets = targets.empty() ? nullptr : targets.data();
+  return batch;
+}
+
+TEST_P(ExecutorOf, UsesTheArenaToTheByte) {
+  for (bool has_backward : {false, true}) {
+    Executor x(model.model, 3, 40, has_backward);
+    Fill<float>(x.Parameters());
+    const std::vector<int32_t> ids = Numbers(120, 1);
+    ckpt_token_batch batch = BatchOf(3, 40, ids, ids);
+    ckpt_forward_result result;
+    const ckpt_executor_memory *memory = ckpt_executor_memory_of(x.executor);
+    EXPECT_EQ(ckpt_executor_high_water(x.executor), 0U);
+    ASSERT_EQ(has_backward ? ckpt_executor_train(x.executor, &batch, 1, &result, &x.err)
+                           : ckpt_executor_forward(x.executor, &batch, &result, &x.err),
+              CKPT_OK)
+        << x.err.message;
+    EXPECT_EQ(ckpt_executor_high_water(x.executor), memory->arena);
+    EXPECT_GE(memory->arena, memory->live);
+    EXPECT_LE(memory->arena, memory->live + memory->live / 8);
+    ckpt_executor_options options = {};
+    ckpt_executor_memory planned;
+    options.struct_size = sizeof options, options.max_rows = 3, options.max_length = 40;
+    options.has_backward = has_backward;
+    ASSERT_EQ(ckpt_executor_plan(&planned, model.model, &options, nullptr), CKPT_OK);
+    EXPECT_EQ(planned.arena, memory->arena);
+    EXPECT_EQ(planned.parameters, model.model->n_flat * 4);
+  }
+}
+
+// What lives at the same time never overlaps; what has the arena's last byte is there.
+TEST_P(ExecutorOf, PlansNoOverlap) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, UINT64_MAX);
+  ckpt_memory_plan plan;
+  const ckpt_tape_limits limits = {120, 3, 40, 120, 4};
+  ASSERT_EQ(ckpt_memory_plan_make(&plan, &arena, &model.model->tape, &limits, true, nullptr), CKPT_OK);
+  uint64_t end = 0;
+  for (uint32_t i = 0; i < plan.n_buffers; i++) {
+    const ckpt_planned_buffer *a = &plan.buffers[i];
+    if (a->n_bytes == 0) continue;
+    end = std::max(end, a->offset + a->n_bytes);
+    for (uint32_t j = 0; j < i; j++) {
+      const ckpt_planned_buffer *b = &plan.buffers[j];
+      if (b->n_bytes == 0 || a->last < b->first || b->last < a->first) continue;
+      EXPECT_TRUE(a->offset + a->n_bytes <= b->offset || b->offset + b->n_bytes <= a->offset) << i << " and " << j;
+    }
+  }
+  EXPECT_EQ(end, plan.arena);
+  ckpt_arena_free(&arena);
+}
+
+// Shorter and smaller batches run in the arena of the largest, and as in one of their own.
+TEST_P(ExecutorOf, OnePlanForEveryLength) {
+  Executor large(model.model, 4, 130, true);
+  Fill<float>(large.Parameters());
+  for (auto [rows, length] : {std::pair<uint32_t, uint32_t>{4, 130}, {1, 1}, {3, 17}, {2, 130}, {4, 65}}) {
+    Executor own(model.model, rows, length, true);
+    Fill<float>(own.Parameters());
+    const std::vector<int32_t> ids = Numbers((size_t)rows * length, length), targets = Numbers(ids.size(), 9);
+    std::vector<float> a(ids.size() * 50), b(a.size());
+    ckpt_token_batch batch = BatchOf(rows, length, ids, targets);
+    ckpt_forward_result of_large, of_own;
+    memset(large.Gradients(), 0, model.model->n_flat * sizeof(float));
+    batch.logits = a.data();
+    ASSERT_EQ(ckpt_executor_train(large.executor, &batch, 0.5, &of_large, nullptr), CKPT_OK);
+    batch.logits = b.data();
+    ASSERT_EQ(ckpt_executor_train(own.executor, &batch, 0.5, &of_own, nullptr), CKPT_OK);
+    EXPECT_EQ(of_large.loss_sum, of_own.loss_sum);
+    EXPECT_EQ(memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
+    EXPECT_EQ(memcmp(large.Gradients(), own.Gradients(), model.model->n_flat * sizeof(float)), 0);
+    ASSERT_EQ(ckpt_executor_forward(large.executor, &batch, &of_large, nullptr), CKPT_OK);
+    EXPECT_EQ(of_large.loss_sum, of_own.loss_sum);
+  }
+}
+
+TEST_P(ExecutorOf, TheSameBitsForAnyThreads) {
+  const std::vector<int32_t> ids = Numbers(2 * 150, 3);
+  std::vector<float> gradients;
+  for (uint32_t n_threads : {1, 2, 5}) {
+    Executor x(model.model, 2, 150, true, nullptr, n_threads);
+    Fill<float>(x.Parameters());
+    ckpt_token_batch batch = BatchOf(2, 150, ids, ids);
+    ckpt_forward_result result;
+    ASSERT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
+    std::vector<float> now(x.Gradients(), x.Gradients() + model.model->n_flat);
+    if (gradients.empty()) gradients = now;
+    EXPECT_EQ(memcmp(gradients.data(), now.data(), now.size() * sizeof(float)), 0) << n_threads;
+  }
+}
+
+TEST_P(ExecutorOf, GradientsAddUp) {
+  Executor x(model.model, 2, 20, true);
+  Fill<float>(x.Parameters());
+  const std::vector<int32_t> ids = Numbers(40, 3);
+  ckpt_token_batch batch = BatchOf(2, 20, ids, ids);
+  ckpt_forward_result result;
+  ASSERT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
+  std::vector<float> once(x.Gradients(), x.Gradients() + model.model->n_flat);
+  ASSERT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
+  for (size_t i = 0; i < once.size(); i++) EXPECT_NEAR(x.Gradients()[i], 2 * once[i], 1e-4 * std::fabs(once[i]) + 1e-5);
+}
+
+// The whole tape in f64 on the reference kernels: every parameter's gradient against finite differences.
+TEST_P(ExecutorOf, GradientsAreFiniteDifferencesInF64) {
+  Executor x(model.model, 2, 7, true, &ckpt_tape_kernels_ref_f64, 1, 5);
+  double *parameters = (double *)(void *)x.Parameters(), *gradients = (double *)(void *)x.Gradients();
+  Fill<double>(parameters);
+  const std::vector<int32_t> ids = Numbers(14, 3), targets = Numbers(14, 4);
+  ckpt_token_batch batch = BatchOf(2, 7, ids, targets);
+  ckpt_forward_result result, above, below;
+  ASSERT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
+  uint32_t n;
+  const ckpt_parameter *p = ckpt_model_parameters(model.model, &n);
+  const double step = 1e-5;
+  for (uint32_t i = 0; i < n; i++)
+    for (uint64_t j = 0; j < p[i].n_elements; j += 1 + p[i].n_elements / 5) {
+      double *at = &parameters[p[i].offset + j], kept = *at;
+      *at = kept + step;
+      ASSERT_EQ(ckpt_executor_forward(x.executor, &batch, &above, nullptr), CKPT_OK);
+      *at = kept - step;
+      ASSERT_EQ(ckpt_executor_forward(x.executor, &batch, &below, nullptr), CKPT_OK);
+      *at = kept;
+      const double expected = (above.loss_sum - below.loss_sum) / (2 * step);
+      EXPECT_NEAR(gradients[p[i].offset + j], expected, 1e-6 * std::max(1.0, std::fabs(expected)))
+          << p[i].name << " " << j;
+    }
+}
+
+TEST_P(ExecutorOf, AnEmptyBatchIsNothing) {
+  Executor x(model.model, 2, 20, true);
+  Fill<float>(x.Parameters());
+  ckpt_forward_result result;
+  const std::vector<int32_t> none(1, 0);
+  for (auto [rows, length] : {std::pair<uint32_t, uint32_t>{0, 20}, {2, 0}}) {
+    ckpt_token_batch batch = BatchOf(rows, length, none, none);
+    EXPECT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
+    EXPECT_EQ(result.n_targets, 0U);
+    EXPECT_EQ(result.loss_sum, 0);
+    EXPECT_EQ(ckpt_executor_forward(x.executor, &batch, &result, nullptr), CKPT_OK);
+  }
+}
+
+// A row that is all padding changes nothing of the others, and gives finite numbers.
+TEST_P(ExecutorOf, AFullyMaskedRowIsHarmless) {
+  Executor x(model.model, 2, 12, true);
+  Fill<float>(x.Parameters());
+  const std::vector<int32_t> ids = Numbers(24, 3);
+  std::vector<int32_t> targets = ids;
+  std::vector<uint8_t> mask(24, 1);
+  std::fill(mask.begin() + 12, mask.end(), 0);
+  std::fill(targets.begin() + 12, targets.end(), -100);
+  ckpt_token_batch both = BatchOf(2, 12, ids, targets), one = BatchOf(1, 12, ids, targets);
+  ckpt_forward_result result, alone;
+  std::vector<float> logits(24 * 50);
+  both.mask = mask.data(), both.logits = logits.data();
+  ASSERT_EQ(ckpt_executor_train(x.executor, &both, 1, &result, nullptr), CKPT_OK);
+  std::vector<float> gradients(x.Gradients(), x.Gradients() + model.model->n_flat);
+  memset(x.Gradients(), 0, gradients.size() * sizeof(float));
+  ASSERT_EQ(ckpt_executor_train(x.executor, &one, 1, &alone, nullptr), CKPT_OK);
+  EXPECT_NEAR(result.loss_sum, alone.loss_sum, 1e-5 * alone.loss_sum);
+  for (float value : logits) EXPECT_TRUE(std::isfinite(value));
+  for (size_t i = 0; i < gradients.size(); i++) EXPECT_NEAR(gradients[i], x.Gradients()[i], 1e-3) << i;
+}
+
+TEST_P(ExecutorOf, ANaNIsNotHidden) {
+  Executor x(model.model, 1, 12, true);
+  Fill<float>(x.Parameters());
+  x.Parameters()[3 * 24 + 2] = NAN;  // of the token 3
+  std::vector<int32_t> ids(12, 3);
+  ckpt_token_batch batch = BatchOf(1, 12, ids, ids);
+  ckpt_forward_result result;
+  ASSERT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
+  EXPECT_TRUE(std::isnan(result.loss_sum));
+  EXPECT_TRUE(std::isnan(x.Gradients()[3 * 24]));
+}
+
+TEST_P(ExecutorOf, RefusesWhatWasNotPlanned) {
+  Executor x(model.model, 2, 20, false);
+  std::vector<int32_t> ids = Numbers(63, 3), bad = ids;
+  ckpt_forward_result result;
+  auto fails = [&](ckpt_token_batch batch, const char *message) {
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_executor_forward(x.executor, &batch, &result, &err), CKPT_EINVAL);
+    EXPECT_STREQ(err.message, message);
+  };
+  fails(BatchOf(3, 20, ids, {}), "a batch of 3 rows of 20 tokens, planned are 2 of 20");
+  fails(BatchOf(1, 21, ids, {}), "a batch of 1 rows of 21 tokens, planned are 2 of 20");
+  bad[24] = 50;
+  fails(BatchOf(2, 20, bad, {}), "row 1, position 4: id 50 is not below 50");
+  fails(BatchOf(2, 20, ids, bad), "row 1, position 4: target 50 is not below 50");
+  bad[24] = -1;
+  fails(BatchOf(2, 20, bad, {}), "row 1, position 4: id -1 is not below 50");
+  ckpt_token_batch batch = BatchOf(2, 20, ids, ids);
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, &err), CKPT_EINVAL);
+  EXPECT_STREQ(err.message, "the executor was made without backward");
+  if (model.model->has_position_table) {
+    std::vector<int32_t> positions(40, 300);
+    batch.positions = positions.data();
+    fails(batch, "row 0, position 0: position 300 is not below 300");
+  }
+  ckpt_executor_options options = {};
+  ckpt_executor_memory memory;
+  options.struct_size = sizeof options, options.max_length = 301;
+  err = {};
+  EXPECT_EQ(ckpt_executor_plan(&memory, model.model, &options, &err), CKPT_EINVAL);
+  EXPECT_STREQ(err.message, "a length of 301, the model has 300 positions");
+  options.max_length = 300, options.max_rows = UINT32_MAX;
+  EXPECT_EQ(ckpt_executor_plan(&memory, model.model, &options, nullptr), CKPT_ELIMIT);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ExecutorOf, testing::ValuesIn(kConfigs),
+                         [](const auto &which) { return which.index == 0 ? "llama" : "gpt2"; });
+
+TEST(Tape, RefusesARowThatLacksASlot) {
+  ckpt_tape_op op = {};
+  ckpt_error err = {};
+  op.name = "imagined";
+  EXPECT_EQ(ckpt_tape_check_op(&op, false, &err), CKPT_EUNSUPPORTED);
+  EXPECT_STREQ(err.message, "operation 'imagined' has no shapes, which this tape needs");
+  op = *ckpt_tape_ops[CKPT_OP_rope];
+  op.backward = nullptr;
+  err = {};
+  EXPECT_EQ(ckpt_tape_check_op(&op, false, &err), CKPT_OK);
+  EXPECT_EQ(ckpt_tape_check_op(&op, true, &err), CKPT_EUNSUPPORTED);
+  EXPECT_STREQ(err.message, "operation 'rope' has no backward, which this tape needs");
+  for (const ckpt_tape_op *row : ckpt_tape_ops) EXPECT_EQ(ckpt_tape_check_op(row, true, nullptr), CKPT_OK) << row->name;
+}
+
+}  // namespace

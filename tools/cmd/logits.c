@@ -1,0 +1,337 @@
+/* logits.c - `ckpt logits`: the model run over given ids, and its logits written as one tensor. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/plan/plan.h"
+#include "tools/report/input.h"
+#include "tools/report/job.h"
+#include "tools/report/report.h"
+#include "trainer/model/executor.h"
+
+/* ---- sequences ------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct sequences {
+  int32_t *ids;    /* one after the other */
+  size_t *lengths; /* of each */
+  size_t n, n_ids, longest, capacity, id_capacity;
+} sequences;
+
+static void free_sequences(sequences *s) {
+  free(s->ids);
+  free(s->lengths);
+}
+
+static ckpt_status add_id(sequences *s, uint64_t id, ckpt_error *err) {
+  if (id > INT32_MAX) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "id %" PRIu64 " is past every vocabulary", id);
+  if (s->n_ids == s->id_capacity) {
+    s->id_capacity = s->id_capacity == 0 ? 1024 : s->id_capacity * 2;
+    int32_t *grown = reallocarray(s->ids, s->id_capacity, sizeof *grown);
+    CKPT_TRY_ALLOC(grown, err);
+    s->ids = grown;
+  }
+  s->ids[s->n_ids++] = (int32_t)id;
+  return CKPT_OK;
+}
+
+/* Ends the sequence that began at id `first`. */
+static ckpt_status end_sequence(sequences *s, size_t first, ckpt_error *err) {
+  if (s->n_ids == first) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a sequence of no ids");
+  if (s->n == s->capacity) {
+    s->capacity = s->capacity == 0 ? 64 : s->capacity * 2;
+    size_t *grown = reallocarray(s->lengths, s->capacity, sizeof *grown);
+    CKPT_TRY_ALLOC(grown, err);
+    s->lengths = grown;
+  }
+  s->lengths[s->n++] = s->n_ids - first;
+  if (s->n_ids - first > s->longest) s->longest = s->n_ids - first;
+  return CKPT_OK;
+}
+
+static ckpt_status read_ids(sequences *s, const char *text, ckpt_error *err) {
+  for (const char *at = text;;) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long id = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : 0;
+    if (end == NULL || errno != 0 || (*end != ',' && *end != '\0'))
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--ids takes numbers with commas between them, not '%.64s'", text);
+    CKPT_TRY(add_id(s, id, err));
+    if (*end == '\0') return end_sequence(s, 0, err);
+    at = end + 1;
+  }
+}
+
+static ckpt_status read_list(sequences *s, ckpt_json *json, ckpt_error *err) {
+  const size_t first = s->n_ids;
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "input_ids", err));
+  for (;;) {
+    uint64_t id;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) return end_sequence(s, first, err);
+    if (token != CKPT_JSON_NUMBER || !ckpt_json_u64(json, &id))
+      return ckpt_json_fail(json, err, "input_ids holds what is no id");
+    CKPT_TRY(add_id(s, id, err));
+  }
+}
+
+static ckpt_status read_line(sequences *s, const char *line, size_t n_bytes, const char *path, ckpt_error *err) {
+  ckpt_json *json = NULL;
+  ckpt_json_token token;
+  bool has_ids = false;
+  CKPT_TRY(ckpt_json_new_text(&json, line, n_bytes, true, path, err));
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a line", err));
+  for (;;) {
+    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
+    if (token != CKPT_JSON_KEY) break;
+    if (!has_ids && strcmp(ckpt_json_text(json, NULL), "input_ids") == 0) {
+      CKPT_TRY_GOTO(read_list(s, json, err));
+      has_ids = true;
+    } else {
+      CKPT_TRY_GOTO(ckpt_json_skip(json, err));
+    }
+  }
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_END, "the end of the line", err));
+  if (!has_ids) status = ckpt_json_fail(json, err, "has no field input_ids");
+done:
+  ckpt_json_free(json);
+  return status;
+}
+
+static ckpt_status read_file(sequences *s, const char *path, ckpt_error *err) {
+  bool is_stdin = strcmp(path, "-") == 0;
+  FILE *file = is_stdin ? stdin : fopen(path, "re");
+  if (file == NULL) return ckpt_fail_errno(err, path, "cannot be opened");
+  char *line = NULL;
+  size_t capacity = 0, number = 0;
+  ckpt_status status = CKPT_OK;
+  for (ssize_t n; status == CKPT_OK && (n = getline(&line, &capacity, file)) >= 0;) {
+    number++;
+    if (strspn(line, " \t\r\n") == (size_t)n) continue;
+    char where[600];
+    (void)snprintf(where, sizeof where, "%.500s:%zu", path, number);
+    status = ckpt_fail_at(read_line(s, line, (size_t)n, where, err), err, where, NULL);
+  }
+  if (status == CKPT_OK && ferror(file) != 0) status = ckpt_fail_errno(err, path, "cannot be read");
+  free(line);
+  if (!is_stdin) fclose(file);
+  if (status == CKPT_OK && s->n == 0) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "holds no sequence");
+  return status;
+}
+
+static ckpt_status read_sequences(sequences *s, const ckpt_args *args, ckpt_error *err) {
+  const char *ids = ckpt_args_text(args, "ids", NULL), *path = ckpt_args_text(args, "file", NULL);
+  if ((ids == NULL) == (path == NULL)) return ckpt_args_fail(args, err, "one of --ids and -f is needed");
+  return ids != NULL ? read_ids(s, ids, err) : read_file(s, path, err);
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct logits {
+  sequences sequences;
+  ckpt_input input;
+  ckpt_model *model;
+  ckpt_executor *executor;
+  float *values; /* sequences x longest x vocabulary */
+  int64_t *lengths;
+  uint64_t n_values;
+  ckpt_plan *plan; /* of the output */
+  uint32_t sink;
+} logits;
+
+static ckpt_executor_options executor_options(const logits *l, const ckpt_args *args) {
+  return (ckpt_executor_options){.struct_size = sizeof(ckpt_executor_options),
+                                 .max_rows = 1,
+                                 .max_length = (uint32_t)l->sequences.longest,
+                                 .n_threads = (uint32_t)ckpt_args_size(args, "threads", 0)};
+}
+
+static ckpt_status make_model(logits *l, ckpt_error *err) {
+  const ckpt_model_options model_options = {.struct_size = sizeof model_options};
+  CKPT_TRY(ckpt_model_open(&l->model, l->input.index, l->input.like, &model_options, err));
+  if (l->sequences.longest > l->model->max_positions)
+    return ckpt_fail(err, CKPT_EINVAL, l->input.index->path, NULL,
+                     "a sequence of %zu ids, the model has %" PRIu64 " positions", l->sequences.longest,
+                     l->model->max_positions);
+  for (size_t i = 0; i < l->sequences.n_ids; i++)
+    if ((uint64_t)l->sequences.ids[i] >= l->model->vocabulary)
+      return ckpt_fail(err, CKPT_EINVAL, l->input.index->path, NULL, "id %d is not below %" PRIu64 " (the vocabulary)",
+                       l->sequences.ids[i], l->model->vocabulary);
+  if (!ckpt_mul_u64(l->sequences.n, l->sequences.longest, &l->n_values) ||
+      !ckpt_mul_u64(l->n_values, l->model->vocabulary, &l->n_values) || l->n_values > SIZE_MAX / sizeof(float))
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the logits do not fit 64 bits");
+  return CKPT_OK;
+}
+
+static ckpt_status run_sequences(logits *l, ckpt_error *err) {
+  const uint64_t vocabulary = l->model->vocabulary;
+  const int32_t *ids = l->sequences.ids;
+  l->values = calloc((size_t)l->n_values, sizeof *l->values);
+  l->lengths = calloc(l->sequences.n, sizeof *l->lengths);
+  if (l->values == NULL || l->lengths == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "no memory for %" PRIu64 " logits (fewer sequences)", l->n_values);
+  for (size_t i = 0; i < l->sequences.n; i++) {
+    ckpt_forward_result result;
+    const ckpt_token_batch batch = {.n_rows = 1,
+                                    .length = (uint32_t)l->sequences.lengths[i],
+                                    .ids = ids,
+                                    .logits = l->values + i * l->sequences.longest * vocabulary};
+    CKPT_TRY(ckpt_executor_forward(l->executor, &batch, &result, err));
+    l->lengths[i] = (int64_t)l->sequences.lengths[i];
+    ids += l->sequences.lengths[i];
+  }
+  return CKPT_OK;
+}
+
+static bool is_ragged(const sequences *s) {
+  for (size_t i = 0; i < s->n; i++)
+    if (s->lengths[i] != s->longest) return true;
+  return false;
+}
+
+/* The output, before anything is run: it may be there already. */
+static ckpt_status open_output(logits *l, const ckpt_args *args, ckpt_error *err) {
+  CKPT_TRY(ckpt_plan_new(&l->plan, err));
+  CKPT_TRY(ckpt_plan_reads(l->plan, l->input.index, NULL, err));
+  return ckpt_plan_output(l->plan, ckpt_args_text(args, "output", NULL), NULL, ckpt_args_has(args, "force"), &l->sink,
+                          err);
+}
+
+static ckpt_status write_output(logits *l, const ckpt_run_options *run, ckpt_error *err) {
+  ckpt_expr *expr;
+  const uint64_t shape[] = {l->sequences.n, l->sequences.longest, l->model->vocabulary};
+  CKPT_TRY(ckpt_expr_memory(&expr, l->plan, CKPT_F32, 3, shape, l->values, err));
+  CKPT_TRY(ckpt_plan_add(l->plan, l->sink, "logits", expr, err));
+  if (is_ragged(&l->sequences)) {
+    CKPT_TRY(ckpt_expr_memory(&expr, l->plan, CKPT_I64, 1, shape, l->lengths, err));
+    CKPT_TRY(ckpt_plan_add(l->plan, l->sink, "lengths", expr, err));
+  }
+  return ckpt_plan_run(l->plan, run, err);
+}
+
+static ckpt_status load_and_run(logits *l, const ckpt_args *args, ckpt_error *err) {
+  ckpt_job job;
+  CKPT_TRY(open_output(l, args, err));
+  ckpt_report_note(args, "device cpu");
+  const ckpt_executor_options wanted = executor_options(l, args);
+  const ckpt_load_options load = {.struct_size = sizeof load, .run = &job.run};
+  ckpt_job_begin(&job, args);
+  ckpt_status status = ckpt_executor_new(&l->executor, l->model, &wanted, err);
+  if (status == CKPT_OK)
+    status = ckpt_model_load(ckpt_executor_parameters(l->executor), l->model, l->input.index, &load, NULL, err);
+  if (status == CKPT_OK) status = run_sequences(l, err);
+  job.run.trace = NULL; /* it is of the run that reads the model */
+  if (status == CKPT_OK) status = write_output(l, &job.run, err);
+  ckpt_job_end(&job);
+  return ckpt_fail_at(status, err, l->input.index->path, NULL);
+}
+
+/* ---- what is printed ------------------------------------------------------------------------------------------------
+ */
+
+static void print_line(void *arg, const char *line) { fprintf(arg, "%s\n", line); }
+
+static void emit_line(void *arg, const char *line) { ckpt_emit_text(arg, NULL, line); }
+
+static ckpt_status print_plan(const logits *l, const ckpt_args *args, ckpt_error *err) {
+  ckpt_executor_memory memory;
+  const ckpt_executor_options wanted = executor_options(l, args);
+  CKPT_TRY(ckpt_executor_plan(&memory, l->model, &wanted, err));
+  const uint64_t n_logits = l->n_values * sizeof(float);
+  if (!args->json) {
+    ckpt_tape_print(&l->model->tape, print_line, stdout);
+    printf("parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 ", logits %" PRIu64 " bytes\n",
+           memory.parameters, memory.arena, memory.state, n_logits);
+    return CKPT_OK;
+  }
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_array(&json, "tape");
+  ckpt_tape_print(&l->model->tape, emit_line, &json);
+  ckpt_emit_end(&json);
+  ckpt_emit_u64(&json, "parameter_bytes", memory.parameters);
+  ckpt_emit_u64(&json, "activation_bytes", memory.arena);
+  ckpt_emit_u64(&json, "state_bytes", memory.state);
+  ckpt_emit_u64(&json, "logit_bytes", n_logits);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
+  ckpt_emit_end(&json);
+  return CKPT_OK;
+}
+
+static void print_result(const logits *l, const ckpt_args *args) {
+  const char *path = ckpt_args_text(args, "output", NULL);
+  if (!args->json) return;
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_text(&json, "output", path);
+  ckpt_emit_text(&json, "device", "cpu");
+  ckpt_emit_text(&json, "architecture", l->model->architecture);
+  ckpt_emit_array(&json, "shape");
+  ckpt_emit_u64(&json, NULL, l->sequences.n);
+  ckpt_emit_u64(&json, NULL, l->sequences.longest);
+  ckpt_emit_u64(&json, NULL, l->model->vocabulary);
+  ckpt_emit_end(&json);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
+  ckpt_emit_end(&json);
+}
+
+static ckpt_status run_all(logits *l, ckpt_args *args, ckpt_error *err) {
+  if (strcmp(ckpt_args_text(args, "device", "cpu"), "cuda") == 0)
+    return ckpt_args_fail(args, err, "--device cuda: this version runs models on the CPU only");
+  CKPT_TRY(read_sequences(&l->sequences, args, err));
+  CKPT_TRY(ckpt_input_open(&l->input, args, 0, err));
+  ckpt_input_print_notes(args, &l->input);
+  CKPT_TRY(make_model(l, err));
+  if (ckpt_args_has(args, "plan")) return print_plan(l, args, err);
+  CKPT_TRY(load_and_run(l, args, err));
+  print_result(l, args);
+  return CKPT_OK;
+}
+
+static int run(ckpt_args *args) {
+  ckpt_error err = {0};
+  logits l = {0};
+  ckpt_status status = run_all(&l, args, &err);
+  ckpt_plan_free(l.plan);
+  free(l.values);
+  free(l.lengths);
+  ckpt_executor_free(l.executor);
+  ckpt_model_free(l.model);
+  ckpt_input_close(&l.input);
+  free_sequences(&l.sequences);
+  return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
+
+const ckpt_verb ckpt_verb_logits = {
+    .name = "logits",
+    .forms =
+        "logits MODEL --ids 1,2,3 -o OUT\n"
+        "logits MODEL -f IDS.jsonl -o OUT",
+    .summary = "logits of given token ids",
+    .details =
+        "Runs the model in f32, whatever its weights are stored as, and writes the tensor `logits` of shape "
+        "(sequences, "
+        "positions, vocabulary). Sequences of several lengths are filled up with zeros, and the tensor `lengths` says "
+        "how many positions each has. Models: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel; "
+        "others are refused by name. The same command gives the same bits for any --threads.\n\n"
+        "  ckpt logits llama/ --ids 1,15043,3186 -o out.safetensors && ckpt cat out.safetensors 'logits[0,-1,:8]'",
+    .json =
+        "{\"status\",\"output\",\"device\",\"architecture\",\"shape\",\"notes\":[]}; --plan: {\"status\",\"tape\","
+        "\"parameter_bytes\",\"activation_bytes\",\"state_bytes\",\"logit_bytes\",\"notes\":[]}",
+    .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .run = run,
+};

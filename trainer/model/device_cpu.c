@@ -1,0 +1,247 @@
+/* device_cpu.c - the CPU as a device: a pool of threads that claim parts, and GEMM cut into tiles.
+ *
+ * Parts and tiles depend on shapes alone, never on how many threads there are, and each is one call of one kernel: so
+ * results have the same bits for any number of threads. The calling thread works too; others sleep between launches. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libckpt/base/error.h"
+#include "trainer/model/device.h"
+
+enum { MAX_THREADS = 1024, ALIGNMENT = 64 };
+
+typedef struct cpu {
+  ckpt_device device;
+  pthread_mutex_t mutex;
+  pthread_cond_t has_work, is_done;
+  pthread_t *threads;
+  uint32_t n_threads; /* beside the calling one */
+  uint64_t job;       /* number of the job, so that each thread takes part once */
+  uint32_t n_busy;
+  bool stops;
+  /* the job: */
+  ckpt_device_part *part;
+  const void *arg;
+  size_t n, grain;
+  atomic_size_t next;
+} cpu;
+
+static void work(cpu *c) {
+  for (;;) {
+    size_t begin = atomic_fetch_add(&c->next, c->grain);
+    if (begin >= c->n) return;
+    c->part(c->arg, begin, c->n - begin < c->grain ? c->n : begin + c->grain);
+  }
+}
+
+static void *run_thread(void *arg) {
+  cpu *c = arg;
+  uint64_t seen = 0;
+  pthread_mutex_lock(&c->mutex);
+  for (;;) {
+    while (c->job == seen && !c->stops) pthread_cond_wait(&c->has_work, &c->mutex);
+    if (c->stops) break;
+    seen = c->job;
+    pthread_mutex_unlock(&c->mutex);
+    work(c);
+    pthread_mutex_lock(&c->mutex);
+    if (--c->n_busy == 0) pthread_cond_signal(&c->is_done);
+  }
+  pthread_mutex_unlock(&c->mutex);
+  return NULL;
+}
+
+void ckpt_device_cpu_run(ckpt_device *device, ckpt_device_part *part, const void *arg, size_t n, size_t grain) {
+  cpu *c = (cpu *)device;
+  if (grain == 0) grain = 1;
+  if (n <= grain || c->n_threads == 0) {
+    for (size_t begin = 0; begin < n; begin += grain) part(arg, begin, n - begin < grain ? n : begin + grain);
+    return;
+  }
+  pthread_mutex_lock(&c->mutex);
+  c->part = part, c->arg = arg, c->n = n, c->grain = grain;
+  atomic_store(&c->next, 0);
+  c->n_busy = c->n_threads;
+  c->job++;
+  pthread_cond_broadcast(&c->has_work);
+  pthread_mutex_unlock(&c->mutex);
+  work(c);
+  pthread_mutex_lock(&c->mutex);
+  while (c->n_busy != 0) pthread_cond_wait(&c->is_done, &c->mutex);
+  pthread_mutex_unlock(&c->mutex);
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------------
+ */
+
+static void *allocate(ckpt_device *device, size_t n_bytes) {
+  (void)device;
+  if (n_bytes > SIZE_MAX - ALIGNMENT) return NULL;
+  size_t n_whole = (n_bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+  void *memory = aligned_alloc(ALIGNMENT, n_whole);
+  if (memory != NULL) memset(memory, 0, n_whole);
+  return memory;
+}
+
+static void release(ckpt_device *device, void *memory, size_t n_bytes) {
+  (void)device, (void)n_bytes;
+  free(memory);
+}
+
+static void copy(ckpt_device *device, void *dst, const void *src, size_t n_bytes) {
+  (void)device;
+  if (n_bytes > 0) memcpy(dst, src, n_bytes);
+}
+
+static void fill_zero(ckpt_device *device, void *dst, size_t n_bytes) {
+  (void)device;
+  if (n_bytes > 0) memset(dst, 0, n_bytes);
+}
+
+static void launch(ckpt_device *device, ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain) {
+  ckpt_device_cpu_run(device, device->kernels->run[kernel], args, n, grain);
+}
+
+static void synchronize(ckpt_device *device) { (void)device; }
+
+/* ---- GEMM -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Tiles of a product: enough of them for many threads, each large enough that packing its panels pays. */
+enum { TILE_ROWS = 512, TILE_COLUMNS = 1024, MIN_TILE = 96, WANTED_TILES = 8, TILE_WORK = 1 << 24 };
+
+typedef struct tiles {
+  const ckpt_gemm *gemm;
+  ckpt_gemm_function *multiply;
+  size_t real_bytes, n_rows, n_columns, across; /* of a tile; tiles beside each other */
+  pthread_mutex_t *mutex;
+  ckpt_status *status;
+  ckpt_error *err;
+} tiles;
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+static void choose_tiles(tiles *t) {
+  const ckpt_gemm *g = t->gemm;
+  size_t down = 1, across = 1;
+  for (;;) {
+    t->n_rows = round_up((g->m + down - 1) / down, 16);
+    t->n_columns = round_up((g->n + across - 1) / across, 64);
+    bool is_few = down * across < WANTED_TILES && t->n_rows * t->n_columns * (g->k + 1) > TILE_WORK;
+    bool is_tall = t->n_rows >= t->n_columns;
+    if (t->n_rows > TILE_ROWS || (is_few && is_tall && t->n_rows > MIN_TILE))
+      down++;
+    else if (t->n_columns > TILE_COLUMNS || (is_few && t->n_columns > MIN_TILE))
+      across++;
+    else
+      break;
+  }
+  t->across = (g->n + t->n_columns - 1) / t->n_columns;
+}
+
+static void multiply_tiles(const void *arg, size_t begin, size_t end) {
+  const tiles *t = arg;
+  for (size_t i = begin; i < end; i++) {
+    ckpt_gemm g = *t->gemm;
+    ckpt_error error = {0};
+    const size_t row = i / t->across * t->n_rows, column = i % t->across * t->n_columns;
+    g.m = g.m - row < t->n_rows ? g.m - row : t->n_rows;
+    g.n = g.n - column < t->n_columns ? g.n - column : t->n_columns;
+    g.a = (const char *)g.a + (g.is_a_transposed ? row : row * g.lda) * t->real_bytes;
+    g.b = (const char *)g.b + (g.is_b_transposed ? column * g.ldb : column) * t->real_bytes;
+    g.c = (char *)g.c + (row * g.ldc + column) * t->real_bytes;
+    if (g.bias != NULL) g.bias = (const char *)g.bias + column * t->real_bytes;
+    ckpt_status status = t->multiply(&g, &error);
+    if (status == CKPT_OK) continue;
+    pthread_mutex_lock(t->mutex);
+    if (*t->status == CKPT_OK && t->err != NULL) *t->err = error;
+    *t->status = status;
+    pthread_mutex_unlock(t->mutex);
+  }
+}
+
+static ckpt_status gemm(ckpt_device *device, const ckpt_gemm *g, ckpt_error *err) {
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  ckpt_status status = CKPT_OK;
+  tiles t = {.gemm = g,
+             .multiply = device->kernels->gemm,
+             .real_bytes = device->kernels->real_bytes,
+             .mutex = &mutex,
+             .status = &status,
+             .err = err};
+  if (g->m == 0 || g->n == 0) return CKPT_OK;
+  choose_tiles(&t);
+  ckpt_device_cpu_run(device, multiply_tiles, &t, (g->m + t.n_rows - 1) / t.n_rows * t.across, 1);
+  return status;
+}
+
+/* ---- life -----------------------------------------------------------------------------------------------------------
+ */
+
+static void free_cpu(ckpt_device *device) {
+  cpu *c = (cpu *)device;
+  pthread_mutex_lock(&c->mutex);
+  c->stops = true;
+  pthread_cond_broadcast(&c->has_work);
+  pthread_mutex_unlock(&c->mutex);
+  for (uint32_t i = 0; i < c->n_threads; i++) pthread_join(c->threads[i], NULL);
+  pthread_cond_destroy(&c->is_done);
+  pthread_cond_destroy(&c->has_work);
+  pthread_mutex_destroy(&c->mutex);
+  free(c->threads);
+  free(c);
+}
+
+static const ckpt_device_table cpu_table = {.name = "cpu",
+                                            .allocate = allocate,
+                                            .release = release,
+                                            .copy_in = copy,
+                                            .copy_out = copy,
+                                            .fill_zero = fill_zero,
+                                            .launch = launch,
+                                            .gemm = gemm,
+                                            .synchronize = synchronize,
+                                            .free = free_cpu};
+
+static const ckpt_tape_kernels *best_kernels(void) {
+  size_t i = 0;
+  while (ckpt_tape_kernels_cpu(i + 1) != NULL) i++;
+  return ckpt_tape_kernels_cpu(i);
+}
+
+ckpt_status ckpt_device_cpu_new(ckpt_device **out, uint32_t n_threads, const ckpt_tape_kernels *kernels,
+                                ckpt_error *err) {
+  if (n_threads == 0) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    n_threads = n < 1 ? 1 : (uint32_t)n;
+  }
+  if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
+  cpu *c = calloc(1, sizeof *c);
+  CKPT_TRY_ALLOC(c, err);
+  c->device.table = &cpu_table;
+  c->device.kernels = kernels != NULL ? kernels : best_kernels();
+  pthread_mutex_init(&c->mutex, NULL);
+  pthread_cond_init(&c->has_work, NULL);
+  pthread_cond_init(&c->is_done, NULL);
+  c->threads = calloc(n_threads, sizeof *c->threads);
+  ckpt_status status = c->threads == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  while (status == CKPT_OK && c->n_threads + 1 < n_threads) {
+    int error = pthread_create(&c->threads[c->n_threads], NULL, run_thread, c);
+    if (error != 0)
+      status = ckpt_fail(err, CKPT_EIO, NULL, NULL, "thread %u of %u cannot be made", c->n_threads + 2, n_threads);
+    else
+      c->n_threads++;
+  }
+  if (status == CKPT_OK)
+    *out = &c->device;
+  else
+    free_cpu(&c->device);
+  return status;
+}
+
+void ckpt_device_free(ckpt_device *device) {
+  if (device != NULL) device->table->free(device);
+}

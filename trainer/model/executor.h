@@ -1,0 +1,85 @@
+/* executor.h - runs a model's tape: one plan of memory for every batch up to the largest, one arena, exact to the byte.
+ *
+ * Liveness over the schedule (forward, and backward where wanted) gives each activation and gradient its place in the
+ * arena, before anything is allocated. A smaller or shorter batch runs in the same arena. An executor belongs to one
+ * thread; its device cuts operations into parts by shape, so results have the same bits for any number of threads. */
+#ifndef CKPT_TRAINER_MODEL_EXECUTOR_H
+#define CKPT_TRAINER_MODEL_EXECUTOR_H
+
+#include "trainer/model/device.h"
+#include "trainer/model/model.h"
+
+typedef struct ckpt_executor ckpt_executor;
+
+typedef struct ckpt_executor_options {
+  size_t struct_size;
+  uint32_t max_rows;   /* sequences of a batch; 0: 1 */
+  uint32_t max_length; /* positions of a sequence; 0: the model's */
+  uint32_t n_threads;  /* 0: one per processor; of the executor's own device */
+  ckpt_device *device; /* borrowed; NULL: the CPU, the executor's own */
+  bool has_backward;   /* ckpt_executor_train may be called; the model needs_backward */
+  uint32_t loss_rows;  /* tokens whose logits are held at once; 0: chosen */
+  float *parameters;   /* flat, 64-byte aligned, borrowed; NULL: the executor's own, zeros */
+  float *gradients;    /* as above; only with has_backward */
+} ckpt_executor_options;
+
+/* The plan of memory, in bytes. */
+typedef struct ckpt_executor_memory {
+  uint64_t parameters, gradients; /* flat buffers, also where they are the caller's */
+  uint64_t arena;                 /* activations, their gradients, scratch: all of it, 64-byte aligned */
+  uint64_t state;                 /* tables that outlive a call */
+  uint64_t live;                  /* greatest sum of what is alive at one step: arena is at least that */
+} ckpt_executor_memory;
+
+/* The plan without an executor: nothing is allocated for data. EINVAL, ELIMIT (an overflow), ENOMEM. */
+ckpt_status ckpt_executor_plan(ckpt_executor_memory *out, const ckpt_model *model, const ckpt_executor_options *options,
+                               ckpt_error *err);
+
+/* An executor; it borrows the model. Fails as the plan, and with EINVAL (has_backward of a model without) and ENOMEM.
+ * Release with ckpt_executor_free (NULL is fine). */
+ckpt_status ckpt_executor_new(ckpt_executor **out, const ckpt_model *model, const ckpt_executor_options *options,
+                              ckpt_error *err);
+void ckpt_executor_free(ckpt_executor *executor); /* as above */
+
+/* Its plan; and the highest byte of the arena, plus one, that a kernel has been given so far. */
+const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executor);
+uint64_t ckpt_executor_high_water(const ckpt_executor *executor);
+
+/* A batch: row-major arrays of n_rows * length, borrowed for the call. An empty batch (either is 0) is fine. */
+typedef struct ckpt_token_batch {
+  uint32_t n_rows, length;
+  const int32_t *ids;
+  const int32_t *targets;   /* what follows each token, already shifted; negative (-100): none. NULL: no loss */
+  const int32_t *positions; /* NULL: 0, 1, ... in each row */
+  const int32_t *documents; /* attention stays within one number; NULL: a row is one document */
+  const uint8_t *mask;      /* 0: padding; NULL: none */
+  float *logits;            /* out: n_rows * length * vocabulary, or NULL: none are kept */
+  float *log_probabilities; /* out: n_rows * length, log p of each target, 0 where there is none; or NULL */
+} ckpt_token_batch;
+
+typedef struct ckpt_forward_result {
+  double loss_sum;    /* of -log p over valid targets, in double, in order of the tokens */
+  uint64_t n_targets; /* valid ones */
+} ckpt_forward_result;
+
+/* Forward: loss (with targets) and logits (where wanted). Padding tokens' own logits are of no meaning.
+ * EINVAL: more rows or positions than planned, an id or target past the vocabulary, a position that the model has not
+ * (row, position and number are named). */
+ckpt_status ckpt_executor_forward(ckpt_executor *executor, const ckpt_token_batch *batch, ckpt_forward_result *result,
+                                  ckpt_error *err);
+
+/* Forward and backward: adds scale * d(loss_sum)/d(parameter) to the flat gradients. scale is known before (1 / the
+ * step's global count of targets): the head's gradients are made in the pass that makes its logits. Fails as forward;
+ * EINVAL without has_backward or targets. */
+ckpt_status ckpt_executor_train(ckpt_executor *executor, const ckpt_token_batch *batch, double scale,
+                                ckpt_forward_result *result, ckpt_error *err);
+
+/* The flat buffers, n_flat elements in the table's order. Gradients: NULL without has_backward. The caller zeroes them
+ * before a step's first batch. */
+float *ckpt_executor_parameters(ckpt_executor *executor);
+float *ckpt_executor_gradients(ckpt_executor *executor); /* as above */
+
+/* The device it runs on: for the optimizer's kernels. */
+ckpt_device *ckpt_executor_device(ckpt_executor *executor);
+
+#endif

@@ -1,0 +1,190 @@
+/* load.c - weights into the flat buffer through a plan of the library, and rows of a plan that saves them.
+ *
+ * A row for each parameter: read, cast to f32 where it is stored otherwise. The output is a format of this file alone:
+ * each tensor is a file of its own, and the sink of those files is the flat buffer. So any source, shards, derived
+ * tensors and block types come as they come to every verb, and nothing here reads a byte. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "libckpt/io/sink.h"
+#include "libckpt/plan/plan.h"
+#include "trainer/model/model.h"
+
+ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *like, const ckpt_model_options *options,
+                            ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+  const char *text;
+  if (side == NULL && like != NULL) {
+    index = like;
+    side = ckpt_index_side_file(like, "config.json");
+  }
+  if (side == NULL)
+    return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL,
+                     "no config.json says what model this is (--like MODEL names one that has it)");
+  CKPT_TRY(ckpt_index_side_text(index, side, CKPT_CONFIG_MAX_BYTES, &text, err));
+  return ckpt_model_new(out, text, strlen(text), ckpt_index_side_path(index, side), options, err);
+}
+
+/* ---- the flat buffer as an output -----------------------------------------------------------------------------------
+ */
+
+typedef struct flat_sink {
+  float *flat;
+  const ckpt_model *model;
+  const ckpt_parameter **parameters; /* by file */
+  uint32_t n_files;
+} flat_sink;
+
+static ckpt_status sink_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
+  flat_sink *s = ctx;
+  s->parameters = calloc((size_t)n_files + 1, sizeof *s->parameters);
+  CKPT_TRY_ALLOC(s->parameters, err);
+  s->n_files = n_files;
+  for (uint32_t i = 0; i < n_files; i++) {
+    s->parameters[i] = ckpt_model_find(s->model, files[i].name);
+    if (s->parameters[i] == NULL || files[i].n_bytes != s->parameters[i]->n_elements * sizeof(float))
+      return ckpt_fail(err, CKPT_EINTERNAL, NULL, files[i].name, "is no parameter of %" PRIu64 " bytes",
+                       files[i].n_bytes);
+  }
+  return CKPT_OK;
+}
+
+static char *place(const flat_sink *s, uint32_t file, uint64_t offset, size_t n_bytes) {
+  const ckpt_parameter *p = s->parameters[file];
+  if (!ckpt_range_within(offset, n_bytes, p->n_elements * sizeof(float))) return NULL;
+  return (char *)(s->flat + p->offset) + offset;
+}
+
+static ckpt_status sink_write(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
+                              ckpt_error *err) {
+  char *to = place(ctx, file, offset, n_bytes);
+  if (to == NULL) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a write past a parameter's end");
+  if (n_bytes > 0) memcpy(to, src, n_bytes);
+  return CKPT_OK;
+}
+
+static ckpt_status sink_read(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
+  const char *from = place(ctx, file, offset, n_bytes);
+  if (from == NULL) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a read past a parameter's end");
+  if (n_bytes > 0) memcpy(dst, from, n_bytes);
+  return CKPT_OK;
+}
+
+static ckpt_status sink_done(void *ctx, ckpt_error *err) {
+  (void)ctx, (void)err;
+  return CKPT_OK;
+}
+
+static void sink_nothing(void *ctx) { (void)ctx; }
+
+static const ckpt_sink_ops flat_ops = {.open = sink_open,
+                                       .write_at = sink_write,
+                                       .read_at = sink_read,
+                                       .seal = sink_done,
+                                       .publish = sink_done,
+                                       .abandon = sink_nothing,
+                                       .close = sink_nothing};
+
+static ckpt_status lay_out(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
+  (void)options;
+  for (uint32_t i = 0; i < layout->index->n_tensors; i++) {
+    CKPT_TRY(ckpt_layout_file_add(layout, layout->index->tensors[i].name, err));
+    CKPT_TRY(ckpt_layout_tensor(layout, i, NULL, CKPT_CHECKSUM_NONE, err));
+  }
+  return CKPT_OK;
+}
+
+static const ckpt_format flat_format = {
+    .name = "memory",
+    .suffixes = "",
+    .caps = {.can_write = true, .is_folder = true, .dtypes = UINT64_C(1) << CKPT_F32, .max_rank = CKPT_MAX_RANK},
+    .layout = lay_out};
+
+/* ---- loading --------------------------------------------------------------------------------------------------------
+ */
+
+static const ckpt_tensor *find_tensor(const ckpt_index *index, const ckpt_parameter *p) {
+  const ckpt_tensor *tensor = ckpt_index_find(index, p->name);
+  return tensor == NULL && p->tied_name != NULL ? ckpt_index_find(index, p->tied_name) : tensor;
+}
+
+static ckpt_status check_shape(const ckpt_parameter *p, const ckpt_tensor *tensor, ckpt_error *err) {
+  bool is_equal = tensor->rank == p->rank;
+  for (uint32_t i = 0; i < p->rank && is_equal; i++) is_equal = tensor->shape[i] == p->shape[i];
+  if (is_equal) return CKPT_OK;
+  const uint64_t *has = tensor->shape;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, p->name,
+                   "has shape [%" PRIu64 "%s%" PRIu64 "] of rank %u, the model's config makes it [%" PRIu64 "%s%" PRIu64
+                   "] of rank %u",
+                   tensor->rank > 0 ? has[0] : 1, tensor->rank > 1 ? ", " : " x ", tensor->rank > 1 ? has[1] : 1,
+                   tensor->rank, p->shape[0], p->rank > 1 ? ", " : " x ", p->rank > 1 ? p->shape[1] : 1, p->rank);
+}
+
+static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const ckpt_index *index, const ckpt_parameter *p,
+                           const ckpt_tensor *tensor, ckpt_error *err) {
+  ckpt_expr *expr;
+  CKPT_TRY(check_shape(p, tensor, err));
+  CKPT_TRY(ckpt_expr_read(&expr, plan, index, tensor, err));
+  if (tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err));
+  return ckpt_plan_add(plan, sink, p->name, expr, err);
+}
+
+static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_model *model, const ckpt_index *index,
+                            bool allow_missing, uint32_t *n_missing, ckpt_error *err) {
+  const ckpt_parameter *missing = NULL;
+  uint32_t n_more = 0;
+  for (uint32_t i = 0; i < model->n_parameters; i++) {
+    const ckpt_parameter *p = &model->parameters[i];
+    const ckpt_tensor *tensor = find_tensor(index, p);
+    if (tensor == NULL) {
+      if (missing == NULL) missing = p;
+      n_more++;
+      continue;
+    }
+    CKPT_TRY(ckpt_fail_at(add_row(plan, sink, index, p, tensor, err), err, NULL, p->name));
+  }
+  *n_missing = n_more;
+  if (missing == NULL || allow_missing) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, missing->name,
+                   "is not there, and %s needs it (%u of %u parameters are missing)", model->architecture, n_more,
+                   model->n_parameters);
+}
+
+ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_index *index,
+                            const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err) {
+  flat_sink target = {.flat = flat, .model = model};
+  const ckpt_layout_options layout = {.is_folder = true};
+  ckpt_plan *plan = NULL;
+  ckpt_sink *sink = NULL;
+  uint32_t number, n = 0;
+  CKPT_TRY(ckpt_plan_new(&plan, err));
+  plan->wants_digests = false;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_sink_custom(&sink, &flat_ops, &target, err));
+  CKPT_TRY_GOTO(ckpt_plan_output_sink(plan, sink, &flat_format, &layout, &number, err));
+  CKPT_TRY_GOTO(add_rows(plan, number, model, index, options != NULL && options->allow_missing, &n, err));
+  CKPT_TRY_GOTO(ckpt_plan_run(plan, options == NULL ? NULL : options->run, err));
+done:
+  ckpt_plan_free(plan);
+  free(target.parameters);
+  if (n_missing != NULL) *n_missing = n;
+  return status;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------------------------------
+ */
+
+ckpt_status ckpt_model_save_rows(ckpt_plan *plan, uint32_t sink, const ckpt_model *model, const float *flat,
+                                 ckpt_dtype dtype, ckpt_error *err) {
+  for (uint32_t i = 0; i < model->n_parameters; i++) {
+    const ckpt_parameter *p = &model->parameters[i];
+    ckpt_expr *expr;
+    CKPT_TRY(ckpt_expr_memory(&expr, plan, CKPT_F32, p->rank, p->shape, flat + p->offset, err));
+    if (dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, dtype, err));
+    CKPT_TRY(ckpt_plan_add(plan, sink, p->name, expr, err));
+  }
+  return CKPT_OK;
+}

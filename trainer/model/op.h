@@ -1,0 +1,86 @@
+/* op.h - a row of tape_ops.def: the slots of an operation.
+ *
+ * Slots that all rows need: shapes, keeps, forward. What a tape that is trained needs: backward. Slots of passes that
+ * do not exist yet (shard rule, ONNX) are added here, and a tape that wants them refuses rows without. */
+#ifndef CKPT_TRAINER_MODEL_OP_H
+#define CKPT_TRAINER_MODEL_OP_H
+
+#include "trainer/model/executor.h"
+
+/* One run of an entry: what the executor gives it. Pointers are of the device; NULL for what is absent. */
+typedef struct ckpt_tape_call {
+  ckpt_device *device;
+  const ckpt_tape *tape;
+  const ckpt_tape_entry *entry;
+  const ckpt_token_batch *batch; /* its arrays are the host's; those of the device are in[] */
+  size_t n_tokens;
+  void *in[CKPT_TAPE_MAX_IN], *out[CKPT_TAPE_MAX_OUT], *parameters[CKPT_TAPE_MAX_PARAMETERS];
+  void *scratch, *state;
+  size_t loss_rows;
+  /* backward: */
+  void *d_in[CKPT_TAPE_MAX_IN];                 /* NULL: nobody wants it */
+  void *d_out[CKPT_TAPE_MAX_OUT];               /* NULL: nothing came back */
+  void *d_parameters[CKPT_TAPE_MAX_PARAMETERS]; /* always added to */
+  bool adds[CKPT_TAPE_MAX_IN];                  /* whether d_in holds something already */
+  double scale;                                 /* of the loss */
+} ckpt_tape_call;
+
+/* What backward reads, as bits of in[] and out[]; and which of them have gradients. */
+typedef struct ckpt_tape_keeps {
+  uint32_t in, out;
+  uint32_t d_in, d_out;
+} ckpt_tape_keeps;
+
+typedef struct ckpt_tape_limits {
+  uint64_t n_tokens, n_rows, length, loss_rows, real_bytes;
+} ckpt_tape_limits;
+
+typedef struct ckpt_tape_op {
+  const char *name;
+  uint8_t min_in, max_in, min_parameters, max_parameters;
+  bool may_share_inputs; /* a value may stand in several slots; backward then writes disjoint parts of its gradient */
+  /* Checks inputs, parameters and attributes, and adds the outputs. EINVAL with both shapes. */
+  ckpt_status (*shapes)(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err);
+  ckpt_tape_keeps (*keeps)(const ckpt_tape_entry *entry);
+  ckpt_status (*forward)(const ckpt_tape_call *call, ckpt_error *err);
+  ckpt_status (*backward)(const ckpt_tape_call *call, ckpt_error *err);
+  bool is_forward_in_backward; /* backward does forward's work too: while training forward is not run */
+  /* Bytes of scratch at the largest batch; NULL: none. */
+  uint64_t (*scratch)(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits);
+  /* What outlives calls: bytes, and what they hold (on the host). NULL: none. */
+  uint64_t (*state_bytes)(const ckpt_tape_entry *entry);
+  void (*state)(const ckpt_tape_entry *entry, void *out);
+} ckpt_tape_op;
+
+#define CKPT_TAPE_OP(id) extern const ckpt_tape_op ckpt_tape_op_##id;
+#include "trainer/model/tape_ops.def"
+#undef CKPT_TAPE_OP
+
+extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS];
+
+/* EUNSUPPORTED, with the row's name and the slot's, where a row lacks what a tape needs. */
+ckpt_status ckpt_tape_check_op(const ckpt_tape_op *op, bool needs_backward, ckpt_error *err);
+
+/* The last axis of a value. */
+static inline uint64_t ckpt_tape_columns(const ckpt_tape *tape, uint32_t value) {
+  const ckpt_tape_shape *shape = &tape->values[value].shape;
+  return shape->rank < 2 ? 1 : shape->sizes[shape->rank - 1];
+}
+
+/* EINVAL where a value is not tokens x n_columns. */
+ckpt_status ckpt_tape_expect_columns(const ckpt_tape *tape, const ckpt_tape_entry *entry, uint32_t value,
+                                     uint64_t n_columns, ckpt_error *err);
+
+/* EINVAL where a parameter is not of this shape (n_rows 0: a vector). */
+ckpt_status ckpt_tape_expect_parameter(const ckpt_tape *tape, const ckpt_tape_entry *entry, uint32_t which,
+                                       uint64_t n_rows, uint64_t n_columns, ckpt_error *err);
+
+/* Launches over rows of n_columns, over columns, and over elements, in parts of a size that pays. */
+void ckpt_tape_over_rows(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args, size_t n_rows,
+                         size_t n_columns);
+void ckpt_tape_over_columns(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args,
+                            size_t n_columns); /* as above */
+void ckpt_tape_over_elements(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args,
+                             size_t n); /* as above */
+
+#endif

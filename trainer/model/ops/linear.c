@@ -1,0 +1,202 @@
+/* linear.c - linear, and linear with the loss behind it.
+ *
+ * linear: in x; parameters weight [, bias]; out y. The weight is (out, in) as torch's Linear has it, or (in, out).
+ * linear_loss: in x, targets; parameter weight (vocabulary, width); out log p of each target. Logits are made for
+ * loss_rows tokens at a time, so tokens x vocabulary is never held. While training its backward is the whole of it: the
+ * gradients of x and of the weight are made from a chunk's logits while they are there. */
+#include <string.h>
+
+#include "libckpt/base/error.h"
+#include "trainer/model/op.h"
+
+static size_t real_bytes(const ckpt_tape_call *call) { return call->device->kernels->real_bytes; }
+
+static ckpt_status multiply(const ckpt_tape_call *call, const ckpt_gemm *gemm, ckpt_error *err) {
+  return call->device->table->gemm(call->device, gemm, err);
+}
+
+/* ---- linear ---------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t n_out_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
+  return tape->values[entry->parameters[0]].shape.sizes[entry->attributes.is_in_by_out ? 1 : 0];
+}
+
+/* The output is called as the module is. */
+static ckpt_status name_output(ckpt_tape *tape, const ckpt_tape_entry *entry, ckpt_error *err) {
+  const char *name = tape->values[entry->parameters[0]].name, *end = strrchr(name, '.');
+  char *copy = ckpt_arena_text(tape->arena, name, end == NULL ? strlen(name) : (size_t)(end - name));
+  CKPT_TRY_ALLOC(copy, err);
+  tape->values[entry->out[0]].name = copy;
+  return CKPT_OK;
+}
+
+static ckpt_status linear_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+  uint64_t n_in = ckpt_tape_columns(tape, entry->in[0]), n_out = n_out_of(tape, entry);
+  bool swaps = entry->attributes.is_in_by_out;
+  CKPT_TRY(ckpt_tape_expect_columns(tape, entry, entry->in[0], n_in, err));
+  CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, 0, swaps ? n_in : n_out, swaps ? n_out : n_in, err));
+  if (entry->n_parameters == 2) CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, 1, 0, n_out, err));
+  CKPT_TRY(ckpt_tape_output(tape, entry, "linear", n_out, err));
+  return name_output(tape, entry, err);
+}
+
+static ckpt_tape_keeps linear_keeps(const ckpt_tape_entry *entry) {
+  (void)entry;
+  return (ckpt_tape_keeps){.in = 1, .d_in = 1, .d_out = 1};
+}
+
+static ckpt_status linear_forward(const ckpt_tape_call *call, ckpt_error *err) {
+  const ckpt_tape_entry *entry = call->entry;
+  size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
+  bool swaps = entry->attributes.is_in_by_out;
+  ckpt_gemm gemm = {.is_b_transposed = !swaps,
+                    .m = call->n_tokens,
+                    .n = n_out,
+                    .k = n_in,
+                    .a = call->in[0],
+                    .lda = n_in,
+                    .b = call->parameters[0],
+                    .ldb = swaps ? n_out : n_in,
+                    .bias = entry->n_parameters == 2 ? call->parameters[1] : NULL,
+                    .c = call->out[0],
+                    .ldc = n_out,
+                    .alpha = 1};
+  return multiply(call, &gemm, err);
+}
+
+static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) {
+  const ckpt_tape_entry *entry = call->entry;
+  size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
+  bool swaps = entry->attributes.is_in_by_out;
+  if (call->d_in[0] != NULL) {
+    ckpt_gemm to_x = {.is_b_transposed = swaps, .m = call->n_tokens, .n = n_in, .k = n_out, .alpha = 1};
+    to_x.a = call->d_out[0], to_x.lda = n_out;
+    to_x.b = call->parameters[0], to_x.ldb = swaps ? n_out : n_in;
+    to_x.c = call->d_in[0], to_x.ldc = n_in, to_x.beta = call->adds[0] ? 1 : 0;
+    CKPT_TRY(multiply(call, &to_x, err));
+  }
+  if (call->d_parameters[0] != NULL) {
+    ckpt_gemm to_weight = {.is_a_transposed = true, .k = call->n_tokens, .alpha = 1, .beta = 1};
+    to_weight.m = swaps ? n_in : n_out, to_weight.n = swaps ? n_out : n_in;
+    to_weight.a = swaps ? call->in[0] : call->d_out[0], to_weight.lda = to_weight.m;
+    to_weight.b = swaps ? call->d_out[0] : call->in[0], to_weight.ldb = to_weight.n;
+    to_weight.c = call->d_parameters[0], to_weight.ldc = to_weight.n;
+    CKPT_TRY(multiply(call, &to_weight, err));
+  }
+  if (entry->n_parameters == 2 && call->d_parameters[1] != NULL) {
+    ckpt_bias_args args = {.y = call->d_out[0],
+                           .bias = call->d_parameters[1],
+                           .n_rows = call->n_tokens,
+                           .n_columns = n_out,
+                           .stride = n_out};
+    ckpt_tape_over_columns(call, CKPT_KERNEL_bias_backward, &args, n_out);
+  }
+  return CKPT_OK;
+}
+
+const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
+                                          .min_in = 1,
+                                          .max_in = 1,
+                                          .min_parameters = 1,
+                                          .max_parameters = 2,
+                                          .shapes = linear_shapes,
+                                          .keeps = linear_keeps,
+                                          .forward = linear_forward,
+                                          .backward = linear_backward};
+
+/* ---- linear_loss ----------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status loss_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+  uint64_t n_in = ckpt_tape_columns(tape, entry->in[0]);
+  CKPT_TRY(ckpt_tape_expect_columns(tape, entry, entry->in[0], n_in, err));
+  CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, 0, n_out_of(tape, entry), n_in, err));
+  return ckpt_tape_output(tape, entry, "log_probabilities", 1, err);
+}
+
+static ckpt_tape_keeps loss_keeps(const ckpt_tape_entry *entry) {
+  (void)entry;
+  return (ckpt_tape_keeps){.in = 1 | 2, .d_in = 1};
+}
+
+static uint64_t loss_scratch(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits) {
+  return limits->loss_rows * n_out_of(tape, entry) * limits->real_bytes;
+}
+
+/* Tokens of one chunk: their logits, and loss and gradients from them. */
+typedef struct chunk {
+  size_t first, n_rows, n_in, n_out;
+} chunk;
+
+static void *row_of(const ckpt_tape_call *call, void *matrix, size_t row, size_t n_columns) {
+  return (char *)matrix + row * n_columns * real_bytes(call);
+}
+
+static ckpt_status make_logits(const ckpt_tape_call *call, const chunk *at, ckpt_error *err) {
+  ckpt_gemm gemm = {.is_b_transposed = true, .m = at->n_rows, .n = at->n_out, .k = at->n_in, .alpha = 1};
+  gemm.a = row_of(call, call->in[0], at->first, at->n_in), gemm.lda = at->n_in;
+  gemm.b = call->parameters[0], gemm.ldb = at->n_in;
+  gemm.c = call->scratch, gemm.ldc = at->n_out;
+  CKPT_TRY(multiply(call, &gemm, err));
+  if (call->batch->logits != NULL)
+    call->device->table->copy_out(call->device, call->batch->logits + at->first * at->n_out, call->scratch,
+                                  at->n_rows * at->n_out * sizeof(float));
+  return CKPT_OK;
+}
+
+static void make_loss(const ckpt_tape_call *call, const chunk *at, bool has_gradient) {
+  ckpt_loss_args args = {.logits = call->scratch,
+                         .log_probability = row_of(call, call->out[0], at->first, 1),
+                         .targets = (const int32_t *)call->in[1] + at->first,
+                         .n_columns = at->n_out,
+                         .scale = call->scale,
+                         .has_gradient = has_gradient};
+  ckpt_tape_over_rows(call, CKPT_KERNEL_loss, &args, at->n_rows, at->n_out);
+}
+
+static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, ckpt_error *err) {
+  if (call->d_in[0] != NULL) {
+    ckpt_gemm to_x = {.m = at->n_rows, .n = at->n_in, .k = at->n_out, .alpha = 1, .beta = call->adds[0] ? 1 : 0};
+    to_x.a = call->scratch, to_x.lda = at->n_out;
+    to_x.b = call->parameters[0], to_x.ldb = at->n_in;
+    to_x.c = row_of(call, call->d_in[0], at->first, at->n_in), to_x.ldc = at->n_in;
+    CKPT_TRY(multiply(call, &to_x, err));
+  }
+  if (call->d_parameters[0] == NULL) return CKPT_OK;
+  ckpt_gemm to_weight = {
+      .is_a_transposed = true, .m = at->n_out, .n = at->n_in, .k = at->n_rows, .alpha = 1, .beta = 1};
+  to_weight.a = call->scratch, to_weight.lda = at->n_out;
+  to_weight.b = row_of(call, call->in[0], at->first, at->n_in), to_weight.ldb = at->n_in;
+  to_weight.c = call->d_parameters[0], to_weight.ldc = at->n_in;
+  return multiply(call, &to_weight, err);
+}
+
+static ckpt_status run_chunks(const ckpt_tape_call *call, bool is_training, ckpt_error *err) {
+  chunk at = {.n_in = ckpt_tape_columns(call->tape, call->entry->in[0]), .n_out = n_out_of(call->tape, call->entry)};
+  bool has_targets = call->in[1] != NULL;
+  if (!has_targets && call->batch->logits == NULL) return CKPT_OK;
+  for (; at.first < call->n_tokens; at.first += at.n_rows) {
+    size_t n_left = call->n_tokens - at.first;
+    at.n_rows = n_left < call->loss_rows ? n_left : call->loss_rows;
+    CKPT_TRY(make_logits(call, &at, err));
+    if (has_targets) make_loss(call, &at, is_training);
+    if (is_training) CKPT_TRY(make_gradients(call, &at, err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status loss_forward(const ckpt_tape_call *call, ckpt_error *err) { return run_chunks(call, false, err); }
+static ckpt_status loss_backward(const ckpt_tape_call *call, ckpt_error *err) { return run_chunks(call, true, err); }
+
+const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
+                                               .min_in = 2,
+                                               .max_in = 2,
+                                               .min_parameters = 1,
+                                               .max_parameters = 1,
+                                               .shapes = loss_shapes,
+                                               .keeps = loss_keeps,
+                                               .forward = loss_forward,
+                                               .backward = loss_backward,
+                                               .is_forward_in_backward = true,
+                                               .scratch = loss_scratch};

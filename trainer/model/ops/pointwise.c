@@ -1,0 +1,145 @@
+/* pointwise.c - embedding, silu_mul and gelu.
+ *
+ * embedding: in ids, positions; parameters table [, table of positions]; out hidden. silu_mul: in gate, up. gelu: in x;
+ * by tanh, or by erf (is_exact). */
+#include "libckpt/base/error.h"
+#include "trainer/model/op.h"
+
+/* ---- embedding ------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t width_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
+  return tape->values[entry->parameters[0]].shape.sizes[1];
+}
+
+static ckpt_status embedding_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+  uint64_t n_columns = width_of(tape, entry);
+  for (uint32_t i = 0; i < entry->n_parameters; i++) {
+    uint64_t n_rows = tape->values[entry->parameters[i]].shape.sizes[0];
+    CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, i, n_rows, n_columns, err));
+  }
+  return ckpt_tape_output(tape, entry, "embedding", n_columns, err);
+}
+
+static ckpt_tape_keeps embedding_keeps(const ckpt_tape_entry *entry) {
+  (void)entry;
+  return (ckpt_tape_keeps){.in = 1 | 2, .d_out = 1};
+}
+
+static ckpt_embedding_args embedding_args(const ckpt_tape_call *call) {
+  return (ckpt_embedding_args){.ids = call->in[0],
+                               .positions = call->in[1],
+                               .n_tokens = call->n_tokens,
+                               .n_columns = width_of(call->tape, call->entry),
+                               .length = call->batch->length};
+}
+
+static ckpt_status embedding_forward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  ckpt_embedding_args args = embedding_args(call);
+  args.out = call->out[0];
+  args.table = call->parameters[0];
+  args.position_table = call->entry->n_parameters == 2 ? call->parameters[1] : NULL;
+  ckpt_tape_over_rows(call, CKPT_KERNEL_embedding, &args, call->n_tokens, args.n_columns);
+  return CKPT_OK;
+}
+
+static ckpt_status embedding_backward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  for (uint32_t i = 0; i < call->entry->n_parameters; i++) {
+    ckpt_embedding_args args = embedding_args(call);
+    if (call->d_parameters[i] == NULL) continue;
+    if (i == 1) args.ids = NULL;
+    args.out = call->d_out[0];
+    args.table = call->d_parameters[i];
+    ckpt_tape_over_columns(call, CKPT_KERNEL_embedding_backward, &args, args.n_columns);
+  }
+  return CKPT_OK;
+}
+
+const ckpt_tape_op ckpt_tape_op_embedding = {.name = "embedding",
+                                             .min_in = 2,
+                                             .max_in = 2,
+                                             .min_parameters = 1,
+                                             .max_parameters = 2,
+                                             .shapes = embedding_shapes,
+                                             .keeps = embedding_keeps,
+                                             .forward = embedding_forward,
+                                             .backward = embedding_backward};
+
+/* ---- silu_mul, gelu -------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status same_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+  uint64_t n_columns = ckpt_tape_columns(tape, entry->in[0]);
+  for (uint32_t i = 0; i < entry->n_in; i++)
+    CKPT_TRY(ckpt_tape_expect_columns(tape, entry, entry->in[i], n_columns, err));
+  return ckpt_tape_output(tape, entry, "activation", n_columns, err);
+}
+
+static ckpt_tape_keeps inputs_kept(const ckpt_tape_entry *entry) {
+  uint32_t all = (1U << entry->n_in) - 1;
+  return (ckpt_tape_keeps){.in = all, .d_in = all, .d_out = 1};
+}
+
+static ckpt_activation_args activation_args(const ckpt_tape_call *call) {
+  return (ckpt_activation_args){.a = call->in[0],
+                                .b = call->in[1],
+                                .out = call->out[0],
+                                .d_out = call->d_out[0],
+                                .d_a = call->d_in[0],
+                                .d_b = call->d_in[1],
+                                .adds_a = call->adds[0],
+                                .adds_b = call->adds[1]};
+}
+
+static size_t n_elements_of(const ckpt_tape_call *call) {
+  return call->n_tokens * ckpt_tape_columns(call->tape, call->entry->in[0]);
+}
+
+static ckpt_status silu_mul_forward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  ckpt_activation_args args = activation_args(call);
+  ckpt_tape_over_elements(call, CKPT_KERNEL_silu_mul, &args, n_elements_of(call));
+  return CKPT_OK;
+}
+
+static ckpt_status silu_mul_backward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  ckpt_activation_args args = activation_args(call);
+  ckpt_tape_over_elements(call, CKPT_KERNEL_silu_mul_backward, &args, n_elements_of(call));
+  return CKPT_OK;
+}
+
+const ckpt_tape_op ckpt_tape_op_silu_mul = {.name = "silu_mul",
+                                            .min_in = 2,
+                                            .max_in = 2,
+                                            .shapes = same_shapes,
+                                            .keeps = inputs_kept,
+                                            .forward = silu_mul_forward,
+                                            .backward = silu_mul_backward};
+
+static ckpt_status gelu_forward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  ckpt_activation_args args = activation_args(call);
+  bool is_exact = call->entry->attributes.is_exact;
+  ckpt_tape_over_elements(call, is_exact ? CKPT_KERNEL_gelu_exact : CKPT_KERNEL_gelu, &args, n_elements_of(call));
+  return CKPT_OK;
+}
+
+static ckpt_status gelu_backward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  ckpt_activation_args args = activation_args(call);
+  bool is_exact = call->entry->attributes.is_exact;
+  ckpt_tape_over_elements(call, is_exact ? CKPT_KERNEL_gelu_exact_backward : CKPT_KERNEL_gelu_backward, &args,
+                          n_elements_of(call));
+  return CKPT_OK;
+}
+
+const ckpt_tape_op ckpt_tape_op_gelu = {.name = "gelu",
+                                        .min_in = 1,
+                                        .max_in = 1,
+                                        .shapes = same_shapes,
+                                        .keeps = inputs_kept,
+                                        .forward = gelu_forward,
+                                        .backward = gelu_backward};
