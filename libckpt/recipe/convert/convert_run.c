@@ -31,7 +31,7 @@ static ckpt_status let_masters_stand(ckpt_index *index, const ckpt_index *descri
     if (number < 0) continue;
     index->tensors[number].dtype = master->dtype;
     index->tensors[number].n_bytes = master->n_bytes;
-    index->tensors[number].origin = master->origin;
+    index->tensors[number].record->origin = master->record->origin;
   }
   ckpt_name_table_free(table);
   return CKPT_OK;
@@ -52,10 +52,10 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     if (!ckpt_role_included("model", role, &known)) continue;
     CKPT_TRY(ckpt_index_add(index, tensor->name, strlen(tensor->name), (ckpt_dtype)tensor->dtype, tensor->rank,
                             tensor->shape, role, NULL, 0, &number, err));
-    index->tensors[number].origin = tensor->origin;
+    index->tensors[number].record->origin = tensor->record->origin;
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_index_alias(index, number, *alias, err));
-    index->tensors[number].n_extra_names = tensor->n_extra_names;
+    index->tensors[number].record->n_extra_names = tensor->record->n_extra_names;
   }
   if (output->format->caps.masters) CKPT_TRY(let_masters_stand(index, described, err));
   const ckpt_side_file *config = ckpt_index_side_file(described, "config.json");
@@ -75,7 +75,7 @@ static ckpt_status digest_outputs(ckpt_plan *plan, ckpt_error *err) {
     CKPT_TRY_ALLOC(digests, err);
     status = reopen(&index, &plan->outputs[i], err);
     for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++)
-      digests[k] = &plan->rows[index->tensors[index->by_name[k]].origin].digest;
+      digests[k] = &plan->rows[index->tensors[index->by_name[k]].record->origin].digest;
     if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
     plan->outputs[i].is_of_none =
         status == CKPT_OK && index->n_tensors == 0 && plan->outputs[i].described->n_tensors != 0;

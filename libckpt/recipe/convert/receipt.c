@@ -54,8 +54,8 @@ static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_i
   }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     for (uint32_t k = 0; k < plan->outputs[i].described->n_tensors; k++)
-      if (plan->outputs[i].described->tensors[k].origin < plan->n_rows)
-        is_described[plan->outputs[i].described->tensors[k].origin] = true;
+      if (plan->outputs[i].described->tensors[k].record->origin < plan->n_rows)
+        is_described[plan->outputs[i].described->tensors[k].record->origin] = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
     const ckpt_expr *leaf = row->expr;

@@ -399,7 +399,7 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
     CKPT_TRY_ALLOC(entries, err);
     for (uint32_t i = 0; i < described->n_tensors; i++) {
       const ckpt_tensor *made = &described->tensors[i];
-      const ckpt_row *row = &plan->rows[made->origin];
+      const ckpt_row *row = &plan->rows[made->record->origin];
       const ckpt_tensor *source = ckpt_receipt_source(row->expr);
       entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}};
       if (r->targets[k].preset != NULL)
