@@ -1,4 +1,5 @@
 /* registry.c - the tables that libckpt declares: formats.def and arch/archs.def as arrays. */
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/format/format.h"
 #include "libckpt/index/arch.h"
 
@@ -22,3 +23,5 @@ const ckpt_arch *const ckpt_archs[] = {
 #undef CKPT_ARCH
     NULL,
 };
+
+const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers = NULL;

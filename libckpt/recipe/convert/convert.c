@@ -12,6 +12,7 @@
 #include "libckpt/base/options.h"
 #include "libckpt/base/pattern.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
@@ -60,6 +61,16 @@ static ckpt_left_out less_standing(const ckpt_left_out *left_out, const ckpt_ind
     rest.n_bytes[CKPT_ROLE_MASTER] -= from->tensors[i].n_bytes;
   }
   return rest;
+}
+
+/* What is no part of the model is not in its dialect. */
+static void count_left(ckpt_left_out *left_out, const ckpt_index *from) {
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    const ckpt_tensor *tensor = &from->tensors[i];
+    if (ckpt_role_is_model((ckpt_role)tensor->role) || ckpt_master_stands(from, tensor)) continue;
+    left_out->n_tensors[tensor->role]++;
+    left_out->n_bytes[tensor->role] += tensor->n_bytes;
+  }
 }
 
 static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, const char *include,
@@ -290,12 +301,26 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
 
 /* One dtype for a GGUF model is what llama.cpp's converter calls its outtype, a preset like others: what is small or
  * delicate keeps its own. NULL where that is not what was asked for. */
-static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_format *to) {
+static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_index *from, const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
-  if (!to->caps.ggml || !ckpt_quantize_knows(request->from)) return NULL;
+  if (!to->caps.ggml || !ckpt_quantize_knows(from)) return NULL;
+  if (from != request->from && options->n_casts == 0)
+    return ckpt_preset_find(ckpt_dtype_name(ckpt_dialect_auto(request->from)));
+  if (from != request->from && options->n_casts == 1 && options->casts[0].pattern == NULL &&
+      options->casts[0].dtype == CKPT_Q8_0)
+    return ckpt_preset_find("Q8_0");
   if (options->n_casts != 1 || options->casts[0].pattern != NULL || ckpt_dtype_is_block(options->casts[0].dtype))
     return NULL;
   return ckpt_preset_find(ckpt_dtype_name(options->casts[0].dtype));
+}
+
+/* A block type is no cast, but an outtype. */
+static ckpt_status refuse_block_casts(const ckpt_convert_options *options, const char *path, ckpt_error *err) {
+  for (size_t i = 0; i < options->n_casts; i++)
+    if (ckpt_dtype_is_block(options->casts[i].dtype))
+      return ckpt_fail(err, CKPT_EINVAL, path, NULL, "%s is a block type, which no cast gives (ckpt quantize)",
+                       ckpt_dtype_name(options->casts[i].dtype));
+  return CKPT_OK;
 }
 
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
@@ -344,6 +369,27 @@ static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_reque
   return CKPT_OK;
 }
 
+/* Whether one of several outputs has metadata to be edited, for those that have none. */
+static bool has_ggml(const ckpt_convert_request *request) {
+  for (uint32_t i = 0; i < request->n_targets; i++) {
+    const ckpt_convert_target *target = &request->targets[i];
+    const ckpt_format *to = target->to != NULL ? ckpt_format_find(target->to) : ckpt_format_of_suffix(target->path);
+    if (to != NULL && to->caps.ggml) return true;
+  }
+  return false;
+}
+
+/* What an output is made from: the input, or its GGUF dialect where it is to be a GGUF model and is none yet. */
+static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
+                               const ckpt_format *to, ckpt_error *err) {
+  const ckpt_dialect_options options = {.like = request->like};
+  *from = request->from;
+  if (!to->caps.ggml || ckpt_caps_of(request->from).ggml || request->from->is_stored) return CKPT_OK;
+  if (plan->dialect == NULL) CKPT_TRY(ckpt_dialect_to_gguf(&plan->dialect, request->from, &options, err));
+  *from = plan->dialect;
+  return CKPT_OK;
+}
+
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
                               bool is_quantized, uint64_t *n_steps, ckpt_error *err) {
   const ckpt_convert_options *options = request->options;
@@ -367,19 +413,29 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
-  CKPT_TRY(carry(plan, sink, request, err));
+  const ckpt_index *from;
+  CKPT_TRY(choose_from(&from, plan, request, output->format, err));
+  if (from == request->from)
+    CKPT_TRY(carry(plan, sink, request, err));
+  else
+    CKPT_TRY(ckpt_plan_carry(plan, sink, from, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
-  const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, output->format);
+  static const ckpt_quantize_options converter = {.pure = true, .allow_fallback = true, .keeps_order = true};
+  const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, from, output->format);
+  if (preset == NULL) CKPT_TRY(refuse_block_casts(options, target->path, err));
   if (target->preset != NULL) output->retyping = "--tensor-type REGEX=TYPE";
   if (preset != NULL)
-    CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, preset,
-                                  target->preset == NULL ? &plain : request->quantize, n_steps, err));
-  CKPT_TRY(ckpt_metadata_edit(output, options, err));
+    CKPT_TRY(ckpt_quantize_decide(plan, sink, from, preset,
+                                  target->preset != NULL  ? request->quantize
+                                  : from == request->from ? &plain
+                                                          : &converter,
+                                  n_steps, err));
+  if (output->format->caps.ggml || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(request->graph != NULL
                     ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
-                    : add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
+                    : add_rows(plan, sink, from, selection, is_quantized, &t, err));
   if (output->format->caps.masters) {
     CKPT_TRY_GOTO(ckpt_training_rows(plan, sink, request->from, err));
     count_parameters(&t, output->described);
@@ -397,7 +453,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);
   else {
-    const ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
+    ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
+    if (from != request->from) count_left(&left_out, request->from);
     status = say_left_out(output, request->from, ckpt_convert_include(options, output->format), &left_out, err);
     if (status == CKPT_OK) status = say_tied(output, request->from, err);
   }

@@ -251,7 +251,6 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
 static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t number,
                          const ckpt_side_sums *side) {
   const ckpt_convert_target *target = &request->targets[number];
-  const ckpt_index *from = request->from;
   const ckpt_output *output = &plan->outputs[number];
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
@@ -275,7 +274,8 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
     print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));
     print_text(out, ",\"to\":", ckpt_dtype_name((ckpt_dtype)row->tensor->dtype));
     if (target->preset != NULL) {
-      const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, from, (size_t)(source - from->tensors));
+      const uint32_t like = row->tensor->record->like; /* of what it was made from: the input, or its dialect */
+      const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, output->described->objects_of, like - 1);
       print_decision(out, &told);
     }
     ckpt_stream_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);

@@ -19,7 +19,7 @@ static const struct verb {
     {"split", MAY, NEVER, NEVER, NEVER, ALWAYS, NEVER, NEVER, NEVER, NEVER},
     {"join", MAY, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
     {"reshard", ALWAYS, NEVER, NEVER, NEVER, NEVER, ALWAYS, MAY, MAY, NEVER},
-    {"quantize", NEVER, NEVER, MAY, NEVER, NEVER, NEVER, NEVER, NEVER, ALWAYS},
+    {"quantize", NEVER, NEVER, MAY, MAY, MAY, NEVER, NEVER, NEVER, ALWAYS},
 };
 
 static ckpt_status check_need(const ckpt_recorded *r, enum need need, bool is_there, const char *what,
@@ -53,7 +53,10 @@ static ckpt_status check_target(const ckpt_recorded *r, const struct verb *verb,
   CKPT_TRY(check_need(r, verb->ranks, target->world != 0, "world", err));
   CKPT_TRY(check_need(r, verb->stage, target->stage != 0, "stage", err));
   CKPT_TRY(check_need(r, verb->zstd, target->zstd_level != 0, "zstd_level", err));
-  CKPT_TRY(check_need(r, verb->types, target->preset != NULL, "type", err));
+  bool has_type = target->preset != NULL; /* or another output has: beside it the model itself may be written */
+  for (uint32_t i = 0; i < r->request.n_targets && verb->types == ALWAYS; i++)
+    has_type = has_type || r->targets[i].preset != NULL;
+  CKPT_TRY(check_need(r, verb->types, has_type, "type", err));
   if (format == NULL) return CKPT_OK; /* the replay says so */
   const bool is_folder = format->caps.is_folder || (format->caps.shards && ckpt_text_ends(target->path, "/"));
   const struct {

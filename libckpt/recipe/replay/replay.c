@@ -403,7 +403,7 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
       const ckpt_tensor *source = ckpt_receipt_source(row->expr);
       entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}};
       if (r->targets[k].preset != NULL)
-        entries[i].told = ckpt_quantize_tell(plan->outputs[k].quantized, r->from, (size_t)(source - r->from->tensors));
+        entries[i].told = ckpt_quantize_tell(plan->outputs[k].quantized, described->objects_of, made->record->like - 1);
     }
     qsort(entries, described->n_tensors, sizeof *entries, compare_names);
     const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};
