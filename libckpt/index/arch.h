@@ -96,6 +96,9 @@ const ckpt_arch *ckpt_arch_find(const char *model_type);
 /* The row's name entry that matches a canonical name, its numbers in numbers[] (at most 2); NULL if none does. */
 const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, uint64_t *numbers);
 
+/* The same of a name of GGUF's. */
+const ckpt_arch_name *ckpt_arch_match_gguf(const ckpt_arch *arch, const char *name, uint64_t *numbers);
+
 enum { CKPT_ARCH_PLACE = 3 }; /* words of a place, which compare one after the other */
 
 /* Where a parameter stands in the order of the model's. False for a buffer, and a name of which the row says nothing,

@@ -69,6 +69,11 @@ static ckpt_status grow(ckpt_index *index, void *items, uint32_t n, uint32_t *ca
 void ckpt_index_free(ckpt_index *index) {
   if (index == NULL) return;
   ckpt_index_free(index->as_read);
+  if (index->stored_form != NULL) {
+    index->stored_form->source = NULL; /* borrowed */
+    index->stored_form->metadata = NULL;
+    ckpt_index_free(index->stored_form);
+  }
   ckpt_source_free(index->source);
   ckpt_arena_free(&index->arena);
   free(index->tensors);
@@ -523,6 +528,10 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
     into->side_files[into->n_side_files - 1].source = side->source;
   }
   return CKPT_OK;
+}
+
+const ckpt_index *ckpt_index_as_stored(const ckpt_index *index) {
+  return index->stored_form == NULL ? index : index->stored_form;
 }
 
 size_t ckpt_index_count(const ckpt_index *index) { return index->n_tensors; }

@@ -149,12 +149,18 @@ struct ckpt_index {
                                      reader will find (codec/expected_names.h); owned. NULL: those that they have */
   const struct ckpt_graph *graph; /* what computes with the tensors, for the format that keeps it; NULL: nothing */
   uint64_t n_nodes;               /* operations of the graph */
+  ckpt_index *stored_form;        /* what the files hold, under the names that they have, where the tensors are those of
+                                     another dialect: outputs in the files' own are made from it. It borrows source and
+                                     metadata; owned. NULL: there is no other */
   const ckpt_index *objects_of;   /* whose tensors the leaves of objects are, by number; NULL: this index's own */
 };
 
 /* An empty index that owns source (even on failure). path and format are copied. */
 ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *path, const char *format,
                            const ckpt_open_options *options, ckpt_error *err);
+
+/* The index that outputs in the dialect of its files are made from: its stored form, or itself. */
+const ckpt_index *ckpt_index_as_stored(const ckpt_index *index);
 
 /* Says why an allocation of the index failed: ELIMIT where max_bytes did not allow it, else ENOMEM. */
 ckpt_status ckpt_index_no_memory(const ckpt_index *index, ckpt_error *err);

@@ -43,7 +43,7 @@ bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, siz
   for (uint32_t k = 0; k < derived->n_operands; k++) {
     const ckpt_operand *of = &derived->operands[k];
     if (i < of->tensor->n_extents) {
-      view_extent(of->index, of->tensor, &of->tensor->extents[i], false, out);
+      view_extent(of->index, of->tensor, &of->tensor->extents[i], derived->is_renamed, out);
       return true;
     }
     i -= of->tensor->n_extents;

@@ -15,6 +15,7 @@ typedef struct ckpt_derivation {
   const ckpt_expr *expr;
   const ckpt_operand *operands; /* what it reads, each once */
   uint32_t n_operands;
+  bool is_renamed; /* it is its one operand under another name */
   uint64_t form; /* a hash of the expression but for its operands: equal for equal ones */
 } ckpt_derivation;
 

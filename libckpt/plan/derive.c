@@ -54,6 +54,7 @@ ckpt_status ckpt_derive(ckpt_index *index, uint32_t number, const ckpt_expr *exp
   ckpt_status status = look(&found, &derived.form, expr, err);
   derived.operands = found.items;
   derived.n_operands = found.n;
+  derived.is_renamed = expr->op == &ckpt_op_read;
   if (status == CKPT_OK) status = ckpt_index_derive(index, number, &derived, err);
   free(found.items);
   return status;

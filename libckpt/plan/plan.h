@@ -27,6 +27,7 @@ typedef struct ckpt_row {
   uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
   bool wants_digest;
   uint32_t same_as;      /* after check: number of the row whose digest is its own too (duplicates.h), or CKPT_NO_ROW */
+  uint32_t as_read; /* number of the row with the digest of what a reader finds for it, plus one; 0: its own */
   ckpt_digest digest;    /* after the run */
   ckpt_cast_stats stats; /* after the run: what casts did to values */
 } ckpt_row;

@@ -34,6 +34,19 @@ ckpt_status ckpt_dialect_to_gguf(ckpt_index **out, const ckpt_index *from, const
 /* The outtype that the converter's `auto` takes: that of the first matrix in bf16 or f16, else f16. */
 ckpt_dtype ckpt_dialect_auto(const ckpt_index *from);
 
+/* Gives an index that a GGUF file was read into, not finished, its Hugging Face dialect, and finishes it. *is_known is
+ * false, and nothing is changed, where the file is of no known family, or does not fit its row in everything. */
+ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err);
+
+/* Whether a tensor of a GGUF model is read as another one than it is stored as (rows permuted, transposed). */
+bool ckpt_dialect_is_changed(const ckpt_index *gguf, const char *name);
+
+/* The family of a GGUF model, by its metadata; NULL: none that is known. */
+const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index);
+
+/* A number of its metadata, <architecture>.<key>. */
+bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const char *key, uint32_t *out);
+
 /* ---- within the room --------------------------------------------------------------------------------------------- */
 
 /* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's. */

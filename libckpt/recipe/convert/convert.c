@@ -301,12 +301,13 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
 
 /* One dtype for a GGUF model is what llama.cpp's converter calls its outtype, a preset like others: what is small or
  * delicate keeps its own. NULL where that is not what was asked for. */
-static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_index *from, const ckpt_format *to) {
+static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_index *from, bool is_dialect,
+                                  const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
   if (!to->caps.ggml || !ckpt_quantize_knows(from)) return NULL;
-  if (from != request->from && options->n_casts == 0)
+  if (is_dialect && options->n_casts == 0)
     return ckpt_preset_find(ckpt_dtype_name(ckpt_dialect_auto(request->from)));
-  if (from != request->from && options->n_casts == 1 && options->casts[0].pattern == NULL &&
+  if (is_dialect && options->n_casts == 1 && options->casts[0].pattern == NULL &&
       options->casts[0].dtype == CKPT_Q8_0)
     return ckpt_preset_find("Q8_0");
   if (options->n_casts != 1 || options->casts[0].pattern != NULL || ckpt_dtype_is_block(options->casts[0].dtype))
@@ -384,7 +385,11 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
                                const ckpt_format *to, ckpt_error *err) {
   const ckpt_dialect_options options = {.like = request->like};
   *from = request->from;
-  if (!to->caps.ggml || ckpt_caps_of(request->from).ggml || request->from->is_stored) return CKPT_OK;
+  if (!to->caps.ggml || request->from->is_stored) return CKPT_OK;
+  if (ckpt_caps_of(request->from).ggml) {
+    *from = ckpt_index_as_stored(request->from);
+    return CKPT_OK;
+  }
   if (plan->dialect == NULL) CKPT_TRY(ckpt_dialect_to_gguf(&plan->dialect, request->from, &options, err));
   *from = plan->dialect;
   return CKPT_OK;
@@ -422,13 +427,13 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   static const ckpt_quantize_options converter = {.pure = true, .allow_fallback = true, .keeps_order = true};
-  const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, from, output->format);
+  const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, from, from == plan->dialect, output->format);
   if (preset == NULL) CKPT_TRY(refuse_block_casts(options, target->path, err));
   if (target->preset != NULL) output->retyping = "--tensor-type REGEX=TYPE";
   if (preset != NULL)
     CKPT_TRY(ckpt_quantize_decide(plan, sink, from, preset,
                                   target->preset != NULL  ? request->quantize
-                                  : from == request->from ? &plain
+                                  : from != plan->dialect ? &plain
                                                           : &converter,
                                   n_steps, err));
   if (output->format->caps.ggml || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
@@ -454,7 +459,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                        request->from->n_tensors);
   else {
     ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
-    if (from != request->from) count_left(&left_out, request->from);
+    if (from == plan->dialect) count_left(&left_out, request->from);
     status = say_left_out(output, request->from, ckpt_convert_include(options, output->format), &left_out, err);
     if (status == CKPT_OK) status = say_tied(output, request->from, err);
   }
