@@ -9,6 +9,7 @@
 
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
+#include "libckpt/plan/op.h"
 
 /* What tokenizers know of GGUF, for a library that knows no tokenizer: formats/registry.c fills it in. */
 typedef struct ckpt_dialect_tokenizer {
@@ -38,8 +39,10 @@ ckpt_dtype ckpt_dialect_auto(const ckpt_index *from);
  * false, and nothing is changed, where the file is of no known family, or does not fit its row in everything. */
 ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err);
 
-/* Whether a tensor of a GGUF model is read as another one than it is stored as (rows permuted, transposed). */
-bool ckpt_dialect_is_changed(const ckpt_index *gguf, const char *name);
+/* What whoever opens a described GGUF output finds for a tensor `name` that is `expr` of `tensor` of `from`; *out is NULL
+ * where it is what is written. */
+ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *described, const char *name,
+                                 const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr, ckpt_error *err);
 
 /* The family of a GGUF model, by its metadata; NULL: none that is known. */
 const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index);

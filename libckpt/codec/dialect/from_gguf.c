@@ -10,6 +10,7 @@
 #include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/codec/gguf/value.h"
 #include "libckpt/plan/derive.h"
+#include "libckpt/plan/plan.h"
 
 /* ---- what the metadata says -------------------------------------------------------------------------------------- */
 
@@ -178,9 +179,61 @@ ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error
   return ckpt_index_finish(index, err);
 }
 
-bool ckpt_dialect_is_changed(const ckpt_index *gguf, const char *name) {
+/* ---- what a reader finds ----------------------------------------------------------------------------------------- */
+
+/* The expression with another node where it reads a tensor. */
+static ckpt_status replace(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const ckpt_tensor *tensor, ckpt_expr *by,
+                           ckpt_error *err) {
+  *out = x;
+  if (x->tensor == tensor) {
+    *out = by;
+    return CKPT_OK;
+  }
+  for (uint32_t i = 0; i < x->n_args; i++) {
+    ckpt_expr *arg;
+    CKPT_TRY(replace(&arg, arena, x->args[i], tensor, by, err));
+    if (arg == x->args[i]) continue;
+    if (*out == x) {
+      ckpt_expr *copy = ckpt_arena_alloc(arena, sizeof *copy);
+      CKPT_TRY_ALLOC(copy, err);
+      *copy = *x;
+      copy->args = ckpt_arena_array(arena, x->n_args, sizeof *copy->args);
+      CKPT_TRY_ALLOC(copy->args, err);
+      memcpy(copy->args, x->args, x->n_args * sizeof *copy->args);
+      *out = copy;
+    }
+    (*out)->args[i] = arg;
+  }
+  return CKPT_OK;
+}
+
+/* The rows of a tensor in Hugging Face's order: of a dialect's those that it was made of, for then nothing has to be
+ * put back; else the stored ones, put back. */
+static ckpt_status rows_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
+                                uint64_t n_heads, ckpt_error *err) {
+  const ckpt_derivation *derived = tensor->record->derived;
+  if (derived == NULL || derived->n_operands != 1) {
+    CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
+    return separate(out, &plan->arena, n_heads, err);
+  }
+  const ckpt_operand *of = &derived->operands[0];
+  CKPT_TRY(ckpt_expr_read(out, plan, of->index, of->tensor, err));
+  return ckpt_expr_cast(out, plan, *out, (ckpt_dtype)tensor->dtype, err);
+}
+
+ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *described, const char *name,
+                                 const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr, ckpt_error *err) {
+  static const uint32_t across[] = {1, 0};
   uint64_t numbers[2] = {0};
-  const ckpt_arch *arch = ckpt_dialect_of_gguf(gguf);
-  const ckpt_arch_name *row = arch == NULL ? NULL : ckpt_arch_match_gguf(arch, name, numbers);
-  return row != NULL && (row->notes & (CKPT_NAME_ROPE_PERMUTE | CKPT_NAME_TRANSPOSE)) != 0;
+  namer n;
+  *out = NULL;
+  if (!read_numbers(&n, described)) return CKPT_OK;
+  const ckpt_arch_name *row = ckpt_arch_match_gguf(n.arch, name, numbers);
+  if (row == NULL || (row->notes & (CKPT_NAME_ROPE_PERMUTE | CKPT_NAME_TRANSPOSE)) == 0) return CKPT_OK;
+  if (!fits(&n, row, tensor, numbers)) return CKPT_OK; /* no reader changes it */
+  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0)
+    return ckpt_dtype_is_block((ckpt_dtype)expr->dtype) ? CKPT_OK : ckpt_expr_permute(out, plan, expr, across, err);
+  ckpt_expr *rows;
+  CKPT_TRY(rows_as_read(&rows, plan, from, tensor, heads_of(&n, row), err));
+  return replace(out, &plan->arena, expr, tensor, rows, err);
 }

@@ -136,6 +136,19 @@ static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const c
                    kept->text, why);
 }
 
+/* Where a reader of the output finds another tensor than is written, a row for its digest. */
+static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, const char *name, const ckpt_index *from,
+                               const ckpt_tensor *tensor, ckpt_error *err) {
+  ckpt_expr *expr;
+  uint32_t other;
+  CKPT_TRY(ckpt_dialect_as_read(&expr, plan, plan->outputs[sink].described, name, from, tensor, plan->rows[row].expr,
+                                err));
+  if (expr == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, expr, tensor, &other, err));
+  plan->rows[row].as_read = other + 1;
+  return CKPT_OK;
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
@@ -169,7 +182,10 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       if (!keeps_graph) status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
     }
-    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, NULL, err);
+    uint32_t row = 0;
+    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
+    if (status == CKPT_OK && format->caps.ggml)
+      status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
     if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;

@@ -5,6 +5,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/group.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
 #include "libckpt/index/name_table.h"
@@ -63,6 +64,15 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     CKPT_TRY(ckpt_index_add_side_file(index, config->name, 0, config->n_bytes, err));
     index->side_files[0].text = config->text;
   }
+  bool is_known = false;
+  if (output->format->caps.ggml) {
+    for (uint32_t i = 0; i < described->n_metadata; i++) {
+      const ckpt_meta *meta = &described->metadata[i];
+      CKPT_TRY(ckpt_index_set_typed(index, meta->key, meta->value, meta->typed, err));
+    }
+    CKPT_TRY(ckpt_dialect_from_gguf(index, &is_known, err));
+    if (is_known) return CKPT_OK;
+  }
   CKPT_TRY(ckpt_index_canonical_names(index, false, NULL, err));
   return ckpt_index_finish(index, err);
 }
@@ -74,8 +84,11 @@ static ckpt_status digest_outputs(ckpt_plan *plan, ckpt_error *err) {
     const ckpt_digest **digests = calloc((size_t)plan->outputs[i].described->n_tensors + 1, sizeof *digests);
     CKPT_TRY_ALLOC(digests, err);
     status = reopen(&index, &plan->outputs[i], err);
-    for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++)
-      digests[k] = &plan->rows[index->tensors[index->by_name[k]].record->origin].digest;
+    for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++) {
+      const uint32_t row = index->tensors[index->by_name[k]].record->origin, as_read = plan->rows[row].as_read;
+      const bool is_other = index->stored_form != NULL && as_read != 0;
+      digests[k] = &plan->rows[is_other ? as_read - 1 : row].digest;
+    }
     if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
     plan->outputs[i].is_of_none =
         status == CKPT_OK && index->n_tensors == 0 && plan->outputs[i].described->n_tensors != 0;
