@@ -106,12 +106,17 @@ static const ckpt_arch_key keys[] = {
 
 static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_LLAMA3_FACTORS}, {0}};
 
+static const ckpt_arch_flag flags[] = {
+    {"attention_bias", "blk.0.attn_q.bias"}, {"mlp_bias", "blk.0.ffn_gate.bias"}, {0}};
+
 static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .classes = gguf_classes,
                                     .heads = "num_attention_heads",
                                     .kv_heads = "num_key_value_heads|num_attention_heads",
                                     .keys = keys,
-                                    .made = made};
+                                    .made = made,
+                                    .flags = flags,
+                                    .constants = ",\n  \"hidden_act\": \"silu\""};
 
 extern const ckpt_arch ckpt_arch_llama;
 const ckpt_arch ckpt_arch_llama = {.name = "llama",

@@ -61,6 +61,11 @@ typedef struct ckpt_arch_made {
   ckpt_made_kind kind;
 } ckpt_arch_made;
 
+/* A key of config.json that is true where GGUF has a tensor. */
+typedef struct ckpt_arch_flag {
+  const char *config, *gguf; /* config NULL ends */
+} ckpt_arch_flag;
+
 /* A family's other dialect: GGUF. Names stand in ckpt_arch_name; the rules are those of llama.cpp's converter. */
 typedef struct ckpt_arch_gguf {
   const char *architecture;     /* general.architecture */
@@ -68,6 +73,8 @@ typedef struct ckpt_arch_gguf {
   const char *heads, *kv_heads; /* config keys: numbers of heads */
   const ckpt_arch_key *keys;    /* in the converter's order; gguf NULL ends */
   const ckpt_arch_made *made;
+  const ckpt_arch_flag *flags;
+  const char *constants; /* what else config.json says: JSON, each key after a comma */
 } ckpt_arch_gguf;
 
 typedef struct ckpt_arch {

@@ -7,6 +7,7 @@
 #ifndef CKPT_CODEC_DIALECT_DIALECT_H
 #define CKPT_CODEC_DIALECT_DIALECT_H
 
+#include "libckpt/format/format.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
 #include "libckpt/plan/op.h"
@@ -16,6 +17,9 @@ typedef struct ckpt_dialect_tokenizer {
   /* Sets tokenizer.ggml.* of what `from` carries, for an embedding of n_vocab rows; pre: --pre NAME, or NULL.
    * ENOTFOUND: it carries no tokenizer; EUNSUPPORTED: of another kind. */
   ckpt_status (*to_ggml)(ckpt_index *into, const ckpt_index *from, const char *pre, uint32_t n_vocab, ckpt_error *err);
+  /* tokenizer.json and tokenizer_config.json (NULL: none) of a GGUF model, in the arena. As above. */
+  ckpt_status (*to_files)(const char **tokenizer, const char **config, const ckpt_index *gguf, ckpt_arena *arena,
+                          ckpt_error *err);
 } ckpt_dialect_tokenizer;
 
 extern const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers; /* NULL: there is none */
@@ -38,6 +42,10 @@ ckpt_dtype ckpt_dialect_auto(const ckpt_index *from);
 /* Gives an index that a GGUF file was read into, not finished, its Hugging Face dialect, and finishes it. *is_known is
  * false, and nothing is changed, where the file is of no known family, or does not fit its row in everything. */
 ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err);
+
+/* Gives a description the files of a Hugging Face folder that follow from a GGUF model's metadata; what has no place in
+ * them is a loss. */
+ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err);
 
 /* What whoever opens a described GGUF output finds for a tensor `name` that is `expr` of `tensor` of `from`; *out is NULL
  * where it is what is written. */

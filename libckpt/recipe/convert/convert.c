@@ -136,6 +136,11 @@ static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const c
                    kept->text, why);
 }
 
+/* Whether a format of Hugging Face's names has no place for a value's blocks. */
+static bool is_block_nowhere(const ckpt_format *format, const ckpt_expr *expr) {
+  return ckpt_dtype_is_block((ckpt_dtype)expr->dtype) && (format->caps.dtypes >> expr->dtype & 1) == 0;
+}
+
 /* Where a reader of the output finds another tensor than is written, a row for its digest. */
 static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, const char *name, const ckpt_index *from,
                                const ckpt_tensor *tensor, ckpt_error *err) {
@@ -156,6 +161,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   const bool keeps_graph = format->caps.graphs && from->graph != NULL; /* which gets what it works with */
   ckpt_name_list kept = {.n = 0};
   const char *why_first = NULL;
+  uint32_t n_widened = 0;
   for (uint32_t k = 0; k < from->n_tensors; k++) {
     const uint32_t i = quantized == NULL ? k : quantized->order[k];
     const ckpt_tensor *tensor = &from->tensors[i];
@@ -182,6 +188,10 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       if (!keeps_graph) status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
     }
+    if (status == CKPT_OK && from->stored_form != NULL && is_block_nowhere(format, expr)) {
+      status = ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err);
+      n_widened++;
+    }
     uint32_t row = 0;
     if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
     if (status == CKPT_OK && format->caps.ggml)
@@ -193,6 +203,9 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     t->is_asked = t->is_asked || expr->dtype == selected.dtype;
   }
   CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, why_first, t, err));
+  if (n_widened != 0)
+    CKPT_TRY(ckpt_losses_add(&plan->outputs[sink].losses, err, "the blocks of %u tensor%s, which became f32, exactly",
+                             n_widened, ckpt_plural(n_widened)));
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
 }
 
@@ -440,6 +453,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     CKPT_TRY(carry(plan, sink, request, err));
   else
     CKPT_TRY(ckpt_plan_carry(plan, sink, from, err));
+  if (request->from->stored_form != NULL && request->like == NULL && output->format->caps.side_files)
+    CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from->stored_form, &output->losses, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   static const ckpt_quantize_options converter = {.pure = true, .allow_fallback = true, .keeps_order = true};
