@@ -47,6 +47,7 @@ typedef struct ckpt_output {
   const ckpt_index *carried; /* whose side files are copied; NULL: none */
   const struct ckpt_quantize_decisions
       *quantized;       /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
+  const char *read_names; /* with it: how a reader names its tensors, as ckpt_info's */
   ckpt_digest digest;   /* after the run: of the output's content */
   const char *retyping; /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
   bool is_of_none;      /* that digest: no tensor of the output is the model's */

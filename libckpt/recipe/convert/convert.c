@@ -414,7 +414,7 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
                                const ckpt_format *to, ckpt_error *err) {
   const ckpt_dialect_options options = {.like = request->like};
   *from = request->from;
-  if (!to->caps.ggml || request->from->is_stored) return CKPT_OK;
+  if (!to->caps.ggml || request->from->is_stored || request->keeps_names) return CKPT_OK;
   if (ckpt_caps_of(request->from).ggml) {
     *from = ckpt_index_as_stored(request->from);
     return CKPT_OK;

@@ -40,7 +40,7 @@ static ckpt_status let_masters_stand(ckpt_index *index, const ckpt_index *descri
 
 /* The output as it will be opened: names and ties follow from what is written in it: names of one tensor where the
  * format keeps them, config.json where it is carried (normalize left just these). */
-static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_error *err) {
+static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, bool keeps_names, ckpt_error *err) {
   const ckpt_index *described = output->described;
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, NULL, output->path, output->format->name, NULL, err));
@@ -65,7 +65,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     index->side_files[0].text = config->text;
   }
   bool is_known = false;
-  if (output->format->caps.ggml) {
+  if (output->format->caps.ggml && !keeps_names) {
     for (uint32_t i = 0; i < described->n_metadata; i++) {
       const ckpt_meta *meta = &described->metadata[i];
       CKPT_TRY(ckpt_index_set_typed(index, meta->key, meta->value, meta->typed, err));
@@ -77,13 +77,14 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
   return ckpt_index_finish(index, err);
 }
 
-static ckpt_status digest_outputs(ckpt_plan *plan, ckpt_error *err) {
+static ckpt_status digest_outputs(ckpt_plan *plan, bool keeps_names, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     ckpt_index *index = NULL;
     const ckpt_digest **digests = calloc((size_t)plan->outputs[i].described->n_tensors + 1, sizeof *digests);
     CKPT_TRY_ALLOC(digests, err);
-    status = reopen(&index, &plan->outputs[i], err);
+    status = reopen(&index, &plan->outputs[i], keeps_names, err);
+    if (status == CKPT_OK) plan->outputs[i].read_names = ckpt_arena_copy(&plan->arena, index->names);
     for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++) {
       const uint32_t row = index->tensors[index->by_name[k]].record->origin, as_read = plan->rows[row].as_read;
       const bool is_other = index->stored_form != NULL && as_read != 0;
@@ -129,7 +130,7 @@ static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ck
 static ckpt_status finish_phase(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                                 ckpt_sink *receipt, ckpt_error *err) {
   ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
-  CKPT_TRY(digest_outputs(plan, err));
+  CKPT_TRY(digest_outputs(plan, request->keeps_names, err));
   if (receipt != NULL) CKPT_TRY(ckpt_receipt_write(plan, request, receipt, err));
   return ckpt_check_cancel(run, "cancelled; nothing was written", err);
 }

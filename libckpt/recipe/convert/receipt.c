@@ -7,12 +7,12 @@
  *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}},
  *               "external_data","link" and "graph":{"path","digest"} of ONNX, where given},
  *    "inputs":[{"path","format","names","include","digest"}],
- *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","digest","n_tensors","n_bytes",
+ *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","names","digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
  *                            "n_underflow","digest"}]}]}
  *
- * world, stage, zstd_level and type are there where they were asked for, n_underflow where a cast made values zero;
+ * world, stage, zstd_level and type are there where they were asked for, names (those of its digest) of GGUF outputs, n_underflow where a cast made values zero;
  * decided_by of tensors of an output with a type, instead_of and wanted where that was another one, imatrix (a bool)
  * where blocks were made.
  *
@@ -290,6 +290,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   if (target->stage != 0) ckpt_stream_printf(out, ",\"stage\":%u", target->stage);
   if (target->zstd_level != 0) ckpt_stream_printf(out, ",\"zstd_level\":%u", target->zstd_level);
   if (target->preset != NULL) print_text(out, ",\"type\":", target->preset->name);
+  if (output->format->caps.ggml && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
   print_digest(out, &output->digest);
   ckpt_stream_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                      (ull)ckpt_output_bytes(output));

@@ -92,6 +92,12 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   open.like = r->like;
   open.weights = r->weights;
   CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
+  if (r->from->stored_form != NULL && strcmp(r->input_names, "stored") == 0) { /* before its family was known */
+    ckpt_index_free(r->from);
+    r->from = NULL;
+    open.stored_names = true;
+    CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
+  }
   if (r->quantize.imatrix_path != NULL) {
     const ckpt_open_options stored = {.struct_size = sizeof stored, .stored_names = true};
     CKPT_TRY(open_input(r, &r->importance, r->quantize.imatrix_path, &stored, err));
