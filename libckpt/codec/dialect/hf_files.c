@@ -145,12 +145,39 @@ static ckpt_status add_file(ckpt_index *into, const char *name, const char *text
   return CKPT_OK;
 }
 
+/* Keys that follow from the weights or from how the file was written, and those of the tokenizer, whose files say more.
+ */
+static bool is_implied(const char *key, const ckpt_arch *arch) {
+  static const char *const general[] = {CKPT_GGUF_ARCHITECTURE, "general.type",      "general.file_type",
+                                        "general.size_label",   CKPT_GGUF_ALIGNMENT, "general.quantization_version"};
+  const size_t n = strlen(arch->gguf->architecture);
+  for (size_t i = 0; i < sizeof general / sizeof *general; i++)
+    if (strcmp(key, general[i]) == 0) return true;
+  if (strncmp(key, "tokenizer.", sizeof "tokenizer." - 1) == 0) return true;
+  if (strncmp(key, arch->gguf->architecture, n) != 0 || key[n] != '.') return false;
+  if (strncmp(key + n, ".rope.scaling.", sizeof ".rope.scaling." - 1) == 0) return true;
+  for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
+    if (strcmp(row->gguf, key + n + 1) == 0) return true;
+  return false;
+}
+
+/* Metadata has become files; of what none of them has a place for the names are said. */
+static ckpt_status drop_metadata(ckpt_index *into, const ckpt_arch *arch, ckpt_losses *losses, ckpt_error *err) {
+  ckpt_name_list left = {.n = 0};
+  for (uint32_t i = 0; i < into->n_metadata; i++)
+    if (!is_implied(into->metadata[i].key, arch)) ckpt_name_list_add(&left, into->metadata[i].key);
+  into->n_metadata = 0;
+  if (left.n == 0) return CKPT_OK;
+  return ckpt_losses_add(losses, err, "%zu key%s of GGUF's metadata (%s)", left.n, ckpt_plural(left.n), left.text);
+}
+
 ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err) {
   const ckpt_arch *arch = ckpt_dialect_of_gguf(gguf);
   const char *config = NULL;
   if (arch == NULL) return CKPT_OK;
   CKPT_TRY(print_config(&config, gguf, arch, &into->arena, losses, err));
   CKPT_TRY(add_file(into, "config.json", config, err));
+  CKPT_TRY(drop_metadata(into, arch, losses, err));
   if (ckpt_dialect_tokenizers == NULL || ckpt_dialect_tokenizers->to_files == NULL) return CKPT_OK;
   const char *tokenizer = NULL, *settings = NULL;
   ckpt_error why = {0};

@@ -129,6 +129,71 @@ TEST(Dialect, IsWhatTheConverterMakes) {
   EXPECT_EQ(n, 15U);
 }
 
+ckpt_digest digest_of(const std::string &path, ckpt_dtype cast) {
+  ckpt_error err = {};
+  ckpt_digest digest = {};
+  ckpt_hash_options options = {};
+  options.struct_size = sizeof options;
+  options.cast = cast;
+  IndexPointer index = open(path, &err, false);
+  EXPECT_TRUE(index) << text_of(err);
+  if (index != nullptr) {
+    EXPECT_EQ(ckpt_hash(index.get(), &options, &digest, &err), CKPT_OK) << text_of(err);
+  }
+  return digest;
+}
+
+bool is_equal(const ckpt_digest &a, const ckpt_digest &b) { return memcmp(&a, &b, sizeof a) == 0; }
+
+// To GGUF and back is the identity where nothing is rounded; blocks become what they stand for.
+TEST(Dialect, ComesBackAsItWas) {
+  Folder folder;
+  for (const char *model : {"llama-scaled", "llama-tied", "mistral"})
+    for (const char *outtype : {"f32", "f16", "q8_0", "auto"}) {
+      SCOPED_TRACE(std::string(model) + " " + outtype);
+      const std::string gguf = folder / "x.gguf", back = folder / "back", again = folder / "again.gguf";
+      const bool is_auto = strcmp(outtype, "auto") == 0;
+      ASSERT_EQ(convert(kData + "dialect/" + model, gguf, is_auto ? nullptr : outtype), "");
+      ASSERT_EQ(convert(gguf, back), "");
+      EXPECT_TRUE(is_equal(digest_of(gguf, CKPT_F32), digest_of(back, CKPT_F32)));
+      if (strcmp(outtype, "f32") == 0) {
+        EXPECT_TRUE(is_equal(digest_of(gguf, CKPT_F32), digest_of(kData + "dialect/" + model, CKPT_F32)));
+      }
+      ASSERT_EQ(convert(gguf, again), "");
+      EXPECT_TRUE(slurp(gguf) == slurp(again)); /* in its own dialect nothing is changed, whatever it is called by */
+      ASSERT_EQ(convert(gguf, again, nullptr, true), "");
+      EXPECT_TRUE(slurp(gguf) == slurp(again));
+      ckpt_error err = {};
+      IndexPointer named = open(gguf, &err, false), stored = open(gguf, &err);
+      EXPECT_EQ(std::string(named->names), "hf:llama/1");
+      EXPECT_EQ(std::string(stored->names), "stored");
+      std::filesystem::remove_all(back);
+    }
+}
+
+// A file that its family's row does not fit keeps its names: nothing is guessed.
+TEST(Dialect, WhatDoesNotFitKeepsItsNames) {
+  Folder folder;
+  const std::string gguf = folder / "x.gguf", other = folder / "other.gguf";
+  ASSERT_EQ(convert(kData + "dialect/llama-scaled", gguf), "");
+  for (const char *rule : {"s/attn_q/attn_qq/", "s/blk\\.1/blk.2/"}) {
+    ckpt_convert_options options = {};
+    const char *const rename[] = {rule, nullptr};
+    ckpt_error err = {};
+    options.struct_size = sizeof options;
+    options.input = gguf.c_str();
+    options.output = other.c_str();
+    options.rename = rename;
+    options.force = true;
+    ckpt_digest digest;
+    options.digest = &digest;
+    ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+    IndexPointer index = open(other, &err, false);
+    EXPECT_EQ(std::string(index->names), "stored") << rule;
+    EXPECT_TRUE(is_equal(digest, digest_of(other, CKPT_DTYPE_NONE))) << rule;
+  }
+}
+
 // A copy of a model with another config.json, in which a text is replaced.
 std::string with_config(const Folder &folder, const std::string &model, const std::string &from,
                         const std::string &to) {
