@@ -165,10 +165,10 @@ typedef struct ckpt_tensor {
   uint64_t n_bytes;           /* row-major size, n_elements in blocks of the dtype */
   const ckpt_extent *extents; /* where the bytes are, or those that it is computed from; see ckpt_tensor_extents */
   uint32_t n_extents;
-  uint32_t storage;       /* equal for tensors that share memory; 0 means its own */
-  uint8_t rank;           /* 0..CKPT_MAX_RANK */
-  uint8_t dtype;          /* ckpt_dtype */
-  uint8_t role;           /* ckpt_role */
+  uint32_t storage;                  /* equal for tensors that share memory; 0 means its own */
+  uint8_t rank;                      /* 0..CKPT_MAX_RANK */
+  uint8_t dtype;                     /* ckpt_dtype */
+  uint8_t role;                      /* ckpt_role */
   struct ckpt_tensor_record *record; /* what the library keeps of it beside; NULL of one that is in no index */
 } ckpt_tensor;
 
@@ -247,8 +247,8 @@ typedef struct ckpt_extent_view {
   uint64_t offset, n_bytes;                            /* stored range; 0 for literals */
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK]; /* box of the tensor it holds; flat: start[0], count[0] */
   bool flat;                                           /* a range of row-major elements instead of a box */
-  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between, it is a literal, or the tensor
-               is computed from it: then the box is one of the stored tensor */
+  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between, it is a literal, or the
+               tensor is computed from it: then the box is one of the stored tensor */
 } ckpt_extent_view;
 
 /* Fills out with the i-th extent of tensor; false past the last one. */
@@ -423,6 +423,7 @@ typedef struct ckpt_convert_options {
   const char *graph;         /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
   bool link; /* of ONNX: large data stay in the files below the model's folder where they stand; EUNSUPPORTED for others
               */
+  const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run, and with EINVAL for options that the output's format

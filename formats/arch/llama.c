@@ -109,6 +109,29 @@ static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_LLAMA3_FAC
 static const ckpt_arch_flag flags[] = {
     {"attention_bias", "blk.0.attn_q.bias"}, {"mlp_bias", "blk.0.ffn_gate.bias"}, {0}};
 
+/* How the model is trained, loaded or generates, and what follows from its tensors. */
+static const char *const needless[] = {"architectures",
+                                       "model_type",
+                                       "_name_or_path",
+                                       "transformers_version",
+                                       "dtype",
+                                       "torch_dtype",
+                                       "hidden_act",
+                                       "initializer_range",
+                                       "use_cache",
+                                       "pretraining_tp",
+                                       "attention_dropout",
+                                       "attention_bias",
+                                       "mlp_bias",
+                                       "tie_word_embeddings",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "rope_parameters",
+                                       "rope_scaling",
+                                       "original_max_position_embeddings",
+                                       NULL};
+
 static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .classes = gguf_classes,
                                     .heads = "num_attention_heads",
@@ -116,6 +139,7 @@ static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .keys = keys,
                                     .made = made,
                                     .flags = flags,
+                                    .needless = needless,
                                     .constants = ",\n  \"hidden_act\": \"silu\""};
 
 extern const ckpt_arch ckpt_arch_llama;

@@ -74,7 +74,8 @@ typedef struct ckpt_arch_gguf {
   const ckpt_arch_key *keys;    /* in the converter's order; gguf NULL ends */
   const ckpt_arch_made *made;
   const ckpt_arch_flag *flags;
-  const char *constants; /* what else config.json says: JSON, each key after a comma */
+  const char *const *needless; /* keys of config.json that a model in GGUF runs without, NULL-terminated */
+  const char *constants;       /* what else config.json says: JSON, each key after a comma */
 } ckpt_arch_gguf;
 
 typedef struct ckpt_arch {

@@ -168,6 +168,12 @@ bool ckpt_config_number(const ckpt_config *config, const char *key, double *valu
   return true;
 }
 
+const char *ckpt_config_key(const ckpt_config *config, size_t i) {
+  void *at = json_object_iter(config->root);
+  while (at != NULL && i-- != 0) at = json_object_iter_next(config->root, at);
+  return at == NULL ? NULL : json_object_iter_key(at);
+}
+
 bool ckpt_config_item(const ckpt_config *config, const char *key, size_t i, const char **value) {
   const json_t *item = json_array_get(find(config, key), i);
   if (!json_is_string(item)) return false;

@@ -19,11 +19,11 @@ static const ckpt_option options[] = {
     {"set", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY=VALUE",
      "change or add a value of GGUF metadata, which keeps its type"},
     {"remove", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY", "drop a value of GGUF metadata; before --set"},
+    {"pre", 0, CKPT_OPTION_TEXT, 0, "NAME", "llama.cpp's name of the pre-tokenizer, where it is not recognised"},
     {"external-data", 0, CKPT_OPTION_FLAG, 0, NULL, "ONNX: large data in OUT.onnx.data (always from 2 GB on)"},
     {"link", 0, CKPT_OPTION_FLAG, 0, NULL, "ONNX: large data stay in the files of IN, which lie below OUT's folder"},
     {"graph", 0, CKPT_OPTION_PATH, 0, "MODEL.onnx", "ONNX: the graph that gets the tensors of IN, by name"},
     CKPT_OPTION_LATER_ROW("tied", CKPT_OPTION_TEXT, "keep|untie|error"),
-    CKPT_OPTION_LATER_ROW("pre", CKPT_OPTION_TEXT, "NAME"),
     CKPT_OPTION_LATER_ROW("opset", CKPT_OPTION_INTEGER, "N"),
     CKPT_OPTION_LATER_ROW("dialect", CKPT_OPTION_TEXT, "NAME"),
     CKPT_OPTION_LATER_ROW("kv-cache", CKPT_OPTION_FLAG, NULL),
@@ -35,7 +35,8 @@ static ckpt_status read_selection(ckpt_args *args, ckpt_convert_options *selecti
                                       .allow_overflow = ckpt_args_has(args, "allow-overflow"),
                                       .external_data = ckpt_args_has(args, "external-data"),
                                       .link = ckpt_args_has(args, "link"),
-                                      .graph = ckpt_args_text(args, "graph", NULL)};
+                                      .graph = ckpt_args_text(args, "graph", NULL),
+                                      .pre = ckpt_args_text(args, "pre", NULL)};
   CKPT_TRY(ckpt_args_texts(&selection->match, args, "match", err));
   CKPT_TRY(ckpt_args_texts(&selection->exclude, args, "exclude", err));
   CKPT_TRY(ckpt_args_texts(&selection->rename, args, "rename", err));

@@ -26,6 +26,7 @@ static const ckpt_option options[] = {
     {"set", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY=VALUE",
      "change or add a value of GGUF metadata, which keeps its type"},
     {"remove", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY", "drop a value of GGUF metadata; before --set"},
+    {"pre", 0, CKPT_OPTION_TEXT, 0, "NAME", "llama.cpp's name of the pre-tokenizer, where it is not recognised"},
     CKPT_OPTION_SHARD_SIZE_ROW,
     CKPT_OPTION_LATER_ROW("target-size", CKPT_OPTION_SIZE, "SIZE"),
     CKPT_OPTION_END};
@@ -108,10 +109,11 @@ static ckpt_status take_targets(ckpt_writing *writing, ckpt_args *args, ckpt_err
 
 static int run(ckpt_args *args) {
   ckpt_quantize_options quantize;
-  ckpt_writing writing = {.selection = {.allow_overflow = ckpt_args_has(args, "allow-overflow")},
-                          .shard_size = ckpt_args_size(args, "shard-size", 0),
-                          .quantize = &quantize,
-                          .is_one_file = true};
+  ckpt_writing writing = {
+      .selection = {.allow_overflow = ckpt_args_has(args, "allow-overflow"), .pre = ckpt_args_text(args, "pre", NULL)},
+      .shard_size = ckpt_args_size(args, "shard-size", 0),
+      .quantize = &quantize,
+      .is_one_file = true};
   ckpt_index *imatrix = NULL;
   ckpt_error err = {0};
   ckpt_status status = take_quantize(&quantize, args, &err);

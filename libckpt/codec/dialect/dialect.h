@@ -30,9 +30,9 @@ typedef struct ckpt_dialect_options {
 } ckpt_dialect_options;
 
 /* The GGUF dialect of a model of a known family, under GGUF's names; vectors and norms are f32, all else as stored. It
- * borrows `from`, which must outlive it. Fails with EUNSUPPORTED (no family, a class or config that there is no GGUF
- * of, a tensor that has no place in it), ENOTFOUND (config.json, a tensor that is missing), EFORMAT (heads that do not
- * divide, ...), ENOMEM. Free it with ckpt_index_free. */
+ * borrows `from`, which must outlive it. Its notes name what it lacks. Fails with EUNSUPPORTED (no family, a class or
+ * config that there is no GGUF of, a tensor that has no place in it), ENOTFOUND (config.json, a tensor that is
+ * missing), EFORMAT (heads that do not divide, ...), ENOMEM. Free it with ckpt_index_free. */
 ckpt_status ckpt_dialect_to_gguf(ckpt_index **out, const ckpt_index *from, const ckpt_dialect_options *options,
                                  ckpt_error *err);
 
@@ -47,8 +47,8 @@ ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error
  * them is a loss. */
 ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err);
 
-/* What whoever opens a described GGUF output finds for a tensor `name` that is `expr` of `tensor` of `from`; *out is NULL
- * where it is what is written. */
+/* What whoever opens a described GGUF output finds for a tensor `name` that is `expr` of `tensor` of `from`; *out is
+ * NULL where it is what is written. */
 ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *described, const char *name,
                                  const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr, ckpt_error *err);
 
@@ -60,9 +60,9 @@ bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const
 
 /* ---- within the room --------------------------------------------------------------------------------------------- */
 
-/* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's. */
+/* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's; what has no place is a note. */
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
-                                  const ckpt_arch *arch, const ckpt_config *config, ckpt_error *err);
+                                  const ckpt_arch *arch, const ckpt_config *config, const char *pre, ckpt_error *err);
 
 /* The factors of Llama 3.1's rotary frequencies, half a head's number of them; *out is NULL where the config has none.
  * EFORMAT: numbers that no such scaling has. */

@@ -19,6 +19,7 @@ typedef struct setter {
   const ckpt_index *from, *config_of;
   const ckpt_arch *arch;
   const ckpt_config *config;
+  const char *pre; /* of the tokenizer, or NULL */
 } setter;
 
 /* ---- one value --------------------------------------------------------------------------------------------------- */
@@ -289,23 +290,60 @@ static ckpt_status set_key(const setter *s, const ckpt_arch_key *key, ckpt_error
   return CKPT_OK;
 }
 
+/* Whether a key of config.json is one of those that "|", "*" or "/" part in a text. */
+static bool is_among(const char *keys, const char *key) {
+  const size_t n = strlen(key);
+  for (; *keys != '\0'; keys += strspn(keys, "|*/")) {
+    const size_t n_one = strcspn(keys, "|*/");
+    if (n_one == n && memcmp(keys, key, n) == 0) return true;
+    keys += n_one;
+  }
+  return false;
+}
+
+static bool has_place(const ckpt_arch_gguf *gguf, const char *key) {
+  for (const ckpt_arch_key *row = gguf->keys; row->gguf != NULL; row++)
+    if (is_among(row->config, key)) return true;
+  for (const char *const *needless = gguf->needless; *needless != NULL; needless++)
+    if (strcmp(*needless, key) == 0) return true;
+  return false;
+}
+
+/* What GGUF has no place for is said, by name. */
+static ckpt_status note_left(const setter *s, ckpt_error *err) {
+  ckpt_name_list left = {.n = 0};
+  const char *key;
+  bool value;
+  for (size_t i = 0; (key = ckpt_config_key(s->config, i)) != NULL; i++) {
+    if (has_place(s->arch->gguf, key) || !ckpt_config_has(s->config, key)) continue;
+    if (ckpt_config_bool(s->config, key, &value) && !value) continue;
+    ckpt_name_list_add(&left, key);
+  }
+  if (left.n == 0) return CKPT_OK;
+  return ckpt_index_note(s->index, false, err, "%zu key%s of config.json (%s)", left.n, ckpt_plural(left.n), left.text);
+}
+
 static ckpt_status set_tokenizer(const setter *s, ckpt_error *err) {
   uint64_t n_vocab = 0;
   if (ckpt_dialect_tokenizers == NULL) return CKPT_OK;
   (void)ckpt_config_extent(s->config, "vocab_size", &n_vocab);
   ckpt_error why = {0};
-  ckpt_status status = ckpt_dialect_tokenizers->to_ggml(s->index, s->config_of, NULL,
+  ckpt_status status = ckpt_dialect_tokenizers->to_ggml(s->index, s->config_of, s->pre,
                                                         n_vocab > UINT32_MAX ? 0 : (uint32_t)n_vocab, &why);
-  if (status == CKPT_ENOTFOUND) return CKPT_OK; /* said when it is written */
+  if (status == CKPT_ENOTFOUND)
+    return ckpt_index_note(s->index, false, err,
+                           "a tokenizer, without which llama.cpp cannot run it (none is here; "
+                           "--like MODEL)");
   if (status != CKPT_OK && err != NULL && err->status == CKPT_OK) *err = why;
   return status;
 }
 
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
-                                  const ckpt_arch *arch, const ckpt_config *config, ckpt_error *err) {
-  const setter s = {index, from, config_of, arch, config};
+                                  const ckpt_arch *arch, const ckpt_config *config, const char *pre, ckpt_error *err) {
+  const setter s = {index, from, config_of, arch, config, pre};
   CKPT_TRY(set_general(&s, err));
   for (const ckpt_arch_key *key = arch->gguf->keys; key->gguf != NULL; key++) CKPT_TRY(set_key(&s, key, err));
   CKPT_TRY(set_scalar(index, "general.quantization_version", CKPT_GGUF_U32, QUANTIZATION_VERSION, err));
+  CKPT_TRY(note_left(&s, err));
   return set_tokenizer(&s, err);
 }

@@ -15,6 +15,7 @@ typedef struct maker {
   const ckpt_index *from;
   const ckpt_arch *arch;
   const ckpt_config *config;
+  const char *pre;
   uint64_t n_heads, n_kv_heads, n_layers;
 } maker;
 
@@ -176,7 +177,7 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
 static ckpt_status make(maker *m, const ckpt_index *config_of, const ckpt_side_file *side, ckpt_error *err) {
   ckpt_status status = ckpt_fail_at(read_numbers(m, err), err, ckpt_index_side_path(config_of, side), NULL);
   if (status == CKPT_OK) status = add_all(m, err);
-  if (status == CKPT_OK) status = ckpt_dialect_set_keys(m->index, m->from, config_of, m->arch, m->config, err);
+  if (status == CKPT_OK) status = ckpt_dialect_set_keys(m->index, m->from, config_of, m->arch, m->config, m->pre, err);
   return status == CKPT_OK ? ckpt_index_finish(m->index, err) : status;
 }
 
@@ -184,7 +185,7 @@ ckpt_status ckpt_dialect_to_gguf(ckpt_index **out, const ckpt_index *from, const
                                  ckpt_error *err) {
   const ckpt_index *config_of = options->like != NULL ? options->like : from;
   const ckpt_side_file *side = ckpt_index_side_file(config_of, "config.json");
-  maker m = {.from = from, .arch = ckpt_arch_find(from->architecture)};
+  maker m = {.from = from, .arch = ckpt_arch_find(from->architecture), .pre = options->pre};
   ckpt_config *config = NULL;
   if (m.arch == NULL || m.arch->gguf == NULL || side == NULL || side->text == NULL) return refuse_unknown(from, err);
   CKPT_TRY(ckpt_config_parse(&config, side->text, side->n_bytes, ckpt_index_side_path(config_of, side), err));

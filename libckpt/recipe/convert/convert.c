@@ -146,8 +146,8 @@ static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, con
                                const ckpt_tensor *tensor, ckpt_error *err) {
   ckpt_expr *expr;
   uint32_t other;
-  CKPT_TRY(ckpt_dialect_as_read(&expr, plan, plan->outputs[sink].described, name, from, tensor, plan->rows[row].expr,
-                                err));
+  CKPT_TRY(
+      ckpt_dialect_as_read(&expr, plan, plan->outputs[sink].described, name, from, tensor, plan->rows[row].expr, err));
   if (expr == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, expr, tensor, &other, err));
   plan->rows[row].as_read = other + 1;
@@ -194,8 +194,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     }
     uint32_t row = 0;
     if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
-    if (status == CKPT_OK && format->caps.ggml)
-      status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
+    if (status == CKPT_OK && format->caps.ggml) status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
     if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
@@ -334,10 +333,8 @@ static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckp
                                   const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
   if (!to->caps.ggml || !ckpt_quantize_knows(from)) return NULL;
-  if (is_dialect && options->n_casts == 0)
-    return ckpt_preset_find(ckpt_dtype_name(ckpt_dialect_auto(request->from)));
-  if (is_dialect && options->n_casts == 1 && options->casts[0].pattern == NULL &&
-      options->casts[0].dtype == CKPT_Q8_0)
+  if (is_dialect && options->n_casts == 0) return ckpt_preset_find(ckpt_dtype_name(ckpt_dialect_auto(request->from)));
+  if (is_dialect && options->n_casts == 1 && options->casts[0].pattern == NULL && options->casts[0].dtype == CKPT_Q8_0)
     return ckpt_preset_find("Q8_0");
   if (options->n_casts != 1 || options->casts[0].pattern != NULL || ckpt_dtype_is_block(options->casts[0].dtype))
     return NULL;
@@ -391,6 +388,8 @@ static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_reque
   if ((options->external_data || options->link) && !has_graph)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--%s: this is no ONNX model%s",
                      options->link ? "link" : "external-data", has_folder ? ", but a folder" : "");
+  if (options->pre != NULL && plan->dialect == NULL)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--pre %.40s: no output is made into GGUF", options->pre);
   if (options->external_data && options->link)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--link with --external-data: linked data stand outside already");
   if (is_cut && !has_folder)
@@ -412,7 +411,7 @@ static bool has_ggml(const ckpt_convert_request *request) {
 /* What an output is made from: the input, or its GGUF dialect where it is to be a GGUF model and is none yet. */
 static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
                                const ckpt_format *to, ckpt_error *err) {
-  const ckpt_dialect_options options = {.like = request->like};
+  const ckpt_dialect_options options = {.like = request->like, .pre = request->options->pre};
   *from = request->from;
   if (!to->caps.ggml || request->from->is_stored || request->keeps_names) return CKPT_OK;
   if (ckpt_caps_of(request->from).ggml) {
@@ -453,12 +452,15 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     CKPT_TRY(carry(plan, sink, request, err));
   else
     CKPT_TRY(ckpt_plan_carry(plan, sink, from, err));
+  for (uint32_t i = 0; from == plan->dialect && from != NULL && i < from->n_notes; i++)
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s", from->notes[i].text));
   if (request->from->stored_form != NULL && request->like == NULL && output->format->caps.side_files)
     CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from->stored_form, &output->losses, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   static const ckpt_quantize_options converter = {.pure = true, .allow_fallback = true, .keeps_order = true};
-  const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, from, from == plan->dialect, output->format);
+  const ckpt_preset *preset =
+      target->preset != NULL ? target->preset : outtype(request, from, from == plan->dialect, output->format);
   if (preset == NULL) CKPT_TRY(refuse_block_casts(options, target->path, err));
   if (target->preset != NULL) output->retyping = "--tensor-type REGEX=TYPE";
   if (preset != NULL)

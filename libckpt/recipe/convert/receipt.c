@@ -5,16 +5,16 @@
  *               "exclude":[..],"rename":[..],"remove" and "set":[..] where given,
  *               "quantize" where asked for:{"presets","tensor_types":[..],"output_type","embedding_type","pure",
  *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}},
- *               "external_data","link" and "graph":{"path","digest"} of ONNX, where given},
+ *               "pre" where given,"external_data","link" and "graph":{"path","digest"} of ONNX, where given},
  *    "inputs":[{"path","format","names","include","digest"}],
  *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","names","digest","n_tensors","n_bytes",
  *                "side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
  *                            "n_underflow","digest"}]}]}
  *
- * world, stage, zstd_level and type are there where they were asked for, names (those of its digest) of GGUF outputs, n_underflow where a cast made values zero;
- * decided_by of tensors of an output with a type, instead_of and wanted where that was another one, imatrix (a bool)
- * where blocks were made.
+ * world, stage, zstd_level and type are there where they were asked for, names (those of its digest) of GGUF outputs,
+ * n_underflow where a cast made values zero; decided_by of tensors of an output with a type, instead_of and wanted
+ * where that was another one, imatrix (a bool) where blocks were made.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -255,6 +255,7 @@ static void print_options(ckpt_stream *out, const ckpt_convert_request *request,
   print_list(out, "rename", options->rename);
   if (options->remove != NULL) print_list(out, "remove", options->remove);
   if (options->set != NULL) print_list(out, "set", options->set);
+  if (options->pre != NULL) print_text(out, ",\"pre\":", options->pre);
   if (options->external_data) ckpt_stream_text(out, ",\"external_data\":true");
   if (options->link) ckpt_stream_text(out, ",\"link\":true");
   if (options->graph != NULL) {

@@ -260,6 +260,7 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                           {"rename", read_list, &options->rename},
                           {"?remove", read_list, &options->remove},
                           {"?set", read_list, &options->set},
+                          {"?pre", read_word, &options->pre},
                           {"?external_data", read_flag, &options->external_data},
                           {"?link", read_flag, &options->link},
                           {"?graph", read_graph, NULL},
