@@ -144,8 +144,8 @@ static ckpt_status add_tensor(ckpt_dcpv2_chunks *all, const ckpt_dcpv2_chunk *ch
   CKPT_TRY(ckpt_index_add(all->index, first->name, strlen(first->name), (ckpt_dtype)first->dtype, rank, shape,
                           (ckpt_role)first->role, all->extents, n_extents, &number, err));
   all->index->tensors[number].record->extent_form = (uint8_t)(rank == 0    ? CKPT_EXTENT_FLAT
-                                                      : is_strided ? CKPT_EXTENT_STRIDED
-                                                                   : CKPT_EXTENT_BOX);
+                                                              : is_strided ? CKPT_EXTENT_STRIDED
+                                                                           : CKPT_EXTENT_BOX);
   for (const char *const *alias = first->aliases; alias != NULL && *alias != NULL; alias++)
     CKPT_TRY(ckpt_index_alias(all->index, number, *alias, err));
   for (uint32_t i = 0; i < n; i++) all->numbers[chunks[i].id] = number;

@@ -259,7 +259,8 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
   uint64_t n_unnamed = 0; /* bytes; a total may count them */
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->n_tensors; i++) {
-    if ((m->seen[i >> 3] >> (i & 7) & 1) != 0 || m->index->tensors[i].record->extent_form == CKPT_EXTENT_BROKEN) continue;
+    if ((m->seen[i >> 3] >> (i & 7) & 1) != 0 || m->index->tensors[i].record->extent_form == CKPT_EXTENT_BROKEN)
+      continue;
     if (n++ == 0) first = m->index->tensors[i].name;
     n_unnamed += m->index->tensors[i].n_bytes;
   }

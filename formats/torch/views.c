@@ -39,7 +39,8 @@ static bool is_within(const ckpt_tensor *tensor, const ckpt_tensor *cover) {
 static int compare(const void *x, const void *y, void *tensors) {
   const uint32_t i = *(const uint32_t *)x, k = *(const uint32_t *)y;
   const ckpt_tensor *a = (const ckpt_tensor *)tensors + i, *b = (const ckpt_tensor *)tensors + k;
-  const bool a_is_flat = a->record->extent_form == CKPT_EXTENT_FLAT, b_is_flat = b->record->extent_form == CKPT_EXTENT_FLAT;
+  const bool a_is_flat = a->record->extent_form == CKPT_EXTENT_FLAT,
+             b_is_flat = b->record->extent_form == CKPT_EXTENT_FLAT;
   if (a->storage != b->storage) return a->storage < b->storage ? -1 : 1;
   if (a_is_flat != b_is_flat) return a_is_flat ? -1 : 1;
   if (a->n_bytes != b->n_bytes) return a->n_bytes > b->n_bytes ? -1 : 1;

@@ -177,7 +177,8 @@ ckpt_status ckpt_described_numbers(uint32_t **out, uint32_t *n_numbers, const ck
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     uint32_t like = tensor->record->like - 1;
-    if (tensor->record->like != 0 && like < n && (renamed || has_same_names(&described->objects_of->tensors[like], tensor)))
+    if (tensor->record->like != 0 && like < n &&
+        (renamed || has_same_names(&described->objects_of->tensors[like], tensor)))
       numbers[like] = i;
   }
   *out = numbers;

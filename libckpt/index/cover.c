@@ -166,6 +166,7 @@ ckpt_status ckpt_cover_check(ckpt_tensor *tensor, const ckpt_source *source, ckp
   uint32_t rank = ckpt_tensor_units(tensor, units);
   uint64_t n_units = tensor->n_elements / ckpt_dtype_get(tensor->dtype)->block_elements;
   ckpt_extent *extents = (ckpt_extent *)tensor->extents; /* the index's own copy, not frozen yet */
-  return tensor->record->extent_form == CKPT_EXTENT_FLAT ? check_flat(tensor, extents, n_units, source, err)
-                                                 : check_boxes(tensor, extents, units, rank, n_units, source, err);
+  return tensor->record->extent_form == CKPT_EXTENT_FLAT
+             ? check_flat(tensor, extents, n_units, source, err)
+             : check_boxes(tensor, extents, units, rank, n_units, source, err);
 }

@@ -201,7 +201,8 @@ ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *
     extra = tensor->name;
     CKPT_TRY_ALLOC(tensor->name = ckpt_arena_copy(&index->arena, name), err);
     tensor->role = (uint8_t)role;
-    while (tensor->aliases != NULL && tensor->aliases[tensor->record->n_extra_names] != NULL) tensor->record->n_extra_names++;
+    while (tensor->aliases != NULL && tensor->aliases[tensor->record->n_extra_names] != NULL)
+      tensor->record->n_extra_names++;
   }
   CKPT_TRY(ckpt_index_alias(index, number, extra, err));
   tensor->record->n_extra_names++;

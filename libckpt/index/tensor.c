@@ -11,8 +11,7 @@ static void view_extent(const ckpt_index *index, const ckpt_tensor *tensor, cons
                         ckpt_extent_view *out) {
   ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->record->extent_form == CKPT_EXTENT_FLAT};
   if (extent->file != CKPT_FILE_LITERAL) { /* what a literal has in `offset` is its value */
-    view.raw =
-        is_raw && extent->chain[0] == CKPT_DECODE_RAW && tensor->record->extent_form != CKPT_EXTENT_STRIDED;
+    view.raw = is_raw && extent->chain[0] == CKPT_DECODE_RAW && tensor->record->extent_form != CKPT_EXTENT_STRIDED;
     view.offset = extent->offset + (view.raw ? extent->skip : 0);
     view.n_bytes = extent->n_stored - (view.raw ? extent->skip : 0);
     if (ckpt_source_root(index->source)[0] != '\0') view.file = ckpt_source_path(index->source, extent->file);

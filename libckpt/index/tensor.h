@@ -16,7 +16,7 @@ typedef struct ckpt_derivation {
   const ckpt_operand *operands; /* what it reads, each once */
   uint32_t n_operands;
   bool is_renamed; /* it is its one operand under another name */
-  uint64_t form; /* a hash of the expression but for its operands: equal for equal ones */
+  uint64_t form;   /* a hash of the expression but for its operands: equal for equal ones */
 } ckpt_derivation;
 
 /* What an index keeps of each tensor beside what callers see. */

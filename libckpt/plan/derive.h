@@ -1,4 +1,5 @@
-/* derive.h - derived tensors: tensors of an index that are expressions over tensors of that or other indexes, or memory.
+/* derive.h - derived tensors: tensors of an index that are expressions over tensors of that or other indexes, or
+ * memory.
  *
  * Who reads the index need not know: ckpt_expr_read gives the expression, and with it every verb, digest and receipt;
  * ckpt_read makes a plan of it. The index that is derived from must outlive the one that holds the result. */

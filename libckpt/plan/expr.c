@@ -86,8 +86,8 @@ ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "dtype number %d", (int)dtype);
 }
 
-ckpt_status ckpt_expr_memory_in(ckpt_expr **out, ckpt_arena *arena, ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
-                             const void *data, ckpt_error *err) {
+ckpt_status ckpt_expr_memory_in(ckpt_expr **out, ckpt_arena *arena, ckpt_dtype dtype, uint32_t rank,
+                                const uint64_t *shape, const void *data, ckpt_error *err) {
   CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
   CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
   if (data == NULL && (*out)->n_bytes != 0)
@@ -148,7 +148,8 @@ ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x,
   return CKPT_OK;
 }
 
-ckpt_status ckpt_expr_permute_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const uint32_t *order, ckpt_error *err) {
+ckpt_status ckpt_expr_permute_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const uint32_t *order,
+                                 ckpt_error *err) {
   uint64_t shape[CKPT_MAX_RANK];
   uint32_t seen = 0, rank = x->rank < CKPT_MAX_RANK ? x->rank : CKPT_MAX_RANK;
   bool is_identity = true;
@@ -177,7 +178,7 @@ ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, co
 }
 
 ckpt_status ckpt_expr_reshape_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
-                              ckpt_error *err) {
+                                 ckpt_error *err) {
   CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_reshape, x->dtype, rank, shape, 1, err));
   if ((*out)->n_elements != x->n_elements)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "reshape of %llu element%s to %llu", (ull)x->n_elements,
@@ -192,7 +193,7 @@ ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ui
 }
 
 ckpt_status ckpt_expr_concat_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *const *xs, uint32_t n, uint32_t axis,
-                             ckpt_error *err) {
+                                ckpt_error *err) {
   if (n == 0 || axis >= xs[0]->rank)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "concat of %u along axis %u", n, axis);
   uint64_t shape[CKPT_MAX_RANK];
@@ -218,7 +219,7 @@ ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *const 
 }
 
 ckpt_status ckpt_expr_apply_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype,
-                            ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
+                               ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
   const ckpt_expr *x = args[0];
   for (uint32_t i = 1; i < n_args; i++) {
     if (ckpt_op_wants_whole(op, i)) continue;

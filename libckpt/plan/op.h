@@ -126,7 +126,7 @@ ckpt_status ckpt_expr_concat_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *c
                                 ckpt_error *err); /* as above */
 ckpt_status ckpt_expr_apply_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype,
                                ckpt_expr *const *args, uint32_t n_args, const void *params,
-                               ckpt_error *err); /* as above */
+                               ckpt_error *err);                                                        /* as above */
 ckpt_status ckpt_expr_dequantize_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err); /* as above */
 
 /* An elementwise (or other) operation over args of equal shape, giving dtype: how tests and recipes apply ops. */

@@ -27,7 +27,7 @@ typedef struct ckpt_row {
   uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
   bool wants_digest;
   uint32_t same_as;      /* after check: number of the row whose digest is its own too (duplicates.h), or CKPT_NO_ROW */
-  uint32_t as_read; /* number of the row with the digest of what a reader finds for it, plus one; 0: its own */
+  uint32_t as_read;      /* number of the row with the digest of what a reader finds for it, plus one; 0: its own */
   ckpt_digest digest;    /* after the run */
   ckpt_cast_stats stats; /* after the run: what casts did to values */
 } ckpt_row;
@@ -46,11 +46,11 @@ typedef struct ckpt_output {
   ckpt_losses losses;
   const ckpt_index *carried; /* whose side files are copied; NULL: none */
   const struct ckpt_quantize_decisions
-      *quantized;       /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
+      *quantized;         /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
   const char *read_names; /* with it: how a reader names its tensors, as ckpt_info's */
-  ckpt_digest digest;   /* after the run: of the output's content */
-  const char *retyping; /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
-  bool is_of_none;      /* that digest: no tensor of the output is the model's */
+  ckpt_digest digest;     /* after the run: of the output's content */
+  const char *retyping;   /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
+  bool is_of_none;        /* that digest: no tensor of the output is the model's */
 } ckpt_output;
 
 /* A leaf of a batch: the box of one tensor that its pieces see, read once per tile. A tile holds a flat range of that

@@ -179,8 +179,8 @@ static uint64_t cut_units(const ckpt_tensor *tensor, const ckpt_box *box, uint32
   return n_units;
 }
 
-ckpt_status ckpt_read_cost(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box, uint64_t *n_read, uint64_t *n_fetched,
-                           ckpt_error *err) {
+ckpt_status ckpt_read_cost(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box, uint64_t *n_read,
+                           uint64_t *n_fetched, ckpt_error *err) {
   uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], n_units = 0;
   const uint32_t unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes, rank = ckpt_tensor_units(tensor, units);
   bool is_cut;
@@ -222,9 +222,9 @@ ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const 
   if (tensor->record->derived != NULL) return ckpt_read_derived(index, tensor, box, to, dst, n_bytes, err);
   ckpt_mover mover = {.reader.source = index->source, .window = malloc(CKPT_WINDOW_BYTES)};
   CKPT_TRY_ALLOC(mover.window, err);
-  ckpt_status status = is_cut        ? read_cut(&mover, tensor, box, to, dst, err)
+  ckpt_status status = is_cut  ? read_cut(&mover, tensor, box, to, dst, err)
                        : casts ? read_cast(&mover, tensor, start, count, n_units, to, dst, err)
-                                     : ckpt_place(&mover, tensor, start, count, 0, n_units, dst, err);
+                               : ckpt_place(&mover, tensor, start, count, 0, n_units, dst, err);
   ckpt_reader_reset(&mover.reader);
   free(mover.window);
   return ckpt_fail_at(status, err, index->path, tensor->name);

@@ -1,4 +1,5 @@
-/* read_derived.c - see read_derived.h. The row's format is one tensor and nothing else; its sink is the caller's buffer.
+/* read_derived.c - see read_derived.h. The row's format is one tensor and nothing else; its sink is the caller's
+ * buffer.
  */
 #include "libckpt/run/read_derived.h"
 

@@ -1,5 +1,5 @@
-/* read_derived.h - what ckpt_read and ckpt_read_cost do for derived tensors: a plan of one row into the caller's memory.
- * The arguments have been checked. */
+/* read_derived.h - what ckpt_read and ckpt_read_cost do for derived tensors: a plan of one row into the caller's
+ * memory. The arguments have been checked. */
 #ifndef CKPT_RUN_READ_DERIVED_H
 #define CKPT_RUN_READ_DERIVED_H
 

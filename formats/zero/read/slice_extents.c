@@ -230,7 +230,7 @@ static ckpt_status average(const ckpt_zero_join *join, uint32_t number, ckpt_err
                      "the mean of %u slices of %s (parameter_to_average_patterns): means are of f32, bf16 and f16",
                      n_slices, ckpt_dtype_name(join->dtype));
   return ckpt_derive_mean(join->zero->index, number, join->dtype,
-                            join->n_of == NULL ? &join->zero->n_extents : join->n_of, n_slices, err);
+                          join->n_of == NULL ? &join->zero->n_extents : join->n_of, n_slices, err);
 }
 
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,

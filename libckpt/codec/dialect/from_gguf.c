@@ -15,7 +15,8 @@
 /* ---- what the metadata says -------------------------------------------------------------------------------------- */
 
 const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index) {
-  const ckpt_meta *meta = ckpt_index_meta(index, CKPT_GGUF_ARCHITECTURE), *type = ckpt_index_meta(index, "general.type");
+  const ckpt_meta *meta = ckpt_index_meta(index, CKPT_GGUF_ARCHITECTURE),
+                  *type = ckpt_index_meta(index, "general.type");
   if (meta == NULL || meta->typed != NULL) return NULL;
   if (type != NULL && (type->typed != NULL || strcmp(type->value, "model") != 0)) return NULL; /* an adapter, ... */
   for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++)

@@ -70,8 +70,7 @@ static void put_scaling(object *o, const ckpt_index *from, const ckpt_arch *arch
   char full[MAX_KEY];
   snprintf(full, sizeof full, "%s.rope.scaling.type", arch->gguf->architecture);
   const ckpt_meta *type = ckpt_index_meta(from, full);
-  if (type == NULL || type->typed != NULL ||
-      (strcmp(type->value, "linear") != 0 && strcmp(type->value, "yarn") != 0))
+  if (type == NULL || type->typed != NULL || (strcmp(type->value, "linear") != 0 && strcmp(type->value, "yarn") != 0))
     return;
   char text[256], context[64] = "";
   const double old = number_of(from, arch, "rope.scaling.original_context_length", 0);
@@ -96,12 +95,14 @@ static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch
   for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
     char scaling[256], text[384];
     ckpt_config *config;
-    ckpt_c_snprintf(scaling, sizeof scaling,
-                    "{\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
-                    "\"original_max_position_embeddings\": %.0f}",
-                    factor, contexts[i]);
+    ckpt_c_snprintf(
+        scaling, sizeof scaling,
+        "{\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+        "\"original_max_position_embeddings\": %.0f}",
+        factor, contexts[i]);
     ckpt_c_snprintf(text, sizeof text, "{\"head_dim\": %llu, \"rope_theta\": %.17g, \"rope_scaling\": %s}",
-                    (unsigned long long)tensor->n_elements * 2, number_of(from, arch, "rope.freq_base", 10000), scaling);
+                    (unsigned long long)tensor->n_elements * 2, number_of(from, arch, "rope.freq_base", 10000),
+                    scaling);
     CKPT_TRY(ckpt_config_parse(&config, text, strlen(text), NULL, err));
     ckpt_status status = ckpt_dialect_llama3_factors(&made, &n, config, o->arena, err);
     ckpt_config_free(config);

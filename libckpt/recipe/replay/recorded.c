@@ -299,7 +299,6 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
     CKPT_TRY(grow(r, &r->outputs, n, sizeof *r->outputs, err));
     ckpt_convert_target *target = &r->targets[n];
     recorded_output *output = &r->outputs[n];
-    const char *names = NULL;
     const field fields[] = {{"path", read_word, &target->path},
                             {"format", read_word, &target->to},
                             {"shard_size", read_size, &target->shard_size},
@@ -307,7 +306,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
                             {"?stage", read_count, &target->stage},
                             {"?zstd_level", read_count, &target->zstd_level},
                             {"?type", read_preset, &target->preset},
-                            {"?names", read_word, &names},
+                            {"?names", read_word, &output->names},
                             {"n_tensors", read_size, &output->n_tensors},
                             {"n_bytes", read_size, &output->n_bytes},
                             {"digest", read_digest, output}};
@@ -317,7 +316,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
     r->request.n_targets = n + 1;
     const ckpt_format *format = ckpt_format_find(target->to);
-    if (format != NULL && format->caps.ggml && names == NULL) r->request.keeps_names = true;
+    if (format != NULL && format->caps.ggml && output->names == NULL) r->request.keeps_names = true;
   }
   r->request.targets = r->targets;
   return CKPT_OK;

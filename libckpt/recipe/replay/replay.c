@@ -386,6 +386,9 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
   for (uint32_t i = 0; i < now->layout.n_files; i++) is_sized = is_sized && !now->layout.files[i].has_encoder;
   if (!then->has_digest || memcmp(&then->digest, &now->digest, sizeof then->digest) != 0)
     say(to, file, NULL, "the replay gives another content digest than the receipt says");
+  if (then->names != NULL && (now->read_names == NULL || strcmp(then->names, now->read_names) != 0))
+    say(to, file, NULL, "its digest is over names of %.80s, and the replay's over names of %.80s", then->names,
+        now->read_names == NULL ? "nobody" : now->read_names);
   if (then->n_tensors != now->described->n_tensors)
     say(to, file, NULL, "the receipt says %" PRIu64 " tensor%s, the replay makes %" PRIu32, then->n_tensors,
         ckpt_plural(then->n_tensors), now->described->n_tensors);

@@ -432,8 +432,8 @@ IndexPointer Store::build(ckpt_error *err, Faults *faults) {
                        tensor.extents.data(), static_cast<uint32_t>(tensor.extents.size()), &number, err) != CKPT_OK)
       return none;
     index->tensors[number].record->extent_form = tensor.form == Form::kFlat    ? CKPT_EXTENT_FLAT
-                                         : tensor.form == Form::kBoxes ? CKPT_EXTENT_BOX
-                                                                       : CKPT_EXTENT_STRIDED;
+                                                 : tensor.form == Form::kBoxes ? CKPT_EXTENT_BOX
+                                                                               : CKPT_EXTENT_STRIDED;
     for (const std::string &alias : tensor.aliases)
       if (ckpt_index_alias(index, number, alias.c_str(), err) != CKPT_OK) return none;
   }

@@ -62,8 +62,7 @@ IndexPointer open_mean(const Shape &shape, const std::vector<std::vector<float>>
   EXPECT_EQ(ckpt_index_add(index, "mean", 4, as, static_cast<uint32_t>(shape.size()), shape.data(), CKPT_ROLE_PARAMETER,
                            extents.data(), static_cast<uint32_t>(extents.size()), &number, &err),
             CKPT_OK);
-  EXPECT_EQ(ckpt_derive_mean(index, number, CKPT_F32, n_of.data(), static_cast<uint32_t>(n_of.size()), &err),
-            CKPT_OK);
+  EXPECT_EQ(ckpt_derive_mean(index, number, CKPT_F32, n_of.data(), static_cast<uint32_t>(n_of.size()), &err), CKPT_OK);
   EXPECT_EQ(ckpt_index_finish(index, &err), CKPT_OK) << text_of(err);
   return IndexPointer(index, ckpt_index_free);
 }
