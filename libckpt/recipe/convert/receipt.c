@@ -7,8 +7,8 @@
  *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}},
  *               "pre" where given,"external_data","link" and "graph":{"path","digest"} of ONNX, where given},
  *    "inputs":[{"path","format","names","include","digest"}],
- *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","names","digest","n_tensors","n_bytes",
- *                "side_files":[{"name","n_bytes","sha256"}],
+ *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","names","digest","n_tensors",
+ *                "n_bytes","side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
  *                            "n_underflow","digest"}]}]}
  *
