@@ -4,7 +4,8 @@ convert_hf_to_gguf makes of them: every key with its value, every tensor with it
 Made with torch 2.15.0, transformers 5.23.0, tokenizers 0.23.3 and llama.cpp as llama-cpp-python 0.3.36 has it:
     python make_dialect.py LLAMA_CPP_FOLDER
 Patched: the converter finds a pre-tokenizer by the hash of a text's ids, which a tokenizer of 300 tokens has not. It is
-told the name, llama-bpe, which has the regex that these tokenizers have.
+told the name, llama-bpe or gpt-2, which has the regex that these tokenizers have. And it looks for n_ctx, which
+transformers 5 calls n_positions alone.
 """
 import hashlib
 import os
@@ -14,7 +15,8 @@ import sys
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, PreTrainedTokenizerFast)
 
 here = os.path.dirname(os.path.abspath(__file__))
 llama = sys.argv[1]
@@ -35,6 +37,17 @@ def tokenizer(folder, n):
         show_progress=False))
     PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|begin|>",
                             eos_token="<|end|>").save_pretrained(folder)
+
+
+def gpt2_tokenizer(folder, n):
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.train_from_iterator(TEXT, trainers.BpeTrainer(
+        vocab_size=n, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False))
+    PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|endoftext|>",
+                            eos_token="<|endoftext|>").save_pretrained(folder)
 
 
 def fresh(name):
@@ -77,12 +90,27 @@ def make():
     tokenizer(folder, 280)
 
 
+    config = GPT2Config(vocab_size=280, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)
+    model = GPT2LMHeadModel(config)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+    folder = fresh("gpt2")
+    model.save_pretrained(folder)
+    gpt2_tokenizer(folder, 280)
+
+
 PATCHED = """
 import runpy, sys
 sys.path.insert(0, {folder!r})
 sys.path.insert(1, {folder!r} + "/gguf-py")
 from conversion import base
-base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "llama-bpe"
+base.TextModel.get_vocab_base_pre = lambda self, tokenizer: {pre!r}
+load_hparams = base.ModelBase.load_hparams
+def with_n_ctx(*arguments, **more):
+    found = load_hparams(*arguments, **more)
+    return dict(found, n_ctx=found["n_positions"]) if "n_positions" in found else found
+base.ModelBase.load_hparams = staticmethod(with_n_ctx)
 sys.argv = ["convert_hf_to_gguf.py"] + {arguments!r}
 runpy.run_path({folder!r} + "/convert_hf_to_gguf.py", run_name="__main__")
 """
@@ -98,7 +126,8 @@ def text_of(field):
 def golden(out, name, outtype):
     made = os.path.join("/tmp", "%s-%s.gguf" % (name, outtype))
     arguments = [os.path.join(here, "dialect", name), "--outfile", made, "--outtype", outtype]
-    subprocess.run([sys.executable, "-c", PATCHED.format(folder=llama, arguments=arguments)], check=True,
+    subprocess.run([sys.executable, "-c", PATCHED.format(folder=llama, arguments=arguments,
+                                                           pre="gpt-2" if name == "gpt2" else "llama-bpe")], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     sys.path.insert(0, os.path.join(llama, "gguf-py"))
     import gguf
@@ -116,6 +145,6 @@ def golden(out, name, outtype):
 
 make()
 with open(os.path.join(here, "dialect.tsv"), "w") as out:
-    for name in ("llama-scaled", "llama-tied", "mistral"):
+    for name in ("llama-scaled", "llama-tied", "mistral", "gpt2"):
         for outtype in ("f32", "f16", "bf16", "q8_0", "auto"):
             golden(out, name, outtype)

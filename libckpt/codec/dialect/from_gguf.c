@@ -65,8 +65,7 @@ static uint64_t heads_of(const namer *n, const ckpt_arch_name *row) {
 /* Whether the row's transforms can be undone on a tensor of this shape. */
 static bool fits(const namer *n, const ckpt_arch_name *row, const ckpt_tensor *tensor, const uint64_t *numbers) {
   if (strchr(row->gguf, '#') != NULL && numbers[0] >= n->n_layers) return false;
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0)
-    return tensor->rank == 2 && ckpt_dtype_get((ckpt_dtype)tensor->dtype)->block_elements == 1;
+  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) return tensor->rank == 2;
   if ((row->notes & CKPT_NAME_ROPE_PERMUTE) == 0) return true;
   const bool has_rows = tensor->rank == 2 || (tensor->rank == 1 && !ckpt_dtype_is_block((ckpt_dtype)tensor->dtype));
   return has_rows && tensor->shape[0] % (2 * heads_of(n, row)) == 0;
@@ -104,7 +103,10 @@ static ckpt_status add(ckpt_index *index, const namer *n, const ckpt_tensor *sto
   CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(ckpt_expr_read_in(&x, &index->arena, index->stored_form, stored, err));
   if ((row->notes & CKPT_NAME_ROPE_PERMUTE) != 0) CKPT_TRY(separate(&x, &index->arena, heads_of(n, row), err));
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) CKPT_TRY(ckpt_expr_permute_in(&x, &index->arena, x, across, err));
+  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) { /* which blocks cannot be: they become their values */
+    if (ckpt_dtype_is_block((ckpt_dtype)x->dtype)) CKPT_TRY(ckpt_expr_dequantize_in(&x, &index->arena, x, err));
+    CKPT_TRY(ckpt_expr_permute_in(&x, &index->arena, x, across, err));
+  }
   CKPT_TRY(ckpt_index_add(index, name, strlen(name), (ckpt_dtype)x->dtype, x->rank, x->shape, row->role, NULL, 0,
                           &number, err));
   ckpt_tensor *tensor = &index->tensors[number];
@@ -232,8 +234,10 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_in
   const ckpt_arch_name *row = ckpt_arch_match_gguf(n.arch, name, numbers);
   if (row == NULL || (row->notes & (CKPT_NAME_ROPE_PERMUTE | CKPT_NAME_TRANSPOSE)) == 0) return CKPT_OK;
   if (!fits(&n, row, tensor, numbers)) return CKPT_OK; /* no reader changes it */
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0)
-    return ckpt_dtype_is_block((ckpt_dtype)expr->dtype) ? CKPT_OK : ckpt_expr_permute(out, plan, expr, across, err);
+  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) {
+    if (ckpt_dtype_is_block((ckpt_dtype)expr->dtype)) CKPT_TRY(ckpt_expr_dequantize(&expr, plan, expr, err));
+    return ckpt_expr_permute(out, plan, expr, across, err);
+  }
   ckpt_expr *rows;
   CKPT_TRY(rows_as_read(&rows, plan, from, tensor, heads_of(&n, row), err));
   return replace(out, &plan->arena, expr, tensor, rows, err);

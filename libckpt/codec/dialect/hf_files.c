@@ -46,13 +46,30 @@ static void first_key(char out[MAX_KEY], const char *keys) {
   snprintf(out, MAX_KEY, "%.*s", (int)n, keys);
 }
 
+static bool has(const object *o, const char *key) {
+  char quoted[MAX_KEY + 4];
+  snprintf(quoted, sizeof quoted, "\"%s\":", key);
+  return o->text != NULL && strstr(o->text, quoted) != NULL;
+}
+
+/* The vocabulary's size, where no key of GGUF says it: the rows of the embedding. */
+static void put_vocabulary(object *o, const ckpt_index *from, const ckpt_arch *arch) {
+  uint64_t numbers[2];
+  char text[24];
+  const ckpt_arch_name *row = ckpt_arch_match(arch, arch->shapes[0].hf, numbers);
+  const ckpt_tensor *tensor = row == NULL || row->gguf == NULL ? NULL : ckpt_index_find(from, row->gguf);
+  if (tensor == NULL || tensor->rank != 2 || has(o, "vocab_size")) return;
+  snprintf(text, sizeof text, "%llu", (unsigned long long)tensor->shape[0]);
+  put(o, "vocab_size", text);
+}
+
 static void put_keys(object *o, const ckpt_index *from, const ckpt_arch *arch) {
   char before[MAX_KEY] = "", key[MAX_KEY], gguf[MAX_KEY];
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
     if (row->kind != CKPT_KEY_U32 && row->kind != CKPT_KEY_F32) continue;
     first_key(key, row->config);
     snprintf(gguf, sizeof gguf, "%s.%s", arch->gguf->architecture, row->gguf);
-    if (strcmp(key, before) == 0 || strstr(o->text == NULL ? "" : o->text, key) != NULL) continue;
+    if (strcmp(key, before) == 0 || has(o, key)) continue;
     if (strcmp(row->gguf, "rope.dimension_count") == 0) continue; /* heads' width: said by its own key, or by others */
     if (put_meta(o, from, gguf, key)) snprintf(before, sizeof before, "%s", key);
   }
@@ -122,6 +139,7 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   put(&o, "architectures", class);
   put_text(&o, "model_type", arch->model_types[0]);
   put_keys(&o, from, arch);
+  put_vocabulary(&o, from, arch);
   put_scaling(&o, from, arch);
   CKPT_TRY(put_llama3(&o, from, arch, losses, err));
   for (const ckpt_arch_flag *flag = arch->gguf->flags; flag != NULL && flag->config != NULL; flag++)
